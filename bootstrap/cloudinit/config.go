@@ -1,0 +1,98 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cloudinit reads the cloud-config that Cluster API's kubeadm bootstrap provider renders into typed data and into
+// steps for package run. It is pure: whatever it cannot execute is an error before a host is touched.
+package cloudinit
+
+import (
+	"os"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+)
+
+// Config is a parsed cloud-config.
+type Config struct {
+	// Files of write_files in order, decoded.
+	Files []File
+	// BootCommands of bootcmd. Quoin runs them once, before the files are written.
+	BootCommands []Command
+	// Commands of runcmd, in order and classified.
+	Commands []Command
+	// Users of users.
+	Users []User
+	// NTP of ntp; nil when absent.
+	NTP *NTP
+	// Mounts of mounts: up to six fstab fields each.
+	Mounts [][]string
+	// Hostname of hostname or fqdn; empty when absent.
+	Hostname string
+}
+
+// File is one entry of write_files.
+type File struct {
+	Path string
+	// Owner is user[:group]; empty means root:root.
+	Owner   string
+	Mode    os.FileMode
+	Append  bool
+	Content []byte
+}
+
+// Kind classifies a command.
+type Kind string
+
+const (
+	// Plain is a command of the user.
+	Plain Kind = "Plain"
+	// KubeadmInit is `kubeadm init ...`, with the sentinel file that follows it.
+	KubeadmInit Kind = "KubeadmInit"
+	// KubeadmJoin is `kubeadm join ...`, with the sentinel file that follows it.
+	KubeadmJoin Kind = "KubeadmJoin"
+)
+
+// Command is one entry of runcmd or bootcmd.
+type Command struct {
+	// Shell is the command as sh text; a list entry is quoted word by word.
+	Shell string
+	Kind  Kind
+}
+
+// Once says that the command must never start twice.
+func (c Command) Once() bool { return c.Kind != Plain }
+
+// User is one entry of users.
+type User struct {
+	Name, Passwd, Gecos, HomeDir, Shell, PrimaryGroup, Sudo string
+	Groups                                                  []string
+	Inactive                                                bool
+	// LockPassword is cloud-init's lock_passwd; true when absent.
+	LockPassword      bool
+	SSHAuthorizedKeys []string
+}
+
+// NTP is the ntp section.
+type NTP struct {
+	Enabled bool
+	Servers []string
+}
+
+// Variables are the instance data a `## template: jinja` document may refer to, by full name: "ds.meta_data.local_hostname",
+// "v1.local_hostname". See InstanceData.
+type Variables map[string]string
+
+// Options say how a Config becomes steps.
+type Options struct {
+	// KubeadmArgs are appended to kubeadm init and kubeadm join, for example --ignore-preflight-errors=SystemVerification.
+	KubeadmArgs []string
+}
+
+// InstanceData returns the variables that Quoin knows for a host. failureDomain may be empty: a reference to it is then an error.
+func InstanceData(hostname, instanceID, failureDomain string) Variables { panic("not yet") }
+
+// Parse reads userData. Unknown variables and directives that Quoin does not execute are errors that name them.
+func Parse(userData []byte, variables Variables) (*Config, error) { panic("not yet") }
+
+// Steps renders the Config for package run: files to upload and steps in cloud-init's own order (bootcmd, mounts,
+// write_files, users, ntp, runcmd). kubeadm steps are named "kubeadm-init" or "kubeadm-join" and marked Once.
+func (c *Config) Steps(o Options) ([]run.File, []run.Step, error) { panic("not yet") }

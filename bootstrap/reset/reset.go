@@ -1,0 +1,41 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reset takes a host back to what it was before it became a node, and proves it.
+package reset
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+// Options say what the host carried.
+type Options struct {
+	// VirtualAddresses of the cluster, released first and verified to be gone. Empty for workers and external load balancers.
+	VirtualAddresses []netip.Prefix
+	// Ports that must be free afterwards; nil means DefaultPorts.
+	Ports []int
+	// ControlPlanePort is the API server's port; 0 means 6443.
+	ControlPlanePort int
+}
+
+// DefaultPorts are the API server, kubelet and etcd.
+var DefaultPorts = []int{6443, 10250, 2379, 2380}
+
+// Finding is one thing of the old node that is still there.
+type Finding struct {
+	// What is a sentence: "process etcd runs (pid 123)".
+	What string
+	// Fix says what a person can do.
+	Fix string
+}
+
+// Plan is idempotent: every step may run on a host that was reset already, or that was never a node. The owner record is
+// left alone: release it after Verify found nothing. Call run.StopOthers first.
+func Plan(id string, o Options) run.Plan { panic("not yet") }
+
+// Verify reads back, in one exchange, what is left. No findings and no error means clean.
+func Verify(ctx context.Context, host ssh.Host, o Options) ([]Finding, error) { panic("not yet") }
