@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Copyright The Quoin Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Takes back what ensure.sh did: the kernel's settings, and the engine if it
+# was started there. Refuses while containers of the tests are there, because
+# their kubelets would set the kernel anew.
+set -euo pipefail
+# shellcheck source=hack/lib/common.sh
+. "$(dirname "$0")/../lib/common.sh"
+# shellcheck source=hack/lib/engine.sh
+. "$QUOIN_ROOT/hack/lib/engine.sh"
+
+# ours prints the containers of the tests: their hosts and kind's nodes.
+ours() {
+    engine ps --all --quiet --filter label=dev.quoin.lab
+    engine ps --all --quiet --filter label=io.x-k8s.kind.cluster=quoin-lab
+}
+
+restore_sysctls() {
+    local name value
+    [ -f "$QUOIN_ENGINE/sysctls" ] || return 0
+    if [ "$(cat "$QUOIN_ENGINE/boot" 2>/dev/null)" = "$(cat /proc/sys/kernel/random/boot_id)" ]; then
+        while IFS='=' read -r name value; do
+            [ "$(cat "/proc/sys/${name//.//}")" = "$value" ] ||
+                echo "$value" >"/proc/sys/${name//.//}" ||
+                log "warning: could not set $name back to $value"
+        done <"$QUOIN_ENGINE/sysctls"
+    fi
+    rm -f "$QUOIN_ENGINE/sysctls" "$QUOIN_ENGINE/boot"
+}
+
+# stop_engine ends the engine by its process id, after making sure that the id
+# is still that of a dockerd of ours and not of a later stranger.
+stop_engine() {
+    local pid _
+    [ -f "$QUOIN_ENGINE/dockerd.pid" ] || return 0
+    pid=$(cat "$QUOIN_ENGINE/dockerd.pid")
+    if tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "--data-root $QUOIN_CACHE/engine-data"; then
+        if [ -n "$(engine ps --quiet)" ]; then
+            die "containers still run on the engine; stop them first: $(engine_client) ps"
+        fi
+        kill "$pid"
+        for _ in $(seq 60); do
+            [ -e "/proc/$pid" ] || break
+            sleep 0.5
+        done
+    fi
+    rm -f "$QUOIN_ENGINE/dockerd.pid"
+}
+
+stop() {
+    if engine_answers && [ -n "$(ours)" ]; then
+        die "hosts or kind nodes of the tests are still there: $(ours | xargs)"
+    fi
+    restore_sysctls
+    stop_engine
+    rm -f "$QUOIN_ENGINE"/{client,sandbox,privileged-flags,run-flags}
+}
+
+[ -d "$QUOIN_ENGINE" ] || exit 0
+locked engine stop
