@@ -1,0 +1,438 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// HostFinalizer keeps a QuoinHost until nothing consumes it.
+const HostFinalizer = "quoinhost.infrastructure.cluster.x-k8s.io"
+
+// AcceptHostKeyAnnotation, set by a person on a QuoinHost to the fingerprint (SHA256:...) of the key that the host now
+// presents, replaces the pinned keys by that key. It is removed when it has been carried out.
+const AcceptHostKeyAnnotation = "quoin.cluster.x-k8s.io/accept-host-key"
+
+// RetryAnnotation asks for the next attempt on a QuoinHost now, whatever its back-off says; any value. It also sends a
+// Quarantined host through Cleaning and Inspecting again. It is removed when the attempt starts.
+const RetryAnnotation = "quoin.cluster.x-k8s.io/retry"
+
+// HostState is the place of a host in its life.
+// +kubebuilder:validation:Enum=Registering;Inspecting;Available;Claimed;Provisioning;Provisioned;Cleaning;Quarantined
+type HostState string
+
+const (
+	// HostStateRegistering: no authenticated SSH connection was made yet.
+	HostStateRegistering HostState = "Registering"
+	// HostStateInspecting: its facts are being read.
+	HostStateInspecting HostState = "Inspecting"
+	// HostStateAvailable: verified clean and free to be claimed.
+	HostStateAvailable HostState = "Available"
+	// HostStateClaimed: it belongs to a QuoinMachine that has no bootstrap data yet.
+	HostStateClaimed HostState = "Claimed"
+	// HostStateProvisioning: a version is being installed and the bootstrap data runs.
+	HostStateProvisioning HostState = "Provisioning"
+	// HostStateProvisioned: the bootstrap data ran to its end.
+	HostStateProvisioned HostState = "Provisioned"
+	// HostStateCleaning: it is being reset, or the reset is being verified.
+	HostStateCleaning HostState = "Cleaning"
+	// HostStateQuarantined: it is not known to be clean; nobody can claim it until a person has looked.
+	HostStateQuarantined HostState = "Quarantined"
+)
+
+// Condition types and reasons of a QuoinHost.
+const (
+	// HostReadyCondition is True while the host is reachable, trusted and in the state its claim asks for.
+	HostReadyCondition = "Ready"
+	// HostReachableCondition is True while authenticated SSH exchanges succeed.
+	HostReachableCondition = "Reachable"
+	// HostKeyVerifiedCondition is False once the host presents another key than the pinned one: all work on it stops.
+	HostKeyVerifiedCondition = "HostKeyVerified"
+	// HostInspectedCondition is True when the facts in status were read and allow the host to become a node.
+	HostInspectedCondition = "Inspected"
+	// HostProvisionedCondition is True when the bootstrap data of the claiming Machine ran to its end.
+	HostProvisionedCondition = "Provisioned"
+	// HostCleanCondition is True when a verification found nothing of an earlier cluster.
+	HostCleanCondition = "Clean"
+
+	// HostUnreachableReason: no TCP or SSH connection.
+	HostUnreachableReason = "Unreachable"
+	// HostAuthenticationFailedReason: the host refused the user's key.
+	HostAuthenticationFailedReason = "AuthenticationFailed"
+	// HostCredentialsInvalidReason: the Secret is missing or holds no usable key.
+	HostCredentialsInvalidReason = "CredentialsInvalid"
+	// HostKeyChangedReason: the host presents a key that is not pinned.
+	HostKeyChangedReason = "HostKeyChanged"
+	// HostKeyPinnedReason: the presented key is the pinned one.
+	HostKeyPinnedReason = "Pinned"
+	// HostUnsuitableReason: the host lacks something a node needs; the message lists it.
+	HostUnsuitableReason = "Unsuitable"
+	// HostInspectionFailedReason: the facts could not be read.
+	HostInspectionFailedReason = "InspectionFailed"
+	// HostStepRunningReason: a step of the installation, the bootstrap data or the reset runs.
+	HostStepRunningReason = "StepRunning"
+	// HostStepFailedReason: a step failed; the message holds its last lines.
+	HostStepFailedReason = "StepFailed"
+	// HostBootstrapInterruptedReason: kubeadm was interrupted (reboot, power loss) and is not run again; its Machine must be replaced.
+	HostBootstrapInterruptedReason = "BootstrapInterrupted"
+	// HostBootstrapDataInvalidReason: the bootstrap data holds a directive that cannot be carried out; the host was not touched.
+	HostBootstrapDataInvalidReason = "BootstrapDataInvalid"
+	// HostArtifactsUnavailableReason: the bundle of the wanted version cannot be read or does not match its checksums.
+	HostArtifactsUnavailableReason = "ArtifactsUnavailable"
+	// HostWaitingForBootstrapDataReason: the Machine has no bootstrap data yet.
+	HostWaitingForBootstrapDataReason = "WaitingForBootstrapData"
+	// HostEndpointInUseReason: something else answers at the control-plane endpoint.
+	HostEndpointInUseReason = "EndpointInUse"
+	// HostNotClaimedReason: nobody owns the host.
+	HostNotClaimedReason = "NotClaimed"
+	// HostCleaningReason: the reset or its verification runs.
+	HostCleaningReason = "Cleaning"
+	// HostNotCleanReason: the verification found something of an earlier cluster; the message lists it.
+	HostNotCleanReason = "NotClean"
+	// HostInUseReason: the host belongs to a Machine.
+	HostInUseReason = "InUse"
+	// HostOwnedByOtherReason: the owner record on the host names another owner.
+	HostOwnedByOtherReason = "OwnedByOther"
+	// HostReleasePendingReason: the host is clean and waits until its former Machine, and with it the Node, is gone.
+	HostReleasePendingReason = "ReleasePending"
+)
+
+// QuoinHostSpec says how a host is reached, what it is for, and who has it.
+type QuoinHostSpec struct {
+	// address is the management address: the IP address or DNS name at which sshd answers.
+	// It may differ from the addresses that the node uses (nodeNetwork).
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Address string `json:"address,omitempty"`
+
+	// port of sshd.
+	// +optional
+	// +default=22
+	// +kubebuilder:default=22
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+
+	// user to log in as: root, or a user who may run any command with sudo without a password.
+	// +optional
+	// +default="root"
+	// +kubebuilder:default=root
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[a-z_][a-z0-9_-]*$`
+	User string `json:"user,omitempty"`
+
+	// credentialsRef names the Secret (type kubernetes.io/ssh-auth, key ssh-privatekey) in the host's own namespace.
+	// +required
+	CredentialsRef SecretReference `json:"credentialsRef,omitempty,omitzero"`
+
+	// hostKeys are the public keys that the host may present, each as in a known_hosts file ("ssh-ed25519 AAAA...").
+	// When empty, the key of the first contact is recorded here; from then on any other key stops all work on the host.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=2048
+	// +kubebuilder:validation:items:Pattern=`^(ssh|ecdsa|sk)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+( .*)?$`
+	HostKeys []string `json:"hostKeys,omitempty"`
+
+	// nodeNetwork says which of the host's addresses its node uses. The interface of the default route when unset.
+	// +optional
+	NodeNetwork NodeNetwork `json:"nodeNetwork,omitempty,omitzero"`
+
+	// failureDomain is the rack, row or room that the host shares its fate with.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	FailureDomain string `json:"failureDomain,omitempty"`
+
+	// consumerNamespaces are the namespaces whose QuoinMachines may claim the host; "*" stands for every namespace.
+	// The host's own namespace when empty.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	ConsumerNamespaces []string `json:"consumerNamespaces,omitempty"`
+
+	// consumerRef is the claim: the QuoinMachine that has this host. Set by the controller with optimistic concurrency;
+	// in spec, because status does not survive clusterctl move. Removed only after a verified reset.
+	// +optional
+	ConsumerRef *ConsumerReference `json:"consumerRef,omitempty"`
+}
+
+// SecretReference names a Secret in the namespace of the referring object.
+type SecretReference struct {
+	// name of the Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+}
+
+// NodeNetwork picks the addresses of a node.
+// +kubebuilder:validation:MinProperties=1
+type NodeNetwork struct {
+	// interface whose first global address of each family is used.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=15
+	Interface string `json:"interface,omitempty"`
+
+	// addresses of the node: one IPv4, one IPv6, or one of each; the first family is the primary one.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="self.all(a, isIP(a))",message="each address must be an IPv4 or IPv6 address"
+	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || ip(self[0]).family() != ip(self[1]).family()",message="two addresses must be of different families"
+	Addresses []string `json:"addresses,omitempty"`
+}
+
+// ConsumerReference is a claim on a host.
+type ConsumerReference struct {
+	// namespace of the QuoinMachine.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// name of the QuoinMachine.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// machine is the name of the owning Machine, in the same namespace. A clean host is released when it is gone,
+	// because its Node goes with it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Machine string `json:"machine,omitempty"`
+
+	// claim tells one Machine of a name from the next: the prefix of the Machine's UID when it claimed the host,
+	// the last element of the provider ID.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=36
+	Claim string `json:"claim,omitempty"`
+}
+
+// QuoinHostStatus is what was observed of a host.
+// +kubebuilder:validation:MinProperties=1
+type QuoinHostStatus struct {
+	// conditions of the host: Ready, Reachable, HostKeyVerified, Inspected, Provisioned, Clean, Paused.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// state of the host.
+	// +optional
+	State HostState `json:"state,omitempty"`
+
+	// facts are what the last inspection read.
+	// +optional
+	Facts *HostFacts `json:"facts,omitempty"`
+
+	// version of Kubernetes that is installed on the host for its Machine.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Version string `json:"version,omitempty"`
+
+	// addonVersions are the Kubernetes versions whose kube-proxy and CoreDNS images the host holds.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=256
+	AddonVersions []string `json:"addonVersions,omitempty"`
+
+	// operation is what runs on the host, or ran last.
+	// +optional
+	Operation *HostOperation `json:"operation,omitempty"`
+
+	// nextAttempt is when a failed exchange is tried again; the quoin.cluster.x-k8s.io/retry annotation does it now.
+	// +optional
+	NextAttempt *metav1.Time `json:"nextAttempt,omitempty"`
+
+	// failures in a row of the exchange that is being retried.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Failures *int32 `json:"failures,omitempty"`
+
+	// observedGeneration of the spec.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// HostOperation is a plan that runs on a host.
+type HostOperation struct {
+	// id of the plan; its journal lies on the host under /var/lib/quoin/runs/<id>.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ID string `json:"id,omitempty"`
+
+	// phase of the plan: NotStarted, Running, Succeeded, Failed or Interrupted.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Phase string `json:"phase,omitempty"`
+
+	// step that runs or failed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Step string `json:"step,omitempty"`
+
+	// since when the step runs.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// HostFacts is what an inspection read.
+type HostFacts struct {
+	// inspectedAt is when.
+	// +optional
+	InspectedAt *metav1.Time `json:"inspectedAt,omitempty"`
+	// hostname of the host, which becomes the name of its node.
+	// +optional
+	Hostname string `json:"hostname,omitempty"`
+	// osImage is the operating system's name and version ("Debian GNU/Linux 12 (bookworm)").
+	// +optional
+	OSImage string `json:"osImage,omitempty"`
+	// osID is the ID of os-release ("debian").
+	// +optional
+	OSID string `json:"osID,omitempty"`
+	// kernelVersion as uname -r prints it.
+	// +optional
+	KernelVersion string `json:"kernelVersion,omitempty"`
+	// architecture in Go's words: amd64, arm64.
+	// +optional
+	Architecture string `json:"architecture,omitempty"`
+	// bootID changes with each boot.
+	// +optional
+	BootID string `json:"bootID,omitempty"`
+	// machineID of systemd.
+	// +optional
+	MachineID string `json:"machineID,omitempty"`
+	// cpus is the number of logical processors.
+	// +optional
+	CPUs int32 `json:"cpus,omitempty"`
+	// memory of the host.
+	// +optional
+	Memory *resource.Quantity `json:"memory,omitempty"`
+	// disks of the host.
+	// +optional
+	// +listType=atomic
+	Disks []Disk `json:"disks,omitempty"`
+	// addresses of the host, with their interfaces.
+	// +optional
+	// +listType=atomic
+	Addresses []InterfaceAddress `json:"addresses,omitempty"`
+	// nodeAddresses are those of the addresses that the node uses, the primary one first.
+	// +optional
+	// +listType=atomic
+	NodeAddresses []string `json:"nodeAddresses,omitempty"`
+	// defaultInterface is the interface of the default route.
+	// +optional
+	DefaultInterface string `json:"defaultInterface,omitempty"`
+	// cgroupVersion is 1 or 2.
+	// +optional
+	CgroupVersion int32 `json:"cgroupVersion,omitempty"`
+	// containerRuntime and its version ("containerd://2.2.0").
+	// +optional
+	ContainerRuntime string `json:"containerRuntime,omitempty"`
+	// clockOffset of the host against the manager's clock; positive when the host is ahead.
+	// +optional
+	ClockOffset *metav1.Duration `json:"clockOffset,omitempty"`
+	// cloudInitEnabled tells that cloud-init would run at the next boot.
+	// +optional
+	CloudInitEnabled *bool `json:"cloudInitEnabled,omitempty"`
+	// tcpForwardingAllowed tells that sshd forwards TCP connections, which reading etcd through SSH needs.
+	// +optional
+	TCPForwardingAllowed *bool `json:"tcpForwardingAllowed,omitempty"`
+}
+
+// Disk is a block device.
+type Disk struct {
+	// id is stable over boots: a WWN, a serial number or a by-id name; the kernel's name where the disk has none.
+	// +required
+	ID string `json:"id,omitempty"`
+	// name the kernel gives it now ("sda").
+	// +optional
+	Name string `json:"name,omitempty"`
+	// size of the disk.
+	// +optional
+	Size *resource.Quantity `json:"size,omitempty"`
+	// rotational tells a spinning disk.
+	// +optional
+	Rotational *bool `json:"rotational,omitempty"`
+}
+
+// InterfaceAddress is an address with its interface.
+type InterfaceAddress struct {
+	// interface that has the address.
+	// +required
+	Interface string `json:"interface,omitempty"`
+	// address with its prefix length ("10.0.0.7/24").
+	// +required
+	Address string `json:"address,omitempty"`
+}
+
+// QuoinHost is a machine with an OS and SSH. It belongs to nobody or to exactly one QuoinMachine.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=quoinhosts,shortName=qh,scope=Namespaced,categories=cluster-api
+// +kubebuilder:storageversion
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="State",type="string",JSONPath=".status.state",description="Place in the host's life"
+// +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Reachable, trusted and in the state its claim asks for"
+// +kubebuilder:printcolumn:name="Version",type="string",JSONPath=".status.version",description="Installed Kubernetes version"
+// +kubebuilder:printcolumn:name="Consumer",type="string",JSONPath=".spec.consumerRef.name",description="QuoinMachine that has the host"
+// +kubebuilder:printcolumn:name="Address",type="string",JSONPath=".spec.address",description="Management address"
+// +kubebuilder:printcolumn:name="Domain",type="string",JSONPath=".spec.failureDomain",description="Failure domain"
+// +kubebuilder:printcolumn:name="Waiting for",type="string",JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="What the host waits for"
+// +kubebuilder:printcolumn:name="OS",type="string",JSONPath=".status.facts.osImage",description="Operating system",priority=10
+// +kubebuilder:printcolumn:name="CPU",type="integer",JSONPath=".status.facts.cpus",description="Logical processors",priority=10
+// +kubebuilder:printcolumn:name="Memory",type="string",JSONPath=".status.facts.memory",description="Memory",priority=10
+// +kubebuilder:printcolumn:name="Step",type="string",JSONPath=".status.operation.step",description="Step that runs or failed",priority=10
+// +kubebuilder:printcolumn:name="Paused",type="string",JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Reconciliation paused",priority=10
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"
+type QuoinHost struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object's metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the desired state of the host.
+	// +required
+	Spec QuoinHostSpec `json:"spec,omitempty,omitzero"`
+	// status is the observed state of the host.
+	// +optional
+	Status QuoinHostStatus `json:"status,omitempty,omitzero"`
+}
+
+// GetConditions returns the conditions of the host.
+func (h *QuoinHost) GetConditions() []metav1.Condition { return h.Status.Conditions }
+
+// SetConditions sets the conditions of the host.
+func (h *QuoinHost) SetConditions(conditions []metav1.Condition) { h.Status.Conditions = conditions }
+
+// QuoinHostList is a list of QuoinHosts.
+//
+// +kubebuilder:object:root=true
+type QuoinHostList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []QuoinHost `json:"items"`
+}
+
+func init() { objectTypes = append(objectTypes, &QuoinHost{}, &QuoinHostList{}) }

@@ -1,0 +1,240 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+// MachineFinalizer keeps a QuoinMachine until its host was released.
+const MachineFinalizer = "quoinmachine.infrastructure.cluster.x-k8s.io"
+
+// Condition types and reasons of a QuoinMachine.
+const (
+	// MachineReadyCondition mirrors what the Machine shows as InfrastructureReady.
+	MachineReadyCondition = clusterv1.ReadyCondition
+	// MachineHostClaimedCondition is True while a host belongs to the QuoinMachine.
+	MachineHostClaimedCondition = "HostClaimed"
+	// MachineHostProvisionedCondition mirrors the Provisioned condition of the host.
+	MachineHostProvisionedCondition = "HostProvisioned"
+	// MachineAddonImagesCondition is True when the host holds the images of every version in spec.addonVersions.
+	MachineAddonImagesCondition = "AddonImagesPresent"
+
+	// MachineNoMatchingHostReason: no free host matches; the message counts why the others did not.
+	MachineNoMatchingHostReason = "NoMatchingHost"
+	// MachineHostClaimedReason: a host was claimed.
+	MachineHostClaimedReason = "HostClaimed"
+	// MachineHostLostReason: the claimed host is gone or belongs to another.
+	MachineHostLostReason = "HostLost"
+	// MachineWaitingForClusterReason: the Cluster's infrastructure is not ready.
+	MachineWaitingForClusterReason = "WaitingForClusterInfrastructure"
+	// MachineWaitingForBootstrapDataReason: the Machine has no bootstrap data.
+	MachineWaitingForBootstrapDataReason = "WaitingForBootstrapData"
+	// MachineWaitingForOwnerReason: no Machine owns the QuoinMachine.
+	MachineWaitingForOwnerReason = "WaitingForMachine"
+	// MachineReleasingReason: the host is being reset.
+	MachineReleasingReason = "ReleasingHost"
+)
+
+// QuoinMachineSpec is the desired state of a QuoinMachine.
+type QuoinMachineSpec struct {
+	// providerID of the node: quoin://<namespace>/<host>/<prefix of the Machine's UID>. Set when a host is claimed.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	ProviderID string `json:"providerID,omitempty"`
+
+	// hostSelector selects the hosts that may be claimed, by their labels. Every host when unset.
+	// +optional
+	HostSelector *metav1.LabelSelector `json:"hostSelector,omitempty"`
+
+	// artifacts says where Kubernetes comes from.
+	// +required
+	Artifacts Artifacts `json:"artifacts,omitempty,omitzero"`
+
+	// addonVersions are further Kubernetes versions whose kube-proxy and CoreDNS images the host must hold,
+	// because these add-ons run on every node and follow the control plane's version. Set by the control-plane provider.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	AddonVersions []string `json:"addonVersions,omitempty"`
+}
+
+// Artifacts says where the binaries and images of a Kubernetes version come from.
+type Artifacts struct {
+	// bundle is a directory of binaries, images and a manifest with their checksums, for each version.
+	// +required
+	Bundle Bundle `json:"bundle,omitempty,omitzero"`
+}
+
+// Bundle locates bundles.
+type Bundle struct {
+	// location of the bundle: an absolute path on the host, or an HTTP(S) URL that the host can fetch from.
+	// {{version}} stands for the Kubernetes version ("v1.36.3").
+	// +required
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/') || self.startsWith('http://') || self.startsWith('https://')",message="must be an absolute path on the host or an http(s) URL"
+	// +kubebuilder:validation:XValidation:rule="self.contains('{{version}}')",message="must contain {{version}}, because the version of a Machine changes and its template does not"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_./:@%{}~=?&+-]+$')",message="may not contain spaces or shell characters"
+	Location string `json:"location,omitempty"`
+}
+
+// QuoinMachineStatus is the observed state of a QuoinMachine.
+// +kubebuilder:validation:MinProperties=1
+type QuoinMachineStatus struct {
+	// conditions of the machine: Ready, HostClaimed, HostProvisioned, AddonImagesPresent, Paused.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// initialization of the infrastructure; part of the Cluster API contract.
+	// +optional
+	Initialization QuoinMachineInitializationStatus `json:"initialization,omitempty,omitzero"`
+
+	// hostRef names the host that was claimed.
+	// +optional
+	HostRef *HostReference `json:"hostRef,omitempty"`
+
+	// addresses of the node.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Addresses []clusterv1.MachineAddress `json:"addresses,omitempty"`
+
+	// failureDomain of the host.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	FailureDomain string `json:"failureDomain,omitempty"`
+
+	// addonVersions are the Kubernetes versions whose kube-proxy and CoreDNS images the host holds.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=256
+	AddonVersions []string `json:"addonVersions,omitempty"`
+}
+
+// HostReference names a QuoinHost, which may live in another namespace.
+type HostReference struct {
+	// namespace of the host.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+	// name of the host.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+}
+
+// QuoinMachineInitializationStatus is part of the Cluster API contract.
+// +kubebuilder:validation:MinProperties=1
+type QuoinMachineInitializationStatus struct {
+	// provisioned is true when the bootstrap data ran on the host.
+	// +optional
+	Provisioned *bool `json:"provisioned,omitempty"`
+}
+
+// QuoinMachine is the infrastructure of a Machine: the host it has.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=quoinmachines,shortName=qm,scope=Namespaced,categories=cluster-api
+// +kubebuilder:storageversion
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".metadata.labels['cluster\\.x-k8s\\.io/cluster-name']",description="Cluster"
+// +kubebuilder:printcolumn:name="Machine",type="string",JSONPath=`.metadata.ownerReferences[?(@.kind=="Machine")].name`,description="Machine that owns it"
+// +kubebuilder:printcolumn:name="Host",type="string",JSONPath=".status.hostRef.name",description="Host it has"
+// +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="The bootstrap data ran on the host"
+// +kubebuilder:printcolumn:name="Waiting for",type="string",JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="What the machine waits for"
+// +kubebuilder:printcolumn:name="Domain",type="string",JSONPath=".status.failureDomain",description="Failure domain",priority=10
+// +kubebuilder:printcolumn:name="ProviderID",type="string",JSONPath=".spec.providerID",description="Provider ID",priority=10
+// +kubebuilder:printcolumn:name="Paused",type="string",JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Reconciliation paused",priority=10
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"
+type QuoinMachine struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object's metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the desired state of the machine.
+	// +optional
+	Spec QuoinMachineSpec `json:"spec,omitempty,omitzero"`
+	// status is the observed state of the machine.
+	// +optional
+	Status QuoinMachineStatus `json:"status,omitempty,omitzero"`
+}
+
+// GetConditions returns the conditions of the machine.
+func (m *QuoinMachine) GetConditions() []metav1.Condition { return m.Status.Conditions }
+
+// SetConditions sets the conditions of the machine.
+func (m *QuoinMachine) SetConditions(conditions []metav1.Condition) { m.Status.Conditions = conditions }
+
+// QuoinMachineList is a list of QuoinMachines.
+//
+// +kubebuilder:object:root=true
+type QuoinMachineList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []QuoinMachine `json:"items"`
+}
+
+// QuoinMachineTemplateSpec is the desired state of a QuoinMachineTemplate.
+type QuoinMachineTemplateSpec struct {
+	// template of QuoinMachines. It cannot be changed: make a new template and refer to it.
+	// +required
+	Template QuoinMachineTemplateResource `json:"template,omitempty,omitzero"`
+}
+
+// QuoinMachineTemplateResource is what a QuoinMachine is made from.
+// +kubebuilder:validation:MinProperties=1
+type QuoinMachineTemplateResource struct {
+	// metadata that QuoinMachines get.
+	// +optional
+	ObjectMeta clusterv1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+	// spec that QuoinMachines get.
+	// +required
+	Spec QuoinMachineSpec `json:"spec,omitempty,omitzero"`
+}
+
+// QuoinMachineTemplate is what MachineDeployments and control planes make QuoinMachines from.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=quoinmachinetemplates,shortName=qmt,scope=Namespaced,categories=cluster-api
+// +kubebuilder:storageversion
+// +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".metadata.labels['cluster\\.x-k8s\\.io/cluster-name']",description="Cluster"
+// +kubebuilder:printcolumn:name="Bundle",type="string",JSONPath=".spec.template.spec.artifacts.bundle.location",description="Where Kubernetes comes from"
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"
+type QuoinMachineTemplate struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object's metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the desired state of the template.
+	// +optional
+	Spec QuoinMachineTemplateSpec `json:"spec,omitempty,omitzero"`
+}
+
+// QuoinMachineTemplateList is a list of QuoinMachineTemplates.
+//
+// +kubebuilder:object:root=true
+type QuoinMachineTemplateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []QuoinMachineTemplate `json:"items"`
+}
+
+func init() {
+	objectTypes = append(objectTypes, &QuoinMachine{}, &QuoinMachineList{}, &QuoinMachineTemplate{}, &QuoinMachineTemplateList{})
+}
