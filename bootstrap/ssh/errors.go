@@ -78,11 +78,13 @@ func (e *AuthError) Error() string {
 // SudoError says that the user may log in but not become root without a password: the script never ran.
 type SudoError struct {
 	Endpoint, User string
+	// Detail is what sudo said.
+	Detail string
 }
 
 func (e *SudoError) Error() string {
-	return fmt.Sprintf("user %q on %s cannot use sudo without a password; add \"%s ALL=(ALL) NOPASSWD:ALL\" to sudoers, or log in as root",
-		e.User, e.Endpoint, e.User)
+	return fmt.Sprintf("user %q on %s cannot become root (%s); install sudo there and add \"%s ALL=(ALL) NOPASSWD:ALL\" to its sudoers, or log in as root",
+		e.User, e.Endpoint, e.Detail, e.User)
 }
 
 // ForwardingError says that the host refused to open a connection for us.
