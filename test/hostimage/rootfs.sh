@@ -40,6 +40,13 @@ strip() {
         "$root"/usr/share/info/* "$root"/var/cache/debconf/*-old
 }
 
+# discard removes the work folder. A debootstrap that was killed leaves mounts in
+# it, and nothing may be removed through those.
+discard() {
+    umount "$1/root/proc" "$1/root/sys" 2>/dev/null || true
+    rm -rf --one-file-system "$1"
+}
+
 build() {
     if up_to_date "$product" "$key"; then return; fi
     [ "$(id -u)" = 0 ] || die "making a root file system needs root: run it with sudo"
@@ -47,7 +54,7 @@ build() {
     local work
     work=$(mktemp -d "$QUOIN_CACHE/.rootfs.XXXXXX")
     # shellcheck disable=SC2064 # the name is known now, not at exit
-    trap "umount '$work'/root/proc '$work'/root/sys 2>/dev/null; rm -rf '$work'" EXIT
+    trap "discard '$work'" EXIT
     log "making a Debian $release root file system (about 2 minutes)"
     local list
     list=$(IFS=,; echo "${packages[*]}")
