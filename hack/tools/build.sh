@@ -2,80 +2,63 @@
 # Copyright The Quoin Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds one tool from its pinned tools module and prints the path of the binary.
+# Builds tools from their pinned tools modules and prints the path of each binary.
 #
 #   hack/tools/build.sh <tool>...
 #
 # Binaries live in ${QUOIN_CACHE}/bin/<tool>-<version>-<key>/<tool>, the key being a hash of everything that decides
 # what comes out. A build goes to a temporary folder first and is renamed when done, so that a killed build leaves
-# nothing that looks finished, and two builds at once do not hurt each other.
+# nothing that looks finished.
 set -euo pipefail
+# shellcheck source=hack/lib/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../lib/common.sh"
 
-here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-cache="${QUOIN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quoin}"
-
-# describe sets module (folder), package, source (the module that carries the version) and, where wanted, ldflags.
+# describe sets folder (of the tools module), package, source (the module that carries the version) and ldflags.
 describe() {
+  local capi=sigs.k8s.io/cluster-api
   ldflags="-s -w"
   case "$1" in
-    cluster-api-controller)
-      folder=cluster-api package=sigs.k8s.io/cluster-api/core source=sigs.k8s.io/cluster-api ;;
-    kubeadm-bootstrap-controller)
-      folder=cluster-api package=sigs.k8s.io/cluster-api/bootstrap/kubeadm source=sigs.k8s.io/cluster-api ;;
-    clusterctl)
-      folder=cluster-api package=sigs.k8s.io/cluster-api/cmd/clusterctl source=sigs.k8s.io/cluster-api ;;
-    kustomize)
-      folder=kustomize package=sigs.k8s.io/kustomize/kustomize/v5 source=sigs.k8s.io/kustomize/kustomize/v5 ;;
-    controller-gen)
-      folder=controller-gen package=sigs.k8s.io/controller-tools/cmd/controller-gen source=sigs.k8s.io/controller-tools ;;
-    golangci-lint)
-      folder=golangci-lint package=github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-      source=github.com/golangci/golangci-lint/v2 ;;
-    *)
-      echo "unknown tool: $1" >&2
-      exit 2 ;;
+    cluster-api-controller) folder=cluster-api package=$capi/core source=$capi ;;
+    kubeadm-bootstrap-controller) folder=cluster-api package=$capi/bootstrap/kubeadm source=$capi ;;
+    clusterctl) folder=cluster-api package=$capi/cmd/clusterctl source=$capi ;;
+    kustomize) folder=kustomize source=sigs.k8s.io/kustomize/kustomize/v5 package=$source ;;
+    controller-gen) folder=controller-gen source=sigs.k8s.io/controller-tools package=$source/cmd/controller-gen ;;
+    golangci-lint) folder=golangci-lint source=github.com/golangci/golangci-lint/v2 package=$source/cmd/golangci-lint ;;
+    *) die "unknown tool $1; there are: cluster-api-controller kubeadm-bootstrap-controller clusterctl kustomize controller-gen golangci-lint" ;;
   esac
-  version="$(cd "$here/$folder" && go list -m -f '{{.Version}}' "$source")"
+  version=$(cd "$QUOIN_ROOT/hack/tools/$folder" && GOWORK=off go list -m -f '{{.Version}}' "$source")
   case "$folder" in
     cluster-api)
       # clusterctl refuses to work without a version, and the managers print theirs.
-      local v="${version#v}" at=sigs.k8s.io/cluster-api/version
-      ldflags+=" -X $at.gitVersion=$version -X $at.gitMajor=${v%%.*} -X $at.gitMinor=$(cut -d. -f2 <<<"$v")"
+      local plain=${version#v} at=$capi/version
+      ldflags+=" -X $at.gitVersion=$version -X $at.gitMajor=${plain%%.*} -X $at.gitMinor=$(cut -d. -f2 <<<"$plain")"
       ldflags+=" -X $at.gitTreeState=clean" ;;
-    golangci-lint)
-      ldflags+=" -X main.version=${version#v}" ;;
-    kustomize)
-      ldflags+=" -X sigs.k8s.io/kustomize/api/provenance.version=$version" ;;
+    golangci-lint) ldflags+=" -X main.version=${version#v}" ;;
+    kustomize) ldflags+=" -X sigs.k8s.io/kustomize/api/provenance.version=$version" ;;
   esac
 }
 
-build() {
-  local tool="$1" folder package source version ldflags key out tmp
-  describe "$tool"
-  key="$(
-    { cat "${BASH_SOURCE[0]}" "$here/$folder/go.mod" "$here/$folder/go.sum"; go env GOVERSION GOOS GOARCH; } |
-      sha256sum | cut -c1-12
-  )"
-  out="$cache/bin/$tool-$version-$key"
-  if [[ ! -x "$out/$tool" ]]; then
-    mkdir -p "$cache/bin"
-    tmp="$(mktemp -d "$cache/bin/.$tool.XXXXXX")"
-    # shellcheck disable=SC2064 # the path is wanted as it is now
-    trap "rm -rf '$tmp'" EXIT
-    echo "building $tool $version" >&2
-    (cd "$here/$folder" && CGO_ENABLED=0 go build -trimpath -ldflags "$ldflags" -o "$tmp/$tool" "$package") >&2
-    chmod 0755 "$tmp"
-    mv -T "$tmp" "$out" 2>/dev/null || [[ -x "$out/$tool" ]]
-    rm -rf "$tmp"
-    trap - EXIT
-  fi
-  echo "$out/$tool"
+# compile <tool> <folder of the binary>
+compile() {
+  local tool=$1 out=$2 tmp
+  [[ ! -x $out/$tool ]] || return 0
+  log "building $tool $version"
+  tmp=$(mktemp -d "$QUOIN_BIN/.$tool.XXXXXX")
+  # shellcheck disable=SC2064 # the path is wanted as it is now
+  trap "rm -rf '$tmp'" EXIT
+  (cd "$QUOIN_ROOT/hack/tools/$folder" &&
+    CGO_ENABLED=0 GOWORK=off go build -trimpath -ldflags "$ldflags" -o "$tmp/$tool" "$package") >&2
+  chmod 0755 "$tmp"
+  mv -T "$tmp" "$out"
 }
 
-if [[ $# -eq 0 ]]; then
-  sed -n '5,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
-  exit 2
-fi
+[[ $# -gt 0 ]] || die "usage: hack/tools/build.sh <tool>..."
+mkdir -p "$QUOIN_BIN"
 for tool in "$@"; do
-  build "$tool"
+  describe "$tool"
+  key=$(printf '%s\n' "$package" "$ldflags" "$(go env GOVERSION GOOS GOARCH)" |
+    key_of "hack/tools/$folder/go.mod" "hack/tools/$folder/go.sum")
+  out=$QUOIN_BIN/$tool-$version-$key
+  locked "$tool" compile "$tool" "$out"
+  echo "$out/$tool"
 done
