@@ -85,7 +85,7 @@ func handshakeError(ctx context.Context, target Target, presented ssh.PublicKey,
 	case ctx.Err() != nil:
 		return unreachable(ctx, target, err)
 	case presented != nil && !target.accepts(presented):
-		return &HostKeyChangedError{Endpoint: target.Endpoint(), Want: fingerprints(target.HostKeys), Got: Fingerprint(presented)}
+		return &HostKeyChangedError{Endpoint: target.Endpoint(), Want: fingerprints(target.HostKeys), Got: Fingerprint(presented), Key: presented}
 	case errors.As(err, &negotiation) && len(target.HostKeys) > 0 && strings.Contains(err.Error(), "host key"):
 		return &HostKeyChangedError{Endpoint: target.Endpoint(), Want: fingerprints(target.HostKeys), Got: "of another type"}
 	case presented != nil && strings.Contains(err.Error(), "unable to authenticate"):

@@ -56,6 +56,9 @@ type HostKeyChangedError struct {
 	// Want and Got are SHA256 fingerprints.
 	Want []string
 	Got  string
+	// Key is the presented key, so that a person's consent to its fingerprint can pin it; nil when the host has no key of
+	// a pinned type any more.
+	Key PublicKey
 }
 
 func (e *HostKeyChangedError) Error() string {

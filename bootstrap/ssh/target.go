@@ -19,6 +19,9 @@ import (
 // DefaultPort is used when Target.Port is 0.
 const DefaultPort = 22
 
+// PublicKey is a host's public key.
+type PublicKey = ssh.PublicKey
+
 // Target says how to reach one host.
 type Target struct {
 	// Address is an IP address or a DNS name, without a port.
