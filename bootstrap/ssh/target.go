@@ -22,6 +22,9 @@ const DefaultPort = 22
 // PublicKey is a host's public key.
 type PublicKey = ssh.PublicKey
 
+// Signer is a private key that proves who we are.
+type Signer = ssh.Signer
+
 // Target says how to reach one host.
 type Target struct {
 	// Address is an IP address or a DNS name, without a port.

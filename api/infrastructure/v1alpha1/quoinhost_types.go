@@ -97,6 +97,20 @@ const (
 	HostOwnedByOtherReason = "OwnedByOther"
 	// HostReleasePendingReason: the host is clean and waits until its former Machine, and with it the Node, is gone.
 	HostReleasePendingReason = "ReleasePending"
+	// HostConsumerMissingReason: the QuoinMachine that claimed the host does not exist, and nobody saw it being deleted.
+	HostConsumerMissingReason = "ConsumerMissing"
+	// HostNotReachedReason: no exchange has taken place yet.
+	HostNotReachedReason = "NotReached"
+	// HostReachableReason: the last exchange succeeded.
+	HostReachableReason = "Reachable"
+	// HostInspectedReason: the facts were read and allow the host to become a node.
+	HostInspectedReason = "Inspected"
+	// HostAvailableReason: the host is free.
+	HostAvailableReason = "Available"
+	// HostProvisionedReason: the bootstrap data ran to its end.
+	HostProvisionedReason = "Provisioned"
+	// HostCleanReason: nothing of an earlier cluster was found.
+	HostCleanReason = "Clean"
 )
 
 // QuoinHostSpec says how a host is reached, what it is for, and who has it.

@@ -36,6 +36,14 @@ const (
 	MachineWaitingForOwnerReason = "WaitingForMachine"
 	// MachineReleasingReason: the host is being reset.
 	MachineReleasingReason = "ReleasingHost"
+	// MachineSelectorInvalidReason: spec.hostSelector cannot be read.
+	MachineSelectorInvalidReason = "HostSelectorInvalid"
+	// MachineWaitingForHostReason: no host was claimed yet.
+	MachineWaitingForHostReason = "WaitingForHost"
+	// MachineWaitingForImagesReason: the host does not hold every image yet.
+	MachineWaitingForImagesReason = "WaitingForImages"
+	// MachineImagesPresentReason: the host holds the images of every wanted version.
+	MachineImagesPresentReason = "ImagesPresent"
 )
 
 // QuoinMachineSpec is the desired state of a QuoinMachine.

@@ -1,0 +1,66 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"fmt"
+	"strings"
+)
+
+// ProviderIDPrefix begins every provider ID of ours.
+const ProviderIDPrefix = "quoin://"
+
+// claimLength is how much of a Machine's UID makes a claim: the first group of a UUID.
+const claimLength = 8
+
+// ProviderID names the node that a claim makes of a host. The claim is a part of it because the host's name alone would
+// match the old Node when the host is used again at once.
+func ProviderID(namespace, host, claim string) string {
+	return fmt.Sprintf("%s%s/%s/%s", ProviderIDPrefix, namespace, host, claim)
+}
+
+// ParseProviderID is the inverse of ProviderID.
+func ParseProviderID(id string) (namespace, host, claim string, err error) {
+	parts := strings.Split(strings.TrimPrefix(id, ProviderIDPrefix), "/")
+	if !strings.HasPrefix(id, ProviderIDPrefix) || len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+		return "", "", "", fmt.Errorf("provider ID %q is not of the form %s<namespace>/<host>/<claim>", id, ProviderIDPrefix)
+	}
+	return parts[0], parts[1], parts[2], nil
+}
+
+// ClaimOf is the claim that a Machine with this UID makes.
+func ClaimOf(machineUID string) string {
+	if len(machineUID) > claimLength {
+		return machineUID[:claimLength]
+	}
+	return machineUID
+}
+
+// ProviderID of the node that the claim makes of the host; empty without a claim.
+func (h *QuoinHost) ProviderID() string {
+	if h.Spec.ConsumerRef == nil {
+		return ""
+	}
+	return ProviderID(h.Namespace, h.Name, h.Spec.ConsumerRef.Claim)
+}
+
+// ResetOperation begins the ID of the plan that resets a host after a claim; a repeated attempt adds "-2" and so on.
+func ResetOperation(claim string) string { return "reset-" + claim }
+
+// Released says whether the host was verified to be clean after the claim that it still carries.
+func (h *QuoinHost) Released() bool {
+	if h.Spec.ConsumerRef == nil || h.Status.Operation == nil {
+		return false
+	}
+	id, want := h.Status.Operation.ID, ResetOperation(h.Spec.ConsumerRef.Claim)
+	if id != want && !strings.HasPrefix(id, want+"-") {
+		return false
+	}
+	for _, c := range h.Status.Conditions {
+		if c.Type == HostCleanCondition {
+			return c.Status == "True" && c.Reason == HostReleasePendingReason
+		}
+	}
+	return false
+}

@@ -1,0 +1,160 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"k8s.io/apimachinery/pkg/labels"
+	"pgregory.net/rapid"
+)
+
+// TestScripts runs the scenarios of testdata. Commands:
+//
+//	hosts       one host per line: [namespace/]name key=value ... with the keys state, domain, offer (comma separated),
+//	            and the flags inUse, notReady, leaving; any other key=value is a label
+//	select      namespace=.. selector=(..) domain=.. members=(domain=n,..)
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var hosts []Host
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "hosts":
+				hosts = nil
+				for _, line := range strings.Split(d.Input, "\n") {
+					hosts = append(hosts, parseHost(t, line))
+				}
+				return fmt.Sprintf("%d hosts\n", len(hosts))
+			case "select":
+				result := Select(parseRequest(t, d), hosts)
+				if result.Chosen != nil {
+					return fmt.Sprintf("%s/%s\n", result.Chosen.Namespace, result.Chosen.Name)
+				}
+				return result.Message() + "\n"
+			}
+			t.Fatalf("unknown command %s", d.Cmd)
+			return ""
+		})
+	})
+}
+
+func parseHost(t *testing.T, line string) Host {
+	fields := strings.Fields(line)
+	h := Host{Namespace: "default", Name: fields[0], State: StateAvailable, Ready: true, Labels: map[string]string{}}
+	if ns, name, ok := strings.Cut(fields[0], "/"); ok {
+		h.Namespace, h.Name = ns, name
+	}
+	for _, field := range fields[1:] {
+		key, value, _ := strings.Cut(field, "=")
+		switch key {
+		case "state":
+			h.State = value
+		case "domain":
+			h.FailureDomain = value
+		case "offer":
+			h.ConsumerNamespaces = strings.Split(value, ",")
+		case "inUse":
+			h.InUse = true
+		case "notReady":
+			h.Ready = false
+		case "leaving":
+			h.Leaving = true
+		default:
+			if value == "" {
+				t.Fatalf("unknown flag %s", key)
+			}
+			h.Labels[key] = value
+		}
+	}
+	return h
+}
+
+func parseRequest(t *testing.T, d *datadriven.TestData) Request {
+	r := Request{Namespace: "default", Members: map[string]int{}}
+	for _, arg := range d.CmdArgs {
+		switch arg.Key {
+		case "namespace":
+			r.Namespace = arg.Vals[0]
+		case "domain":
+			r.FailureDomain = arg.Vals[0]
+		case "selector":
+			selector, err := labels.Parse(strings.Join(arg.Vals, ","))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Selector = selector
+		case "members":
+			for _, v := range arg.Vals {
+				domain, n, _ := strings.Cut(v, "=")
+				r.Members[domain], _ = strconv.Atoi(n)
+			}
+		}
+	}
+	return r
+}
+
+// TestSelectNeverPicksAnIneligibleHostAndIsDeterministic draws hosts at random: whatever the order they come in, the same
+// one is picked, and it is free, offered, selected and in the wanted failure domain. Nobody waits while a host is free.
+func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		domain := rapid.SampledFrom([]string{"", "a", "b"})
+		namespace := rapid.SampledFrom([]string{"default", "team", "hosts"})
+		host := rapid.Custom(func(t *rapid.T) Host {
+			return Host{
+				Namespace: namespace.Draw(t, "namespace"), Name: rapid.StringMatching(`[a-c][0-9]`).Draw(t, "name"),
+				Labels:        map[string]string{"role": rapid.SampledFrom([]string{"worker", "storage"}).Draw(t, "role")},
+				State:         rapid.SampledFrom([]string{StateAvailable, StateAvailable, StateAvailable, "Cleaning", "Quarantined", ""}).Draw(t, "state"),
+				Ready:         rapid.SampledFrom([]bool{true, true, false}).Draw(t, "ready"),
+				InUse:         rapid.SampledFrom([]bool{false, false, true}).Draw(t, "inUse"),
+				Leaving:       rapid.SampledFrom([]bool{false, false, true}).Draw(t, "leaving"),
+				FailureDomain: domain.Draw(t, "domain"),
+				ConsumerNamespaces: rapid.SampledFrom([][]string{
+					nil, {AnyNamespace}, {"team"}, {"default", "team"},
+				}).Draw(t, "offer"),
+			}
+		})
+		hosts := rapid.SliceOfNDistinct(host, 0, 12, func(h Host) string { return h.Namespace + "/" + h.Name }).Draw(t, "hosts")
+		request := Request{Namespace: namespace.Draw(t, "for"), FailureDomain: domain.Draw(t, "in"), Members: map[string]int{
+			"a": rapid.IntRange(0, 3).Draw(t, "a"), "b": rapid.IntRange(0, 3).Draw(t, "b"),
+		}}
+		if rapid.Bool().Draw(t, "selects") {
+			request.Selector = labels.SelectorFromSet(labels.Set{"role": "worker"})
+		}
+
+		eligible := func(h Host) bool {
+			offered := h.Namespace == request.Namespace
+			if len(h.ConsumerNamespaces) > 0 {
+				offered = slices.Contains(h.ConsumerNamespaces, request.Namespace) || slices.Contains(h.ConsumerNamespaces, "*")
+			}
+			return offered && h.State == StateAvailable && h.Ready && !h.InUse && !h.Leaving &&
+				(request.Selector == nil || h.Labels["role"] == "worker") &&
+				(request.FailureDomain == "" || request.FailureDomain == h.FailureDomain)
+		}
+		got := Select(request, hosts)
+		if got.Chosen != nil && !eligible(*got.Chosen) {
+			t.Fatalf("chose %+v", *got.Chosen)
+		}
+		if got.Chosen == nil && slices.ContainsFunc(hosts, eligible) {
+			t.Fatalf("chose nothing: %s", got.Message())
+		}
+		counted := 0
+		for n := range maps.Values(got.Reasons) {
+			counted += n
+		}
+		if free := len(slices.DeleteFunc(slices.Clone(hosts), func(h Host) bool { return !eligible(h) })); counted != len(hosts)-free {
+			t.Fatalf("%d hosts counted, %d are not eligible", counted, len(hosts)-free)
+		}
+		again := Select(request, rapid.Permutation(hosts).Draw(t, "shuffled"))
+		if !reflect.DeepEqual(got, again) {
+			t.Fatalf("order matters: %+v, then %+v", got, again)
+		}
+	})
+}
