@@ -1,0 +1,79 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+	"testing/fstest"
+
+	. "github.com/onsi/gomega"
+)
+
+const sample = `package x
+
+import "testing"
+
+// Proves: S2-24, K-7
+func TestReplacement(t *testing.T) {
+	// Proves: R2.
+	t.Run("inside", nil)
+}
+
+var _ = Describe("hooks [S2-33]", func() {
+	ginkgo.It("promotes first [S2-30, C11] and [not a rule]", func() {
+		By("waiting")
+	})
+	Other("no node [S2-1]")
+})
+`
+
+func TestProofsAreFoundInBothForms(t *testing.T) {
+	g := NewWithT(t)
+	proofs, err := findProofs(fstest.MapFS{
+		"a/b_test.go":            {Data: []byte(sample)},
+		"a/b.go":                 {Data: []byte("package x\n\n// Proves: S1-1\nfunc f() {}\n")},
+		"hack/tools/x/y_test.go": {Data: []byte("not Go")},
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(proofs).To(Equal(map[string][]proof{
+		"S2-24": {{"a/b_test.go", "TestReplacement"}},
+		"K-7":   {{"a/b_test.go", "TestReplacement"}},
+		"R2":    {{"a/b_test.go", "TestReplacement"}},
+		"S2-33": {{"a/b_test.go", "hooks"}},
+		"S2-30": {{"a/b_test.go", "promotes first and"}},
+		"C11":   {{"a/b_test.go", "promotes first and"}},
+	}))
+}
+
+func TestEveryRuleIsNumberedOnce(t *testing.T) {
+	g := NewWithT(t)
+	sections, err := parseRules(rulesFile)
+	g.Expect(err).NotTo(HaveOccurred())
+	counts := map[string]int{}
+	for _, s := range sections {
+		counts[s.title[:2]] += len(s.rules)
+	}
+	g.Expect(counts).To(Equal(map[string]int{
+		"S0": 74, "S1": 27, "S2": 36, "S3": 37, "K ": 11, "C ": 17, "R ": 21,
+	}))
+
+	_, err = parseRules("= S0 x\nS0-1 one\nS0-1 again\n")
+	g.Expect(err).To(MatchError(ContainSubstring("rules.txt:3")))
+}
+
+func TestAProofOfNoRuleIsAnError(t *testing.T) {
+	g := NewWithT(t)
+	sections := []section{{title: "S0", rules: []rule{{id: "S0-1", statement: "one | two"}}}}
+	proofs := map[string][]proof{"S0-2": {{"x_test.go", "TestX"}}}
+	g.Expect(known(sections, proofs)).To(MatchError(ContainSubstring(`x_test.go: TestX: there is no rule "S0-2"`)))
+}
+
+func TestTheTableCountsWhatIsProved(t *testing.T) {
+	g := NewWithT(t)
+	sections := []section{{title: "S0 first", rules: []rule{{"S0-1", "one | two"}, {"S0-2", "other"}}}}
+	text := string(render(sections, map[string][]proof{"S0-1": {{"x_test.go", "TestX"}}}))
+	g.Expect(text).To(ContainSubstring("| S0 first | 2 | 1 |"))
+	g.Expect(text).To(ContainSubstring("| S0-1 | one \\| two | `x_test.go: TestX` |"))
+	g.Expect(text).To(ContainSubstring("| S0-2 | other | - |"))
+}
