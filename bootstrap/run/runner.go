@@ -5,12 +5,24 @@ package run
 
 import (
 	"context"
+	_ "embed"
+	"fmt"
+	"strings"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
 // DefaultRoot is where everything of ours lies on a host, mode 0700, owner root.
 const DefaultRoot = "/var/lib/quoin"
+
+// Prelude is the sh text that runs before each step: functions to fail with a sentence and to install files so that
+// cleaning can take them back (quoin_fail, quoin_record, quoin_claim, quoin_dirs, quoin_put).
+//
+//go:embed prelude.sh
+var Prelude string
+
+//go:embed runner.sh
+var runnerScript string
 
 // Runner starts and polls plans. The zero value is what production uses.
 type Runner struct {
@@ -22,15 +34,114 @@ type Runner struct {
 	BootIDPath string
 }
 
-// Starter makes a command outlive the session that starts it. Its methods return sh text.
-type Starter interface {
-	// Start begins argv detached under the unit name. It must fail or do nothing when the unit already runs.
-	Start(unit string, argv []string) string
-	// Alive ends with code 0 when the unit runs.
-	Alive(unit string) string
-	// Stop ends the unit with everything that it started, and waits for that.
-	Stop(unit string) string
+func (r Runner) root() string {
+	if r.Root == "" {
+		return DefaultRoot
+	}
+	return r.Root
 }
+
+func (r Runner) starter() Starter {
+	if r.Starter == nil {
+		return Systemd{}
+	}
+	return r.Starter
+}
+
+func (r Runner) bootIDPath() string {
+	if r.BootIDPath == "" {
+		return "/proc/sys/kernel/random/boot_id"
+	}
+	return r.BootIDPath
+}
+
+func (r Runner) dir(id string) string { return r.root() + "/runs/" + id }
+
+func (r Runner) argv(id, verb string) []string {
+	return []string{"/bin/sh", r.dir(id) + "/runner.sh", r.root(), r.dir(id), r.bootIDPath(), verb}
+}
+
+func unit(id string) string { return "quoin-run-" + id }
+
+// Start is the method form of the package's Start.
+func (r Runner) Start(ctx context.Context, host ssh.Host, plan Plan) error {
+	if err := plan.Validate(); err != nil {
+		return err
+	}
+	upload, content := r.upload(plan)
+	command := ssh.Command{Script: upload + r.startScript(plan.ID), Stdin: content, Sudo: true}
+	if _, err := host.Run(ctx, command); err != nil {
+		return fmt.Errorf("starting plan %s: %w", plan.ID, err)
+	}
+	return nil
+}
+
+// Resume is the method form of the package's Resume.
+func (r Runner) Resume(ctx context.Context, host ssh.Host, id string) error {
+	if !planID.MatchString(id) {
+		return fmt.Errorf("plan ID %q must match %s", id, planID)
+	}
+	script := fmt.Sprintf("set -eu\ndir=%s\n[ -f \"$dir/complete\" ] || { echo \"the host does not hold plan %s\" >&2; exit 1; }\n", ssh.Quote(r.dir(id)), id)
+	if _, err := host.Run(ctx, ssh.Command{Script: script + r.startScript(id), Sudo: true}); err != nil {
+		return fmt.Errorf("resuming plan %s: %w", id, err)
+	}
+	return nil
+}
+
+// startScript starts a complete plan that neither runs nor has ended. Two callers at once are harmless: the runner's own
+// lock lets one through.
+func (r Runner) startScript(id string) string {
+	s := r.starter()
+	return fmt.Sprintf(`[ -f "$dir/result" ] && exit 0
+if (%s); then exit 0; fi
+%s
+`, s.Alive(unit(id)), s.Start(unit(id), r.argv(id, "run")))
+}
+
+// Stop is the method form of the package's Stop.
+func (r Runner) Stop(ctx context.Context, host ssh.Host, id string) error {
+	if !planID.MatchString(id) {
+		return fmt.Errorf("plan ID %q must match %s", id, planID)
+	}
+	script := "set -u\n" + r.stopFunction() + "stop_plan " + id + "\n"
+	if _, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true}); err != nil {
+		return fmt.Errorf("stopping plan %s: %w", id, err)
+	}
+	return nil
+}
+
+// StopOthers is the method form of the package's StopOthers.
+func (r Runner) StopOthers(ctx context.Context, host ssh.Host, except string) error {
+	script := fmt.Sprintf(`set -u
+%s
+for d in %s/runs/*/; do
+	[ -d "$d" ] || continue
+	id=$(basename "$d")
+	[ "$id" = %s ] || stop_plan "$id" || exit 1
+done
+`, r.stopFunction(), ssh.Quote(r.root()), ssh.Quote(except))
+	if _, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true}); err != nil {
+		return fmt.Errorf("stopping the plans on the host: %w", err)
+	}
+	return nil
+}
+
+func (r Runner) stopFunction() string {
+	const id = `"$1"`
+	// The starter's text is made for a placeholder unit name and gets the shell variable in its place, unquoted parts excepted.
+	stop := strings.ReplaceAll(r.starter().Stop(placeholder), placeholder, "quoin-run-"+id)
+	return fmt.Sprintf(`stop_plan() {
+	dir=%s/runs/$1
+	[ -f "$dir/complete" ] || { rm -rf "$dir"; return 0; }
+	[ -f "$dir/result" ] && return 0
+	%s
+	/bin/sh "$dir/runner.sh" %s "$dir" %s stop
+	[ -f "$dir/result" ] || { echo "plan $1 would not stop" >&2; return 1; }
+}
+`, ssh.Quote(r.root()), stop, ssh.Quote(r.root()), ssh.Quote(r.bootIDPath()))
+}
+
+const placeholder = "QUOIN_UNIT"
 
 // Start uploads the plan unless the host already holds it complete, and starts it unless it runs or has ended. It is one
 // SSH exchange, and repeating it after any error is safe.

@@ -1,0 +1,165 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+// tailLines bounds Status.Tail.
+const tailLines = 30
+
+// Poll is the method form of the package's Poll.
+func (r Runner) Poll(ctx context.Context, host ssh.Host, id string) (Status, error) {
+	if !planID.MatchString(id) {
+		return Status{}, fmt.Errorf("plan ID %q must match %s", id, planID)
+	}
+	// Whether the unit runs is asked before the result is read: the other way round a plan that ends in between would
+	// look lost.
+	script := fmt.Sprintf(`set -u
+dir=%s
+echo "now $(date +%%s)"
+[ -f "$dir/complete" ] || exit 0
+echo complete
+if (%s); then echo alive; fi
+[ -f "$dir/result" ] && echo "result $(cat "$dir/result")"
+sed 's/^/step /' "$dir/steps"
+if [ -f "$dir/journal" ]; then
+	sed 's/^/journal /' "$dir/journal"
+	failed=$(awk '$4 == "failed" { print $3; exit }' "$dir/journal")
+	if [ -n "$failed" ] && [ -f "$dir/log/$failed" ]; then
+		tail -n %d "$dir/log/$failed" | tail -c 8000 | sed 's/^/tail /'
+	fi
+fi
+exit 0
+`, ssh.Quote(r.dir(id)), r.starter().Alive(unit(id)), tailLines)
+	result, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
+	if err != nil {
+		return Status{}, fmt.Errorf("polling plan %s: %w", id, err)
+	}
+	return parseStatus(result.Stdout), nil
+}
+
+func parseStatus(output string) Status {
+	status := Status{Phase: NotStarted}
+	var complete, alive bool
+	var ended []string
+	var steps []string
+	secret := map[string]bool{}
+	var tail []string
+	for _, line := range strings.Split(output, "\n") {
+		word, rest, _ := strings.Cut(line, " ")
+		fields := strings.Fields(rest)
+		switch {
+		case word == "now":
+			status.HostTime = unixTime(rest)
+		case word == "complete":
+			complete = true
+		case word == "alive":
+			alive = true
+		case word == "result":
+			ended = fields
+		case word == "step" && len(fields) == 3:
+			steps = append(steps, fields[0])
+			secret[fields[0]] = fields[2] == "1"
+		case word == "journal" && len(fields) == 4 && fields[3] == "start":
+			status.Phase, status.Step, status.Since = Running, fields[2], unixTime(fields[0])
+		case word == "tail":
+			tail = append(tail, rest)
+		}
+	}
+	status.end(ended)
+	if status.Phase == Failed && !secret[status.Step] {
+		status.Tail = mask(strings.TrimSpace(strings.Join(tail, "\n")))
+	}
+	status.StepCount = len(steps)
+	for i, name := range steps {
+		if name == status.Step {
+			status.StepIndex = i + 1
+		}
+	}
+	if complete && alive && status.Phase == NotStarted {
+		status.Phase = Running
+	}
+	status.Lost = complete && !alive && len(ended) == 0
+	status.Message = status.sentence()
+	return status
+}
+
+// end takes in the result: succeeded | failed <step> <code> | interrupted <step>. Only the result makes a phase final: the
+// journal's last line precedes the removal of the secrets.
+func (s *Status) end(result []string) {
+	if len(result) == 0 {
+		return
+	}
+	switch result[0] {
+	case "succeeded":
+		s.Phase = Succeeded
+		return
+	case "failed":
+		s.Phase = Failed
+	default:
+		s.Phase = Interrupted
+	}
+	if len(result) > 1 && result[1] != "-" {
+		s.Step = result[1]
+	}
+	if len(result) > 2 {
+		s.ExitCode, _ = strconv.Atoi(result[2])
+	}
+}
+
+func (s *Status) sentence() string {
+	where := fmt.Sprintf("step %d of %d, %s", s.StepIndex, s.StepCount, s.Step)
+	switch {
+	case s.Phase == Succeeded:
+		return fmt.Sprintf("all %d steps are done", s.StepCount)
+	case s.Phase == Failed && s.Tail != "":
+		lines := strings.Split(s.Tail, "\n")
+		return fmt.Sprintf("%s, failed with code %d: %s", where, s.ExitCode, lines[len(lines)-1])
+	case s.Phase == Failed:
+		return fmt.Sprintf("%s, failed with code %d", where, s.ExitCode)
+	case s.Phase == Interrupted && s.Step == "":
+		return "stopped before its first step"
+	case s.Phase == Interrupted:
+		return where + ", was cut off and must not run twice; the host has to be cleaned"
+	case s.Lost && s.Phase == Running:
+		return where + ", began but nothing runs it any more; the host may have rebooted"
+	case s.Lost:
+		return "uploaded, but not started"
+	case s.Phase == Running && s.Step == "":
+		return "about to begin"
+	case s.Phase == Running:
+		return fmt.Sprintf("%s, since %s", where, s.Since.UTC().Format(time.RFC3339))
+	}
+	return "not on the host yet"
+}
+
+var (
+	bootstrapToken = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
+	longHex        = regexp.MustCompile(`((?:certificate-key|key)[ =:"]+)[0-9a-f]{32,}\b`)
+	password       = regexp.MustCompile(`(?i)((?:password|passwd|secret|token)[ =:"]+)[^\s"]+`)
+)
+
+// mask hides what kubeadm and users' commands are known to print: bootstrap tokens, certificate keys, passwords.
+func mask(text string) string {
+	text = bootstrapToken.ReplaceAllString(text, "<token>")
+	text = longHex.ReplaceAllString(text, "${1}<key>")
+	return password.ReplaceAllString(text, "${1}<hidden>")
+}
+
+func unixTime(text string) time.Time {
+	seconds, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0)
+}

@@ -1,0 +1,54 @@
+# Copyright The Quoin Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Functions that every step may use. $QUOIN_ROOT/created lists, one per line and before the fact, what we bring onto the
+# host, so that cleaning touches nothing else:
+#   file <path>      did not exist before us
+#   dir <path>       did not exist before us; removed when empty
+#   original <path>  existed; its first content lies below $QUOIN_ROOT/originals
+#   unit <name>      a systemd unit that we enabled or started
+
+# quoin_fail <sentence>: ends the step with a message for people.
+quoin_fail() {
+	printf '%s\n' "$*" >&2
+	exit 1
+}
+
+# quoin_record <line>: adds a line to the list, once, and makes it durable.
+quoin_record() {
+	grep -qxF -- "$1" "$QUOIN_ROOT/created" 2>/dev/null && return 0
+	printf '%s\n' "$1" >>"$QUOIN_ROOT/created" && sync "$QUOIN_ROOT/created"
+}
+
+# quoin_claim <path>: call before creating or changing a file.
+quoin_claim() {
+	grep -qxF -e "file $1" -e "original $1" "$QUOIN_ROOT/created" 2>/dev/null && return 0
+	if [ -e "$1" ] || [ -L "$1" ]; then
+		mkdir -p "$QUOIN_ROOT/originals$(dirname "$1")" || return 1
+		rm -rf "$QUOIN_ROOT/originals$1" "$QUOIN_ROOT/originals$1.part"
+		cp -a "$1" "$QUOIN_ROOT/originals$1.part" && sync "$QUOIN_ROOT/originals$1.part" &&
+			mv -fT "$QUOIN_ROOT/originals$1.part" "$QUOIN_ROOT/originals$1" && quoin_record "original $1"
+	else
+		quoin_record "file $1"
+	fi
+}
+
+# quoin_dirs <path>: mkdir -p that remembers which directories are ours.
+quoin_dirs() {
+	[ -d "$1" ] && return 0
+	quoin_dirs "$(dirname "$1")" || return 1
+	quoin_record "dir $1"
+	mkdir -m 0755 "$1" 2>/dev/null || [ -d "$1" ]
+}
+
+# quoin_put <from> <to> <mode> [owner[:group]]: installs a file atomically. The same content again changes nothing but mode and owner.
+quoin_put() {
+	if [ -f "$2" ] && ! [ -L "$2" ] && cmp -s "$1" "$2"; then
+		quoin_claim "$2" && chown "${4:-root:root}" "$2" && chmod "$3" "$2"
+		return
+	fi
+	quoin_claim "$2" && quoin_dirs "$(dirname "$2")" || return 1
+	rm -f "$2".quoin-part
+	(umask 077 && cat "$1" >"$2".quoin-part) && chown "${4:-root:root}" "$2".quoin-part && chmod "$3" "$2".quoin-part &&
+		sync "$2".quoin-part && mv -fT "$2".quoin-part "$2"
+}

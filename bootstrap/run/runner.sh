@@ -1,0 +1,80 @@
+# Copyright The Quoin Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs the steps of one plan, in order, and survives being killed at any instruction.
+#   runner.sh <root> <run directory> <boot id file> run|stop
+#
+# The journal is the truth. A line is on the disk before what it announces begins, so what a torn last line would have
+# said has not begun. "result" is only a summary, written after the secrets are gone.
+set -u
+umask 077
+root=$1 dir=$2 boot=$(cat "$3") verb=$4
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH
+HOME=${HOME:-/root} QUOIN_ROOT=$root QUOIN_RUN_DIR=$dir
+export PATH HOME QUOIN_ROOT QUOIN_RUN_DIR
+journal=$dir/journal
+
+# Two runners of one plan would break "once". Steps do not inherit the lock: a daemon they leave must not hold it.
+exec 9>"$dir/lock"
+flock -n 9 || exit 0
+[ -f "$dir/complete" ] || exit 1
+[ -f "$dir/result" ] && exit 0
+
+note() {
+	printf '%s %s %s\n' "$(date +%s)" "$boot" "$*" >>"$journal"
+	sync "$journal"
+}
+
+# has <step> <word>: is there such a line? Field by field, for a name may be the beginning of another.
+has() {
+	[ -f "$journal" ] && awk -v s="$1" -v w="$2" '$3 == s && $4 == w { f = 1 } END { exit !f }' "$journal"
+}
+
+# The end of a plan, good or bad: secrets go, journal and logs of plain steps stay.
+finish() {
+	while read -r name once secret; do
+		[ "$secret" = 1 ] && rm -f "$dir/log/$name"
+	done <"$dir/steps"
+	rm -rf "$dir/scripts" "$dir/files" "$dir/env"
+	printf '%s\n' "$*" >"$dir/result.tmp"
+	sync "$dir/result.tmp"
+	mv -f "$dir/result.tmp" "$dir/result"
+	sync "$dir"
+	exit 0
+}
+
+if [ -s "$journal" ] && [ -n "$(tail -c 1 "$journal")" ]; then
+	echo >>"$journal"
+fi
+
+# An end that was journaled but not yet summed up.
+ended=$([ -f "$journal" ] && awk '$4 == "failed" { print "failed", $3, $5 } $4 == "interrupted" { print "interrupted", $3 }' "$journal" | head -n 1)
+[ -n "$ended" ] && finish "$ended"
+
+if [ "$verb" = stop ]; then
+	step=$([ -f "$journal" ] && awk '$4 == "start" { s = $3 } END { print s }' "$journal")
+	note "${step:--} interrupted"
+	finish "interrupted ${step:--}"
+fi
+
+while read -r name once secret; do
+	has "$name" done && continue
+	if [ "$once" = 1 ] && has "$name" start; then
+		note "$name interrupted"
+		finish "interrupted $name"
+	fi
+	log=$dir/log/$name
+	note "$name start"
+	(
+		exec 9>&-
+		[ "$secret" = 1 ] && log=/dev/null
+		cd / && exec /bin/sh -c '. "$1"; . "$2"' "$name" "$dir/prelude.sh" "$dir/scripts/$name" </dev/null >>"$log" 2>&1
+	)
+	code=$?
+	if [ "$code" != 0 ]; then
+		note "$name failed $code"
+		finish "failed $name $code"
+	fi
+	note "$name done 0"
+done <"$dir/steps"
+finish succeeded
