@@ -1,0 +1,257 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpccredentials "google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+)
+
+// authority is an etcd CA.
+type authority struct {
+	cert            *x509.Certificate
+	key             *ecdsa.PrivateKey
+	certPEM, keyPEM []byte
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	g := NewWithT(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	g.Expect(err).NotTo(HaveOccurred())
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd-ca"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	g.Expect(err).NotTo(HaveOccurred())
+	cert, err := x509.ParseCertificate(der)
+	g.Expect(err).NotTo(HaveOccurred())
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	g.Expect(err).NotTo(HaveOccurred())
+	return &authority{cert: cert, key: key,
+		certPEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		keyPEM:  pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
+	}
+}
+
+func (a *authority) serving(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	g := NewWithT(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	g.Expect(err).NotTo(HaveOccurred())
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{name, "localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, a.cert, key.Public(), a.key)
+	g.Expect(err).NotTo(HaveOccurred())
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// fakeCluster is the state that several fake members share.
+type fakeCluster struct {
+	mu       sync.Mutex
+	members  []*pb.Member
+	leader   uint64
+	alarms   []*pb.AlarmMember
+	noQuorum bool
+}
+
+// fakeMember serves one member's RPCs over TLS.
+type fakeMember struct {
+	pb.UnimplementedClusterServer
+	pb.UnimplementedMaintenanceServer
+	id      uint64
+	cluster *fakeCluster
+}
+
+func (f *fakeMember) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	f.cluster.mu.Lock()
+	defer f.cluster.mu.Unlock()
+	leader := f.cluster.leader
+	if f.cluster.noQuorum {
+		leader = 0
+	}
+	return &pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: f.id}, Leader: leader}, nil
+}
+
+func (f *fakeMember) MemberList(_ context.Context, request *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+	f.cluster.mu.Lock()
+	defer f.cluster.mu.Unlock()
+	if request.Linearizable && f.cluster.noQuorum {
+		return nil, status.Error(codes.FailedPrecondition, "etcdserver: no leader")
+	}
+	return &pb.MemberListResponse{Header: &pb.ResponseHeader{MemberId: f.id}, Members: f.cluster.members}, nil
+}
+
+func (f *fakeMember) MemberRemove(_ context.Context, request *pb.MemberRemoveRequest) (*pb.MemberRemoveResponse, error) {
+	f.cluster.mu.Lock()
+	defer f.cluster.mu.Unlock()
+	var kept []*pb.Member
+	for _, member := range f.cluster.members {
+		if member.ID != request.ID {
+			kept = append(kept, member)
+		}
+	}
+	f.cluster.members = kept
+	return &pb.MemberRemoveResponse{}, nil
+}
+
+func (f *fakeMember) Alarm(context.Context, *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	f.cluster.mu.Lock()
+	defer f.cluster.mu.Unlock()
+	return &pb.AlarmResponse{Alarms: f.cluster.alarms}, nil
+}
+
+func (f *fakeMember) MoveLeader(_ context.Context, request *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
+	f.cluster.mu.Lock()
+	defer f.cluster.mu.Unlock()
+	if f.cluster.leader != f.id {
+		return nil, status.Error(codes.FailedPrecondition, "etcdserver: not leader")
+	}
+	f.cluster.leader = request.TargetID
+	return &pb.MoveLeaderResponse{}, nil
+}
+
+// start serves a member and returns the endpoint of its host. certName is the name in its certificate.
+func start(t *testing.T, ca *authority, cluster *fakeCluster, id uint64, name, certName string) Endpoint {
+	t.Helper()
+	g := NewWithT(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	g.Expect(err).NotTo(HaveOccurred())
+	clients := x509.NewCertPool()
+	clients.AddCert(ca.cert)
+	server := grpc.NewServer(grpc.Creds(grpccredentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{ca.serving(t, certName)},
+		ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
+	})))
+	member := &fakeMember{id: id, cluster: cluster}
+	pb.RegisterClusterServer(server, member)
+	pb.RegisterMaintenanceServer(server, member)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return Endpoint{Name: name, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if network != "tcp" || address != ClientAddress {
+			return nil, errors.New("not the member's loopback address: " + address)
+		}
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, "tcp", listener.Addr().String())
+	}}
+}
+
+func three() *fakeCluster {
+	return &fakeCluster{leader: 1, members: []*pb.Member{
+		{ID: 1, Name: "a", PeerURLs: []string{"https://10.0.0.1:2380"}},
+		{ID: 2, Name: "b", PeerURLs: []string{"https://[fd00::2]:2380"}},
+		{ID: 3, Name: "", IsLearner: true, PeerURLs: []string{"https://10.0.0.3:2380"}},
+	}}
+}
+
+func credentialsOf(t *testing.T, ca *authority) Credentials {
+	t.Helper()
+	credentials, err := Mint(ca.certPEM, ca.keyPEM, time.Now())
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return credentials
+}
+
+func TestReadPutsAnswersTogether(t *testing.T) {
+	g := NewWithT(t)
+	ca, cluster := newAuthority(t), three()
+	cluster.alarms = []*pb.AlarmMember{{MemberID: 2, Alarm: pb.AlarmType_NOSPACE}}
+	endpoints := []Endpoint{
+		start(t, ca, cluster, 1, "a", "a"),
+		{Name: "b", Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("host is off") }},
+	}
+	began := time.Now()
+	read, err := Client{}.Read(t.Context(), endpoints, credentialsOf(t, ca))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(time.Since(began)).To(BeNumerically("<", ReadTimeout+2*time.Second))
+	g.Expect(read.Agreed).To(BeTrue())
+	g.Expect(read.Members).To(HaveLen(3))
+	g.Expect(read.Members[0]).To(Equal(Member{ID: 1, Name: "a", Leader: true, Answers: true, PeerAddresses: []string{"10.0.0.1"}}))
+	g.Expect(read.Members[1].Answers).To(BeFalse())
+	g.Expect(read.Members[1].Problem).To(ContainSubstring("host is off"))
+	g.Expect(read.Members[1].Alarms).To(ConsistOf("NOSPACE"))
+	g.Expect(read.Members[1].PeerAddresses).To(ConsistOf("fd00::2"))
+	g.Expect(read.Members[2].Learner).To(BeTrue())
+}
+
+func TestReadWithoutQuorumTellsWhatIsRemembered(t *testing.T) {
+	g := NewWithT(t)
+	ca, cluster := newAuthority(t), three()
+	cluster.noQuorum = true
+	read, err := Client{}.Read(t.Context(), []Endpoint{start(t, ca, cluster, 1, "a", "a")}, credentialsOf(t, ca))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(read.Agreed).To(BeFalse())
+	g.Expect(read.Members).To(HaveLen(3))
+	g.Expect(read.Members[0].Answers).To(BeFalse())
+	g.Expect(read.Members[0].Problem).To(ContainSubstring("no leader"))
+}
+
+func TestServerNameIsVerified(t *testing.T) {
+	g := NewWithT(t)
+	ca := newAuthority(t)
+	// The host answers with a certificate of the right authority but of another node.
+	_, err := Client{}.Read(t.Context(), []Endpoint{start(t, ca, three(), 1, "a", "other")}, credentialsOf(t, ca))
+	g.Expect(err).To(MatchError(ContainSubstring("a")))
+	_, err = Client{}.Read(t.Context(), []Endpoint{start(t, newAuthority(t), three(), 1, "a", "a")}, credentialsOf(t, ca))
+	g.Expect(err).To(HaveOccurred())
+}
+
+func TestRemoveMember(t *testing.T) {
+	g := NewWithT(t)
+	ca, cluster := newAuthority(t), three()
+	dead := Endpoint{Name: "b", Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("host is off") }}
+	endpoints := []Endpoint{dead, start(t, ca, cluster, 1, "a", "a")}
+	credentials := credentialsOf(t, ca)
+	g.Expect(Client{}.RemoveMember(t.Context(), endpoints, credentials, 3)).To(Succeed())
+	g.Expect(cluster.members).To(HaveLen(2))
+	g.Expect(Client{}.RemoveMember(t.Context(), endpoints, credentials, 3)).To(Succeed(), "a second time is no error")
+	g.Expect(Client{}.RemoveMember(t.Context(), endpoints, credentials, 2)).To(Succeed())
+	g.Expect(Client{}.RemoveMember(t.Context(), endpoints, credentials, 1)).To(MatchError(ErrLastMember))
+	g.Expect(cluster.members).To(HaveLen(1))
+}
+
+func TestMoveLeader(t *testing.T) {
+	g := NewWithT(t)
+	ca, cluster := newAuthority(t), three()
+	a, b := start(t, ca, cluster, 1, "a", "a"), start(t, ca, cluster, 2, "b", "b")
+	g.Expect(Client{}.MoveLeader(t.Context(), b, credentialsOf(t, ca), 2)).NotTo(Succeed(), "b does not lead")
+	g.Expect(Client{}.MoveLeader(t.Context(), a, credentialsOf(t, ca), 2)).To(Succeed())
+	g.Expect(cluster.leader).To(Equal(uint64(2)))
+}
+
+func TestMintIsShortLived(t *testing.T) {
+	g := NewWithT(t)
+	ca := newAuthority(t)
+	now := time.Now()
+	credentials, err := Mint(ca.certPEM, ca.keyPEM, now)
+	g.Expect(err).NotTo(HaveOccurred())
+	minted, err := x509.ParseCertificate(credentials.config.Certificates[0].Certificate[0])
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(minted.NotAfter).To(BeTemporally("<=", now.Add(time.Hour)))
+	_, err = Mint(ca.certPEM, nil, now)
+	g.Expect(err).To(HaveOccurred())
+}

@@ -1,0 +1,181 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"sort"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// quorumReadTimeout bounds what needs a quorum inside a reading; without one the member's own memory is read instead.
+const quorumReadTimeout = 2 * time.Second
+
+// Cluster is an etcd membership as its members tell it.
+type Cluster struct {
+	// Members by id.
+	Members []Member
+	// Agreed tells that a quorum confirmed the list; else it is what one member remembers.
+	Agreed bool
+}
+
+// Member of an etcd cluster.
+type Member struct {
+	// ID of the member.
+	ID uint64
+	// Name is that of the member's node; empty while the member has not started.
+	Name string
+	// PeerAddresses are the IP addresses or names in the member's peer URLs.
+	PeerAddresses []string
+	// Learner does not vote.
+	Learner bool
+	// Leader of the cluster.
+	Leader bool
+	// Alarms that are raised for the member: NOSPACE, CORRUPT.
+	Alarms []string
+	// Answers tells that the member itself was asked, and that it sees a leader.
+	Answers bool
+	// Problem says why Answers is false, when the member's host was asked.
+	Problem string
+}
+
+// answer is what one member said.
+type answer struct {
+	endpoint string
+	status   *pb.StatusResponse
+	members  []*pb.Member
+	alarms   []*pb.AlarmMember
+	agreed   bool
+	err      error
+}
+
+// Read asks all endpoints at once and puts their answers together. It takes at most ReadTimeout, and fails only when no
+// endpoint told a list of members.
+func (Client) Read(ctx context.Context, endpoints []Endpoint, credentials Credentials) (Cluster, error) {
+	ctx, cancel := context.WithTimeout(ctx, ReadTimeout)
+	defer cancel()
+	answers := make([]answer, len(endpoints))
+	var asked sync.WaitGroup
+	for i, endpoint := range endpoints {
+		asked.Add(1)
+		go func() {
+			defer asked.Done()
+			answers[i] = ask(ctx, endpoint, credentials)
+		}()
+	}
+	asked.Wait()
+	return combine(answers)
+}
+
+func ask(ctx context.Context, endpoint Endpoint, credentials Credentials) answer {
+	result := answer{endpoint: endpoint.Name}
+	client, err := connect(ctx, endpoint, credentials)
+	if err != nil {
+		result.err = err
+		return result
+	}
+	defer func() { _ = client.Close() }()
+
+	if result.status, result.err = memberStatus(ctx, client); result.err != nil {
+		result.err = fmt.Errorf("node %s: %w", endpoint.Name, result.err)
+		return result
+	}
+	quorum, cancel := context.WithTimeout(ctx, quorumReadTimeout)
+	defer cancel()
+	if list, err := client.MemberList(quorum); err == nil {
+		result.members, result.agreed = list.Members, true
+		if alarms, err := client.AlarmList(quorum); err == nil {
+			result.alarms = alarms.Alarms
+		}
+		return result
+	}
+	// Learners refuse quorum reads, and without a quorum nobody answers them.
+	list, err := client.MemberList(ctx, clientv3.WithSerializable())
+	if err != nil {
+		result.err = fmt.Errorf("node %s: listing members: %w", endpoint.Name, err)
+		return result
+	}
+	result.members = list.Members
+	return result
+}
+
+func combine(answers []answer) (Cluster, error) {
+	var (
+		best     *answer
+		failures []error
+		told     = map[uint64]*answer{}
+		byName   = map[string]*answer{}
+		leader   uint64
+	)
+	for i := range answers {
+		said := &answers[i]
+		byName[said.endpoint] = said
+		if said.err != nil {
+			failures = append(failures, said.err)
+		}
+		if said.status != nil && said.status.Header != nil {
+			told[said.status.Header.MemberId] = said
+		}
+		if said.members != nil && (best == nil || said.agreed && !best.agreed) {
+			best = said
+		}
+	}
+	if best == nil {
+		if len(failures) == 0 {
+			return Cluster{}, errors.New("no host of an etcd member is known")
+		}
+		return Cluster{}, fmt.Errorf("no etcd member answered: %w", errors.Join(failures...))
+	}
+	if best.status != nil {
+		leader = best.status.Leader
+	}
+	cluster := Cluster{Agreed: best.agreed}
+	for _, listed := range best.members {
+		member := Member{
+			ID: listed.ID, Name: listed.Name, Learner: listed.IsLearner,
+			Leader:        leader != 0 && listed.ID == leader,
+			PeerAddresses: hostsOf(listed.PeerURLs),
+		}
+		for _, alarm := range best.alarms {
+			if alarm.MemberID == listed.ID && alarm.Alarm != pb.AlarmType_NONE {
+				member.Alarms = append(member.Alarms, alarm.Alarm.String())
+			}
+		}
+		switch said := told[listed.ID]; {
+		case said != nil && said.status.Leader == 0:
+			member.Problem = "it sees no leader"
+		case said != nil:
+			member.Answers = true
+		case byName[listed.Name] != nil && byName[listed.Name].err != nil:
+			member.Problem = byName[listed.Name].err.Error()
+		}
+		cluster.Members = append(cluster.Members, member)
+	}
+	sort.Slice(cluster.Members, func(i, j int) bool { return cluster.Members[i].ID < cluster.Members[j].ID })
+	return cluster, nil
+}
+
+func hostsOf(urls []string) []string {
+	var hosts []string
+	for _, raw := range urls {
+		parsed, err := url.Parse(raw)
+		if err != nil {
+			continue
+		}
+		host := parsed.Hostname()
+		if ip := net.ParseIP(host); ip != nil {
+			host = ip.String()
+		}
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
