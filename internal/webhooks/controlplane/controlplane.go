@@ -1,0 +1,151 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
+)
+
+// +kubebuilder:webhook:verbs=create;update,path=/mutate-controlplane-cluster-x-k8s-io-v1alpha1-quoincontrolplane,mutating=true,failurePolicy=fail,matchPolicy=Equivalent,groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,versions=v1alpha1,name=default.quoincontrolplane.controlplane.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
+// +kubebuilder:webhook:verbs=create;update,path=/validate-controlplane-cluster-x-k8s-io-v1alpha1-quoincontrolplane,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,versions=v1alpha1,name=validation.quoincontrolplane.controlplane.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
+
+// ControlPlaneWebhook defaults and validates QuoinControlPlanes.
+type ControlPlaneWebhook struct{}
+
+var (
+	_ admission.Defaulter[*controlplanev1.QuoinControlPlane] = &ControlPlaneWebhook{}
+	_ admission.Validator[*controlplanev1.QuoinControlPlane] = &ControlPlaneWebhook{}
+)
+
+func (w *ControlPlaneWebhook) setup(mgr ctrl.Manager) error {
+	return ctrl.NewWebhookManagedBy(mgr, &controlplanev1.QuoinControlPlane{}).WithDefaulter(w).WithValidator(w).Complete()
+}
+
+// Default makes one replica of none said, and writes a version the way Cluster API does, with a leading v. A version
+// that is not one stays as it was typed, so that the refusal shows what was typed.
+func (w *ControlPlaneWebhook) Default(_ context.Context, controlPlane *controlplanev1.QuoinControlPlane) error {
+	if controlPlane.Spec.Replicas == nil {
+		controlPlane.Spec.Replicas = ptr.To[int32](1)
+	}
+	if _, err := semver.StrictNewVersion(controlPlane.Spec.Version); err == nil {
+		controlPlane.Spec.Version = "v" + controlPlane.Spec.Version
+	}
+	return nil
+}
+
+// ValidateCreate refuses a control plane that could not be built.
+func (w *ControlPlaneWebhook) ValidateCreate(_ context.Context, controlPlane *controlplanev1.QuoinControlPlane) (admission.Warnings, error) {
+	return nil, refuse(controlPlane, validateSpec(&controlPlane.Spec))
+}
+
+// ValidateUpdate refuses what ValidateCreate refuses, versions that cannot follow the one before, and changes of the
+// kubeadm configuration that nothing would carry into the running cluster.
+func (w *ControlPlaneWebhook) ValidateUpdate(_ context.Context, before, after *controlplanev1.QuoinControlPlane) (admission.Warnings, error) {
+	if !after.DeletionTimestamp.IsZero() {
+		return nil, nil
+	}
+	path := field.NewPath("spec")
+	reasons := validateSpec(&after.Spec)
+	if len(validateVersion(path, before.Spec.Version)) == 0 && len(validateVersion(path, after.Spec.Version)) == 0 {
+		if err := skew.ControlPlaneStep(before.Spec.Version, after.Spec.Version); err != nil {
+			reasons = append(reasons, field.Forbidden(path.Child("version"), err.Error()))
+		}
+	}
+	frozen, err := validateClusterConfigurationFollows(
+		path.Child("kubeadmConfigSpec", "clusterConfiguration"),
+		&before.Spec.KubeadmConfigSpec.ClusterConfiguration, &after.Spec.KubeadmConfigSpec.ClusterConfiguration)
+	if err != nil {
+		return nil, err
+	}
+	return nil, refuse(after, append(reasons, frozen...))
+}
+
+// ValidateDelete lets every control plane go: its finalizer keeps it while it has Machines.
+func (w *ControlPlaneWebhook) ValidateDelete(context.Context, *controlplanev1.QuoinControlPlane) (admission.Warnings, error) {
+	return nil, nil
+}
+
+func refuse(controlPlane *controlplanev1.QuoinControlPlane, reasons field.ErrorList) error {
+	return webhooks.Refuse(controlplanev1.GroupVersion, "QuoinControlPlane", controlPlane.Name, reasons)
+}
+
+func validateSpec(spec *controlplanev1.QuoinControlPlaneSpec) field.ErrorList {
+	path := field.NewPath("spec")
+	template := path.Child("machineTemplate")
+	var reasons field.ErrorList
+	if spec.Replicas != nil {
+		if why := refuseReplicas(*spec.Replicas, spec); why != "" {
+			reasons = append(reasons, field.Forbidden(path.Child("replicas"), why))
+		}
+	}
+	reasons = append(reasons, validateVersion(path.Child("version"), spec.Version)...)
+	reasons = append(reasons, validateInfrastructureRef(template.Child("spec", "infrastructureRef"), spec.MachineTemplate.Spec.InfrastructureRef)...)
+	reasons = append(reasons, validateMachineMetadata(template.Child("metadata"), &spec.MachineTemplate.ObjectMeta)...)
+	reasons = append(reasons, validateKubeadmConfigSpec(path.Child("kubeadmConfigSpec"), &spec.KubeadmConfigSpec)...)
+	return reasons
+}
+
+// refuseReplicas tells why a control plane cannot have so many replicas; "" when it can. An even number of etcd
+// members survives the loss of no more of them than one less does, and has one more that can be lost.
+func refuseReplicas(replicas int32, spec *controlplanev1.QuoinControlPlaneSpec) string {
+	switch {
+	case replicas <= 0:
+		return "a control plane needs at least one replica: delete the Cluster to remove it"
+	case replicas%2 == 0 && !spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined():
+		return fmt.Sprintf("%d replicas with stacked etcd survive no more failures than %d do: use an odd number, %d or %d",
+			replicas, replicas-1, replicas-1, replicas+1)
+	}
+	return ""
+}
+
+func validateVersion(path *field.Path, version string) field.ErrorList {
+	if _, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v")); err != nil || !strings.HasPrefix(version, "v") {
+		return field.ErrorList{field.Invalid(path, version,
+			"give a whole Kubernetes version with a leading v and all three numbers, such as v1.36.3")}
+	}
+	return nil
+}
+
+// validateInfrastructureRef allows QuoinMachineTemplates only: the control plane reaches etcd, and holds back the
+// release of a host, through the QuoinHosts of its Machines.
+func validateInfrastructureRef(path *field.Path, ref clusterv1.ContractVersionedObjectReference) field.ErrorList {
+	var reasons field.ErrorList
+	if ref.APIGroup != infrav1.GroupVersion.Group {
+		reasons = append(reasons, field.NotSupported(path.Child("apiGroup"), ref.APIGroup, []string{infrav1.GroupVersion.Group}))
+	}
+	if ref.Kind != "QuoinMachineTemplate" {
+		reasons = append(reasons, field.NotSupported(path.Child("kind"), ref.Kind, []string{"QuoinMachineTemplate"}))
+	}
+	if ref.Name == "" {
+		reasons = append(reasons, field.Required(path.Child("name"), "name the QuoinMachineTemplate that Machines are made from"))
+	}
+	return reasons
+}
+
+// validateMachineMetadata refuses hooks in a template: they would come back each time their owner removes them.
+func validateMachineMetadata(path *field.Path, metadata *clusterv1.ObjectMeta) field.ErrorList {
+	reasons := metadata.Validate(path)
+	for annotation := range metadata.Annotations {
+		if strings.HasPrefix(annotation, clusterv1.PreDrainDeleteHookAnnotationPrefix) ||
+			strings.HasPrefix(annotation, clusterv1.PreTerminateDeleteHookAnnotationPrefix) {
+			reasons = append(reasons, field.Forbidden(path.Child("annotations").Key(annotation),
+				"a deletion hook in a template comes back each time it is removed, so that no Machine could ever go: set it on Machines"))
+		}
+	}
+	return reasons
+}

@@ -1,0 +1,24 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controlplane holds the admission webhooks of controlplane.cluster.x-k8s.io.
+package controlplane
+
+import (
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// SetupWithManager serves the webhooks of the control-plane provider.
+func SetupWithManager(mgr ctrl.Manager) error {
+	for _, setup := range []func(ctrl.Manager) error{
+		(&ControlPlaneWebhook{}).setup,
+		(&ControlPlaneTemplateWebhook{}).setup,
+		// A scale right after a create would not find the control plane in a cache.
+		(&ScaleWebhook{Client: mgr.GetAPIReader()}).setup,
+	} {
+		if err := setup(mgr); err != nil {
+			return err
+		}
+	}
+	return nil
+}

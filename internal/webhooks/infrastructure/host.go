@@ -1,0 +1,172 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package infrastructure
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
+)
+
+// +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1alpha1-quoinhost,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,versions=v1alpha1,name=validation.quoinhost.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch
+
+// HostWebhook validates QuoinHosts.
+type HostWebhook struct {
+	// Client lists the other hosts. A cache is good enough: admission only spares people an error here, the owner
+	// record on the host itself is what keeps two objects from working on one host.
+	Client client.Reader
+}
+
+var _ admission.Validator[*infrav1.QuoinHost] = &HostWebhook{}
+
+func (w *HostWebhook) setup(mgr ctrl.Manager) error {
+	return ctrl.NewWebhookManagedBy(mgr, &infrav1.QuoinHost{}).WithValidator(w).Complete()
+}
+
+// ValidateCreate refuses a host that cannot be reached as written, or that another object already describes.
+func (w *HostWebhook) ValidateCreate(ctx context.Context, host *infrav1.QuoinHost) (admission.Warnings, error) {
+	reasons := validateHostSpec(&host.Spec)
+	duplicates, err := w.validateAddressIsNew(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return nil, refuseHost(host, append(reasons, duplicates...))
+}
+
+// ValidateUpdate refuses what ValidateCreate refuses, and a claim that changes hands without a release.
+func (w *HostWebhook) ValidateUpdate(ctx context.Context, before, after *infrav1.QuoinHost) (admission.Warnings, error) {
+	if !after.DeletionTimestamp.IsZero() {
+		return nil, nil
+	}
+	reasons := validateHostSpec(&after.Spec)
+	reasons = append(reasons, validateClaim(before.Spec.ConsumerRef, after.Spec.ConsumerRef)...)
+	if before.Spec.Address != after.Spec.Address || before.Spec.Port != after.Spec.Port {
+		duplicates, err := w.validateAddressIsNew(ctx, after)
+		if err != nil {
+			return nil, err
+		}
+		reasons = append(reasons, duplicates...)
+	}
+	return nil, refuseHost(after, reasons)
+}
+
+// ValidateDelete lets every host go: its finalizer keeps it while something consumes it.
+func (w *HostWebhook) ValidateDelete(context.Context, *infrav1.QuoinHost) (admission.Warnings, error) {
+	return nil, nil
+}
+
+func refuseHost(host *infrav1.QuoinHost, reasons field.ErrorList) error {
+	return webhooks.Refuse(infrav1.GroupVersion, "QuoinHost", host.Name, reasons)
+}
+
+func validateHostSpec(spec *infrav1.QuoinHostSpec) field.ErrorList {
+	path := field.NewPath("spec")
+	reasons := validateManagementAddress(path.Child("address"), spec.Address)
+	for i, key := range spec.HostKeys {
+		if _, _, _, _, err := ssh.ParseAuthorizedKey([]byte(key)); err != nil {
+			reasons = append(reasons, field.Invalid(path.Child("hostKeys").Index(i), key,
+				"this is not a public host key: give a line of the host's /etc/ssh/ssh_host_*_key.pub, or leave hostKeys empty to trust the key of the first contact"))
+		}
+	}
+	for i, address := range spec.NodeNetwork.Addresses {
+		reasons = append(reasons, validateNodeAddress(path.Child("nodeNetwork", "addresses").Index(i), address)...)
+	}
+	for i, namespace := range spec.ConsumerNamespaces {
+		if namespace != "*" && len(validation.IsDNS1123Label(namespace)) > 0 {
+			reasons = append(reasons, field.Invalid(path.Child("consumerNamespaces").Index(i), namespace,
+				`give the name of a namespace, or "*" for every namespace; patterns are not understood`))
+		}
+	}
+	return reasons
+}
+
+// A DNS name never ends in a label of digits only (RFC 1123, 2.1), so what does is a mistyped IPv4 address.
+var endsInDigits = regexp.MustCompile(`(^|\.)[0-9]+$`)
+
+func validateManagementAddress(path *field.Path, address string) field.ErrorList {
+	if ip, err := netip.ParseAddr(address); err == nil {
+		if ip.IsUnspecified() || ip.IsMulticast() || ip.Zone() != "" {
+			return field.ErrorList{field.Invalid(path, address,
+				"no host can be reached at an unspecified, multicast or zoned address: give the unicast address at which sshd answers")}
+		}
+		return nil
+	}
+	if len(validation.IsDNS1123Subdomain(strings.ToLower(address))) > 0 || endsInDigits.MatchString(address) {
+		return field.ErrorList{field.Invalid(path, address,
+			`give an IP address ("192.0.2.7", "2001:db8::7") or a DNS name ("rack1-07.example.com") without user, port or brackets`)}
+	}
+	return nil
+}
+
+// The kubelet refuses these as --node-ip (pkg/kubelet, validateNodeIP), minutes later and on the host only.
+func validateNodeAddress(path *field.Path, address string) field.ErrorList {
+	ip, err := netip.ParseAddr(address)
+	switch {
+	case err != nil:
+		return field.ErrorList{field.Invalid(path, address, "give an IPv4 or IPv6 address without prefix length")}
+	case ip.IsLoopback(), ip.IsMulticast(), ip.IsUnspecified(), ip.IsLinkLocalUnicast(), ip.Zone() != "":
+		return field.ErrorList{field.Invalid(path, address,
+			"other nodes cannot reach a loopback, link-local, multicast or unspecified address: give one of the host's global addresses")}
+	}
+	return nil
+}
+
+// validateClaim refuses to hand a host from one QuoinMachine to another: in between lies its verified reset.
+func validateClaim(before, after *infrav1.ConsumerReference) field.ErrorList {
+	if before == nil || after == nil || *before == *after {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "consumerRef"), fmt.Sprintf(
+		"the host belongs to QuoinMachine %s/%s and cannot be handed on, because it was not reset: delete that machine's Machine, and the host becomes Available when its reset was verified",
+		before.Namespace, before.Name))}
+}
+
+func (w *HostWebhook) validateAddressIsNew(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
+	var hosts infrav1.QuoinHostList
+	if err := w.Client.List(ctx, &hosts, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("list QuoinHosts to find out whether one has this address: %w", err))
+	}
+	for i := range hosts.Items {
+		other := &hosts.Items[i]
+		if other.Namespace == host.Namespace && other.Name == host.Name {
+			continue
+		}
+		if portOf(other) == portOf(host) && normalAddress(other.Spec.Address) == normalAddress(host.Spec.Address) {
+			return field.ErrorList{field.Forbidden(field.NewPath("spec", "address"), fmt.Sprintf(
+				"QuoinHost %s/%s already describes the host at %s port %d: use that one (consumerNamespaces lets other namespaces claim it), or delete it first",
+				other.Namespace, other.Name, other.Spec.Address, portOf(other)))}, nil
+		}
+	}
+	return nil, nil
+}
+
+// portOf is the port with the default that the schema gives it.
+func portOf(host *infrav1.QuoinHost) int32 {
+	if host.Spec.Port == 0 {
+		return 22
+	}
+	return host.Spec.Port
+}
+
+// normalAddress makes one form of the many in which an address or name can be written.
+func normalAddress(address string) string {
+	if ip, err := netip.ParseAddr(address); err == nil {
+		return ip.Unmap().String()
+	}
+	return strings.TrimSuffix(strings.ToLower(address), ".")
+}

@@ -1,0 +1,27 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package infrastructure holds the admission webhooks of infrastructure.cluster.x-k8s.io.
+package infrastructure
+
+import (
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// SetupWithManager serves the webhooks of the infrastructure provider.
+func SetupWithManager(mgr ctrl.Manager) error {
+	for _, setup := range []func(ctrl.Manager) error{
+		(&HostWebhook{Client: mgr.GetClient()}).setup,
+		// Two clusters with one virtual address are found across namespaces, whatever --namespace says, and at once
+		// after one another: both are beyond the cache.
+		(&ClusterWebhook{Client: mgr.GetAPIReader()}).setup,
+		(&ClusterTemplateWebhook{}).setup,
+		(&MachineWebhook{}).setup,
+		(&MachineTemplateWebhook{}).setup,
+	} {
+		if err := setup(mgr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
