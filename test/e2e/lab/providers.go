@@ -1,0 +1,137 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/hack/components/repository"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
+)
+
+// ProviderLabel tells which provider a manager's pod belongs to.
+const providerLabel = "cluster.x-k8s.io/provider"
+
+func (l *Lab) clusterctlConfig() string { return l.Path("repository", "clusterctl.yaml") }
+
+func (l *Lab) loadManagers(ctx context.Context, step *progress.Step) error {
+	images := slices.Compact(slices.Sorted(maps.Values(l.tools.managers)))
+	args := append([]string{"load", "docker-image", "--name", Name}, images...)
+	return l.kind(ctx, func(line string) { step.Waiting(line) }, args...)
+}
+
+// initProviders does what a user does: a clusterctl.yaml that names our repository, and clusterctl init.
+func (l *Lab) initProviders(ctx context.Context, step *progress.Step) error {
+	if err := os.MkdirAll(l.Path("home"), 0o700); err != nil {
+		return fmt.Errorf("home of clusterctl: %w", err)
+	}
+	_, err := repository.Write(repository.Options{
+		Root: l.Root, Base: l.Path("repository"), Mode: repository.Resolved, Images: l.tools.managers,
+		// ClusterClass is behind a gate.
+		Variables: map[string]string{"CLUSTER_TOPOLOGY": "true"},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = l.run(ctx, command{
+		name: l.tools.clusterctl,
+		args: []string{"init", "--core", "cluster-api", "--bootstrap", "kubeadm", "--control-plane", "quoin", "--infrastructure", "quoin",
+			"--config", l.clusterctlConfig(), "--kubeconfig", l.Kubeconfig(), "--wait-providers", "--wait-provider-timeout", "180"},
+		env:  l.privateHome(),
+		line: func(line string) { step.Waiting(line) },
+	})
+	return err
+}
+
+// Manager is a manager's pod with the id of its process, as the node sees it.
+type Manager struct {
+	Pod *corev1.Pod
+	PID string
+}
+
+// Manager finds the running manager of a provider, like repository.InfrastructureLabel.
+func (l *Lab) Manager(ctx context.Context, provider string) (*Manager, error) {
+	pods := &corev1.PodList{}
+	if err := l.Management.List(ctx, pods, client.MatchingLabels{providerLabel: provider}); err != nil {
+		return nil, fmt.Errorf("pods of %s: %w", provider, err)
+	}
+	if len(pods.Items) != 1 {
+		return nil, fmt.Errorf("%d pods of %s instead of one", len(pods.Items), provider)
+	}
+	pod := &pods.Items[0]
+	if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].State.Running == nil {
+		return nil, fmt.Errorf("the manager of %s does not run", provider)
+	}
+	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
+	out, err := l.Console(ctx, kindNode, "ctr --namespace k8s.io task ls | awk '$1 == \""+id+"\" { print $2 }'")
+	if err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(out) == "" {
+		return nil, fmt.Errorf("the manager of %s has no process", provider)
+	}
+	return &Manager{Pod: pod, PID: strings.TrimSpace(out)}, nil
+}
+
+// Kill ends a manager with SIGKILL: it has no moment to finish anything.
+func (l *Lab) Kill(ctx context.Context, manager *Manager) error {
+	_, err := l.Console(ctx, kindNode, "kill -KILL "+manager.PID)
+	return err
+}
+
+// Restart replaces a manager's pod and waits for the new one, so that nothing it knew only in its memory is left.
+func (l *Lab) Restart(ctx context.Context, provider string) error {
+	return l.Step(ctx, "Restarting the manager of "+provider, 3*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		old, err := l.Manager(ctx, provider)
+		if err != nil {
+			return err
+		}
+		if err := l.Management.Delete(ctx, old.Pod); err != nil {
+			return fmt.Errorf("deleting pod %s: %w", old.Pod.Name, err)
+		}
+		return l.pollManager(ctx, step, provider, func(pod *corev1.Pod) bool { return pod.UID != old.Pod.UID })
+	})
+}
+
+// AwaitManager waits until a provider's manager is ready after it was killed.
+func (l *Lab) AwaitManager(ctx context.Context, provider string, restartsBefore int32) error {
+	return l.Step(ctx, "Waiting for the manager of "+provider, 3*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		return l.pollManager(ctx, step, provider, func(pod *corev1.Pod) bool {
+			return len(pod.Status.ContainerStatuses) > 0 && pod.Status.ContainerStatuses[0].RestartCount > restartsBefore
+		})
+	})
+}
+
+func (l *Lab) pollManager(ctx context.Context, step *progress.Step, provider string, accept func(*corev1.Pod) bool) error {
+	return step.Poll(ctx, time.Second, func(ctx context.Context) (bool, []string, error) {
+		pods := &corev1.PodList{}
+		if err := l.Management.List(ctx, pods, client.MatchingLabels{providerLabel: provider}); err != nil {
+			return false, nil, fmt.Errorf("pods of %s: %w", provider, err)
+		}
+		for _, pod := range pods.Items {
+			if accept(&pod) && podReady(&pod) {
+				return true, nil, nil
+			}
+		}
+		return false, []string{"a ready pod of " + provider}, nil
+	})
+}
+
+func podReady(pod *corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil
+		}
+	}
+	return false
+}

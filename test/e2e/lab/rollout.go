@@ -1,0 +1,217 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
+)
+
+// AwaitReady waits until the control plane runs one version and the workers another (or the same), every Machine is up to
+// date and none is left over, and every node is Ready.
+func (c *Cluster) AwaitReady(ctx context.Context, deadline time.Duration, controlPlane, workers string) error {
+	title := fmt.Sprintf("Waiting for %s: control plane %s, workers %s, nodes Ready", c.Name, controlPlane, workers)
+	return c.lab.Step(ctx, title, deadline, func(ctx context.Context, step *progress.Step) error {
+		return step.Poll(ctx, 2*time.Second, func(ctx context.Context) (bool, []string, error) {
+			missing, err := c.missing(ctx, controlPlane, workers)
+			if err != nil || len(missing) > 0 {
+				return false, append(missing, c.pending(ctx)...), err
+			}
+			return true, nil, nil
+		})
+	})
+}
+
+// missing says what is not as it should be, in objects that a user looks at.
+func (c *Cluster) missing(ctx context.Context, controlPlane, workers string) ([]string, error) {
+	var missing []string
+	need := func(ok bool, format string, args ...any) {
+		if !ok {
+			missing = append(missing, fmt.Sprintf(format, args...))
+		}
+	}
+	plane, err := c.ControlPlane(ctx)
+	if err != nil {
+		return nil, err
+	}
+	need(plane.Status.ObservedGeneration == plane.Generation, "control plane: its controller")
+	need(count(plane.Status.Replicas) == 1 && count(plane.Status.AvailableReplicas) == 1 && count(plane.Status.UpToDateReplicas) == 1,
+		"control plane: %d machines, %d available, %d up to date", count(plane.Status.Replicas), count(plane.Status.AvailableReplicas), count(plane.Status.UpToDateReplicas))
+	need(len(plane.Status.Versions) == 1 && plane.Status.Versions[0].Version == controlPlane, "control plane: version %s", versions(plane.Status.Versions))
+	deployment, err := c.WorkerDeployment(ctx)
+	if err != nil {
+		return missing, err
+	}
+	need(deployment.Status.ObservedGeneration == deployment.Generation, "workers: their controller")
+	need(count(deployment.Status.Replicas) == c.Workers && count(deployment.Status.AvailableReplicas) == c.Workers && count(deployment.Status.UpToDateReplicas) == c.Workers,
+		"workers: %d machines, %d available, %d up to date", count(deployment.Status.Replicas), count(deployment.Status.AvailableReplicas), count(deployment.Status.UpToDateReplicas))
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return missing, err
+	}
+	need(len(nodes) == 1+c.Workers, "%d nodes instead of %d", len(nodes), 1+c.Workers)
+	for _, node := range nodes {
+		want := workers
+		if node.ControlPlane {
+			want = controlPlane
+		}
+		need(node.Kubelet == want, "node %s: kubelet %s", node.Name, node.Kubelet)
+		need(node.Ready, "node %s: not Ready", node.Name)
+	}
+	return missing, nil
+}
+
+func count(n *int32) int {
+	if n == nil {
+		return 0
+	}
+	return int(*n)
+}
+
+func versions(all []clusterv1.StatusVersion) string {
+	var texts []string
+	for _, one := range all {
+		texts = append(texts, one.Version)
+	}
+	return orUnknown(strings.Join(texts, ", "))
+}
+
+// pending lists Machines that are not running and hosts that are busy or wait: what a person wants to know meanwhile.
+func (c *Cluster) pending(ctx context.Context) []string {
+	var waiting []string
+	machines, err := c.Machines(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, machine := range machines {
+		if machine.Status.Phase == string(clusterv1.MachinePhaseRunning) {
+			continue
+		}
+		line := fmt.Sprintf("machine %s %s", machine.Name, orUnknown(machine.Status.Phase))
+		for _, kind := range []string{clusterv1.MachineDeletingCondition, clusterv1.ReadyCondition} {
+			condition := meta.FindStatusCondition(machine.Status.Conditions, kind)
+			if condition != nil && condition.Message != "" {
+				line += ": " + strings.Join(strings.Fields(condition.Message), " ")
+				break
+			}
+		}
+		waiting = append(waiting, line)
+	}
+	hosts := &infrav1.QuoinHostList{}
+	if err := c.lab.Management.List(ctx, hosts, client.InNamespace(Namespace)); err != nil {
+		return waiting
+	}
+	for _, host := range hosts.Items {
+		switch host.Status.State {
+		case infrav1.HostStateAvailable, infrav1.HostStateProvisioned:
+		default:
+			waiting = append(waiting, describeHost(&host))
+		}
+	}
+	return waiting
+}
+
+// Node is what a user sees of a node.
+type Node struct {
+	Name, Kubelet, BootID, UID, ProviderID string
+	ControlPlane, Ready                    bool
+}
+
+// Nodes by name.
+func (c *Cluster) Nodes(ctx context.Context) ([]Node, error) {
+	if c.Client == nil {
+		return nil, errors.New("the API server did not answer yet")
+	}
+	list := &corev1.NodeList{}
+	if err := c.Client.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("nodes of %s: %w", c.Name, err)
+	}
+	nodes := make([]Node, 0, len(list.Items))
+	for _, one := range list.Items {
+		_, controlPlane := one.Labels["node-role.kubernetes.io/control-plane"]
+		node := Node{
+			Name: one.Name, Kubelet: one.Status.NodeInfo.KubeletVersion, BootID: one.Status.NodeInfo.BootID,
+			UID: string(one.UID), ProviderID: one.Spec.ProviderID, ControlPlane: controlPlane,
+		}
+		for _, condition := range one.Status.Conditions {
+			node.Ready = node.Ready || condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+		}
+		nodes = append(nodes, node)
+	}
+	sort.Slice(nodes, func(i, j int) bool { return nodes[i].Name < nodes[j].Name })
+	return nodes, nil
+}
+
+// EditControlPlaneVersion does what `kubectl edit quoincontrolplane` does.
+func (c *Cluster) EditControlPlaneVersion(ctx context.Context, version string) error {
+	plane, err := c.ControlPlane(ctx)
+	if err != nil {
+		return err
+	}
+	before := client.MergeFrom(plane.DeepCopy())
+	plane.Spec.Version = version
+	if err := c.lab.Management.Patch(ctx, plane, before); err != nil {
+		return fmt.Errorf("editing the version of control plane %s: %w", plane.Name, err)
+	}
+	return nil
+}
+
+// EditWorkerVersion does what `kubectl edit machinedeployment` does.
+func (c *Cluster) EditWorkerVersion(ctx context.Context, version string) error {
+	deployment, err := c.WorkerDeployment(ctx)
+	if err != nil {
+		return err
+	}
+	before := client.MergeFrom(deployment.DeepCopy())
+	deployment.Spec.Template.Spec.Version = version
+	if err := c.lab.Management.Patch(ctx, deployment, before); err != nil {
+		return fmt.Errorf("editing the version of machine deployment %s: %w", deployment.Name, err)
+	}
+	return nil
+}
+
+// EditTopologyVersion does what `kubectl edit cluster` does where a ClusterClass manages the rest.
+func (c *Cluster) EditTopologyVersion(ctx context.Context, version string) error {
+	cluster := &clusterv1.Cluster{}
+	if err := c.lab.Management.Get(ctx, c.Key(), cluster); err != nil {
+		return fmt.Errorf("reading cluster %s: %w", c.Name, err)
+	}
+	before := client.MergeFrom(cluster.DeepCopy())
+	cluster.Spec.Topology.Version = version
+	if err := c.lab.Management.Patch(ctx, cluster, before); err != nil {
+		return fmt.Errorf("editing the version of cluster %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// Delete deletes the Cluster and waits until it is gone, with all its Machines, and every host is Available again.
+func (c *Cluster) Delete(ctx context.Context, deadline time.Duration) error {
+	return c.lab.Step(ctx, "Deleting cluster "+c.Name, deadline, func(ctx context.Context, step *progress.Step) error {
+		object := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: c.Name}}
+		if err := c.lab.Management.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting cluster %s: %w", c.Name, err)
+		}
+		return step.Poll(ctx, time.Second, func(ctx context.Context) (bool, []string, error) {
+			err := c.lab.Management.Get(ctx, c.Key(), &clusterv1.Cluster{})
+			if apierrors.IsNotFound(err) {
+				return true, nil, nil
+			}
+			return false, c.pending(ctx), err
+		})
+	})
+}
