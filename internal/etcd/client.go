@@ -121,6 +121,10 @@ func removeThrough(ctx context.Context, timeout time.Duration, endpoint Endpoint
 		return err
 	}
 	defer func() { _ = client.Close() }()
+	// Status is not retried by the client library, so a dead host is known at once.
+	if _, err := memberStatus(ctx, client); err != nil {
+		return fmt.Errorf("through node %s: %w", endpoint.Name, err)
+	}
 	// The list is read through the quorum, so a member that a cut-off host still remembers is not removed twice.
 	list, err := client.MemberList(ctx)
 	if err != nil {

@@ -76,8 +76,16 @@ func Mint(caCert, caKey []byte, now time.Time) (Credentials, error) {
 
 // forServer pins the name that the server's certificate must carry. A host of the wrong node is refused by its name,
 // although its certificate comes from the same authority.
+//
+// The name is checked in VerifyConnection because gRPC overwrites tls.Config.ServerName with the endpoint's address
+// (credentials/tls.go); that address, 127.0.0.1, is in every member's certificate.
 func (c Credentials) forServer(name string) *tls.Config {
 	config := c.config.Clone()
-	config.ServerName = name
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if len(state.PeerCertificates) == 0 {
+			return fmt.Errorf("etcd on node %s presented no certificate", name)
+		}
+		return state.PeerCertificates[0].VerifyHostname(name)
+	}
 	return config
 }

@@ -4,37 +4,58 @@
 package skew
 
 import (
+	"errors"
 	"testing"
 
 	. "github.com/onsi/gomega"
 )
 
+// Proves: S0-15, S0-17, S0-18, S0-19, S1-1, S1-14
 func TestControlPlaneStep(t *testing.T) {
 	for _, step := range []struct {
 		from, to string
-		refusal  string // "" is allowed
+		rule     Rule // "" is allowed
+		message  string
 	}{
-		{"v1.35.4", "v1.35.4", ""},
-		{"v1.35.0", "v1.35.4", ""},
-		{"v1.35.4", "v1.36.0", ""},
-		{"v1.35.4", "v1.36.3", ""},
-		{"v1.35.4", "v1.37.0", "skip a minor version: go from v1.35.4 to v1.36 first"},
-		{"v1.35.4", "v1.35.3", "cannot go back"},
-		{"v1.36.0", "v1.35.4", "cannot go back"},
-		{"v1.36.0", "v1.36.0-rc.1", "cannot go back"},
-		{"v1.36.0-rc.1", "v1.36.0", ""},
-		{"v1.36.3", "v2.0.0", "another major version"},
-		{"v1.36.3", "latest", "not a Kubernetes version"},
-		{"1.36", "v1.36.3", "not a Kubernetes version"},
+		{"v1.35.4", "v1.35.4", "", ""},
+		{"v1.35.0", "v1.35.4", "", ""},
+		{"v1.35.4", "v1.36.0", "", ""},
+		{"v1.35.4", "v1.36.3", "", ""},
+		{"1.35.4", "v1.36.3", "", ""},
+		{"v1.36.0-rc.1", "v1.36.0", "", ""},
+		{"v1.35.4", "v1.37.0", RuleMinorSkip, "go to v1.36 first"},
+		{"v1.35.4", "v1.38.1", RuleMinorSkip, "go to v1.36 first"},
+		{"v1.36.3", "v2.0.0", RuleMinorSkip, ""},
+		{"v1.35.4", "v1.35.3", RuleDowngrade, "set v1.35.4 or later"},
+		{"v1.36.0", "v1.35.4", RuleDowngrade, "never goes back"},
+		{"v1.36.0", "v1.36.0-rc.1", RuleDowngrade, ""},
+		{"v1.36.3", "latest", RuleInvalid, "v1.36.3"},
+		{"v1.36.3", "v1.37", RuleInvalid, ""},
+		{"1.36", "v1.36.3", RuleInvalid, ""},
+		{"v1.36.3", "", RuleInvalid, ""},
 	} {
 		t.Run(step.from+" to "+step.to, func(t *testing.T) {
 			g := NewWithT(t)
 			err := ControlPlaneStep(step.from, step.to)
-			if step.refusal == "" {
+			if step.rule == "" {
 				g.Expect(err).NotTo(HaveOccurred())
-			} else {
-				g.Expect(err).To(MatchError(ContainSubstring(step.refusal)))
+				return
 			}
+			var violation *Violation
+			g.Expect(errors.As(err, &violation)).To(BeTrue())
+			g.Expect(violation.Rule).To(Equal(step.rule))
+			g.Expect(violation.Error()).To(ContainSubstring(step.message))
 		})
 	}
+}
+
+func TestOlder(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(Older("v1.35.4", "v1.36.0")).To(BeTrue())
+	g.Expect(Older("v1.36.0", "v1.35.4")).To(BeFalse())
+	g.Expect(Older("v1.36.0", "v1.36.0")).To(BeFalse())
+	g.Expect(Older("v1.9.0", "v1.10.0")).To(BeTrue())
+	g.Expect(Older("latest", "v1.10.0")).To(BeTrue())
+	g.Expect(Older("v1.10.0", "latest")).To(BeFalse())
+	g.Expect(Older("a", "b")).To(BeTrue())
 }
