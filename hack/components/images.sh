@@ -2,65 +2,75 @@
 # Copyright The Quoin Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds the images of the managers and prints the path of each image's tar,
-# one per line, for `kind load image-archive` or `ctr images import`.
+# Builds the images of the managers, makes sure that the engine holds them, and
+# prints one line `<provider label>=<image>` for each provider, or with --tars
+# the path of each image's tar in the cache.
 #
-#   hack/components/images.sh [core] [bootstrap] [quoin]     (all by default)
+#   hack/components/images.sh [--tars] [core] [bootstrap] [quoin]     (all by default)
 #
 # quoin.test/cluster-api-controller:<version>        core
 # quoin.test/kubeadm-bootstrap-controller:<version>  bootstrap
 # quoin.test/quoin-manager:dev                       quoin, from the working tree
 #
-# Each image holds one static program and nothing else, and runs as 65532. A
-# tar has the hash of its program in its name: the same program, the same tar.
+# Each is the project's Dockerfile around one static program. A tar has the
+# hash of its program in its name: the same program, the same tar.
 set -euo pipefail
 # shellcheck source=hack/lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/common.sh"
 # shellcheck source=hack/lib/engine.sh
 . "$QUOIN_ROOT/hack/lib/engine.sh"
 
-dockerfile='FROM scratch
-COPY manager /manager
-USER 65532:65532
-ENTRYPOINT ["/manager"]'
+# The label tells an image of this program from an older one of the same name.
+label=dev.quoin.program
+tars=no
 
-# pack <program> <image> makes the tar, unless it is there, and prints its path.
+# pack <program> <image> <provider label>... makes image and tar and prints what was asked for.
 pack() {
-    local program=$1 image=$2 key tar
-    key=$({ sha256sum <"$program"; echo "$image $dockerfile"; } | sha256sum | cut -c1-12)
+    local program=$1 image=$2 key tar provider
+    shift 2
+    key=$({ sha256sum <"$program"; echo "$image"; } | key_of Dockerfile)
     tar=$QUOIN_CACHE/images/$(basename "${image%%:*}")-${image##*:}-$key.tar
-    if [ ! -e "$tar" ]; then
-        locked "image-$(basename "${image%%:*}")" save "$program" "$image" "$tar"
+    if ! held "$image" "$key" || [ ! -e "$tar" ]; then
+        locked "image-$(basename "${image%%:*}")" provide "$program" "$image" "$key" "$tar"
     fi
-    echo "$tar"
+    if [ "$tars" = yes ]; then
+        echo "$tar"
+        return
+    fi
+    for provider in "$@"; do echo "$provider=$image"; done
 }
 
-# save <program> <image> <tar>
-save() {
-    local program=$1 image=$2 tar=$3 context
-    if [ -e "$tar" ]; then return; fi
-    log "building image $image"
+# held <image> <key> tells whether the engine's image is of this program.
+held() { [ "$(engine image inspect --format "{{index .Config.Labels \"$label\"}}" "$1" 2>/dev/null)" = "$2" ]; }
+
+# provide <program> <image> <key> <tar>
+provide() {
+    local program=$1 image=$2 key=$3 tar=$4 context
     "$QUOIN_ROOT/hack/engine/ensure.sh" >&2
-    context=$(mktemp -d)
-    # shellcheck disable=SC2064 # the paths are wanted as they are now
-    trap "rm -rf '$context' '$tar.new'" EXIT
-    install -m 0755 "$program" "$context/manager"
-    echo "$dockerfile" >"$context/Dockerfile"
-    engine build --quiet --tag "$image" "$context" >&2
+    if ! held "$image" "$key" && [ -e "$tar" ]; then engine load --quiet --input "$tar" >&2; fi
+    if ! held "$image" "$key"; then
+        log "building image $image"
+        context=$(mktemp -d)
+        # shellcheck disable=SC2064 # the path is wanted as it is now
+        trap "rm -rf '$context'" EXIT
+        install -m 0755 "$program" "$context/manager"
+        engine build --quiet --label "$label=$key" --tag "$image" --file "$QUOIN_ROOT/Dockerfile" "$context" >&2
+    fi
+    if [ -e "$tar" ]; then return; fi
     mkdir -p "$(dirname "$tar")"
     engine save --output "$tar.new" "$image"
-    # Earlier builds of the working tree are of no more use.
+    # Earlier builds are of no more use.
     rm -f "$(dirname "$tar")/$(basename "${image%%:*}")-${image##*:}"-*.tar
     mv "$tar.new" "$tar"
 }
 
-# upstream <tool> packs a manager of Cluster API.
+# upstream <tool> <provider label> packs a manager of Cluster API.
 upstream() {
     local tool=$1 program version
     program=$("$QUOIN_ROOT/hack/tools/build.sh" "$tool")
     version=$(basename "$(dirname "$program")")
     version=${version#"$tool"-}
-    pack "$program" "quoin.test/$tool:${version%-*}"
+    pack "$program" "quoin.test/$tool:${version%-*}" "$2"
 }
 
 # own packs the working tree's manager.
@@ -70,14 +80,18 @@ own() {
     # shellcheck disable=SC2064 # the path is wanted as it is now
     trap "rm -rf '$work'" EXIT
     (cd "$QUOIN_ROOT" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$work/manager" .) >&2
-    pack "$work/manager" quoin.test/quoin-manager:dev
+    pack "$work/manager" quoin.test/quoin-manager:dev control-plane-quoin infrastructure-quoin
 }
 
+if [ "${1:-}" = --tars ]; then
+    tars=yes
+    shift
+fi
 if [ $# -eq 0 ]; then set -- core bootstrap quoin; fi
 for wanted in "$@"; do
     case $wanted in
-        core) upstream cluster-api-controller ;;
-        bootstrap) upstream kubeadm-bootstrap-controller ;;
+        core) upstream cluster-api-controller cluster-api ;;
+        bootstrap) upstream kubeadm-bootstrap-controller bootstrap-kubeadm ;;
         quoin) (own) ;;
         *) die "unknown image $wanted; there are: core bootstrap quoin" ;;
     esac
