@@ -1,0 +1,82 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package manager
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+	controlplanewebhooks "github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks/controlplane"
+	infrawebhooks "github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks/infrastructure"
+)
+
+func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
+	// One pool of connections for everything in this process.
+	connector := hostaccess.New(mgr.GetAPIReader(), ssh.PoolOptions{})
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		connector.Close()
+		return nil
+	})); err != nil {
+		return fmt.Errorf("register the end of connections: %w", err)
+	}
+	if o.Serves(Infrastructure) {
+		if err := addInfrastructure(ctx, mgr, o, connector); err != nil {
+			return fmt.Errorf("set up the infrastructure provider: %w", err)
+		}
+	}
+	if o.Serves(ControlPlane) {
+		if err := addControlPlane(ctx, mgr, o, connector); err != nil {
+			return fmt.Errorf("set up the control-plane provider: %w", err)
+		}
+	}
+	return nil
+}
+
+func addInfrastructure(_ context.Context, mgr ctrl.Manager, _ *Options, _ *hostaccess.Connector) error {
+	return infrawebhooks.SetupWithManager(mgr)
+}
+
+func addControlPlane(ctx context.Context, mgr ctrl.Manager, o *Options, _ *hostaccess.Connector) error {
+	if err := controlplanewebhooks.SetupWithManager(mgr); err != nil {
+		return err
+	}
+	if _, err := newClusterCache(ctx, mgr, o); err != nil {
+		return err
+	}
+	return nil
+}
+
+// newClusterCache connects to workload clusters by their kubeconfig Secrets.
+func newClusterCache(ctx context.Context, mgr ctrl.Manager, o *Options) (clustercache.ClusterCache, error) {
+	secrets, err := secretCachingClient(mgr)
+	if err != nil {
+		return nil, err
+	}
+	return clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
+		SecretClient:     secrets,
+		WatchFilterValue: o.WatchFilter,
+		Cache:            clustercache.CacheOptions{DefaultTransform: cache.TransformStripManagedFields()},
+		Client: clustercache.ClientOptions{
+			QPS:       o.ClusterCacheClientQPS,
+			Burst:     o.ClusterCacheClientBurst,
+			UserAgent: userAgent(o),
+			Cache:     clustercache.ClientCacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}}},
+		},
+	}, concurrency(o.ClusterCacheConcurrency))
+}
+
+func concurrency(workers int) controller.Options {
+	return controller.Options{MaxConcurrentReconciles: workers}
+}
