@@ -7,8 +7,13 @@ package owner
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
@@ -41,12 +46,155 @@ func (e *StaleError) Error() string {
 		e.Holder.Generation, e.Ours.Generation)
 }
 
+// Store says where the record lies. The zero value is what production uses.
+type Store struct {
+	// Root is the directory of ours on the host; empty means run.DefaultRoot.
+	Root string
+}
+
 // Acquire writes the record atomically. It succeeds when there is none, or when the present one has the same UID and no newer
 // generation; else *HeldError or *StaleError.
-func Acquire(ctx context.Context, host ssh.Host, record Record) error { panic("not yet") }
+func Acquire(ctx context.Context, host ssh.Host, record Record) error {
+	return Store{}.Acquire(ctx, host, record)
+}
 
 // Read returns the record, or nil when the host has none.
-func Read(ctx context.Context, host ssh.Host) (*Record, error) { panic("not yet") }
+func Read(ctx context.Context, host ssh.Host) (*Record, error) { return Store{}.Read(ctx, host) }
 
 // Release removes the record when it is ours (same UID, no newer generation). No record is fine; else *HeldError or *StaleError.
-func Release(ctx context.Context, host ssh.Host, record Record) error { panic("not yet") }
+func Release(ctx context.Context, host ssh.Host, record Record) error {
+	return Store{}.Release(ctx, host, record)
+}
+
+var (
+	name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	// errChanged: somebody wrote between our read and our write.
+	errChanged = errors.New("the owner record changed while it was written")
+)
+
+// Validate says why a record cannot be written.
+func (r Record) Validate() error {
+	for field, value := range map[string]string{"namespace": r.Namespace, "host": r.Host, "machine": r.Machine, "uid": r.UID} {
+		if !name.MatchString(value) {
+			return fmt.Errorf("owner record: %s %q must match %s", field, value, name)
+		}
+	}
+	return nil
+}
+
+// may says whether the holder of ours may change what the host says.
+func may(ours, holder Record) error {
+	switch {
+	case holder.UID != ours.UID:
+		return &HeldError{Holder: holder}
+	case holder.Generation > ours.Generation:
+		return &StaleError{Ours: ours, Holder: holder}
+	}
+	return nil
+}
+
+// Acquire is the method form of the package's Acquire.
+func (s Store) Acquire(ctx context.Context, host ssh.Host, record Record) error {
+	if err := record.Validate(); err != nil {
+		return err
+	}
+	data, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	return s.change(ctx, host, record, fmt.Sprintf(`printf '%%s\n' %s >"$root/owner.json.part"
+sync "$root/owner.json.part"
+mv -fT "$root/owner.json.part" "$file"
+sync "$root"`, ssh.Quote(string(data))))
+}
+
+// Release is the method form of the package's Release.
+func (s Store) Release(ctx context.Context, host ssh.Host, record Record) error {
+	return s.change(ctx, host, record, `rm -f "$file"
+sync "$root"`)
+}
+
+// change reads the record, decides here, and writes there only if the record is still what was read: the comparison and
+// the write happen under one lock on the host.
+func (s Store) change(ctx context.Context, host ssh.Host, ours Record, write string) error {
+	for range 3 {
+		raw, err := s.raw(ctx, host)
+		if err != nil {
+			return err
+		}
+		if raw != "" {
+			holder, err := Parse(raw)
+			if err != nil {
+				return err
+			}
+			if err := may(ours, *holder); err != nil {
+				return err
+			}
+		}
+		err = s.compareAndWrite(ctx, host, raw, write)
+		if !errors.Is(err, errChanged) {
+			return err
+		}
+	}
+	return errChanged
+}
+
+// changedCode is an exit code that nothing else in the script ends with.
+const changedCode = 75
+
+func (s Store) compareAndWrite(ctx context.Context, host ssh.Host, old, write string) error {
+	script := fmt.Sprintf(`set -eu
+umask 077
+root=%s
+file=$root/owner.json
+mkdir -p "$root"
+chmod 0700 "$root"
+exec 8>"$root/owner.lock"
+flock -w 10 8
+[ "$(cat "$file" 2>/dev/null || :)" = %s ] || exit %d
+%s
+`, ssh.Quote(s.root()), ssh.Quote(old), changedCode, write)
+	_, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
+	var exit *ssh.ExitError
+	if errors.As(err, &exit) && exit.Code == changedCode {
+		return errChanged
+	}
+	if err != nil {
+		return fmt.Errorf("writing the owner record: %w", err)
+	}
+	return nil
+}
+
+// Read is the method form of the package's Read.
+func (s Store) Read(ctx context.Context, host ssh.Host) (*Record, error) {
+	raw, err := s.raw(ctx, host)
+	if err != nil || raw == "" {
+		return nil, err
+	}
+	return Parse(raw)
+}
+
+// Parse reads a record as it lies on the host.
+func Parse(raw string) (*Record, error) {
+	var record Record
+	if err := json.Unmarshal([]byte(raw), &record); err != nil || record.UID == "" {
+		return nil, errors.New("the owner record on the host (owner.json in /var/lib/quoin) cannot be read; find out whose host it is, then correct or remove that file")
+	}
+	return &record, nil
+}
+
+func (s Store) raw(ctx context.Context, host ssh.Host) (string, error) {
+	script := fmt.Sprintf("f=%s\nif [ -e \"$f\" ]; then cat \"$f\"; fi\n", ssh.Quote(s.root()+"/owner.json"))
+	result, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
+	if err != nil {
+		return "", fmt.Errorf("reading the owner record: %w", err)
+	}
+	return strings.TrimRight(result.Stdout, "\n"), nil
+}
+
+func (s Store) root() string {
+	if s.Root == "" {
+		return run.DefaultRoot
+	}
+	return s.Root
+}

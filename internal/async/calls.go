@@ -7,8 +7,12 @@ package async
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
@@ -20,30 +24,147 @@ type Options struct {
 }
 
 // Calls holds at most one call per key, running or finished but not yet taken. Safe for concurrent use.
-type Calls struct{}
+type Calls struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	slots  chan struct{}
+	events chan event.GenericEvent
+	done   sync.WaitGroup
+
+	mu    sync.Mutex
+	calls map[types.NamespacedName]*call
+}
+
+type call struct {
+	op       string
+	since    time.Time
+	cancel   context.CancelFunc
+	canceled bool
+	finished bool
+	value    any
+	err      error
+}
 
 // New makes an empty registry.
-func New(o Options) *Calls { panic("not yet") }
+func New(o Options) *Calls {
+	if o.MaxConcurrent <= 0 {
+		o.MaxConcurrent = 64
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Calls{
+		ctx: ctx, cancel: cancel, slots: make(chan struct{}, o.MaxConcurrent),
+		events: make(chan event.GenericEvent, 1024), calls: map[types.NamespacedName]*call{},
+	}
+}
 
 // Events fires once for each ended call, with an object that carries only the key's namespace and name. Give it to
 // source.Channel with handler.EnqueueRequestForObject.
-func (c *Calls) Events() <-chan event.GenericEvent { panic("not yet") }
+func (c *Calls) Events() <-chan event.GenericEvent { return c.events }
 
 // Do returns the result of op for key, once, with done true; or starts fn in a goroutine and returns done false.
 //
 // While another op of the key runs, Do returns done false and starts nothing; that op's end fires the event. A finished
-// result of another op that nobody took is dropped. timeout bounds fn from its start; 0 means none.
+// result of another op that nobody took is dropped: the reconciler has changed its mind since. timeout bounds fn from its
+// start, not from its wait for a turn; 0 means none. A panic in fn becomes its error.
 func Do[T any](c *Calls, key types.NamespacedName, op string, timeout time.Duration, fn func(context.Context) (T, error)) (value T, done bool, err error) {
-	panic("not yet")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.calls[key]; known != nil {
+		if !known.finished {
+			return value, false, nil
+		}
+		delete(c.calls, key)
+		if known.op == op && !known.canceled {
+			// A failed call has no value; an op whose type changed under its name has no usable one.
+			value, _ = known.value.(T)
+			return value, true, known.err
+		}
+	}
+	if c.ctx.Err() != nil {
+		return value, true, fmt.Errorf("%s: %w", op, c.ctx.Err())
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	started := &call{op: op, since: time.Now(), cancel: cancel}
+	c.calls[key] = started
+	c.done.Go(func() {
+		result, err := c.run(ctx, op, timeout, func(ctx context.Context) (any, error) { return fn(ctx) })
+		c.finish(key, started, result, err)
+	})
+	return value, false, nil
+}
+
+func (c *Calls) run(ctx context.Context, op string, timeout time.Duration, fn func(context.Context) (any, error)) (value any, err error) {
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s: %w", op, ctx.Err())
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: %w", op, ctx.Err())
+	}
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			value, err = nil, fmt.Errorf("%s: panic: %v\n%s", op, r, debug.Stack())
+		}
+	}()
+	return fn(ctx)
+}
+
+func (c *Calls) finish(key types.NamespacedName, ended *call, value any, err error) {
+	ended.cancel()
+	c.mu.Lock()
+	if ended.canceled {
+		delete(c.calls, key)
+	} else {
+		ended.finished, ended.value, ended.err = true, value, err
+	}
+	c.mu.Unlock()
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	select {
+	case c.events <- event.GenericEvent{Object: object}:
+	case <-c.ctx.Done():
+	}
 }
 
 // Running returns the op that runs (or waits its turn) for key, and since when.
 func (c *Calls) Running(key types.NamespacedName) (op string, since time.Time, ok bool) {
-	panic("not yet")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.calls[key]
+	if known == nil || known.finished {
+		return "", time.Time{}, false
+	}
+	return known.op, known.since, true
 }
 
-// Cancel cancels the key's call and drops its result. Its function may still be returning: until then no other starts.
-func (c *Calls) Cancel(key types.NamespacedName) { panic("not yet") }
+// Cancel cancels the key's call and drops its result. Its function may still be returning: until then no other starts, and
+// its end still fires the event.
+func (c *Calls) Cancel(key types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.calls[key]
+	if known == nil {
+		return
+	}
+	if known.finished {
+		delete(c.calls, key)
+		return
+	}
+	known.canceled = true
+	known.cancel()
+}
 
 // Close cancels everything and waits for it.
-func (c *Calls) Close() { panic("not yet") }
+func (c *Calls) Close() {
+	// Under the lock, so that no Do starts a call after the wait began.
+	c.mu.Lock()
+	c.cancel()
+	c.mu.Unlock()
+	c.done.Wait()
+}

@@ -1,0 +1,81 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package owner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+)
+
+var ctx = context.Background()
+
+func record(uid string, generation int64) owner.Record {
+	return owner.Record{Namespace: "metal", Host: "host-1", Machine: "m-" + uid, UID: uid, Generation: generation}
+}
+
+func TestOnlyTheHolderMayChangeTheRecord(t *testing.T) {
+	g := NewWithT(t)
+	host := &sshtest.Local{}
+	store := owner.Store{Root: filepath.Join(t.TempDir(), "quoin")}
+
+	none, err := store.Read(ctx, host)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(none).To(BeNil())
+	g.Expect(store.Release(ctx, host, record("a", 1))).To(Succeed())
+
+	g.Expect(store.Acquire(ctx, host, record("a", 2))).To(Succeed())
+	g.Expect(store.Acquire(ctx, host, record("a", 2))).To(Succeed())
+	var held *owner.HeldError
+	g.Expect(errors.As(store.Acquire(ctx, host, record("b", 9)), &held)).To(BeTrue())
+	g.Expect(held.Holder).To(Equal(record("a", 2)))
+	g.Expect(errors.As(store.Release(ctx, host, record("b", 9)), &held)).To(BeTrue())
+
+	g.Expect(store.Acquire(ctx, host, record("a", 3))).To(Succeed())
+	var stale *owner.StaleError
+	g.Expect(errors.As(store.Acquire(ctx, host, record("a", 2)), &stale)).To(BeTrue())
+	g.Expect(errors.As(store.Release(ctx, host, record("a", 2)), &stale)).To(BeTrue())
+	got, err := store.Read(ctx, host)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(*got).To(Equal(record("a", 3)))
+
+	g.Expect(store.Release(ctx, host, record("a", 3))).To(Succeed())
+	g.Expect(store.Acquire(ctx, host, record("b", 1))).To(Succeed())
+}
+
+func TestOneOfManyWins(t *testing.T) {
+	g := NewWithT(t)
+	host := &sshtest.Local{}
+	store := owner.Store{Root: t.TempDir()}
+	var won atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			if store.Acquire(ctx, host, record(fmt.Sprint("u", i), 1)) == nil {
+				won.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	g.Expect(won.Load()).To(BeEquivalentTo(1))
+}
+
+func TestARecordNobodyCanReadStopsEverybody(t *testing.T) {
+	g := NewWithT(t)
+	root := t.TempDir()
+	store := owner.Store{Root: root}
+	g.Expect(os.WriteFile(filepath.Join(root, "owner.json"), []byte("{"), 0o600)).To(Succeed())
+	g.Expect(store.Acquire(ctx, &sshtest.Local{}, record("a", 1))).To(MatchError(ContainSubstring("owner.json")))
+	g.Expect(store.Acquire(ctx, &sshtest.Local{}, owner.Record{UID: "x'y"})).To(MatchError(ContainSubstring("must match")))
+}
