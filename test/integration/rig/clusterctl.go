@@ -67,12 +67,13 @@ func (r *Rig) Init(ctx context.Context) (string, error) {
 			args = append(args, flag)
 		}
 	}
-	_, stderr, err := r.Clusterctl(ctx, args...)
+	_, stderr, err := r.Clusterctl(ctx, nil, args...)
 	return stderr, err
 }
 
 // Clusterctl runs clusterctl against the rig, away from the user's own settings, and returns both its outputs.
-func (r *Rig) Clusterctl(ctx context.Context, args ...string) (stdout, stderr string, err error) {
+// Variables of a template have the form NAME=value.
+func (r *Rig) Clusterctl(ctx context.Context, variables []string, args ...string) (stdout, stderr string, err error) {
 	home := filepath.Join(r.reaper.scratch, "home")
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return "", "", fmt.Errorf("clusterctl: %w", err)
@@ -82,6 +83,7 @@ func (r *Rig) Clusterctl(ctx context.Context, args ...string) (stdout, stderr st
 	command.Env = []string{
 		"HOME=" + home, "XDG_CONFIG_HOME=" + home, "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + r.Kubeconfig, r.reaper.mark,
 	}
+	command.Env = append(command.Env, variables...)
 	command.Stdout, command.Stderr = &out, &errOut
 	if err := command.Run(); err != nil {
 		return out.String(), errOut.String(), fmt.Errorf("clusterctl %s: %w\n%s", strings.Join(args, " "), err, errOut.String())
