@@ -35,9 +35,10 @@ archive() {
 # program <image> <binary> <folder in the image> [layer beneath] packs one
 # program. kubeadm's manifests start the components by name, from PATH.
 program() {
-    local image=$1 binary=$2 folder=$3 layer=$work/layer-$(basename "$2") name
+    local image=$1 binary=$2 folder=$3 layer name
     shift 3
     name=$(basename "$binary")
+    layer=$work/layer-$name
     mkdir -p "$layer$folder" "$layer/tmp" "$layer/etc"
     ln -f "$binary" "$layer$folder/$name" 2>/dev/null || cp "$binary" "$layer$folder/$name"
     local names=()

@@ -26,9 +26,10 @@ kubernetes_module() {
     local minor=${1#v}
     minor=${minor%.*}
     local module=kubernetes-$minor
-    [ -f "$QUOIN_ROOT/hack/tools/$module/go.mod" ] &&
-        [ "$(module_version "$module" k8s.io/kubernetes)" = "$1" ] ||
+    if [ ! -f "$QUOIN_ROOT/hack/tools/$module/go.mod" ] ||
+        [ "$(module_version "$module" k8s.io/kubernetes)" != "$1" ]; then
         die "Kubernetes $1 cannot be built here, only: $(kubernetes_versions | xargs)"
+    fi
     echo "$module"
 }
 
