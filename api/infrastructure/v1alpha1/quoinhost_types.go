@@ -56,6 +56,8 @@ const (
 	HostProvisionedCondition = "Provisioned"
 	// HostCleanCondition is True when a verification found nothing of an earlier cluster.
 	HostCleanCondition = "Clean"
+	// HostAddonImagesCondition is True when the host holds the images of every version that its QuoinMachine asks for.
+	HostAddonImagesCondition = "AddonImagesPresent"
 
 	// HostUnreachableReason: no TCP or SSH connection.
 	HostUnreachableReason = "Unreachable"
@@ -242,7 +244,7 @@ type ConsumerReference struct {
 // QuoinHostStatus is what was observed of a host.
 // +kubebuilder:validation:MinProperties=1
 type QuoinHostStatus struct {
-	// conditions of the host: Ready, Reachable, HostKeyVerified, Inspected, Provisioned, Clean, Paused.
+	// conditions of the host: Ready, Reachable, HostKeyVerified, Inspected, Provisioned, AddonImagesPresent, Clean, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -1,0 +1,196 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+)
+
+// maxResets is how often a reset is tried before a person is asked.
+const maxResets = 3
+
+// scrubPlan begins the IDs of the plans that clean hosts which nobody has, at a person's word.
+const scrubPlan = "scrub-"
+
+// scrubbing says that the operation on the host cleans it without a claim.
+func (t *turn) scrubbing() bool {
+	return t.host.Status.Operation != nil && strings.HasPrefix(t.host.Status.Operation.ID, scrubPlan)
+}
+
+// cleaning resets the host and proves that nothing is left. Then it waits for the claim's Machine, and with it the Node, to
+// go: a host that is used again before that would answer to the old Node.
+func (t *turn) cleaning() (result, error) {
+	if t.host.Released() {
+		return t.letGo()
+	}
+	id := t.resetID()
+	status, o := t.follow(id)
+	if o.pending {
+		return o.result, nil
+	}
+	order := t.cleanOrder(id)
+	switch status.Phase {
+	case run.NotStarted:
+		t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostCleaningReason, "the reset is about to start")
+		if o := start(t, id, func(ctx context.Context, host *infrav1.QuoinHost) error {
+			return t.r.Exchanges.Clean(ctx, host, order)
+		}); o.pending {
+			return o.result, nil
+		}
+		t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostCleaningReason, "the host is being reset")
+		return t.started(id)
+	case run.Succeeded:
+		return t.verify(order)
+	case run.Failed, run.Interrupted:
+		message := fmt.Sprintf("the reset failed: %s", status.Message)
+		t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostStepFailedReason, message)
+		t.event("Warning", infrav1.HostStepFailedReason, "%s", message)
+		if attemptOf(id, t.resetPlan()) >= maxResets {
+			return t.quarantine(infrav1.HostStepFailedReason, message)
+		}
+		t.record(nextAttempt(id, t.resetPlan()), run.Status{Phase: run.NotStarted})
+		return t.tryLater(), nil
+	}
+	t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostCleaningReason, "reset: "+status.Message)
+	return after(pollEvery), nil
+}
+
+// verify reads back what the reset left.
+func (t *turn) verify(order CleanOrder) (result, error) {
+	findings, o := exchange(t, "verify "+order.ID, shortExchange, func(ctx context.Context, host *infrav1.QuoinHost) ([]reset.Finding, error) {
+		return t.r.Exchanges.Verify(ctx, host, order)
+	})
+	if o.pending {
+		return o.result, nil
+	}
+	if len(findings) > 0 {
+		var lines []string
+		for _, f := range findings {
+			lines = append(lines, f.What+" ("+f.Fix+")")
+		}
+		return t.quarantine(infrav1.HostNotCleanReason, "after the reset: "+strings.Join(lines, "; "))
+	}
+	t.host.Status.Version = ""
+	t.host.Status.AddonVersions = nil
+	if t.claim.standing == unclaimed {
+		t.condition(infrav1.HostCleanCondition, metav1.ConditionTrue, infrav1.HostCleanReason, "")
+		return t.moveTo(infrav1.HostStateInspecting)
+	}
+	t.event("Normal", "HostClean", "the reset was verified: nothing of the claim %s is left", t.host.Spec.ConsumerRef.Claim)
+	t.condition(infrav1.HostCleanCondition, metav1.ConditionTrue, infrav1.HostReleasePendingReason, "clean; the host is released when its Machine is gone")
+	return after(0), nil
+}
+
+// letGo ends the claim of a clean host, as soon as nothing can refer to its Node any more.
+func (t *turn) letGo() (result, error) {
+	gone, waitsFor, err := t.r.consumerGone(t.ctx, t.host)
+	if err != nil {
+		return result{}, err
+	}
+	if !gone {
+		t.condition(infrav1.HostCleanCondition, metav1.ConditionTrue, infrav1.HostReleasePendingReason,
+			fmt.Sprintf("clean; the host is released when %s is gone", waitsFor))
+		// The deletion of either is an event; a lost one must not keep a good host away for long.
+		return after(probeEvery / 6), nil
+	}
+	changed := t.host.DeepCopy()
+	changed.Spec.ConsumerRef = nil
+	if err := t.r.Client.Patch(t.ctx, changed, client.MergeFromWithOptions(t.host.DeepCopy(), client.MergeFromWithOptimisticLock{})); err != nil {
+		return result{}, fmt.Errorf("releasing QuoinHost %s: %w", t.key(), err)
+	}
+	t.event("Normal", "HostReleased", "the host is free again")
+	t.host.Status.Operation = nil
+	t.claim = claim{standing: unclaimed}
+	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostNotClaimedReason, "the host is free")
+	return t.moveTo(infrav1.HostStateInspecting)
+}
+
+// quarantine keeps everybody away from a host until a person has looked.
+func (t *turn) quarantine(reason, message string) (result, error) {
+	message += fmt.Sprintf(". Look at the host, then have it reset and verified again: kubectl -n %s annotate quoinhost %s %s=",
+		t.host.Namespace, t.host.Name, infrav1.RetryAnnotation)
+	t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, reason, message)
+	t.event("Warning", reason, "%s", message)
+	return t.moveTo(infrav1.HostStateQuarantined)
+}
+
+// quarantined waits for a person.
+func (t *turn) quarantined() (result, error) {
+	if !t.retried {
+		return onEvent(), nil
+	}
+	id := fmt.Sprintf("%s%d", scrubPlan, t.now.Unix())
+	if t.claim.standing != unclaimed {
+		id = nextAttempt(t.resetID(), t.resetPlan())
+	}
+	// Written down before it starts, so that a manager which dies in between takes the same plan up.
+	t.record(id, run.Status{Phase: run.NotStarted})
+	return t.moveTo(infrav1.HostStateCleaning)
+}
+
+// consumerMissing holds still. Nobody saw the QuoinMachine being deleted, which its finalizer ensures, so it was either
+// forced away, or it is on its way from another management plane; a reset would then destroy a node that is alive.
+func (t *turn) consumerMissing() (result, error) {
+	ref := t.host.Spec.ConsumerRef
+	if t.retried {
+		t.event("Warning", infrav1.HostConsumerMissingReason, "QuoinMachine %s/%s is gone; resetting its host at a person's word", ref.Namespace, ref.Name)
+		return t.moveTo(infrav1.HostStateCleaning)
+	}
+	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionUnknown, infrav1.HostConsumerMissingReason,
+		fmt.Sprintf("QuoinMachine %s/%s, which claimed the host, does not exist, and its deletion was not seen; nothing is done to the host. "+
+			"If it is gone for good, have the host reset: kubectl -n %s annotate quoinhost %s %s=",
+			ref.Namespace, ref.Name, t.host.Namespace, t.host.Name, infrav1.RetryAnnotation))
+	return onEvent(), nil
+}
+
+// watchOnly is a reconcile while paused: nothing new starts, but a plan that runs is seen to its end.
+func (t *turn) watchOnly() (result, error) {
+	operation := t.host.Status.Operation
+	if operation == nil || run.Phase(operation.Phase) != run.Running {
+		return onEvent(), nil
+	}
+	status, o := t.follow(operation.ID)
+	if o.pending {
+		return o.result, nil
+	}
+	// What follows from the end is done after the pause; it then asks the host again.
+	if status.Phase.Final() {
+		t.r.pace.unmark(t.key(), "follow "+operation.ID)
+		return onEvent(), nil
+	}
+	return after(pollEvery), nil
+}
+
+// resetPlan is the plan of the host's cleaning, whatever the attempt.
+func (t *turn) resetPlan() string {
+	if ref := t.host.Spec.ConsumerRef; ref != nil {
+		return infrav1.ResetOperation(ref.Claim)
+	}
+	id := t.host.Status.Operation.ID
+	if i := strings.Index(id[len(scrubPlan):], "-"); i > 0 {
+		return id[:len(scrubPlan)+i]
+	}
+	return id
+}
+
+func (t *turn) resetID() string {
+	if t.host.Spec.ConsumerRef == nil && !t.scrubbing() {
+		return scrubPlan + "1"
+	}
+	return t.attempt(t.resetPlan())
+}
+
+// cleanOrder names the owner whose claim ended; without a claim the exchange looks at the host's own record.
+func (t *turn) cleanOrder(id string) CleanOrder {
+	return CleanOrder{ID: id, Owner: t.ownerRecord(), VirtualAddresses: t.virtualAddresses(), ControlPlanePort: portOf(t.claim.quoinCluster)}
+}

@@ -1,0 +1,113 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
+)
+
+const (
+	// pollEvery is how often a running plan is asked for its progress: its end is an event on the host, not here.
+	pollEvery = 3 * time.Second
+	// probeEvery is how often a host that nothing happens to is asked whether it is there.
+	probeEvery = 3 * time.Minute
+
+	shortExchange = time.Minute
+	longExchange  = 5 * time.Minute
+)
+
+// outcome of exchange: pending means that the handler returns result now.
+type outcome struct {
+	pending bool
+	result  result
+}
+
+var ready = outcome{}
+
+func pending(r result) outcome { return outcome{pending: true, result: r} }
+
+// exchange has one conversation with the host beside the workers. Its failure is put into the conditions and tried again
+// with growing distance; until then exchange says pending.
+func exchange[T any](t *turn, op string, timeout time.Duration, fn func(context.Context, *infrav1.QuoinHost) (T, error)) (T, outcome) {
+	var none T
+	if wait := t.backOff(); wait > 0 {
+		return none, pending(after(wait))
+	}
+	host := t.host.DeepCopy() // the exchange outlives this reconcile
+	value, done, err := async.Do(t.r.Calls, client.ObjectKeyFromObject(host), op, timeout, func(ctx context.Context) (T, error) {
+		return fn(ctx, host)
+	})
+	switch {
+	case !done:
+		return none, pending(onEvent())
+	case err != nil:
+		return none, pending(t.failed(err))
+	}
+	t.succeeded()
+	t.r.pace.mark(t.key(), op, t.now)
+	return value, ready
+}
+
+// order is an exchange that returns nothing.
+func order(t *turn, op string, timeout time.Duration, fn func(context.Context, *infrav1.QuoinHost) error) outcome {
+	_, o := exchange(t, op, timeout, func(ctx context.Context, host *infrav1.QuoinHost) (struct{}, error) {
+		return struct{}{}, fn(ctx, host)
+	})
+	return o
+}
+
+func (t *turn) key() client.ObjectKey { return client.ObjectKeyFromObject(t.host) }
+
+// follow tells where a plan stands, and keeps it going. What the host says counts, never what was recorded: the status
+// may have been lost, and the manager may have died between starting a plan and writing that down. So a process asks the
+// host at least once before it takes the record for true.
+func (t *turn) follow(id string) (run.Status, outcome) {
+	op := "follow " + id
+	recorded := t.host.Status.Operation
+	if recorded != nil && recorded.ID == id && t.r.pace.marked(t.key(), op) {
+		phase := run.Phase(recorded.Phase)
+		if phase.Final() || phase == run.NotStarted {
+			return run.Status{Phase: phase, Step: recorded.Step}, ready
+		}
+	}
+	if wait := t.r.pace.remaining(t.key(), op, pollEvery, t.now); wait > 0 {
+		return run.Status{}, pending(after(wait))
+	}
+	resume := ptr.To(t.ownerRecord())
+	if t.paused {
+		resume = nil
+	}
+	status, o := exchange(t, op, shortExchange, func(ctx context.Context, host *infrav1.QuoinHost) (run.Status, error) {
+		return t.r.Exchanges.Follow(ctx, host, id, resume)
+	})
+	if o.pending {
+		return status, o
+	}
+	t.record(id, status)
+	return status, ready
+}
+
+// started notes that the plan was handed to the host.
+func (t *turn) started(id string) (result, error) {
+	t.r.pace.mark(t.key(), "follow "+id, t.now)
+	t.record(id, run.Status{Phase: run.Running})
+	return after(pollEvery), nil
+}
+
+func (t *turn) record(id string, status run.Status) {
+	operation := &infrav1.HostOperation{ID: id, Phase: string(status.Phase), Step: status.Step}
+	if !status.Since.IsZero() {
+		operation.Since = &metav1.Time{Time: status.Since}
+	}
+	t.host.Status.Operation = operation
+}

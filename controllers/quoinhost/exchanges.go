@@ -1,0 +1,115 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"net/netip"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+)
+
+// Exchanges is all that the controller does to a host. Each method is one bounded conversation that may be repeated after
+// any error, so a manager may die in the middle of it.
+type Exchanges interface {
+	// Identify makes the first contact and returns the key that the host presents.
+	Identify(ctx context.Context, host *infrav1.QuoinHost) (string, error)
+	// Probe asks a host for its boot ID, as root.
+	Probe(ctx context.Context, host *infrav1.QuoinHost) (string, error)
+	// Inspect reads the facts.
+	Inspect(ctx context.Context, host *infrav1.QuoinHost) (*inspect.Facts, error)
+	// Follow reads where a plan stands. A plan that nothing runs any more, because the host rebooted, is taken up again
+	// when resume is not nil and names the owner of the host.
+	Follow(ctx context.Context, host *infrav1.QuoinHost, id string, resume *owner.Record) (run.Status, error)
+	// Provision starts the plan that makes a node of the host.
+	Provision(ctx context.Context, host *infrav1.QuoinHost, order ProvisionOrder) error
+	// Addons starts the plan that brings the add-on images of a version.
+	Addons(ctx context.Context, host *infrav1.QuoinHost, order AddonsOrder) error
+	// Clean stops whatever plan runs, and starts the reset.
+	Clean(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) error
+	// Verify reads back what the reset left. When that is nothing, the owner record goes as well.
+	Verify(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) ([]reset.Finding, error)
+	// Forget drops the connection to the host.
+	Forget(host *infrav1.QuoinHost)
+}
+
+// Bundle is the version that a host gets, and where it comes from.
+type Bundle struct {
+	Version string
+	// Location with {{version}} in it.
+	Location string
+	// Architecture of the host; empty when unknown.
+	Architecture string
+}
+
+// ProvisionOrder is what makes a node of a host.
+type ProvisionOrder struct {
+	ID     string
+	Owner  owner.Record
+	Bundle Bundle
+	Role   artifacts.Role
+	// ProviderID and NodeAddresses are given to the kubelet before it registers.
+	ProviderID    string
+	NodeAddresses []string
+	// VirtualAddress is nil unless the host takes part in one.
+	VirtualAddress *keepalived.Config
+	// ClaimedByUs says that a member of this very cluster may hold the virtual address already.
+	ClaimedByUs bool
+	Bootstrap   *cloudinit.Config
+}
+
+// AddonsOrder is what brings the add-on images of a version.
+type AddonsOrder struct {
+	ID     string
+	Owner  owner.Record
+	Bundle Bundle
+}
+
+// CleanOrder is what makes a host clean.
+type CleanOrder struct {
+	ID string
+	// Owner of the claim that ended. Without a claim (Owner.UID is empty) only a host whose owner record is absent or
+	// names this very QuoinHost is touched.
+	Owner            owner.Record
+	VirtualAddresses []netip.Prefix
+	ControlPlanePort int
+}
+
+// EndpointInUseError says that something else answers at the control-plane endpoint.
+type EndpointInUseError struct {
+	// Address of the endpoint, and the sentence that says who answers there.
+	Address, Answer string
+}
+
+func (e *EndpointInUseError) Error() string {
+	return "the control-plane endpoint " + e.Address + " is in use already: " + e.Answer +
+		"; free the address, or create the cluster with another controlPlaneEndpoint"
+}
+
+// BundleError says that the bundle cannot be read or is not what it says it is.
+type BundleError struct {
+	Location string
+	Err      error
+}
+
+func (e *BundleError) Error() string {
+	return "the bundle at " + e.Location + " cannot be used: " + e.Err.Error() +
+		"; put the bundle of this version there, or correct spec.artifacts.bundle.location of the machine template"
+}
+
+func (e *BundleError) Unwrap() error { return e.Err }
+
+// LacksError says that the host lacks a program that this machine needs.
+type LacksError struct{ What, Why string }
+
+func (e *LacksError) Error() string {
+	return e.What + " is not installed on the host, but " + e.Why + "; install it there"
+}

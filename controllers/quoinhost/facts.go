@@ -1,0 +1,154 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+)
+
+// maxClockOffset is how far a host's clock may be off: certificates that are valid from now on, and leases, break beyond it.
+const maxClockOffset = 30 * time.Second
+
+// assess says why the host cannot become a node, and what a person should know all the same.
+func assess(facts *inspect.Facts, host *infrav1.QuoinHost) (problems, hints []string) {
+	if !facts.Systemd {
+		problems = append(problems, "systemd does not run the host; install an OS with systemd")
+	}
+	switch {
+	case facts.ContainerRuntime.Name == "":
+		problems = append(problems, "no container runtime was found; install containerd")
+	case !facts.ContainerRuntime.SocketOK:
+		problems = append(problems, fmt.Sprintf("%s does not answer at /run/containerd/containerd.sock; start it (systemctl enable --now containerd)", facts.ContainerRuntime.Name))
+	}
+	if facts.ClockOffset.Abs() > maxClockOffset {
+		direction := "ahead of"
+		if facts.ClockOffset < 0 {
+			direction = "behind"
+		}
+		problems = append(problems, fmt.Sprintf("the host's clock is %s %s the manager's; let both follow a time server", facts.ClockOffset.Abs().Round(time.Second), direction))
+	}
+	if facts.Hostname == "" || strings.HasPrefix(facts.Hostname, "localhost") {
+		problems = append(problems, fmt.Sprintf("the hostname is %q, but the node is named after it; set one (hostnamectl hostname <name>)", facts.Hostname))
+	}
+	if _, err := nodeAddresses(facts, host, nil); err != nil {
+		problems = append(problems, err.Error())
+	}
+	if facts.SwapEnabled {
+		hints = append(hints, "swap is on, which the kubelet refuses unless its configuration allows it")
+	}
+	if facts.TCPForwardingAllowed != nil && !*facts.TCPForwardingAllowed {
+		hints = append(hints, "sshd does not allow TCP forwarding, so etcd on this host cannot be read; set AllowTcpForwarding to local or yes before the host joins a control plane")
+	}
+	if facts.CloudInitEnabled {
+		hints = append(hints, "cloud-init is enabled and may change the hostname or network at the next boot")
+	}
+	return problems, hints
+}
+
+// leftovers says why a host that nobody has is not clean; an empty reason means that it is.
+func leftovers(facts *inspect.Facts, host *infrav1.QuoinHost) (reason, message string) {
+	retry := fmt.Sprintf("kubectl -n %s annotate quoinhost %s %s=", host.Namespace, host.Name, infrav1.RetryAnnotation)
+	if facts.OwnerRecord != "" {
+		record := owner.Record{}
+		if err := json.Unmarshal([]byte(facts.OwnerRecord), &record); err != nil || record.Namespace != host.Namespace || record.Host != host.Name {
+			return infrav1.HostOwnedByOtherReason, fmt.Sprintf("the host says that it serves QuoinMachine %s as QuoinHost %s/%s, which is not this one; "+
+				"register a host once only. When that owner is gone for good, remove /var/lib/quoin/owner.json on the host and run: %s",
+				record.Machine, record.Namespace, record.Host, retry)
+		}
+		return infrav1.HostNotCleanReason, fmt.Sprintf("the host still serves QuoinMachine %s (claim %s), which nobody released; to reset it: %s", record.Machine, record.UID, retry)
+	}
+	if len(facts.KubernetesPresent) > 0 {
+		return infrav1.HostNotCleanReason, fmt.Sprintf("an earlier Kubernetes is on the host: %s; look whether it is still needed. To reset the host: %s",
+			strings.Join(facts.KubernetesPresent, ", "), retry)
+	}
+	return "", ""
+}
+
+// hostFacts is what the status shows of an inspection.
+func hostFacts(facts *inspect.Facts, host *infrav1.QuoinHost, virtual []netip.Prefix, now time.Time) *infrav1.HostFacts {
+	out := &infrav1.HostFacts{
+		InspectedAt:          &metav1.Time{Time: now},
+		Hostname:             facts.Hostname,
+		OSImage:              facts.OS.PrettyName,
+		OSID:                 facts.OS.ID,
+		KernelVersion:        facts.Kernel,
+		Architecture:         facts.Architecture,
+		BootID:               facts.BootID,
+		MachineID:            facts.MachineID,
+		CPUs:                 int32(facts.CPUs), //nolint:gosec // a host has fewer processors than that
+		Memory:               resource.NewQuantity(facts.MemoryBytes, resource.BinarySI),
+		DefaultInterface:     facts.DefaultInterface,
+		CgroupVersion:        int32(facts.CgroupVersion), //nolint:gosec // 1 or 2
+		ClockOffset:          &metav1.Duration{Duration: facts.ClockOffset.Round(time.Millisecond)},
+		CloudInitEnabled:     ptr.To(facts.CloudInitEnabled),
+		TCPForwardingAllowed: facts.TCPForwardingAllowed,
+	}
+	if facts.ContainerRuntime.Name != "" {
+		out.ContainerRuntime = facts.ContainerRuntime.Name + "://" + facts.ContainerRuntime.Version
+	}
+	for _, d := range facts.Disks {
+		out.Disks = append(out.Disks, infrav1.Disk{ID: d.ID, Name: d.Name, Size: resource.NewQuantity(d.SizeBytes, resource.BinarySI), Rotational: ptr.To(d.Rotational)})
+	}
+	for _, a := range facts.Addresses {
+		out.Addresses = append(out.Addresses, infrav1.InterfaceAddress{Interface: a.Interface, Address: netip.PrefixFrom(a.Address, a.Prefix).String()})
+	}
+	// What is wrong with them, assess says.
+	out.NodeAddresses, _ = nodeAddresses(facts, host, virtual)
+	return out
+}
+
+// nodeAddresses picks the addresses that the node uses: those of the spec, else the first global address of each family on
+// the wanted interface, IPv4 first. The virtual address, which this host may hold at the moment, is never one of them.
+func nodeAddresses(facts *inspect.Facts, host *infrav1.QuoinHost, virtual []netip.Prefix) ([]string, error) {
+	if wanted := host.Spec.NodeNetwork.Addresses; len(wanted) > 0 {
+		for _, text := range wanted {
+			address, err := netip.ParseAddr(text)
+			if err != nil {
+				return nil, fmt.Errorf("spec.nodeNetwork.addresses: %q is not an IP address", text)
+			}
+			if !slices.ContainsFunc(facts.Addresses, func(a inspect.Address) bool { return a.Address == address }) {
+				return nil, fmt.Errorf("the host does not have the address %s of spec.nodeNetwork; correct one of them", text)
+			}
+		}
+		return wanted, nil
+	}
+	name := host.Spec.NodeNetwork.Interface
+	if name == "" {
+		name = facts.DefaultInterface
+	}
+	if name == "" {
+		return nil, fmt.Errorf("the host has no default route, so its node address is unknown; set spec.nodeNetwork")
+	}
+	isVirtual := func(a netip.Addr) bool {
+		return slices.ContainsFunc(virtual, func(v netip.Prefix) bool { return v.Addr() == a })
+	}
+	var v4, v6 []string
+	for _, a := range facts.Addresses {
+		switch {
+		case a.Interface != name || isVirtual(a.Address) || a.Address.IsLinkLocalUnicast():
+		case a.Address.Unmap().Is4():
+			v4 = append(v4, a.Address.String())
+		default:
+			v6 = append(v6, a.Address.String())
+		}
+	}
+	picked := append(v4[:min(1, len(v4))], v6[:min(1, len(v6))]...)
+	if len(picked) == 0 {
+		return nil, fmt.Errorf("interface %s of the host has no global address for its node; set spec.nodeNetwork", name)
+	}
+	return picked, nil
+}

@@ -1,0 +1,223 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// standing is how a host stands towards the consumer that its spec names.
+type standing string
+
+const (
+	// unclaimed: nobody has the host.
+	unclaimed standing = "unclaimed"
+	// held: the QuoinMachine has the host and wants it.
+	held standing = "held"
+	// leaving: the QuoinMachine is being deleted, or another one has its name by now.
+	leaving standing = "leaving"
+	// missing: there is no such QuoinMachine, and nobody saw it go.
+	missing standing = "missing"
+)
+
+// claim is the consumer of a host and what belongs to it.
+type claim struct {
+	standing standing
+	// quoinMachine is nil when missing or when another one has its name.
+	quoinMachine *infrav1.QuoinMachine
+	machine      *clusterv1.Machine
+	cluster      *clusterv1.Cluster
+	quoinCluster *infrav1.QuoinCluster
+}
+
+// observe reads what the claim of the host leads to.
+func (r *Reconciler) observe(ctx context.Context, host *infrav1.QuoinHost) (claim, error) {
+	ref := host.Spec.ConsumerRef
+	if ref == nil {
+		return claim{standing: unclaimed}, nil
+	}
+	c, err := r.observeConsumer(ctx, r.Client, host)
+	if err != nil {
+		return claim{}, err
+	}
+	if c.standing == missing || c.quoinMachine == nil {
+		// A cache that lags behind the claim must not look like a consumer that is gone.
+		if c, err = r.observeConsumer(ctx, r.APIReader, host); err != nil {
+			return claim{}, err
+		}
+	}
+	if c.machine == nil || c.machine.Spec.ClusterName == "" {
+		return c, nil
+	}
+	c.cluster, err = util.GetClusterByName(ctx, r.Client, ref.Namespace, c.machine.Spec.ClusterName)
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			return c, nil
+		}
+		return claim{}, fmt.Errorf("reading Cluster %s/%s: %w", ref.Namespace, c.machine.Spec.ClusterName, err)
+	}
+	if c.cluster.Spec.InfrastructureRef.Name == "" {
+		return c, nil
+	}
+	quoinCluster := &infrav1.QuoinCluster{}
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: c.cluster.Spec.InfrastructureRef.Name}, quoinCluster)
+	if client.IgnoreNotFound(err) != nil {
+		return claim{}, fmt.Errorf("reading the QuoinCluster of Cluster %s: %w", c.cluster.Name, err)
+	}
+	if err == nil {
+		c.quoinCluster = quoinCluster
+	}
+	return c, nil
+}
+
+func (r *Reconciler) observeConsumer(ctx context.Context, reader client.Reader, host *infrav1.QuoinHost) (claim, error) {
+	ref := host.Spec.ConsumerRef
+	machine := &clusterv1.Machine{}
+	err := reader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Machine}, machine)
+	if client.IgnoreNotFound(err) != nil {
+		return claim{}, fmt.Errorf("reading Machine %s/%s: %w", ref.Namespace, ref.Machine, err)
+	}
+	if err != nil {
+		machine = nil
+	}
+	quoinMachine := &infrav1.QuoinMachine{}
+	err = reader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, quoinMachine)
+	if client.IgnoreNotFound(err) != nil {
+		return claim{}, fmt.Errorf("reading QuoinMachine %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	switch {
+	case err != nil:
+		return claim{standing: missing, machine: machine}, nil
+	case !claims(quoinMachine, machine, host):
+		return claim{standing: leaving, machine: machine}, nil
+	case !quoinMachine.DeletionTimestamp.IsZero():
+		return claim{standing: leaving, quoinMachine: quoinMachine, machine: machine}, nil
+	}
+	return claim{standing: held, quoinMachine: quoinMachine, machine: machine}, nil
+}
+
+// claims says whether the claim on the host is that of this QuoinMachine, and not of an earlier one of its name. The
+// provider ID decides, because UIDs change in a move; before it is set, the Machine's UID does.
+func claims(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine, host *infrav1.QuoinHost) bool {
+	if quoinMachine.Spec.ProviderID != "" {
+		return quoinMachine.Spec.ProviderID == host.ProviderID()
+	}
+	return machine == nil || infrav1.ClaimOf(string(machine.UID)) == host.Spec.ConsumerRef.Claim
+}
+
+// consumerGone says, from the API server itself, that the claim's QuoinMachine and Machine do not exist any more. Objects
+// of the same name that have another claim do not count.
+func (r *Reconciler) consumerGone(ctx context.Context, host *infrav1.QuoinHost) (gone bool, waitsFor string, err error) {
+	ref := host.Spec.ConsumerRef
+	quoinMachine := &infrav1.QuoinMachine{}
+	err = r.APIReader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, quoinMachine)
+	if client.IgnoreNotFound(err) != nil {
+		return false, "", fmt.Errorf("reading QuoinMachine %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	machine := &clusterv1.Machine{}
+	machineErr := r.APIReader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Machine}, machine)
+	if client.IgnoreNotFound(machineErr) != nil {
+		return false, "", fmt.Errorf("reading Machine %s/%s: %w", ref.Namespace, ref.Machine, machineErr)
+	}
+	if machineErr != nil {
+		machine = nil
+	}
+	if err == nil && claims(quoinMachine, machine, host) {
+		return false, fmt.Sprintf("QuoinMachine %s/%s", ref.Namespace, ref.Name), nil
+	}
+	if machine != nil && (infrav1.ClaimOf(string(machine.UID)) == ref.Claim || machine.Spec.ProviderID == host.ProviderID()) {
+		return false, fmt.Sprintf("Machine %s/%s, and its Node with it,", ref.Namespace, ref.Machine), nil
+	}
+	return true, "", nil
+}
+
+// bootstrapData reads the Secret that the Machine names.
+func (r *Reconciler) bootstrapData(ctx context.Context, machine *clusterv1.Machine) ([]byte, error) {
+	name := client.ObjectKey{Namespace: machine.Namespace, Name: ptr.Deref(machine.Spec.Bootstrap.DataSecretName, "")}
+	secret := &corev1.Secret{}
+	if err := r.APIReader.Get(ctx, name, secret); err != nil {
+		return nil, fmt.Errorf("reading bootstrap data Secret %s: %w", name, err)
+	}
+	if format := string(secret.Data["format"]); format != "" && format != "cloud-config" {
+		return nil, fmt.Errorf("the bootstrap data in Secret %s has format %q; only cloud-config can be carried out: set format: cloud-config in the KubeadmConfig", name, format)
+	}
+	if len(secret.Data["value"]) == 0 {
+		return nil, fmt.Errorf("the bootstrap data Secret %s has no key \"value\"", name)
+	}
+	return secret.Data["value"], nil
+}
+
+// peerProvisioned says whether another control-plane member of the claim's cluster is up, which may then hold the
+// cluster's virtual address.
+func (r *Reconciler) peerProvisioned(ctx context.Context, c claim) (bool, error) {
+	if ptr.Deref(c.cluster.Status.Initialization.ControlPlaneInitialized, false) {
+		return true, nil
+	}
+	peers := &infrav1.QuoinMachineList{}
+	err := r.Client.List(ctx, peers, client.InNamespace(c.cluster.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: c.cluster.Name}, client.HasLabels{clusterv1.MachineControlPlaneLabel})
+	if err != nil {
+		return false, fmt.Errorf("listing the control-plane QuoinMachines of Cluster %s: %w", c.cluster.Name, err)
+	}
+	for _, peer := range peers.Items {
+		if peer.Name != c.quoinMachine.Name && ptr.Deref(peer.Status.Initialization.Provisioned, false) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (r *Reconciler) hostsOfQuoinMachine(ctx context.Context, o client.Object) []ctrl.Request {
+	return r.hostsWhere(ctx, func(ref *infrav1.ConsumerReference) bool {
+		return ref.Namespace == o.GetNamespace() && ref.Name == o.GetName()
+	})
+}
+
+func (r *Reconciler) hostsOfMachine(ctx context.Context, o client.Object) []ctrl.Request {
+	return r.hostsWhere(ctx, func(ref *infrav1.ConsumerReference) bool {
+		return ref.Namespace == o.GetNamespace() && ref.Machine == o.GetName()
+	})
+}
+
+func (r *Reconciler) hostsOfCluster(ctx context.Context, o client.Object) []ctrl.Request {
+	machines := &clusterv1.MachineList{}
+	if err := r.Client.List(ctx, machines, client.InNamespace(o.GetNamespace()), client.MatchingLabels{clusterv1.ClusterNameLabel: o.GetName()}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing the Machines of a Cluster", "cluster", o.GetName())
+		return nil
+	}
+	names := map[string]bool{}
+	for i := range machines.Items {
+		names[machines.Items[i].Name] = true
+	}
+	return r.hostsWhere(ctx, func(ref *infrav1.ConsumerReference) bool {
+		return ref.Namespace == o.GetNamespace() && names[ref.Machine]
+	})
+}
+
+func (r *Reconciler) hostsWhere(ctx context.Context, match func(*infrav1.ConsumerReference) bool) []ctrl.Request {
+	hosts := &infrav1.QuoinHostList{}
+	if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing QuoinHosts")
+		return nil
+	}
+	var requests []ctrl.Request
+	for i := range hosts.Items {
+		if ref := hosts.Items[i].Spec.ConsumerRef; ref != nil && match(ref) {
+			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&hosts.Items[i])})
+		}
+	}
+	return requests
+}

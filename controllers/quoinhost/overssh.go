@@ -1,0 +1,218 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+)
+
+// overSSH has the exchanges with real hosts.
+type overSSH struct{ connector *hostaccess.Connector }
+
+var _ Exchanges = (*overSSH)(nil)
+
+func (o *overSSH) Identify(ctx context.Context, host *infrav1.QuoinHost) (string, error) {
+	return o.connector.Identify(ctx, host)
+}
+
+func (o *overSSH) Forget(host *infrav1.QuoinHost) { o.connector.Forget(host) }
+
+func (o *overSSH) Probe(ctx context.Context, host *infrav1.QuoinHost) (string, error) {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return "", err
+	}
+	result, err := conn.Run(ctx, ssh.Command{Script: "cat /proc/sys/kernel/random/boot_id", Sudo: true})
+	if err != nil {
+		return "", fmt.Errorf("reading the boot ID: %w", err)
+	}
+	return strings.TrimSpace(result.Stdout), nil
+}
+
+func (o *overSSH) Inspect(ctx context.Context, host *infrav1.QuoinHost) (*inspect.Facts, error) {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return inspect.Collect(ctx, conn)
+}
+
+func (o *overSSH) Follow(ctx context.Context, host *infrav1.QuoinHost, id string, resume *owner.Record) (run.Status, error) {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return run.Status{}, err
+	}
+	status, err := run.Poll(ctx, conn, id)
+	if err != nil || !status.Lost || resume == nil {
+		return status, err
+	}
+	// Taking up a plan changes the host, which only its owner may.
+	if err := owner.Acquire(ctx, conn, *resume); err != nil {
+		return status, err
+	}
+	if err := run.Resume(ctx, conn, id); err != nil {
+		return status, fmt.Errorf("taking up plan %s again: %w", id, err)
+	}
+	return run.Poll(ctx, conn, id)
+}
+
+func (o *overSSH) Provision(ctx context.Context, host *infrav1.QuoinHost, order ProvisionOrder) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	// Everything that only reads comes before anything that changes the host.
+	if order.VirtualAddress != nil {
+		if err := needs(ctx, conn, "keepalived", "the virtual address of the control plane needs it"); err != nil {
+			return err
+		}
+		if !order.ClaimedByUs {
+			if err := addressFree(ctx, conn, *order.VirtualAddress); err != nil {
+				return err
+			}
+		}
+	}
+	manifest, source, err := manifestOf(ctx, conn, order.Bundle)
+	if err != nil {
+		return err
+	}
+	plan, err := provisionPlan(order, manifest, source)
+	if err != nil {
+		return err
+	}
+	if err := owner.Acquire(ctx, conn, order.Owner); err != nil {
+		return err
+	}
+	return run.Start(ctx, conn, plan)
+}
+
+func (o *overSSH) Addons(ctx context.Context, host *infrav1.QuoinHost, order AddonsOrder) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	manifest, source, err := manifestOf(ctx, conn, order.Bundle)
+	if err != nil {
+		return err
+	}
+	steps, err := artifacts.AddonSteps(manifest, source)
+	if err != nil {
+		return &BundleError{Location: source.At(order.Bundle.Version), Err: err}
+	}
+	if err := owner.Acquire(ctx, conn, order.Owner); err != nil {
+		return err
+	}
+	return run.Start(ctx, conn, run.Plan{ID: order.ID, Steps: steps})
+}
+
+func (o *overSSH) Clean(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	if order.Owner.UID != "" {
+		if err := owner.Acquire(ctx, conn, order.Owner); err != nil {
+			return err
+		}
+	} else if _, err := ownLeftover(ctx, conn, host); err != nil {
+		return err
+	}
+	if err := run.StopOthers(ctx, conn, order.ID); err != nil {
+		return fmt.Errorf("stopping what still runs on the host: %w", err)
+	}
+	return run.Start(ctx, conn, reset.Plan(order.ID, order.options()))
+}
+
+func (o *overSSH) Verify(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) ([]reset.Finding, error) {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	findings, err := reset.Verify(ctx, conn, order.options())
+	if err != nil || len(findings) > 0 {
+		return findings, err
+	}
+	record := order.Owner
+	if record.UID == "" {
+		left, err := ownLeftover(ctx, conn, host)
+		if err != nil || left == nil {
+			return nil, err
+		}
+		record = *left
+	}
+	return nil, owner.Release(ctx, conn, record)
+}
+
+func (c CleanOrder) options() reset.Options {
+	return reset.Options{VirtualAddresses: c.VirtualAddresses, ControlPlanePort: c.ControlPlanePort}
+}
+
+// ownLeftover returns the owner record of an earlier claim of this QuoinHost. A record that names another one is somebody
+// else's host, under another address or in another management plane.
+func ownLeftover(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost) (*owner.Record, error) {
+	record, err := owner.Read(ctx, conn)
+	if err != nil || record == nil {
+		return nil, err
+	}
+	if record.Namespace != host.Namespace || record.Host != host.Name {
+		return nil, &owner.HeldError{Holder: *record}
+	}
+	return record, nil
+}
+
+func needs(ctx context.Context, conn ssh.Host, program, why string) error {
+	result, err := conn.Run(ctx, ssh.Command{Script: "PATH=$PATH:/usr/sbin:/sbin; command -v " + program + " || true", Sudo: true})
+	if err != nil {
+		return fmt.Errorf("looking for %s: %w", program, err)
+	}
+	if strings.TrimSpace(result.Stdout) == "" {
+		return &LacksError{What: program, Why: why}
+	}
+	return nil
+}
+
+func addressFree(ctx context.Context, conn ssh.Host, c keepalived.Config) error {
+	for _, address := range c.Addresses {
+		answer, err := keepalived.Probe(ctx, conn, c.Interface, address.Addr(), c.Port)
+		if err != nil {
+			return fmt.Errorf("asking whether %s is free: %w", address.Addr(), err)
+		}
+		if answer != "" {
+			return &EndpointInUseError{Address: address.Addr().String(), Answer: answer}
+		}
+	}
+	return nil
+}
+
+func manifestOf(ctx context.Context, conn ssh.Host, b Bundle) (*artifacts.Manifest, artifacts.Source, error) {
+	source, err := artifacts.ParseSource(b.Location)
+	if err != nil {
+		return nil, source, &BundleError{Location: b.Location, Err: err}
+	}
+	if source.Remote() {
+		if err := needs(ctx, conn, "curl", "the bundle is fetched from "+source.At(b.Version)); err != nil {
+			return nil, source, err
+		}
+	}
+	manifest, err := artifacts.FetchManifest(ctx, conn, source, b.Version, b.Architecture)
+	if err != nil {
+		if ssh.NeverRan(err) || ssh.IsTransient(err) {
+			return nil, source, err
+		}
+		return nil, source, &BundleError{Location: source.At(b.Version), Err: err}
+	}
+	return manifest, source, nil
+}

@@ -1,0 +1,57 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+)
+
+// provisionPlan is the order of a host's way to a node: the version, what the kubelet must know before it registers, the
+// virtual address before kubeadm asks for it, and the bootstrap data. The kubelet is enabled last, so that a host that
+// reboots in between does not come up with half a node.
+func provisionPlan(order ProvisionOrder, manifest *artifacts.Manifest, source artifacts.Source) (run.Plan, error) {
+	plan := run.Plan{ID: order.ID}
+	steps, err := artifacts.InstallSteps(manifest, source, order.Role)
+	if err != nil {
+		return plan, &BundleError{Location: source.At(order.Bundle.Version), Err: err}
+	}
+	plan.Steps = append(plan.Steps, steps...)
+	plan.Steps = append(plan.Steps, kubeletEnvironment(order))
+	if order.VirtualAddress != nil {
+		steps, err := keepalived.InstallSteps(*order.VirtualAddress, keepalived.Ownership{ClaimedByUs: order.ClaimedByUs})
+		if err != nil {
+			return plan, fmt.Errorf("virtual address: %w", err)
+		}
+		plan.Steps = append(plan.Steps, steps...)
+	}
+	files, steps, err := order.Bootstrap.Steps(cloudinit.Options{})
+	if err != nil {
+		return plan, err
+	}
+	plan.Files = append(plan.Files, files...)
+	plan.Steps = append(plan.Steps, steps...)
+	plan.Steps = append(plan.Steps,
+		run.Step{Name: "enable-kubelet", Script: `quoin_record "unit kubelet.service" && systemctl enable --now kubelet.service`},
+		run.Step{Name: "bootstrap-sentinel", Script: `mkdir -p /run/cluster-api && echo success >/run/cluster-api/bootstrap-success.complete`},
+	)
+	return plan, plan.Validate()
+}
+
+// kubeletEnvironment gives the kubelet its provider ID and node addresses; the unit of the bundle reads the file.
+func kubeletEnvironment(order ProvisionOrder) run.Step {
+	args := []string{"--provider-id=" + order.ProviderID}
+	if len(order.NodeAddresses) > 0 {
+		args = append(args, "--node-ip="+strings.Join(order.NodeAddresses, ","))
+	}
+	return run.Step{Name: "kubelet-environment", Script: fmt.Sprintf(`umask 077
+printf '%%s\n' 'QUOIN_KUBELET_ARGS=%s' >"$QUOIN_ROOT/kubelet.env.part"
+sync "$QUOIN_ROOT/kubelet.env.part"
+mv -f "$QUOIN_ROOT/kubelet.env.part" "$QUOIN_ROOT/kubelet.env"`, strings.Join(args, " "))}
+}

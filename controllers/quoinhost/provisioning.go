@@ -1,0 +1,306 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+)
+
+// defaultAPIServerPort is what kubeadm uses.
+const defaultAPIServerPort = 6443
+
+// provisionID names the plan of a claim. Only this plan ever runs bootstrap data on the claim's host.
+func provisionID(ref *infrav1.ConsumerReference) string { return "provision-" + ref.Claim }
+
+// claimed waits for bootstrap data. The journal on the host is asked first: after a move the status is empty, and the
+// claim may long be a node.
+func (t *turn) claimed() (result, error) {
+	if t.host.Status.Facts == nil {
+		return t.moveTo(infrav1.HostStateInspecting)
+	}
+	status, o := t.follow(provisionID(t.host.Spec.ConsumerRef))
+	if o.pending {
+		return o.result, nil
+	}
+	if status.Phase != run.NotStarted {
+		return t.moveTo(infrav1.HostStateProvisioning)
+	}
+	machine := t.claim.machine
+	if machine == nil || t.claim.cluster == nil || t.claim.quoinMachine.Spec.ProviderID == "" ||
+		ptr.Deref(machine.Spec.Bootstrap.DataSecretName, "") == "" {
+		t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostWaitingForBootstrapDataReason,
+			fmt.Sprintf("waiting for the bootstrap data of Machine %s/%s", t.host.Spec.ConsumerRef.Namespace, t.host.Spec.ConsumerRef.Machine))
+		return onEvent(), nil
+	}
+	return t.moveTo(infrav1.HostStateProvisioning)
+}
+
+// provisioning starts the plan of the claim, once, and follows it to its end.
+func (t *turn) provisioning() (result, error) {
+	id := provisionID(t.host.Spec.ConsumerRef)
+	status, o := t.follow(id)
+	if o.pending {
+		return o.result, nil
+	}
+	switch status.Phase {
+	case run.NotStarted:
+		return t.startProvisioning(id)
+	case run.Succeeded:
+		return t.becameNode()
+	case run.Failed:
+		t.provisionEnded(infrav1.HostStepFailedReason, status, "the Machine must be replaced: delete it, and its host is reset")
+		return onEvent(), nil
+	case run.Interrupted:
+		t.provisionEnded(infrav1.HostBootstrapInterruptedReason, status, "kubeadm is not run twice, so the Machine must be replaced: delete it, and its host is reset")
+		return onEvent(), nil
+	}
+	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason,
+		fmt.Sprintf("%s on %s: %s", t.version(), t.host.Name, status.Message))
+	return after(pollEvery), nil
+}
+
+// provisionEnded shows why the bootstrap data will not run to its end. A phase that was only remembered has no message;
+// the condition then says it already.
+func (t *turn) provisionEnded(reason string, status run.Status, todo string) {
+	if status.Message == "" {
+		return
+	}
+	message := status.Message
+	if status.Tail != "" {
+		message += "\n" + lastLines(status.Tail, 12)
+	}
+	message += "\n" + todo
+	if !t.isFalse(infrav1.HostProvisionedCondition, message) {
+		t.event("Warning", reason, "%s", message)
+	}
+	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, reason, message)
+}
+
+// becameNode is the end of the way.
+func (t *turn) becameNode() (result, error) {
+	version := t.version()
+	t.host.Status.Version = version
+	if version != "" && !slices.Contains(t.host.Status.AddonVersions, version) {
+		t.host.Status.AddonVersions = append(t.host.Status.AddonVersions, version)
+	}
+	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionTrue, infrav1.HostProvisionedReason, "")
+	t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostInUseReason, "the host belongs to a Machine")
+	return t.moveTo(infrav1.HostStateProvisioned)
+}
+
+// startProvisioning hands the plan to the host. Whatever can be found wrong without the host is found before it is touched.
+func (t *turn) startProvisioning(id string) (result, error) {
+	refuse := func(reason, message string) (result, error) {
+		if !t.isFalse(infrav1.HostProvisionedCondition, message) {
+			t.event("Warning", reason, "%s", message)
+		}
+		t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, reason, message)
+		return t.tryLater(), nil
+	}
+	if wait := t.backOff(); wait > 0 {
+		return after(wait), nil
+	}
+	machine := t.claim.machine
+	if machine == nil || t.claim.cluster == nil || ptr.Deref(machine.Spec.Bootstrap.DataSecretName, "") == "" {
+		return t.moveTo(infrav1.HostStateClaimed)
+	}
+	if t.isUnsuitable() {
+		// Inspect again: whatever it lacked may be there by now.
+		t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostUnsuitableReason,
+			conditions.GetMessage(t.host, infrav1.HostInspectedCondition))
+		return t.reinspect()
+	}
+	order, err := t.provisionOrder(id)
+	var invalid *bootstrapDataError
+	var address *endpointError
+	switch {
+	case errors.As(err, &invalid):
+		return refuse(infrav1.HostBootstrapDataInvalidReason, invalid.Error())
+	case errors.As(err, &address):
+		return refuse(infrav1.ClusterEndpointMissingReason, address.Error())
+	case err != nil:
+		return result{}, err
+	}
+	if o := start(t, id, func(ctx context.Context, host *infrav1.QuoinHost) error {
+		return t.r.Exchanges.Provision(ctx, host, order)
+	}); o.pending {
+		if t.host.Status.NextAttempt == nil {
+			t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason,
+				fmt.Sprintf("handing %s and the bootstrap data to %s", order.Bundle.Version, t.host.Name))
+		}
+		return o.result, nil
+	}
+	t.event("Normal", "BootstrapStarted", "installing %s and running the bootstrap data of Machine %s", order.Bundle.Version, machine.Name)
+	return t.started(id)
+}
+
+// start names the exchange that starts a plan.
+func start(t *turn, id string, fn func(context.Context, *infrav1.QuoinHost) error) outcome {
+	return order(t, "start "+id, longExchange, fn)
+}
+
+// bootstrapDataError says that the bootstrap data cannot be carried out; the host was not touched.
+type bootstrapDataError struct{ err error }
+
+func (e *bootstrapDataError) Error() string {
+	return e.err.Error() + "; the host was not touched. Correct the KubeadmConfig and replace the Machine"
+}
+
+// endpointError says that the virtual address cannot be made of the spec.
+type endpointError struct{ text string }
+
+func (e *endpointError) Error() string { return e.text }
+
+// provisionOrder gathers what makes a node of the host, from the objects alone.
+func (t *turn) provisionOrder(id string) (ProvisionOrder, error) {
+	c, machine, facts := t.claim, t.claim.machine, t.host.Status.Facts
+	order := ProvisionOrder{
+		ID: id, Owner: t.ownerRecord(), Bundle: t.bundle(machine.Spec.Version), Role: artifacts.Worker,
+		ProviderID: t.host.ProviderID(), NodeAddresses: facts.NodeAddresses,
+	}
+	data, err := t.r.bootstrapData(t.ctx, machine)
+	if err != nil {
+		return order, &bootstrapDataError{err}
+	}
+	order.Bootstrap, err = cloudinit.Parse(data, instanceData(t.host, order.ProviderID))
+	if err != nil {
+		return order, &bootstrapDataError{fmt.Errorf("the bootstrap data of Machine %s/%s: %w", machine.Namespace, machine.Name, err)}
+	}
+	if !util.IsControlPlaneMachine(machine) {
+		return order, nil
+	}
+	order.Role = artifacts.ControlPlane
+	if c.quoinCluster == nil || c.quoinCluster.Spec.LoadBalancer.Type != infrav1.LoadBalancerKeepalived {
+		return order, nil
+	}
+	if order.VirtualAddress, err = virtualAddress(c.quoinCluster, t.host); err != nil {
+		return order, err
+	}
+	order.ClaimedByUs, err = t.r.peerProvisioned(t.ctx, c)
+	return order, err
+}
+
+// virtualAddress is the host's part in the cluster's virtual address. It has the full prefix length: routes to the subnet
+// come from the host's own address, and a virtual address must not attract the host's own traffic.
+func virtualAddress(cluster *infrav1.QuoinCluster, host *infrav1.QuoinHost) (*keepalived.Config, error) {
+	addresses := virtualAddressesOf(cluster)
+	if len(addresses) == 0 || cluster.Spec.LoadBalancer.Keepalived == nil {
+		return nil, &endpointError{fmt.Sprintf("QuoinCluster %s/%s has loadBalancer.type Keepalived, but its controlPlaneEndpoint.host is not an IP address; set one that is free",
+			cluster.Namespace, cluster.Name)}
+	}
+	keepalivedSpec := cluster.Spec.LoadBalancer.Keepalived
+	config := &keepalived.Config{
+		Interface: keepalivedSpec.Interface, VirtualRouterID: int(keepalivedSpec.VirtualRouterID),
+		Addresses: addresses, Port: portOf(cluster),
+	}
+	if config.Interface == "" {
+		config.Interface = host.Spec.NodeNetwork.Interface
+	}
+	if config.Interface == "" {
+		config.Interface = host.Status.Facts.DefaultInterface
+	}
+	return config, nil
+}
+
+func virtualAddressesOf(cluster *infrav1.QuoinCluster) []netip.Prefix {
+	if cluster == nil || cluster.Spec.LoadBalancer.Type != infrav1.LoadBalancerKeepalived {
+		return nil
+	}
+	address, err := netip.ParseAddr(cluster.Spec.ControlPlaneEndpoint.Host)
+	if err != nil {
+		return nil
+	}
+	return []netip.Prefix{netip.PrefixFrom(address, address.BitLen())}
+}
+
+func portOf(cluster *infrav1.QuoinCluster) int {
+	if cluster == nil || cluster.Spec.ControlPlaneEndpoint.Port == 0 {
+		return defaultAPIServerPort
+	}
+	return int(cluster.Spec.ControlPlaneEndpoint.Port)
+}
+
+// instanceData is what cloud-init's templates may ask for, under the names that users of other providers know.
+func instanceData(host *infrav1.QuoinHost, providerID string) cloudinit.Variables {
+	facts := host.Status.Facts
+	variables := cloudinit.InstanceData(facts.Hostname, providerID, host.Spec.FailureDomain)
+	for _, text := range facts.NodeAddresses {
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			continue
+		}
+		name := "local_ipv4"
+		if address.Is6() {
+			name = "local_ipv6"
+		}
+		variables["ds.meta_data."+name] = text
+		variables["v1."+name] = text
+	}
+	return variables
+}
+
+// bundle of a version for this host.
+func (t *turn) bundle(version string) Bundle {
+	b := Bundle{Version: version, Location: t.claim.quoinMachine.Spec.Artifacts.Bundle.Location}
+	if t.host.Status.Facts != nil {
+		b.Architecture = t.host.Status.Facts.Architecture
+	}
+	return b
+}
+
+// ownerRecord is what the host is told about its claim. The claim identifies it, because it survives a move and UIDs do not.
+func (t *turn) ownerRecord() owner.Record {
+	ref := t.host.Spec.ConsumerRef
+	if ref == nil {
+		return owner.Record{}
+	}
+	return owner.Record{Namespace: t.host.Namespace, Host: t.host.Name, Machine: ref.Name, UID: ref.Claim, Generation: 1}
+}
+
+func (t *turn) version() string {
+	if t.claim.machine == nil {
+		return t.host.Status.Version
+	}
+	return t.claim.machine.Spec.Version
+}
+
+// virtualAddresses of the claim's cluster, for hosts of its control plane.
+func (t *turn) virtualAddresses() []netip.Prefix {
+	if t.claim.machine != nil && !util.IsControlPlaneMachine(t.claim.machine) {
+		return nil
+	}
+	return virtualAddressesOf(t.claim.quoinCluster)
+}
+
+// reinspect reads the facts of a claimed host again.
+func (t *turn) reinspect() (result, error) {
+	if wait := t.r.pace.remaining(t.key(), "inspect", time.Minute, t.now); wait > 0 {
+		return after(wait), nil
+	}
+	return t.moveTo(infrav1.HostStateInspecting)
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -1,0 +1,189 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quoinhost reconciles QuoinHosts. It alone changes a host.
+//
+// One reconcile observes the host's objects, finds the state that follows from them (table.go), lets the state's handler
+// take at most one step, and patches the status once. A handler never waits for a host: each conversation runs beside the
+// workers (package internal/async) and its end reconciles the host again.
+package quoinhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util/finalizers"
+	"sigs.k8s.io/cluster-api/util/patch"
+	"sigs.k8s.io/cluster-api/util/paused"
+	"sigs.k8s.io/cluster-api/util/predicates"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+)
+
+// Reconciler reconciles QuoinHosts.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// APIReader reads Secrets, and objects whose absence permits something that cannot be undone.
+	APIReader client.Reader
+	// Connector connects to hosts. Needed unless Exchanges is set.
+	Connector *hostaccess.Connector
+	// Exchanges with hosts; made from Connector when nil.
+	Exchanges Exchanges
+	// Calls runs the exchanges; made by SetupWithManager when nil.
+	Calls *async.Calls
+	// Recorder of events; that of the manager when nil.
+	Recorder events.EventRecorder
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+	// WatchFilterValue is the label value that objects must carry to be reconciled.
+	WatchFilterValue string
+
+	// jitter spreads the attempts on hosts that failed together; drawn from [0, 1).
+	jitter func() float64
+	pace   pace
+}
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts/status;quoinhosts/finalizers,verbs=get;update;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines;quoinclusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
+
+// SetupWithManager adds the controller to the manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	if r.Client == nil || r.APIReader == nil || (r.Connector == nil && r.Exchanges == nil) {
+		return errors.New("Client, APIReader and Connector must be set")
+	}
+	if r.Recorder == nil {
+		r.Recorder = mgr.GetEventRecorder("quoinhost-controller")
+	}
+	if r.Calls == nil {
+		r.Calls = async.New(async.Options{})
+		// Without this, exchanges of a manager that lost its leadership would go on beside those of the new leader.
+		if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			<-ctx.Done()
+			r.Calls.Close()
+			return nil
+		})); err != nil {
+			return fmt.Errorf("registering the end of exchanges: %w", err)
+		}
+	}
+	r.defaults()
+
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "quoinhost")
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("quoinhost").
+		For(&infrav1.QuoinHost{}).
+		WithOptions(options).
+		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
+		Watches(&infrav1.QuoinMachine{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfQuoinMachine)).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfMachine)).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfCluster)).
+		WatchesRawSource(source.Channel(r.Calls.Events(), &handler.EnqueueRequestForObject{})).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the QuoinHost controller: %w", err)
+	}
+	return nil
+}
+
+func (r *Reconciler) defaults() {
+	if r.Now == nil {
+		r.Now = time.Now
+	}
+	if r.jitter == nil {
+		r.jitter = rand.Float64
+	}
+	if r.Exchanges == nil {
+		r.Exchanges = &overSSH{connector: r.Connector}
+	}
+}
+
+// Reconcile takes one step with one host.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+	r.defaults()
+	host := &infrav1.QuoinHost{}
+	if err := r.Client.Get(ctx, req.NamespacedName, host); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.forget(req.NamespacedName)
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, err
+	}
+	if _, moving := host.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
+		// The copy in the other management plane owns the host now.
+		r.forget(req.NamespacedName)
+		return ctrl.Result{}, nil
+	}
+	if !host.DeletionTimestamp.IsZero() && host.Spec.ConsumerRef == nil {
+		return ctrl.Result{}, r.release(ctx, host)
+	}
+	if added, err := finalizers.EnsureFinalizer(ctx, r.Client, host, infrav1.HostFinalizer); err != nil || added {
+		return ctrl.Result{}, err
+	}
+
+	claim, err := r.observe(ctx, host)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, claim.cluster, host)
+	if err != nil || requeue {
+		return ctrl.Result{}, err
+	}
+
+	helper, err := patch.NewHelper(host, r.Client)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	t := &turn{ctx: ctx, r: r, host: host, claim: claim, now: r.Now(), paused: isPaused}
+	defer func() {
+		t.summarize()
+		if err := r.patchStatus(ctx, helper, host); err != nil {
+			reterr = kerrors.NewAggregate([]error{reterr, err})
+		}
+	}()
+	result, err := t.step()
+	return ctrl.Result{RequeueAfter: result.requeueAfter}, err
+}
+
+// release lets a host go that nobody has.
+func (r *Reconciler) release(ctx context.Context, host *infrav1.QuoinHost) error {
+	r.forget(client.ObjectKeyFromObject(host))
+	r.Exchanges.Forget(host)
+	if !controllerutil.ContainsFinalizer(host, infrav1.HostFinalizer) {
+		return nil
+	}
+	// Optimistic: a QuoinMachine may be claiming the host at this moment.
+	before := host.DeepCopy()
+	controllerutil.RemoveFinalizer(host, infrav1.HostFinalizer)
+	return client.IgnoreNotFound(r.Client.Patch(ctx, host, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+}
+
+func (r *Reconciler) forget(key types.NamespacedName) {
+	if r.Calls != nil {
+		r.Calls.Cancel(key)
+	}
+	r.pace.forget(key)
+	states.forget(key)
+}

@@ -1,0 +1,114 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/cluster-api/util/patch"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// maxMessage is below what the API server takes (32768), and more than anybody reads.
+const maxMessage = 4096
+
+func (t *turn) condition(kind string, status metav1.ConditionStatus, reason, message string) {
+	if len(message) > maxMessage {
+		message = message[:maxMessage]
+	}
+	conditions.Set(t.host, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: t.host.Generation,
+	})
+}
+
+// isFalse says whether the condition says this already, so that an event is not repeated.
+func (t *turn) isFalse(kind, message string) bool {
+	return conditions.IsFalse(t.host, kind) && conditions.GetMessage(t.host, kind) == message
+}
+
+func (t *turn) isUnsuitable() bool {
+	return conditions.IsFalse(t.host, infrav1.HostInspectedCondition)
+}
+
+// summarize completes the conditions and derives Ready: the first obstacle on the way, or what the state waits for.
+func (t *turn) summarize() {
+	h := t.host
+	for _, kind := range []string{infrav1.HostReachableCondition, infrav1.HostKeyVerifiedCondition, infrav1.HostInspectedCondition,
+		infrav1.HostProvisionedCondition, infrav1.HostCleanCondition} {
+		if !conditions.Has(h, kind) {
+			t.condition(kind, metav1.ConditionFalse, infrav1.HostNotReachedReason, "the host was not reached yet")
+		}
+	}
+	if h.Status.State != infrav1.HostStateProvisioned {
+		conditions.Delete(h, infrav1.HostAddonImagesCondition)
+	}
+	status, reason, message := readiness(h)
+	if !h.DeletionTimestamp.IsZero() {
+		ref := h.Spec.ConsumerRef
+		status, reason = metav1.ConditionFalse, clusterv1.DeletingReason
+		what := "the host goes when its claim has ended"
+		if ref != nil {
+			what = fmt.Sprintf("the host is claimed by QuoinMachine %s/%s and goes when that is gone; delete Machine %s to end the claim", ref.Namespace, ref.Name, ref.Machine)
+		}
+		if message != "" {
+			what += " (" + message + ")"
+		}
+		message = what
+	}
+	t.condition(infrav1.HostReadyCondition, status, reason, message)
+	states.set(t.key(), h.Status.State)
+}
+
+// readiness is True while the host is reachable, trusted and in the state that its claim asks for.
+func readiness(h *infrav1.QuoinHost) (metav1.ConditionStatus, string, string) {
+	obstacles := []string{infrav1.HostKeyVerifiedCondition, infrav1.HostReachableCondition}
+	switch h.Status.State {
+	case infrav1.HostStateRegistering:
+		// The key counts as not verified until the first contact; what keeps us from that comes first.
+		if !hasReason(h, infrav1.HostKeyVerifiedCondition, infrav1.HostKeyChangedReason) {
+			obstacles = []string{infrav1.HostReachableCondition, infrav1.HostKeyVerifiedCondition}
+		}
+	case infrav1.HostStateInspecting, infrav1.HostStateAvailable:
+		obstacles = append(obstacles, infrav1.HostInspectedCondition)
+	case infrav1.HostStateClaimed, infrav1.HostStateProvisioning, infrav1.HostStateProvisioned:
+		obstacles = append(obstacles, infrav1.HostProvisionedCondition)
+	case infrav1.HostStateCleaning, infrav1.HostStateQuarantined:
+		obstacles = append(obstacles, infrav1.HostCleanCondition)
+	}
+	for _, kind := range obstacles {
+		if c := conditions.Get(h, kind); c != nil && c.Status != metav1.ConditionTrue {
+			return metav1.ConditionFalse, c.Reason, c.Message
+		}
+	}
+	switch h.Status.State {
+	case infrav1.HostStateAvailable:
+		return metav1.ConditionTrue, infrav1.HostAvailableReason, ""
+	case infrav1.HostStateProvisioned:
+		return metav1.ConditionTrue, infrav1.HostProvisionedReason, ""
+	case infrav1.HostStateCleaning:
+		return metav1.ConditionFalse, infrav1.HostReleasePendingReason, conditions.GetMessage(h, infrav1.HostCleanCondition)
+	}
+	return metav1.ConditionFalse, string(h.Status.State), "the host is " + string(h.Status.State)
+}
+
+func hasReason(h *infrav1.QuoinHost, kind, reason string) bool {
+	return conditions.GetReason(h, kind) == reason
+}
+
+func (r *Reconciler) patchStatus(ctx context.Context, helper *patch.Helper, host *infrav1.QuoinHost) error {
+	err := helper.Patch(ctx, host, patch.WithOwnedConditions{Conditions: []string{
+		infrav1.HostReadyCondition, infrav1.HostReachableCondition, infrav1.HostKeyVerifiedCondition, infrav1.HostInspectedCondition,
+		infrav1.HostProvisionedCondition, infrav1.HostCleanCondition, infrav1.HostAddonImagesCondition, clusterv1.PausedCondition,
+	}})
+	if err != nil {
+		return fmt.Errorf("patching the status of QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
+	}
+	return nil
+}

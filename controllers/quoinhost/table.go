@@ -1,0 +1,132 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"time"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// turn is one reconcile of one host.
+type turn struct {
+	ctx    context.Context //nolint:containedctx // a turn lives exactly as long as its reconcile
+	r      *Reconciler
+	host   *infrav1.QuoinHost
+	claim  claim
+	now    time.Time
+	paused bool
+	// retried says that a person asked for an attempt now.
+	retried bool
+}
+
+// result says when the host is looked at again.
+type result struct{ requeueAfter time.Duration }
+
+// longest bounds the time between two looks, so that a lost event delays and never stops anything.
+const longest = 10 * time.Minute
+
+// onEvent waits for an event: the end of an exchange, a change of an object.
+func onEvent() result { return result{requeueAfter: longest} }
+
+// after looks again after a while, or at the next event.
+func after(d time.Duration) result {
+	return result{requeueAfter: min(max(d, time.Millisecond), longest)}
+}
+
+// handlers is the state machine: what is done in which state. Which state it is follows from settle.
+var handlers map[infrav1.HostState]func(*turn) (result, error)
+
+func init() { // not a literal: the handlers lead back to the table by way of step
+	handlers = map[infrav1.HostState]func(*turn) (result, error){
+		infrav1.HostStateRegistering:  (*turn).registering,
+		infrav1.HostStateInspecting:   (*turn).inspecting,
+		infrav1.HostStateAvailable:    (*turn).available,
+		infrav1.HostStateClaimed:      (*turn).claimed,
+		infrav1.HostStateProvisioning: (*turn).provisioning,
+		infrav1.HostStateProvisioned:  (*turn).provisioned,
+		infrav1.HostStateCleaning:     (*turn).cleaning,
+		infrav1.HostStateQuarantined:  (*turn).quarantined,
+	}
+}
+
+// settle is the state a host is in once its claim is taken into account.
+//
+// It is what makes a claim, a deletion, and a status that a move has dropped all lead to the right place:
+// an empty status means Registering, from where the journal on the host tells how far its claim came.
+func settle(state infrav1.HostState, s standing, pinned, scrubbing bool) infrav1.HostState {
+	switch {
+	case state == "" || !pinned:
+		// Nothing may be done to a host whose key nobody has recorded.
+		return infrav1.HostStateRegistering
+	case state == infrav1.HostStateQuarantined:
+		// Only a person leads out of here.
+		return state
+	case s == leaving:
+		return infrav1.HostStateCleaning
+	case s == unclaimed:
+		switch state {
+		case infrav1.HostStateClaimed, infrav1.HostStateProvisioning, infrav1.HostStateProvisioned:
+			// Somebody removed the claim by hand: inspection finds what is left and quarantines the host.
+			return infrav1.HostStateInspecting
+		case infrav1.HostStateCleaning:
+			if !scrubbing {
+				// The claim was removed at the end of a release, and the status could not follow.
+				return infrav1.HostStateInspecting
+			}
+		}
+	case state == infrav1.HostStateAvailable:
+		return infrav1.HostStateClaimed
+	}
+	return state
+}
+
+// step takes the host one step further.
+func (t *turn) step() (result, error) {
+	if t.paused {
+		return t.watchOnly()
+	}
+	t.takeRetry()
+	t.acceptHostKey()
+	t.enter(settle(t.host.Status.State, t.claim.standing, len(t.host.Spec.HostKeys) > 0, t.scrubbing()))
+	if t.claim.standing == missing && t.lost() {
+		return t.consumerMissing()
+	}
+	return handlers[t.host.Status.State](t)
+}
+
+// enter changes the state, and tells so.
+func (t *turn) enter(state infrav1.HostState) {
+	from := t.host.Status.State
+	if from == state {
+		return
+	}
+	t.host.Status.State = state
+	if from != "" {
+		t.event("Normal", string(state), "the host went from %s to %s", from, state)
+	}
+	transitions.WithLabelValues(string(from), string(state)).Inc()
+}
+
+// moveTo enters a state whose handler runs in the next reconcile, which the change of the status brings about.
+func (t *turn) moveTo(state infrav1.HostState) (result, error) {
+	t.enter(state)
+	return after(time.Second), nil
+}
+
+// lost says whether the state is one in which a missing consumer holds everything up.
+func (t *turn) lost() bool {
+	switch t.host.Status.State {
+	case infrav1.HostStateClaimed, infrav1.HostStateProvisioning, infrav1.HostStateProvisioned:
+		return true
+	}
+	return false
+}
+
+func (t *turn) event(kind, reason, format string, args ...any) {
+	if t.r.Recorder != nil {
+		t.r.Recorder.Eventf(t.host, nil, kind, reason, reason, format, args...)
+	}
+}
