@@ -5,11 +5,7 @@
 // steps for package run. It is pure: whatever it cannot execute is an error before a host is touched.
 package cloudinit
 
-import (
-	"os"
-
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
-)
+import "os"
 
 // Config is a parsed cloud-config.
 type Config struct {
@@ -33,7 +29,8 @@ type Config struct {
 type File struct {
 	Path string
 	// Owner is user[:group]; empty means root:root.
-	Owner   string
+	Owner string
+	// Mode holds the Unix permission bits, special bits included.
 	Mode    os.FileMode
 	Append  bool
 	Content []byte
@@ -77,22 +74,8 @@ type NTP struct {
 	Servers []string
 }
 
-// Variables are the instance data a `## template: jinja` document may refer to, by full name: "ds.meta_data.local_hostname",
-// "v1.local_hostname". See InstanceData.
-type Variables map[string]string
-
 // Options say how a Config becomes steps.
 type Options struct {
 	// KubeadmArgs are appended to kubeadm init and kubeadm join, for example --ignore-preflight-errors=SystemVerification.
 	KubeadmArgs []string
 }
-
-// InstanceData returns the variables that Quoin knows for a host. failureDomain may be empty: a reference to it is then an error.
-func InstanceData(hostname, instanceID, failureDomain string) Variables { panic("not yet") }
-
-// Parse reads userData. Unknown variables and directives that Quoin does not execute are errors that name them.
-func Parse(userData []byte, variables Variables) (*Config, error) { panic("not yet") }
-
-// Steps renders the Config for package run: files to upload and steps in cloud-init's own order (bootcmd, mounts,
-// write_files, users, ntp, runcmd). kubeadm steps are named "kubeadm-init" or "kubeadm-join" and marked Once.
-func (c *Config) Steps(o Options) ([]run.File, []run.Step, error) { panic("not yet") }
