@@ -10,34 +10,33 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // Refusal is a request that a manager made and that its role does not cover.
 type Refusal struct {
 	// User is the ServiceAccount's user name.
 	User string
-	// Request is the verb and the path asked for.
+	// Request is the verb and the path asked for, without its query.
 	Request string
-	// Reason is what the authorizer said.
-	Reason string
 }
-
-// String is one line for a test's failure message.
-func (f Refusal) String() string { return f.User + ": " + f.Request + ": " + f.Reason }
 
 func (r *Rig) auditLog() string { return filepath.Join(r.Dir, "audit.log") }
 
-// Refusals reads from the API server's audit log what the authorizer refused to the managers. Unlike a search through
-// the managers' logs it misses nothing that was retried quietly, and does not mistake an admission refusal for one.
+// Refusals reads from the API server's audit log what the authorizer refused to the managers, each request once. Unlike
+// a search through the managers' logs it misses nothing that was retried quietly, and does not mistake an admission
+// refusal for one.
 func (r *Rig) Refusals() ([]Refusal, error) {
 	var refusals []Refusal
 	err := r.eachAuditEvent(func(event auditEvent) {
-		if event.Annotations["authorization.k8s.io/decision"] == "forbid" {
-			refusals = append(refusals, Refusal{
-				User:    event.User.Username,
-				Request: event.Verb + " " + event.RequestURI,
-				Reason:  event.Annotations["authorization.k8s.io/reason"],
-			})
+		if event.Annotations["authorization.k8s.io/decision"] != "forbid" {
+			return
+		}
+		path, _, _ := strings.Cut(event.RequestURI, "?")
+		refusal := Refusal{User: event.User.Username, Request: event.Verb + " " + path}
+		if !slices.Contains(refusals, refusal) {
+			refusals = append(refusals, refusal)
 		}
 	})
 	return refusals, err

@@ -5,6 +5,7 @@ package rig
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -58,7 +59,7 @@ func (p *process) stop(grace time.Duration) error {
 			return nil
 		default:
 		}
-		if err := syscall.Kill(group, signal); err != nil && err != syscall.ESRCH {
+		if err := syscall.Kill(group, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("stopping %s: %w", p.name, err)
 		}
 		select {
