@@ -18,7 +18,7 @@ const resources = "clusters,quoinclusters,quoincontrolplanes,machinedeployments,
 
 // hostReport is what is worth knowing of a host.
 const hostReport = `
-echo "== runs of Quoin"; for run in /var/lib/quoin/runs/*/; do echo "-- $run"; ls -la "$run"; cat "$run"/journal 2>/dev/null; tail -n 60 "$run"/log 2>/dev/null; done
+echo "== runs of Quoin"; for run in /var/lib/quoin/runs/*/; do echo "-- $run"; ls -la "$run"; cat "$run"/journal 2>/dev/null; for log in "$run"/log/*; do echo "- $log"; tail -n 40 "$log"; done; cat "$run"/result 2>/dev/null; done
 echo "== calls of kubeadm"; cat ` + kubeadmCalls + ` 2>/dev/null
 echo "== owner"; cat /var/lib/quoin/owner.json 2>/dev/null
 echo "== failed units"; systemctl --no-pager --failed

@@ -6,9 +6,7 @@ package lab
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,14 +17,13 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
 )
 
-// ProviderLabel tells which provider a manager's pod belongs to.
+// providerLabel tells which provider a manager's pod belongs to.
 const providerLabel = "cluster.x-k8s.io/provider"
 
 func (l *Lab) clusterctlConfig() string { return l.Path("repository", "clusterctl.yaml") }
 
 func (l *Lab) loadManagers(ctx context.Context, step *progress.Step) error {
-	images := slices.Compact(slices.Sorted(maps.Values(l.tools.managers)))
-	args := append([]string{"load", "docker-image", "--name", Name}, images...)
+	args := append([]string{"load", "image-archive", "--name", Name}, l.tools.archives...)
 	return l.kind(ctx, func(line string) { step.Waiting(line) }, args...)
 }
 

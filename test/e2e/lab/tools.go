@@ -16,7 +16,8 @@ import (
 type tools struct {
 	kind, kubectl, clusterctl string
 	hostImage, kindImage      string
-	// managers are the managers' images by the label of their provider.
+	// archives are the managers' images as files, managers their names by the label of their provider.
+	archives []string
 	managers map[string]string
 }
 
@@ -44,7 +45,11 @@ func (l *Lab) build(ctx context.Context, step *progress.Step) error {
 		func() (err error) { t.kindImage, err = script("test/hostimage/build.sh", "kind-node"); return err },
 		func() (err error) {
 			out, err := script("hack/components/images.sh")
-			t.managers = pairs(out)
+			if err != nil {
+				return err
+			}
+			t.archives = strings.Fields(out)
+			t.managers, err = managerImages(t.archives)
 			return err
 		},
 	} {
@@ -53,17 +58,6 @@ func (l *Lab) build(ctx context.Context, step *progress.Step) error {
 		}
 	}
 	return nil
-}
-
-// pairs reads lines of the form name=value.
-func pairs(text string) map[string]string {
-	found := map[string]string{}
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
-			found[name] = value
-		}
-	}
-	return found
 }
 
 // Kubectl runs kubectl against a kubeconfig.

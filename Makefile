@@ -1,0 +1,111 @@
+# Copyright The Quoin Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# `make` alone lists the targets. Nothing needs to be installed but Go and make:
+# tools are built from their pinned modules into $QUOIN_CACHE.
+
+SHELL := /usr/bin/env bash -o errexit -o pipefail -o nounset
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+QUOIN_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quoin
+export QUOIN_CACHE
+
+# Where the results of runs go.
+ARTIFACTS := _artifacts
+# Versions that there are bundles for.
+KUBERNETES_VERSIONS ?= v1.35.4 v1.36.3
+# The version of `make bundle` and of `make release-manifests`, and the image of the latter.
+VERSION ?=
+IMAGE ?=
+
+# tool prints the path of a tool, building it when the cache lacks it.
+tool = $$(hack/tools/build.sh $(1))
+
+
+##@ General
+
+.PHONY: help
+help: ## List the targets.
+	@awk 'BEGIN { FS = ":.*##" } \
+		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z0-9-]+:.*##/ { printf "  %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ See it work
+
+.PHONY: quickstart
+quickstart: ## Make a cluster of five hosts on this machine and upgrade it.
+	go run ./hack/quickstart
+
+.PHONY: quickstart-clean
+quickstart-clean: ## Remove everything that quickstart made.
+	go run ./hack/quickstart clean
+
+##@ Develop
+
+.PHONY: generate
+generate: ## Generate deep copies of the API types.
+	$(call tool,controller-gen) object paths=./api/...
+
+.PHONY: manifests
+manifests: ## Generate CRDs, RBAC roles and webhook configurations.
+	hack/ci/manifests.sh
+
+.PHONY: tidy
+tidy: ## Tidy the modules: ours and those of the tools.
+	go mod tidy
+	@for module in hack/tools/*/go.mod; do (cd "$$(dirname "$$module")" && GOWORK=off go mod tidy); done
+
+.PHONY: verify-generated
+verify-generated: ## Fail when generated files or go.mod are not up to date.
+	hack/ci/verify-generated.sh
+
+.PHONY: checklist
+checklist: ## Write docs/checklist.md from the tests.
+	go run ./hack/checklist
+
+##@ Test
+
+.PHONY: test
+test: lint verify-generated test-unit test-integration ## Lint, unit and integration tests.
+
+.PHONY: lint
+lint: ## Run the linters.
+	$(call tool,golangci-lint) run --timeout 10m
+
+.PHONY: test-unit
+test-unit: ## Run the unit tests.
+	go test $$(go list ./... | grep -v /test/integration)
+
+.PHONY: test-integration
+test-integration: ## Run the integration tests: a real API server, Cluster API's own managers, clusterctl.
+	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 14m ./test/integration/...
+
+.PHONY: e2e
+e2e: ## Run the end-to-end tests on real hosts in containers.
+	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast
+
+.PHONY: bench
+bench: ## Run the benchmarks.
+	go test -run '^$$' -bench . -benchmem ./...
+
+##@ Build
+
+.PHONY: bundle
+bundle: ## Make the bundle of VERSION, or those of all versions.
+	@for version in $(or $(VERSION),$(KUBERNETES_VERSIONS)); do hack/bundle/make-bundle.sh "$$version"; done
+
+.PHONY: images
+images: ## Build the managers' images and those of the test hosts.
+	hack/components/images.sh
+	test/hostimage/build.sh
+
+.PHONY: release-manifests
+release-manifests: ## Render a release into dist/: VERSION=v0.1.0 IMAGE=example.test/quoin:v0.1.0
+	@test -n "$(VERSION)" -a -n "$(IMAGE)" || { echo "usage: make release-manifests VERSION=v0.1.0 IMAGE=<image of the manager>"; exit 2; }
+	go run ./hack/components --release dist --version "$(VERSION)" \
+		--image infrastructure-quoin="$(IMAGE)" --image control-plane-quoin="$(IMAGE)"
+
+.PHONY: clean
+clean: ## Remove build results from the checkout; the cache stays.
+	rm -rf dist bin $(ARTIFACTS)

@@ -1,0 +1,212 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// Fact is something that became true once: of a machine, node or host.
+type Fact struct{ What, Name string }
+
+// What a Timeline records.
+const (
+	NodeReady       = "node Ready"
+	NodeGone        = "node gone"
+	MachineDeleting = "machine deleting"
+	MachineDrained  = "machine drained"
+	MachineGone     = "machine gone"
+	HostCleaning    = "host cleaning"
+	HostAvailable   = "host available again"
+)
+
+// Timeline records in which order things happen to a cluster's machines, nodes and hosts. It looks several times a
+// second; each look reads effects before their causes, so that a cause is never recorded later than its effect.
+type Timeline struct {
+	cluster *Cluster
+	stop    context.CancelFunc
+	done    chan struct{}
+
+	mu    sync.Mutex
+	looks int
+	seen  map[Fact]int
+	order []Fact
+	notes map[string]int
+	alive map[Fact]bool
+	last  error
+}
+
+// Watch begins a timeline; Stop ends it.
+func (c *Cluster) Watch(ctx context.Context) *Timeline {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	t := &Timeline{cluster: c, stop: cancel, done: make(chan struct{}), seen: map[Fact]int{}, notes: map[string]int{}, alive: map[Fact]bool{}}
+	go func() {
+		defer close(t.done)
+		for ctx.Err() == nil {
+			err := t.look(ctx)
+			t.mu.Lock()
+			t.last = err
+			t.mu.Unlock()
+			select {
+			case <-ctx.Done():
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+	}()
+	return t
+}
+
+// Stop ends the timeline.
+func (t *Timeline) Stop() {
+	t.stop()
+	<-t.done
+}
+
+// look reads everything once. The order of the reads matters; see Timeline.
+func (t *Timeline) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	before, nodesErr := t.cluster.Nodes(ctx)
+	hosts := &infrav1.QuoinHostList{}
+	if err := t.cluster.lab.Management.List(ctx, hosts, client.InNamespace(Namespace)); err != nil {
+		return fmt.Errorf("hosts: %w", err)
+	}
+	machines, err := t.cluster.Machines(ctx)
+	if err != nil {
+		return err
+	}
+	// A node that is Ready is the cause of what happens to machines; one that is gone is the effect of it. So, twice.
+	after, _ := t.cluster.Nodes(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.looks++
+	if nodesErr == nil {
+		t.goneUnless(NodeReady, NodeGone, names(before, func(n Node) string { return n.Name }))
+	}
+	for _, host := range hosts.Items {
+		switch host.Status.State {
+		case infrav1.HostStateCleaning:
+			t.saw(Fact{HostCleaning, host.Name})
+		case infrav1.HostStateAvailable:
+			if _, cleaned := t.seen[Fact{HostCleaning, host.Name}]; cleaned {
+				t.saw(Fact{HostAvailable, host.Name})
+			}
+		}
+	}
+	t.machines(machines)
+	for _, node := range after {
+		if node.Ready {
+			t.alive[Fact{NodeReady, node.Name}] = true
+			t.saw(Fact{NodeReady, node.Name})
+		}
+	}
+	return nodesErr
+}
+
+func (t *Timeline) machines(machines []clusterv1.Machine) {
+	t.goneUnless("machine", MachineGone, names(machines, func(m clusterv1.Machine) string { return m.Name }))
+	for _, machine := range machines {
+		t.alive[Fact{"machine", machine.Name}] = true
+		if machine.DeletionTimestamp.IsZero() {
+			continue
+		}
+		t.saw(Fact{MachineDeleting, machine.Name})
+		condition := meta.FindStatusCondition(machine.Status.Conditions, clusterv1.MachineDeletingCondition)
+		if condition == nil {
+			continue
+		}
+		t.notes[machine.Name+": "+condition.Reason+": "+strings.Join(strings.Fields(condition.Message), " ")]++
+		switch condition.Reason {
+		case clusterv1.MachineDeletingWaitingForPreTerminateHookReason, clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason,
+			clusterv1.MachineDeletingWaitingForVolumeDetachReason:
+			t.saw(Fact{MachineDrained, machine.Name})
+		}
+	}
+}
+
+func names[T any](items []T, name func(T) string) []string {
+	var all []string
+	for _, item := range items {
+		all = append(all, name(item))
+	}
+	return all
+}
+
+// goneUnless records the end of what was alive and is no longer present.
+func (t *Timeline) goneUnless(kind, gone string, present []string) {
+	for fact, alive := range t.alive {
+		if alive && fact.What == kind && !slices.Contains(present, fact.Name) {
+			t.alive[fact] = false
+			t.saw(Fact{gone, fact.Name})
+		}
+	}
+}
+
+func (t *Timeline) saw(fact Fact) {
+	if _, seen := t.seen[fact]; !seen {
+		t.seen[fact] = t.looks
+		t.order = append(t.order, fact)
+	}
+}
+
+// Before says why cause cannot be said to have come before effect, or nothing when it did.
+func (t *Timeline) Before(cause, effect Fact) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first, sawCause := t.seen[cause]
+	second, sawEffect := t.seen[effect]
+	switch {
+	case !sawCause:
+		return fmt.Errorf("%s (%s) was never seen; what was:\n%s", cause.What, cause.Name, t.text())
+	case !sawEffect:
+		return fmt.Errorf("%s (%s) was never seen; what was:\n%s", effect.What, effect.Name, t.text())
+	case first > second:
+		return fmt.Errorf("%s (%s) came after %s (%s):\n%s", cause.What, cause.Name, effect.What, effect.Name, t.text())
+	}
+	return nil
+}
+
+// Noted tells whether a deleting machine's condition ever held all of the words.
+func (t *Timeline) Noted(words ...string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for note := range t.notes {
+		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(note, word) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// String is the order of events, for a log.
+func (t *Timeline) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text()
+}
+
+func (t *Timeline) text() string {
+	var text strings.Builder
+	for _, fact := range t.order {
+		_, _ = fmt.Fprintf(&text, "  look %4d  %-22s %s\n", t.seen[fact], fact.What, fact.Name)
+	}
+	for note, times := range t.notes {
+		_, _ = fmt.Fprintf(&text, "  %4d times  %s\n", times, note)
+	}
+	if t.last != nil {
+		_, _ = fmt.Fprintf(&text, "  the last look failed: %v\n", t.last)
+	}
+	return text.String()
+}

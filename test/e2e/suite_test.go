@@ -1,0 +1,87 @@
+//go:build e2e
+
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package e2e runs Quoin for real: hosts with systemd and sshd, kubeadm, kubelet, containerd, etcd, stock clusterctl and
+// Cluster API's own controllers. `make e2e` runs it.
+//
+// QUOIN_E2E_KEEP=1 leaves the lab up at the end, for a look; `make quickstart-clean` removes it.
+package e2e
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/format"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab"
+)
+
+func TestEndToEnd(t *testing.T) {
+	RegisterFailHandler(Fail)
+	format.MaxLength = 20000
+	SetDefaultEventuallyTimeout(time.Minute)
+	SetDefaultEventuallyPollingInterval(time.Second)
+	RunSpecs(t, "End to end")
+}
+
+// the is what the specs share: they tell one story, in order.
+var the struct {
+	lab   *lab.Lab
+	demo  *lab.Cluster
+	other *lab.Cluster
+	nodes []lab.Node
+}
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	var err error
+	the.lab, err = lab.New(lab.Options{Root: "../..", Out: GinkgoWriter})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func(ctx context.Context) error {
+		if os.Getenv("QUOIN_E2E_KEEP") != "" {
+			return nil
+		}
+		// The engine and the kernel's settings are given back by whoever asked for the run: other runs may need them.
+		return the.lab.Remove(ctx, false)
+	}, NodeTimeout(5*time.Minute))
+	if err := the.lab.Up(ctx); err != nil {
+		the.lab.Diagnose(context.WithoutCancel(ctx), "setting up the lab")
+		Fail(err.Error())
+	}
+}, NodeTimeout(55*time.Minute))
+
+// A failure is explained while everything still stands.
+var _ = JustAfterEach(func(ctx SpecContext) {
+	if report := CurrentSpecReport(); report.Failed() {
+		the.lab.Diagnose(context.WithoutCancel(ctx), report.LeafNodeText)
+	}
+}, NodeTimeout(4*time.Minute))
+
+var _ = Describe("Quoin on real hosts", Ordered, func() {
+	Context("with a cluster from the template", func() { clusterLife() })
+	Context("with hosts that reboot", func() { reboots() })
+	Context("with versions that a user edits", func() { upgrades() })
+	Context("with input that cannot work", func() { refusals() })
+	Context("with the cluster deleted", func() { deletion() })
+	Context("with a cluster from the ClusterClass, on the same hosts", func() { topology() })
+})
+
+// must turns an error of the lab, which says enough by itself, into a failure.
+func must(err error) {
+	GinkgoHelper()
+	if err != nil {
+		Fail(err.Error())
+	}
+}
+
+// need is must for a value.
+func need[T any](value T, err error) T {
+	GinkgoHelper()
+	must(err)
+	return value
+}
