@@ -1,0 +1,230 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// Proves: S2-24, S2-28, S2-30, S2-31, S2-32, S2-33, S2-34, S3-32, S1-12, S1-14, S1-26, R6, R8, R21
+//
+// testdata/decide.txt asks for single decisions, testdata/rollout.txt tells whole rollouts. Run with -rewrite to
+// write down new answers, then read them.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var w *world
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "decide":
+				return tell(Decide(parse(t, d))) + "\n"
+			case "cluster":
+				var replicas int
+				var version string
+				d.ScanArgs(t, "replicas", &replicas)
+				d.ScanArgs(t, "version", &version)
+				w = newWorld(replicas, version)
+				return settleWorld(t, w)
+			case "edit":
+				if d.HasArg("version") {
+					var version string
+					d.ScanArgs(t, "version", &version)
+					w.change(version)
+				}
+				if d.HasArg("replicas") {
+					d.ScanArgs(t, "replicas", &w.Replicas)
+				}
+				if d.HasArg("template") {
+					w.outdate()
+				}
+				return settleWorld(t, w)
+			case "delete-oldest":
+				name := w.names()[0]
+				w.deletedByUser[name] = true
+				w.delete(name)
+				return settleWorld(t, w)
+			}
+			t.Fatalf("unknown command %s", d.Cmd)
+			return ""
+		})
+	})
+}
+
+// settleWorld lets controller and world take turns until nothing happens, and tells it.
+func settleWorld(t *testing.T, w *world) string {
+	t.Helper()
+	var story strings.Builder
+	last := ""
+	for range 300 {
+		step := Decide(w.observe())
+		if line := tell(step); line != last {
+			fmt.Fprintln(&story, line)
+			last = line
+		}
+		if err := w.apply(step); err != nil {
+			t.Fatalf("%s\nbroken promise: %v", story.String(), err)
+		}
+		if !step.Waiting() {
+			continue
+		}
+		moved := w.fetch()
+		for _, name := range w.names() {
+			moved = w.advance(name) || moved
+		}
+		if !moved {
+			fmt.Fprintf(&story, "= %s, config %s, add-ons %s\n", census(w), w.ConfigVersion, w.addons)
+			return story.String()
+		}
+	}
+	t.Fatalf("%s\nit never ends", story.String())
+	return ""
+}
+
+func census(w *world) string {
+	var parts []string
+	for _, name := range w.names() {
+		parts = append(parts, name+"@"+w.machine(name).Version)
+	}
+	return strings.Join(parts, " ")
+}
+
+func tell(step Step) string {
+	line := string(step.Kind)
+	if step.Machine != "" {
+		line += " " + step.Machine
+	}
+	if step.Member != 0 {
+		line += fmt.Sprintf(" member=%d", step.Member)
+	}
+	if step.To != 0 {
+		line += fmt.Sprintf(" to=%d", step.To)
+	}
+	if step.Reason != "" {
+		line += " (" + step.Reason + ")"
+	}
+	if step.Message != "" {
+		line += ": " + step.Message
+	}
+	return line
+}
+
+// parse reads a snapshot. A Machine works and has a healthy voter unless words after its name say otherwise.
+func parse(t *testing.T, d *datadriven.TestData) Snapshot {
+	t.Helper()
+	s := Snapshot{Replicas: 3, Version: "v1.36.3", ConfigVersion: "v1.36.3", StackedEtcd: true, Certificates: true,
+		Initialized: true, Reachable: true, AddonsCurrent: true, Etcd: Etcd{Known: true, Agreed: true}}
+	for _, arg := range d.CmdArgs {
+		value := strings.Join(arg.Vals, ",")
+		switch arg.Key {
+		case "replicas":
+			s.Replicas, _ = strconv.Atoi(value)
+		case "version":
+			s.Version = value
+		case "config":
+			s.ConfigVersion = value
+		case "workers":
+			s.Workers, _ = strconv.Atoi(value)
+		case "deleting":
+			s.Deleting = true
+		case "cluster-deleting":
+			s.ClusterDeleting = true
+		case "not-initialized":
+			s.Initialized, s.Reachable, s.Etcd = false, false, Etcd{Problem: "no host"}
+		case "unreachable":
+			s.Reachable = false
+		case "etcd-unknown":
+			s.Etcd = Etcd{Problem: "no member answered"}
+		case "no-certificates":
+			s.Certificates = false
+		case "external-etcd":
+			s.StackedEtcd = false
+		case "old-addons":
+			s.AddonsCurrent = false
+		case "no-quorum":
+			s.Etcd.Agreed = false
+		default:
+			t.Fatalf("%s: unknown argument %s", d.Pos, arg.Key)
+		}
+	}
+	for _, line := range strings.Split(d.Input, "\n") {
+		if words := strings.Fields(line); len(words) > 1 {
+			parseLine(t, d, &s, words)
+		}
+	}
+	return s
+}
+
+func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string) {
+	t.Helper()
+	name := words[1]
+	switch words[0] {
+	case "machine":
+		m := Machine{Name: name, Version: s.Version, Node: name, HostClaimed: true, Bootstrapped: true, UpToDate: true,
+			Healthy: true, Hook: true, Created: int64(len(s.Machines) + 1)}
+		member := &Member{ID: uint64(len(s.Etcd.Members) + 1), Name: name, Machine: name, Healthy: true}
+		for _, word := range words[2:] {
+			key, value, _ := strings.Cut(word, "=")
+			switch key {
+			case "version":
+				m.Version, m.UpToDate = value, value == s.Version
+			case "domain":
+				m.FailureDomain = value
+			case "outdated":
+				m.UpToDate = false
+			case "no-host":
+				m.HostClaimed, m.Bootstrapped, m.Node, m.Healthy, member = false, false, "", false, nil
+			case "no-node":
+				m.Bootstrapped, m.Node, m.Healthy, member = false, "", false, nil
+			case "no-member":
+				member = nil
+			case "learner":
+				member.Learner = true
+			case "leader":
+				member.Leader = true
+			case "pods-down":
+				m.Healthy, m.Problem = false, "its kube-apiserver pod is not ready"
+			case "member-down":
+				member.Healthy, member.Problem = false, "it does not answer"
+			case "marked":
+				m.Preferred = true
+			case "deleting":
+				m.Deleting, m.DeletedAt = true, int64(len(s.Machines)+1)
+			case "drained":
+				m.Deleting, m.AtTermination, m.DeletedAt = true, true, int64(len(s.Machines)+1)
+			case "no-hook":
+				m.Hook = false
+			case "other-hook":
+				m.OtherHooks = []string{"pre-terminate.delete.hook.machine.cluster.x-k8s.io/backup"}
+			case "kubelet":
+				m.Kubelet = value
+			default:
+				t.Fatalf("%s: unknown word %s", d.Pos, word)
+			}
+		}
+		if m.Kubelet == "" && m.Node != "" {
+			m.Kubelet = m.Version
+		}
+		s.Machines = append(s.Machines, m)
+		if member != nil && s.Etcd.Known {
+			s.Etcd.Members = append(s.Etcd.Members, *member)
+		}
+	case "stray":
+		s.Etcd.Members = append(s.Etcd.Members, Member{ID: 100 + uint64(len(s.Etcd.Members)), Name: strings.Trim(name, "-"),
+			Learner: len(words) > 2 && words[2] == "learner", Healthy: false})
+	case "host":
+		host := Host{Name: name, Version: words[2], Provisioned: true}
+		for _, word := range words[3:] {
+			host.Requested = host.Requested || word == "requested"
+			host.Present = host.Present || word == "present"
+			host.Provisioned = host.Provisioned && word != "unprovisioned"
+		}
+		s.Hosts = append(s.Hosts, host)
+	default:
+		t.Fatalf("%s: unknown line %q", d.Pos, strings.Join(words, " "))
+	}
+}

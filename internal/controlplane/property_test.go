@@ -1,0 +1,138 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// Proves: S2-30, S2-33, S1-14, S1-26, R6, R8, R21
+//
+// Whatever users edit and delete, and in whatever order Machines come up and go, no order breaks a promise (world.apply
+// checks each), and once everybody leaves it alone the control plane becomes what was asked for.
+func TestPromisesHoldAlways(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), "v1.30.0")
+		minor := 30
+		turns := rapid.IntRange(10, 150).Draw(t, "turns")
+		for range turns {
+			switch rapid.IntRange(0, 19).Draw(t, "event") {
+			case 0:
+				minor += rapid.IntRange(-1, 2).Draw(t, "minors")
+				w.change(fmt.Sprintf("v1.%d.0", minor))
+			case 1:
+				w.Replicas = rapid.IntRange(0, 5).Draw(t, "replicas")
+			case 2:
+				w.outdate()
+			case 3:
+				if names := w.names(); len(names) > 0 {
+					name := rapid.SampledFrom(names).Draw(t, "deleted")
+					if !w.machine(name).Deleting {
+						w.deletedByUser[name] = true
+						w.delete(name)
+					}
+				}
+			case 4:
+				w.sicken(t)
+			case 5, 6:
+				w.fetch()
+			case 7, 8, 9, 10, 11, 12:
+				if names := w.names(); len(names) > 0 {
+					w.advance(rapid.SampledFrom(names).Draw(t, "machine"))
+				}
+			default:
+				w.order(t)
+			}
+		}
+		w.leaveAlone()
+		for range 600 {
+			if w.order(t).Kind == Done && w.finished() {
+				return
+			}
+			w.fetch()
+			for _, name := range w.names() {
+				w.advance(name)
+			}
+		}
+		t.Fatalf("it never ends: %s, want %d of %s; last step: %s", census(w), w.Replicas, w.Version, tell(Decide(w.observe())))
+	})
+}
+
+func (w *world) order(t *rapid.T) Step {
+	step := Decide(w.observe())
+	if err := w.apply(step); err != nil {
+		t.Fatalf("%s\nbroken promise: %v", tell(step), err)
+	}
+	if len(w.Machines) > w.Replicas+1 && (step.Kind == CreateJoin || step.Kind == CreateInit) {
+		t.Fatalf("%d Machines for %d replicas", len(w.Machines), w.Replicas)
+	}
+	return step
+}
+
+// sicken makes one Machine or member fail, or all well again; never so many that the quorum is lost, because nothing
+// could be promised then.
+func (w *world) sicken(t *rapid.T) {
+	names := w.names()
+	if len(names) == 0 {
+		return
+	}
+	machine := w.machine(rapid.SampledFrom(names).Draw(t, "sick"))
+	if rapid.Bool().Draw(t, "pods") && machine.Node != "" {
+		machine.Healthy, machine.Problem = !machine.Healthy, "its pods are not ready"
+	}
+	if member := w.member(machine.Name); member != nil && rapid.Bool().Draw(t, "member") {
+		member.Healthy = !member.Healthy
+		if !w.hasQuorum() {
+			member.Healthy = true
+		}
+		if !member.Healthy {
+			member.Leader = false
+		}
+		w.elect()
+	}
+}
+
+// leaveAlone makes everything well and the spec legal.
+func (w *world) leaveAlone() {
+	for i := range w.Machines {
+		if w.Machines[i].Node != "" {
+			w.Machines[i].Healthy = true
+		}
+	}
+	for i := range w.Etcd.Members {
+		if w.Etcd.Members[i].Machine != "" {
+			w.Etcd.Members[i].Healthy = true
+		}
+	}
+	if w.Replicas%2 == 0 {
+		w.Replicas++
+	}
+	newest := ""
+	for _, machine := range w.Machines {
+		if newest == "" || skew.Older(newest, machine.Version) {
+			newest = machine.Version
+		}
+	}
+	if newest != "" {
+		w.change(newest)
+	}
+}
+
+func (w *world) finished() bool {
+	if len(w.Machines) != w.Replicas || w.addons != w.Version {
+		return false
+	}
+	for _, machine := range w.Machines {
+		if !machine.UpToDate || !machine.Healthy || machine.Deleting {
+			return false
+		}
+	}
+	voters, healthy := w.voters()
+	return voters == w.Replicas && healthy == voters && len(w.Etcd.Members) == voters
+}

@@ -1,0 +1,167 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controlplane decides what a control plane does next. It is pure: a Snapshot of everything that was observed
+// goes in, one Step comes out. Nothing here reads an API, a clock or a host.
+package controlplane
+
+// Snapshot is everything that a decision rests on.
+type Snapshot struct {
+	// Replicas and Version are what the user wants.
+	Replicas int
+	Version  string
+	// StackedEtcd tells that each Machine runs an etcd member; else etcd is somebody else's and is left alone.
+	StackedEtcd bool
+
+	// Deleting: the control plane is being deleted. Workers counts the Machines that must go before it.
+	Deleting bool
+	Workers  int
+	// ClusterDeleting: the Cluster is being deleted, and with it, soon, the control plane.
+	ClusterDeleting bool
+
+	// Certificates exist.
+	Certificates bool
+	// Initialized: kubeadm init succeeded once.
+	Initialized bool
+	// Reachable: the workload cluster's API answers.
+	Reachable bool
+	// ConfigVersion is the Kubernetes version in the kubeadm-config ConfigMap, which decides what a join installs.
+	ConfigVersion string
+
+	Machines []Machine
+	Etcd     Etcd
+	// Hosts of all Machines of the Cluster, workers included.
+	Hosts []Host
+	// AddonsCurrent: CoreDNS and kube-proxy have the images of Version, or are not ours to change.
+	AddonsCurrent bool
+}
+
+// Machine of the control plane.
+type Machine struct {
+	Name          string
+	Version       string
+	FailureDomain string
+	// Created orders Machines by age; smaller is older.
+	Created int64
+	// HostClaimed: a host was taken for it at some time.
+	HostClaimed bool
+	// Bootstrapped: the bootstrap data ran to its end on the host.
+	Bootstrapped bool
+	// Node is the name of its node; empty until it registered.
+	Node string
+	// Kubelet is the version that the node's kubelet runs.
+	Kubelet string
+	// UpToDate: made from the present spec.
+	UpToDate bool
+	// Healthy: the Node is Ready and so are the static pods. Problem says what is not.
+	Healthy bool
+	Problem string
+	// Preferred: a user marked it to go first.
+	Preferred bool
+
+	// Deleting: it has a deletion timestamp. DeletedAt orders those; smaller is earlier.
+	Deleting  bool
+	DeletedAt int64
+	// Hook: our pre-terminate hook is on it. OtherHooks are pre-terminate hooks of others.
+	Hook       bool
+	OtherHooks []string
+	// AtTermination: drained, and held only by pre-terminate hooks.
+	AtTermination bool
+}
+
+// Etcd is a membership as last read.
+type Etcd struct {
+	// Known: some member told the list. Agreed: a quorum confirmed it.
+	Known, Agreed bool
+	// Problem says why it is not known.
+	Problem string
+	Members []Member
+}
+
+// Member of etcd.
+type Member struct {
+	ID   uint64
+	Name string
+	// Machine that it runs on; empty when none is known.
+	Machine string
+	Learner bool
+	Leader  bool
+	// Healthy: it answers, sees a leader and raises no alarm. Problem says what is wrong.
+	Healthy bool
+	Problem string
+}
+
+// Host of a Machine, as far as the images of CoreDNS and kube-proxy go.
+type Host struct {
+	// Name of the infrastructure machine.
+	Name string
+	// Version that it was or will be provisioned with.
+	Version string
+	// Provisioned: it is a node, so CoreDNS and kube-proxy may run there.
+	Provisioned bool
+	// Requested: it was told to hold the images of Snapshot.Version. Present: it does.
+	Requested, Present bool
+}
+
+// active are the Machines that are not being deleted.
+func (s Snapshot) active() []Machine {
+	var active []Machine
+	for _, machine := range s.Machines {
+		if !machine.Deleting {
+			active = append(active, machine)
+		}
+	}
+	return active
+}
+
+func (s Snapshot) memberOf(machine Machine) *Member {
+	for i := range s.Etcd.Members {
+		if s.Etcd.Members[i].Machine == machine.Name {
+			return &s.Etcd.Members[i]
+		}
+	}
+	return nil
+}
+
+// strays are members that no known Machine runs.
+func (s Snapshot) strays() []Member {
+	var strays []Member
+	for _, member := range s.Etcd.Members {
+		if member.Machine == "" {
+			strays = append(strays, member)
+		}
+	}
+	return strays
+}
+
+// neverJoined tells that the Machine holds nothing of the cluster: no node, and certainly no etcd member. While some
+// member has no known Machine it might be this one's, so then the answer is no.
+func (s Snapshot) neverJoined(machine Machine) bool {
+	return machine.Node == "" && s.memberOf(machine) == nil && len(s.strays()) == 0
+}
+
+// shortcoming says why a Machine does not count as a working part of the control plane; empty when it does.
+func (s Snapshot) shortcoming(machine Machine) string {
+	if machine.Node == "" {
+		if machine.Problem != "" {
+			return machine.Problem
+		}
+		return "it has no Node yet"
+	}
+	if !machine.Healthy {
+		return machine.Problem
+	}
+	if !s.StackedEtcd {
+		return ""
+	}
+	member := s.memberOf(machine)
+	switch {
+	case member == nil:
+		return "it has no etcd member yet"
+	case member.Learner:
+		return "its etcd member is a learner that still copies the data"
+	case !member.Healthy:
+		return "its etcd member is not healthy: " + member.Problem
+	}
+	return ""
+}

@@ -1,0 +1,93 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import "strings"
+
+// Kind is what a Step does.
+type Kind string
+
+const (
+	// Done: nothing is left to do.
+	Done Kind = "Done"
+	// Wait: something else must happen first; Reason and Message say what.
+	Wait Kind = "Wait"
+	// Refuse: the spec asks for what is never done; Reason and Message say what to change.
+	Refuse Kind = "Refuse"
+	// CreateInit makes the first Machine, which runs kubeadm init.
+	CreateInit Kind = "CreateInit"
+	// CreateJoin makes one further Machine, which runs kubeadm join.
+	CreateJoin Kind = "CreateJoin"
+	// PrepullAddons tells Hosts to get the images of the wanted version's CoreDNS and kube-proxy.
+	PrepullAddons Kind = "PrepullAddons"
+	// UpdateKubeadmConfig writes the wanted version and settings to the kubeadm-config ConfigMap.
+	UpdateKubeadmConfig Kind = "UpdateKubeadmConfig"
+	// MoveLeader makes the member To etcd's leader, in place of Machine's.
+	MoveLeader Kind = "MoveLeader"
+	// DeleteMachine deletes Machine.
+	DeleteMachine Kind = "DeleteMachine"
+	// RemoveEtcdMember takes Member out of etcd; it was Machine's, or nobody's.
+	RemoveEtcdMember Kind = "RemoveEtcdMember"
+	// ReleaseHook lets Machine's host go.
+	ReleaseHook Kind = "ReleaseHook"
+	// UpdateAddons gives CoreDNS and kube-proxy the wanted version's images.
+	UpdateAddons Kind = "UpdateAddons"
+	// DeleteAll deletes all Machines and releases their hooks: the control plane goes.
+	DeleteAll Kind = "DeleteAll"
+	// RemoveFinalizer lets the control plane go.
+	RemoveFinalizer Kind = "RemoveFinalizer"
+)
+
+// Reasons of a Step.
+const (
+	ReasonWorkersFirst      = "WaitingForWorkersDeletion"
+	ReasonMachinesGoing     = "WaitingForMachineDeletion"
+	ReasonClusterDeleting   = "ClusterDeleting"
+	ReasonVersionSkew       = "VersionSkew"
+	ReasonReplicas          = "IllegalReplicas"
+	ReasonMachinesLost      = "MachinesLost"
+	ReasonCertificates      = "WaitingForCertificates"
+	ReasonInitializing      = "WaitingForKubeadmInit"
+	ReasonConnectionDown    = "ConnectionDown"
+	ReasonMachineNotReady   = "WaitingForMachine"
+	ReasonDraining          = "Draining"
+	ReasonOtherHooks        = "WaitingForOtherHooks"
+	ReasonQuorum            = "QuorumAtRisk"
+	ReasonTerminating       = "Terminating"
+	ReasonAddonImages       = "WaitingForAddonImages"
+	ReasonSurge             = "Surge"
+	ReasonScaleUp           = "ScaleUp"
+	ReasonScaleDown         = "ScaleDown"
+	ReasonReplaced          = "Replaced"
+	ReasonReplacementFirst  = "ReplacementFirst"
+	ReasonStrayMember       = "StrayMember"
+	ReasonLeaving           = "Leaving"
+	ReasonNothingToGuard    = "NothingToGuard"
+	ReasonNewVersion        = "NewVersion"
+	ReasonControlPlaneGoing = "ControlPlaneDeleting"
+)
+
+// Step is one change, or why there is none now.
+type Step struct {
+	Kind    Kind
+	Machine string
+	// Member and To are etcd member ids.
+	Member, To uint64
+	// Hosts are names of infrastructure machines.
+	Hosts []string
+	// Reason is a word for conditions and events, Message a sentence for people.
+	Reason, Message string
+}
+
+// Waiting tells that the step changes nothing.
+func (s Step) Waiting() bool { return s.Kind == Done || s.Kind == Wait || s.Kind == Refuse }
+
+// list joins names for a sentence and keeps it short.
+func list(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most], ", ") + ", ..."
+}

@@ -1,0 +1,327 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// world is a control plane that behaves: what Decide orders happens, and every Machine comes up or goes away when it is
+// given time. It checks each order against the promises before it carries it out.
+type world struct {
+	Snapshot
+	clock    int64
+	machines int
+	members  uint64
+	// addons is the version that CoreDNS and kube-proxy have.
+	addons string
+	// deletedByUser are Machines that left without being asked whether they may.
+	deletedByUser map[string]bool
+}
+
+func newWorld(replicas int, version string) *world {
+	return &world{
+		Snapshot: Snapshot{Replicas: replicas, Version: version, StackedEtcd: true, Certificates: true,
+			Etcd: Etcd{Known: true, Agreed: true}},
+		deletedByUser: map[string]bool{},
+	}
+}
+
+// observe is what the controller sees.
+func (w *world) observe() Snapshot {
+	s := w.Snapshot
+	s.Reachable = s.Initialized
+	s.AddonsCurrent = w.addons == w.Version
+	s.Machines = append([]Machine(nil), w.Machines...)
+	s.Hosts = append([]Host(nil), w.Hosts...)
+	for i := range s.Hosts {
+		s.Hosts[i].Present = s.Hosts[i].Present || s.Hosts[i].Version == w.Version
+	}
+	s.Etcd.Members = append([]Member(nil), w.Etcd.Members...)
+	s.Etcd.Agreed = w.hasQuorum()
+	return s
+}
+
+func (w *world) hasQuorum() bool {
+	voters, healthy := w.voters()
+	return healthy >= voters/2+1
+}
+
+func (w *world) voters() (voters, healthy int) {
+	for _, member := range w.Etcd.Members {
+		if !member.Learner {
+			voters++
+			if member.Healthy {
+				healthy++
+			}
+		}
+	}
+	return voters, healthy
+}
+
+func (w *world) machine(name string) *Machine {
+	for i := range w.Machines {
+		if w.Machines[i].Name == name {
+			return &w.Machines[i]
+		}
+	}
+	return nil
+}
+
+func (w *world) member(machine string) *Member {
+	for i := range w.Etcd.Members {
+		if w.Etcd.Members[i].Machine == machine {
+			return &w.Etcd.Members[i]
+		}
+	}
+	return nil
+}
+
+// change is a user's edit of the version: every Machine of another version is outdated.
+func (w *world) change(version string) {
+	w.Version = version
+	for i := range w.Machines {
+		w.Machines[i].UpToDate = w.Machines[i].Version == version
+	}
+	for i := range w.Hosts {
+		w.Hosts[i].Requested, w.Hosts[i].Present = false, false
+	}
+}
+
+// outdate is a user's edit of anything else that needs new Machines.
+func (w *world) outdate() {
+	for i := range w.Machines {
+		w.Machines[i].UpToDate = false
+	}
+}
+
+func (w *world) delete(name string) {
+	w.clock++
+	machine := w.machine(name)
+	machine.Deleting, machine.DeletedAt = true, w.clock
+}
+
+// apply carries a step out, and returns the promise that it broke, if any.
+func (w *world) apply(step Step) error {
+	switch step.Kind {
+	case CreateInit, CreateJoin:
+		return w.create(step)
+	case PrepullAddons:
+		for i := range w.Hosts {
+			for _, name := range step.Hosts {
+				if w.Hosts[i].Name == name {
+					w.Hosts[i].Requested = true
+				}
+			}
+		}
+	case UpdateKubeadmConfig:
+		w.ConfigVersion = w.Version
+	case MoveLeader:
+		for i := range w.Etcd.Members {
+			member := &w.Etcd.Members[i]
+			if member.ID == step.To && (member.Learner || !member.Healthy) {
+				return fmt.Errorf("leadership went to member %d, which cannot lead", step.To)
+			}
+			member.Leader = member.ID == step.To
+		}
+	case DeleteMachine:
+		for _, machine := range w.Machines {
+			if machine.Deleting {
+				return fmt.Errorf("%s deleted while %s is being deleted", step.Machine, machine.Name)
+			}
+		}
+		if member := w.member(step.Machine); member != nil && member.Leader {
+			return fmt.Errorf("%s is deleted while it leads etcd", step.Machine)
+		}
+		w.delete(step.Machine)
+	case RemoveEtcdMember:
+		return w.removeMember(step)
+	case ReleaseHook:
+		if member := w.member(step.Machine); member != nil {
+			return fmt.Errorf("the host of %s is released while its etcd member exists", step.Machine)
+		}
+		w.machine(step.Machine).Hook = false
+	case UpdateAddons:
+		for _, machine := range w.Machines {
+			if machine.Kubelet == "" || skew.Older(machine.Kubelet, w.Version) {
+				return fmt.Errorf("add-ons go to %s while %s runs %q", w.Version, machine.Name, machine.Kubelet)
+			}
+		}
+		for _, host := range w.Hosts {
+			if host.Provisioned && !host.Present && host.Version != w.Version {
+				return fmt.Errorf("add-ons go to %s while the host of %s lacks the images", w.Version, host.Name)
+			}
+		}
+		w.addons = w.Version
+	}
+	return nil
+}
+
+func (w *world) create(step Step) error {
+	if len(w.Machines) > w.Replicas {
+		return fmt.Errorf("%d Machines exist and %d are wanted, but another is made", len(w.Machines), w.Replicas)
+	}
+	for _, machine := range w.Machines {
+		if machine.Node == "" && !machine.Deleting {
+			return fmt.Errorf("a Machine is made while %s has not joined", machine.Name)
+		}
+		if machine.Kubelet == "" {
+			continue
+		}
+		if err := skew.ControlPlaneStep(machine.Kubelet, w.Version); err != nil {
+			return err
+		}
+	}
+	if step.Kind == CreateJoin {
+		if w.ConfigVersion != w.Version {
+			return fmt.Errorf("a Machine of %s joins while kubeadm-config holds %s", w.Version, w.ConfigVersion)
+		}
+		for _, host := range w.Hosts {
+			if host.Provisioned && host.Version != w.Version && !host.Present {
+				return fmt.Errorf("a Machine of %s joins while the host of %s lacks its add-on images", w.Version, host.Name)
+			}
+		}
+	}
+	w.clock++
+	w.machines++
+	w.Machines = append(w.Machines, Machine{Name: fmt.Sprintf("m%d", w.machines), Version: w.Version, UpToDate: true,
+		Created: w.clock, Hook: true, FailureDomain: fmt.Sprintf("r%d", w.machines%3)})
+	return nil
+}
+
+func (w *world) removeMember(step Step) error {
+	_, before := w.voters()
+	var kept []Member
+	for _, member := range w.Etcd.Members {
+		if member.ID != step.Member {
+			kept = append(kept, member)
+			continue
+		}
+		if machine := w.machine(member.Machine); machine != nil && !machine.AtTermination {
+			return fmt.Errorf("the member of %s is removed before the drain", machine.Name)
+		}
+	}
+	if !w.hasQuorum() {
+		return fmt.Errorf("member %d is removed without a quorum", step.Member)
+	}
+	w.Etcd.Members = kept
+	if !w.hasQuorum() {
+		return fmt.Errorf("etcd has no quorum after member %d was removed", step.Member)
+	}
+	_, after := w.voters()
+	if !w.deletedByUser[step.Machine] && after < before && after < w.Replicas {
+		return fmt.Errorf("only %d of %d voters are healthy after the member of %s was removed", after, w.Replicas, step.Machine)
+	}
+	w.elect()
+	return nil
+}
+
+// elect gives a leaderless cluster a leader.
+func (w *world) elect() {
+	for _, member := range w.Etcd.Members {
+		if member.Leader {
+			return
+		}
+	}
+	for i := range w.Etcd.Members {
+		if !w.Etcd.Members[i].Learner && w.Etcd.Members[i].Healthy {
+			w.Etcd.Members[i].Leader = true
+			return
+		}
+	}
+}
+
+// advance gives one Machine time. It tells whether anything happened.
+func (w *world) advance(name string) bool {
+	machine := w.machine(name)
+	member := w.member(name)
+	switch {
+	case machine.Deleting && !machine.Hook:
+		w.vanish(name)
+	case machine.Deleting && !machine.AtTermination:
+		machine.AtTermination = true
+	case machine.Deleting:
+		return false
+	case !machine.HostClaimed:
+		machine.HostClaimed = true
+		w.Hosts = append(w.Hosts, Host{Name: name, Version: machine.Version})
+	case member == nil && machine.Node == "":
+		if !w.Initialized {
+			w.addMember(name, false)
+			w.Initialized, w.ConfigVersion, w.addons = true, machine.Version, machine.Version
+		} else if w.hasQuorum() {
+			w.addMember(name, true)
+		}
+	case member != nil && member.Learner:
+		member.Learner = false
+	case machine.Node == "":
+		machine.Node, machine.Bootstrapped, machine.Kubelet = name, true, machine.Version
+		w.host(name).Provisioned = true
+	case !machine.Healthy:
+		machine.Healthy = true
+	default:
+		return false
+	}
+	return true
+}
+
+func (w *world) addMember(machine string, learner bool) {
+	w.members++
+	w.Etcd.Members = append(w.Etcd.Members, Member{ID: w.members, Name: machine, Machine: machine, Learner: learner, Healthy: true})
+	w.elect()
+}
+
+func (w *world) host(name string) *Host {
+	for i := range w.Hosts {
+		if w.Hosts[i].Name == name {
+			return &w.Hosts[i]
+		}
+	}
+	return nil
+}
+
+// vanish takes a Machine away with its host. A member that it leaves behind is dead.
+func (w *world) vanish(name string) {
+	for i := range w.Machines {
+		if w.Machines[i].Name == name {
+			w.Machines = append(w.Machines[:i], w.Machines[i+1:]...)
+			break
+		}
+	}
+	for i := range w.Hosts {
+		if w.Hosts[i].Name == name {
+			w.Hosts = append(w.Hosts[:i], w.Hosts[i+1:]...)
+			break
+		}
+	}
+	if member := w.member(name); member != nil {
+		member.Machine, member.Healthy, member.Leader = "", false, false
+		w.elect()
+	}
+}
+
+// fetch gives every host that was asked the images it was asked for.
+func (w *world) fetch() bool {
+	changed := false
+	for i := range w.Hosts {
+		if host := &w.Hosts[i]; host.Requested && !host.Present {
+			host.Present, changed = true, true
+		}
+	}
+	return changed
+}
+
+// names of the Machines, oldest first.
+func (w *world) names() []string {
+	sorted := append([]Machine(nil), w.Machines...)
+	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Created < sorted[j].Created })
+	names := make([]string, 0, len(sorted))
+	for _, machine := range sorted {
+		names = append(names, machine.Name)
+	}
+	return names
+}
