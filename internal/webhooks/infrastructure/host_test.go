@@ -1,0 +1,172 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package infrastructure
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+const (
+	ed25519Key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
+	brokenKey  = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9"
+)
+
+func reader(t *testing.T, objects ...client.Object) client.Reader {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	NewWithT(t).Expect(infrav1.AddToScheme(scheme)).To(Succeed())
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+}
+
+func host(name string, changes ...func(*infrav1.QuoinHost)) *infrav1.QuoinHost {
+	h := &infrav1.QuoinHost{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: name},
+		Spec:       infrav1.QuoinHostSpec{Address: "192.0.2.7", Port: 22, User: "root", CredentialsRef: infrav1.SecretReference{Name: "key"}},
+	}
+	for _, change := range changes {
+		change(h)
+	}
+	return h
+}
+
+func at(address string) func(*infrav1.QuoinHost) {
+	return func(h *infrav1.QuoinHost) { h.Spec.Address = address }
+}
+
+// expectRefusal expects err to refuse with a sentence that holds refusal, and nothing when refusal is "".
+func expectRefusal(t *testing.T, err error, refusal string) {
+	t.Helper()
+	g := NewWithT(t)
+	if refusal == "" {
+		g.Expect(err).NotTo(HaveOccurred())
+	} else {
+		g.Expect(err).To(MatchError(ContainSubstring(refusal)))
+	}
+}
+
+func TestHostSpec(t *testing.T) {
+	const address, key, node, namespace = "spec.address", "spec.hostKeys[0]", "spec.nodeNetwork.addresses[0]", "spec.consumerNamespaces[0]"
+	with := func(change func(*infrav1.QuoinHostSpec)) func(*infrav1.QuoinHost) {
+		return func(h *infrav1.QuoinHost) { change(&h.Spec) }
+	}
+	keys := func(keys ...string) func(*infrav1.QuoinHost) {
+		return with(func(s *infrav1.QuoinHostSpec) { s.HostKeys = keys })
+	}
+	nodes := func(addresses ...string) func(*infrav1.QuoinHost) {
+		return with(func(s *infrav1.QuoinHostSpec) { s.NodeNetwork.Addresses = addresses })
+	}
+	namespaces := func(names ...string) func(*infrav1.QuoinHost) {
+		return with(func(s *infrav1.QuoinHostSpec) { s.ConsumerNamespaces = names })
+	}
+	for name, c := range map[string]struct {
+		change  func(*infrav1.QuoinHost)
+		refusal string
+	}{
+		"an IPv4 address":                {at("192.0.2.7"), ""},
+		"an IPv6 address":                {at("2001:db8::7"), ""},
+		"a DNS name":                     {at("Rack1-07.example.com"), ""},
+		"an IPv4 address out of range":   {at("192.0.2.700"), address},
+		"an address with a port":         {at("192.0.2.7:22"), address},
+		"an address with a user":         {at("root@192.0.2.7"), address},
+		"an IPv6 address in brackets":    {at("[2001:db8::7]"), address},
+		"the unspecified address":        {at("0.0.0.0"), address},
+		"a multicast address":            {at("ff02::1"), address},
+		"a link-local address of a zone": {at("fe80::1%eth0"), address},
+
+		"a host key":                {keys(ed25519Key), ""},
+		"a host key with a comment": {keys(ed25519Key + " root@host"), ""},
+		"a cut-off host key":        {keys(brokenKey), key},
+		"a fingerprint":             {keys("SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"), key},
+
+		"node addresses of both families": {nodes("192.0.2.8", "2001:db8::8"), ""},
+		"a node address with a prefix":    {nodes("192.0.2.8/24"), node},
+		"a loopback node address":         {nodes("127.0.0.1"), node},
+		"a multicast node address":        {nodes("224.0.0.18"), node},
+		"a link-local node address":       {nodes("fe80::1"), node},
+		"an unspecified node address":     {nodes("::"), node},
+
+		"a namespace":            {namespaces("prod"), ""},
+		"every namespace":        {namespaces("*"), ""},
+		"a pattern of namespace": {namespaces("prod-*"), namespace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			webhook := &HostWebhook{Client: reader(t)}
+			_, err := webhook.ValidateCreate(t.Context(), host("a", c.change))
+			expectRefusal(t, err, c.refusal)
+			_, err = webhook.ValidateUpdate(t.Context(), host("a"), host("a", c.change))
+			expectRefusal(t, err, c.refusal)
+		})
+	}
+}
+
+func TestHostAddressBelongsToOneHost(t *testing.T) {
+	port := func(h *infrav1.QuoinHost) { h.Spec.Port = 2222 }
+	elsewhere := func(h *infrav1.QuoinHost) { h.Namespace = "elsewhere" }
+	for name, c := range map[string]struct {
+		there, new *infrav1.QuoinHost
+		refusal    string
+	}{
+		"another address":               {host("a"), host("b", at("192.0.2.8")), ""},
+		"the same address":              {host("a"), host("b"), "QuoinHost hosts/a already describes the host at 192.0.2.7 port 22"},
+		"the same in another namespace": {host("a"), host("a", elsewhere), "QuoinHost hosts/a already"},
+		"the same at another port":      {host("a"), host("b", port), ""},
+		"another spelling of IPv6":      {host("a", at("2001:db8::7")), host("b", at("2001:DB8:0::7")), "QuoinHost hosts/a already"},
+		"an IPv4 address mapped":        {host("a"), host("b", at("::ffff:192.0.2.7")), "QuoinHost hosts/a already"},
+		"another spelling of a name":    {host("a", at("rack1.example.com")), host("b", at("Rack1.Example.com")), "QuoinHost hosts/a already"},
+		"the host itself":               {host("a"), host("a"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			webhook := &HostWebhook{Client: reader(t, c.there)}
+			_, err := webhook.ValidateCreate(t.Context(), c.new)
+			expectRefusal(t, err, c.refusal)
+			before := c.new.DeepCopy()
+			before.Spec.Address = "198.51.100.1"
+			_, err = webhook.ValidateUpdate(t.Context(), before, c.new)
+			expectRefusal(t, err, c.refusal)
+			_, err = webhook.ValidateUpdate(t.Context(), c.new, c.new)
+			expectRefusal(t, err, "")
+		})
+	}
+}
+
+func TestHostIsNotHandedOn(t *testing.T) {
+	claim := func(machine, claim string) func(*infrav1.QuoinHost) {
+		return func(h *infrav1.QuoinHost) {
+			h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "prod", Name: machine, Machine: machine, Claim: claim}
+		}
+	}
+	nobody := func(*infrav1.QuoinHost) {}
+	for name, c := range map[string]struct {
+		before, after func(*infrav1.QuoinHost)
+		refusal       string
+	}{
+		"claimed":                   {nobody, claim("m1", "aaaa"), ""},
+		"kept":                      {claim("m1", "aaaa"), claim("m1", "aaaa"), ""},
+		"released":                  {claim("m1", "aaaa"), nobody, ""},
+		"handed to another machine": {claim("m1", "aaaa"), claim("m2", "bbbb"), "belongs to QuoinMachine prod/m1 and cannot be handed on"},
+		"handed to its namesake":    {claim("m1", "aaaa"), claim("m1", "bbbb"), "spec.consumerRef"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := (&HostWebhook{Client: reader(t)}).ValidateUpdate(t.Context(), host("a", c.before), host("a", c.after))
+			expectRefusal(t, err, c.refusal)
+		})
+	}
+}
+
+func TestHostBeingDeletedIsLetThrough(t *testing.T) {
+	deleting := func(h *infrav1.QuoinHost) { now := metav1.Now(); h.DeletionTimestamp = &now }
+	webhook := &HostWebhook{Client: reader(t)}
+	_, err := webhook.ValidateUpdate(t.Context(), host("a"), host("a", at("0.0.0.0"), deleting))
+	expectRefusal(t, err, "")
+	_, err = webhook.ValidateUpdate(t.Context(), host("a"), host("a", at("0.0.0.0")))
+	expectRefusal(t, err, "spec.address")
+}

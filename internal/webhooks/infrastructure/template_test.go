@@ -1,0 +1,57 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package infrastructure
+
+import (
+	"context"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+func TestTemplatesAreNotChangedInPlace(t *testing.T) {
+	request := func(dryRun bool) context.Context {
+		return admission.NewContextWithRequest(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{DryRun: ptr.To(dryRun)}})
+	}
+	now := metav1.Now()
+	topology := metav1.ObjectMeta{Annotations: map[string]string{clusterv1.TopologyDryRunAnnotation: ""}}
+	for name, c := range map[string]struct {
+		ctx     context.Context
+		meta    metav1.ObjectMeta
+		changed bool
+		refused bool
+	}{
+		"unchanged":                          {request(false), metav1.ObjectMeta{}, false, false},
+		"labelled":                           {request(false), metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, false, false},
+		"changed":                            {request(false), metav1.ObjectMeta{}, true, true},
+		"changed, a dry run of a person":     {request(true), metav1.ObjectMeta{}, true, true},
+		"changed, a dry run of the topology": {request(true), topology, true, false},
+		"changed, with the mark but not a dry run": {request(false), topology, true, true},
+		"changed, and being deleted":               {request(false), metav1.ObjectMeta{DeletionTimestamp: &now}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			machines := [2]*infrav1.QuoinMachineTemplate{{}, {ObjectMeta: c.meta}}
+			clusters := [2]*infrav1.QuoinClusterTemplate{{}, {ObjectMeta: c.meta}}
+			machineRefusal, clusterRefusal := "", ""
+			if c.changed {
+				machines[1].Spec.Template.Spec = machine().Spec
+				clusters[1].Spec.Template.Spec = cluster("", keepalived(51)).Spec
+			}
+			if c.refused {
+				machineRefusal = "a QuoinMachineTemplate cannot be changed in place, because what was made from it would not follow (changed: artifacts.bundle.location): make a new template"
+				clusterRefusal = "a QuoinClusterTemplate cannot be changed in place"
+			}
+			_, err := (&MachineTemplateWebhook{}).ValidateUpdate(c.ctx, machines[0], machines[1])
+			expectRefusal(t, err, machineRefusal)
+			_, err = (&ClusterTemplateWebhook{}).ValidateUpdate(c.ctx, clusters[0], clusters[1])
+			expectRefusal(t, err, clusterRefusal)
+		})
+	}
+}
