@@ -1,0 +1,110 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinmachine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+)
+
+// reconcileNormal claims a host, once. Everything after that is the host's progress, which summarize shows.
+func (r *Reconciler) reconcileNormal(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (ctrl.Result, error) {
+	if v.machine == nil {
+		v.obstacle = &obstacle{infrav1.MachineWaitingForOwnerReason, "waiting for a Machine to own this QuoinMachine"}
+		return ctrl.Result{}, nil
+	}
+	if v.host == nil && quoinMachine.Spec.ProviderID != "" {
+		return r.hostLost(ctx, quoinMachine, v)
+	}
+	if v.host == nil {
+		return r.claim(ctx, quoinMachine, v)
+	}
+	// Patched together with the status. It is set only here, so it also repairs a claim whose maker died.
+	quoinMachine.Spec.ProviderID = v.host.ProviderID()
+	return ctrl.Result{}, nil
+}
+
+// claim takes a free host by an update that fails when anybody else changed the host since it was read.
+func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (ctrl.Result, error) {
+	if v.cluster == nil || !ptr.Deref(v.cluster.Status.Initialization.InfrastructureProvisioned, false) {
+		v.obstacle = &obstacle{infrav1.MachineWaitingForClusterReason, fmt.Sprintf("waiting for the infrastructure of Cluster %s", v.machine.Spec.ClusterName)}
+		return ctrl.Result{}, nil
+	}
+	if !v.machine.DeletionTimestamp.IsZero() {
+		v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason, "the Machine is being deleted; no host is claimed for it any more"}
+		return ctrl.Result{}, nil
+	}
+	request, err := selectorOf(quoinMachine)
+	if err != nil {
+		v.obstacle = &obstacle{infrav1.MachineSelectorInvalidReason, fmt.Sprintf("spec.hostSelector cannot be read: %v; correct it in the machine template", err)}
+		return ctrl.Result{}, nil
+	}
+	request.FailureDomain = v.machine.Spec.FailureDomain
+	if request.Members, err = r.members(ctx, quoinMachine, v); err != nil {
+		return ctrl.Result{}, err
+	}
+	picked := placement.Select(request, candidates(v.hosts))
+	if picked.Chosen == nil {
+		v.obstacle = &obstacle{infrav1.MachineNoMatchingHostReason, picked.Message()}
+		return ctrl.Result{}, nil
+	}
+	// A claim made a moment ago may not be in the cache: two hosts for one machine would be one too many.
+	if host, err := r.claimedHost(ctx, r.APIReader, quoinMachine, v.machine); err != nil || host != nil {
+		v.host = host
+		if host != nil {
+			quoinMachine.Spec.ProviderID = host.ProviderID()
+		}
+		return ctrl.Result{}, err
+	}
+	host := hostNamed(v.hosts, picked.Chosen)
+	host.Spec.ConsumerRef = &infrav1.ConsumerReference{
+		Namespace: quoinMachine.Namespace, Name: quoinMachine.Name, Machine: v.machine.Name, Claim: infrav1.ClaimOf(string(v.machine.UID)),
+	}
+	if err := r.Client.Update(ctx, host); err != nil {
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason, fmt.Sprintf("host %s/%s changed while it was being claimed; trying again", host.Namespace, host.Name)}
+			return ctrl.Result{RequeueAfter: time.Second}, nil
+		}
+		return ctrl.Result{}, fmt.Errorf("claiming QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
+	}
+	if r.Recorder != nil {
+		r.Recorder.Eventf(quoinMachine, host, "Normal", infrav1.MachineHostClaimedReason, infrav1.MachineHostClaimedReason, "claimed host %s/%s", host.Namespace, host.Name)
+	}
+	v.host = host
+	quoinMachine.Spec.ProviderID = host.ProviderID()
+	return ctrl.Result{}, nil
+}
+
+// hostLost shows that the claimed host is gone. The cache is not believed: a moved host may not be in it yet.
+func (r *Reconciler) hostLost(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (ctrl.Result, error) {
+	host, err := r.claimedHost(ctx, r.APIReader, quoinMachine, v.machine)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if host != nil {
+		v.host = host
+		return ctrl.Result{}, nil
+	}
+	v.obstacle = &obstacle{infrav1.MachineHostLostReason,
+		fmt.Sprintf("no QuoinHost carries the claim %s any more; delete Machine %s so that another one replaces it", quoinMachine.Spec.ProviderID, v.machine.Name)}
+	return ctrl.Result{RequeueAfter: time.Minute}, nil
+}
+
+func hostNamed(hosts []infrav1.QuoinHost, chosen *placement.Host) *infrav1.QuoinHost {
+	for i := range hosts {
+		if client.ObjectKeyFromObject(&hosts[i]) == (client.ObjectKey{Namespace: chosen.Namespace, Name: chosen.Name}) {
+			return hosts[i].DeepCopy()
+		}
+	}
+	return nil
+}

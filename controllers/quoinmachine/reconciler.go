@@ -1,0 +1,141 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quoinmachine reconciles QuoinMachines: it claims a host for each, shows how far the host is, and lets the host go.
+// It works on objects only; what happens on a host is the QuoinHost controller's business.
+package quoinmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/finalizers"
+	"sigs.k8s.io/cluster-api/util/patch"
+	"sigs.k8s.io/cluster-api/util/paused"
+	"sigs.k8s.io/cluster-api/util/predicates"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// Reconciler reconciles QuoinMachines.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// APIReader reads hosts when "no host carries the claim" permits something that cannot be undone.
+	APIReader client.Reader
+	// Recorder of events; that of the manager when nil.
+	Recorder events.EventRecorder
+	// WatchFilterValue is the label value that objects must carry to be reconciled.
+	WatchFilterValue string
+}
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines/status;quoinmachines/finalizers,verbs=get;update;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get;list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
+
+// SetupWithManager adds the controller to the manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	if r.Client == nil || r.APIReader == nil {
+		return errors.New("Client and APIReader must be set")
+	}
+	if r.Recorder == nil {
+		r.Recorder = mgr.GetEventRecorder("quoinmachine-controller")
+	}
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "quoinmachine")
+	clusterToMachines, err := util.ClusterToTypedObjectsMapper(r.Client, &infrav1.QuoinMachineList{}, mgr.GetScheme())
+	if err != nil {
+		return fmt.Errorf("mapping Clusters to QuoinMachines: %w", err)
+	}
+	err = ctrl.NewControllerManagedBy(mgr).
+		Named("quoinmachine").
+		For(&infrav1.QuoinMachine{}).
+		WithOptions(options).
+		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
+		Watches(&clusterv1.Machine{},
+			handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("QuoinMachine")))).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
+			builder.WithPredicates(predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(mgr.GetScheme(), log))).
+		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfHost)).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the QuoinMachine controller: %w", err)
+	}
+	return nil
+}
+
+// Reconcile takes one step with one QuoinMachine.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+	quoinMachine := &infrav1.QuoinMachine{}
+	if err := r.Client.Get(ctx, req.NamespacedName, quoinMachine); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if _, moving := quoinMachine.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
+		return ctrl.Result{}, nil
+	}
+	view, err := r.observe(ctx, quoinMachine)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if quoinMachine.DeletionTimestamp.IsZero() && view.machine != nil {
+		// Not before the Machine owns it: core still rewrites the object's managed fields until then.
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, quoinMachine, infrav1.MachineFinalizer); err != nil || added {
+			return ctrl.Result{}, err
+		}
+	}
+	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, view.cluster, quoinMachine); err != nil || isPaused || requeue {
+		return ctrl.Result{}, err
+	}
+
+	helper, err := patch.NewHelper(quoinMachine, r.Client)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	defer func() {
+		summarize(quoinMachine, view)
+		// The last patch takes the finalizer off, after which the object is gone.
+		if err := patchMachine(ctx, helper, quoinMachine); err != nil && !(apierrors.IsNotFound(err) && !quoinMachine.DeletionTimestamp.IsZero()) {
+			reterr = kerrors.NewAggregate([]error{reterr, err})
+		}
+	}()
+	if !quoinMachine.DeletionTimestamp.IsZero() {
+		return r.reconcileDelete(ctx, quoinMachine, view)
+	}
+	return r.reconcileNormal(ctx, quoinMachine, view)
+}
+
+// reconcileDelete waits until the claimed host was verified to be clean.
+func (r *Reconciler) reconcileDelete(ctx context.Context, quoinMachine *infrav1.QuoinMachine, view *view) (ctrl.Result, error) {
+	if view.host == nil {
+		// The cache may not have seen our claim yet; forgetting it would leave the host claimed by nobody.
+		host, err := r.claimedHost(ctx, r.APIReader, quoinMachine, view.machine)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		view.host = host
+	}
+	if view.host != nil && !view.host.Released() {
+		return ctrl.Result{}, nil
+	}
+	if view.host != nil && r.Recorder != nil {
+		r.Recorder.Eventf(quoinMachine, view.host, "Normal", "HostReleased", "HostReleased", "host %s/%s was reset and verified", view.host.Namespace, view.host.Name)
+	}
+	controllerutil.RemoveFinalizer(quoinMachine, infrav1.MachineFinalizer)
+	return ctrl.Result{}, nil
+}
