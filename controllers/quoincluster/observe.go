@@ -1,0 +1,120 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincluster
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+)
+
+// view is what the status of a QuoinCluster follows from.
+type view struct {
+	cluster *clusterv1.Cluster
+	// hosts that may be claimed from the cluster's namespace.
+	hosts []infrav1.QuoinHost
+	// machines of the cluster.
+	machines []infrav1.QuoinMachine
+	// others are all other QuoinClusters of this management plane.
+	others []infrav1.QuoinCluster
+}
+
+func (r *Reconciler) observe(ctx context.Context, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster) (*view, error) {
+	v := &view{cluster: cluster}
+	hosts := &infrav1.QuoinHostList{}
+	if err := r.Client.List(ctx, hosts); err != nil {
+		return nil, fmt.Errorf("listing QuoinHosts: %w", err)
+	}
+	for i := range hosts.Items {
+		if offered(&hosts.Items[i], quoinCluster.Namespace) {
+			v.hosts = append(v.hosts, hosts.Items[i])
+		}
+	}
+	clusters := &infrav1.QuoinClusterList{}
+	if err := r.Client.List(ctx, clusters); err != nil {
+		return nil, fmt.Errorf("listing QuoinClusters: %w", err)
+	}
+	for i := range clusters.Items {
+		if client.ObjectKeyFromObject(&clusters.Items[i]) != client.ObjectKeyFromObject(quoinCluster) {
+			v.others = append(v.others, clusters.Items[i])
+		}
+	}
+	name := quoinCluster.Labels[clusterv1.ClusterNameLabel]
+	if cluster != nil {
+		name = cluster.Name
+	}
+	if name == "" {
+		return v, nil
+	}
+	machines := &infrav1.QuoinMachineList{}
+	if err := r.Client.List(ctx, machines, client.InNamespace(quoinCluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: name}); err != nil {
+		return nil, fmt.Errorf("listing the QuoinMachines of Cluster %s: %w", name, err)
+	}
+	v.machines = machines.Items
+	return v, nil
+}
+
+func offered(host *infrav1.QuoinHost, namespace string) bool {
+	return placement.Offered(placement.Host{Namespace: host.Namespace, ConsumerNamespaces: host.Spec.ConsumerNamespaces}, namespace)
+}
+
+// available says that the host can be claimed now.
+func available(host *infrav1.QuoinHost) bool {
+	return host.Spec.ConsumerRef == nil && host.Status.State == infrav1.HostStateAvailable && conditions.IsTrue(host, infrav1.HostReadyCondition)
+}
+
+// hostMatters passes the changes that a cluster's status shows; a host's steps change its status every few seconds.
+func hostMatters() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok1 := e.ObjectOld.(*infrav1.QuoinHost)
+		now, ok2 := e.ObjectNew.(*infrav1.QuoinHost)
+		return !ok1 || !ok2 || available(before) != available(now) || before.Spec.FailureDomain != now.Spec.FailureDomain ||
+			!equality.Semantic.DeepEqual(before.Spec.ConsumerNamespaces, now.Spec.ConsumerNamespaces)
+	}}
+}
+
+func (r *Reconciler) clustersOfHost(ctx context.Context, _ client.Object) []ctrl.Request {
+	// The host may just have stopped being offered to a namespace, so every cluster counts anew.
+	return r.clustersWhere(ctx, func(*infrav1.QuoinCluster) bool { return true })
+}
+
+// deletingClusterOf maps a QuoinMachine that goes to the QuoinCluster that waits for it.
+func (r *Reconciler) deletingClusterOf(ctx context.Context, o client.Object) []ctrl.Request {
+	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool {
+		return c.Namespace == o.GetNamespace() && !c.DeletionTimestamp.IsZero()
+	})
+}
+
+func (r *Reconciler) rivalsOf(ctx context.Context, o client.Object) []ctrl.Request {
+	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool {
+		return client.ObjectKeyFromObject(c) != client.ObjectKeyFromObject(o) &&
+			conditions.GetReason(c, infrav1.ClusterEndpointReadyCondition) == infrav1.ClusterEndpointConflictReason
+	})
+}
+
+func (r *Reconciler) clustersWhere(ctx context.Context, match func(*infrav1.QuoinCluster) bool) []ctrl.Request {
+	clusters := &infrav1.QuoinClusterList{}
+	if err := r.Client.List(ctx, clusters, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing QuoinClusters")
+		return nil
+	}
+	var requests []ctrl.Request
+	for i := range clusters.Items {
+		if match(&clusters.Items[i]) {
+			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&clusters.Items[i])})
+		}
+	}
+	return requests
+}

@@ -1,0 +1,122 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quoincluster reconciles QuoinClusters: the control-plane endpoint and who else wants it, and the failure domains of
+// the hosts that the cluster may claim.
+package quoincluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/finalizers"
+	"sigs.k8s.io/cluster-api/util/patch"
+	"sigs.k8s.io/cluster-api/util/paused"
+	"sigs.k8s.io/cluster-api/util/predicates"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// Reconciler reconciles QuoinClusters.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// WatchFilterValue is the label value that objects must carry to be reconciled.
+	WatchFilterValue string
+}
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinclusters,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinclusters/status;quoinclusters/finalizers,verbs=get;update;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinclustertemplates;quoinhosts;quoinmachines,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
+
+// SetupWithManager adds the controller to the manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	if r.Client == nil {
+		return errors.New("Client must be set")
+	}
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "quoincluster")
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("quoincluster").
+		For(&infrav1.QuoinCluster{}).
+		WithOptions(options).
+		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
+		Watches(&clusterv1.Cluster{},
+			handler.EnqueueRequestsFromMapFunc(util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("QuoinCluster"), r.Client, &infrav1.QuoinCluster{})),
+			builder.WithPredicates(predicates.ClusterPausedTransitions(mgr.GetScheme(), log))).
+		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.clustersOfHost), builder.WithPredicates(hostMatters())).
+		Watches(&infrav1.QuoinMachine{}, handler.EnqueueRequestsFromMapFunc(r.deletingClusterOf)).
+		// Another QuoinCluster that goes, or changes its endpoint, may end a conflict.
+		Watches(&infrav1.QuoinCluster{}, handler.EnqueueRequestsFromMapFunc(r.rivalsOf)).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the QuoinCluster controller: %w", err)
+	}
+	return nil
+}
+
+// Reconcile brings the status of one QuoinCluster up to date.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+	quoinCluster := &infrav1.QuoinCluster{}
+	if err := r.Client.Get(ctx, req.NamespacedName, quoinCluster); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if _, moving := quoinCluster.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
+		return ctrl.Result{}, nil
+	}
+	cluster, err := util.GetOwnerCluster(ctx, r.Client, quoinCluster.ObjectMeta)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the Cluster of QuoinCluster %s: %w", req, err)
+	}
+	if quoinCluster.DeletionTimestamp.IsZero() {
+		if cluster == nil {
+			// The Cluster controller sets the owner reference, which is an event.
+			return ctrl.Result{}, nil
+		}
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, quoinCluster, infrav1.ClusterFinalizer); err != nil || added {
+			return ctrl.Result{}, err
+		}
+	}
+	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, quoinCluster); err != nil || isPaused || requeue {
+		return ctrl.Result{}, err
+	}
+	view, err := r.observe(ctx, quoinCluster, cluster)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+
+	helper, err := patch.NewHelper(quoinCluster, r.Client)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	defer func() {
+		summarize(quoinCluster, view)
+		if err := patchCluster(ctx, helper, quoinCluster); err != nil && !(apierrors.IsNotFound(err) && !quoinCluster.DeletionTimestamp.IsZero()) {
+			reterr = kerrors.NewAggregate([]error{reterr, err})
+		}
+	}()
+	if !quoinCluster.DeletionTimestamp.IsZero() {
+		// Hosts that are being reset still need to know the endpoint.
+		if len(view.machines) == 0 {
+			controllerutil.RemoveFinalizer(quoinCluster, infrav1.ClusterFinalizer)
+		}
+		return ctrl.Result{}, nil
+	}
+	if endpoint := &quoinCluster.Spec.ControlPlaneEndpoint; endpoint.Host != "" && endpoint.Port == 0 {
+		endpoint.Port = defaultPort
+	}
+	return ctrl.Result{}, nil
+}

@@ -1,0 +1,186 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincluster
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/cluster-api/util/patch"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// defaultPort is the API server's when the endpoint has none.
+const defaultPort = 6443
+
+// summarize derives the whole status from the spec and the view.
+func summarize(c *infrav1.QuoinCluster, v *view) {
+	total, free := int32(len(v.hosts)), int32(0) //nolint:gosec // nobody has that many hosts
+	for i := range v.hosts {
+		if available(&v.hosts[i]) {
+			free++
+		}
+	}
+	c.Status.Hosts = &infrav1.HostCounts{Total: &total, Available: &free}
+	c.Status.FailureDomains = failureDomains(v.hosts)
+
+	endpoint := endpointReady(c, v)
+	hosts := metav1.Condition{
+		Type: infrav1.ClusterHostsAvailableCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostAvailableReason,
+		Message: fmt.Sprintf("%d of %d hosts are free", free, total),
+	}
+	if total == 0 {
+		hosts.Status, hosts.Reason = metav1.ConditionFalse, infrav1.ClusterNoHostsReason
+		hosts.Message = fmt.Sprintf("no QuoinHost may be claimed from namespace %s; register hosts there, or name it in spec.consumerNamespaces of others", c.Namespace)
+	}
+	// Once true it stays, as the contract wants; a conflict that comes later shows in the conditions.
+	if endpoint.Status == metav1.ConditionTrue {
+		c.Status.Initialization.Provisioned = ptr.To(true)
+	}
+	ready := metav1.Condition{Type: infrav1.ClusterReadyCondition, Status: endpoint.Status, Reason: endpoint.Reason, Message: endpoint.Message}
+	switch {
+	case !c.DeletionTimestamp.IsZero():
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, clusterv1.DeletingReason, waitingFor(v.machines)
+	case ready.Status == metav1.ConditionTrue:
+		ready.Reason = clusterv1.ReadyReason
+	}
+	for _, condition := range []metav1.Condition{endpoint, hosts, ready} {
+		condition.ObservedGeneration = c.Generation
+		conditions.Set(c, condition)
+	}
+}
+
+// endpointReady says whether the endpoint is known, and this cluster's alone.
+func endpointReady(c *infrav1.QuoinCluster, v *view) metav1.Condition {
+	condition := metav1.Condition{Type: infrav1.ClusterEndpointReadyCondition, Status: metav1.ConditionFalse}
+	known := c.Spec.ControlPlaneEndpoint.Host != "" || (v.cluster != nil && v.cluster.Spec.ControlPlaneEndpoint.IsValid() && keepalivedOf(c) == nil)
+	if !known {
+		condition.Reason = infrav1.ClusterEndpointMissingReason
+		condition.Message = "set spec.controlPlaneEndpoint.host to the address or name of the load balancer"
+		if keepalivedOf(c) != nil {
+			condition.Message = "set spec.controlPlaneEndpoint.host to a free IP address on the hosts' network; it becomes the virtual address"
+		}
+		return condition
+	}
+	if message := conflict(c, v.others); message != "" {
+		condition.Reason, condition.Message = infrav1.ClusterEndpointConflictReason, message
+		return condition
+	}
+	condition.Status, condition.Reason = metav1.ConditionTrue, infrav1.ClusterEndpointConfiguredReason
+	return condition
+}
+
+// conflict says which older QuoinCluster has the endpoint or the virtual router ID already. Both would answer for each
+// other: the address by ARP, the router ID by VRRP, where the host with the higher priority takes the other's address away.
+func conflict(c *infrav1.QuoinCluster, others []infrav1.QuoinCluster) string {
+	for i := range others {
+		other := &others[i]
+		if !older(other, c) {
+			continue
+		}
+		name := other.Namespace + "/" + other.Name
+		if sameEndpoint(c, other) {
+			return fmt.Sprintf("controlPlaneEndpoint %s is that of QuoinCluster %s; choose another address", c.Spec.ControlPlaneEndpoint.Host, name)
+		}
+		mine, theirs := keepalivedOf(c), keepalivedOf(other)
+		if mine != nil && theirs != nil && mine.VirtualRouterID == theirs.VirtualRouterID {
+			return fmt.Sprintf("virtualRouterID %d is that of QuoinCluster %s; choose another one from 1 to 255", mine.VirtualRouterID, name)
+		}
+	}
+	return ""
+}
+
+// sameEndpoint compares addresses as addresses. A name or an external load balancer may serve several clusters on
+// different ports; a virtual address belongs to one.
+func sameEndpoint(a, b *infrav1.QuoinCluster) bool {
+	if a.Spec.ControlPlaneEndpoint.Host == "" || canonical(a.Spec.ControlPlaneEndpoint.Host) != canonical(b.Spec.ControlPlaneEndpoint.Host) {
+		return false
+	}
+	return keepalivedOf(a) != nil || keepalivedOf(b) != nil || port(a) == port(b)
+}
+
+func port(c *infrav1.QuoinCluster) int32 {
+	if c.Spec.ControlPlaneEndpoint.Port == 0 {
+		return defaultPort
+	}
+	return c.Spec.ControlPlaneEndpoint.Port
+}
+
+func canonical(host string) string {
+	if address, err := netip.ParseAddr(host); err == nil {
+		return address.Unmap().String()
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// older orders clusters: the older one keeps what both want. After a move all are equally old, and the name decides.
+func older(a, b *infrav1.QuoinCluster) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.Namespace+"/"+a.Name < b.Namespace+"/"+b.Name
+}
+
+func keepalivedOf(c *infrav1.QuoinCluster) *infrav1.Keepalived {
+	if c.Spec.LoadBalancer.Type != infrav1.LoadBalancerKeepalived {
+		return nil
+	}
+	return c.Spec.LoadBalancer.Keepalived
+}
+
+// maxFailureDomains is what the API takes.
+const maxFailureDomains = 100
+
+// failureDomains of the hosts, in the order of their names. Every host may carry a control plane.
+func failureDomains(hosts []infrav1.QuoinHost) []clusterv1.FailureDomain {
+	var names []string
+	for i := range hosts {
+		if name := hosts[i].Spec.FailureDomain; name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	var out []clusterv1.FailureDomain
+	for _, name := range names[:min(len(names), maxFailureDomains)] {
+		out = append(out, clusterv1.FailureDomain{Name: name, ControlPlane: ptr.To(true)})
+	}
+	return out
+}
+
+func waitingFor(machines []infrav1.QuoinMachine) string {
+	if len(machines) == 0 {
+		return "nothing is left"
+	}
+	var names []string
+	for i := range machines {
+		names = append(names, machines[i].Name)
+	}
+	slices.Sort(names)
+	more := ""
+	if len(names) > 5 {
+		more = fmt.Sprintf(" and %d more", len(names)-5)
+		names = names[:5]
+	}
+	return fmt.Sprintf("waiting until the hosts of QuoinMachine %s%s are reset", strings.Join(names, ", "), more)
+}
+
+func patchCluster(ctx context.Context, helper *patch.Helper, c *infrav1.QuoinCluster) error {
+	err := helper.Patch(ctx, c, patch.WithOwnedConditions{Conditions: []string{
+		infrav1.ClusterReadyCondition, infrav1.ClusterEndpointReadyCondition, infrav1.ClusterHostsAvailableCondition, clusterv1.PausedCondition,
+	}})
+	if err != nil {
+		return fmt.Errorf("patching QuoinCluster %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	return nil
+}
