@@ -19,15 +19,25 @@ set -euo pipefail
 # shellcheck source=hack/lib/engine.sh
 . "$QUOIN_ROOT/hack/lib/engine.sh"
 
-# install gets the engine, and debootstrap, where we know how to.
+# can_install tells whether packages are ours to install.
+can_install() { [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ]; }
+
+install_packages() {
+    log "installing $*"
+    apt-get update -qq >&2
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
+# install_engine gets the engine where we know how to, and else says how.
 install_engine() {
-    if [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then
-        log "installing docker.io and debootstrap"
-        apt-get update -qq >&2
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-            docker.io debootstrap iptables >&2
-        return
+    if can_install; then
+        install_packages docker.io iptables
+    else
+        give_up
     fi
+}
+
+give_up() {
     cat >&2 <<'TEXT'
 No container engine answers. Do one of these, then run the command again:
   - start the installed one:         sudo systemctl start docker
@@ -58,6 +68,13 @@ start_engine() {
     done
     tail -n 20 "$QUOIN_ENGINE/dockerd.log" >&2
     die "dockerd did not come up; its log: $QUOIN_ENGINE/dockerd.log"
+}
+
+# known tells whether this engine was looked at since the machine booted.
+known() {
+    [ -s "$QUOIN_ENGINE/run-flags" ] && [ -s "$QUOIN_ENGINE/boot" ] &&
+        [ "$(cat "$QUOIN_ENGINE/boot")" = "$(cat /proc/sys/kernel/random/boot_id)" ] &&
+        [ "$(cat "$QUOIN_ENGINE/client")" = "$(engine_client)" ]
 }
 
 # probe_privileged tries the one thing that sandboxes forbid. A static program
@@ -122,9 +139,13 @@ ensure() {
     if ! engine_answers; then
         if [ ! -x /usr/sbin/dockerd ]; then install_engine; fi
         start_engine
-        engine_answers || install_engine
+        engine_answers || give_up
     fi
-    write_flags
+    # Hosts' root file systems are made with it.
+    if ! command -v debootstrap >/dev/null && can_install; then
+        install_packages debootstrap
+    fi
+    if ! known; then write_flags; fi
     tune
 }
 

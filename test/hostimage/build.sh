@@ -18,6 +18,19 @@ set -euo pipefail
 
 here=test/hostimage
 
+# context makes a build context in the cache, where the parts can be linked
+# instead of copied, and sets work to it. It goes when the build ends, however
+# that is.
+context() {
+    work=$(mktemp -d "$QUOIN_CACHE/.context.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    cp -R "$QUOIN_ROOT/$here/$1/." "$work"
+}
+
+# plain_modes gives a context the modes it is meant to have: a checkout has
+# those of somebody's umask, a module those of the module cache.
+plain_modes() { chmod -R u=rwX,go=rX "$work"; }
+
 # rootfs_image imports the root file system into the engine.
 rootfs_image() {
     local tar image
@@ -31,28 +44,24 @@ rootfs_image() {
 # host_image builds the host. Its name carries the key: hosts of two checkouts
 # may run side by side.
 host_image() {
-    local rootfs containerd key image work
+    local rootfs containerd key image
     rootfs=$(rootfs_image)
     containerd=$("$QUOIN_ROOT/hack/bundle/build-binaries.sh" containerd)
     key=$(key_of $here/host <<<"$rootfs $(sha256sum "$containerd"/{containerd,containerd-shim-runc-v2,ctr} | cut -d' ' -f1)")
     image=quoin.test/host:$key
     if ! has_image "$image"; then
         log "building $image"
-        work=$(mktemp -d "$QUOIN_CACHE/.host.XXXXXX")
-        cp -a "$QUOIN_ROOT/$here/host/." "$work"
-        chown -R 0:0 "$work" 2>/dev/null || true
-        # A checkout has the modes of somebody's umask.
-        chmod -R u=rwX,go=rX "$work"
+        context host
+        plain_modes
         cp "$containerd"/{containerd,containerd-shim-runc-v2,ctr} "$work"
         engine build --quiet --network none --build-arg "ROOTFS=$rootfs" --tag "$image" "$work" >&2
-        rm -rf "$work"
     fi
     echo "$image"
 }
 
 # kind_node_image puts Kubernetes, its images and kind's files into a host.
 kind_node_image() {
-    local version host kubernetes image key work kind archives archive
+    local version host kubernetes image key kind archives archive
     version=$(newest_kubernetes)
     host=$(host_image)
     mapfile -t archives < <("$QUOIN_ROOT/hack/bundle/build-images.sh" "$version")
@@ -63,14 +72,13 @@ kind_node_image() {
     key=$(key_of $here/kindnode $here/testnet/testnet.yaml <<<"$host $(kind_version) $(cat "${archives[@]/%/.key}" "$kubernetes"/{kubeadm,kubelet,kubectl}.key)")
     if [ "$(engine image inspect --format '{{index .Config.Labels "quoin.test/key"}}' "$image" 2>/dev/null)" != "$key" ]; then
         log "building $image"
-        work=$(mktemp -d "$QUOIN_CACHE/.kindnode.XXXXXX")
-        cp -a "$QUOIN_ROOT/$here/kindnode/." "$work"
+        context kindnode
         cp "$QUOIN_ROOT/$here/testnet/testnet.yaml" "$work"
         mkdir -p "$work/kind" "$work/images"
         cp -r "$kind/images/base/files/." "$work/kind"
         # The runtime's configuration is ours; kind's names other images.
         rm -rf "$work"/kind/etc/containerd "$work"/kind/etc/systemd/system/containerd*.service "$work"/kind/etc/crictl.yaml
-        chmod -R u=rwX,go=rX "$work"
+        plain_modes
         for archive in "${archives[@]}"; do
             case $archive in
             */webserver-*) ;;
@@ -81,7 +89,6 @@ kind_node_image() {
         printf '%s' "$version" >"$work/version"
         engine build --quiet --network none --build-arg "HOST=$host" \
             --label "quoin.test/key=$key" --tag "$image" "$work" >&2
-        rm -rf "$work"
     fi
     echo "$image"
 }
