@@ -19,7 +19,7 @@ const injectAnnotation = "cert-manager.io/inject-ca-from"
 // removes cert-manager's annotation.
 func TrustWebhooks(objects []*unstructured.Unstructured, authority *Authority) error {
 	bundle := base64.StdEncoding.EncodeToString(authority.PEM())
-	return eachClientConfig(objects, func(object *unstructured.Unstructured, config map[string]any) error {
+	return eachClientConfig(objects, func(_ *unstructured.Unstructured, config map[string]any) error {
 		config["caBundle"] = bundle
 		return nil
 	})

@@ -1,5 +1,3 @@
-// Pins the cert-manager whose CRDs the test repositories carry. Nothing is built from it, so `go mod tidy` has no
-// business here: `go mod download` in this folder checks the module against go.sum.
 module github.com/quoin-dev/cluster-api-provider-quoin/hack/tools/cert-manager
 
 go 1.26.0

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -36,7 +37,7 @@ func (r *Rig) startProcess(name string, env []string, program string, args ...st
 	}
 	defer func() { _ = output.Close() }()
 	command := exec.Command(program, args...)
-	command.Env = append(env, r.reaper.mark)
+	command.Env = slices.Concat(env, []string{r.reaper.mark})
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := command.Start(); err != nil {
@@ -75,20 +76,16 @@ func (p *process) stop(grace time.Duration) error {
 func (p *process) waitFor(ctx context.Context, httpClient *http.Client, url string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	last := "never asked"
 	for {
-		if status, err := get(ctx, httpClient, url); err != nil {
-			last = err.Error()
-		} else if status == http.StatusOK {
+		status, err := get(ctx, httpClient, url)
+		if err == nil && status == http.StatusOK {
 			return nil
-		} else {
-			last = http.StatusText(status)
 		}
 		select {
 		case <-p.done:
 			return fmt.Errorf("%s ended: %w\n%s", p.name, p.exit, tail(p.log, 20))
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready after %s: %s\n%s", p.name, timeout, last, tail(p.log, 20))
+			return fmt.Errorf("%s is not ready after %s: status %d, %v\n%s", p.name, timeout, status, err, tail(p.log, 20))
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
@@ -119,13 +116,19 @@ func tail(path string, lines int) string {
 
 // freePorts asks the kernel for n loopback ports, all held until the last is known so that none comes twice.
 func freePorts(n int) ([]int, error) {
+	var listeners []net.Listener
+	defer func() {
+		for _, listener := range listeners {
+			_ = listener.Close()
+		}
+	}()
 	ports := make([]int, 0, n)
 	for range n {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, fmt.Errorf("looking for free ports: %w", err)
 		}
-		defer func() { _ = listener.Close() }()
+		listeners = append(listeners, listener)
 		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
