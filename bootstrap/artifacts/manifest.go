@@ -5,10 +5,12 @@
 package artifacts
 
 import (
-	"context"
-
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
 )
 
 // Kind is what a file of a bundle is.
@@ -60,39 +62,120 @@ type File struct {
 	Roles  []Role   `json:"roles"`
 }
 
+var (
+	// Names that go into scripts and into paths: nothing that a shell or a URL would read otherwise.
+	safePath  = regexp.MustCompile(`^[A-Za-z0-9._@+-]+(/[A-Za-z0-9._@+-]+)*$`)
+	imageName = regexp.MustCompile(`^[A-Za-z0-9._/:@-]+$`)
+	sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	fileMode  = regexp.MustCompile(`^0?[0-7]{3}$`)
+)
+
 // ParseManifest reads and checks a manifest: known kinds and roles, safe paths, well-formed checksums.
-func ParseManifest(data []byte) (*Manifest, error) { panic("not yet") }
-
-// Check says whether the manifest is for this version and machine. An empty architecture is not compared.
-func (m *Manifest) Check(version, architecture string) error { panic("not yet") }
-
-// For returns the files that role needs, in the manifest's order.
-func (m *Manifest) For(role Role) []File { panic("not yet") }
-
-// ImageNames returns the image names that role needs.
-func (m *Manifest) ImageNames(role Role) []string { panic("not yet") }
-
-// Source is where bundles come from: an absolute path on the host or an http(s) URL, with {{version}} in it.
-type Source struct{ location string }
-
-// ParseSource checks a location.
-func ParseSource(location string) (Source, error) { panic("not yet") }
-
-// At is the location of one version's bundle, version being "v1.36.3".
-func (s Source) At(version string) string { panic("not yet") }
-
-// Remote says that the bundle is fetched by HTTP.
-func (s Source) Remote() bool { panic("not yet") }
-
-// FetchManifest reads the manifest through the host, as the host itself will read the files (one SSH exchange), and checks
-// it for version and architecture.
-func FetchManifest(ctx context.Context, host ssh.Host, source Source, version, architecture string) (*Manifest, error) {
-	panic("not yet")
+func ParseManifest(data []byte) (*Manifest, error) {
+	var m Manifest
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, fmt.Errorf("manifest.json is not the JSON of a bundle: %w; make the bundle again", err)
+	}
+	if m.KubernetesVersion == "" || m.Architecture == "" || len(m.Files) == 0 {
+		return nil, fmt.Errorf("manifest.json lacks kubernetesVersion, architecture or files; make the bundle again")
+	}
+	seen := map[string]bool{}
+	for i := range m.Files {
+		file := &m.Files[i]
+		if err := file.check(); err != nil {
+			return nil, fmt.Errorf("manifest.json: file %q %w", file.Path, err)
+		}
+		for _, name := range []string{file.Path, file.Install} {
+			if name != "" && seen[name] {
+				return nil, fmt.Errorf("manifest.json names %s twice", name)
+			}
+			seen[name] = true
+		}
+	}
+	return &m, nil
 }
 
-// InstallSteps fetches, verifies and installs what role needs, and imports and pins its images. Every step may run again;
-// on a host that already holds the version they take a moment.
-func InstallSteps(m *Manifest, source Source, role Role) ([]run.Step, error) { panic("not yet") }
+func (f *File) check() error {
+	f.SHA256 = strings.ToLower(f.SHA256)
+	switch {
+	case !safePath.MatchString(f.Path) || path.Clean(f.Path) != f.Path || strings.HasPrefix(f.Path, ".."):
+		return fmt.Errorf("must be a plain path below the manifest")
+	case !sha256Hex.MatchString(f.SHA256):
+		return fmt.Errorf("has no sha256 of 64 hexadecimal digits")
+	case len(f.Roles) == 0:
+		return fmt.Errorf("has no roles, so nobody would ever need it")
+	}
+	for _, role := range f.Roles {
+		if role != ControlPlane && role != Worker && role != Addon {
+			return fmt.Errorf("has role %q; known are %s, %s and %s", role, ControlPlane, Worker, Addon)
+		}
+	}
+	switch f.Kind {
+	case Image:
+		if len(f.Images) == 0 {
+			return fmt.Errorf("is an image without a name in images")
+		}
+		for _, name := range f.Images {
+			if !imageName.MatchString(name) {
+				return fmt.Errorf("carries an image with the name %q", name)
+			}
+		}
+		return nil
+	case Binary:
+		f.Mode = orDefault(f.Mode, "0755")
+	case Unit:
+		f.Mode = orDefault(f.Mode, "0644")
+	default:
+		return fmt.Errorf("has kind %q; known are %s, %s and %s", f.Kind, Binary, Image, Unit)
+	}
+	if !strings.HasPrefix(f.Install, "/") || path.Clean(f.Install) != f.Install || !safePath.MatchString(f.Install[1:]) {
+		return fmt.Errorf("has install %q, which is not a plain absolute path", f.Install)
+	}
+	if !fileMode.MatchString(f.Mode) {
+		return fmt.Errorf("has mode %q, which is not octal such as 0755", f.Mode)
+	}
+	if slices.Contains(f.Roles, Addon) {
+		return fmt.Errorf("has role %s, but only images may: that role goes to hosts of an older version", Addon)
+	}
+	return nil
+}
 
-// AddonSteps imports and pins only the images with role Addon.
-func AddonSteps(m *Manifest, source Source) ([]run.Step, error) { panic("not yet") }
+func orDefault(text, fallback string) string {
+	if text == "" {
+		return fallback
+	}
+	return text
+}
+
+// Check says whether the manifest is for this version and machine. An empty architecture is not compared.
+func (m *Manifest) Check(version, architecture string) error {
+	switch {
+	case m.KubernetesVersion != version:
+		return fmt.Errorf("manifest.json is of a bundle for Kubernetes %s, expected %s; put the right bundle at that location", m.KubernetesVersion, version)
+	case m.OS != "" && m.OS != "linux":
+		return fmt.Errorf("manifest.json is of a bundle for %s, expected linux; put the right bundle at that location", m.OS)
+	case architecture != "" && m.Architecture != architecture:
+		return fmt.Errorf("manifest.json is of a bundle for architecture %s, but the host is %s; put a bundle for %s at that location, or select other hosts", m.Architecture, architecture, architecture)
+	}
+	return nil
+}
+
+// For returns the files that role needs, in the manifest's order.
+func (m *Manifest) For(role Role) []File {
+	var files []File
+	for _, file := range m.Files {
+		if slices.Contains(file.Roles, role) {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
+// ImageNames returns the image names that role needs.
+func (m *Manifest) ImageNames(role Role) []string {
+	var images []string
+	for _, file := range m.For(role) {
+		images = append(images, file.Images...)
+	}
+	return images
+}

@@ -9,7 +9,7 @@
 set -u
 umask 077
 root=$1 dir=$2 boot=$(cat "$3") verb=$4
-PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH
+PATH=${PATH:+$PATH:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 HOME=${HOME:-/root} QUOIN_ROOT=$root QUOIN_RUN_DIR=$dir
 export PATH HOME QUOIN_ROOT QUOIN_RUN_DIR
 journal=$dir/journal

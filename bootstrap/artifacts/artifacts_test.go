@@ -1,0 +1,269 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package artifacts_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+)
+
+const version = "v1.36.3"
+
+// lab is a host with stubs for ctr and systemctl, and a bundle on its disk.
+type lab struct {
+	t       *testing.T
+	g       *WithT
+	dir     string
+	host    *sshtest.Local
+	runner  run.Runner
+	plans   int
+	bundles string
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	dir := t.TempDir()
+	l := &lab{t: t, g: NewWithT(t), dir: dir, bundles: filepath.Join(dir, "bundles")}
+	// Images are files of the stub; the names in an archive are its lines.
+	l.write("bin/ctr", `#!/bin/sh
+store=`+dir+`/store; mkdir -p $store; echo "$*" >>`+dir+`/ctr.log
+case "$4 $5" in
+"ls -q") for f in $store/*; do [ -f "$f" ] && echo "x/$(basename $f)"; done;;
+"ls ") for f in $store/*; do [ -f "$f" ] && echo "x/$(basename $f) type digest $(cat $f)"; done;;
+import*) while read -r n; do : >$store/${n#x/}; done <"$5";;
+label*) echo "$6" >$store/${5#x/};;
+esac
+exit 0
+`, 0o755)
+	l.write("bin/systemctl", "#!/bin/sh\necho \"$*\" >>"+dir+"/systemctl.log\n", 0o755)
+	l.host = &sshtest.Local{Env: []string{"PATH=" + dir + "/bin:" + os.Getenv("PATH")}}
+	l.runner = run.Runner{Root: filepath.Join(dir, "root"), Starter: run.Setsid{Dir: dir}}
+	return l
+}
+
+func (l *lab) write(name, content string, mode os.FileMode) {
+	l.t.Helper()
+	path := filepath.Join(l.dir, name)
+	l.g.Expect(os.MkdirAll(filepath.Dir(path), 0o755)).To(Succeed())
+	l.g.Expect(os.WriteFile(path, []byte(content), mode)).To(Succeed())
+}
+
+func (l *lab) read(name string) string {
+	data, _ := os.ReadFile(filepath.Join(l.dir, name))
+	return string(data)
+}
+
+func (l *lab) bundle(version string, change func(*artifacts.Manifest)) {
+	l.t.Helper()
+	content := map[string]string{"bin/kubeadm": "kubeadm " + version, "images/apiserver.tar": "x/apiserver:" + version + "\n",
+		"images/proxy.tar": "x/proxy:" + version + "\n", "units/kubelet.service": "[Unit]\n", "units/10-kubeadm.conf": "[Service]\n"}
+	file := func(path string, kind artifacts.Kind, install string, roles ...artifacts.Role) artifacts.File {
+		text := content[path]
+		l.write("bundles/"+version+"/"+path, text, 0o644)
+		f := artifacts.File{Path: path, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text))), Size: int64(len(text)), Kind: kind, Roles: roles}
+		if kind == artifacts.Image {
+			f.Images = []string{strings.TrimSpace(text)}
+		} else {
+			f.Install = filepath.Join(l.dir, install)
+		}
+		return f
+	}
+	both := []artifacts.Role{artifacts.ControlPlane, artifacts.Worker}
+	m := &artifacts.Manifest{KubernetesVersion: version, OS: "linux", Architecture: runtime.GOARCH, Files: []artifacts.File{
+		file("bin/kubeadm", artifacts.Binary, "usr/bin/kubeadm", both...),
+		file("images/apiserver.tar", artifacts.Image, "", artifacts.ControlPlane),
+		file("images/proxy.tar", artifacts.Image, "", append(both, artifacts.Addon)...),
+		file("units/kubelet.service", artifacts.Unit, "etc/kubelet.service", both...),
+		file("units/10-kubeadm.conf", artifacts.Unit, "etc/kubelet.service.d/10-kubeadm.conf", both...),
+	}}
+	if change != nil {
+		change(m)
+	}
+	data, err := json.Marshal(m)
+	l.g.Expect(err).NotTo(HaveOccurred())
+	l.write("bundles/"+version+"/manifest.json", string(data), 0o644)
+}
+
+func (l *lab) source(base string) artifacts.Source {
+	source, err := artifacts.ParseSource(base + "/{{version}}")
+	l.g.Expect(err).NotTo(HaveOccurred())
+	return source
+}
+
+func (l *lab) fetch(source artifacts.Source) (*artifacts.Manifest, error) {
+	return artifacts.FetchManifest(context.Background(), l.host, source, version, runtime.GOARCH)
+}
+
+func (l *lab) run(steps []run.Step, err error) run.Status {
+	l.t.Helper()
+	l.g.Expect(err).NotTo(HaveOccurred())
+	l.plans++
+	id := fmt.Sprintf("p%d", l.plans)
+	l.g.Expect(l.runner.Start(context.Background(), l.host, run.Plan{ID: id, Steps: steps})).To(Succeed())
+	var status run.Status
+	l.g.Eventually(func() bool {
+		var err error
+		status, err = l.runner.Poll(context.Background(), l.host, id)
+		return err == nil && status.Phase.Final()
+	}, "20s", "20ms").Should(BeTrue())
+	return status
+}
+
+func (l *lab) install(source artifacts.Source, role artifacts.Role) run.Status {
+	l.t.Helper()
+	m, err := l.fetch(source)
+	l.g.Expect(err).NotTo(HaveOccurred())
+	return l.run(artifacts.InstallSteps(m, source, role))
+}
+
+func TestInstallFromAPathIsQuickTheSecondTime(t *testing.T) {
+	l := newLab(t)
+	g := l.g
+	l.bundle(version, nil)
+	status := l.install(l.source(l.bundles), artifacts.Worker)
+	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
+	g.Expect(l.read("usr/bin/kubeadm")).To(Equal("kubeadm " + version))
+	info, _ := os.Stat(filepath.Join(l.dir, "usr/bin/kubeadm"))
+	g.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o755)))
+	g.Expect(l.read("store/proxy:" + version)).To(Equal("io.cri-containerd.pinned=pinned\n"))
+	g.Expect(filepath.Join(l.dir, "store/apiserver:"+version)).NotTo(BeAnExistingFile(), "a worker needs no API server")
+	g.Expect(l.read("systemctl.log")).To(Equal("daemon-reload\nenable kubelet.service\n"))
+	created := l.read("root/created")
+	for _, want := range []string{"file " + l.dir + "/usr/bin/kubeadm\n", "unit kubelet.service\n", "file " + l.dir + "/etc/kubelet.service.d/10-kubeadm.conf\n"} {
+		g.Expect(created).To(ContainSubstring(want))
+	}
+
+	imports := strings.Count(l.read("ctr.log"), "import")
+	status = l.install(l.source(l.bundles), artifacts.Worker)
+	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
+	g.Expect(strings.Count(l.read("ctr.log"), "import")).To(Equal(imports))
+	g.Expect(l.read("root/created")).To(Equal(created))
+
+	// An image that somebody removed comes back.
+	g.Expect(os.Remove(filepath.Join(l.dir, "store/proxy:"+version))).To(Succeed())
+	g.Expect(l.install(l.source(l.bundles), artifacts.Worker).Phase).To(Equal(run.Succeeded))
+	g.Expect(strings.Count(l.read("ctr.log"), "import")).To(Equal(imports + 1))
+}
+
+func TestInstallOverHTTP(t *testing.T) {
+	l := newLab(t)
+	g := l.g
+	l.bundle(version, nil)
+	var mu sync.Mutex
+	requests := map[string]int{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		requests[r.URL.Path]++
+		mu.Unlock()
+		http.FileServer(http.Dir(l.bundles)).ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	for range 2 {
+		status := l.install(l.source(server.URL), artifacts.ControlPlane)
+		g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
+	}
+	g.Expect(l.read("usr/bin/kubeadm")).To(Equal("kubeadm " + version))
+	mu.Lock()
+	defer mu.Unlock()
+	g.Expect(requests["/"+version+"/bin/kubeadm"]).To(Equal(1))
+	g.Expect(requests["/"+version+"/images/apiserver.tar"]).To(Equal(1))
+	left, _ := os.ReadDir(filepath.Join(l.dir, "root/cache"))
+	g.Expect(left).To(BeEmpty())
+}
+
+func TestAddonImagesOnly(t *testing.T) {
+	l := newLab(t)
+	l.bundle(version, nil)
+	source := l.source(l.bundles)
+	m, err := l.fetch(source)
+	l.g.Expect(err).NotTo(HaveOccurred())
+	l.g.Expect(l.run(artifacts.AddonSteps(m, source)).Phase).To(Equal(run.Succeeded))
+	l.g.Expect(filepath.Join(l.dir, "store/proxy:"+version)).To(BeAnExistingFile())
+	l.g.Expect(filepath.Join(l.dir, "store/apiserver:"+version)).NotTo(BeAnExistingFile())
+	l.g.Expect(filepath.Join(l.dir, "usr/bin/kubeadm")).NotTo(BeAnExistingFile())
+}
+
+func TestDamageIsNamedAndNothingIsInstalled(t *testing.T) {
+	for name, tc := range map[string]struct {
+		harm func(*lab)
+		want []string
+	}{
+		"changed content": {func(l *lab) { l.write("bundles/"+version+"/bin/kubeadm", "evil", 0o644) },
+			[]string{"bin/kubeadm has sha256", "manifest.json expects", "copy the bundle again"}},
+		"missing file": {func(l *lab) { _ = os.Remove(filepath.Join(l.bundles, version, "bin/kubeadm")) },
+			[]string{"bin/kubeadm is missing on this host"}},
+		"image not in the archive": {func(l *lab) {
+			l.bundle(version, func(m *artifacts.Manifest) { m.Files[2].Images = []string{"x/other:1"} })
+		}, []string{"does not carry image x/other:1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.bundle(version, nil)
+			tc.harm(l)
+			status := l.install(l.source(l.bundles), artifacts.ControlPlane)
+			l.g.Expect(status.Phase).To(Equal(run.Failed))
+			for _, want := range tc.want {
+				l.g.Expect(status.Message).To(ContainSubstring(want))
+			}
+			l.g.Expect(filepath.Join(l.dir, "usr/bin/kubeadm")).NotTo(BeAnExistingFile())
+		})
+	}
+}
+
+func TestTheManifestIsCheckedBeforeAnythingElse(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*artifacts.Manifest)
+		want   string
+	}{
+		"version":      {func(m *artifacts.Manifest) { m.KubernetesVersion = "v1.35.0" }, "for Kubernetes v1.35.0, expected v1.36.3"},
+		"architecture": {func(m *artifacts.Manifest) { m.Architecture = "s390x" }, "for architecture s390x, but the host is " + runtime.GOARCH},
+		"traversal":    {func(m *artifacts.Manifest) { m.Files[0].Path = "../x" }, "plain path below the manifest"},
+		"injection":    {func(m *artifacts.Manifest) { m.Files[0].Install = "/x;reboot" }, "plain absolute path"},
+		"checksum":     {func(m *artifacts.Manifest) { m.Files[0].SHA256 = "abc" }, "no sha256"},
+		"kind":         {func(m *artifacts.Manifest) { m.Files[0].Kind = "rpm" }, "kind \"rpm\""},
+		"role":         {func(m *artifacts.Manifest) { m.Files[0].Roles = []artifacts.Role{"etcd"} }, "role \"etcd\""},
+		"addon binary": {func(m *artifacts.Manifest) { m.Files[0].Roles = []artifacts.Role{"addon"} }, "only images may"},
+		"twice":        {func(m *artifacts.Manifest) { m.Files[1].Path = m.Files[0].Path }, "twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.bundle(version, tc.change)
+			_, err := l.fetch(l.source(l.bundles))
+			l.g.Expect(err).To(MatchError(ContainSubstring(tc.want)))
+		})
+	}
+	l := newLab(t)
+	_, err := l.fetch(l.source(l.bundles))
+	l.g.Expect(err).To(MatchError(And(ContainSubstring("finds no bundle of Kubernetes v1.36.3"), ContainSubstring(l.bundles+"/v1.36.3/manifest.json"))))
+	_, err = l.fetch(l.source("http://127.0.0.1:1"))
+	l.g.Expect(err).To(MatchError(ContainSubstring("finds no bundle")))
+}
+
+func TestParseSource(t *testing.T) {
+	g := NewWithT(t)
+	for _, bad := range []string{"", "/opt/bundles", "opt/{{version}}", "ftp://x/{{version}}", "http://u:p@x/{{version}}", "/a b/{{version}}", "/a/../{{version}}", "/{{arch}}/{{version}}", "/x'$(id)/{{version}}"} {
+		_, err := artifacts.ParseSource(bad)
+		g.Expect(err).To(HaveOccurred(), bad)
+	}
+	s, err := artifacts.ParseSource("https://[fd00::1]:8443/b/{{version}}/")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(s.At("v1.2.3")).To(Equal("https://[fd00::1]:8443/b/v1.2.3"))
+	g.Expect(s.Remote()).To(BeTrue())
+}
