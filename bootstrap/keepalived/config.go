@@ -5,11 +5,11 @@
 package keepalived
 
 import (
-	"context"
+	"errors"
+	"fmt"
 	"net/netip"
-
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"regexp"
+	"strings"
 )
 
 // Config is the same on every control-plane host, but for Interface.
@@ -24,26 +24,97 @@ type Config struct {
 	Port int
 }
 
+const (
+	confPath  = "/etc/keepalived/keepalived.conf"
+	checkPath = "/etc/keepalived/quoin-check-apiserver"
+	// mark is the first line of what we write; a configuration without it belongs to somebody else.
+	mark = "# Written by Quoin. Do not edit: cleaning the host removes this file."
+	// priority is the same everywhere, and a host whose API server is healthy gains weight: the address follows health,
+	// and does not move back and forth between equals.
+	priority = 100
+	weight   = 50
+)
+
+var interfaceName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,15}$`)
+
 // Validate says why the configuration cannot work.
-func (c Config) Validate() error { panic("not yet") }
-
-// Render is the text of keepalived.conf.
-func (c Config) Render() (string, error) { panic("not yet") }
-
-// Ownership says what may answer at the virtual address before keepalived starts.
-type Ownership struct {
-	// ClaimedByUs is true when a member of this very cluster may hold the address. Else it must be silent.
-	ClaimedByUs bool
+func (c Config) Validate() error {
+	switch {
+	case !interfaceName.MatchString(c.Interface):
+		return fmt.Errorf("interface %q is not the name of a network interface", c.Interface)
+	case c.VirtualRouterID < 1 || c.VirtualRouterID > 255:
+		return fmt.Errorf("virtual router ID %d is not between 1 and 255", c.VirtualRouterID)
+	case len(c.Addresses) == 0:
+		return errors.New("keepalived needs at least one virtual address")
+	case c.Port < 1 || c.Port > 65535:
+		return fmt.Errorf("port %d is not between 1 and 65535", c.Port)
+	}
+	for _, address := range c.Addresses {
+		if !address.IsValid() || address.Addr().IsUnspecified() || address.Addr().IsLoopback() || address.Addr().IsMulticast() {
+			return fmt.Errorf("%s cannot be a virtual address", address)
+		}
+	}
+	return nil
 }
 
-// InstallSteps probe the address, write the configuration, enable and start keepalived.
-func InstallSteps(c Config, o Ownership) ([]run.Step, error) { panic("not yet") }
+// Render is the text of keepalived.conf.
+func (c Config) Render() (string, error) {
+	if err := c.Validate(); err != nil {
+		return "", err
+	}
+	var own, other strings.Builder
+	for _, address := range c.Addresses {
+		line := fmt.Sprintf("    %s dev %s\n", address, c.Interface)
+		// One VRRP instance speaks one family; addresses of the other one ride along.
+		if address.Addr().Is4() == c.Addresses[0].Addr().Is4() {
+			own.WriteString(line)
+		} else {
+			other.WriteString(line)
+		}
+	}
+	excluded := ""
+	if other.Len() > 0 {
+		excluded = "  virtual_ipaddress_excluded {\n" + other.String() + "  }\n"
+	}
+	return fmt.Sprintf(`%s
+global_defs {
+  script_user root
+  enable_script_security
+}
 
-// ReleaseSteps stop and disable keepalived, and remove its configuration and the addresses, if they are ours.
-func ReleaseSteps(addresses []netip.Prefix) []run.Step { panic("not yet") }
+vrrp_script quoin_apiserver {
+  script "%s"
+  interval 2
+  timeout 4
+  fall 2
+  rise 2
+  weight %d
+  init_fail
+}
 
-// Probe asks through host whether anything answers at addr (neighbour table, ping) or at its port. The answer is a sentence
-// naming who answers, empty when the address is free or held by this host itself.
-func Probe(ctx context.Context, host ssh.Host, iface string, addr netip.Addr, port int) (string, error) {
-	panic("not yet")
+vrrp_instance quoin {
+  state BACKUP
+  interface %s
+  virtual_router_id %d
+  priority %d
+  advert_int 1
+  garp_master_refresh 60
+  track_script {
+    quoin_apiserver
+  }
+  virtual_ipaddress {
+%s  }
+%s}
+`, mark, checkPath, weight, c.Interface, c.VirtualRouterID, priority, own.String(), excluded), nil
+}
+
+// checkScript succeeds when this host's API server answers that it lives. Without curl an open port must do.
+func (c Config) checkScript() string {
+	return fmt.Sprintf(`#!/bin/sh
+%s
+if command -v curl >/dev/null; then
+	exec curl --noproxy '*' --silent --fail --insecure --max-time 3 --output /dev/null https://127.0.0.1:%d/livez
+fi
+exec grep -qi '^ *[0-9]*: [0-9A-F]*:%04X [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6
+`, mark, c.Port, c.Port)
 }
