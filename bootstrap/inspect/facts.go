@@ -5,11 +5,8 @@
 package inspect
 
 import (
-	"context"
 	"net/netip"
 	"time"
-
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
 // Facts is what a host says of itself.
@@ -34,6 +31,8 @@ type Facts struct {
 	CloudInitEnabled bool
 	SwapEnabled      bool
 	ConntrackPresent bool
+	// Commands that kubeadm's preflight and the kubelet need but that this host lacks.
+	CommandsMissing []string
 	// TCPForwardingAllowed is nil when sshd would not tell.
 	TCPForwardingAllowed *bool
 	// Clock is the host's time; ClockOffset is host minus us, from the midpoint of the exchange (set by Collect).
@@ -73,9 +72,3 @@ type ContainerRuntime struct {
 	// SocketOK says that it answers at /run/containerd/containerd.sock.
 	SocketOK bool
 }
-
-// Collect runs Script on the host as root and parses the answer.
-func Collect(ctx context.Context, host ssh.Host) (*Facts, error) { panic("not yet") }
-
-// Parse reads what Script printed.
-func Parse(output string) (*Facts, error) { panic("not yet") }

@@ -1,0 +1,95 @@
+# Copyright The Quoin Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Prints what this host is, one fact per line: a word, then the value. Changes nothing. Needs POSIX sh, coreutils and
+# iproute2; what else is missing is left out.
+set -u
+say() { printf '%s %s\n' "$1" "$2"; }
+has() { command -v "$1" >/dev/null 2>&1; }
+
+say clock "$(date +%s.%N)"
+say hostname "$(hostname 2>/dev/null || cat /proc/sys/kernel/hostname)"
+for f in /etc/os-release /usr/lib/os-release; do
+	if [ -r "$f" ]; then
+		(
+			ID='' VERSION_ID='' PRETTY_NAME=''
+			. "$f"
+			say os.id "$ID"
+			say os.version "$VERSION_ID"
+			say os.name "$PRETTY_NAME"
+		)
+		break
+	fi
+done
+say kernel "$(uname -r)"
+say machine "$(uname -m)"
+say boot "$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
+say machineid "$(cat /etc/machine-id 2>/dev/null)"
+say cpus "$(nproc 2>/dev/null || grep -c '^processor' /proc/cpuinfo)"
+say memory.kib "$(sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo)"
+[ "$(wc -l </proc/swaps)" -gt 1 ] && say swap yes
+
+# disk <name> <512-byte sectors> <rotational> <id>
+for d in /sys/block/*; do
+	[ -e "$d" ] || continue
+	n=${d##*/}
+	case $n in loop* | ram* | zram* | sr* | fd* | dm-* | md* | nbd* | drbd*) continue ;; esac
+	id=
+	for link in /dev/disk/by-id/wwn-* /dev/disk/by-id/nvme-eui.* /dev/disk/by-id/*; do
+		if [ -L "$link" ] && [ "$(readlink -f "$link")" = "/dev/$n" ]; then
+			id=${link##*/}
+			break
+		fi
+	done
+	for f in "$d/wwid" "$d/device/wwid" "$d/device/serial" "$d/serial"; do
+		[ -z "$id" ] && [ -r "$f" ] && id=$(tr -d '\n' <"$f" 2>/dev/null | tr -s ' ' '_')
+	done
+	say disk "$n $(cat "$d/size") $(cat "$d/queue/rotational" 2>/dev/null || echo 0) ${id:-$n}"
+done
+
+if has ip; then
+	ip -o address show scope global 2>/dev/null | while read -r _ dev family local rest; do
+		case $rest in *deprecated* | *temporary* | *tentative*) continue ;; esac
+		say address "${dev%%@*} $local"
+	done
+	say default "$(ip -o route show default 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n 1)"
+	say default6 "$(ip -6 -o route show default 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n 1)"
+fi
+
+if [ -f /sys/fs/cgroup/cgroup.controllers ]; then say cgroup 2; else say cgroup 1; fi
+[ -d /run/systemd/system ] && say systemd yes
+if has cloud-init && ! [ -e /etc/cloud/cloud-init.disabled ] && ! grep -qs 'cloud-init=disabled' /proc/cmdline; then say cloudinit yes; fi
+if has containerd || has ctr; then
+	say runtime containerd
+	say runtime.version "$(containerd --version 2>/dev/null | awk '{ print $3 }')"
+	if has ctr && [ -S /run/containerd/containerd.sock ] && timeout 10 ctr version 2>/dev/null | grep -q '^Server:'; then say runtime.socket yes; fi
+fi
+has keepalived && say keepalived yes
+has curl && say curl yes
+for c in ip iptables conntrack mount nsenter socat ethtool flock sha256sum systemd-run; do has "$c" || say missing "$c"; done
+
+for sshd in /usr/sbin/sshd /usr/local/sbin/sshd; do
+	if [ -x "$sshd" ]; then
+		"$sshd" -T 2>/dev/null | while read -r key value; do
+			case $key in
+			allowtcpforwarding) say forwarding "$value" ;;
+			disableforwarding) [ "$value" = yes ] && say forwarding no ;;
+			esac
+		done
+		break
+	fi
+done
+
+for d in /etc/kubernetes /var/lib/etcd /var/lib/kubelet; do
+	# Packages bring empty directories; only files make a node.
+	[ -n "$(find "$d" -type f 2>/dev/null | head -n 1)" ] && say kubernetes "files below $d"
+done
+for comm in /proc/[0-9]*/comm; do
+	read -r name 2>/dev/null <"$comm" || continue
+	case $name in kubelet | etcd | kube-apiserver | kube-controller | kube-scheduler | kube-proxy) say kubernetes "process $name" ;; esac
+done | sort -u
+[ -s /var/lib/quoin/created ] && say kubernetes "files that Quoin installed and has not cleaned"
+
+[ -r /var/lib/quoin/owner.json ] && say owner "$(cat /var/lib/quoin/owner.json)"
+say clock.end "$(date +%s.%N)"
+say end ok
