@@ -81,20 +81,20 @@ func deletion() {
 	}, NodeTimeout(12*time.Minute))
 }
 
-// topology makes a second cluster at once, from the ClusterClass, with the workers' bundles over HTTP.
+// topology makes a second cluster at once, from the ClusterClass, with its bundles over HTTP.
 func topology() {
 	It("makes it at once on the hosts just given back", func(ctx SpecContext) {
 		server := need(the.lab.ServeBundles(context.WithoutCancel(ctx)))
 		DeferCleanup(server.Close)
 		the.other = need(the.lab.Create(ctx, lab.ClusterSpec{
 			Name: "classy", Flavor: "topology", Version: lab.OldVersion, VirtualAddress: "172.30.0.101", RouterID: 101,
-			Workers: 1, WorkerBundles: server.Location(),
+			Workers: 1, Bundles: server.Location(),
 		}))
 		must(the.other.AwaitAPI(ctx))
 		must(the.other.ApplyNetwork(ctx))
 		must(the.other.AwaitReady(ctx, 8*time.Minute, lab.OldVersion, lab.OldVersion))
 		logNodes(ctx, the.other, "of the second cluster")
-		Expect(server.Served()).To(BeNumerically(">", 3), "files that the worker fetched over HTTP")
+		Expect(server.Served()).To(BeNumerically(">", 3), "files that the hosts fetched over HTTP")
 
 		By("editing topology.version")
 		must(the.other.EditTopologyVersion(ctx, lab.NewVersion))

@@ -26,7 +26,7 @@ func (l *Lab) ServeBundles(ctx context.Context) (*BundleServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serving bundles: %w", err)
 	}
-	b := &BundleServer{location: fmt.Sprintf("http://%s/bundles/{{version}}", listener.Addr())}
+	b := &BundleServer{location: fmt.Sprintf("http://%s/bundles", listener.Addr())}
 	files := http.StripPrefix("/bundles/", http.FileServer(http.Dir(filepath.Join(l.Cache, "bundles"))))
 	b.server = &http.Server{
 		ReadHeaderTimeout: 10 * time.Second,
@@ -39,7 +39,7 @@ func (l *Lab) ServeBundles(ctx context.Context) (*BundleServer, error) {
 	return b, nil
 }
 
-// Location for a template.
+// Location of all versions.
 func (b *BundleServer) Location() string { return b.location }
 
 // Served counts the requests.

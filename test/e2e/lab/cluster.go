@@ -34,14 +34,9 @@ type ClusterSpec struct {
 	RouterID       int
 	// Workers wanted; there is one control-plane machine.
 	Workers int
-	// ControlPlaneBundles and WorkerBundles are where Kubernetes comes from; the mounted folder when empty.
-	ControlPlaneBundles, WorkerBundles string
-	// ControlPlaneRole and WorkerRole are the values of RoleLabel to select hosts by.
-	ControlPlaneRole, WorkerRole string
+	// Bundles is the folder or URL that holds the bundles of all versions; the hosts' own disks when empty.
+	Bundles string
 }
-
-// BundlesOnHost is the location of bundles on the hosts' own disks.
-const BundlesOnHost = bundlesOnHost + "/{{version}}"
 
 // Demo is the cluster of the quickstart.
 func Demo() ClusterSpec {
@@ -198,7 +193,7 @@ func (c *Cluster) ControlPlane(ctx context.Context) (*controlplanev1.QuoinContro
 	return plane, nil
 }
 
-// Workers is the cluster's MachineDeployment.
+// WorkerDeployment is the cluster's MachineDeployment.
 func (c *Cluster) WorkerDeployment(ctx context.Context) (*clusterv1.MachineDeployment, error) {
 	list := &clusterv1.MachineDeploymentList{}
 	if err := c.lab.Management.List(ctx, list, client.InNamespace(Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: c.Name}); err != nil {

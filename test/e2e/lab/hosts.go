@@ -104,7 +104,8 @@ func (l *Lab) StartHost(ctx context.Context, host *Host) error {
 
 func (l *Lab) startHost(ctx context.Context, host *Host) error {
 	args := append([]string{"create", "--name", host.Container(), "--hostname", host.Name,
-		"--network", Name, "--ip", host.Address, "--label", Label + "=" + Name, "--label", hostLabel + "=" + host.Name,
+		// systemctl reboot ends the container with an error; then it boots again.
+		"--restart", "on-failure", "--network", Name, "--ip", host.Address, "--label", Label + "=" + Name, "--label", hostLabel + "=" + host.Name,
 		"--volume", filepath.Join(l.Cache, "bundles") + ":" + bundlesOnHost + ":ro"}, l.engine.runFlags...)
 	if _, err := l.docker(ctx, append(args, l.tools.hostImage)...); err != nil {
 		return fmt.Errorf("host %s: %w", host.Name, err)

@@ -57,7 +57,7 @@ func (l *Lab) kind(ctx context.Context, line func(string), args ...string) error
 }
 
 func (l *Lab) makeKind(ctx context.Context, step *progress.Step) error {
-	config := filepath.Join(l.Root, "test/e2e/data/kind.yaml")
+	config := filepath.Join(l.Root, "test/hostimage/kind.yaml")
 	err := l.kind(ctx, func(line string) { step.Waiting(line) }, "create", "cluster", "--name", Name, "--image", l.tools.kindImage,
 		"--config", config, "--kubeconfig", l.Kubeconfig(), "--wait", "120s", "--retain")
 	if err != nil {

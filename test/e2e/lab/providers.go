@@ -6,7 +6,9 @@ package lab
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +25,9 @@ const providerLabel = "cluster.x-k8s.io/provider"
 func (l *Lab) clusterctlConfig() string { return l.Path("repository", "clusterctl.yaml") }
 
 func (l *Lab) loadManagers(ctx context.Context, step *progress.Step) error {
-	args := append([]string{"load", "image-archive", "--name", Name}, l.tools.archives...)
+	// Two providers are one image.
+	images := slices.Compact(slices.Sorted(maps.Values(l.tools.managers)))
+	args := append([]string{"load", "docker-image", "--name", Name}, images...)
 	return l.kind(ctx, func(line string) { step.Waiting(line) }, args...)
 }
 

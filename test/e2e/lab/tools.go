@@ -16,8 +16,7 @@ import (
 type tools struct {
 	kind, kubectl, clusterctl string
 	hostImage, kindImage      string
-	// archives are the managers' images as files, managers their names by the label of their provider.
-	archives []string
+	// managers are the managers' images by the label of their provider.
 	managers map[string]string
 }
 
@@ -45,11 +44,7 @@ func (l *Lab) build(ctx context.Context, step *progress.Step) error {
 		func() (err error) { t.kindImage, err = script("test/hostimage/build.sh", "kind-node"); return err },
 		func() (err error) {
 			out, err := script("hack/components/images.sh")
-			if err != nil {
-				return err
-			}
-			t.archives = strings.Fields(out)
-			t.managers, err = managerImages(t.archives)
+			t.managers = pairs(out)
 			return err
 		},
 	} {
@@ -58,6 +53,17 @@ func (l *Lab) build(ctx context.Context, step *progress.Step) error {
 		}
 	}
 	return nil
+}
+
+// pairs reads lines of the form name=value.
+func pairs(text string) map[string]string {
+	found := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			found[name] = value
+		}
+	}
+	return found
 }
 
 // Kubectl runs kubectl against a kubeconfig.
