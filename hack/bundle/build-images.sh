@@ -73,12 +73,35 @@ userland() {
     echo "$file"
 }
 
+# complete tells whether every archive of a list is still there: the cache may
+# have been tidied by hand.
+complete() {
+    local file
+    while read -r file; do
+        [ -s "$file" ] || return 1
+    done <"$1"
+}
+
+# build makes all archives, unless nothing has changed since it last did.
 build() {
-    local kubernetes etcd coredns tools image
-    "$QUOIN_ROOT/hack/engine/ensure.sh"
+    local list=$images/$version.list key
     kubernetes=$("$QUOIN_ROOT/hack/bundle/build-binaries.sh" kubernetes "$version")
     etcd=$("$QUOIN_ROOT/hack/bundle/build-binaries.sh" etcd)
     coredns=$("$QUOIN_ROOT/hack/bundle/build-binaries.sh" coredns)
+    key=$(cat "$kubernetes"/*.key "$etcd"/*.key "$coredns"/*.key <(echo "$sandbox_image") |
+        key_of hack/bundle/build-images.sh hack/bundle/imagetar \
+            test/hostimage/rootfs.sh test/hostimage/images test/hostimage/testnet)
+    if ! { up_to_date "$list" "$key" && complete "$list"; }; then
+        pack >"$work/archives"
+        put_in_place "$work/archives" "$list" "$key"
+    fi
+    cat "$list"
+}
+
+# pack makes the archives and prints their names.
+pack() {
+    local tools image
+    "$QUOIN_ROOT/hack/engine/ensure.sh"
     tools=$(userland)
     small hack/bundle/imagetar
     small test/hostimage/images/pause

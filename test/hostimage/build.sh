@@ -47,7 +47,7 @@ host_image() {
     local rootfs containerd key image
     rootfs=$(rootfs_image)
     containerd=$("$QUOIN_ROOT/hack/bundle/build-binaries.sh" containerd)
-    key=$(key_of $here/host <<<"$rootfs $(sha256sum "$containerd"/{containerd,containerd-shim-runc-v2,ctr} | cut -d' ' -f1)")
+    key=$(key_of $here/host <<<"$rootfs $(cat "$containerd"/*.key)")
     image=quoin.test/host:$key
     if ! has_image "$image"; then
         log "building $image"
