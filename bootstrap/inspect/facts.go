@@ -30,7 +30,6 @@ type Facts struct {
 	Systemd          bool
 	CloudInitEnabled bool
 	SwapEnabled      bool
-	ConntrackPresent bool
 	// Commands that kubeadm's preflight and the kubelet need but that this host lacks.
 	CommandsMissing []string
 	// TCPForwardingAllowed is nil when sshd would not tell.

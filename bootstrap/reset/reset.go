@@ -4,13 +4,7 @@
 // Package reset takes a host back to what it was before it became a node, and proves it.
 package reset
 
-import (
-	"context"
-	"net/netip"
-
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
-)
+import "net/netip"
 
 // Options say what the host carried.
 type Options struct {
@@ -33,9 +27,5 @@ type Finding struct {
 	Fix string
 }
 
-// Plan is idempotent: every step may run on a host that was reset already, or that was never a node. The owner record is
-// left alone: release it after Verify found nothing. Call run.StopOthers first.
-func Plan(id string, o Options) run.Plan { panic("not yet") }
-
-// Verify reads back, in one exchange, what is left. No findings and no error means clean.
-func Verify(ctx context.Context, host ssh.Host, o Options) ([]Finding, error) { panic("not yet") }
+// String is the finding with its way out.
+func (f Finding) String() string { return f.What + "; " + f.Fix }

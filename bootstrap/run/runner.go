@@ -93,6 +93,9 @@ func (r Runner) Resume(ctx context.Context, host ssh.Host, id string) error {
 func (r Runner) startScript(id string) string {
 	s := r.starter()
 	return fmt.Sprintf(`[ -f "$dir/result" ] && exit 0
+for tool in awk flock; do
+	command -v $tool >/dev/null || { echo "$tool is not installed on this host; install it" >&2; exit 1; }
+done
 if (%s); then exit 0; fi
 %s
 `, s.Alive(unit(id)), s.Start(unit(id), r.argv(id, "run")))

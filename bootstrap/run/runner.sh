@@ -14,6 +14,9 @@ HOME=${HOME:-/root} QUOIN_ROOT=$root QUOIN_RUN_DIR=$dir
 export PATH HOME QUOIN_ROOT QUOIN_RUN_DIR
 journal=$dir/journal
 
+# The journal is read by awk: without it a step that is done would look new.
+command -v awk >/dev/null && command -v flock >/dev/null || exit 1
+
 # Two runners of one plan would break "once". Steps do not inherit the lock: a daemon they leave must not hold it.
 exec 9>"$dir/lock"
 flock -n 9 || exit 0

@@ -1,0 +1,165 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package reset
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+var options = Options{VirtualAddresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.100/32")}}
+
+// sandbox runs a script in namespaces of its own, with private copies of every directory that a reset touches, so that
+// this machine's own are out of reach. systemctl, ctr and kubeadm are stubs.
+func sandbox(t *testing.T, script string) string {
+	t.Helper()
+	if os.Getuid() != 0 || exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "true").Run() != nil {
+		t.Skip("needs root and the right to make namespaces")
+	}
+	dir := t.TempDir()
+	for name, body := range map[string]string{
+		"systemctl": `echo "systemctl $*" >>` + dir + `/calls`,
+		"kubeadm":   `echo "kubeadm $*" >>` + dir + `/calls; exit 1`,
+		"ctr": `case "$*" in
+*"containers ls -q") cat ` + dir + `/containers 2>/dev/null;;
+*"containers delete"*) rm -f ` + dir + `/containers;;
+esac`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+body+"\nexit 0\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setup := `set -eu
+mkdir ` + dir + `/etc
+cp -a /etc/passwd /etc/group /etc/alternatives ` + dir + `/etc/
+mount --bind ` + dir + `/etc /etc
+mount -t tmpfs none /var/lib
+mount -t tmpfs none /run
+ip link set lo up
+PATH=` + dir + `:$PATH
+QUOIN_ROOT=/var/lib/quoin QUOIN_RUN_DIR=/var/lib/quoin/runs/reset D=` + dir + `
+mkdir -p "$QUOIN_RUN_DIR"
+export PATH QUOIN_ROOT QUOIN_RUN_DIR D
+`
+	cmd := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--propagation", "private", "/bin/sh")
+	cmd.Stdin = strings.NewReader(setup + script)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// scripts writes the plan's steps as a function of the sandbox, each in a shell of its own as the runner does it.
+func scripts(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	var all strings.Builder
+	all.WriteString("reset_all() {\n")
+	for _, step := range Plan("reset", options).Steps {
+		path := filepath.Join(dir, step.Name)
+		if err := os.WriteFile(path, []byte(run.Prelude+step.Script), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all.WriteString("/bin/sh " + path + " || { echo STEP " + step.Name + " FAILED; exit 1; }\n")
+	}
+	all.WriteString("}\n")
+	return all.String()
+}
+
+const dirt = `
+mkdir -p /etc/kubernetes/manifests /var/lib/etcd/member /var/lib/custom/member /var/lib/kubelet/pods/a/volumes/b /etc/cni/net.d /run/cluster-api /etc/keepalived
+echo '    - --data-dir=/var/lib/custom' >/etc/kubernetes/manifests/etcd.yaml
+echo x >/var/lib/etcd/member/wal; echo x >/var/lib/custom/member/wal
+mount -t tmpfs none /var/lib/kubelet/pods/a/volumes/b
+echo data >/var/lib/kubelet/pods/a/volumes/b/precious
+echo 87-podman.conflist >/var/lib/quoin/cni-before
+touch /etc/cni/net.d/87-podman.conflist /etc/cni/net.d/10-lab.conflist /run/cluster-api/bootstrap-success.complete
+echo '# Written by Quoin. Do not edit: cleaning the host removes this file.' >/etc/keepalived/keepalived.conf
+ip address add 10.0.0.100/32 dev lo
+echo c1 >$D/containers
+. $D/prelude
+echo theirs >/etc/hosts; echo new >$D/new
+quoin_put $D/new /etc/hosts 0644
+quoin_put $D/new /etc/ours/deep/file 0600
+echo untouched >/etc/theirs
+quoin_record 'unit kubelet.service'
+if command -v iptables >/dev/null; then
+	iptables -t nat -N KUBE-SERVICES; iptables -t nat -N KUBE-SVC; iptables -t nat -A KUBE-SERVICES -m comment --comment "a b" -j KUBE-SVC
+	iptables -t nat -A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+	iptables -N CNI-FORWARD; iptables -A FORWARD -j CNI-FORWARD; iptables -A FORWARD -s 10.9.9.9 -j DROP; iptables -N THEIRS
+fi
+`
+
+const state = `
+echo "hosts=$(cat /etc/hosts) theirs=$(cat /etc/theirs) cni=$(ls /etc/cni/net.d | tr '\n' ,)"
+for p in /etc/ours /etc/kubernetes /var/lib/etcd /var/lib/custom /var/lib/kubelet /run/cluster-api /etc/keepalived/keepalived.conf /var/lib/quoin/created; do [ ! -e $p ] || echo "LEFT $p"; done
+if command -v iptables >/dev/null; then echo "rules=$({ iptables-save; ip6tables-save; } | grep -E '^(-A|:THEIRS|:KUBE|:CNI)' | tr '\n' ';')"; else echo 'rules=:THEIRS - [0:0];-A FORWARD -s 10.9.9.9/32 -j DROP;'; fi
+cat $D/calls | sort -u
+`
+
+func TestResetLeavesWhatItFoundAndNothingElse(t *testing.T) {
+	g := NewWithT(t)
+	prelude := "cat >$D/prelude <<'PRELUDE'\n" + run.Prelude + "\nPRELUDE\n"
+	verify := "verify() { /bin/sh -s -- /var/lib/quoin 6443 10250 -- 10.0.0.100 <<'VERIFY'\n" + verifyScript + "\nVERIFY\n}\n"
+	out := sandbox(t, prelude+verify+scripts(t)+"set +e\n"+dirt+"echo BEFORE; verify; reset_all; echo AFTER; verify; reset_all; echo AGAIN; verify"+state)
+	before, rest, _ := strings.Cut(out, "AFTER\n")
+	after, again, _ := strings.Cut(rest, "AGAIN\n")
+	t.Log(out)
+
+	_, before, _ = strings.Cut(before, "BEFORE\n")
+	found, err := parse(before[:strings.Index(before, "\nend\n")+5])
+	g.Expect(err).NotTo(HaveOccurred())
+	var what []string
+	for _, f := range found {
+		what = append(what, f.What)
+		g.Expect(f.Fix).NotTo(BeEmpty())
+	}
+	g.Expect(strings.Join(what, "\n")).To(And(ContainSubstring("/etc/kubernetes is not empty"), ContainSubstring("/var/lib/etcd is not empty"),
+		ContainSubstring("containers of Kubernetes remain: c1"), ContainSubstring("mounts remain"), ContainSubstring("still holds the virtual address 10.0.0.100"),
+		ContainSubstring("created still lists")))
+
+	for _, text := range []string{after, again} {
+		found, err = parse(text)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(found).To(BeEmpty())
+	}
+	g.Expect(out).NotTo(ContainSubstring("FAILED"))
+	g.Expect(again).To(ContainSubstring("hosts=theirs theirs=untouched cni=87-podman.conflist,"))
+	g.Expect(again).NotTo(ContainSubstring("LEFT"))
+	g.Expect(again).To(MatchRegexp(`rules=:THEIRS - \[0:0\];-A FORWARD -s 10.9.9.9/32 -j DROP;\n`))
+	g.Expect(again).To(ContainSubstring("kubeadm reset --force"))
+	g.Expect(again).To(ContainSubstring("systemctl disable --now keepalived.service"))
+}
+
+func TestKeepalivedGoesFirst(t *testing.T) {
+	g := NewWithT(t)
+	plan := Plan("reset-1", options)
+	g.Expect(plan.Validate()).To(Succeed())
+	g.Expect(plan.Steps[0].Name).To(Equal("release-virtual-address"))
+	g.Expect(plan.Steps[1].Name).To(Equal("kubeadm-reset"))
+	for _, step := range plan.Steps {
+		g.Expect(step.Once).To(BeFalse())
+	}
+}
+
+// mute answers without the closing word, as a connection that breaks does.
+type mute struct{ ssh.Host }
+
+func (mute) Run(context.Context, ssh.Command) (ssh.Result, error) { return ssh.Result{}, nil }
+
+func TestSilenceIsNotCleanliness(t *testing.T) {
+	_, err := Verify(context.Background(), mute{}, options)
+	NewWithT(t).Expect(err).To(MatchError(ContainSubstring("cut off")))
+}

@@ -1,0 +1,171 @@
+# Copyright The Quoin Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# One function per step of the reset. Each may run on a host that was reset already, or that was never a node.
+
+# Without awk the looks below would see nothing, and nothing looks like clean.
+command -v awk >/dev/null || quoin_fail "awk is not installed on this host; install it (mawk or gawk)"
+
+ctrk() { timeout 60 ctr -n k8s.io "$@"; }
+
+# settle <seconds> <command...>: waits until the command succeeds.
+settle() {
+	left=$1
+	shift
+	while ! "$@"; do
+		[ "$left" -gt 0 ] || return 1
+		left=$((left - 1))
+		sleep 1
+	done
+}
+
+# below <path>: mount points strictly below a path, the deepest first.
+below() { awk -v p="$1/" 'index($2, p) == 1 { print $2 }' /proc/self/mounts | sort -ru; }
+
+unmount_below() {
+	below "$1" | while read -r point; do
+		point=$(printf '%b' "$point")
+		umount "$point" 2>/dev/null || umount -l "$point" || echo "cannot unmount $point"
+	done
+}
+
+# empty <dir>: removes what is in it; the directory too unless it is a disk of its own. Never across a mount: what is
+# still mounted there may be somebody's volume.
+empty() {
+	[ -d "$1" ] || return 0
+	find "$1" -xdev -mindepth 1 -delete || :
+	rmdir "$1" 2>/dev/null || :
+}
+
+reset_kubeadm() {
+	# The etcd data may lie elsewhere than usual; its manifest is about to go.
+	data=$(sed -n 's/^ *- --data-dir=//p' /etc/kubernetes/manifests/etcd.yaml 2>/dev/null | head -n 1)
+	case $data in /?*) printf '%s\n' "$data" >"$QUOIN_ROOT/etcd-data-dir" ;; esac
+	if command -v kubeadm >/dev/null && [ -n "$(find /etc/kubernetes -type f 2>/dev/null | head -n 1)" ]; then
+		# Membership in etcd is decided elsewhere, with quorum in view, long before a host is cleaned.
+		timeout 180 kubeadm reset --force --cri-socket unix:///run/containerd/containerd.sock \
+			--skip-phases=remove-etcd-member || echo "kubeadm reset ended with code $?; the next steps remove what it left"
+	fi
+}
+
+reset_kubelet() {
+	systemctl cat kubelet.service >/dev/null 2>&1 || return 0
+	systemctl disable --now kubelet.service || quoin_fail "the kubelet cannot be stopped"
+}
+
+reset_pods() {
+	command -v ctr >/dev/null || return 0
+	if ! timeout 20 ctr version >/dev/null 2>&1; then
+		systemctl start containerd.service 2>/dev/null
+		settle 15 timeout 20 ctr version >/dev/null 2>&1 ||
+			quoin_fail "containerd does not answer, so its pods cannot be removed; start or repair it"
+	fi
+	ctrk tasks ls -q | while read -r id; do ctrk tasks kill --all --signal SIGKILL "$id" >/dev/null 2>&1 || :; done
+	ctrk tasks ls -q | while read -r id; do ctrk tasks delete --force "$id" >/dev/null 2>&1 || :; done
+	# A task that has just been killed may still hold its container.
+	no_containers() {
+		ctrk containers ls -q | while read -r id; do
+			ctrk tasks delete --force "$id" >/dev/null 2>&1 || :
+			ctrk containers delete "$id" >/dev/null 2>&1 || :
+		done
+		[ -z "$(ctrk containers ls -q)" ]
+	}
+	settle 30 no_containers || quoin_fail "containers of Kubernetes remain: $(ctrk containers ls -q | tr '\n' ' '); restart containerd or reboot the host"
+	if ctr sandboxes --help >/dev/null 2>&1; then
+		ctrk sandboxes ls 2>/dev/null | awk 'NR > 1 { print $1 }' | while read -r id; do ctrk sandboxes rm --force "$id" >/dev/null 2>&1 || :; done
+	fi
+	return 0
+}
+
+reset_mounts() {
+	unmount_below /var/lib/kubelet
+	below /run/containerd/io.containerd.grpc.v1.cri/sandboxes | while read -r point; do umount -l "$point" 2>/dev/null || :; done
+	for ns in /run/netns/cni-* /var/run/netns/cni-*; do
+		[ -e "$ns" ] || continue
+		# The veth pairs go with their namespace.
+		umount -l "$ns" 2>/dev/null || :
+		rm -f "$ns"
+	done
+	[ -z "$(below /var/lib/kubelet)" ] || quoin_fail "mounts remain below /var/lib/kubelet: $(below /var/lib/kubelet | head -n 3 | tr '\n' ' '); unmount them or reboot the host"
+}
+
+# clear_rules <save> <restore>: deletes the chains KUBE-* and CNI-* and the rules that jump to them; nothing else.
+clear_rules() {
+	command -v "$1" >/dev/null && command -v "$2" >/dev/null || return 0
+	"$1" 2>/dev/null | awk '
+		/^\*/ { print; n = 0 }
+		/^:(KUBE|CNI)-/ { chains[++n] = substr($1, 2) }
+		/^-A (KUBE|CNI)-/ { next }
+		/^-A .* (-j|-g) (KUBE|CNI)-/ { sub(/^-A/, "-D"); print }
+		/^COMMIT/ {
+			for (i = 1; i <= n; i++) print "-F " chains[i]
+			for (i = 1; i <= n; i++) print "-X " chains[i]
+			print
+		}' | "$2" --noflush || quoin_fail "the rules of Kubernetes cannot be taken out of iptables; see: $1 | grep KUBE-"
+}
+
+reset_network() {
+	clear_rules iptables-save iptables-restore
+	clear_rules ip6tables-save ip6tables-restore
+	if command -v nft >/dev/null; then
+		for family in ip ip6; do nft delete table "$family" kube-proxy 2>/dev/null || :; done
+	fi
+	if [ -e /sys/class/net/kube-ipvs0 ]; then
+		command -v ipvsadm >/dev/null && ipvsadm --clear
+		ip link delete kube-ipvs0 || :
+	fi
+	for link in cni0 flannel.1 nodelocaldns; do
+		[ -e "/sys/class/net/$link" ] && ip link delete "$link"
+	done
+	# Without the list from before our time nothing says what is the cluster's.
+	if [ -d /etc/cni/net.d ] && [ -f "$QUOIN_ROOT/cni-before" ]; then
+		ls -A /etc/cni/net.d | while read -r name; do
+			grep -qxF -- "$name" "$QUOIN_ROOT/cni-before" || rm -rf "/etc/cni/net.d/$name"
+		done
+	fi
+	empty /var/lib/cni
+}
+
+# reset_files takes back what "created" lists, last first: units are stopped before their files go, and directories come
+# after what is in them.
+reset_files() {
+	data=$(cat "$QUOIN_ROOT/etcd-data-dir" 2>/dev/null)
+	for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet /run/kubeadm /var/run/kubernetes; do empty "$d"; done
+	rm -f /run/cluster-api/bootstrap-success.complete /run/cluster-api/placeholder "$QUOIN_ROOT/kubelet.env"
+	rmdir /run/cluster-api 2>/dev/null
+	if [ -f "$QUOIN_ROOT/created" ]; then
+		sed -n 's/^unit //p' "$QUOIN_ROOT/created" | while read -r unit; do systemctl disable --now "$unit" 2>/dev/null || :; done
+		sed -n 's/^mount //p' "$QUOIN_ROOT/created" | while read -r point; do ! mountpoint -q "$point" || umount "$point"; done
+		for kind in file original dir user; do
+			sed -n "s/^$kind //p" "$QUOIN_ROOT/created" | tac | while read -r name; do take_back "$kind" "$name"; done
+		done
+		systemctl daemon-reload 2>/dev/null
+		systemctl reset-failed 2>/dev/null
+		for name in $(sed -n 's/^file //p' "$QUOIN_ROOT/created"); do
+			[ ! -f "$name" ] || quoin_fail "$name cannot be removed; is its file system read-only?"
+		done
+		rm -f "$QUOIN_ROOT/created"
+	fi
+	rm -rf "$QUOIN_ROOT/originals" "$QUOIN_ROOT/cni-before" "$QUOIN_ROOT/etcd-data-dir" "$QUOIN_ROOT/cache"
+}
+
+take_back() {
+	case $1 in
+	file) rm -f "$2" ;;
+	dir) rmdir "$2" 2>/dev/null || : ;;
+	user) userdel --remove "$2" 2>/dev/null || : ;;
+	original)
+		# Copied, not moved: a reset that is cut off here starts over and still finds it.
+		[ -e "$QUOIN_ROOT/originals$2" ] || return 0
+		mkdir -p "$(dirname "$2")"
+		cp -a "$QUOIN_ROOT/originals$2" "$2.quoin-part" && mv -fT "$2.quoin-part" "$2"
+		;;
+	esac
+}
+
+# reset_runs forgets the plans that ended, but for this one: its journal is still being written.
+reset_runs() {
+	for d in "$QUOIN_ROOT"/runs/*; do
+		[ "$d" = "$QUOIN_RUN_DIR" ] || rm -rf "$d"
+	done
+}

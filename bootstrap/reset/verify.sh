@@ -1,0 +1,48 @@
+# Copyright The Quoin Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Prints what is left of a node: a sentence, a tab, and what to do. Changes nothing.
+#   arguments: the root directory, the ports, "--", the virtual addresses
+found() { printf 'found %s\t%s\n' "$1" "$2"; }
+command -v awk >/dev/null && command -v ip >/dev/null || { echo "awk or ip is not installed on this host, so nothing can be verified" >&2; exit 1; }
+root=$1
+shift
+
+for comm in /proc/[0-9]*/comm; do
+	read -r name 2>/dev/null <"$comm" || continue
+	case $name in kubelet | etcd | kube-apiserver | kube-controller | kube-scheduler | kube-proxy)
+		pid=${comm#/proc/}
+		found "process $name runs (pid ${pid%/comm})" "stop it: kill ${pid%/comm}" ;;
+	esac
+done
+
+data=$(cat "$root/etcd-data-dir" 2>/dev/null)
+for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet; do
+	left=$(find "$d" -type f 2>/dev/null | head -n 1)
+	[ -z "$left" ] || found "$d is not empty: $left" "look whether it is needed, then remove it"
+done
+[ ! -s "$root/created" ] || found "$root/created still lists what was installed" "see which step of the reset failed, and clean again"
+
+if command -v ctr >/dev/null; then
+	if ids=$(timeout 30 ctr -n k8s.io containers ls -q 2>/dev/null); then
+		[ -z "$ids" ] || found "containers of Kubernetes remain: $(echo $ids | cut -c 1-200)" "restart containerd or reboot the host"
+	else
+		found "containerd does not answer, so its containers are unknown" "start or repair containerd"
+	fi
+fi
+
+mounts=$(awk 'index($2, "/var/lib/kubelet/") == 1 { print $2 }' /proc/self/mounts | head -n 3 | tr '\n' ' ')
+[ -z "$mounts" ] || found "mounts remain: $mounts" "unmount them or reboot the host"
+
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+	hex=$(printf '%04X' "$1")
+	if cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk -v p=":$hex" '$4 == "0A" && substr($2, length($2) - 4) == p { f = 1 } END { exit !f }'; then
+		found "something listens on port $1" "find it with: ss -ltnp sport = :$1"
+	fi
+	shift
+done
+shift
+for address in "$@"; do
+	[ -z "$(ip -o address show to "$address" 2>/dev/null)" ] || found "this host still holds the virtual address $address" "remove it: ip address delete"
+done
+echo end
