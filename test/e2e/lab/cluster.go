@@ -83,7 +83,7 @@ func (l *Lab) fitToHosts(spec ClusterSpec, generated string) (string, error) {
 	if spec.Flavor != "" {
 		site += "-" + spec.Flavor
 	}
-	from := filepath.Join(l.Root, "test/e2e/data", site)
+	from := l.file("test", "e2e", "data", site)
 	entries, err := os.ReadDir(from)
 	if err != nil {
 		return "", fmt.Errorf("patches of the test hosts: %w", err)
@@ -165,7 +165,7 @@ func (c *Cluster) connect(ctx context.Context) error {
 // ApplyNetwork applies the pod network, as a user would.
 func (c *Cluster) ApplyNetwork(ctx context.Context) error {
 	return c.lab.Step(ctx, "Applying the pod network to "+c.Name, time.Minute, func(ctx context.Context, step *progress.Step) error {
-		manifest, err := os.ReadFile(filepath.Join(c.lab.Root, "test/hostimage/testnet/testnet.yaml"))
+		manifest, err := os.ReadFile(c.lab.file("test", "hostimage", "testnet", "testnet.yaml"))
 		if err != nil {
 			return fmt.Errorf("pod network: %w", err)
 		}

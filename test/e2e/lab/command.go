@@ -65,7 +65,7 @@ func (l *Lab) run(ctx context.Context, c command) (string, error) {
 	return stdout.String(), nil
 }
 
-// title is the command as a person recognises it.
+// title is the command as a person recognizes it.
 func (c command) title() string {
 	text := strings.Join(append([]string{filepath.Base(c.name)}, c.args...), " ")
 	if len(text) > 160 {

@@ -33,7 +33,7 @@ type engine struct {
 
 // ensureEngine makes sure of an engine, which may mean to install and start it.
 func (l *Lab) ensureEngine(ctx context.Context, step *progress.Step) error {
-	_, err := l.run(ctx, command{name: filepath.Join(l.Root, "hack/engine/ensure.sh"), line: func(line string) { step.Waiting(line) }})
+	_, err := l.run(ctx, command{name: l.file("hack", "engine", "ensure.sh"), line: func(line string) { step.Waiting(line) }})
 	if err != nil {
 		return err
 	}
@@ -119,10 +119,14 @@ func (l *Lab) fence(ctx context.Context, want bool) error {
 		return nil
 	}
 	// A run that was killed between check and insert may have left it twice.
+	gone := false
 	for range 10 {
-		if iptables("-D") != nil {
-			return nil
+		if gone = iptables("-D") != nil; gone {
+			break
 		}
+	}
+	if !gone {
+		return fmt.Errorf("the rule that fences the lab's network in could not be removed; see: iptables -S DOCKER-USER")
 	}
 	return nil
 }

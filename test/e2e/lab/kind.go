@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,7 +46,7 @@ func (l *Lab) kindEnv() []string {
 	return []string{
 		"KIND_EXPERIMENTAL_DOCKER_NETWORK=" + Name,
 		"KIND_EXPERIMENTAL_PROVIDER=docker",
-		"PATH=" + filepath.Join(l.Root, "hack/engine/wrapper") + ":" + os.Getenv("PATH"),
+		"PATH=" + l.file("hack", "engine", "wrapper") + ":" + os.Getenv("PATH"),
 	}
 }
 
@@ -57,7 +56,7 @@ func (l *Lab) kind(ctx context.Context, line func(string), args ...string) error
 }
 
 func (l *Lab) makeKind(ctx context.Context, step *progress.Step) error {
-	config := filepath.Join(l.Root, "test/hostimage/kind.yaml")
+	config := l.file("test", "hostimage", "kind.yaml")
 	err := l.kind(ctx, func(line string) { step.Waiting(line) }, "create", "cluster", "--name", Name, "--image", l.tools.kindImage,
 		"--config", config, "--kubeconfig", l.Kubeconfig(), "--wait", "120s", "--retain")
 	if err != nil {

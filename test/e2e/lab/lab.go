@@ -1,7 +1,7 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lab makes a small data centre on one machine: a container engine, a network that nothing leaves, hosts that are
+// Package lab makes a small data center on one machine: a container engine, a network that nothing leaves, hosts that are
 // containers with systemd and sshd, a kind cluster with Cluster API and Quoin as the management plane, and clusters made
 // of the hosts. The quickstart and the end-to-end suite drive it; both do what a user would do, with stock clusterctl and
 // kubectl.
@@ -148,6 +148,11 @@ func (l *Lab) Attach(ctx context.Context) error {
 // Path is a file in the state folder.
 func (l *Lab) Path(elements ...string) string {
 	return filepath.Join(append([]string{l.State}, elements...)...)
+}
+
+// file is a file in the checkout.
+func (l *Lab) file(elements ...string) string {
+	return filepath.Join(append([]string{l.Root}, elements...)...)
 }
 
 // Kubeconfig of the kind cluster. The user's own is never touched.

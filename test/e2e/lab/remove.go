@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -20,17 +19,17 @@ import (
 // error to remove what it can. With engine, what ensure.sh changed on the machine is taken back too.
 func (l *Lab) Remove(ctx context.Context, engine bool) error {
 	err := l.Step(ctx, "Removing the lab", 5*time.Minute, func(ctx context.Context, step *progress.Step) error {
-		if err := l.readEngine(); err != nil {
-			// Without a record of an engine nothing was ever made.
-			return nil
+		// Without a record of an engine nothing was ever made.
+		if l.readEngine() == nil {
+			return l.removeAll(ctx, step)
 		}
-		return l.removeAll(ctx, step)
+		return nil
 	})
 	if err != nil || !engine {
 		return err
 	}
 	return l.Step(ctx, "Taking back what was changed on this machine", 2*time.Minute, func(ctx context.Context, _ *progress.Step) error {
-		_, err := l.run(ctx, command{name: filepath.Join(l.Root, "hack/engine/stop.sh")})
+		_, err := l.run(ctx, command{name: l.file("hack", "engine", "stop.sh")})
 		return err
 	})
 }

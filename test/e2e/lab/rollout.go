@@ -203,7 +203,7 @@ func (c *Cluster) EditTopologyVersion(ctx context.Context, version string) error
 func (c *Cluster) Delete(ctx context.Context, deadline time.Duration) error {
 	return c.lab.Step(ctx, "Deleting cluster "+c.Name, deadline, func(ctx context.Context, step *progress.Step) error {
 		object := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: c.Name}}
-		if err := c.lab.Management.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
+		if err := client.IgnoreNotFound(c.lab.Management.Delete(ctx, object)); err != nil {
 			return fmt.Errorf("deleting cluster %s: %w", c.Name, err)
 		}
 		return step.Poll(ctx, time.Second, func(ctx context.Context) (bool, []string, error) {

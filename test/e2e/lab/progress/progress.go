@@ -108,13 +108,13 @@ func (p *Printer) end(step, outer *Step, err error) {
 	took, total := short(time.Since(step.began)), short(time.Since(p.began))
 	switch {
 	case err != nil:
-		p.line(fmt.Sprintf(" %s %s (%s, %s in all)", p.colour("31", "✗"), step.title, took, total))
+		p.line(fmt.Sprintf(" %s %s (%s, %s in all)", p.color("31", "✗"), step.title, took, total))
 	default:
-		p.line(fmt.Sprintf(" %s %s (%s, %s in all)", p.colour("32", "✓"), step.title, took, total))
+		p.line(fmt.Sprintf(" %s %s (%s, %s in all)", p.color("32", "✓"), step.title, took, total))
 	}
 }
 
-func (p *Printer) colour(code, text string) string {
+func (p *Printer) color(code, text string) string {
 	if !p.terminal {
 		return text
 	}
