@@ -42,7 +42,9 @@ var roles = []struct {
 	{"coredns-", []artifacts.Role{artifacts.ControlPlane, artifacts.Worker, artifacts.Addon}},
 	{"kube-", []artifacts.Role{artifacts.ControlPlane}},
 	{"etcd-", []artifacts.Role{artifacts.ControlPlane}},
-	{"pause-", everywhere},
+	// So does the Job by which kubeadm checks a cluster before its upgrade: it
+	// runs the new version's pause image on whichever node it lands on.
+	{"pause-", []artifacts.Role{artifacts.ControlPlane, artifacts.Worker, artifacts.Addon}},
 	{"testnet-", everywhere},
 }
 

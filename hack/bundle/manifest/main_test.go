@@ -20,7 +20,7 @@ func TestRoles(t *testing.T) {
 		"etcd-3.6.8-0.tar":           {artifacts.ControlPlane},
 		"kube-proxy-v1.36.3.tar":     {artifacts.ControlPlane, artifacts.Worker, artifacts.Addon},
 		"coredns-v1.14.2.tar":        {artifacts.ControlPlane, artifacts.Worker, artifacts.Addon},
-		"pause-3.10.2.tar":           both,
+		"pause-3.10.2.tar":           {artifacts.ControlPlane, artifacts.Worker, artifacts.Addon},
 		"testnet-v1.tar":             both,
 		"webserver-v1.tar":           {artifacts.Worker},
 	} {
