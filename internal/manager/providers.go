@@ -16,6 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincluster"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachine"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	controlplanewebhooks "github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks/controlplane"
 	infrawebhooks "github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks/infrastructure"
@@ -44,8 +47,29 @@ func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
 	return nil
 }
 
-func addInfrastructure(_ context.Context, mgr ctrl.Manager, _ *Options, _ *hostaccess.Connector) error {
-	return infrawebhooks.SetupWithManager(mgr)
+func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector) error {
+	if err := infrawebhooks.SetupWithManager(mgr); err != nil {
+		return err
+	}
+	if err := (&quoinhost.Reconciler{
+		Client:           mgr.GetClient(),
+		APIReader:        mgr.GetAPIReader(),
+		Connector:        connector,
+		WatchFilterValue: o.WatchFilter,
+	}).SetupWithManager(ctx, mgr, concurrency(o.QuoinHostConcurrency)); err != nil {
+		return err
+	}
+	if err := (&quoinmachine.Reconciler{
+		Client:           mgr.GetClient(),
+		APIReader:        mgr.GetAPIReader(),
+		WatchFilterValue: o.WatchFilter,
+	}).SetupWithManager(ctx, mgr, concurrency(o.QuoinMachineConcurrency)); err != nil {
+		return err
+	}
+	return (&quoincluster.Reconciler{
+		Client:           mgr.GetClient(),
+		WatchFilterValue: o.WatchFilter,
+	}).SetupWithManager(ctx, mgr, concurrency(o.QuoinClusterConcurrency))
 }
 
 func addControlPlane(ctx context.Context, mgr ctrl.Manager, o *Options, _ *hostaccess.Connector) error {
