@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
 )
@@ -32,6 +33,7 @@ func TestIntegration(t *testing.T) {
 		t.Skipf("%s is not set: `make test-integration` sets it", rig.AssetsVariable)
 	}
 	RegisterFailHandler(Fail)
+	logf.SetLogger(GinkgoLogr)
 	SetDefaultEventuallyTimeout(time.Minute)
 	SetDefaultEventuallyPollingInterval(200 * time.Millisecond)
 	RunSpecs(t, "management plane")

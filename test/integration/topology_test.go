@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -23,8 +24,9 @@ import (
 
 // generate renders a template of ours as a user would.
 func generate(ctx context.Context, name, flavor string) (string, error) {
-	// Loopback, so that the managers' attempts to reach the cluster end at once and never leave this machine.
-	variables := []string{"CONTROL_PLANE_ENDPOINT_HOST=127.0.0.10", "IMAGE_REPOSITORY=quoin.test"}
+	// The kernel refuses to connect to network 0, so the managers' attempts to reach the cluster end at once and never
+	// leave this machine. Loopback would be refused as a virtual address.
+	variables := []string{"CONTROL_PLANE_ENDPOINT_HOST=0.0.0.10", "IMAGE_REPOSITORY=quoin.test"}
 	args := []string{
 		"generate", "cluster", name, "--target-namespace", namespace, "--infrastructure", "quoin",
 		"--kubernetes-version", oldVersion, "--control-plane-machine-count", "3", "--worker-machine-count", "2",
@@ -91,8 +93,9 @@ func topology() {
 
 		Eventually(func(g Gomega) {
 			g.Expect(plane.Client.Get(ctx, client.ObjectKeyFromObject(cluster), cluster)).To(Succeed())
-			g.Expect(cluster.Spec.InfrastructureRef.Kind).To(Equal("QuoinCluster"))
-			g.Expect(cluster.Spec.ControlPlaneRef.Kind).To(Equal("QuoinControlPlane"))
+			topology := conditions.Get(cluster, clusterv1.ClusterTopologyReconciledCondition)
+			g.Expect(cluster.Spec.InfrastructureRef.Kind).To(Equal("QuoinCluster"), "%+v", topology)
+			g.Expect(cluster.Spec.ControlPlaneRef.Kind).To(Equal("QuoinControlPlane"), "%+v", topology)
 		}).Should(Succeed())
 		controlPlane.Namespace, controlPlane.Name = namespace, cluster.Spec.ControlPlaneRef.Name
 		Eventually(controlPlaneVersion).WithContext(ctx).Should(Equal(oldVersion))
