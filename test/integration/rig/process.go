@@ -85,7 +85,8 @@ func (p *process) waitFor(ctx context.Context, httpClient *http.Client, url stri
 		case <-p.done:
 			return fmt.Errorf("%s ended: %w\n%s", p.name, p.exit, tail(p.log, 20))
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready after %s: status %d, %v\n%s", p.name, timeout, status, err, tail(p.log, 20))
+			return fmt.Errorf("%s is not ready after %s: status %d: %w\n%s",
+				p.name, timeout, status, errors.Join(ctx.Err(), err), tail(p.log, 20))
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -68,7 +68,7 @@ func Start(ctx context.Context, options Options) (*Rig, error) {
 		return nil, err
 	}
 	steps := []func(context.Context) error{
-		r.buildTools, r.startReaper, r.startAPIServer, r.startControllerManager, r.writeRepository,
+		r.startReaper, r.buildTools, r.startAPIServer, r.startControllerManager, r.writeRepository,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {

@@ -41,7 +41,7 @@ func (r *Rig) buildTools(ctx context.Context) error {
 			return err
 		}
 	}
-	own := filepath.Join(r.Dir, "quoin-manager")
+	own := filepath.Join(r.reaper.scratch, "quoin-manager")
 	for _, label := range repository.OwnLabels() {
 		if !slices.Contains(r.options.Providers, label) {
 			continue
