@@ -123,8 +123,7 @@ func (s *Status) sentence() string {
 	case s.Phase == Succeeded:
 		return fmt.Sprintf("all %d steps are done", s.StepCount)
 	case s.Phase == Failed && s.Tail != "":
-		lines := strings.Split(s.Tail, "\n")
-		return fmt.Sprintf("%s, failed with code %d: %s", where, s.ExitCode, lines[len(lines)-1])
+		return fmt.Sprintf("%s, failed with code %d: %s", where, s.ExitCode, telling(s.Tail))
 	case s.Phase == Failed:
 		return fmt.Sprintf("%s, failed with code %d", where, s.ExitCode)
 	case s.Phase == Interrupted && s.Step == "":
@@ -141,6 +140,18 @@ func (s *Status) sentence() string {
 		return fmt.Sprintf("%s, since %s", where, s.Since.UTC().Format(time.RFC3339))
 	}
 	return "not on the host yet"
+}
+
+// telling is the line that says most: the last one that speaks of an error, for kubeadm ends with advice on its own
+// flags; else the last one.
+func telling(tail string) string {
+	lines := strings.Split(tail, "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if strings.HasPrefix(strings.ToLower(lines[i]), "error") {
+			return lines[i]
+		}
+	}
+	return lines[len(lines)-1]
 }
 
 var (

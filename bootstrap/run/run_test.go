@@ -193,6 +193,14 @@ func TestAFailingStepShowsItsTail(t *testing.T) {
 	g.Expect(l.exists("runs", "p", "scripts")).To(BeFalse())
 }
 
+func TestTheMessageIsTheLineThatTells(t *testing.T) {
+	g := NewWithT(t)
+	l := newLab(t)
+	l.start(run.Plan{ID: "p", Steps: []run.Step{{Name: "kubeadm-init", Once: true,
+		Script: `echo "[init] begin"; echo "error: no API server" >&2; echo "To see the stack trace use --v=5" >&2; exit 1`}}})
+	g.Expect(l.wait("p", final).Message).To(HaveSuffix("failed with code 1: error: no API server"))
+}
+
 func TestASecretStepShowsNothing(t *testing.T) {
 	g := NewWithT(t)
 	l := newLab(t)
