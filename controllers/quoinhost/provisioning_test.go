@@ -1,0 +1,416 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+const provisionPlanID = "provision-0123abcd"
+
+func (w *world) object(o client.Object, name string) {
+	w.t.Helper()
+	w.g.Expect(w.client.Get(context.Background(), client.ObjectKey{Namespace: "team", Name: name}, o)).To(Succeed())
+}
+
+func (w *world) setBootstrapData(text string) {
+	_, _, _, _, secret := consumer(false)
+	secret.Data["value"] = []byte(text)
+	w.g.Expect(w.client.Update(context.Background(), secret)).To(Succeed())
+}
+
+func (w *world) setDataSecretName(name *string) {
+	machine := &clusterv1.Machine{}
+	w.object(machine, "m1")
+	machine.Spec.Bootstrap.DataSecretName = name
+	w.g.Expect(w.client.Update(context.Background(), machine)).To(Succeed())
+}
+
+// forgetStatus is what clusterctl move does.
+func (w *world) forgetStatus() {
+	host := w.host()
+	host.Status = infrav1.QuoinHostStatus{}
+	w.g.Expect(w.client.Status().Update(context.Background(), host)).To(Succeed())
+	w.restart()
+}
+
+func TestAClaimedHostBecomesANode(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.setDataSecretName(nil)
+	waiting := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostWaitingForBootstrapDataReason)
+	w.g.Expect(waiting.Message).To(ContainSubstring("Machine team/m1"))
+	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateClaimed))
+
+	w.setDataSecretName(ptr.To("m1-bootstrap"))
+	running := w.until("running", func(h *infrav1.QuoinHost) bool {
+		return h.Status.Operation != nil && h.Status.Operation.Step == "kubeadm-join"
+	})
+	w.g.Expect(condition1(running, infrav1.HostReadyCondition).Message).To(ContainSubstring("step 3 of 5, kubeadm-join"))
+	host := w.untilState(infrav1.HostStateProvisioned)
+	w.reconcile()
+	host = w.host()
+	w.g.Expect(host.Status.Version).To(Equal("v1.35.4"))
+	w.g.Expect(host.Status.AddonVersions).To(Equal([]string{"v1.35.4"}))
+	w.g.Expect(condition1(host, infrav1.HostProvisionedCondition).Status).To(Equal(metav1.ConditionTrue))
+	w.g.Expect(condition1(host, infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue))
+
+	order := w.room.provision
+	w.g.Expect(order.ProviderID).To(Equal("quoin://hosts/h1/0123abcd"))
+	w.g.Expect(order.NodeAddresses).To(Equal([]string{"10.0.0.11"}))
+	w.g.Expect(order.Role).To(Equal(artifacts.Worker))
+	w.g.Expect(order.VirtualAddress).To(BeNil(), "workers do not carry the virtual address")
+	w.g.Expect(order.Bundle).To(Equal(Bundle{Version: "v1.35.4", Location: "/opt/bundles/{{version}}", Architecture: "amd64"}))
+	w.g.Expect(order.Owner).To(Equal(owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1}))
+}
+
+func TestTheFirstControlPlaneHostTakesTheVirtualAddressOnlyWhenItIsFree(t *testing.T) {
+	w := claimedWorld(t, true)
+	w.room.errs["provision"] = &EndpointInUseError{Address: "10.0.0.100", Answer: "02:42:ac:00:00:01 answers ARP requests"}
+	found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostEndpointInUseReason)
+	w.g.Expect(found.Message).To(And(ContainSubstring("10.0.0.100"), ContainSubstring("02:42:ac:00:00:01"), ContainSubstring("another controlPlaneEndpoint")))
+	w.g.Expect(w.room.plans).To(BeEmpty())
+	w.room.set(func() { delete(w.room.errs, "provision") })
+	w.untilState(infrav1.HostStateProvisioned)
+	w.g.Expect(w.room.provision.Role).To(Equal(artifacts.ControlPlane))
+	w.g.Expect(w.room.provision.ClaimedByUs).To(BeFalse())
+	w.g.Expect(w.room.provision.VirtualAddress.Interface).To(Equal("eth0"))
+	w.g.Expect(w.room.provision.VirtualAddress.VirtualRouterID).To(Equal(51))
+	w.g.Expect(w.room.provision.VirtualAddress.Addresses[0].String()).To(Equal("10.0.0.100/32"))
+}
+
+func TestALaterControlPlaneHostExpectsTheVirtualAddressToAnswer(t *testing.T) {
+	w := claimedWorld(t, true)
+	_, _, _, peer, _ := consumer(true)
+	peer.Name, peer.Spec.ProviderID = "qm0", "quoin://hosts/h0/88888888"
+	peer.Status.Initialization.Provisioned = ptr.To(true)
+	w.create(peer)
+	w.g.Expect(w.client.Status().Update(context.Background(), peer)).To(Succeed())
+	w.untilState(infrav1.HostStateProvisioned)
+	w.g.Expect(w.room.provision.ClaimedByUs).To(BeTrue())
+}
+
+func TestTheVirtualAddressIsNeverANodeAddress(t *testing.T) {
+	w := claimedWorld(t, true)
+	w.room.facts.Addresses = append(w.room.facts.Addresses[:0:0], w.room.facts.Addresses[0], w.room.facts.Addresses[0])
+	w.room.facts.Addresses[0].Address = virtualAddressesOf(&infrav1.QuoinCluster{Spec: infrav1.QuoinClusterSpec{
+		ControlPlaneEndpoint: infrav1.APIEndpoint{Host: "10.0.0.100"}, LoadBalancer: infrav1.LoadBalancer{Type: infrav1.LoadBalancerKeepalived},
+	}})[0].Addr()
+	w.untilState(infrav1.HostStateProvisioned)
+	w.g.Expect(w.room.provision.NodeAddresses).To(Equal([]string{"10.0.0.11"}))
+}
+
+func TestBootstrapDataThatCannotBeCarriedOutNeverReachesTheHost(t *testing.T) {
+	for name, text := range map[string]string{
+		"directive": "#cloud-config\ndisk_setup:\n  /dev/sda: {}\n",
+		"variable":  "## template: jinja\n#cloud-config\nruncmd:\n- echo {{ ds.meta_data.nothing }}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, false)
+			w.setBootstrapData(text)
+			found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostBootstrapDataInvalidReason)
+			w.g.Expect(found.Message).To(And(ContainSubstring("the host was not touched"), ContainSubstring("KubeadmConfig")))
+			w.linger(5)
+			w.g.Expect(w.room.count("provision")).To(BeZero())
+		})
+	}
+}
+
+func TestIgnitionIsRefused(t *testing.T) {
+	w := claimedWorld(t, false)
+	_, _, _, _, secret := consumer(false)
+	secret.Data["format"] = []byte("ignition")
+	w.g.Expect(w.client.Update(context.Background(), secret)).To(Succeed())
+	found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostBootstrapDataInvalidReason)
+	w.g.Expect(found.Message).To(ContainSubstring("only cloud-config"))
+}
+
+func TestABundleThatIsMissingIsACondition(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.room.errs["provision"] = &BundleError{Location: "/opt/bundles/v1.35.4", Err: errors.New("no manifest.json")}
+	found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostArtifactsUnavailableReason)
+	w.g.Expect(found.Message).To(And(ContainSubstring("/opt/bundles/v1.35.4"), ContainSubstring("spec.artifacts.bundle.location")))
+	w.until("attempts grow apart", func(h *infrav1.QuoinHost) bool { return ptr.Deref(h.Status.Failures, 0) >= 3 })
+}
+
+func TestAHostThatLacksKeepalivedSaysSo(t *testing.T) {
+	w := claimedWorld(t, true)
+	w.room.errs["provision"] = &LacksError{What: "keepalived", Why: "the virtual address of the control plane needs it"}
+	found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostUnsuitableReason)
+	w.g.Expect(found.Message).To(ContainSubstring("keepalived is not installed on the host"))
+}
+
+func TestAManagerKilledDuringAJoinContinuesByAsking(t *testing.T) {
+	w := claimedWorld(t, false)
+	running := run.Status{Phase: run.Running, Step: "kubeadm-join", Message: "step 3 of 5, kubeadm-join"}
+	w.room.script[provisionPlanID] = []run.Status{running, running, running, running, running, {Phase: run.Succeeded}}
+	for range 4 {
+		w.until("another poll", func() func(*infrav1.QuoinHost) bool {
+			before := w.room.count("follow")
+			return func(*infrav1.QuoinHost) bool {
+				return w.room.count("follow") > before && w.room.plans[provisionPlanID] != nil
+			}
+		}())
+		w.restart()
+	}
+	w.untilState(infrav1.HostStateProvisioned)
+	w.g.Expect(w.room.count("provision")).To(Equal(1), "the bootstrap data is handed over once")
+}
+
+func TestAManagerKilledBeforeItWroteDownTheStartAsksTheHostFirst(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.until("started", func(*infrav1.QuoinHost) bool { return w.room.count("provision") == 1 })
+	// The plan runs on the host, the status says NotStarted, and the bootstrap data is gone meanwhile.
+	_, _, _, _, secret := consumer(false)
+	w.g.Expect(w.client.Delete(context.Background(), secret)).To(Succeed())
+	w.restart()
+	w.untilState(infrav1.HostStateProvisioned)
+	w.g.Expect(w.room.count("provision")).To(Equal(1))
+}
+
+func TestAProvisionedHostWhoseStatusWasLostIsNotBootstrappedAgain(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	w.forgetStatus()
+	w.untilState(infrav1.HostStateProvisioned)
+	w.g.Expect(w.room.count("provision")).To(Equal(1))
+	host := w.host()
+	w.g.Expect(host.Status.Version).To(Equal("v1.35.4"))
+	w.g.Expect(host.Status.Facts.NodeAddresses).NotTo(BeEmpty())
+}
+
+func TestAProvisionedHostThatRebootsStaysProvisioned(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	w.reconcile()
+	w.room.set(func() { w.room.facts.BootID = "boot-2" })
+	w.restart()
+	w.now = w.now.Add(probeEvery)
+	w.until("seen", func(h *infrav1.QuoinHost) bool { return h.Status.Facts.BootID == "boot-2" })
+	w.linger(3)
+	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateProvisioned))
+	w.g.Expect(w.room.count("provision")).To(Equal(1))
+}
+
+func TestAPlanThatFailedOrWasInterruptedSaysThatTheMachineMustBeReplaced(t *testing.T) {
+	for reason, status := range map[string]run.Status{
+		infrav1.HostStepFailedReason:           {Phase: run.Failed, Step: "kubeadm-join", Message: "step 3 of 5, kubeadm-join, failed with code 1", Tail: "error: couldn't validate the identity", ExitCode: 1},
+		infrav1.HostBootstrapInterruptedReason: {Phase: run.Interrupted, Step: "kubeadm-join", Message: "step 3 of 5, kubeadm-join, was cut off"},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			w := claimedWorld(t, false)
+			w.room.script[provisionPlanID] = []run.Status{status}
+			found := w.untilReason(infrav1.HostProvisionedCondition, reason)
+			w.g.Expect(found.Message).To(And(ContainSubstring(status.Message), ContainSubstring(status.Tail), ContainSubstring("Machine must be replaced")))
+			w.linger(5)
+			w.restart()
+			w.linger(5)
+			again := condition1(w.host(), infrav1.HostProvisionedCondition)
+			w.g.Expect(again.Message).To(Equal(found.Message))
+			w.g.Expect(w.room.count("provision")).To(Equal(1), "it never starts twice")
+		})
+	}
+}
+
+func TestAPausedHostSeesAPlanToItsEndAndNothingMore(t *testing.T) {
+	w := claimedWorld(t, false)
+	running := run.Status{Phase: run.Running, Step: "kubeadm-join", Message: "step 3 of 5"}
+	w.room.script[provisionPlanID] = []run.Status{running, running, running, {Phase: run.Succeeded}}
+	w.until("polled", func(h *infrav1.QuoinHost) bool {
+		return w.room.plans[provisionPlanID] != nil && w.room.plans[provisionPlanID].polls > 0
+	})
+	cluster := &clusterv1.Cluster{}
+	w.object(cluster, "c1")
+	cluster.Spec.Paused = ptr.To(true)
+	w.g.Expect(w.client.Update(context.Background(), cluster)).To(Succeed())
+	host := w.until("the end is seen", func(h *infrav1.QuoinHost) bool {
+		return h.Status.Operation != nil && h.Status.Operation.Phase == string(run.Succeeded)
+	})
+	w.linger(3)
+	w.g.Expect(host.Status.State).To(Equal(infrav1.HostStateProvisioning))
+	w.g.Expect(w.room.count("follow without resume")).To(BeNumerically(">", 0))
+	cluster.Spec.Paused = nil
+	w.g.Expect(w.client.Update(context.Background(), cluster)).To(Succeed())
+	w.untilState(infrav1.HostStateProvisioned)
+}
+
+func TestAddonImagesOfFurtherVersionsAreBroughtAndARetryHasAnotherPlan(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	quoinMachine := &infrav1.QuoinMachine{}
+	w.object(quoinMachine, "qm1")
+	quoinMachine.Spec.AddonVersions = []string{"v1.35.4", "v1.36.3"}
+	w.g.Expect(w.client.Update(context.Background(), quoinMachine)).To(Succeed())
+	w.room.script["addons-v1.36.3"] = []run.Status{{Phase: run.Failed, Message: "step 1 of 2 failed: no space left"}}
+	failed := w.untilReason(infrav1.HostAddonImagesCondition, infrav1.HostStepFailedReason)
+	w.g.Expect(failed.Message).To(ContainSubstring("no space left"))
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue), "the node serves all the same")
+	w.until("images", func(h *infrav1.QuoinHost) bool { return len(h.Status.AddonVersions) == 2 })
+	w.g.Expect(w.room.plans).To(HaveKey("addons-v1.36.3-2"))
+	w.untilReason(infrav1.HostAddonImagesCondition, infrav1.MachineImagesPresentReason)
+	w.g.Expect(w.room.count("provision")).To(Equal(1))
+}
+
+func deleteMachine(w *world) {
+	w.t.Helper()
+	quoinMachine := &infrav1.QuoinMachine{}
+	w.object(quoinMachine, "qm1")
+	w.g.Expect(w.client.Delete(context.Background(), quoinMachine)).To(Succeed())
+	machine := &clusterv1.Machine{}
+	w.object(machine, "m1")
+	w.g.Expect(w.client.Delete(context.Background(), machine)).To(Succeed())
+}
+
+func finish(w *world, o client.Object, name string) {
+	w.t.Helper()
+	w.object(o, name)
+	o.SetFinalizers(nil)
+	w.g.Expect(w.client.Update(context.Background(), o)).To(Succeed())
+}
+
+func TestAHostIsFreeOnlyAfterAVerifiedResetAndTheEndOfItsMachine(t *testing.T) {
+	w := claimedWorld(t, true)
+	w.untilState(infrav1.HostStateProvisioned)
+	deleteMachine(w)
+	host := w.until("clean", (*infrav1.QuoinHost).Released)
+	w.g.Expect(host.Status.State).To(Equal(infrav1.HostStateCleaning))
+	w.g.Expect(w.room.clean.ID).To(Equal("reset-0123abcd"))
+	w.g.Expect(w.room.clean.VirtualAddresses).To(HaveLen(1))
+	w.linger(3)
+	w.g.Expect(w.host().Spec.ConsumerRef).NotTo(BeNil(), "the QuoinMachine is still there")
+
+	finish(w, &infrav1.QuoinMachine{}, "qm1")
+	w.linger(3)
+	w.g.Expect(w.host().Spec.ConsumerRef).NotTo(BeNil(), "the Node goes with the Machine")
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Message).To(ContainSubstring("Machine team/m1"))
+
+	finish(w, &clusterv1.Machine{}, "m1")
+	host = w.untilState(infrav1.HostStateAvailable)
+	w.g.Expect(host.Spec.ConsumerRef).To(BeNil())
+	w.g.Expect(host.Status.Version).To(BeEmpty())
+	w.g.Expect(host.Status.AddonVersions).To(BeEmpty())
+	w.g.Expect(condition1(host, infrav1.HostProvisionedCondition).Reason).To(Equal(infrav1.HostNotClaimedReason))
+	w.g.Expect(w.room.count("clean")).To(Equal(1))
+}
+
+func TestAManagerKilledDuringAResetContinues(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	deleteMachine(w)
+	w.until("reset started", func(*infrav1.QuoinHost) bool { return w.room.count("clean") == 1 })
+	w.restart()
+	w.until("clean", (*infrav1.QuoinHost).Released)
+	w.g.Expect(w.room.count("clean")).To(Equal(1))
+}
+
+func TestAMachineDeletedBeforeAnythingRanStillGoesThroughAReset(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.setDataSecretName(nil)
+	w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostWaitingForBootstrapDataReason)
+	deleteMachine(w)
+	w.until("clean", (*infrav1.QuoinHost).Released)
+	w.g.Expect(w.room.count("clean")).To(Equal(1))
+	w.g.Expect(w.room.count("provision")).To(BeZero())
+}
+
+func TestAHostThatIsNotCleanIsQuarantinedAndItsMachineWaits(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	w.room.findings = []reset.Finding{{What: "process etcd runs (pid 123)", Fix: "kill it"}}
+	deleteMachine(w)
+	host := w.untilState(infrav1.HostStateQuarantined)
+	w.reconcile()
+	host = w.host()
+	message := condition1(host, infrav1.HostReadyCondition).Message
+	w.g.Expect(message).To(And(ContainSubstring("process etcd runs (pid 123) (kill it)"), ContainSubstring(infrav1.RetryAnnotation)))
+	w.g.Expect(host.Released()).To(BeFalse())
+	w.linger(5)
+	w.g.Expect(w.room.count("clean")).To(Equal(1))
+
+	w.room.set(func() { w.room.findings = nil })
+	w.annotate(infrav1.RetryAnnotation, "")
+	host = w.until("clean", (*infrav1.QuoinHost).Released)
+	w.g.Expect(host.Status.Operation.ID).To(Equal("reset-0123abcd-2"), "a plan that ended never runs again under its ID")
+}
+
+func TestAResetThatFailsIsTriedAFewTimesAndThenAPersonIsAsked(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	for _, id := range []string{"reset-0123abcd", "reset-0123abcd-2", "reset-0123abcd-3"} {
+		w.room.script[id] = []run.Status{{Phase: run.Failed, Message: "step 2 of 9, unmount, failed with code 1: busy"}}
+	}
+	deleteMachine(w)
+	host := w.untilState(infrav1.HostStateQuarantined)
+	w.g.Expect(condition1(host, infrav1.HostCleanCondition).Message).To(ContainSubstring("unmount, failed with code 1: busy"))
+	w.g.Expect(w.room.count("clean")).To(Equal(maxResets))
+}
+
+func TestAHostThatCannotBeReachedKeepsItsMachineWaiting(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	w.room.set(func() {
+		w.room.err = &ssh.UnreachableError{Endpoint: "192.0.2.11:22", Err: errors.New("no route to host")}
+	})
+	deleteMachine(w)
+	w.untilReason(infrav1.HostReachableCondition, infrav1.HostUnreachableReason)
+	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateCleaning))
+	w.g.Expect(w.host().Released()).To(BeFalse())
+	w.room.set(func() { w.room.err = nil })
+	w.until("clean", (*infrav1.QuoinHost).Released)
+}
+
+func TestAMissingConsumerIsNeverTakenForADeletedOne(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	finish(w, &infrav1.QuoinMachine{}, "qm1")
+	quoinMachine := &infrav1.QuoinMachine{}
+	w.object(quoinMachine, "qm1")
+	w.g.Expect(w.client.Delete(context.Background(), quoinMachine)).To(Succeed())
+	w.untilReason(infrav1.HostReadyCondition, infrav1.HostConsumerMissingReason)
+	w.linger(5)
+	w.g.Expect(w.room.count("clean")).To(BeZero(), "the objects may be on their way from another management plane")
+	w.annotate(infrav1.RetryAnnotation, "")
+	w.until("reset at a person's word", func(*infrav1.QuoinHost) bool { return w.room.count("clean") == 1 })
+}
+
+func TestAnOwnerRecordOfAnotherOwnerStopsTheClaim(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.room.errs["provision"] = &owner.HeldError{Holder: owner.Record{Namespace: "other", Machine: "m9", UID: "99999999"}}
+	found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostOwnedByOtherReason)
+	w.g.Expect(found.Message).To(ContainSubstring("other/m9"))
+}
+
+func TestAClaimedHostThatIsDeletedWaitsForItsMachineAndSaysSo(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	w.g.Expect(w.client.Delete(context.Background(), w.host())).To(Succeed())
+	w.linger(3)
+	ready := condition1(w.host(), infrav1.HostReadyCondition)
+	w.g.Expect(ready.Reason).To(Equal("Deleting"))
+	w.g.Expect(ready.Message).To(And(ContainSubstring("claimed by QuoinMachine team/qm1"), ContainSubstring("delete Machine m1")))
+	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateProvisioned))
+}
+
+func TestAClaimRemovedByHandEndsInInspection(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	w.room.set(func() { w.room.facts.KubernetesPresent = []string{"/etc/kubernetes is not empty"} })
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = nil })
+	w.untilState(infrav1.HostStateQuarantined)
+}

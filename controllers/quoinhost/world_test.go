@@ -1,0 +1,391 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
+)
+
+const (
+	keyA = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdXkf2p1JVpW4NwGQp7bP0vYx5mEwQ2m0M6jPqf1aYz"
+	uid  = "0123abcd-0000-0000-0000-000000000000"
+	work = `#cloud-config
+write_files:
+-   path: /etc/kubernetes/x
+    content: hello
+runcmd:
+  - 'kubeadm join --config /run/kubeadm/kubeadm-join-config.yaml  && echo success > /run/cluster-api/bootstrap-success.complete'
+`
+)
+
+// machineRoom is a host as the exchanges see it: what it remembers outlives the manager.
+type machineRoom struct {
+	mu sync.Mutex
+	// err is what every exchange ends with, errs what single ones do.
+	err  error
+	errs map[string]error
+	// block holds exchanges until it is closed.
+	block    chan struct{}
+	key      string
+	facts    inspect.Facts
+	plans    map[string]*fakePlan
+	record   *owner.Record
+	findings []reset.Finding
+	// asked counts the exchanges by name.
+	asked map[string]int
+	// last orders received.
+	provision ProvisionOrder
+	clean     CleanOrder
+	// script says how plans go: the phases that following polls see, by plan ID. Succeeded when there is none.
+	script map[string][]run.Status
+}
+
+type fakePlan struct {
+	starts int
+	polls  int
+}
+
+func newRoom() *machineRoom {
+	allowed := true
+	return &machineRoom{
+		key: keyA, errs: map[string]error{}, plans: map[string]*fakePlan{}, asked: map[string]int{}, script: map[string][]run.Status{},
+		facts: inspect.Facts{
+			Hostname: "h1", OS: inspect.OS{ID: "debian", PrettyName: "Debian GNU/Linux 12"}, Kernel: "6.1", Architecture: "amd64", BootID: "boot-1",
+			CPUs: 4, MemoryBytes: 8 << 30, DefaultInterface: "eth0", CgroupVersion: 2, Systemd: true, TCPForwardingAllowed: &allowed,
+			Addresses:        []inspect.Address{{Interface: "eth0", Address: netip.MustParseAddr("10.0.0.11"), Prefix: 24}},
+			ContainerRuntime: inspect.ContainerRuntime{Name: "containerd", Version: "2.0.0", SocketOK: true},
+		},
+	}
+}
+
+func (m *machineRoom) enter(name string) error {
+	m.mu.Lock()
+	m.asked[name]++
+	block, err := m.block, m.err
+	if err == nil {
+		err = m.errs[name]
+	}
+	m.mu.Unlock()
+	if block != nil {
+		<-block
+	}
+	return err
+}
+
+func (m *machineRoom) count(name string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.asked[name]
+}
+
+func (m *machineRoom) set(change func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change()
+}
+
+func (m *machineRoom) Identify(context.Context, *infrav1.QuoinHost) (string, error) {
+	return m.key, m.enter("identify")
+}
+
+func (m *machineRoom) Probe(context.Context, *infrav1.QuoinHost) (string, error) {
+	err := m.enter("probe")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.facts.BootID, err
+}
+
+func (m *machineRoom) Inspect(context.Context, *infrav1.QuoinHost) (*inspect.Facts, error) {
+	err := m.enter("inspect")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	facts := m.facts
+	return &facts, err
+}
+
+func (m *machineRoom) Follow(_ context.Context, _ *infrav1.QuoinHost, id string, resume *owner.Record) (run.Status, error) {
+	if err := m.enter("follow"); err != nil {
+		return run.Status{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	plan := m.plans[id]
+	if plan == nil {
+		return run.Status{Phase: run.NotStarted, Message: "not on the host yet"}, nil
+	}
+	if resume == nil {
+		m.asked["follow without resume"]++
+	}
+	script := m.script[id]
+	if len(script) == 0 {
+		script = []run.Status{{Phase: run.Running, Step: "kubeadm-join", StepIndex: 3, StepCount: 5, Message: "step 3 of 5, kubeadm-join"}, {Phase: run.Succeeded}}
+	}
+	status := script[min(plan.polls, len(script)-1)]
+	plan.polls++
+	return status, nil
+}
+
+func (m *machineRoom) start(name, id string) error {
+	if err := m.enter(name); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.plans[id] == nil {
+		m.plans[id] = &fakePlan{}
+		m.plans[id].starts++
+	}
+	return nil
+}
+
+func (m *machineRoom) Provision(_ context.Context, _ *infrav1.QuoinHost, order ProvisionOrder) error {
+	m.set(func() { m.provision = order })
+	return m.start("provision", order.ID)
+}
+
+func (m *machineRoom) Addons(_ context.Context, _ *infrav1.QuoinHost, order AddonsOrder) error {
+	return m.start("addons", order.ID)
+}
+
+func (m *machineRoom) Clean(_ context.Context, _ *infrav1.QuoinHost, order CleanOrder) error {
+	m.set(func() { m.clean = order })
+	return m.start("clean", order.ID)
+}
+
+func (m *machineRoom) Verify(context.Context, *infrav1.QuoinHost, CleanOrder) ([]reset.Finding, error) {
+	err := m.enter("verify")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.findings, err
+}
+
+func (m *machineRoom) Forget(*infrav1.QuoinHost) {}
+
+// world is a management plane with one host.
+type world struct {
+	t      *testing.T
+	g      *WithT
+	client client.Client
+	room   *machineRoom
+	r      *Reconciler
+	now    time.Time
+	key    types.NamespacedName
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	_ = clientgoscheme.AddToScheme(scheme)
+	_ = clusterv1.AddToScheme(scheme)
+	_ = infrav1.AddToScheme(scheme)
+	return scheme
+}
+
+func newHost() *infrav1.QuoinHost {
+	return &infrav1.QuoinHost{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "h1", UID: "host-uid"},
+		Spec: infrav1.QuoinHostSpec{
+			Address: "192.0.2.11", Port: 22, User: "root", CredentialsRef: infrav1.SecretReference{Name: "ssh"}, ConsumerNamespaces: []string{"*"},
+		},
+	}
+}
+
+func newWorld(t *testing.T, objects ...client.Object) *world {
+	w := &world{t: t, g: NewWithT(t), room: newRoom(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), key: types.NamespacedName{Namespace: "hosts", Name: "h1"}}
+	w.client = fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(objects...).
+		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinCluster{}, &clusterv1.Machine{}, &clusterv1.Cluster{}).Build()
+	w.restart()
+	return w
+}
+
+// restart replaces the manager, as after a SIGKILL: only objects and the host remember anything.
+func (w *world) restart() {
+	if w.r != nil {
+		w.r.Calls.Close()
+	}
+	w.r = &Reconciler{
+		Client: w.client, APIReader: w.client, Exchanges: w.room, Calls: async.New(async.Options{}),
+		Now: func() time.Time { return w.now }, jitter: func() float64 { return 0 },
+	}
+	calls := w.r.Calls
+	w.t.Cleanup(calls.Close)
+}
+
+func (w *world) host() *infrav1.QuoinHost {
+	host := &infrav1.QuoinHost{}
+	w.g.Expect(w.client.Get(context.Background(), w.key, host)).To(Succeed())
+	return host
+}
+
+// reconcile runs once, and waits for the exchange that it started.
+func (w *world) reconcile() ctrl.Result {
+	w.t.Helper()
+	result, err := w.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: w.key})
+	w.g.Expect(err).NotTo(HaveOccurred())
+	for {
+		if _, _, running := w.r.Calls.Running(w.key); !running {
+			break
+		}
+		select {
+		case <-w.r.Calls.Events():
+		case <-time.After(5 * time.Second):
+			w.t.Fatal("an exchange did not end")
+		}
+		result.RequeueAfter = 0
+	}
+	select {
+	case <-w.r.Calls.Events():
+		result.RequeueAfter = 0
+	default:
+	}
+	return result
+}
+
+// until reconciles, letting time pass, until the host is as wanted.
+func (w *world) until(what string, ok func(*infrav1.QuoinHost) bool) *infrav1.QuoinHost {
+	w.t.Helper()
+	for range 200 {
+		if host := w.host(); ok(host) {
+			return host
+		}
+		result := w.reconcile()
+		w.now = w.now.Add(min(result.RequeueAfter, 10*time.Second))
+	}
+	host := w.host()
+	w.t.Fatalf("never %s: state %s, operation %+v, conditions %s", what, host.Status.State, host.Status.Operation, describe(host))
+	return nil
+}
+
+func (w *world) untilState(state infrav1.HostState) *infrav1.QuoinHost {
+	w.t.Helper()
+	return w.until(string(state), func(h *infrav1.QuoinHost) bool { return h.Status.State == state })
+}
+
+func (w *world) untilReason(condition, reason string) *metav1.Condition {
+	w.t.Helper()
+	host := w.until(condition+" "+reason, func(h *infrav1.QuoinHost) bool {
+		c := condition1(h, condition)
+		return c != nil && c.Reason == reason
+	})
+	return condition1(host, condition)
+}
+
+// linger reconciles n times more.
+func (w *world) linger(n int) {
+	w.t.Helper()
+	for range n {
+		result := w.reconcile()
+		w.now = w.now.Add(min(result.RequeueAfter, 10*time.Minute))
+	}
+}
+
+func (w *world) update(change func(*infrav1.QuoinHost)) {
+	w.t.Helper()
+	host := w.host()
+	before := host.DeepCopy()
+	change(host)
+	w.g.Expect(w.client.Patch(context.Background(), host, client.MergeFrom(before))).To(Succeed())
+}
+
+func (w *world) create(objects ...client.Object) {
+	w.t.Helper()
+	for _, o := range objects {
+		w.g.Expect(w.client.Create(context.Background(), o)).To(Succeed())
+	}
+}
+
+func (w *world) annotate(name, value string) {
+	w.t.Helper()
+	w.update(func(h *infrav1.QuoinHost) { h.Annotations = map[string]string{name: value} })
+}
+
+func condition1(h *infrav1.QuoinHost, kind string) *metav1.Condition {
+	for i := range h.Status.Conditions {
+		if h.Status.Conditions[i].Type == kind {
+			return &h.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func describe(h *infrav1.QuoinHost) string {
+	text := ""
+	for _, c := range h.Status.Conditions {
+		text += fmt.Sprintf("\n  %s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message)
+	}
+	return text
+}
+
+// consumer returns the objects that a claim leads to.
+func consumer(controlPlane bool) (*clusterv1.Cluster, *infrav1.QuoinCluster, *clusterv1.Machine, *infrav1.QuoinMachine, *corev1.Secret) {
+	labels := map[string]string{clusterv1.ClusterNameLabel: "c1"}
+	if controlPlane {
+		labels[clusterv1.MachineControlPlaneLabel] = ""
+	}
+	cluster := &clusterv1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "c1"},
+		Spec:       clusterv1.ClusterSpec{InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinCluster", Name: "c1"}},
+	}
+	quoinCluster := &infrav1.QuoinCluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "c1"},
+		Spec: infrav1.QuoinClusterSpec{
+			ControlPlaneEndpoint: infrav1.APIEndpoint{Host: "10.0.0.100", Port: 6443},
+			LoadBalancer:         infrav1.LoadBalancer{Type: infrav1.LoadBalancerKeepalived, Keepalived: &infrav1.Keepalived{VirtualRouterID: 51}},
+		},
+	}
+	machine := &clusterv1.Machine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m1", UID: uid, Labels: labels, Finalizers: []string{"machine.cluster.x-k8s.io"}},
+		Spec: clusterv1.MachineSpec{
+			ClusterName: "c1", Version: "v1.35.4",
+			Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To("m1-bootstrap")},
+		},
+	}
+	quoinMachine := &infrav1.QuoinMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "qm1", Labels: labels, Finalizers: []string{infrav1.MachineFinalizer}},
+		Spec: infrav1.QuoinMachineSpec{
+			ProviderID: "quoin://hosts/h1/0123abcd",
+			Artifacts:  infrav1.Artifacts{Bundle: infrav1.Bundle{Location: "/opt/bundles/{{version}}"}},
+		},
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m1-bootstrap"},
+		Data:       map[string][]byte{"value": []byte(work), "format": []byte("cloud-config")},
+	}
+	return cluster, quoinCluster, machine, quoinMachine, secret
+}
+
+// claimedWorld has a host that the QuoinMachine qm1 has claimed.
+func claimedWorld(t *testing.T, controlPlane bool) *world {
+	host := newHost()
+	host.Spec.HostKeys = []string{keyA}
+	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "qm1", Machine: "m1", Claim: "0123abcd"}
+	cluster, quoinCluster, machine, quoinMachine, secret := consumer(controlPlane)
+	return newWorld(t, host, cluster, quoinCluster, machine, quoinMachine, secret)
+}
+
+func request(w *world) ctrl.Request { return ctrl.Request{NamespacedName: w.key} }
