@@ -121,7 +121,7 @@ func topology() {
 		Consistently(machines).WithContext(ctx).WithTimeout(3 * time.Second).Should(HaveLen(1))
 	})
 
-	It("carry a new version to the control plane first, and to the workers once it is there [S0-51, S1-12, S1-21]", func(ctx SpecContext) {
+	It("carry a new version to the control plane first, and to the workers once it is there [S1-21]", func(ctx SpecContext) {
 		needsCluster()
 		By("reporting a control plane at the old version")
 		before := controlPlane.DeepCopy()
