@@ -1,0 +1,166 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/external"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
+
+// act carries out the one step that was decided.
+func (r *Reconciler) act(ctx context.Context, s *scope) error {
+	err := r.perform(ctx, s)
+	if err == nil && !s.step.Waiting() && s.step.Kind != controlplane.RemoveFinalizer {
+		r.event(s, corev1.EventTypeNormal, string(s.step.Kind), s.step.Message)
+	}
+	return err
+}
+
+func (r *Reconciler) perform(ctx context.Context, s *scope) error {
+	switch s.step.Kind {
+	case controlplane.CreateInit:
+		return r.create(ctx, s, false)
+	case controlplane.CreateJoin:
+		// Once more, because other fields than the version may have changed since it was written.
+		if err := r.updateKubeadmConfig(ctx, s); err != nil {
+			return err
+		}
+		return r.create(ctx, s, true)
+	case controlplane.PrepullAddons:
+		return r.requestAddons(ctx, s)
+	case controlplane.UpdateKubeadmConfig:
+		return r.updateKubeadmConfig(ctx, s)
+	case controlplane.MoveLeader:
+		return r.moveLeader(ctx, s)
+	case controlplane.RemoveEtcdMember:
+		return r.removeMember(ctx, s)
+	case controlplane.DeleteMachine:
+		return r.deleteMachine(ctx, s.machines[s.step.Machine])
+	case controlplane.ReleaseHook:
+		return r.releaseHook(ctx, s.machines[s.step.Machine])
+	case controlplane.UpdateAddons:
+		return r.updateAddons(ctx, s)
+	case controlplane.DeleteAll:
+		return r.deleteAll(ctx, s)
+	case controlplane.RemoveFinalizer:
+		controllerutil.RemoveFinalizer(s.plane, controlplanev1.ControlPlaneFinalizer)
+	}
+	return nil
+}
+
+// create makes a Machine: first the QuoinMachine and the KubeadmConfig, which nobody acts on without a Machine, then the
+// Machine that refers to them. What a kill in between leaves behind is removed by dropRemains.
+func (r *Reconciler) create(ctx context.Context, s *scope, join bool) error {
+	if s.template == nil {
+		return errors.New(s.templateProblem)
+	}
+	name := names.SimpleNameGenerator.GenerateName(s.plane.Name + "-")
+	version := s.plane.Spec.Version
+	config, err := s.desiredConfig(name, version, join)
+	if err != nil {
+		return err
+	}
+	templateRef := &corev1.ObjectReference{APIVersion: s.template.GetAPIVersion(), Kind: s.template.GetKind(),
+		Namespace: s.template.GetNamespace(), Name: s.template.GetName()}
+	infra, err := external.GenerateTemplate(&external.GenerateTemplateInput{
+		Template: s.template.DeepCopy(), TemplateRef: templateRef, Namespace: s.plane.Namespace, Name: name,
+		ClusterName: s.cluster.Name, OwnerRef: ptr.To(makerRef(s.plane)), Labels: s.fixedLabels(),
+	})
+	if err != nil {
+		return fmt.Errorf("making %s %s from its template: %w", s.template.GetKind(), name, err)
+	}
+	machine := s.desiredMachine(name, nil)
+	if machine.Spec.FailureDomain, err = r.pickFailureDomain(ctx, s); err != nil {
+		return err
+	}
+	if err := r.Client.Create(ctx, infra); err != nil {
+		return fmt.Errorf("creating %s %s: %w", infra.GetKind(), name, err)
+	}
+	if err := r.Client.Create(ctx, config); err != nil {
+		return fmt.Errorf("creating KubeadmConfig %s: %w", name, err)
+	}
+	machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: infra.GroupVersionKind().Group, Kind: infra.GetKind(), Name: name}
+	machine.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: bootstrapv1.GroupVersion.Group, Kind: "KubeadmConfig", Name: name}
+	if err := r.apply(ctx, machine, machineManager); err != nil {
+		return fmt.Errorf("creating Machine %s: %w", name, err)
+	}
+	s.step.Machine = name
+	s.step.Message += ": " + name
+	return nil
+}
+
+// dropRemains deletes what a creation that was cut off left behind. It tells whether there was anything.
+func (r *Reconciler) dropRemains(ctx context.Context, s *scope) (bool, error) {
+	var failures []error
+	for _, object := range s.remains {
+		ctrl.LoggerFrom(ctx).Info("Deleting what was made for a Machine that was never made", "object", object.GetName())
+		// Only as it was read: by now a Machine may own it.
+		version := object.GetResourceVersion()
+		err := r.Client.Delete(ctx, object, client.Preconditions{ResourceVersion: &version})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			failures = append(failures, fmt.Errorf("deleting %s, whose Machine was never made: %w", object.GetName(), err))
+		}
+	}
+	return len(s.remains) > 0, kerrors.NewAggregate(failures)
+}
+
+// deleteMachine deletes exactly the Machine that was decided about.
+func (r *Reconciler) deleteMachine(ctx context.Context, machine *clusterv1.Machine) error {
+	uid := machine.UID
+	if err := r.Client.Delete(ctx, machine, client.Preconditions{UID: &uid}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting Machine %s: %w", machine.Name, err)
+	}
+	return nil
+}
+
+// releaseHook lets the Machine's host go.
+func (r *Reconciler) releaseHook(ctx context.Context, machine *clusterv1.Machine) error {
+	if _, held := machine.Annotations[controlplanev1.PreTerminateHookAnnotation]; !held {
+		return nil
+	}
+	original := machine.DeepCopy()
+	delete(machine.Annotations, controlplanev1.PreTerminateHookAnnotation)
+	if err := r.Client.Patch(ctx, machine, client.MergeFrom(original)); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("releasing the pre-terminate hook of Machine %s: %w", machine.Name, err)
+	}
+	return nil
+}
+
+// deleteAll deletes all Machines at once. Nothing of etcd is to be kept, so no hook holds them.
+func (r *Reconciler) deleteAll(ctx context.Context, s *scope) error {
+	var failures []error
+	for _, machine := range s.machines.SortedByCreationTimestamp() {
+		if err := r.releaseHook(ctx, machine); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		if machine.DeletionTimestamp.IsZero() {
+			failures = append(failures, r.deleteMachine(ctx, machine))
+		}
+	}
+	return kerrors.NewAggregate(failures)
+}
+
+func conditionTrue(condition *metav1.Condition) bool {
+	return condition != nil && condition.Status == metav1.ConditionTrue
+}

@@ -1,0 +1,99 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+)
+
+func request() ctrl.Request { return ctrl.Request{NamespacedName: key} }
+
+func TestDeletionWaitsForWorkersThenTakesAll(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	name := initialized(t, w)
+	worker := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker", Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
+	worker.Spec.ClusterName = "c"
+	g.Expect(w.mgmt.Create(t.Context(), worker)).To(Succeed())
+	g.Expect(w.mgmt.Delete(t.Context(), w.plane())).To(Succeed())
+	w.reconcile()
+	g.Expect(w.machine(name).DeletionTimestamp).To(BeNil())
+	g.Expect(w.condition(controlplanev1.ControlPlaneDeletingCondition)).To(And(
+		HaveField("Status", metav1.ConditionTrue), HaveField("Reason", controlplanev1.WaitingForWorkersDeletionReason)))
+	g.Expect(w.mgmt.Delete(t.Context(), worker)).To(Succeed())
+	w.reconcile()
+	g.Expect(w.machine(name).DeletionTimestamp).NotTo(BeNil())
+	g.Expect(w.hasHook(name)).To(BeFalse(), "no ceremony for etcd when everything goes")
+	g.Expect(w.etcd.removed).To(BeEmpty())
+	w.gone(name)
+	w.once()
+	g.Expect(client.IgnoreNotFound(w.mgmt.Get(t.Context(), key, &controlplanev1.QuoinControlPlane{}))).To(Succeed())
+	g.Expect(w.mgmt.Get(t.Context(), key, &controlplanev1.QuoinControlPlane{})).NotTo(Succeed(), "the finalizer is gone")
+}
+
+// Somebody deletes the only Machine: it is kept until a replacement votes.
+//
+// Proves: S2-24, S2-28
+func TestOnlyMachineIsKeptUntilReplaced(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	first := initialized(t, w)
+	g.Expect(w.mgmt.Delete(t.Context(), w.machine(first))).To(Succeed())
+	w.drained(first)
+	w.reconcile()
+	g.Expect(w.hasHook(first)).To(BeTrue())
+	g.Expect(w.machines()).To(HaveLen(2), "a replacement is made")
+	second := other(w, first)
+	w.provision(second)
+	w.reconcile()
+	g.Expect(w.etcd.removed).To(Equal([]uint64{1}))
+	g.Expect(w.hasHook(first)).To(BeFalse())
+}
+
+func TestMachineWithoutHostGoesAtOnce(t *testing.T) {
+	w := newWorld(t, 3)
+	g := w.g
+	first := initialized(t, w)
+	second := other(w, first)
+	w.hold(second)
+	g.Expect(w.mgmt.Delete(t.Context(), w.machine(second))).To(Succeed())
+	w.once()
+	g.Expect(w.hasHook(second)).To(BeFalse())
+}
+
+// An etcd that cannot be read keeps every host.
+func TestUnreadableEtcdKeepsHosts(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	first := initialized(t, w)
+	w.etcd.err = errors.New("tunnel refused")
+	g.Expect(w.mgmt.Delete(t.Context(), w.machine(first))).To(Succeed())
+	w.drained(first)
+	w.reconcile()
+	g.Expect(w.hasHook(first)).To(BeTrue())
+	g.Expect(w.machines()).To(HaveLen(1))
+}
+
+func TestCertificatesAreNotMadeTwice(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	initialized(t, w)
+	g.Expect(w.mgmt.Delete(t.Context(), w.secret("c-etcd"))).To(Succeed())
+	// A move of the objects takes status away.
+	plane := w.plane()
+	plane.Status = controlplanev1.QuoinControlPlaneStatus{}
+	g.Expect(w.mgmt.Status().Update(t.Context(), plane)).To(Succeed())
+	w.reconcile()
+	g.Expect(w.condition(controlplanev1.ControlPlaneCertificatesAvailableCondition)).To(And(
+		HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring("c-etcd"))))
+}

@@ -1,0 +1,152 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/cluster-api/util/patch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+)
+
+const (
+	reasonHealthy    = "Healthy"
+	reasonNotHealthy = "NotHealthy"
+	// failedProbes is how often connecting must have failed, right after a start, before that is believed.
+	failedProbes = 5
+)
+
+// reportMachines sets the control plane's conditions on its Machines. They are readiness gates there.
+func (r *Reconciler) reportMachines(ctx context.Context, s *scope) error {
+	var failures []error
+	keep := r.withinGrace(ctx, s)
+	for name, machine := range s.machines {
+		helper, err := patch.NewHelper(machine, r.Client)
+		if err != nil {
+			return err
+		}
+		s.setUpToDate(machine)
+		if s.plane.DeletionTimestamp.IsZero() {
+			s.setPodConditions(machine, keep)
+			s.setMemberCondition(machine, keep)
+		}
+		owned := append(s.machineConditions(), clusterv1.MachineUpToDateCondition)
+		if err := helper.Patch(ctx, machine, patch.WithOwnedConditions{Conditions: owned}); err != nil && !apierrors.IsNotFound(err) {
+			failures = append(failures, fmt.Errorf("setting conditions of Machine %s: %w", name, err))
+		}
+	}
+	return kerrors.NewAggregate(failures)
+}
+
+// withinGrace tells that a silence of the workload cluster is still too short to forget what was seen before it.
+func (r *Reconciler) withinGrace(ctx context.Context, s *scope) bool {
+	if s.workload.err == nil {
+		return false
+	}
+	state := r.ClusterCache.GetHealthCheckingState(ctx, client.ObjectKeyFromObject(s.cluster))
+	if state.LastProbeSuccessTime.IsZero() {
+		return state.ConsecutiveFailures < failedProbes
+	}
+	return time.Since(state.LastProbeSuccessTime) < connectionGrace
+}
+
+func (s *scope) setUpToDate(machine *clusterv1.Machine) {
+	if reasons := s.outdated[machine.Name]; len(reasons) > 0 {
+		conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineUpToDateCondition, Status: metav1.ConditionFalse,
+			Reason: clusterv1.MachineNotUpToDateReason, Message: "* " + strings.Join(reasons, "\n* ")})
+		return
+	}
+	if kubelet := kubeletVersion(machine, s.workload.health[machine.Name]); kubelet != "" && kubelet != machine.Spec.Version {
+		conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineUpToDateCondition, Status: metav1.ConditionFalse,
+			Reason:  clusterv1.MachineUpToDateUpdatingReason,
+			Message: fmt.Sprintf("* The kubelet runs %s, %s required", kubelet, machine.Spec.Version)})
+		return
+	}
+	conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineUpToDateCondition, Status: metav1.ConditionTrue,
+		Reason: clusterv1.MachineUpToDateReason})
+}
+
+func (s *scope) setPodConditions(machine *clusterv1.Machine, keep bool) {
+	health, read := s.workload.health[machine.Name]
+	for _, pod := range staticPods {
+		if pod.etcd && !s.stackedEtcd() {
+			continue
+		}
+		if read {
+			conditions.Set(machine, health.conditions[pod.condition])
+			continue
+		}
+		s.setUnknown(machine, pod.condition, keep, s.unreadable(machine, s.workload.err))
+	}
+}
+
+// unreadable says why nothing can be told about a Machine.
+func (s *scope) unreadable(machine *clusterv1.Machine, err error) string {
+	switch {
+	case !s.initialized():
+		return "Waiting for kubeadm init to end"
+	case !machine.Status.NodeRef.IsDefined():
+		return "Waiting for the Machine's Node"
+	case err != nil:
+		return err.Error()
+	}
+	return "Not read yet"
+}
+
+func (s *scope) setUnknown(machine *clusterv1.Machine, condition string, keep bool, message string) {
+	if keep && conditions.Has(machine, condition) {
+		return
+	}
+	reason := clusterv1.InspectionFailedReason
+	if s.workload.err != nil && s.initialized() {
+		reason = controlplanev1.ConnectionDownReason
+	}
+	conditions.Set(machine, metav1.Condition{Type: condition, Status: metav1.ConditionUnknown, Reason: reason, Message: message})
+}
+
+func (s *scope) setMemberCondition(machine *clusterv1.Machine, keep bool) {
+	if !s.stackedEtcd() {
+		return
+	}
+	const condition = controlplanev1.MachineEtcdMemberHealthyCondition
+	if !s.snapshot.Etcd.Known {
+		s.setUnknown(machine, condition, keep, s.unreadable(machine, s.members.err))
+		return
+	}
+	set := func(status metav1.ConditionStatus, reason, message string) {
+		conditions.Set(machine, metav1.Condition{Type: condition, Status: status, Reason: reason, Message: message})
+	}
+	for _, member := range s.snapshot.Etcd.Members {
+		switch {
+		case member.Machine != machine.Name:
+			continue
+		case member.Learner:
+			set(metav1.ConditionFalse, reasonNotHealthy, "The member is a learner that still copies the data")
+		case !member.Healthy:
+			set(metav1.ConditionFalse, reasonNotHealthy, "The member is not healthy: "+member.Problem)
+		default:
+			set(metav1.ConditionTrue, reasonHealthy, "")
+		}
+		return
+	}
+	if !machine.DeletionTimestamp.IsZero() {
+		set(metav1.ConditionFalse, clusterv1.DeletingReason, "The member was removed, because the Machine is being deleted")
+		return
+	}
+	if !machine.Status.NodeRef.IsDefined() {
+		set(metav1.ConditionUnknown, clusterv1.InspectionFailedReason, "Waiting for the Machine's Node")
+		return
+	}
+	set(metav1.ConditionFalse, reasonNotHealthy, "No etcd member runs on the Machine")
+}

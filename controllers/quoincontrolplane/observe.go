@@ -1,0 +1,346 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/collections"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
+
+// scope is one look at a control plane: what was read, what was concluded, what comes next.
+type scope struct {
+	cluster *clusterv1.Cluster
+	plane   *controlplanev1.QuoinControlPlane
+
+	// template of infrastructure machines; nil when it does not exist, and then templateProblem says so.
+	template        *unstructured.Unstructured
+	templateProblem string
+	// certificates is the condition to set; nil when they were not looked at.
+	certificates *metav1.Condition
+
+	// machines of the control plane, read from the API server; by their names also what belongs to them.
+	machines collections.Machines
+	infra    map[string]*infrav1.QuoinMachine
+	configs  map[string]*bootstrapv1.KubeadmConfig
+	hosts    map[string]*infrav1.QuoinHost
+	outdated map[string][]string
+	// clusterInfra are the QuoinMachines of all Machines of the Cluster, and versions their Machines' versions by name.
+	clusterInfra []infrav1.QuoinMachine
+	versions     map[string]string
+	// remains are QuoinMachines and KubeadmConfigs of a creation that was cut off.
+	remains []client.Object
+
+	workload workload
+	members  membership
+
+	snapshot controlplane.Snapshot
+	step     controlplane.Step
+	observed bool
+}
+
+// stackedEtcd tells that etcd runs on the control plane's own Machines.
+func (s *scope) stackedEtcd() bool {
+	return !s.plane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined()
+}
+
+func (s *scope) replicas() int { return int(ptr.Deref(s.plane.Spec.Replicas, 1)) }
+
+func (s *scope) deleting() bool {
+	return !s.plane.DeletionTimestamp.IsZero() || !s.cluster.DeletionTimestamp.IsZero()
+}
+
+// readMachines reads the control plane's Machines from the API server and adopts those that nobody owns. Deciding by a
+// cache that lags would make a Machine twice, or delete a second one.
+func (r *Reconciler) readMachines(ctx context.Context, s *scope) (collections.Machines, error) {
+	if s.machines != nil {
+		return s.machines, nil
+	}
+	all, err := collections.GetControlPlaneMachinesForCluster(ctx, r.APIReader, s.cluster)
+	if err != nil {
+		return nil, err
+	}
+	owned := collections.New()
+	for _, machine := range all {
+		switch controller := metav1.GetControllerOf(machine); {
+		case metav1.IsControlledBy(machine, s.plane):
+			owned.Insert(machine)
+		case controller != nil:
+			return nil, fmt.Errorf("Machine %s is labelled as one of this control plane but %s %s controls it: remove the label %s",
+				machine.Name, controller.Kind, controller.Name, clusterv1.MachineControlPlaneLabel)
+		case s.plane.DeletionTimestamp.IsZero() && machine.DeletionTimestamp.IsZero():
+			original := machine.DeepCopy()
+			machine.SetOwnerReferences(append(machine.GetOwnerReferences(), controllerRef(s.plane)))
+			if err := r.Client.Patch(ctx, machine, client.MergeFrom(original)); err != nil {
+				return nil, fmt.Errorf("adopting Machine %s: %w", machine.Name, err)
+			}
+			owned.Insert(machine)
+		}
+	}
+	s.machines = owned
+	return owned, nil
+}
+
+// observe reads everything once and makes the snapshot.
+func (r *Reconciler) observe(ctx context.Context, s *scope) error {
+	// Remains are looked for among what was listed before the Machines: whatever is in this list and has no Machine in
+	// the later one was left behind.
+	if err := r.listParts(ctx, s); err != nil {
+		return err
+	}
+	if _, err := r.readMachines(ctx, s); err != nil {
+		return err
+	}
+	s.sortParts()
+	if err := r.readHosts(ctx, s); err != nil {
+		return err
+	}
+	if err := s.compare(); err != nil {
+		return err
+	}
+	if s.plane.DeletionTimestamp.IsZero() {
+		r.readWorkload(ctx, s)
+		r.readEtcd(ctx, s)
+	}
+	s.fillSnapshot()
+	s.observed = true
+	return nil
+}
+
+func (r *Reconciler) listParts(ctx context.Context, s *scope) error {
+	ofCluster := []client.ListOption{client.InNamespace(s.cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: s.cluster.Name}}
+	infra := &infrav1.QuoinMachineList{}
+	if err := r.Client.List(ctx, infra, ofCluster...); err != nil {
+		return fmt.Errorf("listing the Cluster's QuoinMachines: %w", err)
+	}
+	s.clusterInfra = infra.Items
+	machines, err := collections.GetFilteredMachinesForCluster(ctx, r.Client, s.cluster)
+	if err != nil {
+		return err
+	}
+	s.versions = map[string]string{}
+	for _, machine := range machines {
+		s.versions[machine.Spec.InfrastructureRef.Name] = machine.Spec.Version
+		if _, ok := machine.Labels[clusterv1.MachineControlPlaneLabel]; !ok {
+			s.snapshot.Workers++
+		}
+	}
+	configs := &bootstrapv1.KubeadmConfigList{}
+	ofControlPlane := append(ofCluster, client.HasLabels{clusterv1.MachineControlPlaneLabel})
+	if err := r.Client.List(ctx, configs, ofControlPlane...); err != nil {
+		return fmt.Errorf("listing the control plane's KubeadmConfigs: %w", err)
+	}
+	s.infra, s.configs = map[string]*infrav1.QuoinMachine{}, map[string]*bootstrapv1.KubeadmConfig{}
+	for i := range s.clusterInfra {
+		s.infra[s.clusterInfra[i].Name] = &s.clusterInfra[i]
+	}
+	for i := range configs.Items {
+		s.configs[configs.Items[i].Name] = &configs.Items[i]
+	}
+	return nil
+}
+
+// sortParts gives each Machine its parts by the Machine's references, and finds the remains.
+func (s *scope) sortParts() {
+	for name, infra := range s.infra {
+		if s.isRemains(infra) {
+			s.remains = append(s.remains, s.infra[name])
+		}
+	}
+	for name, config := range s.configs {
+		if s.isRemains(config) {
+			s.remains = append(s.remains, s.configs[name])
+		}
+	}
+	infra, configs := map[string]*infrav1.QuoinMachine{}, map[string]*bootstrapv1.KubeadmConfig{}
+	for name, machine := range s.machines {
+		if found, ok := s.infra[machine.Spec.InfrastructureRef.Name]; ok {
+			infra[name] = found
+		}
+		if found, ok := s.configs[machine.Spec.Bootstrap.ConfigRef.Name]; ok {
+			configs[name] = found
+		}
+	}
+	s.infra, s.configs = infra, configs
+}
+
+// isRemains tells that the object was made here for a Machine that does not exist: we own it, and no Machine ever did.
+func (s *scope) isRemains(object client.Object) bool {
+	mine := false
+	for _, owner := range object.GetOwnerReferences() {
+		mine = mine || owner.UID == s.plane.UID
+	}
+	return mine && metav1.GetControllerOf(object) == nil && s.machines[object.GetName()] == nil &&
+		object.GetDeletionTimestamp().IsZero()
+}
+
+// readHosts reads the hosts that the Machines have. They may live in namespaces that the cache does not cover.
+func (r *Reconciler) readHosts(ctx context.Context, s *scope) error {
+	s.hosts = map[string]*infrav1.QuoinHost{}
+	for name, infra := range s.infra {
+		key, ok := hostOf(infra)
+		if !ok {
+			continue
+		}
+		host := &infrav1.QuoinHost{}
+		if err := r.APIReader.Get(ctx, key, host); err != nil {
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			return fmt.Errorf("reading QuoinHost %s: %w", key, err)
+		}
+		s.hosts[name] = host
+	}
+	return nil
+}
+
+// hostOf names the host of a QuoinMachine: by its status, or by its provider ID, which survives a move of the objects.
+func hostOf(infra *infrav1.QuoinMachine) (client.ObjectKey, bool) {
+	if ref := infra.Status.HostRef; ref != nil {
+		return client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, true
+	}
+	parts := strings.Split(strings.TrimPrefix(infra.Spec.ProviderID, "quoin://"), "/")
+	if len(parts) != 3 || !strings.HasPrefix(infra.Spec.ProviderID, "quoin://") {
+		return client.ObjectKey{}, false
+	}
+	return client.ObjectKey{Namespace: parts[0], Name: parts[1]}, true
+}
+
+func provisioned(infra *infrav1.QuoinMachine) bool {
+	return ptr.Deref(infra.Status.Initialization.Provisioned, false)
+}
+
+// fillSnapshot says in the decision's words what was read.
+func (s *scope) fillSnapshot() {
+	s.snapshot.Replicas, s.snapshot.Version = s.replicas(), s.plane.Spec.Version
+	s.snapshot.StackedEtcd = s.stackedEtcd()
+	s.snapshot.Deleting = !s.plane.DeletionTimestamp.IsZero()
+	s.snapshot.ClusterDeleting = !s.cluster.DeletionTimestamp.IsZero()
+	s.snapshot.Certificates = conditionTrue(s.certificates)
+	s.snapshot.Initialized = s.initialized()
+	s.snapshot.Reachable = s.workload.err == nil && s.workload.client != nil
+	s.snapshot.ConfigVersion = s.workload.configVersion
+	s.snapshot.AddonsCurrent = s.workload.addonsCurrent
+	for _, machine := range s.machines.SortedByCreationTimestamp() {
+		s.snapshot.Machines = append(s.snapshot.Machines, s.snapshotOf(machine))
+	}
+	s.snapshot.Etcd = s.etcdSnapshot()
+	for i := range s.clusterInfra {
+		infra := &s.clusterInfra[i]
+		if !infra.DeletionTimestamp.IsZero() {
+			continue
+		}
+		s.snapshot.Hosts = append(s.snapshot.Hosts, controlplane.Host{
+			Name:        infra.Name,
+			Version:     s.versions[infra.Name],
+			Provisioned: provisioned(infra),
+			Requested:   slices.Contains(infra.Spec.AddonVersions, s.plane.Spec.Version),
+			Present:     slices.Contains(infra.Status.AddonVersions, s.plane.Spec.Version),
+		})
+	}
+}
+
+func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
+	health := s.workload.health[machine.Name]
+	result := controlplane.Machine{
+		Name:          machine.Name,
+		Version:       machine.Spec.Version,
+		FailureDomain: machine.Spec.FailureDomain,
+		Created:       machine.CreationTimestamp.Unix(),
+		HostClaimed:   machine.Spec.ProviderID != "" || machine.Status.NodeRef.IsDefined(),
+		Node:          machine.Status.NodeRef.Name,
+		UpToDate:      len(s.outdated[machine.Name]) == 0,
+		Healthy:       health.problem == "" && health.seen,
+		Problem:       health.problem,
+		Kubelet:       kubeletVersion(machine, health),
+		Deleting:      !machine.DeletionTimestamp.IsZero(),
+	}
+	_, result.Preferred = machine.Annotations[clusterv1.DeleteMachineAnnotation]
+	if infra := s.infra[machine.Name]; infra != nil {
+		result.HostClaimed = result.HostClaimed || infra.Spec.ProviderID != "" || infra.Status.HostRef != nil
+		result.Bootstrapped = provisioned(infra)
+		if infra.Status.FailureDomain != "" {
+			result.FailureDomain = infra.Status.FailureDomain
+		}
+		if result.Node == "" {
+			result.Problem = conditions.GetMessage(infra, infrav1.MachineReadyCondition)
+		}
+	}
+	if result.Deleting {
+		result.DeletedAt = machine.DeletionTimestamp.Unix()
+	}
+	for annotation := range machine.Annotations {
+		switch {
+		case annotation == controlplanev1.PreTerminateHookAnnotation:
+			result.Hook = true
+		case strings.HasPrefix(annotation, clusterv1.PreTerminateDeleteHookAnnotationPrefix):
+			result.OtherHooks = append(result.OtherHooks, annotation)
+		}
+	}
+	slices.Sort(result.OtherHooks)
+	result.AtTermination = conditions.IsTrue(machine, clusterv1.MachineDeletingCondition) &&
+		conditions.GetReason(machine, clusterv1.MachineDeletingCondition) == clusterv1.MachineDeletingWaitingForPreTerminateHookReason
+	return result
+}
+
+func kubeletVersion(machine *clusterv1.Machine, health machineHealth) string {
+	if health.kubelet != "" {
+		return health.kubelet
+	}
+	if machine.Status.NodeInfo != nil {
+		return machine.Status.NodeInfo.KubeletVersion
+	}
+	return ""
+}
+
+// addressesOf are the addresses that the etcd member of a Machine may use towards its peers.
+func (s *scope) addressesOf(machine *clusterv1.Machine) []string {
+	var addresses []string
+	for _, address := range machine.Status.Addresses {
+		addresses = append(addresses, address.Address)
+	}
+	if infra := s.infra[machine.Name]; infra != nil {
+		for _, address := range infra.Status.Addresses {
+			addresses = append(addresses, address.Address)
+		}
+	}
+	if host := s.hosts[machine.Name]; host != nil {
+		addresses = append(addresses, host.Spec.NodeNetwork.Addresses...)
+		if host.Status.Facts != nil {
+			addresses = append(addresses, host.Status.Facts.NodeAddresses...)
+		}
+	}
+	for i, address := range addresses {
+		if ip := net.ParseIP(address); ip != nil {
+			addresses[i] = ip.String()
+		}
+	}
+	return addresses
+}
+
+func nodeReady(node *corev1.Node) corev1.ConditionStatus {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status
+		}
+	}
+	return corev1.ConditionUnknown
+}

@@ -1,0 +1,197 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/external"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/certs"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/cluster-api/util/kubeconfig"
+	"sigs.k8s.io/cluster-api/util/secret"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
+
+// prepare makes what Machines need before the first of them: the template's owner, certificates, a kubeconfig. It tells
+// whether everything is there; if not, the step in the scope says what is awaited.
+func (r *Reconciler) prepare(ctx context.Context, s *scope) (bool, error) {
+	if err := r.ownTemplate(ctx, s); err != nil {
+		return false, err
+	}
+	if !ptr.Deref(s.cluster.Status.Initialization.InfrastructureProvisioned, false) {
+		s.step = waiting(controlplanev1.WaitingForClusterInfrastructureReason, "waiting for the Cluster's infrastructure")
+		return false, nil
+	}
+	if err := r.ensureCertificates(ctx, s); err != nil {
+		s.certificates = certificateCondition(metav1.ConditionUnknown, clusterv1.InternalErrorReason, err.Error())
+		return false, err
+	}
+	if !s.cluster.Spec.ControlPlaneEndpoint.IsValid() {
+		s.step = waiting(controlplanev1.WaitingForControlPlaneEndpointReason, "waiting for the Cluster's control-plane endpoint")
+		return false, nil
+	}
+	if err := r.ensureKubeconfig(ctx, s); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+func waiting(reason, message string) controlplane.Step {
+	return controlplane.Step{Kind: controlplane.Wait, Reason: reason, Message: message}
+}
+
+// ownTemplate makes the Cluster an owner of the infrastructure machine template, so that clusterctl moves and deletes it
+// with the Cluster. A template that does not exist is no error: only new Machines need it.
+func (r *Reconciler) ownTemplate(ctx context.Context, s *scope) error {
+	ref := s.plane.Spec.MachineTemplate.Spec.InfrastructureRef
+	template, err := external.GetObjectFromContractVersionedRef(ctx, r.Client, ref, s.plane.Namespace)
+	if apierrors.IsNotFound(err) {
+		s.templateProblem = fmt.Sprintf("%s %s does not exist", ref.Kind, ref.Name)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the machine template: %w", err)
+	}
+	s.template = template
+	owner := metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: clusterv1.ClusterKind,
+		Name: s.cluster.Name, UID: s.cluster.UID}
+	if util.HasExactOwnerRef(template.GetOwnerReferences(), owner) {
+		return nil
+	}
+	original := template.DeepCopy()
+	template.SetOwnerReferences(util.EnsureOwnerRef(template.GetOwnerReferences(), owner))
+	if err := r.Client.Patch(ctx, template, client.MergeFrom(original)); err != nil {
+		return fmt.Errorf("making the Cluster an owner of %s %s: %w", ref.Kind, ref.Name, err)
+	}
+	return nil
+}
+
+// ensureCertificates makes the cluster's authorities, once. When a Machine may have used them they are only looked up:
+// an authority that was lost cannot be made again, and a new one would cut off every node.
+func (r *Reconciler) ensureCertificates(ctx context.Context, s *scope) error {
+	certificates := secret.NewCertificatesForInitialControlPlane(s.plane.Spec.KubeadmConfigSpec.ClusterConfiguration.DeepCopy())
+	key := util.ObjectKey(s.cluster)
+	owner := controllerRef(s.plane)
+	used, err := r.certificatesUsed(ctx, s)
+	if err != nil {
+		return err
+	}
+	if used {
+		err = certificates.LookupCached(ctx, r.secrets(), r.Client, key)
+	} else {
+		err = certificates.LookupOrGenerateCached(ctx, r.secrets(), r.Client, key, owner)
+	}
+	if err != nil {
+		return fmt.Errorf("the cluster's certificates: %w", err)
+	}
+	var missing []string
+	for _, certificate := range certificates {
+		if certificate.Secret == nil {
+			missing = append(missing, secret.Name(s.cluster.Name, certificate.Purpose))
+			continue
+		}
+		if err := r.own(ctx, s, certificate.Secret); err != nil {
+			return err
+		}
+	}
+	if len(missing) > 0 {
+		s.certificates = certificateCondition(metav1.ConditionFalse, clusterv1.NotAvailableReason,
+			fmt.Sprintf("Secrets %s are missing: restore them from a backup, they cannot be made again", strings.Join(missing, ", ")))
+		return nil
+	}
+	s.certificates = certificateCondition(metav1.ConditionTrue, clusterv1.AvailableReason, "")
+	return nil
+}
+
+// certificatesUsed tells whether a Machine may have the certificates already. Status alone does not tell: it is lost when
+// the objects are moved.
+func (r *Reconciler) certificatesUsed(ctx context.Context, s *scope) (bool, error) {
+	if s.initialized() {
+		return true, nil
+	}
+	machines, err := r.readMachines(ctx, s)
+	return len(machines) > 0, err
+}
+
+func certificateCondition(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
+	return &metav1.Condition{Type: controlplanev1.ControlPlaneCertificatesAvailableCondition,
+		Status: status, Reason: reason, Message: message}
+}
+
+// own makes the control plane the controller of a Secret of Cluster API. A Secret of another type is the user's.
+func (r *Reconciler) own(ctx context.Context, s *scope, object *corev1.Secret) error {
+	owner := controllerRef(s.plane)
+	if object.Type != clusterv1.ClusterSecretType || util.HasExactOwnerRef(object.GetOwnerReferences(), owner) {
+		return nil
+	}
+	original := object.DeepCopy()
+	if controller := metav1.GetControllerOf(object); controller != nil {
+		object.SetOwnerReferences(util.RemoveOwnerRef(object.GetOwnerReferences(), *controller))
+	}
+	object.SetOwnerReferences(util.EnsureOwnerRef(object.GetOwnerReferences(), owner))
+	if err := r.Client.Patch(ctx, object, client.MergeFrom(original)); err != nil {
+		return fmt.Errorf("owning Secret %s: %w", klog.KObj(object), err)
+	}
+	return nil
+}
+
+// ensureKubeconfig makes the kubeconfig Secret, and renews its client certificate when half of its life is over.
+func (r *Reconciler) ensureKubeconfig(ctx context.Context, s *scope) error {
+	if !conditionTrue(s.certificates) {
+		return nil
+	}
+	key := util.ObjectKey(s.cluster)
+	algorithm := kubeconfig.KeyEncryptionAlgorithm(keyAlgorithm(s.plane))
+	stored, err := secret.GetFromNamespacedName(ctx, r.secrets(), key, secret.Kubeconfig)
+	if apierrors.IsNotFound(err) {
+		err = kubeconfig.CreateSecretWithOwner(ctx, r.Client, key, s.cluster.Spec.ControlPlaneEndpoint.String(), controllerRef(s.plane), algorithm)
+		if errors.Is(err, kubeconfig.ErrDependentCertificateNotFound) || apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("making the kubeconfig Secret: %w", err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig Secret: %w", err)
+	}
+	if err := r.own(ctx, s, stored); err != nil {
+		return err
+	}
+	if !metav1.IsControlledBy(stored, s.plane) {
+		return nil
+	}
+	old, err := kubeconfig.NeedsClientCertRotation(stored, certs.ClientCertificateRenewalDuration)
+	if err != nil {
+		return fmt.Errorf("the kubeconfig Secret's certificate: %w", err)
+	}
+	if old {
+		ctrl.LoggerFrom(ctx).Info("Renewing the client certificate in the kubeconfig Secret")
+		if err := kubeconfig.RegenerateSecret(ctx, r.Client, stored, algorithm); err != nil {
+			return fmt.Errorf("renewing the kubeconfig Secret: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *scope) initialized() bool {
+	return ptr.Deref(s.plane.Status.Initialization.ControlPlaneInitialized, false) ||
+		conditions.IsTrue(s.plane, controlplanev1.ControlPlaneInitializedCondition)
+}

@@ -1,0 +1,160 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// Field managers of server-side apply. A label that leaves the template leaves the objects, because only we own it.
+const (
+	machineManager  = "quoin-control-plane"
+	metadataManager = "quoin-control-plane-metadata"
+)
+
+// propagate brings to existing Machines what needs no new ones: labels, annotations, readiness gates, taints,
+// minReadySeconds and the time-outs of their deletion.
+func (r *Reconciler) propagate(ctx context.Context, s *scope) error {
+	for name, machine := range s.machines {
+		if !machine.DeletionTimestamp.IsZero() {
+			if err := r.propagateDeletion(ctx, s, machine); err != nil {
+				return err
+			}
+			continue
+		}
+		desired := s.desiredMachine(name, machine)
+		if err := r.applyOnce(ctx, desired, machine, machineManager); err != nil {
+			return fmt.Errorf("propagating to Machine %s: %w", name, err)
+		}
+		if infra := s.infra[name]; infra != nil {
+			if err := r.applyOnce(ctx, s.metadataOf(infra, infrav1.GroupVersion.WithKind("QuoinMachine")), infra, metadataManager); err != nil {
+				return fmt.Errorf("propagating to QuoinMachine %s: %w", infra.Name, err)
+			}
+		}
+		if config := s.configs[name]; config != nil {
+			if err := r.applyOnce(ctx, s.metadataOf(config, bootstrapv1.GroupVersion.WithKind("KubeadmConfig")), config, metadataManager); err != nil {
+				return fmt.Errorf("propagating to KubeadmConfig %s: %w", config.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// propagateDeletion lets a user end a drain that takes too long. Nothing else of a Machine that leaves is touched: the
+// hook, above all, must not come back.
+func (r *Reconciler) propagateDeletion(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
+	wanted := s.plane.Spec.MachineTemplate.Spec.Deletion
+	original := machine.DeepCopy()
+	machine.Spec.Deletion.NodeDrainTimeoutSeconds = wanted.NodeDrainTimeoutSeconds
+	machine.Spec.Deletion.NodeVolumeDetachTimeoutSeconds = wanted.NodeVolumeDetachTimeoutSeconds
+	if wanted.NodeDeletionTimeoutSeconds != nil {
+		machine.Spec.Deletion.NodeDeletionTimeoutSeconds = wanted.NodeDeletionTimeoutSeconds
+	}
+	change := client.MergeFrom(original)
+	if data, err := change.Data(machine); err != nil || string(data) == "{}" {
+		return err
+	}
+	if err := r.Client.Patch(ctx, machine, change); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("propagating deletion time-outs to Machine %s: %w", machine.Name, err)
+	}
+	return nil
+}
+
+// metadataOf is an object with nothing but the labels and annotations that the template gives.
+func (s *scope) metadataOf(object client.Object, kind schema.GroupVersionKind) client.Object {
+	desired := &unstructured.Unstructured{}
+	desired.SetGroupVersionKind(kind)
+	desired.SetNamespace(object.GetNamespace())
+	desired.SetName(object.GetName())
+	desired.SetUID(object.GetUID())
+	desired.SetLabels(s.labels())
+	desired.SetAnnotations(s.annotations())
+	return desired
+}
+
+// apply applies an object whole, server-side.
+func (r *Reconciler) apply(ctx context.Context, object client.Object, manager string) error {
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return err
+	}
+	applied := &unstructured.Unstructured{Object: raw}
+	unstructured.RemoveNestedField(applied.Object, "status")
+	unstructured.RemoveNestedField(applied.Object, "metadata", "creationTimestamp")
+	return r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.ForceOwnership, client.FieldOwner(manager))
+}
+
+// applyOnce applies the object unless the same was applied to the same state before: a reconcile every few seconds must
+// not be a write every few seconds.
+func (r *Reconciler) applyOnce(ctx context.Context, desired, current client.Object, manager string) error {
+	data, err := json.Marshal(desired)
+	if err != nil {
+		return err
+	}
+	digest := fnv.New64a()
+	_, _ = digest.Write(data)
+	key := appliedKey{uid: current.GetUID(), manager: manager}
+	state := appliedState{digest: digest.Sum64(), resourceVersion: current.GetResourceVersion()}
+	if r.applied.is(key, state) {
+		return nil
+	}
+	if err := r.apply(ctx, desired, manager); err != nil {
+		// Gone: the next look will show it.
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil
+		}
+		return err
+	}
+	r.applied.set(key, state)
+	return nil
+}
+
+type appliedKey struct {
+	uid     types.UID
+	manager string
+}
+
+type appliedState struct {
+	digest          uint64
+	resourceVersion string
+}
+
+// appliedCache remembers what was applied to which state of an object. Safe for concurrent use; its zero value is empty.
+type appliedCache struct {
+	mu     sync.Mutex
+	states map[appliedKey]appliedState
+}
+
+// mostApplied bounds the memory; forgetting costs one apply per object.
+const mostApplied = 10000
+
+func (c *appliedCache) is(key appliedKey, state appliedState) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.states[key] == state
+}
+
+func (c *appliedCache) set(key appliedKey, state appliedState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.states == nil || len(c.states) >= mostApplied {
+		c.states = map[appliedKey]appliedState{}
+	}
+	c.states[key] = state
+}

@@ -1,0 +1,242 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quoincontrolplane runs control planes: it observes Machines, nodes, static pods and etcd, asks
+// internal/controlplane what comes next, carries out that one step, and tells what it saw in conditions.
+package quoincontrolplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/finalizers"
+	"sigs.k8s.io/cluster-api/util/patch"
+	"sigs.k8s.io/cluster-api/util/paused"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+)
+
+// HostDialer opens connections from hosts, such as to the etcd member on a host's loopback address.
+type HostDialer interface {
+	DialHost(ctx context.Context, host *infrav1.QuoinHost, network, address string) (net.Conn, error)
+}
+
+// EtcdClient reads and changes the membership of an etcd cluster. etcd.Client is the real one.
+type EtcdClient interface {
+	Read(ctx context.Context, endpoints []etcd.Endpoint, credentials etcd.Credentials) (etcd.Cluster, error)
+	MoveLeader(ctx context.Context, leader etcd.Endpoint, credentials etcd.Credentials, to uint64) error
+	RemoveMember(ctx context.Context, endpoints []etcd.Endpoint, credentials etcd.Credentials, id uint64) error
+}
+
+// Reconciler reconciles QuoinControlPlanes.
+//
+// Reading etcd and the workload cluster happens in the reconcile itself, over all members at once and for at most
+// etcd.ReadTimeout: it is a few round trips over connections that are already open. Nothing here waits for a host's work.
+type Reconciler struct {
+	// Client reads from the cache and writes; Secrets and ConfigMaps should not be cached.
+	Client client.Client
+	// APIReader reads Machines and hosts as they are: a Machine that the cache has not shown yet would be made twice.
+	APIReader client.Reader
+	// SecretCachingClient reads the cluster's certificates and kubeconfig from a cache; Client when nil.
+	SecretCachingClient client.Client
+	// ClusterCache connects to workload clusters.
+	ClusterCache clustercache.ClusterCache
+	// Hosts reach the etcd members.
+	Hosts HostDialer
+	// Etcd is etcd.Client when nil.
+	Etcd EtcdClient
+	// Recorder of events; that of the manager when nil.
+	Recorder events.EventRecorder
+	// WatchFilterValue is the label value that objects must carry to be reconciled.
+	WatchFilterValue string
+
+	controller controller.Controller
+	applied    appliedCache
+}
+
+// How soon to look again at what sends no events: the kubelets' pods and etcd.
+const (
+	busyInterval = 10 * time.Second
+	idleInterval = time.Minute
+)
+
+// connectionGrace is how long a workload cluster may be silent before conditions stop telling what was seen last.
+const connectionGrace = 2 * time.Minute
+
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes/status;quoincontrolplanes/finalizers,verbs=get;update;patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;clusters/status,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines;machines/status,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinepools,verbs=get;list;watch
+// +kubebuilder:rbac:groups=bootstrap.cluster.x-k8s.io,resources=kubeadmconfigs,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines;quoinmachinetemplates,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
+
+// SetupWithManager adds the controller to the manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	if r.Client == nil || r.APIReader == nil || r.ClusterCache == nil || r.Hosts == nil {
+		return errors.New("Client, APIReader, ClusterCache and Hosts must be set")
+	}
+	if r.Recorder == nil {
+		r.Recorder = mgr.GetEventRecorder("quoincontrolplane-controller")
+	}
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "quoincontrolplane")
+	built, err := ctrl.NewControllerManagedBy(mgr).
+		Named("quoincontrolplane").
+		For(&controlplanev1.QuoinControlPlane{}).
+		Owns(&clusterv1.Machine{}).
+		WithOptions(options).
+		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(controlPlaneOfCluster),
+			builder.WithPredicates(predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(mgr.GetScheme(), log))).
+		Watches(&infrav1.QuoinMachine{}, handler.EnqueueRequestsFromMapFunc(r.controlPlaneOfLabelled),
+			builder.WithPredicates(machineOfInterest())).
+		WatchesRawSource(r.ClusterCache.GetClusterSource("quoincontrolplane", controlPlaneOfCluster,
+			clustercache.WatchForProbeFailure(connectionGrace))).
+		Build(r)
+	if err != nil {
+		return fmt.Errorf("setting up the QuoinControlPlane controller: %w", err)
+	}
+	r.controller = built
+	return nil
+}
+
+// Reconcile takes one step with one QuoinControlPlane.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, reterr error) {
+	plane := &controlplanev1.QuoinControlPlane{}
+	if err := r.Client.Get(ctx, req.NamespacedName, plane); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if _, moving := plane.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
+		return ctrl.Result{}, nil
+	}
+	cluster, err := util.GetOwnerCluster(ctx, r.Client, plane.ObjectMeta)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the Cluster that owns QuoinControlPlane %s: %w", klog.KObj(plane), err)
+	}
+	if cluster == nil {
+		ctrl.LoggerFrom(ctx).Info("Waiting for the Cluster to own the QuoinControlPlane")
+		return ctrl.Result{}, nil
+	}
+	ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithValues("Cluster", klog.KObj(cluster)))
+	if added, err := finalizers.EnsureFinalizer(ctx, r.Client, plane, controlplanev1.ControlPlaneFinalizer); err != nil || added {
+		return ctrl.Result{}, err
+	}
+	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, plane); err != nil || isPaused || requeue {
+		return ctrl.Result{}, err
+	}
+
+	helper, err := patch.NewHelper(plane, r.Client)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	s := &scope{cluster: cluster, plane: plane}
+	defer func() {
+		options := []patch.Option{patch.WithOwnedConditions{Conditions: ownedConditions}}
+		if reterr == nil {
+			options = append(options, patch.WithStatusObservedGeneration{})
+		}
+		r.summarize(ctx, s, reterr)
+		// The last patch takes the finalizer off, after which the object is gone.
+		if err := helper.Patch(ctx, plane, options...); err != nil && (plane.DeletionTimestamp.IsZero() || client.IgnoreNotFound(err) != nil) {
+			reterr = kerrors.NewAggregate([]error{reterr, err})
+		}
+	}()
+	return r.reconcile(ctx, s)
+}
+
+// reconcile observes, decides and acts.
+func (r *Reconciler) reconcile(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if s.plane.DeletionTimestamp.IsZero() {
+		ready, err := r.prepare(ctx, s)
+		if err != nil || !ready {
+			// The Cluster and the Secrets send events; a template that does not exist yet does not.
+			return ctrl.Result{RequeueAfter: busyInterval}, err
+		}
+	}
+	if err := r.observe(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+	if s.plane.DeletionTimestamp.IsZero() {
+		if healed, err := r.dropRemains(ctx, s); err != nil || healed {
+			return ctrl.Result{RequeueAfter: time.Second}, err
+		}
+		if err := r.propagate(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if err := r.reportMachines(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+	s.step = controlplane.Decide(s.snapshot)
+	log := ctrl.LoggerFrom(ctx).WithValues("step", s.step.Kind, "reason", s.step.Reason)
+	if s.step.Waiting() {
+		log.V(4).Info(s.step.Message)
+	} else {
+		log.Info(s.step.Message, "machine", s.step.Machine)
+	}
+	if err := r.act(ctx, s); err != nil {
+		r.event(s, corev1.EventTypeWarning, string(s.step.Kind), fmt.Sprintf("%s: %v", s.step.Message, err))
+		return ctrl.Result{}, fmt.Errorf("%s: %w", s.step.Message, err)
+	}
+	return s.requeue(), nil
+}
+
+// requeue says when to look again: at once after a change that causes no event here, else when remote things may have
+// changed.
+func (s *scope) requeue() ctrl.Result {
+	switch s.step.Kind {
+	case controlplane.RemoveFinalizer:
+		return ctrl.Result{}
+	case controlplane.UpdateKubeadmConfig, controlplane.MoveLeader, controlplane.RemoveEtcdMember, controlplane.UpdateAddons:
+		return ctrl.Result{RequeueAfter: time.Second}
+	case controlplane.Done:
+		return ctrl.Result{RequeueAfter: idleInterval}
+	}
+	return ctrl.Result{RequeueAfter: busyInterval}
+}
+
+func (r *Reconciler) event(s *scope, kind, reason, message string) {
+	const longest = 1000
+	if len(message) > longest {
+		message = message[:longest]
+	}
+	r.Recorder.Eventf(s.plane, nil, kind, reason, reason, "%s", message)
+}
+
+func (r *Reconciler) etcd() EtcdClient {
+	if r.Etcd != nil {
+		return r.Etcd
+	}
+	return etcd.Client{}
+}
+
+func (r *Reconciler) secrets() client.Client {
+	if r.SecretCachingClient != nil {
+		return r.SecretCachingClient
+	}
+	return r.Client
+}

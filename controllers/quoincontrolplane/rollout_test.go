@@ -1,0 +1,276 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"fmt"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/secret"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+func newUID(name string) types.UID { return types.UID("uid-" + name) }
+
+// initialized brings a control plane of one Machine up.
+func initialized(t *testing.T, w *world) string {
+	t.Helper()
+	w.reconcile()
+	machines := w.machines()
+	w.g.Expect(machines).To(HaveLen(1))
+	w.provision(machines[0].Name)
+	w.hold(machines[0].Name)
+	w.reconcile()
+	return machines[0].Name
+}
+
+func TestFirstMachine(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	w.reconcile()
+	machines := w.machines()
+	g.Expect(machines).To(HaveLen(1))
+	machine := machines[0]
+	g.Expect(machine.Name).To(MatchRegexp(`^cp-[a-z0-9]{5}$`))
+	g.Expect(machine.Spec.Version).To(Equal(oldVer))
+	g.Expect(machine.Labels).To(HaveKeyWithValue(clusterv1.MachineControlPlaneLabel, ""))
+	g.Expect(machine.Annotations).To(HaveKey(controlplanev1.PreTerminateHookAnnotation))
+	g.Expect(machine.Spec.ReadinessGates).To(HaveLen(5))
+	g.Expect(metav1.IsControlledBy(&machine, w.plane())).To(BeTrue())
+	infra := w.infra(machine.Name)
+	g.Expect(infra.Annotations).To(HaveKeyWithValue(clusterv1.TemplateClonedFromNameAnnotation, "cp"))
+	g.Expect(infra.Labels).To(HaveKeyWithValue(clusterv1.ClusterNameLabel, "c"))
+	template := &infrav1.QuoinMachineTemplate{}
+	g.Expect(w.mgmt.Get(t.Context(), key, template)).To(Succeed())
+	g.Expect(template.OwnerReferences).To(ConsistOf(HaveField("Kind", "Cluster")))
+	for _, purpose := range []secret.Purpose{secret.ClusterCA, secret.EtcdCA, secret.FrontProxyCA, secret.ServiceAccount, secret.Kubeconfig} {
+		stored := &corev1.Secret{}
+		g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: secret.Name("c", purpose)}, stored)).To(Succeed())
+		g.Expect(stored.Type).To(Equal(clusterv1.ClusterSecretType))
+		g.Expect(stored.Labels).To(HaveKeyWithValue(clusterv1.ClusterNameLabel, "c"))
+		g.Expect(metav1.IsControlledBy(stored, w.plane())).To(BeTrue())
+	}
+	g.Expect(w.condition(controlplanev1.ControlPlaneInitializedCondition).Status).To(Equal(metav1.ConditionFalse))
+	g.Expect(w.condition(controlplanev1.ControlPlaneAvailableCondition).Status).To(Equal(metav1.ConditionFalse))
+
+	w.provision(machine.Name)
+	w.reconcile()
+	plane := w.plane()
+	g.Expect(plane.Status.Initialization.ControlPlaneInitialized).To(HaveValue(BeTrue()))
+	g.Expect(plane.Status.Selector).To(ContainSubstring(clusterv1.ClusterNameLabel + "=c"))
+	g.Expect(plane.Status.Replicas).To(HaveValue(BeEquivalentTo(1)))
+	g.Expect(plane.Status.UpToDateReplicas).To(HaveValue(BeEquivalentTo(1)))
+	g.Expect(plane.Status.Versions).To(ConsistOf(clusterv1.StatusVersion{Version: oldVer, Replicas: 1}))
+	g.Expect(plane.Status.Etcd.Members).To(ConsistOf(controlplanev1.EtcdMember{Name: "n-" + machine.Name, Role: "Leader", Healthy: ptr.To(true)}))
+	for _, condition := range []string{controlplanev1.ControlPlaneAvailableCondition, controlplanev1.ControlPlaneInitializedCondition,
+		controlplanev1.ControlPlaneCertificatesAvailableCondition, controlplanev1.ControlPlaneEtcdClusterHealthyCondition,
+		controlplanev1.ControlPlaneComponentsHealthyCondition, controlplanev1.ControlPlaneAddonsUpToDateCondition} {
+		g.Expect(w.condition(condition).Status).To(Equal(metav1.ConditionTrue), "%s: %s", condition, w.condition(condition).Message)
+	}
+	for _, condition := range []string{controlplanev1.ControlPlaneRollingOutCondition, controlplanev1.ControlPlaneScalingUpCondition,
+		controlplanev1.ControlPlaneScalingDownCondition, controlplanev1.ControlPlaneDeletingCondition} {
+		g.Expect(w.condition(condition).Status).To(Equal(metav1.ConditionFalse), condition)
+	}
+	for _, gate := range w.machine(machine.Name).Spec.ReadinessGates {
+		g.Expect(w.machine(machine.Name).Status.Conditions).To(ContainElement(And(HaveField("Type", gate.ConditionType),
+			HaveField("Status", metav1.ConditionTrue))))
+	}
+}
+
+// Proves: S2-30, S2-33, S2-34, S1-26, R6
+//
+// A version edit, step by step: images, kubeadm-config, new Machine, leader, drain, member, host, add-ons.
+func TestVersionChange(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	first := initialized(t, w)
+	w.edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Version = newVer })
+
+	w.reconcile()
+	g.Expect(w.infra(first).Spec.AddonVersions).To(ConsistOf(newVer))
+	g.Expect(w.machines()).To(HaveLen(1), "no Machine before the hosts have the add-ons' images")
+	g.Expect(w.configVersion()).To(Equal(oldVer))
+	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition)).To(And(
+		HaveField("Status", metav1.ConditionFalse), HaveField("Reason", controlplanev1.WaitingForAddonImagesReason),
+		HaveField("Message", ContainSubstring(first))))
+
+	w.fetchImages()
+	w.once()
+	g.Expect(w.configVersion()).To(Equal(newVer))
+	g.Expect(w.machines()).To(HaveLen(1), "one step at a time")
+	w.once()
+	g.Expect(w.machines()).To(HaveLen(2))
+	second := other(w, first)
+	g.Expect(w.machine(second).Spec.Version).To(Equal(newVer))
+	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition).Message).To(ContainSubstring("Version v1.35.4, v1.36.3 required"))
+
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(2))
+	g.Expect(w.machine(first).DeletionTimestamp).To(BeNil(), "the old Machine stays until the new one works")
+
+	w.provision(second)
+	w.hold(second)
+	w.etcd.members[1].Learner = true
+	w.reconcile()
+	g.Expect(w.machine(first).DeletionTimestamp).To(BeNil(), "the old Machine stays while the new member is a learner")
+	w.etcd.members[1].Learner = false
+	w.reconcile()
+	g.Expect(w.etcd.moved).To(Equal([]uint64{2}), "leadership is moved away before the drain")
+	g.Expect(w.machine(first).DeletionTimestamp).NotTo(BeNil())
+	g.Expect(w.etcd.members).To(HaveLen(2), "the member stays until the drain is over")
+	g.Expect(w.hasHook(first)).To(BeTrue())
+
+	w.drained(first)
+	w.once()
+	g.Expect(w.etcd.removed).To(Equal([]uint64{1}))
+	g.Expect(w.hasHook(first)).To(BeTrue(), "the host is released when the member is seen to be gone")
+	w.once()
+	g.Expect(w.hasHook(first)).To(BeFalse())
+	w.reconcile()
+	g.Expect(w.hasHook(first)).To(BeFalse(), "the hook does not come back")
+	g.Expect(w.image(&appsv1.DaemonSet{}, kubeProxy)).To(Equal("quoin.test/kube-proxy:"+oldVer),
+		"kube-proxy follows only when every API server runs the version")
+
+	w.gone(first)
+	w.reconcile()
+	g.Expect(w.image(&appsv1.DaemonSet{}, kubeProxy)).To(Equal("quoin.test/kube-proxy:" + newVer))
+	g.Expect(w.image(&appsv1.Deployment{}, coreDNS)).To(Equal("quoin.test/coredns:v1.14.2"))
+	g.Expect(w.plane().Status.Versions).To(ConsistOf(clusterv1.StatusVersion{Version: newVer, Replicas: 1}))
+	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Status).To(Equal(metav1.ConditionTrue))
+	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition).Status).To(Equal(metav1.ConditionFalse))
+	g.Expect(w.machines()).To(HaveLen(1))
+}
+
+func other(w *world, name string) string {
+	for _, machine := range w.machines() {
+		if machine.Name != name {
+			return machine.Name
+		}
+	}
+	return ""
+}
+
+// Proves: R8, R21
+func TestIllegalVersionsAreTold(t *testing.T) {
+	for _, version := range []string{"v1.37.0", "v1.34.0"} {
+		t.Run(version, func(t *testing.T) {
+			w := newWorld(t, 1)
+			initialized(t, w)
+			w.edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Version = version })
+			w.reconcile()
+			w.g.Expect(w.machines()).To(HaveLen(1))
+			w.g.Expect(w.configVersion()).To(Equal(oldVer))
+			w.g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition)).To(And(
+				HaveField("Reason", controlplanev1.VersionSkewReason), HaveField("Message", ContainSubstring(version))))
+		})
+	}
+}
+
+func TestMachinesJoinOneAtATime(t *testing.T) {
+	w := newWorld(t, 3)
+	g := w.g
+	first := initialized(t, w)
+	g.Expect(w.machines()).To(HaveLen(2))
+	w.provision(other(w, first))
+	w.etcd.members[1].Learner = true
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(2))
+	w.etcd.members[1].Learner = false
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(3))
+	g.Expect(w.condition(controlplanev1.ControlPlaneScalingUpCondition).Status).To(Equal(metav1.ConditionFalse))
+}
+
+// A manager that dies between the objects of a Machine leaves nothing behind, and makes no Machine twice.
+func TestKilledWhileCreating(t *testing.T) {
+	for _, at := range []string{"create QuoinMachine", "create KubeadmConfig"} {
+		t.Run(at, func(t *testing.T) {
+			w := newWorld(t, 1)
+			w.fail = at
+			for range 6 {
+				_, _ = w.r.Reconcile(t.Context(), request())
+			}
+			w.reconcile()
+			w.g.Expect(w.fail).To(BeEmpty(), "nothing was created")
+			w.g.Expect(w.machines()).To(HaveLen(1))
+			list := &infrav1.QuoinMachineList{}
+			w.g.Expect(w.mgmt.List(t.Context(), list)).To(Succeed())
+			w.g.Expect(list.Items).To(HaveLen(1), "the remains are gone")
+		})
+	}
+}
+
+func TestPropagationWithoutRollout(t *testing.T) {
+	w := newWorld(t, 1, func(p *controlplanev1.QuoinControlPlane) {
+		p.Spec.MachineTemplate.ObjectMeta.Labels = map[string]string{"team": "a", "old": "x"}
+	})
+	g := w.g
+	name := initialized(t, w)
+	g.Expect(w.machine(name).Labels).To(HaveKeyWithValue("old", "x"))
+	w.edit(func(p *controlplanev1.QuoinControlPlane) {
+		p.Spec.MachineTemplate.ObjectMeta.Labels = map[string]string{"team": "b"}
+		p.Spec.MachineTemplate.ObjectMeta.Annotations = map[string]string{"note": "y"}
+		p.Spec.MachineTemplate.Spec.MinReadySeconds = ptr.To[int32](30)
+		p.Spec.MachineTemplate.Spec.Deletion.NodeDrainTimeoutSeconds = ptr.To[int32](60)
+		p.Spec.MachineTemplate.Spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "Mine"}}
+		p.Spec.MachineTemplate.Spec.Taints = []clusterv1.MachineTaint{{Key: "k", Effect: corev1.TaintEffectNoSchedule, Propagation: clusterv1.MachineTaintPropagationAlways}}
+	})
+	w.reconcile()
+	machine := w.machine(name)
+	g.Expect(w.machines()).To(HaveLen(1), "nothing is rolled out")
+	g.Expect(machine.Labels).To(And(HaveKeyWithValue("team", "b"), Not(HaveKey("old"))))
+	g.Expect(machine.Annotations).To(And(HaveKeyWithValue("note", "y"), HaveKey(controlplanev1.PreTerminateHookAnnotation)))
+	g.Expect(machine.Spec.MinReadySeconds).To(HaveValue(BeEquivalentTo(30)))
+	g.Expect(machine.Spec.Deletion.NodeDrainTimeoutSeconds).To(HaveValue(BeEquivalentTo(60)))
+	g.Expect(machine.Spec.ReadinessGates).To(ContainElement(HaveField("ConditionType", "Mine")))
+	g.Expect(machine.Spec.Taints).To(HaveLen(1))
+	g.Expect(machine.Spec.ProviderID).NotTo(BeEmpty(), "what others set stays")
+	g.Expect(w.infra(name).Labels).To(And(HaveKeyWithValue("team", "b"), Not(HaveKey("old"))))
+}
+
+func TestWhatNeedsNewMachines(t *testing.T) {
+	tests := map[string]struct {
+		edit    func(*controlplanev1.QuoinControlPlane)
+		rollout string
+	}{
+		"template": {func(p *controlplanev1.QuoinControlPlane) { p.Spec.MachineTemplate.Spec.InfrastructureRef.Name = "cp2" }, "QuoinMachine is not up-to-date"},
+		"files": {func(p *controlplanev1.QuoinControlPlane) {
+			p.Spec.KubeadmConfigSpec.PreKubeadmCommands = []string{"true"}
+		}, "KubeadmConfig is not up-to-date"},
+		"init only": {func(p *controlplanev1.QuoinControlPlane) {
+			p.Spec.KubeadmConfigSpec.JoinConfiguration.NodeRegistration.Name = "x"
+		}, ""},
+		"dns": {func(p *controlplanev1.QuoinControlPlane) {
+			p.Spec.KubeadmConfigSpec.ClusterConfiguration.DNS.ImageTag = "v1.13.2"
+		}, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1)
+			g := w.g
+			machine := initialized(t, w)
+			template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cp2"}}
+			g.Expect(w.mgmt.Create(t.Context(), template)).To(Succeed())
+			w.edit(tt.edit)
+			w.reconcile()
+			condition := fmt.Sprint(w.machine(machine).Status.Conditions)
+			if tt.rollout == "" {
+				g.Expect(w.machines()).To(HaveLen(1), condition)
+				return
+			}
+			g.Expect(w.machines()).To(HaveLen(2))
+			g.Expect(condition).To(ContainSubstring(tt.rollout))
+		})
+	}
+}

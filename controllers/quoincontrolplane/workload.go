@@ -1,0 +1,184 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+)
+
+const (
+	controlPlaneNodeLabel = "node-role.kubernetes.io/control-plane"
+	kubeadmConfigName     = "kubeadm-config"
+	// workloadTimeout bounds all that one reconcile reads from a workload cluster.
+	workloadTimeout = 5 * time.Second
+)
+
+// staticPods of a control-plane node, and the condition that tells of each.
+var staticPods = []struct {
+	component, condition string
+	etcd                 bool
+}{
+	{"kube-apiserver", controlplanev1.MachineAPIServerPodHealthyCondition, false},
+	{"kube-controller-manager", controlplanev1.MachineControllerManagerPodHealthyCondition, false},
+	{"kube-scheduler", controlplanev1.MachineSchedulerPodHealthyCondition, false},
+	{"etcd", controlplanev1.MachineEtcdPodHealthyCondition, true},
+}
+
+// workload is what was read from the workload cluster.
+type workload struct {
+	client client.Client
+	// err is why it could not be read.
+	err           error
+	configVersion string
+	health        map[string]machineHealth
+	addonsCurrent bool
+}
+
+// machineHealth is the health of one Machine's node and static pods.
+type machineHealth struct {
+	// seen: the node was read.
+	seen    bool
+	kubelet string
+	// problem is the first thing that is wrong; empty when all is well.
+	problem string
+	// conditions of the static pods, by type.
+	conditions map[string]metav1.Condition
+}
+
+// readWorkload reads nodes, static pods and kubeadm's configuration. A cluster that cannot be read is no error: what
+// follows from it is decided, and shown in conditions.
+func (r *Reconciler) readWorkload(ctx context.Context, s *scope) {
+	s.workload.health = map[string]machineHealth{}
+	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	defer cancel()
+	// Uncached: whether an API server's pod is ready must not be remembered from before it died.
+	workloadClient, err := r.ClusterCache.GetUncachedClient(ctx, client.ObjectKeyFromObject(s.cluster))
+	if err != nil {
+		s.workload.err = fmt.Errorf("no connection to the workload cluster: %w", err)
+		return
+	}
+	s.workload.client = workloadClient
+	if s.workload.err = s.readKubeadmConfig(ctx); s.workload.err != nil {
+		return
+	}
+	s.plane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
+	if err := r.watchNodes(ctx, s); err != nil {
+		s.workload.err = err
+		return
+	}
+	for name, machine := range s.machines {
+		if machine.Status.NodeRef.IsDefined() {
+			s.workload.health[name] = s.readHealth(ctx, machine)
+		}
+	}
+	s.workload.addonsCurrent, err = s.addonsCurrent(ctx)
+	if err != nil {
+		s.workload.err = err
+	}
+}
+
+// readKubeadmConfig reads the version that a join installs. That the ConfigMap is readable proves that kubeadm init ran.
+func (s *scope) readKubeadmConfig(ctx context.Context) error {
+	config := &corev1.ConfigMap{}
+	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeadmConfigName}
+	if err := s.workload.client.Get(ctx, key, config); err != nil {
+		return fmt.Errorf("reading ConfigMap %s of the workload cluster: %w", key, err)
+	}
+	var configuration struct {
+		KubernetesVersion string `json:"kubernetesVersion"`
+	}
+	if err := yaml.Unmarshal([]byte(config.Data["ClusterConfiguration"]), &configuration); err != nil {
+		return fmt.Errorf("reading ClusterConfiguration in ConfigMap %s of the workload cluster: %w", key, err)
+	}
+	s.workload.configVersion = configuration.KubernetesVersion
+	return nil
+}
+
+func (s *scope) readHealth(ctx context.Context, machine *clusterv1.Machine) machineHealth {
+	health := machineHealth{conditions: map[string]metav1.Condition{}}
+	name := machine.Status.NodeRef.Name
+	node := &corev1.Node{}
+	if err := s.workload.client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		health.problem = fmt.Sprintf("Node %s cannot be read: %v", name, err)
+		s.setPods(&health, metav1.ConditionUnknown, clusterv1.InspectionFailedReason, health.problem)
+		return health
+	}
+	health.seen, health.kubelet = true, node.Status.NodeInfo.KubeletVersion
+	switch nodeReady(node) {
+	case corev1.ConditionUnknown:
+		// A silent kubelet does not update its pods either.
+		health.problem = fmt.Sprintf("the kubelet of Node %s does not report", name)
+		s.setPods(&health, metav1.ConditionUnknown, clusterv1.InspectionFailedReason, health.problem)
+		return health
+	case corev1.ConditionFalse:
+		health.problem = fmt.Sprintf("Node %s is not Ready", name)
+	}
+	for _, pod := range staticPods {
+		if pod.etcd && !s.stackedEtcd() {
+			continue
+		}
+		condition := s.readPod(ctx, pod.component+"-"+name)
+		condition.Type = pod.condition
+		health.conditions[pod.condition] = condition
+		if condition.Status != metav1.ConditionTrue && health.problem == "" {
+			health.problem = condition.Message
+		}
+	}
+	return health
+}
+
+func (s *scope) setPods(health *machineHealth, status metav1.ConditionStatus, reason, message string) {
+	for _, pod := range staticPods {
+		if !pod.etcd || s.stackedEtcd() {
+			health.conditions[pod.condition] = metav1.Condition{Type: pod.condition, Status: status, Reason: reason, Message: message}
+		}
+	}
+}
+
+// readPod tells of a static pod by its mirror in the API.
+func (s *scope) readPod(ctx context.Context, name string) metav1.Condition {
+	pod := &corev1.Pod{}
+	err := s.workload.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: "DoesNotExist", Message: fmt.Sprintf("Pod %s does not exist", name)}
+	case err != nil:
+		return metav1.Condition{Status: metav1.ConditionUnknown, Reason: clusterv1.InspectionFailedReason, Message: fmt.Sprintf("Pod %s cannot be read: %v", name, err)}
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
+			return metav1.Condition{Status: metav1.ConditionTrue, Reason: "Running"}
+		}
+	}
+	var why []string
+	for _, container := range pod.Status.ContainerStatuses {
+		if waiting := container.State.Waiting; waiting != nil && waiting.Reason != "" {
+			why = append(why, waiting.Reason)
+		}
+		if terminated := container.State.Terminated; terminated != nil && terminated.Reason != "" {
+			why = append(why, terminated.Reason)
+		}
+	}
+	message := fmt.Sprintf("Pod %s is not ready", name)
+	if len(why) > 0 {
+		message += ": " + strings.Join(why, ", ")
+	}
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: "Failed", Message: message}
+	}
+	return metav1.Condition{Status: metav1.ConditionFalse, Reason: "Provisioning", Message: message}
+}
