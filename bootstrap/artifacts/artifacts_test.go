@@ -267,3 +267,10 @@ func TestParseSource(t *testing.T) {
 	g.Expect(s.At("v1.2.3")).To(Equal("https://[fd00::1]:8443/b/v1.2.3"))
 	g.Expect(s.Remote()).To(BeTrue())
 }
+
+func TestKubeletArgs(t *testing.T) {
+	l := newLab(t)
+	step := artifacts.KubeletArgsStep([]string{"--provider-id=quoin://a/b/c", "--node-ip=10.0.0.1"})
+	l.g.Expect(l.run([]run.Step{step}, nil).Phase).To(Equal(run.Succeeded))
+	l.g.Expect(l.read("root/kubelet.env")).To(Equal("QUOIN_KUBELET_ARGS=--provider-id=quoin://a/b/c --node-ip=10.0.0.1\n"))
+}

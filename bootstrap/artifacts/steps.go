@@ -119,3 +119,14 @@ func quoted(words []string) []string {
 	}
 	return out
 }
+
+// KubeletArgsStep writes the arguments that the bundle's kubelet unit reads besides kubeadm's own, such as
+// --provider-id=... and --node-ip=... It belongs before the kubeadm step. No argument may hold white space.
+func KubeletArgsStep(args []string) run.Step {
+	line := "QUOIN_KUBELET_ARGS=" + strings.Join(args, " ")
+	return run.Step{Name: "kubelet-args", Script: fmt.Sprintf(`set -eu
+printf '%%s\n' %s >"$QUOIN_ROOT/kubelet.env.part"
+sync "$QUOIN_ROOT/kubelet.env.part"
+mv -f "$QUOIN_ROOT/kubelet.env.part" "$QUOIN_ROOT/kubelet.env"
+`, ssh.Quote(line))}
+}
