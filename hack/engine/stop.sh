@@ -11,10 +11,21 @@ set -euo pipefail
 # shellcheck source=hack/lib/engine.sh
 . "$QUOIN_ROOT/hack/lib/engine.sh"
 
-# ours prints the containers of the tests: their hosts and kind's nodes.
+# ours prints the containers of the tests: their hosts, and the nodes of kind
+# clusters with a name like quoin-lab. On an engine that runs for the tests
+# alone, whatever runs counts.
 ours() {
-    engine ps --all --quiet --filter label=dev.quoin.lab
-    engine ps --all --quiet --filter label=io.x-k8s.kind.cluster=quoin-lab
+    engine ps --all --filter label=dev.quoin.lab --format '{{.Names}}'
+    engine ps --all --filter label=io.x-k8s.kind.cluster --format '{{.Names}}' | grep '^quoin-' || true
+    if started_here; then engine ps --format '{{.Names}}'; fi
+}
+
+# started_here tells whether ensure.sh started the engine, and that the process
+# id it wrote down is still that engine's and not a later stranger's.
+started_here() {
+    [ -f "$QUOIN_ENGINE/dockerd.pid" ] &&
+        tr '\0' ' ' <"/proc/$(cat "$QUOIN_ENGINE/dockerd.pid")/cmdline" 2>/dev/null |
+        grep -q -- "--data-root $QUOIN_CACHE/engine-data"
 }
 
 restore_sysctls() {
@@ -30,16 +41,11 @@ restore_sysctls() {
     rm -f "$QUOIN_ENGINE/sysctls" "$QUOIN_ENGINE/boot"
 }
 
-# stop_engine ends the engine by its process id, after making sure that the id
-# is still that of a dockerd of ours and not of a later stranger.
+# stop_engine ends the engine by its process id.
 stop_engine() {
     local pid _
-    [ -f "$QUOIN_ENGINE/dockerd.pid" ] || return 0
-    pid=$(cat "$QUOIN_ENGINE/dockerd.pid")
-    if tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "--data-root $QUOIN_CACHE/engine-data"; then
-        if [ -n "$(engine ps --quiet)" ]; then
-            die "containers still run on the engine; stop them first: $(engine_client) ps"
-        fi
+    if started_here; then
+        pid=$(cat "$QUOIN_ENGINE/dockerd.pid")
         kill "$pid"
         for _ in $(seq 60); do
             [ -e "/proc/$pid" ] || break
@@ -51,7 +57,7 @@ stop_engine() {
 
 stop() {
     if engine_answers && [ -n "$(ours)" ]; then
-        die "hosts or kind nodes of the tests are still there: $(ours | xargs)"
+        die "containers are still there: $(ours | sort -u | xargs)"
     fi
     restore_sysctls
     stop_engine
