@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,6 +62,16 @@ func (c *Connector) Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.H
 		return nil, c.withPresentedKey(ctx, target, err)
 	}
 	return conn, nil
+}
+
+// DialHost opens a connection from the host itself, for example to what listens on its loopback address. Its sshd must
+// allow TCP forwarding.
+func (c *Connector) DialHost(ctx context.Context, host *infrav1.QuoinHost, network, address string) (net.Conn, error) {
+	connection, err := c.Connect(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return connection.DialContext(ctx, network, address)
 }
 
 // Identify makes the first contact: it logs in whatever key the host presents, and returns that key in known_hosts form. It

@@ -17,6 +17,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincluster"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachine"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
@@ -72,22 +73,30 @@ func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connec
 	}).SetupWithManager(ctx, mgr, concurrency(o.QuoinClusterConcurrency))
 }
 
-func addControlPlane(ctx context.Context, mgr ctrl.Manager, o *Options, _ *hostaccess.Connector) error {
+func addControlPlane(ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector) error {
 	if err := controlplanewebhooks.SetupWithManager(mgr); err != nil {
 		return err
 	}
-	if _, err := newClusterCache(ctx, mgr, o); err != nil {
+	secrets, err := secretCachingClient(mgr)
+	if err != nil {
 		return err
 	}
-	return nil
+	clusterCache, err := newClusterCache(ctx, mgr, o, secrets)
+	if err != nil {
+		return err
+	}
+	return (&quoincontrolplane.Reconciler{
+		Client:              mgr.GetClient(),
+		APIReader:           mgr.GetAPIReader(),
+		SecretCachingClient: secrets,
+		ClusterCache:        clusterCache,
+		Hosts:               connector,
+		WatchFilterValue:    o.WatchFilter,
+	}).SetupWithManager(ctx, mgr, concurrency(o.QuoinControlPlaneConcurrency))
 }
 
 // newClusterCache connects to workload clusters by their kubeconfig Secrets.
-func newClusterCache(ctx context.Context, mgr ctrl.Manager, o *Options) (clustercache.ClusterCache, error) {
-	secrets, err := secretCachingClient(mgr)
-	if err != nil {
-		return nil, err
-	}
+func newClusterCache(ctx context.Context, mgr ctrl.Manager, o *Options, secrets client.Client) (clustercache.ClusterCache, error) {
 	return clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient:     secrets,
 		WatchFilterValue: o.WatchFilter,
