@@ -184,8 +184,8 @@ func start(t *testing.T, components []unstructured.Unstructured) client.Client {
 	environment := &envtest.Environment{
 		Scheme: manager.Scheme(),
 		CRDDirectoryPaths: []string{
-			filepath.Join(clusterAPI(t), "core/config/crd/bases"),
-			filepath.Join(clusterAPI(t), "bootstrap/kubeadm/config/crd/bases"),
+			filepath.Join(clusterAPI(t), "core", "config", "crd", "bases"),
+			filepath.Join(clusterAPI(t), "bootstrap", "kubeadm", "config", "crd", "bases"),
 		},
 		ErrorIfCRDPathMissing: true,
 	}

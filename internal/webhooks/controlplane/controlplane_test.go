@@ -97,7 +97,7 @@ func TestControlPlaneSpec(t *testing.T) {
 			c.Spec.MachineTemplate.ObjectMeta.Annotations = map[string]string{annotation: ""}
 		}
 	}
-	labelled := func(value string) change {
+	labeled := func(value string) change {
 		return func(c *controlplanev1.QuoinControlPlane) {
 			c.Spec.MachineTemplate.ObjectMeta.Labels = map[string]string{"a": value}
 		}
@@ -126,8 +126,8 @@ func TestControlPlaneSpec(t *testing.T) {
 		"an annotation":              {annotated("example.com/note"), ""},
 		"a pre-drain hook":           {annotated("pre-drain.delete.hook.machine.cluster.x-k8s.io/mine"), "comes back each time"},
 		"a pre-terminate hook":       {annotated(controlplanev1.PreTerminateHookAnnotation), "comes back each time"},
-		"a label":                    {labelled("b"), ""},
-		"no label":                   {labelled("not a label!"), "spec.machineTemplate.metadata.labels"},
+		"a label":                    {labeled("b"), ""},
+		"no label":                   {labeled("not a label!"), "spec.machineTemplate.metadata.labels"},
 		"an image tag":               {configuration(func(c *bootstrapv1.ClusterConfiguration) { c.DNS.ImageTag = "v1.14.2" }), ""},
 		"no image tag":               {configuration(func(c *bootstrapv1.ClusterConfiguration) { c.DNS.ImageTag = "v1:2" }), "dns.imageTag"},
 		"no image tag of etcd":       {configuration(func(c *bootstrapv1.ClusterConfiguration) { c.Etcd.Local.ImageTag = "v1+2" }), "etcd.local.imageTag"},

@@ -60,18 +60,18 @@ func TestControlPlaneTemplateIsNotChangedInPlace(t *testing.T) {
 	}
 	const refusal = "a QuoinControlPlaneTemplate cannot be changed in place, because what was made from it would not follow (changed: kubeadmConfigSpec.preKubeadmCommands)"
 	for name, c := range map[string]struct {
-		ctx     context.Context
+		dryRun  bool
 		after   *controlplanev1.QuoinControlPlaneTemplate
 		refusal string
 	}{
-		"unchanged":                                {request(false), template(), ""},
-		"changed":                                  {request(false), template(changed), refusal},
-		"changed, a dry run of a person":           {request(true), template(changed), refusal},
-		"changed, a dry run of the topology":       {request(true), template(changed, topology), ""},
-		"changed, with the mark but not a dry run": {request(false), template(changed, topology), refusal},
+		"unchanged":                                {false, template(), ""},
+		"changed":                                  {false, template(changed), refusal},
+		"changed, a dry run of a person":           {true, template(changed), refusal},
+		"changed, a dry run of the topology":       {true, template(changed, topology), ""},
+		"changed, with the mark but not a dry run": {false, template(changed, topology), refusal},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&ControlPlaneTemplateWebhook{}).ValidateUpdate(c.ctx, template(), c.after)
+			_, err := (&ControlPlaneTemplateWebhook{}).ValidateUpdate(request(c.dryRun), template(), c.after)
 			expectRefusal(t, err, c.refusal)
 		})
 	}

@@ -72,7 +72,7 @@ func (w *ClusterWebhook) ValidateUpdate(ctx context.Context, before, after *infr
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	// A cluster whose spec stays as it is may always be labelled, paused or given a finalizer, collision or not.
+	// A cluster whose spec stays as it is may always be labeled, paused or given a finalizer, collision or not.
 	if len(changes) > 0 {
 		collisions, err := w.validateEndpointIsFree(ctx, after)
 		if err != nil {

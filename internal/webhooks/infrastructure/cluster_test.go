@@ -142,9 +142,9 @@ func TestClusterEndpointBelongsToOneCluster(t *testing.T) {
 			_, err = webhook.ValidateUpdate(t.Context(), cluster(c.new.Name), c.new)
 			expectRefusal(t, err, c.refusal)
 
-			labelled := c.new.DeepCopy()
-			labelled.Labels = map[string]string{"a": "b"}
-			_, err = webhook.ValidateUpdate(t.Context(), c.new, labelled)
+			labeled := c.new.DeepCopy()
+			labeled.Labels = map[string]string{"a": "b"}
+			_, err = webhook.ValidateUpdate(t.Context(), c.new, labeled)
 			expectRefusal(t, err, "")
 		})
 	}

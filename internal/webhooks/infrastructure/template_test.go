@@ -23,18 +23,18 @@ func TestTemplatesAreNotChangedInPlace(t *testing.T) {
 	now := metav1.Now()
 	topology := metav1.ObjectMeta{Annotations: map[string]string{clusterv1.TopologyDryRunAnnotation: ""}}
 	for name, c := range map[string]struct {
-		ctx     context.Context
+		dryRun  bool
 		meta    metav1.ObjectMeta
 		changed bool
 		refused bool
 	}{
-		"unchanged":                          {request(false), metav1.ObjectMeta{}, false, false},
-		"labelled":                           {request(false), metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, false, false},
-		"changed":                            {request(false), metav1.ObjectMeta{}, true, true},
-		"changed, a dry run of a person":     {request(true), metav1.ObjectMeta{}, true, true},
-		"changed, a dry run of the topology": {request(true), topology, true, false},
-		"changed, with the mark but not a dry run": {request(false), topology, true, true},
-		"changed, and being deleted":               {request(false), metav1.ObjectMeta{DeletionTimestamp: &now}, true, false},
+		"unchanged":                          {false, metav1.ObjectMeta{}, false, false},
+		"labeled":                            {false, metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, false, false},
+		"changed":                            {false, metav1.ObjectMeta{}, true, true},
+		"changed, a dry run of a person":     {true, metav1.ObjectMeta{}, true, true},
+		"changed, a dry run of the topology": {true, topology, true, false},
+		"changed, with the mark but not a dry run": {false, topology, true, true},
+		"changed, and being deleted":               {false, metav1.ObjectMeta{DeletionTimestamp: &now}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machines := [2]*infrav1.QuoinMachineTemplate{{}, {ObjectMeta: c.meta}}
@@ -48,9 +48,9 @@ func TestTemplatesAreNotChangedInPlace(t *testing.T) {
 				machineRefusal = "a QuoinMachineTemplate cannot be changed in place, because what was made from it would not follow (changed: artifacts.bundle.location): make a new template"
 				clusterRefusal = "a QuoinClusterTemplate cannot be changed in place"
 			}
-			_, err := (&MachineTemplateWebhook{}).ValidateUpdate(c.ctx, machines[0], machines[1])
+			_, err := (&MachineTemplateWebhook{}).ValidateUpdate(request(c.dryRun), machines[0], machines[1])
 			expectRefusal(t, err, machineRefusal)
-			_, err = (&ClusterTemplateWebhook{}).ValidateUpdate(c.ctx, clusters[0], clusters[1])
+			_, err = (&ClusterTemplateWebhook{}).ValidateUpdate(request(c.dryRun), clusters[0], clusters[1])
 			expectRefusal(t, err, clusterRefusal)
 		})
 	}
