@@ -20,9 +20,19 @@ import (
 )
 
 // overSSH has the exchanges with real hosts.
-type overSSH struct{ connector *hostaccess.Connector }
+type overSSH struct{ connector connector }
 
-var _ Exchanges = (*overSSH)(nil)
+// connector is what is used of *hostaccess.Connector.
+type connector interface {
+	Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error)
+	Identify(ctx context.Context, host *infrav1.QuoinHost) (string, error)
+	Forget(host *infrav1.QuoinHost)
+}
+
+var (
+	_ Exchanges = (*overSSH)(nil)
+	_ connector = (*hostaccess.Connector)(nil)
+)
 
 func (o *overSSH) Identify(ctx context.Context, host *infrav1.QuoinHost) (string, error) {
 	return o.connector.Identify(ctx, host)
@@ -60,7 +70,7 @@ func (o *overSSH) Follow(ctx context.Context, host *infrav1.QuoinHost, id string
 		return status, err
 	}
 	// Taking up a plan changes the host, which only its owner may.
-	if err := owner.Acquire(ctx, conn, *resume); err != nil {
+	if err := mayChange(ctx, conn, host, *resume); err != nil {
 		return status, err
 	}
 	if err := run.Resume(ctx, conn, id); err != nil {
@@ -123,11 +133,7 @@ func (o *overSSH) Clean(ctx context.Context, host *infrav1.QuoinHost, order Clea
 	if err != nil {
 		return err
 	}
-	if order.Owner.UID != "" {
-		if err := owner.Acquire(ctx, conn, order.Owner); err != nil {
-			return err
-		}
-	} else if _, err := ownLeftover(ctx, conn, host); err != nil {
+	if err := mayChange(ctx, conn, host, order.Owner); err != nil {
 		return err
 	}
 	if err := run.StopOthers(ctx, conn, order.ID); err != nil {
@@ -158,6 +164,15 @@ func (o *overSSH) Verify(ctx context.Context, host *infrav1.QuoinHost, order Cle
 
 func (c CleanOrder) options() reset.Options {
 	return reset.Options{VirtualAddresses: c.VirtualAddresses, ControlPlanePort: c.ControlPlanePort}
+}
+
+// mayChange takes the host for its owner. Without a claim it only looks whether somebody else has the host.
+func mayChange(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost, record owner.Record) error {
+	if record.UID != "" {
+		return owner.Acquire(ctx, conn, record)
+	}
+	_, err := ownLeftover(ctx, conn, host)
+	return err
 }
 
 // ownLeftover returns the owner record of an earlier claim of this QuoinHost. A record that names another one is somebody

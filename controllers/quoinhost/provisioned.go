@@ -21,6 +21,7 @@ func (t *turn) provisioned() (result, error) {
 	if t.host.Status.Facts == nil {
 		return t.moveTo(infrav1.HostStateInspecting)
 	}
+	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionTrue, infrav1.HostProvisionedReason, "")
 	version, missing := t.missingAddons()
 	if !missing {
 		t.condition(infrav1.HostAddonImagesCondition, metav1.ConditionTrue, infrav1.MachineImagesPresentReason, "")

@@ -68,11 +68,9 @@ func (t *turn) provisioning() (result, error) {
 	case run.Succeeded:
 		return t.becameNode()
 	case run.Failed:
-		t.provisionEnded(infrav1.HostStepFailedReason, status, "the Machine must be replaced: delete it, and its host is reset")
-		return onEvent(), nil
+		return t.provisionEnded(infrav1.HostStepFailedReason, status, "the Machine must be replaced: delete it, and its host is reset")
 	case run.Interrupted:
-		t.provisionEnded(infrav1.HostBootstrapInterruptedReason, status, "kubeadm is not run twice, so the Machine must be replaced: delete it, and its host is reset")
-		return onEvent(), nil
+		return t.provisionEnded(infrav1.HostBootstrapInterruptedReason, status, "kubeadm is not run twice, so the Machine must be replaced: delete it, and its host is reset")
 	}
 	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason,
 		fmt.Sprintf("%s on %s: %s", t.version(), t.host.Name, status.Message))
@@ -81,9 +79,13 @@ func (t *turn) provisioning() (result, error) {
 
 // provisionEnded shows why the bootstrap data will not run to its end. A phase that was only remembered has no message;
 // the condition then says it already.
-func (t *turn) provisionEnded(reason string, status run.Status, todo string) {
+func (t *turn) provisionEnded(reason string, status run.Status, todo string) (result, error) {
 	if status.Message == "" {
-		return
+		if conditions.GetReason(t.host, infrav1.HostProvisionedCondition) == reason {
+			return onEvent(), nil
+		}
+		t.r.pace.unmark(t.key(), "follow "+t.host.Status.Operation.ID)
+		return after(0), nil
 	}
 	message := status.Message
 	if status.Tail != "" {
@@ -94,6 +96,7 @@ func (t *turn) provisionEnded(reason string, status run.Status, todo string) {
 		t.event("Warning", reason, "%s", message)
 	}
 	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, reason, message)
+	return onEvent(), nil
 }
 
 // becameNode is the end of the way.

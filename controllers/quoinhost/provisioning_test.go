@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -387,6 +388,39 @@ func TestAMissingConsumerIsNeverTakenForADeletedOne(t *testing.T) {
 	w.g.Expect(w.room.count("clean")).To(BeZero(), "the objects may be on their way from another management plane")
 	w.annotate(infrav1.RetryAnnotation, "")
 	w.until("reset at a person's word", func(*infrav1.QuoinHost) bool { return w.room.count("clean") == 1 })
+}
+
+func TestAConsumerThatArrivesLaterEndsTheWait(t *testing.T) {
+	for name, end := range map[string]run.Status{
+		infrav1.HostProvisionedReason: {Phase: run.Succeeded, Message: "all 5 steps are done"},
+		infrav1.HostStepFailedReason:  {Phase: run.Failed, Message: "step 3 of 5 failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, false)
+			w.room.script[provisionPlanID] = []run.Status{end}
+			w.untilReason(infrav1.HostProvisionedCondition, name)
+			w.linger(2)
+			finish(w, &infrav1.QuoinMachine{}, "qm1")
+			quoinMachine := &infrav1.QuoinMachine{}
+			w.object(quoinMachine, "qm1")
+			w.g.Expect(w.client.Delete(context.Background(), quoinMachine)).To(Succeed())
+			w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostConsumerMissingReason)
+			_, _, _, back, _ := consumer(false)
+			w.create(back)
+			w.untilReason(infrav1.HostProvisionedCondition, name)
+			w.g.Expect(w.room.count("provision")).To(Equal(1))
+		})
+	}
+}
+
+func TestADeletionDoesNotWaitForTheDistanceOfAFailedStart(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.room.errs["provision"] = &BundleError{Location: "/opt/bundles/v1.35.4", Err: errors.New("no manifest.json")}
+	w.until("distant", func(h *infrav1.QuoinHost) bool { return ptr.Deref(h.Status.Failures, 0) >= 5 })
+	at := w.now
+	deleteMachine(w)
+	w.until("reset", func(*infrav1.QuoinHost) bool { return w.room.count("clean") == 1 })
+	w.g.Expect(w.now.Sub(at)).To(BeNumerically("<", 5*time.Second))
 }
 
 func TestAnOwnerRecordOfAnotherOwnerStopsTheClaim(t *testing.T) {

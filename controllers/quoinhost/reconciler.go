@@ -164,6 +164,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		}
 	}()
 	result, err := t.step()
+	if apierrors.IsConflict(err) {
+		// The host changed since it was read: what was decided may not hold any more.
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
 	return ctrl.Result{RequeueAfter: result.requeueAfter}, err
 }
 

@@ -6,6 +6,7 @@ package quoinhost
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,18 +20,26 @@ import (
 // maxMessage is below what the API server takes (32768), and more than anybody reads.
 const maxMessage = 4096
 
+// maxNote is what the API server takes for an event; a longer one is refused as a whole.
+const maxNote = 1024
+
 func (t *turn) condition(kind string, status metav1.ConditionStatus, reason, message string) {
-	if len(message) > maxMessage {
-		message = message[:maxMessage]
-	}
 	conditions.Set(t.host, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: t.host.Generation,
+		Type: kind, Status: status, Reason: reason, Message: clip(message, maxMessage), ObservedGeneration: t.host.Generation,
 	})
+}
+
+// clip shortens a text to n bytes without leaving half a character.
+func clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n-3], "") + "..."
 }
 
 // isFalse says whether the condition says this already, so that an event is not repeated.
 func (t *turn) isFalse(kind, message string) bool {
-	return conditions.IsFalse(t.host, kind) && conditions.GetMessage(t.host, kind) == message
+	return conditions.IsFalse(t.host, kind) && conditions.GetMessage(t.host, kind) == clip(message, maxMessage)
 }
 
 func (t *turn) isUnsuitable() bool {

@@ -5,6 +5,7 @@ package quoinhost
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -104,6 +105,8 @@ func (t *turn) enter(state infrav1.HostState) {
 		return
 	}
 	t.host.Status.State = state
+	// What failed in one state says nothing about the next: a deletion need not wait for the distance of a failed start.
+	t.forgetFailures()
 	if from != "" {
 		t.event("Normal", string(state), "the host went from %s to %s", from, state)
 	}
@@ -127,6 +130,6 @@ func (t *turn) lost() bool {
 
 func (t *turn) event(kind, reason, format string, args ...any) {
 	if t.r.Recorder != nil {
-		t.r.Recorder.Eventf(t.host, nil, kind, reason, reason, format, args...)
+		t.r.Recorder.Eventf(t.host, nil, kind, reason, reason, "%s", clip(fmt.Sprintf(format, args...), maxNote))
 	}
 }

@@ -1,0 +1,175 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+const manifestText = `{"kubernetesVersion":"v1.35.4","os":"linux","architecture":"amd64","files":[
+{"path":"bin/kubeadm","sha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","size":1,"kind":"binary","install":"/usr/bin/kubeadm","mode":"0755","roles":["control-plane","worker"]}]}`
+
+// scripted is an ssh.Host that answers scripts by what they contain.
+type scripted struct {
+	answers map[string]string
+	errs    map[string]error
+	scripts []string
+}
+
+func (s *scripted) Run(_ context.Context, command ssh.Command) (ssh.Result, error) {
+	s.scripts = append(s.scripts, command.Script)
+	for part, err := range s.errs {
+		if strings.Contains(command.Script, part) {
+			return ssh.Result{}, err
+		}
+	}
+	for part, answer := range s.answers {
+		if strings.Contains(command.Script, part) {
+			return ssh.Result{Stdout: answer}, nil
+		}
+	}
+	return ssh.Result{}, nil
+}
+
+func (s *scripted) Upload(context.Context, string, os.FileMode, []byte) error {
+	return errors.New("not expected")
+}
+
+func (s *scripted) DialContext(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.New("not expected")
+}
+
+func (s *scripted) Connect(context.Context, *infrav1.QuoinHost) (ssh.Host, error) { return s, nil }
+func (s *scripted) Identify(context.Context, *infrav1.QuoinHost) (string, error)  { return keyA, nil }
+func (s *scripted) Forget(*infrav1.QuoinHost)                                     {}
+func (s *scripted) untouched(g *WithT) {
+	for _, script := range s.scripts {
+		g.Expect(script).NotTo(ContainSubstring("systemd-run"), "nothing may start")
+		g.Expect(script).NotTo(ContainSubstring("/var/lib/quoin/runs"), "nothing may be uploaded")
+	}
+}
+
+func provisionOrderOf(t *testing.T, location string) ProvisionOrder {
+	config, err := cloudinit.Parse([]byte(work), cloudinit.InstanceData("h1", "quoin://hosts/h1/0123abcd", ""))
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return ProvisionOrder{
+		ID: provisionPlanID, Role: artifacts.ControlPlane, ProviderID: "quoin://hosts/h1/0123abcd", NodeAddresses: []string{"10.0.0.11", "fd00::11"},
+		Owner:     owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1},
+		Bundle:    Bundle{Version: "v1.35.4", Location: location, Architecture: "amd64"},
+		Bootstrap: config,
+		VirtualAddress: &keepalived.Config{
+			Interface: "eth0", VirtualRouterID: 51, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.100/32")}, Port: 6443,
+		},
+	}
+}
+
+func TestWhatCanBeFoundWrongByReadingIsFoundBeforeTheHostIsChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		location string
+		host     *scripted
+		check    func(*WithT, error)
+	}{
+		"no keepalived": {"/opt/{{version}}", &scripted{}, func(g *WithT, err error) {
+			var lacks *LacksError
+			g.Expect(errors.As(err, &lacks)).To(BeTrue(), "%v", err)
+			g.Expect(lacks.What).To(Equal("keepalived"))
+		}},
+		"no curl": {"http://10.1.2.3/{{version}}", &scripted{answers: map[string]string{"command -v keepalived": "/usr/sbin/keepalived"}}, func(g *WithT, err error) {
+			var lacks *LacksError
+			g.Expect(errors.As(err, &lacks)).To(BeTrue(), "%v", err)
+			g.Expect(lacks.What).To(Equal("curl"))
+		}},
+		"no bundle": {"/opt/{{version}}", &scripted{
+			answers: map[string]string{"command -v keepalived": "/usr/sbin/keepalived"},
+			errs:    map[string]error{"manifest.json": &ssh.ExitError{Code: 66, Stderr: "no such file"}},
+		}, func(g *WithT, err error) {
+			var bundle *BundleError
+			g.Expect(errors.As(err, &bundle)).To(BeTrue(), "%v", err)
+			g.Expect(bundle.Location).To(Equal("/opt/v1.35.4"))
+		}},
+		"damaged manifest": {"/opt/{{version}}", &scripted{
+			answers: map[string]string{"command -v keepalived": "/usr/sbin/keepalived", "manifest.json": "{"},
+		}, func(g *WithT, err error) {
+			var bundle *BundleError
+			g.Expect(errors.As(err, &bundle)).To(BeTrue(), "%v", err)
+		}},
+		"lost connection": {"/opt/{{version}}", &scripted{
+			answers: map[string]string{"command -v keepalived": "/usr/sbin/keepalived"},
+			errs:    map[string]error{"manifest.json": &ssh.UnreachableError{Endpoint: "x", Err: errors.New("reset by peer")}},
+		}, func(g *WithT, err error) {
+			var bundle *BundleError
+			g.Expect(errors.As(err, &bundle)).To(BeFalse(), "the bundle is not to blame: %v", err)
+			g.Expect(ssh.IsTransient(err)).To(BeTrue())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			order := provisionOrderOf(t, c.location)
+			order.ClaimedByUs = true
+			err := (&overSSH{connector: c.host}).Provision(context.Background(), newHost(), order)
+			c.check(g, err)
+			c.host.untouched(g)
+		})
+	}
+}
+
+func TestAHostOfAnotherOwnerIsNotReset(t *testing.T) {
+	g := NewWithT(t)
+	host := &scripted{answers: map[string]string{"owner.json": `{"namespace":"elsewhere","host":"x","machine":"m9","uid":"99999999","generation":1}`}}
+	err := (&overSSH{connector: host}).Clean(context.Background(), newHost(), CleanOrder{ID: "scrub-1"})
+	var held *owner.HeldError
+	g.Expect(errors.As(err, &held)).To(BeTrue(), "%v", err)
+	host.untouched(g)
+}
+
+func TestThePlanTakesAHostToANodeInOrder(t *testing.T) {
+	g := NewWithT(t)
+	manifest, err := artifacts.ParseManifest([]byte(manifestText))
+	g.Expect(err).NotTo(HaveOccurred())
+	source, err := artifacts.ParseSource("/opt/{{version}}")
+	g.Expect(err).NotTo(HaveOccurred())
+	plan, err := provisionPlan(provisionOrderOf(t, "/opt/{{version}}"), manifest, source)
+	g.Expect(err).NotTo(HaveOccurred())
+	at := map[string]int{}
+	for i, step := range plan.Steps {
+		at[step.Name] = i
+		g.Expect(step.Once).To(Equal(step.Name == "kubeadm-join"), step.Name)
+	}
+	g.Expect(at).To(HaveKey("kubeadm-join"))
+	virtual, err := keepalived.InstallSteps(*provisionOrderOf(t, "/opt/{{version}}").VirtualAddress, keepalived.Ownership{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(at["kubelet-environment"]).To(BeNumerically(">", 0), "after the version")
+	g.Expect(at[virtual[len(virtual)-1].Name]).To(BeNumerically(">", at["kubelet-environment"]))
+	g.Expect(at["kubeadm-join"]).To(BeNumerically(">", at[virtual[len(virtual)-1].Name]), "the virtual address is there before kubeadm asks for it")
+	g.Expect(at["enable-kubelet"]).To(BeNumerically(">", at["kubeadm-join"]))
+	g.Expect(at["bootstrap-sentinel"]).To(Equal(len(plan.Steps) - 1))
+	g.Expect(plan.Steps[at["kubelet-environment"]].Script).To(ContainSubstring("QUOIN_KUBELET_ARGS=--provider-id=quoin://hosts/h1/0123abcd --node-ip=10.0.0.11,fd00::11"))
+}
+
+func TestMetricsCountHostsByState(t *testing.T) {
+	g := NewWithT(t)
+	key := request(&world{}).NamespacedName
+	key.Name = "metrics"
+	before := len(states.of)
+	states.set(key, infrav1.HostStateAvailable)
+	states.set(key, infrav1.HostStateClaimed)
+	g.Expect(states.of).To(HaveLen(before + 1))
+	states.forget(key)
+	g.Expect(states.of).To(HaveLen(before))
+}
