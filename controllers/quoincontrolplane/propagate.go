@@ -10,6 +10,7 @@ import (
 	"hash/fnv"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -100,8 +101,8 @@ func (r *Reconciler) apply(ctx context.Context, object client.Object, manager st
 	return r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.ForceOwnership, client.FieldOwner(manager))
 }
 
-// applyOnce applies the object unless the same was applied to the same state before: a reconcile every few seconds must
-// not be a write every few seconds.
+// applyOnce applies the object unless the same was applied before and still holds: a reconcile every few seconds must not
+// be a write every few seconds.
 func (r *Reconciler) applyOnce(ctx context.Context, desired, current client.Object, manager string) error {
 	data, err := json.Marshal(desired)
 	if err != nil {
@@ -110,8 +111,7 @@ func (r *Reconciler) applyOnce(ctx context.Context, desired, current client.Obje
 	digest := fnv.New64a()
 	_, _ = digest.Write(data)
 	key := appliedKey{uid: current.GetUID(), manager: manager}
-	state := appliedState{digest: digest.Sum64(), resourceVersion: current.GetResourceVersion()}
-	if r.applied.is(key, state) {
+	if r.applied.is(key, digest.Sum64()) && holds(desired, current) {
 		return nil
 	}
 	if err := r.apply(ctx, desired, manager); err != nil {
@@ -121,8 +121,35 @@ func (r *Reconciler) applyOnce(ctx context.Context, desired, current client.Obje
 		}
 		return err
 	}
-	r.applied.set(key, state)
+	r.applied.set(key, digest.Sum64())
 	return nil
+}
+
+// holds tells that the object has what was applied. What was taken out of the template since shows in the digest.
+func holds(desired, current client.Object) bool {
+	for name, value := range desired.GetLabels() {
+		if has, ok := current.GetLabels()[name]; !ok || has != value {
+			return false
+		}
+	}
+	for name, value := range desired.GetAnnotations() {
+		if has, ok := current.GetAnnotations()[name]; !ok || has != value {
+			return false
+		}
+	}
+	wanted, ok := desired.(*clusterv1.Machine)
+	if !ok {
+		return true
+	}
+	has := current.(*clusterv1.Machine).Spec.DeepCopy()
+	// Defaulted by admission when the template leaves it open.
+	if wanted.Spec.Deletion.NodeDeletionTimeoutSeconds == nil {
+		has.Deletion.NodeDeletionTimeoutSeconds = nil
+	}
+	return equality.Semantic.DeepEqual(wanted.Spec.MinReadySeconds, has.MinReadySeconds) &&
+		equality.Semantic.DeepEqual(wanted.Spec.ReadinessGates, has.ReadinessGates) &&
+		equality.Semantic.DeepEqual(wanted.Spec.Deletion, has.Deletion) &&
+		equality.Semantic.DeepEqual(wanted.Spec.Taints, has.Taints)
 }
 
 type appliedKey struct {
@@ -130,31 +157,27 @@ type appliedKey struct {
 	manager string
 }
 
-type appliedState struct {
-	digest          uint64
-	resourceVersion string
-}
-
-// appliedCache remembers what was applied to which state of an object. Safe for concurrent use; its zero value is empty.
+// appliedCache remembers the digest of what was applied to an object. Safe for concurrent use; its zero value is empty.
 type appliedCache struct {
-	mu     sync.Mutex
-	states map[appliedKey]appliedState
+	mu      sync.Mutex
+	digests map[appliedKey]uint64
 }
 
 // mostApplied bounds the memory; forgetting costs one apply per object.
 const mostApplied = 10000
 
-func (c *appliedCache) is(key appliedKey, state appliedState) bool {
+func (c *appliedCache) is(key appliedKey, digest uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.states[key] == state
+	known, ok := c.digests[key]
+	return ok && known == digest
 }
 
-func (c *appliedCache) set(key appliedKey, state appliedState) {
+func (c *appliedCache) set(key appliedKey, digest uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.states == nil || len(c.states) >= mostApplied {
-		c.states = map[appliedKey]appliedState{}
+	if c.digests == nil || len(c.digests) >= mostApplied {
+		c.digests = map[appliedKey]uint64{}
 	}
-	c.states[key] = state
+	c.digests[key] = digest
 }

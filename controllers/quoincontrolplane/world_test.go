@@ -133,6 +133,8 @@ func newWorld(t *testing.T, replicas int32, edit ...func(*controlplanev1.QuoinCo
 	plane.Spec.MachineTemplate.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
 		APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachineTemplate", Name: "cp"}
 	plane.Spec.KubeadmConfigSpec.ClusterConfiguration.ImageRepository = "quoin.test"
+	// Quicker to make than RSA keys.
+	plane.Spec.KubeadmConfigSpec.ClusterConfiguration.EncryptionAlgorithm = bootstrapv1.EncryptionAlgorithmECDSAP256
 	for _, change := range edit {
 		change(plane)
 	}
