@@ -6,7 +6,8 @@
 // Package e2e runs Quoin for real: hosts with systemd and sshd, kubeadm, kubelet, containerd, etcd, stock clusterctl and
 // Cluster API's own controllers. `make e2e` runs it.
 //
-// QUOIN_E2E_KEEP=1 leaves the lab up at the end, for a look; `make quickstart-clean` removes it.
+// QUOIN_E2E_KEEP=1 leaves the lab up at the end, for a look; `make quickstart-clean` removes it. QUOIN_E2E_REUSE=1 takes
+// the lab that is up as it is, for work on the specs themselves.
 package e2e
 
 import (
@@ -49,7 +50,11 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		// The engine and the kernel's settings are given back by whoever asked for the run: other runs may need them.
 		return the.lab.Remove(ctx, false)
 	}, NodeTimeout(5*time.Minute))
-	if err := the.lab.Up(ctx); err != nil {
+	up := the.lab.Up
+	if os.Getenv("QUOIN_E2E_REUSE") != "" {
+		up = the.lab.Attach
+	}
+	if err := up(ctx); err != nil {
 		the.lab.Diagnose(context.WithoutCancel(ctx), "setting up the lab")
 		Fail(err.Error())
 	}

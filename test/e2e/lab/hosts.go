@@ -82,9 +82,9 @@ func (l *Lab) startHosts(ctx context.Context, step *progress.Step) error {
 	if err := l.makeKeys(); err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	group, starting := errgroup.WithContext(ctx)
 	for _, host := range l.Hosts {
-		group.Go(func() error { return l.startHost(ctx, host) })
+		group.Go(func() error { return l.startHost(starting, host) })
 	}
 	if err := group.Wait(); err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
 )
@@ -91,9 +92,21 @@ func versions(all []clusterv1.StatusVersion) string {
 	return orUnknown(strings.Join(texts, ", "))
 }
 
-// pending lists Machines that are not running and hosts that are busy or wait: what a person wants to know meanwhile.
+// pending lists what the control plane says of itself, Machines that are not running, and hosts that are busy or wait:
+// what a person wants to know meanwhile.
 func (c *Cluster) pending(ctx context.Context) []string {
 	var waiting []string
+	if plane, err := c.ControlPlane(ctx); err == nil {
+		for _, kind := range []string{controlplanev1.ControlPlaneRollingOutCondition, controlplanev1.ControlPlaneAvailableCondition} {
+			condition := meta.FindStatusCondition(plane.Status.Conditions, kind)
+			if condition != nil && condition.Message != "" {
+				waiting = append(waiting, fmt.Sprintf("control plane %s, %s %s: %s", plane.Name, kind, condition.Status, oneLine(condition.Message)))
+			}
+		}
+		if len(plane.Status.Conditions) == 0 {
+			waiting = append(waiting, fmt.Sprintf("control plane %s: a first word from its controller", plane.Name))
+		}
+	}
 	machines, err := c.Machines(ctx)
 	if err != nil {
 		return nil
@@ -106,7 +119,7 @@ func (c *Cluster) pending(ctx context.Context) []string {
 		for _, kind := range []string{clusterv1.MachineDeletingCondition, clusterv1.ReadyCondition} {
 			condition := meta.FindStatusCondition(machine.Status.Conditions, kind)
 			if condition != nil && condition.Message != "" {
-				line += ": " + strings.Join(strings.Fields(condition.Message), " ")
+				line += ": " + oneLine(condition.Message)
 				break
 			}
 		}
@@ -125,6 +138,8 @@ func (c *Cluster) pending(ctx context.Context) []string {
 	}
 	return waiting
 }
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // Node is what a user sees of a node.
 type Node struct {
