@@ -75,7 +75,7 @@ lint: ## Run the linters.
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests.
-	go test $$(go list ./... | grep -v /test/integration)
+	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test $$(go list ./... | grep -v /test/integration)
 
 .PHONY: test-integration
 test-integration: ## Run the integration tests: a real API server, Cluster API's own managers, clusterctl.
