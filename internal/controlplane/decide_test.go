@@ -14,10 +14,10 @@ import (
 
 // Proves: S2-24, S2-28, S2-30, S2-31, S2-32, S2-33, S2-34, S3-32, S1-12, S1-14, S1-26, R6, R8, R21
 //
-// testdata/decide.txt asks for single decisions, testdata/rollout.txt tells whole rollouts. Run with -rewrite to
+// testdata/scripts/decide.txt asks for single decisions, rollout.txt tells whole rollouts. Run with -rewrite to
 // write down new answers, then read them.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var w *world
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {

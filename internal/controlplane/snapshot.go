@@ -149,7 +149,10 @@ func (s Snapshot) shortcoming(machine Machine) string {
 		return "it has no Node yet"
 	}
 	if !machine.Healthy {
-		return machine.Problem
+		if machine.Problem != "" {
+			return machine.Problem
+		}
+		return "its Node or its static pods are not ready"
 	}
 	if !s.StackedEtcd {
 		return ""

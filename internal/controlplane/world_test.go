@@ -21,6 +21,8 @@ type world struct {
 	addons string
 	// deletedByUser are Machines that left without being asked whether they may.
 	deletedByUser map[string]bool
+	// wanted is how many Machines were wanted when one was deleted: that cannot be undone when more are wanted later.
+	wanted map[string]int
 }
 
 func newWorld(replicas int, version string) *world {
@@ -28,6 +30,7 @@ func newWorld(replicas int, version string) *world {
 		Snapshot: Snapshot{Replicas: replicas, Version: version, StackedEtcd: true, Certificates: true,
 			Etcd: Etcd{Known: true, Agreed: true}},
 		deletedByUser: map[string]bool{},
+		wanted:        map[string]int{},
 	}
 }
 
@@ -138,6 +141,7 @@ func (w *world) apply(step Step) error {
 			return fmt.Errorf("%s is deleted while it leads etcd", step.Machine)
 		}
 		w.delete(step.Machine)
+		w.wanted[step.Machine] = w.Replicas
 	case RemoveEtcdMember:
 		return w.removeMember(step)
 	case ReleaseHook:
@@ -213,8 +217,8 @@ func (w *world) removeMember(step Step) error {
 		return fmt.Errorf("etcd has no quorum after member %d was removed", step.Member)
 	}
 	_, after := w.voters()
-	if !w.deletedByUser[step.Machine] && after < before && after < w.Replicas {
-		return fmt.Errorf("only %d of %d voters are healthy after the member of %s was removed", after, w.Replicas, step.Machine)
+	if wanted := w.wanted[step.Machine]; !w.deletedByUser[step.Machine] && after < before && after < wanted {
+		return fmt.Errorf("only %d of %d voters are healthy after the member of %s was removed", after, wanted, step.Machine)
 	}
 	w.elect()
 	return nil
@@ -249,17 +253,21 @@ func (w *world) advance(name string) bool {
 	case !machine.HostClaimed:
 		machine.HostClaimed = true
 		w.Hosts = append(w.Hosts, Host{Name: name, Version: machine.Version})
-	case member == nil && machine.Node == "":
-		if !w.Initialized {
-			w.addMember(name, false)
-			w.Initialized, w.ConfigVersion, w.addons = true, machine.Version, machine.Version
-		} else if w.hasQuorum() {
-			w.addMember(name, true)
-		}
-	case member != nil && member.Learner:
-		member.Learner = false
+	case member == nil && !w.Initialized:
+		w.addMember(name, false)
+		w.Initialized, w.ConfigVersion, w.addons = true, machine.Version, machine.Version
 	case machine.Node == "":
-		machine.Node, machine.Bootstrapped, machine.Kubelet = name, true, machine.Version
+		// The kubelet registers before etcd joins (kubeadm's phases kubelet-start and control-plane-join).
+		machine.Node, machine.Kubelet = name, machine.Version
+	case member == nil:
+		if !w.hasQuorum() {
+			return false
+		}
+		w.addMember(name, true)
+	case member.Learner:
+		member.Learner = false
+	case !machine.Bootstrapped:
+		machine.Bootstrapped = true
 		w.host(name).Provisioned = true
 	case !machine.Healthy:
 		machine.Healthy = true
