@@ -46,7 +46,7 @@ type Reconciler struct {
 // SetupWithManager adds the controller to the manager.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	if r.Client == nil {
-		return errors.New("Client must be set")
+		return errors.New("the reconciler needs a Client")
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "quoincluster")
 	err := ctrl.NewControllerManagedBy(mgr).
@@ -104,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	}
 	defer func() {
 		summarize(quoinCluster, view)
-		if err := patchCluster(ctx, helper, quoinCluster); err != nil && !(apierrors.IsNotFound(err) && !quoinCluster.DeletionTimestamp.IsZero()) {
+		if err := patchCluster(ctx, helper, quoinCluster); err != nil && (!apierrors.IsNotFound(err) || quoinCluster.DeletionTimestamp.IsZero()) {
 			reterr = kerrors.NewAggregate([]error{reterr, err})
 		}
 	}()

@@ -146,7 +146,7 @@ func nodeAddresses(facts *inspect.Facts, host *infrav1.QuoinHost, virtual []neti
 			v6 = append(v6, a.Address.String())
 		}
 	}
-	picked := append(v4[:min(1, len(v4))], v6[:min(1, len(v6))]...)
+	picked := slices.Concat(v4[:min(1, len(v4))], v6[:min(1, len(v6))])
 	if len(picked) == 0 {
 		return nil, fmt.Errorf("interface %s of the host has no global address for its node; set spec.nodeNetwork", name)
 	}

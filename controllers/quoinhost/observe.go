@@ -98,8 +98,9 @@ func (r *Reconciler) observeConsumer(ctx context.Context, reader client.Reader, 
 	if client.IgnoreNotFound(err) != nil {
 		return claim{}, fmt.Errorf("reading QuoinMachine %s/%s: %w", ref.Namespace, ref.Name, err)
 	}
+	found := err == nil
 	switch {
-	case err != nil:
+	case !found:
 		return claim{standing: missing, machine: machine}, nil
 	case !claims(quoinMachine, machine, host):
 		return claim{standing: leaving, machine: machine}, nil

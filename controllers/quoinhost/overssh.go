@@ -34,12 +34,15 @@ var (
 	_ connector = (*hostaccess.Connector)(nil)
 )
 
+// Identify implements Exchanges.
 func (o *overSSH) Identify(ctx context.Context, host *infrav1.QuoinHost) (string, error) {
 	return o.connector.Identify(ctx, host)
 }
 
+// Forget implements Exchanges.
 func (o *overSSH) Forget(host *infrav1.QuoinHost) { o.connector.Forget(host) }
 
+// Probe implements Exchanges.
 func (o *overSSH) Probe(ctx context.Context, host *infrav1.QuoinHost) (string, error) {
 	conn, err := o.connector.Connect(ctx, host)
 	if err != nil {
@@ -52,6 +55,7 @@ func (o *overSSH) Probe(ctx context.Context, host *infrav1.QuoinHost) (string, e
 	return strings.TrimSpace(result.Stdout), nil
 }
 
+// Inspect implements Exchanges.
 func (o *overSSH) Inspect(ctx context.Context, host *infrav1.QuoinHost) (*inspect.Facts, error) {
 	conn, err := o.connector.Connect(ctx, host)
 	if err != nil {
@@ -60,6 +64,7 @@ func (o *overSSH) Inspect(ctx context.Context, host *infrav1.QuoinHost) (*inspec
 	return inspect.Collect(ctx, conn)
 }
 
+// Follow implements Exchanges.
 func (o *overSSH) Follow(ctx context.Context, host *infrav1.QuoinHost, id string, resume *owner.Record) (run.Status, error) {
 	conn, err := o.connector.Connect(ctx, host)
 	if err != nil {
@@ -79,6 +84,7 @@ func (o *overSSH) Follow(ctx context.Context, host *infrav1.QuoinHost, id string
 	return run.Poll(ctx, conn, id)
 }
 
+// Provision implements Exchanges.
 func (o *overSSH) Provision(ctx context.Context, host *infrav1.QuoinHost, order ProvisionOrder) error {
 	conn, err := o.connector.Connect(ctx, host)
 	if err != nil {
@@ -109,6 +115,7 @@ func (o *overSSH) Provision(ctx context.Context, host *infrav1.QuoinHost, order 
 	return run.Start(ctx, conn, plan)
 }
 
+// Addons implements Exchanges.
 func (o *overSSH) Addons(ctx context.Context, host *infrav1.QuoinHost, order AddonsOrder) error {
 	conn, err := o.connector.Connect(ctx, host)
 	if err != nil {
@@ -128,6 +135,7 @@ func (o *overSSH) Addons(ctx context.Context, host *infrav1.QuoinHost, order Add
 	return run.Start(ctx, conn, run.Plan{ID: order.ID, Steps: steps})
 }
 
+// Clean implements Exchanges.
 func (o *overSSH) Clean(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) error {
 	conn, err := o.connector.Connect(ctx, host)
 	if err != nil {
@@ -142,6 +150,7 @@ func (o *overSSH) Clean(ctx context.Context, host *infrav1.QuoinHost, order Clea
 	return run.Start(ctx, conn, reset.Plan(order.ID, order.options()))
 }
 
+// Verify implements Exchanges.
 func (o *overSSH) Verify(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) ([]reset.Finding, error) {
 	conn, err := o.connector.Connect(ctx, host)
 	if err != nil {

@@ -64,9 +64,9 @@ func TestAClaimedHostBecomesANode(t *testing.T) {
 		return h.Status.Operation != nil && h.Status.Operation.Step == "kubeadm-join"
 	})
 	w.g.Expect(condition1(running, infrav1.HostReadyCondition).Message).To(ContainSubstring("step 3 of 5, kubeadm-join"))
-	host := w.untilState(infrav1.HostStateProvisioned)
+	w.untilState(infrav1.HostStateProvisioned)
 	w.reconcile()
-	host = w.host()
+	host := w.host()
 	w.g.Expect(host.Status.Version).To(Equal("v1.35.4"))
 	w.g.Expect(host.Status.AddonVersions).To(Equal([]string{"v1.35.4"}))
 	w.g.Expect(condition1(host, infrav1.HostProvisionedCondition).Status).To(Equal(metav1.ConditionTrue))
@@ -335,9 +335,9 @@ func TestAHostThatIsNotCleanIsQuarantinedAndItsMachineWaits(t *testing.T) {
 	w.untilState(infrav1.HostStateProvisioned)
 	w.room.findings = []reset.Finding{{What: "process etcd runs (pid 123)", Fix: "kill it"}}
 	deleteMachine(w)
-	host := w.untilState(infrav1.HostStateQuarantined)
+	w.untilState(infrav1.HostStateQuarantined)
 	w.reconcile()
-	host = w.host()
+	host := w.host()
 	message := condition1(host, infrav1.HostReadyCondition).Message
 	w.g.Expect(message).To(And(ContainSubstring("process etcd runs (pid 123) (kill it)"), ContainSubstring(infrav1.RetryAnnotation)))
 	w.g.Expect(host.Released()).To(BeFalse())

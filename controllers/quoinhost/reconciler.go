@@ -73,7 +73,7 @@ type Reconciler struct {
 // SetupWithManager adds the controller to the manager.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	if r.Client == nil || r.APIReader == nil || (r.Connector == nil && r.Exchanges == nil) {
-		return errors.New("Client, APIReader and Connector must be set")
+		return errors.New("the reconciler needs a Client, an APIReader and a Connector")
 	}
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("quoinhost-controller")

@@ -19,9 +19,9 @@ import (
 
 func TestANewHostIsRegisteredInspectedAndAvailable(t *testing.T) {
 	w := newWorld(t, newHost())
-	host := w.untilState(infrav1.HostStateAvailable)
+	w.untilState(infrav1.HostStateAvailable)
 	w.reconcile()
-	host = w.host()
+	host := w.host()
 	w.g.Expect(host.Spec.HostKeys).To(Equal([]string{keyA}), "the key of the first contact is pinned")
 	w.g.Expect(host.Finalizers).To(ContainElement(infrav1.HostFinalizer))
 	w.g.Expect(host.Status.Facts.Hostname).To(Equal("h1"))

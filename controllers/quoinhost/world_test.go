@@ -55,7 +55,6 @@ type machineRoom struct {
 	key      string
 	facts    inspect.Facts
 	plans    map[string]*fakePlan
-	record   *owner.Record
 	findings []reset.Finding
 	// asked counts the exchanges by name.
 	asked map[string]int

@@ -53,7 +53,7 @@ type Reconciler struct {
 // SetupWithManager adds the controller to the manager.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	if r.Client == nil || r.APIReader == nil {
-		return errors.New("Client and APIReader must be set")
+		return errors.New("the reconciler needs a Client and an APIReader")
 	}
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("quoinmachine-controller")
@@ -110,7 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	defer func() {
 		summarize(quoinMachine, view)
 		// The last patch takes the finalizer off, after which the object is gone.
-		if err := patchMachine(ctx, helper, quoinMachine); err != nil && !(apierrors.IsNotFound(err) && !quoinMachine.DeletionTimestamp.IsZero()) {
+		if err := patchMachine(ctx, helper, quoinMachine); err != nil && (!apierrors.IsNotFound(err) || quoinMachine.DeletionTimestamp.IsZero()) {
 			reterr = kerrors.NewAggregate([]error{reterr, err})
 		}
 	}()

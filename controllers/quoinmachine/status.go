@@ -26,8 +26,8 @@ import (
 // the bootstrap data failed on the host, and BootstrapInterrupted, when kubeadm was cut off. AddonImagesPresent is no part
 // of Ready: during an upgrade every machine lacks the new version's images for a while, and serves all the same.
 func summarize(m *infrav1.QuoinMachine, v *view) {
-	claimed := hostClaimed(m, v)
-	provisioned := hostProvisioned(m, v)
+	claimed := hostClaimed(v)
+	provisioned := hostProvisioned(v)
 	conditionsOf(m, claimed, provisioned, addonImages(m, v), ready(m, v, claimed, provisioned))
 	if v.host == nil {
 		return
@@ -46,7 +46,7 @@ func summarize(m *infrav1.QuoinMachine, v *view) {
 	}
 }
 
-func hostClaimed(m *infrav1.QuoinMachine, v *view) metav1.Condition {
+func hostClaimed(v *view) metav1.Condition {
 	c := metav1.Condition{Type: infrav1.MachineHostClaimedCondition, Status: metav1.ConditionFalse}
 	switch {
 	case v.host != nil:
@@ -59,7 +59,7 @@ func hostClaimed(m *infrav1.QuoinMachine, v *view) metav1.Condition {
 	return c
 }
 
-func hostProvisioned(_ *infrav1.QuoinMachine, v *view) metav1.Condition {
+func hostProvisioned(v *view) metav1.Condition {
 	c := metav1.Condition{Type: infrav1.MachineHostProvisionedCondition, Status: metav1.ConditionFalse}
 	if v.host == nil {
 		c.Reason, c.Message = infrav1.MachineWaitingForHostReason, "waiting for a host"
