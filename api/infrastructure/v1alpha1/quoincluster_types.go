@@ -35,9 +35,9 @@ const (
 type LoadBalancerType string
 
 const (
-	// LoadBalancerExternal: somebody else's load balancer or DNS name.
+	// LoadBalancerExternal means: somebody else's load balancer or DNS name.
 	LoadBalancerExternal LoadBalancerType = "External"
-	// LoadBalancerKeepalived: a virtual address held by one of the control-plane hosts (VRRP).
+	// LoadBalancerKeepalived means: a virtual address held by one of the control-plane hosts (VRRP).
 	LoadBalancerKeepalived LoadBalancerType = "Keepalived"
 )
 

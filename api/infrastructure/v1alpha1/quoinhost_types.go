@@ -24,21 +24,21 @@ const RetryAnnotation = "quoin.cluster.x-k8s.io/retry"
 type HostState string
 
 const (
-	// HostStateRegistering: no authenticated SSH connection was made yet.
+	// HostStateRegistering means: no authenticated SSH connection was made yet.
 	HostStateRegistering HostState = "Registering"
-	// HostStateInspecting: its facts are being read.
+	// HostStateInspecting means: its facts are being read.
 	HostStateInspecting HostState = "Inspecting"
-	// HostStateAvailable: verified clean and free to be claimed.
+	// HostStateAvailable means: verified clean and free to be claimed.
 	HostStateAvailable HostState = "Available"
-	// HostStateClaimed: it belongs to a QuoinMachine that has no bootstrap data yet.
+	// HostStateClaimed means: it belongs to a QuoinMachine that has no bootstrap data yet.
 	HostStateClaimed HostState = "Claimed"
-	// HostStateProvisioning: a version is being installed and the bootstrap data runs.
+	// HostStateProvisioning means: a version is being installed and the bootstrap data runs.
 	HostStateProvisioning HostState = "Provisioning"
-	// HostStateProvisioned: the bootstrap data ran to its end.
+	// HostStateProvisioned means: the bootstrap data ran to its end.
 	HostStateProvisioned HostState = "Provisioned"
-	// HostStateCleaning: it is being reset, or the reset is being verified.
+	// HostStateCleaning means: it is being reset, or the reset is being verified.
 	HostStateCleaning HostState = "Cleaning"
-	// HostStateQuarantined: it is not known to be clean; nobody can claim it until a person has looked.
+	// HostStateQuarantined means: it is not known to be clean; nobody can claim it until a person has looked.
 	HostStateQuarantined HostState = "Quarantined"
 )
 
