@@ -11,8 +11,8 @@ import (
 // HostFinalizer keeps a QuoinHost until nothing consumes it.
 const HostFinalizer = "quoinhost.infrastructure.cluster.x-k8s.io"
 
-// AcceptHostKeyAnnotation, set by a person on a QuoinHost to the fingerprint (SHA256:...) of the key that the host now
-// presents, replaces the pinned keys by that key. It is removed when it has been carried out.
+// AcceptHostKeyAnnotation is set by a person on a QuoinHost to the fingerprint (SHA256:...) of the key that the host now
+// presents, and replaces the pinned keys by that key. It is removed when it has been carried out.
 const AcceptHostKeyAnnotation = "quoin.cluster.x-k8s.io/accept-host-key"
 
 // RetryAnnotation asks for the next attempt on a QuoinHost now, whatever its back-off says; any value. It also sends a
