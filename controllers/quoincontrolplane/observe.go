@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/collections"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -88,7 +90,7 @@ func (r *Reconciler) readMachines(ctx context.Context, s *scope) (collections.Ma
 				machine.Name, controller.Kind, controller.Name, clusterv1.MachineControlPlaneLabel)
 		case s.plane.DeletionTimestamp.IsZero() && machine.DeletionTimestamp.IsZero():
 			original := machine.DeepCopy()
-			machine.SetOwnerReferences(append(machine.GetOwnerReferences(), controllerRef(s.plane)))
+			machine.SetOwnerReferences(util.EnsureOwnerRef(machine.GetOwnerReferences(), controllerRef(s.plane)))
 			if err := r.Client.Patch(ctx, machine, client.MergeFrom(original)); err != nil {
 				return nil, fmt.Errorf("adopting Machine %s: %w", machine.Name, err)
 			}
@@ -117,8 +119,14 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 		return err
 	}
 	if s.plane.DeletionTimestamp.IsZero() {
-		r.readWorkload(ctx, s)
-		r.readEtcd(ctx, s)
+		// At once: each may take its whole time when hosts are down, and neither needs the other.
+		var readings sync.WaitGroup
+		readings.Go(func() { r.readWorkload(ctx, s) })
+		readings.Go(func() { r.readEtcd(ctx, s) })
+		readings.Wait()
+		if s.workload.configVersion != "" {
+			s.plane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
+		}
 	}
 	s.fillSnapshot()
 	s.observed = true

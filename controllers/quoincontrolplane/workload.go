@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -75,7 +74,6 @@ func (r *Reconciler) readWorkload(ctx context.Context, s *scope) {
 	if s.workload.err = s.readKubeadmConfig(ctx); s.workload.err != nil {
 		return
 	}
-	s.plane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
 	if err := r.watchNodes(ctx, s); err != nil {
 		s.workload.err = err
 		return

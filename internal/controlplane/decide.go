@@ -73,6 +73,11 @@ func leave(s Snapshot) *Step {
 		return nil
 	}
 	sort.Slice(leavers, func(i, j int) bool {
+		// What was begun is ended first.
+		iOut, jOut := s.memberOf(leavers[i]) == nil, s.memberOf(leavers[j]) == nil
+		if iOut != jOut {
+			return iOut
+		}
 		if leavers[i].DeletedAt != leavers[j].DeletedAt {
 			return leavers[i].DeletedAt < leavers[j].DeletedAt
 		}

@@ -45,8 +45,7 @@ func TestScripts(t *testing.T) {
 				return settleWorld(t, w)
 			case "delete-oldest":
 				name := w.names()[0]
-				w.deletedByUser[name] = true
-				w.delete(name)
+				w.deleteByUser(name)
 				return settleWorld(t, w)
 			}
 			t.Fatalf("unknown command %s", d.Cmd)

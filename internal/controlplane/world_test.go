@@ -102,6 +102,16 @@ func (w *world) outdate() {
 	}
 }
 
+// deleteByUser deletes without asking whether it may, so nothing is promised about what leaves at the same time.
+func (w *world) deleteByUser(name string) {
+	w.delete(name)
+	for _, machine := range w.Machines {
+		if machine.Deleting {
+			w.deletedByUser[machine.Name] = true
+		}
+	}
+}
+
 func (w *world) delete(name string) {
 	w.clock++
 	machine := w.machine(name)
@@ -139,6 +149,14 @@ func (w *world) apply(step Step) error {
 		}
 		if member := w.member(step.Machine); member != nil && member.Leader {
 			return fmt.Errorf("%s is deleted while it leads etcd", step.Machine)
+		} else if member != nil && !member.Learner {
+			_, healthy := w.voters()
+			if member.Healthy {
+				healthy--
+			}
+			if healthy < w.Replicas {
+				return fmt.Errorf("%s is deleted while only %d other members are healthy voters, and %d are wanted", step.Machine, healthy, w.Replicas)
+			}
 		}
 		w.delete(step.Machine)
 		w.wanted[step.Machine] = w.Replicas
@@ -198,7 +216,7 @@ func (w *world) create(step Step) error {
 }
 
 func (w *world) removeMember(step Step) error {
-	_, before := w.voters()
+	before, _ := w.voters()
 	var kept []Member
 	for _, member := range w.Etcd.Members {
 		if member.ID != step.Member {
@@ -216,9 +234,9 @@ func (w *world) removeMember(step Step) error {
 	if !w.hasQuorum() {
 		return fmt.Errorf("etcd has no quorum after member %d was removed", step.Member)
 	}
-	_, after := w.voters()
+	after, _ := w.voters()
 	if wanted := w.wanted[step.Machine]; !w.deletedByUser[step.Machine] && after < before && after < wanted {
-		return fmt.Errorf("only %d of %d voters are healthy after the member of %s was removed", after, wanted, step.Machine)
+		return fmt.Errorf("only %d of %d members vote after that of %s was removed", after, wanted, step.Machine)
 	}
 	w.elect()
 	return nil
@@ -264,13 +282,13 @@ func (w *world) advance(name string) bool {
 			return false
 		}
 		w.addMember(name, true)
+	case !machine.Healthy:
+		machine.Healthy = true
 	case member.Learner:
 		member.Learner = false
 	case !machine.Bootstrapped:
 		machine.Bootstrapped = true
 		w.host(name).Provisioned = true
-	case !machine.Healthy:
-		machine.Healthy = true
 	default:
 		return false
 	}
