@@ -100,7 +100,7 @@ func (c *Cluster) pending(ctx context.Context) []string {
 		for _, kind := range []string{controlplanev1.ControlPlaneRollingOutCondition, controlplanev1.ControlPlaneAvailableCondition} {
 			condition := meta.FindStatusCondition(plane.Status.Conditions, kind)
 			if condition != nil && condition.Message != "" {
-				waiting = append(waiting, fmt.Sprintf("control plane %s, %s %s: %s", plane.Name, kind, condition.Status, oneLine(condition.Message)))
+				waiting = append(waiting, fmt.Sprintf("control plane %s, %s %s: %s", plane.Name, kind, condition.Status, bullet(condition.Message, -1)))
 			}
 		}
 		if len(plane.Status.Conditions) == 0 {
@@ -119,7 +119,7 @@ func (c *Cluster) pending(ctx context.Context) []string {
 		for _, kind := range []string{clusterv1.MachineDeletingCondition, clusterv1.ReadyCondition} {
 			condition := meta.FindStatusCondition(machine.Status.Conditions, kind)
 			if condition != nil && condition.Message != "" {
-				line += ": " + oneLine(condition.Message)
+				line += ": " + bullet(condition.Message, 0)
 				break
 			}
 		}
@@ -139,7 +139,18 @@ func (c *Cluster) pending(ctx context.Context) []string {
 	return waiting
 }
 
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+// bullet picks one item of a message that Cluster API made of several, from the end when negative: of a Machine's the
+// first says most, of a control plane's the last.
+func bullet(message string, at int) string {
+	items := strings.Split("\n"+message, "\n* ")
+	if len(items) > 1 {
+		items = items[1:]
+	}
+	if at < 0 {
+		at += len(items)
+	}
+	return strings.Join(strings.Fields(items[min(at, len(items)-1)]), " ")
+}
 
 // Node is what a user sees of a node.
 type Node struct {
