@@ -45,7 +45,7 @@ func parseCommands(node *yaml.Node) ([]Command, error) {
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,-]+$`)
 
-// quoteWord leaves plain words as they are, so that kubeadm is recognised in list form too.
+// quoteWord leaves plain words as they are, so that kubeadm is recognized in list form too.
 func quoteWord(text string) string {
 	if plainWord.MatchString(text) {
 		return text

@@ -137,6 +137,7 @@ func plainYAML(err error) error {
 // word is a scalar as written: 0640 stays "0640", whatever number YAML would make of it.
 type word string
 
+// UnmarshalYAML keeps the scalar's text.
 func (w *word) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind != yaml.ScalarNode {
 		return errors.New("expected a plain value")

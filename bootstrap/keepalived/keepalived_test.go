@@ -81,7 +81,7 @@ func TestProbe(t *testing.T) {
 		"our own":         {`[ "$2" = address ] && echo "1: eth0 inet 10.0.0.100/32"`, "exit 0", "exit 0", ""},
 		"an API server":   {"", "exit 1", "exit 0", "something answers at https://10.0.0.100:6443/livez"},
 		"a host":          {"", "exit 0", "exit 7", "a host answers ping at 10.0.0.100"},
-		"a silent holder": {`[ "$1 $2" = "neighbour show" ] && echo "10.0.0.100 lladdr 02:42:ac:1e:00:0b STALE"`, "exit 1", "exit 28", "the network interface 02:42:ac:1e:00:0b answers for 10.0.0.100"},
+		"a silent holder": {`[ "$1 $2" = "neighbor show" ] && echo "10.0.0.100 lladdr 02:42:ac:1e:00:0b STALE"`, "exit 1", "exit 28", "the network interface 02:42:ac:1e:00:0b answers for 10.0.0.100"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

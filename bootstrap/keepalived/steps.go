@@ -88,7 +88,7 @@ fi
 // probeFunction prints who answers at <address>, through <interface> or at <port>; nothing when the address is free or this host's own.
 const probeFunction = `quoin_probe() {
 	ip -o address show to "$2" | grep -q . && return 0
-	ip neighbour flush to "$2" dev "$1" >/dev/null 2>&1
+	ip neighbor flush to "$2" dev "$1" >/dev/null 2>&1
 	case $2 in *:*) url="https://[$2]:$3/livez" ;; *) url="https://$2:$3/livez" ;; esac
 	if command -v curl >/dev/null; then
 		curl --noproxy '*' --silent --insecure --max-time 3 --output /dev/null "$url" && { echo "something answers at $url"; return 0; }
@@ -97,12 +97,12 @@ const probeFunction = `quoin_probe() {
 		ping -c 2 -W 1 "$2" >/dev/null 2>&1 && { echo "a host answers ping at $2"; return 0; }
 	fi
 	# One that drops both still resolves, if it is in this network: the attempts above made the kernel ask.
-	mac=$(ip neighbour show to "$2" dev "$1" 2>/dev/null | sed -n 's/.*lladdr \([0-9a-fA-F:]*\).*/\1/p' | head -n 1)
+	mac=$(ip neighbor show to "$2" dev "$1" 2>/dev/null | sed -n 's/.*lladdr \([0-9a-fA-F:]*\).*/\1/p' | head -n 1)
 	[ -z "$mac" ] || echo "the network interface $mac answers for $2"
 }
 `
 
-// Probe asks through host whether anything answers at addr (neighbour table, ping) or at its port. The answer is a sentence
+// Probe asks through host whether anything answers at addr (neighbor table, ping) or at its port. The answer is a sentence
 // naming who answers, empty when the address is free or held by this host itself.
 func Probe(ctx context.Context, host ssh.Host, iface string, addr netip.Addr, port int) (string, error) {
 	if !interfaceName.MatchString(iface) || !addr.IsValid() {

@@ -47,15 +47,15 @@ type File struct {
 type Phase string
 
 const (
-	// NotStarted: the host does not hold the complete plan, or nothing of it ran yet.
+	// NotStarted means: the host does not hold the complete plan, or nothing of it ran yet.
 	NotStarted Phase = "NotStarted"
-	// Running: started, and neither finished nor given up. See Status.Lost.
+	// Running means: started, and neither finished nor given up. See Status.Lost.
 	Running Phase = "Running"
-	// Succeeded: every step is done. Final.
+	// Succeeded means: every step is done. Final.
 	Succeeded Phase = "Succeeded"
-	// Failed: a step failed. Final; try again under another ID after cleaning.
+	// Failed means: a step failed. Final; try again under another ID after cleaning.
 	Failed Phase = "Failed"
-	// Interrupted: a Once step was cut off, or the plan was stopped. Final; the host must be reset.
+	// Interrupted means: a Once step was cut off, or the plan was stopped. Final; the host must be reset.
 	Interrupted Phase = "Interrupted"
 )
 

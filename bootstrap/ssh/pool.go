@@ -20,7 +20,7 @@ type Pool struct {
 	hosts  map[string]*pooled
 }
 
-// pooled is one host's slot. turn serialises dialing, within each caller's context; conn is guarded by Pool.mu.
+// pooled is one host's slot. turn serializes dialing, within each caller's context; conn is guarded by Pool.mu.
 type pooled struct {
 	turn chan struct{}
 	conn *Conn

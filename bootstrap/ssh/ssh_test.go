@@ -32,7 +32,8 @@ func serve(t *testing.T, o sshtest.ServerOptions) (*sshtest.Server, ssh.Target) 
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	return server, server.Target(key)
+	target := server.Target(key)
+	return server, target
 }
 
 func dial(t *testing.T, target ssh.Target) *ssh.Conn {
@@ -349,7 +350,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 func TestKeepAliveNoticesASilentHost(t *testing.T) {
 	g := NewWithT(t)
 	_, target := serve(t, sshtest.ServerOptions{})
-	real := target.Endpoint()
+	endpoint := target.Endpoint()
 	// A relay that stops carrying bytes is what a host looks like after its power went.
 	relay, err := net.Listen("tcp", "127.0.0.1:0")
 	g.Expect(err).NotTo(HaveOccurred())
@@ -376,7 +377,7 @@ func TestKeepAliveNoticesASilentHost(t *testing.T) {
 		if err != nil {
 			return
 		}
-		far, err := net.Dial("tcp", real)
+		far, err := net.Dial("tcp", endpoint)
 		if err != nil {
 			return
 		}

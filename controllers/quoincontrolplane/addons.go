@@ -76,7 +76,7 @@ func withVersion(versions []string, added string) []string {
 // kubeadmStandIn is a KubeadmControlPlane with what Cluster API's functions on workload clusters read of one.
 func (s *scope) kubeadmStandIn(dnsTag string) *kcpv1.KubeadmControlPlane {
 	standIn := &kcpv1.KubeadmControlPlane{
-		// Its annotations that leave CoreDNS and kube-proxy alone are honoured on ours.
+		// Its annotations that leave CoreDNS and kube-proxy alone are honored on ours.
 		ObjectMeta: metav1.ObjectMeta{Name: s.plane.Name, Namespace: s.plane.Namespace, Annotations: s.plane.Annotations},
 		Spec: kcpv1.KubeadmControlPlaneSpec{
 			Version:           s.plane.Spec.Version,

@@ -86,7 +86,7 @@ func (r *Reconciler) readMachines(ctx context.Context, s *scope) (collections.Ma
 		case metav1.IsControlledBy(machine, s.plane):
 			owned.Insert(machine)
 		case controller != nil:
-			return nil, fmt.Errorf("Machine %s is labelled as one of this control plane but %s %s controls it: remove the label %s",
+			return nil, fmt.Errorf("control-plane Machine %s is labeled as one of this control plane but %s %s controls it: remove the label %s",
 				machine.Name, controller.Kind, controller.Name, clusterv1.MachineControlPlaneLabel)
 		case s.plane.DeletionTimestamp.IsZero() && machine.DeletionTimestamp.IsZero():
 			original := machine.DeepCopy()
@@ -152,7 +152,7 @@ func (r *Reconciler) listParts(ctx context.Context, s *scope) error {
 		}
 	}
 	configs := &bootstrapv1.KubeadmConfigList{}
-	ofControlPlane := append(ofCluster, client.HasLabels{clusterv1.MachineControlPlaneLabel})
+	ofControlPlane := slices.Concat(ofCluster, []client.ListOption{client.HasLabels{clusterv1.MachineControlPlaneLabel}})
 	if err := r.Client.List(ctx, configs, ofControlPlane...); err != nil {
 		return fmt.Errorf("listing the control plane's KubeadmConfigs: %w", err)
 	}

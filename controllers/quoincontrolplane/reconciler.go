@@ -98,7 +98,7 @@ const connectionGrace = 2 * time.Minute
 // SetupWithManager adds the controller to the manager.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	if r.Client == nil || r.APIReader == nil || r.ClusterCache == nil || r.Hosts == nil {
-		return errors.New("Client, APIReader, ClusterCache and Hosts must be set")
+		return errors.New("fields Client, APIReader, ClusterCache and Hosts must be set")
 	}
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("quoincontrolplane-controller")

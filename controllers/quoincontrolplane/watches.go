@@ -38,7 +38,7 @@ func controlPlaneOfCluster(_ context.Context, object client.Object) []ctrl.Reque
 	return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}}}
 }
 
-// controlPlaneOfLabelled names the QuoinControlPlane of the Cluster that an object of the same namespace is labelled with.
+// controlPlaneOfLabelled names the QuoinControlPlane of the Cluster that an object of the same namespace is labeled with.
 func (r *Reconciler) controlPlaneOfLabelled(ctx context.Context, object client.Object) []ctrl.Request {
 	return r.controlPlaneOfNamed(ctx, object.GetNamespace(), object.GetLabels()[clusterv1.ClusterNameLabel])
 }

@@ -25,7 +25,7 @@ type Options struct {
 
 // Calls holds at most one call per key, running or finished but not yet taken. Safe for concurrent use.
 type Calls struct {
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // the parent of every call, which outlives the reconcile that made it
 	cancel context.CancelFunc
 	slots  chan struct{}
 	events chan event.GenericEvent

@@ -258,7 +258,8 @@ func dropStrays(s Snapshot) *Step {
 	if !s.StackedEtcd {
 		return nil
 	}
-	for _, member := range s.strays() {
+	if strays := s.strays(); len(strays) > 0 {
+		member := strays[0]
 		for _, machine := range s.active() {
 			if machine.Node == "" {
 				return wait(ReasonMachineNotReady, "an etcd member (%x) may belong to Machine %s, which has no Node yet: %s",

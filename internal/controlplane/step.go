@@ -9,11 +9,11 @@ import "strings"
 type Kind string
 
 const (
-	// Done: nothing is left to do.
+	// Done means: nothing is left to do.
 	Done Kind = "Done"
-	// Wait: something else must happen first; Reason and Message say what.
+	// Wait means: something else must happen first; Reason and Message say what.
 	Wait Kind = "Wait"
-	// Refuse: the spec asks for what is never done; Reason and Message say what to change.
+	// Refuse means: the spec asks for what is never done; Reason and Message say what to change.
 	Refuse Kind = "Refuse"
 	// CreateInit makes the first Machine, which runs kubeadm init.
 	CreateInit Kind = "CreateInit"

@@ -15,23 +15,23 @@ import (
 type Rule string
 
 const (
-	// RuleInvalid: the string is no version.
+	// RuleInvalid means: the string is no version.
 	RuleInvalid Rule = "InvalidVersion"
-	// RuleDowngrade: a control plane never goes back (R21, S0-15): etcd's data and stored objects only migrate forward.
+	// RuleDowngrade means: a control plane never goes back (R21, S0-15): etcd's data and stored objects only migrate forward.
 	RuleDowngrade Rule = "Downgrade"
-	// RuleMinorSkip: a control plane moves one minor at a time (R8, S1-14).
+	// RuleMinorSkip means: a control plane moves one minor at a time (R8, S1-14).
 	RuleMinorSkip Rule = "MinorSkip"
 )
 
-// Violation is a refused version change. Its message says what to do instead.
-type Violation struct {
+// ViolationError is a refused version change. Its message says what to do instead.
+type ViolationError struct {
 	Rule     Rule
 	From, To string
 	message  string
 }
 
 // Error tells the rule and the way out.
-func (v *Violation) Error() string { return v.message }
+func (v *ViolationError) Error() string { return v.message }
 
 // Parse reads a Kubernetes version, with or without a leading v. All three numbers are required: "1.36" names no
 // release whose artifacts could be installed.
@@ -42,14 +42,14 @@ func Parse(version string) (*semver.Version, error) {
 	}
 	parsed, err := semver.StrictNewVersion(trimmed)
 	if err != nil {
-		return nil, &Violation{Rule: RuleInvalid, To: version,
+		return nil, &ViolationError{Rule: RuleInvalid, To: version,
 			message: fmt.Sprintf("version %q is not a semantic version: use the form v1.36.3", version)}
 	}
 	return parsed, nil
 }
 
 // ControlPlaneStep says whether a control plane of version from may be given version to: the same version, a later
-// patch of the same minor, or any patch of the next minor. A nil error allows it; a *Violation refuses it.
+// patch of the same minor, or any patch of the next minor. A nil error allows it; a *ViolationError refuses it.
 func ControlPlaneStep(from, to string) error {
 	target, err := Parse(to)
 	if err != nil {
@@ -61,11 +61,11 @@ func ControlPlaneStep(from, to string) error {
 	}
 	switch {
 	case target.Compare(current) < 0:
-		return &Violation{Rule: RuleDowngrade, From: from, To: to,
+		return &ViolationError{Rule: RuleDowngrade, From: from, To: to,
 			message: fmt.Sprintf("version %s is older than %s, which already runs: a control plane never goes back; "+
 				"set %s or later", to, from, from)}
 	case target.Major() != current.Major() || target.Minor() > current.Minor()+1:
-		return &Violation{Rule: RuleMinorSkip, From: from, To: to,
+		return &ViolationError{Rule: RuleMinorSkip, From: from, To: to,
 			message: fmt.Sprintf("version %s skips a minor after %s: a control plane moves one minor at a time; "+
 				"go to v%d.%d first", to, from, current.Major(), current.Minor()+1)}
 	}

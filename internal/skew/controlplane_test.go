@@ -41,7 +41,7 @@ func TestControlPlaneStep(t *testing.T) {
 				g.Expect(err).NotTo(HaveOccurred())
 				return
 			}
-			var violation *Violation
+			var violation *ViolationError
 			g.Expect(errors.As(err, &violation)).To(BeTrue())
 			g.Expect(violation.Rule).To(Equal(step.rule))
 			g.Expect(violation.Error()).To(ContainSubstring(step.message))

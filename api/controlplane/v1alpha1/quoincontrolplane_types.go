@@ -293,7 +293,9 @@ type QuoinControlPlane struct {
 func (c *QuoinControlPlane) GetConditions() []metav1.Condition { return c.Status.Conditions }
 
 // SetConditions sets the conditions of the control plane.
-func (c *QuoinControlPlane) SetConditions(conditions []metav1.Condition) { c.Status.Conditions = conditions }
+func (c *QuoinControlPlane) SetConditions(conditions []metav1.Condition) {
+	c.Status.Conditions = conditions
+}
 
 // QuoinControlPlaneList is a list of QuoinControlPlanes.
 //

@@ -102,17 +102,11 @@ func (i image) write(path string) error {
 	manifest.RepoTags = i.names
 
 	for _, source := range i.layers {
-		layer, digest, err := spool(source)
+		digest, err := addLayer(archive, source)
 		if err != nil {
-			return fmt.Errorf("layer %s: %w", source, err)
-		}
-		defer os.Remove(layer.Name())
-		defer layer.Close()
-		name := digest + ".tar"
-		if err := add(archive, name, layer); err != nil {
 			return err
 		}
-		manifest.Layers = append(manifest.Layers, name)
+		manifest.Layers = append(manifest.Layers, digest+".tar")
 		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, "sha256:"+digest)
 		config.History = append(config.History, history{Created: epoch, CreatedBy: "imagetar"})
 	}
@@ -211,6 +205,17 @@ func pack(root string, sink io.Writer) error {
 		return err
 	}
 	return layer.Close()
+}
+
+// addLayer writes the layer made of a folder or archive as <digest>.tar, and returns the digest.
+func addLayer(archive *tar.Writer, source string) (string, error) {
+	layer, digest, err := spool(source)
+	if err != nil {
+		return "", fmt.Errorf("layer %s: %w", source, err)
+	}
+	defer os.Remove(layer.Name())
+	defer layer.Close()
+	return digest, add(archive, digest+".tar", layer)
 }
 
 func copyFile(path string, sink io.Writer) error {

@@ -33,7 +33,7 @@ func main() {
 
 	self := os.Getenv("NODE_NAME")
 	if self == "" {
-		log.Fatal("NODE_NAME must name the node that this runs on")
+		log.Fatal("NODE_NAME must name the node that this runs on") //nolint:gocritic // the process ends, and its signal handler with it
 	}
 	network := &network{self: self, run: command}
 	for ctx.Err() == nil {

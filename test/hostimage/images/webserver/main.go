@@ -57,7 +57,7 @@ func main() {
 		_ = server.Shutdown(limit)
 	}()
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
-		log.Fatal(err)
+		log.Fatal(err) //nolint:gocritic // the process ends, and its signal handler with it
 	}
 	// ListenAndServe returns as soon as Shutdown begins; requests under way
 	// still need a moment.
