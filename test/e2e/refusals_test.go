@@ -70,7 +70,7 @@ func refusals() {
 				return fmt.Sprint(len(machines), " machines"), err
 			}
 			return condition(machines[0].Status.Conditions, infrav1.MachineReadyCondition), nil
-		}).WithContext(ctx).Should(And(HavePrefix("Ready=False NoMatchingHost"), ContainSubstring("selector")))
+		}).WithContext(ctx).Should(And(HavePrefix("Ready=False NoMatchingHost"), ContainSubstring("role=quantum")))
 	}, NodeTimeout(6*time.Minute))
 
 	It("says that a host is unreachable", func(ctx SpecContext) {

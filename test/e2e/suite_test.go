@@ -7,7 +7,7 @@
 // Cluster API's own controllers. `make e2e` runs it.
 //
 // QUOIN_E2E_KEEP=1 leaves the lab up at the end, for a look; `make quickstart-clean` removes it. QUOIN_E2E_REUSE=1 takes
-// the lab that is up as it is, for work on the specs themselves.
+// the lab that is up as it is, and its first cluster if there is one, for work on single specs (-ginkgo.focus).
 package e2e
 
 import (
@@ -27,6 +27,8 @@ func TestEndToEnd(t *testing.T) {
 	RegisterFailHandler(Fail)
 	format.MaxLength = 20000
 	SetDefaultEventuallyTimeout(time.Minute)
+	// Else an Eventually with a context waits as long as the whole spec may take.
+	EnforceDefaultTimeoutsWhenUsingContexts()
 	SetDefaultEventuallyPollingInterval(time.Second)
 	RunSpecs(t, "End to end")
 }
@@ -50,11 +52,15 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		// The engine and the kernel's settings are given back by whoever asked for the run: other runs may need them.
 		return the.lab.Remove(ctx, false)
 	}, NodeTimeout(5*time.Minute))
-	up := the.lab.Up
 	if os.Getenv("QUOIN_E2E_REUSE") != "" {
-		up = the.lab.Attach
+		must(the.lab.Attach(ctx))
+		// Without a first cluster only the specs that make one can run.
+		if the.demo, err = the.lab.Open(ctx, lab.Demo()); err == nil {
+			the.nodes = need(the.demo.Nodes(ctx))
+		}
+		return
 	}
-	if err := up(ctx); err != nil {
+	if err := the.lab.Up(ctx); err != nil {
 		the.lab.Diagnose(context.WithoutCancel(ctx), "setting up the lab")
 		Fail(err.Error())
 	}

@@ -129,6 +129,12 @@ func (l *Lab) Create(ctx context.Context, spec ClusterSpec) (*Cluster, error) {
 	return cluster, err
 }
 
+// Open makes a handle to a cluster that is there.
+func (l *Lab) Open(ctx context.Context, spec ClusterSpec) (*Cluster, error) {
+	cluster := &Cluster{ClusterSpec: spec, lab: l}
+	return cluster, cluster.connect(ctx)
+}
+
 // AwaitAPI waits until the cluster's API server answers to the kubeconfig that clusterctl hands out.
 func (c *Cluster) AwaitAPI(ctx context.Context) error {
 	return c.lab.Step(ctx, "Waiting for the API server of "+c.Name, 6*time.Minute, func(ctx context.Context, step *progress.Step) error {
