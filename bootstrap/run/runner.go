@@ -81,23 +81,28 @@ func (r Runner) Resume(ctx context.Context, host ssh.Host, id string) error {
 	if !planID.MatchString(id) {
 		return fmt.Errorf("plan ID %q must match %s", id, planID)
 	}
-	script := fmt.Sprintf("set -eu\ndir=%s\n[ -f \"$dir/complete\" ] || { echo \"the host does not hold plan %s\" >&2; exit 1; }\n", ssh.Quote(r.dir(id)), id)
+	script := fmt.Sprintf(`set -eu
+%s
+dir=%s
+take_lock
+[ -f "$dir/complete" ] || { echo "the host does not hold plan %s" >&2; exit 1; }
+`, r.lock(), ssh.Quote(r.dir(id)), id)
 	if _, err := host.Run(ctx, ssh.Command{Script: script + r.startScript(id), Sudo: true}); err != nil {
 		return fmt.Errorf("resuming plan %s: %w", id, err)
 	}
 	return nil
 }
 
-// startScript starts a complete plan that neither runs nor has ended. Two callers at once are harmless: the runner's own
-// lock lets one through.
+// startScript starts a complete plan that neither runs nor has ended. The lock is held. The plan outlives the script, so
+// it must inherit neither the lock nor the mark on its directory.
 func (r Runner) startScript(id string) string {
 	s := r.starter()
 	return fmt.Sprintf(`[ -f "$dir/result" ] && exit 0
-for tool in awk flock; do
-	command -v $tool >/dev/null || { echo "$tool is not installed on this host; install it" >&2; exit 1; }
-done
 if (%s); then exit 0; fi
+(
+exec 7>&- 8<&-
 %s
+)
 `, s.Alive(unit(id)), s.Start(unit(id), r.argv(id, "run")))
 }
 
@@ -106,7 +111,7 @@ func (r Runner) Stop(ctx context.Context, host ssh.Host, id string) error {
 	if !planID.MatchString(id) {
 		return fmt.Errorf("plan ID %q must match %s", id, planID)
 	}
-	script := "set -u\n" + r.stopFunction() + "stop_plan " + id + "\n"
+	script := "set -u\n" + r.stopFunction() + "take_lock\nstop_plan " + id + "\n"
 	if _, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true}); err != nil {
 		return fmt.Errorf("stopping plan %s: %w", id, err)
 	}
@@ -117,12 +122,15 @@ func (r Runner) Stop(ctx context.Context, host ssh.Host, id string) error {
 func (r Runner) StopOthers(ctx context.Context, host ssh.Host, except string) error {
 	script := fmt.Sprintf(`set -u
 %s
-for d in %s/runs/*/; do
+take_lock
+# A plan still on its way, from a session that was cut, must not begin after this.
+rm -rf "$root"/runs/.upload.*
+for d in "$root"/runs/*/; do
 	[ -d "$d" ] || continue
 	id=$(basename "$d")
 	[ "$id" = %s ] || stop_plan "$id" || exit 1
 done
-`, r.stopFunction(), ssh.Quote(r.root()), ssh.Quote(except))
+`, r.stopFunction(), ssh.Quote(except))
 	if _, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true}); err != nil {
 		return fmt.Errorf("stopping the plans on the host: %w", err)
 	}
@@ -133,15 +141,19 @@ func (r Runner) stopFunction() string {
 	const id = `"$1"`
 	// The starter's text is made for a placeholder unit name and gets the shell variable in its place, unquoted parts excepted.
 	stop := strings.ReplaceAll(r.starter().Stop(placeholder), placeholder, "quoin-run-"+id)
-	return fmt.Sprintf(`stop_plan() {
-	dir=%s/runs/$1
-	[ -f "$dir/complete" ] || { rm -rf "$dir"; return 0; }
+	return r.lock() + fmt.Sprintf(`stop_plan() {
+	dir=$root/runs/$1
+	if ! [ -f "$dir/complete" ]; then
+		[ -e "$dir/journal" ] || { rm -rf "$dir"; return 0; }
+		# Only a complete plan begins: the mark was lost, not missing.
+		: >"$dir/complete"
+	fi
 	[ -f "$dir/result" ] && return 0
 	%s
-	/bin/sh "$dir/runner.sh" %s "$dir" %s stop
+	/bin/sh "$dir/runner.sh" "$root" "$dir" %s stop
 	[ -f "$dir/result" ] || { echo "plan $1 would not stop" >&2; return 1; }
 }
-`, ssh.Quote(r.root()), stop, ssh.Quote(r.root()), ssh.Quote(r.bootIDPath()))
+`, stop, ssh.Quote(r.bootIDPath()))
 }
 
 const placeholder = "QUOIN_UNIT"

@@ -16,6 +16,10 @@ import (
 // upload returns the script that receives a plan and the bytes that it receives. All files come one after the other
 // through standard input, cut by length and checked by sum: one exchange, and no secret in any command line. The
 // directory gets its name when everything is in it, and the complete marker last of all.
+//
+// A session that is cut does not end its script here, so two uploads of one plan may overlap. Each receives into a
+// directory of its own, without the lock, for a peer that fell silent would hold it; and looks again, under the lock,
+// whether the plan came meanwhile. Descriptor 8 marks a directory in use: what nobody holds is left from a cut.
 func (r Runner) upload(plan Plan) (script string, content io.Reader) {
 	var receive, sums strings.Builder
 	var body bytes.Buffer
@@ -34,14 +38,19 @@ func (r Runner) upload(plan Plan) (script string, content io.Reader) {
 		add("files/"+file.Name, file.Content)
 	}
 	return fmt.Sprintf(`set -eu
-umask 077
-root=%s
+%s
 dir=%s
+take_lock
 if ! [ -f "$dir/complete" ]; then
 	mkdir -p "$root/runs"
 	chmod 0700 "$root"
-	rm -rf "$root"/runs/.upload.*
+	for left in "$root"/runs/.upload.*; do
+		[ -d "$left" ] && flock -n "$left" rm -rf "$left" || :
+	done
 	tmp=$(mktemp -d "$root/runs/.upload.XXXXXX")
+	exec 8<"$tmp"
+	flock -n 8
+	drop_lock
 	trap 'rm -rf "$tmp"' EXIT
 	mkdir "$tmp/scripts" "$tmp/files" "$tmp/log"
 %s	cd "$tmp"
@@ -49,13 +58,37 @@ if ! [ -f "$dir/complete" ]; then
 %sSUMS
 	find . -type f -exec sync {} +
 	cd /
-	rm -rf "$dir"
-	mv -T "$tmp" "$dir"
+	take_lock
+	if ! [ -f "$dir/complete" ]; then
+		# What has a journal has begun: it is evidence, and never made room of.
+		[ ! -e "$dir/journal" ] || { echo "$dir has a journal but is not complete; clean this host" >&2; exit 1; }
+		[ -d "$tmp/scripts" ] || { echo "the plans on this host were stopped while this one arrived" >&2; exit 1; }
+		rm -rf "$dir"
+		mv -T "$tmp" "$dir"
+		: >"$dir/complete"
+		sync "$dir/complete" "$dir" "$root/runs"
+	fi
+	rm -rf "$tmp"
 	trap - EXIT
-	: >"$dir/complete"
-	sync "$dir/complete" "$dir" "$root/runs"
 fi
-`, ssh.Quote(r.root()), ssh.Quote(r.dir(plan.ID)), receive.String(), sums.String()), &body
+`, r.lock(), ssh.Quote(r.dir(plan.ID)), receive.String(), sums.String()), &body
+}
+
+// lock is sh text that sets root and defines take_lock and drop_lock: whoever looks whether a plan is there, runs or has
+// ended, and acts on it, does both under one lock. Descriptor 7 must not reach what outlives the script.
+func (r Runner) lock() string {
+	return fmt.Sprintf(`umask 077
+root=%s
+for tool in awk flock; do
+	command -v $tool >/dev/null || { echo "$tool is not installed on this host; install it" >&2; exit 1; }
+done
+take_lock() {
+	mkdir -p "$root" || exit 1
+	exec 7>"$root/runs.lock"
+	flock -w 120 7 || { echo "another exchange with this host has held $root/runs.lock for 120 s; it is tried again" >&2; exit 1; }
+}
+drop_lock() { exec 7>&-; }
+`, ssh.Quote(r.root()))
 }
 
 // stepList is the file the runner walks: name, once, secret.
