@@ -59,7 +59,7 @@ func upgrades() {
 		By("having taken the host back before the Node was deleted [S2-18] [S2-19]")
 		must(timeline.Before(lab.Fact{What: lab.HostCleaning, Name: old.Name}, lab.Fact{What: lab.NodeGone, Name: old.Name}))
 
-		By("leaving one voting etcd member, that of the new node [S2-33]")
+		By("leaving one voting etcd member, that of the new node")
 		Expect(etcdMembers(ctx, target)).To(ConsistOf(target.Name + " started voter"))
 
 		By("giving the old host back, clean")
@@ -92,7 +92,7 @@ func upgrades() {
 		must(the.demo.EditWorkerVersion(ctx, lab.NewVersion))
 
 		By("seeing a Machine wait for its drain, with both pods up [S0-72] [S2-14]")
-		Eventually(func() bool { return timeline.Noted(clusterv1.MachineDeletingDrainingNodeReason, "web-") }).
+		Eventually(func() bool { return timeline.Noted(clusterv1.MachineDeletingDrainingNodeReason, "web-", "disruption budget") }).
 			WithContext(ctx).WithTimeout(5*time.Minute).Should(BeTrue(), "a drain that waits for web's pods")
 		Consistently(func(ctx context.Context) (map[string]string, error) { return readyPods(ctx, the.demo) }).
 			WithContext(ctx).WithTimeout(8 * time.Second).Should(HaveLen(2))

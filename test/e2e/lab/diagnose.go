@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,7 +19,17 @@ const resources = "clusters,quoinclusters,quoincontrolplanes,machinedeployments,
 
 // hostReport is what is worth knowing of a host.
 const hostReport = `
-echo "== runs of Quoin"; for run in /var/lib/quoin/runs/*/; do echo "-- $run"; ls -la "$run"; cat "$run"/journal 2>/dev/null; for log in "$run"/log/*; do echo "- $log"; tail -n 40 "$log"; done; cat "$run"/result 2>/dev/null; done
+export CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=true
+echo "== summary"; for run in /var/lib/quoin/runs/*/; do
+	[ -f "$run/journal" ] || continue
+	result=$(cat "$run/result" 2>/dev/null || echo "unfinished: $(tail -n 1 "$run/journal")")
+	echo "$(basename "$run"): $result"
+	case $result in succeeded) ;; *) grep -v DEPRECATION "$run/log/$(tail -n 1 "$run/journal" | cut -d" " -f3)" 2>/dev/null | tail -n 15 ;; esac
+done
+echo "== runs of Quoin"; for run in /var/lib/quoin/runs/*/; do
+	[ -f "$run/journal" ] || continue
+	echo "-- $run"; cat "$run/journal"; for log in "$run"/log/*; do echo "- $log"; tail -n 60 "$log"; done
+done
 echo "== calls of kubeadm"; cat ` + kubeadmCalls + ` 2>/dev/null
 echo "== owner"; cat /var/lib/quoin/owner.json 2>/dev/null
 echo "== failed units"; systemctl --no-pager --failed
@@ -147,14 +158,14 @@ func (d *diagnosis) hosts(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	for _, container := range append(strings.Fields(out), kindNode) {
+	for _, container := range append(slices.Sorted(slices.Values(strings.Fields(out))), kindNode) {
 		report, err := d.lab.run(ctx, command{name: d.lab.engine.client, args: []string{"exec", container, "/bin/sh", "-c", hostReport}, quiet: true})
 		if err != nil {
 			report += "\n" + err.Error()
 		}
 		d.write(container+".txt", report)
-		if runs, _, ok := strings.Cut(report, "== owner"); ok && container != kindNode {
-			d.lab.Printf("%s, end of its last run:\n%s", container, tail(runs, 12))
+		if summary, _, ok := strings.Cut(report, "== runs"); ok && container != kindNode {
+			d.lab.Printf("%s, %s", container, strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(summary), "== ")))
 		}
 	}
 }
