@@ -93,8 +93,21 @@ func (t *turn) follow(id string) (run.Status, outcome) {
 	if o.pending {
 		return status, o
 	}
+	if recorded != nil && recorded.ID == id && lostJournal(run.Phase(recorded.Phase), status) {
+		status = run.Status{Phase: run.Interrupted, Message: journalLost}
+	}
 	t.record(id, status)
 	return status, ready
+}
+
+// journalLost is the sentence of a plan that ran and that its host knows nothing about any more.
+const journalLost = "the host lost its journal (it was reinstalled, or /var/lib/quoin was removed), so how far the plan came is unknown"
+
+// lostJournal says that the host does not know a plan that once began. Running is recorded only after the host took the
+// whole plan, and a plan that is there but not started is Lost; so a plan that began and is on no disk was wiped away, and
+// to start it would be to run it twice.
+func lostJournal(recorded run.Phase, now run.Status) bool {
+	return recorded != "" && recorded != run.NotStarted && now.Phase == run.NotStarted && !now.Lost
 }
 
 // started notes that the plan was handed to the host.

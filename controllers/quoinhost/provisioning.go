@@ -38,7 +38,7 @@ func (t *turn) claimed() (result, error) {
 	if t.host.Status.Facts == nil {
 		return t.moveTo(infrav1.HostStateInspecting)
 	}
-	status, o := t.follow(provisionID(t.host.Spec.ConsumerRef))
+	status, o := t.followProvisioning(provisionID(t.host.Spec.ConsumerRef))
 	if o.pending {
 		return o.result, nil
 	}
@@ -58,7 +58,7 @@ func (t *turn) claimed() (result, error) {
 // provisioning starts the plan of the claim, once, and follows it to its end.
 func (t *turn) provisioning() (result, error) {
 	id := provisionID(t.host.Spec.ConsumerRef)
-	status, o := t.follow(id)
+	status, o := t.followProvisioning(id)
 	if o.pending {
 		return o.result, nil
 	}
@@ -75,6 +75,27 @@ func (t *turn) provisioning() (result, error) {
 	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason,
 		fmt.Sprintf("%s on %s: %s", t.version(), t.host.Name, status.Message))
 	return after(pollEvery), nil
+}
+
+// followProvisioning follows the plan of the claim. When neither the host nor our status knows the plan, but the objects say
+// that the claim was a node once, then the host lost its journal: kubeadm would run for the second time.
+func (t *turn) followProvisioning(id string) (run.Status, outcome) {
+	status, o := t.follow(id)
+	if !o.pending && status.Phase == run.NotStarted && !status.Lost && t.wasNode() {
+		status = run.Status{Phase: run.Interrupted, Message: journalLost}
+		t.record(id, status)
+	}
+	return status, o
+}
+
+// wasNode says whether the claim was a node once. The Machine's provider ID, which core copies only from a provisioned
+// QuoinMachine, says so even after a move, which drops every status.
+func (t *turn) wasNode() bool {
+	if m := t.claim.quoinMachine; m != nil && ptr.Deref(m.Status.Initialization.Provisioned, false) {
+		return true
+	}
+	m := t.claim.machine
+	return m != nil && (m.Status.NodeRef.IsDefined() || m.Spec.ProviderID != "" && m.Spec.ProviderID == t.host.ProviderID())
 }
 
 // provisionEnded shows why the bootstrap data will not run to its end. A phase that was only remembered has no message;

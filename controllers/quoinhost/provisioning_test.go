@@ -448,3 +448,76 @@ func TestAClaimRemovedByHandEndsInInspection(t *testing.T) {
 	w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = nil })
 	w.untilState(infrav1.HostStateQuarantined)
 }
+
+// A reinstalled host, or one whose /var/lib/quoin was wiped, knows nothing of the plan.
+func TestABootstrapWhoseJournalTheHostLostIsNeverStartedAgain(t *testing.T) {
+	running := run.Status{Phase: run.Running, Step: "kubeadm-join", Message: "step 3 of 5"}
+	for name, c := range map[string]struct {
+		until func(*infrav1.QuoinHost) bool
+		then  func(*world)
+	}{
+		"while it runs": {
+			func(h *infrav1.QuoinHost) bool {
+				return h.Status.Operation != nil && h.Status.Operation.Step == running.Step
+			},
+			func(*world) {},
+		},
+		"when it was a node and the status is lost, by the QuoinMachine": {
+			func(h *infrav1.QuoinHost) bool {
+				return h.Status.Operation != nil && h.Status.Operation.Step == running.Step
+			},
+			func(w *world) {
+				quoinMachine := &infrav1.QuoinMachine{}
+				w.object(quoinMachine, "qm1")
+				quoinMachine.Status.Initialization.Provisioned = ptr.To(true)
+				w.g.Expect(w.client.Status().Update(context.Background(), quoinMachine)).To(Succeed())
+				w.forgetStatus()
+			},
+		},
+		"when it was a node and every status is lost, by the Machine": {
+			func(h *infrav1.QuoinHost) bool {
+				return h.Status.Operation != nil && h.Status.Operation.Step == running.Step
+			},
+			func(w *world) {
+				machine := &clusterv1.Machine{}
+				w.object(machine, "m1")
+				machine.Spec.ProviderID = "quoin://hosts/h1/0123abcd"
+				w.g.Expect(w.client.Update(context.Background(), machine)).To(Succeed())
+				w.forgetStatus()
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, false)
+			w.room.script[provisionPlanID] = []run.Status{running}
+			w.until("running", c.until)
+			w.room.set(func() { delete(w.room.plans, provisionPlanID) })
+			c.then(w)
+			found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostBootstrapInterruptedReason)
+			w.g.Expect(found.Message).To(And(ContainSubstring("the host lost its journal"), ContainSubstring("Machine must be replaced")))
+			w.restart()
+			w.linger(5)
+			w.g.Expect(w.room.count("provision")).To(Equal(1))
+			w.g.Expect(w.room.count("clean")).To(BeZero(), "only a deletion resets it")
+		})
+	}
+}
+
+func TestANodeWhoseJournalTheHostLostStaysANode(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	w.room.set(func() { delete(w.room.plans, provisionPlanID) })
+	w.restart()
+	w.linger(10)
+	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateProvisioned))
+	w.g.Expect(w.room.count("provision")).To(Equal(1))
+	w.g.Expect(w.room.count("clean")).To(BeZero())
+}
+
+func TestAPlanThatIsOnTheHostButNotStartedIsNotALostJournal(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(lostJournal(run.Running, run.Status{Phase: run.NotStarted, Lost: true})).To(BeFalse(), "the host rebooted between upload and start")
+	g.Expect(lostJournal(run.NotStarted, run.Status{Phase: run.NotStarted})).To(BeFalse())
+	g.Expect(lostJournal(run.Failed, run.Status{Phase: run.NotStarted})).To(BeTrue())
+	g.Expect(lostJournal(run.Running, run.Status{Phase: run.Running})).To(BeFalse())
+}
