@@ -23,3 +23,6 @@ provider infrastructure ./api/infrastructure/... \
     ./controllers/quoinhost/... ./controllers/quoinmachine/... ./controllers/quoincluster/... ./internal/webhooks/infrastructure/...
 provider control-plane ./api/controlplane/... \
     ./controllers/quoincontrolplane/... ./internal/webhooks/controlplane/...
+
+# Descriptions taken over from Cluster API name a registry; ours name none.
+sed -i -E 's/ \(registry\.[a-z0-9.]+\)//' config/crd/*/bases/*.yaml
