@@ -44,6 +44,13 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 		v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason, "the Machine is being deleted; no host is claimed for it any more"}
 		return ctrl.Result{}, nil
 	}
+	if ptr.Deref(v.machine.Spec.Bootstrap.DataSecretName, "") == "" {
+		// Workers exist long before a control plane answers. Holding hosts meanwhile could take the very ones that the
+		// control plane needs to answer at all.
+		v.obstacle = &obstacle{infrav1.MachineWaitingForBootstrapDataReason,
+			fmt.Sprintf("waiting for the bootstrap data of Machine %s/%s; a host is claimed when it is there", v.machine.Namespace, v.machine.Name)}
+		return ctrl.Result{}, nil
+	}
 	request, err := selectorOf(quoinMachine)
 	if err != nil {
 		v.obstacle = &obstacle{infrav1.MachineSelectorInvalidReason, fmt.Sprintf("spec.hostSelector cannot be read: %v; correct it in the machine template", err)}

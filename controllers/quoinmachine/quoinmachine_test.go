@@ -120,7 +120,9 @@ func owned(name, uid string) (*clusterv1.Machine, *infrav1.QuoinMachine) {
 	labels := map[string]string{clusterv1.ClusterNameLabel: "c1"}
 	machine := &clusterv1.Machine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(uid), Labels: labels},
-		Spec:       clusterv1.MachineSpec{ClusterName: "c1", Version: "v1.35.4"},
+		Spec: clusterv1.MachineSpec{
+			ClusterName: "c1", Version: "v1.35.4", Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To(name + "-bootstrap")},
+		},
 	}
 	quoinMachine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "team", Name: name, Labels: labels,
@@ -175,6 +177,24 @@ func TestNoHostIsClaimedBeforeTheClustersInfrastructureIsReady(t *testing.T) {
 	w.reconcile("m1")
 	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
 	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineWaitingForClusterReason, "Cluster c1")
+}
+
+func TestAMachineTakesNoHostFromOthersBeforeItHasBootstrapData(t *testing.T) {
+	worker, quoinWorker := owned("w1", uid1)
+	worker.Spec.Bootstrap.DataSecretName = nil
+	member, quoinMember := owned("cp1", "99999999-0000-0000-0000-000000000000")
+	w := newWorld(t, cluster(), worker, quoinWorker, member, quoinMember, host("h1", ""))
+	w.reconcile("w1")
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
+	w.expect("w1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineWaitingForBootstrapDataReason, "bootstrap data of Machine team/w1")
+	w.reconcile("cp1")
+	w.g.Expect(w.host("h1").Spec.ConsumerRef.Name).To(Equal("cp1"), "the control plane, for which the worker waits, gets the host")
+
+	w.g.Expect(w.client.Create(context.Background(), host("h2", ""))).To(Succeed())
+	worker.Spec.Bootstrap.DataSecretName = ptr.To("w1-bootstrap")
+	w.g.Expect(w.client.Update(context.Background(), worker)).To(Succeed())
+	w.reconcile("w1")
+	w.g.Expect(w.host("h2").Spec.ConsumerRef.Name).To(Equal("w1"))
 }
 
 func TestAnUnknownHostSelectorSaysWhyNoHostMatches(t *testing.T) {
