@@ -30,7 +30,7 @@ echo "now $(date +%%s)"
 [ -f "$dir/complete" ] || exit 0
 echo complete
 if (%s); then echo alive; fi
-[ -f "$dir/result" ] && echo "result $(cat "$dir/result")"
+[ -s "$dir/result" ] && echo "result $(cat "$dir/result")"
 sed 's/^/step /' "$dir/steps"
 if [ -f "$dir/journal" ]; then
 	sed 's/^/journal /' "$dir/journal"

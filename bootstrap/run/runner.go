@@ -97,7 +97,7 @@ take_lock
 // it must inherit neither the lock nor the mark on its directory.
 func (r Runner) startScript(id string) string {
 	s := r.starter()
-	return fmt.Sprintf(`[ -f "$dir/result" ] && exit 0
+	return fmt.Sprintf(`[ -s "$dir/result" ] && exit 0
 if (%s); then exit 0; fi
 (
 exec 7>&- 8<&-
@@ -148,10 +148,10 @@ func (r Runner) stopFunction() string {
 		# Only a complete plan begins: the mark was lost, not missing.
 		: >"$dir/complete"
 	fi
-	[ -f "$dir/result" ] && return 0
+	[ -s "$dir/result" ] && return 0
 	%s
 	/bin/sh "$dir/runner.sh" "$root" "$dir" %s stop
-	[ -f "$dir/result" ] || { echo "plan $1 would not stop" >&2; return 1; }
+	[ -s "$dir/result" ] || { echo "plan $1 would not stop" >&2; return 1; }
 }
 `, stop, ssh.Quote(r.bootIDPath()))
 }

@@ -21,16 +21,17 @@ command -v awk >/dev/null && command -v flock >/dev/null || exit 1
 exec 9>"$dir/lock"
 flock -n 9 || exit 0
 [ -f "$dir/complete" ] || exit 1
-[ -f "$dir/result" ] && exit 0
+# An empty result is one that a full disk or a cut left: the journal says the same again.
+[ -s "$dir/result" ] && exit 0
 
+# note <words>: what cannot be journaled does not begin. The plan then is lost and waits until it is taken up again.
 note() {
-	printf '%s %s %s\n' "$(date +%s)" "$boot" "$*" >>"$journal"
-	sync "$journal"
+	printf '%s %s %s\n' "$(date +%s)" "$boot" "$*" >>"$journal" && sync "$journal" || exit 1
 }
 
 # has <step> <word>: is there such a line? Field by field, for a name may be the beginning of another.
 has() {
-	[ -f "$journal" ] && awk -v s="$1" -v w="$2" '$3 == s && $4 == w { f = 1 } END { exit !f }' "$journal"
+	awk -v s="$1" -v w="$2" '$3 == s && $4 == w { f = 1 } END { exit !f }' "$journal"
 }
 
 # The end of a plan, good or bad: secrets go, journal and logs of plain steps stay.
@@ -39,23 +40,23 @@ finish() {
 		[ "$secret" = 1 ] && rm -f "$dir/log/$name"
 	done <"$dir/steps"
 	rm -rf "$dir/scripts" "$dir/files" "$dir/env"
-	printf '%s\n' "$*" >"$dir/result.tmp"
-	sync "$dir/result.tmp"
-	mv -f "$dir/result.tmp" "$dir/result"
-	sync "$dir"
+	printf '%s\n' "$*" >"$dir/result.tmp" && sync "$dir/result.tmp" && mv -f "$dir/result.tmp" "$dir/result" &&
+		sync "$dir" || exit 1
 	exit 0
 }
 
+# The name of the journal must be as durable as its lines.
+[ -f "$journal" ] || { : >>"$journal" && sync "$journal" "$dir"; } || exit 1
 if [ -s "$journal" ] && [ -n "$(tail -c 1 "$journal")" ]; then
-	echo >>"$journal"
+	echo >>"$journal" || exit 1
 fi
 
 # An end that was journaled but not yet summed up.
-ended=$([ -f "$journal" ] && awk '$4 == "failed" { print "failed", $3, $5 } $4 == "interrupted" { print "interrupted", $3 }' "$journal" | head -n 1)
+ended=$(awk '$4 == "failed" { print "failed", $3, $5 } $4 == "interrupted" { print "interrupted", $3 }' "$journal" | head -n 1)
 [ -n "$ended" ] && finish "$ended"
 
 if [ "$verb" = stop ]; then
-	step=$([ -f "$journal" ] && awk '$4 == "start" { s = $3 } END { print s }' "$journal")
+	step=$(awk '$4 == "start" { s = $3 } END { print s }' "$journal")
 	note "${step:--} interrupted"
 	finish "interrupted ${step:--}"
 fi
