@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -16,8 +17,12 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
-// maxResets is how often a reset is tried before a person is asked.
-const maxResets = 3
+const (
+	// maxResets is how often a reset is tried before a person is asked.
+	maxResets = 3
+	// maxVerifications is how often a reset is read back before a person is asked.
+	maxVerifications = 5
+)
 
 // scrubPlan begins the IDs of the plans that clean hosts which nobody has, at a person's word.
 const scrubPlan = "scrub-"
@@ -78,7 +83,7 @@ func (t *turn) verify(order CleanOrder) (result, error) {
 		for _, f := range findings {
 			lines = append(lines, f.What+" ("+f.Fix+")")
 		}
-		return t.quarantine(infrav1.HostNotCleanReason, "after the reset: "+strings.Join(lines, "; "))
+		return t.notClean("after the reset: " + strings.Join(lines, "; "))
 	}
 	t.host.Status.Version = ""
 	t.host.Status.AddonVersions = nil
@@ -89,6 +94,23 @@ func (t *turn) verify(order CleanOrder) (result, error) {
 	t.event("Normal", "HostClean", "the reset was verified: nothing of the claim %s is left", t.host.Spec.ConsumerRef.Claim)
 	t.condition(infrav1.HostCleanCondition, metav1.ConditionTrue, infrav1.HostReleasePendingReason, "clean; the host is released when its Machine is gone")
 	return after(0), nil
+}
+
+// notClean looks again before it asks a person: a process that is on its way out, a mount that is let go of lazily, or a
+// neighbour's entry for the virtual address is gone a moment later. The count is a part of the operation, so that a manager
+// that restarts goes on with it.
+func (t *turn) notClean(found string) (result, error) {
+	operation := t.host.Status.Operation
+	seen := ptr.Deref(operation.Verifications, 0) + 1
+	operation.Verifications = &seen
+	if seen >= maxVerifications {
+		return t.quarantine(infrav1.HostNotCleanReason, found)
+	}
+	wait := distance(seen, t.r.jitter())
+	t.host.Status.NextAttempt = &metav1.Time{Time: t.now.Add(wait)}
+	t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostCleaningReason,
+		fmt.Sprintf("%s; looking again (%d of %d)", found, seen, maxVerifications-1))
+	return after(wait), nil
 }
 
 // letGo ends the claim of a clean host, as soon as nothing can refer to its Node any more.

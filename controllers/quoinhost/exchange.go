@@ -122,5 +122,8 @@ func (t *turn) record(id string, status run.Status) {
 	if !status.Since.IsZero() {
 		operation.Since = &metav1.Time{Time: status.Since}
 	}
+	if before := t.host.Status.Operation; before != nil && before.ID == id {
+		operation.Verifications = before.Verifications
+	}
 	t.host.Status.Operation = operation
 }

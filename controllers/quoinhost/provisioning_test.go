@@ -341,8 +341,10 @@ func TestAHostThatIsNotCleanIsQuarantinedAndItsMachineWaits(t *testing.T) {
 	message := condition1(host, infrav1.HostReadyCondition).Message
 	w.g.Expect(message).To(And(ContainSubstring("process etcd runs (pid 123) (kill it)"), ContainSubstring(infrav1.RetryAnnotation)))
 	w.g.Expect(host.Released()).To(BeFalse())
+	w.g.Expect(w.room.count("verify")).To(Equal(maxVerifications))
 	w.linger(5)
 	w.g.Expect(w.room.count("clean")).To(Equal(1))
+	w.g.Expect(w.room.count("verify")).To(Equal(maxVerifications))
 
 	w.room.set(func() { w.room.findings = nil })
 	w.annotate(infrav1.RetryAnnotation, "")
@@ -520,4 +522,29 @@ func TestAPlanThatIsOnTheHostButNotStartedIsNotALostJournal(t *testing.T) {
 	g.Expect(lostJournal(run.NotStarted, run.Status{Phase: run.NotStarted})).To(BeFalse())
 	g.Expect(lostJournal(run.Failed, run.Status{Phase: run.NotStarted})).To(BeTrue())
 	g.Expect(lostJournal(run.Running, run.Status{Phase: run.Running})).To(BeFalse())
+}
+
+func TestWhatIsGoneAMomentAfterTheResetDoesNotQuarantineTheHost(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	w.room.findings = []reset.Finding{{What: "process etcd runs (pid 123)", Fix: "kill it"}}
+	deleteMachine(w)
+	looks := func(n int32) func(*infrav1.QuoinHost) bool {
+		return func(h *infrav1.QuoinHost) bool {
+			return h.Status.Operation != nil && ptr.Deref(h.Status.Operation.Verifications, 0) == n
+		}
+	}
+	w.until("looked at once", looks(1))
+	at := w.now
+	host := w.until("looked at twice", looks(2))
+	clean := condition1(host, infrav1.HostCleanCondition)
+	w.g.Expect(clean.Reason).To(Equal(infrav1.HostCleaningReason))
+	w.g.Expect(clean.Message).To(And(ContainSubstring("process etcd runs"), ContainSubstring("looking again (2 of 4)")))
+	w.g.Expect(w.now.Sub(at)).To(BeNumerically("~", 10*time.Second, time.Second), "twice the first distance")
+	w.restart()
+	w.until("looked at for the third time", looks(3))
+	w.room.set(func() { w.room.findings = nil })
+	w.until("clean", (*infrav1.QuoinHost).Released)
+	w.g.Expect(w.room.count("clean")).To(Equal(1))
+	w.g.Expect(w.room.count("verify")).To(Equal(4))
 }

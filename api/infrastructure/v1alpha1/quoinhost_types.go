@@ -311,6 +311,11 @@ type HostOperation struct {
 	// since when the step runs.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
+
+	// verifications that found something after the reset; it is looked again a few times before the host is quarantined.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Verifications *int32 `json:"verifications,omitempty"`
 }
 
 // HostFacts is what an inspection read.
