@@ -87,6 +87,9 @@ func (r *Reconciler) create(ctx context.Context, s *scope, join bool) error {
 	if err != nil {
 		return fmt.Errorf("making %s %s from its template: %w", s.template.GetKind(), name, err)
 	}
+	if err := s.addRunningAddons(infra); err != nil {
+		return fmt.Errorf("asking %s %s for add-on images: %w", infra.GetKind(), name, err)
+	}
 	machine := s.desiredMachine(name, nil)
 	if machine.Spec.FailureDomain, err = r.pickFailureDomain(ctx, s); err != nil {
 		return err

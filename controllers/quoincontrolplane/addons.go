@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
@@ -37,7 +38,7 @@ var coreDNSTags = map[uint64]string{
 	31: "v1.11.3", 32: "v1.11.3", 33: "v1.12.0", 34: "v1.12.1", 35: "v1.13.1", 36: "v1.14.2",
 }
 
-// requestAddons tells hosts to get the images of the wanted version's add-ons.
+// requestAddons tells hosts to get the images of the step's version.
 func (r *Reconciler) requestAddons(ctx context.Context, s *scope) error {
 	var failures []error
 	for i := range s.clusterInfra {
@@ -46,12 +47,52 @@ func (r *Reconciler) requestAddons(ctx context.Context, s *scope) error {
 			continue
 		}
 		original := infra.DeepCopy()
-		infra.Spec.AddonVersions = withVersion(infra.Spec.AddonVersions, s.plane.Spec.Version)
+		infra.Spec.AddonVersions = withVersion(infra.Spec.AddonVersions, s.step.Version)
 		if err := r.Client.Patch(ctx, infra, client.MergeFrom(original)); err != nil && !apierrors.IsNotFound(err) {
 			failures = append(failures, fmt.Errorf("asking for add-on images on QuoinMachine %s: %w", infra.Name, err))
 		}
 	}
 	return kerrors.NewAggregate(failures)
+}
+
+// addRunningAddons makes a new machine's host hold the images that CoreDNS and kube-proxy have now: they keep them until
+// every API server is of the new version, and the bundle of a new version does not have them.
+func (s *scope) addRunningAddons(infra *unstructured.Unstructured) error {
+	running := s.workload.addonsVersion
+	if running == "" || running == s.plane.Spec.Version {
+		return nil
+	}
+	versions, _, err := unstructured.NestedStringSlice(infra.Object, "spec", "addonVersions")
+	if err != nil {
+		return err
+	}
+	return unstructured.SetNestedStringSlice(infra.Object, withVersion(versions, running), "spec", "addonVersions")
+}
+
+// runningAddons is the Kubernetes version whose images the add-ons have: that of kube-proxy, which is tagged with it. Of
+// a kube-proxy that is not there, or not ours, nothing is told; then it is the oldest version of the control plane, which
+// the add-ons follow last.
+func (s *scope) runningAddons(ctx context.Context) string {
+	oldest := ""
+	for _, running := range s.runningVersions() {
+		oldest = running.Version
+		break
+	}
+	if _, skip := s.plane.Annotations[kcpv1.SkipKubeProxyAnnotation]; skip {
+		return oldest
+	}
+	daemonSet := &appsv1.DaemonSet{}
+	if err := s.workload.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeProxy}, daemonSet); err != nil {
+		return oldest
+	}
+	reference, err := containerutil.ImageFromString(imageOf(daemonSet.Spec.Template.Spec.Containers, kubeProxy))
+	if err != nil {
+		return oldest
+	}
+	if _, err := skew.Parse(reference.Tag); err != nil {
+		return oldest
+	}
+	return reference.Tag
 }
 
 // withVersion adds a version, and forgets the oldest when there are too many.

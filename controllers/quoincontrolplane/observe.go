@@ -247,6 +247,11 @@ func (s *scope) fillSnapshot() {
 	s.snapshot.Reachable = s.workload.err == nil && s.workload.client != nil
 	s.snapshot.ConfigVersion = s.workload.configVersion
 	s.snapshot.AddonsCurrent = s.workload.addonsCurrent
+	s.snapshot.AddonsVersion = s.workload.addonsVersion
+	machineOf := map[string]string{}
+	for name, infra := range s.infra {
+		machineOf[infra.Name] = name
+	}
 	for _, machine := range s.machines.SortedByCreationTimestamp() {
 		s.snapshot.Machines = append(s.snapshot.Machines, s.snapshotOf(machine))
 	}
@@ -262,6 +267,10 @@ func (s *scope) fillSnapshot() {
 			Provisioned: provisioned(infra),
 			Requested:   slices.Contains(infra.Spec.AddonVersions, s.plane.Spec.Version),
 			Present:     slices.Contains(infra.Status.AddonVersions, s.plane.Spec.Version),
+			Machine:     machineOf[infra.Name],
+
+			RequestedRunning: slices.Contains(infra.Spec.AddonVersions, s.workload.addonsVersion),
+			PresentRunning:   slices.Contains(infra.Status.AddonVersions, s.workload.addonsVersion),
 		})
 	}
 }

@@ -121,6 +121,7 @@ func TestVersionChange(t *testing.T) {
 	g.Expect(w.machines()).To(HaveLen(2))
 	second := other(w, first)
 	g.Expect(w.machine(second).Spec.Version).To(Equal(newVer))
+	g.Expect(w.infra(second).Spec.AddonVersions).To(ConsistOf(oldVer), "CoreDNS and kube-proxy run there before they follow the version")
 	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition).Message).To(ContainSubstring("Version v1.35.4, v1.36.3 required"))
 
 	w.reconcile()
@@ -133,6 +134,10 @@ func TestVersionChange(t *testing.T) {
 	w.reconcile()
 	g.Expect(w.machine(first).DeletionTimestamp).To(BeNil(), "the old Machine stays while the new member is a learner")
 	w.etcd.members[1].Learner = false
+	w.reconcile()
+	g.Expect(w.machine(first).DeletionTimestamp).To(BeNil(), "the old Machine stays while the new host lacks the add-on images that run")
+	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Message).To(ContainSubstring(second))
+	w.fetchImages()
 	w.reconcile()
 	g.Expect(w.etcd.moved).To(Equal([]uint64{2}), "leadership is moved away before the drain")
 	g.Expect(w.machine(first).DeletionTimestamp).NotTo(BeNil())

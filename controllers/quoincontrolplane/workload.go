@@ -45,6 +45,8 @@ type workload struct {
 	configVersion string
 	health        map[string]machineHealth
 	addonsCurrent bool
+	// addonsVersion is the Kubernetes version whose images the add-ons have now; empty when it is not known.
+	addonsVersion string
 }
 
 // machineHealth is the health of one Machine's node and static pods.
@@ -83,6 +85,7 @@ func (r *Reconciler) readWorkload(ctx context.Context, s *scope) {
 			s.workload.health[name] = s.readHealth(ctx, machine)
 		}
 	}
+	s.workload.addonsVersion = s.runningAddons(ctx)
 	s.workload.addonsCurrent, err = s.addonsCurrent(ctx)
 	if err != nil {
 		s.workload.err = err

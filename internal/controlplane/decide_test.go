@@ -144,6 +144,8 @@ func parse(t *testing.T, d *datadriven.TestData) Snapshot {
 			s.StackedEtcd = false
 		case "old-addons":
 			s.AddonsCurrent = false
+		case "addons":
+			s.AddonsVersion = value
 		case "no-quorum":
 			s.Etcd.Agreed = false
 		default:
@@ -221,6 +223,13 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 			host.Requested = host.Requested || word == "requested"
 			host.Present = host.Present || word == "present"
 			host.Provisioned = host.Provisioned && word != "unprovisioned"
+			host.RequestedRunning = host.RequestedRunning || word == "requested-running"
+			host.PresentRunning = host.PresentRunning || word == "present-running"
+		}
+		for _, machine := range s.Machines {
+			if machine.Name == name {
+				host.Machine = name
+			}
 		}
 		s.Hosts = append(s.Hosts, host)
 	default:

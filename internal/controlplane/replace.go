@@ -46,7 +46,40 @@ func replace(s Snapshot) *Step {
 	if len(active) <= s.Replicas {
 		return join(s, ReasonSurge, fmt.Sprintf("%d of %d Machines are outdated: making a new one first", outdated, len(active)))
 	}
-	return remove(s, s.pick(), ReasonReplaced)
+	leaver := s.pick()
+	if step := holdAddons(s, leaver); step != nil {
+		return step
+	}
+	return remove(s, leaver, ReasonReplaced)
+}
+
+// holdAddons sees to it that the Machines that stay can run what runs on the leaver: CoreDNS and kube-proxy keep their
+// old images until every API server is new, and a host of the new version does not bring those along.
+func holdAddons(s Snapshot, leaver Machine) *Step {
+	if s.AddonsVersion == "" {
+		return nil
+	}
+	var unasked, lacking []string
+	for _, host := range s.Hosts {
+		switch {
+		case host.Machine == "" || host.Machine == leaver.Name || host.PresentRunning:
+		case !host.RequestedRunning && host.Version != s.AddonsVersion:
+			unasked = append(unasked, host.Name)
+		default:
+			lacking = append(lacking, host.Name)
+		}
+	}
+	sort.Strings(unasked)
+	sort.Strings(lacking)
+	if len(unasked) > 0 {
+		return &Step{Kind: PrepullAddons, Hosts: unasked, Version: s.AddonsVersion, Reason: ReasonAddonImages,
+			Message: fmt.Sprintf("asking the hosts of %s for the add-on images of %s, which run until the add-ons follow", list(unasked), s.AddonsVersion)}
+	}
+	if len(lacking) > 0 {
+		return wait(ReasonAddonImages, "Machine %s stays until the hosts of %s hold the add-on images of %s, which run now",
+			leaver.Name, list(lacking), s.AddonsVersion)
+	}
+	return nil
 }
 
 // scale makes or deletes one Machine.
@@ -98,7 +131,7 @@ func fetchAddons(s Snapshot) *Step {
 	sort.Strings(unasked)
 	sort.Strings(lacking)
 	if len(unasked) > 0 {
-		return &Step{Kind: PrepullAddons, Hosts: unasked, Reason: ReasonAddonImages,
+		return &Step{Kind: PrepullAddons, Hosts: unasked, Version: s.Version, Reason: ReasonAddonImages,
 			Message: fmt.Sprintf("asking the hosts of %s for the add-on images of %s", list(unasked), s.Version)}
 	}
 	if len(lacking) > 0 {

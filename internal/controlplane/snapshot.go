@@ -34,6 +34,8 @@ type Snapshot struct {
 	Hosts []Host
 	// AddonsCurrent: CoreDNS and kube-proxy have the images of Version, or are not ours to change.
 	AddonsCurrent bool
+	// AddonsVersion is the Kubernetes version whose images CoreDNS and kube-proxy have now; empty when it is not known.
+	AddonsVersion string
 }
 
 // Machine of the control plane.
@@ -101,6 +103,10 @@ type Host struct {
 	Provisioned bool
 	// Requested: it was told to hold the images of Snapshot.Version. Present: it does.
 	Requested, Present bool
+	// Machine of the control plane that it is of; empty for a worker's.
+	Machine string
+	// RequestedRunning and PresentRunning are the same for Snapshot.AddonsVersion.
+	RequestedRunning, PresentRunning bool
 }
 
 // active are the Machines that are not being deleted.

@@ -19,7 +19,7 @@ const (
 	CreateInit Kind = "CreateInit"
 	// CreateJoin makes one further Machine, which runs kubeadm join.
 	CreateJoin Kind = "CreateJoin"
-	// PrepullAddons tells Hosts to get the images of the wanted version's CoreDNS and kube-proxy.
+	// PrepullAddons tells Hosts to get the images of Version's CoreDNS and kube-proxy.
 	PrepullAddons Kind = "PrepullAddons"
 	// UpdateKubeadmConfig writes the wanted version and settings to the kubeadm-config ConfigMap.
 	UpdateKubeadmConfig Kind = "UpdateKubeadmConfig"
@@ -76,6 +76,8 @@ type Step struct {
 	Member, To uint64
 	// Hosts are names of infrastructure machines.
 	Hosts []string
+	// Version whose images PrepullAddons is about.
+	Version string
 	// Reason is a word for conditions and events, Message a sentence for people.
 	Reason, Message string
 }

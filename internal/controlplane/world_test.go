@@ -19,6 +19,8 @@ type world struct {
 	members  uint64
 	// addons is the version that CoreDNS and kube-proxy have.
 	addons string
+	// asked and images are the versions of add-on images that each host was told to hold, and holds.
+	asked, images map[string]map[string]bool
 	// deletedByUser are Machines that left without being asked whether they may.
 	deletedByUser map[string]bool
 	// wanted is how many Machines were wanted when one was deleted: that cannot be undone when more are wanted later.
@@ -29,6 +31,8 @@ func newWorld(replicas int, version string) *world {
 	return &world{
 		Snapshot: Snapshot{Replicas: replicas, Version: version, StackedEtcd: true, Certificates: true,
 			Etcd: Etcd{Known: true, Agreed: true}},
+		asked:         map[string]map[string]bool{},
+		images:        map[string]map[string]bool{},
 		deletedByUser: map[string]bool{},
 		wanted:        map[string]int{},
 	}
@@ -41,8 +45,11 @@ func (w *world) observe() Snapshot {
 	s.AddonsCurrent = w.addons == w.Version
 	s.Machines = append([]Machine(nil), w.Machines...)
 	s.Hosts = append([]Host(nil), w.Hosts...)
+	s.AddonsVersion = w.addons
 	for i := range s.Hosts {
-		s.Hosts[i].Present = s.Hosts[i].Present || s.Hosts[i].Version == w.Version
+		host := &s.Hosts[i]
+		host.Requested, host.RequestedRunning = w.asked[host.Name][w.Version], w.asked[host.Name][w.addons]
+		host.Present, host.PresentRunning = w.images[host.Name][w.Version], w.images[host.Name][w.addons]
 	}
 	s.Etcd.Members = append([]Member(nil), w.Etcd.Members...)
 	s.Etcd.Agreed = w.hasQuorum()
@@ -90,9 +97,6 @@ func (w *world) change(version string) {
 	for i := range w.Machines {
 		w.Machines[i].UpToDate = w.Machines[i].Version == version
 	}
-	for i := range w.Hosts {
-		w.Hosts[i].Requested, w.Hosts[i].Present = false, false
-	}
 }
 
 // outdate is a user's edit of anything else that needs new Machines.
@@ -124,12 +128,8 @@ func (w *world) apply(step Step) error {
 	case CreateInit, CreateJoin:
 		return w.create(step)
 	case PrepullAddons:
-		for i := range w.Hosts {
-			for _, name := range step.Hosts {
-				if w.Hosts[i].Name == name {
-					w.Hosts[i].Requested = true
-				}
-			}
+		for _, name := range step.Hosts {
+			w.asked[name][step.Version] = true
 		}
 	case UpdateKubeadmConfig:
 		w.ConfigVersion = w.Version
@@ -158,6 +158,11 @@ func (w *world) apply(step Step) error {
 				return fmt.Errorf("%s is deleted while only %d other members are healthy voters, and %d are wanted", step.Machine, healthy, w.Replicas)
 			}
 		}
+		for _, machine := range w.Machines {
+			if machine.Name != step.Machine && !w.images[machine.Name][w.addons] && step.Reason == ReasonReplaced && machine.Node != "" && w.machine(step.Machine).Node != "" {
+				return fmt.Errorf("%s is deleted while the host of %s lacks the images of %s that run", step.Machine, machine.Name, w.addons)
+			}
+		}
 		w.delete(step.Machine)
 		w.wanted[step.Machine] = w.Replicas
 	case RemoveEtcdMember:
@@ -174,7 +179,7 @@ func (w *world) apply(step Step) error {
 			}
 		}
 		for _, host := range w.Hosts {
-			if host.Provisioned && !host.Present && host.Version != w.Version {
+			if host.Provisioned && !w.images[host.Name][w.Version] {
 				return fmt.Errorf("add-ons go to %s while the host of %s lacks the images", w.Version, host.Name)
 			}
 		}
@@ -203,14 +208,17 @@ func (w *world) create(step Step) error {
 			return fmt.Errorf("a Machine of %s joins while kubeadm-config holds %s", w.Version, w.ConfigVersion)
 		}
 		for _, host := range w.Hosts {
-			if host.Provisioned && host.Version != w.Version && !host.Present {
+			if host.Provisioned && !w.images[host.Name][w.Version] {
 				return fmt.Errorf("a Machine of %s joins while the host of %s lacks its add-on images", w.Version, host.Name)
 			}
 		}
 	}
 	w.clock++
 	w.machines++
-	w.Machines = append(w.Machines, Machine{Name: fmt.Sprintf("m%d", w.machines), Version: w.Version, UpToDate: true,
+	// The host of a new Machine is told at once to hold the images of what runs.
+	name := fmt.Sprintf("m%d", w.machines)
+	w.asked[name], w.images[name] = map[string]bool{w.addons: true}, map[string]bool{}
+	w.Machines = append(w.Machines, Machine{Name: name, Version: w.Version, UpToDate: true,
 		Created: w.clock, Hook: true, FailureDomain: fmt.Sprintf("r%d", w.machines%3)})
 	return nil
 }
@@ -270,7 +278,7 @@ func (w *world) advance(name string) bool {
 		return false
 	case !machine.HostClaimed:
 		machine.HostClaimed = true
-		w.Hosts = append(w.Hosts, Host{Name: name, Version: machine.Version})
+		w.Hosts = append(w.Hosts, Host{Name: name, Version: machine.Version, Machine: name})
 	case member == nil && !w.Initialized:
 		w.addMember(name, false)
 		w.Initialized, w.ConfigVersion, w.addons = true, machine.Version, machine.Version
@@ -288,7 +296,7 @@ func (w *world) advance(name string) bool {
 		member.Learner = false
 	case !machine.Bootstrapped:
 		machine.Bootstrapped = true
-		w.host(name).Provisioned = true
+		w.host(name).Provisioned, w.images[name][machine.Version] = true, true
 	default:
 		return false
 	}
@@ -333,9 +341,11 @@ func (w *world) vanish(name string) {
 // fetch gives every host that was asked the images it was asked for.
 func (w *world) fetch() bool {
 	changed := false
-	for i := range w.Hosts {
-		if host := &w.Hosts[i]; host.Requested && !host.Present {
-			host.Present, changed = true, true
+	for _, host := range w.Hosts {
+		for version := range w.asked[host.Name] {
+			if host.Provisioned && !w.images[host.Name][version] {
+				w.images[host.Name][version], changed = true, true
+			}
 		}
 	}
 	return changed
