@@ -63,17 +63,35 @@ func explain(err error, host *infrav1.QuoinHost) finding {
 	return finding{about, fallback, err.Error()}
 }
 
-// subject is the condition that an exchange in this state is about, and the reason when nothing better is known.
+// subject is the condition that an exchange in this state is about, and the reason when nothing better is known. That is
+// never StepFailed: a step that failed is final for its Machine, an exchange that failed is tried again.
 func subject(state infrav1.HostState) (condition, reason string) {
 	switch state {
 	case infrav1.HostStateClaimed, infrav1.HostStateProvisioning:
-		return infrav1.HostProvisionedCondition, infrav1.HostStepFailedReason
+		return infrav1.HostProvisionedCondition, infrav1.HostExchangeFailedReason
 	case infrav1.HostStateProvisioned:
-		return infrav1.HostAddonImagesCondition, infrav1.HostStepFailedReason
+		return infrav1.HostAddonImagesCondition, infrav1.HostExchangeFailedReason
 	case infrav1.HostStateCleaning, infrav1.HostStateQuarantined:
-		return infrav1.HostCleanCondition, infrav1.HostStepFailedReason
+		return infrav1.HostCleanCondition, infrav1.HostExchangeFailedReason
+	case infrav1.HostStateRegistering:
+		return infrav1.HostReachableCondition, infrav1.HostExchangeFailedReason
 	}
 	return infrav1.HostInspectedCondition, infrav1.HostInspectionFailedReason
+}
+
+// answered says whether the host itself gave the error: a script that ran and failed, or what was found there. Anything
+// else, such as a Secret that the API server did not hand out, tells nothing about the host.
+func answered(err error) bool {
+	var (
+		exit   *ssh.ExitError
+		held   *owner.HeldError
+		stale  *owner.StaleError
+		inUse  *EndpointInUseError
+		bundle *BundleError
+		lacks  *LacksError
+	)
+	return errors.As(err, &exit) || errors.As(err, &held) || errors.As(err, &stale) ||
+		errors.As(err, &inUse) || errors.As(err, &bundle) || errors.As(err, &lacks)
 }
 
 func hostKeyMessage(changed *ssh.HostKeyChangedError, host *infrav1.QuoinHost) string {
@@ -100,7 +118,9 @@ func (t *turn) failed(err error) result {
 	case infrav1.HostKeyVerifiedCondition:
 		t.condition(infrav1.HostReachableCondition, metav1.ConditionFalse, infrav1.HostKeyChangedReason, "the host presents a key that is not pinned")
 	default:
-		t.reached()
+		if answered(err) {
+			t.reached()
+		}
 	}
 	if before == nil || before.Reason != f.reason || before.Status != metav1.ConditionFalse {
 		t.event("Warning", f.reason, "%s", f.message)

@@ -6,6 +6,7 @@ package quoinhost
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -547,4 +548,37 @@ func TestWhatIsGoneAMomentAfterTheResetDoesNotQuarantineTheHost(t *testing.T) {
 	w.until("clean", (*infrav1.QuoinHost).Released)
 	w.g.Expect(w.room.count("clean")).To(Equal(1))
 	w.g.Expect(w.room.count("verify")).To(Equal(4))
+}
+
+func TestAnExchangeThatFailsIsNoStepThatFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		err       error
+		reachable bool
+	}{
+		"the API server hiccups":   {errors.New("reading credentials Secret hosts/ssh: the server is currently unable to handle the request"), false},
+		"no space for the upload":  {fmt.Errorf("uploading the plan: %w", &ssh.ExitError{Code: 1, Stderr: "No space left on device"}), true},
+		"a finding about the host": {&LacksError{What: "keepalived", Why: "..."}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, true)
+			w.untilState(infrav1.HostStateProvisioning)
+			host := w.host()
+			condition1(host, infrav1.HostReachableCondition).Status = metav1.ConditionFalse
+			w.g.Expect(w.client.Status().Update(context.Background(), host)).To(Succeed())
+			w.room.set(func() { w.room.err = c.err })
+			w.until("failed", func(h *infrav1.QuoinHost) bool { return ptr.Deref(h.Status.Failures, 0) > 0 })
+			host = w.host()
+			w.g.Expect(condition1(host, infrav1.HostProvisionedCondition).Reason).NotTo(Equal(infrav1.HostStepFailedReason), "that would end the Machine")
+			w.g.Expect(condition1(host, infrav1.HostReachableCondition).Status == metav1.ConditionTrue).To(Equal(c.reachable))
+			w.room.set(func() { w.room.err = nil })
+			w.untilState(infrav1.HostStateProvisioned)
+		})
+	}
+}
+
+func TestWhatKeepsAHostFromBeingRegisteredIsShown(t *testing.T) {
+	w := newWorld(t, newHost())
+	w.room.err = errors.New("reading credentials Secret hosts/ssh: the server is currently unable to handle the request")
+	ready := w.untilReason(infrav1.HostReadyCondition, infrav1.HostExchangeFailedReason)
+	w.g.Expect(ready.Message).To(ContainSubstring("the server is currently unable"))
 }

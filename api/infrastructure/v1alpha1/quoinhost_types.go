@@ -75,6 +75,8 @@ const (
 	HostInspectionFailedReason = "InspectionFailed"
 	// HostStepRunningReason: a step of the installation, the bootstrap data or the reset runs.
 	HostStepRunningReason = "StepRunning"
+	// HostExchangeFailedReason: a conversation with the host, or what it needs, failed half-way; it is tried again.
+	HostExchangeFailedReason = "ExchangeFailed"
 	// HostStepFailedReason: a step failed; the message holds its last lines.
 	HostStepFailedReason = "StepFailed"
 	// HostBootstrapInterruptedReason: kubeadm was interrupted (reboot, power loss) and is not run again; its Machine must be replaced.
