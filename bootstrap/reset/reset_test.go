@@ -163,3 +163,24 @@ func TestSilenceIsNotCleanliness(t *testing.T) {
 	_, err := Verify(context.Background(), mute{}, options)
 	NewWithT(t).Expect(err).To(MatchError(ContainSubstring("cut off")))
 }
+
+func TestAMountWhoseServerIsGoneIsDetached(t *testing.T) {
+	g := NewWithT(t)
+	script := `
+mkdir -p /var/lib/kubelet/pods/a /var/lib/quoin-mount
+mount -t tmpfs none /var/lib/kubelet/pods/a
+mount -t tmpfs none /var/lib/quoin-mount
+echo 'mount /var/lib/quoin-mount' >"$QUOIN_ROOT/created"
+real=$(command -v umount) limit=$(command -v timeout)
+printf '#!/bin/sh\n[ "$1" = -l ] || exec sleep 3600\nexec %s "$@"\n' "$real" >$D/umount
+printf '#!/bin/sh\nshift\nexec %s 1 "$@"\n' "$limit" >$D/timeout
+printf '#!/bin/sh\nexec sleep 3600\n' >$D/mountpoint
+chmod +x $D/umount $D/timeout $D/mountpoint
+set +e
+` + run.Prelude + stepFunctions + `
+reset_mounts
+reset_files
+echo "left=$(grep -c -e /var/lib/kubelet -e quoin-mount /proc/self/mounts)"
+`
+	g.Expect(sandbox(t, script)).To(ContainSubstring("left=0"))
+}

@@ -22,10 +22,11 @@ settle() {
 # below <path>: mount points strictly below a path, the deepest first.
 below() { awk -v p="$1/" 'index($2, p) == 1 { print $2 }' /proc/self/mounts | sort -ru; }
 
+# A server that is gone would hold umount for good; what is detached lazily is out of reach all the same.
 unmount_below() {
 	below "$1" | while read -r point; do
 		point=$(printf '%b' "$point")
-		umount "$point" 2>/dev/null || umount -l "$point" || echo "cannot unmount $point"
+		timeout 20 umount "$point" 2>/dev/null || umount -l "$point" || echo "cannot unmount $point"
 	done
 }
 
@@ -135,7 +136,11 @@ reset_files() {
 	rmdir /run/cluster-api 2>/dev/null
 	if [ -f "$QUOIN_ROOT/created" ]; then
 		sed -n 's/^unit //p' "$QUOIN_ROOT/created" | while read -r unit; do systemctl disable --now "$unit" 2>/dev/null || :; done
-		sed -n 's/^mount //p' "$QUOIN_ROOT/created" | while read -r point; do ! mountpoint -q "$point" || umount "$point"; done
+		sed -n 's/^mount //p' "$QUOIN_ROOT/created" | while read -r point; do
+			# Not mountpoint: it asks the file system itself, which may be the one that hangs.
+			awk -v p="$point" '$2 == p { f = 1 } END { exit !f }' /proc/self/mounts || continue
+			timeout 20 umount "$point" || umount -l "$point" || echo "cannot unmount $point"
+		done
 		for kind in file original dir user; do
 			sed -n "s/^$kind //p" "$QUOIN_ROOT/created" | tac | while read -r name; do take_back "$kind" "$name"; done
 		done

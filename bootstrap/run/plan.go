@@ -34,6 +34,19 @@ type Step struct {
 	Once bool
 	// Secret marks a step whose output is neither kept nor shown.
 	Secret bool
+	// Timeout ends the step with everything it started, and the plan is Failed: whoever waits for a person or for a dead
+	// server would else hold the host for good. Rounded up to seconds; 0 means DefaultTimeout.
+	Timeout time.Duration
+}
+
+// DefaultTimeout of a step is longer than anything that ends by itself, such as an image that comes over a slow line.
+const DefaultTimeout = 30 * time.Minute
+
+func (s Step) seconds() int64 {
+	if s.Timeout == 0 {
+		return int64(DefaultTimeout / time.Second)
+	}
+	return int64((s.Timeout + time.Second - 1) / time.Second)
 }
 
 // File is content that steps read.
@@ -81,6 +94,9 @@ type Status struct {
 	Lost bool
 	// ExitCode of the failed step.
 	ExitCode int
+
+	// exceeded is the time that the failed step was given and did not end in.
+	exceeded time.Duration
 }
 
 var (
@@ -106,6 +122,8 @@ func (p Plan) Validate() error {
 			return fmt.Errorf("plan %s has two steps named %q", p.ID, s.Name)
 		case containsNUL(s.Script):
 			return fmt.Errorf("plan %s: step %s contains a NUL byte", p.ID, s.Name)
+		case s.Timeout < 0:
+			return fmt.Errorf("plan %s: step %s has the negative timeout %s", p.ID, s.Name, s.Timeout)
 		}
 		seen[s.Name] = true
 	}

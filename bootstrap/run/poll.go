@@ -67,7 +67,7 @@ func parseStatus(output string) Status {
 			alive = true
 		case word == "result":
 			ended = fields
-		case word == "step" && len(fields) == 3:
+		case word == "step" && len(fields) >= 3:
 			steps = append(steps, fields[0])
 			secret[fields[0]] = fields[2] == "1"
 		case word == "journal" && len(fields) == 4 && fields[3] == "start":
@@ -94,7 +94,7 @@ func parseStatus(output string) Status {
 	return status
 }
 
-// end takes in the result: succeeded | failed <step> <code> | interrupted <step>. Only the result makes a phase final: the
+// end takes in the result: succeeded | failed <step> <code> [<seconds it was given>] | interrupted <step>. Only the result makes a phase final: the
 // journal's last line precedes the removal of the secrets.
 func (s *Status) end(result []string) {
 	if len(result) == 0 {
@@ -115,6 +115,10 @@ func (s *Status) end(result []string) {
 	if len(result) > 2 {
 		s.ExitCode, _ = strconv.Atoi(result[2])
 	}
+	if len(result) > 3 {
+		seconds, _ := strconv.Atoi(result[3])
+		s.exceeded = time.Duration(seconds) * time.Second
+	}
 }
 
 func (s *Status) sentence() string {
@@ -122,6 +126,10 @@ func (s *Status) sentence() string {
 	switch {
 	case s.Phase == Succeeded:
 		return fmt.Sprintf("all %d steps are done", s.StepCount)
+	case s.exceeded > 0 && s.Tail != "":
+		return fmt.Sprintf("step %s did not end within %s: %s", s.Step, s.exceeded, telling(s.Tail))
+	case s.exceeded > 0:
+		return fmt.Sprintf("step %s did not end within %s", s.Step, s.exceeded)
 	case s.Phase == Failed && s.Tail != "":
 		return fmt.Sprintf("%s, failed with code %d: %s", where, s.ExitCode, telling(s.Tail))
 	case s.Phase == Failed:

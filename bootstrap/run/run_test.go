@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -78,15 +77,10 @@ func final(s run.Status) bool { return s.Phase.Final() && !s.Lost }
 
 // kill ends the runner and its steps the hard way.
 func (l *lab) kill(id string) {
-	pid, err := os.ReadFile(filepath.Join(filepath.Dir(l.root), "quoin-run-"+id))
-	if err != nil {
+	l.t.Helper()
+	if _, err := l.host.Run(context.Background(), ssh.Command{Script: l.runner.Starter.Stop("quoin-run-" + id)}); err != nil {
 		l.t.Fatal(err)
 	}
-	group, err := strconv.Atoi(strings.TrimSpace(string(pid)))
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	_ = syscall.Kill(-group, syscall.SIGKILL)
 }
 
 func (l *lab) lines(name string) []string {

@@ -15,7 +15,7 @@ export PATH HOME QUOIN_ROOT QUOIN_RUN_DIR
 journal=$dir/journal
 
 # The journal is read by awk: without it a step that is done would look new.
-command -v awk >/dev/null && command -v flock >/dev/null || exit 1
+command -v awk >/dev/null && command -v flock >/dev/null && command -v timeout >/dev/null || exit 1
 
 # Two runners of one plan would break "once". Steps do not inherit the lock: a daemon they leave must not hold it.
 exec 9>"$dir/lock"
@@ -36,7 +36,7 @@ has() {
 
 # The end of a plan, good or bad: secrets go, journal and logs of plain steps stay.
 finish() {
-	while read -r name once secret; do
+	while read -r name _ secret _; do
 		[ "$secret" = 1 ] && rm -f "$dir/log/$name"
 	done <"$dir/steps"
 	rm -rf "$dir/scripts" "$dir/files" "$dir/env"
@@ -52,7 +52,7 @@ if [ -s "$journal" ] && [ -n "$(tail -c 1 "$journal")" ]; then
 fi
 
 # An end that was journaled but not yet summed up.
-ended=$(awk '$4 == "failed" { print "failed", $3, $5 } $4 == "interrupted" { print "interrupted", $3 }' "$journal" | head -n 1)
+ended=$(awk '$4 == "failed" { print "failed", $3, $5, $6 } $4 == "interrupted" { print "interrupted", $3 }' "$journal" | head -n 1)
 [ -n "$ended" ] && finish "$ended"
 
 if [ "$verb" = stop ]; then
@@ -61,7 +61,12 @@ if [ "$verb" = stop ]; then
 	finish "interrupted ${step:--}"
 fi
 
-while read -r name once secret; do
+# uptime in whole seconds: what nobody sets while a step runs.
+uptime() {
+	read -r up _ </proc/uptime && echo "${up%.*}"
+}
+
+while read -r name once secret limit; do
 	has "$name" done && continue
 	if [ "$once" = 1 ] && has "$name" start; then
 		note "$name interrupted"
@@ -69,12 +74,24 @@ while read -r name once secret; do
 	fi
 	log=$dir/log/$name
 	note "$name start"
+	begun=$(uptime)
 	(
 		exec 9>&-
 		[ "$secret" = 1 ] && log=/dev/null
-		cd / && exec /bin/sh -c '. "$1"; . "$2"' "$name" "$dir/prelude.sh" "$dir/scripts/$name" </dev/null >>"$log" 2>&1
-	)
+		cd / && exec timeout -k 15 "$limit" /bin/sh -c '. "$1"; . "$2"' "$name" "$dir/prelude.sh" "$dir/scripts/$name" </dev/null >>"$log" 2>&1
+	) &
+	# timeout makes a process group of its own number.
+	group=$!
+	wait "$group"
 	code=$?
+	# A script may use these codes itself, so only the clock says whose they are. What the step started and left must not
+	# go on after the plan has failed: timeout waits for the shell alone.
+	case $code in 124 | 137)
+		if [ $(($(uptime) - begun)) -ge "$limit" ]; then
+			kill -s KILL -- "-$group" 2>/dev/null
+			code="$code $limit"
+		fi ;;
+	esac
 	if [ "$code" != 0 ]; then
 		note "$name failed $code"
 		finish "failed $name $code"

@@ -61,7 +61,16 @@ func (s Setsid) Alive(unit string) string {
 
 // Stop implements Starter.
 func (s Setsid) Stop(unit string) string {
-	return fmt.Sprintf(`kill -s KILL -- "-$(cat %s 2>/dev/null)" 2>/dev/null || :; while %s; do sleep 0.05; done`, ssh.Quote(s.Dir+"/")+unit, s.Alive(unit))
+	// First the runner, which starts no further step then; then the rest of its session, for a step has a process group
+	// of its own.
+	return fmt.Sprintf(`sid=$(cat %s 2>/dev/null) || sid=
+if [ -n "$sid" ]; then
+	kill -s KILL -- "-$sid" 2>/dev/null || :
+	while pids=$(cat /proc/[0-9]*/stat 2>/dev/null | sed -n "s/^\\([0-9]*\\) (.*) [^ZX] [0-9]* [0-9]* $sid .*/\\1/p") && [ -n "$pids" ]; do
+		kill -s KILL $pids 2>/dev/null || :
+		sleep 0.02
+	done
+fi`, ssh.Quote(s.Dir+"/")+unit)
 }
 
 func quoteAll(argv []string) string {

@@ -79,7 +79,7 @@ fi
 func (r Runner) lock() string {
 	return fmt.Sprintf(`umask 077
 root=%s
-for tool in awk flock; do
+for tool in awk flock timeout; do
 	command -v $tool >/dev/null || { echo "$tool is not installed on this host; install it" >&2; exit 1; }
 done
 take_lock() {
@@ -91,11 +91,11 @@ drop_lock() { exec 7>&-; }
 `, ssh.Quote(r.root()))
 }
 
-// stepList is the file the runner walks: name, once, secret.
+// stepList is the file the runner walks: name, once, secret, seconds.
 func stepList(steps []Step) []byte {
 	var b bytes.Buffer
 	for _, s := range steps {
-		fmt.Fprintf(&b, "%s %d %d\n", s.Name, flag(s.Once), flag(s.Secret))
+		fmt.Fprintf(&b, "%s %d %d %d\n", s.Name, flag(s.Once), flag(s.Secret), s.seconds())
 	}
 	return b.Bytes()
 }
