@@ -145,7 +145,8 @@ func (r *Reconciler) consumerGone(ctx context.Context, host *infrav1.QuoinHost) 
 	return true, "", nil
 }
 
-// bootstrapData reads the Secret that the Machine names.
+// bootstrapData reads the Secret that the Machine names. A *bootstrapDataError says that it cannot be used; any other error
+// passes.
 func (r *Reconciler) bootstrapData(ctx context.Context, machine *clusterv1.Machine) ([]byte, error) {
 	name := client.ObjectKey{Namespace: machine.Namespace, Name: ptr.Deref(machine.Spec.Bootstrap.DataSecretName, "")}
 	secret := &corev1.Secret{}
@@ -153,10 +154,10 @@ func (r *Reconciler) bootstrapData(ctx context.Context, machine *clusterv1.Machi
 		return nil, fmt.Errorf("reading bootstrap data Secret %s: %w", name, err)
 	}
 	if format := string(secret.Data["format"]); format != "" && format != "cloud-config" {
-		return nil, fmt.Errorf("the bootstrap data in Secret %s has format %q; only cloud-config can be carried out: set format: cloud-config in the KubeadmConfig", name, format)
+		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data in Secret %s has format %q; only cloud-config can be carried out: set format: cloud-config in the KubeadmConfig", name, format)}
 	}
 	if len(secret.Data["value"]) == 0 {
-		return nil, fmt.Errorf("the bootstrap data Secret %s has no key \"value\"", name)
+		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data Secret %s has no key \"value\"", name)}
 	}
 	return secret.Data["value"], nil
 }

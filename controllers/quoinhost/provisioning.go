@@ -163,6 +163,8 @@ func (t *turn) startProvisioning(id string) (result, error) {
 	case errors.As(err, &address):
 		return refuse(infrav1.ClusterEndpointMissingReason, address.Error())
 	case err != nil:
+		// It passes by itself; until then a person sees what it is.
+		t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostExchangeFailedReason, err.Error())
 		return result{}, err
 	}
 	if o := start(t, id, func(ctx context.Context, host *infrav1.QuoinHost) error {
@@ -204,7 +206,7 @@ func (t *turn) provisionOrder(id string) (ProvisionOrder, error) {
 	}
 	data, err := t.r.bootstrapData(t.ctx, machine)
 	if err != nil {
-		return order, &bootstrapDataError{err}
+		return order, err
 	}
 	order.Bootstrap, err = cloudinit.Parse(data, instanceData(t.host, order.ProviderID))
 	if err != nil {

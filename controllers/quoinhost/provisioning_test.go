@@ -11,9 +11,12 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -581,4 +584,24 @@ func TestWhatKeepsAHostFromBeingRegisteredIsShown(t *testing.T) {
 	w.room.err = errors.New("reading credentials Secret hosts/ssh: the server is currently unable to handle the request")
 	ready := w.untilReason(infrav1.HostReadyCondition, infrav1.HostExchangeFailedReason)
 	w.g.Expect(ready.Message).To(ContainSubstring("the server is currently unable"))
+}
+
+func TestABootstrapSecretThatCannotBeReadNowIsReadLater(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioning)
+	w.r.APIReader = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			if _, ok := o.(*corev1.Secret); ok {
+				return apierrors.NewServiceUnavailable("etcd has no leader")
+			}
+			return c.Get(ctx, key, o, options...)
+		},
+	})
+	_, err := w.r.Reconcile(context.Background(), request(w))
+	w.g.Expect(err).To(MatchError(ContainSubstring("etcd has no leader")), "the queue tries it again")
+	found := condition1(w.host(), infrav1.HostProvisionedCondition)
+	w.g.Expect(found.Reason).To(Equal(infrav1.HostExchangeFailedReason))
+	w.g.Expect(found.Message).NotTo(ContainSubstring("replace the Machine"))
+	w.r.APIReader = w.client
+	w.untilState(infrav1.HostStateProvisioned)
 }
