@@ -92,7 +92,9 @@ func upgrades() {
 		must(the.demo.EditWorkerVersion(ctx, lab.NewVersion))
 
 		By("seeing a Machine wait for its drain, with both pods up [S0-72] [S2-14]")
-		Eventually(func() bool { return timeline.Noted(clusterv1.MachineDeletingDrainingNodeReason, "web-", "disruption budget") }).
+		Eventually(func() bool {
+			return timeline.Noted(clusterv1.MachineDeletingDrainingNodeReason, "web-", "disruption budget")
+		}).
 			WithContext(ctx).WithTimeout(5*time.Minute).Should(BeTrue(), "a drain that waits for web's pods")
 		Consistently(func(ctx context.Context) (map[string]string, error) { return readyPods(ctx, the.demo) }).
 			WithContext(ctx).WithTimeout(8 * time.Second).Should(HaveLen(2))
