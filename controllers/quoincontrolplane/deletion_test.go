@@ -60,6 +60,24 @@ func TestOnlyMachineIsKeptUntilReplaced(t *testing.T) {
 	g.Expect(w.hasHook(first)).To(BeFalse())
 }
 
+// What cannot be written to the Machines that stay does not keep the one that leaves, and is told.
+func TestFailuresDoNotHoldUpDepartures(t *testing.T) {
+	w := newWorld(t, 3)
+	g := w.g
+	first := initialized(t, w)
+	second := other(w, first)
+	w.hold(second)
+	w.edit(func(p *controlplanev1.QuoinControlPlane) {
+		p.Spec.MachineTemplate.ObjectMeta.Labels = map[string]string{"a": "b"}
+	})
+	w.refuseApply = true
+	g.Expect(w.mgmt.Delete(t.Context(), w.machine(second))).To(Succeed())
+	_, err := w.r.Reconcile(t.Context(), request())
+	g.Expect(err).To(MatchError(ContainSubstring("admission says no")))
+	g.Expect(w.hasHook(second)).To(BeFalse())
+	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition).Message).To(ContainSubstring("admission says no"))
+}
+
 func TestMachineWithoutHostGoesAtOnce(t *testing.T) {
 	w := newWorld(t, 3)
 	g := w.g

@@ -34,7 +34,8 @@ func (r *Reconciler) reportMachines(ctx context.Context, s *scope) error {
 	for name, machine := range s.machines {
 		helper, err := patch.NewHelper(machine, r.Client)
 		if err != nil {
-			return err
+			failures = append(failures, err)
+			continue
 		}
 		s.setUpToDate(machine)
 		if s.plane.DeletionTimestamp.IsZero() {

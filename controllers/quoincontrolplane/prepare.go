@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -31,25 +32,27 @@ import (
 // prepare makes what Machines need before the first of them: the template's owner, certificates, a kubeconfig. It tells
 // whether everything is there; if not, the step in the scope says what is awaited.
 func (r *Reconciler) prepare(ctx context.Context, s *scope) (bool, error) {
+	// What fails for one thing does not leave the others undone.
+	var failures []error
 	if err := r.ownTemplate(ctx, s); err != nil {
-		return false, err
+		failures = append(failures, err)
 	}
 	if !ptr.Deref(s.cluster.Status.Initialization.InfrastructureProvisioned, false) {
 		s.step = waiting(controlplanev1.WaitingForClusterInfrastructureReason, "waiting for the Cluster's infrastructure")
-		return false, nil
+		return false, kerrors.NewAggregate(failures)
 	}
 	if err := r.ensureCertificates(ctx, s); err != nil {
 		s.certificates = certificateCondition(metav1.ConditionUnknown, clusterv1.InternalErrorReason, err.Error())
-		return false, err
+		failures = append(failures, err)
 	}
 	if !s.cluster.Spec.ControlPlaneEndpoint.IsValid() {
 		s.step = waiting(controlplanev1.WaitingForControlPlaneEndpointReason, "waiting for the Cluster's control-plane endpoint")
-		return false, nil
+		return false, kerrors.NewAggregate(failures)
 	}
 	if err := r.ensureKubeconfig(ctx, s); err != nil {
-		return false, err
+		failures = append(failures, err)
 	}
-	return true, nil
+	return len(failures) == 0, kerrors.NewAggregate(failures)
 }
 
 func waiting(reason, message string) controlplane.Step {

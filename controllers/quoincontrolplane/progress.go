@@ -28,11 +28,12 @@ func (s *scope) setProgress(failure error) {
 	if failure != nil {
 		doing = failure.Error()
 	}
-	s.setRollingOut(doing)
+	s.setRollingOut(doing, failure != nil)
 	s.setScaling(doing)
 }
 
-func (s *scope) setRollingOut(doing string) {
+// setRollingOut also tells a failure when nothing is rolled out: people look here for what is awaited.
+func (s *scope) setRollingOut(doing string, failed bool) {
 	const condition = controlplanev1.ControlPlaneRollingOutCondition
 	outdated := 0
 	var reasons []string
@@ -49,7 +50,7 @@ func (s *scope) setRollingOut(doing string) {
 		return boolRank(strings.HasPrefix(b, "Version")) - boolRank(strings.HasPrefix(a, "Version"))
 	})
 	text := ""
-	if s.step.Kind == controlplane.Refuse {
+	if failed || s.step.Kind == controlplane.Refuse {
 		text = sentence(doing)
 	}
 	if outdated == 0 || s.deleting() {

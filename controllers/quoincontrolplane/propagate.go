@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,26 +33,29 @@ const (
 // propagate brings to existing Machines what needs no new ones: labels, annotations, readiness gates, taints,
 // minReadySeconds and the time-outs of their deletion.
 func (r *Reconciler) propagate(ctx context.Context, s *scope) error {
-	for name, machine := range s.machines {
-		if !machine.DeletionTimestamp.IsZero() {
-			if err := r.propagateDeletion(ctx, s, machine); err != nil {
-				return err
-			}
-			continue
+	var failures []error
+	for _, machine := range s.machines.SortedByCreationTimestamp() {
+		failures = append(failures, r.propagateTo(ctx, s, machine))
+	}
+	return kerrors.NewAggregate(failures)
+}
+
+func (r *Reconciler) propagateTo(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
+	name := machine.Name
+	if !machine.DeletionTimestamp.IsZero() {
+		return r.propagateDeletion(ctx, s, machine)
+	}
+	if err := r.applyOnce(ctx, s.desiredMachine(name, machine), machine, machineManager); err != nil {
+		return fmt.Errorf("propagating to Machine %s: %w", name, err)
+	}
+	if infra := s.infra[name]; infra != nil {
+		if err := r.applyOnce(ctx, s.metadataOf(infra, infrav1.GroupVersion.WithKind("QuoinMachine")), infra, metadataManager); err != nil {
+			return fmt.Errorf("propagating to QuoinMachine %s: %w", infra.Name, err)
 		}
-		desired := s.desiredMachine(name, machine)
-		if err := r.applyOnce(ctx, desired, machine, machineManager); err != nil {
-			return fmt.Errorf("propagating to Machine %s: %w", name, err)
-		}
-		if infra := s.infra[name]; infra != nil {
-			if err := r.applyOnce(ctx, s.metadataOf(infra, infrav1.GroupVersion.WithKind("QuoinMachine")), infra, metadataManager); err != nil {
-				return fmt.Errorf("propagating to QuoinMachine %s: %w", infra.Name, err)
-			}
-		}
-		if config := s.configs[name]; config != nil {
-			if err := r.applyOnce(ctx, s.metadataOf(config, bootstrapv1.GroupVersion.WithKind("KubeadmConfig")), config, metadataManager); err != nil {
-				return fmt.Errorf("propagating to KubeadmConfig %s: %w", config.Name, err)
-			}
+	}
+	if config := s.configs[name]; config != nil {
+		if err := r.applyOnce(ctx, s.metadataOf(config, bootstrapv1.GroupVersion.WithKind("KubeadmConfig")), config, metadataManager); err != nil {
+			return fmt.Errorf("propagating to KubeadmConfig %s: %w", config.Name, err)
 		}
 	}
 	return nil

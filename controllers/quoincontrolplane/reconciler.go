@@ -168,31 +168,37 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 	return r.reconcile(ctx, s)
 }
 
-// reconcile observes, decides and acts.
+// reconcile keeps house, observes, decides and acts. A failure of the housekeeping does not hold up a departure: a Machine
+// whose host waits for the end of its etcd member must not wait for a field of another Machine that cannot be written.
 func (r *Reconciler) reconcile(ctx context.Context, s *scope) (ctrl.Result, error) {
+	var failures []error
 	if s.plane.DeletionTimestamp.IsZero() {
 		ready, err := r.prepare(ctx, s)
-		if err != nil || !ready {
+		if err != nil {
+			failures = append(failures, err)
+		} else if !ready {
 			// The Cluster and the Secrets send events; a template that does not exist yet does not.
-			return ctrl.Result{RequeueAfter: busyInterval}, err
+			return ctrl.Result{RequeueAfter: busyInterval}, nil
 		}
 	}
 	if err := r.observe(ctx, s); err != nil {
-		return ctrl.Result{}, err
+		return ctrl.Result{}, kerrors.NewAggregate(append(failures, err))
 	}
 	if s.plane.DeletionTimestamp.IsZero() {
-		if healed, err := r.dropRemains(ctx, s); err != nil || healed {
-			return ctrl.Result{RequeueAfter: time.Second}, err
+		healed, err := r.dropRemains(ctx, s)
+		if err == nil && healed && len(failures) == 0 {
+			return ctrl.Result{RequeueAfter: time.Second}, nil
 		}
-		if err := r.propagate(ctx, s); err != nil {
-			return ctrl.Result{}, err
-		}
+		failures = append(failures, err, r.propagate(ctx, s))
 	}
-	if err := r.reportMachines(ctx, s); err != nil {
-		return ctrl.Result{}, err
-	}
+	failures = append(failures, r.reportMachines(ctx, s))
+	housekeeping := kerrors.NewAggregate(failures)
 	s.step = controlplane.Decide(s.snapshot)
 	log := ctrl.LoggerFrom(ctx).WithValues("step", s.step.Kind, "reason", s.step.Reason)
+	if housekeeping != nil && !s.step.Departs() {
+		log.V(4).Info("Held back until the housekeeping succeeds: " + s.step.Message)
+		return ctrl.Result{}, housekeeping
+	}
 	if s.step.Waiting() {
 		log.V(4).Info(s.step.Message)
 	} else {
@@ -200,7 +206,10 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (ctrl.Result, erro
 	}
 	if err := r.act(ctx, s); err != nil {
 		r.event(s, corev1.EventTypeWarning, string(s.step.Kind), fmt.Sprintf("%s: %v", s.step.Message, err))
-		return ctrl.Result{}, fmt.Errorf("%s: %w", s.step.Message, err)
+		return ctrl.Result{}, kerrors.NewAggregate([]error{fmt.Errorf("%s: %w", s.step.Message, err), housekeeping})
+	}
+	if housekeeping != nil {
+		return ctrl.Result{}, housekeeping
 	}
 	return s.requeue(), nil
 }

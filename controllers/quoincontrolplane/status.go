@@ -43,6 +43,7 @@ func (r *Reconciler) summarize(ctx context.Context, s *scope, failure error) {
 	machines, err := r.readMachines(ctx, s)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Status could not be brought up to date")
+		s.set(controlplanev1.ControlPlaneRollingOutCondition, metav1.ConditionUnknown, clusterv1.InternalErrorReason, sentence(err.Error()))
 		return
 	}
 	status := &s.plane.Status
@@ -239,7 +240,7 @@ func (s *scope) setAvailable(keep bool) {
 	case s.stackedEtcd() && healthy < voters/2+1:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason,
 			fmt.Sprintf("%d of %d etcd members are healthy, %d are needed", healthy, voters, voters/2+1))
-	case !conditionTrue(s.certificates):
+	case s.certificates != nil && s.certificates.Status == metav1.ConditionFalse:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason, "The cluster's certificates are not available")
 	default:
 		s.set(condition, metav1.ConditionTrue, clusterv1.AvailableReason, "")

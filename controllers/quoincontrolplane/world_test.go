@@ -56,7 +56,9 @@ type world struct {
 	up bool
 	// fail makes the named write fail once: "create KubeadmConfig".
 	fail string
-	r    *Reconciler
+	// refuseApply makes every server-side apply fail.
+	refuseApply bool
+	r           *Reconciler
 }
 
 // fakeEtcd is a membership. Its members are healthy unless told.
@@ -143,7 +145,7 @@ func newWorld(t *testing.T, replicas int32, edit ...func(*controlplanev1.QuoinCo
 	w.mgmt = fake.NewClientBuilder().WithScheme(testScheme()).
 		WithObjects(cluster, plane, template, crd("quoinmachinetemplates")).
 		WithStatusSubresource(&clusterv1.Cluster{}, &clusterv1.Machine{}, &controlplanev1.QuoinControlPlane{}, &infrav1.QuoinMachine{}, &infrav1.QuoinHost{}).
-		WithInterceptorFuncs(interceptor.Funcs{Create: w.create}).
+		WithInterceptorFuncs(interceptor.Funcs{Create: w.create, Apply: w.apply}).
 		Build()
 	w.workload = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithStatusSubresource(&corev1.Node{}, &corev1.Pod{}).Build()
 	w.r = &Reconciler{Client: w.mgmt, APIReader: w.mgmt, Hosts: noHosts{}, Etcd: w.etcd, Recorder: events.NewFakeRecorder(1000),
@@ -164,6 +166,13 @@ func (w *world) create(ctx context.Context, c client.WithWatch, object client.Ob
 		object.SetUID(newUID(object.GetName()))
 	}
 	return c.Create(ctx, object, options...)
+}
+
+func (w *world) apply(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+	if w.refuseApply {
+		return errors.New("admission says no")
+	}
+	return c.Apply(ctx, object, options...)
 }
 
 func crd(plural string) *apiextensionsv1.CustomResourceDefinition {

@@ -85,6 +85,17 @@ type Step struct {
 // Waiting tells that the step changes nothing.
 func (s Step) Waiting() bool { return s.Kind == Done || s.Kind == Wait || s.Kind == Refuse }
 
+// Departs tells that the step goes on with a departure that was begun, which nothing else should hold up.
+func (s Step) Departs() bool {
+	switch s.Kind {
+	case RemoveEtcdMember, ReleaseHook, DeleteAll, RemoveFinalizer:
+		return true
+	case MoveLeader:
+		return s.Reason == ReasonLeaving
+	}
+	return false
+}
+
 // list joins names for a sentence and keeps it short.
 func list(names []string) string {
 	const most = 5

@@ -96,6 +96,7 @@ func validateSpec(spec *controlplanev1.QuoinControlPlaneSpec) field.ErrorList {
 	reasons = append(reasons, validateVersion(path.Child("version"), spec.Version)...)
 	reasons = append(reasons, validateInfrastructureRef(template.Child("spec", "infrastructureRef"), spec.MachineTemplate.Spec.InfrastructureRef)...)
 	reasons = append(reasons, validateMachineMetadata(template.Child("metadata"), &spec.MachineTemplate.ObjectMeta)...)
+	reasons = append(reasons, validateReadinessGates(template.Child("spec", "readinessGates"), spec.MachineTemplate.Spec.ReadinessGates)...)
 	reasons = append(reasons, validateKubeadmConfigSpec(path.Child("kubeadmConfigSpec"), &spec.KubeadmConfigSpec)...)
 	return reasons
 }
@@ -135,6 +136,19 @@ func validateInfrastructureRef(path *field.Path, ref clusterv1.ContractVersioned
 		reasons = append(reasons, field.Required(path.Child("name"), "name the QuoinMachineTemplate that Machines are made from"))
 	}
 	return reasons
+}
+
+// mostReadinessGates is what the API allows a Machine, less those that the control plane adds: one for each static pod
+// and one for the etcd member.
+const mostReadinessGates = 32 - 5
+
+// validateReadinessGates keeps the room on a Machine that the control plane's own gates need. Without it no Machine could
+// be written any more.
+func validateReadinessGates(path *field.Path, gates []clusterv1.MachineReadinessGate) field.ErrorList {
+	if len(gates) > mostReadinessGates {
+		return field.ErrorList{field.TooMany(path, len(gates), mostReadinessGates)}
+	}
+	return nil
 }
 
 // validateMachineMetadata refuses hooks in a template: they would come back each time their owner removes them.

@@ -4,6 +4,7 @@
 package controlplane
 
 import (
+	"fmt"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -102,10 +103,20 @@ func TestControlPlaneSpec(t *testing.T) {
 			c.Spec.MachineTemplate.ObjectMeta.Labels = map[string]string{"a": value}
 		}
 	}
+	gates := func(n int) change {
+		return func(c *controlplanev1.QuoinControlPlane) {
+			for i := range n {
+				c.Spec.MachineTemplate.Spec.ReadinessGates = append(c.Spec.MachineTemplate.Spec.ReadinessGates,
+					clusterv1.MachineReadinessGate{ConditionType: fmt.Sprintf("Gate%d", i)})
+			}
+		}
+	}
 	for name, c := range map[string]struct {
 		change  change
 		refusal string
 	}{
+		"27 readiness gates":         {gates(27), ""},
+		"28 readiness gates":         {gates(28), "must have at most 27 items"},
 		"1 replica":                  {replicas(1), ""},
 		"3 replicas":                 {replicas(3), ""},
 		"5 replicas":                 {replicas(5), ""},
