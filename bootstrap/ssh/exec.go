@@ -77,7 +77,7 @@ func (c *Conn) Run(ctx context.Context, command Command) (Result, error) {
 		return Result{}, &InterruptedError{Endpoint: c.endpoint, Err: ctx.Err()}
 	}
 	result := Result{Stdout: stdout.String(), Stderr: stderr.String(), Truncated: stdout.truncated()}
-	return result, c.exitError(err, sudo, stderr)
+	return result, c.exitError(err, sudo, result.Stdout, stderr)
 }
 
 var errClosed = errors.New("the connection is closed")
@@ -91,9 +91,14 @@ func feed(stdin io.WriteCloser, command Command) {
 	_, _ = io.Copy(stdin, command.Stdin)
 }
 
-func (c *Conn) exitError(err error, sudo bool, stderr *startedBuffer) error {
-	if err == nil {
+// exitError takes nothing but the mark as proof that the script began: a ForceCommand or an odd login shell ends with
+// code 0 as well.
+func (c *Conn) exitError(err error, sudo bool, stdout string, stderr *startedBuffer) error {
+	if err == nil && stderr.begun() {
 		return nil
+	}
+	if err == nil {
+		return c.noShell(stderr.String() + stdout)
 	}
 	var exit *ssh.ExitError
 	if !errors.As(err, &exit) {
@@ -107,9 +112,17 @@ func (c *Conn) exitError(err error, sudo bool, stderr *startedBuffer) error {
 	case sudo:
 		return &SudoError{Endpoint: c.endpoint, User: c.user, Detail: lastLines(stderr.String(), 2)}
 	default:
-		return c.unreachable(fmt.Errorf("the login shell of user %q did not start /bin/sh: %s", c.user, lastLines(stderr.String(), 2)))
+		return c.noShell(stderr.String())
 	}
 	return &ExitError{Code: code, Stderr: stderr.String()}
+}
+
+func (c *Conn) noShell(said string) error {
+	said = lastLines(said, 2)
+	if said == "" {
+		said = "it said nothing; look for a ForceCommand in sshd_config, a command in authorized_keys, or another login shell than sh"
+	}
+	return c.unreachable(fmt.Errorf("the login shell of user %q did not start /bin/sh: %s", c.user, said))
 }
 
 // Upload implements Host.

@@ -131,6 +131,21 @@ func TestALoginShellThatRefusesNeverRan(t *testing.T) {
 	g.Expect(ssh.NeverRan(err)).To(BeTrue())
 }
 
+func TestSuccessThatNeverBeganIsNone(t *testing.T) {
+	for name, said := range map[string]string{"a ForceCommand": "Welcome to the backup server.\n", "a silent one": ""} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			_, target := serve(t, sshtest.ServerOptions{Exec: func(_ string, _ io.Reader, stdout, _ io.Writer) int {
+				_, _ = io.WriteString(stdout, said)
+				return 0
+			}})
+			_, err := dial(t, target).Run(context.Background(), ssh.Command{Script: "true"})
+			g.Expect(err).To(MatchError(And(ContainSubstring("did not start /bin/sh"), ContainSubstring(strings.TrimSpace(said)))))
+			g.Expect(ssh.NeverRan(err)).To(BeTrue())
+		})
+	}
+}
+
 func TestUploadIsAtomicAndExact(t *testing.T) {
 	g := NewWithT(t)
 	_, target := serve(t, sshtest.ServerOptions{})
