@@ -27,7 +27,7 @@ func wrapper(length int, root bool) string {
 	if root {
 		prefix = "sudo -n -- "
 	}
-	return fmt.Sprintf(`exec %s/bin/sh -c 'LC_ALL=C PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin; export LC_ALL PATH; printf "\001quoin\n" >&2; q=$(head -c %d) && eval "$q"'`,
+	return fmt.Sprintf(`exec %s/bin/sh -c 'LC_ALL=C PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin; export LC_ALL PATH; printf "\001quoin\n" >&2; q=$(head -c %d) && eval "$q"'`,
 		prefix, length)
 }
 

@@ -146,6 +146,16 @@ func TestSuccessThatNeverBeganIsNone(t *testing.T) {
 	}
 }
 
+// sudo's secure_path of some distributions, and the PATH that sshd gives to a session, lack /usr/local.
+func TestToolsBelowUsrLocalAreFound(t *testing.T) {
+	g := NewWithT(t)
+	_, target := serve(t, sshtest.ServerOptions{Env: []string{"PATH=/usr/bin:/bin"}})
+	result, err := dial(t, target).Run(context.Background(), ssh.Command{Script: `echo "$PATH"`})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(strings.Split(strings.TrimSpace(result.Stdout), ":")).To(ContainElements("/usr/local/bin", "/usr/local/sbin", "/usr/sbin"))
+	g.Expect(result.Stdout).To(HavePrefix("/usr/bin:/bin:"), "what the host prefers comes first")
+}
+
 func TestUploadIsAtomicAndExact(t *testing.T) {
 	g := NewWithT(t)
 	_, target := serve(t, sshtest.ServerOptions{})
