@@ -78,6 +78,23 @@ func TestFailuresDoNotHoldUpDepartures(t *testing.T) {
 	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition).Message).To(ContainSubstring("admission says no"))
 }
 
+// A Machine may go while its conditions are being written.
+func TestWhatIsGoneIsNoFailure(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	name := initialized(t, w)
+	w.onPatchStatus = func(object client.Object) {
+		if object.GetName() == name {
+			w.onPatchStatus = nil
+			w.gone(name)
+			_ = w.mgmt.Delete(t.Context(), &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
+		}
+	}
+	w.etcd.members[0].Alarms = []string{"NOSPACE"}
+	w.once()
+	g.Expect(w.onPatchStatus).To(BeNil(), "no condition was written")
+}
+
 func TestMachineWithoutHostGoesAtOnce(t *testing.T) {
 	w := newWorld(t, 3)
 	g := w.g

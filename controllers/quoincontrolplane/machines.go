@@ -5,6 +5,7 @@ package quoincontrolplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -43,11 +44,21 @@ func (r *Reconciler) reportMachines(ctx context.Context, s *scope) error {
 			s.setMemberCondition(machine, keep)
 		}
 		owned := append(s.machineConditions(), clusterv1.MachineUpToDateCondition)
-		if err := helper.Patch(ctx, machine, patch.WithOwnedConditions{Conditions: owned}); err != nil && !apierrors.IsNotFound(err) {
+		if err := ignoreGone(helper.Patch(ctx, machine, patch.WithOwnedConditions{Conditions: owned})); err != nil {
 			failures = append(failures, fmt.Errorf("setting conditions of Machine %s: %w", name, err))
 		}
 	}
 	return kerrors.NewAggregate(failures)
+}
+
+// ignoreGone takes out of an error that the object does not exist. The patch helper wraps what it met into aggregates,
+// which apierrors.IsNotFound does not look into.
+func ignoreGone(err error) error {
+	var aggregate kerrors.Aggregate
+	if errors.As(err, &aggregate) {
+		return kerrors.FilterOut(aggregate, apierrors.IsNotFound)
+	}
+	return client.IgnoreNotFound(err)
 }
 
 // withinGrace tells that a silence of the workload cluster is still too short to forget what was seen before it.

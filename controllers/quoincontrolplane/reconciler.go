@@ -161,7 +161,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		}
 		r.summarize(ctx, s, reterr)
 		// The last patch takes the finalizer off, after which the object is gone.
-		if err := helper.Patch(ctx, plane, options...); err != nil && (plane.DeletionTimestamp.IsZero() || client.IgnoreNotFound(err) != nil) {
+		if err := helper.Patch(ctx, plane, options...); err != nil && (plane.DeletionTimestamp.IsZero() || ignoreGone(err) != nil) {
 			reterr = kerrors.NewAggregate([]error{reterr, err})
 		}
 	}()

@@ -58,7 +58,9 @@ type world struct {
 	fail string
 	// refuseApply makes every server-side apply fail.
 	refuseApply bool
-	r           *Reconciler
+	// onPatchStatus is called before each patch of a status.
+	onPatchStatus func(client.Object)
+	r             *Reconciler
 }
 
 // fakeEtcd is a membership. Its members are healthy unless told.
@@ -145,7 +147,7 @@ func newWorld(t *testing.T, replicas int32, edit ...func(*controlplanev1.QuoinCo
 	w.mgmt = fake.NewClientBuilder().WithScheme(testScheme()).
 		WithObjects(cluster, plane, template, crd("quoinmachinetemplates")).
 		WithStatusSubresource(&clusterv1.Cluster{}, &clusterv1.Machine{}, &controlplanev1.QuoinControlPlane{}, &infrav1.QuoinMachine{}, &infrav1.QuoinHost{}).
-		WithInterceptorFuncs(interceptor.Funcs{Create: w.create, Apply: w.apply}).
+		WithInterceptorFuncs(interceptor.Funcs{Create: w.create, Apply: w.apply, SubResourcePatch: w.patchStatus}).
 		Build()
 	w.workload = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithStatusSubresource(&corev1.Node{}, &corev1.Pod{}).Build()
 	w.r = &Reconciler{Client: w.mgmt, APIReader: w.mgmt, Hosts: noHosts{}, Etcd: w.etcd, Recorder: events.NewFakeRecorder(1000),
@@ -173,6 +175,13 @@ func (w *world) apply(ctx context.Context, c client.WithWatch, object runtime.Ap
 		return errors.New("admission says no")
 	}
 	return c.Apply(ctx, object, options...)
+}
+
+func (w *world) patchStatus(ctx context.Context, c client.Client, resource string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+	if w.onPatchStatus != nil {
+		w.onPatchStatus(object)
+	}
+	return c.SubResource(resource).Patch(ctx, object, patch, options...)
 }
 
 func crd(plural string) *apiextensionsv1.CustomResourceDefinition {
