@@ -153,6 +153,13 @@ func (r *Reconciler) bootstrapData(ctx context.Context, machine *clusterv1.Machi
 	if err := r.APIReader.Get(ctx, name, secret); err != nil {
 		return nil, fmt.Errorf("reading bootstrap data Secret %s: %w", name, err)
 	}
+	// Whoever may name a Secret in a Machine must not have any Secret's content carried to a host: this one was made for it.
+	if secret.Type != clusterv1.ClusterSecretType {
+		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data Secret %s has type %q, not %q, so no bootstrap provider made it", name, secret.Type, clusterv1.ClusterSecretType)}
+	}
+	if cluster := secret.Labels[clusterv1.ClusterNameLabel]; cluster != machine.Spec.ClusterName {
+		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data Secret %s has label %s=%q, but the Machine belongs to Cluster %s", name, clusterv1.ClusterNameLabel, cluster, machine.Spec.ClusterName)}
+	}
 	if format := string(secret.Data["format"]); format != "" && format != "cloud-config" {
 		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data in Secret %s has format %q; only cloud-config can be carried out: set format: cloud-config in the KubeadmConfig", name, format)}
 	}

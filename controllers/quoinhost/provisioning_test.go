@@ -146,6 +146,44 @@ func TestIgnitionIsRefused(t *testing.T) {
 	w.g.Expect(found.Message).To(ContainSubstring("only cloud-config"))
 }
 
+func TestASecretThatIsNotTheMachinesBootstrapDataIsNotCarriedToAHost(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*corev1.Secret)
+		says   string
+	}{
+		"a Secret of another type":    {func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, `type "Opaque"`},
+		"a Secret of another cluster": {func(s *corev1.Secret) { s.Labels = map[string]string{clusterv1.ClusterNameLabel: "c2"} }, `"c2"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, false)
+			_, _, _, _, secret := consumer(false)
+			w.g.Expect(w.client.Delete(context.Background(), secret)).To(Succeed())
+			c.change(secret)
+			w.create(secret)
+			found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostBootstrapDataInvalidReason)
+			w.g.Expect(found.Message).To(ContainSubstring(c.says))
+			w.g.Expect(w.room.count("provision")).To(BeZero())
+		})
+	}
+}
+
+func TestAClaimFromANamespaceThatTheHostIsNotOfferedToIsNotServed(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerNamespaces = []string{"others"} })
+	ready := w.untilReason(infrav1.HostReadyCondition, infrav1.HostNotOfferedReason)
+	w.g.Expect(ready.Message).To(And(ContainSubstring("not offered to namespace team"), ContainSubstring("spec.consumerNamespaces"), ContainSubstring("delete Machine m1")))
+	w.linger(5)
+	w.g.Expect(w.room.asked).To(BeEmpty(), "nobody even connects")
+
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerNamespaces = []string{"team"} })
+	w.untilState(infrav1.HostStateProvisioned)
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerNamespaces = []string{"others"} })
+	w.linger(3)
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue), "what was begun is seen to its end")
+	deleteMachine(w)
+	w.until("clean", (*infrav1.QuoinHost).Released)
+}
+
 func TestABundleThatIsMissingIsACondition(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.room.errs["provision"] = &BundleError{Location: "/opt/bundles/v1.35.4", Err: errors.New("no manifest.json")}

@@ -91,6 +91,10 @@ func (t *turn) step() (result, error) {
 	}
 	t.takeRetry()
 	t.acceptHostKey()
+	if !t.offered() {
+		return t.refuseClaim()
+	}
+	t.forgetRefusal()
 	t.enter(settle(t.host.Status.State, t.claim.standing, len(t.host.Spec.HostKeys) > 0, t.scrubbing()))
 	if t.claim.standing == missing && t.lost() {
 		return t.consumerMissing()

@@ -372,7 +372,8 @@ func consumer(controlPlane bool) (*clusterv1.Cluster, *infrav1.QuoinCluster, *cl
 		},
 	}
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m1-bootstrap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m1-bootstrap", Labels: labels},
+		Type:       clusterv1.ClusterSecretType,
 		Data:       map[string][]byte{"value": []byte(work), "format": []byte("cloud-config")},
 	}
 	return cluster, quoinCluster, machine, quoinMachine, secret

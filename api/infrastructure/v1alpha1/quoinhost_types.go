@@ -89,6 +89,8 @@ const (
 	HostWaitingForBootstrapDataReason = "WaitingForBootstrapData"
 	// HostEndpointInUseReason: something else answers at the control-plane endpoint.
 	HostEndpointInUseReason = "EndpointInUse"
+	// HostNotOfferedReason: the claim comes from a namespace that spec.consumerNamespaces does not name; nothing is done for it.
+	HostNotOfferedReason = "NotOffered"
 	// HostNotClaimedReason: nobody owns the host.
 	HostNotClaimedReason = "NotClaimed"
 	// HostCleaningReason: the reset or its verification runs.
