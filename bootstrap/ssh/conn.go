@@ -102,6 +102,25 @@ func (c *Conn) keepAlive(interval time.Duration) {
 	}
 }
 
+// look closes the connection when it is gone. A session learns that before the connection itself does, and whoever tries
+// again at once would get it from the pool.
+func (c *Conn) look() {
+	answered := make(chan error, 1)
+	go func() {
+		_, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil)
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		if err != nil {
+			_ = c.Close()
+		}
+	case <-c.closed:
+	case <-time.After(time.Second):
+		// Silence is for keepAlive to judge.
+	}
+}
+
 func (c *Conn) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

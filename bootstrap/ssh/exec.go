@@ -102,6 +102,7 @@ func (c *Conn) exitError(err error, sudo bool, stdout string, stderr *startedBuf
 	}
 	var exit *ssh.ExitError
 	if !errors.As(err, &exit) {
+		c.look()
 		return &InterruptedError{Endpoint: c.endpoint, Err: err}
 	}
 	code := exit.ExitStatus()

@@ -120,42 +120,6 @@ func TestSudo(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 }
 
-func TestALoginShellThatRefusesNeverRan(t *testing.T) {
-	g := NewWithT(t)
-	_, target := serve(t, sshtest.ServerOptions{Exec: func(_ string, _ io.Reader, _, stderr io.Writer) int {
-		_, _ = io.WriteString(stderr, "This account is currently not available.\n")
-		return 1
-	}})
-	_, err := dial(t, target).Run(context.Background(), ssh.Command{Script: "true"})
-	g.Expect(err).To(MatchError(ContainSubstring("not available")))
-	g.Expect(ssh.NeverRan(err)).To(BeTrue())
-}
-
-func TestSuccessThatNeverBeganIsNone(t *testing.T) {
-	for name, said := range map[string]string{"a ForceCommand": "Welcome to the backup server.\n", "a silent one": ""} {
-		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			_, target := serve(t, sshtest.ServerOptions{Exec: func(_ string, _ io.Reader, stdout, _ io.Writer) int {
-				_, _ = io.WriteString(stdout, said)
-				return 0
-			}})
-			_, err := dial(t, target).Run(context.Background(), ssh.Command{Script: "true"})
-			g.Expect(err).To(MatchError(And(ContainSubstring("did not start /bin/sh"), ContainSubstring(strings.TrimSpace(said)))))
-			g.Expect(ssh.NeverRan(err)).To(BeTrue())
-		})
-	}
-}
-
-// sudo's secure_path of some distributions, and the PATH that sshd gives to a session, lack /usr/local.
-func TestToolsBelowUsrLocalAreFound(t *testing.T) {
-	g := NewWithT(t)
-	_, target := serve(t, sshtest.ServerOptions{Env: []string{"PATH=/usr/bin:/bin"}})
-	result, err := dial(t, target).Run(context.Background(), ssh.Command{Script: `echo "$PATH"`})
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(strings.Split(strings.TrimSpace(result.Stdout), ":")).To(ContainElements("/usr/local/bin", "/usr/local/sbin", "/usr/sbin"))
-	g.Expect(result.Stdout).To(HavePrefix("/usr/bin:/bin:"), "what the host prefers comes first")
-}
-
 func TestUploadIsAtomicAndExact(t *testing.T) {
 	g := NewWithT(t)
 	_, target := serve(t, sshtest.ServerOptions{})
