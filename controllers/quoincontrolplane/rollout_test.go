@@ -252,6 +252,20 @@ func TestPropagationWithoutRollout(t *testing.T) {
 	g.Expect(w.infra(name).Labels).To(And(HaveKeyWithValue("team", "b"), Not(HaveKey("old"))))
 }
 
+// An update that fails is told, and is not taken for one that was done.
+func TestAddonsThatCannotBeUpdated(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	initialized(t, w)
+	w.edit(func(p *controlplanev1.QuoinControlPlane) {
+		p.Spec.KubeadmConfigSpec.ClusterConfiguration.DNS.ImageTag = "v1.3.0"
+	})
+	_, err := w.r.Reconcile(t.Context(), request())
+	g.Expect(err).To(HaveOccurred())
+	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition)).To(And(
+		HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring("CoreDNS"))))
+}
+
 func TestWhatNeedsNewMachines(t *testing.T) {
 	tests := map[string]struct {
 		edit    func(*controlplanev1.QuoinControlPlane)

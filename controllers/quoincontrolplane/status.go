@@ -63,7 +63,7 @@ func (r *Reconciler) summarize(ctx context.Context, s *scope, failure error) {
 	s.setComponents(keep)
 	s.setEtcd(keep)
 	s.setAvailable(keep)
-	s.setAddons()
+	s.setAddons(failure)
 	s.setProgress(failure)
 	s.setDeleting()
 	s.setAggregates(ctx)
@@ -247,7 +247,7 @@ func (s *scope) setAvailable(keep bool) {
 	}
 }
 
-func (s *scope) setAddons() {
+func (s *scope) setAddons(failure error) {
 	const condition = controlplanev1.ControlPlaneAddonsUpToDateCondition
 	switch {
 	case s.step.Reason == controlplane.ReasonAddonImages:
@@ -258,6 +258,8 @@ func (s *scope) setAddons() {
 		s.set(condition, metav1.ConditionFalse, clusterv1.DeletingReason, "The control plane is being deleted")
 	case !s.observed || !s.snapshot.Reachable:
 		s.setUnknownOnce(condition, true, message(s.workload.err, "The workload cluster was not read"))
+	case failure != nil && s.step.Kind == controlplane.UpdateAddons:
+		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, sentence(failure.Error()))
 	case s.snapshot.AddonsCurrent || s.step.Kind == controlplane.UpdateAddons:
 		s.set(condition, metav1.ConditionTrue, clusterv1.UpToDateReason, "")
 	default:

@@ -11,6 +11,7 @@ import (
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	bootstrapadmission "sigs.k8s.io/cluster-api/bootstrap/kubeadm/webhooks/admission"
 	"sigs.k8s.io/cluster-api/util/container"
+	versionutil "sigs.k8s.io/cluster-api/util/version"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
@@ -33,6 +34,13 @@ func validateKubeadmConfigSpec(path *field.Path, spec *bootstrapv1.KubeadmConfig
 		if !container.ImageTagIsValid(image.tag) {
 			reasons = append(reasons, field.Invalid(image.path, image.tag,
 				"an image tag holds letters, digits, underscores, dots and dashes only; leave it out to take the one that belongs to the version"))
+		}
+	}
+	if tag := cluster.DNS.ImageTag; tag != "" && container.ImageTagIsValid(tag) {
+		// The update of CoreDNS compares versions, to migrate its configuration.
+		if _, err := versionutil.ParseTolerantImageTag(tag); err != nil {
+			reasons = append(reasons, field.Invalid(clusterPath.Child("dns", "imageTag"), tag,
+				"give a version of CoreDNS, such as v1.14.2; leave it out to take the one that belongs to the version"))
 		}
 	}
 	if cluster.Etcd.Local.IsDefined() && cluster.Etcd.External.IsDefined() {
