@@ -61,11 +61,7 @@ func (w *ControlPlaneWebhook) ValidateUpdate(_ context.Context, before, after *c
 	}
 	path := field.NewPath("spec")
 	reasons := validateSpec(&after.Spec)
-	if len(validateVersion(path, before.Spec.Version)) == 0 && len(validateVersion(path, after.Spec.Version)) == 0 {
-		if err := skew.ControlPlaneStep(before.Spec.Version, after.Spec.Version); err != nil {
-			reasons = append(reasons, field.Forbidden(path.Child("version"), err.Error()))
-		}
-	}
+	reasons = append(reasons, validateVersionFollows(path.Child("version"), before, after.Spec.Version)...)
 	frozen, err := validateClusterConfigurationFollows(
 		path.Child("kubeadmConfigSpec", "clusterConfiguration"),
 		&before.Spec.KubeadmConfigSpec.ClusterConfiguration, &after.Spec.KubeadmConfigSpec.ClusterConfiguration)
@@ -73,6 +69,36 @@ func (w *ControlPlaneWebhook) ValidateUpdate(_ context.Context, before, after *c
 		return nil, err
 	}
 	return nil, refuse(after, append(reasons, frozen...))
+}
+
+// validateVersionFollows compares a new version with what runs, not with what was asked for last: a version that was
+// mistyped can be taken back while nothing runs it, and two edits in a row cannot skip a minor that one edit may not.
+func validateVersionFollows(path *field.Path, before *controlplanev1.QuoinControlPlane, wanted string) field.ErrorList {
+	if wanted == before.Spec.Version || len(validateVersion(path, wanted)) > 0 {
+		return nil
+	}
+	for _, runs := range runningVersions(before) {
+		if err := skew.ControlPlaneStep(runs, wanted); err != nil {
+			return field.ErrorList{field.Forbidden(path, err.Error())}
+		}
+	}
+	return nil
+}
+
+// runningVersions are those of the kubelets as last read, which come with the API servers'; of a control plane that runs
+// but whose versions are not known, after a move of its objects for one, what was asked for last.
+func runningVersions(controlPlane *controlplanev1.QuoinControlPlane) []string {
+	var running []string
+	for _, entry := range controlPlane.Status.Versions {
+		if len(validateVersion(nil, entry.Version)) == 0 {
+			running = append(running, entry.Version)
+		}
+	}
+	initialized := ptr.Deref(controlPlane.Status.Initialization.ControlPlaneInitialized, false)
+	if len(running) == 0 && initialized && len(validateVersion(nil, controlPlane.Spec.Version)) == 0 {
+		return []string{controlPlane.Spec.Version}
+	}
+	return running
 }
 
 // ValidateDelete lets every control plane go: its finalizer keeps it while it has Machines.

@@ -141,6 +141,8 @@ func TestControlPlaneSpec(t *testing.T) {
 		"no label":                   {labeled("not a label!"), "spec.machineTemplate.metadata.labels"},
 		"an image tag":               {configuration(func(c *bootstrapv1.ClusterConfiguration) { c.DNS.ImageTag = "v1.14.2" }), ""},
 		"no image tag":               {configuration(func(c *bootstrapv1.ClusterConfiguration) { c.DNS.ImageTag = "v1:2" }), "dns.imageTag"},
+		"an image tag with a tail":   {configuration(func(c *bootstrapv1.ClusterConfiguration) { c.DNS.ImageTag = "v1.14.2_site.1" }), ""},
+		"a tag that is no version":   {configuration(func(c *bootstrapv1.ClusterConfiguration) { c.DNS.ImageTag = "latest" }), "give a version of CoreDNS"},
 		"no image tag of etcd":       {configuration(func(c *bootstrapv1.ClusterConfiguration) { c.Etcd.Local.ImageTag = "v1+2" }), "etcd.local.imageTag"},
 		"both kinds of etcd": {func(c *controlplanev1.QuoinControlPlane) {
 			externalEtcd(c)
@@ -171,10 +173,42 @@ func TestControlPlaneVersionFollows(t *testing.T) {
 		"no version at all": {"v1.36.3", "next", "such as v1.36.3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version(c.from)), controlPlane(version(c.to)))
+			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version(c.from), running()), controlPlane(version(c.to)))
 			expectRefusal(t, err, c.refusal)
-			_, err = (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version(c.from)), controlPlane(version(c.to), deleting))
+			_, err = (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version(c.from), running()), controlPlane(version(c.to), deleting))
 			expectRefusal(t, err, "")
+		})
+	}
+}
+
+// running is a control plane after kubeadm init, with kubelets of these versions.
+func running(versions ...string) change {
+	return func(c *controlplanev1.QuoinControlPlane) {
+		c.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
+		for _, v := range versions {
+			c.Status.Versions = append(c.Status.Versions, clusterv1.StatusVersion{Version: v, Replicas: 1})
+		}
+	}
+}
+
+// Proves: S0-15, S0-19
+func TestControlPlaneVersionFollowsWhatRuns(t *testing.T) {
+	for name, c := range map[string]struct {
+		status            change
+		from, to, refusal string
+	}{
+		"nothing runs yet":                {unchanged, "v1.36.3", "v1.34.1", ""},
+		"a mistake taken back":            {running("v1.35.4"), "v1.36.3", "v1.35.4", ""},
+		"a mistake corrected":             {running("v1.35.4"), "v1.36.3", "v1.36.2", ""},
+		"a rollout under way taken back":  {running("v1.35.4", "v1.36.3"), "v1.36.3", "v1.35.4", "older than v1.36.3"},
+		"a second edit skips a minor":     {running("v1.35.4"), "v1.36.3", "v1.37.0", "skips a minor after v1.35.4"},
+		"the oldest is one minor behind":  {running("v1.35.4", "v1.36.3"), "v1.36.3", "v1.37.0", "skips a minor after v1.35.4"},
+		"an edit of something else":       {running("v1.37.0"), "v1.36.3", "v1.36.3", ""},
+		"what runs has no proper version": {running("odd"), "v1.36.3", "v1.35.4", "older than v1.36.3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version(c.from), c.status), controlPlane(version(c.to)))
+			expectRefusal(t, err, c.refusal)
 		})
 	}
 }
