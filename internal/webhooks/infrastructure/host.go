@@ -23,13 +23,16 @@ import (
 )
 
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1alpha1-quoinhost,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,versions=v1alpha1,name=validation.quoinhost.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts;quoinmachines,verbs=get;list;watch
 
 // HostWebhook validates QuoinHosts.
 type HostWebhook struct {
 	// Client lists the other hosts. A cache is good enough: admission only spares people an error here, the owner
 	// record on the host itself is what keeps two objects from working on one host.
 	Client client.Reader
+	// Live reads the claiming QuoinMachine from the API server: a cache that has not seen its end yet would keep the
+	// controller from releasing the host.
+	Live client.Reader
 }
 
 var _ admission.Validator[*infrav1.QuoinHost] = &HostWebhook{}
@@ -48,13 +51,26 @@ func (w *HostWebhook) ValidateCreate(ctx context.Context, host *infrav1.QuoinHos
 	return nil, refuseHost(host, append(reasons, duplicates...))
 }
 
-// ValidateUpdate refuses what ValidateCreate refuses, and a claim that changes hands without a release.
+// ValidateUpdate refuses what ValidateCreate refuses, a claim that changes hands or ends without a release, and trust that
+// is given anew without a look at the key.
 func (w *HostWebhook) ValidateUpdate(ctx context.Context, before, after *infrav1.QuoinHost) (admission.Warnings, error) {
 	if !after.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
 	reasons := validateHostSpec(&after.Spec)
 	reasons = append(reasons, validateClaim(before.Spec.ConsumerRef, after.Spec.ConsumerRef)...)
+	if len(before.Spec.HostKeys) > 0 && len(after.Spec.HostKeys) == 0 {
+		reasons = append(reasons, field.Forbidden(field.NewPath("spec", "hostKeys"), fmt.Sprintf(
+			"without a key, whoever answers at the address next would be trusted: annotate the host with %s=<fingerprint of the new key> instead, or write the new key here",
+			infrav1.AcceptHostKeyAnnotation)))
+	}
+	if before.Spec.ConsumerRef != nil && after.Spec.ConsumerRef == nil {
+		held, err := w.validateReleased(ctx, before)
+		if err != nil {
+			return nil, err
+		}
+		reasons = append(reasons, held...)
+	}
 	if before.Spec.Address != after.Spec.Address || before.Spec.Port != after.Spec.Port {
 		duplicates, err := w.validateAddressIsNew(ctx, after)
 		if err != nil {
@@ -134,6 +150,38 @@ func validateClaim(before, after *infrav1.ConsumerReference) field.ErrorList {
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "consumerRef"), fmt.Sprintf(
 		"the host belongs to QuoinMachine %s/%s and cannot be handed on, because it was not reset: delete that machine's Machine, and the host becomes Available when its reset was verified",
 		before.Namespace, before.Name))}
+}
+
+// validateReleased refuses to end a claim while its QuoinMachine exists. The controller asks no less: it ends a claim only
+// when QuoinMachine and Machine are gone, so nobody needs to be known by name here.
+func (w *HostWebhook) validateReleased(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
+	ref := host.Spec.ConsumerRef
+	machine := &infrav1.QuoinMachine{}
+	if err := w.Live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, machine); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, apierrors.NewInternalError(fmt.Errorf("read QuoinMachine %s/%s to find out whether it still has the host: %w", ref.Namespace, ref.Name, err))
+	}
+	if !hasClaim(machine, host) {
+		return nil, nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "consumerRef"), fmt.Sprintf(
+		"QuoinMachine %s/%s still has the host, and its node runs there: delete Machine %s; the claim ends when the reset was verified",
+		ref.Namespace, ref.Name, ref.Machine))}, nil
+}
+
+// hasClaim says whether the host's claim is that of this QuoinMachine, and not of an earlier one of its name.
+func hasClaim(machine *infrav1.QuoinMachine, host *infrav1.QuoinHost) bool {
+	if machine.Spec.ProviderID != "" {
+		return machine.Spec.ProviderID == host.ProviderID()
+	}
+	for _, owner := range machine.OwnerReferences {
+		if owner.Kind == "Machine" && infrav1.ClaimOf(string(owner.UID)) == host.Spec.ConsumerRef.Claim {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *HostWebhook) validateAddressIsNew(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {

@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -156,7 +157,7 @@ func TestHostIsNotHandedOn(t *testing.T) {
 		"handed to its namesake":    {claim("m1", "aaaa"), claim("m1", "bbbb"), "spec.consumerRef"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&HostWebhook{Client: reader(t)}).ValidateUpdate(t.Context(), host("a", c.before), host("a", c.after))
+			_, err := (&HostWebhook{Client: reader(t), Live: reader(t)}).ValidateUpdate(t.Context(), host("a", c.before), host("a", c.after))
 			expectRefusal(t, err, c.refusal)
 		})
 	}
@@ -169,4 +170,48 @@ func TestHostBeingDeletedIsLetThrough(t *testing.T) {
 	expectRefusal(t, err, "")
 	_, err = webhook.ValidateUpdate(t.Context(), host("a"), host("a", at("0.0.0.0")))
 	expectRefusal(t, err, "spec.address")
+}
+
+func TestHostTrustIsNotGivenAnewUnseen(t *testing.T) {
+	keys := func(keys ...string) func(*infrav1.QuoinHost) {
+		return func(h *infrav1.QuoinHost) { h.Spec.HostKeys = keys }
+	}
+	webhook := &HostWebhook{Client: reader(t), Live: reader(t)}
+	_, err := webhook.ValidateUpdate(t.Context(), host("a", keys(ed25519Key)), host("a"))
+	expectRefusal(t, err, infrav1.AcceptHostKeyAnnotation)
+	_, err = webhook.ValidateUpdate(t.Context(), host("a"), host("a", keys(ed25519Key)))
+	expectRefusal(t, err, "")
+	now := metav1.Now()
+	_, err = webhook.ValidateUpdate(t.Context(), host("a", keys(ed25519Key)), host("a", func(h *infrav1.QuoinHost) { h.DeletionTimestamp = &now }))
+	expectRefusal(t, err, "")
+}
+
+func TestHostClaimEndsOnlyWithItsQuoinMachine(t *testing.T) {
+	claimed := host("a", func(h *infrav1.QuoinHost) {
+		h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "prod", Name: "m", Machine: "m", Claim: "0a1b2c3d"}
+	})
+	owned := func(uid types.UID) *infrav1.QuoinMachine {
+		m := machine()
+		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine", Name: "m", UID: uid}}
+		return m
+	}
+	for name, c := range map[string]struct {
+		there   []client.Object
+		refusal string
+	}{
+		"the QuoinMachine is gone":                   {nil, ""},
+		"the QuoinMachine has the host":              {[]client.Object{machine(provided("quoin://hosts/a/0a1b2c3d"))}, "delete Machine m"},
+		"it has just claimed it":                     {[]client.Object{owned("0a1b2c3d-0000-0000-0000-000000000000")}, "delete Machine m"},
+		"another one of its name has another claim":  {[]client.Object{machine(provided("quoin://hosts/b/ffffffff"))}, ""},
+		"another one of its name has no claim yet":   {[]client.Object{owned("ffffffff-0000-0000-0000-000000000000")}, ""},
+		"another one of its name has no Machine yet": {[]client.Object{machine()}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			webhook := &HostWebhook{Client: reader(t), Live: reader(t, c.there...)}
+			_, err := webhook.ValidateUpdate(t.Context(), claimed, host("a"))
+			expectRefusal(t, err, c.refusal)
+			_, err = webhook.ValidateUpdate(t.Context(), claimed, claimed)
+			expectRefusal(t, err, "")
+		})
+	}
 }

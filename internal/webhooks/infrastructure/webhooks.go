@@ -11,7 +11,7 @@ import (
 // SetupWithManager serves the webhooks of the infrastructure provider.
 func SetupWithManager(mgr ctrl.Manager) error {
 	for _, setup := range []func(ctrl.Manager) error{
-		(&HostWebhook{Client: mgr.GetClient()}).setup,
+		(&HostWebhook{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}).setup,
 		// Two clusters with one virtual address are found across namespaces, whatever --namespace says, and at once
 		// after one another: both are beyond the cache.
 		(&ClusterWebhook{Client: mgr.GetAPIReader()}).setup,
