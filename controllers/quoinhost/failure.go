@@ -95,6 +95,11 @@ func answered(err error) bool {
 }
 
 func hostKeyMessage(changed *ssh.HostKeyChangedError, host *infrav1.QuoinHost) string {
+	if changed.Key == nil {
+		// There is nothing to accept: the command would carry words in place of a fingerprint.
+		return fmt.Sprintf("%s presented a host key %s, but %s is pinned; nothing is done to the host. If it was reinstalled on purpose, "+
+			"write its new key to spec.hostKeys; else somebody answers in its place", changed.Endpoint, changed.Got, strings.Join(changed.Want, " or "))
+	}
 	message := fmt.Sprintf("%s presented host key %s, but %s is pinned; nothing is done to the host. If it was reinstalled on purpose: "+
 		"kubectl -n %s annotate quoinhost %s %s=%s; else somebody answers in its place",
 		changed.Endpoint, changed.Got, strings.Join(changed.Want, " or "),

@@ -139,6 +139,17 @@ func TestAChangedHostKeyStopsAllWorkUntilAPersonAcceptsIt(t *testing.T) {
 	g.Expect(w.room.count("inspect")).To(Equal(inspected+1), "another key most often means another installation")
 }
 
+func TestAKeyThatNobodySawIsNotOfferedForAcceptance(t *testing.T) {
+	w := newWorld(t, newHost())
+	w.untilState(infrav1.HostStateAvailable)
+	w.room.set(func() {
+		w.room.err = &ssh.HostKeyChangedError{Endpoint: "192.0.2.11:22", Want: []string{fingerprint(keyA)}, Got: "of another type"}
+	})
+	w.now = w.now.Add(time.Hour)
+	found := w.untilReason(infrav1.HostKeyVerifiedCondition, infrav1.HostKeyChangedReason)
+	w.g.Expect(found.Message).To(And(ContainSubstring("of another type"), ContainSubstring("spec.hostKeys"), Not(ContainSubstring("annotate"))))
+}
+
 func TestAnUnsuitableHostSaysWhatItLacksAndIsInspectedAgain(t *testing.T) {
 	w := newWorld(t, newHost())
 	w.room.facts.Systemd = false

@@ -12,6 +12,7 @@ import (
 	"net"
 	"strings"
 
+	gossh "golang.org/x/crypto/ssh"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -103,15 +104,38 @@ func (c *Connector) withPresentedKey(ctx context.Context, target ssh.Target, err
 	if !errors.As(err, &changed) || changed.Key != nil {
 		return err
 	}
-	target.HostKeys = nil
+	target.HostKeys = nobodysKeys()
 	conn, dialErr := ssh.Dial(ctx, target, c.options)
-	if dialErr != nil {
+	if dialErr == nil {
+		_ = conn.Close()
 		return err
 	}
-	defer func() { _ = conn.Close() }()
-	changed.Key = conn.HostKey()
-	changed.Got = ssh.Fingerprint(conn.HostKey())
+	var presented *ssh.HostKeyChangedError
+	if !errors.As(dialErr, &presented) || presented.Key == nil {
+		return err
+	}
+	changed.Key, changed.Got = presented.Key, presented.Got
 	return changed
+}
+
+// nobodysKey stands for a pinned key of a type, and equals no key: a host that is asked for keys of the type shows its own
+// one, and the connection ends there, before a login tells it anything about us.
+type nobodysKey struct{ kind string }
+
+func nobodysKeys() []ssh.PublicKey {
+	var keys []ssh.PublicKey
+	for _, kind := range []string{
+		gossh.KeyAlgoED25519, gossh.KeyAlgoECDSA256, gossh.KeyAlgoECDSA384, gossh.KeyAlgoECDSA521, gossh.KeyAlgoRSA,
+	} {
+		keys = append(keys, nobodysKey{kind})
+	}
+	return keys
+}
+
+func (k nobodysKey) Type() string    { return k.kind }
+func (k nobodysKey) Marshal() []byte { return nil }
+func (k nobodysKey) Verify([]byte, *gossh.Signature) error {
+	return errors.New("nobody's key signs nothing")
 }
 
 func (c *Connector) target(ctx context.Context, host *infrav1.QuoinHost) (ssh.Target, error) {

@@ -11,6 +11,8 @@ import (
 	"crypto/rand"
 	"encoding/pem"
 	"errors"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,6 +102,44 @@ func TestAChangedKeyIsHandedOverForAPersonToAccept(t *testing.T) {
 			g.Expect(changed.Key.Marshal()).To(Equal(server.HostKey().Marshal()))
 		})
 	}
+}
+
+// Another key may mean another machine: it must not learn our identity before a person has accepted it.
+func TestNobodyLogsInToAHostWhoseKeyIsNotPinned(t *testing.T) {
+	g := NewWithT(t)
+	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	g.Expect(err).NotTo(HaveOccurred())
+	pinned, err := gossh.NewPublicKey(&curve.PublicKey)
+	g.Expect(err).NotTo(HaveOccurred())
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = listener.Close() }()
+	var logins atomic.Int32
+	presented := sshtest.NewKey()
+	go func() {
+		for {
+			raw, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			config := &gossh.ServerConfig{PublicKeyCallback: func(gossh.ConnMetadata, gossh.PublicKey) (*gossh.Permissions, error) {
+				logins.Add(1)
+				return &gossh.Permissions{}, nil
+			}}
+			config.AddHostKey(presented)
+			_, _, _, _ = gossh.NewServerConn(raw, config)
+			_ = raw.Close()
+		}
+	}()
+	_, _, host, connector := setup(t)
+	host.Spec.Port = int32(listener.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
+	host.Spec.HostKeys = []string{ssh.FormatHostKey(pinned)}
+	_, err = connector.Connect(context.Background(), host)
+	var changed *ssh.HostKeyChangedError
+	g.Expect(errors.As(err, &changed)).To(BeTrue(), "%v", err)
+	g.Expect(changed.Got).To(Equal(ssh.Fingerprint(presented.PublicKey())))
+	g.Expect(changed.Want).To(Equal([]string{ssh.Fingerprint(pinned)}))
+	g.Expect(logins.Load()).To(BeZero())
 }
 
 func TestUnusableCredentialsSayWhatToDoAndShowNothing(t *testing.T) {
