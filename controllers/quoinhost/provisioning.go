@@ -270,6 +270,10 @@ func portOf(cluster *infrav1.QuoinCluster) int {
 func instanceData(host *infrav1.QuoinHost, providerID string) cloudinit.Variables {
 	facts := host.Status.Facts
 	variables := cloudinit.InstanceData(facts.Hostname, providerID, host.Spec.FailureDomain)
+	if len(facts.NodeAddresses) > 0 {
+		// One name for either family: a template need not know which one the cluster has.
+		variables["ds.meta_data.node_ip"], variables["v1.node_ip"] = facts.NodeAddresses[0], facts.NodeAddresses[0]
+	}
 	for _, text := range facts.NodeAddresses {
 		address, err := netip.ParseAddr(text)
 		if err != nil {

@@ -643,3 +643,12 @@ func TestABootstrapSecretThatCannotBeReadNowIsReadLater(t *testing.T) {
 	w.r.APIReader = w.client
 	w.untilState(infrav1.HostStateProvisioned)
 }
+
+func TestTemplatesMayAskForThePrimaryNodeAddressOfEitherFamily(t *testing.T) {
+	for _, addresses := range [][]string{{"10.0.0.11", "fd00::11"}, {"fd00::11", "10.0.0.11"}, {"fd00::11"}} {
+		h := newHost()
+		h.Status.Facts = &infrav1.HostFacts{Hostname: "h1", NodeAddresses: addresses}
+		variables := instanceData(h, "quoin://hosts/h1/0123abcd")
+		NewWithT(t).Expect(variables).To(And(HaveKeyWithValue("ds.meta_data.node_ip", addresses[0]), HaveKeyWithValue("v1.node_ip", addresses[0])))
+	}
+}
