@@ -29,6 +29,11 @@ say cpus "$(nproc 2>/dev/null || grep -c '^processor' /proc/cpuinfo)"
 say memory.kib "$(sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo)"
 [ "$(wc -l </proc/swaps)" -gt 1 ] && say swap yes
 
+# lives <directory in /proc>: a process that ended and was not collected yet does nothing any more.
+lives() {
+	case $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "$1/status" 2>/dev/null) in '' | Z | X) return 1 ;; esac
+}
+
 # disk <name> <512-byte sectors> <rotational> <id>
 for d in /sys/block/*; do
 	[ -e "$d" ] || continue
@@ -62,7 +67,17 @@ if has cloud-init && ! [ -e /etc/cloud/cloud-init.disabled ] && ! grep -qs 'clou
 if has containerd || has ctr; then
 	say runtime containerd
 	say runtime.version "$(containerd --version 2>/dev/null | awk '{ print $3 }')"
-	if has ctr && [ -S /run/containerd/containerd.sock ] && timeout 10 ctr version 2>/dev/null | grep -q '^Server:'; then say runtime.socket yes; fi
+	if has ctr && [ -S /run/containerd/containerd.sock ]; then
+		answer=$(timeout -k 5 30 ctr version 2>/dev/null)
+		case $? in
+		124 | 137)
+			# Slow is not broken: the host would be refused for its load.
+			echo "containerd has not answered within 30 s; it is asked again" >&2
+			exit 1
+			;;
+		esac
+		case $answer in *Server:*) say runtime.socket yes ;; esac
+	fi
 fi
 has keepalived && say keepalived yes
 has curl && say curl yes
@@ -86,7 +101,7 @@ for d in /etc/kubernetes /var/lib/etcd /var/lib/kubelet; do
 done
 for comm in /proc/[0-9]*/comm; do
 	read -r name 2>/dev/null <"$comm" || continue
-	case $name in kubelet | etcd | kube-apiserver | kube-controller | kube-scheduler | kube-proxy) say kubernetes "process $name" ;; esac
+	case $name in kubelet | etcd | kube-apiserver | kube-controller | kube-scheduler | kube-proxy) if lives "${comm%/comm}"; then say kubernetes "process $name"; fi ;; esac
 done | sort -u
 [ -s /var/lib/quoin/created ] && say kubernetes "files that Quoin installed and has not cleaned"
 

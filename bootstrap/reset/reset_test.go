@@ -184,3 +184,36 @@ echo "left=$(grep -c -e /var/lib/kubelet -e quoin-mount /proc/self/mounts)"
 `
 	g.Expect(sandbox(t, script)).To(ContainSubstring("left=0"))
 }
+
+func verifyFunction() string {
+	return "verify() { /bin/sh -s -- /var/lib/quoin 6443 -- <<'VERIFY'\n" + verifyScript + "\nVERIFY\n}\nset +e\n"
+}
+
+func TestAZombieIsNoProcess(t *testing.T) {
+	g := NewWithT(t)
+	// The shell that would collect the first one has become sleep, which never does.
+	out := sandbox(t, verifyFunction()+`
+cp "$(command -v sleep)" $D/etcd; cp "$(command -v sleep)" $D/kubelet
+sh -c "$D/etcd 0 & exec sleep 60" &
+$D/kubelet 60 &
+until grep -qs '^State:.Z' /proc/[0-9]*/status; do sleep 0.05; done
+verify
+kill $!
+`)
+	g.Expect(out).To(ContainSubstring("process kubelet runs"))
+	g.Expect(out).NotTo(ContainSubstring("process etcd"))
+}
+
+func TestASlowContainerdIsNoFinding(t *testing.T) {
+	g := NewWithT(t)
+	out := sandbox(t, verifyFunction()+`
+printf '#!/bin/sh\nexit 124\n' >$D/timeout; chmod +x $D/timeout
+verify; echo "slow=$?"
+printf '#!/bin/sh\nexit 1\n' >$D/timeout
+verify; echo "broken=$?"
+`)
+	slow, broken, _ := strings.Cut(out, "slow=1\n")
+	g.Expect(slow).To(ContainSubstring("it is asked again"))
+	g.Expect(slow).NotTo(Or(ContainSubstring("found"), ContainSubstring("\nend")))
+	g.Expect(broken).To(And(ContainSubstring("found containerd does not answer"), ContainSubstring("broken=0")))
+}

@@ -8,9 +8,15 @@ command -v awk >/dev/null && command -v ip >/dev/null || { echo "awk or ip is no
 root=$1
 shift
 
+# lives <directory in /proc>: a process that ended and was not collected yet does nothing any more.
+lives() {
+	case $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "$1/status" 2>/dev/null) in '' | Z | X) return 1 ;; esac
+}
+
 for comm in /proc/[0-9]*/comm; do
 	read -r name 2>/dev/null <"$comm" || continue
 	case $name in kubelet | etcd | kube-apiserver | kube-controller | kube-scheduler | kube-proxy)
+		lives "${comm%/comm}" || continue
 		pid=${comm#/proc/}
 		found "process $name runs (pid ${pid%/comm})" "stop it: kill ${pid%/comm}" ;;
 	esac
@@ -24,11 +30,16 @@ done
 [ ! -s "$root/created" ] || found "$root/created still lists what was installed" "see which step of the reset failed, and clean again"
 
 if command -v ctr >/dev/null; then
-	if ids=$(timeout 30 ctr -n k8s.io containers ls -q 2>/dev/null); then
-		[ -z "$ids" ] || found "containers of Kubernetes remain: $(echo $ids | cut -c 1-200)" "restart containerd or reboot the host"
-	else
-		found "containerd does not answer, so its containers are unknown" "start or repair containerd"
-	fi
+	ids=$(timeout -k 5 30 ctr -n k8s.io containers ls -q 2>/dev/null)
+	case $? in
+	0) [ -z "$ids" ] || found "containers of Kubernetes remain: $(echo $ids | cut -c 1-200)" "restart containerd or reboot the host" ;;
+	124 | 137)
+		# Slow says nothing about what is left: neither a finding nor clean.
+		echo "containerd has not answered within 30 s, so its containers are unknown; it is asked again" >&2
+		exit 1
+		;;
+	*) found "containerd does not answer, so its containers are unknown" "start or repair containerd" ;;
+	esac
 fi
 
 mounts=$(awk 'index($2, "/var/lib/kubelet/") == 1 { print $2 }' /proc/self/mounts | head -n 3 | tr '\n' ' ')

@@ -1,0 +1,71 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inspect_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+)
+
+func TestAZombieMakesNoNode(t *testing.T) {
+	g := NewWithT(t)
+	sleep, err := exec.LookPath("sleep")
+	g.Expect(err).NotTo(HaveOccurred())
+	content, err := os.ReadFile(sleep)
+	g.Expect(err).NotTo(HaveOccurred())
+	// Other tests may run beside this one, and this machine may hold a cluster: a name that only this test has.
+	const name = "quoin-zombie"
+	stub := filepath.Join(t.TempDir(), name)
+	g.Expect(os.WriteFile(stub, content, 0o755)).To(Succeed())
+	script := strings.ReplaceAll(inspect.Script, "kubelet | etcd |", name+" | kubelet | etcd |")
+	g.Expect(script).NotTo(Equal(inspect.Script))
+	found := func() string {
+		result, err := (&sshtest.Local{}).Run(t.Context(), ssh.Command{Script: script})
+		g.Expect(err).NotTo(HaveOccurred())
+		return result.Stdout
+	}
+
+	process := exec.Command(stub, "60")
+	g.Expect(process.Start()).To(Succeed())
+	g.Eventually(found, "5s").Should(ContainSubstring("kubernetes process " + name))
+	// Nobody has waited for it.
+	g.Expect(process.Process.Kill()).To(Succeed())
+	g.Eventually(found, "5s").ShouldNot(ContainSubstring(name))
+	g.Expect(process.Process.Signal(os.Interrupt)).To(Succeed(), "it is still there, as a zombie")
+	_ = process.Wait()
+}
+
+func TestASlowContainerdIsAskedAgain(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "s")
+	listener, err := net.Listen("unix", socket)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer listener.Close()
+	script := strings.ReplaceAll(inspect.Script, "/run/containerd/containerd.sock", socket)
+	for name, body := range map[string]string{"ctr": "echo Server:", "timeout": `[ ! -e "$0.slow" ] || exit 124; shift 3; exec "$@"`} {
+		g.Expect(os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+body+"\n"), 0o755)).To(Succeed())
+	}
+	host := &sshtest.Local{Env: []string{"PATH=" + dir + ":" + os.Getenv("PATH")}}
+	result, err := host.Run(t.Context(), ssh.Command{Script: script})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(result.Stdout).To(ContainSubstring("runtime.socket yes"))
+
+	g.Expect(os.WriteFile(filepath.Join(dir, "timeout.slow"), nil, 0o600)).To(Succeed())
+	_, err = host.Run(t.Context(), ssh.Command{Script: script})
+	var exit *ssh.ExitError
+	g.Expect(errors.As(err, &exit)).To(BeTrue())
+	g.Expect(exit.Stderr).To(ContainSubstring("has not answered within 30 s"))
+}
