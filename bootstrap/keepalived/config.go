@@ -108,12 +108,17 @@ vrrp_instance quoin {
 `, mark, checkPath, weight, c.Interface, c.VirtualRouterID, priority, own.String(), excluded), nil
 }
 
-// checkScript succeeds when this host's API server answers that it lives. Without curl an open port must do.
+// checkScript succeeds when this host's API server answers that it lives. Without anonymous requests
+// (--anonymous-auth=false, or an AuthenticationConfiguration that leaves /livez out) it answers 401 or 403 to everybody who
+// brings no credentials, and so do we: it serves then all the same. A server that is unwell says 500. Without curl an open
+// port must do.
 func (c Config) checkScript() string {
 	return fmt.Sprintf(`#!/bin/sh
 %s
 if command -v curl >/dev/null; then
-	exec curl --noproxy '*' --silent --fail --insecure --max-time 3 --output /dev/null https://127.0.0.1:%d/livez
+	code=$(curl --noproxy '*' --silent --insecure --max-time 3 --output /dev/null --write-out '%%{http_code}' https://127.0.0.1:%d/livez)
+	case $code in 200 | 401 | 403) exit 0 ;; esac
+	exit 1
 fi
 exec grep -qi '^ *[0-9]*: [0-9A-F]*:%04X [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6
 `, mark, c.Port, c.Port)
