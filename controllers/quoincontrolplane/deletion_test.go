@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
 func request() ctrl.Request { return ctrl.Request{NamespacedName: key} }
@@ -93,6 +94,30 @@ func TestWhatIsGoneIsNoFailure(t *testing.T) {
 	w.etcd.members[0].Alarms = []string{"NOSPACE"}
 	w.once()
 	g.Expect(w.onPatchStatus).To(BeNil(), "no condition was written")
+}
+
+// A join that runs may add its etcd member after etcd was read.
+func TestHostIsKeptWhileItsJoinRuns(t *testing.T) {
+	w := newWorld(t, 3)
+	g := w.g
+	first := initialized(t, w)
+	second := other(w, first)
+	w.hold(second)
+	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "h2"}}
+	g.Expect(w.mgmt.Create(t.Context(), host)).To(Succeed())
+	host.Status.Operation = &infrav1.HostOperation{ID: "provision-2", Phase: "Running"}
+	g.Expect(w.mgmt.Status().Update(t.Context(), host)).To(Succeed())
+	infra := w.infra(second)
+	infra.Spec.ProviderID = "quoin://hosts/h2/2"
+	g.Expect(w.mgmt.Update(t.Context(), infra)).To(Succeed())
+	g.Expect(w.mgmt.Delete(t.Context(), w.machine(second))).To(Succeed())
+	w.drained(second)
+	w.reconcile()
+	g.Expect(w.hasHook(second)).To(BeTrue())
+	host.Status.Operation.Phase = "Failed"
+	g.Expect(w.mgmt.Status().Update(t.Context(), host)).To(Succeed())
+	w.once()
+	g.Expect(w.hasHook(second)).To(BeFalse())
 }
 
 func TestMachineWithoutHostGoesAtOnce(t *testing.T) {

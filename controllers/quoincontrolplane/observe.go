@@ -232,6 +232,23 @@ func hostOf(infra *infrav1.QuoinMachine) (client.ObjectKey, bool) {
 	return client.ObjectKey{Namespace: parts[0], Name: parts[1]}, true
 }
 
+// joining reads from the host's operation whether the bootstrap data of a QuoinMachine runs, and whether it ran to its end.
+// An operation of another name came before it or after it.
+func joining(host *infrav1.QuoinHost, infra *infrav1.QuoinMachine) (running, ended bool) {
+	claim := infra.Spec.ProviderID[strings.LastIndex(infra.Spec.ProviderID, "/")+1:]
+	operation := host.Status.Operation
+	if claim == "" || operation == nil || operation.ID != "provision-"+claim {
+		return false, false
+	}
+	switch operation.Phase {
+	case "", "NotStarted", "Failed", "Interrupted":
+		return false, false
+	case "Succeeded":
+		return false, true
+	}
+	return true, false
+}
+
 func provisioned(infra *infrav1.QuoinMachine) bool {
 	return ptr.Deref(infra.Status.Initialization.Provisioned, false)
 }
@@ -301,6 +318,10 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 			result.Problem = conditions.GetMessage(infra, infrav1.MachineReadyCondition)
 		}
 	}
+	if host, infra := s.hosts[machine.Name], s.infra[machine.Name]; host != nil && infra != nil {
+		result.Joining, result.Joined = joining(host, infra)
+	}
+	result.Joined = result.Joined || result.Bootstrapped
 	if result.Deleting {
 		result.DeletedAt = machine.DeletionTimestamp.Unix()
 	}

@@ -129,7 +129,8 @@ func seeOut(s Snapshot, machine Machine) *Step {
 			"read: %s. If the cluster is lost, remove the pre-terminate hook annotation from the Machine", machine.Name, s.Etcd.Problem)
 	}
 	member := s.memberOf(machine)
-	if member != nil && member.Leader {
+	// Only the leader itself can hand over. One that does not answer loses its lead by the removal.
+	if member != nil && member.Leader && member.Healthy {
 		if next := s.successor(*member); next != nil {
 			return &Step{Kind: MoveLeader, Machine: machine.Name, Member: member.ID, To: next.ID, Reason: ReasonLeaving,
 				Message: fmt.Sprintf("moving etcd leadership from Machine %s to %s", machine.Name, next.Machine)}
@@ -140,6 +141,11 @@ func seeOut(s Snapshot, machine Machine) *Step {
 	}
 	if len(machine.OtherHooks) > 0 {
 		return wait(ReasonOtherHooks, "Machine %s is being deleted: waiting for the hooks %s", machine.Name, list(machine.OtherHooks))
+	}
+	if member == nil && machine.Node == "" && machine.Joining {
+		// The join may add its member after this look, and nobody would remove it.
+		return wait(ReasonJoinRuns, "Machine %s is being deleted: its host is kept until the bootstrap that runs there has ended, "+
+			"because it may still add an etcd member", machine.Name)
 	}
 	if member == nil {
 		// A member whose Machine is not known may be the one of this Machine, which never got a Node.

@@ -181,6 +181,10 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 				m.HostClaimed, m.Bootstrapped, m.Node, m.Healthy, member = false, false, "", false, nil
 			case "no-node":
 				m.Bootstrapped, m.Node, m.Healthy, member = false, "", false, nil
+			case "joining":
+				m.Joining = true
+			case "joined":
+				m.Joined = true
 			case "no-member":
 				member = nil
 			case "learner":

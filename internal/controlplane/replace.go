@@ -148,7 +148,8 @@ func remove(s Snapshot, machine Machine, reason string) *Step {
 		if verdict := RemovalKeepsQuorum(s.Etcd, member.ID); !verdict.Allowed {
 			return wait(ReasonQuorum, "Machine %s cannot go: %s", machine.Name, verdict.Message)
 		}
-		if member.Leader {
+		// Only the leader itself can hand over. One that does not answer loses its lead by the removal.
+		if member.Leader && member.Healthy {
 			next := s.successor(*member)
 			if next == nil {
 				return wait(ReasonQuorum, "Machine %s cannot go: no other member can lead etcd", machine.Name)

@@ -49,6 +49,9 @@ type Machine struct {
 	HostClaimed bool
 	// Bootstrapped: the bootstrap data ran to its end on the host.
 	Bootstrapped bool
+	// Joining: its bootstrap data runs on the host now, so it may become an etcd member at any moment. Joined: that ran to
+	// its end. Both as read before etcd was.
+	Joining, Joined bool
 	// Node is the name of its node; empty until it registered.
 	Node string
 	// Kubelet is the version that the node's kubelet runs.
@@ -143,7 +146,7 @@ func (s Snapshot) strays() []Member {
 // neverJoined tells that the Machine holds nothing of the cluster: no node, and certainly no etcd member. While some
 // member has no known Machine it might be this one's, so then the answer is no.
 func (s Snapshot) neverJoined(machine Machine) bool {
-	return machine.Node == "" && s.memberOf(machine) == nil && len(s.strays()) == 0
+	return machine.Node == "" && !machine.Joined && s.memberOf(machine) == nil && len(s.strays()) == 0
 }
 
 // shortcoming says why a Machine does not count as a working part of the control plane; empty when it does.

@@ -52,6 +52,7 @@ const (
 	ReasonConnectionDown    = "ConnectionDown"
 	ReasonMachineNotReady   = "WaitingForMachine"
 	ReasonDraining          = "Draining"
+	ReasonJoinRuns          = "WaitingForJoinToEnd"
 	ReasonOtherHooks        = "WaitingForOtherHooks"
 	ReasonQuorum            = "QuorumAtRisk"
 	ReasonTerminating       = "Terminating"

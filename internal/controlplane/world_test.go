@@ -171,6 +171,9 @@ func (w *world) apply(step Step) error {
 		if member := w.member(step.Machine); member != nil {
 			return fmt.Errorf("the host of %s is released while its etcd member exists", step.Machine)
 		}
+		if machine := w.machine(step.Machine); machine.Joining && w.Initialized && machine.Node == "" {
+			return fmt.Errorf("the host of %s is released while its join runs", step.Machine)
+		}
 		w.machine(step.Machine).Hook = false
 	case UpdateAddons:
 		for _, machine := range w.Machines {
@@ -274,10 +277,16 @@ func (w *world) advance(name string) bool {
 		w.vanish(name)
 	case machine.Deleting && !machine.AtTermination:
 		machine.AtTermination = true
+	case machine.Deleting && machine.Joining && member == nil && w.hasQuorum() && w.machines%2 == 0:
+		// The join goes on whatever happens to the Machine.
+		w.addMember(name, true)
+		machine.Joining = false
+	case machine.Deleting && machine.Joining:
+		machine.Joining = false
 	case machine.Deleting:
 		return false
 	case !machine.HostClaimed:
-		machine.HostClaimed = true
+		machine.HostClaimed, machine.Joining = true, true
 		w.Hosts = append(w.Hosts, Host{Name: name, Version: machine.Version, Machine: name})
 	case member == nil && !w.Initialized:
 		w.addMember(name, false)
@@ -295,7 +304,7 @@ func (w *world) advance(name string) bool {
 	case member.Learner:
 		member.Learner = false
 	case !machine.Bootstrapped:
-		machine.Bootstrapped = true
+		machine.Bootstrapped, machine.Joining, machine.Joined = true, false, true
 		w.host(name).Provisioned, w.images[name][machine.Version] = true, true
 	default:
 		return false
