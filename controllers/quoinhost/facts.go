@@ -23,6 +23,10 @@ import (
 // maxClockOffset is how far a host's clock may be off: certificates that are valid from now on, and leases, break beyond it.
 const maxClockOffset = 30 * time.Second
 
+// essential are the programs without which our plans or kubeadm's preflight end half-way. What else is missing matters to
+// some versions and network plugins only.
+var essential = []string{"awk", "flock", "ip", "iptables", "mount", "sha256sum", "systemd-run"}
+
 // assess says why the host cannot become a node, and what a person should know all the same.
 func assess(facts *inspect.Facts, host *infrav1.QuoinHost) (problems, hints []string) {
 	if !facts.Systemd {
@@ -33,6 +37,10 @@ func assess(facts *inspect.Facts, host *infrav1.QuoinHost) (problems, hints []st
 		problems = append(problems, "no container runtime was found; install containerd")
 	case !facts.ContainerRuntime.SocketOK:
 		problems = append(problems, fmt.Sprintf("%s does not answer at /run/containerd/containerd.sock; start it (systemctl enable --now containerd)", facts.ContainerRuntime.Name))
+	}
+	needed, useful := missingPrograms(facts.CommandsMissing)
+	if len(needed) > 0 {
+		problems = append(problems, "the host lacks "+strings.Join(needed, ", ")+"; install the packages that hold them")
 	}
 	if facts.ClockOffset.Abs() > maxClockOffset {
 		direction := "ahead of"
@@ -47,6 +55,12 @@ func assess(facts *inspect.Facts, host *infrav1.QuoinHost) (problems, hints []st
 	if _, err := nodeAddresses(facts, host, nil); err != nil {
 		problems = append(problems, err.Error())
 	}
+	if len(useful) > 0 {
+		hints = append(hints, "the host lacks "+strings.Join(useful, ", ")+", which some versions of kubeadm and some network plugins need")
+	}
+	if facts.CgroupVersion == 1 {
+		hints = append(hints, "the host uses cgroup v1, which the kubelet refuses from v1.35 on unless its configuration allows it; boot it with cgroup v2")
+	}
 	if facts.SwapEnabled {
 		hints = append(hints, "swap is on, which the kubelet refuses unless its configuration allows it")
 	}
@@ -57,6 +71,17 @@ func assess(facts *inspect.Facts, host *infrav1.QuoinHost) (problems, hints []st
 		hints = append(hints, "cloud-init is enabled and may change the hostname or network at the next boot")
 	}
 	return problems, hints
+}
+
+func missingPrograms(missing []string) (needed, useful []string) {
+	for _, name := range missing {
+		if slices.Contains(essential, name) {
+			needed = append(needed, name)
+		} else {
+			useful = append(useful, name)
+		}
+	}
+	return needed, useful
 }
 
 // leftovers says why a host that nobody has is not clean; an empty reason means that it is.

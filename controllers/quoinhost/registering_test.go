@@ -165,6 +165,20 @@ func TestAnUnsuitableHostSaysWhatItLacksAndIsInspectedAgain(t *testing.T) {
 	w.untilState(infrav1.HostStateAvailable)
 }
 
+func TestAHostWithoutTheProgramsThatPlansNeedIsUnsuitable(t *testing.T) {
+	w := newWorld(t, newHost())
+	w.room.facts.CommandsMissing = []string{"iptables", "socat", "systemd-run"}
+	found := w.untilReason(infrav1.HostInspectedCondition, infrav1.HostUnsuitableReason)
+	w.g.Expect(found.Message).To(Equal("the host lacks iptables, systemd-run; install the packages that hold them"))
+	w.room.set(func() {
+		w.room.facts.CommandsMissing = []string{"socat"}
+		w.room.facts.SwapEnabled, w.room.facts.CgroupVersion = true, 1
+	})
+	host := w.untilState(infrav1.HostStateAvailable)
+	w.g.Expect(condition1(host, infrav1.HostInspectedCondition).Message).To(And(ContainSubstring("lacks socat"), ContainSubstring("cgroup v1"),
+		ContainSubstring("swap is on")), "whether the kubelet tolerates it, its configuration says, which is not known yet")
+}
+
 func TestForwardingThatIsNotAllowedIsAHintOnly(t *testing.T) {
 	w := newWorld(t, newHost())
 	no := false
