@@ -89,7 +89,7 @@ type Bundle struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('/') || self.startsWith('http://') || self.startsWith('https://')",message="must be an absolute path on the host or an http(s) URL"
 	// +kubebuilder:validation:XValidation:rule="self.contains('{{version}}')",message="must contain {{version}}, because the version of a Machine changes and its template does not"
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_./:@%{}~=?&+-]+$')",message="may not contain spaces or shell characters"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[][A-Za-z0-9._@+:/{}%~-]+$')",message="may contain letters, digits and ._@+:/[]{}%~- only, so neither spaces nor a query"
 	Location string `json:"location,omitempty"`
 }
 

@@ -4,8 +4,11 @@
 package infrastructure
 
 import (
+	"os"
+	"regexp"
 	"testing"
 
+	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -58,6 +61,8 @@ func TestMachineSpec(t *testing.T) {
 		"a selector's key":          {selecting("not a key", metav1.LabelSelectorOpExists), "spec.hostSelector", "spec.template.spec.hostSelector"},
 		"add-on versions":           {addons("v1.36.3", "v1.35.4"), "", ""},
 		"an add-on version, half":   {addons("v1.36.3", "v1.35"), "spec.addonVersions[1]", "spec.template.spec.addonVersions[1]"},
+		"a location up the tree":    {from("/opt/../{{version}}"), "spec.artifacts.bundle.location", "spec.template.spec.artifacts.bundle.location"},
+		"a location with a user":    {from("http://me:secret@10.1.2.3/{{version}}"), "spec.artifacts.bundle.location", "spec.template.spec.artifacts.bundle.location"},
 		"an add-on version, no v":   {addons("1.36.3"), "spec.addonVersions[0]", "spec.template.spec.addonVersions[0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,5 +103,29 @@ func TestMachineKeepsWhatItsHostWasChosenBy(t *testing.T) {
 			_, err = (&MachineWebhook{}).ValidateUpdate(t.Context(), machine(c.before), deleting)
 			expectRefusal(t, err, "")
 		})
+	}
+}
+
+// What the schema admits must not fail on a host, and what a host can fetch must not be refused.
+func TestTheSchemaAndTheHostAgreeOnBundleLocations(t *testing.T) {
+	g := NewWithT(t)
+	text, err := os.ReadFile("../../../config/crd/infrastructure/bases/infrastructure.cluster.x-k8s.io_quoinmachines.yaml")
+	g.Expect(err).NotTo(HaveOccurred())
+	rule := regexp.MustCompile(`self\.matches\('+(\^.+?\$)'+\)`).FindSubmatch(text)
+	g.Expect(rule).To(HaveLen(2))
+	characters, err := regexp.Compile(string(rule[1]))
+	g.Expect(err).NotTo(HaveOccurred())
+	for location, fine := range map[string]bool{
+		"/opt/quoin/bundles/{{version}}":                 true,
+		"http://[2001:db8::7]:8080/bundles/{{version}}":  true,
+		"https://bundles.example.com/a~b%20/{{version}}": true,
+		"http://10.1.2.3/get?v={{version}}":              false,
+		"http://10.1.2.3/a&b={{version}}":                false,
+		"/opt/my bundles/{{version}}":                    false,
+		"/opt/$(reboot)/{{version}}":                     false,
+	} {
+		g.Expect(characters.MatchString(location)).To(Equal(fine), "schema: %s", location)
+		_, err := (&MachineWebhook{}).ValidateCreate(t.Context(), machine(from(location)))
+		g.Expect(err == nil).To(Equal(fine), "webhook: %s: %v", location, err)
 	}
 }
