@@ -47,7 +47,7 @@ for d in /sys/block/*; do
 		fi
 	done
 	for f in "$d/wwid" "$d/device/wwid" "$d/device/serial" "$d/serial"; do
-		[ -z "$id" ] && [ -r "$f" ] && id=$(tr -d '\n' <"$f" 2>/dev/null | tr -s ' ' '_')
+		[ -z "$id" ] && [ -r "$f" ] && id=$(tr -d '\0' <"$f" 2>/dev/null | tr -s '[:space:]' '_' | sed 's/^_//; s/_$//')
 	done
 	say disk "$n $(cat "$d/size") $(cat "$d/queue/rotational" 2>/dev/null || echo 0) ${id:-$n}"
 done

@@ -92,7 +92,7 @@ func (f *Facts) take(word, value string) error {
 	case "swap":
 		f.SwapEnabled = true
 	case "disk":
-		err = f.disk(value)
+		f.disk(value)
 	case "address":
 		err = f.address(value)
 	case "default", "default6":
@@ -136,20 +136,17 @@ func (f *Facts) take(word, value string) error {
 	return err
 }
 
-func (f *Facts) disk(value string) error {
+// disk leaves out what it cannot read: a device that vanished while it was looked at, or one with an odd driver, must not
+// keep a host away whose other disks are fine.
+func (f *Facts) disk(value string) {
 	fields := strings.Fields(value)
 	if len(fields) != 4 {
-		return errors.New("expected four fields")
-	}
-	sectors, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		return err
+		return
 	}
 	// sysfs counts in 512 bytes whatever the disk's own sector is. Empty card readers have size 0.
-	if sectors > 0 {
+	if sectors, err := strconv.ParseInt(fields[1], 10, 64); err == nil && sectors > 0 {
 		f.Disks = append(f.Disks, Disk{Name: fields[0], SizeBytes: sectors * 512, Rotational: fields[2] == "1", ID: fields[3]})
 	}
-	return nil
 }
 
 func (f *Facts) address(value string) error {

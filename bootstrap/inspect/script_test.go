@@ -69,3 +69,26 @@ func TestASlowContainerdIsAskedAgain(t *testing.T) {
 	g.Expect(errors.As(err, &exit)).To(BeTrue())
 	g.Expect(exit.Stderr).To(ContainSubstring("has not answered within 30 s"))
 }
+
+func TestAnOddDiskIsLeftOut(t *testing.T) {
+	g := NewWithT(t)
+	odd := "disk sdb\ndisk sdc many 0 x\ndisk sdd 8 0 two words\ndisk  0 x\n"
+	facts, err := inspect.Parse(odd + "disk sda 2097152 1 wwn-1\nend ok\n")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(facts.Disks).To(Equal([]inspect.Disk{{ID: "wwn-1", Name: "sda", SizeBytes: 1 << 30, Rotational: true}}))
+}
+
+func TestWhiteSpaceInAnIdentityIsSqueezed(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	device := filepath.Join(dir, "quoindisk")
+	g.Expect(os.MkdirAll(filepath.Join(device, "device"), 0o755)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(device, "size"), []byte("2097152\n"), 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(device, "device", "wwid"), []byte(" t10.ATA     QEMU\tHARDDISK \t 0001   \n"), 0o600)).To(Succeed())
+	script := strings.ReplaceAll(inspect.Script, "/sys/block/", dir+"/")
+	result, err := (&sshtest.Local{}).Run(t.Context(), ssh.Command{Script: script})
+	g.Expect(err).NotTo(HaveOccurred())
+	facts, err := inspect.Parse(result.Stdout)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(facts.Disks).To(Equal([]inspect.Disk{{ID: "t10.ATA_QEMU_HARDDISK_0001", Name: "quoindisk", SizeBytes: 1 << 30}}))
+}
