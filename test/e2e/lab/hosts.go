@@ -65,7 +65,7 @@ func defaultHosts() []*Host {
 
 // Stranger is a sixth host that is in nobody's inventory until a test puts it there.
 func Stranger() *Host {
-	return &Host{Name: "stranger", Address: "172.30.0.16", Labels: map[string]string{RoleLabel: "none"}, FailureDomain: "rack-c"}
+	return &Host{Name: "stranger", Address: "172.30.0.16", Labels: map[string]string{RoleLabel: "none"}, FailureDomain: "rack-c", Pinned: true}
 }
 
 // Host by its name, which is also that of its node.
