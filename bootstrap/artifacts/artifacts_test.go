@@ -52,6 +52,9 @@ label*) echo "$6" >$store/${5#x/};;
 esac
 exit 0
 `, 0o755)
+	l.write("bin/modprobe", "#!/bin/sh\necho \"$*\" >>"+dir+"/modprobe.log\n", 0o755)
+	l.write("proc/sys/net/ipv4/ip_forward", "0\n", 0o644)
+	t.Cleanup(artifacts.SetKernel(filepath.Join(dir, "etc"), filepath.Join(dir, "proc")))
 	l.write("bin/systemctl", "#!/bin/sh\necho \"$*\" >>"+dir+"/systemctl.log\n", 0o755)
 	l.host = &sshtest.Local{Env: []string{"PATH=" + dir + "/bin:" + os.Getenv("PATH")}}
 	l.runner = run.Runner{Root: filepath.Join(dir, "root"), Starter: run.Setsid{Dir: dir}}

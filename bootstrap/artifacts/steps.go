@@ -22,7 +22,7 @@ var library = strings.ReplaceAll(rawLibrary, "@CURL@", curlFlags)
 
 // InstallSteps fetches, verifies and installs what role needs, and imports and pins its images. Every step may run again;
 // on a host that already holds the version they take a moment. Images come before the units, so that no kubelet starts
-// without its pause image.
+// without its pause image. The kernel comes first of all: what a host may not do is better known before a gigabyte is copied.
 func InstallSteps(m *Manifest, source Source, role Role) ([]run.Step, error) {
 	if role != ControlPlane && role != Worker {
 		return nil, fmt.Errorf("role %q installs nothing by itself; use AddonSteps", role)
@@ -31,7 +31,7 @@ func InstallSteps(m *Manifest, source Source, role Role) ([]run.Step, error) {
 	if len(files) == 0 {
 		return nil, fmt.Errorf("the bundle of Kubernetes %s holds nothing for role %s; make the bundle again", m.KubernetesVersion, role)
 	}
-	steps := []run.Step{arch(m)}
+	steps := []run.Step{arch(m), kernelStep(hostKernel)}
 	for _, kind := range []Kind{Image, Binary, Unit} {
 		steps = append(steps, stepsFor(m, source, kind, files)...)
 	}

@@ -1,0 +1,16 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package artifacts
+
+import "github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+
+// SetKernel points the install steps at another kernel than this machine's, and returns what it was.
+func SetKernel(etc, proc string) (restore func()) {
+	before := hostKernel
+	hostKernel = kernelPaths{etc: etc, proc: proc}
+	return func() { hostKernel = before }
+}
+
+// KernelStep is the step for the settings below these directories.
+func KernelStep(etc, proc string) run.Step { return kernelStep(kernelPaths{etc: etc, proc: proc}) }
