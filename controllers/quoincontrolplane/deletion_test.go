@@ -12,6 +12,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -118,6 +119,14 @@ func TestHostIsKeptWhileItsJoinRuns(t *testing.T) {
 	g.Expect(w.mgmt.Status().Update(t.Context(), host)).To(Succeed())
 	w.once()
 	g.Expect(w.hasHook(second)).To(BeFalse())
+}
+
+// The cache may hold labeled Secrets only.
+func TestEtcdAuthorityOutsideTheCache(t *testing.T) {
+	w := newWorld(t, 1)
+	w.r.SecretCachingClient = fake.NewClientBuilder().WithScheme(testScheme()).Build()
+	initialized(t, w)
+	w.g.Expect(w.condition(controlplanev1.ControlPlaneEtcdClusterHealthyCondition).Status).To(Equal(metav1.ConditionTrue))
 }
 
 func TestMachineWithoutHostGoesAtOnce(t *testing.T) {

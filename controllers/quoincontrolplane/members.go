@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/secret"
@@ -53,6 +54,10 @@ func (r *Reconciler) readEtcd(ctx context.Context, s *scope) {
 		return
 	}
 	authority, err := secret.GetFromNamespacedName(ctx, r.secrets(), util.ObjectKey(s.cluster), secret.EtcdCA)
+	if apierrors.IsNotFound(err) {
+		// The cache holds labeled Secrets only, and a user's own authority may carry no label.
+		authority, err = secret.GetFromNamespacedName(ctx, r.APIReader, util.ObjectKey(s.cluster), secret.EtcdCA)
+	}
 	if err != nil {
 		s.members.err = fmt.Errorf("reading etcd's authority: %w", err)
 		return
