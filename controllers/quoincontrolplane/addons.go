@@ -6,7 +6,9 @@ package quoincontrolplane
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/blang/semver/v4"
 	appsv1 "k8s.io/api/apps/v1"
@@ -33,7 +35,8 @@ const (
 )
 
 // coreDNSTags are the CoreDNS versions that kubeadm of a minor installs (its constant CoreDNSVersion). A bundle of that
-// minor holds that image. kubeadm would change CoreDNS on an upgrade; replacing Machines never runs that.
+// minor holds that image. kubeadm would change CoreDNS on an upgrade; replacing Machines never runs that. 1.35 and 1.36 were
+// read in kubeadm's source, the earlier ones only in lists of others.
 var coreDNSTags = map[uint64]string{
 	31: "v1.11.3", 32: "v1.11.3", 33: "v1.12.0", 34: "v1.12.1", 35: "v1.13.1", 36: "v1.14.2",
 }
@@ -81,11 +84,11 @@ func (s *scope) runningAddons(ctx context.Context) string {
 	if _, skip := s.plane.Annotations[kcpv1.SkipKubeProxyAnnotation]; skip {
 		return oldest
 	}
-	daemonSet := &appsv1.DaemonSet{}
-	if err := s.workload.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeProxy}, daemonSet); err != nil {
+	image, err := s.proxyImage(ctx)
+	if err != nil {
 		return oldest
 	}
-	reference, err := containerutil.ImageFromString(imageOf(daemonSet.Spec.Template.Spec.Containers, kubeProxy))
+	reference, err := containerutil.ImageFromString(image)
 	if err != nil {
 		return oldest
 	}
@@ -118,7 +121,7 @@ func withVersion(versions []string, added string) []string {
 func (s *scope) kubeadmStandIn(dnsTag string) *kcpv1.KubeadmControlPlane {
 	standIn := &kcpv1.KubeadmControlPlane{
 		// Its annotations that leave CoreDNS and kube-proxy alone are honored on ours.
-		ObjectMeta: metav1.ObjectMeta{Name: s.plane.Name, Namespace: s.plane.Namespace, Annotations: s.plane.Annotations},
+		ObjectMeta: metav1.ObjectMeta{Name: s.plane.Name, Namespace: s.plane.Namespace, Annotations: maps.Clone(s.plane.Annotations)},
 		Spec: kcpv1.KubeadmControlPlaneSpec{
 			Version:           s.plane.Spec.Version,
 			KubeadmConfigSpec: *s.plane.Spec.KubeadmConfigSpec.DeepCopy(),
@@ -142,11 +145,37 @@ func (r *Reconciler) updateAddons(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
-	if err := s.workloadFunctions().UpdateCoreDNS(ctx, s.kubeadmStandIn(tag)); err != nil {
+	standIn := s.kubeadmStandIn(tag)
+	if err := s.skipPinned(ctx, standIn); err != nil {
+		return err
+	}
+	if err := s.workloadFunctions().UpdateCoreDNS(ctx, standIn); err != nil {
 		return fmt.Errorf("updating CoreDNS: %w", err)
 	}
-	if err := s.workloadFunctions().UpdateKubeProxyImageInfo(ctx, s.kubeadmStandIn(tag)); err != nil {
+	if err := s.workloadFunctions().UpdateKubeProxyImageInfo(ctx, standIn); err != nil {
 		return fmt.Errorf("updating kube-proxy: %w", err)
+	}
+	return nil
+}
+
+// skipPinned leaves the add-ons alone whose images are named by digests, on which the functions of Cluster API fail.
+func (s *scope) skipPinned(ctx context.Context, standIn *kcpv1.KubeadmControlPlane) error {
+	dns, err := s.dnsImage(ctx)
+	if err != nil {
+		return err
+	}
+	proxy, err := s.proxyImage(ctx)
+	if err != nil {
+		return err
+	}
+	if standIn.Annotations == nil {
+		standIn.Annotations = map[string]string{}
+	}
+	if pinned(dns) {
+		standIn.Annotations[kcpv1.SkipCoreDNSAnnotation] = ""
+	}
+	if pinned(proxy) {
+		standIn.Annotations[kcpv1.SkipKubeProxyAnnotation] = ""
 	}
 	return nil
 }
@@ -199,16 +228,11 @@ func (s *scope) proxyCurrent(ctx context.Context) (bool, error) {
 	if _, skip := s.plane.Annotations[kcpv1.SkipKubeProxyAnnotation]; skip {
 		return true, nil
 	}
-	daemonSet := &appsv1.DaemonSet{}
-	err := s.workload.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeProxy}, daemonSet)
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
+	image, err := s.proxyImage(ctx)
 	if err != nil {
-		return false, fmt.Errorf("reading DaemonSet %s of the workload cluster: %w", kubeProxy, err)
+		return false, err
 	}
-	image := imageOf(daemonSet.Spec.Template.Spec.Containers, kubeProxy)
-	if image == "" {
+	if image == "" || pinned(image) {
 		return true, nil
 	}
 	wanted, err := containerutil.ModifyImageTag(image, s.plane.Spec.Version)
@@ -228,8 +252,8 @@ func (s *scope) dnsCurrent(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	current, err := s.dnsImage(ctx)
-	if err != nil || current == "" {
-		return current == "", err
+	if err != nil || current == "" || pinned(current) {
+		return err == nil, err
 	}
 	tag, err := s.wantedDNSTag(ctx)
 	if err != nil || tag == "" {
@@ -252,6 +276,22 @@ func (s *scope) dnsCurrent(ctx context.Context) (bool, error) {
 	return current == wanted, nil
 }
 
+// pinned tells that an image is named by its digest. Somebody chose exactly that one: it is not ours to change.
+func pinned(image string) bool { return strings.Contains(image, "@") }
+
+// proxyImage is the image of kube-proxy; empty when the cluster has none.
+func (s *scope) proxyImage(ctx context.Context) (string, error) {
+	daemonSet := &appsv1.DaemonSet{}
+	err := s.workload.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeProxy}, daemonSet)
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		return "", fmt.Errorf("reading DaemonSet %s of the workload cluster: %w", kubeProxy, err)
+	}
+	return imageOf(daemonSet.Spec.Template.Spec.Containers, kubeProxy), nil
+}
+
 // dnsImage is the image of CoreDNS; empty when the cluster has none.
 func (s *scope) dnsImage(ctx context.Context) (string, error) {
 	deployment := &appsv1.Deployment{}
@@ -272,7 +312,7 @@ func (s *scope) wantedDNSTag(ctx context.Context) (string, error) {
 		return tag, nil
 	}
 	image, err := s.dnsImage(ctx)
-	if err != nil || image == "" {
+	if err != nil || image == "" || pinned(image) {
 		return "", err
 	}
 	parsed, err := skew.Parse(s.plane.Spec.Version)
@@ -281,6 +321,8 @@ func (s *scope) wantedDNSTag(ctx context.Context) (string, error) {
 	}
 	tag, known := coreDNSTags[parsed.Minor()]
 	if !known {
+		s.workload.dnsProblem = fmt.Sprintf("Which CoreDNS belongs to Kubernetes 1.%d is not known here: set "+
+			"spec.kubeadmConfigSpec.clusterConfiguration.dns.imageTag to the tag of the image that the hosts hold", parsed.Minor())
 		return "", nil
 	}
 	reference, err := containerutil.ImageFromString(image)

@@ -264,6 +264,7 @@ func (s *scope) fillSnapshot() {
 	s.snapshot.Reachable = s.workload.err == nil && s.workload.client != nil
 	s.snapshot.ConfigVersion = s.workload.configVersion
 	s.snapshot.AddonsCurrent = s.workload.addonsCurrent
+	s.snapshot.AddonsProblem = message(s.workload.addonsErr, "")
 	s.snapshot.AddonsVersion = s.workload.addonsVersion
 	machineOf := map[string]string{}
 	for name, infra := range s.infra {

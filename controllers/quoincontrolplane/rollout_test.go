@@ -266,6 +266,35 @@ func TestAddonsThatCannotBeUpdated(t *testing.T) {
 		HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring("CoreDNS"))))
 }
 
+// An image that somebody named by its digest stays, and is no reason to think that the API does not answer.
+func TestPinnedAddonsAreLeftAlone(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	initialized(t, w)
+	const image = "quoin.test/kube-proxy@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	daemonSet := &appsv1.DaemonSet{}
+	w.image(daemonSet, kubeProxy)
+	daemonSet.Spec.Template = podTemplate(kubeProxy, image)
+	g.Expect(w.workload.Update(t.Context(), daemonSet)).To(Succeed())
+	w.edit(func(p *controlplanev1.QuoinControlPlane) {
+		p.Spec.KubeadmConfigSpec.ClusterConfiguration.DNS.ImageTag = "v1.13.2"
+	})
+	w.reconcile()
+	g.Expect(w.condition(controlplanev1.ControlPlaneAvailableCondition).Status).To(Equal(metav1.ConditionTrue))
+	g.Expect(w.image(&appsv1.Deployment{}, coreDNS)).To(HaveSuffix(":v1.13.2"))
+	g.Expect(w.image(daemonSet, kubeProxy)).To(Equal(image))
+	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Status).To(Equal(metav1.ConditionTrue))
+}
+
+// Of a minor whose CoreDNS is not known, kube-proxy follows and the user is asked for the rest.
+func TestUnknownCoreDNSIsTold(t *testing.T) {
+	w := newWorld(t, 1, func(p *controlplanev1.QuoinControlPlane) { p.Spec.Version = "v1.99.0" })
+	g := w.g
+	initialized(t, w)
+	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition)).To(And(
+		HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring("dns.imageTag"))))
+}
+
 func TestWhatNeedsNewMachines(t *testing.T) {
 	tests := map[string]struct {
 		edit    func(*controlplanev1.QuoinControlPlane)

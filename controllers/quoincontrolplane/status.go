@@ -260,6 +260,10 @@ func (s *scope) setAddons(failure error) {
 		s.setUnknownOnce(condition, true, message(s.workload.err, "The workload cluster was not read"))
 	case failure != nil && s.step.Kind == controlplane.UpdateAddons:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, sentence(failure.Error()))
+	case s.workload.addonsErr != nil:
+		s.set(condition, metav1.ConditionUnknown, clusterv1.InspectionFailedReason, sentence(s.workload.addonsErr.Error()))
+	case s.workload.dnsProblem != "":
+		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, s.workload.dnsProblem)
 	case s.snapshot.AddonsCurrent || s.step.Kind == controlplane.UpdateAddons:
 		s.set(condition, metav1.ConditionTrue, clusterv1.UpToDateReason, "")
 	default:

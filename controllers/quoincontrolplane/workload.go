@@ -44,7 +44,11 @@ type workload struct {
 	err           error
 	configVersion string
 	health        map[string]machineHealth
+	// addonsErr is why it could not be told what the add-ons have. It concerns nothing but the add-ons.
+	addonsErr     error
 	addonsCurrent bool
+	// dnsProblem is why CoreDNS does not follow the version by itself; what to do, as a sentence.
+	dnsProblem string
 	// addonsVersion is the Kubernetes version whose images the add-ons have now; empty when it is not known.
 	addonsVersion string
 }
@@ -86,10 +90,7 @@ func (r *Reconciler) readWorkload(ctx context.Context, s *scope) {
 		}
 	}
 	s.workload.addonsVersion = s.runningAddons(ctx)
-	s.workload.addonsCurrent, err = s.addonsCurrent(ctx)
-	if err != nil {
-		s.workload.err = err
-	}
+	s.workload.addonsCurrent, s.workload.addonsErr = s.addonsCurrent(ctx)
 }
 
 // readKubeadmConfig reads the version that a join installs. That the ConfigMap is readable proves that kubeadm init ran.

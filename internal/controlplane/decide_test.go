@@ -144,6 +144,8 @@ func parse(t *testing.T, d *datadriven.TestData) Snapshot {
 			s.StackedEtcd = false
 		case "old-addons":
 			s.AddonsCurrent = false
+		case "addons-unknown":
+			s.AddonsCurrent, s.AddonsProblem = false, "kube-proxy could not be read"
 		case "addons":
 			s.AddonsVersion = value
 		case "no-quorum":

@@ -211,6 +211,9 @@ func followVersion(s Snapshot) *Step {
 			return wait(ReasonMachineNotReady, "waiting for Machine %s: its kubelet runs %q, not %s", machine.Name, machine.Kubelet, s.Version)
 		}
 	}
+	if s.AddonsProblem != "" {
+		return wait(ReasonAddonsUnknown, "CoreDNS and kube-proxy cannot follow: %s", s.AddonsProblem)
+	}
 	if !s.AddonsCurrent {
 		return &Step{Kind: UpdateAddons, Reason: ReasonNewVersion,
 			Message: fmt.Sprintf("giving CoreDNS and kube-proxy the images of %s", s.Version)}

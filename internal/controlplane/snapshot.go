@@ -34,6 +34,8 @@ type Snapshot struct {
 	Hosts []Host
 	// AddonsCurrent: CoreDNS and kube-proxy have the images of Version, or are not ours to change.
 	AddonsCurrent bool
+	// AddonsProblem says why AddonsCurrent is not known; empty when it is.
+	AddonsProblem string
 	// AddonsVersion is the Kubernetes version whose images CoreDNS and kube-proxy have now; empty when it is not known.
 	AddonsVersion string
 }

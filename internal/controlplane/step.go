@@ -57,6 +57,7 @@ const (
 	ReasonQuorum            = "QuorumAtRisk"
 	ReasonTerminating       = "Terminating"
 	ReasonAddonImages       = "WaitingForAddonImages"
+	ReasonAddonsUnknown     = "AddonsUnknown"
 	ReasonSurge             = "Surge"
 	ReasonScaleUp           = "ScaleUp"
 	ReasonScaleDown         = "ScaleDown"
