@@ -66,8 +66,14 @@ func handshake(raw net.Conn, target Target) (*ssh.Client, ssh.PublicKey, error) 
 }
 
 // hostKeyAlgorithms asks for the types of the pinned keys only: a host has several keys, and offering another of them
-// is not a change.
+// is not a change. At first contact ed25519 is asked for first, as OpenSSH does: it is the fingerprint that people compare.
 func hostKeyAlgorithms(pinned []ssh.PublicKey) []string {
+	if len(pinned) == 0 {
+		return []string{
+			ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
+			ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256,
+		}
+	}
 	var algorithms []string
 	for _, key := range pinned {
 		if key.Type() == ssh.KeyAlgoRSA {
