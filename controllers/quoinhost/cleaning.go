@@ -10,7 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
@@ -125,15 +124,10 @@ func (t *turn) letGo() (result, error) {
 		// The deletion of either is an event; a lost one must not keep a good host away for long.
 		return after(probeEvery / 6), nil
 	}
-	changed := t.host.DeepCopy()
-	changed.Spec.ConsumerRef = nil
-	if err := t.r.Client.Patch(t.ctx, changed, client.MergeFromWithOptions(t.host.DeepCopy(), client.MergeFromWithOptimisticLock{})); err != nil {
-		return result{}, fmt.Errorf("releasing QuoinHost %s: %w", t.key(), err)
+	if err := t.endClaim(); err != nil {
+		return result{}, err
 	}
 	t.event("Normal", "HostReleased", "the host is free again")
-	t.host.Status.Operation = nil
-	t.claim = claim{standing: unclaimed}
-	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostNotClaimedReason, "the host is free")
 	return t.moveTo(infrav1.HostStateInspecting)
 }
 
@@ -149,6 +143,9 @@ func (t *turn) quarantine(reason, message string) (result, error) {
 // quarantined waits for a person.
 func (t *turn) quarantined() (result, error) {
 	if !t.retried {
+		if t.host.Abandoned() {
+			return t.abandoned()
+		}
 		return onEvent(), nil
 	}
 	id := fmt.Sprintf("%s%d", scrubPlan, t.now.Unix())

@@ -116,6 +116,9 @@ func (t *turn) failed(err error) result {
 		return after(time.Millisecond)
 	}
 	f := explain(err, t.host)
+	if t.host.Status.State == infrav1.HostStateCleaning && !answered(err) {
+		f.message += t.wayOut()
+	}
 	before := conditions.Get(t.host, f.condition)
 	t.condition(f.condition, metav1.ConditionFalse, f.reason, f.message)
 	switch f.condition {

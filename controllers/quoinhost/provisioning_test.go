@@ -652,3 +652,38 @@ func TestTemplatesMayAskForThePrimaryNodeAddressOfEitherFamily(t *testing.T) {
 		NewWithT(t).Expect(variables).To(And(HaveKeyWithValue("ds.meta_data.node_ip", addresses[0]), HaveKeyWithValue("v1.node_ip", addresses[0])))
 	}
 }
+
+func TestAHostThatNeverAnswersAgainIsAbandonedAtAPersonsWord(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	w.room.set(func() {
+		w.room.err = &ssh.UnreachableError{Endpoint: "192.0.2.11:22", Err: errors.New("no route to host")}
+	})
+	deleteMachine(w)
+	w.untilReason(infrav1.HostReachableCondition, infrav1.HostUnreachableReason)
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Message).To(ContainSubstring("annotate quoinhost h1 " + infrav1.AbandonAnnotation + "="))
+
+	w.annotate(infrav1.AbandonAnnotation, "")
+	host := w.until("abandoned", (*infrav1.QuoinHost).Abandoned)
+	w.g.Expect(host.Annotations).NotTo(HaveKey(infrav1.AbandonAnnotation))
+	w.g.Expect(condition1(host, infrav1.HostReadyCondition).Message).To(ContainSubstring("gone or will be wiped"))
+	w.linger(3)
+	w.g.Expect(w.host().Spec.ConsumerRef).NotTo(BeNil(), "the Node goes with the Machine")
+	finish(w, &infrav1.QuoinMachine{}, "qm1")
+	w.linger(3)
+	w.g.Expect(w.host().Spec.ConsumerRef).NotTo(BeNil())
+	finish(w, &clusterv1.Machine{}, "m1")
+	w.until("without a claim", func(h *infrav1.QuoinHost) bool { return h.Spec.ConsumerRef == nil })
+	w.linger(3)
+	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateQuarantined))
+	w.g.Expect(w.host().Abandoned()).To(BeTrue())
+	w.g.Expect(w.room.count("clean")).To(BeZero())
+
+	w.room.set(func() { w.room.err = nil })
+	w.linger(3)
+	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateQuarantined), "that it answers proves nothing")
+	w.annotate(infrav1.RetryAnnotation, "")
+	w.untilState(infrav1.HostStateAvailable)
+	w.g.Expect(w.room.count("clean")).To(Equal(1))
+	w.g.Expect(w.room.count("verify")).To(Equal(1))
+}

@@ -91,8 +91,12 @@ func readiness(h *infrav1.QuoinHost) (metav1.ConditionStatus, string, string) {
 	case infrav1.HostStateCleaning, infrav1.HostStateQuarantined:
 		obstacles = append(obstacles, infrav1.HostCleanCondition)
 	}
-	if hasReason(h, infrav1.HostProvisionedCondition, infrav1.HostNotOfferedReason) {
+	switch {
+	case hasReason(h, infrav1.HostProvisionedCondition, infrav1.HostNotOfferedReason):
 		obstacles = []string{infrav1.HostProvisionedCondition}
+	case h.Abandoned():
+		// Nobody tries to reach it any more.
+		obstacles = []string{infrav1.HostCleanCondition}
 	}
 	for _, kind := range obstacles {
 		if c := conditions.Get(h, kind); c != nil && c.Status != metav1.ConditionTrue {

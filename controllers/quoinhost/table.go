@@ -90,6 +90,9 @@ func (t *turn) step() (result, error) {
 		return t.watchOnly()
 	}
 	t.takeRetry()
+	if _, ok := t.host.Annotations[infrav1.AbandonAnnotation]; ok {
+		return t.abandon()
+	}
 	t.acceptHostKey()
 	if !t.offered() {
 		return t.refuseClaim()

@@ -120,7 +120,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	return r.reconcileNormal(ctx, quoinMachine, view)
 }
 
-// reconcileDelete waits until the claimed host was verified to be clean.
+// reconcileDelete waits until the claimed host was verified to be clean, or a person gave the host up.
 func (r *Reconciler) reconcileDelete(ctx context.Context, quoinMachine *infrav1.QuoinMachine, view *view) (ctrl.Result, error) {
 	if view.host == nil {
 		// The cache may not have seen our claim yet; forgetting it would leave the host claimed by nobody.
@@ -130,10 +130,15 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, quoinMachine *infrav1.
 		}
 		view.host = host
 	}
-	if view.host != nil && !view.host.Released() {
+	abandoned := view.host != nil && view.host.Abandoned()
+	if view.host != nil && !view.host.Released() && !abandoned {
 		return ctrl.Result{}, nil
 	}
-	if view.host != nil && r.Recorder != nil {
+	switch {
+	case view.host == nil || r.Recorder == nil:
+	case abandoned:
+		r.Recorder.Eventf(quoinMachine, view.host, "Warning", "HostAbandoned", "HostAbandoned", "host %s/%s was abandoned and not reset", view.host.Namespace, view.host.Name)
+	default:
 		r.Recorder.Eventf(quoinMachine, view.host, "Normal", "HostReleased", "HostReleased", "host %s/%s was reset and verified", view.host.Namespace, view.host.Name)
 	}
 	controllerutil.RemoveFinalizer(quoinMachine, infrav1.MachineFinalizer)

@@ -64,3 +64,16 @@ func (h *QuoinHost) Released() bool {
 	}
 	return false
 }
+
+// Abandoned says whether a person stated that the host is gone or will be wiped, so that nobody waits for its reset.
+func (h *QuoinHost) Abandoned() bool {
+	if h.Status.State != HostStateQuarantined {
+		return false
+	}
+	for _, c := range h.Status.Conditions {
+		if c.Type == HostCleanCondition {
+			return c.Status == "False" && c.Reason == HostAbandonedReason
+		}
+	}
+	return false
+}

@@ -19,6 +19,10 @@ const AcceptHostKeyAnnotation = "quoin.cluster.x-k8s.io/accept-host-key"
 // Quarantined host through Cleaning and Inspecting again. It is removed when the attempt starts.
 const RetryAnnotation = "quoin.cluster.x-k8s.io/retry"
 
+// AbandonAnnotation states that a QuoinHost is gone or will be wiped; any value. Nothing is done to the host any more: it
+// becomes Quarantined, and the deletion of its QuoinMachine waits for no reset. It is removed when it has been carried out.
+const AbandonAnnotation = "quoin.cluster.x-k8s.io/abandon"
+
 // HostState is the place of a host in its life.
 // +kubebuilder:validation:Enum=Registering;Inspecting;Available;Claimed;Provisioning;Provisioned;Cleaning;Quarantined
 type HostState string
@@ -89,6 +93,8 @@ const (
 	HostWaitingForBootstrapDataReason = "WaitingForBootstrapData"
 	// HostEndpointInUseReason: something else answers at the control-plane endpoint.
 	HostEndpointInUseReason = "EndpointInUse"
+	// HostAbandonedReason: a person stated that the host is gone or will be wiped; it was not reset.
+	HostAbandonedReason = "Abandoned"
 	// HostNotOfferedReason: the claim comes from a namespace that spec.consumerNamespaces does not name; nothing is done for it.
 	HostNotOfferedReason = "NotOffered"
 	// HostNotClaimedReason: nobody owns the host.
