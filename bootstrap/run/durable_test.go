@@ -22,9 +22,9 @@ func TestAStepThatCannotBeJournaledDoesNotBegin(t *testing.T) {
 	l := newLab(t)
 	stubs := t.TempDir()
 	broken := filepath.Join(stubs, "broken")
-	real, err := exec.LookPath("sync")
+	found, err := exec.LookPath("sync")
 	g.Expect(err).NotTo(HaveOccurred())
-	stub := "#!/bin/sh\n[ -e '" + broken + "' ] && case $* in */journal*) exit 1;; esac\nexec " + real + " \"$@\"\n"
+	stub := "#!/bin/sh\n[ -e '" + broken + "' ] && case $* in */journal*) exit 1;; esac\nexec " + found + " \"$@\"\n"
 	g.Expect(os.WriteFile(filepath.Join(stubs, "sync"), []byte(stub), 0o755)).To(Succeed())
 	l.host.Env = []string{"PATH=" + stubs + ":" + os.Getenv("PATH")}
 	plan := run.Plan{ID: "p", Steps: []run.Step{
