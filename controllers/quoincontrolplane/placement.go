@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/collections"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/failuredomains"
@@ -70,7 +71,7 @@ func (r *Reconciler) freeDomains(ctx context.Context, s *scope) (map[string]bool
 			Namespace: host.Namespace, Name: host.Name, Labels: host.Labels, State: string(host.Status.State),
 			Ready:   conditions.IsTrue(host, infrav1.HostReadyCondition),
 			InUse:   host.Spec.ConsumerRef != nil,
-			Leaving: !host.DeletionTimestamp.IsZero(), FailureDomain: host.Spec.FailureDomain,
+			Leaving: !host.DeletionTimestamp.IsZero() || annotations.HasPaused(host), FailureDomain: host.Spec.FailureDomain,
 			ConsumerNamespaces: host.Spec.ConsumerNamespaces,
 		}})
 		if choice.Chosen != nil {
