@@ -145,14 +145,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 	if added, err := finalizers.EnsureFinalizer(ctx, r.Client, plane, controlplanev1.ControlPlaneFinalizer); err != nil || added {
 		return ctrl.Result{}, err
 	}
-	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, plane); err != nil || isPaused || requeue {
-		return ctrl.Result{}, err
-	}
-
+	// Before anything changes the object here, else the change is no difference that a patch would carry.
 	helper, err := patch.NewHelper(plane, r.Client)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, plane); err != nil || isPaused || requeue {
+		return ctrl.Result{}, err
+	}
+
 	s := &scope{cluster: cluster, plane: plane}
 	defer func() {
 		options := []patch.Option{patch.WithOwnedConditions{Conditions: ownedConditions}}
