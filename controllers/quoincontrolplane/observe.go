@@ -48,6 +48,8 @@ type scope struct {
 	// clusterInfra are the QuoinMachines of all Machines of the Cluster, and versions their Machines' versions by name.
 	clusterInfra []infrav1.QuoinMachine
 	versions     map[string]string
+	// unreachable are those of clusterInfra whose host and Node do not answer.
+	unreachable map[string]bool
 	// remains are QuoinMachines and KubeadmConfigs of a creation that was cut off.
 	remains []client.Object
 
@@ -108,6 +110,8 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	if err := r.listParts(ctx, s); err != nil {
 		return err
 	}
+	// Again, when they were read for the certificates.
+	s.machines = nil
 	if _, err := r.readMachines(ctx, s); err != nil {
 		return err
 	}
@@ -144,11 +148,27 @@ func (r *Reconciler) listParts(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
+	hosts := &infrav1.QuoinHostList{}
+	if err := r.Client.List(ctx, hosts); err != nil {
+		return fmt.Errorf("listing QuoinHosts: %w", err)
+	}
+	silent := map[client.ObjectKey]bool{}
+	for i := range hosts.Items {
+		silent[client.ObjectKeyFromObject(&hosts.Items[i])] = conditions.IsFalse(&hosts.Items[i], infrav1.HostReachableCondition)
+	}
+	nodeWell := map[string]bool{}
 	s.versions = map[string]string{}
 	for _, machine := range machines {
 		s.versions[machine.Spec.InfrastructureRef.Name] = machine.Spec.Version
+		nodeWell[machine.Spec.InfrastructureRef.Name] = conditions.IsTrue(machine, clusterv1.MachineNodeReadyCondition)
 		if _, ok := machine.Labels[clusterv1.MachineControlPlaneLabel]; !ok {
 			s.snapshot.Workers++
+		}
+	}
+	s.unreachable = map[string]bool{}
+	for i := range s.clusterInfra {
+		if key, ok := hostOf(&s.clusterInfra[i]); ok && silent[key] && !nodeWell[s.clusterInfra[i].Name] {
+			s.unreachable[s.clusterInfra[i].Name] = true
 		}
 	}
 	configs := &bootstrapv1.KubeadmConfigList{}
@@ -286,6 +306,7 @@ func (s *scope) fillSnapshot() {
 			Requested:   slices.Contains(infra.Spec.AddonVersions, s.plane.Spec.Version),
 			Present:     slices.Contains(infra.Status.AddonVersions, s.plane.Spec.Version),
 			Machine:     machineOf[infra.Name],
+			Unreachable: s.unreachable[infra.Name],
 
 			RequestedRunning: slices.Contains(infra.Spec.AddonVersions, s.workload.addonsVersion),
 			PresentRunning:   slices.Contains(infra.Status.AddonVersions, s.workload.addonsVersion),
@@ -305,6 +326,7 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 		UpToDate:      len(s.outdated[machine.Name]) == 0,
 		Healthy:       health.problem == "" && health.seen,
 		Problem:       health.problem,
+		Serving:       health.serving,
 		Kubelet:       kubeletVersion(machine, health),
 		Deleting:      !machine.DeletionTimestamp.IsZero(),
 	}

@@ -295,6 +295,22 @@ func TestUnknownCoreDNSIsTold(t *testing.T) {
 		HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring("dns.imageTag"))))
 }
 
+// No Node is Ready before a network plugin runs, which users install once the API is there.
+func TestAvailableBeforeNetworkPlugin(t *testing.T) {
+	w := newWorld(t, 3)
+	g := w.g
+	w.reconcile()
+	first := w.machines()[0].Name
+	w.provision(first)
+	node := &corev1.Node{}
+	g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Name: "n-" + first}, node)).To(Succeed())
+	node.Status.Conditions[0].Status = corev1.ConditionFalse
+	g.Expect(w.workload.Status().Update(t.Context(), node)).To(Succeed())
+	w.reconcile()
+	g.Expect(w.condition(controlplanev1.ControlPlaneAvailableCondition).Status).To(Equal(metav1.ConditionTrue))
+	g.Expect(w.machines()).To(HaveLen(2), "the next one joins")
+}
+
 func TestWhatNeedsNewMachines(t *testing.T) {
 	tests := map[string]struct {
 		edit    func(*controlplanev1.QuoinControlPlane)

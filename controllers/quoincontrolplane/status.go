@@ -150,8 +150,8 @@ func (s *scope) setComponents(keep bool) {
 	}
 	var problems []string
 	for _, machine := range s.snapshot.Machines {
-		if !machine.Deleting && !machine.Healthy {
-			problems = append(problems, fmt.Sprintf("* Machine %s: %s", machine.Name, orElse(machine.Problem, "waiting for its Node")))
+		if !machine.Deleting && !machine.Serving {
+			problems = append(problems, fmt.Sprintf("* Machine %s: %s", machine.Name, orElse(orElse(s.workload.health[machine.Name].podProblem, machine.Problem), "waiting for its Node")))
 		}
 	}
 	if len(problems) > 0 {
@@ -221,7 +221,7 @@ func (s *scope) setAvailable(keep bool) {
 	}
 	working := 0
 	for _, machine := range s.snapshot.Machines {
-		if machine.Healthy {
+		if machine.Serving {
 			working++
 		}
 	}
@@ -249,9 +249,10 @@ func (s *scope) setAvailable(keep bool) {
 
 func (s *scope) setAddons(failure error) {
 	const condition = controlplanev1.ControlPlaneAddonsUpToDateCondition
+	lacking := s.lackImages()
 	switch {
 	case s.step.Reason == controlplane.ReasonAddonImages:
-		s.set(condition, metav1.ConditionFalse, controlplanev1.WaitingForAddonImagesReason, sentence(s.step.Message))
+		s.set(condition, metav1.ConditionFalse, controlplanev1.WaitingForAddonImagesReason, sentence(s.step.Message)+lacking)
 	case !s.initialized():
 		s.set(condition, metav1.ConditionFalse, "NotInitialized", "Waiting for kubeadm init to end")
 	case s.deleting():
@@ -265,11 +266,27 @@ func (s *scope) setAddons(failure error) {
 	case s.workload.dnsProblem != "":
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, s.workload.dnsProblem)
 	case s.snapshot.AddonsCurrent || s.step.Kind == controlplane.UpdateAddons:
-		s.set(condition, metav1.ConditionTrue, clusterv1.UpToDateReason, "")
+		s.set(condition, metav1.ConditionTrue, clusterv1.UpToDateReason, strings.TrimPrefix(lacking, "\n"))
 	default:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, fmt.Sprintf(
-			"CoreDNS and kube-proxy get the images of %s when all control-plane Machines run it", s.plane.Spec.Version))
+			"CoreDNS and kube-proxy get the images of %s when all control-plane Machines run it%s", s.plane.Spec.Version, lacking))
 	}
+}
+
+// lackImages lists the hosts that are not waited for, and says what to do about them.
+func (s *scope) lackImages() string {
+	var names []string
+	for _, host := range s.snapshot.Hosts {
+		if host.Unreachable && host.Provisioned && !host.Present && host.Version != s.snapshot.Version {
+			names = append(names, host.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	sort.Strings(names)
+	return fmt.Sprintf("\n* Not waited for, because they cannot be reached: the hosts of %s, which lack the add-on images of %s. "+
+		"They fetch them when they are back; repair them or delete their Machines", strings.Join(names, ", "), s.snapshot.Version)
 }
 
 func message(err error, otherwise string) string {

@@ -58,6 +58,9 @@ type machineHealth struct {
 	// seen: the node was read.
 	seen    bool
 	kubelet string
+	// serving: the static pods are ready, and podProblem is empty. problem may tell more, of the Node.
+	serving    bool
+	podProblem string
 	// problem is the first thing that is wrong; empty when all is well.
 	problem string
 	// conditions of the static pods, by type.
@@ -136,10 +139,12 @@ func (s *scope) readHealth(ctx context.Context, machine *clusterv1.Machine) mach
 		condition := s.readPod(ctx, pod.component+"-"+name)
 		condition.Type = pod.condition
 		health.conditions[pod.condition] = condition
-		if condition.Status != metav1.ConditionTrue && health.problem == "" {
-			health.problem = condition.Message
+		if condition.Status != metav1.ConditionTrue && health.podProblem == "" {
+			health.podProblem = condition.Message
 		}
 	}
+	health.serving = health.podProblem == ""
+	health.problem = orElse(health.problem, health.podProblem)
 	return health
 }
 

@@ -173,7 +173,7 @@ func replaceFirst(s Snapshot, leaver Machine, verdict Verdict) *Step {
 		return wait(ReasonQuorum, "%s", held)
 	}
 	for _, machine := range s.active() {
-		if problem := s.shortcoming(machine); problem != "" {
+		if problem := s.outage(machine); problem != "" {
 			return wait(ReasonQuorum, "%s; waiting for Machine %s: %s", held, machine.Name, problem)
 		}
 	}

@@ -168,7 +168,7 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 	switch words[0] {
 	case "machine":
 		m := Machine{Name: name, Version: s.Version, Node: name, HostClaimed: true, Bootstrapped: true, UpToDate: true,
-			Healthy: true, Hook: true, Created: int64(len(s.Machines) + 1)}
+			Healthy: true, Serving: true, Hook: true, Created: int64(len(s.Machines) + 1)}
 		member := &Member{ID: uint64(len(s.Etcd.Members) + 1), Name: name, Machine: name, Healthy: true}
 		for _, word := range words[2:] {
 			key, value, _ := strings.Cut(word, "=")
@@ -180,9 +180,9 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 			case "outdated":
 				m.UpToDate = false
 			case "no-host":
-				m.HostClaimed, m.Bootstrapped, m.Node, m.Healthy, member = false, false, "", false, nil
+				m.HostClaimed, m.Bootstrapped, m.Node, m.Healthy, m.Serving, member = false, false, "", false, false, nil
 			case "no-node":
-				m.Bootstrapped, m.Node, m.Healthy, member = false, "", false, nil
+				m.Bootstrapped, m.Node, m.Healthy, m.Serving, member = false, "", false, false, nil
 			case "joining":
 				m.Joining = true
 			case "joined":
@@ -194,7 +194,9 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 			case "leader":
 				member.Leader = true
 			case "pods-down":
-				m.Healthy, m.Problem = false, "its kube-apiserver pod is not ready"
+				m.Healthy, m.Serving, m.Problem = false, false, "its kube-apiserver pod is not ready"
+			case "node-not-ready":
+				m.Healthy, m.Problem = false, "its Node is not Ready"
 			case "member-down":
 				member.Healthy, member.Problem = false, "it does not answer"
 			case "marked":
@@ -229,6 +231,7 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 			host.Requested = host.Requested || word == "requested"
 			host.Present = host.Present || word == "present"
 			host.Provisioned = host.Provisioned && word != "unprovisioned"
+			host.Unreachable = host.Unreachable || word == "unreachable"
 			host.RequestedRunning = host.RequestedRunning || word == "requested-running"
 			host.PresentRunning = host.PresentRunning || word == "present-running"
 		}

@@ -99,6 +99,7 @@ func (w *world) sicken(t *rapid.T) {
 	machine := w.machine(rapid.SampledFrom(names).Draw(t, "sick"))
 	if rapid.Bool().Draw(t, "pods") && machine.Node != "" {
 		machine.Healthy, machine.Problem = !machine.Healthy, "its pods are not ready"
+		machine.Serving = machine.Healthy || rapid.Bool().Draw(t, "serving")
 	}
 	if member := w.member(machine.Name); member != nil && rapid.Bool().Draw(t, "member") {
 		member.Healthy = !member.Healthy
@@ -116,7 +117,7 @@ func (w *world) sicken(t *rapid.T) {
 func (w *world) leaveAlone() {
 	for i := range w.Machines {
 		if w.Machines[i].Node != "" {
-			w.Machines[i].Healthy = true
+			w.Machines[i].Healthy, w.Machines[i].Serving = true, true
 		}
 	}
 	for i := range w.Etcd.Members {

@@ -17,12 +17,13 @@ func settle(s Snapshot) *Step {
 				Message: fmt.Sprintf("Machine %s is outdated and never joined", machine.Name)}
 		}
 	}
-	leaving := ""
+	// For a join it is enough that the others serve; one that takes the place of another must be able to run pods too.
+	leaving, required := "", s.outage
 	if len(active) > s.Replicas {
-		leaving = s.pick().Name
+		leaving, required = s.pick().Name, s.shortcoming
 	}
 	for _, machine := range active {
-		problem := s.shortcoming(machine)
+		problem := required(machine)
 		if problem == "" || machine.Name == leaving {
 			continue
 		}
@@ -124,7 +125,7 @@ func fetchAddons(s Snapshot) *Step {
 		}
 		if !host.Requested {
 			unasked = append(unasked, host.Name)
-		} else if host.Provisioned {
+		} else if host.Provisioned && !host.Unreachable {
 			lacking = append(lacking, host.Name)
 		}
 	}

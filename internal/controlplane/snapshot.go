@@ -63,6 +63,8 @@ type Machine struct {
 	// Healthy: the Node is Ready and so are the static pods. Problem says what is not.
 	Healthy bool
 	Problem string
+	// Serving: the static pods are ready, though the Node may not be, as before a network plugin runs.
+	Serving bool
 	// Preferred: a user marked it to go first.
 	Preferred bool
 
@@ -108,6 +110,8 @@ type Host struct {
 	Provisioned bool
 	// Requested: it was told to hold the images of Snapshot.Version. Present: it does.
 	Requested, Present bool
+	// Unreachable: neither it nor its Node answers, so nothing runs there that could miss images.
+	Unreachable bool
 	// Machine of the control plane that it is of; empty for a worker's.
 	Machine string
 	// RequestedRunning and PresentRunning are the same for Snapshot.AddonsVersion.
@@ -165,6 +169,19 @@ func (s Snapshot) shortcoming(machine Machine) string {
 		}
 		return "its Node or its static pods are not ready"
 	}
+	return s.memberShortcoming(machine)
+}
+
+// outage says why a Machine is no working part of the control plane, whatever pods its Node could run besides. It is less
+// than shortcoming: a network plugin may wait for the Machines that join after this one.
+func (s Snapshot) outage(machine Machine) string {
+	if machine.Node != "" && machine.Serving {
+		return s.memberShortcoming(machine)
+	}
+	return s.shortcoming(machine)
+}
+
+func (s Snapshot) memberShortcoming(machine Machine) string {
 	if !s.StackedEtcd {
 		return ""
 	}

@@ -299,6 +299,8 @@ func (w *world) advance(name string) bool {
 			return false
 		}
 		w.addMember(name, true)
+	case !machine.Serving:
+		machine.Serving = true
 	case !machine.Healthy:
 		machine.Healthy = true
 	case member.Learner:
