@@ -72,6 +72,7 @@ type Reconciler struct {
 
 	controller controller.Controller
 	applied    appliedCache
+	told       toldCache
 }
 
 // How soon to look again at what sends no events: the kubelets' pods and etcd.
@@ -87,7 +88,6 @@ const connectionGrace = 2 * time.Minute
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes/status;quoincontrolplanes/finalizers,verbs=get;update;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;clusters/status,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines;machines/status,verbs=get;list;watch;create;update;patch;delete
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinepools,verbs=get;list;watch
 // +kubebuilder:rbac:groups=bootstrap.cluster.x-k8s.io,resources=kubeadmconfigs,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines;quoinmachinetemplates,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch
@@ -233,6 +233,10 @@ func (r *Reconciler) event(s *scope, kind, reason, message string) {
 	const longest = 1000
 	if len(message) > longest {
 		message = message[:longest]
+	}
+	// A retry says the same every few seconds; the first time was enough.
+	if !r.told.news(s.plane.UID, kind+reason+message) {
+		return
 	}
 	r.Recorder.Eventf(s.plane, nil, kind, reason, reason, "%s", message)
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/secret"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -309,6 +310,31 @@ func TestAvailableBeforeNetworkPlugin(t *testing.T) {
 	w.reconcile()
 	g.Expect(w.condition(controlplanev1.ControlPlaneAvailableCondition).Status).To(Equal(metav1.ConditionTrue))
 	g.Expect(w.machines()).To(HaveLen(2), "the next one joins")
+}
+
+// A worker that is dead does not hold up an upgrade, and is listed.
+func TestDeadWorkerIsNotWaitedFor(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	first := initialized(t, w)
+	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "dead"}}
+	g.Expect(w.mgmt.Create(t.Context(), host)).To(Succeed())
+	conditions.Set(host, metav1.Condition{Type: infrav1.HostReachableCondition, Status: metav1.ConditionFalse, Reason: infrav1.HostUnreachableReason})
+	g.Expect(w.mgmt.Status().Update(t.Context(), host)).To(Succeed())
+	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker", Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
+	g.Expect(w.mgmt.Create(t.Context(), infra)).To(Succeed())
+	infra.Status.HostRef = &infrav1.HostReference{Namespace: "hosts", Name: "dead"}
+	infra.Status.Initialization.Provisioned = ptr.To(true)
+	g.Expect(w.mgmt.Status().Update(t.Context(), infra)).To(Succeed())
+	w.edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Version = newVer })
+	w.once()
+	control := w.infra(first)
+	control.Status.AddonVersions = append(control.Status.AddonVersions, newVer)
+	g.Expect(w.mgmt.Status().Update(t.Context(), control)).To(Succeed())
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(2))
+	g.Expect(w.infra("worker").Spec.AddonVersions).To(ConsistOf(newVer), "it gets them when it is back")
+	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Message).To(ContainSubstring("the hosts of worker"))
 }
 
 func TestWhatNeedsNewMachines(t *testing.T) {
