@@ -132,8 +132,13 @@ func nobodysKeys() []ssh.PublicKey {
 	return keys
 }
 
-func (k nobodysKey) Type() string    { return k.kind }
+// Type is the type that the host is asked for.
+func (k nobodysKey) Type() string { return k.kind }
+
+// Marshal returns what no key is equal to.
 func (k nobodysKey) Marshal() []byte { return nil }
+
+// Verify accepts nothing.
 func (k nobodysKey) Verify([]byte, *gossh.Signature) error {
 	return errors.New("nobody's key signs nothing")
 }
