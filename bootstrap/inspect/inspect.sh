@@ -81,7 +81,7 @@ if has containerd || has ctr; then
 fi
 has keepalived && say keepalived yes
 has curl && say curl yes
-for c in awk ip iptables conntrack mount nsenter socat ethtool flock sha256sum systemd-run; do has "$c" || say missing "$c"; done
+for c in awk ip iptables conntrack mount nsenter socat ethtool flock sha256sum timeout systemd-run; do has "$c" || say missing "$c"; done
 
 for sshd in /usr/sbin/sshd /usr/local/sbin/sshd; do
 	if [ -x "$sshd" ]; then

@@ -25,7 +25,7 @@ const maxClockOffset = 30 * time.Second
 
 // essential are the programs without which our plans or kubeadm's preflight end half-way. What else is missing matters to
 // some versions and network plugins only.
-var essential = []string{"awk", "flock", "ip", "iptables", "mount", "sha256sum", "systemd-run"}
+var essential = []string{"awk", "flock", "ip", "iptables", "mount", "sha256sum", "systemd-run", "timeout"}
 
 // assess says why the host cannot become a node, and what a person should know all the same.
 func assess(facts *inspect.Facts, host *infrav1.QuoinHost) (problems, hints []string) {
