@@ -4,7 +4,9 @@
 package quoincontrolplane
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -13,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -127,6 +130,34 @@ func TestEtcdAuthorityOutsideTheCache(t *testing.T) {
 	w.r.SecretCachingClient = fake.NewClientBuilder().WithScheme(testScheme()).Build()
 	initialized(t, w)
 	w.g.Expect(w.condition(controlplanev1.ControlPlaneEtcdClusterHealthyCondition).Status).To(Equal(metav1.ConditionTrue))
+}
+
+// Parts are judged as remains by Machines that were read after them, never before.
+func TestMachinesAreReadAfterTheirParts(t *testing.T) {
+	w := newWorld(t, 1)
+	w.reconcile()
+	var reads []string
+	record := func(which string) interceptor.Funcs {
+		return interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			reads = append(reads, fmt.Sprintf("%s %T", which, list))
+			return c.List(ctx, list, options...)
+		}}
+	}
+	mgmt := w.mgmt.(client.WithWatch)
+	w.r.Client = interceptor.NewClient(mgmt, record("cache"))
+	w.r.APIReader = interceptor.NewClient(mgmt, record("live"))
+	w.once()
+	parts, machines := -1, -1
+	for i, read := range reads {
+		switch read {
+		case "cache *v1alpha1.QuoinMachineList":
+			parts = i
+		case "live *v1beta2.MachineList":
+			machines = i
+		}
+	}
+	w.g.Expect(parts).To(BeNumerically(">=", 0))
+	w.g.Expect(machines).To(BeNumerically(">", parts), "%v", reads)
 }
 
 func TestMachineWithoutHostGoesAtOnce(t *testing.T) {
