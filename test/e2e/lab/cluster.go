@@ -132,7 +132,8 @@ func (l *Lab) Create(ctx context.Context, spec ClusterSpec) (*Cluster, error) {
 // Open makes a handle to a cluster that is there.
 func (l *Lab) Open(ctx context.Context, spec ClusterSpec) (*Cluster, error) {
 	cluster := &Cluster{ClusterSpec: spec, lab: l}
-	return cluster, cluster.connect(ctx)
+	err := cluster.connect(ctx)
+	return cluster, err
 }
 
 // AwaitAPI waits until the cluster's API server answers to the kubeconfig that clusterctl hands out.
