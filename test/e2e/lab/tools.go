@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
@@ -82,8 +83,10 @@ func (l *Lab) Apply(ctx context.Context, kubeconfig, manifests string) error {
 
 // Clusterctl runs the stock clusterctl with the lab's repository.
 func (l *Lab) Clusterctl(ctx context.Context, env []string, args ...string) (string, error) {
+	// A kubeconfig is nothing for a log.
+	quiet := slices.Contains(args, "kubeconfig")
 	args = append(args, "--config", l.clusterctlConfig())
-	return l.run(ctx, command{name: l.tools.clusterctl, args: args, env: append(l.privateHome(), env...)})
+	return l.run(ctx, command{name: l.tools.clusterctl, args: args, env: append(l.privateHome(), env...), quiet: quiet})
 }
 
 // privateHome keeps the user's kubeconfig, clusterctl configuration and discovery caches out of everything.
