@@ -97,7 +97,7 @@ func TestFirstMachine(t *testing.T) {
 	}
 }
 
-// Proves: S2-30, S2-33, S2-34, S1-26, R6
+// Proves: S2-30, S2-33, S1-26, R6
 //
 // A version edit, step by step: images, kubeadm-config, new Machine, leader, drain, member, host, add-ons.
 func TestVersionChange(t *testing.T) {
