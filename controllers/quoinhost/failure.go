@@ -235,6 +235,8 @@ func (t *turn) takeRetry() {
 	if _, ok := t.host.Annotations[infrav1.RetryAnnotation]; ok {
 		delete(t.host.Annotations, infrav1.RetryAnnotation)
 		t.retried = true
+		// On a host that nothing happens to, the next attempt is the next look.
+		t.r.pace.unmark(t.key(), "probe")
 	}
 	if t.retried || t.host.Status.ObservedGeneration != t.host.Generation {
 		t.forgetFailures()

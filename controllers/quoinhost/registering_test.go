@@ -213,6 +213,14 @@ func TestAHostThatServesAnotherOwnerIsLeftAlone(t *testing.T) {
 	w.g.Expect(condition1(host, infrav1.HostReadyCondition).Message).To(ContainSubstring("QuoinMachine m9 as QuoinHost elsewhere/x"))
 }
 
+func TestAFreeHostIsProbedNowAtAPersonsWord(t *testing.T) {
+	w := newWorld(t, newHost())
+	w.untilState(infrav1.HostStateAvailable)
+	probes := w.room.count("probe")
+	w.annotate(infrav1.RetryAnnotation, "")
+	w.until("probed", func(*infrav1.QuoinHost) bool { return w.room.count("probe") == probes+1 })
+}
+
 func TestAFreeHostIsProbedRarelyAndInspectedAgainAfterAReboot(t *testing.T) {
 	w := newWorld(t, newHost())
 	w.untilState(infrav1.HostStateAvailable)
