@@ -1,0 +1,66 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+)
+
+func TestAMessageOfSeveralItemsIsCutToTheOneThatSaysMost(t *testing.T) {
+	g := NewWithT(t)
+	message := "* InfrastructureReady: host-1 is busy\n* NodeHealthy: waiting\n  for a node"
+
+	g.Expect(bullet(message, 0)).To(Equal("InfrastructureReady: host-1 is busy"))
+	g.Expect(bullet(message, -1)).To(Equal("NodeHealthy: waiting for a node"))
+	g.Expect(bullet("Drain not completed yet:\n* Pod web-1: evicting", 0)).To(Equal("Pod web-1: evicting"))
+	g.Expect(bullet("one sentence", -1)).To(Equal("one sentence"))
+}
+
+func TestATimelineTellsCauseFromEffect(t *testing.T) {
+	g := NewWithT(t)
+	line := &Timeline{seen: map[Fact]int{}, notes: map[string]int{"m: DrainingNode: web-1 violates": 3}, alive: map[Fact]bool{}}
+	drained, cleaning, gone := Fact{MachineDrained, "m"}, Fact{HostCleaning, "h"}, Fact{NodeGone, "h"}
+	line.looks = 1
+	line.saw(drained)
+	line.looks = 2
+	line.saw(cleaning)
+	line.saw(drained)
+
+	g.Expect(line.Before(drained, cleaning)).To(Succeed())
+	g.Expect(line.Before(cleaning, drained)).To(MatchError(ContainSubstring("host cleaning (h) came after machine drained (m)")))
+	g.Expect(line.Before(drained, gone)).To(MatchError(ContainSubstring("never seen")))
+	g.Expect(line.Noted("DrainingNode", "web-")).To(BeTrue())
+	g.Expect(line.Noted("DrainingNode", "dns-")).To(BeFalse())
+}
+
+// What kustomize does not find it silently leaves alone, so a renamed object in a template would lose its patch.
+func TestTheSitesPatchesReachTheTemplates(t *testing.T) {
+	for site, template := range map[string]string{"site": "cluster-template.yaml", "site-topology": "cluster-template-topology.yaml"} {
+		t.Run(site, func(t *testing.T) {
+			g := NewWithT(t)
+			folder := t.TempDir()
+			root := filepath.Join("..", "..", "..")
+			g.Expect(os.CopyFS(folder, os.DirFS(filepath.Join(root, "test", "e2e", "data", site)))).To(Succeed())
+			content, err := os.ReadFile(filepath.Join(root, "templates", template))
+			g.Expect(err).NotTo(HaveOccurred())
+			text := os.Expand(string(content), func(string) string { return "demo" })
+			g.Expect(os.WriteFile(filepath.Join(folder, "cluster.yaml"), []byte(text), 0o600)).To(Succeed())
+
+			resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+
+			g.Expect(err).NotTo(HaveOccurred())
+			built, err := resources.AsYaml()
+			g.Expect(err).NotTo(HaveOccurred())
+			for _, words := range []string{"role: control-plane", "role: worker", "SystemVerification", "maxPerCore", "KubeletConfiguration"} {
+				g.Expect(string(built)).To(ContainSubstring(words))
+			}
+		})
+	}
+}
