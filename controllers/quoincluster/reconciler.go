@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -28,6 +27,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/predicates"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 )
 
 // Reconciler reconciles QuoinClusters.
@@ -104,9 +104,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	}
 	defer func() {
 		summarize(quoinCluster, view)
-		if err := patchCluster(ctx, helper, quoinCluster); err != nil && (!apierrors.IsNotFound(err) || quoinCluster.DeletionTimestamp.IsZero()) {
-			reterr = kerrors.NewAggregate([]error{reterr, err})
+		err := patchCluster(ctx, helper, quoinCluster)
+		if !quoinCluster.DeletionTimestamp.IsZero() {
+			err = apierr.IgnoreGone(err)
 		}
+		reterr = kerrors.NewAggregate([]error{reterr, err})
 	}()
 	if !quoinCluster.DeletionTimestamp.IsZero() {
 		// Hosts that are being reset still need to know the endpoint.

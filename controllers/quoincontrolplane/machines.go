@@ -5,12 +5,10 @@ package quoincontrolplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -19,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 )
 
 const (
@@ -44,21 +43,11 @@ func (r *Reconciler) reportMachines(ctx context.Context, s *scope) error {
 			s.setMemberCondition(machine, keep)
 		}
 		owned := append(s.machineConditions(), clusterv1.MachineUpToDateCondition)
-		if err := ignoreGone(helper.Patch(ctx, machine, patch.WithOwnedConditions{Conditions: owned})); err != nil {
+		if err := apierr.IgnoreGone(helper.Patch(ctx, machine, patch.WithOwnedConditions{Conditions: owned})); err != nil {
 			failures = append(failures, fmt.Errorf("setting conditions of Machine %s: %w", name, err))
 		}
 	}
 	return kerrors.NewAggregate(failures)
-}
-
-// ignoreGone takes out of an error that the object does not exist. The patch helper wraps what it met into aggregates,
-// which apierrors.IsNotFound does not look into.
-func ignoreGone(err error) error {
-	var aggregate kerrors.Aggregate
-	if errors.As(err, &aggregate) {
-		return kerrors.FilterOut(aggregate, apierrors.IsNotFound)
-	}
-	return client.IgnoreNotFound(err)
 }
 
 // withinGrace tells that a silence of the workload cluster is still too short to forget what was seen before it.

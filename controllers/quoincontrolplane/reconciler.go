@@ -32,6 +32,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 )
@@ -162,7 +163,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		}
 		r.summarize(ctx, s, reterr)
 		// The last patch takes the finalizer off, after which the object is gone.
-		if err := helper.Patch(ctx, plane, options...); err != nil && (plane.DeletionTimestamp.IsZero() || ignoreGone(err) != nil) {
+		if err := helper.Patch(ctx, plane, options...); err != nil && (plane.DeletionTimestamp.IsZero() || apierr.IgnoreGone(err) != nil) {
 			reterr = kerrors.NewAggregate([]error{reterr, err})
 		}
 	}()

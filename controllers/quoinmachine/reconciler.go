@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -29,6 +28,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/predicates"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 )
 
 // Reconciler reconciles QuoinMachines.
@@ -110,9 +110,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	defer func() {
 		summarize(quoinMachine, view)
 		// The last patch takes the finalizer off, after which the object is gone.
-		if err := patchMachine(ctx, helper, quoinMachine); err != nil && (!apierrors.IsNotFound(err) || quoinMachine.DeletionTimestamp.IsZero()) {
-			reterr = kerrors.NewAggregate([]error{reterr, err})
+		err := patchMachine(ctx, helper, quoinMachine)
+		if !quoinMachine.DeletionTimestamp.IsZero() {
+			err = apierr.IgnoreGone(err)
 		}
+		reterr = kerrors.NewAggregate([]error{reterr, err})
 	}()
 	if !quoinMachine.DeletionTimestamp.IsZero() {
 		return r.reconcileDelete(ctx, quoinMachine, view)
