@@ -116,17 +116,23 @@ write_flags() {
     engine_client >"$QUOIN_ENGINE/client"
 }
 
-# tune raises what several kubelets on one kernel exceed, and records what
-# they will change by themselves. After a reboot the record is void.
-tune() {
-    local boot name
+# remember records the kernel's settings before the engine, the kubelets and
+# this script change them. After a reboot the record is void.
+remember() {
+    local boot name names=(fs.inotify.max_user_instances vm.overcommit_memory kernel.panic kernel.panic_on_oops)
     boot=$(cat /proc/sys/kernel/random/boot_id)
-    if [ "$(cat "$QUOIN_ENGINE/boot" 2>/dev/null)" != "$boot" ]; then
-        for name in fs.inotify.max_user_instances vm.overcommit_memory kernel.panic kernel.panic_on_oops; do
-            printf '%s=%s\n' "$name" "$(cat "/proc/sys/${name//.//}")"
-        done >"$QUOIN_ENGINE/sysctls"
-        echo "$boot" >"$QUOIN_ENGINE/boot"
-    fi
+    if [ "$(cat "$QUOIN_ENGINE/boot" 2>/dev/null)" = "$boot" ]; then return; fi
+    # An engine switches forwarding on when it starts.
+    if ! engine_answers; then names+=(net.ipv4.ip_forward); fi
+    for name in "${names[@]}"; do
+        printf '%s=%s\n' "$name" "$(cat "/proc/sys/${name//.//}")"
+    done >"$QUOIN_ENGINE/sysctls"
+    rm -f "$QUOIN_ENGINE/run-flags"
+    echo "$boot" >"$QUOIN_ENGINE/boot"
+}
+
+# tune raises what several kubelets on one kernel exceed.
+tune() {
     if [ "$(cat /proc/sys/fs/inotify/max_user_instances)" -lt 8192 ]; then
         # 128, the usual default, is used up by about seven nodes: then
         # kube-proxy crashes with "too many open files".
@@ -136,6 +142,7 @@ tune() {
 }
 
 ensure() {
+    remember
     if ! engine_answers; then
         if [ ! -x /usr/sbin/dockerd ]; then install_engine; fi
         start_engine

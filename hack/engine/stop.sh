@@ -33,6 +33,8 @@ restore_sysctls() {
     [ -f "$QUOIN_ENGINE/sysctls" ] || return 0
     if [ "$(cat "$QUOIN_ENGINE/boot" 2>/dev/null)" = "$(cat /proc/sys/kernel/random/boot_id)" ]; then
         while IFS='=' read -r name value; do
+            # An engine that goes on running needs it.
+            if [ "$name" = net.ipv4.ip_forward ] && ! started_here; then continue; fi
             [ "$(cat "/proc/sys/${name//.//}")" = "$value" ] ||
                 echo "$value" >"/proc/sys/${name//.//}" ||
                 log "warning: could not set $name back to $value"
@@ -51,6 +53,8 @@ stop_engine() {
             [ -e "/proc/$pid" ] || break
             sleep 0.5
         done
+        # It leaves its bridge behind.
+        ip link delete docker0 2>/dev/null || true
     fi
     rm -f "$QUOIN_ENGINE/dockerd.pid"
 }
