@@ -291,7 +291,7 @@ func instanceData(host *infrav1.QuoinHost, providerID string) cloudinit.Variable
 
 // bundle of a version for this host.
 func (t *turn) bundle(version string) Bundle {
-	b := Bundle{Version: version, Location: t.claim.quoinMachine.Spec.Artifacts.Bundle.Location}
+	b := Bundle{Version: version, Location: ptr.Deref(t.claim.quoinMachine.Spec.Artifacts.Bundle, infrav1.Bundle{}).Location}
 	if t.host.Status.Facts != nil {
 		b.Architecture = t.host.Status.Facts.Architecture
 	}

@@ -107,7 +107,7 @@ func refuses(t *testing.T, c client.Client) {
 	}
 	machine := func(location string, key string) *infrav1.QuoinMachine {
 		m := &infrav1.QuoinMachine{}
-		m.Spec.Artifacts.Bundle.Location = location
+		m.Spec.Artifacts.Bundle = &infrav1.Bundle{Location: location}
 		m.Spec.HostSelector = &metav1.LabelSelector{MatchLabels: map[string]string{key: "x"}}
 		return m
 	}

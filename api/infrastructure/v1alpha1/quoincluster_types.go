@@ -133,6 +133,34 @@ type HostCounts struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Available *int32 `json:"available,omitempty"`
+
+	// domains counts the hosts of each failure domain. Hosts without one are counted under no domain.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	Domains []DomainHostCounts `json:"domains,omitempty"`
+}
+
+// DomainHostCounts counts the hosts of one failure domain.
+type DomainHostCounts struct {
+	// name of the failure domain.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Name string `json:"name,omitempty"`
+	// total number of hosts.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Total *int32 `json:"total,omitempty"`
+	// available hosts.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Available *int32 `json:"available,omitempty"`
+	// unreachable hosts.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Unreachable *int32 `json:"unreachable,omitempty"`
 }
 
 // QuoinClusterInitializationStatus is part of the Cluster API contract.

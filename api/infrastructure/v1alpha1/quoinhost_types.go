@@ -23,6 +23,14 @@ const RetryAnnotation = "quoin.cluster.x-k8s.io/retry"
 // becomes Quarantined, and the deletion of its QuoinMachine waits for no reset. It is removed when it has been carried out.
 const AbandonAnnotation = "quoin.cluster.x-k8s.io/abandon"
 
+// DetachedAnnotation on a QuoinHost stops everything: no connection is made, nothing is read, nothing is written to the
+// host, and its claim can neither begin nor end. Any value; it stays until a person removes it.
+const DetachedAnnotation = "quoin.cluster.x-k8s.io/detached"
+
+// FormerPoolAnnotation on a QuoinHost names the pool (MachineDeployment or control plane, "namespace/name") of the Machine
+// that had the host last. In metadata, because it must survive clusterctl move; written when a claim ends.
+const FormerPoolAnnotation = "quoin.cluster.x-k8s.io/former-pool"
+
 // HostState is the place of a host in its life.
 // +kubebuilder:validation:Enum=Registering;Inspecting;Available;Claimed;Provisioning;Provisioned;Cleaning;Quarantined
 type HostState string
@@ -60,6 +68,9 @@ const (
 	HostProvisionedCondition = "Provisioned"
 	// HostCleanCondition is True when a verification found nothing of an earlier cluster.
 	HostCleanCondition = "Clean"
+	// HostFencedCondition is True when the host is known not to run: its BMC confirms that the power is off, or a person
+	// stated that it is gone. Absent while nobody asks.
+	HostFencedCondition = "Fenced"
 	// HostAddonImagesCondition is True when the host holds the images of every version that its QuoinMachine asks for.
 	HostAddonImagesCondition = "AddonImagesPresent"
 
@@ -121,6 +132,30 @@ const (
 	HostAvailableReason = "Available"
 	// HostProvisionedReason: the bootstrap data ran to its end.
 	HostProvisionedReason = "Provisioned"
+	// HostMaintenanceReason: spec.maintenance is set; nothing new is started on the host.
+	HostMaintenanceReason = "Maintenance"
+	// HostDetachedReason: the host carries the detached annotation; nobody connects to it.
+	HostDetachedReason = "Detached"
+	// HostStaleClaimReason: the host serves a newer generation of its claim; this copy of the objects reads and does nothing else.
+	HostStaleClaimReason = "StaleClaim"
+	// HostKeyMissingReason: hostKeyPolicy is Strict, and neither a host key nor a host certificate authority is given.
+	HostKeyMissingReason = "HostKeyMissing"
+	// HostDeadReason: the host did not answer for the time of its policy; it is fenced off, and its Machine may go.
+	HostDeadReason = "Dead"
+	// HostReturnedReason: a host that had been given up answers again; it is not trusted until it was reset or accepted.
+	HostReturnedReason = "Returned"
+	// HostFencedReason: the power is confirmed off, or a person stated that the host is gone.
+	HostFencedReason = "Fenced"
+	// HostNotFencedReason: nothing says that the host does not run any more.
+	HostNotFencedReason = "NotFenced"
+	// HostDomainLostReason: many hosts of the failure domain fell silent together; none of them is given up meanwhile.
+	HostDomainLostReason = "FailureDomainLost"
+	// HostPoweringReason: the BMC was told to change the power, and that is being read back.
+	HostPoweringReason = "Powering"
+	// HostBMCFailedReason: the BMC did not answer or refused.
+	HostBMCFailedReason = "BMCFailed"
+	// HostClockOffsetReason: the host's clock is off too far for certificates to be valid.
+	HostClockOffsetReason = "ClockOffset"
 	// HostCleanReason: nothing of an earlier cluster was found.
 	HostCleanReason = "Clean"
 )
@@ -151,9 +186,41 @@ type QuoinHostSpec struct {
 	// +kubebuilder:validation:Pattern=`^[a-z_][a-z0-9_-]*$`
 	User string `json:"user,omitempty"`
 
+	// sudoCommand is the only program that the user may run with sudo, when its rights are limited to one: the absolute
+	// path of Quoin's runner (hack/quoin-run), owned by root. When unset, the user may run any command.
+	// +optional
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^/[A-Za-z0-9._/-]+$`
+	SudoCommand string `json:"sudoCommand,omitempty"`
+
 	// credentialsRef names the Secret (type kubernetes.io/ssh-auth, key ssh-privatekey) in the host's own namespace.
+	// Further keys whose names begin with ssh-privatekey are tried in order of their names, so that a new key can be rolled
+	// out beside the old one; ssh-certificate (and ssh-certificate-...) hold user certificates for them.
 	// +required
 	CredentialsRef SecretReference `json:"credentialsRef,omitempty,omitzero"`
+
+	// bastion is a jump host through which the host is reached.
+	// +optional
+	Bastion *Bastion `json:"bastion,omitempty"`
+
+	// hostKeyPolicy says what happens at the first contact. TrustOnFirstUse records the key that the host presents;
+	// Strict wants hostKeys or hostCertificateAuthorities to be given, and connects to nothing else.
+	// +optional
+	// +default="TrustOnFirstUse"
+	// +kubebuilder:default=TrustOnFirstUse
+	HostKeyPolicy HostKeyPolicy `json:"hostKeyPolicy,omitempty"`
+
+	// hostCertificateAuthorities are public keys of certificate authorities that sign host keys. A host certificate of
+	// one of them, valid now and made out to spec.address (or to the QuoinHost's name), is accepted like a pinned key.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=2048
+	// +kubebuilder:validation:items:Pattern=`^(ssh|ecdsa|sk)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+( .*)?$`
+	HostCertificateAuthorities []string `json:"hostCertificateAuthorities,omitempty"`
 
 	// hostKeys are the public keys that the host may present, each as in a known_hosts file ("ssh-ed25519 AAAA...").
 	// When empty, the key of the first contact is recorded here; from then on any other key stops all work on the host.
@@ -176,6 +243,33 @@ type QuoinHostSpec struct {
 	// +kubebuilder:validation:MaxLength=256
 	FailureDomain string `json:"failureDomain,omitempty"`
 
+	// maintenance, while set, keeps anything new from being started on the host. What runs is seen to its end; the host is
+	// not claimed by anybody.
+	// +optional
+	Maintenance *Maintenance `json:"maintenance,omitempty"`
+
+	// disks says what becomes of the host's disks. A disk that is not listed is a system disk: never partitioned or
+	// formatted by us, and not wiped.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	Disks []DiskRole `json:"disks,omitempty"`
+
+	// cleaning tunes the release of the host.
+	// +optional
+	Cleaning Cleaning `json:"cleaning,omitempty,omitzero"`
+
+	// unreachable says what becomes of a claim that must end while the host does not answer.
+	// +optional
+	Unreachable UnreachablePolicy `json:"unreachable,omitempty,omitzero"`
+
+	// bmc is the host's baseboard management controller, which speaks Redfish. Optional: it fences and reboots a host that
+	// does not answer over SSH.
+	// +optional
+	BMC *BMC `json:"bmc,omitempty"`
+
 	// consumerNamespaces are the namespaces whose QuoinMachines may claim the host; "*" stands for every namespace.
 	// The host's own namespace when empty.
 	// +optional
@@ -186,10 +280,172 @@ type QuoinHostSpec struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	ConsumerNamespaces []string `json:"consumerNamespaces,omitempty"`
 
+	// claimGeneration counts the claims of the host, and its changes of management plane. The host keeps the highest one
+	// that it has seen; a controller that knows a lower one may read and nothing more. Never decreased.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	ClaimGeneration int64 `json:"claimGeneration,omitempty"`
+
+	// managedBy is the UID of the QuoinHost object that raised claimGeneration last. An object that was moved or restored
+	// has another UID, and raises the generation before it touches the host.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	ManagedBy string `json:"managedBy,omitempty"`
+
 	// consumerRef is the claim: the QuoinMachine that has this host. Set by the controller with optimistic concurrency;
 	// in spec, because status does not survive clusterctl move. Removed only after a verified reset.
 	// +optional
 	ConsumerRef *ConsumerReference `json:"consumerRef,omitempty"`
+}
+
+// HostKeyPolicy says what happens at the first contact with a host.
+// +kubebuilder:validation:Enum=Strict;TrustOnFirstUse
+type HostKeyPolicy string
+
+const (
+	// HostKeyPolicyStrict connects only to a host whose key or certificate authority is given.
+	HostKeyPolicyStrict HostKeyPolicy = "Strict"
+	// HostKeyPolicyTrustOnFirstUse records the key of the first contact.
+	HostKeyPolicyTrustOnFirstUse HostKeyPolicy = "TrustOnFirstUse"
+)
+
+// Bastion is a jump host: sshd there must allow TCP forwarding to the hosts.
+type Bastion struct {
+	// address at which the bastion's sshd answers.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Address string `json:"address,omitempty"`
+
+	// port of its sshd.
+	// +optional
+	// +default=22
+	// +kubebuilder:default=22
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+
+	// user to log in as; needs no rights there but forwarding.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[a-z_][a-z0-9_-]*$`
+	User string `json:"user,omitempty"`
+
+	// credentialsRef names a Secret like that of the host; the host's own one when unset.
+	// +optional
+	CredentialsRef *SecretReference `json:"credentialsRef,omitempty"`
+
+	// hostKeys are the public keys that the bastion may present; never recorded by us.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=2048
+	// +kubebuilder:validation:items:Pattern=`^(ssh|ecdsa|sk)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+( .*)?$`
+	HostKeys []string `json:"hostKeys,omitempty"`
+}
+
+// Maintenance says why nothing new is started on a host.
+type Maintenance struct {
+	// reason in the words of the person who set it; shown wherever something waits for its end.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Reason string `json:"reason,omitempty"`
+}
+
+// DiskRoleName says what may be done to a disk.
+// +kubebuilder:validation:Enum=System;Data;Wipe
+type DiskRoleName string
+
+const (
+	// DiskRoleSystem is a disk that is neither partitioned, formatted nor wiped.
+	DiskRoleSystem DiskRoleName = "System"
+	// DiskRoleData is a disk whose content outlives every claim: bootstrap data may format it while it is empty, and
+	// mounts what it finds later. A reset unmounts it and touches nothing on it.
+	DiskRoleData DiskRoleName = "Data"
+	// DiskRoleWipe is a disk that belongs to one claim: its signatures are erased at the end.
+	DiskRoleWipe DiskRoleName = "Wipe"
+)
+
+// DiskRole gives a disk its role.
+type DiskRole struct {
+	// id of the disk as in status.facts.disks: a WWN, a by-id name or a serial number, never a kernel name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._:+@-]*$`
+	ID string `json:"id,omitempty"`
+
+	// role of the disk.
+	// +required
+	Role DiskRoleName `json:"role,omitempty"`
+}
+
+// Cleaning tunes the release of a host.
+// +kubebuilder:validation:MinProperties=1
+type Cleaning struct {
+	// reboot after the reset, and verify once more: what only a boot brings back is then found.
+	// +optional
+	Reboot *bool `json:"reboot,omitempty"`
+}
+
+// UnreachableRelease says when a claim may end without a reset of its host.
+// +kubebuilder:validation:Enum=WhenFenced;AfterTimeout
+type UnreachableRelease string
+
+const (
+	// UnreachableReleaseWhenFenced waits until the power is confirmed off or a person states that the host is gone.
+	UnreachableReleaseWhenFenced UnreachableRelease = "WhenFenced"
+	// UnreachableReleaseAfterTimeout lets the Machine go when the time has passed, although the host may still run.
+	UnreachableReleaseAfterTimeout UnreachableRelease = "AfterTimeout"
+)
+
+// UnreachablePolicy says what becomes of a claim that must end while its host does not answer.
+// +kubebuilder:validation:MinProperties=1
+type UnreachablePolicy struct {
+	// timeoutSeconds without an answer, after which the host counts as dead; 600 when unset. Counted only while a claim
+	// must end: a host whose Machine is wanted is never given up for its silence.
+	// +optional
+	// +kubebuilder:validation:Minimum=60
+	// +kubebuilder:validation:Maximum=604800
+	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
+
+	// release says when the Machine of a dead host may go; WhenFenced when unset.
+	// +optional
+	Release UnreachableRelease `json:"release,omitempty"`
+}
+
+// BMC is a baseboard management controller that speaks Redfish.
+type BMC struct {
+	// address of the Redfish service: https://<host>[:<port>].
+	// +required
+	// +kubebuilder:validation:MinLength=9
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^https://[^/?#@]+/?$`
+	Address string `json:"address,omitempty"`
+
+	// system is the @odata.id of the ComputerSystem; the only one there is when unset.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^/redfish/v1/Systems/[^?#]+$`
+	System string `json:"system,omitempty"`
+
+	// credentialsRef names a Secret of type kubernetes.io/basic-auth in the host's own namespace.
+	// +required
+	CredentialsRef SecretReference `json:"credentialsRef,omitempty,omitzero"`
+
+	// certificateFingerprint pins the certificate of the service: the SHA-256 of its DER form in hexadecimal digits. When
+	// unset, the certificate must be valid for the address and signed by an authority that the manager trusts.
+	// +optional
+	// +kubebuilder:validation:MinLength=64
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	CertificateFingerprint string `json:"certificateFingerprint,omitempty"`
 }
 
 // SecretReference names a Secret in the namespace of the referring object.
@@ -285,6 +541,22 @@ type QuoinHostStatus struct {
 	// +optional
 	Operation *HostOperation `json:"operation,omitempty"`
 
+	// credentials that the host accepted last.
+	// +optional
+	Credentials *HostCredentials `json:"credentials,omitempty"`
+
+	// unreachableSince is when the host stopped to answer; unset while it answers.
+	// +optional
+	UnreachableSince *metav1.Time `json:"unreachableSince,omitempty"`
+
+	// power is what the BMC says.
+	// +optional
+	Power *HostPower `json:"power,omitempty"`
+
+	// lastFailure is the last claim that ended in failure on this host; others are preferred for a while.
+	// +optional
+	LastFailure *HostFailure `json:"lastFailure,omitempty"`
+
 	// nextAttempt is when a failed exchange is tried again; the quoin.cluster.x-k8s.io/retry annotation does it now.
 	// +optional
 	NextAttempt *metav1.Time `json:"nextAttempt,omitempty"`
@@ -298,6 +570,56 @@ type QuoinHostStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// HostCredentials says which key a host accepted.
+type HostCredentials struct {
+	// fingerprint of the public key, as ssh-keygen -l prints it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Fingerprint string `json:"fingerprint,omitempty"`
+
+	// secretVersion is the resourceVersion of the Secret that held the key.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	SecretVersion string `json:"secretVersion,omitempty"`
+
+	// since is when the host first accepted this key of this Secret.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// HostPower is what a BMC says.
+type HostPower struct {
+	// state is On, Off, PoweringOn or PoweringOff.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	State string `json:"state,omitempty"`
+
+	// readAt is when it was read.
+	// +optional
+	ReadAt *metav1.Time `json:"readAt,omitempty"`
+
+	// cycledAt is when the host was last power-cycled by us.
+	// +optional
+	CycledAt *metav1.Time `json:"cycledAt,omitempty"`
+}
+
+// HostFailure is a claim that ended in failure.
+type HostFailure struct {
+	// time of the failure.
+	// +required
+	Time metav1.Time `json:"time,omitempty,omitzero"`
+
+	// pool of the Machine that failed, "namespace/name" of its MachineDeployment or control plane.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Pool string `json:"pool,omitempty"`
+
+	// reason of the failure.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
 }
 
 // HostOperation is a plan that runs on a host.

@@ -85,6 +85,9 @@ func validateMachineSpec(path *field.Path, spec *infrav1.QuoinMachineSpec) field
 // validateBundle asks what the host will be asked, minutes earlier. Only at creation: the location never changes after that,
 // and what was once admitted must remain updatable.
 func validateBundle(path *field.Path, spec *infrav1.QuoinMachineSpec) field.ErrorList {
+	if spec.Artifacts.Bundle == nil {
+		return nil
+	}
 	if _, err := artifacts.ParseSource(spec.Artifacts.Bundle.Location); err != nil {
 		// Not Invalid, which would repeat the value: it may hold a password.
 		return field.ErrorList{field.Forbidden(path.Child("artifacts", "bundle", "location"), err.Error())}

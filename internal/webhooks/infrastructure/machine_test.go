@@ -18,7 +18,7 @@ type machineChange func(*infrav1.QuoinMachineSpec)
 
 func machine(changes ...machineChange) *infrav1.QuoinMachine {
 	m := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "m"}}
-	m.Spec.Artifacts.Bundle.Location = "/opt/bundles/{{version}}"
+	m.Spec.Artifacts.Bundle = &infrav1.Bundle{Location: "/opt/bundles/{{version}}"}
 	for _, change := range changes {
 		change(&m.Spec)
 	}
@@ -40,7 +40,7 @@ func addons(versions ...string) machineChange {
 }
 
 func from(location string) machineChange {
-	return func(s *infrav1.QuoinMachineSpec) { s.Artifacts.Bundle.Location = location }
+	return func(s *infrav1.QuoinMachineSpec) { s.Artifacts.Bundle = &infrav1.Bundle{Location: location} }
 }
 
 func nothing(*infrav1.QuoinMachineSpec) {}
