@@ -105,7 +105,7 @@ func (t *turn) notClean(found string) (result, error) {
 	if seen >= maxVerifications {
 		return t.quarantine(infrav1.HostNotCleanReason, found)
 	}
-	wait := distance(seen, t.r.jitter())
+	wait := t.r.hurry(distance(seen, t.r.jitter()))
 	t.host.Status.NextAttempt = &metav1.Time{Time: t.now.Add(wait)}
 	t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostCleaningReason,
 		fmt.Sprintf("%s; looking again (%d of %d)", found, seen, maxVerifications-1))

@@ -201,7 +201,7 @@ func (t *turn) forgetFailures() {
 // tryLater counts a failure and sets the time of the next attempt.
 func (t *turn) tryLater() result {
 	failures := ptr.Deref(t.host.Status.Failures, 0) + 1
-	wait := distance(failures, t.r.jitter())
+	wait := t.r.hurry(distance(failures, t.r.jitter()))
 	t.host.Status.Failures = &failures
 	t.host.Status.NextAttempt = &metav1.Time{Time: t.now.Add(wait)}
 	return after(wait)

@@ -13,6 +13,9 @@ import (
 // pace remembers, while the process lives, when an exchange last succeeded, so that the many events of a host do not
 // each start one. What must outlive the process is in the status. The zero value is ready.
 type pace struct {
+	// haste divides what remaining waits; 1 when 0.
+	haste int
+
 	mu   sync.Mutex
 	done map[types.NamespacedName]map[string]time.Time
 }
@@ -46,7 +49,7 @@ func (p *pace) remaining(key types.NamespacedName, op string, every time.Duratio
 	if !ok {
 		return 0
 	}
-	return max(0, at.Add(every).Sub(now))
+	return max(0, at.Add(every/time.Duration(max(p.haste, 1))).Sub(now))
 }
 
 // unmark makes op due.
