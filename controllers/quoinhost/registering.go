@@ -14,6 +14,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
 )
 
 // registering makes the first contact. The key that is seen there is pinned before anything else happens.
@@ -45,7 +46,7 @@ func (t *turn) inspecting() (result, error) {
 		return o.result, nil
 	}
 	t.host.Status.Facts = hostFacts(facts, t.host, t.virtualAddresses(), t.now)
-	problems, hints := assess(facts, t.host)
+	problems, hints := suitability.Assess(facts, t.host.Spec.NodeNetwork)
 	if len(problems) > 0 {
 		message := strings.Join(problems, "; ")
 		if !t.isFalse(infrav1.HostInspectedCondition, message) {
