@@ -3,6 +3,9 @@
 
 // Package owner keeps the record on a host that says which machine it serves. A controller with an older generation, for
 // example one left behind by a pivot, may read and nothing more.
+//
+// The record outlives its claim: a released one names no machine, and keeps the generation. Without it, a host that was
+// released could not tell a stale copy of the claim's objects from the claim itself.
 package owner
 
 import (
@@ -24,11 +27,15 @@ type Record struct {
 	Host      string `json:"host"`
 	// Machine is the QuoinMachine's name.
 	Machine string `json:"machine"`
-	// UID identifies the claim; it must be stable over a pivot (a pivot changes object UIDs).
+	// UID identifies the claim; it must be stable over a pivot (a pivot changes object UIDs). Empty when the host was released.
 	UID string `json:"uid"`
-	// Generation grows with each new claim of the host.
+	// Generation grows with each new claim of the host, and with each change of its management plane. The host keeps the
+	// highest one that it has seen.
 	Generation int64 `json:"generation"`
 }
+
+// Released says that the host serves nobody, and only remembers how far the generations came.
+func (r Record) Released() bool { return r.UID == "" }
 
 // HeldError says that somebody else owns the host.
 type HeldError struct{ Holder Record }
@@ -42,7 +49,7 @@ func (e *HeldError) Error() string {
 type StaleError struct{ Ours, Holder Record }
 
 func (e *StaleError) Error() string {
-	return fmt.Sprintf("the host serves generation %d of its claim, ours is %d: another management plane took over, so this one must not change the host",
+	return fmt.Sprintf("the host knows generation %d of its claim, ours is %d: another management plane took over, so this one must not change the host",
 		e.Holder.Generation, e.Ours.Generation)
 }
 
@@ -52,8 +59,8 @@ type Store struct {
 	Root string
 }
 
-// Acquire writes the record atomically. It succeeds when there is none, or when the present one has the same UID and no newer
-// generation; else *HeldError or *StaleError.
+// Acquire writes the record atomically. It succeeds when there is none, or when the present one has no newer generation and is
+// released or has the same UID; else *StaleError (a newer generation, whosever it is) or *HeldError.
 func Acquire(ctx context.Context, host ssh.Host, record Record) error {
 	return Store{}.Acquire(ctx, host, record)
 }
@@ -61,7 +68,8 @@ func Acquire(ctx context.Context, host ssh.Host, record Record) error {
 // Read returns the record, or nil when the host has none.
 func Read(ctx context.Context, host ssh.Host) (*Record, error) { return Store{}.Read(ctx, host) }
 
-// Release removes the record when it is ours (same UID, no newer generation). No record is fine; else *HeldError or *StaleError.
+// Release writes that the host serves nobody, and keeps the generation. It succeeds under the conditions of Acquire, and may
+// be repeated.
 func Release(ctx context.Context, host ssh.Host, record Record) error {
 	return Store{}.Release(ctx, host, record)
 }
@@ -82,15 +90,16 @@ func (r Record) Validate() error {
 	return nil
 }
 
-// may says whether the holder of ours may change what the host says.
-func may(ours, holder Record) error {
+// Check says whether the holder of ours may change a host that says holder: nil, *StaleError or *HeldError. The generation
+// comes first: what is stale knows nothing, not even whether the claim is still its own.
+func Check(ours, holder Record) error {
 	switch {
-	case holder.UID != ours.UID:
-		return &HeldError{Holder: holder}
 	case holder.Generation > ours.Generation:
 		return &StaleError{Ours: ours, Holder: holder}
+	case holder.Released(), holder.UID == ours.UID:
+		return nil
 	}
-	return nil
+	return &HeldError{Holder: holder}
 }
 
 // Acquire is the method form of the package's Acquire.
@@ -98,25 +107,23 @@ func (s Store) Acquire(ctx context.Context, host ssh.Host, record Record) error 
 	if err := record.Validate(); err != nil {
 		return err
 	}
-	data, err := json.Marshal(record)
-	if err != nil {
-		return err
-	}
-	return s.change(ctx, host, record, fmt.Sprintf(`printf '%%s\n' %s >"$root/owner.json.part"
-sync "$root/owner.json.part"
-mv -fT "$root/owner.json.part" "$file"
-sync "$root"`, ssh.Quote(string(data))))
+	return s.change(ctx, host, record, record)
 }
 
 // Release is the method form of the package's Release.
 func (s Store) Release(ctx context.Context, host ssh.Host, record Record) error {
-	return s.change(ctx, host, record, `rm -f "$file"
-sync "$root"`)
+	released := record
+	released.Machine, released.UID = "", ""
+	return s.change(ctx, host, record, released)
 }
 
 // change reads the record, decides here, and writes there only if the record is still what was read: the comparison and
 // the write happen under one lock on the host.
-func (s Store) change(ctx context.Context, host ssh.Host, ours Record, write string) error {
+func (s Store) change(ctx context.Context, host ssh.Host, ours, next Record) error {
+	data, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
 	for range 3 {
 		raw, err := s.raw(ctx, host)
 		if err != nil {
@@ -127,11 +134,14 @@ func (s Store) change(ctx context.Context, host ssh.Host, ours Record, write str
 			if err != nil {
 				return err
 			}
-			if err := may(ours, *holder); err != nil {
+			if err := Check(ours, *holder); err != nil {
 				return err
 			}
 		}
-		err = s.compareAndWrite(ctx, host, raw, write)
+		if raw == string(data) {
+			return nil
+		}
+		err = s.compareAndWrite(ctx, host, raw, string(data))
 		if !errors.Is(err, errChanged) {
 			return err
 		}
@@ -142,7 +152,7 @@ func (s Store) change(ctx context.Context, host ssh.Host, ours Record, write str
 // changedCode is an exit code that nothing else in the script ends with.
 const changedCode = 75
 
-func (s Store) compareAndWrite(ctx context.Context, host ssh.Host, old, write string) error {
+func (s Store) compareAndWrite(ctx context.Context, host ssh.Host, old, next string) error {
 	script := fmt.Sprintf(`set -eu
 umask 077
 root=%s
@@ -152,8 +162,11 @@ chmod 0700 "$root"
 exec 8>"$root/owner.lock"
 flock -w 10 8
 [ "$(cat "$file" 2>/dev/null || :)" = %s ] || exit %d
-%s
-`, ssh.Quote(s.root()), ssh.Quote(old), changedCode, write)
+printf '%%s\n' %s >"$root/owner.json.part"
+sync "$root/owner.json.part"
+mv -fT "$root/owner.json.part" "$file"
+sync "$root"
+`, ssh.Quote(s.root()), ssh.Quote(old), changedCode, ssh.Quote(next))
 	_, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
 	var exit *ssh.ExitError
 	if errors.As(err, &exit) && exit.Code == changedCode {
@@ -177,7 +190,7 @@ func (s Store) Read(ctx context.Context, host ssh.Host) (*Record, error) {
 // Parse reads a record as it lies on the host.
 func Parse(raw string) (*Record, error) {
 	var record Record
-	if err := json.Unmarshal([]byte(raw), &record); err != nil || record.UID == "" {
+	if err := json.Unmarshal([]byte(raw), &record); err != nil || record.UID == "" && record.Generation < 1 {
 		return nil, errors.New("the owner record on the host (owner.json in /var/lib/quoin) cannot be read; find out whose host it is, then correct or remove that file")
 	}
 	return &record, nil

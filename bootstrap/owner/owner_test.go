@@ -33,7 +33,6 @@ func TestOnlyTheHolderMayChangeTheRecord(t *testing.T) {
 	none, err := store.Read(ctx, host)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(none).To(BeNil())
-	g.Expect(store.Release(ctx, host, record("a", 1))).To(Succeed())
 
 	g.Expect(store.Acquire(ctx, host, record("a", 2))).To(Succeed())
 	g.Expect(store.Acquire(ctx, host, record("a", 2))).To(Succeed())
@@ -50,8 +49,38 @@ func TestOnlyTheHolderMayChangeTheRecord(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(*got).To(Equal(record("a", 3)))
 
+}
+
+func TestAReleasedHostKeepsItsGeneration(t *testing.T) {
+	g := NewWithT(t)
+	host := &sshtest.Local{}
+	store := owner.Store{Root: t.TempDir()}
+	g.Expect(store.Acquire(ctx, host, record("a", 3))).To(Succeed())
 	g.Expect(store.Release(ctx, host, record("a", 3))).To(Succeed())
-	g.Expect(store.Acquire(ctx, host, record("b", 1))).To(Succeed())
+	g.Expect(store.Release(ctx, host, record("a", 3))).To(Succeed(), "a release is repeated when its answer was lost")
+	got, err := store.Read(ctx, host)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(*got).To(Equal(owner.Record{Namespace: "metal", Host: "host-1", Generation: 3}))
+	g.Expect(got.Released()).To(BeTrue())
+
+	var stale *owner.StaleError
+	for _, uid := range []string{"a", "b"} {
+		g.Expect(errors.As(store.Acquire(ctx, host, record(uid, 2)), &stale)).To(BeTrue())
+		g.Expect(errors.As(store.Release(ctx, host, record(uid, 2)), &stale)).To(BeTrue())
+	}
+	g.Expect(store.Acquire(ctx, host, record("b", 4))).To(Succeed())
+	g.Expect(errors.As(store.Acquire(ctx, host, record("a", 3)), &stale)).To(BeTrue(), "the claim before is stale, not merely late")
+	var held *owner.HeldError
+	g.Expect(errors.As(store.Acquire(ctx, host, record("c", 4)), &held)).To(BeTrue(), "one generation has one owner")
+}
+
+func TestAHostThatNobodyHadRemembersItsRelease(t *testing.T) {
+	g := NewWithT(t)
+	host := &sshtest.Local{}
+	store := owner.Store{Root: t.TempDir()}
+	g.Expect(store.Release(ctx, host, record("a", 2))).To(Succeed())
+	var stale *owner.StaleError
+	g.Expect(errors.As(store.Acquire(ctx, host, record("b", 1)), &stale)).To(BeTrue())
 }
 
 func TestOneOfManyWins(t *testing.T) {
