@@ -18,6 +18,10 @@ KUBERNETES_VERSIONS ?= v1.35.4 v1.36.3
 # The version of `make bundle` and of `make release-manifests`, and the image of the latter.
 VERSION ?=
 IMAGE ?=
+# Which benchmarks run; which fuzz targets, and how long each.
+BENCH ?= .
+FUZZ ?=
+FUZZTIME ?= 20s
 
 # tool prints the path of a tool, building it when the cache lacks it.
 tool = $$(hack/tools/build.sh $(1))
@@ -75,7 +79,7 @@ lint: ## Run the linters.
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests.
-	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test $$(go list ./... | grep -v /test/integration)
+	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -timeout 20m $$(go list ./... | grep -v /test/integration)
 
 .PHONY: test-integration
 test-integration: ## Run the integration tests: a real API server, Cluster API's own managers, clusterctl.
@@ -86,8 +90,24 @@ e2e: ## Run the end-to-end tests on real hosts in containers.
 	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast
 
 .PHONY: bench
-bench: ## Run the benchmarks.
-	go test -run '^$$' -bench . -benchmem ./...
+bench: ## Measure placement and fleets of simulated hosts; BENCH=<regexp> picks.
+	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 40m \
+		./internal/placement $$(go list ./test/sim/...)
+
+.PHONY: fuzz
+fuzz: ## Fuzz each parser of what users and hosts send, each for FUZZTIME (20s); FUZZ=<regexp> picks.
+	FUZZTIME='$(FUZZTIME)' FUZZ='$(FUZZ)' hack/ci/fuzz.sh
+
+##@ Hosts
+
+.PHONY: host-conformance
+host-conformance: ## Try whether a real machine can serve: HOST=user@address[:port] KEY=path; alone it says more.
+	@test -n "$(HOST)" -a -n "$(KEY)" || { \
+		echo 'usage: make host-conformance HOST=user@address[:port] KEY=path [BASTION=user@address[:port]] [KNOWN_HOST_KEY="ssh-ed25519 ..."] [SUDO_COMMAND=path] [OUTPUT=report.md] [FLAGS=...]'; \
+		echo '       go run ./hack/conformance --help says more'; exit 2; }
+	go run ./hack/conformance --host '$(HOST)' --key '$(KEY)' $(if $(BASTION),--bastion '$(BASTION)') \
+		$(if $(KNOWN_HOST_KEY),--known-host-key '$(KNOWN_HOST_KEY)') $(if $(SUDO_COMMAND),--sudo-command '$(SUDO_COMMAND)') \
+		$(if $(OUTPUT),--output '$(OUTPUT)') $(FLAGS)
 
 ##@ Build
 
