@@ -37,7 +37,7 @@ func (r *Rig) installTypes(ctx context.Context) error {
 	_, err = envtest.InstallCRDs(r.Config, envtest.CRDInstallOptions{
 		Paths: []string{
 			filepath.Join(core, "cluster.x-k8s.io_clusters.yaml"), filepath.Join(core, "cluster.x-k8s.io_machines.yaml"),
-			filepath.Join(r.Root, "config", "crd", "bases"),
+			filepath.Join(r.Root, "config", "crd", "infrastructure", "bases"),
 		},
 		ErrorIfPathMissing: true,
 	})
