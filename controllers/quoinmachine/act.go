@@ -77,6 +77,10 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 	host.Spec.ConsumerRef = &infrav1.ConsumerReference{
 		Namespace: quoinMachine.Namespace, Name: quoinMachine.Name, Machine: v.machine.Name, Claim: infrav1.ClaimOf(string(v.machine.UID)),
 	}
+	// In the same update, so that the host never serves two claims of one generation: whoever still holds the claim before
+	// this one, in a stale copy of these objects, knows a lower number and changes nothing on the host any more.
+	host.Spec.ClaimGeneration++
+	host.Spec.ManagedBy = string(host.UID)
 	if err := r.Client.Update(ctx, host); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason, fmt.Sprintf("host %s/%s changed while it was being claimed; trying again", host.Namespace, host.Name)}
