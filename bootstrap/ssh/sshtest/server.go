@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
 
 	quoin "github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
@@ -32,6 +33,8 @@ type ServerOptions struct {
 	Env []string
 	// RefuseForwarding refuses direct-tcpip as AllowTcpForwarding no does.
 	RefuseForwarding bool
+	// SFTP offers the subsystem, on the files of this machine.
+	SFTP bool
 	// Exec, when set, runs a command in place of /bin/sh. It returns the exit code.
 	Exec func(command string, stdin io.Reader, stdout, stderr io.Writer) int
 }
@@ -45,6 +48,8 @@ type Server struct {
 	mu       sync.Mutex
 	conns    map[net.Conn]bool
 	accepted int
+	// transfers counts SFTP sessions.
+	transfers int
 }
 
 // NewKey makes an ed25519 key.
@@ -196,6 +201,12 @@ func (s *Server) session(incoming ssh.NewChannel) {
 	}
 	defer channel.Close()
 	for request := range requests {
+		if s.options.SFTP && request.Type == "subsystem" {
+			_ = request.Reply(true, nil)
+			go ssh.DiscardRequests(requests)
+			s.sftp(channel)
+			return
+		}
 		if request.Type != "exec" {
 			_ = request.Reply(false, nil)
 			continue
@@ -210,6 +221,24 @@ func (s *Server) session(incoming ssh.NewChannel) {
 		_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Code uint32 }{uint32(code)}))
 		return
 	}
+}
+
+func (s *Server) sftp(channel ssh.Channel) {
+	server, err := sftp.NewServer(channel)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	s.transfers++
+	s.mu.Unlock()
+	_ = server.Serve()
+}
+
+// Transfers counts the SFTP sessions so far.
+func (s *Server) Transfers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.transfers
 }
 
 // run executes one command; a closed channel or a signal request kills it with its children, as sshd does.
