@@ -8,7 +8,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -83,12 +82,9 @@ func (t *turn) follow(id string) (run.Status, outcome) {
 	if wait := t.r.pace.remaining(t.key(), op, pollEvery, t.now); wait > 0 {
 		return run.Status{}, pending(after(wait))
 	}
-	resume := ptr.To(t.ownerRecord())
-	if t.paused {
-		resume = nil
-	}
+	ours, resume := t.ownerRecord(), !t.paused
 	status, o := exchange(t, op, shortExchange, func(ctx context.Context, host *infrav1.QuoinHost) (run.Status, error) {
-		return t.r.Exchanges.Follow(ctx, host, id, resume)
+		return t.r.Exchanges.Follow(ctx, host, id, ours, resume)
 	})
 	if o.pending {
 		return status, o

@@ -22,13 +22,16 @@ import (
 type Exchanges interface {
 	// Identify makes the first contact and returns the key that the host presents.
 	Identify(ctx context.Context, host *infrav1.QuoinHost) (string, error)
-	// Probe asks a host for its boot ID, as root.
-	Probe(ctx context.Context, host *infrav1.QuoinHost) (string, error)
+	// Probe asks a host, as root, for the little that tells whether anything has changed. It only reads.
+	Probe(ctx context.Context, host *infrav1.QuoinHost) (Pulse, error)
 	// Inspect reads the facts.
 	Inspect(ctx context.Context, host *infrav1.QuoinHost) (*inspect.Facts, error)
 	// Follow reads where a plan stands. A plan that nothing runs any more, because the host rebooted, is taken up again
-	// when resume is not nil and names the owner of the host.
-	Follow(ctx context.Context, host *infrav1.QuoinHost, id string, resume *owner.Record) (run.Status, error)
+	// with resume, if ours is the owner of the host. That a host knows no plan is told only to the newest generation: to
+	// any other it is an *owner.StaleError, because the plan may have been cleaned away by the one that took over.
+	Follow(ctx context.Context, host *infrav1.QuoinHost, id string, ours owner.Record, resume bool) (run.Status, error)
+	// TakeOver tells the host of a newer generation of the claim that it serves.
+	TakeOver(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record) error
 	// Provision starts the plan that makes a node of the host.
 	Provision(ctx context.Context, host *infrav1.QuoinHost, order ProvisionOrder) error
 	// Addons starts the plan that brings the add-on images of a version.
@@ -39,6 +42,13 @@ type Exchanges interface {
 	Verify(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) ([]reset.Finding, error)
 	// Forget drops the connection to the host.
 	Forget(host *infrav1.QuoinHost)
+}
+
+// Pulse is what a probe reads.
+type Pulse struct {
+	BootID string
+	// Owner record; nil when there is none.
+	Owner *owner.Record
 }
 
 // Bundle is the version that a host gets, and where it comes from.
@@ -76,8 +86,8 @@ type AddonsOrder struct {
 // CleanOrder is what makes a host clean.
 type CleanOrder struct {
 	ID string
-	// Owner of the claim that ended. Without a claim (Owner.UID is empty) only a host whose owner record is absent or
-	// names this very QuoinHost is touched.
+	// Owner of the claim that ended. Without a claim (Owner.UID is empty) only a host whose owner record is absent,
+	// released, or names this very QuoinHost is touched. A newer generation than Owner's is never touched.
 	Owner            owner.Record
 	VirtualAddresses []netip.Prefix
 	ControlPlanePort int

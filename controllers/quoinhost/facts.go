@@ -4,7 +4,6 @@
 package quoinhost
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -23,9 +22,16 @@ import (
 // leftovers says why a host that nobody has is not clean; an empty reason means that it is.
 func leftovers(facts *inspect.Facts, host *infrav1.QuoinHost) (reason, message string) {
 	retry := fmt.Sprintf("kubectl -n %s annotate quoinhost %s %s=", host.Namespace, host.Name, infrav1.RetryAnnotation)
-	if facts.OwnerRecord != "" {
-		record := owner.Record{}
-		if err := json.Unmarshal([]byte(facts.OwnerRecord), &record); err != nil || record.Namespace != host.Namespace || record.Host != host.Name {
+	record, err := recordOf(facts.OwnerRecord)
+	if err != nil {
+		return infrav1.HostOwnedByOtherReason, err.Error() + "; then run: " + retry
+	}
+	if record != nil && record.Generation > generationOf(host) {
+		ours := owner.Record{Generation: generationOf(host)}
+		return infrav1.HostStaleClaimReason, staleMessage(&owner.StaleError{Ours: ours, Holder: *record}, host)
+	}
+	if record != nil && !record.Released() {
+		if record.Namespace != host.Namespace || record.Host != host.Name {
 			return infrav1.HostOwnedByOtherReason, fmt.Sprintf("the host says that it serves QuoinMachine %s as QuoinHost %s/%s, which is not this one; "+
 				"register a host once only. When that owner is gone for good, remove /var/lib/quoin/owner.json on the host and run: %s",
 				record.Machine, record.Namespace, record.Host, retry)

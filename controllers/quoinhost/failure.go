@@ -49,7 +49,9 @@ func explain(err error, host *infrav1.QuoinHost) finding {
 		return finding{infrav1.HostReachableCondition, infrav1.HostAuthenticationFailedReason, err.Error()}
 	case errors.As(err, &unreachable):
 		return finding{infrav1.HostReachableCondition, infrav1.HostUnreachableReason, unreachable.Error()}
-	case errors.As(err, &held), errors.As(err, &stale):
+	case errors.As(err, &stale):
+		return finding{about, infrav1.HostStaleClaimReason, staleMessage(stale, host)}
+	case errors.As(err, &held):
 		return finding{about, infrav1.HostOwnedByOtherReason, err.Error()}
 	case errors.As(err, &inUse):
 		return finding{about, infrav1.HostEndpointInUseReason, err.Error()}

@@ -43,16 +43,19 @@ func (o *overSSH) Identify(ctx context.Context, host *infrav1.QuoinHost) (string
 func (o *overSSH) Forget(host *infrav1.QuoinHost) { o.connector.Forget(host) }
 
 // Probe implements Exchanges.
-func (o *overSSH) Probe(ctx context.Context, host *infrav1.QuoinHost) (string, error) {
+func (o *overSSH) Probe(ctx context.Context, host *infrav1.QuoinHost) (Pulse, error) {
 	conn, err := o.connector.Connect(ctx, host)
 	if err != nil {
-		return "", err
+		return Pulse{}, err
 	}
-	result, err := conn.Run(ctx, ssh.Command{Script: "cat /proc/sys/kernel/random/boot_id", Sudo: true})
+	result, err := conn.Run(ctx, ssh.Command{Script: "cat /proc/sys/kernel/random/boot_id\n" +
+		"if [ -e " + run.DefaultRoot + "/owner.json ]; then cat " + run.DefaultRoot + "/owner.json; fi\n", Sudo: true})
 	if err != nil {
-		return "", fmt.Errorf("reading the boot ID: %w", err)
+		return Pulse{}, fmt.Errorf("reading the boot ID: %w", err)
 	}
-	return strings.TrimSpace(result.Stdout), nil
+	boot, raw, _ := strings.Cut(strings.TrimSpace(result.Stdout), "\n")
+	record, err := recordOf(strings.TrimSpace(raw))
+	return Pulse{BootID: boot, Owner: record}, err
 }
 
 // Inspect implements Exchanges.
@@ -65,23 +68,46 @@ func (o *overSSH) Inspect(ctx context.Context, host *infrav1.QuoinHost) (*inspec
 }
 
 // Follow implements Exchanges.
-func (o *overSSH) Follow(ctx context.Context, host *infrav1.QuoinHost, id string, resume *owner.Record) (run.Status, error) {
+func (o *overSSH) Follow(ctx context.Context, host *infrav1.QuoinHost, id string, ours owner.Record, resume bool) (run.Status, error) {
 	conn, err := o.connector.Connect(ctx, host)
 	if err != nil {
 		return run.Status{}, err
 	}
 	status, err := run.Poll(ctx, conn, id)
-	if err != nil || !status.Lost || resume == nil {
+	if err != nil || !status.Lost && status.Phase != run.NotStarted {
 		return status, err
 	}
+	record, err := owner.Read(ctx, conn)
+	if err != nil {
+		return status, err
+	}
+	if record != nil && asStale(owner.Check(ours, *record)) != nil {
+		return status, &owner.StaleError{Ours: ours, Holder: *record}
+	}
+	if !status.Lost || !resume {
+		return status, nil
+	}
 	// Taking up a plan changes the host, which only its owner may.
-	if err := mayChange(ctx, conn, host, *resume); err != nil {
+	if err := mayChange(ctx, conn, host, ours); err != nil {
 		return status, err
 	}
 	if err := run.Resume(ctx, conn, id); err != nil {
 		return status, fmt.Errorf("taking up plan %s again: %w", id, err)
 	}
 	return run.Poll(ctx, conn, id)
+}
+
+// TakeOver implements Exchanges. A host that serves nobody is not taken: whatever starts on it does that.
+func (o *overSSH) TakeOver(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	record, err := owner.Read(ctx, conn)
+	if err != nil || record == nil || record.Released() && record.Generation <= ours.Generation {
+		return err
+	}
+	return owner.Acquire(ctx, conn, ours)
 }
 
 // Provision implements Exchanges.
@@ -162,11 +188,11 @@ func (o *overSSH) Verify(ctx context.Context, host *infrav1.QuoinHost, order Cle
 	}
 	record := order.Owner
 	if record.UID == "" {
-		left, err := ownLeftover(ctx, conn, host)
+		left, err := ownLeftover(ctx, conn, host, record)
 		if err != nil || left == nil {
 			return nil, err
 		}
-		record = *left
+		record.Machine, record.UID = left.Machine, left.UID
 	}
 	return nil, owner.Release(ctx, conn, record)
 }
@@ -180,16 +206,23 @@ func mayChange(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost, reco
 	if record.UID != "" {
 		return owner.Acquire(ctx, conn, record)
 	}
-	_, err := ownLeftover(ctx, conn, host)
+	_, err := ownLeftover(ctx, conn, host, record)
 	return err
 }
 
-// ownLeftover returns the owner record of an earlier claim of this QuoinHost. A record that names another one is somebody
-// else's host, under another address or in another management plane.
-func ownLeftover(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost) (*owner.Record, error) {
+// ownLeftover returns the owner record of an earlier claim of this QuoinHost; nil when nobody has the host. A record that
+// names another QuoinHost is somebody else's host, under another address or in another management plane; one of a newer
+// generation is that of whoever took over.
+func ownLeftover(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost, ours owner.Record) (*owner.Record, error) {
 	record, err := owner.Read(ctx, conn)
 	if err != nil || record == nil {
 		return nil, err
+	}
+	if stale := asStale(owner.Check(ours, *record)); stale != nil {
+		return nil, stale
+	}
+	if record.Released() {
+		return nil, nil //nolint:nilnil // nobody is an answer
 	}
 	if record.Namespace != host.Namespace || record.Host != host.Name {
 		return nil, &owner.HeldError{Holder: *record}

@@ -19,6 +19,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
@@ -132,7 +133,7 @@ func TestWhatCanBeFoundWrongByReadingIsFoundBeforeTheHostIsChanged(t *testing.T)
 func TestAHostOfAnotherOwnerIsNotReset(t *testing.T) {
 	g := NewWithT(t)
 	host := &scripted{answers: map[string]string{"owner.json": `{"namespace":"elsewhere","host":"x","machine":"m9","uid":"99999999","generation":1}`}}
-	err := (&overSSH{connector: host}).Clean(context.Background(), newHost(), CleanOrder{ID: "scrub-1"})
+	err := (&overSSH{connector: host}).Clean(context.Background(), newHost(), CleanOrder{ID: "scrub-1", Owner: owner.Record{Generation: 1}})
 	var held *owner.HeldError
 	g.Expect(errors.As(err, &held)).To(BeTrue(), "%v", err)
 	host.untouched(g)
@@ -172,4 +173,29 @@ func TestMetricsCountHostsByState(t *testing.T) {
 	g.Expect(states.of).To(HaveLen(before + 1))
 	states.forget(key)
 	g.Expect(states.of).To(HaveLen(before))
+}
+
+func TestAStaleControllerIsToldSoBeforeItHearsThatAPlanIsGone(t *testing.T) {
+	g := NewWithT(t)
+	host := &scripted{answers: map[string]string{"owner.json": `{"namespace":"hosts","host":"h1","machine":"","uid":"","generation":3}`}}
+	ours := owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 2}
+	exchanges := &overSSH{connector: host}
+	var stale *owner.StaleError
+	for _, resume := range []bool{true, false} {
+		_, err := exchanges.Follow(context.Background(), newHost(), provisionPlanID, ours, resume)
+		g.Expect(errors.As(err, &stale)).To(BeTrue(), "%v", err)
+	}
+	g.Expect(errors.As(exchanges.Clean(context.Background(), newHost(), CleanOrder{ID: "reset-0123abcd", Owner: ours}), &stale)).To(BeTrue())
+	g.Expect(errors.As(exchanges.Clean(context.Background(), newHost(), CleanOrder{ID: "scrub-1", Owner: owner.Record{Generation: 2}}), &stale)).To(BeTrue())
+	for _, script := range host.scripts {
+		g.Expect(script).NotTo(Or(ContainSubstring("systemd-run"), ContainSubstring("owner.lock"), ContainSubstring("systemctl stop")), "only reads")
+	}
+	pulse, err := exchanges.Probe(context.Background(), newHost())
+	g.Expect(err).NotTo(HaveOccurred(), "it may read")
+	g.Expect(pulse.Owner).To(BeNil(), "the answer is one line here, the boot ID")
+
+	ours.Generation = 3
+	status, err := exchanges.Follow(context.Background(), newHost(), provisionPlanID, ours, true)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(status.Phase).To(Equal(run.NotStarted))
 }

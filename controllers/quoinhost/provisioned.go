@@ -24,6 +24,10 @@ func (t *turn) provisioned() (result, error) {
 	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionTrue, infrav1.HostProvisionedReason, "")
 	version, missing := t.missingAddons()
 	if !missing {
+		if usurped(t.host) != nil {
+			// Only what the host shows next ends that.
+			return t.probe()
+		}
 		t.condition(infrav1.HostAddonImagesCondition, metav1.ConditionTrue, infrav1.MachineImagesPresentReason, "")
 		return t.probe()
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
@@ -296,15 +295,6 @@ func (t *turn) bundle(version string) Bundle {
 		b.Architecture = t.host.Status.Facts.Architecture
 	}
 	return b
-}
-
-// ownerRecord is what the host is told about its claim. The claim identifies it, because it survives a move and UIDs do not.
-func (t *turn) ownerRecord() owner.Record {
-	ref := t.host.Spec.ConsumerRef
-	if ref == nil {
-		return owner.Record{}
-	}
-	return owner.Record{Namespace: t.host.Namespace, Host: t.host.Name, Machine: ref.Name, UID: ref.Claim, Generation: 1}
 }
 
 func (t *turn) version() string {

@@ -13,6 +13,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
 )
@@ -46,6 +47,13 @@ func (t *turn) inspecting() (result, error) {
 		return o.result, nil
 	}
 	t.host.Status.Facts = hostFacts(facts, t.host, t.virtualAddresses(), t.now)
+	if t.claim.standing == unclaimed {
+		// A record that cannot be read is a leftover, below.
+		record, _ := recordOf(facts.OwnerRecord)
+		if raised, err := t.catchUp(record); err != nil || raised {
+			return after(0), err
+		}
+	}
 	problems, hints := suitability.Assess(facts, t.host.Spec.NodeNetwork)
 	if len(problems) > 0 {
 		message := strings.Join(problems, "; ")
@@ -84,22 +92,33 @@ func (t *turn) probe() (result, error) {
 	if wait := t.r.pace.remaining(t.key(), "probe", probeEvery, t.now); wait > 0 {
 		return after(wait), nil
 	}
-	bootID, o := exchange(t, "probe", shortExchange, t.r.Exchanges.Probe)
+	pulse, o := exchange(t, "probe", shortExchange, t.r.Exchanges.Probe)
 	if o.pending {
 		return o.result, nil
 	}
 	facts := t.host.Status.Facts
-	if facts != nil && facts.BootID == bootID {
-		return after(probeEvery), nil
-	}
+	same := facts != nil && facts.BootID == pulse.BootID
 	if t.host.Status.State == infrav1.HostStateAvailable {
+		if same && !taken(pulse.Owner, t.host) {
+			return after(probeEvery), nil
+		}
 		return t.moveTo(infrav1.HostStateInspecting)
 	}
-	if facts != nil {
+	if !same && facts != nil {
 		t.event("Normal", "Rebooted", "the host rebooted")
-		facts.BootID = bootID
+		facts.BootID = pulse.BootID
+	}
+	if t.compare(pulse.Owner) && pulse.Owner != nil && !pulse.Owner.Released() && pulse.Owner.Generation < generationOf(t.host) {
+		// The manager that adopted the claim did not live to tell the host.
+		t.r.pace.mark(t.key(), adopted, t.now)
+		return after(0), nil
 	}
 	return after(probeEvery), nil
+}
+
+// taken says whether somebody else has, or had, a host that is free to us.
+func taken(record *owner.Record, host *infrav1.QuoinHost) bool {
+	return record != nil && (!record.Released() || record.Generation > generationOf(host))
 }
 
 func fingerprint(key string) string {

@@ -91,7 +91,9 @@ func readiness(h *infrav1.QuoinHost) (metav1.ConditionStatus, string, string) {
 	case infrav1.HostStateCleaning, infrav1.HostStateQuarantined:
 		obstacles = append(obstacles, infrav1.HostCleanCondition)
 	}
-	switch {
+	switch c := usurped(h); {
+	case c != nil:
+		obstacles = append(obstacles, c.Type)
 	case hasReason(h, infrav1.HostProvisionedCondition, infrav1.HostNotOfferedReason):
 		obstacles = []string{infrav1.HostProvisionedCondition}
 	case h.Abandoned():

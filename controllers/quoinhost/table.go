@@ -99,8 +99,16 @@ func (t *turn) step() (result, error) {
 	}
 	t.forgetRefusal()
 	t.enter(settle(t.host.Status.State, t.claim.standing, len(t.host.Spec.HostKeys) > 0, t.scrubbing()))
-	if t.claim.standing == missing && t.lost() {
+	if t.claim.standing == missing && t.claimStands() {
 		return t.consumerMissing()
+	}
+	if raised, err := t.adopt(); err != nil || raised {
+		return after(0), err
+	}
+	if t.claim.standing == held && t.claimStands() && t.r.pace.marked(t.key(), adopted) {
+		if o := t.takeOver(); o.pending {
+			return o.result, nil
+		}
 	}
 	return handlers[t.host.Status.State](t)
 }
@@ -126,8 +134,8 @@ func (t *turn) moveTo(state infrav1.HostState) (result, error) {
 	return after(time.Second), nil
 }
 
-// lost says whether the state is one in which a missing consumer holds everything up.
-func (t *turn) lost() bool {
+// claimStands says whether the state is one in which the host serves its claim: a missing consumer then holds everything up.
+func (t *turn) claimStands() bool {
 	switch t.host.Status.State {
 	case infrav1.HostStateClaimed, infrav1.HostStateProvisioning, infrav1.HostStateProvisioned:
 		return true

@@ -5,6 +5,7 @@ package quoinhost
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -56,6 +57,10 @@ type machineRoom struct {
 	facts    inspect.Facts
 	plans    map[string]*fakePlan
 	findings []reset.Finding
+	// record is the owner record.
+	record *owner.Record
+	// changed lists every change of the host.
+	changed []string
 	// asked counts the exchanges by name.
 	asked map[string]int
 	// last orders received.
@@ -113,11 +118,38 @@ func (m *machineRoom) Identify(context.Context, *infrav1.QuoinHost) (string, err
 	return m.key, m.enter("identify")
 }
 
-func (m *machineRoom) Probe(context.Context, *infrav1.QuoinHost) (string, error) {
+func (m *machineRoom) Probe(context.Context, *infrav1.QuoinHost) (Pulse, error) {
 	err := m.enter("probe")
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.facts.BootID, err
+	return Pulse{BootID: m.facts.BootID, Owner: m.record}, err
+}
+
+// acquire is owner.Acquire, and mayChange where there is no claim. The room is locked.
+func (m *machineRoom) acquire(ours owner.Record) error {
+	if m.record != nil {
+		err := owner.Check(ours, *m.record)
+		if stale := asStale(err); stale != nil || err != nil && ours.UID != "" {
+			return err
+		}
+	}
+	if ours.UID != "" && (m.record == nil || *m.record != ours) {
+		m.record = &ours
+		m.changed = append(m.changed, fmt.Sprintf("acquire %d", ours.Generation))
+	}
+	return nil
+}
+
+func (m *machineRoom) TakeOver(_ context.Context, _ *infrav1.QuoinHost, ours owner.Record) error {
+	if err := m.enter("take over"); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.record == nil || m.record.Released() && m.record.Generation <= ours.Generation {
+		return nil
+	}
+	return m.acquire(ours)
 }
 
 func (m *machineRoom) Inspect(context.Context, *infrav1.QuoinHost) (*inspect.Facts, error) {
@@ -125,10 +157,14 @@ func (m *machineRoom) Inspect(context.Context, *infrav1.QuoinHost) (*inspect.Fac
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	facts := m.facts
+	if m.record != nil {
+		raw, _ := json.Marshal(m.record)
+		facts.OwnerRecord = string(raw)
+	}
 	return &facts, err
 }
 
-func (m *machineRoom) Follow(_ context.Context, _ *infrav1.QuoinHost, id string, resume *owner.Record) (run.Status, error) {
+func (m *machineRoom) Follow(_ context.Context, _ *infrav1.QuoinHost, id string, ours owner.Record, resume bool) (run.Status, error) {
 	if err := m.enter("follow"); err != nil {
 		return run.Status{}, err
 	}
@@ -136,9 +172,12 @@ func (m *machineRoom) Follow(_ context.Context, _ *infrav1.QuoinHost, id string,
 	defer m.mu.Unlock()
 	plan := m.plans[id]
 	if plan == nil {
+		if m.record != nil && asStale(owner.Check(ours, *m.record)) != nil {
+			return run.Status{}, &owner.StaleError{Ours: ours, Holder: *m.record}
+		}
 		return run.Status{Phase: run.NotStarted, Message: "not on the host yet"}, nil
 	}
-	if resume == nil {
+	if !resume {
 		m.asked["follow without resume"]++
 	}
 	script := m.script[id]
@@ -147,16 +186,28 @@ func (m *machineRoom) Follow(_ context.Context, _ *infrav1.QuoinHost, id string,
 	}
 	status := script[min(plan.polls, len(script)-1)]
 	plan.polls++
+	if status.Lost {
+		if stale := asStale(owner.Check(ours, *m.record)); stale != nil {
+			return run.Status{}, stale
+		}
+		if resume {
+			m.changed = append(m.changed, "resume "+id)
+		}
+	}
 	return status, nil
 }
 
-func (m *machineRoom) start(name, id string) error {
+func (m *machineRoom) start(name, id string, ours owner.Record) error {
 	if err := m.enter(name); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.acquire(ours); err != nil {
+		return err
+	}
 	if m.plans[id] == nil {
+		m.changed = append(m.changed, name+" "+id)
 		m.plans[id] = &fakePlan{}
 		m.plans[id].starts++
 	}
@@ -165,23 +216,36 @@ func (m *machineRoom) start(name, id string) error {
 
 func (m *machineRoom) Provision(_ context.Context, _ *infrav1.QuoinHost, order ProvisionOrder) error {
 	m.set(func() { m.provision = order })
-	return m.start("provision", order.ID)
+	return m.start("provision", order.ID, order.Owner)
 }
 
 func (m *machineRoom) Addons(_ context.Context, _ *infrav1.QuoinHost, order AddonsOrder) error {
-	return m.start("addons", order.ID)
+	return m.start("addons", order.ID, order.Owner)
 }
 
 func (m *machineRoom) Clean(_ context.Context, _ *infrav1.QuoinHost, order CleanOrder) error {
 	m.set(func() { m.clean = order })
-	return m.start("clean", order.ID)
+	return m.start("clean", order.ID, order.Owner)
 }
 
-func (m *machineRoom) Verify(context.Context, *infrav1.QuoinHost, CleanOrder) ([]reset.Finding, error) {
-	err := m.enter("verify")
+func (m *machineRoom) Verify(_ context.Context, _ *infrav1.QuoinHost, order CleanOrder) ([]reset.Finding, error) {
+	if err := m.enter("verify"); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.findings, err
+	if len(m.findings) > 0 {
+		return m.findings, nil
+	}
+	if order.Owner.UID == "" && (m.record == nil || m.record.Released()) {
+		return nil, nil
+	}
+	if err := m.acquire(order.Owner); err != nil {
+		return nil, err
+	}
+	m.record = &owner.Record{Namespace: order.Owner.Namespace, Host: order.Owner.Host, Generation: order.Owner.Generation}
+	m.changed = append(m.changed, fmt.Sprintf("release %d", order.Owner.Generation))
+	return nil, nil
 }
 
 func (m *machineRoom) Forget(*infrav1.QuoinHost) {}

@@ -59,6 +59,7 @@ func (w *HostWebhook) ValidateUpdate(ctx context.Context, before, after *infrav1
 	}
 	reasons := validateHostSpec(&after.Spec)
 	reasons = append(reasons, validateClaim(before.Spec.ConsumerRef, after.Spec.ConsumerRef)...)
+	reasons = append(reasons, validateGeneration(before.Spec.ClaimGeneration, after.Spec.ClaimGeneration)...)
 	if len(before.Spec.HostKeys) > 0 && len(after.Spec.HostKeys) == 0 {
 		reasons = append(reasons, field.Forbidden(field.NewPath("spec", "hostKeys"), fmt.Sprintf(
 			"without a key, whoever answers at the address next would be trusted: annotate the host with %s=<fingerprint of the new key> instead, or write the new key here",
@@ -150,6 +151,16 @@ func validateClaim(before, after *infrav1.ConsumerReference) field.ErrorList {
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "consumerRef"), fmt.Sprintf(
 		"the host belongs to QuoinMachine %s/%s and cannot be handed on, because it was not reset: delete that machine's Machine, and the host becomes Available when its reset was verified",
 		before.Namespace, before.Name))}
+}
+
+// validateGeneration refuses to go back: whoever counts on is taken for the owner by the host, and a lower generation than the
+// host's may only read.
+func validateGeneration(before, after int64) field.ErrorList {
+	if after >= before {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "claimGeneration"), fmt.Sprintf(
+		"the generation counts the claims of the host and never goes back: keep %d, or give a higher one to take the host over from another management plane", before))}
 }
 
 // validateReleased refuses to end a claim while its QuoinMachine exists. The controller asks no less: it ends a claim only

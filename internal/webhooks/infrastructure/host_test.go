@@ -215,3 +215,13 @@ func TestHostClaimEndsOnlyWithItsQuoinMachine(t *testing.T) {
 		})
 	}
 }
+
+func TestAClaimGenerationNeverGoesBack(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(validateGeneration(3, 3)).To(BeEmpty())
+	g.Expect(validateGeneration(0, 1)).To(BeEmpty())
+	g.Expect(validateGeneration(3, 9)).To(BeEmpty(), "a person raises it to take a host over")
+	for _, after := range []int64{0, 2} {
+		g.Expect(validateGeneration(3, after).ToAggregate()).To(MatchError(ContainSubstring("keep 3")))
+	}
+}
