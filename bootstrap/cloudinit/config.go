@@ -19,6 +19,10 @@ type Config struct {
 	Users []User
 	// NTP of ntp; nil when absent.
 	NTP *NTP
+	// PartitionTables of disk_setup, in order.
+	PartitionTables []PartitionTable
+	// FileSystems of fs_setup, in order.
+	FileSystems []FileSystem
 	// Mounts of mounts: up to six fstab fields each.
 	Mounts [][]string
 	// Hostname of hostname or fqdn; empty when absent.
@@ -78,4 +82,6 @@ type NTP struct {
 type Options struct {
 	// KubeadmArgs are appended to kubeadm init and kubeadm join, for example --ignore-preflight-errors=SystemVerification.
 	KubeadmArgs []string
+	// Disks of the host that have a role; disk_setup and fs_setup touch no other.
+	Disks []DiskRole
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -23,9 +24,7 @@ const maxFile = 64 << 20
 
 // refused are directives of cloud-init that somebody may well use, with the way out.
 var refused = map[string]string{
-	"disk_setup": "partition the disk when the operating system is installed, or in preKubeadmCommands",
-	"fs_setup":   "make the file system when the operating system is installed, or in preKubeadmCommands; mounts are executed",
-	"packages":   "install packages in preKubeadmCommands",
+	"packages": "install packages in preKubeadmCommands",
 }
 
 // Parse reads userData. Unknown variables and directives that Quoin does not execute are errors that name them.
@@ -84,6 +83,10 @@ func (c *Config) directive(name string, value *yaml.Node) error {
 		c.Users, err = parseUsers(value)
 	case "ntp":
 		c.NTP, err = parseNTP(value)
+	case "disk_setup":
+		c.PartitionTables, err = parseDiskSetup(value)
+	case "fs_setup":
+		c.FileSystems, err = parseFSSetup(value)
 	case "mounts":
 		c.Mounts, err = parseMounts(value)
 	case "hostname":
@@ -244,6 +247,8 @@ func parseNTP(node *yaml.Node) (*NTP, error) {
 	return ntp, nil
 }
 
+var shortDevice = regexp.MustCompile(`^(x?[shv]d[a-z]+[0-9]*|nvme[0-9]+n[0-9]+(p[0-9]+)?)$`)
+
 func parseMounts(node *yaml.Node) ([][]string, error) {
 	var entries [][]word
 	if err := decode(node, &entries); err != nil {
@@ -260,6 +265,10 @@ func parseMounts(node *yaml.Node) ([][]string, error) {
 		}
 		if len(fields) < 2 || len(fields) > 6 || (!path.IsAbs(fields[1]) && fields[1] != "none") {
 			return nil, fmt.Errorf("%q needs a device, an absolute mount point, and at most four fstab fields more", strings.Join(fields, " "))
+		}
+		// cloud-init takes the kernel's short names too.
+		if shortDevice.MatchString(fields[0]) {
+			fields[0] = "/dev/" + fields[0]
 		}
 		mounts = append(mounts, fields)
 	}

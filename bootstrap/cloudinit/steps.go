@@ -12,7 +12,7 @@ import (
 )
 
 // Steps renders the Config for package run: files to upload and steps in cloud-init's own order (bootcmd, write_files,
-// mounts, hostname, users, ntp, runcmd). kubeadm steps are named "kubeadm-init" or "kubeadm-join" and marked Once.
+// disk_setup, fs_setup, mounts, hostname, users, ntp, runcmd). kubeadm steps are named "kubeadm-init" or "kubeadm-join" and marked Once.
 //
 // Where cloud-init goes on after a command that failed, Quoin stops and names it: a node that joins half-prepared costs
 // more than a clear end. A command that may fail says so itself ("... || true"). As in cloud-init, consecutive commands
@@ -33,6 +33,11 @@ func (c *Config) Steps(o Options) ([]run.File, []run.Step, error) {
 		}
 		steps = append(steps, run.Step{Name: "write-files", Script: script.String()})
 	}
+	disks, err := c.diskSteps(o.Disks)
+	if err != nil {
+		return nil, nil, err
+	}
+	steps = append(steps, disks...)
 	if len(c.Mounts) > 0 {
 		steps = append(steps, run.Step{Name: "mounts", Script: mountScript(c.Mounts)})
 	}
