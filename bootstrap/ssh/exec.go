@@ -16,25 +16,13 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// started is what the wrapper prints to standard error before the script begins: whoever does not see it knows that the
-// script never ran, whatever the exit code (a login shell that is /usr/sbin/nologin, a sudo that wants a password).
-const started = "\x01quoin\n"
-
-// wrapper is all that shows up in the host's process list. The script itself comes first on standard input, by length, so
-// that the rest of standard input is the script's own. sh -s would read ahead and swallow it.
-func wrapper(length int, root bool) string {
-	prefix := ""
-	if root {
-		prefix = "sudo -n -- "
-	}
-	return fmt.Sprintf(`exec %s/bin/sh -c 'LC_ALL=C PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin; export LC_ALL PATH; printf "\001quoin\n" >&2; q=$(head -c %d) && eval "$q"'`,
-		prefix, length)
-}
-
 // Run implements Host. When ctx ends first, the session is closed and the script is killed as far as sshd can.
 func (c *Conn) Run(ctx context.Context, command Command) (Result, error) {
 	if strings.IndexByte(command.Script, 0) >= 0 {
 		return Result{}, errors.New("a script must not contain NUL bytes")
+	}
+	if strings.Contains(command.Script, end) {
+		return Result{}, errors.New("a script must not contain the line that ends it")
 	}
 	if c.broken() {
 		return Result{}, c.unreachable(errClosed)
@@ -85,7 +73,7 @@ var errClosed = errors.New("the connection is closed")
 func feed(stdin io.WriteCloser, command Command) {
 	// Errors mean that the script ended without reading everything: its exit code says what there is to say.
 	defer stdin.Close()
-	if _, err := io.WriteString(stdin, command.Script); err != nil || command.Stdin == nil {
+	if _, err := io.WriteString(stdin, command.Script+end); err != nil || command.Stdin == nil {
 		return
 	}
 	_, _ = io.Copy(stdin, command.Stdin)

@@ -6,6 +6,8 @@ package ssh_test
 import (
 	"context"
 	"io"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -49,4 +51,41 @@ func TestToolsBelowUsrLocalAreFound(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(strings.Split(strings.TrimSpace(result.Stdout), ":")).To(ContainElements("/usr/local/bin", "/usr/local/sbin", "/usr/sbin"))
 	g.Expect(result.Stdout).To(HavePrefix("/usr/bin:/bin:"), "what the host prefers comes first")
+}
+
+// A connection that breaks looks to the host like a script that is over.
+func TestHalfAScriptIsNotRun(t *testing.T) {
+	for name, arrives := range map[string]int64{"a part": 40, "all but the end": 60} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			witness := filepath.Join(t.TempDir(), "ran")
+			script := "touch " + witness + "\n" + strings.Repeat("# more\n", 20)
+			_, target := serve(t, sshtest.ServerOptions{Exec: func(command string, stdin io.Reader, stdout, stderr io.Writer) int {
+				shell := exec.Command("/bin/sh", "-c", command)
+				shell.Stdin, shell.Stdout, shell.Stderr = io.LimitReader(stdin, int64(len("touch "+witness+"\n"))+arrives), stdout, stderr
+				_ = shell.Run()
+				return shell.ProcessState.ExitCode()
+			}})
+			_, err := dial(t, target).Run(context.Background(), ssh.Command{Script: script})
+			g.Expect(ssh.NeverRan(err)).To(BeTrue(), "%v", err)
+			g.Expect(witness).NotTo(BeAnExistingFile())
+		})
+	}
+}
+
+func TestWhatTheScriptEndsWithIsItsOwn(t *testing.T) {
+	for script, want := range map[string]string{
+		"echo a":                   "a\n",
+		"echo a # comment":         "a\n",
+		"cat <<E\n#b\nE\n":         "#b\n",
+		"printf '%s' 'a\n\n'":      "a\n\n",
+		"echo über-große Wörter\n": "über-große Wörter\n",
+		"":                         "",
+	} {
+		g := NewWithT(t)
+		_, target := serve(t, sshtest.ServerOptions{})
+		result, err := dial(t, target).Run(context.Background(), ssh.Command{Script: script})
+		g.Expect(err).NotTo(HaveOccurred(), script)
+		g.Expect(result.Stdout).To(Equal(want), script)
+	}
 }
