@@ -55,6 +55,7 @@ exit 0
 	l.write("bin/modprobe", "#!/bin/sh\necho \"$*\" >>"+dir+"/modprobe.log\n", 0o755)
 	l.write("proc/sys/net/ipv4/ip_forward", "0\n", 0o644)
 	t.Cleanup(artifacts.SetKernel(filepath.Join(dir, "etc"), filepath.Join(dir, "proc")))
+	t.Cleanup(artifacts.SetContainerd(dir))
 	l.write("bin/systemctl", "#!/bin/sh\necho \"$*\" >>"+dir+"/systemctl.log\n", 0o755)
 	l.host = &sshtest.Local{Env: []string{"PATH=" + dir + "/bin:" + os.Getenv("PATH")}}
 	l.runner = run.Runner{Root: filepath.Join(dir, "root"), Starter: run.Setsid{Dir: dir}}
@@ -104,22 +105,21 @@ func (l *lab) bundle(version string, change func(*artifacts.Manifest)) {
 	l.write("bundles/"+version+"/manifest.json", string(data), 0o644)
 }
 
-func (l *lab) source(base string) artifacts.Source {
-	source, err := artifacts.ParseSource(base + "/{{version}}")
-	l.g.Expect(err).NotTo(HaveOccurred())
-	return source
+func (l *lab) bundleAt(base string) artifacts.Wanted {
+	return artifacts.Wanted{Version: version, Architecture: runtime.GOARCH,
+		Source: artifacts.Source{Bundle: &artifacts.Bundle{Location: base + "/{{version}}"}}}
 }
 
-func (l *lab) fetch(source artifacts.Source) (*artifacts.Manifest, error) {
-	return artifacts.FetchManifest(context.Background(), l.host, source, version, runtime.GOARCH)
+func (l *lab) find(wanted artifacts.Wanted) (*artifacts.Supply, error) {
+	return artifacts.Find(context.Background(), l.host, wanted)
 }
 
-func (l *lab) run(steps []run.Step, err error) run.Status {
+func (l *lab) run(steps []run.Step, files []run.File, err error) run.Status {
 	l.t.Helper()
 	l.g.Expect(err).NotTo(HaveOccurred())
 	l.plans++
 	id := fmt.Sprintf("p%d", l.plans)
-	l.g.Expect(l.runner.Start(context.Background(), l.host, run.Plan{ID: id, Steps: steps})).To(Succeed())
+	l.g.Expect(l.runner.Start(context.Background(), l.host, run.Plan{ID: id, Steps: steps, Files: files})).To(Succeed())
 	var status run.Status
 	l.g.Eventually(func() bool {
 		var err error
@@ -129,18 +129,18 @@ func (l *lab) run(steps []run.Step, err error) run.Status {
 	return status
 }
 
-func (l *lab) install(source artifacts.Source, role artifacts.Role) run.Status {
+func (l *lab) install(wanted artifacts.Wanted, role artifacts.Role) run.Status {
 	l.t.Helper()
-	m, err := l.fetch(source)
+	supply, err := l.find(wanted)
 	l.g.Expect(err).NotTo(HaveOccurred())
-	return l.run(artifacts.InstallSteps(m, source, role))
+	return l.run(supply.Plan(role))
 }
 
 func TestInstallFromAPathIsQuickTheSecondTime(t *testing.T) {
 	l := newLab(t)
 	g := l.g
 	l.bundle(version, nil)
-	status := l.install(l.source(l.bundles), artifacts.Worker)
+	status := l.install(l.bundleAt(l.bundles), artifacts.Worker)
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	g.Expect(l.read("usr/bin/kubeadm")).To(Equal("kubeadm " + version))
 	info, _ := os.Stat(filepath.Join(l.dir, "usr/bin/kubeadm"))
@@ -154,14 +154,14 @@ func TestInstallFromAPathIsQuickTheSecondTime(t *testing.T) {
 	}
 
 	imports := strings.Count(l.read("ctr.log"), "import")
-	status = l.install(l.source(l.bundles), artifacts.Worker)
+	status = l.install(l.bundleAt(l.bundles), artifacts.Worker)
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	g.Expect(strings.Count(l.read("ctr.log"), "import")).To(Equal(imports))
 	g.Expect(l.read("root/created")).To(Equal(created))
 
 	// An image that somebody removed comes back.
 	g.Expect(os.Remove(filepath.Join(l.dir, "store/proxy:"+version))).To(Succeed())
-	g.Expect(l.install(l.source(l.bundles), artifacts.Worker).Phase).To(Equal(run.Succeeded))
+	g.Expect(l.install(l.bundleAt(l.bundles), artifacts.Worker).Phase).To(Equal(run.Succeeded))
 	g.Expect(strings.Count(l.read("ctr.log"), "import")).To(Equal(imports + 1))
 }
 
@@ -179,7 +179,7 @@ func TestInstallOverHTTP(t *testing.T) {
 	}))
 	defer server.Close()
 	for range 2 {
-		status := l.install(l.source(server.URL), artifacts.ControlPlane)
+		status := l.install(l.bundleAt(server.URL), artifacts.ControlPlane)
 		g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	}
 	g.Expect(l.read("usr/bin/kubeadm")).To(Equal("kubeadm " + version))
@@ -194,10 +194,7 @@ func TestInstallOverHTTP(t *testing.T) {
 func TestAddonImagesOnly(t *testing.T) {
 	l := newLab(t)
 	l.bundle(version, nil)
-	source := l.source(l.bundles)
-	m, err := l.fetch(source)
-	l.g.Expect(err).NotTo(HaveOccurred())
-	l.g.Expect(l.run(artifacts.AddonSteps(m, source)).Phase).To(Equal(run.Succeeded))
+	l.g.Expect(l.install(l.bundleAt(l.bundles), artifacts.Addon).Phase).To(Equal(run.Succeeded))
 	l.g.Expect(filepath.Join(l.dir, "store/proxy:"+version)).To(BeAnExistingFile())
 	l.g.Expect(filepath.Join(l.dir, "store/apiserver:"+version)).NotTo(BeAnExistingFile())
 	l.g.Expect(filepath.Join(l.dir, "usr/bin/kubeadm")).NotTo(BeAnExistingFile())
@@ -220,7 +217,7 @@ func TestDamageIsNamedAndNothingIsInstalled(t *testing.T) {
 			l := newLab(t)
 			l.bundle(version, nil)
 			tc.harm(l)
-			status := l.install(l.source(l.bundles), artifacts.ControlPlane)
+			status := l.install(l.bundleAt(l.bundles), artifacts.ControlPlane)
 			l.g.Expect(status.Phase).To(Equal(run.Failed))
 			for _, want := range tc.want {
 				l.g.Expect(status.Message).To(ContainSubstring(want))
@@ -248,24 +245,24 @@ func TestTheManifestIsCheckedBeforeAnythingElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
 			l.bundle(version, tc.change)
-			_, err := l.fetch(l.source(l.bundles))
+			_, err := l.find(l.bundleAt(l.bundles))
 			l.g.Expect(err).To(MatchError(ContainSubstring(tc.want)))
 		})
 	}
 	l := newLab(t)
-	_, err := l.fetch(l.source(l.bundles))
-	l.g.Expect(err).To(MatchError(And(ContainSubstring("finds no bundle of Kubernetes v1.36.3"), ContainSubstring(l.bundles+"/v1.36.3/manifest.json"))))
-	_, err = l.fetch(l.source("http://127.0.0.1:1"))
-	l.g.Expect(err).To(MatchError(ContainSubstring("finds no bundle")))
+	_, err := l.find(l.bundleAt(l.bundles))
+	l.g.Expect(err).To(MatchError(And(ContainSubstring("there is no bundle of Kubernetes v1.36.3"), ContainSubstring(l.bundles+"/v1.36.3/manifest.json"))))
+	_, err = l.find(l.bundleAt("http://127.0.0.1:1"))
+	l.g.Expect(err).To(MatchError(ContainSubstring("there is no bundle")))
 }
 
-func TestParseSource(t *testing.T) {
+func TestParseLocation(t *testing.T) {
 	g := NewWithT(t)
 	for _, bad := range []string{"", "/opt/bundles", "opt/{{version}}", "ftp://x/{{version}}", "http://u:p@x/{{version}}", "/a b/{{version}}", "/a/../{{version}}", "/{{arch}}/{{version}}", "/x'$(id)/{{version}}"} {
-		_, err := artifacts.ParseSource(bad)
+		_, err := artifacts.ParseLocation(bad)
 		g.Expect(err).To(HaveOccurred(), bad)
 	}
-	s, err := artifacts.ParseSource("https://[fd00::1]:8443/b/{{version}}/")
+	s, err := artifacts.ParseLocation("https://[fd00::1]:8443/b/{{version}}/")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(s.At("v1.2.3")).To(Equal("https://[fd00::1]:8443/b/v1.2.3"))
 	g.Expect(s.Remote()).To(BeTrue())
@@ -274,6 +271,6 @@ func TestParseSource(t *testing.T) {
 func TestKubeletArgs(t *testing.T) {
 	l := newLab(t)
 	step := artifacts.KubeletArgsStep([]string{"--provider-id=quoin://a/b/c", "--node-ip=10.0.0.1"})
-	l.g.Expect(l.run([]run.Step{step}, nil).Phase).To(Equal(run.Succeeded))
+	l.g.Expect(l.run([]run.Step{step}, nil, nil).Phase).To(Equal(run.Succeeded))
 	l.g.Expect(l.read("root/kubelet.env")).To(Equal("QUOIN_KUBELET_ARGS=--provider-id=quoin://a/b/c --node-ip=10.0.0.1\n"))
 }

@@ -14,3 +14,10 @@ func SetKernel(etc, proc string) (restore func()) {
 
 // KernelStep is the step for the settings below these directories.
 func KernelStep(etc, proc string) run.Step { return kernelStep(kernelPaths{etc: etc, proc: proc}) }
+
+// SetContainerd points the check of containerd's room at another directory.
+func SetContainerd(root string) (restore func()) {
+	before := containerdRoot
+	containerdRoot = root
+	return func() { containerdRoot = before }
+}

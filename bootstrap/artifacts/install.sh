@@ -1,44 +1,7 @@
 # Copyright The Quoin Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# What the install steps call, on top of the prelude of package run.
-
-# quoin_fetch <from> <sha256> <size>: leaves the verified path in $fetched. A file on the host is used where it lies; a
-# remote one comes into the cache under its checksum, so that what was fetched once is never fetched again.
-quoin_fetch() {
-	case $1 in
-	/*)
-		[ -f "$1" ] || quoin_fail "$1 is missing on this host; copy the complete bundle there"
-		fetched=$1
-		;;
-	*)
-		fetched=$QUOIN_ROOT/cache/$2
-		if ! [ -f "$fetched" ]; then
-			command -v curl >/dev/null || quoin_fail "curl is not installed, so $1 cannot be fetched; install curl, or use a bundle on the host"
-			mkdir -p "$QUOIN_ROOT/cache" || exit 1
-			free=$(df -Pk "$QUOIN_ROOT/cache" | awk 'NR == 2 { print $4 }')
-			[ "$free" -gt $(($3 / 1024)) ] || quoin_fail "$1 needs $3 bytes, but only $free KiB are free below $QUOIN_ROOT; make room there"
-			curl @CURL@ --output "$fetched.part" -- "$1" || quoin_fail "$1 could not be fetched; check that the bundle is complete and that its server answers"
-		else
-			mv -f "$fetched" "$fetched.part" || exit 1
-		fi
-		fetched=$fetched.part
-		;;
-	esac
-	sum=$(sha256sum <"$fetched") || quoin_fail "$1 cannot be read"
-	sum=${sum%% *}
-	if [ "$sum" != "$2" ]; then
-		size=$(stat -c %s "$fetched")
-		case $fetched in *.part) rm -f "$fetched" ;; esac
-		quoin_fail "$1 has sha256 $sum ($size bytes), but manifest.json expects $2 ($3 bytes); copy the bundle again, completely"
-	fi
-	case $fetched in
-	*.part)
-		sync "$fetched" && mv -f "$fetched" "${fetched%.part}" || exit 1
-		fetched=${fetched%.part}
-		;;
-	esac
-}
+# What the install steps call, on top of fetch.sh.
 
 # quoin_install <from> <sha256> <size> <to> <mode>
 quoin_install() {
@@ -50,14 +13,10 @@ quoin_install() {
 			return
 		fi
 	fi
+	quoin_room "$3" "$(dirname "$4")" "$4"
 	quoin_fetch "$1" "$2" "$3"
 	quoin_put "$fetched" "$4" "$5" || quoin_fail "$4 could not be installed from $1"
 	quoin_forget
-}
-
-# quoin_forget removes a fetched file that is in its place now: the cache is for what is on the way.
-quoin_forget() {
-	case $fetched in "$QUOIN_ROOT"/cache/*) rm -f "$fetched" ;; esac
 }
 
 # quoin_image <from> <sha256> <size> <name>...: imports unless this very archive was imported and containerd still holds
@@ -75,6 +34,8 @@ quoin_image() {
 		case $line in *io.cri-containerd.pinned=pinned*) ;; *) missing=$name ;; esac
 	done
 	[ -f "$mark" ] && [ -z "$missing" ] && return
+	# Its layers are stored packed and unpacked.
+	quoin_room $((size * 2)) "$quoin_containerd" "image $1"
 	quoin_fetch "$from" "$digest" "$size"
 	# A name may come back with other content: what another archive brought under it does not count any more.
 	for name in "$@"; do
@@ -88,4 +49,50 @@ quoin_image() {
 	done
 	mkdir -p "$QUOIN_ROOT/images" && printf '%s\n' "$@" >"$mark" || exit 1
 	quoin_forget
+}
+
+# quoin_hold <version> <line>...: notes what a version has on this host, so that what no version has can go. A line is
+# the checksum of an archive, or "image <name>".
+quoin_hold() {
+	mkdir -p "$QUOIN_ROOT/versions" || exit 1
+	version=$1
+	shift
+	printf '%s\n' "$@" >"$QUOIN_ROOT/versions.part" && sync "$QUOIN_ROOT/versions.part" &&
+		mv -f "$QUOIN_ROOT/versions.part" "$QUOIN_ROOT/versions/$version" || exit 1
+}
+
+# quoin_prune <version>...: forgets every other version, with what was fetched and the images that we brought for it. What
+# cannot be removed takes room and does no other harm, so it ends nothing.
+quoin_prune() {
+	for file in "$QUOIN_ROOT"/versions/*; do
+		case " $* " in *" ${file##*/} "*) ;; *) rm -f "$file" ;; esac
+	done
+	rm -rf "$QUOIN_ROOT/cache"
+	for mark in "$QUOIN_ROOT"/images/*; do
+		[ -f "$mark" ] || continue
+		grep -qxF -- "${mark##*/}" "$QUOIN_ROOT"/versions/* && continue
+		while read -r name; do
+			grep -qxF -- "image $name" "$QUOIN_ROOT"/versions/* && continue
+			echo "removing image $name, which no version on this host needs"
+			ctr -n k8s.io images rm "$name" </dev/null || echo "warning: image $name could not be removed"
+		done <"$mark"
+		rm -f "$mark"
+	done
+	return 0
+}
+
+# quoin_whole: reads lines "<bytes> <directory>" and fails when a file system has no room for all of them, before the first
+# byte is fetched.
+quoin_whole() {
+	while read -r bytes place; do
+		until [ -d "$place" ]; do place=$(dirname "$place"); done
+		printf '%s %s\n' "$(($bytes / 1024 + 1))" "$(df -Pk "$place" | tail -n 1)"
+	done | sort -k 7 | {
+		at= need=0
+		while read -r kib _ _ _ free _ mount; do
+			[ "$mount" = "$at" ] || need=0
+			at=$mount need=$((need + kib))
+			[ "$need" -lt "$free" ] || quoin_fail "Kubernetes needs $need KiB on the file system of $mount, but only $free KiB are free; make room there"
+		done
+	}
 }

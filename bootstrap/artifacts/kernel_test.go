@@ -16,7 +16,7 @@ import (
 
 func (l *lab) kernel() run.Status {
 	l.t.Helper()
-	return l.run([]run.Step{artifacts.KernelStep(filepath.Join(l.dir, "etc"), filepath.Join(l.dir, "proc"))}, nil)
+	return l.run([]run.Step{artifacts.KernelStep(filepath.Join(l.dir, "etc"), filepath.Join(l.dir, "proc"))}, nil, nil)
 }
 
 func TestAFreshHostLearnsToForward(t *testing.T) {
@@ -63,7 +63,7 @@ func TestAHostThatCannotForwardIsRefused(t *testing.T) {
 func TestEveryProvisionPreparesTheKernel(t *testing.T) {
 	l := newLab(t)
 	l.bundle(version, nil)
-	source := l.source(l.bundles)
+	source := l.bundleAt(l.bundles)
 	status := l.install(source, artifacts.Worker)
 	l.g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	l.g.Expect(l.read("proc/sys/net/ipv4/ip_forward")).To(Equal("1\n"))

@@ -4,95 +4,131 @@
 package artifacts
 
 import (
-	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/url"
-	"path"
-	"regexp"
 	"strings"
-
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
-// placeholder stands for the version in a location.
-const placeholder = "{{version}}"
+// Source says where the binaries and images of a version come from: exactly one of its fields is set.
+type Source struct {
+	Bundle       *Bundle
+	Packages     *Packages
+	Preinstalled *Preinstalled
+}
 
-// Source is where bundles come from: an absolute path on the host or an http(s) URL, with {{version}} in it.
-type Source struct{ location string }
+// Bundle is a directory for each version, with a manifest of checksums.
+type Bundle struct {
+	// Location with {{version}} in it; see ParseLocation.
+	Location string
+	// Push says that the manager reads the location and sends to each host what it lacks; else each host reads it itself.
+	Push bool
+	// PublicKeys that may sign manifests, as in an authorized_keys file. Without any, signatures are not looked at.
+	PublicKeys []string
+	// Proxy for HTTP(S) locations; empty means none but what the environment says.
+	Proxy string
+	// CertificateAuthorities are the only ones that an HTTPS server is verified with, in PEM; empty means those of the system.
+	CertificateAuthorities string
+	// BytesPerSecond bounds what one host fetches or is sent; 0 means no bound.
+	BytesPerSecond int64
+}
 
-var (
-	safeLocation = regexp.MustCompile(`^[A-Za-z0-9._@+:/\[\]{}%~-]+$`)
-	versionText  = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+([-+][A-Za-z0-9.+-]+)?$`)
-)
+// Packages of the host's package manager.
+type Packages struct {
+	// Repository is a one-line deb entry or the base URL of a dnf repository, in which {{version}}, {{minor}} and {{arch}}
+	// are replaced. Empty means that the host knows a repository already.
+	Repository string
+	// SigningKey of the repository, in ASCII armor.
+	SigningKey string
+}
 
-// ParseSource checks a location.
-func ParseSource(location string) (Source, error) {
-	const example = "for example /opt/quoin/bundles/{{version}} or http://10.1.2.3:8080/bundles/{{version}}"
-	location = strings.TrimRight(location, "/")
-	switch {
-	case !strings.Contains(location, placeholder):
-		return Source{}, fmt.Errorf("artifact location %q has no {{version}} in it, so an upgrade could not find its bundle; %s", location, example)
-	case strings.ContainsAny(strings.ReplaceAll(location, placeholder, ""), "{}") || !safeLocation.MatchString(location):
-		return Source{}, fmt.Errorf("artifact location %q holds characters that are not allowed; %s", location, example)
-	case strings.HasPrefix(location, "/"):
-		if path.Clean(location) != location {
-			return Source{}, fmt.Errorf("artifact location %q is not a plain absolute path; %s", location, example)
+// Preinstalled means that the host carries the version already.
+type Preinstalled struct {
+	// ImagesRequired says that the images must be there too, because nothing can be pulled.
+	ImagesRequired bool
+}
+
+// Check says what is wrong with a source, before any host is asked.
+func (s Source) Check() error {
+	set := 0
+	for _, is := range []bool{s.Bundle != nil, s.Packages != nil, s.Preinstalled != nil} {
+		if is {
+			set++
 		}
-		return Source{location: location}, nil
 	}
-	u, err := url.Parse(strings.ReplaceAll(location, placeholder, "v0.0.0"))
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return Source{}, fmt.Errorf("artifact location %q is neither an absolute path nor an http(s) URL; %s", location, example)
-	}
-	if u.User != nil {
-		return Source{}, errors.New("the artifact location carries a password; checksums protect the bundle, so serve it without one")
-	}
-	return Source{location: location}, nil
-}
-
-// At is the location of one version's bundle, version being "v1.36.3".
-func (s Source) At(version string) string {
-	return strings.ReplaceAll(s.location, placeholder, version)
-}
-
-// Remote says that the bundle is fetched by HTTP.
-func (s Source) Remote() bool { return !strings.HasPrefix(s.location, "/") }
-
-// noManifest is the exit code that says the bundle itself is missing.
-const noManifest = 66
-
-// FetchManifest reads the manifest through the host, as the host itself will read the files (one SSH exchange), and checks
-// it for version and architecture.
-func FetchManifest(ctx context.Context, host ssh.Host, source Source, version, architecture string) (*Manifest, error) {
-	if !versionText.MatchString(version) {
-		return nil, fmt.Errorf("version %q is not of the form v1.36.3", version)
-	}
-	at := source.At(version) + "/manifest.json"
-	script := fmt.Sprintf("[ -r %[1]s ] || { echo 'no such file' >&2; exit %[2]d; }\ncat %[1]s\n", ssh.Quote(at), noManifest)
-	if source.Remote() {
-		script = fmt.Sprintf("command -v curl >/dev/null || { echo 'curl is not installed' >&2; exit 67; }\ncurl %s -- %s || exit %d\n",
-			curlFlags, ssh.Quote(at), noManifest)
-	}
-	result, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
-	var exit *ssh.ExitError
 	switch {
-	case errors.As(err, &exit) && exit.Code == noManifest:
-		return nil, fmt.Errorf("the host finds no bundle of Kubernetes %s: %s: %s; put the bundle there, or correct the artifact location", version, at, strings.TrimSpace(exit.Stderr))
-	case errors.As(err, &exit) && exit.Code == 67:
-		return nil, fmt.Errorf("the bundle at %s is fetched by curl, which the host does not have; install curl, or use a path on the host", at)
-	case err != nil:
-		return nil, fmt.Errorf("reading %s: %w", at, err)
+	case set != 1:
+		return fmt.Errorf("%d sources of artifacts are given; give exactly one of bundle, packages and preinstalled", set)
+	case s.Bundle != nil:
+		return s.Bundle.check()
+	case s.Packages != nil:
+		return s.Packages.check()
 	}
-	manifest, err := ParseManifest([]byte(result.Stdout))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", at, err)
-	}
-	if err := manifest.Check(version, architecture); err != nil {
-		return nil, fmt.Errorf("%s: %w", at, err)
-	}
-	return manifest, nil
+	return nil
 }
 
-// curlFlags: fail on HTTP errors, follow redirects, try again what may pass, and give up on a server that stalls.
-const curlFlags = "--fail --silent --show-error --location --retry 3 --retry-delay 2 --connect-timeout 10 --speed-limit 1024 --speed-time 30"
+// Pushed says that the manager has to send files before a plan may start.
+func (s Source) Pushed() bool { return s.Bundle != nil && s.Bundle.Push }
+
+func (b *Bundle) check() error {
+	if _, err := ParseLocation(b.Location); err != nil {
+		return err
+	}
+	if _, err := ParsePublicKeys(b.PublicKeys); err != nil {
+		return err
+	}
+	if err := CheckProxy(b.Proxy); err != nil {
+		return err
+	}
+	if err := CheckAuthorities(b.CertificateAuthorities); err != nil {
+		return err
+	}
+	if b.BytesPerSecond < 0 {
+		return fmt.Errorf("bytesPerSecond is %d; give a number above 0, or leave it out", b.BytesPerSecond)
+	}
+	return nil
+}
+
+// CheckProxy accepts nothing, or http(s)://<host>:<port>.
+func CheckProxy(proxy string) error {
+	if proxy == "" {
+		return nil
+	}
+	u, err := url.Parse(proxy)
+	switch {
+	case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "":
+		return errors.New("the proxy is not a URL such as http://proxy.example.com:3128")
+	case u.User != nil:
+		return errors.New("the proxy carries a password, which everybody could read who may read this object; use a proxy that knows its clients by their address")
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+		return errors.New("the proxy is more than http://<host>:<port>; leave out what follows")
+	}
+	return nil
+}
+
+// CheckAuthorities accepts nothing, or one or more certificates in PEM and nothing else between them.
+func CheckAuthorities(text string) error {
+	rest := []byte(text)
+	for n := 0; ; n++ {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		switch {
+		case block == nil && n == 0 && text != "":
+			return errors.New("certificateAuthorities holds no PEM block; give certificates that begin with -----BEGIN CERTIFICATE-----")
+		case block == nil:
+			return nil
+		case block.Type != "CERTIFICATE":
+			return fmt.Errorf("certificateAuthorities holds a block %q; give certificates only", block.Type)
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return fmt.Errorf("certificate %d of certificateAuthorities cannot be read: %w; copy it again, completely", n+1, err)
+		}
+	}
+}
+
+// Fetched says that the host itself fetches over HTTP(S), for which it needs curl.
+func (s Source) Fetched() bool {
+	return s.Bundle != nil && !s.Bundle.Push && !strings.HasPrefix(s.Bundle.Location, "/")
+}

@@ -9,56 +9,112 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
-//go:embed install.sh
-var rawLibrary string
+var (
+	//go:embed fetch.sh
+	fetchLibrary string
+	//go:embed install.sh
+	installLibrary string
+)
 
-// library is what the install steps call.
-var library = strings.ReplaceAll(rawLibrary, "@CURL@", curlFlags)
+// authoritiesFile is the name of the plan's file with the certificate authorities.
+const authoritiesFile = "artifacts-ca.pem"
 
-// InstallSteps fetches, verifies and installs what role needs, and imports and pins its images. Every step may run again;
-// on a host that already holds the version they take a moment. Images come before the units, so that no kubelet starts
-// without its pause image. The kernel comes first of all: what a host may not do is better known before a gigabyte is copied.
-func InstallSteps(m *Manifest, source Source, role Role) ([]run.Step, error) {
-	if role != ControlPlane && role != Worker {
-		return nil, fmt.Errorf("role %q installs nothing by itself; use AddonSteps", role)
-	}
+// bundlePlan fetches, verifies and installs what role needs, and imports and pins its images. Images come before the
+// units, so that no kubelet starts without its pause image. The kernel comes first of all: what a host may not do is
+// better known before a gigabyte is copied.
+func (s *Supply) bundlePlan(role Role) ([]run.Step, []run.File, error) {
+	m := s.manifest
 	files := m.For(role)
 	if len(files) == 0 {
-		return nil, fmt.Errorf("the bundle of Kubernetes %s holds nothing for role %s; make the bundle again", m.KubernetesVersion, role)
+		return nil, nil, fmt.Errorf("the bundle of Kubernetes %s holds nothing for role %s; make the bundle again", m.KubernetesVersion, role)
 	}
-	steps := []run.Step{arch(m), kernelStep(hostKernel)}
+	steps := []run.Step{arch(m)}
+	if role != Addon {
+		steps = append(steps, kernelStep(hostKernel))
+	}
+	steps = append(steps, s.room(files))
 	for _, kind := range []Kind{Image, Binary, Unit} {
-		steps = append(steps, stepsFor(m, source, kind, files)...)
+		steps = append(steps, s.stepsFor(kind, files)...)
 	}
-	var units []string
+	if slices.ContainsFunc(files, func(f File) bool { return f.Kind == Unit }) {
+		steps = append(steps, enableUnits(files))
+	}
+	steps = append(steps, s.tidy(role, files))
+	var upload []run.File
+	if authorities := s.wanted.Bundle.CertificateAuthorities; authorities != "" {
+		upload = append(upload, run.File{Name: authoritiesFile, Content: []byte(authorities)})
+	}
+	return steps, upload, nil
+}
+
+func enableUnits(files []File) run.Step {
+	script := "set -eu\nsystemctl daemon-reload\n"
 	for _, file := range files {
 		// A drop-in (kubelet.service.d/10-kubeadm.conf) is no unit of its own.
 		if file.Kind == Unit && !strings.HasSuffix(path.Dir(file.Install), ".d") {
-			units = append(units, path.Base(file.Install))
-		}
-	}
-	if slices.ContainsFunc(files, func(f File) bool { return f.Kind == Unit }) {
-		script := "set -eu\nsystemctl daemon-reload\n"
-		for _, unit := range units {
+			unit := path.Base(file.Install)
 			script += fmt.Sprintf("quoin_record %s\nsystemctl enable %s\n", ssh.Quote("unit "+unit), ssh.Quote(unit))
 		}
-		steps = append(steps, run.Step{Name: "enable-units", Script: script})
 	}
-	return steps, nil
+	return run.Step{Name: "enable-units", Script: script}
 }
 
-// AddonSteps imports and pins only the images with role Addon.
-func AddonSteps(m *Manifest, source Source) ([]run.Step, error) {
-	files := m.For(Addon)
-	if len(files) == 0 {
-		return nil, fmt.Errorf("the bundle of Kubernetes %s holds no image with role %s; make the bundle again", m.KubernetesVersion, Addon)
+// library is what the steps of this bundle call.
+func (s *Supply) library() string {
+	return curlFunction(s.wanted.Bundle, s.location, `"$QUOIN_RUN_DIR/files/`+authoritiesFile+`"`) +
+		"quoin_containerd=" + ssh.Quote(containerdRoot) + "\n" + fetchLibrary + installLibrary
+}
+
+// containerdRoot is where images go, unless containerd was told otherwise: then the check of its room is about another disk.
+var containerdRoot = "/var/lib/containerd"
+
+// room tells before the first byte is fetched that not everything will fit. What is there already needs no more: an image
+// that has a mark, a file that has the right size.
+func (s *Supply) room(files []File) run.Step {
+	var script strings.Builder
+	script.WriteString("{\n")
+	onTheWay := s.location.Remote() && !s.wanted.Bundle.Push
+	var largest int64
+	for _, file := range files {
+		if file.Kind == Image {
+			fmt.Fprintf(&script, "[ -f \"$QUOIN_ROOT/images/%s\" ] || echo %d %s\n", file.SHA256, 2*file.Size, ssh.Quote(containerdRoot))
+		} else {
+			fmt.Fprintf(&script, "[ \"$(quoin_size %[1]s)\" = %[2]d ] || echo %[2]d %[3]s\n", ssh.Quote(file.Install), file.Size, ssh.Quote(path.Dir(file.Install)))
+		}
+		largest = max(largest, file.Size)
 	}
-	return append([]run.Step{arch(m)}, stepsFor(m, source, Image, files)...), nil
+	if onTheWay {
+		fmt.Fprintf(&script, "echo %d \"$QUOIN_ROOT\"\n", largest)
+	}
+	script.WriteString("} | quoin_whole\n")
+	return run.Step{Name: "check-room", Script: s.library() + script.String()}
+}
+
+// tidy notes what this version has on the host, and after an installation removes what other versions left.
+func (s *Supply) tidy(role Role, files []File) run.Step {
+	version := s.wanted.Version
+	hold := []string{version}
+	for _, file := range files {
+		if file.Kind == Image {
+			hold = append(hold, file.SHA256)
+			for _, name := range file.Images {
+				hold = append(hold, "image "+name)
+			}
+		}
+	}
+	script := s.library() + "quoin_hold " + strings.Join(quoted(hold), " ") + "\n"
+	if role == Addon {
+		// The version that this host runs is another one.
+		return run.Step{Name: "note-images", Script: script}
+	}
+	return run.Step{Name: "remove-old-versions", Script: script +
+		"quoin_prune " + strings.Join(quoted(append([]string{version}, s.wanted.Keep...)), " ") + "\n"}
 }
 
 // uname names architectures by another word than Go does.
@@ -73,14 +129,14 @@ func arch(m *Manifest) run.Step {
 `, ssh.Quote(want), m.KubernetesVersion, m.Architecture, want)}
 }
 
-func stepsFor(m *Manifest, source Source, kind Kind, files []File) []run.Step {
+func (s *Supply) stepsFor(kind Kind, files []File) []run.Step {
 	var steps []run.Step
 	used := map[string]int{}
 	for _, file := range files {
 		if file.Kind != kind {
 			continue
 		}
-		from := ssh.Quote(source.At(m.KubernetesVersion) + "/" + file.Path)
+		from := ssh.Quote(s.from(file))
 		var verb, call string
 		if kind == Image {
 			verb = "image"
@@ -89,9 +145,25 @@ func stepsFor(m *Manifest, source Source, kind Kind, files []File) []run.Step {
 			verb = "install"
 			call = fmt.Sprintf("quoin_install %s %s %d %s %s", from, file.SHA256, file.Size, ssh.Quote(file.Install), file.Mode)
 		}
-		steps = append(steps, run.Step{Name: stepName(used, verb+"-"+path.Base(file.Path)), Script: library + call + "\n"})
+		steps = append(steps, run.Step{Name: stepName(used, verb+"-"+path.Base(file.Path)), Script: s.library() + call + "\n", Timeout: s.patience(file)})
 	}
 	return steps
+}
+
+// from is where a step finds a file: a path, a URL, or what was pushed.
+func (s *Supply) from(file File) string {
+	if s.wanted.Bundle.Push {
+		return "pushed:" + file.Path
+	}
+	return s.location.At(s.wanted.Version) + "/" + file.Path
+}
+
+// patience is the time that a file may take: a rate that was asked for must not end in a timeout.
+func (s *Supply) patience(file File) time.Duration {
+	if s.wanted.Bundle.BytesPerSecond == 0 {
+		return 0
+	}
+	return run.DefaultTimeout + 2*time.Duration(file.Size/s.wanted.Bundle.BytesPerSecond)*time.Second
 }
 
 // stepName makes a name for package run of a file's name, unique among the used ones.

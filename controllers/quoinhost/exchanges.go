@@ -51,21 +51,13 @@ type Pulse struct {
 	Owner *owner.Record
 }
 
-// Bundle is the version that a host gets, and where it comes from.
-type Bundle struct {
-	Version string
-	// Location with {{version}} in it.
-	Location string
-	// Architecture of the host; empty when unknown.
-	Architecture string
-}
-
 // ProvisionOrder is what makes a node of a host.
 type ProvisionOrder struct {
-	ID     string
-	Owner  owner.Record
-	Bundle Bundle
-	Role   artifacts.Role
+	ID    string
+	Owner owner.Record
+	// Artifacts say which version, and where it comes from.
+	Artifacts artifacts.Wanted
+	Role      artifacts.Role
 	// ProviderID and NodeAddresses are given to the kubelet before it registers.
 	ProviderID    string
 	NodeAddresses []string
@@ -78,9 +70,9 @@ type ProvisionOrder struct {
 
 // AddonsOrder is what brings the add-on images of a version.
 type AddonsOrder struct {
-	ID     string
-	Owner  owner.Record
-	Bundle Bundle
+	ID        string
+	Owner     owner.Record
+	Artifacts artifacts.Wanted
 }
 
 // CleanOrder is what makes a host clean.
@@ -104,18 +96,19 @@ func (e *EndpointInUseError) Error() string {
 		"; free the address, or create the cluster with another controlPlaneEndpoint"
 }
 
-// BundleError says that the bundle cannot be read or is not what it says it is.
-type BundleError struct {
-	Location string
-	Err      error
+// ArtifactsError says that a version cannot be had from its source, or that the source is not what it says it is.
+type ArtifactsError struct {
+	// Place where the version was looked for.
+	Place string
+	Err   error
 }
 
-func (e *BundleError) Error() string {
-	return "the bundle at " + e.Location + " cannot be used: " + e.Err.Error() +
-		"; put the bundle of this version there, or correct spec.artifacts.bundle.location of the machine template"
+func (e *ArtifactsError) Error() string {
+	return "Kubernetes cannot be taken from " + e.Place + ": " + e.Err.Error() +
+		"; the place is named by spec.artifacts of the machine template"
 }
 
-func (e *BundleError) Unwrap() error { return e.Err }
+func (e *ArtifactsError) Unwrap() error { return e.Err }
 
 // LacksError says that the host lacks a program that this machine needs.
 type LacksError struct{ What, Why string }

@@ -36,7 +36,7 @@ func explain(err error, host *infrav1.QuoinHost) finding {
 		held        *owner.HeldError
 		stale       *owner.StaleError
 		inUse       *EndpointInUseError
-		bundle      *BundleError
+		source      *ArtifactsError
 		lacks       *LacksError
 	)
 	about, fallback := subject(host.Status.State)
@@ -55,7 +55,7 @@ func explain(err error, host *infrav1.QuoinHost) finding {
 		return finding{about, infrav1.HostOwnedByOtherReason, err.Error()}
 	case errors.As(err, &inUse):
 		return finding{about, infrav1.HostEndpointInUseReason, err.Error()}
-	case errors.As(err, &bundle):
+	case errors.As(err, &source):
 		return finding{about, infrav1.HostArtifactsUnavailableReason, err.Error()}
 	case errors.As(err, &lacks):
 		return finding{about, infrav1.HostUnsuitableReason, err.Error()}
@@ -89,11 +89,11 @@ func answered(err error) bool {
 		held   *owner.HeldError
 		stale  *owner.StaleError
 		inUse  *EndpointInUseError
-		bundle *BundleError
+		source *ArtifactsError
 		lacks  *LacksError
 	)
 	return errors.As(err, &exit) || errors.As(err, &held) || errors.As(err, &stale) ||
-		errors.As(err, &inUse) || errors.As(err, &bundle) || errors.As(err, &lacks)
+		errors.As(err, &inUse) || errors.As(err, &source) || errors.As(err, &lacks)
 }
 
 func hostKeyMessage(changed *ssh.HostKeyChangedError, host *infrav1.QuoinHost) string {

@@ -127,11 +127,11 @@ func (o *overSSH) Provision(ctx context.Context, host *infrav1.QuoinHost, order 
 			}
 		}
 	}
-	manifest, source, err := manifestOf(ctx, conn, order.Bundle)
+	supply, err := supplyOf(ctx, conn, order.Artifacts)
 	if err != nil {
 		return err
 	}
-	plan, err := provisionPlan(order, manifest, source)
+	plan, err := provisionPlan(order, supply)
 	if err != nil {
 		return err
 	}
@@ -147,18 +147,18 @@ func (o *overSSH) Addons(ctx context.Context, host *infrav1.QuoinHost, order Add
 	if err != nil {
 		return err
 	}
-	manifest, source, err := manifestOf(ctx, conn, order.Bundle)
+	supply, err := supplyOf(ctx, conn, order.Artifacts)
 	if err != nil {
 		return err
 	}
-	steps, err := artifacts.AddonSteps(manifest, source)
+	steps, files, err := supply.Plan(artifacts.Addon)
 	if err != nil {
-		return &BundleError{Location: source.At(order.Bundle.Version), Err: err}
+		return &ArtifactsError{Place: order.Artifacts.Place(), Err: err}
 	}
 	if err := owner.Acquire(ctx, conn, order.Owner); err != nil {
 		return err
 	}
-	return run.Start(ctx, conn, run.Plan{ID: order.ID, Steps: steps})
+	return run.Start(ctx, conn, run.Plan{ID: order.ID, Steps: steps, Files: files})
 }
 
 // Clean implements Exchanges.
@@ -254,22 +254,16 @@ func addressFree(ctx context.Context, conn ssh.Host, c keepalived.Config) error 
 	return nil
 }
 
-func manifestOf(ctx context.Context, conn ssh.Host, b Bundle) (*artifacts.Manifest, artifacts.Source, error) {
-	source, err := artifacts.ParseSource(b.Location)
-	if err != nil {
-		return nil, source, &BundleError{Location: b.Location, Err: err}
-	}
-	if source.Remote() {
-		if err := needs(ctx, conn, "curl", "the bundle is fetched from "+source.At(b.Version)); err != nil {
-			return nil, source, err
+// supplyOf looks at the source of a version. What cannot be read because the connection failed is no fault of the source.
+func supplyOf(ctx context.Context, conn ssh.Host, wanted artifacts.Wanted) (*artifacts.Supply, error) {
+	if wanted.Fetched() {
+		if err := needs(ctx, conn, "curl", "the bundle is fetched from "+wanted.Place()); err != nil {
+			return nil, err
 		}
 	}
-	manifest, err := artifacts.FetchManifest(ctx, conn, source, b.Version, b.Architecture)
-	if err != nil {
-		if ssh.NeverRan(err) || ssh.IsTransient(err) {
-			return nil, source, err
-		}
-		return nil, source, &BundleError{Location: source.At(b.Version), Err: err}
+	supply, err := artifacts.Find(ctx, conn, wanted)
+	if err != nil && !ssh.NeverRan(err) && !ssh.IsTransient(err) {
+		err = &ArtifactsError{Place: wanted.Place(), Err: err}
 	}
-	return manifest, source, nil
+	return supply, err
 }

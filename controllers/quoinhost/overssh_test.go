@@ -71,8 +71,9 @@ func provisionOrderOf(t *testing.T, location string) ProvisionOrder {
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return ProvisionOrder{
 		ID: provisionPlanID, Role: artifacts.ControlPlane, ProviderID: "quoin://hosts/h1/0123abcd", NodeAddresses: []string{"10.0.0.11", "fd00::11"},
-		Owner:     owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1},
-		Bundle:    Bundle{Version: "v1.35.4", Location: location, Architecture: "amd64"},
+		Owner: owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1},
+		Artifacts: artifacts.Wanted{Version: "v1.35.4", Architecture: "amd64",
+			Source: artifacts.Source{Bundle: &artifacts.Bundle{Location: location}}},
 		Bootstrap: config,
 		VirtualAddress: &keepalived.Config{
 			Interface: "eth0", VirtualRouterID: 51, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.100/32")}, Port: 6443,
@@ -100,22 +101,22 @@ func TestWhatCanBeFoundWrongByReadingIsFoundBeforeTheHostIsChanged(t *testing.T)
 			answers: map[string]string{"command -v keepalived": "/usr/sbin/keepalived"},
 			errs:    map[string]error{"manifest.json": &ssh.ExitError{Code: 66, Stderr: "no such file"}},
 		}, func(g *WithT, err error) {
-			var bundle *BundleError
-			g.Expect(errors.As(err, &bundle)).To(BeTrue(), "%v", err)
-			g.Expect(bundle.Location).To(Equal("/opt/v1.35.4"))
+			var source *ArtifactsError
+			g.Expect(errors.As(err, &source)).To(BeTrue(), "%v", err)
+			g.Expect(source.Place).To(Equal("/opt/v1.35.4"))
 		}},
 		"damaged manifest": {"/opt/{{version}}", &scripted{
 			answers: map[string]string{"command -v keepalived": "/usr/sbin/keepalived", "manifest.json": "{"},
 		}, func(g *WithT, err error) {
-			var bundle *BundleError
-			g.Expect(errors.As(err, &bundle)).To(BeTrue(), "%v", err)
+			var source *ArtifactsError
+			g.Expect(errors.As(err, &source)).To(BeTrue(), "%v", err)
 		}},
 		"lost connection": {"/opt/{{version}}", &scripted{
 			answers: map[string]string{"command -v keepalived": "/usr/sbin/keepalived"},
 			errs:    map[string]error{"manifest.json": &ssh.UnreachableError{Endpoint: "x", Err: errors.New("reset by peer")}},
 		}, func(g *WithT, err error) {
-			var bundle *BundleError
-			g.Expect(errors.As(err, &bundle)).To(BeFalse(), "the bundle is not to blame: %v", err)
+			var source *ArtifactsError
+			g.Expect(errors.As(err, &source)).To(BeFalse(), "the bundle is not to blame: %v", err)
 			g.Expect(ssh.IsTransient(err)).To(BeTrue())
 		}},
 	} {
@@ -141,11 +142,10 @@ func TestAHostOfAnotherOwnerIsNotReset(t *testing.T) {
 
 func TestThePlanTakesAHostToANodeInOrder(t *testing.T) {
 	g := NewWithT(t)
-	manifest, err := artifacts.ParseManifest([]byte(manifestText))
+	order := provisionOrderOf(t, "/opt/{{version}}")
+	supply, err := artifacts.Find(t.Context(), &scripted{answers: map[string]string{"manifest.json": manifestText}}, order.Artifacts)
 	g.Expect(err).NotTo(HaveOccurred())
-	source, err := artifacts.ParseSource("/opt/{{version}}")
-	g.Expect(err).NotTo(HaveOccurred())
-	plan, err := provisionPlan(provisionOrderOf(t, "/opt/{{version}}"), manifest, source)
+	plan, err := provisionPlan(order, supply)
 	g.Expect(err).NotTo(HaveOccurred())
 	at := map[string]int{}
 	for i, step := range plan.Steps {

@@ -16,13 +16,13 @@ import (
 // provisionPlan is the order of a host's way to a node: the version, what the kubelet must know before it registers, the
 // virtual address before kubeadm asks for it, and the bootstrap data. The kubelet is enabled last, so that a host that
 // reboots in between does not come up with half a node.
-func provisionPlan(order ProvisionOrder, manifest *artifacts.Manifest, source artifacts.Source) (run.Plan, error) {
+func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, error) {
 	plan := run.Plan{ID: order.ID}
-	steps, err := artifacts.InstallSteps(manifest, source, order.Role)
+	steps, files, err := supply.Plan(order.Role)
 	if err != nil {
-		return plan, &BundleError{Location: source.At(order.Bundle.Version), Err: err}
+		return plan, &ArtifactsError{Place: order.Artifacts.Place(), Err: err}
 	}
-	plan.Steps = append(plan.Steps, steps...)
+	plan.Files, plan.Steps = append(plan.Files, files...), append(plan.Steps, steps...)
 	plan.Steps = append(plan.Steps, kubeletEnvironment(order))
 	if order.VirtualAddress != nil {
 		steps, err := keepalived.InstallSteps(*order.VirtualAddress, keepalived.Ownership{ClaimedByUs: order.ClaimedByUs})
@@ -31,7 +31,7 @@ func provisionPlan(order ProvisionOrder, manifest *artifacts.Manifest, source ar
 		}
 		plan.Steps = append(plan.Steps, steps...)
 	}
-	files, steps, err := order.Bootstrap.Steps(cloudinit.Options{})
+	files, steps, err = order.Bootstrap.Steps(cloudinit.Options{})
 	if err != nil {
 		return plan, err
 	}
@@ -44,7 +44,7 @@ func provisionPlan(order ProvisionOrder, manifest *artifacts.Manifest, source ar
 	return plan, plan.Validate()
 }
 
-// kubeletEnvironment gives the kubelet its provider ID and node addresses; the unit of the bundle reads the file.
+// kubeletEnvironment gives the kubelet its provider ID and node addresses; its unit reads the file.
 func kubeletEnvironment(order ProvisionOrder) run.Step {
 	args := []string{"--provider-id=" + order.ProviderID}
 	if len(order.NodeAddresses) > 0 {

@@ -38,7 +38,7 @@ func (t *turn) provisioned() (result, error) {
 	}
 	switch status.Phase {
 	case run.NotStarted:
-		order := AddonsOrder{ID: id, Owner: t.ownerRecord(), Bundle: t.bundle(version)}
+		order := AddonsOrder{ID: id, Owner: t.ownerRecord(), Artifacts: t.artifacts(version)}
 		if o := start(t, id, func(ctx context.Context, host *infrav1.QuoinHost) error {
 			return t.r.Exchanges.Addons(ctx, host, order)
 		}); o.pending {

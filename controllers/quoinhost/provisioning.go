@@ -171,11 +171,11 @@ func (t *turn) startProvisioning(id string) (result, error) {
 	}); o.pending {
 		if t.host.Status.NextAttempt == nil {
 			t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason,
-				fmt.Sprintf("handing %s and the bootstrap data to %s", order.Bundle.Version, t.host.Name))
+				fmt.Sprintf("handing %s and the bootstrap data to %s", order.Artifacts.Version, t.host.Name))
 		}
 		return o.result, nil
 	}
-	t.event("Normal", "BootstrapStarted", "installing %s and running the bootstrap data of Machine %s", order.Bundle.Version, machine.Name)
+	t.event("Normal", "BootstrapStarted", "installing %s and running the bootstrap data of Machine %s", order.Artifacts.Version, machine.Name)
 	return t.started(id)
 }
 
@@ -200,7 +200,7 @@ func (e *endpointError) Error() string { return e.text }
 func (t *turn) provisionOrder(id string) (ProvisionOrder, error) {
 	c, machine, facts := t.claim, t.claim.machine, t.host.Status.Facts
 	order := ProvisionOrder{
-		ID: id, Owner: t.ownerRecord(), Bundle: t.bundle(machine.Spec.Version), Role: artifacts.Worker,
+		ID: id, Owner: t.ownerRecord(), Artifacts: t.artifacts(machine.Spec.Version), Role: artifacts.Worker,
 		ProviderID: t.host.ProviderID(), NodeAddresses: facts.NodeAddresses,
 	}
 	data, err := t.r.bootstrapData(t.ctx, machine)
@@ -286,15 +286,6 @@ func instanceData(host *infrav1.QuoinHost, providerID string) cloudinit.Variable
 		variables["v1."+name] = text
 	}
 	return variables
-}
-
-// bundle of a version for this host.
-func (t *turn) bundle(version string) Bundle {
-	b := Bundle{Version: version, Location: ptr.Deref(t.claim.quoinMachine.Spec.Artifacts.Bundle, infrav1.Bundle{}).Location}
-	if t.host.Status.Facts != nil {
-		b.Architecture = t.host.Status.Facts.Architecture
-	}
-	return b
 }
 
 func (t *turn) version() string {

@@ -81,7 +81,8 @@ func TestAClaimedHostBecomesANode(t *testing.T) {
 	w.g.Expect(order.NodeAddresses).To(Equal([]string{"10.0.0.11"}))
 	w.g.Expect(order.Role).To(Equal(artifacts.Worker))
 	w.g.Expect(order.VirtualAddress).To(BeNil(), "workers do not carry the virtual address")
-	w.g.Expect(order.Bundle).To(Equal(Bundle{Version: "v1.35.4", Location: "/opt/bundles/{{version}}", Architecture: "amd64"}))
+	w.g.Expect(order.Artifacts).To(Equal(artifacts.Wanted{Version: "v1.35.4", Architecture: "amd64",
+		Source: artifacts.Source{Bundle: &artifacts.Bundle{Location: "/opt/bundles/{{version}}"}}}))
 	w.g.Expect(order.Owner).To(Equal(owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1}))
 }
 
@@ -186,9 +187,9 @@ func TestAClaimFromANamespaceThatTheHostIsNotOfferedToIsNotServed(t *testing.T) 
 
 func TestABundleThatIsMissingIsACondition(t *testing.T) {
 	w := claimedWorld(t, false)
-	w.room.errs["provision"] = &BundleError{Location: "/opt/bundles/v1.35.4", Err: errors.New("no manifest.json")}
+	w.room.errs["provision"] = &ArtifactsError{Place: "/opt/bundles/v1.35.4", Err: errors.New("no manifest.json")}
 	found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostArtifactsUnavailableReason)
-	w.g.Expect(found.Message).To(And(ContainSubstring("/opt/bundles/v1.35.4"), ContainSubstring("spec.artifacts.bundle.location")))
+	w.g.Expect(found.Message).To(And(ContainSubstring("/opt/bundles/v1.35.4"), ContainSubstring("spec.artifacts")))
 	w.until("attempts grow apart", func(h *infrav1.QuoinHost) bool { return ptr.Deref(h.Status.Failures, 0) >= 3 })
 }
 
@@ -459,7 +460,7 @@ func TestAConsumerThatArrivesLaterEndsTheWait(t *testing.T) {
 
 func TestADeletionDoesNotWaitForTheDistanceOfAFailedStart(t *testing.T) {
 	w := claimedWorld(t, false)
-	w.room.errs["provision"] = &BundleError{Location: "/opt/bundles/v1.35.4", Err: errors.New("no manifest.json")}
+	w.room.errs["provision"] = &ArtifactsError{Place: "/opt/bundles/v1.35.4", Err: errors.New("no manifest.json")}
 	w.until("distant", func(h *infrav1.QuoinHost) bool { return ptr.Deref(h.Status.Failures, 0) >= 5 })
 	at := w.now
 	deleteMachine(w)

@@ -88,7 +88,7 @@ func validateBundle(path *field.Path, spec *infrav1.QuoinMachineSpec) field.Erro
 	if spec.Artifacts.Bundle == nil {
 		return nil
 	}
-	if _, err := artifacts.ParseSource(spec.Artifacts.Bundle.Location); err != nil {
+	if _, err := artifacts.ParseLocation(spec.Artifacts.Bundle.Location); err != nil {
 		// Not Invalid, which would repeat the value: it may hold a password.
 		return field.ErrorList{field.Forbidden(path.Child("artifacts", "bundle", "location"), err.Error())}
 	}

@@ -1,0 +1,135 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package artifacts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+const (
+	manifestName  = "manifest.json"
+	signatureName = manifestName + ".sig"
+	// maxManifest is far above a manifest of a thousand files.
+	maxManifest = 1 << 20
+	// noSuchFile is the exit code of a script that finds no file.
+	noSuchFile = 66
+	// noCurl is the exit code of a script that finds no curl.
+	noCurl = 67
+)
+
+// reader reads one small file of a bundle. What is not there is an fs.ErrNotExist.
+type reader func(ctx context.Context, name string) ([]byte, error)
+
+// readManifest reads, verifies and checks the manifest of a version.
+func readManifest(ctx context.Context, read reader, wanted Wanted) (*Manifest, error) {
+	at := wanted.Place()
+	data, err := read(ctx, manifestName)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no bundle of Kubernetes %s: %w; put the bundle there, or correct the artifact location", wanted.Version, err)
+	case err != nil:
+		return nil, fmt.Errorf("reading %s/%s: %w", at, manifestName, err)
+	}
+	// The signature comes first: nothing of what nobody signed is looked into.
+	if len(wanted.Bundle.PublicKeys) > 0 {
+		keys, err := ParsePublicKeys(wanted.Bundle.PublicKeys)
+		if err != nil {
+			return nil, err
+		}
+		signature, err := read(ctx, signatureName)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, untrusted("the bundle is not signed: %v", err)
+		case err != nil:
+			return nil, fmt.Errorf("reading %s/%s: %w", at, signatureName, err)
+		}
+		if err := VerifySignature(data, signature, keys); err != nil {
+			return nil, fmt.Errorf("%s: %w", at, err)
+		}
+	}
+	manifest, err := ParseManifest(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	if err := manifest.Check(wanted.Version, wanted.Architecture); err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	return manifest, nil
+}
+
+// readByHost reads a file of the bundle through the host, as the host itself will read the others: one SSH exchange.
+func readByHost(ctx context.Context, host ssh.Host, bundle *Bundle, location Location, version, name string) ([]byte, error) {
+	at := location.At(version) + "/" + name
+	command := ssh.Command{Sudo: true, Script: fmt.Sprintf("[ -r %[1]s ] || { echo 'no such file' >&2; exit %[2]d; }\ncat %[1]s\n", ssh.Quote(at), noSuchFile)}
+	if location.Remote() {
+		command = curlCommand(bundle, location, at)
+	}
+	result, err := host.Run(ctx, command)
+	var exit *ssh.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.Code == noSuchFile:
+		return nil, &missingError{at: at, why: strings.TrimSpace(exit.Stderr)}
+	case errors.As(err, &exit) && exit.Code == noCurl:
+		return nil, fmt.Errorf("the bundle at %s is fetched by curl, which the host does not have; install curl, or use a path on the host", at)
+	case err != nil:
+		return nil, err
+	case result.Truncated || len(result.Stdout) > maxManifest:
+		return nil, fmt.Errorf("it has more than %d bytes, so it is no %s; make the bundle again", maxManifest, name)
+	}
+	return []byte(result.Stdout), nil
+}
+
+// curlCommand prints a file that is fetched. The authorities come over standard input, for the host has them nowhere yet.
+func curlCommand(bundle *Bundle, location Location, at string) ssh.Command {
+	authorities := ""
+	if bundle.CertificateAuthorities != "" {
+		authorities = `ca=$(mktemp) && trap 'rm -f "$ca"' EXIT && cat >"$ca" || exit 1` + "\n"
+	}
+	return ssh.Command{Sudo: true, Stdin: strings.NewReader(bundle.CertificateAuthorities), Script: fmt.Sprintf(
+		"command -v curl >/dev/null || { echo 'curl is not installed' >&2; exit %d; }\n%s%squoin_curl --max-filesize %d -- %s || exit %d\n",
+		noCurl, authorities, curlFunction(bundle, location, `"$ca"`), maxManifest, ssh.Quote(at), noSuchFile)}
+}
+
+// curlFunction defines quoin_curl: it fails on HTTP errors, follows redirects but never from HTTPS to something weaker,
+// tries again what may pass, and gives up on a server that stalls. authorities is the file in shell words.
+func curlFunction(bundle *Bundle, location Location, authorities string) string {
+	stall := int64(1024)
+	words := []string{"--fail --silent --show-error --location --retry 3 --retry-delay 2 --connect-timeout 10 --speed-time 30"}
+	if strings.HasPrefix(location.text, "https:") {
+		words = append(words, "--proto-redir =https")
+	}
+	if bundle.Proxy != "" {
+		words = append(words, "--proxy "+ssh.Quote(bundle.Proxy))
+	}
+	if bundle.CertificateAuthorities != "" {
+		words = append(words, "--cacert "+authorities)
+	}
+	if bundle.BytesPerSecond > 0 {
+		words = append(words, "--limit-rate "+strconv.FormatInt(bundle.BytesPerSecond, 10))
+		// What is slow because it was told so does not stall.
+		stall = max(1, min(stall, bundle.BytesPerSecond/4))
+	}
+	words = append(words, "--speed-limit "+strconv.FormatInt(stall, 10))
+	return "quoin_curl() { curl " + strings.Join(words, " ") + ` "$@"; }` + "\n"
+}
+
+// missingError says what is not there.
+type missingError struct{ at, why string }
+
+func (e *missingError) Error() string {
+	if e.why == "" {
+		return e.at
+	}
+	return e.at + ": " + e.why
+}
+
+// Is makes it an fs.ErrNotExist.
+func (e *missingError) Is(target error) bool { return target == fs.ErrNotExist }

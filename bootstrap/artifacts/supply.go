@@ -1,0 +1,80 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package artifacts
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+// Wanted is one version for one host.
+type Wanted struct {
+	// Version such as "v1.36.3".
+	Version string
+	// Architecture of the host in Go's words; empty when unknown.
+	Architecture string
+	Source
+	// Keep are further versions whose add-on images stay on the host, when what other versions left is removed.
+	Keep []string
+}
+
+// Place names the source, for people.
+func (w Wanted) Place() string {
+	switch {
+	case w.Bundle != nil:
+		location, err := ParseLocation(w.Bundle.Location)
+		if err != nil {
+			return w.Bundle.Location
+		}
+		return location.At(w.Version)
+	case w.Packages != nil:
+		return "packages of Kubernetes " + w.Version
+	}
+	return "preinstalled Kubernetes " + w.Version
+}
+
+// Supply is a version whose source was found and may be trusted.
+type Supply struct {
+	wanted   Wanted
+	location Location
+	manifest *Manifest
+}
+
+// Find looks at the source of a version, as far as it can be looked at without changing the host: the manifest of a bundle
+// is read, by the host or by this process, and its signature verified.
+func Find(ctx context.Context, host ssh.Host, wanted Wanted) (*Supply, error) {
+	if !versionText.MatchString(wanted.Version) {
+		return nil, fmt.Errorf("version %q is not of the form v1.36.3", wanted.Version)
+	}
+	if err := wanted.Check(); err != nil {
+		return nil, err
+	}
+	s := &Supply{wanted: wanted}
+	if wanted.Bundle == nil {
+		return s, nil
+	}
+	var err error
+	if s.location, err = ParseLocation(wanted.Bundle.Location); err != nil {
+		return nil, err
+	}
+	read := func(ctx context.Context, name string) ([]byte, error) {
+		return readByHost(ctx, host, wanted.Bundle, s.location, wanted.Version, name)
+	}
+	s.manifest, err = readManifest(ctx, read, wanted)
+	return s, err
+}
+
+// Plan is what brings to a host what role needs, with the files that the steps read. With role Addon these are the images
+// that a host of an older version must hold before kube-proxy and CoreDNS follow to this version.
+//
+// Every step may run again; on a host that has the version already they take a moment.
+func (s *Supply) Plan(role Role) ([]run.Step, []run.File, error) {
+	if role != ControlPlane && role != Worker && role != Addon {
+		return nil, nil, fmt.Errorf("role %q is unknown; known are %s, %s and %s", role, ControlPlane, Worker, Addon)
+	}
+	return s.bundlePlan(role)
+}
