@@ -45,6 +45,9 @@ func (t *turn) cleaning() (result, error) {
 	order := t.cleanOrder(id)
 	switch status.Phase {
 	case run.NotStarted:
+		if t.maintained("the reset") {
+			return onEvent(), nil
+		}
 		t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostCleaningReason, "the reset is about to start")
 		if o := start(t, id, func(ctx context.Context, host *infrav1.QuoinHost) error {
 			return t.r.Exchanges.Clean(ctx, host, order)

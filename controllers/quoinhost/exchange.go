@@ -44,7 +44,10 @@ func exchange[T any](t *turn, op string, timeout time.Duration, fn func(context.
 	}
 	host := t.host.DeepCopy() // the exchange outlives this reconcile
 	value, done, err := async.Do(t.r.Calls, client.ObjectKeyFromObject(host), op, timeout, func(ctx context.Context) (T, error) {
-		return fn(ctx, host)
+		begin := time.Now()
+		value, err := fn(ctx, host)
+		observeExchange(op, time.Since(begin), err)
+		return value, err
 	})
 	switch {
 	case !done:

@@ -118,6 +118,7 @@ func (t *turn) failed(err error) result {
 		return after(time.Millisecond)
 	}
 	f := explain(err, t.host)
+	exchangeFailures.WithLabelValues(f.reason).Inc()
 	if t.host.Status.State == infrav1.HostStateCleaning && !answered(err) {
 		f.message += t.wayOut()
 	}

@@ -67,7 +67,7 @@ func (t *turn) raise(generation int64) error {
 // now on, and not from the next change of the host on.
 func (t *turn) takeOver() outcome {
 	record := t.ownerRecord()
-	if o := order(t, fmt.Sprintf("take over %d", record.Generation), shortExchange, func(ctx context.Context, host *infrav1.QuoinHost) error {
+	if o := order(t, fmt.Sprintf("take-over %d", record.Generation), shortExchange, func(ctx context.Context, host *infrav1.QuoinHost) error {
 		return t.r.Exchanges.TakeOver(ctx, host, record)
 	}); o.pending {
 		return o

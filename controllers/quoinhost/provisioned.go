@@ -38,6 +38,9 @@ func (t *turn) provisioned() (result, error) {
 	}
 	switch status.Phase {
 	case run.NotStarted:
+		if t.maintained("bringing the add-on images of " + version) {
+			return t.probe()
+		}
 		order := AddonsOrder{ID: id, Owner: t.ownerRecord(), Artifacts: t.artifacts(version)}
 		if o := start(t, id, func(ctx context.Context, host *infrav1.QuoinHost) error {
 			return t.r.Exchanges.Addons(ctx, host, order)

@@ -143,6 +143,9 @@ func (t *turn) startProvisioning(id string) (result, error) {
 	if wait := t.backOff(); wait > 0 {
 		return after(wait), nil
 	}
+	if t.maintained("the installation of a node") {
+		return t.probe()
+	}
 	machine := t.claim.machine
 	if machine == nil || t.claim.cluster == nil || ptr.Deref(machine.Spec.Bootstrap.DataSecretName, "") == "" {
 		return t.moveTo(infrav1.HostStateClaimed)

@@ -59,6 +59,7 @@ func (t *turn) summarize() {
 		conditions.Delete(h, infrav1.HostAddonImagesCondition)
 	}
 	status, reason, message := readiness(h)
+	message = t.waiting(status, reason, message)
 	if !h.DeletionTimestamp.IsZero() {
 		ref := h.Spec.ConsumerRef
 		status, reason = metav1.ConditionFalse, clusterv1.DeletingReason
@@ -92,6 +93,8 @@ func readiness(h *infrav1.QuoinHost) (metav1.ConditionStatus, string, string) {
 		obstacles = append(obstacles, infrav1.HostCleanCondition)
 	}
 	switch c := usurped(h); {
+	case isDetached(h):
+		obstacles = []string{infrav1.HostReachableCondition}
 	case c != nil:
 		obstacles = append(obstacles, c.Type)
 	case hasReason(h, infrav1.HostProvisionedCondition, infrav1.HostNotOfferedReason):
@@ -107,6 +110,9 @@ func readiness(h *infrav1.QuoinHost) (metav1.ConditionStatus, string, string) {
 	}
 	switch h.Status.State {
 	case infrav1.HostStateAvailable:
+		if h.Spec.Maintenance != nil {
+			return metav1.ConditionFalse, infrav1.HostMaintenanceReason, maintenanceNote(h, "nobody can claim the host")
+		}
 		return metav1.ConditionTrue, infrav1.HostAvailableReason, ""
 	case infrav1.HostStateProvisioned:
 		return metav1.ConditionTrue, infrav1.HostProvisionedReason, ""

@@ -86,10 +86,15 @@ func settle(state infrav1.HostState, s standing, pinned, scrubbing bool) infrav1
 
 // step takes the host one step further.
 func (t *turn) step() (result, error) {
+	if isDetached(t.host) {
+		return t.detached()
+	}
+	t.attach()
 	if t.paused {
 		return t.watchOnly()
 	}
 	t.takeRetry()
+	t.forgetMaintenance()
 	if _, ok := t.host.Annotations[infrav1.AbandonAnnotation]; ok {
 		return t.abandon()
 	}

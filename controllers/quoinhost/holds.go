@@ -1,0 +1,93 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// What maintenance, pause and the detached annotation each stop is the table in docs/hosts.md, which a test holds this
+// package to.
+
+// isDetached says whether nobody may connect to the host.
+func isDetached(host *infrav1.QuoinHost) bool {
+	_, ok := host.Annotations[infrav1.DetachedAnnotation]
+	return ok
+}
+
+// detached ends whatever conversation is under way and keeps the state. What this process learned of the host is forgotten,
+// so that it asks for everything again when the host is attached.
+func (t *turn) detached() (result, error) {
+	t.r.Calls.Cancel(t.key())
+	t.r.Exchanges.Forget(t.host)
+	t.r.pace.forget(t.key())
+	t.host.Status.UnreachableSince = nil
+	t.forgetFailures()
+	if !hasReason(t.host, infrav1.HostReachableCondition, infrav1.HostDetachedReason) {
+		t.event("Normal", infrav1.HostDetachedReason, "nobody connects to the host any more: it has the annotation %s", infrav1.DetachedAnnotation)
+	}
+	t.condition(infrav1.HostReachableCondition, metav1.ConditionUnknown, infrav1.HostDetachedReason, fmt.Sprintf(
+		"the host is detached: nothing is read or written there, and its claim neither begins nor ends. To go on: kubectl -n %s annotate quoinhost %s %s-",
+		t.host.Namespace, t.host.Name, infrav1.DetachedAnnotation))
+	return onEvent(), nil
+}
+
+// attach ends what detached said.
+func (t *turn) attach() {
+	if hasReason(t.host, infrav1.HostReachableCondition, infrav1.HostDetachedReason) {
+		t.condition(infrav1.HostReachableCondition, metav1.ConditionUnknown, infrav1.HostNotReachedReason, "the host was attached again, and was not reached yet")
+		t.event("Normal", "Attached", "the host is reconciled again")
+	}
+}
+
+// pausedNote says, in Ready, why a paused host stands still: which pause, and how it ends.
+func pausedNote(host *infrav1.QuoinHost) string {
+	if _, own := host.Annotations[clusterv1.PausedAnnotation]; own {
+		return fmt.Sprintf("paused: nothing new is started; to go on: kubectl -n %s annotate quoinhost %s %s-", host.Namespace, host.Name, clusterv1.PausedAnnotation)
+	}
+	return "paused with its Cluster: nothing new is started until spec.paused of the Cluster is false"
+}
+
+// maintained holds up what is about to start on a host in maintenance, and says who waits for what.
+func (t *turn) maintained(what string) bool {
+	if t.host.Spec.Maintenance == nil {
+		return false
+	}
+	if operation := t.host.Status.Operation; operation != nil {
+		// It may have been about to start when the maintenance began: the host knows.
+		t.r.pace.unmark(t.key(), "follow "+operation.ID)
+	}
+	kind, _ := subject(t.host.Status.State)
+	message := maintenanceNote(t.host, what+" waits for its end")
+	if !t.isFalse(kind, message) {
+		t.event("Normal", infrav1.HostMaintenanceReason, "%s", message)
+	}
+	t.condition(kind, metav1.ConditionFalse, infrav1.HostMaintenanceReason, message)
+	return true
+}
+
+// maintenanceNote gives the reason in the words of the person who set it.
+func maintenanceNote(host *infrav1.QuoinHost, what string) string {
+	return fmt.Sprintf(`in maintenance (%s): %s. To end it: kubectl -n %s patch quoinhost %s --type merge -p '{"spec":{"maintenance":null}}'`,
+		host.Spec.Maintenance.Reason, what, host.Namespace, host.Name)
+}
+
+// forgetMaintenance ends what maintained said, so that the condition tells what is waited for now.
+func (t *turn) forgetMaintenance() {
+	if t.host.Spec.Maintenance != nil {
+		return
+	}
+	for _, kind := range []string{infrav1.HostProvisionedCondition, infrav1.HostCleanCondition, infrav1.HostAddonImagesCondition} {
+		if hasReason(t.host, kind, infrav1.HostMaintenanceReason) {
+			conditions.Delete(t.host, kind)
+		}
+	}
+}
