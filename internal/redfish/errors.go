@@ -1,0 +1,116 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redfish
+
+import (
+	"fmt"
+	"strings"
+)
+
+// UnreachableError says that no answer came: no connection, or not within the time.
+type UnreachableError struct {
+	// Address of the service.
+	Address string
+	// Doing is what was tried.
+	Doing string
+	Err   error
+}
+
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("%s: the BMC at %s does not answer: %v", e.Doing, e.Address, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// CertificateError says that the service presents a certificate that is not trusted. Nothing was sent to it.
+type CertificateError struct {
+	// Address of the service.
+	Address string
+	// Expected fingerprint; empty when none is pinned.
+	Expected string
+	// Seen fingerprint; empty when the service presented nothing.
+	Seen string
+	// Err is why a certificate without a pin is not trusted.
+	Err error
+}
+
+func (e *CertificateError) Error() string {
+	if e.Expected != "" {
+		return fmt.Sprintf("the certificate of the BMC at %s changed: expected %s, seen %s; if that is right, pin the new one in spec.bmc.certificateFingerprint",
+			e.Address, e.Expected, orNothing(e.Seen))
+	}
+	return fmt.Sprintf("the certificate of the BMC at %s is not trusted: %v; have it signed by a known authority, or pin it in spec.bmc.certificateFingerprint (seen %s)",
+		e.Address, e.Err, orNothing(e.Seen))
+}
+
+// Unwrap returns the cause.
+func (e *CertificateError) Unwrap() error { return e.Err }
+
+// AuthenticationError says that the account is unknown, its password wrong, or its rights too small.
+type AuthenticationError struct {
+	// Address of the service.
+	Address string
+	// Doing is what was tried.
+	Doing string
+	// Status is 401 or 403.
+	Status int
+}
+
+func (e *AuthenticationError) Error() string {
+	if e.Status == 403 {
+		return fmt.Sprintf("%s: the account has too few rights at the BMC at %s; give it the role Operator", e.Doing, e.Address)
+	}
+	return fmt.Sprintf("%s: the BMC at %s refuses the user name or the password; correct the Secret that spec.bmc.credentialsRef names", e.Doing, e.Address)
+}
+
+// RefusedError says that the service understood and does not do it.
+type RefusedError struct {
+	// Address of the service.
+	Address string
+	// Doing is what was tried.
+	Doing string
+	// Problem is what the service says, or what it lacks.
+	Problem string
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("%s: the BMC at %s refuses: %s", e.Doing, e.Address, e.Problem)
+}
+
+// SystemsError says that the service has not exactly one computer, and none was named.
+type SystemsError struct {
+	// Address of the service.
+	Address string
+	// Systems there are, the first few of them.
+	Systems []string
+}
+
+func (e *SystemsError) Error() string {
+	if len(e.Systems) == 0 {
+		return fmt.Sprintf("the BMC at %s has no ComputerSystem", e.Address)
+	}
+	return fmt.Sprintf("the BMC at %s has several systems; name that of the host in spec.bmc.system: %s", e.Address, strings.Join(e.Systems, ", "))
+}
+
+// MisbehavedError says that the service broke, or did not do what it said it did.
+type MisbehavedError struct {
+	// Address of the service.
+	Address string
+	// Doing is what was tried.
+	Doing string
+	// Problem is what it did instead.
+	Problem string
+}
+
+func (e *MisbehavedError) Error() string {
+	return fmt.Sprintf("%s: the BMC at %s misbehaves: %s", e.Doing, e.Address, e.Problem)
+}
+
+func orNothing(fingerprint string) string {
+	if fingerprint == "" {
+		return "none"
+	}
+	return fingerprint
+}

@@ -1,0 +1,195 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package redfish
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// maxBody bounds an answer. The largest resource that is read, a ComputerSystem, has some tens of kilobytes.
+const maxBody = 1 << 20
+
+// request is one exchange.
+type request struct {
+	// doing says in an error what the request was for.
+	doing        string
+	method, path string
+	body         any
+	// token of a session to use instead of what the client would choose; noAuth sends neither.
+	token  string
+	noAuth bool
+}
+
+// response is an answer whose body has been read.
+type response struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// get reads a resource.
+func (c *Client) get(ctx context.Context, doing, path string) ([]byte, error) {
+	answer, err := c.call(ctx, request{doing: doing, method: http.MethodGet, path: path})
+	return answer.body, err
+}
+
+// call sends a request with credentials, and turns every status that is not a success into an error.
+func (c *Client) call(ctx context.Context, r request) (response, error) {
+	c.mu.Lock()
+	r.token = c.token
+	c.mu.Unlock()
+	answer, err := c.send(ctx, r)
+	if err != nil {
+		return answer, err
+	}
+	if answer.status == http.StatusUnauthorized && !offersBasic(answer.header) {
+		// The session ended, or the service takes sessions only. A service that offers basic authentication and refuses
+		// it means the password, and another try would only bring the account nearer to being locked.
+		if r.token, err = c.logIn(ctx); err != nil {
+			return response{}, err
+		}
+		if answer, err = c.send(ctx, r); err != nil {
+			return answer, err
+		}
+	}
+	return answer, c.judge(r.doing, answer)
+}
+
+func offersBasic(header http.Header) bool {
+	for _, value := range header.Values("WWW-Authenticate") {
+		if strings.HasPrefix(strings.ToLower(strings.TrimSpace(value)), "basic") {
+			return true
+		}
+	}
+	return false
+}
+
+// logIn opens a session.
+func (c *Client) logIn(ctx context.Context) (string, error) {
+	const doing = "logging in"
+	answer, err := c.send(ctx, request{
+		doing: doing, method: http.MethodPost, path: "/redfish/v1/SessionService/Sessions", noAuth: true,
+		body: map[string]string{"UserName": c.target.Credentials.user, "Password": c.target.Credentials.password},
+	})
+	if err != nil {
+		return "", err
+	}
+	if s := answer.status; s == http.StatusBadRequest || s == http.StatusNotFound || s == http.StatusMethodNotAllowed {
+		// Some services call a wrong password a bad request; others have no sessions.
+		return "", &AuthenticationError{Address: c.target.Address, Doing: doing, Status: http.StatusUnauthorized}
+	}
+	if err := c.judge(doing, answer); err != nil {
+		return "", err
+	}
+	token := answer.header.Get("X-Auth-Token")
+	if token == "" {
+		return "", c.misbehaved(doing, "it opened a session without a token")
+	}
+	// Where the session cannot be told, it is left to time out.
+	session := strings.TrimPrefix(answer.header.Get("Location"), c.base.String())
+	if checkLink(session) != nil {
+		session = ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.token, c.session = token, session
+	return token, nil
+}
+
+// send makes one exchange. Its errors are those of the way to the service; every status is an answer.
+func (c *Client) send(ctx context.Context, r request) (response, error) {
+	requestCtx, cancel := context.WithTimeout(ctx, c.target.RequestTimeout)
+	defer cancel()
+	var body io.Reader
+	if r.body != nil {
+		data, err := json.Marshal(r.body)
+		if err != nil {
+			return response{}, fmt.Errorf("%s: %w", r.doing, err)
+		}
+		body = bytes.NewReader(data)
+	}
+	if err := checkLink(r.path); err != nil {
+		return response{}, c.misbehaved(r.doing, err.Error())
+	}
+	req, err := http.NewRequestWithContext(requestCtx, r.method, c.base.String()+r.path, body)
+	if err != nil {
+		return response{}, fmt.Errorf("%s: %w", r.doing, err)
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("OData-Version", "4.0")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	switch {
+	case r.noAuth:
+	case r.token != "":
+		req.Header.Set("X-Auth-Token", r.token)
+	default:
+		req.SetBasicAuth(c.target.Credentials.user, c.target.Credentials.password)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return response{}, c.unreached(ctx, r.doing, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(res.Body, maxBody+1))
+	if err != nil {
+		return response{}, c.unreached(ctx, r.doing, err)
+	}
+	if len(data) > maxBody {
+		return response{}, c.misbehaved(r.doing, fmt.Sprintf("its answer is longer than %d bytes", maxBody))
+	}
+	return response{status: res.StatusCode, header: res.Header, body: data}, nil
+}
+
+// unreached tells a certificate that is not trusted from silence. The caller's own cancellation is neither.
+func (c *Client) unreached(ctx context.Context, doing string, err error) error {
+	if cause := ctx.Err(); errors.Is(cause, context.Canceled) {
+		return fmt.Errorf("%s: %w", doing, cause)
+	}
+	if changed := (*CertificateError)(nil); errors.As(err, &changed) {
+		return changed
+	}
+	if verification := (*tls.CertificateVerificationError)(nil); errors.As(err, &verification) {
+		return &CertificateError{Address: c.target.Address, Seen: fingerprintOf(verification.UnverifiedCertificates), Err: verification.Err}
+	}
+	return &UnreachableError{Address: c.target.Address, Doing: doing, Err: err}
+}
+
+func fingerprintOf(chain []*x509.Certificate) string {
+	if len(chain) == 0 {
+		return ""
+	}
+	return Fingerprint(chain[0])
+}
+
+// judge turns a status into an error.
+func (c *Client) judge(doing string, answer response) error {
+	message := fmt.Sprintf("HTTP status %d", answer.status)
+	if text := c.target.Credentials.strip(parseError(answer.body)); text != "" {
+		message += ": " + text
+	}
+	switch {
+	case answer.status >= 200 && answer.status < 300:
+		return nil
+	case answer.status == http.StatusUnauthorized || answer.status == http.StatusForbidden:
+		return &AuthenticationError{Address: c.target.Address, Doing: doing, Status: answer.status}
+	case answer.status >= 400 && answer.status < 500:
+		return &RefusedError{Address: c.target.Address, Doing: doing, Problem: message}
+	}
+	return c.misbehaved(doing, message)
+}
+
+func (c *Client) misbehaved(doing, problem string) error {
+	return &MisbehavedError{Address: c.target.Address, Doing: doing, Problem: c.target.Credentials.strip(problem)}
+}
