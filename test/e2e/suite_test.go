@@ -76,6 +76,7 @@ var _ = JustAfterEach(func(ctx SpecContext) {
 var _ = Describe("Quoin on real hosts", Ordered, func() {
 	Context("with a cluster from the template", func() { clusterLife() })
 	Context("with hosts that reboot", func() { reboots() })
+	Context("with faults while a host is provisioned", func() { faults() })
 	Context("with versions that a user edits", func() { upgrades() })
 	Context("with input that cannot work", func() { refusals() })
 	Context("with the cluster deleted", func() { deletion() })

@@ -170,6 +170,18 @@ func (l *Lab) Reboot(ctx context.Context, host *Host) error {
 	})
 }
 
+// PowerCycle ends everything that runs on a host at once, as a power cut does, and boots it again; its disk stays.
+func (l *Lab) PowerCycle(ctx context.Context, host *Host) error {
+	return l.Step(ctx, "Cutting the power of "+host.Name, 3*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		for _, verb := range []string{"kill", "start"} {
+			if _, err := l.docker(ctx, verb, host.Container()); err != nil {
+				return err
+			}
+		}
+		return l.awaitSSH(ctx, step, host)
+	})
+}
+
 // Console runs a script on a host without SSH, as somebody at its console would: it works when sshd does not.
 func (l *Lab) Console(ctx context.Context, container, script string) (string, error) {
 	return l.run(ctx, command{name: l.engine.client, args: []string{"exec", container, "/bin/sh", "-c", script}})

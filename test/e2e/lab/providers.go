@@ -62,14 +62,10 @@ type Manager struct {
 
 // Manager finds the running manager of a provider, like repository.InfrastructureLabel.
 func (l *Lab) Manager(ctx context.Context, provider string) (*Manager, error) {
-	pods := &corev1.PodList{}
-	if err := l.Management.List(ctx, pods, client.MatchingLabels{providerLabel: provider}); err != nil {
-		return nil, fmt.Errorf("pods of %s: %w", provider, err)
+	pod, err := l.pod(ctx, provider)
+	if err != nil {
+		return nil, err
 	}
-	if len(pods.Items) != 1 {
-		return nil, fmt.Errorf("%d pods of %s instead of one", len(pods.Items), provider)
-	}
-	pod := &pods.Items[0]
 	if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].State.Running == nil {
 		return nil, fmt.Errorf("the manager of %s does not run", provider)
 	}
@@ -84,6 +80,18 @@ func (l *Lab) Manager(ctx context.Context, provider string) (*Manager, error) {
 	return &Manager{Pod: pod, PID: strings.TrimSpace(out)}, nil
 }
 
+// pod is the only pod of a provider's manager.
+func (l *Lab) pod(ctx context.Context, provider string) (*corev1.Pod, error) {
+	pods := &corev1.PodList{}
+	if err := l.Management.List(ctx, pods, client.MatchingLabels{providerLabel: provider}); err != nil {
+		return nil, fmt.Errorf("pods of %s: %w", provider, err)
+	}
+	if len(pods.Items) != 1 {
+		return nil, fmt.Errorf("%d pods of %s instead of one", len(pods.Items), provider)
+	}
+	return &pods.Items[0], nil
+}
+
 // Kill ends a manager with SIGKILL: it has no moment to finish anything.
 func (l *Lab) Kill(ctx context.Context, manager *Manager) error {
 	_, err := l.Console(ctx, kindNode, "kill -KILL "+manager.PID)
@@ -92,15 +100,32 @@ func (l *Lab) Kill(ctx context.Context, manager *Manager) error {
 
 // Restart replaces a manager's pod and waits for the new one, so that nothing it knew only in its memory is left.
 func (l *Lab) Restart(ctx context.Context, provider string) error {
-	return l.Step(ctx, "Restarting the manager of "+provider, 3*time.Minute, func(ctx context.Context, step *progress.Step) error {
-		old, err := l.Manager(ctx, provider)
+	return l.replace(ctx, "Restarting the manager of "+provider, provider)
+}
+
+// ForceDelete removes a manager's pod as one does when its node is believed dead, and kills its process, which could else
+// live on beside the new one for a moment; then it waits for the new pod.
+func (l *Lab) ForceDelete(ctx context.Context, provider string) error {
+	manager, err := l.Manager(ctx, provider)
+	if err != nil {
+		return err
+	}
+	if err := l.Kill(ctx, manager); err != nil {
+		return err
+	}
+	return l.replace(ctx, "Deleting the pod of "+provider+" by force", provider, client.GracePeriodSeconds(0))
+}
+
+func (l *Lab) replace(ctx context.Context, title, provider string, how ...client.DeleteOption) error {
+	return l.Step(ctx, title, 3*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		old, err := l.pod(ctx, provider)
 		if err != nil {
 			return err
 		}
-		if err := l.Management.Delete(ctx, old.Pod); err != nil {
-			return fmt.Errorf("deleting pod %s: %w", old.Pod.Name, err)
+		if err := l.Management.Delete(ctx, old, how...); err != nil {
+			return fmt.Errorf("deleting pod %s: %w", old.Name, err)
 		}
-		return l.pollManager(ctx, step, provider, func(pod *corev1.Pod) bool { return pod.UID != old.Pod.UID })
+		return l.pollManager(ctx, step, provider, func(pod *corev1.Pod) bool { return pod.UID != old.UID })
 	})
 }
 

@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -207,6 +209,30 @@ func (c *Cluster) EditWorkerVersion(ctx context.Context, version string) error {
 	deployment.Spec.Template.Spec.Version = version
 	if err := c.lab.Management.Patch(ctx, deployment, before); err != nil {
 		return fmt.Errorf("editing the version of machine deployment %s: %w", deployment.Name, err)
+	}
+	return nil
+}
+
+// ScaleWorkers does what `kubectl scale machinedeployment` does.
+func (c *Cluster) ScaleWorkers(ctx context.Context, replicas int) error {
+	deployment, err := c.WorkerDeployment(ctx)
+	if err != nil {
+		return err
+	}
+	before := client.MergeFrom(deployment.DeepCopy())
+	deployment.Spec.Replicas = ptr.To(int32(replicas)) //nolint:gosec // a handful
+	if err := c.lab.Management.Patch(ctx, deployment, before); err != nil {
+		return fmt.Errorf("scaling machine deployment %s to %d: %w", deployment.Name, replicas, err)
+	}
+	return nil
+}
+
+// MarkForDeletion names the Machine that goes first when its MachineDeployment shrinks.
+func (c *Cluster) MarkForDeletion(ctx context.Context, name string) error {
+	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name}}
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, clusterv1.DeleteMachineAnnotation)
+	if err := c.lab.Management.Patch(ctx, machine, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		return fmt.Errorf("marking machine %s for deletion: %w", name, err)
 	}
 	return nil
 }
