@@ -6,7 +6,6 @@ package run
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -14,8 +13,15 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
-// tailLines bounds Status.Tail.
-const tailLines = 30
+const (
+	// tailLines and tailBytes bound Status.Tail.
+	tailLines = 30
+	tailBytes = 8000
+	// maxList bounds in bytes what is read of the list of steps and of the journal: far more than any plan has.
+	maxList = 256 << 10
+	// maxName bounds the names that an answer can bring into a status.
+	maxName = 63
+)
 
 // Poll is the method form of the package's Poll.
 func (r Runner) Poll(ctx context.Context, host ssh.Host, id string) (Status, error) {
@@ -25,22 +31,23 @@ func (r Runner) Poll(ctx context.Context, host ssh.Host, id string) (Status, err
 	// Whether the unit runs is asked before the result is read: the other way round a plan that ends in between would
 	// look lost.
 	script := fmt.Sprintf(`set -u
-dir=%s
+dir=%[1]s
 echo "now $(date +%%s)"
 [ -f "$dir/complete" ] || exit 0
 echo complete
-if (%s); then echo alive; fi
-[ -s "$dir/result" ] && echo "result $(cat "$dir/result")"
-sed 's/^/step /' "$dir/steps"
+if (%[2]s); then echo alive; fi
+[ -s "$dir/result" ] && echo "result $(head -c 512 "$dir/result")"
+head -c %[4]d "$dir/steps" | sed 's/^/step /'
 if [ -f "$dir/journal" ]; then
-	sed 's/^/journal /' "$dir/journal"
+	# The end of it says where the plan stands.
+	tail -c %[4]d "$dir/journal" | sed 's/^/journal /'
 	failed=$(awk '$4 == "failed" { print $3; exit }' "$dir/journal")
 	if [ -n "$failed" ] && [ -f "$dir/log/$failed" ]; then
-		tail -n %d "$dir/log/$failed" | tail -c 8000 | sed 's/^/tail /'
+		tail -n %[3]d "$dir/log/$failed" | tail -c %[5]d | sed 's/^/tail /'
 	fi
 fi
 exit 0
-`, ssh.Quote(r.dir(id)), r.starter().Alive(unit(id)), tailLines)
+`, ssh.Quote(r.dir(id)), r.starter().Alive(unit(id)), tailLines, maxList, tailBytes)
 	result, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
 	if err != nil {
 		return Status{}, fmt.Errorf("polling plan %s: %w", id, err)
@@ -65,12 +72,12 @@ func parseStatus(output string) Status {
 			complete = true
 		case word == "alive":
 			alive = true
-		case word == "result":
+		case word == "result" && ended == nil:
 			ended = fields
-		case word == "step" && len(fields) >= 3:
+		case word == "step" && len(fields) >= 3 && len(fields[0]) <= maxName:
 			steps = append(steps, fields[0])
 			secret[fields[0]] = fields[2] == "1"
-		case word == "journal" && len(fields) == 4 && fields[3] == "start":
+		case word == "journal" && len(fields) == 4 && fields[3] == "start" && len(fields[2]) <= maxName:
 			status.Phase, status.Step, status.Since = Running, fields[2], unixTime(fields[0])
 		case word == "tail":
 			tail = append(tail, rest)
@@ -78,7 +85,7 @@ func parseStatus(output string) Status {
 	}
 	status.end(ended)
 	if status.Phase == Failed && !secret[status.Step] {
-		status.Tail = mask(strings.TrimSpace(strings.Join(tail, "\n")))
+		status.Tail = mask(strings.TrimSpace(whole(strings.Join(tail, "\n"))))
 	}
 	status.StepCount = len(steps)
 	for i, name := range steps {
@@ -92,6 +99,18 @@ func parseStatus(output string) Status {
 	status.Lost = complete && !alive && len(ended) == 0
 	status.Message = status.sentence()
 	return status
+}
+
+// whole drops the first word or line of a tail that was cut by bytes: half a token does not look like one.
+func whole(tail string) string {
+	if len(tail) < tailBytes-1 {
+		return tail
+	}
+	if _, rest, found := strings.Cut(tail, "\n"); found {
+		return rest
+	}
+	_, rest, _ := strings.Cut(tail, " ")
+	return rest
 }
 
 // end takes in the result: succeeded | failed <step> <code> [<seconds it was given>] | interrupted <step>. Only the result makes a phase final: the
@@ -109,7 +128,7 @@ func (s *Status) end(result []string) {
 	default:
 		s.Phase = Interrupted
 	}
-	if len(result) > 1 && result[1] != "-" {
+	if len(result) > 1 && result[1] != "-" && len(result[1]) <= maxName {
 		s.Step = result[1]
 	}
 	if len(result) > 2 {
@@ -160,19 +179,6 @@ func telling(tail string) string {
 		}
 	}
 	return lines[len(lines)-1]
-}
-
-var (
-	bootstrapToken = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
-	longHex        = regexp.MustCompile(`((?:certificate-key|key)[ =:"]+)[0-9a-f]{32,}\b`)
-	password       = regexp.MustCompile(`(?i)((?:password|passwd|secret|token)[ =:"]+)[^\s"]+`)
-)
-
-// mask hides what kubeadm and users' commands are known to print: bootstrap tokens, certificate keys, passwords.
-func mask(text string) string {
-	text = bootstrapToken.ReplaceAllString(text, "<token>")
-	text = longHex.ReplaceAllString(text, "${1}<key>")
-	return password.ReplaceAllString(text, "${1}<hidden>")
 }
 
 func unixTime(text string) time.Time {
