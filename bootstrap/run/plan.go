@@ -23,7 +23,7 @@ type Plan struct {
 	Steps []Step
 }
 
-// Step is one POSIX sh script. It runs as root with QUOIN_ROOT and QUOIN_RUN_DIR set and the functions of the prelude
+// Step is one POSIX sh script. It runs as root with QUOIN_ROOT, QUOIN_RUN_DIR and QUOIN_BOOT_ID set and the functions of the prelude
 // (see Prelude) at hand. Unless Once is set it must be idempotent: after a reboot an unfinished step runs again.
 type Step struct {
 	// Name is unique in the plan, [a-z0-9.-]; it is what a person sees as progress.

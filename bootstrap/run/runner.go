@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
@@ -32,6 +33,8 @@ type Runner struct {
 	Starter Starter
 	// BootIDPath is read to notice a reboot; empty means /proc/sys/kernel/random/boot_id.
 	BootIDPath string
+	// Now is the controller's clock, with which a host's is compared; nil means time.Now.
+	Now func() time.Time
 }
 
 func (r Runner) root() string {
@@ -68,8 +71,12 @@ func (r Runner) Start(ctx context.Context, host ssh.Host, plan Plan) error {
 	if err := plan.Validate(); err != nil {
 		return err
 	}
+	clock, err := r.clockFor(ctx, host, plan)
+	if err != nil {
+		return fmt.Errorf("starting plan %s: %w", plan.ID, err)
+	}
 	upload, content := r.upload(plan)
-	command := ssh.Command{Script: upload + r.startScript(plan.ID), Stdin: content, Sudo: true}
+	command := ssh.Command{Script: upload + r.startScript(plan.ID, clock), Stdin: content, Sudo: true}
 	if _, err := host.Run(ctx, command); err != nil {
 		return fmt.Errorf("starting plan %s: %w", plan.ID, err)
 	}
@@ -81,29 +88,35 @@ func (r Runner) Resume(ctx context.Context, host ssh.Host, id string) error {
 	if !planID.MatchString(id) {
 		return fmt.Errorf("plan ID %q must match %s", id, planID)
 	}
+	// The plan is on the host and says there whether it needs the clock, which started anew with the boot. A clock that is
+	// wrong is the step's to refuse: what is begun ends by its own rules.
+	clock, err := r.readClock(ctx, host)
+	if err != nil {
+		return fmt.Errorf("resuming plan %s: %w", id, err)
+	}
 	script := fmt.Sprintf(`set -eu
 %s
 dir=%s
 take_lock
 [ -f "$dir/complete" ] || { echo "the host does not hold plan %s" >&2; exit 1; }
 `, r.lock(), ssh.Quote(r.dir(id)), id)
-	if _, err := host.Run(ctx, ssh.Command{Script: script + r.startScript(id), Sudo: true}); err != nil {
+	if _, err := host.Run(ctx, ssh.Command{Script: script + r.startScript(id, clock.bring()), Sudo: true}); err != nil {
 		return fmt.Errorf("resuming plan %s: %w", id, err)
 	}
 	return nil
 }
 
 // startScript starts a complete plan that neither runs nor has ended. The lock is held. The plan outlives the script, so
-// it must inherit neither the lock nor the mark on its directory.
-func (r Runner) startScript(id string) string {
+// it must inherit neither the lock nor the mark on its directory. clock is sh text that runs before.
+func (r Runner) startScript(id, clock string) string {
 	s := r.starter()
 	return fmt.Sprintf(`[ -s "$dir/result" ] && exit 0
 if (%s); then exit 0; fi
-(
+%s(
 exec 7>&- 8<&-
 %s
 )
-`, s.Alive(unit(id)), s.Start(unit(id), r.argv(id, "run")))
+`, s.Alive(unit(id)), clock, s.Start(unit(id), r.argv(id, "run")))
 }
 
 // Stop is the method form of the package's Stop.
@@ -159,7 +172,8 @@ func (r Runner) stopFunction() string {
 const placeholder = "QUOIN_UNIT"
 
 // Start uploads the plan unless the host already holds it complete, and starts it unless it runs or has ended. It is one
-// SSH exchange, and repeating it after any error is safe.
+// SSH exchange, and another before it for a plan with a ClockStep; repeating it after any error is safe. A *ClockError means
+// that nothing was done.
 func Start(ctx context.Context, host ssh.Host, plan Plan) error {
 	return Runner{}.Start(ctx, host, plan)
 }

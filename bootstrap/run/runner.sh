@@ -10,8 +10,8 @@ set -u
 umask 077
 root=$1 dir=$2 boot=$(cat "$3") verb=$4
 PATH=${PATH:+$PATH:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-HOME=${HOME:-/root} QUOIN_ROOT=$root QUOIN_RUN_DIR=$dir
-export PATH HOME QUOIN_ROOT QUOIN_RUN_DIR
+HOME=${HOME:-/root} QUOIN_ROOT=$root QUOIN_RUN_DIR=$dir QUOIN_BOOT_ID=$boot
+export PATH HOME QUOIN_ROOT QUOIN_RUN_DIR QUOIN_BOOT_ID
 journal=$dir/journal
 
 # The journal is read by awk: without it a step that is done would look new.
@@ -39,7 +39,7 @@ finish() {
 	while read -r name _ secret _; do
 		[ "$secret" = 1 ] && rm -f "$dir/log/$name"
 	done <"$dir/steps"
-	rm -rf "$dir/scripts" "$dir/files" "$dir/env"
+	rm -rf "$dir/scripts" "$dir/files" "$dir/env" "$dir/env.part"
 	printf '%s\n' "$*" >"$dir/result.tmp" && sync "$dir/result.tmp" && mv -f "$dir/result.tmp" "$dir/result" &&
 		sync "$dir" || exit 1
 	exit 0
