@@ -117,7 +117,8 @@ func parseTable(name string, node *yaml.Node) (PartitionTable, error) {
 	default:
 		return table, errors.New("it says neither that it is one partition nor what its partitions are; set layout or diskLayout")
 	}
-	return table, table.partitions(entry.Layout.Content)
+	err := table.partitions(entry.Layout.Content)
+	return table, err
 }
 
 func (t *PartitionTable) partitions(entries []*yaml.Node) error {

@@ -51,8 +51,8 @@ func everything() capi.BaseUserData {
 		},
 		Users: []bootstrapv1.User{{Name: "ann", Gecos: "Ann", Groups: "adm, sudo", HomeDir: "/home/ann", Shell: "/bin/sh", Passwd: "$6$hash",
 			LockPassword: ptr(false), Sudo: "ALL=(ALL) NOPASSWD:ALL", SSHAuthorizedKeys: []string{"ssh-ed25519 AAAA ann", "ssh-ed25519 BBBB"}}},
-		NTP:              &bootstrapv1.NTP{Enabled: ptr(true), Servers: []string{"10.0.0.1", "time.example"}},
-		Mounts:           []bootstrapv1.MountPoints{{"LABEL=data", "/data"}, {"sdb1", "/srv", "ext4"}},
+		NTP:    &bootstrapv1.NTP{Enabled: ptr(true), Servers: []string{"10.0.0.1", "time.example"}},
+		Mounts: []bootstrapv1.MountPoints{{"LABEL=data", "/data"}, {"sdb1", "/srv", "ext4"}},
 		DiskSetup: &bootstrapv1.DiskSetup{Partitions: []bootstrapv1.Partition{{Device: "/dev/sdb", Layout: ptr(true)}},
 			Filesystems: []bootstrapv1.Filesystem{{Device: "/dev/sdb", Filesystem: "ext4", Label: "data", Partition: "1"}}},
 		KubeadmVerbosity: "--v 5",
@@ -130,8 +130,8 @@ func TestInitControlPlane(t *testing.T) {
 		g.Expect(s.Once).To(Equal(s.Name == "kubeadm-init"), s.Name)
 		g.Expect(s.Secret).To(Equal(s.Name == "users"), s.Name)
 	}
-	g.Expect(names).To(Equal([]string{"bootcmd", "write-files", "disk-setup", "fs-setup", "mounts", "users", "ntp", "pre-kubeadm", "kubeadm-init", "post-kubeadm"}))
-	g.Expect(steps[8].Script).To(ContainSubstring("kubeadm init '--ignore-preflight-errors=SystemVerification' --config /run/kubeadm/kubeadm.yaml --v 5 && echo success > /run/cluster-api/bootstrap-success.complete"))
+	g.Expect(names).To(Equal([]string{"bootcmd", "write-files", "disk-setup", "fs-setup", "mounts", "users", "ntp", "pre-kubeadm", "check-clock", "kubeadm-init", "forget-secrets", "post-kubeadm"}))
+	g.Expect(steps[9].Script).To(ContainSubstring("kubeadm init '--ignore-preflight-errors=SystemVerification' --config /run/kubeadm/kubeadm.yaml --v 5 && echo success > /run/cluster-api/bootstrap-success.complete"))
 	for _, s := range steps {
 		g.Expect(s.Script).NotTo(ContainSubstring("BEGIN"), "keys travel as files")
 	}
@@ -153,9 +153,9 @@ func TestJoin(t *testing.T) {
 		_, steps, err := config.Steps(cloudinit.Options{})
 		g.Expect(err).NotTo(HaveOccurred())
 		// The user's commands change the join configuration, so it cannot be made again after a reboot.
-		g.Expect(steps[8].Name).To(Equal("kubeadm-join"))
-		g.Expect(steps[8].Script).To(ContainSubstring("quoin_fail '/run/kubeadm/kubeadm-join-config.yaml is gone"))
-		g.Expect(steps[8].Script).To(ContainSubstring(`/run/cluster-api/placeholder' 0640`))
+		g.Expect(steps[9].Name).To(Equal("kubeadm-join"))
+		g.Expect(steps[9].Script).To(ContainSubstring("quoin_fail '/run/kubeadm/kubeadm-join-config.yaml is gone"))
+		g.Expect(steps[9].Script).To(ContainSubstring(`/run/cluster-api/placeholder' 0640`))
 	}
 }
 

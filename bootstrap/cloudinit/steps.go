@@ -5,6 +5,8 @@ package cloudinit
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
@@ -26,7 +28,12 @@ func (c *Config) Steps(o Options) ([]run.File, []run.Step, error) {
 	if len(c.Files) > 0 {
 		var script strings.Builder
 		script.WriteString("set -eu\n")
+		secret := c.secretPaths()
 		for i, file := range c.Files {
+			if slices.Contains(secret, file.Path) {
+				// cloud-init's default is for all to read.
+				file.Mode &^= 0o007
+			}
 			name := fmt.Sprintf("file-%03d", i)
 			files = append(files, run.File{Name: name, Content: file.Content})
 			script.WriteString(file.install(name))
@@ -60,26 +67,41 @@ func (c *Config) Steps(o Options) ([]run.File, []run.Step, error) {
 	return files, steps, nil
 }
 
-// commandSteps cuts runcmd at the kubeadm commands.
+// commandSteps cuts runcmd at the kubeadm commands. Before each the clock is checked, for certificates and tokens begin and
+// end with it; after each goes what held the token.
 func (c *Config) commandSteps(o Options) []run.Step {
 	var steps []run.Step
 	var group []Command
 	count := map[string]int{}
-	name := func(base string) string {
-		count[base]++
-		if count[base] > 1 {
-			return fmt.Sprintf("%s-%d", base, count[base])
+	add := func(step run.Step) {
+		count[step.Name]++
+		if n := count[step.Name]; n > 1 {
+			step.Name = fmt.Sprintf("%s-%d", step.Name, n)
 		}
-		return base
+		steps = append(steps, step)
 	}
+	forgotten := map[string]bool{}
 	where, label := "pre-kubeadm", "preKubeadmCommands"
 	flush := func() {
 		if len(group) > 0 {
-			steps = append(steps, run.Step{Name: name(where), Script: c.restoreVolatile() + commandGroup(label, group)})
+			add(run.Step{Name: where, Script: c.restoreVolatile(forgotten) + commandGroup(label, group)})
 		}
 		group = nil
 	}
-	for _, command := range c.Commands {
+	forget := func(rest []Command) {
+		var script strings.Builder
+		for _, path := range c.secretPaths() {
+			if !forgotten[path] && !mentions(rest, path) {
+				forgotten[path] = true
+				script.WriteString("rm -f " + ssh.Quote(path) + "\n")
+			}
+		}
+		if script.Len() > 0 {
+			add(run.Step{Name: "forget-secrets", Script: script.String()})
+		}
+	}
+	joined := false
+	for i, command := range c.Commands {
 		if command.Kind == Plain {
 			group = append(group, command)
 			continue
@@ -90,11 +112,42 @@ func (c *Config) commandSteps(o Options) []run.Step {
 		if command.Kind == KubeadmJoin {
 			base = "kubeadm-join"
 		}
-		steps = append(steps, run.Step{Name: name(base), Once: true,
-			Script: c.restoreVolatile() + loadEnvironment + withArgs(command.Shell, o.KubeadmArgs) + "\n"})
+		if !joined {
+			steps = append(steps, run.ClockStep())
+		}
+		joined = true
+		add(run.Step{Name: base, Once: true,
+			Script: c.restoreVolatile(forgotten) + loadEnvironment + withArgs(command.Shell, o.KubeadmArgs) + "\n"})
+		forget(c.Commands[i+1:])
 	}
 	flush()
+	if joined {
+		forget(nil)
+	}
 	return steps
+}
+
+// configArgument finds the file that kubeadm is given.
+var configArgument = regexp.MustCompile(`\s--config[ =]['"]?(/[^\s'";&|]+)`)
+
+// secretPaths are the files that carry the bootstrap token and, for a control plane, the certificate key: nothing needs
+// them once the node has joined.
+func (c *Config) secretPaths() []string {
+	given := map[string]bool{}
+	for _, command := range c.Commands {
+		if command.Kind != Plain {
+			for _, match := range configArgument.FindAllStringSubmatch(command.Shell, -1) {
+				given[match[1]] = true
+			}
+		}
+	}
+	var paths []string
+	for _, file := range c.Files {
+		if (given[file.Path] || strings.HasPrefix(file.Path, "/run/kubeadm/") || strings.HasPrefix(file.Path, "/var/run/kubeadm/")) && !slices.Contains(paths, file.Path) {
+			paths = append(paths, file.Path)
+		}
+	}
+	return paths
 }
 
 // install is the sh text that puts one file. Appending starts from a kept copy of the file as it was, so that a second
@@ -120,14 +173,17 @@ quoin_put "$base.full" %[2]s %04[3]o %[4]s
 
 // restoreVolatile brings back the files below /run and /tmp that a reboot between two steps took away: their step is done
 // and does not run again. A file that the user's commands have changed since cannot be made again, so the plan ends there.
-func (c *Config) restoreVolatile() string {
+func (c *Config) restoreVolatile(forgotten map[string]bool) string {
 	var script strings.Builder
 	for i, file := range c.Files {
+		if forgotten[file.Path] {
+			continue
+		}
 		if !strings.HasPrefix(file.Path, "/run/") && !strings.HasPrefix(file.Path, "/var/run/") && !strings.HasPrefix(file.Path, "/tmp/") {
 			continue
 		}
 		action := strings.TrimSpace(file.install(fmt.Sprintf("file-%03d", i)))
-		if c.mentions(file.Path) {
+		if c.changes(file.Path) {
 			action = "quoin_fail " + ssh.Quote(fmt.Sprintf("%s is gone, the host rebooted meanwhile, and commands had worked on it; replace the Machine", file.Path))
 		}
 		fmt.Fprintf(&script, "[ -e %s ] || {\n%s\n} || exit 1\n", ssh.Quote(file.Path), action)
@@ -135,13 +191,14 @@ func (c *Config) restoreVolatile() string {
 	return script.String()
 }
 
-func (c *Config) mentions(path string) bool {
-	for _, command := range append(append([]Command{}, c.BootCommands...), c.Commands...) {
-		if command.Kind == Plain && strings.Contains(command.Shell, path) {
-			return true
-		}
-	}
-	return false
+func mentions(commands []Command, path string) bool {
+	return slices.ContainsFunc(commands, func(c Command) bool { return strings.Contains(c.Shell, path) })
+}
+
+func (c *Config) changes(path string) bool {
+	return slices.ContainsFunc(slices.Concat(c.BootCommands, c.Commands), func(command Command) bool {
+		return command.Kind == Plain && strings.Contains(command.Shell, path)
+	})
 }
 
 const (
