@@ -1,0 +1,102 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hostpower switches the machine behind a QuoinHost through its BMC: the address and the pinned certificate from
+// spec.bmc, the account from the Secret that it names.
+package hostpower
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
+)
+
+// ErrNoBMC says that the host has no BMC.
+var ErrNoBMC = errors.New("the host has no BMC; set spec.bmc")
+
+// Power switches hosts. It is safe for concurrent use, and keeps nothing between calls: a BMC is asked a few times in the
+// life of a host, and has room for few connections.
+type Power struct {
+	// Reader of Secrets; it should be uncached.
+	Reader client.Reader
+	// Interval between two readings of a state that should change; that of package redfish when 0.
+	Interval time.Duration
+}
+
+// State reads the power state: On, Off, PoweringOn or PoweringOff. Errors here and below are ErrNoBMC,
+// *hostaccess.CredentialsError, or those of package redfish.
+func (p *Power) State(ctx context.Context, host *infrav1.QuoinHost) (string, error) {
+	var state redfish.PowerState
+	err := p.with(ctx, host, func(c *redfish.Client) (err error) {
+		state, err = c.State(ctx)
+		return err
+	})
+	return string(state), err
+}
+
+// Off turns the host off, and returns nil only when the BMC has confirmed it by two readings in a row: the host is fenced.
+// It takes minutes at worst, so call it from where nothing waits for it.
+func (p *Power) Off(ctx context.Context, host *infrav1.QuoinHost) error {
+	return p.with(ctx, host, func(c *redfish.Client) error { return c.PowerOff(ctx) })
+}
+
+// On turns the host on.
+func (p *Power) On(ctx context.Context, host *infrav1.QuoinHost) error {
+	return p.with(ctx, host, func(c *redfish.Client) error { return c.PowerOn(ctx) })
+}
+
+// Cycle makes the host boot, whatever it did before.
+func (p *Power) Cycle(ctx context.Context, host *infrav1.QuoinHost) error {
+	return p.with(ctx, host, func(c *redfish.Client) error { return c.PowerCycle(ctx) })
+}
+
+func (p *Power) with(ctx context.Context, host *infrav1.QuoinHost, do func(*redfish.Client) error) error {
+	bmc := host.Spec.BMC
+	if bmc == nil {
+		return ErrNoBMC
+	}
+	credentials, err := p.credentials(ctx, client.ObjectKey{Namespace: host.Namespace, Name: bmc.CredentialsRef.Name})
+	if err != nil {
+		return err
+	}
+	c, err := redfish.New(redfish.Target{
+		Address: bmc.Address, System: bmc.System, Credentials: credentials, Fingerprint: bmc.CertificateFingerprint, Interval: p.Interval,
+	})
+	if err != nil {
+		return fmt.Errorf("spec.bmc of QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
+	}
+	defer c.Close()
+	return do(c)
+}
+
+func (p *Power) credentials(ctx context.Context, name client.ObjectKey) (redfish.Credentials, error) {
+	create := fmt.Sprintf("kubectl -n %s create secret generic %s --type=%s --from-literal=username=<user> --from-file=password=<file>",
+		name.Namespace, name.Name, corev1.SecretTypeBasicAuth)
+	refuse := func(problem, fix string) (redfish.Credentials, error) {
+		return redfish.Credentials{}, &hostaccess.CredentialsError{Secret: name.String(), Problem: problem, Fix: fix}
+	}
+	secret := &corev1.Secret{}
+	if err := p.Reader.Get(ctx, name, secret); err != nil {
+		if apierrors.IsNotFound(err) {
+			return refuse("does not exist", "create it with: "+create)
+		}
+		return redfish.Credentials{}, fmt.Errorf("reading credentials Secret %s: %w", name, err)
+	}
+	if secret.Type != corev1.SecretTypeBasicAuth {
+		return refuse(fmt.Sprintf("has type %q", secret.Type), "delete it and create it again with: "+create)
+	}
+	user, password := secret.Data[corev1.BasicAuthUsernameKey], secret.Data[corev1.BasicAuthPasswordKey]
+	if len(user) == 0 || len(password) == 0 {
+		return refuse("lacks username or password", "store both")
+	}
+	return redfish.Login(string(user), string(password)), nil
+}

@@ -1,0 +1,106 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostpower
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish/redfishtest"
+)
+
+func account(namespace string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bmc"}, Type: corev1.SecretTypeBasicAuth,
+		Data: map[string][]byte{"username": []byte(redfishtest.User), "password": []byte(redfishtest.Password)},
+	}
+}
+
+func power(objects ...client.Object) *Power {
+	return &Power{Reader: fake.NewClientBuilder().WithObjects(objects...).Build(), Interval: time.Millisecond}
+}
+
+func behind(bmc *redfishtest.Server) *infrav1.QuoinHost {
+	return &infrav1.QuoinHost{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "h1"},
+		Spec: infrav1.QuoinHostSpec{BMC: &infrav1.BMC{
+			Address: bmc.Address(), CredentialsRef: infrav1.SecretReference{Name: "bmc"}, CertificateFingerprint: bmc.Fingerprint(),
+		}},
+	}
+}
+
+func TestAHostIsSwitchedThroughItsBMC(t *testing.T) {
+	g := NewWithT(t)
+	bmc := redfishtest.New(redfishtest.Options{SessionsOnly: true})
+	defer bmc.Close()
+	p, host := power(account("hosts")), behind(bmc)
+	g.Expect(p.State(t.Context(), host)).To(Equal("On"))
+	g.Expect(p.Off(t.Context(), host)).To(Succeed())
+	g.Expect(p.State(t.Context(), host)).To(Equal("Off"))
+	g.Expect(p.On(t.Context(), host)).To(Succeed())
+	g.Expect(p.Cycle(t.Context(), host)).To(Succeed())
+	g.Expect(bmc.Orders()).To(Equal([]string{"ForceOff", "On", "PowerCycle"}))
+	g.Expect(bmc.Sessions()).To(BeZero(), "a BMC has room for few")
+}
+
+func TestOneOfSeveralSystemsIsThatOfTheSpec(t *testing.T) {
+	g := NewWithT(t)
+	bmc := redfishtest.New(redfishtest.Options{Systems: []string{"a", "b"}})
+	defer bmc.Close()
+	host := behind(bmc)
+	host.Spec.BMC.System = "/redfish/v1/Systems/b"
+	g.Expect(power(account("hosts")).Off(t.Context(), host)).To(Succeed())
+	g.Expect(bmc.Power("a")).To(Equal("On"))
+	g.Expect(bmc.Power("b")).To(Equal("Off"))
+}
+
+func TestAnUnpinnedOrChangedCertificateIsNotTrusted(t *testing.T) {
+	g := NewWithT(t)
+	bmc := redfishtest.New(redfishtest.Options{})
+	defer bmc.Close()
+	host := behind(bmc)
+	bmc.ChangeCertificate()
+	var changed *redfish.CertificateError
+	g.Expect(power(account("hosts")).Off(t.Context(), host)).To(BeAssignableToTypeOf(changed))
+	host.Spec.BMC.CertificateFingerprint = ""
+	g.Expect(power(account("hosts")).Off(t.Context(), host)).To(BeAssignableToTypeOf(changed))
+	g.Expect(bmc.Logins()).To(BeZero())
+}
+
+func TestWhatIsWrongWithTheAccountIsSaid(t *testing.T) {
+	bmc := redfishtest.New(redfishtest.Options{})
+	defer bmc.Close()
+	host := behind(bmc)
+	wrongType, empty := account("hosts"), account("hosts")
+	wrongType.Type = corev1.SecretTypeOpaque
+	empty.Data = map[string][]byte{"username": []byte("operator")}
+	for name, c := range map[string]struct {
+		secret *corev1.Secret
+		says   string
+	}{
+		"not there":  {account("another-namespace"), "does not exist"},
+		"wrong type": {wrongType, `has type "Opaque"`},
+		"incomplete": {empty, "lacks username or password"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			_, err := power(c.secret).State(t.Context(), host)
+			var refused *hostaccess.CredentialsError
+			g.Expect(err).To(BeAssignableToTypeOf(refused))
+			g.Expect(err).To(MatchError(And(ContainSubstring(c.says), ContainSubstring("hosts/bmc"))))
+		})
+	}
+	host.Spec.BMC = nil
+	_, err := power().State(t.Context(), host)
+	NewWithT(t).Expect(err).To(MatchError(ErrNoBMC))
+}
