@@ -79,6 +79,9 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	if m.KubernetesVersion == "" || m.Architecture == "" || len(m.Files) == 0 {
 		return nil, fmt.Errorf("manifest.json lacks kubernetesVersion, architecture or files; make the bundle again")
 	}
+	if uname[m.Architecture] == "" {
+		return nil, fmt.Errorf("manifest.json is for architecture %.64q, which is unknown; known are amd64, arm64, ppc64le, riscv64 and s390x", m.Architecture)
+	}
 	seen := map[string]bool{}
 	for i := range m.Files {
 		file := &m.Files[i]
@@ -102,6 +105,8 @@ func (f *File) check() error {
 		return fmt.Errorf("must be a plain path below the manifest")
 	case !sha256Hex.MatchString(f.SHA256):
 		return fmt.Errorf("has no sha256 of 64 hexadecimal digits")
+	case f.Size < 0:
+		return fmt.Errorf("has the size %d", f.Size)
 	case len(f.Roles) == 0:
 		return fmt.Errorf("has no roles, so nobody would ever need it")
 	}
