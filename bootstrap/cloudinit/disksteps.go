@@ -81,6 +81,22 @@ func (c *Config) diskSteps(roles []DiskRole) ([]run.Step, error) {
 	return steps, nil
 }
 
+// DiskError says that the bootstrap data wants a disk set up that this host does not give away. It is known before the host
+// is touched; the claim may wait until a person has corrected one or the other.
+type DiskError struct {
+	// Device as the bootstrap data names it.
+	Device string
+	// Role of the disk; empty when it has none.
+	Role Role
+}
+
+func (e *DiskError) Error() string {
+	if e.Role == "" {
+		return fmt.Sprintf("%s is not among spec.disks of the QuoinHost, so nothing was done; add it there under the same id with the role Data or Wipe, or claim a host that has it", e.Device)
+	}
+	return fmt.Sprintf("%s has the role %s in spec.disks of the QuoinHost, so nothing was done; name another disk in the KubeadmConfig", e.Device, e.Role)
+}
+
 // settable refuses a disk that is named by its ID and has no role, or the wrong one. What a kernel name stands for is
 // known on the host only, where the step looks.
 func settable(device string, known map[string]Role) error {
@@ -92,11 +108,8 @@ func settable(device string, known map[string]Role) error {
 	if !listed {
 		role, listed = known[partitionSuffix.ReplaceAllString(id, "")]
 	}
-	switch {
-	case !listed:
-		return fmt.Errorf("%s is not among spec.disks of the QuoinHost, so nothing was done; add it there under the same id with the role Data or Wipe, or claim a host that has it", device)
-	case role != RoleData && role != RoleWipe:
-		return fmt.Errorf("%s has the role %s in spec.disks of the QuoinHost, so nothing was done; name another disk in the KubeadmConfig", device, role)
+	if !listed || (role != RoleData && role != RoleWipe) {
+		return &DiskError{Device: device, Role: role}
 	}
 	return nil
 }
