@@ -21,25 +21,35 @@ const maxSessions = 8
 
 // Conn is a connection to one host. It implements Host and is safe for concurrent use.
 type Conn struct {
-	client   *ssh.Client
-	hostKey  ssh.PublicKey
-	endpoint string
-	user     string
-	identity string
+	client *ssh.Client
+	// hostKey is as presented: perhaps a certificate.
+	hostKey ssh.PublicKey
+	// credential is the key of ours that the host accepted, perhaps a certificate; nil when it asked for none.
+	credential  ssh.PublicKey
+	endpoint    string
+	user        string
+	sudoCommand string
+	// place and credentials are those of the target that the connection was made for.
+	place, credentials string
+	// via is the pooled connection to the bastion, or nil.
+	via      *Conn
 	sessions chan struct{}
 	closed   chan struct{}
 
 	mu       sync.Mutex
 	once     sync.Once
 	inUse    int
+	retired  bool
 	lastUsed time.Time
 }
 
 var _ Host = (*Conn)(nil)
 
-func newConn(client *ssh.Client, key ssh.PublicKey, target Target, o PoolOptions) *Conn {
+func newConn(client *ssh.Client, h *handshake, o PoolOptions) *Conn {
 	c := &Conn{
-		client: client, hostKey: key, endpoint: target.Endpoint(), user: target.User, identity: target.identity(),
+		client: client, hostKey: h.presented, credential: h.proof.key(),
+		endpoint: h.target.Endpoint(), user: h.target.User, sudoCommand: h.target.SudoCommand,
+		place: h.target.place(), credentials: h.target.credentials(),
 		sessions: make(chan struct{}, maxSessions), closed: make(chan struct{}), lastUsed: time.Now(),
 	}
 	go func() {
@@ -50,8 +60,23 @@ func newConn(client *ssh.Client, key ssh.PublicKey, target Target, o PoolOptions
 	return c
 }
 
-// HostKey is the key that the host presented. At first contact the caller records and pins it.
-func (c *Conn) HostKey() ssh.PublicKey { return c.hostKey }
+// HostKey is the key that the host presented, without the certificate that it may have come in. At first contact the caller
+// records and pins it.
+func (c *Conn) HostKey() ssh.PublicKey { return plain(c.hostKey) }
+
+// Credential is the fingerprint of the key that the host accepted, as ssh-keygen -l prints it, for a certificate too; "" when
+// the host asked for no key.
+func (c *Conn) Credential() string {
+	if c.credential == nil {
+		return ""
+	}
+	return Fingerprint(c.credential)
+}
+
+// mayGoOn says whether the keys that the connection was made with are still among those of the target.
+func (c *Conn) mayGoOn(target Target) bool {
+	return target.offers(c.credential) && (c.via == nil || target.Bastion == nil || c.via.mayGoOn(*target.Bastion))
+}
 
 // Close closes the connection; what runs over it ends with an error.
 func (c *Conn) Close() error {
@@ -104,7 +129,11 @@ func (c *Conn) keepAlive(interval time.Duration) {
 
 // look closes the connection when it is gone. A session learns that before the connection itself does, and whoever tries
 // again at once would get it from the pool.
-func (c *Conn) look() {
+func (c *Conn) look() { c.answers() }
+
+// answers says whether the other side answers within a second, and closes a connection that is gone. Silence is for
+// keepAlive to judge.
+func (c *Conn) answers() bool {
 	answered := make(chan error, 1)
 	go func() {
 		_, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil)
@@ -115,10 +144,11 @@ func (c *Conn) look() {
 		if err != nil {
 			_ = c.Close()
 		}
+		return err == nil
 	case <-c.closed:
 	case <-time.After(time.Second):
-		// Silence is for keepAlive to judge.
 	}
+	return false
 }
 
 func (c *Conn) begin() {
@@ -132,6 +162,19 @@ func (c *Conn) end() {
 	defer c.mu.Unlock()
 	c.inUse--
 	c.lastUsed = time.Now()
+	if c.retired && c.inUse == 0 {
+		go func() { _ = c.Close() }()
+	}
+}
+
+// retire closes the connection as soon as nothing runs over it any more.
+func (c *Conn) retire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.retired = true
+	if c.inUse == 0 {
+		go func() { _ = c.Close() }()
+	}
 }
 
 func (c *Conn) idleSince() (time.Time, bool) {

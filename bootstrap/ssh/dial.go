@@ -14,94 +14,136 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// errHostKey stops the handshake inside the host key callback, before we authenticate.
-var errHostKey = errors.New("host key is not pinned")
-
-// Dial connects once, outside of any pool. Close the Conn when done.
+// Dial connects once, outside of any pool; through the target's bastion, if it has one. Close the Conn when done.
 func Dial(ctx context.Context, target Target, o PoolOptions) (*Conn, error) {
-	o = o.withDefaults()
-	if len(target.Signers) == 0 {
-		return nil, fmt.Errorf("no SSH key to log in to %s with: the credentials Secret must carry one", target.Endpoint())
+	if target.Bastion == nil {
+		return dialDirect(ctx, target, o)
 	}
+	via, err := Dial(ctx, target.bastion(), o)
+	if err != nil {
+		return nil, bastionError(target, err)
+	}
+	conn, err := dialThrough(ctx, target, via, o)
+	if err != nil {
+		_ = via.Close()
+		return nil, err
+	}
+	go func() {
+		<-conn.closed
+		_ = via.Close()
+	}()
+	return conn, nil
+}
+
+func dialDirect(ctx context.Context, target Target, o PoolOptions) (*Conn, error) {
+	o = o.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
 	defer cancel()
-
+	if err := target.check(); err != nil {
+		return nil, err
+	}
 	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", target.Endpoint())
 	if err != nil {
 		return nil, unreachable(ctx, target, err)
 	}
+	return login(ctx, raw, target, o)
+}
+
+// check refuses what cannot work before anything is dialed.
+func (t Target) check() error {
+	if len(t.Signers) == 0 {
+		return fmt.Errorf("no SSH key to log in to %s with: the credentials Secret must carry one", t.Endpoint())
+	}
+	if t.isBastion && t.firstContact() {
+		return fmt.Errorf("no host key is pinned for the bastion %s; give its public key: nobody makes a first contact with a bastion", t.Endpoint())
+	}
+	return nil
+}
+
+// login makes the handshake on raw, which belongs to the Conn from then on, or is closed.
+func login(ctx context.Context, raw net.Conn, target Target, o PoolOptions) (*Conn, error) {
 	// A host that accepts the connection and then says nothing would hold the handshake for ever.
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
-	client, key, err := handshake(raw, target)
+	h := &handshake{target: target}
+	client, err := h.shake(raw)
 	if !stop() && err == nil {
 		err = ctx.Err()
 		_ = client.Close()
 	}
 	if err != nil {
 		_ = raw.Close()
-		return nil, handshakeError(ctx, target, key, err)
+		return nil, h.explain(ctx, err)
 	}
-	return newConn(client, key, target, o), nil
+	return newConn(client, h, o), nil
 }
 
-func handshake(raw net.Conn, target Target) (*ssh.Client, ssh.PublicKey, error) {
-	var presented ssh.PublicKey
+// handshake is one attempt, and what came to light in it.
+type handshake struct {
+	target    Target
+	presented ssh.PublicKey
+	// refused is why the presented key is not accepted.
+	refused error
+	proof   proof
+}
+
+func (h *handshake) shake(raw net.Conn) (*ssh.Client, error) {
 	config := &ssh.ClientConfig{
-		User:              target.User,
-		Auth:              []ssh.AuthMethod{ssh.PublicKeys(target.Signers...)},
-		HostKeyAlgorithms: hostKeyAlgorithms(target.HostKeys),
+		User:              h.target.User,
+		Auth:              []ssh.AuthMethod{ssh.PublicKeys(h.proof.watch(h.target.Signers)...)},
+		HostKeyAlgorithms: h.target.hostKeyAlgorithms(),
+		// An error ends the handshake before anybody learns who we are.
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
-			presented = key
-			if !target.accepts(key) {
-				return errHostKey
+			if h.presented != nil {
+				// Keys are exchanged anew after a while, on the connection that is already in use.
+				if !sameKey(h.presented, key) {
+					return errors.New("the host key changed within the connection")
+				}
+				return nil
 			}
-			return nil
+			h.presented = key
+			h.refused = h.target.judge(key, time.Now())
+			return h.refused
 		},
 	}
-	conn, channels, requests, err := ssh.NewClientConn(raw, target.Endpoint(), config)
+	conn, channels, requests, err := ssh.NewClientConn(raw, h.target.Endpoint(), config)
 	if err != nil {
-		return nil, presented, err
+		return nil, err
 	}
-	return ssh.NewClient(conn, channels, requests), presented, nil
+	return ssh.NewClient(conn, channels, requests), nil
 }
 
-// hostKeyAlgorithms asks for the types of the pinned keys only: a host has several keys, and offering another of them
-// is not a change. At first contact ed25519 is asked for first, as OpenSSH does: it is the fingerprint that people compare.
-func hostKeyAlgorithms(pinned []ssh.PublicKey) []string {
-	if len(pinned) == 0 {
-		return []string{
-			ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
-			ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256,
-		}
-	}
-	var algorithms []string
-	for _, key := range pinned {
-		if key.Type() == ssh.KeyAlgoRSA {
-			algorithms = append(algorithms, ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256)
-			continue
-		}
-		algorithms = append(algorithms, key.Type())
-	}
-	return algorithms
-}
-
-func handshakeError(ctx context.Context, target Target, presented ssh.PublicKey, err error) error {
+func (h *handshake) explain(ctx context.Context, err error) error {
 	var negotiation *ssh.AlgorithmNegotiationError
-	switch {
+	switch t := h.target; {
 	case ctx.Err() != nil:
-		return unreachable(ctx, target, err)
-	case presented != nil && !target.accepts(presented):
-		return &HostKeyChangedError{Endpoint: target.Endpoint(), Want: fingerprints(target.HostKeys), Got: Fingerprint(presented), Key: presented}
-	case errors.As(err, &negotiation) && len(target.HostKeys) > 0 && strings.Contains(err.Error(), "host key"):
-		return &HostKeyChangedError{Endpoint: target.Endpoint(), Want: fingerprints(target.HostKeys), Got: "of another type"}
-	case presented != nil && strings.Contains(err.Error(), "unable to authenticate"):
-		keys := make([]ssh.PublicKey, 0, len(target.Signers))
-		for _, s := range target.Signers {
-			keys = append(keys, s.PublicKey())
+		return unreachable(ctx, t, err)
+	case h.refused != nil:
+		return h.refused
+	case errors.As(err, &negotiation) && !t.firstContact() && strings.Contains(err.Error(), "host key"):
+		got := "of another type"
+		if len(t.HostKeys) == 0 {
+			got = "without a certificate"
 		}
-		return &AuthError{Endpoint: target.Endpoint(), User: target.User, Fingerprints: fingerprints(keys)}
+		return &HostKeyChangedError{
+			Endpoint: t.Endpoint(), Bastion: t.isBastion,
+			Want: fingerprints(t.HostKeys), Authorities: fingerprints(t.HostAuthorities), Got: got,
+		}
+	case h.presented != nil && refusedLogin(err):
+		return &AuthError{Endpoint: t.Endpoint(), Bastion: t.isBastion, User: t.User, Fingerprints: offered(t.Signers)}
 	}
-	return unreachable(ctx, target, err)
+	return unreachable(ctx, h.target, err)
+}
+
+// refusedLogin knows the errors of a login by their texts: x/crypto has no types for them. sshd ends the connection when too
+// many keys were tried, and a host that does not know a kind of key has nothing in common with us.
+func refusedLogin(err error) bool {
+	text := err.Error()
+	for _, part := range []string{"unable to authenticate", "Too many authentication failures", "no common public key signature algorithm"} {
+		if strings.Contains(text, part) {
+			return true
+		}
+	}
+	return false
 }
 
 func unreachable(ctx context.Context, target Target, err error) error {
@@ -109,20 +151,17 @@ func unreachable(ctx context.Context, target Target, err error) error {
 		// The closed socket's own error says nothing; what matters is that time ran out or the caller gave up.
 		err = ctx.Err()
 	}
-	return &UnreachableError{Endpoint: target.Endpoint(), Err: err}
-}
-
-func fingerprints(keys []ssh.PublicKey) []string {
-	out := make([]string, 0, len(keys))
-	for _, key := range keys {
-		out = append(out, Fingerprint(key))
+	e := &UnreachableError{Endpoint: target.Endpoint(), Err: err}
+	if target.Bastion != nil {
+		e.Through = target.Bastion.Endpoint()
 	}
-	return out
+	return e
 }
 
 // PoolOptions tune connections; zero values mean the defaults named at each field.
 type PoolOptions struct {
-	// DialTimeout bounds TCP connect, handshake and authentication together. 15 s.
+	// DialTimeout bounds TCP connect, handshake and authentication together, for a bastion and for the host behind it each.
+	// 15 s.
 	DialTimeout time.Duration
 	// KeepAlive is the interval of keep-alive requests; a connection that does not answer one within the same time is closed. 15 s.
 	KeepAlive time.Duration

@@ -28,14 +28,39 @@ func (e *ExitError) Error() string {
 // UnreachableError says that no usable connection came about: the script never ran.
 type UnreachableError struct {
 	Endpoint string
-	Err      error
+	// Through is the bastion that carried the attempt, and did its part; "" without one.
+	Through string
+	Err     error
 }
 
 func (e *UnreachableError) Error() string {
+	if e.Through != "" {
+		return fmt.Sprintf("cannot reach %s over SSH through bastion %s: %v; check that the host is up and that sshd answers there", e.Endpoint, e.Through, e.Err)
+	}
 	return fmt.Sprintf("cannot reach %s over SSH: %v; check that the host is up and that sshd answers there", e.Endpoint, e.Err)
 }
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// BastionError says that the jump host failed, so that nothing is known about the host behind it: the script never ran. It
+// is never an *UnreachableError, not even by errors.As: whoever counts how long a host has been silent must not count the
+// silence of its bastion. An *AuthError, *HostKeyChangedError or *ForwardingError of the bastion is found by errors.As.
+type BastionError struct {
+	// Bastion is its endpoint.
+	Bastion string
+	Err     error
+}
+
+func (e *BastionError) Error() string {
+	return fmt.Sprintf("the bastion %s failed, so that the host behind it cannot be asked: %v", e.Bastion, e.Err)
+}
+
+func (e *BastionError) Unwrap() error {
+	if unreachable, ok := e.Err.(*UnreachableError); ok { //nolint:errorlint // only the outermost one hides here
+		return unreachable.Err
+	}
+	return e.Err
+}
 
 // InterruptedError says that the connection was lost after the script was handed over: it may have run, in part or in
 // whole. Only a script that can run twice may be repeated.
@@ -50,32 +75,81 @@ func (e *InterruptedError) Error() string {
 
 func (e *InterruptedError) Unwrap() error { return e.Err }
 
-// HostKeyChangedError says that the host presented a key that is not pinned. Nothing was sent, not even our identity.
+// HostKeyChangedError says that the host presented a key that is not pinned, or a certificate that is not accepted. Nothing
+// was sent, not even our identity.
 type HostKeyChangedError struct {
 	Endpoint string
+	// Bastion says that Endpoint is a jump host, not the host itself.
+	Bastion bool
 	// Want and Got are SHA256 fingerprints.
 	Want []string
 	Got  string
+	// Authorities are the fingerprints of the authorities whose host certificates would be accepted.
+	Authorities []string
+	// Certificate is why the certificate of the presented key is not accepted; "" when there was none.
+	Certificate string
 	// Key is the presented key, so that a person's consent to its fingerprint can pin it; nil when the host has no key of
-	// a pinned type any more.
+	// a pinned type any more, and for a bastion.
 	Key PublicKey
 }
 
+// Expected says what would have been accepted.
+func (e *HostKeyChangedError) Expected() string {
+	var parts []string
+	if len(e.Want) > 0 {
+		parts = append(parts, strings.Join(e.Want, " or "))
+	}
+	if len(e.Authorities) > 0 {
+		parts = append(parts, "a key certified by "+strings.Join(e.Authorities, " or "))
+	}
+	return strings.Join(parts, " or ")
+}
+
+// Seen says what was presented instead.
+func (e *HostKeyChangedError) Seen() string {
+	if e.Certificate != "" {
+		return fmt.Sprintf("%s with a certificate that is not accepted: %s", e.Got, e.Certificate)
+	}
+	return e.Got
+}
+
 func (e *HostKeyChangedError) Error() string {
-	return fmt.Sprintf("%s presented host key %s, but %s is pinned; if the host was reinstalled on purpose, replace the pinned key, else somebody answers in its place",
-		e.Endpoint, e.Got, strings.Join(e.Want, " or "))
+	who, way := e.Endpoint, "if the host was reinstalled on purpose, replace the pinned key"
+	if e.Bastion {
+		who, way = "bastion "+who, "if the bastion was reinstalled on purpose, replace its key in bastion.hostKeys"
+	}
+	if e.Certificate != "" {
+		way = "if that is right, have the host's key signed anew"
+	}
+	rule := e.Expected() + " is pinned"
+	if len(e.Want) == 0 {
+		rule = e.Expected() + " is asked for"
+	}
+	return fmt.Sprintf("%s presented host key %s, but %s; %s, else somebody answers in its place", who, e.Seen(), rule, way)
 }
 
 // AuthError says that the host refused our user or key: the script never ran.
 type AuthError struct {
 	Endpoint, User string
+	// Bastion says that Endpoint is a jump host, not the host itself.
+	Bastion bool
 	// Fingerprints of the public keys that were offered.
 	Fingerprints []string
+	// Note adds what else is known about the credentials, such as a certificate that was not offered because it expired.
+	Note string
 }
 
 func (e *AuthError) Error() string {
-	return fmt.Sprintf("%s refused user %q with key %s; add that public key to the user's authorized_keys, or correct the credentials Secret",
-		e.Endpoint, e.User, strings.Join(e.Fingerprints, ", "))
+	who := e.Endpoint
+	if e.Bastion {
+		who = "bastion " + who
+	}
+	text := fmt.Sprintf("%s refused user %q with key %s; add that public key to the user's authorized_keys, or correct the credentials Secret",
+		who, e.User, strings.Join(e.Fingerprints, ", "))
+	if e.Note != "" {
+		text += " (" + e.Note + ")"
+	}
+	return text
 }
 
 // SudoError says that the user may log in but not become root without a password: the script never ran.
@@ -112,6 +186,11 @@ func IsTransient(err error) bool {
 	var unreachable *UnreachableError
 	var interrupted *InterruptedError
 	var forwarding *ForwardingError
+	var bastion *BastionError
+	if errors.As(err, &bastion) {
+		// Its own Unwrap hides what this asks for.
+		err = bastion.Err
+	}
 	switch {
 	case errors.As(err, &forwarding):
 		return !forwarding.Prohibited
@@ -127,7 +206,8 @@ func NeverRan(err error) bool {
 	var hostKey *HostKeyChangedError
 	var auth *AuthError
 	var sudo *SudoError
-	return errors.As(err, &unreachable) || errors.As(err, &hostKey) || errors.As(err, &auth) || errors.As(err, &sudo)
+	var bastion *BastionError
+	return errors.As(err, &bastion) || errors.As(err, &unreachable) || errors.As(err, &hostKey) || errors.As(err, &auth) || errors.As(err, &sudo)
 }
 
 func lastLines(text string, n int) string {

@@ -20,10 +20,19 @@ type Pool struct {
 	hosts  map[string]*pooled
 }
 
-// pooled is one host's slot. turn serializes dialing, within each caller's context; conn is guarded by Pool.mu.
+// pooled is one host's slot. turn serializes dialing, within each caller's context; conn is guarded by Pool.mu, failure by
+// turn.
 type pooled struct {
-	turn chan struct{}
-	conn *Conn
+	turn    chan struct{}
+	conn    *Conn
+	failure failure
+}
+
+// failure is the last dial that did not succeed.
+type failure struct {
+	at     time.Time
+	target string
+	err    error
 }
 
 // NewPool makes an empty pool.
@@ -35,9 +44,14 @@ func NewPool(o PoolOptions) *Pool {
 
 var errPoolClosed = errors.New("the SSH connection pool is closed")
 
-// Get returns the connection for key (for example the host's UID). It dials when there is none, when the old one broke,
-// when the target changed since, or when the key that the old one presented is not among the target's pinned keys.
+// Get returns the connection for key (for example the host's UID). It dials when there is none, when the old one broke, when
+// it leads elsewhere, or when what the host presented is not accepted any more.
+//
+// When the credentials changed, a new login is tried. If it succeeds, it replaces the old connection, which is closed as soon
+// as nothing runs over it. If it fails because the host does not answer, the old connection stays, provided that its key is
+// still among the credentials. A connection whose key was taken away is closed at once, whatever runs over it.
 func (p *Pool) Get(ctx context.Context, key string, target Target) (*Conn, error) {
+	arrived := time.Now()
 	slot, err := p.slot(key)
 	if err != nil {
 		return nil, err
@@ -52,20 +66,46 @@ func (p *Pool) Get(ctx context.Context, key string, target Target) (*Conn, error
 	p.mu.Lock()
 	old := slot.conn
 	p.mu.Unlock()
-	if old != nil {
-		if !old.broken() && old.identity == target.identity() && target.accepts(old.hostKey) {
-			old.touch()
-			return old, nil
-		}
+	keep := old != nil && !old.broken() && old.place == target.place() &&
+		target.judge(old.hostKey, time.Now()) == nil && old.mayGoOn(target)
+	switch {
+	case keep && old.credentials == target.credentials():
+		old.touch()
+		return old, nil
+	case !keep && old != nil:
 		_ = old.Close()
 	}
-	conn, err := Dial(ctx, target, p.options)
+	identity := target.place() + target.credentials()
+	if !keep && slot.failure.target == identity && slot.failure.at.After(arrived) {
+		// Who waited while somebody else tried in vain does not try once more: a bastion that hangs has many in its queue.
+		return nil, slot.failure.err
+	}
+	conn, err := p.dial(ctx, target)
+	switch {
+	case err == nil:
+		if keep {
+			old.retire()
+		}
+		return p.put(key, slot, conn, target)
+	case keep && IsTransient(err) && !old.broken():
+		old.touch()
+		return old, nil
+	}
+	if ctx.Err() == nil {
+		slot.failure = failure{at: time.Now(), target: identity, err: err}
+	}
+	if keep {
+		_ = old.Close()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err != nil {
-		slot.conn = nil
-		return nil, err
-	}
+	slot.conn = nil
+	return nil, err
+}
+
+func (p *Pool) put(key string, slot *pooled, conn *Conn, target Target) (*Conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.closed || p.hosts[key] != slot {
 		// Closed or forgotten while we dialed: nobody would ever close this connection.
 		_ = conn.Close()
@@ -73,6 +113,23 @@ func (p *Pool) Get(ctx context.Context, key string, target Target) (*Conn, error
 	}
 	slot.conn = conn
 	return conn, nil
+}
+
+// dial connects, through the bastion's own pooled connection if there is a bastion: many hosts share it.
+func (p *Pool) dial(ctx context.Context, target Target) (*Conn, error) {
+	if target.Bastion == nil {
+		return dialDirect(ctx, target, p.options)
+	}
+	bastion := target.bastion()
+	via, err := p.Get(ctx, target.bastionKey(), bastion)
+	if err != nil {
+		return nil, bastionError(target, err)
+	}
+	conn, err := dialThrough(ctx, target, via, p.options)
+	if err == nil {
+		conn.via = via
+	}
+	return conn, err
 }
 
 func (p *Pool) slot(key string) (*pooled, error) {

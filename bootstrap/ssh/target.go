@@ -4,14 +4,12 @@
 package ssh
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -22,7 +20,7 @@ const DefaultPort = 22
 // PublicKey is a host's public key.
 type PublicKey = ssh.PublicKey
 
-// Signer is a private key that proves who we are.
+// Signer is a private key that proves who we are, alone or with a user certificate.
 type Signer = ssh.Signer
 
 // Target says how to reach one host.
@@ -33,11 +31,24 @@ type Target struct {
 	Port int
 	// User logs in.
 	User string
-	// Signers prove who we are, tried in order.
+	// Signers prove who we are, tried in order. sshd counts each key that it refuses, and ends the connection at the sixth.
 	Signers []ssh.Signer
-	// HostKeys are the pinned keys of the host. Empty means first contact: any key is taken and Conn.HostKey
-	// returns it, so that the caller can record and pin it. Nothing secret should be sent before that.
+	// HostKeys are the pinned keys of the host. When HostAuthorities is empty as well, this is a first contact: any key is
+	// taken and Conn.HostKey returns it, so that the caller can record and pin it. Nothing secret should be sent before that.
 	HostKeys []ssh.PublicKey
+	// HostAuthorities sign host certificates: one that is valid now and made out to Address or to one of Names is accepted
+	// like a pinned key.
+	HostAuthorities []ssh.PublicKey
+	// Names are further names of the host that its certificate may be made out to.
+	Names []string
+	// Bastion is the jump host through which the host is reached. It has pinned keys or authorities: there is no first
+	// contact with a bastion.
+	Bastion *Target
+	// SudoCommand is the only program that the user may run with sudo: the path of quoin-run. When empty, any program.
+	SudoCommand string
+
+	// isBastion makes errors say so.
+	isBastion bool
 }
 
 // Endpoint is host:port as dialed.
@@ -49,70 +60,47 @@ func (t Target) Endpoint() string {
 	return net.JoinHostPort(t.Address, strconv.Itoa(port))
 }
 
-// ParseSigner reads an unencrypted private key in PEM or OpenSSH form. The error never quotes the key.
-func ParseSigner(privateKey []byte) (ssh.Signer, error) {
-	signer, err := ssh.ParsePrivateKey(privateKey)
-	var encrypted *ssh.PassphraseMissingError
-	if errors.As(err, &encrypted) {
-		return nil, errors.New("the SSH private key is protected by a passphrase; store it without one")
-	}
-	if err != nil {
-		return nil, errors.New("the SSH private key cannot be parsed; expected PEM or OpenSSH format, for example made by ssh-keygen -t ed25519")
-	}
-	return signer, nil
-}
-
-// ParseHostKeys reads pinned keys, one per line, in authorized_keys form ("ssh-ed25519 AAAA...") or as printed by
-// ssh-keyscan ("host ssh-ed25519 AAAA..."). Empty lines and comments are skipped.
-func ParseHostKeys(text string) ([]ssh.PublicKey, error) {
-	var keys []ssh.PublicKey
-	for n, line := range strings.Split(text, "\n") {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
-		if err != nil {
-			_, _, key, _, _, err = ssh.ParseKnownHosts([]byte(line))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("line %d of the host keys is not an SSH public key; expected \"ssh-ed25519 AAAA...\" as in /etc/ssh/ssh_host_ed25519_key.pub", n+1)
-		}
-		keys = append(keys, key)
-	}
-	return keys, nil
-}
-
-// FormatHostKey is the inverse of ParseHostKeys for one key, without a newline.
-func FormatHostKey(key ssh.PublicKey) string {
-	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
-}
-
-// Fingerprint is the SHA256 fingerprint as ssh-keygen -l prints it.
-func Fingerprint(key ssh.PublicKey) string { return ssh.FingerprintSHA256(key) }
-
-// identity changes whenever a pooled connection made for the old target must not serve the new one.
-func (t Target) identity() string {
+// place changes whenever a pooled connection made for the old target must not serve the new one. Pinning the key that was
+// just seen at first contact must not tear down the connection; Pool judges the presented key anew instead, so pins are no
+// part of it.
+func (t Target) place() string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q\n", t.Endpoint(), t.User)
-	for _, s := range t.Signers {
-		h.Write(s.PublicKey().Marshal())
+	fmt.Fprintf(h, "%q %q %q\n", t.Endpoint(), t.User, t.SudoCommand)
+	if t.Bastion != nil {
+		fmt.Fprintf(h, "through %s\n", t.Bastion.gate())
 	}
-	h.Write([]byte{'\n'})
-	// Pinning the key that was just seen at first contact must not tear down the connection; Pool checks
-	// the presented key against the new pins instead, so pins are not a part of the identity.
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// accepts says whether key is among the pinned ones, or whether this is a first contact.
-func (t Target) accepts(key ssh.PublicKey) bool {
-	if len(t.HostKeys) == 0 {
-		return true
+// gate is the place of a bastion together with its pins: hosts whose specs agree in it go through the same door.
+func (t Target) gate() string {
+	return fmt.Sprintf("%s %q %q", t.place(), fingerprints(t.HostKeys), fingerprints(t.HostAuthorities))
+}
+
+// bastionKey is the pool's key of the bastion's connection. It is shared by those only who would log in with the same keys
+// and expect the same ones: nobody can break another's connections, or use them.
+func (t Target) bastionKey() string { return "bastion " + t.Bastion.gate() + " " + t.Bastion.credentials() }
+
+// credentials changes with the keys that may be used on the whole way.
+func (t Target) credentials() string {
+	h := sha256.New()
+	for _, s := range t.Signers {
+		fmt.Fprintf(h, "%x\n", s.PublicKey().Marshal())
 	}
-	for _, pinned := range t.HostKeys {
-		if bytes.Equal(pinned.Marshal(), key.Marshal()) {
-			return true
-		}
+	if t.Bastion != nil {
+		fmt.Fprintf(h, "bastion %s\n", t.Bastion.credentials())
 	}
-	return false
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// offers says whether key is still among those that may be used. A connection that used none needs none.
+func (t Target) offers(key ssh.PublicKey) bool {
+	return key == nil || slices.ContainsFunc(t.Signers, func(s ssh.Signer) bool { return sameKey(s.PublicKey(), key) })
+}
+
+// bastion is the target of the jump host.
+func (t Target) bastion() Target {
+	b := *t.Bastion
+	b.isBastion = true
+	return b
 }

@@ -5,8 +5,6 @@ package sshtest
 
 import (
 	"bytes"
-	"crypto/ed25519"
-	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
@@ -27,8 +25,12 @@ type ServerOptions struct {
 	User string
 	// Authorized is the public key that may log in.
 	Authorized ssh.PublicKey
+	// Authorize, when set, decides in the place of User and Authorized.
+	Authorize func(user string, key ssh.PublicKey) bool
 	// HostKey is presented; a fresh one when nil.
 	HostKey ssh.Signer
+	// HostCertificate is presented to clients that ask for certificates; made by Certify.
+	HostCertificate ssh.Signer
 	// Env is the environment of the commands, PATH included. A directory with a stub named sudo comes first there.
 	Env []string
 	// RefuseForwarding refuses direct-tcpip as AllowTcpForwarding no does.
@@ -52,19 +54,6 @@ type Server struct {
 	transfers int
 }
 
-// NewKey makes an ed25519 key.
-func NewKey() ssh.Signer {
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	signer, err := ssh.NewSignerFromKey(private)
-	if err != nil {
-		panic(err)
-	}
-	return signer
-}
-
 // NewServer starts a server. Close it.
 func NewServer(o ServerOptions) (*Server, error) {
 	if o.User == "" {
@@ -80,6 +69,12 @@ func NewServer(o ServerOptions) (*Server, error) {
 	s := &Server{options: o, listener: listener, conns: map[net.Conn]bool{}}
 	s.config = &ssh.ServerConfig{
 		PublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+			if o.Authorize != nil {
+				if o.Authorize(meta.User(), key) {
+					return nil, nil
+				}
+				return nil, fmt.Errorf("not authorized")
+			}
 			if meta.User() == o.User && o.Authorized != nil && bytes.Equal(key.Marshal(), o.Authorized.Marshal()) {
 				return nil, nil
 			}
@@ -87,6 +82,9 @@ func NewServer(o ServerOptions) (*Server, error) {
 		},
 	}
 	s.config.AddHostKey(o.HostKey)
+	if o.HostCertificate != nil {
+		s.config.AddHostKey(o.HostCertificate)
+	}
 	go s.serve()
 	return s, nil
 }
@@ -115,6 +113,9 @@ func (s *Server) DropConnections() {
 		_ = conn.Close()
 	}
 }
+
+// Refuse takes no connection any more; those that are open go on.
+func (s *Server) Refuse() { _ = s.listener.Close() }
 
 // Close stops the server and cuts its connections.
 func (s *Server) Close() {
