@@ -66,6 +66,8 @@ type ProvisionOrder struct {
 	// ClaimedByUs says that a member of this very cluster may hold the virtual address already.
 	ClaimedByUs bool
 	Bootstrap   *cloudinit.Config
+	// Disks that have a role; the bootstrap data may set up no other.
+	Disks []cloudinit.DiskRole
 }
 
 // AddonsOrder is what brings the add-on images of a version.

@@ -16,7 +16,9 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
@@ -38,6 +40,8 @@ func explain(err error, host *infrav1.QuoinHost) finding {
 		inUse       *EndpointInUseError
 		source      *ArtifactsError
 		lacks       *LacksError
+		clock       *run.ClockError
+		disk        *cloudinit.DiskError
 	)
 	about, fallback := subject(host.Status.State)
 	switch {
@@ -57,7 +61,7 @@ func explain(err error, host *infrav1.QuoinHost) finding {
 		return finding{about, infrav1.HostEndpointInUseReason, err.Error()}
 	case errors.As(err, &source):
 		return finding{about, infrav1.HostArtifactsUnavailableReason, err.Error()}
-	case errors.As(err, &lacks):
+	case errors.As(err, &lacks), errors.As(err, &clock), errors.As(err, &disk):
 		return finding{about, infrav1.HostUnsuitableReason, err.Error()}
 	case ssh.IsTransient(err):
 		return finding{infrav1.HostReachableCondition, infrav1.HostUnreachableReason, fmt.Sprintf("the host did not answer in time: %v", err)}
@@ -91,8 +95,10 @@ func answered(err error) bool {
 		inUse  *EndpointInUseError
 		source *ArtifactsError
 		lacks  *LacksError
+		clock  *run.ClockError
+		disk   *cloudinit.DiskError
 	)
-	return errors.As(err, &exit) || errors.As(err, &held) || errors.As(err, &stale) ||
+	return errors.As(err, &clock) || errors.As(err, &disk) || errors.As(err, &exit) || errors.As(err, &held) || errors.As(err, &stale) ||
 		errors.As(err, &inUse) || errors.As(err, &source) || errors.As(err, &lacks)
 }
 

@@ -17,7 +17,8 @@ import (
 // virtual address before kubeadm asks for it, and the bootstrap data. The kubelet is enabled last, so that a host that
 // reboots in between does not come up with half a node.
 func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, error) {
-	plan := run.Plan{ID: order.ID}
+	// Whatever fails later, a host that boots again finds nothing of it undone.
+	plan := run.Plan{ID: order.ID, Steps: []run.Step{cloudinit.GuardStep()}}
 	steps, files, err := supply.Plan(order.Role)
 	if err != nil {
 		return plan, &ArtifactsError{Place: order.Artifacts.Place(), Err: err}
@@ -31,7 +32,7 @@ func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, er
 		}
 		plan.Steps = append(plan.Steps, steps...)
 	}
-	files, steps, err = order.Bootstrap.Steps(cloudinit.Options{})
+	files, steps, err = order.Bootstrap.Steps(cloudinit.Options{Disks: order.Disks})
 	if err != nil {
 		return plan, err
 	}

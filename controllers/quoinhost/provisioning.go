@@ -206,6 +206,9 @@ func (t *turn) provisionOrder(id string) (ProvisionOrder, error) {
 		ID: id, Owner: t.ownerRecord(), Artifacts: t.artifacts(machine.Spec.Version), Role: artifacts.Worker,
 		ProviderID: t.host.ProviderID(), NodeAddresses: facts.NodeAddresses,
 	}
+	for _, disk := range t.host.Spec.Disks {
+		order.Disks = append(order.Disks, cloudinit.DiskRole{ID: disk.ID, Role: cloudinit.Role(disk.Role)})
+	}
 	data, err := t.r.bootstrapData(t.ctx, machine)
 	if err != nil {
 		return order, err
