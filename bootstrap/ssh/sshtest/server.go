@@ -35,6 +35,8 @@ type ServerOptions struct {
 	Env []string
 	// RefuseForwarding refuses direct-tcpip as AllowTcpForwarding no does.
 	RefuseForwarding bool
+	// HangForwarding answers no request for direct-tcpip, as a bastion does whose own attempt to connect hangs.
+	HangForwarding bool
 	// SFTP offers the subsystem, on the files of this machine.
 	SFTP bool
 	// Exec, when set, runs a command in place of /bin/sh. It returns the exit code.
@@ -157,6 +159,9 @@ func (s *Server) handle(raw net.Conn) {
 		case "session":
 			go s.session(channel)
 		case "direct-tcpip":
+			if s.options.HangForwarding {
+				continue
+			}
 			go s.forward(channel)
 		default:
 			_ = channel.Reject(ssh.UnknownChannelType, "unknown")
