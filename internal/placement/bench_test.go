@@ -6,6 +6,7 @@ package placement
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -14,11 +15,12 @@ import (
 // the same: "growth" is that of the largest fleet over that of the smallest, within one run.
 func BenchmarkSelect(b *testing.B) {
 	perHost := map[int]float64{}
-	sizes := []int{40, 400, 4000}
+	sizes := []int{40, 400, 2000, 4000}
 	for _, size := range sizes {
 		b.Run(fmt.Sprintf("hosts=%d", size), func(b *testing.B) {
 			hosts := fleet(size)
-			request := Request{Namespace: "default", Selector: labels.SelectorFromSet(labels.Set{"role": "worker"})}
+			request := Request{Namespace: "default", Selector: labels.SelectorFromSet(labels.Set{"role": "worker"}),
+				Pool: "default/a", PreferFormer: true, Now: now}
 			for b.Loop() {
 				if Select(request, hosts).Chosen == nil {
 					b.Fatal("no host was chosen")
@@ -44,6 +46,7 @@ func fleet(size int) []Host {
 		hosts[i] = Host{
 			Namespace: "default", Name: fmt.Sprintf("srv-%04d", i), Labels: map[string]string{"role": role},
 			State: StateAvailable, Ready: true, InUse: i%2 == 0, FailureDomain: fmt.Sprintf("rack-%d", i%20),
+			FailedAt: now.Add(-time.Duration(i) * time.Minute), FailedPool: "default/a", FormerPool: fmt.Sprintf("default/%d", i%7),
 		}
 	}
 	return hosts

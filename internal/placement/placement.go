@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -18,6 +19,13 @@ const StateAvailable = "Available"
 
 // AnyNamespace in Host.ConsumerNamespaces offers the host to every namespace.
 const AnyNamespace = "*"
+
+// How long a host that failed a machine is taken only when there is no other. Its own pool asks for the same thing that
+// failed, so it stays away longer; the short time for all keeps a broken host from eating every replacement in turn.
+const (
+	AvoidForSamePool = time.Hour
+	AvoidForAll      = 10 * time.Minute
+)
 
 // Request is what a machine asks for.
 type Request struct {
@@ -30,6 +38,12 @@ type Request struct {
 	// Members counts, by failure domain, the hosts that the machine's peers have. Without a wanted failure domain the
 	// emptiest one comes first, so that members share no fate.
 	Members map[string]int
+	// Pool of the machine, as Pool makes it.
+	Pool string
+	// PreferFormer prefers, within a failure domain, a host that a machine of the same pool had last.
+	PreferFormer bool
+	// Now is what the hosts' failures are old against; no failure counts when zero.
+	Now time.Time
 }
 
 // Host is what placement needs to know of a host.
@@ -43,10 +57,19 @@ type Host struct {
 	// InUse says that the host has a consumer.
 	InUse bool
 	// Leaving says that the host is being deleted or is paused.
-	Leaving       bool
+	Leaving bool
+	// Detached says that nobody may connect to the host.
+	Detached bool
+	// Maintenance says that nothing new may be started on the host.
+	Maintenance   bool
 	FailureDomain string
 	// ConsumerNamespaces that may claim the host; its own one when empty.
 	ConsumerNamespaces []string
+	// FormerPool is the pool of the machine that had the host last.
+	FormerPool string
+	// FailedAt is when a claim of FailedPool last ended in failure on the host; zero when none did.
+	FailedAt   time.Time
+	FailedPool string
 }
 
 // Reason says in a few words why a host was not chosen. It reads well after a count: "2 in use".
@@ -54,10 +77,12 @@ type Reason string
 
 // Reasons that are not a state's name.
 const (
-	InUse     Reason = "in use"
-	Leaving   Reason = "being deleted or paused"
-	NotReady  Reason = "not ready"
-	NotPlaced Reason = "not registered yet"
+	InUse         Reason = "in use"
+	Leaving       Reason = "being deleted or paused"
+	Detached      Reason = "detached"
+	InMaintenance Reason = "in maintenance"
+	NotReady      Reason = "not ready"
+	NotPlaced     Reason = "not registered yet"
 )
 
 // Result is the outcome of Select.
@@ -66,12 +91,23 @@ type Result struct {
 	Chosen *Host
 	// Reasons why the other hosts were not eligible. A host counts once, under the reason that is the hardest to change.
 	Reasons map[Reason]int
+	// Avoided counts the eligible hosts that failed lately and come last for that.
+	Avoided int
+	// LastResort says that the chosen host is one of them, because there is no other.
+	LastResort bool
 
 	order []Reason
 }
 
-// Select picks the host for request: among the eligible ones that of the emptiest failure domain, then by namespace (the
-// machine's own first) and name.
+// Count is how many hosts were not eligible for one reason.
+type Count struct {
+	Reason Reason
+	Hosts  int
+}
+
+// Select picks the host for request. Among the eligible ones come first those that did not fail lately, then those of the
+// emptiest failure domain, then a former host of the pool if the machine wants one, then by namespace (the machine's own
+// first) and name.
 func Select(request Request, hosts []Host) Result {
 	result := Result{Reasons: map[Reason]int{}}
 	var free []Host
@@ -81,6 +117,9 @@ func Select(request Request, hosts []Host) Result {
 			continue
 		}
 		free = append(free, h)
+		if avoided(request, h) {
+			result.Avoided++
+		}
 	}
 	result.sortReasons()
 	if len(free) == 0 {
@@ -88,14 +127,30 @@ func Select(request Request, hosts []Host) Result {
 	}
 	chosen := slices.MinFunc(free, func(a, b Host) int {
 		return cmp.Or(
+			cmpBool(avoided(request, a), avoided(request, b)),
 			cmp.Compare(request.Members[a.FailureDomain], request.Members[b.FailureDomain]),
+			-cmpBool(former(request, a), former(request, b)),
 			-cmpBool(a.Namespace == request.Namespace, b.Namespace == request.Namespace),
 			strings.Compare(a.Namespace, b.Namespace),
 			strings.Compare(a.Name, b.Name),
 		)
 	})
-	result.Chosen = &chosen
+	result.Chosen, result.LastResort = &chosen, avoided(request, chosen)
 	return result
+}
+
+// avoided says that the host failed so lately that it comes last. Last, and not never: a fleet of one broken and no other
+// host may have been broken by something that is mended by now.
+func avoided(request Request, h Host) bool {
+	if h.FailedAt.IsZero() || request.Now.IsZero() {
+		return false
+	}
+	age := request.Now.Sub(h.FailedAt)
+	return age < AvoidForAll || (age < AvoidForSamePool && h.FailedPool != "" && h.FailedPool == request.Pool)
+}
+
+func former(request Request, h Host) bool {
+	return request.PreferFormer && request.Pool != "" && h.FormerPool == request.Pool
 }
 
 // Offered says whether a machine of namespace may claim the host at all.
@@ -128,6 +183,10 @@ func obstacle(request Request, h Host) (Reason, int) {
 		return InUse, rankInUse
 	case h.Leaving:
 		return Leaving, rankState
+	case h.Detached:
+		return Detached, rankState
+	case h.Maintenance:
+		return InMaintenance, rankState
 	case h.State == "":
 		return NotPlaced, rankState
 	case h.State != StateAvailable:
@@ -153,6 +212,26 @@ func (r *Result) sortReasons() {
 	}
 }
 
+// Counts are the reasons in the order of Message: what frees itself first comes first.
+func (r Result) Counts() []Count {
+	counts := make([]Count, 0, len(r.order))
+	for _, reason := range r.order {
+		counts = append(counts, Count{Reason: reason, Hosts: r.Reasons[reason]})
+	}
+	return counts
+}
+
+// Note says what a person should know about the choice; empty when nothing is special about it.
+func (r Result) Note() string {
+	switch {
+	case r.LastResort:
+		return fmt.Sprintf("its last claim failed at %s, and no other host is free", r.Chosen.FailedAt.UTC().Format(time.RFC3339))
+	case r.Chosen != nil && r.Avoided > 0:
+		return fmt.Sprintf("free hosts passed over because their last claims failed lately: %d", r.Avoided)
+	}
+	return ""
+}
+
 // Message is a sentence for people, such as "no free host matches: 2 in use, 1 Quarantined, 3 not selected by role=worker".
 // Empty when a host was chosen.
 func (r Result) Message() string {
@@ -163,8 +242,8 @@ func (r Result) Message() string {
 		return "no free host matches: there are no QuoinHosts; register one"
 	}
 	parts := make([]string, 0, len(r.order))
-	for _, reason := range r.order {
-		parts = append(parts, fmt.Sprintf("%d %s", r.Reasons[reason], reason))
+	for _, count := range r.Counts() {
+		parts = append(parts, fmt.Sprintf("%d %s", count.Hosts, count.Reason))
 	}
 	return "no free host matches: " + strings.Join(parts, ", ")
 }

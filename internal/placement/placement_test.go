@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	"k8s.io/apimachinery/pkg/labels"
@@ -20,8 +21,9 @@ import (
 // TestScripts runs the scenarios of testdata. Commands:
 //
 //	hosts       one host per line: [namespace/]name key=value ... with the keys state, domain, offer (comma separated),
-//	            and the flags inUse, notReady, leaving; any other key=value is a label
-//	select      namespace=.. selector=(..) domain=.. members=(domain=n,..)
+//	            former and failed (pool@minutes ago), and the flags inUse, notReady, leaving, detached, maintenance;
+//	            any other key=value is a label
+//	select      namespace=.. selector=(..) domain=.. members=(domain=n,..) pool=.. former
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var hosts []Host
@@ -36,7 +38,11 @@ func TestScripts(t *testing.T) {
 			case "select":
 				result := Select(parseRequest(t, d), hosts)
 				if result.Chosen != nil {
-					return fmt.Sprintf("%s/%s\n", result.Chosen.Namespace, result.Chosen.Name)
+					chosen := result.Chosen.Namespace + "/" + result.Chosen.Name
+					if note := result.Note(); note != "" {
+						chosen += ": " + note
+					}
+					return chosen + "\n"
 				}
 				return result.Message() + "\n"
 			}
@@ -45,6 +51,9 @@ func TestScripts(t *testing.T) {
 		})
 	})
 }
+
+// now is the time of every scenario.
+var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func parseHost(t *testing.T, line string) Host {
 	fields := strings.Fields(line)
@@ -67,6 +76,19 @@ func parseHost(t *testing.T, line string) Host {
 			h.Ready = false
 		case "leaving":
 			h.Leaving = true
+		case "detached":
+			h.Detached = true
+		case "maintenance":
+			h.Maintenance = true
+		case "former":
+			h.FormerPool = value
+		case "failed":
+			pool, age, _ := strings.Cut(value, "@")
+			minutes, err := strconv.Atoi(age)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.FailedPool, h.FailedAt = pool, now.Add(-time.Duration(minutes)*time.Minute)
 		default:
 			if value == "" {
 				t.Fatalf("unknown flag %s", key)
@@ -78,13 +100,17 @@ func parseHost(t *testing.T, line string) Host {
 }
 
 func parseRequest(t *testing.T, d *datadriven.TestData) Request {
-	r := Request{Namespace: "default", Members: map[string]int{}}
+	r := Request{Namespace: "default", Members: map[string]int{}, Now: now}
 	for _, arg := range d.CmdArgs {
 		switch arg.Key {
 		case "namespace":
 			r.Namespace = arg.Vals[0]
 		case "domain":
 			r.FailureDomain = arg.Vals[0]
+		case "pool":
+			r.Pool = arg.Vals[0]
+		case "former":
+			r.PreferFormer = true
 		case "selector":
 			selector, err := labels.Parse(strings.Join(arg.Vals, ","))
 			if err != nil {
@@ -107,6 +133,7 @@ func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		domain := rapid.SampledFrom([]string{"", "a", "b"})
 		namespace := rapid.SampledFrom([]string{"default", "team", "hosts"})
+		pool := rapid.SampledFrom([]string{"", "team/a", "team/b"})
 		host := rapid.Custom(func(t *rapid.T) Host {
 			return Host{
 				Namespace: namespace.Draw(t, "namespace"), Name: rapid.StringMatching(`[a-c][0-9]`).Draw(t, "name"),
@@ -115,6 +142,11 @@ func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
 				Ready:         rapid.SampledFrom([]bool{true, true, false}).Draw(t, "ready"),
 				InUse:         rapid.SampledFrom([]bool{false, false, true}).Draw(t, "inUse"),
 				Leaving:       rapid.SampledFrom([]bool{false, false, true}).Draw(t, "leaving"),
+				Detached:      rapid.SampledFrom([]bool{false, false, true}).Draw(t, "detached"),
+				Maintenance:   rapid.SampledFrom([]bool{false, false, true}).Draw(t, "maintenance"),
+				FormerPool:    pool.Draw(t, "former"),
+				FailedPool:    pool.Draw(t, "failed"),
+				FailedAt:      rapid.SampledFrom([]time.Time{{}, now, now.Add(-30 * time.Minute), now.Add(-2 * time.Hour)}).Draw(t, "failedAt"),
 				FailureDomain: domain.Draw(t, "domain"),
 				ConsumerNamespaces: rapid.SampledFrom([][]string{
 					nil, {AnyNamespace}, {"team"}, {"default", "team"},
@@ -122,7 +154,7 @@ func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
 			}
 		})
 		hosts := rapid.SliceOfNDistinct(host, 0, 12, func(h Host) string { return h.Namespace + "/" + h.Name }).Draw(t, "hosts")
-		request := Request{Namespace: namespace.Draw(t, "for"), FailureDomain: domain.Draw(t, "in"), Members: map[string]int{
+		request := Request{Namespace: namespace.Draw(t, "for"), Now: now, Pool: pool.Draw(t, "pool"), PreferFormer: rapid.Bool().Draw(t, "prefers"), FailureDomain: domain.Draw(t, "in"), Members: map[string]int{
 			"a": rapid.IntRange(0, 3).Draw(t, "a"), "b": rapid.IntRange(0, 3).Draw(t, "b"),
 		}}
 		if rapid.Bool().Draw(t, "selects") {
@@ -134,7 +166,7 @@ func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
 			if len(h.ConsumerNamespaces) > 0 {
 				offered = slices.Contains(h.ConsumerNamespaces, request.Namespace) || slices.Contains(h.ConsumerNamespaces, "*")
 			}
-			return offered && h.State == StateAvailable && h.Ready && !h.InUse && !h.Leaving &&
+			return offered && h.State == StateAvailable && h.Ready && !h.InUse && !h.Leaving && !h.Detached && !h.Maintenance &&
 				(request.Selector == nil || h.Labels["role"] == "worker") &&
 				(request.FailureDomain == "" || request.FailureDomain == h.FailureDomain)
 		}
