@@ -34,14 +34,15 @@ func TestWhatKeepsAHostFromBecomingANode(t *testing.T) {
 		spoil func(*inspect.Facts)
 		want  string
 	}{
-		"no systemd":             {func(f *inspect.Facts) { f.Systemd = false }, "systemd does not run the host"},
-		"no runtime":             {func(f *inspect.Facts) { f.ContainerRuntime = inspect.ContainerRuntime{} }, "no container runtime"},
-		"a runtime that is down": {func(f *inspect.Facts) { f.ContainerRuntime.SocketOK = false }, "does not answer"},
-		"no flock":               {func(f *inspect.Facts) { f.CommandsMissing = []string{"flock"} }, "lacks flock"},
-		"a clock ahead":          {func(f *inspect.Facts) { f.ClockOffset = 31 * time.Second }, "31s ahead of"},
-		"a clock behind":         {func(f *inspect.Facts) { f.ClockOffset = -31 * time.Second }, "31s behind"},
-		"no name":                {func(f *inspect.Facts) { f.Hostname = "localhost.localdomain" }, "the node is named after it"},
-		"no route":               {func(f *inspect.Facts) { f.DefaultInterface = "" }, "no default route"},
+		"no systemd":                {func(f *inspect.Facts) { f.Systemd = false }, "systemd does not run the host"},
+		"no runtime":                {func(f *inspect.Facts) { f.ContainerRuntime = inspect.ContainerRuntime{} }, "no container runtime"},
+		"a runtime that is down":    {func(f *inspect.Facts) { f.ContainerRuntime.SocketOK = false }, "does not answer"},
+		"containerd without CRI v1": {func(f *inspect.Facts) { f.ContainerRuntime.Version = "1.4.13~ds1" }, "install containerd 1.6"},
+		"no flock":                  {func(f *inspect.Facts) { f.CommandsMissing = []string{"flock"} }, "lacks flock"},
+		"a clock ahead":             {func(f *inspect.Facts) { f.ClockOffset = 31 * time.Second }, "31s ahead of"},
+		"a clock behind":            {func(f *inspect.Facts) { f.ClockOffset = -31 * time.Second }, "31s behind"},
+		"no name":                   {func(f *inspect.Facts) { f.Hostname = "localhost.localdomain" }, "the node is named after it"},
+		"no route":                  {func(f *inspect.Facts) { f.DefaultInterface = "" }, "no default route"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -52,6 +53,17 @@ func TestWhatKeepsAHostFromBecomingANode(t *testing.T) {
 			problems, _ = Assess(facts, infrav1.NodeNetwork{})
 			g.Expect(problems).To(ConsistOf(ContainSubstring(test.want)))
 		})
+	}
+}
+
+func TestAnAgingRuntimeIsAHintOnlyAndAnUnreadableVersionNothing(t *testing.T) {
+	g := NewWithT(t)
+	for version, want := range map[string]int{"1.6.20": 1, "1.7.24~ds1": 1, "2.2.9": 0, "": 0, "main": 0} {
+		facts := good()
+		facts.ContainerRuntime.Version = version
+		problems, hints := Assess(facts, infrav1.NodeNetwork{})
+		g.Expect(problems).To(BeEmpty(), version)
+		g.Expect(hints).To(HaveLen(want), version)
 	}
 }
 
