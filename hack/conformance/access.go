@@ -19,6 +19,25 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
+// bastion makes the first contact with the jump host, which has to be pinned before anything goes through it.
+func bastion(ctx context.Context, s *session) (string, error) {
+	if s.target.Bastion == nil {
+		return "", &skipped{"no jump host was given"}
+	}
+	conn, err := ssh.Dial(ctx, *s.target.Bastion, ssh.PoolOptions{})
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	if len(s.target.Bastion.HostKeys) > 0 {
+		return ssh.Fingerprint(conn.HostKey()) + ", as given", nil
+	}
+	pinned := *s.target.Bastion
+	pinned.HostKeys = []ssh.PublicKey{conn.HostKey()}
+	s.target.Bastion = &pinned
+	return ssh.Fingerprint(conn.HostKey()) + ", pinned for this run", nil
+}
+
 // hostKey is the first contact. From here on the key is pinned, as registration does it.
 func hostKey(ctx context.Context, s *session) (string, error) {
 	conn, err := s.conn(ctx)

@@ -76,6 +76,23 @@ func TestAMachineThatDoesWhatIsNeeded(t *testing.T) {
 	g.Expect(s.runner.Root).NotTo(BeADirectory(), "what was put on the machine is gone")
 }
 
+func TestAMachineBehindAJumpHost(t *testing.T) {
+	g := NewWithT(t)
+	s := machine(t, sshtest.ServerOptions{})
+	key := sshtest.NewKey()
+	jump, err := sshtest.NewServer(sshtest.ServerOptions{User: "jump", Authorized: key.PublicKey()})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer jump.Close()
+	through := jump.Target(key)
+	s.target.Bastion = &through
+	s.skip = append(s.skip, "resume", "once", "secrets", "owner")
+	var out bytes.Buffer
+	report := try(context.Background(), s, &out)
+	for _, name := range []string{"bastion", "host-key", "other-host-key", "cut-connection", "nothing-left"} {
+		g.Expect(results(report)[name].Result).To(Equal(OK), "%s: %s", name, results(report)[name].Detail)
+	}
+}
+
 func TestWhatIsWrongIsSaidWithAWayOut(t *testing.T) {
 	for name, test := range map[string]struct {
 		server  sshtest.ServerOptions

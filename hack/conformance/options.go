@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -33,7 +34,7 @@ const usage = `Tries whether a machine can serve as a host of Quoin, and prints 
   go run ./hack/conformance --host user@address[:port] --key <private key file> [flags]
   make host-conformance HOST=user@address[:port] KEY=<private key file> [...]
 
-The user is root, or may run any command with sudo and without a password.
+The user is root, or may run any command (or just the program of --sudo-command) with sudo and without a password.
 Nothing of Kubernetes is installed. All that is put on the machine lies below /var/lib/quoin-conformance and in a few files
 of that name below /etc, and is taken back. A machine that carries Kubernetes, or serves as a host already, is refused;
 with --force everything but the reset is tried on it.
@@ -51,6 +52,10 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	}
 	host := flags.String("host", "", "the machine, as `user@address[:port]`")
 	key := flags.String("key", "", "`file` with the private SSH key, without a passphrase")
+	bastion := flags.String("bastion", "", "jump host, as `user@address[:port]`; the same key logs in there unless --bastion-key is given")
+	bastionKey := flags.String("bastion-key", "", "`file` with the private SSH key for the jump host")
+	bastionKnown := flags.String("bastion-known-host-key", "", "the jump host's own public `key`, as --known-host-key")
+	sudoCommand := flags.String("sudo-command", "", "`path` on the machine of the only program that the user may run with sudo (hack/quoin-run)")
 	knownKey := flags.String("known-host-key", "", "the host's own public `key` (\"ssh-ed25519 AAAA...\"): connect to nothing else. Else the key of the first contact is shown and pinned for the run")
 	output := flags.String("output", "", "`file` to write the report to: .md for Markdown, .json for JSON")
 	skip := flags.String("skip", "", "checks to leave out, by `name`, separated by commas")
@@ -84,6 +89,18 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	if o.target.HostKeys, err = ssh.ParseHostKeys(*knownKey); err != nil {
 		return options{}, fmt.Errorf("--known-host-key: %w", err)
 	}
+	o.target.SudoCommand = *sudoCommand
+	if *bastion == "" {
+		return o, nil
+	}
+	jump, err := parseTarget("--bastion", *bastion, cmp.Or(*bastionKey, *key))
+	if err != nil {
+		return options{}, err
+	}
+	if jump.HostKeys, err = ssh.ParseHostKeys(*bastionKnown); err != nil {
+		return options{}, fmt.Errorf("--bastion-known-host-key: %w", err)
+	}
+	o.target.Bastion = &jump
 	return o, nil
 }
 

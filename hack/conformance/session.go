@@ -46,10 +46,17 @@ func newSession(o options) *session {
 
 // access says how the machine was logged in to, without saying where it is.
 func access(t ssh.Target) string {
-	if t.User == "root" {
-		return "root"
+	how := "a user with sudo"
+	switch {
+	case t.User == "root":
+		how = "root"
+	case t.SudoCommand != "":
+		how = "a user whose sudo is limited to one program"
 	}
-	return "a user with sudo"
+	if t.Bastion != nil {
+		how += ", through a jump host"
+	}
+	return how
 }
 
 // conn is the one pooled connection; it is made anew when the last one is gone.
@@ -83,6 +90,7 @@ func (e *skipped) Error() string { return e.why }
 
 func checks() []check {
 	return []check{
+		{"bastion", nil, bastion},
 		{"host-key", nil, hostKey},
 		{"other-host-key", []string{"host-key"}, otherHostKey},
 		{"root", []string{"host-key"}, becomeRoot},
