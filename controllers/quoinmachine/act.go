@@ -57,12 +57,16 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 		return ctrl.Result{}, nil
 	}
 	request.FailureDomain = v.machine.Spec.FailureDomain
+	request.Pool = placement.Pool(v.machine)
+	request.PreferFormer = quoinMachine.Spec.HostPreference == infrav1.HostPreferenceFormer
+	request.Now = r.now()
 	if request.Members, err = r.members(ctx, quoinMachine, v); err != nil {
 		return ctrl.Result{}, err
 	}
 	picked := placement.Select(request, candidates(v.hosts))
 	if picked.Chosen == nil {
 		v.obstacle = &obstacle{infrav1.MachineNoMatchingHostReason, picked.Message()}
+		v.candidates = counted(picked)
 		return ctrl.Result{}, nil
 	}
 	// A claim made a moment ago may not be in the cache: two hosts for one machine would be one too many.
@@ -88,13 +92,45 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 		}
 		return ctrl.Result{}, fmt.Errorf("claiming QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
 	}
-	if r.Recorder != nil {
-		r.Recorder.Eventf(quoinMachine, host, "Normal", infrav1.MachineHostClaimedReason, infrav1.MachineHostClaimedReason, "claimed host %s/%s", host.Namespace, host.Name)
-	}
+	r.tellClaim(quoinMachine, host, picked)
 	v.host = host
 	quoinMachine.Spec.ProviderID = host.ProviderID()
 	return ctrl.Result{}, nil
 }
+
+func (r *Reconciler) tellClaim(quoinMachine *infrav1.QuoinMachine, host *infrav1.QuoinHost, picked placement.Result) {
+	if r.Recorder == nil {
+		return
+	}
+	kind, message := "Normal", fmt.Sprintf("claimed host %s/%s", host.Namespace, host.Name)
+	if note := picked.Note(); note != "" {
+		message += ": " + note
+	}
+	if picked.LastResort {
+		kind = "Warning"
+	}
+	r.Recorder.Eventf(quoinMachine, host, kind, infrav1.MachineHostClaimedReason, infrav1.MachineHostClaimedReason, "%s", message)
+}
+
+// counted is why no host was chosen, as the status shows it.
+func counted(result placement.Result) []infrav1.HostCandidates {
+	var out []infrav1.HostCandidates
+	for _, count := range result.Counts() {
+		reason := string(count.Reason)
+		if runes := []rune(reason); len(runes) > maxReason {
+			// A selector may be of any length. No two reasons share a selector's first words, so they stay apart.
+			reason = string(runes[:maxReason-1]) + "…"
+		}
+		out = append(out, infrav1.HostCandidates{Reason: reason, Hosts: int32(count.Hosts)}) //nolint:gosec // nobody has that many hosts
+	}
+	return out[:min(len(out), maxCandidates)]
+}
+
+// maxReason and maxCandidates are what the API takes.
+const (
+	maxReason     = 128
+	maxCandidates = 32
+)
 
 // hostLost shows that the claimed host is gone. The cache is not believed: a moved host may not be in it yet.
 func (r *Reconciler) hostLost(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (ctrl.Result, error) {

@@ -30,6 +30,8 @@ type view struct {
 	hosts []infrav1.QuoinHost
 	// obstacle says why no host was claimed.
 	obstacle *obstacle
+	// candidates counts why no host was chosen, when one was looked for.
+	candidates []infrav1.HostCandidates
 }
 
 // obstacle keeps a QuoinMachine from its host.
@@ -97,17 +99,30 @@ func candidates(hosts []infrav1.QuoinHost) []placement.Host {
 	out := make([]placement.Host, 0, len(hosts))
 	for i := range hosts {
 		h := &hosts[i]
-		out = append(out, placement.Host{
+		candidate := placement.Host{
 			Namespace: h.Namespace, Name: h.Name, Labels: h.Labels,
 			State:              string(h.Status.State),
 			Ready:              conditions.IsTrue(h, infrav1.HostReadyCondition),
 			InUse:              h.Spec.ConsumerRef != nil,
 			Leaving:            !h.DeletionTimestamp.IsZero() || annotations.HasPaused(h),
+			Detached:           detached(h),
+			Maintenance:        h.Spec.Maintenance != nil,
 			FailureDomain:      h.Spec.FailureDomain,
 			ConsumerNamespaces: h.Spec.ConsumerNamespaces,
-		})
+			FormerPool:         h.Annotations[infrav1.FormerPoolAnnotation],
+		}
+		if failure := h.Status.LastFailure; failure != nil {
+			candidate.FailedAt, candidate.FailedPool = failure.Time.Time, failure.Pool
+		}
+		out = append(out, candidate)
 	}
 	return out
+}
+
+// detached says that a person keeps everybody away from the host.
+func detached(h *infrav1.QuoinHost) bool {
+	_, is := h.Annotations[infrav1.DetachedAnnotation]
+	return is
 }
 
 // members counts the hosts that machines of this cluster and role have, by failure domain.

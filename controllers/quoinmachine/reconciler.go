@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/tools/events"
@@ -37,6 +38,8 @@ type Reconciler struct {
 	Client client.Client
 	// APIReader reads hosts when "no host carries the claim" permits something that cannot be undone.
 	APIReader client.Reader
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
@@ -122,6 +125,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	return r.reconcileNormal(ctx, quoinMachine, view)
 }
 
+func (r *Reconciler) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
+}
+
 // reconcileDelete waits until the claimed host was verified to be clean, or a person gave the host up.
 func (r *Reconciler) reconcileDelete(ctx context.Context, quoinMachine *infrav1.QuoinMachine, view *view) (ctrl.Result, error) {
 	if view.host == nil {
@@ -131,6 +141,10 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, quoinMachine *infrav1.
 			return ctrl.Result{}, err
 		}
 		view.host = host
+	}
+	if view.host != nil && detached(view.host) {
+		// The claim of a detached host does not end, whatever was true of the host before.
+		return ctrl.Result{}, nil
 	}
 	abandoned := view.host != nil && view.host.Abandoned()
 	if view.host != nil && !view.host.Released() && !abandoned {

@@ -29,6 +29,7 @@ func summarize(m *infrav1.QuoinMachine, v *view) {
 	claimed := hostClaimed(v)
 	provisioned := hostProvisioned(v)
 	conditionsOf(m, claimed, provisioned, addonImages(m, v), ready(m, v, claimed, provisioned))
+	m.Status.Candidates = v.candidates
 	if v.host == nil {
 		return
 	}
