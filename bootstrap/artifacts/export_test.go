@@ -21,3 +21,10 @@ func SetContainerd(root string) (restore func()) {
 	containerdRoot = root
 	return func() { containerdRoot = before }
 }
+
+// SetRoot points what is asked outside of plans at another directory.
+func SetRoot(root string) (restore func()) {
+	before := hostRoot
+	hostRoot = root
+	return func() { hostRoot = before }
+}

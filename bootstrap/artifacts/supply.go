@@ -64,6 +64,11 @@ func Find(ctx context.Context, host ssh.Host, wanted Wanted) (*Supply, error) {
 	read := func(ctx context.Context, name string) ([]byte, error) {
 		return readByHost(ctx, host, wanted.Bundle, s.location, wanted.Version, name)
 	}
+	if wanted.Pushed() {
+		d := openDepot(wanted.Bundle, s.location, wanted.Version)
+		defer d.close()
+		read = d.read
+	}
 	s.manifest, err = readManifest(ctx, read, wanted)
 	return s, err
 }

@@ -32,6 +32,9 @@ type Exchanges interface {
 	Follow(ctx context.Context, host *infrav1.QuoinHost, id string, ours owner.Record, resume bool) (run.Status, error)
 	// TakeOver tells the host of a newer generation of the claim that it serves.
 	TakeOver(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record) error
+	// Push sends to the host what it lacks of a version that is not fetched, and tells how far it came. It ends in time
+	// and is called until everything is there.
+	Push(ctx context.Context, host *infrav1.QuoinHost, order PushOrder) (artifacts.Progress, error)
 	// Provision starts the plan that makes a node of the host.
 	Provision(ctx context.Context, host *infrav1.QuoinHost, order ProvisionOrder) error
 	// Addons starts the plan that brings the add-on images of a version.

@@ -262,8 +262,5 @@ func supplyOf(ctx context.Context, conn ssh.Host, wanted artifacts.Wanted) (*art
 		}
 	}
 	supply, err := artifacts.Find(ctx, conn, wanted)
-	if err != nil && !ssh.NeverRan(err) && !ssh.IsTransient(err) {
-		err = &ArtifactsError{Place: wanted.Place(), Err: err}
-	}
-	return supply, err
+	return supply, sourceError(wanted, err)
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
@@ -42,6 +43,9 @@ func (t *turn) provisioned() (result, error) {
 			return t.probe()
 		}
 		order := AddonsOrder{ID: id, Owner: t.ownerRecord(), Artifacts: t.artifacts(version)}
+		if o := t.push(id, infrav1.HostAddonImagesCondition, PushOrder{order.Owner, order.Artifacts, artifacts.Addon}); o.pending {
+			return o.result, nil
+		}
 		if o := start(t, id, func(ctx context.Context, host *infrav1.QuoinHost) error {
 			return t.r.Exchanges.Addons(ctx, host, order)
 		}); o.pending {

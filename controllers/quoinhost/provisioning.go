@@ -169,6 +169,9 @@ func (t *turn) startProvisioning(id string) (result, error) {
 		t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostExchangeFailedReason, err.Error())
 		return result{}, err
 	}
+	if o := t.push(id, infrav1.HostProvisionedCondition, PushOrder{order.Owner, order.Artifacts, order.Role}); o.pending {
+		return o.result, nil
+	}
 	if o := start(t, id, func(ctx context.Context, host *infrav1.QuoinHost) error {
 		return t.r.Exchanges.Provision(ctx, host, order)
 	}); o.pending {

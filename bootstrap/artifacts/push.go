@@ -1,0 +1,194 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package artifacts
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+// Progress is how far a push came.
+type Progress struct {
+	// There is what the host has of Total, in bytes; what is installed counts.
+	There, Total int64
+	// Done says that the host lacks nothing any more: a plan may start.
+	Done bool
+}
+
+// String is the progress for people.
+func (p Progress) String() string {
+	return fmt.Sprintf("%d of %d MiB", p.There>>20, (p.Total+1<<20-1)>>20)
+}
+
+//go:embed lacks.sh
+var lacksScript string
+
+// hostRoot is replaced by tests alone.
+var hostRoot = run.DefaultRoot
+
+// damaged is the exit code of a file that is not what the manifest says.
+const damaged = 65
+
+// errPause ends the sending when its time is over: no failure, the next call goes on.
+var errPause = errors.New("the time of this call is over")
+
+// Push sends to the host what it lacks of what role needs, for as long as budget says, and tells how far it came. Each file
+// comes into the host's cache under its checksum and is verified there. Push may be cut at any byte and called again: it
+// goes on where it was. A bundle that is not to be pushed is Done at once.
+func Push(ctx context.Context, host ssh.Host, wanted Wanted, role Role, budget time.Duration) (Progress, error) {
+	if !wanted.Pushed() {
+		return Progress{Done: true}, nil
+	}
+	supply, err := Find(ctx, host, wanted)
+	if err != nil {
+		return Progress{}, err
+	}
+	files := supply.manifest.For(role)
+	until := time.Now().Add(budget)
+	lacking, progress, err := lacks(ctx, host, files)
+	if err != nil || progress.Done {
+		return progress, err
+	}
+	d := openDepot(wanted.Bundle, supply.location, wanted.Version)
+	defer d.close()
+	for _, file := range lacking {
+		sent, err := pushFile(ctx, host, d, file, wanted.Bundle.BytesPerSecond, until)
+		progress.There += sent
+		switch {
+		case errors.Is(err, errPause):
+			return progress, nil
+		case err != nil:
+			return progress, err
+		}
+	}
+	progress.Done = true
+	return progress, nil
+}
+
+// lack is a file that the host lacks, and how much of it has arrived.
+type lack struct {
+	File
+	there int64
+}
+
+// lacks asks the host, in one exchange that changes nothing, what it lacks of files.
+func lacks(ctx context.Context, host ssh.Host, files []File) ([]lack, Progress, error) {
+	var script strings.Builder
+	fmt.Fprintf(&script, "QUOIN_ROOT=%s\n%s", ssh.Quote(hostRoot), lacksScript)
+	byDigest := map[string]File{}
+	progress := Progress{}
+	for _, file := range files {
+		if _, twice := byDigest[file.SHA256]; !twice {
+			progress.Total += file.Size
+		}
+		byDigest[file.SHA256] = file
+		if file.Kind == Image {
+			fmt.Fprintf(&script, "image %s %d %s\n", file.SHA256, file.Size, strings.Join(quoted(file.Images), " "))
+		} else {
+			fmt.Fprintf(&script, "file %s %d %s\n", file.SHA256, file.Size, ssh.Quote(file.Install))
+		}
+	}
+	script.WriteString("echo end\n")
+	result, err := host.Run(ctx, ssh.Command{Script: script.String(), Sudo: true})
+	if err != nil {
+		return nil, progress, fmt.Errorf("asking which files the host lacks: %w", err)
+	}
+	progress.There = progress.Total
+	var lacking []lack
+	free, needed := int64(-1), int64(0)
+	whole := false
+	for line := range strings.SplitSeq(result.Stdout, "\n") {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 1 && words[0] == "end":
+			whole = true
+		case len(words) == 2 && words[0] == "free":
+			free, err = strconv.ParseInt(words[1], 10, 64)
+		case len(words) == 3 && words[0] == "lacks":
+			file, known := byDigest[words[1]]
+			if !known {
+				continue
+			}
+			delete(byDigest, words[1])
+			l := lack{File: file}
+			l.there, err = strconv.ParseInt(words[2], 10, 64)
+			if l.there < 0 || l.there > file.Size {
+				l.there = 0
+			}
+			lacking = append(lacking, l)
+			progress.There -= file.Size - l.there
+			needed += file.Size - l.there
+		}
+		if err != nil {
+			return nil, progress, fmt.Errorf("the host's answer about the files it lacks holds a number that is none: %.100q", line)
+		}
+	}
+	if !whole {
+		return nil, progress, errors.New("the host's answer about the files it lacks is cut off; it is asked again")
+	}
+	if free >= 0 && needed>>10 >= free {
+		return nil, progress, fmt.Errorf("%d KiB must be sent to the host, but only %d KiB are free below %s; make room there", needed>>10, free, hostRoot)
+	}
+	progress.Done = len(lacking) == 0
+	return lacking, progress, nil
+}
+
+// pushFile sends one file and has the host verify it. What was there before may be what is wrong, so a file that turns out
+// damaged is sent once more. It returns how many bytes more the host has now.
+func pushFile(ctx context.Context, host ssh.Host, d *depot, file lack, bytesPerSecond int64, until time.Time) (int64, error) {
+	source, err := d.open(ctx, file.Path, file.Size)
+	if err != nil {
+		return 0, err
+	}
+	defer source.Close() //nolint:errcheck // nothing was written
+	cached := path.Join(hostRoot, "cache", file.SHA256)
+	content := &metered{ReadSeeker: source, until: until}
+	for attempt := 1; ; attempt++ {
+		if err := ssh.Push(ctx, host, cached+".part", content, file.Size, bytesPerSecond); err != nil {
+			return min(content.read, file.Size-file.there), err
+		}
+		_, err := host.Run(ctx, ssh.Command{Sudo: true, Script: fmt.Sprintf(`part=%[1]s.part
+sum=$(sha256sum <"$part") || exit 1
+if [ "${sum%%%% *}" != %[2]s ]; then rm -f "$part"; exit %[3]d; fi
+sync "$part" && mv -f "$part" %[1]s
+`, ssh.Quote(cached), file.SHA256, damaged)})
+		var exit *ssh.ExitError
+		switch {
+		case err == nil:
+			return file.Size - file.there, nil
+		case !errors.As(err, &exit) || exit.Code != damaged:
+			return 0, fmt.Errorf("verifying %s on the host: %w", file.Path, err)
+		case attempt == 2 || file.there == 0:
+			return 0, fmt.Errorf("%s/%s is not what manifest.json says: expected sha256 %s of %d bytes; copy the bundle again, completely", d.at, file.Path, file.SHA256, file.Size)
+		}
+		file.there = 0
+	}
+}
+
+// metered counts what is read, and ends the reading when its time is over. That way the connection outlives it.
+type metered struct {
+	io.ReadSeeker
+	until time.Time
+	read  int64
+}
+
+func (m *metered) Read(p []byte) (int, error) {
+	// Not before the first byte: each call makes progress.
+	if m.read > 0 && time.Now().After(m.until) {
+		return 0, errPause
+	}
+	n, err := m.ReadSeeker.Read(p)
+	m.read += int64(n)
+	return n, err
+}

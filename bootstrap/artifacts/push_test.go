@@ -1,0 +1,159 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package artifacts_test
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+// pushing is a host that gets what lies in another directory, which only the manager can read.
+func pushing(t *testing.T) (*lab, artifacts.Wanted) {
+	t.Helper()
+	l := newLab(t)
+	t.Cleanup(artifacts.SetRoot(filepath.Join(l.dir, "root")))
+	l.bundle(version, nil)
+	wanted := l.bundleAt(l.bundles)
+	wanted.Bundle.Push = true
+	return l, wanted
+}
+
+func (l *lab) push(wanted artifacts.Wanted, role artifacts.Role, budget time.Duration) (artifacts.Progress, error) {
+	return artifacts.Push(context.Background(), l.host, wanted, role, budget)
+}
+
+func TestAPushedBundleIsInstalledFromTheCache(t *testing.T) {
+	l, wanted := pushing(t)
+	g := l.g
+	progress, err := l.push(wanted, artifacts.Worker, time.Minute)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(progress.Done).To(BeTrue())
+	g.Expect(progress.There).To(Equal(progress.Total))
+	g.Expect(l.read("root/cache/" + sumOf("kubeadm "+version))).To(Equal("kubeadm " + version))
+
+	supply, err := l.find(wanted)
+	g.Expect(err).NotTo(HaveOccurred())
+	// The host itself never reads the location.
+	g.Expect(os.Rename(l.bundles, l.bundles+".away")).To(Succeed())
+	status := l.run(supply.Plan(artifacts.Worker))
+	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
+	g.Expect(l.read("usr/bin/kubeadm")).To(Equal("kubeadm " + version))
+	g.Expect(l.read("store/proxy:" + version)).To(ContainSubstring("pinned"))
+	g.Expect(os.Rename(l.bundles+".away", l.bundles)).To(Succeed())
+
+	// What is installed is not sent again; what was damaged since is.
+	before := len(l.host.Runs())
+	progress, err = l.push(wanted, artifacts.Worker, time.Minute)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(progress.Done).To(BeTrue())
+	g.Expect(l.host.Runs()).To(HaveLen(before + 1))
+	l.write("usr/bin/kubeadm", "KUBEADM "+version, 0o755)
+	_, err = l.push(wanted, artifacts.Worker, time.Minute)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(filepath.Join(l.dir, "root/cache", sumOf("kubeadm "+version))).To(BeAnExistingFile())
+}
+
+func TestAPushThatIsOutOfTimeGoesOnWhereItWas(t *testing.T) {
+	l, wanted := pushing(t)
+	g := l.g
+	content := strings.Repeat("0123456789abcdef", 20<<10)
+	l.bundle(version, func(m *artifacts.Manifest) {
+		l.write("bundles/"+version+"/bin/kubeadm", content, 0o644)
+		m.Files[0].SHA256, m.Files[0].Size = sumOf(content), int64(len(content))
+	})
+	// No time at all: each call still makes progress, and none is an error.
+	var last int64
+	for calls := 1; ; calls++ {
+		g.Expect(calls).To(BeNumerically("<", 50))
+		progress, err := l.push(wanted, artifacts.Worker, 0)
+		g.Expect(err).NotTo(HaveOccurred())
+		if progress.Done {
+			g.Expect(calls).To(BeNumerically(">", 3))
+			break
+		}
+		g.Expect(progress.There).To(BeNumerically(">", last))
+		last = progress.There
+	}
+	g.Expect(l.read("root/cache/" + sumOf(content))).To(Equal(content))
+}
+
+func TestWhatArrivedDamagedIsSentAgain(t *testing.T) {
+	l, wanted := pushing(t)
+	l.part("damaged")
+	progress, err := l.push(wanted, artifacts.Worker, time.Minute)
+	l.g.Expect(err).NotTo(HaveOccurred())
+	l.g.Expect(progress.Done).To(BeTrue())
+	l.g.Expect(l.read("root/cache/" + sumOf("kubeadm "+version))).To(Equal("kubeadm " + version))
+
+	// What is wrong already where it comes from is named, and stays nowhere.
+	l, wanted = pushing(t)
+	l.write("bundles/"+version+"/bin/kubeadm", "evil123 "+version, 0o644)
+	_, err = l.push(wanted, artifacts.Worker, time.Minute)
+	l.g.Expect(err).To(MatchError(And(ContainSubstring("bin/kubeadm is not what manifest.json says"), ContainSubstring("copy the bundle again"))))
+	left, _ := filepath.Glob(filepath.Join(l.dir, "root/cache/"+sumOf("kubeadm "+version)+"*"))
+	l.g.Expect(left).To(BeEmpty())
+}
+
+func TestAPushSaysWhatIsMissingWhere(t *testing.T) {
+	l, wanted := pushing(t)
+	l.g.Expect(os.Remove(filepath.Join(l.bundles, version, "bin/kubeadm"))).To(Succeed())
+	_, err := l.push(wanted, artifacts.Worker, time.Minute)
+	l.g.Expect(err).To(MatchError(And(ContainSubstring("bin/kubeadm"), ContainSubstring("manager's container"))))
+
+	l, wanted = pushing(t)
+	l.write("bin/df", "#!/bin/sh\nprintf 'Filesystem\\n/dev/sda1 100 99 0 100%% /\\n'\n", 0o755)
+	_, err = l.push(wanted, artifacts.Worker, time.Minute)
+	l.g.Expect(err).To(MatchError(And(ContainSubstring("only 0 KiB are free"), ContainSubstring("make room"))))
+
+	// A plan whose files went after they were sent.
+	l, wanted = pushing(t)
+	status := l.install(wanted, artifacts.Worker)
+	l.g.Expect(status.Phase).To(Equal(run.Failed))
+	l.g.Expect(status.Message).To(ContainSubstring("is gone from"))
+}
+
+func TestThePushedComesOverHTTPSAndIsSigned(t *testing.T) {
+	l, wanted := pushing(t)
+	g := l.g
+	s := &shelf{l: l}
+	s.spoil = once("kubeadm", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "15")
+		_, _ = w.Write([]byte("kubeadm"))
+	})
+	server := httptest.NewTLSServer(s)
+	defer server.Close()
+	wanted.Bundle.Location = server.URL + "/{{version}}"
+	_, err := l.push(wanted, artifacts.Worker, time.Minute)
+	g.Expect(err).To(MatchError(And(ContainSubstring("the manager cannot read"), ContainSubstring("certificate"))))
+	g.Expect(ssh.IsTransient(err)).To(BeFalse(), "the host is not to blame")
+	wanted.Bundle.CertificateAuthorities = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	wanted.Bundle.PublicKeys = []string{l.newKey("mine")}
+	_, err = l.push(wanted, artifacts.Worker, time.Minute)
+	g.Expect(err).To(MatchError(ContainSubstring("not signed")))
+	l.sign("mine", artifacts.SignatureNamespace)
+	g.Expect(filepath.Join(l.dir, "root/cache")).NotTo(BeADirectory(), "the host was not even asked")
+
+	_, err = l.push(wanted, artifacts.Worker, time.Minute)
+	var depot *artifacts.DepotError
+	g.Expect(errors.As(err, &depot)).To(BeTrue(), "cut in the middle: %v", err)
+	progress, err := l.push(wanted, artifacts.Worker, time.Minute)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(progress.Done).To(BeTrue())
+	g.Expect(s.asked("kubeadm")).To(ContainElement("bytes=7-"))
+	g.Expect(l.read("root/cache/" + sumOf("kubeadm "+version))).To(Equal("kubeadm " + version))
+}

@@ -1,0 +1,85 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+// pushFor is how long one exchange sends: long enough that asking what is lacking does not count, short enough that a
+// person sees progress. A push of hours is many exchanges, none of which fails because its time is over.
+const pushFor = time.Minute
+
+// PushOrder is what sends the files of a version to a host.
+type PushOrder struct {
+	Owner     owner.Record
+	Artifacts artifacts.Wanted
+	Role      artifacts.Role
+}
+
+// sending begins the sentence about a push that is under way.
+const sending = "sending "
+
+// push sends what the host lacks of a version before the plan id, which installs it, is started. Until everything is there
+// it says pending, and how far it came.
+func (t *turn) push(id, condition string, order PushOrder) outcome {
+	pushed := "pushed " + id
+	if !order.Artifacts.Pushed() || t.r.pace.marked(t.key(), pushed) {
+		return ready
+	}
+	say := func(how string) {
+		t.condition(condition, metav1.ConditionFalse, infrav1.HostStepRunningReason,
+			fmt.Sprintf("%sthe files of %s to %s%s", sending, order.Artifacts.Version, t.host.Name, how))
+	}
+	progress, o := exchange(t, "push "+id, longExchange, func(ctx context.Context, host *infrav1.QuoinHost) (artifacts.Progress, error) {
+		return t.r.Exchanges.Push(ctx, host, order)
+	})
+	switch {
+	case o.pending && t.host.Status.NextAttempt == nil && !strings.HasPrefix(conditions.GetMessage(t.host, condition), sending):
+		say("")
+		return o
+	case o.pending:
+		return o
+	case !progress.Done:
+		say(": " + progress.String() + " are there")
+		return pending(after(time.Millisecond))
+	}
+	// The exchange that starts the plan takes several turns.
+	t.r.pace.mark(t.key(), pushed, t.now)
+	return ready
+}
+
+// Push implements Exchanges.
+func (o *overSSH) Push(ctx context.Context, host *infrav1.QuoinHost, order PushOrder) (artifacts.Progress, error) {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return artifacts.Progress{}, err
+	}
+	// Nothing comes onto a host that serves another.
+	if err := owner.Acquire(ctx, conn, order.Owner); err != nil {
+		return artifacts.Progress{}, err
+	}
+	progress, err := artifacts.Push(ctx, conn, order.Artifacts, order.Role, pushFor)
+	return progress, sourceError(order.Artifacts, err)
+}
+
+// sourceError blames the source for what is no failure of the connection.
+func sourceError(wanted artifacts.Wanted, err error) error {
+	if err == nil || ssh.NeverRan(err) || ssh.IsTransient(err) {
+		return err
+	}
+	return &ArtifactsError{Place: wanted.Place(), Err: err}
+}

@@ -1,0 +1,103 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+// from changes where the claim's version comes from.
+func (w *world) from(a infrav1.Artifacts) {
+	w.t.Helper()
+	quoinMachine := &infrav1.QuoinMachine{}
+	w.object(quoinMachine, "qm1")
+	quoinMachine.Spec.Artifacts = a
+	w.g.Expect(w.client.Update(context.Background(), quoinMachine)).To(Succeed())
+}
+
+var pushedBundle = infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: "/bundles/{{version}}", Delivery: infrav1.BundleDeliveryPush}}
+
+func TestAPushedVersionIsThereBeforeItsPlanStarts(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.from(pushedBundle)
+	w.until("progress", func(h *infrav1.QuoinHost) bool {
+		c := condition1(h, infrav1.HostProvisionedCondition)
+		return c != nil && c.Message == "sending the files of v1.35.4 to h1: 1024 of 3072 MiB are there"
+	})
+	w.g.Expect(w.room.count("provision")).To(BeZero())
+	host := w.untilState(infrav1.HostStateProvisioned)
+	w.g.Expect(w.room.count("push")).To(Equal(3))
+	w.g.Expect(w.room.count("provision")).To(Equal(1))
+	w.g.Expect(w.room.pushed[0].Role).To(Equal(artifacts.Worker))
+	w.g.Expect(w.room.pushed[0].Owner.UID).To(Equal(host.Spec.ConsumerRef.Claim))
+
+	// So are the add-ons of another version.
+	quoinMachine := &infrav1.QuoinMachine{}
+	w.object(quoinMachine, "qm1")
+	quoinMachine.Spec.AddonVersions = []string{"v1.36.3"}
+	w.g.Expect(w.client.Update(context.Background(), quoinMachine)).To(Succeed())
+	w.until("images", func(h *infrav1.QuoinHost) bool { return len(h.Status.AddonVersions) == 2 })
+	w.g.Expect(w.room.pushed[len(w.room.pushed)-1].Role).To(Equal(artifacts.Addon))
+	w.g.Expect(w.room.count("push")).To(Equal(6))
+}
+
+func TestAPushThatFailsIsAConditionAndIsTriedAgain(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.room.set(func() {
+		w.room.errs["push"] = &ArtifactsError{Place: "/bundles/v1.35.4", Err: errors.New("no such file in the manager's container")}
+	})
+	w.from(pushedBundle)
+	found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostArtifactsUnavailableReason)
+	w.g.Expect(found.Message).To(ContainSubstring("manager's container"))
+	w.g.Expect(w.room.count("provision")).To(BeZero())
+	w.room.set(func() { delete(w.room.errs, "push") })
+	w.untilState(infrav1.HostStateProvisioned)
+}
+
+func TestNothingIsSentToAHostOfAnotherOwner(t *testing.T) {
+	g := NewWithT(t)
+	host := &scripted{answers: map[string]string{"owner.json": `{"namespace":"elsewhere","host":"x","machine":"m9","uid":"99999999","generation":1}`}}
+	order := PushOrder{Owner: owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1}, Role: artifacts.Worker,
+		Artifacts: artifacts.Wanted{Version: "v1.35.4", Source: sourceOf(pushedBundle)}}
+	_, err := (&overSSH{connector: host}).Push(context.Background(), newHost(), order)
+	var held *owner.HeldError
+	g.Expect(errors.As(err, &held)).To(BeTrue(), "%v", err)
+	for _, script := range host.scripts {
+		g.Expect(script).NotTo(ContainSubstring("/cache"))
+	}
+}
+
+func TestTheManagersOwnTroubleIsNotTheHosts(t *testing.T) {
+	g := NewWithT(t)
+	wanted := artifacts.Wanted{Version: "v1.35.4", Source: sourceOf(pushedBundle)}
+	var source *ArtifactsError
+	g.Expect(errors.As(sourceError(wanted, &artifacts.DepotError{}), &source)).To(BeTrue())
+	lost := &ssh.InterruptedError{Endpoint: "x", Err: errors.New("reset by peer")}
+	g.Expect(sourceError(wanted, lost)).To(BeIdenticalTo(lost))
+}
+
+func TestEverySourceReachesTheHostAsTheMachineSaysIt(t *testing.T) {
+	g := NewWithT(t)
+	rate := resource.MustParse("10M")
+	bundle := infrav1.Bundle{Location: "https://x/{{version}}", Delivery: infrav1.BundleDeliveryFetch, PublicKeys: []string{"ssh-ed25519 AAAA"},
+		Proxy: "http://proxy:3128", CertificateAuthorities: "PEM", BytesPerSecond: &rate}
+	g.Expect(sourceOf(infrav1.Artifacts{Bundle: &bundle})).To(Equal(artifacts.Source{Bundle: &artifacts.Bundle{
+		Location: "https://x/{{version}}", PublicKeys: []string{"ssh-ed25519 AAAA"}, Proxy: "http://proxy:3128", CertificateAuthorities: "PEM", BytesPerSecond: 10_000_000}}))
+	g.Expect(sourceOf(infrav1.Artifacts{Packages: &infrav1.Packages{Repository: "deb x", SigningKey: "key"}})).To(Equal(
+		artifacts.Source{Packages: &artifacts.Packages{Repository: "deb x", SigningKey: "key"}}))
+	for images, required := range map[string]bool{"": false, "Pullable": false, "Required": true} {
+		g.Expect(sourceOf(infrav1.Artifacts{Preinstalled: &infrav1.Preinstalled{Images: images}})).To(Equal(
+			artifacts.Source{Preinstalled: &artifacts.Preinstalled{ImagesRequired: required}}))
+	}
+}
