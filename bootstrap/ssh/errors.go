@@ -135,8 +135,6 @@ type AuthError struct {
 	Bastion bool
 	// Fingerprints of the public keys that were offered.
 	Fingerprints []string
-	// Note adds what else is known about the credentials, such as a certificate that was not offered because it expired.
-	Note string
 }
 
 func (e *AuthError) Error() string {
@@ -144,12 +142,8 @@ func (e *AuthError) Error() string {
 	if e.Bastion {
 		who = "bastion " + who
 	}
-	text := fmt.Sprintf("%s refused user %q with key %s; add that public key to the user's authorized_keys, or correct the credentials Secret",
+	return fmt.Sprintf("%s refused user %q with key %s; add that public key to the user's authorized_keys, or correct the credentials Secret",
 		who, e.User, strings.Join(e.Fingerprints, ", "))
-	if e.Note != "" {
-		text += " (" + e.Note + ")"
-	}
-	return text
 }
 
 // SudoError says that the user may log in but not become root without a password: the script never ran.

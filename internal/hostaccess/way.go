@@ -1,0 +1,82 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostaccess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+// way is how a host is reached, with what is to be known of the credentials.
+type way struct {
+	target        ssh.Target
+	secretVersion string
+	// notes and bastionNotes say which credentials were left out, and why.
+	notes, bastionNotes []string
+}
+
+// annotate adds to a refused login which credentials were not even tried.
+func (w *way) annotate(err error) error {
+	var auth *ssh.AuthError
+	if !errors.As(err, &auth) {
+		return err
+	}
+	notes := w.notes
+	if auth.Bastion {
+		notes = w.bastionNotes
+	}
+	if len(notes) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w (not tried: %s)", err, strings.Join(notes, "; "))
+}
+
+// way reads what the spec and its Secrets say.
+func (c *Connector) way(ctx context.Context, host *infrav1.QuoinHost) (*way, error) {
+	own, err := c.keyring(ctx, host.Namespace, host.Spec.CredentialsRef.Name)
+	if err != nil {
+		return nil, err
+	}
+	about := func(field string, err error) error {
+		return fmt.Errorf("spec.%s of QuoinHost %s/%s: %w", field, host.Namespace, host.Name, err)
+	}
+	keys, err := ssh.ParseHostKeys(strings.Join(host.Spec.HostKeys, "\n"))
+	if err != nil {
+		return nil, about("hostKeys", err)
+	}
+	authorities, err := ssh.ParseHostKeys(strings.Join(host.Spec.HostCertificateAuthorities, "\n"))
+	if err != nil {
+		return nil, about("hostCertificateAuthorities", err)
+	}
+	user := host.Spec.User
+	if user == "" {
+		user = "root"
+	}
+	w := &way{secretVersion: own.version, notes: own.notes, bastionNotes: own.notes, target: ssh.Target{
+		Address: host.Spec.Address, Port: int(host.Spec.Port), User: user, SudoCommand: host.Spec.SudoCommand,
+		Signers: own.signers, HostKeys: keys, HostAuthorities: authorities, Names: []string{host.Name},
+	}}
+	if bastion := host.Spec.Bastion; bastion != nil {
+		theirs := own
+		if bastion.CredentialsRef != nil && bastion.CredentialsRef.Name != host.Spec.CredentialsRef.Name {
+			if theirs, err = c.keyring(ctx, host.Namespace, bastion.CredentialsRef.Name); err != nil {
+				return nil, err
+			}
+			w.bastionNotes = theirs.notes
+		}
+		pinned, err := ssh.ParseHostKeys(strings.Join(bastion.HostKeys, "\n"))
+		if err != nil {
+			return nil, about("bastion.hostKeys", err)
+		}
+		w.target.Bastion = &ssh.Target{
+			Address: bastion.Address, Port: int(bastion.Port), User: bastion.User, Signers: theirs.signers, HostKeys: pinned,
+		}
+	}
+	return w, nil
+}
