@@ -33,13 +33,17 @@ func faults() {
 	var generation int64
 	var callsBefore int
 
+	// After the last of them: what one freezes, the next one thaws.
+	AfterAll(func(ctx SpecContext) {
+		if host != nil {
+			_, _ = the.lab.Console(ctx, host.Container(), reachable+"; pkill -CONT -f '"+importing+"'; pkill -CONT -f '"+joining+"'; true")
+		}
+	}, NodeTimeout(time.Minute))
+
 	It("goes on when the manager's pod is deleted by force while an image is imported", func(ctx SpecContext) {
 		host = spareHost(ctx, "worker")
 		generation = quoinHost(ctx, host.Name).Spec.ClaimGeneration
 		callsBefore = need(the.lab.KubeadmCalls(ctx, host, "join"))
-		DeferCleanup(func(ctx context.Context) {
-			_, _ = the.lab.Console(ctx, host.Container(), reachable+"; pkill -CONT -f '"+importing+"'; pkill -CONT -f '"+joining+"'; true")
-		}, NodeTimeout(time.Minute))
 		// A host that had the version before would import nothing.
 		need(the.lab.Console(ctx, host.Container(), "rm -rf /var/lib/quoin/images; ctr -n k8s.io images ls -q | xargs -r ctr -n k8s.io images rm >/dev/null 2>&1; true"))
 
