@@ -31,7 +31,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, quoinMachine *infrav1.
 	}
 	// Patched together with the status. It is set only here, so it also repairs a claim whose maker died.
 	quoinMachine.Spec.ProviderID = v.host.ProviderID()
-	return ctrl.Result{}, nil
+	return r.freeVolumes(ctx, quoinMachine, v), nil
 }
 
 // claim takes a free host by an update that fails when anybody else changed the host since it was read.

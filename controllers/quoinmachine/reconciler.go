@@ -22,6 +22,7 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/finalizers"
 	"sigs.k8s.io/cluster-api/util/patch"
@@ -38,6 +39,9 @@ type Reconciler struct {
 	Client client.Client
 	// APIReader reads hosts when "no host carries the claim" permits something that cannot be undone.
 	APIReader client.Reader
+	// ClusterCache connects to workload clusters, to free the volumes of hosts that do not run; they are left to time out
+	// when nil.
+	ClusterCache clustercache.ClusterCache
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 	// Recorder of events; that of the manager when nil.
@@ -51,6 +55,8 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get;list;watch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
+// The kubeconfigs of workload clusters.
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
 
 // SetupWithManager adds the controller to the manager.
@@ -142,13 +148,15 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, quoinMachine *infrav1.
 		}
 		view.host = host
 	}
+	// The last chance; the Machine's deletion came this far without it, and does not wait for it either.
+	result := r.freeVolumes(ctx, quoinMachine, view)
 	if view.host != nil && detached(view.host) {
 		// The claim of a detached host does not end, whatever was true of the host before.
-		return ctrl.Result{}, nil
+		return result, nil
 	}
 	abandoned := view.host != nil && view.host.Abandoned()
 	if view.host != nil && !view.host.Released() && !abandoned {
-		return ctrl.Result{}, nil
+		return result, nil
 	}
 	switch {
 	case view.host == nil || r.Recorder == nil:

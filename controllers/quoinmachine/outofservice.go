@@ -1,0 +1,97 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+const (
+	// workloadTimeout bounds what one reconcile asks of a workload cluster.
+	workloadTimeout = 5 * time.Second
+	// outOfServiceRetry is when it is asked again after a failure.
+	outOfServiceRetry = 15 * time.Second
+)
+
+// outOfService is the taint by which a person or a controller states that a node is shut down for good: pods that cannot
+// tell that they ended are deleted, and their volumes detached at once, to be attached elsewhere (KEP-2268).
+var outOfService = corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
+
+// freesVolumes says whether the Node of the machine may be declared out of service. Only a host that is known not to run may:
+// a volume that two nodes write to is lost. And only while the Machine is being deleted: what comes back is another node.
+func freesVolumes(v *view) bool {
+	return v.machine != nil && !v.machine.DeletionTimestamp.IsZero() && v.machine.Status.NodeRef.IsDefined() &&
+		v.cluster != nil && v.host != nil && conditions.IsTrue(v.host, infrav1.HostFencedCondition)
+}
+
+// freeVolumes declares the Node out of service, while Cluster API drains it and waits for its volumes. The QuoinMachine is
+// not being deleted then yet: its turn comes after the volumes. What goes wrong is tried again, and holds up nothing else.
+func (r *Reconciler) freeVolumes(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) ctrl.Result {
+	if r.ClusterCache == nil || !freesVolumes(v) {
+		return ctrl.Result{}
+	}
+	name := v.machine.Status.NodeRef.Name
+	tainted, err := r.taint(ctx, client.ObjectKeyFromObject(v.cluster), name, v.host.ProviderID())
+	switch {
+	case errors.Is(err, clustercache.ErrClusterNotConnected):
+		// Connected in the background; nobody is dialed from here.
+		return ctrl.Result{RequeueAfter: outOfServiceRetry}
+	case err != nil:
+		ctrl.LoggerFrom(ctx).Error(err, "Declaring a Node out of service", "node", name)
+		return ctrl.Result{RequeueAfter: outOfServiceRetry}
+	case tainted && r.Recorder != nil:
+		r.Recorder.Eventf(quoinMachine, v.host, "Warning", "OutOfService", "OutOfService",
+			"Node %s was declared out of service, so that its volumes are freed: host %s/%s does not run", name, v.host.Namespace, v.host.Name)
+	}
+	return ctrl.Result{}
+}
+
+// taint declares the Node out of service, if it is that of providerID; a node of another claim may have the same name.
+func (r *Reconciler) taint(ctx context.Context, cluster client.ObjectKey, name, providerID string) (tainted bool, err error) {
+	// Uncached: a cache of the nodes of every cluster would be kept for this alone.
+	workload, err := r.ClusterCache.GetUncachedClient(ctx, cluster)
+	if err != nil {
+		return false, fmt.Errorf("connecting to workload cluster %s: %w", cluster, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	defer cancel()
+	node := &corev1.Node{}
+	if err := workload.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("reading Node %s of cluster %s: %w", name, cluster, err)
+	}
+	if node.Spec.ProviderID != providerID {
+		return false, nil
+	}
+	for _, taint := range node.Spec.Taints {
+		if taint.MatchTaint(&outOfService) {
+			return false, nil
+		}
+	}
+	// The list of taints is replaced as a whole, so nobody else may have changed it meanwhile.
+	before := client.MergeFromWithOptions(node.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	added := outOfService
+	added.TimeAdded = &metav1.Time{Time: r.now()}
+	node.Spec.Taints = append(node.Spec.Taints, added)
+	if err := workload.Patch(ctx, node, before); err != nil {
+		return false, fmt.Errorf("tainting Node %s of cluster %s: %w", name, cluster, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,140 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinmachine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// deadWorld is a machine that is provisioned on a fenced host, and whose Machine is being drained; change makes it less so.
+func deadWorld(t *testing.T, change func(*clusterv1.Machine, *infrav1.QuoinHost, *corev1.Node)) (*world, client.WithWatch) {
+	t.Helper()
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	machine, quoinMachine := owned("m1", uid1)
+	machine.DeletionTimestamp, machine.Finalizers = &now, []string{clusterv1.MachineFinalizer}
+	machine.Status.NodeRef = clusterv1.MachineNodeReference{Name: "n1"}
+	quoinMachine.Spec.ProviderID = "quoin://team/h1/0123abcd"
+	h := host("h1", "")
+	h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m1", Machine: "m1", Claim: "0123abcd"}
+	h.Status.State = infrav1.HostStateProvisioned
+	setCondition(h, infrav1.HostFencedCondition, metav1.ConditionTrue, infrav1.HostFencedReason, "the power is off")
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{
+		ProviderID: "quoin://team/h1/0123abcd", Taints: []corev1.Taint{{Key: "kept", Effect: corev1.TaintEffectNoSchedule}},
+	}}
+	if change != nil {
+		change(machine, h, node)
+	}
+	w := newWorld(t, cluster(), machine, quoinMachine, h)
+	workload := fake.NewClientBuilder().WithObjects(node).Build()
+	w.r.ClusterCache = clustercache.NewFakeClusterCache(workload, client.ObjectKey{Namespace: "team", Name: "c1"})
+	return w, workload
+}
+
+func taints(t *testing.T, workload client.Client) []string {
+	t.Helper()
+	node := &corev1.Node{}
+	NewWithT(t).Expect(workload.Get(context.Background(), client.ObjectKey{Name: "n1"}, node)).To(Succeed())
+	var out []string
+	for _, taint := range node.Spec.Taints {
+		out = append(out, taint.ToString())
+	}
+	return out
+}
+
+const outOfServiceText = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+
+func TestTheVolumesOfAFencedHostAreFreedWhileItsMachineDrains(t *testing.T) {
+	w, workload := deadWorld(t, nil)
+	w.g.Expect(w.reconcile("m1").RequeueAfter).To(BeZero())
+	w.g.Expect(taints(t, workload)).To(Equal([]string{"kept:NoSchedule", outOfServiceText}))
+	w.g.Expect(w.machine("m1").DeletionTimestamp).To(BeNil(), "Cluster API deletes it when the volumes are free")
+	w.reconcile("m1")
+	w.g.Expect(taints(t, workload)).To(HaveLen(2), "once")
+}
+
+func TestNoVolumeIsFreedThatANodeMayStillWriteTo(t *testing.T) {
+	for name, change := range map[string]func(*clusterv1.Machine, *infrav1.QuoinHost, *corev1.Node){
+		"the host is not fenced": func(_ *clusterv1.Machine, h *infrav1.QuoinHost, _ *corev1.Node) {
+			setCondition(h, infrav1.HostFencedCondition, metav1.ConditionFalse, infrav1.HostNotFencedReason, "")
+		},
+		"nobody asked": func(_ *clusterv1.Machine, h *infrav1.QuoinHost, _ *corev1.Node) {
+			h.Status.Conditions = nil
+		},
+		"the Machine is wanted": func(m *clusterv1.Machine, _ *infrav1.QuoinHost, _ *corev1.Node) {
+			m.DeletionTimestamp = nil
+		},
+		"the Node is that of another claim": func(_ *clusterv1.Machine, _ *infrav1.QuoinHost, n *corev1.Node) {
+			n.Spec.ProviderID = "quoin://team/h1/ffffffff"
+		},
+		"the Machine has no Node": func(m *clusterv1.Machine, _ *infrav1.QuoinHost, _ *corev1.Node) {
+			m.Status.NodeRef = clusterv1.MachineNodeReference{}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, workload := deadWorld(t, change)
+			w.reconcile("m1")
+			w.g.Expect(taints(t, workload)).To(Equal([]string{"kept:NoSchedule"}))
+		})
+	}
+}
+
+func TestAPausedMachineFreesNothing(t *testing.T) {
+	w, workload := deadWorld(t, nil)
+	c := cluster()
+	w.g.Expect(w.client.Get(context.Background(), client.ObjectKeyFromObject(c), c)).To(Succeed())
+	c.Spec.Paused = ptr.To(true)
+	w.g.Expect(w.client.Update(context.Background(), c)).To(Succeed())
+	w.reconcile("m1")
+	w.g.Expect(taints(t, workload)).To(Equal([]string{"kept:NoSchedule"}))
+}
+
+func TestAWorkloadClusterThatIsNotConnectedIsAskedLater(t *testing.T) {
+	w, workload := deadWorld(t, nil)
+	connected := w.r.ClusterCache
+	w.r.ClusterCache = clustercache.NewFakeEmptyClusterCache()
+	w.g.Expect(w.reconcile("m1").RequeueAfter).To(Equal(outOfServiceRetry))
+	w.r.ClusterCache = connected
+	w.reconcile("m1")
+	w.g.Expect(taints(t, workload)).To(ContainElement(outOfServiceText))
+}
+
+func TestANodeThatCannotBeTaintedHoldsUpNothingElse(t *testing.T) {
+	w, workload := deadWorld(t, nil)
+	w.r.ClusterCache = clustercache.NewFakeClusterCache(interceptor.NewClient(workload, interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return errors.New("the API server is away")
+		},
+	}), client.ObjectKey{Namespace: "team", Name: "c1"})
+	w.g.Expect(w.reconcile("m1").RequeueAfter).To(Equal(outOfServiceRetry))
+
+	w.g.Expect(w.client.Delete(context.Background(), w.machine("m1"))).To(Succeed())
+	w.updateHost("h1", func(h *infrav1.QuoinHost) {
+		h.Status.State = infrav1.HostStateQuarantined
+		setCondition(h, infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason, "")
+	})
+	w.reconcile("m1")
+	w.g.Expect(w.deleted("m1")).To(BeTrue())
+}
+
+func TestANodeThatIsGoneNeedsNoTaint(t *testing.T) {
+	w, workload := deadWorld(t, nil)
+	w.g.Expect(workload.Delete(context.Background(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})).To(Succeed())
+	w.g.Expect(w.reconcile("m1").RequeueAfter).To(BeZero())
+}
