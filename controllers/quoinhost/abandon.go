@@ -22,6 +22,7 @@ func (t *turn) abandon() (result, error) {
 	message := fmt.Sprintf("a person stated that the host is gone or will be wiped; nothing is done to it. To use it again, have it reset and verified: "+
 		"kubectl -n %s annotate quoinhost %s %s=", t.host.Namespace, t.host.Name, infrav1.RetryAnnotation)
 	t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason, message)
+	t.condition(infrav1.HostFencedCondition, metav1.ConditionTrue, infrav1.HostFencedReason, "a person stated that the host is gone or will be wiped")
 	if ref := t.host.Spec.ConsumerRef; ref != nil {
 		t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason,
 			fmt.Sprintf("the host was abandoned; delete Machine %s/%s so that another one replaces it", ref.Namespace, ref.Machine))
@@ -30,7 +31,7 @@ func (t *turn) abandon() (result, error) {
 	return after(0), nil
 }
 
-// abandoned ends the claim of an abandoned host when QuoinMachine and Machine are gone. The host stays where it is.
+// abandoned ends the claim of a host that was given up when QuoinMachine and Machine are gone. The host stays where it is.
 func (t *turn) abandoned() (result, error) {
 	if t.host.Spec.ConsumerRef == nil {
 		return onEvent(), nil

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"sigs.k8s.io/cluster-api/util/conditions"
+
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
@@ -36,6 +38,9 @@ func (t *turn) scrubbing() bool {
 func (t *turn) cleaning() (result, error) {
 	if t.host.Released() {
 		return t.letGo()
+	}
+	if o := t.wake(); o.pending {
+		return o.result, nil
 	}
 	id := t.resetID()
 	status, o := t.follow(id)
@@ -146,11 +151,11 @@ func (t *turn) quarantine(reason, message string) (result, error) {
 // quarantined waits for a person.
 func (t *turn) quarantined() (result, error) {
 	if !t.retried {
-		if t.host.Abandoned() {
-			return t.abandoned()
-		}
-		return onEvent(), nil
+		return t.aside()
 	}
+	// From here on its silence counts anew, and nothing says any more that it does not run.
+	t.host.Status.UnreachableSince = nil
+	conditions.Delete(t.host, infrav1.HostFencedCondition)
 	id := fmt.Sprintf("%s%d", scrubPlan, t.now.Unix())
 	if t.claim.standing != unclaimed {
 		id = nextAttempt(t.resetID(), t.resetPlan())
@@ -158,6 +163,19 @@ func (t *turn) quarantined() (result, error) {
 	// Written down before it starts, so that a manager which dies in between takes the same plan up.
 	t.record(id, run.Status{Phase: run.NotStarted})
 	return t.moveTo(infrav1.HostStateCleaning)
+}
+
+// aside keeps a quarantined host where it is. The claim of one that was given up ends, and whether a dead one comes back
+// is looked at.
+func (t *turn) aside() (result, error) {
+	if !t.host.GivenUp() {
+		return onEvent(), nil
+	}
+	r, err := t.abandoned()
+	if err != nil || !hasReason(t.host, infrav1.HostCleanCondition, infrav1.HostDeadReason) {
+		return r, err
+	}
+	return after(min(r.requeueAfter, t.awaitReturn().requeueAfter)), nil
 }
 
 // consumerMissing holds still. Nobody saw the QuoinMachine being deleted, which its finalizer ensures, so it was either

@@ -128,10 +128,15 @@ func (t *turn) failed(err error) result {
 	if t.host.Status.State == infrav1.HostStateCleaning && !answered(err) {
 		f.message += t.wayOut()
 	}
+	if f.condition == infrav1.HostCleanCondition && t.host.GivenUp() {
+		// Why it was given up stays what its condition says, whatever becomes of a look whether it is back.
+		return t.tryLater()
+	}
 	before := conditions.Get(t.host, f.condition)
 	t.condition(f.condition, metav1.ConditionFalse, f.reason, f.message)
 	switch f.condition {
 	case infrav1.HostReachableCondition:
+		t.noteSilence(f.reason)
 	case infrav1.HostKeyVerifiedCondition:
 		t.condition(infrav1.HostReachableCondition, metav1.ConditionFalse, infrav1.HostKeyChangedReason, "the host presents a key that is not pinned")
 	default:
@@ -147,6 +152,16 @@ func (t *turn) failed(err error) result {
 		t.r.pace.unmark(t.key(), "follow "+operation.ID)
 	}
 	return t.tryLater()
+}
+
+// noteSilence records since when the host does not answer. A host that refuses our key, or asks for a password, does answer.
+func (t *turn) noteSilence(reason string) {
+	switch {
+	case reason == infrav1.HostAuthenticationFailedReason:
+		t.host.Status.UnreachableSince = nil
+	case reason == infrav1.HostUnreachableReason && t.host.Status.UnreachableSince == nil:
+		t.host.Status.UnreachableSince = &metav1.Time{Time: t.now}
+	}
 }
 
 // tookHostKey pins the key that a person accepted by its fingerprint.
@@ -196,6 +211,15 @@ func (t *turn) succeeded() {
 }
 
 func (t *turn) reached() {
+	t.host.Status.UnreachableSince = nil
+	if conditions.Has(t.host, infrav1.HostFencedCondition) {
+		// What answers runs, whatever was said before.
+		conditions.Delete(t.host, infrav1.HostFencedCondition)
+		t.event("Warning", "NotFencedAnyMore", "the host answers")
+	}
+	if stateOf(t.host.Status.Power) == powerOff {
+		t.host.Status.Power.State = ""
+	}
 	t.condition(infrav1.HostReachableCondition, metav1.ConditionTrue, infrav1.HostReachableReason, "")
 	if len(t.host.Spec.HostKeys) > 0 {
 		t.condition(infrav1.HostKeyVerifiedCondition, metav1.ConditionTrue, infrav1.HostKeyPinnedReason, "")

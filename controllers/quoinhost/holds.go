@@ -27,6 +27,7 @@ func isDetached(host *infrav1.QuoinHost) bool {
 // so that it asks for everything again when the host is attached.
 func (t *turn) detached() (result, error) {
 	t.r.Calls.Cancel(t.key())
+	t.r.PowerCalls.Cancel(t.key())
 	t.r.Exchanges.Forget(t.host)
 	t.r.pace.forget(t.key())
 	t.host.Status.UnreachableSince = nil

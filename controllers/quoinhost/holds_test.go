@@ -90,6 +90,11 @@ var deeds = map[string]func(*testing.T, func(*infrav1.QuoinHost)) (*world, bool)
 		finish(w, &clusterv1.Machine{}, "m1")
 		return w, during(w, mode, func() bool { return w.host().Spec.ConsumerRef == nil })
 	},
+	"change the power of a dead host": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
+		w := silentWorld(t, withBMC)
+		deleteMachine(w)
+		return w, during(w, mode, func() bool { return len(w.bmc.told()) > 0 })
+	},
 	"carry out abandon": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
 		w := atWork(t)
 		return w, during(w, func(h *infrav1.QuoinHost) {

@@ -51,6 +51,10 @@ type Reconciler struct {
 	Exchanges Exchanges
 	// Calls runs the exchanges; made by SetupWithManager when nil.
 	Calls *async.Calls
+	// Power of the hosts' BMCs; Redfish when nil.
+	Power Power
+	// PowerCalls runs the orders to BMCs, apart from the exchanges with hosts; made by SetupWithManager when nil.
+	PowerCalls *async.Calls
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
 	// Now is the clock; time.Now when nil.
@@ -80,12 +84,16 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("quoinhost-controller")
 	}
-	if r.Calls == nil {
-		r.Calls = async.New(async.Options{})
+	for _, calls := range []**async.Calls{&r.Calls, &r.PowerCalls} {
+		if *calls != nil {
+			continue
+		}
+		made := async.New(async.Options{})
+		*calls = made
 		// Without this, exchanges of a manager that lost its leadership would go on beside those of the new leader.
 		if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			<-ctx.Done()
-			r.Calls.Close()
+			made.Close()
 			return nil
 		})); err != nil {
 			return fmt.Errorf("registering the end of exchanges: %w", err)
@@ -103,6 +111,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfMachine)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfCluster)).
 		WatchesRawSource(source.Channel(r.Calls.Events(), &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(r.PowerCalls.Events(), &handler.EnqueueRequestForObject{})).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the QuoinHost controller: %w", err)
@@ -122,6 +131,12 @@ func (r *Reconciler) defaults() {
 	}
 	if r.Exchanges == nil {
 		r.Exchanges = &overSSH{connector: r.Connector}
+	}
+	if r.Power == nil {
+		r.Power = &overRedfish{reader: r.APIReader}
+	}
+	if r.PowerCalls == nil {
+		r.PowerCalls = async.New(async.Options{})
 	}
 }
 
@@ -194,6 +209,9 @@ func (r *Reconciler) release(ctx context.Context, host *infrav1.QuoinHost) error
 func (r *Reconciler) forget(key types.NamespacedName) {
 	if r.Calls != nil {
 		r.Calls.Cancel(key)
+	}
+	if r.PowerCalls != nil {
+		r.PowerCalls.Cancel(key)
 	}
 	r.pace.forget(key)
 	states.forget(key)

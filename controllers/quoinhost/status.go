@@ -99,9 +99,12 @@ func readiness(h *infrav1.QuoinHost) (metav1.ConditionStatus, string, string) {
 		obstacles = append(obstacles, c.Type)
 	case hasReason(h, infrav1.HostProvisionedCondition, infrav1.HostNotOfferedReason):
 		obstacles = []string{infrav1.HostProvisionedCondition}
-	case h.Abandoned():
-		// Nobody tries to reach it any more.
+	case h.GivenUp():
+		// Nobody waits for it any more.
 		obstacles = []string{infrav1.HostCleanCondition}
+	case h.Status.UnreachableSince != nil && conditions.IsFalse(h, infrav1.HostFencedCondition):
+		// More than that it does not answer: what is done about it.
+		obstacles = []string{infrav1.HostFencedCondition}
 	}
 	for _, kind := range obstacles {
 		if c := conditions.Get(h, kind); c != nil && c.Status != metav1.ConditionTrue {
@@ -129,7 +132,7 @@ func hasReason(h *infrav1.QuoinHost, kind, reason string) bool {
 func (r *Reconciler) patchStatus(ctx context.Context, helper *patch.Helper, host *infrav1.QuoinHost) error {
 	err := helper.Patch(ctx, host, patch.WithOwnedConditions{Conditions: []string{
 		infrav1.HostReadyCondition, infrav1.HostReachableCondition, infrav1.HostKeyVerifiedCondition, infrav1.HostInspectedCondition,
-		infrav1.HostProvisionedCondition, infrav1.HostCleanCondition, infrav1.HostAddonImagesCondition, clusterv1.PausedCondition,
+		infrav1.HostProvisionedCondition, infrav1.HostCleanCondition, infrav1.HostAddonImagesCondition, infrav1.HostFencedCondition, clusterv1.PausedCondition,
 	}})
 	if err != nil {
 		return fmt.Errorf("patching the status of QuoinHost %s/%s: %w", host.Namespace, host.Name, err)

@@ -115,6 +115,9 @@ func (t *turn) step() (result, error) {
 			return o.result, nil
 		}
 	}
+	if r, handled, err := t.dead(); err != nil || handled {
+		return r, err
+	}
 	return handlers[t.host.Status.State](t)
 }
 

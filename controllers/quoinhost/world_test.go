@@ -264,12 +264,59 @@ func (m *machineRoom) Verify(_ context.Context, _ *infrav1.QuoinHost, order Clea
 
 func (m *machineRoom) Forget(*infrav1.QuoinHost) {}
 
+// fakeBMC is a host's BMC; its machine is dead unless a cycle revives it.
+type fakeBMC struct {
+	mu    sync.Mutex
+	err   error
+	state string
+	// lies: it takes every order and does nothing.
+	lies bool
+	// onCycle is what a boot brings about.
+	onCycle func()
+	orders  []string
+}
+
+func (b *fakeBMC) order(name, state string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.orders = append(b.orders, name)
+	if b.err == nil && !b.lies {
+		b.state = state
+	}
+	return b.err
+}
+
+func (b *fakeBMC) State(context.Context, *infrav1.QuoinHost) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state, b.err
+}
+
+func (b *fakeBMC) Off(context.Context, *infrav1.QuoinHost) error { return b.order("off", "Off") }
+func (b *fakeBMC) On(context.Context, *infrav1.QuoinHost) error  { return b.order("on", "On") }
+func (b *fakeBMC) Cycle(context.Context, *infrav1.QuoinHost) error {
+	if err := b.order("cycle", "On"); err != nil {
+		return err
+	}
+	if b.onCycle != nil {
+		b.onCycle()
+	}
+	return nil
+}
+
+func (b *fakeBMC) told() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]string{}, b.orders...)
+}
+
 // world is a management plane with one host.
 type world struct {
 	t      *testing.T
 	g      *WithT
 	client client.Client
 	room   *machineRoom
+	bmc    *fakeBMC
 	r      *Reconciler
 	now    time.Time
 	key    types.NamespacedName
@@ -293,7 +340,7 @@ func newHost() *infrav1.QuoinHost {
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
-	w := &world{t: t, g: NewWithT(t), room: newRoom(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), key: types.NamespacedName{Namespace: "hosts", Name: "h1"}}
+	w := &world{t: t, g: NewWithT(t), room: newRoom(), bmc: &fakeBMC{state: "On"}, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), key: types.NamespacedName{Namespace: "hosts", Name: "h1"}}
 	w.client = fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(objects...).
 		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinCluster{}, &clusterv1.Machine{}, &clusterv1.Cluster{}).Build()
 	w.restart()
@@ -307,10 +354,11 @@ func (w *world) restart() {
 	}
 	w.r = &Reconciler{
 		Client: w.client, APIReader: w.client, Exchanges: w.room, Calls: async.New(async.Options{}),
+		Power: w.bmc, PowerCalls: async.New(async.Options{}),
 		Now: func() time.Time { return w.now }, jitter: func() float64 { return 0 },
 	}
-	calls := w.r.Calls
-	w.t.Cleanup(calls.Close)
+	w.t.Cleanup(w.r.Calls.Close)
+	w.t.Cleanup(w.r.PowerCalls.Close)
 }
 
 func (w *world) host() *infrav1.QuoinHost {
@@ -324,21 +372,23 @@ func (w *world) reconcile() ctrl.Result {
 	w.t.Helper()
 	result, err := w.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: w.key})
 	w.g.Expect(err).NotTo(HaveOccurred())
-	for {
-		if _, _, running := w.r.Calls.Running(w.key); !running {
-			break
+	for _, calls := range []*async.Calls{w.r.Calls, w.r.PowerCalls} {
+		for {
+			if _, _, running := calls.Running(w.key); !running {
+				break
+			}
+			select {
+			case <-calls.Events():
+			case <-time.After(5 * time.Second):
+				w.t.Fatal("an exchange did not end")
+			}
+			result.RequeueAfter = 0
 		}
 		select {
-		case <-w.r.Calls.Events():
-		case <-time.After(5 * time.Second):
-			w.t.Fatal("an exchange did not end")
+		case <-calls.Events():
+			result.RequeueAfter = 0
+		default:
 		}
-		result.RequeueAfter = 0
-	}
-	select {
-	case <-w.r.Calls.Events():
-		result.RequeueAfter = 0
-	default:
 	}
 	return result
 }

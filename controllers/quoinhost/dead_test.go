@@ -1,0 +1,261 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+var noRoute = &ssh.UnreachableError{Endpoint: "192.0.2.11:22", Err: errors.New("no route to host")}
+
+// silentWorld has a node whose host no longer answers.
+func silentWorld(t *testing.T, change func(*infrav1.QuoinHost)) *world {
+	w := claimedWorld(t, false)
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.FailureDomain = "rack-a"; change(h) })
+	w.untilState(infrav1.HostStateProvisioned)
+	w.room.set(func() { w.room.err = noRoute })
+	w.until("silent", func(h *infrav1.QuoinHost) bool { return h.Status.UnreachableSince != nil })
+	return w
+}
+
+func withBMC(h *infrav1.QuoinHost) {
+	h.Spec.BMC = &infrav1.BMC{Address: "https://192.0.2.111", CredentialsRef: infrav1.SecretReference{Name: "bmc"}}
+}
+
+func nothing(*infrav1.QuoinHost) {}
+
+// neighbour is another host of the domain.
+func neighbour(name string, silentSince *metav1.Time) *infrav1.QuoinHost {
+	h := newHost()
+	h.Name, h.UID, h.Spec.FailureDomain = name, "", "rack-a"
+	h.Status.State, h.Status.UnreachableSince = infrav1.HostStateProvisioned, silentSince
+	return h
+}
+
+func (w *world) never(what string, bad func(*infrav1.QuoinHost) bool, rounds int) {
+	w.t.Helper()
+	for range rounds {
+		w.linger(1)
+		if host := w.host(); bad(host) {
+			w.t.Fatalf("%s: %s", what, describe(host))
+		}
+	}
+}
+
+// Loss of SSH while the node is wanted is no reason to replace it.
+func TestAWantedHostIsNeverGivenUpForItsSilence(t *testing.T) {
+	w := silentWorld(t, withBMC)
+	w.never("was given up", func(h *infrav1.QuoinHost) bool {
+		return h.Status.State != infrav1.HostStateProvisioned || condition1(h, infrav1.HostFencedCondition) != nil ||
+			condition1(h, infrav1.HostProvisionedCondition).Status != metav1.ConditionTrue
+	}, 50)
+	w.g.Expect(w.bmc.told()).To(BeEmpty())
+	w.g.Expect(condition1(w.host(), infrav1.HostReachableCondition).Status).To(Equal(metav1.ConditionFalse))
+	w.room.set(func() { w.room.err = nil })
+	host := w.until("back", func(h *infrav1.QuoinHost) bool { return h.Status.UnreachableSince == nil })
+	w.g.Expect(host.Status.State).To(Equal(infrav1.HostStateProvisioned))
+}
+
+func TestADeadHostWithoutABMCWaitsForAPerson(t *testing.T) {
+	w := silentWorld(t, nothing)
+	deleteMachine(w)
+	found := w.untilReason(infrav1.HostFencedCondition, infrav1.HostNotFencedReason)
+	w.g.Expect(w.now.Sub(w.host().Status.UnreachableSince.Time)).To(BeNumerically(">=", 10*time.Minute))
+	w.g.Expect(found.Message).To(And(ContainSubstring("has not answered since"), ContainSubstring(infrav1.AbandonAnnotation)))
+	w.never("was let go", (*infrav1.QuoinHost).GivenUp, 20)
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Message).To(ContainSubstring("no BMC can tell"))
+
+	w.annotate(infrav1.AbandonAnnotation, "")
+	w.until("given up", func(h *infrav1.QuoinHost) bool { return h.GivenUp() && h.Fenced() })
+}
+
+func TestADeadHostIsLetGoAfterTheTimeoutWhenThatIsThePolicy(t *testing.T) {
+	w := silentWorld(t, func(h *infrav1.QuoinHost) { h.Spec.Unreachable.Release = infrav1.UnreachableReleaseAfterTimeout })
+	deleteMachine(w)
+	host := w.until("given up", (*infrav1.QuoinHost).GivenUp)
+	w.g.Expect(host.Fenced()).To(BeFalse(), "nobody knows")
+	w.g.Expect(condition1(host, infrav1.HostReadyCondition).Reason).To(Equal(infrav1.HostDeadReason))
+	w.g.Expect(host.Status.UnreachableSince).NotTo(BeNil())
+}
+
+func TestABootIsTriedBeforeAHostIsPoweredOff(t *testing.T) {
+	w := silentWorld(t, withBMC)
+	deleteMachine(w)
+	host := w.until("cycled", func(h *infrav1.QuoinHost) bool { return h.Status.Power != nil && h.Status.Power.CycledAt != nil })
+	at := host.Status.Power.CycledAt.Time
+	// A manager that dies meanwhile neither cycles again nor powers off early.
+	w.restart()
+	host = w.until("given up", (*infrav1.QuoinHost).GivenUp)
+	w.g.Expect(w.bmc.told()).To(Equal([]string{"cycle", "off"}))
+	w.g.Expect(w.now.Sub(at)).To(BeNumerically(">=", bootTime))
+	w.g.Expect(host.Fenced()).To(BeTrue())
+	w.g.Expect(host.Status.Power.State).To(Equal("Off"))
+	w.g.Expect(w.room.count("clean")).To(BeZero())
+}
+
+func TestAHostThatABootBringsBackIsResetAsUsual(t *testing.T) {
+	w := silentWorld(t, withBMC)
+	w.bmc.onCycle = func() { w.room.set(func() { w.room.err = nil }) }
+	deleteMachine(w)
+	host := w.until("clean", (*infrav1.QuoinHost).Released)
+	w.g.Expect(w.bmc.told()).To(Equal([]string{"cycle"}))
+	w.g.Expect(condition1(host, infrav1.HostFencedCondition)).To(BeNil())
+	w.g.Expect(host.Status.UnreachableSince).To(BeNil())
+}
+
+func TestOnlyPowerThatWasReadBackFences(t *testing.T) {
+	for name, c := range map[string]func(*fakeBMC){
+		"a BMC that lies":    func(b *fakeBMC) { b.lies = true },
+		"a BMC that is down": func(b *fakeBMC) { b.err = errors.New("the BMC at https://192.0.2.111 does not answer") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := silentWorld(t, withBMC)
+			c(w.bmc)
+			deleteMachine(w)
+			found := w.untilReason(infrav1.HostFencedCondition, infrav1.HostBMCFailedReason)
+			w.g.Expect(found.Message).To(And(ContainSubstring("BMC"), ContainSubstring("tried again at"), ContainSubstring(infrav1.AbandonAnnotation)))
+			w.never("was let go", (*infrav1.QuoinHost).GivenUp, 30)
+
+			w.bmc.mu.Lock()
+			w.bmc.lies, w.bmc.err = false, nil
+			w.bmc.mu.Unlock()
+			w.until("given up", func(h *infrav1.QuoinHost) bool { return h.GivenUp() && h.Fenced() })
+		})
+	}
+}
+
+func TestALostFailureDomainHoldsEveryReplacementThere(t *testing.T) {
+	w := silentWorld(t, withBMC)
+	since := w.host().Status.UnreachableSince.Add(4 * time.Minute)
+	w.create(neighbour("h2", &metav1.Time{Time: since}), neighbour("h3", nil))
+	deleteMachine(w)
+	found := w.untilReason(infrav1.HostFencedCondition, infrav1.HostDomainLostReason)
+	w.g.Expect(found.Message).To(And(ContainSubstring(`"rack-a"`), ContainSubstring("2 of 3")))
+	w.never("was touched", func(h *infrav1.QuoinHost) bool { return h.GivenUp() || h.Fenced() }, 30)
+	w.g.Expect(w.bmc.told()).To(BeEmpty())
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Reason).To(Equal(infrav1.HostDomainLostReason))
+
+	other := neighbour("h2", nil)
+	w.g.Expect(w.client.Get(context.Background(), client.ObjectKey{Namespace: "hosts", Name: "h2"}, other)).To(Succeed())
+	other.Status.UnreachableSince = nil
+	w.g.Expect(w.client.Status().Update(context.Background(), other)).To(Succeed())
+	w.until("given up", (*infrav1.QuoinHost).GivenUp)
+}
+
+func TestAHostAtWhichSomebodyWorksIsNotPowered(t *testing.T) {
+	w := silentWorld(t, withBMC)
+	w.update(modes["in maintenance"])
+	deleteMachine(w)
+	found := w.untilReason(infrav1.HostFencedCondition, infrav1.HostMaintenanceReason)
+	w.g.Expect(found.Message).To(ContainSubstring("new fans"))
+	w.linger(20)
+	w.g.Expect(w.bmc.told()).To(BeEmpty())
+}
+
+// The deletion of a Machine waits for its volumes, which only a fenced node sets free: that is before its QuoinMachine goes.
+func TestTheHostOfADeletedMachineIsFencedBeforeItsQuoinMachineGoes(t *testing.T) {
+	for _, c := range []struct {
+		node   metav1.ConditionStatus
+		fenced bool
+	}{{metav1.ConditionUnknown, true}, {metav1.ConditionTrue, false}} {
+		t.Run(fmt.Sprintf("node ready %s", c.node), func(t *testing.T) {
+			w := silentWorld(t, withBMC)
+			machine := &clusterv1.Machine{}
+			w.object(machine, "m1")
+			w.g.Expect(w.client.Delete(context.Background(), machine)).To(Succeed())
+			w.object(machine, "m1")
+			machine.Status.Conditions = []metav1.Condition{{Type: clusterv1.MachineNodeReadyCondition, Status: c.node, Reason: "Seen", LastTransitionTime: metav1.Time{Time: w.now}}}
+			w.g.Expect(w.client.Status().Update(context.Background(), machine)).To(Succeed())
+			if !c.fenced {
+				w.linger(30)
+				w.g.Expect(w.bmc.told()).To(BeEmpty(), "the node is well and being drained")
+				return
+			}
+			host := w.until("fenced", (*infrav1.QuoinHost).Fenced)
+			w.g.Expect(host.GivenUp()).To(BeFalse())
+			w.g.Expect(host.Status.State).To(Equal(infrav1.HostStateProvisioned))
+
+			quoinMachine := &infrav1.QuoinMachine{}
+			w.object(quoinMachine, "qm1")
+			w.g.Expect(w.client.Delete(context.Background(), quoinMachine)).To(Succeed())
+			w.until("given up", (*infrav1.QuoinHost).GivenUp)
+			w.g.Expect(w.bmc.told()).To(Equal([]string{"cycle", "off"}))
+		})
+	}
+}
+
+func TestADeadHostThatReturnsIsNotTrustedUntilItWasReset(t *testing.T) {
+	w := silentWorld(t, withBMC)
+	deleteMachine(w)
+	w.until("given up", (*infrav1.QuoinHost).GivenUp)
+	finish(w, &infrav1.QuoinMachine{}, "qm1")
+	finish(w, &clusterv1.Machine{}, "m1")
+	w.until("let go", func(h *infrav1.QuoinHost) bool { return h.Spec.ConsumerRef == nil })
+	w.never("was forgotten", func(h *infrav1.QuoinHost) bool { return !h.GivenUp() }, 5)
+
+	w.room.set(func() { w.room.err = nil })
+	w.now = w.now.Add(time.Hour)
+	found := w.untilReason(infrav1.HostCleanCondition, infrav1.HostReturnedReason)
+	w.g.Expect(found.Message).To(And(ContainSubstring("still serves QuoinMachine qm1 (claim 0123abcd"), ContainSubstring(infrav1.RetryAnnotation)))
+	w.g.Expect(w.host().Fenced()).To(BeFalse(), "it runs")
+	w.never("was trusted", func(h *infrav1.QuoinHost) bool { return h.Status.State != infrav1.HostStateQuarantined }, 20)
+
+	w.annotate(infrav1.RetryAnnotation, "")
+	w.untilState(infrav1.HostStateAvailable)
+	w.g.Expect(w.room.count("clean")).To(Equal(1))
+}
+
+func TestAHostThatWasPoweredOffIsTurnedOnToBeReset(t *testing.T) {
+	w := silentWorld(t, withBMC)
+	deleteMachine(w)
+	w.until("given up", (*infrav1.QuoinHost).GivenUp)
+	w.annotate(infrav1.RetryAnnotation, "")
+	w.until("on", func(h *infrav1.QuoinHost) bool { return h.Status.Power.State == "On" })
+	w.g.Expect(w.bmc.told()).To(Equal([]string{"cycle", "off", "on"}))
+	w.room.set(func() { w.room.err = nil })
+	w.until("clean", (*infrav1.QuoinHost).Released)
+}
+
+func TestTheVerdictOnASilentHost(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	after := infrav1.UnreachablePolicy{Release: infrav1.UnreachableReleaseAfterTimeout}
+	since := now.Add(-time.Hour)
+	for _, c := range []struct {
+		why  string
+		s    silence
+		want death
+	}{
+		{"the time is not over", silence{since: now.Add(-9 * time.Minute), leaving: true}, notYet},
+		{"fenced, and the claim ends", silence{since: since, leaving: true, fenced: true}, giveUp},
+		{"fenced is enough even where the domain is lost", silence{since: since, leaving: true, fenced: true, lost: true}, giveUp},
+		{"fenced, and the node is still drained", silence{since: since, fenced: true}, fenced},
+		{"the domain is lost, whatever the policy", silence{since: since, leaving: true, lost: true, policy: after, bmc: true}, domainLost},
+		{"nothing can tell", silence{since: since, leaving: true}, unfenced},
+		{"nobody asks", silence{since: since, leaving: true, policy: after}, giveUp},
+		{"nobody asks, but the node is still drained", silence{since: since, policy: after}, unfenced},
+		{"a boot first", silence{since: since, leaving: true, bmc: true}, cycle},
+		{"a boot first, whatever the policy", silence{since: since, leaving: true, bmc: true, policy: after}, cycle},
+		{"a boot in an earlier silence does not count", silence{since: since, bmc: true, cycledAt: since.Add(-time.Hour)}, cycle},
+		{"it has its time to boot", silence{since: since, bmc: true, cycledAt: now.Add(-time.Minute)}, booting},
+		{"the boot did not help", silence{since: since, bmc: true, cycledAt: now.Add(-6 * time.Minute)}, fence},
+		{"the BMC fails: tried again", silence{since: since, leaving: true, bmc: true, bmcFailed: true, cycledAt: now.Add(-6 * time.Minute)}, fence},
+		{"the BMC fails, and nobody asks", silence{since: since, leaving: true, bmc: true, bmcFailed: true, policy: after}, giveUp},
+	} {
+		t.Run(c.why, func(t *testing.T) { NewWithT(t).Expect(c.s.judge(now)).To(Equal(c.want)) })
+	}
+}
