@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
@@ -18,10 +19,23 @@ import (
 
 var (
 	//go:embed steps.sh
-	stepFunctions string
+	commonFunctions string
+	//go:embed network.sh
+	networkFunctions string
+	//go:embed disks.sh
+	diskFunctions string
+	//go:embed before.sh
+	beforeScript string
 	//go:embed verify.sh
 	verifyScript string
 )
+
+// stepFunctions is what the steps call.
+var stepFunctions = commonFunctions + networkFunctions
+
+// BeforeStep notes what networks the host has, so that the reset at the end of the claim can tell what came since. It
+// belongs before everything that brings pods onto the host.
+func BeforeStep() run.Step { return run.Step{Name: "note-networks", Script: beforeScript} }
 
 // Plan is idempotent: every step may run on a host that was reset already, or that was never a node. The owner record is
 // left alone: release it after Verify found nothing. Call run.StopOthers first, with this plan's ID.
@@ -31,16 +45,22 @@ func Plan(id string, o Options) run.Plan {
 	// Without keepalived first, the address would move to a member that is going away, or stay with a dead API server.
 	steps := keepalived.ReleaseSteps(o.VirtualAddresses)
 	for _, step := range []struct{ name, function string }{
-		{"kubeadm-reset", "reset_kubeadm"},
 		{"stop-kubelet", "reset_kubelet"},
 		{"remove-pods", "reset_pods"},
+		// Before anything is deleted, kubeadm's own reset included: a data disk may be mounted where the node kept its files.
 		{"unmount", "reset_mounts"},
+		{"kubeadm-reset", "reset_kubeadm"},
 		{"remove-network", "reset_network"},
 		{"remove-files", "reset_files"},
-		{"forget-runs", "reset_runs"},
 	} {
 		steps = append(steps, run.Step{Name: step.name, Script: stepFunctions + step.function + "\n"})
 	}
+	if len(o.WipeDisks) > 0 {
+		// Late: a disk that must not be wiped ends the plan, and all else is then done.
+		steps = append(steps, run.Step{Name: "wipe-disks", Script: inspect.DiskFunctions + diskFunctions +
+			"keep=" + ssh.Quote(strings.Join(o.DataDisks, " ")) + "\nwipe_disks " + quoted(o.WipeDisks) + "\n"})
+	}
+	steps = append(steps, run.Step{Name: "forget-runs", Script: stepFunctions + "reset_runs\n"})
 	return run.Plan{ID: id, Steps: steps}
 }
 
@@ -61,13 +81,37 @@ func Verify(ctx context.Context, host ssh.Host, o Options) ([]Finding, error) {
 	for _, address := range o.VirtualAddresses {
 		args = append(args, address.Addr().String())
 	}
-	script := "set -- " + strings.Join(args, " ") + "\n" + verifyScript
+	args = append(args, "--")
+	script := verifyScript
+	if len(o.WipeDisks) > 0 {
+		args = append(args, quoted(o.WipeDisks))
+		script = inspect.DiskFunctions + script
+	}
+	args = append(args, "--")
+	if o.AfterReboot {
+		args = append(args, "booted")
+	}
+	script = "set -- " + strings.Join(args, " ") + "\n" + script
 	result, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
 	if err != nil {
 		return nil, fmt.Errorf("verifying the reset: %w", err)
 	}
 	return parse(result.Stdout)
 }
+
+func quoted(words []string) string {
+	out := make([]string, 0, len(words))
+	for _, word := range words {
+		out = append(out, ssh.Quote(word))
+	}
+	return strings.Join(out, " ")
+}
+
+const (
+	// maxFindings and maxFinding bound what an answer can bring: a person reads the first few.
+	maxFindings = 100
+	maxFinding  = 1000
+)
 
 func parse(output string) ([]Finding, error) {
 	var findings []Finding
@@ -76,8 +120,9 @@ func parse(output string) ([]Finding, error) {
 		if line == "end" {
 			complete = true
 		}
-		if rest, ok := strings.CutPrefix(line, "found "); ok {
+		if rest, ok := strings.CutPrefix(line, "found "); ok && len(findings) < maxFindings {
 			what, fix, _ := strings.Cut(rest, "\t")
+			what, fix = strings.ToValidUTF8(what[:min(len(what), maxFinding)], ""), strings.ToValidUTF8(fix[:min(len(fix), maxFinding)], "")
 			findings = append(findings, Finding{What: what, Fix: fix})
 		}
 	}

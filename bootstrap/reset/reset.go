@@ -14,6 +14,13 @@ type Options struct {
 	Ports []int
 	// ControlPlanePort is the API server's port; 0 means 6443.
 	ControlPlanePort int
+	// WipeDisks are the IDs of the disks that belonged to the claim; their signatures are erased. A disk that the system
+	// uses, that is mounted or that is not there is left as it is and ends the plan with a sentence.
+	WipeDisks []string
+	// DataDisks are the IDs of the disks whose content stays, so that no second name of one is wiped.
+	DataDisks []string
+	// AfterReboot lets Verify look also for what comes with a boot.
+	AfterReboot bool
 }
 
 // DefaultPorts are the API server, kubelet and etcd.

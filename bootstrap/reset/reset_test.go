@@ -148,7 +148,7 @@ func TestKeepalivedGoesFirst(t *testing.T) {
 	plan := Plan("reset-1", options)
 	g.Expect(plan.Validate()).To(Succeed())
 	g.Expect(plan.Steps[0].Name).To(Equal("release-virtual-address"))
-	g.Expect(plan.Steps[1].Name).To(Equal("kubeadm-reset"))
+	g.Expect(plan.Steps[1].Name).To(Equal("stop-kubelet"))
 	for _, step := range plan.Steps {
 		g.Expect(step.Once).To(BeFalse())
 	}

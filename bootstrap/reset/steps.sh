@@ -38,20 +38,20 @@ empty() {
 	rmdir "$1" 2>/dev/null || :
 }
 
-reset_kubeadm() {
+reset_kubelet() {
 	# The etcd data may lie elsewhere than usual; its manifest is about to go.
 	data=$(sed -n 's/^ *- --data-dir=//p' /etc/kubernetes/manifests/etcd.yaml 2>/dev/null | head -n 1)
 	case $data in /?*) printf '%s\n' "$data" >"$QUOIN_ROOT/etcd-data-dir" ;; esac
+	systemctl cat kubelet.service >/dev/null 2>&1 || return 0
+	systemctl disable --now kubelet.service || quoin_fail "the kubelet cannot be stopped"
+}
+
+reset_kubeadm() {
 	if command -v kubeadm >/dev/null && [ -n "$(find /etc/kubernetes -type f 2>/dev/null | head -n 1)" ]; then
 		# Membership in etcd is decided elsewhere, with quorum in view, long before a host is cleaned.
 		timeout 180 kubeadm reset --force --cri-socket unix:///run/containerd/containerd.sock \
 			--skip-phases=remove-etcd-member || echo "kubeadm reset ended with code $?; the next steps remove what it left"
 	fi
-}
-
-reset_kubelet() {
-	systemctl cat kubelet.service >/dev/null 2>&1 || return 0
-	systemctl disable --now kubelet.service || quoin_fail "the kubelet cannot be stopped"
 }
 
 reset_pods() {
@@ -78,6 +78,25 @@ reset_pods() {
 	return 0
 }
 
+# mounted <path>: not mountpoint, for that asks the file system itself, which may be the one that hangs.
+mounted() { awk -v p="$1" '$2 == p { f = 1 } END { exit !f }' /proc/self/mounts; }
+
+# unmount_own takes the disks away that the bootstrap data mounted, before anything below their directories is deleted:
+# what is on a data disk stays.
+unmount_own() {
+	[ -f "$QUOIN_ROOT/created" ] || return 0
+	for point in $(sed -n 's/^mount //p' "$QUOIN_ROOT/created" | sort -ru); do
+		tries=0
+		while mounted "$point"; do
+			unmount_below "$point"
+			timeout 20 umount "$point" || umount -l "$point" || echo "cannot unmount $point"
+			tries=$((tries + 1))
+			# One may lie on another.
+			[ $tries -lt 5 ] || quoin_fail "$point cannot be unmounted, and nothing is deleted while it is mounted; unmount it or reboot the host"
+		done
+	done
+}
+
 reset_mounts() {
 	unmount_below /var/lib/kubelet
 	below /run/containerd/io.containerd.grpc.v1.cri/sandboxes | while read -r point; do umount -l "$point" 2>/dev/null || :; done
@@ -87,44 +106,8 @@ reset_mounts() {
 		umount -l "$ns" 2>/dev/null || :
 		rm -f "$ns"
 	done
+	unmount_own
 	[ -z "$(below /var/lib/kubelet)" ] || quoin_fail "mounts remain below /var/lib/kubelet: $(below /var/lib/kubelet | head -n 3 | tr '\n' ' '); unmount them or reboot the host"
-}
-
-# clear_rules <save> <restore>: deletes the chains KUBE-* and CNI-* and the rules that jump to them; nothing else.
-clear_rules() {
-	command -v "$1" >/dev/null && command -v "$2" >/dev/null || return 0
-	"$1" 2>/dev/null | awk '
-		/^\*/ { print; n = 0 }
-		/^:(KUBE|CNI)-/ { chains[++n] = substr($1, 2) }
-		/^-A (KUBE|CNI)-/ { next }
-		/^-A .* (-j|-g) (KUBE|CNI)-/ { sub(/^-A/, "-D"); print }
-		/^COMMIT/ {
-			for (i = 1; i <= n; i++) print "-F " chains[i]
-			for (i = 1; i <= n; i++) print "-X " chains[i]
-			print
-		}' | "$2" --noflush || quoin_fail "the rules of Kubernetes cannot be taken out of iptables; see: $1 | grep KUBE-"
-}
-
-reset_network() {
-	clear_rules iptables-save iptables-restore
-	clear_rules ip6tables-save ip6tables-restore
-	if command -v nft >/dev/null; then
-		for family in ip ip6; do nft delete table "$family" kube-proxy 2>/dev/null || :; done
-	fi
-	if [ -e /sys/class/net/kube-ipvs0 ]; then
-		command -v ipvsadm >/dev/null && ipvsadm --clear
-		ip link delete kube-ipvs0 || :
-	fi
-	for link in cni0 flannel.1 nodelocaldns; do
-		[ -e "/sys/class/net/$link" ] && ip link delete "$link"
-	done
-	# Without the list from before our time nothing says what is the cluster's.
-	if [ -d /etc/cni/net.d ] && [ -f "$QUOIN_ROOT/cni-before" ]; then
-		ls -A /etc/cni/net.d | while read -r name; do
-			grep -qxF -- "$name" "$QUOIN_ROOT/cni-before" || rm -rf "/etc/cni/net.d/$name"
-		done
-	fi
-	empty /var/lib/cni
 }
 
 # reset_files takes back what "created" lists, last first: units are stopped before their files go, and directories come
@@ -136,11 +119,6 @@ reset_files() {
 	rmdir /run/cluster-api 2>/dev/null
 	if [ -f "$QUOIN_ROOT/created" ]; then
 		sed -n 's/^unit //p' "$QUOIN_ROOT/created" | while read -r unit; do systemctl disable --now "$unit" 2>/dev/null || :; done
-		sed -n 's/^mount //p' "$QUOIN_ROOT/created" | while read -r point; do
-			# Not mountpoint: it asks the file system itself, which may be the one that hangs.
-			awk -v p="$point" '$2 == p { f = 1 } END { exit !f }' /proc/self/mounts || continue
-			timeout 20 umount "$point" || umount -l "$point" || echo "cannot unmount $point"
-		done
 		for kind in file original dir user; do
 			sed -n "s/^$kind //p" "$QUOIN_ROOT/created" | tac | while read -r name; do take_back "$kind" "$name"; done
 		done
@@ -151,7 +129,7 @@ reset_files() {
 		done
 		rm -f "$QUOIN_ROOT/created"
 	fi
-	rm -rf "$QUOIN_ROOT/originals" "$QUOIN_ROOT/cni-before" "$QUOIN_ROOT/etcd-data-dir" "$QUOIN_ROOT/cache"
+	rm -rf "$QUOIN_ROOT/originals" "$QUOIN_ROOT/cni-before" "$QUOIN_ROOT/before" "$QUOIN_ROOT/etcd-data-dir" "$QUOIN_ROOT/cache"
 }
 
 take_back() {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Prints what is left of a node: a sentence, a tab, and what to do. Changes nothing.
-#   arguments: the root directory, the ports, "--", the virtual addresses
+#   arguments: the root directory, the ports, "--", the virtual addresses, "--", the disks to be empty, "--", "booted" after a reboot
 found() { printf 'found %s\t%s\n' "$1" "$2"; }
 command -v awk >/dev/null && command -v ip >/dev/null || { echo "awk or ip is not installed on this host, so nothing can be verified" >&2; exit 1; }
 root=$1
@@ -53,7 +53,40 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	shift
 done
 shift
-for address in "$@"; do
-	[ -z "$(ip -o address show to "$address" 2>/dev/null)" ] || found "this host still holds the virtual address $address" "remove it: ip address delete"
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+	[ -z "$(ip -o address show to "$1" 2>/dev/null)" ] || found "this host still holds the virtual address $1" "remove it: ip address delete"
+	shift
 done
+
+for link in /sys/class/net/*; do
+	case ${link##*/} in cni0 | flannel.* | cilium_* | vxlan.calico | kube-ipvs0 | kube-bridge)
+		[ ! -e "$link" ] || found "the network link ${link##*/} of a cluster remains" "remove it: ip link delete ${link##*/}" ;;
+	esac
+done
+if command -v tc >/dev/null; then
+	for link in /sys/class/net/*; do
+		[ -e "$link/device" ] || continue
+		link=${link##*/}
+		if { tc filter show dev "$link" ingress; tc filter show dev "$link" egress; } 2>/dev/null | grep -q cil_; then
+			found "programs of Cilium remain on the network link $link" "reboot the host, or remove them: tc qdisc del dev $link clsact"
+		fi
+	done
+fi
+
+[ $# -eq 0 ] || shift
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+	if disk=$(quoin_disk "$1"); then
+		left=$(wipefs --no-act --parsable "$disk") || { echo "$1 ($disk) cannot be read, so nothing can be verified" >&2; exit 1; }
+		left=$(printf '%s\n' "$left" | sed '/^#/d; /^$/d; s/.*,//' | sort -u | tr '\n' ' ' | sed 's/ $//')
+		[ -z "$left" ] || found "disk $1 ($disk) still holds $left" "wipe it (wipefs --all $disk), or correct its role in spec.disks"
+	else
+		found "no disk of this host has the id $1, or two have" "correct spec.disks of the QuoinHost"
+	fi
+	shift
+done
+
+[ $# -eq 0 ] || shift
+if [ "${1:-}" = booted ]; then
+	case $(systemctl is-enabled kubelet.service 2>/dev/null) in enabled | enabled-runtime) found "the kubelet starts with the host" "disable it: systemctl disable --now kubelet.service" ;; esac
+fi
 echo end

@@ -1,0 +1,21 @@
+# Copyright The Quoin Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Notes what networks the host had before pods bring theirs, once per claim: cleaning keeps what is in the lists.
+[ ! -d "$QUOIN_ROOT/before" ] || exit 0
+umask 077
+rm -rf "$QUOIN_ROOT/before.part"
+mkdir "$QUOIN_ROOT/before.part" && cd "$QUOIN_ROOT/before.part" || quoin_fail "$QUOIN_ROOT cannot be written"
+ls -A /etc/cni/net.d >cni 2>/dev/null
+ls /sys/class/net >links 2>/dev/null
+ip rule list >rules4 2>/dev/null
+ip -6 rule list >rules6 2>/dev/null
+ip -4 route list >routes4 2>/dev/null
+ip -6 route list >routes6 2>/dev/null
+if command -v ipvsadm >/dev/null; then ipvsadm --save --numeric >services 2>/dev/null; fi
+for d in /var/lib/calico /var/lib/cilium /var/lib/weave /run/calico /run/cilium /run/flannel; do
+	[ ! -e "$d" ] || echo "$d"
+done >dirs
+# The list of earlier times, which a reset may look for.
+[ -e "$QUOIN_ROOT/cni-before" ] || cp cni "$QUOIN_ROOT/cni-before"
+cd / && sync && mv -T "$QUOIN_ROOT/before.part" "$QUOIN_ROOT/before" && sync "$QUOIN_ROOT"
