@@ -232,5 +232,14 @@ func (t *turn) resetID() string {
 
 // cleanOrder names the owner whose claim ended; without a claim the exchange looks at the host's own record.
 func (t *turn) cleanOrder(id string) CleanOrder {
-	return CleanOrder{ID: id, Owner: t.ownerRecord(), VirtualAddresses: t.virtualAddresses(), ControlPlanePort: portOf(t.claim.quoinCluster)}
+	order := CleanOrder{ID: id, Owner: t.ownerRecord(), VirtualAddresses: t.virtualAddresses(), ControlPlanePort: portOf(t.claim.quoinCluster)}
+	for _, disk := range t.host.Spec.Disks {
+		switch disk.Role {
+		case infrav1.DiskRoleWipe:
+			order.WipeDisks = append(order.WipeDisks, disk.ID)
+		case infrav1.DiskRoleData:
+			order.DataDisks = append(order.DataDisks, disk.ID)
+		}
+	}
+	return order
 }

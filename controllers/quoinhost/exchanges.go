@@ -88,6 +88,8 @@ type CleanOrder struct {
 	Owner            owner.Record
 	VirtualAddresses []netip.Prefix
 	ControlPlanePort int
+	// WipeDisks are the IDs of the disks that belonged to the claim, DataDisks of those whose content stays.
+	WipeDisks, DataDisks []string
 }
 
 // EndpointInUseError says that something else answers at the control-plane endpoint.

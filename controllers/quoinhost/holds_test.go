@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,6 +93,7 @@ var deeds = map[string]func(*testing.T, func(*infrav1.QuoinHost)) (*world, bool)
 	},
 	"change the power of a dead host": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
 		w := silentWorld(t, withBMC)
+		w.now = w.now.Add(time.Hour)
 		deleteMachine(w)
 		return w, during(w, mode, func() bool { return len(w.bmc.told()) > 0 })
 	},

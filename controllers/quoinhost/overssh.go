@@ -198,7 +198,7 @@ func (o *overSSH) Verify(ctx context.Context, host *infrav1.QuoinHost, order Cle
 }
 
 func (c CleanOrder) options() reset.Options {
-	return reset.Options{VirtualAddresses: c.VirtualAddresses, ControlPlanePort: c.ControlPlanePort}
+	return reset.Options{VirtualAddresses: c.VirtualAddresses, ControlPlanePort: c.ControlPlanePort, WipeDisks: c.WipeDisks, DataDisks: c.DataDisks}
 }
 
 // mayChange takes the host for its owner. Without a claim it only looks whether somebody else has the host.

@@ -10,6 +10,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
@@ -18,7 +19,7 @@ import (
 // reboots in between does not come up with half a node.
 func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, error) {
 	// Whatever fails later, a host that boots again finds nothing of it undone.
-	plan := run.Plan{ID: order.ID, Steps: []run.Step{cloudinit.GuardStep()}}
+	plan := run.Plan{ID: order.ID, Steps: []run.Step{cloudinit.GuardStep(), reset.BeforeStep()}}
 	steps, files, err := supply.Plan(order.Role)
 	if err != nil {
 		return plan, &ArtifactsError{Place: order.Artifacts.Place(), Err: err}
