@@ -151,7 +151,12 @@ func (t *turn) failed(err error) result {
 	if operation := t.host.Status.Operation; operation != nil && !ssh.NeverRan(err) && ssh.IsTransient(err) {
 		t.r.pace.unmark(t.key(), "follow "+operation.ID)
 	}
-	return t.tryLater()
+	r := t.tryLater()
+	if _, must := t.mustEnd(); must && t.host.Status.UnreachableSince != nil {
+		// Between two attempts is the time to judge whether it is dead.
+		return after(time.Second)
+	}
+	return r
 }
 
 // noteSilence records since when the host does not answer. A host that refuses our key, or asks for a password, does answer.

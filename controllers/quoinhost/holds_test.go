@@ -186,7 +186,7 @@ func TestWhatMaintenancePauseAndDetachStopIsWhatTheDocumentSays(t *testing.T) {
 				want, ok := row[name]
 				g.Expect(ok).To(BeTrue(), "docs/hosts.md has no column %q", name)
 				w, done := scenario(t, mode)
-				g.Expect(done).To(Equal(want))
+				g.Expect(done).To(Equal(want), describe(w.host()))
 				if want || w.host().Status.State == "" {
 					return
 				}
