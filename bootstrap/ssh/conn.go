@@ -11,6 +11,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -35,6 +36,8 @@ type Conn struct {
 	via      *Conn
 	sessions chan struct{}
 	closed   chan struct{}
+	// needsTerminal is learnt from sudo's first refusal.
+	needsTerminal atomic.Bool
 
 	mu       sync.Mutex
 	once     sync.Once

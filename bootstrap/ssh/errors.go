@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -149,13 +150,28 @@ func (e *AuthError) Error() string {
 // SudoError says that the user may log in but not become root without a password: the script never ran.
 type SudoError struct {
 	Endpoint, User string
+	// Command is the only program that the user may run with sudo; "" when it is any.
+	Command string
 	// Detail is what sudo said.
 	Detail string
 }
 
 func (e *SudoError) Error() string {
+	if e.wantsTerminal() {
+		return fmt.Sprintf("sudo on %s wants a terminal (%s), and the one that sshd gave did not do; add \"Defaults:%s !requiretty\" to its sudoers",
+			e.Endpoint, e.Detail, e.User)
+	}
+	if e.Command != "" {
+		return fmt.Sprintf("user %q on %s cannot run %s as root (%s); install it there, owned by root and writable by nobody else, and add \"%s ALL=(root) NOPASSWD: %s\" to the sudoers",
+			e.User, e.Endpoint, e.Command, e.Detail, e.User, e.Command)
+	}
 	return fmt.Sprintf("user %q on %s cannot become root (%s); install sudo there and add \"%s ALL=(ALL) NOPASSWD:ALL\" to its sudoers, or log in as root",
 		e.User, e.Endpoint, e.Detail, e.User)
+}
+
+// wantsTerminal knows sudo's requiretty by the one word that every translation of its message has.
+func (e *SudoError) wantsTerminal() bool {
+	return slices.Contains(strings.FieldsFunc(strings.ToLower(e.Detail), func(r rune) bool { return r < 'a' || r > 'z' }), "tty")
 }
 
 // ForwardingError says that the host refused to open a connection for us.

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -29,6 +28,28 @@ func (c *Conn) Run(ctx context.Context, command Command) (Result, error) {
 	}
 	c.begin()
 	defer c.end()
+	sudo := command.Sudo && c.user != "root"
+	if !sudo || !c.needsTerminal.Load() {
+		result, err := c.execute(ctx, command, &pipes{conn: c, sudo: sudo})
+		var refused *SudoError
+		if !errors.As(err, &refused) || !refused.wantsTerminal() {
+			return result, err
+		}
+		// Nothing of the standard input was taken: it is handed over when the script has begun.
+		c.needsTerminal.Store(true)
+	}
+	return c.execute(ctx, command, &terminal{conn: c})
+}
+
+// manner is how a script and its streams travel.
+type manner interface {
+	// start begins the command on a fresh session.
+	start(ctx context.Context, session *ssh.Session, command Command) error
+	// finish turns the end of the session into a result.
+	finish(err error) (Result, error)
+}
+
+func (c *Conn) execute(ctx context.Context, command Command, m manner) (Result, error) {
 	session, err := c.session(ctx)
 	if err != nil {
 		return Result{}, err
@@ -37,25 +58,17 @@ func (c *Conn) Run(ctx context.Context, command Command) (Result, error) {
 		_ = session.Close()
 		<-c.sessions
 	}()
-
-	stdout, stderr := &headBuffer{limit: MaxStdout}, &startedBuffer{tail: tailBuffer{limit: MaxStderr}}
-	session.Stdout, session.Stderr = stdout, stderr
-	stdin, err := session.StdinPipe()
-	if err != nil {
-		return Result{}, c.unreachable(err)
-	}
-	sudo := command.Sudo && c.user != "root"
 	done := make(chan error, 1)
 	go func() {
-		if err := session.Start(wrapper(len(command.Script), sudo)); err != nil {
+		if err := m.start(ctx, session, command); err != nil {
 			done <- err
 			return
 		}
-		go feed(stdin, command)
 		done <- session.Wait()
 	}()
 	select {
 	case err = <-done:
+		return m.finish(err)
 	case <-ctx.Done():
 		go func() {
 			_ = session.Signal(ssh.SIGKILL)
@@ -64,46 +77,82 @@ func (c *Conn) Run(ctx context.Context, command Command) (Result, error) {
 		// Even when the script has not begun yet, it still may: we cannot claim that it never ran.
 		return Result{}, &InterruptedError{Endpoint: c.endpoint, Err: ctx.Err()}
 	}
-	result := Result{Stdout: stdout.String(), Stderr: stderr.String(), Truncated: stdout.truncated()}
-	return result, c.exitError(err, sudo, result.Stdout, stderr)
+}
+
+// pipes is the usual manner: three streams.
+type pipes struct {
+	conn   *Conn
+	sudo   bool
+	stdout *headBuffer
+	stderr *startedBuffer
+	ended  chan struct{}
+}
+
+func (p *pipes) start(ctx context.Context, session *ssh.Session, command Command) error {
+	p.stdout, p.stderr, p.ended = &headBuffer{limit: MaxStdout}, newStartedBuffer(), make(chan struct{})
+	session.Stdout, session.Stderr = p.stdout, p.stderr
+	stdin, err := session.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := session.Start(p.conn.wrapper(len(command.Script), p.sudo)); err != nil {
+		return err
+	}
+	go p.feed(ctx, stdin, command)
+	return nil
+}
+
+// feed hands the script over, and the standard input when the script has begun.
+func (p *pipes) feed(ctx context.Context, stdin io.WriteCloser, command Command) {
+	// Errors mean that the script ended without reading everything: its exit code says what there is to say.
+	defer func() { _ = stdin.Close() }()
+	if _, err := io.WriteString(stdin, command.Script+end); err != nil || command.Stdin == nil {
+		return
+	}
+	select {
+	case <-p.stderr.began:
+		_, _ = io.Copy(stdin, command.Stdin)
+	case <-p.ended:
+	case <-ctx.Done():
+	case <-p.conn.closed:
+	}
+}
+
+func (p *pipes) finish(err error) (Result, error) {
+	if p.ended == nil {
+		return Result{}, p.conn.unreachable(err)
+	}
+	close(p.ended)
+	result := Result{Stdout: p.stdout.String(), Stderr: p.stderr.String(), Truncated: p.stdout.truncated()}
+	var exit *ssh.ExitError
+	code := 0
+	if errors.As(err, &exit) {
+		if code = exit.ExitStatus(); exit.Signal() != "" && code == 0 {
+			code = 128
+		}
+	} else if err != nil {
+		p.conn.look()
+		return result, &InterruptedError{Endpoint: p.conn.endpoint, Err: err}
+	}
+	return result, p.conn.exitError(code, p.sudo, result, p.stderr.begun())
 }
 
 var errClosed = errors.New("the connection is closed")
 
-func feed(stdin io.WriteCloser, command Command) {
-	// Errors mean that the script ended without reading everything: its exit code says what there is to say.
-	defer stdin.Close()
-	if _, err := io.WriteString(stdin, command.Script+end); err != nil || command.Stdin == nil {
-		return
-	}
-	_, _ = io.Copy(stdin, command.Stdin)
-}
-
 // exitError takes nothing but the mark as proof that the script began: a ForceCommand or an odd login shell ends with
 // code 0 as well.
-func (c *Conn) exitError(err error, sudo bool, stdout string, stderr *startedBuffer) error {
-	if err == nil && stderr.begun() {
-		return nil
-	}
-	if err == nil {
-		return c.noShell(stderr.String() + stdout)
-	}
-	var exit *ssh.ExitError
-	if !errors.As(err, &exit) {
-		c.look()
-		return &InterruptedError{Endpoint: c.endpoint, Err: err}
-	}
-	code := exit.ExitStatus()
+func (c *Conn) exitError(code int, sudo bool, result Result, begun bool) error {
 	switch {
-	case exit.Signal() != "" && code == 0:
-		code = 128
-	case stderr.begun():
-	case sudo:
-		return &SudoError{Endpoint: c.endpoint, User: c.user, Detail: lastLines(stderr.String(), 2)}
-	default:
-		return c.noShell(stderr.String())
+	case begun && code == 0:
+		return nil
+	case begun:
+		return &ExitError{Code: code, Stderr: result.Stderr}
+	case sudo && code != 0:
+		return &SudoError{Endpoint: c.endpoint, User: c.user, Command: c.sudoCommand, Detail: lastLines(result.Stderr, 2)}
+	case code != 0:
+		return c.noShell(result.Stderr)
 	}
-	return &ExitError{Code: code, Stderr: stderr.String()}
+	return c.noShell(result.Stderr + result.Stdout)
 }
 
 func (c *Conn) noShell(said string) error {
@@ -145,62 +194,3 @@ trap - EXIT
 func Quote(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
-
-// headBuffer keeps the beginning of what is written.
-type headBuffer struct {
-	mu    sync.Mutex
-	limit int
-	cut   bool
-	buf   bytes.Buffer
-}
-
-func (b *headBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	room := b.limit - b.buf.Len()
-	if len(p) > room {
-		b.cut = true
-		b.buf.Write(p[:room])
-		return len(p), nil
-	}
-	return b.buf.Write(p)
-}
-
-func (b *headBuffer) String() string  { b.mu.Lock(); defer b.mu.Unlock(); return b.buf.String() }
-func (b *headBuffer) truncated() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.cut }
-
-// tailBuffer keeps the end of what is written.
-type tailBuffer struct {
-	limit int
-	buf   []byte
-}
-
-func (b *tailBuffer) write(p []byte) {
-	b.buf = append(b.buf, p...)
-	if over := len(b.buf) - b.limit; over > 0 {
-		b.buf = append(b.buf[:0], b.buf[over:]...)
-	}
-}
-
-// startedBuffer keeps the end of the standard error, and takes the started mark out of it.
-type startedBuffer struct {
-	mu   sync.Mutex
-	seen bool
-	tail tailBuffer
-}
-
-func (b *startedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.tail.write(p)
-	if !b.seen {
-		if i := bytes.Index(b.tail.buf, []byte(started)); i >= 0 {
-			b.seen = true
-			b.tail.buf = append(b.tail.buf[:i], b.tail.buf[i+len(started):]...)
-		}
-	}
-	return len(p), nil
-}
-
-func (b *startedBuffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return string(b.tail.buf) }
-func (b *startedBuffer) begun() bool    { b.mu.Lock(); defer b.mu.Unlock(); return b.seen }

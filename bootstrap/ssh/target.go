@@ -79,7 +79,9 @@ func (t Target) gate() string {
 
 // bastionKey is the pool's key of the bastion's connection. It is shared by those only who would log in with the same keys
 // and expect the same ones: nobody can break another's connections, or use them.
-func (t Target) bastionKey() string { return "bastion " + t.Bastion.gate() + " " + t.Bastion.credentials() }
+func (t Target) bastionKey() string {
+	return "bastion " + t.Bastion.gate() + " " + t.Bastion.credentials()
+}
 
 // credentials changes with the keys that may be used on the whole way.
 func (t Target) credentials() string {

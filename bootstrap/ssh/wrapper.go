@@ -21,10 +21,16 @@ const (
 )
 
 // wrapper is all that shows up in the host's process list.
-func wrapper(length int, sudo bool) string {
-	prefix := "exec "
-	if sudo {
-		prefix += "sudo -n -- "
+func (c *Conn) wrapper(length int, sudo bool) string { return "exec " + c.shell(length, sudo) }
+
+// shell is the program that reads the script: a shell, or quoin-run where sudo is limited to that.
+func (c *Conn) shell(length int, sudo bool) string {
+	bytes := strconv.Itoa(length + len(end))
+	switch {
+	case !sudo:
+		return readerHead + bytes + readerTail
+	case c.sudoCommand != "":
+		return "sudo -n -- " + Quote(c.sudoCommand) + " " + bytes
 	}
-	return prefix + readerHead + strconv.Itoa(length+len(end)) + readerTail
+	return "sudo -n -- " + readerHead + bytes + readerTail
 }

@@ -35,6 +35,8 @@ type ServerOptions struct {
 	Env []string
 	// RefuseForwarding refuses direct-tcpip as AllowTcpForwarding no does.
 	RefuseForwarding bool
+	// RefuseTerminal gives no terminal, as PermitTTY no does.
+	RefuseTerminal bool
 	// HangForwarding answers no request for direct-tcpip, as a bastion does whose own attempt to connect hangs.
 	HangForwarding bool
 	// SFTP offers the subsystem, on the files of this machine.
@@ -206,7 +208,14 @@ func (s *Server) session(incoming ssh.NewChannel) {
 		return
 	}
 	defer channel.Close()
+	var tty *pty
+	defer func() { tty.close() }()
 	for request := range requests {
+		if request.Type == "pty-req" && tty == nil && !s.options.RefuseTerminal {
+			tty, err = newPTY()
+			_ = request.Reply(err == nil, nil)
+			continue
+		}
 		if s.options.SFTP && request.Type == "subsystem" {
 			_ = request.Reply(true, nil)
 			go ssh.DiscardRequests(requests)
@@ -223,7 +232,7 @@ func (s *Server) session(incoming ssh.NewChannel) {
 			return
 		}
 		_ = request.Reply(true, nil)
-		code := s.run(payload.Command, channel, requests)
+		code := s.run(payload.Command, channel, requests, tty)
 		_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Code uint32 }{uint32(code)}))
 		return
 	}
@@ -248,7 +257,7 @@ func (s *Server) Transfers() int {
 }
 
 // run executes one command; a closed channel or a signal request kills it with its children, as sshd does.
-func (s *Server) run(command string, channel ssh.Channel, requests <-chan *ssh.Request) int {
+func (s *Server) run(command string, channel ssh.Channel, requests <-chan *ssh.Request, tty *pty) int {
 	if s.options.Exec != nil {
 		go ssh.DiscardRequests(requests)
 		return s.options.Exec(command, channel, channel, channel.Stderr())
@@ -256,15 +265,29 @@ func (s *Server) run(command string, channel ssh.Channel, requests <-chan *ssh.R
 	cmd := exec.Command("/bin/sh", "-c", command)
 	cmd.Env = append(os.Environ(), s.options.Env...)
 	cmd.Stdout, cmd.Stderr = channel, channel.Stderr()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return 255
+	var stdin io.WriteCloser
+	var err error
+	if tty != nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = tty.slave, tty.slave, tty.slave
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		stdin = tty.master
+	} else {
+		// A session of its own has no terminal, wherever the tests run.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if stdin, err = cmd.StdinPipe(); err != nil {
+			return 255
+		}
 	}
 	if err := cmd.Start(); err != nil {
 		return 255
 	}
-	go func() { _, _ = io.Copy(stdin, channel); _ = stdin.Close() }()
+	shown := tty.show(channel)
+	go func() {
+		_, _ = io.Copy(stdin, channel)
+		if tty == nil {
+			_ = stdin.Close()
+		}
+	}()
 	ended := make(chan struct{})
 	go func() {
 		for {
@@ -282,6 +305,7 @@ func (s *Server) run(command string, channel ssh.Channel, requests <-chan *ssh.R
 	}()
 	err = cmd.Wait()
 	close(ended)
+	<-shown
 	if err == nil {
 		return 0
 	}

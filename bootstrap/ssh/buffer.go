@@ -1,0 +1,76 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ssh
+
+import (
+	"bytes"
+	"sync"
+)
+
+// headBuffer keeps the beginning of what is written.
+type headBuffer struct {
+	mu    sync.Mutex
+	limit int
+	cut   bool
+	buf   bytes.Buffer
+}
+
+func (b *headBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	room := b.limit - b.buf.Len()
+	if len(p) > room {
+		b.cut = true
+		b.buf.Write(p[:room])
+		return len(p), nil
+	}
+	return b.buf.Write(p)
+}
+
+func (b *headBuffer) String() string  { b.mu.Lock(); defer b.mu.Unlock(); return b.buf.String() }
+func (b *headBuffer) truncated() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.cut }
+
+// tailBuffer keeps the end of what is written.
+type tailBuffer struct {
+	limit int
+	buf   []byte
+}
+
+func (b *tailBuffer) write(p []byte) {
+	b.buf = append(b.buf, p...)
+	if over := len(b.buf) - b.limit; over > 0 {
+		b.buf = append(b.buf[:0], b.buf[over:]...)
+	}
+}
+
+// startedBuffer keeps the end of the standard error, and takes the started mark out of it.
+type startedBuffer struct {
+	// began is closed when the mark was seen.
+	began chan struct{}
+
+	mu   sync.Mutex
+	seen bool
+	tail tailBuffer
+}
+
+func newStartedBuffer() *startedBuffer {
+	return &startedBuffer{began: make(chan struct{}), tail: tailBuffer{limit: MaxStderr}}
+}
+
+func (b *startedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tail.write(p)
+	if !b.seen {
+		if i := bytes.Index(b.tail.buf, []byte(started)); i >= 0 {
+			b.seen = true
+			close(b.began)
+			b.tail.buf = append(b.tail.buf[:i], b.tail.buf[i+len(started):]...)
+		}
+	}
+	return len(p), nil
+}
+
+func (b *startedBuffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return string(b.tail.buf) }
+func (b *startedBuffer) begun() bool    { b.mu.Lock(); defer b.mu.Unlock(); return b.seen }
