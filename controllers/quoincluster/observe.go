@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/outage"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
@@ -67,12 +68,20 @@ func (r *Reconciler) observe(ctx context.Context, quoinCluster *infrav1.QuoinClu
 }
 
 func offered(host *infrav1.QuoinHost, namespace string) bool {
-	return placement.Offered(placement.Host{Namespace: host.Namespace, ConsumerNamespaces: host.Spec.ConsumerNamespaces}, namespace)
+	return placement.Offered(placement.HostOf(host), namespace)
 }
 
 // available says that the host can be claimed now.
-func available(host *infrav1.QuoinHost) bool {
-	return host.Spec.ConsumerRef == nil && host.Status.State == infrav1.HostStateAvailable && conditions.IsTrue(host, infrav1.HostReadyCondition)
+func available(host *infrav1.QuoinHost) bool { return placement.Free(placement.HostOf(host)) }
+
+// silence of the host as an outage is told by. Hosts that nobody tries to reach, or that were given up, tell nothing.
+func silence(host *infrav1.QuoinHost) (_ outage.Host, tells bool) {
+	registered := host.Status.State != "" && host.Status.State != infrav1.HostStateRegistering
+	h := outage.Host{Domain: host.Spec.FailureDomain}
+	if host.Status.UnreachableSince != nil {
+		h.SilentSince = host.Status.UnreachableSince.Time
+	}
+	return h, registered && !placement.HostOf(host).Detached && !host.GivenUp()
 }
 
 // hostMatters passes the changes that a cluster's status shows; a host's steps change its status every few seconds.
@@ -80,7 +89,12 @@ func hostMatters() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*infrav1.QuoinHost)
 		now, ok2 := e.ObjectNew.(*infrav1.QuoinHost)
-		return !ok1 || !ok2 || available(before) != available(now) || before.Spec.FailureDomain != now.Spec.FailureDomain ||
+		if !ok1 || !ok2 {
+			return true
+		}
+		silent1, tells1 := silence(before)
+		silent2, tells2 := silence(now)
+		return available(before) != available(now) || silent1 != silent2 || tells1 != tells2 ||
 			!equality.Semantic.DeepEqual(before.Spec.ConsumerNamespaces, now.Spec.ConsumerNamespaces)
 	}}
 }

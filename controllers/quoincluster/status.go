@@ -25,24 +25,12 @@ const defaultPort = 6443
 
 // summarize derives the whole status from the spec and the view.
 func summarize(c *infrav1.QuoinCluster, v *view) {
-	total, free := int32(len(v.hosts)), int32(0) //nolint:gosec // nobody has that many hosts
-	for i := range v.hosts {
-		if available(&v.hosts[i]) {
-			free++
-		}
-	}
-	c.Status.Hosts = &infrav1.HostCounts{Total: &total, Available: &free}
+	c.Status.Hosts = countHosts(v.hosts)
 	c.Status.FailureDomains = failureDomains(v.hosts)
 
 	endpoint := endpointReady(c, v)
-	hosts := metav1.Condition{
-		Type: infrav1.ClusterHostsAvailableCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostAvailableReason,
-		Message: fmt.Sprintf("%d of %d hosts are free", free, total),
-	}
-	if total == 0 {
-		hosts.Status, hosts.Reason = metav1.ConditionFalse, infrav1.ClusterNoHostsReason
-		hosts.Message = fmt.Sprintf("no QuoinHost may be claimed from namespace %s; register hosts there, or name it in spec.consumerNamespaces of others", c.Namespace)
-	}
+	hosts := hostsAvailable(c.Namespace, c.Status.Hosts)
+	domains := domainsReachable(v.hosts)
 	// Once true it stays, as the contract wants; a conflict that comes later shows in the conditions.
 	if endpoint.Status == metav1.ConditionTrue {
 		c.Status.Initialization.Provisioned = ptr.To(true)
@@ -54,7 +42,7 @@ func summarize(c *infrav1.QuoinCluster, v *view) {
 	case ready.Status == metav1.ConditionTrue:
 		ready.Reason = clusterv1.ReadyReason
 	}
-	for _, condition := range []metav1.Condition{endpoint, hosts, ready} {
+	for _, condition := range []metav1.Condition{endpoint, hosts, domains, ready} {
 		condition.ObservedGeneration = c.Generation
 		conditions.Set(c, condition)
 	}
@@ -138,26 +126,6 @@ func keepalivedOf(c *infrav1.QuoinCluster) *infrav1.Keepalived {
 	return c.Spec.LoadBalancer.Keepalived
 }
 
-// maxFailureDomains is what the API takes.
-const maxFailureDomains = 100
-
-// failureDomains of the hosts, in the order of their names. Every host may carry a control plane.
-func failureDomains(hosts []infrav1.QuoinHost) []clusterv1.FailureDomain {
-	var names []string
-	for i := range hosts {
-		if name := hosts[i].Spec.FailureDomain; name != "" {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	var out []clusterv1.FailureDomain
-	for _, name := range names[:min(len(names), maxFailureDomains)] {
-		out = append(out, clusterv1.FailureDomain{Name: name, ControlPlane: ptr.To(true)})
-	}
-	return out
-}
-
 func waitingFor(machines []infrav1.QuoinMachine) string {
 	if len(machines) == 0 {
 		return "nothing is left"
@@ -167,17 +135,13 @@ func waitingFor(machines []infrav1.QuoinMachine) string {
 		names = append(names, machines[i].Name)
 	}
 	slices.Sort(names)
-	more := ""
-	if len(names) > 5 {
-		more = fmt.Sprintf(" and %d more", len(names)-5)
-		names = names[:5]
-	}
-	return fmt.Sprintf("waiting until the hosts of QuoinMachine %s%s are reset", strings.Join(names, ", "), more)
+	return fmt.Sprintf("waiting until the hosts of QuoinMachine %s are reset", listed(names))
 }
 
 func patchCluster(ctx context.Context, helper *patch.Helper, c *infrav1.QuoinCluster) error {
 	err := helper.Patch(ctx, c, patch.WithOwnedConditions{Conditions: []string{
-		infrav1.ClusterReadyCondition, infrav1.ClusterEndpointReadyCondition, infrav1.ClusterHostsAvailableCondition, clusterv1.PausedCondition,
+		infrav1.ClusterReadyCondition, infrav1.ClusterEndpointReadyCondition, infrav1.ClusterHostsAvailableCondition,
+		infrav1.ClusterDomainsReachableCondition, clusterv1.PausedCondition,
 	}})
 	if err != nil {
 		return fmt.Errorf("patching QuoinCluster %s/%s: %w", c.Namespace, c.Name, err)

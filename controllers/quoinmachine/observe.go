@@ -13,8 +13,6 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
-	"sigs.k8s.io/cluster-api/util/annotations"
-	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
@@ -98,31 +96,9 @@ func find(hosts []infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine, machine
 func candidates(hosts []infrav1.QuoinHost) []placement.Host {
 	out := make([]placement.Host, 0, len(hosts))
 	for i := range hosts {
-		h := &hosts[i]
-		candidate := placement.Host{
-			Namespace: h.Namespace, Name: h.Name, Labels: h.Labels,
-			State:              string(h.Status.State),
-			Ready:              conditions.IsTrue(h, infrav1.HostReadyCondition),
-			InUse:              h.Spec.ConsumerRef != nil,
-			Leaving:            !h.DeletionTimestamp.IsZero() || annotations.HasPaused(h),
-			Detached:           detached(h),
-			Maintenance:        h.Spec.Maintenance != nil,
-			FailureDomain:      h.Spec.FailureDomain,
-			ConsumerNamespaces: h.Spec.ConsumerNamespaces,
-			FormerPool:         h.Annotations[infrav1.FormerPoolAnnotation],
-		}
-		if failure := h.Status.LastFailure; failure != nil {
-			candidate.FailedAt, candidate.FailedPool = failure.Time.Time, failure.Pool
-		}
-		out = append(out, candidate)
+		out = append(out, placement.HostOf(&hosts[i]))
 	}
 	return out
-}
-
-// detached says that a person keeps everybody away from the host.
-func detached(h *infrav1.QuoinHost) bool {
-	_, is := h.Annotations[infrav1.DetachedAnnotation]
-	return is
 }
 
 // members counts the hosts that machines of this cluster and role have, by failure domain.

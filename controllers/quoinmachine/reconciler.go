@@ -24,6 +24,7 @@ import (
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/finalizers"
 	"sigs.k8s.io/cluster-api/util/patch"
 	"sigs.k8s.io/cluster-api/util/paused"
@@ -31,6 +32,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
 // Reconciler reconciles QuoinMachines.
@@ -138,7 +140,7 @@ func (r *Reconciler) now() time.Time {
 	return time.Now()
 }
 
-// reconcileDelete waits until the claimed host was verified to be clean, or a person gave the host up.
+// reconcileDelete waits until the claimed host was verified to be clean, or given up: by a person, or as dead by its policy.
 func (r *Reconciler) reconcileDelete(ctx context.Context, quoinMachine *infrav1.QuoinMachine, view *view) (ctrl.Result, error) {
 	if view.host == nil {
 		// The cache may not have seen our claim yet; forgetting it would leave the host claimed by nobody.
@@ -150,18 +152,19 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, quoinMachine *infrav1.
 	}
 	// The last chance; the Machine's deletion came this far without it, and does not wait for it either.
 	result := r.freeVolumes(ctx, quoinMachine, view)
-	if view.host != nil && detached(view.host) {
+	if view.host != nil && placement.HostOf(view.host).Detached {
 		// The claim of a detached host does not end, whatever was true of the host before.
 		return result, nil
 	}
-	abandoned := view.host != nil && view.host.Abandoned()
-	if view.host != nil && !view.host.Released() && !abandoned {
+	givenUp := view.host != nil && view.host.GivenUp()
+	if view.host != nil && !view.host.Released() && !givenUp {
 		return result, nil
 	}
 	switch {
 	case view.host == nil || r.Recorder == nil:
-	case abandoned:
-		r.Recorder.Eventf(quoinMachine, view.host, "Warning", "HostAbandoned", "HostAbandoned", "host %s/%s was abandoned and not reset", view.host.Namespace, view.host.Name)
+	case givenUp:
+		r.Recorder.Eventf(quoinMachine, view.host, "Warning", "HostGivenUp", "HostGivenUp", "host %s/%s was given up and not reset: %s",
+			view.host.Namespace, view.host.Name, conditions.GetMessage(view.host, infrav1.HostCleanCondition))
 	default:
 		r.Recorder.Eventf(quoinMachine, view.host, "Normal", "HostReleased", "HostReleased", "host %s/%s was reset and verified", view.host.Namespace, view.host.Name)
 	}

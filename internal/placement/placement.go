@@ -179,6 +179,19 @@ func obstacle(request Request, h Host) (Reason, int) {
 		return Reason("not selected by " + request.Selector.String()), rankSelector
 	case request.FailureDomain != "" && h.FailureDomain != request.FailureDomain:
 		return Reason("not in failure domain " + request.FailureDomain), rankDomain
+	}
+	return standing(h)
+}
+
+// Free says whether the host could be claimed now, by some machine that it is offered to.
+func Free(h Host) bool {
+	reason, _ := standing(h)
+	return reason == ""
+}
+
+// standing is what keeps the host from every machine.
+func standing(h Host) (Reason, int) {
+	switch {
 	case h.InUse:
 		return InUse, rankInUse
 	case h.Leaving:

@@ -19,6 +19,8 @@ const (
 	ClusterEndpointReadyCondition = "EndpointReady"
 	// ClusterHostsAvailableCondition counts the hosts that can be claimed.
 	ClusterHostsAvailableCondition = "HostsAvailable"
+	// ClusterDomainsReachableCondition is False while many hosts of a failure domain are silent that fell silent together.
+	ClusterDomainsReachableCondition = "FailureDomainsReachable"
 
 	// ClusterEndpointMissingReason: spec.controlPlaneEndpoint has no host.
 	ClusterEndpointMissingReason = "EndpointMissing"
@@ -99,7 +101,7 @@ type Keepalived struct {
 // QuoinClusterStatus is the observed state of a QuoinCluster.
 // +kubebuilder:validation:MinProperties=1
 type QuoinClusterStatus struct {
-	// conditions of the cluster: Ready, EndpointReady, HostsAvailable, Paused.
+	// conditions of the cluster: Ready, EndpointReady, HostsAvailable, FailureDomainsReachable, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

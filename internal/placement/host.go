@@ -1,0 +1,32 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// HostOf is a QuoinHost as placement sees it.
+func HostOf(h *infrav1.QuoinHost) Host {
+	_, detached := h.Annotations[infrav1.DetachedAnnotation]
+	host := Host{
+		Namespace: h.Namespace, Name: h.Name, Labels: h.Labels,
+		State:              string(h.Status.State),
+		Ready:              conditions.IsTrue(h, infrav1.HostReadyCondition),
+		InUse:              h.Spec.ConsumerRef != nil,
+		Leaving:            !h.DeletionTimestamp.IsZero() || annotations.HasPaused(h),
+		Detached:           detached,
+		Maintenance:        h.Spec.Maintenance != nil,
+		FailureDomain:      h.Spec.FailureDomain,
+		ConsumerNamespaces: h.Spec.ConsumerNamespaces,
+		FormerPool:         h.Annotations[infrav1.FormerPoolAnnotation],
+	}
+	if failure := h.Status.LastFailure; failure != nil {
+		host.FailedAt, host.FailedPool = failure.Time.Time, failure.Pool
+	}
+	return host
+}
