@@ -356,22 +356,6 @@ func TestAMachineGoesOnlyAfterItsHostWasVerifiedToBeClean(t *testing.T) {
 	w.g.Expect(w.host("h1").Spec.ConsumerRef).NotTo(BeNil(), "the host's controller ends the claim, when the Machine is gone as well")
 }
 
-func TestAMachineWhoseHostWasAbandonedGoesWithoutAReset(t *testing.T) {
-	machine, quoinMachine := owned("m1", uid1)
-	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
-	w.reconcile("m1")
-	w.updateHost("h1", func(h *infrav1.QuoinHost) {
-		h.Status.State = infrav1.HostStateQuarantined
-		setCondition(h, infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason, "a person stated it")
-		setCondition(h, infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason, "the host was abandoned; delete Machine team/m1")
-	})
-	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason, "delete Machine team/m1")
-	w.g.Expect(w.client.Delete(context.Background(), w.machine("m1"))).To(Succeed())
-	w.reconcile("m1")
-	w.g.Expect(w.deleted("m1")).To(BeTrue())
-}
-
 func TestAMachineWithoutAHostGoesAtOnce(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	w := newWorld(t, cluster(), machine, quoinMachine)

@@ -22,8 +22,8 @@ import (
 
 // summarize derives the whole status from the view.
 //
-// Ready says what the machine waits for, where. Three of its reasons are final, and only a new Machine helps: StepFailed, when
-// the bootstrap data failed on the host, BootstrapInterrupted, when kubeadm was cut off, and Abandoned. AddonImagesPresent is no part
+// Ready says what the machine waits for, where. Four of its reasons are final, and only a new Machine helps: StepFailed, when
+// the bootstrap data failed on the host, BootstrapInterrupted, when kubeadm was cut off, Abandoned and Dead. AddonImagesPresent is no part
 // of Ready: during an upgrade every machine lacks the new version's images for a while, and serves all the same.
 func summarize(m *infrav1.QuoinMachine, v *view) {
 	claimed := hostClaimed(v)
@@ -86,7 +86,11 @@ func hostProvisioned(v *view) metav1.Condition {
 
 // final says that the bootstrap data will not run to its end on this host.
 func final(reason string) bool {
-	return reason == infrav1.HostStepFailedReason || reason == infrav1.HostBootstrapInterruptedReason || reason == infrav1.HostAbandonedReason
+	switch reason {
+	case infrav1.HostStepFailedReason, infrav1.HostBootstrapInterruptedReason, infrav1.HostAbandonedReason, infrav1.HostDeadReason:
+		return true
+	}
+	return false
 }
 
 // unreached is why nobody gets to the host at the moment; nil when nothing is known to be in the way.
