@@ -22,6 +22,7 @@ type Facts struct {
 	MemoryBytes  int64
 	Disks        []Disk
 	Addresses    []Address
+	Links        []Link
 	// DefaultInterface carries the default route; empty when there is none.
 	DefaultInterface string
 	// CgroupVersion is 1 or 2.
@@ -29,6 +30,8 @@ type Facts struct {
 	ContainerRuntime ContainerRuntime
 	Systemd          bool
 	CloudInitEnabled bool
+	// CloudInitGuarded says that our drop-in keeps it from undoing what a plan did.
+	CloudInitGuarded bool
 	SwapEnabled      bool
 	// Commands that kubeadm's preflight and the kubelet need but that this host lacks.
 	CommandsMissing []string
@@ -54,6 +57,29 @@ type Disk struct {
 	ID, Name   string
 	SizeBytes  int64
 	Rotational bool
+	// WWN and Serial as the kernel knows them; empty when it does not.
+	WWN, Serial string
+	// Content is what lies on the disk itself, a partition table (gpt, dos) or a file system (ext4); empty when nothing was
+	// found or nothing could be read.
+	Content string
+	// Volumes are the disk's partitions, what is built on them, and the disk itself when it carries a file system.
+	Volumes []Volume
+}
+
+// Volume is something with a file system on a disk, or a place for one.
+type Volume struct {
+	// Name the kernel gives it ("sda1"), and Type as lsblk says it: disk, part, lvm, crypt, raid1.
+	Name, Type string
+	// FileSystem, Label and MountPoint; each empty when there is none.
+	FileSystem, Label, MountPoint string
+}
+
+// Link is a network link that is hardware or stands for it: a bond or a bridge.
+type Link struct {
+	Name, HardwareAddress string
+	MTU                   int
+	// State as the kernel says it: up, down, unknown.
+	State string
 }
 
 // Address is one global address of an interface.

@@ -50,6 +50,27 @@ for d in /sys/block/*; do
 		[ -z "$id" ] && [ -r "$f" ] && id=$(tr -d '\0' <"$f" 2>/dev/null | tr -s '[:space:]' '_' | sed 's/^_//; s/_$//')
 	done
 	say disk "$n $(cat "$d/size") $(cat "$d/queue/rotational" 2>/dev/null || echo 0) ${id:-$n}"
+	for f in "$d/device/wwid" "$d/wwid"; do
+		if [ -r "$f" ]; then say disk.wwn "$n $(tr -d '\0' <"$f" 2>/dev/null | tr -s '[:space:]' '_')"; break; fi
+	done
+	for f in "$d/device/serial" "$d/serial"; do
+		if [ -r "$f" ]; then say disk.serial "$n $(tr -d '\0' <"$f" 2>/dev/null | tr -s '[:space:]' '_')"; break; fi
+	done
+	# What is on it. A disk that does not answer must not hold the inspection.
+	[ -b "/dev/$n" ] || continue
+	if has blkid; then
+		what=$(timeout -k 5 20 blkid -p -o export "/dev/$n" 2>/dev/null | sed -n -e 's/^PTTYPE=//p' -e 's/^TYPE=//p' | head -n 1)
+		[ -z "$what" ] || say disk.content "$n $what"
+	fi
+	if has lsblk; then
+		timeout -k 5 20 lsblk -nP -o NAME,TYPE,FSTYPE,LABEL,MOUNTPOINT "/dev/$n" 2>/dev/null | head -n 128 | while read -r line; do say disk.volume "$n $line"; done
+	fi
+done
+
+# link <name> <hardware address> <mtu> <state>: what is or stands for hardware, and no pod's end.
+for d in /sys/class/net/*; do
+	[ -e "$d/device" ] || [ -d "$d/bonding" ] || [ -d "$d/bridge" ] || continue
+	say link "${d##*/} $(cat "$d/address" 2>/dev/null) $(cat "$d/mtu" 2>/dev/null) $(cat "$d/operstate" 2>/dev/null)"
 done
 
 if has ip; then
@@ -64,6 +85,7 @@ fi
 if [ -f /sys/fs/cgroup/cgroup.controllers ]; then say cgroup 2; else say cgroup 1; fi
 [ -d /run/systemd/system ] && say systemd yes
 if has cloud-init && ! [ -e /etc/cloud/cloud-init.disabled ] && ! grep -qs 'cloud-init=disabled' /proc/cmdline; then say cloudinit yes; fi
+[ -e /etc/cloud/cloud.cfg.d/99-quoin.cfg ] && say cloudinit.guarded yes
 if has containerd || has ctr; then
 	say runtime containerd
 	say runtime.version "$(containerd --version 2>/dev/null | awk '{ print $3 }')"

@@ -28,8 +28,17 @@ cpus 8
 memory.kib 16384
 swap yes
 disk sda 2097152 1 wwn-0x5000c500
+disk.wwn sda naa.5000c500
+disk.serial sda _Z1 D3_
+disk.content sda gpt
+disk.volume sda NAME="sda" TYPE="disk" FSTYPE="" LABEL="" MOUNTPOINT=""
+disk.volume sda NAME="sda1" TYPE="part" FSTYPE="ext4" LABEL="a b" MOUNTPOINT="/"
+disk.volume sda NAME="sda2" TYPE="part" FSTYPE="" LABEL="" MOUNTPOINT=""
+disk.content sdx ext4
 disk nvme0n1 4194304 0 eui.0025
 disk sdz 0 1 sdz
+link eth0 52:54:00:12:34:56 1500 up
+link odd
 address eth0 10.0.0.11/24
 address eth0 fd00::11/64
 address tun0 10.9.0.1
@@ -38,6 +47,7 @@ default6 eth1
 cgroup 2
 systemd yes
 cloudinit yes
+cloudinit.guarded yes
 runtime containerd
 runtime.version v2.2.1
 runtime.socket yes
@@ -61,10 +71,12 @@ func TestParse(t *testing.T) {
 	g.Expect(facts).To(Equal(&inspect.Facts{
 		Hostname: "node-1", OS: inspect.OS{ID: "rocky", VersionID: "9.4", PrettyName: "Rocky Linux 9.4 (Blue Onyx)"}, Kernel: "5.14.0",
 		Architecture: "arm64", BootID: "1111-2222", MachineID: "abcd", CPUs: 8, MemoryBytes: 16 << 20, SwapEnabled: true,
-		Disks: []inspect.Disk{{ID: "wwn-0x5000c500", Name: "sda", SizeBytes: 1 << 30, Rotational: true}, {ID: "eui.0025", Name: "nvme0n1", SizeBytes: 2 << 30}},
+		Disks: []inspect.Disk{{ID: "wwn-0x5000c500", Name: "sda", SizeBytes: 1 << 30, Rotational: true, WWN: "naa.5000c500", Serial: "Z1 D3", Content: "gpt",
+			Volumes: []inspect.Volume{{Name: "sda1", Type: "part", FileSystem: "ext4", Label: "a b", MountPoint: "/"}, {Name: "sda2", Type: "part"}}}, {ID: "eui.0025", Name: "nvme0n1", SizeBytes: 2 << 30}},
 		Addresses: []inspect.Address{{Interface: "eth0", Address: netip.MustParseAddr("10.0.0.11"), Prefix: 24},
 			{Interface: "eth0", Address: netip.MustParseAddr("fd00::11"), Prefix: 64}, {Interface: "tun0", Address: netip.MustParseAddr("10.9.0.1"), Prefix: 32}},
-		DefaultInterface: "eth0", CgroupVersion: 2, Systemd: true, CloudInitEnabled: true,
+		Links:            []inspect.Link{{Name: "eth0", HardwareAddress: "52:54:00:12:34:56", MTU: 1500, State: "up"}},
+		DefaultInterface: "eth0", CgroupVersion: 2, Systemd: true, CloudInitEnabled: true, CloudInitGuarded: true,
 		ContainerRuntime: inspect.ContainerRuntime{Name: "containerd", Version: "2.2.1", SocketOK: true}, KeepalivedInstalled: true,
 		CommandsMissing: []string{"conntrack"}, TCPForwardingAllowed: &no,
 		KubernetesPresent: []string{"files below /etc/kubernetes", "process kubelet"}, OwnerRecord: `{"uid":"a b"}`,

@@ -9,11 +9,23 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+// What a host can bring into memory is bounded: real ones have far less.
+const (
+	maxAnswer    = 4 << 20
+	maxDisks     = 512
+	maxVolumes   = 128
+	maxLinks     = 256
+	maxAddresses = 1024
+	maxList      = 256
+	maxValue     = 16 << 10
 )
 
 // Script prints the facts; Parse reads them.
@@ -43,16 +55,22 @@ var architectures = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "pp
 
 // Parse reads what Script printed.
 func Parse(output string) (*Facts, error) {
+	if len(output) > maxAnswer {
+		return nil, errors.New("the host's answer to the inspection is longer than any real one")
+	}
 	facts := &Facts{}
 	complete := false
 	for line := range strings.SplitSeq(output, "\n") {
 		word, value, _ := strings.Cut(line, " ")
 		value = strings.TrimSpace(value)
+		if len(value) > maxValue {
+			return nil, fmt.Errorf("the host's answer %q has %d bytes, more than any real one", word, len(value))
+		}
 		if word == "end" {
 			complete = true
 		}
 		if err := facts.take(word, value); err != nil {
-			return nil, fmt.Errorf("the host's answer %q: %w", line, err)
+			return nil, fmt.Errorf("the host's answer %q: %w", word, err)
 		}
 	}
 	if !complete {
@@ -87,12 +105,18 @@ func (f *Facts) take(word, value string) error {
 		f.CPUs, err = strconv.Atoi(value)
 	case "memory.kib":
 		var kib int64
-		kib, err = strconv.ParseInt(value, 10, 64)
+		kib, err = strconv.ParseInt(value, 10, 53)
 		f.MemoryBytes = kib << 10
 	case "swap":
 		f.SwapEnabled = true
 	case "disk":
 		f.disk(value)
+	case "disk.wwn", "disk.serial", "disk.content", "disk.volume":
+		f.diskDetail(strings.TrimPrefix(word, "disk."), value)
+	case "link":
+		f.link(value)
+	case "cloudinit.guarded":
+		f.CloudInitGuarded = true
 	case "address":
 		err = f.address(value)
 	case "default", "default6":
@@ -116,13 +140,17 @@ func (f *Facts) take(word, value string) error {
 	case "curl":
 		f.CurlInstalled = true
 	case "missing":
-		f.CommandsMissing = append(f.CommandsMissing, value)
+		if len(f.CommandsMissing) < maxList {
+			f.CommandsMissing = append(f.CommandsMissing, value)
+		}
 	case "forwarding":
 		// "local" is enough for us; a later "no" (DisableForwarding) wins.
 		allowed := (value == "yes" || value == "local") && (f.TCPForwardingAllowed == nil || *f.TCPForwardingAllowed)
 		f.TCPForwardingAllowed = &allowed
 	case "kubernetes":
-		f.KubernetesPresent = append(f.KubernetesPresent, value)
+		if len(f.KubernetesPresent) < maxList {
+			f.KubernetesPresent = append(f.KubernetesPresent, value)
+		}
 	case "owner":
 		f.OwnerRecord = value
 	case "clock":
@@ -144,8 +172,55 @@ func (f *Facts) disk(value string) {
 		return
 	}
 	// sysfs counts in 512 bytes whatever the disk's own sector is. Empty card readers have size 0.
-	if sectors, err := strconv.ParseInt(fields[1], 10, 64); err == nil && sectors > 0 {
+	if sectors, err := strconv.ParseInt(fields[1], 10, 64); err == nil && sectors > 0 && sectors < 1<<53 && len(f.Disks) < maxDisks {
 		f.Disks = append(f.Disks, Disk{Name: fields[0], SizeBytes: sectors * 512, Rotational: fields[2] == "1", ID: fields[3]})
+	}
+}
+
+// diskDetail adds to the disk that was told last.
+func (f *Facts) diskDetail(kind, value string) {
+	name, value, _ := strings.Cut(value, " ")
+	value = strings.TrimSpace(value)
+	if len(f.Disks) == 0 || f.Disks[len(f.Disks)-1].Name != name || value == "" {
+		return
+	}
+	disk := &f.Disks[len(f.Disks)-1]
+	switch kind {
+	case "wwn":
+		disk.WWN = strings.Trim(value, "_")
+	case "serial":
+		disk.Serial = strings.Trim(value, "_")
+	case "content":
+		disk.Content = value
+	case "volume":
+		disk.volume(value)
+	}
+}
+
+var pair = regexp.MustCompile(`([A-Z]+)="((?:[^"\\]|\\.)*)"`)
+
+// volume takes a line of lsblk in pairs: NAME="sda1" TYPE="part" FSTYPE="ext4" LABEL="" MOUNTPOINT="/".
+func (d *Disk) volume(line string) {
+	var v Volume
+	into := map[string]*string{"NAME": &v.Name, "TYPE": &v.Type, "FSTYPE": &v.FileSystem, "LABEL": &v.Label, "MOUNTPOINT": &v.MountPoint}
+	for _, match := range pair.FindAllStringSubmatch(line, 16) {
+		if field := into[match[1]]; field != nil {
+			*field = match[2]
+		}
+	}
+	if v.Name != "" && (v.Type != "disk" || v.FileSystem != "" || v.MountPoint != "") && len(d.Volumes) < maxVolumes {
+		d.Volumes = append(d.Volumes, v)
+	}
+}
+
+// link leaves out what it cannot read, for the same reason.
+func (f *Facts) link(value string) {
+	fields := strings.Fields(value)
+	if len(fields) != 4 || len(f.Links) >= maxLinks {
+		return
+	}
+	if mtu, err := strconv.Atoi(fields[2]); err == nil {
+		f.Links = append(f.Links, Link{Name: fields[0], HardwareAddress: fields[1], MTU: mtu, State: fields[3]})
 	}
 }
 
@@ -162,6 +237,9 @@ func (f *Facts) address(value string) error {
 	prefix, err := netip.ParsePrefix(local)
 	if err != nil {
 		return err
+	}
+	if len(f.Addresses) >= maxAddresses {
+		return nil
 	}
 	f.Addresses = append(f.Addresses, Address{Interface: dev, Address: prefix.Addr(), Prefix: prefix.Bits()})
 	return nil

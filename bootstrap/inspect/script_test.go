@@ -90,5 +90,5 @@ func TestWhiteSpaceInAnIdentityIsSqueezed(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	facts, err := inspect.Parse(result.Stdout)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(facts.Disks).To(Equal([]inspect.Disk{{ID: "t10.ATA_QEMU_HARDDISK_0001", Name: "quoindisk", SizeBytes: 1 << 30}}))
+	g.Expect(facts.Disks).To(Equal([]inspect.Disk{{ID: "t10.ATA_QEMU_HARDDISK_0001", Name: "quoindisk", SizeBytes: 1 << 30, WWN: "t10.ATA_QEMU_HARDDISK_0001"}}))
 }
