@@ -43,6 +43,8 @@ type Exchanges interface {
 	Clean(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) error
 	// Verify reads back what the reset left. When that is nothing, the owner record goes as well.
 	Verify(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) ([]reset.Finding, error)
+	// Used says which key the host accepted last, and the resourceVersion of the Secret that held it; not ok before it did.
+	Used(host *infrav1.QuoinHost) (fingerprint, secretVersion string, ok bool)
 	// Forget drops the connection to the host.
 	Forget(host *infrav1.QuoinHost)
 }

@@ -31,6 +31,8 @@ type finding struct{ condition, reason, message string }
 func explain(err error, host *infrav1.QuoinHost) finding {
 	var (
 		credentials *hostaccess.CredentialsError
+		keyMissing  *hostaccess.HostKeyMissingError
+		bastion     *ssh.BastionError
 		hostKey     *ssh.HostKeyChangedError
 		auth        *ssh.AuthError
 		sudo        *ssh.SudoError
@@ -47,10 +49,14 @@ func explain(err error, host *infrav1.QuoinHost) finding {
 	switch {
 	case errors.As(err, &credentials):
 		return finding{infrav1.HostReachableCondition, infrav1.HostCredentialsInvalidReason, err.Error()}
+	case errors.As(err, &keyMissing):
+		return finding{infrav1.HostKeyVerifiedCondition, infrav1.HostKeyMissingReason, err.Error()}
 	case errors.As(err, &hostKey):
 		return finding{infrav1.HostKeyVerifiedCondition, infrav1.HostKeyChangedReason, hostKeyMessage(hostKey, host)}
 	case errors.As(err, &auth), errors.As(err, &sudo):
 		return finding{infrav1.HostReachableCondition, infrav1.HostAuthenticationFailedReason, err.Error()}
+	case errors.As(err, &bastion):
+		return finding{infrav1.HostReachableCondition, infrav1.HostUnreachableReason, err.Error()}
 	case errors.As(err, &unreachable):
 		return finding{infrav1.HostReachableCondition, infrav1.HostUnreachableReason, unreachable.Error()}
 	case errors.As(err, &stale):
@@ -103,15 +109,17 @@ func answered(err error) bool {
 }
 
 func hostKeyMessage(changed *ssh.HostKeyChangedError, host *infrav1.QuoinHost) string {
+	if changed.Bastion {
+		return changed.Error() + ". Nothing is done to the host meanwhile"
+	}
 	if changed.Key == nil {
 		// There is nothing to accept: the command would carry words in place of a fingerprint.
 		return fmt.Sprintf("%s presented a host key %s, but %s is pinned; nothing is done to the host. If it was reinstalled on purpose, "+
-			"write its new key to spec.hostKeys; else somebody answers in its place", changed.Endpoint, changed.Got, strings.Join(changed.Want, " or "))
+			"write its new key to spec.hostKeys; else somebody answers in its place", changed.Endpoint, changed.Seen(), changed.Expected())
 	}
 	message := fmt.Sprintf("%s presented host key %s, but %s is pinned; nothing is done to the host. If it was reinstalled on purpose: "+
 		"kubectl -n %s annotate quoinhost %s %s=%s; else somebody answers in its place",
-		changed.Endpoint, changed.Got, strings.Join(changed.Want, " or "),
-		host.Namespace, host.Name, infrav1.AcceptHostKeyAnnotation, changed.Got)
+		changed.Endpoint, changed.Seen(), changed.Expected(), host.Namespace, host.Name, infrav1.AcceptHostKeyAnnotation, changed.Got)
 	if accepted := host.Annotations[infrav1.AcceptHostKeyAnnotation]; accepted != "" && accepted != changed.Got {
 		message += fmt.Sprintf(". The annotation accepts %s, which is not the presented key", accepted)
 	}
@@ -136,7 +144,7 @@ func (t *turn) failed(err error) result {
 	t.condition(f.condition, metav1.ConditionFalse, f.reason, f.message)
 	switch f.condition {
 	case infrav1.HostReachableCondition:
-		t.noteSilence(f.reason)
+		t.noteSilence(err, f.reason)
 	case infrav1.HostKeyVerifiedCondition:
 		t.condition(infrav1.HostReachableCondition, metav1.ConditionFalse, infrav1.HostKeyChangedReason, "the host presents a key that is not pinned")
 	default:
@@ -159,9 +167,12 @@ func (t *turn) failed(err error) result {
 	return r
 }
 
-// noteSilence records since when the host does not answer. A host that refuses our key, or asks for a password, does answer.
-func (t *turn) noteSilence(reason string) {
+// noteSilence records since when the host does not answer. A host that refuses our key, or asks for a password, does answer;
+// a bastion that fails says nothing about the hosts behind it.
+func (t *turn) noteSilence(err error, reason string) {
+	var bastion *ssh.BastionError
 	switch {
+	case errors.As(err, &bastion):
 	case reason == infrav1.HostAuthenticationFailedReason:
 		t.host.Status.UnreachableSince = nil
 	case reason == infrav1.HostUnreachableReason && t.host.Status.UnreachableSince == nil:
@@ -179,7 +190,7 @@ func (t *turn) tookHostKey(err error) bool {
 		// Not lost: the next attempt ends here again.
 		return false
 	}
-	t.event("Normal", "HostKeyAccepted", "host key %s is pinned in place of %s", changed.Got, strings.Join(changed.Want, " or "))
+	t.event("Normal", "HostKeyAccepted", "host key %s is pinned in place of %s", changed.Got, changed.Expected())
 	t.condition(infrav1.HostKeyVerifiedCondition, metav1.ConditionTrue, infrav1.HostKeyPinnedReason, "")
 	t.forgetFailures()
 	if state := t.host.Status.State; state == infrav1.HostStateAvailable || state == infrav1.HostStateInspecting {
@@ -204,15 +215,41 @@ func (t *turn) pin(key string) error {
 func (t *turn) acceptHostKey() {
 	accepted := t.host.Annotations[infrav1.AcceptHostKeyAnnotation]
 	if accepted != "" && conditions.IsFalse(t.host, infrav1.HostKeyVerifiedCondition) &&
-		strings.Contains(conditions.GetMessage(t.host, infrav1.HostKeyVerifiedCondition), "presented host key "+accepted+",") {
+		presented(conditions.GetMessage(t.host, infrav1.HostKeyVerifiedCondition), accepted) {
 		t.host.Status.NextAttempt = nil
 	}
+}
+
+// presented says whether this key is the one that the message of hostKeyMessage speaks of.
+func presented(message, fingerprint string) bool {
+	_, rest, found := strings.Cut(message, "presented host key "+fingerprint)
+	return found && (strings.HasPrefix(rest, ",") || strings.HasPrefix(rest, " "))
 }
 
 // succeeded notes that the host answered, to us and with the right key.
 func (t *turn) succeeded() {
 	t.reached()
 	t.forgetFailures()
+	t.noteCredentials()
+}
+
+// trusted says whether there is anything to know the host by.
+func trusted(host *infrav1.QuoinHost) bool {
+	return len(host.Spec.HostKeys) > 0 || len(host.Spec.HostCertificateAuthorities) > 0
+}
+
+// noteCredentials shows which key of which version of the Secret the host accepted, so that a rotation can be followed over
+// a fleet: the old key may go when no host uses it any more.
+func (t *turn) noteCredentials() {
+	fingerprint, version, ok := t.r.Exchanges.Used(t.host)
+	before := t.host.Status.Credentials
+	if !ok || before != nil && before.Fingerprint == fingerprint && before.SecretVersion == version {
+		return
+	}
+	t.host.Status.Credentials = &infrav1.HostCredentials{Fingerprint: fingerprint, SecretVersion: version, Since: &metav1.Time{Time: t.now}}
+	if before != nil && before.Fingerprint != fingerprint {
+		t.event("Normal", "CredentialsRotated", "the host accepts key %s now, and %s before", fingerprint, before.Fingerprint)
+	}
 }
 
 func (t *turn) reached() {
@@ -226,7 +263,7 @@ func (t *turn) reached() {
 		t.host.Status.Power.State = ""
 	}
 	t.condition(infrav1.HostReachableCondition, metav1.ConditionTrue, infrav1.HostReachableReason, "")
-	if len(t.host.Spec.HostKeys) > 0 {
+	if trusted(t.host) {
 		t.condition(infrav1.HostKeyVerifiedCondition, metav1.ConditionTrue, infrav1.HostKeyPinnedReason, "")
 	}
 }

@@ -26,6 +26,7 @@ type overSSH struct{ connector connector }
 type connector interface {
 	Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error)
 	Identify(ctx context.Context, host *infrav1.QuoinHost) (string, error)
+	Used(host *infrav1.QuoinHost) (fingerprint, secretVersion string, ok bool)
 	Forget(host *infrav1.QuoinHost)
 }
 
@@ -37,6 +38,11 @@ var (
 // Identify implements Exchanges.
 func (o *overSSH) Identify(ctx context.Context, host *infrav1.QuoinHost) (string, error) {
 	return o.connector.Identify(ctx, host)
+}
+
+// Used implements Exchanges.
+func (o *overSSH) Used(host *infrav1.QuoinHost) (fingerprint, secretVersion string, ok bool) {
+	return o.connector.Used(host)
 }
 
 // Forget implements Exchanges.

@@ -15,12 +15,17 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
 )
 
 // registering makes the first contact. The key that is seen there is pinned before anything else happens.
 func (t *turn) registering() (result, error) {
-	if len(t.host.Spec.HostKeys) == 0 {
+	if !trusted(t.host) && !hostaccess.FirstContact(t.host) {
+		t.find(&hostaccess.HostKeyMissingError{Host: t.key().String()})
+		return onEvent(), nil
+	}
+	if !trusted(t.host) {
 		key, o := exchange(t, "identify", shortExchange, t.r.Exchanges.Identify)
 		if o.pending {
 			return o.result, nil

@@ -82,7 +82,7 @@ func readiness(h *infrav1.QuoinHost) (metav1.ConditionStatus, string, string) {
 	switch h.Status.State {
 	case infrav1.HostStateRegistering:
 		// The key counts as not verified until the first contact; what keeps us from that comes first.
-		if !hasReason(h, infrav1.HostKeyVerifiedCondition, infrav1.HostKeyChangedReason) {
+		if !hasReason(h, infrav1.HostKeyVerifiedCondition, infrav1.HostKeyChangedReason) && !hasReason(h, infrav1.HostKeyVerifiedCondition, infrav1.HostKeyMissingReason) {
 			obstacles = []string{infrav1.HostReachableCondition, infrav1.HostKeyVerifiedCondition}
 		}
 	case infrav1.HostStateInspecting, infrav1.HostStateAvailable:

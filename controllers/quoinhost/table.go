@@ -103,7 +103,7 @@ func (t *turn) step() (result, error) {
 		return t.refuseClaim()
 	}
 	t.forgetRefusal()
-	t.enter(settle(t.host.Status.State, t.claim.standing, len(t.host.Spec.HostKeys) > 0, t.scrubbing()))
+	t.enter(settle(t.host.Status.State, t.claim.standing, trusted(t.host), t.scrubbing()))
 	if t.claim.standing == missing && t.claimStands() {
 		return t.consumerMissing()
 	}

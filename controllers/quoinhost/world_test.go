@@ -62,6 +62,8 @@ type machineRoom struct {
 	record *owner.Record
 	// changed lists every change of the host.
 	changed []string
+	// used are the fingerprint and the Secret's version that the host accepted.
+	used [2]string
 	// asked counts the exchanges by name.
 	asked map[string]int
 	// last orders received.
@@ -263,6 +265,12 @@ func (m *machineRoom) Verify(_ context.Context, _ *infrav1.QuoinHost, order Clea
 }
 
 func (m *machineRoom) Forget(*infrav1.QuoinHost) {}
+
+func (m *machineRoom) Used(*infrav1.QuoinHost) (fingerprint, secretVersion string, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.used[0], m.used[1], m.used[0] != ""
+}
 
 // fakeBMC is a host's BMC; its machine is dead unless a cycle revives it.
 type fakeBMC struct {
