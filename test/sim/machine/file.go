@@ -29,6 +29,8 @@ type file struct {
 	sink   io.Writer
 	null   bool
 	plan   string
+	// closed is closed with the last descriptor.
+	closed chan struct{}
 }
 
 // stream is a descriptor of a process as a reader and writer.
@@ -93,6 +95,9 @@ func (f *file) drop(m *Machine) {
 	f.refs--
 	if f.refs > 0 {
 		return
+	}
+	if f.closed != nil {
+		close(f.closed)
 	}
 	if f.pipe != nil {
 		if f.flags&os.O_WRONLY != 0 {

@@ -132,6 +132,7 @@ type Machine struct {
 	disks    []*disk
 	links    []*Link
 	routes   []string
+	rules    []string
 	neighbor map[string]string
 	firewall map[string]*ruleset
 	ports    map[int]*Listener
@@ -141,8 +142,12 @@ type Machine struct {
 	locks    map[*node]*lockState
 	onProc   []func(Event)
 	onJrnl   []func(m *Machine, plan, step, word string)
-	programs map[string]Program
 	unknown  []string
+
+	sysctl       map[string]string
+	lockedSysctl map[string]bool
+	settingsOf   string
+	modules      map[string]bool
 }
 
 // New makes a machine and boots it.
