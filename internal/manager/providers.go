@@ -35,20 +35,37 @@ func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
 	})); err != nil {
 		return fmt.Errorf("register the end of connections: %w", err)
 	}
+	secrets, err := kubeconfigReader(mgr, o)
+	if err != nil {
+		return err
+	}
+	clusterCache, err := newClusterCache(ctx, mgr, o, secrets)
+	if err != nil {
+		return fmt.Errorf("set up the connections to workload clusters: %w", err)
+	}
 	if o.Serves(Infrastructure) {
-		if err := addInfrastructure(ctx, mgr, o, connector); err != nil {
+		if err := addInfrastructure(ctx, mgr, o, connector, clusterCache); err != nil {
 			return fmt.Errorf("set up the infrastructure provider: %w", err)
 		}
 	}
 	if o.Serves(ControlPlane) {
-		if err := addControlPlane(ctx, mgr, o, connector); err != nil {
+		if err := addControlPlane(ctx, mgr, o, connector, clusterCache, secrets); err != nil {
 			return fmt.Errorf("set up the control-plane provider: %w", err)
 		}
 	}
 	return nil
 }
 
-func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector) error {
+// kubeconfigReader reads the Secrets of workload clusters: from the cache where one is kept. The infrastructure provider may
+// not list Secrets, and needs none but a kubeconfig each time it connects to a cluster.
+func kubeconfigReader(mgr ctrl.Manager, o *Options) (client.Client, error) {
+	if o.Serves(ControlPlane) {
+		return secretCachingClient(mgr)
+	}
+	return mgr.GetClient(), nil
+}
+
+func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector, clusterCache clustercache.ClusterCache) error {
 	if err := infrawebhooks.SetupWithManager(mgr); err != nil {
 		return err
 	}
@@ -63,6 +80,7 @@ func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connec
 	if err := (&quoinmachine.Reconciler{
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
+		ClusterCache:     clusterCache,
 		WatchFilterValue: o.WatchFilter,
 	}).SetupWithManager(ctx, mgr, concurrency(o.QuoinMachineConcurrency)); err != nil {
 		return err
@@ -73,16 +91,8 @@ func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connec
 	}).SetupWithManager(ctx, mgr, concurrency(o.QuoinClusterConcurrency))
 }
 
-func addControlPlane(ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector) error {
+func addControlPlane(ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector, clusterCache clustercache.ClusterCache, secrets client.Client) error {
 	if err := controlplanewebhooks.SetupWithManager(mgr); err != nil {
-		return err
-	}
-	secrets, err := secretCachingClient(mgr)
-	if err != nil {
-		return err
-	}
-	clusterCache, err := newClusterCache(ctx, mgr, o, secrets)
-	if err != nil {
 		return err
 	}
 	return (&quoincontrolplane.Reconciler{
@@ -96,7 +106,7 @@ func addControlPlane(ctx context.Context, mgr ctrl.Manager, o *Options, connecto
 }
 
 // newClusterCache connects to workload clusters by their kubeconfig Secrets.
-func newClusterCache(ctx context.Context, mgr ctrl.Manager, o *Options, secrets client.Client) (clustercache.ClusterCache, error) {
+func newClusterCache(ctx context.Context, mgr ctrl.Manager, o *Options, secrets client.Reader) (clustercache.ClusterCache, error) {
 	return clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient:     secrets,
 		WatchFilterValue: o.WatchFilter,
