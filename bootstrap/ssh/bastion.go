@@ -37,6 +37,7 @@ type tunnel struct {
 	once sync.Once
 }
 
+// Close implements net.Conn.
 func (t *tunnel) Close() error {
 	err := t.Conn.Close()
 	t.once.Do(t.via.end)

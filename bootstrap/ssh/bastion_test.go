@@ -179,7 +179,7 @@ func TestABastionThatHangsHoldsNobodyElse(t *testing.T) {
 			if err != nil {
 				return
 			}
-			defer conn.Close()
+			t.Cleanup(func() { _ = conn.Close() })
 			attempts.Add(1)
 		}
 	}()

@@ -112,6 +112,7 @@ type watchedSigner struct {
 	proof *proof
 }
 
+// Sign implements ssh.Signer.
 func (w *watchedSigner) Sign(rand io.Reader, data []byte) (*ssh.Signature, error) {
 	w.proof.note(w.PublicKey())
 	return w.Signer.Sign(rand, data)
@@ -122,6 +123,7 @@ type watchedAlgorithm struct {
 	algorithms ssh.AlgorithmSigner
 }
 
+// SignWithAlgorithm implements ssh.AlgorithmSigner.
 func (w *watchedAlgorithm) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (*ssh.Signature, error) {
 	w.proof.note(w.PublicKey())
 	return w.algorithms.SignWithAlgorithm(rand, data, algorithm)
@@ -132,6 +134,7 @@ type watchedMulti struct {
 	multi ssh.MultiAlgorithmSigner
 }
 
+// Algorithms implements ssh.MultiAlgorithmSigner.
 func (w *watchedMulti) Algorithms() []string { return w.multi.Algorithms() }
 
 // offered describes the keys that were tried, for a person who compares them with ssh-keygen -l.

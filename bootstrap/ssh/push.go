@@ -116,9 +116,9 @@ func newLimiter(bytesPerSecond int64) *rate.Limiter {
 // paced reads a part of content no faster than allowed. After stop nothing reads content any more, although what was sending
 // it may still hang on a dead connection: the caller may seek and begin anew.
 type paced struct {
-	ctx     context.Context
-	cancel  context.CancelFunc
-	limiter *rate.Limiter
+	cancel context.CancelFunc
+	// wait returns when so many bytes may be sent.
+	wait func(n int) error
 
 	mu      sync.Mutex
 	content io.Reader
@@ -132,7 +132,15 @@ func newPaced(ctx context.Context, content io.ReadSeeker, from, to int64, limite
 		return nil, fmt.Errorf("finding byte %d of the content: %w", from, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	return &paced{ctx: ctx, cancel: cancel, limiter: limiter, content: content, left: to - from}, nil
+	wait := func(n int) error {
+		err := limiter.WaitN(ctx, n)
+		if err != nil && ctx.Err() == nil {
+			// The limiter sees that the deadline would pass before its turn, and says so in words of its own.
+			return context.DeadlineExceeded
+		}
+		return err
+	}
+	return &paced{cancel: cancel, wait: wait, content: content, left: to - from}, nil
 }
 
 // Read implements io.Reader.
@@ -146,11 +154,7 @@ func (p *paced) Read(buf []byte) (int, error) {
 		return 0, p.err
 	}
 	buf = buf[:min(int64(len(buf)), p.left, burst)]
-	if err := p.limiter.WaitN(p.ctx, len(buf)); err != nil {
-		if p.ctx.Err() == nil {
-			// The limiter sees that the deadline would pass before its turn, and says so in words of its own.
-			err = context.DeadlineExceeded
-		}
+	if err := p.wait(len(buf)); err != nil {
 		p.err = fmt.Errorf("not done in time: %w", err)
 		return 0, p.err
 	}
