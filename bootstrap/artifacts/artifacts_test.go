@@ -128,7 +128,7 @@ func (l *lab) run(steps []run.Step, files []run.File, err error) run.Status {
 		var err error
 		status, err = l.runner.Poll(context.Background(), l.host, id)
 		return err == nil && status.Phase.Final()
-	}, "20s", "20ms").Should(BeTrue())
+	}, "2m", "20ms").Should(BeTrue())
 	return status
 }
 

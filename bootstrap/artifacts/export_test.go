@@ -28,3 +28,10 @@ func SetRoot(root string) (restore func()) {
 	hostRoot = root
 	return func() { hostRoot = before }
 }
+
+// SetCNIPlugins points the look for plugins at another directory.
+func SetCNIPlugins(dir string) (restore func()) {
+	before := cniPlugins
+	cniPlugins = []string{dir}
+	return func() { cniPlugins = before }
+}

@@ -88,7 +88,7 @@ quoin_whole() {
 		until [ -d "$place" ]; do place=$(dirname "$place"); done
 		printf '%s %s\n' "$(($bytes / 1024 + 1))" "$(df -Pk "$place" | tail -n 1)"
 	done | sort -k 7 | {
-		at= need=0
+		at='' need=0
 		while read -r kib _ _ _ free _ mount; do
 			[ "$mount" = "$at" ] || need=0
 			at=$mount need=$((need + kib))

@@ -124,10 +124,12 @@ func arch(m *Manifest) run.Step {
 	want := uname[m.Architecture]
 	return run.Step{Name: "check-bundle", Script: fmt.Sprintf(`is=$(uname -m)
 [ "$is" = %s ] || quoin_fail "the bundle of Kubernetes %s is for %s (%s), but this host is $is; use a bundle for its architecture, or select other hosts"
-# Pods will bring network configurations; cleaning keeps those that were there before.
-[ -e "$QUOIN_ROOT/cni-before" ] || ls -A /etc/cni/net.d >"$QUOIN_ROOT/cni-before" 2>/dev/null || :
-`, ssh.Quote(want), m.KubernetesVersion, m.Architecture, want)}
+`, ssh.Quote(want), m.KubernetesVersion, m.Architecture, want) + noteNetworks}
 }
+
+// noteNetworks is for the cleaning: pods will bring network configurations, and those that were there before stay.
+const noteNetworks = `[ -e "$QUOIN_ROOT/cni-before" ] || ls -A /etc/cni/net.d >"$QUOIN_ROOT/cni-before" 2>/dev/null || :
+`
 
 func (s *Supply) stepsFor(kind Kind, files []File) []run.Step {
 	var steps []run.Step

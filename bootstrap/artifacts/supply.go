@@ -81,5 +81,11 @@ func (s *Supply) Plan(role Role) ([]run.Step, []run.File, error) {
 	if role != ControlPlane && role != Worker && role != Addon {
 		return nil, nil, fmt.Errorf("role %q is unknown; known are %s, %s and %s", role, ControlPlane, Worker, Addon)
 	}
+	switch {
+	case s.wanted.Packages != nil:
+		return s.packagesPlan(role)
+	case s.wanted.Preinstalled != nil:
+		return s.preinstalledPlan(role), nil, nil
+	}
 	return s.bundlePlan(role)
 }
