@@ -32,6 +32,7 @@ type Conn struct {
 	sudoCommand string
 	// place and credentials are those of the target that the connection was made for.
 	place, credentials string
+	made               time.Time
 	// via is the pooled connection to the bastion, or nil.
 	via      *Conn
 	sessions chan struct{}
@@ -52,7 +53,7 @@ func newConn(client *ssh.Client, h *handshake, o PoolOptions) *Conn {
 	c := &Conn{
 		client: client, hostKey: h.presented, credential: h.proof.key(),
 		endpoint: h.target.Endpoint(), user: h.target.User, sudoCommand: h.target.SudoCommand,
-		place: h.target.place(), credentials: h.target.credentials(),
+		place: h.target.place(), credentials: h.target.credentials(), made: time.Now(),
 		sessions: make(chan struct{}, maxSessions), closed: make(chan struct{}), lastUsed: time.Now(),
 	}
 	go func() {
@@ -79,6 +80,12 @@ func (c *Conn) Credential() string {
 // mayGoOn says whether the keys that the connection was made with are still among those of the target.
 func (c *Conn) mayGoOn(target Target) bool {
 	return target.offers(c.credential) && (c.via == nil || target.Bastion == nil || c.via.mayGoOn(*target.Bastion))
+}
+
+// fellBack says that the host took another key than the one that is preferred, and that this is so long ago that it may be
+// worth another try.
+func (c *Conn) fellBack(target Target, since time.Duration) bool {
+	return c.credential != nil && !sameKey(c.credential, target.Signers[0].PublicKey()) && time.Since(c.made) >= since
 }
 
 // Close closes the connection; what runs over it ends with an error.

@@ -133,6 +133,36 @@ func TestRotationThroughAPool(t *testing.T) {
 	g.Expect(err).To(HaveOccurred())
 }
 
+// The new key comes to the host after it came to the Secret: the connection made with the old one is used all the time, and
+// would never end by itself.
+func TestAHostThatTookTheOldKeyIsAskedAgain(t *testing.T) {
+	g := NewWithT(t)
+	older, newer := sshtest.NewKey(), sshtest.NewKey()
+	server, target, authorize := trusting(t, older.PublicKey())
+	target.Signers = []xssh.Signer{newer, older}
+	ctx := context.Background()
+	patient := ssh.NewPool(ssh.PoolOptions{})
+	defer patient.Close()
+	pool := ssh.NewPool(ssh.PoolOptions{PreferredKey: time.Nanosecond})
+	defer pool.Close()
+	accepted := func(p *ssh.Pool) string {
+		conn, err := p.Get(ctx, "k", target)
+		g.Expect(err).NotTo(HaveOccurred())
+		return conn.Credential()
+	}
+	for range 2 {
+		g.Expect(accepted(patient)).To(Equal(ssh.Fingerprint(older.PublicKey())))
+		g.Expect(accepted(pool)).To(Equal(ssh.Fingerprint(older.PublicKey())))
+	}
+	g.Expect(server.Accepted()).To(Equal(3), "patience asks once")
+	authorize(newer.PublicKey())
+	g.Expect(accepted(pool)).To(Equal(ssh.Fingerprint(newer.PublicKey())))
+	before := server.Accepted()
+	g.Expect(accepted(pool)).To(Equal(ssh.Fingerprint(newer.PublicKey())))
+	g.Expect(server.Accepted()).To(Equal(before), "what is preferred is kept")
+	g.Expect(accepted(patient)).To(Equal(ssh.Fingerprint(older.PublicKey())))
+}
+
 func TestUserCertificatesThatAreOfNoUseAreSaidToBe(t *testing.T) {
 	g := NewWithT(t)
 	key := sshtest.NewKey()

@@ -167,6 +167,8 @@ type PoolOptions struct {
 	KeepAlive time.Duration
 	// IdleTimeout closes a pooled connection that nobody used for so long. 5 min.
 	IdleTimeout time.Duration
+	// PreferredKey is how long a connection made with another key than the first is kept before the first is tried again. 5 min.
+	PreferredKey time.Duration
 }
 
 func (o PoolOptions) withDefaults() PoolOptions {
@@ -178,6 +180,9 @@ func (o PoolOptions) withDefaults() PoolOptions {
 	}
 	if o.IdleTimeout == 0 {
 		o.IdleTimeout = 5 * time.Minute
+	}
+	if o.PreferredKey == 0 {
+		o.PreferredKey = 5 * time.Minute
 	}
 	return o
 }

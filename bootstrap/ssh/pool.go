@@ -49,7 +49,8 @@ var errPoolClosed = errors.New("the SSH connection pool is closed")
 //
 // When the credentials changed, a new login is tried. If it succeeds, it replaces the old connection, which is closed as soon
 // as nothing runs over it. If it fails because the host does not answer, the old connection stays, provided that its key is
-// still among the credentials. A connection whose key was taken away is closed at once, whatever runs over it.
+// still among the credentials. A connection whose key was taken away is closed at once, whatever runs over it. A host that took
+// another key than the first one is asked again from time to time, for the first may have come to it since.
 func (p *Pool) Get(ctx context.Context, key string, target Target) (*Conn, error) {
 	arrived := time.Now()
 	slot, err := p.slot(key)
@@ -69,7 +70,7 @@ func (p *Pool) Get(ctx context.Context, key string, target Target) (*Conn, error
 	keep := old != nil && !old.broken() && old.place == target.place() &&
 		target.judge(old.hostKey, time.Now()) == nil && old.mayGoOn(target)
 	switch {
-	case keep && old.credentials == target.credentials():
+	case keep && old.credentials == target.credentials() && !old.fellBack(target, p.options.PreferredKey):
 		old.touch()
 		return old, nil
 	case !keep && old != nil:
