@@ -89,6 +89,11 @@ test-integration: ## Run the integration tests: a real API server, Cluster API's
 e2e: ## Run the end-to-end tests on real hosts in containers.
 	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast
 
+.PHONY: sim-transcripts
+sim-transcripts: ## Record what plans do to a real host in a container, for simulated hosts to be held against.
+	QUOIN_E2E_RECORD=1 go test -count 1 -timeout 30m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast \
+		-ginkgo.focus 'makes a cluster of bare hosts|while an image is imported|what the simulated hosts do'
+
 .PHONY: bench
 bench: ## Measure placement and fleets of simulated hosts; BENCH=<regexp> picks.
 	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 40m \

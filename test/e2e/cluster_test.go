@@ -165,9 +165,10 @@ const remains = `
 for process in kubelet kube-apiserver kube-controller-manager kube-scheduler etcd kube-proxy keepalived containerd-shim-runc-v2; do
 	pgrep -f "(^|/)$process( |$)" >/dev/null && echo "process $process"
 done
-for path in /etc/kubernetes /var/lib/etcd /var/lib/kubelet /var/lib/quoin/owner.json /usr/bin/kubeadm /usr/bin/kubelet /etc/keepalived/keepalived.conf; do
+for path in /etc/kubernetes /var/lib/etcd /var/lib/kubelet /var/lib/quoin/created /usr/bin/kubeadm /usr/bin/kubelet /etc/keepalived/keepalived.conf; do
 	[ -e "$path" ] && [ -n "$(ls -A "$path")" ] && echo "path $path: $(ls -A "$path" | head -n 5 | xargs)"
 done
+grep -q '"uid":"[^"]' /var/lib/quoin/owner.json 2>/dev/null && echo "owner $(cat /var/lib/quoin/owner.json)"
 systemctl is-enabled kubelet 2>/dev/null | grep -x enabled >/dev/null && echo "unit kubelet is enabled"
 ip -brief address | grep -E '172\.30\.0\.10[0-9]/' | sed 's/^/address /'
 ss --listening --tcp --numeric --no-header | awk '$4 ~ /:(6443|10250|2379|2380)$/ { print "port", $4 }'

@@ -8,6 +8,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/hack/components/repository"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/transcript"
 )
 
 // What the faults strike, as processes on the host. They are frozen first, so that a fault lands in the middle of them.
@@ -26,12 +29,13 @@ const (
 	joining   = "^/usr/bin/kubeadm join"
 )
 
-// faults strike one provisioning of a third worker, one after the other. The simulated hosts try every fault at every step;
+// faults strike a third worker while its host is provisioned. The simulated hosts try every fault at every step;
 // these three show that real hosts behave like them.
 func faults() {
 	var host *lab.Host
 	var generation int64
 	var callsBefore int
+	var recorder *transcript.Recorder
 
 	// After the last of them: what one freezes, the next one thaws.
 	AfterAll(func(ctx SpecContext) {
@@ -42,10 +46,10 @@ func faults() {
 
 	It("goes on when the manager's pod is deleted by force while an image is imported", func(ctx SpecContext) {
 		host = spareHost(ctx, "worker")
-		generation = quoinHost(ctx, host.Name).Spec.ClaimGeneration
-		callsBefore = need(the.lab.KubeadmCalls(ctx, host, "join"))
 		// A host that had the version before would import nothing.
 		need(the.lab.Console(ctx, host.Container(), "rm -rf /var/lib/quoin/images; ctr -n k8s.io images ls -q | xargs -r ctr -n k8s.io images rm >/dev/null 2>&1; true"))
+
+		recorder = need(transcript.Before(ctx, the.lab.SSH(host)))
 
 		the.demo.Workers++
 		must(the.demo.ScaleWorkers(ctx, the.demo.Workers))
@@ -68,8 +72,24 @@ func faults() {
 		expectNoStepTwice(ctx, host)
 	}, NodeTimeout(6*time.Minute))
 
+	It("does to a worker, and to a released host, what the simulated hosts do", func(ctx SpecContext) {
+		need(the.lab.Console(ctx, host.Container(), "pkill -CONT -f '"+importing+"'"))
+		must(the.demo.AwaitReady(ctx, 4*time.Minute, lab.OldVersion, lab.OldVersion))
+		expectNoStepTwice(ctx, host)
+		claim := quoinHost(ctx, host.Name).Spec.ConsumerRef
+		Expect(claim).NotTo(BeNil())
+		expectRecorded("worker-provision.txt", need(recorder.After(ctx, "provision-"+claim.Claim)))
+
+		giveBack(ctx, host)
+		expectRecorded("worker-reset.txt", need(recorder.After(ctx, infrav1.ResetOperation(claim.Claim))))
+	}, NodeTimeout(10*time.Minute))
+
 	It("replaces the Machine of a host that lost its power while kubeadm joined", func(ctx SpecContext) {
-		freeze(ctx, host, "pkill -CONT -f '"+importing+"'; ", joining)
+		callsBefore = need(the.lab.KubeadmCalls(ctx, host, "join"))
+		generation = quoinHost(ctx, host.Name).Spec.ClaimGeneration
+		the.demo.Workers++
+		must(the.demo.ScaleWorkers(ctx, the.demo.Workers))
+		freeze(ctx, host, "", joining)
 		need(the.lab.Console(ctx, host.Container(), "sync"))
 		must(the.lab.PowerCycle(ctx, host))
 
@@ -98,13 +118,46 @@ func faults() {
 		Expect(after.Spec.ClaimGeneration).To(BeNumerically(">=", generation+2), "each claim raised the generation")
 
 		By("giving the host back")
-		the.demo.Workers--
-		must(the.demo.MarkForDeletion(ctx, after.Spec.ConsumerRef.Machine))
-		must(the.demo.ScaleWorkers(ctx, the.demo.Workers))
-		must(the.demo.AwaitReady(ctx, 4*time.Minute, lab.OldVersion, lab.OldVersion))
-		must(the.lab.AwaitHosts(ctx, 2*time.Minute, infrav1.HostStateAvailable, host))
-		expectClean(ctx, host)
+		giveBack(ctx, host)
 	}, NodeTimeout(16*time.Minute))
+}
+
+// giveBack shrinks the workers by the one on a host, and waits until the host is free and clean.
+func giveBack(ctx context.Context, host *lab.Host) {
+	GinkgoHelper()
+	the.demo.Workers--
+	must(the.demo.MarkForDeletion(ctx, quoinHost(ctx, host.Name).Spec.ConsumerRef.Machine))
+	must(the.demo.ScaleWorkers(ctx, the.demo.Workers))
+	must(the.demo.AwaitReady(ctx, 4*time.Minute, lab.OldVersion, lab.OldVersion))
+	must(the.lab.AwaitHosts(ctx, 2*time.Minute, infrav1.HostStateAvailable, host))
+	expectClean(ctx, host)
+}
+
+// expectRecorded holds what a plan did to a real host against what was recorded, which is what simulated hosts are held
+// against. Only what kubeadm, the kubelet and systemd leave counts here: the steps of our own plans are the same code in
+// both worlds. QUOIN_E2E_RECORD=1 records all of it anew.
+func expectRecorded(name string, seen *transcript.Transcript) {
+	GinkgoHelper()
+	file := filepath.Join("..", "sim", "testdata", name)
+	if os.Getenv("QUOIN_E2E_RECORD") != "" {
+		text := "# What a real host showed; recorded by: make sim-transcripts\n" + seen.String()
+		Expect(os.MkdirAll(filepath.Dir(file), 0o755)).To(Succeed())
+		Expect(os.WriteFile(file, []byte(text), 0o644)).To(Succeed())
+		return
+	}
+	text := need(os.ReadFile(file))
+	Expect(theirs(seen)).To(Equal(theirs(transcript.Parse(string(text)))), "%s; when that is right, record it anew: make sim-transcripts", name)
+}
+
+// theirs are the lines of a transcript that speak of Kubernetes' own files and of units.
+func theirs(t *transcript.Transcript) []string {
+	var lines []string
+	for _, line := range t.Lines {
+		if strings.Contains(line, " /etc/kubernetes") || strings.Contains(line, " /var/lib/kubelet") || strings.HasPrefix(line, "unit ") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // unreachable cuts what is connected and refuses what comes; reachable takes that back, also twice.

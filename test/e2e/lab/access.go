@@ -8,7 +8,9 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
@@ -67,19 +69,53 @@ func (l *Lab) loadKeys() error {
 	return nil
 }
 
-// OnHost runs a script as root on a host, over SSH, and returns what it printed. Each call makes its own connection, so
-// that a host that rebooted, or that has another key now, is no special case.
+// OnHost runs a script as root on a host, over SSH, and returns what it printed.
 func (l *Lab) OnHost(ctx context.Context, host *Host, script string) (string, error) {
-	conn, err := ssh.Dial(ctx, ssh.Target{Address: host.Address, User: hostUser, Signers: []cryptossh.Signer{l.keys.signer}}, ssh.PoolOptions{})
+	result, err := l.SSH(host).Run(ctx, ssh.Command{Script: script, Sudo: true})
+	return result.Stdout, err
+}
+
+// SSH is a host as the packages below bootstrap see it. Each call makes its own connection, so that a host that rebooted,
+// or that has another key now, is no special case.
+func (l *Lab) SSH(host *Host) ssh.Host { return &access{lab: l, host: host} }
+
+type access struct {
+	lab  *Lab
+	host *Host
+}
+
+func (a *access) dial(ctx context.Context) (*ssh.Conn, error) {
+	target := ssh.Target{Address: a.host.Address, User: hostUser, Signers: []cryptossh.Signer{a.lab.keys.signer}}
+	conn, err := ssh.Dial(ctx, target, ssh.PoolOptions{})
 	if err != nil {
-		return "", fmt.Errorf("host %s: %w", host.Name, err)
+		return nil, fmt.Errorf("host %s: %w", a.host.Name, err)
+	}
+	return conn, nil
+}
+
+// Run implements ssh.Host.
+func (a *access) Run(ctx context.Context, command ssh.Command) (ssh.Result, error) {
+	conn, err := a.dial(ctx)
+	if err != nil {
+		return ssh.Result{}, err
 	}
 	defer func() { _ = conn.Close() }()
-	result, err := conn.Run(ctx, ssh.Command{Script: script, Sudo: true})
+	result, err := conn.Run(ctx, command)
 	if err != nil {
-		return result.Stdout, fmt.Errorf("host %s: %w", host.Name, err)
+		return result, fmt.Errorf("host %s: %w", a.host.Name, err)
 	}
-	return result.Stdout, nil
+	return result, nil
+}
+
+// Upload implements ssh.Host.
+func (a *access) Upload(ctx context.Context, path string, mode os.FileMode, content []byte) error {
+	_, err := a.Run(ctx, ssh.UploadCommand(path, mode, content))
+	return err
+}
+
+// DialContext implements ssh.Host, and is not needed here.
+func (a *access) DialContext(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.New("the lab opens no connections through its hosts")
 }
 
 // hostKey reads the public key of a host's sshd at its console, not over the network: that is what pinning is about.
