@@ -7,9 +7,10 @@ first() { sed -n '1s/[[:space:]]*$//p'; }
 
 say systemd "$(systemctl --version 2>/dev/null | first)"
 say sshd "$(for p in /usr/sbin/sshd /usr/local/sbin/sshd; do [ ! -x "$p" ] || "$p" -V 2>&1; done | sed -n 's/.*\(OpenSSH_[^ ,]*\).*/\1/p' | first)"
-say sudo "$(sudo -V 2>/dev/null | first)"
+say sudo "$(sudo --version 2>/dev/null | first)"
 say 'login shell' "$(getent passwd "${SUDO_USER:-root}" 2>/dev/null | sed 's/.*://' | first)"
 say /bin/sh "$(readlink -f /bin/sh)"
+say coreutils "$(sort --version 2>/dev/null | first)"
 say awk "$(readlink -f "$(command -v awk)")"
 say 'C library' "$(ldd --version 2>&1 | first)"
 say iptables "$(iptables --version 2>/dev/null | first)"
