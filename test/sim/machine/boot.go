@@ -22,7 +22,7 @@ func (m *Machine) PowerOn() {
 	id := randomHex(32)
 	m.bootID = fmt.Sprintf("%s-%s-%s-%s-%s", id[:8], id[8:12], id[12:16], id[16:20], id[20:])
 	m.boots++
-	m.booted = time.Now()
+	m.booted, m.skipped = time.Now(), 0
 	m.procs = map[int]*Process{}
 	m.nextPID = 100
 	m.ports = nil

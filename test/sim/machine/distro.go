@@ -80,7 +80,7 @@ func kernel(m *Machine, path string, d *dynamic) {
 
 func init() {
 	for _, name := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore", "ip", "mount", "umount", "sysctl",
-		"modprobe", "useradd", "userdel", "usermod", "groupadd", "chpasswd", "keepalived", "sshd", "reboot", "poweroff", "blkid", "wipefs", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "swapoff", "blockdev"} {
+		"modprobe", "useradd", "userdel", "usermod", "groupadd", "chpasswd", "keepalived", "sshd", "reboot", "poweroff", "blkid", "wipefs", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "swapoff", "blockdev", "conntrack", "ethtool"} {
 		sbin[name] = true
 	}
 	// Daemons: they do nothing but be there.
@@ -232,7 +232,7 @@ func table(nodes map[string]*node) *dynamic {
 var procTree = func() *dynamic {
 	fixed := table(map[string]*node{
 		"uptime": text(func(m *Machine, _ *Process) string {
-			up := time.Since(m.booted).Seconds() * m.o.Speed
+			up := (time.Since(m.booted) + m.skipped).Seconds()
 			return fmt.Sprintf("%.2f %.2f\n", up, up)
 		}),
 		"meminfo": text(func(m *Machine, _ *Process) string { return fmt.Sprintf("MemTotal:       %d kB\n", m.o.MemoryKiB) }),
@@ -398,7 +398,7 @@ var sysTree = table(map[string]*node{
 		},
 		child: func(m *Machine, name string) *node {
 			if m.link_(name) != nil {
-				return directory(table(map[string]*node{"operstate": constant("up\n")}))
+				return directory(m.linkTree(name))
 			}
 			return nil
 		},

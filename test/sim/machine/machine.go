@@ -58,6 +58,8 @@ type Link struct {
 	Addresses []netip.Prefix
 	// Kind as in ip -d link: "", "veth", "bridge", "dummy", "vxlan".
 	Kind string
+	// Master is the bridge that the link belongs to.
+	Master string
 }
 
 // Options make a machine.
@@ -78,7 +80,8 @@ type Options struct {
 	// Clock is the wall clock; nil means time.Now. ClockOffset is how much this machine's differs from it.
 	Clock       func() time.Time
 	ClockOffset time.Duration
-	// Speed is how many seconds of sleep, timeout and uptime pass in one second; 0 means 1.
+	// Speed is how many seconds of sleeps and timeouts pass in one second; 0 means 1. A timeout that ends sets the uptime
+	// ahead by what it did not wait; the wall clock stays right.
 	Speed float64
 	// MemoryKiB and CPUs are what /proc says; 0 means 16 GiB and 4.
 	MemoryKiB int64
@@ -115,12 +118,14 @@ type Machine struct {
 	Owner any
 
 	// mu guards everything below. No hook and no Program runs under it.
-	mu       sync.Mutex
-	powered  bool
-	booting  bool
-	bootID   string
-	boots    int
-	booted   time.Time
+	mu      sync.Mutex
+	powered bool
+	booting bool
+	bootID  string
+	boots   int
+	booted  time.Time
+	// skipped is what a timeout that ended early at Speed adds to the uptime.
+	skipped  time.Duration
 	offset   time.Duration
 	hostname string
 	root     *node

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,6 +36,28 @@ func (m *Machine) link_(name string) *Link {
 		}
 	}
 	return nil
+}
+
+// linkTree is /sys/class/net/<name>; mu is held.
+func (m *Machine) linkTree(name string) *dynamic {
+	i := slices.IndexFunc(m.links, func(l *Link) bool { return l.Name == name })
+	l := m.links[i]
+	nodes := map[string]*node{"operstate": constant("up\n"), "mtu": constant("1500\n"), "address": constant(fmt.Sprintf("02:00:00:00:00:%02x\n", i)),
+		"ifindex": constant(fmt.Sprintf("%d\n", i+1)), "iflink": constant(fmt.Sprintf("%d\n", i+1))}
+	if l.Kind == "veth" {
+		// The other end is in a pod.
+		nodes["iflink"] = constant(fmt.Sprintf("%d\n", i+1000))
+	}
+	if l.Kind == "" && name != "lo" {
+		nodes["device"] = directory(table(map[string]*node{"uevent": constant("")}))
+	}
+	if l.Kind == "bridge" {
+		nodes["bridge"] = directory(table(map[string]*node{}))
+	}
+	if l.Master != "" {
+		nodes["master"] = &node{mode: os.ModeSymlink | 0o777, nlink: 1, data: []byte("../" + l.Master)}
+	}
+	return table(nodes)
 }
 
 // AddLink adds a network interface, as a CNI plugin does.

@@ -249,6 +249,9 @@ func timeoutCommand(p *Process, o options, args []string) int {
 		case <-wake:
 		case <-timer:
 			expired, timer = true, nil
+			m.mu.Lock()
+			m.skipped += limit - time.Duration(float64(limit)/m.o.Speed)
+			m.mu.Unlock()
 			send(signal)
 			if o.on("k") {
 				if d, ok := duration(o.last("k")); ok {

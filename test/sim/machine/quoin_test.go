@@ -122,7 +122,8 @@ func TestAPlanCutAtEachJournalLine(t *testing.T) {
 				{Name: "once", Script: `echo once >>/root/order`, Once: true},
 				{Name: "b", Script: `echo b >>/root/order`},
 			}}
-			g.Expect(run.Start(t.Context(), h, plan)).To(Succeed())
+			// The power may go while the session that started the plan is still on its way out.
+			_ = run.Start(t.Context(), h, plan)
 			status := wait(t, h, "p", func(s run.Status) bool { return s.Lost })
 			g.Expect(status.Phase).NotTo(Equal(run.Succeeded))
 			g.Expect(run.Resume(t.Context(), h, "p")).To(Succeed())

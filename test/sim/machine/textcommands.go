@@ -117,8 +117,9 @@ func init() {
 		})
 	})
 	simple("sort", "ruVnk:t:fb", map[string]string{"unique": "u", "reverse": "r", "numeric-sort": "n", "version-sort": "V"}, func(p *Process, o options, args []string) int {
-		if o.on("k") || o.on("t") || o.on("V") {
-			return p.unknown("sort by keys")
+		column, err := strconv.Atoi(o.last("k"))
+		if o.on("k") && err != nil || o.on("t") || o.on("V") {
+			return p.unknown("sort by such keys")
 		}
 		var all []string
 		if code := p.each(args, func(_ string, content []byte) bool {
@@ -128,6 +129,11 @@ func init() {
 			return code
 		}
 		slices.SortStableFunc(all, func(a, b string) int {
+			if column > 0 {
+				if c := strings.Compare(fromField(a, column), fromField(b, column)); c != 0 {
+					return c
+				}
+			}
 			if o.on("n") {
 				x, _ := strconv.ParseFloat(leadingNumber(a), 64)
 				y, _ := strconv.ParseFloat(leadingNumber(b), 64)
@@ -262,6 +268,19 @@ func init() {
 		}
 		return p.sayLines(out)
 	})
+}
+
+// fromField is the line from its n-th field to the end, the space before included.
+func fromField(line string, n int) string {
+	for i := 1; i < n; i++ {
+		line = strings.TrimLeft(line, " \t")
+		at := strings.IndexAny(line, " \t")
+		if at < 0 {
+			return ""
+		}
+		line = line[at:]
+	}
+	return line
 }
 
 func leadingNumber(text string) string {
