@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
 // abandon takes a person's word that the host is gone or will be wiped. It is the only way out for the Machine of a host
@@ -62,6 +63,25 @@ func (t *turn) endClaim() error {
 	t.claim = claim{standing: unclaimed}
 	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostNotClaimedReason, "nobody has the host")
 	return nil
+}
+
+// notePool writes down, while the Machine is still there to tell, which pool has the host. It is read when the host is free
+// again; in metadata, because that is what survives a move.
+func (t *turn) notePool() {
+	if t.claim.standing != leaving && t.host.Status.State != infrav1.HostStateProvisioned {
+		return
+	}
+	if pool := t.pool(); pool != "" {
+		metav1.SetMetaDataAnnotation(&t.host.ObjectMeta, infrav1.FormerPoolAnnotation, pool)
+	}
+}
+
+// pool of the claim's Machine; empty when nothing would replace it, or when it is gone.
+func (t *turn) pool() string {
+	if t.claim.machine == nil {
+		return ""
+	}
+	return placement.Pool(t.claim.machine)
 }
 
 // wayOut tells of abandon, where a deletion waits for a host that may never answer again.

@@ -77,8 +77,14 @@ func (t *turn) cleaning() (result, error) {
 	return after(pollEvery), nil
 }
 
-// verify reads back what the reset left.
+// verify reads back what the reset left: once, or again after a boot.
 func (t *turn) verify(order CleanOrder) (result, error) {
+	stage := t.host.Status.Operation.Step
+	if stage == stageVerified || strings.HasPrefix(stage, stageReboot) {
+		return t.rebootAfterReset(order, stage)
+	}
+	order.AfterReboot = stage == stageRebooted
+	order.RebootFollows = ptr.Deref(t.host.Spec.Cleaning.Reboot, false) && !order.AfterReboot
 	findings, o := exchange(t, "verify "+order.ID, shortExchange, func(ctx context.Context, host *infrav1.QuoinHost) ([]reset.Finding, error) {
 		return t.r.Exchanges.Verify(ctx, host, order)
 	})
@@ -92,6 +98,15 @@ func (t *turn) verify(order CleanOrder) (result, error) {
 		}
 		return t.notClean("after the reset: " + strings.Join(lines, "; "))
 	}
+	if order.RebootFollows {
+		t.host.Status.Operation.Step = stageVerified
+		return after(0), nil
+	}
+	return t.clean()
+}
+
+// clean is the end of a reset that was verified.
+func (t *turn) clean() (result, error) {
 	t.host.Status.Version = ""
 	t.host.Status.AddonVersions = nil
 	if t.claim.standing == unclaimed {

@@ -123,6 +123,10 @@ func (t *turn) record(id string, status run.Status) {
 	}
 	if before := t.host.Status.Operation; before != nil && before.ID == id {
 		operation.Verifications = before.Verifications
+		if status.Phase == run.Succeeded && staged(before.Step) {
+			// What was reached after the end of the plan is no news of the plan.
+			operation.Step = before.Step
+		}
 	}
 	t.host.Status.Operation = operation
 }

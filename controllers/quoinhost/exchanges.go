@@ -45,6 +45,9 @@ type Exchanges interface {
 	Verify(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) ([]reset.Finding, error)
 	// Used says which key the host accepted last, and the resourceVersion of the Secret that held it; not ok before it did.
 	Used(host *infrav1.QuoinHost) (fingerprint, secretVersion string, ok bool)
+	// Reboot boots a host that is to be clean, unless it has booted since it told bootID, and returns its boot ID. With an
+	// empty bootID it only asks.
+	Reboot(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder, bootID string) (string, error)
 	// Forget drops the connection to the host.
 	Forget(host *infrav1.QuoinHost)
 }
@@ -92,6 +95,10 @@ type CleanOrder struct {
 	ControlPlanePort int
 	// WipeDisks are the IDs of the disks that belonged to the claim, DataDisks of those whose content stays.
 	WipeDisks, DataDisks []string
+	// RebootFollows keeps the owner record at the verification, because another one comes after a boot.
+	RebootFollows bool
+	// AfterReboot verifies also what comes with a boot.
+	AfterReboot bool
 }
 
 // EndpointInUseError says that something else answers at the control-plane endpoint.

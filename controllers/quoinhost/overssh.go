@@ -189,7 +189,7 @@ func (o *overSSH) Verify(ctx context.Context, host *infrav1.QuoinHost, order Cle
 		return nil, err
 	}
 	findings, err := reset.Verify(ctx, conn, order.options())
-	if err != nil || len(findings) > 0 {
+	if err != nil || len(findings) > 0 || order.RebootFollows {
 		return findings, err
 	}
 	record := order.Owner
@@ -203,8 +203,24 @@ func (o *overSSH) Verify(ctx context.Context, host *infrav1.QuoinHost, order Cle
 	return nil, owner.Release(ctx, conn, record)
 }
 
+// Reboot implements Exchanges.
+func (o *overSSH) Reboot(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder, bootID string) (string, error) {
+	pulse, err := o.Probe(ctx, host)
+	if err != nil || bootID == "" || pulse.BootID != bootID {
+		return pulse.BootID, err
+	}
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return "", err
+	}
+	if err := mayChange(ctx, conn, host, order.Owner); err != nil {
+		return "", err
+	}
+	return bootID, reset.Reboot(ctx, conn, bootID)
+}
+
 func (c CleanOrder) options() reset.Options {
-	return reset.Options{VirtualAddresses: c.VirtualAddresses, ControlPlanePort: c.ControlPlanePort, WipeDisks: c.WipeDisks, DataDisks: c.DataDisks}
+	return reset.Options{VirtualAddresses: c.VirtualAddresses, ControlPlanePort: c.ControlPlanePort, WipeDisks: c.WipeDisks, DataDisks: c.DataDisks, AfterReboot: c.AfterReboot}
 }
 
 // mayChange takes the host for its owner. Without a claim it only looks whether somebody else has the host.

@@ -5,12 +5,8 @@ package quoinhost
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
@@ -33,56 +29,7 @@ type Power interface {
 	Cycle(ctx context.Context, host *infrav1.QuoinHost) error
 }
 
-// overRedfish talks to real BMCs. The reader should be uncached, like that of the connector.
-type overRedfish struct{ reader client.Reader }
-
-func (o *overRedfish) State(ctx context.Context, host *infrav1.QuoinHost) (state string, err error) {
-	err = o.with(ctx, host, func(c *redfish.Client) error {
-		read, err := c.State(ctx)
-		state = string(read)
-		return err
-	})
-	return state, err
-}
-
-func (o *overRedfish) Off(ctx context.Context, host *infrav1.QuoinHost) error {
-	return o.with(ctx, host, func(c *redfish.Client) error { return c.PowerOff(ctx) })
-}
-
-func (o *overRedfish) On(ctx context.Context, host *infrav1.QuoinHost) error {
-	return o.with(ctx, host, func(c *redfish.Client) error { return c.PowerOn(ctx) })
-}
-
-func (o *overRedfish) Cycle(ctx context.Context, host *infrav1.QuoinHost) error {
-	return o.with(ctx, host, func(c *redfish.Client) error { return c.PowerCycle(ctx) })
-}
-
-func (o *overRedfish) with(ctx context.Context, host *infrav1.QuoinHost, fn func(*redfish.Client) error) error {
-	bmc := host.Spec.BMC
-	if bmc == nil {
-		return errors.New("the host has no spec.bmc")
-	}
-	name := client.ObjectKey{Namespace: host.Namespace, Name: bmc.CredentialsRef.Name}
-	secret := &corev1.Secret{}
-	if err := o.reader.Get(ctx, name, secret); err != nil {
-		return fmt.Errorf("reading Secret %s, which spec.bmc.credentialsRef names: %w", name, err)
-	}
-	user, password := string(secret.Data[corev1.BasicAuthUsernameKey]), string(secret.Data[corev1.BasicAuthPasswordKey])
-	if secret.Type != corev1.SecretTypeBasicAuth || user == "" {
-		return fmt.Errorf("Secret %s, which spec.bmc.credentialsRef names, must have type %s and the keys %s and %s",
-			name, corev1.SecretTypeBasicAuth, corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey)
-	}
-	c, err := redfish.New(redfish.Target{
-		Address: bmc.Address, System: bmc.System, Fingerprint: bmc.CertificateFingerprint, Credentials: redfish.Login(user, password),
-	})
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return fn(c)
-}
-
-// order tells a host's BMC something beside the workers, and reads back what the power is then.
+// powerOrder tells a host's BMC something beside the workers, and reads back what the power is then.
 func (t *turn) powerOrder(op string, fn func(context.Context, *infrav1.QuoinHost) error) (state string, done bool, err error) {
 	host := t.host.DeepCopy() // the order outlives this reconcile
 	state, done, err = async.Do(t.r.PowerCalls, t.key(), op, longExchange, func(ctx context.Context) (string, error) {

@@ -23,10 +23,14 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
 )
 
 // defaultAPIServerPort is what kubeadm uses.
 const defaultAPIServerPort = 6443
+
+// factsLast is how old facts may be when a host is about to become a node.
+const factsLast = 5 * time.Minute
 
 // provisionID names the plan of a claim. Only this plan ever runs bootstrap data on the claim's host.
 func provisionID(ref *infrav1.ConsumerReference) string { return "provision-" + ref.Claim }
@@ -114,6 +118,8 @@ func (t *turn) provisionEnded(reason string, status run.Status, todo string) (re
 	message += "\n" + todo
 	if !t.isFalse(infrav1.HostProvisionedCondition, message) {
 		t.event("Warning", reason, "%s", message)
+		// Another attempt of the same pool tries other hosts first.
+		t.host.Status.LastFailure = &infrav1.HostFailure{Time: metav1.Time{Time: t.now}, Pool: t.pool(), Reason: reason}
 	}
 	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, reason, message)
 	return onEvent(), nil
@@ -152,8 +158,15 @@ func (t *turn) startProvisioning(id string) (result, error) {
 	}
 	if t.isUnsuitable() {
 		// Inspect again: whatever it lacked may be there by now.
-		t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostUnsuitableReason,
-			conditions.GetMessage(t.host, infrav1.HostInspectedCondition))
+		reason := infrav1.HostUnsuitableReason
+		if offset := t.host.Status.Facts.ClockOffset; offset != nil && offset.Abs() > suitability.MaxClockOffset {
+			reason = infrav1.HostClockOffsetReason
+		}
+		t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, reason, conditions.GetMessage(t.host, infrav1.HostInspectedCondition))
+		return t.reinspect()
+	}
+	if read := t.host.Status.Facts.InspectedAt; read == nil || t.now.Sub(read.Time) > factsLast {
+		// A host may have been free for months: its clock, and whatever else a join needs, is looked at anew.
 		return t.reinspect()
 	}
 	order, err := t.provisionOrder(id)

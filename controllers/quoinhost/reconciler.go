@@ -37,6 +37,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostpower"
 )
 
 // Reconciler reconciles QuoinHosts.
@@ -133,7 +134,7 @@ func (r *Reconciler) defaults() {
 		r.Exchanges = &overSSH{connector: r.Connector}
 	}
 	if r.Power == nil {
-		r.Power = &overRedfish{reader: r.APIReader}
+		r.Power = &hostpower.Power{Reader: r.APIReader}
 	}
 	if r.PowerCalls == nil {
 		r.PowerCalls = async.New(async.Options{})

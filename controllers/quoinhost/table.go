@@ -115,6 +115,7 @@ func (t *turn) step() (result, error) {
 			return o.result, nil
 		}
 	}
+	t.notePool()
 	if r, handled, err := t.dead(); err != nil || handled {
 		return r, err
 	}

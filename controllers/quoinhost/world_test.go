@@ -62,6 +62,9 @@ type machineRoom struct {
 	record *owner.Record
 	// changed lists every change of the host.
 	changed []string
+	// boots counts the boots after a reset, verified the orders of verifications.
+	boots    int
+	verified []CleanOrder
 	// used are the fingerprint and the Secret's version that the host accepted.
 	used [2]string
 	// asked counts the exchanges by name.
@@ -250,7 +253,8 @@ func (m *machineRoom) Verify(_ context.Context, _ *infrav1.QuoinHost, order Clea
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.findings) > 0 {
+	m.verified = append(m.verified, order)
+	if len(m.findings) > 0 || order.RebootFollows {
 		return m.findings, nil
 	}
 	if order.Owner.UID == "" && (m.record == nil || m.record.Released()) {
@@ -265,6 +269,24 @@ func (m *machineRoom) Verify(_ context.Context, _ *infrav1.QuoinHost, order Clea
 }
 
 func (m *machineRoom) Forget(*infrav1.QuoinHost) {}
+
+func (m *machineRoom) Reboot(_ context.Context, _ *infrav1.QuoinHost, order CleanOrder, bootID string) (string, error) {
+	if err := m.enter("reboot"); err != nil {
+		return "", err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if bootID == m.facts.BootID {
+		if err := m.acquire(order.Owner); err != nil {
+			return "", err
+		}
+		m.boots++
+		m.changed = append(m.changed, "reboot")
+		m.facts.BootID = fmt.Sprintf("boot-after-%s", bootID)
+		return bootID, nil
+	}
+	return m.facts.BootID, nil
+}
 
 func (m *machineRoom) Used(*infrav1.QuoinHost) (fingerprint, secretVersion string, ok bool) {
 	m.mu.Lock()
