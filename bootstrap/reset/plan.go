@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
@@ -53,6 +54,10 @@ func Plan(id string, o Options) run.Plan {
 		{"remove-network", "reset_network"},
 		{"remove-files", "reset_files"},
 	} {
+		if step.name == "remove-files" {
+			// After kubeadm, which is one of them, and before the list of them goes.
+			steps = append(steps, artifacts.ReleaseSteps()...)
+		}
 		steps = append(steps, run.Step{Name: step.name, Script: stepFunctions + step.function + "\n"})
 	}
 	if len(o.WipeDisks) > 0 {

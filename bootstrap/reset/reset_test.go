@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -216,4 +217,16 @@ verify; echo "broken=$?"
 	g.Expect(slow).To(ContainSubstring("it is asked again"))
 	g.Expect(slow).NotTo(Or(ContainSubstring("found"), ContainSubstring("\nend")))
 	g.Expect(broken).To(And(ContainSubstring("found containerd does not answer"), ContainSubstring("broken=0")))
+}
+
+// Packages go after the last program that is one of them ran, and while the list of them is there.
+func TestPackagesGoBetweenKubeadmAndTheList(t *testing.T) {
+	g := NewWithT(t)
+	var names []string
+	for _, step := range Plan("reset", options).Steps {
+		names = append(names, step.Name)
+	}
+	at := func(name string) int { return slices.Index(names, name) }
+	g.Expect(at("remove-packages")).To(And(BeNumerically(">", at("kubeadm-reset")), BeNumerically("<", at("remove-files"))))
+	g.Expect(at("kubeadm-reset")).To(BeNumerically(">=", 0))
 }
