@@ -44,7 +44,8 @@ func (b *tailBuffer) write(p []byte) {
 	}
 }
 
-// startedBuffer keeps the end of the standard error, and takes the started mark out of it.
+// startedBuffer keeps the end of the standard error. What came before the started mark is forgotten with it: a login shell or
+// sudo said that ("unable to resolve host"), not the script.
 type startedBuffer struct {
 	// began is closed when the mark was seen.
 	began chan struct{}
@@ -66,7 +67,7 @@ func (b *startedBuffer) Write(p []byte) (int, error) {
 		if i := bytes.Index(b.tail.buf, []byte(started)); i >= 0 {
 			b.seen = true
 			close(b.began)
-			b.tail.buf = append(b.tail.buf[:i], b.tail.buf[i+len(started):]...)
+			b.tail.buf = append(b.tail.buf[:0], b.tail.buf[i+len(started):]...)
 		}
 	}
 	return len(p), nil

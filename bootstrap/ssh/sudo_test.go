@@ -51,6 +51,7 @@ func (m *machine) sudo(before string) {
 [ "$1 $2" = "-n --" ] || exit 9
 [ "$3" = %s ] || { echo "sudo: a password is required" >&2; exit 1; }
 shift 2
+echo "sudo: unable to resolve host h1: Name or service not known" >&2
 SUDO_USER=quoin SUDO_UID=1000 exec "$@"`, before, m.runner))
 }
 
