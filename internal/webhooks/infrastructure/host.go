@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strings"
 
-	"golang.org/x/crypto/ssh"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -48,7 +47,7 @@ func (w *HostWebhook) ValidateCreate(ctx context.Context, host *infrav1.QuoinHos
 	if err != nil {
 		return nil, err
 	}
-	return nil, refuseHost(host, append(reasons, duplicates...))
+	return warnAboutTrust(&host.Spec), refuseHost(host, append(reasons, duplicates...))
 }
 
 // ValidateUpdate refuses what ValidateCreate refuses, a claim that changes hands or ends without a release, and trust that
@@ -60,11 +59,7 @@ func (w *HostWebhook) ValidateUpdate(ctx context.Context, before, after *infrav1
 	reasons := validateHostSpec(&after.Spec)
 	reasons = append(reasons, validateClaim(before.Spec.ConsumerRef, after.Spec.ConsumerRef)...)
 	reasons = append(reasons, validateGeneration(before.Spec.ClaimGeneration, after.Spec.ClaimGeneration)...)
-	if len(before.Spec.HostKeys) > 0 && len(after.Spec.HostKeys) == 0 {
-		reasons = append(reasons, field.Forbidden(field.NewPath("spec", "hostKeys"), fmt.Sprintf(
-			"without a key, whoever answers at the address next would be trusted: annotate the host with %s=<fingerprint of the new key> instead, or write the new key here",
-			infrav1.AcceptHostKeyAnnotation)))
-	}
+	reasons = append(reasons, validateLostTrust(&before.Spec, &after.Spec)...)
 	if before.Spec.ConsumerRef != nil && after.Spec.ConsumerRef == nil {
 		held, err := w.validateReleased(ctx, before)
 		if err != nil {
@@ -94,12 +89,9 @@ func refuseHost(host *infrav1.QuoinHost, reasons field.ErrorList) error {
 func validateHostSpec(spec *infrav1.QuoinHostSpec) field.ErrorList {
 	path := field.NewPath("spec")
 	reasons := validateManagementAddress(path.Child("address"), spec.Address)
-	for i, key := range spec.HostKeys {
-		if _, _, _, _, err := ssh.ParseAuthorizedKey([]byte(key)); err != nil {
-			reasons = append(reasons, field.Invalid(path.Child("hostKeys").Index(i), key,
-				"this is not a public host key: give a line of the host's /etc/ssh/ssh_host_*_key.pub, or leave hostKeys empty to trust the key of the first contact"))
-		}
-	}
+	reasons = append(reasons, validateTrust(path, spec)...)
+	reasons = append(reasons, validateDisks(path.Child("disks"), spec.Disks)...)
+	reasons = append(reasons, validateBMC(path.Child("bmc"), spec.BMC)...)
 	for i, address := range spec.NodeNetwork.Addresses {
 		reasons = append(reasons, validateNodeAddress(path.Child("nodeNetwork", "addresses").Index(i), address)...)
 	}
