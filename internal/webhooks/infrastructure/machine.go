@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
@@ -32,10 +31,10 @@ func (w *MachineWebhook) setup(mgr ctrl.Manager) error {
 	return ctrl.NewWebhookManagedBy(mgr, &infrav1.QuoinMachine{}).WithValidator(w).Complete()
 }
 
-// ValidateCreate refuses a selector, a provider ID or versions that mean nothing.
+// ValidateCreate refuses a selector, a provider ID, versions or a source of artifacts that mean nothing.
 func (w *MachineWebhook) ValidateCreate(_ context.Context, machine *infrav1.QuoinMachine) (admission.Warnings, error) {
 	path := field.NewPath("spec")
-	return nil, refuseMachine(machine, append(validateMachineSpec(path, &machine.Spec), validateBundle(path, &machine.Spec)...))
+	return artifactWarnings(&machine.Spec), refuseMachine(machine, append(validateMachineSpec(path, &machine.Spec), validateArtifacts(path, &machine.Spec)...))
 }
 
 // ValidateUpdate refuses what ValidateCreate refuses, and to change what the host was chosen and installed by.
@@ -80,19 +79,6 @@ func validateMachineSpec(path *field.Path, spec *infrav1.QuoinMachineSpec) field
 		}
 	}
 	return reasons
-}
-
-// validateBundle asks what the host will be asked, minutes earlier. Only at creation: the location never changes after that,
-// and what was once admitted must remain updatable.
-func validateBundle(path *field.Path, spec *infrav1.QuoinMachineSpec) field.ErrorList {
-	if spec.Artifacts.Bundle == nil {
-		return nil
-	}
-	if _, err := artifacts.ParseLocation(spec.Artifacts.Bundle.Location); err != nil {
-		// Not Invalid, which would repeat the value: it may hold a password.
-		return field.ErrorList{field.Forbidden(path.Child("artifacts", "bundle", "location"), err.Error())}
-	}
-	return nil
 }
 
 func validateMachineStays(before, after *infrav1.QuoinMachineSpec) (field.ErrorList, error) {

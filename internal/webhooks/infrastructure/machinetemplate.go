@@ -31,12 +31,12 @@ func (w *MachineTemplateWebhook) ValidateCreate(_ context.Context, template *inf
 	spec := &template.Spec.Template.Spec
 	reasons := template.Spec.Template.ObjectMeta.Validate(path.Child("metadata"))
 	reasons = append(reasons, validateMachineSpec(path.Child("spec"), spec)...)
-	reasons = append(reasons, validateBundle(path.Child("spec"), spec)...)
+	reasons = append(reasons, validateArtifacts(path.Child("spec"), spec)...)
 	if spec.ProviderID != "" {
 		reasons = append(reasons, field.Forbidden(path.Child("spec", "providerID"),
 			"it names one machine's host and cannot be shared by all machines of a template: leave it out"))
 	}
-	return nil, refuseMachineTemplate(template, reasons)
+	return artifactWarnings(spec), refuseMachineTemplate(template, reasons)
 }
 
 // ValidateUpdate refuses every change of the machines' spec.
