@@ -4,6 +4,7 @@
 #
 # Makes the bundle of one Kubernetes version and prints its folder:
 # $QUOIN_CACHE/bundles/<version>/. All a host needs of that version is in it.
+# With BUNDLE_SIGNING_KEY, the file of an SSH key, its manifest is signed.
 set -euo pipefail
 # shellcheck source=hack/lib/common.sh
 . "$(dirname "$0")/../lib/common.sh"
@@ -40,6 +41,9 @@ build() {
         (cd "$QUOIN_ROOT" && GOFLAGS='' go run -buildvcs=false ./hack/bundle/manifest -version "$version" "$work")
         chmod -R a+rX "$work"
         put_in_place "$work" "$bundle" "$key"
+    fi
+    if [ -n "${BUNDLE_SIGNING_KEY:-}" ]; then
+        "$QUOIN_ROOT/hack/bundle/sign.sh" "$bundle" "$BUNDLE_SIGNING_KEY"
     fi
     echo "$bundle"
 }
