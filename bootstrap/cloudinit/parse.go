@@ -19,8 +19,12 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// maxFile bounds a decompressed file: bootstrap data comes in a Secret of at most 1 MiB.
-const maxFile = 64 << 20
+const (
+	// maxData bounds the bootstrap data, which comes in a Secret of at most 1 MiB, with what rendering may add.
+	maxData = 4 << 20
+	// maxFiles bounds all files together after decompression: gzip makes a thousand bytes of one.
+	maxFiles = 64 << 20
+)
 
 // refused are directives of cloud-init that somebody may well use, with the way out.
 var refused = map[string]string{
@@ -29,6 +33,9 @@ var refused = map[string]string{
 
 // Parse reads userData. Unknown variables and directives that Quoin does not execute are errors that name them.
 func Parse(userData []byte, variables Variables) (*Config, error) {
+	if len(userData) > maxData {
+		return nil, fmt.Errorf("the bootstrap data has %d bytes; no Secret holds so much", len(userData))
+	}
 	text := strings.ReplaceAll(string(userData), "\r\n", "\n")
 	if strings.HasPrefix(strings.TrimSpace(text), "{") {
 		return nil, errors.New("the bootstrap data is not cloud-config but JSON, as Ignition is; set spec.format of the KubeadmConfig to cloud-config")
@@ -43,6 +50,9 @@ func Parse(userData []byte, variables Variables) (*Config, error) {
 	if !strings.HasPrefix(strings.TrimLeft(text, "\n"), "#cloud-config") {
 		return nil, errors.New("the bootstrap data does not begin with #cloud-config; Quoin executes cloud-config only")
 	}
+	if len(text) > maxData {
+		return nil, fmt.Errorf("the bootstrap data has %d bytes with its variables filled in; use fewer of them", len(text))
+	}
 	var document yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
 		return nil, fmt.Errorf("the cloud-config is not valid YAML: %w", plainYAML(err))
@@ -50,6 +60,9 @@ func Parse(userData []byte, variables Variables) (*Config, error) {
 	config := &Config{}
 	if len(document.Content) == 0 {
 		return config, nil
+	}
+	if line := aliasLine(&document); line > 0 {
+		return nil, fmt.Errorf("line %d of the cloud-config uses a YAML alias (*name), which Quoin does not follow; write the value out", line)
 	}
 	root := document.Content[0]
 	if root.Kind != yaml.MappingNode {
@@ -65,6 +78,20 @@ func Parse(userData []byte, variables Variables) (*Config, error) {
 		}
 	}
 	return config, nil
+}
+
+// aliasLine is the line of the first alias, or 0. A few lines of aliases of aliases make gigabytes, and nobody who
+// renders bootstrap data writes any.
+func aliasLine(node *yaml.Node) int {
+	if node.Kind == yaml.AliasNode {
+		return node.Line
+	}
+	for _, child := range node.Content {
+		if line := aliasLine(child); line > 0 {
+			return line
+		}
+	}
+	return 0
 }
 
 func (c *Config) directive(name string, value *yaml.Node) error {
@@ -160,6 +187,7 @@ func parseFiles(node *yaml.Node) ([]File, error) {
 		return nil, err
 	}
 	files := make([]File, 0, len(entries))
+	left := maxFiles
 	for _, e := range entries {
 		file := File{Path: string(e.Path), Owner: string(e.Owner), Mode: 0o644, Append: e.Append}
 		if err := checkPath(file.Path); err != nil {
@@ -173,9 +201,10 @@ func parseFiles(node *yaml.Node) ([]File, error) {
 			file.Mode = os.FileMode(bits)
 		}
 		var err error
-		if file.Content, err = content(string(e.Encoding), string(e.Content)); err != nil {
+		if file.Content, err = content(string(e.Encoding), string(e.Content), left); err != nil {
 			return nil, fmt.Errorf("file %s: %w", e.Path, err)
 		}
+		left -= len(file.Content)
 		files = append(files, file)
 	}
 	return files, nil
@@ -191,7 +220,7 @@ func checkPath(p string) error {
 	return nil
 }
 
-func content(encoding, text string) ([]byte, error) {
+func content(encoding, text string, limit int) ([]byte, error) {
 	zipped, encoded := false, false
 	switch strings.ToLower(encoding) {
 	case "", "text/plain":
@@ -218,12 +247,12 @@ func content(encoding, text string) ([]byte, error) {
 	if err != nil {
 		return nil, errors.New("the content is not gzip, as its encoding says")
 	}
-	data, err = io.ReadAll(io.LimitReader(reader, maxFile+1))
+	data, err = io.ReadAll(io.LimitReader(reader, int64(limit)+1))
 	if err != nil {
 		return nil, errors.New("the gzip content is damaged")
 	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("the gzip content is larger than %d bytes", maxFile)
+	if len(data) > limit {
+		return nil, fmt.Errorf("with its gzip content the files are larger than %d bytes together", maxFiles)
 	}
 	return data, nil
 }

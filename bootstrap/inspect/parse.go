@@ -60,7 +60,8 @@ func Parse(output string) (*Facts, error) {
 	}
 	facts := &Facts{}
 	complete := false
-	for line := range strings.SplitSeq(output, "\n") {
+	// What is no text can be written to no status.
+	for line := range strings.SplitSeq(strings.ToValidUTF8(output, "?"), "\n") {
 		word, value, _ := strings.Cut(line, " ")
 		value = strings.TrimSpace(value)
 		if len(value) > maxValue {

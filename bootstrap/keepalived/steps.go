@@ -102,6 +102,14 @@ const probeFunction = `quoin_probe() {
 }
 `
 
+// maxAnswer bounds what a host's answer brings into a condition.
+const maxAnswer = 300
+
+func sentence(answer string) string {
+	answer, _, _ = strings.Cut(strings.TrimSpace(answer), "\n")
+	return strings.ToValidUTF8(answer[:min(len(answer), maxAnswer)], "")
+}
+
 // Probe asks through host whether anything answers at addr (neighbor table, ping) or at its port. The answer is a sentence
 // naming who answers, empty when the address is free or held by this host itself.
 func Probe(ctx context.Context, host ssh.Host, iface string, addr netip.Addr, port int) (string, error) {
@@ -113,5 +121,5 @@ func Probe(ctx context.Context, host ssh.Host, iface string, addr netip.Addr, po
 	if err != nil {
 		return "", fmt.Errorf("probing %s: %w", addr, err)
 	}
-	return strings.TrimSpace(result.Stdout), nil
+	return sentence(result.Stdout), nil
 }

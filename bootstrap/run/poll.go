@@ -62,7 +62,8 @@ func parseStatus(output string) Status {
 	var steps []string
 	secret := map[string]bool{}
 	var tail []string
-	for _, line := range strings.Split(output, "\n") {
+	// What is no text can be written to no status.
+	for line := range strings.SplitSeq(strings.ToValidUTF8(output, "?"), "\n") {
 		word, rest, _ := strings.Cut(line, " ")
 		fields := strings.Fields(rest)
 		switch {

@@ -1,0 +1,33 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package reset
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func FuzzFindings(f *testing.F) {
+	for _, answer := range []string{"end\n", "", "found a\tb\nend\n", "found \nend", "found \xff\t\xfe\nend\n", strings.Repeat("found x\ty\n", 200) + "end\n", "found " + strings.Repeat("x", 3000) + "\nend\n"} {
+		f.Add(answer)
+	}
+	f.Fuzz(func(t *testing.T, answer string) {
+		findings, err := parse(answer)
+		if err != nil {
+			return
+		}
+		if len(findings) > maxFindings {
+			t.Fatalf("%d findings", len(findings))
+		}
+		for _, finding := range findings {
+			if len(finding.What) > maxFinding || len(finding.Fix) > maxFinding || !utf8.ValidString(finding.String()) {
+				t.Fatalf("%q", finding)
+			}
+		}
+		if strings.HasPrefix(answer, "found ") && len(findings) == 0 {
+			t.Fatal("a finding was lost")
+		}
+	})
+}
