@@ -76,7 +76,7 @@ type Options struct {
 	Namespaces []string
 	// Haste divides the waits of the QuoinHost controller.
 	Haste int
-	// Workers of each controller; 10 when 0.
+	// Workers of each controller; 20 when 0.
 	Workers int
 	// Connections tune SSH.
 	Connections ssh.PoolOptions
@@ -128,7 +128,7 @@ func (p *Plane) Run(ctx context.Context, o Options) (*Manager, error) {
 	m.connector = hostaccess.New(mgr.GetAPIReader(), o.Connections)
 	anyName := true
 	if o.Workers == 0 {
-		o.Workers = 10
+		o.Workers = 20
 	}
 	options := controller.Options{SkipNameValidation: &anyName, MaxConcurrentReconciles: o.Workers}
 	hosts := &quoinhost.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Connector: m.connector, Haste: o.Haste}

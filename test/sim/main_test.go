@@ -1,0 +1,46 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
+)
+
+// thePlane is the API server of all tests of this package; nil without its binaries.
+var thePlane *plane.Plane
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	ctrl.SetLogger(logr.Discard())
+	if os.Getenv(rig.AssetsVariable) == "" {
+		return m.Run()
+	}
+	var err error
+	if thePlane, err = plane.Start(context.Background(), "sim"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = thePlane.Stop() }()
+	return m.Run()
+}
+
+// needsPlane skips a test that has no API server, and says how to get one.
+func needsPlane(t testing.TB) *plane.Plane {
+	t.Helper()
+	// Read here as well: a test that was skipped is not taken from the cache when the variable is set.
+	if os.Getenv(rig.AssetsVariable) == "" || thePlane == nil {
+		t.Skipf("%[1]s is not set: run `export %[1]s=$(hack/bundle/envtest-assets.sh)` first", rig.AssetsVariable)
+	}
+	return thePlane
+}
