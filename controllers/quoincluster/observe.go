@@ -24,7 +24,7 @@ import (
 // view is what the status of a QuoinCluster follows from.
 type view struct {
 	cluster *clusterv1.Cluster
-	// hosts that may be claimed from the cluster's namespace.
+	// hosts that may be claimed from the cluster's namespace; the cache's own, not to be changed.
 	hosts []infrav1.QuoinHost
 	// machines of the cluster.
 	machines []infrav1.QuoinMachine
@@ -35,7 +35,7 @@ type view struct {
 func (r *Reconciler) observe(ctx context.Context, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster) (*view, error) {
 	v := &view{cluster: cluster}
 	hosts := &infrav1.QuoinHostList{}
-	if err := r.Client.List(ctx, hosts); err != nil {
+	if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing QuoinHosts: %w", err)
 	}
 	for i := range hosts.Items {

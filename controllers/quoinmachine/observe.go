@@ -22,9 +22,9 @@ import (
 type view struct {
 	machine *clusterv1.Machine
 	cluster *clusterv1.Cluster
-	// host that carries the claim of the QuoinMachine.
+	// host that carries the claim of the QuoinMachine; the cache's own, not to be changed.
 	host *infrav1.QuoinHost
-	// hosts of every namespace, the candidates of a claim.
+	// hosts of every namespace, the candidates of a claim; the cache's own, not to be changed.
 	hosts []infrav1.QuoinHost
 	// obstacle says why no host was claimed.
 	obstacle *obstacle
@@ -49,7 +49,8 @@ func (r *Reconciler) observe(ctx context.Context, quoinMachine *infrav1.QuoinMac
 		}
 	}
 	hosts := &infrav1.QuoinHostList{}
-	if err := r.Client.List(ctx, hosts); err != nil {
+	// Not copied, because thousands of hosts are looked at for one that may be claimed, and that one is copied then.
+	if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing QuoinHosts: %w", err)
 	}
 	v.hosts = hosts.Items
