@@ -298,12 +298,7 @@ func (r *awkRun) format(args []awkNode) string {
 	}
 	// The text is unescaped already: what looks like an escape now is none.
 	format := strings.ReplaceAll(r.eval(args[0]).String(), `\`, `\\`)
-	for i, word := range words {
-		if f, err := strconv.ParseFloat(word, 64); err == nil && f == math.Trunc(f) {
-			words[i] = strconv.FormatInt(int64(f), 10)
-		}
-	}
-	text, _, _, _ := formatOnce(format, words)
+	text, _, _, _ := formatOnce(format, words, true)
 	return text
 }
 

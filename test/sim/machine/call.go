@@ -6,6 +6,7 @@ package machine
 import (
 	"bytes"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -378,6 +379,9 @@ func (s *shell) redirect(p *Process, redirs []*syntax.Redirect, undoable bool) (
 	return undo, true
 }
 
+// tabs at the beginning of a line are not part of a here-document with a dash.
+var tabs = regexp.MustCompile(`\n\t+`)
+
 // target opens what a redirection names.
 func (s *shell) target(p *Process, r *syntax.Redirect) (fd int, closing bool, f *file, ok bool) {
 	switch r.Op {
@@ -393,6 +397,9 @@ func (s *shell) target(p *Process, r *syntax.Redirect) (fd int, closing bool, f 
 		if err != nil {
 			s.expansionError(err)
 			return 0, false, nil, false
+		}
+		if r.Op == syntax.DashHdoc {
+			text = strings.TrimLeft(tabs.ReplaceAllString(text, "\n"), "\t")
 		}
 		return fd, false, &file{refs: 1, n: &node{data: []byte(text)}, flags: os.O_RDONLY}, true
 	}

@@ -36,10 +36,12 @@ func (h *Host) Run(ctx context.Context, command ssh.Command) (ssh.Result, error)
 	if command.Sudo && h.User != "" && h.User != "root" {
 		prefix = "sudo -n -- "
 	}
-	// The same way in as over SSH: the script by its length, then the standard input.
-	line := fmt.Sprintf(`exec %s/bin/sh -c 'LC_ALL=C PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin; export LC_ALL PATH; q=$(head -c %d) && eval "$q"'`,
-		prefix, len(command.Script))
-	stdin := io.Reader(strings.NewReader(command.Script))
+	// The same way in as over SSH: the script by its length, closed by a mark, then the standard input.
+	const end = "\n#end-of-script"
+	script := command.Script + end
+	line := fmt.Sprintf(`exec %s/bin/sh -c 'LC_ALL=C PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin; export LC_ALL PATH; q=$(head -c %d); case $q in *"#end-of-script") ;; *) exit 75;; esac; eval "${q%%?#end-of-script}"'`,
+		prefix, len(script))
+	stdin := io.Reader(strings.NewReader(script))
 	if command.Stdin != nil {
 		stdin = io.MultiReader(stdin, command.Stdin)
 	}

@@ -213,7 +213,7 @@ func formatAll(format string, args []string) (string, error) {
 	var failed error
 	for first := true; first || len(args) > 0; first = false {
 		before := len(args)
-		text, rest, stop, err := formatOnce(format, args)
+		text, rest, stop, err := formatOnce(format, args, false)
 		out.WriteString(text)
 		args = rest
 		if err != nil {
@@ -226,7 +226,7 @@ func formatAll(format string, args []string) (string, error) {
 	return out.String(), failed
 }
 
-func formatOnce(format string, args []string) (text string, rest []string, stop bool, err error) {
+func formatOnce(format string, args []string, loose bool) (text string, rest []string, stop bool, err error) {
 	var out strings.Builder
 	next := func() string {
 		if len(args) == 0 {
@@ -290,6 +290,11 @@ func formatOnce(format string, args []string) (text string, rest []string, stop 
 			}
 		case 'd', 'i', 'u', 'x', 'X', 'o':
 			n, e := integer(arg)
+			if e != nil && loose {
+				// awk takes whatever looks like a number, down to the whole.
+				f, _ := strconv.ParseFloat(leadingNumber(arg), 64)
+				n, e = int64(f), nil
+			}
 			if e != nil {
 				err = e
 			}
