@@ -74,23 +74,28 @@ func (r *Reconciler) claimedHost(ctx context.Context, reader client.Reader, quoi
 	return find(hosts.Items, quoinMachine, machine), nil
 }
 
-// find returns the host that carries the claim. The provider ID names it; before that is set, a manager may have died
-// between claiming the host and writing it down, and the Machine's UID tells our claim from one of an earlier Machine.
+// find returns the host that carries the claim.
 func find(hosts []infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) *infrav1.QuoinHost {
 	for i := range hosts {
-		ref := hosts[i].Spec.ConsumerRef
-		if ref == nil || ref.Namespace != quoinMachine.Namespace || ref.Name != quoinMachine.Name {
-			continue
-		}
-		ours := machine == nil || ref.Claim == infrav1.ClaimOf(string(machine.UID))
-		if quoinMachine.Spec.ProviderID != "" {
-			ours = quoinMachine.Spec.ProviderID == hosts[i].ProviderID()
-		}
-		if ours {
+		if claims(&hosts[i], quoinMachine, machine) {
 			return &hosts[i]
 		}
 	}
 	return nil
+}
+
+// claims says whether the host carries the claim of the QuoinMachine. The provider ID names the host; before that is set, a
+// manager may have died between claiming the host and writing it down, and the Machine's UID tells our claim from one of an
+// earlier Machine.
+func claims(host *infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) bool {
+	ref := host.Spec.ConsumerRef
+	switch {
+	case ref == nil || ref.Namespace != quoinMachine.Namespace || ref.Name != quoinMachine.Name:
+		return false
+	case quoinMachine.Spec.ProviderID != "":
+		return quoinMachine.Spec.ProviderID == host.ProviderID()
+	}
+	return machine == nil || ref.Claim == infrav1.ClaimOf(string(machine.UID))
 }
 
 // candidates are the hosts as placement sees them.
@@ -102,22 +107,29 @@ func candidates(hosts []infrav1.QuoinHost) []placement.Host {
 	return out
 }
 
-// members counts the hosts that machines of this cluster and role have, by failure domain.
+// members counts the hosts that machines of this cluster and role have, by failure domain. It looks at each machine and each
+// host once: in a large fleet, many machines are placed in a row.
 func (r *Reconciler) members(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (map[string]int, error) {
-	peers := &infrav1.QuoinMachineList{}
-	if err := r.Client.List(ctx, peers, client.InNamespace(quoinMachine.Namespace),
+	list := &infrav1.QuoinMachineList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(quoinMachine.Namespace), client.UnsafeDisableDeepCopy,
 		client.MatchingLabels{clusterv1.ClusterNameLabel: v.cluster.Name}); err != nil {
 		return nil, fmt.Errorf("listing the QuoinMachines of Cluster %s: %w", v.cluster.Name, err)
 	}
 	_, controlPlane := quoinMachine.Labels[clusterv1.MachineControlPlaneLabel]
-	counts := map[string]int{}
-	for i := range peers.Items {
-		peer := &peers.Items[i]
-		if _, same := peer.Labels[clusterv1.MachineControlPlaneLabel]; same != controlPlane || !peer.DeletionTimestamp.IsZero() {
-			continue
+	peers := map[string]*infrav1.QuoinMachine{}
+	for i := range list.Items {
+		peer := &list.Items[i]
+		if _, same := peer.Labels[clusterv1.MachineControlPlaneLabel]; same == controlPlane && peer.DeletionTimestamp.IsZero() && peer.Name != quoinMachine.Name {
+			peers[peer.Name] = peer
 		}
-		if host := find(v.hosts, peer, nil); host != nil && peer.Name != quoinMachine.Name {
-			counts[host.Spec.FailureDomain]++
+	}
+	counts := map[string]int{}
+	for i := range v.hosts {
+		host := &v.hosts[i]
+		if ref := host.Spec.ConsumerRef; ref != nil && ref.Namespace == quoinMachine.Namespace {
+			if peer := peers[ref.Name]; peer != nil && claims(host, peer, nil) {
+				counts[host.Spec.FailureDomain]++
+			}
 		}
 	}
 	return counts, nil

@@ -141,3 +141,14 @@ func TestTheClaimOfADetachedHostDoesNotEnd(t *testing.T) {
 	w.reconcile("m1")
 	w.g.Expect(w.deleted("m1")).To(BeTrue())
 }
+
+func TestMachinesSpreadAmongThoseOfTheirRole(t *testing.T) {
+	member, quoinMember := owned("cp1", "99999999-0000-0000-0000-000000000000")
+	quoinMember.Labels[clusterv1.MachineControlPlaneLabel] = ""
+	worker, quoinWorker := owned("w1", uid1)
+	w := newWorld(t, cluster(), member, quoinMember, worker, quoinWorker, host("h1", "rack-a"), host("h2", "rack-a"), host("h3", "rack-b"))
+	w.reconcile("cp1")
+	w.g.Expect(w.machine("cp1").Status.HostRef.Name).To(Equal("h1"))
+	w.reconcile("w1")
+	w.g.Expect(w.machine("w1").Status.HostRef.Name).To(Equal("h2"), "the first worker shares its rack with no worker")
+}
