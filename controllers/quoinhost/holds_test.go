@@ -91,6 +91,11 @@ var deeds = map[string]func(*testing.T, func(*infrav1.QuoinHost)) (*world, bool)
 		finish(w, &clusterv1.Machine{}, "m1")
 		return w, during(w, mode, func() bool { return w.host().Spec.ConsumerRef == nil })
 	},
+	"reboot after a reset": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
+		w := rebootingWorld(t)
+		w.until("verified", func(h *infrav1.QuoinHost) bool { return h.Status.Operation != nil && h.Status.Operation.Step == stageVerified })
+		return w, during(w, mode, func() bool { return w.room.count("reboot") > 0 })
+	},
 	"change the power of a dead host": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
 		w := silentWorld(t, withBMC)
 		w.now = w.now.Add(time.Hour)
