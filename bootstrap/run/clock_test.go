@@ -14,6 +14,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
 )
 
 func clockPlan(scripts ...string) run.Plan {
@@ -106,4 +108,16 @@ func TestTheClockIsBroughtAnewAfterAReboot(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(string(after)).To(HavePrefix("boot-2 "))
 	g.Expect(strings.Fields(string(after))).To(HaveLen(4))
+}
+
+// The pair of another boot says nothing: the uptime began anew.
+func TestThePairOfAnotherBootIsNotUsed(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	g.Expect(os.WriteFile(filepath.Join(dir, "clock"), []byte("boot-1 5 1000000000 1\n"), 0o600)).To(Succeed())
+	for boot, fails := range map[string]bool{"boot-1": true, "boot-2": false} {
+		host := &sshtest.Local{Env: []string{"QUOIN_RUN_DIR=" + dir, "QUOIN_BOOT_ID=" + boot}}
+		_, err := host.Run(t.Context(), ssh.Command{Script: run.Prelude + run.ClockStep().Script})
+		g.Expect(err != nil).To(Equal(fails), boot)
+	}
 }
