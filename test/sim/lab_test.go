@@ -61,7 +61,7 @@ runcmd:
 `
 
 // hurry is how many times faster than in production the controllers look.
-const hurry = 20
+const hurry = 10
 
 // hasty notices a silent host soon.
 var hasty = ssh.PoolOptions{DialTimeout: 3 * time.Second, KeepAlive: time.Second}
@@ -200,8 +200,8 @@ func (l *lab) object() *infrav1.QuoinHost {
 	return host
 }
 
-// patience is how long a host may take for anything; a hurried one needs a few seconds.
-const patience = 90 * time.Second
+// patience is how long a host may take for anything. It needs a few seconds on an idle machine.
+const patience = 4 * time.Minute
 
 // until waits for a host that is as wanted.
 func (l *lab) until(what string, ok func(*infrav1.QuoinHost) bool) *infrav1.QuoinHost {

@@ -5,8 +5,11 @@ package sim_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -16,6 +19,9 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
 )
 
+// parallelLives bounds the hosts that live at once.
+const parallelLives = 16
+
 // thePlane is the API server of all tests of this package; nil without its binaries.
 var thePlane *plane.Plane
 
@@ -23,6 +29,10 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	ctrl.SetLogger(logr.Discard())
+	// Lives on simulated hosts mostly wait; as many at once as there are processors would take hours. -parallel still counts.
+	if flag.Parse(); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", strconv.Itoa(parallelLives))
+	}
 	if os.Getenv(rig.AssetsVariable) == "" {
 		return m.Run()
 	}
