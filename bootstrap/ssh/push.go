@@ -123,7 +123,6 @@ type paced struct {
 	mu      sync.Mutex
 	content io.Reader
 	left    int64
-	stopped bool
 	err     error
 }
 
@@ -147,7 +146,7 @@ func newPaced(ctx context.Context, content io.ReadSeeker, from, to int64, limite
 func (p *paced) Read(buf []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stopped || p.left == 0 {
+	if p.left == 0 {
 		return 0, io.EOF
 	}
 	if p.err != nil {
@@ -175,10 +174,6 @@ func (p *paced) stop() error {
 	p.cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stopped {
-		return p.err
-	}
-	p.stopped = true
 	if errors.Is(p.err, context.Canceled) {
 		// Said better by whoever saw the caller's context end.
 		return nil
