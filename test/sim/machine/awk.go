@@ -5,7 +5,6 @@ package machine
 
 import (
 	"context"
-	"io"
 	"math"
 	"regexp"
 	"strconv"
@@ -118,8 +117,7 @@ type awkFlow string
 
 func (r *awkRun) all(prog *awkProgram, files []string) int {
 	r.inRange = make([]bool, len(prog.rules))
-	ended := r.list(prog.begin) == "exit"
-	if !ended && (len(prog.rules) > 0 || len(prog.end) > 0) {
+	if r.list(prog.begin) != "exit" && (len(prog.rules) > 0 || len(prog.end) > 0) {
 		if len(files) == 0 {
 			files = []string{"-"}
 		}
@@ -136,14 +134,11 @@ func (r *awkRun) all(prog *awkProgram, files []string) int {
 			}
 			r.name = name
 			if r.file(prog, string(content)) {
-				ended = true
 				break
 			}
 		}
 	}
-	if r.list(prog.end) == "exit" {
-		ended = true
-	}
+	r.list(prog.end)
 	if code := r.p.say(r.out.String()); code != 0 {
 		return 2
 	}
@@ -306,7 +301,7 @@ func (r *awkRun) regexp(text string) *regexp.Regexp {
 	expr, err := compileRegexp(text, extended, false)
 	if err != nil {
 		r.p.Fail("%v", err)
-		return regexp.MustCompile(`$.^`)
+		return regexp.MustCompile(`[^\s\S]`)
 	}
 	return expr
 }
@@ -362,5 +357,3 @@ func (r *awkRun) assign(to awkNode, v awkValue) {
 		}
 	}
 }
-
-var _ = io.EOF

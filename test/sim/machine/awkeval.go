@@ -130,7 +130,7 @@ func arithmetic(op string, a, b float64) awkValue {
 // compare is by number when both sides are numbers, or look like ones and come from outside; an unset value is both.
 func compare(op string, a, b awkValue) bool {
 	empty := func(v awkValue) bool { return v == awkValue{} }
-	numbers := (a.isNum || a.loose || empty(a)) && (b.isNum || b.loose || empty(b)) && !(empty(a) && empty(b))
+	numbers := (a.isNum || a.loose || empty(a)) && (b.isNum || b.loose || empty(b)) && (!empty(a) || !empty(b))
 	order := 0
 	if numbers {
 		switch x, y := a.number(), b.number(); {

@@ -138,8 +138,7 @@ func parseFlags(args []string, short string, long map[string]string, permute boo
 func shProgram(_ context.Context, p *Process) int {
 	args := p.Args[1:]
 	s := newShell(p)
-	text, has := "", false
-	stdin := false
+	has, stdin := false, false
 	for len(args) > 0 && len(args[0]) > 1 && (args[0][0] == '-' || args[0][0] == '+') {
 		arg := args[0]
 		args = args[1:]
@@ -160,6 +159,7 @@ func shProgram(_ context.Context, p *Process) int {
 			}
 		}
 	}
+	var text string
 	switch {
 	case has:
 		if len(args) == 0 {

@@ -120,7 +120,7 @@ func (p *Process) fetch(o options, url string) (code int, again bool) {
 	if from > 0 && response.StatusCode != http.StatusPartialContent {
 		return say(33, "HTTP server does not seem to support byte ranges. Cannot resume."), false
 	}
-	var out io.Writer = p.Stdout
+	out := p.Stdout
 	if name != "" && name != "/dev/null" {
 		flags := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
 		if from > 0 {

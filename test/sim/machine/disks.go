@@ -295,7 +295,7 @@ func init() {
 		}
 		return 0
 	})
-	simple("umount", "lfR", map[string]string{"lazy": "l", "force": "f", "recursive": "R"}, func(p *Process, o options, args []string) int {
+	simple("umount", "lfR", map[string]string{"lazy": "l", "force": "f", "recursive": "R"}, func(p *Process, _ options, args []string) int {
 		code := 0
 		for _, name := range args {
 			path, ok := p.canonical(name, false)

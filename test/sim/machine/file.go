@@ -22,7 +22,6 @@ type file struct {
 	volatile bool
 	// snapshot is what a file of /proc said when it was opened.
 	snapshot []byte
-	written  strings.Builder
 	pipe     *pipe
 	// source and sink lead out of the machine.
 	source *source

@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"strings"
@@ -60,7 +61,7 @@ func (f *FS) Lstat(path string) (Stat, error) {
 	if err != nil {
 		return Stat{}, pathErr("lstat", path, err)
 	}
-	return statOf(f.m, at), nil
+	return statOf(at), nil
 }
 
 // WriteFile writes a file, whatever the disk says, and makes its directories.
@@ -124,7 +125,7 @@ func (f *FS) Remove(path string) error {
 
 func (m *Machine) removeAll(c *cred, path string) error {
 	at, err := m.get(c, path, 0)
-	if err == syscall.ENOENT || err == syscall.ENOTDIR {
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) {
 		return nil
 	}
 	if err != nil {
@@ -198,7 +199,7 @@ type Stat struct {
 	node     *node
 }
 
-func statOf(m *Machine, at place) Stat {
+func statOf(at place) Stat {
 	n := at.n
 	size := int64(len(n.data))
 	if n.isDir() {

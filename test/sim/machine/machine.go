@@ -120,7 +120,6 @@ type Machine struct {
 	// mu guards everything below. No hook and no Program runs under it.
 	mu      sync.Mutex
 	powered bool
-	booting bool
 	bootID  string
 	boots   int
 	booted  time.Time

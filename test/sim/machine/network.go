@@ -102,7 +102,6 @@ func ipCommand(_ context.Context, p *Process) int {
 	if len(rest) > 0 {
 		verb, rest = rest[0], rest[1:]
 	}
-	has := func(word string) bool { return strings.HasPrefix(word, verb) }
 	if verb == "list" || verb == "ls" {
 		verb = "show"
 	}
@@ -123,7 +122,7 @@ func ipCommand(_ context.Context, p *Process) int {
 		}
 	}
 	p.enter()
-	out, fail := p.Machine.ip(args[0], verb, family, words, plain, has)
+	out, fail := p.Machine.ip(args[0], verb, family, words, plain)
 	p.leave()
 	if fail != "" {
 		if fail == "?" {
@@ -135,16 +134,19 @@ func ipCommand(_ context.Context, p *Process) int {
 	return p.say(out)
 }
 
+// begins says whether a word is an object or the beginning of its name.
+func begins(word, object string) bool { return word == object[:min(len(word), len(object))] }
+
 // ip is one ip command; mu is held. It returns what is printed, or why it failed; "?" when nobody taught it.
-func (m *Machine) ip(object, verb, family string, words map[string]string, plain []string, has func(string) bool) (string, string) {
+func (m *Machine) ip(object, verb, family string, words map[string]string, plain []string) (string, string) {
 	switch {
-	case strings.HasPrefix("address", object) && object[0] == 'a':
+	case begins(object, "address"):
 		return m.ipAddress(verb, family, words, plain)
-	case strings.HasPrefix("link", object):
+	case begins(object, "link"):
 		return m.ipLink(verb, words, plain)
-	case strings.HasPrefix("route", object) && object != "ru":
+	case begins(object, "route"):
 		return m.ipRoute(verb, family, words, plain)
-	case strings.HasPrefix("rule", object):
+	case begins(object, "rule"):
 		if verb == "show" {
 			return strings.Join(m.rules, "\n") + "\n", ""
 		}
@@ -167,7 +169,7 @@ func (m *Machine) ip(object, verb, family string, words map[string]string, plain
 			slices.Sort(m.rules)
 			return "", ""
 		}
-	case strings.HasPrefix("neighbour", object) || strings.HasPrefix("neighbor", object):
+	case begins(object, "neighbour"), begins(object, "neighbor"):
 		if verb == "show" {
 			var out strings.Builder
 			for _, address := range sortedKeys(m.neighbor) {

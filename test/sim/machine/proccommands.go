@@ -97,7 +97,7 @@ func init() {
 		return p.Exec(args...)
 	})
 	simple("date", "ud:I", map[string]string{"utc": "u", "date": "d:"}, dateCommand)
-	simple("uname", "rmsnav", map[string]string{"kernel-release": "r", "machine": "m"}, func(p *Process, o options, args []string) int {
+	simple("uname", "rmsnav", map[string]string{"kernel-release": "r", "machine": "m"}, func(p *Process, o options, _ []string) int {
 		var words []string
 		add := func(letter, word string) {
 			if o.on(letter) || o.on("a") {
@@ -346,11 +346,7 @@ func flockCommand(p *Process, o options, args []string) int {
 
 func dateCommand(p *Process, o options, args []string) int {
 	now := p.Machine.Now()
-	if o.on("u") {
-		now = now.UTC()
-	} else {
-		now = now.UTC()
-	}
+	now = now.UTC()
 	if o.on("d") {
 		text := o.last("d")
 		n, err := strconv.ParseInt(strings.TrimPrefix(text, "@"), 10, 64)

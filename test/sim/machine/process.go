@@ -67,25 +67,6 @@ func (p *Process) check() {
 	p.leave()
 }
 
-// start adds a process to the table. Hooks run first, in the goroutine of the parent.
-func (m *Machine) start(parent *Process, args []string) *Process {
-	m.mu.Lock()
-	hooks := m.onProc
-	if parent != nil && parent.over {
-		m.mu.Unlock()
-		panic(gone{parent})
-	}
-	p := m.newProcess(parent, args)
-	m.mu.Unlock()
-	for _, hook := range hooks {
-		hook(Event{Machine: m, PID: p.PID, Args: args})
-	}
-	if parent != nil {
-		parent.check()
-	}
-	return p
-}
-
 // newProcess forks: mu is held.
 func (m *Machine) newProcess(parent *Process, args []string) *Process {
 	m.nextPID++
@@ -210,9 +191,16 @@ func (p *Process) Context() context.Context { return processContext{p} }
 
 type processContext struct{ p *Process }
 
+// Deadline implements context.Context.
 func (processContext) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (c processContext) Done() <-chan struct{}     { return c.p.ended }
-func (processContext) Value(any) any               { return nil }
+
+// Done implements context.Context.
+func (c processContext) Done() <-chan struct{} { return c.p.ended }
+
+// Value implements context.Context.
+func (processContext) Value(any) any { return nil }
+
+// Err implements context.Context.
 func (c processContext) Err() error {
 	select {
 	case <-c.p.ended:
@@ -337,5 +325,5 @@ func (p *Process) stat(path string, how lookup) (Stat, error) {
 	if err != nil {
 		return Stat{}, pathErr("stat", path, err)
 	}
-	return statOf(p.Machine, at), nil
+	return statOf(at), nil
 }

@@ -34,6 +34,12 @@ type line struct {
 	cut bool
 }
 
+// settle waits for a writer that has begun.
+func (l *line) settle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+}
+
 type lineWriter struct {
 	line *line
 	w    io.Writer
@@ -98,8 +104,7 @@ func (e *Exec) Wait(ctx context.Context) (int, error) {
 	down := e.p.killed && e.p.code == downCode
 	m.mu.Unlock()
 	// What the command wrote last is written.
-	e.line.mu.Lock()
-	e.line.mu.Unlock() //nolint:staticcheck // The empty section waits for a writer.
+	e.line.settle()
 	if down {
 		return 0, ErrDown
 	}

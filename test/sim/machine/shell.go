@@ -224,9 +224,16 @@ type dirEntry struct {
 	mode os.FileMode
 }
 
-func (e dirEntry) Name() string               { return e.name }
-func (e dirEntry) IsDir() bool                { return e.mode.IsDir() }
-func (e dirEntry) Type() fs.FileMode          { return e.mode.Type() }
+// Name implements fs.DirEntry.
+func (e dirEntry) Name() string { return e.name }
+
+// IsDir implements fs.DirEntry.
+func (e dirEntry) IsDir() bool { return e.mode.IsDir() }
+
+// Type implements fs.DirEntry.
+func (e dirEntry) Type() fs.FileMode { return e.mode.Type() }
+
+// Info implements fs.DirEntry.
 func (e dirEntry) Info() (fs.FileInfo, error) { return nil, errors.ErrUnsupported }
 
 var (

@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -238,7 +239,7 @@ func systemctlChange(p *Process, verb, name string, o options) string {
 		if verb == "enable" {
 			if err := m.mkdirAll(rootCred, dir, 0o755); err != nil {
 				failed = err
-			} else if err := m.symlink(rootCred, path, dir+"/"+name); err != nil && err != syscall.EEXIST {
+			} else if err := m.symlink(rootCred, path, dir+"/"+name); err != nil && !errors.Is(err, syscall.EEXIST) {
 				failed = err
 			}
 		} else {

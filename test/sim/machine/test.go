@@ -129,10 +129,10 @@ func (t *tester) binary(a, op, b string) bool {
 	case "-nt", "-ot", "-ef":
 		x, errX := t.p.Stat(a)
 		y, errY := t.p.Stat(b)
-		switch {
-		case op == "-ef":
+		switch op {
+		case "-ef":
 			return errX == nil && errY == nil && x.node == y.node
-		case op == "-nt":
+		case "-nt":
 			return errX == nil && (errY != nil || x.ModTime.After(y.ModTime))
 		}
 		return errY == nil && (errX != nil || y.ModTime.After(x.ModTime))

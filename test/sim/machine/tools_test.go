@@ -97,10 +97,10 @@ func TestToolsSayWhatTheRealOnesSay(t *testing.T) {
 	} {
 		t.Run(c.command, func(t *testing.T) {
 			g := NewWithT(t)
-			real := exec.Command("/bin/sh", "-c", c.command)
-			real.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
-			real.Stdin = strings.NewReader(c.input)
-			want, wantErr := real.Output()
+			actual := exec.Command("/bin/sh", "-c", c.command)
+			actual.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
+			actual.Stdin = strings.NewReader(c.input)
+			want, wantErr := actual.Output()
 			if _, ok := wantErr.(*exec.ExitError); wantErr != nil && !ok {
 				t.Skip(wantErr)
 			}
@@ -109,7 +109,7 @@ func TestToolsSayWhatTheRealOnesSay(t *testing.T) {
 			code, err := m.Run(t.Context(), machine.Session{Command: c.command, Stdin: strings.NewReader(c.input), Stdout: &out, Stderr: &stderr})
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(out.String()).To(Equal(string(want)), "%s", stderr.String())
-			g.Expect(code).To(Equal(real.ProcessState.ExitCode()))
+			g.Expect(code).To(Equal(actual.ProcessState.ExitCode()))
 			known(t, m)
 		})
 	}
@@ -142,15 +142,15 @@ func TestEveryAwkProgramOfTheScripts(t *testing.T) {
 			m := newMachine(t)
 			for _, input := range []string{journal, mounts, save, df, routes, "", "a b c d e f g\n"} {
 				args := []string{"-v", "s=a", "-v", "w=start", "-v", "n=a", "-v", "p=/", program}
-				real := exec.Command("awk", args...)
-				real.Stdin = strings.NewReader(input)
-				want, _ := real.Output()
+				actual := exec.Command("awk", args...)
+				actual.Stdin = strings.NewReader(input)
+				want, _ := actual.Output()
 				var out, stderr bytes.Buffer
 				g.Expect(m.FS().WriteFile("/root/program", machine.File{Content: []byte(program)})).To(Succeed())
 				code, err := m.Run(t.Context(), machine.Session{Command: `awk -v s=a -v w=start -v n=a -v p=/ "$(cat /root/program)"`, Stdin: strings.NewReader(input), Stdout: &out, Stderr: &stderr})
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(out.String()).To(Equal(string(want)), "%s", stderr.String())
-				g.Expect(code).To(Equal(real.ProcessState.ExitCode()))
+				g.Expect(code).To(Equal(actual.ProcessState.ExitCode()))
 			}
 			known(t, m)
 		})

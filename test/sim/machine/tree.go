@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"errors"
 	"os"
 	"syscall"
 )
@@ -81,7 +82,7 @@ func (m *Machine) mkdirAll(c *cred, path string, perm os.FileMode) error {
 		return err
 	}
 	err := m.mkdir(c, path, perm)
-	if err == syscall.EEXIST {
+	if errors.Is(err, syscall.EEXIST) {
 		return nil
 	}
 	return err

@@ -331,10 +331,10 @@ func killCommand(p *Process, args []string) int {
 	args = args[1:]
 	name := "TERM"
 	if len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "--" {
-		switch arg := args[0]; {
-		case arg == "-l":
+		switch arg := args[0]; arg {
+		case "-l":
 			return p.say(strings.Join(sortedKeys(signals), " ") + "\n")
-		case arg == "-s" || arg == "-n":
+		case "-s", "-n":
 			if len(args) < 2 {
 				return p.Fail("usage: kill -s signal pid")
 			}
@@ -367,7 +367,7 @@ func killCommand(p *Process, args []string) int {
 			found = p.Machine.signalGroup(p.pgid, name)
 		default:
 			p.Machine.mu.Lock()
-			if q := p.Machine.procs[pid]; q != nil && !(q.over && !q.zombie) {
+			if q := p.Machine.procs[pid]; q != nil && (!q.over || q.zombie) {
 				found = true
 				if name != "" {
 					q.signalLocked(name)
