@@ -81,7 +81,7 @@ func (d *depot) read(ctx context.Context, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // nothing was written
+	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxManifest+1))
 	if err == nil && len(data) > maxManifest {
 		return nil, depotError(d.at+"/"+name, fmt.Errorf("it has more than %d bytes; make the bundle again", maxManifest))
@@ -104,7 +104,10 @@ func (d *depot) open(ctx context.Context, name string, size int64) (io.ReadSeekC
 	}
 	file := &served{ctx: ctx, client: d.client, url: at, size: size}
 	// Whether it is there is better known now.
-	return file, file.fetch()
+	if err := file.fetch(); err != nil {
+		return nil, err
+	}
+	return file, nil
 }
 
 // served is a file on an HTTP server that can be read from any place.
@@ -150,7 +153,7 @@ func (s *served) fetch() error {
 		}
 	}
 	if err != nil {
-		response.Body.Close() //nolint:errcheck // it is of no use any more
+		response.Body.Close()
 		cancel()
 		return err
 	}

@@ -63,7 +63,8 @@ func serve(t *testing.T, spoil func(http.ResponseWriter, *http.Request) bool) (*
 	s := &shelf{l: l, spoil: spoil}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	return l, s, l.bundleAt(server.URL)
+	wanted := l.bundleAt(server.URL)
+	return l, s, wanted
 }
 
 // once spoils the first request for a file.

@@ -12,7 +12,7 @@ import (
 
 // A repository goes into a file of one line per repository, so no line may hold another.
 var (
-	repositoryText = regexp.MustCompile(`^[ -~]+$`)
+	repositoryText = regexp.MustCompile(`^[[:print:]]+$`)
 	repositoryURL  = regexp.MustCompile(`^(https?|file)://[A-Za-z0-9._@+:/\[\]{}%~=?&-]+$`)
 )
 
@@ -47,7 +47,7 @@ var debLine = regexp.MustCompile(`^deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)((?:\s
 func (p *Packages) checkDeb() error {
 	parts := debLine.FindStringSubmatch(p.Repository)
 	switch {
-	case parts == nil || !repositoryURL.MatchString(parts[2]):
+	case len(parts) < 5 || !repositoryURL.MatchString(parts[2]):
 		return errors.New(`the deb line is not of the form: deb [options] https://packages.example.com/{{minor}}/deb/ <suite, or / for a flat repository> [components]`)
 	case !strings.HasSuffix(parts[3], "/") && strings.TrimSpace(parts[4]) == "":
 		return fmt.Errorf("the deb line names the suite %s and no component; add one such as main, or end a flat repository's path with /", parts[3])

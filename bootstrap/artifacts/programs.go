@@ -44,12 +44,10 @@ func (s *Supply) packagesPlan(role Role) ([]run.Step, []run.File, error) {
 	steps := []run.Step{beforeNetwork(), kernelStep(hostKernel)}
 	var files []run.File
 	if packages.Repository != "" {
-		key := ""
+		key := "''"
 		if packages.SigningKey != "" {
 			key = `"$QUOIN_RUN_DIR/files/` + repositoryKeyFile + `"`
 			files = append(files, run.File{Name: repositoryKeyFile, Content: []byte(strings.TrimSpace(packages.SigningKey) + "\n")})
-		} else {
-			key = "''"
 		}
 		steps = append(steps, run.Step{Name: "package-repository", Script: manager(packages) + fmt.Sprintf("quoin_${kind}_repository %s %s %s\n",
 			ssh.Quote(hostKernel.etc), ssh.Quote(packages.repository(s.wanted.Version)), key)})

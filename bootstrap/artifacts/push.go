@@ -151,7 +151,7 @@ func pushFile(ctx context.Context, host ssh.Host, d *depot, file lack, bytesPerS
 	if err != nil {
 		return 0, err
 	}
-	defer source.Close() //nolint:errcheck // nothing was written
+	defer source.Close()
 	cached := path.Join(hostRoot, "cache", file.SHA256)
 	content := &metered{ReadSeeker: source, until: until}
 	for attempt := 1; ; attempt++ {

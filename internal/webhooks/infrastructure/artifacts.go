@@ -13,6 +13,9 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 )
 
+// slowest is a rate at which what is sent at once takes a minute; anything slower would look like a dead connection.
+var slowest = resource.MustParse("1Ki")
+
 // validateArtifacts asks what the host will be asked, minutes earlier. Only at creation: artifacts never change after that,
 // and what was once admitted must remain updatable. The schema sees to it that there is exactly one source.
 //
@@ -57,8 +60,8 @@ func validateBundle(path *field.Path, bundle *infrav1.Bundle) field.ErrorList {
 	}
 	if rate := bundle.BytesPerSecond; rate != nil {
 		switch {
-		case rate.Sign() <= 0 || resource.NewQuantity(rate.Value(), rate.Format).Cmp(*rate) != 0:
-			refuse(path.Child("bytesPerSecond"), "give a whole number above 0, such as 10M, or leave it out for no bound")
+		case rate.Cmp(slowest) < 0 || resource.NewQuantity(rate.Value(), rate.Format).Cmp(*rate) != 0:
+			refuse(path.Child("bytesPerSecond"), "give a whole number of at least 1Ki, such as 10M, or leave it out for no bound")
 		case !remote && bundle.Delivery != infrav1.BundleDeliveryPush:
 			refuse(path.Child("bytesPerSecond"), "the location is a path on the host, from which nothing is fetched: leave the bound out")
 		}
