@@ -89,7 +89,7 @@ func (t *turn) domain() (outage.Verdict, error) {
 	for i := range hosts.Items {
 		h := &hosts.Items[i]
 		if h.Spec.FailureDomain != domain || domain == "" && h.Namespace != t.host.Namespace ||
-			h.Status.State == "" || h.Status.State == infrav1.HostStateRegistering || isDetached(h) || h.GivenUp() {
+			h.Status.State == "" || h.Status.State == infrav1.HostStateRegistering || h.Status.State == infrav1.HostStateQuarantined || isDetached(h) {
 			continue
 		}
 		one := outage.Host{Domain: domain}

@@ -21,14 +21,14 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
-var noRoute = &ssh.UnreachableError{Endpoint: "192.0.2.11:22", Err: errors.New("no route to host")}
+var errNoRoute = &ssh.UnreachableError{Endpoint: "192.0.2.11:22", Err: errors.New("no route to host")}
 
 // silentWorld has a node whose host no longer answers.
 func silentWorld(t *testing.T, change func(*infrav1.QuoinHost)) *world {
 	w := claimedWorld(t, false)
 	w.update(func(h *infrav1.QuoinHost) { h.Spec.FailureDomain = "rack-a"; change(h) })
 	w.untilState(infrav1.HostStateProvisioned)
-	w.room.set(func() { w.room.err = noRoute })
+	w.room.set(func() { w.room.err = errNoRoute })
 	w.until("silent", func(h *infrav1.QuoinHost) bool { return h.Status.UnreachableSince != nil })
 	return w
 }
@@ -39,8 +39,8 @@ func withBMC(h *infrav1.QuoinHost) {
 
 func nothing(*infrav1.QuoinHost) {}
 
-// neighbour is another host of the domain.
-func neighbour(name string, silentSince *metav1.Time) *infrav1.QuoinHost {
+// neighbor is another host of the domain.
+func neighbor(name string, silentSince *metav1.Time) *infrav1.QuoinHost {
 	h := newHost()
 	h.Name, h.UID, h.Spec.FailureDomain = name, "", "rack-a"
 	h.Status.State, h.Status.UnreachableSince = infrav1.HostStateProvisioned, silentSince
@@ -142,7 +142,7 @@ func TestOnlyPowerThatWasReadBackFences(t *testing.T) {
 func TestALostFailureDomainHoldsEveryReplacementThere(t *testing.T) {
 	w := silentWorld(t, withBMC)
 	since := w.host().Status.UnreachableSince.Add(4 * time.Minute)
-	w.create(neighbour("h2", &metav1.Time{Time: since}), neighbour("h3", nil))
+	w.create(neighbor("h2", &metav1.Time{Time: since}), neighbor("h3", nil))
 	deleteMachine(w)
 	found := w.untilReason(infrav1.HostFencedCondition, infrav1.HostDomainLostReason)
 	w.g.Expect(found.Message).To(And(ContainSubstring(`"rack-a"`), ContainSubstring("2 of 3")))
@@ -150,7 +150,7 @@ func TestALostFailureDomainHoldsEveryReplacementThere(t *testing.T) {
 	w.g.Expect(w.bmc.told()).To(BeEmpty())
 	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Reason).To(Equal(infrav1.HostDomainLostReason))
 
-	other := neighbour("h2", nil)
+	other := neighbor("h2", nil)
 	w.g.Expect(w.client.Get(context.Background(), client.ObjectKey{Namespace: "hosts", Name: "h2"}, other)).To(Succeed())
 	other.Status.UnreachableSince = nil
 	w.g.Expect(w.client.Status().Update(context.Background(), other)).To(Succeed())

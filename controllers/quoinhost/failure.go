@@ -254,11 +254,10 @@ func (t *turn) noteCredentials() {
 
 func (t *turn) reached() {
 	t.host.Status.UnreachableSince = nil
-	if conditions.Has(t.host, infrav1.HostFencedCondition) {
-		// What answers runs, whatever was said before.
-		conditions.Delete(t.host, infrav1.HostFencedCondition)
-		t.event("Warning", "NotFencedAnyMore", "the host answers")
+	if t.host.Fenced() {
+		t.event("Warning", infrav1.HostNotFencedReason, "the host answers, so it runs: it is fenced no more")
 	}
+	conditions.Delete(t.host, infrav1.HostFencedCondition)
 	if stateOf(t.host.Status.Power) == powerOff {
 		t.host.Status.Power.State = ""
 	}

@@ -93,7 +93,9 @@ var deeds = map[string]func(*testing.T, func(*infrav1.QuoinHost)) (*world, bool)
 	},
 	"reboot after a reset": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
 		w := rebootingWorld(t)
-		w.until("verified", func(h *infrav1.QuoinHost) bool { return h.Status.Operation != nil && h.Status.Operation.Step == stageVerified })
+		w.until("verified", func(h *infrav1.QuoinHost) bool {
+			return h.Status.Operation != nil && h.Status.Operation.Step == stageVerified
+		})
 		return w, during(w, mode, func() bool { return w.room.count("reboot") > 0 })
 	},
 	"change the power of a dead host": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
