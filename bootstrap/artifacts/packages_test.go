@@ -16,6 +16,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
 )
 
 // debian is a host whose apt and dpkg are the real ones, on a root of their own, with a repository that a key signed.
@@ -43,6 +44,35 @@ Acquire::Retries "0"; DPkg::Post-Invoke { }; APT::Update::Post-Invoke-Success { 
 `, "@", l.dir), 0o644)
 	l.host.Env = []string{"PATH=" + l.dir + "/scratch/usr/bin:" + l.dir + "/bin:" + os.Getenv("PATH"),
 		"APT_CONFIG=" + l.dir + "/apt.conf", "DPKG_ROOT=" + l.dir + "/scratch"}
+	repository, key := sharedRepository(t)
+	l.shell("cp -r " + repository + " " + l.dir + "/debs")
+	wanted.Preinstalled, wanted.Packages = nil, &artifacts.Packages{Repository: "deb [arch={{arch}}] file://" + l.dir + "/debs/{{minor}}/ /", SigningKey: key}
+	return l, wanted
+}
+
+// shared is made by the first test that needs it, for building and signing packages takes longer than installing them.
+var shared struct{ dir, key string }
+
+// TestMain removes what the tests share.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.dir != "" {
+		_ = os.RemoveAll(shared.dir)
+	}
+	os.Exit(code)
+}
+
+// sharedRepository is a folder of packages, with the key that signed it.
+func sharedRepository(t *testing.T) (dir, key string) {
+	t.Helper()
+	if shared.key != "" {
+		return shared.dir + "/debs", shared.key
+	}
+	g := NewWithT(t)
+	var err error
+	shared.dir, err = os.MkdirTemp("", "quoin-debs-")
+	g.Expect(err).NotTo(HaveOccurred())
+	l := &lab{t: t, g: g, dir: shared.dir, host: &sshtest.Local{}}
 	for _, v := range []string{"v1.35.1", version} {
 		for name, body := range stubs(v) {
 			depends := ""
@@ -55,9 +85,8 @@ Acquire::Retries "0"; DPkg::Post-Invoke { }; APT::Update::Post-Invoke-Success { 
 	l.deb("kubernetes-cni", "1.8-1.1", "", "opt/cni/bin/loopback", "")
 	l.deb("conntrack", "1.4", "", "usr/sbin/conntrack", "")
 	l.deb("firewall", "1.0", "Depends: conntrack\n", "usr/sbin/firewall", "")
-	key := l.repository()
-	wanted.Preinstalled, wanted.Packages = nil, &artifacts.Packages{Repository: "deb [arch={{arch}}] file://" + l.dir + "/debs/{{minor}}/ /", SigningKey: key}
-	return l, wanted
+	shared.key = l.repository()
+	return shared.dir + "/debs", shared.key
 }
 
 // deb builds a package with one file.
