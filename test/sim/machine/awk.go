@@ -67,7 +67,7 @@ var numeric = regexp.MustCompile(`^[ \t\n]*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][
 
 func fieldValue(text string) awkValue {
 	v := awkValue{text: text}
-	if at := numeric.FindStringIndex(text); at != nil && strings.Trim(text[at[1]:], " \t\n") == "" {
+	if at := numeric.FindStringIndex(text); len(at) == 2 && strings.Trim(text[at[1]:], " \t\n") == "" {
 		v.num, _ = strconv.ParseFloat(strings.TrimSpace(text), 64)
 		v.loose = true
 	}

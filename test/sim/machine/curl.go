@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -137,7 +138,7 @@ func (p *Process) fetch(o options, url string) (code int, again bool) {
 	_, err = io.Copy(out, response.Body)
 	p.check()
 	var failed *writeError
-	if ok := asWriteError(err, &failed); ok {
+	if errors.As(err, &failed) {
 		return say(23, "Failure writing output to destination: %s", errText(failed.err)), false
 	}
 	if err != nil {
@@ -158,12 +159,6 @@ type fileWriter struct {
 type writeError struct{ err error }
 
 func (e *writeError) Error() string { return e.err.Error() }
-
-func asWriteError(err error, to **writeError) bool {
-	e, ok := err.(*writeError)
-	*to = e
-	return ok
-}
 
 func (w fileWriter) Write(b []byte) (int, error) {
 	n, err := w.f.write(w.p, b)

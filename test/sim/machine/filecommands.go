@@ -41,7 +41,7 @@ func init() {
 			p.enter()
 			err := p.Machine.remove(&p.cred, name, true)
 			p.leave()
-			if err != nil && !(o.on("i") && errors.Is(err, syscall.ENOTEMPTY)) {
+			if err != nil && (!o.on("i") || !errors.Is(err, syscall.ENOTEMPTY)) {
 				code = p.Fail("failed to remove '%s': %s", name, errText(err))
 			}
 		}
@@ -58,7 +58,7 @@ func init() {
 				err = p.Machine.remove(&p.cred, name, false)
 				p.leave()
 			}
-			if err != nil && !(o.on("f") && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR))) {
+			if err != nil && (!o.on("f") || !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ENOTDIR)) {
 				code = p.Fail("cannot remove '%s': %s", name, errText(err))
 			}
 		}
@@ -251,7 +251,8 @@ func (p *Process) removeTree(name string) error {
 }
 
 func unwrapPath(err error) error {
-	if path, ok := err.(*os.PathError); ok {
+	var path *os.PathError
+	if errors.As(err, &path) {
 		return path.Err
 	}
 	return err

@@ -169,7 +169,7 @@ func (m *Machine) ip(object, verb, family string, words map[string]string, plain
 			slices.Sort(m.rules)
 			return "", ""
 		}
-	case begins(object, "neighbour"), begins(object, "neighbor"):
+	case strings.HasPrefix(object, "neigh") || object == "n":
 		if verb == "show" {
 			var out strings.Builder
 			for _, address := range sortedKeys(m.neighbor) {

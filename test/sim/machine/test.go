@@ -197,14 +197,20 @@ func (t *tester) unary(op, arg string) bool {
 	case "-u":
 		return st.Mode&os.ModeSetuid != 0
 	case "-r":
-		return t.p.cred.may(st.node, readBit)
+		return t.p.may(st.node, readBit)
 	case "-w":
 		return t.p.writable(st) == nil
 	case "-x":
-		return t.p.cred.may(st.node, execBit)
+		return t.p.may(st.node, execBit)
 	}
 	t.bad = "unknown operator " + op
 	return false
+}
+
+func (p *Process) may(n *node, bits os.FileMode) bool {
+	p.enter()
+	defer p.leave()
+	return p.cred.may(n, bits)
 }
 
 func (p *Process) writable(st Stat) error {

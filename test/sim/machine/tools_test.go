@@ -5,6 +5,7 @@ package machine_test
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -101,7 +102,8 @@ func TestToolsSayWhatTheRealOnesSay(t *testing.T) {
 			actual.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
 			actual.Stdin = strings.NewReader(c.input)
 			want, wantErr := actual.Output()
-			if _, ok := wantErr.(*exec.ExitError); wantErr != nil && !ok {
+			var exit *exec.ExitError
+			if wantErr != nil && !errors.As(wantErr, &exit) {
 				t.Skip(wantErr)
 			}
 			m := newMachine(t)
