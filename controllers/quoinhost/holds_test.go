@@ -223,6 +223,7 @@ func TestADetachedHostKeepsItsStateAndGoesOnWhenItIsAttached(t *testing.T) {
 	host := w.host()
 	w.g.Expect(host.Status.State).To(Equal(infrav1.HostStateProvisioning))
 	w.g.Expect(host.Status.NextAttempt).To(BeNil(), "nobody tries")
+	w.g.Expect(w.room.count("forget")).To(BeNumerically(">", 0), "the connection is closed")
 	w.g.Expect(condition1(host, infrav1.HostReachableCondition).Status).To(Equal(metav1.ConditionUnknown))
 	w.linger(5)
 	w.g.Expect(w.room.count("follow")).To(Equal(asked))

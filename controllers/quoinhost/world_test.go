@@ -268,7 +268,7 @@ func (m *machineRoom) Verify(_ context.Context, _ *infrav1.QuoinHost, order Clea
 	return nil, nil
 }
 
-func (m *machineRoom) Forget(*infrav1.QuoinHost) {}
+func (m *machineRoom) Forget(*infrav1.QuoinHost) { _ = m.enter("forget") }
 
 func (m *machineRoom) Reboot(_ context.Context, _ *infrav1.QuoinHost, order CleanOrder, bootID string) (string, error) {
 	if err := m.enter("reboot"); err != nil {
