@@ -19,7 +19,7 @@ import (
 func TestALineMayBreakAtAnyByte(t *testing.T) {
 	fleet := newFleet(t, kube.Options{}, nil)
 	number := 0
-	for bytes := int64(20); bytes < 120_000; bytes += 20 + bytes/4 {
+	for bytes := int64(20); bytes < 120_000; bytes += 20 + bytes*2/3 {
 		for way, line := range map[string]sshd.Line{
 			"cut":    {DropAfter: bytes, Times: 3},
 			"silent": {HangAfter: bytes, Times: 1},
