@@ -17,6 +17,7 @@
 //     and starts what is enabled.
 //
 // What is not: CPU, memory and time cost nothing, a write is durable at once (sync does nothing but fail when told to),
+// disks have no partitions, keepalived takes its addresses without asking anybody,
 // no packet leaves a machine but through Options.Web, and only the flags of commands that scripts use are known. What is
 // unknown is loud: an unknown command ends with 127, an unknown flag with 2 and a sentence that names this package.
 //

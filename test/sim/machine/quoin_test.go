@@ -16,6 +16,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/machine"
@@ -247,4 +248,17 @@ func TestACommandCutByAReboot(t *testing.T) {
 	_, err = h.Run(t.Context(), ssh.Command{Script: "true"})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(m.FS().Exists("/root/ended")).To(BeFalse())
+}
+
+func TestAMachineThatIsAskedToReboot(t *testing.T) {
+	g := NewWithT(t)
+	m := newMachine(t, func(o *machine.Options) { o.Speed = 50 })
+	h := &machine.Host{Machine: m}
+	boot := m.BootID()
+	g.Expect(reset.Reboot(t.Context(), h, boot)).To(Succeed())
+	g.Expect(reset.Reboot(t.Context(), h, boot)).To(Succeed())
+	g.Eventually(m.Boots, "5s").Should(Equal(2))
+	g.Expect(reset.Reboot(t.Context(), h, boot)).To(Succeed())
+	g.Consistently(m.Boots, "200ms").Should(Equal(2))
+	known(t, m)
 }

@@ -34,12 +34,11 @@ type line struct {
 	cut bool
 }
 
-// settle waits for a writer that has begun.
-func (l *line) settle() {
+// settle waits for a writer that has begun, and says whether the line was cut.
+func (l *line) settle() bool {
 	l.mu.Lock()
-	cut := l.cut
-	l.mu.Unlock()
-	_ = cut
+	defer l.mu.Unlock()
+	return l.cut
 }
 
 type lineWriter struct {
@@ -106,7 +105,7 @@ func (e *Exec) Wait(ctx context.Context) (int, error) {
 	down := e.p.killed && e.p.code == downCode
 	m.mu.Unlock()
 	// What the command wrote last is written.
-	e.line.settle()
+	_ = e.line.settle()
 	if down {
 		return 0, ErrDown
 	}
