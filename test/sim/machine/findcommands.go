@@ -169,6 +169,8 @@ func statCommand(p *Process, o options, args []string) int {
 			switch format[i] {
 			case 's':
 				out.WriteString(strconv.FormatInt(st.Size, 10))
+			case 'A':
+				out.WriteString(st.Mode.String())
 			case 'a':
 				out.WriteString(strconv.FormatUint(uint64(modeNumber(st.Mode)), 8))
 			case 'u':
