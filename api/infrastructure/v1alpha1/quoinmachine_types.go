@@ -111,9 +111,9 @@ type Artifacts struct {
 type BundleDelivery string
 
 const (
-	// BundleDeliveryFetch: the host reads the location itself.
+	// BundleDeliveryFetch means: the host reads the location itself.
 	BundleDeliveryFetch BundleDelivery = "Fetch"
-	// BundleDeliveryPush: the manager reads the location and sends what the host lacks over SFTP.
+	// BundleDeliveryPush means: the manager reads the location and sends what the host lacks over SFTP.
 	BundleDeliveryPush BundleDelivery = "Push"
 )
 
