@@ -193,12 +193,23 @@ type info struct {
 	stat machine.Stat
 }
 
-func (i info) Name() string       { return i.name }
-func (i info) Size() int64        { return i.stat.Size }
-func (i info) Mode() os.FileMode  { return i.stat.Mode }
+// Name implements os.FileInfo.
+func (i info) Name() string { return i.name }
+
+// Size implements os.FileInfo.
+func (i info) Size() int64 { return i.stat.Size }
+
+// Mode implements os.FileInfo.
+func (i info) Mode() os.FileMode { return i.stat.Mode }
+
+// ModTime implements os.FileInfo.
 func (i info) ModTime() time.Time { return i.stat.ModTime }
-func (i info) IsDir() bool        { return i.stat.Mode.IsDir() }
-func (i info) Sys() any           { return nil }
+
+// IsDir implements os.FileInfo.
+func (i info) IsDir() bool { return i.stat.Mode.IsDir() }
+
+// Sys implements os.FileInfo.
+func (i info) Sys() any { return nil }
 
 func translate(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {

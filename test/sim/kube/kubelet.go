@@ -6,7 +6,6 @@ package kube
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -19,8 +18,6 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/machine"
 )
-
-const symlink = fs.ModeSymlink
 
 // put writes a file with its directories.
 func put(p *machine.Process, name, content string, mode uint32) error {

@@ -98,10 +98,12 @@ func (p *Plane) DeleteMachine(ctx context.Context, key types.NamespacedName) err
 		return fmt.Errorf("deleting Machine %s: %w", key, err)
 	}
 	quoinMachine := &infrav1.QuoinMachine{}
-	if err := p.Client.Get(ctx, key, quoinMachine); client.IgnoreNotFound(err) != nil {
+	err := p.Client.Get(ctx, key, quoinMachine)
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting QuoinMachine %s: %w", key, err)
 	}
-	if err := p.Client.Delete(ctx, quoinMachine); client.IgnoreNotFound(err) != nil {
+	err = p.Client.Delete(ctx, quoinMachine)
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting QuoinMachine %s: %w", key, err)
 	}
 	node := ""

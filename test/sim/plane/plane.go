@@ -174,6 +174,7 @@ func (m *Manager) Requests() int64 { return m.requests.Load() }
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
+// RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
 var errKilled = fmt.Errorf("the manager was killed")
