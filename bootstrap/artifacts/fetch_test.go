@@ -185,6 +185,30 @@ func TestBundlesComeThroughAProxyAndFromAServerOfAPrivateAuthority(t *testing.T)
 	l.g.Expect(l.read("usr/bin/kubeadm")).To(Equal("kubeadm " + version))
 }
 
+// Debian's curl, for one, is built with --with-ca-path: --cacert then adds to the system's authorities, and replaces none.
+func TestNobodyButTheGivenAuthoritiesVouchesForAServer(t *testing.T) {
+	l, _, wanted := serve(t, nil)
+	curl, err := exec.LookPath("curl")
+	l.g.Expect(err).NotTo(HaveOccurred())
+	l.write("bin/curl", `#!/bin/sh
+for word in "$@"; do
+	[ "$before" != --capath ] || [ -n "$(ls -A "$word")" ] || echo "an empty folder" >>`+l.dir+`/curl.log
+	before=$word
+done
+exec `+curl+` "$@"
+`, 0o755)
+	secure := httptest.NewTLSServer(&shelf{l: l})
+	defer secure.Close()
+	wanted.Bundle.Location = secure.URL + "/{{version}}"
+	wanted.Bundle.CertificateAuthorities = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))
+	_, err = l.find(wanted)
+	l.g.Expect(err).NotTo(HaveOccurred())
+	l.g.Expect(l.read("curl.log")).To(Equal("an empty folder\n"), "the manifest")
+	status := l.install(wanted, artifacts.Worker)
+	l.g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
+	l.g.Expect(strings.Count(l.read("curl.log"), "\n")).To(BeNumerically(">", 3), "and each file")
+}
+
 func TestTheRateIsCurlsToKeepAndTheStepHasTheTime(t *testing.T) {
 	l, _, wanted := serve(t, nil)
 	curl, err := exec.LookPath("curl")

@@ -91,17 +91,19 @@ func readByHost(ctx context.Context, host ssh.Host, bundle *Bundle, location Loc
 func curlCommand(bundle *Bundle, location Location, at string) ssh.Command {
 	authorities := ""
 	if bundle.CertificateAuthorities != "" {
-		authorities = `ca=$(mktemp) && trap 'rm -f "$ca"' EXIT && cat >"$ca" || exit 1` + "\n"
+		authorities = `ca=$(mktemp -d) && trap 'rm -rf "$ca"' EXIT && cat >"$ca/authorities.pem" || exit 1` + "\n"
 	}
 	return ssh.Command{Sudo: true, Stdin: strings.NewReader(bundle.CertificateAuthorities), Script: fmt.Sprintf(
 		"command -v curl >/dev/null || { echo 'curl is not installed' >&2; exit %d; }\n%s%squoin_curl --max-filesize %d -- %s || exit %d\n",
-		noCurl, authorities, curlFunction(bundle, location, `"$ca"`), maxManifest, ssh.Quote(at), noSuchFile)}
+		noCurl, authorities, curlFunction(bundle, location, `"$ca/authorities.pem"`, `"$ca/none"`), maxManifest, ssh.Quote(at), noSuchFile)}
 }
 
 // curlFunction defines quoin_curl: it fails on HTTP errors, follows redirects but never from HTTPS to something weaker,
-// tries again what may pass, and gives up on a server that stalls. authorities is the file in shell words.
-func curlFunction(bundle *Bundle, location Location, authorities string) string {
-	stall := int64(1024)
+// tries again what may pass, and gives up on a server that stalls. authorities is the file in shell words, and none a folder
+// beside it that stays empty: many a curl was built with a folder of the system's authorities, and trusts those as well unless
+// it is told another one.
+func curlFunction(bundle *Bundle, location Location, authorities, none string) string {
+	stall, before := int64(1024), ""
 	words := []string{"--fail --silent --show-error --location --retry 3 --retry-delay 2 --connect-timeout 10 --speed-time 30"}
 	if strings.HasPrefix(location.text, "https:") {
 		words = append(words, "--proto-redir =https")
@@ -110,7 +112,8 @@ func curlFunction(bundle *Bundle, location Location, authorities string) string 
 		words = append(words, "--proxy "+ssh.Quote(bundle.Proxy))
 	}
 	if bundle.CertificateAuthorities != "" {
-		words = append(words, "--cacert "+authorities)
+		words = append(words, "--cacert "+authorities, "--capath "+none)
+		before = "mkdir -p " + none + " && "
 	}
 	if bundle.BytesPerSecond > 0 {
 		words = append(words, "--limit-rate "+strconv.FormatInt(bundle.BytesPerSecond, 10))
@@ -118,7 +121,7 @@ func curlFunction(bundle *Bundle, location Location, authorities string) string 
 		stall = max(1, min(stall, bundle.BytesPerSecond/4))
 	}
 	words = append(words, "--speed-limit "+strconv.FormatInt(stall, 10))
-	return "quoin_curl() { curl " + strings.Join(words, " ") + ` "$@"; }` + "\n"
+	return "quoin_curl() { " + before + "curl " + strings.Join(words, " ") + ` "$@"; }` + "\n"
 }
 
 // missingError says what is not there.
