@@ -295,6 +295,11 @@ func parseMounts(node *yaml.Node) ([][]string, error) {
 		if len(fields) < 2 || len(fields) > 6 || (!path.IsAbs(fields[1]) && fields[1] != "none") {
 			return nil, fmt.Errorf("%q needs a device, an absolute mount point, and at most four fstab fields more", strings.Join(fields, " "))
 		}
+		if fields[1] == "none" || len(fields) > 2 && fields[2] == "swap" {
+			return nil, fmt.Errorf("%q: swap and mounts without a directory are not set up by Quoin; the kubelet wants no swap", strings.Join(fields, " "))
+		}
+		// The reset looks for the directory as the kernel names it.
+		fields[1] = path.Clean(fields[1])
 		// cloud-init takes the kernel's short names too.
 		if shortDevice.MatchString(fields[0]) {
 			fields[0] = "/dev/" + fields[0]

@@ -13,23 +13,45 @@ import (
 // fstabDefaults are the last four fields, as cloud-init fills them in.
 var fstabDefaults = []string{"auto", "defaults,nofail", "0", "2"}
 
+// mountScript adds lines to fstab and mounts them. What was mounted there before is the administrator's: it stays, now and
+// when the host is reset. Each line is recorded by itself, for others may write to fstab while the host is a node.
 func mountScript(mounts [][]string) string {
 	var script strings.Builder
-	script.WriteString("set -eu\nquoin_claim /etc/fstab\n")
+	script.WriteString(mountFunction)
 	for _, mount := range mounts {
 		fields := append([]string{}, mount...)
 		fields = append(fields, fstabDefaults[len(fields)-2:]...)
-		line := ssh.Quote(strings.Join(fields, "\t"))
-		fmt.Fprintf(&script, "grep -qxF -- %[1]s /etc/fstab || printf '%%s\\n' %[1]s >>/etc/fstab\n", line)
-		if fields[1] == "none" || fields[2] == "swap" {
-			fmt.Fprintf(&script, "quoin_fail %s\n", ssh.Quote("mounts: swap and mounts without a directory are not set up by Quoin; the kubelet wants no swap"))
-			continue
-		}
-		dir := ssh.Quote(fields[1])
-		fmt.Fprintf(&script, "quoin_dirs %[1]s\nquoin_record %[2]s\nmountpoint -q %[1]s || mount %[1]s\n", dir, ssh.Quote("mount "+fields[1]))
+		fmt.Fprintf(&script, "mount_here %s %s\n", ssh.Quote(fields[1]), ssh.Quote(strings.Join(fields, "\t")))
 	}
 	return script.String()
 }
+
+const mountFunction = `set -eu
+# mount_here <directory> <line of fstab>
+mount_here() {
+	quoin_dirs "$1"
+	# As the table of mounts names it: the reset looks there.
+	at=$(readlink -f -- "$1")
+	if mountpoint -q "$at" && ! grep -qxF -- "mount $at" "$QUOIN_ROOT/created" 2>/dev/null; then
+		echo "something was mounted at $1 before; it stays"
+		return 0
+	fi
+	quoin_record "mount $at"
+	if ! grep -qsxF -- "$2" /etc/fstab; then
+		quoin_record "fstab $2"
+		: >"$QUOIN_RUN_DIR/fstab"
+		[ ! -f /etc/fstab ] || cat /etc/fstab >"$QUOIN_RUN_DIR/fstab"
+		# The last line may lack its end, and two in one keep a host from booting.
+		[ -z "$(tail -c 1 "$QUOIN_RUN_DIR/fstab")" ] || echo >>"$QUOIN_RUN_DIR/fstab"
+		printf '%s\n' "$2" >>"$QUOIN_RUN_DIR/fstab"
+		cp "$QUOIN_RUN_DIR/fstab" /etc/fstab.quoin-part
+		chmod 0644 /etc/fstab.quoin-part
+		sync /etc/fstab.quoin-part
+		mv -fT /etc/fstab.quoin-part /etc/fstab
+	fi
+	mountpoint -q "$at" || mount "$1"
+}
+`
 
 func userScript(users []User) string {
 	var script strings.Builder

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -131,6 +132,68 @@ claim reset; reset
 		ContainSubstring("holds ext4 already and is kept"), ContainSubstring("KEPT\n"), ContainSubstring("AWAY\n")))
 	g.Expect(out).NotTo(ContainSubstring("STILL MOUNTED"))
 	g.Expect(strings.Count(out, "FAILED")).To(Equal(1))
+}
+
+// Between two steps the host may boot, and what stands in fstab is mounted again; a slow disk even while a step runs.
+func TestADataDiskThatABootMountsAgainSurvives(t *testing.T) {
+	g := NewWithT(t)
+	d := newDisks(t, "data-1")
+	role := cloudinit.DiskRole{ID: "data-1", Role: cloudinit.RoleData}
+	device := d.paths["data-1"]
+	plan := Plan("reset", Options{DataDisks: []string{"data-1"}}).Steps
+	at := slices.IndexFunc(plan, func(s run.Step) bool { return s.Name == "unmount" }) + 1
+	g.Expect(at).To(BeNumerically(">", 0))
+	out := sandbox(t, d.provision("first", "fs_setup:\n- {filesystem: ext4, device: /dev/disk/by-id/data-1}\nmounts:\n- ["+device+", /var/lib/etcd/]\n- ["+device+", /var/lib/theirs]\n", role)+
+		d.steps("begin", plan[:at])+d.steps("kubeadm", plan[at:at+1])+d.steps("rest", plan[at+1:])+ours+`
+printf '#!/bin/sh\nrm -rf /var/lib/kubelet/* /var/lib/etcd/*; exit 0\n' >$D/kubeadm
+mkdir -p /var/lib/theirs && mount -t tmpfs none /var/lib/theirs
+printf 'none /mnt/theirs tmpfs noauto 0 0' >/etc/fstab
+claim first; first; first
+sed 's/^/FSTAB /' /etc/fstab
+echo 'none /mnt/since tmpfs noauto 0 0' >>/etc/fstab
+mkdir -p /etc/kubernetes && touch /etc/kubernetes/x
+echo precious >/var/lib/etcd/precious
+boot() { mkdir -p /var/lib/etcd; mount `+device+` /var/lib/etcd; }
+claim reset; begin; boot; kubeadm; boot; rest
+sed 's/^/AFTER /' /etc/fstab
+grep -q ' /var/lib/theirs ' /proc/self/mounts && echo THEIRS STAYS
+boot; echo "DISK $(cat /var/lib/etcd/precious)"
+`)
+	t.Log(out)
+	g.Expect(out).To(And(ContainSubstring("FSTAB none /mnt/theirs tmpfs noauto 0 0\n"), ContainSubstring("FSTAB "+device+"\t/var/lib/etcd\tauto\tdefaults,nofail\t0\t2\n")))
+	g.Expect(strings.Count(out, "FSTAB")).To(Equal(2))
+	g.Expect(out).To(ContainSubstring("AFTER none /mnt/theirs tmpfs noauto 0 0\nAFTER none /mnt/since tmpfs noauto 0 0\n"))
+	g.Expect(strings.Count(out, "AFTER")).To(Equal(2))
+	g.Expect(out).To(And(ContainSubstring("something was mounted at /var/lib/theirs before"), ContainSubstring("THEIRS STAYS"), ContainSubstring("DISK precious")))
+	g.Expect(out).NotTo(ContainSubstring("FAILED"))
+}
+
+// -xdev goes on where the same file system is mounted again; and a link to another place is what an administrator makes
+// of a directory that got too big.
+func TestNothingIsDeletedAcrossAMountOrMissedBehindALink(t *testing.T) {
+	g := NewWithT(t)
+	d := newDisks(t)
+	out := sandbox(t, d.steps("clean", Plan("reset", Options{}).Steps)+ours+`
+verify() { /bin/sh -s -- /var/lib/quoin -- -- -- <<'VERIFY'
+`+verifyScript+`
+VERIFY
+}
+mkdir -p /var/lib/precious /var/lib/etcd/backup /var/lib/big/kubelet/pods/a /var/lib/volume
+touch /var/lib/precious/file /var/lib/volume/file /var/lib/big/kubelet/config.yaml
+mount --bind /var/lib/precious /var/lib/etcd/backup
+ln -s big/kubelet /var/lib/kubelet; mount --bind /var/lib/volume /var/lib/kubelet/pods/a
+verify
+claim reset; clean
+umount /var/lib/etcd/backup; clean
+ls /var/lib/precious/file /var/lib/volume/file
+echo AGAIN; find /var/lib/big /var/lib/etcd; verify
+`)
+	t.Log(out)
+	before, after, _ := strings.Cut(out, "AGAIN\n")
+	g.Expect(before).To(And(ContainSubstring("found /var/lib/kubelet is not empty"), ContainSubstring("found mounts remain: /var/lib/big/kubelet/pods/a")))
+	g.Expect(before).To(And(ContainSubstring("mounts remain below /var/lib/etcd, and nothing is deleted there: /var/lib/etcd/backup"), ContainSubstring("STEP remove-files FAILED")))
+	g.Expect(before).To(ContainSubstring("/var/lib/precious/file\n/var/lib/volume/file\n"))
+	g.Expect(after).NotTo(Or(ContainSubstring("config.yaml"), ContainSubstring("found")))
 }
 
 func TestOnlyDisksOfTheClaimAreWiped(t *testing.T) {

@@ -99,6 +99,7 @@ clear_lookups() {
 }
 
 reset_network() {
+	unmount_own
 	clear_rules iptables-save iptables-restore
 	clear_rules ip6tables-save ip6tables-restore
 	if command -v nft >/dev/null; then

@@ -19,8 +19,11 @@ settle() {
 	done
 }
 
+# real <path>: where it lies, for the table of mounts knows no links, and find follows none that it is given.
+real() { readlink -f -- "$1" || printf '%s\n' "$1"; }
+
 # below <path>: mount points strictly below a path, the deepest first.
-below() { awk -v p="$1/" 'index($2, p) == 1 { print $2 }' /proc/self/mounts | sort -ru; }
+below() { awk -v p="$(real "$1")/" 'index($2, p) == 1 { print $2 }' /proc/self/mounts | sort -ru; }
 
 # A server that is gone would hold umount for good; what is detached lazily is out of reach all the same.
 unmount_below() {
@@ -31,10 +34,12 @@ unmount_below() {
 }
 
 # empty <dir>: removes what is in it; the directory too unless it is a disk of its own. Never across a mount: what is
-# still mounted there may be somebody's volume.
+# still mounted there may be somebody's volume, and -xdev does not stop at a directory that is mounted from the same disk.
 empty() {
 	[ -d "$1" ] || return 0
-	find "$1" -xdev -mindepth 1 -delete || :
+	[ -z "$(below "$1")" ] ||
+		quoin_fail "mounts remain below $1, and nothing is deleted there: $(below "$1" | head -n 3 | tr '\n' ' '); unmount them or reboot the host"
+	find "$(real "$1")" -xdev -mindepth 1 -delete || :
 	rmdir "$1" 2>/dev/null || :
 }
 
@@ -47,6 +52,7 @@ reset_kubelet() {
 }
 
 reset_kubeadm() {
+	unmount_own
 	if command -v kubeadm >/dev/null && [ -n "$(find /etc/kubernetes -type f 2>/dev/null | head -n 1)" ]; then
 		# Membership in etcd is decided elsewhere, with quorum in view, long before a host is cleaned.
 		timeout 180 kubeadm reset --force --cri-socket unix:///run/containerd/containerd.sock \
@@ -81,10 +87,24 @@ reset_pods() {
 # mounted <path>: not mountpoint, for that asks the file system itself, which may be the one that hangs.
 mounted() { awk -v p="$1" '$2 == p { f = 1 } END { exit !f }' /proc/self/mounts; }
 
+# forget_fstab takes our lines out of fstab, and leaves every other, however it came there.
+forget_fstab() {
+	grep -qs '^fstab ' "$QUOIN_ROOT/created" && [ -f /etc/fstab ] || return 0
+	while IFS= read -r line || [ -n "$line" ]; do
+		grep -qxF -- "fstab $line" "$QUOIN_ROOT/created" || printf '%s\n' "$line"
+	done </etc/fstab >"$QUOIN_RUN_DIR/fstab"
+	cmp -s "$QUOIN_RUN_DIR/fstab" /etc/fstab && return 0
+	cp "$QUOIN_RUN_DIR/fstab" /etc/fstab.quoin-part && chmod 0644 /etc/fstab.quoin-part && sync /etc/fstab.quoin-part &&
+		mv -fT /etc/fstab.quoin-part /etc/fstab && sync /etc || quoin_fail "/etc/fstab cannot be written"
+	systemctl daemon-reload 2>/dev/null || :
+}
+
 # unmount_own takes the disks away that the bootstrap data mounted, before anything below their directories is deleted:
-# what is on a data disk stays.
+# what is on a data disk stays. Every step that deletes begins with it, for the host may boot between two steps; fstab
+# comes first, so that no boot mounts them again.
 unmount_own() {
 	[ -f "$QUOIN_ROOT/created" ] || return 0
+	forget_fstab
 	for point in $(sed -n 's/^mount //p' "$QUOIN_ROOT/created" | sort -ru); do
 		tries=0
 		while mounted "$point"; do
@@ -113,6 +133,7 @@ reset_mounts() {
 # reset_files takes back what "created" lists, last first: units are stopped before their files go, and directories come
 # after what is in them.
 reset_files() {
+	unmount_own
 	data=$(cat "$QUOIN_ROOT/etcd-data-dir" 2>/dev/null)
 	for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet /run/kubeadm /var/run/kubernetes; do empty "$d"; done
 	rm -f /run/cluster-api/bootstrap-success.complete /run/cluster-api/placeholder "$QUOIN_ROOT/kubelet.env"

@@ -24,7 +24,8 @@ done
 
 data=$(cat "$root/etcd-data-dir" 2>/dev/null)
 for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet; do
-	left=$(find "$d" -type f 2>/dev/null | head -n 1)
+	# With the slash, for it may be a link.
+	left=$(find "$d/" -type f 2>/dev/null | head -n 1)
 	[ -z "$left" ] || found "$d is not empty: $left" "look whether it is needed, then remove it"
 done
 [ ! -s "$root/created" ] || found "$root/created still lists what was installed" "see which step of the reset failed, and clean again"
@@ -42,7 +43,7 @@ if command -v ctr >/dev/null; then
 	esac
 fi
 
-mounts=$(awk 'index($2, "/var/lib/kubelet/") == 1 { print $2 }' /proc/self/mounts | head -n 3 | tr '\n' ' ')
+mounts=$(awk -v p="$(readlink -f /var/lib/kubelet)/" 'p != "/" && index($2, p) == 1 { print $2 }' /proc/self/mounts | head -n 3 | tr '\n' ' ')
 [ -z "$mounts" ] || found "mounts remain: $mounts" "unmount them or reboot the host"
 
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
