@@ -32,6 +32,9 @@ type Record struct {
 	// Generation grows with each new claim of the host, and with each change of its management plane. The host keeps the
 	// highest one that it has seen.
 	Generation int64 `json:"generation"`
+	// Plane tells two management planes apart that count to the same generation, because both were made from one copy of the
+	// objects: it is the UID of the QuoinHost that raised the generation. Empty in records of before it was written down.
+	Plane string `json:"plane,omitempty"`
 }
 
 // Released says that the host serves nobody, and only remembers how far the generations came.
@@ -49,6 +52,10 @@ func (e *HeldError) Error() string {
 type StaleError struct{ Ours, Holder Record }
 
 func (e *StaleError) Error() string {
+	if e.Holder.Generation == e.Ours.Generation {
+		return fmt.Sprintf("the host knows generation %d of its claim, ours is %d as well: another management plane came to it first, so this one must not change the host",
+			e.Holder.Generation, e.Ours.Generation)
+	}
 	return fmt.Sprintf("the host knows generation %d of its claim, ours is %d: another management plane took over, so this one must not change the host",
 		e.Holder.Generation, e.Ours.Generation)
 }
@@ -87,6 +94,9 @@ func (r Record) Validate() error {
 			return fmt.Errorf("owner record: %s %q must match %s", field, value, name)
 		}
 	}
+	if r.Plane != "" && !name.MatchString(r.Plane) {
+		return fmt.Errorf("owner record: plane %q must match %s", r.Plane, name)
+	}
 	return nil
 }
 
@@ -94,12 +104,19 @@ func (r Record) Validate() error {
 // comes first: what is stale knows nothing, not even whether the claim is still its own.
 func Check(ours, holder Record) error {
 	switch {
-	case holder.Generation > ours.Generation:
+	case holder.Generation > ours.Generation, sibling(ours, holder):
 		return &StaleError{Ours: ours, Holder: holder}
 	case holder.Released(), holder.UID == ours.UID:
 		return nil
 	}
 	return &HeldError{Holder: holder}
+}
+
+// sibling says whether the holder is another management plane that counted to our generation of our claim. Two that were
+// restored from one backup, or moved from one source, both do; the first that the host hears of has it.
+func sibling(ours, holder Record) bool {
+	return holder.Generation == ours.Generation && ours.UID != "" && (holder.Released() || holder.UID == ours.UID) &&
+		ours.Plane != "" && holder.Plane != "" && ours.Plane != holder.Plane
 }
 
 // Acquire is the method form of the package's Acquire.

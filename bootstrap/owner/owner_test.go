@@ -83,6 +83,30 @@ func TestAHostThatNobodyHadRemembersItsRelease(t *testing.T) {
 	g.Expect(errors.As(store.Acquire(ctx, host, record("b", 1)), &stale)).To(BeTrue())
 }
 
+// Two planes that were restored from one backup raise the generation of its claim to the same number.
+func TestOfTwoPlanesWithOneGenerationTheFirstHasTheHost(t *testing.T) {
+	g := NewWithT(t)
+	host := &sshtest.Local{}
+	store := owner.Store{Root: t.TempDir()}
+	of := func(plane string, generation int64) owner.Record {
+		r := record("a", generation)
+		r.Plane = plane
+		return r
+	}
+	g.Expect(store.Acquire(ctx, host, of("", 3))).To(Succeed())
+	g.Expect(store.Acquire(ctx, host, of("first", 3))).To(Succeed(), "a record of before planes were told apart")
+	g.Expect(store.Acquire(ctx, host, of("first", 3))).To(Succeed())
+	var stale *owner.StaleError
+	err := store.Acquire(ctx, host, of("second", 3))
+	g.Expect(errors.As(err, &stale)).To(BeTrue())
+	g.Expect(err).To(MatchError(ContainSubstring("generation 3 of its claim, ours is 3 as well")))
+	g.Expect(errors.As(store.Release(ctx, host, of("second", 3)), &stale)).To(BeTrue())
+
+	g.Expect(store.Release(ctx, host, of("first", 3))).To(Succeed())
+	g.Expect(errors.As(store.Acquire(ctx, host, of("second", 3)), &stale)).To(BeTrue(), "what was released is not taken by a copy of the claim")
+	g.Expect(store.Acquire(ctx, host, of("second", 4))).To(Succeed(), "a person raises it, or a claim does")
+}
+
 func TestOneOfManyWins(t *testing.T) {
 	g := NewWithT(t)
 	host := &sshtest.Local{}

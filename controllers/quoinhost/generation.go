@@ -26,7 +26,7 @@ func generationOf(host *infrav1.QuoinHost) int64 { return max(host.Spec.ClaimGen
 // ownerRecord is what the host is told about its claim. The claim identifies it, because it survives a move and UIDs do
 // not. Without a claim it has no UID, and serves to compare generations.
 func (t *turn) ownerRecord() owner.Record {
-	record := owner.Record{Namespace: t.host.Namespace, Host: t.host.Name, Generation: generationOf(t.host)}
+	record := owner.Record{Namespace: t.host.Namespace, Host: t.host.Name, Generation: generationOf(t.host), Plane: t.host.Spec.ManagedBy}
 	if ref := t.host.Spec.ConsumerRef; ref != nil {
 		record.Machine, record.UID = ref.Name, ref.Claim
 	}
@@ -89,7 +89,7 @@ func (t *turn) catchUp(record *owner.Record) (bool, error) {
 func staleMessage(stale *owner.StaleError, host *infrav1.QuoinHost) string {
 	return fmt.Sprintf("%v. Only reading goes on. Where this plane is a copy, delete its objects of the host. If it is the right one, and the other is "+
 		`gone for good: kubectl -n %s patch quoinhost %s --type merge -p '{"spec":{"claimGeneration":%d}}'`,
-		stale, host.Namespace, host.Name, stale.Holder.Generation)
+		stale, host.Namespace, host.Name, stale.Holder.Generation+1)
 }
 
 // compare judges the owner record that a host showed while it was only read. A finding stays until the host shows another.

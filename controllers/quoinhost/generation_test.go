@@ -88,6 +88,25 @@ func TestTheNewerPlaneTakesOverAndTheOlderOnlyReads(t *testing.T) {
 	}
 }
 
+func TestOfTwoPlanesMadeFromOneCopyOnlyTheFirstHasTheHost(t *testing.T) {
+	source := claimedWorld(t, false)
+	source.untilState(infrav1.HostStateProvisioned)
+	first, second := copyOf(source, "first"), copyOf(source, "second")
+	first.until("taken over", func(*infrav1.QuoinHost) bool { return first.room.record.Generation == 2 })
+	second.until("raised as well", func(h *infrav1.QuoinHost) bool { return h.Spec.ClaimGeneration == 2 })
+	second.now = second.now.Add(time.Hour)
+	deleteMachine(second)
+	before := second.changes()
+	second.linger(40)
+	second.g.Expect(second.changes()).To(Equal(before))
+	ready := condition1(second.host(), infrav1.HostReadyCondition)
+	second.g.Expect(ready.Reason).To(Equal(infrav1.HostStaleClaimReason), describe(second.host()))
+	second.g.Expect(ready.Message).To(ContainSubstring(`{"spec":{"claimGeneration":3}}`), "the same number would not do")
+
+	deleteMachine(first)
+	first.until("clean", (*infrav1.QuoinHost).Released)
+}
+
 func TestAPlanThatTheNewerPlaneCleanedAwayIsNoInterruptionToTheOlder(t *testing.T) {
 	older := claimedWorld(t, false)
 	older.room.script[provisionPlanID] = []run.Status{{Phase: run.Running, Step: "kubeadm-join", Message: "step 3 of 5"}}

@@ -198,7 +198,7 @@ func (o *overSSH) Verify(ctx context.Context, host *infrav1.QuoinHost, order Cle
 		if err != nil || left == nil {
 			return nil, err
 		}
-		record.Machine, record.UID = left.Machine, left.UID
+		record.Machine, record.UID, record.Plane = left.Machine, left.UID, left.Plane
 	}
 	return nil, owner.Release(ctx, conn, record)
 }
