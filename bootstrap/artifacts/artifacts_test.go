@@ -264,6 +264,10 @@ func TestParseLocation(t *testing.T) {
 		_, err := artifacts.ParseLocation(bad)
 		g.Expect(err).To(HaveOccurred(), bad)
 	}
+	for _, secret := range []string{"http://u:hunter2@x/b", "http://u:hunter2@x/{{version}}", "http://u:hunter2@x/{{arch}}/{{version}}"} {
+		_, err := artifacts.ParseLocation(secret)
+		g.Expect(err).To(MatchError(And(ContainSubstring("carries a password"), Not(ContainSubstring("hunter2")))))
+	}
 	s, err := artifacts.ParseLocation("https://[fd00::1]:8443/b/{{version}}/")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(s.At("v1.2.3")).To(Equal("https://[fd00::1]:8443/b/v1.2.3"))

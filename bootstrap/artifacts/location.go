@@ -28,6 +28,9 @@ func ParseLocation(location string) (Location, error) {
 	const example = "for example /opt/quoin/bundles/{{version}} or http://10.1.2.3:8080/bundles/{{version}}"
 	location = strings.TrimRight(location, "/")
 	switch {
+	case passwordText.MatchString(location):
+		// Before any sentence that repeats the location.
+		return Location{}, errors.New("the artifact location carries a password; checksums protect the bundle, so serve it without one")
 	case !strings.Contains(location, placeholder):
 		return Location{}, fmt.Errorf("artifact location %q has no {{version}} in it, so an upgrade could not find its bundle; %s", location, example)
 	case strings.ContainsAny(strings.ReplaceAll(location, placeholder, ""), "{}") || !safeLocation.MatchString(location):
@@ -41,9 +44,6 @@ func ParseLocation(location string) (Location, error) {
 	u, err := url.Parse(strings.ReplaceAll(location, placeholder, "v0.0.0"))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return Location{}, fmt.Errorf("artifact location %q is neither an absolute path nor an http(s) URL; %s", location, example)
-	}
-	if u.User != nil {
-		return Location{}, errors.New("the artifact location carries a password; checksums protect the bundle, so serve it without one")
 	}
 	return Location{text: location}, nil
 }

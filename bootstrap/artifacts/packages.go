@@ -13,7 +13,9 @@ import (
 // A repository goes into a file of one line per repository, so no line may hold another.
 var (
 	repositoryText = regexp.MustCompile(`^[[:print:]]+$`)
-	repositoryURL  = regexp.MustCompile(`^(https?|file)://[A-Za-z0-9._@+:/\[\]{}%~=?&-]+$`)
+	// passwordText is a user, or a user and a password, in a URL.
+	passwordText  = regexp.MustCompile(`://[^/\s]*@`)
+	repositoryURL = regexp.MustCompile(`^(https?|file)://[A-Za-z0-9._@+:/\[\]{}%~=?&-]+$`)
 )
 
 func (p *Packages) check() error {
@@ -28,6 +30,9 @@ func (p *Packages) check() error {
 		return errors.New("the repository is more than one line of plain text; give one deb line, or one URL")
 	case strings.ContainsAny(rest, "{}"):
 		return errors.New("the repository holds a placeholder that is unknown; known are {{version}}, {{minor}} and {{arch}}")
+	case passwordText.MatchString(p.Repository):
+		return errors.New("the repository carries a password, which everybody could read who may read this object or the host's list of repositories; " +
+			"give the address alone and put the password where the host's package manager looks for it (/etc/apt/auth.conf.d), or let the host know the repository and leave it out here")
 	case p.deb():
 		return p.checkDeb()
 	case !repositoryURL.MatchString(p.Repository):

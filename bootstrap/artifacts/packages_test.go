@@ -227,6 +227,10 @@ func TestRepositoriesAreCheckedBeforeAnyHostIsAsked(t *testing.T) {
 		err := artifacts.Source{Packages: &artifacts.Packages{Repository: repository}}.Check()
 		g.Expect(err == nil).To(Equal(fine), "%s: %v", repository, err)
 	}
+	for _, repository := range []string{"deb https://me:hunter2@p.example.com/{{minor}}/ /", "deb [arch={{arch}}] https://hunter2@p/ stable main", "https://me:hunter2@p.example.com/rpm/"} {
+		err := artifacts.Source{Packages: &artifacts.Packages{Repository: repository}}.Check()
+		g.Expect(err).To(MatchError(And(ContainSubstring("carries a password"), ContainSubstring("auth.conf.d"), Not(ContainSubstring("hunter2")))))
+	}
 	for _, p := range []artifacts.Packages{{SigningKey: key}, {Repository: "https://p/", SigningKey: "x"},
 		{Repository: "deb [signed-by=/k] https://p/ /", SigningKey: key}} {
 		g.Expect(artifacts.Source{Packages: &p}.Check()).NotTo(Succeed(), "%+v", p)
