@@ -15,7 +15,7 @@ import (
 
 // ParseHostKeys reads pinned keys, one per line, in authorized_keys form ("ssh-ed25519 AAAA...") or as printed by
 // ssh-keyscan ("host ssh-ed25519 AAAA..."). Empty lines and comments are skipped. Public keys of certificate authorities
-// have the same form; a certificate is not a key.
+// have the same form; a certificate is not a key, and a line of known_hosts with a marker (@revoked) is none to be pinned.
 func ParseHostKeys(text string) ([]ssh.PublicKey, error) {
 	var keys []ssh.PublicKey
 	for n, line := range strings.Split(text, "\n") {
@@ -24,11 +24,15 @@ func ParseHostKeys(text string) ([]ssh.PublicKey, error) {
 			continue
 		}
 		key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
+		marker := ""
 		if err != nil {
-			_, _, key, _, _, err = ssh.ParseKnownHosts([]byte(line))
+			marker, _, key, _, _, err = ssh.ParseKnownHosts([]byte(line))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d of the host keys is not an SSH public key; expected \"ssh-ed25519 AAAA...\" as in /etc/ssh/ssh_host_ed25519_key.pub", n+1)
+		}
+		if marker != "" {
+			return nil, fmt.Errorf("line %d of the host keys begins with @%s, which nobody would heed: leave a revoked key out, and give an authority's key alone, as an authority", n+1, marker)
 		}
 		if _, certificate := key.(*ssh.Certificate); certificate {
 			return nil, fmt.Errorf("line %d of the host keys is a certificate; give the key itself (/etc/ssh/ssh_host_ed25519_key.pub), or the public key of the authority that signed it", n+1)

@@ -127,3 +127,13 @@ func TestACertificateIsNoHostKeyToPin(t *testing.T) {
 	_, err := ssh.ParseHostKeys(ssh.FormatHostKey(certificate))
 	g.Expect(err).To(MatchError(ContainSubstring("is a certificate")))
 }
+
+// A key that its known_hosts file calls revoked must not come to be trusted by being read.
+func TestALineWithAMarkerIsNoHostKeyToPin(t *testing.T) {
+	g := NewWithT(t)
+	key := ssh.FormatHostKey(sshtest.NewKey().PublicKey())
+	for _, marker := range []string{"@revoked", "@cert-authority"} {
+		_, err := ssh.ParseHostKeys("h1 " + key + "\n" + marker + " * " + key)
+		g.Expect(err).To(MatchError(And(ContainSubstring("line 2"), ContainSubstring(marker))))
+	}
+}

@@ -46,11 +46,11 @@ func (c *Connector) way(ctx context.Context, host *infrav1.QuoinHost) (*way, err
 	about := func(field string, err error) error {
 		return fmt.Errorf("spec.%s of QuoinHost %s/%s: %w", field, host.Namespace, host.Name, err)
 	}
-	keys, err := ssh.ParseHostKeys(strings.Join(host.Spec.HostKeys, "\n"))
+	keys, err := pinned(host.Spec.HostKeys)
 	if err != nil {
 		return nil, about("hostKeys", err)
 	}
-	authorities, err := ssh.ParseHostKeys(strings.Join(host.Spec.HostCertificateAuthorities, "\n"))
+	authorities, err := pinned(host.Spec.HostCertificateAuthorities)
 	if err != nil {
 		return nil, about("hostCertificateAuthorities", err)
 	}
@@ -70,13 +70,22 @@ func (c *Connector) way(ctx context.Context, host *infrav1.QuoinHost) (*way, err
 			}
 			w.bastionNotes = theirs.notes
 		}
-		pinned, err := ssh.ParseHostKeys(strings.Join(bastion.HostKeys, "\n"))
+		jump, err := pinned(bastion.HostKeys)
 		if err != nil {
 			return nil, about("bastion.hostKeys", err)
 		}
 		w.target.Bastion = &ssh.Target{
-			Address: bastion.Address, Port: int(bastion.Port), User: bastion.User, Signers: theirs.signers, HostKeys: pinned,
+			Address: bastion.Address, Port: int(bastion.Port), User: bastion.User, Signers: theirs.signers, HostKeys: jump,
 		}
 	}
 	return w, nil
+}
+
+// pinned reads keys of a spec. Lines that hold none are an error: a target without any key takes every key.
+func pinned(lines []string) ([]ssh.PublicKey, error) {
+	keys, err := ssh.ParseHostKeys(strings.Join(lines, "\n"))
+	if err == nil && len(lines) > 0 && len(keys) == 0 {
+		err = errors.New("it holds no key; give a line such as that of /etc/ssh/ssh_host_ed25519_key.pub, or remove the field")
+	}
+	return keys, err
 }

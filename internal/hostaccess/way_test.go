@@ -287,3 +287,27 @@ func TestTheBastionOfTheSpecIsGoneThrough(t *testing.T) {
 	g.Expect(changed.Bastion).To(BeTrue())
 	g.Expect(changed.Key).To(BeNil())
 }
+
+// Keys that are none are no permission to take any key.
+func TestAListWithoutAKeyIsNoFirstContact(t *testing.T) {
+	for name, change := range map[string]func(*infrav1.QuoinHostSpec){
+		"a comment for a key":        func(s *infrav1.QuoinHostSpec) { s.HostKeys = []string{"# to be filled in"} },
+		"nothing for a key":          func(s *infrav1.QuoinHostSpec) { s.HostKeys = []string{""} },
+		"a comment for an authority": func(s *infrav1.QuoinHostSpec) { s.HostKeys, s.HostCertificateAuthorities = nil, []string{"# ours"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			key, text := keyPair(g)
+			f := newFleet(t, sshtest.ServerOptions{}, map[string][]byte{"ssh-privatekey": text})
+			f.trust(key.PublicKey())
+			change(&f.host.Spec)
+			f.Expect(FirstContact(f.host)).To(BeFalse())
+			_, connectErr := f.connector.Connect(context.Background(), f.host)
+			_, identifyErr := f.connector.Identify(context.Background(), f.host)
+			for _, err := range []error{connectErr, identifyErr} {
+				f.Expect(err).To(MatchError(ContainSubstring("holds no key")))
+			}
+			f.Expect(f.server.Accepted()).To(BeZero())
+		})
+	}
+}

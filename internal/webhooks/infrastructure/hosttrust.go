@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	hostssh "github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
 // trusts says whether there is anything to know the host by.
@@ -44,6 +45,11 @@ func validateKeys(path *field.Path, keys []string, way string) field.ErrorList {
 	for i, key := range keys {
 		if _, _, _, _, err := ssh.ParseAuthorizedKey([]byte(key)); err != nil {
 			reasons = append(reasons, field.Invalid(path.Index(i), key, "this is not a public key: "+way))
+			continue
+		}
+		// What would end each attempt to connect.
+		if _, err := hostssh.ParseHostKeys(key); err != nil {
+			reasons = append(reasons, field.Invalid(path.Index(i), key, err.Error()))
 		}
 	}
 	return reasons

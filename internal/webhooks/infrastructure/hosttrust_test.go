@@ -10,6 +10,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	hostssh "github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
 )
 
 func TestWhatAHostIsKnownAndReachedBy(t *testing.T) {
@@ -37,6 +39,7 @@ func TestWhatAHostIsKnownAndReachedBy(t *testing.T) {
 		"Strict with a key":         {func(s *infrav1.QuoinHostSpec) { strict(s); s.HostKeys = []string{ed25519Key} }, ""},
 		"Strict with an authority":  {func(s *infrav1.QuoinHostSpec) { strict(s); s.HostCertificateAuthorities = []string{ed25519Key} }, ""},
 		"a broken authority":        {func(s *infrav1.QuoinHostSpec) { s.HostCertificateAuthorities = []string{brokenKey} }, "spec.hostCertificateAuthorities[0]"},
+		"a certificate for a key":   {func(s *infrav1.QuoinHostSpec) { s.HostKeys = []string{hostCertificate()} }, "is a certificate"},
 		"a bastion":                 {bastion("192.0.2.1", ed25519Key), ""},
 		"a bastion's broken key":    {bastion("192.0.2.1", brokenKey), "spec.bastion.hostKeys[0]"},
 		"a bastion with a port":     {bastion("192.0.2.1:22", ed25519Key), "spec.bastion.address"},
@@ -84,4 +87,9 @@ func TestTrustMayMoveFromKeysToAnAuthorityButNotGo(t *testing.T) {
 		_, err = w.ValidateUpdate(context.Background(), before, host("h1"))
 		expectRefusal(t, err, "would be trusted")
 	}
+}
+
+// hostCertificate is what some host's ssh_host_ed25519_key-cert.pub says.
+func hostCertificate() string {
+	return hostssh.FormatHostKey(sshtest.HostCertificate(sshtest.NewKey(), sshtest.NewKey(), nil).PublicKey())
 }
