@@ -27,7 +27,8 @@ func Push(ctx context.Context, host Host, path string, content io.ReadSeeker, si
 	limiter := newLimiter(bytesPerSecond)
 	if conn, ok := host.(*Conn); ok && conn.user == "root" {
 		err := conn.pushSFTP(ctx, path, content, size, limiter)
-		if err == nil || IsTransient(err) || ctx.Err() != nil {
+		var ours *contentError
+		if err == nil || IsTransient(err) || ctx.Err() != nil || errors.As(err, &ours) {
 			return pushing(path, err)
 		}
 		// A status of SFTP does not tell a full disk from a missing folder; the script does, or succeeds.
@@ -142,6 +143,13 @@ func newPaced(ctx context.Context, content io.ReadSeeker, from, to int64, limite
 	return &paced{cancel: cancel, wait: wait, content: content, left: to - from}, nil
 }
 
+// contentError says that the content itself cannot be read: another way to the host changes nothing about it.
+type contentError struct{ err error }
+
+func (e *contentError) Error() string { return "reading the content: " + e.err.Error() }
+
+func (e *contentError) Unwrap() error { return e.err }
+
 // Read implements io.Reader.
 func (p *paced) Read(buf []byte) (int, error) {
 	p.mu.Lock()
@@ -163,7 +171,7 @@ func (p *paced) Read(buf []byte) (int, error) {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		p.err = fmt.Errorf("reading the content: %w", err)
+		p.err = &contentError{err}
 		return n, p.err
 	}
 	return n, nil

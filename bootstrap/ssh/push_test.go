@@ -29,9 +29,15 @@ func noise(size int) []byte {
 // counted counts what was read of the content, and calls at when so much was.
 type counted struct {
 	io.ReadSeeker
-	read int64
-	at   int64
-	then func()
+	read   int64
+	sought int
+	at     int64
+	then   func()
+}
+
+func (c *counted) Seek(offset int64, whence int) (int64, error) {
+	c.sought++
+	return c.ReadSeeker.Seek(offset, whence)
 }
 
 func (c *counted) Read(p []byte) (int, error) {
@@ -130,8 +136,10 @@ func TestPushSaysWhatIsWrongOnWhichSide(t *testing.T) {
 			g.Expect(err).To(MatchError(And(ContainSubstring("/nowhere/at/all"), ContainSubstring("irectory"))))
 
 			path := filepath.Join(t.TempDir(), "content")
-			err = ssh.Push(ctx, conn, path, bytes.NewReader([]byte("short")), 10, 0)
+			source := &counted{ReadSeeker: bytes.NewReader([]byte("short"))}
+			err = ssh.Push(ctx, conn, path, source, 10, 0)
 			g.Expect(err).To(MatchError(io.ErrUnexpectedEOF))
+			g.Expect(source.sought).To(Equal(1), "no other way makes the content longer")
 			g.Expect(ssh.IsTransient(err)).To(BeFalse())
 
 			g.Expect(ssh.Push(ctx, conn, path+".empty", bytes.NewReader(nil), 0, 0)).To(Succeed())
