@@ -6,6 +6,7 @@ package redfish
 import (
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -23,12 +24,14 @@ func (c Credentials) Format(f fmt.State, _ rune) { _, _ = fmt.Fprint(f, "[creden
 // MarshalText encodes a placeholder.
 func (c Credentials) MarshalText() ([]byte, error) { return []byte("[credentials]"), nil }
 
-// strip takes the password out of a text that the BMC sent: some of them quote the request that they refuse.
+// strip takes the password, plain and as basic authentication sends it, out of a text that the BMC sent: some of them quote
+// the request that they refuse.
 func (c Credentials) strip(text string) string {
 	if c.password == "" {
 		return text
 	}
-	return strings.ReplaceAll(text, c.password, "[password]")
+	basic := base64.StdEncoding.EncodeToString([]byte(c.user + ":" + c.password))
+	return strings.NewReplacer(basic, "[credentials]", c.password, "[password]").Replace(text)
 }
 
 // Fingerprint of a certificate: the SHA-256 of its DER form in hexadecimal digits.

@@ -132,8 +132,9 @@ func resetTypes(values []string) []ResetType {
 	return out
 }
 
-// parseError reads what the service says about a failure; empty when it says nothing that can be read.
-func parseError(data []byte) string {
+// parseError reads what the service says about a failure; empty when it says nothing that can be read. Secrets are taken out
+// of the whole text: half of one, where the text is cut off, would not be recognized any more.
+func parseError(data []byte, credentials Credentials) string {
 	var failure struct {
 		Error struct {
 			Message  string `json:"message"`
@@ -148,10 +149,10 @@ func parseError(data []byte) string {
 	// The extended information says what is wrong; the message often only that something is.
 	for _, info := range failure.Error.Extended {
 		if info.Message != "" {
-			return printable(info.Message)
+			return printable(credentials.strip(info.Message))
 		}
 	}
-	return printable(failure.Error.Message)
+	return printable(credentials.strip(failure.Error.Message))
 }
 
 func decode(data []byte, into any) error {

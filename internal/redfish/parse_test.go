@@ -4,6 +4,8 @@
 package redfish
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"strings"
 	"testing"
 	"unicode"
@@ -51,7 +53,7 @@ func FuzzParse(f *testing.F) {
 		if types, err := parseActionInfo(data); err == nil {
 			bounded(t, "", allowedTexts(types))
 		}
-		bounded(t, parseError(data), nil)
+		bounded(t, parseError(data, Credentials{}), nil)
 	})
 }
 
@@ -92,4 +94,21 @@ func TestATextOfTheBMCIsBoundedAndPrintable(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(printable("\x1b[31mred\x00 \xff")).To(Equal("[31mred"))
 	g.Expect(utf8.RuneCountInString(printable(strings.Repeat("ü", 5000)))).To(Equal(maxQuoted))
+}
+
+func TestNoPartOfAQuotedSecretIsShown(t *testing.T) {
+	g := NewWithT(t)
+	login := Login("root", `pass"word\123`)
+	quote := func(text string) string {
+		data, err := json.Marshal(map[string]any{"error": map[string]string{"message": text}})
+		g.Expect(err).NotTo(HaveOccurred())
+		return parseError(data, login)
+	}
+	// The cut goes through the middle of what is quoted.
+	for _, text := range []string{
+		strings.Repeat("x", maxQuoted-6) + login.password,
+		strings.Repeat("x", maxQuoted-6) + base64.StdEncoding.EncodeToString([]byte("root:"+login.password)),
+	} {
+		g.Expect(quote(text)).To(And(ContainSubstring("["), Not(ContainSubstring("pass\"")), Not(ContainSubstring("cm9v"))))
+	}
 }

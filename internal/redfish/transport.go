@@ -176,7 +176,7 @@ func fingerprintOf(chain []*x509.Certificate) string {
 // judge turns a status into an error.
 func (c *Client) judge(doing string, answer response) error {
 	message := fmt.Sprintf("HTTP status %d", answer.status)
-	if text := c.target.Credentials.strip(parseError(answer.body)); text != "" {
+	if text := parseError(answer.body, c.target.Credentials); text != "" {
 		message += ": " + text
 	}
 	switch {
