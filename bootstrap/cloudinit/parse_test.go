@@ -303,18 +303,23 @@ runcmd:
 - PATH=@:$PATH
 - printf '#!/bin/sh\necho "$* $A" >@/kubeadm.called\n' >@/kubeadm; chmod +x @/kubeadm
 - kubeadm join --config /run/x && echo success > @/sentinel
-- echo $A >@/last
+- echo $A >@/last; mkdir @/for-all; umask >@/umask
 `
 	status := plan("good", text)
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	for path, want := range map[string]string{"sub/plain": "text\n", "log": "old\nnew\n", "first": "exported shared\n",
-		"kubeadm.called": "join --config /run/x exported\n", "sentinel": "success\n", "last": "exported\n"} {
+		"kubeadm.called": "join --config /run/x exported\n", "sentinel": "success\n", "last": "exported\n", "umask": "0022\n"} {
 		got, err := os.ReadFile(filepath.Join(dir, path))
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(string(got)).To(Equal(want), path)
 	}
 	info, _ := os.Stat(filepath.Join(dir, "sub/plain"))
 	g.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o640)))
+	for path, want := range map[string]os.FileMode{"first": 0o644, "boot": 0o755, "kubeadm.called": 0o644, "for-all": 0o755} {
+		info, err := os.Stat(filepath.Join(dir, path))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(info.Mode().Perm()).To(Equal(want), "%s, as a command of cloud-init would leave it", path)
+	}
 
 	status = plan("bad", "#cloud-config\nruncmd:\n- true\n- sh -c 'echo no disk >&2; exit 4'\n- touch @/never\n- kubeadm join\n")
 	g.Expect(status.Phase).To(Equal(run.Failed))

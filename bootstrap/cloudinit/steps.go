@@ -202,8 +202,10 @@ func (c *Config) changes(path string) bool {
 }
 
 const (
-	loadEnvironment = "[ -f \"$QUOIN_RUN_DIR/env\" ] && . \"$QUOIN_RUN_DIR/env\"\n"
-	saveEnvironment = "export -p >\"$QUOIN_RUN_DIR/env.part\" && mv \"$QUOIN_RUN_DIR/env.part\" \"$QUOIN_RUN_DIR/env\"\n"
+	// The plan's own files are for root alone. What commands and kubeadm write has the modes it has elsewhere: a keyring that
+	// apt's own user cannot read, or a /etc/kubernetes/pki closed to a static pod that is not root, breaks later.
+	loadEnvironment = "umask 022\n[ -f \"$QUOIN_RUN_DIR/env\" ] && . \"$QUOIN_RUN_DIR/env\"\n"
+	saveEnvironment = "umask 077\nexport -p >\"$QUOIN_RUN_DIR/env.part\" && mv \"$QUOIN_RUN_DIR/env.part\" \"$QUOIN_RUN_DIR/env\"\n"
 )
 
 // commandGroup joins commands into one shell that stops at the first failure and says which it was; never its text, which

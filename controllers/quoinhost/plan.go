@@ -41,7 +41,7 @@ func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, er
 	plan.Steps = append(plan.Steps, steps...)
 	plan.Steps = append(plan.Steps,
 		run.Step{Name: "enable-kubelet", Script: `quoin_record "unit kubelet.service" && systemctl enable --now kubelet.service`},
-		run.Step{Name: "bootstrap-sentinel", Script: `mkdir -p /run/cluster-api && echo success >/run/cluster-api/bootstrap-success.complete`},
+		run.Step{Name: "bootstrap-sentinel", Script: `umask 022; mkdir -p /run/cluster-api && echo success >/run/cluster-api/bootstrap-success.complete`},
 	)
 	return plan, plan.Validate()
 }
