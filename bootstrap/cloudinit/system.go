@@ -55,12 +55,36 @@ mount_here() {
 
 func userScript(users []User) string {
 	var script strings.Builder
-	script.WriteString("set -eu\numask 077\n")
+	script.WriteString("set -eu\numask 077\n" + keysFunction)
 	for _, u := range users {
 		script.WriteString(u.script())
 	}
 	return script.String()
 }
+
+// keysFunction adds keys as cloud-init does: the keys that are there, perhaps the one by which we came, stay. Each is
+// recorded by itself, for others may exchange theirs while the host is a node.
+const keysFunction = `# add_keys <user> <keys, one per line>
+add_keys() {
+	home=$(getent passwd "$1" | cut -d: -f6)
+	keys=$home/.ssh/authorized_keys new=$QUOIN_RUN_DIR/keys
+	install -d -m 0700 -o "$1" -g "$(id -g "$1")" "$home/.ssh"
+	: >"$new"
+	[ ! -f "$keys" ] || cat "$keys" >"$new"
+	[ -z "$(tail -c 1 "$new")" ] || echo >>"$new"
+	printf '%s\n' "$2" | while IFS= read -r key; do
+		grep -qxF -- "$key" "$new" && continue
+		quoin_record "key $1 $key"
+		printf '%s\n' "$key" >>"$new"
+	done
+	cp "$new" "$keys.quoin-part"
+	chown "$1" "$keys.quoin-part"
+	chmod 0600 "$keys.quoin-part"
+	sync "$keys.quoin-part"
+	mv -fT "$keys.quoin-part" "$keys"
+	if command -v restorecon >/dev/null; then restorecon -R "$home/.ssh" || :; fi
+}
+`
 
 // script creates the user unless it exists, and sets the rest in either case, as cloud-init does.
 func (u User) script() string {
@@ -97,11 +121,7 @@ func (u User) script() string {
 			ssh.Quote(u.Name+" "+u.Sudo), u.Name)
 	}
 	if len(u.SSHAuthorizedKeys) > 0 {
-		fmt.Fprintf(&s, `home=$(getent passwd %[1]s | cut -d: -f6)
-install -d -m 0700 -o %[1]s -g "$(id -g %[1]s)" "$home/.ssh"
-printf '%%s\n' %[2]s >"$QUOIN_RUN_DIR/keys"
-quoin_put "$QUOIN_RUN_DIR/keys" "$home/.ssh/authorized_keys" 0600 %[1]s
-`, u.Name, ssh.Quote(strings.Join(u.SSHAuthorizedKeys, "\n")))
+		fmt.Fprintf(&s, "add_keys %s %s\n", u.Name, ssh.Quote(strings.Join(u.SSHAuthorizedKeys, "\n")))
 	}
 	return s.String()
 }

@@ -56,6 +56,12 @@ func newDisks(t *testing.T, names ...string) *disks {
 	return d
 }
 
+// newSteps is for tests that need no disk.
+func newSteps(t *testing.T) *disks {
+	t.Helper()
+	return &disks{t: t, byID: t.TempDir()}
+}
+
 // steps is a shell function that runs each step in a shell of its own, as the runner does.
 func (d *disks) steps(name string, steps []run.Step) string {
 	d.t.Helper()
@@ -172,7 +178,7 @@ boot; echo "DISK $(cat /var/lib/etcd/precious)"
 // of a directory that got too big.
 func TestNothingIsDeletedAcrossAMountOrMissedBehindALink(t *testing.T) {
 	g := NewWithT(t)
-	d := newDisks(t)
+	d := newSteps(t)
 	out := sandbox(t, d.steps("clean", Plan("reset", Options{}).Steps)+ours+`
 verify() { /bin/sh -s -- /var/lib/quoin -- -- -- <<'VERIFY'
 `+verifyScript+`

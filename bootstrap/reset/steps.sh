@@ -140,6 +140,7 @@ reset_files() {
 	rmdir /run/cluster-api 2>/dev/null
 	if [ -f "$QUOIN_ROOT/created" ]; then
 		sed -n 's/^unit //p' "$QUOIN_ROOT/created" | while read -r unit; do systemctl disable --now "$unit" 2>/dev/null || :; done
+		forget_keys
 		for kind in file original dir user; do
 			sed -n "s/^$kind //p" "$QUOIN_ROOT/created" | tac | while read -r name; do take_back "$kind" "$name"; done
 		done
@@ -151,6 +152,20 @@ reset_files() {
 		rm -f "$QUOIN_ROOT/created"
 	fi
 	rm -rf "$QUOIN_ROOT/originals" "$QUOIN_ROOT/cni-before" "$QUOIN_ROOT/before" "$QUOIN_ROOT/etcd-data-dir" "$QUOIN_ROOT/cache"
+}
+
+# forget_keys takes the keys back that the bootstrap data gave to users who were there before; what others exchanged since,
+# perhaps the key by which we came, stays.
+forget_keys() {
+	sed -n 's/^key \([^ ]*\) .*/\1/p' "$QUOIN_ROOT/created" | sort -u | while read -r user; do
+		home=$(getent passwd "$user" | cut -d: -f6)
+		keys=$home/.ssh/authorized_keys
+		[ -n "$home" ] && [ -f "$keys" ] && cp -a "$keys" "$keys.quoin-part" || continue
+		while IFS= read -r line || [ -n "$line" ]; do
+			grep -qxF -- "key $user $line" "$QUOIN_ROOT/created" || printf '%s\n' "$line"
+		done <"$keys" >"$keys.quoin-part"
+		sync "$keys.quoin-part" && mv -fT "$keys.quoin-part" "$keys" || echo "the keys of $user cannot be taken back"
+	done
 }
 
 take_back() {

@@ -1,0 +1,32 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package reset
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// The user by which the controller comes may be among those of the bootstrap data, and its key may be exchanged while the
+// host is a node.
+func TestKeysOfAUserWhoWasThereAreNeitherReplacedNorPutBack(t *testing.T) {
+	g := NewWithT(t)
+	d := newSteps(t)
+	out := sandbox(t, d.provision("claim_users", "users:\n- {name: operator, ssh_authorized_keys: [key-a theirs, key-new ours]}\n")+
+		d.steps("clean", Plan("reset", Options{}).Steps)+ours+`
+mkdir -p /run/home/.ssh
+echo 'operator:x:0:0::/run/home:/bin/sh' >>/etc/passwd
+printf 'key-old theirs\nkey-a theirs' >/run/home/.ssh/authorized_keys
+for stub in useradd usermod chpasswd; do printf '#!/bin/sh\n' >$D/$stub; chmod +x $D/$stub; done
+claim first; claim_users; claim_users
+sed 's/^/NODE /' /run/home/.ssh/authorized_keys; stat -c 'MODE %a' /run/home/.ssh/authorized_keys
+echo 'key-rotated theirs' >>/run/home/.ssh/authorized_keys
+claim reset; clean
+sed 's/^/FREE /' /run/home/.ssh/authorized_keys
+`)
+	g.Expect(out).To(ContainSubstring("NODE key-old theirs\nNODE key-a theirs\nNODE key-new ours\nMODE 600\n"))
+	g.Expect(out).To(ContainSubstring("FREE key-old theirs\nFREE key-a theirs\nFREE key-rotated theirs\n"))
+	g.Expect(out).NotTo(Or(ContainSubstring("FAILED"), ContainSubstring("FREE key-new")))
+}
