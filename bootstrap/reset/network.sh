@@ -4,8 +4,17 @@
 # Takes out of the kernel's network what kube-proxy and network plugins put in. Names that nobody else uses say so by
 # themselves; anything else goes only when it was not there before the claim.
 
-# before <list> <line>: was it there before the claim?
-before() { grep -qxF -- "$2" "$QUOIN_ROOT/before/$1" 2>/dev/null; }
+# before <list> <line>: was it there before the claim? Blanks at the end, which ip prints and read drops, say nothing.
+before() { sed 's/[[:space:]]*$//' "$QUOIN_ROOT/before/$1" 2>/dev/null | grep -xF -- "$2" >/dev/null; }
+
+# bird_runs: the one of a network plugin ended with its pod, so this one is the administrator's, and so are its routes.
+bird_runs() {
+	for comm in /proc/[0-9]*/comm; do
+		read -r name 2>/dev/null <"$comm" || continue
+		case $name in bird | bird6) return 0 ;; esac
+	done
+	return 1
+}
 
 # clear_rules <save> <restore>: deletes the chains of Kubernetes and of network plugins and the rules that jump to them;
 # nothing else.
@@ -94,7 +103,12 @@ clear_lookups() {
 	done
 	ip "-$1" route list 2>/dev/null | while read -r words; do
 		before "routes$1" "$words" && continue
-		case " $words " in *" proto bird "* | *" proto 80 "*) ip "-$1" route delete ${words% onlink} || : ;; esac
+		case " $words " in
+		*" proto bird "*) bird_runs && continue ;;
+		*" proto 80 "*) ;;
+		*) continue ;;
+		esac
+		ip "-$1" route delete ${words% onlink} || :
 	done
 }
 

@@ -33,6 +33,7 @@ link() { for l in "$@"; do ip link add name "$l" type bridge || echo "CANNOT MAK
 link eth9 lxc-theirs cali-theirs
 ip address add 10.9.0.1/24 dev eth9; ip link set eth9 up
 ip rule add pref 50 fwmark 0x200/0xf00 lookup 2004
+ip route add 10.7.0.0/16 via 10.9.0.3 proto bird
 note
 # Of the cluster:
 link cali123 cilium_net lxcabc vxlan.calico flannel.1 weave kube-dummy-if kube-bridge-x
@@ -43,6 +44,7 @@ ip link add name veth0a type veth peer name veth0b netns $pod
 ip rule add pref 9 fwmark 0x200/0xf00 lookup 2004
 ip rule add pref 100 from all lookup local; ip rule delete pref 0
 ip route add blackhole 10.244.7.0/26 proto 80
+ip route add 10.244.8.0/26 via 10.9.0.3 proto bird
 mkdir -p /run/flannel /etc/cni/net.d; echo x >/run/flannel/subnet.env
 # Of somebody else, since:
 link wg0
@@ -56,6 +58,11 @@ echo "LINKS $(ls /sys/class/net | tr '\n' ' ')"
 kill $pod
 ip rule list | sed 's/^/RULE /'
 ip route list | sed 's/^/ROUTE /'
+cp "$(command -v sleep)" $D/bird; $D/bird 60 & bird=$!
+until [ "$(cat /proc/$bird/comm)" = bird ]; do sleep 0.05; done
+ip route add 10.6.0.0/16 via 10.9.0.3 proto bird
+network; kill $bird
+ip route list | sed 's/^/WITH BIRD /'
 ls -d /run/flannel 2>&1 || :
 `)
 	t.Log(out)
@@ -71,7 +78,8 @@ ls -d /run/flannel 2>&1 || :
 	}
 	g.Expect(rules).To(Equal([]string{"0:", "50:", "200:", "32766:", "32767:"}))
 	g.Expect(out).To(And(ContainSubstring("ROUTE 10.8.0.0/16 via 10.9.0.2"), ContainSubstring("ROUTE 10.9.0.0/24")))
-	g.Expect(out).NotTo(ContainSubstring("blackhole"))
+	g.Expect(out).To(And(ContainSubstring("ROUTE 10.7.0.0/16 via 10.9.0.3"), ContainSubstring("WITH BIRD 10.6.0.0/16"), ContainSubstring("WITH BIRD 10.7.0.0/16")))
+	g.Expect(out).NotTo(Or(ContainSubstring("blackhole"), ContainSubstring("10.244.8.0")))
 	g.Expect(out).To(ContainSubstring("cannot access '/run/flannel'"))
 }
 
