@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -30,6 +31,9 @@ const (
 type depot struct {
 	at     string
 	client *http.Client
+	// root is the folder of a location that is a path, once it is open: nothing outside of it is ever read, not by way of a
+	// link either, for what a manager can read is not all meant for hosts.
+	root *os.Root
 }
 
 // DepotError says that this process cannot read the bundle. It is never taken for a failure of the host, so it hides what
@@ -47,7 +51,10 @@ func openDepot(bundle *Bundle, location Location, version string) *depot {
 	if !location.Remote() {
 		return d
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: answerTime, TLSHandshakeTimeout: answerTime}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: answerTime}).DialContext,
+		ResponseHeaderTimeout: answerTime, TLSHandshakeTimeout: answerTime,
+	}
 	if bundle.Proxy != "" {
 		proxy, _ := url.Parse(bundle.Proxy) // was checked
 		transport.Proxy = http.ProxyURL(proxy)
@@ -73,11 +80,14 @@ func (d *depot) close() {
 	if d.client != nil {
 		d.client.CloseIdleConnections()
 	}
+	if d.root != nil {
+		_ = d.root.Close()
+	}
 }
 
 // read implements reader.
 func (d *depot) read(ctx context.Context, name string) ([]byte, error) {
-	file, err := d.open(ctx, name, maxManifest)
+	file, err := d.open(ctx, name, unknownSize)
 	if err != nil {
 		return nil, err
 	}
@@ -89,23 +99,50 @@ func (d *depot) read(ctx context.Context, name string) ([]byte, error) {
 	return data, err
 }
 
+// unknownSize is that of a file which no manifest speaks of.
+const unknownSize = -1
+
 // open returns a file of the bundle, size bytes long.
 func (d *depot) open(ctx context.Context, name string, size int64) (io.ReadSeekCloser, error) {
 	at := d.at + "/" + name
 	if d.client == nil {
-		file, err := os.Open(at)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil, &missingError{at: at, why: "no such file in the manager's container"}
-		case err != nil:
-			return nil, depotError(at, err)
-		}
-		return file, nil
+		return d.openFile(at, name, size)
 	}
 	file := &served{ctx: ctx, client: d.client, url: at, size: size}
 	// Whether it is there is better known now.
 	if err := file.fetch(); err != nil {
 		return nil, err
+	}
+	return file, nil
+}
+
+func (d *depot) openFile(at, name string, size int64) (io.ReadSeekCloser, error) {
+	refuse := func(err error) (io.ReadSeekCloser, error) {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, &missingError{at: at, why: "no such file in the manager's container"}
+		}
+		return nil, depotError(at, err)
+	}
+	if d.root == nil {
+		root, err := os.OpenRoot(d.at)
+		if err != nil {
+			return refuse(err)
+		}
+		d.root = root
+	}
+	// Before it is opened: a pipe would wait for its other end, with no regard for any context.
+	info, err := d.root.Stat(name)
+	switch {
+	case err != nil:
+		return refuse(err)
+	case !info.Mode().IsRegular():
+		return refuse(errors.New("it is no file; copy the bundle again, completely"))
+	case size != unknownSize && info.Size() != size:
+		return refuse(fmt.Errorf("it has %d bytes, but %s says %d; copy the bundle again, completely", info.Size(), manifestName, size))
+	}
+	file, err := d.root.Open(name)
+	if err != nil {
+		return refuse(err)
 	}
 	return file, nil
 }
@@ -146,11 +183,6 @@ func (s *served) fetch() error {
 		err = &missingError{at: s.url, why: response.Status}
 	case !whole && !part:
 		err = depotError(s.url, errors.New(response.Status))
-	case whole && s.at > 0:
-		// A server without ranges: what we have already passes by.
-		if _, err = io.CopyN(io.Discard, response.Body, s.at); err != nil {
-			err = s.failed(err)
-		}
 	}
 	if err != nil {
 		response.Body.Close()
@@ -159,13 +191,35 @@ func (s *served) fetch() error {
 	}
 	s.body, s.cancel = response.Body, cancel
 	s.guard = time.AfterFunc(stall, cancel)
+	if part || s.at == 0 {
+		return nil
+	}
+	// A server without ranges: what we have already passes by.
+	passed := s.at
+	s.at = 0
+	if _, err := io.CopyN(io.Discard, s, passed); err != nil {
+		_ = s.Close()
+		s.at = passed
+		if errors.Is(err, context.Canceled) {
+			return err
+		}
+		return depotError(s.url, fmt.Errorf("its server knows no ranges, and the %d bytes that the host has already did not pass by: %w", passed, err))
+	}
 	return nil
 }
 
 func (s *served) failed(err error) error {
-	if s.ctx.Err() != nil {
-		// The caller's own end is nobody's fault.
+	if errors.Is(s.ctx.Err(), context.Canceled) {
+		// The caller's own end is nobody's fault. The end of its time is: whoever reads here waits for the server, not for the host.
 		return s.ctx.Err()
+	}
+	if errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("its server sent nothing for %s", stall)
+	}
+	var asked *url.Error
+	if errors.As(err, &asked) {
+		// It repeats the address of the last redirect, which may be one that opens a store to whoever knows it.
+		err = asked.Err
 	}
 	return depotError(s.url, err)
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -156,4 +157,72 @@ func TestThePushedComesOverHTTPSAndIsSigned(t *testing.T) {
 	g.Expect(progress.Done).To(BeTrue())
 	g.Expect(s.asked("kubeadm")).To(ContainElement("bytes=7-"))
 	g.Expect(l.read("root/cache/" + sumOf("kubeadm "+version))).To(Equal("kubeadm " + version))
+}
+
+// What the manager can read is not all meant for hosts: its own token, say.
+func TestOnlyWhatLiesInTheBundleIsPushed(t *testing.T) {
+	for name, c := range map[string]struct {
+		place func(l *lab, at string) error
+		says  string
+	}{
+		"a link that leads out": {func(l *lab, at string) error {
+			l.write("token", "kubeadm "+version, 0o600)
+			return os.Symlink(filepath.Join(l.dir, "token"), at)
+		}, "escapes"},
+		"a pipe":                  {func(_ *lab, at string) error { return syscall.Mkfifo(at, 0o600) }, "it is no file"},
+		"a file that is too long": {func(_ *lab, at string) error { return os.WriteFile(at, []byte("kubeadm "+version+" and more"), 0o600) }, "manifest.json says 15"},
+		"a link within": {func(_ *lab, at string) error {
+			return errors.Join(os.WriteFile(at+".real", []byte("kubeadm "+version), 0o600), os.Symlink("kubeadm.real", at))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, wanted := pushing(t)
+			at := filepath.Join(l.bundles, version, "bin/kubeadm")
+			l.g.Expect(os.Remove(at)).To(Succeed())
+			l.g.Expect(c.place(l, at)).To(Succeed())
+			_, err := l.push(wanted, artifacts.Worker, time.Minute)
+			if c.says == "" {
+				l.g.Expect(err).NotTo(HaveOccurred())
+				return
+			}
+			var depot *artifacts.DepotError
+			l.g.Expect(errors.As(err, &depot)).To(BeTrue(), "%v", err)
+			l.g.Expect(err).To(MatchError(And(ContainSubstring(at), ContainSubstring(c.says))))
+			l.g.Expect(l.dir + "/root/cache/" + sumOf("kubeadm "+version)).NotTo(BeAnExistingFile())
+		})
+	}
+}
+
+func TestTheAddressOfARedirectIsNotRepeated(t *testing.T) {
+	l, wanted := pushing(t)
+	server := httptest.NewServer(http.RedirectHandler("http://127.0.0.1:1/x?signature=hunter2", http.StatusFound))
+	defer server.Close()
+	wanted.Bundle.Location = server.URL + "/{{version}}"
+	_, err := l.push(wanted, artifacts.Worker, time.Minute)
+	l.g.Expect(err).To(MatchError(And(ContainSubstring("connection refused"), Not(ContainSubstring("hunter2")))))
+}
+
+// A server that stalls is no host that does not answer: hosts are given up for that.
+func TestAServerThatTakesAllTheTimeIsNotTheHostsFault(t *testing.T) {
+	l, wanted := pushing(t)
+	s := &shelf{l: l, spoil: func(w http.ResponseWriter, r *http.Request) bool {
+		if filepath.Base(r.URL.Path) != "kubeadm" {
+			return false
+		}
+		// No ranges, and less than the host has.
+		w.Header().Set("Content-Length", "15")
+		_, _ = w.Write([]byte("ku"))
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return true
+	}}
+	server := httptest.NewServer(s)
+	defer server.Close()
+	l.part("kubea")
+	wanted.Bundle.Location = server.URL + "/{{version}}"
+	limited, stop := context.WithTimeout(context.Background(), 3*time.Second)
+	defer stop()
+	_, err := artifacts.Push(limited, l.host, wanted, artifacts.Worker, time.Minute)
+	l.g.Expect(ssh.IsTransient(err)).To(BeFalse(), "%v", err)
+	l.g.Expect(err).To(MatchError(ContainSubstring("knows no ranges")))
 }
