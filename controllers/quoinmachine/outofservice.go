@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
-	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
@@ -36,7 +35,7 @@ var outOfService = corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodes
 // a volume that two nodes write to is lost. And only while the Machine is being deleted: what comes back is another node.
 func freesVolumes(v *view) bool {
 	return v.machine != nil && !v.machine.DeletionTimestamp.IsZero() && v.machine.Status.NodeRef.IsDefined() &&
-		v.cluster != nil && v.host != nil && conditions.IsTrue(v.host, infrav1.HostFencedCondition)
+		v.cluster != nil && v.host != nil && v.host.Fenced()
 }
 
 // freeVolumes declares the Node out of service, while Cluster API drains it and waits for its volumes. The QuoinMachine is
@@ -46,7 +45,7 @@ func (r *Reconciler) freeVolumes(ctx context.Context, quoinMachine *infrav1.Quoi
 		return ctrl.Result{}
 	}
 	name := v.machine.Status.NodeRef.Name
-	tainted, err := r.taint(ctx, client.ObjectKeyFromObject(v.cluster), name, v.host.ProviderID())
+	tainted, err := r.taint(ctx, client.ObjectKeyFromObject(v.cluster), name, v.host)
 	switch {
 	case errors.Is(err, clustercache.ErrClusterNotConnected):
 		// Connected in the background; nobody is dialed from here.
@@ -61,8 +60,8 @@ func (r *Reconciler) freeVolumes(ctx context.Context, quoinMachine *infrav1.Quoi
 	return ctrl.Result{}
 }
 
-// taint declares the Node out of service, if it is that of providerID; a node of another claim may have the same name.
-func (r *Reconciler) taint(ctx context.Context, cluster client.ObjectKey, name, providerID string) (tainted bool, err error) {
+// taint declares the Node out of service, if it is that of the host's claim; a node of another claim may have the same name.
+func (r *Reconciler) taint(ctx context.Context, cluster client.ObjectKey, name string, host *infrav1.QuoinHost) (tainted bool, err error) {
 	// Uncached: a cache of the nodes of every cluster would be kept for this alone.
 	workload, err := r.ClusterCache.GetUncachedClient(ctx, cluster)
 	if err != nil {
@@ -77,13 +76,16 @@ func (r *Reconciler) taint(ctx context.Context, cluster client.ObjectKey, name, 
 		}
 		return false, fmt.Errorf("reading Node %s of cluster %s: %w", name, cluster, err)
 	}
-	if node.Spec.ProviderID != providerID {
+	if node.Spec.ProviderID != host.ProviderID() {
 		return false, nil
 	}
 	for _, taint := range node.Spec.Taints {
 		if taint.MatchTaint(&outOfService) {
 			return false, nil
 		}
+	}
+	if still, err := r.stillFenced(ctx, host); err != nil || !still {
+		return false, err
 	}
 	// The list of taints is replaced as a whole, so nobody else may have changed it meanwhile.
 	before := client.MergeFromWithOptions(node.DeepCopy(), client.MergeFromWithOptimisticLock{})
@@ -94,4 +96,14 @@ func (r *Reconciler) taint(ctx context.Context, cluster client.ObjectKey, name, 
 		return false, fmt.Errorf("tainting Node %s of cluster %s: %w", name, cluster, err)
 	}
 	return true, nil
+}
+
+// stillFenced asks the API server itself: a cache that lags may not have seen that the host answers again, and what two nodes
+// write to is lost for good.
+func (r *Reconciler) stillFenced(ctx context.Context, host *infrav1.QuoinHost) (bool, error) {
+	now := &infrav1.QuoinHost{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(host), now); err != nil {
+		return false, fmt.Errorf("reading QuoinHost %s/%s, before its Node is declared out of service: %w", host.Namespace, host.Name, err)
+	}
+	return now.UID == host.UID && now.Spec.ConsumerRef != nil && now.ProviderID() == host.ProviderID() && now.Fenced(), nil
 }

@@ -95,6 +95,30 @@ func TestNoVolumeIsFreedThatANodeMayStillWriteTo(t *testing.T) {
 	}
 }
 
+// A cache that lags behind still says that the host is fenced, or that it has this claim.
+func TestNoVolumeIsFreedOnTheWordOfACacheThatLags(t *testing.T) {
+	for name, since := range map[string]func(*infrav1.QuoinHost){
+		"it answers again": func(h *infrav1.QuoinHost) { h.Status.Conditions = nil },
+		"its claim ended":  func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = nil },
+		"it has another":   func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef.Claim = "ffffffff" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, workload := deadWorld(t, nil)
+			w.r.APIReader = interceptor.NewClient(w.client, interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+					err := c.Get(ctx, key, o, options...)
+					if h, ok := o.(*infrav1.QuoinHost); ok && err == nil {
+						since(h)
+					}
+					return err
+				},
+			})
+			w.reconcile("m1")
+			w.g.Expect(taints(t, workload)).To(Equal([]string{"kept:NoSchedule"}))
+		})
+	}
+}
+
 func TestAPausedMachineFreesNothing(t *testing.T) {
 	w, workload := deadWorld(t, nil)
 	c := cluster()
