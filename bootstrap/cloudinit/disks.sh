@@ -64,6 +64,8 @@ settled() {
 free() {
 	use=$(quoin_disk_use "$1") || quoin_fail "what uses $1 cannot be read (lsblk)"
 	[ -z "$use" ] || quoin_fail "$1 is in use at $(echo $use); unmount it, or correct the device in the KubeadmConfig"
+	use=$(quoin_disk_held "$1")
+	[ -z "$use" ] || quoin_fail "$1 is in use, by a mount of some container, an array or a pool ($use); end that, or correct the device in the KubeadmConfig"
 }
 
 # partition <intent> <device> <dos|gpt> <overwrite> <percent[:type]>...
@@ -83,9 +85,11 @@ partition() {
 		intends "$intent" "$id" || { [ "$role" = Wipe ] && [ "$overwrite" = 1 ]; } ||
 			quoin_fail "$device ($id) holds $what and is not partitioned: only an empty disk is, or one with the role Wipe when overwrite is true. Look whether that is needed; if not: wipefs --all $disk"
 		free "$disk"
-		for part in $(lsblk -nrpo NAME,TYPE "$disk" | sed -n 's/ part$//p') "$disk"; do
+		# Half a table of ours on a data disk goes; what lies where its partitions begin may be older than it, and stays.
+		[ "$role" = Data ] || lsblk -nrpo NAME,TYPE "$disk" | sed -n 's/ part$//p' | while read -r part; do
 			wipefs --all --force "$part" >/dev/null || quoin_fail "$part cannot be wiped"
-		done
+		done || exit 1
+		wipefs --all --force "$disk" >/dev/null || quoin_fail "$disk cannot be wiped"
 	fi
 	intend "$intent" "$id"
 	# In MiB, whatever the disk's sectors are; both ends keep what the tables need.

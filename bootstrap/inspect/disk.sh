@@ -13,6 +13,8 @@ quoin_disk() {
 	fi
 	at=
 	for d in /sys/block/*; do
+		# One path of an NVMe disk that has several; the disk itself has the same names.
+		[ "$(cat "$d/hidden" 2>/dev/null)" != 1 ] || continue
 		for f in "$d/wwid" "$d/device/wwid" "$d/device/serial" "$d/serial"; do
 			[ -r "$f" ] || continue
 			[ "$(tr -d '\0' <"$f" 2>/dev/null | tr -s '[:space:]' '_' | sed 's/^_//; s/_$//')" = "$1" ] || continue
@@ -36,4 +38,15 @@ quoin_disk_system() {
 	for point in $used; do
 		case $point in / | /boot | /boot/* | /usr | /var | /var/lib | /etc | '[SWAP]') echo "$point" && return 0 ;; esac
 	done
+}
+
+# quoin_disk_held <device>: says so when somebody holds the device for himself, or it cannot be opened. lsblk knows the
+# mounts of its own namespace only, and not those of a file system that spans several disks. Nothing is written.
+quoin_disk_held() {
+	for _ in 1 2 3 4 5; do
+		held=$(wipefs --all --no-act "$1" 2>&1 >/dev/null) && return 0
+		# What was unmounted lazily lets go a moment later.
+		sleep 1
+	done
+	printf '%s\n' "$held" | head -n 1
 }

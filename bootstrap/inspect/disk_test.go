@@ -23,6 +23,7 @@ func TestADiskIsFoundByItsStableNamesOnly(t *testing.T) {
 	for path, content := range map[string]string{
 		"block/sda/device/wwid": " t10.ATA     QEMU  0001  \n", "block/sdb/device/serial": "S-1\n", "block/sdc/device/serial": "same\n", "block/sdd/serial": "same\n",
 		"block/nvme0n1/wwid": "eui.7\n", "block/nvme0n1/device/serial": "eui.7\n",
+		"block/nvme0c0n1/wwid": "eui.7\n", "block/nvme0c0n1/hidden": "1\n", "block/nvme0n1/hidden": "0\n",
 	} {
 		g.Expect(os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755)).To(Succeed())
 		g.Expect(os.WriteFile(filepath.Join(dir, path), []byte(content), 0o600)).To(Succeed())

@@ -39,6 +39,8 @@ for d in /sys/block/*; do
 	[ -e "$d" ] || continue
 	n=${d##*/}
 	case $n in loop* | ram* | zram* | sr* | fd* | dm-* | md* | nbd* | drbd*) continue ;; esac
+	# One path of an NVMe disk that has several.
+	[ "$(cat "$d/hidden" 2>/dev/null)" != 1 ] || continue
 	id=
 	for link in /dev/disk/by-id/wwn-* /dev/disk/by-id/nvme-eui.* /dev/disk/by-id/*; do
 		if [ -L "$link" ] && [ "$(readlink -f "$link")" = "/dev/$n" ]; then

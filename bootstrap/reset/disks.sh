@@ -20,11 +20,11 @@ wipe_disk() {
 	[ -z "$use" ] || { refuse "$1 ($disk) is mounted at $(echo $use)"; return 0; }
 	# Volumes that a storage plugin made on it, the innermost first.
 	lsblk -nrpo NAME,TYPE "$disk" | tac | while read -r node type; do
-		case $type in
-		lvm | crypt) dmsetup remove --retry "$node" || : ;;
-		part) wipefs --all --force "$node" >/dev/null || : ;;
-		esac
+		case $type in lvm | crypt) dmsetup remove --retry "$node" || : ;; esac
 	done
+	held=$(quoin_disk_held "$disk")
+	[ -z "$held" ] || { refuse "$1 ($disk) is in use, by a mount of some container, an array or a pool ($held); end that, or reboot the host"; return 0; }
+	lsblk -nrpo NAME,TYPE "$disk" | sed -n 's/ part$//p' | while read -r node; do wipefs --all --force "$node" >/dev/null || :; done
 	wipefs --all --force "$disk" >/dev/null || { refuse "$1 ($disk) cannot be wiped (wipefs); is the disk healthy?"; return 0; }
 	if command -v blkdiscard >/dev/null; then blkdiscard "$disk" 2>/dev/null || :; fi
 	sectors=$(blockdev --getsz "$disk")

@@ -236,6 +236,26 @@ echo AFTER; `+verify(clean)+verify(wrong))
 	g.Expect(second).To(ContainSubstring("found no disk of this host has the id gone-1"))
 }
 
+// A mount in a namespace of somebody's stands for all that lsblk does not show: an array, a pool, another disk's btrfs.
+func TestADiskThatSomebodyHoldsUnseenIsNotWiped(t *testing.T) {
+	g := NewWithT(t)
+	d := newDisks(t, "held-1")
+	disk := d.paths["held-1"]
+	out := sandbox(t, d.steps("clean", Plan("reset", Options{WipeDisks: []string{"held-1"}}).Steps)+ours+`
+mkfs.ext4 -q -F `+disk+`; mkdir /run/held
+unshare --mount --propagation private sh -c 'mount `+disk+` /run/held && touch /run/mounted; exec sleep 60' & holder=$!
+until [ -e /run/mounted ]; do sleep 0.05; done
+echo "SEEN $(lsblk -nro MOUNTPOINT `+disk+`)."
+claim reset; clean
+[ -n "$(wipefs -n `+disk+`)" ] && echo KEPT
+kill $holder; wait $holder
+claim reset; clean
+[ -z "$(wipefs -n `+disk+`)" ] && echo WIPED
+`)
+	t.Log(out)
+	g.Expect(out).To(And(ContainSubstring("SEEN ."), ContainSubstring("held-1 ("+disk+") is in use"), ContainSubstring("STEP wipe-disks FAILED"), ContainSubstring("KEPT\n"), ContainSubstring("WIPED\n")))
+}
+
 func TestTheDiskOfTheSystemIsNotWiped(t *testing.T) {
 	g := NewWithT(t)
 	d := newDisks(t, "root-1")
