@@ -44,11 +44,13 @@ quoin_dnf_install() {
 	# Taken once, before the first attempt: what came with one that was cut is found by the next.
 	before=$QUOIN_ROOT/packages-before
 	[ -s "$before" ] || { rpm -qa --qf '%{NAME}\n' >"$before.part" && sync "$before.part" && mv -f "$before.part" "$before"; } || exit 1
-	quoin_dnf install $wanted || quoin_fail "$dnf could not install$wanted; see its output"
+	quoin_dnf install $wanted && failed= || failed=yes
 	rpm -qa --qf '%{NAME}\n' | while read -r name; do
 		grep -qxF -- "$name" "$before" || quoin_record "package $name" || exit 1
 	done || exit 1
+	# At once, also when it failed: what a person installs from now on is not ours to remove.
 	rm -f "$before"
+	[ -z "$failed" ] || quoin_fail "$dnf could not install$wanted; see its output"
 	[ ! -f "$2/yum.repos.d/quoin-kubernetes.repo" ] || return 0
 	held=$(quoin_dnf versionlock list 2>/dev/null)
 	for name in kubeadm kubelet kubectl kubernetes-cni cri-tools; do

@@ -89,3 +89,16 @@ func TestADNFHostSaysWhatIsWrong(t *testing.T) {
 	status = l.install(wanted, artifacts.Worker)
 	l.g.Expect(status.Message).To(And(ContainSubstring("this host has dnf"), ContainSubstring("give the base URL")))
 }
+
+func TestWhatAPersonInstallsAfterAFailureStays(t *testing.T) {
+	l, wanted := fedora(t)
+	g := l.g
+	dnf := l.read("bin/dnf")
+	l.write("bin/dnf", strings.Replace(dnf, `*" install "*)`, `*" install "*) echo kubelet >>`+l.dir+`/rpms; exit 1 ;; *" never "*)`, 1), 0o755)
+	status := l.install(wanted, artifacts.Worker)
+	g.Expect(status.Phase).To(Equal(run.Failed))
+	g.Expect(status.Message).To(ContainSubstring("dnf could not install"))
+	l.write("rpms", l.read("rpms")+"strace\n", 0o644)
+	g.Expect(l.run(artifacts.ReleaseSteps(), nil, nil).Phase).To(Equal(run.Succeeded))
+	g.Expect(strings.Fields(l.read("rpms"))).To(ConsistOf("bash", "kubectl", "strace"), "half an installation goes, and nothing else")
+}
