@@ -53,7 +53,7 @@ func (t *turn) provisioned() (result, error) {
 		}
 		return t.started(id)
 	case run.Succeeded:
-		t.host.Status.AddonVersions = append(t.host.Status.AddonVersions, version)
+		t.holdsAddons(version)
 		t.event("Normal", "AddonImagesPresent", "the images of the add-ons of %s are on the host", version)
 		return after(0), nil
 	case run.Failed, run.Interrupted:
@@ -79,6 +79,30 @@ func (t *turn) missingAddons() (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// maxAddonVersions is what the API takes: one more, and the whole status would be refused.
+const maxAddonVersions = 16
+
+// holdsAddons notes that the images of the version's add-ons are on the host. A node that outlives many upgrades of its
+// control plane forgets the earliest ones that nobody asks for any more.
+func (t *turn) holdsAddons(version string) {
+	if version == "" || slices.Contains(t.host.Status.AddonVersions, version) {
+		return
+	}
+	var wanted []string
+	if t.claim.quoinMachine != nil {
+		wanted = t.claim.quoinMachine.Spec.AddonVersions
+	}
+	over := len(t.host.Status.AddonVersions) + 1 - maxAddonVersions
+	kept := slices.DeleteFunc(slices.Clone(t.host.Status.AddonVersions), func(old string) bool {
+		if over <= 0 || old == t.host.Status.Version || slices.Contains(wanted, old) {
+			return false
+		}
+		over--
+		return true
+	})
+	t.host.Status.AddonVersions = append(kept, version)
 }
 
 // addonsPlan names the plan for a version. A plan's ID has no capitals and no plus sign, which a version may have.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -129,9 +128,7 @@ func (t *turn) provisionEnded(reason string, status run.Status, todo string) (re
 func (t *turn) becameNode() (result, error) {
 	version := t.version()
 	t.host.Status.Version = version
-	if version != "" && !slices.Contains(t.host.Status.AddonVersions, version) {
-		t.host.Status.AddonVersions = append(t.host.Status.AddonVersions, version)
-	}
+	t.holdsAddons(version)
 	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionTrue, infrav1.HostProvisionedReason, "")
 	t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostInUseReason, "the host belongs to a Machine")
 	return t.moveTo(infrav1.HostStateProvisioned)
