@@ -177,10 +177,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	before := host.DeepCopy()
 	t := &turn{ctx: ctx, r: r, host: host, claim: claim, now: r.Now(), paused: isPaused}
 	defer func() {
 		t.summarize()
-		if err := r.patchStatus(ctx, helper, host); err != nil {
+		if err := r.patchStatus(ctx, helper, before, host); err != nil {
 			reterr = kerrors.NewAggregate([]error{reterr, err})
 		}
 	}()

@@ -10,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/patch"
@@ -129,13 +131,27 @@ func hasReason(h *infrav1.QuoinHost, kind, reason string) bool {
 	return conditions.GetReason(h, kind) == reason
 }
 
-func (r *Reconciler) patchStatus(ctx context.Context, helper *patch.Helper, host *infrav1.QuoinHost) error {
+// patchStatus writes down what the turn came to. The annotations by which a person gave an order go last: until the rest is
+// written, a manager that dies must find them again. To carry an order out twice changes nothing.
+func (r *Reconciler) patchStatus(ctx context.Context, helper *patch.Helper, before, host *infrav1.QuoinHost) error {
+	wanted := host.DeepCopy()
+	for name, value := range before.Annotations {
+		if _, kept := host.Annotations[name]; !kept {
+			metav1.SetMetaDataAnnotation(&host.ObjectMeta, name, value)
+		}
+	}
 	err := helper.Patch(ctx, host, patch.WithOwnedConditions{Conditions: []string{
 		infrav1.HostReadyCondition, infrav1.HostReachableCondition, infrav1.HostKeyVerifiedCondition, infrav1.HostInspectedCondition,
 		infrav1.HostProvisionedCondition, infrav1.HostCleanCondition, infrav1.HostAddonImagesCondition, infrav1.HostFencedCondition, clusterv1.PausedCondition,
 	}})
 	if err != nil {
 		return fmt.Errorf("patching the status of QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
+	}
+	if len(host.Annotations) == len(wanted.Annotations) {
+		return nil
+	}
+	if err := r.Client.Patch(ctx, wanted, client.MergeFrom(host)); err != nil {
+		return fmt.Errorf("removing the annotations of QuoinHost %s/%s that were carried out: %w", host.Namespace, host.Name, err)
 	}
 	return nil
 }
