@@ -18,6 +18,7 @@ import (
 func (t *turn) abandon() (result, error) {
 	delete(t.host.Annotations, infrav1.AbandonAnnotation)
 	t.r.Calls.Cancel(t.key())
+	t.r.PowerCalls.Cancel(t.key())
 	t.enter(infrav1.HostStateQuarantined)
 	t.forgetFailures()
 	message := fmt.Sprintf("a person stated that the host is gone or will be wiped; nothing is done to it. To use it again, have it reset and verified: "+

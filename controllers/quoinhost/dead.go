@@ -4,6 +4,7 @@
 package quoinhost
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -44,14 +45,20 @@ func (t *turn) dead() (r result, handled bool, err error) {
 		return result{}, true, err
 	}
 	s := silence{
-		policy: t.host.Spec.Unreachable, since: t.host.Status.UnreachableSince.Time, leaving: goes, lost: verdict.Lost,
+		policy: t.host.Spec.Unreachable, since: t.host.Status.UnreachableSince.Time, leaving: goes, lost: verdict.Lost, usurped: usurped(t.host) != nil,
 		fenced: t.host.Fenced(), bmc: t.host.Spec.BMC != nil, bmcFailed: hasReason(t.host, infrav1.HostFencedCondition, infrav1.HostBMCFailedReason),
 	}
 	if power := t.host.Status.Power; power != nil && power.CycledAt != nil {
 		s.cycledAt = power.CycledAt.Time
 	}
 	next := after(min(max(t.backOff(), time.Second), powerRetry))
-	switch s.judge(t.now) {
+	meet := s.judge(t.now)
+	if meet == fenced || meet == giveUp {
+		if r, on := t.turnedOn(); on {
+			return sooner(r, next), true, nil
+		}
+	}
+	switch meet {
 	case notYet:
 		return result{}, false, nil
 	case fenced:
@@ -59,24 +66,30 @@ func (t *turn) dead() (r result, handled bool, err error) {
 			// What answers again must be noticed.
 			return result{}, false, nil
 		}
+	case notOurs:
+		c := usurped(t.host)
+		t.notFenced(c.Reason, t.silent()+"; before that it said: "+c.Message+t.wayOut())
 	case domainLost:
 		t.notFenced(infrav1.HostDomainLostReason, fmt.Sprintf("of failure domain %q %d of %d hosts fell silent together, from %s on, so none of them is given up or powered off; "+
 			"look at the network and the power there", t.host.Spec.FailureDomain, verdict.Silent, verdict.Hosts, stamp(verdict.Since))+t.wayOut())
 	case unfenced:
 		t.notFenced(infrav1.HostNotFencedReason, t.silent()+"; it may still run, and no BMC can tell"+t.wayOut())
 	case cycle:
-		return t.cycle(), true, nil
+		return sooner(t.cycle(), next), true, nil
 	case booting:
 		t.notFenced(infrav1.HostPoweringReason, fmt.Sprintf("%s; its power was cycled at %s, and it has until %s to answer before it is powered off",
 			t.silent(), stamp(s.cycledAt), stamp(s.cycledAt.Add(bootTime))))
 	case fence:
-		return t.fence(), true, nil
+		return sooner(t.fence(), next), true, nil
 	case giveUp:
 		t.giveUp()
 		return after(0), true, nil
 	}
 	return next, true, nil
 }
+
+// sooner is the result that looks again first: an order to a BMC must not delay the next attempt to reach the host.
+func sooner(a, b result) result { return after(min(a.requeueAfter, b.requeueAfter)) }
 
 // domain judges the failure domain of the host. Hosts that nobody tries to reach say nothing about it.
 func (t *turn) domain() (outage.Verdict, error) {
@@ -157,6 +170,30 @@ func (t *turn) powerFailed(err error) result {
 	t.r.pace.mark(t.key(), "power failed", t.now)
 	t.notFenced(infrav1.HostBMCFailedReason, fmt.Sprintf("%s; %v; tried again at %s", t.silent(), err, stamp(t.now.Add(powerRetry)))+t.wayOut())
 	return after(powerRetry)
+}
+
+// turnedOn reads the power of a fenced host again: a person may have turned it on since, and a host that runs and does not
+// answer is not fenced. A BMC that fails now takes nothing back of what it confirmed.
+func (t *turn) turnedOn() (r result, on bool) {
+	power := t.host.Status.Power
+	if !t.host.Fenced() || t.host.Spec.BMC == nil || stateOf(power) != powerOff || power.ReadAt != nil && t.now.Sub(power.ReadAt.Time) < powerRetry ||
+		t.r.pace.remaining(t.key(), "power failed", powerRetry, t.now) > 0 {
+		return result{}, false
+	}
+	state, done, err := t.powerOrder("look", func(context.Context, *infrav1.QuoinHost) error { return nil })
+	switch {
+	case !done:
+		return onEvent(), true
+	case err != nil:
+		t.r.pace.mark(t.key(), "power failed", t.now)
+		return result{}, false
+	case state == powerOff:
+		return result{}, false
+	}
+	// It gets the time that a boot takes, as if we had turned it on.
+	t.host.Status.Power.CycledAt = &metav1.Time{Time: t.now}
+	t.notFenced(infrav1.HostNotFencedReason, t.silent()+"; it was powered off, and somebody turned it on again: its BMC says "+state+t.wayOut())
+	return after(0), true
 }
 
 // giveUp lets the claim end without the host: it goes into quarantine, and its Machine may go.

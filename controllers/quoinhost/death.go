@@ -27,6 +27,8 @@ type death string
 const (
 	// notYet: it may still answer.
 	notYet death = "not yet"
+	// notOurs: it serves another management plane, or another claim, as far as was seen.
+	notOurs death = "not ours"
 	// domainLost: too many hosts fell silent with it.
 	domainLost death = "domain lost"
 	// cycle: a boot is tried before anything is given up.
@@ -50,6 +52,8 @@ type silence struct {
 	since time.Time
 	// leaving: the QuoinMachine is being deleted, and not only its Machine, whose node may still be drained.
 	leaving bool
+	// usurped: the last that the host said is that it serves somebody else. Its power is theirs, too.
+	usurped bool
 	// lost: the failure domain is.
 	lost bool
 	// fenced: the host is known not to run.
@@ -73,6 +77,8 @@ func (s silence) judge(now time.Time) death {
 	switch {
 	case now.Before(s.since.Add(timeoutOf(s.policy))):
 		return notYet
+	case s.usurped:
+		return notOurs
 	case s.fenced && s.leaving:
 		return giveUp
 	case s.fenced:

@@ -146,6 +146,11 @@ func (t *turn) failed(err error) result {
 	case infrav1.HostReachableCondition:
 		t.noteSilence(err, f.reason)
 	case infrav1.HostKeyVerifiedCondition:
+		var changed *ssh.HostKeyChangedError
+		if errors.As(err, &changed) && !changed.Bastion {
+			// Nothing is done to what answers there until a person has said what it is, and least of all is it powered off.
+			t.runs()
+		}
 		t.condition(infrav1.HostReachableCondition, metav1.ConditionFalse, infrav1.HostKeyChangedReason, "the host presents a key that is not pinned")
 	default:
 		if answered(err) {
@@ -173,8 +178,12 @@ func (t *turn) noteSilence(err error, reason string) {
 	var bastion *ssh.BastionError
 	switch {
 	case errors.As(err, &bastion):
+		if !t.host.Fenced() {
+			// Whether the silence goes on behind it, nobody knows.
+			t.host.Status.UnreachableSince = nil
+		}
 	case reason == infrav1.HostAuthenticationFailedReason:
-		t.host.Status.UnreachableSince = nil
+		t.runs()
 	case reason == infrav1.HostUnreachableReason && t.host.Status.UnreachableSince == nil:
 		t.host.Status.UnreachableSince = &metav1.Time{Time: t.now}
 	}
@@ -252,7 +261,8 @@ func (t *turn) noteCredentials() {
 	}
 }
 
-func (t *turn) reached() {
+// runs notes that something answers at the host's address, so that it counts neither as silent nor as fenced.
+func (t *turn) runs() {
 	t.host.Status.UnreachableSince = nil
 	if t.host.Fenced() {
 		t.event("Warning", infrav1.HostNotFencedReason, "the host answers, so it runs: it is fenced no more")
@@ -261,6 +271,10 @@ func (t *turn) reached() {
 	if stateOf(t.host.Status.Power) == powerOff {
 		t.host.Status.Power.State = ""
 	}
+}
+
+func (t *turn) reached() {
+	t.runs()
 	t.condition(infrav1.HostReachableCondition, metav1.ConditionTrue, infrav1.HostReachableReason, "")
 	if trusted(t.host) {
 		t.condition(infrav1.HostKeyVerifiedCondition, metav1.ConditionTrue, infrav1.HostKeyPinnedReason, "")

@@ -31,6 +31,10 @@ func (t *turn) detached() (result, error) {
 	t.r.Exchanges.Forget(t.host)
 	t.r.pace.forget(t.key())
 	t.host.Status.UnreachableSince = nil
+	if !t.host.Abandoned() {
+		// Nobody looks any more whether it stays off.
+		conditions.Delete(t.host, infrav1.HostFencedCondition)
+	}
 	t.forgetFailures()
 	if !hasReason(t.host, infrav1.HostReachableCondition, infrav1.HostDetachedReason) {
 		t.event("Normal", infrav1.HostDetachedReason, "nobody connects to the host any more: it has the annotation %s", infrav1.DetachedAnnotation)

@@ -5,6 +5,7 @@ package quoinhost
 
 import (
 	"context"
+	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -32,6 +33,10 @@ type Power interface {
 // powerOrder tells a host's BMC something beside the workers, and reads back what the power is then.
 func (t *turn) powerOrder(op string, fn func(context.Context, *infrav1.QuoinHost) error) (state string, done bool, err error) {
 	host := t.host.DeepCopy() // the order outlives this reconcile
+	if since := host.Status.UnreachableSince; since != nil {
+		// An order of an earlier silence, whose end nobody waited for because the host answered, is none for this one.
+		op = fmt.Sprintf("%s %d", op, since.Unix())
+	}
 	state, done, err = async.Do(t.r.PowerCalls, t.key(), op, longExchange, func(ctx context.Context) (string, error) {
 		if err := fn(ctx, host); err != nil {
 			return "", err

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
@@ -128,7 +130,13 @@ func (t *turn) enter(state infrav1.HostState) {
 	if from == state {
 		return
 	}
+	usurper := usurped(t.host)
 	t.host.Status.State = state
+	if usurper != nil && state == infrav1.HostStateCleaning {
+		// Should the host fall silent now, it is still not ours to power off.
+		kind, _ := subject(state)
+		t.condition(kind, metav1.ConditionFalse, usurper.Reason, usurper.Message)
+	}
 	// What failed in one state says nothing about the next: a deletion need not wait for the distance of a failed start.
 	t.forgetFailures()
 	if from != "" {
