@@ -90,11 +90,18 @@ func hostsAvailable(namespace string, counts *infrav1.HostCounts) metav1.Conditi
 	return condition
 }
 
-// domainsReachable says which failure domains were lost at once. None of their hosts is given up or powered off meanwhile.
-func domainsReachable(hosts []infrav1.QuoinHost) metav1.Condition {
+// domainsReachable says which failure domains of the hosts were lost at once. None of their hosts is given up or powered off
+// meanwhile. Every host of the fleet tells about its domain, whoever may claim it, as it does where that is decided.
+func domainsReachable(hosts, fleet []infrav1.QuoinHost) metav1.Condition {
 	byDomain := map[string][]outage.Host{}
 	for i := range hosts {
-		if h, tells := silence(&hosts[i]); tells && h.Domain != "" {
+		if name := hosts[i].Spec.FailureDomain; name != "" {
+			byDomain[name] = nil
+		}
+	}
+	for i := range fleet {
+		h, tells := silence(&fleet[i])
+		if _, ours := byDomain[h.Domain]; tells && ours {
 			byDomain[h.Domain] = append(byDomain[h.Domain], h)
 		}
 	}

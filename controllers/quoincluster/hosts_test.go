@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -71,10 +72,41 @@ func TestALostFailureDomainIsSaid(t *testing.T) {
 	w.expect("c1", infrav1.ClusterReadyCondition, metav1.ConditionTrue, clusterv1.ReadyReason)
 }
 
+// What is said here is what the hosts' own verdict follows, and that asks every host of the domain.
+func TestHostsOfOtherNamespacesTellOfTheirDomainToo(t *testing.T) {
+	foreign := func(name string, since time.Duration) *infrav1.QuoinHost {
+		h := silent(name, "rack-a", since)
+		h.Namespace = "hosts"
+		return h
+	}
+	answering := func(name string) *infrav1.QuoinHost {
+		h := foreign(name, 0)
+		h.Status.UnreachableSince = nil
+		return h
+	}
+	for name, c := range map[string]struct {
+		hosts  []client.Object
+		status metav1.ConditionStatus
+		reason string
+	}{
+		"they answer":     {[]client.Object{silent("h1", "rack-a", 0), silent("h2", "rack-a", 0), answering("h3"), answering("h4"), answering("h5")}, metav1.ConditionTrue, infrav1.HostReachableReason},
+		"they are silent": {[]client.Object{silent("h1", "rack-a", 0), foreign("h2", time.Minute)}, metav1.ConditionFalse, infrav1.HostDomainLostReason},
+		"none is ours":    {[]client.Object{foreign("h1", 0), foreign("h2", 0)}, metav1.ConditionTrue, infrav1.HostReachableReason},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster, quoinCluster := owned("c1", "10.0.0.100", 51, 0)
+			w := newWorld(t, append(c.hosts, cluster, quoinCluster)...)
+			w.reconcile("c1")
+			w.expect("c1", infrav1.ClusterDomainsReachableCondition, c.status, c.reason)
+		})
+	}
+}
+
 func TestHostsThatNobodyTriesToReachLoseNoFailureDomain(t *testing.T) {
 	for name, change := range map[string]func(*infrav1.QuoinHost){
-		"detached":    func(h *infrav1.QuoinHost) { h.Annotations = map[string]string{infrav1.DetachedAnnotation: ""} },
-		"registering": func(h *infrav1.QuoinHost) { h.Status.State = infrav1.HostStateRegistering },
+		"detached":      func(h *infrav1.QuoinHost) { h.Annotations = map[string]string{infrav1.DetachedAnnotation: ""} },
+		"registering":   func(h *infrav1.QuoinHost) { h.Status.State = infrav1.HostStateRegistering },
+		"in quarantine": func(h *infrav1.QuoinHost) { h.Status.State = infrav1.HostStateQuarantined },
 		"without a domain": func(h *infrav1.QuoinHost) {
 			h.Spec.FailureDomain = ""
 		},

@@ -26,6 +26,8 @@ type view struct {
 	cluster *clusterv1.Cluster
 	// hosts that may be claimed from the cluster's namespace; the cache's own, not to be changed.
 	hosts []infrav1.QuoinHost
+	// fleet is every host of this management plane; the cache's own, not to be changed.
+	fleet []infrav1.QuoinHost
 	// machines of the cluster.
 	machines []infrav1.QuoinMachine
 	// others are all other QuoinClusters of this management plane.
@@ -38,6 +40,7 @@ func (r *Reconciler) observe(ctx context.Context, quoinCluster *infrav1.QuoinClu
 	if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing QuoinHosts: %w", err)
 	}
+	v.fleet = hosts.Items
 	for i := range hosts.Items {
 		if offered(&hosts.Items[i], quoinCluster.Namespace) {
 			v.hosts = append(v.hosts, hosts.Items[i])
@@ -74,14 +77,19 @@ func offered(host *infrav1.QuoinHost, namespace string) bool {
 // available says that the host can be claimed now.
 func available(host *infrav1.QuoinHost) bool { return placement.Free(placement.HostOf(host)) }
 
-// silence of the host as an outage is told by. Hosts that nobody tries to reach, or that were given up, tell nothing.
+// silence of the host as an outage is told by. Hosts that nobody tries to reach, because they are not registered, in
+// quarantine or detached, tell nothing.
 func silence(host *infrav1.QuoinHost) (_ outage.Host, tells bool) {
-	registered := host.Status.State != "" && host.Status.State != infrav1.HostStateRegistering
+	asked := true
+	switch host.Status.State {
+	case "", infrav1.HostStateRegistering, infrav1.HostStateQuarantined:
+		asked = false
+	}
 	h := outage.Host{Domain: host.Spec.FailureDomain}
 	if host.Status.UnreachableSince != nil {
 		h.SilentSince = host.Status.UnreachableSince.Time
 	}
-	return h, registered && !placement.HostOf(host).Detached && !host.GivenUp()
+	return h, asked && !placement.HostOf(host).Detached
 }
 
 // hostMatters passes the changes that a cluster's status shows; a host's steps change its status every few seconds.

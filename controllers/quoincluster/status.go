@@ -30,7 +30,7 @@ func summarize(c *infrav1.QuoinCluster, v *view) {
 
 	endpoint := endpointReady(c, v)
 	hosts := hostsAvailable(c.Namespace, c.Status.Hosts)
-	domains := domainsReachable(v.hosts)
+	domains := domainsReachable(v.hosts, v.fleet)
 	// Once true it stays, as the contract wants; a conflict that comes later shows in the conditions.
 	if endpoint.Status == metav1.ConditionTrue {
 		c.Status.Initialization.Provisioned = ptr.To(true)
