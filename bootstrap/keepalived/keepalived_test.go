@@ -16,6 +16,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
 )
 
@@ -70,6 +71,43 @@ func TestTheProbeIsLeftOutOnlyForOurOwnAddress(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(names(t, steps)).To(Equal([]string{"keepalived-check", "keepalived-start"}))
 	g.Expect(names(t, keepalived.ReleaseSteps(config.Addresses))).To(HaveLen(1))
+}
+
+// Some distributions bring an example, which nobody runs; one that runs, or would after a boot, serves somebody.
+func TestAConfigurationThatServesSomebodyIsNotReplaced(t *testing.T) {
+	steps, err := keepalived.InstallSteps(config, keepalived.Ownership{})
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	for name, tc := range map[string]struct {
+		conf, active, enabled string
+		refused               bool
+	}{
+		"none":             {"", "inactive", "enabled", false},
+		"an example":       {"router_id LVS_DEVEL\n", "inactive", "disabled", false},
+		"one that runs":    {"router_id a\n", "active", "disabled", true},
+		"one that starts":  {"router_id a\n", "activating", "disabled", true},
+		"one that is kept": {"router_id a\n", "failed", "enabled", true},
+		"our own":          {"# Written by Quoin. Do not edit: cleaning the host removes this file.\n", "active", "enabled", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			dir := t.TempDir()
+			for command, body := range map[string]string{"ip": "", "keepalived": "",
+				"systemctl": "case $1 in is-active) echo " + tc.active + " ;; is-enabled) echo " + tc.enabled + " ;; esac"} {
+				g.Expect(os.WriteFile(filepath.Join(dir, command), []byte("#!/bin/sh\n"+body+"\n"), 0o755)).To(Succeed())
+			}
+			conf := filepath.Join(dir, "keepalived.conf")
+			if tc.conf != "" {
+				g.Expect(os.WriteFile(conf, []byte(tc.conf), 0o600)).To(Succeed())
+			}
+			host := &sshtest.Local{Env: []string{"PATH=" + dir + ":" + os.Getenv("PATH")}}
+			_, err := host.Run(context.Background(), ssh.Command{Script: run.Prelude + strings.ReplaceAll(steps[0].Script, "/etc/keepalived/keepalived.conf", conf)})
+			if tc.refused {
+				g.Expect(err).To(MatchError(ContainSubstring("keepalived runs or is enabled")))
+			} else {
+				g.Expect(err).NotTo(HaveOccurred())
+			}
+		})
+	}
 }
 
 func TestProbe(t *testing.T) {

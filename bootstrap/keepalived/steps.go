@@ -44,7 +44,10 @@ done
 	steps := []run.Step{{Name: "keepalived-check", Script: fmt.Sprintf(`command -v keepalived >/dev/null || quoin_fail "keepalived is not installed; install the package keepalived, or use an external load balancer"
 ip link show dev %[1]s >/dev/null 2>&1 || quoin_fail "this host has no interface %[1]s for the virtual address; correct the interface of the load balancer"
 if [ -e %[2]s ] && ! grep -qF '%[3]s' %[2]s; then
-	quoin_fail "%[2]s exists and was not written by Quoin; this host serves another virtual address, so choose another host or remove that file"
+	# Some packages bring an example, which nobody runs; it is put aside and comes back when the host is reset.
+	case $(systemctl is-active keepalived.service 2>/dev/null) in active | activating | reloading) runs=1 ;; *) runs=0 ;; esac
+	case $(systemctl is-enabled keepalived.service 2>/dev/null) in enabled | enabled-runtime) runs=1 ;; esac
+	[ $runs = 0 ] || quoin_fail "%[2]s was not written by Quoin, and keepalived runs or is enabled; this host serves another virtual address, so choose another host, or disable keepalived and remove that file"
 fi
 `, c.Interface, confPath, mark)}}
 	if probe.Len() > 0 {
