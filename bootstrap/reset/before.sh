@@ -18,4 +18,5 @@ for d in /var/lib/calico /var/lib/cilium /var/lib/weave /run/calico /run/cilium 
 done >dirs
 # The list of earlier times, which a reset may look for.
 [ -e "$QUOIN_ROOT/cni-before" ] || cp cni "$QUOIN_ROOT/cni-before"
-cd / && sync && mv -T "$QUOIN_ROOT/before.part" "$QUOIN_ROOT/before" && sync "$QUOIN_ROOT"
+# These files alone: a server of somebody's that is gone would hold the whole.
+sync ./* && cd / && sync "$QUOIN_ROOT/before.part" && mv -T "$QUOIN_ROOT/before.part" "$QUOIN_ROOT/before" && sync "$QUOIN_ROOT"

@@ -178,6 +178,8 @@ take_back() {
 		[ -e "$QUOIN_ROOT/originals$2" ] || return 0
 		mkdir -p "$(dirname "$2")"
 		cp -a "$QUOIN_ROOT/originals$2" "$2.quoin-part" && mv -fT "$2.quoin-part" "$2"
+		# Else the next node takes the name that the host has only until it boots.
+		[ "$2" != /etc/hostname ] || head -n 1 /etc/hostname >/proc/sys/kernel/hostname || :
 		;;
 	esac
 }

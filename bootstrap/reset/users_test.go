@@ -4,6 +4,7 @@
 package reset
 
 import (
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -29,4 +30,16 @@ sed 's/^/FREE /' /run/home/.ssh/authorized_keys
 	g.Expect(out).To(ContainSubstring("NODE key-old theirs\nNODE key-a theirs\nNODE key-new ours\nMODE 600\n"))
 	g.Expect(out).To(ContainSubstring("FREE key-old theirs\nFREE key-a theirs\nFREE key-rotated theirs\n"))
 	g.Expect(out).NotTo(Or(ContainSubstring("FAILED"), ContainSubstring("FREE key-new")))
+}
+
+// A hostname of the bootstrap data ends with the claim, not with the next boot: a kubelet that finds another name then
+// does not know its own node.
+func TestTheHostHasItsOwnNameAgain(t *testing.T) {
+	g := NewWithT(t)
+	out := sandbox(t, strings.ReplaceAll(function("back", "take_back original /etc/hostname"), "/proc/sys/kernel/hostname", "$D/kernel")+`
+mkdir -p "$QUOIN_ROOT/originals/etc"
+echo its-own >"$QUOIN_ROOT/originals/etc/hostname"; echo of-the-claim >/etc/hostname; echo of-the-claim >$D/kernel
+back; cat /etc/hostname $D/kernel
+`)
+	g.Expect(out).To(Equal("its-own\nits-own\n"))
 }
