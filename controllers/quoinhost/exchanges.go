@@ -34,7 +34,7 @@ type Exchanges interface {
 	TakeOver(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record) error
 	// Push sends to the host what it lacks of a version that is not fetched, and tells how far it came. It ends in time
 	// and is called until everything is there.
-	Push(ctx context.Context, host *infrav1.QuoinHost, order PushOrder) (artifacts.Progress, error)
+	Push(ctx context.Context, host *infrav1.QuoinHost, order PushOrder) (Pushed, error)
 	// Provision starts the plan that makes a node of the host.
 	Provision(ctx context.Context, host *infrav1.QuoinHost, order ProvisionOrder) error
 	// Addons starts the plan that brings the add-on images of a version.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
@@ -20,7 +21,11 @@ import (
 )
 
 // overSSH has the exchanges with real hosts.
-type overSSH struct{ connector connector }
+type overSSH struct {
+	connector connector
+	// pushing counts the hosts that are being sent files.
+	pushing atomic.Int32
+}
 
 // connector is what is used of *hostaccess.Connector.
 type connector interface {

@@ -23,6 +23,21 @@ import (
 // person sees progress. A push of hours is many exchanges, none of which fails because its time is over.
 const pushFor = time.Minute
 
+const (
+	// maxPushes is how many hosts are sent files at a time. Each of them takes the place of a short exchange for a minute; with
+	// more, nobody would look at the hosts of the others.
+	maxPushes = 16
+	// pushTurn is how soon a host asks again for its turn.
+	pushTurn = 10 * time.Second
+)
+
+// Pushed is how far a push came.
+type Pushed struct {
+	artifacts.Progress
+	// Waits says that nothing was sent, because it is the turn of others.
+	Waits bool
+}
+
 // PushOrder is what sends the files of a version to a host.
 type PushOrder struct {
 	Owner     owner.Record
@@ -44,7 +59,7 @@ func (t *turn) push(id, condition string, order PushOrder) outcome {
 		t.condition(condition, metav1.ConditionFalse, infrav1.HostStepRunningReason,
 			fmt.Sprintf("%sthe files of %s to %s%s", sending, order.Artifacts.Version, t.host.Name, how))
 	}
-	progress, o := exchange(t, "push "+id, longExchange, func(ctx context.Context, host *infrav1.QuoinHost) (artifacts.Progress, error) {
+	progress, o := exchange(t, "push "+id, longExchange, func(ctx context.Context, host *infrav1.QuoinHost) (Pushed, error) {
 		return t.r.Exchanges.Push(ctx, host, order)
 	})
 	switch {
@@ -53,6 +68,9 @@ func (t *turn) push(id, condition string, order PushOrder) outcome {
 		return o
 	case o.pending:
 		return o
+	case progress.Waits:
+		say(fmt.Sprintf(": waits until others have theirs, for %d hosts at a time are sent files", maxPushes))
+		return pending(after(pushTurn))
 	case !progress.Done:
 		say(": " + progress.String() + " are there")
 		return pending(after(time.Millisecond))
@@ -63,17 +81,21 @@ func (t *turn) push(id, condition string, order PushOrder) outcome {
 }
 
 // Push implements Exchanges.
-func (o *overSSH) Push(ctx context.Context, host *infrav1.QuoinHost, order PushOrder) (artifacts.Progress, error) {
+func (o *overSSH) Push(ctx context.Context, host *infrav1.QuoinHost, order PushOrder) (Pushed, error) {
 	conn, err := o.connector.Connect(ctx, host)
 	if err != nil {
-		return artifacts.Progress{}, err
+		return Pushed{}, err
+	}
+	defer o.pushing.Add(-1)
+	if o.pushing.Add(1) > maxPushes {
+		return Pushed{Waits: true}, nil
 	}
 	// Nothing comes onto a host that serves another.
 	if err := owner.Acquire(ctx, conn, order.Owner); err != nil {
-		return artifacts.Progress{}, err
+		return Pushed{}, err
 	}
 	progress, err := artifacts.Push(ctx, conn, order.Artifacts, order.Role, pushFor)
-	return progress, sourceError(order.Artifacts, err)
+	return Pushed{Progress: progress}, sourceError(order.Artifacts, err)
 }
 
 // sourceError blames the source for what is no failure of the connection.

@@ -6,6 +6,7 @@ package quoinhost
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -76,6 +77,37 @@ func TestNothingIsSentToAHostOfAnotherOwner(t *testing.T) {
 	for _, script := range host.scripts {
 		g.Expect(script).NotTo(ContainSubstring("/cache"))
 	}
+}
+
+// A push takes a minute at a time of what all hosts share.
+func TestHostsTakeTurnsToBeSentFiles(t *testing.T) {
+	g := NewWithT(t)
+	host := &scripted{}
+	o := &overSSH{connector: host}
+	order := PushOrder{Owner: owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1}, Role: artifacts.Worker,
+		Artifacts: artifacts.Wanted{Version: "v1.35.4", Source: sourceOf(pushedBundle)}}
+	o.pushing.Store(maxPushes)
+	pushed, err := o.Push(context.Background(), newHost(), order)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(pushed.Waits).To(BeTrue())
+	g.Expect(host.scripts).To(BeEmpty())
+	g.Expect(o.pushing.Load()).To(BeEquivalentTo(maxPushes), "who waits takes no place")
+	o.pushing.Store(maxPushes - 1)
+	pushed, _ = o.Push(context.Background(), newHost(), order)
+	g.Expect(pushed.Waits).To(BeFalse())
+	g.Expect(host.scripts).NotTo(BeEmpty())
+	g.Expect(o.pushing.Load()).To(BeEquivalentTo(maxPushes - 1))
+
+	w := claimedWorld(t, false)
+	w.room.set(func() { w.room.pushWaits = true })
+	w.from(pushedBundle)
+	w.until("its turn", func(h *infrav1.QuoinHost) bool {
+		c := condition1(h, infrav1.HostProvisionedCondition)
+		return c != nil && strings.Contains(c.Message, "waits until others have theirs")
+	})
+	w.g.Expect(w.room.count("provision")).To(BeZero())
+	w.room.set(func() { w.room.pushWaits = false })
+	w.untilState(infrav1.HostStateProvisioned)
 }
 
 func TestTheManagersOwnTroubleIsNotTheHosts(t *testing.T) {

@@ -70,7 +70,9 @@ type machineRoom struct {
 	// asked counts the exchanges by name.
 	asked map[string]int
 	// last orders received.
-	pushed    []PushOrder
+	pushed []PushOrder
+	// pushWaits has others sent files first.
+	pushWaits bool
 	provision ProvisionOrder
 	clean     CleanOrder
 	// script says how plans go: the phases that following polls see, by plan ID. Succeeded when there is none.
@@ -221,16 +223,19 @@ func (m *machineRoom) start(name, id string, ours owner.Record) error {
 	return nil
 }
 
-func (m *machineRoom) Push(_ context.Context, _ *infrav1.QuoinHost, order PushOrder) (artifacts.Progress, error) {
+func (m *machineRoom) Push(_ context.Context, _ *infrav1.QuoinHost, order PushOrder) (Pushed, error) {
 	if err := m.enter("push"); err != nil {
-		return artifacts.Progress{}, err
+		return Pushed{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pushed = append(m.pushed, order)
+	if m.pushWaits {
+		return Pushed{Waits: true}, nil
+	}
 	m.asked["push "+string(order.Role)]++
 	there := int64(m.asked["push "+string(order.Role)]) << 30
-	return artifacts.Progress{There: there, Total: 3 << 30, Done: there == 3<<30}, nil
+	return Pushed{Progress: artifacts.Progress{There: there, Total: 3 << 30, Done: there == 3<<30}}, nil
 }
 
 func (m *machineRoom) Provision(_ context.Context, _ *infrav1.QuoinHost, order ProvisionOrder) error {
