@@ -47,10 +47,11 @@ func Plan(id string, o Options) run.Plan {
 	steps := keepalived.ReleaseSteps(o.VirtualAddresses)
 	for _, step := range []struct{ name, function string }{
 		{"stop-kubelet", "reset_kubelet"},
-		{"remove-pods", "reset_pods"},
-		// Before anything is deleted, kubeadm's own reset included: a data disk may be mounted where the node kept its files.
-		{"unmount", "reset_mounts"},
+		// kubeadm takes the pods down as the kubelet would, sandbox and network with them. What ctr alone cannot do: a
+		// task of a pod that lives makes it wait for good.
 		{"kubeadm-reset", "reset_kubeadm"},
+		{"remove-pods", "reset_pods"},
+		{"unmount", "reset_mounts"},
 		{"remove-network", "reset_network"},
 		{"remove-files", "reset_files"},
 	} {

@@ -52,7 +52,10 @@ reset_kubelet() {
 }
 
 reset_kubeadm() {
+	# Before kubeadm deletes anything: a data disk may be mounted where the node kept its files.
 	unmount_own
+	unmount_below /var/lib/kubelet
+	[ -z "$(below /var/lib/kubelet)" ] || quoin_fail "mounts remain below /var/lib/kubelet: $(below /var/lib/kubelet | head -n 3 | tr '\n' ' '); unmount them or reboot the host"
 	if command -v kubeadm >/dev/null && [ -n "$(find /etc/kubernetes -type f 2>/dev/null | head -n 1)" ]; then
 		# Membership in etcd is decided elsewhere, with quorum in view, long before a host is cleaned.
 		timeout 180 kubeadm reset --force --cri-socket unix:///run/containerd/containerd.sock \
@@ -67,7 +70,10 @@ reset_pods() {
 		settle 15 timeout 20 ctr version >/dev/null 2>&1 ||
 			quoin_fail "containerd does not answer, so its pods cannot be removed; start or repair it"
 	fi
-	ctrk tasks ls -q | while read -r id; do ctrk tasks kill --all --signal SIGKILL "$id" >/dev/null 2>&1 || :; done
+	if [ -n "$(ctrk tasks ls -q)" ]; then
+		# The processes themselves: containerd may wait for a sandbox that nobody told to end.
+		ctrk tasks ls | awk 'NR > 1 && $2 ~ /^[0-9]+$/ && $2 > 1 { print $2 }' | while read -r pid; do kill -s KILL "$pid" 2>/dev/null || :; done
+	fi
 	ctrk tasks ls -q | while read -r id; do ctrk tasks delete --force "$id" >/dev/null 2>&1 || :; done
 	# A task that has just been killed may still hold its container.
 	no_containers() {
@@ -146,6 +152,9 @@ reset_files() {
 		done
 		systemctl daemon-reload 2>/dev/null
 		systemctl reset-failed 2>/dev/null
+		for name in $(sed -n 's/^user //p' "$QUOIN_ROOT/created"); do
+			! id -u "$name" >/dev/null 2>&1 || quoin_fail "the user $name cannot be removed; end what he runs: loginctl terminate-user $name"
+		done
 		for name in $(sed -n 's/^file //p' "$QUOIN_ROOT/created"); do
 			[ ! -f "$name" ] || quoin_fail "$name cannot be removed; is its file system read-only?"
 		done
