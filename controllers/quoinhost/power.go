@@ -37,6 +37,10 @@ func (t *turn) powerOrder(op string, fn func(context.Context, *infrav1.QuoinHost
 		// An order of an earlier silence, whose end nobody waited for because the host answered, is none for this one.
 		op = fmt.Sprintf("%s %d", op, since.Unix())
 	}
+	if bmc := host.Spec.BMC; bmc != nil {
+		// Nor is one to another BMC, whose address was corrected meanwhile: that is another computer.
+		op += " " + bmc.Address + bmc.System
+	}
 	state, done, err = async.Do(t.r.PowerCalls, t.key(), op, longExchange, func(ctx context.Context) (string, error) {
 		if err := fn(ctx, host); err != nil {
 			return "", err
