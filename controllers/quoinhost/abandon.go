@@ -13,7 +13,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
-// abandon takes a person's word that the host is gone or will be wiped. It is the only way out for the Machine of a host
+// abandon takes a person's word that the host does not run any more, and is gone or will be wiped. It is the only way out for the Machine of a host
 // that never answers again; only a retry, with a reset and its verification, leads the host back.
 func (t *turn) abandon() (result, error) {
 	delete(t.host.Annotations, infrav1.AbandonAnnotation)
@@ -21,10 +21,10 @@ func (t *turn) abandon() (result, error) {
 	t.r.PowerCalls.Cancel(t.key())
 	t.enter(infrav1.HostStateQuarantined)
 	t.forgetFailures()
-	message := fmt.Sprintf("a person stated that the host is gone or will be wiped; nothing is done to it. To use it again, have it reset and verified: "+
+	message := fmt.Sprintf("a person stated that the host does not run any more, and is gone or will be wiped; nothing is done to it. To use it again, have it reset and verified: "+
 		"kubectl -n %s annotate quoinhost %s %s=", t.host.Namespace, t.host.Name, infrav1.RetryAnnotation)
 	t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason, message)
-	t.condition(infrav1.HostFencedCondition, metav1.ConditionTrue, infrav1.HostFencedReason, "a person stated that the host is gone or will be wiped")
+	t.condition(infrav1.HostFencedCondition, metav1.ConditionTrue, infrav1.HostFencedReason, "a person stated that the host does not run any more, and is gone or will be wiped")
 	if ref := t.host.Spec.ConsumerRef; ref != nil {
 		t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason,
 			fmt.Sprintf("the host was abandoned; delete Machine %s/%s so that another one replaces it", ref.Namespace, ref.Machine))
@@ -87,6 +87,6 @@ func (t *turn) pool() string {
 
 // wayOut tells of abandon, where a deletion waits for a host that may never answer again.
 func (t *turn) wayOut() string {
-	return fmt.Sprintf(". If the host is gone for good, or will be wiped, end the wait without a reset: kubectl -n %s annotate quoinhost %s %s=",
+	return fmt.Sprintf(". If the host does not run any more, and is gone for good or will be wiped, end the wait without a reset (its Node's volumes are freed then): kubectl -n %s annotate quoinhost %s %s=",
 		t.host.Namespace, t.host.Name, infrav1.AbandonAnnotation)
 }

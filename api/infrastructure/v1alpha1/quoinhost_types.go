@@ -19,8 +19,9 @@ const AcceptHostKeyAnnotation = "quoin.cluster.x-k8s.io/accept-host-key"
 // Quarantined host through Cleaning and Inspecting again. It is removed when the attempt starts.
 const RetryAnnotation = "quoin.cluster.x-k8s.io/retry"
 
-// AbandonAnnotation states that a QuoinHost is gone or will be wiped; any value. Nothing is done to the host any more: it
-// becomes Quarantined, and the deletion of its QuoinMachine waits for no reset. It is removed when it has been carried out.
+// AbandonAnnotation states that a QuoinHost does not run any more, and is gone or will be wiped; any value. The volumes of its
+// Node are freed on that word, so they are damaged if it runs all the same. Nothing is done to the host any more: it becomes
+// Quarantined, and the deletion of its QuoinMachine waits for no reset. It is removed when it has been carried out.
 const AbandonAnnotation = "quoin.cluster.x-k8s.io/abandon"
 
 // DetachedAnnotation on a QuoinHost stops everything: no connection is made, nothing is read, nothing is written to the
