@@ -43,3 +43,18 @@ back; cat /etc/hostname $D/kernel
 `)
 	g.Expect(out).To(Equal("its-own\nits-own\n"))
 }
+
+// userdel removes nobody who runs something. Whoever has the keys of an earlier claim must not be forgotten.
+func TestAUserWhoCannotBeRemovedIsNotForgotten(t *testing.T) {
+	g := NewWithT(t)
+	out := sandbox(t, function("files", "reset_files")+`
+set +e
+printf '#!/bin/sh\n[ -e $D/ended ] || exit 8\nsed -i /^$2:/d /etc/passwd\n' >$D/userdel; chmod +x $D/userdel
+echo 'claimed:x:4711:4711::/run/none:/bin/sh' >>/etc/passwd
+echo 'user claimed' >>"$QUOIN_ROOT/created"
+files; [ -e "$QUOIN_ROOT/created" ] && echo REMEMBERED
+touch $D/ended
+files; [ -e "$QUOIN_ROOT/created" ] || echo GONE
+`)
+	g.Expect(out).To(Equal("the user claimed cannot be removed; end what he runs: loginctl terminate-user claimed\nREMEMBERED\nGONE\n"))
+}
