@@ -155,6 +155,25 @@ func TestAFileThatIsNotServedIsAskedForOnce(t *testing.T) {
 	l.g.Expect(s.asked("kubeadm")).To(HaveLen(1))
 }
 
+// Nobody signed what fills the disk.
+func TestNoMoreIsFetchedThanTheManifestSays(t *testing.T) {
+	l, s, wanted := serve(t, func(w http.ResponseWriter, r *http.Request) bool {
+		if filepath.Base(r.URL.Path) != "kubeadm" {
+			return false
+		}
+		w.Header().Set("Content-Length", "50000000")
+		_, _ = io.WriteString(w, strings.Repeat("x", 50000000))
+		return true
+	})
+	status := l.install(wanted, artifacts.Worker)
+	l.g.Expect(status.Phase).To(Equal(run.Failed))
+	l.g.Expect(status.Message).To(ContainSubstring("has more than the 15 bytes that manifest.json says"))
+	l.g.Expect(s.asked("kubeadm")).To(HaveLen(1))
+	info, err := os.Stat(filepath.Join(l.dir, "root/cache/"+sumOf("kubeadm "+version)+".part"))
+	l.g.Expect(err).NotTo(HaveOccurred())
+	l.g.Expect(info.Size()).To(BeZero())
+}
+
 func TestBundlesComeThroughAProxyAndFromAServerOfAPrivateAuthority(t *testing.T) {
 	l, s, wanted := serve(t, nil)
 	// A proxy is asked for whole URLs; this one knows every address.
