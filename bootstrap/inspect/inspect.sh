@@ -120,8 +120,8 @@ for sshd in /usr/sbin/sshd /usr/local/sbin/sshd; do
 done
 
 for d in /etc/kubernetes /var/lib/etcd /var/lib/kubelet; do
-	# Packages bring empty directories; only files make a node.
-	[ -n "$(find "$d" -type f 2>/dev/null | head -n 1)" ] && say kubernetes "files below $d"
+	# Packages bring empty directories; only files make a node. With the slash, for it may be a link.
+	[ -n "$(find "$d/" -type f 2>/dev/null | head -n 1)" ] && say kubernetes "files below $d"
 done
 for comm in /proc/[0-9]*/comm; do
 	read -r name 2>/dev/null <"$comm" || continue

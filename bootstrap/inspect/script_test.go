@@ -92,3 +92,19 @@ func TestWhiteSpaceInAnIdentityIsSqueezed(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(facts.Disks).To(Equal([]inspect.Disk{{ID: "t10.ATA_QEMU_HARDDISK_0001", Name: "quoindisk", SizeBytes: 1 << 30, WWN: "t10.ATA_QEMU_HARDDISK_0001"}}))
 }
+
+func TestANodeBehindALinkIsSeen(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	g.Expect(os.MkdirAll(filepath.Join(dir, "big", "pki"), 0o755)).To(Succeed())
+	g.Expect(os.Symlink("big", filepath.Join(dir, "kubelet"))).To(Succeed())
+	script := strings.ReplaceAll(inspect.Script, "/var/lib/kubelet", filepath.Join(dir, "kubelet"))
+	found := func() string {
+		result, err := (&sshtest.Local{}).Run(t.Context(), ssh.Command{Script: script})
+		g.Expect(err).NotTo(HaveOccurred())
+		return result.Stdout
+	}
+	g.Expect(found()).NotTo(ContainSubstring("files below " + dir))
+	g.Expect(os.WriteFile(filepath.Join(dir, "big", "pki", "kubelet.crt"), nil, 0o600)).To(Succeed())
+	g.Expect(found()).To(ContainSubstring("kubernetes files below " + filepath.Join(dir, "kubelet")))
+}
