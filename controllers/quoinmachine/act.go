@@ -13,6 +13,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
@@ -63,21 +65,32 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 	if request.Members, err = r.members(ctx, quoinMachine, v); err != nil {
 		return ctrl.Result{}, err
 	}
-	picked := placement.Select(request, candidates(v.hosts))
+	key := client.ObjectKeyFromObject(quoinMachine)
+	picked, others := r.reservations.choose(request, v.hosts, key, groupOf(quoinMachine))
 	if picked.Chosen == nil {
 		v.obstacle = &obstacle{infrav1.MachineNoMatchingHostReason, picked.Message()}
 		v.candidates = counted(picked)
+		if others {
+			// A claim that fails leaves a free host, and no event may tell of it.
+			return ctrl.Result{RequeueAfter: time.Second}, nil
+		}
 		return ctrl.Result{}, nil
 	}
+	host := hostNamed(v.hosts, picked.Chosen)
+	claimed := false
+	defer func() {
+		if !claimed {
+			r.reservations.release(client.ObjectKeyFromObject(host), key)
+		}
+	}()
 	// A claim made a moment ago may not be in the cache: two hosts for one machine would be one too many.
-	if host, err := r.claimedHost(ctx, r.APIReader, quoinMachine, v.machine); err != nil || host != nil {
-		v.host = host
-		if host != nil {
-			quoinMachine.Spec.ProviderID = host.ProviderID()
+	if own, err := r.claimedHost(ctx, r.APIReader, quoinMachine, v.machine); err != nil || own != nil {
+		v.host = own
+		if own != nil {
+			quoinMachine.Spec.ProviderID = own.ProviderID()
 		}
 		return ctrl.Result{}, err
 	}
-	host := hostNamed(v.hosts, picked.Chosen)
 	host.Spec.ConsumerRef = &infrav1.ConsumerReference{
 		Namespace: quoinMachine.Namespace, Name: quoinMachine.Name, Machine: v.machine.Name, Claim: infrav1.ClaimOf(string(v.machine.UID)),
 	}
@@ -92,10 +105,17 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 		}
 		return ctrl.Result{}, fmt.Errorf("claiming QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
 	}
+	claimed = true
 	r.tellClaim(quoinMachine, host, picked)
 	v.host = host
 	quoinMachine.Spec.ProviderID = host.ProviderID()
 	return ctrl.Result{}, nil
+}
+
+// groupOf names the cluster and role whose members are spread over failure domains.
+func groupOf(quoinMachine *infrav1.QuoinMachine) string {
+	_, controlPlane := quoinMachine.Labels[clusterv1.MachineControlPlaneLabel]
+	return fmt.Sprintf("%s/%s %t", quoinMachine.Namespace, quoinMachine.Labels[clusterv1.ClusterNameLabel], controlPlane)
 }
 
 func (r *Reconciler) tellClaim(quoinMachine *infrav1.QuoinMachine, host *infrav1.QuoinHost, picked placement.Result) {

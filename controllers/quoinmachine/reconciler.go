@@ -50,6 +50,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string
+
+	reservations reservations
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines,verbs=get;list;watch;update;patch

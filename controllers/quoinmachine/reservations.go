@@ -1,0 +1,78 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinmachine
+
+import (
+	"sync"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+)
+
+// reservations are the hosts that this process is claiming, or has claimed while its cache does not know it yet.
+//
+// Every machine would pick the same host, because the order is the same for all; the optimistic update lets one of them
+// have it. A hundred machines at once would then try some ten thousand times. A reservation holds for one version of its
+// host: whatever becomes of the claim, the next version that the cache shows tells the truth. Claims are fenced by the
+// update alone; a process that forgets its reservations only tries once more. The zero value is ready.
+type reservations struct {
+	mu    sync.Mutex
+	hosts map[client.ObjectKey]reservation
+}
+
+type reservation struct {
+	machine client.ObjectKey
+	// group is the cluster and role whose members are spread over failure domains.
+	group   string
+	version string
+}
+
+// choose picks a host as placement does, without those that others have reserved, and reserves it. others says that there
+// were such hosts.
+func (r *reservations) choose(request placement.Request, hosts []infrav1.QuoinHost, machine client.ObjectKey, group string) (picked placement.Result, others bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := candidates(hosts)
+	members := map[string]int{}
+	for domain, count := range request.Members {
+		members[domain] = count
+	}
+	for i := range hosts {
+		key := client.ObjectKeyFromObject(&hosts[i])
+		held, reserved := r.hosts[key]
+		switch {
+		case !reserved || held.machine == machine:
+		case held.version != hosts[i].ResourceVersion:
+			delete(r.hosts, key)
+		default:
+			others = true
+			all[i].InUse = true
+			if held.group == group {
+				members[hosts[i].Spec.FailureDomain]++
+			}
+		}
+	}
+	request.Members = members
+	picked = placement.Select(request, all)
+	if picked.Chosen == nil {
+		return picked, others
+	}
+	if r.hosts == nil {
+		r.hosts = map[client.ObjectKey]reservation{}
+	}
+	host := hostNamed(hosts, picked.Chosen)
+	r.hosts[client.ObjectKeyFromObject(host)] = reservation{machine: machine, group: group, version: host.ResourceVersion}
+	return picked, others
+}
+
+// release lets a host go that was not claimed after all.
+func (r *reservations) release(host client.ObjectKey, machine client.ObjectKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hosts[host].machine == machine {
+		delete(r.hosts, host)
+	}
+}
