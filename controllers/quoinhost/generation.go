@@ -37,10 +37,11 @@ func (t *turn) ownerRecord() owner.Record {
 // UID is not the one that raised it last. Only then may this plane change the host, and the one before no longer.
 //
 // A claim whose QuoinMachine is not there is not adopted: its objects may be on their way still, and the plane that they come
-// from must be able to go on if they never arrive.
+// from must be able to go on if they never arrive. A person who then has the host reset says that they never will.
 func (t *turn) adopt() (bool, error) {
 	h := t.host
-	if h.Spec.ConsumerRef == nil || t.claim.standing == missing || h.UID == "" || h.Spec.ManagedBy == string(h.UID) {
+	onItsWay := t.claim.standing == missing && h.Status.State != infrav1.HostStateCleaning
+	if h.Spec.ConsumerRef == nil || onItsWay || h.UID == "" || h.Spec.ManagedBy == string(h.UID) {
 		return false, nil
 	}
 	if err := t.raise(h.Spec.ClaimGeneration + 1); err != nil {
