@@ -102,7 +102,8 @@ func (t *turn) holdsAddons(version string) {
 		over--
 		return true
 	})
-	t.host.Status.AddonVersions = append(kept, version)
+	kept = append(kept, version)
+	t.host.Status.AddonVersions = kept
 }
 
 // addonsPlan names the plan for a version. A plan's ID has no capitals and no plus sign, which a version may have.
