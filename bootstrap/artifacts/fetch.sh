@@ -76,7 +76,7 @@ quoin_fetch() {
 	if [ "$sum" != "$2" ]; then
 		size=$(quoin_size "$fetched")
 		case $fetched in "$QUOIN_ROOT"/cache/*) rm -f "$fetched" ;; esac
-		quoin_fail "$1 has sha256 $sum ($size bytes), but manifest.json expects $2 ($3 bytes); copy the bundle again, completely"
+		quoin_fail "$1 has sha256:$sum ($size bytes), but manifest.json expects sha256:$2 ($3 bytes); copy the bundle again, completely"
 	fi
 	case $fetched in
 	*.part)
