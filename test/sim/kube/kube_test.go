@@ -31,6 +31,7 @@ func node(t *testing.T, o kube.Options) (*kube.Cluster, *machine.Machine) {
 	t.Cleanup(m.PowerOff)
 	dir := "/opt/quoin/bundles/" + version
 	for _, line := range []string{
+		"until ctr version >/dev/null 2>&1; do sleep 0.1; done",
 		"for name in kubeadm kubelet; do cp " + dir + "/bin/$name /usr/bin/$name && chmod 0755 /usr/bin/$name || exit 1; done",
 		"mkdir -p /etc/systemd/system/kubelet.service.d && cp " + dir + "/units/kubelet.service /etc/systemd/system/ && cp " + dir + "/units/10-kubeadm.conf /etc/systemd/system/kubelet.service.d/",
 		"systemctl daemon-reload && echo 1 >/proc/sys/net/ipv4/ip_forward",

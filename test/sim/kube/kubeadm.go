@@ -115,9 +115,6 @@ func (c *Cluster) join(_ context.Context, p *machine.Process, path string) int {
 			return c.failed(p, "kubelet-start", err)
 		}
 	}
-	if err := p.MkdirAll(etcKubernetes+"/manifests", 0o755); err != nil {
-		return c.failed(p, "kubelet-start", err)
-	}
 	p.Printf("[kubelet-start] Writing kubelet configuration to file %q\n[kubelet-start] Writing kubelet environment file with flags to file %q\n[kubelet-start] Starting the kubelet\n", kubeletConfig, kubeletFlags)
 	if code := p.Run("systemctl", "daemon-reload"); code != 0 {
 		p.Printf("[kubelet-start] WARNING: unable to reload systemd\n")

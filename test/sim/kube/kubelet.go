@@ -51,10 +51,11 @@ func (c *Cluster) kubelet(ctx context.Context, p *machine.Process) int {
 			return p.Fail("\"command failed\" err=\"failed to run Kubelet: %v\"", err)
 		}
 	}
-	for _, dir := range []string{"pods", "plugins", "plugins_registry", "pod-resources", "device-plugins", "checkpoints"} {
-		_ = p.MkdirAll(kubeletDir+"/"+dir, 0o750)
+	for _, dir := range []string{"pods", "plugins", "plugins_registry", "pod-resources", "device-plugins", "checkpoints", "image_manager/pulled", "image_manager/pulling"} {
+		_ = p.MkdirAll(kubeletDir+"/"+dir, 0o700)
 	}
 	_ = put(p, kubeletDir+"/cpu_manager_state", `{"policyName":"none","defaultCpuSet":"","checksum":1353318690}`, 0o600)
+	_ = put(p, kubeletDir+"/dra_manager_state", `{"version":"v1","entries":[],"checksum":0}`, 0o600)
 	_ = put(p, kubeletDir+"/memory_manager_state", `{"policyName":"None","machineState":{},"checksum":0}`, 0o600)
 	for c.client != nil {
 		err := c.register(ctx, p, version, flags)
@@ -103,15 +104,20 @@ func pod(p *machine.Process) error {
 // tlsBootstrap leaves the files of a kubelet whose certificate was signed.
 func tlsBootstrap(p *machine.Process, kubeconf string) error {
 	pem := kubeletDir + "/pki/kubelet-client-" + p.Machine.Now().UTC().Format("2006-01-02-15-04-05") + ".pem"
-	for name, content := range map[string]string{
-		pem: "simulated certificate and key\n",
-		kubeletDir + "/pki/kubelet-client-current.pem": "simulated certificate and key\n",
-		kubeletDir + "/pki/kubelet.crt":                "simulated certificate\n",
-		kubeletDir + "/pki/kubelet.key":                "simulated key\n",
+	for _, file := range []struct {
+		name, content string
+		mode          uint32
+	}{
+		{pem, "simulated certificate and key\n", 0o600},
+		{kubeletDir + "/pki/kubelet.crt", "simulated certificate\n", 0o644},
+		{kubeletDir + "/pki/kubelet.key", "simulated key\n", 0o600},
 	} {
-		if err := put(p, name, content, 0o600); err != nil {
+		if err := put(p, file.name, file.content, file.mode); err != nil {
 			return err
 		}
+	}
+	if code := p.Run("ln", "-sf", pem, kubeletDir+"/pki/kubelet-client-current.pem"); code != 0 {
+		return fmt.Errorf("linking the current certificate ended with code %d", code)
 	}
 	return put(p, kubeconf, kubeconfig("default-auth", "client-certificate: "+kubeletDir+"/pki/kubelet-client-current.pem"), 0o600)
 }

@@ -18,7 +18,7 @@ func Parse(text string) *Transcript {
 	t := &Transcript{}
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			t.Lines = append(t.Lines, line)
+			t.Lines = append(t.Lines, normalize(line))
 		}
 	}
 	return t

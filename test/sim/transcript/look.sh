@@ -13,6 +13,8 @@ for dir in /etc/kubernetes /etc/cni /etc/systemd/system /etc/modules-load.d /etc
 done
 for unit in kubelet.service containerd.service; do
 	enabled=$(systemctl is-enabled "$unit" 2>/dev/null)
+	# Newer ones say not-found where older ones say nothing.
+	[ "$enabled" != not-found ] || enabled=
 	active=$(systemctl is-active "$unit" 2>/dev/null)
 	printf 'unit %s %s %s\n' "$unit" "${enabled:-absent}" "${active:-inactive}"
 done

@@ -95,6 +95,7 @@ var variable = []struct {
 	{regexp.MustCompile(`kubelet-client-\d{4}(-\d\d)+\.pem`), "kubelet-client-TIME.pem"},
 	{regexp.MustCompile(`/images/[0-9a-f]{64}`), "/images/SUM"},
 	{regexp.MustCompile(`/cache/[0-9a-f]{64}`), "/cache/SUM"},
+	{regexp.MustCompile(`/versions/v[0-9.]+`), "/versions/VERSION"},
 	{regexp.MustCompile(`/log/[a-z]+-[^/]*`), "/log/STEP"},
 }
 
