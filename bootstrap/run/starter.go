@@ -26,8 +26,9 @@ type Systemd struct{}
 
 // Start implements Starter.
 func (Systemd) Start(unit string, argv []string) string {
-	// --collect forgets a unit that failed, or the same name could not start again.
-	return fmt.Sprintf("systemd-run --quiet --collect --unit=%s --property=TimeoutStopSec=15 --description='Quoin plan' -- %s", unit, quoteAll(argv))
+	// --collect forgets a unit that failed, or the same name could not start again. A plan that is taken up while the host
+	// still boots waits for containerd, or the step that asks it first would fail.
+	return fmt.Sprintf("systemd-run --quiet --collect --unit=%s --property=TimeoutStopSec=15 --property=After=containerd.service --description='Quoin plan' -- %s", unit, quoteAll(argv))
 }
 
 // Alive implements Starter.
