@@ -19,7 +19,8 @@ import (
 
 // Options tune Calls.
 type Options struct {
-	// MaxConcurrent bounds running calls over all keys; 0 means 64. More calls wait their turn.
+	// MaxConcurrent bounds running calls over all keys; 0 means 512. More calls wait their turn. A call mostly waits for its
+	// host, and costs little meanwhile: the bound must exceed what may fall silent together, or silence holds up the rest.
 	MaxConcurrent int
 }
 
@@ -48,7 +49,7 @@ type call struct {
 // New makes an empty registry.
 func New(o Options) *Calls {
 	if o.MaxConcurrent <= 0 {
-		o.MaxConcurrent = 64
+		o.MaxConcurrent = 512
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Calls{
