@@ -1,0 +1,110 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Condition types and reasons of a QuoinHost.
+const (
+	// HostReadyCondition is True while the host is reachable, trusted and in the state its claim asks for.
+	HostReadyCondition = "Ready"
+	// HostReachableCondition is True while authenticated SSH exchanges succeed.
+	HostReachableCondition = "Reachable"
+	// HostKeyVerifiedCondition is False once the host presents another key than the pinned one: all work on it stops.
+	HostKeyVerifiedCondition = "HostKeyVerified"
+	// HostInspectedCondition is True when the facts in status were read and allow the host to become a node.
+	HostInspectedCondition = "Inspected"
+	// HostProvisionedCondition is True when the bootstrap data of the claiming Machine ran to its end.
+	HostProvisionedCondition = "Provisioned"
+	// HostCleanCondition is True when a verification found nothing of an earlier cluster.
+	HostCleanCondition = "Clean"
+	// HostFencedCondition is True when the host is known not to run: its BMC confirms that the power is off, or a person
+	// stated that it is gone. Absent while nobody asks.
+	HostFencedCondition = "Fenced"
+	// HostAddonImagesCondition is True when the host holds the images of every version that its QuoinMachine asks for.
+	HostAddonImagesCondition = "AddonImagesPresent"
+
+	// HostUnreachableReason: no TCP or SSH connection.
+	HostUnreachableReason = "Unreachable"
+	// HostAuthenticationFailedReason: the host refused the user's key.
+	HostAuthenticationFailedReason = "AuthenticationFailed"
+	// HostCredentialsInvalidReason: the Secret is missing or holds no usable key.
+	HostCredentialsInvalidReason = "CredentialsInvalid"
+	// HostKeyChangedReason: the host presents a key that is not pinned.
+	HostKeyChangedReason = "HostKeyChanged"
+	// HostKeyPinnedReason: the presented key is the pinned one.
+	HostKeyPinnedReason = "Pinned"
+	// HostUnsuitableReason: the host lacks something a node needs; the message lists it.
+	HostUnsuitableReason = "Unsuitable"
+	// HostInspectionFailedReason: the facts could not be read.
+	HostInspectionFailedReason = "InspectionFailed"
+	// HostStepRunningReason: a step of the installation, the bootstrap data or the reset runs.
+	HostStepRunningReason = "StepRunning"
+	// HostExchangeFailedReason: a conversation with the host, or what it needs, failed half-way; it is tried again.
+	HostExchangeFailedReason = "ExchangeFailed"
+	// HostStepFailedReason: a step failed; the message holds its last lines.
+	HostStepFailedReason = "StepFailed"
+	// HostBootstrapInterruptedReason: kubeadm was interrupted (reboot, power loss) and is not run again; its Machine must be replaced.
+	HostBootstrapInterruptedReason = "BootstrapInterrupted"
+	// HostBootstrapDataInvalidReason: the bootstrap data holds a directive that cannot be carried out; the host was not touched.
+	HostBootstrapDataInvalidReason = "BootstrapDataInvalid"
+	// HostArtifactsUnavailableReason: the bundle of the wanted version cannot be read or does not match its checksums.
+	HostArtifactsUnavailableReason = "ArtifactsUnavailable"
+	// HostWaitingForBootstrapDataReason: the Machine has no bootstrap data yet.
+	HostWaitingForBootstrapDataReason = "WaitingForBootstrapData"
+	// HostEndpointInUseReason: something else answers at the control-plane endpoint.
+	HostEndpointInUseReason = "EndpointInUse"
+	// HostAbandonedReason: a person stated that the host is gone or will be wiped; it was not reset.
+	HostAbandonedReason = "Abandoned"
+	// HostNotOfferedReason: the claim comes from a namespace that spec.consumerNamespaces does not name; nothing is done for it.
+	HostNotOfferedReason = "NotOffered"
+	// HostNotClaimedReason: nobody owns the host.
+	HostNotClaimedReason = "NotClaimed"
+	// HostCleaningReason: the reset or its verification runs.
+	HostCleaningReason = "Cleaning"
+	// HostNotCleanReason: the verification found something of an earlier cluster; the message lists it.
+	HostNotCleanReason = "NotClean"
+	// HostInUseReason: the host belongs to a Machine.
+	HostInUseReason = "InUse"
+	// HostOwnedByOtherReason: the owner record on the host names another owner.
+	HostOwnedByOtherReason = "OwnedByOther"
+	// HostReleasePendingReason: the host is clean and waits until its former Machine, and with it the Node, is gone.
+	HostReleasePendingReason = "ReleasePending"
+	// HostConsumerMissingReason: the QuoinMachine that claimed the host does not exist, and nobody saw it being deleted.
+	HostConsumerMissingReason = "ConsumerMissing"
+	// HostNotReachedReason: no exchange has taken place yet.
+	HostNotReachedReason = "NotReached"
+	// HostReachableReason: the last exchange succeeded.
+	HostReachableReason = "Reachable"
+	// HostInspectedReason: the facts were read and allow the host to become a node.
+	HostInspectedReason = "Inspected"
+	// HostAvailableReason: the host is free.
+	HostAvailableReason = "Available"
+	// HostProvisionedReason: the bootstrap data ran to its end.
+	HostProvisionedReason = "Provisioned"
+	// HostMaintenanceReason: spec.maintenance is set; nothing new is started on the host.
+	HostMaintenanceReason = "Maintenance"
+	// HostDetachedReason: the host carries the detached annotation; nobody connects to it.
+	HostDetachedReason = "Detached"
+	// HostStaleClaimReason: the host serves a newer generation of its claim; this copy of the objects reads and does nothing else.
+	HostStaleClaimReason = "StaleClaim"
+	// HostKeyMissingReason: hostKeyPolicy is Strict, and neither a host key nor a host certificate authority is given.
+	HostKeyMissingReason = "HostKeyMissing"
+	// HostDeadReason: the host did not answer for the time of its policy; it is fenced off, and its Machine may go.
+	HostDeadReason = "Dead"
+	// HostReturnedReason: a host that had been given up answers again; it is not trusted until it was reset or accepted.
+	HostReturnedReason = "Returned"
+	// HostFencedReason: the power is confirmed off, or a person stated that the host is gone.
+	HostFencedReason = "Fenced"
+	// HostNotFencedReason: nothing says that the host does not run any more.
+	HostNotFencedReason = "NotFenced"
+	// HostDomainLostReason: many hosts of the failure domain fell silent together; none of them is given up meanwhile.
+	HostDomainLostReason = "FailureDomainLost"
+	// HostPoweringReason: the BMC was told to change the power, and that is being read back.
+	HostPoweringReason = "Powering"
+	// HostBMCFailedReason: the BMC did not answer or refused.
+	HostBMCFailedReason = "BMCFailed"
+	// HostClockOffsetReason: the host's clock is off too far for certificates to be valid.
+	HostClockOffsetReason = "ClockOffset"
+	// HostCleanReason: nothing of an earlier cluster was found.
+	HostCleanReason = "Clean"
+)
