@@ -198,7 +198,8 @@ func quoted(words []string) []string {
 // --provider-id=... and --node-ip=... It belongs before the kubeadm step. No argument may hold white space.
 func KubeletArgsStep(args []string) run.Step {
 	line := "QUOIN_KUBELET_ARGS=" + strings.Join(args, " ")
-	return run.Step{Name: "kubelet-args", Script: fmt.Sprintf(`set -eu
+	return run.Step{Name: "kubelet-environment", Script: fmt.Sprintf(`set -eu
+umask 077
 printf '%%s\n' %s >"$QUOIN_ROOT/kubelet.env.part"
 sync "$QUOIN_ROOT/kubelet.env.part"
 mv -f "$QUOIN_ROOT/kubelet.env.part" "$QUOIN_ROOT/kubelet.env"

@@ -46,14 +46,11 @@ func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, er
 	return plan, plan.Validate()
 }
 
-// kubeletEnvironment gives the kubelet its provider ID and node addresses; its unit reads the file.
+// kubeletEnvironment gives the kubelet its provider ID and node addresses; the unit reads the file.
 func kubeletEnvironment(order ProvisionOrder) run.Step {
 	args := []string{"--provider-id=" + order.ProviderID}
 	if len(order.NodeAddresses) > 0 {
 		args = append(args, "--node-ip="+strings.Join(order.NodeAddresses, ","))
 	}
-	return run.Step{Name: "kubelet-environment", Script: fmt.Sprintf(`umask 077
-printf '%%s\n' 'QUOIN_KUBELET_ARGS=%s' >"$QUOIN_ROOT/kubelet.env.part"
-sync "$QUOIN_ROOT/kubelet.env.part"
-mv -f "$QUOIN_ROOT/kubelet.env.part" "$QUOIN_ROOT/kubelet.env"`, strings.Join(args, " "))}
+	return artifacts.KubeletArgsStep(args)
 }
