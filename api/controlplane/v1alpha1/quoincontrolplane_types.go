@@ -16,6 +16,28 @@ const ControlPlaneFinalizer = "quoincontrolplane.controlplane.cluster.x-k8s.io"
 // etcd member was removed. Set on the Machine, never in a template.
 const PreTerminateHookAnnotation = clusterv1.PreTerminateDeleteHookAnnotationPrefix + "/quoin"
 
+// PreDrainHookAnnotation holds a control-plane Machine before its drain, until its departure was found safe for etcd. Set
+// on the Machine, never in a template.
+const PreDrainHookAnnotation = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/quoin"
+
+// HookName is the name of our own hooks, in annotations of a Machine and in lifecycleHooks of its QuoinMachine.
+const HookName = "quoin"
+
+// AllowQuorumLossAnnotation on a control-plane Machine lets it be deleted although the verdict on etcd's quorum says no. Its
+// value is the reason, for the record.
+const AllowQuorumLossAnnotation = "quoin.cluster.x-k8s.io/allow-quorum-loss"
+
+// ProtectAnnotation on a Cluster makes its deletion ask for ceremony: the Cluster can be deleted only when
+// ConfirmDeletionAnnotation carries its name.
+const ProtectAnnotation = "quoin.cluster.x-k8s.io/protect"
+
+// ConfirmDeletionAnnotation with the name of a protected Cluster lets it be deleted.
+const ConfirmDeletionAnnotation = "quoin.cluster.x-k8s.io/confirm-deletion"
+
+// RemediationForAnnotation on a Machine that was made to replace an unhealthy one holds, as JSON, which one and how many
+// retries there were, so that a move of the objects loses no count.
+const RemediationForAnnotation = "controlplane.cluster.x-k8s.io/quoin-remediation-for"
+
 // Condition types and reasons of a QuoinControlPlane.
 const (
 	// ControlPlaneAvailableCondition is True while the API answers and etcd has a healthy quorum.
@@ -38,6 +60,13 @@ const (
 	ControlPlaneScalingUpCondition = clusterv1.ScalingUpCondition
 	// ControlPlaneScalingDownCondition is True while there are more Machines than wanted.
 	ControlPlaneScalingDownCondition = clusterv1.ScalingDownCondition
+	// ControlPlaneProgressingCondition is True while the operation in flight moves or nothing is to be done, and False once a
+	// step takes longer than its deadline.
+	ControlPlaneProgressingCondition = "Progressing"
+	// ControlPlaneRemediatingCondition is True while an unhealthy Machine is being replaced, with what that waits for.
+	ControlPlaneRemediatingCondition = clusterv1.RemediatingCondition
+	// ControlPlaneBackupHealthyCondition is True while the last snapshot that was due was taken and verified.
+	ControlPlaneBackupHealthyCondition = "BackupHealthy"
 	// ControlPlaneDeletingCondition tells how far the deletion came.
 	ControlPlaneDeletingCondition = clusterv1.DeletingCondition
 	// ControlPlaneAddonsUpToDateCondition is True when CoreDNS and kube-proxy follow the version.
@@ -57,6 +86,10 @@ const (
 	VersionSkewReason = "VersionSkew"
 	// EtcdMemberUnhealthyReason: an etcd member is missing, unhealthy, or without a Machine.
 	EtcdMemberUnhealthyReason = "EtcdMemberUnhealthy"
+	// QuorumLostReason: so many etcd members are lost for good that no quorum can come back by itself.
+	QuorumLostReason = "QuorumLost"
+	// ProgressDeadlineExceededReason: a step takes longer than spec.rollout.progressDeadlineSeconds.
+	ProgressDeadlineExceededReason = "ProgressDeadlineExceeded"
 	// ConnectionDownReason: neither the API server nor etcd could be asked.
 	ConnectionDownReason = clusterv1.ConnectionDownReason
 )
@@ -95,6 +128,24 @@ type QuoinControlPlaneSpec struct {
 	// kubeadmConfigSpec is given to Cluster API's kubeadm bootstrap provider, which makes the bootstrap data.
 	// +optional
 	KubeadmConfigSpec bootstrapv1.KubeadmConfigSpec `json:"kubeadmConfigSpec,omitempty,omitzero"`
+
+	QuoinControlPlaneCare `json:",inline"`
+}
+
+// QuoinControlPlaneCare is the part of the spec that says how a control plane is looked after; control planes and their
+// templates share it.
+type QuoinControlPlaneCare struct {
+	// rollout says how Machines are replaced when the spec changes.
+	// +optional
+	Rollout QuoinControlPlaneRollout `json:"rollout,omitempty,omitzero"`
+
+	// remediation says how often unhealthy Machines are replaced.
+	// +optional
+	Remediation QuoinControlPlaneRemediation `json:"remediation,omitempty,omitzero"`
+
+	// backup says when snapshots of etcd are taken, where they go, and how long they stay. None are taken when unset.
+	// +optional
+	Backup *EtcdBackup `json:"backup,omitempty"`
 }
 
 // QuoinControlPlaneMachineTemplate says how Machines are shaped.
@@ -214,38 +265,29 @@ type QuoinControlPlaneStatus struct {
 	// +optional
 	Etcd *EtcdStatus `json:"etcd,omitempty"`
 
+	// revisions counts the Machines by revision, the current one first.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	Revisions []ControlPlaneRevision `json:"revisions,omitempty"`
+
+	// operation is what the control plane is doing and what that waits for; unset when nothing is left to do.
+	// +optional
+	Operation *ControlPlaneOperation `json:"operation,omitempty"`
+
+	// lastRemediation is the latest replacement of an unhealthy Machine.
+	// +optional
+	LastRemediation *LastRemediation `json:"lastRemediation,omitempty"`
+
+	// backup is what is known of the snapshots.
+	// +optional
+	Backup *EtcdBackupStatus `json:"backup,omitempty"`
+
 	// observedGeneration of the spec.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-}
-
-// EtcdStatus is an etcd membership.
-type EtcdStatus struct {
-	// members of the cluster, by name.
-	// +optional
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=32
-	Members []EtcdMember `json:"members,omitempty"`
-}
-
-// EtcdMember is a member of an etcd cluster.
-type EtcdMember struct {
-	// name of the member, which is that of its node; the member's id in hexadecimal while it has not started.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name,omitempty"`
-
-	// role is Leader, Voter or Learner.
-	// +optional
-	// +kubebuilder:validation:Enum=Leader;Voter;Learner
-	Role string `json:"role,omitempty"`
-
-	// healthy tells that the member answers and raises no alarm.
-	// +optional
-	Healthy *bool `json:"healthy,omitempty"`
 }
 
 // QuoinControlPlaneInitializationStatus is part of the Cluster API contract.
@@ -269,9 +311,14 @@ type QuoinControlPlaneInitializationStatus struct {
 // +kubebuilder:printcolumn:name="Current",type="integer",JSONPath=".status.replicas",description="Machines"
 // +kubebuilder:printcolumn:name="Ready",type="integer",JSONPath=".status.readyReplicas",description="Machines that are Ready"
 // +kubebuilder:printcolumn:name="Up-to-date",type="integer",JSONPath=".status.upToDateReplicas",description="Machines that are up to date"
+// +kubebuilder:printcolumn:name="Voters",type="integer",JSONPath=".status.etcd.voters",description="etcd members that vote"
+// +kubebuilder:printcolumn:name="Tolerates",type="integer",JSONPath=".status.etcd.tolerates",description="Voters that may fail now"
+// +kubebuilder:printcolumn:name="Leader",type="string",JSONPath=".status.etcd.leader",description="Node of etcd's leader",priority=10
 // +kubebuilder:printcolumn:name="Version",type="string",JSONPath=".spec.version",description="Wanted version"
 // +kubebuilder:printcolumn:name="Running",type="string",JSONPath=".status.versions[*].version",description="Versions that run"
-// +kubebuilder:printcolumn:name="Waiting for",type="string",JSONPath=`.status.conditions[?(@.type=="RollingOut")].message`,description="What a rollout does or waits for"
+// +kubebuilder:printcolumn:name="Backup",type="date",JSONPath=".status.backup.lastGood.time",description="Age of the last good snapshot"
+// +kubebuilder:printcolumn:name="Waiting on",type="string",JSONPath=".status.operation.waitingOn",description="What the operation in flight waits for"
+// +kubebuilder:printcolumn:name="Doing",type="string",JSONPath=".status.operation.message",description="The operation in flight",priority=10
 // +kubebuilder:printcolumn:name="Initialized",type="boolean",JSONPath=".status.initialization.controlPlaneInitialized",description="The API server accepts requests",priority=10
 // +kubebuilder:printcolumn:name="Paused",type="string",JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Reconciliation paused",priority=10
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"

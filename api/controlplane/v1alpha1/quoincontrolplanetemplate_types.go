@@ -37,6 +37,8 @@ type QuoinControlPlaneTemplateResourceSpec struct {
 	// kubeadmConfigSpec is given to Cluster API's kubeadm bootstrap provider.
 	// +optional
 	KubeadmConfigSpec bootstrapv1.KubeadmConfigSpec `json:"kubeadmConfigSpec,omitempty,omitzero"`
+
+	QuoinControlPlaneCare `json:",inline"`
 }
 
 // QuoinControlPlaneTemplateMachineTemplate says how Machines are shaped.

@@ -22,6 +22,19 @@ const (
 	MachineHostProvisionedCondition = "HostProvisioned"
 	// MachineAddonImagesCondition is True when the host holds the images of every version in spec.addonVersions.
 	MachineAddonImagesCondition = "AddonImagesPresent"
+	// MachineDrainableCondition is True when no pre-drain hook is left; else it names them, their owners and their age.
+	MachineDrainableCondition = "Drainable"
+	// MachineDrainedCondition is True when the node of a Machine in deletion was drained or needs no drain.
+	MachineDrainedCondition = "Drained"
+	// MachineTerminableCondition is True when no pre-terminate hook is left; else it names them, their owners and their age.
+	MachineTerminableCondition = "Terminable"
+
+	// MachineHooksHoldReason: lifecycle hooks hold the Machine.
+	MachineHooksHoldReason = "WaitingForHooks"
+	// MachineNoHooksReason: no lifecycle hook is left.
+	MachineNoHooksReason = "NoHooks"
+	// MachineInUseReason: the QuoinMachine is being deleted while its Machine is not, so nothing is touched.
+	MachineInUseReason = "MachineInUse"
 
 	// MachineNoMatchingHostReason: no free host matches; the message counts why the others did not.
 	MachineNoMatchingHostReason = "NoMatchingHost"
@@ -77,6 +90,46 @@ type QuoinMachineSpec struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=256
 	AddonVersions []string `json:"addonVersions,omitempty"`
+
+	// lifecycleHooks hold the deletion of the Machine at two points, until their owners take them away. They become
+	// annotations of the Machine, and are honored by this provider also where Cluster API would skip them: the host is not
+	// touched while any of them is left. No hook can be added once the deletion has begun.
+	// +optional
+	LifecycleHooks LifecycleHooks `json:"lifecycleHooks,omitempty,omitzero"`
+}
+
+// LifecycleHooks hold the deletion of a Machine at two points.
+// +kubebuilder:validation:MinProperties=1
+type LifecycleHooks struct {
+	// preDrain hooks hold it before the drain of its node.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	PreDrain []LifecycleHook `json:"preDrain,omitempty"`
+
+	// preTerminate hooks hold it after the drain, before its host is released.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	PreTerminate []LifecycleHook `json:"preTerminate,omitempty"`
+}
+
+// LifecycleHook is one reason to hold the deletion of a Machine.
+type LifecycleHook struct {
+	// name of the hook, unique at its point, such as MigrateImportantApp. It is the name part of the Machine's annotation.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Name string `json:"name,omitempty"`
+
+	// owner is who takes the hook away, and whom to ask when it stays: a controller such as clusteroperator/etcd.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Owner string `json:"owner,omitempty"`
 }
 
 // HostPreference says which of several fitting hosts is taken.

@@ -1,0 +1,155 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// EtcdBackup says when snapshots of etcd are taken, where they go, and how long they stay.
+type EtcdBackup struct {
+	// store keeps the snapshots, away from the hosts that they protect.
+	// +required
+	Store BackupStore `json:"store,omitempty,omitzero"`
+
+	// schedule in cron's five fields, in UTC, such as "0 */6 * * *". Without one, a snapshot is taken before a rollout only.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Schedule string `json:"schedule,omitempty"`
+
+	// maxAgeSeconds: a rollout begins, and goes on to the next Machine, only while the last good snapshot is not older; a
+	// newer one is taken first. 3600 when unset.
+	// +optional
+	// +kubebuilder:validation:Minimum=60
+	MaxAgeSeconds *int32 `json:"maxAgeSeconds,omitempty"`
+
+	// keep is how many good snapshots stay; older ones are deleted once a newer one is verified. 7 when unset.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Keep *int32 `json:"keep,omitempty"`
+
+	// encryptionKeyRef names a Secret in the namespace of the control plane whose data key "recipients" holds age public keys
+	// (age1..., one per line). Snapshots are encrypted to them before they leave the manager. Secrets of the workload
+	// cluster are in every snapshot: without encryption whoever reads the store reads them.
+	// +optional
+	EncryptionKeyRef SecretReference `json:"encryptionKeyRef,omitempty,omitzero"`
+}
+
+// SecretReference names a Secret in the same namespace.
+type SecretReference struct {
+	// name of the Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+}
+
+// BackupStore keeps snapshots: exactly one of its kinds.
+// +kubebuilder:validation:XValidation:rule="(has(self.volume) ? 1 : 0) + (has(self.s3) ? 1 : 0) == 1",message="set exactly one of volume and s3"
+type BackupStore struct {
+	// volume is a directory of the manager's own volume.
+	// +optional
+	Volume *BackupVolume `json:"volume,omitempty"`
+
+	// s3 is a bucket of an object store with the S3 protocol.
+	// +optional
+	S3 *BackupBucket `json:"s3,omitempty"`
+}
+
+// BackupVolume is a directory below the one that the manager was given with --backup-directory.
+type BackupVolume struct {
+	// path below the manager's backup directory, without "..". Snapshots lie in <path>/<namespace>/<control plane>/.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(part, part == '..')",message="must be a relative path without .."
+	Path string `json:"path,omitempty"`
+}
+
+// BackupBucket is a bucket of an object store with the S3 protocol.
+type BackupBucket struct {
+	// endpoint is an https URL without a path; http is allowed for loopback addresses only.
+	// +required
+	// +kubebuilder:validation:MinLength=8
+	// +kubebuilder:validation:MaxLength=512
+	Endpoint string `json:"endpoint,omitempty"`
+
+	// bucket that exists.
+	// +required
+	// +kubebuilder:validation:MinLength=3
+	// +kubebuilder:validation:MaxLength=63
+	Bucket string `json:"bucket,omitempty"`
+
+	// region of the bucket; us-east-1 when unset.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Region string `json:"region,omitempty"`
+
+	// prefix of the objects' names, without slashes at its ends.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Prefix string `json:"prefix,omitempty"`
+
+	// credentialsRef names a Secret in the namespace of the control plane with the data keys accessKeyID and
+	// secretAccessKey, and, for an endpoint with an authority of its own, ca.crt.
+	// +required
+	CredentialsRef SecretReference `json:"credentialsRef,omitempty,omitzero"`
+}
+
+// EtcdBackupStatus is what is known of the snapshots.
+// +kubebuilder:validation:MinProperties=1
+type EtcdBackupStatus struct {
+	// lastGood is the newest snapshot that was stored and verified.
+	// +optional
+	LastGood *BackupRecord `json:"lastGood,omitempty"`
+
+	// count of the good snapshots in the store.
+	// +optional
+	Count *int32 `json:"count,omitempty"`
+
+	// requestedTime: a snapshot is wanted that began at this time or later. Set by the rollout that waits for it.
+	// +optional
+	RequestedTime metav1.Time `json:"requestedTime,omitempty,omitzero"`
+
+	// lastAttemptTime is when the last attempt began.
+	// +optional
+	LastAttemptTime metav1.Time `json:"lastAttemptTime,omitempty,omitzero"`
+
+	// nextTime is when the schedule wants the next one.
+	// +optional
+	NextTime metav1.Time `json:"nextTime,omitempty,omitzero"`
+}
+
+// BackupRecord is one snapshot.
+type BackupRecord struct {
+	// name in the store, below its path or prefix.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Name string `json:"name,omitempty"`
+
+	// time at which the snapshot was begun: what was written before is in it.
+	// +required
+	Time metav1.Time `json:"time,omitempty,omitzero"`
+
+	// revision of etcd's data in it.
+	// +optional
+	Revision *int64 `json:"revision,omitempty"`
+
+	// sizeBytes of the snapshot as etcd sent it, before encryption.
+	// +optional
+	SizeBytes *int64 `json:"sizeBytes,omitempty"`
+
+	// sha256 of what is stored, in hexadecimal.
+	// +optional
+	// +kubebuilder:validation:MinLength=64
+	// +kubebuilder:validation:MaxLength=64
+	SHA256 string `json:"sha256,omitempty"`
+
+	// encrypted tells that it was encrypted.
+	// +optional
+	Encrypted *bool `json:"encrypted,omitempty"`
+}
