@@ -77,6 +77,7 @@ type fakeCluster struct {
 	leader   uint64
 	alarms   []*pb.AlarmMember
 	noQuorum bool
+	database database
 }
 
 // fakeMember serves one member's RPCs over TLS.
@@ -94,7 +95,7 @@ func (f *fakeMember) Status(context.Context, *pb.StatusRequest) (*pb.StatusRespo
 	if f.cluster.noQuorum {
 		leader = 0
 	}
-	return &pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: f.id}, Leader: leader}, nil
+	return &pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: f.id}, Leader: leader, IsLearner: f.cluster.database.learner}, nil
 }
 
 func (f *fakeMember) MemberList(_ context.Context, request *pb.MemberListRequest) (*pb.MemberListResponse, error) {

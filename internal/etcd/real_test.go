@@ -1,0 +1,142 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// realMember is an etcd process.
+type realMember struct {
+	name     string
+	endpoint Endpoint
+	peer     string
+	process  *os.Process
+}
+
+// realCluster runs etcd processes on the loopback address, with the certificates that kubeadm would give them.
+type realCluster struct {
+	t       *testing.T
+	ca      *authority
+	members []*realMember
+}
+
+// binary of etcd, from where envtest has it.
+func binary(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "etcd")
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip("KUBEBUILDER_ASSETS does not say where etcd is")
+	}
+	return path
+}
+
+func newRealCluster(t *testing.T) *realCluster {
+	t.Helper()
+	c := &realCluster{t: t, ca: newAuthority(t)}
+	c.start("a", true)
+	return c
+}
+
+// start runs a member: the first of a new cluster, or one that the others were told of.
+func (c *realCluster) start(name string, first bool) *realMember {
+	c.t.Helper()
+	g := NewWithT(c.t)
+	etcd, directory := binary(c.t), c.t.TempDir()
+	client, peer := freeAddress(c.t), freeAddress(c.t)
+	member := c.prepare(name, peer, client)
+	var initial []string
+	for _, m := range c.members {
+		initial = append(initial, m.name+"=http://"+m.peer)
+	}
+	state := "existing"
+	if first {
+		state = "new"
+	} else {
+		list, err := c.client(c.members[0]).MemberList(c.t.Context())
+		g.Expect(err).NotTo(HaveOccurred())
+		known := false
+		for _, m := range list.Members {
+			known = known || m.PeerURLs[0] == "http://"+peer
+		}
+		if !known {
+			_, err := c.client(c.members[0]).MemberAddAsLearner(c.t.Context(), []string{"http://" + peer})
+			g.Expect(err).NotTo(HaveOccurred())
+		}
+	}
+	certificate := c.ca.serving(c.t, name)
+	key, err := x509.MarshalECPrivateKey(certificate.PrivateKey.(*ecdsa.PrivateKey))
+	g.Expect(err).NotTo(HaveOccurred())
+	files := map[string][]byte{
+		"ca.crt":     c.ca.certPEM,
+		"server.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}),
+		"server.key": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key}),
+	}
+	for file, content := range files {
+		g.Expect(os.WriteFile(filepath.Join(directory, file), content, 0o600)).To(Succeed())
+	}
+	command := exec.Command(etcd, "--name", name, "--data-dir", filepath.Join(directory, "data"), //nolint:gosec // a test's own etcd
+		"--listen-client-urls", "https://"+client, "--advertise-client-urls", "https://"+client,
+		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer,
+		"--initial-cluster", strings.Join(append(initial, name+"=http://"+peer), ","), "--initial-cluster-state", state,
+		"--client-cert-auth", "--trusted-ca-file", filepath.Join(directory, "ca.crt"),
+		"--cert-file", filepath.Join(directory, "server.crt"), "--key-file", filepath.Join(directory, "server.key"),
+		"--heartbeat-interval", "100", "--election-timeout", "1000", "--unsafe-no-fsync", "--log-level", "error")
+	command.Stderr = c.t.Output()
+	g.Expect(command.Start()).To(Succeed())
+	member.process = command.Process
+	c.t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	c.members = append(c.members, member)
+	g.Eventually(func() error {
+		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
+		defer cancel()
+		_, err := memberStatus(ctx, c.client(member))
+		return err
+	}, 20*time.Second, 50*time.Millisecond).Should(Succeed())
+	return member
+}
+
+func (c *realCluster) prepare(name, peer, client string) *realMember {
+	return &realMember{name: name, peer: peer, endpoint: Endpoint{Name: name, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address != ClientAddress {
+			return nil, fmt.Errorf("not the member's loopback address: %s", address)
+		}
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, network, client)
+	}}}
+}
+
+// client of one member, for as long as the test.
+func (c *realCluster) client(member *realMember) *clientv3.Client {
+	c.t.Helper()
+	client, err := connect(c.t.Context(), member.endpoint, credentialsOf(c.t, c.ca))
+	NewWithT(c.t).Expect(err).NotTo(HaveOccurred())
+	c.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
