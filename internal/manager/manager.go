@@ -8,9 +8,11 @@ package manager
 import (
 	"context"
 	"fmt"
+	"net/http"
 	goruntime "runtime"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
@@ -48,7 +50,7 @@ func New(ctx context.Context, restConfig *rest.Config, o *Options) (ctrl.Manager
 	restConfig.UserAgent = userAgent(o)
 	restConfig.WarningHandler = apiwarnings.DefaultHandler(klog.Background().WithName("API Server Warning"))
 
-	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
+	options := ctrl.Options{
 		Scheme: Scheme(),
 		Controller: config.Controller{
 			UsePriorityQueue: ptr.To(feature.Gates.Enabled(feature.PriorityQueue)),
@@ -75,7 +77,15 @@ func New(ctx context.Context, restConfig *rest.Config, o *Options) (ctrl.Manager
 			KeyName:  o.WebhookKeyName,
 			TLSOpts:  tlsOptions,
 		}),
-	})
+		GracefulShutdownTimeout: o.Harness.shutdownTimeout(),
+	}
+	if o.Harness.Webhooks != nil {
+		options.WebhookServer = o.Harness.Webhooks
+	}
+	if mapper := o.Harness.Mapper; mapper != nil {
+		options.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil }
+	}
+	mgr, err := ctrl.NewManager(restConfig, options)
 	if err != nil {
 		return nil, fmt.Errorf("make the manager: %w", err)
 	}

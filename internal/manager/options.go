@@ -54,6 +54,9 @@ type Options struct {
 
 	// Diagnostics and TLS, as Cluster API's utility keeps them.
 	Serving flags.ManagerOptions
+
+	// Harness is for tests; there are no flags for it.
+	Harness Harness
 }
 
 // LeaderElection says whether and how managers agree on one of them.

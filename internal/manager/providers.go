@@ -12,10 +12,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincluster"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
@@ -27,7 +25,10 @@ import (
 
 func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
 	// One pool of connections for everything in this process.
-	connector := hostaccess.New(mgr.GetAPIReader(), ssh.PoolOptions{})
+	connector := hostaccess.New(mgr.GetAPIReader(), o.Harness.SSH)
+	if o.Harness.Connector != nil {
+		o.Harness.Connector(connector)
+	}
 	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
 		connector.Close()
@@ -43,6 +44,7 @@ func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
 	if err != nil {
 		return fmt.Errorf("set up the connections to workload clusters: %w", err)
 	}
+	clusterCache = o.Harness.clusterCache(clusterCache)
 	if o.Serves(Infrastructure) {
 		if err := addInfrastructure(ctx, mgr, o, connector, clusterCache); err != nil {
 			return fmt.Errorf("set up the infrastructure provider: %w", err)
@@ -74,7 +76,8 @@ func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connec
 		APIReader:        mgr.GetAPIReader(),
 		Connector:        connector,
 		WatchFilterValue: o.WatchFilter,
-	}).SetupWithManager(ctx, mgr, concurrency(o.QuoinHostConcurrency)); err != nil {
+		Haste:            o.Harness.Haste,
+	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinHostConcurrency)); err != nil {
 		return err
 	}
 	if err := (&quoinmachine.Reconciler{
@@ -82,13 +85,13 @@ func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connec
 		APIReader:        mgr.GetAPIReader(),
 		ClusterCache:     clusterCache,
 		WatchFilterValue: o.WatchFilter,
-	}).SetupWithManager(ctx, mgr, concurrency(o.QuoinMachineConcurrency)); err != nil {
+	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinMachineConcurrency)); err != nil {
 		return err
 	}
 	return (&quoincluster.Reconciler{
 		Client:           mgr.GetClient(),
 		WatchFilterValue: o.WatchFilter,
-	}).SetupWithManager(ctx, mgr, concurrency(o.QuoinClusterConcurrency))
+	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinClusterConcurrency))
 }
 
 func addControlPlane(ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector, clusterCache clustercache.ClusterCache, secrets client.Client) error {
@@ -101,8 +104,10 @@ func addControlPlane(ctx context.Context, mgr ctrl.Manager, o *Options, connecto
 		SecretCachingClient: secrets,
 		ClusterCache:        clusterCache,
 		Hosts:               connector,
+		Etcd:                o.Harness.Etcd,
 		WatchFilterValue:    o.WatchFilter,
-	}).SetupWithManager(ctx, mgr, concurrency(o.QuoinControlPlaneConcurrency))
+		Haste:               o.Harness.Haste,
+	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinControlPlaneConcurrency))
 }
 
 // newClusterCache connects to workload clusters by their kubeconfig Secrets.
@@ -117,9 +122,5 @@ func newClusterCache(ctx context.Context, mgr ctrl.Manager, o *Options, secrets 
 			UserAgent: userAgent(o),
 			Cache:     clustercache.ClientCacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}}},
 		},
-	}, concurrency(o.ClusterCacheConcurrency))
-}
-
-func concurrency(workers int) controller.Options {
-	return controller.Options{MaxConcurrentReconciles: workers}
+	}, o.concurrency(o.ClusterCacheConcurrency))
 }
