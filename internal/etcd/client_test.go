@@ -95,7 +95,8 @@ func (f *fakeMember) Status(context.Context, *pb.StatusRequest) (*pb.StatusRespo
 	if f.cluster.noQuorum {
 		leader = 0
 	}
-	return &pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: f.id}, Leader: leader, IsLearner: f.cluster.database.learner}, nil
+	return &pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: f.id}, Leader: leader, IsLearner: f.cluster.database.learner,
+		Version: "3.6.14", DbSize: int64(1000 * f.id), RaftIndex: 500, RaftAppliedIndex: 500 - 10*(f.id-1)}, nil
 }
 
 func (f *fakeMember) MemberList(_ context.Context, request *pb.MemberListRequest) (*pb.MemberListResponse, error) {
@@ -191,12 +192,28 @@ func TestReadPutsAnswersTogether(t *testing.T) {
 	g.Expect(time.Since(began)).To(BeNumerically("<", ReadTimeout+2*time.Second))
 	g.Expect(read.Agreed).To(BeTrue())
 	g.Expect(read.Members).To(HaveLen(3))
-	g.Expect(read.Members[0]).To(Equal(Member{ID: 1, Name: "a", Leader: true, Answers: true, PeerAddresses: []string{"10.0.0.1"}}))
+	g.Expect(read.Members[0]).To(Equal(Member{ID: 1, Name: "a", Leader: true, Answers: true, PeerAddresses: []string{"10.0.0.1"},
+		Size: 1000, Version: "3.6.14"}))
 	g.Expect(read.Members[1].Answers).To(BeFalse())
 	g.Expect(read.Members[1].Problem).To(ContainSubstring("host is off"))
 	g.Expect(read.Members[1].Alarms).To(ConsistOf("NOSPACE"))
 	g.Expect(read.Members[1].PeerAddresses).To(ConsistOf("fd00::2"))
 	g.Expect(read.Members[2].Learner).To(BeTrue())
+}
+
+func TestReadMeasuresLagFromTheFurthest(t *testing.T) {
+	g := NewWithT(t)
+	ca, cluster := newAuthority(t), three()
+	read, err := Client{}.Read(t.Context(), []Endpoint{start(t, ca, cluster, 1, "a", "a"), start(t, ca, cluster, 2, "b", "b"),
+		start(t, ca, cluster, 3, "c", "c")}, credentialsOf(t, ca))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(read.Members).To(HaveLen(3))
+	for i, lag := range []uint64{0, 10, 20} {
+		g.Expect(read.Members[i].Lag).To(Equal(lag))
+		g.Expect(read.Members[i].Size).To(Equal(int64(1000 * (i + 1))))
+	}
+	g.Expect(read.Members[1].Started()).To(BeTrue())
+	g.Expect(read.Members[2].Started()).To(BeFalse(), "nobody has told its name")
 }
 
 func TestReadWithoutQuorumTellsWhatIsRemembered(t *testing.T) {

@@ -44,9 +44,17 @@ type Member struct {
 	Alarms []string
 	// Answers tells that the member itself was asked, and that it sees a leader.
 	Answers bool
+	// Lag is how many entries of the log the member has not applied yet that the furthest member knows to be committed.
+	// Size is that of its database file in bytes, Version that of its etcd. Of a member that was not reached they are zero.
+	Lag     uint64
+	Size    int64
+	Version string
 	// Problem says why Answers is false, when the member's host was asked.
 	Problem string
 }
+
+// Started tells that the member has run: etcd learns an added member's name only from itself.
+func (m Member) Started() bool { return m.Name != "" }
 
 // answer is what one member said.
 type answer struct {
@@ -115,6 +123,7 @@ func combine(answers []answer) (Cluster, error) {
 		told     = map[uint64]*answer{}
 		byName   = map[string]*answer{}
 		leader   uint64
+		furthest uint64
 	)
 	for i := range answers {
 		said := &answers[i]
@@ -124,6 +133,7 @@ func combine(answers []answer) (Cluster, error) {
 		}
 		if said.status != nil && said.status.Header != nil {
 			told[said.status.Header.MemberId] = said
+			furthest = max(furthest, said.status.RaftIndex)
 		}
 		if said.members != nil && (best == nil || said.agreed && !best.agreed) {
 			best = said
@@ -150,7 +160,14 @@ func combine(answers []answer) (Cluster, error) {
 				member.Alarms = append(member.Alarms, alarm.Alarm.String())
 			}
 		}
-		switch said := told[listed.ID]; {
+		said := told[listed.ID]
+		if said != nil {
+			member.Size, member.Version = said.status.DbSize, said.status.Version
+			if applied := said.status.RaftAppliedIndex; applied < furthest {
+				member.Lag = furthest - applied
+			}
+		}
+		switch {
 		case said != nil && said.status.Leader == 0:
 			member.Problem = "it sees no leader"
 		case said != nil:

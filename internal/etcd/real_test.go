@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -133,10 +134,104 @@ func (c *realCluster) client(member *realMember) *clientv3.Client {
 	return client
 }
 
+func (c *realCluster) read() Cluster {
+	c.t.Helper()
+	read, err := Client{}.Read(c.t.Context(), c.endpoints(), credentialsOf(c.t, c.ca))
+	NewWithT(c.t).Expect(err).NotTo(HaveOccurred())
+	return read
+}
+
+func (c *realCluster) endpoints() []Endpoint {
+	var endpoints []Endpoint
+	for _, member := range c.members {
+		endpoints = append(endpoints, member.endpoint)
+	}
+	return endpoints
+}
+
+// promote gives the members that do not vote their vote, as soon as etcd finds them ready.
+func (c *realCluster) promote() {
+	c.t.Helper()
+	g := NewWithT(c.t)
+	for _, member := range c.read().Members {
+		if member.Learner {
+			g.Eventually(func() error {
+				_, err := c.client(c.members[0]).MemberPromote(c.t.Context(), member.ID)
+				return err
+			}, 20*time.Second, 100*time.Millisecond).Should(Succeed())
+		}
+	}
+}
+
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = listener.Close() }()
 	return listener.Addr().String()
+}
+
+func TestReadOfRealMembers(t *testing.T) {
+	binary(t)
+	g := NewWithT(t)
+	cluster := newRealCluster(t)
+	for range 50 {
+		_, err := cluster.client(cluster.members[0]).Put(t.Context(), "key", strings.Repeat("x", 10_000))
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+
+	// A member that was added and has not run yet: etcd knows where it will be, and no name.
+	peer := freeAddress(t)
+	added, err := cluster.client(cluster.members[0]).MemberAddAsLearner(t.Context(), []string{"http://" + peer})
+	g.Expect(err).NotTo(HaveOccurred())
+	read := cluster.read()
+	g.Expect(read.Agreed).To(BeTrue())
+	g.Expect(read.Members).To(HaveLen(2))
+	for _, member := range read.Members {
+		if member.ID == added.Member.ID {
+			g.Expect(member.Started()).To(BeFalse())
+			g.Expect(member.Learner).To(BeTrue())
+			g.Expect(member.Answers).To(BeFalse())
+			continue
+		}
+		g.Expect(member.Leader && member.Answers && member.Started()).To(BeTrue())
+		g.Expect(member.Size).To(BeNumerically(">", 400_000))
+		g.Expect(member.Lag).To(BeZero())
+		g.Expect(member.Version).To(HavePrefix("3."))
+	}
+	// It blocks every join, and is cleared like any other member.
+	_, err = cluster.client(cluster.members[0]).MemberAddAsLearner(t.Context(), []string{"http://" + freeAddress(t)})
+	g.Expect(err).To(MatchError(ContainSubstring("too many learner")))
+	g.Expect(Client{}.RemoveMember(t.Context(), cluster.endpoints(), credentialsOf(t, cluster.ca), added.Member.ID)).To(Succeed())
+
+	cluster.start("b", false)
+	g.Eventually(func() bool {
+		for _, member := range cluster.read().Members {
+			if member.Name == "b" {
+				return member.Learner && member.Answers && member.Lag < 10
+			}
+		}
+		return false
+	}, 20*time.Second, 100*time.Millisecond).Should(BeTrue(), "a learner answers, and catches up")
+	_, err = Client{}.Snapshot(t.Context(), cluster.members[1].endpoint, credentialsOf(t, cluster.ca))
+	g.Expect(err).To(MatchError(ErrLearner))
+	cluster.promote()
+
+	// Of two voters one is lost: what is left remembers, and agrees on nothing.
+	g.Expect(cluster.members[1].process.Kill()).To(Succeed())
+	g.Eventually(func() bool { return cluster.read().Agreed }, 20*time.Second, 100*time.Millisecond).Should(BeFalse())
+	read = cluster.read()
+	g.Expect(read.Members).To(HaveLen(2))
+	for _, member := range read.Members {
+		if member.Name == "b" {
+			g.Expect(member.Answers).To(BeFalse())
+			g.Expect(member.Problem).NotTo(BeEmpty())
+		}
+	}
+	// The survivor's data can still be saved.
+	snapshot, err := Client{}.Snapshot(t.Context(), cluster.members[0].endpoint, credentialsOf(t, cluster.ca))
+	g.Expect(err).NotTo(HaveOccurred())
+	_, err = io.Copy(io.Discard, snapshot)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(snapshot.Close()).To(Succeed())
 }
