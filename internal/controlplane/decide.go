@@ -19,7 +19,7 @@ import (
 //   - there are never more Machines than wanted plus one.
 func Decide(s Snapshot) Step {
 	for _, rule := range []func(Snapshot) *Step{
-		tearDown, leave, refuse, begin, reach, dropStrays, settle, replace, scale, followVersion,
+		tearDown, leave, refuse, retryInit, begin, sayLoss, reach, remediate, dropStrays, settle, replace, scale, followVersion,
 	} {
 		if step := rule(s); step != nil {
 			return *step

@@ -38,6 +38,8 @@ type Snapshot struct {
 	AddonsProblem string
 	// AddonsVersion is the Kubernetes version whose images CoreDNS and kube-proxy have now; empty when it is not known.
 	AddonsVersion string
+	// Remediation is what the replacement of unhealthy Machines depends on.
+	Remediation Remediation
 }
 
 // Machine of the control plane.
@@ -63,6 +65,8 @@ type Machine struct {
 	// Healthy: the Node is Ready and so are the static pods. Problem says what is not.
 	Healthy bool
 	Problem string
+	// Health tells whether it has to be replaced.
+	Health Health
 	// Serving: the static pods are ready, though the Node may not be, as before a network plugin runs.
 	Serving bool
 	// Preferred: a user marked it to go first.

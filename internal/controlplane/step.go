@@ -68,6 +68,12 @@ const (
 	ReasonNothingToGuard    = "NothingToGuard"
 	ReasonNewVersion        = "NewVersion"
 	ReasonControlPlaneGoing = "ControlPlaneDeleting"
+
+	ReasonRemediated           = "Remediated"
+	ReasonRemediationSuspended = "RemediationSuspended"
+	ReasonRetriesExhausted     = "RemediationRetriesExhausted"
+	ReasonRetryLater           = "RemediationRetryLater"
+	ReasonQuorumLost           = "QuorumLost"
 )
 
 // Step is one change, or why there is none now.
@@ -78,6 +84,10 @@ type Step struct {
 	Member, To uint64
 	// Hosts are names of infrastructure machines.
 	Hosts []string
+	// Remediates names the unhealthy Machine whose replacement the step is part of, or that waits here; empty else.
+	Remediates string
+	// Attempt is to be recorded with the step; nil when it begins none.
+	Attempt *Attempt
 	// Version whose images PrepullAddons is about.
 	Version string
 	// Reason is a word for conditions and events, Message a sentence for people.

@@ -1,0 +1,161 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// Proves: S2-10
+//
+// testdata/remediation*.txt asks what is done about Machines that are ill. Lines are those of testdata/scripts/decide.txt;
+// words with a + tell of the Machine's health, and a duration there is how long ago something began, from noon on.
+func TestRemediationScripts(t *testing.T) {
+	for _, file := range []string{"remediation.txt", "remediation_members.txt", "remediation_together.txt"} {
+		datadriven.RunTest(t, "testdata/"+file, func(t *testing.T, d *datadriven.TestData) string {
+			s := parseHealth(t, d)
+			var lines strings.Builder
+			for _, ailment := range s.Ailing() {
+				fmt.Fprintf(&lines, "ill: %s (%s)\n", ailment.Machine.Name, ailment.Reason)
+			}
+			if loss := s.QuorumLoss(); loss != nil {
+				fmt.Fprintf(&lines, "lost: for good=%t\n", loss.ForGood)
+			}
+			step := Decide(s)
+			fmt.Fprintln(&lines, tell(step))
+			if step.Attempt != nil {
+				fmt.Fprintf(&lines, "attempt: for %s, retry %d\n", step.Attempt.Machine, step.Attempt.RetryCount)
+			}
+			return lines.String()
+		})
+	}
+}
+
+func ago(t *testing.T, text string) time.Time {
+	t.Helper()
+	duration, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return noon.Add(-duration)
+}
+
+func parsePeriod(t *testing.T, text string) *time.Duration {
+	t.Helper()
+	period := noon.Sub(ago(t, text))
+	return &period
+}
+
+// parseAttempt reads machine/retries/age.
+func parseAttempt(t *testing.T, text string) *Attempt {
+	t.Helper()
+	parts := strings.Split(text, "/")
+	retries, err := strconv.Atoi(parts[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Attempt{Machine: parts[0], RetryCount: retries, Time: ago(t, parts[2])}
+}
+
+func parseHealth(t *testing.T, d *datadriven.TestData) Snapshot {
+	t.Helper()
+	terms := Remediation{Now: noon}
+	ours := func(arg datadriven.CmdArg) bool {
+		value := strings.Join(arg.Vals, ",")
+		switch arg.Key {
+		case "spare":
+			terms.Spare = true
+		case "max-retry":
+			retries, err := strconv.Atoi(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			terms.MaxRetry = &retries
+		case "retry-period":
+			terms.RetryPeriod = parsePeriod(t, value)
+		case "healthy-period":
+			terms.MinHealthyPeriod = parsePeriod(t, value)
+		case "pending":
+			terms.Pending = parseAttempt(t, value)
+		case "deferred":
+			terms.Deferred = "the topology hands down another version"
+		default:
+			return false
+		}
+		return true
+	}
+	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, ours)
+	health, unstarted := map[string]Health{}, map[string]bool{}
+	var plain []string
+	for _, line := range strings.Split(d.Input, "\n") {
+		words := strings.Fields(line)
+		var kept []string
+		long := noon.Add(-240 * time.Hour)
+		h := Health{Born: long, AnswersSince: long.Add(time.Minute), NodeReadySince: long.Add(time.Minute)}
+		for _, word := range words {
+			if !strings.HasPrefix(word, "+") {
+				kept = append(kept, word)
+				continue
+			}
+			key, value, _ := strings.Cut(word[1:], "=")
+			switch key {
+			case "marked":
+				h.Marked = "its Node does not report"
+			case "by-hand":
+				h.ByHand = true
+			case "spared":
+				h.Spared = "annotation cluster.x-k8s.io/skip-remediation"
+			case "failed":
+				h.Final = "kubeadm failed on its host"
+			case "infra-deleted":
+				h.InfrastructureGone = true
+			case "ill":
+				h.MemberIllSince = ago(t, value)
+			case "silent":
+				h.SilentSince, h.AnswersSince = ago(t, value), time.Time{}
+			case "answers":
+				h.AnswersSince = ago(t, value)
+			case "node-lost":
+				h.NodeLostSince, h.NodeReadySince = ago(t, value), time.Time{}
+			case "node-ready":
+				h.NodeReadySince = ago(t, value)
+			case "born":
+				h.Born = ago(t, value)
+			case "unstarted":
+				unstarted[words[1]] = true
+			case "domain-lost":
+				h.DomainLost = "failure domain r1 is lost: 9 of 10 hosts fell silent together"
+			case "replaces":
+				h.Replaces = parseAttempt(t, value)
+			default:
+				t.Fatalf("%s: unknown word %s", d.Pos, word)
+			}
+		}
+		if len(words) > 1 {
+			health[words[1]] = h
+		}
+		plain = append(plain, strings.Join(kept, " "))
+	}
+	d.Input = strings.Join(plain, "\n")
+	s := parse(t, d)
+	for i := range s.Machines {
+		s.Machines[i].Health = health[s.Machines[i].Name]
+	}
+	for i := range s.Etcd.Members {
+		if member := &s.Etcd.Members[i]; unstarted[member.Machine] {
+			member.Name, member.Learner, member.Healthy, member.Problem = "", true, false, "it has not started"
+		}
+	}
+	s.Remediation = terms
+	return s
+}
