@@ -30,7 +30,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/finalizers"
-	"sigs.k8s.io/cluster-api/util/patch"
 	"sigs.k8s.io/cluster-api/util/paused"
 	"sigs.k8s.io/cluster-api/util/predicates"
 
@@ -38,6 +37,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostpower"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
 )
 
 // Reconciler reconciles QuoinHosts.
@@ -68,6 +68,7 @@ type Reconciler struct {
 	// jitter spreads the attempts on hosts that failed together; drawn from [0, 1).
 	jitter func() float64
 	pace   pace
+	writes *ownwrites.Client
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch;update;patch
@@ -121,6 +122,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 }
 
 func (r *Reconciler) defaults() {
+	if r.writes == nil {
+		r.writes = ownwrites.Track(r.Client)
+		r.Client = r.writes
+	}
 	if r.Now == nil {
 		r.Now = time.Now
 	}
@@ -152,6 +157,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		}
 		return ctrl.Result{}, err
 	}
+	if r.writes.Behind(host) {
+		// The event of the write brings the host here again.
+		return ctrl.Result{RequeueAfter: ownwrites.Patience}, nil
+	}
 	if _, moving := host.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
 		// The copy in the other management plane owns the host now.
 		r.forget(req.NamespacedName)
@@ -173,15 +182,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return ctrl.Result{}, err
 	}
 
-	helper, err := patch.NewHelper(host, r.Client)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
 	before := host.DeepCopy()
 	t := &turn{ctx: ctx, r: r, host: host, claim: claim, now: r.Now(), paused: isPaused}
 	defer func() {
 		t.summarize()
-		if err := r.patchStatus(ctx, helper, before, host); err != nil {
+		if err := r.patchStatus(ctx, before, host); err != nil {
 			reterr = kerrors.NewAggregate([]error{reterr, err})
 		}
 	}()

@@ -6,15 +6,16 @@ package quoinhost
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/cluster-api/util/patch"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
@@ -131,21 +132,29 @@ func hasReason(h *infrav1.QuoinHost, kind, reason string) bool {
 	return conditions.GetReason(h, kind) == reason
 }
 
-// patchStatus writes down what the turn came to. The annotations by which a person gave an order go last: until the rest is
-// written, a manager that dies must find them again. To carry an order out twice changes nothing.
-func (r *Reconciler) patchStatus(ctx context.Context, helper *patch.Helper, before, host *infrav1.QuoinHost) error {
+// patchStatus writes down what the turn came to, in one request as a rule. Nobody else writes the status, so its conditions
+// need no merging with those of others. The annotations by which a person gave an order go last: until the rest is written,
+// a manager that dies must find them again. To carry an order out twice changes nothing.
+func (r *Reconciler) patchStatus(ctx context.Context, before, host *infrav1.QuoinHost) error {
 	wanted := host.DeepCopy()
 	for name, value := range before.Annotations {
 		if _, kept := host.Annotations[name]; !kept {
 			metav1.SetMetaDataAnnotation(&host.ObjectMeta, name, value)
 		}
 	}
-	err := helper.Patch(ctx, host, patch.WithOwnedConditions{Conditions: []string{
-		infrav1.HostReadyCondition, infrav1.HostReachableCondition, infrav1.HostKeyVerifiedCondition, infrav1.HostInspectedCondition,
-		infrav1.HostProvisionedCondition, infrav1.HostCleanCondition, infrav1.HostAddonImagesCondition, infrav1.HostFencedCondition, clusterv1.PausedCondition,
-	}})
-	if err != nil {
-		return fmt.Errorf("patching the status of QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
+	if !maps.Equal(before.Annotations, host.Annotations) {
+		noted := before.DeepCopy()
+		noted.Annotations = host.Annotations
+		if err := r.Client.Patch(ctx, noted, client.MergeFrom(before)); err != nil {
+			return fmt.Errorf("noting annotations on QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
+		}
+	}
+	if !equality.Semantic.DeepEqual(before.Status, host.Status) {
+		told := before.DeepCopy()
+		told.Status = host.Status
+		if err := r.Client.Status().Patch(ctx, told, client.MergeFrom(before)); err != nil {
+			return fmt.Errorf("patching the status of QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
+		}
 	}
 	if len(host.Annotations) == len(wanted.Annotations) {
 		return nil

@@ -84,7 +84,7 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 		}
 	}()
 	// A claim made a moment ago may not be in the cache: two hosts for one machine would be one too many.
-	if own, err := r.claimedHost(ctx, r.APIReader, quoinMachine, v.machine); err != nil || own != nil {
+	if own, err := r.claimedHost(ctx, quoinMachine, v.machine); err != nil || own != nil {
 		v.host = own
 		if own != nil {
 			quoinMachine.Spec.ProviderID = own.ProviderID()
@@ -154,7 +154,7 @@ const (
 
 // hostLost shows that the claimed host is gone. The cache is not believed: a moved host may not be in it yet.
 func (r *Reconciler) hostLost(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (ctrl.Result, error) {
-	host, err := r.claimedHost(ctx, r.APIReader, quoinMachine, v.machine)
+	host, err := r.claimedHost(ctx, quoinMachine, v.machine)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

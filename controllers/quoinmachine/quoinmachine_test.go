@@ -40,9 +40,21 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	_ = infrav1.AddToScheme(scheme)
 	w := &world{t: t, g: NewWithT(t)}
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &clusterv1.Machine{}, &clusterv1.Cluster{}).Build()
+		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &clusterv1.Machine{}, &clusterv1.Cluster{}).
+		WithIndex(&infrav1.QuoinHost{}, infrav1.HostConsumerNamespaceField, consumer(func(ref *infrav1.ConsumerReference) string { return ref.Namespace })).
+		WithIndex(&infrav1.QuoinHost{}, infrav1.HostConsumerNameField, consumer(func(ref *infrav1.ConsumerReference) string { return ref.Name })).Build()
 	w.r = &Reconciler{Client: w.client, APIReader: w.client}
 	return w
+}
+
+// consumer selects hosts by a field of their claim, as the API server does.
+func consumer(field func(*infrav1.ConsumerReference) string) client.IndexerFunc {
+	return func(o client.Object) []string {
+		if ref := o.(*infrav1.QuoinHost).Spec.ConsumerRef; ref != nil {
+			return []string{field(ref)}
+		}
+		return nil
+	}
 }
 
 func (w *world) reconcile(name string) ctrl.Result {

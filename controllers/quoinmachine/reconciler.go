@@ -32,6 +32,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
@@ -52,6 +53,7 @@ type Reconciler struct {
 	WatchFilterValue string
 
 	reservations reservations
+	writes       *ownwrites.Client
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines,verbs=get;list;watch;update;patch
@@ -68,6 +70,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	if r.Client == nil || r.APIReader == nil {
 		return errors.New("the reconciler needs a Client and an APIReader")
 	}
+	r.track()
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("quoinmachine-controller")
 	}
@@ -93,6 +96,14 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
+// track notes our own writes from now on.
+func (r *Reconciler) track() {
+	if r.writes == nil {
+		r.writes = ownwrites.Track(r.Client)
+		r.Client = r.writes
+	}
+}
+
 // Reconcile takes one step with one QuoinMachine.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
 	quoinMachine := &infrav1.QuoinMachine{}
@@ -101,6 +112,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	}
 	if _, moving := quoinMachine.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
 		return ctrl.Result{}, nil
+	}
+	r.track()
+	if r.writes.Behind(quoinMachine) {
+		// The event of the write brings the QuoinMachine here again.
+		return ctrl.Result{RequeueAfter: ownwrites.Patience}, nil
 	}
 	view, err := r.observe(ctx, quoinMachine)
 	if err != nil {
@@ -146,7 +162,7 @@ func (r *Reconciler) now() time.Time {
 func (r *Reconciler) reconcileDelete(ctx context.Context, quoinMachine *infrav1.QuoinMachine, view *view) (ctrl.Result, error) {
 	if view.host == nil {
 		// The cache may not have seen our claim yet; forgetting it would leave the host claimed by nobody.
-		host, err := r.claimedHost(ctx, r.APIReader, quoinMachine, view.machine)
+		host, err := r.claimedHost(ctx, quoinMachine, view.machine)
 		if err != nil {
 			return ctrl.Result{}, err
 		}

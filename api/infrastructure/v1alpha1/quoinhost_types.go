@@ -214,6 +214,14 @@ type NodeNetwork struct {
 	Addresses []string `json:"addresses,omitempty"`
 }
 
+// Fields by which the API server selects hosts.
+const (
+	// HostConsumerNameField is the name of the QuoinMachine that has the host.
+	HostConsumerNameField = "spec.consumerRef.name"
+	// HostConsumerNamespaceField is the namespace of the QuoinMachine that has the host.
+	HostConsumerNamespaceField = "spec.consumerRef.namespace"
+)
+
 // ConsumerReference is a claim on a host.
 type ConsumerReference struct {
 	// namespace of the QuoinMachine.
@@ -392,6 +400,8 @@ type HostOperation struct {
 // +kubebuilder:resource:path=quoinhosts,shortName=qh,scope=Namespaced,categories=cluster-api
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=".spec.consumerRef.name"
+// +kubebuilder:selectablefield:JSONPath=".spec.consumerRef.namespace"
 // +kubebuilder:printcolumn:name="State",type="string",JSONPath=".status.state",description="Place in the host's life"
 // +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Reachable, trusted and in the state its claim asks for"
 // +kubebuilder:printcolumn:name="Version",type="string",JSONPath=".status.version",description="Installed Kubernetes version"
