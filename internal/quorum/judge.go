@@ -3,7 +3,10 @@
 
 package quorum
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Kind of an operation.
 type Kind string
@@ -13,7 +16,7 @@ const (
 	AddLearner Kind = "AddLearner"
 	// Promote gives a learner its vote.
 	Promote Kind = "Promote"
-	// Remove takes members out of the list.
+	// Remove takes members out of the list, now.
 	Remove Kind = "Remove"
 	// Depart begins the way out of the Machines of members: drain, then Remove, then the host goes.
 	Depart Kind = "Depart"
@@ -26,7 +29,8 @@ const (
 // Operation is what is to be done.
 type Operation struct {
 	Kind Kind
-	// Members that it is about, by ID.
+	// Members that it is about, by ID. Several are judged together: what counts is what is left when all of it is done.
+	// A member that is not in the list is no loss. AddLearner needs none.
 	Members []uint64
 	// FailureDomain of LoseFailureDomain.
 	FailureDomain string
@@ -34,18 +38,23 @@ type Operation struct {
 
 // Terms are what a verdict depends on besides the membership.
 type Terms struct {
-	// Desired is the number of voters that the control plane wants.
+	// Desired is the number of voters that the control plane wants. When 0 nothing but the quorum counts.
 	Desired int
-	// Spare: a matching host is free, so that a replacement can be made before a departure.
+	// Spare: a matching host is free, so that a replacement can be made before a departure. It decides what a refusal
+	// advises.
 	Spare bool
-	// Lowered: for a departure, fewer failures may be tolerated afterwards than the desired number would tolerate, as long
-	// as a quorum stays: there is no spare host, or the strategy removes first.
+	// Lowered: for Depart and Remove, fewer failures may be tolerated afterwards than the desired number would tolerate, as
+	// long as a quorum stays: there is no spare host, or the strategy removes first.
 	Lowered bool
-	// MaxLag is how many entries a replacement may be behind and still count as caught up; 1000 when 0.
+	// MaxLag is how many entries a voter may be behind and still count as caught up; DefaultMaxLag when 0.
 	MaxLag uint64
 	// MaxAge of the reading; unlimited when 0.
 	MaxAge time.Duration
 }
+
+// DefaultMaxLag is how many entries behind the furthest member still is caught up. Members are not read at the same
+// instant, so a busy cluster shows some lag that is none.
+const DefaultMaxLag = 1000
 
 // Verdict is the answer to "may this be done".
 type Verdict struct {
@@ -59,4 +68,99 @@ type Verdict struct {
 	WayOut string
 	// Before and After count the membership.
 	Before, After Count
+}
+
+// Reasons of a refusal.
+const (
+	// ReasonUnknown: no member told the list.
+	ReasonUnknown = "MembershipUnknown"
+	// ReasonOutdated: the reading is older than the terms allow.
+	ReasonOutdated = "MembershipOutdated"
+	// ReasonQuorumLost: the members cannot agree on anything.
+	ReasonQuorumLost = "QuorumLost"
+	// ReasonQuorumAtRisk: what would be left has no quorum.
+	ReasonQuorumAtRisk = "QuorumAtRisk"
+	// ReasonLastMember: the data would be gone with it.
+	ReasonLastMember = "LastMember"
+	// ReasonReplacementFirst: fewer failures would be tolerated, and a host is free for a replacement.
+	ReasonReplacementFirst = "ReplacementFirst"
+	// ReasonNoSpareHost: fewer failures would be tolerated, and there is no host for a replacement.
+	ReasonNoSpareHost = "NoSpareHost"
+	// ReasonOneAtATime: another member is missing or leaves already.
+	ReasonOneAtATime = "OneAtATime"
+	// ReasonMemberJoining: a learner, or a member that has not started, is in the list.
+	ReasonMemberJoining = "MemberJoining"
+	// ReasonEnoughMembers: one more than desired is there already.
+	ReasonEnoughMembers = "EnoughMembers"
+	// ReasonNotLearner: there is no such learner to promote.
+	ReasonNotLearner = "NotALearner"
+	// ReasonNotCaughtUp: the learner has not started, does not answer, or is behind.
+	ReasonNotCaughtUp = "NotCaughtUp"
+)
+
+// Reasons of a permission with a reserve.
+const (
+	// ReasonToleranceLowered: fewer failures are tolerated meanwhile.
+	ReasonToleranceLowered = "ToleranceLowered"
+	// ReasonOutage: the cluster does not answer meanwhile, and comes back with all of its data.
+	ReasonOutage = "Outage"
+)
+
+// Judge says whether an operation may be done to a membership, by what the membership would be after it.
+//
+// It relies on two things. Changes happen one at a time: each waits for the reading after the one before. And no host
+// goes while its member is in the list, so whoever is in the list and healthy stays so unless it fails by itself.
+//
+// What was not read, or too long ago, is not judged: a member may have been lost or another change made since. LastMember
+// comes before everything else that can be known, because no state of the others makes up for it.
+func Judge(m Membership, op Operation, t Terms) Verdict {
+	if t.MaxLag == 0 {
+		t.MaxLag = DefaultMaxLag
+	}
+	if !m.Known {
+		return Verdict{Reason: ReasonUnknown, Message: "etcd's members are not known: " + orElse(m.Problem, "they were not read"),
+			WayOut: "Make a control-plane host reachable. If the cluster is lost, restore it, or delete the Cluster"}
+	}
+	v := Verdict{Before: m.Count(), After: m.After(op).Count()}
+	if t.MaxAge > 0 && m.Age > t.MaxAge {
+		return v.refuse(ReasonOutdated, "Wait for the next reading, or make the control-plane hosts reachable",
+			"etcd's members were last read %s ago, and %s is the limit", m.Age.Round(time.Second), t.MaxAge)
+	}
+	switch op.Kind {
+	case AddLearner:
+		return v.addLearner(m, t)
+	case Promote:
+		return v.promote(m, op, t)
+	case Remove, Depart:
+		return v.leave(m, op, t)
+	case Restart:
+		return v.restart(m, op)
+	case LoseFailureDomain:
+		return v.loseFailureDomain(m, op)
+	}
+	return v.refuse(ReasonUnknown, "", "%q is no operation", op.Kind)
+}
+
+func (v Verdict) refuse(reason, wayOut, format string, args ...any) Verdict {
+	v.Allowed, v.Reason, v.WayOut, v.Message = false, reason, wayOut, fmt.Sprintf(format, args...)
+	return v
+}
+
+func (v Verdict) allow() Verdict {
+	v.Allowed = true
+	return v
+}
+
+func (v Verdict) allowWith(reason, format string, args ...any) Verdict {
+	v.Allowed, v.Reason, v.Message = true, reason, fmt.Sprintf(format, args...)
+	return v
+}
+
+// lost refuses what members have to agree on, when they cannot. Removing members without agreement is a restore, which is
+// not judged here: a person asks for it.
+func (v Verdict) lost() Verdict {
+	return v.refuse(ReasonQuorumLost, "Bring back the hosts of members that do not answer; if they are gone for good, restore the "+
+		"cluster from one survivor or from a snapshot",
+		"etcd has no quorum to agree on it: %d of %d voters are healthy, and %d are needed",
+		v.Before.Healthy, v.Before.Voters, Majority(v.Before.Voters))
 }

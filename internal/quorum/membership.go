@@ -6,7 +6,12 @@
 // admission, a person's delete and the release of a host, so none of them can be more careless than another.
 package quorum
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
 
 // Membership is an etcd cluster as last read.
 type Membership struct {
@@ -37,21 +42,41 @@ type Member struct {
 	Lag uint64
 	// Size of its database in bytes.
 	Size int64
-	// Departing: its Machine is being deleted, so it is no survivor of anything.
-	Departing bool
+	// Departing: its Machine is being deleted. Held: but it has not been let go, and stays until a verdict of its own.
+	Departing, Held bool
 }
 
 // Started tells that the member has run: etcd knows an added member's name only from itself.
 func (m Member) Started() bool { return m.Name != "" }
 
-// Majority is the quorum of n voters.
+// String names the member as a person would look for it.
+func (m Member) String() string {
+	switch {
+	case m.Machine != "":
+		return m.Machine
+	case m.Name != "":
+		return m.Name
+	}
+	return fmt.Sprintf("member %x", m.ID)
+}
+
+// leaving: it was let go, so it is no survivor of another departure.
+func (m Member) leaving() bool { return m.Departing && !m.Held }
+
+// Majority is the quorum of n voters: any two of that size have a member in common, so what one agreed on the next knows.
 func Majority(voters int) int { return voters/2 + 1 }
+
+// Tolerance is how many of n voters may fail while a quorum stays.
+func Tolerance(voters int) int { return voters - Majority(voters) }
 
 // Count is a membership in numbers.
 type Count struct {
 	// Voters, those of them that are healthy, and learners.
 	Voters, Healthy, Learners int
 }
+
+// Quorate tells that the healthy voters are a quorum.
+func (c Count) Quorate() bool { return c.Tolerates() >= 0 }
 
 // Tolerates is how many more voters may fail while a quorum stays; negative without one.
 func (c Count) Tolerates() int {
@@ -61,8 +86,21 @@ func (c Count) Tolerates() int {
 	return c.Healthy - Majority(c.Voters)
 }
 
+// String is like "3/4+1": healthy voters of all, and learners.
+func (c Count) String() string {
+	text := fmt.Sprintf("%d/%d", c.Healthy, c.Voters)
+	if c.Learners > 0 {
+		text += fmt.Sprintf("+%d", c.Learners)
+	}
+	return text
+}
+
 // Count counts.
 func (m Membership) Count() Count {
+	return m.count(func(member Member) bool { return member.Healthy })
+}
+
+func (m Membership) count(healthy func(Member) bool) Count {
 	var c Count
 	for _, member := range m.Members {
 		switch {
@@ -70,10 +108,84 @@ func (m Membership) Count() Count {
 			c.Learners++
 		default:
 			c.Voters++
-			if member.Healthy {
+			if healthy(member) {
 				c.Healthy++
 			}
 		}
 	}
 	return c
+}
+
+// Member with an ID.
+func (m Membership) Member(id uint64) (Member, bool) {
+	for _, member := range m.Members {
+		if member.ID == id {
+			return member, true
+		}
+	}
+	return Member{}, false
+}
+
+// After is the membership when an operation is done: a member that was added has not started, and one that restarts or
+// whose failure domain is lost does not answer.
+func (m Membership) After(op Operation) Membership {
+	after := m
+	after.Members = slices.Clone(m.Members)
+	of := func(member Member) bool { return slices.Contains(op.Members, member.ID) }
+	switch op.Kind {
+	case AddLearner:
+		added := Member{Learner: true, Problem: "it has not started"}
+		if len(op.Members) > 0 {
+			added.ID = op.Members[0]
+		}
+		after.Members = append(after.Members, added)
+	case Promote:
+		for i := range after.Members {
+			if of(after.Members[i]) {
+				after.Members[i].Learner = false
+			}
+		}
+	case Remove, Depart:
+		after.Members = slices.DeleteFunc(after.Members, of)
+	case Restart:
+		after.silence(of, "it restarts")
+	case LoseFailureDomain:
+		after.silence(func(member Member) bool { return member.FailureDomain == op.FailureDomain }, "its failure domain is lost")
+	}
+	after.Agreed = m.Agreed && after.Count().Quorate()
+	return after
+}
+
+func (m Membership) silence(which func(Member) bool, problem string) {
+	for i := range m.Members {
+		if which(m.Members[i]) {
+			m.Members[i].Healthy, m.Members[i].Leader, m.Members[i].Problem = false, false, problem
+		}
+	}
+}
+
+// names of the members that a condition holds for.
+func (m Membership) names(which func(Member) bool) []string {
+	var names []string
+	for _, member := range m.Members {
+		if which(member) {
+			names = append(names, member.String())
+		}
+	}
+	return names
+}
+
+// list joins names for a sentence.
+func list(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+}
+
+func orElse(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
 }

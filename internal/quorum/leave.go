@@ -1,0 +1,137 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quorum
+
+import "slices"
+
+// leave judges a departure and a removal. The rules, and why each is safe:
+//
+//   - The last voter never goes: no other member has the data.
+//   - The members must be able to agree now. A removal is an entry of the log like any other; etcd applies it one at a time,
+//     so the quorums before and after it have a member in common and nothing that was acknowledged is forgotten.
+//   - Members that do not vote, or whose vote is not cast anyway, may go whenever the others agree: the healthy voters stay
+//     the same while the quorum gets smaller or stays, so no failure becomes fatal that was not before.
+//   - When a healthy voter goes, those that stay must be a quorum of what is left. Only those count that are healthy and
+//     have applied the log: one that is far behind could not help to acknowledge a write for a long time.
+//   - Unless the terms allow less, what is left must tolerate the failures that the desired number tolerates. With that many
+//     members this holds only if a replacement votes already, so it is what "replacement first" means.
+//   - If they do allow less, it is less by one member, so that two departures never meet.
+//
+// A member that was let go already (Departing, and not Held) is counted out of a further departure: its drain may end at
+// any time. A removal counts it in: it is one change of the list, and all others in it stay there until theirs. So of several
+// Machines that were deleted at once each goes in its turn, and none waits for another that waits for it.
+func (v Verdict) leave(m Membership, op Operation, t Terms) Verdict {
+	goes := func(member Member) bool {
+		return slices.Contains(op.Members, member.ID) || op.Kind == Depart && member.leaving()
+	}
+	left := m
+	left.Members = slices.DeleteFunc(slices.Clone(m.Members), goes)
+	v.After = left.Count()
+	who := m.names(func(member Member) bool { return slices.Contains(op.Members, member.ID) })
+	if len(who) == 0 {
+		return v.allow()
+	}
+	if v.After.Voters == 0 {
+		const keep = "Add members first; to give up the cluster and its data, delete the Cluster"
+		return v.refuse(ReasonLastMember, keep, "no voting etcd member would be left without %s, so the cluster's data would be lost", list(who))
+	}
+	if !m.Agreed {
+		return v.lost()
+	}
+	if !slices.ContainsFunc(m.Members, func(member Member) bool {
+		return slices.Contains(op.Members, member.ID) && !member.Learner && member.Healthy
+	}) {
+		return v.leaveUnvoting(m, op, t, who)
+	}
+
+	caughtUp := left.count(func(member Member) bool { return member.Healthy && member.Lag <= t.MaxLag })
+	quorum := Majority(caughtUp.Voters)
+	if !caughtUp.Quorate() {
+		return v.refuse(ReasonQuorumAtRisk, repair(left, t),
+			"without %s %d of %d voters would be healthy, and %d are needed%s", list(who), caughtUp.Healthy, caughtUp.Voters, quorum, behind(left, t))
+	}
+	switch {
+	case t.Desired == 0:
+	case !t.Lowered && (caughtUp.Tolerates() < Tolerance(t.Desired) || caughtUp.Voters < t.Desired):
+		return v.keepTolerance(left, t, who, caughtUp)
+	case t.Lowered && caughtUp.Voters < t.Desired-1:
+		others := "another member is missing already"
+		if len(who) > 1 {
+			others = "they are too many at once"
+		}
+		if leaving := m.names(func(member Member) bool { return member.leaving() && !slices.Contains(op.Members, member.ID) }); len(leaving) > 0 {
+			others = list(leaving) + " leaves already"
+		}
+		return v.refuse(ReasonOneAtATime, "Delete one Machine at a time, and wait until its replacement votes",
+			"without %s etcd would have %d of %d wanted voters, and %s", list(who), caughtUp.Voters, t.Desired, others)
+	}
+	if tolerates := caughtUp.Tolerates(); t.Desired > 0 && tolerates < Tolerance(t.Desired) || t.Desired == 0 && tolerates < v.Before.Tolerates() {
+		return v.allowWith(ReasonToleranceLowered, "without %s etcd has %d voters and tolerates %s until a replacement votes",
+			list(who), caughtUp.Voters, failures(tolerates))
+	}
+	return v.allow()
+}
+
+// leaveUnvoting judges members whose vote nobody counts on.
+func (v Verdict) leaveUnvoting(m Membership, op Operation, t Terms, who []string) Verdict {
+	after := m.After(op).Count()
+	if !after.Quorate() {
+		return v.refuse(ReasonQuorumAtRisk, repair(m.After(op), t), "without %s %d of %d voters would be healthy, and %d are needed",
+			list(who), after.Healthy, after.Voters, Majority(after.Voters))
+	}
+	if t.Desired > 0 && after.Voters < v.Before.Voters && after.Tolerates() < Tolerance(t.Desired) {
+		return v.allowWith(ReasonToleranceLowered, "%s casts no vote; without it etcd has %d voters and tolerates %s until a replacement votes",
+			list(who), after.Voters, failures(after.Tolerates()))
+	}
+	return v.allow()
+}
+
+// keepTolerance refuses a departure that would leave fewer failures tolerated than wanted, by what stands in its way.
+func (v Verdict) keepTolerance(left Membership, t Terms, who []string, after Count) Verdict {
+	const format = "without %s etcd would have %d of %d voters healthy and tolerate %s, where %d voters tolerate %s%s"
+	args := []any{list(who), after.Healthy, after.Voters, failures(after.Tolerates()), t.Desired, failures(Tolerance(t.Desired)), behind(left, t)}
+	switch {
+	case after.Healthy < after.Voters:
+		return v.refuse(ReasonQuorumAtRisk, repair(left, t), format, args...)
+	case len(who) > 1:
+		return v.refuse(ReasonOneAtATime, "Delete one Machine at a time, and wait until its replacement votes", format, args...)
+	case t.Spare:
+		return v.refuse(ReasonReplacementFirst, "Wait until the replacement votes and has caught up: a host is free for it", format, args...)
+	}
+	return v.refuse(ReasonNoSpareHost, "Add a host of its kind so that a replacement can be made first, or let the rollout strategy remove first",
+		format, args...)
+}
+
+// repair is the way out when members that stay are not good enough.
+func repair(left Membership, t Terms) string {
+	sick := left.names(func(member Member) bool { return !member.Learner && !member.Healthy })
+	if len(sick) > 0 {
+		return "Repair " + list(sick) + ", or let it be replaced first"
+	}
+	if slow := left.names(func(member Member) bool { return !member.Learner && member.Lag > t.MaxLag }); len(slow) > 0 {
+		return "Wait until " + list(slow) + " has caught up"
+	}
+	return "Wait until a replacement votes"
+}
+
+// behind says which of the members that stay have not caught up; empty when all have.
+func behind(left Membership, t Terms) string {
+	slow := left.names(func(member Member) bool { return !member.Learner && member.Healthy && member.Lag > t.MaxLag })
+	if len(slow) == 0 {
+		return ""
+	}
+	return "; " + list(slow) + " is behind"
+}
+
+func failures(n int) string {
+	switch {
+	case n < 1:
+		return "no failure"
+	case n == 1:
+		return "one failure"
+	case n == 2:
+		return "two failures"
+	}
+	return "several failures"
+}
