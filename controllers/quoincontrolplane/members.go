@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/cluster-api/util/secret"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 // membership is etcd as it was read.
@@ -70,16 +70,16 @@ func (r *Reconciler) readEtcd(ctx context.Context, s *scope) {
 }
 
 // etcdSnapshot says which Machine runs which member.
-func (s *scope) etcdSnapshot() controlplane.Etcd {
+func (s *scope) etcdSnapshot() quorum.Membership {
 	if s.members.err != nil {
-		return controlplane.Etcd{Problem: s.members.err.Error()}
+		return quorum.Membership{Problem: s.members.err.Error()}
 	}
 	if !s.stackedEtcd() || len(s.members.cluster.Members) == 0 {
-		return controlplane.Etcd{Problem: "it was not read"}
+		return quorum.Membership{Problem: "it was not read"}
 	}
-	result := controlplane.Etcd{Known: true, Agreed: s.members.cluster.Agreed}
+	result := quorum.Membership{Known: true, Agreed: s.members.cluster.Agreed}
 	for _, member := range s.members.cluster.Members {
-		entry := controlplane.Member{ID: member.ID, Name: member.Name, Learner: member.Learner, Leader: member.Leader,
+		entry := quorum.Member{ID: member.ID, Name: member.Name, Learner: member.Learner, Leader: member.Leader,
 			Healthy: member.Answers && len(member.Alarms) == 0, Problem: member.Problem}
 		switch {
 		case len(member.Alarms) > 0:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sort"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
@@ -155,7 +156,7 @@ func seeOut(s Snapshot, machine Machine) *Step {
 		return &Step{Kind: ReleaseHook, Machine: machine.Name, Reason: ReasonLeaving,
 			Message: fmt.Sprintf("Machine %s has no etcd member any more: its host can go", machine.Name)}
 	}
-	verdict := RemovalKeepsQuorum(s.Etcd, member.ID)
+	verdict := s.mayRemove(member.ID)
 	if verdict.Allowed {
 		return &Step{Kind: RemoveEtcdMember, Machine: machine.Name, Member: member.ID, Reason: ReasonLeaving,
 			Message: fmt.Sprintf("removing the etcd member of Machine %s, which is drained", machine.Name)}
@@ -164,7 +165,7 @@ func seeOut(s Snapshot, machine Machine) *Step {
 }
 
 // replaceFirst makes a replacement for a Machine that somebody deleted although etcd needs it.
-func replaceFirst(s Snapshot, leaver Machine, verdict Verdict) *Step {
+func replaceFirst(s Snapshot, leaver Machine, verdict quorum.Verdict) *Step {
 	held := fmt.Sprintf("Machine %s is being deleted but kept: %s", leaver.Name, verdict.Message)
 	if step := refuse(s); step != nil {
 		return step
@@ -272,7 +273,7 @@ func dropStrays(s Snapshot) *Step {
 					member.ID, machine.Name, s.shortcoming(machine))
 			}
 		}
-		if verdict := RemovalKeepsQuorum(s.Etcd, member.ID); !verdict.Allowed {
+		if verdict := s.mayRemove(member.ID); !verdict.Allowed {
 			return wait(ReasonQuorum, "etcd member %x (%s) has no Machine but cannot be removed: %s", member.ID, member.Name, verdict.Message)
 		}
 		return &Step{Kind: RemoveEtcdMember, Member: member.ID, Reason: ReasonStrayMember,

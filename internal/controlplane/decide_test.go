@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 // Proves: S2-24, S2-28, S2-30, S2-32, S2-33, S1-12, S1-14, S1-26, R6, R8, R21
@@ -116,7 +118,7 @@ func tell(step Step) string {
 func parse(t *testing.T, d *datadriven.TestData) Snapshot {
 	t.Helper()
 	s := Snapshot{Replicas: 3, Version: "v1.36.3", ConfigVersion: "v1.36.3", StackedEtcd: true, Certificates: true,
-		Initialized: true, Reachable: true, AddonsCurrent: true, Etcd: Etcd{Known: true, Agreed: true}}
+		Initialized: true, Reachable: true, AddonsCurrent: true, Etcd: quorum.Membership{Known: true, Agreed: true}}
 	for _, arg := range d.CmdArgs {
 		value := strings.Join(arg.Vals, ",")
 		switch arg.Key {
@@ -133,11 +135,11 @@ func parse(t *testing.T, d *datadriven.TestData) Snapshot {
 		case "cluster-deleting":
 			s.ClusterDeleting = true
 		case "not-initialized":
-			s.Initialized, s.Reachable, s.Etcd = false, false, Etcd{Problem: "no host"}
+			s.Initialized, s.Reachable, s.Etcd = false, false, quorum.Membership{Problem: "no host"}
 		case "unreachable":
 			s.Reachable = false
 		case "etcd-unknown":
-			s.Etcd = Etcd{Problem: "no member answered"}
+			s.Etcd = quorum.Membership{Problem: "no member answered"}
 		case "no-certificates":
 			s.Certificates = false
 		case "external-etcd":
@@ -169,7 +171,7 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 	case "machine":
 		m := Machine{Name: name, Version: s.Version, Node: name, HostClaimed: true, Bootstrapped: true, UpToDate: true,
 			Healthy: true, Serving: true, Hook: true, Created: int64(len(s.Machines) + 1)}
-		member := &Member{ID: uint64(len(s.Etcd.Members) + 1), Name: name, Machine: name, Healthy: true}
+		member := &quorum.Member{ID: uint64(len(s.Etcd.Members) + 1), Name: name, Machine: name, Healthy: true}
 		for _, word := range words[2:] {
 			key, value, _ := strings.Cut(word, "=")
 			switch key {
@@ -223,7 +225,7 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 			s.Etcd.Members = append(s.Etcd.Members, *member)
 		}
 	case "stray":
-		s.Etcd.Members = append(s.Etcd.Members, Member{ID: 100 + uint64(len(s.Etcd.Members)), Name: strings.Trim(name, "-"),
+		s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: 100 + uint64(len(s.Etcd.Members)), Name: strings.Trim(name, "-"),
 			Learner: len(words) > 2 && words[2] == "learner", Healthy: false})
 	case "host":
 		host := Host{Name: name, Version: words[2], Provisioned: true}

@@ -146,7 +146,7 @@ func fetchAddons(s Snapshot) *Step {
 func remove(s Snapshot, machine Machine, reason string) *Step {
 	member := s.memberOf(machine)
 	if s.StackedEtcd && member != nil {
-		if verdict := RemovalKeepsQuorum(s.Etcd, member.ID); !verdict.Allowed {
+		if verdict := s.mayRemove(member.ID); !verdict.Allowed {
 			return wait(ReasonQuorum, "Machine %s cannot go: %s", machine.Name, verdict.Message)
 		}
 		// Only the leader itself can hand over. One that does not answer loses its lead by the removal.

@@ -5,6 +5,8 @@
 // goes in, one Step comes out. Nothing here reads an API, a clock or a host.
 package controlplane
 
+import "github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+
 // Snapshot is everything that a decision rests on.
 type Snapshot struct {
 	// Replicas and Version are what the user wants.
@@ -29,7 +31,8 @@ type Snapshot struct {
 	ConfigVersion string
 
 	Machines []Machine
-	Etcd     Etcd
+	// Etcd is the membership as last read.
+	Etcd quorum.Membership
 	// Hosts of all Machines of the Cluster, workers included.
 	Hosts []Host
 	// AddonsCurrent: CoreDNS and kube-proxy have the images of Version, or are not ours to change.
@@ -82,28 +85,6 @@ type Machine struct {
 	AtTermination bool
 }
 
-// Etcd is a membership as last read.
-type Etcd struct {
-	// Known: some member told the list. Agreed: a quorum confirmed it.
-	Known, Agreed bool
-	// Problem says why it is not known.
-	Problem string
-	Members []Member
-}
-
-// Member of etcd.
-type Member struct {
-	ID   uint64
-	Name string
-	// Machine that it runs on; empty when none is known.
-	Machine string
-	Learner bool
-	Leader  bool
-	// Healthy: it answers, sees a leader and raises no alarm. Problem says what is wrong.
-	Healthy bool
-	Problem string
-}
-
 // Host of a Machine, as far as the images of CoreDNS and kube-proxy go.
 type Host struct {
 	// Name of the infrastructure machine.
@@ -133,7 +114,7 @@ func (s Snapshot) active() []Machine {
 	return active
 }
 
-func (s Snapshot) memberOf(machine Machine) *Member {
+func (s Snapshot) memberOf(machine Machine) *quorum.Member {
 	for i := range s.Etcd.Members {
 		if s.Etcd.Members[i].Machine == machine.Name {
 			return &s.Etcd.Members[i]
@@ -143,8 +124,8 @@ func (s Snapshot) memberOf(machine Machine) *Member {
 }
 
 // strays are members that no known Machine runs.
-func (s Snapshot) strays() []Member {
-	var strays []Member
+func (s Snapshot) strays() []quorum.Member {
+	var strays []quorum.Member
 	for _, member := range s.Etcd.Members {
 		if member.Machine == "" {
 			strays = append(strays, member)

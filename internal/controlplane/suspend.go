@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/outage"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 const (
@@ -162,7 +163,7 @@ func (s Snapshot) QuorumLoss() *Loss {
 }
 
 // holderGone tells that nothing can bring the member back: no Machine has it, or the Machine's host was given up or released.
-func (s Snapshot) holderGone(member Member) bool {
+func (s Snapshot) holderGone(member quorum.Member) bool {
 	if member.Machine == "" {
 		return !member.Healthy
 	}

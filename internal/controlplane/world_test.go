@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sort"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
@@ -30,7 +31,7 @@ type world struct {
 func newWorld(replicas int, version string) *world {
 	return &world{
 		Snapshot: Snapshot{Replicas: replicas, Version: version, StackedEtcd: true, Certificates: true,
-			Etcd: Etcd{Known: true, Agreed: true}},
+			Etcd: quorum.Membership{Known: true, Agreed: true}},
 		asked:         map[string]map[string]bool{},
 		images:        map[string]map[string]bool{},
 		deletedByUser: map[string]bool{},
@@ -51,7 +52,7 @@ func (w *world) observe() Snapshot {
 		host.Requested, host.RequestedRunning = w.asked[host.Name][w.Version], w.asked[host.Name][w.addons]
 		host.Present, host.PresentRunning = w.images[host.Name][w.Version], w.images[host.Name][w.addons]
 	}
-	s.Etcd.Members = append([]Member(nil), w.Etcd.Members...)
+	s.Etcd.Members = append([]quorum.Member(nil), w.Etcd.Members...)
 	s.Etcd.Agreed = w.hasQuorum()
 	return s
 }
@@ -82,7 +83,7 @@ func (w *world) machine(name string) *Machine {
 	return nil
 }
 
-func (w *world) member(machine string) *Member {
+func (w *world) member(machine string) *quorum.Member {
 	for i := range w.Etcd.Members {
 		if w.Etcd.Members[i].Machine == machine {
 			return &w.Etcd.Members[i]
@@ -228,7 +229,7 @@ func (w *world) create(step Step) error {
 
 func (w *world) removeMember(step Step) error {
 	before, _ := w.voters()
-	var kept []Member
+	var kept []quorum.Member
 	for _, member := range w.Etcd.Members {
 		if member.ID != step.Member {
 			kept = append(kept, member)
@@ -316,7 +317,7 @@ func (w *world) advance(name string) bool {
 
 func (w *world) addMember(machine string, learner bool) {
 	w.members++
-	w.Etcd.Members = append(w.Etcd.Members, Member{ID: w.members, Name: machine, Machine: machine, Learner: learner, Healthy: true})
+	w.Etcd.Members = append(w.Etcd.Members, quorum.Member{ID: w.members, Name: machine, Machine: machine, Learner: learner, Healthy: true})
 	w.elect()
 }
 
