@@ -1,0 +1,51 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"filippo.io/age"
+)
+
+// maxRecipients bounds the header of encrypted data.
+const maxRecipients = 64
+
+// Recipients are whom snapshots are encrypted to.
+type Recipients []age.Recipient
+
+// ParseRecipients reads age public keys, one per line; empty lines and those that begin with # are skipped. An identity,
+// which is a private key, is refused: it must not lie beside what it opens.
+func ParseRecipients(raw []byte) (Recipients, error) {
+	for i, line := range strings.Split(string(raw), "\n") {
+		if strings.HasPrefix(strings.ToUpper(strings.TrimSpace(line)), "AGE-SECRET-KEY-") {
+			return nil, fmt.Errorf("line %d is a private key: keep it elsewhere, and put its public key (age-keygen -y) here", i+1)
+		}
+	}
+	recipients, err := age.ParseRecipients(bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	if len(recipients) > maxRecipients {
+		return nil, fmt.Errorf("%d recipients are more than %d", len(recipients), maxRecipients)
+	}
+	for _, recipient := range recipients {
+		if _, ok := recipient.(fmt.Stringer); !ok {
+			return nil, errors.New("a recipient has no public form")
+		}
+	}
+	return recipients, nil
+}
+
+// names are the public keys.
+func (r Recipients) names() []string {
+	var names []string
+	for _, recipient := range r {
+		names = append(names, fmt.Sprint(recipient))
+	}
+	return names
+}

@@ -1,0 +1,55 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// margin is what stays free beside a snapshot on the disks that it goes to.
+const margin = 64 << 20
+
+// newSpool makes a file without a name: however this process ends, no snapshot stays behind in the clear.
+func newSpool(directory string) (*os.File, error) {
+	file, err := os.CreateTemp(directory, "quoin-snapshot-")
+	if err != nil {
+		return nil, fmt.Errorf("making a file for the snapshot in the spool directory: %w", err)
+	}
+	if err := os.Remove(file.Name()); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("making a file for the snapshot in the spool directory: %w", err)
+	}
+	return file, nil
+}
+
+// duplicate opens a file once more, which may have no name.
+func duplicate(file *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening %s again: %w", file.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), file.Name()), nil
+}
+
+// NoRoomError says that a snapshot does not fit.
+type NoRoomError struct {
+	// Where it does not fit: the spool directory or the store.
+	Where string
+	// Need and Free in bytes.
+	Need, Free int64
+}
+
+func (e *NoRoomError) Error() string {
+	return fmt.Sprintf("the %s has %d MiB free and the snapshot needs %d MiB", e.Where, e.Free>>20, (e.Need+1<<20-1)>>20)
+}
+
+func needRoom(where string, need, free int64) error {
+	if free < need+margin {
+		return &NoRoomError{Where: where, Need: need + margin, Free: free}
+	}
+	return nil
+}
