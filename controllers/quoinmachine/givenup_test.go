@@ -4,7 +4,6 @@
 package quoinmachine
 
 import (
-	"context"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -24,7 +23,7 @@ func TestAMachineWhoseHostWasAbandonedGoesWithoutAReset(t *testing.T) {
 	})
 	w.reconcile("m1")
 	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason, "delete Machine team/m1")
-	w.g.Expect(w.client.Delete(context.Background(), w.machine("m1"))).To(Succeed())
+	w.delete("m1")
 	w.reconcile("m1")
 	w.g.Expect(w.deleted("m1")).To(BeTrue())
 }
@@ -34,7 +33,7 @@ func TestAMachineOfADeadHostGoesWithoutAResetOnceTheHostIsGivenUp(t *testing.T) 
 		machine, quoinMachine := owned("m1", uid1)
 		w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
 		w.reconcile("m1")
-		w.g.Expect(w.client.Delete(context.Background(), w.machine("m1"))).To(Succeed())
+		w.delete("m1")
 		w.updateHost("h1", func(h *infrav1.QuoinHost) {
 			h.Status.State = infrav1.HostStateCleaning
 			setCondition(h, infrav1.HostReadyCondition, metav1.ConditionFalse, infrav1.HostUnreachableReason, "no answer since noon; it is being powered off")

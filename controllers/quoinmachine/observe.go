@@ -6,6 +6,7 @@ package quoinmachine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,6 +21,7 @@ import (
 
 // view is what a QuoinMachine's state follows from. Each part is nil when it does not exist.
 type view struct {
+	now     time.Time
 	machine *clusterv1.Machine
 	cluster *clusterv1.Cluster
 	// host that carries the claim of the QuoinMachine; the cache's own, not to be changed.
@@ -28,6 +30,8 @@ type view struct {
 	hosts []infrav1.QuoinHost
 	// obstacle says why no host was claimed.
 	obstacle *obstacle
+	// hold says why the host of a QuoinMachine in deletion is not touched yet.
+	hold *obstacle
 	// candidates counts why no host was chosen, when one was looked for.
 	candidates []infrav1.HostCandidates
 }
@@ -36,7 +40,7 @@ type view struct {
 type obstacle struct{ reason, message string }
 
 func (r *Reconciler) observe(ctx context.Context, quoinMachine *infrav1.QuoinMachine) (*view, error) {
-	v := &view{}
+	v := &view{now: r.now()}
 	machine, err := util.GetOwnerMachine(ctx, r.Client, quoinMachine.ObjectMeta)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the Machine of QuoinMachine %s/%s: %w", quoinMachine.Namespace, quoinMachine.Name, err)

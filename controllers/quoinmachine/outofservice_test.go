@@ -148,7 +148,7 @@ func TestANodeThatCannotBeTaintedHoldsUpNothingElse(t *testing.T) {
 	}), client.ObjectKey{Namespace: "team", Name: "c1"})
 	w.g.Expect(w.reconcile("m1").RequeueAfter).To(Equal(outOfServiceRetry))
 
-	w.g.Expect(w.client.Delete(context.Background(), w.machine("m1"))).To(Succeed())
+	w.delete("m1")
 	w.updateHost("h1", func(h *infrav1.QuoinHost) {
 		h.Status.State = infrav1.HostStateQuarantined
 		setCondition(h, infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason, "")

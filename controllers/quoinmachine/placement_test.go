@@ -113,7 +113,7 @@ func TestAHostOfAnotherNamespaceServesWithoutItsSecretsBeingRead(t *testing.T) {
 	w.reconcile("m1")
 	w.g.Expect(w.machine("m1").Status.HostRef).To(Equal(&infrav1.HostReference{Namespace: "hosts", Name: "b"}), "and never the one that is not offered")
 
-	w.g.Expect(w.client.Delete(context.Background(), w.machine("m1"))).To(Succeed())
+	w.delete("m1")
 	released := &infrav1.QuoinHost{}
 	w.g.Expect(w.client.Get(context.Background(), client.ObjectKey{Namespace: "hosts", Name: "b"}, released)).To(Succeed())
 	released.Status.Operation = &infrav1.HostOperation{ID: "reset-0123abcd", Phase: "Succeeded"}
@@ -127,7 +127,7 @@ func TestTheClaimOfADetachedHostDoesNotEnd(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
 	w.reconcile("m1")
-	w.g.Expect(w.client.Delete(context.Background(), w.machine("m1"))).To(Succeed())
+	w.delete("m1")
 	w.updateHost("h1", func(h *infrav1.QuoinHost) {
 		h.Annotations = map[string]string{infrav1.DetachedAnnotation: ""}
 		h.Status.Operation = &infrav1.HostOperation{ID: "reset-0123abcd", Phase: "Succeeded"}

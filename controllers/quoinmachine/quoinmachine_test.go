@@ -63,10 +63,14 @@ func (w *world) reconcile(name string) ctrl.Result {
 	// The finalizer and the Paused condition each take a reconcile of their own.
 	for range 3 {
 		var err error
-		result, err = w.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: name}})
+		result, err = w.r.Reconcile(context.Background(), request(name))
 		w.g.Expect(err).NotTo(HaveOccurred())
 	}
 	return result
+}
+
+func request(name string) ctrl.Request {
+	return ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: name}}
 }
 
 func (w *world) machine(name string) *infrav1.QuoinMachine {
@@ -131,7 +135,7 @@ func cluster() *clusterv1.Cluster {
 func owned(name, uid string) (*clusterv1.Machine, *infrav1.QuoinMachine) {
 	labels := map[string]string{clusterv1.ClusterNameLabel: "c1"}
 	machine := &clusterv1.Machine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(uid), Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(uid), Labels: labels, Finalizers: []string{clusterv1.MachineFinalizer}},
 		Spec: clusterv1.MachineSpec{
 			ClusterName: "c1", Version: "v1.35.4", Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To(name + "-bootstrap")},
 		},
@@ -341,6 +345,15 @@ func TestAddonImagesThatAreMissingDoNotMakeTheMachineUnready(t *testing.T) {
 	w.expect("m1", infrav1.MachineAddonImagesCondition, metav1.ConditionTrue, infrav1.MachineImagesPresentReason)
 }
 
+// delete is what Cluster API does: it deletes the Machine's infrastructure when the deletion of the Machine has come so far.
+func (w *world) delete(name string) {
+	w.t.Helper()
+	machine := &clusterv1.Machine{}
+	w.g.Expect(w.client.Get(context.Background(), client.ObjectKey{Namespace: "team", Name: name}, machine)).To(Succeed())
+	w.g.Expect(w.client.Delete(context.Background(), machine)).To(Succeed())
+	w.g.Expect(w.client.Delete(context.Background(), w.machine(name))).To(Succeed())
+}
+
 func (w *world) deleted(name string) bool {
 	err := w.client.Get(context.Background(), client.ObjectKey{Namespace: "team", Name: name}, &infrav1.QuoinMachine{})
 	return apierrors.IsNotFound(err)
@@ -350,7 +363,7 @@ func TestAMachineGoesOnlyAfterItsHostWasVerifiedToBeClean(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
 	w.reconcile("m1")
-	w.g.Expect(w.client.Delete(context.Background(), w.machine("m1"))).To(Succeed())
+	w.delete("m1")
 	w.updateHost("h1", func(h *infrav1.QuoinHost) {
 		h.Status.State = infrav1.HostStateQuarantined
 		setCondition(h, infrav1.HostReadyCondition, metav1.ConditionFalse, infrav1.HostNotCleanReason, "after the reset: process etcd runs")
@@ -372,7 +385,7 @@ func TestAMachineWithoutAHostGoesAtOnce(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	w := newWorld(t, cluster(), machine, quoinMachine)
 	w.reconcile("m1")
-	w.g.Expect(w.client.Delete(context.Background(), w.machine("m1"))).To(Succeed())
+	w.delete("m1")
 	w.reconcile("m1")
 	w.g.Expect(w.deleted("m1")).To(BeTrue())
 }
@@ -382,6 +395,7 @@ func TestAClaimThatTheCacheHasNotSeenKeepsADeletedMachine(t *testing.T) {
 	quoinMachine.Finalizers = []string{infrav1.MachineFinalizer}
 	now := metav1.NewTime(time.Now())
 	quoinMachine.DeletionTimestamp = &now
+	machine.DeletionTimestamp = &now
 	claimed := host("h1", "")
 	claimed.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m1", Machine: "m1", Claim: "0123abcd"}
 	w := newWorld(t, cluster(), machine, quoinMachine, claimed)

@@ -60,7 +60,8 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines/status;quoinmachines/finalizers,verbs=get;update;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get;list;watch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch
 // The kubeconfigs of workload clusters.
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
@@ -145,6 +146,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		}
 		reterr = kerrors.NewAggregate([]error{reterr, err})
 	}()
+	if annotated, err := r.annotateHooks(ctx, quoinMachine, view); err != nil || annotated {
+		// The Machine's event brings us back.
+		return ctrl.Result{}, err
+	}
 	if !quoinMachine.DeletionTimestamp.IsZero() {
 		return r.reconcileDelete(ctx, quoinMachine, view)
 	}
@@ -158,8 +163,16 @@ func (r *Reconciler) now() time.Time {
 	return time.Now()
 }
 
-// reconcileDelete waits until the claimed host was verified to be clean, or given up: by a person, or as dead by its policy.
+// reconcileDelete waits until nothing holds the host any more, and then until the claimed host was verified to be clean, or
+// given up: by a person, or as dead by its policy.
 func (r *Reconciler) reconcileDelete(ctx context.Context, quoinMachine *infrav1.QuoinMachine, view *view) (ctrl.Result, error) {
+	held, err := r.held(ctx, quoinMachine, view)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if held {
+		return r.freeVolumes(ctx, quoinMachine, view), nil
+	}
 	if view.host == nil {
 		// The cache may not have seen our claim yet; forgetting it would leave the host claimed by nobody.
 		host, err := r.claimedHost(ctx, quoinMachine, view.machine)

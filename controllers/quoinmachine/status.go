@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/patch"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
 )
 
 // summarize derives the whole status from the view.
@@ -29,6 +30,7 @@ func summarize(m *infrav1.QuoinMachine, v *view) {
 	claimed := hostClaimed(v)
 	provisioned := hostProvisioned(v)
 	conditionsOf(m, claimed, provisioned, addonImages(m, v), ready(m, v, claimed, provisioned))
+	conditionsOf(m, lifecycle.Conditions(m, v.machine, v.now)...)
 	m.Status.Candidates = v.candidates
 	if v.host == nil {
 		return
@@ -132,6 +134,8 @@ func addonImages(m *infrav1.QuoinMachine, v *view) metav1.Condition {
 func ready(m *infrav1.QuoinMachine, v *view, claimed, provisioned metav1.Condition) metav1.Condition {
 	c := metav1.Condition{Type: infrav1.MachineReadyCondition, Status: metav1.ConditionFalse}
 	switch {
+	case v.hold != nil:
+		c.Reason, c.Message = v.hold.reason, v.hold.message
 	case !m.DeletionTimestamp.IsZero():
 		c.Reason, c.Message = infrav1.MachineReleasingReason, "no host to release"
 		if v.host != nil {
@@ -178,7 +182,8 @@ func addressesOf(host *infrav1.QuoinHost) []clusterv1.MachineAddress {
 func patchMachine(ctx context.Context, helper *patch.Helper, m *infrav1.QuoinMachine) error {
 	err := helper.Patch(ctx, m, patch.WithOwnedConditions{Conditions: []string{
 		infrav1.MachineReadyCondition, infrav1.MachineHostClaimedCondition, infrav1.MachineHostProvisionedCondition,
-		infrav1.MachineAddonImagesCondition, clusterv1.PausedCondition,
+		infrav1.MachineAddonImagesCondition, infrav1.MachineDrainableCondition, infrav1.MachineDrainedCondition,
+		infrav1.MachineTerminableCondition, clusterv1.PausedCondition,
 	}})
 	if err != nil {
 		return fmt.Errorf("patching QuoinMachine %s/%s: %w", m.Namespace, m.Name, err)

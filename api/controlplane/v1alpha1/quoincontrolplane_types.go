@@ -20,6 +20,13 @@ const PreTerminateHookAnnotation = clusterv1.PreTerminateDeleteHookAnnotationPre
 // on the Machine, never in a template.
 const PreDrainHookAnnotation = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/quoin"
 
+// EvictionStartedAnnotation of a Machine says when the control plane began to evict the pods of its node, in RFC 3339: Cluster
+// API had gone past the drain. EvictionEndedAnnotation says when none was left.
+const (
+	EvictionStartedAnnotation = "controlplane.cluster.x-k8s.io/quoin-eviction-started"
+	EvictionEndedAnnotation   = "controlplane.cluster.x-k8s.io/quoin-eviction-ended"
+)
+
 // HookName is the name of our own hooks, in annotations of a Machine and in lifecycleHooks of its QuoinMachine.
 const HookName = "quoin"
 

@@ -47,6 +47,8 @@ const (
 	HostBootstrapInterruptedReason = "BootstrapInterrupted"
 	// HostBootstrapDataInvalidReason: the bootstrap data holds a directive that cannot be carried out; the host was not touched.
 	HostBootstrapDataInvalidReason = "BootstrapDataInvalid"
+	// HostMachineDeletingReason: the Machine is being deleted, so no bootstrap data is run for it any more.
+	HostMachineDeletingReason = "MachineDeleting"
 	// HostArtifactsUnavailableReason: the bundle of the wanted version cannot be read or does not match its checksums.
 	HostArtifactsUnavailableReason = "ArtifactsUnavailable"
 	// HostWaitingForBootstrapDataReason: the Machine has no bootstrap data yet.

@@ -12,6 +12,10 @@ import (
 // MachineFinalizer keeps a QuoinMachine until its host was released.
 const MachineFinalizer = "quoinmachine.infrastructure.cluster.x-k8s.io"
 
+// LifecycleHooksAnnotation of a Machine lists the annotations that spec.lifecycleHooks of its QuoinMachine made there, with
+// their values as JSON. Only those are changed or taken away with their entries.
+const LifecycleHooksAnnotation = "quoin.cluster.x-k8s.io/lifecycle-hooks"
+
 // Condition types and reasons of a QuoinMachine.
 const (
 	// MachineReadyCondition mirrors what the Machine shows as InfrastructureReady.
@@ -35,6 +39,20 @@ const (
 	MachineNoHooksReason = "NoHooks"
 	// MachineInUseReason: the QuoinMachine is being deleted while its Machine is not, so nothing is touched.
 	MachineInUseReason = "MachineInUse"
+	// MachineNotDeletingReason: the Machine is not being deleted, so its node need not be drained.
+	MachineNotDeletingReason = "NotDeleting"
+	// MachineNoNodeReason: there is no node to drain.
+	MachineNoNodeReason = "NoNode"
+	// MachineDrainingReason: the node is being drained, or is about to be.
+	MachineDrainingReason = "Draining"
+	// MachineDrainedReason: the node was drained.
+	MachineDrainedReason = "Drained"
+	// MachineDrainExcludedReason: an annotation of the Machine says that its node is not drained.
+	MachineDrainExcludedReason = "DrainExcluded"
+	// MachineDrainSkippedReason: Cluster API went past the drain without ending it, and does not come back to it.
+	MachineDrainSkippedReason = "DrainSkipped"
+	// MachineDrainTimedOutReason: the drain was given up when its time was over.
+	MachineDrainTimedOutReason = "DrainTimedOut"
 
 	// MachineNoMatchingHostReason: no free host matches; the message counts why the others did not.
 	MachineNoMatchingHostReason = "NoMatchingHost"
@@ -244,7 +262,7 @@ type Preinstalled struct {
 // QuoinMachineStatus is the observed state of a QuoinMachine.
 // +kubebuilder:validation:MinProperties=1
 type QuoinMachineStatus struct {
-	// conditions of the machine: Ready, HostClaimed, HostProvisioned, AddonImagesPresent, Paused.
+	// conditions of the machine: Ready, HostClaimed, HostProvisioned, AddonImagesPresent, Drainable, Drained, Terminable, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
