@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/cluster-api/util"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
 )
 
 // standing is how a host stands towards the consumer that its spec names.
@@ -25,9 +26,9 @@ type standing string
 const (
 	// unclaimed: nobody has the host.
 	unclaimed standing = "unclaimed"
-	// held: the QuoinMachine has the host and wants it.
+	// held: the QuoinMachine has the host and wants it, or something holds its deletion.
 	held standing = "held"
-	// leaving: the QuoinMachine is being deleted, or another one has its name by now.
+	// leaving: the QuoinMachine is being deleted and nothing holds that, or another one has its name by now.
 	leaving standing = "leaving"
 	// missing: there is no such QuoinMachine, and nobody saw it go.
 	missing standing = "missing"
@@ -53,7 +54,7 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.QuoinHost) (clai
 	if err != nil {
 		return claim{}, err
 	}
-	if c.standing == missing || c.quoinMachine == nil {
+	if c.standing == missing || c.quoinMachine == nil || c.standing == leaving && c.machine == nil {
 		// A cache that lags behind the claim must not look like a consumer that is gone.
 		if c, err = r.observeConsumer(ctx, r.APIReader, host); err != nil {
 			return claim{}, err
@@ -104,10 +105,17 @@ func (r *Reconciler) observeConsumer(ctx context.Context, reader client.Reader, 
 		return claim{standing: missing, machine: machine}, nil
 	case !claims(quoinMachine, machine, host):
 		return claim{standing: leaving, machine: machine}, nil
-	case !quoinMachine.DeletionTimestamp.IsZero():
+	case !quoinMachine.DeletionTimestamp.IsZero() && mayLeave(host, quoinMachine, machine):
 		return claim{standing: leaving, quoinMachine: quoinMachine, machine: machine}, nil
 	}
 	return claim{standing: held, quoinMachine: quoinMachine, machine: machine}, nil
+}
+
+// mayLeave says whether the host of a QuoinMachine in deletion may be touched. A reset that has begun goes on, whatever hook
+// somebody adds meanwhile.
+func mayLeave(host *infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) bool {
+	return host.Status.State == infrav1.HostStateCleaning || host.Status.State == infrav1.HostStateQuarantined ||
+		lifecycle.Release(quoinMachine, machine).Allowed
 }
 
 // claims says whether the claim on the host is that of this QuoinMachine, and not of an earlier one of its name. The

@@ -153,6 +153,12 @@ func (t *turn) startProvisioning(id string) (result, error) {
 	if machine == nil || t.claim.cluster == nil || ptr.Deref(machine.Spec.Bootstrap.DataSecretName, "") == "" {
 		return t.moveTo(infrav1.HostStateClaimed)
 	}
+	if !machine.DeletionTimestamp.IsZero() || !t.claim.quoinMachine.DeletionTimestamp.IsZero() {
+		// Hooks may hold the deletion for long, and a node that came up meanwhile would only have to go again.
+		t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostMachineDeletingReason,
+			fmt.Sprintf("Machine %s/%s is being deleted: its bootstrap data is not run any more", machine.Namespace, machine.Name))
+		return onEvent(), nil
+	}
 	if t.isUnsuitable() {
 		// Inspect again: whatever it lacked may be there by now.
 		reason := infrav1.HostUnsuitableReason
