@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
@@ -31,18 +32,22 @@ func (w *MachineWebhook) setup(mgr ctrl.Manager) error {
 	return ctrl.NewWebhookManagedBy(mgr, &infrav1.QuoinMachine{}).WithValidator(w).Complete()
 }
 
-// ValidateCreate refuses a selector, a provider ID, versions or a source of artifacts that mean nothing.
+// ValidateCreate refuses a selector, a provider ID, versions or a source of artifacts that mean nothing, and hooks that are
+// not a user's.
 func (w *MachineWebhook) ValidateCreate(_ context.Context, machine *infrav1.QuoinMachine) (admission.Warnings, error) {
 	path := field.NewPath("spec")
-	return artifactWarnings(&machine.Spec), refuseMachine(machine, append(validateMachineSpec(path, &machine.Spec), validateArtifacts(path, &machine.Spec)...))
+	reasons := append(validateMachineSpec(path, &machine.Spec), validateArtifacts(path, &machine.Spec)...)
+	return artifactWarnings(&machine.Spec), refuseMachine(machine, append(reasons, validateHooks(path, machine)...))
 }
 
-// ValidateUpdate refuses what ValidateCreate refuses, and to change what the host was chosen and installed by.
+// ValidateUpdate refuses what ValidateCreate refuses, to change what the host was chosen and installed by, and
+// hooks that come too late.
 func (w *MachineWebhook) ValidateUpdate(_ context.Context, before, after *infrav1.QuoinMachine) (admission.Warnings, error) {
+	late := validateNoNewHooks(before, after)
 	if !after.DeletionTimestamp.IsZero() {
-		return nil, nil
+		return nil, refuseMachine(after, late)
 	}
-	reasons := validateMachineSpec(field.NewPath("spec"), &after.Spec)
+	reasons := slices.Concat(late, validateMachineSpec(field.NewPath("spec"), &after.Spec), validateHooks(field.NewPath("spec"), after))
 	kept, err := validateMachineStays(&before.Spec, &after.Spec)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ func (w *MachineTemplateWebhook) ValidateCreate(_ context.Context, template *inf
 	reasons := template.Spec.Template.ObjectMeta.Validate(path.Child("metadata"))
 	reasons = append(reasons, validateMachineSpec(path.Child("spec"), spec)...)
 	reasons = append(reasons, validateArtifacts(path.Child("spec"), spec)...)
+	reasons = append(reasons, validateTemplateHooks(path.Child("spec"), spec)...)
 	if spec.ProviderID != "" {
 		reasons = append(reasons, field.Forbidden(path.Child("spec", "providerID"),
 			"it names one machine's host and cannot be shared by all machines of a template: leave it out"))
