@@ -37,8 +37,8 @@ done
 rm -rf "$2"
 `
 
-// reaper is the last line: it survives the test process and cleans up after it, however that ended.
-type reaper struct {
+// Reaper is the last line: it survives the test process and cleans up after it, however that ended.
+type Reaper struct {
 	mark    string
 	scratch string
 	input   *os.File
@@ -46,13 +46,20 @@ type reaper struct {
 }
 
 func (r *Rig) startReaper(context.Context) error {
+	var err error
+	r.reaper, err = NewReaper()
+	return err
+}
+
+// NewReaper starts a reaper for processes that somebody else than a Rig starts: they need Mark in their environment.
+func NewReaper() (*Reaper, error) {
 	scratch, err := os.MkdirTemp("", "quoin-rig-")
 	if err != nil {
-		return fmt.Errorf("starting the reaper: %w", err)
+		return nil, fmt.Errorf("starting the reaper: %w", err)
 	}
 	read, write, err := os.Pipe()
 	if err != nil {
-		return fmt.Errorf("starting the reaper: %w", err)
+		return nil, fmt.Errorf("starting the reaper: %w", err)
 	}
 	mark := markVariable + "=" + scratch
 	command := exec.Command("/bin/sh", "-c", reaperScript, "reaper", mark, scratch)
@@ -60,15 +67,20 @@ func (r *Rig) startReaper(context.Context) error {
 	// A session of its own keeps it alive when a terminal interrupts the test's whole process group.
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := command.Start(); err != nil {
-		return fmt.Errorf("starting the reaper: %w", err)
+		return nil, fmt.Errorf("starting the reaper: %w", err)
 	}
 	_ = read.Close()
-	r.reaper = &reaper{mark: mark, scratch: scratch, input: write, command: command}
-	return nil
+	return &Reaper{mark: mark, scratch: scratch, input: write, command: command}, nil
 }
 
-// finish lets the reaper do its work and waits for it.
-func (p *reaper) finish() error {
+// Mark is the variable, as name=value, by which the reaper knows its processes.
+func (p *Reaper) Mark() string { return p.mark }
+
+// Scratch is a folder that goes with the reaper.
+func (p *Reaper) Scratch() string { return p.scratch }
+
+// Finish lets the reaper do its work and waits for it.
+func (p *Reaper) Finish() error {
 	_ = p.input.Close()
 	done := make(chan error, 1)
 	go func() { done <- p.command.Wait() }()
@@ -82,7 +94,7 @@ func (p *reaper) finish() error {
 
 // wrap writes a program that runs another one under the reaper's mark, for programs that somebody else starts. The
 // process id stays the same.
-func (p *reaper) wrap(program string) (string, error) {
+func (p *Reaper) wrap(program string) (string, error) {
 	path := filepath.Join(p.scratch, filepath.Base(program))
 	script := fmt.Sprintf("#!/bin/sh\nexec env '%s' '%s' \"$@\"\n", p.mark, program)
 	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {

@@ -55,7 +55,7 @@ type Rig struct {
 	options     Options
 	assets      string
 	tools       tools
-	reaper      *reaper
+	reaper      *Reaper
 	environment *envtest.Environment
 	kcm         *process
 }
@@ -117,7 +117,7 @@ func (r *Rig) Stop() error {
 		}
 	}
 	if r.reaper != nil {
-		errs = append(errs, r.reaper.finish())
+		errs = append(errs, r.reaper.Finish())
 	}
 	return errors.Join(errs...)
 }

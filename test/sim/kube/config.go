@@ -14,13 +14,9 @@ import (
 
 // joinConfig is what is used of a kubeadm configuration, v1beta3 or v1beta4.
 type joinConfig struct {
-	Kind             string `json:"kind"`
-	NodeRegistration struct {
-		Name             string           `json:"name"`
-		KubeletExtraArgs extraArgs        `json:"kubeletExtraArgs"`
-		Taints           []map[string]any `json:"taints"`
-	} `json:"nodeRegistration"`
-	Discovery struct {
+	Kind             string           `json:"kind"`
+	NodeRegistration nodeRegistration `json:"nodeRegistration"`
+	Discovery        struct {
 		BootstrapToken *struct {
 			Token             string   `json:"token"`
 			APIServerEndpoint string   `json:"apiServerEndpoint"`
@@ -32,7 +28,9 @@ type joinConfig struct {
 		} `json:"file"`
 		TLSBootstrapToken string `json:"tlsBootstrapToken"`
 	} `json:"discovery"`
-	ControlPlane *map[string]any `json:"controlPlane"`
+	ControlPlane *struct {
+		LocalAPIEndpoint endpointConfig `json:"localAPIEndpoint"`
+	} `json:"controlPlane"`
 }
 
 // extraArgs takes both forms of extra arguments: a map, and a list of names and values.

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/machine"
@@ -95,10 +96,11 @@ func (c *Cluster) ctr(_ context.Context, p *machine.Process) int {
 		}
 		return drop[string](p, containersFile, words[2], "container")
 	case "tasks ls", "tasks list", "t ls":
-		return list(p, sorted(load[string](p, tasksFile)), quiet, "TASK    PID    STATUS")
+		return listTasks(p, quiet)
 	case "tasks kill":
 		return killTask(p, words[2])
 	case "tasks delete", "tasks rm":
+		killProcess(p, words[2])
 		return drop[string](p, tasksFile, words[2], "task")
 	case "sandboxes ls", "sandboxes list":
 		p.Printf("SANDBOX ID    RUNTIME\n")
@@ -129,12 +131,37 @@ func drop[T any](p *machine.Process, path, name, kind string) int {
 	return 0
 }
 
+// listTasks shows the processes of those tasks that have one.
+func listTasks(p *machine.Process, quiet bool) int {
+	all := load[string](p, tasksFile)
+	var lines []string
+	for _, name := range sorted(all) {
+		if pid, err := strconv.Atoi(all[name]); err == nil && !quiet {
+			status := "STOPPED"
+			if p.Machine.Alive(pid) {
+				status = "RUNNING"
+			}
+			name = fmt.Sprintf("%s    %d    %s", name, pid, status)
+		}
+		lines = append(lines, name)
+	}
+	return list(p, lines, quiet, "TASK    PID    STATUS")
+}
+
+// killProcess ends the process of a task, if it has one.
+func killProcess(p *machine.Process, name string) {
+	if pid, err := strconv.Atoi(load[string](p, tasksFile)[name]); err == nil {
+		p.Machine.Kill(pid, "KILL")
+	}
+}
+
 // killTask ends the task; what it was is known until it is deleted.
 func killTask(p *machine.Process, name string) int {
 	all := load[string](p, tasksFile)
 	if _, ok := all[name]; !ok {
 		return p.Fail("no running task found: task %s not found: not found", name)
 	}
+	killProcess(p, name)
 	return drop[string](p, tasksFile, name, "task")
 }
 
@@ -244,6 +271,9 @@ func addPod(p *machine.Process, name string) error {
 
 // removeContainers is what kubeadm reset asks the runtime for.
 func (c *Cluster) removeContainers(p *machine.Process) {
+	for name := range load[string](p, tasksFile) {
+		killProcess(p, name)
+	}
 	for _, file := range []string{tasksFile, containersFile} {
 		if _, err := p.Stat(file); err == nil {
 			_ = store(p, file, map[string]string{})

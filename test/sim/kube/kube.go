@@ -30,10 +30,11 @@ type Options struct {
 	Versions []string
 	// Runtime is the version of containerd; 2.1.0 when empty.
 	Runtime string
-	// Init is what kubeadm init does after its preflight. It fails with a sentence when nil: a control plane needs real
-	// etcd members, which nobody has attached yet.
-	Init func(ctx context.Context, p *machine.Process) int
-	// OnPhase is called at the beginning of each phase of kubeadm: preflight, kubelet-start, tls-bootstrap, done.
+	// ControlPlane of the cluster: kubeadm init and join make its members, and Nodes register with its API server instead of
+	// Config's. Without it kubeadm init fails with a sentence.
+	ControlPlane *ControlPlane
+	// OnPhase is called at the beginning of each phase of kubeadm: preflight, kubelet-start, tls-bootstrap, done. A control
+	// plane has more of them, see docs/sim.md.
 	OnPhase func(m *machine.Machine, verb, phase string)
 }
 

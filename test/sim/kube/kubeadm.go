@@ -59,19 +59,8 @@ func (c *Cluster) kubeadm(ctx context.Context, p *machine.Process) int {
 	return p.Fail("simulated: %q is not known", verb)
 }
 
-func (c *Cluster) init(ctx context.Context, p *machine.Process, config string) int {
-	c.phase(p.Machine, "init", "preflight")
-	if code := preflight(p); code != 0 {
-		return code
-	}
-	if c.options.Init == nil {
-		return p.Fail("simulated: no control plane is attached to this cluster (%s)", config)
-	}
-	return c.options.Init(ctx, p)
-}
-
 // join does what a real one does to the host, in its order, so that one that is cut leaves the same half behind.
-func (c *Cluster) join(_ context.Context, p *machine.Process, path string) int {
+func (c *Cluster) join(ctx context.Context, p *machine.Process, path string) int {
 	content, err := p.ReadFile(path)
 	if err != nil {
 		fmt.Fprintf(p.Stderr, "error: unable to read config from %q: %v\n", path, err)
@@ -85,9 +74,12 @@ func (c *Cluster) join(_ context.Context, p *machine.Process, path string) int {
 		fmt.Fprintf(p.Stderr, "error: %v\n", err)
 		return 1
 	}
+	if config.ControlPlane != nil {
+		return c.joinControlPlane(ctx, p, config)
+	}
 	c.phase(p.Machine, "join", "preflight")
 	p.Printf("[preflight] Running pre-flight checks\n")
-	if code := preflight(p); code != 0 {
+	if code := preflight(p, false); code != 0 {
 		return code
 	}
 	c.joined(p.Machine)
@@ -146,8 +138,9 @@ func (c *Cluster) failed(p *machine.Process, phase string, err error) int {
 	return 1
 }
 
-// preflight refuses what half a node looks like, in kubeadm's words.
-func preflight(p *machine.Process) int {
+// preflight refuses what half a node looks like, in kubeadm's words. Who joins a control plane, or makes one, has brought
+// the authority.
+func preflight(p *machine.Process, controlPlane bool) int {
 	var problems []string
 	if p.UID() != 0 {
 		problems = append(problems, "[ERROR IsPrivilegedUser]: user is not running as root")
@@ -159,7 +152,7 @@ func preflight(p *machine.Process) int {
 		problems = append(problems, "[ERROR DirAvailable--etc-kubernetes-manifests]: /etc/kubernetes/manifests is not empty")
 	}
 	for _, path := range []string{kubeletKubeconf, bootstrapConfig, clusterCA} {
-		if _, err := p.Stat(path); err == nil {
+		if _, err := p.Stat(path); err == nil && (!controlPlane || path != clusterCA) {
 			problems = append(problems, fmt.Sprintf("[ERROR FileAvailable-%s]: %s already exists", strings.NewReplacer("/", "-", "_", "-").Replace(path), path))
 		}
 	}

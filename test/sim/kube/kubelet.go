@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/machine"
 )
@@ -43,6 +44,9 @@ func (c *Cluster) kubelet(ctx context.Context, p *machine.Process) int {
 	if _, err := p.Stat(flags["config"]); err != nil {
 		return p.Fail("\"command failed\" err=\"failed to load kubelet config file, path: %s, error: %v\"", flags["config"], err)
 	}
+	if plane := c.options.ControlPlane; plane != nil {
+		return c.planeKubelet(ctx, p, plane, flags)
+	}
 	if _, err := p.Stat(flags["kubeconfig"]); err != nil {
 		if _, err := p.Stat(flags["bootstrap-kubeconfig"]); err != nil {
 			return p.Fail("\"command failed\" err=\"failed to run Kubelet: unable to load bootstrap kubeconfig: %v\"", err)
@@ -51,14 +55,9 @@ func (c *Cluster) kubelet(ctx context.Context, p *machine.Process) int {
 			return p.Fail("\"command failed\" err=\"failed to run Kubelet: %v\"", err)
 		}
 	}
-	for _, dir := range []string{"pods", "plugins", "plugins_registry", "pod-resources", "device-plugins", "checkpoints", "image_manager/pulled", "image_manager/pulling"} {
-		_ = p.MkdirAll(kubeletDir+"/"+dir, 0o700)
-	}
-	_ = put(p, kubeletDir+"/cpu_manager_state", `{"policyName":"none","defaultCpuSet":"","checksum":1353318690}`, 0o600)
-	_ = put(p, kubeletDir+"/dra_manager_state", `{"version":"v1","entries":[],"checksum":0}`, 0o600)
-	_ = put(p, kubeletDir+"/memory_manager_state", `{"policyName":"None","machineState":{},"checksum":0}`, 0o600)
+	kubeletFiles(p)
 	for c.client != nil {
-		err := c.register(ctx, p, version, flags)
+		err := c.register(ctx, c.client, p.Machine, version, flags)
 		if err == nil {
 			break
 		}
@@ -74,10 +73,79 @@ func (c *Cluster) kubelet(ctx context.Context, p *machine.Process) int {
 			return 0
 		}
 		p.Sleep(c.options.Heartbeat)
-		if err := c.register(ctx, p, version, flags); err != nil {
+		if err := c.register(ctx, c.client, p.Machine, version, flags); err != nil {
 			fmt.Fprintf(p.Stderr, "kubelet: \"Error updating node status\" err=%q\n", err)
 		}
 	}
+}
+
+// planeKubelet is the kubelet of a cluster with a control plane of its own: it runs static pods from the beginning, and
+// has its certificate when an API server answers, which on a control-plane machine is that of the machine itself.
+func (c *Cluster) planeKubelet(ctx context.Context, p *machine.Process, plane *ControlPlane, flags map[string]string) int {
+	version := versionOf(p)
+	state := &kubeletState{plane: plane, machine: p.Machine, node: nodeName(p.Machine, flags)}
+	state.register = func(ctx context.Context) error {
+		client, err := plane.client()
+		if err != nil {
+			return err
+		}
+		return c.register(ctx, client, p.Machine, version, flags)
+	}
+	static := &staticPods{plane: plane, parsed: map[string]*corev1.Pod{}, runs: map[string]*staticRun{}}
+	talks := false
+	for {
+		static.sync(p)
+		state.observe(static)
+		if !talks {
+			var err error
+			if talks, err = c.hasCertificate(p, plane, static, flags); err != nil {
+				return p.Fail("\"command failed\" err=\"failed to run Kubelet: %v\"", err)
+			}
+			if talks {
+				kubeletFiles(p)
+				if err := pod(p); err != nil {
+					fmt.Fprintf(p.Stderr, "kubelet: \"Error syncing pod\" err=%q\n", err)
+				}
+				go state.talk(ctx)
+			}
+		}
+		p.Sleep(50 * time.Millisecond)
+	}
+}
+
+// hasCertificate gets one for the kubelet, if it has none and the API server answers.
+func (c *Cluster) hasCertificate(p *machine.Process, plane *ControlPlane, static *staticPods, flags map[string]string) (bool, error) {
+	if _, err := p.Stat(flags["kubeconfig"]); err == nil {
+		return true, nil
+	}
+	if _, err := p.Stat(flags["bootstrap-kubeconfig"]); err != nil {
+		return false, fmt.Errorf("unable to load bootstrap kubeconfig: %w", err)
+	}
+	answers := plane.serving()
+	if static.runs[staticPrefix+"kube-apiserver"] != nil {
+		answers = plane.serves(p.Machine)
+	}
+	if !answers {
+		return false, nil
+	}
+	return true, tlsBootstrap(p, flags["kubeconfig"])
+}
+
+func nodeName(m *machine.Machine, flags map[string]string) string {
+	if name := flags["hostname-override"]; name != "" {
+		return name
+	}
+	return m.Hostname()
+}
+
+// kubeletFiles are what a kubelet that runs keeps.
+func kubeletFiles(p *machine.Process) {
+	for _, dir := range []string{"pods", "plugins", "plugins_registry", "pod-resources", "device-plugins", "checkpoints", "image_manager/pulled", "image_manager/pulling"} {
+		_ = p.MkdirAll(kubeletDir+"/"+dir, 0o700)
+	}
+	_ = put(p, kubeletDir+"/cpu_manager_state", `{"policyName":"none","defaultCpuSet":"","checksum":1353318690}`, 0o600)
+	_ = put(p, kubeletDir+"/dra_manager_state", `{"version":"v1","entries":[],"checksum":0}`, 0o600)
+	_ = put(p, kubeletDir+"/memory_manager_state", `{"policyName":"None","machineState":{},"checksum":0}`, 0o600)
 }
 
 // podDir is that of the one pod that every node has, as its DaemonSet brings it.
@@ -123,14 +191,11 @@ func tlsBootstrap(p *machine.Process, kubeconf string) error {
 }
 
 // register creates the Node or renews its status. A Node that is there keeps its provider ID, as with a real kubelet.
-func (c *Cluster) register(ctx context.Context, p *machine.Process, version string, flags map[string]string) error {
+func (c *Cluster) register(ctx context.Context, client kubernetes.Interface, m *machine.Machine, version string, flags map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	name := flags["hostname-override"]
-	if name == "" {
-		name = p.Machine.Hostname()
-	}
-	nodes := c.client.CoreV1().Nodes()
+	name := nodeName(m, flags)
+	nodes := client.CoreV1().Nodes()
 	node, err := nodes.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		node, err = nodes.Create(ctx, &corev1.Node{
@@ -142,7 +207,7 @@ func (c *Cluster) register(ctx context.Context, p *machine.Process, version stri
 		return err
 	}
 	node.Status.NodeInfo = corev1.NodeSystemInfo{
-		KubeletVersion: version, ContainerRuntimeVersion: "containerd://" + c.options.Runtime, BootID: p.Machine.BootID(),
+		KubeletVersion: version, ContainerRuntimeVersion: "containerd://" + c.options.Runtime, BootID: m.BootID(),
 		OperatingSystem: "linux", Architecture: "amd64",
 	}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}}

@@ -130,3 +130,32 @@ func (m *Machine) Run(ctx context.Context, s Session) (int, error) {
 	}
 	return e.Wait(ctx)
 }
+
+// Daemon starts a program that belongs to no unit, as a container does: it outlives the process that started it. The args
+// are what the process table shows. It returns the number of the new process.
+func (p *Process) Daemon(program Program, args ...string) int {
+	p.enter()
+	m := p.Machine
+	child := m.newProcess(nil, args)
+	child.env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	for fd := range 3 {
+		child.setFD(fd, &file{refs: 1, null: true})
+	}
+	hooks := m.onProc
+	p.leave()
+	child.spawn(func() int {
+		for _, hook := range hooks {
+			hook(Event{Machine: m, PID: child.PID, Args: args})
+		}
+		return program(child.Context(), child)
+	})
+	return child.PID
+}
+
+// Alive says whether the process of that number runs.
+func (m *Machine) Alive(pid int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.procs[pid]
+	return p != nil && !p.over
+}
