@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	utilyaml "sigs.k8s.io/cluster-api/util/yaml"
@@ -46,7 +47,7 @@ func TestManager(t *testing.T) {
 	}
 	g := NewWithT(t)
 	components := append(rendered(t, "infrastructure-quoin"), rendered(t, "control-plane-quoin")...)
-	c := start(t, components)
+	c, config := start(t, components)
 
 	t.Run("has what every component of its own needs", func(t *testing.T) {
 		g := NewWithT(t)
@@ -88,6 +89,7 @@ func TestManager(t *testing.T) {
 		g.Expect(controlPlane.Spec.Version).To(Equal("v1.36.3"))
 	})
 	t.Run("refuses", func(t *testing.T) { refuses(t, c) })
+	t.Run("judges deletions", func(t *testing.T) { judgesDeletions(t, c, config) })
 }
 
 func refuses(t *testing.T, c client.Client) {
@@ -182,7 +184,7 @@ func refuses(t *testing.T, c client.Client) {
 	}
 }
 
-func start(t *testing.T, components []unstructured.Unstructured) client.Client {
+func start(t *testing.T, components []unstructured.Unstructured) (client.Client, *rest.Config) {
 	t.Helper()
 	g := NewWithT(t)
 	ctrl.SetLogger(klog.Background())
@@ -238,7 +240,7 @@ func start(t *testing.T, components []unstructured.Unstructured) client.Client {
 
 	c, err := client.New(restConfig, client.Options{Scheme: manager.Scheme()})
 	g.Expect(err).NotTo(HaveOccurred())
-	return c
+	return c, restConfig
 }
 
 // rendered are the objects of an overlay of config/.

@@ -95,6 +95,8 @@ const (
 	EtcdMemberUnhealthyReason = "EtcdMemberUnhealthy"
 	// QuorumLostReason: so many etcd members are lost for good that no quorum can come back by itself.
 	QuorumLostReason = "QuorumLost"
+	// QuorumLossAllowedReason of an Event: a Machine's annotation let it be deleted although etcd does not survive that.
+	QuorumLossAllowedReason = "QuorumLossAllowed"
 	// ProgressDeadlineExceededReason: a step takes longer than spec.rollout.progressDeadlineSeconds.
 	ProgressDeadlineExceededReason = "ProgressDeadlineExceeded"
 	// ConnectionDownReason: neither the API server nor etcd could be asked.

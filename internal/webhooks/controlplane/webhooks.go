@@ -15,6 +15,8 @@ func SetupWithManager(mgr ctrl.Manager) error {
 		(&ControlPlaneTemplateWebhook{}).setup,
 		// A scale right after a create would not find the control plane in a cache.
 		(&ScaleWebhook{Client: mgr.GetAPIReader()}).setup,
+		(&MachineDeletionWebhook{Reader: mgr.GetAPIReader(), Hosts: mgr.GetClient()}).setup,
+		(&ClusterDeletionWebhook{Reader: mgr.GetAPIReader()}).setup,
 	} {
 		if err := setup(mgr); err != nil {
 			return err

@@ -1,0 +1,186 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/collections"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// departure is a control-plane Machine that somebody wants to delete, and everything that the verdict on it rests on.
+type departure struct {
+	machine *clusterv1.Machine
+	// free says why there is nothing to judge; empty when there is.
+	free string
+
+	plane *controlplanev1.QuoinControlPlane
+	// machines of the control plane, those that are being deleted included.
+	machines collections.Machines
+	// stacked: each Machine runs a member of etcd.
+	stacked    bool
+	membership quorum.Membership
+	// replaceable: although the Machine holds the only vote, another one can join before it goes.
+	replaceable bool
+}
+
+// membershipOf is etcd as the control plane last read it. A member whose Machine is being deleted, or is gone already, is
+// departing: it is no survivor, but counts until it is out of the list.
+func membershipOf(status *controlplanev1.EtcdStatus, machines collections.Machines, now time.Time) quorum.Membership {
+	if status == nil || len(status.Members) == 0 || status.ObservedTime.IsZero() {
+		return quorum.Membership{Problem: "the control plane has not read it yet"}
+	}
+	membership := quorum.Membership{
+		Known:  true,
+		Agreed: ptr.Deref(status.Agreed, false),
+		Age:    now.Sub(status.ObservedTime.Time),
+	}
+	for i := range status.Members {
+		read := &status.Members[i]
+		member := quorum.Member{
+			// The number in the list only tells members apart.
+			ID:            uint64(i + 1),
+			Name:          read.Name,
+			Machine:       read.Machine,
+			FailureDomain: read.FailureDomain,
+			Learner:       read.Role == "Learner",
+			Leader:        read.Role == "Leader",
+			Healthy:       ptr.Deref(read.Healthy, false),
+			Problem:       read.Problem,
+			Lag:           uint64(max(0, ptr.Deref(read.Lag, 0))),
+			Size:          ptr.Deref(read.SizeBytes, 0),
+		}
+		if id, err := strconv.ParseUint(read.ID, 16, 64); err == nil {
+			member.ID = id
+			if read.Name == read.ID {
+				member.Name = ""
+			}
+		}
+		for _, machine := range machines {
+			if member.Machine == "" && member.Name != "" && machine.Status.NodeRef.Name == member.Name {
+				member.Machine = machine.Name
+			}
+		}
+		if machine := machines[member.Machine]; member.Machine != "" && (machine == nil || !machine.DeletionTimestamp.IsZero()) {
+			member.Departing = true
+		}
+		membership.Members = append(membership.Members, member)
+	}
+	return membership
+}
+
+// member of the Machine; nil when it has none.
+func (d *departure) member() *quorum.Member {
+	i := slices.IndexFunc(d.membership.Members, func(m quorum.Member) bool { return m.Machine == d.machine.Name })
+	if i < 0 {
+		return nil
+	}
+	return &d.membership.Members[i]
+}
+
+// members are what the Machine may take with it: its member; and while it has none and no Node, every member that has no
+// known Machine, since one of them may have just been added for it.
+func (d *departure) members() []uint64 {
+	if !d.stacked {
+		return nil
+	}
+	var ids []uint64
+	known := d.machine.Status.NodeRef.IsDefined() || d.member() != nil
+	for _, member := range d.membership.Members {
+		if member.Machine == d.machine.Name || member.Machine == "" && !known {
+			ids = append(ids, member.ID)
+		}
+	}
+	return ids
+}
+
+// holdsOnlyVote tells that there is one voter, which is the Machine's.
+func (d *departure) holdsOnlyVote() bool {
+	member := d.member()
+	return d.stacked && member != nil && !member.Learner && d.membership.Count().Voters == 1
+}
+
+// staying are the names of the other Machines that are not being deleted, leaving those of the other Machines that are.
+func (d *departure) staying() []string { return d.others(collections.ActiveMachines) }
+func (d *departure) leaving() []string { return d.others(collections.HasDeletionTimestamp) }
+
+func (d *departure) others(filter collections.Func) []string {
+	others := d.machines.Filter(filter, func(m *clusterv1.Machine) bool { return m.Name != d.machine.Name })
+	return slices.Sorted(slices.Values(others.Names()))
+}
+
+// judge gives the verdict on the departure of this Machine; members of those that leave already are no survivors.
+func (d *departure) judge() quorum.Verdict {
+	if !d.stacked {
+		return d.judgeExternal()
+	}
+	// Lowered, also when a host is free: then the hook before the drain lets a replacement vote first. What is asked here is
+	// whether that, or a member less meanwhile, is possible at all.
+	terms := quorum.Terms{Desired: int(ptr.Deref(d.plane.Spec.Replicas, 1)), Lowered: true, MaxAge: membershipMaxAge}
+	verdict := quorum.Judge(d.membership, quorum.Operation{Kind: quorum.Depart, Members: d.members()}, terms)
+	if verdict.Reason != quorum.ReasonLastMember || !d.holdsOnlyVote() {
+		return verdict
+	}
+	switch {
+	case !d.membership.Agreed || !d.member().Healthy:
+		verdict.WayOut = "repair its etcd member, so that a replacement can join"
+	case !d.replaceable:
+		verdict.WayOut = "add a free host that its QuoinMachineTemplate selects, so that a replacement can join first"
+	default:
+		return quorum.Verdict{Allowed: true, Message: fmt.Sprintf("Machine %s holds the only vote in etcd: it stays until a replacement votes", d.machine.Name)}
+	}
+	return verdict
+}
+
+// judgeExternal sees to it that some API server stays. There is no member to lose, but without any control-plane Machine
+// there is also nobody whom a new one could join.
+func (d *departure) judgeExternal() quorum.Verdict {
+	for _, name := range d.staying() {
+		if d.machines[name].Status.NodeRef.IsDefined() {
+			return quorum.Verdict{Allowed: true}
+		}
+	}
+	return quorum.Verdict{
+		Reason:  "LastControlPlaneMachine",
+		Message: "no other control-plane Machine has a Node and stays, so the cluster would be left without an API server",
+		WayOut:  "wait until another control-plane Machine has a Node",
+	}
+}
+
+// lowered begins a text with a small letter, as part of a sentence.
+func lowered(text string) string { return strings.ToLower(text[:1]) + text[1:] }
+
+// refusal is all that a person sees: what would be lost, and what to do instead.
+func (d *departure) refusal(verdict quorum.Verdict, withoutReason bool) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "Machine %s cannot be deleted now: %s", d.machine.Name, sentence(verdict.Message))
+	var instead []string
+	if leaving := d.leaving(); len(leaving) > 0 {
+		fmt.Fprintf(&text, " Being deleted already: %s.", strings.Join(leaving, ", "))
+		instead = append(instead, fmt.Sprintf("wait until %s is gone and replaced", strings.Join(leaving, " and ")))
+	}
+	if verdict.WayOut != "" {
+		instead = append(instead, lowered(strings.TrimRight(verdict.WayOut, ".")))
+	}
+	instead = append(instead,
+		fmt.Sprintf("to have fewer control-plane Machines, lower spec.replicas of QuoinControlPlane %s", d.plane.Name),
+		fmt.Sprintf("to be rid of the cluster, delete Cluster %s", d.machine.Spec.ClusterName),
+	)
+	if withoutReason {
+		instead = append(instead, fmt.Sprintf("to delete it all the same, give annotation %s a reason as its value: it has none", controlplanev1.AllowQuorumLossAnnotation))
+	} else {
+		instead = append(instead, fmt.Sprintf("to delete it all the same, annotate it with %s: <reason>", controlplanev1.AllowQuorumLossAnnotation))
+	}
+	fmt.Fprintf(&text, " Instead: %s.", strings.Join(instead, "; "))
+	return text.String()
+}

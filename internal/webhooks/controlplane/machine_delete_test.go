@@ -1,0 +1,316 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// estate is what stands around a Machine that is to be deleted: a control plane of some Machines, each with a healthy
+// member, all read a few seconds ago. Deleted is the first Machine, m0.
+type estate struct {
+	namespace *corev1.Namespace
+	cluster   *clusterv1.Cluster
+	plane     *controlplanev1.QuoinControlPlane
+	machines  []*clusterv1.Machine
+	hosts     []*infrav1.QuoinHost
+	gone      []client.Object
+}
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func newEstate(members int) *estate {
+	e := &estate{
+		namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "prod"}},
+		cluster:   &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c"}},
+		plane:     controlPlane(replicas(int32(members))),
+	}
+	e.plane.Status.Etcd = &controlplanev1.EtcdStatus{Agreed: ptr.To(true), ObservedTime: metav1.NewTime(noon.Add(-20 * time.Second))}
+	for i := range members {
+		e.addMachine(fmt.Sprintf("m%d", i), fmt.Sprintf("n%d", i))
+		role := "Voter"
+		if i == 0 {
+			role = "Leader"
+		}
+		e.plane.Status.Etcd.Members = append(e.plane.Status.Etcd.Members, controlplanev1.EtcdMember{
+			Name: fmt.Sprintf("n%d", i), ID: fmt.Sprintf("%x", 0xa0+i), Machine: fmt.Sprintf("m%d", i), Role: role, Healthy: ptr.To(true),
+		})
+	}
+	return e
+}
+
+func (e *estate) addMachine(name, node string) *clusterv1.Machine {
+	machine := &clusterv1.Machine{
+		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "prod", Name: name,
+			Labels:      map[string]string{clusterv1.ClusterNameLabel: "c", clusterv1.MachineControlPlaneLabel: ""},
+			Annotations: map[string]string{},
+			Finalizers:  []string{clusterv1.MachineFinalizer},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: controlplanev1.GroupVersion.String(), Kind: "QuoinControlPlane", Name: "cp", UID: "1", Controller: ptr.To(true)}},
+		},
+		Spec:   clusterv1.MachineSpec{ClusterName: "c"},
+		Status: clusterv1.MachineStatus{NodeRef: clusterv1.MachineNodeReference{Name: node}},
+	}
+	e.machines = append(e.machines, machine)
+	return machine
+}
+
+func (e *estate) member(i int) *controlplanev1.EtcdMember { return &e.plane.Status.Etcd.Members[i] }
+
+func (e *estate) addHost(labels map[string]string, state infrav1.HostState) {
+	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: fmt.Sprintf("h%d", len(e.hosts)), Labels: labels}}
+	host.Status.State = state
+	host.Status.Conditions = []metav1.Condition{{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue}}
+	e.hosts = append(e.hosts, host)
+}
+
+func (e *estate) remove(object client.Object) { e.gone = append(e.gone, object) }
+
+func goes(object client.Object) {
+	now := metav1.NewTime(noon)
+	object.SetDeletionTimestamp(&now)
+	object.SetFinalizers([]string{"a/b"})
+}
+
+func (e *estate) scheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme, infrav1.AddToScheme} {
+		NewWithT(t).Expect(add(scheme)).To(Succeed())
+	}
+	return scheme
+}
+
+// ask deletes the first Machine.
+func (e *estate) ask(t *testing.T, recorder events.EventRecorder, change func(*admissionv1.AdmissionRequest), failing ...client.Object) admission.Response {
+	t.Helper()
+	g := NewWithT(t)
+	scheme := e.scheme(t)
+	template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "cp"}}
+	template.Spec.Template.Spec.HostSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"role": "control-plane"}}
+	objects := []client.Object{e.namespace, e.cluster, e.plane, template}
+	for _, machine := range e.machines {
+		objects = append(objects, machine)
+	}
+	for _, host := range e.hosts {
+		objects = append(objects, host)
+	}
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			for _, broken := range failing {
+				if fmt.Sprintf("%T", broken) == fmt.Sprintf("%T", object) {
+					return errors.New("the API server is tired")
+				}
+			}
+			return c.Get(ctx, key, object, options...)
+		},
+	})
+	for _, object := range objects {
+		exists := true
+		for _, gone := range e.gone {
+			exists = exists && gone != object
+		}
+		if exists {
+			builder = builder.WithObjects(object)
+		}
+	}
+	reader := builder.Build()
+	webhook := &MachineDeletionWebhook{Reader: reader, Hosts: reader, Recorder: recorder,
+		now: func() time.Time { return noon }, decoder: admission.NewDecoder(scheme)}
+	raw, err := json.Marshal(e.machines[0])
+	g.Expect(err).NotTo(HaveOccurred())
+	request := admissionv1.AdmissionRequest{Operation: admissionv1.Delete, Namespace: "prod", OldObject: runtime.RawExtension{Raw: raw},
+		UserInfo: authenticationv1.UserInfo{Username: "jane"}}
+	if change != nil {
+		change(&request)
+	}
+	return webhook.Handle(t.Context(), admission.Request{AdmissionRequest: request})
+}
+
+func TestMachineDeletion(t *testing.T) {
+	annotate := func(key, value string) func(*estate) {
+		return func(e *estate) { e.machines[0].Annotations[key] = value }
+	}
+	for name, c := range map[string]struct {
+		members int
+		given   func(*estate)
+		refusal string
+	}{
+		// What there is nothing to judge of, in a cluster that is past judging: it lost its quorum long ago.
+		"one that is being deleted already":      {3, func(e *estate) { goes(e.machines[0]); goes(e.machines[1]) }, ""},
+		"one that was moved away":                {1, annotate(clusterctlv1.DeleteForMoveAnnotation, ""), ""},
+		"one of another control plane":           {1, func(e *estate) { e.machines[0].OwnerReferences[0].Kind = "KubeadmControlPlane" }, ""},
+		"one of a control plane of other people": {1, func(e *estate) { e.machines[0].OwnerReferences[0].APIVersion = "example.com/v1" }, ""},
+		"one that nobody controls":               {1, func(e *estate) { e.machines[0].OwnerReferences[0].Controller = nil }, ""},
+		"while the Namespace is deleted":         {1, func(e *estate) { goes(e.namespace) }, ""},
+		"while the Namespace is gone":            {1, func(e *estate) { e.remove(e.namespace) }, ""},
+		"while the Cluster is deleted":           {1, func(e *estate) { goes(e.cluster) }, ""},
+		"when the Cluster is gone":               {1, func(e *estate) { e.remove(e.cluster) }, ""},
+		"while the control plane is deleted":     {1, func(e *estate) { goes(e.plane) }, ""},
+		"when the control plane is gone":         {1, func(e *estate) { e.remove(e.plane) }, ""},
+		"one without Node and member": {3, func(e *estate) {
+			e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
+			e.plane.Status.Etcd.Members = e.plane.Status.Etcd.Members[1:]
+			goes(e.machines[1])
+		}, ""},
+		"one without Node while etcd was never read": {1, func(e *estate) {
+			e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
+			e.plane.Status.Etcd = nil
+		}, ""},
+
+		// One of several.
+		"one of three":                                      {3, func(*estate) {}, ""},
+		"one of five":                                       {5, func(*estate) {}, ""},
+		"one of five while one leaves":                      {5, func(e *estate) { goes(e.machines[1]) }, "m1 leaves already"},
+		"one of five while two leave":                       {5, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) }, "m1, m2"},
+		"one of three while one leaves":                     {3, func(e *estate) { goes(e.machines[1]) }, "wait until m1 is gone and replaced"},
+		"the last of three":                                 {3, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) }, "wait until m1 and m2 is gone and replaced"},
+		"a healthy one of three while another is unhealthy": {3, func(e *estate) { e.member(1).Healthy = ptr.To(false) }, "m0 cannot be deleted"},
+		"the unhealthy one of three":                        {3, func(e *estate) { e.member(0).Healthy = ptr.To(false) }, ""},
+		"one of three while a fourth took over": {3, func(e *estate) {
+			e.addMachine("m3", "n3")
+			e.plane.Status.Etcd.Members = append(e.plane.Status.Etcd.Members,
+				controlplanev1.EtcdMember{Name: "n3", ID: "a3", Machine: "m3", Role: "Voter", Healthy: ptr.To(true)})
+		}, ""},
+		"one of three whose other Machine is gone though its member is not": {3, func(e *estate) { e.remove(e.machines[1]) }, "m0 cannot be deleted"},
+		"one of three whose Machine is known by its node only": {3, func(e *estate) {
+			e.member(0).Machine, e.member(1).Machine = "", ""
+			goes(e.machines[1])
+		}, "wait until m1"},
+		"a learner": {3, func(e *estate) { e.member(0).Role = "Learner" }, ""},
+		"one without Node while a member has no Machine": {3, func(e *estate) {
+			e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
+			e.member(0).Machine, e.member(0).Name = "", "a0"
+			goes(e.machines[1])
+		}, "m0 cannot be deleted"},
+
+		// What nobody knows.
+		"etcd was never read":          {3, func(e *estate) { e.plane.Status.Etcd = nil }, "not read"},
+		"etcd was read long ago":       {3, func(e *estate) { e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-181 * time.Second)) }, "3m1s"},
+		"etcd was read just in time":   {3, func(e *estate) { e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-180 * time.Second)) }, ""},
+		"etcd cannot agree on changes": {3, func(e *estate) { e.plane.Status.Etcd.Agreed = ptr.To(false) }, "m0 cannot be deleted"},
+
+		// The only one. A hook keeps it until its replacement votes, so a replacement must be possible.
+		"the only one, with a free host":            {1, func(e *estate) { e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable) }, ""},
+		"the only one, without a host":              {1, func(*estate) {}, "free host"},
+		"the only one, with a host of another kind": {1, func(e *estate) { e.addHost(nil, infrav1.HostStateAvailable) }, "free host"},
+		"the only one, with a host in use":          {1, func(e *estate) { e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateProvisioned) }, "free host"},
+		"the only one, which does not answer": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+			e.member(0).Healthy = ptr.To(false)
+		}, "repair its etcd member"},
+		"the only voter, while another joins": {1, func(e *estate) {
+			e.plane.Spec.Replicas = ptr.To[int32](3)
+			e.addMachine("m1", "")
+		}, ""},
+		"the only voter, while another joins, but read long ago": {1, func(e *estate) {
+			e.addMachine("m1", "")
+			e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-time.Hour))
+		}, "1h0m0s"},
+		"the only voter, while the other leaves":     {1, func(e *estate) { goes(e.addMachine("m1", "n1")) }, "wait until m1"},
+		"the old one of one, once the new one votes": {2, func(e *estate) { e.plane.Spec.Replicas = ptr.To[int32](1) }, ""},
+
+		// External etcd.
+		"one of two with external etcd": {2, func(e *estate) { externalEtcd(e.plane); e.plane.Status.Etcd = nil }, ""},
+		"the last of two with external etcd": {2, func(e *estate) {
+			externalEtcd(e.plane)
+			goes(e.machines[1])
+		}, "without an API server"},
+		"one with external etcd while the other has no Node": {2, func(e *estate) {
+			externalEtcd(e.plane)
+			e.machines[1].Status.NodeRef = clusterv1.MachineNodeReference{}
+		}, "without an API server"},
+
+		// The override.
+		"by annotation":                  {1, annotate(controlplanev1.AllowQuorumLossAnnotation, "the site burned down"), ""},
+		"by annotation without a reason": {1, annotate(controlplanev1.AllowQuorumLossAnnotation, " "), "a reason as its value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			e := newEstate(c.members)
+			c.given(e)
+
+			response := e.ask(t, events.NewFakeRecorder(10), nil)
+
+			if c.refusal == "" {
+				g.Expect(response.Allowed).To(BeTrue(), "%v", response.Result)
+				return
+			}
+			g.Expect(response.Allowed).To(BeFalse())
+			g.Expect(response.Result.Code).To(BeEquivalentTo(403))
+			g.Expect(response.Result.Message).To(And(
+				ContainSubstring(c.refusal),
+				// Every way out.
+				ContainSubstring("lower spec.replicas of QuoinControlPlane cp"),
+				ContainSubstring("delete Cluster c"),
+				ContainSubstring(controlplanev1.AllowQuorumLossAnnotation),
+			))
+		})
+	}
+}
+
+// What was let through against the verdict is on record: in the API server's audit log, as an Event, and in the answer.
+func TestMachineDeletionOverride(t *testing.T) {
+	g := NewWithT(t)
+	recorder := events.NewFakeRecorder(1)
+	e := newEstate(1)
+	e.machines[0].Annotations[controlplanev1.AllowQuorumLossAnnotation] = "the site burned down"
+
+	response := e.ask(t, recorder, func(r *admissionv1.AdmissionRequest) { r.DryRun = ptr.To(true) })
+	g.Expect(response.Allowed).To(BeTrue())
+	g.Expect(recorder.Events).NotTo(Receive(), "a dry run has no side effects")
+
+	response = e.ask(t, recorder, nil)
+	g.Expect(response.Allowed).To(BeTrue())
+	g.Expect(response.AuditAnnotations).To(And(HaveKeyWithValue("allow-quorum-loss", "the site burned down"), HaveKey("verdict")))
+	g.Expect(response.Warnings).To(ConsistOf(ContainSubstring("lets Machine m0 go")))
+	g.Expect(recorder.Events).To(Receive(And(
+		ContainSubstring("Warning QuorumLossAllowed jane deletes Machine m0"), ContainSubstring("the site burned down"))))
+
+	// An override that is not needed changes nothing.
+	e = newEstate(3)
+	e.machines[0].Annotations[controlplanev1.AllowQuorumLossAnnotation] = "to be sure"
+	response = e.ask(t, recorder, nil)
+	g.Expect(response.Allowed).To(BeTrue())
+	g.Expect(response.AuditAnnotations).To(BeEmpty())
+	g.Expect(recorder.Events).NotTo(Receive())
+}
+
+// Whoever cannot see cannot judge.
+func TestMachineDeletionThatCannotBeJudged(t *testing.T) {
+	for _, broken := range []client.Object{&corev1.Namespace{}, &clusterv1.Cluster{}, &controlplanev1.QuoinControlPlane{}, &infrav1.QuoinMachineTemplate{}} {
+		g := NewWithT(t)
+		response := newEstate(1).ask(t, events.NewFakeRecorder(1), nil, broken)
+		g.Expect(response.Allowed).To(BeFalse())
+		g.Expect(response.Result.Message).To(ContainSubstring("the API server is tired"))
+	}
+	g := NewWithT(t)
+	response := newEstate(1).ask(t, nil, func(r *admissionv1.AdmissionRequest) { r.OldObject.Raw = nil })
+	g.Expect(response.Result.Code).To(BeEquivalentTo(400))
+}
