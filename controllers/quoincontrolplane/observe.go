@@ -319,7 +319,7 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 	result := controlplane.Machine{
 		Name:          machine.Name,
 		Version:       machine.Spec.Version,
-		FailureDomain: machine.Spec.FailureDomain,
+		FailureDomain: s.failureDomainOf(machine),
 		Created:       machine.CreationTimestamp.Unix(),
 		HostClaimed:   machine.Spec.ProviderID != "" || machine.Status.NodeRef.IsDefined(),
 		Node:          machine.Status.NodeRef.Name,
@@ -334,9 +334,6 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 	if infra := s.infra[machine.Name]; infra != nil {
 		result.HostClaimed = result.HostClaimed || infra.Spec.ProviderID != "" || infra.Status.HostRef != nil
 		result.Bootstrapped = provisioned(infra)
-		if infra.Status.FailureDomain != "" {
-			result.FailureDomain = infra.Status.FailureDomain
-		}
 		if result.Node == "" {
 			result.Problem = conditions.GetMessage(infra, infrav1.MachineReadyCondition)
 		}

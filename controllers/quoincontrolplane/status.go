@@ -18,6 +18,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
@@ -54,7 +55,7 @@ func (r *Reconciler) summarize(ctx context.Context, s *scope, failure error) {
 	status.UpToDateReplicas = count(machines, clusterv1.MachineUpToDateCondition)
 	status.Versions = s.runningVersions()
 	if s.snapshot.Etcd.Known {
-		status.Etcd = s.etcdStatus()
+		status.Etcd = s.etcdStatus(status.Etcd)
 	}
 	// What was not looked at is not forgotten either.
 	keep := !s.observed || s.deleting() || r.withinGrace(ctx, s)
@@ -87,25 +88,6 @@ func (s *scope) runningVersions() []clusterv1.StatusVersion {
 	}
 	sort.Slice(result, func(i, j int) bool { return skew.Older(result[i].Version, result[j].Version) })
 	return result
-}
-
-func (s *scope) etcdStatus() *controlplanev1.EtcdStatus {
-	status := &controlplanev1.EtcdStatus{}
-	for _, member := range s.snapshot.Etcd.Members {
-		entry := controlplanev1.EtcdMember{Name: member.Name, Role: "Voter", Healthy: ptr.To(member.Healthy)}
-		if entry.Name == "" {
-			entry.Name = fmt.Sprintf("%x", member.ID)
-		}
-		switch {
-		case member.Learner:
-			entry.Role = "Learner"
-		case member.Leader:
-			entry.Role = "Leader"
-		}
-		status.Members = append(status.Members, entry)
-	}
-	sort.Slice(status.Members, func(i, j int) bool { return status.Members[i].Name < status.Members[j].Name })
-	return status
 }
 
 func (s *scope) set(condition string, status metav1.ConditionStatus, reason, message string) {
@@ -225,21 +207,13 @@ func (s *scope) setAvailable(keep bool) {
 			working++
 		}
 	}
-	voters, healthy := 0, 0
-	for _, member := range s.snapshot.Etcd.Members {
-		if !member.Learner {
-			voters++
-			if member.Healthy {
-				healthy++
-			}
-		}
-	}
+	etcd := s.snapshot.Etcd.Count()
 	switch {
 	case working == 0:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason, "No Machine has all components of a control plane ready")
-	case s.stackedEtcd() && healthy < voters/2+1:
+	case s.stackedEtcd() && !etcd.Quorate():
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason,
-			fmt.Sprintf("%d of %d etcd members are healthy, %d are needed", healthy, voters, voters/2+1))
+			fmt.Sprintf("%d of %d etcd members are healthy, %d are needed", etcd.Healthy, etcd.Voters, quorum.Majority(etcd.Voters)))
 	case s.certificates != nil && s.certificates.Status == metav1.ConditionFalse:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason, "The cluster's certificates are not available")
 	default:

@@ -1,0 +1,125 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/collections"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// observed is a look at three Machines a, b and c in zones of the same names, with a member each, 1 to 3.
+func observed() *scope {
+	s := &scope{plane: &controlplanev1.QuoinControlPlane{}, machines: collections.Machines{}, infra: map[string]*infrav1.QuoinMachine{}}
+	s.members.cluster.Agreed = true
+	s.members.readAt = time.Now()
+	for i, name := range []string{"a", "b", "c"} {
+		machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		machine.Status.NodeRef.Name = "n-" + name
+		s.machines[name] = machine
+		s.infra[name] = &infrav1.QuoinMachine{Status: infrav1.QuoinMachineStatus{FailureDomain: "zone-" + name}}
+		s.members.cluster.Members = append(s.members.cluster.Members, etcd.Member{ID: uint64(i + 1), Name: "n-" + name,
+			Answers: true, Leader: i == 0, Size: 4096, PeerAddresses: []string{"192.0.2." + name}})
+	}
+	return s
+}
+
+func TestMembershipTellsWhereMembersAre(t *testing.T) {
+	g := NewWithT(t)
+	s := observed()
+	s.members.cluster.Members[1].Alarms = []string{"NOSPACE"}
+	s.members.cluster.Members[2].Answers = false
+	membership := s.etcdSnapshot()
+	g.Expect(membership.Known && membership.Agreed).To(BeTrue())
+	g.Expect(membership.Members[0]).To(Equal(quorum.Member{ID: 1, Name: "n-a", Machine: "a", FailureDomain: "zone-a", Leader: true, Healthy: true, Size: 4096}))
+	g.Expect(membership.Members[1].Healthy).To(BeFalse())
+	g.Expect(membership.Members[1].Problem).To(ContainSubstring("NOSPACE"))
+	g.Expect(membership.Members[2].Problem).NotTo(BeEmpty())
+	g.Expect(membership.Count()).To(Equal(quorum.Count{Voters: 3, Healthy: 1}))
+}
+
+func TestMemberIsHeldUntilItsDepartureIsAllowed(t *testing.T) {
+	g := NewWithT(t)
+	s := observed()
+	now := metav1.Now()
+	s.machines["a"].DeletionTimestamp = &now
+	s.machines["b"].DeletionTimestamp = &now
+	for _, name := range []string{"a", "c"} {
+		s.machines[name].Annotations = map[string]string{controlplanev1.PreDrainHookAnnotation: ""}
+	}
+	members := s.etcdSnapshot().Members
+	g.Expect(members[0].Departing && members[0].Held).To(BeTrue(), "it still has the hook")
+	g.Expect(members[1].Departing && !members[1].Held).To(BeTrue(), "it was let go")
+	g.Expect(members[2].Departing || members[2].Held).To(BeFalse(), "nobody deletes it")
+}
+
+func TestRemainsOfAnEarlierMachineAreNobodys(t *testing.T) {
+	g := NewWithT(t)
+	s := observed()
+	s.members.cluster.Members = append(s.members.cluster.Members, etcd.Member{ID: 9, Name: "n-c"})
+	members := s.etcdSnapshot().Members
+	g.Expect(members[2].Machine).To(Equal("c"))
+	g.Expect(members[3].Machine).To(BeEmpty())
+	s.snapshot.Etcd = s.etcdSnapshot()
+	var names []string
+	for _, member := range s.etcdStatus(nil).Members {
+		names = append(names, member.Name)
+	}
+	g.Expect(names).To(ConsistOf("n-a", "n-b", "n-c", "9"), "names are the keys of the list")
+}
+
+func TestEtcdStatusTellsMembersAndTolerance(t *testing.T) {
+	g := NewWithT(t)
+	s := observed()
+	s.members.cluster.Members[1].Lag = 7
+	s.members.cluster.Members = append(s.members.cluster.Members, etcd.Member{ID: 0xab, Learner: true, Problem: "it was not reached"})
+	s.snapshot.Etcd = s.etcdSnapshot()
+	status := s.etcdStatus(nil)
+	g.Expect(status.Voters).To(HaveValue(BeEquivalentTo(3)))
+	g.Expect(status.Tolerates).To(HaveValue(BeEquivalentTo(1)))
+	g.Expect(status.Leader).To(Equal("n-a"))
+	g.Expect(status.Agreed).To(HaveValue(BeTrue()))
+	g.Expect(status.ObservedTime.IsZero()).To(BeFalse())
+	g.Expect(status.Members).To(ConsistOf(
+		controlplanev1.EtcdMember{Name: "ab", ID: "ab", Role: "Learner", Healthy: ptr.To(false), Problem: "it was not reached"},
+		controlplanev1.EtcdMember{Name: "n-a", ID: "1", Machine: "a", FailureDomain: "zone-a", Role: "Leader", Healthy: ptr.To(true), Lag: ptr.To[int64](0), SizeBytes: ptr.To[int64](4096)},
+		controlplanev1.EtcdMember{Name: "n-b", ID: "2", Machine: "b", FailureDomain: "zone-b", Role: "Voter", Healthy: ptr.To(true), Lag: ptr.To[int64](7), SizeBytes: ptr.To[int64](4096)},
+		controlplanev1.EtcdMember{Name: "n-c", ID: "3", Machine: "c", FailureDomain: "zone-c", Role: "Voter", Healthy: ptr.To(true), Lag: ptr.To[int64](0), SizeBytes: ptr.To[int64](4096)},
+	))
+}
+
+// A write of status wakes the controller, which reads etcd and writes status.
+func TestEtcdStatusDoesNotWakeItsOwnController(t *testing.T) {
+	g := NewWithT(t)
+	s := observed()
+	s.snapshot.Etcd = s.etcdSnapshot()
+	first := s.etcdStatus(nil)
+
+	later := observed()
+	later.members.readAt = s.members.readAt.Add(10 * time.Second)
+	later.members.cluster.Members[0].Size, later.members.cluster.Members[1].Lag = 8192, 3
+	later.snapshot.Etcd = later.etcdSnapshot()
+	g.Expect(later.etcdStatus(first)).To(Equal(first), "a size and a lag change all the time")
+
+	later.snapshot.Etcd.Members[2].Healthy = false
+	changed := later.etcdStatus(first)
+	g.Expect(changed.Tolerates).To(HaveValue(BeZero()))
+	g.Expect(changed.Members[0].SizeBytes).To(HaveValue(BeEquivalentTo(8192)))
+	g.Expect(changed.ObservedTime.After(first.ObservedTime.Time)).To(BeTrue())
+
+	old := observed()
+	old.members.readAt = s.members.readAt.Add(observedInterval + time.Second)
+	old.snapshot.Etcd = old.etcdSnapshot()
+	g.Expect(old.etcdStatus(first).ObservedTime.After(first.ObservedTime.Time)).To(BeTrue(), "what is admitted by it must not be old")
+}
