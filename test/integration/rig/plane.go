@@ -7,14 +7,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
+	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// StartPlane brings up only the API server, with the types of Cluster API's core and ours: for tests that run
-// reconcilers in their own process. Nobody collects garbage, ends namespaces or runs webhooks there.
+// StartPlane brings up only the API server, with the types of Cluster API's core, of its kubeadm provider and of ours: for
+// tests that run reconcilers in their own process. Nobody collects garbage, ends namespaces or runs webhooks there.
 func StartPlane(ctx context.Context, options Options) (*Rig, error) {
 	r, err := newRig(options)
 	if err != nil {
@@ -28,20 +31,33 @@ func StartPlane(ctx context.Context, options Options) (*Rig, error) {
 	return r, nil
 }
 
+// installTypes installs all types, labeled with the contract that each version follows, as kustomize does.
 func (r *Rig) installTypes(ctx context.Context) error {
 	upstream, err := r.run(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api")
 	if err != nil {
 		return err
 	}
-	core := filepath.Join(strings.TrimSpace(upstream), "core", "config", "crd", "bases")
-	_, err = envtest.InstallCRDs(r.Config, envtest.CRDInstallOptions{
-		Paths: []string{
-			filepath.Join(core, "cluster.x-k8s.io_clusters.yaml"), filepath.Join(core, "cluster.x-k8s.io_machines.yaml"),
-			filepath.Join(r.Root, "config", "crd", "infrastructure", "bases"),
-		},
-		ErrorIfPathMissing: true,
-	})
-	if err != nil {
+	r.ClusterAPI = strings.TrimSpace(upstream)
+	var all []*apiextensionsv1.CustomResourceDefinition
+	for folder, contracts := range map[string]map[string]string{
+		filepath.Join(r.ClusterAPI, "core", "config", "crd", "bases"):                 {"cluster.x-k8s.io/v1beta2": "v1beta2"},
+		filepath.Join(r.ClusterAPI, "bootstrap", "kubeadm", "config", "crd", "bases"): {"cluster.x-k8s.io/v1beta2": "v1beta2"},
+		filepath.Join(r.Root, "config", "crd", "infrastructure", "bases"):             {"cluster.x-k8s.io/v1beta2": "v1alpha1"},
+		filepath.Join(r.Root, "config", "crd", "control-plane", "bases"):              {"cluster.x-k8s.io/v1beta2": "v1alpha1"},
+	} {
+		read := envtest.CRDInstallOptions{Paths: []string{folder}, ErrorIfPathMissing: true}
+		if err := envtest.ReadCRDFiles(&read); err != nil {
+			return fmt.Errorf("reading the types in %s: %w", folder, err)
+		}
+		for _, crd := range read.CRDs {
+			if crd.Labels == nil {
+				crd.Labels = map[string]string{}
+			}
+			maps.Copy(crd.Labels, contracts)
+		}
+		all = append(all, read.CRDs...)
+	}
+	if _, err := envtest.InstallCRDs(r.Config, envtest.CRDInstallOptions{CRDs: all, MaxTime: time.Minute}); err != nil {
 		return fmt.Errorf("installing the types: %w", err)
 	}
 	return nil

@@ -40,6 +40,8 @@ type Options struct {
 type Rig struct {
 	// Root of the checkout.
 	Root string
+	// ClusterAPI is the folder of Cluster API's module, once StartPlane has looked for it.
+	ClusterAPI string
 	// Dir keeps logs, kubeconfigs and the repository; it stays when the rig is gone.
 	Dir string
 	// Config and Client have every right: they are the tests' own.

@@ -1,0 +1,162 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+)
+
+// Write is a change that a manager made: of an object in its own API server, in that of a workload cluster, or of etcd's
+// members.
+type Write struct {
+	// Where it was made: "management", "workload" or "etcd".
+	Where string
+	// What was done, such as "PATCH machines/x status".
+	What string
+}
+
+// String says where and what.
+func (w Write) String() string { return w.Where + " " + w.What }
+
+// Manager runs controllers in this process.
+type Manager struct {
+	// written is called after every change, when set.
+	written func(Write)
+
+	cancel    context.CancelFunc
+	dead      atomic.Bool
+	requests  atomic.Int64
+	writes    atomic.Int64
+	connector *hostaccess.Connector
+
+	running sync.WaitGroup
+	mu      sync.Mutex
+	errs    []error
+}
+
+// config reaches the API server as long as the manager lives.
+func (m *Manager) config(to *rest.Config) *rest.Config {
+	config := rest.CopyConfig(to)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			if m.dead.Load() {
+				return nil, errKilled
+			}
+			m.requests.Add(1)
+			response, err := next.RoundTrip(request)
+			if err == nil && response.StatusCode < 300 && request.Method != http.MethodGet {
+				if what := changed(request); what != "" {
+					m.wrote(Write{"management", what})
+				}
+			}
+			return response, err
+		})
+	})
+	return config
+}
+
+// changed says what a request changed, in few words; nothing for what nobody misses.
+func changed(request *http.Request) string {
+	path := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
+	for i, word := range path {
+		if word == "namespaces" && i+2 < len(path) {
+			path = path[i+2:]
+			break
+		}
+	}
+	switch path[0] {
+	case "events", "leases":
+		return ""
+	}
+	if strings.Contains(request.URL.RawQuery, "dryRun") {
+		return ""
+	}
+	return request.Method + " " + strings.Join(path, "/")
+}
+
+func (m *Manager) wrote(w Write) {
+	m.writes.Add(1)
+	if m.written != nil {
+		m.written(w)
+	}
+}
+
+// start runs a manager until the end of all, and waits until its caches are filled.
+func (m *Manager) start(ctx context.Context, mgr ctrl.Manager) error {
+	m.running.Add(1)
+	failed := make(chan struct{})
+	go func() {
+		defer m.running.Done()
+		if err := mgr.Start(ctx); err != nil {
+			m.mu.Lock()
+			m.errs = append(m.errs, err)
+			m.mu.Unlock()
+			close(failed)
+		}
+	}()
+	select {
+	case <-mgr.Elected():
+	case <-failed:
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return errors.Join(m.errs...)
+	}
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		return fmt.Errorf("the manager's caches were not filled")
+	}
+	return nil
+}
+
+// Kill ends the manager as SIGKILL does: from this moment on nothing of it reaches an API server or a host any more, and
+// what it had in memory is gone.
+func (m *Manager) Kill() {
+	m.dead.Store(true)
+	if m.connector != nil {
+		m.connector.Close()
+	}
+	m.cancel()
+}
+
+// Stop kills the manager and waits until it has ended.
+func (m *Manager) Stop() error {
+	m.Kill()
+	ended := make(chan struct{})
+	go func() {
+		m.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return errors.Join(m.errs...)
+	case <-time.After(30 * time.Second):
+		return fmt.Errorf("the manager does not end")
+	}
+}
+
+// Requests counts what the manager asked the API server for, Writes what it changed there, in workload clusters and etcd.
+func (m *Manager) Requests() int64 { return m.requests.Load() }
+
+// Writes counts changes.
+func (m *Manager) Writes() int64 { return m.writes.Load() }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+var errKilled = errors.New("the manager was killed")

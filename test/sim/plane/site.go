@@ -1,0 +1,149 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/manager"
+)
+
+// SiteOptions of a site.
+type SiteOptions struct {
+	// Namespace of its own, which is made.
+	Namespace string
+	// Haste divides the waits of our controllers; nothing on a simulated host takes as long as a poll.
+	Haste int
+	// Connections tune SSH.
+	Connections ssh.PoolOptions
+	// Retry is how soon a workload cluster that did not answer is tried again; as in production when 0.
+	Retry time.Duration
+	// Admission makes the API server ask our webhooks. Those of Cluster API are always asked, because they default.
+	Admission bool
+	// Written is called after every change that our manager made, by the controller that made it.
+	Written func(*Manager, Write)
+}
+
+// Site is a namespace with a whole management plane: Cluster API's core and kubeadm controllers, and all of ours in a
+// manager that can be killed.
+type Site struct {
+	plane    *Plane
+	options  SiteOptions
+	upstream *Manager
+
+	mu      sync.Mutex
+	manager *Manager
+	ended   []*Manager
+}
+
+// NewSite makes the namespace and starts everything. Stop it.
+func (p *Plane) NewSite(ctx context.Context, o SiteOptions) (*Site, error) {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Namespace}}
+	if err := p.Client.Create(ctx, namespace); err != nil {
+		return nil, fmt.Errorf("making namespace %s: %w", o.Namespace, err)
+	}
+	s := &Site{plane: p, options: o, upstream: &Manager{}}
+	upstream, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.upstream.cancel = cancel
+	err := p.runCore(upstream, s.upstream, o.Namespace, o.Retry)
+	if err == nil {
+		err = p.runBootstrap(upstream, s.upstream, o.Namespace, o.Retry)
+	}
+	if err == nil {
+		err = s.Start()
+	}
+	if err == nil && o.Admission {
+		var configurations []byte
+		if configurations, err = p.ownWebhooks(); err == nil {
+			err = p.admit(ctx, o.Namespace, o.Namespace+"-quoin", configurations)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// Start runs our manager, after Kill.
+func (s *Site) Start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := &Manager{}
+	if s.options.Written != nil {
+		m.written = func(w Write) { s.options.Written(m, w) }
+	}
+	options := &manager.Options{}
+	options.AddFlags(pflag.NewFlagSet("sim", pflag.ContinueOnError))
+	options.Namespace = s.options.Namespace
+	options.HealthAddress, options.Serving.DiagnosticsAddress = "0", "0"
+	// The API server is ours alone.
+	options.KubeAPIQPS = -1
+	options.Harness = manager.Harness{
+		Beside: true, Haste: s.options.Haste, Mapper: s.plane.mapper, SSH: s.options.Connections,
+		Webhooks:  s.plane.door.place(s.options.Namespace+"-quoin", m.dead.Load),
+		Connector: func(c *hostaccess.Connector) { m.connector = c },
+		ClusterCache: func(c clustercache.ClusterCache) clustercache.ClusterCache {
+			retryConnections(c, s.options.Retry)
+			return workloads{c, m}
+		},
+		Etcd: members{etcd.Client{}, m},
+	}
+	var ctx context.Context
+	ctx, m.cancel = context.WithCancel(context.Background())
+	mgr, err := manager.New(ctx, m.config(s.plane.Config), options)
+	if err != nil {
+		return fmt.Errorf("making our manager: %w", err)
+	}
+	s.manager = m
+	return m.start(ctx, mgr)
+}
+
+// Kill ends our manager at this instant.
+func (s *Site) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.manager.Kill()
+	s.ended = append(s.ended, s.manager)
+}
+
+// Restart kills our manager and runs another one, which knows nothing.
+func (s *Site) Restart() error {
+	s.Kill()
+	return s.Start()
+}
+
+// Manager is ours that runs now.
+func (s *Site) Manager() *Manager {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.manager
+}
+
+// Upstream are Cluster API's managers.
+func (s *Site) Upstream() *Manager { return s.upstream }
+
+// Stop ends all managers.
+func (s *Site) Stop() error {
+	var errs []error
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range append(s.ended, s.manager, s.upstream) {
+		if m != nil {
+			errs = append(errs, m.Stop())
+		}
+	}
+	return errors.Join(errs...)
+}
