@@ -38,9 +38,17 @@ func judgesDeletions(t *testing.T, c client.Client, config *rest.Config) {
 		g.Expect(c.Delete(t.Context(), e.machines[0])).To(Succeed())
 		g.Expect(c.Delete(t.Context(), e.machines[1])).To(MatchError(And(
 			ContainSubstring("Machine cp-1 cannot be deleted now"),
-			ContainSubstring("wait until cp-0 is gone and replaced"),
+			ContainSubstring("wait until there is a replacement for cp-0"),
 			ContainSubstring("annotate it with quoin.cluster.x-k8s.io/allow-quorum-loss"))))
 		g.Expect(c.Delete(t.Context(), e.machines[0])).To(Succeed(), "what is being deleted already may be deleted again")
+		e.expectLeaving(t, 1)
+	})
+	t.Run("as our own controller", func(t *testing.T) {
+		g := NewWithT(t)
+		e := newEstate(t, c, "own")
+		own := impersonating(t, config, "system:serviceaccount:quoin-control-plane-system:quoin-control-plane-manager")
+		g.Expect(own.Delete(t.Context(), e.machines[0])).To(Succeed())
+		g.Expect(own.Delete(t.Context(), e.machines[1])).To(MatchError(ContainSubstring("cannot be deleted now")))
 		e.expectLeaving(t, 1)
 	})
 	t.Run("through another version of the API", func(t *testing.T) {
@@ -180,13 +188,19 @@ func whileNobodyAnswers(t *testing.T, c client.Client, config *rest.Config) {
 	}
 
 	// The namespace controller of a real cluster.
-	controller := rest.CopyConfig(config)
-	controller.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:kube-system:namespace-controller", Groups: []string{"system:masters"}}
-	asController, err := client.New(controller, client.Options{Scheme: manager.Scheme()})
-	g.Expect(err).NotTo(HaveOccurred())
+	asController := impersonating(t, config, "system:serviceaccount:kube-system:namespace-controller")
 	g.Expect(asController.DeleteAllOf(t.Context(), &clusterv1.Machine{}, client.InNamespace(doomed.namespace))).To(Succeed())
 	doomed.expectLeaving(t, 3)
+}
+
+// impersonating is a client of a user who may do everything.
+func impersonating(t *testing.T, config *rest.Config, user string) client.Client {
+	t.Helper()
+	as := rest.CopyConfig(config)
+	as.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
+	c, err := client.New(as, client.Options{Scheme: manager.Scheme()})
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return c
 }
 
 // silence points the webhooks of deletions to where nobody listens, and back when the test ends.

@@ -167,7 +167,7 @@ func (d *departure) refusal(verdict quorum.Verdict, withoutReason bool) string {
 	var instead []string
 	if leaving := d.leaving(); len(leaving) > 0 {
 		fmt.Fprintf(&text, " Being deleted already: %s.", strings.Join(leaving, ", "))
-		instead = append(instead, fmt.Sprintf("wait until %s is gone and replaced", strings.Join(leaving, " and ")))
+		instead = append(instead, "wait until there is a replacement for "+strings.Join(leaving, " and "))
 	}
 	if verdict.WayOut != "" {
 		instead = append(instead, lowered(strings.TrimRight(verdict.WayOut, ".")))

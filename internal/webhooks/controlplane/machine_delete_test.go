@@ -189,8 +189,8 @@ func TestMachineDeletion(t *testing.T) {
 		"one of five":                                       {5, func(*estate) {}, ""},
 		"one of five while one leaves":                      {5, func(e *estate) { goes(e.machines[1]) }, "m1 leaves already"},
 		"one of five while two leave":                       {5, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) }, "m1, m2"},
-		"one of three while one leaves":                     {3, func(e *estate) { goes(e.machines[1]) }, "wait until m1 is gone and replaced"},
-		"the last of three":                                 {3, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) }, "wait until m1 and m2 is gone and replaced"},
+		"one of three while one leaves":                     {3, func(e *estate) { goes(e.machines[1]) }, "wait until there is a replacement for m1"},
+		"the last of three":                                 {3, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) }, "wait until there is a replacement for m1 and m2"},
 		"a healthy one of three while another is unhealthy": {3, func(e *estate) { e.member(1).Healthy = ptr.To(false) }, "m0 cannot be deleted"},
 		"the unhealthy one of three":                        {3, func(e *estate) { e.member(0).Healthy = ptr.To(false) }, ""},
 		"one of three while a fourth took over": {3, func(e *estate) {
@@ -202,7 +202,7 @@ func TestMachineDeletion(t *testing.T) {
 		"one of three whose Machine is known by its node only": {3, func(e *estate) {
 			e.member(0).Machine, e.member(1).Machine = "", ""
 			goes(e.machines[1])
-		}, "wait until m1"},
+		}, "there is a replacement for m1"},
 		"a learner": {3, func(e *estate) { e.member(0).Role = "Learner" }, ""},
 		"one without Node while a member has no Machine": {3, func(e *estate) {
 			e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
@@ -233,7 +233,7 @@ func TestMachineDeletion(t *testing.T) {
 			e.addMachine("m1", "")
 			e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-time.Hour))
 		}, "1h0m0s"},
-		"the only voter, while the other leaves":     {1, func(e *estate) { goes(e.addMachine("m1", "n1")) }, "wait until m1"},
+		"the only voter, while the other leaves":     {1, func(e *estate) { goes(e.addMachine("m1", "n1")) }, "there is a replacement for m1"},
 		"the old one of one, once the new one votes": {2, func(e *estate) { e.plane.Spec.Replicas = ptr.To[int32](1) }, ""},
 
 		// External etcd.
