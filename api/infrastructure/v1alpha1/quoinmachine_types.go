@@ -117,7 +117,6 @@ type QuoinMachineSpec struct {
 }
 
 // LifecycleHooks hold the deletion of a Machine at two points.
-// +kubebuilder:validation:MinProperties=1
 type LifecycleHooks struct {
 	// preDrain hooks hold it before the drain of its node.
 	// +optional
