@@ -15,6 +15,8 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/cluster-api/util/secret"
@@ -35,6 +37,12 @@ type controlPlane struct {
 	certificates secret.Certificates
 	onPhase      func(m *machine.Machine, verb, phase string)
 }
+
+// patience of these tests on a busy machine, and how often they look.
+const (
+	patience = time.Minute
+	often    = 200 * time.Millisecond
+)
 
 const token = "abcdef.0123456789abcdef"
 
@@ -181,6 +189,7 @@ func (c *controlPlane) endpoint(host *sim.Host) etcd.Endpoint {
 		if err != nil {
 			return nil, err
 		}
+		c.t.Cleanup(func() { _ = conn.Close() })
 		return conn.DialContext(ctx, network, addr)
 	}}
 }
@@ -195,6 +204,7 @@ func (c *controlPlane) credentials() etcd.Credentials {
 	return credentials
 }
 
+// read is what the controllers read; empty when nobody answers.
 func (c *controlPlane) read(hosts ...*sim.Host) etcd.Cluster {
 	c.t.Helper()
 	var endpoints []etcd.Endpoint
@@ -203,12 +213,49 @@ func (c *controlPlane) read(hosts ...*sim.Host) etcd.Cluster {
 	}
 	cluster, err := etcd.Client{}.Read(c.t.Context(), endpoints, c.credentials())
 	if err != nil {
-		c.t.Error(err)
+		c.t.Logf("reading etcd: %v", err)
 	}
 	return cluster
 }
 
-func TestAControlPlaneComesUp(t *testing.T) {
+// voters expects that many members that answer, all of them voters, in a list that a quorum confirms.
+func (c *controlPlane) voters(g Gomega, number int, hosts ...*sim.Host) {
+	members := c.read(hosts...)
+	g.Expect(members.Agreed).To(BeTrue())
+	g.Expect(members.Members).To(HaveLen(number))
+	for _, member := range members.Members {
+		g.Expect(member.Learner).To(BeFalse())
+		g.Expect(member.Answers).To(BeTrue(), member.Problem)
+	}
+}
+
+// podsReady expects that the static pods of the hosts are ready in the API server.
+func (c *controlPlane) podsReady(g Gomega, hosts ...*sim.Host) {
+	for _, host := range hosts {
+		for _, component := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"} {
+			g.Expect(c.ready(component+"-"+host.Name)).To(Equal(corev1.ConditionTrue), component+" on "+host.Name)
+		}
+	}
+}
+
+func (c *controlPlane) ready(pod string) corev1.ConditionStatus {
+	ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
+	defer cancel()
+	got, err := c.client().CoreV1().Pods("kube-system").Get(ctx, pod, metav1.GetOptions{})
+	if err != nil {
+		return corev1.ConditionStatus(err.Error())
+	}
+	for _, condition := range got.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status
+		}
+	}
+	return ""
+}
+
+// TestALifeOfAControlPlane makes three members, loses each kind of thing, and replaces a member.
+func TestALifeOfAControlPlane(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	c := newControlPlane(t)
 	one := c.host("one")
@@ -216,28 +263,159 @@ func TestAControlPlaneComesUp(t *testing.T) {
 	node, err := c.client().CoreV1().Nodes().Get(t.Context(), "one", metav1.GetOptions{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(node.Labels).To(HaveKey("node-role.kubernetes.io/control-plane"))
-	members := c.read(one)
-	g.Expect(members.Agreed).To(BeTrue())
-	g.Expect(members.Members).To(HaveLen(1))
-	g.Expect(members.Members[0].Answers).To(BeTrue())
+	g.Expect(node.Spec.Taints).To(ContainElement(HaveField("Key", "node-role.kubernetes.io/control-plane")))
+	g.Eventually(func(g Gomega) { c.voters(g, 1, one) }, patience, often).Should(Succeed())
 	g.Expect(one.Machine.Unknown()).To(BeEmpty())
 
 	two, three := c.host("two"), c.host("three")
 	c.must(two, joinPlane)
 	c.must(three, joinPlane)
-	members = c.read(one, two, three)
-	g.Expect(members.Members).To(HaveLen(3))
-	for _, member := range members.Members {
-		g.Expect(member.Learner).To(BeFalse())
-		g.Expect(member.Answers).To(BeTrue(), member.Problem)
-	}
+	g.Eventually(func(g Gomega) { c.voters(g, 3, one, two, three) }, patience, often).Should(Succeed())
+	all := []*sim.Host{one, two, three}
+	g.Eventually(func(g Gomega) { c.podsReady(g, all...) }, patience, often).Should(Succeed())
+	key := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "key", Namespace: "default"}}
+	_, err = c.client().CoreV1().ConfigMaps("default").Create(t.Context(), key, metav1.CreateOptions{})
+	g.Expect(err).NotTo(HaveOccurred())
+
+	t.Log("a host loses power: the others go on, and it comes back by itself")
+	one.PowerOff()
+	g.Eventually(c.plane.Etcd(one.Machine).Running, patience).Should(BeFalse())
+	g.Eventually(func() corev1.ConditionStatus { return c.ready("etcd-one") }, patience, often).Should(Equal(corev1.ConditionFalse))
+	node, err = c.client().CoreV1().Nodes().Get(t.Context(), "one", metav1.GetOptions{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(node.Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.NodeReady), HaveField("Status", corev1.ConditionUnknown))))
+	one.PowerOn()
 	g.Eventually(func(g Gomega) {
-		for _, name := range []string{"one", "two", "three"} {
-			for _, component := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"} {
-				pod, err := c.client().CoreV1().Pods("kube-system").Get(t.Context(), component+"-"+name, metav1.GetOptions{})
-				g.Expect(err).NotTo(HaveOccurred())
-				g.Expect(pod.Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.PodReady), HaveField("Status", corev1.ConditionTrue))), pod.Name)
+		c.voters(g, 3, all...)
+		c.podsReady(g, all...)
+		node, err := c.client().CoreV1().Nodes().Get(t.Context(), "one", metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(node.Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.NodeReady), HaveField("Status", corev1.ConditionTrue))))
+		g.Expect(node.Spec.Taints).NotTo(ContainElement(HaveField("Key", corev1.TaintNodeUnreachable)))
+	}, patience, often).Should(Succeed())
+
+	t.Log("a member is killed: the kubelet starts it again")
+	c.plane.Etcd(two.Machine).Kill()
+	g.Eventually(func(g Gomega) { c.voters(g, 3, all...) }, patience, often).Should(Succeed())
+
+	t.Log("a disk dies: the member does not come back, and is replaced")
+	c.plane.Etcd(three.Machine).LoseData()
+	g.Eventually(func() corev1.ConditionStatus { return c.ready("etcd-three") }, patience, often).Should(Equal(corev1.ConditionFalse))
+	g.Eventually(func(g Gomega) {
+		for _, member := range c.read(one, two).Members {
+			if member.Name == "three" {
+				g.Expect(etcd.Client{}.RemoveMember(t.Context(), []etcd.Endpoint{c.endpoint(one)}, c.credentials(), member.ID)).To(Succeed())
 			}
 		}
-	}, "10s").Should(Succeed())
+		g.Expect(c.read(one, two).Members).To(HaveLen(2))
+	}, patience, often).Should(Succeed())
+	c.must(three, "systemctl disable --now kubelet.service; kubeadm reset --force --skip-phases=remove-etcd-member && rm -rf /etc/kubernetes /var/lib/etcd")
+	g.Expect(c.client().CoreV1().Nodes().Delete(t.Context(), "three", metav1.DeleteOptions{})).To(Succeed())
+	c.prepare(three)
+	c.must(three, joinPlane)
+	g.Eventually(func(g Gomega) { c.voters(g, 3, all...) }, patience, often).Should(Succeed())
+
+	t.Log("every host loses power at once: the same cluster comes back")
+	for _, host := range all {
+		host.PowerOff()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = c.client().CoreV1().ConfigMaps("default").Get(ctx, "key", metav1.GetOptions{})
+	g.Expect(err).To(HaveOccurred(), "nothing answers at the endpoint")
+	for _, host := range all {
+		host.PowerOn()
+	}
+	g.Eventually(func(g Gomega) {
+		c.voters(g, 3, all...)
+		_, err := c.client().CoreV1().ConfigMaps("default").Get(t.Context(), "key", metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+	}, patience, often).Should(Succeed())
+
+	t.Log("kubeadm reset takes its member out")
+	c.must(one, "kubeadm reset --force")
+	g.Eventually(func(g Gomega) { c.voters(g, 2, two, three) }, patience, often).Should(Succeed())
+	g.Eventually(c.plane.Etcd(one.Machine).Running, patience).Should(BeFalse())
+}
+
+// TestAJoinThatIsCutLeavesHalfAMember kills the host in each phase of a join.
+func TestAJoinThatIsCutLeavesHalfAMember(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	c := newControlPlane(t)
+	one := c.host("one")
+	c.must(one, initPlane)
+	cut := ""
+	c.onPhase = func(m *machine.Machine, verb, phase string) {
+		if verb == "join" && phase == cut {
+			cut = ""
+			m.PowerOff()
+		}
+	}
+	for _, test := range []struct {
+		phase                  string
+		members                int
+		learner, started, runs bool
+	}{
+		{phase: "etcd-join", members: 1},
+		{phase: "etcd-added", members: 2, learner: true},
+		{phase: "etcd-promoted", members: 2, started: true, runs: true},
+	} {
+		t.Log(test.phase)
+		two := c.host("two-" + test.phase)
+		cut = test.phase
+		_, code := c.run(two, joinPlane)
+		g.Expect(code).To(Equal(-1))
+		if test.runs {
+			// Two voters, one of them dead: nothing is agreed until it is back.
+			two.Machine.PowerOn()
+		}
+		var left *etcd.Member
+		g.Eventually(func(g Gomega) {
+			members := c.read(one)
+			g.Expect(members.Agreed).To(BeTrue())
+			g.Expect(members.Members).To(HaveLen(test.members))
+			for _, member := range members.Members {
+				if member.Name != "one" {
+					left = &member
+					g.Expect(member.Learner).To(Equal(test.learner))
+					g.Expect(member.Name != "").To(Equal(test.started))
+				}
+			}
+		}, patience, often).Should(Succeed())
+		if left != nil {
+			g.Eventually(func() error {
+				return etcd.Client{}.RemoveMember(t.Context(), []etcd.Endpoint{c.endpoint(one)}, c.credentials(), left.ID)
+			}, patience, often).Should(Succeed())
+		}
+		two.PowerOff()
+	}
+}
+
+// TestPodsCanBeEvicted: what a drain does works as with real kubelets.
+func TestPodsCanBeEvicted(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	c := newControlPlane(t)
+	one := c.host("one")
+	c.must(one, initPlane)
+	pods := c.client().CoreV1().Pods("default")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{NodeName: "one", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Eventually(func(g Gomega) {
+		pod, err := pods.Get(t.Context(), "p", metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(pod.Status.Phase).To(Equal(corev1.PodRunning))
+	}, patience, often).Should(Succeed())
+	g.Expect(pods.EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}})).To(Succeed())
+	g.Eventually(func() bool {
+		_, err := pods.Get(t.Context(), "p", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, patience, often).Should(BeTrue())
+
+	t.Log("a deleted mirror pod comes back")
+	g.Eventually(func(g Gomega) { c.podsReady(g, one) }, patience, often).Should(Succeed())
+	g.Expect(c.client().CoreV1().Pods("kube-system").Delete(t.Context(), "etcd-one", metav1.DeleteOptions{})).To(Succeed())
+	g.Eventually(func(g Gomega) { c.podsReady(g, one) }, patience, often).Should(Succeed())
 }

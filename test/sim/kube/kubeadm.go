@@ -6,6 +6,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,7 +55,7 @@ func (c *Cluster) kubeadm(ctx context.Context, p *machine.Process) int {
 	case "init":
 		return c.init(ctx, p, flags["config"])
 	case "reset":
-		return c.reset(ctx, p)
+		return c.reset(ctx, p, strings.Split(flags["skip-phases"], ","))
 	}
 	return p.Fail("simulated: %q is not known", verb)
 }
@@ -168,9 +169,17 @@ func preflight(p *machine.Process, controlPlane bool) int {
 }
 
 // reset is kubeadm's best effort: it takes the files of the node, not the links, rules and pod networks that others made.
-func (c *Cluster) reset(_ context.Context, p *machine.Process) int {
+func (c *Cluster) reset(ctx context.Context, p *machine.Process, skip []string) int {
 	c.phase(p.Machine, "reset", "preflight")
-	p.Printf("[preflight] Running pre-flight checks\n[reset] Stopping the kubelet service\n")
+	p.Printf("[preflight] Running pre-flight checks\n")
+	dataDir := ""
+	if content, err := p.ReadFile(manifests + "/etcd.yaml"); err == nil && c.options.ControlPlane != nil {
+		dataDir = dataDirIn(content)
+		if !slices.Contains(skip, "remove-etcd-member") {
+			c.removeMember(ctx, p)
+		}
+	}
+	p.Printf("[reset] Stopping the kubelet service\n")
 	p.Run("systemctl", "stop", "kubelet.service")
 	p.Printf("[reset] Unmounting mounted directories in %q\n", kubeletDir)
 	mounts, _ := p.ReadFile("/proc/self/mounts")
@@ -180,6 +189,9 @@ func (c *Cluster) reset(_ context.Context, p *machine.Process) int {
 		}
 	}
 	c.removeContainers(p)
+	if dataDir != "" && !slices.Contains(skip, "remove-etcd-member") {
+		empty(p, dataDir)
+	}
 	for _, dir := range []string{kubeletDir, etcKubernetes + "/manifests", etcKubernetes + "/tmp", etcKubernetes + "/pki"} {
 		empty(p, dir)
 	}

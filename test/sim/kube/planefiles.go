@@ -171,3 +171,12 @@ func (h *planeHost) manifest(name, tag string, command []string, annotations map
 	}
 	return put(h.p, manifests+"/"+name+".yaml", string(content), 0o600)
 }
+
+// dataDirIn is where the member of a manifest keeps its data.
+func dataDirIn(content []byte) string {
+	pod := &corev1.Pod{}
+	if err := yaml.Unmarshal(content, pod); err != nil || len(pod.Spec.Containers) == 0 {
+		return ""
+	}
+	return flagsOf(pod.Spec.Containers[0].Command)["data-dir"]
+}

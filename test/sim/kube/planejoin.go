@@ -342,3 +342,40 @@ func (h *planeHost) promote(ctx context.Context, client *clientv3.Client) error 
 		return err
 	})
 }
+
+// removeMember is what kubeadm reset does for the other members. That it cannot be done is only said.
+func (c *Cluster) removeMember(ctx context.Context, p *machine.Process) {
+	h := &planeHost{Cluster: c, plane: c.options.ControlPlane, p: p, verb: "reset", cluster: &clusterConfig{CertificatesDir: etcKubernetes + "/pki"}}
+	err := h.settle(nodeRegistration{}, endpointConfig{})
+	if err == nil {
+		err = h.readAuthorities()
+	}
+	if err == nil {
+		err = h.leaveEtcd(ctx)
+	}
+	if err != nil {
+		p.Printf("[reset] Failed to remove etcd member: %v, please manually remove this etcd member using etcdctl\n", err)
+	}
+}
+
+func (h *planeHost) leaveEtcd(ctx context.Context) error {
+	client, err := h.etcdClient(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	return h.patient(ctx, "removing the etcd member", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		list, err := client.MemberList(ctx)
+		if err != nil {
+			return err
+		}
+		member := h.own(list.Members)
+		if member == nil || len(list.Members) == 1 {
+			return nil
+		}
+		_, err = client.MemberRemove(ctx, member.ID)
+		return err
+	})
+}
