@@ -24,10 +24,10 @@ func (v Verdict) restart(m Membership, op Operation) Verdict {
 	stay := m.After(op).count(func(member Member) bool { return member.Healthy && !member.leaving() })
 	if !stay.Quorate() {
 		return v.refuse(ReasonQuorumAtRisk, "Do it to one member at a time, and when all others are healthy",
-			"while %s restarts %d of %d voters would be healthy, and %d are needed", list(who), stay.Healthy, stay.Voters, Majority(stay.Voters))
+			"during a restart of %s %d of %d voters would be healthy, and %d are needed", list(who), stay.Healthy, stay.Voters, Majority(stay.Voters))
 	}
 	if stay.Tolerates() < v.Before.Tolerates() {
-		return v.allowWith(ReasonToleranceLowered, "while %s restarts etcd tolerates %s", list(who), failures(stay.Tolerates()))
+		return v.allowWith(ReasonToleranceLowered, "during a restart of %s etcd tolerates %s", list(who), failures(stay.Tolerates()))
 	}
 	return v.allow()
 }

@@ -44,12 +44,12 @@ func (v Verdict) promote(m Membership, op Operation, t Terms) Verdict {
 	}
 	const wait = "Wait until it has caught up; if it never will, remove it"
 	if len(op.Members) != 1 {
-		return v.refuse(ReasonNotLearner, "", "members are promoted one at a time, not %d", len(op.Members))
+		return v.refuse(ReasonNotLearner, "Promote one of them, and then look again", "members are promoted one at a time, not %d", len(op.Members))
 	}
 	learner, ok := m.Member(op.Members[0])
 	switch {
 	case !ok || !learner.Learner:
-		return v.refuse(ReasonNotLearner, "", "etcd has no learner %x", op.Members[0])
+		return v.refuse(ReasonNotLearner, "Wait for the next reading: it votes already or was removed", "etcd has no learner %x", op.Members[0])
 	case !learner.Started():
 		return v.refuse(ReasonNotCaughtUp, wait, "the learner %s has not started", learner)
 	case !learner.Healthy:

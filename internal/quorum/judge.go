@@ -138,7 +138,7 @@ func Judge(m Membership, op Operation, t Terms) Verdict {
 	case LoseFailureDomain:
 		return v.loseFailureDomain(m, op)
 	}
-	return v.refuse(ReasonUnknown, "", "%q is no operation", op.Kind)
+	return v.refuse(ReasonUnknown, "Ask for one of the kinds that there are", "%q is no operation", op.Kind)
 }
 
 func (v Verdict) refuse(reason, wayOut, format string, args ...any) Verdict {

@@ -19,7 +19,7 @@ import "slices"
 //   - If they do allow less, it is less by one member, so that two departures never meet.
 //
 // A member that was let go already (Departing, and not Held) is counted out of a further departure: its drain may end at
-// any time. A removal counts it in: it is one change of the list, and all others in it stay there until theirs. So of several
+// any time. As it may also end last, there must be a quorum with it in the list too. A removal counts it in: it is one change of the list, and all others in it stay there until theirs. So of several
 // Machines that were deleted at once each goes in its turn, and none waits for another that waits for it.
 func (v Verdict) leave(m Membership, op Operation, t Terms) Verdict {
 	goes := func(member Member) bool {
@@ -45,26 +45,19 @@ func (v Verdict) leave(m Membership, op Operation, t Terms) Verdict {
 		return v.leaveUnvoting(m, op, t, who)
 	}
 
-	caughtUp := left.count(func(member Member) bool { return member.Healthy && member.Lag <= t.MaxLag })
-	quorum := Majority(caughtUp.Voters)
-	if !caughtUp.Quorate() {
-		return v.refuse(ReasonQuorumAtRisk, repair(left, t),
-			"without %s %d of %d voters would be healthy, and %d are needed%s", list(who), caughtUp.Healthy, caughtUp.Voters, quorum, behind(left, t))
-	}
-	switch {
-	case t.Desired == 0:
-	case !t.Lowered && (caughtUp.Tolerates() < Tolerance(t.Desired) || caughtUp.Voters < t.Desired):
-		return v.keepTolerance(left, t, who, caughtUp)
-	case t.Lowered && caughtUp.Voters < t.Desired-1:
-		others := "another member is missing already"
-		if len(who) > 1 {
-			others = "they are too many at once"
+	good := func(member Member) bool { return member.Healthy && member.Lag <= t.MaxLag }
+	caughtUp := left.count(good)
+	for _, next := range []Membership{m.After(op), left} {
+		count := next.count(good)
+		switch {
+		case !count.Quorate():
+			return v.refuse(ReasonQuorumAtRisk, repair(next, t), "without %s %d of %d voters would be healthy, and %d are needed%s",
+				list(who), count.Healthy, count.Voters, Majority(count.Voters), behind(next, t))
+		case t.Desired > 0 && !t.Lowered && (count.Tolerates() < Tolerance(t.Desired) || count.Voters < t.Desired):
+			return v.keepTolerance(next, t, who, count)
+		case t.Desired > 0 && t.Lowered && count.Voters < t.Desired-1:
+			return v.tooMany(m, op, t, who, count)
 		}
-		if leaving := m.names(func(member Member) bool { return member.leaving() && !slices.Contains(op.Members, member.ID) }); len(leaving) > 0 {
-			others = list(leaving) + " leaves already"
-		}
-		return v.refuse(ReasonOneAtATime, "Delete one Machine at a time, and wait until its replacement votes",
-			"without %s etcd would have %d of %d wanted voters, and %s", list(who), caughtUp.Voters, t.Desired, others)
 	}
 	if tolerates := caughtUp.Tolerates(); t.Desired > 0 && tolerates < Tolerance(t.Desired) || t.Desired == 0 && tolerates < v.Before.Tolerates() {
 		return v.allowWith(ReasonToleranceLowered, "without %s etcd has %d voters and tolerates %s until a replacement votes",
@@ -72,6 +65,8 @@ func (v Verdict) leave(m Membership, op Operation, t Terms) Verdict {
 	}
 	return v.allow()
 }
+
+const oneAtATime = "Delete one Machine at a time, and wait until its replacement votes"
 
 // leaveUnvoting judges members whose vote nobody counts on.
 func (v Verdict) leaveUnvoting(m Membership, op Operation, t Terms, who []string) Verdict {
@@ -95,12 +90,24 @@ func (v Verdict) keepTolerance(left Membership, t Terms, who []string, after Cou
 	case after.Healthy < after.Voters:
 		return v.refuse(ReasonQuorumAtRisk, repair(left, t), format, args...)
 	case len(who) > 1:
-		return v.refuse(ReasonOneAtATime, "Delete one Machine at a time, and wait until its replacement votes", format, args...)
+		return v.refuse(ReasonOneAtATime, oneAtATime, format, args...)
 	case t.Spare:
 		return v.refuse(ReasonReplacementFirst, "Wait until the replacement votes and has caught up: a host is free for it", format, args...)
 	}
 	return v.refuse(ReasonNoSpareHost, "Add a host of its kind so that a replacement can be made first, or let the rollout strategy remove first",
 		format, args...)
+}
+
+// tooMany refuses a departure that would meet another one.
+func (v Verdict) tooMany(m Membership, op Operation, t Terms, who []string, after Count) Verdict {
+	others := "another member is missing already"
+	if len(who) > 1 {
+		others = "they are too many at once"
+	}
+	if leaving := m.names(func(member Member) bool { return member.leaving() && !slices.Contains(op.Members, member.ID) }); len(leaving) > 0 {
+		others = list(leaving) + " leaves already"
+	}
+	return v.refuse(ReasonOneAtATime, oneAtATime, "without %s etcd would have %d of %d wanted voters, and %s", list(who), after.Voters, t.Desired, others)
 }
 
 // repair is the way out when members that stay are not good enough.
