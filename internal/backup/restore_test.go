@@ -24,6 +24,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/backuptest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/restore"
 )
 
@@ -138,7 +139,7 @@ func TestRestore(t *testing.T) {
 	t.Run("of what is no snapshot", func(t *testing.T) {
 		g := NewWithT(t)
 		file := filepath.Join(t.TempDir(), "snapshot.db")
-		g.Expect(os.WriteFile(file, database(t, 10), 0o600)).To(Succeed())
+		g.Expect(os.WriteFile(file, backuptest.Database(t, 10), 0o600)).To(Succeed())
 		g.Expect(restore.Restore(file, restore.Member{Name: "new", PeerURL: "http://127.0.0.1:1", DataDirectory: filepath.Join(t.TempDir(), "d")})).
 			To(MatchError(ContainSubstring("hash")))
 	})

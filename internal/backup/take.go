@@ -25,6 +25,16 @@ const StallTimeout = 5 * time.Minute
 // cleanupTimeout bounds what is done after a snapshot has failed.
 const cleanupTimeout = time.Minute
 
+// ErrStore is every failure of the store in Take.
+var ErrStore = errors.New("the store failed")
+
+func ofStore(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrStore, err)
+}
+
 // Stream is a snapshot as a member of etcd sends it: its database, and behind it the SHA-256 of that.
 type Stream struct {
 	io.ReadCloser
@@ -89,7 +99,7 @@ func Take(ctx context.Context, job Job) (_ Metadata, err error) {
 	}
 	name := path.Join(job.Directory, metadata.Name)
 	if err := job.Store.Put(ctx, name+pendingSuffix, bytes.NewReader([]byte("{}\n"))); err != nil {
-		return Metadata{}, err
+		return Metadata{}, ofStore(err)
 	}
 	if err := store(ctx, job, spool, &metadata, progress); err != nil {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
@@ -119,7 +129,7 @@ func receive(ctx context.Context, job Job, spool *os.File, metadata *Metadata, p
 	}
 	if roomed, ok := job.Store.(roomed); ok {
 		if free, err = roomed.Room(); err != nil {
-			return err
+			return ofStore(err)
 		}
 		if err := needRoom("store", stream.Size, free); err != nil {
 			return err
@@ -180,7 +190,7 @@ func store(ctx context.Context, job Job, spool *os.File, metadata *Metadata, pro
 	digest := sha256.New()
 	var counted counter
 	if err := job.Store.Put(ctx, name, io.TeeReader(progress.reader(data), io.MultiWriter(digest, &counted))); err != nil {
-		return err
+		return ofStore(err)
 	}
 	metadata.StoredSize, metadata.SHA256 = int64(counted), hex.EncodeToString(digest.Sum(nil))
 	// The spool is the only other copy: it is read, as a whole, before this one counts.
@@ -194,20 +204,20 @@ func store(ctx context.Context, job Job, spool *os.File, metadata *Metadata, pro
 	if err != nil {
 		return err
 	}
-	return job.Store.Put(ctx, name+sidecarSuffix, bytes.NewReader(sidecar))
+	return ofStore(job.Store.Put(ctx, name+sidecarSuffix, bytes.NewReader(sidecar)))
 }
 
 // compare reads the stored data of a snapshot to its end.
 func compare(ctx context.Context, from Store, directory string, metadata Metadata, progress *watchdog) error {
 	stored, err := from.Open(ctx, path.Join(directory, metadata.Name))
 	if err != nil {
-		return err
+		return ofStore(err)
 	}
 	defer func() { _ = stored.Close() }()
 	digest := sha256.New()
 	size, err := io.Copy(digest, progress.reader(withContext(ctx, stored)))
 	if err != nil {
-		return fmt.Errorf("reading back %s: %w", metadata.Name, err)
+		return ofStore(fmt.Errorf("reading back %s: %w", metadata.Name, err))
 	}
 	return metadata.matches(size, digest)
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +20,8 @@ import (
 	"filippo.io/age"
 	. "github.com/onsi/gomega"
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/backuptest"
 )
 
 const directory = "ns/cp"
@@ -29,39 +30,6 @@ var (
 	authority = strings.Repeat("ab", 32)
 	noon      = time.Date(2026, 11, 21, 12, 0, 0, 987654321, time.UTC)
 )
-
-// database is a file as etcd would have it, with n keys, and without the digest that it sends behind.
-func database(t *testing.T, n int) []byte {
-	t.Helper()
-	g := NewWithT(t)
-	path := filepath.Join(t.TempDir(), "db")
-	db, err := bolt.Open(path, 0o600, &bolt.Options{NoFreelistSync: true})
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(db.Update(func(tx *bolt.Tx) error {
-		for _, name := range []string{"alarm", clusterBucket, keyBucket, membersBucket, metaBucket} {
-			if _, err := tx.CreateBucket([]byte(name)); err != nil {
-				return err
-			}
-		}
-		for i := range n {
-			revision := binary.BigEndian.AppendUint64(nil, uint64(i+2))
-			revision = binary.BigEndian.AppendUint64(append(revision, '_'), 0)
-			if err := tx.Bucket([]byte(keyBucket)).Put(revision, bytes.Repeat([]byte{byte(i)}, 900)); err != nil {
-				return err
-			}
-		}
-		return tx.Bucket([]byte(metaBucket)).Put([]byte("finishedCompactRev"), binary.BigEndian.AppendUint64(nil, 1))
-	})).To(Succeed())
-	g.Expect(db.Close()).To(Succeed())
-	raw, err := os.ReadFile(path)
-	g.Expect(err).NotTo(HaveOccurred())
-	return raw
-}
-
-func signed(db []byte) []byte {
-	digest := sha256.Sum256(db)
-	return append(bytes.Clone(db), digest[:]...)
-}
 
 func source(raw []byte) func(context.Context) (Stream, error) {
 	return func(context.Context) (Stream, error) {
@@ -76,7 +44,7 @@ func job(t *testing.T, store Store, raw []byte) Job {
 func TestTake(t *testing.T) {
 	inStores(t, func(t *testing.T, store Store) {
 		g := NewWithT(t)
-		raw := signed(database(t, 1000))
+		raw := backuptest.Signed(backuptest.Database(t, 1000))
 		taken := job(t, store, raw)
 		metadata, err := Take(t.Context(), taken)
 		g.Expect(err).NotTo(HaveOccurred())
@@ -104,7 +72,7 @@ func TestTakeEncrypts(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		other, err := age.GenerateX25519Identity()
 		g.Expect(err).NotTo(HaveOccurred())
-		raw := signed(database(t, 1000))
+		raw := backuptest.Signed(backuptest.Database(t, 1000))
 		taken := job(t, store, raw)
 		taken.Recipients, err = ParseRecipients([]byte("# ours\n" + mine.Recipient().String() + "\n"))
 		g.Expect(err).NotTo(HaveOccurred())
@@ -157,8 +125,8 @@ func TestParseRecipients(t *testing.T) {
 
 // Whatever etcd or the way from it makes of a snapshot: it is whole, or it is refused and nothing of it is in the store.
 func TestTakeRefusesDamage(t *testing.T) {
-	db := database(t, 1000)
-	whole := signed(db)
+	db := backuptest.Database(t, 1000)
+	whole := backuptest.Signed(db)
 	changed := func(at int) []byte {
 		raw := bytes.Clone(whole)
 		raw[at] ^= 1
@@ -168,18 +136,18 @@ func TestTakeRefusesDamage(t *testing.T) {
 	clear(zeroed[4*4096:])
 	for name, raw := range map[string][]byte{
 		"nothing":                    nil,
-		"a digest of nothing":        signed(nil),
+		"a digest of nothing":        backuptest.Signed(nil),
 		"a changed byte":             changed(len(whole) / 2),
 		"a changed digest":           changed(len(whole) - 1),
 		"its last byte missing":      whole[:len(whole)-1],
 		"the digest missing":         db,
 		"a page missing":             whole[:len(whole)-4096],
-		"half of it":                 signed(db[:len(db)/2/4096*4096]),
-		"no pages but the first":     signed(db[:4*4096]),
-		"zeros for pages":            signed(zeroed),
-		"no database":                signed(bytes.Repeat([]byte("x"), 8192)),
-		"a database but not etcd's":  signed(foreignDatabase(t)),
-		"no revision":                signed(withoutRevision(t)),
+		"half of it":                 backuptest.Signed(db[:len(db)/2/4096*4096]),
+		"no pages but the first":     backuptest.Signed(db[:4*4096]),
+		"zeros for pages":            backuptest.Signed(zeroed),
+		"no database":                backuptest.Signed(bytes.Repeat([]byte("x"), 8192)),
+		"a database but not etcd's":  backuptest.Signed(foreignDatabase(t)),
+		"no revision":                backuptest.Signed(withoutRevision(t)),
 		"a byte more":                append(bytes.Clone(whole), 0),
 		"a page more after the file": append(bytes.Clone(whole), make([]byte, 4096)...),
 	} {
@@ -221,7 +189,7 @@ func withoutRevision(t *testing.T) []byte {
 	t.Helper()
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "db")
-	g.Expect(os.WriteFile(path, database(t, 0), 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(path, backuptest.Database(t, 0), 0o600)).To(Succeed())
 	db, err := bolt.Open(path, 0o600, nil)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(db.Update(func(tx *bolt.Tx) error {
@@ -236,7 +204,7 @@ func withoutRevision(t *testing.T) []byte {
 // A database may be damaged on the member's own disk, and then its digest fits. That may go unnoticed where the damage is in
 // a value; it must never take the process down.
 func TestInspectSurvives(t *testing.T) {
-	db := database(t, 300)
+	db := backuptest.Database(t, 300)
 	random := rand.New(rand.NewPCG(1, 2))
 	refused := 0
 	for range 300 {
@@ -307,7 +275,7 @@ func (c *cut) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 
 // Proves that no cut makes a snapshot good that is not, or costs one that is.
 func TestCutOffAnywhere(t *testing.T) {
-	raw := signed(database(t, 100))
+	raw := backuptest.Signed(backuptest.Database(t, 100))
 	for _, torn := range []bool{false, true} {
 		for after := 1; after <= 14; after++ {
 			t.Run(fmt.Sprintf("call %d torn %t", after, torn), func(t *testing.T) {
@@ -376,7 +344,7 @@ func TestTakeReadsBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			store := newVolume(t)
-			_, err := Take(t.Context(), job(t, liar{store, change}, signed(database(t, 10))))
+			_, err := Take(t.Context(), job(t, liar{store, change}, backuptest.Signed(backuptest.Database(t, 10))))
 			g.Expect(err).To(MatchError(ErrDamaged))
 			g.Expect(names(t, store, directory)).To(BeEmpty())
 		})
@@ -418,7 +386,7 @@ func TestTakeWantsRoom(t *testing.T) {
 func TestPrune(t *testing.T) {
 	inStores(t, func(t *testing.T, store Store) {
 		g := NewWithT(t)
-		raw := signed(database(t, 10))
+		raw := backuptest.Signed(backuptest.Database(t, 10))
 		take := func(hours int, change ...func(*Job)) Metadata {
 			taken := job(t, store, raw)
 			taken.Began = noon.Add(time.Duration(hours) * time.Hour)
@@ -466,7 +434,7 @@ func TestPrune(t *testing.T) {
 func TestGoodSaysWhatItCouldNotRead(t *testing.T) {
 	g := NewWithT(t)
 	store := newVolume(t)
-	_, err := Take(t.Context(), job(t, store, signed(database(t, 10))))
+	_, err := Take(t.Context(), job(t, store, backuptest.Signed(backuptest.Database(t, 10))))
 	g.Expect(err).NotTo(HaveOccurred())
 	_, err = Good(t.Context(), &cut{Store: store, after: 1}, directory, authority)
 	g.Expect(err).To(MatchError(errCut))
@@ -475,7 +443,7 @@ func TestGoodSaysWhatItCouldNotRead(t *testing.T) {
 func TestGoodLeavesOutWhatDoesNotFit(t *testing.T) {
 	g := NewWithT(t)
 	store := newVolume(t)
-	metadata, err := Take(t.Context(), job(t, store, signed(database(t, 10))))
+	metadata, err := Take(t.Context(), job(t, store, backuptest.Signed(backuptest.Database(t, 10))))
 	g.Expect(err).NotTo(HaveOccurred())
 	name := directory + "/" + metadata.Name
 	sidecar, data := content(t, store, name+".json"), content(t, store, name)
