@@ -32,6 +32,7 @@ func (w *ControlPlaneTemplateWebhook) ValidateCreate(_ context.Context, template
 	reasons := resource.ObjectMeta.Validate(path.Child("metadata"))
 	reasons = append(reasons, validateMachineMetadata(path.Child("spec", "machineTemplate", "metadata"), &resource.Spec.MachineTemplate.ObjectMeta)...)
 	reasons = append(reasons, validateKubeadmConfigSpec(path.Child("spec", "kubeadmConfigSpec"), &resource.Spec.KubeadmConfigSpec)...)
+	reasons = append(reasons, validateBackup(path.Child("spec", "backup"), resource.Spec.Backup, &resource.Spec.KubeadmConfigSpec)...)
 	return nil, refuseTemplate(template, reasons)
 }
 
