@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/etcdbackup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
@@ -36,6 +37,8 @@ type Harness struct {
 	ClusterCache func(clustercache.ClusterCache) clustercache.ClusterCache
 	// Etcd reads and changes etcd in place of etcd.Client.
 	Etcd quoincontrolplane.EtcdClient
+	// Backup reads etcd's snapshots in place of etcdbackup.Network.
+	Backup etcdbackup.EtcdClient
 }
 
 func (h *Harness) clusterCache(c clustercache.ClusterCache) clustercache.ClusterCache {

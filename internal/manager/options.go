@@ -43,6 +43,9 @@ type Options struct {
 	ClusterCacheClientQPS   float32
 	ClusterCacheClientBurst int
 
+	// BackupDirectory is that of volume stores, BackupSpool where a snapshot waits to be stored.
+	BackupDirectory, BackupSpool string
+
 	WebhookPort     int
 	WebhookCertDir  string
 	WebhookCertName string
@@ -97,6 +100,11 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.KubeAPIBurst, "kube-api-burst", 200, "Requests to the management cluster's API server in one burst.")
 	fs.Float32Var(&o.ClusterCacheClientQPS, "clustercache-client-qps", 20, "Requests per second to each workload cluster's API server.")
 	fs.IntVar(&o.ClusterCacheClientBurst, "clustercache-client-burst", 30, "Requests to each workload cluster's API server in one burst.")
+
+	fs.StringVar(&o.BackupDirectory, "backup-directory", "",
+		"Folder of a volume for the snapshots of control planes whose spec.backup names a volume. Such are refused when empty.")
+	fs.StringVar(&o.BackupSpool, "backup-spool-directory", "",
+		"Folder with room for the largest snapshots, each of which waits there while it is stored. That for temporary files when empty.")
 
 	fs.IntVar(&o.WebhookPort, "webhook-port", 9443, "Port of the webhook server.")
 	fs.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs/", "Folder of the webhook server's certificate and key.")

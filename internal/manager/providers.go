@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/etcdbackup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincluster"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
@@ -96,6 +97,17 @@ func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connec
 
 func addControlPlane(ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector, clusterCache clustercache.ClusterCache, secrets client.Client) error {
 	if err := controlplanewebhooks.SetupWithManager(mgr); err != nil {
+		return err
+	}
+	if err := (&etcdbackup.Reconciler{
+		Client:           mgr.GetClient(),
+		APIReader:        mgr.GetAPIReader(),
+		Hosts:            connector,
+		Etcd:             o.Harness.Backup,
+		Directory:        o.BackupDirectory,
+		Spool:            o.BackupSpool,
+		WatchFilterValue: o.WatchFilter,
+	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinControlPlaneConcurrency)); err != nil {
 		return err
 	}
 	return (&quoincontrolplane.Reconciler{

@@ -153,3 +153,27 @@ type BackupRecord struct {
 	// +optional
 	Encrypted *bool `json:"encrypted,omitempty"`
 }
+
+// Reasons of the BackupHealthy condition.
+const (
+	// SnapshotVerifiedReason: the last snapshot that was due is stored and verified.
+	SnapshotVerifiedReason = "SnapshotVerified"
+	// NoSnapshotYetReason: none was taken yet; the message says what that waits for.
+	NoSnapshotYetReason = "NoSnapshotYet"
+	// BackupDirectoryMissingReason: the store is a volume, and the manager has none.
+	BackupDirectoryMissingReason = "BackupDirectoryMissing"
+	// BackupSecretInvalidReason: the Secret with the store's credentials or with the recipients is missing or not usable.
+	BackupSecretInvalidReason = "BackupSecretInvalid"
+	// BackupSpecInvalidReason: spec.backup cannot be carried out.
+	BackupSpecInvalidReason = "BackupSpecInvalid"
+	// BackupStoreUnavailableReason: the store does not answer or refuses.
+	BackupStoreUnavailableReason = "StoreUnavailable"
+	// EtcdUnavailableReason: no healthy member of etcd could be asked for a snapshot.
+	EtcdUnavailableReason = "EtcdUnavailable"
+	// SnapshotDamagedReason: what a member sent, or what the store returned, is not a whole snapshot.
+	SnapshotDamagedReason = "SnapshotDamaged"
+	// NoRoomReason: the snapshot does not fit into the store or the spool directory.
+	NoRoomReason = "NoRoom"
+	// SnapshotFailedReason: it failed otherwise.
+	SnapshotFailedReason = "SnapshotFailed"
+)

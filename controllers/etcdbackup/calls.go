@@ -1,0 +1,205 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdbackup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+)
+
+// The calls that run beside the workers.
+const (
+	opLook = "look"
+	opTake = "take"
+)
+
+// found is what a store holds, after a look into it or a new snapshot.
+type found struct {
+	fingerprint string
+	newest      *backup.Metadata
+	count       int32
+	// took is how long a new snapshot took, and where it went; retention says what of old ones could not be deleted.
+	took      time.Duration
+	where     string
+	retention error
+}
+
+// look reads from the store which snapshots there are: after a start, a move, or a change of the store.
+func (r *Reconciler) look(s *scope, t *target) {
+	r.start(s, opLook, listTimeout, func(ctx context.Context) (found, error) {
+		defer t.close()
+		good, err := backup.Good(ctx, t.store, t.directory, t.authority)
+		if err != nil {
+			return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
+		}
+		return seen(t, good), nil
+	})
+}
+
+func seen(t *target, good []backup.Metadata) found {
+	result := found{fingerprint: t.fingerprint, where: t.where, count: int32(len(good))} //nolint:gosec // there are not so many
+	if len(good) > 0 {
+		result.newest = &good[0]
+	}
+	return result
+}
+
+// take takes a snapshot, and then deletes what is older than the spec keeps.
+func (r *Reconciler) take(s *scope, t *target, endpoints []etcd.Endpoint) {
+	began := s.now
+	s.known.attempted = began
+	key := client.ObjectKeyFromObject(s.plane)
+	r.start(s, opTake, snapshotTimeout, func(ctx context.Context) (found, error) {
+		defer t.close()
+		// Without the wait for its turn.
+		started := r.now()
+		metadata, err := backup.Take(ctx, backup.Job{Store: t.store, Directory: t.directory, Authority: t.authority,
+			Source: func(ctx context.Context) (backup.Stream, error) {
+				return open(ctx, r.etcd(), endpoints, r.credentials(t))
+			},
+			Recipients: t.recipients, Spool: r.Spool, Began: began})
+		observe(key, r.now().Sub(started), err)
+		if err != nil {
+			return found{}, err
+		}
+		good, err := backup.Prune(ctx, t.store, t.directory, metadata, t.keep, r.now())
+		result := seen(t, good)
+		if result.newest == nil {
+			result.count = 1
+		}
+		result.newest, result.took, result.retention = &metadata, r.now().Sub(started), err
+		return result, nil
+	})
+}
+
+// start begins a call. Its function must end what it was given, also when it never runs.
+func (r *Reconciler) start(s *scope, op string, timeout time.Duration, fn func(context.Context) (found, error)) {
+	s.known.running = op
+	_, _, _ = async.Do(r.calls, client.ObjectKeyFromObject(s.plane), op, timeout, fn)
+}
+
+// errGone is the result of a call that is not known any more.
+var errGone = errors.New("the call is not known any more")
+
+// collect takes the result of what ran.
+func (r *Reconciler) collect(ctx context.Context, s *scope) {
+	op := s.known.running
+	if op == "" {
+		return
+	}
+	result, done, err := async.Do(r.calls, client.ObjectKeyFromObject(s.plane), op, 0,
+		func(context.Context) (found, error) { return found{}, errGone })
+	if !done {
+		return
+	}
+	s.known.running = ""
+	log := ctrl.LoggerFrom(ctx).WithValues("call", op)
+	switch {
+	case errors.Is(err, errGone) || errors.Is(err, context.Canceled):
+		return
+	case err != nil:
+		log.Error(err, "A call about snapshots of etcd failed")
+		s.failWith(classify(err))
+		if op == opTake {
+			r.event(s, corev1.EventTypeWarning, "BackupFailed", "No snapshot of etcd: "+s.known.failure.message)
+		}
+		return
+	}
+	s.known.of, s.known.newest, s.known.count = result.fingerprint, result.newest, result.count
+	observeNewest(client.ObjectKeyFromObject(s.plane), result.newest)
+	if op == opLook {
+		// The one that failed before this process began is not tried again at once: it may be why this process began.
+		if status := s.plane.Status.Backup; s.known.failures == 0 && status != nil && status.LastAttemptTime.After(s.last()) {
+			s.known.failures, s.known.failedAt = 1, status.LastAttemptTime.Time
+		} else {
+			s.known.failure = nil
+		}
+		return
+	}
+	s.known.failures, s.known.failure = 0, nil
+	m := result.newest
+	log.Info("Took a snapshot of etcd", "name", m.Name, "revision", m.Revision, "size", m.Size, "node", m.Node, "took", result.took)
+	r.event(s, corev1.EventTypeNormal, "BackupSucceeded", fmt.Sprintf("Snapshot %s of revision %d (%.1f MiB, from node %s) is verified in %s; %d are kept",
+		m.Name, m.Revision, float64(m.Size)/(1<<20), m.Node, result.where, result.count))
+	if result.retention != nil {
+		log.Error(result.retention, "Old snapshots could not be deleted")
+		r.event(s, corev1.EventTypeWarning, "BackupRetentionFailed", result.retention.Error())
+	}
+}
+
+// last is when the newest good snapshot was begun; zero when there is none.
+func (s *scope) last() time.Time {
+	if s.known.newest == nil {
+		return time.Time{}
+	}
+	return s.known.newest.Time
+}
+
+// asked tells that somebody wants a snapshot who did not when the last attempt began.
+func (s *scope) asked() bool {
+	status := s.plane.Status.Backup
+	return status != nil && status.RequestedTime.After(s.attempted()) && !s.now.Before(s.known.failedAt.Add(firstRetry))
+}
+
+func (s *scope) attempted() time.Time {
+	if !s.known.attempted.IsZero() {
+		return s.known.attempted
+	}
+	if s.plane.Status.Backup != nil {
+		return s.plane.Status.Backup.LastAttemptTime.Time
+	}
+	return time.Time{}
+}
+
+// failure is why there is no new snapshot.
+type failure struct{ reason, message string }
+
+func failed(reason string, err error) *failure { return &failure{reason: reason, message: err.Error()} }
+
+func (s *scope) failWith(f *failure) {
+	s.known.failures++
+	s.known.failedAt, s.known.failure = s.now, f
+}
+
+// classify finds the reason of a failed call.
+func classify(err error) *failure {
+	var noRoom *backup.NoRoomError
+	switch {
+	case errors.As(err, &noRoom):
+		return failed(controlplanev1.NoRoomReason, err)
+	case errors.Is(err, backup.ErrDamaged):
+		return failed(controlplanev1.SnapshotDamagedReason, err)
+	case errors.Is(err, errEtcd):
+		return failed(controlplanev1.EtcdUnavailableReason, err)
+	case errors.Is(err, backup.ErrStore):
+		return failed(controlplanev1.BackupStoreUnavailableReason, err)
+	}
+	return failed(controlplanev1.SnapshotFailedReason, err)
+}
+
+func (r *Reconciler) event(s *scope, kind, reason, message string) {
+	const longest = 1000
+	if len(message) > longest {
+		message = message[:longest]
+	}
+	r.Recorder.Eventf(s.plane, nil, kind, reason, reason, "%s", message)
+}
+
+// busy tells that a call, which may be one that was canceled, has not ended.
+func (r *Reconciler) busy(key types.NamespacedName) bool {
+	_, _, busy := r.calls.Running(key)
+	return busy
+}

@@ -1,0 +1,266 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package etcdbackup takes the snapshots of control planes' etcd: by a schedule, and when a rollout asks for one. It is a
+// controller of its own beside the one that runs the control plane, which reads no more of it than status.backup.
+package etcdbackup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
+)
+
+const (
+	// maxConcurrent bounds how many snapshots of different clusters are under way: each may take its size on the spool's disk.
+	maxConcurrent = 4
+	// snapshotTimeout bounds one snapshot, which also ends when nothing moves for backup.StallTimeout.
+	snapshotTimeout = 3 * time.Hour
+	// listTimeout bounds looking into a store.
+	listTimeout = 5 * time.Minute
+)
+
+// Reconciler takes snapshots. Its workers never wait for hosts or stores: what is slow runs beside them.
+type Reconciler struct {
+	// Client reads from the cache and writes; Secrets should not be cached.
+	Client client.Client
+	// APIReader reads hosts, which may live in namespaces that the cache does not cover.
+	APIReader client.Reader
+	// Hosts reach the etcd members.
+	Hosts HostDialer
+	// Etcd is the members over the network when nil.
+	Etcd EtcdClient
+	// Directory of volume stores; none when empty. Spool holds one snapshot at a time; the system's for temporary files when
+	// empty.
+	Directory, Spool string
+	// Recorder of events; that of the manager when nil.
+	Recorder events.EventRecorder
+	// WatchFilterValue is the label value that objects must carry to be reconciled.
+	WatchFilterValue string
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+
+	calls *async.Calls
+	mu    sync.Mutex
+	known map[types.NamespacedName]*memory
+}
+
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes/status,verbs=get;patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines;quoinhosts,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
+
+// SetupWithManager adds the controller to the manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	if r.Client == nil || r.APIReader == nil || r.Hosts == nil {
+		return errors.New("fields Client, APIReader and Hosts must be set")
+	}
+	if r.Recorder == nil {
+		r.Recorder = mgr.GetEventRecorder("etcdbackup-controller")
+	}
+	r.prepare()
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		r.calls.Close()
+		return nil
+	})); err != nil {
+		return fmt.Errorf("register the end of snapshots: %w", err)
+	}
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "etcdbackup")
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("etcdbackup").
+		For(&controlplanev1.QuoinControlPlane{}, builder.WithPredicates(ofInterest())).
+		WithOptions(options).
+		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(controlPlaneOfCluster),
+			builder.WithPredicates(predicates.ClusterPausedTransitions(mgr.GetScheme(), log))).
+		WatchesRawSource(source.Channel(r.calls.Events(), &handler.EnqueueRequestForObject{})).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the etcd backup controller: %w", err)
+	}
+	return nil
+}
+
+// prepare makes what Reconcile keeps.
+func (r *Reconciler) prepare() {
+	r.calls = async.New(async.Options{MaxConcurrent: maxConcurrent})
+	r.known = map[types.NamespacedName]*memory{}
+}
+
+func (r *Reconciler) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
+}
+
+// memory is what is known of a control plane's snapshots besides its status. It is lost with the process, and nothing but
+// time is lost with it.
+type memory struct {
+	uid        types.UID
+	generation int64
+	// running is the call under way.
+	running string
+	// of says which store was looked into, and for which cluster; empty before.
+	of string
+	// newest is nil when the store has no good snapshot; count of them.
+	newest *backup.Metadata
+	count  int32
+	// attempted is when this process began the last snapshot.
+	attempted time.Time
+	// failures in a row since the last success, the time and what the last one says.
+	failures int
+	failedAt time.Time
+	failure  *failure
+}
+
+func (r *Reconciler) recall(plane *controlplanev1.QuoinControlPlane) *memory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := client.ObjectKeyFromObject(plane)
+	m := r.known[key]
+	if m == nil || m.uid != plane.UID {
+		m = &memory{uid: plane.UID, generation: plane.Generation}
+		r.known[key] = m
+	}
+	if m.generation != plane.Generation {
+		// Somebody may have mended it: no need to wait as long as before.
+		m.generation, m.failures = plane.Generation, 0
+	}
+	return m
+}
+
+// forget ends what runs for a control plane.
+func (r *Reconciler) forget(key types.NamespacedName) {
+	r.calls.Cancel(key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.known, key)
+	forgetMetrics(key)
+}
+
+// Reconcile looks whether a snapshot of a control plane's etcd is due, and starts it or takes its result.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	plane := &controlplanev1.QuoinControlPlane{}
+	if err := r.Client.Get(ctx, req.NamespacedName, plane); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			r.forget(req.NamespacedName)
+		}
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	_, moving := plane.Annotations[clusterctlv1.DeleteForMoveAnnotation]
+	if moving || !plane.DeletionTimestamp.IsZero() {
+		r.forget(req.NamespacedName)
+		return ctrl.Result{}, nil
+	}
+	cluster, err := util.GetOwnerCluster(ctx, r.Client, plane.ObjectMeta)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the Cluster that owns QuoinControlPlane %s: %w", klog.KObj(plane), err)
+	}
+	if cluster == nil || annotations.IsPaused(cluster, plane) || !cluster.DeletionTimestamp.IsZero() {
+		// Also in the middle of a snapshot: a paused Cluster may be about to be moved.
+		r.forget(req.NamespacedName)
+		return ctrl.Result{}, nil
+	}
+	if plane.Spec.Backup == nil {
+		r.forget(req.NamespacedName)
+		return ctrl.Result{}, r.clear(ctx, plane)
+	}
+	s := &scope{cluster: cluster, plane: plane, known: r.recall(plane), now: r.now()}
+	return r.reconcile(ctx, s)
+}
+
+// scope is one look at a control plane.
+type scope struct {
+	cluster *clusterv1.Cluster
+	plane   *controlplanev1.QuoinControlPlane
+	known   *memory
+	now     time.Time
+	// waiting says what a first snapshot waits for.
+	waiting string
+}
+
+// reconcile takes the result of what ran, looks into the store where that is not done yet, starts a snapshot when one is
+// due, and tells.
+func (r *Reconciler) reconcile(ctx context.Context, s *scope) (ctrl.Result, error) {
+	r.collect(ctx, s)
+	wait := r.advance(ctx, s)
+	if err := r.tell(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: wait}, nil
+}
+
+// advance starts what comes next. It returns how long to wait until something is due; nothing is while something runs,
+// whose end sends an event.
+func (r *Reconciler) advance(ctx context.Context, s *scope) time.Duration {
+	switch {
+	case s.known.running != "" || r.busy(client.ObjectKeyFromObject(s.plane)):
+		return 0
+	case s.plane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined():
+		s.failWith(failed(controlplanev1.BackupSpecInvalidReason, errors.New("etcd is external, so it is not backed up here: remove spec.backup")))
+		return 0
+	case !initialized(s.plane):
+		s.waiting = "the control plane is not initialized yet"
+		return 0
+	}
+	if retry := s.known.failedAt.Add(backoff(s.known.failures)); s.known.failures > 0 && s.now.Before(retry) && !s.asked() {
+		return retry.Sub(s.now)
+	}
+	target, problem := r.target(ctx, s)
+	if problem != nil {
+		s.failWith(problem)
+		return backoff(s.known.failures)
+	}
+	if s.known.of != target.fingerprint {
+		r.look(s, target)
+		return 0
+	}
+	due, err := whenDue(s.plane.Spec.Backup, s.plane.Status.Backup, s.known.newest, s.now)
+	if err != nil {
+		target.close()
+		s.failWith(failed(controlplanev1.BackupSpecInvalidReason, fmt.Errorf("spec.backup.schedule: %w", err)))
+		return 0
+	}
+	if due.IsZero() || s.now.Before(due) {
+		target.close()
+		if due.IsZero() {
+			s.waiting = "one is taken before the next rollout"
+			return 0
+		}
+		return max(due.Sub(s.now), time.Second)
+	}
+	members, problem := r.members(ctx, s)
+	if problem != nil {
+		target.close()
+		s.failWith(problem)
+		return backoff(s.known.failures)
+	}
+	r.take(s, target, members)
+	return 0
+}

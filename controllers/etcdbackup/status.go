@@ -1,0 +1,120 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdbackup
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/cluster-api/util/patch"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
+)
+
+// longestMessage of a condition.
+const longestMessage = 2000
+
+// ownedCondition is set here and by nobody else; of the rest of status only the fields of status.backup that are not
+// requestedTime.
+var ownedCondition = patch.WithOwnedConditions{Conditions: []string{controlplanev1.ControlPlaneBackupHealthyCondition}}
+
+// tell writes status, if something of it changed.
+func (r *Reconciler) tell(ctx context.Context, s *scope) error {
+	helper, err := patch.NewHelper(s.plane, r.Client)
+	if err != nil {
+		return err
+	}
+	s.setStatus()
+	s.setCondition()
+	return apierr.IgnoreGone(helper.Patch(ctx, s.plane, ownedCondition))
+}
+
+func (s *scope) setStatus() {
+	status := s.plane.Status.Backup
+	if status == nil {
+		status = &controlplanev1.EtcdBackupStatus{}
+	}
+	if !s.known.attempted.IsZero() {
+		status.LastAttemptTime = metav1.NewTime(s.known.attempted.Truncate(time.Second))
+	}
+	if s.known.of != "" {
+		status.Count = ptr.To(s.known.count)
+		status.LastGood = record(s.known.newest)
+	}
+	status.NextTime = metav1.Time{}
+	if schedule, err := backup.ParseSchedule(s.plane.Spec.Backup.Schedule); err == nil && s.known.newest != nil {
+		status.NextTime = metav1.NewTime(schedule.Next(earlier(s.last(), s.now)))
+	}
+	if *status != (controlplanev1.EtcdBackupStatus{}) {
+		s.plane.Status.Backup = status
+	}
+}
+
+func record(m *backup.Metadata) *controlplanev1.BackupRecord {
+	if m == nil {
+		return nil
+	}
+	return &controlplanev1.BackupRecord{Name: m.Name, Time: metav1.NewTime(m.Time), Revision: ptr.To(m.Revision),
+		SizeBytes: ptr.To(m.Size), SHA256: m.SHA256, Encrypted: ptr.To(m.Encrypted())}
+}
+
+func (s *scope) setCondition() {
+	condition := metav1.Condition{Type: controlplanev1.ControlPlaneBackupHealthyCondition}
+	switch {
+	case s.known.failure != nil:
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, s.known.failure.reason, s.known.failure.message
+	case s.known.failures > 0:
+		// It failed before this process began: what was said then still holds.
+		return
+	case s.known.newest != nil:
+		condition.Status, condition.Reason = metav1.ConditionTrue, controlplanev1.SnapshotVerifiedReason
+	case s.known.of == "" && s.waiting == "" && conditions.Has(s.plane, condition.Type):
+		// The store was not looked into yet.
+		return
+	default:
+		condition.Status, condition.Reason = metav1.ConditionUnknown, controlplanev1.NoSnapshotYetReason
+		switch {
+		case s.waiting != "":
+			condition.Message = "No snapshot was taken yet: " + s.waiting
+		case s.known.running == opTake:
+			condition.Message = "The first snapshot is being taken"
+		default:
+			condition.Message = "The store is being looked into"
+		}
+	}
+	condition.Message = sentence(condition.Message)
+	conditions.Set(s.plane, condition)
+}
+
+func sentence(message string) string {
+	if len(message) > longestMessage {
+		message = message[:longestMessage]
+	}
+	// A message of an error may hold half a rune after the cut, or what a server sent.
+	message = strings.ToValidUTF8(message, "?")
+	if message == "" {
+		return ""
+	}
+	return strings.ToUpper(message[:1]) + message[1:]
+}
+
+// clear takes away what was told while a backup was configured.
+func (r *Reconciler) clear(ctx context.Context, plane *controlplanev1.QuoinControlPlane) error {
+	if plane.Status.Backup == nil && !conditions.Has(plane, controlplanev1.ControlPlaneBackupHealthyCondition) {
+		return nil
+	}
+	helper, err := patch.NewHelper(plane, r.Client)
+	if err != nil {
+		return err
+	}
+	plane.Status.Backup = nil
+	conditions.Delete(plane, controlplanev1.ControlPlaneBackupHealthyCondition)
+	return apierr.IgnoreGone(helper.Patch(ctx, plane, ownedCondition))
+}
