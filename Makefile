@@ -87,7 +87,11 @@ test-integration: ## Run the integration tests: a real API server, Cluster API's
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on real hosts in containers.
-	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast
+	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full'
+
+.PHONY: e2e-full
+e2e-full: ## Run the longer end-to-end tests, with a control plane of three hosts.
+	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=full
 
 .PHONY: sim-transcripts
 sim-transcripts: ## Record what plans do to a real host in a container, for simulated hosts to be held against.

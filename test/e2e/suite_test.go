@@ -73,6 +73,13 @@ var _ = JustAfterEach(func(ctx SpecContext) {
 	}
 }, NodeTimeout(4*time.Minute))
 
+// full is the label of what takes longer than a change can wait for: `make e2e-full`.
+const full = "full"
+
+var _ = Describe("Quoin on real hosts", Label(full), Ordered, func() {
+	Context("with a control plane of three", func() { trio() })
+})
+
 var _ = Describe("Quoin on real hosts", Ordered, func() {
 	Context("with a cluster from the template", func() { clusterLife() })
 	Context("with hosts that reboot", func() { reboots() })

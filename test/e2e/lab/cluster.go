@@ -32,8 +32,8 @@ type ClusterSpec struct {
 	// VirtualAddress of the API server, RouterID of its VRRP group.
 	VirtualAddress string
 	RouterID       int
-	// Workers wanted; there is one control-plane machine.
-	Workers int
+	// ControlPlanes is the number of control-plane Machines; one when 0. Workers is that of workers.
+	ControlPlanes, Workers int
 	// Bundles is the folder or URL that holds the bundles of all versions; the hosts' own disks when empty.
 	Bundles string
 }
@@ -42,6 +42,13 @@ type ClusterSpec struct {
 func Demo() ClusterSpec {
 	return ClusterSpec{Name: "demo", Version: OldVersion, VirtualAddress: "172.30.0.100", RouterID: 100, Workers: 2}
 }
+
+// Trio is a cluster whose control plane survives the loss of any one host. It needs the hosts of Lab.AddRacks.
+func Trio() ClusterSpec {
+	return ClusterSpec{Name: "trio", Version: OldVersion, VirtualAddress: "172.30.0.102", RouterID: 102, ControlPlanes: 3, Workers: 1}
+}
+
+func (s ClusterSpec) controlPlanes() int { return max(s.ControlPlanes, 1) }
 
 // Cluster is a workload cluster.
 type Cluster struct {
@@ -62,7 +69,7 @@ func (c *Cluster) Key() client.ObjectKey { return client.ObjectKey{Namespace: Na
 // of it, as a user's own kustomization would add it.
 func (l *Lab) Generate(ctx context.Context, spec ClusterSpec) (string, error) {
 	args := []string{"generate", "cluster", spec.Name, "--infrastructure", "quoin", "--target-namespace", Namespace,
-		"--kubernetes-version", spec.Version, "--control-plane-machine-count", "1", "--worker-machine-count", strconv.Itoa(spec.Workers)}
+		"--kubernetes-version", spec.Version, "--control-plane-machine-count", strconv.Itoa(spec.controlPlanes()), "--worker-machine-count", strconv.Itoa(spec.Workers)}
 	if spec.Flavor != "" {
 		args = append(args, "--flavor", spec.Flavor)
 	}
@@ -114,7 +121,7 @@ func (l *Lab) fitToHosts(spec ClusterSpec, generated string) (string, error) {
 // Create applies the manifests of a cluster and returns at once.
 func (l *Lab) Create(ctx context.Context, spec ClusterSpec) (*Cluster, error) {
 	cluster := &Cluster{ClusterSpec: spec, lab: l}
-	err := l.Step(ctx, fmt.Sprintf("Creating cluster %s at %s: 1 control plane, %d workers", spec.Name, spec.Version, spec.Workers), time.Minute,
+	err := l.Step(ctx, fmt.Sprintf("Creating cluster %s at %s: control planes %d, workers %d", spec.Name, spec.Version, spec.controlPlanes(), spec.Workers), time.Minute,
 		func(ctx context.Context, step *progress.Step) error {
 			manifests, err := l.Generate(ctx, spec)
 			if err != nil {

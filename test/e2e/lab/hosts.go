@@ -63,6 +63,31 @@ func defaultHosts() []*Host {
 	}
 }
 
+// racks are the hosts that a control plane of three needs besides defaultHosts, with one to spare.
+func racks() []*Host {
+	return []*Host{
+		{Name: "host-6", Address: "172.30.0.17", Labels: map[string]string{RoleLabel: "control-plane"}, FailureDomain: "rack-c", Pinned: true},
+		{Name: "host-7", Address: "172.30.0.18", Labels: map[string]string{RoleLabel: "control-plane"}, FailureDomain: "rack-c", Pinned: true},
+	}
+}
+
+// AddRacks starts and registers the hosts that a control plane of three needs besides those that the lab begins with.
+// Hosts that run already stay as they are.
+func (l *Lab) AddRacks(ctx context.Context) error {
+	for _, host := range racks() {
+		if _, err := l.Host(host.Name); err == nil {
+			continue
+		}
+		if _, err := l.docker(ctx, "inspect", host.Container()); err != nil {
+			if err := l.StartHost(ctx, host); err != nil {
+				return err
+			}
+		}
+		l.Hosts = append(l.Hosts, host)
+	}
+	return l.Step(ctx, "Registering the hosts of further racks", 3*time.Minute, l.registerHosts)
+}
+
 // Stranger is a sixth host that is in nobody's inventory until a test puts it there.
 func Stranger() *Host {
 	return &Host{Name: "stranger", Address: "172.30.0.16", Labels: map[string]string{RoleLabel: "none"}, FailureDomain: "rack-c", Pinned: true}

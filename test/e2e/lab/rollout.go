@@ -53,7 +53,8 @@ func (c *Cluster) missing(ctx context.Context, controlPlane, workers string) ([]
 		return nil, err
 	}
 	need(plane.Status.ObservedGeneration == plane.Generation, "control plane: its controller")
-	need(count(plane.Status.Replicas) == 1 && count(plane.Status.AvailableReplicas) == 1 && count(plane.Status.UpToDateReplicas) == 1,
+	n := c.controlPlanes()
+	need(count(plane.Status.Replicas) == n && count(plane.Status.AvailableReplicas) == n && count(plane.Status.UpToDateReplicas) == n,
 		"control plane: %d machines, %d available, %d up to date", count(plane.Status.Replicas), count(plane.Status.AvailableReplicas), count(plane.Status.UpToDateReplicas))
 	need(len(plane.Status.Versions) == 1 && plane.Status.Versions[0].Version == controlPlane, "control plane: version %s", versions(plane.Status.Versions))
 	deployment, err := c.WorkerDeployment(ctx)
@@ -67,7 +68,7 @@ func (c *Cluster) missing(ctx context.Context, controlPlane, workers string) ([]
 	if err != nil {
 		return missing, err
 	}
-	need(len(nodes) == 1+c.Workers, "%d nodes instead of %d", len(nodes), 1+c.Workers)
+	need(len(nodes) == n+c.Workers, "%d nodes instead of %d", len(nodes), n+c.Workers)
 	for _, node := range nodes {
 		want := workers
 		if node.ControlPlane {

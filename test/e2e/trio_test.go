@@ -1,0 +1,215 @@
+//go:build e2e
+
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab"
+)
+
+// trio is the life of a control plane of three, with somebody who writes to it all the time.
+func trio() {
+	var cluster *lab.Cluster
+
+	// whileWriting does something to the cluster and then looks whether anything that was acknowledged is lost.
+	whileWriting := func(ctx context.Context, what string, do func()) lab.Counts {
+		GinkgoHelper()
+		writer := need(cluster.Write(ctx))
+		defer writer.Stop()
+		census := cluster.Count(ctx)
+		do()
+		// A few more seconds show that writes go on.
+		time.Sleep(3 * time.Second)
+		writer.Stop()
+		counts := census.Stop()
+		the.lab.Printf("\n%s: %s\n  %+v\n  %s", what, writer.Report(), counts, strings.Join(census.Story(), "\n  "))
+		Expect(need(writer.Lost(ctx))).To(BeEmpty(), "acknowledged keys that are lost")
+		return counts
+	}
+
+	It("makes a cluster with three control planes", func(ctx SpecContext) {
+		must(the.lab.AddRacks(ctx))
+		cluster = need(the.lab.Create(ctx, lab.Trio()))
+		must(cluster.AwaitAPI(ctx))
+		must(cluster.ApplyNetwork(ctx))
+		must(cluster.AwaitReady(ctx, 15*time.Minute, lab.OldVersion, lab.OldVersion))
+		logNodes(ctx, cluster, "at the beginning")
+		expectTrio(ctx, cluster)
+	}, NodeTimeout(25*time.Minute))
+
+	It("replaces the three by surge, one after the other, and no write is lost", func(ctx SpecContext) {
+		counts := whileWriting(ctx, "During the upgrade", func() {
+			must(cluster.EditControlPlaneVersion(ctx, lab.NewVersion))
+			must(cluster.AwaitReady(ctx, 25*time.Minute, lab.NewVersion, lab.OldVersion))
+		})
+		By("never having had less than three voters, or more than one Machine on its way out [S2-30] [S2-33] [S2-34]")
+		Expect(counts.MostMachines).To(Equal(4))
+		Expect(counts.FewestVoters).To(Equal(3))
+		Expect(counts.MostLeaving).To(Equal(1))
+		expectTrio(ctx, cluster)
+	}, NodeTimeout(30*time.Minute))
+
+	It("refuses to delete the three at once, and says what would be lost", func(ctx SpecContext) {
+		before := controlPlaneMachines(ctx, cluster)
+		out, err := the.lab.Kubectl(ctx, the.lab.Kubeconfig(), "delete", "machines", "--namespace", lab.Namespace, "--wait=false",
+			"--selector", clusterv1.ClusterNameLabel+"="+cluster.Name+","+clusterv1.MachineControlPlaneLabel)
+		Expect(err).To(HaveOccurred(), out)
+		the.lab.Printf("\n%v", err)
+		Expect(err.Error()).To(ContainSubstring("quorum"))
+		// One may go; it is replaced first.
+		must(cluster.AwaitReady(ctx, 15*time.Minute, lab.NewVersion, lab.OldVersion))
+		after := controlPlaneMachines(ctx, cluster)
+		kept := 0
+		for name := range before {
+			if _, there := after[name]; there {
+				kept++
+			}
+		}
+		Expect(kept).To(BeNumerically(">=", 2), "Machines that were not deleted")
+		expectTrio(ctx, cluster)
+	}, NodeTimeout(20*time.Minute))
+
+	It("survives that the three are deleted at once while nobody refuses it", func(ctx SpecContext) {
+		before := controlPlaneMachines(ctx, cluster)
+		counts := whileWriting(ctx, "While all three were deleted at once", func() {
+			restore := withoutDeleteAdmission(ctx)
+			_, err := the.lab.Kubectl(ctx, the.lab.Kubeconfig(), "delete", "machines", "--namespace", lab.Namespace, "--wait=false",
+				"--selector", clusterv1.ClusterNameLabel+"="+cluster.Name+","+clusterv1.MachineControlPlaneLabel)
+			must(err)
+			restore()
+			for name := range before {
+				machine := &clusterv1.Machine{}
+				key := client.ObjectKey{Namespace: lab.Namespace, Name: name}
+				if err := the.lab.Management.Get(ctx, key, machine); !apierrors.IsNotFound(err) {
+					must(err)
+					Expect(machine.DeletionTimestamp).NotTo(BeNil(), "Machine %s is being deleted", name)
+				}
+			}
+			must(cluster.AwaitReady(ctx, 30*time.Minute, lab.NewVersion, lab.OldVersion))
+		})
+		for name := range before {
+			Expect(controlPlaneMachines(ctx, cluster)).NotTo(HaveKey(name))
+		}
+		Expect(counts.FewestTolerated).To(BeNumerically(">=", 0), "a quorum at every moment")
+		Expect(counts.MostLeaving).To(Equal(1))
+		expectTrio(ctx, cluster)
+	}, NodeTimeout(35*time.Minute))
+
+	It("replaces a Machine whose QuoinMachine somebody deleted, and touches its host only in its turn", func(ctx SpecContext) {
+		var name string
+		for machine := range controlPlaneMachines(ctx, cluster) {
+			name = machine
+		}
+		counts := whileWriting(ctx, "While a QuoinMachine was deleted by hand", func() {
+			infra := &infrav1.QuoinMachine{}
+			Expect(the.lab.Management.Get(ctx, client.ObjectKey{Namespace: lab.Namespace, Name: name}, infra)).To(Succeed())
+			Expect(the.lab.Management.Delete(ctx, infra)).To(Succeed())
+			Eventually(func(ctx context.Context) map[string]string { return controlPlaneMachines(ctx, cluster) }).WithContext(ctx).
+				WithTimeout(15 * time.Minute).WithPolling(2 * time.Second).ShouldNot(HaveKey(name))
+			must(cluster.AwaitReady(ctx, 15*time.Minute, lab.NewVersion, lab.OldVersion))
+		})
+		Expect(counts.FewestVoters).To(Equal(3))
+		expectTrio(ctx, cluster)
+	}, NodeTimeout(32*time.Minute))
+
+	It("is gone when the Cluster is deleted, without ceremony", func(ctx SpecContext) {
+		must(cluster.Delete(ctx, 10*time.Minute))
+		expectNothingLeft(ctx, cluster)
+		must(the.lab.AwaitHosts(ctx, 3*time.Minute, infrav1.HostStateAvailable))
+		for _, host := range the.lab.Hosts {
+			expectClean(ctx, host)
+		}
+	}, NodeTimeout(15*time.Minute))
+}
+
+// controlPlaneMachines are the nodes of the control plane's Machines, by the Machines' names.
+func controlPlaneMachines(ctx context.Context, cluster *lab.Cluster) map[string]string {
+	GinkgoHelper()
+	found := map[string]string{}
+	for _, machine := range need(cluster.Machines(ctx)) {
+		if _, controlPlane := machine.Labels[clusterv1.MachineControlPlaneLabel]; controlPlane {
+			found[machine.Name] = machine.Status.NodeRef.Name
+		}
+	}
+	return found
+}
+
+// expectTrio asks etcd itself: three voters, one on each control-plane node, and nobody else.
+func expectTrio(ctx context.Context, cluster *lab.Cluster) {
+	GinkgoHelper()
+	var voters []any
+	var any string
+	for _, node := range controlPlaneMachines(ctx, cluster) {
+		voters = append(voters, node+" started voter")
+		any = node
+	}
+	Expect(voters).To(HaveLen(3))
+	Expect(etcdMembers(ctx, need(the.lab.Host(any)))).To(ConsistOf(voters...))
+}
+
+// withoutDeleteAdmission takes the webhooks away that are asked before a Machine is deleted; restore puts them back.
+func withoutDeleteAdmission(ctx context.Context) (restore func()) {
+	GinkgoHelper()
+	list := &admissionregistrationv1.ValidatingWebhookConfigurationList{}
+	Expect(the.lab.Management.List(ctx, list)).To(Succeed())
+	var taken []*admissionregistrationv1.ValidatingWebhookConfiguration
+	for i := range list.Items {
+		original := list.Items[i].DeepCopy()
+		var kept []admissionregistrationv1.ValidatingWebhook
+		for _, webhook := range original.Webhooks {
+			if !asksBeforeDeletion(webhook) {
+				kept = append(kept, webhook)
+			}
+		}
+		if len(kept) == len(original.Webhooks) {
+			continue
+		}
+		list.Items[i].Webhooks = kept
+		Expect(the.lab.Management.Update(ctx, &list.Items[i])).To(Succeed())
+		taken = append(taken, original)
+	}
+	// The API server learns of it a moment later.
+	time.Sleep(3 * time.Second)
+	return func() {
+		GinkgoHelper()
+		for _, original := range taken {
+			now := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+			Expect(the.lab.Management.Get(ctx, client.ObjectKeyFromObject(original), now)).To(Succeed())
+			now.Webhooks = original.Webhooks
+			Expect(the.lab.Management.Update(ctx, now)).To(Succeed())
+		}
+		the.lab.Printf("%s", fmt.Sprintf("   put %d webhook configurations back", len(taken)))
+	}
+}
+
+// asksBeforeDeletion tells our webhook for the deletion of Machines from Cluster API's.
+func asksBeforeDeletion(webhook admissionregistrationv1.ValidatingWebhook) bool {
+	for _, rule := range webhook.Rules {
+		deletes, machines := false, false
+		for _, operation := range rule.Operations {
+			deletes = deletes || operation == admissionregistrationv1.Delete
+		}
+		for _, resource := range rule.Resources {
+			machines = machines || resource == "machines"
+		}
+		if deletes && machines && strings.Contains(webhook.Name, "quoin") {
+			return true
+		}
+	}
+	return false
+}
