@@ -34,7 +34,10 @@ func (l *Lab) registerHosts(ctx context.Context, step *progress.Step) error {
 		// The Service of the webhooks is reached a moment after clusterctl has seen their Deployment available.
 		err = step.Poll(ctx, time.Second, func(ctx context.Context) (bool, []string, error) {
 			err := l.Management.Create(ctx, object)
-			return err == nil || apierrors.IsAlreadyExists(err), nil, err
+			if apierrors.IsAlreadyExists(err) {
+				err = nil
+			}
+			return err == nil, nil, err
 		})
 		if err != nil {
 			return fmt.Errorf("registering host %s: %w", host.Name, err)
