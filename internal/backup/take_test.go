@@ -273,7 +273,7 @@ func (c *cut) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return c.Store.Open(ctx, name)
 }
 
-// Proves that no cut makes a snapshot good that is not, or costs one that is.
+// No cut makes a snapshot good that is not, or costs one that is.
 func TestCutOffAnywhere(t *testing.T) {
 	raw := backuptest.Signed(backuptest.Database(t, 100))
 	for _, torn := range []bool{false, true} {
