@@ -53,6 +53,9 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 	case controlplane.RemoveEtcdMember:
 		return r.removeMember(ctx, s)
 	case controlplane.DeleteMachine:
+		if err := r.recordAttempt(ctx, s); err != nil {
+			return err
+		}
 		return r.deleteMachine(ctx, s.machines[s.step.Machine])
 	case controlplane.ReleaseHook:
 		return r.releaseHook(ctx, s.machines[s.step.Machine])
@@ -91,6 +94,13 @@ func (r *Reconciler) create(ctx context.Context, s *scope, join bool) error {
 		return fmt.Errorf("asking %s %s for add-on images: %w", infra.GetKind(), name, err)
 	}
 	machine := s.desiredMachine(name, nil)
+	replaces, err := s.madeFor()
+	if err != nil {
+		return err
+	}
+	if replaces != "" {
+		machine.Annotations[controlplanev1.RemediationForAnnotation] = replaces
+	}
 	if machine.Spec.FailureDomain, err = r.pickFailureDomain(ctx, s); err != nil {
 		return err
 	}

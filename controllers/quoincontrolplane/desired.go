@@ -88,6 +88,10 @@ func (s *scope) desiredMachine(name string, existing *clusterv1.Machine) *cluste
 		},
 	}
 	if existing != nil {
+		if replaces, ok := existing.Annotations[controlplanev1.RemediationForAnnotation]; ok {
+			// What is not applied again is taken away.
+			machine.Annotations[controlplanev1.RemediationForAnnotation] = replaces
+		}
 		// With the UID an apply can only change this Machine, never make it anew after it is gone.
 		machine.UID = existing.UID
 		machine.Spec.Version = existing.Spec.Version

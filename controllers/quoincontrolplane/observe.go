@@ -50,6 +50,8 @@ type scope struct {
 	versions     map[string]string
 	// unreachable are those of clusterInfra whose host and Node do not answer.
 	unreachable map[string]bool
+	// fleet are all QuoinHosts, of whatever Cluster.
+	fleet []infrav1.QuoinHost
 	// remains are QuoinMachines and KubeadmConfigs of a creation that was cut off.
 	remains []client.Object
 
@@ -133,6 +135,9 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 		}
 	}
 	s.fillSnapshot()
+	if err := r.fillHealth(ctx, s); err != nil {
+		return err
+	}
 	s.observed = true
 	return nil
 }
@@ -152,6 +157,7 @@ func (r *Reconciler) listParts(ctx context.Context, s *scope) error {
 	if err := r.Client.List(ctx, hosts); err != nil {
 		return fmt.Errorf("listing QuoinHosts: %w", err)
 	}
+	s.fleet = hosts.Items
 	silent := map[client.ObjectKey]bool{}
 	for i := range hosts.Items {
 		silent[client.ObjectKeyFromObject(&hosts.Items[i])] = conditions.IsFalse(&hosts.Items[i], infrav1.HostReachableCondition)
@@ -223,8 +229,11 @@ func (s *scope) isRemains(object client.Object) bool {
 // readHosts reads the hosts that the Machines have. They may live in namespaces that the cache does not cover.
 func (r *Reconciler) readHosts(ctx context.Context, s *scope) error {
 	s.hosts = map[string]*infrav1.QuoinHost{}
-	for name, infra := range s.infra {
-		key, ok := hostOf(infra)
+	for name, machine := range s.machines {
+		key, ok := hostOfProvider(machine.Spec.ProviderID)
+		if infra := s.infra[name]; infra != nil {
+			key, ok = hostOf(infra)
+		}
 		if !ok {
 			continue
 		}
@@ -245,8 +254,13 @@ func hostOf(infra *infrav1.QuoinMachine) (client.ObjectKey, bool) {
 	if ref := infra.Status.HostRef; ref != nil {
 		return client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, true
 	}
-	parts := strings.Split(strings.TrimPrefix(infra.Spec.ProviderID, "quoin://"), "/")
-	if len(parts) != 3 || !strings.HasPrefix(infra.Spec.ProviderID, "quoin://") {
+	return hostOfProvider(infra.Spec.ProviderID)
+}
+
+// hostOfProvider names the host in a provider ID, which a Machine has also when its QuoinMachine was torn away.
+func hostOfProvider(id string) (client.ObjectKey, bool) {
+	parts := strings.Split(strings.TrimPrefix(id, "quoin://"), "/")
+	if len(parts) != 3 || !strings.HasPrefix(id, "quoin://") {
 		return client.ObjectKey{}, false
 	}
 	return client.ObjectKey{Namespace: parts[0], Name: parts[1]}, true

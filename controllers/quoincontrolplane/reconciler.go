@@ -202,8 +202,8 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (ctrl.Result, erro
 		failures = append(failures, err, r.propagate(ctx, s))
 	}
 	failures = append(failures, r.reportMachines(ctx, s))
-	housekeeping := kerrors.NewAggregate(failures)
 	s.step = controlplane.Decide(s.snapshot)
+	housekeeping := kerrors.NewAggregate(append(failures, r.reportRemediation(ctx, s)))
 	log := ctrl.LoggerFrom(ctx).WithValues("step", s.step.Kind, "reason", s.step.Reason)
 	if housekeeping != nil && !s.step.Departs() {
 		log.V(4).Info("Held back until the housekeeping succeeds: " + s.step.Message)

@@ -36,6 +36,7 @@ var ownedConditions = []string{
 	controlplanev1.ControlPlaneScalingUpCondition,
 	controlplanev1.ControlPlaneScalingDownCondition,
 	controlplanev1.ControlPlaneDeletingCondition,
+	controlplanev1.ControlPlaneRemediatingCondition,
 	controlplanev1.ControlPlaneAddonsUpToDateCondition,
 }
 
@@ -59,11 +60,18 @@ func (r *Reconciler) summarize(ctx context.Context, s *scope, failure error) {
 	}
 	// What was not looked at is not forgotten either.
 	keep := !s.observed || s.deleting() || r.withinGrace(ctx, s)
+	// Before setEtcd, which overwrites how long that has been so.
+	lost := s.lostQuorum()
 	s.setInitialized()
 	s.setCertificates()
 	s.setComponents(keep)
 	s.setEtcd(keep)
 	s.setAvailable(keep)
+	if lost != "" && !s.deleting() {
+		s.set(controlplanev1.ControlPlaneEtcdClusterHealthyCondition, metav1.ConditionFalse, controlplanev1.QuorumLostReason, lost)
+		s.set(controlplanev1.ControlPlaneAvailableCondition, metav1.ConditionFalse, controlplanev1.QuorumLostReason, lost)
+	}
+	s.setRemediating()
 	s.setAddons(failure)
 	s.setProgress(failure)
 	s.setDeleting()

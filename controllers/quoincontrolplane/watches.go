@@ -67,7 +67,9 @@ func machineOfInterest() predicate.Predicate {
 				return false
 			}
 			if !slices.Equal(before.Status.AddonVersions, after.Status.AddonVersions) ||
-				provisioned(before) != provisioned(after) {
+				provisioned(before) != provisioned(after) ||
+				before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+				finalProblem(before) != finalProblem(after) {
 				return true
 			}
 			_, controlPlane := after.Labels[clusterv1.MachineControlPlaneLabel]

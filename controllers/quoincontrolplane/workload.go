@@ -56,8 +56,10 @@ type workload struct {
 // machineHealth is the health of one Machine's node and static pods.
 type machineHealth struct {
 	// seen: the node was read.
-	seen    bool
-	kubelet string
+	seen bool
+	// lostSince is since when its kubelet does not report, readySince since when it is Ready; zero when it does, or is not.
+	lostSince, readySince time.Time
+	kubelet               string
 	// serving: the static pods are ready, and podProblem is empty. problem may tell more, of the Node.
 	serving    bool
 	podProblem string
@@ -123,6 +125,7 @@ func (s *scope) readHealth(ctx context.Context, machine *clusterv1.Machine) mach
 		return health
 	}
 	health.seen, health.kubelet = true, node.Status.NodeInfo.KubeletVersion
+	health.lostSince, health.readySince = readiness(node)
 	switch nodeReady(node) {
 	case corev1.ConditionUnknown:
 		// A silent kubelet does not update its pods either.
@@ -188,4 +191,18 @@ func (s *scope) readPod(ctx context.Context, name string) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: "Failed", Message: message}
 	}
 	return metav1.Condition{Status: metav1.ConditionFalse, Reason: "Provisioning", Message: message}
+}
+
+// readiness is since when the kubelet of a Node does not report, or since when it is Ready.
+func readiness(node *corev1.Node) (lostSince, readySince time.Time) {
+	for _, condition := range node.Status.Conditions {
+		switch {
+		case condition.Type != corev1.NodeReady:
+		case condition.Status == corev1.ConditionTrue:
+			readySince = condition.LastTransitionTime.Time
+		case condition.Status == corev1.ConditionUnknown:
+			lostSince = condition.LastTransitionTime.Time
+		}
+	}
+	return lostSince, readySince
 }

@@ -58,6 +58,8 @@ type world struct {
 	fail string
 	// refuseApply makes every server-side apply fail.
 	refuseApply bool
+	// failDelete makes the next deletion of a Machine fail.
+	failDelete bool
 	// onPatchStatus is called before each patch of a status.
 	onPatchStatus func(client.Object)
 	r             *Reconciler
@@ -69,6 +71,8 @@ type fakeEtcd struct {
 	removed []uint64
 	moved   []uint64
 	err     error
+	// noQuorum: the list is what one member remembers.
+	noQuorum bool
 }
 
 func (f *fakeEtcd) Read(_ context.Context, endpoints []etcd.Endpoint, _ etcd.Credentials) (etcd.Cluster, error) {
@@ -78,7 +82,7 @@ func (f *fakeEtcd) Read(_ context.Context, endpoints []etcd.Endpoint, _ etcd.Cre
 	if len(endpoints) == 0 {
 		return etcd.Cluster{}, errors.New("no endpoints")
 	}
-	return etcd.Cluster{Members: slices.Clone(f.members), Agreed: true}, nil
+	return etcd.Cluster{Members: slices.Clone(f.members), Agreed: !f.noQuorum}, nil
 }
 
 func (f *fakeEtcd) MoveLeader(_ context.Context, leader etcd.Endpoint, _ etcd.Credentials, to uint64) error {
@@ -147,7 +151,7 @@ func newWorld(t *testing.T, replicas int32, edit ...func(*controlplanev1.QuoinCo
 	w.mgmt = fake.NewClientBuilder().WithScheme(testScheme()).
 		WithObjects(cluster, plane, template, crd("quoinmachinetemplates")).
 		WithStatusSubresource(&clusterv1.Cluster{}, &clusterv1.Machine{}, &controlplanev1.QuoinControlPlane{}, &infrav1.QuoinMachine{}, &infrav1.QuoinHost{}).
-		WithInterceptorFuncs(interceptor.Funcs{Create: w.create, Apply: w.apply, SubResourcePatch: w.patchStatus}).
+		WithInterceptorFuncs(interceptor.Funcs{Create: w.create, Delete: w.delete, Apply: w.apply, SubResourcePatch: w.patchStatus}).
 		Build()
 	w.workload = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithStatusSubresource(&corev1.Node{}, &corev1.Pod{}).Build()
 	w.r = &Reconciler{Client: w.mgmt, APIReader: w.mgmt, Hosts: noHosts{}, Etcd: w.etcd, Recorder: events.NewFakeRecorder(1000),
@@ -168,6 +172,14 @@ func (w *world) create(ctx context.Context, c client.WithWatch, object client.Ob
 		object.SetUID(newUID(object.GetName()))
 	}
 	return c.Create(ctx, object, options...)
+}
+
+func (w *world) delete(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+	if _, ok := object.(*clusterv1.Machine); ok && w.failDelete {
+		w.failDelete = false
+		return errors.New("the manager was killed")
+	}
+	return c.Delete(ctx, object, options...)
 }
 
 func (w *world) apply(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {

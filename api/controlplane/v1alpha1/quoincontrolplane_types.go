@@ -45,6 +45,10 @@ const ConfirmDeletionAnnotation = "quoin.cluster.x-k8s.io/confirm-deletion"
 // retries there were, so that a move of the objects loses no count.
 const RemediationForAnnotation = "controlplane.cluster.x-k8s.io/quoin-remediation-for"
 
+// RemediationInProgressAnnotation on a QuoinControlPlane holds the same while the unhealthy Machine leaves and its replacement
+// is not made yet.
+const RemediationInProgressAnnotation = "controlplane.cluster.x-k8s.io/quoin-remediation-in-progress"
+
 // Condition types and reasons of a QuoinControlPlane.
 const (
 	// ControlPlaneAvailableCondition is True while the API answers and etcd has a healthy quorum.
@@ -93,10 +97,15 @@ const (
 	VersionSkewReason = "VersionSkew"
 	// EtcdMemberUnhealthyReason: an etcd member is missing, unhealthy, or without a Machine.
 	EtcdMemberUnhealthyReason = "EtcdMemberUnhealthy"
-	// QuorumLostReason: so many etcd members are lost for good that no quorum can come back by itself.
+	// QuorumLostReason: fewer etcd members are healthy than a quorum needs; the message says whether it can come back by itself.
 	QuorumLostReason = "QuorumLost"
 	// QuorumLossAllowedReason of an Event: a Machine's annotation let it be deleted although etcd does not survive that.
 	QuorumLossAllowedReason = "QuorumLossAllowed"
+	// RemediationSuspendedReason: hosts went away together, or come back just now, or the quorum is lost, so no Machine is
+	// replaced for its health.
+	RemediationSuspendedReason = "RemediationSuspended"
+	// RemediationRetriesExhaustedReason: replacements turned out unhealthy too often in a row.
+	RemediationRetriesExhaustedReason = "RemediationRetriesExhausted"
 	// ProgressDeadlineExceededReason: a step takes longer than spec.rollout.progressDeadlineSeconds.
 	ProgressDeadlineExceededReason = "ProgressDeadlineExceeded"
 	// ConnectionDownReason: neither the API server nor etcd could be asked.
