@@ -1,0 +1,98 @@
+#!/bin/bash
+# Copyright The Quoin Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# survivor.sh makes an etcd cluster of one out of the member on this host, with the data that this member has. It is for a
+# stacked etcd of kubeadm that has lost its quorum for good; docs/disaster-recovery.md says when, and what comes before and
+# after it.
+#
+#   sudo ./survivor.sh <name of this host's node> --others-are-off
+#
+# It refuses while the quorum lives. It keeps a copy of the data and of the manifest, and can be run again when it was cut off.
+set -euo pipefail
+
+root=${ROOT:-}
+metrics=${ETCD_METRICS:-127.0.0.1:2381}
+patience=${PATIENCE:-300}
+manifest=$root/etc/kubernetes/manifests/etcd.yaml
+data=$root/var/lib/etcd
+kept=$root/var/lib/quoin-recovery
+flag=--force-new-cluster
+
+say() { echo "survivor: $*"; }
+refuse() { echo "survivor: refused: $*" >&2; exit 1; }
+
+# answer prints the status of a path of etcd's metrics address; nothing when nobody answers.
+answer() {
+	# shellcheck disable=SC2016 # the inner shell expands it
+	timeout 5 bash -c 'exec 3<>"/dev/tcp/${1%:*}/${1##*:}" && printf "GET %s HTTP/1.0\r\n\r\n" "$2" >&3 && read -r _ code _ <&3 && echo "$code"' \
+		answer "$metrics" "$1" 2>/dev/null || true
+}
+
+# until_ready waits until etcd serves reads that a quorum agreed on.
+until_ready() {
+	local left=$patience
+	until [ "$(answer /readyz)" = 200 ]; do
+		left=$((left - 1))
+		[ "$left" -gt 0 ] || refuse "etcd did not become ready within $patience s; its log: crictl logs \$(crictl ps -a --name '^etcd\$' -q | head -1)"
+		sleep 1
+	done
+}
+
+# stop takes the manifest away, upon which the kubelet stops etcd.
+stop() {
+	rm -f "$manifest"
+	local left=$patience
+	while [ -n "$(answer /livez)" ]; do
+		left=$((left - 1))
+		[ "$left" -gt 0 ] || refuse "etcd did not stop within $patience s: does the kubelet run?"
+		sleep 1
+	done
+	# The port is closed a moment before the process has let go of its files.
+	sleep 2
+}
+
+# start puts a manifest in place at once: the kubelet reads whatever it finds there.
+start() {
+	install -m 0600 "$1" "$kept/.starting"
+	mv "$kept/.starting" "$manifest"
+	until_ready
+}
+
+[ "${2:-}" = --others-are-off ] ||
+	refuse "usage: $0 <name of this host's node> --others-are-off; say the latter only when no other member can ever start again with its data"
+[ -e "$manifest" ] || [ -e "$kept/etcd.yaml" ] || refuse "$manifest does not exist: this is no control-plane host of kubeadm"
+install -d -m 0700 "$kept"
+[ -e "$kept/etcd.yaml" ] || {
+	grep -q -- "$flag" "$manifest" && refuse "$manifest carries $flag already, and not from here: take it out first"
+	grep -qE '^ *- --name=' "$manifest" || refuse "$manifest names no member"
+	install -m 0600 "$manifest" "$kept/.etcd.yaml"
+	[ "$(answer /readyz)" != 200 ] || { rm -f "$kept/.etcd.yaml"; refuse "etcd answers with a quorum; nothing is lost that this would bring back"; }
+	name=$(sed -n 's/^ *- --name=//p' "$manifest")
+	[ "$name" = "$1" ] || { rm -f "$kept/.etcd.yaml"; refuse "the member on this host is $name, not $1"; }
+	[ -d "$data/member" ] || { rm -f "$kept/.etcd.yaml"; refuse "$data holds no data"; }
+	mv "$kept/.etcd.yaml" "$kept/etcd.yaml"
+}
+
+if [ ! -e "$kept/forced" ]; then
+	say "stopping etcd"
+	stop
+	if [ ! -e "$kept/copied" ]; then
+		say "copying its data to $kept/data"
+		rm -rf "$kept/data"
+		cp -a "$data" "$kept/data"
+		: >"$kept/copied"
+	fi
+	say "starting it as a cluster of one"
+	sed "s/^\( *\)- etcd\$/&\n\1- $flag/" "$kept/etcd.yaml" >"$kept/forcing.yaml"
+	grep -q -- "$flag" "$kept/forcing.yaml" || refuse "the command in $manifest is not the one that kubeadm writes"
+	start "$kept/forcing.yaml"
+	: >"$kept/forced"
+fi
+# With the flag, every start would throw out the members that join from now on.
+say "starting it as it was before"
+stop
+start "$kept/etcd.yaml"
+done=$root/var/lib/quoin-recovery.$(date -u +%Y%m%dT%H%M%SZ)
+mv "$kept" "$done"
+say "done: etcd has one member, $1. What was there before lies in $done"

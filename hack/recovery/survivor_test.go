@@ -1,0 +1,212 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package recovery tests the scripts of docs/disaster-recovery.md with real etcd.
+package recovery
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// host is a directory with a kubelet that runs etcd by its manifest, as kubeadm writes it.
+type host struct {
+	t                              *testing.T
+	name, root                     string
+	clientURL, peerURL, metricsURL string
+
+	mu      sync.Mutex
+	running string
+	process *exec.Cmd
+	starts  []string
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+func newHost(t *testing.T, name string) *host {
+	t.Helper()
+	h := &host{t: t, name: name, root: t.TempDir(), clientURL: "http://" + freeAddress(t), peerURL: "http://" + freeAddress(t), metricsURL: "http://" + freeAddress(t)}
+	NewWithT(t).Expect(os.MkdirAll(filepath.Join(h.root, "etc/kubernetes/manifests"), 0o750)).To(Succeed())
+	NewWithT(t).Expect(os.MkdirAll(filepath.Join(h.root, "var/lib/etcd"), 0o700)).To(Succeed())
+	t.Cleanup(h.kill)
+	return h
+}
+
+func (h *host) manifestPath() string {
+	return filepath.Join(h.root, "etc/kubernetes/manifests/etcd.yaml")
+}
+
+// manifest is what kubeadm writes, less what does not matter here.
+func (h *host) manifest(initial string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata:
+  name: etcd
+  namespace: kube-system
+spec:
+  containers:
+  - command:
+    - etcd
+    - --advertise-client-urls=%[1]s
+    - --data-dir=%[2]s
+    - --initial-advertise-peer-urls=%[3]s
+    - --initial-cluster=%[4]s
+    - --listen-client-urls=%[1]s
+    - --listen-metrics-urls=%[5]s
+    - --listen-peer-urls=%[3]s
+    - --name=%[6]s
+    image: quoin.test/etcd
+    name: etcd
+`, h.clientURL, filepath.Join(h.root, "var/lib/etcd"), h.peerURL, initial, h.metricsURL, h.name)
+}
+
+// kubelet runs what the manifest says until the test ends.
+func (h *host) kubelet(ctx context.Context) {
+	for ctx.Err() == nil {
+		h.sync()
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (h *host) sync() {
+	content, _ := os.ReadFile(h.manifestPath())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if string(content) == h.running {
+		return
+	}
+	h.stop()
+	h.running = string(content)
+	var arguments []string
+	for _, line := range strings.Split(h.running, "\n") {
+		if argument, ok := strings.CutPrefix(strings.TrimSpace(line), "- --"); ok {
+			arguments = append(arguments, "--"+argument)
+		}
+	}
+	if len(arguments) == 0 {
+		return
+	}
+	h.starts = append(h.starts, arguments[0])
+	h.process = exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "etcd"), append(arguments, "--log-level=error", "--unsafe-no-fsync")...) //nolint:gosec // a test's own etcd
+	h.process.Stderr = h.t.Output()
+	if err := h.process.Start(); err != nil {
+		h.t.Errorf("starting etcd on %s: %v", h.name, err)
+	}
+}
+
+func (h *host) stop() {
+	if h.process != nil && h.process.Process != nil {
+		_ = h.process.Process.Kill()
+		_ = h.process.Wait()
+	}
+	h.process = nil
+}
+
+func (h *host) kill() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stop()
+}
+
+func (h *host) client(t *testing.T) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{h.clientURL}, Logger: zap.NewNop(), DialTimeout: 5 * time.Second})
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// survive runs the script as a person does.
+func (h *host) survive(arguments ...string) (string, error) {
+	command := exec.Command("./survivor.sh", arguments...)
+	command.Env = append(os.Environ(), "ROOT="+h.root, "ETCD_METRICS="+strings.TrimPrefix(h.metricsURL, "http://"), "PATIENCE=120")
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
+// Two of three hosts are gone for good. The third becomes a cluster of one with everything that was acknowledged.
+func TestSurvivor(t *testing.T) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip("KUBEBUILDER_ASSETS does not say where etcd is")
+	}
+	g := NewWithT(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	hosts := []*host{newHost(t, "a"), newHost(t, "b"), newHost(t, "c")}
+	var initial []string
+	for _, h := range hosts {
+		initial = append(initial, h.name+"="+h.peerURL)
+	}
+	var kubelets sync.WaitGroup
+	t.Cleanup(func() { cancel(); kubelets.Wait() })
+	for _, h := range hosts {
+		g.Expect(os.WriteFile(h.manifestPath(), []byte(h.manifest(strings.Join(initial, ","))), 0o600)).To(Succeed())
+		kubelets.Go(func() { h.kubelet(ctx) })
+	}
+	a := hosts[0]
+	put := func(key string) error {
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		_, err := a.client(t).Put(ctx, key, "acknowledged")
+		return err
+	}
+	g.Eventually(func() error { return put("first") }, time.Minute, 200*time.Millisecond).Should(Succeed())
+	for i := range 50 {
+		g.Expect(put(fmt.Sprintf("key-%d", i))).To(Succeed())
+	}
+
+	output, err := a.survive("a", "--others-are-off")
+	g.Expect(err).To(HaveOccurred(), "a quorum lives")
+	g.Expect(output).To(ContainSubstring("answers with a quorum"))
+
+	for _, h := range hosts[1:] {
+		g.Expect(os.Remove(h.manifestPath())).To(Succeed())
+	}
+	g.Eventually(func() error { return put("none") }, time.Minute, 200*time.Millisecond).ShouldNot(Succeed())
+	for _, wrong := range [][]string{{"b", "--others-are-off"}, {"a"}} {
+		_, err = a.survive(wrong...)
+		g.Expect(err).To(HaveOccurred(), "%v", wrong)
+	}
+	before, err := os.ReadFile(a.manifestPath())
+	g.Expect(err).NotTo(HaveOccurred())
+
+	output, err = a.survive("a", "--others-are-off")
+	t.Log(output)
+	g.Expect(err).NotTo(HaveOccurred())
+	after, err := os.ReadFile(a.manifestPath())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(after).To(Equal(before), "the flag is gone again")
+	g.Expect(a.starts).To(HaveLen(3))
+	g.Expect(a.starts[1]).To(Equal("--force-new-cluster"))
+	g.Expect(a.starts[2]).NotTo(Equal("--force-new-cluster"))
+	list, err := a.client(t).MemberList(ctx)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(list.Members).To(ConsistOf(HaveField("Name", "a")))
+	keys, err := a.client(t).Get(ctx, "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(keys.Count).To(BeEquivalentTo(50))
+	g.Expect(put("afterwards")).To(Succeed())
+	copies, err := filepath.Glob(filepath.Join(a.root, "var/lib/quoin-recovery.*/data/member"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(copies).To(HaveLen(1))
+}
