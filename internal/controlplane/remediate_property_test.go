@@ -1,0 +1,143 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"pgregory.net/rapid"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// Whatever state Machines, members and hosts are in, and whoever calls them ill, no step costs the quorum, takes a second
+// Machine, or touches anything while the quorum is lost or hosts went away together.
+func TestRemediationPromises(t *testing.T) {
+	// States are cheap: enough of them that every broken rule was met when it was tried.
+	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
+		NewWithT(t).Expect(checks.Value.Set("10000")).To(Succeed())
+		defer func() { _ = checks.Value.Set(checks.DefValue) }()
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		s := anyIllness(t)
+		step := Decide(s)
+		t.Logf("%s", tell(step))
+		ailing := s.Ailing()
+		byHand := false
+		for _, ailment := range ailing {
+			byHand = byHand || ailment.Machine.Name == step.Remediates && ailment.Machine.Health.ByHand
+		}
+		voters, healthy := 0, 0
+		for _, member := range s.Etcd.Members {
+			if !member.Learner && member.ID != step.Member && (step.Kind != DeleteMachine || member.Machine != step.Machine) {
+				voters++
+				if member.Healthy {
+					healthy++
+				}
+			}
+		}
+		leaving := 0
+		for _, machine := range s.Machines {
+			if machine.Deleting {
+				leaving++
+			}
+		}
+		switch step.Kind {
+		case DeleteMachine:
+			if leaving > 0 {
+				t.Fatalf("a second Machine is deleted")
+			}
+			holds := false
+			for _, member := range s.Etcd.Members {
+				holds = holds || member.Machine == step.Machine && !member.Learner
+			}
+			if holds && (voters == 0 || healthy < voters/2+1) {
+				t.Fatalf("%d of %d voters would be healthy", healthy, voters)
+			}
+			if holds && !s.Etcd.Agreed {
+				t.Fatalf("a member's Machine is deleted without a quorum")
+			}
+			if step.Remediates != "" && s.Suspended() != "" && !byHand {
+				t.Fatalf("replaced while suspended: %s", s.Suspended())
+			}
+		case CreateJoin:
+			if len(s.active()) > s.Replicas {
+				t.Fatalf("%d Machines for %d", len(s.active()), s.Replicas)
+			}
+			if s.QuorumLoss() != nil {
+				t.Fatalf("a Machine is made without a quorum")
+			}
+		case RemoveEtcdMember:
+			if s.QuorumLoss() != nil {
+				t.Fatalf("a member is removed without a quorum")
+			}
+		}
+		for _, ailment := range ailing {
+			if ailment.Machine.Health.Spared != "" || ailment.Machine.Deleting {
+				t.Fatalf("%s is to be left alone", ailment.Machine.Name)
+			}
+		}
+	})
+}
+
+// anyIllness is a control plane of which anything may be ill.
+func anyIllness(t *rapid.T) Snapshot {
+	often := func(name string) bool { return rapid.IntRange(0, 3).Draw(t, name) == 0 }
+	past := func(name string) time.Time {
+		if !often(name) {
+			return time.Time{}
+		}
+		return noon.Add(-time.Duration(rapid.IntRange(0, 60).Draw(t, name+" minutes")) * time.Minute)
+	}
+	s := Snapshot{Replicas: rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), Version: "v1.36.3", ConfigVersion: "v1.36.3",
+		StackedEtcd: true, Certificates: true, Initialized: true, Reachable: true, AddonsCurrent: true,
+		Remediation: Remediation{Now: noon, Spare: often("spare")}}
+	s.Etcd = quorum.Membership{Known: true}
+	voters, healthy := 0, 0
+	for i := range rapid.IntRange(1, s.Replicas+1).Draw(t, "machines") {
+		name := fmt.Sprintf("m%d", i)
+		machine := Machine{Name: name, Version: s.Version, Kubelet: s.Version, Node: name, HostClaimed: true, Hook: true, Created: int64(i),
+			UpToDate: !often("outdated"), Healthy: !often("sick"), FailureDomain: fmt.Sprintf("r%d", i%3), Deleting: rapid.IntRange(0, 15).Draw(t, "deleting") == 0}
+		machine.Serving, machine.Joined, machine.Bootstrapped = machine.Healthy, true, true
+		machine.Health = Health{ByHand: often("by hand"), InfrastructureGone: often("infrastructure gone"), MemberIllSince: past("member ill"),
+			SilentSince: past("silent"), NodeLostSince: past("node lost"), Born: noon.Add(-240 * time.Hour)}
+		if machine.Health.SilentSince.IsZero() {
+			machine.Health.AnswersSince = noon.Add(-time.Duration(rapid.IntRange(0, 10000).Draw(t, "answers")) * time.Minute)
+		}
+		if often("marked") {
+			machine.Health.Marked = "ill"
+		}
+		if often("spared") {
+			machine.Health.Spared = "spared"
+		}
+		joins := rapid.IntRange(0, 9).Draw(t, "joins") == 0
+		if joins {
+			machine.Node, machine.Kubelet, machine.Joined, machine.Bootstrapped, machine.Healthy, machine.Serving = "", "", false, false, false, false
+			if often("failed") {
+				machine.Health.Final = "failed"
+			}
+		}
+		s.Machines = append(s.Machines, machine)
+		if joins && often("no member") {
+			continue
+		}
+		member := quorum.Member{ID: uint64(i + 1), Name: name, Machine: name, Healthy: !often("member sick"), Learner: joins && often("learner")}
+		if rapid.IntRange(0, 9).Draw(t, "stray") == 0 {
+			member.Machine = ""
+		}
+		s.Etcd.Members = append(s.Etcd.Members, member)
+		if !member.Learner {
+			voters++
+			if member.Healthy {
+				healthy++
+			}
+		}
+	}
+	s.Etcd.Agreed = voters > 0 && healthy >= voters/2+1
+	return s
+}
