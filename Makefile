@@ -85,6 +85,11 @@ test-unit: ## Run the unit tests.
 test-integration: ## Run the integration tests: a real API server, Cluster API's own managers, clusterctl.
 	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 14m ./test/integration/...
 
+.PHONY: nightly
+nightly: ## Run the random models of the control plane with thousands of seeds instead of hundreds.
+	QUOIN_NIGHTLY=1 go test -count 1 -timeout 58m -run Model ./internal/quorum/... ./internal/controlplane/...
+	go test -count 1 -timeout 58m -rapid.checks=100000 ./internal/quorum
+
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on real hosts in containers.
 	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full'

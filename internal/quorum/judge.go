@@ -50,6 +50,9 @@ type Terms struct {
 	MaxLag uint64
 	// MaxAge of the reading; unlimited when 0.
 	MaxAge time.Duration
+	// Patience is how long a voter must have been silent before its departure or removal counts as no loss. One that
+	// restarts, or that one reading missed, is not dead.
+	Patience time.Duration
 }
 
 // DefaultMaxLag is how many entries behind the furthest member still is caught up. Members are not read at the same

@@ -11,7 +11,8 @@ import "slices"
 //   - The members must be able to agree now. A removal is an entry of the log like any other; etcd applies it one at a time,
 //     so the quorums before and after it have a member in common and nothing that was acknowledged is forgotten.
 //   - Members that do not vote, or whose vote is not cast anyway, may go whenever the others agree: the healthy voters stay
-//     the same while the quorum gets smaller or stays, so no failure becomes fatal that was not before.
+//     the same while the quorum gets smaller or stays, so no failure becomes fatal that was not before. A voter that has
+//     been silent only for a moment is not among them: it will be back.
 //   - When a healthy voter goes, those that stay must be a quorum of what is left. Only those count that are healthy and
 //     have applied the log: one that is far behind could not help to acknowledge a write for a long time.
 //   - Unless the terms allow less, what is left must tolerate the failures that the desired number tolerates. With that many
@@ -27,12 +28,11 @@ func (v Verdict) leave(m Membership, op Operation, t Terms) Verdict {
 	}
 	left := m
 	left.Members = slices.DeleteFunc(slices.Clone(m.Members), goes)
-	v.After = left.Count()
 	who := m.names(func(member Member) bool { return slices.Contains(op.Members, member.ID) })
 	if len(who) == 0 {
 		return v.allow()
 	}
-	if v.After.Voters == 0 {
+	if v.After.Voters == 0 && v.Before.Voters > 0 {
 		const keep = "Add members first; to give up the cluster and its data, delete the Cluster"
 		return v.refuse(ReasonLastMember, keep, "no voting etcd member would be left without %s, so the cluster's data would be lost", list(who))
 	}
@@ -40,16 +40,19 @@ func (v Verdict) leave(m Membership, op Operation, t Terms) Verdict {
 		return v.lost()
 	}
 	if !slices.ContainsFunc(m.Members, func(member Member) bool {
-		return slices.Contains(op.Members, member.ID) && !member.Learner && member.Healthy
+		return slices.Contains(op.Members, member.ID) && !member.Learner && (member.Healthy || member.Silent < t.Patience)
 	}) {
 		return v.leaveUnvoting(m, op, t, who)
 	}
 
+	v.After = left.Count()
 	good := func(member Member) bool { return member.Healthy && member.Lag <= t.MaxLag }
 	caughtUp := left.count(good)
 	for _, next := range []Membership{m.After(op), left} {
 		count := next.count(good)
 		switch {
+		case count.Voters == 0:
+			return v.tooMany(m, op, t, who, count)
 		case !count.Quorate():
 			return v.refuse(ReasonQuorumAtRisk, repair(next, t), "without %s %d of %d voters would be healthy, and %d are needed%s",
 				list(who), count.Healthy, count.Voters, Majority(count.Voters), behind(next, t))
@@ -105,9 +108,9 @@ func (v Verdict) tooMany(m Membership, op Operation, t Terms, who []string, afte
 		others = "they are too many at once"
 	}
 	if leaving := m.names(func(member Member) bool { return member.leaving() && !slices.Contains(op.Members, member.ID) }); len(leaving) > 0 {
-		others = list(leaving) + " leaves already"
+		others = "on their way out already: " + list(leaving)
 	}
-	return v.refuse(ReasonOneAtATime, oneAtATime, "without %s etcd would have %d of %d wanted voters, and %s", list(who), after.Voters, t.Desired, others)
+	return v.refuse(ReasonOneAtATime, oneAtATime, "without %s etcd would have %d of %d wanted voters; %s", list(who), after.Voters, t.Desired, others)
 }
 
 // repair is the way out when members that stay are not good enough.

@@ -38,6 +38,8 @@ type Member struct {
 	// Healthy: it answers, sees a leader and raises no alarm. Problem says what is wrong.
 	Healthy bool
 	Problem string
+	// Silent is how long it has not been healthy, as far as that is known.
+	Silent time.Duration
 	// Lag is how many entries it has not applied that the furthest member has.
 	Lag uint64
 	// Size of its database in bytes.

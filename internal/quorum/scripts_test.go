@@ -84,6 +84,8 @@ func asked(t *testing.T, d *datadriven.TestData, m Membership) (Operation, Terms
 			terms.Spare = true
 		case "lowered":
 			terms.Lowered = true
+		case "patience":
+			terms.Patience = time.Duration(number()) * time.Second
 		case "max-age":
 			terms.MaxAge = time.Duration(number()) * time.Second
 		default:
@@ -135,8 +137,11 @@ func parse(t *testing.T, input string) Membership {
 				member.Leader = true
 			case word == "learner":
 				member.Learner = true
-			case word == "dead":
+			case word == "dead", word == "silent":
 				member.Healthy, member.Problem = false, "it was not reached"
+				if word == "dead" {
+					member.Silent = time.Hour
+				}
 			case word == "alarm":
 				member.Healthy, member.Problem = false, "alarm NOSPACE"
 			case word == "unstarted":

@@ -1,0 +1,370 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quorum
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// strategy of a rollout in the model.
+type strategy string
+
+const (
+	surge       strategy = "Surge"
+	removeFirst strategy = "RemoveFirst"
+	auto        strategy = "Auto"
+)
+
+// modelRuns is how many seeds each size and strategy gets; QUOIN_NIGHTLY asks for many more.
+func modelRuns() uint64 {
+	if os.Getenv("QUOIN_NIGHTLY") != "" {
+		return 20_000
+	}
+	return 200
+}
+
+// Proves: S2-30, S2-33
+//
+// A model of etcd on hosts, with an operator that does whatever Judge allows and remembers nothing between two steps, so
+// each step is also one after it was killed. Against it: members that fail and come back or do not, learners that never
+// catch up, readings that miss a member, people who delete any number of Machines. At most as many members are down or
+// missing at a time as the wanted number tolerates. At every step the voters that are up are a quorum, one of them has
+// everything that was acknowledged, there is at most one voter more than wanted, and no step that takes a healthy voter
+// leaves fewer than the strategy says. When the hosts behave it always ends with the wanted, renewed members.
+func TestModel(t *testing.T) {
+	for _, test := range []struct {
+		desired  int
+		strategy strategy
+	}{{1, surge}, {3, surge}, {5, surge}, {3, removeFirst}, {5, removeFirst}, {1, auto}, {3, auto}, {5, auto}} {
+		t.Run(fmt.Sprintf("%d/%s", test.desired, test.strategy), func(t *testing.T) {
+			t.Parallel()
+			done := map[Kind]int{}
+			for seed := range modelRuns() {
+				w := newWorld(test.desired, test.strategy, seed)
+				if problem := w.run(); problem != "" {
+					t.Fatalf("seed %d: %s\n%s", seed, problem, strings.Join(w.story, "\n"))
+				}
+				for kind, n := range w.done {
+					done[kind] += n
+				}
+			}
+			for _, kind := range []Kind{AddLearner, Promote, Remove, Depart} {
+				if done[kind] < int(modelRuns())*test.desired { //nolint:gosec // some thousands
+					t.Errorf("%s happened %d times: the model does not do what it should", kind, done[kind])
+				}
+			}
+		})
+	}
+}
+
+// modelMember is a member and what its host does.
+type modelMember struct {
+	Member
+	// up: it runs. lost: it will not again, and its data is gone.
+	up, lost bool
+	// index of the last entry that it has.
+	index int
+	// renewed: made after the rollout began.
+	renewed bool
+	// silent is for how many readings in a row it was not healthy.
+	silent int
+}
+
+type world struct {
+	rng      *rand.Rand
+	desired  int
+	strategy strategy
+	// spare hosts.
+	spare   int
+	members []*modelMember
+	// acknowledged is the last entry that a writer was told is safe.
+	acknowledged int
+	calm         bool
+	deletions    int
+	done         map[Kind]int
+	story        []string
+}
+
+func newWorld(desired int, strategy strategy, seed uint64) *world {
+	w := &world{rng: rand.New(rand.NewPCG(seed, uint64(desired))), desired: desired, strategy: strategy, done: map[Kind]int{}, //nolint:gosec // reproducible
+		spare: 1, deletions: 2, acknowledged: 1000}
+	if strategy != surge {
+		w.spare = w.rng.IntN(2)
+	}
+	for range desired {
+		w.join().Learner = false
+		w.members[len(w.members)-1].index = w.acknowledged
+	}
+	return w
+}
+
+func (w *world) chance(percent int) bool { return !w.calm && w.rng.IntN(100) < percent }
+
+func (w *world) say(format string, args ...any) {
+	var drawn []string
+	for _, m := range w.members {
+		mark := ""
+		if !m.up {
+			mark = "x "
+		}
+		if m.Departing {
+			mark += map[bool]string{true: "!", false: ">"}[m.Held]
+		}
+		drawn = append(drawn, map[bool]string{true: "(" + mark + m.Machine + ")", false: "[" + mark + m.Machine + "]"}[m.Learner])
+	}
+	w.story = append(w.story, fmt.Sprintf("%-40s %s", strings.Join(drawn, " "), fmt.Sprintf(format, args...)))
+}
+
+func (w *world) join() *modelMember {
+	id := uint64(1)
+	for _, m := range w.members {
+		id = max(id, m.ID+1)
+	}
+	name := fmt.Sprintf("m%d", id)
+	m := &modelMember{Member: Member{ID: id, Name: name, Machine: name, Learner: true}, up: true}
+	w.members = append(w.members, m)
+	return m
+}
+
+func (w *world) voters() (all, up int) {
+	for _, m := range w.members {
+		if !m.Learner {
+			all++
+			if m.up {
+				up++
+			}
+		}
+	}
+	return all, up
+}
+
+// commit appends an entry and has it acknowledged by some majority.
+func (w *world) commit() {
+	all, up := w.voters()
+	if up < Majority(all) {
+		return
+	}
+	w.acknowledged++
+	need := Majority(all)
+	for _, i := range w.rng.Perm(len(w.members)) {
+		if m := w.members[i]; m.up && !m.Learner && need > 0 {
+			m.index = w.acknowledged
+			need--
+		}
+	}
+}
+
+// run lets the world rage for a while and then be calm until nothing is left to do.
+func (w *world) run() string {
+	for range 60 + w.rng.IntN(120) {
+		w.rage()
+		if problem := w.check(); problem != "" {
+			return problem
+		}
+		if problem := w.operate(); problem != "" {
+			return problem
+		}
+		if problem := w.check(); problem != "" {
+			return problem
+		}
+	}
+	w.calm = true
+	w.say("the hosts behave from here on")
+	alive := 0
+	for _, m := range w.members {
+		if !m.lost {
+			alive++
+		}
+	}
+	w.spare = max(w.spare, w.desired+1-alive)
+	for range 400 {
+		for _, m := range w.members {
+			m.up = !m.lost
+		}
+		w.rage()
+		if problem := w.operate() + w.check(); problem != "" {
+			return problem
+		}
+		if w.converged() {
+			return ""
+		}
+	}
+	return "it never ends"
+}
+
+func (w *world) converged() bool {
+	for _, m := range w.members {
+		if m.Learner || !m.up || m.Departing || !m.renewed {
+			return false
+		}
+	}
+	return len(w.members) == w.desired
+}
+
+// rage is what happens without the operator: writes, learners that copy and get their vote from kubeadm, failures within
+// what the wanted number tolerates, people.
+func (w *world) rage() {
+	w.commit()
+	all, up := w.voters()
+	for _, m := range w.members {
+		if m.up && (w.calm || w.rng.IntN(3) == 0) {
+			m.index = w.acknowledged
+		}
+		// kubeadm asks for this, and etcd checks that the learner is alive and has nearly everything.
+		if m.Learner && m.up && m.index > w.acknowledged*9/10 && up >= Majority(all) && (w.calm || w.rng.IntN(3) == 0) {
+			m.Learner = false
+			w.done[Promote]++
+			w.say("%s votes", m.Machine)
+			w.commit()
+		}
+	}
+	for _, m := range w.members {
+		all, up := w.voters()
+		down := all - up + max(0, w.desired-all)
+		switch {
+		case m.up && (m.Learner || down+1 <= Tolerance(w.desired)) && w.chance(4):
+			m.up = false
+			if w.chance(50) {
+				m.lost, m.index = true, 0
+			}
+			w.say("%s is down, for good: %t", m.Machine, m.lost)
+		case !m.up && !m.lost && w.chance(20):
+			m.up = true
+			w.say("%s is back", m.Machine)
+		}
+	}
+	if w.chance(1) {
+		w.spare++
+	}
+	if w.deletions > 0 && w.chance(3) {
+		w.deletions--
+		some := w.rng.IntN(101)
+		for _, m := range w.members {
+			if !m.Departing && w.rng.IntN(100) < some {
+				m.Departing, m.Held = true, true
+			}
+		}
+		w.say("somebody deletes Machines")
+	}
+}
+
+func (w *world) check() string {
+	all, up := w.voters()
+	switch {
+	case up < Majority(all):
+		return fmt.Sprintf("%d of %d voters are up", up, all)
+	case all > w.desired+1:
+		return fmt.Sprintf("there are %d voters", all)
+	}
+	for _, m := range w.members {
+		if m.up && !m.Learner && m.index >= w.acknowledged {
+			return ""
+		}
+	}
+	return "nobody has what was acknowledged"
+}
+
+// readingInterval is the time between two steps of the operator.
+const readingInterval = 10 * time.Second
+
+// observe reads what the operator sees: now and then a member that is up is not reached, or none is.
+func (w *world) observe() Membership {
+	if w.chance(3) {
+		return Membership{Problem: "not this time"}
+	}
+	all, up := w.voters()
+	result := Membership{Known: true, Agreed: up >= Majority(all)}
+	for _, m := range w.members {
+		seen := m.Member
+		seen.Healthy = m.up && !w.chance(3)
+		if m.silent++; seen.Healthy {
+			m.silent = 0
+		}
+		seen.Silent = time.Duration(m.silent) * readingInterval
+		seen.Lag = uint64(w.acknowledged - m.index) //nolint:gosec // never negative
+		result.Members = append(result.Members, seen)
+	}
+	return result
+}
+
+// operate does one thing, if Judge allows it.
+func (w *world) operate() string {
+	seen := w.observe()
+	terms := Terms{Desired: w.desired, Spare: w.spare > 0, Lowered: w.strategy == removeFirst, Patience: 3 * readingInterval}
+	if w.strategy == auto {
+		terms.Lowered = w.spare == 0 && w.desired >= 3
+	}
+	may := func(kind Kind, ids ...uint64) bool {
+		return Judge(seen, Operation{Kind: kind, Members: ids}, terms).Allowed
+	}
+	// What was begun is ended first. Nothing but the verdict keeps several from going at once.
+	for i, m := range w.members {
+		if m.Departing && !m.Held && may(Remove, m.ID) {
+			return w.remove(i, seen, terms)
+		}
+	}
+	active, outdated := 0, false
+	for _, m := range w.members {
+		// A MachineHealthCheck notices in the end.
+		if m.lost && !m.Departing && w.rng.IntN(3) == 0 {
+			m.Departing, m.Held = true, true
+		}
+		if m.Held && may(Depart, m.ID) {
+			m.Held = false
+			w.done[Depart]++
+			w.say("%s may go", m.Machine)
+			return ""
+		}
+		if !m.Departing {
+			active++
+			outdated = outdated || !m.renewed
+		}
+	}
+	replacing := outdated && !terms.Lowered && active <= w.desired
+	if (active < w.desired || replacing) && w.spare > 0 && may(AddLearner) {
+		w.spare--
+		w.join().renewed = true
+		w.done[AddLearner]++
+		w.commit()
+		w.say("a learner joins")
+		return ""
+	}
+	all, _ := w.voters()
+	if outdated && active == len(w.members) && (all > w.desired || terms.Lowered && all == w.desired) {
+		for _, m := range w.members {
+			if !m.renewed {
+				m.Departing, m.Held = true, true
+				w.say("%s is to be replaced", m.Machine)
+				return ""
+			}
+		}
+	}
+	return ""
+}
+
+func (w *world) remove(i int, seen Membership, terms Terms) string {
+	gone := w.members[i]
+	w.members = slices.Delete(w.members, i, i+1)
+	w.done[Remove]++
+	w.commit()
+	if !gone.lost || w.calm {
+		w.spare++
+	}
+	w.say("%s is removed", gone.Machine)
+	all, _ := w.voters()
+	least := w.desired
+	if terms.Lowered {
+		least--
+	}
+	if observed, _ := seen.Member(gone.ID); observed.Healthy && !gone.Learner && all < least {
+		return fmt.Sprintf("%d voters are left, and %s leaves at least %d", all, w.strategy, least)
+	}
+	return ""
+}
