@@ -173,9 +173,11 @@ func (c *clusterConfig) endpointHost() string {
 // planeHost is a machine on its way into a control plane.
 type planeHost struct {
 	*Cluster
-	plane   *ControlPlane
-	p       *machine.Process
-	verb    string
+	plane *ControlPlane
+	p     *machine.Process
+	verb  string
+	// skip are phases that the configuration leaves out.
+	skip    []string
 	cluster *clusterConfig
 	name    string
 	local   endpointConfig

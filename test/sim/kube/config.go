@@ -31,6 +31,7 @@ type joinConfig struct {
 	ControlPlane *struct {
 		LocalAPIEndpoint endpointConfig `json:"localAPIEndpoint"`
 	} `json:"controlPlane"`
+	SkipPhases []string `json:"skipPhases"`
 }
 
 // extraArgs takes both forms of extra arguments: a map, and a list of names and values.

@@ -419,3 +419,56 @@ func TestPodsCanBeEvicted(t *testing.T) {
 	g.Expect(c.client().CoreV1().Pods("kube-system").Delete(t.Context(), "etcd-one", metav1.DeleteOptions{})).To(Succeed())
 	g.Eventually(func(g Gomega) { c.podsReady(g, one) }, patience, often).Should(Succeed())
 }
+
+// TestAMemberThatIsSlowOrAlone: the others elect another leader, and the API server goes on with them.
+func TestAMemberThatIsSlowOrAlone(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	c := newControlPlane(t)
+	one, two, three := c.host("one"), c.host("two"), c.host("three")
+	c.must(one, initPlane)
+	c.must(two, joinPlane)
+	c.must(three, joinPlane)
+	first := c.plane.Etcd(one.Machine)
+	for what, fault := range map[string][2]func(){
+		"slow":  {first.Pause, first.Resume},
+		"alone": {func() { first.Isolate(true) }, func() { first.Isolate(false) }},
+	} {
+		t.Log(what)
+		fault[0]()
+		g.Eventually(func(g Gomega) {
+			leader := ""
+			for _, member := range c.read(two, three).Members {
+				if member.Leader {
+					leader = member.Name
+				}
+			}
+			g.Expect(leader).To(BeElementOf("two", "three"))
+			g.Expect(first.Ready()).To(BeFalse())
+			g.Expect(c.ready("etcd-one")).To(Equal(corev1.ConditionFalse))
+			key := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: what + "-", Namespace: "default"}}
+			_, err := c.client().CoreV1().ConfigMaps("default").Create(t.Context(), key, metav1.CreateOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+		}, patience, often).Should(Succeed())
+		fault[1]()
+		g.Eventually(func(g Gomega) { c.voters(g, 3, one, two, three) }, patience, often).Should(Succeed())
+	}
+}
+
+// TestAWorkerJoinsAControlPlane: nodes of every kind are in the same API server.
+func TestAWorkerJoinsAControlPlane(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	c := newControlPlane(t)
+	c.must(c.host("one"), initPlane)
+	worker, err := c.fleet.Add("worker")
+	g.Expect(err).NotTo(HaveOccurred())
+	c.prepare(worker)
+	c.must(worker, "rm -rf /etc/kubernetes && sed -i '/^controlPlane/d' /run/kubeadm/kubeadm-join-config.yaml && "+joinPlane)
+	g.Eventually(func(g Gomega) {
+		node, err := c.client().CoreV1().Nodes().Get(t.Context(), "worker", metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(node.Labels).NotTo(HaveKey("node-role.kubernetes.io/control-plane"))
+	}, patience, often).Should(Succeed())
+	g.Expect(c.plane.Etcd(worker.Machine)).To(BeNil())
+}

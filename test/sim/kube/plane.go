@@ -29,6 +29,9 @@ type step struct {
 // run goes through the steps as kubeadm goes through its phases: what fails ends it, and nothing is taken back.
 func (h *planeHost) run(ctx context.Context, steps []step) int {
 	for _, s := range steps {
+		if slices.Contains(h.skip, s.name) {
+			continue
+		}
 		h.phase(s.name)
 		// A machine that a hook took down does nothing more.
 		_, _ = h.p.Stat("/")
@@ -69,6 +72,7 @@ func (c *Cluster) init(ctx context.Context, p *machine.Process, path string) int
 	}
 	p.Printf("[init] Using Kubernetes version: %s\n[preflight] Running pre-flight checks\n", cluster.KubernetesVersion)
 	document, _ := documentOf(content, "ClusterConfiguration")
+	h.skip = local.SkipPhases
 	return h.run(ctx, []step{
 		{"preflight", func(context.Context) error { return h.checks() }},
 		{"certs", func(context.Context) error {

@@ -6,6 +6,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -194,8 +195,13 @@ func (h *planeHost) addons(ctx context.Context) error {
 		if err := allowReading(ctx, client, "kube-proxy", "kube-proxy"); err != nil {
 			return err
 		}
-		if err := create(ctx, dns, apps.Deployments(metav1.NamespaceSystem).Create); err != nil {
-			return err
+		if !slices.Contains(h.skip, "addon/coredns") {
+			if err := create(ctx, dns, apps.Deployments(metav1.NamespaceSystem).Create); err != nil {
+				return err
+			}
+		}
+		if slices.Contains(h.skip, "addon/kube-proxy") {
+			return nil
 		}
 		return create(ctx, proxy, apps.DaemonSets(metav1.NamespaceSystem).Create)
 	})
