@@ -30,7 +30,9 @@ import (
 type apiServer struct {
 	address string
 	// ca is the authority of the cluster that it serves.
-	ca      []byte
+	ca []byte
+	// files are those of the machine that started it.
+	files   map[string][]byte
 	admin   *rest.Config
 	client  kubernetes.Interface
 	process *exec.Cmd
@@ -174,7 +176,7 @@ func (c *ControlPlane) ensureServer(ctx context.Context, flags map[string]string
 
 func (c *ControlPlane) startServer(ctx context.Context, flags map[string]string, files map[string][]byte) (*apiServer, error) {
 	host := c.prefix + "253"
-	server := &apiServer{address: net.JoinHostPort(host, strconv.Itoa(apiPort)), ca: files["client-ca-file"], done: make(chan struct{})}
+	server := &apiServer{address: net.JoinHostPort(host, strconv.Itoa(apiPort)), ca: files["client-ca-file"], files: files, done: make(chan struct{})}
 	dir, err := os.MkdirTemp(c.scratch(), "kube-apiserver-")
 	if err != nil {
 		return nil, err

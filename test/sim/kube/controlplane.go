@@ -117,7 +117,7 @@ func (c *ControlPlane) Close() {
 	c.cancel()
 	c.mu.Lock()
 	c.closed = true
-	members, server := c.members, c.server
+	members, server, front := c.members, c.server, c.front
 	c.mu.Unlock()
 	for _, member := range members {
 		member.stop()
@@ -125,7 +125,7 @@ func (c *ControlPlane) Close() {
 	if server != nil {
 		server.stop()
 	}
-	for _, listener := range []net.Listener{c.guard, c.peers, c.store, c.front} {
+	for _, listener := range []net.Listener{c.guard, c.peers, c.store, front} {
 		if listener != nil {
 			_ = listener.Close()
 		}

@@ -272,6 +272,10 @@ func TestALifeOfAControlPlane(t *testing.T) {
 	c.must(three, joinPlane)
 	g.Eventually(func(g Gomega) { c.voters(g, 3, one, two, three) }, patience, often).Should(Succeed())
 	all := []*sim.Host{one, two, three}
+	view, err := c.plane.Membership(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(view).To(HaveLen(3))
+	g.Expect(view).To(HaveEach(And(HaveField("Learner", false), HaveField("Running", true))))
 	g.Eventually(func(g Gomega) { c.podsReady(g, all...) }, patience, often).Should(Succeed())
 	key := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "key", Namespace: "default"}}
 	_, err = c.client().CoreV1().ConfigMaps("default").Create(t.Context(), key, metav1.CreateOptions{})
