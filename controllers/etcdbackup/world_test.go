@@ -195,6 +195,13 @@ func (w *world) plane() *controlplanev1.QuoinControlPlane {
 	return plane
 }
 
+func (w *world) cluster() *clusterv1.Cluster {
+	w.t.Helper()
+	cluster := &clusterv1.Cluster{}
+	w.Expect(w.api.Get(w.t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: "c"}, cluster)).To(Succeed())
+	return cluster
+}
+
 func (w *world) status() *controlplanev1.EtcdBackupStatus { return w.plane().Status.Backup }
 
 func (w *world) condition() *metav1.Condition {

@@ -52,6 +52,8 @@ func inspect(file *os.File, size int64, tick func()) (database Database, err err
 		return Database{}, notDatabase(err)
 	}
 	defer func() { _ = db.Close() }()
+	// An etcd that nothing was written to is at revision 1.
+	database.Revision = 1
 	reading := &walker{Database: &database, tick: tick}
 	err = db.View(func(tx *bolt.Tx) error {
 		if tx.Size() > size {
@@ -66,9 +68,6 @@ func inspect(file *os.File, size int64, tick func()) (database Database, err err
 			return reading.walk(string(name), bucket)
 		})
 	})
-	if err == nil && database.Revision < 1 {
-		err = fmt.Errorf("%w: it holds no revision", ErrDamaged)
-	}
 	return database, err
 }
 

@@ -147,7 +147,6 @@ func TestTakeRefusesDamage(t *testing.T) {
 		"zeros for pages":            backuptest.Signed(zeroed),
 		"no database":                backuptest.Signed(bytes.Repeat([]byte("x"), 8192)),
 		"a database but not etcd's":  backuptest.Signed(foreignDatabase(t)),
-		"no revision":                backuptest.Signed(withoutRevision(t)),
 		"a byte more":                append(bytes.Clone(whole), 0),
 		"a page more after the file": append(bytes.Clone(whole), make([]byte, 4096)...),
 	} {
@@ -179,22 +178,6 @@ func foreignDatabase(t *testing.T) []byte {
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := bolt.Open(path, 0o600, nil)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(db.Close()).To(Succeed())
-	raw, err := os.ReadFile(path)
-	g.Expect(err).NotTo(HaveOccurred())
-	return raw
-}
-
-func withoutRevision(t *testing.T) []byte {
-	t.Helper()
-	g := NewWithT(t)
-	path := filepath.Join(t.TempDir(), "db")
-	g.Expect(os.WriteFile(path, backuptest.Database(t, 0), 0o600)).To(Succeed())
-	db, err := bolt.Open(path, 0o600, nil)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(db.Update(func(tx *bolt.Tx) error {
-		return tx.Bucket([]byte(metaBucket)).Delete([]byte("finishedCompactRev"))
-	})).To(Succeed())
 	g.Expect(db.Close()).To(Succeed())
 	raw, err := os.ReadFile(path)
 	g.Expect(err).NotTo(HaveOccurred())
