@@ -4,47 +4,107 @@
 package sim_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
-	"sigs.k8s.io/cluster-api/util/conditions"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
-	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
-	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
 )
 
-// All controllers together bring the first host to its kubeadm init, with webhooks, although ours are killed on the way.
-func TestASiteComesToItsFirstHost(t *testing.T) {
-	g := NewWithT(t)
-	p := needsPlane(t)
-	fleet := newFleet(t, kube.Options{}, nil)
-	site, err := p.NewSite(t.Context(), plane.SiteOptions{Namespace: "site", Haste: hurry, Admission: true, Connections: hasty})
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(func() { g.Expect(site.Stop()).To(Succeed()) })
-	host, err := fleet.Add("h1")
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(p.Client.Create(t.Context(), credentials(fleet, "site"))).To(Succeed())
-	g.Expect(p.Client.Create(t.Context(), quoinHost(host, "site"))).To(Succeed())
-	key, err := site.AddCluster(t.Context(), plane.ClusterOptions{
-		Name: "c", Host: "127.0.0.1", Port: 6443, Replicas: 1, Version: version,
-		Artifacts: infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: kube.BundleLocation}},
-	})
-	g.Expect(err).NotTo(HaveOccurred())
+// outage is how long etcd may be without an answer: an election, on a machine that has other things to do.
+const outage = 20 * time.Second
 
-	g.Eventually(site.Manager().Writes).WithTimeout(patience).Should(BeNumerically(">", 5))
-	dead := site.Manager()
-	g.Expect(site.Restart()).To(Succeed())
-	time.Sleep(time.Second)
-	written := dead.Writes()
+// Control planes of one, three and five come up and are replaced with each strategy, while somebody writes and somebody
+// looks at etcd.
+func TestAControlPlaneRolls(t *testing.T) {
+	const surge = controlplanev1.RolloutStrategySurge
+	type rollout struct {
+		strategy controlplanev1.RolloutStrategyType
+		// hosts that are free; they are never taken away again.
+		spare int
+		// below is how many voters fewer than desired there may be.
+		below int
+	}
+	for _, c := range []struct {
+		replicas int32
+		rollouts []rollout
+	}{
+		{1, []rollout{{surge, 1, 0}}},
+		{3, []rollout{{surge, 1, 0}}},
+	} {
+		name := fmt.Sprintf("roll-%d", c.replicas)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			court := newCourt(t, courtOptions{
+				name: name, replicas: c.replicas, hosts: int(c.replicas) + c.rollouts[0].spare, domains: 3, strategy: c.rollouts[0].strategy, admission: true,
+			})
+			court.untilWhole("coming up")
+			writer := court.write()
+			for _, r := range c.rollouts {
+				for len(court.hosts) < int(c.replicas)+r.spare {
+					court.addHost()
+				}
+				court.change(func(spec *controlplanev1.QuoinControlPlaneSpec) { spec.Rollout.Strategy = r.strategy })
+				judge := court.watchMembers(int(c.replicas) - r.below)
+				court.roll(fmt.Sprintf("%s with %d hosts to spare", r.strategy, r.spare))
+				judge.end(outage)
+			}
+			writer.end()
+		})
+	}
+}
 
-	g.Eventually(func(g Gomega) {
-		controlPlane := &controlplanev1.QuoinControlPlane{}
-		g.Expect(p.Client.Get(t.Context(), key, controlPlane)).To(Succeed())
-		g.Expect(conditions.GetMessage(controlPlane, controlplanev1.ControlPlaneInitializedCondition)).To(ContainSubstring("kubeadm-init"))
-	}).WithTimeout(patience).WithPolling(100 * time.Millisecond).Should(Succeed())
-	g.Expect(dead.Writes()).To(Equal(written))
-	g.Expect(host.Machine.Unknown()).To(BeEmpty())
+// All Machines of a control plane are deleted at once. Without admission nothing stops that; Cluster API then drains
+// nobody. The cluster answers all the time, no key is lost, and three replacements later it is whole.
+func TestAllMachinesAreDeletedAtOnce(t *testing.T) {
+	for _, admission := range []bool{true} {
+		name := map[bool]string{false: "delete-all", true: "delete-all-admitted"}[admission]
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			court := newCourt(t, courtOptions{name: name, replicas: 3, domains: 3, admission: admission})
+			court.untilWhole("coming up")
+			old := map[types.UID]bool{}
+			for _, machine := range court.machines() {
+				old[machine.UID] = true
+			}
+			judge, writer, prober := court.watchMembers(2), court.write(), court.probe()
+			err := court.plane.Client.DeleteAllOf(t.Context(), &clusterv1.Machine{}, client.InNamespace(name))
+			if admission {
+				t.Logf("admission: %v", err)
+				g.Expect(err).To(HaveOccurred())
+			} else {
+				g.Expect(err).NotTo(HaveOccurred())
+			}
+			deleted := 0
+			for _, machine := range court.machines() {
+				if !machine.DeletionTimestamp.IsZero() {
+					deleted++
+				}
+			}
+			if admission {
+				g.Expect(deleted).To(BeNumerically("<=", 1))
+			} else {
+				g.Expect(deleted).To(Equal(3))
+			}
+			court.untilWhole(fmt.Sprintf("replacing %d Machines", deleted))
+			kept := 0
+			for _, machine := range court.machines() {
+				if old[machine.UID] {
+					kept++
+				}
+			}
+			g.Expect(kept).To(Equal(3 - deleted))
+			longest := prober.end()
+			t.Logf("asked every 500 ms, the longest time without an answer was %s", longest.Round(10*time.Millisecond))
+			g.Expect(longest).To(BeNumerically("<", outage))
+			writer.end()
+			judge.end(outage)
+		})
+	}
 }

@@ -115,14 +115,29 @@ func (s *Site) Start() error {
 func (s *Site) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.manager.Kill()
-	s.ended = append(s.ended, s.manager)
+	if !s.manager.dead.Load() {
+		s.manager.Kill()
+		s.ended = append(s.ended, s.manager)
+	}
 }
 
 // Restart kills our manager and runs another one, which knows nothing.
 func (s *Site) Restart() error {
 	s.Kill()
 	return s.Start()
+}
+
+// KillIf kills our manager at this instant if it is still this one, and says whether it was. Who was told true starts the
+// next one, from elsewhere: the caller may be the manager itself.
+func (s *Site) KillIf(m *Manager) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.manager != m || m.dead.Load() {
+		return false
+	}
+	m.Kill()
+	s.ended = append(s.ended, m)
+	return true
 }
 
 // Manager is ours that runs now.
@@ -140,10 +155,14 @@ func (s *Site) Stop() error {
 	var errs []error
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range append(s.ended, s.manager, s.upstream) {
+	for _, m := range []*Manager{s.manager, s.upstream} {
 		if m != nil {
 			errs = append(errs, m.Stop())
 		}
+	}
+	for _, m := range s.ended {
+		// What a killed one has to say is of no interest.
+		_ = m.Stop()
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,318 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/machine"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
+)
+
+// before is the version that rollouts begin with; version is what they come to.
+const before = "v1.35.4"
+
+// whole is how long a control plane may take to become what its spec says. One Machine takes seconds on an idle machine.
+const whole = 4 * time.Minute
+
+// courtOptions say what a court begins with.
+type courtOptions struct {
+	name     string
+	replicas int32
+	// hosts to begin with; as many as replicas and one to spare when 0. They go round the failure domains.
+	hosts, domains int
+	strategy       controlplanev1.RolloutStrategyType
+	admission      bool
+	// written and onPhase are moments at which something can go wrong.
+	written func(*plane.Manager, plane.Write)
+	onPhase func(m *machine.Machine, verb, phase string)
+}
+
+// court is a Cluster whose control plane is on simulated hosts, and all who look at it.
+type court struct {
+	t       testing.TB
+	options courtOptions
+	plane   *plane.Plane
+	site    *plane.Site
+	cluster *kube.ControlPlane
+	fleet   *sim.Fleet
+	key     client.ObjectKey
+	hosts   []*sim.Host
+	// generation of what the bootstrap data do.
+	generation int
+
+	minting     sync.Mutex
+	credentials *tls.Config
+}
+
+// newCourt makes the hosts and the Cluster, and waits for nothing.
+func newCourt(t testing.TB, o courtOptions) *court {
+	t.Helper()
+	p := needsPlane(t)
+	c := &court{t: t, options: o, plane: p}
+	var err error
+	if c.cluster, err = kube.NewControlPlane(kube.ControlPlaneOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.cluster.Close)
+	nodes, err := kube.New(kube.Options{ControlPlane: c.cluster, Versions: []string{before, version}, OnPhase: o.onPhase})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.fleet, err = sim.New(sim.Options{Cluster: nodes}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.fleet.Close)
+	c.site, err = p.NewSite(t.Context(), plane.SiteOptions{
+		Namespace: o.name, Haste: hurry, Admission: o.admission, Connections: hasty, Retry: time.Second, Written: o.written,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.site.Stop(); err != nil {
+			t.Errorf("stopping the site: %v", err)
+		}
+	})
+	c.create(credentials(c.fleet, o.name))
+	if o.hosts == 0 {
+		o.hosts = int(o.replicas) + 1
+	}
+	for range o.hosts {
+		c.addHost()
+	}
+	host, port := c.cluster.Endpoint()
+	if c.key, err = c.site.AddCluster(t.Context(), plane.ClusterOptions{
+		Name: "c", Host: host, Port: port, Replicas: o.replicas, Version: before,
+		Care:      controlplanev1.QuoinControlPlaneCare{Rollout: controlplanev1.QuoinControlPlaneRollout{Strategy: o.strategy}},
+		Artifacts: infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: kube.BundleLocation}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *court) create(objects ...client.Object) {
+	c.t.Helper()
+	for _, o := range objects {
+		if err := c.plane.Client.Create(c.t.Context(), o); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// addHost makes one more host and registers it.
+func (c *court) addHost() *sim.Host {
+	c.t.Helper()
+	number := len(c.hosts)
+	host, err := c.fleet.Add(fmt.Sprintf("%s-h%d", c.options.name, number+1))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	object := quoinHost(host, c.options.name)
+	if c.options.domains > 0 {
+		object.Spec.FailureDomain = fmt.Sprintf("rack-%d", number%c.options.domains+1)
+	}
+	c.create(object)
+	c.hosts = append(c.hosts, host)
+	return host
+}
+
+// change patches the control plane's spec.
+func (c *court) change(edit func(*controlplanev1.QuoinControlPlaneSpec)) {
+	c.t.Helper()
+	object := c.object()
+	original := object.DeepCopy()
+	edit(&object.Spec)
+	if err := c.plane.Client.Patch(c.t.Context(), object, client.MergeFrom(original)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *court) object() *controlplanev1.QuoinControlPlane {
+	object := &controlplanev1.QuoinControlPlane{}
+	if err := c.plane.Client.Get(context.Background(), c.key, object); err != nil {
+		c.t.Error(err)
+	}
+	return object
+}
+
+func (c *court) machines() []clusterv1.Machine {
+	list := &clusterv1.MachineList{}
+	if err := c.plane.Client.List(context.Background(), list, client.InNamespace(c.options.name)); err != nil {
+		c.t.Error(err)
+	}
+	return list.Items
+}
+
+// lacks says what the control plane still has to become; nothing when it is what its spec says.
+func (c *court) lacks() string {
+	object, machines := c.object(), c.machines()
+	want := ptr.Deref(object.Spec.Replicas, 1)
+	if object.Status.ObservedGeneration != object.Generation {
+		return "its spec was not seen yet"
+	}
+	if len(machines) != int(want) {
+		return fmt.Sprintf("it has %d Machines", len(machines))
+	}
+	for i := range machines {
+		machine := &machines[i]
+		switch {
+		case !machine.DeletionTimestamp.IsZero():
+			return machine.Name + " is being deleted"
+		case machine.Spec.Version != object.Spec.Version:
+			return machine.Name + " has " + machine.Spec.Version
+		case !machine.Status.NodeRef.IsDefined():
+			return machine.Name + " has no Node"
+		}
+	}
+	for _, count := range []*int32{object.Status.Replicas, object.Status.ReadyReplicas, object.Status.UpToDateReplicas} {
+		if ptr.Deref(count, 0) != want {
+			return "its status does not count everything"
+		}
+	}
+	for _, condition := range []string{controlplanev1.ControlPlaneAvailableCondition, controlplanev1.ControlPlaneEtcdClusterHealthyCondition} {
+		if !conditions.IsTrue(object, condition) {
+			return condition + ": " + conditions.GetMessage(object, condition)
+		}
+	}
+	for _, condition := range []string{controlplanev1.ControlPlaneRollingOutCondition, controlplanev1.ControlPlaneScalingUpCondition, controlplanev1.ControlPlaneScalingDownCondition} {
+		if conditions.IsTrue(object, condition) {
+			return condition + ": " + conditions.GetMessage(object, condition)
+		}
+	}
+	read, err := c.members(c.t.Context())
+	if err != nil {
+		return err.Error()
+	}
+	if len(read) != int(want) {
+		return fmt.Sprintf("etcd has %d members", len(read))
+	}
+	for _, member := range read {
+		if member.learner || !member.running {
+			return "etcd member " + member.name + " does not vote"
+		}
+	}
+	return ""
+}
+
+// untilWhole waits until the control plane is what its spec says.
+func (c *court) untilWhole(what string) {
+	c.t.Helper()
+	begin := time.Now()
+	for {
+		lack := c.lacks()
+		if lack == "" {
+			c.t.Logf("%s took %s", what, time.Since(begin).Round(100*time.Millisecond))
+			return
+		}
+		if time.Since(begin) > whole {
+			c.t.Fatalf("%s: %s\n%s", what, lack, c.describe())
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// outdate changes the version, or when it has changed already what the bootstrap data do: either way every Machine must be
+// replaced. It returns the Machines that must go.
+func (c *court) outdate() map[types.UID]bool {
+	c.t.Helper()
+	old := map[types.UID]bool{}
+	for _, machine := range c.machines() {
+		old[machine.UID] = true
+	}
+	c.change(func(spec *controlplanev1.QuoinControlPlaneSpec) {
+		if spec.Version == before {
+			spec.Version = version
+			return
+		}
+		c.generation++
+		spec.KubeadmConfigSpec.PreKubeadmCommands = []string{fmt.Sprintf("echo %d", c.generation)}
+	})
+	return old
+}
+
+// roll makes every Machine outdated, and waits until all are replaced.
+func (c *court) roll(what string) {
+	c.t.Helper()
+	old := c.outdate()
+	c.untilWhole(what)
+	for _, machine := range c.machines() {
+		if old[machine.UID] {
+			c.t.Errorf("%s: Machine %s was not replaced", what, machine.Name)
+		}
+	}
+}
+
+// member of etcd as the others see it.
+type member struct {
+	id      uint64
+	name    string
+	learner bool
+	// running: its process exists. An unknown host's does not.
+	running bool
+}
+
+// workload is an administrator's client of the workload cluster.
+func (c *court) workload(timeout time.Duration) (kubernetes.Interface, error) {
+	config, err := c.cluster.Config()
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.Timeout, config.QPS = timeout, -1
+	return kubernetes.NewForConfig(config)
+}
+
+// describe is all there is to know when a test fails.
+func (c *court) describe() string {
+	var text strings.Builder
+	object := c.object()
+	fmt.Fprintf(&text, "control plane %s, operation %+v", object.Spec.Version, object.Status.Operation)
+	for _, condition := range object.Status.Conditions {
+		fmt.Fprintf(&text, "\n  %s=%s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message)
+	}
+	for _, machine := range c.machines() {
+		fmt.Fprintf(&text, "\nMachine %s %s deleting=%v node=%s annotations=%v", machine.Name, machine.Spec.Version, machine.DeletionTimestamp, machine.Status.NodeRef.Name, machine.Annotations)
+		for _, condition := range machine.Status.Conditions {
+			if condition.Status != metav1.ConditionTrue && !slices.Contains([]string{"Paused", "Updating", "Deleting", "Remediating"}, condition.Type) || condition.Type == "Deleting" && condition.Status == metav1.ConditionTrue {
+				fmt.Fprintf(&text, "\n  %s=%s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message)
+			}
+		}
+	}
+	list := &infrav1.QuoinHostList{}
+	_ = c.plane.Client.List(context.Background(), list, client.InNamespace(c.options.name))
+	for i := range list.Items {
+		host := &list.Items[i]
+		fmt.Fprintf(&text, "\nHost %s %s consumer=%v: %s", host.Name, host.Status.State, host.Spec.ConsumerRef, conditions.GetMessage(host, infrav1.HostReadyCondition))
+		if simulated := c.fleet.Host(host.Name); simulated != nil {
+			if unknown := simulated.Machine.Unknown(); len(unknown) > 0 {
+				fmt.Fprintf(&text, " unknown to the machine: %q", unknown)
+			}
+		}
+	}
+	members, err := c.members(context.Background())
+	fmt.Fprintf(&text, "\netcd: %+v %v", members, err)
+	return text.String()
+}

@@ -1,0 +1,347 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	crand "crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"net"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/secret"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+)
+
+// members asks etcd itself, past every controller: the list that a quorum agrees on now.
+func (c *court) members(ctx context.Context) ([]member, error) {
+	if err := c.mint(); err != nil {
+		return nil, err
+	}
+	errs := []error{errors.New("no member answers")}
+	for _, host := range c.hosts {
+		if store := c.cluster.Etcd(host.Machine); store == nil || !store.Running() {
+			continue
+		}
+		read, err := c.membersVia(ctx, func() (net.Conn, error) { return host.Machine.Dial(2379) })
+		if err == nil {
+			return read, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// mint makes a client certificate for etcd, as kubeadm makes one for the API server.
+func (c *court) mint() error {
+	c.minting.Lock()
+	defer c.minting.Unlock()
+	if c.credentials != nil {
+		return nil
+	}
+	stored, err := secret.GetFromNamespacedName(context.Background(), c.plane.Client, c.key, secret.EtcdCA)
+	if err != nil {
+		return err
+	}
+	authority, err := tls.X509KeyPair(stored.Data[secret.TLSCrtDataName], stored.Data[secret.TLSKeyDataName])
+	if err != nil {
+		return err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "test"}, KeyUsage: x509.KeyUsageDigitalSignature,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(crand.Reader, template, authority.Leaf, key.Public(), authority.PrivateKey)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(authority.Leaf)
+	c.credentials = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: "localhost",
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	return nil
+}
+
+func (c *court) membersVia(ctx context.Context, dial func() (net.Conn, error)) ([]member, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	store, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{"https://127.0.0.1:2379"}, TLS: c.credentials, Context: ctx, DialTimeout: 2 * time.Second, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return dial() })},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = store.Close() }()
+	list, err := store.MemberList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var read []member
+	for _, m := range list.Members {
+		entry := member{id: m.ID, name: m.Name, learner: m.IsLearner}
+		for _, host := range c.hosts {
+			if host.Name == m.Name {
+				process := c.cluster.Etcd(host.Machine)
+				entry.running = process != nil && process.Running()
+			}
+		}
+		read = append(read, entry)
+	}
+	return read, nil
+}
+
+// judge asserts what must hold at every step.
+type judge struct {
+	c *court
+	// floor is how many voters there are at least; it says so only after the control plane was whole once.
+	floor int
+
+	mu sync.Mutex
+	// lost is how many members the test took away for good or for a while.
+	lost    int
+	seen    []string
+	faults  []string
+	longest time.Duration
+	looks   int
+	stop    chan struct{}
+	done    chan struct{}
+}
+
+// watchMembers looks until the test ends it. A control plane with members to spare has an answer to every look but for the
+// time of an election.
+func (c *court) watchMembers(floor int) *judge {
+	j := &judge{c: c, floor: floor, stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(j.done)
+		answered := time.Now()
+		for {
+			select {
+			case <-j.stop:
+				return
+			case <-time.After(150 * time.Millisecond):
+			}
+			ok := j.look()
+			j.mu.Lock()
+			j.longest = max(j.longest, time.Since(answered))
+			j.mu.Unlock()
+			if ok {
+				answered = time.Now()
+			}
+		}
+	}()
+	return j
+}
+
+// look asserts the invariants once, and says whether a quorum answered.
+func (j *judge) look() bool {
+	members, err := j.c.members(context.Background())
+	if err != nil {
+		return false
+	}
+	voters, learners, running := 0, 0, 0
+	var names []string
+	for _, m := range members {
+		if m.learner {
+			learners++
+			names = append(names, m.name+"(learner)")
+			continue
+		}
+		voters++
+		if m.running {
+			running++
+		}
+		names = append(names, m.name)
+	}
+	leaving := 0
+	for _, machine := range j.c.machines() {
+		_, held := machine.Annotations[controlplanev1.PreDrainHookAnnotation]
+		_, kept := machine.Annotations[controlplanev1.PreTerminateHookAnnotation]
+		if !machine.DeletionTimestamp.IsZero() && !held && kept {
+			leaving++
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.looks++
+	sort.Strings(names)
+	if state := strings.Join(names, " "); len(j.seen) == 0 || j.seen[len(j.seen)-1] != state {
+		j.seen = append(j.seen, state)
+	}
+	fault := func(format string, args ...any) {
+		j.faults = append(j.faults, fmt.Sprintf(format, args...)+": "+strings.Join(names, " "))
+	}
+	if running < voters/2+1 {
+		fault("%d of %d voters run, which is no quorum", running, voters)
+	}
+	if learners > 1 {
+		fault("%d learners at once", learners)
+	}
+	// A Machine that nothing holds back from leaving, and a learner: each is a member in flight.
+	if leaving+learners > 1 {
+		fault("%d members in flight", leaving+learners)
+	}
+	if voters < j.floor-j.lost {
+		fault("%d voters, which is less than %d", voters, j.floor-j.lost)
+	}
+	return true
+}
+
+// end stops looking, reports, and fails the test for what was wrong. Outage is the longest that etcd may have been without
+// an answer.
+func (j *judge) end(outage time.Duration) {
+	j.c.t.Helper()
+	close(j.stop)
+	<-j.done
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.c.t.Logf("%d looks at etcd, the longest time without an answer %s; memberships:\n  %s", j.looks, j.longest.Round(10*time.Millisecond), strings.Join(j.seen, "\n  "))
+	for i, fault := range j.faults {
+		if i == 10 {
+			j.c.t.Errorf("and %d more", len(j.faults)-i)
+			break
+		}
+		j.c.t.Error(fault)
+	}
+	if j.longest > outage {
+		j.c.t.Errorf("etcd had no quorum for %s", j.longest)
+	}
+}
+
+// writer writes through the API server of the workload cluster, and remembers what was acknowledged.
+type writer struct {
+	c       *court
+	mu      sync.Mutex
+	acked   []string
+	longest time.Duration
+	stop    chan struct{}
+	done    chan struct{}
+}
+
+const written = "written"
+
+// write begins to write keys, one after another.
+func (c *court) write() *writer {
+	w := &writer{c: c, stop: make(chan struct{}), done: make(chan struct{})}
+	run := rand.Uint32()
+	go func() {
+		defer close(w.done)
+		last := time.Now()
+		for i := 0; ; i++ {
+			select {
+			case <-w.stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			name := fmt.Sprintf("key-%x-%d", run, i)
+			if w.put(name) == nil {
+				w.mu.Lock()
+				w.acked = append(w.acked, name)
+				w.longest = max(w.longest, time.Since(last))
+				w.mu.Unlock()
+				last = time.Now()
+			}
+		}
+	}()
+	return w
+}
+
+func (w *writer) put(name string) error {
+	workload, err := w.c.workload(2 * time.Second)
+	if err != nil {
+		return err
+	}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{written: ""}}}
+	_, err = workload.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(context.Background(), object, metav1.CreateOptions{})
+	return err
+}
+
+// end stops writing, and fails the test when a key is lost that was acknowledged.
+func (w *writer) end() {
+	w.c.t.Helper()
+	close(w.stop)
+	<-w.done
+	workload, err := w.c.workload(10 * time.Second)
+	if err != nil {
+		w.c.t.Error(err)
+		return
+	}
+	lost := 0
+	for _, name := range w.acked {
+		_, err := workload.CoreV1().ConfigMaps(metav1.NamespaceDefault).Get(context.Background(), name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			lost++
+		} else if err != nil {
+			w.c.t.Error(err)
+		}
+	}
+	w.c.t.Logf("%d writes acknowledged, the longest gap between two %s", len(w.acked), w.longest.Round(10*time.Millisecond))
+	if lost > 0 {
+		w.c.t.Errorf("%d keys are lost that were acknowledged", lost)
+	}
+	if len(w.acked) == 0 {
+		w.c.t.Error("nothing could be written")
+	}
+}
+
+// prober asks the API server again and again.
+type prober struct {
+	longest time.Duration
+	stop    chan struct{}
+	done    chan struct{}
+}
+
+// probe asks every 500 ms whether the cluster answers.
+func (c *court) probe() *prober {
+	p := &prober{stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		last := time.Now()
+		for {
+			select {
+			case <-p.stop:
+				return
+			case <-time.After(500 * time.Millisecond):
+			}
+			workload, err := c.workload(2 * time.Second)
+			if err == nil {
+				_, err = workload.CoreV1().Namespaces().Get(context.Background(), metav1.NamespaceSystem, metav1.GetOptions{})
+			}
+			if err == nil {
+				p.longest = max(p.longest, time.Since(last))
+				last = time.Now()
+			}
+		}
+	}()
+	return p
+}
+
+// end says how long the longest time without an answer was.
+func (p *prober) end() time.Duration {
+	close(p.stop)
+	<-p.done
+	return p.longest
+}
