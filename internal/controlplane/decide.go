@@ -5,9 +5,7 @@ package controlplane
 
 import (
 	"fmt"
-	"sort"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
@@ -23,6 +21,9 @@ func Decide(s Snapshot) Step {
 		tearDown, leave, refuse, retryInit, begin, sayLoss, reach, remediate, dropStrays, settle, replace, scale, followVersion,
 	} {
 		if step := rule(s); step != nil {
+			if step.Operation == "" {
+				step.Operation = s.partOf(*step)
+			}
 			return *step
 		}
 	}
@@ -33,6 +34,12 @@ func wait(reason, format string, args ...any) *Step {
 	return &Step{Kind: Wait, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
+// about says which Machine the step is about, if it is about one.
+func (s *Step) about(machine Machine) *Step {
+	s.Machine = machine.Name
+	return s
+}
+
 // tearDown deletes the control plane: after the workers, all Machines at once, without regard for etcd.
 func tearDown(s Snapshot) *Step {
 	if !s.Deleting {
@@ -40,7 +47,7 @@ func tearDown(s Snapshot) *Step {
 			return nil
 		}
 		for _, machine := range s.Machines {
-			if machine.Deleting && machine.Hook {
+			if machine.Deleting && machine.held() {
 				return &Step{Kind: ReleaseHook, Machine: machine.Name, Reason: ReasonClusterDeleting,
 					Message: "the Cluster is being deleted"}
 			}
@@ -54,136 +61,11 @@ func tearDown(s Snapshot) *Step {
 		return &Step{Kind: RemoveFinalizer, Reason: ReasonControlPlaneGoing, Message: "all Machines are gone"}
 	}
 	for _, machine := range s.Machines {
-		if !machine.Deleting || machine.Hook {
+		if !machine.Deleting || machine.held() {
 			return &Step{Kind: DeleteAll, Reason: ReasonControlPlaneGoing, Message: "deleting all control-plane Machines"}
 		}
 	}
 	return wait(ReasonMachinesGoing, "%d control-plane Machines are being deleted", len(s.Machines))
-}
-
-// leave sees Machines out that are being deleted, by us or by anybody: leadership away at once, the etcd member after
-// the drain, then the host. While one leaves, nothing else starts, except the replacement without which it cannot leave.
-func leave(s Snapshot) *Step {
-	var leavers []Machine
-	for _, machine := range s.Machines {
-		if machine.Deleting {
-			leavers = append(leavers, machine)
-		}
-	}
-	if len(leavers) == 0 {
-		return nil
-	}
-	sort.Slice(leavers, func(i, j int) bool {
-		// What was begun is ended first.
-		iOut, jOut := s.memberOf(leavers[i]) == nil, s.memberOf(leavers[j]) == nil
-		if iOut != jOut {
-			return iOut
-		}
-		if leavers[i].DeletedAt != leavers[j].DeletedAt {
-			return leavers[i].DeletedAt < leavers[j].DeletedAt
-		}
-		return leavers[i].Name < leavers[j].Name
-	})
-	for _, machine := range leavers {
-		if machine.Hook && nothingToGuard(s, machine) {
-			return &Step{Kind: ReleaseHook, Machine: machine.Name, Reason: ReasonNothingToGuard,
-				Message: fmt.Sprintf("Machine %s holds no etcd member: its host can go", machine.Name)}
-		}
-	}
-	// One host after another: the next member goes when the one before is gone for good.
-	for _, machine := range leavers {
-		if !machine.Hook {
-			return wait(ReasonTerminating, "Machine %s is being deleted: its host is released", machine.Name)
-		}
-	}
-	// The first that can go goes, so that one that is kept does not keep the others.
-	var first *Step
-	for _, machine := range leavers {
-		step := seeOut(s, machine)
-		if !step.Waiting() {
-			return step
-		}
-		if first == nil {
-			first = step
-		}
-	}
-	return first
-}
-
-// nothingToGuard tells that the Machine cannot have an etcd member.
-func nothingToGuard(s Snapshot, machine Machine) bool {
-	switch {
-	case !machine.HostClaimed:
-		return true
-	case !s.StackedEtcd:
-		return machine.AtTermination && len(machine.OtherHooks) == 0
-	case !s.Initialized:
-		// A cluster whose init ran to its end has data, though nobody has seen its API yet.
-		return !machine.Bootstrapped && machine.Node == "" && machine.AtTermination && len(machine.OtherHooks) == 0
-	}
-	return false
-}
-
-func seeOut(s Snapshot, machine Machine) *Step {
-	if s.StackedEtcd && !s.Etcd.Known {
-		return wait(ReasonConnectionDown, "Machine %s keeps its host until its etcd member is removed, but etcd cannot be "+
-			"read: %s. If the cluster is lost, remove the pre-terminate hook annotation from the Machine", machine.Name, s.Etcd.Problem)
-	}
-	member := s.memberOf(machine)
-	// Only the leader itself can hand over. One that does not answer loses its lead by the removal.
-	if member != nil && member.Leader && member.Healthy {
-		if next := s.successor(*member); next != nil {
-			return &Step{Kind: MoveLeader, Machine: machine.Name, Member: member.ID, To: next.ID, Reason: ReasonLeaving,
-				Message: fmt.Sprintf("moving etcd leadership from Machine %s to %s", machine.Name, next.Machine)}
-		}
-	}
-	if !machine.AtTermination {
-		return wait(ReasonDraining, "Machine %s is being deleted: waiting until it is drained", machine.Name)
-	}
-	if len(machine.OtherHooks) > 0 {
-		return wait(ReasonOtherHooks, "Machine %s is being deleted: waiting for the hooks %s", machine.Name, list(machine.OtherHooks))
-	}
-	if member == nil && machine.Node == "" && machine.Joining {
-		// The join may add its member after this look, and nobody would remove it.
-		return wait(ReasonJoinRuns, "Machine %s is being deleted: its host is kept until the bootstrap that runs there has ended, "+
-			"because it may still add an etcd member", machine.Name)
-	}
-	if member == nil {
-		// A member whose Machine is not known may be the one of this Machine, which never got a Node.
-		if step := dropStrays(s); step != nil && machine.Node == "" {
-			return step
-		}
-		return &Step{Kind: ReleaseHook, Machine: machine.Name, Reason: ReasonLeaving,
-			Message: fmt.Sprintf("Machine %s has no etcd member any more: its host can go", machine.Name)}
-	}
-	verdict := s.mayRemove(member.ID)
-	if verdict.Allowed {
-		return &Step{Kind: RemoveEtcdMember, Machine: machine.Name, Member: member.ID, Reason: ReasonLeaving,
-			Message: fmt.Sprintf("removing the etcd member of Machine %s, which is drained", machine.Name)}
-	}
-	return replaceFirst(s, machine, verdict)
-}
-
-// replaceFirst makes a replacement for a Machine that somebody deleted although etcd needs it.
-func replaceFirst(s Snapshot, leaver Machine, verdict quorum.Verdict) *Step {
-	held := fmt.Sprintf("Machine %s is being deleted but kept: %s", leaver.Name, verdict.Message)
-	if step := refuse(s); step != nil {
-		return step
-	}
-	if !s.Initialized || !s.Reachable || len(s.Machines) > s.Replicas || len(s.active()) >= s.Replicas {
-		return wait(ReasonQuorum, "%s", held)
-	}
-	for _, machine := range s.active() {
-		if problem := s.outage(machine); problem != "" {
-			return wait(ReasonQuorum, "%s; waiting for Machine %s: %s", held, machine.Name, problem)
-		}
-	}
-	for _, member := range s.Etcd.Members {
-		if member.Learner || !member.Healthy {
-			return wait(ReasonQuorum, "%s", held)
-		}
-	}
-	return join(s, ReasonReplacementFirst, held+"; making a replacement")
 }
 
 // refuse stops what must never be done, whatever the state. Machines that never joined do not count for the version:
@@ -245,7 +127,7 @@ func begin(s Snapshot) *Step {
 	if !machine.UpToDate {
 		message += ". It was made from an earlier spec: delete it to start over with the present one"
 	}
-	return wait(ReasonInitializing, "%s", message)
+	return wait(ReasonInitializing, "%s", message).about(machine)
 }
 
 // reach makes sure that later rules know what they decide about.
@@ -270,7 +152,7 @@ func dropStrays(s Snapshot) *Step {
 		for _, machine := range s.active() {
 			if machine.Node == "" {
 				return wait(ReasonMachineNotReady, "an etcd member (%x) may belong to Machine %s, which has no Node yet: %s",
-					member.ID, machine.Name, s.shortcoming(machine))
+					member.ID, machine.Name, s.shortcoming(machine)).about(machine)
 			}
 		}
 		if verdict := s.mayRemove(member.ID); !verdict.Allowed {

@@ -5,6 +5,7 @@ package controlplane
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,11 +17,12 @@ import (
 
 // Proves: S2-24, S2-28, S2-30, S2-32, S2-33, S1-12, S1-14, S1-26, R6, R8, R21
 //
-// testdata/scripts/decide.txt asks for single decisions, rollout.txt tells whole rollouts. Run with -rewrite to
-// write down new answers, then read them.
+// testdata/scripts/decide.txt asks for single decisions, rollout.txt tells whole rollouts, and strategies.txt draws them for
+// each strategy. Run with -rewrite to write down new answers, then read them.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var w *world
+		drawn := filepath.Base(path) == "strategies.txt"
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "decide":
@@ -31,7 +33,8 @@ func TestScripts(t *testing.T) {
 				d.ScanArgs(t, "replicas", &replicas)
 				d.ScanArgs(t, "version", &version)
 				w = newWorld(replicas, version)
-				return settleWorld(t, w)
+				readWorld(t, d, w)
+				return settleWorld(t, w, drawn)
 			case "edit":
 				if d.HasArg("version") {
 					var version string
@@ -41,14 +44,30 @@ func TestScripts(t *testing.T) {
 				if d.HasArg("replicas") {
 					d.ScanArgs(t, "replicas", &w.Replicas)
 				}
+				readWorld(t, d, w)
 				if d.HasArg("template") {
 					w.outdate()
 				}
-				return settleWorld(t, w)
+				return settleWorld(t, w, drawn)
 			case "delete-oldest":
-				name := w.names()[0]
-				w.deleteByUser(name)
-				return settleWorld(t, w)
+				count := 1
+				if d.HasArg("count") {
+					d.ScanArgs(t, "count", &count)
+				}
+				for _, name := range w.names()[:count] {
+					w.deleteByUser(name)
+				}
+				return settleWorld(t, w, drawn)
+			case "delete-newest":
+				w.deleteByUser(w.names()[len(w.names())-1])
+				return settleWorld(t, w, drawn)
+			case "mark-newest":
+				name := w.names()[len(w.names())-1]
+				w.machine(name).Preferred = true
+				return name + "\n"
+			case "die-newest":
+				w.die(w.names()[len(w.names())-1])
+				return settleWorld(t, w, drawn)
 			}
 			t.Fatalf("unknown command %s", d.Cmd)
 			return ""
@@ -56,16 +75,38 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// readWorld reads what of the world is not asked for in a spec, and the strategy.
+func readWorld(t *testing.T, d *datadriven.TestData, w *world) {
+	t.Helper()
+	if d.HasArg("hosts") {
+		// All of them, those in use included.
+		d.ScanArgs(t, "hosts", &w.free)
+		w.free -= len(w.Hosts)
+	}
+	if d.HasArg("strategy") {
+		var strategy string
+		d.ScanArgs(t, "strategy", &strategy)
+		w.Strategy = Strategy(strategy)
+	}
+	if d.HasArg("backup") {
+		w.Backup, w.ages = Backup{Wanted: true, Last: "there is none yet"}, true
+	}
+}
+
 // settleWorld lets controller and world take turns until nothing happens, and tells it.
-func settleWorld(t *testing.T, w *world) string {
+func settleWorld(t *testing.T, w *world, drawn bool) string {
 	t.Helper()
 	var story strings.Builder
 	last := ""
 	for range 300 {
 		step := Decide(w.observe())
+		w.Doing = Doing{Operation: step.Operation, Machine: step.Machine}
 		if line := tell(step); line != last {
-			fmt.Fprintln(&story, line)
 			last = line
+			if drawn {
+				line = fmt.Sprintf("%-44s %s", draw(w), line)
+			}
+			fmt.Fprintln(&story, line)
 		}
 		if err := w.apply(step); err != nil {
 			t.Fatalf("%s\nbroken promise: %v", story.String(), err)
@@ -74,6 +115,7 @@ func settleWorld(t *testing.T, w *world) string {
 			continue
 		}
 		moved := w.fetch()
+		moved = w.backUp() || moved
 		for _, name := range w.names() {
 			moved = w.advance(name) || moved
 		}
@@ -84,6 +126,33 @@ func settleWorld(t *testing.T, w *world) string {
 	}
 	t.Fatalf("%s\nit never ends", story.String())
 	return ""
+}
+
+// draw shows the Machines with their members: V votes, L learns, - has none; * leads, ! does not work. In < > is a Machine
+// that is being deleted but kept, in > > one that leaves.
+func draw(w *world) string {
+	parts := make([]string, 0, len(w.Machines))
+	for _, name := range w.names() {
+		machine, member := w.machine(name), w.member(name)
+		mark := "-"
+		if member != nil {
+			mark = map[bool]string{true: "L", false: "V"}[member.Learner]
+			if member.Leader {
+				mark += "*"
+			}
+			if !member.Healthy {
+				mark += "!"
+			}
+		}
+		switch {
+		case machine.Deleting && machine.DrainHook:
+			name = "<" + name + ">"
+		case machine.Deleting:
+			name = ">" + name + ">"
+		}
+		parts = append(parts, name+" "+mark)
+	}
+	return fmt.Sprintf("%s | free %d", strings.Join(parts, "  "), w.free)
 }
 
 func census(w *world) string {
@@ -106,7 +175,7 @@ func tell(step Step) string {
 		line += fmt.Sprintf(" to=%d", step.To)
 	}
 	if step.Reason != "" {
-		line += " (" + step.Reason + ")"
+		line += fmt.Sprintf(" (%s: %s)", step.Operation, step.Reason)
 	}
 	if step.Message != "" {
 		line += ": " + step.Message
@@ -118,7 +187,7 @@ func tell(step Step) string {
 func parse(t *testing.T, d *datadriven.TestData) Snapshot {
 	t.Helper()
 	s := Snapshot{Replicas: 3, Version: "v1.36.3", ConfigVersion: "v1.36.3", StackedEtcd: true, Certificates: true,
-		Initialized: true, Reachable: true, AddonsCurrent: true, Etcd: quorum.Membership{Known: true, Agreed: true}}
+		Initialized: true, Reachable: true, AddonsCurrent: true, Etcd: quorum.Membership{Known: true, Agreed: true}, Spare: Spare{Free: 1}}
 	for _, arg := range d.CmdArgs {
 		value := strings.Join(arg.Vals, ",")
 		switch arg.Key {
@@ -150,6 +219,12 @@ func parse(t *testing.T, d *datadriven.TestData) Snapshot {
 			s.AddonsCurrent, s.AddonsProblem = false, "kube-proxy could not be read"
 		case "addons":
 			s.AddonsVersion = value
+		case "strategy":
+			s.Strategy = Strategy(value)
+		case "spare":
+			s.Spare.Free, _ = strconv.Atoi(value)
+		case "backup":
+			s.Backup = Backup{Wanted: true, Recent: value == "recent", Requested: value == "requested", Last: "the last good one is 2h0m0s old"}
 		case "no-quorum":
 			s.Etcd.Agreed = false
 		default:
@@ -170,7 +245,7 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 	switch words[0] {
 	case "machine":
 		m := Machine{Name: name, Version: s.Version, Node: name, HostClaimed: true, Bootstrapped: true, UpToDate: true,
-			Healthy: true, Serving: true, Hook: true, Created: int64(len(s.Machines) + 1)}
+			Healthy: true, Serving: true, Hook: true, DrainHook: true, Created: int64(len(s.Machines) + 1)}
 		member := &quorum.Member{ID: uint64(len(s.Etcd.Members) + 1), Name: name, Machine: name, Healthy: true}
 		for _, word := range words[2:] {
 			key, value, _ := strings.Cut(word, "=")
@@ -204,8 +279,13 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 			case "marked":
 				m.Preferred = true
 			case "deleting":
+				m.Deleting, m.DrainHook, m.DeletedAt = true, false, int64(len(s.Machines)+1)
+			case "deleted":
 				m.Deleting, m.DeletedAt = true, int64(len(s.Machines)+1)
 			case "drained":
+				m.Deleting, m.DrainHook, m.AtTermination, m.DeletedAt = true, false, true, int64(len(s.Machines)+1)
+			case "skipped":
+				// Cluster API did not wait for the pre-drain hook.
 				m.Deleting, m.AtTermination, m.DeletedAt = true, true, int64(len(s.Machines)+1)
 			case "no-hook":
 				m.Hook = false

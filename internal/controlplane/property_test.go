@@ -25,13 +25,15 @@ func TestPromisesHoldAlways(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), "v1.30.0")
+		w.Strategy = rapid.SampledFrom([]Strategy{"", Auto, Surge, RemoveFirst}).Draw(t, "strategy")
+		w.free = w.Replicas + rapid.IntRange(0, 2).Draw(t, "spares")
 		minor := 30
 		if rapid.Bool().Draw(t, "running") {
 			w.bringUp(t)
 		}
 		turns := rapid.IntRange(10, 150).Draw(t, "turns")
 		for range turns {
-			switch rapid.IntRange(0, 19).Draw(t, "event") {
+			switch rapid.IntRange(0, 22).Draw(t, "event") {
 			case 0:
 				minor += rapid.IntRange(-1, 2).Draw(t, "minors")
 				w.change(fmt.Sprintf("v1.%d.0", minor))
@@ -48,6 +50,15 @@ func TestPromisesHoldAlways(t *testing.T) {
 				}
 			case 4:
 				w.sicken(t)
+			case 20:
+				w.take(rapid.IntRange(-1, 1).Draw(t, "taken"))
+			case 21:
+				w.Strategy = rapid.SampledFrom([]Strategy{Auto, Surge, RemoveFirst}).Draw(t, "strategy")
+			case 22:
+				if names := w.names(); len(names) > 0 {
+					machine := w.machine(rapid.SampledFrom(names).Draw(t, "marked"))
+					machine.Preferred = !machine.Preferred
+				}
 			case 5, 6:
 				w.fetch()
 			case 7, 8, 9, 10, 11, 12:
@@ -128,6 +139,11 @@ func (w *world) leaveAlone() {
 	if w.Replicas%2 == 0 {
 		w.Replicas++
 	}
+	if w.Strategy == RemoveFirst && w.Replicas < 3 {
+		w.Strategy = Auto
+	}
+	// As many hosts as Machines, and one more where a surge may be needed.
+	w.free = max(w.free, w.Replicas+1-len(w.Hosts), 1)
 	newest := ""
 	for _, machine := range w.Machines {
 		if newest == "" || skew.Older(newest, machine.Version) {

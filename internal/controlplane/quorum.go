@@ -10,8 +10,8 @@ func (s Snapshot) mayRemove(id uint64) quorum.Verdict {
 	return quorum.Judge(s.Etcd, quorum.Operation{Kind: quorum.Remove, Members: []uint64{id}}, quorum.Terms{Lowered: true})
 }
 
-// successor is the voter that takes over from the leader: healthy, on a Machine that stays, up to date before outdated,
-// newest first. Nil when there is none.
+// successor is the voter that takes over from the leader: healthy, on a Machine that stays before one that is kept for now, up
+// to date before outdated, newest first. Nil when there is none.
 func (s Snapshot) successor(leader quorum.Member) *quorum.Member {
 	var best *quorum.Member
 	var bestMachine Machine
@@ -20,17 +20,25 @@ func (s Snapshot) successor(leader quorum.Member) *quorum.Member {
 		if member.ID == leader.ID || member.Learner || !member.Healthy {
 			continue
 		}
-		for _, machine := range s.active() {
-			if machine.Name != member.Machine {
+		for _, machine := range s.Machines {
+			if machine.Name != member.Machine || machine.Deleting && !machine.DrainHook {
 				continue
 			}
-			better := best == nil ||
-				machine.UpToDate && !bestMachine.UpToDate ||
-				machine.UpToDate == bestMachine.UpToDate && machine.Created > bestMachine.Created
-			if better {
+			if best == nil || better(machine, bestMachine) {
 				best, bestMachine = member, machine
 			}
 		}
 	}
 	return best
+}
+
+// better tells whether a should lead etcd rather than b.
+func better(a, b Machine) bool {
+	switch {
+	case a.Deleting != b.Deleting:
+		return !a.Deleting
+	case a.UpToDate != b.UpToDate:
+		return a.UpToDate
+	}
+	return a.Created > b.Created
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 const (
@@ -34,8 +36,6 @@ type Remediation struct {
 	MinHealthyPeriod *time.Duration
 	// Deferred says why nothing is replaced for its health now; empty when nothing speaks against it.
 	Deferred string
-	// Spare: a host is free that a replacement could have.
-	Spare bool
 	// Pending is the attempt whose Machine left first, until the one is made that takes its place.
 	Pending *Attempt
 }
@@ -262,7 +262,7 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 	surplus := len(s.active()) > s.Replicas
 	well := !s.StackedEtcd || member != nil && member.Healthy && !member.Learner
 	switch {
-	case !surplus && well && s.Remediation.Spare:
+	case !surplus && well && s.Spare.Free > 0:
 		if step := s.othersJoinable(ailment); step != nil {
 			return step
 		}
@@ -280,7 +280,7 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 			return about(ailment, step)
 		}
 	}
-	step := remove(s, machine, ReasonRemediated)
+	step := remove(s, machine, ReasonRemediated, quorum.Terms{Desired: s.Replicas, Lowered: !surplus || !well})
 	if step.Kind == DeleteMachine {
 		step.Message = fmt.Sprintf("replacing Machine %s: %s", machine.Name, ailment.Message)
 		step.Attempt = attempt

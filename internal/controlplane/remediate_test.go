@@ -69,12 +69,12 @@ func parseAttempt(t *testing.T, text string) *Attempt {
 
 func parseHealth(t *testing.T, d *datadriven.TestData) Snapshot {
 	t.Helper()
-	terms := Remediation{Now: noon}
+	terms, spare := Remediation{Now: noon}, Spare{}
 	ours := func(arg datadriven.CmdArg) bool {
 		value := strings.Join(arg.Vals, ",")
 		switch arg.Key {
 		case "spare":
-			terms.Spare = true
+			spare.Free = 1
 		case "max-retry":
 			retries, err := strconv.Atoi(value)
 			if err != nil {
@@ -156,6 +156,6 @@ func parseHealth(t *testing.T, d *datadriven.TestData) Snapshot {
 			member.Name, member.Learner, member.Healthy, member.Problem = "", true, false, "it has not started"
 		}
 	}
-	s.Remediation = terms
+	s.Remediation, s.Spare = terms, spare
 	return s
 }

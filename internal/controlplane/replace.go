@@ -6,6 +6,8 @@ package controlplane
 import (
 	"fmt"
 	"sort"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 // settle waits until every Machine works, except one that is about to leave anyway.
@@ -19,39 +21,40 @@ func settle(s Snapshot) *Step {
 	}
 	// For a join it is enough that the others serve; one that takes the place of another must be able to run pods too.
 	leaving, required := "", s.outage
-	if len(active) > s.Replicas {
+	switch {
+	case len(active) > s.Replicas:
 		leaving, required = s.pick().Name, s.shortcoming
+	case len(active) == s.Replicas && s.outdated() > 0:
+		leaving = s.mendedByReplacement()
 	}
 	for _, machine := range active {
 		problem := required(machine)
 		if problem == "" || machine.Name == leaving {
 			continue
 		}
-		return wait(ReasonMachineNotReady, "waiting for Machine %s: %s", machine.Name, problem)
+		return wait(ReasonMachineNotReady, "waiting for Machine %s: %s", machine.Name, problem).about(machine)
 	}
 	return nil
 }
 
-// replace rolls outdated Machines by a surge of one: a new one joins, works and votes, then an old one leaves.
-func replace(s Snapshot) *Step {
-	active := s.active()
+// mendedByReplacement names the Machine that a rollout replaces next, if what is wrong with it needs no waiting for: its
+// etcd member works, or a user marked it to go. A member that is silent for a while comes back sooner than a new one joins.
+func (s Snapshot) mendedByReplacement() string {
+	leaver := s.pick()
+	if leaver.Node == "" || s.memberShortcoming(leaver) != "" && !leaver.Preferred {
+		return ""
+	}
+	return leaver.Name
+}
+
+func (s Snapshot) outdated() int {
 	outdated := 0
-	for _, machine := range active {
+	for _, machine := range s.active() {
 		if !machine.UpToDate {
 			outdated++
 		}
 	}
-	if outdated == 0 {
-		return nil
-	}
-	if len(active) <= s.Replicas {
-		return join(s, ReasonSurge, fmt.Sprintf("%d of %d Machines are outdated: making a new one first", outdated, len(active)))
-	}
-	leaver := s.pick()
-	if step := holdAddons(s, leaver); step != nil {
-		return step
-	}
-	return remove(s, leaver, ReasonReplaced)
+	return outdated
 }
 
 // holdAddons sees to it that the Machines that stay can run what runs on the leaver: CoreDNS and kube-proxy keep their
@@ -90,14 +93,23 @@ func scale(s Snapshot) *Step {
 	case len(active) < s.Replicas:
 		return join(s, ReasonScaleUp, fmt.Sprintf("%d of %d Machines exist: making one more", len(active), s.Replicas))
 	case len(active) > s.Replicas:
-		return remove(s, s.pick(), ReasonScaleDown)
+		leaver := s.pick()
+		return remove(s, leaver, ReasonScaleDown, s.placeTaken(leaver))
 	}
 	return nil
 }
 
-// join makes a further Machine, and before it what its join needs. The images of the version's add-ons go first, while
-// nothing has changed yet: from the first new API server on, every day that they are missing somewhere is a risk.
+// join makes a further Machine, and before it what its join needs.
 func join(s Snapshot, reason, message string) *Step {
+	if step := readyJoin(s); step != nil {
+		return step
+	}
+	return &Step{Kind: CreateJoin, Reason: reason, Message: message}
+}
+
+// readyJoin makes what a join needs; nil when it is all there. The images of the version's add-ons go first, while nothing
+// has changed yet: from the first new API server on, every day that they are missing somewhere is a risk.
+func readyJoin(s Snapshot) *Step {
 	if !s.Certificates {
 		return wait(ReasonCertificates, "the cluster's certificates are missing, so no Machine can join")
 	}
@@ -107,7 +119,7 @@ func join(s Snapshot, reason, message string) *Step {
 	if s.ConfigVersion != s.Version {
 		return configure(s)
 	}
-	return &Step{Kind: CreateJoin, Reason: reason, Message: message}
+	return nil
 }
 
 func configure(s Snapshot) *Step {
@@ -141,26 +153,29 @@ func fetchAddons(s Snapshot) *Step {
 	return nil
 }
 
-// remove lets a Machine go whose place is taken or not wanted any more. Leadership moves before the drain, so that etcd
-// elects while all of its members still work.
-func remove(s Snapshot, machine Machine, reason string) *Step {
-	member := s.memberOf(machine)
-	if s.StackedEtcd && member != nil {
-		if verdict := s.mayRemove(member.ID); !verdict.Allowed {
-			return wait(ReasonQuorum, "Machine %s cannot go: %s", machine.Name, verdict.Message)
+// remove lets a Machine go whose place is taken, or not wanted any more, or taken by its replacement later. Leadership moves
+// before the drain, so that etcd elects while all of its members still work.
+func remove(s Snapshot, machine Machine, reason string, terms quorum.Terms) *Step {
+	if s.StackedEtcd {
+		if verdict := s.mayDepart(machine, terms); !verdict.Allowed {
+			return wait(ReasonQuorum, "Machine %s cannot go: %s", machine.Name, verdict.Message).about(machine)
 		}
-		// Only the leader itself can hand over. One that does not answer loses its lead by the removal.
-		if member.Leader && member.Healthy {
-			next := s.successor(*member)
-			if next == nil {
-				return wait(ReasonQuorum, "Machine %s cannot go: no other member can lead etcd", machine.Name)
-			}
-			return &Step{Kind: MoveLeader, Machine: machine.Name, Member: member.ID, To: next.ID, Reason: reason,
-				Message: fmt.Sprintf("moving etcd leadership from Machine %s to %s", machine.Name, next.Machine)}
+		if step := handOver(s, machine, reason); step != nil {
+			return step
+		}
+		if member := s.memberOf(machine); member != nil && member.Leader && member.Healthy {
+			return wait(ReasonQuorum, "Machine %s cannot go: no other member can lead etcd", machine.Name).about(machine)
 		}
 	}
 	return &Step{Kind: DeleteMachine, Machine: machine.Name, Reason: reason,
 		Message: fmt.Sprintf("deleting Machine %s", machine.Name)}
+}
+
+// placeTaken are the terms of a departure after which nothing may be missing: the place of the Machine is taken, or not
+// wanted any more.
+func (s Snapshot) placeTaken(leaver Machine) quorum.Terms {
+	member := s.memberOf(leaver)
+	return quorum.Terms{Desired: s.Replicas, Spare: true, Lowered: member != nil && !member.Healthy}
 }
 
 // pick is the active Machine that leaves next: one that a user marked, then outdated, then not working, then from the
@@ -173,12 +188,13 @@ func (s Snapshot) pick() Machine {
 	}
 	sort.Slice(active, func(i, j int) bool {
 		a, b := active[i], active[j]
-		// While something is outdated only outdated Machines may go, else a surge would never end.
-		if a.UpToDate != b.UpToDate {
-			return !a.UpToDate
-		}
 		if a.Preferred != b.Preferred {
 			return a.Preferred
+		}
+		// Before those that do not work: a new Machine that comes up slowly must not go in the place of an outdated one, else
+		// a surge would never end.
+		if a.UpToDate != b.UpToDate {
+			return !a.UpToDate
 		}
 		aWorks, bWorks := s.shortcoming(a) == "", s.shortcoming(b) == ""
 		if aWorks != bWorks {

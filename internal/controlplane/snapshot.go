@@ -43,6 +43,53 @@ type Snapshot struct {
 	AddonsVersion string
 	// Remediation is what the replacement of unhealthy Machines depends on.
 	Remediation Remediation
+
+	// Strategy says in which order a Machine and its replacement come and go; Auto when empty.
+	Strategy Strategy
+	// Spare is what is known of hosts that a further Machine could have.
+	Spare Spare
+	// Backup is what is known of etcd's snapshots.
+	Backup Backup
+	// Doing is the operation that was in flight at the last look, and the Machine that it was about.
+	Doing Doing
+}
+
+// Strategy is an order in which a Machine and its replacement come and go.
+type Strategy string
+
+const (
+	// Auto surges while a matching host is free, else removes first where the quorum allows it, else waits.
+	Auto Strategy = "Auto"
+	// Surge lets the replacement vote before the old member goes.
+	Surge Strategy = "Surge"
+	// RemoveFirst lets the old member go first; its replacement takes the host that becomes free.
+	RemoveFirst Strategy = "RemoveFirst"
+)
+
+// Spare counts the hosts that a further Machine could claim now.
+type Spare struct {
+	// Free hosts that match.
+	Free int
+	// Kind names the hosts that would match, such as "hosts that role=control-plane selects".
+	Kind string
+	// Why says what keeps the others from being one, such as "3 in use, 1 Quarantined".
+	Why string
+}
+
+// Backup is what a rollout needs to know of etcd's snapshots.
+type Backup struct {
+	// Wanted: the user wants a recent one before each replacement.
+	Wanted bool
+	// Recent: the last good one is not older than the user wants. Requested: a newer one was asked for.
+	Recent, Requested bool
+	// Last says which one is the last good one, as the end of a sentence.
+	Last string
+}
+
+// Doing is an operation in flight.
+type Doing struct {
+	Operation Operation
+	Machine   string
 }
 
 // Machine of the control plane.
@@ -78,7 +125,11 @@ type Machine struct {
 	// Deleting: it has a deletion timestamp. DeletedAt orders those; smaller is earlier.
 	Deleting  bool
 	DeletedAt int64
-	// Hook: our pre-terminate hook is on it. OtherHooks are pre-terminate hooks of others.
+	// DrainHook: our pre-drain hook is on it. On a Machine that is being deleted it means that its departure was not agreed
+	// to yet: the removal of the hook is the record of the agreement, also where Cluster API skips the hook.
+	DrainHook bool
+	// Hook: its host is held until its etcd member is gone, by our pre-terminate hook or by the same hold on its infrastructure
+	// machine. OtherHooks are pre-terminate hooks of others.
 	Hook       bool
 	OtherHooks []string
 	// AtTermination: drained, and held only by pre-terminate hooks.

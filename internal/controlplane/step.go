@@ -27,6 +27,10 @@ const (
 	MoveLeader Kind = "MoveLeader"
 	// DeleteMachine deletes Machine.
 	DeleteMachine Kind = "DeleteMachine"
+	// OpenDrain agrees to Machine's departure: its drain may begin.
+	OpenDrain Kind = "OpenDrain"
+	// RequestBackup asks for a snapshot of etcd.
+	RequestBackup Kind = "RequestBackup"
 	// RemoveEtcdMember takes Member out of etcd; it was Machine's, or nobody's.
 	RemoveEtcdMember Kind = "RemoveEtcdMember"
 	// ReleaseHook lets Machine's host go.
@@ -56,6 +60,10 @@ const (
 	ReasonOtherHooks        = "WaitingForOtherHooks"
 	ReasonQuorum            = "QuorumAtRisk"
 	ReasonTerminating       = "Terminating"
+	ReasonOneAtATime        = "OneAtATime"
+	ReasonNoSpareHost       = "NoSpareHost"
+	ReasonBackup            = "WaitingForBackup"
+	ReasonTooFewToRemove    = "TooFewToRemoveFirst"
 	ReasonAddonImages       = "WaitingForAddonImages"
 	ReasonAddonsUnknown     = "AddonsUnknown"
 	ReasonSurge             = "Surge"
@@ -63,6 +71,9 @@ const (
 	ReasonScaleDown         = "ScaleDown"
 	ReasonReplaced          = "Replaced"
 	ReasonReplacementFirst  = "ReplacementFirst"
+	ReasonRemoveFirst       = "RemoveFirst"
+	ReasonTakesPlace        = "Replacement"
+	ReasonToleranceLowered  = "ToleranceLowered"
 	ReasonStrayMember       = "StrayMember"
 	ReasonLeaving           = "Leaving"
 	ReasonNothingToGuard    = "NothingToGuard"
@@ -78,8 +89,10 @@ const (
 
 // Step is one change, or why there is none now.
 type Step struct {
-	Kind    Kind
-	Machine string
+	Kind Kind
+	// Operation that the step is a part of; empty when nothing is left to do.
+	Operation Operation
+	Machine   string
 	// Member and To are etcd member ids.
 	Member, To uint64
 	// Hosts are names of infrastructure machines.
@@ -100,7 +113,7 @@ func (s Step) Waiting() bool { return s.Kind == Done || s.Kind == Wait || s.Kind
 // Departs tells that the step goes on with a departure that was begun, which nothing else should hold up.
 func (s Step) Departs() bool {
 	switch s.Kind {
-	case RemoveEtcdMember, ReleaseHook, DeleteAll, RemoveFinalizer:
+	case OpenDrain, RemoveEtcdMember, ReleaseHook, DeleteAll, RemoveFinalizer:
 		return true
 	case MoveLeader:
 		return s.Reason == ReasonLeaving

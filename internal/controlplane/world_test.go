@@ -6,6 +6,7 @@ package controlplane
 import (
 	"fmt"
 	"sort"
+	"strings"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
@@ -24,12 +25,18 @@ type world struct {
 	asked, images map[string]map[string]bool
 	// deletedByUser are Machines that left without being asked whether they may.
 	deletedByUser map[string]bool
-	// wanted is how many Machines were wanted when one was deleted: that cannot be undone when more are wanted later.
+	// wanted is how many voters must be left when one goes that was deleted by us: that cannot be undone when more are wanted
+	// later.
 	wanted map[string]int
+	// free is the number of hosts that nobody has.
+	free int
+	// ages: a snapshot of etcd is too old again after each replacement.
+	ages bool
 }
 
 func newWorld(replicas int, version string) *world {
 	return &world{
+		free: 10,
 		Snapshot: Snapshot{Replicas: replicas, Version: version, StackedEtcd: true, Certificates: true,
 			Etcd: quorum.Membership{Known: true, Agreed: true}},
 		asked:         map[string]map[string]bool{},
@@ -47,6 +54,10 @@ func (w *world) observe() Snapshot {
 	s.Machines = append([]Machine(nil), w.Machines...)
 	s.Hosts = append([]Host(nil), w.Hosts...)
 	s.AddonsVersion = w.addons
+	s.Spare = Spare{Free: w.free, Kind: "hosts that role=control-plane selects"}
+	if w.free == 0 {
+		s.Spare.Why = fmt.Sprintf("%d in use", len(w.Hosts))
+	}
 	for i := range s.Hosts {
 		host := &s.Hosts[i]
 		host.Requested, host.RequestedRunning = w.asked[host.Name][w.Version], w.asked[host.Name][w.addons]
@@ -107,6 +118,38 @@ func (w *world) outdate() {
 	}
 }
 
+// take gives n free hosts to somebody else, or takes them back.
+func (w *world) take(n int) { w.free = max(0, w.free-n) }
+
+// die is the end of a Machine's host: its Node is silent and its member too.
+func (w *world) die(name string) {
+	machine := w.machine(name)
+	machine.Healthy, machine.Serving, machine.Problem = false, false, "its kubelet does not report"
+	if member := w.member(name); member != nil {
+		member.Healthy, member.Leader, member.Problem = false, false, "it does not answer"
+	}
+	w.elect()
+}
+
+// opened are the Machines whose departure was agreed to while their member works.
+func (w *world) opened() (names []string) {
+	for _, machine := range w.Machines {
+		if member := w.member(machine.Name); machine.Deleting && !machine.DrainHook && member != nil && member.Healthy && !member.Learner {
+			names = append(names, machine.Name)
+		}
+	}
+	return names
+}
+
+// votersWithout counts the healthy voters besides the Machine's.
+func (w *world) votersWithout(machine string) int {
+	_, healthy := w.voters()
+	if member := w.member(machine); member != nil && !member.Learner && member.Healthy {
+		healthy--
+	}
+	return healthy
+}
+
 // deleteByUser deletes without asking whether it may, so nothing is promised about what leaves at the same time.
 func (w *world) deleteByUser(name string) {
 	w.delete(name)
@@ -151,21 +194,38 @@ func (w *world) apply(step Step) error {
 		if member := w.member(step.Machine); member != nil && member.Leader {
 			return fmt.Errorf("%s is deleted while it leads etcd", step.Machine)
 		} else if member != nil && !member.Learner {
-			_, healthy := w.voters()
-			if member.Healthy {
-				healthy--
+			healthy, needed := w.votersWithout(step.Machine), w.Replicas
+			if step.Reason == ReasonRemoveFirst {
+				needed--
 			}
-			if healthy < w.Replicas {
-				return fmt.Errorf("%s is deleted while only %d other members are healthy voters, and %d are wanted", step.Machine, healthy, w.Replicas)
+			if healthy < needed {
+				return fmt.Errorf("%s is deleted while only %d other members are healthy voters, and %d are needed", step.Machine, healthy, needed)
+			}
+		}
+		if step.Reason == ReasonRemoveFirst {
+			switch member := w.member(step.Machine); {
+			case w.Replicas < 3:
+				return fmt.Errorf("%s is removed first of %d", step.Machine, w.Replicas)
+			case w.Strategy == Surge && member.Healthy:
+				return fmt.Errorf("%s is removed first although the strategy is Surge", step.Machine)
+			case w.Strategy != RemoveFirst && w.free > 0 && member.Healthy:
+				return fmt.Errorf("%s is removed first although %d hosts are free", step.Machine, w.free)
 			}
 		}
 		for _, machine := range w.Machines {
-			if machine.Name != step.Machine && !w.images[machine.Name][w.addons] && step.Reason == ReasonReplaced && machine.Node != "" && w.machine(step.Machine).Node != "" {
+			if machine.Name != step.Machine && !w.images[machine.Name][w.addons] && (step.Reason == ReasonReplaced || step.Reason == ReasonRemoveFirst) && machine.Node != "" && w.machine(step.Machine).Node != "" {
 				return fmt.Errorf("%s is deleted while the host of %s lacks the images of %s that run", step.Machine, machine.Name, w.addons)
 			}
 		}
 		w.delete(step.Machine)
 		w.wanted[step.Machine] = w.Replicas
+		if step.Reason == ReasonRemoveFirst {
+			w.wanted[step.Machine]--
+		}
+	case OpenDrain:
+		return w.open(step)
+	case RequestBackup:
+		w.Backup.Requested = true
 	case RemoveEtcdMember:
 		return w.removeMember(step)
 	case ReleaseHook:
@@ -175,7 +235,7 @@ func (w *world) apply(step Step) error {
 		if machine := w.machine(step.Machine); machine.Joining && w.Initialized && machine.Node == "" {
 			return fmt.Errorf("the host of %s is released while its join runs", step.Machine)
 		}
-		w.machine(step.Machine).Hook = false
+		w.machine(step.Machine).Hook, w.machine(step.Machine).DrainHook = false, false
 	case UpdateAddons:
 		for _, machine := range w.Machines {
 			if machine.Kubelet == "" || skew.Older(machine.Kubelet, w.Version) {
@@ -188,6 +248,34 @@ func (w *world) apply(step Step) error {
 			}
 		}
 		w.addons = w.Version
+	}
+	return nil
+}
+
+// open agrees to a departure. From here on the member counts for nothing.
+func (w *world) open(step Step) error {
+	machine, member := w.machine(step.Machine), w.member(step.Machine)
+	machine.DrainHook = false
+	if member == nil || member.Learner {
+		return nil
+	}
+	if member.Leader {
+		return fmt.Errorf("%s is drained while it leads etcd", step.Machine)
+	}
+	if opened := w.opened(); len(opened) > 1 {
+		return fmt.Errorf("%s leave at the same time", strings.Join(opened, " and "))
+	}
+	voters, _ := w.voters()
+	left := w.votersWithout(step.Machine)
+	if left < (voters-1)/2+1 {
+		return fmt.Errorf("%s is drained although only %d of %d other voters are healthy", step.Machine, left, voters-1)
+	}
+	if wanted, ours := w.wanted[step.Machine]; ours && !w.deletedByUser[step.Machine] && member.Healthy && left < wanted {
+		return fmt.Errorf("%s is drained while only %d other members are healthy voters, and %d are needed", step.Machine, left, wanted)
+	}
+	lowered := w.Strategy == RemoveFirst && !machine.UpToDate || w.free == 0
+	if !lowered && member.Healthy && left < w.Replicas {
+		return fmt.Errorf("%s is drained while only %d other members are healthy voters and %d hosts are free", step.Machine, left, w.free)
 	}
 	return nil
 }
@@ -219,11 +307,14 @@ func (w *world) create(step Step) error {
 	}
 	w.clock++
 	w.machines++
+	if w.ages {
+		w.Backup.Recent = false
+	}
 	// The host of a new Machine is told at once to hold the images of what runs.
 	name := fmt.Sprintf("m%d", w.machines)
 	w.asked[name], w.images[name] = map[string]bool{w.addons: true}, map[string]bool{}
 	w.Machines = append(w.Machines, Machine{Name: name, Version: w.Version, UpToDate: true,
-		Created: w.clock, Hook: true, FailureDomain: fmt.Sprintf("r%d", w.machines%3)})
+		Created: w.clock, Hook: true, DrainHook: true, FailureDomain: fmt.Sprintf("r%d", w.machines%3)})
 	return nil
 }
 
@@ -274,6 +365,9 @@ func (w *world) advance(name string) bool {
 	machine := w.machine(name)
 	member := w.member(name)
 	switch {
+	case machine.Deleting && machine.DrainHook && !machine.AtTermination && machine.Node != "" && len(w.active()) > 0:
+		// Cluster API waits for pre-drain hooks, but not without a Node, and not when no Machine is left that stays.
+		return false
 	case machine.Deleting && !machine.Hook:
 		w.vanish(name)
 	case machine.Deleting && !machine.AtTermination:
@@ -286,8 +380,11 @@ func (w *world) advance(name string) bool {
 		machine.Joining = false
 	case machine.Deleting:
 		return false
+	case !machine.HostClaimed && w.free == 0:
+		return false
 	case !machine.HostClaimed:
 		machine.HostClaimed, machine.Joining = true, true
+		w.free--
 		w.Hosts = append(w.Hosts, Host{Name: name, Version: machine.Version, Machine: name})
 	case member == nil && !w.Initialized:
 		w.addMember(name, false)
@@ -334,6 +431,9 @@ func (w *world) host(name string) *Host {
 func (w *world) vanish(name string) {
 	for i := range w.Machines {
 		if w.Machines[i].Name == name {
+			if w.Machines[i].HostClaimed {
+				w.free++
+			}
 			w.Machines = append(w.Machines[:i], w.Machines[i+1:]...)
 			break
 		}
@@ -348,6 +448,15 @@ func (w *world) vanish(name string) {
 		member.Machine, member.Healthy, member.Leader = "", false, false
 		w.elect()
 	}
+}
+
+// backUp takes the snapshot that was asked for.
+func (w *world) backUp() bool {
+	if !w.Backup.Requested {
+		return false
+	}
+	w.Backup.Requested, w.Backup.Recent = false, true
+	return true
 }
 
 // fetch gives every host that was asked the images it was asked for.

@@ -1,0 +1,251 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// leave sees Machines out that are being deleted, by us or by anybody: first its departure is judged and leadership moves
+// away, then its drain begins, then its etcd member goes, then the host. While one leaves, nothing else starts, except the
+// replacement without which it cannot leave.
+func leave(s Snapshot) *Step {
+	leavers := s.leavers()
+	for _, machine := range leavers {
+		if machine.held() && nothingToGuard(s, machine) {
+			return &Step{Kind: ReleaseHook, Machine: machine.Name, Reason: ReasonNothingToGuard,
+				Message: fmt.Sprintf("Machine %s holds no etcd member: its host can go", machine.Name)}
+		}
+	}
+	// One host after another: the next member goes when the one before is gone for good.
+	for _, machine := range leavers {
+		if !machine.held() {
+			return wait(ReasonTerminating, "Machine %s is being deleted: its host is released", machine.Name).about(machine)
+		}
+	}
+	// The first that can go goes, so that one that is kept does not keep the others.
+	var first *Step
+	for _, machine := range leavers {
+		step := s.lead(machine)
+		if !step.Waiting() {
+			return step
+		}
+		if first == nil {
+			first = step
+		}
+	}
+	return first
+}
+
+func (s Snapshot) lead(machine Machine) *Step {
+	if machine.DrainHook {
+		return agree(s, machine)
+	}
+	return seeOut(s, machine)
+}
+
+// leavers are the Machines that are being deleted. What was begun is ended first, and a member that does not work anyway
+// goes before one that does.
+func (s Snapshot) leavers() []Machine {
+	var leavers []Machine
+	for _, machine := range s.Machines {
+		if machine.Deleting {
+			leavers = append(leavers, machine)
+		}
+	}
+	rank := func(machine Machine) int {
+		member := s.memberOf(machine)
+		switch {
+		case member == nil:
+			return 0
+		case !machine.DrainHook:
+			return 1
+		case !member.Healthy:
+			return 2
+		}
+		return 3
+	}
+	sort.SliceStable(leavers, func(i, j int) bool {
+		if a, b := rank(leavers[i]), rank(leavers[j]); a != b {
+			return a < b
+		}
+		if leavers[i].DeletedAt != leavers[j].DeletedAt {
+			return leavers[i].DeletedAt < leavers[j].DeletedAt
+		}
+		return leavers[i].Name < leavers[j].Name
+	})
+	return leavers
+}
+
+// held tells that one of our holds is on the Machine.
+func (m Machine) held() bool { return m.Hook || m.DrainHook }
+
+// nothingToGuard tells that the Machine cannot have an etcd member.
+func nothingToGuard(s Snapshot, machine Machine) bool {
+	switch {
+	case !machine.HostClaimed:
+		return true
+	case !s.StackedEtcd:
+		return machine.AtTermination && len(machine.OtherHooks) == 0
+	case !s.Initialized:
+		// A cluster whose init ran to its end has data, though nobody has seen its API yet.
+		return !machine.Bootstrapped && machine.Node == "" && machine.AtTermination && len(machine.OtherHooks) == 0
+	}
+	return false
+}
+
+// agree opens the way out of a Machine when etcd can do without its member: while the kubelet there drains, and until the
+// host is released, that member may fail at any moment.
+func agree(s Snapshot, machine Machine) *Step {
+	if !s.StackedEtcd {
+		return openDrain(machine, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
+	}
+	if !s.Etcd.Known {
+		return etcdUnknown(s, machine)
+	}
+	member := s.memberOf(machine)
+	if member == nil {
+		return openDrain(machine, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
+	}
+	// A member that does not work leaves no gap.
+	if other := s.onItsWay(machine); other != "" && member.Healthy {
+		return wait(ReasonOneAtATime, "Machine %s is being deleted but kept until Machine %s, which leaves now, is gone",
+			machine.Name, other).about(machine)
+	}
+	verdict := s.mayDepart(machine, s.terms(machine))
+	if !verdict.Allowed {
+		return replaceFirst(s, machine, verdict)
+	}
+	if step := handOver(s, machine, ReasonLeaving); step != nil {
+		return step
+	}
+	if verdict.Reason != "" {
+		return openDrain(machine, ReasonToleranceLowered, "Machine %s is being deleted: its drain can begin, although %s",
+			machine.Name, verdict.Message)
+	}
+	return openDrain(machine, ReasonLeaving, "Machine %s is being deleted: etcd can do without its member, so its drain can begin", machine.Name)
+}
+
+func openDrain(machine Machine, reason, format string, args ...any) *Step {
+	return &Step{Kind: OpenDrain, Machine: machine.Name, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+func etcdUnknown(s Snapshot, machine Machine) *Step {
+	return wait(ReasonConnectionDown, "Machine %s keeps its host until its etcd member is removed, but etcd cannot be "+
+		"read: %s. If the cluster is lost, delete the Cluster; or remove our hooks from the Machine, and the one in "+
+		"spec.lifecycleHooks from its QuoinMachine", machine.Name, s.Etcd.Problem).about(machine)
+}
+
+// onItsWay names another Machine whose departure was agreed to and is not over; empty when there is none.
+func (s Snapshot) onItsWay(except Machine) string {
+	for _, machine := range s.Machines {
+		if machine.Deleting && !machine.DrainHook && machine.Name != except.Name && s.memberOf(machine) != nil {
+			return machine.Name
+		}
+	}
+	return ""
+}
+
+// handOver moves leadership away from the Machine's member while all members still work. Only the leader itself can hand
+// over: one that does not answer loses its lead by the removal.
+func handOver(s Snapshot, machine Machine, reason string) *Step {
+	member := s.memberOf(machine)
+	if member == nil || !member.Leader || !member.Healthy {
+		return nil
+	}
+	next := s.successor(*member)
+	if next == nil {
+		return nil
+	}
+	return &Step{Kind: MoveLeader, Machine: machine.Name, Member: member.ID, To: next.ID, Reason: reason,
+		Message: fmt.Sprintf("moving etcd leadership from Machine %s to %s", machine.Name, next.Machine)}
+}
+
+// seeOut leads a Machine whose departure was agreed to from its drain to the release of its host.
+func seeOut(s Snapshot, machine Machine) *Step {
+	if s.StackedEtcd && !s.Etcd.Known {
+		return etcdUnknown(s, machine)
+	}
+	if step := handOver(s, machine, ReasonLeaving); step != nil {
+		return step
+	}
+	if !machine.AtTermination {
+		return wait(ReasonDraining, "Machine %s is being deleted: waiting until it is drained", machine.Name).about(machine)
+	}
+	if len(machine.OtherHooks) > 0 {
+		return wait(ReasonOtherHooks, "Machine %s is being deleted: waiting for the hooks %s", machine.Name, list(machine.OtherHooks)).about(machine)
+	}
+	member := s.memberOf(machine)
+	if member == nil && machine.Node == "" && machine.Joining {
+		// The join may add its member after this look, and nobody would remove it.
+		return wait(ReasonJoinRuns, "Machine %s is being deleted: its host is kept until the bootstrap that runs there has ended, "+
+			"because it may still add an etcd member", machine.Name).about(machine)
+	}
+	if member == nil {
+		// A member whose Machine is not known may be the one of this Machine, which never got a Node.
+		if step := dropStrays(s); step != nil && machine.Node == "" {
+			return step
+		}
+		return &Step{Kind: ReleaseHook, Machine: machine.Name, Reason: ReasonLeaving,
+			Message: fmt.Sprintf("Machine %s has no etcd member any more: its host can go", machine.Name)}
+	}
+	verdict := s.mayRemove(member.ID)
+	if verdict.Allowed {
+		return &Step{Kind: RemoveEtcdMember, Machine: machine.Name, Member: member.ID, Reason: ReasonLeaving,
+			Message: fmt.Sprintf("removing the etcd member of Machine %s, which is drained", machine.Name)}
+	}
+	return replaceFirst(s, machine, verdict)
+}
+
+// replaceFirst makes a replacement for a Machine that somebody deleted although etcd needs it.
+func replaceFirst(s Snapshot, leaver Machine, verdict quorum.Verdict) *Step {
+	held := fmt.Sprintf("Machine %s is being deleted but kept: %s", leaver.Name, verdict.Message)
+	if step := refuse(s); step != nil {
+		return step
+	}
+	if !s.Initialized || !s.Reachable {
+		return wait(ReasonQuorum, "%s", held).about(leaver)
+	}
+	for _, machine := range s.active() {
+		if problem := s.outage(machine); problem != "" {
+			return wait(ReasonQuorum, "%s; waiting for Machine %s: %s", held, machine.Name, problem).about(leaver)
+		}
+	}
+	if len(s.Machines) > s.Replicas || len(s.active()) >= s.Replicas {
+		return wait(ReasonQuorum, "%s. %s", held, verdict.WayOut).about(leaver)
+	}
+	for _, member := range s.Etcd.Members {
+		if member.Learner || !member.Healthy {
+			return wait(ReasonQuorum, "%s. %s", held, verdict.WayOut).about(leaver)
+		}
+	}
+	if s.Spare.Free == 0 {
+		return wait(ReasonNoSpareHost, "%s; %s", held, s.missing(leaver)).about(leaver)
+	}
+	step := join(s, ReasonReplacementFirst, held+"; making a replacement")
+	if step.Waiting() && step.Machine == "" {
+		step.Machine = leaver.Name
+	}
+	return step
+}
+
+// missing says which host is missing.
+func (s Snapshot) missing(leaver Machine) string {
+	kind := s.Spare.Kind
+	if kind == "" {
+		kind = "hosts"
+	}
+	text := fmt.Sprintf("1 more host is needed: none of the %s is free", kind)
+	if s.Spare.Why != "" {
+		text += " (" + s.Spare.Why + ")"
+	}
+	text += "; register or free one"
+	if leaver.FailureDomain != "" {
+		text += ", best in failure domain " + leaver.FailureDomain
+	}
+	return text
+}

@@ -1,0 +1,53 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"slices"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// terms are those of a departure that somebody asked for: as much must be tolerated afterwards as is wanted, unless there is
+// nothing to make a replacement from, or nothing to lose.
+func (s Snapshot) terms(machine Machine) quorum.Terms {
+	member := s.memberOf(machine)
+	spare := s.Spare.Free > 0 || s.joining() != ""
+	return quorum.Terms{Desired: s.Replicas, Spare: spare,
+		Lowered: !spare || member != nil && !member.Healthy || s.Strategy == RemoveFirst && !machine.UpToDate}
+}
+
+// joining names an active Machine that does not vote yet; empty when there is none.
+func (s Snapshot) joining() string {
+	for _, machine := range s.active() {
+		if member := s.memberOf(machine); s.StackedEtcd && (member == nil || member.Learner) || machine.Node == "" {
+			return machine.Name
+		}
+	}
+	return ""
+}
+
+// mayDepart judges etcd without the Machine's member.
+func (s Snapshot) mayDepart(machine Machine, terms quorum.Terms) quorum.Verdict {
+	member := s.memberOf(machine)
+	if member == nil {
+		return quorum.Verdict{Allowed: true}
+	}
+	return quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.Depart, Members: []uint64{member.ID}}, terms)
+}
+
+// membership is etcd with what is known of the members' Machines: whose is being deleted departs, and until its drain was
+// opened nothing happens to it, so that meanwhile it is as good as any other.
+func (s Snapshot) membership() quorum.Membership {
+	judged := s.Etcd
+	judged.Members = slices.Clone(s.Etcd.Members)
+	for i := range judged.Members {
+		for _, machine := range s.Machines {
+			if member := &judged.Members[i]; member.Machine == machine.Name {
+				member.Departing, member.Held, member.FailureDomain = machine.Deleting, machine.DrainHook, machine.FailureDomain
+			}
+		}
+	}
+	return judged
+}
