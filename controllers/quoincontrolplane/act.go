@@ -29,7 +29,11 @@ import (
 func (r *Reconciler) act(ctx context.Context, s *scope) error {
 	err := r.perform(ctx, s)
 	if err == nil && !s.step.Waiting() && s.step.Kind != controlplane.RemoveFinalizer {
-		r.event(s, corev1.EventTypeNormal, string(s.step.Kind), s.step.Message)
+		if s.step.Reason == controlplane.ReasonToleranceLowered {
+			r.event(s, corev1.EventTypeWarning, s.step.Reason, s.step.Message)
+		} else {
+			r.event(s, corev1.EventTypeNormal, string(s.step.Kind), s.step.Message)
+		}
 	}
 	return err
 }
@@ -57,8 +61,12 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 			return err
 		}
 		return r.deleteMachine(ctx, s.machines[s.step.Machine])
+	case controlplane.OpenDrain:
+		return r.openDrain(ctx, s.machines[s.step.Machine])
 	case controlplane.ReleaseHook:
-		return r.releaseHook(ctx, s.machines[s.step.Machine])
+		return r.release(ctx, s, s.machines[s.step.Machine])
+	case controlplane.RequestBackup:
+		requestBackup(s)
 	case controlplane.UpdateAddons:
 		return r.updateAddons(ctx, s)
 	case controlplane.DeleteAll:
@@ -93,6 +101,9 @@ func (r *Reconciler) create(ctx context.Context, s *scope, join bool) error {
 	if err := s.addRunningAddons(infra); err != nil {
 		return fmt.Errorf("asking %s %s for add-on images: %w", infra.GetKind(), name, err)
 	}
+	if err := s.holdHost(infra); err != nil {
+		return fmt.Errorf("holding the host of %s %s: %w", infra.GetKind(), name, err)
+	}
 	machine := s.desiredMachine(name, nil)
 	replaces, err := s.madeFor()
 	if err != nil {
@@ -101,7 +112,7 @@ func (r *Reconciler) create(ctx context.Context, s *scope, join bool) error {
 	if replaces != "" {
 		machine.Annotations[controlplanev1.RemediationForAnnotation] = replaces
 	}
-	if machine.Spec.FailureDomain, err = r.pickFailureDomain(ctx, s); err != nil {
+	if machine.Spec.FailureDomain, err = s.pickFailureDomain(ctx); err != nil {
 		return err
 	}
 	if err := r.Client.Create(ctx, infra); err != nil {
@@ -144,34 +155,6 @@ func (r *Reconciler) deleteMachine(ctx context.Context, machine *clusterv1.Machi
 		return fmt.Errorf("deleting Machine %s: %w", machine.Name, err)
 	}
 	return nil
-}
-
-// releaseHook lets the Machine's host go.
-func (r *Reconciler) releaseHook(ctx context.Context, machine *clusterv1.Machine) error {
-	if _, held := machine.Annotations[controlplanev1.PreTerminateHookAnnotation]; !held {
-		return nil
-	}
-	original := machine.DeepCopy()
-	delete(machine.Annotations, controlplanev1.PreTerminateHookAnnotation)
-	if err := r.Client.Patch(ctx, machine, client.MergeFrom(original)); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("releasing the pre-terminate hook of Machine %s: %w", machine.Name, err)
-	}
-	return nil
-}
-
-// deleteAll deletes all Machines at once. Nothing of etcd is to be kept, so no hook holds them.
-func (r *Reconciler) deleteAll(ctx context.Context, s *scope) error {
-	var failures []error
-	for _, machine := range s.machines.SortedByCreationTimestamp() {
-		if err := r.releaseHook(ctx, machine); err != nil {
-			failures = append(failures, err)
-			continue
-		}
-		if machine.DeletionTimestamp.IsZero() {
-			failures = append(failures, r.deleteMachine(ctx, machine))
-		}
-	}
-	return kerrors.NewAggregate(failures)
 }
 
 func conditionTrue(condition *metav1.Condition) bool {

@@ -66,8 +66,10 @@ func (s *scope) annotations() map[string]string {
 func (s *scope) desiredMachine(name string, existing *clusterv1.Machine) *clusterv1.Machine {
 	template := s.plane.Spec.MachineTemplate.Spec
 	annotations := s.annotations()
-	// On every Machine from the start, so that none can lose its host before its etcd member was removed.
-	annotations[controlplanev1.PreTerminateHookAnnotation] = ""
+	// On every Machine from the start, so that none can be drained before etcd can do without its member, or lose its host
+	// before that member was removed.
+	annotations[controlplanev1.PreDrainHookAnnotation] = s.holdOwner()
+	annotations[controlplanev1.PreTerminateHookAnnotation] = s.holdOwner()
 	machine := &clusterv1.Machine{
 		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
 		ObjectMeta: metav1.ObjectMeta{

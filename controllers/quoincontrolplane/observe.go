@@ -48,6 +48,8 @@ type scope struct {
 	// clusterInfra are the QuoinMachines of all Machines of the Cluster, and versions their Machines' versions by name.
 	clusterInfra []infrav1.QuoinMachine
 	versions     map[string]string
+	// freeDomains are the failure domains of the hosts that a further Machine could claim now.
+	freeDomains map[string]bool
 	// unreachable are those of clusterInfra whose host and Node do not answer.
 	unreachable map[string]bool
 	// fleet are all QuoinHosts, of whatever Cluster.
@@ -135,9 +137,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 		}
 	}
 	s.fillSnapshot()
-	if err := r.fillHealth(ctx, s); err != nil {
-		return err
-	}
+	s.fillHealth()
 	s.observed = true
 	return nil
 }
@@ -154,10 +154,13 @@ func (r *Reconciler) listParts(ctx context.Context, s *scope) error {
 		return err
 	}
 	hosts := &infrav1.QuoinHostList{}
-	if err := r.Client.List(ctx, hosts); err != nil {
+	if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing QuoinHosts: %w", err)
 	}
 	s.fleet = hosts.Items
+	if err := s.countSpares(hosts.Items); err != nil {
+		return err
+	}
 	silent := map[client.ObjectKey]bool{}
 	for i := range hosts.Items {
 		silent[client.ObjectKeyFromObject(&hosts.Items[i])] = conditions.IsFalse(&hosts.Items[i], infrav1.HostReachableCondition)
@@ -300,6 +303,11 @@ func (s *scope) fillSnapshot() {
 	s.snapshot.AddonsCurrent = s.workload.addonsCurrent
 	s.snapshot.AddonsProblem = message(s.workload.addonsErr, "")
 	s.snapshot.AddonsVersion = s.workload.addonsVersion
+	s.snapshot.Strategy = controlplane.Strategy(s.plane.Spec.Rollout.Strategy)
+	s.snapshot.Backup = s.backup()
+	if doing := s.plane.Status.Operation; doing != nil {
+		s.snapshot.Doing = controlplane.Doing{Operation: controlplane.Operation(doing.Type), Machine: doing.Machine}
+	}
 	machineOf := map[string]string{}
 	for name, infra := range s.infra {
 		machineOf[infra.Name] = name
@@ -359,17 +367,15 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 	if result.Deleting {
 		result.DeletedAt = machine.DeletionTimestamp.Unix()
 	}
+	result.DrainHook = hasHook(machine, controlplanev1.PreDrainHookAnnotation)
+	result.Hook = hasHook(machine, controlplanev1.PreTerminateHookAnnotation) || hostHeld(s.infra[machine.Name])
 	for annotation := range machine.Annotations {
-		switch {
-		case annotation == controlplanev1.PreTerminateHookAnnotation:
-			result.Hook = true
-		case strings.HasPrefix(annotation, clusterv1.PreTerminateDeleteHookAnnotationPrefix):
+		if annotation != controlplanev1.PreTerminateHookAnnotation && strings.HasPrefix(annotation, clusterv1.PreTerminateDeleteHookAnnotationPrefix) {
 			result.OtherHooks = append(result.OtherHooks, annotation)
 		}
 	}
 	slices.Sort(result.OtherHooks)
-	result.AtTermination = conditions.IsTrue(machine, clusterv1.MachineDeletingCondition) &&
-		conditions.GetReason(machine, clusterv1.MachineDeletingCondition) == clusterv1.MachineDeletingWaitingForPreTerminateHookReason
+	result.AtTermination = atTermination(machine, s.infra[machine.Name])
 	return result
 }
 

@@ -6,6 +6,7 @@ package quoincontrolplane
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,26 +14,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/collections"
-	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/failuredomains"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
 // pickFailureDomain is that of the next Machine: the one with fewest up-to-date Machines, then with fewest, among those
 // that have a free host. Without one it stays open, and the Machine takes the first host that becomes free: a Machine
 // bound to a domain whose hosts are all in use would hold up a surge for ever.
-func (r *Reconciler) pickFailureDomain(ctx context.Context, s *scope) (string, error) {
+func (s *scope) pickFailureDomain(ctx context.Context) (string, error) {
 	var candidates []clusterv1.FailureDomain
-	free, err := r.freeDomains(ctx, s)
-	if err != nil {
-		return "", err
-	}
 	for _, domain := range s.cluster.Status.FailureDomains {
-		if ptr.Deref(domain.ControlPlane, false) && free[domain.Name] {
+		if ptr.Deref(domain.ControlPlane, false) && s.freeDomains[domain.Name] {
 			candidates = append(candidates, domain)
 		}
 	}
@@ -54,31 +50,42 @@ func (r *Reconciler) pickFailureDomain(ctx context.Context, s *scope) (string, e
 	return failuredomains.PickFewest(ctx, candidates, placed, upToDate), nil
 }
 
-// freeDomains are the failure domains with a host that the template's machines could claim now.
-func (r *Reconciler) freeDomains(ctx context.Context, s *scope) (map[string]bool, error) {
+// countSpares finds the hosts that a Machine made from the template could claim now, as placement of QuoinMachines does.
+func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
+	s.freeDomains = map[string]bool{}
+	if s.template == nil {
+		// Without it no Machine is made at all, and that is said where one would be.
+		s.snapshot.Spare = controlplane.Spare{Free: 1}
+		return nil
+	}
 	selector, err := hostSelector(s.template)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	hosts := &infrav1.QuoinHostList{}
-	if err := r.Client.List(ctx, hosts); err != nil {
-		return nil, fmt.Errorf("listing QuoinHosts: %w", err)
+	request := placement.Request{Namespace: s.plane.Namespace, Selector: selector}
+	fleet := make([]placement.Host, 0, len(hosts))
+	for i := range hosts {
+		fleet = append(fleet, placement.HostOf(&hosts[i]))
 	}
-	free := map[string]bool{}
-	for i := range hosts.Items {
-		host := &hosts.Items[i]
-		choice := placement.Select(placement.Request{Namespace: s.plane.Namespace, Selector: selector}, []placement.Host{{
-			Namespace: host.Namespace, Name: host.Name, Labels: host.Labels, State: string(host.Status.State),
-			Ready:   conditions.IsTrue(host, infrav1.HostReadyCondition),
-			InUse:   host.Spec.ConsumerRef != nil,
-			Leaving: !host.DeletionTimestamp.IsZero() || annotations.HasPaused(host), FailureDomain: host.Spec.FailureDomain,
-			ConsumerNamespaces: host.Spec.ConsumerNamespaces,
-		}})
-		if choice.Chosen != nil {
-			free[host.Spec.FailureDomain] = true
+	spare := controlplane.Spare{Kind: "hosts of namespace " + s.plane.Namespace}
+	if selector != nil && !selector.Empty() {
+		spare.Kind = "hosts that " + selector.String() + " selects"
+	}
+	for _, host := range fleet {
+		if placement.Select(request, []placement.Host{host}).Chosen != nil {
+			spare.Free++
+			s.freeDomains[host.FailureDomain] = true
 		}
 	}
-	return free, nil
+	if spare.Free == 0 {
+		var reasons []string
+		for _, count := range placement.Select(request, fleet).Counts() {
+			reasons = append(reasons, fmt.Sprintf("%d %s", count.Hosts, count.Reason))
+		}
+		spare.Why = strings.Join(reasons, ", ")
+	}
+	s.snapshot.Spare = spare
+	return nil
 }
 
 func hostSelector(template *unstructured.Unstructured) (labels.Selector, error) {

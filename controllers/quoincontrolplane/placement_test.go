@@ -18,6 +18,7 @@ import (
 // A paused host is claimed by nobody, so no Machine is bound to its failure domain.
 func TestPausedHostIsNotFree(t *testing.T) {
 	w := newWorld(t, 1)
+	w.noSpare()
 	for name, annotations := range map[string]map[string]string{"r1": nil, "r2": {clusterv1.PausedAnnotation: ""}} {
 		host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: annotations}}
 		host.Spec.FailureDomain = name
@@ -26,8 +27,11 @@ func TestPausedHostIsNotFree(t *testing.T) {
 		conditions.Set(host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostAvailableReason})
 		w.g.Expect(w.mgmt.Status().Update(t.Context(), host)).To(Succeed())
 	}
-	free, err := w.r.freeDomains(t.Context(), &scope{plane: w.plane(), template: &unstructured.Unstructured{Object: map[string]any{}}})
-	w.g.Expect(err).NotTo(HaveOccurred())
-	w.g.Expect(free).To(HaveLen(1))
-	w.g.Expect(free).To(HaveKey("r1"))
+	hosts := &infrav1.QuoinHostList{}
+	w.g.Expect(w.mgmt.List(t.Context(), hosts)).To(Succeed())
+	s := &scope{plane: w.plane(), template: &unstructured.Unstructured{Object: map[string]any{}}}
+	w.g.Expect(s.countSpares(hosts.Items)).To(Succeed())
+	w.g.Expect(s.freeDomains).To(HaveLen(1))
+	w.g.Expect(s.freeDomains).To(HaveKey("r1"))
+	w.g.Expect(s.snapshot.Spare.Free).To(Equal(1))
 }

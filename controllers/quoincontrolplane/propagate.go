@@ -52,6 +52,9 @@ func (r *Reconciler) propagateTo(ctx context.Context, s *scope, machine *cluster
 		if err := r.applyOnce(ctx, s.metadataOf(infra, infrav1.GroupVersion.WithKind("QuoinMachine")), infra, metadataManager); err != nil {
 			return fmt.Errorf("propagating to QuoinMachine %s: %w", infra.Name, err)
 		}
+		if err := r.keepHold(ctx, s, infra); err != nil {
+			return err
+		}
 	}
 	if config := s.configs[name]; config != nil {
 		if err := r.applyOnce(ctx, s.metadataOf(config, bootstrapv1.GroupVersion.WithKind("KubeadmConfig")), config, metadataManager); err != nil {
@@ -62,7 +65,7 @@ func (r *Reconciler) propagateTo(ctx context.Context, s *scope, machine *cluster
 }
 
 // propagateDeletion lets a user end a drain that takes too long. Nothing else of a Machine that leaves is touched: the
-// hook, above all, must not come back.
+// hooks, above all, must not come back.
 func (r *Reconciler) propagateDeletion(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
 	wanted := s.plane.Spec.MachineTemplate.Spec.Deletion
 	original := machine.DeepCopy()

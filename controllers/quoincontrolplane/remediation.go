@@ -32,7 +32,7 @@ import (
 const lossGrace = time.Minute
 
 // fillHealth adds to the snapshot what tells whether Machines have to be replaced for their health.
-func (r *Reconciler) fillHealth(ctx context.Context, s *scope) error {
+func (s *scope) fillHealth() {
 	now := time.Now().UTC().Truncate(time.Second)
 	wanted := s.plane.Spec.Remediation
 	terms := controlplane.Remediation{Now: now, RetryPeriod: seconds(wanted.RetryPeriodSeconds),
@@ -47,15 +47,6 @@ func (r *Reconciler) fillHealth(ctx context.Context, s *scope) error {
 	}
 	terms.Pending = s.pendingAttempt()
 	s.snapshot.Remediation = terms
-	if len(s.snapshot.Ailing()) == 0 || s.template == nil {
-		return nil
-	}
-	free, err := r.freeDomains(ctx, s)
-	if err != nil {
-		return err
-	}
-	s.snapshot.Remediation.Spare = len(free) > 0
-	return nil
 }
 
 func seconds(value *int32) *time.Duration {

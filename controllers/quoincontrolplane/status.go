@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -35,6 +36,7 @@ var ownedConditions = []string{
 	controlplanev1.ControlPlaneRollingOutCondition,
 	controlplanev1.ControlPlaneScalingUpCondition,
 	controlplanev1.ControlPlaneScalingDownCondition,
+	controlplanev1.ControlPlaneProgressingCondition,
 	controlplanev1.ControlPlaneDeletingCondition,
 	controlplanev1.ControlPlaneRemediatingCondition,
 	controlplanev1.ControlPlaneAddonsUpToDateCondition,
@@ -55,6 +57,9 @@ func (r *Reconciler) summarize(ctx context.Context, s *scope, failure error) {
 	status.AvailableReplicas = count(machines, clusterv1.MachineAvailableCondition)
 	status.UpToDateReplicas = count(machines, clusterv1.MachineUpToDateCondition)
 	status.Versions = s.runningVersions()
+	if s.observed {
+		status.Revisions = s.revisions()
+	}
 	if s.snapshot.Etcd.Known {
 		status.Etcd = s.etcdStatus(status.Etcd)
 	}
@@ -74,6 +79,13 @@ func (r *Reconciler) summarize(ctx context.Context, s *scope, failure error) {
 	s.setRemediating()
 	s.setAddons(failure)
 	s.setProgress(failure)
+	now := time.Now()
+	before := status.Operation
+	s.setOperation(failure, now)
+	s.setProgressing(now)
+	if failure == nil {
+		r.tellOperation(s, before)
+	}
 	s.setDeleting()
 	s.setAggregates(ctx)
 }

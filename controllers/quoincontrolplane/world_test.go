@@ -153,10 +153,27 @@ func newWorld(t *testing.T, replicas int32, edit ...func(*controlplanev1.QuoinCo
 		WithStatusSubresource(&clusterv1.Cluster{}, &clusterv1.Machine{}, &controlplanev1.QuoinControlPlane{}, &infrav1.QuoinMachine{}, &infrav1.QuoinHost{}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: w.create, Delete: w.delete, Apply: w.apply, SubResourcePatch: w.patchStatus}).
 		Build()
+	w.spare("spare")
 	w.workload = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithStatusSubresource(&corev1.Node{}, &corev1.Pod{}).Build()
 	w.r = &Reconciler{Client: w.mgmt, APIReader: w.mgmt, Hosts: noHosts{}, Etcd: w.etcd, Recorder: events.NewFakeRecorder(1000),
 		ClusterCache: clustercache.NewFakeEmptyClusterCache()}
 	return w
+}
+
+// spare makes a host that is free for a further Machine.
+func (w *world) spare(name string) {
+	w.t.Helper()
+	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	w.g.Expect(w.mgmt.Create(w.t.Context(), host)).To(Succeed())
+	host.Status.State = infrav1.HostStateAvailable
+	conditions.Set(host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostAvailableReason})
+	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), host)).To(Succeed())
+}
+
+// noSpare gives the spare host to somebody else.
+func (w *world) noSpare() {
+	w.t.Helper()
+	w.g.Expect(w.mgmt.Delete(w.t.Context(), &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "spare"}})).To(Succeed())
 }
 
 func (w *world) create(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
@@ -371,6 +388,11 @@ func (w *world) gone(name string) {
 
 func (w *world) hasHook(name string) bool {
 	_, has := w.machine(name).Annotations[controlplanev1.PreTerminateHookAnnotation]
+	return has
+}
+
+func (w *world) hasDrainHook(name string) bool {
+	_, has := w.machine(name).Annotations[controlplanev1.PreDrainHookAnnotation]
 	return has
 }
 

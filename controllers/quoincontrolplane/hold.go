@@ -1,0 +1,134 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// What holds a control-plane Machine: a pre-drain hook until its departure was agreed to, a pre-terminate hook until its etcd
+// member is gone, and, where it has one, the same hold on its QuoinMachine, because annotations of a Machine can be stripped,
+// and Cluster API skips the first when it likes. Set while the Machine is not being deleted, and taken away once and for good.
+
+func (s *scope) holdOwner() string { return controlPlaneKind + "/" + s.plane.Name }
+
+// holdHost puts our hold into a QuoinMachine that is about to be made.
+func (s *scope) holdHost(infra *unstructured.Unstructured) error {
+	if !s.stackedEtcd() {
+		return nil
+	}
+	entries, _, err := unstructured.NestedSlice(infra.Object, "spec", "lifecycleHooks", "preTerminate")
+	if err != nil {
+		return err
+	}
+	entries = slices.DeleteFunc(entries, func(entry any) bool {
+		fields, ok := entry.(map[string]any)
+		return ok && fields["name"] == controlplanev1.HookName
+	})
+	entries = append(entries, map[string]any{"name": controlplanev1.HookName, "owner": s.holdOwner()})
+	return unstructured.SetNestedSlice(infra.Object, entries, "spec", "lifecycleHooks", "preTerminate")
+}
+
+// keepHold puts our hold on the QuoinMachine of a Machine that was adopted, moved, or made before there was such a hold.
+func (r *Reconciler) keepHold(ctx context.Context, s *scope, infra *infrav1.QuoinMachine) error {
+	if !s.stackedEtcd() || hostHeld(infra) || !infra.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	original := infra.DeepCopy()
+	infra.Spec.LifecycleHooks.PreTerminate = append(slices.Clone(infra.Spec.LifecycleHooks.PreTerminate),
+		infrav1.LifecycleHook{Name: controlplanev1.HookName, Owner: s.holdOwner()})
+	// The list is replaced as a whole: never over what somebody else added meanwhile.
+	change := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, infra, change); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("holding the host of QuoinMachine %s: %w", infra.Name, err)
+	}
+	return nil
+}
+
+// hostHeld tells that our hold is on the QuoinMachine.
+func hostHeld(infra *infrav1.QuoinMachine) bool {
+	return infra != nil && slices.ContainsFunc(infra.Spec.LifecycleHooks.PreTerminate, ours)
+}
+
+func ours(hook infrav1.LifecycleHook) bool { return hook.Name == controlplanev1.HookName }
+
+func hasHook(machine *clusterv1.Machine, hook string) bool {
+	_, has := machine.Annotations[hook]
+	return has
+}
+
+// openDrain takes the pre-drain hook off the Machine.
+func (r *Reconciler) openDrain(ctx context.Context, machine *clusterv1.Machine) error {
+	return r.dropHooks(ctx, machine, controlplanev1.PreDrainHookAnnotation)
+}
+
+// release takes all of our holds off a Machine. Its QuoinMachine comes first: once the Machine's hooks are gone, nobody may
+// look at it again.
+func (r *Reconciler) release(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
+	if infra := s.infra[machine.Name]; hostHeld(infra) {
+		original := infra.DeepCopy()
+		infra.Spec.LifecycleHooks.PreTerminate = slices.DeleteFunc(slices.Clone(infra.Spec.LifecycleHooks.PreTerminate), ours)
+		change := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
+		if err := r.Client.Patch(ctx, infra, change); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("releasing the host of QuoinMachine %s: %w", infra.Name, err)
+		}
+	}
+	return r.dropHooks(ctx, machine, controlplanev1.PreDrainHookAnnotation, controlplanev1.PreTerminateHookAnnotation)
+}
+
+func (r *Reconciler) dropHooks(ctx context.Context, machine *clusterv1.Machine, hooks ...string) error {
+	original := machine.DeepCopy()
+	for _, hook := range hooks {
+		delete(machine.Annotations, hook)
+	}
+	if len(machine.Annotations) == len(original.Annotations) {
+		return nil
+	}
+	if err := r.Client.Patch(ctx, machine, client.MergeFrom(original)); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("taking hooks off Machine %s: %w", machine.Name, err)
+	}
+	return nil
+}
+
+// deleteAll deletes all Machines at once. Nothing of etcd is to be kept, so no hook holds them.
+func (r *Reconciler) deleteAll(ctx context.Context, s *scope) error {
+	var failures []error
+	for _, machine := range s.machines.SortedByCreationTimestamp() {
+		if err := r.release(ctx, s, machine); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		if machine.DeletionTimestamp.IsZero() {
+			failures = append(failures, r.deleteMachine(ctx, machine))
+		}
+	}
+	return kerrors.NewAggregate(failures)
+}
+
+// atTermination tells that nothing holds the Machine any more but what comes after its drain: pre-terminate hooks, or, of a
+// Machine whose hooks were stripped, the hold on its QuoinMachine.
+func atTermination(machine *clusterv1.Machine, infra *infrav1.QuoinMachine) bool {
+	if !conditions.IsTrue(machine, clusterv1.MachineDeletingCondition) {
+		return false
+	}
+	switch conditions.GetReason(machine, clusterv1.MachineDeletingCondition) {
+	case clusterv1.MachineDeletingWaitingForPreTerminateHookReason:
+		return true
+	case clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason:
+		return hostHeld(infra)
+	}
+	return false
+}
