@@ -112,9 +112,7 @@ func (r *Reconciler) create(ctx context.Context, s *scope, join bool) error {
 	if replaces != "" {
 		machine.Annotations[controlplanev1.RemediationForAnnotation] = replaces
 	}
-	if machine.Spec.FailureDomain, err = s.pickFailureDomain(ctx); err != nil {
-		return err
-	}
+	machine.Spec.FailureDomain = s.pickFailureDomain(ctx)
 	if err := r.Client.Create(ctx, infra); err != nil {
 		return fmt.Errorf("creating %s %s: %w", infra.GetKind(), name, err)
 	}

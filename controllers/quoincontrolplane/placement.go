@@ -25,7 +25,7 @@ import (
 // pickFailureDomain is that of the next Machine: the one with fewest up-to-date Machines, then with fewest, among those
 // that have a free host. Without one it stays open, and the Machine takes the first host that becomes free: a Machine
 // bound to a domain whose hosts are all in use would hold up a surge for ever.
-func (s *scope) pickFailureDomain(ctx context.Context) (string, error) {
+func (s *scope) pickFailureDomain(ctx context.Context) string {
 	var candidates []clusterv1.FailureDomain
 	for _, domain := range s.cluster.Status.FailureDomains {
 		if ptr.Deref(domain.ControlPlane, false) && s.freeDomains[domain.Name] {
@@ -47,7 +47,7 @@ func (s *scope) pickFailureDomain(ctx context.Context) (string, error) {
 			upToDate.Insert(counted)
 		}
 	}
-	return failuredomains.PickFewest(ctx, candidates, placed, upToDate), nil
+	return failuredomains.PickFewest(ctx, candidates, placed, upToDate)
 }
 
 // countSpares finds the hosts that a Machine made from the template could claim now, as placement of QuoinMachines does.
