@@ -81,6 +81,10 @@ func (r *Reconciler) release(ctx context.Context, s *scope, machine *clusterv1.M
 	if infra := s.infra[machine.Name]; hostHeld(infra) {
 		original := infra.DeepCopy()
 		infra.Spec.LifecycleHooks.PreTerminate = slices.DeleteFunc(slices.Clone(infra.Spec.LifecycleHooks.PreTerminate), ours)
+		if len(infra.Spec.LifecycleHooks.PreTerminate) == 0 {
+			// An empty list would be written as lifecycleHooks without anything, which the API refuses.
+			infra.Spec.LifecycleHooks.PreTerminate = nil
+		}
 		change := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
 		if err := r.Client.Patch(ctx, infra, change); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("releasing the host of QuoinMachine %s: %w", infra.Name, err)
