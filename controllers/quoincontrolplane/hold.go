@@ -47,13 +47,27 @@ func (r *Reconciler) keepHold(ctx context.Context, s *scope, infra *infrav1.Quoi
 	if !s.stackedEtcd() || hostHeld(infra) || !infra.DeletionTimestamp.IsZero() {
 		return nil
 	}
+	return r.changeHold(ctx, infra, func(hooks []infrav1.LifecycleHook) []infrav1.LifecycleHook {
+		return append(slices.DeleteFunc(hooks, ours), infrav1.LifecycleHook{Name: controlplanev1.HookName, Owner: s.holdOwner()})
+	})
+}
+
+// changeHold changes the pre-terminate hooks of a QuoinMachine as they are now: the list is written as a whole, so never over
+// what somebody else did meanwhile.
+func (r *Reconciler) changeHold(ctx context.Context, seen *infrav1.QuoinMachine, change func([]infrav1.LifecycleHook) []infrav1.LifecycleHook) error {
+	infra := &infrav1.QuoinMachine{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(seen), infra); err != nil {
+		return client.IgnoreNotFound(err)
+	}
 	original := infra.DeepCopy()
-	infra.Spec.LifecycleHooks.PreTerminate = append(slices.Clone(infra.Spec.LifecycleHooks.PreTerminate),
-		infrav1.LifecycleHook{Name: controlplanev1.HookName, Owner: s.holdOwner()})
-	// The list is replaced as a whole: never over what somebody else added meanwhile.
-	change := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, infra, change); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("holding the host of QuoinMachine %s: %w", infra.Name, err)
+	infra.Spec.LifecycleHooks.PreTerminate = change(slices.Clone(infra.Spec.LifecycleHooks.PreTerminate))
+	if len(infra.Spec.LifecycleHooks.PreTerminate) == 0 {
+		// An empty list would be written as lifecycleHooks without anything, which the API refuses.
+		infra.Spec.LifecycleHooks.PreTerminate = nil
+	}
+	patch := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, infra, patch); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("changing the hold on QuoinMachine %s: %w", infra.Name, err)
 	}
 	return nil
 }
@@ -79,15 +93,10 @@ func (r *Reconciler) openDrain(ctx context.Context, machine *clusterv1.Machine) 
 // look at it again.
 func (r *Reconciler) release(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
 	if infra := s.infra[machine.Name]; hostHeld(infra) {
-		original := infra.DeepCopy()
-		infra.Spec.LifecycleHooks.PreTerminate = slices.DeleteFunc(slices.Clone(infra.Spec.LifecycleHooks.PreTerminate), ours)
-		if len(infra.Spec.LifecycleHooks.PreTerminate) == 0 {
-			// An empty list would be written as lifecycleHooks without anything, which the API refuses.
-			infra.Spec.LifecycleHooks.PreTerminate = nil
-		}
-		change := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
-		if err := r.Client.Patch(ctx, infra, change); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("releasing the host of QuoinMachine %s: %w", infra.Name, err)
+		if err := r.changeHold(ctx, infra, func(hooks []infrav1.LifecycleHook) []infrav1.LifecycleHook {
+			return slices.DeleteFunc(hooks, ours)
+		}); err != nil {
+			return err
 		}
 	}
 	return r.dropHooks(ctx, machine, controlplanev1.PreDrainHookAnnotation, controlplanev1.PreTerminateHookAnnotation)

@@ -95,7 +95,7 @@ func (w *world) silence(name string) {
 // spareHost is one that a replacement could have.
 func (w *world) spareHost() {
 	w.t.Helper()
-	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "spare"}}
+	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "another"}}
 	w.g.Expect(w.mgmt.Create(w.t.Context(), host)).To(Succeed())
 	host.Status.State = infrav1.HostStateAvailable
 	conditions.Set(host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostAvailableReason})

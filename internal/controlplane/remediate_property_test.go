@@ -96,7 +96,10 @@ func anyIllness(t *rapid.T) Snapshot {
 	}
 	s := Snapshot{Replicas: rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), Version: "v1.36.3", ConfigVersion: "v1.36.3",
 		StackedEtcd: true, Certificates: true, Initialized: true, Reachable: true, AddonsCurrent: true,
-		Remediation: Remediation{Now: noon, Spare: often("spare")}}
+		Remediation: Remediation{Now: noon}}
+	if often("spare") {
+		s.Spare.Free = 1
+	}
 	s.Etcd = quorum.Membership{Known: true}
 	voters, healthy := 0, 0
 	for i := range rapid.IntRange(1, s.Replicas+1).Draw(t, "machines") {

@@ -41,10 +41,16 @@ func settle(s Snapshot) *Step {
 // etcd member works, or a user marked it to go. A member that is silent for a while comes back sooner than a new one joins.
 func (s Snapshot) mendedByReplacement() string {
 	leaver := s.pick()
-	if leaver.Node == "" || s.memberShortcoming(leaver) != "" && !leaver.Preferred {
+	if leaver.Node == "" || s.memberShortcoming(leaver) != "" && !(leaver.Preferred && s.castsNoVote(leaver)) {
 		return ""
 	}
 	return leaver.Name
+}
+
+// castsNoVote tells that the Machine's member is a voter that does not work.
+func (s Snapshot) castsNoVote(machine Machine) bool {
+	member := s.memberOf(machine)
+	return s.StackedEtcd && member != nil && !member.Learner && !member.Healthy
 }
 
 func (s Snapshot) outdated() int {

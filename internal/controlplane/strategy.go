@@ -39,7 +39,7 @@ func replace(s Snapshot) *Step {
 	if step := backUp(s); step != nil {
 		return step
 	}
-	if s.memberShortcoming(leaver) != "" {
+	if s.castsNoVote(leaver) {
 		// A user marked it, and its member does not work: nothing gets worse without it, and a surge would have to reckon with
 		// a dead voter.
 		return removeFirst(s, leaver)

@@ -270,8 +270,9 @@ func (w *world) open(step Step) error {
 	if left < (voters-1)/2+1 {
 		return fmt.Errorf("%s is drained although only %d of %d other voters are healthy", step.Machine, left, voters-1)
 	}
-	if wanted, ours := w.wanted[step.Machine]; ours && !w.deletedByUser[step.Machine] && member.Healthy && left < wanted {
-		return fmt.Errorf("%s is drained while only %d other members are healthy voters, and %d are needed", step.Machine, left, wanted)
+	// Another may have fallen ill since it was deleted; a quorum of those that are well is enough then.
+	if wanted, ours := w.wanted[step.Machine]; ours && !w.deletedByUser[step.Machine] && member.Healthy && voters-1 < wanted {
+		return fmt.Errorf("%s is drained while only %d other members vote, and %d are needed", step.Machine, voters-1, wanted)
 	}
 	lowered := w.Strategy == RemoveFirst && !machine.UpToDate || w.free == 0
 	if !lowered && member.Healthy && left < w.Replicas {
