@@ -135,7 +135,8 @@ func (d *departure) judge() quorum.Verdict {
 	case !d.membership.Agreed || !d.member().Healthy:
 		verdict.WayOut = "repair its etcd member, so that a replacement can join"
 	case !d.replaceable:
-		verdict.WayOut = "add a free host that its QuoinMachineTemplate selects, so that a replacement can join first"
+		verdict.WayOut = fmt.Sprintf("add a free host that QuoinMachineTemplate %s selects, so that a replacement can join first",
+			d.plane.Spec.MachineTemplate.Spec.InfrastructureRef.Name)
 	default:
 		return quorum.Verdict{Allowed: true, Message: fmt.Sprintf("Machine %s holds the only vote in etcd: it stays until a replacement votes", d.machine.Name)}
 	}
@@ -153,7 +154,8 @@ func (d *departure) judgeExternal() quorum.Verdict {
 	return quorum.Verdict{
 		Reason:  "LastControlPlaneMachine",
 		Message: "no other control-plane Machine has a Node and stays, so the cluster would be left without an API server",
-		WayOut:  "wait until another control-plane Machine has a Node",
+		WayOut: fmt.Sprintf("wait until another control-plane Machine has a Node; if none is on its way, raise spec.replicas of QuoinControlPlane %s first",
+			d.plane.Name),
 	}
 }
 

@@ -107,8 +107,8 @@ func (w *MachineDeletionWebhook) Handle(ctx context.Context, request admission.R
 func (w *MachineDeletionWebhook) override(request admission.Request, departure *departure, verdict quorum.Verdict, reason string) admission.Response {
 	if !ptr.Deref(request.DryRun, false) {
 		w.Recorder.Eventf(departure.plane, departure.machine, corev1.EventTypeWarning, controlplanev1.QuorumLossAllowedReason, "DeleteMachine",
-			"%s deletes Machine %s although %s Its annotation %s says: %s",
-			request.UserInfo.Username, departure.machine.Name, sentence(verdict.Message), controlplanev1.AllowQuorumLossAnnotation, shortened(reason))
+			"%s", shortened(fmt.Sprintf("%s deletes Machine %s although %s Its annotation %s says: %s", request.UserInfo.Username,
+				departure.machine.Name, sentence(verdict.Message), controlplanev1.AllowQuorumLossAnnotation, reason)))
 	}
 	response := admission.Allowed(verdict.Reason).WithWarnings(
 		fmt.Sprintf("annotation %s lets Machine %s go; its hooks still keep its host until etcd can do without it", controlplanev1.AllowQuorumLossAnnotation, departure.machine.Name))
@@ -119,9 +119,9 @@ func (w *MachineDeletionWebhook) override(request admission.Request, departure *
 	return response
 }
 
-// shortened keeps a text that a person wrote within what an Event holds.
+// shortened keeps a text within the 1024 bytes that an Event holds: a longer one is not recorded at all.
 func shortened(text string) string {
-	const longest = 300
+	const longest = 1000
 	if len(text) > longest {
 		return strings.ToValidUTF8(text[:longest], "") + "..."
 	}
@@ -198,14 +198,18 @@ func (w *MachineDeletionWebhook) replaceable(ctx context.Context, d *departure) 
 	}
 	template := &infrav1.QuoinMachineTemplate{}
 	key := client.ObjectKey{Namespace: d.plane.Namespace, Name: d.plane.Spec.MachineTemplate.Spec.InfrastructureRef.Name}
-	if err := w.Reader.Get(ctx, key, template); err != nil {
+	if err := w.Reader.Get(ctx, key, template); apierrors.IsNotFound(err) {
+		// Nothing is made from it: a refusal, which names the template and can be overridden, and no failure.
+		return false, nil
+	} else if err != nil {
 		return false, fmt.Errorf("read QuoinMachineTemplate %s: %w", key.Name, err)
 	}
 	request := placement.Request{Namespace: d.plane.Namespace}
 	if wanted := template.Spec.Template.Spec.HostSelector; wanted != nil {
 		selector, err := metav1.LabelSelectorAsSelector(wanted)
 		if err != nil {
-			return false, fmt.Errorf("read the host selector of QuoinMachineTemplate %s: %w", key.Name, err)
+			// It selects no host.
+			return false, nil //nolint:nilerr // a refusal, and no failure
 		}
 		request.Selector = selector
 	}

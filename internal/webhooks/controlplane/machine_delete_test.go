@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -187,7 +188,7 @@ func TestMachineDeletion(t *testing.T) {
 		// One of several.
 		"one of three":                                      {3, func(*estate) {}, ""},
 		"one of five":                                       {5, func(*estate) {}, ""},
-		"one of five while one leaves":                      {5, func(e *estate) { goes(e.machines[1]) }, "m1 leaves already"},
+		"one of five while one leaves":                      {5, func(e *estate) { goes(e.machines[1]) }, "on their way out already: m1"},
 		"one of five while two leave":                       {5, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) }, "m1, m2"},
 		"one of three while one leaves":                     {3, func(e *estate) { goes(e.machines[1]) }, "wait until there is a replacement for m1"},
 		"the last of three":                                 {3, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) }, "wait until there is a replacement for m1 and m2"},
@@ -221,6 +222,14 @@ func TestMachineDeletion(t *testing.T) {
 		"the only one, without a host":              {1, func(*estate) {}, "free host"},
 		"the only one, with a host of another kind": {1, func(e *estate) { e.addHost(nil, infrav1.HostStateAvailable) }, "free host"},
 		"the only one, with a host in use":          {1, func(e *estate) { e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateProvisioned) }, "free host"},
+		"the only one, whose template is gone": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+			e.plane.Spec.MachineTemplate.Spec.InfrastructureRef.Name = "gone"
+		}, "free host that QuoinMachineTemplate gone selects"},
+		"the only one, whose template is gone, by annotation": {1, func(e *estate) {
+			e.plane.Spec.MachineTemplate.Spec.InfrastructureRef.Name = "gone"
+			e.machines[0].Annotations[controlplanev1.AllowQuorumLossAnnotation] = "the site burned down"
+		}, ""},
 		"the only one, which does not answer": {1, func(e *estate) {
 			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
 			e.member(0).Healthy = ptr.To(false)
@@ -242,6 +251,7 @@ func TestMachineDeletion(t *testing.T) {
 			externalEtcd(e.plane)
 			goes(e.machines[1])
 		}, "without an API server"},
+		"the only one with external etcd": {1, func(e *estate) { externalEtcd(e.plane) }, "raise spec.replicas of QuoinControlPlane cp"},
 		"one with external etcd while the other has no Node": {2, func(e *estate) {
 			externalEtcd(e.plane)
 			e.machines[1].Status.NodeRef = clusterv1.MachineNodeReference{}
@@ -292,6 +302,13 @@ func TestMachineDeletionOverride(t *testing.T) {
 	g.Expect(response.Warnings).To(ConsistOf(ContainSubstring("lets Machine m0 go")))
 	g.Expect(recorder.Events).To(Receive(And(
 		ContainSubstring("Warning QuorumLossAllowed jane deletes Machine m0"), ContainSubstring("the site burned down"))))
+
+	// An Event holds 1024 bytes, whatever a person wrote, and no more.
+	e.machines[0].Annotations[controlplanev1.AllowQuorumLossAnnotation] = strings.Repeat("fire ", 1000)
+	e.ask(t, recorder, func(r *admissionv1.AdmissionRequest) { r.UserInfo.Username = strings.Repeat("j", 400) })
+	var told string
+	g.Expect(recorder.Events).To(Receive(&told))
+	g.Expect(len(strings.TrimPrefix(told, "Warning QuorumLossAllowed "))).To(And(BeNumerically(">", 900), BeNumerically("<=", 1024)))
 
 	// An override that is not needed changes nothing.
 	e = newEstate(3)
