@@ -220,7 +220,7 @@ func silence(t *testing.T, c client.Client) {
 		}
 		g.Expect(c.Patch(t.Context(), after, client.MergeFrom(before))).To(Succeed())
 	}
-	g.Expect(silenced).To(Equal(2))
+	g.Expect(silenced).To(Equal(3))
 }
 
 // estate is a Namespace with a paused Cluster of three healthy control-plane Machines.

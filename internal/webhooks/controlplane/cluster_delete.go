@@ -48,14 +48,26 @@ func (w *ClusterDeletionWebhook) Handle(ctx context.Context, request admission.R
 	if err := w.decoder.DecodeRaw(request.OldObject, cluster); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the Cluster: %w", err))
 	}
+	if moved(cluster) || !cluster.DeletionTimestamp.IsZero() {
+		return admission.Allowed("")
+	}
+	return refuseProtected(ctx, w.Reader, cluster, "delete it with all its Machines")
+}
+
+func moved(object client.Object) bool {
+	_, moved := object.GetAnnotations()[clusterctlv1.DeleteForMoveAnnotation]
+	return moved
+}
+
+// refuseProtected answers for a Cluster that would be lost by what somebody wants to do.
+func refuseProtected(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, to string) admission.Response {
 	_, protected := cluster.Annotations[controlplanev1.ProtectAnnotation]
-	_, moved := cluster.Annotations[clusterctlv1.DeleteForMoveAnnotation]
 	confirmed, ok := cluster.Annotations[controlplanev1.ConfirmDeletionAnnotation]
-	if !protected || moved || !cluster.DeletionTimestamp.IsZero() || confirmed == cluster.Name {
+	if !protected || confirmed == cluster.Name {
 		return admission.Allowed("")
 	}
 	namespace := &corev1.Namespace{}
-	err := w.Reader.Get(ctx, client.ObjectKey{Name: cluster.Namespace}, namespace)
+	err := reader.Get(ctx, client.ObjectKey{Name: cluster.Namespace}, namespace)
 	switch {
 	case apierrors.IsNotFound(err):
 		return admission.Allowed("")
@@ -69,6 +81,6 @@ func (w *ClusterDeletionWebhook) Handle(ctx context.Context, request admission.R
 		found = fmt.Sprintf("it says %q", confirmed)
 	}
 	return admission.Denied(fmt.Sprintf(
-		"Cluster %s is protected by annotation %s: to delete it with all its Machines, give it annotation %s: %s (%s), or take the protection away",
-		cluster.Name, controlplanev1.ProtectAnnotation, controlplanev1.ConfirmDeletionAnnotation, cluster.Name, found))
+		"Cluster %s is protected by annotation %s: to %s, give the Cluster annotation %s: %s (%s), or take the protection away",
+		cluster.Name, controlplanev1.ProtectAnnotation, to, controlplanev1.ConfirmDeletionAnnotation, cluster.Name, found))
 }

@@ -78,3 +78,72 @@ func TestClusterDeletionThatCannotBeJudged(t *testing.T) {
 	webhook := &ClusterDeletionWebhook{decoder: admission.NewDecoder(runtime.NewScheme())}
 	g.Expect(webhook.Handle(t.Context(), admission.Request{}).Result.Code).To(BeEquivalentTo(400))
 }
+
+// The control plane of a protected Cluster is no way around the protection.
+func TestControlPlaneDeletion(t *testing.T) {
+	protected := func(c *clusterv1.Cluster) {
+		c.Annotations = map[string]string{controlplanev1.ProtectAnnotation: ""}
+	}
+	for name, c := range map[string]struct {
+		cluster func(*clusterv1.Cluster)
+		plane   func(*controlplanev1.QuoinControlPlane)
+		without bool
+		goes    bool
+		refused bool
+	}{
+		"that of a Cluster like any other": {},
+		"that of a protected one":          {cluster: protected, refused: true},
+		"that of one confirmed by name": {cluster: func(c *clusterv1.Cluster) {
+			protected(c)
+			c.Annotations[controlplanev1.ConfirmDeletionAnnotation] = "c"
+		}},
+		"that of one that is being deleted": {cluster: func(c *clusterv1.Cluster) { protected(c); goes(c) }},
+		"that of one that is gone":          {without: true},
+		"that of one whose Namespace goes":  {cluster: protected, goes: true},
+		"one that is being deleted":         {cluster: protected, plane: func(p *controlplanev1.QuoinControlPlane) { goes(p) }},
+		"one that no Cluster has":           {cluster: protected, plane: func(p *controlplanev1.QuoinControlPlane) { p.OwnerReferences = nil }},
+		"one of a Cluster of another kind":  {cluster: protected, plane: func(p *controlplanev1.QuoinControlPlane) { p.OwnerReferences[0].APIVersion = "example.com/v1" }},
+		"one that was moved away": {cluster: protected, plane: func(p *controlplanev1.QuoinControlPlane) {
+			p.Annotations = map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			scheme := runtime.NewScheme()
+			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme} {
+				g.Expect(add(scheme)).To(Succeed())
+			}
+			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "prod"}}
+			if c.goes {
+				goes(namespace)
+			}
+			builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(namespace)
+			if !c.without {
+				cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c"}}
+				if c.cluster != nil {
+					c.cluster(cluster)
+				}
+				builder = builder.WithObjects(cluster)
+			}
+			plane := &controlplanev1.QuoinControlPlane{
+				TypeMeta: metav1.TypeMeta{APIVersion: controlplanev1.GroupVersion.String(), Kind: "QuoinControlPlane"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "cp", OwnerReferences: []metav1.OwnerReference{
+					{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c", UID: "2"}}}}
+			if c.plane != nil {
+				c.plane(plane)
+			}
+			raw, err := json.Marshal(plane)
+			g.Expect(err).NotTo(HaveOccurred())
+			webhook := &ControlPlaneDeletionWebhook{Reader: builder.Build(), decoder: admission.NewDecoder(scheme)}
+
+			response := webhook.Handle(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+				Operation: admissionv1.Delete, Namespace: "prod", OldObject: runtime.RawExtension{Raw: raw}}})
+
+			g.Expect(response.Allowed).To(Equal(!c.refused), "%v", response.Result)
+			if c.refused {
+				g.Expect(response.Result.Message).To(And(ContainSubstring("Cluster c is protected"),
+					ContainSubstring("QuoinControlPlane cp"), ContainSubstring(controlplanev1.ConfirmDeletionAnnotation+": c")))
+			}
+		})
+	}
+}

@@ -17,6 +17,7 @@ func SetupWithManager(mgr ctrl.Manager) error {
 		(&ScaleWebhook{Client: mgr.GetAPIReader()}).setup,
 		(&MachineDeletionWebhook{Reader: mgr.GetAPIReader(), Hosts: mgr.GetClient()}).setup,
 		(&ClusterDeletionWebhook{Reader: mgr.GetAPIReader()}).setup,
+		(&ControlPlaneDeletionWebhook{Reader: mgr.GetAPIReader()}).setup,
 	} {
 		if err := setup(mgr); err != nil {
 			return err
