@@ -23,6 +23,9 @@ var (
 	ErrDigest = errors.New("the etcd snapshot does not match its digest")
 )
 
+// maxSize is more than any database of etcd can have, and far from where numbers end.
+const maxSize = 1 << 50
+
 // Snapshot is a member's database as a stream: the bytes that `etcdctl snapshot save` writes, which are the database
 // file and, after it, its SHA-256. Reading ends with io.EOF only when that digest matched, so a stream that was cut
 // short or changed on its way is an error and never a shorter file. It must be closed.
@@ -91,8 +94,12 @@ func openSnapshot(ctx context.Context, endpoint Endpoint, credentials Credential
 	if err != nil {
 		return nil, err
 	}
+	// A member is believed no more than its host is.
+	if first.RemainingBytes > maxSize {
+		return nil, fmt.Errorf("%w: it claims another %d bytes", ErrDigest, first.RemainingBytes)
+	}
 	snapshot := &Snapshot{Version: status.Version, StorageVersion: first.Version, client: client, stream: stream, digest: sha256.New(),
-		Size: int64(first.RemainingBytes) + int64(len(first.Blob))} //nolint:gosec // the size of a file
+		Size: int64(first.RemainingBytes) + int64(len(first.Blob))}
 	if status.Header != nil {
 		snapshot.Member, snapshot.Cluster, snapshot.Revision = status.Header.MemberId, status.Header.ClusterId, status.Header.Revision
 	}
@@ -111,6 +118,10 @@ func (s *Snapshot) Read(p []byte) (int, error) {
 			s.err = fmt.Errorf("etcd snapshot after %d of %d bytes: %w", s.behind, s.Size, err)
 		default:
 			s.take(message.Blob)
+			if len(s.end) > sha256.Size {
+				// Without this, it would send until the disk and the memory of who reads are full.
+				s.chunk, s.err = nil, fmt.Errorf("%w: more than %d bytes and a digest were sent", ErrDigest, s.Size)
+			}
 		}
 	}
 	if len(s.chunk) > 0 {

@@ -22,20 +22,30 @@ type database struct {
 	chunks  []string
 	digest  []byte
 	learner bool
-	// stuck: after the first chunk nothing comes.
-	stuck bool
+	// stuck: after the first chunk nothing comes. endless: it does not end. claims, when set, is what is said to remain.
+	stuck, endless bool
+	claims         uint64
 }
 
 func (f *fakeMember) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer) error {
 	remaining := len(strings.Join(f.cluster.database.chunks, ""))
 	for _, chunk := range f.cluster.database.chunks {
 		remaining -= len(chunk)
-		if err := stream.Send(&pb.SnapshotResponse{RemainingBytes: uint64(remaining), Blob: []byte(chunk), Version: "3.6.0"}); err != nil {
+		claimed := uint64(remaining)
+		if f.cluster.database.claims != 0 {
+			claimed = f.cluster.database.claims
+		}
+		if err := stream.Send(&pb.SnapshotResponse{RemainingBytes: claimed, Blob: []byte(chunk), Version: "3.6.0"}); err != nil {
 			return err
 		}
 		if f.cluster.database.stuck {
 			<-stream.Context().Done()
 			return stream.Context().Err()
+		}
+	}
+	for f.cluster.database.endless {
+		if err := stream.Send(&pb.SnapshotResponse{Blob: make([]byte, 32<<10)}); err != nil {
+			return err
 		}
 	}
 	return stream.Send(&pb.SnapshotResponse{Blob: f.cluster.database.digest, Version: "3.6.0"})
@@ -75,6 +85,27 @@ func TestSnapshotEndsOnlyWithItsDigest(t *testing.T) {
 			g.Expect(snapshot.Close()).To(Succeed())
 		})
 	}
+}
+
+func TestSnapshotDoesNotBelieveWhatCannotBe(t *testing.T) {
+	t.Run("more than it said", func(t *testing.T) {
+		g := NewWithT(t)
+		ca, cluster := newAuthority(t), three()
+		cluster.database = database{chunks: []string{"database"}, endless: true}
+		snapshot, err := Client{}.Snapshot(t.Context(), start(t, ca, cluster, 1, "a", "a"), credentialsOf(t, ca))
+		g.Expect(err).NotTo(HaveOccurred())
+		defer func() { _ = snapshot.Close() }()
+		content, err := io.ReadAll(snapshot)
+		g.Expect(err).To(MatchError(ErrDigest))
+		g.Expect(len(content)).To(BeNumerically("<=", len("database")+sha256.Size))
+	})
+	t.Run("a negative size", func(t *testing.T) {
+		g := NewWithT(t)
+		ca, cluster := newAuthority(t), three()
+		cluster.database = database{chunks: []string{"data", "base"}, claims: 1 << 63}
+		_, err := Client{}.Snapshot(t.Context(), start(t, ca, cluster, 1, "a", "a"), credentialsOf(t, ca))
+		g.Expect(err).To(MatchError(ErrDigest))
+	})
 }
 
 func TestSnapshotOfALearnerIsRefused(t *testing.T) {
