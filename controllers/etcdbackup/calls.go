@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,7 +72,10 @@ func (r *Reconciler) take(s *scope, t *target, endpoints []etcd.Endpoint) {
 				return open(ctx, r.etcd(), endpoints, r.credentials(t))
 			},
 			Recipients: t.recipients, Spool: r.Spool, Began: began})
-		observe(key, r.now().Sub(started), err)
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			// Else the control plane was forgotten, and its metrics with it.
+			observe(key, r.now().Sub(started), err)
+		}
 		if err != nil {
 			return found{}, err
 		}
@@ -108,7 +112,8 @@ func (r *Reconciler) collect(ctx context.Context, s *scope) {
 	s.known.running = ""
 	log := ctrl.LoggerFrom(ctx).WithValues("call", op)
 	switch {
-	case errors.Is(err, errGone) || errors.Is(err, context.Canceled):
+	case errors.Is(err, errGone) || errors.Is(err, context.Canceled) && !errors.Is(err, backup.ErrStalled):
+		// What stalled was canceled as well, by its own watchdog: that is a failure of the store or of etcd.
 		return
 	case err != nil:
 		log.Error(err, "A call about snapshots of etcd failed")
@@ -195,7 +200,8 @@ func (r *Reconciler) event(s *scope, kind, reason, message string) {
 	if len(message) > longest {
 		message = message[:longest]
 	}
-	r.Recorder.Eventf(s.plane, nil, kind, reason, reason, "%s", message)
+	// An error may hold what a server sent, and the cut may go through a character.
+	r.Recorder.Eventf(s.plane, nil, kind, reason, reason, "%s", strings.ToValidUTF8(message, "?"))
 }
 
 // busy tells that a call, which may be one that was canceled, has not ended.

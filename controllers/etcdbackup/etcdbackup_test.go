@@ -4,7 +4,9 @@
 package etcdbackup
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 )
@@ -230,6 +233,22 @@ func TestTriesAgain(t *testing.T) {
 	w.Expect(w.asked).To(HaveLen(3))
 	w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue))
 	w.Expect(backoff(100)).To(Equal(lastRetry))
+}
+
+// A store that hangs is a failure like any other: it is told, and not tried again at once for ever.
+func TestStalledIsNotCanceled(t *testing.T) {
+	w := newWorld(t, toVolume("0 * * * *"))
+	w.settle()
+	w.events()
+	w.r.known[key].running = opTake
+	_, _, _ = async.Do(w.r.calls, key, opTake, 0, func(context.Context) (found, error) {
+		return found{}, fmt.Errorf("%w: %w (%w)", backup.ErrStore, context.Canceled, backup.ErrStalled)
+	})
+	w.now = w.now.Add(time.Hour)
+	w.Expect(w.settle().RequeueAfter).To(Equal(firstRetry))
+	w.Expect(w.condition().Status).To(Equal(metav1.ConditionFalse))
+	w.Expect(w.condition().Reason).To(Equal(controlplanev1.BackupStoreUnavailableReason))
+	w.Expect(w.events()).To(ConsistOf(HavePrefix("Warning BackupFailed ")))
 }
 
 func TestDirectoryIsMissing(t *testing.T) {

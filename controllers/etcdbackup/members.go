@@ -139,14 +139,18 @@ func open(ctx context.Context, client EtcdClient, endpoints []etcd.Endpoint, cre
 		opening, cancel := context.WithCancel(ctx)
 		slow := time.AfterFunc(2*etcd.CallTimeout, cancel)
 		stream, err := client.Snapshot(opening, endpoints[at], minted)
-		if err == nil && slow.Stop() {
+		inTime := slow.Stop()
+		if err == nil && inTime {
 			stream.ReadCloser = &bounded{stream.ReadCloser, cancel}
 			return stream, nil
 		}
 		cancel()
 		if err == nil {
 			_ = stream.Close()
-			err = context.DeadlineExceeded
+		}
+		if !inTime {
+			// Not "canceled", which is what nobody needs to hear of.
+			err = fmt.Errorf("nothing of a snapshot came within %s", 2*etcd.CallTimeout)
 		}
 		failures = append(failures, fmt.Errorf("node %s: %w", member.Name, err))
 	}
