@@ -67,6 +67,9 @@ install -d -m 0700 "$kept"
 	grep -q -- "$flag" "$manifest" && refuse "$manifest carries $flag already, and not from here: take it out first"
 	grep -qE '^ *- --name=' "$manifest" || refuse "$manifest names no member"
 	install -m 0600 "$manifest" "$kept/.etcd.yaml"
+	# Whether the quorum lives, and when etcd has stopped, is known from that address only.
+	grep -E '^ *- --listen-metrics-urls=' "$manifest" | grep -qE "http://${metrics//./\\.}(,|\$)" ||
+		{ rm -f "$kept/.etcd.yaml"; refuse "$manifest does not have etcd's metrics on http://$metrics: give the address that it has there, such as ETCD_METRICS=127.0.0.1:2381"; }
 	[ "$(answer /readyz)" != 200 ] || { rm -f "$kept/.etcd.yaml"; refuse "etcd answers with a quorum; nothing is lost that this would bring back"; }
 	name=$(sed -n 's/^ *- --name=//p' "$manifest")
 	[ "$name" = "$1" ] || { rm -f "$kept/.etcd.yaml"; refuse "the member on this host is $name, not $1"; }

@@ -179,6 +179,12 @@ func TestSurvivor(t *testing.T) {
 	g.Expect(err).To(HaveOccurred(), "a quorum lives")
 	g.Expect(output).To(ContainSubstring("answers with a quorum"))
 
+	// Asked at an address where nobody answers, it would take the quorum for lost, and copy the data of an etcd that runs.
+	elsewhere := &host{root: a.root, metricsURL: "http://" + freeAddress(t)}
+	output, err = elsewhere.survive("a", "--others-are-off")
+	g.Expect(err).To(HaveOccurred())
+	g.Expect(output).To(ContainSubstring("ETCD_METRICS="))
+
 	for _, h := range hosts[1:] {
 		g.Expect(os.Remove(h.manifestPath())).To(Succeed())
 	}
