@@ -41,8 +41,12 @@ type found struct {
 // look reads from the store which snapshots there are: after a start, a move, or a change of the store.
 func (r *Reconciler) look(s *scope, t *target) {
 	r.start(s, opLook, listTimeout, func(ctx context.Context) (found, error) {
-		defer t.close()
-		good, err := backup.Good(ctx, t.store, t.directory, t.authority)
+		store, done, err := t.open()
+		if err != nil {
+			return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
+		}
+		defer done()
+		good, err := backup.Good(ctx, store, t.directory, t.authority)
 		if err != nil {
 			return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 		}
@@ -64,10 +68,14 @@ func (r *Reconciler) take(s *scope, t *target, endpoints []etcd.Endpoint) {
 	s.known.attempted = began
 	key := client.ObjectKeyFromObject(s.plane)
 	r.start(s, opTake, snapshotTimeout, func(ctx context.Context) (found, error) {
-		defer t.close()
 		// Without the wait for its turn.
 		started := r.now()
-		metadata, err := backup.Take(ctx, backup.Job{Store: t.store, Directory: t.directory, Authority: t.authority,
+		store, done, err := t.open()
+		if err != nil {
+			return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
+		}
+		defer done()
+		metadata, err := backup.Take(ctx, backup.Job{Store: store, Directory: t.directory, Authority: t.authority,
 			Source: func(ctx context.Context) (backup.Stream, error) {
 				return open(ctx, r.etcd(), endpoints, r.credentials(t))
 			},
@@ -79,7 +87,7 @@ func (r *Reconciler) take(s *scope, t *target, endpoints []etcd.Endpoint) {
 		if err != nil {
 			return found{}, err
 		}
-		good, err := backup.Prune(ctx, t.store, t.directory, metadata, t.keep, r.now())
+		good, err := backup.Prune(ctx, store, t.directory, metadata, t.keep, r.now())
 		result := seen(t, good)
 		if result.newest == nil {
 			result.count = 1
@@ -89,7 +97,7 @@ func (r *Reconciler) take(s *scope, t *target, endpoints []etcd.Endpoint) {
 	})
 }
 
-// start begins a call. Its function must end what it was given, also when it never runs.
+// start begins a call. Its function is given nothing that must be closed: it may never run.
 func (r *Reconciler) start(s *scope, op string, timeout time.Duration, fn func(context.Context) (found, error)) {
 	s.known.running = op
 	_, _, _ = async.Do(r.calls, client.ObjectKeyFromObject(s.plane), op, timeout, fn)

@@ -34,7 +34,9 @@ func whenDue(spec *controlplanev1.EtcdBackup, status *controlplanev1.EtcdBackupS
 	if newest != nil {
 		last = newest.Time
 	}
-	if status != nil && !status.RequestedTime.IsZero() && !last.After(status.RequestedTime.Time) {
+	// Nor does what a clock that was ahead has dated answer a request.
+	answered := status != nil && last.After(status.RequestedTime.Time) && !last.After(now)
+	if status != nil && !status.RequestedTime.IsZero() && !answered {
 		due = status.RequestedTime.Add(time.Second)
 	}
 	if spec.Schedule == "" {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -296,6 +297,47 @@ func TestSecretsAreMissing(t *testing.T) {
 	w.Expect(w.status().LastGood.Name).To(HaveSuffix(".db.age"))
 }
 
+// A Secret that was away for a moment, while no snapshot was due, is no failure any more once it is back.
+func TestMendedWhileNothingIsDue(t *testing.T) {
+	spec := toVolume("0 */6 * * *")
+	spec.EncryptionKeyRef.Name = "recipients"
+	w := newWorld(t, spec)
+	identity, err := age.GenerateX25519Identity()
+	w.Expect(err).NotTo(HaveOccurred())
+	secret := func() *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "recipients"}, Data: map[string][]byte{"recipients": []byte(identity.Recipient().String())}}
+	}
+	w.Expect(w.api.Create(t.Context(), secret())).To(Succeed())
+	w.settle()
+	w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue))
+	w.Expect(w.api.Delete(t.Context(), secret())).To(Succeed())
+	w.now = w.now.Add(time.Minute)
+	w.Expect(w.settle().RequeueAfter).To(Equal(firstRetry))
+	w.Expect(w.condition().Reason).To(Equal(controlplanev1.BackupSecretInvalidReason))
+	w.Expect(w.api.Create(t.Context(), secret())).To(Succeed())
+	w.now = w.now.Add(firstRetry)
+	w.Expect(w.settle().RequeueAfter).To(BeNumerically(">", time.Hour))
+	w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue))
+	w.Expect(w.asked).To(HaveLen(1))
+}
+
+// A volume whose server does not answer holds up whoever opens it: that is no worker.
+func TestWorkersOpenNoVolume(t *testing.T) {
+	w := newWorld(t, toVolume("0 * * * *"))
+	pipe := filepath.Join(t.TempDir(), "hangs")
+	w.Expect(syscall.Mkfifo(pipe, 0o600)).To(Succeed())
+	// Opening a pipe waits for who writes to it.
+	w.r.Directory = pipe
+	t.Cleanup(func() {
+		if writer, err := os.OpenFile(pipe, os.O_RDWR, 0); err == nil {
+			time.AfterFunc(time.Minute, func() { _ = writer.Close() })
+		}
+	})
+	returned := make(chan struct{})
+	go func() { w.reconcile(); close(returned) }()
+	w.Eventually(returned, 20*time.Second).Should(BeClosed())
+}
+
 // After a move to another management cluster the objects have no status: the store tells again.
 func TestStatusComesFromTheStore(t *testing.T) {
 	w := newWorld(t, toVolume("0 */6 * * *"))
@@ -441,6 +483,7 @@ func TestWhenDue(t *testing.T) {
 		"missed":                        {"0 * * * *", at(9, 15, 0), time.Time{}, at(10, 0, 0)},
 		"from a clock that was ahead":   {"0 * * * *", at(20, 0, 0), time.Time{}, at(13, 0, 0)},
 		"asked":                         {"", time.Time{}, at(12, 29, 0), at(12, 29, 1)},
+		"answered ahead of the clock":   {"", at(20, 0, 0), at(12, 29, 0), at(12, 29, 1)},
 		"asked and answered":            {"", at(12, 29, 1), at(12, 29, 0), time.Time{}},
 		"asked in the same second":      {"", at(12, 29, 0), at(12, 29, 0), at(12, 29, 1)},
 		"asked before the schedule":     {"0 * * * *", at(12, 0, 0), at(12, 29, 0), at(12, 29, 1)},

@@ -96,7 +96,6 @@ func TestOfARealMember(t *testing.T) {
 	defer func() { _ = stored.Close() }()
 	target, problem := w.r.target(t.Context(), &scope{plane: w.plane(), cluster: w.cluster()})
 	w.Expect(problem).To(BeNil())
-	defer target.close()
 	good, err := backup.Good(t.Context(), stored, "prod/cp", target.authority)
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(good).To(HaveLen(1))

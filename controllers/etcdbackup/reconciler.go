@@ -243,12 +243,12 @@ func (r *Reconciler) advance(ctx context.Context, s *scope) time.Duration {
 	}
 	due, err := whenDue(s.plane.Spec.Backup, s.plane.Status.Backup, s.known.newest, s.now)
 	if err != nil {
-		target.close()
 		s.failWith(failed(controlplanev1.BackupSpecInvalidReason, fmt.Errorf("spec.backup.schedule: %w", err)))
 		return 0
 	}
 	if due.IsZero() || s.now.Before(due) {
-		target.close()
+		// What failed on the way here is mended, and nothing else can: no attempt would tell before the next one is due.
+		s.known.failures, s.known.failure = 0, nil
 		if due.IsZero() {
 			s.waiting = "one is taken before the next rollout"
 			return 0
@@ -257,7 +257,6 @@ func (r *Reconciler) advance(ctx context.Context, s *scope) time.Duration {
 	}
 	members, problem := r.members(ctx, s)
 	if problem != nil {
-		target.close()
 		s.failWith(problem)
 		return backoff(s.known.failures)
 	}

@@ -38,8 +38,8 @@ const defaultKeep = 7
 
 // target is where snapshots of a control plane go.
 type target struct {
-	store backup.Store
-	close func()
+	// open opens the store, to be ended with done. A volume may hang as network file systems do: no worker opens it.
+	open func() (store backup.Store, done func(), err error)
 	// directory in the store; where names the store for a person.
 	directory, where string
 	// authority of etcd, as metadata has it, and what a client certificate is made with.
@@ -51,10 +51,10 @@ type target struct {
 	fingerprint string
 }
 
-// target opens the store that the spec names. It must be closed.
+// target finds the store that the spec names, without asking it anything.
 func (r *Reconciler) target(ctx context.Context, s *scope) (*target, *failure) {
 	spec := s.plane.Spec.Backup
-	t := &target{directory: path.Join(s.plane.Namespace, s.plane.Name), keep: int(ptr.Deref(spec.Keep, defaultKeep)), close: func() {}}
+	t := &target{directory: path.Join(s.plane.Namespace, s.plane.Name), keep: int(ptr.Deref(spec.Keep, defaultKeep))}
 	if f := r.readAuthority(ctx, s, t); f != nil {
 		return nil, f
 	}
@@ -88,12 +88,14 @@ func (r *Reconciler) openVolume(spec *controlplanev1.BackupVolume, t *target) *f
 		return failed(controlplanev1.BackupDirectoryMissingReason, errors.New("the store is a volume, and the manager was started without "+
 			"--backup-directory: mount a volume into the manager's pod and name its path there, or use an object store (docs/backups.md)"))
 	}
-	volume, err := backup.OpenVolume(r.Directory, spec.Path)
-	if err != nil {
-		return failed(controlplanev1.BackupStoreUnavailableReason, err)
+	t.where = "volume " + spec.Path
+	t.open = func() (backup.Store, func(), error) {
+		volume, err := backup.OpenVolume(r.Directory, spec.Path)
+		if err != nil {
+			return nil, nil, err
+		}
+		return volume, func() { _ = volume.Close() }, nil
 	}
-	t.store, t.where = volume, "volume "+spec.Path
-	t.close = func() { _ = volume.Close() }
 	return nil
 }
 
@@ -107,7 +109,8 @@ func (r *Reconciler) openBucket(ctx context.Context, s *scope, spec *controlplan
 	if err != nil {
 		return failed(controlplanev1.BackupSpecInvalidReason, err)
 	}
-	t.store, t.where = bucket, "bucket "+spec.Bucket
+	t.where = "bucket " + spec.Bucket
+	t.open = func() (backup.Store, func(), error) { return bucket, func() {}, nil }
 	return nil
 }
 
