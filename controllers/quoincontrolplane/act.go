@@ -63,6 +63,10 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 		return r.deleteMachine(ctx, s.machines[s.step.Machine])
 	case controlplane.OpenDrain:
 		return r.openDrain(ctx, s.machines[s.step.Machine])
+	case controlplane.Evict:
+		return r.evict(ctx, s, s.machines[s.step.Machine])
+	case controlplane.DeleteNode:
+		return r.deleteNode(ctx, s, s.step.Node)
 	case controlplane.ReleaseHook:
 		return r.release(ctx, s, s.machines[s.step.Machine])
 	case controlplane.RequestBackup:

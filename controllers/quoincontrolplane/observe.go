@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +27,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
 )
 
 // scope is one look at a control plane: what was read, what was concluded, what comes next.
@@ -50,6 +52,8 @@ type scope struct {
 	versions     map[string]string
 	// freeDomains are the failure domains of the hosts that a further Machine could claim now.
 	freeDomains map[string]bool
+	// claimed are the provider IDs that QuoinMachines and claims of hosts name.
+	claimed map[string]bool
 	// unreachable are those of clusterInfra whose host and Node do not answer.
 	unreachable map[string]bool
 	// fleet are all QuoinHosts, of whatever Cluster.
@@ -119,6 +123,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	if _, err := r.readMachines(ctx, s); err != nil {
 		return err
 	}
+	s.addOrphans()
 	s.sortParts()
 	if err := r.readHosts(ctx, s); err != nil {
 		return err
@@ -160,6 +165,15 @@ func (r *Reconciler) listParts(ctx context.Context, s *scope) error {
 	s.fleet = hosts.Items
 	if err := s.countSpares(hosts.Items); err != nil {
 		return err
+	}
+	s.claimed = map[string]bool{}
+	for i := range hosts.Items {
+		if hosts.Items[i].Spec.ConsumerRef != nil {
+			s.claimed[hosts.Items[i].ProviderID()] = true
+		}
+	}
+	for i := range s.clusterInfra {
+		s.claimed[s.clusterInfra[i].Spec.ProviderID] = true
 	}
 	silent := map[client.ObjectKey]bool{}
 	for i := range hosts.Items {
@@ -316,6 +330,7 @@ func (s *scope) fillSnapshot() {
 		s.snapshot.Machines = append(s.snapshot.Machines, s.snapshotOf(machine))
 	}
 	s.snapshot.Etcd = s.etcdSnapshot()
+	s.snapshot.OrphanNodes = s.orphanNodes()
 	for i := range s.clusterInfra {
 		infra := &s.clusterInfra[i]
 		if !infra.DeletionTimestamp.IsZero() {
@@ -376,6 +391,8 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 	}
 	slices.Sort(result.OtherHooks)
 	result.AtTermination = atTermination(machine, s.infra[machine.Name])
+	result.Undrained = lifecycle.DrainOf(machine, time.Now()).Skipped()
+	result.Registered = health.seen
 	return result
 }
 

@@ -44,6 +44,8 @@ type workload struct {
 	err           error
 	configVersion string
 	health        map[string]machineHealth
+	// nodes of the control plane, by name.
+	nodes map[string]*corev1.Node
 	// addonsErr is why it could not be told what the add-ons have. It concerns nothing but the add-ons.
 	addonsErr     error
 	addonsCurrent bool
@@ -89,6 +91,9 @@ func (r *Reconciler) readWorkload(ctx context.Context, s *scope) {
 		s.workload.err = err
 		return
 	}
+	if s.workload.err = s.readNodes(ctx); s.workload.err != nil {
+		return
+	}
 	for name, machine := range s.machines {
 		if machine.Status.NodeRef.IsDefined() {
 			s.workload.health[name] = s.readHealth(ctx, machine)
@@ -115,11 +120,37 @@ func (s *scope) readKubeadmConfig(ctx context.Context) error {
 	return nil
 }
 
+// readNodes reads the control plane's Nodes at once, those without a Machine as well.
+func (s *scope) readNodes(ctx context.Context) error {
+	nodes := &corev1.NodeList{}
+	if err := s.workload.client.List(ctx, nodes, client.HasLabels{controlPlaneNodeLabel}); err != nil {
+		return fmt.Errorf("listing the control plane's Nodes: %w", err)
+	}
+	s.workload.nodes = map[string]*corev1.Node{}
+	for i := range nodes.Items {
+		s.workload.nodes[nodes.Items[i].Name] = &nodes.Items[i]
+	}
+	return nil
+}
+
+// node reads a Node, which somebody may have taken the control plane's label from.
+func (s *scope) node(ctx context.Context, name string) (*corev1.Node, error) {
+	if node := s.workload.nodes[name]; node != nil {
+		return node, nil
+	}
+	node := &corev1.Node{}
+	if err := s.workload.client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		return nil, err
+	}
+	s.workload.nodes[name] = node
+	return node, nil
+}
+
 func (s *scope) readHealth(ctx context.Context, machine *clusterv1.Machine) machineHealth {
 	health := machineHealth{conditions: map[string]metav1.Condition{}}
 	name := machine.Status.NodeRef.Name
-	node := &corev1.Node{}
-	if err := s.workload.client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+	node, err := s.node(ctx, name)
+	if err != nil {
 		health.problem = fmt.Sprintf("Node %s cannot be read: %v", name, err)
 		s.setPods(&health, metav1.ConditionUnknown, clusterv1.InspectionFailedReason, health.problem)
 		return health

@@ -154,7 +154,8 @@ func newWorld(t *testing.T, replicas int32, edit ...func(*controlplanev1.QuoinCo
 		WithInterceptorFuncs(interceptor.Funcs{Create: w.create, Delete: w.delete, Apply: w.apply, SubResourcePatch: w.patchStatus}).
 		Build()
 	w.spare("spare")
-	w.workload = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithStatusSubresource(&corev1.Node{}, &corev1.Pod{}).Build()
+	w.workload = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithStatusSubresource(&corev1.Node{}, &corev1.Pod{}).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(object client.Object) []string { return []string{object.(*corev1.Pod).Spec.NodeName} }).Build()
 	w.r = &Reconciler{Client: w.mgmt, APIReader: w.mgmt, Hosts: noHosts{}, Etcd: w.etcd, Recorder: events.NewFakeRecorder(1000),
 		ClusterCache: clustercache.NewFakeEmptyClusterCache()}
 	return w
@@ -354,8 +355,17 @@ func (w *world) fetchImages() {
 	}
 }
 
-// drained is a deleting Machine that Cluster API holds by its pre-terminate hooks only.
+// drained is a deleting Machine whose node was drained and that Cluster API holds by its pre-terminate hooks only.
 func (w *world) drained(name string) {
+	w.t.Helper()
+	machine := w.machine(name)
+	machine.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: metav1.Now(), WaitForNodeVolumeDetachStartTime: metav1.Now()}
+	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), machine)).To(Succeed())
+	w.undrained(name)
+}
+
+// undrained is one whose drain Cluster API has skipped.
+func (w *world) undrained(name string) {
 	w.t.Helper()
 	machine := w.machine(name)
 	w.g.Expect(machine.DeletionTimestamp).NotTo(BeNil(), "Machine %s is not being deleted", name)

@@ -90,7 +90,7 @@ func nothingToGuard(s Snapshot, machine Machine) bool {
 	case !machine.HostClaimed:
 		return true
 	case !s.StackedEtcd:
-		return machine.AtTermination && len(machine.OtherHooks) == 0
+		return machine.AtTermination && len(machine.OtherHooks) == 0 && !machine.Undrained && deleteNode(s, machine) == nil
 	case !s.Initialized:
 		// A cluster whose init ran to its end has data, though nobody has seen its API yet.
 		return !machine.Bootstrapped && machine.Node == "" && machine.AtTermination && len(machine.OtherHooks) == 0
@@ -176,6 +176,9 @@ func seeOut(s Snapshot, machine Machine) *Step {
 	if !machine.AtTermination {
 		return wait(ReasonDraining, "Machine %s is being deleted: waiting until it is drained", machine.Name).about(machine)
 	}
+	if step := evict(machine); step != nil {
+		return step
+	}
 	if len(machine.OtherHooks) > 0 {
 		return wait(ReasonOtherHooks, "Machine %s is being deleted: waiting for the hooks %s", machine.Name, list(machine.OtherHooks)).about(machine)
 	}
@@ -188,6 +191,9 @@ func seeOut(s Snapshot, machine Machine) *Step {
 	if member == nil {
 		// A member whose Machine is not known may be the one of this Machine, which never got a Node.
 		if step := dropStrays(s); step != nil && machine.Node == "" {
+			return step
+		}
+		if step := deleteNode(s, machine); step != nil {
 			return step
 		}
 		return &Step{Kind: ReleaseHook, Machine: machine.Name, Reason: ReasonLeaving,

@@ -35,6 +35,8 @@ type Snapshot struct {
 	Etcd quorum.Membership
 	// Hosts of all Machines of the Cluster, workers included.
 	Hosts []Host
+	// OrphanNodes are Nodes of control-plane Machines that are gone with their hosts, and whose kubelet has stopped.
+	OrphanNodes []string
 	// AddonsCurrent: CoreDNS and kube-proxy have the images of Version, or are not ours to change.
 	AddonsCurrent bool
 	// AddonsProblem says why AddonsCurrent is not known; empty when it is.
@@ -132,6 +134,10 @@ type Machine struct {
 	// machine. OtherHooks are pre-terminate hooks of others.
 	Hook       bool
 	OtherHooks []string
+	// Undrained: Cluster API went past the drain of its Node without ending it, and nobody did it since.
+	Undrained bool
+	// Registered: its Node exists in the workload cluster.
+	Registered bool
 	// AtTermination: drained, and held only by pre-terminate hooks.
 	AtTermination bool
 }

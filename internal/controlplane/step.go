@@ -33,6 +33,10 @@ const (
 	RequestBackup Kind = "RequestBackup"
 	// RemoveEtcdMember takes Member out of etcd; it was Machine's, or nobody's.
 	RemoveEtcdMember Kind = "RemoveEtcdMember"
+	// Evict makes one pass of evicting the pods of Machine's node, which Cluster API did not drain.
+	Evict Kind = "Evict"
+	// DeleteNode deletes Node from the workload cluster.
+	DeleteNode Kind = "DeleteNode"
 	// ReleaseHook lets Machine's host go.
 	ReleaseHook Kind = "ReleaseHook"
 	// UpdateAddons gives CoreDNS and kube-proxy the wanted version's images.
@@ -74,6 +78,8 @@ const (
 	ReasonRemoveFirst       = "RemoveFirst"
 	ReasonTakesPlace        = "Replacement"
 	ReasonToleranceLowered  = "ToleranceLowered"
+	ReasonDrainSkipped      = "DrainSkipped"
+	ReasonOrphanNode        = "OrphanNode"
 	ReasonStrayMember       = "StrayMember"
 	ReasonLeaving           = "Leaving"
 	ReasonNothingToGuard    = "NothingToGuard"
@@ -93,6 +99,8 @@ type Step struct {
 	// Operation that the step is a part of; empty when nothing is left to do.
 	Operation Operation
 	Machine   string
+	// Node of DeleteNode.
+	Node string
 	// Member and To are etcd member ids.
 	Member, To uint64
 	// Hosts are names of infrastructure machines.
@@ -113,7 +121,7 @@ func (s Step) Waiting() bool { return s.Kind == Done || s.Kind == Wait || s.Kind
 // Departs tells that the step goes on with a departure that was begun, which nothing else should hold up.
 func (s Step) Departs() bool {
 	switch s.Kind {
-	case OpenDrain, RemoveEtcdMember, ReleaseHook, DeleteAll, RemoveFinalizer:
+	case OpenDrain, Evict, RemoveEtcdMember, ReleaseHook, DeleteAll, RemoveFinalizer:
 		return true
 	case MoveLeader:
 		return s.Reason == ReasonLeaving

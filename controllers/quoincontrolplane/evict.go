@@ -1,0 +1,153 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/noderefutil"
+	"sigs.k8s.io/cluster-api/core/reconcilers/machine/drain"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+)
+
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedrainrules,verbs=get;list;watch
+
+// evict makes one pass of a drain as Cluster API does it: it cordons the node and evicts its pods through the Eviction API,
+// which honors disruption budgets, as MachineDrainRules say. It never waits for pods; the next look makes the next pass.
+//
+// When it began and that it ended is written on the Machine, so that its time-out counts over restarts and moves.
+func (r *Reconciler) evict(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
+	began, err := r.evictionBegan(ctx, machine)
+	if err != nil {
+		return err
+	}
+	if s.workload.client == nil {
+		// Its time runs all the same, as that of a drain by Cluster API does.
+		s.step.Message += ": waiting for the workload cluster's API"
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	defer cancel()
+	name := machine.Status.NodeRef.Name
+	node := &corev1.Node{}
+	if err := s.workload.client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		if apierrors.IsNotFound(err) {
+			return r.evictionEnded(ctx, machine)
+		}
+		return fmt.Errorf("reading Node %s: %w", name, err)
+	}
+	ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithValues("Node", klog.KObj(node)))
+	// Drain rules are few and read rarely: no cache is kept for them.
+	drainer := &drain.Helper{Client: readsLive{r.Client, r.APIReader}, RemoteClient: s.workload.client, GracePeriodSeconds: -1}
+	if noderefutil.IsNodeUnreachable(node) {
+		// Nobody is there to end the pods: they count as gone a second after they were told to end.
+		drainer.GracePeriodSeconds, drainer.SkipWaitForDeleteTimeoutSeconds = 1, 1
+	}
+	if err := drainer.CordonNode(ctx, node); err != nil {
+		return fmt.Errorf("cordoning Node %s: %w", name, err)
+	}
+	pods, err := drainer.GetPodsForEviction(ctx, s.cluster, machine, name)
+	if err != nil {
+		return fmt.Errorf("listing the pods of Node %s: %w", name, err)
+	}
+	if len(pods.Pods()) == 0 {
+		return r.evictionEnded(ctx, machine)
+	}
+	result := drainer.EvictPods(ctx, pods)
+	if result.DrainCompleted() {
+		return r.evictionEnded(ctx, machine)
+	}
+	s.step.Message += ". " + result.ConditionMessage(metav1.NewTime(began))
+	return nil
+}
+
+// evictionBegan writes down when the first pass is made, and tells it ever after.
+func (r *Reconciler) evictionBegan(ctx context.Context, machine *clusterv1.Machine) (time.Time, error) {
+	if began, err := time.Parse(time.RFC3339, machine.Annotations[controlplanev1.EvictionStartedAnnotation]); err == nil {
+		return began, nil
+	}
+	now := time.Now()
+	return now, r.note(ctx, machine, controlplanev1.EvictionStartedAnnotation, now)
+}
+
+func (r *Reconciler) evictionEnded(ctx context.Context, machine *clusterv1.Machine) error {
+	return r.note(ctx, machine, controlplanev1.EvictionEndedAnnotation, time.Now())
+}
+
+func (r *Reconciler) note(ctx context.Context, machine *clusterv1.Machine, annotation string, at time.Time) error {
+	original := machine.DeepCopy()
+	metav1.SetMetaDataAnnotation(&machine.ObjectMeta, annotation, at.UTC().Format(time.RFC3339))
+	if err := r.Client.Patch(ctx, machine, client.MergeFrom(original)); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("noting %s on Machine %s: %w", annotation, machine.Name, err)
+	}
+	return nil
+}
+
+// readsLive lists from the API server and does everything else as the client does.
+type readsLive struct {
+	client.Client
+	live client.Reader
+}
+
+func (c readsLive) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	return c.live.List(ctx, list, options...)
+}
+
+// deleteNode deletes a Node that Cluster API will not delete.
+func (r *Reconciler) deleteNode(ctx context.Context, s *scope, name string) error {
+	if s.workload.client == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	defer cancel()
+	node := s.workload.nodes[name]
+	if node == nil {
+		return nil
+	}
+	// Exactly the Node that was looked at: a host may have come back under the same name.
+	uid := node.UID
+	if err := s.workload.client.Delete(ctx, node, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting Node %s: %w", name, err)
+	}
+	return nil
+}
+
+// orphanNodes are Nodes of this control plane whose Machine and host are gone, and whose kubelet has stopped. A kubelet that
+// reports belongs to somebody: a Node that is taken from under it does not come back by itself.
+func (s *scope) orphanNodes() []string {
+	var names []string
+	for name, node := range s.workload.nodes {
+		annotations := node.Annotations
+		machine := annotations[clusterv1.MachineAnnotation]
+		if machine == "" || annotations[clusterv1.ClusterNameAnnotation] != s.cluster.Name ||
+			annotations[clusterv1.ClusterNamespaceAnnotation] != s.cluster.Namespace || nodeReady(node) == corev1.ConditionTrue {
+			continue
+		}
+		if !s.claimed[node.Spec.ProviderID] && s.machines[machine] == nil && !s.isMember(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// isMember tells that an etcd member runs there, or that nobody knows.
+func (s *scope) isMember(node string) bool {
+	if !s.stackedEtcd() {
+		return false
+	}
+	return s.members.err != nil || slices.ContainsFunc(s.members.cluster.Members, func(m etcd.Member) bool { return m.Name == node })
+}
