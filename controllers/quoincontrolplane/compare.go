@@ -5,6 +5,7 @@ package quoincontrolplane
 
 import (
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
@@ -15,6 +16,7 @@ import (
 // compare finds out, for each Machine, what of the spec only a new Machine can have. Everything else is propagated.
 func (s *scope) compare() error {
 	s.outdated = map[string][]string{}
+	now := time.Now()
 	for name, machine := range s.machines {
 		var reasons []string
 		if machine.Spec.Version != s.plane.Spec.Version {
@@ -22,6 +24,9 @@ func (s *scope) compare() error {
 			reasons = append(reasons, fmt.Sprintf("Version %s, %s required", machine.Spec.Version, s.plane.Spec.Version))
 		}
 		if reason := s.compareTemplate(machine); reason != "" {
+			reasons = append(reasons, reason)
+		}
+		if reason := s.compareAge(machine, now); reason != "" {
 			reasons = append(reasons, reason)
 		}
 		same, err := s.sameConfig(machine)

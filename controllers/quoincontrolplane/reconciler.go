@@ -117,6 +117,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 			builder.WithPredicates(predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(mgr.GetScheme(), log))).
 		Watches(&infrav1.QuoinMachine{}, handler.EnqueueRequestsFromMapFunc(r.controlPlaneOfLabelled),
 			builder.WithPredicates(machineOfInterest())).
+		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.controlPlanesInNeed),
+			builder.WithPredicates(hostBecameFree())).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("quoincontrolplane", controlPlaneOfCluster,
 			clustercache.WatchForProbeFailure(connectionGrace))).
 		Build(r)
@@ -199,7 +201,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (ctrl.Result, erro
 		if err == nil && healed && len(failures) == 0 {
 			return ctrl.Result{RequeueAfter: time.Second}, nil
 		}
-		failures = append(failures, err, r.propagate(ctx, s))
+		failures = append(failures, err, r.propagate(ctx, s), r.noteCertificates(ctx, s))
 	}
 	failures = append(failures, r.reportMachines(ctx, s))
 	s.step = controlplane.Decide(s.snapshot)

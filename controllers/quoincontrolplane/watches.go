@@ -7,8 +7,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -20,6 +22,8 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
 // controlPlaneKind is the kind that this controller serves.
@@ -75,6 +79,38 @@ func machineOfInterest() predicate.Predicate {
 			_, controlPlane := after.Labels[clusterv1.MachineControlPlaneLabel]
 			return controlPlane && conditions.GetMessage(before, infrav1.MachineReadyCondition) !=
 				conditions.GetMessage(after, infrav1.MachineReadyCondition)
+		},
+	}
+}
+
+// controlPlanesInNeed names the control planes that wait for a free host.
+func (r *Reconciler) controlPlanesInNeed(ctx context.Context, _ client.Object) []ctrl.Request {
+	planes := &controlplanev1.QuoinControlPlaneList{}
+	if err := r.Client.List(ctx, planes, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Control planes that wait for a host could not be listed")
+		return nil
+	}
+	var requests []ctrl.Request
+	for i := range planes.Items {
+		if doing := planes.Items[i].Status.Operation; doing != nil && strings.HasPrefix(doing.WaitingOn, controlplane.ReasonNoSpareHost) {
+			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&planes.Items[i])})
+		}
+	}
+	return requests
+}
+
+// hostBecameFree lets through hosts that can be claimed and could not before.
+func hostBecameFree() predicate.Predicate {
+	free := func(object client.Object) bool {
+		host, ok := object.(*infrav1.QuoinHost)
+		return ok && placement.Free(placement.HostOf(host))
+	}
+	return predicate.Funcs{
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		CreateFunc:  func(e event.CreateEvent) bool { return free(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return free(e.ObjectNew) && (!free(e.ObjectOld) || !equality.Semantic.DeepEqual(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()))
 		},
 	}
 }

@@ -137,6 +137,9 @@ func refuseReplicas(replicas int32, spec *controlplanev1.QuoinControlPlaneSpec) 
 	case replicas%2 == 0 && !spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined():
 		return fmt.Sprintf("%d replicas with stacked etcd survive no more failures than %d do: use an odd number, %d or %d",
 			replicas, replicas-1, replicas-1, replicas+1)
+	case replicas < 3 && spec.Rollout.Strategy == controlplanev1.RolloutStrategyRemoveFirst:
+		return fmt.Sprintf("%d replicas leave nothing to rely on when one is removed before its replacement comes: "+
+			"use 3 or more, or set spec.rollout.strategy to Surge or Auto", replicas)
 	}
 	return ""
 }

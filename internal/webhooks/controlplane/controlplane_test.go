@@ -87,6 +87,10 @@ func TestControlPlaneDefaults(t *testing.T) {
 	g.Expect(c.Spec.Replicas).To(HaveValue(BeEquivalentTo(3)))
 }
 
+func removeFirst(c *controlplanev1.QuoinControlPlane) {
+	c.Spec.Rollout.Strategy = controlplanev1.RolloutStrategyRemoveFirst
+}
+
 func TestControlPlaneSpec(t *testing.T) {
 	ref := func(group, kind, name string) change {
 		return func(c *controlplanev1.QuoinControlPlane) {
@@ -123,6 +127,8 @@ func TestControlPlaneSpec(t *testing.T) {
 		"0 replicas":                 {replicas(0), "at least one replica"},
 		"2 replicas":                 {replicas(2), "spec.replicas: Forbidden: 2 replicas with stacked etcd survive no more failures than 1 do: use an odd number, 1 or 3"},
 		"4 replicas":                 {replicas(4), "use an odd number, 3 or 5"},
+		"1 replica, remove first":    {func(c *controlplanev1.QuoinControlPlane) { replicas(1)(c); removeFirst(c) }, "set spec.rollout.strategy to Surge or Auto"},
+		"3 replicas, remove first":   {func(c *controlplanev1.QuoinControlPlane) { replicas(3)(c); removeFirst(c) }, ""},
 		"2 replicas, external etcd":  {func(c *controlplanev1.QuoinControlPlane) { replicas(2)(c); externalEtcd(c) }, ""},
 		"0 replicas, external etcd":  {func(c *controlplanev1.QuoinControlPlane) { replicas(0)(c); externalEtcd(c) }, "at least one replica"},
 		"a version":                  {version("v1.36.3"), ""},
