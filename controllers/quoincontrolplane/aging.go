@@ -65,7 +65,7 @@ func (r *Reconciler) noteCertificates(ctx context.Context, s *scope) error {
 			config.Annotations = map[string]string{}
 		}
 		config.Annotations[clusterv1.MachineCertificatesExpiryDateAnnotation] = expiry.UTC().Format(time.RFC3339)
-		if err := r.Client.Patch(ctx, config, client.MergeFrom(original)); client.IgnoreNotFound(err) != nil {
+		if err := client.IgnoreNotFound(r.Client.Patch(ctx, config, client.MergeFrom(original))); err != nil {
 			return fmt.Errorf("writing down when the certificates of Machine %s expire: %w", name, err)
 		}
 	}

@@ -102,6 +102,7 @@ type readsLive struct {
 	live client.Reader
 }
 
+// List implements client.Reader.
 func (c readsLive) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	return c.live.List(ctx, list, options...)
 }
@@ -119,7 +120,7 @@ func (r *Reconciler) deleteNode(ctx context.Context, s *scope, name string) erro
 	}
 	// Exactly the Node that was looked at: a host may have come back under the same name.
 	uid := node.UID
-	if err := s.workload.client.Delete(ctx, node, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(s.workload.client.Delete(ctx, node, client.Preconditions{UID: &uid})); err != nil {
 		return fmt.Errorf("deleting Node %s: %w", name, err)
 	}
 	return nil

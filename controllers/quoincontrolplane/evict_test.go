@@ -52,7 +52,7 @@ func newEvictionWorld(t *testing.T) *evictionWorld {
 	w.reconcile()
 	second := other(w.world, w.first)
 	w.provision(second)
-	w.world.hold(second)
+	w.hold(second)
 	return w
 }
 

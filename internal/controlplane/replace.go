@@ -41,7 +41,7 @@ func settle(s Snapshot) *Step {
 // etcd member works, or a user marked it to go. A member that is silent for a while comes back sooner than a new one joins.
 func (s Snapshot) mendedByReplacement() string {
 	leaver := s.pick()
-	if leaver.Node == "" || s.memberShortcoming(leaver) != "" && !(leaver.Preferred && s.castsNoVote(leaver)) {
+	if leaver.Node == "" || s.memberShortcoming(leaver) != "" && (!leaver.Preferred || !s.castsNoVote(leaver)) {
 		return ""
 	}
 	return leaver.Name

@@ -153,13 +153,13 @@ func controlPlaneMachines(ctx context.Context, cluster *lab.Cluster) map[string]
 func expectTrio(ctx context.Context, cluster *lab.Cluster) {
 	GinkgoHelper()
 	var voters []any
-	var any string
+	var one string
 	for _, node := range controlPlaneMachines(ctx, cluster) {
 		voters = append(voters, node+" started voter")
-		any = node
+		one = node
 	}
 	Expect(voters).To(HaveLen(3))
-	Expect(etcdMembers(ctx, need(the.lab.Host(any)))).To(ConsistOf(voters...))
+	Expect(etcdMembers(ctx, need(the.lab.Host(one)))).To(ConsistOf(voters...))
 }
 
 // withoutDeleteAdmission takes the webhooks away that are asked before a Machine is deleted; restore puts them back.
