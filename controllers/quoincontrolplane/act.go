@@ -76,6 +76,7 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 	case controlplane.DeleteAll:
 		return r.deleteAll(ctx, s)
 	case controlplane.RemoveFinalizer:
+		r.silence.forget(s.plane.UID)
 		controllerutil.RemoveFinalizer(s.plane, controlplanev1.ControlPlaneFinalizer)
 	}
 	return nil

@@ -142,6 +142,8 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 		}
 	}
 	s.fillSnapshot()
+	s.snapshot.Patience = memberPatience / time.Duration(max(r.Haste, 1))
+	r.silence.note(s.plane.UID, &s.snapshot.Etcd, time.Now())
 	s.fillHealth()
 	s.observed = true
 	return nil

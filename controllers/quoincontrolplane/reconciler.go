@@ -76,6 +76,7 @@ type Reconciler struct {
 	controller controller.Controller
 	applied    appliedCache
 	told       toldCache
+	silence    silenceCache
 }
 
 // How soon to look again at what sends no events: the kubelets' pods and etcd.

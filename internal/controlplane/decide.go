@@ -6,6 +6,7 @@ package controlplane
 import (
 	"fmt"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
@@ -155,7 +156,8 @@ func dropStrays(s Snapshot) *Step {
 					member.ID, machine.Name, s.shortcoming(machine)).about(machine)
 			}
 		}
-		if verdict := s.mayRemove(member.ID); !verdict.Allowed {
+		// By the quorum alone: nobody looks after it, and while it is there nothing joins.
+		if verdict := s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.Patience}); !verdict.Allowed {
 			return wait(ReasonQuorum, "etcd member %x (%s) has no Machine but cannot be removed: %s", member.ID, member.Name, verdict.Message)
 		}
 		return &Step{Kind: RemoveEtcdMember, Member: member.ID, Reason: ReasonStrayMember,

@@ -111,8 +111,8 @@ func agree(s Snapshot, machine Machine) *Step {
 	if member == nil {
 		return openDrain(machine, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
 	}
-	// A member that does not work leaves no gap.
-	if other := s.onItsWay(machine); other != "" && member.Healthy {
+	// A member that is dead leaves no gap.
+	if other := s.onItsWay(machine); other != "" && !s.dead(member) {
 		return wait(ReasonOneAtATime, "Machine %s is being deleted but kept until Machine %s, which leaves now, is gone",
 			machine.Name, other).about(machine)
 	}
@@ -199,7 +199,7 @@ func seeOut(s Snapshot, machine Machine) *Step {
 		return &Step{Kind: ReleaseHook, Machine: machine.Name, Reason: ReasonLeaving,
 			Message: fmt.Sprintf("Machine %s has no etcd member any more: its host can go", machine.Name)}
 	}
-	verdict := s.mayRemove(member.ID)
+	verdict := s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.Patience})
 	if verdict.Allowed {
 		return &Step{Kind: RemoveEtcdMember, Machine: machine.Name, Member: member.ID, Reason: ReasonLeaving,
 			Message: fmt.Sprintf("removing the etcd member of Machine %s, which is drained", machine.Name)}
@@ -212,6 +212,9 @@ func replaceFirst(s Snapshot, leaver Machine, verdict quorum.Verdict) *Step {
 	held := fmt.Sprintf("Machine %s is being deleted but kept: %s", leaver.Name, verdict.Message)
 	if step := refuse(s); step != nil {
 		return step
+	}
+	if member := s.memberOf(leaver); s.wavering(member) {
+		return wait(ReasonQuorum, "%s. Its etcd member was healthy less than %s ago and may be back: %s", held, s.Patience, member.Problem).about(leaver)
 	}
 	if !s.Initialized || !s.Reachable {
 		return wait(ReasonQuorum, "%s", held).about(leaver)

@@ -5,9 +5,9 @@ package controlplane
 
 import "github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 
-// mayRemove judges the removal of a member from etcd, by the quorum alone.
-func (s Snapshot) mayRemove(id uint64) quorum.Verdict {
-	return quorum.Judge(s.Etcd, quorum.Operation{Kind: quorum.Remove, Members: []uint64{id}}, quorum.Terms{Lowered: true})
+// mayRemove judges the removal of a member from etcd.
+func (s Snapshot) mayRemove(id uint64, terms quorum.Terms) quorum.Verdict {
+	return quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.Remove, Members: []uint64{id}}, terms)
 }
 
 // successor is the voter that takes over from the leader: healthy, on a Machine that stays before one that is kept for now, up

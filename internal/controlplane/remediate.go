@@ -259,6 +259,11 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 	if step := s.othersCarry(ailment, ailing); step != nil {
 		return step
 	}
+	if s.StackedEtcd && s.wavering(member) {
+		// Whether its replacement comes first depends on whether it is dead.
+		return about(ailment, wait(ReasonQuorum, "Machine %s is ill: %s. Its etcd member was healthy less than %s ago and may be back: %s",
+			machine.Name, ailment.Message, s.Patience, member.Problem).about(machine))
+	}
 	surplus := len(s.active()) > s.Replicas
 	well := !s.StackedEtcd || member != nil && member.Healthy && !member.Learner
 	switch {
@@ -280,7 +285,7 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 			return about(ailment, step)
 		}
 	}
-	step := remove(s, machine, ReasonRemediated, quorum.Terms{Desired: s.Replicas, Lowered: !surplus || !well})
+	step := remove(s, machine, ReasonRemediated, quorum.Terms{Desired: s.Replicas, Lowered: !surplus || !well, Patience: s.Patience})
 	if step.Kind == DeleteMachine {
 		step.Message = fmt.Sprintf("replacing Machine %s: %s", machine.Name, ailment.Message)
 		step.Attempt = attempt

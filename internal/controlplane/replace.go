@@ -47,10 +47,10 @@ func (s Snapshot) mendedByReplacement() string {
 	return leaver.Name
 }
 
-// castsNoVote tells that the Machine's member is a voter that does not work.
+// castsNoVote tells that the Machine's member is a voter that is dead.
 func (s Snapshot) castsNoVote(machine Machine) bool {
 	member := s.memberOf(machine)
-	return s.StackedEtcd && member != nil && !member.Learner && !member.Healthy
+	return s.StackedEtcd && s.dead(member)
 }
 
 func (s Snapshot) outdated() int {
@@ -181,7 +181,7 @@ func remove(s Snapshot, machine Machine, reason string, terms quorum.Terms) *Ste
 // wanted any more.
 func (s Snapshot) placeTaken(leaver Machine) quorum.Terms {
 	member := s.memberOf(leaver)
-	return quorum.Terms{Desired: s.Replicas, Spare: true, Lowered: member != nil && !member.Healthy}
+	return quorum.Terms{Desired: s.Replicas, Spare: true, Lowered: s.dead(member), Patience: s.Patience}
 }
 
 // pick is the active Machine that leaves next: one that a user marked, then outdated, then not working, then from the

@@ -5,7 +5,11 @@
 // goes in, one Step comes out. Nothing here reads an API, a clock or a host.
 package controlplane
 
-import "github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+import (
+	"time"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
 
 // Snapshot is everything that a decision rests on.
 type Snapshot struct {
@@ -33,6 +37,8 @@ type Snapshot struct {
 	Machines []Machine
 	// Etcd is the membership as last read.
 	Etcd quorum.Membership
+	// Patience is how long a voter must have been silent until it counts as dead, and not as one that a reading missed.
+	Patience time.Duration
 	// Hosts of all Machines of the Cluster, workers included.
 	Hosts []Host
 	// OrphanNodes are Nodes of control-plane Machines that are gone with their hosts, and whose kubelet has stopped.

@@ -67,7 +67,7 @@ func replace(s Snapshot) *Step {
 
 // removedFirst are the terms of a departure before the replacement: what is left must be a quorum.
 func (s Snapshot) removedFirst() quorum.Terms {
-	return quorum.Terms{Desired: s.Replicas, Lowered: true}
+	return quorum.Terms{Desired: s.Replicas, Lowered: true, Patience: s.Patience}
 }
 
 // removeFirst lets an old Machine go, so that its replacement can have its host. Everything that the replacement needs is

@@ -15,7 +15,19 @@ func (s Snapshot) terms(machine Machine) quorum.Terms {
 	member := s.memberOf(machine)
 	spare := s.Spare.Free > 0 || s.joining() != ""
 	return quorum.Terms{Desired: s.Replicas, Spare: spare,
-		Lowered: !spare || member != nil && !member.Healthy || s.Strategy == RemoveFirst && !machine.UpToDate}
+		Lowered:  !spare || s.dead(member) || s.Strategy == RemoveFirst && !machine.UpToDate,
+		Patience: s.Patience}
+}
+
+// dead tells that a voter has not been healthy for so long that nobody counts on it any more. One that a single reading
+// missed, or that restarts, is still a voter whose loss would be felt.
+func (s Snapshot) dead(member *quorum.Member) bool {
+	return member != nil && !member.Learner && !member.Healthy && member.Silent >= s.Patience
+}
+
+// wavering tells that the member is a voter that was healthy a moment ago.
+func (s Snapshot) wavering(member *quorum.Member) bool {
+	return member != nil && !member.Learner && !member.Healthy && !s.dead(member)
 }
 
 // joining names an active Machine that does not vote yet; empty when there is none.
