@@ -139,6 +139,7 @@ func TestMarkedMachineIsReplaced(t *testing.T) {
 	w, names := three(t)
 	g := w.g
 	w.silence(names[1])
+	w.once()
 	w.mark(names[1])
 	w.once()
 	g.Expect(w.machine(names[1]).DeletionTimestamp).NotTo(BeNil())
@@ -265,6 +266,7 @@ func TestAttemptIsRecordedBeforeTheDeletion(t *testing.T) {
 	w, names := three(t)
 	g := w.g
 	w.silence(names[1])
+	w.once()
 	w.mark(names[1])
 	w.failDelete = true
 	_, err := w.r.Reconcile(t.Context(), request())
