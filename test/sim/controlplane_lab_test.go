@@ -253,6 +253,27 @@ func (c *court) outdate() map[types.UID]bool {
 	return old
 }
 
+// untilRolled waits until the last of the old Machines is gone.
+func (c *court) untilRolled(old map[types.UID]bool) {
+	c.t.Helper()
+	begin := time.Now()
+	for {
+		left := 0
+		for _, machine := range c.machines() {
+			if old[machine.UID] {
+				left++
+			}
+		}
+		if left == 0 {
+			return
+		}
+		if time.Since(begin) > whole {
+			c.t.Fatalf("%d Machines are still there\n%s", left, c.describe())
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
 // roll makes every Machine outdated, and waits until all are replaced.
 func (c *court) roll(what string) {
 	c.t.Helper()

@@ -5,6 +5,7 @@ package sim_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -19,10 +20,17 @@ import (
 // outage is how long etcd may be without an answer: an election, on a machine that has other things to do.
 const outage = 20 * time.Second
 
+// nightly runs take hours.
+func nightly() bool { return os.Getenv("QUOIN_NIGHTLY") != "" }
+
 // Control planes of one, three and five come up and are replaced with each strategy, while somebody writes and somebody
 // looks at etcd.
 func TestAControlPlaneRolls(t *testing.T) {
-	const surge = controlplanev1.RolloutStrategySurge
+	const (
+		surge       = controlplanev1.RolloutStrategySurge
+		removeFirst = controlplanev1.RolloutStrategyRemoveFirst
+		auto        = controlplanev1.RolloutStrategyAuto
+	)
 	type rollout struct {
 		strategy controlplanev1.RolloutStrategyType
 		// hosts that are free; they are never taken away again.
@@ -34,8 +42,9 @@ func TestAControlPlaneRolls(t *testing.T) {
 		replicas int32
 		rollouts []rollout
 	}{
-		{1, []rollout{{surge, 1, 0}}},
-		{3, []rollout{{surge, 1, 0}}},
+		{1, []rollout{{surge, 1, 0}, {auto, 1, 0}}},
+		{3, []rollout{{removeFirst, 0, 1}, {auto, 0, 1}, {surge, 1, 0}, {auto, 1, 0}}},
+		{5, []rollout{{auto, 0, 1}}},
 	} {
 		name := fmt.Sprintf("roll-%d", c.replicas)
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +71,7 @@ func TestAControlPlaneRolls(t *testing.T) {
 // All Machines of a control plane are deleted at once. Without admission nothing stops that; Cluster API then drains
 // nobody. The cluster answers all the time, no key is lost, and three replacements later it is whole.
 func TestAllMachinesAreDeletedAtOnce(t *testing.T) {
-	for _, admission := range []bool{true} {
+	for _, admission := range []bool{false, true} {
 		name := map[bool]string{false: "delete-all", true: "delete-all-admitted"}[admission]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -156,6 +156,13 @@ func (c *court) watchMembers(floor int) *judge {
 	return j
 }
 
+// lose says that the test takes so many members away, or gives them back when negative.
+func (j *judge) lose(n int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lost += n
+}
+
 // look asserts the invariants once, and says whether a quorum answered.
 func (j *judge) look() bool {
 	members, err := j.c.members(context.Background())
