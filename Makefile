@@ -86,9 +86,11 @@ test-integration: ## Run the integration tests: a real API server, Cluster API's
 	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 14m ./test/integration/...
 
 .PHONY: nightly
-nightly: ## Run the random models of the control plane with thousands of seeds instead of hundreds.
+nightly: ## Run the random models of the control plane with thousands of seeds, and its rollouts with a kill after every write.
 	QUOIN_NIGHTLY=1 go test -count 1 -timeout 58m -run Model ./internal/quorum/... ./internal/controlplane/...
 	go test -count 1 -timeout 58m -rapid.checks=100000 ./internal/quorum
+	QUOIN_NIGHTLY=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 10h -v \
+		-run 'ControlPlaneRolls|AllMachines' ./test/sim
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on real hosts in containers.
