@@ -5,11 +5,9 @@ package sim_test
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -61,9 +59,6 @@ type court struct {
 	hosts   []*sim.Host
 	// generation of what the bootstrap data do.
 	generation int
-
-	minting     sync.Mutex
-	credentials *tls.Config
 }
 
 // newCourt makes the hosts and the Cluster, and waits for nothing.
@@ -210,8 +205,8 @@ func (c *court) lacks() string {
 		return fmt.Sprintf("etcd has %d members", len(read))
 	}
 	for _, member := range read {
-		if member.learner || !member.running {
-			return "etcd member " + member.name + " does not vote"
+		if member.Learner || !member.Running {
+			return "etcd member " + member.Name + " does not vote"
 		}
 	}
 	return ""
@@ -284,15 +279,6 @@ func (c *court) roll(what string) {
 			c.t.Errorf("%s: Machine %s was not replaced", what, machine.Name)
 		}
 	}
-}
-
-// member of etcd as the others see it.
-type member struct {
-	id      uint64
-	name    string
-	learner bool
-	// running: its process exists. An unknown host's does not.
-	running bool
 }
 
 // workload is an administrator's client of the workload cluster.

@@ -5,113 +5,26 @@ package sim_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	crand "crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"errors"
 	"fmt"
-	"math/big"
 	"math/rand/v2"
-	"net"
 	"sort"
 	"strings"
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/cluster-api/util/secret"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
 )
 
-// members asks etcd itself, past every controller: the list that a quorum agrees on now.
-func (c *court) members(ctx context.Context) ([]member, error) {
-	if err := c.mint(); err != nil {
-		return nil, err
-	}
-	errs := []error{errors.New("no member answers")}
-	for _, host := range c.hosts {
-		if store := c.cluster.Etcd(host.Machine); store == nil || !store.Running() {
-			continue
-		}
-		read, err := c.membersVia(ctx, func() (net.Conn, error) { return host.Machine.Dial(2379) })
-		if err == nil {
-			return read, nil
-		}
-		errs = append(errs, err)
-	}
-	return nil, errors.Join(errs...)
-}
-
-// mint makes a client certificate for etcd, as kubeadm makes one for the API server.
-func (c *court) mint() error {
-	c.minting.Lock()
-	defer c.minting.Unlock()
-	if c.credentials != nil {
-		return nil
-	}
-	stored, err := secret.GetFromNamespacedName(context.Background(), c.plane.Client, c.key, secret.EtcdCA)
-	if err != nil {
-		return err
-	}
-	authority, err := tls.X509KeyPair(stored.Data[secret.TLSCrtDataName], stored.Data[secret.TLSKeyDataName])
-	if err != nil {
-		return err
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
-	if err != nil {
-		return err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "test"}, KeyUsage: x509.KeyUsageDigitalSignature,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(crand.Reader, template, authority.Leaf, key.Public(), authority.PrivateKey)
-	if err != nil {
-		return err
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(authority.Leaf)
-	c.credentials = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: "localhost",
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-	return nil
-}
-
-func (c *court) membersVia(ctx context.Context, dial func() (net.Conn, error)) ([]member, error) {
+// members asks etcd itself, past every controller and host: the list that a quorum agrees on now.
+func (c *court) members(ctx context.Context) ([]kube.MemberView, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	store, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{"https://127.0.0.1:2379"}, TLS: c.credentials, Context: ctx, DialTimeout: 2 * time.Second, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return dial() })},
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = store.Close() }()
-	list, err := store.MemberList(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var read []member
-	for _, m := range list.Members {
-		entry := member{id: m.ID, name: m.Name, learner: m.IsLearner}
-		for _, host := range c.hosts {
-			if host.Name == m.Name {
-				process := c.cluster.Etcd(host.Machine)
-				entry.running = process != nil && process.Running()
-			}
-		}
-		read = append(read, entry)
-	}
-	return read, nil
+	return c.cluster.Membership(ctx)
 }
 
 // judge asserts what must hold at every step.
@@ -172,16 +85,16 @@ func (j *judge) look() bool {
 	voters, learners, running := 0, 0, 0
 	var names []string
 	for _, m := range members {
-		if m.learner {
+		if m.Learner {
 			learners++
-			names = append(names, m.name+"(learner)")
+			names = append(names, m.Name+"(learner)")
 			continue
 		}
 		voters++
-		if m.running {
+		if m.Running {
 			running++
 		}
-		names = append(names, m.name)
+		names = append(names, m.Name)
 	}
 	leaving := 0
 	for _, machine := range j.c.machines() {
