@@ -85,6 +85,10 @@ test-unit: ## Run the unit tests.
 test-integration: ## Run the integration tests: a real API server, Cluster API's own managers, clusterctl.
 	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 14m ./test/integration/...
 
+.PHONY: test-sim
+test-sim: ## Roll control planes of simulated hosts while controllers are killed and hosts are lost.
+	QUOIN_SIM_LONG=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 50m -v -run 'AControlPlane|AllMachines' ./test/sim
+
 .PHONY: nightly
 nightly: ## Run the random models of the control plane with thousands of seeds, and its rollouts with a kill after every write.
 	QUOIN_NIGHTLY=1 go test -count 1 -timeout 58m -run Model ./internal/quorum/... ./internal/controlplane/...

@@ -88,6 +88,7 @@ func (a *assassin) moment(m *plane.Manager, what string) {
 // The controllers die again and again, after a write or a line in a host's journal: in `make test` after one to forty of
 // them, every night after each.
 func TestAControlPlaneRollsWhileItsControllersDie(t *testing.T) {
+	needsTime(t)
 	for _, strategy := range []controlplanev1.RolloutStrategyType{controlplanev1.RolloutStrategySurge, controlplanev1.RolloutStrategyRemoveFirst} {
 		name := map[controlplanev1.RolloutStrategyType]string{controlplanev1.RolloutStrategySurge: "kills-surge", controlplanev1.RolloutStrategyRemoveFirst: "kills-remove"}[strategy]
 		t.Run(name, func(t *testing.T) {
@@ -127,6 +128,7 @@ func TestAControlPlaneRollsWhileItsControllersDie(t *testing.T) {
 // Members, hosts and failure domains go for a while in the middle of rollouts, as a seed draws it: at most one at a time,
 // which is what three members tolerate.
 func TestAControlPlaneRollsThroughLosses(t *testing.T) {
+	needsTime(t)
 	const name = "losses"
 	random := rand.New(rand.NewPCG(seed(t), 2))
 	court := newCourt(t, courtOptions{name: name, replicas: 3, hosts: 4, domains: 3, strategy: controlplanev1.RolloutStrategySurge})

@@ -23,6 +23,14 @@ const outage = 20 * time.Second
 // nightly runs take hours.
 func nightly() bool { return os.Getenv("QUOIN_NIGHTLY") != "" }
 
+// needsTime skips what takes minutes of both processors; `make test-sim` and nightly runs have them.
+func needsTime(t *testing.T) {
+	t.Helper()
+	if os.Getenv("QUOIN_SIM_LONG") == "" && !nightly() {
+		t.Skip("QUOIN_SIM_LONG is not set: run `make test-sim`")
+	}
+}
+
 // Control planes of one, three and five come up and are replaced with each strategy, while somebody writes and somebody
 // looks at etcd.
 func TestAControlPlaneRolls(t *testing.T) {
@@ -48,6 +56,9 @@ func TestAControlPlaneRolls(t *testing.T) {
 	} {
 		name := fmt.Sprintf("roll-%d", c.replicas)
 		t.Run(name, func(t *testing.T) {
+			if c.replicas == 5 {
+				needsTime(t)
+			}
 			t.Parallel()
 			court := newCourt(t, courtOptions{
 				name: name, replicas: c.replicas, hosts: int(c.replicas) + c.rollouts[0].spare, domains: 3, strategy: c.rollouts[0].strategy, admission: true,
