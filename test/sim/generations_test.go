@@ -62,7 +62,10 @@ func TestTheOlderGenerationChangesNothing(t *testing.T) {
 		return conditions.GetReason(h, infrav1.HostReadyCondition) == infrav1.HostStaleClaimReason
 	}
 	l.until("stale", stale)
-	g.Expect(l.plane.Client.Delete(ctx, quoinMachine)).To(Succeed())
+	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	for _, object := range []client.Object{machine, quoinMachine} {
+		g.Expect(l.plane.Client.Delete(ctx, object)).To(Succeed())
+	}
 	host := l.until("stale in its deletion", func(h *infrav1.QuoinHost) bool {
 		return stale(h) && h.Status.State == infrav1.HostStateCleaning && ptr.Deref(h.Status.Failures, 0) >= 2
 	})
