@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -94,15 +93,11 @@ func (r *Reconciler) hostOf(ctx context.Context, machine *clusterv1.Machine) (*i
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.InfrastructureRef.Name}, infra); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	var key client.ObjectKey
-	if ref := infra.Status.HostRef; ref != nil {
-		key = client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}
-	} else if parts := strings.Split(strings.TrimPrefix(infra.Spec.ProviderID, "quoin://"), "/"); len(parts) == 3 {
-		// It survives a move of the objects, which status does not.
-		key = client.ObjectKey{Namespace: parts[0], Name: parts[1]}
-	} else {
+	namespace, name, ok := infrav1.HostOf(infra)
+	if !ok {
 		return nil, nil
 	}
+	key := client.ObjectKey{Namespace: namespace, Name: name}
 	host := &infrav1.QuoinHost{}
 	if err := r.APIReader.Get(ctx, key, host); err != nil {
 		if apierrors.IsNotFound(err) {

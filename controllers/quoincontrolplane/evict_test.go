@@ -122,20 +122,8 @@ func TestAnExcludedNodeIsNotEvicted(t *testing.T) {
 //
 // Proves: S2-19
 func TestANodeThatClusterAPIWillNotDeleteIsDeleted(t *testing.T) {
-	w := newWorld(t, 3)
+	w, _ := three(t)
 	g := w.g
-	first := initialized(t, w)
-	second := other(w, first)
-	w.provision(second)
-	w.hold(second)
-	w.reconcile()
-	for _, machine := range w.machines() {
-		if machine.Name != first && machine.Name != second {
-			w.provision(machine.Name)
-			w.hold(machine.Name)
-		}
-	}
-	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(3))
 	w.noSpare()
 	for _, machine := range w.machines() {
@@ -157,20 +145,8 @@ func TestANodeThatClusterAPIWillNotDeleteIsDeleted(t *testing.T) {
 
 // A Machine's finalizer was stripped: its QuoinMachine is collected, and its Node stays behind.
 func TestWhatAMachineThatVanishedLeavesIsSeenOut(t *testing.T) {
-	w := newWorld(t, 3)
-	g := w.g
-	first := initialized(t, w)
-	second := other(w, first)
-	w.provision(second)
-	w.hold(second)
-	w.reconcile()
-	for _, machine := range w.machines() {
-		if machine.Name != first && machine.Name != second {
-			w.provision(machine.Name)
-			w.hold(machine.Name)
-		}
-	}
-	w.reconcile()
+	w, names := three(t)
+	g, second := w.g, names[1]
 	infra := w.infra(second)
 	infra.Finalizers = []string{infrav1.MachineFinalizer}
 	infra.Status.Addresses = []clusterv1.MachineAddress{{Type: clusterv1.MachineHostName, Address: "n-" + second}}

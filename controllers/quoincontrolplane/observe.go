@@ -268,21 +268,16 @@ func (r *Reconciler) readHosts(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// hostOf names the host of a QuoinMachine: by its status, or by its provider ID, which survives a move of the objects.
+// hostOf names the host of a QuoinMachine.
 func hostOf(infra *infrav1.QuoinMachine) (client.ObjectKey, bool) {
-	if ref := infra.Status.HostRef; ref != nil {
-		return client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, true
-	}
-	return hostOfProvider(infra.Spec.ProviderID)
+	namespace, name, ok := infrav1.HostOf(infra)
+	return client.ObjectKey{Namespace: namespace, Name: name}, ok
 }
 
 // hostOfProvider names the host in a provider ID, which a Machine has also when its QuoinMachine was torn away.
 func hostOfProvider(id string) (client.ObjectKey, bool) {
-	parts := strings.Split(strings.TrimPrefix(id, "quoin://"), "/")
-	if len(parts) != 3 || !strings.HasPrefix(id, "quoin://") {
-		return client.ObjectKey{}, false
-	}
-	return client.ObjectKey{Namespace: parts[0], Name: parts[1]}, true
+	namespace, name, _, err := infrav1.ParseProviderID(id)
+	return client.ObjectKey{Namespace: namespace, Name: name}, err == nil
 }
 
 // joining reads from the host's operation whether the bootstrap data of a QuoinMachine runs, and whether it ran to its end.

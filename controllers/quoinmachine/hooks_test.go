@@ -60,7 +60,7 @@ func (w *world) stage(name, reason string) {
 
 // The whole walk of a Machine with hooks at both points.
 //
-// Proves: S2-1, S2-3, S2-5, S2-12, S2-13, S2-16, S2-17, S2-18, S2-20, S2-25, S2-26, S2-27, C13
+// Proves: S2-3, S2-5, S2-12, S2-13, S2-16, S2-17, S2-18, S2-20, S2-25, S2-26, S2-27, C13
 func TestHooksHoldTheMachineUntilTheirOwnersTakeThemAway(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	w := newWorld(t, cluster(), machine, hooked(quoinMachine), host("h1", ""))

@@ -95,13 +95,6 @@ func pastDrain(machine *clusterv1.Machine) bool {
 	return slices.Contains(afterDrain, deletingReason(machine))
 }
 
-// AtTermination says that Cluster API is past the drain, and is held by pre-terminate hooks or by nothing but the
-// QuoinMachine, as after somebody took the annotation of a hook away.
-func AtTermination(machine *clusterv1.Machine) bool {
-	stage := deletingReason(machine)
-	return stage == clusterv1.MachineDeletingWaitingForPreTerminateHookReason || slices.Contains(afterHooks, stage)
-}
-
 // drainTimes are when the drain began, nil when it did not, and whether its time is over. What began with Cluster API goes
 // on under its clock.
 func drainTimes(machine *clusterv1.Machine, now time.Time) (began *time.Time, over bool) {

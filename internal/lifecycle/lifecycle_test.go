@@ -285,11 +285,3 @@ func TestConditionsMirrorTheDeletionFromTheCreationOn(t *testing.T) {
 		})
 	}
 }
-
-func TestWhenOnlyTheTerminationIsLeft(t *testing.T) {
-	g := NewWithT(t)
-	g.Expect(AtTermination(newPair().machine)).To(BeFalse())
-	g.Expect(AtTermination(newPair(at(clusterv1.MachineDeletingDrainingNodeReason, "")).machine)).To(BeFalse())
-	g.Expect(AtTermination(newPair(at(clusterv1.MachineDeletingWaitingForPreTerminateHookReason, "")).machine)).To(BeTrue())
-	g.Expect(AtTermination(newPair(at(clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason, "")).machine)).To(BeTrue())
-}
