@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -184,6 +185,34 @@ func (c *Cluster) Nodes(ctx context.Context) ([]Node, error) {
 	}
 	sort.Slice(nodes, func(i, j int) bool { return nodes[i].Name < nodes[j].Name })
 	return nodes, nil
+}
+
+// drained names the machines in deletion whose node is cordoned and has no pod left that a drain would move.
+func (c *Cluster) drained(ctx context.Context, machines []clusterv1.Machine) []string {
+	var done []string
+	for _, machine := range machines {
+		if c.Client == nil || machine.DeletionTimestamp.IsZero() || !machine.Status.NodeRef.IsDefined() {
+			continue
+		}
+		node, pods := &corev1.Node{}, &corev1.PodList{}
+		// The node is read last: pods that went because it is gone prove nothing.
+		err := c.Client.List(ctx, pods, client.MatchingFields{"spec.nodeName": machine.Status.NodeRef.Name})
+		if err == nil {
+			err = c.Client.Get(ctx, client.ObjectKey{Name: machine.Status.NodeRef.Name}, node)
+		}
+		if err == nil && node.Spec.Unschedulable && !slices.ContainsFunc(pods.Items, moves) {
+			done = append(done, machine.Name)
+		}
+	}
+	return done
+}
+
+// moves tells whether a drain has to move a pod: it is not a static one, not a DaemonSet's, and has not ended.
+func moves(pod corev1.Pod) bool {
+	_, static := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	owner := metav1.GetControllerOf(&pod)
+	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	return !static && !ended && (owner == nil || owner.Kind != "DaemonSet")
 }
 
 // EditControlPlaneVersion does what `kubectl edit quoincontrolplane` does.

@@ -26,10 +26,12 @@ const (
 	NodeReady       = "node Ready"
 	NodeGone        = "node gone"
 	MachineDeleting = "machine deleting"
-	MachineDrained  = "machine drained"
-	MachineGone     = "machine gone"
-	HostCleaning    = "host cleaning"
-	HostAvailable   = "host available again"
+	// MachineDrained: the node of a machine in deletion is cordoned and has no pod that a drain would have to move. It is
+	// read from the node itself: the machine's own conditions follow only after its host was already asked for.
+	MachineDrained = "machine drained"
+	MachineGone    = "machine gone"
+	HostCleaning   = "host cleaning"
+	HostAvailable  = "host available again"
 )
 
 // Timeline records in which order things happen to a cluster's machines, nodes and hosts. It looks several times a
@@ -87,6 +89,7 @@ func (t *Timeline) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	drained := t.cluster.drained(ctx, machines)
 	// A node that is Ready is the cause of what happens to machines; one that is gone is the effect of it. So, twice.
 	after, _ := t.cluster.Nodes(ctx)
 	t.mu.Lock()
@@ -106,6 +109,9 @@ func (t *Timeline) look(ctx context.Context) error {
 		}
 	}
 	t.machines(machines)
+	for _, machine := range drained {
+		t.saw(Fact{MachineDrained, machine})
+	}
 	for _, node := range after {
 		if node.Ready {
 			t.alive[Fact{NodeReady, node.Name}] = true
@@ -123,15 +129,8 @@ func (t *Timeline) machines(machines []clusterv1.Machine) {
 			continue
 		}
 		t.saw(Fact{MachineDeleting, machine.Name})
-		condition := meta.FindStatusCondition(machine.Status.Conditions, clusterv1.MachineDeletingCondition)
-		if condition == nil {
-			continue
-		}
-		t.notes[machine.Name+": "+condition.Reason+": "+strings.Join(strings.Fields(condition.Message), " ")]++
-		switch condition.Reason {
-		case clusterv1.MachineDeletingWaitingForPreTerminateHookReason, clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason,
-			clusterv1.MachineDeletingWaitingForVolumeDetachReason:
-			t.saw(Fact{MachineDrained, machine.Name})
+		if condition := meta.FindStatusCondition(machine.Status.Conditions, clusterv1.MachineDeletingCondition); condition != nil {
+			t.notes[machine.Name+": "+condition.Reason+": "+strings.Join(strings.Fields(condition.Message), " ")]++
 		}
 	}
 }
