@@ -127,6 +127,28 @@ func trio() {
 		expectTrio(ctx, cluster)
 	}, NodeTimeout(32*time.Minute))
 
+	It("keeps the member of a Machine whose finalizer and hooks somebody stripped until another one votes", func(ctx SpecContext) {
+		var name, node string
+		for name, node = range controlPlaneMachines(ctx, cluster) {
+			break
+		}
+		counts := whileWriting(ctx, "While the finalizer of a Machine was stripped", func() {
+			management := the.lab.Kubeconfig()
+			out, err := the.lab.Kubectl(ctx, management, "delete", "machine", name, "--namespace", lab.Namespace, "--wait=false")
+			Expect(err).NotTo(HaveOccurred(), out)
+			out, err = the.lab.Kubectl(ctx, management, "patch", "machine", name, "--namespace", lab.Namespace, "--type=merge",
+				"--patch", `{"metadata":{"finalizers":null,"annotations":null}}`)
+			Expect(err).NotTo(HaveOccurred(), out)
+			Expect(controlPlaneMachines(ctx, cluster)).NotTo(HaveKey(name), "the Machine goes at once, with nobody asked")
+			must(cluster.AwaitReady(ctx, 15*time.Minute, lab.NewVersion, lab.OldVersion))
+			must(the.lab.AwaitHosts(ctx, 3*time.Minute, infrav1.HostStateAvailable, need(the.lab.Host(node))))
+		})
+		Expect(counts.FewestVoters).To(Equal(3))
+		Expect(need(cluster.Nodes(ctx))).NotTo(ContainElement(HaveField("Name", node)), "the Node that Cluster API left behind")
+		expectClean(ctx, need(the.lab.Host(node)))
+		expectTrio(ctx, cluster)
+	}, NodeTimeout(25*time.Minute))
+
 	It("is gone when the Cluster is deleted, without ceremony", func(ctx SpecContext) {
 		must(cluster.Delete(ctx, 10*time.Minute))
 		expectNothingLeft(ctx, cluster)
