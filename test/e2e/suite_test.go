@@ -38,6 +38,7 @@ var the struct {
 	lab   *lab.Lab
 	demo  *lab.Cluster
 	other *lab.Cluster
+	trio  *lab.Cluster
 	nodes []lab.Node
 }
 
@@ -57,6 +58,9 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		// Without a first cluster only the specs that make one can run.
 		if the.demo, err = the.lab.Open(ctx, lab.Demo()); err == nil {
 			the.nodes = need(the.demo.Nodes(ctx))
+		}
+		if the.trio, err = the.lab.Open(ctx, lab.Trio()); err == nil {
+			must(the.lab.AddRacks(ctx))
 		}
 		return
 	}

@@ -24,14 +24,12 @@ import (
 
 // trio is the life of a control plane of three, with somebody who writes to it all the time.
 func trio() {
-	var cluster *lab.Cluster
-
 	// whileWriting does something to the cluster and then looks whether anything that was acknowledged is lost.
 	whileWriting := func(ctx context.Context, what string, do func()) lab.Counts {
 		GinkgoHelper()
-		writer := need(cluster.Write(ctx))
+		writer := need(the.trio.Write(ctx))
 		defer writer.Stop()
-		census := cluster.Count(ctx)
+		census := the.trio.Count(ctx)
 		do()
 		// A few more seconds show that writes go on.
 		time.Sleep(3 * time.Second)
@@ -44,36 +42,36 @@ func trio() {
 
 	It("makes a cluster with three control planes", func(ctx SpecContext) {
 		must(the.lab.AddRacks(ctx))
-		cluster = need(the.lab.Create(ctx, lab.Trio()))
-		must(cluster.AwaitAPI(ctx))
-		must(cluster.ApplyNetwork(ctx))
-		must(cluster.AwaitReady(ctx, 15*time.Minute, lab.OldVersion, lab.OldVersion))
-		logNodes(ctx, cluster, "at the beginning")
-		expectTrio(ctx, cluster)
+		the.trio = need(the.lab.Create(ctx, lab.Trio()))
+		must(the.trio.AwaitAPI(ctx))
+		must(the.trio.ApplyNetwork(ctx))
+		must(the.trio.AwaitReady(ctx, 15*time.Minute, lab.OldVersion, lab.OldVersion))
+		logNodes(ctx, the.trio, "at the beginning")
+		expectTrio(ctx, the.trio)
 	}, NodeTimeout(25*time.Minute))
 
 	It("replaces the three by surge, one after the other, and no write is lost", func(ctx SpecContext) {
 		counts := whileWriting(ctx, "During the upgrade", func() {
-			must(cluster.EditControlPlaneVersion(ctx, lab.NewVersion))
-			must(cluster.AwaitReady(ctx, 25*time.Minute, lab.NewVersion, lab.OldVersion))
+			must(the.trio.EditControlPlaneVersion(ctx, lab.NewVersion))
+			must(the.trio.AwaitReady(ctx, 25*time.Minute, lab.NewVersion, lab.OldVersion))
 		})
 		By("never having had less than three voters, or more than one Machine on its way out [S2-30] [S2-33] [S2-34]")
 		Expect(counts.MostMachines).To(Equal(4))
 		Expect(counts.FewestVoters).To(Equal(3))
 		Expect(counts.MostLeaving).To(Equal(1))
-		expectTrio(ctx, cluster)
+		expectTrio(ctx, the.trio)
 	}, NodeTimeout(30*time.Minute))
 
 	It("refuses to delete the three at once, and says what would be lost", func(ctx SpecContext) {
-		before := controlPlaneMachines(ctx, cluster)
+		before := controlPlaneMachines(ctx, the.trio)
 		out, err := the.lab.Kubectl(ctx, the.lab.Kubeconfig(), "delete", "machines", "--namespace", lab.Namespace, "--wait=false",
-			"--selector", clusterv1.ClusterNameLabel+"="+cluster.Name+","+clusterv1.MachineControlPlaneLabel)
+			"--selector", clusterv1.ClusterNameLabel+"="+the.trio.Name+","+clusterv1.MachineControlPlaneLabel)
 		Expect(err).To(HaveOccurred(), out)
 		the.lab.Printf("\n%v", err)
 		Expect(err.Error()).To(ContainSubstring("quorum"))
 		// One may go; it is replaced first.
-		must(cluster.AwaitReady(ctx, 15*time.Minute, lab.NewVersion, lab.OldVersion))
-		after := controlPlaneMachines(ctx, cluster)
+		must(the.trio.AwaitReady(ctx, 15*time.Minute, lab.NewVersion, lab.OldVersion))
+		after := controlPlaneMachines(ctx, the.trio)
 		kept := 0
 		for name := range before {
 			if _, there := after[name]; there {
@@ -81,15 +79,15 @@ func trio() {
 			}
 		}
 		Expect(kept).To(BeNumerically(">=", 2), "Machines that were not deleted")
-		expectTrio(ctx, cluster)
+		expectTrio(ctx, the.trio)
 	}, NodeTimeout(20*time.Minute))
 
 	It("survives that the three are deleted at once while nobody refuses it", func(ctx SpecContext) {
-		before := controlPlaneMachines(ctx, cluster)
+		before := controlPlaneMachines(ctx, the.trio)
 		counts := whileWriting(ctx, "While all three were deleted at once", func() {
 			restore := withoutDeleteAdmission(ctx)
 			_, err := the.lab.Kubectl(ctx, the.lab.Kubeconfig(), "delete", "machines", "--namespace", lab.Namespace, "--wait=false",
-				"--selector", clusterv1.ClusterNameLabel+"="+cluster.Name+","+clusterv1.MachineControlPlaneLabel)
+				"--selector", clusterv1.ClusterNameLabel+"="+the.trio.Name+","+clusterv1.MachineControlPlaneLabel)
 			must(err)
 			restore()
 			for name := range before {
@@ -100,36 +98,36 @@ func trio() {
 					Expect(machine.DeletionTimestamp).NotTo(BeNil(), "Machine %s is being deleted", name)
 				}
 			}
-			must(cluster.AwaitReady(ctx, 30*time.Minute, lab.NewVersion, lab.OldVersion))
+			must(the.trio.AwaitReady(ctx, 30*time.Minute, lab.NewVersion, lab.OldVersion))
 		})
 		for name := range before {
-			Expect(controlPlaneMachines(ctx, cluster)).NotTo(HaveKey(name))
+			Expect(controlPlaneMachines(ctx, the.trio)).NotTo(HaveKey(name))
 		}
 		Expect(counts.FewestTolerated).To(BeNumerically(">=", 0), "a quorum at every moment")
 		Expect(counts.MostLeaving).To(Equal(1))
-		expectTrio(ctx, cluster)
+		expectTrio(ctx, the.trio)
 	}, NodeTimeout(35*time.Minute))
 
 	It("replaces a Machine whose QuoinMachine somebody deleted, and touches its host only in its turn", func(ctx SpecContext) {
 		var name string
-		for machine := range controlPlaneMachines(ctx, cluster) {
+		for machine := range controlPlaneMachines(ctx, the.trio) {
 			name = machine
 		}
 		counts := whileWriting(ctx, "While a QuoinMachine was deleted by hand", func() {
 			infra := &infrav1.QuoinMachine{}
 			Expect(the.lab.Management.Get(ctx, client.ObjectKey{Namespace: lab.Namespace, Name: name}, infra)).To(Succeed())
 			Expect(the.lab.Management.Delete(ctx, infra)).To(Succeed())
-			Eventually(func(ctx context.Context) map[string]string { return controlPlaneMachines(ctx, cluster) }).WithContext(ctx).
+			Eventually(func(ctx context.Context) map[string]string { return controlPlaneMachines(ctx, the.trio) }).WithContext(ctx).
 				WithTimeout(15 * time.Minute).WithPolling(2 * time.Second).ShouldNot(HaveKey(name))
-			must(cluster.AwaitReady(ctx, 15*time.Minute, lab.NewVersion, lab.OldVersion))
+			must(the.trio.AwaitReady(ctx, 15*time.Minute, lab.NewVersion, lab.OldVersion))
 		})
 		Expect(counts.FewestVoters).To(Equal(3))
-		expectTrio(ctx, cluster)
+		expectTrio(ctx, the.trio)
 	}, NodeTimeout(32*time.Minute))
 
 	It("keeps the member of a Machine whose finalizer and hooks somebody stripped until another one votes", func(ctx SpecContext) {
 		var name, node string
-		for name, node = range controlPlaneMachines(ctx, cluster) {
+		for name, node = range controlPlaneMachines(ctx, the.trio) {
 			break
 		}
 		counts := whileWriting(ctx, "While the finalizer of a Machine was stripped", func() {
@@ -139,19 +137,19 @@ func trio() {
 			out, err = the.lab.Kubectl(ctx, management, "patch", "machine", name, "--namespace", lab.Namespace, "--type=merge",
 				"--patch", `{"metadata":{"finalizers":null,"annotations":null}}`)
 			Expect(err).NotTo(HaveOccurred(), out)
-			Expect(controlPlaneMachines(ctx, cluster)).NotTo(HaveKey(name), "the Machine goes at once, with nobody asked")
-			must(cluster.AwaitReady(ctx, 15*time.Minute, lab.NewVersion, lab.OldVersion))
+			Expect(controlPlaneMachines(ctx, the.trio)).NotTo(HaveKey(name), "the Machine goes at once, with nobody asked")
+			must(the.trio.AwaitReady(ctx, 15*time.Minute, lab.NewVersion, lab.OldVersion))
 			must(the.lab.AwaitHosts(ctx, 3*time.Minute, infrav1.HostStateAvailable, need(the.lab.Host(node))))
 		})
 		Expect(counts.FewestVoters).To(Equal(3))
-		Expect(need(cluster.Nodes(ctx))).NotTo(ContainElement(HaveField("Name", node)), "the Node that Cluster API left behind")
+		Expect(need(the.trio.Nodes(ctx))).NotTo(ContainElement(HaveField("Name", node)), "the Node that Cluster API left behind")
 		expectClean(ctx, need(the.lab.Host(node)))
-		expectTrio(ctx, cluster)
+		expectTrio(ctx, the.trio)
 	}, NodeTimeout(25*time.Minute))
 
 	It("is gone when the Cluster is deleted, without ceremony", func(ctx SpecContext) {
-		must(cluster.Delete(ctx, 10*time.Minute))
-		expectNothingLeft(ctx, cluster)
+		must(the.trio.Delete(ctx, 10*time.Minute))
+		expectNothingLeft(ctx, the.trio)
 		must(the.lab.AwaitHosts(ctx, 3*time.Minute, infrav1.HostStateAvailable))
 		for _, host := range the.lab.Hosts {
 			expectClean(ctx, host)

@@ -74,6 +74,7 @@ func racks() []*Host {
 // AddRacks starts and registers the hosts that a control plane of three needs besides those that the lab begins with.
 // Hosts that run already stay as they are.
 func (l *Lab) AddRacks(ctx context.Context) error {
+	started := false
 	for _, host := range racks() {
 		if _, err := l.Host(host.Name); err == nil {
 			continue
@@ -82,8 +83,13 @@ func (l *Lab) AddRacks(ctx context.Context) error {
 			if err := l.StartHost(ctx, host); err != nil {
 				return err
 			}
+			started = true
 		}
 		l.Hosts = append(l.Hosts, host)
+	}
+	if !started {
+		// A lab that is taken as it stands: they may be in use.
+		return nil
 	}
 	return l.Step(ctx, "Registering the hosts of further racks", 3*time.Minute, l.registerHosts)
 }

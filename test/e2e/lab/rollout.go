@@ -65,6 +65,14 @@ func (c *Cluster) missing(ctx context.Context, controlPlane, workers string) ([]
 	need(deployment.Status.ObservedGeneration == deployment.Generation, "workers: their controller")
 	need(count(deployment.Status.Replicas) == c.Workers && count(deployment.Status.AvailableReplicas) == c.Workers && count(deployment.Status.UpToDateReplicas) == c.Workers,
 		"workers: %d machines, %d available, %d up to date", count(deployment.Status.Replicas), count(deployment.Status.AvailableReplicas), count(deployment.Status.UpToDateReplicas))
+	// The control plane counts a Machine in deletion until it is gone.
+	machines, err := c.Machines(ctx)
+	if err != nil {
+		return missing, err
+	}
+	for _, machine := range machines {
+		need(machine.DeletionTimestamp.IsZero(), "machine %s is being deleted", machine.Name)
+	}
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
 		return missing, err
