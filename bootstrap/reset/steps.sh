@@ -160,7 +160,7 @@ reset_files() {
 		done
 		rm -f "$QUOIN_ROOT/created"
 	fi
-	rm -rf "$QUOIN_ROOT/originals" "$QUOIN_ROOT/cni-before" "$QUOIN_ROOT/before" "$QUOIN_ROOT/etcd-data-dir" "$QUOIN_ROOT/cache"
+	rm -rf "$QUOIN_ROOT/originals" "$QUOIN_ROOT/cni-before" "$QUOIN_ROOT/before" "$QUOIN_ROOT/etcd-data-dir" "$QUOIN_ROOT/cache" "$QUOIN_ROOT/recovery"
 }
 
 # forget_keys takes the keys back that the bootstrap data gave to users who were there before; what others exchanged since,

@@ -73,6 +73,12 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 		requestBackup(s)
 	case controlplane.UpdateAddons:
 		return r.updateAddons(ctx, s)
+	case controlplane.OrderRecovery:
+		return r.orderRecovery(ctx, s)
+	case controlplane.GiveUpMachine:
+		return r.giveUp(ctx, s.machines[s.step.Machine])
+	case controlplane.BeginRecovery, controlplane.EndRecovery, controlplane.VoidRecovery:
+		return r.recordRecovery(ctx, s)
 	case controlplane.DeleteAll:
 		return r.deleteAll(ctx, s)
 	case controlplane.RemoveFinalizer:

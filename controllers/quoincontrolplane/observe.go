@@ -145,6 +145,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	s.snapshot.Patience = memberPatience / time.Duration(max(r.Haste, 1))
 	r.silence.note(s.plane.UID, &s.snapshot.Etcd, time.Now())
 	s.fillHealth()
+	s.snapshot.Recovery = s.recovery()
 	s.observed = true
 	return nil
 }

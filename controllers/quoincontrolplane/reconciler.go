@@ -233,7 +233,8 @@ func (s *scope) requeue() ctrl.Result {
 	switch s.step.Kind {
 	case controlplane.RemoveFinalizer:
 		return ctrl.Result{}
-	case controlplane.UpdateKubeadmConfig, controlplane.MoveLeader, controlplane.RemoveEtcdMember, controlplane.UpdateAddons:
+	case controlplane.UpdateKubeadmConfig, controlplane.MoveLeader, controlplane.RemoveEtcdMember, controlplane.UpdateAddons,
+		controlplane.BeginRecovery, controlplane.OrderRecovery, controlplane.GiveUpMachine, controlplane.EndRecovery, controlplane.VoidRecovery:
 		return ctrl.Result{RequeueAfter: time.Second}
 	case controlplane.Done:
 		return ctrl.Result{RequeueAfter: idleInterval}

@@ -39,6 +39,7 @@ var ownedConditions = []string{
 	controlplanev1.ControlPlaneProgressingCondition,
 	controlplanev1.ControlPlaneDeletingCondition,
 	controlplanev1.ControlPlaneRemediatingCondition,
+	controlplanev1.ControlPlaneRecoveringCondition,
 	controlplanev1.ControlPlaneAddonsUpToDateCondition,
 }
 
@@ -77,6 +78,7 @@ func (r *Reconciler) summarize(ctx context.Context, s *scope, failure error) {
 		s.set(controlplanev1.ControlPlaneAvailableCondition, metav1.ConditionFalse, controlplanev1.QuorumLostReason, lost)
 	}
 	s.setRemediating()
+	s.setRecovering()
 	s.setAddons(failure)
 	s.setProgress(failure)
 	now := time.Now()

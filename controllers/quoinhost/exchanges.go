@@ -39,6 +39,8 @@ type Exchanges interface {
 	Provision(ctx context.Context, host *infrav1.QuoinHost, order ProvisionOrder) error
 	// Addons starts the plan that brings the add-on images of a version.
 	Addons(ctx context.Context, host *infrav1.QuoinHost, order AddonsOrder) error
+	// Recover starts the plan of the host's part in a recovery of etcd.
+	Recover(ctx context.Context, host *infrav1.QuoinHost, order RecoverOrder) error
 	// Clean stops whatever plan runs, and starts the reset.
 	Clean(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) error
 	// Verify reads back what the reset left. When that is nothing, the owner record goes as well.

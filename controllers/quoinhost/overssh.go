@@ -14,6 +14,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/recovery"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
@@ -170,6 +171,18 @@ func (o *overSSH) Addons(ctx context.Context, host *infrav1.QuoinHost, order Add
 		return err
 	}
 	return run.Start(ctx, conn, run.Plan{ID: order.ID, Steps: steps, Files: files})
+}
+
+// Recover implements Exchanges.
+func (o *overSSH) Recover(ctx context.Context, host *infrav1.QuoinHost, order RecoverOrder) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	if err := owner.Acquire(ctx, conn, order.Owner); err != nil {
+		return err
+	}
+	return run.Start(ctx, conn, recovery.Plan(order.Order))
 }
 
 // Clean implements Exchanges.

@@ -23,6 +23,9 @@ func (t *turn) provisioned() (result, error) {
 		return t.moveTo(infrav1.HostStateInspecting)
 	}
 	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionTrue, infrav1.HostProvisionedReason, "")
+	if r, handled, err := t.recovering(); handled {
+		return r, err
+	}
 	version, missing := t.missingAddons()
 	if !missing {
 		if usurped(t.host) != nil {

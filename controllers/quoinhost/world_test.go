@@ -75,6 +75,7 @@ type machineRoom struct {
 	pushWaits bool
 	provision ProvisionOrder
 	clean     CleanOrder
+	recovery  RecoverOrder
 	// script says how plans go: the phases that following polls see, by plan ID. Succeeded when there is none.
 	script map[string][]run.Status
 }
@@ -245,6 +246,11 @@ func (m *machineRoom) Provision(_ context.Context, _ *infrav1.QuoinHost, order P
 
 func (m *machineRoom) Addons(_ context.Context, _ *infrav1.QuoinHost, order AddonsOrder) error {
 	return m.start("addons", order.ID, order.Owner)
+}
+
+func (m *machineRoom) Recover(_ context.Context, _ *infrav1.QuoinHost, order RecoverOrder) error {
+	m.set(func() { m.recovery = order })
+	return m.start("recover", order.ID, order.Owner)
 }
 
 func (m *machineRoom) Clean(_ context.Context, _ *infrav1.QuoinHost, order CleanOrder) error {

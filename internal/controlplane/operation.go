@@ -23,6 +23,8 @@ const (
 	Depart Operation = "Depart"
 	// SnapshotEtcd waits for a snapshot of etcd.
 	SnapshotEtcd Operation = "Backup"
+	// Recover restores an etcd that has lost its quorum, at a person's word.
+	Recover Operation = "Recover"
 	// Delete deletes the control plane.
 	Delete Operation = "Delete"
 )

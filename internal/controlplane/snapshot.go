@@ -52,6 +52,9 @@ type Snapshot struct {
 	// Remediation is what the replacement of unhealthy Machines depends on.
 	Remediation Remediation
 
+	// Recovery that a person asked for; nil when nobody did.
+	Recovery *Recovery
+
 	// Strategy says in which order a Machine and its replacement come and go; Auto when empty.
 	Strategy Strategy
 	// Spare is what is known of hosts that a further Machine could have.

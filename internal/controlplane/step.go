@@ -41,6 +41,15 @@ const (
 	ReleaseHook Kind = "ReleaseHook"
 	// UpdateAddons gives CoreDNS and kube-proxy the wanted version's images.
 	UpdateAddons Kind = "UpdateAddons"
+	// BeginRecovery records that the recovery of etcd that was asked for begins.
+	BeginRecovery Kind = "BeginRecovery"
+	// OrderRecovery tells Machine's host its part in the recovery: Order.
+	OrderRecovery Kind = "OrderRecovery"
+	// GiveUpMachine marks Machine, whose etcd member was given up, for its replacement.
+	GiveUpMachine Kind = "GiveUpMachine"
+	// EndRecovery records that the recovery is complete; VoidRecovery, that it is never carried out.
+	EndRecovery  Kind = "EndRecovery"
+	VoidRecovery Kind = "VoidRecovery"
 	// DeleteAll deletes all Machines and releases their hooks: the control plane goes.
 	DeleteAll Kind = "DeleteAll"
 	// RemoveFinalizer lets the control plane go.
@@ -91,6 +100,19 @@ const (
 	ReasonRetriesExhausted     = "RemediationRetriesExhausted"
 	ReasonRetryLater           = "RemediationRetryLater"
 	ReasonQuorumLost           = "QuorumLost"
+
+	ReasonRecovering      = "Recovering"
+	ReasonRecoveryFencing = "RecoveryFencing"
+	ReasonRecovered       = "Recovered"
+	ReasonRecoveryRefused = "RecoveryRefused"
+	ReasonRecoveryFailed  = "RecoveryFailed"
+	ReasonRecoveryVoid    = "RecoveryVoid"
+)
+
+// Orders to a host in a recovery of etcd.
+const (
+	OrderStop    = "Stop"
+	OrderSurvive = "Survive"
 )
 
 // Step is one change, or why there is none now.
@@ -109,6 +131,8 @@ type Step struct {
 	Remediates string
 	// Attempt is to be recorded with the step; nil when it begins none.
 	Attempt *Attempt
+	// Order to the host of Machine, of OrderRecovery.
+	Order string
 	// Version whose images PrepullAddons is about.
 	Version string
 	// Reason is a word for conditions and events, Message a sentence for people.

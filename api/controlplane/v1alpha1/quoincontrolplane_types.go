@@ -148,6 +148,10 @@ type QuoinControlPlaneSpec struct {
 	KubeadmConfigSpec bootstrapv1.KubeadmConfigSpec `json:"kubeadmConfigSpec,omitempty,omitzero"`
 
 	QuoinControlPlaneCare `json:",inline"`
+
+	// recovery restores an etcd that has lost its quorum for good. Leave it unset, or as it is, at all other times.
+	// +optional
+	Recovery *EtcdRecovery `json:"recovery,omitempty"`
 }
 
 // QuoinControlPlaneCare is the part of the spec that says how a control plane is looked after; control planes and their

@@ -76,7 +76,7 @@ type QuoinControlPlaneRemediation struct {
 }
 
 // OperationType is what a control plane is doing.
-// +kubebuilder:validation:Enum=Initialize;ScaleUp;ScaleDown;Rollout;Remediate;Repair;Depart;Backup;Delete
+// +kubebuilder:validation:Enum=Initialize;ScaleUp;ScaleDown;Rollout;Remediate;Repair;Depart;Backup;Recover;Delete
 type OperationType string
 
 const (
@@ -96,6 +96,8 @@ const (
 	OperationDepart OperationType = "Depart"
 	// OperationBackup waits for a snapshot of etcd.
 	OperationBackup OperationType = "Backup"
+	// OperationRecover restores an etcd that has lost its quorum, at a person's word.
+	OperationRecover OperationType = "Recover"
 	// OperationDelete deletes the control plane.
 	OperationDelete OperationType = "Delete"
 )

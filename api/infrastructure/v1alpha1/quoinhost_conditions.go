@@ -22,6 +22,9 @@ const (
 	HostFencedCondition = "Fenced"
 	// HostAddonImagesCondition is True when the host holds the images of every version that its QuoinMachine asks for.
 	HostAddonImagesCondition = "AddonImagesPresent"
+	// HostEtcdRecoveryCondition is True when the host has done its part in a recovery of etcd that its QuoinMachine asks for.
+	// Absent while it asks for none.
+	HostEtcdRecoveryCondition = "EtcdRecovered"
 
 	// HostUnreachableReason: no TCP or SSH connection.
 	HostUnreachableReason = "Unreachable"

@@ -109,6 +109,11 @@ type QuoinMachineSpec struct {
 	// +kubebuilder:validation:items:MaxLength=256
 	AddonVersions []string `json:"addonVersions,omitempty"`
 
+	// etcdRecovery is the host's part in restoring an etcd that has lost its quorum. Set by the control-plane provider, at a
+	// person's word.
+	// +optional
+	EtcdRecovery *EtcdRecoveryOrder `json:"etcdRecovery,omitempty"`
+
 	// lifecycleHooks hold the deletion of the Machine at two points, until their owners take them away. They become
 	// annotations of the Machine, and are honored by this provider also where Cluster API would skip them: the host is not
 	// touched while any of them is left. No hook can be added once the deletion has begun.

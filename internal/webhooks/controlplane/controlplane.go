@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/Masterminds/semver/v3"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -61,6 +62,7 @@ func (w *ControlPlaneWebhook) ValidateUpdate(_ context.Context, before, after *c
 	}
 	path := field.NewPath("spec")
 	reasons := validateSpec(&after.Spec)
+	reasons = append(reasons, validateRecovery(path.Child("recovery"), before, after, time.Now())...)
 	reasons = append(reasons, validateVersionFollows(path.Child("version"), before, after.Spec.Version)...)
 	frozen, err := validateClusterConfigurationFollows(
 		path.Child("kubeadmConfigSpec", "clusterConfiguration"),

@@ -37,6 +37,10 @@ func (w *MachineTemplateWebhook) ValidateCreate(_ context.Context, template *inf
 		reasons = append(reasons, field.Forbidden(path.Child("spec", "providerID"),
 			"it names one machine's host and cannot be shared by all machines of a template: leave it out"))
 	}
+	if spec.EtcdRecovery != nil {
+		reasons = append(reasons, field.Forbidden(path.Child("spec", "etcdRecovery"),
+			"it is one host's part in one recovery, and would be done by every machine of the template: leave it out"))
+	}
 	return artifactWarnings(spec), refuseMachineTemplate(template, reasons)
 }
 

@@ -4,9 +4,12 @@
 package machine
 
 import (
+	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -61,22 +64,40 @@ func curlCommand(p *Process, o options, args []string) int {
 	}
 }
 
-func (p *Process) fetch(o options, url string) (code int, again bool) {
+// web is what answers at an address: the machine itself, or Options.Web.
+func (m *Machine) web(address string) http.RoundTripper {
+	if parsed, err := url.Parse(address); err != nil || parsed.Hostname() != "127.0.0.1" {
+		return m.o.Web
+	}
+	return &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
+		_, text, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		port, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, err
+		}
+		return m.Dial(port)
+	}}
+}
+
+func (p *Process) fetch(o options, address string) (code int, again bool) {
 	say := func(code int, format string, args ...any) int {
 		if !o.on("s") || o.on("S") {
 			p.Fail("("+strconv.Itoa(code)+") "+format, args...)
 		}
 		return code
 	}
-	web := p.Machine.o.Web
+	web := p.Machine.web(address)
 	if web == nil {
-		return say(7, "Failed to connect to %s: Connection refused", url), false
+		return say(7, "Failed to connect to %s: Connection refused", address), false
 	}
 	method := http.MethodGet
 	if o.on("I") {
 		method = http.MethodHead
 	}
-	request, err := http.NewRequestWithContext(p.Context(), method, url, nil)
+	request, err := http.NewRequestWithContext(p.Context(), method, address, nil)
 	if err != nil {
 		return say(3, "URL rejected: %v", err), false
 	}
@@ -107,7 +128,7 @@ func (p *Process) fetch(o options, url string) (code int, again bool) {
 	}
 	p.check()
 	if err != nil {
-		return say(7, "Failed to connect to %s: %v", url, err), true
+		return say(7, "Failed to connect to %s: %v", address, err), true
 	}
 	defer response.Body.Close()
 	if response.StatusCode >= 400 && o.on("f") {

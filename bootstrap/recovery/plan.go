@@ -1,0 +1,64 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package recovery is what a host does when an etcd that has lost its quorum is restored at a person's word: members that are
+// given up stop for good, and one becomes a cluster of one.
+package recovery
+
+import (
+	_ "embed"
+	"time"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+//go:embed steps.sh
+var functions string
+
+// Action is what a host does in a recovery.
+type Action string
+
+const (
+	// Stop ends the etcd member on the host for good: its data stay, and nothing starts it again.
+	Stop Action = "Stop"
+	// Survive makes the member on the host a cluster of one, with the data that it has.
+	Survive Action = "Survive"
+)
+
+// Order is one host's part in a recovery.
+type Order struct {
+	// ID of the plan, which is that of the recovery.
+	ID     string
+	Action Action
+	// Member is the name of the etcd member that survives.
+	Member string
+}
+
+// long is for steps that wait for etcd twice: to end, and to be ready with a large database.
+const long = 45 * time.Minute
+
+// Plan never runs beside an etcd that has a quorum: its first step refuses, before anything is changed.
+func Plan(order Order) run.Plan {
+	step := func(name, call string) run.Step {
+		return run.Step{Name: name, Script: functions + call + "\n", Timeout: long}
+	}
+	plan := run.Plan{ID: order.ID}
+	switch order.Action {
+	case Stop:
+		plan.Steps = []run.Step{
+			step("check-quorum", "recovery_check_stop"),
+			step("stop-etcd", "recovery_stop"),
+		}
+	case Survive:
+		plan.Steps = []run.Step{
+			step("check-member", "recovery_check "+ssh.Quote(order.Member)),
+			step("stop-etcd", "recovery_stop"),
+			step("keep-data", `recovery_keep "$kept"/`+ssh.Quote("data-"+order.ID)),
+			step("force-new-cluster", "recovery_force"),
+			step("start-etcd", "recovery_start"),
+			step("end-recovery", "recovery_end"),
+		}
+	}
+	return plan
+}

@@ -1,0 +1,125 @@
+# Copyright The Quoin Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# One function per step of a recovery of etcd. Each may run again after it was cut off, also under another plan: $kept says
+# what was there before the first one.
+kept=$QUOIN_ROOT/recovery
+manifests=/etc/kubernetes/manifests
+manifest=$manifests/etcd.yaml
+flag=--force-new-cluster
+
+# argument <name>: what the manifest gives etcd.
+argument() { sed -n "s/^ *- --$1=//p" "$kept/etcd.yaml" | head -n 1; }
+
+# settle <seconds> <command...>: waits until the command succeeds.
+settle() {
+	left=$1
+	shift
+	while ! "$@"; do
+		[ "$left" -gt 0 ] || return 1
+		left=$((left - 1))
+		sleep 1
+	done
+}
+
+# keep_manifest keeps how etcd was started, before anything changes; without any, no member was ever started here.
+keep_manifest() {
+	if [ -e "$manifest" ] && ! grep -q -- "$flag" "$manifest"; then
+		mkdir -p "$kept" && chmod 0700 "$kept" && cp "$manifest" "$kept/etcd.yaml.part" && chmod 0600 "$kept/etcd.yaml.part" &&
+			sync "$kept/etcd.yaml.part" && mv -f "$kept/etcd.yaml.part" "$kept/etcd.yaml" || quoin_fail "$kept cannot be written"
+	fi
+	[ -s "$kept/etcd.yaml" ] || return 1
+	data=$(argument data-dir)
+	metrics=$(argument listen-metrics-urls | sed 's/,.*//')
+	case $data in /?*) ;; *) quoin_fail "$manifest names no data directory" ;; esac
+	case $metrics in http://*) ;; *) quoin_fail "$manifest has no --listen-metrics-urls=http://..., where etcd is asked whether it has a quorum" ;; esac
+	# The reset looks there, also when the manifest is gone.
+	printf '%s\n' "$data" >"$QUOIN_ROOT/etcd-data-dir"
+}
+
+# ready: etcd serves reads that a quorum agreed on.
+ready() {
+	if command -v curl >/dev/null; then
+		[ "$(curl --noproxy '*' --silent --max-time 5 --output /dev/null --write-out '%{http_code}' "$metrics/readyz")" = 200 ]
+	elif command -v bash >/dev/null; then
+		# shellcheck disable=SC2016 # the inner shell expands it
+		[ "$(timeout 5 bash -c 'exec 3<>"/dev/tcp/${1%:*}/${1##*:}" && printf "GET /readyz HTTP/1.0\r\n\r\n" >&3 && read -r _ code _ <&3 && echo "$code"' ready "${metrics#http://}" 2>/dev/null)" = 200 ]
+	else
+		quoin_fail "neither curl nor bash is installed on this host, and etcd cannot be asked without; install one"
+	fi
+}
+
+# stopped: no etcd works on the data, whoever started it.
+stopped() {
+	for comm in /proc/[0-9]*/comm; do
+		read -r name 2>/dev/null <"$comm" || continue
+		[ "$name" = etcd ] && tr '\0' '\n' <"${comm%comm}cmdline" 2>/dev/null | grep -qxF -- "--data-dir=$data" || continue
+		case $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "${comm%comm}status" 2>/dev/null) in '' | Z | X) ;; *) return 1 ;; esac
+	done
+}
+
+# stop_etcd takes the manifest away, upon which the kubelet stops etcd and never starts it again.
+stop_etcd() {
+	rm -f "$manifest" && sync "$manifests" || quoin_fail "$manifest cannot be removed"
+	settle 300 stopped || quoin_fail "etcd did not stop within 300 s; does the kubelet run? Look at: journalctl -u kubelet"
+}
+
+# start_etcd <file>: puts a manifest in place at once, because the kubelet reads whatever it finds there.
+start_etcd() {
+	cp "$1" /etc/kubernetes/etcd.yaml.quoin-part && chmod 0600 /etc/kubernetes/etcd.yaml.quoin-part &&
+		sync /etc/kubernetes/etcd.yaml.quoin-part && mv -f /etc/kubernetes/etcd.yaml.quoin-part "$manifest" || quoin_fail "$manifest cannot be written"
+	settle 900 ready || quoin_fail "etcd was started and is not ready after 900 s; its log: crictl logs \$(crictl ps -a --name '^etcd\$' -q | head -1)"
+}
+
+# refuse_quorum: nothing is lost that a recovery would bring back. An etcd that an earlier attempt forced does not count.
+refuse_quorum() {
+	[ -e "$manifest" ] && ! grep -q -- "$flag" "$manifest" || return 0
+	! ready || quoin_fail "etcd on this host answers with a quorum: nothing is lost that a recovery would bring back"
+}
+
+recovery_check_stop() { ! keep_manifest || refuse_quorum; }
+
+recovery_stop() {
+	keep_manifest || data=/var/lib/etcd
+	stop_etcd
+}
+
+# recovery_check <name of the member>
+recovery_check() {
+	[ -s "$kept/etcd.yaml" ] || ! grep -qs -- "$flag" "$manifest" || quoin_fail "$manifest carries $flag already, and not from here: take it out first"
+	keep_manifest || quoin_fail "$manifest does not exist: no etcd member was ever started here"
+	[ "$(argument name)" = "$1" ] || quoin_fail "the member on this host is $(argument name), not $1"
+	[ -d "$data/member" ] || quoin_fail "$data holds no data"
+	forced "$kept/forcing.yaml"
+	refuse_quorum
+}
+
+# forced <file>: writes the manifest of a member that throws the others out of the list.
+forced() {
+	awk -v flag="$flag" '{ print } /^ *- etcd$/ { sub(/etcd$/, flag); print }' "$kept/etcd.yaml" >"$1"
+	grep -q -- "$flag" "$1" || quoin_fail "the command in $manifest is not the one that kubeadm writes"
+}
+
+# recovery_keep <copy>: etcd is stopped.
+recovery_keep() {
+	keep_manifest
+	[ ! -d "$1" ] || return 0
+	rm -rf "$1.part"
+	cp -a "$data" "$1.part" && sync "$1.part" && mv -T "$1.part" "$1" || quoin_fail "the data of etcd cannot be copied to $1; is there room?"
+}
+
+recovery_force() {
+	keep_manifest
+	forced "$kept/forcing.yaml"
+	start_etcd "$kept/forcing.yaml"
+}
+
+# recovery_start: with the flag, every start would throw out the members that join from now on.
+recovery_start() {
+	keep_manifest
+	stop_etcd
+	start_etcd "$kept/etcd.yaml"
+}
+
+# recovery_end: the next recovery begins with the manifest that is in place then. Copies of the data stay until the reset.
+recovery_end() { rm -f "$kept/etcd.yaml" "$kept/forcing.yaml"; }

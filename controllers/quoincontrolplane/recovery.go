@@ -1,0 +1,179 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
+
+// recoveryRecord is the value of RecoveryAnnotation.
+type recoveryRecord struct {
+	ID    string                     `json:"id"`
+	State controlplane.RecoveryState `json:"state"`
+}
+
+// recorded is how far the recovery came that the spec asks for. A record that cannot be read forbids: it may say that all was
+// done.
+func (s *scope) recorded() controlplane.RecoveryState {
+	text, ok := s.plane.Annotations[controlplanev1.RecoveryAnnotation]
+	if !ok {
+		return controlplane.RecoveryAsked
+	}
+	var record recoveryRecord
+	if err := json.Unmarshal([]byte(text), &record); err != nil {
+		return controlplane.RecoveryVoid
+	}
+	if record.ID != s.plane.Spec.Recovery.ID {
+		return controlplane.RecoveryAsked
+	}
+	return record.State
+}
+
+// recovery is what a person asked for, and how far that came; nil when nobody did.
+func (s *scope) recovery() *controlplane.Recovery {
+	wanted := s.plane.Spec.Recovery
+	if wanted == nil {
+		return nil
+	}
+	result := &controlplane.Recovery{ID: wanted.ID, Machine: wanted.Machine, GiveUp: wanted.GiveUp, State: s.recorded(),
+		Hosts: map[string]controlplane.RecoveryHost{}}
+	for name := range s.machines {
+		result.Hosts[name] = s.recoveryHost(name, wanted.ID)
+	}
+	return result
+}
+
+// recoveryHost is what is known of the host of a Machine. One that serves another claim by now was reset before, and one that
+// does not exist was released. One whose QuoinMachine was torn away cannot be told anything.
+func (s *scope) recoveryHost(machine, id string) controlplane.RecoveryHost {
+	host, infra, provider := s.hosts[machine], s.infra[machine], s.machines[machine].Spec.ProviderID
+	if infra != nil {
+		provider = infra.Spec.ProviderID
+	}
+	if host == nil || host.Spec.ConsumerRef == nil || provider != host.ProviderID() || host.Fenced() {
+		return controlplane.RecoveryHost{Gone: true}
+	}
+	result := controlplane.RecoveryHost{Name: host.Name, Silent: infra == nil || conditions.IsFalse(host, infrav1.HostReachableCondition)}
+	if infra == nil {
+		return result
+	}
+	if order := infra.Spec.EtcdRecovery; order == nil || order.ID != id {
+		return result
+	}
+	result.Ordered = true
+	if operation := host.Status.Operation; operation != nil && operation.ID == infrav1.RecoverOperation(id) {
+		result.Phase = operation.Phase
+		result.Message = conditions.GetMessage(host, infrav1.HostEtcdRecoveryCondition)
+	}
+	return result
+}
+
+// orderRecovery tells a host its part.
+func (r *Reconciler) orderRecovery(ctx context.Context, s *scope) error {
+	infra := s.infra[s.step.Machine]
+	if infra == nil {
+		return fmt.Errorf("Machine %s has no QuoinMachine", s.step.Machine)
+	}
+	order := &infrav1.EtcdRecoveryOrder{ID: s.plane.Spec.Recovery.ID, Action: infrav1.EtcdRecoveryAction(s.step.Order)}
+	if s.step.Order == controlplane.OrderSurvive {
+		order.Member = s.machines[s.step.Machine].Status.NodeRef.Name
+	}
+	changed := infra.DeepCopy()
+	changed.Spec.EtcdRecovery = order
+	if err := r.Client.Patch(ctx, changed, client.MergeFrom(infra)); err != nil {
+		return fmt.Errorf("telling the host of Machine %s its part in the recovery of etcd: %w", s.step.Machine, err)
+	}
+	return nil
+}
+
+// giveUp asks for the replacement of a Machine whose member was given up, as a person does.
+func (r *Reconciler) giveUp(ctx context.Context, machine *clusterv1.Machine) error {
+	changed := machine.DeepCopy()
+	annotations.AddAnnotations(changed, map[string]string{clusterv1.RemediateMachineAnnotation: ""})
+	if err := r.Client.Patch(ctx, changed, client.MergeFrom(machine)); err != nil {
+		return fmt.Errorf("marking Machine %s, which was given up, for its replacement: %w", machine.Name, err)
+	}
+	return nil
+}
+
+// recordRecovery notes how far the recovery came, before anything rests on it.
+func (r *Reconciler) recordRecovery(ctx context.Context, s *scope) error {
+	state := map[controlplane.Kind]controlplane.RecoveryState{
+		controlplane.BeginRecovery: controlplane.RecoveryBegun,
+		controlplane.EndRecovery:   controlplane.RecoveryComplete,
+		controlplane.VoidRecovery:  controlplane.RecoveryVoid,
+	}[s.step.Kind]
+	if state != controlplane.RecoveryBegun {
+		if err := r.dropOrders(ctx, s); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(recoveryRecord{ID: s.plane.Spec.Recovery.ID, State: state})
+	if err != nil {
+		return err
+	}
+	noted := map[string]string{controlplanev1.RecoveryAnnotation: string(text)}
+	changed := s.plane.DeepCopy()
+	annotations.AddAnnotations(changed, noted)
+	if err := r.Client.Patch(ctx, changed, client.MergeFrom(s.plane)); err != nil {
+		return fmt.Errorf("recording recovery %s: %w", s.plane.Spec.Recovery.ID, err)
+	}
+	annotations.AddAnnotations(s.plane, noted)
+	return nil
+}
+
+// dropOrders frees the hosts of their orders, so that they may be asked for other things again.
+func (r *Reconciler) dropOrders(ctx context.Context, s *scope) error {
+	var failures []error
+	for name, infra := range s.infra {
+		if infra.Spec.EtcdRecovery == nil {
+			continue
+		}
+		changed := infra.DeepCopy()
+		changed.Spec.EtcdRecovery = nil
+		if err := client.IgnoreNotFound(r.Client.Patch(ctx, changed, client.MergeFrom(infra))); err != nil {
+			failures = append(failures, fmt.Errorf("taking the order of the recovery from the host of Machine %s: %w", name, err))
+		}
+	}
+	return kerrors.NewAggregate(failures)
+}
+
+// setRecovering says what became of the recovery that the spec asks for.
+func (s *scope) setRecovering() {
+	const condition = controlplanev1.ControlPlaneRecoveringCondition
+	if s.plane.Spec.Recovery == nil {
+		conditions.Delete(s.plane, condition)
+		return
+	}
+	if !s.observed {
+		return
+	}
+	id := s.plane.Spec.Recovery.ID
+	switch state := s.recorded(); {
+	case s.step.Operation == controlplane.Recover && s.step.Kind == controlplane.Refuse:
+		s.set(condition, metav1.ConditionFalse, s.step.Reason, sentence(s.step.Message))
+	case state == controlplane.RecoveryComplete:
+		s.set(condition, metav1.ConditionFalse, controlplane.ReasonRecovered, fmt.Sprintf("Recovery %s is complete", id))
+	case state == controlplane.RecoveryVoid:
+		s.set(condition, metav1.ConditionFalse, controlplane.ReasonRecoveryVoid, fmt.Sprintf(
+			"Recovery %s is never carried out, because etcd had a quorum; ask under another id if it is lost", id))
+	case s.step.Operation == controlplane.Recover:
+		s.set(condition, metav1.ConditionTrue, s.step.Reason, sentence(s.step.Message))
+	default:
+		s.set(condition, metav1.ConditionFalse, controlplane.ReasonRecoveryRefused, fmt.Sprintf("Recovery %s has not begun: whether the quorum is lost is not known yet", id))
+	}
+}

@@ -1,0 +1,52 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+)
+
+func recovered(giveUp ...string) change {
+	return func(c *controlplanev1.QuoinControlPlane) {
+		c.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: "cp-0", GiveUp: giveUp}
+	}
+}
+
+func read(agreed bool, age time.Duration) change {
+	return func(c *controlplanev1.QuoinControlPlane) {
+		c.Status.Etcd = &controlplanev1.EtcdStatus{Agreed: &agreed, Voters: ptr.To[int32](3), ObservedTime: metav1.NewTime(time.Now().Add(-age))}
+	}
+}
+
+func TestARecoveryIsAdmittedOnlyWithoutAQuorum(t *testing.T) {
+	for name, test := range map[string]struct {
+		before, after []change
+		want          string
+	}{
+		"the quorum is lost":                 {nil, []change{recovered("cp-1", "cp-2"), read(false, 0)}, ""},
+		"etcd was never read":                {nil, []change{recovered("cp-1", "cp-2")}, ""},
+		"etcd has not answered for long":     {nil, []change{recovered("cp-1", "cp-2"), read(true, time.Hour)}, ""},
+		"etcd has a quorum":                  {nil, []change{recovered("cp-1", "cp-2"), read(true, time.Second)}, "throws data away"},
+		"another edit while it has a quorum": {[]change{recovered("cp-1")}, []change{recovered("cp-1"), version("v1.35.5"), read(true, 0)}, ""},
+		"it is taken away":                   {[]change{recovered("cp-1")}, []change{read(true, 0)}, ""},
+		"the survivor is given up":           {nil, []change{recovered("cp-0", "cp-1"), read(false, 0)}, "name the others"},
+		"etcd is external":                   {[]change{externalEtcd}, []change{externalEtcd, recovered("cp-1")}, "where it runs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(test.before...), controlPlane(test.after...))
+			if test.want == "" {
+				NewWithT(t).Expect(err).NotTo(HaveOccurred())
+				return
+			}
+			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(test.want)))
+		})
+	}
+}

@@ -1,0 +1,128 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim"
+)
+
+// One host of three loses its power for good, and the disk under etcd of another one dies: the quorum is lost. A person asks
+// for a recovery from the third. The second is stopped, the third becomes a cluster of one with every key that was
+// acknowledged, and the control plane becomes whole again by itself.
+func TestALostQuorumIsRestoredFromOneSurvivor(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	c := newCourt(t, courtOptions{name: "survivor", replicas: 3, hosts: 5, domains: 3, admission: true})
+	c.untilWhole("coming up")
+	writer := c.write()
+	g.Eventually(func() int { return writer.count() }, whole, "50ms").Should(BeNumerically(">", 20))
+
+	lost, stopped, survivor := c.machines()[0], c.machines()[1], c.machines()[2]
+	c.hostOf(lost).PowerOff()
+	c.cluster.Etcd(c.hostOf(stopped).Machine).LoseData()
+	c.abandon(lost)
+	g.Eventually(func() bool { return ptr.Deref(c.object().Status.Etcd.Agreed, true) }, whole, "50ms").Should(BeFalse())
+	acknowledged := writer.halt()
+
+	c.change(func(spec *controlplanev1.QuoinControlPlaneSpec) {
+		spec.Recovery = &controlplanev1.EtcdRecovery{ID: "ticket-4711", Machine: survivor.Name, GiveUp: []string{lost.Name}}
+	})
+	c.untilReason(controlplanev1.ControlPlaneRecoveringCondition, "RecoveryRefused")
+	g.Expect(conditions.GetMessage(c.object(), controlplanev1.ControlPlaneRecoveringCondition)).To(ContainSubstring(stopped.Name), "it was not named")
+
+	c.change(func(spec *controlplanev1.QuoinControlPlaneSpec) {
+		spec.Recovery.GiveUp = []string{stopped.Name, lost.Name}
+	})
+	c.untilReason(controlplanev1.ControlPlaneRecoveringCondition, "Recovered")
+	c.untilWhole("the recovery")
+	var left []string
+	for _, machine := range c.machines() {
+		left = append(left, machine.Name)
+	}
+	g.Expect(left).To(ContainElement(survivor.Name))
+	g.Expect(left).NotTo(Or(ContainElement(stopped.Name), ContainElement(lost.Name)))
+	g.Expect(c.without(acknowledged)).To(BeEmpty(), "of %d keys that were acknowledged", len(acknowledged))
+}
+
+// count is how many writes were acknowledged so far.
+func (w *writer) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.acked)
+}
+
+// halt stops writing and returns what was acknowledged.
+func (w *writer) halt() []string {
+	close(w.stop)
+	<-w.done
+	return w.acked
+}
+
+// without are those of the keys that the cluster does not have.
+func (c *court) without(keys []string) []string {
+	c.t.Helper()
+	workload, err := c.workload(10 * time.Second)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	list, err := workload.CoreV1().ConfigMaps(metav1.NamespaceDefault).List(c.t.Context(), metav1.ListOptions{LabelSelector: written})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	there := map[string]bool{}
+	for _, object := range list.Items {
+		there[object.Name] = true
+	}
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return there[key] })
+}
+
+// hostOf is the simulated host of a Machine.
+func (c *court) hostOf(machine clusterv1.Machine) *sim.Host {
+	c.t.Helper()
+	_, name, _, err := infrav1.ParseProviderID(machine.Spec.ProviderID)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return c.fleet.Host(name)
+}
+
+// abandon says as a person that the host of a Machine does not run any more.
+func (c *court) abandon(machine clusterv1.Machine) {
+	c.t.Helper()
+	host := &infrav1.QuoinHost{}
+	if err := c.plane.Client.Get(c.t.Context(), client.ObjectKey{Namespace: c.options.name, Name: c.hostOf(machine).Name}, host); err != nil {
+		c.t.Fatal(err)
+	}
+	before := host.DeepCopy()
+	host.Annotations = map[string]string{infrav1.AbandonAnnotation: ""}
+	if err := c.plane.Client.Patch(c.t.Context(), host, client.MergeFrom(before)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// untilReason waits until a condition of the control plane has a reason.
+func (c *court) untilReason(condition, reason string) {
+	c.t.Helper()
+	begin := time.Now()
+	for conditions.GetReason(c.object(), condition) != reason {
+		if time.Since(begin) > whole {
+			c.t.Fatalf("%s is not %s\n%s", condition, reason, c.describe())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	c.t.Logf("%s was %s after %s: %s", condition, reason, time.Since(begin).Round(100*time.Millisecond), conditions.GetMessage(c.object(), condition))
+}
