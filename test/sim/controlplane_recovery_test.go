@@ -24,6 +24,7 @@ import (
 // for a recovery from the third. The second is stopped, the third becomes a cluster of one with every key that was
 // acknowledged, and the control plane becomes whole again by itself.
 func TestALostQuorumIsRestoredFromOneSurvivor(t *testing.T) {
+	needsTime(t)
 	t.Parallel()
 	g := NewWithT(t)
 	c := newCourt(t, courtOptions{name: "survivor", replicas: 3, hosts: 5, domains: 3, admission: true})
