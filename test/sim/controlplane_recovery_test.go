@@ -4,7 +4,11 @@
 package sim_test
 
 import (
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +21,10 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/restore"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/machine"
 )
 
 // One host of three loses its power for good, and the disk under etcd of another one dies: the quorum is lost. A person asks
@@ -30,7 +37,7 @@ func TestALostQuorumIsRestoredFromOneSurvivor(t *testing.T) {
 	c := newCourt(t, courtOptions{name: "survivor", replicas: 3, hosts: 5, domains: 3, admission: true})
 	c.untilWhole("coming up")
 	writer := c.write()
-	g.Eventually(func() int { return writer.count() }, whole, "50ms").Should(BeNumerically(">", 20))
+	g.Eventually(writer.count, whole, "50ms").Should(BeNumerically(">", 20))
 
 	lost, stopped, survivor := c.machines()[0], c.machines()[1], c.machines()[2]
 	c.hostOf(lost).PowerOff()
@@ -57,6 +64,86 @@ func TestALostQuorumIsRestoredFromOneSurvivor(t *testing.T) {
 	g.Expect(left).To(ContainElement(survivor.Name))
 	g.Expect(left).NotTo(Or(ContainElement(stopped.Name), ContainElement(lost.Name)))
 	g.Expect(c.without(acknowledged)).To(BeEmpty(), "of %d keys that were acknowledged", len(acknowledged))
+}
+
+// The disks under etcd of all three hosts die. A person restores a snapshot on one host, and asks for a recovery from there: the
+// cluster (without admission, which would wait three minutes for an answer of etcd) has what the snapshot had and nothing later, and the control plane becomes whole again by itself.
+func TestALostEtcdIsRestoredFromASnapshot(t *testing.T) {
+	needsTime(t)
+	t.Parallel()
+	g := NewWithT(t)
+	c := newCourt(t, courtOptions{name: "snapshot", replicas: 3, hosts: 4, domains: 3})
+	c.untilWhole("coming up")
+	writer := c.write()
+	g.Eventually(writer.count, whole, "50ms").Should(BeNumerically(">", 20))
+	saved := writer.halt()
+	snapshot := c.snapshot()
+	writer = c.write()
+	g.Eventually(writer.count, whole, "50ms").Should(BeNumerically(">", 5))
+	later := writer.halt()
+
+	machines := c.machines()
+	for _, machine := range machines {
+		c.cluster.Etcd(c.hostOf(machine).Machine).LoseData()
+	}
+	c.restore(c.hostOf(machines[0]), snapshot)
+	c.change(func(spec *controlplanev1.QuoinControlPlaneSpec) {
+		spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: machines[0].Name, GiveUp: []string{machines[1].Name, machines[2].Name}}
+	})
+	c.untilReason(controlplanev1.ControlPlaneRecoveringCondition, "Recovered")
+	c.untilWhole("the recovery")
+	g.Expect(c.without(saved)).To(BeEmpty(), "of %d keys in the snapshot", len(saved))
+	g.Expect(c.without(later)).To(Equal(later), "what came after the snapshot is lost, and nobody claims otherwise")
+}
+
+// snapshot of etcd, as a file.
+func (c *court) snapshot() string {
+	c.t.Helper()
+	etcd, err := c.cluster.EtcdClient()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = etcd.Close() }()
+	stream, err := etcd.Snapshot(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = stream.Close() }()
+	content, err := io.ReadAll(stream)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	path := filepath.Join(c.t.TempDir(), "snapshot.db")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	return path
+}
+
+// restore does on a host what docs/disaster-recovery.md says: etcd stays stopped, and has the data of a snapshot.
+func (c *court) restore(host *sim.Host, snapshot string) {
+	c.t.Helper()
+	run := func(script string) string {
+		c.t.Helper()
+		result, err := (&machine.Host{Machine: host.Machine}).Run(c.t.Context(), ssh.Command{Script: script})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		return strings.TrimSpace(result.Stdout)
+	}
+	const kept = "/var/lib/quoin/recovery"
+	run("mkdir -p " + kept + " && chmod 0700 " + kept + " && mv /etc/kubernetes/manifests/etcd.yaml " + kept + "/")
+	// Until the kubelet has let go of it.
+	NewWithT(c.t).Eventually(func() string { return run("ctr -n k8s.io containers ls -q") }, whole, "100ms").ShouldNot(ContainSubstring("etcd"))
+	run("mv /var/lib/etcd /var/lib/etcd.old")
+	member := restore.Member{Name: run("sed -n 's/^ *- --name=//p' " + kept + "/etcd.yaml"),
+		PeerURL: run("sed -n 's/^ *- --initial-advertise-peer-urls=//p' " + kept + "/etcd.yaml")}
+	if err := c.cluster.Etcd(host.Machine).PutData(func(directory string) error {
+		member.DataDirectory = directory
+		return restore.Restore(snapshot, member)
+	}); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // count is how many writes were acknowledged so far.

@@ -32,8 +32,8 @@ func validateRecovery(path *field.Path, before, after *controlplanev1.QuoinContr
 	}
 	if etcd := after.Status.Etcd; etcd != nil && ptr.Deref(etcd.Agreed, false) && now.Sub(etcd.ObservedTime.Time) < membershipMaxAge {
 		reasons = append(reasons, field.Forbidden(path, fmt.Sprintf("etcd had a quorum of %d voters at %s, and a recovery throws data away: "+
-			"ask for one only while Available is False with the reason QuorumLost; to replace Machines, annotate them with cluster.x-k8s.io/remediate-machine",
-			ptr.Deref(etcd.Voters, 0), etcd.ObservedTime.UTC().Format(time.RFC3339))))
+			"ask for one only while Available is False with the reason QuorumLost, or when etcd has not answered for %s; to replace Machines, annotate "+
+			"them with cluster.x-k8s.io/remediate-machine", ptr.Deref(etcd.Voters, 0), etcd.ObservedTime.UTC().Format(time.RFC3339), membershipMaxAge)))
 	}
 	return reasons
 }

@@ -111,6 +111,18 @@ func (m *Member) LoseData() {
 	_ = os.RemoveAll(m.plane.scratch("etcd-data", id))
 }
 
+// PutData makes a data directory for the member, which does not run, as a person does who restores a snapshot on its host.
+func (m *Member) PutData(restore func(directory string) error) error {
+	id := m.dataID()
+	if err := restore(m.plane.scratch("etcd-data", id)); err != nil {
+		return err
+	}
+	return m.machine.FS().WriteFile("/var/lib/etcd"+dataMark, machine.File{Content: []byte(id + "\n"), Mode: 0o600})
+}
+
+// dataID names a data directory that was never there.
+func (m *Member) dataID() string { return fmt.Sprintf("%d-%d", m.number, time.Now().UnixNano()) }
+
 // Isolate takes the member's network away from the other members, or gives it back.
 func (m *Member) Isolate(isolated bool) {
 	m.mu.Lock()
@@ -328,7 +340,7 @@ func (m *Member) data(p *machine.Process, dir string) (string, error) {
 	if err != nil {
 		// Nothing is there: whatever was there before, somebody has removed it.
 		m.forget()
-		id = fmt.Sprintf("%d-%d", m.number, time.Now().UnixNano())
+		id = m.dataID()
 		for _, sub := range []string{"/member/snap", "/member/wal"} {
 			if err := p.MkdirAll(dir+sub, 0o700); err != nil {
 				return "", err

@@ -1,0 +1,122 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// lostQuorum is a control plane of three of which no member sees a leader, and whose hosts are claimed and answer.
+func lostQuorum(t *testing.T) (*world, []string) {
+	t.Helper()
+	w, names := three(t)
+	w.etcd.noQuorum = true
+	for i, name := range names {
+		w.etcd.members[i].Leader, w.etcd.members[i].Answers, w.etcd.members[i].Problem = false, false, "it sees no leader"
+		w.host(name, func(host *infrav1.QuoinHost) {
+			host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: name, Machine: name, Claim: "1"}
+		})
+	}
+	return w, names
+}
+
+func (w *world) recover(id, machine string, giveUp ...string) {
+	w.t.Helper()
+	w.edit(func(plane *controlplanev1.QuoinControlPlane) {
+		plane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: id, Machine: machine, GiveUp: giveUp}
+	})
+}
+
+// ends is the host of a Machine that has ended its part.
+func (w *world) ends(name, id, phase string) {
+	w.t.Helper()
+	w.host(name, func(host *infrav1.QuoinHost) {
+		host.Status.Operation = &infrav1.HostOperation{ID: infrav1.RecoverOperation(id), Phase: phase}
+		conditions.Set(host, metav1.Condition{Type: infrav1.HostEtcdRecoveryCondition, Status: metav1.ConditionFalse, Reason: infrav1.HostStepFailedReason, Message: "its words"})
+	})
+}
+
+func (w *world) order(name string) string {
+	w.t.Helper()
+	if order := w.infra(name).Spec.EtcdRecovery; order != nil {
+		return string(order.Action) + " " + order.Member
+	}
+	return ""
+}
+
+func TestARecoveryTellsEachHostItsPartAndGivesUpTheOthers(t *testing.T) {
+	w, names := lostQuorum(t)
+	g := w.g
+	w.recover("r1", names[0], names[1], names[2])
+	for range 5 {
+		w.once()
+	}
+	g.Expect(w.order(names[1])).To(Equal("Stop "))
+	g.Expect(w.order(names[2])).To(Equal("Stop "))
+	g.Expect(w.order(names[0])).To(BeEmpty(), "while another may come back")
+	g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition).Status).To(Equal(metav1.ConditionTrue))
+	g.Expect(w.plane().Status.Operation.Type).To(Equal(controlplanev1.OperationRecover))
+
+	w.ends(names[1], "r1", "Succeeded")
+	w.host(names[2], func(host *infrav1.QuoinHost) {
+		conditions.Set(host, metav1.Condition{Type: infrav1.HostFencedCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostFencedReason})
+	})
+	w.once()
+	g.Expect(w.order(names[0])).To(Equal("Survive n-" + names[0]))
+	w.ends(names[0], "r1", "Succeeded")
+	w.etcd.noQuorum = false
+	w.etcd.members = w.etcd.members[:1]
+	w.etcd.members[0].Leader, w.etcd.members[0].Answers, w.etcd.members[0].Problem = true, true, ""
+	for range 3 {
+		w.once()
+	}
+	for _, name := range names[1:] {
+		g.Expect(w.machine(name).Annotations).To(HaveKey(clusterv1.RemediateMachineAnnotation))
+	}
+	g.Expect(w.machine(names[0]).Annotations).NotTo(HaveKey(clusterv1.RemediateMachineAnnotation))
+	g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition).Reason).To(Equal("Recovered"))
+	for _, name := range names {
+		g.Expect(w.order(name)).To(BeEmpty())
+	}
+
+	// The next loss is another one.
+	w.etcd.noQuorum = true
+	w.etcd.members[0].Leader, w.etcd.members[0].Answers = false, false
+	for range 3 {
+		w.once()
+	}
+	g.Expect(w.order(names[0])).To(BeEmpty())
+}
+
+func TestARecoveryThatIsNeedlessIsVoidForGood(t *testing.T) {
+	w, names := lostQuorum(t)
+	g := w.g
+	w.etcd.noQuorum = false
+	w.recover("r1", names[0], names[1], names[2])
+	w.once()
+	g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition).Reason).To(Equal("RecoveryVoid"))
+	w.etcd.noQuorum = true
+	for range 3 {
+		w.once()
+	}
+	g.Expect(w.order(names[1])).To(BeEmpty())
+	w.recover("r2", names[0], names[1], names[2])
+	for range 3 {
+		w.once()
+	}
+	g.Expect(w.order(names[1])).To(Equal("Stop "), "another id is another word")
+
+	w.ends(names[1], "r2", "Failed")
+	w.once()
+	g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition)).To(And(HaveField("Reason", "RecoveryFailed"), HaveField("Message", ContainSubstring("its words"))))
+	g.Expect(w.order(names[0])).To(BeEmpty())
+}
