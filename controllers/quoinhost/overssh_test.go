@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,6 +163,30 @@ func TestThePlanTakesAHostToANodeInOrder(t *testing.T) {
 	g.Expect(at["enable-kubelet"]).To(BeNumerically(">", at["kubeadm-join"]))
 	g.Expect(at["bootstrap-sentinel"]).To(Equal(len(plan.Steps) - 1))
 	g.Expect(plan.Steps[at["kubelet-environment"]].Script).To(ContainSubstring("QUOIN_KUBELET_ARGS=--provider-id=quoin://hosts/h1/0123abcd --node-ip=10.0.0.11,fd00::11"))
+}
+
+// Of two etcd members that vote none may be missing, and only its kubelet starts one again after a reboot.
+func TestTheKubeletOfAControlPlaneIsEnabledBeforeItsMemberVotes(t *testing.T) {
+	g := NewWithT(t)
+	for role, early := range map[artifacts.Role]bool{artifacts.ControlPlane: true, artifacts.Worker: false} {
+		order := provisionOrderOf(t, "/opt/{{version}}")
+		order.Role = role
+		supply, err := artifacts.Find(t.Context(), &scripted{answers: map[string]string{"manifest.json": manifestText}}, order.Artifacts)
+		g.Expect(err).NotTo(HaveOccurred())
+		plan, err := provisionPlan(order, supply)
+		g.Expect(err).NotTo(HaveOccurred())
+		var names []string
+		for _, step := range plan.Steps {
+			names = append(names, step.Name)
+		}
+		if !early {
+			g.Expect(names).NotTo(ContainElement("enable-control-plane"), "a worker does not come up with half a node")
+			continue
+		}
+		at := slices.Index(names, "enable-control-plane")
+		g.Expect(at).To(And(BeNumerically(">", 0), BeNumerically("<", slices.Index(names, "kubeadm-join"))))
+		g.Expect(plan.Steps[at].Script).To(ContainSubstring("systemctl enable kubelet.service"))
+	}
 }
 
 func TestMetricsCountHostsByState(t *testing.T) {

@@ -14,9 +14,13 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
+// recordKubelet notes for the reset that the kubelet was enabled.
+const recordKubelet = `quoin_record "unit kubelet.service" && `
+
 // provisionPlan is the order of a host's way to a node: the version, what the kubelet must know before it registers, the
-// virtual address before kubeadm asks for it, and the bootstrap data. The kubelet is enabled last, so that a host that
-// reboots in between does not come up with half a node.
+// virtual address before kubeadm asks for it, and the bootstrap data. The kubelet of a worker is enabled last, so that a host
+// that reboots in between does not come up with half a node. That of a control plane is enabled before kubeadm: from the
+// moment that its etcd member votes, the others may not do without it, and only the kubelet brings it back after a reboot.
 func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, error) {
 	// Whatever fails later, a host that boots again finds nothing of it undone.
 	plan := run.Plan{ID: order.ID, Steps: []run.Step{cloudinit.GuardStep(), reset.BeforeStep()}}
@@ -33,6 +37,9 @@ func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, er
 		}
 		plan.Steps = append(plan.Steps, steps...)
 	}
+	if order.Role == artifacts.ControlPlane {
+		plan.Steps = append(plan.Steps, run.Step{Name: "enable-control-plane", Script: recordKubelet + "systemctl enable kubelet.service"})
+	}
 	files, steps, err = order.Bootstrap.Steps(cloudinit.Options{Disks: order.Disks})
 	if err != nil {
 		return plan, err
@@ -40,7 +47,7 @@ func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, er
 	plan.Files = append(plan.Files, files...)
 	plan.Steps = append(plan.Steps, steps...)
 	plan.Steps = append(plan.Steps,
-		run.Step{Name: "enable-kubelet", Script: `quoin_record "unit kubelet.service" && systemctl enable --now kubelet.service`},
+		run.Step{Name: "enable-kubelet", Script: recordKubelet + "systemctl enable --now kubelet.service"},
 		run.Step{Name: "bootstrap-sentinel", Script: `umask 022; mkdir -p /run/cluster-api && echo success >/run/cluster-api/bootstrap-success.complete`},
 	)
 	return plan, plan.Validate()
