@@ -66,6 +66,7 @@ type ControlPlane struct {
 	server   *apiServer
 	kubelets map[string]*kubeletState
 	closed   bool
+	watcher  watcher
 	// starting is held while the API server is being started.
 	starting sync.Mutex
 }
@@ -119,6 +120,9 @@ func (c *ControlPlane) Close() {
 	c.closed = true
 	members, server, front := c.members, c.server, c.front
 	c.mu.Unlock()
+	c.watcher.mu.Lock()
+	c.watcher.close()
+	c.watcher.mu.Unlock()
 	for _, member := range members {
 		member.stop()
 	}

@@ -10,7 +10,9 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
+	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -32,17 +34,34 @@ func (c *ControlPlane) EtcdClient(members ...*Member) (*clientv3.Client, error) 
 	c.mu.Lock()
 	server := c.server
 	if len(members) == 0 {
-		for _, member := range c.members {
-			if member.Running() {
-				members = append(members, member)
-			}
+		members = c.running()
+	}
+	endpoints := endpointsOf(members)
+	c.mu.Unlock()
+	return c.etcdClientOf(server, endpoints)
+}
+
+// running are the members whose process exists, in the order of their coming; mu is held.
+func (c *ControlPlane) running() []*Member {
+	var running []*Member
+	for _, member := range c.members {
+		if member.Running() {
+			running = append(running, member)
 		}
 	}
+	slices.SortFunc(running, func(a, b *Member) int { return a.number - b.number })
+	return running
+}
+
+func endpointsOf(members []*Member) []string {
 	var endpoints []string
 	for _, member := range members {
 		endpoints = append(endpoints, "https://"+net.JoinHostPort(member.ip, strconv.Itoa(etcdClientPort)))
 	}
-	c.mu.Unlock()
+	return endpoints
+}
+
+func (c *ControlPlane) etcdClientOf(server *apiServer, endpoints []string) (*clientv3.Client, error) {
 	if server == nil || len(endpoints) == 0 {
 		return nil, errors.New("no etcd member of the simulated cluster runs")
 	}
@@ -59,13 +78,48 @@ func (c *ControlPlane) EtcdClient(members ...*Member) (*clientv3.Client, error) 
 	})
 }
 
-// Membership is the list of members that a quorum confirms.
-func (c *ControlPlane) Membership(ctx context.Context) ([]MemberView, error) {
-	client, err := c.EtcdClient()
+// watcher is a client of all members that run, kept from one look at the membership to the next.
+type watcher struct {
+	mu        sync.Mutex
+	server    *apiServer
+	endpoints []string
+	client    *clientv3.Client
+}
+
+// watch returns the client; a new one when other members run, or another cluster.
+func (c *ControlPlane) watch() (*clientv3.Client, error) {
+	c.mu.Lock()
+	server, endpoints := c.server, endpointsOf(c.running())
+	c.mu.Unlock()
+	w := &c.watcher
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.client != nil && w.server == server && slices.Equal(w.endpoints, endpoints) {
+		return w.client, nil
+	}
+	client, err := c.etcdClientOf(server, endpoints)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = client.Close() }()
+	w.close()
+	w.server, w.endpoints, w.client = server, endpoints, client
+	return client, nil
+}
+
+// close ends the client; mu is held.
+func (w *watcher) close() {
+	if w.client != nil {
+		_ = w.client.Close()
+		w.client = nil
+	}
+}
+
+// Membership is the list of members that a quorum confirms.
+func (c *ControlPlane) Membership(ctx context.Context) ([]MemberView, error) {
+	client, err := c.watch()
+	if err != nil {
+		return nil, err
+	}
 	list, err := client.MemberList(ctx)
 	if err != nil {
 		return nil, err
