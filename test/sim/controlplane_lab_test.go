@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,8 +32,9 @@ import (
 // before is the version that rollouts begin with; version is what they come to.
 const before = "v1.35.4"
 
-// whole is how long a control plane may take to become what its spec says. One Machine takes seconds on an idle machine.
-const whole = 4 * time.Minute
+// whole is how long a control plane may take to become what its spec says. One Machine takes seconds on an idle machine, and
+// a minute on one that has much else to do.
+const whole = 6 * time.Minute
 
 // courtOptions say what a court begins with.
 type courtOptions struct {
@@ -42,10 +44,20 @@ type courtOptions struct {
 	hosts, domains int
 	strategy       controlplanev1.RolloutStrategyType
 	admission      bool
-	// written and onPhase are moments at which something can go wrong.
-	written func(*plane.Manager, plane.Write)
-	onPhase func(m *machine.Machine, verb, phase string)
+	// onPhase is called before each phase of kubeadm on a host.
+	onPhase func(host *machine.Machine, verb, phase string)
 }
+
+// event is a moment of a rollout at which something can go wrong.
+type event struct {
+	// manager made a change just now; nil when it is a host that does something.
+	manager *plane.Manager
+	// where is "management", "workload", "etcd", "step" (a host is about to write a line of a journal) or "command" (one
+	// that came over SSH is about to begin).
+	where, what string
+}
+
+func (e event) String() string { return e.where + " " + e.what }
 
 // court is a Cluster whose control plane is on simulated hosts, and all who look at it.
 type court struct {
@@ -57,15 +69,37 @@ type court struct {
 	fleet   *sim.Fleet
 	key     client.ObjectKey
 	hosts   []*sim.Host
+	// domains are the failure domains of hosts; burnt are those that will never come back.
+	domains map[*sim.Host]string
+	burnt   map[*sim.Host]bool
 	// generation of what the bootstrap data do.
 	generation int
+	// patience with what is waited for.
+	patience time.Duration
+	// hears is told of each event; nobody when nil.
+	hears atomic.Pointer[func(event)]
+}
+
+func (c *court) happens(e event) {
+	if hear := c.hears.Load(); hear != nil {
+		(*hear)(e)
+	}
+}
+
+// listen has somebody told of every event, from any goroutine; nobody when nil.
+func (c *court) listen(hear func(event)) {
+	if hear == nil {
+		c.hears.Store(nil)
+		return
+	}
+	c.hears.Store(&hear)
 }
 
 // newCourt makes the hosts and the Cluster, and waits for nothing.
 func newCourt(t testing.TB, o courtOptions) *court {
 	t.Helper()
 	p := needsPlane(t)
-	c := &court{t: t, options: o, plane: p}
+	c := &court{t: t, options: o, plane: p, domains: map[*sim.Host]string{}, burnt: map[*sim.Host]bool{}, patience: whole}
 	var err error
 	if c.cluster, err = kube.NewControlPlane(kube.ControlPlaneOptions{}); err != nil {
 		t.Fatal(err)
@@ -75,12 +109,15 @@ func newCourt(t testing.TB, o courtOptions) *court {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.fleet, err = sim.New(sim.Options{Cluster: nodes}); err != nil {
+	if c.fleet, err = sim.New(sim.Options{Cluster: nodes, Command: func(h *sim.Host, command string) {
+		c.happens(event{where: "command", what: h.Name + " " + command})
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.fleet.Close)
 	c.site, err = p.NewSite(t.Context(), plane.SiteOptions{
-		Namespace: o.name, Haste: hurry, Admission: o.admission, Connections: hasty, Retry: time.Second, Written: o.written,
+		Namespace: o.name, Haste: hurry, Admission: o.admission, Connections: hasty, Retry: time.Second,
+		Written: func(m *plane.Manager, w plane.Write) { c.happens(event{m, w.Where, w.What}) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -117,8 +154,16 @@ func (c *court) create(objects ...client.Object) {
 	}
 }
 
-// addHost makes one more host and registers it.
+// addHost makes one more host and registers it, in the next failure domain.
 func (c *court) addHost() *sim.Host {
+	c.t.Helper()
+	if c.options.domains == 0 {
+		return c.addHostTo("")
+	}
+	return c.addHostTo(fmt.Sprintf("rack-%d", len(c.hosts)%c.options.domains+1))
+}
+
+func (c *court) addHostTo(domain string) *sim.Host {
 	c.t.Helper()
 	number := len(c.hosts)
 	host, err := c.fleet.Add(fmt.Sprintf("%s-h%d", c.options.name, number+1))
@@ -126,9 +171,10 @@ func (c *court) addHost() *sim.Host {
 		c.t.Fatal(err)
 	}
 	object := quoinHost(host, c.options.name)
-	if c.options.domains > 0 {
-		object.Spec.FailureDomain = fmt.Sprintf("rack-%d", number%c.options.domains+1)
-	}
+	object.Spec.FailureDomain, c.domains[host] = domain, domain
+	host.Machine.OnJournal(func(_ *machine.Machine, plan, step, word string) {
+		c.happens(event{where: "step", what: host.Name + " " + kind(plan) + " " + step + " " + word})
+	})
 	c.create(object)
 	c.hosts = append(c.hosts, host)
 	return host
@@ -212,21 +258,47 @@ func (c *court) lacks() string {
 	return ""
 }
 
-// untilWhole waits until the control plane is what its spec says.
-func (c *court) untilWhole(what string) {
+// until waits until nothing is lacking.
+func (c *court) until(what string, lacks func() string) {
 	c.t.Helper()
 	begin := time.Now()
 	for {
-		lack := c.lacks()
+		lack := lacks()
 		if lack == "" {
 			c.t.Logf("%s took %s", what, time.Since(begin).Round(100*time.Millisecond))
 			return
 		}
-		if time.Since(begin) > whole {
+		if time.Since(begin) > c.patience {
 			c.t.Fatalf("%s: %s\n%s", what, lack, c.describe())
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(250 * time.Millisecond)
 	}
+}
+
+// untilWhole waits until the control plane is what its spec says.
+func (c *court) untilWhole(what string) {
+	c.t.Helper()
+	c.until(what, c.lacks)
+}
+
+// outdateOldest makes the oldest Machines outdated by their age, at least so many, and returns those that must go.
+func (c *court) outdateOldest(number int) map[types.UID]bool {
+	c.t.Helper()
+	machines := c.machines()
+	if number >= len(machines) {
+		return c.outdate()
+	}
+	slices.SortFunc(machines, func(a, b clusterv1.Machine) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	// The API server counts seconds.
+	after := metav1.NewTime(machines[number-1].CreationTimestamp.Add(time.Second))
+	old := map[types.UID]bool{}
+	for i := range machines {
+		if machines[i].CreationTimestamp.Before(&after) {
+			old[machines[i].UID] = true
+		}
+	}
+	c.change(func(spec *controlplanev1.QuoinControlPlaneSpec) { spec.Rollout.After = after })
+	return old
 }
 
 // outdate changes the version, or when it has changed already what the bootstrap data do: either way every Machine must be
@@ -248,25 +320,18 @@ func (c *court) outdate() map[types.UID]bool {
 	return old
 }
 
-// untilRolled waits until the last of the old Machines is gone.
-func (c *court) untilRolled(old map[types.UID]bool) {
-	c.t.Helper()
-	begin := time.Now()
-	for {
-		left := 0
-		for _, machine := range c.machines() {
-			if old[machine.UID] {
-				left++
-			}
+// lacksReplacements says how many of the old Machines are still there.
+func (c *court) lacksReplacements(old map[types.UID]bool) string {
+	left := 0
+	for _, machine := range c.machines() {
+		if old[machine.UID] {
+			left++
 		}
-		if left == 0 {
-			return
-		}
-		if time.Since(begin) > whole {
-			c.t.Fatalf("%d Machines are still there\n%s", left, c.describe())
-		}
-		time.Sleep(100 * time.Millisecond)
 	}
+	if left == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d old Machines are still there", left)
 }
 
 // roll makes every Machine outdated, and waits until all are replaced.

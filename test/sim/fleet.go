@@ -41,6 +41,8 @@ type Options struct {
 	Machine func(*machine.Options)
 	// Boot is how long a machine is away when it reboots; nothing when 0.
 	Boot time.Duration
+	// Command is called before each command that somebody starts over SSH.
+	Command func(h *Host, command string)
 }
 
 // Fleet is a number of hosts that one key opens.
@@ -139,6 +141,9 @@ func (f *Fleet) Add(name string) (*Host, error) {
 	host.Server, err = sshd.New(sshd.Options{
 		Address: loopback(number), Users: users,
 		Start: func(s sshd.Session) (sshd.Command, error) {
+			if f.options.Command != nil {
+				f.options.Command(host, s.Command)
+			}
 			return host.Machine.Start(machine.Session{Command: s.Command, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, User: s.User})
 		},
 		Dial: func(address string, port int) (net.Conn, error) {

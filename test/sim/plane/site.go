@@ -89,8 +89,8 @@ func (s *Site) Start() error {
 	options.AddFlags(pflag.NewFlagSet("sim", pflag.ContinueOnError))
 	options.Namespace = s.options.Namespace
 	options.HealthAddress, options.Serving.DiagnosticsAddress = "0", "0"
-	// The API server is ours alone.
-	options.KubeAPIQPS = -1
+	// The API servers are ours alone, and asked more often than in production.
+	options.KubeAPIQPS, options.ClusterCacheClientQPS = -1, -1
 	options.Harness = manager.Harness{
 		Beside: true, Haste: s.options.Haste, Mapper: s.plane.mapper, SSH: s.options.Connections,
 		Webhooks:  s.plane.door.place(s.options.Namespace+"-quoin", m.dead.Load),

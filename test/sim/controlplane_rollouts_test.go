@@ -1,0 +1,123 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+)
+
+// rollout of one control plane, of its oldest Machines or of all.
+type rollout struct {
+	strategy controlplanev1.RolloutStrategyType
+	machines int
+	// spare hosts that there are; hosts are added, and never taken away.
+	spare int
+	blows []blow
+}
+
+// floor is how many voters the strategy leaves at least. Auto may remove first while the spare host is being cleaned.
+func (r rollout) floor(replicas int32) int {
+	if r.strategy == surge || replicas < 3 {
+		return int(replicas)
+	}
+	return int(replicas) - 1
+}
+
+// Control planes of one, three and five roll with each strategy, while the controllers die after drawn events and something
+// is taken away at a drawn event: a member, a host, a failure domain, for a while or for good. What must hold is looked at
+// all the time, somebody writes all the time, and at the end of each rollout everything is as the spec says.
+//
+// Proves: S2-30, S2-33, C6
+func TestAControlPlaneRollsThroughTrouble(t *testing.T) {
+	needsTime(t)
+	// A loss for good needs members to spare throughout the rollout: one that came when three are two would be the end.
+	all := append(append([]blow{}, passing...), lasting...)
+	for replicas, rollouts := range map[int32][]rollout{
+		1: {
+			{surge, 1, 1, passing}, {auto, 1, 1, passing}, {surge, 1, 1, passing}, {auto, 1, 1, passing},
+			{surge, 1, 1, passing}, {auto, 1, 1, passing}, {surge, 1, 1, passing}, {auto, 1, 1, passing},
+		},
+		3: {
+			{removeFirst, 1, 0, passing}, {auto, 1, 0, passing}, {removeFirst, 3, 0, passing}, {auto, 1, 0, passing}, {surge, 1, 1, lasting},
+			{surge, 1, 1, passing}, {auto, 1, 1, passing}, {removeFirst, 1, 1, passing}, {surge, 1, 1, all}, {surge, 1, 1, lasting},
+		},
+		5: {
+			{auto, 1, 0, passing}, {removeFirst, 1, 0, lasting}, {removeFirst, 2, 1, passing}, {surge, 1, 1, passing}, {surge, 1, 1, all}, {auto, 1, 1, lasting},
+		},
+	} {
+		name := fmt.Sprintf("trouble-%d", replicas)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			drawn := seed(t)
+			court := newCourt(t, courtOptions{name: name, replicas: replicas, hosts: int(replicas) + rollouts[0].spare, domains: 3, strategy: rollouts[0].strategy, admission: true})
+			court.untilWhole("coming up")
+			for round := range rounds() {
+				for i, r := range rollouts {
+					court.suffer(r, rand.New(rand.NewPCG(drawn+uint64(replicas), uint64(round*len(rollouts)+i)))) //nolint:gosec // small numbers
+				}
+			}
+		})
+	}
+}
+
+// rounds is how often everything is done.
+func rounds() int {
+	if nightly() {
+		return 30
+	}
+	return 1
+}
+
+// suffer rolls once, and lets go wrong what is drawn.
+func (c *court) suffer(r rollout, random *rand.Rand) {
+	c.t.Helper()
+	replicas := c.options.replicas
+	for len(c.hosts)-len(c.burnt) < int(replicas)+r.spare {
+		c.addHost()
+	}
+	what := drawTrouble(random, r.blows, r.machines)
+	judge, writer := c.watchMembers(r.floor(replicas)), c.write()
+	judge.quiet = true
+	avenger := &avenger{court: c, judge: judge, trouble: what}
+	lives := what.lives
+	killer := &assassin{court: c, lives: func() int {
+		if len(lives) == 0 {
+			return 0
+		}
+		next := lives[0]
+		lives = lives[1:]
+		return next
+	}}
+	c.change(func(spec *controlplanev1.QuoinControlPlaneSpec) { spec.Rollout.Strategy = r.strategy })
+	c.listen(func(e event) {
+		avenger.hear(e)
+		killer.hear(e)
+	})
+	old := c.outdateOldest(r.machines)
+	c.until(fmt.Sprintf("%s of %d, %s", r.strategy, r.machines, what), func() string {
+		if left := avenger.mend(); left != "" {
+			return left
+		}
+		if left := c.lacksReplacements(old); left != "" {
+			return left
+		}
+		return c.lacks()
+	})
+	c.listen(nil)
+	kills := killer.end()
+	avenger.busy.Wait()
+	c.until("  end of it", func() string {
+		if left := avenger.mend(); left != "" {
+			return left
+		}
+		return c.lacks()
+	})
+	c.t.Logf("  %d events, %d kills, %s", avenger.events.Load(), len(kills), avenger.told)
+	writer.end()
+	judge.end(outage)
+}
