@@ -21,14 +21,16 @@ describe() {
     cluster-api-controller) folder=cluster-api package=$capi/core source=$capi ;;
     kubeadm-bootstrap-controller) folder=cluster-api package=$capi/bootstrap/kubeadm source=$capi ;;
     clusterctl) folder=cluster-api package=$capi/cmd/clusterctl source=$capi ;;
+    kubeadm-control-plane-controller) folder=peer package=$capi/controlplane/kubeadm source=$capi ;;
+    cluster-api-dev-controller) folder=peer package=$capi/test/infrastructure/docker source=$capi/test ;;
     kustomize) folder=kustomize source=sigs.k8s.io/kustomize/kustomize/v5 package=$source ;;
     controller-gen) folder=controller-gen source=sigs.k8s.io/controller-tools package=$source/cmd/controller-gen ;;
     golangci-lint) folder=golangci-lint source=github.com/golangci/golangci-lint/v2 package=$source/cmd/golangci-lint ;;
-    *) die "unknown tool $1; there are: cluster-api-controller kubeadm-bootstrap-controller clusterctl kustomize controller-gen golangci-lint" ;;
+    *) die "unknown tool $1; there are: cluster-api-controller kubeadm-bootstrap-controller clusterctl kubeadm-control-plane-controller cluster-api-dev-controller kustomize controller-gen golangci-lint" ;;
   esac
   version=$(cd "$QUOIN_ROOT/hack/tools/$folder" && GOWORK=off go list -m -f '{{.Version}}' "$source")
   case "$folder" in
-    cluster-api)
+    cluster-api | peer)
       # clusterctl refuses to work without a version, and the managers print theirs.
       local plain=${version#v} at=$capi/version
       ldflags+=" -X $at.gitVersion=$version -X $at.gitMajor=${plain%%.*} -X $at.gitMinor=$(cut -d. -f2 <<<"$plain")"

@@ -19,9 +19,13 @@ var templatePatterns = []string{"cluster-template*.yaml", "clusterclass-*.yaml"}
 
 // provider writes the folder of one provider.
 func (w *writer) provider(p provider) (Written, error) {
-	root, version := w.options.Root, w.ownVersion
-	if !p.own {
-		root, version = w.clusterAPI.Dir, w.clusterAPI.Version
+	root, metadata, version := w.options.Root, w.options.Root, w.ownVersion
+	switch {
+	case p.tests:
+		// Released together, with one file of metadata.
+		root, metadata, version = w.clusterAPITests.Dir, w.clusterAPI.Dir, w.clusterAPITests.Version
+	case !p.own:
+		root, metadata, version = w.clusterAPI.Dir, w.clusterAPI.Dir, w.clusterAPI.Version
 	}
 	folder := filepath.Join(p.label, version)
 	written := Written{Label: p.label, Version: version, Components: filepath.Join(w.base, folder, p.components)}
@@ -48,7 +52,7 @@ func (w *writer) provider(p provider) (Written, error) {
 	if err := w.file(filepath.Join(folder, p.components), components, 0o644); err != nil {
 		return Written{}, err
 	}
-	if err := w.copy(filepath.Join(root, "metadata.yaml"), folder); err != nil {
+	if err := w.copy(filepath.Join(metadata, "metadata.yaml"), folder); err != nil {
 		return Written{}, err
 	}
 	if p.templates {

@@ -36,7 +36,7 @@ type Options struct {
 	Mode Mode
 	// Version of our own providers; empty means the first version of the newest series in metadata.yaml.
 	Version string
-	// Providers are the labels of the providers to include; empty means all of them.
+	// Providers are the labels of the providers to include; empty means Labels.
 	Providers []string
 	// Images replaces the manager's image, by provider label.
 	Images map[string]string
@@ -74,18 +74,18 @@ func (o Options) validate() error {
 	default:
 		return fmt.Errorf("mode %q is none of %s, %s, %s", o.Mode, Standard, Resolved, Envtest)
 	}
-	labels := Labels()
+	known := labels(func(provider) bool { return true })
 	for _, label := range o.labels() {
-		if !slices.Contains(labels, label) {
-			return fmt.Errorf("provider %q is none of %s", label, strings.Join(labels, ", "))
+		if !slices.Contains(known, label) {
+			return fmt.Errorf("provider %q is none of %s", label, strings.Join(known, ", "))
 		}
 		if o.Mode == Envtest && o.WebhookPorts[label] == 0 {
 			return fmt.Errorf("mode %s needs a webhook port for %s", Envtest, label)
 		}
 	}
 	for label := range o.Images {
-		if !slices.Contains(labels, label) {
-			return fmt.Errorf("image for %q: provider is none of %s", label, strings.Join(labels, ", "))
+		if !slices.Contains(known, label) {
+			return fmt.Errorf("image for %q: provider is none of %s", label, strings.Join(known, ", "))
 		}
 	}
 	return nil

@@ -12,8 +12,12 @@ type provider struct {
 	kind string
 	// components is the file name of the components.
 	components string
-	// own is true for the providers of this repository, false for those of Cluster API's module.
+	// own is true for the providers of this repository, false for those of Cluster API's modules.
 	own bool
+	// peer is true for what we are only measured against: it is written when asked for by its label.
+	peer bool
+	// tests is true for what is in Cluster API's module of tests.
+	tests bool
 	// overlay is the kustomization, relative to the checkout or to the module.
 	overlay string
 	// templates says whether cluster templates and classes are found beside this provider.
@@ -26,6 +30,10 @@ const (
 	BootstrapLabel      = "bootstrap-kubeadm"
 	InfrastructureLabel = "infrastructure-quoin"
 	ControlPlaneLabel   = "control-plane-quoin"
+
+	// Only for those who ask: Cluster API's control plane and its infrastructure for development.
+	PeerControlPlaneLabel   = "control-plane-kubeadm"
+	PeerInfrastructureLabel = "infrastructure-docker"
 )
 
 // providers in the order clusterctl installs them.
@@ -46,24 +54,28 @@ var providers = []provider{
 		label: InfrastructureLabel, name: "quoin", kind: "InfrastructureProvider", own: true, templates: true,
 		components: "infrastructure-components.yaml", overlay: "config/infrastructure-quoin",
 	},
+	{
+		label: PeerControlPlaneLabel, name: "kubeadm", kind: "ControlPlaneProvider", peer: true,
+		components: "control-plane-components.yaml", overlay: "controlplane/kubeadm/config/default",
+	},
+	{
+		label: PeerInfrastructureLabel, name: "docker", kind: "InfrastructureProvider", peer: true, tests: true,
+		components: "infrastructure-components.yaml", overlay: "infrastructure/docker/config/default",
+	},
 }
 
-// Labels of all providers, in the order clusterctl installs them.
-func Labels() []string {
-	labels := make([]string, 0, len(providers))
-	for _, p := range providers {
-		labels = append(labels, p.label)
-	}
-	return labels
-}
+// Labels of the providers that a Quoin cluster needs, in the order clusterctl installs them.
+func Labels() []string { return labels(func(p provider) bool { return !p.peer }) }
 
 // OwnLabels are the labels of the providers that this project releases.
-func OwnLabels() []string {
-	var labels []string
+func OwnLabels() []string { return labels(func(p provider) bool { return p.own }) }
+
+func labels(wanted func(provider) bool) []string {
+	var found []string
 	for _, p := range providers {
-		if p.own {
-			labels = append(labels, p.label)
+		if wanted(p) {
+			found = append(found, p.label)
 		}
 	}
-	return labels
+	return found
 }

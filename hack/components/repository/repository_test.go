@@ -117,7 +117,7 @@ func TestOptionsAreCheckedBeforeAnythingIsWritten(t *testing.T) {
 	g := NewWithT(t)
 	for _, options := range []Options{
 		{Mode: "other"},
-		{Mode: Standard, Providers: []string{"infrastructure-docker"}},
+		{Mode: Standard, Providers: []string{"infrastructure-other"}},
 		{Mode: Standard, Images: map[string]string{"quoin": "x"}},
 		{Mode: Envtest, WebhookPorts: map[string]int{CoreLabel: 1}},
 	} {

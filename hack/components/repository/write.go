@@ -20,10 +20,11 @@ const configName = "clusterctl.yaml"
 type writer struct {
 	options Options
 	// base is where the repository will be, staging where it is being made.
-	base, staging string
-	authority     *resolve.Authority
-	clusterAPI    module
-	ownVersion    string
+	base, staging   string
+	authority       *resolve.Authority
+	clusterAPI      module
+	clusterAPITests module
+	ownVersion      string
 }
 
 // Write makes the repository. Nothing is left of it when it fails, and an earlier repository in the same place stays
@@ -61,13 +62,18 @@ func newWriter(options Options) (*writer, error) {
 		return nil, fmt.Errorf("repository folder: %w", err)
 	}
 	w := &writer{options: options, base: base, ownVersion: options.Version}
-	if slices.ContainsFunc(options.labels(), isOwn) && w.ownVersion == "" {
+	if options.includes(func(p provider) bool { return p.own }) && w.ownVersion == "" {
 		if w.ownVersion, err = newestVersion(filepath.Join(options.Root, "metadata.yaml")); err != nil {
 			return nil, err
 		}
 	}
-	if !allOwn(options.labels()) {
+	if options.includes(func(p provider) bool { return !p.own }) {
 		if w.clusterAPI, err = fetchModule(options.Root, "cluster-api", "sigs.k8s.io/cluster-api"); err != nil {
+			return nil, err
+		}
+	}
+	if options.includes(func(p provider) bool { return p.tests }) {
+		if w.clusterAPITests, err = fetchModule(options.Root, "peer", "sigs.k8s.io/cluster-api/test"); err != nil {
 			return nil, err
 		}
 	}
@@ -85,10 +91,9 @@ func newWriter(options Options) (*writer, error) {
 	return w, nil
 }
 
-func isOwn(label string) bool { return slices.Contains(OwnLabels(), label) }
-
-func allOwn(labels []string) bool {
-	return !slices.ContainsFunc(labels, func(label string) bool { return !isOwn(label) })
+// includes says whether one of the providers is of a kind.
+func (o Options) includes(kind func(provider) bool) bool {
+	return slices.ContainsFunc(labels(kind), func(label string) bool { return slices.Contains(o.labels(), label) })
 }
 
 // file writes one file of the repository, path being relative to its base.

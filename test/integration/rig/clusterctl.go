@@ -22,6 +22,9 @@ var initFlags = map[string]string{
 	repository.BootstrapLabel:      "--bootstrap=kubeadm",
 	repository.ControlPlaneLabel:   "--control-plane=quoin",
 	repository.InfrastructureLabel: "--infrastructure=quoin",
+
+	repository.PeerControlPlaneLabel:   "--control-plane=kubeadm",
+	repository.PeerInfrastructureLabel: "--infrastructure=docker",
 }
 
 // writeRepository chooses the managers' webhook ports and writes the components that call them.

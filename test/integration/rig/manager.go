@@ -125,6 +125,8 @@ func podEnvironment(deployment *appsv1.Deployment) []string {
 				value = deployment.Name + "-0"
 			case "metadata.uid":
 				value = string(deployment.UID)
+			case "status.podIP":
+				value = "127.0.0.1"
 			}
 		}
 		env = append(env, variable.Name+"="+value)

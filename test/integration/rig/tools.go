@@ -32,6 +32,9 @@ func (r *Rig) buildTools(ctx context.Context) error {
 	upstream := map[string]string{
 		repository.CoreLabel:      "cluster-api-controller",
 		repository.BootstrapLabel: "kubeadm-bootstrap-controller",
+
+		repository.PeerControlPlaneLabel:   "kubeadm-control-plane-controller",
+		repository.PeerInfrastructureLabel: "cluster-api-dev-controller",
 	}
 	for label, tool := range upstream {
 		if !slices.Contains(r.options.Providers, label) {
