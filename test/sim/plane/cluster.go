@@ -17,9 +17,9 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
-// ClusterOptions of AddCluster.
+// ClusterOptions of AddCluster. Namespace is that of the site.
 type ClusterOptions struct {
-	Name string
+	Namespace, Name string
 	// Host and Port are the control-plane endpoint.
 	Host string
 	Port int32
@@ -31,13 +31,22 @@ type ClusterOptions struct {
 	Artifacts infrav1.Artifacts
 }
 
-// AddCluster makes a Cluster with a control plane and no workers, as the cluster template does, and returns the key of
-// all four objects: they have one name.
+// AddCluster makes the objects of a Cluster and returns the key that they share.
 func (s *Site) AddCluster(ctx context.Context, o ClusterOptions) (client.ObjectKey, error) {
-	meta := metav1.ObjectMeta{Namespace: s.options.Namespace, Name: o.Name}
-	registration := bootstrapv1.NodeRegistrationOptions{Name: "{{ ds.meta_data.local_hostname }}"}
-	endpoint := bootstrapv1.APIEndpoint{AdvertiseAddress: "{{ ds.meta_data.node_ip }}"}
-	for _, object := range []client.Object{
+	o.Namespace = s.options.Namespace
+	for _, object := range ClusterObjects(o) {
+		if err := s.plane.Client.Create(ctx, object); err != nil {
+			return client.ObjectKey{}, fmt.Errorf("making %T %s/%s: %w", object, o.Namespace, o.Name, err)
+		}
+	}
+	return client.ObjectKey{Namespace: o.Namespace, Name: o.Name}, nil
+}
+
+// ClusterObjects are a Cluster with a control plane and no workers, as the cluster template makes it, in the order of
+// their making. All have one name.
+func ClusterObjects(o ClusterOptions) []client.Object {
+	meta := metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}
+	return []client.Object{
 		&infrav1.QuoinMachineTemplate{
 			ObjectMeta: *meta.DeepCopy(),
 			Spec:       infrav1.QuoinMachineTemplateSpec{Template: infrav1.QuoinMachineTemplateResource{Spec: infrav1.QuoinMachineSpec{Artifacts: o.Artifacts}}},
@@ -56,13 +65,7 @@ func (s *Site) AddCluster(ctx context.Context, o ClusterOptions) (client.ObjectK
 				MachineTemplate: controlplanev1.QuoinControlPlaneMachineTemplate{Spec: controlplanev1.QuoinControlPlaneMachineTemplateSpec{
 					InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachineTemplate", Name: o.Name},
 				}},
-				KubeadmConfigSpec: bootstrapv1.KubeadmConfigSpec{
-					ClusterConfiguration: bootstrapv1.ClusterConfiguration{ImageRepository: "quoin.test", EncryptionAlgorithm: bootstrapv1.EncryptionAlgorithmECDSAP256},
-					InitConfiguration:    bootstrapv1.InitConfiguration{LocalAPIEndpoint: endpoint, NodeRegistration: registration},
-					JoinConfiguration: bootstrapv1.JoinConfiguration{
-						ControlPlane: &bootstrapv1.JoinControlPlane{LocalAPIEndpoint: endpoint}, NodeRegistration: registration,
-					},
-				},
+				KubeadmConfigSpec: KubeadmConfigSpec(),
 			},
 		},
 		&clusterv1.Cluster{
@@ -77,10 +80,18 @@ func (s *Site) AddCluster(ctx context.Context, o ClusterOptions) (client.ObjectK
 				ControlPlaneRef:   clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: o.Name},
 			},
 		},
-	} {
-		if err := s.plane.Client.Create(ctx, object); err != nil {
-			return client.ObjectKey{}, fmt.Errorf("making %T %s/%s: %w", object, meta.Namespace, o.Name, err)
-		}
 	}
-	return client.ObjectKey{Namespace: meta.Namespace, Name: o.Name}, nil
+}
+
+// KubeadmConfigSpec is what the cluster templates give kubeadm, with keys that are made fast.
+func KubeadmConfigSpec() bootstrapv1.KubeadmConfigSpec {
+	registration := bootstrapv1.NodeRegistrationOptions{Name: "{{ ds.meta_data.local_hostname }}"}
+	endpoint := bootstrapv1.APIEndpoint{AdvertiseAddress: "{{ ds.meta_data.node_ip }}"}
+	return bootstrapv1.KubeadmConfigSpec{
+		ClusterConfiguration: bootstrapv1.ClusterConfiguration{ImageRepository: "quoin.test", EncryptionAlgorithm: bootstrapv1.EncryptionAlgorithmECDSAP256},
+		InitConfiguration:    bootstrapv1.InitConfiguration{LocalAPIEndpoint: endpoint, NodeRegistration: registration},
+		JoinConfiguration: bootstrapv1.JoinConfiguration{
+			ControlPlane: &bootstrapv1.JoinControlPlane{LocalAPIEndpoint: endpoint}, NodeRegistration: registration,
+		},
+	}
 }
