@@ -246,8 +246,13 @@ func (s *scope) isRemains(object client.Object) bool {
 		object.GetDeletionTimestamp().IsZero()
 }
 
-// readHosts reads the hosts that the Machines have. They may live in namespaces that the cache does not cover.
+// readHosts finds the hosts that the Machines have among those that were listed, or reads them: they may live in namespaces
+// that the cache does not cover. What a host does is told late by its status anyhow, so nothing is decided by its freshness.
 func (r *Reconciler) readHosts(ctx context.Context, s *scope) error {
+	listed := map[client.ObjectKey]*infrav1.QuoinHost{}
+	for i := range s.fleet {
+		listed[client.ObjectKeyFromObject(&s.fleet[i])] = &s.fleet[i]
+	}
 	s.hosts = map[string]*infrav1.QuoinHost{}
 	for name, machine := range s.machines {
 		key, ok := hostOfProvider(machine.Spec.ProviderID)
@@ -255,6 +260,10 @@ func (r *Reconciler) readHosts(ctx context.Context, s *scope) error {
 			key, ok = hostOf(infra)
 		}
 		if !ok {
+			continue
+		}
+		if host := listed[key]; host != nil {
+			s.hosts[name] = host
 			continue
 		}
 		host := &infrav1.QuoinHost{}
