@@ -53,6 +53,7 @@ func trusts(host *infrav1.QuoinHost) error {
 // Connector makes connections. It is safe for concurrent use.
 type Connector struct {
 	reader  client.Reader
+	recent  *recentSecrets
 	pool    *ssh.Pool
 	options ssh.PoolOptions
 
@@ -65,14 +66,18 @@ type use struct{ fingerprint, secretVersion string }
 
 // New makes a Connector. The reader should be uncached: a cache of every Secret in the cluster is neither needed nor allowed.
 func New(reader client.Reader, options ssh.PoolOptions) *Connector {
-	return &Connector{reader: reader, pool: ssh.NewPool(options), options: options, used: map[string]use{}}
+	return &Connector{reader: reader, recent: recently(reader), pool: ssh.NewPool(options), options: options, used: map[string]use{}}
 }
 
 // Connect returns the connection to host, whose key must be pinned or certified. The Secret is read each time, so that a
 // change of it is noticed at the next call. Errors are *CredentialsError, *HostKeyMissingError, ErrNotPinned, or those of
 // package bootstrap/ssh; a *ssh.BastionError tells nothing about the host.
 func (c *Connector) Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
-	way, err := c.way(ctx, host)
+	return c.connect(ctx, c.reader, host)
+}
+
+func (c *Connector) connect(ctx context.Context, secrets client.Reader, host *infrav1.QuoinHost) (ssh.Host, error) {
+	way, err := readWay(ctx, secrets, host)
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +105,13 @@ func (c *Connector) Used(host *infrav1.QuoinHost) (fingerprint, secretVersion st
 
 // DialHost opens a connection from the host itself, for example to what listens on its loopback address. Its sshd must
 // allow TCP forwarding.
+//
+// etcd is asked so on every look at a control plane, over all of its hosts: a Secret that was read within the last seconds
+// is not read again, unless it led nowhere.
 func (c *Connector) DialHost(ctx context.Context, host *infrav1.QuoinHost, network, address string) (net.Conn, error) {
-	connection, err := c.Connect(ctx, host)
+	connection, err := c.connect(ctx, c.recent, host)
 	if err != nil {
+		c.recent.forget()
 		return nil, err
 	}
 	return connection.DialContext(ctx, network, address)
@@ -114,7 +123,7 @@ func (c *Connector) Identify(ctx context.Context, host *infrav1.QuoinHost) (stri
 	if err := trusts(host); err != nil && !errors.Is(err, ErrNotPinned) {
 		return "", err
 	}
-	way, err := c.way(ctx, host)
+	way, err := readWay(ctx, c.reader, host)
 	if err != nil {
 		return "", err
 	}

@@ -46,9 +46,9 @@ type keyring struct {
 	notes   []string
 }
 
-func (c *Connector) keyring(ctx context.Context, namespace, name string) (*keyring, error) {
+func readKeyring(ctx context.Context, secrets client.Reader, namespace, name string) (*keyring, error) {
 	secret := &corev1.Secret{}
-	if err := c.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret); err != nil {
+	if err := secrets.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, &CredentialsError{
 				Secret: namespace + "/" + name, Problem: "does not exist",

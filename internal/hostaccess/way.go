@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strings"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
@@ -37,9 +39,9 @@ func (w *way) annotate(err error) error {
 	return fmt.Errorf("%w (not tried: %s)", err, strings.Join(notes, "; "))
 }
 
-// way reads what the spec and its Secrets say.
-func (c *Connector) way(ctx context.Context, host *infrav1.QuoinHost) (*way, error) {
-	own, err := c.keyring(ctx, host.Namespace, host.Spec.CredentialsRef.Name)
+// readWay reads what the spec and its Secrets say.
+func readWay(ctx context.Context, secrets client.Reader, host *infrav1.QuoinHost) (*way, error) {
+	own, err := readKeyring(ctx, secrets, host.Namespace, host.Spec.CredentialsRef.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +67,7 @@ func (c *Connector) way(ctx context.Context, host *infrav1.QuoinHost) (*way, err
 	if bastion := host.Spec.Bastion; bastion != nil {
 		theirs := own
 		if bastion.CredentialsRef != nil && bastion.CredentialsRef.Name != host.Spec.CredentialsRef.Name {
-			if theirs, err = c.keyring(ctx, host.Namespace, bastion.CredentialsRef.Name); err != nil {
+			if theirs, err = readKeyring(ctx, secrets, host.Namespace, bastion.CredentialsRef.Name); err != nil {
 				return nil, err
 			}
 			w.bastionNotes = theirs.notes

@@ -1,0 +1,71 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostaccess
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// lasting is how long a Secret that was read counts as it was.
+const lasting = 10 * time.Second
+
+// recentSecrets reads Secrets, and keeps each for a short while. What cannot be read is not kept.
+type recentSecrets struct {
+	client.Reader
+	now func() time.Time
+
+	mu   sync.Mutex
+	read map[client.ObjectKey]*recentSecret
+}
+
+// recentSecret is locked while it is read: who else wants it waits for that.
+type recentSecret struct {
+	mu     sync.Mutex
+	at     time.Time
+	secret *corev1.Secret
+}
+
+func recently(reader client.Reader) *recentSecrets {
+	return &recentSecrets{Reader: reader, now: time.Now, read: map[client.ObjectKey]*recentSecret{}}
+}
+
+// Get implements client.Reader.
+func (r *recentSecrets) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	secret, ok := object.(*corev1.Secret)
+	if !ok {
+		return r.Reader.Get(ctx, key, object, options...)
+	}
+	r.mu.Lock()
+	entry := r.read[key]
+	if entry == nil {
+		entry = &recentSecret{}
+		r.read[key] = entry
+	}
+	r.mu.Unlock()
+
+	entry.mu.Lock()
+	defer entry.mu.Unlock()
+	if entry.secret != nil && r.now().Sub(entry.at) < lasting {
+		entry.secret.DeepCopyInto(secret)
+		return nil
+	}
+	entry.secret, entry.at = nil, r.now()
+	if err := r.Reader.Get(ctx, key, secret, options...); err != nil {
+		return err
+	}
+	entry.secret = secret.DeepCopy()
+	return nil
+}
+
+// forget makes all be read again.
+func (r *recentSecrets) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read = map[client.ObjectKey]*recentSecret{}
+}
