@@ -43,7 +43,7 @@ func BenchmarkReplacedControlPlaneMachine(b *testing.B) {
 	ours := []string{repository.ControlPlaneLabel, repository.InfrastructureLabel}
 	plane, err := rig.Start(b.Context(), rig.Options{
 		Name: "peer", Providers: slices.Concat(shared, theirs, ours),
-		// The infrastructure for development does not start with them on an API server that is this young.
+		// Nothing here needs machine pools, and the infrastructure for development did not start with them.
 		Variables: map[string]string{"EXP_MACHINE_POOL": "false"},
 	})
 	if err != nil {

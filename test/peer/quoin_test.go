@@ -82,6 +82,8 @@ func (q *quoin) objects() []client.Object {
 	host, port := q.cluster.Endpoint()
 	return append(objects, plane.ClusterObjects(plane.ClusterOptions{
 		Namespace: q.name(), Name: q.name(), Host: host, Port: port, Replicas: replicas, Version: oldVersion,
+		// As theirs: one Machine more at a time, also while the host that becomes free is still being cleaned.
+		Care:      controlplanev1.QuoinControlPlaneCare{Rollout: controlplanev1.QuoinControlPlaneRollout{Strategy: controlplanev1.RolloutStrategySurge}},
 		Artifacts: infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: kube.BundleLocation}},
 	})...)
 }
