@@ -93,6 +93,9 @@ func (s *scope) etcdSnapshot() quorum.Membership {
 		switch {
 		case len(member.Alarms) > 0:
 			entry.Problem = "alarm " + strings.Join(member.Alarms, ", ")
+			if entry.Full = slices.Contains(member.Alarms, "NOSPACE"); entry.Full {
+				entry.Problem += ", its database is full: " + quorum.MakeRoom
+			}
 		case !entry.Healthy && entry.Problem == "":
 			entry.Problem = "it was not reached"
 		}

@@ -52,6 +52,8 @@ type scope struct {
 	versions     map[string]string
 	// freeDomains are the failure domains of the hosts that a further Machine could claim now.
 	freeDomains map[string]bool
+	// comingDomains are those of hosts that will be free soon.
+	comingDomains map[string]bool
 	// claimed are the provider IDs that QuoinMachines and claims of hosts name.
 	claimed map[string]bool
 	// unreachable are those of clusterInfra whose host and Node do not answer.
@@ -374,9 +376,10 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 		Kubelet:       kubeletVersion(machine, health),
 		Deleting:      !machine.DeletionTimestamp.IsZero(),
 	}
+	result.NoHost = s.hostless(machine)
 	_, result.Preferred = machine.Annotations[clusterv1.DeleteMachineAnnotation]
 	if infra := s.infra[machine.Name]; infra != nil {
-		result.HostClaimed = result.HostClaimed || infra.Spec.ProviderID != "" || infra.Status.HostRef != nil
+		result.HostClaimed = result.HostClaimed || infra.Spec.ProviderID != "" || infra.Status.HostRef != nil || s.claimedFor(infra)
 		result.Bootstrapped = provisioned(infra)
 		if result.Node == "" {
 			result.Problem = conditions.GetMessage(infra, infrav1.MachineReadyCondition)

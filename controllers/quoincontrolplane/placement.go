@@ -52,7 +52,7 @@ func (s *scope) pickFailureDomain(ctx context.Context) string {
 
 // countSpares finds the hosts that a Machine made from the template could claim now, as placement of QuoinMachines does.
 func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
-	s.freeDomains = map[string]bool{}
+	s.freeDomains, s.comingDomains = map[string]bool{}, map[string]bool{}
 	if s.template == nil {
 		// Without it no Machine is made at all, and that is said where one would be.
 		s.snapshot.Spare = controlplane.Spare{Free: 1}
@@ -72,9 +72,13 @@ func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
 		spare.Kind = "hosts that " + selector.String() + " selects"
 	}
 	for _, host := range fleet {
-		if placement.Select(request, []placement.Host{host}).Chosen != nil {
+		switch {
+		case placement.Select(request, []placement.Host{host}).Chosen != nil:
 			spare.Free++
 			s.freeDomains[host.FailureDomain] = true
+		case placement.Coming(request, host):
+			spare.Coming++
+			s.comingDomains[host.FailureDomain] = true
 		}
 	}
 	if spare.Free == 0 {
@@ -86,6 +90,24 @@ func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
 	}
 	s.snapshot.Spare = spare
 	return nil
+}
+
+// hostless says whether none of the hosts that are free or will be can be claimed for a Machine: it is bound to a failure
+// domain, and those there are gone.
+func (s *scope) hostless(machine *clusterv1.Machine) bool {
+	domain := machine.Spec.FailureDomain
+	return domain != "" && s.template != nil && !s.freeDomains[domain] && !s.comingDomains[domain]
+}
+
+// claimedFor says whether a host names the QuoinMachine as its consumer. A claim is written there before the QuoinMachine
+// tells of it, and in between the host is not free any more.
+func (s *scope) claimedFor(infra *infrav1.QuoinMachine) bool {
+	for i := range s.fleet {
+		if ref := s.fleet[i].Spec.ConsumerRef; ref != nil && ref.Namespace == infra.Namespace && ref.Name == infra.Name {
+			return true
+		}
+	}
+	return false
 }
 
 func hostSelector(template *unstructured.Unstructured) (labels.Selector, error) {

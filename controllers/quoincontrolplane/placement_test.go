@@ -12,6 +12,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
@@ -34,4 +35,55 @@ func TestPausedHostIsNotFree(t *testing.T) {
 	w.g.Expect(s.freeDomains).To(HaveLen(1))
 	w.g.Expect(s.freeDomains).To(HaveKey("r1"))
 	w.g.Expect(s.snapshot.Spare.Free).To(Equal(1))
+}
+
+// A host that is being reset or inspected is waited for while it answers and nothing is wrong with it, whoever had it.
+func TestHostsThatWillBeFreeAreCounted(t *testing.T) {
+	g := NewWithT(t)
+	host := func(name string, state infrav1.HostState, change func(*infrav1.QuoinHost)) infrav1.QuoinHost {
+		h := infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		h.Status.State, h.Spec.FailureDomain = state, name
+		if change != nil {
+			change(&h)
+		}
+		return h
+	}
+	set := func(kind, reason string) func(*infrav1.QuoinHost) {
+		return func(h *infrav1.QuoinHost) {
+			conditions.Set(h, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason})
+		}
+	}
+	hosts := []infrav1.QuoinHost{
+		host("reset", infrav1.HostStateCleaning, func(h *infrav1.QuoinHost) {
+			h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: "gone"}
+		}),
+		host("inspected", infrav1.HostStateInspecting, nil),
+		host("unsuitable", infrav1.HostStateInspecting, set(infrav1.HostInspectedCondition, infrav1.HostUnsuitableReason)),
+		host("silent", infrav1.HostStateCleaning, set(infrav1.HostReachableCondition, infrav1.HostUnreachableReason)),
+		host("quarantined", infrav1.HostStateQuarantined, nil),
+		host("used", infrav1.HostStateProvisioned, func(h *infrav1.QuoinHost) {
+			h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: "cp-0"}
+		}),
+		host("maintained", infrav1.HostStateCleaning, func(h *infrav1.QuoinHost) { h.Spec.Maintenance = &infrav1.Maintenance{} }),
+		host("elsewhere", infrav1.HostStateCleaning, func(h *infrav1.QuoinHost) { h.Namespace = "elsewhere" }),
+	}
+	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
+	s := &scope{plane: plane, fleet: hosts, template: &unstructured.Unstructured{Object: map[string]any{}}}
+	g.Expect(s.countSpares(hosts)).To(Succeed())
+	g.Expect(s.snapshot.Spare.Free).To(Equal(0))
+	g.Expect(s.snapshot.Spare.Coming).To(Equal(2))
+	g.Expect(s.comingDomains).To(And(HaveKey("reset"), HaveKey("inspected")))
+
+	bound := func(domain string) *clusterv1.Machine {
+		return &clusterv1.Machine{Spec: clusterv1.MachineSpec{FailureDomain: domain}}
+	}
+	g.Expect(s.hostless(bound("quarantined"))).To(BeTrue())
+	g.Expect(s.hostless(bound("reset"))).To(BeFalse())
+	g.Expect(s.hostless(bound(""))).To(BeFalse(), "any host will do")
+
+	// The host says so before its QuoinMachine does.
+	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cp-0"}}
+	g.Expect(s.claimedFor(infra)).To(BeTrue())
+	infra.Name = "cp-1"
+	g.Expect(s.claimedFor(infra)).To(BeFalse())
 }

@@ -102,6 +102,29 @@ func TestRemoveFirstWithoutASpareHost(t *testing.T) {
 	g.Expect(story).To(Equal([]string{"DeleteMachine", "ToleranceLowered", "RemoveEtcdMember", "ReleaseHook", "CreateJoin"}))
 }
 
+// Three, and the host that was free is gone before the new Machine has it: an old one leaves first, and the new one waits for
+// its host. No further Machine is made.
+func TestHostThatVanishesHoldsNothingUp(t *testing.T) {
+	w, names := three(t)
+	g := w.g
+	w.reconcile()
+	w.edit(outdate)
+	w.once()
+	g.Expect(w.machines()).To(HaveLen(4))
+	w.noSpare()
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(4))
+	leaver := ""
+	for _, name := range names {
+		if !w.machine(name).DeletionTimestamp.IsZero() {
+			g.Expect(leaver).To(BeEmpty(), "one at a time")
+			leaver = name
+		}
+	}
+	g.Expect(leaver).NotTo(BeEmpty(), "%+v", w.plane().Status.Operation)
+	g.Expect(w.hasDrainHook(leaver)).To(BeFalse())
+}
+
 // A rollout asks for a snapshot of etcd and goes on when there is a recent one.
 func TestRolloutWaitsForASnapshot(t *testing.T) {
 	w := newWorld(t, 1, func(p *controlplanev1.QuoinControlPlane) {

@@ -19,7 +19,7 @@ import (
 //   - there are never more Machines than wanted plus one.
 func Decide(s Snapshot) Step {
 	for _, rule := range []func(Snapshot) *Step{
-		tearDown, restore, leave, refuse, retryInit, begin, sayLoss, reach, remediate, dropStrays, dropNodes, settle, replace, scale, followVersion,
+		tearDown, restore, leave, refuse, retryInit, begin, sayLoss, reach, remediate, dropStrays, dropNodes, replant, settle, replace, scale, followVersion,
 	} {
 		if step := rule(s); step != nil {
 			if step.Operation == "" {

@@ -22,7 +22,7 @@ import (
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var w *world
-		drawn := filepath.Base(path) == "strategies.txt"
+		drawn := filepath.Base(path) != "rollout.txt"
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "decide":
@@ -48,6 +48,9 @@ func TestScripts(t *testing.T) {
 				if d.HasArg("template") {
 					w.outdate()
 				}
+				if d.HasArg("unsettled") {
+					return draw(w) + "\n"
+				}
 				return settleWorld(t, w, drawn)
 			case "delete-oldest":
 				count := 1
@@ -65,6 +68,21 @@ func TestScripts(t *testing.T) {
 				name := w.names()[len(w.names())-1]
 				w.machine(name).Preferred = true
 				return name + "\n"
+			case "take":
+				// Somebody else claims free hosts.
+				var count int
+				d.ScanArgs(t, "count", &count)
+				w.take(count)
+				return fmt.Sprintf("free %d\n", w.free)
+			case "look":
+				// One look, before anything else happens.
+				step := Decide(w.observe())
+				if err := w.apply(step); err != nil {
+					t.Fatalf("broken promise: %v", err)
+				}
+				return tell(step) + "\n"
+			case "settle":
+				return settleWorld(t, w, drawn)
 			case "die-newest":
 				w.die(w.names()[len(w.names())-1])
 				return settleWorld(t, w, drawn)
@@ -116,6 +134,7 @@ func settleWorld(t *testing.T, w *world, drawn bool) string {
 		}
 		moved := w.fetch()
 		moved = w.backUp() || moved
+		moved = w.cleaned() || moved
 		for _, name := range w.names() {
 			moved = w.advance(name) || moved
 		}
@@ -152,7 +171,11 @@ func draw(w *world) string {
 		}
 		parts = append(parts, name+" "+mark)
 	}
-	return fmt.Sprintf("%s | free %d", strings.Join(parts, "  "), w.free)
+	hosts := fmt.Sprintf("free %d", w.free)
+	if w.cleaning > 0 {
+		hosts += fmt.Sprintf(", coming %d", w.cleaning)
+	}
+	return fmt.Sprintf("%s | %s", strings.Join(parts, "  "), hosts)
 }
 
 func census(w *world) string {
@@ -223,6 +246,8 @@ func parse(t *testing.T, d *datadriven.TestData) Snapshot {
 			s.Strategy = Strategy(value)
 		case "spare":
 			s.Spare.Free, _ = strconv.Atoi(value)
+		case "coming":
+			s.Spare.Coming, _ = strconv.Atoi(value)
 		case "backup":
 			s.Backup = Backup{Wanted: true, Recent: value == "recent", Requested: value == "requested", Last: "the last good one is 2h0m0s old"}
 		case "no-quorum":
@@ -260,6 +285,9 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 				m.HostClaimed, m.Bootstrapped, m.Node, m.Healthy, m.Serving, member = false, false, "", false, false, nil
 			case "no-node":
 				m.Bootstrapped, m.Node, m.Healthy, m.Serving, member = false, "", false, false, nil
+			case "placeless":
+				// The free hosts are of other failure domains.
+				m.NoHost = true
 			case "joining":
 				m.Joining = true
 			case "joined":
@@ -276,6 +304,8 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 				m.Healthy, m.Problem = false, "its Node is not Ready"
 			case "member-down":
 				member.Healthy, member.Problem = false, "it does not answer"
+			case "full":
+				member.Healthy, member.Full, member.Problem = false, true, "alarm NOSPACE, its database is full: "+quorum.MakeRoom
 			case "marked":
 				m.Preferred = true
 			case "deleting":

@@ -28,17 +28,21 @@ func leave(s Snapshot) *Step {
 		}
 	}
 	// The first that can go goes, so that one that is kept does not keep the others.
-	var first *Step
+	var kept []*Step
 	for _, machine := range leavers {
 		step := s.lead(machine)
 		if !step.Waiting() {
 			return step
 		}
-		if first == nil {
-			first = step
-		}
+		kept = append(kept, step)
 	}
-	return first
+	if len(kept) == 0 {
+		return nil
+	}
+	if step := unblock(s, kept); step != nil {
+		return step
+	}
+	return kept[0]
 }
 
 func (s Snapshot) lead(machine Machine) *Step {
@@ -199,7 +203,16 @@ func seeOut(s Snapshot, machine Machine) *Step {
 		return &Step{Kind: ReleaseHook, Machine: machine.Name, Reason: ReasonLeaving,
 			Message: fmt.Sprintf("Machine %s has no etcd member any more: its host can go", machine.Name)}
 	}
-	verdict := s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.Patience})
+	verdict := s.mayRemove(member.ID, s.terms(machine))
+	if !verdict.Allowed {
+		// It may have been let go while its member looked dead or no host was free. Without a replacement to wait for, what was
+		// agreed to is done as long as a quorum is left.
+		step := replaceFirst(s, machine, verdict)
+		if !step.Waiting() || s.replacementComes() {
+			return step
+		}
+		verdict = s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.Patience})
+	}
 	if verdict.Allowed {
 		return &Step{Kind: RemoveEtcdMember, Machine: machine.Name, Member: member.ID, Reason: ReasonLeaving,
 			Message: fmt.Sprintf("removing the etcd member of Machine %s, which is drained", machine.Name)}
@@ -219,9 +232,12 @@ func replaceFirst(s Snapshot, leaver Machine, verdict quorum.Verdict) *Step {
 	if !s.Initialized || !s.Reachable {
 		return wait(ReasonQuorum, "%s", held).about(leaver)
 	}
+	if step := replant(s); step != nil {
+		return step
+	}
 	for _, machine := range s.active() {
 		if problem := s.outage(machine); problem != "" {
-			return wait(ReasonQuorum, "%s; waiting for Machine %s: %s", held, machine.Name, problem).about(leaver)
+			return wait(ReasonQuorum, "%s; waiting for Machine %s: %s", held, machine.Name, s.explained(machine, problem)).about(leaver)
 		}
 	}
 	if len(s.Machines) > s.Replicas || len(s.active()) >= s.Replicas {
@@ -232,6 +248,9 @@ func replaceFirst(s Snapshot, leaver Machine, verdict quorum.Verdict) *Step {
 			return wait(ReasonQuorum, "%s. %s", held, verdict.WayOut).about(leaver)
 		}
 	}
+	if s.Spare.Free == 0 && s.Spare.Coming > 0 {
+		return wait(ReasonNoSpareHost, "%s; %s", held, s.coming()).about(leaver)
+	}
 	if s.Spare.Free == 0 {
 		return wait(ReasonNoSpareHost, "%s; %s", held, s.missing(leaver)).about(leaver)
 	}
@@ -240,21 +259,4 @@ func replaceFirst(s Snapshot, leaver Machine, verdict quorum.Verdict) *Step {
 		step.Machine = leaver.Name
 	}
 	return step
-}
-
-// missing says which host is missing.
-func (s Snapshot) missing(leaver Machine) string {
-	kind := s.Spare.Kind
-	if kind == "" {
-		kind = "hosts"
-	}
-	text := fmt.Sprintf("1 more host is needed: none of the %s is free", kind)
-	if s.Spare.Why != "" {
-		text += " (" + s.Spare.Why + ")"
-	}
-	text += "; register or free one"
-	if leaver.FailureDomain != "" {
-		text += ", best in failure domain " + leaver.FailureDomain
-	}
-	return text
 }

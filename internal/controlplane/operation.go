@@ -46,7 +46,7 @@ func (s Snapshot) partOf(step Step) Operation {
 		return Initialize
 	}
 	for _, machine := range s.Machines {
-		if machine.Deleting && (machine.Name == step.Machine || step.Machine == "" || step.Reason == ReasonReplacementFirst) {
+		if machine.Deleting && (machine.Name == step.Machine || step.Machine == "" || step.Reason == ReasonReplacementFirst || step.Reason == ReasonHostGone) {
 			return s.departureOf(machine)
 		}
 	}

@@ -61,6 +61,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 				}
 			case 5, 6:
 				w.fetch()
+				w.cleaned()
 			case 7, 8, 9, 10, 11, 12:
 				if names := w.names(); len(names) > 0 {
 					w.advance(rapid.SampledFrom(names).Draw(t, "machine"))
@@ -69,7 +70,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 				w.order(t)
 			}
 		}
-		w.leaveAlone()
+		w.leaveAlone(rapid.Bool().Draw(t, "no host to spare"))
 		w.bringUp(t)
 	})
 }
@@ -81,6 +82,7 @@ func (w *world) bringUp(t *rapid.T) {
 			return
 		}
 		w.fetch()
+		w.cleaned()
 		for _, name := range w.names() {
 			w.advance(name)
 		}
@@ -124,8 +126,9 @@ func (w *world) sicken(t *rapid.T) {
 	}
 }
 
-// leaveAlone makes everything well and the spec legal.
-func (w *world) leaveAlone() {
+// leaveAlone makes everything well and the spec legal. Where a Machine may be removed first there may be just as many hosts as
+// Machines are wanted; else there is one more.
+func (w *world) leaveAlone(scarce bool) {
 	for i := range w.Machines {
 		if w.Machines[i].Node != "" {
 			w.Machines[i].Healthy, w.Machines[i].Serving = true, true
@@ -142,8 +145,12 @@ func (w *world) leaveAlone() {
 	if w.Strategy == RemoveFirst && w.Replicas < 3 {
 		w.Strategy = Auto
 	}
-	// As many hosts as Machines, and one more where a surge may be needed.
-	w.free = max(w.free, w.Replicas+1-len(w.Hosts), 1)
+	w.cleaned()
+	if scarce && w.Replicas >= 3 && w.Strategy != Surge {
+		w.free = max(0, w.Replicas-len(w.Hosts))
+	} else {
+		w.free = max(w.free, w.Replicas+1-len(w.Hosts), 1)
+	}
 	newest := ""
 	for _, machine := range w.Machines {
 		if newest == "" || skew.Older(newest, machine.Version) {

@@ -256,6 +256,10 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 	if machine.Node == "" && member == nil {
 		return discard(ailment, attempt)
 	}
+	if full := s.full(); full != nil {
+		return about(ailment, wait(ReasonQuorum, "Machine %s is ill: %s. Nothing can take its place while the database of etcd member %s is full: %s",
+			machine.Name, ailment.Message, full.Name, quorum.MakeRoom).about(machine))
+	}
 	if step := s.othersCarry(ailment, ailing); step != nil {
 		return step
 	}
@@ -264,7 +268,7 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 		return about(ailment, wait(ReasonQuorum, "Machine %s is ill: %s. Its etcd member was healthy less than %s ago and may be back: %s",
 			machine.Name, ailment.Message, s.Patience, member.Problem).about(machine))
 	}
-	surplus := len(s.active()) > s.Replicas
+	surplus := len(s.placed()) > s.Replicas
 	well := !s.StackedEtcd || member != nil && member.Healthy && !member.Learner
 	switch {
 	case !surplus && well && s.Spare.Free > 0:
@@ -280,6 +284,9 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 			step.Attempt = attempt
 		}
 		return about(ailment, step)
+	case !surplus && well && s.Spare.Coming > 0:
+		return about(ailment, wait(ReasonNoSpareHost, "Machine %s is ill: %s; %s, so that a replacement comes first",
+			machine.Name, ailment.Message, s.coming()).about(machine))
 	case surplus && machine.Serving:
 		if step := holdAddons(s, machine); step != nil {
 			return about(ailment, step)
@@ -297,7 +304,7 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 // none is on its way in. Those that are ill themselves are not waited for; their turn comes.
 func (s Snapshot) othersCarry(ailment Ailment, ailing []Ailment) *Step {
 	carried := false
-	for _, machine := range s.active() {
+	for _, machine := range s.placed() {
 		if machine.Name == ailment.Machine.Name {
 			continue
 		}

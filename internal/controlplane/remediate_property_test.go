@@ -41,20 +41,27 @@ func TestRemediationPromises(t *testing.T) {
 				}
 			}
 		}
-		leaving := 0
+		leaving, kept := 0, 0
 		for _, machine := range s.Machines {
 			if machine.Deleting {
 				leaving++
 			}
+			if machine.Deleting && (machine.DrainHook || machine.AtTermination) {
+				kept++
+			}
 		}
 		switch step.Kind {
 		case DeleteMachine:
-			if leaving > 0 {
-				t.Fatalf("a second Machine is deleted")
-			}
-			holds := false
+			holds, votes := false, false
 			for _, member := range s.Etcd.Members {
 				holds = holds || member.Machine == step.Machine && !member.Learner
+				votes = votes || member.Machine == step.Machine && !member.Learner && member.Healthy
+			}
+			if leaving > 0 && votes {
+				t.Fatalf("a second Machine with a vote is deleted")
+			}
+			if leaving > kept {
+				t.Fatalf("a Machine is deleted while another is on its way out")
 			}
 			if holds && (voters == 0 || healthy < voters/2+1) {
 				t.Fatalf("%d of %d voters would be healthy", healthy, voters)
@@ -107,6 +114,8 @@ func anyIllness(t *rapid.T) Snapshot {
 		machine := Machine{Name: name, Version: s.Version, Kubelet: s.Version, Node: name, HostClaimed: true, Hook: true, Created: int64(i),
 			UpToDate: !often("outdated"), Healthy: !often("sick"), FailureDomain: fmt.Sprintf("r%d", i%3), Deleting: rapid.IntRange(0, 15).Draw(t, "deleting") == 0}
 		machine.Serving, machine.Joined, machine.Bootstrapped = machine.Healthy, true, true
+		machine.DrainHook = !machine.Deleting || often("kept")
+		machine.AtTermination = machine.Deleting && !machine.DrainHook && often("drained")
 		machine.Health = Health{ByHand: often("by hand"), InfrastructureGone: often("infrastructure gone"), MemberIllSince: past("member ill"),
 			SilentSince: past("silent"), NodeLostSince: past("node lost"), Born: noon.Add(-240 * time.Hour)}
 		if machine.Health.SilentSince.IsZero() {

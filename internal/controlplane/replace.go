@@ -21,18 +21,19 @@ func settle(s Snapshot) *Step {
 	}
 	// For a join it is enough that the others serve; one that takes the place of another must be able to run pods too.
 	leaving, required := "", s.outage
+	placed := s.placed()
 	switch {
-	case len(active) > s.Replicas:
+	case len(placed) > s.Replicas:
 		leaving, required = s.pick().Name, s.shortcoming
-	case len(active) == s.Replicas && s.outdated() > 0:
+	case len(placed) == s.Replicas && s.outdated() > 0:
 		leaving = s.mendedByReplacement()
 	}
-	for _, machine := range active {
+	for _, machine := range placed {
 		problem := required(machine)
 		if problem == "" || machine.Name == leaving {
 			continue
 		}
-		return wait(ReasonMachineNotReady, "waiting for Machine %s: %s", machine.Name, problem).about(machine)
+		return wait(ReasonMachineNotReady, "waiting for Machine %s: %s", machine.Name, s.explained(machine, problem)).about(machine)
 	}
 	return nil
 }
@@ -72,7 +73,7 @@ func holdAddons(s Snapshot, leaver Machine) *Step {
 	var unasked, lacking []string
 	for _, host := range s.Hosts {
 		switch {
-		case host.Machine == "" || host.Machine == leaver.Name || host.PresentRunning:
+		case host.Machine == "" || host.Machine == leaver.Name || host.PresentRunning || s.unplaced(host.Machine):
 		case !host.RequestedRunning && host.Version != s.AddonsVersion:
 			unasked = append(unasked, host.Name)
 		default:
@@ -100,6 +101,11 @@ func scale(s Snapshot) *Step {
 		return join(s, ReasonScaleUp, fmt.Sprintf("%d of %d Machines exist: making one more", len(active), s.Replicas))
 	case len(active) > s.Replicas:
 		leaver := s.pick()
+		for _, machine := range active {
+			if s.unplaced(machine.Name) {
+				leaver = machine
+			}
+		}
 		return remove(s, leaver, ReasonScaleDown, s.placeTaken(leaver))
 	}
 	return nil
@@ -109,6 +115,12 @@ func scale(s Snapshot) *Step {
 func join(s Snapshot, reason, message string) *Step {
 	if step := readyJoin(s); step != nil {
 		return step
+	}
+	if s.StackedEtcd {
+		verdict := quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.AddLearner}, quorum.Terms{Desired: s.Replicas, All: true})
+		if !verdict.Allowed {
+			return wait(ReasonQuorum, "%s, but none can join now: %s. %s", message, verdict.Message, verdict.WayOut)
+		}
 	}
 	return &Step{Kind: CreateJoin, Reason: reason, Message: message}
 }

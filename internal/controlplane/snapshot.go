@@ -81,6 +81,9 @@ const (
 type Spare struct {
 	// Free hosts that match.
 	Free int
+	// Coming are hosts that match and are being reset or inspected: each is free soon, or quarantined, and then no longer one
+	// of them.
+	Coming int
 	// Kind names the hosts that would match, such as "hosts that role=control-plane selects".
 	Kind string
 	// Why says what keeps the others from being one, such as "3 in use, 1 Quarantined".
@@ -112,6 +115,8 @@ type Machine struct {
 	Created int64
 	// HostClaimed: a host was taken for it at some time.
 	HostClaimed bool
+	// NoHost: none of the hosts that are free or coming could be claimed for it, as those of its failure domain are all gone.
+	NoHost bool
 	// Bootstrapped: the bootstrap data ran to its end on the host.
 	Bootstrapped bool
 	// Joining: its bootstrap data runs on the host now, so it may become an etcd member at any moment. Joined: that ran to
@@ -187,6 +192,19 @@ func (s Snapshot) memberOf(machine Machine) *quorum.Member {
 		}
 	}
 	return nil
+}
+
+func (s Snapshot) memberNamed(machine string) *quorum.Member {
+	return s.memberOf(Machine{Name: machine})
+}
+
+// explained adds to what is wrong with a Machine what helps when its member is dead and nobody has asked for its replacement:
+// a silent host may be back any moment, so only somebody else can say that it will not.
+func (s Snapshot) explained(machine Machine, problem string) string {
+	if !s.StackedEtcd || !s.dead(s.memberOf(machine)) || s.ailment(machine) != nil {
+		return problem
+	}
+	return problem + "; if it will not be back, have it replaced: annotate it with cluster.x-k8s.io/remediate-machine"
 }
 
 // strays are members that no known Machine runs.

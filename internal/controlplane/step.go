@@ -86,6 +86,7 @@ const (
 	ReasonReplacementFirst  = "ReplacementFirst"
 	ReasonRemoveFirst       = "RemoveFirst"
 	ReasonTakesPlace        = "Replacement"
+	ReasonHostGone          = "HostGone"
 	ReasonToleranceLowered  = "ToleranceLowered"
 	ReasonDrainSkipped      = "DrainSkipped"
 	ReasonOrphanNode        = "OrphanNode"

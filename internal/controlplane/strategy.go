@@ -16,7 +16,7 @@ const fewestToRemoveFirst = 3
 // replace rolls outdated Machines, one at a time, in the order that the strategy says: by a surge of one, where a new one
 // joins, works and votes before an old one leaves; or the other way round.
 func replace(s Snapshot) *Step {
-	active, outdated := len(s.active()), s.outdated()
+	active, outdated := len(s.placed()), s.outdated()
 	if outdated == 0 {
 		return nil
 	}
@@ -47,6 +47,8 @@ func replace(s Snapshot) *Step {
 	switch {
 	case s.Strategy == RemoveFirst:
 		return removeFirst(s, leaver)
+	case s.Spare.Free == 0 && s.Spare.Coming > 0:
+		return wait(ReasonNoSpareHost, "%d of %d Machines are outdated; %s", outdated, active, s.coming()).about(leaver)
 	case s.Spare.Free > 0:
 		return join(s, ReasonSurge, fmt.Sprintf("%d of %d Machines are outdated: making a new one first", outdated, active))
 	case s.Strategy == Surge:
@@ -73,7 +75,7 @@ func (s Snapshot) removedFirst() quorum.Terms {
 // removeFirst lets an old Machine go, so that its replacement can have its host. Everything that the replacement needs is
 // made ready before, and every other Machine works whole, because meanwhile less can fail.
 func removeFirst(s Snapshot, leaver Machine) *Step {
-	for _, machine := range s.active() {
+	for _, machine := range s.placed() {
 		if problem := s.shortcoming(machine); problem != "" && machine.Name != leaver.Name {
 			return wait(ReasonMachineNotReady, "waiting for Machine %s, before Machine %s leaves without a replacement: %s",
 				machine.Name, leaver.Name, problem).about(machine)
@@ -88,7 +90,7 @@ func removeFirst(s Snapshot, leaver Machine) *Step {
 	step := remove(s, leaver, ReasonRemoveFirst, s.removedFirst())
 	if step.Kind == DeleteMachine {
 		step.Message = fmt.Sprintf("deleting Machine %s before its replacement is made: meanwhile %d Machines do the work of %d",
-			leaver.Name, len(s.active())-1, s.Replicas)
+			leaver.Name, len(s.placed())-1, s.Replicas)
 	}
 	return step
 }

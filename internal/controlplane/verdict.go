@@ -13,7 +13,7 @@ import (
 // nothing to make a replacement from, or nothing to lose.
 func (s Snapshot) terms(machine Machine) quorum.Terms {
 	member := s.memberOf(machine)
-	spare := s.Spare.Free > 0 || s.joining() != ""
+	spare := s.replaceable()
 	return quorum.Terms{Desired: s.Replicas, Spare: spare,
 		Lowered:  !spare || s.dead(member) || s.Strategy == RemoveFirst && !machine.UpToDate,
 		Patience: s.Patience}
@@ -22,22 +22,38 @@ func (s Snapshot) terms(machine Machine) quorum.Terms {
 // dead tells that a voter has not been healthy for so long that nobody counts on it any more. One that a single reading
 // missed, or that restarts, is still a voter whose loss would be felt.
 func (s Snapshot) dead(member *quorum.Member) bool {
-	return member != nil && !member.Learner && !member.Healthy && member.Silent >= s.Patience
+	return member != nil && !member.Learner && !member.Healthy && !member.Full && member.Silent >= s.Patience
+}
+
+// full is a voter whose database has reached its quota; nil when there is none.
+func (s Snapshot) full() *quorum.Member {
+	for i := range s.Etcd.Members {
+		if member := &s.Etcd.Members[i]; s.StackedEtcd && !member.Learner && member.Full {
+			return member
+		}
+	}
+	return nil
 }
 
 // wavering tells that the member is a voter that was healthy a moment ago.
 func (s Snapshot) wavering(member *quorum.Member) bool {
-	return member != nil && !member.Learner && !member.Healthy && !s.dead(member)
+	return member != nil && !member.Learner && !member.Healthy && !member.Full && !s.dead(member)
 }
 
 // joining names an active Machine that does not vote yet; empty when there is none.
 func (s Snapshot) joining() string {
 	for _, machine := range s.active() {
-		if member := s.memberOf(machine); s.StackedEtcd && (member == nil || member.Learner) || machine.Node == "" {
+		if s.joins(machine) {
 			return machine.Name
 		}
 	}
 	return ""
+}
+
+// joins tells that the Machine does not vote yet.
+func (s Snapshot) joins(machine Machine) bool {
+	member := s.memberOf(machine)
+	return s.StackedEtcd && (member == nil || member.Learner) || machine.Node == ""
 }
 
 // mayDepart judges etcd without the Machine's member.

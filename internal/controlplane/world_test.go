@@ -28,8 +28,8 @@ type world struct {
 	// wanted is how many voters must be left when one goes that was deleted by us: that cannot be undone when more are wanted
 	// later.
 	wanted map[string]int
-	// free is the number of hosts that nobody has.
-	free int
+	// free is the number of hosts that nobody has, cleaning of those that are being reset.
+	free, cleaning int
 	// ages: a snapshot of etcd is too old again after each replacement.
 	ages bool
 }
@@ -54,7 +54,7 @@ func (w *world) observe() Snapshot {
 	s.Machines = append([]Machine(nil), w.Machines...)
 	s.Hosts = append([]Host(nil), w.Hosts...)
 	s.AddonsVersion = w.addons
-	s.Spare = Spare{Free: w.free, Kind: "hosts that role=control-plane selects"}
+	s.Spare = Spare{Free: w.free, Coming: w.cleaning, Kind: "hosts that role=control-plane selects"}
 	if w.free == 0 {
 		s.Spare.Why = fmt.Sprintf("%d in use", len(w.Hosts))
 	}
@@ -208,8 +208,8 @@ func (w *world) apply(step Step) error {
 				return fmt.Errorf("%s is removed first of %d", step.Machine, w.Replicas)
 			case w.Strategy == Surge && member.Healthy:
 				return fmt.Errorf("%s is removed first although the strategy is Surge", step.Machine)
-			case w.Strategy != RemoveFirst && w.free > 0 && member.Healthy:
-				return fmt.Errorf("%s is removed first although %d hosts are free", step.Machine, w.free)
+			case w.Strategy != RemoveFirst && w.free+w.cleaning > 0 && member.Healthy:
+				return fmt.Errorf("%s is removed first although %d hosts are free and %d will be", step.Machine, w.free, w.cleaning)
 			}
 		}
 		for _, machine := range w.Machines {
@@ -275,9 +275,10 @@ func (w *world) open(step Step) error {
 	if wanted, ours := w.wanted[step.Machine]; ours && !w.deletedByUser[step.Machine] && member.Healthy && voters-1 < wanted {
 		return fmt.Errorf("%s is drained while only %d other members vote, and %d are needed", step.Machine, voters-1, wanted)
 	}
-	lowered := w.Strategy == RemoveFirst && !machine.UpToDate || w.free == 0
+	lowered := w.Strategy == RemoveFirst && !machine.UpToDate || w.free+w.cleaning == 0
 	if !lowered && member.Healthy && left < w.Replicas {
-		return fmt.Errorf("%s is drained while only %d other members are healthy voters and %d hosts are free", step.Machine, left, w.free)
+		return fmt.Errorf("%s is drained while only %d other members are healthy voters, %d hosts are free and %d will be",
+			step.Machine, left, w.free, w.cleaning)
 	}
 	return nil
 }
@@ -434,7 +435,7 @@ func (w *world) vanish(name string) {
 	for i := range w.Machines {
 		if w.Machines[i].Name == name {
 			if w.Machines[i].HostClaimed {
-				w.free++
+				w.cleaning++
 			}
 			w.Machines = append(w.Machines[:i], w.Machines[i+1:]...)
 			break
@@ -450,6 +451,13 @@ func (w *world) vanish(name string) {
 		member.Machine, member.Healthy, member.Leader = "", false, false
 		w.elect()
 	}
+}
+
+// cleaned frees the hosts that were being reset.
+func (w *world) cleaned() bool {
+	cleaned := w.cleaning > 0
+	w.free, w.cleaning = w.free+w.cleaning, 0
+	return cleaned
 }
 
 // backUp takes the snapshot that was asked for.

@@ -25,6 +25,9 @@ func HostOf(h *infrav1.QuoinHost) Host {
 		ConsumerNamespaces: h.Spec.ConsumerNamespaces,
 		FormerPool:         h.Annotations[infrav1.FormerPoolAnnotation],
 	}
+	host.Preparing = (h.Status.State == infrav1.HostStateCleaning || h.Status.State == infrav1.HostStateInspecting) &&
+		h.Status.UnreachableSince == nil && !conditions.IsFalse(h, infrav1.HostReachableCondition) &&
+		(h.Status.State == infrav1.HostStateCleaning || !conditions.IsFalse(h, infrav1.HostInspectedCondition))
 	if failure := h.Status.LastFailure; failure != nil {
 		host.FailedAt, host.FailedPool = failure.Time.Time, failure.Pool
 	}

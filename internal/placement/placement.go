@@ -54,6 +54,8 @@ type Host struct {
 	State string
 	// Ready says that the host is reachable and trusted.
 	Ready bool
+	// Preparing says that the host is being reset or inspected and answers: it will be available, or quarantined.
+	Preparing bool
 	// InUse says that the host has a consumer.
 	InUse bool
 	// Leaving says that the host is being deleted or is paused.
@@ -181,6 +183,16 @@ func obstacle(request Request, h Host) (Reason, int) {
 		return Reason("not in failure domain " + request.FailureDomain), rankDomain
 	}
 	return standing(h)
+}
+
+// Coming says whether the host could be claimed for the request if what prepares it ends well.
+func Coming(request Request, h Host) bool {
+	if !h.Preparing || h.Leaving || h.Detached || h.Maintenance {
+		return false
+	}
+	h.State, h.Ready, h.InUse = StateAvailable, true, false
+	reason, _ := obstacle(request, h)
+	return reason == ""
 }
 
 // Free says whether the host could be claimed now, by some machine that it is offered to.

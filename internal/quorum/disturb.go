@@ -12,7 +12,7 @@ import "slices"
 func (v Verdict) restart(m Membership, op Operation) Verdict {
 	stops := func(member Member) bool { return slices.Contains(op.Members, member.ID) }
 	who := m.names(stops)
-	if !slices.ContainsFunc(m.Members, func(member Member) bool { return stops(member) && !member.Learner && member.Healthy }) {
+	if !slices.ContainsFunc(m.Members, func(member Member) bool { return stops(member) && !member.Learner && (member.Healthy || member.Full) }) {
 		return v.allow()
 	}
 	if !m.Agreed {

@@ -33,7 +33,12 @@ func (v Verdict) addLearner(m Membership, t Terms) Verdict {
 		return v.refuse(ReasonEnoughMembers, "Remove one of the members before another joins",
 			"etcd has %d voters already, and %d are wanted", v.Before.Voters, t.Desired)
 	}
-	return v.grow(m, v.Before.Voters+1)
+	grown := v.grow(m, v.Before.Voters+1)
+	if sick := m.sick(); grown.Allowed && t.All && len(sick) > 0 {
+		return v.refuse(ReasonMemberDead, m.mend("Repair "+list(sick)+", or remove it first: its replacement joins then"),
+			"%s must work or be removed first, because kubeadm join asks every member", list(sick))
+	}
+	return grown
 }
 
 // promote judges the vote of a learner. etcd itself asks only for nine tenths of the log (readyPercentThreshold), and
@@ -69,8 +74,8 @@ func (v Verdict) grow(m Membership, voters int) Verdict {
 	if v.Before.Healthy >= Majority(voters) {
 		return v.allow()
 	}
-	sick := m.names(func(member Member) bool { return !member.Learner && !member.Healthy })
-	return v.refuse(ReasonQuorumAtRisk, fmt.Sprintf("Repair %s, or remove it first: its replacement joins then", list(sick)),
+	sick := m.sick()
+	return v.refuse(ReasonQuorumAtRisk, m.mend(fmt.Sprintf("Repair %s, or remove it first: its replacement joins then", list(sick))),
 		"of %d voters %d would be healthy should the new one fail, and %d are needed: %s must work or be removed first",
 		voters, v.Before.Healthy, Majority(voters), list(sick))
 }

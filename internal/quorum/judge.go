@@ -50,6 +50,9 @@ type Terms struct {
 	MaxLag uint64
 	// MaxAge of the reading; unlimited when 0.
 	MaxAge time.Duration
+	// All: for AddLearner, each member must answer. kubeadm join asks every member in the list before it adds one (check-etcd;
+	// up to v1.36 one that does not answer ends the join, however many do), so a dead one is removed first.
+	All bool
 	// Patience is how long a voter must have been silent before its departure or removal counts as no loss. One that
 	// restarts, or that one reading missed, is not dead.
 	Patience time.Duration
@@ -91,6 +94,8 @@ const (
 	ReasonNoSpareHost = "NoSpareHost"
 	// ReasonOneAtATime: another member is missing or leaves already.
 	ReasonOneAtATime = "OneAtATime"
+	// ReasonMemberDead: a member does not answer that is asked before another joins.
+	ReasonMemberDead = "MemberDead"
 	// ReasonMemberJoining: a learner, or a member that has not started, is in the list.
 	ReasonMemberJoining = "MemberJoining"
 	// ReasonEnoughMembers: one more than desired is there already.

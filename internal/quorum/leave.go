@@ -12,7 +12,7 @@ import "slices"
 //     so the quorums before and after it have a member in common and nothing that was acknowledged is forgotten.
 //   - Members that do not vote, or whose vote is not cast anyway, may go whenever the others agree: the healthy voters stay
 //     the same while the quorum gets smaller or stays, so no failure becomes fatal that was not before. A voter that has
-//     been silent only for a moment is not among them: it will be back.
+//     been silent only for a moment is not among them: it will be back. Nor is one whose database is full: it votes all the same.
 //   - When a healthy voter goes, those that stay must be a quorum of what is left. Only those count that are healthy and
 //     have applied the log: one that is far behind could not help to acknowledge a write for a long time.
 //   - Unless the terms allow less, what is left must tolerate the failures that the desired number tolerates. With that many
@@ -40,7 +40,7 @@ func (v Verdict) leave(m Membership, op Operation, t Terms) Verdict {
 		return v.lost()
 	}
 	if !slices.ContainsFunc(m.Members, func(member Member) bool {
-		return slices.Contains(op.Members, member.ID) && !member.Learner && (member.Healthy || member.Silent < t.Patience)
+		return slices.Contains(op.Members, member.ID) && !member.Learner && (member.Healthy || member.Full || member.Silent < t.Patience)
 	}) {
 		return v.leaveUnvoting(m, op, t, who)
 	}
@@ -115,9 +115,8 @@ func (v Verdict) tooMany(m Membership, op Operation, t Terms, who []string, afte
 
 // repair is the way out when members that stay are not good enough.
 func repair(left Membership, t Terms) string {
-	sick := left.names(func(member Member) bool { return !member.Learner && !member.Healthy })
-	if len(sick) > 0 {
-		return "Repair " + list(sick) + ", or let it be replaced first"
+	if sick := left.sick(); len(sick) > 0 {
+		return left.mend("Repair " + list(sick) + ", or let it be replaced first")
 	}
 	if slow := left.names(func(member Member) bool { return !member.Learner && member.Lag > t.MaxLag }); len(slow) > 0 {
 		return "Wait until " + list(slow) + " has caught up"

@@ -38,6 +38,8 @@ type Member struct {
 	// Healthy: it answers, sees a leader and raises no alarm. Problem says what is wrong.
 	Healthy bool
 	Problem string
+	// Full: its database has reached its quota, so it takes no writes. That is healthy for nobody, and the same in a new member.
+	Full bool
 	// Silent is how long it has not been healthy, as far as that is known.
 	Silent time.Duration
 	// Lag is how many entries it has not applied that the furthest member has.
@@ -176,6 +178,27 @@ func (m Membership) names(which func(Member) bool) []string {
 	}
 	return names
 }
+
+// sick names the voters that are not healthy.
+func (m Membership) sick() []string {
+	return m.names(func(member Member) bool { return !member.Learner && !member.Healthy })
+}
+
+// mend is the way out when voters are not healthy. A database that is full comes first: until there is room nothing can be
+// written, so no replacement helps, and none can join.
+func (m Membership) mend(otherwise string) string {
+	full := m.names(func(member Member) bool { return !member.Learner && !member.Healthy && member.Full })
+	switch {
+	case len(full) == 0:
+		return otherwise
+	case len(full) < len(m.sick()):
+		return "First make room in the database of " + list(full) + ": " + MakeRoom + ". Then: " + otherwise
+	}
+	return "Make room in the database of " + list(full) + ": " + MakeRoom
+}
+
+// MakeRoom is what ends the alarm NOSPACE.
+const MakeRoom = "compact etcd, defragment each member, then disarm the alarm (etcdctl compact, defrag, alarm disarm)"
 
 // list joins names for a sentence.
 func list(names []string) string {

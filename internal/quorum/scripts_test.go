@@ -84,6 +84,8 @@ func asked(t *testing.T, d *datadriven.TestData, m Membership) (Operation, Terms
 			terms.Spare = true
 		case "lowered":
 			terms.Lowered = true
+		case "all":
+			terms.All = true
 		case "patience":
 			terms.Patience = time.Duration(number()) * time.Second
 		case "max-age":
@@ -108,7 +110,7 @@ func idOf(name string) uint64 {
 func parse(t *testing.T, input string) Membership {
 	t.Helper()
 	m := Membership{Known: true, Agreed: true}
-	disagree := false
+	disagree, agree := false, false
 	for _, line := range strings.Split(strings.TrimSpace(input), "\n") {
 		words := strings.Fields(line)
 		if words[0] == "-" {
@@ -118,6 +120,8 @@ func parse(t *testing.T, input string) Membership {
 					m = Membership{Problem: "no host answered"}
 				case word == "disagree":
 					disagree = true
+				case word == "agree":
+					agree = true
 				case strings.HasPrefix(word, "age="):
 					seconds, err := strconv.Atoi(strings.TrimPrefix(word, "age="))
 					if err != nil {
@@ -143,7 +147,7 @@ func parse(t *testing.T, input string) Membership {
 					member.Silent = time.Hour
 				}
 			case word == "alarm":
-				member.Healthy, member.Problem = false, "alarm NOSPACE"
+				member.Healthy, member.Full, member.Problem = false, true, "alarm NOSPACE"
 			case word == "unstarted":
 				member.Name, member.Healthy, member.Problem = "", false, "it was not reached"
 			case word == "stray":
@@ -166,7 +170,7 @@ func parse(t *testing.T, input string) Membership {
 		}
 		m.Members = append(m.Members, member)
 	}
-	m.Agreed = m.Known && m.Count().Quorate() && !disagree
+	m.Agreed = m.Known && (m.Count().Quorate() || agree) && !disagree
 	return m
 }
 
