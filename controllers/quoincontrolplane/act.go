@@ -83,6 +83,7 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 		return r.deleteAll(ctx, s)
 	case controlplane.RemoveFinalizer:
 		r.silence.forget(s.plane.UID)
+		r.looks.keep(s.plane.UID, nil)
 		controllerutil.RemoveFinalizer(s.plane, controlplanev1.ControlPlaneFinalizer)
 	}
 	return nil

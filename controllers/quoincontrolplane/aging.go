@@ -11,8 +11,12 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
@@ -45,31 +49,59 @@ func (s *scope) compareAge(machine *clusterv1.Machine, now time.Time) string {
 
 // noteCertificates writes down when the certificates of a Machine expire, once for each: Cluster API brings the annotation of
 // the KubeadmConfig to the Machine's status. Of kubeadm's certificates, which are made together, the API server's is the one
-// that can be seen from outside. What cannot be read is tried again at the next look.
+// that can be seen from outside. All are looked at together, for at most certificateTimeout, and what cannot be read is tried
+// again after a while: nothing here is worth holding up a departure.
 func (r *Reconciler) noteCertificates(ctx context.Context, s *scope) error {
+	now := time.Now()
+	wanted := map[types.UID]bool{}
+	expiries := map[string]*time.Time{}
+	var looks sync.WaitGroup
 	for name, machine := range s.machines {
 		config, host := s.configs[name], s.hosts[name]
-		if config == nil || host == nil || !machine.Status.NodeRef.IsDefined() || !machine.DeletionTimestamp.IsZero() || !s.workload.health[name].serving {
+		if !s.lacksExpiry(machine) {
 			continue
 		}
-		if _, known := config.Annotations[clusterv1.MachineCertificatesExpiryDateAnnotation]; known {
+		wanted[machine.UID] = true
+		if !r.looks.due(s.plane.UID, machine.UID, now) {
 			continue
 		}
-		expiry, err := r.certificateExpiry(ctx, s, config, host)
-		if err != nil {
-			ctrl.LoggerFrom(ctx).V(4).Info("When the certificates expire is not known", "machine", name, "problem", err.Error())
+		expiry := &time.Time{}
+		expiries[name] = expiry
+		looks.Go(func() {
+			read, err := r.certificateExpiry(ctx, s, config, host)
+			if err != nil {
+				ctrl.LoggerFrom(ctx).V(4).Info("When the certificates expire is not known", "machine", name, "problem", err.Error())
+			}
+			*expiry = read
+			r.looks.note(s.plane.UID, machine.UID, now, err == nil)
+		})
+	}
+	looks.Wait()
+	r.looks.keep(s.plane.UID, wanted)
+	var failures []error
+	for name, expiry := range expiries {
+		if expiry.IsZero() {
 			continue
 		}
+		config := s.configs[name]
 		original := config.DeepCopy()
-		if config.Annotations == nil {
-			config.Annotations = map[string]string{}
-		}
-		config.Annotations[clusterv1.MachineCertificatesExpiryDateAnnotation] = expiry.UTC().Format(time.RFC3339)
+		metav1.SetMetaDataAnnotation(&config.ObjectMeta, clusterv1.MachineCertificatesExpiryDateAnnotation, expiry.UTC().Format(time.RFC3339))
 		if err := client.IgnoreNotFound(r.Client.Patch(ctx, config, client.MergeFrom(original))); err != nil {
-			return fmt.Errorf("writing down when the certificates of Machine %s expire: %w", name, err)
+			failures = append(failures, fmt.Errorf("writing down when the certificates of Machine %s expire: %w", name, err))
 		}
 	}
-	return nil
+	return kerrors.NewAggregate(failures)
+}
+
+// lacksExpiry tells that a Machine serves and nobody has written down when its certificates expire.
+func (s *scope) lacksExpiry(machine *clusterv1.Machine) bool {
+	config := s.configs[machine.Name]
+	if config == nil || s.hosts[machine.Name] == nil || !machine.Status.NodeRef.IsDefined() || !machine.DeletionTimestamp.IsZero() ||
+		!s.workload.health[machine.Name].serving {
+		return false
+	}
+	_, known := config.Annotations[clusterv1.MachineCertificatesExpiryDateAnnotation]
+	return !known
 }
 
 // certificateExpiry reads the certificate of the API server on a host, and believes it only if the cluster's authority signed it.

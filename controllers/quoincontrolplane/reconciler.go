@@ -77,6 +77,7 @@ type Reconciler struct {
 	applied    appliedCache
 	told       toldCache
 	silence    silenceCache
+	looks      lookCache
 }
 
 // How soon to look again at what sends no events: the kubelets' pods and etcd.
