@@ -285,6 +285,8 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 				m.HostClaimed, m.Bootstrapped, m.Node, m.Healthy, m.Serving, member = false, false, "", false, false, nil
 			case "no-node":
 				m.Bootstrapped, m.Node, m.Healthy, m.Serving, member = false, "", false, false, nil
+			case "unregistered":
+				m.Bootstrapped, m.Node, m.Healthy, m.Serving = false, "", false, false
 			case "placeless":
 				// The free hosts are of other failure domains.
 				m.NoHost = true
