@@ -42,7 +42,7 @@ func TestHoldsAreThereFromTheStart(t *testing.T) {
 
 // A drain begins when etcd can do without the member, and the hook does not come back.
 //
-// Proves: S2-34
+// Proves: S2-6, S2-34
 func TestDrainWaitsForTheReplacement(t *testing.T) {
 	w := newWorld(t, 1)
 	g := w.g

@@ -15,7 +15,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// Proves: C6, C11, S2-24, S2-28, S2-30, S2-32, S2-33, S2-34, S1-12, S1-14, S1-26, R6, R8, R21
+// Proves: C6, C11, C12, S2-7, S2-24, S2-28, S2-30, S2-32, S2-33, S2-34, S1-12, S1-14, S1-26, R6, R8, R21
 //
 // testdata/scripts/decide.txt asks for single decisions, rollout.txt tells whole rollouts, and strategies.txt draws them for
 // each strategy. Run with -rewrite to write down new answers, then read them.

@@ -14,7 +14,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
-// Proves: S2-30, S2-33, S1-14, S1-26, R6, R8, R21
+// Proves: K-10, S2-30, S2-33, S1-14, S1-26, R6, R8, R21
 //
 // Whatever users edit and delete, and in whatever order Machines come up and go, no order breaks a promise (world.apply
 // checks each), and once everybody leaves it alone the control plane becomes what was asked for.
