@@ -134,6 +134,22 @@ func TestAMachineInUseKeepsItsHost(t *testing.T) {
 	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineReleasingReason)
 }
 
+// Somebody stripped the owner reference. The Machine refers to its QuoinMachine all the same, and its host is not reset.
+func TestAMachineInUseIsFoundWithoutAnOwnerReference(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachine", Name: "m1"}
+	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
+	w.reconcile("m1")
+	w.edit("m1", func(m *infrav1.QuoinMachine) { m.OwnerReferences = nil })
+	w.g.Expect(w.client.Delete(context.Background(), w.machine("m1"))).To(Succeed())
+	w.reconcile("m1")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineInUseReason, "Machine team/m1 is not")
+
+	w.g.Expect(w.client.Delete(context.Background(), w.capiMachine("m1"))).To(Succeed())
+	w.reconcile("m1")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineReleasingReason)
+}
+
 // The Machine is gone, and its dependents are collected. A cache that lags must not look like that.
 func TestTheEndOfAMachineIsReadFromTheAPIServer(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
