@@ -86,7 +86,7 @@ func (s *scope) recoveryHost(machine, id string) controlplane.RecoveryHost {
 func (r *Reconciler) orderRecovery(ctx context.Context, s *scope) error {
 	infra := s.infra[s.step.Machine]
 	if infra == nil {
-		return fmt.Errorf("Machine %s has no QuoinMachine", s.step.Machine)
+		return fmt.Errorf("the QuoinMachine of Machine %s is gone", s.step.Machine)
 	}
 	order := &infrav1.EtcdRecoveryOrder{ID: s.plane.Spec.Recovery.ID, Action: infrav1.EtcdRecoveryAction(s.step.Order)}
 	if s.step.Order == controlplane.OrderSurvive {
