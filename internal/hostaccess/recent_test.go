@@ -72,6 +72,8 @@ func TestConnectionsFromAHostReadItsSecretOnceUntilItLeadsNowhere(t *testing.T) 
 	c, reads := fake.NewClientBuilder().WithObjects(stored).Build(), 0
 	connector := New(counted(c, &reads), ssh.PoolOptions{DialTimeout: 5 * time.Second})
 	defer connector.Close()
+	began := time.Now()
+	connector.recent.now = func() time.Time { return began }
 
 	_, err = connector.DialHost(t.Context(), host, "tcp", "127.0.0.1:1")
 	var refused *ssh.AuthError
