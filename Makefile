@@ -87,14 +87,14 @@ test-integration: ## Run the integration tests: a real API server, Cluster API's
 
 .PHONY: test-sim
 test-sim: ## Roll control planes of simulated hosts while controllers are killed and hosts are lost.
-	QUOIN_SIM_LONG=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 50m -v -run 'AControlPlane|AllMachines|AHostThatCrashes|ALost' ./test/sim
+	QUOIN_SIM_LONG=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 50m -v -run 'AControlPlane|AllMachines|AColdStart|AFailureDomain|AHostThatCrashes|ALost|EveryEvent' ./test/sim
 
 .PHONY: nightly
-nightly: ## Run the random models of the control plane with thousands of seeds, and hundreds of rollouts through drawn trouble.
+nightly: ## Run the random models of the control plane with thousands of seeds, and its rollouts with a kill at every event.
 	QUOIN_NIGHTLY=1 go test -count 1 -timeout 58m -run Model ./internal/quorum/... ./internal/controlplane/...
 	go test -count 1 -timeout 58m -rapid.checks=100000 ./internal/quorum
 	QUOIN_NIGHTLY=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 10h -v \
-		-run 'AControlPlane|AllMachines|AHostThatCrashes|ALost' ./test/sim
+		-run 'AControlPlane|AllMachines|AColdStart|AFailureDomain|AHostThatCrashes|ALost|EveryEvent' ./test/sim
 	mkdir -p _artifacts && QUOIN_BACKUP_BIG="$$PWD/_artifacts" KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" \
 		go test -count 1 -timeout 58m -v -run TestRestoreBig ./internal/backup
 

@@ -51,7 +51,7 @@ type judge struct {
 // watchMembers looks until the test ends it. A quorum must answer, but for the time of an election, while no more members are
 // away than etcd tolerates.
 func (c *court) watchMembers(floor int) *judge {
-	j := &judge{c: c, floor: floor, stop: make(chan struct{}), done: make(chan struct{})}
+	j := &judge{c: c, floor: floor, voters: floor, stop: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(j.done)
 		answered := time.Now()
@@ -63,7 +63,7 @@ func (c *court) watchMembers(floor int) *judge {
 			}
 			ok := j.look()
 			j.mu.Lock()
-			excused := j.voters > 0 && j.lost > (j.voters-1)/2
+			excused := j.lost > (j.voters-1)/2
 			if !excused {
 				j.longest = max(j.longest, time.Since(answered))
 			}

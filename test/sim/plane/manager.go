@@ -4,10 +4,13 @@
 package plane
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,7 +37,8 @@ func (w Write) String() string { return w.Where + " " + w.What }
 // Manager runs controllers in this process.
 type Manager struct {
 	// written is called after every change, when set.
-	written func(Write)
+	written  func(Write)
+	versions *versions
 
 	cancel    context.CancelFunc
 	dead      atomic.Bool
@@ -50,6 +54,9 @@ type Manager struct {
 // config reaches the API server as long as the manager lives.
 func (m *Manager) config(to *rest.Config) *rest.Config {
 	config := rest.CopyConfig(to)
+	if m.versions == nil {
+		m.versions = &versions{}
+	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
 			if m.dead.Load() {
@@ -58,7 +65,7 @@ func (m *Manager) config(to *rest.Config) *rest.Config {
 			m.requests.Add(1)
 			response, err := next.RoundTrip(request)
 			if err == nil && response.StatusCode < 300 && request.Method != http.MethodGet {
-				if what := changed(request); what != "" {
+				if what := changed(request); what != "" && m.versions.news(request.URL.Path, response) {
 					m.wrote(Write{"management", what})
 				}
 			}
@@ -85,6 +92,40 @@ func changed(request *http.Request) string {
 		return ""
 	}
 	return request.Method + " " + strings.Join(path, "/")
+}
+
+// versions are those that the last writes answered with, by the path of the object. An apply that says what is there already
+// is answered with the same version again, and is no change. It outlives managers.
+type versions struct {
+	mu   sync.Mutex
+	last map[string]string
+}
+
+var resourceVersion = regexp.MustCompile(`"resourceVersion":"([^"]+)"`)
+
+// news says whether the answer to a write has another version than the one before. What cannot be read is news.
+func (v *versions) news(path string, response *http.Response) bool {
+	body, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	if err != nil {
+		return true
+	}
+	found := resourceVersion.FindSubmatch(body)
+	if found == nil {
+		return true
+	}
+	object := strings.TrimSuffix(path, "/status")
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.last[object] == string(found[1]) {
+		return false
+	}
+	if v.last == nil {
+		v.last = map[string]string{}
+	}
+	v.last[object] = string(found[1])
+	return true
 }
 
 func (m *Manager) wrote(w Write) {

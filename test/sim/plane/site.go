@@ -43,6 +43,7 @@ type Site struct {
 	plane    *Plane
 	options  SiteOptions
 	upstream *Manager
+	versions versions
 
 	mu      sync.Mutex
 	manager *Manager
@@ -81,7 +82,7 @@ func (p *Plane) NewSite(ctx context.Context, o SiteOptions) (*Site, error) {
 func (s *Site) Start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := &Manager{}
+	m := &Manager{versions: &s.versions}
 	if s.options.Written != nil {
 		m.written = func(w Write) { s.options.Written(m, w) }
 	}
