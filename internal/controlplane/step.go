@@ -47,8 +47,9 @@ const (
 	OrderRecovery Kind = "OrderRecovery"
 	// GiveUpMachine marks Machine, whose etcd member was given up, for its replacement.
 	GiveUpMachine Kind = "GiveUpMachine"
-	// EndRecovery records that the recovery is complete; VoidRecovery, that it is never carried out.
-	EndRecovery  Kind = "EndRecovery"
+	// EndRecovery records that the recovery is complete.
+	EndRecovery Kind = "EndRecovery"
+	// VoidRecovery records that the recovery is never carried out.
 	VoidRecovery Kind = "VoidRecovery"
 	// DeleteAll deletes all Machines and releases their hooks: the control plane goes.
 	DeleteAll Kind = "DeleteAll"
