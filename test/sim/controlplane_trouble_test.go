@@ -270,7 +270,8 @@ func (c *court) annotate(object client.Object, key string) {
 		return
 	}
 	patch := []byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, key))
-	if err := c.plane.Client.Patch(c.t.Context(), object, client.RawPatch(types.MergePatchType, patch)); client.IgnoreNotFound(err) != nil {
+	err := c.plane.Client.Patch(c.t.Context(), object, client.RawPatch(types.MergePatchType, patch))
+	if client.IgnoreNotFound(err) != nil {
 		c.t.Error(err)
 	}
 }
