@@ -14,9 +14,11 @@ func (s Snapshot) replaceable() bool {
 	return s.hostsLeft() || s.arriving() != ""
 }
 
-// replacementComes tells that a replacement is on its way without anybody's help.
+// replacementComes tells that a replacement is on its way without anybody's help: one has a host, one can claim a host, or
+// one will be made when a host is free again.
 func (s Snapshot) replacementComes() bool {
-	return s.arriving() != "" || s.Spare.Free == 0 && s.Spare.Coming > 0 && len(s.active()) < s.Replicas
+	return s.arriving() != "" || s.hostsLeft() && s.joining() != "" ||
+		s.Spare.Free == 0 && s.Spare.Coming > 0 && len(s.active()) < s.Replicas
 }
 
 // hostsLeft tells that a host is free, or will be soon.
