@@ -138,8 +138,9 @@ func trio() {
 				"--patch", `{"metadata":{"finalizers":null,"annotations":null}}`)
 			Expect(err).NotTo(HaveOccurred(), out)
 			Expect(controlPlaneMachines(ctx, the.trio)).NotTo(HaveKey(name), "the Machine goes at once, with nobody asked")
-			must(the.trio.AwaitReady(ctx, 15*time.Minute, lab.NewVersion, lab.OldVersion))
-			must(the.lab.AwaitHosts(ctx, 3*time.Minute, infrav1.HostStateAvailable, need(the.lab.Host(node))))
+			// Its host goes last but one, its Node last: when the kubelet was silent for a while.
+			must(the.lab.AwaitHosts(ctx, 10*time.Minute, infrav1.HostStateAvailable, need(the.lab.Host(node))))
+			must(the.trio.AwaitReady(ctx, 10*time.Minute, lab.NewVersion, lab.OldVersion))
 		})
 		Expect(counts.FewestVoters).To(Equal(3))
 		Expect(need(the.trio.Nodes(ctx))).NotTo(ContainElement(HaveField("Name", node)), "the Node that Cluster API left behind")
