@@ -7,6 +7,7 @@ package recovery
 
 import (
 	_ "embed"
+	"fmt"
 	"time"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
@@ -22,7 +23,7 @@ type Action string
 const (
 	// Stop ends the etcd member on the host for good: its data stay, and nothing starts it again.
 	Stop Action = "Stop"
-	// Survive makes the member on the host a cluster of one, with the data that it has.
+	// Survive makes the member on the host a cluster of one, with the data that it has, or with those of a snapshot.
 	Survive Action = "Survive"
 )
 
@@ -33,6 +34,16 @@ type Order struct {
 	Action Action
 	// Member is the name of the etcd member that survives.
 	Member string
+	// Snapshot whose data Deliver brought to the host, for Survive; the member's own data count when nil.
+	Snapshot *Snapshot
+}
+
+// Snapshot is by what a host knows that the data that were delivered are whole.
+type Snapshot struct {
+	// SHA256 of the list of files, in hexadecimal.
+	SHA256 string
+	// Size of the files in bytes.
+	Size int64
 }
 
 // long is for steps that wait for etcd twice: to end, and to be ready with a large database.
@@ -51,6 +62,17 @@ func Plan(order Order) run.Plan {
 			step("stop-etcd", "recovery_stop"),
 		}
 	case Survive:
+		if s := order.Snapshot; s != nil {
+			id := ssh.Quote(order.ID)
+			plan.Steps = []run.Step{
+				step("check-snapshot", fmt.Sprintf("recovery_check_snapshot %s %s %s %d", ssh.Quote(order.Member), id, ssh.Quote(s.SHA256), s.Size)),
+				step("stop-etcd", "recovery_stop"),
+				step("put-data", fmt.Sprintf("recovery_put %s %s", id, ssh.Quote(s.SHA256))),
+				step("start-etcd", "recovery_start"),
+				step("end-recovery", "recovery_end_snapshot "+id),
+			}
+			return plan
+		}
 		plan.Steps = []run.Step{
 			step("check-member", "recovery_check "+ssh.Quote(order.Member)),
 			step("stop-etcd", "recovery_stop"),

@@ -84,14 +84,59 @@ recovery_stop() {
 	stop_etcd
 }
 
-# recovery_check <name of the member>
-recovery_check() {
+# recovery_member <name>: etcd was started here, as this member.
+recovery_member() {
 	[ -s "$kept/etcd.yaml" ] || ! grep -qs -- "$flag" "$manifest" || quoin_fail "$manifest carries $flag already, and not from here: take it out first"
 	keep_manifest || quoin_fail "$manifest does not exist: no etcd member was ever started here"
 	[ "$(argument name)" = "$1" ] || quoin_fail "the member on this host is $(argument name), not $1"
+}
+
+# recovery_check <name of the member>
+recovery_check() {
+	recovery_member "$1"
 	[ -d "$data/member" ] || quoin_fail "$data holds no data"
 	forced "$kept/forcing.yaml"
 	refuse_quorum
+}
+
+# delivered <directory> <sha256 of its list>: what was brought there is whole. Each file has the name of its checksum.
+delivered() {
+	sum=$(sha256sum <"$1/sums") || return 1
+	[ "${sum%% *}" = "$2" ] || return 1
+	while read -r sum _; do printf '%s  %s\n' "$sum" "$1/$sum"; done <"$1/sums" | sha256sum -c >/dev/null
+}
+
+# recovery_check_snapshot <name of the member> <id> <sha256> <bytes>: nothing has changed yet when the data are not here.
+recovery_check_snapshot() {
+	recovery_member "$1"
+	delivered "$kept/snapshot-$2" "$3" || quoin_fail "the data in $kept/snapshot-$2 are not those that were sent; ask again under another id"
+	disk=$data
+	[ -d "$disk" ] || disk=$(dirname "$disk")
+	free=$(df -Pk "$disk" | awk 'END { print $4 }')
+	[ "$free" -gt $(($4 / 1024)) ] || quoin_fail "$disk has $free KiB free, and the data of the snapshot need $(($4 / 1024)): make room, and ask again under another id"
+	refuse_quorum
+}
+
+# recovery_put <id> <sha256>: etcd is stopped. The old data stay beside the new ones, on whatever disk that is.
+recovery_put() {
+	keep_manifest
+	umask 077
+	from=$kept/snapshot-$1 new=$data/restored-$1 old=$data/before-$1
+	if [ ! -e "$new" ]; then
+		delivered "$from" "$2" || quoin_fail "the data in $from are not those that were sent"
+		rm -rf "$new.part"
+		mkdir -p "$new.part" || quoin_fail "$data cannot be written"
+		while read -r sum name; do
+			mkdir -p "$new.part/$(dirname "$name")" && cp "$from/$sum" "$new.part/$name" && sync "$new.part/$name" ||
+				quoin_fail "the data of the snapshot cannot be copied to $data; is there room?"
+		done <"$from/sums"
+		mv -T "$new.part" "$new" && sync "$data" || quoin_fail "$data cannot be written"
+	fi
+	[ -d "$new/member" ] || return 0
+	if [ -e "$data/member" ]; then
+		mv -T "$data/member" "$old" || quoin_fail "the old data cannot be put aside as $old"
+	fi
+	mv -T "$new/member" "$data/member" && sync "$data" || quoin_fail "$data cannot be written"
 }
 
 # forced <file>: writes the manifest of a member that throws the others out of the list.
@@ -123,3 +168,10 @@ recovery_start() {
 
 # recovery_end: the next recovery begins with the manifest that is in place then. Copies of the data stay until the reset.
 recovery_end() { rm -f "$kept/etcd.yaml" "$kept/forcing.yaml"; }
+
+# recovery_end_snapshot <id>: what was brought is in place, or put away by etcd.
+recovery_end_snapshot() {
+	keep_manifest
+	rm -rf "$kept/snapshot-$1" "$data/restored-$1"
+	recovery_end
+}

@@ -49,3 +49,13 @@ func (r Recipients) names() []string {
 	}
 	return names
 }
+
+// ParseIdentities reads age private keys, one per line, as age-keygen writes them. What it says of an error shows nothing of
+// them.
+func ParseIdentities(raw []byte) ([]age.Identity, error) {
+	identities, err := age.ParseIdentities(bytes.NewReader(raw))
+	if err != nil {
+		return nil, errors.New("it holds no age private keys (AGE-SECRET-KEY-1..., one per line), as age-keygen writes them")
+	}
+	return identities, nil
+}

@@ -6,6 +6,8 @@ package backup
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,4 +54,60 @@ func needRoom(where string, need, free int64) error {
 		return &NoRoomError{Where: where, Need: need + margin, Free: free}
 	}
 	return nil
+}
+
+// workspaces are what directories of Workspace begin with.
+const workspaces = "quoin-restore-"
+
+var makingWorkspace sync.Mutex
+
+// Workspace makes a directory in a spool for what must have names, such as a member's data, and refuses with a *NoRoomError
+// where so many bytes have no room. release removes it. What a process that was killed left behind is removed by the next
+// Workspace: the lock of a directory ends with its process.
+func Workspace(spool string, need int64) (path string, release func(), err error) {
+	makingWorkspace.Lock()
+	defer makingWorkspace.Unlock()
+	if spool == "" {
+		spool = os.TempDir()
+	}
+	left, _ := filepath.Glob(filepath.Join(spool, workspaces+"*"))
+	for _, path := range left {
+		if lock, err := lockDirectory(path); err == nil {
+			_ = os.RemoveAll(path)
+			_ = lock.Close()
+		}
+	}
+	if path, err = os.MkdirTemp(spool, workspaces); err != nil {
+		return "", nil, fmt.Errorf("making a directory in the spool directory: %w", err)
+	}
+	lock, err := lockDirectory(path)
+	if err != nil {
+		_ = os.RemoveAll(path)
+		return "", nil, fmt.Errorf("making a directory in the spool directory: %w", err)
+	}
+	release = func() {
+		_ = os.RemoveAll(path)
+		_ = lock.Close()
+	}
+	free, err := room(lock)
+	if err == nil {
+		err = needRoom("spool directory", need, free)
+	}
+	if err != nil {
+		release()
+		return "", nil, err
+	}
+	return path, release, nil
+}
+
+func lockDirectory(path string) (*os.File, error) {
+	directory, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(directory.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = directory.Close()
+		return nil, err
+	}
+	return directory, nil
 }

@@ -6,6 +6,7 @@
 package restore
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ type Member struct {
 	PeerURL string
 	// DataDirectory is made; when it exists it must be empty.
 	DataDirectory string
+	// Token makes the new cluster another one than any other that begins with the snapshot; random when empty.
+	Token string
 	// RevisionBump is added to the revision of the snapshot, and everything before counts as compacted: clients that saw
 	// revisions which the snapshot lacks then list again, instead of waiting for revisions that mean something else now.
 	// DefaultRevisionBump when 0.
@@ -47,6 +50,7 @@ func Restore(file string, member Member) (err error) {
 	if bump == 0 {
 		bump = DefaultRevisionBump
 	}
+	token := cmp.Or(member.Token, rand.Text())
 	defer func() {
 		// The library panics about files that it cannot write.
 		if panicked := recover(); panicked != nil {
@@ -59,7 +63,7 @@ func Restore(file string, member Member) (err error) {
 		OutputDataDir:       member.DataDirectory,
 		PeerURLs:            []string{member.PeerURL},
 		InitialCluster:      member.Name + "=" + member.PeerURL,
-		InitialClusterToken: rand.Text(),
+		InitialClusterToken: token,
 		RevisionBump:        bump,
 		MarkCompacted:       true,
 	}); err != nil {
