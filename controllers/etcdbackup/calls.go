@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/recovery"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
@@ -36,6 +37,8 @@ type found struct {
 	took      time.Duration
 	where     string
 	retention error
+	// delivered are the data of a recovery's snapshot that are on a host now.
+	delivered recovery.Snapshot
 }
 
 // look reads from the store which snapshots there are: after a start, a move, or a change of the store.
@@ -118,6 +121,10 @@ func (r *Reconciler) collect(ctx context.Context, s *scope) {
 		return
 	}
 	s.known.running = ""
+	if op == opDeliver || op == opDiscard {
+		r.collectDelivery(ctx, s, op, result, err)
+		return
+	}
 	log := ctrl.LoggerFrom(ctx).WithValues("call", op)
 	switch {
 	case errors.Is(err, errGone) || errors.Is(err, context.Canceled) && !errors.Is(err, backup.ErrStalled):

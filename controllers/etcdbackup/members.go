@@ -21,12 +21,16 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 )
 
-// HostDialer opens connections from hosts, such as to the etcd member on a host's loopback address.
-type HostDialer interface {
+// Hosts are reached over SSH.
+type Hosts interface {
+	// Connect returns the connection to a host.
+	Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error)
+	// DialHost opens a connection from a host, such as to the etcd member on its loopback address.
 	DialHost(ctx context.Context, host *infrav1.QuoinHost, network, address string) (net.Conn, error)
 }
 

@@ -26,12 +26,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 )
 
 // onlyHost reaches one host, at whose loopback address a real etcd answers.
 type onlyHost struct{ name, address string }
+
+func (o onlyHost) Connect(context.Context, *infrav1.QuoinHost) (ssh.Host, error) {
+	return nil, errors.New("not in this test")
+}
 
 func (o onlyHost) DialHost(ctx context.Context, host *infrav1.QuoinHost, network, address string) (net.Conn, error) {
 	if host.Name != o.name || address != etcd.ClientAddress {

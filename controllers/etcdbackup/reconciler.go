@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcdbackup takes the snapshots of control planes' etcd: by a schedule, and when a rollout asks for one. It is a
-// controller of its own beside the one that runs the control plane, which reads no more of it than status.backup.
+// Package etcdbackup takes the snapshots of control planes' etcd: by a schedule, and when a rollout asks for one; and it brings
+// the one that a recovery names to the host that it names. It is a controller of its own beside the one that runs the control plane, which reads no more of it than status.backup.
 package etcdbackup
 
 import (
@@ -49,7 +49,7 @@ type Reconciler struct {
 	// APIReader reads hosts, which may live in namespaces that the cache does not cover.
 	APIReader client.Reader
 	// Hosts reach the etcd members.
-	Hosts HostDialer
+	Hosts Hosts
 	// Etcd is the members over the network when nil.
 	Etcd EtcdClient
 	// Directory of volume stores; none when empty. Spool holds one snapshot at a time; the system's for temporary files when
@@ -137,6 +137,8 @@ type memory struct {
 	failures int
 	failedAt time.Time
 	failure  *failure
+	// delivery of the snapshot that spec.recovery names.
+	delivery delivery
 }
 
 func (r *Reconciler) recall(plane *controlplanev1.QuoinControlPlane) *memory {
@@ -150,7 +152,7 @@ func (r *Reconciler) recall(plane *controlplanev1.QuoinControlPlane) *memory {
 	}
 	if m.generation != plane.Generation {
 		// Somebody may have mended it: no need to wait as long as before.
-		m.generation, m.failures = plane.Generation, 0
+		m.generation, m.failures, m.delivery.failures = plane.Generation, 0, 0
 	}
 	return m
 }
@@ -203,6 +205,8 @@ type scope struct {
 	now     time.Time
 	// waiting says what a first snapshot waits for.
 	waiting string
+	// restoring is what status.backup.restore becomes; nil when it stays.
+	restoring **controlplanev1.EtcdRestoreStatus
 }
 
 // reconcile takes the result of what ran, looks into the store where that is not done yet, starts a snapshot when one is
@@ -228,6 +232,9 @@ func (r *Reconciler) advance(ctx context.Context, s *scope) time.Duration {
 	case !initialized(s.plane):
 		s.waiting = "the control plane is not initialized yet"
 		return 0
+	}
+	if wait, handled := r.restore(ctx, s); handled {
+		return wait
 	}
 	if retry := s.known.failedAt.Add(backoff(s.known.failures)); s.known.failures > 0 && s.now.Before(retry) && !s.asked() {
 		return retry.Sub(s.now)

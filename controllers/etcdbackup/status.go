@@ -52,6 +52,7 @@ func (s *scope) setStatus() {
 	if schedule, err := backup.ParseSchedule(s.plane.Spec.Backup.Schedule); err == nil && s.known.newest != nil {
 		status.NextTime = metav1.NewTime(schedule.Next(earlier(s.last(), s.now)))
 	}
+	status.Restore = s.restored()
 	if *status != (controlplanev1.EtcdBackupStatus{}) {
 		s.plane.Status.Backup = status
 	}
@@ -93,12 +94,16 @@ func (s *scope) setCondition() {
 	conditions.Set(s.plane, condition)
 }
 
-func sentence(message string) string {
+// cut makes a message fit for an object: an error may be long, and hold what a server sent, and the cut may go through a rune.
+func cut(message string) string {
 	if len(message) > longestMessage {
 		message = message[:longestMessage]
 	}
-	// A message of an error may hold half a rune after the cut, or what a server sent.
-	message = strings.ToValidUTF8(message, "?")
+	return strings.ToValidUTF8(message, "?")
+}
+
+func sentence(message string) string {
+	message = cut(message)
 	if message == "" {
 		return ""
 	}

@@ -36,6 +36,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/backuptest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
@@ -62,6 +63,8 @@ type world struct {
 	// asked are the nodes whose snapshot was asked for; hold, when set, holds it up until it is closed.
 	asked []string
 	hold  chan struct{}
+	// host is the shell of every host; all are switched off when nil.
+	host ssh.Host
 	// refuse is what members answer.
 	refuse map[string]error
 }
@@ -88,6 +91,15 @@ func (w *world) Snapshot(ctx context.Context, endpoint etcd.Endpoint, _ etcd.Cre
 		}
 	}
 	return backup.Stream{ReadCloser: io.NopCloser(bytes.NewReader(snapshot)), Size: int64(len(snapshot)), Revision: 1, Node: endpoint.Name, Version: "3.6.14"}, nil
+}
+
+func (w *world) Connect(context.Context, *infrav1.QuoinHost) (ssh.Host, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.host == nil {
+		return nil, errors.New("switched off")
+	}
+	return w.host, nil
 }
 
 func (w *world) DialHost(context.Context, *infrav1.QuoinHost, string, string) (net.Conn, error) {

@@ -77,7 +77,7 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 		return r.orderRecovery(ctx, s)
 	case controlplane.GiveUpMachine:
 		return r.giveUp(ctx, s.machines[s.step.Machine])
-	case controlplane.BeginRecovery, controlplane.EndRecovery, controlplane.VoidRecovery:
+	case controlplane.FetchSnapshot, controlplane.BeginRecovery, controlplane.EndRecovery, controlplane.VoidRecovery:
 		return r.recordRecovery(ctx, s)
 	case controlplane.DeleteAll:
 		return r.deleteAll(ctx, s)

@@ -235,7 +235,7 @@ func (s *scope) requeue() ctrl.Result {
 	case controlplane.RemoveFinalizer:
 		return ctrl.Result{}
 	case controlplane.UpdateKubeadmConfig, controlplane.MoveLeader, controlplane.RemoveEtcdMember, controlplane.UpdateAddons,
-		controlplane.BeginRecovery, controlplane.OrderRecovery, controlplane.GiveUpMachine, controlplane.EndRecovery, controlplane.VoidRecovery:
+		controlplane.FetchSnapshot, controlplane.BeginRecovery, controlplane.OrderRecovery, controlplane.GiveUpMachine, controlplane.EndRecovery, controlplane.VoidRecovery:
 		return ctrl.Result{RequeueAfter: time.Second}
 	case controlplane.Done:
 		return ctrl.Result{RequeueAfter: idleInterval}

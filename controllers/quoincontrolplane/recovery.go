@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -20,27 +21,9 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
-// recoveryRecord is the value of RecoveryAnnotation.
-type recoveryRecord struct {
-	ID    string                     `json:"id"`
-	State controlplane.RecoveryState `json:"state"`
-}
-
-// recorded is how far the recovery came that the spec asks for. A record that cannot be read forbids: it may say that all was
-// done.
-func (s *scope) recorded() controlplane.RecoveryState {
-	text, ok := s.plane.Annotations[controlplanev1.RecoveryAnnotation]
-	if !ok {
-		return controlplane.RecoveryAsked
-	}
-	var record recoveryRecord
-	if err := json.Unmarshal([]byte(text), &record); err != nil {
-		return controlplane.RecoveryVoid
-	}
-	if record.ID != s.plane.Spec.Recovery.ID {
-		return controlplane.RecoveryAsked
-	}
-	return record.State
+// recorded is how far the recovery came that the spec asks for.
+func (s *scope) recorded() controlplane.RecoveryRecord {
+	return controlplane.ReadRecoveryRecord(s.plane.Annotations[controlplanev1.RecoveryAnnotation], s.plane.Spec.Recovery.ID)
 }
 
 // recovery is what a person asked for, and how far that came; nil when nobody did.
@@ -49,12 +32,44 @@ func (s *scope) recovery() *controlplane.Recovery {
 	if wanted == nil {
 		return nil
 	}
-	result := &controlplane.Recovery{ID: wanted.ID, Machine: wanted.Machine, GiveUp: wanted.GiveUp, State: s.recorded(),
+	result := &controlplane.Recovery{ID: wanted.ID, Machine: wanted.Machine, GiveUp: wanted.GiveUp, State: s.recorded().State,
 		Hosts: map[string]controlplane.RecoveryHost{}}
+	if wanted.Snapshot != nil {
+		result.Snapshot = wanted.Snapshot.Name
+		result.Delivered, result.Delivery = s.delivered() != nil, s.delivery()
+	}
 	for name := range s.machines {
 		result.Hosts[name] = s.recoveryHost(name, wanted.ID)
 	}
 	return result
+}
+
+// delivered are the data of the recovery's snapshot on the survivor's host; nil before all of them are there.
+func (s *scope) delivered() *controlplane.RecoveryData {
+	wanted, status := s.plane.Spec.Recovery, s.restored()
+	if status == nil || status.SHA256 == "" || wanted.Snapshot == nil || !status.For(wanted) {
+		return nil
+	}
+	return &controlplane.RecoveryData{Snapshot: status.Snapshot, SHA256: status.SHA256, Size: ptr.Deref(status.SizeBytes, 0)}
+}
+
+func (s *scope) restored() *controlplanev1.EtcdRestoreStatus {
+	if s.plane.Status.Backup == nil {
+		return nil
+	}
+	return s.plane.Status.Backup.Restore
+}
+
+// delivery says how far the data of the snapshot came.
+func (s *scope) delivery() string {
+	status := s.restored()
+	switch {
+	case s.plane.Spec.Backup == nil:
+		return "spec.backup is not set, so no store is known: set spec.backup.store to where the snapshot is"
+	case status == nil || !status.For(s.plane.Spec.Recovery) || status.Message == "":
+		return "it is about to begin"
+	}
+	return status.Message
 }
 
 // recoveryHost is what is known of the host of a Machine. One that serves another claim by now was reset before, and one that
@@ -91,6 +106,9 @@ func (r *Reconciler) orderRecovery(ctx context.Context, s *scope) error {
 	order := &infrav1.EtcdRecoveryOrder{ID: s.plane.Spec.Recovery.ID, Action: infrav1.EtcdRecoveryAction(s.step.Order)}
 	if s.step.Order == controlplane.OrderSurvive {
 		order.Member = s.machines[s.step.Machine].Status.NodeRef.Name
+		if data := s.recorded().Data; data != nil {
+			order.Snapshot = &infrav1.EtcdRecoverySnapshot{Name: data.Snapshot, SHA256: data.SHA256, SizeBytes: data.Size}
+		}
 	}
 	changed := infra.DeepCopy()
 	changed.Spec.EtcdRecovery = order
@@ -113,16 +131,22 @@ func (r *Reconciler) giveUp(ctx context.Context, machine *clusterv1.Machine) err
 // recordRecovery notes how far the recovery came, before anything rests on it.
 func (r *Reconciler) recordRecovery(ctx context.Context, s *scope) error {
 	state := map[controlplane.Kind]controlplane.RecoveryState{
+		controlplane.FetchSnapshot: controlplane.RecoveryFetching,
 		controlplane.BeginRecovery: controlplane.RecoveryBegun,
 		controlplane.EndRecovery:   controlplane.RecoveryComplete,
 		controlplane.VoidRecovery:  controlplane.RecoveryVoid,
 	}[s.step.Kind]
-	if state != controlplane.RecoveryBegun {
+	if state == controlplane.RecoveryComplete || state == controlplane.RecoveryVoid {
 		if err := r.dropOrders(ctx, s); err != nil {
 			return err
 		}
 	}
-	text, err := json.Marshal(recoveryRecord{ID: s.plane.Spec.Recovery.ID, State: state})
+	record := controlplane.RecoveryRecord{ID: s.plane.Spec.Recovery.ID, State: state}
+	if state == controlplane.RecoveryBegun {
+		// What the host is told rests on it, and status is lost in a move.
+		record.Data = s.delivered()
+	}
+	text, err := json.Marshal(record)
 	if err != nil {
 		return err
 	}
@@ -163,7 +187,7 @@ func (s *scope) setRecovering() {
 		return
 	}
 	id := s.plane.Spec.Recovery.ID
-	switch state := s.recorded(); {
+	switch state := s.recorded().State; {
 	case s.step.Operation == controlplane.Recover && s.step.Kind == controlplane.Refuse:
 		s.set(condition, metav1.ConditionFalse, s.step.Reason, sentence(s.step.Message))
 	case state == controlplane.RecoveryComplete:

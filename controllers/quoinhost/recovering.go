@@ -46,6 +46,9 @@ func (t *turn) recovering() (_ result, handled bool, _ error) {
 			return r, true, err
 		}
 		order := RecoverOrder{Owner: t.ownerRecord(), Order: recovery.Order{ID: id, Action: recovery.Action(wanted.Action), Member: wanted.Member}}
+		if s := wanted.Snapshot; s != nil {
+			order.Snapshot = &recovery.Snapshot{SHA256: s.SHA256, Size: s.SizeBytes}
+		}
 		say(metav1.ConditionFalse, infrav1.HostStepRunningReason, "its part in the recovery of etcd is about to start")
 		if o := start(t, id, func(ctx context.Context, host *infrav1.QuoinHost) error {
 			return t.r.Exchanges.Recover(ctx, host, order)

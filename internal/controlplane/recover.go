@@ -4,6 +4,7 @@
 package controlplane
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -18,6 +19,11 @@ type Recovery struct {
 	Machine string
 	// GiveUp names all other Machines, whose members are lost.
 	GiveUp []string
+	// Snapshot that the survivor begins with; the data of its own member when empty.
+	Snapshot string
+	// Delivered says that the snapshot's data lie on the survivor's host, Delivery how far they came.
+	Delivered bool
+	Delivery  string
 	// State that was recorded under the ID.
 	State RecoveryState
 	// Hosts by Machine.
@@ -30,6 +36,8 @@ type RecoveryState string
 const (
 	// RecoveryAsked means: nothing was done yet.
 	RecoveryAsked RecoveryState = ""
+	// RecoveryFetching means: the snapshot is brought to the survivor's host. Nothing else was done yet.
+	RecoveryFetching RecoveryState = "Fetching"
 	// RecoveryBegun means: hosts may have been told to stop their members.
 	RecoveryBegun RecoveryState = "Begun"
 	// RecoveryComplete means: the survivor is a cluster of one. Final.
@@ -37,6 +45,37 @@ const (
 	// RecoveryVoid means: a quorum was there, so nothing is done under the ID, whatever is lost later. Final.
 	RecoveryVoid RecoveryState = "Void"
 )
+
+// RecoveryRecord is what the control plane carries along of its last recovery.
+type RecoveryRecord struct {
+	ID    string        `json:"id"`
+	State RecoveryState `json:"state"`
+	// Data of the snapshot that lay on the survivor's host when it began; nil when the member goes on with its own.
+	Data *RecoveryData `json:"data,omitempty"`
+}
+
+// RecoveryData are the data of a snapshot on a host.
+type RecoveryData struct {
+	Snapshot string `json:"snapshot"`
+	SHA256   string `json:"sha256"`
+	Size     int64  `json:"size"`
+}
+
+// ReadRecoveryRecord is what text says of the recovery id; the record of another one says nothing. One that cannot be read
+// forbids: it may say that all was done.
+func ReadRecoveryRecord(text, id string) RecoveryRecord {
+	if text == "" {
+		return RecoveryRecord{ID: id}
+	}
+	var record RecoveryRecord
+	if err := json.Unmarshal([]byte(text), &record); err != nil {
+		return RecoveryRecord{ID: id, State: RecoveryVoid}
+	}
+	if record.ID != id {
+		return RecoveryRecord{ID: id}
+	}
+	return record
+}
 
 // RecoveryHost is what is known of the host of a Machine.
 type RecoveryHost struct {
@@ -80,15 +119,18 @@ func (s Snapshot) restoring(r Recovery) *Step {
 		return &Step{Kind: VoidRecovery, Reason: ReasonRecoveryVoid, Message: fmt.Sprintf(
 			"etcd has a quorum, so recovery %s is not carried out, now or later; ask under another id if the quorum is lost", r.ID)}
 	}
-	if r.State == RecoveryAsked {
+	if r.State == RecoveryAsked || r.State == RecoveryFetching {
 		if s.Etcd.Known && s.QuorumLoss() == nil {
 			return nil
 		}
 		if why := s.refuseRecovery(r); why != "" {
 			return &Step{Kind: Refuse, Reason: ReasonRecoveryRefused, Message: fmt.Sprintf("recovery %s is not carried out: %s", r.ID, why)}
 		}
+		if step := fetching(r); step != nil {
+			return step
+		}
 		return &Step{Kind: BeginRecovery, Machine: r.Machine, Reason: ReasonRecovering, Message: fmt.Sprintf(
-			"recovery %s of etcd begins: Machine %s carries the cluster on, given up are %s", r.ID, r.Machine, orNobody(r.GiveUp))}
+			"recovery %s of etcd begins: Machine %s carries the cluster on%s, given up are %s", r.ID, r.Machine, r.with(), orNobody(r.GiveUp))}
 	}
 	if step := s.fence(r); step != nil {
 		return step
@@ -98,11 +140,26 @@ func (s Snapshot) restoring(r Recovery) *Step {
 		return recoveryFailed(r, r.Machine, survivor)
 	case !survivor.Ordered:
 		return &Step{Kind: OrderRecovery, Machine: r.Machine, Order: OrderSurvive, Reason: ReasonRecovering, Message: fmt.Sprintf(
-			"the etcd member of Machine %s becomes a cluster of one: no other can come back", r.Machine)}
+			"the etcd member of Machine %s becomes a cluster of one%s: no other can come back", r.Machine, r.with())}
 	case !survivor.done():
 		return recoveryWaits(r.Machine, survivor, "makes its etcd member a cluster of one")
 	}
 	return s.carryOn(r)
+}
+
+// fetching has the snapshot brought to the survivor's host before any member is stopped: it may be damaged, or nobody may have
+// its key.
+func fetching(r Recovery) *Step {
+	switch {
+	case r.Snapshot == "" || r.Delivered && r.State == RecoveryFetching:
+		return nil
+	case r.State == RecoveryAsked:
+		return &Step{Kind: FetchSnapshot, Machine: r.Machine, Reason: ReasonRecoveryFetching, Message: fmt.Sprintf(
+			"recovery %s: snapshot %s is brought to the host of Machine %s before any etcd member is stopped", r.ID, r.Snapshot, r.Machine)}
+	}
+	step := wait(ReasonRecoveryFetching, "snapshot %s is brought to the host of Machine %s before any etcd member is stopped: %s", r.Snapshot, r.Machine, r.Delivery)
+	step.Machine = r.Machine
+	return step
 }
 
 // quorate tells that a quorum is there which the recovery has not made.
@@ -185,6 +242,14 @@ func (s Snapshot) fence(r Recovery) *Step {
 		}
 	}
 	return first
+}
+
+// with says what the survivor begins with, unless it is what it has.
+func (r Recovery) with() string {
+	if r.Snapshot == "" {
+		return ""
+	}
+	return " with the data of snapshot " + r.Snapshot
 }
 
 func recoveryWaits(machine string, host RecoveryHost, what string) *Step {

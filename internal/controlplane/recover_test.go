@@ -79,6 +79,42 @@ func TestARecoveryStopsAllOthersBeforeOneSurvives(t *testing.T) {
 	NewWithT(t).Expect(Decide(s).Operation).To(Equal(Remediate), "what follows is ordinary")
 }
 
+// Until the snapshot is on the host, whole, nothing is done that could not be left as it is.
+func TestARecoveryFromASnapshotStopsNobodyBeforeTheSnapshotIsThere(t *testing.T) {
+	s := lossOf3()
+	s.Recovery.Snapshot, s.Recovery.Delivery = "monday.db", "the store does not answer"
+	for _, look := range []struct {
+		since func()
+		kind  Kind
+		says  string
+	}{
+		{func() {}, FetchSnapshot, "monday.db is brought to the host of Machine a before any etcd member is stopped"},
+		{func() { s.Recovery.State = RecoveryFetching }, Wait, "the store does not answer"},
+		{func() { s.Machines[0].Deleting = true }, Refuse, "being deleted"},
+		{func() { s.Machines[0].Deleting = false }, Wait, "the store does not answer"},
+		{func() { s.Recovery.Delivered = true }, BeginRecovery, "with the data of snapshot monday.db"},
+		// What is said of the delivery is of no interest any more: status is lost in a move.
+		{func() { s.Recovery.State, s.Recovery.Delivered = RecoveryBegun, false }, OrderRecovery, "Machine b"},
+		{func() { s.recovery("b", gone); s.recovery("c", gone) }, OrderRecovery, "with the data of snapshot monday.db"},
+	} {
+		look.since()
+		step := Decide(s)
+		g := NewWithT(t)
+		g.Expect(step.Kind).To(Equal(look.kind), step.Message)
+		g.Expect(step.Message).To(ContainSubstring(look.says))
+	}
+	s = lossOf3()
+	s.Recovery.Snapshot, s.Recovery.State, s.Recovery.Delivered, s.Etcd.Agreed = "monday.db", RecoveryFetching, true, true
+	NewWithT(t).Expect(Decide(s).Kind).To(Equal(VoidRecovery), "the quorum came back meanwhile")
+}
+
+func TestARecordOfARecoveryThatCannotBeReadForbidsIt(t *testing.T) {
+	g := NewWithT(t)
+	for text, want := range map[string]RecoveryState{"": RecoveryAsked, `{"id":"r0","state":"Complete"}`: RecoveryAsked, `{"id":"r1","state":"Begun"}`: RecoveryBegun, "{": RecoveryVoid} {
+		g.Expect(ReadRecoveryRecord(text, "r1").State).To(Equal(want), text)
+	}
+}
+
 func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Snapshot)

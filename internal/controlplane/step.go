@@ -41,6 +41,8 @@ const (
 	ReleaseHook Kind = "ReleaseHook"
 	// UpdateAddons gives CoreDNS and kube-proxy the wanted version's images.
 	UpdateAddons Kind = "UpdateAddons"
+	// FetchSnapshot records that the snapshot of the recovery is to be brought to Machine's host.
+	FetchSnapshot Kind = "FetchSnapshot"
 	// BeginRecovery records that the recovery of etcd that was asked for begins.
 	BeginRecovery Kind = "BeginRecovery"
 	// OrderRecovery tells Machine's host its part in the recovery: Order.
@@ -103,12 +105,13 @@ const (
 	ReasonRetryLater           = "RemediationRetryLater"
 	ReasonQuorumLost           = "QuorumLost"
 
-	ReasonRecovering      = "Recovering"
-	ReasonRecoveryFencing = "RecoveryFencing"
-	ReasonRecovered       = "Recovered"
-	ReasonRecoveryRefused = "RecoveryRefused"
-	ReasonRecoveryFailed  = "RecoveryFailed"
-	ReasonRecoveryVoid    = "RecoveryVoid"
+	ReasonRecovering       = "Recovering"
+	ReasonRecoveryFetching = "RecoveryFetching"
+	ReasonRecoveryFencing  = "RecoveryFencing"
+	ReasonRecovered        = "Recovered"
+	ReasonRecoveryRefused  = "RecoveryRefused"
+	ReasonRecoveryFailed   = "RecoveryFailed"
+	ReasonRecoveryVoid     = "RecoveryVoid"
 )
 
 // Orders to a host in a recovery of etcd.

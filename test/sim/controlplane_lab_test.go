@@ -117,6 +117,7 @@ func newCourt(t testing.TB, o courtOptions) *court {
 	t.Cleanup(c.fleet.Close)
 	c.site, err = p.NewSite(t.Context(), plane.SiteOptions{
 		Namespace: o.name, Haste: hurry, Admission: o.admission, Connections: hasty, Retry: time.Second,
+		Backups: t.TempDir(), Spool: t.TempDir(),
 		Written: func(m *plane.Manager, w plane.Write) { c.happens(event{m, w.Where, w.What}) },
 	})
 	if err != nil {

@@ -121,6 +121,10 @@ type EtcdBackupStatus struct {
 	// nextTime is when the schedule wants the next one.
 	// +optional
 	NextTime metav1.Time `json:"nextTime,omitempty,omitzero"`
+
+	// restore is the snapshot that spec.recovery brings to a host.
+	// +optional
+	Restore *EtcdRestoreStatus `json:"restore,omitempty"`
 }
 
 // BackupRecord is one snapshot.

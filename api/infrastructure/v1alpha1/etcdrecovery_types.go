@@ -32,6 +32,29 @@ type EtcdRecoveryOrder struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Member string `json:"member,omitempty"`
+
+	// snapshot whose data were brought to the host, for Survive: the member begins with them, instead of the data that it has.
+	// +optional
+	Snapshot *EtcdRecoverySnapshot `json:"snapshot,omitempty"`
+}
+
+// EtcdRecoverySnapshot is a snapshot whose data lie on a host, and by what the host knows that they are whole.
+type EtcdRecoverySnapshot struct {
+	// name of the snapshot.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Name string `json:"name,omitempty"`
+
+	// sha256 of the list of files with their checksums, in hexadecimal.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	SHA256 string `json:"sha256,omitempty"`
+
+	// sizeBytes of the files together, for which there must be room beside the old data.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
 }
 
 // RecoverOperation names the operation of a host that carries out its part of a recovery.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
 // validateRecovery refuses what can be known to be no recovery of a lost quorum. What only the hosts know, they refuse.
@@ -25,15 +26,31 @@ func validateRecovery(path *field.Path, before, after *controlplanev1.QuoinContr
 	if after.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined() {
 		return field.ErrorList{field.Forbidden(path, "etcd is external: restore it where it runs")}
 	}
-	var reasons field.ErrorList
+	reasons := validateSnapshot(path.Child("snapshot"), before, after)
 	if slices.Contains(wanted.GiveUp, wanted.Machine) {
 		reasons = append(reasons, field.Invalid(path.Child("giveUp"), strings.Join(wanted.GiveUp, ", "),
 			fmt.Sprintf("Machine %s is the one that survives: name the others", wanted.Machine)))
 	}
 	if etcd := after.Status.Etcd; etcd != nil && ptr.Deref(etcd.Agreed, false) && now.Sub(etcd.ObservedTime.Time) < membershipMaxAge {
 		reasons = append(reasons, field.Forbidden(path, fmt.Sprintf("etcd had a quorum of %d voters at %s, and a recovery throws data away: "+
-			"ask for one only while Available is False with the reason QuorumLost, or when etcd has not answered for %s; to replace Machines, annotate "+
+			"ask for one only while Available is False with the reason QuorumLost, or, when no member answers at all, %s after that reading; to replace Machines, annotate "+
 			"them with cluster.x-k8s.io/remediate-machine", ptr.Deref(etcd.Voters, 0), etcd.ObservedTime.UTC().Format(time.RFC3339), membershipMaxAge)))
+	}
+	return reasons
+}
+
+// validateSnapshot refuses a snapshot that could not be had. Whether the store has it, whole, is looked at before any member
+// is stopped.
+func validateSnapshot(path *field.Path, before, after *controlplanev1.QuoinControlPlane) field.ErrorList {
+	wanted := after.Spec.Recovery
+	var reasons field.ErrorList
+	if wanted.Snapshot != nil && after.Spec.Backup == nil {
+		reasons = append(reasons, field.Forbidden(path, "spec.backup is not set, so no store is known: set spec.backup.store to where the snapshot is, "+
+			"or make the member's data of it by hand (docs/disaster-recovery.md) and leave snapshot out"))
+	}
+	begun := controlplane.ReadRecoveryRecord(before.Annotations[controlplanev1.RecoveryAnnotation], wanted.ID).State == controlplane.RecoveryBegun
+	if begun && before.Spec.Recovery != nil && before.Spec.Recovery.ID == wanted.ID && !equality.Semantic.DeepEqual(before.Spec.Recovery.Snapshot, wanted.Snapshot) {
+		reasons = append(reasons, field.Forbidden(path, fmt.Sprintf("recovery %s has begun with what it says of the data: ask under another id", wanted.ID)))
 	}
 	return reasons
 }

@@ -20,6 +20,20 @@ func recovered(giveUp ...string) change {
 	}
 }
 
+func fromSnapshot(c *controlplanev1.QuoinControlPlane) {
+	c.Spec.Recovery.Snapshot = &controlplanev1.RecoverySnapshot{Name: "20261121T120000Z-5f3a2c91b044.db"}
+}
+
+func storing(c *controlplanev1.QuoinControlPlane) {
+	c.Spec.Backup = &controlplanev1.EtcdBackup{Store: controlplanev1.BackupStore{Volume: &controlplanev1.BackupVolume{Path: "site"}}}
+}
+
+func recorded(record string) change {
+	return func(c *controlplanev1.QuoinControlPlane) {
+		c.Annotations = map[string]string{controlplanev1.RecoveryAnnotation: record}
+	}
+}
+
 func read(agreed bool, age time.Duration) change {
 	return func(c *controlplanev1.QuoinControlPlane) {
 		c.Status.Etcd = &controlplanev1.EtcdStatus{Agreed: &agreed, Voters: ptr.To[int32](3), ObservedTime: metav1.NewTime(time.Now().Add(-age))}
@@ -38,7 +52,14 @@ func TestARecoveryIsAdmittedOnlyWithoutAQuorum(t *testing.T) {
 		"another edit while it has a quorum": {[]change{recovered("cp-1")}, []change{recovered("cp-1"), version("v1.35.5"), read(true, 0)}, ""},
 		"it is taken away":                   {[]change{recovered("cp-1")}, []change{read(true, 0)}, ""},
 		"the survivor is given up":           {nil, []change{recovered("cp-0", "cp-1"), read(false, 0)}, "name the others"},
-		"etcd is external":                   {[]change{externalEtcd}, []change{externalEtcd, recovered("cp-1")}, "where it runs"},
+		"etcd answered a minute ago, and a snapshot would not make it better": {[]change{storing}, []change{storing, recovered("cp-1"), fromSnapshot, read(true, time.Minute)},
+			"after that reading"},
+		"from a snapshot":               {[]change{storing}, []change{storing, recovered("cp-1"), fromSnapshot}, ""},
+		"from a snapshot of no store":   {nil, []change{recovered("cp-1"), fromSnapshot}, "set spec.backup.store to where the snapshot is"},
+		"the snapshot is fetched still": {[]change{storing, recovered("cp-1"), recorded(`{"id":"r1","state":"Fetching"}`)}, []change{storing, recovered("cp-1"), fromSnapshot}, ""},
+		"another snapshot after the members were stopped": {[]change{storing, recovered("cp-1"), recorded(`{"id":"r1","state":"Begun"}`)},
+			[]change{storing, recovered("cp-1"), fromSnapshot}, "ask under another id"},
+		"etcd is external": {[]change{externalEtcd}, []change{externalEtcd, recovered("cp-1")}, "where it runs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(test.before...), controlPlane(test.after...))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -338,9 +339,12 @@ func (m *Member) data(p *machine.Process, dir string) (string, error) {
 		return "", fmt.Errorf("cannot open %s/member/snap/db: input/output error", dir)
 	}
 	if err != nil {
-		// Nothing is there: whatever was there before, somebody has removed it.
+		// Whatever was there before, somebody has removed it, and perhaps put other data in its place.
 		m.forget()
 		id = m.dataID()
+		if err := takeOver(p, dir+"/member", m.plane.scratch("etcd-data", id, "member")); err != nil {
+			return "", err
+		}
 		for _, sub := range []string{"/member/snap", "/member/wal"} {
 			if err := p.MkdirAll(dir+sub, 0o700); err != nil {
 				return "", err
@@ -352,6 +356,41 @@ func (m *Member) data(p *machine.Process, dir string) (string, error) {
 	}
 	here := m.plane.scratch("etcd-data", id)
 	return here, os.MkdirAll(here, 0o700)
+}
+
+// takeOver moves a tree of files from the simulated machine to this one; none when there is none.
+func takeOver(p *machine.Process, from, to string) error {
+	names, err := p.ReadDir(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if stat, err := p.Lstat(from + "/" + name); err != nil {
+			return err
+		} else if stat.Mode.IsDir() {
+			if err := takeOver(p, from+"/"+name, filepath.Join(to, name)); err != nil {
+				return err
+			}
+			continue
+		}
+		content, err := p.ReadFile(from + "/" + name)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(to, 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, name), content, 0o600); err != nil {
+			return err
+		}
+		if err := p.Remove(from + "/" + name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // forget removes the directories of data that is not on the machine any more.

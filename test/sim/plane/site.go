@@ -33,6 +33,8 @@ type SiteOptions struct {
 	Retry time.Duration
 	// Admission makes the API server ask our webhooks. Those of Cluster API are always asked, because they default.
 	Admission bool
+	// Backups is the volume of our manager's pod; none when empty. Spool is where snapshots wait.
+	Backups, Spool string
 	// Written is called after every change that our manager made, by the controller that made it.
 	Written func(*Manager, Write)
 }
@@ -90,6 +92,7 @@ func (s *Site) Start() error {
 	options.AddFlags(pflag.NewFlagSet("sim", pflag.ContinueOnError))
 	options.Namespace = s.options.Namespace
 	options.HealthAddress, options.Serving.DiagnosticsAddress = "0", "0"
+	options.BackupDirectory, options.BackupSpool = s.options.Backups, s.options.Spool
 	// The API servers are ours alone, and asked more often than in production.
 	options.KubeAPIQPS, options.ClusterCacheClientQPS = -1, -1
 	options.Harness = manager.Harness{

@@ -1,0 +1,222 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdbackup
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/recovery"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/restore"
+)
+
+const (
+	// sendings are how often it is tried to send within one call, so that a connection that broke does not cost the data that were made.
+	sendings = 10
+	// sendingEvery is the time between them.
+	sendingEvery = 5 * time.Second
+	// overhead is what the data of a member take beside the database: two segments of its log.
+	overhead = 128 << 20
+)
+
+// deliveryJob makes the data of a member of a snapshot, and brings them to its host.
+type deliveryJob struct {
+	recoveryID, snapshot, spool string
+	target                      *target
+	identities                  []age.Identity
+	host                        *infrav1.QuoinHost
+	connect                     func(context.Context) (ssh.Host, error)
+}
+
+func (j deliveryJob) run(ctx context.Context) (recovery.Snapshot, error) {
+	conn, err := j.connect(ctx)
+	if err != nil {
+		return recovery.Snapshot{}, err
+	}
+	if err := serves(ctx, conn, j.host); err != nil {
+		return recovery.Snapshot{}, err
+	}
+	peer, err := recovery.ReadPeer(ctx, conn)
+	if err != nil {
+		return recovery.Snapshot{}, err
+	}
+	store, done, err := j.target.open()
+	if err != nil {
+		return recovery.Snapshot{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
+	}
+	defer done()
+	metadata, err := j.find(ctx, store)
+	if err != nil {
+		return recovery.Snapshot{}, err
+	}
+	workspace, release, err := backup.Workspace(j.spool, 2*metadata.Size+overhead)
+	if err != nil {
+		return recovery.Snapshot{}, err
+	}
+	defer release()
+	data, err := j.makeData(ctx, store, metadata, peer, workspace)
+	if err != nil {
+		return recovery.Snapshot{}, err
+	}
+	files, closeAll, err := filesOf(data)
+	defer closeAll()
+	if err != nil {
+		return recovery.Snapshot{}, err
+	}
+	return j.send(ctx, recovery.Delivery{ID: infrav1.RecoverOperation(j.recoveryID), Files: files})
+}
+
+// find looks for the snapshot among the good ones of this very cluster.
+func (j deliveryJob) find(ctx context.Context, store backup.Store) (backup.Metadata, error) {
+	good, err := backup.Good(ctx, store, j.target.directory, j.target.authority)
+	if err != nil {
+		return backup.Metadata{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
+	}
+	for _, metadata := range good {
+		if metadata.Name == j.snapshot {
+			return metadata, nil
+		}
+	}
+	if len(good) == 0 {
+		return backup.Metadata{}, fmt.Errorf("%s has no good snapshot of this cluster in %s", j.target.where, j.target.directory)
+	}
+	return backup.Metadata{}, fmt.Errorf("%s has no good snapshot %s of this cluster in %s; the newest of %d is %s: name one of them under another id",
+		j.target.where, j.snapshot, j.target.directory, len(good), good[0].Name)
+}
+
+// makeData fetches the snapshot, which is checked on the way, and makes a member's data of it.
+func (j deliveryJob) makeData(ctx context.Context, store backup.Store, metadata backup.Metadata, peer recovery.Peer, workspace string) (string, error) {
+	file, err := os.OpenFile(filepath.Join(workspace, "snapshot.db"), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("making a file for the snapshot in the spool directory: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	if err := backup.Fetch(ctx, store, j.target.directory, metadata, file, j.identities...); err != nil {
+		return "", err
+	}
+	data := filepath.Join(workspace, "data")
+	// A token that is the same in each attempt, so that what the host has of an earlier one may be what it needs.
+	member := restore.Member{Name: peer.Name, PeerURL: peer.URL, DataDirectory: data, Token: "quoin-" + j.recoveryID + "-" + metadata.SnapshotSHA256}
+	if err := restore.Restore(file.Name(), member); err != nil {
+		return "", err
+	}
+	return data, os.Remove(file.Name())
+}
+
+// filesOf are the files of a data directory with their checksums, the smallest first.
+func filesOf(directory string) (files []recovery.File, closeAll func(), err error) {
+	var opened []*os.File
+	closeAll = func() {
+		for _, file := range opened {
+			_ = file.Close()
+		}
+	}
+	err = filepath.WalkDir(directory, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		opened = append(opened, file)
+		digest := sha256.New()
+		size, err := io.Copy(digest, file)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(directory, path)
+		files = append(files, recovery.File{Name: filepath.ToSlash(name), Content: file, Size: size, SHA256: hex.EncodeToString(digest.Sum(nil))})
+		return err
+	})
+	if err != nil {
+		return nil, closeAll, fmt.Errorf("reading the data that were made of the snapshot: %w", err)
+	}
+	slices.SortFunc(files, func(a, b recovery.File) int {
+		if a.Size != b.Size {
+			return int(min(max(a.Size-b.Size, -1), 1))
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return files, closeAll, nil
+}
+
+// send brings the data to the host. A connection that breaks is made again.
+func (j deliveryJob) send(ctx context.Context, data recovery.Delivery) (recovery.Snapshot, error) {
+	for attempt := 1; ; attempt++ {
+		err := j.sendOnce(ctx, data)
+		if err == nil {
+			return data.Snapshot(), nil
+		}
+		if attempt == sendings || ctx.Err() != nil || !ssh.IsTransient(err) {
+			return recovery.Snapshot{}, err
+		}
+		pause := time.NewTimer(sendingEvery)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return recovery.Snapshot{}, err
+		}
+	}
+}
+
+func (j deliveryJob) sendOnce(ctx context.Context, data recovery.Delivery) error {
+	conn, err := j.connect(ctx)
+	if err != nil {
+		return err
+	}
+	if err := serves(ctx, conn, j.host); err != nil {
+		return err
+	}
+	return recovery.Deliver(ctx, conn, data)
+}
+
+// errServes says that a host does not serve the Machine any more, or not yet in this management plane.
+var errServes = errors.New("the host does not say that it serves the Machine")
+
+// serves asks a host whether it serves the claim that it is thought to: nothing is written on another's host.
+func serves(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost) error {
+	ref := host.Spec.ConsumerRef
+	record, err := owner.Read(ctx, conn)
+	switch {
+	case err != nil:
+		return err
+	case ref == nil || record == nil || record.Released() || record.UID != ref.Claim || record.Namespace != host.Namespace || record.Host != host.Name:
+		return errServes
+	}
+	ours := owner.Record{Namespace: host.Namespace, Host: host.Name, Machine: ref.Name, UID: ref.Claim,
+		Generation: max(host.Spec.ClaimGeneration, 1), Plane: host.Spec.ManagedBy}
+	return owner.Check(ours, *record)
+}
+
+// discardFrom removes what was delivered. Of a host that serves another the reset has removed it, and one that another
+// management plane has is left to that.
+func discardFrom(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost, id string) error {
+	err := serves(ctx, conn, host)
+	var stale *owner.StaleError
+	switch {
+	case errors.Is(err, errServes), errors.As(err, &stale):
+		return nil
+	case err != nil:
+		return err
+	}
+	return recovery.Discard(ctx, conn, id)
+}

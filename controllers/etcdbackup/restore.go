@@ -1,0 +1,216 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdbackup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
+
+// The calls about the snapshot that spec.recovery names.
+const (
+	opDeliver = "deliver"
+	opDiscard = "discard"
+)
+
+// identityKey is the data key of the Secret that spec.recovery.snapshot.identityRef names.
+const identityKey = "identity"
+
+// delivery is what is known of bringing a snapshot to a host besides status.backup.restore.
+type delivery struct {
+	// done are data that a host has verified: status may not say so yet.
+	done *controlplanev1.EtcdRestoreStatus
+	// failures in a row, and when the last one was.
+	failures int
+	failedAt time.Time
+}
+
+// restore brings the snapshot that spec.recovery names to the host of the survivor, and takes away what nobody wants any more.
+// It says whether nothing else may begin now, and when to look again.
+//
+// That a file is about to be brought is told before it is begun, so that whoever comes after a kill knows where to look for it.
+func (r *Reconciler) restore(ctx context.Context, s *scope) (wait time.Duration, handled bool) {
+	recovery := s.plane.Spec.Recovery
+	record := controlplane.RecoveryRecord{}
+	if recovery != nil {
+		record = controlplane.ReadRecoveryRecord(s.plane.Annotations[controlplanev1.RecoveryAnnotation], recovery.ID)
+	}
+	have := s.restored()
+	wanted := record.State == controlplane.RecoveryFetching && recovery.Snapshot != nil
+	switch {
+	case have != nil && (have.For(recovery) && (wanted || record.State == controlplane.RecoveryBegun)):
+		if have.SHA256 != "" || !wanted {
+			return 0, false
+		}
+	case have != nil:
+		return r.discard(ctx, s, have)
+	case !wanted:
+		return 0, false
+	default:
+		s.known.delivery = delivery{}
+		s.setRestored(&controlplanev1.EtcdRestoreStatus{RecoveryID: recovery.ID, Machine: recovery.Machine, Snapshot: recovery.Snapshot.Name,
+			Message: "it is looked for in the store"})
+		return time.Second, true
+	}
+	if wait := s.putOff(); wait > 0 {
+		return wait, true
+	}
+	return r.beginDelivery(ctx, s, recovery), true
+}
+
+// beginDelivery starts the call, or says why it cannot.
+func (r *Reconciler) beginDelivery(ctx context.Context, s *scope, recovery *controlplanev1.EtcdRecovery) time.Duration {
+	job := deliveryJob{recoveryID: recovery.ID, snapshot: recovery.Snapshot.Name, spool: r.Spool}
+	var problem *failure
+	if job.target, problem = r.target(ctx, s); problem != nil {
+		return s.deliveryFailed(problem.message)
+	}
+	if name := recovery.Snapshot.IdentityRef.Name; name != "" {
+		data, problem := r.secret(ctx, s, name, identityKey)
+		if problem != nil {
+			return s.deliveryFailed(problem.message)
+		}
+		var err error
+		if job.identities, err = backup.ParseIdentities(data[identityKey]); err != nil {
+			return s.deliveryFailed(fmt.Sprintf("Secret %s, key %s: %v", name, identityKey, err))
+		}
+	}
+	host, err := r.hostOfMachine(ctx, s, recovery.Machine)
+	if err == nil && host == nil {
+		err = fmt.Errorf("Machine %s has no host", recovery.Machine) //nolint:staticcheck // the name of a kind
+	}
+	if err != nil {
+		return s.deliveryFailed(err.Error())
+	}
+	job.host, job.connect = host, func(ctx context.Context) (ssh.Host, error) { return r.Hosts.Connect(ctx, host) }
+	s.setMessage("it is fetched, checked and sent")
+	r.start(s, opDeliver, snapshotTimeout, func(ctx context.Context) (found, error) {
+		data, err := job.run(ctx)
+		return found{delivered: data}, err
+	})
+	return 0
+}
+
+// discard removes what was brought to a host, and then forgets it. A host that serves somebody else by now was reset.
+func (r *Reconciler) discard(ctx context.Context, s *scope, have *controlplanev1.EtcdRestoreStatus) (time.Duration, bool) {
+	if s.putOff() > 0 {
+		// Snapshots of a cluster that lives do not wait for a host that does not.
+		return 0, false
+	}
+	host, err := r.hostOfMachine(ctx, s, have.Machine)
+	switch {
+	case err != nil:
+		return s.deliveryFailed(err.Error()), true
+	case host == nil:
+		s.forgetRestored()
+		return time.Second, true
+	}
+	id := infrav1.RecoverOperation(have.RecoveryID)
+	r.start(s, opDiscard, listTimeout, func(ctx context.Context) (found, error) {
+		conn, err := r.Hosts.Connect(ctx, host)
+		if err != nil {
+			return found{}, err
+		}
+		return found{}, discardFrom(ctx, conn, host, id)
+	})
+	return 0, true
+}
+
+// collectDelivery takes the result of a call of restore.
+func (r *Reconciler) collectDelivery(ctx context.Context, s *scope, op string, result found, err error) {
+	log := ctrl.LoggerFrom(ctx).WithValues("call", op)
+	have := s.restored()
+	switch {
+	case errors.Is(err, errGone) || errors.Is(err, context.Canceled) && !errors.Is(err, backup.ErrStalled):
+	case err != nil:
+		log.Error(err, "A call about the snapshot of a recovery failed")
+		s.deliveryFailed(err.Error())
+		if have != nil && op == opDeliver {
+			r.event(s, corev1.EventTypeWarning, "SnapshotDeliveryFailed", fmt.Sprintf("Snapshot %s could not be brought to the host of Machine %s: %v", have.Snapshot, have.Machine, err))
+		}
+	case op == opDiscard:
+		log.Info("Removed the data of a snapshot from a host")
+		s.forgetRestored()
+	case have != nil:
+		done := have.DeepCopy()
+		done.SHA256, done.SizeBytes, done.Message = result.delivered.SHA256, ptr.To(result.delivered.Size), "it is there, and verified"
+		s.known.delivery = delivery{done: done}
+		s.setRestored(done)
+		log.Info("Brought the data of a snapshot to a host", "name", done.Snapshot, "machine", done.Machine, "size", result.delivered.Size)
+		r.event(s, corev1.EventTypeNormal, "SnapshotDelivered", fmt.Sprintf("The data of snapshot %s (%.1f MiB) are on the host of Machine %s, verified",
+			done.Snapshot, float64(result.delivered.Size)/(1<<20), done.Machine))
+	}
+}
+
+// hostOfMachine reads the host of one of the control plane's Machines; nil when it has none.
+func (r *Reconciler) hostOfMachine(ctx context.Context, s *scope, name string) (*infrav1.QuoinHost, error) {
+	machine := &clusterv1.Machine{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.plane.Namespace, Name: name}, machine); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return r.hostOf(ctx, machine)
+}
+
+// restored is what is to be told, or what status says, unless this process knows better: what was read may be older than
+// what was written.
+func (s *scope) restored() *controlplanev1.EtcdRestoreStatus {
+	if s.restoring != nil {
+		return *s.restoring
+	}
+	var told *controlplanev1.EtcdRestoreStatus
+	if s.plane.Status.Backup != nil {
+		told = s.plane.Status.Backup.Restore
+	}
+	if done := s.known.delivery.done; done != nil && told != nil && told.RecoveryID == done.RecoveryID && told.Machine == done.Machine && told.Snapshot == done.Snapshot {
+		return done
+	}
+	return told
+}
+
+// setRestored is told at the end of the reconcile.
+func (s *scope) setRestored(restored *controlplanev1.EtcdRestoreStatus) { s.restoring = &restored }
+
+func (s *scope) forgetRestored() {
+	s.known.delivery = delivery{}
+	s.setRestored(nil)
+}
+
+// setMessage says what goes on.
+func (s *scope) setMessage(message string) {
+	if have := s.restored(); have != nil {
+		changed := have.DeepCopy()
+		changed.Message = cut(message)
+		s.setRestored(changed)
+	}
+}
+
+// deliveryFailed says why, and how long to wait.
+func (s *scope) deliveryFailed(message string) time.Duration {
+	s.known.delivery.failures++
+	s.known.delivery.failedAt = s.now
+	s.setMessage(message)
+	return s.putOff()
+}
+
+// putOff is how long the next attempt waits.
+func (s *scope) putOff() time.Duration {
+	if s.known.delivery.failures == 0 {
+		return 0
+	}
+	return max(0, s.known.delivery.failedAt.Add(backoff(s.known.delivery.failures)).Sub(s.now))
+}

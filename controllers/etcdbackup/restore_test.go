@@ -1,0 +1,192 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdbackup
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+// shell is a host that answers what it is asked, and takes what it is given.
+type shell struct {
+	mu sync.Mutex
+	// record is what owner.json says.
+	record string
+	// refuse is the answer to whatever is written; files is what came, by its path.
+	refuse   error
+	uploaded map[string]string
+	received int64
+	removed  []string
+}
+
+func (h *shell) Run(_ context.Context, command ssh.Command) (ssh.Result, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case strings.Contains(command.Script, "owner.json"):
+		return ssh.Result{Stdout: h.record}, nil
+	case strings.Contains(command.Script, "etcd.yaml"):
+		return ssh.Result{Stdout: "name node-m1\nurl https://192.0.2.1:2380\n"}, nil
+	case strings.Contains(command.Script, "else echo 0"):
+		return ssh.Result{Stdout: "0\n"}, nil
+	case strings.HasPrefix(command.Script, "rm -rf"):
+		h.removed = append(h.removed, strings.TrimSpace(command.Script))
+		return ssh.Result{}, nil
+	case h.refuse != nil:
+		return ssh.Result{}, h.refuse
+	}
+	if command.Stdin != nil {
+		n, err := io.Copy(io.Discard, command.Stdin)
+		h.received += n
+		return ssh.Result{}, err
+	}
+	return ssh.Result{}, nil
+}
+
+func (h *shell) Upload(_ context.Context, path string, _ os.FileMode, content []byte) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.uploaded[filepath.Base(path)] = string(content)
+	return nil
+}
+
+func (h *shell) DialContext(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.New("not in this test")
+}
+
+// lost is a world with one snapshot, whose etcd has no quorum, and the shell of the host of m1.
+func lost(t *testing.T, recipients, identity string) (*world, *shell, string) {
+	t.Helper()
+	spec := toVolume("0 * * * *")
+	if recipients != "" {
+		spec.EncryptionKeyRef.Name = "keys"
+	}
+	w := newWorld(t, spec)
+	w.Expect(w.api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "keys"},
+		Data: map[string][]byte{"recipients": []byte(recipients), "identity": []byte(identity)}})).To(Succeed())
+	w.settle()
+	w.Expect(w.status()).To(HaveField("LastGood", Not(BeNil())), "%v", w.condition())
+	host := &infrav1.QuoinHost{}
+	w.Expect(w.api.Get(t.Context(), client.ObjectKey{Namespace: "hosts", Name: "m1"}, host)).To(Succeed())
+	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: key.Namespace, Name: "m1", Machine: "m1", Claim: "c1"}
+	w.Expect(w.api.Update(t.Context(), host)).To(Succeed())
+	shell := &shell{uploaded: map[string]string{}, record: `{"namespace":"hosts","host":"m1","machine":"m1","uid":"c1","generation":1}`}
+	w.host, w.quorum = shell, false
+	w.events()
+	return w, shell, w.status().LastGood.Name
+}
+
+// recover asks for a recovery on m1, as far as the control plane's controller has recorded it.
+func (w *world) recover(snapshot, identity, state string) {
+	w.t.Helper()
+	w.edit(func(plane *controlplanev1.QuoinControlPlane) {
+		plane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: "m1", Snapshot: &controlplanev1.RecoverySnapshot{Name: snapshot}}
+		plane.Spec.Recovery.Snapshot.IdentityRef.Name = identity
+		plane.Annotations = map[string]string{controlplanev1.RecoveryAnnotation: `{"id":"r1","state":"` + state + `"}`}
+	})
+}
+
+func TestASnapshotIsBroughtToTheHostOfARecoveryAndTakenAwayAfterwards(t *testing.T) {
+	identity, err := age.GenerateX25519Identity()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	w, shell, name := lost(t, identity.Recipient().String(), identity.String())
+	w.recover(name, "keys", "Fetching")
+	w.reconcile()
+	w.Expect(w.status().Restore).To(HaveField("SHA256", ""), "where to look for what is left of it is told before it is begun")
+	w.Expect(shell.uploaded).To(BeEmpty())
+	// A manager that dies here knows by what it told.
+	w.restart()
+	w.settle()
+	restored := w.status().Restore
+	w.Expect(restored).To(And(HaveField("SHA256", HaveLen(64)), HaveField("Machine", "m1"), HaveField("Snapshot", name)), "%v", restored)
+	w.Expect(shell.uploaded["sums"]).To(And(ContainSubstring("  member/snap/db\n"), ContainSubstring("  member/wal/")))
+	w.Expect(shell.received).To(BeNumerically("==", *restored.SizeBytes))
+	w.Expect(w.events()).To(ContainElement(ContainSubstring("SnapshotDelivered")))
+	w.settle()
+	w.Expect(shell.removed).To(BeEmpty())
+
+	w.recover(name, "keys", "Begun")
+	w.settle()
+	w.Expect(w.status().Restore.SHA256).To(Equal(restored.SHA256), "a host is told of it")
+
+	w.recover(name, "keys", "Complete")
+	w.settle()
+	w.settle()
+	w.Expect(shell.removed).To(ContainElement(HaveSuffix("/recovery/snapshot-recover-r1'")))
+	w.Expect(w.status().Restore).To(BeNil())
+	w.Expect(os.ReadDir(w.r.Spool)).To(BeEmpty())
+}
+
+func TestASnapshotThatCannotBeBroughtSaysWhy(t *testing.T) {
+	identity, err := age.GenerateX25519Identity()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	other, err := age.GenerateX25519Identity()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	for name, test := range map[string]struct {
+		recipients, identity, secret string
+		change                       func(w *world, shell *shell, snapshot *string)
+		says                         string
+	}{
+		"it is not in the store": {"", "", "", func(_ *world, _ *shell, snapshot *string) { *snapshot = "20200101T000000Z-000000000000.db" },
+			"has no good snapshot 20200101T000000Z-000000000000.db of this cluster in prod/cp; the newest of 1 is 20261121T120000Z-"},
+		"the key is another one":  {identity.Recipient().String(), other.String(), "keys", nil, "identity did not match any of the recipients"},
+		"the key is none":         {identity.Recipient().String(), "AGE-SECRET-KEY-1X", "keys", nil, "key identity: it holds no age private keys"},
+		"there is no such Secret": {identity.Recipient().String(), "", "absent", nil, "Secret absent does not exist"},
+		"it is damaged": {"", "", "", func(w *world, _ *shell, snapshot *string) {
+			path := filepath.Join(w.volume, "clusters", "prod", "cp", *snapshot)
+			content, err := os.ReadFile(path)
+			w.Expect(err).NotTo(HaveOccurred())
+			content[len(content)/2]++
+			w.Expect(os.WriteFile(path, content, 0o600)).To(Succeed())
+		}, "the store returned"},
+		"the host serves another":    {"", "", "", func(_ *world, shell *shell, _ *string) { shell.record = strings.Replace(shell.record, "c1", "c2", 1) }, "does not say that it serves"},
+		"another plane has the host": {"", "", "", func(_ *world, shell *shell, _ *string) { shell.record = strings.Replace(shell.record, `:1}`, `:2}`, 1) }, "another management plane took over"},
+		"the host has no room": {"", "", "", func(_ *world, shell *shell, _ *string) {
+			shell.refuse = &ssh.ExitError{Code: 1, Stderr: "make room there"}
+		}, "make room there"},
+		"the host is off": {"", "", "", func(w *world, _ *shell, _ *string) { w.host = nil }, "switched off"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, shell, snapshot := lost(t, test.recipients, test.identity)
+			if test.change != nil {
+				test.change(w, shell, &snapshot)
+			}
+			w.recover(snapshot, test.secret, "Fetching")
+			w.reconcile()
+			w.settle()
+			w.Expect(w.status().Restore).To(And(HaveField("SHA256", ""), HaveField("Message", ContainSubstring(test.says))))
+			w.Expect(w.status().Restore.Message).NotTo(ContainSubstring("SECRET-KEY-1X"))
+			w.Expect(shell.uploaded).To(BeEmpty())
+			w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue), "it is no failure of the backups")
+			// It is tried again, not at once.
+			w.Expect(w.reconcile().RequeueAfter).To(BeNumerically("~", firstRetry, time.Second))
+
+			w.recover(snapshot, test.secret, "Void")
+			w.now = w.now.Add(time.Hour)
+			w.settle()
+			if w.host != nil {
+				w.settle()
+				w.Expect(w.status().Restore).To(BeNil(), "nobody wants it any more")
+			}
+		})
+	}
+}
