@@ -39,7 +39,7 @@ func TestAHostThatCrashesWhileItJoinsIsReplaced(t *testing.T) {
 				t.Error("nothing crashed")
 			}
 			writer.end()
-			judge.end(outage)
+			judge.end()
 		})
 	}
 }

@@ -125,7 +125,7 @@ func TestAControlPlaneRollsWhileItsControllersDie(t *testing.T) {
 			}
 			court.untilWhole("afterwards")
 			writer.end()
-			judge.end(outage)
+			judge.end()
 		})
 	}
 }

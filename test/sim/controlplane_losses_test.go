@@ -73,7 +73,7 @@ func TestAColdStartEndsWithTheSameControlPlane(t *testing.T) {
 			g.Expect(nowMachines).To(Equal(machines))
 			g.Expect(nowMembers).To(Equal(members))
 			writer.end()
-			judge.end(outage)
+			judge.end()
 		})
 	}
 }
@@ -152,5 +152,5 @@ func TestAFailureDomainIsLostForGood(t *testing.T) {
 	}
 	g.Expect(kept).To(Equal(3), "whoever was well stays")
 	writer.end()
-	judge.end(outage)
+	judge.end()
 }

@@ -119,5 +119,5 @@ func (c *court) suffer(r rollout, random *rand.Rand) {
 	})
 	c.t.Logf("  %d events, %d kills, %s", avenger.events.Load(), len(kills), avenger.told)
 	writer.end()
-	judge.end(outage)
+	judge.end()
 }

@@ -82,7 +82,7 @@ func TestEveryEventOfARolloutSurvivesAKill(t *testing.T) {
 				t.Errorf("only %d kills after changes and %d at events of hosts", changes, others)
 			}
 			writer.end()
-			judge.end(outage)
+			judge.end()
 		})
 	}
 }

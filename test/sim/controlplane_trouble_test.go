@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
 )
 
 // blow is what a test takes away from a control plane.
@@ -171,9 +173,8 @@ func (a *avenger) strike() {
 		}
 	}
 	a.judge.lose(len(away))
-	// What comes back needs a moment until it answers.
 	defer func() {
-		time.Sleep(2 * time.Second)
+		a.untilBack(away)
 		a.judge.lose(-len(away))
 	}()
 	switch a.blow {
@@ -198,6 +199,23 @@ func (a *avenger) strike() {
 			host.PowerOn()
 		}
 	}
+}
+
+// untilBack waits until the members of the hosts answer again, or are members no more.
+func (a *avenger) untilBack(hosts []*sim.Host) {
+	// Whoever was killed this instant may still look alive.
+	time.Sleep(2 * time.Second)
+	names := map[string]bool{}
+	for _, host := range hosts {
+		names[host.Name] = true
+	}
+	for begin := time.Now(); time.Since(begin) < a.court.patience; time.Sleep(100 * time.Millisecond) {
+		members, err := a.court.members(context.Background())
+		if err == nil && !slices.ContainsFunc(members, func(m kube.MemberView) bool { return names[m.Name] && !m.Ready }) {
+			return
+		}
+	}
+	a.court.t.Errorf("%s: its member does not come back", a.told)
 }
 
 // mend does what people do about a loss that is for good, one thing after another. It is called again and again by the
