@@ -92,7 +92,7 @@ func (Client) MoveLeader(ctx context.Context, leader Endpoint, credentials Crede
 var ErrLastMember = errors.New("it is the only etcd member")
 
 // RemoveMember removes the member with the given id through the first endpoint that answers. A member that is not in
-// the list any more is not an error.
+// the list any more is not an error. Without an error the removal outlives a crash of any member that stays.
 func (Client) RemoveMember(ctx context.Context, endpoints []Endpoint, credentials Credentials, id uint64) error {
 	if len(endpoints) == 0 {
 		return fmt.Errorf("removing etcd member %x: no other member's host is known", id)
@@ -134,14 +134,30 @@ func removeThrough(ctx context.Context, timeout time.Duration, endpoint Endpoint
 	for _, member := range list.Members {
 		found = found || member.ID == id
 	}
-	if !found {
-		return nil
-	}
-	if len(list.Members) == 1 {
+	if found && len(list.Members) == 1 {
 		return ErrLastMember
 	}
-	if _, err := client.MemberRemove(ctx, id); err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
+	if found {
+		if _, err := client.MemberRemove(ctx, id); err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
+			return fmt.Errorf("through node %s: %w", endpoint.Name, err)
+		}
+	}
+	if err := settle(ctx, client); err != nil {
 		return fmt.Errorf("through node %s: %w", endpoint.Name, err)
+	}
+	return nil
+}
+
+// settled is a key that nobody has.
+const settled = "quoin.cluster.x-k8s.io/settled"
+
+// settle makes a change of the membership durable. That it was committed is written to the disk only together with the
+// next entry of the log (raft.MustSync). Should the one survivor of two crash before that, it would ask the other one for
+// its vote for ever, and that one is gone because it has learned of its removal. Deleting what is not there is such an
+// entry, changes no revision, and is taken also when the database is full.
+func settle(ctx context.Context, client *clientv3.Client) error {
+	if _, err := client.Delete(ctx, settled); err != nil {
+		return fmt.Errorf("making the removal durable: %w", err)
 	}
 	return nil
 }

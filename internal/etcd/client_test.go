@@ -78,12 +78,15 @@ type fakeCluster struct {
 	alarms   []*pb.AlarmMember
 	noQuorum bool
 	database database
+	// deletions of keys.
+	deletions int
 }
 
 // fakeMember serves one member's RPCs over TLS.
 type fakeMember struct {
 	pb.UnimplementedClusterServer
 	pb.UnimplementedMaintenanceServer
+	pb.UnimplementedKVServer
 	id      uint64
 	cluster *fakeCluster
 }
@@ -121,6 +124,13 @@ func (f *fakeMember) MemberRemove(_ context.Context, request *pb.MemberRemoveReq
 	return &pb.MemberRemoveResponse{}, nil
 }
 
+func (f *fakeMember) DeleteRange(context.Context, *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	f.cluster.mu.Lock()
+	defer f.cluster.mu.Unlock()
+	f.cluster.deletions++
+	return &pb.DeleteRangeResponse{Header: &pb.ResponseHeader{MemberId: f.id}}, nil
+}
+
 func (f *fakeMember) Alarm(context.Context, *pb.AlarmRequest) (*pb.AlarmResponse, error) {
 	f.cluster.mu.Lock()
 	defer f.cluster.mu.Unlock()
@@ -152,6 +162,7 @@ func start(t *testing.T, ca *authority, cluster *fakeCluster, id uint64, name, c
 	member := &fakeMember{id: id, cluster: cluster}
 	pb.RegisterClusterServer(server, member)
 	pb.RegisterMaintenanceServer(server, member)
+	pb.RegisterKVServer(server, member)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	return Endpoint{Name: name, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -247,6 +258,7 @@ func TestRemoveMember(t *testing.T) {
 	g.Expect(Client{}.RemoveMember(t.Context(), endpoints, credentials, 3)).To(Succeed())
 	g.Expect(cluster.members).To(HaveLen(2))
 	g.Expect(Client{}.RemoveMember(t.Context(), endpoints, credentials, 3)).To(Succeed(), "a second time is no error")
+	g.Expect(cluster.deletions).To(Equal(2), "whoever asks again makes it durable as well")
 	g.Expect(Client{}.RemoveMember(t.Context(), endpoints, credentials, 2)).To(Succeed())
 	g.Expect(Client{}.RemoveMember(t.Context(), endpoints, credentials, 1)).To(MatchError(ErrLastMember))
 	g.Expect(cluster.members).To(HaveLen(1))

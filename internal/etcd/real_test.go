@@ -28,6 +28,8 @@ type realMember struct {
 	endpoint Endpoint
 	peer     string
 	process  *os.Process
+	// run starts the process.
+	run func()
 }
 
 // realCluster runs etcd processes on the loopback address, with the certificates that kubeadm would give them.
@@ -91,20 +93,26 @@ func (c *realCluster) start(name string, first bool) *realMember {
 	for file, content := range files {
 		g.Expect(os.WriteFile(filepath.Join(directory, file), content, 0o600)).To(Succeed())
 	}
-	command := exec.Command(etcd, "--name", name, "--data-dir", filepath.Join(directory, "data"), //nolint:gosec // a test's own etcd
-		"--listen-client-urls", "https://"+client, "--advertise-client-urls", "https://"+client,
-		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer,
+	arguments := []string{
+		"--name", name, "--data-dir", filepath.Join(directory, "data"),
+		"--listen-client-urls", "https://" + client, "--advertise-client-urls", "https://" + client,
+		"--listen-peer-urls", "http://" + peer, "--initial-advertise-peer-urls", "http://" + peer,
 		"--initial-cluster", strings.Join(append(initial, name+"=http://"+peer), ","), "--initial-cluster-state", state,
 		"--client-cert-auth", "--trusted-ca-file", filepath.Join(directory, "ca.crt"),
 		"--cert-file", filepath.Join(directory, "server.crt"), "--key-file", filepath.Join(directory, "server.key"),
-		"--heartbeat-interval", "100", "--election-timeout", "1000", "--unsafe-no-fsync", "--log-level", "error")
-	command.Stderr = c.t.Output()
-	g.Expect(command.Start()).To(Succeed())
-	member.process = command.Process
-	c.t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-	})
+		"--heartbeat-interval", "100", "--election-timeout", "1000", "--unsafe-no-fsync", "--log-level", "error",
+	}
+	member.run = func() {
+		command := exec.Command(etcd, arguments...) //nolint:gosec // a test's own etcd
+		command.Stderr = c.t.Output()
+		NewWithT(c.t).Expect(command.Start()).To(Succeed())
+		member.process = command.Process
+		c.t.Cleanup(func() {
+			_ = command.Process.Kill()
+			_ = command.Wait()
+		})
+	}
+	member.run()
 	c.members = append(c.members, member)
 	g.Eventually(func() error {
 		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
@@ -234,4 +242,34 @@ func TestReadOfRealMembers(t *testing.T) {
 	_, err = io.Copy(io.Discard, snapshot)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(snapshot.Close()).To(Succeed())
+}
+
+// Of two voters one is removed, and the other one crashes as soon as that is said to be done. It must not ask the removed one
+// for its vote when it comes back.
+func TestTheSurvivorOfARemovalMayCrash(t *testing.T) {
+	binary(t)
+	g := NewWithT(t)
+	cluster := newRealCluster(t)
+	leaver, survivor := cluster.members[0], cluster.start("b", false)
+	cluster.promote()
+	ids := map[string]uint64{}
+	for _, member := range cluster.read().Members {
+		ids[member.Name] = member.ID
+	}
+	credentials := credentialsOf(t, cluster.ca)
+	g.Expect(Client{}.MoveLeader(t.Context(), leaver.endpoint, credentials, ids["b"])).To(Succeed())
+	// etcd removes nobody in the first seconds in which members are connected.
+	g.Eventually(func() error {
+		return Client{}.RemoveMember(t.Context(), []Endpoint{survivor.endpoint}, credentials, ids["a"])
+	}, 20*time.Second, 100*time.Millisecond).Should(Succeed())
+
+	g.Expect(survivor.process.Kill()).To(Succeed())
+	_, _ = survivor.process.Wait()
+	// The other one ends when it has learned of its removal.
+	_ = leaver.process.Kill()
+	survivor.run()
+	g.Eventually(func() bool {
+		read, err := Client{}.Read(t.Context(), []Endpoint{survivor.endpoint}, credentials)
+		return err == nil && read.Agreed && len(read.Members) == 1
+	}, 20*time.Second, 100*time.Millisecond).Should(BeTrue(), "it leads itself")
 }
