@@ -148,16 +148,17 @@ func (j *judge) look() bool {
 			continue
 		}
 		voters++
-		votes[m.Name] = true
+		// A dead one is not in flight: it is gone already.
+		votes[m.Name] = m.Running
 		names = append(names, m.Name)
 	}
-	leaving := 0
+	var leaving []string
 	for _, machine := range j.c.machines() {
 		_, held := machine.Annotations[controlplanev1.PreDrainHookAnnotation]
 		_, kept := machine.Annotations[controlplanev1.PreTerminateHookAnnotation]
 		// One that has no Node yet is the learner, or never became one.
 		if !machine.DeletionTimestamp.IsZero() && !held && kept && votes[machine.Status.NodeRef.Name] {
-			leaving++
+			leaving = append(leaving, machine.Status.NodeRef.Name)
 		}
 	}
 	j.mu.Lock()
@@ -174,9 +175,10 @@ func (j *judge) look() bool {
 	if learners > 1 {
 		fault("%d learners at once", learners)
 	}
-	// A Machine that nothing holds back from leaving, and a learner: each is a member in flight.
-	if leaving+learners > 1 {
-		fault("%d members in flight", leaving+learners)
+	// A Machine that nothing holds back from leaving, and a learner: each is a member in flight. One that was let go before
+	// another member was lost for good is kept again until the replacement of that one votes.
+	if len(leaving) > 1 || len(leaving)+learners > 1 && j.burnt == 0 {
+		fault("%d members in flight, %v on their way out", len(leaving)+learners, leaving)
 	}
 	if desired := int(j.c.options.replicas); voters+learners > desired+1 {
 		fault("%d members, where %d are wanted", voters+learners, desired)
