@@ -4,13 +4,14 @@
 package recovery
 
 import (
-	"context"
+	"crypto/sha256"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,17 +20,25 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/recovery"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/restore"
 )
 
 // carryOut runs the steps of a plan in this machine's own shell, with the host's directory as its root, until one fails.
 func (h *host) carryOut(order recovery.Order) (string, error) {
 	for _, step := range recovery.Plan(order).Steps {
-		script := strings.ReplaceAll(step.Script, "/etc/kubernetes", filepath.Join(h.root, "etc/kubernetes"))
-		command := exec.Command("/bin/sh", "-c", run.Prelude+script) //nolint:gosec // the script is the plan's own
-		command.Env = append(os.Environ(), "QUOIN_ROOT="+filepath.Join(h.root, "var/lib/quoin"), "QUOIN_RUN_DIR="+h.root)
-		if output, err := command.CombinedOutput(); err != nil {
-			return string(output), fmt.Errorf("step %s: %w", step.Name, err)
+		if output, err := h.step(step); err != nil {
+			return output, err
 		}
+	}
+	return "", nil
+}
+
+func (h *host) step(step run.Step) (string, error) {
+	script := strings.ReplaceAll(step.Script, "/etc/kubernetes", filepath.Join(h.root, "etc/kubernetes"))
+	command := exec.Command("/bin/sh", "-c", run.Prelude+script) //nolint:gosec // the script is the plan's own
+	command.Env = append(os.Environ(), "QUOIN_ROOT="+filepath.Join(h.root, "var/lib/quoin"), "QUOIN_RUN_DIR="+h.root)
+	if output, err := command.CombinedOutput(); err != nil {
+		return string(output), fmt.Errorf("step %s: %w", step.Name, err)
 	}
 	return "", nil
 }
@@ -37,35 +46,12 @@ func (h *host) carryOut(order recovery.Order) (string, error) {
 // The plans that the QuoinHost controller starts, with real etcd and a real shell: nobody is stopped while a quorum lives; the
 // members that are given up never start again; the survivor has every key, a manifest without the flag, and a copy.
 func TestThePlansOfARecovery(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Skip("KUBEBUILDER_ASSETS does not say where etcd is")
-	}
 	g := NewWithT(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	hosts := []*host{newHost(t, "a"), newHost(t, "b"), newHost(t, "c")}
-	var initial []string
-	for _, h := range hosts {
-		initial = append(initial, h.name+"="+h.peerURL)
-		g.Expect(os.MkdirAll(filepath.Join(h.root, "var/lib/quoin"), 0o700)).To(Succeed())
-	}
-	var kubelets sync.WaitGroup
-	t.Cleanup(func() { cancel(); kubelets.Wait() })
-	for _, h := range hosts {
-		g.Expect(os.WriteFile(h.manifestPath(), []byte(h.manifest(strings.Join(initial, ","))), 0o600)).To(Succeed())
-		kubelets.Go(func() { h.kubelet(ctx) })
-	}
+	ctx := t.Context()
+	hosts := three(t)
 	a, b, c := hosts[0], hosts[1], hosts[2]
-	client := a.client(t)
-	put := func(key string) error {
-		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-		defer cancel()
-		_, err := client.Put(ctx, key, "acknowledged")
-		return err
-	}
-	g.Eventually(func() error { return put("first") }, time.Minute, 200*time.Millisecond).Should(Succeed())
-	for i := range 50 {
-		g.Expect(put(fmt.Sprintf("key-%d", i))).To(Succeed())
-	}
+	client, put := a.client(t), a.putter(t)
+	a.fill(t)
 	stop, survive := recovery.Order{ID: "recover-r1", Action: recovery.Stop}, recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"}
 	for _, refused := range []recovery.Order{stop, survive} {
 		output, err := a.carryOut(refused)
@@ -108,4 +94,92 @@ func TestThePlansOfARecovery(t *testing.T) {
 	for _, silent := range []*host{b, c} {
 		g.Expect(silent.manifestPath()).NotTo(BeAnExistingFile())
 	}
+}
+
+// A member begins with the data of a snapshot that was delivered: each step is run twice, as after a kill, and what is not
+// what was sent is refused before anything is changed.
+func TestThePlanOfARecoveryFromASnapshot(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	hosts := three(t)
+	a := hosts[0]
+	client, put := a.client(t), a.putter(t)
+	a.fill(t)
+	stream, err := client.Snapshot(ctx)
+	g.Expect(err).NotTo(HaveOccurred())
+	content, err := io.ReadAll(stream)
+	g.Expect(err).NotTo(HaveOccurred())
+	snapshot, made := filepath.Join(t.TempDir(), "snapshot.db"), filepath.Join(t.TempDir(), "data")
+	g.Expect(os.WriteFile(snapshot, content, 0o600)).To(Succeed())
+	g.Expect(restore.Restore(snapshot, restore.Member{Name: "a", PeerURL: a.peerURL, DataDirectory: made})).To(Succeed())
+	g.Expect(put("later")).To(Succeed())
+
+	// As Deliver leaves it.
+	delivered := filepath.Join(a.root, "var/lib/quoin/recovery/snapshot-recover-r1")
+	g.Expect(os.MkdirAll(delivered, 0o700)).To(Succeed())
+	var list strings.Builder
+	var database string
+	size := int64(0)
+	g.Expect(filepath.WalkDir(made, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		sum := fmt.Sprintf("%x", sha256.Sum256(content))
+		name, err := filepath.Rel(made, path)
+		if err != nil {
+			return err
+		}
+		if entry.Name() == "db" {
+			database = filepath.Join(delivered, sum)
+		}
+		fmt.Fprintf(&list, "%s  %s\n", sum, name)
+		size += int64(len(content))
+		return os.WriteFile(filepath.Join(delivered, sum), content, 0o600)
+	})).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(delivered, "sums"), []byte(list.String()), 0o600)).To(Succeed())
+	order := recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a",
+		Snapshot: &recovery.Snapshot{SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(list.String()))), Size: size}}
+
+	output, err := a.carryOut(order)
+	g.Expect(err).To(HaveOccurred())
+	g.Expect(output).To(ContainSubstring("answers with a quorum"))
+	for _, h := range hosts[1:] {
+		g.Expect(os.Remove(h.manifestPath())).To(Succeed())
+	}
+	g.Eventually(func() error { return put("none") }, time.Minute, 200*time.Millisecond).ShouldNot(Succeed())
+	whole, err := os.ReadFile(database)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(os.WriteFile(database, whole[1:], 0o600)).To(Succeed())
+	output, err = a.carryOut(order)
+	g.Expect(err).To(HaveOccurred())
+	g.Expect(output).To(ContainSubstring("are not those that were sent"))
+	g.Expect(a.manifestPath()).To(BeAnExistingFile(), "nothing was changed")
+	g.Expect(os.WriteFile(database, whole, 0o600)).To(Succeed())
+
+	before, err := os.ReadFile(a.manifestPath())
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, step := range recovery.Plan(order).Steps {
+		for range 2 {
+			output, err = a.step(step)
+			g.Expect(err).NotTo(HaveOccurred(), output)
+		}
+	}
+	g.Expect(os.ReadFile(a.manifestPath())).To(Equal(before))
+	members, err := client.MemberList(ctx)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(members.Members).To(ConsistOf(HaveField("Name", "a")))
+	keys, err := client.Get(ctx, "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(keys.Count).To(BeEquivalentTo(50))
+	later, err := client.Get(ctx, "later", clientv3.WithCountOnly())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(later.Count).To(BeZero(), "it came after the snapshot")
+	g.Expect(put("afterwards")).To(Succeed())
+	g.Expect(delivered).NotTo(BeADirectory())
+	g.Expect(filepath.Join(a.root, "var/lib/etcd/before-recover-r1/snap/db")).To(BeAnExistingFile())
+	g.Expect(filepath.Join(a.root, "var/lib/etcd/restored-recover-r1")).NotTo(BeADirectory())
 }

@@ -137,6 +137,51 @@ func (h *host) client(t *testing.T) *clientv3.Client {
 	return client
 }
 
+// three are hosts a, b and c, whose members are one cluster.
+func three(t *testing.T) []*host {
+	t.Helper()
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip("KUBEBUILDER_ASSETS does not say where etcd is")
+	}
+	g := NewWithT(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	hosts := []*host{newHost(t, "a"), newHost(t, "b"), newHost(t, "c")}
+	var initial []string
+	for _, h := range hosts {
+		initial = append(initial, h.name+"="+h.peerURL)
+		g.Expect(os.MkdirAll(filepath.Join(h.root, "var/lib/quoin"), 0o700)).To(Succeed())
+	}
+	var kubelets sync.WaitGroup
+	t.Cleanup(func() { cancel(); kubelets.Wait() })
+	for _, h := range hosts {
+		g.Expect(os.WriteFile(h.manifestPath(), []byte(h.manifest(strings.Join(initial, ","))), 0o600)).To(Succeed())
+		kubelets.Go(func() { h.kubelet(ctx) })
+	}
+	return hosts
+}
+
+// putter writes a key, and says whether that was acknowledged.
+func (h *host) putter(t *testing.T) func(key string) error {
+	t.Helper()
+	client := h.client(t)
+	return func(key string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err := client.Put(ctx, key, "acknowledged")
+		return err
+	}
+}
+
+// fill waits for the cluster, and writes key-0 to key-49.
+func (h *host) fill(t *testing.T) {
+	t.Helper()
+	g, put := NewWithT(t), h.putter(t)
+	g.Eventually(func() error { return put("first") }, time.Minute, 200*time.Millisecond).Should(Succeed())
+	for i := range 50 {
+		g.Expect(put(fmt.Sprintf("key-%d", i))).To(Succeed())
+	}
+}
+
 // survive runs the script as a person does.
 func (h *host) survive(arguments ...string) (string, error) {
 	command := exec.Command("./survivor.sh", arguments...)
@@ -147,33 +192,12 @@ func (h *host) survive(arguments ...string) (string, error) {
 
 // Two of three hosts are gone for good. The third becomes a cluster of one with everything that was acknowledged.
 func TestSurvivor(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Skip("KUBEBUILDER_ASSETS does not say where etcd is")
-	}
 	g := NewWithT(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	hosts := []*host{newHost(t, "a"), newHost(t, "b"), newHost(t, "c")}
-	var initial []string
-	for _, h := range hosts {
-		initial = append(initial, h.name+"="+h.peerURL)
-	}
-	var kubelets sync.WaitGroup
-	t.Cleanup(func() { cancel(); kubelets.Wait() })
-	for _, h := range hosts {
-		g.Expect(os.WriteFile(h.manifestPath(), []byte(h.manifest(strings.Join(initial, ","))), 0o600)).To(Succeed())
-		kubelets.Go(func() { h.kubelet(ctx) })
-	}
+	ctx := t.Context()
+	hosts := three(t)
 	a := hosts[0]
-	put := func(key string) error {
-		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-		defer cancel()
-		_, err := a.client(t).Put(ctx, key, "acknowledged")
-		return err
-	}
-	g.Eventually(func() error { return put("first") }, time.Minute, 200*time.Millisecond).Should(Succeed())
-	for i := range 50 {
-		g.Expect(put(fmt.Sprintf("key-%d", i))).To(Succeed())
-	}
+	put := a.putter(t)
+	a.fill(t)
 
 	output, err := a.survive("a", "--others-are-off")
 	g.Expect(err).To(HaveOccurred(), "a quorum lives")
