@@ -154,11 +154,11 @@ func (s Snapshot) QuorumLoss() *Loss {
 	loss.Message = fmt.Sprintf("etcd has no quorum: %d of %d voters are healthy and %d are needed; missing are %s",
 		healthy, voters, needed, list(missing))
 	if loss.ForGood {
-		loss.WayOut = "It does not come back by itself, and nothing is changed automatically: restore it from one survivor or from a snapshot (docs/disaster-recovery.md)"
+		loss.WayOut = "It does not come back by itself, and nothing is changed automatically: restore it with spec.recovery, from one survivor or from a snapshot (docs/disaster-recovery.md)"
 		return loss
 	}
 	loss.WayOut = "It comes back by itself with the hosts of enough members; nothing is changed meanwhile. " +
-		"If they are lost for good, restore from one survivor or from a snapshot (docs/disaster-recovery.md)"
+		"If they are lost for good, restore with spec.recovery, from one survivor or from a snapshot (docs/disaster-recovery.md)"
 	return loss
 }
 
