@@ -136,11 +136,6 @@ func (r *Reconciler) recordRecovery(ctx context.Context, s *scope) error {
 		controlplane.EndRecovery:   controlplane.RecoveryComplete,
 		controlplane.VoidRecovery:  controlplane.RecoveryVoid,
 	}[s.step.Kind]
-	if state == controlplane.RecoveryComplete || state == controlplane.RecoveryVoid {
-		if err := r.dropOrders(ctx, s); err != nil {
-			return err
-		}
-	}
 	record := controlplane.RecoveryRecord{ID: s.plane.Spec.Recovery.ID, State: state}
 	if state == controlplane.RecoveryBegun {
 		// What the host is told rests on it, and status is lost in a move.
@@ -157,6 +152,9 @@ func (r *Reconciler) recordRecovery(ctx context.Context, s *scope) error {
 		return fmt.Errorf("recording recovery %s: %w", s.plane.Spec.Recovery.ID, err)
 	}
 	annotations.AddAnnotations(s.plane, noted)
+	if state == controlplane.RecoveryComplete || state == controlplane.RecoveryVoid {
+		return r.dropOrders(ctx, s)
+	}
 	return nil
 }
 

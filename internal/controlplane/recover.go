@@ -102,14 +102,33 @@ func (h RecoveryHost) failed() bool {
 // to run; only then one becomes a cluster of its own; only then the Machines of the others go.
 func restore(s Snapshot) *Step {
 	r := s.Recovery
-	if r == nil || r.State == RecoveryComplete || r.State == RecoveryVoid || !s.Initialized {
+	if r == nil || !s.Initialized {
 		return nil
+	}
+	if r.State == RecoveryComplete || r.State == RecoveryVoid {
+		return r.free()
 	}
 	step := s.restoring(*r)
 	if step != nil {
 		step.Operation = Recover
 	}
 	return step
+}
+
+// free takes from the hosts the parts of a recovery that is over, which its end did not come to: its record is written first,
+// because without their parts it would look as if somebody else had brought the quorum back.
+func (r Recovery) free() *Step {
+	for _, host := range r.Hosts {
+		if !host.Ordered {
+			continue
+		}
+		step := &Step{Kind: EndRecovery, Operation: Recover, Reason: ReasonRecovered, Message: fmt.Sprintf("recovery %s is over: no host has a part in it any more", r.ID)}
+		if r.State == RecoveryVoid {
+			step.Kind, step.Reason = VoidRecovery, ReasonRecoveryVoid
+		}
+		return step
+	}
+	return nil
 }
 
 func (s Snapshot) restoring(r Recovery) *Step {

@@ -74,7 +74,12 @@ func TestARecoveryStopsAllOthersBeforeOneSurvives(t *testing.T) {
 		g.Expect(step.Reason).To(Equal(look.reason), step.Message)
 		g.Expect(step.Operation).To(Equal(Recover))
 	}
+	// Killed after the record, before the hosts were freed.
 	s.Recovery.State = RecoveryComplete
+	NewWithT(t).Expect(Decide(s).Kind).To(Equal(EndRecovery))
+	for name := range s.Recovery.Hosts {
+		s.recovery(name, func(h *RecoveryHost) { h.Ordered = false })
+	}
 	s.Reachable = true
 	NewWithT(t).Expect(Decide(s).Operation).To(Equal(Remediate), "what follows is ordinary")
 }

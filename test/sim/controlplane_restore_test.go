@@ -111,11 +111,18 @@ func (c *court) backedUp() ([]string, *controlplanev1.RecoverySnapshot) {
 	return saved, &controlplanev1.RecoverySnapshot{Name: c.object().Status.Backup.LastGood.Name, IdentityRef: controlplanev1.SecretReference{Name: "identity"}}
 }
 
-// dying has our managers die, each after one to twenty events, until what is done ends. It returns how many died.
+// dying has our managers die, a dozen of them, each after one to forty events, while something is done. It returns how many
+// died.
 func (c *court) dying(what func()) int {
 	c.t.Helper()
 	random := rand.New(rand.NewPCG(seed(c.t), 2))
-	killer := &assassin{court: c, lives: func() int { return 1 + random.IntN(20) }}
+	lives := 0
+	killer := &assassin{court: c, lives: func() int {
+		if lives++; lives > 12 {
+			return 0
+		}
+		return 1 + random.IntN(40)
+	}}
 	c.listen(killer.hear)
 	defer func() {
 		c.listen(nil)
