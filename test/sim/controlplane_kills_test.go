@@ -14,9 +14,10 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 )
 
-// seed of what is drawn: the same in each `make test`, another one in each longer run. QUOIN_SEED repeats a run.
+// seed of what is drawn: the same in each `make test`, another one in each longer run. QUOIN_SEED repeats a run. With the one
+// of `make test` each blow falls at least once, and that on a failure domain on three and on five members.
 func seed(t testing.TB) uint64 {
-	drawn := uint64(1)
+	drawn := uint64(26)
 	if nightly() || long() {
 		drawn = rand.Uint64()
 	}
