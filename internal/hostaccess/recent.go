@@ -44,6 +44,7 @@ func (r *recentSecrets) Get(ctx context.Context, key client.ObjectKey, object cl
 	r.mu.Lock()
 	entry := r.read[key]
 	if entry == nil {
+		r.prune()
 		entry = &recentSecret{}
 		r.read[key] = entry
 	}
@@ -61,6 +62,20 @@ func (r *recentSecrets) Get(ctx context.Context, key client.ObjectKey, object cl
 	}
 	entry.secret = secret.DeepCopy()
 	return nil
+}
+
+// prune drops what is not recent any more, so that Secrets that are read no longer are not held for ever.
+func (r *recentSecrets) prune() {
+	for key, entry := range r.read {
+		// One that is locked is being read.
+		if !entry.mu.TryLock() {
+			continue
+		}
+		if r.now().Sub(entry.at) >= lasting {
+			delete(r.read, key)
+		}
+		entry.mu.Unlock()
+	}
 }
 
 // forget makes all be read again.

@@ -10,6 +10,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -57,6 +58,25 @@ func TestASecretIsKeptForSecondsOnly(t *testing.T) {
 	g.Expect(r.Get(t.Context(), client.ObjectKeyFromObject(stored), &corev1.Secret{})).To(MatchError(ContainSubstring("not found")))
 	g.Expect(r.Get(t.Context(), client.ObjectKeyFromObject(stored), &corev1.Secret{})).To(MatchError(ContainSubstring("not found")))
 	g.Expect(reads).To(Equal(4), "what is not there is looked for each time")
+}
+
+func TestASecretThatIsReadNoLongerIsNotHeld(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Now()
+	stored := func(name string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: name}}
+	}
+	r := recently(fake.NewClientBuilder().WithObjects(stored("a"), stored("b"), stored("c")).Build())
+	r.now = func() time.Time { return now }
+	read := func(name string) {
+		g.Expect(r.Get(t.Context(), client.ObjectKey{Namespace: "hosts", Name: name}, &corev1.Secret{})).To(Succeed())
+	}
+	read("a")
+	now = now.Add(lasting / 2)
+	read("b")
+	now = now.Add(lasting / 2)
+	read("c")
+	g.Expect(r.read).To(And(HaveLen(2), HaveKey(client.ObjectKey{Namespace: "hosts", Name: "b"}), HaveKey(client.ObjectKey{Namespace: "hosts", Name: "c"})))
 }
 
 func TestConnectionsFromAHostReadItsSecretOnceUntilItLeadsNowhere(t *testing.T) {
