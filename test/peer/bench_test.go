@@ -6,7 +6,6 @@
 package peer_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -15,8 +14,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeadmv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -30,6 +27,9 @@ const (
 	replicas               = 3
 	rounds                 = 2
 )
+
+// roles of the managers that a Cluster is served by; the first two are the same processes for both.
+var roles = [...]string{"core", "bootstrap", "control plane", "infrastructure"}
 
 // BenchmarkReplacedControlPlaneMachine rolls two control planes of three Machines in turn, with the same core and kubeadm
 // bootstrap managers, every manager a process at its production pace.
@@ -63,10 +63,10 @@ func BenchmarkReplacedControlPlaneMachine(b *testing.B) {
 	if err := kubeadmv1.AddToScheme(plane.Client.Scheme()); err != nil {
 		b.Fatal(err)
 	}
-	peer := newCourt(b, plane, kubeadm{}, slices.Concat(shared, theirs))
-	own := newCourt(b, plane, newQuoin(b), slices.Concat(shared, ours))
+	peer := newContender(b, plane, kubeadm{}, slices.Concat(shared, theirs))
+	own := newContender(b, plane, newQuoin(b), slices.Concat(shared, ours))
 	// Both exist before either is measured: the core managers look after two Clusters all the time.
-	for _, c := range []*court{peer, own} {
+	for _, c := range []*contender{peer, own} {
 		c.create()
 		c.untilWhole(nil)
 	}
@@ -86,8 +86,8 @@ type cost struct {
 	machines int
 	// raw is what a clock says; hosts is that part of it in which hosts were at work.
 	raw, hosts time.Duration
-	// managers by label.
-	managers map[string]rig.Usage
+	// managers by role, in the order of roles.
+	managers [len(roles)]rig.Usage
 }
 
 func (c *cost) usage() rig.Usage {
@@ -102,7 +102,7 @@ func (c *cost) each(what float64) float64 { return what / float64(c.machines) }
 
 func (c *cost) net() time.Duration { return c.raw - c.hosts }
 
-func report(b *testing.B, peer, own *court) {
+func report(b *testing.B, peer, own *contender) {
 	b.Helper()
 	table := &strings.Builder{}
 	fmt.Fprintf(table, "per replaced control-plane Machine   %10s %10s %8s\n", peer.world.name(), own.world.name(), "ratio")
@@ -119,9 +119,9 @@ func report(b *testing.B, peer, own *court) {
 	line("API requests, management", "requests-ratio", func(c *cost) float64 { return c.usage().Management })
 	line("API requests, workload", "", func(c *cost) float64 { return c.usage().Workload })
 	line("CPU seconds, all managers", "cpu-ratio", func(c *cost) float64 { return c.usage().CPU.Seconds() })
-	for i, role := range []string{"core", "bootstrap", "control plane", "infrastructure"} {
-		line("  "+role+": requests", "", func(c *cost) float64 { return c.managers[courtOf(c, peer, own).labels[i]].Management })
-		line("  "+role+": CPU seconds", "", func(c *cost) float64 { return c.managers[courtOf(c, peer, own).labels[i]].CPU.Seconds() })
+	for i, role := range roles {
+		line("  "+role+": requests", "", func(c *cost) float64 { return c.managers[i].Management })
+		line("  "+role+": CPU seconds", "", func(c *cost) float64 { return c.managers[i].CPU.Seconds() })
 	}
 	fmt.Fprintf(table, "targets: a third of the time (0.33), half of the requests (0.50); %d and %d Machines\n", peer.cost.machines, own.cost.machines)
 	b.Logf("\n%s", table)
@@ -131,18 +131,4 @@ func report(b *testing.B, peer, own *court) {
 	b.ReportMetric(own.cost.each(own.cost.net().Seconds()), "s/machine")
 	b.ReportMetric(own.cost.each(own.cost.usage().Management), "requests/machine")
 	b.ReportMetric(own.cost.each(own.cost.usage().CPU.Seconds()), "cpu-s/machine")
-}
-
-func courtOf(c *cost, courts ...*court) *court {
-	for _, court := range courts {
-		if &court.cost == c {
-			return court
-		}
-	}
-	return nil
-}
-
-// namespaceOf makes the namespace of a world.
-func namespaceOf(ctx context.Context, plane *rig.Rig, name string) error {
-	return plane.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }

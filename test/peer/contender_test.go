@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -30,24 +32,25 @@ type world interface {
 	hosts() time.Duration
 }
 
-// court is a Cluster of a world, and what the replacement of its Machines has cost.
-type court struct {
+// contender is a Cluster of a world, and what the replacement of its Machines has cost.
+type contender struct {
 	b     *testing.B
 	plane *rig.Rig
 	world world
-	// labels of the managers that serve it: core, bootstrap, control plane, infrastructure.
+	// labels of the managers that serve it, by role.
 	labels []string
 	round  int
 	cost   cost
 }
 
-func newCourt(b *testing.B, plane *rig.Rig, w world, labels []string) *court {
-	return &court{b: b, plane: plane, world: w, labels: labels, cost: cost{managers: map[string]rig.Usage{}}}
+func newContender(b *testing.B, plane *rig.Rig, w world, labels []string) *contender {
+	return &contender{b: b, plane: plane, world: w, labels: labels}
 }
 
-func (c *court) create() {
+func (c *contender) create() {
 	c.b.Helper()
-	if err := namespaceOf(c.b.Context(), c.plane, c.world.name()); err != nil {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.world.name()}}
+	if err := c.plane.Client.Create(c.b.Context(), namespace); err != nil {
 		c.b.Fatal(err)
 	}
 	for _, object := range c.world.objects() {
@@ -58,21 +61,20 @@ func (c *court) create() {
 	}
 }
 
-func (c *court) usage() map[string]rig.Usage {
+func (c *contender) usage() (all [len(roles)]rig.Usage) {
 	c.b.Helper()
-	all := map[string]rig.Usage{}
-	for _, label := range c.labels {
+	for i, label := range c.labels {
 		usage, err := c.plane.Usage(c.b.Context(), label)
 		if err != nil {
 			c.b.Fatal(err)
 		}
-		all[label] = usage
+		all[i] = usage
 	}
 	return all
 }
 
 // roll makes every Machine outdated and waits until all are replaced.
-func (c *court) roll() {
+func (c *contender) roll() {
 	c.b.Helper()
 	old := map[types.UID]bool{}
 	for _, machine := range c.machines() {
@@ -86,15 +88,15 @@ func (c *court) roll() {
 	hosts = c.world.hosts() - hosts
 	c.cost.raw += raw
 	c.cost.hosts += hosts
-	for label, usage := range c.usage() {
-		c.cost.managers[label] = c.cost.managers[label].Plus(usage.Minus(used[label]))
+	for i, usage := range c.usage() {
+		c.cost.managers[i] = c.cost.managers[i].Plus(usage.Minus(used[i]))
 	}
 	c.cost.machines += replicas
 	c.b.Logf("%s, round %d: %s, of which hosts were at work for %s", c.world.name(), c.round, raw.Round(100*time.Millisecond), hosts.Round(100*time.Millisecond))
 }
 
 // outdate changes the version, or when it has changed already what the bootstrap data do.
-func (c *court) outdate() {
+func (c *contender) outdate() {
 	c.b.Helper()
 	patch := fmt.Sprintf(`{"spec":{"version":%q}}`, newVersion)
 	if c.round > 1 {
@@ -108,7 +110,7 @@ func (c *court) outdate() {
 	}
 }
 
-func (c *court) machines() []clusterv1.Machine {
+func (c *contender) machines() []clusterv1.Machine {
 	c.b.Helper()
 	list := &clusterv1.MachineList{}
 	if err := c.plane.Client.List(c.b.Context(), list, client.InNamespace(c.world.name())); err != nil {
@@ -118,7 +120,7 @@ func (c *court) machines() []clusterv1.Machine {
 }
 
 // untilWhole waits until the control plane says of itself that it is what its spec says, with none of the old Machines.
-func (c *court) untilWhole(old map[types.UID]bool) {
+func (c *contender) untilWhole(old map[types.UID]bool) {
 	c.b.Helper()
 	begin := time.Now()
 	for {
@@ -133,7 +135,7 @@ func (c *court) untilWhole(old map[types.UID]bool) {
 	}
 }
 
-func (c *court) lacks(old map[types.UID]bool) string {
+func (c *contender) lacks(old map[types.UID]bool) string {
 	c.b.Helper()
 	machines := c.machines()
 	if len(machines) != replicas {
