@@ -212,6 +212,26 @@ func TestReadPutsAnswersTogether(t *testing.T) {
 	g.Expect(read.Members[2].Learner).To(BeTrue())
 }
 
+func TestReadDoesNotWaitForOneThatHangsWhenOthersAgree(t *testing.T) {
+	g := NewWithT(t)
+	ca, cluster := newAuthority(t), three()
+	hangs := Endpoint{Name: "b", Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	read, err := Client{}.Read(t.Context(), []Endpoint{hangs, start(t, ca, cluster, 1, "a", "a")}, credentialsOf(t, ca))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(read.Agreed).To(BeTrue())
+	g.Expect(read.Members[0].Answers).To(BeTrue())
+	g.Expect(read.Members[1].Answers).To(BeFalse())
+	g.Expect(read.Members[1].Problem).To(ContainSubstring(errLate.Error()))
+
+	cluster.noQuorum = true
+	read, err = Client{}.Read(t.Context(), []Endpoint{hangs, start(t, ca, cluster, 1, "a", "a")}, credentialsOf(t, ca))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(read.Members[1].Problem).NotTo(ContainSubstring(errLate.Error()), "without a quorum everybody is waited for")
+}
+
 func TestReadMeasuresLagFromTheFurthest(t *testing.T) {
 	g := NewWithT(t)
 	ca, cluster := newAuthority(t), three()

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/url"
 	"sort"
-	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -66,23 +65,43 @@ type answer struct {
 	err      error
 }
 
+// stragglers is how long the others are waited for once one has told what a quorum agrees on: a member that starts, or whose
+// host hangs, would else cost each reading its whole time. One that is late counts as one that did not answer this time.
+const stragglers = 2 * time.Second
+
 // Read asks all endpoints at once and puts their answers together. It takes at most ReadTimeout, and fails only when no
 // endpoint told a list of members.
 func (Client) Read(ctx context.Context, endpoints []Endpoint, credentials Credentials) (Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, ReadTimeout)
 	defer cancel()
-	answers := make([]answer, len(endpoints))
-	var asked sync.WaitGroup
-	for i, endpoint := range endpoints {
-		asked.Add(1)
-		go func() {
-			defer asked.Done()
-			answers[i] = ask(ctx, endpoint, credentials)
-		}()
+	type numbered struct {
+		number int
+		answer answer
 	}
-	asked.Wait()
+	// Room for all: who is not waited for any more must not hang.
+	told := make(chan numbered, len(endpoints))
+	answers := make([]answer, len(endpoints))
+	for i, endpoint := range endpoints {
+		answers[i] = answer{endpoint: endpoint.Name, err: fmt.Errorf("node %s: %w", endpoint.Name, errLate)}
+		go func() { told <- numbered{i, ask(ctx, endpoint, credentials)} }()
+	}
+	var late <-chan time.Time
+	for range endpoints {
+		select {
+		case one := <-told:
+			answers[one.number] = one.answer
+			if one.answer.agreed && late == nil {
+				late = time.After(stragglers)
+			}
+		case <-late:
+			return combine(answers)
+		}
+	}
 	return combine(answers)
 }
+
+// errLate is what is known of a member that others did not wait for.
+var errLate = fmt.Errorf("no answer %s after the others", stragglers)
 
 func ask(ctx context.Context, endpoint Endpoint, credentials Credentials) answer {
 	result := answer{endpoint: endpoint.Name}
