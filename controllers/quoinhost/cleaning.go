@@ -74,7 +74,7 @@ func (t *turn) cleaning() (result, error) {
 		return t.tryLater(), nil
 	}
 	t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostCleaningReason, "reset: "+status.Message)
-	return after(pollEvery), nil
+	return t.poll(id), nil
 }
 
 // verify reads back what the reset left: once, or again after a boot.
@@ -223,7 +223,7 @@ func (t *turn) watchOnly() (result, error) {
 		t.r.pace.unmark(t.key(), "follow "+operation.ID)
 		return onEvent(), nil
 	}
-	return after(pollEvery), nil
+	return t.poll(operation.ID), nil
 }
 
 // resetPlan is the plan of the host's cleaning, whatever the attempt.

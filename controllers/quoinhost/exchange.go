@@ -16,8 +16,10 @@ import (
 )
 
 const (
-	// pollEvery is how often a running plan is asked for its progress: its end is an event on the host, not here.
+	// pollEvery is how often a running plan is asked for its progress: its end is an event on the host, not here. In its first
+	// seconds, in which a short one ends, that is more often.
 	pollEvery = 3 * time.Second
+	pollFirst = 500 * time.Millisecond
 	// probeEvery is how often a host that nothing happens to is asked whether it is there.
 	probeEvery = 3 * time.Minute
 
@@ -82,7 +84,7 @@ func (t *turn) follow(id string) (run.Status, outcome) {
 			return run.Status{Phase: phase, Step: recorded.Step}, ready
 		}
 	}
-	if wait := t.r.pace.remaining(t.key(), op, pollEvery, t.now); wait > 0 {
+	if wait := t.r.pace.remaining(t.key(), op, t.pollPause(id), t.now); wait > 0 {
 		return run.Status{}, pending(after(wait))
 	}
 	ours, resume := t.ownerRecord(), !t.paused
@@ -95,9 +97,29 @@ func (t *turn) follow(id string) (run.Status, outcome) {
 	if recorded != nil && recorded.ID == id && lostJournal(run.Phase(recorded.Phase), status) {
 		status = run.Status{Phase: run.Interrupted, Message: journalLost}
 	}
+	if recorded != nil && recorded.ID == id && !status.Phase.Final() && string(status.Phase) == recorded.Phase &&
+		t.r.pace.remaining(t.key(), tell(id), pollEvery, t.now) > 0 {
+		// The next step of a plan that runs is no news so soon.
+		return status, pending(t.poll(id))
+	}
+	t.r.pace.mark(t.key(), tell(id), t.now)
 	t.record(id, status)
 	return status, ready
 }
+
+// pollPause lies between two looks at a running plan: it grows with the time that the plan has run.
+func (t *turn) pollPause(id string) time.Duration {
+	return min(max(t.r.pace.since(t.key(), begun(id), t.now)/6, pollFirst), pollEvery)
+}
+
+// poll asks for another look at a running plan.
+func (t *turn) poll(id string) result {
+	return after(t.pollPause(id) / time.Duration(max(t.r.pace.haste, 1)))
+}
+
+// tell and begun name what pace remembers of a plan: when its progress was last recorded, and when it was handed over.
+func tell(id string) string  { return "tell " + id }
+func begun(id string) string { return "begun " + id }
 
 // journalLost is the sentence of a plan that ran and that its host knows nothing about any more.
 const journalLost = "the host lost its journal (it was reinstalled, or /var/lib/quoin was removed), so how far the plan came is unknown"
@@ -112,8 +134,9 @@ func lostJournal(recorded run.Phase, now run.Status) bool {
 // started notes that the plan was handed to the host.
 func (t *turn) started(id string) (result, error) {
 	t.r.pace.mark(t.key(), "follow "+id, t.now)
+	t.r.pace.mark(t.key(), begun(id), t.now)
 	t.record(id, run.Status{Phase: run.Running})
-	return after(pollEvery), nil
+	return t.poll(id), nil
 }
 
 func (t *turn) record(id string, status run.Status) {

@@ -4,6 +4,7 @@
 package quoinhost
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -39,6 +40,17 @@ func (p *pace) marked(key types.NamespacedName, op string) bool {
 	defer p.mu.Unlock()
 	_, ok := p.done[key][op]
 	return ok
+}
+
+// since is how long ago op succeeded; longer than any wait when this process does not know. Haste is taken into account.
+func (p *pace) since(key types.NamespacedName, op string, now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, ok := p.done[key][op]
+	if !ok {
+		return math.MaxInt64
+	}
+	return now.Sub(at) * time.Duration(max(p.haste, 1))
 }
 
 // remaining is the time until op is due again, when it runs once in every.

@@ -68,7 +68,7 @@ func (t *turn) provisioned() (result, error) {
 	}
 	t.condition(infrav1.HostAddonImagesCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason,
 		fmt.Sprintf("add-on images of %s: %s", version, status.Message))
-	return after(pollEvery), nil
+	return t.poll(id), nil
 }
 
 // missingAddons is the first wanted version whose add-on images are not on the host.

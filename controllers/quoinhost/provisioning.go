@@ -76,7 +76,7 @@ func (t *turn) provisioning() (result, error) {
 	}
 	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason,
 		fmt.Sprintf("%s on %s: %s", t.version(), t.host.Name, status.Message))
-	return after(pollEvery), nil
+	return t.poll(id), nil
 }
 
 // followProvisioning follows the plan of the claim. When neither the host nor our status knows the plan, but the objects say

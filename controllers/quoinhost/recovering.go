@@ -76,5 +76,5 @@ func (t *turn) recovering() (_ result, handled bool, _ error) {
 		return r, true, err
 	}
 	say(metav1.ConditionFalse, infrav1.HostStepRunningReason, "recovery of etcd: "+status.Message)
-	return after(pollEvery), true, nil
+	return t.poll(id), true, nil
 }
