@@ -25,17 +25,28 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
+// configKind is the kind of bootstrap configuration that Machines have here.
+const configKind = "KubeadmConfig"
+
 // act carries out the one step that was decided.
 func (r *Reconciler) act(ctx context.Context, s *scope) error {
 	err := r.perform(ctx, s)
 	if err == nil && !s.step.Waiting() && s.step.Kind != controlplane.RemoveFinalizer {
-		if s.step.Reason == controlplane.ReasonToleranceLowered {
-			r.event(s, corev1.EventTypeWarning, s.step.Reason, s.step.Message)
-		} else {
-			r.event(s, corev1.EventTypeNormal, string(s.step.Kind), s.step.Message)
-		}
+		r.tell(s, s.step)
+	}
+	if err == nil && s.agreed != nil {
+		r.tell(s, *s.agreed)
 	}
 	return err
+}
+
+// tell says in an event what was done.
+func (r *Reconciler) tell(s *scope, step controlplane.Step) {
+	if step.Reason == controlplane.ReasonToleranceLowered {
+		r.event(s, corev1.EventTypeWarning, step.Reason, step.Message)
+		return
+	}
+	r.event(s, corev1.EventTypeNormal, string(step.Kind), step.Message)
 }
 
 func (r *Reconciler) perform(ctx context.Context, s *scope) error {
@@ -58,6 +69,9 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 		return r.removeMember(ctx, s)
 	case controlplane.DeleteMachine:
 		if err := r.recordAttempt(ctx, s); err != nil {
+			return err
+		}
+		if err := r.agreeFirst(ctx, s); err != nil {
 			return err
 		}
 		return r.deleteMachine(ctx, s.machines[s.step.Machine])
@@ -89,16 +103,16 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// create makes a Machine: first the QuoinMachine and the KubeadmConfig, which nobody acts on without a Machine, then the
-// Machine that refers to them. What a kill in between leaves behind is removed by dropRemains.
+// create makes a Machine: first the QuoinMachine, which nobody acts on without a Machine, then the Machine. What a kill in
+// between leaves behind is removed by dropRemains. The next reconcile completes it by its KubeadmConfig.
 func (r *Reconciler) create(ctx context.Context, s *scope, join bool) error {
 	if s.template == nil {
 		return errors.New(s.templateProblem)
 	}
 	name := names.SimpleNameGenerator.GenerateName(s.plane.Name + "-")
 	version := s.plane.Spec.Version
-	config, err := s.desiredConfig(name, version, join)
-	if err != nil {
+	// What is wrong with it is wrong before anything is made.
+	if _, err := s.desiredConfig(name, version, join); err != nil {
 		return err
 	}
 	templateRef := &corev1.ObjectReference{APIVersion: s.template.GetAPIVersion(), Kind: s.template.GetKind(),
@@ -128,19 +142,55 @@ func (r *Reconciler) create(ctx context.Context, s *scope, join bool) error {
 	if err := r.Client.Create(ctx, infra); err != nil {
 		return fmt.Errorf("creating %s %s: %w", infra.GetKind(), name, err)
 	}
-	if err := r.Client.Create(ctx, config); err != nil {
-		return fmt.Errorf("creating KubeadmConfig %s: %w", name, err)
-	}
 	machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
 		APIGroup: infra.GroupVersionKind().Group, Kind: infra.GetKind(), Name: name}
 	machine.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{
-		APIGroup: bootstrapv1.GroupVersion.Group, Kind: "KubeadmConfig", Name: name}
+		APIGroup: bootstrapv1.GroupVersion.Group, Kind: configKind, Name: name}
 	if err := r.apply(ctx, machine, machineManager); err != nil {
 		return fmt.Errorf("creating Machine %s: %w", name, err)
+	}
+	if digest, err := digestOf(s.desiredMachine(name, machine)); err == nil {
+		r.applied.set(appliedKey{uid: machine.UID, manager: machineManager}, digest)
 	}
 	s.step.Machine = name
 	s.step.Message += ": " + name
 	return nil
+}
+
+// createConfig makes the KubeadmConfig of a Machine, as owned by it. Cluster API looks at each object at most once a second,
+// so one that was made before its Machine, or at the same time, would cost two looks more.
+func (r *Reconciler) createConfig(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
+	config, err := s.desiredConfig(machine.Name, machine.Spec.Version, s.initialized())
+	if err != nil {
+		return err
+	}
+	config.Name = machine.Spec.Bootstrap.ConfigRef.Name
+	config.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind("Machine"))}
+	if err := r.Client.Create(ctx, config); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating KubeadmConfig %s: %w", config.Name, err)
+	}
+	return nil
+}
+
+// complete makes the KubeadmConfigs of Machines that have none yet.
+func (r *Reconciler) complete(ctx context.Context, s *scope) error {
+	var failures []error
+	for _, machine := range s.incomplete() {
+		failures = append(failures, r.createConfig(ctx, s, machine))
+	}
+	return kerrors.NewAggregate(failures)
+}
+
+// incomplete are the Machines whose bootstrap data cannot be made yet, because nobody has made their KubeadmConfig.
+func (s *scope) incomplete() []*clusterv1.Machine {
+	var incomplete []*clusterv1.Machine
+	for name, machine := range s.machines {
+		if s.configs[name] == nil && s.infra[name] != nil && machine.Spec.Bootstrap.ConfigRef.Kind == configKind &&
+			machine.DeletionTimestamp.IsZero() && machine.Spec.Bootstrap.DataSecretName == nil && !machine.Status.NodeRef.IsDefined() {
+			incomplete = append(incomplete, machine)
+		}
+	}
+	return incomplete
 }
 
 // dropRemains deletes what a creation that was cut off left behind. It tells whether there was anything.
@@ -156,6 +206,21 @@ func (r *Reconciler) dropRemains(ctx context.Context, s *scope) (bool, error) {
 		}
 	}
 	return len(s.remains) > 0, kerrors.NewAggregate(failures)
+}
+
+// agreeFirst opens the drain of a Machine just before it is deleted, when that would be the next step anyhow: Cluster API looks
+// at a Machine at most once a second, and its first look can be the one that drains. Should the deletion fail, the hook
+// comes back with the next reconcile.
+func (r *Reconciler) agreeFirst(ctx context.Context, s *scope) error {
+	next := controlplane.Decide(s.snapshot.Deleted(s.step.Machine))
+	if next.Kind != controlplane.OpenDrain || next.Machine != s.step.Machine {
+		return nil
+	}
+	if err := r.openDrain(ctx, s.machines[s.step.Machine]); err != nil {
+		return err
+	}
+	s.agreed = &next
+	return nil
 }
 
 // deleteMachine deletes exactly the Machine that was decided about.

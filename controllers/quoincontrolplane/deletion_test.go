@@ -143,6 +143,9 @@ func TestMachinesAreReadAfterTheirParts(t *testing.T) {
 			return c.List(ctx, list, options...)
 		}}
 	}
+	// What looks like the remains of a creation is not believed to the cache.
+	w.g.Expect(w.mgmt.Create(t.Context(), &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cp-cut",
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}, OwnerReferences: []metav1.OwnerReference{makerRef(w.plane())}}})).To(Succeed())
 	mgmt := w.mgmt.(client.WithWatch)
 	w.r.Client = interceptor.NewClient(mgmt, record("cache"))
 	w.r.APIReader = interceptor.NewClient(mgmt, record("live"))

@@ -44,7 +44,7 @@ func (s *scope) holdHost(infra *unstructured.Unstructured) error {
 
 // keepHold puts our hold on the QuoinMachine of a Machine that was adopted, moved, or made before there was such a hold.
 func (r *Reconciler) keepHold(ctx context.Context, s *scope, infra *infrav1.QuoinMachine) error {
-	if !s.stackedEtcd() || hostHeld(infra) || !infra.DeletionTimestamp.IsZero() {
+	if !s.lacksHold(infra) {
 		return nil
 	}
 	return r.changeHold(ctx, infra, func(hooks []infrav1.LifecycleHook) []infrav1.LifecycleHook {
@@ -73,6 +73,11 @@ func (r *Reconciler) changeHold(ctx context.Context, seen *infrav1.QuoinMachine,
 }
 
 // hostHeld tells that our hold is on the QuoinMachine.
+// lacksHold tells that the host of a Machine must be held and is not.
+func (s *scope) lacksHold(infra *infrav1.QuoinMachine) bool {
+	return s.stackedEtcd() && !hostHeld(infra) && infra.DeletionTimestamp.IsZero()
+}
+
 func hostHeld(infra *infrav1.QuoinMachine) bool {
 	return infra != nil && slices.ContainsFunc(infra.Spec.LifecycleHooks.PreTerminate, ours)
 }

@@ -28,6 +28,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
 // scope is one look at a control plane: what was read, what was concluded, what comes next.
@@ -41,7 +42,9 @@ type scope struct {
 	// certificates is the condition to set; nil when they were not looked at.
 	certificates *metav1.Condition
 
-	// machines of the control plane, read from the API server; by their names also what belongs to them.
+	// glance: Machines are read from the cache.
+	glance bool
+	// machines of the control plane; by their names also what belongs to them.
 	machines collections.Machines
 	infra    map[string]*infrav1.QuoinMachine
 	configs  map[string]*bootstrapv1.KubeadmConfig
@@ -54,6 +57,8 @@ type scope struct {
 	freeDomains map[string]bool
 	// comingDomains are those of hosts that will be free soon.
 	comingDomains map[string]bool
+	// request is what a further Machine asks of a host; nil without a template.
+	request *placement.Request
 	// claimed are the provider IDs that QuoinMachines and claims of hosts name.
 	claimed map[string]bool
 	// unreachable are those of clusterInfra whose host and Node do not answer.
@@ -68,6 +73,8 @@ type scope struct {
 
 	snapshot controlplane.Snapshot
 	step     controlplane.Step
+	// agreed is the agreement to the departure of the Machine that step deletes, when that was given with it.
+	agreed   *controlplane.Step
 	observed bool
 }
 
@@ -82,13 +89,12 @@ func (s *scope) deleting() bool {
 	return !s.plane.DeletionTimestamp.IsZero() || !s.cluster.DeletionTimestamp.IsZero()
 }
 
-// readMachines reads the control plane's Machines from the API server and adopts those that nobody owns. Deciding by a
-// cache that lags would make a Machine twice, or delete a second one.
+// readMachines reads the control plane's Machines and adopts those that nobody owns.
 func (r *Reconciler) readMachines(ctx context.Context, s *scope) (collections.Machines, error) {
 	if s.machines != nil {
 		return s.machines, nil
 	}
-	all, err := collections.GetControlPlaneMachinesForCluster(ctx, r.APIReader, s.cluster)
+	all, err := collections.GetControlPlaneMachinesForCluster(ctx, s.machineReader(r), s.cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +119,35 @@ func (r *Reconciler) readMachines(ctx context.Context, s *scope) (collections.Ma
 	return owned, nil
 }
 
+// machineReader reads Machines from the API server, unless the cache will do.
+func (s *scope) machineReader(r *Reconciler) client.Reader {
+	if s.glance {
+		return r.Client
+	}
+	return r.APIReader
+}
+
+// anew is the scope before anything was observed.
+func (s *scope) anew() *scope {
+	return &scope{cluster: s.cluster, plane: s.plane, template: s.template, templateProblem: s.templateProblem, certificates: s.certificates}
+}
+
+// lookFirst observes by what the cache shows of Machines, and tells whether that is enough: nothing is to be done. Most looks
+// end so, and cost no request to the management cluster. To act by a cache that lags would make a Machine twice, or delete a
+// second one.
+func (r *Reconciler) lookFirst(ctx context.Context, s *scope) (bool, error) {
+	s.glance = true
+	if err := r.observe(ctx, s); err != nil {
+		return false, err
+	}
+	for _, machine := range s.machines {
+		if r.writes.Behind(machine) {
+			return false, nil
+		}
+	}
+	return len(s.remains) == 0 && len(s.incomplete()) == 0 && r.propagated(s) && controlplane.Decide(s.snapshot).Waiting(), nil
+}
+
 // observe reads everything once and makes the snapshot.
 func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	// Remains are looked for among what was listed before the Machines: whatever is in this list and has no Machine in
@@ -130,6 +165,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	if err := r.readHosts(ctx, s); err != nil {
 		return err
 	}
+	s.countReturning()
 	if err := s.compare(); err != nil {
 		return err
 	}

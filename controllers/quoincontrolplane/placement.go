@@ -17,18 +17,23 @@ import (
 	"sigs.k8s.io/cluster-api/util/collections"
 	"sigs.k8s.io/cluster-api/util/failuredomains"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
 // pickFailureDomain is that of the next Machine: the one with fewest up-to-date Machines, then with fewest, among those
-// that have a free host. Without one it stays open, and the Machine takes the first host that becomes free: a Machine
+// that have a free host, or where none has, one that will be free. Without one it stays open, and the Machine takes the first host that becomes free: a Machine
 // bound to a domain whose hosts are all in use would hold up a surge for ever.
 func (s *scope) pickFailureDomain(ctx context.Context) string {
+	having := s.freeDomains
+	if len(having) == 0 {
+		having = s.comingDomains
+	}
 	var candidates []clusterv1.FailureDomain
 	for _, domain := range s.cluster.Status.FailureDomains {
-		if ptr.Deref(domain.ControlPlane, false) && s.freeDomains[domain.Name] {
+		if ptr.Deref(domain.ControlPlane, false) && having[domain.Name] {
 			candidates = append(candidates, domain)
 		}
 	}
@@ -63,6 +68,7 @@ func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
 		return err
 	}
 	request := placement.Request{Namespace: s.plane.Namespace, Selector: selector}
+	s.request = &request
 	fleet := make([]placement.Host, 0, len(hosts))
 	for i := range hosts {
 		fleet = append(fleet, placement.HostOf(&hosts[i]))
@@ -90,6 +96,24 @@ func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
 	}
 	s.snapshot.Spare = spare
 	return nil
+}
+
+// countReturning finds the hosts that Machines have left for good. Each is reset next, or already.
+func (s *scope) countReturning() {
+	if s.request == nil {
+		return
+	}
+	for name, machine := range s.machines {
+		infra, host := s.infra[name], s.hosts[name]
+		if machine.DeletionTimestamp.IsZero() || infra == nil || host == nil || hostHeld(infra) ||
+			hasHook(machine, controlplanev1.PreDrainHookAnnotation) || hasHook(machine, controlplanev1.PreTerminateHookAnnotation) {
+			continue
+		}
+		if placed := placement.HostOf(host); placement.Returning(*s.request, placed) {
+			s.snapshot.Spare.Returning++
+			s.comingDomains[placed.FailureDomain] = true
+		}
+	}
 }
 
 // hostless says whether none of the hosts that are free or will be can be claimed for a Machine: it is bound to a failure

@@ -40,6 +40,32 @@ func (r *Reconciler) propagate(ctx context.Context, s *scope) error {
 	return kerrors.NewAggregate(failures)
 }
 
+// propagated tells that propagate would write nothing. What it writes must not be decided by a cache: it would put hooks back
+// on a Machine that was let go since.
+func (r *Reconciler) propagated(s *scope) bool {
+	has := func(desired, current client.Object, manager string) bool {
+		digest, err := digestOf(desired)
+		return err == nil && r.applied.is(appliedKey{uid: current.GetUID(), manager: manager}, digest) && holds(desired, current)
+	}
+	for name, machine := range s.machines {
+		if !machine.DeletionTimestamp.IsZero() {
+			if s.changeDeletion(machine.DeepCopy()) {
+				return false
+			}
+			continue
+		}
+		infra, config := s.infra[name], s.configs[name]
+		switch {
+		case !has(s.desiredMachine(name, machine), machine, machineManager),
+			infra != nil && !has(s.metadataOf(infra, infrav1.GroupVersion.WithKind("QuoinMachine")), infra, metadataManager),
+			infra != nil && s.lacksHold(infra),
+			config != nil && !has(s.metadataOf(config, bootstrapv1.GroupVersion.WithKind(configKind)), config, metadataManager):
+			return false
+		}
+	}
+	return true
+}
+
 func (r *Reconciler) propagateTo(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
 	name := machine.Name
 	if !machine.DeletionTimestamp.IsZero() {
@@ -57,7 +83,7 @@ func (r *Reconciler) propagateTo(ctx context.Context, s *scope, machine *cluster
 		}
 	}
 	if config := s.configs[name]; config != nil {
-		if err := r.applyOnce(ctx, s.metadataOf(config, bootstrapv1.GroupVersion.WithKind("KubeadmConfig")), config, metadataManager); err != nil {
+		if err := r.applyOnce(ctx, s.metadataOf(config, bootstrapv1.GroupVersion.WithKind(configKind)), config, metadataManager); err != nil {
 			return fmt.Errorf("propagating to KubeadmConfig %s: %w", config.Name, err)
 		}
 	}
@@ -67,21 +93,25 @@ func (r *Reconciler) propagateTo(ctx context.Context, s *scope, machine *cluster
 // propagateDeletion lets a user end a drain that takes too long. Nothing else of a Machine that leaves is touched: the
 // hooks, above all, must not come back.
 func (r *Reconciler) propagateDeletion(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
-	wanted := s.plane.Spec.MachineTemplate.Spec.Deletion
 	original := machine.DeepCopy()
+	if !s.changeDeletion(machine) {
+		return nil
+	}
+	if err := r.Client.Patch(ctx, machine, client.MergeFrom(original)); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("propagating deletion time-outs to Machine %s: %w", machine.Name, err)
+	}
+	return nil
+}
+
+// changeDeletion gives a Machine the time-outs that are wanted now, and tells whether it had others.
+func (s *scope) changeDeletion(machine *clusterv1.Machine) bool {
+	wanted, before := s.plane.Spec.MachineTemplate.Spec.Deletion, machine.Spec.Deletion
 	machine.Spec.Deletion.NodeDrainTimeoutSeconds = wanted.NodeDrainTimeoutSeconds
 	machine.Spec.Deletion.NodeVolumeDetachTimeoutSeconds = wanted.NodeVolumeDetachTimeoutSeconds
 	if wanted.NodeDeletionTimeoutSeconds != nil {
 		machine.Spec.Deletion.NodeDeletionTimeoutSeconds = wanted.NodeDeletionTimeoutSeconds
 	}
-	change := client.MergeFrom(original)
-	if data, err := change.Data(machine); err != nil || string(data) == "{}" {
-		return err
-	}
-	if err := r.Client.Patch(ctx, machine, change); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("propagating deletion time-outs to Machine %s: %w", machine.Name, err)
-	}
-	return nil
+	return !equality.Semantic.DeepEqual(before, machine.Spec.Deletion)
 }
 
 // metadataOf is an object with nothing but the labels and annotations that the template gives.
@@ -96,7 +126,7 @@ func (s *scope) metadataOf(object client.Object, kind schema.GroupVersionKind) c
 	return desired
 }
 
-// apply applies an object whole, server-side.
+// apply applies an object whole, server-side, and notes its UID.
 func (r *Reconciler) apply(ctx context.Context, object client.Object, manager string) error {
 	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -105,21 +135,20 @@ func (r *Reconciler) apply(ctx context.Context, object client.Object, manager st
 	applied := &unstructured.Unstructured{Object: raw}
 	unstructured.RemoveNestedField(applied.Object, "status")
 	unstructured.RemoveNestedField(applied.Object, "metadata", "creationTimestamp")
-	return r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.ForceOwnership, client.FieldOwner(manager))
+	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.ForceOwnership, client.FieldOwner(manager)); err != nil {
+		return err
+	}
+	object.SetUID(applied.GetUID())
+	return nil
 }
 
 // applyOnce applies the object unless the same was applied before and still holds: a reconcile every few seconds must not
 // be a write every few seconds.
 func (r *Reconciler) applyOnce(ctx context.Context, desired, current client.Object, manager string) error {
-	data, err := json.Marshal(desired)
-	if err != nil {
-		return err
-	}
-	digest := fnv.New64a()
-	_, _ = digest.Write(data)
 	key := appliedKey{uid: current.GetUID(), manager: manager}
-	if r.applied.is(key, digest.Sum64()) && holds(desired, current) {
-		return nil
+	digest, err := digestOf(desired)
+	if err != nil || r.applied.is(key, digest) && holds(desired, current) {
+		return err
 	}
 	if err := r.apply(ctx, desired, manager); err != nil {
 		// Gone: the next look will show it.
@@ -128,8 +157,18 @@ func (r *Reconciler) applyOnce(ctx context.Context, desired, current client.Obje
 		}
 		return err
 	}
-	r.applied.set(key, digest.Sum64())
+	r.applied.set(key, digest)
 	return nil
+}
+
+func digestOf(desired client.Object) (uint64, error) {
+	data, err := json.Marshal(desired)
+	if err != nil {
+		return 0, err
+	}
+	digest := fnv.New64a()
+	_, _ = digest.Write(data)
+	return digest.Sum64(), nil
 }
 
 // holds tells that the object has what was applied. What was taken out of the template since shows in the digest.

@@ -35,6 +35,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
 )
 
 // HostDialer opens connections from hosts, such as to the etcd member on a host's loopback address.
@@ -74,6 +75,7 @@ type Reconciler struct {
 	Haste int
 
 	controller controller.Controller
+	writes     *ownwrites.Client
 	applied    appliedCache
 	told       toldCache
 	silence    silenceCache
@@ -84,6 +86,13 @@ type Reconciler struct {
 const (
 	busyInterval = 10 * time.Second
 	idleInterval = time.Minute
+	// memberInterval is for etcd members that are awaited, and stepInterval for what a step has changed.
+	memberInterval = 2 * time.Second
+	stepInterval   = time.Second
+	// soon is for changes that this controller is the only one to see.
+	soon = 10 * time.Millisecond
+	// cacheInterval is how soon the cache may show what was written last.
+	cacheInterval = 20 * time.Millisecond
 )
 
 // connectionGrace is how long a workload cluster may be silent before conditions stop telling what was seen last.
@@ -108,10 +117,11 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("quoincontrolplane-controller")
 	}
+	r.defaults()
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "quoincontrolplane")
 	built, err := ctrl.NewControllerManagedBy(mgr).
 		Named("quoincontrolplane").
-		For(&controlplanev1.QuoinControlPlane{}).
+		For(&controlplanev1.QuoinControlPlane{}, builder.WithPredicates(planeOfInterest())).
 		Owns(&clusterv1.Machine{}).
 		WithOptions(options).
 		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
@@ -133,15 +143,27 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 
 // Reconcile takes one step with one QuoinControlPlane.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	r.defaults()
 	result, err := r.step(ctx, req)
 	result.RequeueAfter /= time.Duration(max(r.Haste, 1))
 	return result, err
+}
+
+func (r *Reconciler) defaults() {
+	if r.writes == nil {
+		r.writes = ownwrites.Track(r.Client)
+		r.Client = r.writes
+	}
 }
 
 func (r *Reconciler) step(ctx context.Context, req ctrl.Request) (result ctrl.Result, reterr error) {
 	plane := &controlplanev1.QuoinControlPlane{}
 	if err := r.Client.Get(ctx, req.NamespacedName, plane); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.writes.Behind(plane) {
+		// Its own writes bring it here no more often than anybody else's would.
+		return ctrl.Result{RequeueAfter: cacheInterval}, nil
 	}
 	if _, moving := plane.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
 		return ctrl.Result{}, nil
@@ -184,7 +206,7 @@ func (r *Reconciler) step(ctx context.Context, req ctrl.Request) (result ctrl.Re
 
 // reconcile keeps house, observes, decides and acts. A failure of the housekeeping does not hold up a departure: a Machine
 // whose host waits for the end of its etcd member must not wait for a field of another Machine that cannot be written.
-func (r *Reconciler) reconcile(ctx context.Context, s *scope) (ctrl.Result, error) {
+func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Result, reterr error) {
 	var failures []error
 	if s.plane.DeletionTimestamp.IsZero() {
 		ready, err := r.prepare(ctx, s)
@@ -195,7 +217,12 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (ctrl.Result, erro
 			return ctrl.Result{RequeueAfter: busyInterval}, nil
 		}
 	}
-	if err := r.observe(ctx, s); err != nil {
+	enough, err := r.lookFirst(ctx, s)
+	if err == nil && !enough {
+		*s = *s.anew()
+		err = r.observe(ctx, s)
+	}
+	if err != nil {
 		return ctrl.Result{}, kerrors.NewAggregate(append(failures, err))
 	}
 	if s.plane.DeletionTimestamp.IsZero() {
@@ -203,10 +230,19 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (ctrl.Result, erro
 		if err == nil && healed && len(failures) == 0 {
 			return ctrl.Result{RequeueAfter: time.Second}, nil
 		}
-		failures = append(failures, err, r.propagate(ctx, s), r.noteCertificates(ctx, s))
+		failures = append(failures, err)
+		if !enough {
+			failures = append(failures, r.complete(ctx, s), r.propagate(ctx, s))
+		}
+		failures = append(failures, r.noteCertificates(ctx, s))
 	}
-	failures = append(failures, r.reportMachines(ctx, s))
 	s.step = controlplane.Decide(s.snapshot)
+	if s.step.Departs() {
+		// Cluster API looks at a Machine at most once a second: conditions would spend the look that the step needs.
+		defer func() { reterr = kerrors.NewAggregate([]error{reterr, r.reportMachines(ctx, s)}) }()
+	} else {
+		failures = append(failures, r.reportMachines(ctx, s))
+	}
 	housekeeping := kerrors.NewAggregate(append(failures, r.reportRemediation(ctx, s)))
 	log := ctrl.LoggerFrom(ctx).WithValues("step", s.step.Kind, "reason", s.step.Reason)
 	if housekeeping != nil && !s.step.Departs() {
@@ -234,13 +270,17 @@ func (s *scope) requeue() ctrl.Result {
 	switch s.step.Kind {
 	case controlplane.RemoveFinalizer:
 		return ctrl.Result{}
-	case controlplane.UpdateKubeadmConfig, controlplane.MoveLeader, controlplane.RemoveEtcdMember, controlplane.UpdateAddons,
-		controlplane.FetchSnapshot, controlplane.BeginRecovery, controlplane.OrderRecovery, controlplane.GiveUpMachine, controlplane.EndRecovery, controlplane.VoidRecovery:
-		return ctrl.Result{RequeueAfter: time.Second}
+	case controlplane.UpdateKubeadmConfig, controlplane.MoveLeader, controlplane.RemoveEtcdMember:
+		return ctrl.Result{RequeueAfter: soon}
 	case controlplane.Done:
 		return ctrl.Result{RequeueAfter: idleInterval}
+	case controlplane.Wait, controlplane.Refuse:
+		if s.snapshot.AwaitsMember() {
+			return ctrl.Result{RequeueAfter: memberInterval}
+		}
+		return ctrl.Result{RequeueAfter: busyInterval}
 	}
-	return ctrl.Result{RequeueAfter: busyInterval}
+	return ctrl.Result{RequeueAfter: stepInterval}
 }
 
 func (r *Reconciler) event(s *scope, kind, reason, message string) {

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -115,12 +117,13 @@ func hostBecameFree() predicate.Predicate {
 	}
 }
 
-// watchNodes makes changes of control-plane nodes come here. It does nothing when the watch exists already.
-func (r *Reconciler) watchNodes(ctx context.Context, s *scope) error {
+// watchWorkload makes changes of control-plane nodes and of their static pods come here. Watches that exist stay.
+func (r *Reconciler) watchWorkload(ctx context.Context, s *scope) error {
 	if r.controller == nil {
 		return nil
 	}
-	err := r.ClusterCache.Watch(ctx, client.ObjectKeyFromObject(s.cluster), clustercache.NewWatcher(clustercache.WatcherOptions{
+	cluster := client.ObjectKeyFromObject(s.cluster)
+	err := r.ClusterCache.Watch(ctx, cluster, clustercache.NewWatcher(clustercache.WatcherOptions{
 		Name:         "quoincontrolplane-nodes",
 		Watcher:      r.controller,
 		Kind:         &corev1.Node{},
@@ -130,7 +133,53 @@ func (r *Reconciler) watchNodes(ctx context.Context, s *scope) error {
 	if err != nil {
 		return fmt.Errorf("watching the nodes of the workload cluster: %w", err)
 	}
+	request := []ctrl.Request{{NamespacedName: client.ObjectKeyFromObject(s.plane)}}
+	err = r.ClusterCache.Watch(ctx, cluster, clustercache.NewWatcher(clustercache.WatcherOptions{
+		Name:         "quoincontrolplane-pods",
+		Watcher:      r.controller,
+		Kind:         &corev1.Pod{},
+		EventHandler: handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []ctrl.Request { return request }),
+		Predicates:   []predicate.TypedPredicate[client.Object]{podOfInterest()},
+	}))
+	if err != nil {
+		return fmt.Errorf("watching the static pods of the workload cluster: %w", err)
+	}
 	return nil
+}
+
+// podOfInterest lets through static pods of control planes that become ready, or unready.
+func podOfInterest() predicate.Predicate {
+	ready := func(object client.Object) bool {
+		pod, ok := object.(*corev1.Pod)
+		return ok && pod.Namespace == metav1.NamespaceSystem && labels.SelectorFromSet(StaticPodLabels).Matches(labels.Set(pod.Labels)) && podReady(pod)
+	}
+	return predicate.Funcs{
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		CreateFunc:  func(e event.CreateEvent) bool { return ready(e.Object) },
+		DeleteFunc:  func(e event.DeleteEvent) bool { return ready(e.Object) },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return ready(e.ObjectOld) != ready(e.ObjectNew) },
+	}
+}
+
+// planeOfInterest lets through changes of QuoinControlPlanes by others. What this controller writes to the status is no news
+// to it, and a reconcile for each of its own writes would double its work.
+func planeOfInterest() predicate.Predicate {
+	others := func(object client.Object) client.Object {
+		plane, ok := object.DeepCopyObject().(*controlplanev1.QuoinControlPlane)
+		if !ok {
+			return object
+		}
+		plane.Status = controlplanev1.QuoinControlPlaneStatus{Backup: plane.Status.Backup, Conditions: slices.DeleteFunc(plane.Status.Conditions,
+			func(condition metav1.Condition) bool {
+				// A reconcile that finds out about a pause ends there, and the next one goes on.
+				return condition.Type != clusterv1.PausedCondition && slices.Contains(ownedConditions, condition.Type)
+			})}
+		plane.ResourceVersion, plane.ManagedFields = "", nil
+		return plane
+	}
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return !equality.Semantic.DeepEqual(others(e.ObjectOld), others(e.ObjectNew))
+	}}
 }
 
 func (r *Reconciler) controlPlaneOfNode(ctx context.Context, node client.Object) []ctrl.Request {

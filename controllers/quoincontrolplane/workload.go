@@ -6,11 +6,11 @@ package quoincontrolplane
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,6 +37,9 @@ var staticPods = []struct {
 	{"etcd", controlplanev1.MachineEtcdPodHealthyCondition, true},
 }
 
+// StaticPodLabels are what kubeadm labels the static pods of a control plane with.
+var StaticPodLabels = map[string]string{"tier": "control-plane"}
+
 // workload is what was read from the workload cluster.
 type workload struct {
 	client client.Client
@@ -46,6 +49,8 @@ type workload struct {
 	health        map[string]machineHealth
 	// nodes of the control plane, by name.
 	nodes map[string]*corev1.Node
+	// pods are the mirrors of static pods, by name.
+	pods map[string]*corev1.Pod
 	// addonsErr is why it could not be told what the add-ons have. It concerns nothing but the add-ons.
 	addonsErr     error
 	addonsCurrent bool
@@ -87,11 +92,13 @@ func (r *Reconciler) readWorkload(ctx context.Context, s *scope) {
 	if s.workload.err = s.readKubeadmConfig(ctx); s.workload.err != nil {
 		return
 	}
-	if err := r.watchNodes(ctx, s); err != nil {
-		s.workload.err = err
+	if s.workload.err = r.watchWorkload(ctx, s); s.workload.err != nil {
 		return
 	}
 	if s.workload.err = s.readNodes(ctx); s.workload.err != nil {
+		return
+	}
+	if s.workload.err = s.readPods(ctx); s.workload.err != nil {
 		return
 	}
 	for name, machine := range s.machines {
@@ -133,6 +140,19 @@ func (s *scope) readNodes(ctx context.Context) error {
 	return nil
 }
 
+// readPods reads the mirrors of all static pods at once.
+func (s *scope) readPods(ctx context.Context) error {
+	pods := &corev1.PodList{}
+	if err := s.workload.client.List(ctx, pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels(StaticPodLabels)); err != nil {
+		return fmt.Errorf("listing the control plane's static pods: %w", err)
+	}
+	s.workload.pods = map[string]*corev1.Pod{}
+	for i := range pods.Items {
+		s.workload.pods[pods.Items[i].Name] = &pods.Items[i]
+	}
+	return nil
+}
+
 // node reads a Node, which somebody may have taken the control plane's label from.
 func (s *scope) node(ctx context.Context, name string) (*corev1.Node, error) {
 	if node := s.workload.nodes[name]; node != nil {
@@ -170,7 +190,7 @@ func (s *scope) readHealth(ctx context.Context, machine *clusterv1.Machine) mach
 		if pod.etcd && !s.stackedEtcd() {
 			continue
 		}
-		condition := s.readPod(ctx, pod.component+"-"+name)
+		condition := s.tellPod(pod.component + "-" + name)
 		condition.Type = pod.condition
 		health.conditions[pod.condition] = condition
 		if condition.Status != metav1.ConditionTrue && health.podProblem == "" {
@@ -190,20 +210,14 @@ func (s *scope) setPods(health *machineHealth, status metav1.ConditionStatus, re
 	}
 }
 
-// readPod tells of a static pod by its mirror in the API.
-func (s *scope) readPod(ctx context.Context, name string) metav1.Condition {
-	pod := &corev1.Pod{}
-	err := s.workload.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, pod)
-	switch {
-	case apierrors.IsNotFound(err):
+// tellPod tells of a static pod by its mirror in the API.
+func (s *scope) tellPod(name string) metav1.Condition {
+	pod := s.workload.pods[name]
+	if pod == nil {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: "DoesNotExist", Message: fmt.Sprintf("Pod %s does not exist", name)}
-	case err != nil:
-		return metav1.Condition{Status: metav1.ConditionUnknown, Reason: clusterv1.InspectionFailedReason, Message: fmt.Sprintf("Pod %s cannot be read: %v", name, err)}
 	}
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
-			return metav1.Condition{Status: metav1.ConditionTrue, Reason: "Running"}
-		}
+	if podReady(pod) {
+		return metav1.Condition{Status: metav1.ConditionTrue, Reason: "Running"}
 	}
 	var why []string
 	for _, container := range pod.Status.ContainerStatuses {
@@ -222,6 +236,12 @@ func (s *scope) readPod(ctx context.Context, name string) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: "Failed", Message: message}
 	}
 	return metav1.Condition{Status: metav1.ConditionFalse, Reason: "Provisioning", Message: message}
+}
+
+func podReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+	})
 }
 
 // readiness is since when the kubelet of a Node does not report, or since when it is Ready.

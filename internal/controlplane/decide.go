@@ -13,14 +13,13 @@ import (
 // Decide says what happens next. Its rules are asked in order and the first that has something to say is followed, so
 // that at most one thing changes at a time and a later rule may rely on what an earlier one made sure of:
 //
-//   - a Machine that leaves is finished with before anything else starts, so two are never deleted at once;
+//   - a Machine that leaves is finished with before anything else starts, so two are never deleted at once; only the next one
+//     may be made while the host of one that left is released;
 //   - nothing is replaced before every other Machine works and every etcd member is a healthy voter, so the membership
 //     never shrinks by more than the one whose replacement votes already;
 //   - there are never more Machines than wanted plus one.
 func Decide(s Snapshot) Step {
-	for _, rule := range []func(Snapshot) *Step{
-		tearDown, restore, leave, refuse, retryInit, begin, sayLoss, reach, remediate, dropStrays, dropNodes, replant, settle, replace, scale, followVersion,
-	} {
+	for _, rule := range append([]func(Snapshot) *Step{tearDown, restore, leave}, onceLeft()...) {
 		if step := rule(s); step != nil {
 			if step.Operation == "" {
 				step.Operation = s.partOf(*step)
@@ -29,6 +28,13 @@ func Decide(s Snapshot) Step {
 		}
 	}
 	return Step{Kind: Done}
+}
+
+// onceLeft are the rules for when no Machine is leaving.
+func onceLeft() []func(Snapshot) *Step {
+	return []func(Snapshot) *Step{
+		refuse, retryInit, begin, sayLoss, reach, remediate, dropStrays, dropNodes, replant, settle, replace, scale, followVersion,
+	}
 }
 
 func wait(reason, format string, args ...any) *Step {

@@ -22,7 +22,9 @@ func (s Snapshot) replacementComes() bool {
 }
 
 // hostsLeft tells that a host is free, or will be soon.
-func (s Snapshot) hostsLeft() bool { return s.Spare.Free > 0 || s.Spare.Coming > 0 }
+func (s Snapshot) hostsLeft() bool {
+	return s.Spare.Free > 0 || s.Spare.Coming > 0 || s.Spare.Returning > 0
+}
 
 // arriving names an active Machine that has a host and does not vote yet; empty when there is none.
 func (s Snapshot) arriving() string {

@@ -24,6 +24,9 @@ func leave(s Snapshot) *Step {
 	// One host after another: the next member goes when the one before is gone for good.
 	for _, machine := range leavers {
 		if !machine.held() {
+			if step := follow(s, leavers); step != nil {
+				return step
+			}
 			return wait(ReasonTerminating, "Machine %s is being deleted: its host is released", machine.Name).about(machine)
 		}
 	}
@@ -43,6 +46,29 @@ func leave(s Snapshot) *Step {
 		return step
 	}
 	return kept[0]
+}
+
+// follow makes the next Machine while the hosts of those that left are released: of the control plane, they are no part any
+// more. Nothing else is begun beside that. A reset takes minutes, and what Cluster API does for a Machine before it can have a
+// host need not come after it.
+func follow(s Snapshot, leavers []Machine) *Step {
+	for _, machine := range leavers {
+		if machine.held() || machine.Joining || s.memberOf(machine) != nil {
+			return nil
+		}
+	}
+	for _, rule := range onceLeft() {
+		step := rule(s)
+		if step == nil {
+			continue
+		}
+		switch step.Kind {
+		case CreateJoin, UpdateKubeadmConfig, PrepullAddons, RequestBackup:
+			return step
+		}
+		return nil
+	}
+	return nil
 }
 
 func (s Snapshot) lead(machine Machine) *Step {

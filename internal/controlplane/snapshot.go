@@ -6,6 +6,8 @@
 package controlplane
 
 import (
+	"math"
+	"slices"
 	"time"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
@@ -84,6 +86,9 @@ type Spare struct {
 	// Coming are hosts that match and are being reset or inspected: each is free soon, or quarantined, and then no longer one
 	// of them.
 	Coming int
+	// Returning are hosts that match, and that Machines of this control plane have just left: each is reset next, and then one
+	// of those that are coming.
+	Returning int
 	// Kind names the hosts that would match, such as "hosts that role=control-plane selects".
 	Kind string
 	// Why says what keeps the others from being one, such as "3 in use, 1 Quarantined".
@@ -185,6 +190,17 @@ func (s Snapshot) active() []Machine {
 	return active
 }
 
+// Deleted is the snapshot as it will be when the named Machine has been deleted.
+func (s Snapshot) Deleted(name string) Snapshot {
+	s.Machines = slices.Clone(s.Machines)
+	for i := range s.Machines {
+		if s.Machines[i].Name == name {
+			s.Machines[i].Deleting, s.Machines[i].DeletedAt = true, math.MaxInt64
+		}
+	}
+	return s
+}
+
 func (s Snapshot) memberOf(machine Machine) *quorum.Member {
 	for i := range s.Etcd.Members {
 		if s.Etcd.Members[i].Machine == machine.Name {
@@ -248,6 +264,13 @@ func (s Snapshot) outage(machine Machine) string {
 		return s.memberShortcoming(machine)
 	}
 	return s.shortcoming(machine)
+}
+
+// AwaitsMember tells that the etcd member of a Machine that has a Node does not vote in health yet.
+func (s Snapshot) AwaitsMember() bool {
+	return s.Etcd.Known && slices.ContainsFunc(s.active(), func(machine Machine) bool {
+		return machine.Node != "" && s.memberShortcoming(machine) != ""
+	})
 }
 
 func (s Snapshot) memberShortcoming(machine Machine) string {

@@ -47,9 +47,9 @@ func replace(s Snapshot) *Step {
 	switch {
 	case s.Strategy == RemoveFirst:
 		return removeFirst(s, leaver)
-	case s.Spare.Free == 0 && s.Spare.Coming > 0:
+	case s.Spare.Free == 0 && s.Spare.Returning == 0 && s.Spare.Coming > 0:
 		return wait(ReasonNoSpareHost, "%d of %d Machines are outdated; %s", outdated, active, s.coming()).about(leaver)
-	case s.Spare.Free > 0:
+	case s.Spare.Free > 0 || s.Spare.Returning > 0:
 		return join(s, ReasonSurge, fmt.Sprintf("%d of %d Machines are outdated: making a new one first", outdated, active))
 	case s.Strategy == Surge:
 		return wait(ReasonNoSpareHost, "%d of %d Machines are outdated, and strategy Surge makes a new one before an old one goes; %s",

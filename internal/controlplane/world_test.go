@@ -55,6 +55,11 @@ func (w *world) observe() Snapshot {
 	s.Hosts = append([]Host(nil), w.Hosts...)
 	s.AddonsVersion = w.addons
 	s.Spare = Spare{Free: w.free, Coming: w.cleaning, Kind: "hosts that role=control-plane selects"}
+	for _, machine := range w.Machines {
+		if machine.Deleting && !machine.held() && machine.HostClaimed {
+			s.Spare.Returning++
+		}
+	}
 	if w.free == 0 {
 		s.Spare.Why = fmt.Sprintf("%d in use", len(w.Hosts))
 	}
@@ -283,9 +288,20 @@ func (w *world) open(step Step) error {
 	return nil
 }
 
+// released counts the Machines that have left and wait for the release of their hosts.
+func (w *world) released() (released int) {
+	for _, machine := range w.Machines {
+		if machine.Deleting && !machine.held() && !machine.Joining && w.member(machine.Name) == nil {
+			released++
+		}
+	}
+	return released
+}
+
 func (w *world) create(step Step) error {
-	if len(w.Machines) > w.Replicas {
-		return fmt.Errorf("%d Machines exist and %d are wanted, but another is made", len(w.Machines), w.Replicas)
+	// One that is out of etcd, and whose host is being released, is a part of the control plane no longer.
+	if parts := len(w.Machines) - w.released(); parts > w.Replicas {
+		return fmt.Errorf("%d Machines exist and %d are wanted, but another is made", parts, w.Replicas)
 	}
 	for _, machine := range w.Machines {
 		if machine.Node == "" && !machine.Deleting {

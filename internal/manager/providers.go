@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -127,7 +129,14 @@ func newClusterCache(ctx context.Context, mgr ctrl.Manager, o *Options, secrets 
 	return clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient:     secrets,
 		WatchFilterValue: o.WatchFilter,
-		Cache:            clustercache.CacheOptions{DefaultTransform: cache.TransformStripManagedFields()},
+		Cache: clustercache.CacheOptions{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			// Of all pods only the static ones of control planes are watched; a Cluster may have very many others.
+			ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: {
+				Namespaces: map[string]cache.Config{metav1.NamespaceSystem: {}},
+				Label:      labels.SelectorFromSet(quoincontrolplane.StaticPodLabels),
+			}},
+		},
 		Client: clustercache.ClientOptions{
 			QPS:       o.ClusterCacheClientQPS,
 			Burst:     o.ClusterCacheClientBurst,

@@ -25,9 +25,15 @@ func HostOf(h *infrav1.QuoinHost) Host {
 		ConsumerNamespaces: h.Spec.ConsumerNamespaces,
 		FormerPool:         h.Annotations[infrav1.FormerPoolAnnotation],
 	}
-	host.Preparing = (h.Status.State == infrav1.HostStateCleaning || h.Status.State == infrav1.HostStateInspecting) &&
-		h.Status.UnreachableSince == nil && !conditions.IsFalse(h, infrav1.HostReachableCondition) &&
-		(h.Status.State == infrav1.HostStateCleaning || !conditions.IsFalse(h, infrav1.HostInspectedCondition))
+	answers := h.Status.UnreachableSince == nil && !conditions.IsFalse(h, infrav1.HostReachableCondition)
+	switch h.Status.State {
+	case infrav1.HostStateCleaning:
+		host.Preparing = answers
+	case infrav1.HostStateInspecting:
+		host.Preparing = answers && !conditions.IsFalse(h, infrav1.HostInspectedCondition)
+	case infrav1.HostStateClaimed, infrav1.HostStateProvisioning, infrav1.HostStateProvisioned:
+		host.Serving = answers
+	}
 	if failure := h.Status.LastFailure; failure != nil {
 		host.FailedAt, host.FailedPool = failure.Time.Time, failure.Pool
 	}

@@ -56,6 +56,8 @@ type Host struct {
 	Ready bool
 	// Preparing says that the host is being reset or inspected and answers: it will be available, or quarantined.
 	Preparing bool
+	// Serving says that the host is a machine's or becomes one, and answers.
+	Serving bool
 	// InUse says that the host has a consumer.
 	InUse bool
 	// Leaving says that the host is being deleted or is paused.
@@ -193,6 +195,13 @@ func Coming(request Request, h Host) bool {
 	h.State, h.Ready, h.InUse = StateAvailable, true, false
 	reason, _ := obstacle(request, h)
 	return reason == ""
+}
+
+// Returning says whether the host could be claimed for the request once the machine that leaves it has left, if its reset ends
+// well.
+func Returning(request Request, h Host) bool {
+	h.Preparing = h.Preparing || h.Serving
+	return Coming(request, h)
 }
 
 // Free says whether the host could be claimed now, by some machine that it is offered to.
