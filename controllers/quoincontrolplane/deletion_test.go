@@ -14,7 +14,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -127,7 +126,7 @@ func TestHostIsKeptWhileItsJoinRuns(t *testing.T) {
 // The cache may hold labeled Secrets only.
 func TestEtcdAuthorityOutsideTheCache(t *testing.T) {
 	w := newWorld(t, 1)
-	w.r.SecretCachingClient = fake.NewClientBuilder().WithScheme(testScheme()).Build()
+	w.r.SecretCachingClient = newFake().Build()
 	initialized(t, w)
 	w.g.Expect(w.condition(controlplanev1.ControlPlaneEtcdClusterHealthyCondition).Status).To(Equal(metav1.ConditionTrue))
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,8 +19,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/meta/testrestmapper"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/applyconfigurations"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
@@ -117,15 +122,27 @@ func (noHosts) DialHost(context.Context, *infrav1.QuoinHost, string, string) (ne
 	return nil, errors.New("not in this test")
 }
 
-func testScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme,
-		clusterv1.AddToScheme, bootstrapv1.AddToScheme, infrav1.AddToScheme, controlplanev1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			panic(err)
+// testScheme, and what fake clients derive from it, take a second to make and are only read.
+var (
+	testScheme = sync.OnceValue(func() *runtime.Scheme {
+		scheme := runtime.NewScheme()
+		for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme,
+			clusterv1.AddToScheme, bootstrapv1.AddToScheme, infrav1.AddToScheme, controlplanev1.AddToScheme} {
+			if err := add(scheme); err != nil {
+				panic(err)
+			}
 		}
-	}
-	return scheme
+		return scheme
+	})
+	testMapper     = sync.OnceValue(func() meta.RESTMapper { return testrestmapper.TestOnlyStaticRESTMapper(testScheme()) })
+	testConverters = sync.OnceValue(func() []managedfields.TypeConverter {
+		return []managedfields.TypeConverter{applyconfigurations.NewTypeConverter(clientgoscheme.Scheme), managedfields.NewDeducedTypeConverter()}
+	})
+)
+
+// newFake is a fake client before it is built.
+func newFake() *fake.ClientBuilder {
+	return fake.NewClientBuilder().WithScheme(testScheme()).WithRESTMapper(testMapper()).WithTypeConverters(testConverters()...)
 }
 
 func newWorld(t *testing.T, replicas int32, edit ...func(*controlplanev1.QuoinControlPlane)) *world {
@@ -149,13 +166,13 @@ func newWorld(t *testing.T, replicas int32, edit ...func(*controlplanev1.QuoinCo
 	}
 	template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cp"}}
 	template.Spec.Template.Spec.Artifacts.Bundle = &infrav1.Bundle{Location: "/opt/{{version}}"}
-	w.mgmt = fake.NewClientBuilder().WithScheme(testScheme()).
+	w.mgmt = newFake().
 		WithObjects(cluster, plane, template, crd("quoinmachinetemplates")).
 		WithStatusSubresource(&clusterv1.Cluster{}, &clusterv1.Machine{}, &controlplanev1.QuoinControlPlane{}, &infrav1.QuoinMachine{}, &infrav1.QuoinHost{}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: w.create, Delete: w.delete, Apply: w.apply, SubResourcePatch: w.patchStatus}).
 		Build()
 	w.spare("spare")
-	w.workload = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithStatusSubresource(&corev1.Node{}, &corev1.Pod{}).
+	w.workload = newFake().WithStatusSubresource(&corev1.Node{}, &corev1.Pod{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(object client.Object) []string { return []string{object.(*corev1.Pod).Spec.NodeName} }).Build()
 	w.r = &Reconciler{Client: w.mgmt, APIReader: w.mgmt, Hosts: noHosts{}, Etcd: w.etcd, Recorder: events.NewFakeRecorder(1000),
 		ClusterCache: clustercache.NewFakeEmptyClusterCache(),
