@@ -29,7 +29,8 @@ type Census struct {
 type Counts struct {
 	// Looks that succeeded.
 	Looks int
-	// MostMachines is the most Machines there were at once, MostLeaving the most that were past their pre-drain hook at once.
+	// MostMachines is the most Machines there were at once, without those that have left and whose hosts are being released.
+	// MostLeaving is the most that were past their pre-drain hook at once.
 	MostMachines, MostLeaving int
 	// FewestVoters and FewestTolerated are the least that status.etcd said.
 	FewestVoters, FewestTolerated int
@@ -96,7 +97,10 @@ func (n *Counts) add(plane *controlplanev1.QuoinControlPlane, machines []cluster
 		if _, controlPlane := machines[i].Labels[clusterv1.MachineControlPlaneLabel]; !controlPlane {
 			continue
 		}
-		total++
+		_, part := machines[i].Annotations[controlplanev1.PreTerminateHookAnnotation]
+		if part || machines[i].DeletionTimestamp.IsZero() {
+			total++
+		}
 		deleting := meta.FindStatusCondition(machines[i].Status.Conditions, clusterv1.MachineDeletingCondition)
 		_, held := machines[i].Annotations[controlplanev1.PreDrainHookAnnotation]
 		if !machines[i].DeletionTimestamp.IsZero() && !held && deleting != nil {
