@@ -26,6 +26,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
@@ -336,10 +337,10 @@ func joining(host *infrav1.QuoinHost, infra *infrav1.QuoinMachine) (running, end
 	if claim == "" || operation == nil || operation.ID != "provision-"+claim {
 		return false, false
 	}
-	switch operation.Phase {
-	case "", "NotStarted", "Failed", "Interrupted":
+	switch run.Phase(operation.Phase) {
+	case "", run.NotStarted, run.Failed, run.Interrupted:
 		return false, false
-	case "Succeeded":
+	case run.Succeeded:
 		return false, true
 	}
 	return true, false

@@ -18,6 +18,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
@@ -91,7 +92,8 @@ func (s *scope) recoveryHost(machine, id string) controlplane.RecoveryHost {
 	}
 	result.Ordered = true
 	if operation := host.Status.Operation; operation != nil && operation.ID == infrav1.RecoverOperation(id) {
-		result.Phase = operation.Phase
+		phase := run.Phase(operation.Phase)
+		result.Succeeded, result.Failed = phase == run.Succeeded, phase.Final() && phase != run.Succeeded
 		result.Message = conditions.GetMessage(host, infrav1.HostEtcdRecoveryCondition)
 	}
 	return result

@@ -85,17 +85,14 @@ type RecoveryHost struct {
 	Gone bool
 	// Silent: it does not answer.
 	Silent bool
-	// Ordered: it was told its part. Phase is that of its plan: Succeeded, Failed, Interrupted, or anything before those.
-	Ordered bool
-	Phase   string
+	// Ordered: it was told its part. Succeeded and Failed tell how that ended; neither while it runs or has not begun.
+	Ordered, Succeeded, Failed bool
 	// Message says what went wrong.
 	Message string
 }
 
-func (h RecoveryHost) done() bool { return h.Ordered && h.Phase == "Succeeded" }
-func (h RecoveryHost) failed() bool {
-	return h.Ordered && (h.Phase == "Failed" || h.Phase == "Interrupted")
-}
+func (h RecoveryHost) done() bool   { return h.Ordered && h.Succeeded }
+func (h RecoveryHost) failed() bool { return h.Ordered && h.Failed }
 
 // restore carries out a recovery that a person asked for. It goes before everything that waits for a quorum, and in this
 // order, so that at no moment two clusters can take writes: every member that is given up is stopped for good or is known not

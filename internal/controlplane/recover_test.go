@@ -32,9 +32,9 @@ func (s *Snapshot) recovery(machine string, change func(*RecoveryHost)) {
 	s.Recovery.Hosts[machine] = host
 }
 
-func ordered(phase string) func(*RecoveryHost) {
-	return func(h *RecoveryHost) { h.Ordered, h.Phase = true, phase }
-}
+func running(h *RecoveryHost)   { h.Ordered = true }
+func succeeded(h *RecoveryHost) { h.Ordered, h.Succeeded = true, true }
+func failed(h *RecoveryHost)    { h.Ordered, h.Failed = true, true }
 
 func gone(h *RecoveryHost)   { h.Gone = true }
 func silent(h *RecoveryHost) { h.Silent = true }
@@ -56,12 +56,12 @@ func TestARecoveryStopsAllOthersBeforeOneSurvives(t *testing.T) {
 	}{
 		{func() {}, BeginRecovery, "a", "", ReasonRecovering},
 		{func() { s.Recovery.State = RecoveryBegun; s.recovery("c", silent) }, OrderRecovery, "b", OrderStop, ReasonRecoveryFencing},
-		{func() { s.recovery("b", ordered("Running")) }, Wait, "b", "", ReasonRecovering},
-		{func() { s.recovery("b", ordered("Succeeded")) }, Wait, "c", "", ReasonRecoveryFencing},
+		{func() { s.recovery("b", running) }, Wait, "b", "", ReasonRecovering},
+		{func() { s.recovery("b", succeeded) }, Wait, "c", "", ReasonRecoveryFencing},
 		{func() { s.recovery("c", gone) }, OrderRecovery, "a", OrderSurvive, ReasonRecovering},
-		{func() { s.recovery("a", ordered("Running")) }, Wait, "a", "", ReasonRecovering},
+		{func() { s.recovery("a", running) }, Wait, "a", "", ReasonRecovering},
 		{func() { alone(&s) }, Wait, "a", "", ReasonRecovering},
-		{func() { s.recovery("a", ordered("Succeeded")) }, GiveUpMachine, "b", "", ReasonRecovering},
+		{func() { s.recovery("a", succeeded) }, GiveUpMachine, "b", "", ReasonRecovering},
 		{func() { s.Machines[1].Health.ByHand = true }, GiveUpMachine, "c", "", ReasonRecovering},
 		{func() { s.Machines[2].Health.ByHand = true }, EndRecovery, "a", "", ReasonRecovered},
 	} {
@@ -130,7 +130,7 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 		"the quorum came back": {func(s *Snapshot) { s.Recovery.State, s.Etcd.Agreed = RecoveryBegun, true }, VoidRecovery, "has a quorum"},
 		"before the survivor was changed": {func(s *Snapshot) {
 			s.Recovery.State, s.Etcd.Agreed = RecoveryBegun, true
-			s.recovery("a", ordered("Failed"))
+			s.recovery("a", failed)
 		}, VoidRecovery, "has a quorum"},
 		"the survivor is nobody":         {func(s *Snapshot) { s.Recovery.Machine = "x" }, Refuse, "it has a, b, c"},
 		"the survivor is being deleted":  {func(s *Snapshot) { s.Machines[0].Deleting = true }, Refuse, "being deleted"},
@@ -138,12 +138,12 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 		"the survivor is no node":        {func(s *Snapshot) { s.Machines[0].Node = "" }, Refuse, "never became a node"},
 		"not all who are lost are named": {func(s *Snapshot) { s.Recovery.GiveUp = []string{"c"} }, Refuse, "are b, c"},
 		"one is named who is not there":  {func(s *Snapshot) { s.Recovery.GiveUp = []string{"b", "c", "d"} }, Refuse, "names b, c, d"},
-		"a host failed to stop":          {func(s *Snapshot) { s.Recovery.State = RecoveryBegun; s.recovery("c", ordered("Failed")) }, Refuse, "another id"},
+		"a host failed to stop":          {func(s *Snapshot) { s.Recovery.State = RecoveryBegun; s.recovery("c", failed) }, Refuse, "another id"},
 		"the survivor failed": {func(s *Snapshot) {
 			s.Recovery.State = RecoveryBegun
 			s.recovery("b", gone)
 			s.recovery("c", gone)
-			s.recovery("a", ordered("Interrupted"))
+			s.recovery("a", failed)
 		}, Refuse, "another id"},
 	} {
 		t.Run(name, func(t *testing.T) {
