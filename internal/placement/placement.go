@@ -189,7 +189,7 @@ func obstacle(request Request, h Host) (Reason, int) {
 
 // Coming says whether the host could be claimed for the request if what prepares it ends well.
 func Coming(request Request, h Host) bool {
-	if !h.Preparing || h.Leaving || h.Detached || h.Maintenance {
+	if !h.Preparing {
 		return false
 	}
 	h.State, h.Ready, h.InUse = StateAvailable, true, false

@@ -21,9 +21,10 @@ import (
 // TestScripts runs the scenarios of testdata. Commands:
 //
 //	hosts       one host per line: [namespace/]name key=value ... with the keys state, domain, offer (comma separated),
-//	            former and failed (pool@minutes ago), and the flags inUse, notReady, leaving, detached, maintenance;
-//	            any other key=value is a label
+//	            former and failed (pool@minutes ago), and the flags inUse, notReady, leaving, detached, maintenance,
+//	            preparing, serving; any other key=value is a label
 //	select      namespace=.. selector=(..) domain=.. members=(domain=n,..) pool=.. former
+//	soon        with the arguments of select: when each host could be claimed
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var hosts []Host
@@ -45,11 +46,35 @@ func TestScripts(t *testing.T) {
 					return chosen + "\n"
 				}
 				return result.Message() + "\n"
+			case "soon":
+				var told strings.Builder
+				for _, host := range hosts {
+					fmt.Fprintf(&told, "%s: %s\n", host.Name, soon(parseRequest(t, d), host))
+				}
+				return told.String()
 			}
 			t.Fatalf("unknown command %s", d.Cmd)
 			return ""
 		})
 	})
+}
+
+// soon is when the host could be claimed: now, after what prepares it, or after its machine has left.
+func soon(request Request, host Host) string {
+	var when []string
+	if Select(request, []Host{host}).Chosen != nil {
+		when = append(when, "free")
+	}
+	if Coming(request, host) {
+		when = append(when, "coming")
+	}
+	if Returning(request, host) {
+		when = append(when, "returning")
+	}
+	if len(when) == 0 {
+		return "no"
+	}
+	return strings.Join(when, " ")
 }
 
 // now is the time of every scenario.
@@ -80,6 +105,10 @@ func parseHost(t *testing.T, line string) Host {
 			h.Detached = true
 		case "maintenance":
 			h.Maintenance = true
+		case "preparing":
+			h.Preparing = true
+		case "serving":
+			h.Serving = true
 		case "former":
 			h.FormerPool = value
 		case "failed":

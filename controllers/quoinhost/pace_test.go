@@ -1,0 +1,49 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// A plan is looked at often in its first seconds, in which a short one ends, and then less and less often.
+func TestPausesBetweenLooksGrowWithTheAgeOfThePlan(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		age, pause time.Duration
+	}{
+		{0, 500 * time.Millisecond},
+		{3 * time.Second, 500 * time.Millisecond},
+		{6 * time.Second, time.Second},
+		{12 * time.Second, 2 * time.Second},
+		{18 * time.Second, 3 * time.Second},
+		{time.Hour, 3 * time.Second},
+	} {
+		t.Run(tc.age.String(), func(t *testing.T) {
+			g := NewWithT(t)
+			turn := &turn{r: &Reconciler{}, host: newHost(), now: begin}
+			_, err := turn.started("provision-1")
+			g.Expect(err).NotTo(HaveOccurred())
+			turn.now = begin.Add(tc.age)
+			g.Expect(turn.pollPause("provision-1")).To(Equal(tc.pause))
+			g.Expect(turn.poll("provision-1")).To(Equal(after(tc.pause)))
+			g.Expect(turn.pollPause("provision-2")).To(Equal(pollEvery), "one that another process began is taken for an old one")
+		})
+	}
+}
+
+// Haste makes a plan older, and each pause shorter: the same looks in less time.
+func TestHasteShortensThePausesBetweenLooks(t *testing.T) {
+	g := NewWithT(t)
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	turn := &turn{r: &Reconciler{pace: pace{haste: 10}}, host: newHost(), now: begin}
+	first, err := turn.started("provision-1")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(first).To(Equal(after(50 * time.Millisecond)))
+	turn.now = begin.Add(1200 * time.Millisecond)
+	g.Expect(turn.poll("provision-1")).To(Equal(after(200 * time.Millisecond)))
+}
