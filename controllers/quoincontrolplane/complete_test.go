@@ -1,0 +1,93 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/collections"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+func (w *world) configs() []bootstrapv1.KubeadmConfig {
+	w.t.Helper()
+	list := &bootstrapv1.KubeadmConfigList{}
+	w.g.Expect(w.mgmt.List(w.t.Context(), list)).To(Succeed())
+	return list.Items
+}
+
+// The KubeadmConfig is made after its Machine, so that it is the Machine's from the start. Whoever finds it missing makes it.
+func TestAMachineWithoutKubeadmConfigGetsOneAndNoSecond(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	w.fail = "create KubeadmConfig"
+	for range 6 {
+		if w.fail != "" {
+			_, _ = w.r.Reconcile(t.Context(), request())
+		}
+	}
+	g.Expect(w.fail).To(BeEmpty(), "the manager was killed before it was made")
+	g.Expect(w.configs()).To(BeEmpty())
+	g.Expect(w.machines()).To(HaveLen(1))
+	machine := w.machines()[0]
+
+	w.once()
+	configs := w.configs()
+	g.Expect(configs).To(HaveLen(1))
+	g.Expect(configs[0].Name).To(Equal(machine.Spec.Bootstrap.ConfigRef.Name))
+	g.Expect(metav1.IsControlledBy(&configs[0], &machine)).To(BeTrue())
+	g.Expect(configs[0].Spec.ClusterConfiguration.IsDefined()).To(BeTrue(), "it is the first Machine")
+	g.Expect(configs[0].Labels).To(HaveKeyWithValue(clusterv1.ClusterNameLabel, "c"))
+
+	w.reconcile()
+	g.Expect(w.configs()).To(ConsistOf(HaveField("Name", configs[0].Name)), "no second one")
+	g.Expect(w.machines()).To(HaveLen(1))
+}
+
+// A cache that does not show the KubeadmConfig yet makes it no failure, and nobody's work is overwritten.
+func TestAKubeadmConfigThatTheCacheDoesNotShowIsLeftAlone(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	w.reconcile()
+	configs := w.configs()
+	g.Expect(configs).To(HaveLen(1))
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"}}
+	machine := w.machine(w.machines()[0].Name)
+	s := &scope{cluster: cluster, plane: w.plane(), machines: collections.FromMachines(machine),
+		infra: map[string]*infrav1.QuoinMachine{machine.Name: w.infra(machine.Name)}}
+	g.Expect(s.incomplete()).To(ConsistOf(machine))
+	g.Expect(w.r.complete(t.Context(), s)).To(Succeed())
+	g.Expect(w.configs()).To(Equal(configs))
+}
+
+// Bootstrap data are made for Machines that are on their way in.
+func TestWhoNeedsNoBootstrapDataGetsNoKubeadmConfig(t *testing.T) {
+	for name, change := range map[string]func(*scope, *clusterv1.Machine){
+		"it has one":          func(s *scope, _ *clusterv1.Machine) { s.configs["m"] = &bootstrapv1.KubeadmConfig{} },
+		"it is being deleted": func(_ *scope, m *clusterv1.Machine) { m.DeletionTimestamp = ptr.To(metav1.Now()) },
+		"its data were made":  func(_ *scope, m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = ptr.To("m") },
+		"it is a node":        func(_ *scope, m *clusterv1.Machine) { m.Status.NodeRef.Name = "n" },
+		"its data are of a user": func(_ *scope, m *clusterv1.Machine) {
+			m.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{}
+		},
+		"its QuoinMachine is gone": func(s *scope, _ *clusterv1.Machine) { delete(s.infra, "m") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+			machine.Spec.Bootstrap.ConfigRef.Kind = configKind
+			s := &scope{machines: collections.FromMachines(machine), configs: map[string]*bootstrapv1.KubeadmConfig{},
+				infra: map[string]*infrav1.QuoinMachine{"m": {}}}
+			g.Expect(s.incomplete()).To(ConsistOf(machine))
+			change(s, machine)
+			g.Expect(s.incomplete()).To(BeEmpty())
+		})
+	}
+}
