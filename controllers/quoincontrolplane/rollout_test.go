@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func newUID(name string) types.UID { return types.UID("uid-" + name) }
+func newUID(kind, name string) types.UID { return types.UID("uid-" + kind + "-" + name) }
 
 // initialized brings a control plane of one Machine up.
 func initialized(t *testing.T, w *world) string {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/meta/testrestmapper"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
@@ -207,7 +208,7 @@ func (w *world) create(ctx context.Context, c client.WithWatch, object client.Ob
 		return errors.New("the manager was killed")
 	}
 	if object.GetUID() == "" {
-		object.SetUID(newUID(object.GetName()))
+		object.SetUID(newUID(kind, object.GetName()))
 	}
 	return c.Create(ctx, object, options...)
 }
@@ -224,7 +225,22 @@ func (w *world) apply(ctx context.Context, c client.WithWatch, object runtime.Ap
 	if w.refuseApply {
 		return errors.New("admission says no")
 	}
-	return c.Apply(ctx, object, options...)
+	if err := c.Apply(ctx, object, options...); err != nil {
+		return err
+	}
+	// A fake client gives none to what an apply makes.
+	applied, ok := object.(client.Object)
+	if !ok || applied.GetUID() != "" {
+		return nil
+	}
+	made := &unstructured.Unstructured{}
+	made.SetGroupVersionKind(applied.GetObjectKind().GroupVersionKind())
+	if err := c.Get(ctx, client.ObjectKeyFromObject(applied), made); err != nil {
+		return err
+	}
+	made.SetUID(newUID(made.GetKind(), made.GetName()))
+	applied.SetUID(made.GetUID())
+	return c.Update(ctx, made)
 }
 
 func (w *world) patchStatus(ctx context.Context, c client.Client, resource string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
