@@ -37,9 +37,6 @@ var lacksScript string
 // hostRoot is replaced by tests alone.
 var hostRoot = run.DefaultRoot
 
-// damaged is the exit code of a file that is not what the manifest says.
-const damaged = 65
-
 // errPause ends the sending when its time is over: no failure, the next call goes on.
 var errPause = errors.New("the time of this call is over")
 
@@ -152,28 +149,22 @@ func pushFile(ctx context.Context, host ssh.Host, d *depot, file lack, bytesPerS
 		return 0, err
 	}
 	defer source.Close()
-	cached := path.Join(hostRoot, "cache", file.SHA256)
 	content := &metered{ReadSeeker: source, until: until}
-	for attempt := 1; ; attempt++ {
-		if err := ssh.Push(ctx, host, cached+".part", content, file.Size, bytesPerSecond); err != nil {
-			return min(content.read, file.Size-file.there), err
-		}
-		_, err := host.Run(ctx, ssh.Command{Sudo: true, Script: fmt.Sprintf(`part=%[1]s.part
-sum=$(sha256sum <"$part") || exit 1
-if [ "${sum%%%% *}" != %[2]s ]; then rm -f "$part"; exit %[3]d; fi
-sync "$part" && mv -f "$part" %[1]s
-`, ssh.Quote(cached), file.SHA256, damaged)})
-		var exit *ssh.ExitError
-		switch {
-		case err == nil:
-			return file.Size - file.there, nil
-		case !errors.As(err, &exit) || exit.Code != damaged:
-			return 0, fmt.Errorf("verifying %s on the host: %w", file.Path, err)
-		case attempt == 2 || file.there == 0:
-			return 0, fmt.Errorf("%s/%s is not what manifest.json says: expected sha256 %s of %d bytes; copy the bundle again, completely", d.at, file.Path, file.SHA256, file.Size)
-		}
-		file.there = 0
+	send := func() error {
+		return ssh.PushVerified(ctx, host, path.Join(hostRoot, "cache", file.SHA256), file.SHA256, content, file.Size, bytesPerSecond)
 	}
+	err = send()
+	if errors.Is(err, ssh.ErrDamaged) && file.there > 0 {
+		file.there = 0
+		err = send()
+	}
+	switch {
+	case err == nil:
+		return file.Size - file.there, nil
+	case errors.Is(err, ssh.ErrDamaged):
+		return 0, fmt.Errorf("%s/%s is not what manifest.json says: expected sha256 %s of %d bytes; copy the bundle again, completely", d.at, file.Path, file.SHA256, file.Size)
+	}
+	return min(content.read, file.Size-file.there), fmt.Errorf("sending %s: %w", file.Path, err)
 }
 
 // metered counts what is read, and ends the reading when its time is over. That way the connection outlives it.

@@ -117,30 +117,20 @@ done
 	return there, nil
 }
 
-// damaged is the exit code of a file that is not what was sent.
-const damaged = 65
-
 // deliver sends one file and has the host verify it. What was there before may be what is wrong, so a file that turns out
 // damaged is sent once more.
 func deliver(ctx context.Context, host ssh.Host, directory string, file File) error {
-	target := path.Join(directory, file.SHA256)
-	for attempt := 1; ; attempt++ {
-		if err := ssh.Push(ctx, host, target+".part", file.Content, file.Size, 0); err != nil {
-			return err
-		}
-		_, err := host.Run(ctx, ssh.Command{Sudo: true, Script: fmt.Sprintf(`part=%[1]s.part
-sum=$(sha256sum <"$part") || exit 1
-if [ "${sum%%%% *}" != %[2]s ]; then rm -f "$part"; exit %[3]d; fi
-sync "$part" && mv -f "$part" %[1]s
-`, ssh.Quote(target), file.SHA256, damaged)})
-		var exit *ssh.ExitError
-		switch {
-		case err == nil:
-			return nil
-		case !errors.As(err, &exit) || exit.Code != damaged || attempt == 2:
-			return fmt.Errorf("verifying %s on the host: %w", file.Name, err)
-		}
+	send := func() error {
+		return ssh.PushVerified(ctx, host, path.Join(directory, file.SHA256), file.SHA256, file.Content, file.Size, 0)
 	}
+	err := send()
+	if errors.Is(err, ssh.ErrDamaged) {
+		err = send()
+	}
+	if err != nil {
+		return fmt.Errorf("sending %s: %w", file.Name, err)
+	}
+	return nil
 }
 
 // Discard removes what Deliver brought.

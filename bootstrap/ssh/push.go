@@ -36,6 +36,34 @@ func Push(ctx context.Context, host Host, path string, content io.ReadSeeker, si
 	return pushing(path, pushByScript(ctx, host, path, content, size, limiter))
 }
 
+// ErrDamaged says that what lies on the host now does not have the checksum that it should have.
+var ErrDamaged = errors.New("what arrived has another checksum")
+
+// damaged is the exit code that says so.
+const damaged = 65
+
+// PushVerified is Push to path + ".part", which the host then verifies, and renames to path when it has the SHA256, in
+// hexadecimal. What is damaged is removed, and the error is ErrDamaged: if an earlier, other content was taken for the
+// beginning, calling again puts it right.
+func PushVerified(ctx context.Context, host Host, path, sha256 string, content io.ReadSeeker, size, bytesPerSecond int64) error {
+	if err := Push(ctx, host, path+".part", content, size, bytesPerSecond); err != nil {
+		return err
+	}
+	_, err := host.Run(ctx, Command{Sudo: true, Script: fmt.Sprintf(`part=%[1]s.part
+sum=$(sha256sum <"$part") || exit 1
+if [ "${sum%%%% *}" != %[2]s ]; then rm -f "$part"; exit %[3]d; fi
+sync "$part" && mv -f "$part" %[1]s
+`, Quote(path), sha256, damaged)})
+	var exit *ExitError
+	if errors.As(err, &exit) && exit.Code == damaged {
+		err = ErrDamaged
+	}
+	if err != nil {
+		return fmt.Errorf("verifying %s: %w", path, err)
+	}
+	return nil
+}
+
 func pushing(path string, err error) error {
 	if err == nil {
 		return nil

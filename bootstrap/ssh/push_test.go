@@ -6,11 +6,14 @@ package ssh_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -149,6 +152,40 @@ func TestPushSaysWhatIsWrongOnWhichSide(t *testing.T) {
 }
 
 // After an error nothing reads the content any more: its owner may close it or begin anew.
+// A file gets its name when the host has seen that it is the right one.
+func TestPushVerifiedNamesNoFileThatIsDamaged(t *testing.T) {
+	g := NewWithT(t)
+	content := noise(1 << 10)
+	sum := sha256.Sum256(content)
+	host, path := &sshtest.Local{}, filepath.Join(t.TempDir(), "it's content")
+	push := func() error {
+		return ssh.PushVerified(t.Context(), host, path, hex.EncodeToString(sum[:]), bytes.NewReader(content), int64(len(content)), 0)
+	}
+	g.Expect(os.WriteFile(path+".part", []byte("of another file"), 0o600)).To(Succeed())
+	g.Expect(push()).To(MatchError(ssh.ErrDamaged))
+	g.Expect(path).NotTo(BeAnExistingFile())
+	g.Expect(path+".part").NotTo(BeAnExistingFile(), "it would be taken for the beginning again")
+
+	cut := errors.New("the connection broke")
+	host.Fail = func(command ssh.Command) error {
+		if strings.Contains(command.Script, "sha256sum") {
+			return cut
+		}
+		return nil
+	}
+	g.Expect(push()).To(MatchError(cut))
+	g.Expect(path).NotTo(BeAnExistingFile())
+
+	host.Fail = nil
+	sent := len(host.Runs())
+	g.Expect(push()).To(Succeed())
+	g.Expect(host.Runs()).To(HaveLen(sent+2), "it is all there, so it is measured and verified")
+	got, err := os.ReadFile(path)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(bytes.Equal(got, content)).To(BeTrue())
+	g.Expect(path + ".part").NotTo(BeAnExistingFile())
+}
+
 func TestPushLetsGoOfTheContent(t *testing.T) {
 	g := NewWithT(t)
 	_, target := serve(t, sshtest.ServerOptions{SFTP: true})
