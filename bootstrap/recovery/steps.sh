@@ -11,17 +11,6 @@ flag=--force-new-cluster
 # argument <name>: what the manifest gives etcd.
 argument() { sed -n "s/^ *- --$1=//p" "$kept/etcd.yaml" | head -n 1; }
 
-# settle <seconds> <command...>: waits until the command succeeds.
-settle() {
-	left=$1
-	shift
-	while ! "$@"; do
-		[ "$left" -gt 0 ] || return 1
-		left=$((left - 1))
-		sleep 1
-	done
-}
-
 # keep_manifest keeps how etcd was started, before anything changes; without any, no member was ever started here.
 keep_manifest() {
 	if [ -e "$manifest" ] && ! grep -q -- "$flag" "$manifest"; then
@@ -61,14 +50,14 @@ stopped() {
 # stop_etcd takes the manifest away, upon which the kubelet stops etcd and never starts it again.
 stop_etcd() {
 	rm -f "$manifest" && sync "$manifests" || quoin_fail "$manifest cannot be removed"
-	settle 300 stopped || quoin_fail "etcd did not stop within 300 s; does the kubelet run? Look at: journalctl -u kubelet"
+	quoin_settle 300 stopped || quoin_fail "etcd did not stop within 300 s; does the kubelet run? Look at: journalctl -u kubelet"
 }
 
 # start_etcd <file>: puts a manifest in place at once, because the kubelet reads whatever it finds there.
 start_etcd() {
 	cp "$1" /etc/kubernetes/etcd.yaml.quoin-part && chmod 0600 /etc/kubernetes/etcd.yaml.quoin-part &&
 		sync /etc/kubernetes/etcd.yaml.quoin-part && mv -f /etc/kubernetes/etcd.yaml.quoin-part "$manifest" || quoin_fail "$manifest cannot be written"
-	settle 900 ready || quoin_fail "etcd was started and is not ready after 900 s; its log: crictl logs \$(crictl ps -a --name '^etcd\$' -q | head -1)"
+	quoin_settle 900 ready || quoin_fail "etcd was started and is not ready after 900 s; its log: crictl logs \$(crictl ps -a --name '^etcd\$' -q | head -1)"
 }
 
 # refuse_quorum: nothing is lost that a recovery would bring back. An etcd that an earlier attempt forced does not count.

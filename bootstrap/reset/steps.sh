@@ -8,17 +8,6 @@ command -v awk >/dev/null || quoin_fail "awk is not installed on this host; inst
 
 ctrk() { timeout 60 ctr -n k8s.io "$@"; }
 
-# settle <seconds> <command...>: waits until the command succeeds.
-settle() {
-	left=$1
-	shift
-	while ! "$@"; do
-		[ "$left" -gt 0 ] || return 1
-		left=$((left - 1))
-		sleep 1
-	done
-}
-
 # real <path>: where it lies, for the table of mounts knows no links, and find follows none that it is given.
 real() { readlink -f -- "$1" || printf '%s\n' "$1"; }
 
@@ -67,7 +56,7 @@ reset_pods() {
 	command -v ctr >/dev/null || return 0
 	if ! timeout 20 ctr version >/dev/null 2>&1; then
 		systemctl start containerd.service 2>/dev/null
-		settle 15 timeout 20 ctr version >/dev/null 2>&1 ||
+		quoin_settle 15 timeout 20 ctr version >/dev/null 2>&1 ||
 			quoin_fail "containerd does not answer, so its pods cannot be removed; start or repair it"
 	fi
 	if [ -n "$(ctrk tasks ls -q)" ]; then
@@ -83,7 +72,7 @@ reset_pods() {
 		done
 		[ -z "$(ctrk containers ls -q)" ]
 	}
-	settle 30 no_containers || quoin_fail "containers of Kubernetes remain: $(ctrk containers ls -q | tr '\n' ' '); restart containerd or reboot the host"
+	quoin_settle 30 no_containers || quoin_fail "containers of Kubernetes remain: $(ctrk containers ls -q | tr '\n' ' '); restart containerd or reboot the host"
 	if ctr sandboxes --help >/dev/null 2>&1; then
 		ctrk sandboxes ls 2>/dev/null | awk 'NR > 1 { print $1 }' | while read -r id; do ctrk sandboxes rm --force "$id" >/dev/null 2>&1 || :; done
 	fi

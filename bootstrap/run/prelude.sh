@@ -14,6 +14,17 @@ quoin_fail() {
 	exit 1
 }
 
+# quoin_settle <seconds> <command...>: waits until the command succeeds.
+quoin_settle() {
+	left=$1
+	shift
+	while ! "$@"; do
+		[ "$left" -gt 0 ] || return 1
+		left=$((left - 1))
+		sleep 1
+	done
+}
+
 # quoin_record <line>: adds a line to the list, once, and makes it durable.
 quoin_record() {
 	grep -qxF -- "$1" "$QUOIN_ROOT/created" 2>/dev/null && return 0

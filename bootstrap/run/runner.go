@@ -16,8 +16,8 @@ import (
 // DefaultRoot is where everything of ours lies on a host, mode 0700, owner root.
 const DefaultRoot = "/var/lib/quoin"
 
-// Prelude is the sh text that runs before each step: functions to fail with a sentence and to install files so that
-// cleaning can take them back (quoin_fail, quoin_record, quoin_claim, quoin_dirs, quoin_put).
+// Prelude is the sh text that runs before each step: functions to fail with a sentence, to wait, and to install files so that
+// cleaning can take them back (quoin_fail, quoin_settle, quoin_record, quoin_claim, quoin_dirs, quoin_put).
 //
 //go:embed prelude.sh
 var Prelude string
