@@ -72,12 +72,12 @@ func (r *Reconciler) changeHold(ctx context.Context, seen *infrav1.QuoinMachine,
 	return nil
 }
 
-// hostHeld tells that our hold is on the QuoinMachine.
 // lacksHold tells that the host of a Machine must be held and is not.
 func (s *scope) lacksHold(infra *infrav1.QuoinMachine) bool {
 	return s.stackedEtcd() && !hostHeld(infra) && infra.DeletionTimestamp.IsZero()
 }
 
+// hostHeld tells that our hold is on the QuoinMachine.
 func hostHeld(infra *infrav1.QuoinMachine) bool {
 	return infra != nil && slices.ContainsFunc(infra.Spec.LifecycleHooks.PreTerminate, ours)
 }

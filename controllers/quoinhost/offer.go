@@ -33,7 +33,7 @@ func (t *turn) begun() bool {
 		return true
 	}
 	operation := t.host.Status.Operation
-	return operation != nil && operation.ID == provisionID(t.host.Spec.ConsumerRef) && run.Phase(operation.Phase) != run.NotStarted
+	return operation != nil && operation.ID == infrav1.ProvisionOperation(t.host.Spec.ConsumerRef.Claim) && run.Phase(operation.Phase) != run.NotStarted
 }
 
 // refuseClaim does nothing at all, not even connect: no Secret is read for a claim that the host was not offered to.

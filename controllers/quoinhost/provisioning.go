@@ -31,16 +31,13 @@ const defaultAPIServerPort = 6443
 // factsLast is how old facts may be when a host is about to become a node.
 const factsLast = 5 * time.Minute
 
-// provisionID names the plan of a claim. Only this plan ever runs bootstrap data on the claim's host.
-func provisionID(ref *infrav1.ConsumerReference) string { return "provision-" + ref.Claim }
-
 // claimed waits for bootstrap data. The journal on the host is asked first: after a move the status is empty, and the
 // claim may long be a node.
 func (t *turn) claimed() (result, error) {
 	if t.host.Status.Facts == nil {
 		return t.moveTo(infrav1.HostStateInspecting)
 	}
-	status, o := t.followProvisioning(provisionID(t.host.Spec.ConsumerRef))
+	status, o := t.followProvisioning(infrav1.ProvisionOperation(t.host.Spec.ConsumerRef.Claim))
 	if o.pending {
 		return o.result, nil
 	}
@@ -59,7 +56,7 @@ func (t *turn) claimed() (result, error) {
 
 // provisioning starts the plan of the claim, once, and follows it to its end.
 func (t *turn) provisioning() (result, error) {
-	id := provisionID(t.host.Spec.ConsumerRef)
+	id := infrav1.ProvisionOperation(t.host.Spec.ConsumerRef.Claim)
 	status, o := t.followProvisioning(id)
 	if o.pending {
 		return o.result, nil

@@ -78,7 +78,7 @@ func faults() {
 		expectNoStepTwice(ctx, host)
 		claim := quoinHost(ctx, host.Name).Spec.ConsumerRef
 		Expect(claim).NotTo(BeNil())
-		expectRecorded("worker-provision.txt", need(recorder.After(ctx, "provision-"+claim.Claim)))
+		expectRecorded("worker-provision.txt", need(recorder.After(ctx, infrav1.ProvisionOperation(claim.Claim))))
 
 		giveBack(ctx, host)
 		expectRecorded("worker-reset.txt", need(recorder.After(ctx, infrav1.ResetOperation(claim.Claim))))

@@ -33,7 +33,7 @@ func TestTheSimulationDoesWhatRealHostsDo(t *testing.T) {
 	l.addMachine()
 	g.Expect(l.untilProvisioned()).To(Equal(infrav1.HostProvisionedReason), l.describe())
 	claim := l.untilState(infrav1.HostStateProvisioned).Spec.ConsumerRef.Claim
-	provision, err := recorder.After(t.Context(), "provision-"+claim)
+	provision, err := recorder.After(t.Context(), infrav1.ProvisionOperation(claim))
 	g.Expect(err).NotTo(HaveOccurred())
 	l.deleteMachine()
 	l.untilState(infrav1.HostStateAvailable)

@@ -394,6 +394,9 @@ type HostOperation struct {
 	Verifications *int32 `json:"verifications,omitempty"`
 }
 
+// ProvisionOperation names the operation of a host that runs the bootstrap data of a claim. No other ever does.
+func ProvisionOperation(claim string) string { return "provision-" + claim }
+
 // QuoinHost is a machine with an OS and SSH. It belongs to nobody or to exactly one QuoinMachine.
 //
 // +kubebuilder:object:root=true
