@@ -58,11 +58,10 @@ func TestAKubeadmConfigThatTheCacheDoesNotShowIsLeftAlone(t *testing.T) {
 	w.reconcile()
 	configs := w.configs()
 	g.Expect(configs).To(HaveLen(1))
-	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"}}
-	machine := w.machine(w.machines()[0].Name)
-	s := &scope{cluster: cluster, plane: w.plane(), machines: collections.FromMachines(machine),
-		infra: map[string]*infrav1.QuoinMachine{machine.Name: w.infra(machine.Name)}}
-	g.Expect(s.incomplete()).To(ConsistOf(machine))
+	machine := w.machines()[0]
+	s := w.look()
+	delete(s.configs, machine.Name)
+	g.Expect(s.incomplete()).To(ConsistOf(HaveField("Name", machine.Name)))
 	g.Expect(w.r.complete(t.Context(), s)).To(Succeed())
 	g.Expect(w.configs()).To(Equal(configs))
 }
