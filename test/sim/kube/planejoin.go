@@ -270,6 +270,10 @@ func (h *planeHost) joinEtcd(ctx context.Context) error {
 		return fmt.Errorf("error creating local etcd static pod manifest file: %w", err)
 	}
 	h.phase("etcd-promoted")
+	// From here on its own member is one of those that must answer.
+	if own := h.url(etcdClientPort); !slices.Contains(client.Endpoints(), own) {
+		client.SetEndpoints(append(client.Endpoints(), own)...)
+	}
 	h.p.Printf("[etcd] Waiting for the new etcd member to join the cluster. This can take up to 40s\n")
 	return h.health(ctx, client)
 }
