@@ -11,11 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/cluster-api/util/patch"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 )
 
 // longestMessage of a condition.
@@ -23,11 +23,11 @@ const longestMessage = 2000
 
 // ownedCondition is set here and by nobody else; of the rest of status only the fields of status.backup that are not
 // requestedTime.
-var ownedCondition = patch.WithOwnedConditions{Conditions: []string{controlplanev1.ControlPlaneBackupHealthyCondition}}
+const ownedCondition = controlplanev1.ControlPlaneBackupHealthyCondition
 
 // tell writes status, if something of it changed.
 func (r *Reconciler) tell(ctx context.Context, s *scope) error {
-	helper, err := patch.NewHelper(s.plane, r.Client)
+	helper, err := objectpatch.New(s.plane, r.Client)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (r *Reconciler) clear(ctx context.Context, plane *controlplanev1.QuoinContr
 	if plane.Status.Backup == nil && !conditions.Has(plane, controlplanev1.ControlPlaneBackupHealthyCondition) {
 		return nil
 	}
-	helper, err := patch.NewHelper(plane, r.Client)
+	helper, err := objectpatch.New(plane, r.Client)
 	if err != nil {
 		return err
 	}

@@ -15,9 +15,9 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/cluster-api/util/patch"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 )
 
 // defaultPort is the API server's when the endpoint has none.
@@ -138,11 +138,11 @@ func waitingFor(machines []infrav1.QuoinMachine) string {
 	return fmt.Sprintf("waiting until the hosts of QuoinMachine %s are reset", listed(names))
 }
 
-func patchCluster(ctx context.Context, helper *patch.Helper, c *infrav1.QuoinCluster) error {
-	err := helper.Patch(ctx, c, patch.WithOwnedConditions{Conditions: []string{
+func patchCluster(ctx context.Context, helper *objectpatch.Helper, c *infrav1.QuoinCluster) error {
+	err := helper.Patch(ctx, c,
 		infrav1.ClusterReadyCondition, infrav1.ClusterEndpointReadyCondition, infrav1.ClusterHostsAvailableCondition,
 		infrav1.ClusterDomainsReachableCondition, clusterv1.PausedCondition,
-	}})
+	)
 	if err != nil {
 		return fmt.Errorf("patching QuoinCluster %s/%s: %w", c.Namespace, c.Name, err)
 	}

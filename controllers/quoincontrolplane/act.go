@@ -169,11 +169,15 @@ func (r *Reconciler) createConfig(ctx context.Context, s *scope, machine *cluste
 	if err := r.Client.Create(ctx, config); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating KubeadmConfig %s: %w", config.Name, err)
 	}
+	s.configs[machine.Name] = config
 	return nil
 }
 
 // complete makes the KubeadmConfigs of Machines that have none yet.
 func (r *Reconciler) complete(ctx context.Context, s *scope) error {
+	if !s.plane.DeletionTimestamp.IsZero() {
+		return nil
+	}
 	var failures []error
 	for _, machine := range s.incomplete() {
 		failures = append(failures, r.createConfig(ctx, s, machine))

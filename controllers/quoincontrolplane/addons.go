@@ -281,28 +281,39 @@ func pinned(image string) bool { return strings.Contains(image, "@") }
 
 // proxyImage is the image of kube-proxy; empty when the cluster has none.
 func (s *scope) proxyImage(ctx context.Context) (string, error) {
-	daemonSet := &appsv1.DaemonSet{}
-	err := s.workload.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeProxy}, daemonSet)
-	if err != nil {
-		if apierrors.IsNotFound(err) {
-			return "", nil
+	return s.addonImage(kubeProxy, func() ([]corev1.Container, error) {
+		daemonSet := &appsv1.DaemonSet{}
+		err := s.workload.reader.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeProxy}, daemonSet)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading DaemonSet %s of the workload cluster: %w", kubeProxy, err)
 		}
-		return "", fmt.Errorf("reading DaemonSet %s of the workload cluster: %w", kubeProxy, err)
-	}
-	return imageOf(daemonSet.Spec.Template.Spec.Containers, kubeProxy), nil
+		return daemonSet.Spec.Template.Spec.Containers, nil
+	})
 }
 
 // dnsImage is the image of CoreDNS; empty when the cluster has none.
 func (s *scope) dnsImage(ctx context.Context) (string, error) {
-	deployment := &appsv1.Deployment{}
-	err := s.workload.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: coreDNS}, deployment)
-	if err != nil {
-		if apierrors.IsNotFound(err) {
-			return "", nil
+	return s.addonImage(coreDNS, func() ([]corev1.Container, error) {
+		deployment := &appsv1.Deployment{}
+		err := s.workload.reader.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: coreDNS}, deployment)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading Deployment %s of the workload cluster: %w", coreDNS, err)
 		}
-		return "", fmt.Errorf("reading Deployment %s of the workload cluster: %w", coreDNS, err)
+		return deployment.Spec.Template.Spec.Containers, nil
+	})
+}
+
+// addonImage reads the containers of an add-on once in a look.
+func (s *scope) addonImage(name string, read func() ([]corev1.Container, error)) (string, error) {
+	if image, ok := s.workload.images[name]; ok {
+		return image, nil
 	}
-	return imageOf(deployment.Spec.Template.Spec.Containers, coreDNS), nil
+	containers, err := read()
+	if err != nil {
+		return "", err
+	}
+	s.workload.images[name] = imageOf(containers, name)
+	return s.workload.images[name], nil
 }
 
 // wantedDNSTag is the tag that CoreDNS gets: the user's, else that of the version's kubeadm unless it would be a step

@@ -75,6 +75,9 @@ func (s *scope) desiredMachine(name string, existing *clusterv1.Machine) *cluste
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: s.plane.Namespace, Labels: s.labels(), Annotations: annotations,
 			OwnerReferences: []metav1.OwnerReference{controllerRef(s.plane)},
+			// Cluster API's own, which it would add in a look of its own, a second before it does anything else. Always, because
+			// what is not applied again is taken away.
+			Finalizers: []string{clusterv1.MachineFinalizer},
 		},
 		Spec: clusterv1.MachineSpec{
 			ClusterName:     s.cluster.Name,

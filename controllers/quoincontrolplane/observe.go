@@ -77,6 +77,8 @@ type scope struct {
 	// agreed is the agreement to the departure of the Machine that step deletes, when that was given with it.
 	agreed   *controlplane.Step
 	observed bool
+	// incompletion is why a Machine got no KubeadmConfig.
+	incompletion error
 }
 
 // stackedEtcd tells that etcd runs on the control plane's own Machines.
@@ -130,7 +132,8 @@ func (s *scope) machineReader(r *Reconciler) client.Reader {
 
 // anew is the scope before anything was observed.
 func (s *scope) anew() *scope {
-	return &scope{cluster: s.cluster, plane: s.plane, template: s.template, templateProblem: s.templateProblem, certificates: s.certificates}
+	return &scope{cluster: s.cluster, plane: s.plane, template: s.template, templateProblem: s.templateProblem,
+		certificates: s.certificates, incompletion: s.incompletion}
 }
 
 // lookFirst observes by what the cache shows of Machines, and tells whether that is enough: nothing is to be done. Most looks
@@ -146,7 +149,7 @@ func (r *Reconciler) lookFirst(ctx context.Context, s *scope) (bool, error) {
 			return false, nil
 		}
 	}
-	return len(s.remains) == 0 && len(s.incomplete()) == 0 && r.propagated(s) && controlplane.Decide(s.snapshot).Waiting(), nil
+	return len(s.remains) == 0 && s.incompletion == nil && r.propagated(s) && controlplane.Decide(s.snapshot).Waiting(), nil
 }
 
 // observe reads everything once and makes the snapshot.
@@ -163,6 +166,10 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	}
 	s.addOrphans()
 	s.sortParts()
+	if s.glance {
+		// Before anything remote is read: Cluster API waits for it, and to make what has a name once the cache is enough.
+		s.incompletion = r.complete(ctx, s)
+	}
 	if err := r.readHosts(ctx, s); err != nil {
 		return err
 	}

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/finalizers"
-	"sigs.k8s.io/cluster-api/util/patch"
 	"sigs.k8s.io/cluster-api/util/paused"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -35,6 +34,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
 )
 
@@ -181,7 +181,7 @@ func (r *Reconciler) step(ctx context.Context, req ctrl.Request) (result ctrl.Re
 		return ctrl.Result{}, err
 	}
 	// Before anything changes the object here, else the change is no difference that a patch would carry.
-	helper, err := patch.NewHelper(plane, r.Client)
+	helper, err := objectpatch.New(plane, r.Client)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -191,13 +191,12 @@ func (r *Reconciler) step(ctx context.Context, req ctrl.Request) (result ctrl.Re
 
 	s := &scope{cluster: cluster, plane: plane}
 	defer func() {
-		options := []patch.Option{patch.WithOwnedConditions{Conditions: ownedConditions}}
 		if reterr == nil {
-			options = append(options, patch.WithStatusObservedGeneration{})
+			plane.Status.ObservedGeneration = plane.Generation
 		}
 		r.summarize(ctx, s, reterr)
 		// The last patch takes the finalizer off, after which the object is gone.
-		if err := helper.Patch(ctx, plane, options...); err != nil && (plane.DeletionTimestamp.IsZero() || apierr.IgnoreGone(err) != nil) {
+		if err := helper.Patch(ctx, plane, ownedConditions...); err != nil && (plane.DeletionTimestamp.IsZero() || apierr.IgnoreGone(err) != nil) {
 			reterr = kerrors.NewAggregate([]error{reterr, err})
 		}
 	}()
@@ -232,7 +231,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 		}
 		failures = append(failures, err)
 		if !enough {
-			failures = append(failures, r.complete(ctx, s), r.propagate(ctx, s))
+			failures = append(failures, s.incompletion, r.propagate(ctx, s))
 		}
 		failures = append(failures, r.noteCertificates(ctx, s))
 	}

@@ -151,7 +151,7 @@ func (r *Reconciler) watchWorkload(ctx context.Context, s *scope) error {
 func podOfInterest() predicate.Predicate {
 	ready := func(object client.Object) bool {
 		pod, ok := object.(*corev1.Pod)
-		return ok && pod.Namespace == metav1.NamespaceSystem && labels.SelectorFromSet(StaticPodLabels).Matches(labels.Set(pod.Labels)) && podReady(pod)
+		return ok && pod.Namespace == metav1.NamespaceSystem && labels.SelectorFromSet(staticPodLabels).Matches(labels.Set(pod.Labels)) && podReady(pod)
 	}
 	return predicate.Funcs{
 		GenericFunc: func(event.GenericEvent) bool { return false },

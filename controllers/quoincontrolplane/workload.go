@@ -10,9 +10,13 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -37,12 +41,31 @@ var staticPods = []struct {
 	{"etcd", controlplanev1.MachineEtcdPodHealthyCondition, true},
 }
 
-// StaticPodLabels are what kubeadm labels the static pods of a control plane with.
-var StaticPodLabels = map[string]string{"tier": "control-plane"}
+// staticPodLabels are what kubeadm labels the static pods of a control plane with.
+var staticPodLabels = map[string]string{"tier": "control-plane"}
+
+// WorkloadObjects are what the caches of workload clusters hold besides Nodes: a Cluster may have very many other objects of
+// these kinds.
+func WorkloadObjects() map[client.Object]cache.ByObject {
+	inSystem := func(config cache.Config) cache.ByObject {
+		return cache.ByObject{Namespaces: map[string]cache.Config{metav1.NamespaceSystem: config}}
+	}
+	named := func(name string) cache.ByObject {
+		return inSystem(cache.Config{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)})
+	}
+	return map[client.Object]cache.ByObject{
+		&corev1.Pod{}:        inSystem(cache.Config{LabelSelector: labels.SelectorFromSet(staticPodLabels)}),
+		&corev1.ConfigMap{}:  named(kubeadmConfigName),
+		&appsv1.DaemonSet{}:  named(kubeProxy),
+		&appsv1.Deployment{}: named(coreDNS),
+	}
+}
 
 // workload is what was read from the workload cluster.
 type workload struct {
 	client client.Client
+	// reader is client, or for a glance the cache.
+	reader client.Reader
 	// err is why it could not be read.
 	err           error
 	configVersion string
@@ -58,6 +81,8 @@ type workload struct {
 	dnsProblem string
 	// addonsVersion is the Kubernetes version whose images the add-ons have now; empty when it is not known.
 	addonsVersion string
+	// images of the add-ons that were read, by name.
+	images map[string]string
 }
 
 // machineHealth is the health of one Machine's node and static pods.
@@ -82,13 +107,16 @@ func (r *Reconciler) readWorkload(ctx context.Context, s *scope) {
 	s.workload.health = map[string]machineHealth{}
 	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
 	defer cancel()
-	// Uncached: whether an API server's pod is ready must not be remembered from before it died.
+	// Uncached, unless for a glance: whether an API server's pod is ready must not be remembered from before it died.
 	workloadClient, err := r.ClusterCache.GetUncachedClient(ctx, client.ObjectKeyFromObject(s.cluster))
 	if err != nil {
 		s.workload.err = fmt.Errorf("no connection to the workload cluster: %w", err)
 		return
 	}
-	s.workload.client = workloadClient
+	s.workload.client, s.workload.images = workloadClient, map[string]string{}
+	if s.workload.reader, s.workload.err = r.workloadReader(ctx, s); s.workload.err != nil {
+		return
+	}
 	if s.workload.err = s.readKubeadmConfig(ctx); s.workload.err != nil {
 		return
 	}
@@ -110,11 +138,26 @@ func (r *Reconciler) readWorkload(ctx context.Context, s *scope) {
 	s.workload.addonsCurrent, s.workload.addonsErr = s.addonsCurrent(ctx)
 }
 
+// workloadReader reads from the cache for a glance, as long as the cluster answers the probes of its connection: a cache does
+// not tell that the cluster is silent.
+func (r *Reconciler) workloadReader(ctx context.Context, s *scope) (client.Reader, error) {
+	cluster := client.ObjectKeyFromObject(s.cluster)
+	probes := r.ClusterCache.GetHealthCheckingState(ctx, cluster)
+	if !s.glance || probes.LastProbeSuccessTime.IsZero() || probes.ConsecutiveFailures > 0 {
+		return s.workload.client, nil
+	}
+	reader, err := r.ClusterCache.GetReader(ctx, cluster)
+	if err != nil {
+		return nil, fmt.Errorf("no connection to the workload cluster: %w", err)
+	}
+	return reader, nil
+}
+
 // readKubeadmConfig reads the version that a join installs. That the ConfigMap is readable proves that kubeadm init ran.
 func (s *scope) readKubeadmConfig(ctx context.Context) error {
 	config := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeadmConfigName}
-	if err := s.workload.client.Get(ctx, key, config); err != nil {
+	if err := s.workload.reader.Get(ctx, key, config); err != nil {
 		return fmt.Errorf("reading ConfigMap %s of the workload cluster: %w", key, err)
 	}
 	var configuration struct {
@@ -130,7 +173,7 @@ func (s *scope) readKubeadmConfig(ctx context.Context) error {
 // readNodes reads the control plane's Nodes at once, those without a Machine as well.
 func (s *scope) readNodes(ctx context.Context) error {
 	nodes := &corev1.NodeList{}
-	if err := s.workload.client.List(ctx, nodes, client.HasLabels{controlPlaneNodeLabel}); err != nil {
+	if err := s.workload.reader.List(ctx, nodes, client.HasLabels{controlPlaneNodeLabel}); err != nil {
 		return fmt.Errorf("listing the control plane's Nodes: %w", err)
 	}
 	s.workload.nodes = map[string]*corev1.Node{}
@@ -143,7 +186,7 @@ func (s *scope) readNodes(ctx context.Context) error {
 // readPods reads the mirrors of all static pods at once.
 func (s *scope) readPods(ctx context.Context) error {
 	pods := &corev1.PodList{}
-	if err := s.workload.client.List(ctx, pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels(StaticPodLabels)); err != nil {
+	if err := s.workload.reader.List(ctx, pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels(staticPodLabels)); err != nil {
 		return fmt.Errorf("listing the control plane's static pods: %w", err)
 	}
 	s.workload.pods = map[string]*corev1.Pod{}
@@ -159,7 +202,7 @@ func (s *scope) node(ctx context.Context, name string) (*corev1.Node, error) {
 		return node, nil
 	}
 	node := &corev1.Node{}
-	if err := s.workload.client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+	if err := s.workload.reader.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		return nil, err
 	}
 	s.workload.nodes[name] = node

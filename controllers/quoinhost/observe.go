@@ -47,18 +47,22 @@ type claim struct {
 // observe reads what the claim of the host leads to.
 func (r *Reconciler) observe(ctx context.Context, host *infrav1.QuoinHost) (claim, error) {
 	ref := host.Spec.ConsumerRef
+	key := client.ObjectKeyFromObject(host)
 	if ref == nil {
+		r.absent.forget(key)
 		return claim{standing: unclaimed}, nil
 	}
 	c, err := r.observeConsumer(ctx, r.Client, host)
 	if err != nil {
 		return claim{}, err
 	}
-	if c.standing == missing || c.quoinMachine == nil || c.standing == leaving && c.machine == nil {
+	doubtful := c.standing == missing || c.quoinMachine == nil || c.standing == leaving && c.machine == nil
+	if doubtful && !r.absent.known(key, absenceOf(host, c)) {
 		// A cache that lags behind the claim must not look like a consumer that is gone.
 		if c, err = r.observeConsumer(ctx, r.APIReader, host); err != nil {
 			return claim{}, err
 		}
+		r.absent.note(key, absenceOf(host, c))
 	}
 	if c.machine == nil || c.machine.Spec.ClusterName == "" {
 		return c, nil
@@ -128,16 +132,24 @@ func claims(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine, host
 }
 
 // consumerGone says, from the API server itself, that the claim's QuoinMachine and Machine do not exist any more. Objects
-// of the same name that have another claim do not count.
+// of the same name that have another claim do not count. That one of them is there may be said by the cache: it tells when
+// that changes.
 func (r *Reconciler) consumerGone(ctx context.Context, host *infrav1.QuoinHost) (gone bool, waitsFor string, err error) {
+	if gone, waitsFor, err = consumerGone(ctx, r.Client, host); err != nil || !gone {
+		return gone, waitsFor, err
+	}
+	return consumerGone(ctx, r.APIReader, host)
+}
+
+func consumerGone(ctx context.Context, reader client.Reader, host *infrav1.QuoinHost) (gone bool, waitsFor string, err error) {
 	ref := host.Spec.ConsumerRef
 	quoinMachine := &infrav1.QuoinMachine{}
-	err = r.APIReader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, quoinMachine)
+	err = reader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, quoinMachine)
 	if client.IgnoreNotFound(err) != nil {
 		return false, "", fmt.Errorf("reading QuoinMachine %s/%s: %w", ref.Namespace, ref.Name, err)
 	}
 	machine := &clusterv1.Machine{}
-	machineErr := r.APIReader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Machine}, machine)
+	machineErr := reader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Machine}, machine)
 	if client.IgnoreNotFound(machineErr) != nil {
 		return false, "", fmt.Errorf("reading Machine %s/%s: %w", ref.Namespace, ref.Machine, machineErr)
 	}

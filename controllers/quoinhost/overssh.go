@@ -31,6 +31,7 @@ type overSSH struct {
 // connector is what is used of *hostaccess.Connector.
 type connector interface {
 	Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error)
+	ConnectAgain(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error)
 	Identify(ctx context.Context, host *infrav1.QuoinHost) (string, error)
 	Used(host *infrav1.QuoinHost) (fingerprint, secretVersion string, ok bool)
 	Forget(host *infrav1.QuoinHost)
@@ -81,7 +82,7 @@ func (o *overSSH) Inspect(ctx context.Context, host *infrav1.QuoinHost) (*inspec
 
 // Follow implements Exchanges.
 func (o *overSSH) Follow(ctx context.Context, host *infrav1.QuoinHost, id string, ours owner.Record, resume bool) (run.Status, error) {
-	conn, err := o.connector.Connect(ctx, host)
+	conn, err := o.connector.ConnectAgain(ctx, host)
 	if err != nil {
 		return run.Status{}, err
 	}

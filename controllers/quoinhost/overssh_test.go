@@ -58,9 +58,12 @@ func (s *scripted) DialContext(context.Context, string, string) (net.Conn, error
 }
 
 func (s *scripted) Connect(context.Context, *infrav1.QuoinHost) (ssh.Host, error) { return s, nil }
-func (s *scripted) Identify(context.Context, *infrav1.QuoinHost) (string, error)  { return keyA, nil }
-func (s *scripted) Used(*infrav1.QuoinHost) (string, string, bool)                { return "", "", false }
-func (s *scripted) Forget(*infrav1.QuoinHost)                                     {}
+
+func (s *scripted) ConnectAgain(context.Context, *infrav1.QuoinHost) (ssh.Host, error) { return s, nil }
+
+func (s *scripted) Identify(context.Context, *infrav1.QuoinHost) (string, error) { return keyA, nil }
+func (s *scripted) Used(*infrav1.QuoinHost) (string, string, bool)               { return "", "", false }
+func (s *scripted) Forget(*infrav1.QuoinHost)                                    {}
 func (s *scripted) untouched(g *WithT) {
 	for _, script := range s.scripts {
 		g.Expect(script).NotTo(ContainSubstring("systemd-run"), "nothing may start")

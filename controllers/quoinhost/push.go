@@ -82,7 +82,7 @@ func (t *turn) push(id, condition string, order PushOrder) outcome {
 
 // Push implements Exchanges.
 func (o *overSSH) Push(ctx context.Context, host *infrav1.QuoinHost, order PushOrder) (Pushed, error) {
-	conn, err := o.connector.Connect(ctx, host)
+	conn, err := o.connector.ConnectAgain(ctx, host)
 	if err != nil {
 		return Pushed{}, err
 	}

@@ -68,6 +68,7 @@ type Reconciler struct {
 	// jitter spreads the attempts on hosts that failed together; drawn from [0, 1).
 	jitter func() float64
 	pace   pace
+	absent absences
 	writes *ownwrites.Client
 }
 
@@ -221,5 +222,6 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 		r.PowerCalls.Cancel(key)
 	}
 	r.pace.forget(key)
+	r.absent.forget(key)
 	states.forget(key)
 }

@@ -15,10 +15,10 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/cluster-api/util/patch"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 )
 
 // summarize derives the whole status from the view.
@@ -179,12 +179,12 @@ func addressesOf(host *infrav1.QuoinHost) []clusterv1.MachineAddress {
 	return out
 }
 
-func patchMachine(ctx context.Context, helper *patch.Helper, m *infrav1.QuoinMachine) error {
-	err := helper.Patch(ctx, m, patch.WithOwnedConditions{Conditions: []string{
+func patchMachine(ctx context.Context, helper *objectpatch.Helper, m *infrav1.QuoinMachine) error {
+	err := helper.Patch(ctx, m,
 		infrav1.MachineReadyCondition, infrav1.MachineHostClaimedCondition, infrav1.MachineHostProvisionedCondition,
 		infrav1.MachineAddonImagesCondition, infrav1.MachineDrainableCondition, infrav1.MachineDrainedCondition,
 		infrav1.MachineTerminableCondition, clusterv1.PausedCondition,
-	}})
+	)
 	if err != nil {
 		return fmt.Errorf("patching QuoinMachine %s/%s: %w", m.Namespace, m.Name, err)
 	}

@@ -73,7 +73,17 @@ func New(reader client.Reader, options ssh.PoolOptions) *Connector {
 // change of it is noticed at the next call. Errors are *CredentialsError, *HostKeyMissingError, ErrNotPinned, or those of
 // package bootstrap/ssh; a *ssh.BastionError tells nothing about the host.
 func (c *Connector) Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
-	return c.connect(ctx, c.reader, host)
+	return c.connect(ctx, c.recent.anew(), host)
+}
+
+// ConnectAgain is Connect for who asks the same host every few moments: a Secret that was read within the last seconds is not
+// read again, unless it led nowhere.
+func (c *Connector) ConnectAgain(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
+	connection, err := c.connect(ctx, c.recent, host)
+	if err != nil {
+		c.recent.forget()
+	}
+	return connection, err
 }
 
 func (c *Connector) connect(ctx context.Context, secrets client.Reader, host *infrav1.QuoinHost) (ssh.Host, error) {
@@ -106,12 +116,10 @@ func (c *Connector) Used(host *infrav1.QuoinHost) (fingerprint, secretVersion st
 // DialHost opens a connection from the host itself, for example to what listens on its loopback address. Its sshd must
 // allow TCP forwarding.
 //
-// etcd is asked so on every look at a control plane, over all of its hosts: a Secret that was read within the last seconds
-// is not read again, unless it led nowhere.
+// etcd is asked so on every look at a control plane, over all of its hosts, so this is ConnectAgain.
 func (c *Connector) DialHost(ctx context.Context, host *infrav1.QuoinHost, network, address string) (net.Conn, error) {
-	connection, err := c.connect(ctx, c.recent, host)
+	connection, err := c.ConnectAgain(ctx, host)
 	if err != nil {
-		c.recent.forget()
 		return nil, err
 	}
 	return connection.DialContext(ctx, network, address)

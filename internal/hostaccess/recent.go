@@ -35,8 +35,23 @@ func recently(reader client.Reader) *recentSecrets {
 	return &recentSecrets{Reader: reader, now: time.Now, read: map[client.ObjectKey]*recentSecret{}}
 }
 
+// anew reads every Secret, and keeps it for those that may have it from here.
+func (r *recentSecrets) anew() client.Reader { return reread{r} }
+
+type reread struct{ *recentSecrets }
+
+// Get implements client.Reader.
+func (r reread) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	return r.get(ctx, key, object, 0, options...)
+}
+
 // Get implements client.Reader.
 func (r *recentSecrets) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	return r.get(ctx, key, object, lasting, options...)
+}
+
+// get takes what was read no longer ago than the age.
+func (r *recentSecrets) get(ctx context.Context, key client.ObjectKey, object client.Object, age time.Duration, options ...client.GetOption) error {
 	secret, ok := object.(*corev1.Secret)
 	if !ok {
 		return r.Reader.Get(ctx, key, object, options...)
@@ -52,7 +67,7 @@ func (r *recentSecrets) Get(ctx context.Context, key client.ObjectKey, object cl
 
 	entry.mu.Lock()
 	defer entry.mu.Unlock()
-	if entry.secret != nil && r.now().Sub(entry.at) < lasting {
+	if entry.secret != nil && r.now().Sub(entry.at) < age {
 		entry.secret.DeepCopyInto(secret)
 		return nil
 	}

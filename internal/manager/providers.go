@@ -8,8 +8,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -131,17 +129,13 @@ func newClusterCache(ctx context.Context, mgr ctrl.Manager, o *Options, secrets 
 		WatchFilterValue: o.WatchFilter,
 		Cache: clustercache.CacheOptions{
 			DefaultTransform: cache.TransformStripManagedFields(),
-			// Of all pods only the static ones of control planes are watched; a Cluster may have very many others.
-			ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: {
-				Namespaces: map[string]cache.Config{metav1.NamespaceSystem: {}},
-				Label:      labels.SelectorFromSet(quoincontrolplane.StaticPodLabels),
-			}},
+			ByObject:         quoincontrolplane.WorkloadObjects(),
 		},
 		Client: clustercache.ClientOptions{
 			QPS:       o.ClusterCacheClientQPS,
 			Burst:     o.ClusterCacheClientBurst,
 			UserAgent: userAgent(o),
-			Cache:     clustercache.ClientCacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}}},
+			Cache:     clustercache.ClientCacheOptions{DisableFor: []client.Object{&corev1.Secret{}}},
 		},
 	}, o.concurrency(o.ClusterCacheConcurrency))
 }
