@@ -38,7 +38,7 @@ func (r *Reconciler) reportMachines(ctx context.Context, s *scope) error {
 			continue
 		}
 		s.setUpToDate(machine)
-		if s.plane.DeletionTimestamp.IsZero() {
+		if s.plane.DeletionTimestamp.IsZero() && (machine.Status.NodeRef.IsDefined() || !s.hasConditions(machine)) {
 			s.setPodConditions(machine, keep)
 			s.setMemberCondition(machine, keep)
 		}
@@ -48,6 +48,17 @@ func (r *Reconciler) reportMachines(ctx context.Context, s *scope) error {
 		}
 	}
 	return kerrors.NewAggregate(failures)
+}
+
+// hasConditions tells that the conditions of a Machine's readiness were set. Until it has a Node they do not change: each
+// change of a Machine makes Cluster API look at it, at most once a second, and the look that it needs would come later.
+func (s *scope) hasConditions(machine *clusterv1.Machine) bool {
+	for _, condition := range s.machineConditions() {
+		if !conditions.Has(machine, condition) {
+			return false
+		}
+	}
+	return true
 }
 
 // withinGrace tells that a silence of the workload cluster is still too short to forget what was seen before it.

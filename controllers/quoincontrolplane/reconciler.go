@@ -6,6 +6,7 @@
 package quoincontrolplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,6 +77,7 @@ type Reconciler struct {
 
 	controller controller.Controller
 	writes     *ownwrites.Client
+	words      *objectpatch.Pace
 	applied    appliedCache
 	told       toldCache
 	silence    silenceCache
@@ -137,7 +139,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	if err != nil {
 		return fmt.Errorf("setting up the QuoinControlPlane controller: %w", err)
 	}
-	r.controller = built
+	r.controller, r.words = built, &objectpatch.Pace{Haste: r.Haste}
 	return nil
 }
 
@@ -195,6 +197,12 @@ func (r *Reconciler) step(ctx context.Context, req ctrl.Request) (result ctrl.Re
 			plane.Status.ObservedGeneration = plane.Generation
 		}
 		r.summarize(ctx, s, reterr)
+		if wait := helper.Early(r.words, plane); wait > 0 {
+			// Divided by the haste once more in Reconcile.
+			wait *= time.Duration(max(r.Haste, 1))
+			result.RequeueAfter = min(wait, cmp.Or(result.RequeueAfter, wait))
+			return
+		}
 		// The last patch takes the finalizer off, after which the object is gone.
 		if err := helper.Patch(ctx, plane, ownedConditions...); err != nil && (plane.DeletionTimestamp.IsZero() || apierr.IgnoreGone(err) != nil) {
 			reterr = kerrors.NewAggregate([]error{reterr, err})

@@ -6,6 +6,7 @@
 package quoinmachine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ type Reconciler struct {
 
 	reservations reservations
 	writes       *ownwrites.Client
+	words        *objectpatch.Pace
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines,verbs=get;list;watch;update;patch
@@ -72,6 +74,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		return errors.New("the reconciler needs a Client and an APIReader")
 	}
 	r.track()
+	r.words = &objectpatch.Pace{}
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("quoinmachine-controller")
 	}
@@ -106,7 +109,7 @@ func (r *Reconciler) track() {
 }
 
 // Reconcile takes one step with one QuoinMachine.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, reterr error) {
 	quoinMachine := &infrav1.QuoinMachine{}
 	if err := r.Client.Get(ctx, req.NamespacedName, quoinMachine); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -139,6 +142,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	}
 	defer func() {
 		summarize(quoinMachine, view)
+		if wait := helper.Early(r.words, quoinMachine); wait > 0 {
+			result.RequeueAfter = min(wait, cmp.Or(result.RequeueAfter, wait))
+			return
+		}
 		// The last patch takes the finalizer off, after which the object is gone.
 		err := patchMachine(ctx, helper, quoinMachine)
 		if !quoinMachine.DeletionTimestamp.IsZero() {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,6 +62,17 @@ func (h *Helper) Patch(ctx context.Context, object client.Object, owned ...strin
 		return h.patchRest(ctx, before, rest)
 	}
 	return nil
+}
+
+// Early tells how long what changed in the object can wait, because by the pace it is too early for it; zero when it is to be
+// patched now.
+func (h *Helper) Early(pace *Pace, object client.Object) time.Duration {
+	before, errBefore := contentOf(h.before)
+	after, errAfter := contentOf(object)
+	if pace == nil || errBefore != nil || errAfter != nil {
+		return 0
+	}
+	return pace.early(object.GetUID(), before, after)
 }
 
 // patchStatus carries the version that the status was derived from: conditions are a list, which a patch replaces whole.
