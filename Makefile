@@ -79,9 +79,11 @@ test: lint verify-generated test-unit test-integration ## Lint, unit and integra
 lint: ## Run the linters.
 	$(call tool,golangci-lint) run --timeout 10m
 
+# test/sim takes longest by far, so it begins first and the others run beside it.
 .PHONY: test-unit
 test-unit: ## Run the unit tests.
-	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -timeout 30m $$(go list ./... | grep -v /test/integration)
+	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -timeout 30m ./test/sim \
+		$$(go list ./... | grep -v -e /test/integration -e '/test/sim$$')
 
 .PHONY: test-integration
 test-integration: ## Run the integration tests: a real API server, Cluster API's own managers, clusterctl.

@@ -169,7 +169,6 @@ func (r *Reconciler) createConfig(ctx context.Context, s *scope, machine *cluste
 	if err := r.Client.Create(ctx, config); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating KubeadmConfig %s: %w", config.Name, err)
 	}
-	s.configs[machine.Name] = config
 	return nil
 }
 

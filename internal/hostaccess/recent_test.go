@@ -113,4 +113,7 @@ func TestConnectionsFromAHostReadItsSecretOnceUntilItLeadsNowhere(t *testing.T) 
 	_, err = connector.Connect(t.Context(), host)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(reads).To(Equal(3), "who works on a host always reads it")
+	_, err = connector.ConnectAgain(t.Context(), host)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(reads).To(Equal(3), "who asks again has read it just now")
 }

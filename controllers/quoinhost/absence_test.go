@@ -1,0 +1,70 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+func TestAnAbsenceIsKnownAsItWasConfirmed(t *testing.T) {
+	g := NewWithT(t)
+	var known absences
+	key := types.NamespacedName{Namespace: "hosts", Name: "h1"}
+	host := newHost()
+	host.UID = "host"
+	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "c", Name: "m", Machine: "m", Claim: "0123abcd"}
+	machine := &clusterv1.Machine{}
+	machine.UID = "machine"
+	seen := absenceOf(host, claim{standing: missing, machine: machine})
+	g.Expect(known.known(key, seen)).To(BeFalse(), "nobody has asked")
+	known.note(key, seen)
+	g.Expect(known.known(key, seen)).To(BeTrue())
+
+	g.Expect(known.known(types.NamespacedName{Namespace: "hosts", Name: "h2"}, seen)).To(BeFalse(), "another host")
+	for name, other := range map[string]func(*infrav1.QuoinHost, *claim){
+		"the Machine is gone as well":        func(_ *infrav1.QuoinHost, c *claim) { c.machine = nil },
+		"a QuoinMachine of the name is seen": func(_ *infrav1.QuoinHost, c *claim) { c.standing = leaving },
+		"the claim is another one":           func(h *infrav1.QuoinHost, _ *claim) { h.Spec.ConsumerRef.Claim = "89abcdef" },
+		"the host was registered anew":       func(h *infrav1.QuoinHost, _ *claim) { h.UID = "other" },
+	} {
+		h, c := host.DeepCopy(), claim{standing: missing, machine: machine}
+		other(h, &c)
+		g.Expect(known.known(key, absenceOf(h, c))).To(BeFalse(), name)
+	}
+	known.forget(key)
+	g.Expect(known.known(key, seen)).To(BeFalse())
+}
+
+// The release of a host takes many looks, and each would ask for objects that are gone for good.
+func TestTheAPIServerIsAskedOnceWhetherAConsumerHasGone(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	finish(w, &infrav1.QuoinMachine{}, "qm1")
+	quoinMachine := &infrav1.QuoinMachine{}
+	w.object(quoinMachine, "qm1")
+	w.g.Expect(w.client.Delete(t.Context(), quoinMachine)).To(Succeed())
+	asked := 0
+	w.r.APIReader = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			if _, ok := o.(*infrav1.QuoinMachine); ok {
+				asked++
+			}
+			return c.Get(ctx, key, o, options...)
+		},
+	})
+	for range 5 {
+		w.reconcile()
+	}
+	w.g.Expect(asked).To(Equal(1))
+}
