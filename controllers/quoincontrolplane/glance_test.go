@@ -29,7 +29,9 @@ func (c *cached) GetHealthCheckingState(context.Context, client.ObjectKey) clust
 	return c.probes
 }
 
-func (c *cached) GetReader(context.Context, client.ObjectKey) (client.Reader, error) { return c.cache, nil }
+func (c *cached) GetReader(context.Context, client.ObjectKey) (client.Reader, error) {
+	return c.cache, nil
+}
 
 func (c *cached) GetUncachedClient(context.Context, client.ObjectKey) (client.Client, error) {
 	return interceptor.NewClient(c.cache.(client.WithWatch), interceptor.Funcs{

@@ -339,9 +339,9 @@ func hostOfProvider(id string) (client.ObjectKey, bool) {
 // joining reads from the host's operation whether the bootstrap data of a QuoinMachine runs, and whether it ran to its end.
 // An operation of another name came before it or after it.
 func joining(host *infrav1.QuoinHost, infra *infrav1.QuoinMachine) (running, ended bool) {
-	claim := infra.Spec.ProviderID[strings.LastIndex(infra.Spec.ProviderID, "/")+1:]
+	_, _, claim, err := infrav1.ParseProviderID(infra.Spec.ProviderID)
 	operation := host.Status.Operation
-	if claim == "" || operation == nil || operation.ID != "provision-"+claim {
+	if err != nil || operation == nil || operation.ID != infrav1.ProvisionOperation(claim) {
 		return false, false
 	}
 	switch run.Phase(operation.Phase) {

@@ -23,14 +23,14 @@ const finalizer = "quoin.test/finalizer"
 // world has one QuoinCluster, and notes each request that changes it.
 type world struct {
 	*WithT
-	ctx      context.Context
+	t        *testing.T
 	client   client.Client
 	requests []string
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{WithT: NewWithT(t), ctx: t.Context()}
+	w := &world{WithT: NewWithT(t), t: t}
 	scheme := runtime.NewScheme()
 	w.Expect(infrav1.AddToScheme(scheme)).To(Succeed())
 	stored := &infrav1.QuoinCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", Finalizers: []string{finalizer}}}
@@ -50,7 +50,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) read() *infrav1.QuoinCluster {
 	cluster := &infrav1.QuoinCluster{}
-	w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: "n", Name: "c"}, cluster)).To(Succeed())
+	w.Expect(w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "n", Name: "c"}, cluster)).To(Succeed())
 	return cluster
 }
 
@@ -70,7 +70,7 @@ func TestAStatusIsWrittenInOneRequestWithItsConditions(t *testing.T) {
 	helper := w.helper(cluster)
 	conditions.Set(cluster, condition("Ready", "Fine"))
 	cluster.Status.Initialization.Provisioned = new(bool)
-	w.Expect(helper.Patch(w.ctx, cluster, "Ready")).To(Succeed())
+	w.Expect(helper.Patch(w.t.Context(), cluster, "Ready")).To(Succeed())
 	w.Expect(w.requests).To(Equal([]string{"status"}))
 	stored := w.read()
 	w.Expect(conditions.GetReason(stored, "Ready")).To(Equal("Fine"))
@@ -84,7 +84,7 @@ func TestTheRestIsWrittenInOneRequestMore(t *testing.T) {
 	conditions.Set(cluster, condition("Ready", "Fine"))
 	cluster.Spec.ControlPlaneEndpoint.Host = "192.0.2.1"
 	cluster.Labels = map[string]string{"a": "b"}
-	w.Expect(helper.Patch(w.ctx, cluster, "Ready")).To(Succeed())
+	w.Expect(helper.Patch(w.t.Context(), cluster, "Ready")).To(Succeed())
 	w.Expect(w.requests).To(Equal([]string{"status", "object"}))
 	stored := w.read()
 	w.Expect(stored.Spec.ControlPlaneEndpoint.Host).To(Equal("192.0.2.1"))
@@ -95,7 +95,7 @@ func TestTheRestIsWrittenInOneRequestMore(t *testing.T) {
 func TestWhatDidNotChangeIsNotWritten(t *testing.T) {
 	w := newWorld(t)
 	cluster := w.read()
-	w.Expect(w.helper(cluster).Patch(w.ctx, cluster, "Ready")).To(Succeed())
+	w.Expect(w.helper(cluster).Patch(w.t.Context(), cluster, "Ready")).To(Succeed())
 	w.Expect(w.requests).To(BeEmpty())
 }
 
@@ -107,11 +107,11 @@ func TestAConditionThatSomebodyElseWroteMeanwhileStays(t *testing.T) {
 	theirs := w.helper(other)
 	conditions.Set(other, condition("Other", "Theirs"))
 	conditions.Set(other, condition("Ready", "Theirs"))
-	w.Expect(theirs.Patch(w.ctx, other, "Other", "Ready")).To(Succeed())
+	w.Expect(theirs.Patch(w.t.Context(), other, "Other", "Ready")).To(Succeed())
 
 	conditions.Set(cluster, condition("Ready", "Ours"))
 	cluster.Status.Initialization.Provisioned = new(bool)
-	w.Expect(helper.Patch(w.ctx, cluster, "Ready")).To(Succeed())
+	w.Expect(helper.Patch(w.t.Context(), cluster, "Ready")).To(Succeed())
 	stored := w.read()
 	w.Expect(conditions.GetReason(stored, "Other")).To(Equal("Theirs"))
 	w.Expect(conditions.GetReason(stored, "Ready")).To(Equal("Ours"), "a condition that is ours is as we say")
@@ -120,13 +120,13 @@ func TestAConditionThatSomebodyElseWroteMeanwhileStays(t *testing.T) {
 
 func TestTheStatusOfAnObjectThatGoesIsNotWritten(t *testing.T) {
 	w := newWorld(t)
-	w.Expect(w.client.Delete(w.ctx, w.read())).To(Succeed())
+	w.Expect(w.client.Delete(w.t.Context(), w.read())).To(Succeed())
 	cluster := w.read()
 	helper := w.helper(cluster)
 	conditions.Set(cluster, condition("Ready", "Gone"))
 	cluster.Finalizers = nil
-	w.Expect(helper.Patch(w.ctx, cluster, "Ready")).To(Succeed())
+	w.Expect(helper.Patch(w.t.Context(), cluster, "Ready")).To(Succeed())
 	w.Expect(w.requests).To(Equal([]string{"object"}))
-	w.Expect(client.IgnoreNotFound(w.client.Get(w.ctx, client.ObjectKey{Namespace: "n", Name: "c"}, cluster))).To(Succeed())
-	w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: "n", Name: "c"}, cluster)).NotTo(Succeed())
+	w.Expect(client.IgnoreNotFound(w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "n", Name: "c"}, cluster))).To(Succeed())
+	w.Expect(w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "n", Name: "c"}, cluster)).NotTo(Succeed())
 }
