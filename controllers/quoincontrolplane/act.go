@@ -160,7 +160,8 @@ func (r *Reconciler) create(ctx context.Context, s *scope, join bool) error {
 // createConfig makes the KubeadmConfig of a Machine, as owned by it. Cluster API looks at each object at most once a second,
 // so one that was made before its Machine, or at the same time, would cost two looks more.
 func (r *Reconciler) createConfig(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
-	config, err := s.desiredConfig(machine.Name, machine.Spec.Version, s.initialized())
+	// A second Machine is never made for an init, whatever is known at the moment: a move of the objects loses the status.
+	config, err := s.desiredConfig(machine.Name, machine.Spec.Version, s.initialized() || len(s.machines) > 1)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,10 @@ import (
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/collections"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
@@ -49,6 +51,38 @@ func TestAMachineWithoutKubeadmConfigGetsOneAndNoSecond(t *testing.T) {
 	w.reconcile()
 	g.Expect(w.configs()).To(ConsistOf(HaveField("Name", configs[0].Name)), "no second one")
 	g.Expect(w.machines()).To(HaveLen(1))
+}
+
+// After a move of the objects, and while nothing of the cluster can be read, its status does not tell that kubeadm init ran.
+func TestASecondMachineJoinsWhateverTheStatusTells(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	first := initialized(t, w)
+	w.edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Replicas = ptr.To[int32](3) })
+	w.fail = "create KubeadmConfig"
+	for range 6 {
+		if w.fail != "" {
+			_, _ = w.r.Reconcile(t.Context(), request())
+		}
+	}
+	g.Expect(w.fail).To(BeEmpty(), "the manager was killed before it was made")
+	plane := w.plane()
+	plane.Status = controlplanev1.QuoinControlPlaneStatus{}
+	g.Expect(w.mgmt.Status().Update(t.Context(), plane)).To(Succeed())
+	w.r.ClusterCache = clustercache.NewFakeEmptyClusterCache()
+
+	for range 2 {
+		// The first one says that it is not paused.
+		w.once()
+	}
+	g.Expect(w.machines()).To(HaveLen(2))
+	for _, config := range w.configs() {
+		if config.Name != first {
+			g.Expect(config.Spec.JoinConfiguration.ControlPlane).NotTo(BeNil())
+			g.Expect(config.Spec.InitConfiguration.IsDefined()).To(BeFalse())
+		}
+	}
+	g.Expect(w.configs()).To(HaveLen(2))
 }
 
 // A cache that does not show the KubeadmConfig yet makes it no failure, and nobody's work is overwritten.
