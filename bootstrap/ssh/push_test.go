@@ -151,7 +151,6 @@ func TestPushSaysWhatIsWrongOnWhichSide(t *testing.T) {
 	}
 }
 
-// After an error nothing reads the content any more: its owner may close it or begin anew.
 // A file gets its name when the host has seen that it is the right one.
 func TestPushVerifiedNamesNoFileThatIsDamaged(t *testing.T) {
 	g := NewWithT(t)
@@ -186,6 +185,7 @@ func TestPushVerifiedNamesNoFileThatIsDamaged(t *testing.T) {
 	g.Expect(path + ".part").NotTo(BeAnExistingFile())
 }
 
+// After an error nothing reads the content any more: its owner may close it or begin anew.
 func TestPushLetsGoOfTheContent(t *testing.T) {
 	g := NewWithT(t)
 	_, target := serve(t, sshtest.ServerOptions{SFTP: true})

@@ -5,10 +5,12 @@ package quoincontrolplane
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -22,6 +24,8 @@ type cached struct {
 	clustercache.ClusterCache
 	probes clustercache.HealthCheckingState
 	cache  client.Client
+	// broken is why the cache cannot be read.
+	broken error
 	live   int
 }
 
@@ -30,7 +34,7 @@ func (c *cached) GetHealthCheckingState(context.Context, client.ObjectKey) clust
 }
 
 func (c *cached) GetReader(context.Context, client.ObjectKey) (client.Reader, error) {
-	return c.cache, nil
+	return c.cache, c.broken
 }
 
 func (c *cached) GetUncachedClient(context.Context, client.ObjectKey) (client.Client, error) {
@@ -93,4 +97,14 @@ func TestNothingIsDoneByACache(t *testing.T) {
 	}
 	w.g.Expect(w.configVersion()).To(Equal("v1.36.3"))
 	w.g.Expect(connection.live).To(BeNumerically(">", 0), "what leads to a change is read live")
+}
+
+// It may not be filled yet, or not be allowed: that says nothing of the cluster.
+func TestAClusterWhoseCacheCannotBeReadIsReadLive(t *testing.T) {
+	w, connection := idle(t)
+	connection.broken = errors.New("not synced")
+	w.once()
+	w.g.Expect(connection.live).To(BeNumerically(">", 0))
+	w.g.Expect(w.condition(controlplanev1.ControlPlaneAvailableCondition).Status).To(Equal(metav1.ConditionTrue))
+	w.g.Expect(w.plane().Status.Operation).To(BeNil(), "nothing is waited for")
 }

@@ -6,6 +6,7 @@ package quoincontrolplane
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
 const (
@@ -38,7 +40,7 @@ func (r *Reconciler) reportMachines(ctx context.Context, s *scope) error {
 			continue
 		}
 		s.setUpToDate(machine)
-		if s.plane.DeletionTimestamp.IsZero() && (machine.Status.NodeRef.IsDefined() || !s.hasConditions(machine)) {
+		if s.plane.DeletionTimestamp.IsZero() && (machine.Status.NodeRef.IsDefined() || s.joined(name) || !s.hasConditions(machine)) {
 			s.setPodConditions(machine, keep)
 			s.setMemberCondition(machine, keep)
 		}
@@ -50,8 +52,13 @@ func (r *Reconciler) reportMachines(ctx context.Context, s *scope) error {
 	return kerrors.NewAggregate(failures)
 }
 
-// hasConditions tells that the conditions of a Machine's readiness were set. Until it has a Node they do not change: each
-// change of a Machine makes Cluster API look at it, at most once a second, and the look that it needs would come later.
+// joined tells that the Machine's bootstrap data ran to its end: from there on its member may be ill.
+func (s *scope) joined(name string) bool {
+	return slices.ContainsFunc(s.snapshot.Machines, func(machine controlplane.Machine) bool { return machine.Name == name && machine.Joined })
+}
+
+// hasConditions tells that the conditions of a Machine's readiness were set. While it joins they do not change: each change
+// of a Machine makes Cluster API look at it, at most once a second, and the look that it needs would come later.
 func (s *scope) hasConditions(machine *clusterv1.Machine) bool {
 	for _, condition := range s.machineConditions() {
 		if !conditions.Has(machine, condition) {

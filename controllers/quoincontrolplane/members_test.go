@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
+	"sigs.k8s.io/cluster-api/util/conditions"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -122,4 +123,31 @@ func TestEtcdStatusDoesNotWakeItsOwnController(t *testing.T) {
 	old.members.readAt = s.members.readAt.Add(observedInterval + time.Second)
 	old.snapshot.Etcd = old.etcdSnapshot()
 	g.Expect(old.etcdStatus(first).ObservedTime.After(first.ObservedTime.Time)).To(BeTrue(), "what is admitted by it must not be old")
+}
+
+// From that condition it is known since when a member is ill, also one whose Machine never gets a Node.
+func TestTheMemberOfAMachineThatJoinedIsToldOfBeforeThereIsANode(t *testing.T) {
+	w, names := three(t)
+	g := w.g
+	machine := w.machine(names[1])
+	machine.Status.NodeRef = clusterv1.MachineNodeReference{}
+	g.Expect(w.mgmt.Status().Update(t.Context(), machine)).To(Succeed())
+	provisioned := func(yes bool) {
+		infra := w.infra(names[1])
+		infra.Status.Initialization.Provisioned = ptr.To(yes)
+		g.Expect(w.mgmt.Status().Update(t.Context(), infra)).To(Succeed())
+	}
+	provisioned(false)
+	told := func() metav1.ConditionStatus {
+		return conditions.Get(w.machine(names[1]), controlplanev1.MachineEtcdMemberHealthyCondition).Status
+	}
+	w.once()
+	g.Expect(told()).To(Equal(metav1.ConditionTrue))
+	w.silence(names[1])
+	w.once()
+	g.Expect(told()).To(Equal(metav1.ConditionTrue), "while it joins, that changes nothing for anybody")
+
+	provisioned(true)
+	w.once()
+	g.Expect(told()).To(Equal(metav1.ConditionFalse))
 }

@@ -144,6 +144,10 @@ func (r *Reconciler) lookFirst(ctx context.Context, s *scope) (bool, error) {
 	if err := r.observe(ctx, s); err != nil {
 		return false, err
 	}
+	if s.workload.cached && s.workload.err != nil {
+		// The cache may not be filled yet; whether the cluster answers is not told by it.
+		return false, nil
+	}
 	for _, machine := range s.machines {
 		if r.writes.Behind(machine) {
 			return false, nil
@@ -166,7 +170,8 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	}
 	s.addOrphans()
 	s.sortParts()
-	if s.glance {
+	early := s.glance && s.initialized()
+	if early {
 		// Before anything remote is read: Cluster API waits for it, and to make what has a name once the cache is enough.
 		s.incompletion = r.complete(ctx, s)
 	}
@@ -186,6 +191,10 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 		if s.workload.configVersion != "" {
 			s.plane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
 		}
+	}
+	if s.glance && !early {
+		// Only now it is known whether kubeadm init has run.
+		s.incompletion = r.complete(ctx, s)
 	}
 	s.fillSnapshot()
 	s.snapshot.Patience = memberPatience / time.Duration(max(r.Haste, 1))

@@ -197,7 +197,7 @@ func (r *Reconciler) step(ctx context.Context, req ctrl.Request) (result ctrl.Re
 			plane.Status.ObservedGeneration = plane.Generation
 		}
 		r.summarize(ctx, s, reterr)
-		if wait := helper.Early(r.words, plane); wait > 0 {
+		if wait := helper.Early(r.words, plane); wait > 0 && reterr == nil {
 			// Divided by the haste once more in Reconcile.
 			wait *= time.Duration(max(r.Haste, 1))
 			result.RequeueAfter = min(wait, cmp.Or(result.RequeueAfter, wait))

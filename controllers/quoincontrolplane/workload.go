@@ -64,8 +64,9 @@ func WorkloadObjects() map[client.Object]cache.ByObject {
 // workload is what was read from the workload cluster.
 type workload struct {
 	client client.Client
-	// reader is client, or for a glance the cache.
+	// reader is client, or for a glance the cache; cached tells that.
 	reader client.Reader
+	cached bool
 	// err is why it could not be read.
 	err           error
 	configVersion string
@@ -146,6 +147,7 @@ func (r *Reconciler) workloadReader(ctx context.Context, s *scope) (client.Reade
 	if !s.glance || probes.LastProbeSuccessTime.IsZero() || probes.ConsecutiveFailures > 0 {
 		return s.workload.client, nil
 	}
+	s.workload.cached = true
 	reader, err := r.ClusterCache.GetReader(ctx, cluster)
 	if err != nil {
 		return nil, fmt.Errorf("no connection to the workload cluster: %w", err)

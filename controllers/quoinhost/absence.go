@@ -12,8 +12,7 @@ import (
 )
 
 // absences remembers, while the process lives, what the API server said of consumers that the cache does not show. That is
-// asked once and not at each of the many looks at a host that is being released: who of a claim has gone does not come back,
-// because whatever takes its name later is another claim's. The zero value is ready.
+// asked once and not at each of the many looks at a host that is being released. The zero value is ready.
 type absences struct {
 	mu        sync.Mutex
 	confirmed map[types.NamespacedName]absence

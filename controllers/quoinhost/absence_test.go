@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -50,10 +51,9 @@ func TestAnAbsenceIsKnownAsItWasConfirmed(t *testing.T) {
 func TestTheAPIServerIsAskedOnceWhetherAConsumerHasGone(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.untilState(infrav1.HostStateProvisioned)
+	deleteMachine(w)
+	w.until("clean", (*infrav1.QuoinHost).Released)
 	finish(w, &infrav1.QuoinMachine{}, "qm1")
-	quoinMachine := &infrav1.QuoinMachine{}
-	w.object(quoinMachine, "qm1")
-	w.g.Expect(w.client.Delete(t.Context(), quoinMachine)).To(Succeed())
 	asked := 0
 	w.r.APIReader = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
@@ -67,4 +67,30 @@ func TestTheAPIServerIsAskedOnceWhetherAConsumerHasGone(t *testing.T) {
 		w.reconcile()
 	}
 	w.g.Expect(asked).To(Equal(1))
+	w.g.Expect(w.host().Spec.ConsumerRef).NotTo(BeNil(), "the Machine is still there")
+}
+
+// A move or a restore of the objects brings a host before its consumer, and then the cache shows that late.
+func TestAPersonsWordDoesNotResetAHostWhoseConsumerHasComeBack(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	finish(w, &infrav1.QuoinMachine{}, "qm1")
+	quoinMachine := &infrav1.QuoinMachine{}
+	w.object(quoinMachine, "qm1")
+	w.g.Expect(w.client.Delete(t.Context(), quoinMachine)).To(Succeed())
+	w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostConsumerMissingReason)
+
+	_, _, _, back, _ := consumer(false)
+	w.create(back)
+	w.r.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			if _, ok := o.(*infrav1.QuoinMachine); ok {
+				return apierrors.NewNotFound(infrav1.GroupVersion.WithResource("quoinmachines").GroupResource(), key.Name)
+			}
+			return c.Get(ctx, key, o, options...)
+		},
+	})
+	w.annotate(infrav1.RetryAnnotation, "")
+	w.linger(5)
+	w.g.Expect(w.room.count("clean")).To(BeZero())
 }

@@ -57,7 +57,9 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.QuoinHost) (clai
 		return claim{}, err
 	}
 	doubtful := c.standing == missing || c.quoinMachine == nil || c.standing == leaving && c.machine == nil
-	if doubtful && !r.absent.known(key, absenceOf(host, c)) {
+	// What is missing may yet come: a move or a restore brings the same claim back. What leaves does not.
+	returns := c.standing == missing && host.Status.State != infrav1.HostStateCleaning && host.Status.State != infrav1.HostStateQuarantined
+	if doubtful && (returns || !r.absent.known(key, absenceOf(host, c))) {
 		// A cache that lags behind the claim must not look like a consumer that is gone.
 		if c, err = r.observeConsumer(ctx, r.APIReader, host); err != nil {
 			return claim{}, err

@@ -142,7 +142,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 	}
 	defer func() {
 		summarize(quoinMachine, view)
-		if wait := helper.Early(r.words, quoinMachine); wait > 0 {
+		if wait := helper.Early(r.words, quoinMachine); wait > 0 && reterr == nil {
 			result.RequeueAfter = min(wait, cmp.Or(result.RequeueAfter, wait))
 			return
 		}

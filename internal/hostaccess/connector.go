@@ -79,9 +79,10 @@ func (c *Connector) Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.H
 // ConnectAgain is Connect for who asks the same host every few moments: a Secret that was read within the last seconds is not
 // read again, unless it led nowhere.
 func (c *Connector) ConnectAgain(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
-	connection, err := c.connect(ctx, c.recent, host)
+	secrets := &noted{Reader: c.recent}
+	connection, err := c.connect(ctx, secrets, host)
 	if err != nil {
-		c.recent.forget()
+		c.recent.forget(secrets.keys...)
 	}
 	return connection, err
 }

@@ -40,34 +40,48 @@ func (r *recentSecrets) anew() client.Reader { return reread{r} }
 
 type reread struct{ *recentSecrets }
 
-// Get implements client.Reader.
+// Get implements client.Reader. Nobody waits here for what another one reads.
 func (r reread) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-	return r.get(ctx, key, object, 0, options...)
-}
-
-// Get implements client.Reader.
-func (r *recentSecrets) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-	return r.get(ctx, key, object, lasting, options...)
-}
-
-// get takes what was read no longer ago than the age.
-func (r *recentSecrets) get(ctx context.Context, key client.ObjectKey, object client.Object, age time.Duration, options ...client.GetOption) error {
-	secret, ok := object.(*corev1.Secret)
-	if !ok {
-		return r.Reader.Get(ctx, key, object, options...)
+	at := r.now()
+	err := r.Reader.Get(ctx, key, object, options...)
+	if secret, ok := object.(*corev1.Secret); ok && err == nil {
+		r.keep(key, secret, at)
 	}
+	return err
+}
+
+// keep takes a Secret that was just read, unless it is being read anyhow.
+func (r *recentSecrets) keep(key client.ObjectKey, secret *corev1.Secret, at time.Time) {
+	entry := r.entry(key)
+	if !entry.mu.TryLock() {
+		return
+	}
+	defer entry.mu.Unlock()
+	entry.secret, entry.at = secret.DeepCopy(), at
+}
+
+func (r *recentSecrets) entry(key client.ObjectKey) *recentSecret {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	entry := r.read[key]
 	if entry == nil {
 		r.prune()
 		entry = &recentSecret{}
 		r.read[key] = entry
 	}
-	r.mu.Unlock()
+	return entry
+}
 
+// Get implements client.Reader.
+func (r *recentSecrets) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	secret, ok := object.(*corev1.Secret)
+	if !ok {
+		return r.Reader.Get(ctx, key, object, options...)
+	}
+	entry := r.entry(key)
 	entry.mu.Lock()
 	defer entry.mu.Unlock()
-	if entry.secret != nil && r.now().Sub(entry.at) < age {
+	if entry.secret != nil && r.now().Sub(entry.at) < lasting {
 		entry.secret.DeepCopyInto(secret)
 		return nil
 	}
@@ -93,9 +107,23 @@ func (r *recentSecrets) prune() {
 	}
 }
 
-// forget makes all be read again.
-func (r *recentSecrets) forget() {
+// forget makes Secrets be read again.
+func (r *recentSecrets) forget(keys ...client.ObjectKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.read = map[client.ObjectKey]*recentSecret{}
+	for _, key := range keys {
+		delete(r.read, key)
+	}
+}
+
+// noted remembers what was read.
+type noted struct {
+	client.Reader
+	keys []client.ObjectKey
+}
+
+// Get implements client.Reader.
+func (n *noted) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	n.keys = append(n.keys, key)
+	return n.Reader.Get(ctx, key, object, options...)
 }

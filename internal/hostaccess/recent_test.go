@@ -53,7 +53,7 @@ func TestASecretIsKeptForSecondsOnly(t *testing.T) {
 	g.Expect(read()).To(Equal("2"))
 	g.Expect(reads).To(Equal(2))
 
-	r.forget()
+	r.forget(client.ObjectKeyFromObject(stored))
 	g.Expect(c.Delete(t.Context(), changed)).To(Succeed())
 	g.Expect(r.Get(t.Context(), client.ObjectKeyFromObject(stored), &corev1.Secret{})).To(MatchError(ContainSubstring("not found")))
 	g.Expect(r.Get(t.Context(), client.ObjectKeyFromObject(stored), &corev1.Secret{})).To(MatchError(ContainSubstring("not found")))

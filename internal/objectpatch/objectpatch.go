@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"sigs.k8s.io/cluster-api/util/patch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -33,7 +34,7 @@ func New(object client.Object, c client.Client) (*Helper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("remembering an object as it was: %w", err)
 	}
-	return &Helper{client: c, before: object.DeepCopyObject().(client.Object), merge: merge}, nil //nolint:forcetypeassert // a copy has its type
+	return &Helper{client: c, before: copyOf(object), merge: merge}, nil
 }
 
 // Patch writes what changed in the object since New. Conditions of the types in owned become what the object has, whoever else
@@ -49,19 +50,18 @@ func (h *Helper) Patch(ctx context.Context, object client.Object, owned ...strin
 		return err
 	}
 	goes := !object.GetDeletionTimestamp().IsZero() && len(object.GetFinalizers()) == 0
+	var refused error
 	if !goes && !equality.Semantic.DeepEqual(before["status"], after["status"]) {
-		err := h.patchStatus(ctx, before, with(before, after["status"]))
-		if apierrors.IsConflict(err) {
+		refused = h.patchStatus(ctx, object, before, with(before, after["status"]))
+		if apierrors.IsConflict(refused) {
 			return h.merge.Patch(ctx, object, patch.WithOwnedConditions{Conditions: owned})
 		}
-		if err != nil {
-			return err
-		}
 	}
+	// Also when the status was refused: a finalizer must not stay because of that.
 	if rest := with(after, before["status"]); !equality.Semantic.DeepEqual(before, rest) {
-		return h.patchRest(ctx, before, rest)
+		return kerrors.NewAggregate([]error{refused, h.patchRest(ctx, object, before, rest)})
 	}
-	return nil
+	return refused
 }
 
 // Early tells how long what changed in the object can wait, because by the pace it is too early for it; zero when it is to be
@@ -76,27 +76,27 @@ func (h *Helper) Early(pace *Pace, object client.Object) time.Duration {
 }
 
 // patchStatus carries the version that the status was derived from: conditions are a list, which a patch replaces whole.
-func (h *Helper) patchStatus(ctx context.Context, before, after map[string]any) error {
+func (h *Helper) patchStatus(ctx context.Context, object client.Object, before, after map[string]any) error {
 	from := client.MergeFromWithOptions(&unstructured.Unstructured{Object: before}, client.MergeFromWithOptimisticLock{})
 	data, err := from.Data(&unstructured.Unstructured{Object: after})
 	if err != nil {
 		return fmt.Errorf("comparing the status with what it was: %w", err)
 	}
-	return h.client.Status().Patch(ctx, h.copied(), client.RawPatch(from.Type(), data))
+	return h.client.Status().Patch(ctx, copyOf(object), client.RawPatch(from.Type(), data))
 }
 
-func (h *Helper) patchRest(ctx context.Context, before, after map[string]any) error {
+func (h *Helper) patchRest(ctx context.Context, object client.Object, before, after map[string]any) error {
 	from := client.MergeFrom(&unstructured.Unstructured{Object: before})
 	data, err := from.Data(&unstructured.Unstructured{Object: after})
 	if err != nil {
 		return fmt.Errorf("comparing metadata and spec with what they were: %w", err)
 	}
-	return h.client.Patch(ctx, h.copied(), client.RawPatch(from.Type(), data))
+	return h.client.Patch(ctx, copyOf(object), client.RawPatch(from.Type(), data))
 }
 
-// copied is what the answer to a request is read into.
-func (h *Helper) copied() client.Object {
-	return h.before.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy has its type
+// copyOf is what the answer to a request is read into.
+func copyOf(object client.Object) client.Object {
+	return object.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy has its type
 }
 
 func contentOf(object client.Object) (map[string]any, error) {

@@ -5,6 +5,7 @@ package objectpatch
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -26,6 +27,8 @@ type world struct {
 	t        *testing.T
 	client   client.Client
 	requests []string
+	// refuse is what patches of the status end with.
+	refuse error
 }
 
 func newWorld(t *testing.T) *world {
@@ -42,6 +45,9 @@ func newWorld(t *testing.T) *world {
 			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, options ...client.SubResourcePatchOption) error {
 				w.requests = append(w.requests, sub)
+				if w.refuse != nil {
+					return w.refuse
+				}
 				return c.SubResource(sub).Patch(ctx, o, p, options...)
 			},
 		}).Build()
@@ -129,4 +135,16 @@ func TestTheStatusOfAnObjectThatGoesIsNotWritten(t *testing.T) {
 	w.Expect(w.requests).To(Equal([]string{"object"}))
 	w.Expect(client.IgnoreNotFound(w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "n", Name: "c"}, cluster))).To(Succeed())
 	w.Expect(w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "n", Name: "c"}, cluster)).NotTo(Succeed())
+}
+
+// Else an object in deletion would keep our finalizer for as long as its status cannot be written.
+func TestAStatusThatIsRefusedDoesNotKeepTheRestFromBeingWritten(t *testing.T) {
+	w := newWorld(t)
+	w.refuse = errors.New("the status is refused")
+	cluster := w.read()
+	helper := w.helper(cluster)
+	conditions.Set(cluster, condition("Ready", "Fine"))
+	cluster.Finalizers = nil
+	w.Expect(helper.Patch(w.t.Context(), cluster, "Ready")).To(MatchError(ContainSubstring("refused")))
+	w.Expect(w.read().Finalizers).To(BeEmpty())
 }
