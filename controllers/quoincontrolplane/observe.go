@@ -144,8 +144,7 @@ func (r *Reconciler) lookFirst(ctx context.Context, s *scope) (bool, error) {
 	if err := r.observe(ctx, s); err != nil {
 		return false, err
 	}
-	if s.workload.cached && s.workload.err != nil {
-		// The cache may not be filled yet; whether the cluster answers is not told by it.
+	if s.workload.cacheFailed() {
 		return false, nil
 	}
 	for _, machine := range s.machines {

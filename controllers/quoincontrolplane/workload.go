@@ -155,6 +155,9 @@ func (r *Reconciler) workloadReader(ctx context.Context, s *scope) (client.Reade
 	return reader, nil
 }
 
+// cacheFailed tells that a cache could not be read: it may not be filled yet. Whether the cluster answers is not told by that.
+func (w *workload) cacheFailed() bool { return w.cached && w.err != nil }
+
 // readKubeadmConfig reads the version that a join installs. That the ConfigMap is readable proves that kubeadm init ran.
 func (s *scope) readKubeadmConfig(ctx context.Context) error {
 	config := &corev1.ConfigMap{}
