@@ -73,17 +73,22 @@ checklist: ## Write docs/checklist.md from the tests.
 ##@ Test
 
 .PHONY: test
-test: lint verify-generated test-unit test-integration ## Lint, unit and integration tests.
+test: lint verify-generated test-all ## Lint, unit and integration tests.
+
+# test/sim takes longest by far, so it begins first, and all others run beside it. Integration tests depend on what the go
+# command does not see, and are never taken from its cache.
+.PHONY: test-all
+test-all: ## Run the unit and the integration tests.
+	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 40m ./test/sim ./test/integration/... \
+		$$(go list ./... | grep -v -e /test/integration -e '/test/sim$$')
 
 .PHONY: lint
 lint: ## Run the linters.
 	$(call tool,golangci-lint) run --timeout 10m
 
-# test/sim takes longest by far, so it begins first and the others run beside it.
 .PHONY: test-unit
 test-unit: ## Run the unit tests.
-	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -timeout 30m ./test/sim \
-		$$(go list ./... | grep -v -e /test/integration -e '/test/sim$$')
+	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -timeout 30m $$(go list ./... | grep -v /test/integration)
 
 .PHONY: test-integration
 test-integration: ## Run the integration tests: a real API server, Cluster API's own managers, clusterctl.
