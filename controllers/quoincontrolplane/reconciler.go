@@ -239,7 +239,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 		}
 		failures = append(failures, err)
 		if !enough {
-			failures = append(failures, s.incompletion, r.propagate(ctx, s))
+			failures = append(failures, s.configErr, r.propagate(ctx, s))
 		}
 		failures = append(failures, r.noteCertificates(ctx, s))
 	}

@@ -74,10 +74,7 @@ func TestTheAPIServerIsAskedOnceWhetherAConsumerHasGone(t *testing.T) {
 func TestAPersonsWordDoesNotResetAHostWhoseConsumerHasComeBack(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.untilState(infrav1.HostStateProvisioned)
-	finish(w, &infrav1.QuoinMachine{}, "qm1")
-	quoinMachine := &infrav1.QuoinMachine{}
-	w.object(quoinMachine, "qm1")
-	w.g.Expect(w.client.Delete(t.Context(), quoinMachine)).To(Succeed())
+	loseConsumer(w)
 	w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostConsumerMissingReason)
 
 	_, _, _, back, _ := consumer(false)

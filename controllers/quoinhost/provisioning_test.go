@@ -321,6 +321,15 @@ func deleteMachine(w *world) {
 	w.g.Expect(w.client.Delete(context.Background(), machine)).To(Succeed())
 }
 
+// loseConsumer takes the QuoinMachine away without its deletion being seen.
+func loseConsumer(w *world) {
+	w.t.Helper()
+	finish(w, &infrav1.QuoinMachine{}, "qm1")
+	quoinMachine := &infrav1.QuoinMachine{}
+	w.object(quoinMachine, "qm1")
+	w.g.Expect(w.client.Delete(context.Background(), quoinMachine)).To(Succeed())
+}
+
 func finish(w *world, o client.Object, name string) {
 	w.t.Helper()
 	w.object(o, name)
@@ -424,10 +433,7 @@ func TestAHostThatCannotBeReachedKeepsItsMachineWaiting(t *testing.T) {
 func TestAMissingConsumerIsNeverTakenForADeletedOne(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.untilState(infrav1.HostStateProvisioned)
-	finish(w, &infrav1.QuoinMachine{}, "qm1")
-	quoinMachine := &infrav1.QuoinMachine{}
-	w.object(quoinMachine, "qm1")
-	w.g.Expect(w.client.Delete(context.Background(), quoinMachine)).To(Succeed())
+	loseConsumer(w)
 	w.untilReason(infrav1.HostReadyCondition, infrav1.HostConsumerMissingReason)
 	w.linger(5)
 	w.g.Expect(w.room.count("clean")).To(BeZero(), "the objects may be on their way from another management plane")
@@ -445,10 +451,7 @@ func TestAConsumerThatArrivesLaterEndsTheWait(t *testing.T) {
 			w.room.script[provisionPlanID] = []run.Status{end}
 			w.untilReason(infrav1.HostProvisionedCondition, name)
 			w.linger(2)
-			finish(w, &infrav1.QuoinMachine{}, "qm1")
-			quoinMachine := &infrav1.QuoinMachine{}
-			w.object(quoinMachine, "qm1")
-			w.g.Expect(w.client.Delete(context.Background(), quoinMachine)).To(Succeed())
+			loseConsumer(w)
 			w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostConsumerMissingReason)
 			_, _, _, back, _ := consumer(false)
 			w.create(back)

@@ -65,7 +65,7 @@ func (h *Helper) Patch(ctx context.Context, object client.Object, owned ...strin
 }
 
 // Early tells how long what changed in the object can wait, because by the pace it is too early for it; zero when it is to be
-// patched now.
+// patched now. An object that cannot be compared is never early: Patch says what is wrong with it.
 func (h *Helper) Early(pace *Pace, object client.Object) time.Duration {
 	before, errBefore := contentOf(h.before)
 	after, errAfter := contentOf(object)
