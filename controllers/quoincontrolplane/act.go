@@ -52,13 +52,20 @@ func (r *Reconciler) tell(s *scope, step controlplane.Step) {
 func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 	switch s.step.Kind {
 	case controlplane.CreateInit:
-		return r.create(ctx, s, false)
+		return r.createNow(ctx, s, false)
 	case controlplane.CreateJoin:
 		// Once more, because other fields than the version may have changed since it was written.
 		if err := r.updateKubeadmConfig(ctx, s); err != nil {
 			return err
 		}
-		return r.create(ctx, s, true)
+		return r.createNow(ctx, s, true)
+	case controlplane.PrepareMachine:
+		return r.prepareMachine(ctx, s)
+	case controlplane.AdmitMachine:
+		if err := r.updateKubeadmConfig(ctx, s); err != nil {
+			return err
+		}
+		return r.admit(ctx, s, s.machines[s.step.Machine])
 	case controlplane.PrepullAddons:
 		return r.requestAddons(ctx, s)
 	case controlplane.UpdateKubeadmConfig:
@@ -103,16 +110,45 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 	return nil
 }
 
+// createNow makes a Machine that may have a host at once.
+func (r *Reconciler) createNow(ctx context.Context, s *scope, join bool) error {
+	name := s.newName()
+	machine := s.desiredMachine(name, nil)
+	if err := s.place(ctx, machine); err != nil {
+		return err
+	}
+	if err := r.create(ctx, s, machine, join); err != nil {
+		return err
+	}
+	s.step.Machine = name
+	s.step.Message += ": " + name
+	return nil
+}
+
+func (s *scope) newName() string { return names.SimpleNameGenerator.GenerateName(s.plane.Name + "-") }
+
+// place says where a Machine that may have a host belongs, and whose place it takes.
+func (s *scope) place(ctx context.Context, machine *clusterv1.Machine) error {
+	replaces, err := s.madeFor()
+	if err != nil {
+		return err
+	}
+	if replaces != "" {
+		machine.Annotations[controlplanev1.RemediationForAnnotation] = replaces
+	}
+	machine.Spec.FailureDomain = s.pickFailureDomain(ctx)
+	return nil
+}
+
 // create makes a Machine: first the QuoinMachine, which nobody acts on without a Machine, then the Machine. What a kill in
 // between leaves behind is removed by dropRemains. The next reconcile completes it by its KubeadmConfig.
-func (r *Reconciler) create(ctx context.Context, s *scope, join bool) error {
+func (r *Reconciler) create(ctx context.Context, s *scope, machine *clusterv1.Machine, join bool) error {
 	if s.template == nil {
 		return errors.New(s.templateProblem)
 	}
-	name := names.SimpleNameGenerator.GenerateName(s.plane.Name + "-")
-	version := s.plane.Spec.Version
+	name := machine.Name
 	// What is wrong with it is wrong before anything is made.
-	if _, err := s.desiredConfig(name, version, join); err != nil {
+	if _, err := s.desiredConfig(name, machine.Spec.Version, join); err != nil {
 		return err
 	}
 	templateRef := &corev1.ObjectReference{APIVersion: s.template.GetAPIVersion(), Kind: s.template.GetKind(),
@@ -130,15 +166,6 @@ func (r *Reconciler) create(ctx context.Context, s *scope, join bool) error {
 	if err := s.holdHost(infra); err != nil {
 		return fmt.Errorf("holding the host of %s %s: %w", infra.GetKind(), name, err)
 	}
-	machine := s.desiredMachine(name, nil)
-	replaces, err := s.madeFor()
-	if err != nil {
-		return err
-	}
-	if replaces != "" {
-		machine.Annotations[controlplanev1.RemediationForAnnotation] = replaces
-	}
-	machine.Spec.FailureDomain = s.pickFailureDomain(ctx)
 	if err := r.Client.Create(ctx, infra); err != nil {
 		return fmt.Errorf("creating %s %s: %w", infra.GetKind(), name, err)
 	}
@@ -146,14 +173,20 @@ func (r *Reconciler) create(ctx context.Context, s *scope, join bool) error {
 		APIGroup: infra.GroupVersionKind().Group, Kind: infra.GetKind(), Name: name}
 	machine.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{
 		APIGroup: bootstrapv1.GroupVersion.Group, Kind: configKind, Name: name}
-	if err := r.apply(ctx, machine, machineManager); err != nil {
+	if err := r.applyMachine(ctx, s, machine); err != nil {
 		return fmt.Errorf("creating Machine %s: %w", name, err)
 	}
-	if digest, err := digestOf(s.desiredMachine(name, machine)); err == nil {
+	return nil
+}
+
+// applyMachine applies a Machine, and remembers that nothing else is wanted of it.
+func (r *Reconciler) applyMachine(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
+	if err := r.apply(ctx, machine, machineManager); err != nil {
+		return err
+	}
+	if digest, err := digestOf(s.desiredMachine(machine.Name, machine)); err == nil {
 		r.applied.set(appliedKey{uid: machine.UID, manager: machineManager}, digest)
 	}
-	s.step.Machine = name
-	s.step.Message += ": " + name
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/labels/format"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
 func controllerRef(plane *controlplanev1.QuoinControlPlane) metav1.OwnerReference {
@@ -96,6 +97,9 @@ func (s *scope) desiredMachine(name string, existing *clusterv1.Machine) *cluste
 		if replaces, ok := existing.Annotations[controlplanev1.RemediationForAnnotation]; ok {
 			// What is not applied again is taken away.
 			machine.Annotations[controlplanev1.RemediationForAnnotation] = replaces
+		}
+		if s.isPrepared(existing) {
+			machine.Annotations[infrav1.HoldClaimAnnotation] = ""
 		}
 		// With the UID an apply can only change this Machine, never make it anew after it is gone.
 		machine.UID = existing.UID

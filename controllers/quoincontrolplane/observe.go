@@ -177,11 +177,17 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 		return err
 	}
 	if s.plane.DeletionTimestamp.IsZero() {
-		// At once: each may take its whole time when hosts are down, and neither needs the other.
-		var readings sync.WaitGroup
-		readings.Go(func() { r.readWorkload(ctx, s) })
-		readings.Go(func() { r.readEtcd(ctx, s) })
-		readings.Wait()
+		if s.awaitsNodes() {
+			// The name of a Node is that of its etcd member.
+			r.readWorkload(ctx, s)
+			r.readEtcd(ctx, s)
+		} else {
+			// At once: each may take its whole time when hosts are down.
+			var readings sync.WaitGroup
+			readings.Go(func() { r.readWorkload(ctx, s) })
+			readings.Go(func() { r.readEtcd(ctx, s) })
+			readings.Wait()
+		}
 		if s.workload.configVersion != "" {
 			s.plane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
 		}

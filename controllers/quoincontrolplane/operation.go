@@ -119,7 +119,7 @@ func (s *scope) revisions() []controlplanev1.ControlPlaneRevision {
 		}
 		return byName[name]
 	}
-	for name, machine := range s.machines {
+	for name, machine := range s.parts() {
 		template := ""
 		if infra := s.infra[name]; infra != nil {
 			template = infra.Annotations[clusterv1.TemplateClonedFromNameAnnotation]
@@ -135,7 +135,7 @@ func (s *scope) revisions() []controlplanev1.ControlPlaneRevision {
 			*counted.ReadyReplicas++
 		}
 	}
-	if len(s.machines) > 0 || s.replicas() > 0 {
+	if len(byName) > 0 || s.replicas() > 0 {
 		entry(current).Current = ptr.To(true)
 	}
 	result := make([]controlplanev1.ControlPlaneRevision, 0, len(byName))
@@ -171,6 +171,6 @@ func (r *Reconciler) tellOperation(s *scope, before *controlplanev1.ControlPlane
 			r.event(s, "Warning", s.step.Reason, sentence(s.step.Message))
 		}
 	case s.step.Kind == controlplane.Done && before != nil:
-		r.event(s, "Normal", "OperationComplete", fmt.Sprintf("%s is complete: %d Machines of %s", before.Type, len(s.machines), s.plane.Spec.Version))
+		r.event(s, "Normal", "OperationComplete", fmt.Sprintf("%s is complete: %d Machines of %s", before.Type, len(s.parts()), s.plane.Spec.Version))
 	}
 }

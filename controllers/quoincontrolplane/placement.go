@@ -39,7 +39,7 @@ func (s *scope) pickFailureDomain(ctx context.Context) string {
 	}
 	// Count a Machine where its host is: its spec may leave that open.
 	placed, upToDate := collections.New(), collections.New()
-	for name, machine := range s.machines {
+	for name, machine := range s.parts() {
 		if !machine.DeletionTimestamp.IsZero() {
 			continue
 		}

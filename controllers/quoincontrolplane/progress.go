@@ -37,7 +37,7 @@ func (s *scope) setRollingOut(doing string, failed bool) {
 	const condition = controlplanev1.ControlPlaneRollingOutCondition
 	outdated := 0
 	var reasons []string
-	for name := range s.machines {
+	for name := range s.parts() {
 		if len(s.outdated[name]) > 0 {
 			outdated++
 			reasons = append(reasons, s.outdated[name]...)
@@ -79,7 +79,7 @@ func boolRank(b bool) int {
 }
 
 func (s *scope) setScaling(doing string) {
-	wanted, have := s.replicas(), len(s.machines)
+	wanted, have := s.replicas(), len(s.parts())
 	if s.deleting() {
 		wanted = 0
 	}
@@ -136,10 +136,11 @@ func (s *scope) setDeleting() {
 
 // setAggregates merges the Machines' Ready and UpToDate conditions.
 func (s *scope) setAggregates(ctx context.Context) {
-	s.aggregate(ctx, s.machines.UnsortedList(), clusterv1.MachineReadyCondition, controlplanev1.ControlPlaneMachinesReadyCondition,
+	parts := s.parts()
+	s.aggregate(ctx, parts.UnsortedList(), clusterv1.MachineReadyCondition, controlplanev1.ControlPlaneMachinesReadyCondition,
 		clusterv1.NotReadyReason, clusterv1.ReadyUnknownReason, clusterv1.ReadyReason)
 	// A Machine that was just made gets its UpToDate condition at the next look.
-	told := s.machines.Filter(func(m *clusterv1.Machine) bool {
+	told := parts.Filter(func(m *clusterv1.Machine) bool {
 		return conditions.Has(m, clusterv1.MachineUpToDateCondition) || time.Since(m.CreationTimestamp.Time) > flickerTime
 	})
 	s.aggregate(ctx, told.UnsortedList(), clusterv1.MachineUpToDateCondition, controlplanev1.ControlPlaneMachinesUpToDateCondition,

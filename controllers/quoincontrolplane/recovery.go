@@ -39,7 +39,7 @@ func (s *scope) recovery() *controlplane.Recovery {
 		result.Snapshot = wanted.Snapshot.Name
 		result.Delivered, result.Delivery = s.delivered() != nil, s.delivery()
 	}
-	for name := range s.machines {
+	for name := range s.parts() {
 		result.Hosts[name] = s.recoveryHost(name, wanted.ID)
 	}
 	return result

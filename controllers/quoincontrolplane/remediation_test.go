@@ -147,7 +147,7 @@ func TestMarkedMachineIsReplaced(t *testing.T) {
 	g.Expect(w.ownerRemediated(names[1])).To(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", reasonMachineDeleting)))
 	g.Expect(w.plane().Annotations).To(HaveKeyWithValue(controlplanev1.RemediationInProgressAnnotation, ContainSubstring(names[1])))
 	g.Expect(w.plane().Status.LastRemediation).To(And(HaveField("Machine", names[1]), HaveField("RetryCount", HaveValue(BeEquivalentTo(0)))))
-	g.Expect(w.machines()).To(HaveLen(3), "nothing is made before it is gone")
+	g.Expect(w.admitted()).To(HaveLen(3), "nothing joins before it is gone")
 
 	w.drained(names[1])
 	w.reconcile()

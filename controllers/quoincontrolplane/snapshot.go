@@ -64,14 +64,20 @@ func (s *scope) fillSnapshot() {
 	for name, infra := range s.infra {
 		machineOf[infra.Name] = name
 	}
+	prepared := map[string]bool{}
 	for _, machine := range s.machines.SortedByCreationTimestamp() {
+		if s.isPrepared(machine) {
+			prepared[machine.Name] = true
+			s.snapshot.Prepared = append(s.snapshot.Prepared, s.preparedOf(machine))
+			continue
+		}
 		s.snapshot.Machines = append(s.snapshot.Machines, s.snapshotOf(machine))
 	}
 	s.snapshot.Etcd = s.etcdSnapshot()
 	s.snapshot.OrphanNodes = s.orphanNodes()
 	for i := range s.clusterInfra {
 		infra := &s.clusterInfra[i]
-		if !infra.DeletionTimestamp.IsZero() {
+		if !infra.DeletionTimestamp.IsZero() || prepared[machineOf[infra.Name]] {
 			continue
 		}
 		s.snapshot.Hosts = append(s.snapshot.Hosts, controlplane.Host{
@@ -96,7 +102,7 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 		Version:       machine.Spec.Version,
 		FailureDomain: s.failureDomainOf(machine),
 		Created:       machine.CreationTimestamp.Unix(),
-		HostClaimed:   machine.Spec.ProviderID != "" || machine.Status.NodeRef.IsDefined(),
+		HostClaimed:   s.hostClaimed(machine),
 		Node:          machine.Status.NodeRef.Name,
 		UpToDate:      len(s.outdated[machine.Name]) == 0,
 		Healthy:       health.problem == "" && health.seen,
@@ -108,7 +114,6 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 	result.NoHost = s.hostless(machine)
 	_, result.Preferred = machine.Annotations[clusterv1.DeleteMachineAnnotation]
 	if infra := s.infra[machine.Name]; infra != nil {
-		result.HostClaimed = result.HostClaimed || infra.Spec.ProviderID != "" || infra.Status.HostRef != nil || s.claimedFor(infra)
 		result.Bootstrapped = provisioned(infra)
 		if result.Node == "" {
 			result.Problem = conditions.GetMessage(infra, infrav1.MachineReadyCondition)

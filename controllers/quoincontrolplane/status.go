@@ -51,6 +51,7 @@ func (r *Reconciler) summarize(ctx context.Context, s *scope, failure error) {
 		s.set(controlplanev1.ControlPlaneRollingOutCondition, metav1.ConditionUnknown, clusterv1.InternalErrorReason, sentence(err.Error()))
 		return
 	}
+	machines = machines.Filter(func(machine *clusterv1.Machine) bool { return !s.isPrepared(machine) })
 	status := &s.plane.Status
 	status.Selector = collections.ControlPlaneSelectorForCluster(s.cluster.Name).String()
 	status.Replicas = ptr.To(int32(len(machines)))

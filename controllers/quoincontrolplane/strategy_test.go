@@ -75,7 +75,7 @@ func TestRemoveFirstWithoutASpareHost(t *testing.T) {
 	}
 	w.edit(outdate)
 	w.reconcile()
-	g.Expect(w.machines()).To(HaveLen(3))
+	g.Expect(w.admitted()).To(HaveLen(3))
 	leaver := ""
 	for _, name := range names {
 		if !w.machine(name).DeletionTimestamp.IsZero() {
@@ -99,7 +99,7 @@ func TestRemoveFirstWithoutASpareHost(t *testing.T) {
 			story = append(story, reason)
 		}
 	}
-	g.Expect(story).To(Equal([]string{"DeleteMachine", "ToleranceLowered", "RemoveEtcdMember", "ReleaseHook", "CreateJoin"}))
+	g.Expect(story).To(Equal([]string{"DeleteMachine", "ToleranceLowered", "PrepareMachine", "RemoveEtcdMember", "ReleaseHook", "AdmitMachine"}))
 }
 
 // Three, and the host that was free is gone before the new Machine has it: an old one leaves first, and the new one waits for

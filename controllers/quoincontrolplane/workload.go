@@ -127,6 +127,7 @@ func (r *Reconciler) readWorkload(ctx context.Context, s *scope) {
 	if s.workload.err = s.readNodes(ctx); s.workload.err != nil {
 		return
 	}
+	s.nameNodes()
 	if s.workload.err = s.readPods(ctx); s.workload.err != nil {
 		return
 	}
@@ -186,6 +187,35 @@ func (s *scope) readNodes(ctx context.Context) error {
 		s.workload.nodes[nodes.Items[i].Name] = &nodes.Items[i]
 	}
 	return nil
+}
+
+// awaitsNodes tells that a Machine has joined and Cluster API has not named its Node yet.
+func (s *scope) awaitsNodes() bool {
+	return slices.ContainsFunc(s.machines.UnsortedList(), s.awaitsNode)
+}
+
+func (s *scope) awaitsNode(machine *clusterv1.Machine) bool {
+	host, infra := s.hosts[machine.Name], s.infra[machine.Name]
+	if machine.Status.NodeRef.IsDefined() || !machine.DeletionTimestamp.IsZero() || host == nil || infra == nil {
+		return false
+	}
+	_, joined := joining(host, infra)
+	return joined || provisioned(infra)
+}
+
+// nameNodes finds the Nodes of Machines that have joined, by their provider IDs, as Cluster API will at its next look, a second
+// later or two. What it finds is written nowhere.
+func (s *scope) nameNodes() {
+	for name, machine := range s.machines {
+		if !s.awaitsNode(machine) {
+			continue
+		}
+		for _, node := range s.workload.nodes {
+			if node.Spec.ProviderID != "" && node.Spec.ProviderID == s.infra[name].Spec.ProviderID {
+				machine.Status.NodeRef.Name = node.Name
+			}
+		}
+	}
 }
 
 // readPods reads the mirrors of all static pods at once.

@@ -46,6 +46,11 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 		v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason, "the Machine is being deleted; no host is claimed for it any more"}
 		return ctrl.Result{}, nil
 	}
+	if _, held := v.machine.Annotations[infrav1.HoldClaimAnnotation]; held {
+		v.obstacle = &obstacle{infrav1.MachineHeldReason, fmt.Sprintf("Machine %s/%s was made ahead: a host is claimed when annotation %s is taken off",
+			v.machine.Namespace, v.machine.Name, infrav1.HoldClaimAnnotation)}
+		return ctrl.Result{}, nil
+	}
 	if ptr.Deref(v.machine.Spec.Bootstrap.DataSecretName, "") == "" {
 		// Workers exist long before a control plane answers. Holding hosts meanwhile could take the very ones that the
 		// control plane needs to answer at all.

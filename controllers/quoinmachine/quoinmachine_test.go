@@ -213,6 +213,27 @@ func TestAMachineTakesNoHostFromOthersBeforeItHasBootstrapData(t *testing.T) {
 	w.g.Expect(w.host("h2").Spec.ConsumerRef.Name).To(Equal("w1"))
 }
 
+func TestAMachineMadeAheadTakesNoHostBeforeItIsAdmitted(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	machine.Annotations = map[string]string{infrav1.HoldClaimAnnotation: ""}
+	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", "r1"), host("h2", "r2"))
+	w.reconcile("m1")
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
+	w.g.Expect(w.host("h2").Spec.ConsumerRef).To(BeNil())
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineHeldReason, infrav1.HoldClaimAnnotation)
+
+	machine.Annotations, machine.Spec.FailureDomain = nil, "r2"
+	w.g.Expect(w.client.Update(context.Background(), machine)).To(Succeed())
+	w.reconcile("m1")
+	w.g.Expect(w.host("h2").Spec.ConsumerRef.Name).To(Equal("m1"))
+
+	// Too late to hold anything.
+	machine.Annotations = map[string]string{infrav1.HoldClaimAnnotation: ""}
+	w.g.Expect(w.client.Update(context.Background(), machine)).To(Succeed())
+	w.reconcile("m1")
+	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionTrue, infrav1.MachineHostClaimedReason)
+}
+
 func TestAnUnknownHostSelectorSaysWhyNoHostMatches(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	quoinMachine.Spec.HostSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"role": "nothing"}}

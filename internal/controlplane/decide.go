@@ -5,6 +5,7 @@ package controlplane
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
@@ -17,9 +18,9 @@ import (
 //     may be made while the host of one that left is released;
 //   - nothing is replaced before every other Machine works and every etcd member is a healthy voter, so the membership
 //     never shrinks by more than the one whose replacement votes already;
-//   - there are never more Machines than wanted plus one.
+//   - there are never more Machines than wanted plus one, without those that have left and the one that is made ahead.
 func Decide(s Snapshot) Step {
-	for _, rule := range append([]func(Snapshot) *Step{tearDown, restore, leave}, onceLeft()...) {
+	for _, rule := range append([]func(Snapshot) *Step{tearDown, dropPrepared, restore, leave}, onceLeft()...) {
 		if step := rule(s); step != nil {
 			if step.Operation == "" {
 				step.Operation = s.partOf(*step)
@@ -33,7 +34,7 @@ func Decide(s Snapshot) Step {
 // onceLeft are the rules for when no Machine is leaving.
 func onceLeft() []func(Snapshot) *Step {
 	return []func(Snapshot) *Step{
-		refuse, retryInit, begin, sayLoss, reach, remediate, dropStrays, dropNodes, replant, settle, replace, scale, followVersion,
+		refuse, retryInit, begin, sayLoss, reach, remediate, dropStrays, dropNodes, replant, settle, replace, scale, followVersion, dropSurplus,
 	}
 }
 
@@ -64,13 +65,11 @@ func tearDown(s Snapshot) *Step {
 	if s.Workers > 0 {
 		return wait(ReasonWorkersFirst, "%d worker Machines go first", s.Workers)
 	}
-	if len(s.Machines) == 0 {
+	if len(s.Machines)+len(s.Prepared) == 0 {
 		return &Step{Kind: RemoveFinalizer, Reason: ReasonControlPlaneGoing, Message: "all Machines are gone"}
 	}
-	for _, machine := range s.Machines {
-		if !machine.Deleting || machine.held() {
-			return &Step{Kind: DeleteAll, Reason: ReasonControlPlaneGoing, Message: "deleting all control-plane Machines"}
-		}
+	if len(s.Prepared) > 0 || slices.ContainsFunc(s.Machines, func(machine Machine) bool { return !machine.Deleting || machine.held() }) {
+		return &Step{Kind: DeleteAll, Reason: ReasonControlPlaneGoing, Message: "deleting all control-plane Machines"}
 	}
 	return wait(ReasonMachinesGoing, "%d control-plane Machines are being deleted", len(s.Machines))
 }

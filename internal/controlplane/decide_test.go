@@ -148,7 +148,7 @@ func settleWorld(t *testing.T, w *world, drawn bool) string {
 }
 
 // draw shows the Machines with their members: V votes, L learns, - has none; * leads, ! does not work. In < > is a Machine
-// that is being deleted but kept, in > > one that leaves.
+// that is being deleted but kept, in > > one that leaves, in ( ) one that was made ahead.
 func draw(w *world) string {
 	parts := make([]string, 0, len(w.Machines))
 	for _, name := range w.names() {
@@ -170,6 +170,9 @@ func draw(w *world) string {
 			name = ">" + name + ">"
 		}
 		parts = append(parts, name+" "+mark)
+	}
+	for _, prepared := range w.Prepared {
+		parts = append(parts, "("+prepared.Name+")")
 	}
 	hosts := fmt.Sprintf("free %d", w.free)
 	if w.cleaning > 0 {
@@ -336,6 +339,19 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 		if member != nil && s.Etcd.Known {
 			s.Etcd.Members = append(s.Etcd.Members, *member)
 		}
+	case "prepared":
+		prepared := Prepared{Name: name, UpToDate: true}
+		for _, word := range words[2:] {
+			switch word {
+			case "outdated":
+				prepared.UpToDate = false
+			case "given-up":
+				prepared.Marked = "its health check gave it up"
+			default:
+				t.Fatalf("%s: unknown word %s", d.Pos, word)
+			}
+		}
+		s.Prepared = append(s.Prepared, prepared)
 	case "stray":
 		s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: 100 + uint64(len(s.Etcd.Members)), Name: strings.Trim(name, "-"),
 			Learner: len(words) > 2 && words[2] == "learner", Healthy: false})

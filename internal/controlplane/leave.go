@@ -45,6 +45,11 @@ func leave(s Snapshot) *Step {
 	if step := unblock(s, kept); step != nil {
 		return step
 	}
+	if len(leavers) == 1 {
+		if step := ahead(s, leavers[0], kept[0]); step != nil {
+			return step
+		}
+	}
 	return kept[0]
 }
 
@@ -63,7 +68,7 @@ func follow(s Snapshot, leavers []Machine) *Step {
 			continue
 		}
 		switch step.Kind {
-		case CreateJoin, UpdateKubeadmConfig, PrepullAddons, RequestBackup:
+		case CreateJoin, AdmitMachine, UpdateKubeadmConfig, PrepullAddons, RequestBackup:
 			return step
 		}
 		return nil

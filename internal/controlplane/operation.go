@@ -45,8 +45,10 @@ func (s Snapshot) partOf(step Step) Operation {
 	case !s.Initialized:
 		return Initialize
 	}
+	// A Machine that joins is part of what goes on, whatever its name.
+	anybody := step.Machine == "" || step.Kind == AdmitMachine
 	for _, machine := range s.Machines {
-		if machine.Deleting && (machine.Name == step.Machine || step.Machine == "" || step.Reason == ReasonReplacementFirst || step.Reason == ReasonHostGone) {
+		if machine.Deleting && (machine.Name == step.Machine || anybody || step.Reason == ReasonReplacementFirst || step.Reason == ReasonHostGone) {
 			return s.departureOf(machine)
 		}
 	}

@@ -33,7 +33,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 		}
 		turns := rapid.IntRange(10, 150).Draw(t, "turns")
 		for range turns {
-			switch rapid.IntRange(0, 22).Draw(t, "event") {
+			switch rapid.IntRange(0, 23).Draw(t, "event") {
 			case 0:
 				minor += rapid.IntRange(-1, 2).Draw(t, "minors")
 				w.change(fmt.Sprintf("v1.%d.0", minor))
@@ -58,6 +58,13 @@ func TestPromisesHoldAlways(t *testing.T) {
 				if names := w.names(); len(names) > 0 {
 					machine := w.machine(rapid.SampledFrom(names).Draw(t, "marked"))
 					machine.Preferred = !machine.Preferred
+				}
+			case 23:
+				// A health check gives the one that was made ahead up, or somebody deletes it.
+				if len(w.Prepared) > 0 && rapid.Bool().Draw(t, "given up") {
+					w.Prepared[0].Marked = "its health check gave it up"
+				} else if len(w.Prepared) > 0 {
+					w.unprepare(w.Prepared[0].Name)
 				}
 			case 5, 6:
 				w.fetch()
@@ -96,7 +103,7 @@ func (w *world) order(t *rapid.T) Step {
 	if err := w.apply(step); err != nil {
 		t.Fatalf("%s\nbroken promise: %v", tell(step), err)
 	}
-	if len(w.Machines)-w.released() > w.Replicas+1 && (step.Kind == CreateJoin || step.Kind == CreateInit) {
+	if len(w.Machines)-w.released() > w.Replicas+1 && (step.joins() || step.Kind == CreateInit) {
 		t.Fatalf("%d Machines for %d replicas", len(w.Machines), w.Replicas)
 	}
 	return step
@@ -163,7 +170,7 @@ func (w *world) leaveAlone(scarce bool) {
 }
 
 func (w *world) finished() bool {
-	if len(w.Machines) != w.Replicas || w.addons != w.Version {
+	if len(w.Machines) != w.Replicas || len(w.Prepared) > 0 || w.addons != w.Version {
 		return false
 	}
 	for _, machine := range w.Machines {

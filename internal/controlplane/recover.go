@@ -102,7 +102,7 @@ func restore(s Snapshot) *Step {
 	if r == nil || !s.Initialized {
 		return nil
 	}
-	if r.State == RecoveryComplete || r.State == RecoveryVoid {
+	if r.over() {
 		return r.free()
 	}
 	step := s.restoring(*r)
@@ -111,6 +111,9 @@ func restore(s Snapshot) *Step {
 	}
 	return step
 }
+
+// over tells that the recovery was carried out, or never will be.
+func (r Recovery) over() bool { return r.State == RecoveryComplete || r.State == RecoveryVoid }
 
 // free takes from the hosts the parts of a recovery that is over, which its end did not come to: its record is written first,
 // because without their parts it would look as if somebody else had brought the quorum back.

@@ -280,7 +280,7 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 			attempt = s.Remediation.Pending
 		}
 		step := join(s, ReasonReplacementFirst, fmt.Sprintf("Machine %s is ill: %s; making a replacement first", machine.Name, ailment.Message))
-		if step.Kind == CreateJoin {
+		if step.joins() {
 			step.Attempt = attempt
 		}
 		return about(ailment, step)

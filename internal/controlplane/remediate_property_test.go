@@ -72,7 +72,7 @@ func TestRemediationPromises(t *testing.T) {
 			if step.Remediates != "" && s.Suspended() != "" && !byHand {
 				t.Fatalf("replaced while suspended: %s", s.Suspended())
 			}
-		case CreateJoin:
+		case CreateJoin, AdmitMachine:
 			if len(s.active()) > s.Replicas {
 				t.Fatalf("%d Machines for %d", len(s.active()), s.Replicas)
 			}

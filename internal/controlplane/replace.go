@@ -111,7 +111,7 @@ func scale(s Snapshot) *Step {
 	return nil
 }
 
-// join makes a further Machine, and before it what its join needs.
+// join makes a further Machine, or admits the one that was made ahead, and before that what its join needs.
 func join(s Snapshot, reason, message string) *Step {
 	if step := readyJoin(s); step != nil {
 		return step
@@ -121,6 +121,9 @@ func join(s Snapshot, reason, message string) *Step {
 		if !verdict.Allowed {
 			return wait(ReasonQuorum, "%s, but none can join now: %s. %s", message, verdict.Message, verdict.WayOut)
 		}
+	}
+	if machine := s.admitted(); machine != "" {
+		return &Step{Kind: AdmitMachine, Machine: machine, Reason: reason, Message: message + ": Machine " + machine + ", which was made ahead"}
 	}
 	return &Step{Kind: CreateJoin, Reason: reason, Message: message}
 }

@@ -37,6 +37,8 @@ type Snapshot struct {
 	ConfigVersion string
 
 	Machines []Machine
+	// Prepared are Machines that were made ahead, oldest first; they are not among Machines.
+	Prepared []Prepared
 	// Etcd is the membership as last read.
 	Etcd quorum.Membership
 	// Patience is how long a voter must have been silent until it counts as dead, and not as one that a reading missed.

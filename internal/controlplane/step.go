@@ -19,6 +19,11 @@ const (
 	CreateInit Kind = "CreateInit"
 	// CreateJoin makes one further Machine, which runs kubeadm join.
 	CreateJoin Kind = "CreateJoin"
+	// PrepareMachine makes one further Machine ahead, which claims no host until it is admitted; Machine is the one that leaves
+	// meanwhile.
+	PrepareMachine Kind = "PrepareMachine"
+	// AdmitMachine lets Machine, which was made ahead, claim its host and join.
+	AdmitMachine Kind = "AdmitMachine"
 	// PrepullAddons tells Hosts to get the images of Version's CoreDNS and kube-proxy.
 	PrepullAddons Kind = "PrepullAddons"
 	// UpdateKubeadmConfig writes the wanted version and settings to the kubeadm-config ConfigMap.
@@ -90,6 +95,7 @@ const (
 	ReasonRemoveFirst       = "RemoveFirst"
 	ReasonTakesPlace        = "Replacement"
 	ReasonHostGone          = "HostGone"
+	ReasonNotAdmitted       = "NotAdmitted"
 	ReasonToleranceLowered  = "ToleranceLowered"
 	ReasonDrainSkipped      = "DrainSkipped"
 	ReasonOrphanNode        = "OrphanNode"
@@ -146,6 +152,9 @@ type Step struct {
 
 // Waiting tells that the step changes nothing.
 func (s Step) Waiting() bool { return s.Kind == Done || s.Kind == Wait || s.Kind == Refuse }
+
+// joins tells that the step lets a further Machine join.
+func (s Step) joins() bool { return s.Kind == CreateJoin || s.Kind == AdmitMachine }
 
 // Departs tells that the step goes on with a departure that was begun, which nothing else should hold up.
 func (s Step) Departs() bool {

@@ -52,6 +52,7 @@ func (w *world) observe() Snapshot {
 	s.Reachable = s.Initialized
 	s.AddonsCurrent = w.addons == w.Version
 	s.Machines = append([]Machine(nil), w.Machines...)
+	s.Prepared = append([]Prepared(nil), w.Prepared...)
 	s.Hosts = append([]Host(nil), w.Hosts...)
 	s.AddonsVersion = w.addons
 	s.Spare = Spare{Free: w.free, Coming: w.cleaning, Kind: "hosts that role=control-plane selects"}
@@ -114,12 +115,18 @@ func (w *world) change(version string) {
 	for i := range w.Machines {
 		w.Machines[i].UpToDate = w.Machines[i].Version == version
 	}
+	for i := range w.Prepared {
+		w.Prepared[i].UpToDate = false
+	}
 }
 
 // outdate is a user's edit of anything else that needs new Machines.
 func (w *world) outdate() {
 	for i := range w.Machines {
 		w.Machines[i].UpToDate = false
+	}
+	for i := range w.Prepared {
+		w.Prepared[i].UpToDate = false
 	}
 }
 
@@ -176,6 +183,10 @@ func (w *world) apply(step Step) error {
 	switch step.Kind {
 	case CreateInit, CreateJoin:
 		return w.create(step)
+	case PrepareMachine:
+		return w.prepare(step)
+	case AdmitMachine:
+		return w.admit(step)
 	case PrepullAddons:
 		for _, name := range step.Hosts {
 			w.asked[name][step.Version] = true
@@ -191,6 +202,12 @@ func (w *world) apply(step Step) error {
 			member.Leader = member.ID == step.To
 		}
 	case DeleteMachine:
+		if prepared := w.unprepare(step.Machine); prepared != nil {
+			if prepared.UpToDate && prepared.Marked == "" && len(w.active()) < w.Replicas {
+				return fmt.Errorf("%s was made ahead, is wanted and is deleted", step.Machine)
+			}
+			return nil
+		}
 		for _, machine := range w.Machines {
 			if machine.Deleting {
 				return fmt.Errorf("%s deleted while %s is being deleted", step.Machine, machine.Name)
@@ -298,7 +315,49 @@ func (w *world) released() (released int) {
 	return released
 }
 
+// prepare makes a Machine ahead, which nobody minds until it is admitted.
+func (w *world) prepare(step Step) error {
+	switch leaver := w.machine(step.Machine); {
+	case !leaver.Deleting || leaver.DrainHook:
+		return fmt.Errorf("a Machine is made ahead although nobody agreed to the departure of %s", step.Machine)
+	case len(w.Prepared) > 0:
+		return fmt.Errorf("a second Machine is made ahead")
+	}
+	w.clock++
+	w.machines++
+	w.Prepared = append(w.Prepared, Prepared{Name: fmt.Sprintf("m%d", w.machines), UpToDate: true})
+	return nil
+}
+
+// admit makes a part of the control plane of a Machine that was made ahead.
+func (w *world) admit(step Step) error {
+	prepared := w.unprepare(step.Machine)
+	switch {
+	case prepared == nil:
+		return fmt.Errorf("%s is admitted, which was not made ahead", step.Machine)
+	case !prepared.UpToDate || prepared.Marked != "":
+		return fmt.Errorf("%s is admitted, which is outdated or given up", step.Machine)
+	}
+	return w.join(step, prepared.Name)
+}
+
+// unprepare takes out a Machine that was made ahead; nil when there is none of the name.
+func (w *world) unprepare(name string) *Prepared {
+	for i, prepared := range w.Prepared {
+		if prepared.Name == name {
+			w.Prepared = append(w.Prepared[:i:i], w.Prepared[i+1:]...)
+			return &prepared
+		}
+	}
+	return nil
+}
+
 func (w *world) create(step Step) error {
+	w.machines++
+	return w.join(step, fmt.Sprintf("m%d", w.machines))
+}
+
+func (w *world) join(step Step, name string) error {
 	// One that is out of etcd, and whose host is being released, is a part of the control plane no longer.
 	if parts := len(w.Machines) - w.released(); parts > w.Replicas {
 		return fmt.Errorf("%d Machines exist and %d are wanted, but another is made", parts, w.Replicas)
@@ -314,7 +373,7 @@ func (w *world) create(step Step) error {
 			return err
 		}
 	}
-	if step.Kind == CreateJoin {
+	if step.joins() {
 		if w.ConfigVersion != w.Version {
 			return fmt.Errorf("a Machine of %s joins while kubeadm-config holds %s", w.Version, w.ConfigVersion)
 		}
@@ -325,12 +384,10 @@ func (w *world) create(step Step) error {
 		}
 	}
 	w.clock++
-	w.machines++
 	if w.ages {
 		w.Backup.Recent = false
 	}
 	// The host of a new Machine is told at once to hold the images of what runs.
-	name := fmt.Sprintf("m%d", w.machines)
 	w.asked[name], w.images[name] = map[string]bool{w.addons: true}, map[string]bool{}
 	w.Machines = append(w.Machines, Machine{Name: name, Version: w.Version, UpToDate: true,
 		Created: w.clock, Hook: true, DrainHook: true, FailureDomain: fmt.Sprintf("r%d", w.machines%3)})

@@ -16,6 +16,10 @@ const MachineFinalizer = "quoinmachine.infrastructure.cluster.x-k8s.io"
 // their values as JSON. Only those are changed or taken away with their entries.
 const LifecycleHooksAnnotation = "quoin.cluster.x-k8s.io/lifecycle-hooks"
 
+// HoldClaimAnnotation on a Machine keeps its QuoinMachine from claiming a host for as long as it is there, whatever its value:
+// a control plane makes Machines ahead, and takes it off when one may join. A host that is claimed already stays so.
+const HoldClaimAnnotation = "quoin.cluster.x-k8s.io/hold-claim"
+
 // Condition types and reasons of a QuoinMachine.
 const (
 	// MachineReadyCondition mirrors what the Machine shows as InfrastructureReady.
@@ -62,6 +66,8 @@ const (
 	MachineHostLostReason = "HostLost"
 	// MachineWaitingForClusterReason: the Cluster's infrastructure is not ready.
 	MachineWaitingForClusterReason = "WaitingForClusterInfrastructure"
+	// MachineHeldReason: the Machine carries HoldClaimAnnotation.
+	MachineHeldReason = "Held"
 	// MachineWaitingForBootstrapDataReason: the Machine has no bootstrap data.
 	MachineWaitingForBootstrapDataReason = "WaitingForBootstrapData"
 	// MachineWaitingForOwnerReason: no Machine owns the QuoinMachine.

@@ -1,0 +1,192 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"slices"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+func isHeld(machine clusterv1.Machine) bool {
+	_, held := machine.Annotations[infrav1.HoldClaimAnnotation]
+	return held
+}
+
+// admitted are the Machines that may have a host.
+func (w *world) admitted() []clusterv1.Machine {
+	w.t.Helper()
+	return slices.DeleteFunc(w.machines(), isHeld)
+}
+
+// ahead names the one Machine that was made ahead.
+func (w *world) ahead() string {
+	w.t.Helper()
+	held := slices.DeleteFunc(w.machines(), func(machine clusterv1.Machine) bool { return !isHeld(machine) })
+	w.g.Expect(held).To(HaveLen(1))
+	return held[0].Name
+}
+
+// spareIn makes a host of a failure domain that is free.
+func (w *world) spareIn(domain string) {
+	w.t.Helper()
+	w.spare("spare-" + domain)
+	host := &infrav1.QuoinHost{}
+	w.g.Expect(w.mgmt.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: "spare-" + domain}, host)).To(Succeed())
+	host.Spec.FailureDomain = domain
+	w.g.Expect(w.mgmt.Update(w.t.Context(), host)).To(Succeed())
+	cluster := &clusterv1.Cluster{}
+	w.g.Expect(w.mgmt.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: "c"}, cluster)).To(Succeed())
+	cluster.Status.FailureDomains = []clusterv1.FailureDomain{{Name: domain, ControlPlane: ptr.To(true)}}
+	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), cluster)).To(Succeed())
+}
+
+// draining is a control plane of three of which the first Machine is drained, because all are outdated and no host is free.
+func draining(t *testing.T) (w *world, leaver, ahead string) {
+	t.Helper()
+	w, names := three(t)
+	w.reconcile()
+	w.noSpare()
+	w.edit(outdate)
+	w.reconcile()
+	for _, name := range names {
+		if !w.machine(name).DeletionTimestamp.IsZero() {
+			leaver = name
+		}
+	}
+	return w, leaver, w.ahead()
+}
+
+// The next Machine gets all but a host while the one before it is drained, and counts for nothing until it may join.
+func TestTheNextMachineIsMadeAhead(t *testing.T) {
+	w, leaver, ahead := draining(t)
+	g := w.g
+	w.reconcile()
+	g.Expect(w.ahead()).To(Equal(ahead), "one is enough")
+	config := &bootstrapv1.KubeadmConfig{}
+	g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: ahead}, config)).To(Succeed())
+	g.Expect(config.Spec.JoinConfiguration.ControlPlane).NotTo(BeNil(), "its bootstrap data can be made")
+	g.Expect(w.machine(ahead).Spec.FailureDomain).To(BeEmpty())
+	g.Expect(w.hasDrainHook(ahead)).To(BeTrue())
+	g.Expect(w.plane().Status.Replicas).To(HaveValue(BeEquivalentTo(3)))
+	g.Expect(w.plane().Status.UpToDateReplicas).To(HaveValue(BeEquivalentTo(0)))
+	g.Expect(w.plane().Status.Operation).To(And(HaveField("Type", controlplanev1.OperationRollout), HaveField("Machine", leaver)))
+
+	w.edit(func(p *controlplanev1.QuoinControlPlane) {
+		p.Spec.MachineTemplate.ObjectMeta.Labels = map[string]string{"team": "a"}
+	})
+	w.reconcile()
+	g.Expect(w.machine(ahead).Labels).To(HaveKeyWithValue("team", "a"))
+	g.Expect(w.ahead()).To(Equal(ahead), "what is propagated admits nobody")
+
+	w.spareIn("r1")
+	w.drained(leaver)
+	w.reconcile()
+	g.Expect(w.machine(ahead)).To(WithTransform(func(m *clusterv1.Machine) bool { return isHeld(*m) }, BeFalse()))
+	g.Expect(w.machine(ahead).Spec.FailureDomain).To(Equal("r1"), "where it goes is said when it may")
+	g.Expect(w.machine(ahead).Labels).To(HaveKeyWithValue("team", "a"))
+	g.Expect(w.plane().Status.UpToDateReplicas).To(HaveValue(BeEquivalentTo(1)))
+	g.Expect(w.admitted()).To(HaveLen(4), "the one that left is still there, and no other is made")
+}
+
+// One that was made ahead and is not wanted any more is deleted, and nothing holds it.
+func TestAMachineMadeAheadIsDropped(t *testing.T) {
+	for name, change := range map[string]func(w *world, ahead string){
+		"outdated": func(w *world, _ string) {
+			w.edit(func(p *controlplanev1.QuoinControlPlane) {
+				p.Spec.KubeadmConfigSpec.PreKubeadmCommands = []string{"echo another"}
+			})
+		},
+		"given up by a health check": func(w *world, ahead string) {
+			machine := w.machine(ahead)
+			conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineHealthCheckSucceededCondition, Status: metav1.ConditionFalse,
+				Reason: clusterv1.MachineHealthCheckNodeStartupTimeoutReason, Message: "it has no Node since 10m"})
+			w.g.Expect(w.mgmt.Status().Update(w.t.Context(), machine)).To(Succeed())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, leaver, ahead := draining(t)
+			change(w, ahead)
+			w.once()
+			w.g.Expect(w.machine(ahead).DeletionTimestamp).NotTo(BeNil())
+			w.once()
+			w.g.Expect(w.hasHook(ahead)).To(BeFalse())
+			w.g.Expect(w.infra(ahead).Spec.LifecycleHooks.PreTerminate).To(BeEmpty())
+			w.gone(ahead)
+			w.reconcile()
+			w.g.Expect(w.ahead()).NotTo(Equal(ahead), "another is made, as the drain goes on")
+			w.g.Expect(w.machine(leaver).DeletionTimestamp).NotTo(BeNil())
+		})
+	}
+}
+
+// Proves: S2-33
+//
+// A control plane that is deleted takes the Machine along that was made ahead.
+func TestADeletedControlPlaneTakesTheMachineMadeAheadAlong(t *testing.T) {
+	w, _, ahead := draining(t)
+	w.g.Expect(w.mgmt.Delete(t.Context(), w.plane())).To(Succeed())
+	w.reconcile()
+	w.g.Expect(w.machine(ahead).DeletionTimestamp).NotTo(BeNil())
+	w.g.Expect(w.hasHook(ahead)).To(BeFalse())
+}
+
+// A Machine that has a host all the same, as an infrastructure provider of another release may give it one, is a part of the
+// control plane, and its join is waited for.
+func TestAMachineMadeAheadThatHasAHostCounts(t *testing.T) {
+	w, leaver, ahead := draining(t)
+	infra := w.infra(ahead)
+	infra.Spec.ProviderID = "quoin://hosts/h-x/9"
+	w.g.Expect(w.mgmt.Update(t.Context(), infra)).To(Succeed())
+	w.reconcile()
+	w.g.Expect(w.plane().Status.Replicas).To(HaveValue(BeEquivalentTo(4)))
+	w.g.Expect(isHeld(*w.machine(ahead))).To(BeFalse())
+	w.g.Expect(w.machine(leaver).DeletionTimestamp).NotTo(BeNil())
+}
+
+// The Node of a Machine that has joined is found by its provider ID, before Cluster API names it.
+func TestANodeIsFoundByItsProviderID(t *testing.T) {
+	w := newWorld(t, 3)
+	g := w.g
+	first := initialized(t, w)
+	second := other(w, first)
+	w.provision(second)
+	machine := w.machine(second)
+	machine.Status.NodeRef = clusterv1.MachineNodeReference{}
+	g.Expect(w.mgmt.Status().Update(t.Context(), machine)).To(Succeed())
+	node := &corev1.Node{}
+	g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Name: "n-" + second}, node)).To(Succeed())
+	node.Labels = map[string]string{controlPlaneNodeLabel: ""}
+	for _, id := range []string{"", "quoin://hosts/h-" + second + "/0"} {
+		node.Spec.ProviderID = id
+		g.Expect(w.workload.Update(t.Context(), node)).To(Succeed())
+		w.reconcile()
+		g.Expect(w.machines()).To(HaveLen(2), "a Node of provider ID %q is that of another Machine", id)
+	}
+
+	node.Spec.ProviderID = w.infra(second).Spec.ProviderID
+	g.Expect(w.workload.Update(t.Context(), node)).To(Succeed())
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(3), "it works, so the third can join")
+	g.Expect(w.machine(second).Status.NodeRef.IsDefined()).To(BeFalse(), "Cluster API writes that")
+
+	// While its bootstrap data run nobody knows yet whether they will succeed.
+	infra := w.infra(second)
+	infra.Status.Initialization.Provisioned = ptr.To(false)
+	g.Expect(w.mgmt.Status().Update(t.Context(), infra)).To(Succeed())
+	s := &scope{machines: map[string]*clusterv1.Machine{second: w.machine(second)}, infra: map[string]*infrav1.QuoinMachine{second: infra},
+		hosts: map[string]*infrav1.QuoinHost{second: {}}}
+	g.Expect(s.awaitsNodes()).To(BeFalse())
+}

@@ -1,0 +1,99 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// Prepared is a Machine that was made ahead: it gets its bootstrap data but claims no host until it is admitted. Until then it
+// is no part of the control plane, and whatever becomes of it matters to nobody.
+type Prepared struct {
+	Name string
+	// UpToDate: made from the present spec.
+	UpToDate bool
+	// Marked says why somebody has given it up; empty when nobody has. A health check counts a Machine's time from its creation.
+	Marked string
+}
+
+// ahead makes the next Machine while the one that leaves is drained, if that is what follows. What Cluster API does for a
+// Machine before it can have a host takes seconds, and need not come after the drain.
+func ahead(s Snapshot, leaver Machine, waits *Step) *Step {
+	if waits.Reason != ReasonDraining || len(s.Prepared) > 0 {
+		return nil
+	}
+	left := s.without(leaver)
+	for _, rule := range onceLeft() {
+		step := rule(left)
+		if step == nil {
+			continue
+		}
+		if step.Kind != CreateJoin || step.Remediates != "" {
+			return nil
+		}
+		return &Step{Kind: PrepareMachine, Machine: leaver.Name, Reason: step.Reason,
+			Message: fmt.Sprintf("making the next Machine ahead, while Machine %s is drained", leaver.Name)}
+	}
+	return nil
+}
+
+// without is the snapshot as it will be when the Machine has left, and its host is being released.
+func (s Snapshot) without(leaver Machine) Snapshot {
+	member := s.memberOf(leaver)
+	s.Machines = slices.DeleteFunc(slices.Clone(s.Machines), func(machine Machine) bool { return machine.Name == leaver.Name })
+	s.Hosts = slices.DeleteFunc(slices.Clone(s.Hosts), func(host Host) bool { return host.Machine == leaver.Name })
+	if member != nil {
+		s.Etcd = s.Etcd.After(quorum.Operation{Kind: quorum.Remove, Members: []uint64{member.ID}})
+	}
+	if leaver.HostClaimed {
+		s.Spare.Returning++
+	}
+	return s
+}
+
+// admitted is the Machine that was made ahead and can join now; empty when there is none.
+func (s Snapshot) admitted() string {
+	if len(s.Prepared) == 0 {
+		return ""
+	}
+	return s.Prepared[0].Name
+}
+
+// dropPrepared deletes a Machine that was made ahead and will not be admitted. It holds nothing, so there is nothing to wait for.
+func dropPrepared(s Snapshot) *Step {
+	for i, machine := range s.Prepared {
+		why := ""
+		switch {
+		case s.Recovery != nil && !s.Recovery.over():
+			// Its bootstrap token lies in the data that are about to be replaced.
+			why = "etcd is being restored"
+		case !machine.UpToDate:
+			why = "it is outdated"
+		case machine.Marked != "":
+			why = machine.Marked
+		case i > 0:
+			why = "another one was, too"
+		}
+		if why != "" {
+			return drop(machine, why)
+		}
+	}
+	return nil
+}
+
+// dropSurplus deletes a Machine that was made ahead when nothing is left to do that could want it.
+func dropSurplus(s Snapshot) *Step {
+	if len(s.Prepared) == 0 {
+		return nil
+	}
+	return drop(s.Prepared[0], "no further Machine is wanted")
+}
+
+func drop(machine Prepared, why string) *Step {
+	return &Step{Kind: DeleteMachine, Machine: machine.Name, Reason: ReasonNotAdmitted,
+		Message: fmt.Sprintf("deleting Machine %s, which was made ahead and has no host yet: %s", machine.Name, why)}
+}
