@@ -72,6 +72,8 @@ type scope struct {
 	// agreed is the agreement to the departure of the Machine that step deletes, when that was given with it.
 	agreed   *controlplane.Step
 	observed bool
+	// doubtful: a drain looks skipped and may not be.
+	doubtful bool
 	// configErr is why a Machine got no KubeadmConfig.
 	configErr error
 }
@@ -199,6 +201,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	s.fillSnapshot()
 	s.snapshot.Patience = memberPatience / time.Duration(max(r.Haste, 1))
 	r.silence.note(s.plane.UID, &s.snapshot.Etcd, time.Now())
+	s.doubtful = r.doubts.settle(s.plane.UID, s.snapshot.Machines, time.Now(), drainDoubt/time.Duration(max(r.Haste, 1)))
 	s.fillHealth()
 	s.snapshot.Recovery = s.recovery()
 	s.observed = true

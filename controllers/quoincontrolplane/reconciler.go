@@ -81,6 +81,7 @@ type Reconciler struct {
 	applied    appliedCache
 	told       toldCache
 	silence    silenceCache
+	doubts     doubtCache
 	looks      lookCache
 }
 
@@ -241,15 +242,11 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 		if !enough {
 			failures = append(failures, s.configErr, r.propagate(ctx, s))
 		}
-		failures = append(failures, r.noteCertificates(ctx, s))
 	}
 	s.step = controlplane.Decide(s.snapshot)
-	if s.step.Departs() {
-		// Cluster API looks at a Machine at most once a second: conditions would spend the look that the step needs.
-		defer func() { reterr = kerrors.NewAggregate([]error{reterr, r.reportMachines(ctx, s)}) }()
-	} else {
-		failures = append(failures, r.reportMachines(ctx, s))
-	}
+	// After the step: it is awaited, and conditions would spend the look at a Machine that Cluster API takes at most once a
+	// second.
+	defer func() { reterr = kerrors.NewAggregate([]error{reterr, r.report(ctx, s)}) }()
 	housekeeping := kerrors.NewAggregate(append(failures, r.reportRemediation(ctx, s)))
 	log := ctrl.LoggerFrom(ctx).WithValues("step", s.step.Kind, "reason", s.step.Reason)
 	if housekeeping != nil && !s.step.Departs() {
@@ -271,6 +268,16 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 	return s.requeue(), nil
 }
 
+// report tells what was seen.
+func (r *Reconciler) report(ctx context.Context, s *scope) error {
+	failures := []error{r.reportMachines(ctx, s)}
+	// There will be a look at which nothing is to be done.
+	if s.step.Waiting() && s.plane.DeletionTimestamp.IsZero() {
+		failures = append(failures, r.noteCertificates(ctx, s))
+	}
+	return kerrors.NewAggregate(failures)
+}
+
 // requeue says when to look again: at once after a change that causes no event here, else when remote things may have
 // changed.
 func (s *scope) requeue() ctrl.Result {
@@ -282,6 +289,9 @@ func (s *scope) requeue() ctrl.Result {
 	case controlplane.Done:
 		return ctrl.Result{RequeueAfter: idleInterval}
 	case controlplane.Wait, controlplane.Refuse:
+		if s.doubtful {
+			return ctrl.Result{RequeueAfter: drainDoubt}
+		}
 		if s.snapshot.AwaitsMember() {
 			return ctrl.Result{RequeueAfter: memberInterval}
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
 )
 
-// quoin is this provider on simulated hosts, one more than Machines, with real etcd members and a real API server.
+// quoin is this provider on simulated hosts, two more than Machines so that no Machine waits for one to become clean, with real etcd members and a real API server.
 type quoin struct {
 	cluster *kube.ControlPlane
 	fleet   *sim.Fleet
@@ -46,7 +46,7 @@ func newQuoin(b *testing.B) *quoin {
 		b.Fatal(err)
 	}
 	b.Cleanup(q.fleet.Close)
-	for i := range replicas + 1 {
+	for i := range replicas + 2 {
 		host, err := q.fleet.Add(fmt.Sprintf("h%d", i+1))
 		if err != nil {
 			b.Fatal(err)
