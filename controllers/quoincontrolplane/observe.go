@@ -133,6 +133,35 @@ func (s *scope) anew() *scope {
 		certificates: s.certificates, configErr: s.configErr}
 }
 
+// lookAgain observes what a step may rest on, after a glance that found something to do. Where the API server has the very
+// Machines that the cache showed, only the workload cluster is read again: everything else was no older in the glance than it
+// would be now, and etcd was asked itself.
+func (r *Reconciler) lookAgain(ctx context.Context, s *scope) error {
+	fresh := s.anew()
+	if _, err := r.readMachines(ctx, fresh); err != nil {
+		return err
+	}
+	if s.stackedEtcd() && s.members.err != nil || !sameMachines(s.machines, fresh.machines) {
+		*s = *fresh
+		return r.observe(ctx, s)
+	}
+	s.glance, s.workload = false, workload{}
+	s.snapshot = controlplane.Snapshot{Spare: s.snapshot.Spare, Workers: s.snapshot.Workers}
+	if s.plane.DeletionTimestamp.IsZero() {
+		r.readWorkload(ctx, s)
+	}
+	r.conclude(s)
+	return nil
+}
+
+// sameMachines tells that two readings show the same Machines in the same state. A stand-in is in no state.
+func sameMachines(a, b collections.Machines) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a.UnsortedList(), func(machine *clusterv1.Machine) bool {
+		other := b[machine.Name]
+		return other == nil || machine.ResourceVersion == "" || other.UID != machine.UID || other.ResourceVersion != machine.ResourceVersion
+	})
+}
+
 // lookFirst observes by what the cache shows of Machines, and tells whether that is enough: nothing is to be done. Most looks
 // end so, and cost no request to the management cluster. To act by a cache that lags would make a Machine twice, or delete a
 // second one.
@@ -190,13 +219,19 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 			readings.Go(func() { r.readEtcd(ctx, s) })
 			readings.Wait()
 		}
-		if s.workload.configVersion != "" {
-			s.plane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
-		}
 	}
+	r.conclude(s)
 	if s.glance && !early {
 		// Only now it is known whether kubeadm init has run.
 		s.configErr = r.complete(ctx, s)
+	}
+	return nil
+}
+
+// conclude makes the snapshot of what was read.
+func (r *Reconciler) conclude(s *scope) {
+	if s.workload.configVersion != "" {
+		s.plane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
 	}
 	s.fillSnapshot()
 	s.snapshot.Patience = memberPatience / time.Duration(max(r.Haste, 1))
@@ -205,7 +240,6 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	s.fillHealth()
 	s.snapshot.Recovery = s.recovery()
 	s.observed = true
-	return nil
 }
 
 func (r *Reconciler) listParts(ctx context.Context, s *scope) error {

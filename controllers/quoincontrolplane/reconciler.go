@@ -227,8 +227,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 	}
 	enough, err := r.lookFirst(ctx, s)
 	if err == nil && !enough {
-		*s = *s.anew()
-		err = r.observe(ctx, s)
+		err = r.lookAgain(ctx, s)
 	}
 	if err != nil {
 		return ctrl.Result{}, kerrors.NewAggregate(append(failures, err))
