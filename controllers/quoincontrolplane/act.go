@@ -31,6 +31,14 @@ const configKind = "KubeadmConfig"
 // act carries out the one step that was decided.
 func (r *Reconciler) act(ctx context.Context, s *scope) error {
 	err := r.perform(ctx, s)
+	if err != nil && s.step.Otherwise != nil {
+		// Nothing depends on it: what was awaited before still is. What is wrong is told where it holds something up.
+		ctrl.LoggerFrom(ctx).Info(s.step.Message + ", which failed: " + err.Error())
+		operation := s.step.Operation
+		s.step = *s.step.Otherwise
+		s.step.Operation = operation
+		return nil
+	}
 	if err == nil && !s.step.Waiting() && s.step.Kind != controlplane.RemoveFinalizer {
 		r.tell(s, s.step)
 	}

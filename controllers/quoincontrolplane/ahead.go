@@ -6,11 +6,13 @@ package quoincontrolplane
 import (
 	"context"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
@@ -20,12 +22,15 @@ import (
 // but no host is claimed for it, and it has no failure domain. To admit it is one write of the Machine, which takes the
 // annotation off and says where it belongs: whoever sees the one sees the other.
 
+// preparedLife is for how long a Machine that was made ahead may be admitted. A health check counts the time that it has to come
+// up from its creation, and its bootstrap token lives for a quarter of an hour; and after a long drain the seconds that it
+// saves do not matter.
+const preparedLife = 2 * time.Minute
+
 // isPrepared tells that a Machine was made ahead and is not admitted yet. One that has a host all the same counts as any other.
 func (s *scope) isPrepared(machine *clusterv1.Machine) bool {
-	if _, held := machine.Annotations[infrav1.HoldClaimAnnotation]; !held || !machine.DeletionTimestamp.IsZero() {
-		return false
-	}
-	return !s.hostClaimed(machine)
+	_, held := machine.Annotations[infrav1.HoldClaimAnnotation]
+	return held && machine.DeletionTimestamp.IsZero() && s.initialized() && !s.hostClaimed(machine)
 }
 
 // hostClaimed tells that a host was taken for the Machine at some time.
@@ -42,11 +47,21 @@ func (s *scope) parts() collections.Machines {
 	return s.machines.Filter(func(machine *clusterv1.Machine) bool { return !s.isPrepared(machine) })
 }
 
-// preparedOf says what a decision needs to know of a Machine that was made ahead.
-func (s *scope) preparedOf(machine *clusterv1.Machine) controlplane.Prepared {
-	prepared := controlplane.Prepared{Name: machine.Name, UpToDate: len(s.outdated[machine.Name]) == 0}
-	if check := conditions.Get(machine, clusterv1.MachineHealthCheckSucceededCondition); check != nil && check.Status == metav1.ConditionFalse {
-		prepared.Marked = orElse(check.Message, check.Reason)
+// preparedOf says what a decision needs to know of a Machine that was made ahead, after others of them.
+func (s *scope) preparedOf(machine *clusterv1.Machine, others int, now time.Time) controlplane.Prepared {
+	prepared := controlplane.Prepared{Name: machine.Name}
+	check, infra := conditions.Get(machine, clusterv1.MachineHealthCheckSucceededCondition), s.infra[machine.Name]
+	switch {
+	case len(s.outdated[machine.Name]) > 0:
+		prepared.Unfit = "it is outdated"
+	case check != nil && check.Status == metav1.ConditionFalse:
+		prepared.Unfit = "its health check gave it up"
+	case infra != nil && !infra.DeletionTimestamp.IsZero():
+		prepared.Unfit = "its QuoinMachine is being deleted"
+	case now.Sub(machine.CreationTimestamp.Time) > preparedLife:
+		prepared.Unfit = fmt.Sprintf("it was made more than %s ago", preparedLife)
+	case others > 0:
+		prepared.Unfit = "another one was made ahead, too"
 	}
 	return prepared
 }
@@ -62,14 +77,14 @@ func (r *Reconciler) prepareMachine(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// admit lets a Machine that was made ahead have a host.
+// admit lets a Machine that was made ahead have a host. By a patch and no apply: whoever else may own the annotation, it goes.
 func (r *Reconciler) admit(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
-	admitted := s.desiredMachine(machine.Name, machine)
-	delete(admitted.Annotations, infrav1.HoldClaimAnnotation)
-	if err := s.place(ctx, admitted); err != nil {
+	original := machine.DeepCopy()
+	delete(machine.Annotations, infrav1.HoldClaimAnnotation)
+	if err := s.place(ctx, machine); err != nil {
 		return err
 	}
-	if err := r.applyMachine(ctx, s, admitted); err != nil {
+	if err := r.Client.Patch(ctx, machine, client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("admitting Machine %s: %w", machine.Name, err)
 	}
 	return nil

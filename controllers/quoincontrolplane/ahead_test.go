@@ -6,6 +6,7 @@ package quoincontrolplane
 import (
 	"slices"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
 func isHeld(machine clusterv1.Machine) bool {
@@ -54,9 +56,9 @@ func (w *world) spareIn(domain string) {
 }
 
 // draining is a control plane of three of which the first Machine is drained, because all are outdated and no host is free.
-func draining(t *testing.T) (w *world, leaver, ahead string) {
+func draining(t *testing.T) (w *world, names []string, leaver, ahead string) {
 	t.Helper()
-	w, names := three(t)
+	w, names = three(t)
 	w.reconcile()
 	w.noSpare()
 	w.edit(outdate)
@@ -66,12 +68,12 @@ func draining(t *testing.T) (w *world, leaver, ahead string) {
 			leaver = name
 		}
 	}
-	return w, leaver, w.ahead()
+	return w, names, leaver, w.ahead()
 }
 
 // The next Machine gets all but a host while the one before it is drained, and counts for nothing until it may join.
 func TestTheNextMachineIsMadeAhead(t *testing.T) {
-	w, leaver, ahead := draining(t)
+	w, _, leaver, ahead := draining(t)
 	g := w.g
 	w.reconcile()
 	g.Expect(w.ahead()).To(Equal(ahead), "one is enough")
@@ -91,9 +93,13 @@ func TestTheNextMachineIsMadeAhead(t *testing.T) {
 	g.Expect(w.machine(ahead).Labels).To(HaveKeyWithValue("team", "a"))
 	g.Expect(w.ahead()).To(Equal(ahead), "what is propagated admits nobody")
 
-	w.spareIn("r1")
 	w.drained(leaver)
+	w.once()
+	g.Expect(w.etcd.members).To(HaveLen(2))
+	g.Expect(w.ahead()).To(Equal(ahead), "it joins when the other is out")
+	w.spareIn("r1")
 	w.reconcile()
+	g.Expect(w.hasHook(leaver)).To(BeFalse())
 	g.Expect(w.machine(ahead)).To(WithTransform(func(m *clusterv1.Machine) bool { return isHeld(*m) }, BeFalse()))
 	g.Expect(w.machine(ahead).Spec.FailureDomain).To(Equal("r1"), "where it goes is said when it may")
 	g.Expect(w.machine(ahead).Labels).To(HaveKeyWithValue("team", "a"))
@@ -101,7 +107,8 @@ func TestTheNextMachineIsMadeAhead(t *testing.T) {
 	g.Expect(w.admitted()).To(HaveLen(4), "the one that left is still there, and no other is made")
 }
 
-// One that was made ahead and is not wanted any more is deleted, and nothing holds it.
+// One that was made ahead and cannot be admitted is deleted when it could be, and nothing holds it. The drain waits for none
+// of that.
 func TestAMachineMadeAheadIsDropped(t *testing.T) {
 	for name, change := range map[string]func(w *world, ahead string){
 		"outdated": func(w *world, _ string) {
@@ -115,28 +122,69 @@ func TestAMachineMadeAheadIsDropped(t *testing.T) {
 				Reason: clusterv1.MachineHealthCheckNodeStartupTimeoutReason, Message: "it has no Node since 10m"})
 			w.g.Expect(w.mgmt.Status().Update(w.t.Context(), machine)).To(Succeed())
 		},
+		"made long ago": func(w *world, ahead string) {
+			machine := w.machine(ahead)
+			machine.CreationTimestamp = metav1.NewTime(time.Now().Add(-preparedLife - time.Minute))
+			w.g.Expect(w.mgmt.Update(w.t.Context(), machine)).To(Succeed())
+		},
+		"without its QuoinMachine": func(w *world, ahead string) {
+			infra := w.infra(ahead)
+			infra.Finalizers = []string{"somebody/waits"}
+			w.g.Expect(w.mgmt.Update(w.t.Context(), infra)).To(Succeed())
+			w.g.Expect(w.mgmt.Delete(w.t.Context(), infra)).To(Succeed())
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, leaver, ahead := draining(t)
+			w, names, leaver, ahead := draining(t)
 			change(w, ahead)
-			w.once()
+			w.reconcile()
+			w.g.Expect(w.ahead()).To(Equal(ahead), "it holds nothing up while the other is drained")
+
+			w.drained(leaver)
+			w.reconcile()
+			w.g.Expect(w.hasHook(leaver)).To(BeFalse())
 			w.g.Expect(w.machine(ahead).DeletionTimestamp).NotTo(BeNil())
-			w.once()
 			w.g.Expect(w.hasHook(ahead)).To(BeFalse())
 			w.g.Expect(w.infra(ahead).Spec.LifecycleHooks.PreTerminate).To(BeEmpty())
-			w.gone(ahead)
-			w.reconcile()
-			w.g.Expect(w.ahead()).NotTo(Equal(ahead), "another is made, as the drain goes on")
-			w.g.Expect(w.machine(leaver).DeletionTimestamp).NotTo(BeNil())
+			fresh := w.fresh(append(names, ahead)...)
+			w.g.Expect(isHeld(*w.machine(fresh))).To(BeFalse(), "another joins in its place, and does not wait until it is gone")
 		})
 	}
+}
+
+// A Machine that cannot be made ahead holds nothing up: it would be made later.
+func TestWhatCannotBeMadeAheadIsMadeLater(t *testing.T) {
+	w, names := three(t)
+	g := w.g
+	w.reconcile()
+	w.noSpare()
+	w.edit(outdate)
+	for range 20 {
+		w.fail = "create QuoinMachine"
+		w.once()
+	}
+	operation := w.plane().Status.Operation
+	g.Expect(operation).To(And(HaveField("Type", controlplanev1.OperationRollout), HaveField("WaitingOn", HavePrefix(controlplane.ReasonDraining))))
+	g.Expect(w.machines()).To(HaveLen(len(names)))
+	w.fail = ""
+	w.reconcile()
+	w.ahead()
+}
+
+// In a machine template the annotation would hold every Machine for ever.
+func TestATemplateHoldsNoMachine(t *testing.T) {
+	w := newWorld(t, 1, func(p *controlplanev1.QuoinControlPlane) {
+		p.Spec.MachineTemplate.ObjectMeta.Annotations = map[string]string{infrav1.HoldClaimAnnotation: "", "mine": "stays"}
+	})
+	name := initialized(t, w)
+	w.g.Expect(w.machine(name).Annotations).To(And(HaveKey("mine"), Not(HaveKey(infrav1.HoldClaimAnnotation))))
 }
 
 // Proves: S2-33
 //
 // A control plane that is deleted takes the Machine along that was made ahead.
 func TestADeletedControlPlaneTakesTheMachineMadeAheadAlong(t *testing.T) {
-	w, _, ahead := draining(t)
+	w, _, _, ahead := draining(t)
 	w.g.Expect(w.mgmt.Delete(t.Context(), w.plane())).To(Succeed())
 	w.reconcile()
 	w.g.Expect(w.machine(ahead).DeletionTimestamp).NotTo(BeNil())
@@ -146,7 +194,7 @@ func TestADeletedControlPlaneTakesTheMachineMadeAheadAlong(t *testing.T) {
 // A Machine that has a host all the same, as an infrastructure provider of another release may give it one, is a part of the
 // control plane, and its join is waited for.
 func TestAMachineMadeAheadThatHasAHostCounts(t *testing.T) {
-	w, leaver, ahead := draining(t)
+	w, _, leaver, ahead := draining(t)
 	infra := w.infra(ahead)
 	infra.Spec.ProviderID = "quoin://hosts/h-x/9"
 	w.g.Expect(w.mgmt.Update(t.Context(), infra)).To(Succeed())

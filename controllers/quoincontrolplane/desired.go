@@ -60,6 +60,8 @@ func (s *scope) annotations() map[string]string {
 	if result == nil {
 		result = map[string]string{}
 	}
+	// It is for single Machines; in a template it would hold each of them for ever.
+	delete(result, infrav1.HoldClaimAnnotation)
 	return result
 }
 

@@ -11,6 +11,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -107,4 +108,42 @@ func TestAClusterWhoseCacheCannotBeReadIsReadLive(t *testing.T) {
 	w.g.Expect(connection.live).To(BeNumerically(">", 0))
 	w.g.Expect(w.condition(controlplanev1.ControlPlaneAvailableCondition).Status).To(Equal(metav1.ConditionTrue))
 	w.g.Expect(w.plane().Status.Operation).To(BeNil(), "nothing is waited for")
+}
+
+// etcd is read once for a step, unless the API server has other Machines than the cache showed.
+func TestAStepReadsEtcdOnceWhereTheCacheWasRight(t *testing.T) {
+	for name, c := range map[string]struct {
+		lag   bool
+		reads int
+	}{"the cache is right": {false, 1}, "the cache lags": {true, 2}} {
+		t.Run(name, func(t *testing.T) {
+			w, names := three(t)
+			w.reconcile()
+			w.edit(outdate)
+			live := w.r.Client
+			if c.lag {
+				stale := w.machine(names[0])
+				stale.ResourceVersion = "1"
+				w.r.writes = nil
+				w.r.Client = interceptor.NewClient(w.mgmt.(client.WithWatch), interceptor.Funcs{
+					List: func(ctx context.Context, inner client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+						err := inner.List(ctx, list, options...)
+						if machines, ok := list.(*clusterv1.MachineList); ok {
+							for i := range machines.Items {
+								if machines.Items[i].Name == stale.Name {
+									machines.Items[i] = *stale
+								}
+							}
+						}
+						return err
+					},
+				})
+			}
+			before := w.etcd.reads
+			w.once()
+			w.g.Expect(w.plane().Status.Operation.Message).To(ContainSubstring("making a new one first"))
+			w.g.Expect(w.etcd.reads - before).To(Equal(c.reads))
+			w.r.Client = live
+		})
+	}
 }

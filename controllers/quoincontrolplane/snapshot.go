@@ -68,7 +68,7 @@ func (s *scope) fillSnapshot() {
 	for _, machine := range s.machines.SortedByCreationTimestamp() {
 		if s.isPrepared(machine) {
 			prepared[machine.Name] = true
-			s.snapshot.Prepared = append(s.snapshot.Prepared, s.preparedOf(machine))
+			s.snapshot.Prepared = append(s.snapshot.Prepared, s.preparedOf(machine, len(s.snapshot.Prepared), time.Now()))
 			continue
 		}
 		s.snapshot.Machines = append(s.snapshot.Machines, s.snapshotOf(machine))

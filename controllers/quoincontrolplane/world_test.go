@@ -80,9 +80,12 @@ type fakeEtcd struct {
 	err     error
 	// noQuorum: the list is what one member remembers.
 	noQuorum bool
+	// reads counts the readings.
+	reads int
 }
 
 func (f *fakeEtcd) Read(_ context.Context, endpoints []etcd.Endpoint, _ etcd.Credentials) (etcd.Cluster, error) {
+	f.reads++
 	if f.err != nil {
 		return etcd.Cluster{}, f.err
 	}
@@ -239,6 +242,7 @@ func (w *world) apply(ctx context.Context, c client.WithWatch, object runtime.Ap
 		return err
 	}
 	made.SetUID(newUID(made.GetKind(), made.GetName()))
+	made.SetCreationTimestamp(metav1.Now())
 	applied.SetUID(made.GetUID())
 	return c.Update(ctx, made)
 }

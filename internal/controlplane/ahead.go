@@ -14,10 +14,8 @@ import (
 // is no part of the control plane, and whatever becomes of it matters to nobody.
 type Prepared struct {
 	Name string
-	// UpToDate: made from the present spec.
-	UpToDate bool
-	// Marked says why somebody has given it up; empty when nobody has. A health check counts a Machine's time from its creation.
-	Marked string
+	// Unfit says why it will never be admitted, as the end of a sentence; empty when it can be.
+	Unfit string
 }
 
 // ahead makes the next Machine while the one that leaves is drained, if that is what follows. What Cluster API does for a
@@ -35,7 +33,7 @@ func ahead(s Snapshot, leaver Machine, waits *Step) *Step {
 		if step.Kind != CreateJoin || step.Remediates != "" {
 			return nil
 		}
-		return &Step{Kind: PrepareMachine, Machine: leaver.Name, Reason: step.Reason,
+		return &Step{Kind: PrepareMachine, Machine: leaver.Name, Reason: step.Reason, Otherwise: waits,
 			Message: fmt.Sprintf("making the next Machine ahead, while Machine %s is drained", leaver.Name)}
 	}
 	return nil
@@ -55,34 +53,27 @@ func (s Snapshot) without(leaver Machine) Snapshot {
 	return s
 }
 
-// admitted is the Machine that was made ahead and can join now; empty when there is none.
-func (s Snapshot) admitted() string {
+// admit lets the Machine that was made ahead join, or deletes it when it cannot; nil when there is none.
+func (s Snapshot) admit(reason, message string) *Step {
 	if len(s.Prepared) == 0 {
-		return ""
+		return nil
 	}
-	return s.Prepared[0].Name
+	machine := s.Prepared[0]
+	if machine.Unfit != "" {
+		return drop(machine, machine.Unfit)
+	}
+	return &Step{Kind: AdmitMachine, Machine: machine.Name, Reason: reason,
+		Message: fmt.Sprintf("%s: Machine %s, which was made ahead", message, machine.Name)}
 }
 
-// dropPrepared deletes a Machine that was made ahead and will not be admitted. It holds nothing, so there is nothing to wait for.
-func dropPrepared(s Snapshot) *Step {
-	for i, machine := range s.Prepared {
-		why := ""
-		switch {
-		case s.Recovery != nil && !s.Recovery.over():
-			// Its bootstrap token lies in the data that are about to be replaced.
-			why = "etcd is being restored"
-		case !machine.UpToDate:
-			why = "it is outdated"
-		case machine.Marked != "":
-			why = machine.Marked
-		case i > 0:
-			why = "another one was, too"
-		}
-		if why != "" {
-			return drop(machine, why)
-		}
+// dropUnfit deletes a Machine that was made ahead, cannot join, and that nothing will come to. While somebody leaves it is no
+// hurry, and a person who restores etcd names the Machines as they are.
+func dropUnfit(s Snapshot) *Step {
+	restoring := s.Recovery != nil && !s.Recovery.over() || s.StackedEtcd && !s.Etcd.Agreed
+	if len(s.Prepared) == 0 || s.Prepared[0].Unfit == "" || len(s.leavers()) > 0 || restoring {
+		return nil
 	}
-	return nil
+	return drop(s.Prepared[0], s.Prepared[0].Unfit)
 }
 
 // dropSurplus deletes a Machine that was made ahead when nothing is left to do that could want it.

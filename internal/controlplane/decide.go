@@ -4,6 +4,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -20,8 +21,11 @@ import (
 //     never shrinks by more than the one whose replacement votes already;
 //   - there are never more Machines than wanted plus one, without those that have left and the one that is made ahead.
 func Decide(s Snapshot) Step {
-	for _, rule := range append([]func(Snapshot) *Step{tearDown, dropPrepared, restore, leave}, onceLeft()...) {
+	for _, rule := range append([]func(Snapshot) *Step{tearDown, restore, leave}, onceLeft()...) {
 		if step := rule(s); step != nil {
+			if step.Waiting() && !s.Deleting && !s.ClusterDeleting {
+				step = cmp.Or(dropUnfit(s), step)
+			}
 			if step.Operation == "" {
 				step.Operation = s.partOf(*step)
 			}

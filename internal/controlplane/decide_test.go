@@ -340,13 +340,13 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 			s.Etcd.Members = append(s.Etcd.Members, *member)
 		}
 	case "prepared":
-		prepared := Prepared{Name: name, UpToDate: true}
+		prepared := Prepared{Name: name}
 		for _, word := range words[2:] {
 			switch word {
 			case "outdated":
-				prepared.UpToDate = false
+				prepared.Unfit = "it is outdated"
 			case "given-up":
-				prepared.Marked = "its health check gave it up"
+				prepared.Unfit = "its health check gave it up"
 			default:
 				t.Fatalf("%s: unknown word %s", d.Pos, word)
 			}

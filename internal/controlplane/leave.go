@@ -70,6 +70,10 @@ func follow(s Snapshot, leavers []Machine) *Step {
 		switch step.Kind {
 		case CreateJoin, AdmitMachine, UpdateKubeadmConfig, PrepullAddons, RequestBackup:
 			return step
+		case DeleteMachine:
+			if step.Reason == ReasonNotAdmitted {
+				return step
+			}
 		}
 		return nil
 	}

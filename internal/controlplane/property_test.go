@@ -62,9 +62,9 @@ func TestPromisesHoldAlways(t *testing.T) {
 			case 23:
 				// A health check gives the one that was made ahead up, or somebody deletes it.
 				if len(w.Prepared) > 0 && rapid.Bool().Draw(t, "given up") {
-					w.Prepared[0].Marked = "its health check gave it up"
+					w.Prepared[0].Unfit = "its health check gave it up"
 				} else if len(w.Prepared) > 0 {
-					w.unprepare(w.Prepared[0].Name)
+					w.discard(w.unprepare(w.Prepared[0].Name).Name)
 				}
 			case 5, 6:
 				w.fetch()

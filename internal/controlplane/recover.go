@@ -308,6 +308,9 @@ func (s Snapshot) carryOn(r Recovery) *Step {
 				Message: fmt.Sprintf("Machine %s was given up in recovery %s: it is to be replaced", machine.Name, r.ID)}
 		}
 	}
+	if len(s.Prepared) > 0 {
+		return drop(s.Prepared[0], "its bootstrap token may not be among the data that were restored")
+	}
 	return &Step{Kind: EndRecovery, Machine: r.Machine, Reason: ReasonRecovered, Message: fmt.Sprintf(
 		"recovery %s is complete: etcd has the one member of Machine %s, and the Machines that were given up are replaced now", r.ID, r.Machine)}
 }

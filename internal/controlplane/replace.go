@@ -122,8 +122,8 @@ func join(s Snapshot, reason, message string) *Step {
 			return wait(ReasonQuorum, "%s, but none can join now: %s. %s", message, verdict.Message, verdict.WayOut)
 		}
 	}
-	if machine := s.admitted(); machine != "" {
-		return &Step{Kind: AdmitMachine, Machine: machine, Reason: reason, Message: message + ": Machine " + machine + ", which was made ahead"}
+	if step := s.admit(reason, message); step != nil {
+		return step
 	}
 	return &Step{Kind: CreateJoin, Reason: reason, Message: message}
 }

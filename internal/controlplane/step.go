@@ -144,6 +144,8 @@ type Step struct {
 	Attempt *Attempt
 	// Order to the host of Machine, of OrderRecovery.
 	Order string
+	// Otherwise is what the step is instead when it cannot be done, because nothing depends on it; nil else.
+	Otherwise *Step
 	// Version whose images PrepullAddons is about.
 	Version string
 	// Reason is a word for conditions and events, Message a sentence for people.

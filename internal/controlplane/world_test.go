@@ -116,7 +116,7 @@ func (w *world) change(version string) {
 		w.Machines[i].UpToDate = w.Machines[i].Version == version
 	}
 	for i := range w.Prepared {
-		w.Prepared[i].UpToDate = false
+		w.Prepared[i].Unfit = "it is outdated"
 	}
 }
 
@@ -126,7 +126,7 @@ func (w *world) outdate() {
 		w.Machines[i].UpToDate = false
 	}
 	for i := range w.Prepared {
-		w.Prepared[i].UpToDate = false
+		w.Prepared[i].Unfit = "it is outdated"
 	}
 }
 
@@ -203,9 +203,10 @@ func (w *world) apply(step Step) error {
 		}
 	case DeleteMachine:
 		if prepared := w.unprepare(step.Machine); prepared != nil {
-			if prepared.UpToDate && prepared.Marked == "" && len(w.active()) < w.Replicas {
+			if prepared.Unfit == "" && len(w.active()) < w.Replicas {
 				return fmt.Errorf("%s was made ahead, is wanted and is deleted", step.Machine)
 			}
+			w.discard(prepared.Name)
 			return nil
 		}
 		for _, machine := range w.Machines {
@@ -325,7 +326,7 @@ func (w *world) prepare(step Step) error {
 	}
 	w.clock++
 	w.machines++
-	w.Prepared = append(w.Prepared, Prepared{Name: fmt.Sprintf("m%d", w.machines), UpToDate: true})
+	w.Prepared = append(w.Prepared, Prepared{Name: fmt.Sprintf("m%d", w.machines)})
 	return nil
 }
 
@@ -335,8 +336,8 @@ func (w *world) admit(step Step) error {
 	switch {
 	case prepared == nil:
 		return fmt.Errorf("%s is admitted, which was not made ahead", step.Machine)
-	case !prepared.UpToDate || prepared.Marked != "":
-		return fmt.Errorf("%s is admitted, which is outdated or given up", step.Machine)
+	case prepared.Unfit != "":
+		return fmt.Errorf("%s is admitted although %s", step.Machine, prepared.Unfit)
 	}
 	return w.join(step, prepared.Name)
 }
@@ -350,6 +351,14 @@ func (w *world) unprepare(name string) *Prepared {
 		}
 	}
 	return nil
+}
+
+// discard deletes a Machine that was made ahead. It goes like any other, with its holds, and has no host.
+func (w *world) discard(name string) {
+	w.clock++
+	w.Machines = append(w.Machines, Machine{Name: name, Version: w.Version, Created: w.clock, Hook: true, DrainHook: true,
+		Deleting: true, DeletedAt: w.clock})
+	w.asked[name], w.images[name] = map[string]bool{}, map[string]bool{}
 }
 
 func (w *world) create(step Step) error {

@@ -210,6 +210,18 @@ func TestMachineDeletion(t *testing.T) {
 			e.member(0).Machine, e.member(0).Name = "", "a0"
 			goes(e.machines[1])
 		}, "m0 cannot be deleted"},
+		"one that was made ahead, while a member has no Machine": {3, func(e *estate) {
+			e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
+			e.machines[0].Annotations[infrav1.HoldClaimAnnotation] = ""
+			e.member(0).Machine, e.member(0).Name = "", "a0"
+			goes(e.machines[1])
+		}, ""},
+		"one that was to wait for a host and has one, while a member has no Machine": {3, func(e *estate) {
+			e.machines[0].Status.NodeRef, e.machines[0].Spec.ProviderID = clusterv1.MachineNodeReference{}, "quoin://prod/h0/1"
+			e.machines[0].Annotations[infrav1.HoldClaimAnnotation] = ""
+			e.member(0).Machine, e.member(0).Name = "", "a0"
+			goes(e.machines[1])
+		}, "m0 cannot be deleted"},
 
 		// What nobody knows.
 		"etcd was never read":          {3, func(e *estate) { e.plane.Status.Etcd = nil }, "not read"},
@@ -218,8 +230,11 @@ func TestMachineDeletion(t *testing.T) {
 		"etcd cannot agree on changes": {3, func(e *estate) { e.plane.Status.Etcd.Agreed = ptr.To(false) }, "m0 cannot be deleted"},
 
 		// The only one. A hook keeps it until its replacement votes, so a replacement must be possible.
-		"the only one, with a free host":            {1, func(e *estate) { e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable) }, ""},
-		"the only one, without a host":              {1, func(*estate) {}, "free host"},
+		"the only one, with a free host": {1, func(e *estate) { e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable) }, ""},
+		"the only one, without a host":   {1, func(*estate) {}, "free host"},
+		"the only one, beside one made ahead": {1, func(e *estate) {
+			e.addMachine("ahead", "").Annotations[infrav1.HoldClaimAnnotation] = ""
+		}, "free host"},
 		"the only one, with a host of another kind": {1, func(e *estate) { e.addHost(nil, infrav1.HostStateAvailable) }, "free host"},
 		"the only one, with a host in use":          {1, func(e *estate) { e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateProvisioned) }, "free host"},
 		"the only one, whose template is gone": {1, func(e *estate) {
