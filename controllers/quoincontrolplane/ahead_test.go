@@ -68,7 +68,8 @@ func draining(t *testing.T) (w *world, names []string, leaver, ahead string) {
 			leaver = name
 		}
 	}
-	return w, names, leaver, w.ahead()
+	ahead = w.ahead()
+	return w, names, leaver, ahead
 }
 
 // The next Machine gets all but a host while the one before it is drained, and counts for nothing until it may join.

@@ -25,7 +25,7 @@ type doubtCache struct {
 
 // settle makes Machines of which a skipped drain is not to be believed yet such that are drained, and tells whether there is
 // any.
-func (c *doubtCache) settle(uid types.UID, machines []controlplane.Machine, now time.Time, doubt time.Duration) (any bool) {
+func (c *doubtCache) settle(uid types.UID, machines []controlplane.Machine, now time.Time, doubt time.Duration) (doubtful bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before, after := c.since[uid], map[string]time.Time{}
@@ -40,7 +40,7 @@ func (c *doubtCache) settle(uid types.UID, machines []controlplane.Machine, now 
 		}
 		after[machine.Name] = first
 		if now.Sub(first) < doubt {
-			machine.Undrained, machine.AtTermination, any = false, false, true
+			machine.Undrained, machine.AtTermination, doubtful = false, false, true
 		}
 	}
 	if c.since == nil {
@@ -50,5 +50,5 @@ func (c *doubtCache) settle(uid types.UID, machines []controlplane.Machine, now 
 	if len(after) > 0 {
 		c.since[uid] = after
 	}
-	return any
+	return doubtful
 }
