@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,6 +35,9 @@ func (r *Reconciler) act(ctx context.Context, s *scope) error {
 	if err != nil && s.step.Otherwise != nil {
 		// Nothing depends on it: what was awaited before still is. What is wrong is told where it holds something up.
 		ctrl.LoggerFrom(ctx).Info(s.step.Message + ", which failed: " + err.Error())
+		if leaver := s.machines[s.step.Machine]; leaver != nil {
+			r.aheads.note(s.plane.UID, leaver.UID, time.Now(), false)
+		}
 		operation := s.step.Operation
 		s.step = *s.step.Otherwise
 		s.step.Operation = operation
@@ -112,6 +116,7 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 		return r.deleteAll(ctx, s)
 	case controlplane.RemoveFinalizer:
 		r.silence.forget(s.plane.UID)
+		r.doubts.forget(s.plane.UID)
 		r.looks.keep(s.plane.UID, nil)
 		controllerutil.RemoveFinalizer(s.plane, controlplanev1.ControlPlaneFinalizer)
 	}
@@ -187,15 +192,20 @@ func (r *Reconciler) create(ctx context.Context, s *scope, machine *clusterv1.Ma
 	return nil
 }
 
-// applyMachine applies a Machine, and remembers that nothing else is wanted of it.
+// applyMachine applies a Machine whole.
 func (r *Reconciler) applyMachine(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
 	if err := r.apply(ctx, machine, machineManager); err != nil {
 		return err
 	}
+	r.noteApplied(s, machine)
+	return nil
+}
+
+// noteApplied remembers that the Machine is as it is wanted.
+func (r *Reconciler) noteApplied(s *scope, machine *clusterv1.Machine) {
 	if digest, err := digestOf(s.desiredMachine(machine.Name, machine)); err == nil {
 		r.applied.set(appliedKey{uid: machine.UID, manager: machineManager}, digest)
 	}
-	return nil
 }
 
 // createConfig makes the KubeadmConfig of a Machine, as owned by it. Cluster API looks at each object at most once a second,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -56,8 +57,8 @@ func (s *scope) preparedOf(machine *clusterv1.Machine, others int, now time.Time
 		prepared.Unfit = "it is outdated"
 	case check != nil && check.Status == metav1.ConditionFalse:
 		prepared.Unfit = "its health check gave it up"
-	case infra != nil && !infra.DeletionTimestamp.IsZero():
-		prepared.Unfit = "its QuoinMachine is being deleted"
+	case infra == nil || !infra.DeletionTimestamp.IsZero():
+		prepared.Unfit = "its QuoinMachine is going or gone"
 	case now.Sub(machine.CreationTimestamp.Time) > preparedLife:
 		prepared.Unfit = fmt.Sprintf("it was made more than %s ago", preparedLife)
 	case others > 0:
@@ -77,15 +78,30 @@ func (r *Reconciler) prepareMachine(ctx context.Context, s *scope) error {
 	return nil
 }
 
+// failedAhead tells that a Machine could not be made ahead a short while ago, during the departure that goes on.
+func (r *Reconciler) failedAhead(s *scope) bool {
+	failed, leaving := false, map[types.UID]bool{}
+	for _, machine := range s.machines {
+		if !machine.DeletionTimestamp.IsZero() {
+			leaving[machine.UID] = true
+			failed = failed || !r.aheads.due(s.plane.UID, machine.UID, time.Now())
+		}
+	}
+	r.aheads.keep(s.plane.UID, leaving)
+	return failed
+}
+
 // admit lets a Machine that was made ahead have a host. By a patch and no apply: whoever else may own the annotation, it goes.
 func (r *Reconciler) admit(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
-	original := machine.DeepCopy()
-	delete(machine.Annotations, infrav1.HoldClaimAnnotation)
-	if err := s.place(ctx, machine); err != nil {
+	admitted := machine.DeepCopy()
+	delete(admitted.Annotations, infrav1.HoldClaimAnnotation)
+	if err := s.place(ctx, admitted); err != nil {
 		return err
 	}
-	if err := r.Client.Patch(ctx, machine, client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := r.Client.Patch(ctx, admitted, client.MergeFrom(machine.DeepCopy())); err != nil {
 		return fmt.Errorf("admitting Machine %s: %w", machine.Name, err)
 	}
+	s.machines.Insert(admitted)
+	r.noteApplied(s, admitted)
 	return nil
 }

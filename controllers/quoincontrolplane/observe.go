@@ -38,7 +38,7 @@ type scope struct {
 	// certificates is the condition to set; nil when they were not looked at.
 	certificates *metav1.Condition
 
-	// glance: Machines are read from the cache.
+	// glance: Machines and the workload cluster are read from caches.
 	glance bool
 	// machines of the control plane; by their names also what belongs to them.
 	machines collections.Machines
@@ -127,72 +127,28 @@ func (s *scope) machineReader(r *Reconciler) client.Reader {
 	return r.APIReader
 }
 
-// anew is the scope before anything was observed.
-func (s *scope) anew() *scope {
-	return &scope{cluster: s.cluster, plane: s.plane, template: s.template, templateProblem: s.templateProblem,
-		certificates: s.certificates, configErr: s.configErr}
-}
-
-// lookAgain observes what a step may rest on, after a glance that found something to do. Where the API server has the very
-// Machines that the cache showed, only the workload cluster is read again: everything else was no older in the glance than it
-// would be now, and etcd was asked itself.
-func (r *Reconciler) lookAgain(ctx context.Context, s *scope) error {
-	fresh := s.anew()
-	if _, err := r.readMachines(ctx, fresh); err != nil {
-		return err
-	}
-	if s.stackedEtcd() && s.members.err != nil || !sameMachines(s.machines, fresh.machines) {
-		*s = *fresh
-		return r.observe(ctx, s)
-	}
-	s.glance, s.workload = false, workload{}
-	s.snapshot = controlplane.Snapshot{Spare: s.snapshot.Spare, Workers: s.snapshot.Workers}
-	if s.plane.DeletionTimestamp.IsZero() {
-		r.readWorkload(ctx, s)
-	}
-	r.conclude(s)
-	return nil
-}
-
-// sameMachines tells that two readings show the same Machines in the same state. A stand-in is in no state.
-func sameMachines(a, b collections.Machines) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a.UnsortedList(), func(machine *clusterv1.Machine) bool {
-		other := b[machine.Name]
-		return other == nil || machine.ResourceVersion == "" || other.UID != machine.UID || other.ResourceVersion != machine.ResourceVersion
-	})
-}
-
-// lookFirst observes by what the cache shows of Machines, and tells whether that is enough: nothing is to be done. Most looks
-// end so, and cost no request to the management cluster. To act by a cache that lags would make a Machine twice, or delete a
-// second one.
-func (r *Reconciler) lookFirst(ctx context.Context, s *scope) (bool, error) {
-	s.glance = true
-	if err := r.observe(ctx, s); err != nil {
-		return false, err
-	}
-	if s.workload.cacheFailed() {
-		return false, nil
-	}
-	for _, machine := range s.machines {
-		if r.writes.Behind(machine) {
-			return false, nil
-		}
-	}
-	return len(s.remains) == 0 && s.configErr == nil && r.propagated(s) && controlplane.Decide(s.snapshot).Waiting(), nil
-}
-
 // observe reads everything once and makes the snapshot.
 func (r *Reconciler) observe(ctx context.Context, s *scope) error {
-	// Remains are looked for among what was listed before the Machines: whatever is in this list and has no Machine in
-	// the later one was left behind.
+	if err := r.gather(ctx, s); err != nil {
+		return err
+	}
+	return r.study(ctx, s)
+}
+
+// gather lists the Machines and what may belong to them. Remains are looked for among what was listed before the Machines:
+// whatever is in that list and has no Machine in the later one was left behind.
+func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	if err := r.listParts(ctx, s); err != nil {
 		return err
 	}
 	// Again, when they were read for the certificates.
 	s.machines = nil
-	if _, err := r.readMachines(ctx, s); err != nil {
-		return err
-	}
+	_, err := r.readMachines(ctx, s)
+	return err
+}
+
+// study reads what the Machines run, and makes the snapshot.
+func (r *Reconciler) study(ctx context.Context, s *scope) error {
 	s.addOrphans()
 	s.sortParts()
 	early := s.glance && s.initialized()
@@ -235,7 +191,8 @@ func (r *Reconciler) conclude(s *scope) {
 	}
 	s.fillSnapshot()
 	s.snapshot.Patience = memberPatience / time.Duration(max(r.Haste, 1))
-	r.silence.note(s.plane.UID, &s.snapshot.Etcd, time.Now())
+	r.silence.note(s.plane.UID, &s.snapshot.Etcd, s.members.readAt)
+	s.snapshot.NoneAhead = r.failedAhead(s)
 	s.doubtful = r.doubts.settle(s.plane.UID, s.snapshot.Machines, time.Now(), drainDoubt/time.Duration(max(r.Haste, 1)))
 	s.fillHealth()
 	s.snapshot.Recovery = s.recovery()

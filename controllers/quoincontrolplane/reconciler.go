@@ -83,6 +83,7 @@ type Reconciler struct {
 	silence    silenceCache
 	doubts     doubtCache
 	looks      lookCache
+	aheads     lookCache
 }
 
 // How soon to look again at what sends no events: the kubelets' pods and etcd.
@@ -235,6 +236,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 	if s.plane.DeletionTimestamp.IsZero() {
 		healed, err := r.dropRemains(ctx, s)
 		if err == nil && healed && len(failures) == 0 {
+			s.step = controlplane.Decide(s.snapshot)
 			return ctrl.Result{RequeueAfter: time.Second}, nil
 		}
 		failures = append(failures, err)

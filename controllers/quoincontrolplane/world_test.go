@@ -228,6 +228,9 @@ func (w *world) apply(ctx context.Context, c client.WithWatch, object runtime.Ap
 	if w.refuseApply {
 		return errors.New("admission says no")
 	}
+	if made, ok := object.(client.Object); ok && w.fail == "apply a Machine made ahead" && isHeld(made) {
+		return errors.New("admission says no")
+	}
 	if err := c.Apply(ctx, object, options...); err != nil {
 		return err
 	}

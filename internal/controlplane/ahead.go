@@ -21,7 +21,7 @@ type Prepared struct {
 // ahead makes the next Machine while the one that leaves is drained, if that is what follows. What Cluster API does for a
 // Machine before it can have a host takes seconds, and need not come after the drain.
 func ahead(s Snapshot, leaver Machine, waits *Step) *Step {
-	if waits.Reason != ReasonDraining || len(s.Prepared) > 0 {
+	if waits.Reason != ReasonDraining || len(s.Prepared) > 0 || s.NoneAhead {
 		return nil
 	}
 	left := s.without(leaver)
@@ -53,21 +53,17 @@ func (s Snapshot) without(leaver Machine) Snapshot {
 	return s
 }
 
-// admit lets the Machine that was made ahead join, or deletes it when it cannot; nil when there is none.
+// admit lets the Machine that was made ahead join; nil when there is none, or none that can.
 func (s Snapshot) admit(reason, message string) *Step {
-	if len(s.Prepared) == 0 {
+	if len(s.Prepared) == 0 || s.Prepared[0].Unfit != "" {
 		return nil
 	}
-	machine := s.Prepared[0]
-	if machine.Unfit != "" {
-		return drop(machine, machine.Unfit)
-	}
-	return &Step{Kind: AdmitMachine, Machine: machine.Name, Reason: reason,
-		Message: fmt.Sprintf("%s: Machine %s, which was made ahead", message, machine.Name)}
+	return &Step{Kind: AdmitMachine, Machine: s.Prepared[0].Name, Reason: reason,
+		Message: fmt.Sprintf("%s: Machine %s, which was made ahead", message, s.Prepared[0].Name)}
 }
 
-// dropUnfit deletes a Machine that was made ahead, cannot join, and that nothing will come to. While somebody leaves it is no
-// hurry, and a person who restores etcd names the Machines as they are.
+// dropUnfit deletes a Machine that was made ahead and cannot join. There is no hurry: not while somebody leaves, and not while a
+// person restores etcd, who names the Machines as they are.
 func dropUnfit(s Snapshot) *Step {
 	restoring := s.Recovery != nil && !s.Recovery.over() || s.StackedEtcd && !s.Etcd.Agreed
 	if len(s.Prepared) == 0 || s.Prepared[0].Unfit == "" || len(s.leavers()) > 0 || restoring {

@@ -70,10 +70,6 @@ func follow(s Snapshot, leavers []Machine) *Step {
 		switch step.Kind {
 		case CreateJoin, AdmitMachine, UpdateKubeadmConfig, PrepullAddons, RequestBackup:
 			return step
-		case DeleteMachine:
-			if step.Reason == ReasonNotAdmitted {
-				return step
-			}
 		}
 		return nil
 	}
@@ -87,12 +83,12 @@ func (s Snapshot) lead(machine Machine) *Step {
 	return seeOut(s, machine)
 }
 
-// leavers are the Machines that are being deleted. What was begun is ended first, and a member that does not work anyway
+// leavers are the Machines that are being deleted and not gone yet. What was begun is ended first, and a member that does not work anyway
 // goes before one that does.
 func (s Snapshot) leavers() []Machine {
 	var leavers []Machine
 	for _, machine := range s.Machines {
-		if machine.Deleting {
+		if machine.Deleting && !machine.gone() {
 			leavers = append(leavers, machine)
 		}
 	}
@@ -118,6 +114,17 @@ func (s Snapshot) leavers() []Machine {
 		return leavers[i].Name < leavers[j].Name
 	})
 	return leavers
+}
+
+// present counts the Machines of which more is left than an object.
+func (s Snapshot) present() int {
+	present := 0
+	for _, machine := range s.Machines {
+		if !machine.gone() {
+			present++
+		}
+	}
+	return present
 }
 
 // held tells that one of our holds is on the Machine.
@@ -275,7 +282,7 @@ func replaceFirst(s Snapshot, leaver Machine, verdict quorum.Verdict) *Step {
 			return wait(ReasonQuorum, "%s; waiting for Machine %s: %s", held, machine.Name, s.explained(machine, problem)).about(leaver)
 		}
 	}
-	if len(s.Machines) > s.Replicas || len(s.active()) >= s.Replicas {
+	if s.present() > s.Replicas || len(s.active()) >= s.Replicas {
 		return wait(ReasonQuorum, "%s. %s", held, verdict.WayOut).about(leaver)
 	}
 	for _, member := range s.Etcd.Members {

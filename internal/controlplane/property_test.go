@@ -160,7 +160,8 @@ func (w *world) leaveAlone(scarce bool) {
 	}
 	newest := ""
 	for _, machine := range w.Machines {
-		if newest == "" || skew.Older(newest, machine.Version) {
+		// One that was made ahead and dropped never ran anything.
+		if dropped := machine.Deleting && !machine.HostClaimed; !dropped && (newest == "" || skew.Older(newest, machine.Version)) {
 			newest = machine.Version
 		}
 	}

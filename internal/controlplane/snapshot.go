@@ -39,6 +39,8 @@ type Snapshot struct {
 	Machines []Machine
 	// Prepared are Machines that were made ahead, oldest first; they are not among Machines.
 	Prepared []Prepared
+	// NoneAhead: making a Machine ahead failed a short while ago.
+	NoneAhead bool
 	// Etcd is the membership as last read.
 	Etcd quorum.Membership
 	// Patience is how long a voter must have been silent until it counts as dead, and not as one that a reading missed.
@@ -155,7 +157,8 @@ type Machine struct {
 	// machine. OtherHooks are pre-terminate hooks of others.
 	Hook       bool
 	OtherHooks []string
-	// Undrained: Cluster API went past the drain of its Node without ending it, and nobody did it since.
+	// Undrained: Cluster API went past the drain of its Node without ending it, and nobody did it since. While that is in
+	// doubt, it is not AtTermination either.
 	Undrained bool
 	// Registered: its Node exists in the workload cluster.
 	Registered bool
@@ -180,6 +183,10 @@ type Host struct {
 	// RequestedRunning and PresentRunning are the same for Snapshot.AddonsVersion.
 	RequestedRunning, PresentRunning bool
 }
+
+// gone tells that nothing is left of the Machine but its object, which has no host and which we do not hold. Others may: their
+// hooks and finalizers keep it as long as they like.
+func (m Machine) gone() bool { return m.Deleting && !m.HostClaimed && !m.held() }
 
 // active are the Machines that are not being deleted.
 func (s Snapshot) active() []Machine {

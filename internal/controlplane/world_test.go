@@ -210,7 +210,7 @@ func (w *world) apply(step Step) error {
 			return nil
 		}
 		for _, machine := range w.Machines {
-			if machine.Deleting {
+			if machine.Deleting && (machine.HostClaimed || machine.held()) {
 				return fmt.Errorf("%s deleted while %s is being deleted", step.Machine, machine.Name)
 			}
 		}

@@ -92,7 +92,7 @@ func (d *departure) member() *quorum.Member {
 // members are what the Machine may take with it: its member; and while it has none and no Node, every member that has no
 // known Machine, since one of them may have just been added for it.
 func (d *departure) members() []uint64 {
-	if !d.stacked || madeAhead(d.machine) {
+	if !d.stacked || madeAhead(d.machine) && d.member() == nil {
 		return nil
 	}
 	var ids []uint64
@@ -111,7 +111,8 @@ func (d *departure) holdsOnlyVote() bool {
 	return d.stacked && member != nil && !member.Learner && d.membership.Count().Voters == 1
 }
 
-// madeAhead tells that the Machine has no host and gets none yet.
+// madeAhead tells that the Machine claims no host yet. Where it has one all the same, its provider ID says so only when its
+// bootstrap data have run.
 func madeAhead(machine *clusterv1.Machine) bool {
 	_, held := machine.Annotations[infrav1.HoldClaimAnnotation]
 	return held && machine.Spec.ProviderID == "" && !machine.Status.NodeRef.IsDefined()

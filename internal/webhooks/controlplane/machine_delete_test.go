@@ -216,6 +216,11 @@ func TestMachineDeletion(t *testing.T) {
 			e.member(0).Machine, e.member(0).Name = "", "a0"
 			goes(e.machines[1])
 		}, ""},
+		"one that was to wait for a host and has a member": {3, func(e *estate) {
+			e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
+			e.machines[0].Annotations[infrav1.HoldClaimAnnotation] = ""
+			goes(e.machines[1])
+		}, "m0 cannot be deleted"},
 		"one that was to wait for a host and has one, while a member has no Machine": {3, func(e *estate) {
 			e.machines[0].Status.NodeRef, e.machines[0].Spec.ProviderID = clusterv1.MachineNodeReference{}, "quoin://prod/h0/1"
 			e.machines[0].Annotations[infrav1.HoldClaimAnnotation] = ""
