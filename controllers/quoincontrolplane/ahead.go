@@ -13,6 +13,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -71,11 +72,23 @@ func (s *scope) preparedOf(machine *clusterv1.Machine, others int, now time.Time
 func (r *Reconciler) prepareMachine(ctx context.Context, s *scope) error {
 	machine := s.desiredMachine(s.newName(), nil)
 	machine.Annotations[infrav1.HoldClaimAnnotation] = ""
-	if err := r.create(ctx, s, machine, true); err != nil {
+	if err := r.createObjects(ctx, s, machine, true); err != nil {
 		return err
 	}
 	s.step.Message += ": " + machine.Name
 	return nil
+}
+
+// postpone goes on without a Machine that could not be made ahead. Nothing depends on it: what was awaited before still is, and
+// what is wrong is told where it holds something up.
+func (r *Reconciler) postpone(ctx context.Context, s *scope, err error) {
+	ctrl.LoggerFrom(ctx).Info(s.step.Message + ", which failed: " + err.Error())
+	if leaver := s.machines[s.step.Machine]; leaver != nil {
+		r.aheads.note(s.plane.UID, leaver.UID, time.Now(), false)
+	}
+	operation := s.step.Operation
+	s.step = *s.step.Otherwise
+	s.step.Operation = operation
 }
 
 // failedAhead tells that a Machine could not be made ahead a short while ago, during the departure that goes on.

@@ -199,8 +199,6 @@ func TestATemplateHoldsNoMachine(t *testing.T) {
 	w.g.Expect(w.machine(name).Annotations).To(And(HaveKey("mine"), Not(HaveKey(infrav1.HoldClaimAnnotation))))
 }
 
-// Proves: S2-33
-//
 // A control plane that is deleted takes the Machine along that was made ahead.
 func TestADeletedControlPlaneTakesTheMachineMadeAheadAlong(t *testing.T) {
 	w, _, _, ahead := draining(t)

@@ -83,8 +83,8 @@ func (s Snapshot) lead(machine Machine) *Step {
 	return seeOut(s, machine)
 }
 
-// leavers are the Machines that are being deleted and not gone yet. What was begun is ended first, and a member that does not work anyway
-// goes before one that does.
+// leavers are the Machines that are being deleted and not gone yet. What was begun is ended first, and a member that does not
+// work anyway goes before one that does.
 func (s Snapshot) leavers() []Machine {
 	var leavers []Machine
 	for _, machine := range s.Machines {

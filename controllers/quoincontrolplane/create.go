@@ -1,0 +1,159 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/external"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+)
+
+// configKind is the kind of bootstrap configuration that Machines have here.
+const configKind = "KubeadmConfig"
+
+// createMachine makes a Machine that may have a host at once.
+func (r *Reconciler) createMachine(ctx context.Context, s *scope, join bool) error {
+	name := s.newName()
+	machine := s.desiredMachine(name, nil)
+	if err := s.place(ctx, machine); err != nil {
+		return err
+	}
+	if err := r.createObjects(ctx, s, machine, join); err != nil {
+		return err
+	}
+	s.step.Machine = name
+	s.step.Message += ": " + name
+	return nil
+}
+
+func (s *scope) newName() string { return names.SimpleNameGenerator.GenerateName(s.plane.Name + "-") }
+
+// place says where a Machine that may have a host belongs, and whose place it takes.
+func (s *scope) place(ctx context.Context, machine *clusterv1.Machine) error {
+	replaces, err := s.madeFor()
+	if err != nil {
+		return err
+	}
+	if replaces != "" {
+		machine.Annotations[controlplanev1.RemediationForAnnotation] = replaces
+	}
+	machine.Spec.FailureDomain = s.pickFailureDomain(ctx)
+	return nil
+}
+
+// createObjects makes a Machine: first the QuoinMachine, which nobody acts on without a Machine, then the Machine. What a kill in
+// between leaves behind is removed by dropRemains. The next reconcile completes it by its KubeadmConfig.
+func (r *Reconciler) createObjects(ctx context.Context, s *scope, machine *clusterv1.Machine, join bool) error {
+	if s.template == nil {
+		return errors.New(s.templateProblem)
+	}
+	name := machine.Name
+	// What is wrong with it is wrong before anything is made.
+	if _, err := s.desiredConfig(name, machine.Spec.Version, join); err != nil {
+		return err
+	}
+	templateRef := &corev1.ObjectReference{APIVersion: s.template.GetAPIVersion(), Kind: s.template.GetKind(),
+		Namespace: s.template.GetNamespace(), Name: s.template.GetName()}
+	infra, err := external.GenerateTemplate(&external.GenerateTemplateInput{
+		Template: s.template.DeepCopy(), TemplateRef: templateRef, Namespace: s.plane.Namespace, Name: name,
+		ClusterName: s.cluster.Name, OwnerRef: ptr.To(makerRef(s.plane)), Labels: s.fixedLabels(),
+	})
+	if err != nil {
+		return fmt.Errorf("making %s %s from its template: %w", s.template.GetKind(), name, err)
+	}
+	if err := s.addRunningAddons(infra); err != nil {
+		return fmt.Errorf("asking %s %s for add-on images: %w", infra.GetKind(), name, err)
+	}
+	if err := s.holdHost(infra); err != nil {
+		return fmt.Errorf("holding the host of %s %s: %w", infra.GetKind(), name, err)
+	}
+	if err := r.Client.Create(ctx, infra); err != nil {
+		return fmt.Errorf("creating %s %s: %w", infra.GetKind(), name, err)
+	}
+	machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: infra.GroupVersionKind().Group, Kind: infra.GetKind(), Name: name}
+	machine.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: bootstrapv1.GroupVersion.Group, Kind: configKind, Name: name}
+	if err := r.apply(ctx, machine, machineManager); err != nil {
+		return fmt.Errorf("creating Machine %s: %w", name, err)
+	}
+	r.noteApplied(s, machine)
+	return nil
+}
+
+// noteApplied remembers that the Machine is as it is wanted.
+func (r *Reconciler) noteApplied(s *scope, machine *clusterv1.Machine) {
+	if digest, err := digestOf(s.desiredMachine(machine.Name, machine)); err == nil {
+		r.applied.set(appliedKey{uid: machine.UID, manager: machineManager}, digest)
+	}
+}
+
+// createConfig makes the KubeadmConfig of a Machine, as owned by it. Cluster API looks at each object at most once a second,
+// so one that was made before its Machine, or at the same time, would cost two looks more.
+func (r *Reconciler) createConfig(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
+	// A second Machine is never made for an init, whatever is known at the moment: a move of the objects loses the status.
+	config, err := s.desiredConfig(machine.Name, machine.Spec.Version, s.initialized() || len(s.machines) > 1)
+	if err != nil {
+		return err
+	}
+	config.Name = machine.Spec.Bootstrap.ConfigRef.Name
+	config.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind("Machine"))}
+	if err := r.Client.Create(ctx, config); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating KubeadmConfig %s: %w", config.Name, err)
+	}
+	return nil
+}
+
+// complete makes the KubeadmConfigs of Machines that have none yet.
+func (r *Reconciler) complete(ctx context.Context, s *scope) error {
+	if !s.plane.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	var failures []error
+	for _, machine := range s.incomplete() {
+		failures = append(failures, r.createConfig(ctx, s, machine))
+	}
+	return kerrors.NewAggregate(failures)
+}
+
+// incomplete are the Machines whose bootstrap data cannot be made yet, because nobody has made their KubeadmConfig.
+func (s *scope) incomplete() []*clusterv1.Machine {
+	var incomplete []*clusterv1.Machine
+	for name, machine := range s.machines {
+		if s.configs[name] == nil && s.infra[name] != nil && machine.Spec.Bootstrap.ConfigRef.Kind == configKind &&
+			machine.DeletionTimestamp.IsZero() && machine.Spec.Bootstrap.DataSecretName == nil && !machine.Status.NodeRef.IsDefined() {
+			incomplete = append(incomplete, machine)
+		}
+	}
+	return incomplete
+}
+
+// dropRemains deletes what a creation that was cut off left behind. It tells whether there was anything.
+func (r *Reconciler) dropRemains(ctx context.Context, s *scope) (bool, error) {
+	var failures []error
+	for _, object := range s.remains {
+		ctrl.LoggerFrom(ctx).Info("Deleting what was made for a Machine that was never made", "object", object.GetName())
+		// Only as it was read: by now a Machine may own it.
+		version := object.GetResourceVersion()
+		err := r.Client.Delete(ctx, object, client.Preconditions{ResourceVersion: &version})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			failures = append(failures, fmt.Errorf("deleting %s, whose Machine was never made: %w", object.GetName(), err))
+		}
+	}
+	return len(s.remains) > 0, kerrors.NewAggregate(failures)
+}
