@@ -18,6 +18,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
 // A Machine that is made ahead carries infrav1.HoldClaimAnnotation from its creation. Cluster API gives it all that it needs,
@@ -31,8 +32,7 @@ const preparedLife = 2 * time.Minute
 
 // isPrepared tells that a Machine was made ahead and is not admitted yet. One that has a host all the same counts as any other.
 func (s *scope) isPrepared(machine *clusterv1.Machine) bool {
-	_, held := machine.Annotations[infrav1.HoldClaimAnnotation]
-	return held && machine.DeletionTimestamp.IsZero() && s.initialized() && !s.hostClaimed(machine)
+	return placement.ClaimHeld(machine) && machine.DeletionTimestamp.IsZero() && s.initialized() && !s.hostClaimed(machine)
 }
 
 // hostClaimed tells that a host was taken for the Machine at some time.

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/collections"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
-	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
@@ -92,7 +92,7 @@ func (d *departure) member() *quorum.Member {
 // members are what the Machine may take with it: its member; and while it has none and no Node, every member that has no
 // known Machine, since one of them may have just been added for it.
 func (d *departure) members() []uint64 {
-	if !d.stacked || madeAhead(d.machine) && d.member() == nil {
+	if !d.stacked || placement.ClaimHeld(d.machine) && d.member() == nil {
 		return nil
 	}
 	var ids []uint64
@@ -111,16 +111,9 @@ func (d *departure) holdsOnlyVote() bool {
 	return d.stacked && member != nil && !member.Learner && d.membership.Count().Voters == 1
 }
 
-// madeAhead tells that the Machine claims no host yet. Where it has one all the same, its provider ID says so only when its
-// bootstrap data have run.
-func madeAhead(machine *clusterv1.Machine) bool {
-	_, held := machine.Annotations[infrav1.HoldClaimAnnotation]
-	return held && machine.Spec.ProviderID == "" && !machine.Status.NodeRef.IsDefined()
-}
-
 // staying are the names of the other Machines that are not being deleted, leaving those of the other Machines that are.
 func (d *departure) staying() []string {
-	return d.others(collections.And(collections.ActiveMachines, func(m *clusterv1.Machine) bool { return !madeAhead(m) }))
+	return d.others(collections.And(collections.ActiveMachines, func(m *clusterv1.Machine) bool { return !placement.ClaimHeld(m) }))
 }
 func (d *departure) leaving() []string { return d.others(collections.HasDeletionTimestamp) }
 

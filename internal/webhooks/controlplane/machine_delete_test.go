@@ -158,6 +158,13 @@ func TestMachineDeletion(t *testing.T) {
 	annotate := func(key, value string) func(*estate) {
 		return func(e *estate) { e.machines[0].Annotations[key] = value }
 	}
+	hold := annotate(infrav1.HoldClaimAnnotation, "")
+	// The Machine has no Node, and there is a member that may be its own.
+	besideStray := func(e *estate) {
+		e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
+		e.member(0).Machine, e.member(0).Name = "", "a0"
+		goes(e.machines[1])
+	}
 	for name, c := range map[string]struct {
 		members int
 		given   func(*estate)
@@ -205,27 +212,17 @@ func TestMachineDeletion(t *testing.T) {
 			goes(e.machines[1])
 		}, "there is a replacement for m1"},
 		"a learner": {3, func(e *estate) { e.member(0).Role = "Learner" }, ""},
-		"one without Node while a member has no Machine": {3, func(e *estate) {
-			e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
-			e.member(0).Machine, e.member(0).Name = "", "a0"
-			goes(e.machines[1])
-		}, "m0 cannot be deleted"},
-		"one that was made ahead, while a member has no Machine": {3, func(e *estate) {
-			e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
-			e.machines[0].Annotations[infrav1.HoldClaimAnnotation] = ""
-			e.member(0).Machine, e.member(0).Name = "", "a0"
-			goes(e.machines[1])
-		}, ""},
+		"one without Node while a member has no Machine":         {3, besideStray, "m0 cannot be deleted"},
+		"one that was made ahead, while a member has no Machine": {3, func(e *estate) { besideStray(e); hold(e) }, ""},
 		"one that was to wait for a host and has a member": {3, func(e *estate) {
 			e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
-			e.machines[0].Annotations[infrav1.HoldClaimAnnotation] = ""
+			hold(e)
 			goes(e.machines[1])
 		}, "m0 cannot be deleted"},
 		"one that was to wait for a host and has one, while a member has no Machine": {3, func(e *estate) {
-			e.machines[0].Status.NodeRef, e.machines[0].Spec.ProviderID = clusterv1.MachineNodeReference{}, "quoin://prod/h0/1"
-			e.machines[0].Annotations[infrav1.HoldClaimAnnotation] = ""
-			e.member(0).Machine, e.member(0).Name = "", "a0"
-			goes(e.machines[1])
+			besideStray(e)
+			hold(e)
+			e.machines[0].Spec.ProviderID = "quoin://prod/h0/1"
 		}, "m0 cannot be deleted"},
 
 		// What nobody knows.

@@ -13,7 +13,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
-	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
 // Census counts a control plane several times a second, and keeps the extremes.
@@ -98,7 +98,7 @@ func (n *Counts) add(plane *controlplanev1.QuoinControlPlane, machines []cluster
 		if _, controlPlane := machines[i].Labels[clusterv1.MachineControlPlaneLabel]; !controlPlane {
 			continue
 		}
-		if _, ahead := machines[i].Annotations[infrav1.HoldClaimAnnotation]; ahead && machines[i].Spec.ProviderID == "" {
+		if placement.ClaimHeld(&machines[i]) {
 			continue
 		}
 		_, part := machines[i].Annotations[controlplanev1.PreTerminateHookAnnotation]
