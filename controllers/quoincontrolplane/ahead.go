@@ -83,24 +83,22 @@ func (r *Reconciler) prepareMachine(ctx context.Context, s *scope) error {
 // what is wrong is told where it holds something up.
 func (r *Reconciler) postpone(ctx context.Context, s *scope, err error) {
 	ctrl.LoggerFrom(ctx).Info(s.step.Message + ", which failed: " + err.Error())
-	if leaver := s.machines[s.step.Machine]; leaver != nil {
-		r.aheads.note(s.plane.UID, leaver.UID, time.Now(), false)
+	if machine := s.machines[s.step.Machine]; machine != nil {
+		r.aheads.note(s.plane.UID, machine.UID, time.Now(), false)
 	}
 	operation := s.step.Operation
 	s.step = *s.step.Otherwise
 	s.step.Operation = operation
 }
 
-// failedAhead tells that a Machine could not be made ahead a short while ago, during the departure that goes on.
+// failedAhead tells that a Machine could not be made ahead a short while ago, while one of those that are there left or joined.
 func (r *Reconciler) failedAhead(s *scope) bool {
-	failed, leaving := false, map[types.UID]bool{}
+	failed, present := false, map[types.UID]bool{}
 	for _, machine := range s.machines {
-		if !machine.DeletionTimestamp.IsZero() {
-			leaving[machine.UID] = true
-			failed = failed || !r.aheads.due(s.plane.UID, machine.UID, time.Now())
-		}
+		present[machine.UID] = true
+		failed = failed || !r.aheads.due(s.plane.UID, machine.UID, time.Now())
 	}
-	r.aheads.keep(s.plane.UID, leaving)
+	r.aheads.keep(s.plane.UID, present)
 	return failed
 }
 

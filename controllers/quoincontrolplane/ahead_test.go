@@ -20,6 +20,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
@@ -107,6 +108,48 @@ func TestTheNextMachineIsMadeAhead(t *testing.T) {
 	g.Expect(w.machine(ahead).Labels).To(HaveKeyWithValue("team", "a"))
 	g.Expect(w.plane().Status.UpToDateReplicas).To(HaveValue(BeEquivalentTo(1)))
 	g.Expect(w.admitted()).To(HaveLen(4), "the one that left is still there, and no other is made")
+}
+
+// joins lets the Machine's kubeadm join run on its host, or ends it.
+func (w *world) joins(name string, phase run.Phase) {
+	w.t.Helper()
+	host := &infrav1.QuoinHost{}
+	w.g.Expect(w.mgmt.Get(w.t.Context(), client.ObjectKey{Namespace: "hosts", Name: "h-" + name}, host)).To(Succeed())
+	host.Status.Operation = &infrav1.HostOperation{ID: infrav1.ProvisionOperation("1"), Phase: string(phase)}
+	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), host)).To(Succeed())
+}
+
+// Where a surge goes on with another Machine, that one is made as soon as the one before it has its etcd member, and joins when
+// an old one has left.
+func TestTheNextMachineIsMadeBesideAJoin(t *testing.T) {
+	w, names := three(t)
+	g := w.g
+	w.reconcile()
+	w.edit(outdate)
+	w.reconcile()
+	joins := w.fresh(names...)
+	w.provision(joins)
+	w.joins(joins, run.Running)
+	w.etcd.members[len(w.etcd.members)-1].Learner = true
+	w.reconcile()
+	ahead := w.ahead()
+	g.Expect(w.plane().Status.Operation).To(And(HaveField("Type", controlplanev1.OperationRollout), HaveField("WaitingOn", "WaitingForMachine "+joins)))
+	g.Expect(w.plane().Status.Replicas).To(HaveValue(BeEquivalentTo(4)))
+	for _, name := range names {
+		g.Expect(w.machine(name).DeletionTimestamp).To(BeNil(), "nobody leaves before it votes")
+	}
+
+	w.joins(joins, run.Succeeded)
+	w.etcd.members[len(w.etcd.members)-1].Learner = false
+	w.hold(joins)
+	w.reconcile()
+	leaver := strings.Fields(w.plane().Status.Operation.WaitingOn)[1]
+	g.Expect(w.machine(leaver).DeletionTimestamp).NotTo(BeNil())
+	g.Expect(w.ahead()).To(Equal(ahead), "it waits until the old one is out")
+	w.drained(leaver)
+	w.reconcile()
+	g.Expect(isHeld(w.machine(ahead))).To(BeFalse())
+	g.Expect(w.machines()).To(HaveLen(5))
 }
 
 // One that was made ahead and cannot be admitted is deleted when it could be, and nothing holds it. The drain waits for none

@@ -21,22 +21,67 @@ type Prepared struct {
 // ahead makes the next Machine while the one that leaves is drained, if that is what follows. What Cluster API does for a
 // Machine before it can have a host takes seconds, and need not come after the drain.
 func ahead(s Snapshot, leaver Machine, waits *Step) *Step {
-	if waits.Reason != ReasonDraining || len(s.Prepared) > 0 || s.NoneAhead {
+	if waits.Reason != ReasonDraining {
 		return nil
 	}
-	left := s.without(leaver)
-	for _, rule := range onceLeft() {
-		step := rule(left)
-		if step == nil {
-			continue
-		}
-		if step.Kind != CreateJoin || step.Remediates != "" {
-			return nil
-		}
-		return &Step{Kind: PrepareMachine, Machine: leaver.Name, Reason: step.Reason, Otherwise: waits,
-			Message: fmt.Sprintf("making the next Machine ahead, while Machine %s is drained", leaver.Name)}
+	return s.prepare(leaver, waits, fmt.Sprintf("while Machine %s is drained", leaver.Name), s.without(leaver))
+}
+
+// beside makes the next Machine while another joins that a rollout waits for, if an outdated one leaves after it and yet another
+// joins: a drain may be shorter than those seconds. Once a Machine that joins has its etcd member the rest is short; and when the
+// join is over nothing is made, because what is wrong then may stay so.
+func beside(s Snapshot, waits *Step) *Step {
+	at := slices.IndexFunc(s.Machines, func(machine Machine) bool { return machine.Name == waits.Machine })
+	if waits.Reason != ReasonMachineNotReady || at < 0 || len(s.leavers()) > 0 {
+		return nil
 	}
-	return nil
+	joins := s.Machines[at]
+	if !joins.Joining || !joins.UpToDate || joins.Node == "" || s.StackedEtcd && s.memberOf(joins) == nil {
+		return nil
+	}
+	joined := s.joined(joins)
+	step := joined.onceLeft()
+	if step == nil || step.Reason != ReasonReplaced && step.Reason != ReasonRemoveFirst ||
+		step.Kind != MoveLeader && step.Kind != DeleteMachine {
+		return nil
+	}
+	return s.prepare(joins, waits, fmt.Sprintf("while Machine %s joins", joins.Name), joined.without(joined.pick()))
+}
+
+// prepare makes a Machine ahead, unless there is one or something else follows than a join; what is awaited meanwhile is about
+// another Machine.
+func (s Snapshot) prepare(about Machine, waits *Step, meanwhile string, later Snapshot) *Step {
+	if len(s.Prepared) > 0 || s.NoneAhead {
+		return nil
+	}
+	step := later.onceLeft()
+	if step == nil || step.Kind != CreateJoin || step.Remediates != "" {
+		return nil
+	}
+	return &Step{Kind: PrepareMachine, Machine: about.Name, Reason: step.Reason, Otherwise: waits,
+		Message: "making the next Machine ahead, " + meanwhile}
+}
+
+// joined is the snapshot as it will be when the Machine, which joins, does its work.
+func (s Snapshot) joined(joins Machine) Snapshot {
+	s.Machines, s.Hosts = slices.Clone(s.Machines), slices.Clone(s.Hosts)
+	for i := range s.Machines {
+		if machine := &s.Machines[i]; machine.Name == joins.Name {
+			machine.Bootstrapped, machine.Joining, machine.Joined = true, false, true
+			machine.Healthy, machine.Serving, machine.Problem = true, true, ""
+		}
+	}
+	for i := range s.Hosts {
+		if host := &s.Hosts[i]; host.Machine == joins.Name {
+			host.Provisioned, host.Present, host.PresentRunning = true, true, true
+		}
+	}
+	if member := s.memberOf(joins); member != nil {
+		s.Etcd = s.Etcd.After(quorum.Operation{Kind: quorum.Promote, Members: []uint64{member.ID}})
+		member = s.memberOf(joins)
+		member.Healthy, member.Problem, member.Lag = true, "", 0
+	}
+	return s
 }
 
 // without is the snapshot as it will be when the Machine has left, and its host is being released.

@@ -21,13 +21,14 @@ import (
 //     never shrinks by more than the one whose replacement votes already;
 //   - there are never more Machines than wanted plus one, without those that have left and the one that is made ahead.
 func Decide(s Snapshot) Step {
-	for _, rule := range append([]func(Snapshot) *Step{tearDown, restore, leave}, onceLeft()...) {
+	for _, rule := range []func(Snapshot) *Step{tearDown, restore, leave, Snapshot.onceLeft} {
 		if step := rule(s); step != nil {
 			if step.Waiting() && !s.Deleting && !s.ClusterDeleting {
-				step = cmp.Or(dropUnfit(s), step)
+				step = cmp.Or(dropUnfit(s), beside(s, step), step)
 			}
 			if step.Operation == "" {
-				step.Operation = s.partOf(*step)
+				// What nothing depends on is part of what goes on anyway.
+				step.Operation = s.partOf(*cmp.Or(step.Otherwise, step))
 			}
 			return *step
 		}
@@ -35,11 +36,16 @@ func Decide(s Snapshot) Step {
 	return Step{Kind: Done}
 }
 
-// onceLeft are the rules for when no Machine is leaving.
-func onceLeft() []func(Snapshot) *Step {
-	return []func(Snapshot) *Step{
+// onceLeft is the first step of the rules for when no Machine is leaving; nil when none of them has something to say.
+func (s Snapshot) onceLeft() *Step {
+	for _, rule := range []func(Snapshot) *Step{
 		refuse, retryInit, begin, sayLoss, reach, remediate, dropStrays, dropNodes, replant, settle, replace, scale, followVersion, dropSurplus,
+	} {
+		if step := rule(s); step != nil {
+			return step
+		}
 	}
+	return nil
 }
 
 func wait(reason, format string, args ...any) *Step {

@@ -62,16 +62,13 @@ func follow(s Snapshot, leavers []Machine) *Step {
 			return nil
 		}
 	}
-	for _, rule := range onceLeft() {
-		step := rule(s)
-		if step == nil {
-			continue
-		}
-		switch step.Kind {
-		case CreateJoin, AdmitMachine, UpdateKubeadmConfig, PrepullAddons, RequestBackup:
-			return step
-		}
+	step := s.onceLeft()
+	if step == nil {
 		return nil
+	}
+	switch step.Kind {
+	case CreateJoin, AdmitMachine, UpdateKubeadmConfig, PrepullAddons, RequestBackup:
+		return step
 	}
 	return nil
 }

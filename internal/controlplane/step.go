@@ -20,7 +20,7 @@ const (
 	// CreateJoin makes one further Machine, which runs kubeadm join.
 	CreateJoin Kind = "CreateJoin"
 	// PrepareMachine makes one further Machine ahead, which claims no host until it is admitted; Machine is the one that leaves
-	// meanwhile.
+	// or joins meanwhile.
 	PrepareMachine Kind = "PrepareMachine"
 	// AdmitMachine lets Machine, which was made ahead, claim its host and join.
 	AdmitMachine Kind = "AdmitMachine"

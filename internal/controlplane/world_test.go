@@ -318,9 +318,11 @@ func (w *world) released() (released int) {
 
 // prepare makes a Machine ahead, which nobody minds until it is admitted.
 func (w *world) prepare(step Step) error {
-	switch leaver := w.machine(step.Machine); {
-	case !leaver.Deleting || leaver.DrainHook:
+	switch machine := w.machine(step.Machine); {
+	case machine.Deleting && machine.DrainHook:
 		return fmt.Errorf("a Machine is made ahead although nobody agreed to the departure of %s", step.Machine)
+	case !machine.Deleting && (!machine.Joining || w.member(machine.Name) == nil || !machine.UpToDate):
+		return fmt.Errorf("a Machine is made ahead although %s does not join, or is no replacement", step.Machine)
 	case len(w.Prepared) > 0:
 		return fmt.Errorf("a second Machine is made ahead")
 	}
