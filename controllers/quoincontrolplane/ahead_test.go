@@ -20,6 +20,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
@@ -110,17 +111,17 @@ func TestTheNextMachineIsMadeAhead(t *testing.T) {
 	g.Expect(w.admitted()).To(HaveLen(4), "the one that left is still there, and no other is made")
 }
 
-// joins lets the Machine's kubeadm join run on its host, or ends it.
-func (w *world) joins(name string, phase run.Phase) {
+// joins lets a step of the Machine's bootstrap data run on its host, or ends them.
+func (w *world) joins(name string, phase run.Phase, step string) {
 	w.t.Helper()
 	host := &infrav1.QuoinHost{}
 	w.g.Expect(w.mgmt.Get(w.t.Context(), client.ObjectKey{Namespace: "hosts", Name: "h-" + name}, host)).To(Succeed())
-	host.Status.Operation = &infrav1.HostOperation{ID: infrav1.ProvisionOperation("1"), Phase: string(phase)}
+	host.Status.Operation = &infrav1.HostOperation{ID: infrav1.ProvisionOperation("1"), Phase: string(phase), Step: step}
 	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), host)).To(Succeed())
 }
 
-// Where a surge goes on with another Machine, that one is made as soon as the one before it has its etcd member, and joins when
-// an old one has left.
+// Where a surge goes on with another Machine, that one is made as soon as kubeadm runs for the one before it, and joins when an
+// old one has left.
 func TestTheNextMachineIsMadeBesideAJoin(t *testing.T) {
 	w, names := three(t)
 	g := w.g
@@ -128,9 +129,11 @@ func TestTheNextMachineIsMadeBesideAJoin(t *testing.T) {
 	w.edit(outdate)
 	w.reconcile()
 	joins := w.fresh(names...)
-	w.provision(joins)
-	w.joins(joins, run.Running)
-	w.etcd.members[len(w.etcd.members)-1].Learner = true
+	address := w.claim(joins)
+	w.joins(joins, run.Running, "pre-kubeadm")
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(4), "who knows how long that takes")
+	w.joins(joins, run.Running, cloudinit.JoinStep)
 	w.reconcile()
 	ahead := w.ahead()
 	g.Expect(w.plane().Status.Operation).To(And(HaveField("Type", controlplanev1.OperationRollout), HaveField("WaitingOn", "WaitingForMachine "+joins)))
@@ -139,8 +142,8 @@ func TestTheNextMachineIsMadeBesideAJoin(t *testing.T) {
 		g.Expect(w.machine(name).DeletionTimestamp).To(BeNil(), "nobody leaves before it votes")
 	}
 
-	w.joins(joins, run.Succeeded)
-	w.etcd.members[len(w.etcd.members)-1].Learner = false
+	w.joins(joins, run.Succeeded, "")
+	w.bootstrapped(joins, address)
 	w.hold(joins)
 	w.reconcile()
 	leaver := strings.Fields(w.plane().Status.Operation.WaitingOn)[1]

@@ -16,6 +16,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
@@ -121,6 +122,7 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 	}
 	if host, infra := s.hosts[machine.Name], s.infra[machine.Name]; host != nil && infra != nil {
 		result.Joining, result.Joined = joining(host, infra)
+		result.InKubeadm = result.Joining && host.Status.Operation.Step == cloudinit.JoinStep
 	}
 	result.Joined = result.Joined || result.Bootstrapped
 	if result.Deleting {

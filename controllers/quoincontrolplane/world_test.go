@@ -306,6 +306,12 @@ var born int
 // provision does what hosts, kubeadm and Cluster API do for a Machine, up to a Node with a voting etcd member.
 func (w *world) provision(name string) {
 	w.t.Helper()
+	w.bootstrapped(name, w.claim(name))
+}
+
+// claim takes a host for a Machine, and tells its address.
+func (w *world) claim(name string) string {
+	w.t.Helper()
 	ctx := w.t.Context()
 	born++
 	address := fmt.Sprintf("10.0.0.%d", born)
@@ -318,6 +324,15 @@ func (w *world) provision(name string) {
 	infra.SetOwnerReferences(append(infra.OwnerReferences, *metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind("Machine"))))
 	w.g.Expect(w.mgmt.Update(ctx, infra)).To(Succeed())
 	infra.Status.HostRef = &infrav1.HostReference{Namespace: "hosts", Name: "h-" + name}
+	w.g.Expect(w.mgmt.Status().Update(ctx, infra)).To(Succeed())
+	return address
+}
+
+// bootstrapped is a Machine whose host has run its bootstrap data.
+func (w *world) bootstrapped(name, address string) {
+	w.t.Helper()
+	ctx := w.t.Context()
+	infra, machine := w.infra(name), w.machine(name)
 	infra.Status.Initialization.Provisioned = ptr.To(true)
 	infra.Status.AddonVersions = []string{machine.Spec.Version}
 	w.g.Expect(w.mgmt.Status().Update(ctx, infra)).To(Succeed())

@@ -4,6 +4,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -28,15 +29,15 @@ func ahead(s Snapshot, leaver Machine, waits *Step) *Step {
 }
 
 // beside makes the next Machine while another joins that a rollout waits for, if an outdated one leaves after it and yet another
-// joins: a drain may be shorter than those seconds. Once a Machine that joins has its etcd member the rest is short; and when the
-// join is over nothing is made, because what is wrong then may stay so.
+// joins: a drain may be shorter than those seconds. While kubeadm runs the rest is short; and when it is over nothing is made,
+// because what is wrong then may stay so.
 func beside(s Snapshot, waits *Step) *Step {
 	at := slices.IndexFunc(s.Machines, func(machine Machine) bool { return machine.Name == waits.Machine })
 	if waits.Reason != ReasonMachineNotReady || at < 0 || len(s.leavers()) > 0 {
 		return nil
 	}
 	joins := s.Machines[at]
-	if !joins.Joining || !joins.UpToDate || joins.Node == "" || s.StackedEtcd && s.memberOf(joins) == nil {
+	if !joins.InKubeadm || !joins.UpToDate {
 		return nil
 	}
 	joined := s.joined(joins)
@@ -67,7 +68,8 @@ func (s Snapshot) joined(joins Machine) Snapshot {
 	s.Machines, s.Hosts = slices.Clone(s.Machines), slices.Clone(s.Hosts)
 	for i := range s.Machines {
 		if machine := &s.Machines[i]; machine.Name == joins.Name {
-			machine.Bootstrapped, machine.Joining, machine.Joined = true, false, true
+			machine.Bootstrapped, machine.Joining, machine.InKubeadm, machine.Joined = true, false, false, true
+			machine.Node, machine.Kubelet = cmp.Or(machine.Node, machine.Name), machine.Version
 			machine.Healthy, machine.Serving, machine.Problem = true, true, ""
 		}
 	}
@@ -76,10 +78,13 @@ func (s Snapshot) joined(joins Machine) Snapshot {
 			host.Provisioned, host.Present, host.PresentRunning = true, true, true
 		}
 	}
-	if member := s.memberOf(joins); member != nil {
-		s.Etcd = s.Etcd.After(quorum.Operation{Kind: quorum.Promote, Members: []uint64{member.ID}})
-		member = s.memberOf(joins)
-		member.Healthy, member.Problem, member.Lag = true, "", 0
+	if s.StackedEtcd {
+		voter := quorum.Member{Name: joins.Name, Machine: joins.Name, FailureDomain: joins.FailureDomain, Healthy: true}
+		s.Etcd.Members = slices.DeleteFunc(slices.Clone(s.Etcd.Members), func(member quorum.Member) bool {
+			voter.ID = max(voter.ID, member.ID+1)
+			return member.Machine == joins.Name
+		})
+		s.Etcd.Members = append(s.Etcd.Members, voter)
 	}
 	return s
 }

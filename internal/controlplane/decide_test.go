@@ -295,6 +295,8 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 				m.NoHost = true
 			case "joining":
 				m.Joining = true
+			case "in-kubeadm":
+				m.Joining, m.InKubeadm = true, true
 			case "joined":
 				m.Joined = true
 			case "no-member":

@@ -131,6 +131,8 @@ type Machine struct {
 	// Joining: its bootstrap data runs on the host now, so it may become an etcd member at any moment. Joined: that ran to
 	// its end. Both as read before etcd was.
 	Joining, Joined bool
+	// InKubeadm: of the bootstrap data, kubeadm join runs now.
+	InKubeadm bool
 	// Node is the name of its node; empty until it registered.
 	Node string
 	// Kubelet is the version that the node's kubelet runs.

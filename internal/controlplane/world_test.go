@@ -52,6 +52,9 @@ func (w *world) observe() Snapshot {
 	s.Reachable = s.Initialized
 	s.AddonsCurrent = w.addons == w.Version
 	s.Machines = append([]Machine(nil), w.Machines...)
+	for i := range s.Machines {
+		s.Machines[i].InKubeadm = s.Machines[i].Joining
+	}
 	s.Prepared = append([]Prepared(nil), w.Prepared...)
 	s.Hosts = append([]Host(nil), w.Hosts...)
 	s.AddonsVersion = w.addons
@@ -321,7 +324,7 @@ func (w *world) prepare(step Step) error {
 	switch machine := w.machine(step.Machine); {
 	case machine.Deleting && machine.DrainHook:
 		return fmt.Errorf("a Machine is made ahead although nobody agreed to the departure of %s", step.Machine)
-	case !machine.Deleting && (!machine.Joining || w.member(machine.Name) == nil || !machine.UpToDate):
+	case !machine.Deleting && (!machine.Joining || !machine.UpToDate):
 		return fmt.Errorf("a Machine is made ahead although %s does not join, or is no replacement", step.Machine)
 	case len(w.Prepared) > 0:
 		return fmt.Errorf("a second Machine is made ahead")
