@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 )
@@ -98,13 +99,18 @@ func (t *turn) follow(id string) (run.Status, outcome) {
 		status = run.Status{Phase: run.Interrupted, Message: journalLost}
 	}
 	if recorded != nil && recorded.ID == id && !status.Phase.Final() && string(status.Phase) == recorded.Phase &&
-		t.r.pace.remaining(t.key(), tell(id), pollEvery, t.now) > 0 {
-		// The next step of a plan that runs is no news so soon.
+		!beginsKubeadm(recorded.Step, status.Step) && t.r.pace.remaining(t.key(), tell(id), pollEvery, t.now) > 0 {
+		// Any other step of a plan that runs is no news so soon.
 		return status, pending(t.poll(id))
 	}
 	t.r.pace.mark(t.key(), tell(id), t.now)
 	t.record(id, status)
 	return status, ready
+}
+
+// beginsKubeadm tells that a plan has come to kubeadm. The control plane makes its next Machine from then on.
+func beginsKubeadm(before, now string) bool {
+	return now != before && (now == cloudinit.InitStep || now == cloudinit.JoinStep)
 }
 
 // pollPause lies between two looks at a running plan: it grows with the time that the plan has run.

@@ -4,10 +4,15 @@
 package quoinhost
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
 // A plan is looked at often in its first seconds, in which a short one ends, and then less and less often.
@@ -34,6 +39,24 @@ func TestPausesBetweenLooksGrowWithTheAgeOfThePlan(t *testing.T) {
 			g.Expect(turn.pollPause("provision-2")).To(Equal(pollEvery), "one that another process began is taken for an old one")
 		})
 	}
+}
+
+// That kubeadm runs is told at once; any other step only when nothing was told for a while.
+func TestTheStepOfKubeadmIsToldAtOnce(t *testing.T) {
+	w := claimedWorld(t, false)
+	script := []run.Status{}
+	for _, step := range []string{"write-files", "pre-kubeadm", cloudinit.JoinStep, "post-kubeadm"} {
+		script = append(script, run.Status{Phase: run.Running, Step: step})
+	}
+	w.room.script[provisionPlanID] = append(script, run.Status{Phase: run.Succeeded})
+	var told []string
+	w.until("the end", func(h *infrav1.QuoinHost) bool {
+		if operation := h.Status.Operation; operation != nil && operation.ID == provisionPlanID && !slices.Contains(told, operation.Step) {
+			told = append(told, operation.Step)
+		}
+		return h.Status.State == infrav1.HostStateProvisioned
+	})
+	w.g.Expect(told).To(Equal([]string{"", cloudinit.JoinStep}))
 }
 
 // Haste makes a plan older, and each pause shorter: the same looks in less time.
