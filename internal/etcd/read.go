@@ -4,12 +4,15 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -59,19 +62,38 @@ func (m Member) Started() bool { return m.Name != "" }
 type answer struct {
 	endpoint string
 	status   *pb.StatusResponse
-	members  []*pb.Member
-	alarms   []*pb.AlarmMember
-	agreed   bool
-	err      error
+	// cluster is the id of the cluster that the list of members is of.
+	cluster uint64
+	members []*pb.Member
+	alarms  []*pb.AlarmMember
+	agreed  bool
+	err     error
 }
 
 // stragglers is how long the others are waited for once one has told what a quorum agrees on: a member that starts, or whose
 // host hangs, would else cost each reading its whole time. One that is late counts as one that did not answer this time.
 const stragglers = 2 * time.Second
 
-// Read asks all endpoints at once and puts their answers together. It takes at most ReadTimeout, and fails only when no
-// endpoint told a list of members.
+// ErrContradiction is what a reading ends with when two members each speak for a quorum, but not for the same members. One of
+// them is of another etcd: it began anew without its data, or is from before a recovery. Which one is not known here, and
+// by the list of the wrong one members would be given up that hold the data.
+var ErrContradiction = errors.New("etcd contradicts itself")
+
+// Read asks all endpoints at once and puts their answers together. It takes at most ReadTimeout, and fails when no endpoint
+// told a list of members. When members contradict each other it asks again, for as long, because one may have come or gone
+// between two answers; it fails with ErrContradiction when they still do.
 func (Client) Read(ctx context.Context, endpoints []Endpoint, credentials Credentials) (Cluster, error) {
+	answers := askAll(ctx, endpoints, credentials)
+	if contradiction(answers) != nil {
+		answers = askAll(ctx, endpoints, credentials)
+	}
+	if err := contradiction(answers); err != nil {
+		return Cluster{}, err
+	}
+	return combine(answers)
+}
+
+func askAll(ctx context.Context, endpoints []Endpoint, credentials Credentials) []answer {
 	ctx, cancel := context.WithTimeout(ctx, ReadTimeout)
 	defer cancel()
 	type numbered struct {
@@ -94,10 +116,45 @@ func (Client) Read(ctx context.Context, endpoints []Endpoint, credentials Creden
 				late = time.After(stragglers)
 			}
 		case <-late:
-			return combine(answers)
+			return answers
 		}
 	}
-	return combine(answers)
+	return answers
+}
+
+// contradiction is an error when two answers come from a quorum each, and their lists have other members.
+func contradiction(answers []answer) error {
+	var first *answer
+	for i := range answers {
+		switch said := &answers[i]; {
+		case !said.agreed:
+		case first == nil:
+			first = said
+		case said.cluster != first.cluster || !slices.Equal(said.ids(), first.ids()):
+			return fmt.Errorf("%w: node %s speaks for a quorum of %s, and node %s for one of %s. One of them lost its data and began anew, "+
+				"or is from before a recovery: stop etcd there, by moving /etc/kubernetes/manifests/etcd.yaml out of that directory",
+				ErrContradiction, first.endpoint, first.names(), said.endpoint, said.names())
+		}
+	}
+	return nil
+}
+
+func (a *answer) ids() []uint64 {
+	var ids []uint64
+	for _, member := range a.members {
+		ids = append(ids, member.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (a *answer) names() string {
+	var names []string
+	for _, member := range a.members {
+		names = append(names, cmp.Or(member.Name, fmt.Sprintf("%x", member.ID)))
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
 }
 
 // errLate is what is known of a member that others did not wait for.
@@ -119,7 +176,7 @@ func ask(ctx context.Context, endpoint Endpoint, credentials Credentials) answer
 	quorum, cancel := context.WithTimeout(ctx, quorumReadTimeout)
 	defer cancel()
 	if list, err := client.MemberList(quorum); err == nil {
-		result.members, result.agreed = list.Members, true
+		result.cluster, result.members, result.agreed = list.Header.GetClusterId(), list.Members, true
 		if alarms, err := client.AlarmList(quorum); err == nil {
 			result.alarms = alarms.Alarms
 		}
@@ -131,7 +188,7 @@ func ask(ctx context.Context, endpoint Endpoint, credentials Credentials) answer
 		result.err = fmt.Errorf("node %s: listing members: %w", endpoint.Name, err)
 		return result
 	}
-	result.members = list.Members
+	result.cluster, result.members = list.Header.GetClusterId(), list.Members
 	return result
 }
 

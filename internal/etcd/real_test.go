@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,9 +28,10 @@ type realMember struct {
 	name     string
 	endpoint Endpoint
 	peer     string
+	data     string
 	process  *os.Process
-	// run starts the process.
-	run func()
+	// run starts the process; arguments given here hold instead of those it has.
+	run func(arguments ...string)
 }
 
 // realCluster runs etcd processes on the loopback address, with the certificates that kubeadm would give them.
@@ -63,6 +65,7 @@ func (c *realCluster) start(name string, first bool) *realMember {
 	etcd, directory := binary(c.t), c.t.TempDir()
 	client, peer := freeAddress(c.t), freeAddress(c.t)
 	member := c.prepare(name, peer, client)
+	member.data = filepath.Join(directory, "data")
 	var initial []string
 	for _, m := range c.members {
 		initial = append(initial, m.name+"=http://"+m.peer)
@@ -78,8 +81,11 @@ func (c *realCluster) start(name string, first bool) *realMember {
 			known = known || m.PeerURLs[0] == "http://"+peer
 		}
 		if !known {
-			_, err := c.client(c.members[0]).MemberAddAsLearner(c.t.Context(), []string{"http://" + peer})
-			g.Expect(err).NotTo(HaveOccurred())
+			// etcd adds nobody in the first seconds in which members are connected.
+			g.Eventually(func() error {
+				_, err := c.client(c.members[0]).MemberAddAsLearner(c.t.Context(), []string{"http://" + peer})
+				return err
+			}, 20*time.Second, 100*time.Millisecond).Should(Succeed())
 		}
 	}
 	certificate := c.ca.serving(c.t, name)
@@ -94,7 +100,7 @@ func (c *realCluster) start(name string, first bool) *realMember {
 		g.Expect(os.WriteFile(filepath.Join(directory, file), content, 0o600)).To(Succeed())
 	}
 	arguments := []string{
-		"--name", name, "--data-dir", filepath.Join(directory, "data"),
+		"--name", name, "--data-dir", member.data,
 		"--listen-client-urls", "https://" + client, "--advertise-client-urls", "https://" + client,
 		"--listen-peer-urls", "http://" + peer, "--initial-advertise-peer-urls", "http://" + peer,
 		"--initial-cluster", strings.Join(append(initial, name+"=http://"+peer), ","), "--initial-cluster-state", state,
@@ -102,8 +108,8 @@ func (c *realCluster) start(name string, first bool) *realMember {
 		"--cert-file", filepath.Join(directory, "server.crt"), "--key-file", filepath.Join(directory, "server.key"),
 		"--heartbeat-interval", "100", "--election-timeout", "1000", "--unsafe-no-fsync", "--log-level", "error",
 	}
-	member.run = func() {
-		command := exec.Command(etcd, arguments...) //nolint:gosec // a test's own etcd
+	member.run = func(others ...string) {
+		command := exec.Command(etcd, append(slices.Clone(arguments), others...)...) //nolint:gosec // a test's own etcd
 		command.Stderr = c.t.Output()
 		NewWithT(c.t).Expect(command.Start()).To(Succeed())
 		member.process = command.Process
@@ -272,4 +278,37 @@ func TestTheSurvivorOfARemovalMayCrash(t *testing.T) {
 		read, err := Client{}.Read(t.Context(), []Endpoint{survivor.endpoint}, credentials)
 		return err == nil && read.Agreed && len(read.Members) == 1
 	}, 20*time.Second, 100*time.Millisecond).Should(BeTrue(), "it leads itself")
+}
+
+// The first member of a cluster was made to begin one. Without its data it does so again, with the ids that it had, and is a quorum
+// of itself for as long as the others do not reach it. By its list the others would be given up, who have the data.
+func TestAMemberThatBeganAnewIsNotTheCluster(t *testing.T) {
+	binary(t)
+	g := NewWithT(t)
+	cluster := newRealCluster(t)
+	for _, name := range []string{"b", "c"} {
+		cluster.start(name, false)
+		cluster.promote()
+	}
+	read := func(endpoints ...Endpoint) (Cluster, error) {
+		return Client{}.Read(t.Context(), endpoints, credentialsOf(t, cluster.ca))
+	}
+	first := cluster.members[0]
+	g.Expect(first.process.Kill()).To(Succeed())
+	_, _ = first.process.Wait()
+	g.Expect(os.RemoveAll(first.data)).To(Succeed())
+	first.run("--listen-peer-urls", "http://"+freeAddress(t))
+	g.Eventually(func() ([]Member, error) {
+		alone, err := read(first.endpoint)
+		return alone.Members, err
+	}, 20*time.Second, 100*time.Millisecond).Should(HaveLen(1), "by itself it looks like a cluster")
+	_, err := read(cluster.endpoints()...)
+	g.Expect(err).To(MatchError(ErrContradiction))
+	g.Expect(err).To(MatchError(ContainSubstring("node a speaks for a quorum of a, and node b for one of a, b, c")))
+
+	g.Expect(first.process.Kill()).To(Succeed())
+	both, err := read(cluster.endpoints()...)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(both.Agreed).To(BeTrue())
+	g.Expect(both.Members).To(HaveLen(3))
 }
