@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
@@ -25,10 +26,17 @@ import (
 // but no host is claimed for it, and it has no failure domain. To admit it is one write of the Machine, which takes the
 // annotation off and says where it belongs: whoever sees the one sees the other.
 
-// preparedLife is for how long a Machine that was made ahead may be admitted. A health check counts the time that it has to come
-// up from its creation, and its bootstrap token lives for a quarter of an hour; and after a long drain the seconds that it
-// saves do not matter.
-const preparedLife = 2 * time.Minute
+const (
+	// preparedLife is for how long a Machine that was made ahead may be admitted: for the end of a join, and a drain. A health check
+	// counts the time that it has to come up from its creation, as a rule ten minutes, and its bootstrap token lives for a
+	// quarter of an hour. After a longer drain the seconds that it saves do not matter.
+	preparedLife = 3 * time.Minute
+	// kubeadmIsNew is how long after the begin of kubeadm the next Machine may be made: with the drain that follows, a join that has
+	// taken longer leaves too little of preparedLife. And of a host that is silent nobody knows that its join is over.
+	kubeadmIsNew = time.Minute
+	// partsLag is how long the cache may not show the QuoinMachine of a Machine that was made.
+	partsLag = 10 * time.Second
+)
 
 // isPrepared tells that a Machine was made ahead and is not admitted yet. One that has a host all the same counts as any other.
 func (s *scope) isPrepared(machine *clusterv1.Machine) bool {
@@ -58,7 +66,7 @@ func (s *scope) preparedOf(machine *clusterv1.Machine, others int, now time.Time
 		prepared.Unfit = "it is outdated"
 	case check != nil && check.Status == metav1.ConditionFalse:
 		prepared.Unfit = "its health check gave it up"
-	case infra == nil || !infra.DeletionTimestamp.IsZero():
+	case infra == nil && now.Sub(machine.CreationTimestamp.Time) > partsLag, infra != nil && !infra.DeletionTimestamp.IsZero():
 		prepared.Unfit = "its QuoinMachine is going or gone"
 	case now.Sub(machine.CreationTimestamp.Time) > preparedLife:
 		prepared.Unfit = fmt.Sprintf("it was made more than %s ago", preparedLife)
@@ -75,6 +83,7 @@ func (r *Reconciler) prepareMachine(ctx context.Context, s *scope) error {
 	if err := r.createObjects(ctx, s, machine, true); err != nil {
 		return err
 	}
+	r.aheads.note(s.plane.UID, s.machines[s.step.Machine].UID, time.Now(), true)
 	s.step.Message += ": " + machine.Name
 	return nil
 }
@@ -91,15 +100,26 @@ func (r *Reconciler) postpone(ctx context.Context, s *scope, err error) {
 	s.step.Operation = operation
 }
 
-// failedAhead tells that a Machine could not be made ahead a short while ago, while one of those that are there left or joined.
-func (r *Reconciler) failedAhead(s *scope) bool {
-	failed, present := false, map[types.UID]bool{}
-	for _, machine := range s.machines {
+// recallAheads says beside which Machines the next one could not be made a short while ago.
+func (r *Reconciler) recallAheads(s *scope) {
+	present := map[types.UID]bool{}
+	for i := range s.snapshot.Machines {
+		machine := s.machines[s.snapshot.Machines[i].Name]
 		present[machine.UID] = true
-		failed = failed || !r.aheads.due(s.plane.UID, machine.UID, time.Now())
+		s.snapshot.Machines[i].NoneAhead = !r.aheads.due(s.plane.UID, machine.UID, time.Now())
 	}
 	r.aheads.keep(s.plane.UID, present)
-	return failed
+}
+
+// inKubeadm tells that kubeadm join began on the host of a Machine a short while ago, by the host's clock, and is not known to be
+// over.
+func inKubeadm(host *infrav1.QuoinHost, now time.Time) bool {
+	operation := host.Status.Operation
+	if operation == nil || operation.Step != cloudinit.JoinStep || operation.Since == nil {
+		return false
+	}
+	age := now.Sub(operation.Since.Time)
+	return age > -kubeadmIsNew && age < kubeadmIsNew
 }
 
 // admit lets a Machine that was made ahead have a host. By a patch and no apply: whoever else may own the annotation, it goes.

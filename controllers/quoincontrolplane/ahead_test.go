@@ -111,38 +111,51 @@ func TestTheNextMachineIsMadeAhead(t *testing.T) {
 	g.Expect(w.admitted()).To(HaveLen(4), "the one that left is still there, and no other is made")
 }
 
-// joins lets a step of the Machine's bootstrap data run on its host, or ends them.
-func (w *world) joins(name string, phase run.Phase, step string) {
+// joins lets a step of the Machine's bootstrap data run on its host since a while, or ends them.
+func (w *world) joins(name string, phase run.Phase, step string, since time.Duration) {
 	w.t.Helper()
 	host := &infrav1.QuoinHost{}
 	w.g.Expect(w.mgmt.Get(w.t.Context(), client.ObjectKey{Namespace: "hosts", Name: "h-" + name}, host)).To(Succeed())
-	host.Status.Operation = &infrav1.HostOperation{ID: infrav1.ProvisionOperation("1"), Phase: string(phase), Step: step}
+	host.Status.Operation = &infrav1.HostOperation{ID: infrav1.ProvisionOperation("1"), Phase: string(phase), Step: step,
+		Since: ptr.To(metav1.NewTime(time.Now().Add(-since)))}
 	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), host)).To(Succeed())
+}
+
+// joiningFourth is a control plane of three that are outdated, and of a fourth Machine with a host at the address.
+func joiningFourth(t *testing.T) (w *world, names []string, joins, address string) {
+	t.Helper()
+	w, names = three(t)
+	w.reconcile()
+	w.edit(outdate)
+	w.reconcile()
+	joins = w.fresh(names...)
+	return w, names, joins, w.claim(joins)
 }
 
 // Where a surge goes on with another Machine, that one is made as soon as kubeadm runs for the one before it, and joins when an
 // old one has left.
 func TestTheNextMachineIsMadeBesideAJoin(t *testing.T) {
-	w, names := three(t)
+	w, names, joins, address := joiningFourth(t)
 	g := w.g
-	w.reconcile()
-	w.edit(outdate)
-	w.reconcile()
-	joins := w.fresh(names...)
-	address := w.claim(joins)
-	w.joins(joins, run.Running, "pre-kubeadm")
+	w.joins(joins, run.Running, "pre-kubeadm", 0)
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(4), "who knows how long that takes")
-	w.joins(joins, run.Running, cloudinit.JoinStep)
+	plane := w.plane()
+	plane.Status.Operation.Since.Time = plane.Status.Operation.Since.Add(-time.Hour)
+	g.Expect(w.mgmt.Status().Update(t.Context(), plane)).To(Succeed())
+	since := w.plane().Status.Operation.Since
+	g.Expect(since.Time).To(BeTemporally("<", time.Now().Add(-time.Minute)))
+	w.joins(joins, run.Running, cloudinit.JoinStep, 0)
 	w.reconcile()
 	ahead := w.ahead()
-	g.Expect(w.plane().Status.Operation).To(And(HaveField("Type", controlplanev1.OperationRollout), HaveField("WaitingOn", "WaitingForMachine "+joins)))
+	g.Expect(w.plane().Status.Operation).To(And(HaveField("Type", controlplanev1.OperationRollout),
+		HaveField("WaitingOn", "WaitingForMachine "+joins), HaveField("Since", since)), "it waits as before")
 	g.Expect(w.plane().Status.Replicas).To(HaveValue(BeEquivalentTo(4)))
 	for _, name := range names {
 		g.Expect(w.machine(name).DeletionTimestamp).To(BeNil(), "nobody leaves before it votes")
 	}
 
-	w.joins(joins, run.Succeeded, "")
+	w.joins(joins, run.Succeeded, "", 0)
 	w.bootstrapped(joins, address)
 	w.hold(joins)
 	w.reconcile()
@@ -153,6 +166,37 @@ func TestTheNextMachineIsMadeBesideAJoin(t *testing.T) {
 	w.reconcile()
 	g.Expect(isHeld(w.machine(ahead))).To(BeFalse())
 	g.Expect(w.machines()).To(HaveLen(5))
+}
+
+// Of a host that went silent while kubeadm ran there, nobody learns that its join is over. One Machine was made ahead beside it;
+// when that is too old, none is made any more.
+func TestNoMachineIsMadeBesideAJoinThatTakesLong(t *testing.T) {
+	w, names, joins, _ := joiningFourth(t)
+	w.joins(joins, run.Running, cloudinit.JoinStep, kubeadmIsNew+time.Second)
+	w.reconcile()
+	w.g.Expect(w.machines()).To(HaveLen(len(names) + 1))
+}
+
+// What could not be made beside a join may be made in the drain that follows, without a pause.
+func TestAFailureBesideAJoinIsNoneOfTheNextDrain(t *testing.T) {
+	w, names, joins, address := joiningFourth(t)
+	w.joins(joins, run.Running, cloudinit.JoinStep, 0)
+	w.fail = "create QuoinMachine"
+	for range 5 {
+		w.once()
+	}
+	w.g.Expect(w.machines()).To(HaveLen(len(names) + 1))
+	w.g.Expect(w.plane().Status.Operation.WaitingOn).To(Equal("WaitingForMachine " + joins))
+	w.fail = ""
+	w.reconcile()
+	w.g.Expect(w.machines()).To(HaveLen(len(names)+1), "not again so soon")
+
+	w.joins(joins, run.Succeeded, "", 0)
+	w.bootstrapped(joins, address)
+	w.hold(joins)
+	w.reconcile()
+	w.g.Expect(w.plane().Status.Operation.WaitingOn).To(HavePrefix(controlplane.ReasonDraining))
+	w.ahead()
 }
 
 // One that was made ahead and cannot be admitted is deleted when it could be, and nothing holds it. The drain waits for none

@@ -192,7 +192,7 @@ func (r *Reconciler) conclude(s *scope) {
 	s.fillSnapshot()
 	s.snapshot.Patience = memberPatience / time.Duration(max(r.Haste, 1))
 	r.silence.note(s.plane.UID, &s.snapshot.Etcd, s.members.readAt)
-	s.snapshot.NoneAhead = r.failedAhead(s)
+	r.recallAheads(s)
 	s.doubtful = r.doubts.settle(s.plane.UID, s.snapshot.Machines, time.Now(), drainDoubt/time.Duration(max(r.Haste, 1)))
 	s.fillHealth()
 	s.snapshot.Recovery = s.recovery()

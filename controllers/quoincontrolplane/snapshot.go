@@ -16,10 +16,10 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
 // joining reads from the host's operation whether the bootstrap data of a QuoinMachine runs, and whether it ran to its end.
@@ -122,7 +122,8 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 	}
 	if host, infra := s.hosts[machine.Name], s.infra[machine.Name]; host != nil && infra != nil {
 		result.Joining, result.Joined = joining(host, infra)
-		result.InKubeadm = result.Joining && host.Status.Operation.Step == cloudinit.JoinStep
+		result.InKubeadm = result.Joining && inKubeadm(host, time.Now())
+		result.Returns = s.request != nil && placement.Returning(*s.request, placement.HostOf(host))
 	}
 	result.Joined = result.Joined || result.Bootstrapped
 	if result.Deleting {

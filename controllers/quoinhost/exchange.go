@@ -108,9 +108,9 @@ func (t *turn) follow(id string) (run.Status, outcome) {
 	return status, ready
 }
 
-// beginsKubeadm tells that a plan has come to kubeadm. The control plane makes its next Machine from then on.
+// beginsKubeadm tells that a plan has come to kubeadm join. The control plane makes its next Machine from then on.
 func beginsKubeadm(before, now string) bool {
-	return now != before && (now == cloudinit.InitStep || now == cloudinit.JoinStep)
+	return now != before && now == cloudinit.JoinStep
 }
 
 // pollPause lies between two looks at a running plan: it grows with the time that the plan has run.

@@ -29,8 +29,8 @@ func ahead(s Snapshot, leaver Machine, waits *Step) *Step {
 }
 
 // beside makes the next Machine while another joins that a rollout waits for, if an outdated one leaves after it and yet another
-// joins: a drain may be shorter than those seconds. While kubeadm runs the rest is short; and when it is over nothing is made,
-// because what is wrong then may stay so.
+// joins: a drain may be shorter than those seconds. Once kubeadm runs the rest is short as a rule. What takes longer, because
+// the host is silent, may take days.
 func beside(s Snapshot, waits *Step) *Step {
 	at := slices.IndexFunc(s.Machines, func(machine Machine) bool { return machine.Name == waits.Machine })
 	if waits.Reason != ReasonMachineNotReady || at < 0 || len(s.leavers()) > 0 {
@@ -42,17 +42,20 @@ func beside(s Snapshot, waits *Step) *Step {
 	}
 	joined := s.joined(joins)
 	step := joined.onceLeft()
-	if step == nil || step.Reason != ReasonReplaced && step.Reason != ReasonRemoveFirst ||
-		step.Kind != MoveLeader && step.Kind != DeleteMachine {
+	if step == nil || step.Reason != ReasonReplaced && step.Reason != ReasonRemoveFirst {
 		return nil
 	}
-	return s.prepare(joins, waits, fmt.Sprintf("while Machine %s joins", joins.Name), joined.without(joined.pick()))
+	at = slices.IndexFunc(joined.Machines, func(machine Machine) bool { return machine.Name == step.Machine })
+	if at < 0 {
+		return nil
+	}
+	return s.prepare(joins, waits, fmt.Sprintf("while Machine %s joins", joins.Name), joined.without(joined.Machines[at]))
 }
 
 // prepare makes a Machine ahead, unless there is one or something else follows than a join; what is awaited meanwhile is about
 // another Machine.
 func (s Snapshot) prepare(about Machine, waits *Step, meanwhile string, later Snapshot) *Step {
-	if len(s.Prepared) > 0 || s.NoneAhead {
+	if len(s.Prepared) > 0 || about.NoneAhead {
 		return nil
 	}
 	step := later.onceLeft()
@@ -79,12 +82,15 @@ func (s Snapshot) joined(joins Machine) Snapshot {
 		}
 	}
 	if s.StackedEtcd {
-		voter := quorum.Member{Name: joins.Name, Machine: joins.Name, FailureDomain: joins.FailureDomain, Healthy: true}
-		s.Etcd.Members = slices.DeleteFunc(slices.Clone(s.Etcd.Members), func(member quorum.Member) bool {
+		voter := quorum.Member{Name: joins.Name, Machine: joins.Name, Healthy: true}
+		var members []quorum.Member
+		for _, member := range s.Etcd.Members {
 			voter.ID = max(voter.ID, member.ID+1)
-			return member.Machine == joins.Name
-		})
-		s.Etcd.Members = append(s.Etcd.Members, voter)
+			if member.Machine != joins.Name {
+				members = append(members, member)
+			}
+		}
+		s.Etcd.Members = append(members, voter)
 	}
 	return s
 }
@@ -97,7 +103,7 @@ func (s Snapshot) without(leaver Machine) Snapshot {
 	if member != nil {
 		s.Etcd = s.Etcd.After(quorum.Operation{Kind: quorum.Remove, Members: []uint64{member.ID}})
 	}
-	if leaver.HostClaimed {
+	if leaver.Returns {
 		s.Spare.Returning++
 	}
 	return s

@@ -273,7 +273,7 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 	switch words[0] {
 	case "machine":
 		m := Machine{Name: name, Version: s.Version, Node: name, HostClaimed: true, Bootstrapped: true, UpToDate: true,
-			Healthy: true, Serving: true, Hook: true, DrainHook: true, Created: int64(len(s.Machines) + 1)}
+			Healthy: true, Serving: true, Hook: true, DrainHook: true, Returns: true, Created: int64(len(s.Machines) + 1)}
 		member := &quorum.Member{ID: uint64(len(s.Etcd.Members) + 1), Name: name, Machine: name, Healthy: true}
 		for _, word := range words[2:] {
 			key, value, _ := strings.Cut(word, "=")
@@ -295,6 +295,11 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 				m.NoHost = true
 			case "joining":
 				m.Joining = true
+			case "none-ahead":
+				m.NoneAhead = true
+			case "unlike":
+				// Its host is not of those that the next Machine may have.
+				m.Returns = false
 			case "in-kubeadm":
 				m.Joining, m.InKubeadm = true, true
 			case "joined":

@@ -99,6 +99,9 @@ func (s Snapshot) departureOf(machine Machine) Operation {
 // WaitingOn names what the step waits for: its reason, and the Machine that it is about. Empty when it waits for nothing.
 func (s Step) WaitingOn() string {
 	switch {
+	case s.Otherwise != nil:
+		// What nothing depends on ends no waiting.
+		return s.Otherwise.WaitingOn()
 	case s.Kind != Wait && s.Kind != Refuse:
 		return ""
 	case s.Machine != "":

@@ -39,8 +39,6 @@ type Snapshot struct {
 	Machines []Machine
 	// Prepared are Machines that were made ahead, oldest first; they are not among Machines.
 	Prepared []Prepared
-	// NoneAhead: making a Machine ahead failed a short while ago.
-	NoneAhead bool
 	// Etcd is the membership as last read.
 	Etcd quorum.Membership
 	// Patience is how long a voter must have been silent until it counts as dead, and not as one that a reading missed.
@@ -131,8 +129,12 @@ type Machine struct {
 	// Joining: its bootstrap data runs on the host now, so it may become an etcd member at any moment. Joined: that ran to
 	// its end. Both as read before etcd was.
 	Joining, Joined bool
-	// InKubeadm: of the bootstrap data, kubeadm join runs now.
+	// InKubeadm: of the bootstrap data, kubeadm join runs now, and has for a short while only.
 	InKubeadm bool
+	// NoneAhead: making the next Machine failed a short while ago, while this one left or joined.
+	NoneAhead bool
+	// Returns: the next Machine could have its host, once that is reset.
+	Returns bool
 	// Node is the name of its node; empty until it registered.
 	Node string
 	// Kubelet is the version that the node's kubelet runs.
