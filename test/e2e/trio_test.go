@@ -148,6 +148,8 @@ func trio() {
 		expectTrio(ctx, the.trio)
 	}, NodeTimeout(25*time.Minute))
 
+	restore()
+
 	It("is gone when the Cluster is deleted, without ceremony", func(ctx SpecContext) {
 		must(the.trio.Delete(ctx, 10*time.Minute))
 		expectNothingLeft(ctx, the.trio)

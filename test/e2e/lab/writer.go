@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -128,6 +129,13 @@ func (w *Writer) every(ctx context.Context, period time.Duration, g *gaps, attem
 func (w *Writer) Stop() {
 	w.stop()
 	w.done.Wait()
+}
+
+// Acknowledged are the keys of all writes that succeeded.
+func (w *Writer) Acknowledged() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.acknowledged)
 }
 
 // Report says how much was acknowledged and how long the longest gaps were.
