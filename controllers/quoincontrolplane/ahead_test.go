@@ -129,7 +129,8 @@ func joiningFourth(t *testing.T) (w *world, names []string, joins, address strin
 	w.edit(outdate)
 	w.reconcile()
 	joins = w.fresh(names...)
-	return w, names, joins, w.claim(joins)
+	address = w.claim(joins)
+	return w, names, joins, address
 }
 
 // Where a surge goes on with another Machine, that one is made as soon as kubeadm runs for the one before it, and joins when an

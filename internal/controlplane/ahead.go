@@ -90,7 +90,8 @@ func (s Snapshot) joined(joins Machine) Snapshot {
 				members = append(members, member)
 			}
 		}
-		s.Etcd.Members = append(members, voter)
+		members = append(members, voter)
+		s.Etcd.Members = members
 	}
 	return s
 }
