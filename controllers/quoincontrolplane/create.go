@@ -112,7 +112,7 @@ func (r *Reconciler) createConfig(ctx context.Context, s *scope, machine *cluste
 		return err
 	}
 	config.Name = machine.Spec.Bootstrap.ConfigRef.Name
-	config.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind("Machine"))}
+	config.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind(machineKind))}
 	if err := r.Client.Create(ctx, config); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating KubeadmConfig %s: %w", config.Name, err)
 	}

@@ -74,7 +74,7 @@ func (s *scope) desiredMachine(name string, existing *clusterv1.Machine) *cluste
 	annotations[controlplanev1.PreDrainHookAnnotation] = s.holdOwner()
 	annotations[controlplanev1.PreTerminateHookAnnotation] = s.holdOwner()
 	machine := &clusterv1.Machine{
-		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
+		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: machineKind},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: s.plane.Namespace, Labels: s.labels(), Annotations: annotations,
 			OwnerReferences: []metav1.OwnerReference{controllerRef(s.plane)},

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -16,8 +17,8 @@ import (
 )
 
 // addOrphans puts a stand-in for each Machine that is gone while our hold still keeps its QuoinMachine: somebody stripped the
-// Machine's finalizer, and its dependents were collected. The etcd member there leaves as any other does, and then the hold is
-// taken away; without that the host would be kept for ever. What is written to a stand-in comes to nothing.
+// Machine's finalizer, and its dependents were collected, or will be in a moment. The etcd member there leaves as any other does,
+// and then the hold is taken away; without that the host would be kept for ever. What is written to a stand-in comes to nothing.
 func (s *scope) addOrphans() {
 	owned := map[string]bool{}
 	for _, machine := range s.machines {
@@ -27,11 +28,18 @@ func (s *scope) addOrphans() {
 		infra := &s.clusterInfra[i]
 		_, moving := infra.Annotations[clusterctlv1.DeleteForMoveAnnotation]
 		mine := infrav1.LifecycleHook{Name: controlplanev1.HookName, Owner: s.holdOwner()}
-		if infra.DeletionTimestamp.IsZero() || moving || owned[infra.Name] || !slices.Contains(infra.Spec.LifecycleHooks.PreTerminate, mine) {
+		if infra.DeletionTimestamp.IsZero() && !outlives(infra) || moving || owned[infra.Name] || !slices.Contains(infra.Spec.LifecycleHooks.PreTerminate, mine) {
 			continue
 		}
 		s.machines.Insert(s.standIn(infra))
 	}
+}
+
+// outlives tells of a QuoinMachine without a Machine that it had one: none claims a host before.
+func outlives(infra *infrav1.QuoinMachine) bool {
+	return infra.Spec.ProviderID != "" && slices.ContainsFunc(infra.OwnerReferences, func(owner metav1.OwnerReference) bool {
+		return owner.Kind == machineKind
+	})
 }
 
 // standIn is the Machine as it would be at the end of its deletion.
@@ -42,8 +50,11 @@ func (s *scope) standIn(infra *infrav1.QuoinMachine) *clusterv1.Machine {
 		// Nobody can tell how its pods are to be evicted.
 		Annotations: map[string]string{controlplanev1.EvictionEndedAnnotation: ""},
 	}}
+	if machine.DeletionTimestamp == nil {
+		machine.DeletionTimestamp = ptr.To(metav1.Now())
+	}
 	for _, owner := range infra.OwnerReferences {
-		if owner.Kind == "Machine" {
+		if owner.Kind == machineKind {
 			machine.UID = owner.UID
 		}
 	}

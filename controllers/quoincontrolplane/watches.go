@@ -31,6 +31,9 @@ import (
 // controlPlaneKind is the kind that this controller serves.
 const controlPlaneKind = "QuoinControlPlane"
 
+// machineKind is the kind of Cluster API's Machines.
+const machineKind = "Machine"
+
 // controlPlaneOfCluster names the QuoinControlPlane of a Cluster.
 func controlPlaneOfCluster(_ context.Context, object client.Object) []ctrl.Request {
 	cluster, ok := object.(*clusterv1.Cluster)
