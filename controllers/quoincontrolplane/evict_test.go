@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -141,6 +142,28 @@ func TestANodeThatClusterAPIWillNotDeleteIsDeleted(t *testing.T) {
 	g.Expect(released).NotTo(BeEmpty())
 	err := w.workload.Get(t.Context(), client.ObjectKey{Name: "n-" + released}, &corev1.Node{})
 	g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "the host would come back under the old Node")
+}
+
+// Somebody took the label off a Machine by which the control plane knows it. Its member seems to be nobody's, and is not.
+func TestTheMemberOfAMachineWithoutItsLabelStays(t *testing.T) {
+	w, names := three(t)
+	machine := w.machine(names[1])
+	label := machine.Labels[clusterv1.MachineControlPlaneLabel]
+	delete(machine.Labels, clusterv1.MachineControlPlaneLabel)
+	w.g.Expect(w.mgmt.Update(t.Context(), machine)).To(Succeed())
+	for range 3 {
+		_, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+		w.g.Expect(err).To(MatchError(ContainSubstring("give the Machine its label")))
+	}
+	w.g.Expect(w.etcd.removed).To(BeEmpty())
+	w.g.Expect(w.machines()).To(HaveLen(3))
+
+	machine = w.machine(names[1])
+	machine.Labels[clusterv1.MachineControlPlaneLabel] = label
+	w.g.Expect(w.mgmt.Update(t.Context(), machine)).To(Succeed())
+	w.reconcile()
+	w.g.Expect(w.machines()).To(HaveLen(3))
+	w.g.Expect(w.etcd.removed).To(BeEmpty())
 }
 
 // A Machine's finalizer was stripped: its QuoinMachine is collected, and its Node stays behind.

@@ -80,7 +80,7 @@ func (r *Reconciler) readEtcd(ctx context.Context, s *scope) {
 // etcdSnapshot says which Machine runs which member, and what a verdict needs to know of both.
 func (s *scope) etcdSnapshot() quorum.Membership {
 	if s.members.err != nil {
-		return quorum.Membership{Problem: s.members.err.Error()}
+		return quorum.Membership{Problem: s.members.err.Error(), Contradicts: errors.Is(s.members.err, etcd.ErrContradiction)}
 	}
 	if !s.stackedEtcd() || len(s.members.cluster.Members) == 0 {
 		return quorum.Membership{Problem: "it was not read"}

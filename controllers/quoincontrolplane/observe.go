@@ -149,7 +149,9 @@ func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 
 // study reads what the Machines run, and makes the snapshot.
 func (r *Reconciler) study(ctx context.Context, s *scope) error {
-	s.addOrphans()
+	if err := r.addOrphans(ctx, s); err != nil {
+		return err
+	}
 	s.sortParts()
 	early := s.glance && s.initialized()
 	if early {

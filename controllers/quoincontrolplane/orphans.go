@@ -4,13 +4,17 @@
 package quoincontrolplane
 
 import (
+	"context"
+	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -19,7 +23,7 @@ import (
 // addOrphans puts a stand-in for each Machine that is gone while our hold still keeps its QuoinMachine: somebody stripped the
 // Machine's finalizer, and its dependents were collected, or will be in a moment. The etcd member there leaves as any other does,
 // and then the hold is taken away; without that the host would be kept for ever. What is written to a stand-in comes to nothing.
-func (s *scope) addOrphans() {
+func (r *Reconciler) addOrphans(ctx context.Context, s *scope) error {
 	owned := map[string]bool{}
 	for _, machine := range s.machines {
 		owned[machine.Spec.InfrastructureRef.Name] = true
@@ -28,18 +32,37 @@ func (s *scope) addOrphans() {
 		infra := &s.clusterInfra[i]
 		_, moving := infra.Annotations[clusterctlv1.DeleteForMoveAnnotation]
 		mine := infrav1.LifecycleHook{Name: controlplanev1.HookName, Owner: s.holdOwner()}
-		if infra.DeletionTimestamp.IsZero() && !outlives(infra) || moving || owned[infra.Name] || !slices.Contains(infra.Spec.LifecycleHooks.PreTerminate, mine) {
+		if moving || owned[infra.Name] || !slices.Contains(infra.Spec.LifecycleHooks.PreTerminate, mine) {
 			continue
+		}
+		if infra.DeletionTimestamp.IsZero() {
+			if outlives, err := r.outlives(ctx, s, infra); err != nil {
+				return err
+			} else if !outlives {
+				continue
+			}
 		}
 		s.machines.Insert(s.standIn(infra))
 	}
+	return nil
 }
 
-// outlives tells of a QuoinMachine without a Machine that it had one: none claims a host before.
-func outlives(infra *infrav1.QuoinMachine) bool {
-	return infra.Spec.ProviderID != "" && slices.ContainsFunc(infra.OwnerReferences, func(owner metav1.OwnerReference) bool {
-		return owner.Kind == machineKind
-	})
+// outlives tells of a QuoinMachine that is not collected yet that its Machine is gone, and not still to come: it has run its bootstrap
+// data. A Machine that is there and none of the control plane's is an error: its member would seem to be nobody's.
+func (r *Reconciler) outlives(ctx context.Context, s *scope, infra *infrav1.QuoinMachine) (bool, error) {
+	if infra.Spec.ProviderID == "" || !provisioned(infra) || s.deleting() {
+		return false, nil
+	}
+	machine := &clusterv1.Machine{}
+	err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(infra), machine)
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the Machine of QuoinMachine %s: %w", infra.Name, err)
+	}
+	return false, fmt.Errorf("a Machine %s is there that is none of this control plane's, and its QuoinMachine is held for it: give the Machine its label %s back, "+
+		"and an owner reference to QuoinControlPlane %s", machine.Name, clusterv1.MachineControlPlaneLabel, s.plane.Name)
 }
 
 // standIn is the Machine as it would be at the end of its deletion.

@@ -54,7 +54,7 @@ type EtcdClient interface {
 // Reconciler reconciles QuoinControlPlanes.
 //
 // Reading etcd and the workload cluster happens in the reconcile itself, over all members at once and for at most
-// etcd.ReadTimeout: it is a few round trips over connections that are already open. Nothing here waits for a host's work.
+// twice etcd.ReadTimeout: it is a few round trips over connections that are already open. Nothing here waits for a host's work.
 type Reconciler struct {
 	// Client reads from the cache and writes; Secrets and ConfigMaps should not be cached.
 	Client client.Client

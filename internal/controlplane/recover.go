@@ -193,6 +193,8 @@ func (s Snapshot) refuseRecovery(r Recovery) string {
 	}
 	index := slices.IndexFunc(s.Machines, func(m Machine) bool { return m.Name == r.Machine })
 	switch {
+	case s.Etcd.Contradicts:
+		return s.Etcd.Problem
 	case index < 0:
 		return fmt.Sprintf("Machine %s, which is to survive, is none of this control plane; it has %s", r.Machine, orNobody(s.names("")))
 	case s.Machines[index].Deleting:
@@ -299,6 +301,9 @@ func (s Snapshot) carryOn(r Recovery) *Step {
 	}
 	if !s.Etcd.Known || !s.Etcd.Agreed || voters != 1 || alone.Machine != r.Machine || !alone.Healthy {
 		step := wait(ReasonRecovering, "etcd on Machine %s was restored; waiting until it answers as a cluster of one", r.Machine)
+		if s.Etcd.Contradicts {
+			step.Message += ": " + s.Etcd.Problem
+		}
 		step.Machine = r.Machine
 		return step
 	}

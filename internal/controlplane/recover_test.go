@@ -141,7 +141,10 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 		"the survivor is no node":        {func(s *Snapshot) { s.Machines[0].Node = "" }, Refuse, "never became a node"},
 		"not all who are lost are named": {func(s *Snapshot) { s.Recovery.GiveUp = []string{"c"} }, Refuse, "are b, c"},
 		"one is named who is not there":  {func(s *Snapshot) { s.Recovery.GiveUp = []string{"b", "c", "d"} }, Refuse, "names b, c, d"},
-		"a host failed to stop":          {func(s *Snapshot) { s.Recovery.State = RecoveryBegun; s.recovery("c", failed) }, Refuse, "another id"},
+		"members contradict each other": {func(s *Snapshot) {
+			s.Etcd = quorum.Membership{Contradicts: true, Problem: "nodes a and b tell different members"}
+		}, Refuse, "nodes a and b tell different members"},
+		"a host failed to stop": {func(s *Snapshot) { s.Recovery.State = RecoveryBegun; s.recovery("c", failed) }, Refuse, "another id"},
 		"the survivor failed": {func(s *Snapshot) {
 			s.Recovery.State = RecoveryBegun
 			s.recovery("b", gone)

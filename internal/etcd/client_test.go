@@ -15,6 +15,7 @@ import (
 	"errors"
 	"math/big"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -257,6 +258,40 @@ func TestReadWithoutQuorumTellsWhatIsRemembered(t *testing.T) {
 	g.Expect(read.Members).To(HaveLen(3))
 	g.Expect(read.Members[0].Answers).To(BeFalse())
 	g.Expect(read.Members[0].Problem).To(ContainSubstring("no leader"))
+}
+
+// A list is believed when a quorum confirmed it, and nobody else speaks for a quorum of others, or remembers others and is ahead.
+func TestListsThatContradictEachOther(t *testing.T) {
+	said := func(agreed bool, index uint64, ids ...uint64) answer {
+		a := answer{endpoint: "n", cluster: 7, agreed: agreed, status: &pb.StatusResponse{RaftIndex: index}}
+		for _, id := range ids {
+			a.members = append(a.members, &pb.Member{ID: id})
+		}
+		return a
+	}
+	another := said(true, 100, 1, 2, 3)
+	another.cluster = 8
+	for name, tc := range map[string]struct {
+		answers    []answer
+		contradict bool
+	}{
+		"nobody answers":                            {[]answer{{err: errors.New("off")}}, false},
+		"all tell the same, in any order":           {[]answer{said(true, 100, 1, 2, 3), said(true, 99, 3, 1, 2)}, false},
+		"no quorum, and different memories":         {[]answer{said(false, 100, 1), said(false, 90, 1, 2, 3)}, false},
+		"a member that was removed, or is cut off":  {[]answer{said(true, 100, 1, 2), said(false, 90, 1, 2, 3)}, false},
+		"two quorums":                               {[]answer{said(true, 4, 1), said(true, 100, 1, 2, 3)}, true},
+		"two clusters of the same members":          {[]answer{said(true, 100, 1, 2, 3), another}, true},
+		"one began anew while the others have none": {[]answer{said(true, 4, 1), {err: errors.New("off")}, said(false, 100, 1, 2, 3)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			for range 2 {
+				err := contradiction(tc.answers)
+				g.Expect(errors.Is(err, ErrContradiction)).To(Equal(tc.contradict), "%v", err)
+				slices.Reverse(tc.answers)
+			}
+		})
+	}
 }
 
 func TestServerNameIsVerified(t *testing.T) {

@@ -74,9 +74,10 @@ type answer struct {
 // host hangs, would else cost each reading its whole time. One that is late counts as one that did not answer this time.
 const stragglers = 2 * time.Second
 
-// ErrContradiction is what a reading ends with when two members each speak for a quorum, but not for the same members. One of
-// them is of another etcd: it began anew without its data, or is from before a recovery. Which one is not known here, and
-// by the list of the wrong one members would be given up that hold the data.
+// ErrContradiction is what a reading ends with when one member speaks for a quorum, and another one speaks for a quorum of other
+// members, or remembers others and knows more of etcd's log than the first. One of them is of another etcd: it began anew
+// without its data, or is from before a recovery. Which one is not known here, and by the list of the wrong one members would
+// be given up that hold the data.
 var ErrContradiction = errors.New("etcd contradicts itself")
 
 // Read asks all endpoints at once and puts their answers together. It takes at most ReadTimeout, and fails when no endpoint
@@ -122,19 +123,29 @@ func askAll(ctx context.Context, endpoints []Endpoint, credentials Credentials) 
 	return answers
 }
 
-// contradiction is an error when two answers come from a quorum each, and their lists have other members.
+// contradiction is an error when an answer comes from a quorum, and another one that tells other members does, too, or is ahead of
+// it: a member that was removed, or that is cut off, is never ahead of the quorum.
 func contradiction(answers []answer) error {
-	var first *answer
+	at := slices.IndexFunc(answers, func(said answer) bool { return said.agreed })
+	if at < 0 {
+		return nil
+	}
+	first := &answers[at]
 	for i := range answers {
-		switch said := &answers[i]; {
-		case !said.agreed:
-		case first == nil:
-			first = said
-		case said.cluster != first.cluster || !slices.Equal(said.ids(), first.ids()):
-			return fmt.Errorf("%w: node %s speaks for a quorum of %s, and node %s for one of %s. One of them lost its data and began anew, "+
-				"or is from before a recovery: stop etcd there, by moving /etc/kubernetes/manifests/etcd.yaml out of that directory",
-				ErrContradiction, first.endpoint, first.names(), said.endpoint, said.names())
+		said := &answers[i]
+		if said.members == nil || said.cluster == first.cluster && slices.Equal(said.ids(), first.ids()) {
+			continue
 		}
+		other := "for one"
+		if !said.agreed {
+			if said.status.GetRaftIndex() <= first.status.GetRaftIndex() {
+				continue
+			}
+			other = "knows more and remembers one"
+		}
+		return fmt.Errorf("%w: node %s speaks for a quorum of %s, and node %s %s of %s. One of them lost its data and began anew, or is "+
+			"from before a recovery: stop etcd there, by moving /etc/kubernetes/manifests/etcd.yaml out of that directory",
+			ErrContradiction, first.endpoint, first.names(), said.endpoint, other, said.names())
 	}
 	return nil
 }

@@ -307,6 +307,7 @@ func TestAMemberThatBeganAnewIsNotTheCluster(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("node a speaks for a quorum of a, and node b for one of a, b, c")))
 
 	g.Expect(first.process.Kill()).To(Succeed())
+	_, _ = first.process.Wait()
 	both, err := read(cluster.endpoints()...)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(both.Agreed).To(BeTrue())

@@ -17,8 +17,9 @@ import (
 type Membership struct {
 	// Known: some member told the list. Agreed: a quorum confirmed it, so it can agree on a change now.
 	Known, Agreed bool
-	// Problem says why it is not known.
-	Problem string
+	// Problem says why it is not known. Contradicts: because members speak for different clusters, of which one has a quorum.
+	Problem     string
+	Contradicts bool
 	// Age of the reading; a verdict by an old one is worth less than none.
 	Age     time.Duration
 	Members []Member
