@@ -111,9 +111,9 @@ func (r *Reconciler) recallAheads(s *scope) {
 	r.aheads.keep(s.plane.UID, present)
 }
 
-// inKubeadm tells that kubeadm join began on the host of a Machine a short while ago, by the host's clock, and is not known to be
+// kubeadmBegan tells that kubeadm join began on the host of a Machine a short while ago, by the host's clock, and is not known to be
 // over.
-func inKubeadm(host *infrav1.QuoinHost, now time.Time) bool {
+func kubeadmBegan(host *infrav1.QuoinHost, now time.Time) bool {
 	operation := host.Status.Operation
 	if operation == nil || operation.Step != cloudinit.JoinStep || operation.Since == nil {
 		return false

@@ -182,7 +182,7 @@ func TestWhatAMachineThatVanishedLeavesIsSeenOut(t *testing.T) {
 	g.Expect(w.mgmt.Update(t.Context(), machine)).To(Succeed())
 	g.Expect(w.mgmt.Delete(t.Context(), machine)).To(Succeed())
 	w.reconcile()
-	g.Expect(w.etcd.removed).To(BeEmpty(), "its member is nobody's for the moment until its QuoinMachine is collected")
+	g.Expect(w.etcd.removed).To(BeEmpty(), "its member is not nobody's before its QuoinMachine is collected")
 	g.Expect(w.mgmt.Delete(t.Context(), infra)).To(Succeed())
 	node := &corev1.Node{}
 	g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Name: "n-" + second}, node)).To(Succeed())

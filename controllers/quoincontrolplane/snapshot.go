@@ -122,7 +122,7 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 	}
 	if host, infra := s.hosts[machine.Name], s.infra[machine.Name]; host != nil && infra != nil {
 		result.Joining, result.Joined = joining(host, infra)
-		result.InKubeadm = result.Joining && inKubeadm(host, time.Now())
+		result.KubeadmBegan = result.Joining && kubeadmBegan(host, time.Now())
 		result.Returns = s.request != nil && placement.Returning(*s.request, placement.HostOf(host))
 	}
 	result.Joined = result.Joined || result.Bootstrapped

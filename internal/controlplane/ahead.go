@@ -37,7 +37,7 @@ func beside(s Snapshot, waits *Step) *Step {
 		return nil
 	}
 	joins := s.Machines[at]
-	if !joins.InKubeadm || !joins.UpToDate {
+	if !joins.KubeadmBegan || !joins.UpToDate {
 		return nil
 	}
 	joined := s.joined(joins)
@@ -71,7 +71,7 @@ func (s Snapshot) joined(joins Machine) Snapshot {
 	s.Machines, s.Hosts = slices.Clone(s.Machines), slices.Clone(s.Hosts)
 	for i := range s.Machines {
 		if machine := &s.Machines[i]; machine.Name == joins.Name {
-			machine.Bootstrapped, machine.Joining, machine.InKubeadm, machine.Joined = true, false, false, true
+			machine.Bootstrapped, machine.Joining, machine.KubeadmBegan, machine.Joined = true, false, false, true
 			machine.Node, machine.Kubelet = cmp.Or(machine.Node, machine.Name), machine.Version
 			machine.Healthy, machine.Serving, machine.Problem = true, true, ""
 		}

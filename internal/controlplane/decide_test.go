@@ -300,8 +300,8 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 			case "unlike":
 				// Its host is not of those that the next Machine may have.
 				m.Returns = false
-			case "in-kubeadm":
-				m.Joining, m.InKubeadm = true, true
+			case "kubeadm-began":
+				m.Joining, m.KubeadmBegan = true, true
 			case "joined":
 				m.Joined = true
 			case "no-member":

@@ -178,13 +178,13 @@ func openDrain(machine Machine, reason, format string, args ...any) *Step {
 }
 
 func etcdUnknown(s Snapshot, machine Machine) *Step {
-	if s.Etcd.Contradicts {
-		return wait(ReasonConnectionDown, "Machine %s keeps its host until its etcd member is removed, but etcd cannot be read: %s",
-			machine.Name, s.Etcd.Problem).about(machine)
+	step := wait(ReasonConnectionDown, "Machine %s keeps its host until its etcd member is removed, but etcd cannot be read: %s",
+		machine.Name, s.Etcd.Problem).about(machine)
+	if !s.Etcd.Contradicts {
+		step.Message += ". If the cluster is lost, delete the Cluster; or remove our hooks from the Machine, and the one in " +
+			"spec.lifecycleHooks from its QuoinMachine"
 	}
-	return wait(ReasonConnectionDown, "Machine %s keeps its host until its etcd member is removed, but etcd cannot be "+
-		"read: %s. If the cluster is lost, delete the Cluster; or remove our hooks from the Machine, and the one in "+
-		"spec.lifecycleHooks from its QuoinMachine", machine.Name, s.Etcd.Problem).about(machine)
+	return step
 }
 
 // onItsWay names another Machine whose departure was agreed to and is not over; empty when there is none.

@@ -129,8 +129,8 @@ type Machine struct {
 	// Joining: its bootstrap data runs on the host now, so it may become an etcd member at any moment. Joined: that ran to
 	// its end. Both as read before etcd was.
 	Joining, Joined bool
-	// InKubeadm: of the bootstrap data, kubeadm join runs now, and has for a short while only.
-	InKubeadm bool
+	// KubeadmBegan: of the bootstrap data, kubeadm join runs, and began a short while ago.
+	KubeadmBegan bool
 	// NoneAhead: making the next Machine failed a short while ago, while this one left or joined.
 	NoneAhead bool
 	// Returns: the next Machine could have its host, once that is reset.

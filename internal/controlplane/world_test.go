@@ -53,7 +53,7 @@ func (w *world) observe() Snapshot {
 	s.AddonsCurrent = w.addons == w.Version
 	s.Machines = append([]Machine(nil), w.Machines...)
 	for i := range s.Machines {
-		s.Machines[i].InKubeadm, s.Machines[i].Returns = s.Machines[i].Joining, s.Machines[i].HostClaimed
+		s.Machines[i].KubeadmBegan, s.Machines[i].Returns = s.Machines[i].Joining, s.Machines[i].HostClaimed
 	}
 	s.Prepared = append([]Prepared(nil), w.Prepared...)
 	s.Hosts = append([]Host(nil), w.Hosts...)

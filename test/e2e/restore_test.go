@@ -47,7 +47,7 @@ pkill -KILL -x etcd`))
 		By("asking for the recovery, which is refused until nobody can know of a quorum any more")
 		began := time.Now()
 		Eventually(func(ctx context.Context) error {
-			return editTrio(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) {
+			return the.trio.EditControlPlane(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) {
 				spec.Recovery = &controlplanev1.EtcdRecovery{ID: "e2e", Machine: machines[0], GiveUp: machines[1:], Snapshot: snapshot}
 			})
 		}).WithContext(ctx).WithTimeout(6 * time.Minute).WithPolling(5 * time.Second).Should(Succeed())
@@ -104,7 +104,7 @@ func backUp(ctx context.Context) *controlplanev1.RecoverySnapshot {
 			Expect(client.IgnoreNotFound(the.lab.Management.Delete(ctx, secret))).To(Succeed())
 		})
 	}
-	must(editTrio(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) {
+	must(the.trio.EditControlPlane(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) {
 		spec.Backup = &controlplanev1.EtcdBackup{Schedule: "0 0 1 1 *", EncryptionKeyRef: controlplanev1.SecretReference{Name: "recipients"},
 			Store: controlplanev1.BackupStore{Volume: &controlplanev1.BackupVolume{Path: "e2e"}}}
 	}))
@@ -116,15 +116,4 @@ func backUp(ctx context.Context) *controlplanev1.RecoverySnapshot {
 		return name
 	}).WithContext(ctx).WithTimeout(3 * time.Minute).WithPolling(time.Second).ShouldNot(BeEmpty())
 	return &controlplanev1.RecoverySnapshot{Name: name, IdentityRef: controlplanev1.SecretReference{Name: "identity"}}
-}
-
-// editTrio changes the spec of the control plane of three.
-func editTrio(ctx context.Context, change func(*controlplanev1.QuoinControlPlaneSpec)) error {
-	plane, err := the.trio.ControlPlane(ctx)
-	if err != nil {
-		return err
-	}
-	before := plane.DeepCopy()
-	change(&plane.Spec)
-	return the.lab.Management.Patch(ctx, plane, client.MergeFrom(before))
 }

@@ -225,14 +225,19 @@ func moves(pod corev1.Pod) bool {
 
 // EditControlPlaneVersion does what `kubectl edit quoincontrolplane` does.
 func (c *Cluster) EditControlPlaneVersion(ctx context.Context, version string) error {
+	return c.EditControlPlane(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) { spec.Version = version })
+}
+
+// EditControlPlane changes the spec of the cluster's QuoinControlPlane.
+func (c *Cluster) EditControlPlane(ctx context.Context, change func(*controlplanev1.QuoinControlPlaneSpec)) error {
 	plane, err := c.ControlPlane(ctx)
 	if err != nil {
 		return err
 	}
 	before := client.MergeFrom(plane.DeepCopy())
-	plane.Spec.Version = version
+	change(&plane.Spec)
 	if err := c.lab.Management.Patch(ctx, plane, before); err != nil {
-		return fmt.Errorf("editing the version of control plane %s: %w", plane.Name, err)
+		return fmt.Errorf("editing control plane %s: %w", plane.Name, err)
 	}
 	return nil
 }
