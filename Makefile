@@ -95,11 +95,11 @@ test-integration: ## Run the integration tests: a real API server, Cluster API's
 	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 14m ./test/integration/...
 
 .PHONY: test-sim
-test-sim: ## Roll control planes of simulated hosts longer: more kills of controllers, other losses, restores.
-	QUOIN_SIM_LONG=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 50m -v -skip '$(SIM_HOSTS)' ./test/sim
+test-sim: ## Roll control planes of simulated hosts longer: a kill of the controllers at every event, other losses, restores.
+	QUOIN_SIM_LONG=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 110m -v -skip '$(SIM_HOSTS)' ./test/sim
 
 .PHONY: nightly
-nightly: ## Run the random models of the control plane with thousands of seeds, and its rollouts with a kill at every event.
+nightly: ## Run the random models of the control plane and its rollouts through troubles with thousands of seeds.
 	QUOIN_NIGHTLY=1 go test -count 1 -timeout 58m -run Model ./internal/quorum/... ./internal/controlplane/...
 	go test -count 1 -timeout 58m -rapid.checks=100000 ./internal/quorum
 	QUOIN_NIGHTLY=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 10h -v \

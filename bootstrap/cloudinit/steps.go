@@ -13,11 +13,14 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
-// JoinStep is the name of the step that runs kubeadm join.
-const JoinStep = "kubeadm-join"
+// The names of the steps that run kubeadm.
+const (
+	InitStep = "kubeadm-init"
+	JoinStep = "kubeadm-join"
+)
 
 // Steps renders the Config for package run: files to upload and steps in cloud-init's own order (bootcmd, write_files,
-// disk_setup, fs_setup, mounts, hostname, users, ntp, runcmd). kubeadm steps are named "kubeadm-init" or JoinStep and marked Once.
+// disk_setup, fs_setup, mounts, hostname, users, ntp, runcmd). kubeadm steps are named InitStep or JoinStep and marked Once.
 //
 // Where cloud-init goes on after a command that failed, Quoin stops and names it: a node that joins half-prepared costs
 // more than a clear end. A command that may fail says so itself ("... || true"). As in cloud-init, consecutive commands
@@ -111,7 +114,7 @@ func (c *Config) commandSteps(o Options) []run.Step {
 		}
 		flush()
 		where, label = "post-kubeadm", "postKubeadmCommands"
-		base := "kubeadm-init"
+		base := InitStep
 		if command.Kind == KubeadmJoin {
 			base = JoinStep
 		}

@@ -1,8 +1,9 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package recovery is what a host does when an etcd that has lost its quorum is restored at a person's word: members that are
-// given up stop for good, and one becomes a cluster of one.
+// Package recovery is what a host does so that etcd comes back as a person says, and in no other way: no member begins a cluster
+// anew because it has lost its data; when a quorum is lost and a person asks for a recovery, members that are given up stop
+// for good, and one becomes a cluster of one.
 package recovery
 
 import (
@@ -14,8 +15,11 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
+//go:embed etcd.sh
+var etcdFunctions string
+
 //go:embed steps.sh
-var functions string
+var recoveryFunctions string
 
 // Action is what a host does in a recovery.
 type Action string
@@ -52,7 +56,7 @@ const long = 45 * time.Minute
 // Plan never runs beside an etcd that has a quorum: its first step refuses, before anything is changed.
 func Plan(order Order) run.Plan {
 	step := func(name, call string) run.Step {
-		return run.Step{Name: name, Script: functions + call + "\n", Timeout: long}
+		return run.Step{Name: name, Script: etcdFunctions + recoveryFunctions + call + "\n", Timeout: long}
 	}
 	plan := run.Plan{ID: order.ID}
 	switch order.Action {
@@ -68,7 +72,7 @@ func Plan(order Order) run.Plan {
 				step("check-snapshot", fmt.Sprintf("recovery_check_snapshot %s %s %s %d", ssh.Quote(order.Member), id, ssh.Quote(s.SHA256), s.Size)),
 				step("stop-etcd", "recovery_stop"),
 				step("put-data", fmt.Sprintf("recovery_put %s %s", id, ssh.Quote(s.SHA256))),
-				step("start-etcd", "recovery_start"),
+				step("start-etcd", "recovery_start "+id),
 				step("end-recovery", "recovery_end_snapshot "+id),
 			}
 			return plan
@@ -78,7 +82,7 @@ func Plan(order Order) run.Plan {
 			step("stop-etcd", "recovery_stop"),
 			step("keep-data", `recovery_keep "$kept"/`+ssh.Quote("data-"+order.ID)),
 			step("force-new-cluster", "recovery_force"),
-			step("start-etcd", "recovery_start"),
+			step("start-etcd", "recovery_start "+ssh.Quote(order.ID)),
 			step("end-recovery", "recovery_end"),
 		}
 	}

@@ -4,12 +4,7 @@
 # One function per step of a recovery of etcd. Each may run again after it was cut off, also under another plan: $kept says
 # what was there before the first one.
 kept=$QUOIN_ROOT/recovery
-manifests=/etc/kubernetes/manifests
-manifest=$manifests/etcd.yaml
 flag=--force-new-cluster
-
-# argument <name>: what the manifest gives etcd.
-argument() { sed -n "s/^ *- --$1=//p" "$kept/etcd.yaml" | head -n 1; }
 
 # keep_manifest keeps how etcd was started, before anything changes; without any, no member was ever started here.
 keep_manifest() {
@@ -18,46 +13,24 @@ keep_manifest() {
 			sync "$kept/etcd.yaml.part" && mv -f "$kept/etcd.yaml.part" "$kept/etcd.yaml" || quoin_fail "$kept cannot be written"
 	fi
 	[ -s "$kept/etcd.yaml" ] || return 1
-	data=$(argument data-dir)
-	metrics=$(argument listen-metrics-urls | sed 's/,.*//')
-	case $data in /?*) ;; *) quoin_fail "$manifest names no data directory" ;; esac
-	case $metrics in http://*) ;; *) quoin_fail "$manifest has no --listen-metrics-urls=http://..., where etcd is asked whether it has a quorum" ;; esac
+	read_manifest "$kept/etcd.yaml"
 	# The reset looks there, also when the manifest is gone.
 	printf '%s\n' "$data" >"$QUOIN_ROOT/etcd-data-dir"
 }
 
-# ready: etcd serves reads that a quorum agreed on.
-ready() {
-	if command -v curl >/dev/null; then
-		[ "$(curl --noproxy '*' --silent --max-time 5 --output /dev/null --write-out '%{http_code}' "$metrics/readyz")" = 200 ]
-	elif command -v bash >/dev/null; then
-		# shellcheck disable=SC2016 # the inner shell expands it
-		[ "$(timeout 5 bash -c 'exec 3<>"/dev/tcp/${1%:*}/${1##*:}" && printf "GET /readyz HTTP/1.0\r\n\r\n" >&3 && read -r _ code _ <&3 && echo "$code"' ready "${metrics#http://}" 2>/dev/null)" = 200 ]
-	else
-		quoin_fail "neither curl nor bash is installed on this host, and etcd cannot be asked without; install one"
-	fi
-}
-
 # stopped: no etcd works on the data, whoever started it.
-stopped() {
-	for comm in /proc/[0-9]*/comm; do
-		read -r name 2>/dev/null <"$comm" || continue
-		[ "$name" = etcd ] && tr '\0' '\n' <"${comm%comm}cmdline" 2>/dev/null | grep -qxF -- "--data-dir=$data" || continue
-		case $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "${comm%comm}status" 2>/dev/null) in '' | Z | X) ;; *) return 1 ;; esac
-	done
-}
+stopped() { ! works; }
 
 # stop_etcd takes the manifest away, upon which the kubelet stops etcd and never starts it again.
 stop_etcd() {
-	rm -f "$manifest" && sync "$manifests" || quoin_fail "$manifest cannot be removed"
+	rm -f "$manifest" && sync "${manifest%/*}" || quoin_fail "$manifest cannot be removed"
 	quoin_settle 300 stopped || quoin_fail "etcd did not stop within 300 s; does the kubelet run? Look at: journalctl -u kubelet"
 }
 
-# start_etcd <file>: puts a manifest in place at once, because the kubelet reads whatever it finds there.
+# start_etcd <file>: returns when etcd is ready.
 start_etcd() {
-	cp "$1" /etc/kubernetes/etcd.yaml.quoin-part && chmod 0600 /etc/kubernetes/etcd.yaml.quoin-part &&
-		sync /etc/kubernetes/etcd.yaml.quoin-part && mv -f /etc/kubernetes/etcd.yaml.quoin-part "$manifest" || quoin_fail "$manifest cannot be written"
-	quoin_settle 900 ready || quoin_fail "etcd was started and is not ready after 900 s; its log: crictl logs \$(crictl ps -a --name '^etcd\$' -q | head -1)"
+	put_manifest "$1"
+	quoin_settle 900 ready || quoin_fail "etcd was started and is not ready after 900 s; $look"
 }
 
 # refuse_quorum: nothing is lost that a recovery would bring back. An etcd that an earlier attempt forced does not count.
@@ -77,7 +50,7 @@ recovery_stop() {
 recovery_member() {
 	[ -s "$kept/etcd.yaml" ] || ! grep -qs -- "$flag" "$manifest" || quoin_fail "$manifest carries $flag already, and not from here: take it out first"
 	keep_manifest || quoin_fail "$manifest does not exist: no etcd member was ever started here"
-	[ "$(argument name)" = "$1" ] || quoin_fail "the member on this host is $(argument name), not $1"
+	[ "$name" = "$1" ] || quoin_fail "the member on this host is $name, not $1"
 }
 
 # recovery_check <name of the member>
@@ -148,15 +121,19 @@ recovery_force() {
 	start_etcd "$kept/forcing.yaml"
 }
 
-# recovery_start: with the flag, every start would throw out the members that join from now on.
+# recovery_start <id>: with the flag, every start would throw out the members that join from now on. The kubelet waits for minutes
+# before it starts again what crashed often, as etcd did without its data. It knows a static pod by its manifest, so this one says
+# that it is another.
 recovery_start() {
 	keep_manifest
 	stop_etcd
-	start_etcd "$kept/etcd.yaml"
+	awk -v mark="quoin.cluster.x-k8s.io/recovery" -v id="$1" 'index($0, mark) { next } { print } /^  annotations:$/ { print "    " mark ": \"" id "\"" }' \
+		"$kept/etcd.yaml" >"$kept/starting.yaml"
+	start_etcd "$kept/starting.yaml"
 }
 
 # recovery_end: the next recovery begins with the manifest that is in place then. Copies of the data stay until the reset.
-recovery_end() { rm -f "$kept/etcd.yaml" "$kept/forcing.yaml"; }
+recovery_end() { rm -f "$kept/etcd.yaml" "$kept/forcing.yaml" "$kept/starting.yaml"; }
 
 # recovery_end_snapshot <id>: what was brought is in place, or put away by etcd.
 recovery_end_snapshot() {

@@ -168,6 +168,31 @@ func TestThePlanTakesAHostToANodeInOrder(t *testing.T) {
 	g.Expect(plan.Steps[at["kubelet-environment"]].Script).To(ContainSubstring("QUOIN_KUBELET_ARGS=--provider-id=quoin://hosts/h1/0123abcd --node-ip=10.0.0.11,fd00::11"))
 }
 
+// Only kubeadm init leaves a member that would begin a cluster anew without its data.
+func TestAFirstMemberIsToldThatItsClusterExists(t *testing.T) {
+	for command, told := range map[string]bool{"init": true, "join": false} {
+		g := NewWithT(t)
+		order := provisionOrderOf(t, "/opt/{{version}}")
+		var err error
+		order.Bootstrap, err = cloudinit.Parse([]byte(strings.ReplaceAll(work, "kubeadm join", "kubeadm "+command)), cloudinit.InstanceData("h1", "quoin://hosts/h1/0123abcd", ""))
+		g.Expect(err).NotTo(HaveOccurred())
+		supply, err := artifacts.Find(t.Context(), &scripted{answers: map[string]string{"manifest.json": manifestText}}, order.Artifacts)
+		g.Expect(err).NotTo(HaveOccurred())
+		plan, err := provisionPlan(order, supply)
+		g.Expect(err).NotTo(HaveOccurred())
+		at := func(name string) int {
+			return slices.IndexFunc(plan.Steps, func(step run.Step) bool { return step.Name == name })
+		}
+		g.Expect(at("kubeadm-" + command)).To(BeNumerically(">", 0))
+		if !told {
+			g.Expect(at("etcd-existing")).To(Equal(-1))
+			continue
+		}
+		g.Expect(at("etcd-existing")).To(And(BeNumerically(">", at("kubeadm-init")), BeNumerically("<", at("enable-kubelet"))))
+		g.Expect(plan.Steps[at("etcd-existing")].Once).To(BeFalse(), "it goes on when the host reboots in the middle")
+	}
+}
+
 // Of two etcd members that vote none may be missing, and only its kubelet starts one again after a reboot.
 func TestTheKubeletOfAControlPlaneIsEnabledBeforeItsMemberVotes(t *testing.T) {
 	g := NewWithT(t)

@@ -5,11 +5,13 @@ package quoinhost
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/recovery"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
@@ -46,6 +48,9 @@ func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, er
 	}
 	plan.Files = append(plan.Files, files...)
 	plan.Steps = append(plan.Steps, steps...)
+	if slices.ContainsFunc(steps, func(step run.Step) bool { return step.Name == cloudinit.InitStep }) {
+		plan.Steps = append(plan.Steps, recovery.ExistingStep())
+	}
 	plan.Steps = append(plan.Steps,
 		run.Step{Name: "enable-kubelet", Script: recordKubelet + "systemctl enable --now kubelet.service"},
 		run.Step{Name: "bootstrap-sentinel", Script: `umask 022; mkdir -p /run/cluster-api && echo success >/run/cluster-api/bootstrap-success.complete`},

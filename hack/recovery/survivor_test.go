@@ -59,6 +59,8 @@ func (h *host) manifest(initial string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
 metadata:
+  annotations:
+    kubeadm.kubernetes.io/etcd.advertise-client-urls: %[1]s
   name: etcd
   namespace: kube-system
 spec:

@@ -62,6 +62,13 @@ func clusterLife() {
 		}
 	}, NodeTimeout(time.Minute))
 
+	It("has told the first etcd member that its cluster exists", func(ctx SpecContext) {
+		node, _ := controlPlaneNode(ctx)
+		out := need(the.lab.OnHost(ctx, need(the.lab.Host(node.Name)), `grep -c -- --initial-cluster-state=existing /etc/kubernetes/manifests/etcd.yaml
+tr '\0' '\n' <"/proc/$(pgrep -x etcd)/cmdline" | grep -c -- --initial-cluster-state=existing`))
+		Expect(strings.Fields(out)).To(Equal([]string{"1", "1"}), "in the manifest, and in the etcd that runs")
+	}, NodeTimeout(time.Minute))
+
 	It("leaves clusterctl describe with no unexplained Unknown", func(ctx SpecContext) {
 		expectDescribed(ctx, the.demo)
 	}, NodeTimeout(3*time.Minute))

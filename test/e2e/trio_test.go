@@ -50,6 +50,24 @@ func trio() {
 		expectTrio(ctx, the.trio)
 	}, NodeTimeout(25*time.Minute))
 
+	It("keeps the first member out when its data are gone, where it would begin an empty cluster", func(ctx SpecContext) {
+		name, host := firstMember(ctx)
+		counts := whileWriting(ctx, "While the first member was without its data", func() {
+			need(the.lab.OnHost(ctx, host, "rm -rf /var/lib/etcd/member; pkill -KILL -x etcd"))
+			By("being tried by the kubelet again and again")
+			time.Sleep(45 * time.Second)
+			Expect(need(the.lab.OnHost(ctx, host, "ls /var/lib/etcd/member"))).NotTo(ContainSubstring("wal"), "a log, which is a cluster that has begun")
+			Expect(controlPlaneMachines(ctx, the.trio)).To(HaveLen(3))
+			out, err := the.lab.Kubectl(ctx, the.lab.Kubeconfig(), "annotate", "machine", name, "--namespace", lab.Namespace, clusterv1.RemediateMachineAnnotation+"=")
+			Expect(err).NotTo(HaveOccurred(), out)
+			Eventually(func(ctx context.Context) map[string]string { return controlPlaneMachines(ctx, the.trio) }).WithContext(ctx).
+				WithTimeout(10 * time.Minute).WithPolling(2 * time.Second).ShouldNot(HaveKey(name))
+			must(the.trio.AwaitReady(ctx, 10*time.Minute, lab.OldVersion, lab.OldVersion))
+		})
+		Expect(counts.FewestTolerated).To(BeNumerically(">=", 0), "a quorum at every moment")
+		expectTrio(ctx, the.trio)
+	}, NodeTimeout(25*time.Minute))
+
 	It("replaces the three by surge, one after the other, and no write is lost", func(ctx SpecContext) {
 		counts := whileWriting(ctx, "During the upgrade", func() {
 			must(the.trio.EditControlPlaneVersion(ctx, lab.NewVersion))
@@ -158,6 +176,19 @@ func trio() {
 			expectClean(ctx, host)
 		}
 	}, NodeTimeout(15*time.Minute))
+}
+
+// firstMember is the Machine whose etcd member kubeadm had begin the cluster, and its host.
+func firstMember(ctx context.Context) (machine string, host *lab.Host) {
+	GinkgoHelper()
+	for name, node := range controlPlaneMachines(ctx, the.trio) {
+		host := need(the.lab.Host(node))
+		if need(the.lab.OnHost(ctx, host, "grep -cE -- '--initial-cluster=[^,]+$' /etc/kubernetes/manifests/etcd.yaml || true")) == "1" {
+			return name, host
+		}
+	}
+	Fail("no member was the first")
+	return "", nil
 }
 
 // controlPlaneMachines are the nodes of the control plane's Machines, by the Machines' names.

@@ -4,6 +4,7 @@
 package sim_test
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -12,13 +13,16 @@ import (
 	. "github.com/onsi/gomega"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/machine"
 )
 
 // The corner cases of docs/corner-cases.md that real members can get into, and get out of again.
@@ -213,6 +217,41 @@ func TestADeadMemberIsReplacedBesideAKeptMachine(t *testing.T) {
 	})
 	c.addHostTo(c.domains[c.hostOf(kept)])
 	c.untilReplaced("replacing the kept one", map[types.UID]bool{dead.UID: true, kept.UID: true})
+	writer.end()
+	judge.end()
+}
+
+// The disk under the first member is empty all at once, as one that was replaced, or is not mounted. kubeadm had that member begin
+// the cluster, and it does not begin another one: it stays out until its Machine is replaced.
+func TestAFirstMemberThatLosesItsDataStaysOut(t *testing.T) {
+	needsTime(t)
+	t.Parallel()
+	g := NewWithT(t)
+	c := newCourt(t, courtOptions{name: "emptied", replicas: 3, domains: 3, strategy: surge, admission: true})
+	c.untilWhole("coming up")
+	judge, writer := c.watchMembers(3), c.write()
+	var first clusterv1.Machine
+	for _, each := range c.machines() {
+		if first.Name == "" || each.CreationTimestamp.Before(&first.CreationTimestamp) {
+			first = each
+		}
+	}
+	host := c.hostOf(first)
+	manifest := host.Machine.FS().Text("/etc/kubernetes/manifests/etcd.yaml")
+	g.Expect(regexp.MustCompile(`--initial-cluster=[^,]+\n`).MatchString(manifest)).To(BeTrue(), "it is not the one that began the cluster: %s", manifest)
+	judge.burn(1)
+	_, err := (&machine.Host{Machine: host.Machine}).Run(t.Context(), ssh.Command{Script: "rm -rf /var/lib/etcd/member"})
+	g.Expect(err).NotTo(HaveOccurred())
+	member := c.cluster.Etcd(host.Machine)
+	member.Kill()
+	g.Eventually(member.Ready, whole, "10ms").Should(BeFalse())
+	g.Consistently(member.Ready, "5s", "20ms").Should(BeFalse(), "it began a cluster of its own")
+	g.Eventually(func() []metav1.Condition { return c.object().Status.Conditions }, whole, "50ms").Should(
+		ContainElement(And(HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring(first.Name)))))
+
+	c.annotate(&first, clusterv1.RemediateMachineAnnotation)
+	c.untilReplaced("replacing it", map[types.UID]bool{first.UID: true})
+	g.Expect(host.Machine.FS().Text("/var/lib/etcd/member/simulated")).To(BeEmpty(), "its host was reset")
 	writer.end()
 	judge.end()
 }

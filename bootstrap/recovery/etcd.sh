@@ -1,0 +1,50 @@
+# Copyright The Quoin Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# etcd as a static pod of kubeadm.
+manifest=/etc/kubernetes/manifests/etcd.yaml
+# shellcheck disable=SC2016 # a person expands it
+look='its log: crictl logs $(crictl ps -a --name "^etcd$" -q | head -1)'
+
+# argument <name> <manifest>: what the manifest gives etcd.
+argument() { sed -n "s/^ *- --$1=//p" "$2" | head -n 1; }
+
+# read_manifest <manifest>: sets $name, $data and $metrics.
+read_manifest() {
+	name=$(argument name "$1")
+	data=$(argument data-dir "$1")
+	metrics=$(argument listen-metrics-urls "$1" | sed 's/,.*//')
+	case $data in /?*) ;; *) quoin_fail "$manifest names no data directory" ;; esac
+	case $metrics in http://*) ;; *) quoin_fail "$manifest has no --listen-metrics-urls=http://..., where etcd is asked whether it has a quorum" ;; esac
+}
+
+# put_manifest <file>: at once, because the kubelet reads whatever it finds there.
+put_manifest() {
+	cp "$1" /etc/kubernetes/etcd.yaml.quoin-part && chmod 0600 /etc/kubernetes/etcd.yaml.quoin-part &&
+		sync /etc/kubernetes/etcd.yaml.quoin-part && mv -f /etc/kubernetes/etcd.yaml.quoin-part "$manifest" || quoin_fail "$manifest cannot be written"
+}
+
+# works [argument]: an etcd works on the data, whoever started it, and has the argument.
+works() {
+	for comm in /proc/[0-9]*/comm; do
+		read -r process 2>/dev/null <"$comm" || continue
+		[ "$process" = etcd ] || continue
+		arguments=$(tr '\0' '\n' <"${comm%comm}cmdline" 2>/dev/null)
+		printf '%s\n' "$arguments" | grep -qxF -- "--data-dir=$data" || continue
+		[ $# = 0 ] || printf '%s\n' "$arguments" | grep -qxF -- "$1" || continue
+		case $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "${comm%comm}status" 2>/dev/null) in '' | Z | X) ;; *) return 0 ;; esac
+	done
+	return 1
+}
+
+# ready: etcd serves reads that a quorum agreed on.
+ready() {
+	if command -v curl >/dev/null; then
+		[ "$(curl --noproxy '*' --silent --max-time 5 --output /dev/null --write-out '%{http_code}' "$metrics/readyz")" = 200 ]
+	elif command -v bash >/dev/null; then
+		# shellcheck disable=SC2016 # the inner shell expands it
+		[ "$(timeout 5 bash -c 'exec 3<>"/dev/tcp/${1%:*}/${1##*:}" && printf "GET /readyz HTTP/1.0\r\n\r\n" >&3 && read -r _ code _ <&3 && echo "$code"' ready "${metrics#http://}" 2>/dev/null)" = 200 ]
+	else
+		quoin_fail "neither curl nor bash is installed on this host, and etcd cannot be asked without; install one"
+	fi
+}
