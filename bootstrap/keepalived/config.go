@@ -29,10 +29,12 @@ const (
 	checkPath = "/etc/keepalived/quoin-check-apiserver"
 	// mark is the first line of what we write; a configuration without it belongs to somebody else.
 	mark = "# Written by Quoin. Do not edit: cleaning the host removes this file."
-	// priority is the same everywhere, and a host whose API server is healthy gains weight: the address follows health,
-	// and does not move back and forth between equals.
-	priority = 100
-	weight   = 50
+	// priority is the same everywhere. A host whose API server is healthy gains weight, and one that stays gains less: the
+	// address follows health first, leaves a host before that leaves the control plane, and does not move back and forth
+	// between equals.
+	priority      = 100
+	weightHealthy = 50
+	weightStays   = 20
 )
 
 var interfaceName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,15}$`)
@@ -92,6 +94,14 @@ vrrp_script quoin_apiserver {
   init_fail
 }
 
+vrrp_script quoin_stays {
+  script "/usr/bin/test ! -e %s"
+  interval 2
+  fall 1
+  rise 1
+  weight %d
+}
+
 vrrp_instance quoin {
   state BACKUP
   interface %s
@@ -101,11 +111,12 @@ vrrp_instance quoin {
   garp_master_refresh 60
   track_script {
     quoin_apiserver
+    quoin_stays
   }
   virtual_ipaddress {
 %s  }
 %s}
-`, mark, checkPath, weight, c.Interface, c.VirtualRouterID, priority, own.String(), excluded), nil
+`, mark, checkPath, weightHealthy, leavingPath, weightStays, c.Interface, c.VirtualRouterID, priority, own.String(), excluded), nil
 }
 
 // checkScript succeeds when this host's API server answers that it lives. Without anonymous requests

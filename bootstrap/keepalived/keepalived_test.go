@@ -27,7 +27,7 @@ func TestRender(t *testing.T) {
 	g := NewWithT(t)
 	text, err := config.Render()
 	g.Expect(err).NotTo(HaveOccurred())
-	for _, want := range []string{"state BACKUP", "virtual_router_id 51", "priority 100", "weight 50",
+	for _, want := range []string{"state BACKUP", "virtual_router_id 51", "priority 100", "weight 50", "weight 20", "/usr/bin/test ! -e /etc/keepalived/quoin-leaving",
 		"virtual_ipaddress {\n    10.0.0.100/32 dev eth0\n  }", "virtual_ipaddress_excluded {\n    fd00::100/128 dev eth0\n  }"} {
 		g.Expect(text).To(ContainSubstring(want))
 	}

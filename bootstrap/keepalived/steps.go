@@ -59,11 +59,11 @@ printf '%%s' %s >"$new"
 quoin_put "$new" %s 0755
 printf '%%s' %s >"$new"
 quoin_put "$new" %s 0644
-rm -f "$new"
+rm -f "$new" %s
 quoin_record 'unit keepalived.service'
 systemctl enable keepalived.service
 systemctl reload-or-restart keepalived.service
-`, ssh.Quote(c.checkScript()), checkPath, ssh.Quote(conf), confPath)})
+`, ssh.Quote(c.checkScript()), checkPath, ssh.Quote(conf), confPath, leavingPath)})
 	if wait.Len() > 0 {
 		// kubeadm init reaches its own API server through the virtual address.
 		steps = append(steps, run.Step{Name: "keepalived-wait", Script: wait.String()})
@@ -85,7 +85,8 @@ if ip -o address show to %[1]s | grep -q .; then quoin_fail "the virtual address
 	systemctl disable --now keepalived.service || quoin_fail "keepalived cannot be stopped; stop it by hand"
 	rm -f %[2]s %[3]s
 fi
-`, mark, confPath, checkPath) + remove.String()}}
+rm -f %[4]s
+`, mark, confPath, checkPath, leavingPath) + remove.String()}}
 }
 
 // probeFunction prints who answers at <address>, through <interface> or at <port>; nothing when the address is free or this host's own.

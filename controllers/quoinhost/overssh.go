@@ -6,6 +6,7 @@ package quoinhost
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 
@@ -184,6 +185,18 @@ func (o *overSSH) Recover(ctx context.Context, host *infrav1.QuoinHost, order Re
 		return err
 	}
 	return run.Start(ctx, conn, recovery.Plan(order.Order))
+}
+
+// StepAside implements Exchanges.
+func (o *overSSH) StepAside(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record, addresses []netip.Prefix) (bool, error) {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return false, err
+	}
+	if err := owner.Acquire(ctx, conn, ours); err != nil {
+		return false, err
+	}
+	return keepalived.StepAside(ctx, conn, addresses)
 }
 
 // Clean implements Exchanges.

@@ -26,6 +26,9 @@ func (t *turn) provisioned() (result, error) {
 	if r, handled, err := t.recovering(); handled {
 		return r, err
 	}
+	if o, err := t.stepAside(); err != nil || o.pending {
+		return o.result, err
+	}
 	version, missing := t.missingAddons()
 	if !missing {
 		if usurped(t.host) != nil {

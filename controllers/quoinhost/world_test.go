@@ -76,6 +76,7 @@ type machineRoom struct {
 	provision ProvisionOrder
 	clean     CleanOrder
 	recovery  RecoverOrder
+	aside     []netip.Prefix
 	// script says how plans go: the phases that following polls see, by plan ID. Succeeded when there is none.
 	script map[string][]run.Status
 }
@@ -251,6 +252,16 @@ func (m *machineRoom) Addons(_ context.Context, _ *infrav1.QuoinHost, order Addo
 func (m *machineRoom) Recover(_ context.Context, _ *infrav1.QuoinHost, order RecoverOrder) error {
 	m.set(func() { m.recovery = order })
 	return m.start("recover", order.ID, order.Owner)
+}
+
+func (m *machineRoom) StepAside(_ context.Context, _ *infrav1.QuoinHost, ours owner.Record, addresses []netip.Prefix) (bool, error) {
+	if err := m.enter("aside"); err != nil {
+		return false, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.aside = addresses
+	return m.asked["aside"] == 1, m.acquire(ours)
 }
 
 func (m *machineRoom) Clean(_ context.Context, _ *infrav1.QuoinHost, order CleanOrder) error {

@@ -77,6 +77,9 @@ func trio() {
 		Expect(counts.MostMachines).To(Equal(4))
 		Expect(counts.FewestVoters).To(Equal(3))
 		Expect(counts.MostLeaving).To(Equal(1))
+		By("having handed the virtual address over before the API server of its host went")
+		Expect(need(the.lab.Kubectl(ctx, the.lab.Kubeconfig(), "get", "events", "--all-namespaces", "--output=name",
+			"--field-selector", "reason=VirtualAddressHandedOver"))).NotTo(BeEmpty())
 		expectTrio(ctx, the.trio)
 	}, NodeTimeout(30*time.Minute))
 

@@ -244,6 +244,14 @@ func TestTheLifeOfANodeOnAMachine(t *testing.T) {
 	g.Expect(fmt.Sprint(findings)).To(And(ContainSubstring("process kubelet runs"), ContainSubstring("/etc/kubernetes is not empty"),
 		ContainSubstring("listens on port 10250"), ContainSubstring("virtual address 10.0.0.100"), ContainSubstring("still holds xfs")))
 
+	for _, first := range []bool{true, false} {
+		held, err := keepalived.StepAside(t.Context(), h, vip.Addresses)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(held).To(Equal(first), "once is enough")
+	}
+	g.Expect(fs.List("/etc/keepalived")).To(ContainElement(HaveSuffix("quoin-leaving")))
+	g.Expect(m.UnitState("keepalived")).To(Equal("active"), "it remains a candidate")
+
 	g.Expect(run.Start(t.Context(), h, reset.Plan("reset", resetOptions))).To(Succeed())
 	status = wait(t, h, "reset", final)
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", &status)
@@ -251,6 +259,10 @@ func TestTheLifeOfANodeOnAMachine(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(findings).To(BeEmpty())
 	g.Expect(fs.List("/etc")).To(Equal(before))
+	held, err := keepalived.StepAside(t.Context(), h, vip.Addresses)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(held).To(BeFalse())
+	g.Expect(fs.List("/etc")).To(Equal(before), "a host without keepalived is left alone")
 	g.Expect(fs.Text("/etc/hostname")).To(Equal("host-1\n"))
 	g.Expect(m.DiskFile("sdb", "/precious")).To(BeEquivalentTo("data"))
 	g.Expect(m.Disks()[2].FileSystem).To(BeEmpty())

@@ -1,0 +1,44 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package keepalived
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+// leavingPath marks a host that will leave the control plane. keepalived prefers the others while it is there.
+const leavingPath = "/etc/keepalived/quoin-leaving"
+
+// asideScript marks the host and has keepalived start again: one that stops resigns, and another one takes the address
+// within half a second, where it would wait for three seconds for one that is merely less preferred. Cut off in between, the mark alone has
+// the address go that slower way.
+const asideScript = `grep -qsF '%[1]s' %[2]s && ! [ -e %[3]s ] || exit 0
+held=
+for address in %[4]s; do
+	if ip -o address show to "$address" | grep -q .; then held=1; fi
+done
+: >%[3]s && sync %[3]s || exit 1
+systemctl restart keepalived.service || exit 1
+if [ -n "$held" ]; then echo held; fi
+`
+
+// StepAside has a host that is about to leave give the virtual addresses to another one, while the API servers of both still
+// serve: who talks to an address connects anew and goes on. held says that it had one of them. The host remains a candidate
+// of last resort. To call it again, or on a host without keepalived, changes nothing.
+func StepAside(ctx context.Context, host ssh.Host, addresses []netip.Prefix) (held bool, err error) {
+	var list []string
+	for _, address := range addresses {
+		list = append(list, address.Addr().String())
+	}
+	result, err := host.Run(ctx, ssh.Command{Sudo: true, Script: fmt.Sprintf(asideScript, mark, confPath, leavingPath, strings.Join(list, " "))})
+	if err != nil {
+		return false, fmt.Errorf("having keepalived hand the virtual address over: %w", err)
+	}
+	return strings.TrimSpace(result.Stdout) == "held", nil
+}
