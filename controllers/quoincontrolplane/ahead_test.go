@@ -17,6 +17,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -119,6 +120,33 @@ func (w *world) joins(name string, phase run.Phase, step string, since time.Dura
 	host.Status.Operation = &infrav1.HostOperation{ID: infrav1.ProvisionOperation("1"), Phase: string(phase), Step: step,
 		Since: ptr.To(metav1.NewTime(time.Now().Add(-since)))}
 	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), host)).To(Succeed())
+}
+
+// A host is news for its control plane when kubeadm join begins there, and then only.
+func TestAJoinThatBeginsIsNewsForItsControlPlane(t *testing.T) {
+	w, names, joins, _ := joiningFourth(t)
+	host := &infrav1.QuoinHost{}
+	w.g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: "hosts", Name: "h-" + joins}, host)).To(Succeed())
+	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: joins, Machine: joins}
+	before, began, goesOn := host.DeepCopy(), host.DeepCopy(), host.DeepCopy()
+	before.Status.Operation = &infrav1.HostOperation{Step: "pre-kubeadm"}
+	began.Status.Operation = &infrav1.HostOperation{Step: cloudinit.JoinStep}
+	goesOn.Status.Operation = &infrav1.HostOperation{Step: cloudinit.JoinStep, Phase: string(run.Running)}
+	news := hostBeganToJoin()
+	w.g.Expect(news.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: began})).To(BeTrue())
+	w.g.Expect(news.Update(event.UpdateEvent{ObjectOld: began, ObjectNew: goesOn})).To(BeFalse())
+	w.g.Expect(news.Update(event.UpdateEvent{ObjectOld: goesOn, ObjectNew: before})).To(BeFalse())
+
+	w.g.Expect(w.r.controlPlaneOfHost(t.Context(), host)).To(ConsistOf(HaveField("Name", w.plane().Name)))
+	host.Spec.ConsumerRef.Machine = "nobody"
+	w.g.Expect(w.r.controlPlaneOfHost(t.Context(), host)).To(BeEmpty())
+	host.Spec.ConsumerRef.Machine = names[0]
+	machine := w.machine(names[0])
+	delete(machine.Labels, clusterv1.MachineControlPlaneLabel)
+	w.g.Expect(w.mgmt.Update(t.Context(), machine)).To(Succeed())
+	w.g.Expect(w.r.controlPlaneOfHost(t.Context(), host)).To(BeEmpty(), "a worker's")
+	host.Spec.ConsumerRef = nil
+	w.g.Expect(w.r.controlPlaneOfHost(t.Context(), host)).To(BeEmpty())
 }
 
 // joiningFourth is a control plane of three that are outdated, and of a fourth Machine with a host at the address.

@@ -135,6 +135,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 			builder.WithPredicates(machineOfInterest())).
 		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.controlPlanesInNeed),
 			builder.WithPredicates(hostBecameFree())).
+		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.controlPlaneOfHost),
+			builder.WithPredicates(hostBeganToJoin())).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("quoincontrolplane", controlPlaneOfCluster,
 			clustercache.WatchForProbeFailure(connectionGrace))).
 		Build(r)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +25,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
@@ -117,6 +119,34 @@ func hostBecameFree() predicate.Predicate {
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return free(e.ObjectNew) && (!free(e.ObjectOld) || !equality.Semantic.DeepEqual(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()))
 		},
+	}
+}
+
+// controlPlaneOfHost names the QuoinControlPlane whose Machine has the host.
+func (r *Reconciler) controlPlaneOfHost(ctx context.Context, object client.Object) []ctrl.Request {
+	host, ok := object.(*infrav1.QuoinHost)
+	if !ok || host.Spec.ConsumerRef == nil {
+		return nil
+	}
+	machine := &clusterv1.Machine{}
+	key := client.ObjectKey{Namespace: host.Spec.ConsumerRef.Namespace, Name: host.Spec.ConsumerRef.Machine}
+	if err := r.Client.Get(ctx, key, machine); err != nil || !util.IsControlPlaneMachine(machine) {
+		return nil
+	}
+	return r.controlPlaneOfLabelled(ctx, machine)
+}
+
+// hostBeganToJoin lets through hosts on which kubeadm join begins: beside it the next Machine is made.
+func hostBeganToJoin() predicate.Predicate {
+	joins := func(object client.Object) bool {
+		host, ok := object.(*infrav1.QuoinHost)
+		return ok && host.Status.Operation != nil && host.Status.Operation.Step == cloudinit.JoinStep
+	}
+	return predicate.Funcs{
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return joins(e.ObjectNew) && !joins(e.ObjectOld) },
 	}
 }
 
