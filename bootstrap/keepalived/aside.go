@@ -15,16 +15,15 @@ import (
 // leavingPath marks a host that will leave the control plane. keepalived prefers the others while it is there.
 const leavingPath = "/etc/keepalived/quoin-leaving"
 
-// asideScript marks the host and has keepalived start again: one that stops resigns, and another one takes the address
-// within half a second, where it would wait for three seconds for one that is merely less preferred. Cut off in between, the mark alone has
-// the address go that slower way.
+// asideScript has keepalived start again, and marks the host. One that stops resigns, and another one takes the address within
+// half a second; it would wait three seconds for one that is merely less preferred. The one that has started again is as
+// good as the other for a moment, and does not take the address back from an equal.
 const asideScript = `grep -qsF '%[1]s' %[2]s && ! [ -e %[3]s ] || exit 0
 held=
 for address in %[4]s; do
 	if ip -o address show to "$address" | grep -q .; then held=1; fi
 done
-: >%[3]s && sync %[3]s || exit 1
-systemctl restart keepalived.service || exit 1
+systemctl restart keepalived.service && : >%[3]s && sync %[3]s || exit 1
 if [ -n "$held" ]; then echo held; fi
 `
 

@@ -21,7 +21,8 @@ read_manifest() {
 # put_manifest <file>: at once, because the kubelet reads whatever it finds there.
 put_manifest() {
 	cp "$1" /etc/kubernetes/etcd.yaml.quoin-part && chmod 0600 /etc/kubernetes/etcd.yaml.quoin-part &&
-		sync /etc/kubernetes/etcd.yaml.quoin-part && mv -f /etc/kubernetes/etcd.yaml.quoin-part "$manifest" || quoin_fail "$manifest cannot be written"
+		sync /etc/kubernetes/etcd.yaml.quoin-part && mv -f /etc/kubernetes/etcd.yaml.quoin-part "$manifest" && sync "${manifest%/*}" ||
+		quoin_fail "$manifest cannot be written"
 }
 
 # works [argument]: an etcd works on the data, whoever started it, and has the argument.
@@ -37,14 +38,23 @@ works() {
 	return 1
 }
 
-# ready: etcd serves reads that a quorum agreed on.
-ready() {
+# readiness prints the status with which etcd says whether it serves reads that a quorum agreed on; nothing when nobody answers.
+readiness() {
 	if command -v curl >/dev/null; then
-		[ "$(curl --noproxy '*' --silent --max-time 5 --output /dev/null --write-out '%{http_code}' "$metrics/readyz")" = 200 ]
-	elif command -v bash >/dev/null; then
-		# shellcheck disable=SC2016 # the inner shell expands it
-		[ "$(timeout 5 bash -c 'exec 3<>"/dev/tcp/${1%:*}/${1##*:}" && printf "GET /readyz HTTP/1.0\r\n\r\n" >&3 && read -r _ code _ <&3 && echo "$code"' ready "${metrics#http://}" 2>/dev/null)" = 200 ]
+		curl --noproxy '*' --silent --max-time 5 --output /dev/null --write-out '%{http_code}' "$metrics/readyz"
 	else
-		quoin_fail "neither curl nor bash is installed on this host, and etcd cannot be asked without; install one"
+		at=${metrics#http://}
+		address=${at%:*}
+		address=${address#[}
+		# shellcheck disable=SC2016 # the inner shell expands it
+		timeout 5 bash -c 'exec 3<>"/dev/tcp/$1/$2" && printf "GET /readyz HTTP/1.0\r\n\r\n" >&3 && read -r _ code _ <&3 && echo "$code"' readiness "${address%]}" "${at##*:}" 2>/dev/null
 	fi
+}
+
+# askable: there is something to ask etcd with.
+askable() { command -v curl >/dev/null || command -v bash >/dev/null; }
+
+ready() {
+	askable || quoin_fail "neither curl nor bash is installed on this host, and etcd cannot be asked without; install one"
+	[ "$(readiness)" = 200 ]
 }

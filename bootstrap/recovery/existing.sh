@@ -6,15 +6,24 @@
 etcd_existing() {
 	state=--initial-cluster-state
 	[ -s "$manifest" ] || return 0
-	read_manifest "$manifest"
+	data=$(argument data-dir "$manifest")
+	log=$(argument wal-dir "$manifest")
+	metrics=$(argument listen-metrics-urls "$manifest" | sed 's/,.*//')
 	if ! grep -q -- "$state=existing" "$manifest"; then
-		[ -d "$data/member/wal" ] || quoin_fail "$data holds no data of etcd, although kubeadm has begun a cluster there"
-		awk -v state="$state" 'index($0, state) { next } { print } /^ *- etcd$/ { sub(/etcd$/, state "=existing"); print }' "$manifest" >"$QUOIN_RUN_DIR/etcd.yaml"
+		[ -d "${log:-$data/member/wal}" ] || quoin_fail "${log:-$data/member/wal} does not exist, although kubeadm has begun a cluster of etcd here"
+		awk -v state="$state" 'index($0, state) { next } { print } /^ *- etcd$/ { sub(/etcd$/, state "=existing"); print }' \
+			"$manifest" >"$QUOIN_RUN_DIR/etcd.yaml" || quoin_fail "$QUOIN_RUN_DIR/etcd.yaml cannot be written; is there room?"
 		grep -q -- "$state=existing" "$QUOIN_RUN_DIR/etcd.yaml" ||
 			quoin_fail "the command in $manifest is not the one that kubeadm writes: $state=existing cannot be added. Keep the command in your patches of kubeadm"
 		put_manifest "$QUOIN_RUN_DIR/etcd.yaml"
 	fi
-	quoin_settle 600 etcd_exists || quoin_fail "etcd was started with $state=existing and is not ready after 600 s; $look"
+	quoin_settle 200 etcd_exists || quoin_fail "etcd was started with $state=existing and is not ready; $look"
 }
 
-etcd_exists() { works "$state=existing" && ready; }
+# etcd_exists: etcd was started again, and serves. Where it cannot be asked, that it runs must do; one of before 3.5.11 knows no
+# such question.
+etcd_exists() {
+	works "$state=existing" || return 1
+	case $metrics in http://*) askable || return 0 ;; *) return 0 ;; esac
+	case $(readiness) in 200 | 404) ;; *) return 1 ;; esac
+}

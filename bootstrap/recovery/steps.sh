@@ -8,7 +8,7 @@ flag=--force-new-cluster
 
 # keep_manifest keeps how etcd was started, before anything changes; without any, no member was ever started here.
 keep_manifest() {
-	if [ -e "$manifest" ] && ! grep -q -- "$flag" "$manifest"; then
+	if [ -s "$manifest" ] && ! grep -q -- "$flag" "$manifest"; then
 		mkdir -p "$kept" && chmod 0700 "$kept" && cp "$manifest" "$kept/etcd.yaml.part" && chmod 0600 "$kept/etcd.yaml.part" &&
 			sync "$kept/etcd.yaml.part" && mv -f "$kept/etcd.yaml.part" "$kept/etcd.yaml" || quoin_fail "$kept cannot be written"
 	fi
@@ -35,7 +35,7 @@ start_etcd() {
 
 # refuse_quorum: nothing is lost that a recovery would bring back. An etcd that an earlier attempt forced does not count.
 refuse_quorum() {
-	[ -e "$manifest" ] && ! grep -q -- "$flag" "$manifest" || return 0
+	[ -s "$manifest" ] && ! grep -q -- "$flag" "$manifest" || return 0
 	! ready || quoin_fail "etcd on this host answers with a quorum: nothing is lost that a recovery would bring back"
 }
 
@@ -103,7 +103,7 @@ recovery_put() {
 
 # forced <file>: writes the manifest of a member that throws the others out of the list.
 forced() {
-	awk -v flag="$flag" '{ print } /^ *- etcd$/ { sub(/etcd$/, flag); print }' "$kept/etcd.yaml" >"$1"
+	awk -v flag="$flag" '{ print } /^ *- etcd$/ { sub(/etcd$/, flag); print }' "$kept/etcd.yaml" >"$1" || quoin_fail "$1 cannot be written; is there room?"
 	grep -q -- "$flag" "$1" || quoin_fail "the command in $manifest is not the one that kubeadm writes"
 }
 
@@ -128,7 +128,7 @@ recovery_start() {
 	keep_manifest
 	stop_etcd
 	awk -v mark="quoin.cluster.x-k8s.io/recovery" -v id="$1" 'index($0, mark) { next } { print } /^  annotations:$/ { print "    " mark ": \"" id "\"" }' \
-		"$kept/etcd.yaml" >"$kept/starting.yaml"
+		"$kept/etcd.yaml" >"$kept/starting.yaml" && sync "$kept/starting.yaml" || quoin_fail "$kept cannot be written; is there room?"
 	start_etcd "$kept/starting.yaml"
 }
 

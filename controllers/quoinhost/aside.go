@@ -17,26 +17,37 @@ import (
 )
 
 // stepAside has the cluster's virtual address leave a host whose Machine is being drained, while its API server still
-// answers: with its etcd member that ends, and keepalived would need several seconds to notice. Nothing waits for it.
-// The host is asked once by each manager, and does it once.
+// answers: with its etcd member that ends, and keepalived would need several seconds to notice. Nothing waits for it, and where
+// it cannot be done nothing else is held up. The host is asked once by each manager, and does it once.
 func (t *turn) stepAside() (outcome, error) {
 	addresses, err := t.asideFrom()
 	if err != nil || len(addresses) == 0 {
 		return ready, err
 	}
-	op := "step aside of " + t.host.Spec.ConsumerRef.Claim
+	op := "aside " + t.host.Spec.ConsumerRef.Claim
 	if t.r.pace.marked(t.key(), op) {
 		return ready, nil
 	}
 	ours := t.ownerRecord()
-	held, o := exchange(t, op, shortExchange, func(ctx context.Context, host *infrav1.QuoinHost) (bool, error) {
-		return t.r.Exchanges.StepAside(ctx, host, ours, addresses)
-	})
-	if o.pending {
-		return o, nil
+	type answer struct {
+		held    bool
+		refusal error
 	}
-	if held {
-		t.event("Normal", "VirtualAddressHandedOver", "the host held the virtual address of Cluster %s and gave it to another one, because Machine %s leaves",
+	told, o := exchange(t, op, shortExchange, func(ctx context.Context, host *infrav1.QuoinHost) (answer, error) {
+		held, err := t.r.Exchanges.StepAside(ctx, host, ours, addresses)
+		if answered(err) {
+			return answer{refusal: err}, nil
+		}
+		return answer{held: held}, err
+	})
+	switch {
+	case o.pending:
+		return o, nil
+	case told.refusal != nil:
+		t.event("Warning", "VirtualAddressNotHandedOver", "Machine %s leaves, and the virtual address of Cluster %s goes only when its API server does: %s",
+			t.claim.machine.Name, t.claim.cluster.Name, told.refusal)
+	case told.held:
+		t.event("Normal", "VirtualAddressHandedOver", "the host held the virtual address of Cluster %s and gave it up, because Machine %s leaves",
 			t.claim.cluster.Name, t.claim.machine.Name)
 	}
 	return ready, nil

@@ -143,8 +143,8 @@ func contradiction(answers []answer) error {
 			}
 			other = "knows more and remembers one"
 		}
-		return fmt.Errorf("%w: node %s speaks for a quorum of %s (%s), and node %s %s of %s (%s). One of them lost its data and began "+
-			"anew, which has the shorter log, or is from before a recovery: stop etcd there, by moving /etc/kubernetes/manifests/etcd.yaml out of that directory",
+		return fmt.Errorf("%w: node %s speaks for a quorum of %s (%s), and node %s %s of %s (%s). One of them lost its data and "+
+			"began anew, or is from before a recovery: stop etcd there, by moving /etc/kubernetes/manifests/etcd.yaml out of that directory",
 			ErrContradiction, first.endpoint, first.names(), first.log(), said.endpoint, other, said.names(), said.log())
 	}
 	return nil
@@ -168,7 +168,8 @@ func (a *answer) names() string {
 	return strings.Join(names, ", ")
 }
 
-// log says how much the member has, so that a person may know which one is wrong.
+// log says what the member has seen, so that a person may know which one is wrong: one that began anew has seen little, and so
+// has one that was made from a snapshot.
 func (a *answer) log() string {
 	return fmt.Sprintf("term %d, log to %d, %d KiB", a.status.GetRaftTerm(), a.status.GetRaftIndex(), a.status.GetDbSize()>>10)
 }

@@ -145,13 +145,6 @@ func (w *Writer) Report() string {
 	return fmt.Sprintf("%d keys acknowledged; longest gap between writes %s, between reads %s", len(w.acknowledged), w.writes, w.reads)
 }
 
-// LongestGap between two successful writes.
-func (w *Writer) LongestGap() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.writes.longest
-}
-
 // Lost are the keys that were acknowledged and are not there.
 func (w *Writer) Lost(ctx context.Context) ([]string, error) {
 	list := &corev1.ConfigMapList{}
