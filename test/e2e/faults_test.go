@@ -125,6 +125,7 @@ func faults() {
 // giveBack shrinks the workers by the one on a host, and waits until the host is free and clean.
 func giveBack(ctx context.Context, host *lab.Host) {
 	GinkgoHelper()
+	By("scaling the workers down by the Machine that has it [S2-8]")
 	the.demo.Workers--
 	must(the.demo.MarkForDeletion(ctx, quoinHost(ctx, host.Name).Spec.ConsumerRef.Machine))
 	must(the.demo.ScaleWorkers(ctx, the.demo.Workers))

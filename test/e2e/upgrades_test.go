@@ -56,7 +56,9 @@ func upgrades() {
 		must(timeline.Before(lab.Fact{What: lab.NodeReady, Name: target.Name}, lab.Fact{What: lab.MachineDeleting, Name: oldMachine}))
 		By("having drained before the host was touched [S2-1]")
 		must(timeline.Before(lab.Fact{What: lab.MachineDrained, Name: oldMachine}, lab.Fact{What: lab.HostCleaning, Name: old.Name}))
-		By("having taken the host back before the Node was deleted [S2-18] [S2-19]")
+		By("having handed the virtual address over while both API servers served")
+		Expect(handOvers(ctx)).NotTo(BeEmpty())
+		By("having taken the host back before the Node was deleted [S2-18] [S2-19] [S2-35]")
 		must(timeline.Before(lab.Fact{What: lab.HostCleaning, Name: old.Name}, lab.Fact{What: lab.NodeGone, Name: old.Name}))
 
 		By("leaving one voting etcd member, that of the new node")

@@ -37,6 +37,8 @@ const (
 	auto        = controlplanev1.RolloutStrategyAuto
 )
 
+// Proves: S2-31, S3-35
+//
 // Control planes of one, three and five come up and are replaced with each strategy, while somebody writes and somebody
 // looks at etcd.
 func TestAControlPlaneRolls(t *testing.T) {
