@@ -38,6 +38,9 @@ works() {
 	return 1
 }
 
+# stopped: no etcd works on the data.
+stopped() { ! works; }
+
 # readiness prints the status with which etcd says whether it serves reads that a quorum agreed on; nothing when nobody answers.
 readiness() {
 	if command -v curl >/dev/null; then

@@ -16,8 +16,24 @@ etcd_existing() {
 		grep -q -- "$state=existing" "$QUOIN_RUN_DIR/etcd.yaml" ||
 			quoin_fail "the command in $manifest is not the one that kubeadm writes: $state=existing cannot be added. Keep the command in your patches of kubeadm"
 		put_manifest "$QUOIN_RUN_DIR/etcd.yaml"
+		! quoin_settle 60 etcd_changes || works "$state=existing" || end_apiserver
 	fi
 	quoin_settle 200 etcd_exists || quoin_fail "etcd was started with $state=existing and is not ready; $look"
+}
+
+# etcd_changes: etcd has stopped, or was started again already.
+etcd_changes() { works "$state=existing" || stopped; }
+
+# end_apiserver kills the API server, which the kubelet starts again. Without etcd it would take the kubelet's requests and hang, and
+# the kubelet starts no other etcd before half a minute of that is over.
+end_apiserver() {
+	for comm in /proc/[0-9]*/comm; do
+		read -r process 2>/dev/null <"$comm" || continue
+		[ "$process" = kube-apiserver ] || continue
+		pid=${comm%/comm}
+		kill -KILL "${pid#/proc/}" 2>/dev/null
+	done
+	return 0
 }
 
 # etcd_exists: etcd was started again, and serves. Where it cannot be asked, that it runs must do; one of before 3.5.11 knows no

@@ -18,9 +18,6 @@ keep_manifest() {
 	printf '%s\n' "$data" >"$QUOIN_ROOT/etcd-data-dir"
 }
 
-# stopped: no etcd works on the data, whoever started it.
-stopped() { ! works; }
-
 # stop_etcd takes the manifest away, upon which the kubelet stops etcd and never starts it again.
 stop_etcd() {
 	rm -f "$manifest" && sync "${manifest%/*}" || quoin_fail "$manifest cannot be removed"

@@ -193,7 +193,7 @@ func firstMember(ctx context.Context) (machine string, host *lab.Host) {
 	GinkgoHelper()
 	for name, node := range controlPlaneMachines(ctx, the.trio) {
 		host := need(the.lab.Host(node))
-		if need(the.lab.OnHost(ctx, host, "grep -cE -- '--initial-cluster=[^,]+$' /etc/kubernetes/manifests/etcd.yaml || true")) == "1" {
+		if strings.TrimSpace(need(the.lab.OnHost(ctx, host, "grep -cE -- '--initial-cluster=[^,]+$' /etc/kubernetes/manifests/etcd.yaml || true"))) == "1" {
 			return name, host
 		}
 	}
