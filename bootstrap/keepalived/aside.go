@@ -23,7 +23,7 @@ held=
 for address in %[4]s; do
 	if ip -o address show to "$address" | grep -q .; then held=1; fi
 done
-systemctl restart keepalived.service && : >%[3]s && sync %[3]s || exit 1
+timeout 30 systemctl restart keepalived.service && : >%[3]s && sync %[3]s || exit 1
 if [ -n "$held" ]; then echo held; fi
 `
 

@@ -19,6 +19,8 @@ etcd_existing() {
 		! quoin_settle 60 etcd_changes || works "$state=existing" || end_apiserver
 	fi
 	quoin_settle 200 etcd_exists || quoin_fail "etcd was started with $state=existing and is not ready; $look"
+	# What comes next talks to the API server. One that does not listen here is nobody's fault.
+	quoin_settle 60 server_serves || :
 }
 
 # etcd_changes: etcd has stopped, or was started again already.
@@ -34,6 +36,16 @@ end_apiserver() {
 		kill -KILL "${pid#/proc/}" 2>/dev/null
 	done
 	return 0
+}
+
+# server_serves: the API server answers, with what it pleases. Where nothing can ask it, that must do.
+server_serves() {
+	[ -s "${manifest%/*}/kube-apiserver.yaml" ] && command -v curl >/dev/null || return 0
+	port=$(argument secure-port "${manifest%/*}/kube-apiserver.yaml")
+	case $(curl --noproxy '*' --silent --insecure --max-time 5 --output /dev/null --write-out '%{http_code}' "https://127.0.0.1:${port:-6443}/readyz") in
+	200 | 401 | 403) ;;
+	*) return 1 ;;
+	esac
 }
 
 # etcd_exists: etcd was started again, and serves. Where it cannot be asked, that it runs must do; one of before 3.5.11 knows no

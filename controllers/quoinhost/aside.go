@@ -44,7 +44,7 @@ func (t *turn) stepAside() (outcome, error) {
 	case o.pending:
 		return o, nil
 	case told.refusal != nil:
-		t.event("Warning", "VirtualAddressNotHandedOver", "Machine %s leaves, and the virtual address of Cluster %s goes only when its API server does: %s",
+		t.event("Warning", "VirtualAddressNotHandedOver", "Machine %s leaves, and the virtual address of Cluster %s may go only when its API server does: %s",
 			t.claim.machine.Name, t.claim.cluster.Name, told.refusal)
 	case told.held:
 		t.event("Normal", "VirtualAddressHandedOver", "the host held the virtual address of Cluster %s and gave it up, because Machine %s leaves",

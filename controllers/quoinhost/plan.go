@@ -47,10 +47,10 @@ func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, er
 		return plan, err
 	}
 	plan.Files = append(plan.Files, files...)
-	plan.Steps = append(plan.Steps, steps...)
-	if slices.ContainsFunc(steps, func(step run.Step) bool { return step.Name == cloudinit.InitStep }) {
-		plan.Steps = append(plan.Steps, recovery.ExistingStep())
+	if at := slices.IndexFunc(steps, func(step run.Step) bool { return step.Name == cloudinit.InitStep }); at >= 0 {
+		steps = slices.Insert(steps, at+1, recovery.ExistingStep())
 	}
+	plan.Steps = append(plan.Steps, steps...)
 	plan.Steps = append(plan.Steps,
 		run.Step{Name: "enable-kubelet", Script: recordKubelet + "systemctl enable --now kubelet.service"},
 		run.Step{Name: "bootstrap-sentinel", Script: `umask 022; mkdir -p /run/cluster-api && echo success >/run/cluster-api/bootstrap-success.complete`},

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -62,10 +63,14 @@ func TestAFirstMemberThatLostItsDataDoesNotBeginAnew(t *testing.T) {
 	g.Eventually(func() error { return untold.putter(t)("anew") }, time.Minute, 200*time.Millisecond).Should(Succeed(), "the danger is gone: etcd refuses by itself")
 
 	a := alone(t)
+	server := a.apiServer(t)
+	a.paused(2500 * time.Millisecond)
 	for range 2 {
 		output, err := a.step(recovery.ExistingStep())
 		g.Expect(err).NotTo(HaveOccurred(), output)
 	}
+	a.paused(0)
+	g.Eventually(server, time.Minute).Should(BeClosed(), "without etcd it would hold the kubelet up")
 	g.Expect(a.starts).To(HaveLen(2), "again changes nothing")
 	manifest, err := os.ReadFile(a.manifestPath())
 	g.Expect(err).NotTo(HaveOccurred())
@@ -77,6 +82,36 @@ func TestAFirstMemberThatLostItsDataDoesNotBeginAnew(t *testing.T) {
 	a.loseData(t)
 	g.Eventually(func() bool { return ended(a) }, time.Minute, 50*time.Millisecond).Should(BeTrue(), "it serves without its data")
 	g.Expect(a.putter(t)("anew")).NotTo(Succeed())
+}
+
+// paused has the kubelet take its time from now on.
+func (h *host) paused(pause time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pause = pause
+}
+
+// apiServerOf is the name of the process that stands for the API server of the host.
+func apiServerOf(h *host) string { return "api-" + h.peerURL[strings.LastIndex(h.peerURL, ":")+1:] }
+
+// apiServer starts that process. The channel is closed at its end.
+func (h *host) apiServer(t *testing.T) <-chan struct{} {
+	t.Helper()
+	g := NewWithT(t)
+	sleep, err := exec.LookPath("sleep")
+	g.Expect(err).NotTo(HaveOccurred())
+	content, err := os.ReadFile(sleep)
+	g.Expect(err).NotTo(HaveOccurred())
+	program := filepath.Join(t.TempDir(), apiServerOf(h))
+	g.Expect(os.WriteFile(program, content, 0o700)).To(Succeed())
+	process := exec.CommandContext(t.Context(), program, "600")
+	g.Expect(process.Start()).To(Succeed())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = process.Wait()
+	}()
+	return done
 }
 
 // ended says that the process of the last start is over.

@@ -26,6 +26,8 @@ type host struct {
 	t                              *testing.T
 	name, root                     string
 	clientURL, peerURL, metricsURL string
+	// pause is how long the kubelet takes from the end of an etcd to the start of the next.
+	pause time.Duration
 
 	mu      sync.Mutex
 	running string
@@ -99,6 +101,7 @@ func (h *host) sync() {
 		return
 	}
 	h.stop()
+	time.Sleep(h.pause)
 	h.running = string(content)
 	var arguments []string
 	for _, line := range strings.Split(h.running, "\n") {

@@ -5,6 +5,7 @@ package machine
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -65,11 +66,11 @@ func curlCommand(p *Process, o options, args []string) int {
 }
 
 // web is what answers at an address: the machine itself, or Options.Web.
-func (m *Machine) web(address string) http.RoundTripper {
+func (m *Machine) web(address string, insecure bool) http.RoundTripper {
 	if parsed, err := url.Parse(address); err != nil || parsed.Hostname() != "127.0.0.1" {
 		return m.o.Web
 	}
-	return &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
+	return &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: insecure}, DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
 		_, text, err := net.SplitHostPort(address)
 		if err != nil {
 			return nil, err
@@ -89,7 +90,7 @@ func (p *Process) fetch(o options, address string) (code int, again bool) {
 		}
 		return code
 	}
-	web := p.Machine.web(address)
+	web := p.Machine.web(address, o.on("k"))
 	if web == nil {
 		return say(7, "Failed to connect to %s: Connection refused", address), false
 	}
