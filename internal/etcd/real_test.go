@@ -193,6 +193,8 @@ func TestReadOfRealMembers(t *testing.T) {
 		_, err := cluster.client(cluster.members[0]).Put(t.Context(), "key", strings.Repeat("x", 10_000))
 		g.Expect(err).NotTo(HaveOccurred())
 	}
+	// etcd writes its database every 100 ms.
+	g.Eventually(func() int64 { return cluster.read().Members[0].Size }, 20*time.Second, 50*time.Millisecond).Should(BeNumerically(">", 400_000))
 
 	// A member that was added and has not run yet: etcd knows where it will be, and no name.
 	peer := freeAddress(t)
