@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -181,13 +182,17 @@ func (c *court) addHostTo(domain string) *sim.Host {
 	return host
 }
 
-// change patches the control plane's spec.
+// change patches the control plane's spec. While a manager dies or starts its webhook fails, and a person tries again.
 func (c *court) change(edit func(*controlplanev1.QuoinControlPlaneSpec)) {
 	c.t.Helper()
 	object := c.object()
 	original := object.DeepCopy()
 	edit(&object.Spec)
-	if err := c.plane.Client.Patch(c.t.Context(), object, client.MergeFrom(original)); err != nil {
+	err := c.plane.Client.Patch(c.t.Context(), object, client.MergeFrom(original))
+	for begin := time.Now(); apierrors.IsInternalError(err) && time.Since(begin) < time.Minute; time.Sleep(50 * time.Millisecond) {
+		err = c.plane.Client.Patch(c.t.Context(), object, client.MergeFrom(original))
+	}
+	if err != nil {
 		c.t.Fatal(err)
 	}
 }
