@@ -6,9 +6,8 @@
 etcd_existing() {
 	state=--initial-cluster-state
 	[ -s "$manifest" ] || return 0
-	data=$(argument data-dir "$manifest")
+	read_manifest "$manifest"
 	log=$(argument wal-dir "$manifest")
-	metrics=$(argument listen-metrics-urls "$manifest" | sed 's/,.*//')
 	if ! grep -q -- "$state=existing" "$manifest"; then
 		[ -d "${log:-$data/member/wal}" ] || quoin_fail "${log:-$data/member/wal} does not exist, although kubeadm has begun a cluster of etcd here"
 		awk -v state="$state" 'index($0, state) { next } { print } /^ *- etcd$/ { sub(/etcd$/, state "=existing"); print }' \
@@ -38,7 +37,7 @@ end_apiserver() {
 	return 0
 }
 
-# server_serves: the API server answers, with what it pleases. Where nothing can ask it, that must do.
+# server_serves: the API server answers, also when it refuses to say how it is. Without curl nobody asks.
 server_serves() {
 	[ -s "${manifest%/*}/kube-apiserver.yaml" ] && command -v curl >/dev/null || return 0
 	port=$(argument secure-port "${manifest%/*}/kube-apiserver.yaml")

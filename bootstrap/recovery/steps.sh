@@ -14,6 +14,7 @@ keep_manifest() {
 	fi
 	[ -s "$kept/etcd.yaml" ] || return 1
 	read_manifest "$kept/etcd.yaml"
+	case $metrics in http://*) ;; *) quoin_fail "$manifest has no --listen-metrics-urls=http://..., where etcd is asked whether it has a quorum" ;; esac
 	# The reset looks there, also when the manifest is gone.
 	printf '%s\n' "$data" >"$QUOIN_ROOT/etcd-data-dir"
 }

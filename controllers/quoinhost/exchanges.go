@@ -41,9 +41,9 @@ type Exchanges interface {
 	Addons(ctx context.Context, host *infrav1.QuoinHost, order AddonsOrder) error
 	// Recover starts the plan of the host's part in a recovery of etcd.
 	Recover(ctx context.Context, host *infrav1.QuoinHost, order RecoverOrder) error
-	// StepAside has a host whose Machine leaves the control plane give the virtual addresses to another one. held says that it
+	// HandOver has a host whose Machine leaves the control plane give the virtual addresses to another one. held says that it
 	// had one of them.
-	StepAside(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record, addresses []netip.Prefix) (held bool, err error)
+	HandOver(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record, addresses []netip.Prefix) (held bool, err error)
 	// Clean stops whatever plan runs, and starts the reset.
 	Clean(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) error
 	// Verify reads back what the reset left. When that is nothing, the owner record goes as well.

@@ -187,8 +187,8 @@ func (o *overSSH) Recover(ctx context.Context, host *infrav1.QuoinHost, order Re
 	return run.Start(ctx, conn, recovery.Plan(order.Order))
 }
 
-// StepAside implements Exchanges.
-func (o *overSSH) StepAside(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record, addresses []netip.Prefix) (bool, error) {
+// HandOver implements Exchanges.
+func (o *overSSH) HandOver(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record, addresses []netip.Prefix) (bool, error) {
 	conn, err := o.connector.Connect(ctx, host)
 	if err != nil {
 		return false, err
@@ -196,7 +196,7 @@ func (o *overSSH) StepAside(ctx context.Context, host *infrav1.QuoinHost, ours o
 	if err := owner.Acquire(ctx, conn, ours); err != nil {
 		return false, err
 	}
-	return keepalived.StepAside(ctx, conn, addresses)
+	return keepalived.HandOver(ctx, conn, addresses)
 }
 
 // Clean implements Exchanges.

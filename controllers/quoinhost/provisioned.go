@@ -16,8 +16,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
-// provisioned keeps a node's host: it brings the add-on images that the control plane asks for, and looks whether the host
-// is there. It never starts the bootstrap plan, whatever the host's boot ID says.
+// provisioned keeps a node's host: it has one that leaves hand the virtual address over, brings the add-on images that the control
+// plane asks for, and looks whether the host is there. It never starts the bootstrap plan, whatever the host's boot ID says.
 func (t *turn) provisioned() (result, error) {
 	if t.host.Status.Facts == nil {
 		return t.moveTo(infrav1.HostStateInspecting)
@@ -26,7 +26,7 @@ func (t *turn) provisioned() (result, error) {
 	if r, handled, err := t.recovering(); handled {
 		return r, err
 	}
-	if o, err := t.stepAside(); err != nil || o.pending {
+	if o, err := t.handOver(); err != nil || o.pending {
 		return o.result, err
 	}
 	version, missing := t.missingAddons()

@@ -72,11 +72,11 @@ type machineRoom struct {
 	// last orders received.
 	pushed []PushOrder
 	// pushWaits has others sent files first.
-	pushWaits bool
-	provision ProvisionOrder
-	clean     CleanOrder
-	recovery  RecoverOrder
-	aside     []netip.Prefix
+	pushWaits  bool
+	provision  ProvisionOrder
+	clean      CleanOrder
+	recovery   RecoverOrder
+	handedOver []netip.Prefix
 	// script says how plans go: the phases that following polls see, by plan ID. Succeeded when there is none.
 	script map[string][]run.Status
 }
@@ -254,14 +254,14 @@ func (m *machineRoom) Recover(_ context.Context, _ *infrav1.QuoinHost, order Rec
 	return m.start("recover", order.ID, order.Owner)
 }
 
-func (m *machineRoom) StepAside(_ context.Context, _ *infrav1.QuoinHost, ours owner.Record, addresses []netip.Prefix) (bool, error) {
-	if err := m.enter("aside"); err != nil {
+func (m *machineRoom) HandOver(_ context.Context, _ *infrav1.QuoinHost, ours owner.Record, addresses []netip.Prefix) (bool, error) {
+	if err := m.enter("handover"); err != nil {
 		return false, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.aside = addresses
-	return m.asked["aside"] == 1, m.acquire(ours)
+	m.handedOver = addresses
+	return m.asked["handover"] == 1, m.acquire(ours)
 }
 
 func (m *machineRoom) Clean(_ context.Context, _ *infrav1.QuoinHost, order CleanOrder) error {

@@ -169,9 +169,13 @@ func (a *answer) names() string {
 }
 
 // log says what the member has seen, so that a person may know which one is wrong: one that began anew has seen little, and so
-// has one that was made from a snapshot.
+// has one that was made from a snapshot. It is rounded, because what a condition says must not change with every look.
 func (a *answer) log() string {
-	return fmt.Sprintf("term %d, log to %d, %d KiB", a.status.GetRaftTerm(), a.status.GetRaftIndex(), a.status.GetDbSize()>>10)
+	unit := uint64(1)
+	for a.status.GetRaftIndex()/unit >= 10 {
+		unit *= 10
+	}
+	return fmt.Sprintf("term %d, at least %d entries", a.status.GetRaftTerm(), a.status.GetRaftIndex()/unit*unit)
 }
 
 // errLate is what is known of a member that others did not wait for.

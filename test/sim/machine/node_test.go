@@ -245,7 +245,7 @@ func TestTheLifeOfANodeOnAMachine(t *testing.T) {
 		ContainSubstring("listens on port 10250"), ContainSubstring("virtual address 10.0.0.100"), ContainSubstring("still holds xfs")))
 
 	for _, first := range []bool{true, false} {
-		held, err := keepalived.StepAside(t.Context(), h, vip.Addresses)
+		held, err := keepalived.HandOver(t.Context(), h, vip.Addresses)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(held).To(Equal(first), "once is enough")
 	}
@@ -259,7 +259,7 @@ func TestTheLifeOfANodeOnAMachine(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(findings).To(BeEmpty())
 	g.Expect(fs.List("/etc")).To(Equal(before))
-	held, err := keepalived.StepAside(t.Context(), h, vip.Addresses)
+	held, err := keepalived.HandOver(t.Context(), h, vip.Addresses)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(held).To(BeFalse())
 	g.Expect(fs.List("/etc")).To(Equal(before), "a host without keepalived is left alone")

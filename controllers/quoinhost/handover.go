@@ -16,15 +16,15 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
-// stepAside has the cluster's virtual address leave a host whose Machine is being drained, while its API server still
+// handOver has the cluster's virtual address leave a host whose Machine is being drained, while its API server still
 // answers: with its etcd member that ends, and keepalived would need several seconds to notice. Nothing waits for it, and where
 // it cannot be done nothing else is held up. The host is asked once by each manager, and does it once.
-func (t *turn) stepAside() (outcome, error) {
-	addresses, err := t.asideFrom()
+func (t *turn) handOver() (outcome, error) {
+	addresses, err := t.addressesToHandOver()
 	if err != nil || len(addresses) == 0 {
 		return ready, err
 	}
-	op := "aside " + t.host.Spec.ConsumerRef.Claim
+	op := "handover " + t.host.Spec.ConsumerRef.Claim
 	if t.r.pace.marked(t.key(), op) {
 		return ready, nil
 	}
@@ -34,7 +34,7 @@ func (t *turn) stepAside() (outcome, error) {
 		refusal error
 	}
 	told, o := exchange(t, op, shortExchange, func(ctx context.Context, host *infrav1.QuoinHost) (answer, error) {
-		held, err := t.r.Exchanges.StepAside(ctx, host, ours, addresses)
+		held, err := t.r.Exchanges.HandOver(ctx, host, ours, addresses)
 		if answered(err) {
 			return answer{refusal: err}, nil
 		}
@@ -53,9 +53,9 @@ func (t *turn) stepAside() (outcome, error) {
 	return ready, nil
 }
 
-// asideFrom are the virtual addresses that the host is to give up: none unless its Machine is past the hooks before its drain,
+// addressesToHandOver are the virtual addresses that the host is to give up: none unless its Machine is past the hooks before its drain,
 // and another one stays that can have them.
-func (t *turn) asideFrom() ([]netip.Prefix, error) {
+func (t *turn) addressesToHandOver() ([]netip.Prefix, error) {
 	c := t.claim
 	if t.paused || t.host.Spec.Maintenance != nil || c.cluster == nil || !c.cluster.DeletionTimestamp.IsZero() ||
 		c.machine == nil || c.machine.DeletionTimestamp.IsZero() || !util.IsControlPlaneMachine(c.machine) || heldBeforeDrain(c.machine) {

@@ -47,11 +47,11 @@ func TestAHostThatLeavesHandsTheVirtualAddressOver(t *testing.T) {
 	g := NewWithT(t)
 	w := leavingWorld(t, true, nil)
 	w.linger(10)
-	g.Expect(w.room.count("aside")).To(Equal(1))
-	g.Expect(w.room.aside).To(Equal([]netip.Prefix{netip.MustParsePrefix("10.0.0.100/32")}))
+	g.Expect(w.room.count("handover")).To(Equal(1))
+	g.Expect(w.room.handedOver).To(Equal([]netip.Prefix{netip.MustParsePrefix("10.0.0.100/32")}))
 	w.restart()
 	w.linger(10)
-	g.Expect(w.room.count("aside")).To(Equal(2), "the host knows whether it has done so")
+	g.Expect(w.room.count("handover")).To(Equal(2), "the host knows whether it has done so")
 	g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateProvisioned))
 }
 
@@ -91,7 +91,7 @@ func TestTheVirtualAddressStaysWhereItIs(t *testing.T) {
 			g := NewWithT(t)
 			w := leavingWorld(t, !c.worker, c.change)
 			w.linger(10)
-			g.Expect(w.room.count("aside")).To(BeZero())
+			g.Expect(w.room.count("handover")).To(BeZero())
 		})
 	}
 }
@@ -104,17 +104,17 @@ func TestTheVirtualAddressGoesToAHostWhoseTurnHasNotCome(t *testing.T) {
 		peer.Annotations = map[string]string{hookOfOthers: ""}
 	})
 	w.linger(10)
-	g.Expect(w.room.count("aside")).To(Equal(1))
+	g.Expect(w.room.count("handover")).To(Equal(1))
 }
 
 // A host that cannot hand it over is asked once, is looked after as before, and is released all the same.
 func TestAHostThatCannotHandTheVirtualAddressOverLeavesAllTheSame(t *testing.T) {
 	g := NewWithT(t)
 	w := leavingWorld(t, true, nil)
-	w.room.set(func() { w.room.errs["aside"] = &ssh.ExitError{Code: 1, Stderr: "Job for keepalived.service failed"} })
+	w.room.set(func() { w.room.errs["handover"] = &ssh.ExitError{Code: 1, Stderr: "Job for keepalived.service failed"} })
 	probes := w.room.count("probe")
 	w.linger(5)
-	g.Expect(w.room.count("aside")).To(Equal(1))
+	g.Expect(w.room.count("handover")).To(Equal(1))
 	g.Expect(w.room.count("probe")).To(BeNumerically(">", probes))
 	g.Expect(conditions.IsTrue(w.host(), infrav1.HostReadyCondition)).To(BeTrue())
 	deleteMachine(w)
