@@ -24,14 +24,12 @@ put_manifest() {
 		quoin_fail "$manifest cannot be written"
 }
 
-# works [argument]: an etcd works on the data, whoever started it, and has the argument.
+# works: an etcd works on the data, whoever started it.
 works() {
 	for comm in /proc/[0-9]*/comm; do
 		read -r process 2>/dev/null <"$comm" || continue
 		[ "$process" = etcd ] || continue
-		arguments=$(tr '\0' '\n' <"${comm%comm}cmdline" 2>/dev/null)
-		printf '%s\n' "$arguments" | grep -qxF -- "--data-dir=$data" || continue
-		[ $# = 0 ] || printf '%s\n' "$arguments" | grep -qxF -- "$1" || continue
+		tr '\0' '\n' 2>/dev/null <"${comm%comm}cmdline" | grep -qxF -- "--data-dir=$data" || continue
 		case $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "${comm%comm}status" 2>/dev/null) in '' | Z | X) ;; *) return 0 ;; esac
 	done
 	return 1

@@ -56,7 +56,7 @@ const long = 45 * time.Minute
 // Plan never runs beside an etcd that has a quorum: its first step refuses, before anything is changed.
 func Plan(order Order) run.Plan {
 	step := func(name, call string) run.Step {
-		return run.Step{Name: name, Script: etcdFunctions + recoveryFunctions + call + "\n", Timeout: long}
+		return run.Step{Name: name, Script: etcdFunctions + guardFunctions + recoveryFunctions + call + "\n", Timeout: long}
 	}
 	plan := run.Plan{ID: order.ID}
 	switch order.Action {

@@ -33,6 +33,9 @@ type Runner struct {
 	Starter Starter
 	// BootIDPath is read to notice a reboot; empty means /proc/sys/kernel/random/boot_id.
 	BootIDPath string
+	// Guard is sh text that runs before anything is changed, each time under the lock of plans, and ends the script where that must
+	// not be: the text of an owner.Guard. It may keep descriptor 6 open.
+	Guard string
 	// Now is the controller's clock, with which a host's is compared; nil means time.Now.
 	Now func() time.Time
 }
@@ -107,13 +110,13 @@ take_lock
 }
 
 // startScript starts a complete plan that neither runs nor has ended. The lock is held. The plan outlives the script, so
-// it must inherit neither the lock nor the mark on its directory. clock is sh text that runs before.
+// it must inherit neither the locks nor the mark on its directory. clock is sh text that runs before.
 func (r Runner) startScript(id, clock string) string {
 	s := r.starter()
 	return fmt.Sprintf(`[ -s "$dir/result" ] && exit 0
 if (%s); then exit 0; fi
 %s(
-exec 7>&- 8<&-
+exec 6>&- 7>&- 8<&-
 %s
 )
 `, s.Alive(unit(id)), clock, s.Start(unit(id), r.argv(id, "run")))

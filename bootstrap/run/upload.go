@@ -75,7 +75,8 @@ fi
 }
 
 // lock is sh text that sets root and defines take_lock and drop_lock: whoever looks whether a plan is there, runs or has
-// ended, and acts on it, does both under one lock. Descriptor 7 must not reach what outlives the script.
+// ended, and acts on it, does both under one lock. Descriptors 6, the guard's, and 7 must not reach what outlives the
+// script.
 func (r Runner) lock() string {
 	return fmt.Sprintf(`umask 077
 root=%s
@@ -86,9 +87,9 @@ take_lock() {
 	mkdir -p "$root" || exit 1
 	exec 7>"$root/runs.lock"
 	flock -w 120 7 || { echo "another exchange with this host has held $root/runs.lock for 120 s; it is tried again" >&2; exit 1; }
-}
-drop_lock() { exec 7>&-; }
-`, ssh.Quote(r.root()))
+%s}
+drop_lock() { exec 6>&- 7>&-; }
+`, ssh.Quote(r.root()), r.Guard)
 }
 
 // stepList is the file the runner walks: name, once, secret, seconds.

@@ -35,8 +35,6 @@ func (h *host) carryOut(order recovery.Order) (string, error) {
 
 func (h *host) step(step run.Step) (string, error) {
 	script := strings.ReplaceAll(step.Script, "/etc/kubernetes", filepath.Join(h.root, "etc/kubernetes"))
-	// This machine may run an API server of somebody else.
-	script = strings.ReplaceAll(script, "= kube-apiserver ]", "= "+apiServerOf(h)+" ]")
 	command := exec.Command("/bin/sh", "-c", run.Prelude+script) //nolint:gosec // the script is the plan's own
 	command.Env = append(os.Environ(), "QUOIN_ROOT="+filepath.Join(h.root, "var/lib/quoin"), "QUOIN_RUN_DIR="+h.root)
 	if output, err := command.CombinedOutput(); err != nil {

@@ -19,6 +19,8 @@ import (
 	. "github.com/onsi/gomega"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // host is a directory with a kubelet that runs etcd by its manifest, as kubeadm writes it.
@@ -26,13 +28,12 @@ type host struct {
 	t                              *testing.T
 	name, root                     string
 	clientURL, peerURL, metricsURL string
-	// pause is how long the kubelet takes from the end of an etcd to the start of the next.
-	pause time.Duration
-
-	mu      sync.Mutex
-	running string
-	process *exec.Cmd
-	starts  []string
+	mu                             sync.Mutex
+	running                        string
+	process                        *exec.Cmd
+	starts                         []string
+	// refused counts the starts that the kubelet or the runtime refused, for what the pod mounts is not there.
+	refused int
 }
 
 func freeAddress(t *testing.T) string {
@@ -101,7 +102,11 @@ func (h *host) sync() {
 		return
 	}
 	h.stop()
-	time.Sleep(h.pause)
+	h.running = ""
+	if !mountable(content) {
+		h.refused++
+		return
+	}
 	h.running = string(content)
 	var arguments []string
 	for _, line := range strings.Split(h.running, "\n") {
@@ -118,6 +123,25 @@ func (h *host) sync() {
 	if err := h.process.Start(); err != nil {
 		h.t.Errorf("starting etcd on %s: %v", h.name, err)
 	}
+}
+
+// mountable reports whether the kubelet starts the pod: files of the host that are mounted must exist.
+func mountable(manifest []byte) bool {
+	pod := &corev1.Pod{}
+	if yaml.Unmarshal(manifest, pod) != nil || len(pod.Spec.Containers) == 0 {
+		return true
+	}
+	for _, mount := range pod.Spec.Containers[0].VolumeMounts {
+		for _, volume := range pod.Spec.Volumes {
+			if volume.Name != mount.Name || volume.HostPath == nil || *volume.HostPath.Type != corev1.HostPathFile {
+				continue
+			}
+			if stat, err := os.Stat(volume.HostPath.Path); err != nil || !stat.Mode().IsRegular() {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (h *host) stop() {
