@@ -35,6 +35,17 @@ type Record struct {
 	// Plane tells two management planes apart that count to the same generation, because both were made from one copy of the
 	// objects: it is the UID of the QuoinHost that raised the generation. Empty in records of before it was written down.
 	Plane string `json:"plane,omitempty"`
+	// Quarantine is why nobody may use the host. Whoever takes the host keeps it; only a release, which a verified reset comes
+	// before, ends it. So it is found again by objects that are older than it.
+	Quarantine Quarantine `json:"quarantine,omitzero"`
+}
+
+// Quarantine says why nobody may use a host, and since when.
+type Quarantine struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
+	// Since is a time in RFC 3339.
+	Since string `json:"since,omitempty"`
 }
 
 // Released says that the host serves nobody, and only remembers how far the generations came.
@@ -75,8 +86,14 @@ func Acquire(ctx context.Context, host ssh.Host, record Record) error {
 // Read returns the record, or nil when the host has none.
 func Read(ctx context.Context, host ssh.Host) (*Record, error) { return Store{}.Read(ctx, host) }
 
+// Isolate writes into the record why nobody may use the host. Whom it serves stays as it is: a host without a record, or one
+// that was released, then has a released one. It succeeds under the conditions of Acquire, and may be repeated.
+func Isolate(ctx context.Context, host ssh.Host, record Record, why Quarantine) error {
+	return Store{}.Isolate(ctx, host, record, why)
+}
+
 // Release writes that the host serves nobody, and keeps the generation. It succeeds under the conditions of Acquire, and may
-// be repeated.
+// be repeated. A quarantine ends with it.
 func Release(ctx context.Context, host ssh.Host, record Record) error {
 	return Store{}.Release(ctx, host, record)
 }
@@ -124,36 +141,64 @@ func (s Store) Acquire(ctx context.Context, host ssh.Host, record Record) error 
 	if err := record.Validate(); err != nil {
 		return err
 	}
-	return s.change(ctx, host, record, record)
+	return s.change(ctx, host, record, func(holder *Record) Record {
+		next := record
+		if holder != nil {
+			next.Quarantine = holder.Quarantine
+		}
+		return next
+	})
+}
+
+// Isolate is the method form of the package's Isolate.
+func (s Store) Isolate(ctx context.Context, host ssh.Host, record Record, why Quarantine) error {
+	return s.change(ctx, host, record, func(holder *Record) Record {
+		next := record
+		if holder == nil || holder.Released() {
+			next.Machine, next.UID = "", ""
+		}
+		next.Quarantine = plain(why)
+		return next
+	})
+}
+
+// plain bounds a quarantine and leaves out what would need an escape: scripts read the record as well.
+func plain(why Quarantine) Quarantine {
+	const longest = 1024
+	why.Message = strings.NewReplacer(`"`, "'", `\`, "/", "\n", " ").Replace(why.Message)
+	if len(why.Message) > longest {
+		why.Message = strings.ToValidUTF8(why.Message[:longest], "")
+	}
+	return why
 }
 
 // Release is the method form of the package's Release.
 func (s Store) Release(ctx context.Context, host ssh.Host, record Record) error {
 	released := record
-	released.Machine, released.UID = "", ""
-	return s.change(ctx, host, record, released)
+	released.Machine, released.UID, released.Quarantine = "", "", Quarantine{}
+	return s.change(ctx, host, record, func(*Record) Record { return released })
 }
 
 // change reads the record, decides here, and writes there only if the record is still what was read: the comparison and
-// the write happen under one lock on the host.
-func (s Store) change(ctx context.Context, host ssh.Host, ours, next Record) error {
-	data, err := json.Marshal(next)
-	if err != nil {
-		return err
-	}
+// the write happen under one lock on the host. next makes the new record of the present one, which is nil when there is none.
+func (s Store) change(ctx context.Context, host ssh.Host, ours Record, next func(*Record) Record) error {
 	for range 3 {
 		raw, err := s.raw(ctx, host)
 		if err != nil {
 			return err
 		}
+		var holder *Record
 		if raw != "" {
-			holder, err := Parse(raw)
-			if err != nil {
+			if holder, err = Parse(raw); err != nil {
 				return err
 			}
 			if err := Check(ours, *holder); err != nil {
 				return err
 			}
+		}
+		data, err := json.Marshal(next(holder))
+		if err != nil {
+			return err
 		}
 		if raw == string(data) {
 			return nil

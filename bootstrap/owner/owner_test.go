@@ -132,3 +132,36 @@ func TestARecordNobodyCanReadStopsEverybody(t *testing.T) {
 	g.Expect(store.Acquire(ctx, &sshtest.Local{}, record("a", 1))).To(MatchError(ContainSubstring("owner.json")))
 	g.Expect(store.Acquire(ctx, &sshtest.Local{}, owner.Record{UID: "x'y"})).To(MatchError(ContainSubstring("must match")))
 }
+
+// Objects that are older than the quarantine know nothing of it; the host does.
+func TestAQuarantineOutlivesWhoeverTakesTheHost(t *testing.T) {
+	g := NewWithT(t)
+	host := &sshtest.Local{}
+	why := owner.Quarantine{Reason: "NotClean", Message: `a mount "x\y"
+is left`, Since: "2026-01-01T00:00:00Z"}
+	kept := owner.Quarantine{Reason: "NotClean", Message: "a mount 'x/y' is left", Since: "2026-01-01T00:00:00Z"}
+	read := func(store owner.Store) owner.Record {
+		got, err := store.Read(ctx, host)
+		g.Expect(err).NotTo(HaveOccurred())
+		return *got
+	}
+
+	free := owner.Store{Root: t.TempDir()}
+	g.Expect(free.Isolate(ctx, host, owner.Record{Namespace: "metal", Host: "host-1", Generation: 2}, why)).To(Succeed())
+	g.Expect(free.Isolate(ctx, host, owner.Record{Namespace: "metal", Host: "host-1", Generation: 2}, why)).To(Succeed())
+	g.Expect(read(free).Released()).To(BeTrue())
+	g.Expect(free.Acquire(ctx, host, record("a", 3))).To(Succeed())
+	g.Expect(read(free).Quarantine).To(Equal(kept))
+
+	claimed := owner.Store{Root: t.TempDir()}
+	g.Expect(claimed.Acquire(ctx, host, record("a", 3))).To(Succeed())
+	g.Expect(claimed.Isolate(ctx, host, record("a", 3), why)).To(Succeed())
+	g.Expect(read(claimed).UID).To(Equal("a"))
+	var stale *owner.StaleError
+	g.Expect(errors.As(claimed.Isolate(ctx, host, record("a", 2), why), &stale)).To(BeTrue())
+	g.Expect(claimed.Acquire(ctx, host, record("a", 4))).To(Succeed(), "another management plane")
+	g.Expect(read(claimed).Quarantine).To(Equal(kept))
+
+	g.Expect(claimed.Release(ctx, host, record("a", 4))).To(Succeed())
+	g.Expect(read(claimed).Quarantine).To(Equal(owner.Quarantine{}), "a verified reset ends it")
+}
