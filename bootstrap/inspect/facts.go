@@ -18,11 +18,13 @@ type Facts struct {
 	Architecture string
 	BootID       string
 	MachineID    string
-	CPUs         int
-	MemoryBytes  int64
-	Disks        []Disk
-	Addresses    []Address
-	Links        []Link
+	// ProductUUID is what the firmware calls the machine; empty where it has no such tables.
+	ProductUUID string
+	CPUs        int
+	MemoryBytes int64
+	Disks       []Disk
+	Addresses   []Address
+	Links       []Link
 	// DefaultInterface carries the default route; empty when there is none.
 	DefaultInterface string
 	// CgroupVersion is 1 or 2.

@@ -24,6 +24,7 @@ kernel 5.14.0
 machine aarch64
 boot 1111-2222
 machineid abcd
+uuid 4c4c4544-0001
 cpus 8
 memory.kib 16384
 swap yes
@@ -70,7 +71,7 @@ func TestParse(t *testing.T) {
 	no := false
 	g.Expect(facts).To(Equal(&inspect.Facts{
 		Hostname: "node-1", OS: inspect.OS{ID: "rocky", VersionID: "9.4", PrettyName: "Rocky Linux 9.4 (Blue Onyx)"}, Kernel: "5.14.0",
-		Architecture: "arm64", BootID: "1111-2222", MachineID: "abcd", CPUs: 8, MemoryBytes: 16 << 20, SwapEnabled: true,
+		Architecture: "arm64", BootID: "1111-2222", MachineID: "abcd", ProductUUID: "4c4c4544-0001", CPUs: 8, MemoryBytes: 16 << 20, SwapEnabled: true,
 		Disks: []inspect.Disk{{ID: "wwn-0x5000c500", Name: "sda", SizeBytes: 1 << 30, Rotational: true, WWN: "naa.5000c500", Serial: "Z1 D3", Content: "gpt",
 			Volumes: []inspect.Volume{{Name: "sda1", Type: "part", FileSystem: "ext4", Label: "a b", MountPoint: "/"}, {Name: "sda2", Type: "part"}}}, {ID: "eui.0025", Name: "nvme0n1", SizeBytes: 2 << 30}},
 		Addresses: []inspect.Address{{Interface: "eth0", Address: netip.MustParseAddr("10.0.0.11"), Prefix: 24},

@@ -102,6 +102,8 @@ func (f *Facts) take(word, value string) error {
 		f.BootID = value
 	case "machineid":
 		f.MachineID = value
+	case "uuid":
+		f.ProductUUID = value
 	case "cpus":
 		f.CPUs, err = strconv.Atoi(value)
 	case "memory.kib":

@@ -19,11 +19,17 @@ func HostOf(h *infrav1.QuoinHost) Host {
 		Ready:              conditions.IsTrue(h, infrav1.HostReadyCondition),
 		InUse:              h.Spec.ConsumerRef != nil,
 		Leaving:            !h.DeletionTimestamp.IsZero() || annotations.HasPaused(h),
+		Held:               h.Spec.HeldFor != nil,
 		Detached:           detached,
 		Maintenance:        h.Spec.Maintenance != nil,
 		FailureDomain:      h.Spec.FailureDomain,
 		ConsumerNamespaces: h.Spec.ConsumerNamespaces,
+		Identities:         IdentitiesOf(h.Status.Facts),
 		FormerPool:         h.Annotations[infrav1.FormerPoolAnnotation],
+	}
+	if h.Spec.Quarantine != nil {
+		// Its status may be older than that, or lost.
+		host.State = string(infrav1.HostStateQuarantined)
 	}
 	answers := h.Status.UnreachableSince == nil && !conditions.IsFalse(h, infrav1.HostReachableCondition)
 	switch h.Status.State {

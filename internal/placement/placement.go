@@ -38,6 +38,8 @@ type Request struct {
 	// Members counts, by failure domain, the hosts that the machine's peers have. Without a wanted failure domain the
 	// emptiest one comes first, so that members share no fate.
 	Members map[string]int
+	// Taken are the identities of the hosts that the Cluster has, none of which another host of it may have.
+	Taken []Identity
 	// Pool of the machine, as Pool makes it.
 	Pool string
 	// PreferFormer prefers, within a failure domain, a host that a machine of the same pool had last.
@@ -62,6 +64,8 @@ type Host struct {
 	InUse bool
 	// Leaving says that the host is being deleted or is paused.
 	Leaving bool
+	// Held says that the host is kept as it is while objects move to another management cluster.
+	Held bool
 	// Detached says that nobody may connect to the host.
 	Detached bool
 	// Maintenance says that nothing new may be started on the host.
@@ -69,6 +73,8 @@ type Host struct {
 	FailureDomain string
 	// ConsumerNamespaces that may claim the host; its own one when empty.
 	ConsumerNamespaces []string
+	// Identities that must be the host's own in its Cluster.
+	Identities []Identity
 	// FormerPool is the pool of the machine that had the host last.
 	FormerPool string
 	// FailedAt is when a claim of FailedPool last ended in failure on the host; zero when none did.
@@ -83,10 +89,12 @@ type Reason string
 const (
 	InUse         Reason = "in use"
 	Leaving       Reason = "being deleted or paused"
+	Held          Reason = "held for a move"
 	Detached      Reason = "detached"
 	InMaintenance Reason = "in maintenance"
 	NotReady      Reason = "not ready"
 	NotPlaced     Reason = "not registered yet"
+	Duplicate     Reason = "with the hostname, machine-id or product UUID of another host of the Cluster (its condition Unique says which)"
 )
 
 // Result is the outcome of Select.
@@ -170,6 +178,7 @@ const (
 	rankInUse = iota
 	rankState
 	rankReady
+	rankDuplicate
 	rankDomain
 	rankSelector
 	rankNamespace
@@ -184,13 +193,23 @@ func obstacle(request Request, h Host) (Reason, int) {
 	case request.FailureDomain != "" && h.FailureDomain != request.FailureDomain:
 		return Reason("not in failure domain " + request.FailureDomain), rankDomain
 	}
-	return standing(h)
+	if reason, rank := standing(h); reason != "" {
+		return reason, rank
+	}
+	if Common(h.Identities, request.Taken) != "" {
+		return Duplicate, rankDuplicate
+	}
+	return "", 0
 }
 
 // Coming says whether the host could be claimed for the request if what prepares it ends well.
 func Coming(request Request, h Host) bool {
 	if !h.Preparing {
 		return false
+	}
+	if h.InUse {
+		// What is taken may be its own.
+		request.Taken = nil
 	}
 	h.State, h.Ready, h.InUse = StateAvailable, true, false
 	reason, _ := obstacle(request, h)
@@ -217,6 +236,8 @@ func standing(h Host) (Reason, int) {
 		return InUse, rankInUse
 	case h.Leaving:
 		return Leaving, rankState
+	case h.Held:
+		return Held, rankState
 	case h.Detached:
 		return Detached, rankState
 	case h.Maintenance:

@@ -21,7 +21,7 @@ import (
 // TestScripts runs the scenarios of testdata. Commands:
 //
 //	hosts       one host per line: [namespace/]name key=value ... with the keys state, domain, offer (comma separated),
-//	            former and failed (pool@minutes ago), and the flags inUse, notReady, leaving, detached, maintenance,
+//	            former and failed (pool@minutes ago), and the flags inUse, notReady, leaving, held, detached, maintenance,
 //	            preparing, serving; any other key=value is a label
 //	select      namespace=.. selector=(..) domain=.. members=(domain=n,..) pool=.. former
 //	soon        with the arguments of select: when each host could be claimed
@@ -101,6 +101,8 @@ func parseHost(t *testing.T, line string) Host {
 			h.Ready = false
 		case "leaving":
 			h.Leaving = true
+		case "held":
+			h.Held = true
 		case "detached":
 			h.Detached = true
 		case "maintenance":
@@ -171,6 +173,7 @@ func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
 				Ready:         rapid.SampledFrom([]bool{true, true, false}).Draw(t, "ready"),
 				InUse:         rapid.SampledFrom([]bool{false, false, true}).Draw(t, "inUse"),
 				Leaving:       rapid.SampledFrom([]bool{false, false, true}).Draw(t, "leaving"),
+				Held:          rapid.SampledFrom([]bool{false, false, true}).Draw(t, "held"),
 				Detached:      rapid.SampledFrom([]bool{false, false, true}).Draw(t, "detached"),
 				Maintenance:   rapid.SampledFrom([]bool{false, false, true}).Draw(t, "maintenance"),
 				FormerPool:    pool.Draw(t, "former"),
@@ -195,7 +198,7 @@ func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
 			if len(h.ConsumerNamespaces) > 0 {
 				offered = slices.Contains(h.ConsumerNamespaces, request.Namespace) || slices.Contains(h.ConsumerNamespaces, "*")
 			}
-			return offered && h.State == StateAvailable && h.Ready && !h.InUse && !h.Leaving && !h.Detached && !h.Maintenance &&
+			return offered && h.State == StateAvailable && h.Ready && !h.InUse && !h.Leaving && !h.Held && !h.Detached && !h.Maintenance &&
 				(request.Selector == nil || h.Labels["role"] == "worker") &&
 				(request.FailureDomain == "" || request.FailureDomain == h.FailureDomain)
 		}

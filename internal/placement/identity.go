@@ -1,0 +1,72 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"slices"
+	"strings"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// Identity is what must be a host's own within a Cluster, as words for people: a node is named after its hostname, DHCP leases
+// and journals go by the machine-id, and network plugins by one or the other.
+type Identity string
+
+// placeholders are product UUIDs that boards carry which were never given one.
+var placeholders = []string{
+	"00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff",
+	"03000200-0400-0500-0006-000700080009", "12345678-1234-5678-90ab-cddeefaabbcc",
+}
+
+// IdentitiesOf lists what is known of the identity of a host. What every host of a make has tells nothing.
+func IdentitiesOf(facts *infrav1.HostFacts) []Identity {
+	if facts == nil {
+		return nil
+	}
+	var out []Identity
+	// As the kubelet makes a name of it.
+	if name := strings.ToLower(strings.TrimSpace(facts.Hostname)); name != "" && !strings.HasPrefix(name, "localhost") {
+		out = append(out, Identity("hostname "+name))
+	}
+	if id := facts.MachineID; id != "" && id != "uninitialized" {
+		out = append(out, Identity("machine-id "+id))
+	}
+	if id := strings.ToLower(facts.ProductUUID); id != "" && !slices.Contains(placeholders, id) {
+		out = append(out, Identity("product UUID "+id))
+	}
+	return out
+}
+
+// Remedy says how the host gets an identity of its own.
+func (i Identity) Remedy() string {
+	switch kind, _, _ := strings.Cut(string(i), " "); kind {
+	case "hostname":
+		return "give one of them another name: hostnamectl hostname <name>"
+	case "machine-id":
+		return "give one of them its own: rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd-machine-id-setup && reboot"
+	}
+	return "give one of them its own in the firmware, or in the definition of the virtual machine"
+}
+
+// Common is the first of the identities that both have; empty when there is none.
+func Common(a, b []Identity) Identity {
+	for _, one := range a {
+		if slices.Contains(b, one) {
+			return one
+		}
+	}
+	return ""
+}
+
+// Meet reports whether one namespace could claim both hosts, so that one Cluster could have both.
+func Meet(a, b Host) bool {
+	offers := a.ConsumerNamespaces
+	if len(offers) == 0 {
+		offers = []string{a.Namespace}
+	}
+	return slices.ContainsFunc(offers, func(namespace string) bool {
+		return Offered(b, namespace) || namespace == AnyNamespace
+	})
+}

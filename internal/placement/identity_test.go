@@ -1,0 +1,63 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+func TestIdentitiesAreWhatIsAHostsOwn(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(IdentitiesOf(nil)).To(BeEmpty())
+	g.Expect(IdentitiesOf(&infrav1.HostFacts{Hostname: "Node-1", MachineID: "abcd", ProductUUID: "4C4C4544-0001"})).To(Equal(
+		[]Identity{"hostname node-1", "machine-id abcd", "product UUID 4c4c4544-0001"}))
+	g.Expect(IdentitiesOf(&infrav1.HostFacts{Hostname: "localhost.localdomain", MachineID: "uninitialized",
+		ProductUUID: "03000200-0400-0500-0006-000700080009"})).To(BeEmpty(), "what half of the world has refuses nobody")
+	g.Expect(Common([]Identity{"hostname a", "machine-id b"}, []Identity{"machine-id b", "hostname c"})).To(Equal(Identity("machine-id b")))
+	g.Expect(Common([]Identity{"hostname a"}, []Identity{"machine-id a"})).To(BeEmpty())
+	g.Expect(Identity("machine-id b").Remedy()).To(ContainSubstring("systemd-machine-id-setup"))
+	g.Expect(Identity("hostname b").Remedy()).To(ContainSubstring("hostnamectl"))
+	g.Expect(Identity("product UUID b").Remedy()).To(ContainSubstring("firmware"))
+}
+
+func TestHostsMeetWhereOneNamespaceMayClaimBoth(t *testing.T) {
+	at := func(namespace string, offers ...string) Host {
+		return Host{Namespace: namespace, ConsumerNamespaces: offers}
+	}
+	for _, c := range []struct {
+		a, b Host
+		want bool
+	}{
+		{at("a"), at("a"), true},
+		{at("a"), at("b"), false},
+		{at("a", "x", "y"), at("b", "y"), true},
+		{at("a", "x"), at("x"), true},
+		{at("a", "*"), at("b"), true},
+		{at("a", "x"), at("b", "y"), false},
+		{at("a", "b"), at("a"), false},
+	} {
+		g := NewWithT(t)
+		g.Expect(Meet(c.a, c.b)).To(Equal(c.want), "%v %v", c.a, c.b)
+		g.Expect(Meet(c.b, c.a)).To(Equal(c.want), "%v %v", c.b, c.a)
+	}
+}
+
+func TestAHostThatIsLikeOneOfTheClusterIsNotChosen(t *testing.T) {
+	g := NewWithT(t)
+	twin := Host{Namespace: "default", Name: "a", State: StateAvailable, Ready: true, Identities: []Identity{"hostname a", "machine-id 1"}}
+	other := Host{Namespace: "default", Name: "b", State: StateAvailable, Ready: true, Identities: []Identity{"hostname b", "machine-id 2"}}
+	request := Request{Namespace: "default", Taken: []Identity{"hostname x", "machine-id 1"}}
+	g.Expect(Select(request, []Host{twin, other}).Chosen.Name).To(Equal("b"))
+	alone := Select(request, []Host{twin})
+	g.Expect(alone.Chosen).To(BeNil())
+	g.Expect(alone.Message()).To(ContainSubstring("1 with the hostname, machine-id or product UUID of another host of the Cluster"))
+	busy := Host{Namespace: "default", Name: "c", State: "Provisioned", Serving: true, InUse: true, Identities: []Identity{"machine-id 1"}}
+	g.Expect(Returning(request, busy)).To(BeTrue(), "what is taken is its own")
+	twin.InUse = true
+	g.Expect(Select(request, []Host{twin}).Message()).To(ContainSubstring("1 in use"))
+}
