@@ -8,19 +8,22 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // Decide says what happens next. Its rules are asked in order and the first that has something to say is followed, so
 // that at most one thing changes at a time and a later rule may rely on what an earlier one made sure of:
 //
+//   - nothing at all is changed by the management cluster that a host says is not its own any more;
 //   - a Machine that leaves is finished with before anything else starts, so two are never deleted at once; only the next one
 //     may be made while the host of one that left is released;
 //   - nothing is replaced before every other Machine works and every etcd member is a healthy voter, so the membership
 //     never shrinks by more than the one whose replacement votes already;
 //   - there are never more Machines than wanted plus one, without those that have left and the one that is made ahead.
 func Decide(s Snapshot) Step {
+	if step := refuseStale(s); step != nil {
+		return *step
+	}
 	for _, rule := range []func(Snapshot) *Step{tearDown, restore, leave, Snapshot.onceLeft} {
 		if step := rule(s); step != nil {
 			if step.Waiting() && !s.Deleting && !s.ClusterDeleting {
@@ -39,7 +42,7 @@ func Decide(s Snapshot) Step {
 // onceLeft is the first step of the rules for when no Machine is leaving; nil when none of them has something to say.
 func (s Snapshot) onceLeft() *Step {
 	for _, rule := range []func(Snapshot) *Step{
-		refuse, retryInit, begin, sayLoss, reach, remediate, dropStrays, dropNodes, replant, settle, replace, scale, followVersion, dropSurplus,
+		refuse, retryInit, begin, sayLoss, reach, remediate, dropOrphanedMembers, dropNodes, replant, settle, replace, scale, followVersion, dropSurplus,
 	} {
 		if step := rule(s); step != nil {
 			return step
@@ -153,30 +156,6 @@ func reach(s Snapshot) *Step {
 	}
 	if s.StackedEtcd && !s.Etcd.Known {
 		return wait(ReasonConnectionDown, "etcd cannot be read: %s", s.Etcd.Problem)
-	}
-	return nil
-}
-
-// dropStrays removes members whose Machine is gone, such as the learner of a join that failed. They count for the quorum,
-// or will.
-func dropStrays(s Snapshot) *Step {
-	if !s.StackedEtcd {
-		return nil
-	}
-	if strays := s.strays(); len(strays) > 0 {
-		member := strays[0]
-		for _, machine := range s.active() {
-			if machine.Node == "" {
-				return wait(ReasonMachineNotReady, "an etcd member (%x) may belong to Machine %s, which has no Node yet: %s",
-					member.ID, machine.Name, s.shortcoming(machine)).about(machine)
-			}
-		}
-		// By the quorum alone: nobody looks after it, and while it is there nothing joins.
-		if verdict := s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.Patience}); !verdict.Allowed {
-			return wait(ReasonQuorum, "etcd member %x (%s) has no Machine but cannot be removed: %s", member.ID, member.Name, verdict.Message)
-		}
-		return &Step{Kind: RemoveEtcdMember, Member: member.ID, Reason: ReasonStrayMember,
-			Message: fmt.Sprintf("removing etcd member %x (%s), whose Machine is gone", member.ID, member.Name)}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -212,7 +213,7 @@ func tell(step Step) string {
 // parse reads a snapshot. A Machine works and has a healthy voter unless words after its name say otherwise.
 func parse(t *testing.T, d *datadriven.TestData) Snapshot {
 	t.Helper()
-	s := Snapshot{Replicas: 3, Version: "v1.36.3", ConfigVersion: "v1.36.3", StackedEtcd: true, Certificates: true,
+	s := Snapshot{Name: "-n metal fleet", Replicas: 3, Version: "v1.36.3", ConfigVersion: "v1.36.3", StackedEtcd: true, Certificates: true,
 		Initialized: true, Reachable: true, AddonsCurrent: true, Etcd: quorum.Membership{Known: true, Agreed: true}, Spare: Spare{Free: 1}}
 	for _, arg := range d.CmdArgs {
 		value := strings.Join(arg.Vals, ",")
@@ -255,6 +256,8 @@ func parse(t *testing.T, d *datadriven.TestData) Snapshot {
 			s.Backup = Backup{Wanted: true, Recent: value == "recent", Requested: value == "requested", Last: "the last good one is 2h0m0s old"}
 		case "no-quorum":
 			s.Etcd.Agreed = false
+		case "patience":
+			s.Patience, _ = time.ParseDuration(value)
 		default:
 			t.Fatalf("%s: unknown argument %s", d.Pos, arg.Key)
 		}
@@ -329,6 +332,10 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 			case "skipped":
 				// Cluster API did not wait for the pre-drain hook.
 				m.Deleting, m.AtTermination, m.DeletedAt = true, true, int64(len(s.Machines)+1)
+			case "api":
+				if m.APIServer = APIServer(value); m.APIServer == APIServerStays {
+					m.APIServerProblem = "host h1 has not ended it within 2m0s"
+				}
 			case "no-hook":
 				m.Hook = false
 			case "other-hook":
@@ -360,15 +367,24 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 		}
 		s.Prepared = append(s.Prepared, prepared)
 	case "stray":
-		s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: 100 + uint64(len(s.Etcd.Members)), Name: strings.Trim(name, "-"),
-			Learner: len(words) > 2 && words[2] == "learner", Healthy: false})
+		s.Etcd.Members = append(s.Etcd.Members, stray(t, d, 100+uint64(len(s.Etcd.Members)), strings.Trim(name, "-"), words[2:]))
+	case "stale-host":
+		s.StaleHosts = append(s.StaleHosts, StaleHost{Name: name, Message: "the host knows generation 5 of its claim, ours is 3"})
+	case "remove-member":
+		id, err := strconv.ParseUint(name, 16, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", d.Pos, err)
+		}
+		s.RemoveMembers = append(s.RemoveMembers, id)
 	case "host":
 		host := Host{Name: name, Version: words[2], Provisioned: true}
 		for _, word := range words[3:] {
 			host.Requested = host.Requested || word == "requested"
 			host.Present = host.Present || word == "present"
 			host.Provisioned = host.Provisioned && word != "unprovisioned"
-			host.Unreachable = host.Unreachable || word == "unreachable"
+			if reason, ok := strings.CutPrefix(word, "unfit="); ok {
+				host.Unfit = strings.ReplaceAll(reason, "-", " ")
+			}
 			host.RequestedRunning = host.RequestedRunning || word == "requested-running"
 			host.PresentRunning = host.PresentRunning || word == "present-running"
 		}
@@ -381,4 +397,30 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 	default:
 		t.Fatalf("%s: unknown line %q", d.Pos, strings.Join(words, " "))
 	}
+}
+
+// stray reads a member that no Machine runs. Nothing is heard of it unless words say otherwise.
+func stray(t *testing.T, d *datadriven.TestData, id uint64, name string, words []string) quorum.Member {
+	t.Helper()
+	member := quorum.Member{ID: id, Name: name, Problem: "no other member is connected with it"}
+	for _, word := range words {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "learner":
+			member.Learner = true
+		case "healthy":
+			member.Healthy, member.Problem = true, ""
+		case "leader":
+			member.Leader = true
+		case "unasked":
+			member.Unasked = true
+		case "full":
+			member.Full = true
+		case "silent":
+			member.Silent, _ = time.ParseDuration(value)
+		default:
+			t.Fatalf("%s: unknown word %s", d.Pos, word)
+		}
+	}
+	return member
 }

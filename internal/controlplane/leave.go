@@ -11,7 +11,7 @@ import (
 )
 
 // leave sees Machines out that are being deleted, by us or by anybody: first its departure is judged and leadership moves
-// away, then its drain begins, then its etcd member goes, then the host. While one leaves, nothing else starts, except the
+// away, then its drain begins, then its API server goes, then its etcd member, then the host. While one leaves, nothing else starts, except the
 // replacement without which it cannot leave.
 func leave(s Snapshot) *Step {
 	leavers := s.leavers()
@@ -154,6 +154,9 @@ func agree(s Snapshot, machine Machine) *Step {
 	if member == nil {
 		return openDrain(machine, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
 	}
+	if why := s.keptByUnclaimed(machine); why != "" {
+		return wait(ReasonMemberWithoutMachine, "Machine %s is being deleted but kept: %s", machine.Name, why).about(machine)
+	}
 	// A member that is dead leaves no gap.
 	if other := s.onItsWay(machine); other != "" && !s.dead(member) {
 		return wait(ReasonOneAtATime, "Machine %s is being deleted but kept until Machine %s, which leaves now, is gone",
@@ -237,7 +240,7 @@ func seeOut(s Snapshot, machine Machine) *Step {
 	}
 	if member == nil {
 		// A member whose Machine is not known may be the one of this Machine, which never got a Node.
-		if step := dropStrays(s); step != nil && machine.Node == "" {
+		if step := dropOrphanedMembers(s); step != nil && machine.Node == "" {
 			return step
 		}
 		if step := deleteNode(s, machine); step != nil {
@@ -256,11 +259,13 @@ func seeOut(s Snapshot, machine Machine) *Step {
 		}
 		verdict = s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.Patience})
 	}
-	if verdict.Allowed {
-		return &Step{Kind: RemoveEtcdMember, Machine: machine.Name, Member: member.ID, Reason: ReasonLeaving,
-			Message: fmt.Sprintf("removing the etcd member of Machine %s, which is drained", machine.Name)}
+	if !verdict.Allowed {
+		return replaceFirst(s, machine, verdict)
 	}
-	return replaceFirst(s, machine, verdict)
+	if step := stopAPIServer(s, machine, member); step != nil {
+		return step
+	}
+	return removeDrained(machine, member)
 }
 
 // replaceFirst makes a replacement for a Machine that somebody deleted although etcd needs it.

@@ -40,7 +40,7 @@ func (s Snapshot) partOf(step Step) Operation {
 		return Remediate
 	case step.Reason == ReasonBackup:
 		return SnapshotEtcd
-	case step.Reason == ReasonStrayMember, step.Reason == ReasonQuorumLost:
+	case step.Reason == ReasonStrayMember, step.Reason == ReasonMemberWithoutMachine, step.Reason == ReasonQuorumLost:
 		return Repair
 	case !s.Initialized:
 		return Initialize

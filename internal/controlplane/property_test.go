@@ -26,6 +26,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), "v1.30.0")
 		w.Strategy = rapid.SampledFrom([]Strategy{"", Auto, Surge, RemoveFirst}).Draw(t, "strategy")
+		w.stays = rapid.Bool().Draw(t, "API servers stay")
 		w.free = w.Replicas + rapid.IntRange(0, 2).Draw(t, "spares")
 		minor := 30
 		if rapid.Bool().Draw(t, "running") {
@@ -33,7 +34,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 		}
 		turns := rapid.IntRange(10, 150).Draw(t, "turns")
 		for range turns {
-			switch rapid.IntRange(0, 23).Draw(t, "event") {
+			switch rapid.IntRange(0, 24).Draw(t, "event") {
 			case 0:
 				minor += rapid.IntRange(-1, 2).Draw(t, "minors")
 				w.change(fmt.Sprintf("v1.%d.0", minor))
@@ -65,6 +66,10 @@ func TestPromisesHoldAlways(t *testing.T) {
 					w.Prepared[0].Unfit = "its health check gave it up"
 				} else if len(w.Prepared) > 0 {
 					w.discard(w.unprepare(w.Prepared[0].Name).Name)
+				}
+			case 24:
+				if names := w.names(); len(names) > 0 && rapid.IntRange(0, 3).Draw(t, "forgotten") == 0 {
+					w.forget(rapid.SampledFrom(names).Draw(t, "forgotten Machine"))
 				}
 			case 5, 6:
 				w.fetch()
@@ -133,7 +138,7 @@ func (w *world) sicken(t *rapid.T) {
 	}
 }
 
-// leaveAlone makes everything well and the spec legal. Where a Machine may be removed first there may be just as many hosts as
+// leaveAlone makes everything well and the spec legal, and gives up the members whose Machines are not known. Where a Machine may be removed first there may be just as many hosts as
 // Machines are wanted; else there is one more.
 func (w *world) leaveAlone(scarce bool) {
 	for i := range w.Machines {
@@ -142,8 +147,10 @@ func (w *world) leaveAlone(scarce bool) {
 		}
 	}
 	for i := range w.Etcd.Members {
-		if w.Etcd.Members[i].Machine != "" {
-			w.Etcd.Members[i].Healthy = true
+		if member := &w.Etcd.Members[i]; member.Machine != "" {
+			member.Healthy = true
+		} else {
+			w.RemoveMembers = append(w.RemoveMembers, member.ID)
 		}
 	}
 	if w.Replicas%2 == 0 {

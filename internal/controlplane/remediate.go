@@ -171,7 +171,7 @@ func (s Snapshot) memberAilment(machine Machine) *Ailment {
 	}
 	stamp := since.UTC().Format(time.RFC3339)
 	switch member := s.memberOf(machine); {
-	case member == nil && len(s.strays()) > 0:
+	case member == nil && len(s.orphanedMembers()) > 0:
 		// One of them may be its own.
 		return nil
 	case member == nil:
@@ -230,7 +230,7 @@ func remediate(s Snapshot) *Step {
 		return nil
 	}
 	// A member that nobody runs counts in every verdict below, and its learner would block every join.
-	if step := dropStrays(s); step != nil && !step.Waiting() {
+	if step := dropOrphanedMembers(s); step != nil && !step.Waiting() {
 		return step
 	}
 	why := s.Suspended()
@@ -255,6 +255,9 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 	machine, member := ailment.Machine, s.memberOf(ailment.Machine)
 	if machine.Node == "" && member == nil {
 		return discard(ailment, attempt)
+	}
+	if why := s.keptByUnclaimed(machine); why != "" {
+		return about(ailment, wait(ReasonMemberWithoutMachine, "Machine %s is ill: %s. It is not replaced now: %s", machine.Name, ailment.Message, why))
 	}
 	if full := s.full(); full != nil {
 		return about(ailment, wait(ReasonQuorum, "Machine %s is ill: %s. Nothing can take its place while the database of etcd member %s is full: %s",

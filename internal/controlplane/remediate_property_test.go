@@ -27,6 +27,11 @@ func TestRemediationPromises(t *testing.T) {
 		s := anyIllness(t)
 		step := Decide(s)
 		t.Logf("%s", tell(step))
+		s.StaleHosts = []StaleHost{{Name: "metal/a", Message: "the host knows generation 5 of its claim, ours is 3"}}
+		if stale := Decide(s); stale.Kind != Refuse || stale.Reason != ReasonStaleClaim {
+			t.Fatalf("the stale side does %s", tell(stale))
+		}
+		s.StaleHosts = nil
 		ailing := s.Ailing()
 		byHand := false
 		for _, ailment := range ailing {
@@ -82,6 +87,11 @@ func TestRemediationPromises(t *testing.T) {
 		case RemoveEtcdMember:
 			if s.QuorumLoss() != nil {
 				t.Fatalf("a member is removed without a quorum")
+			}
+			for _, member := range s.Etcd.Members {
+				if member.ID == step.Member && member.Machine == "" && member.Healthy && !member.Learner {
+					t.Fatalf("a voter that works is removed because its Machine is not known")
+				}
 			}
 		}
 		for _, ailment := range ailing {

@@ -158,7 +158,7 @@ func fetchAddons(s Snapshot) *Step {
 		}
 		if !host.Requested {
 			unasked = append(unasked, host.Name)
-		} else if host.Provisioned && !host.Unreachable {
+		} else if host.Provisioned && host.Unfit == "" {
 			lacking = append(lacking, host.Name)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 
 // Snapshot is everything that a decision rests on.
 type Snapshot struct {
+	// Name of the QuoinControlPlane, as a person writes it to kubectl.
+	Name string
 	// Replicas and Version are what the user wants.
 	Replicas int
 	Version  string
@@ -41,10 +43,14 @@ type Snapshot struct {
 	Prepared []Prepared
 	// Etcd is the membership as last read.
 	Etcd quorum.Membership
+	// RemoveMembers are ids of members that a person wants to be removed although they work and no Machine runs them.
+	RemoveMembers []uint64
 	// Patience is how long a voter must have been silent until it counts as dead, and not as one that a reading missed.
 	Patience time.Duration
 	// Hosts of all Machines of the Cluster, workers included.
 	Hosts []Host
+	// StaleHosts are those of the control plane's Machines that serve a newer generation of their claim.
+	StaleHosts []StaleHost
 	// OrphanNodes are Nodes of control-plane Machines that are gone with their hosts, and whose kubelet has stopped.
 	OrphanNodes []string
 	// AddonsCurrent: CoreDNS and kube-proxy have the images of Version, or are not ours to change.
@@ -168,6 +174,9 @@ type Machine struct {
 	Registered bool
 	// AtTermination: drained, and held only by pre-terminate hooks.
 	AtTermination bool
+	// APIServer is how far that of a Machine in deletion has left, and APIServerProblem why it stays.
+	APIServer        APIServer
+	APIServerProblem string
 }
 
 // Host of a Machine, as far as the images of CoreDNS and kube-proxy go.
@@ -180,8 +189,9 @@ type Host struct {
 	Provisioned bool
 	// Requested: it was told to hold the images of Snapshot.Version. Present: it does.
 	Requested, Present bool
-	// Unreachable: neither it nor its Node answers, so nothing runs there that could miss images.
-	Unreachable bool
+	// Unfit says why it cannot take images now, such as "in maintenance": nobody waits for it, and it gets them before anything
+	// else when it can. Empty when it can.
+	Unfit string
 	// Machine of the control plane that it is of; empty for a worker's.
 	Machine string
 	// RequestedRunning and PresentRunning are the same for Snapshot.AddonsVersion.
@@ -236,21 +246,10 @@ func (s Snapshot) explained(machine Machine, problem string) string {
 	return problem + "; if it will not be back, have it replaced: annotate it with cluster.x-k8s.io/remediate-machine"
 }
 
-// strays are members that no known Machine runs.
-func (s Snapshot) strays() []quorum.Member {
-	var strays []quorum.Member
-	for _, member := range s.Etcd.Members {
-		if member.Machine == "" {
-			strays = append(strays, member)
-		}
-	}
-	return strays
-}
-
 // neverJoined tells that the Machine holds nothing of the cluster: no node, and certainly no etcd member. While some
 // member has no known Machine it might be this one's, so then the answer is no.
 func (s Snapshot) neverJoined(machine Machine) bool {
-	return machine.Node == "" && !machine.Joined && s.memberOf(machine) == nil && len(s.strays()) == 0
+	return machine.Node == "" && !machine.Joined && s.memberOf(machine) == nil && len(s.orphanedMembers()) == 0
 }
 
 // shortcoming says why a Machine does not count as a working part of the control plane; empty when it does.

@@ -34,6 +34,8 @@ const (
 	DeleteMachine Kind = "DeleteMachine"
 	// OpenDrain agrees to Machine's departure: its drain may begin.
 	OpenDrain Kind = "OpenDrain"
+	// StopAPIServer has the API server of Machine, which is drained, leave.
+	StopAPIServer Kind = "StopAPIServer"
 	// RequestBackup asks for a snapshot of etcd.
 	RequestBackup Kind = "RequestBackup"
 	// RemoveEtcdMember takes Member out of etcd; it was Machine's, or nobody's.
@@ -79,6 +81,8 @@ const (
 	ReasonDraining          = "Draining"
 	ReasonJoinRuns          = "WaitingForJoinToEnd"
 	ReasonOtherHooks        = "WaitingForOtherHooks"
+	ReasonAPIServerLeaves   = "WaitingForAPIServerToLeave"
+	ReasonAPIServerStays    = "APIServerStays"
 	ReasonQuorum            = "QuorumAtRisk"
 	ReasonTerminating       = "Terminating"
 	ReasonOneAtATime        = "OneAtATime"
@@ -161,7 +165,7 @@ func (s Step) joins() bool { return s.Kind == CreateJoin || s.Kind == AdmitMachi
 // Departs tells that the step goes on with a departure that was begun, which nothing else should hold up.
 func (s Step) Departs() bool {
 	switch s.Kind {
-	case OpenDrain, Evict, RemoveEtcdMember, ReleaseHook, DeleteAll, RemoveFinalizer:
+	case OpenDrain, Evict, StopAPIServer, RemoveEtcdMember, ReleaseHook, DeleteAll, RemoveFinalizer:
 		return true
 	case MoveLeader:
 		return s.Reason == ReasonLeaving

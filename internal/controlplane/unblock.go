@@ -11,7 +11,8 @@ import "slices"
 // own verdict says so. Nothing goes while a departure makes progress, for it ends by itself.
 func unblock(s Snapshot, kept []*Step) *Step {
 	if slices.ContainsFunc(kept, func(step *Step) bool {
-		return step.Reason != ReasonQuorum && step.Reason != ReasonNoSpareHost && step.Reason != ReasonOneAtATime
+		return step.Reason != ReasonQuorum && step.Reason != ReasonNoSpareHost && step.Reason != ReasonOneAtATime &&
+			step.Reason != ReasonMemberWithoutMachine
 	}) {
 		return nil
 	}
@@ -19,6 +20,9 @@ func unblock(s Snapshot, kept []*Step) *Step {
 		if rule(s) != nil {
 			return nil
 		}
+	}
+	if step := dropOrphanedMembers(s); step != nil && !step.Waiting() {
+		return step
 	}
 	step := remediate(s)
 	if step == nil {

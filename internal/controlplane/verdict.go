@@ -22,7 +22,7 @@ func (s Snapshot) terms(machine Machine) quorum.Terms {
 // dead tells that a voter has not been healthy for so long that nobody counts on it any more. One that a single reading
 // missed, or that restarts, is still a voter whose loss would be felt.
 func (s Snapshot) dead(member *quorum.Member) bool {
-	return member != nil && !member.Learner && !member.Healthy && !member.Full && member.Silent >= s.Patience
+	return member != nil && !member.Learner && !member.Healthy && !member.Full && !member.Unasked && member.Silent >= s.Patience
 }
 
 // full is a voter whose database has reached its quota; nil when there is none.
@@ -37,7 +37,7 @@ func (s Snapshot) full() *quorum.Member {
 
 // wavering tells that the member is a voter that was healthy a moment ago.
 func (s Snapshot) wavering(member *quorum.Member) bool {
-	return member != nil && !member.Learner && !member.Healthy && !member.Full && !s.dead(member)
+	return member != nil && !member.Learner && !member.Healthy && !member.Full && !member.Unasked && !s.dead(member)
 }
 
 // joining names an active Machine that does not vote yet; empty when there is none.
@@ -71,6 +71,9 @@ func (s Snapshot) membership() quorum.Membership {
 	judged := s.Etcd
 	judged.Members = slices.Clone(s.Etcd.Members)
 	for i := range judged.Members {
+		if member := &judged.Members[i]; member.Machine == "" {
+			member.Departing = slices.Contains(s.RemoveMembers, member.ID)
+		}
 		for _, machine := range s.Machines {
 			if member := &judged.Members[i]; member.Machine == machine.Name {
 				member.Departing, member.Held, member.FailureDomain = machine.Deleting, machine.DrainHook, machine.FailureDomain

@@ -5,6 +5,7 @@ package controlplane
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -30,6 +31,8 @@ type world struct {
 	wanted map[string]int
 	// free is the number of hosts that nobody has, cleaning of those that are being reset.
 	free, cleaning int
+	// stays: no host ends its API server.
+	stays bool
 	// ages: a snapshot of etcd is too old again after each replacement.
 	ages bool
 }
@@ -250,6 +253,8 @@ func (w *world) apply(step Step) error {
 		}
 	case OpenDrain:
 		return w.open(step)
+	case StopAPIServer:
+		return w.stopAPIServer(step)
 	case RequestBackup:
 		w.Backup.Requested = true
 	case RemoveEtcdMember:
@@ -306,6 +311,21 @@ func (w *world) open(step Step) error {
 		return fmt.Errorf("%s is drained while only %d other members are healthy voters, %d hosts are free and %d will be",
 			step.Machine, left, w.free, w.cleaning)
 	}
+	return nil
+}
+
+// stopAPIServer asks the host of a Machine to end its API server.
+func (w *world) stopAPIServer(step Step) error {
+	machine, member := w.machine(step.Machine), w.member(step.Machine)
+	switch {
+	case !machine.AtTermination:
+		return fmt.Errorf("the API server of %s is ended before the drain, which the kubelet needs it for", step.Machine)
+	case machine.APIServer != APIServerServing:
+		return fmt.Errorf("the API server of %s is ended twice", step.Machine)
+	case member == nil || !w.hasQuorum():
+		return fmt.Errorf("the API server of %s is ended without an etcd in which it could say so", step.Machine)
+	}
+	machine.APIServer = APIServerLeaving
 	return nil
 }
 
@@ -416,8 +436,14 @@ func (w *world) removeMember(step Step) error {
 			kept = append(kept, member)
 			continue
 		}
+		if member.Machine == "" && member.Healthy && !member.Learner && !slices.Contains(w.RemoveMembers, member.ID) {
+			return fmt.Errorf("member %d works, and is removed because its Machine is not known", step.Member)
+		}
 		if machine := w.machine(member.Machine); machine != nil && !machine.AtTermination {
 			return fmt.Errorf("the member of %s is removed before the drain", machine.Name)
+		}
+		if machine := w.machine(member.Machine); machine != nil && member.Healthy && (machine.APIServer == APIServerServing || machine.APIServer == APIServerLeaving) {
+			return fmt.Errorf("the member of %s is removed before its API server has left", machine.Name)
 		}
 	}
 	if !w.hasQuorum() {
@@ -468,6 +494,11 @@ func (w *world) advance(name string) bool {
 		machine.Joining = false
 	case machine.Deleting && machine.Joining:
 		machine.Joining = false
+	case machine.Deleting && machine.APIServer == APIServerLeaving:
+		machine.APIServer = APIServerLeft
+		if w.stays {
+			machine.APIServer, machine.APIServerProblem = APIServerStays, "its host does not answer"
+		}
 	case machine.Deleting:
 		return false
 	case !machine.HostClaimed && w.free == 0:
@@ -494,7 +525,7 @@ func (w *world) advance(name string) bool {
 	case member.Learner:
 		member.Learner = false
 	case !machine.Bootstrapped:
-		machine.Bootstrapped, machine.Joining, machine.Joined = true, false, true
+		machine.Bootstrapped, machine.Joining, machine.Joined, machine.APIServer = true, false, true, APIServerServing
 		w.host(name).Provisioned, w.images[name][machine.Version] = true, true
 	default:
 		return false
@@ -515,6 +546,21 @@ func (w *world) host(name string) *Host {
 		}
 	}
 	return nil
+}
+
+// forget loses the objects of a Machine whose member works: it goes on without them. Not of the last one that stays, because
+// nobody could tell then what the cluster is.
+func (w *world) forget(name string) {
+	stays := slices.ContainsFunc(w.Machines, func(machine Machine) bool {
+		member := w.member(machine.Name)
+		return machine.Name != name && (!machine.Deleting || machine.DrainHook) && member != nil && !member.Learner && member.Healthy
+	})
+	if member := w.member(name); !stays || member == nil || member.Learner || !member.Healthy {
+		return
+	}
+	w.Machines = slices.DeleteFunc(w.Machines, func(machine Machine) bool { return machine.Name == name })
+	w.Hosts = slices.DeleteFunc(w.Hosts, func(host Host) bool { return host.Name == name })
+	w.member(name).Machine = ""
 }
 
 // vanish takes a Machine away with its host. A member that it leaves behind is dead.

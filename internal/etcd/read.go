@@ -51,7 +51,9 @@ type Member struct {
 	Lag     uint64
 	Size    int64
 	Version string
-	// Problem says why Answers is false, when the member's host was asked.
+	// Connected: its host is not known here, and a member that answers is connected with it. Unasked: nobody could tell.
+	Connected, Unasked bool
+	// Problem says why Answers and Connected are false, as far as somebody was asked.
 	Problem string
 }
 
@@ -82,7 +84,8 @@ var ErrContradiction = errors.New("etcd contradicts itself")
 
 // Read asks all endpoints at once and puts their answers together. It takes at most ReadTimeout, and fails when no endpoint
 // told a list of members. When members contradict each other it asks again, for as long, because one may have come or gone
-// between two answers; it fails with ErrContradiction when they still do.
+// between two answers; it fails with ErrContradiction when they still do. Of members without an endpoint the others are asked, for
+// a short while more.
 func (Client) Read(ctx context.Context, endpoints []Endpoint, credentials Credentials) (Cluster, error) {
 	answers := askAll(ctx, endpoints, credentials)
 	if contradiction(answers) != nil {
@@ -91,7 +94,11 @@ func (Client) Read(ctx context.Context, endpoints []Endpoint, credentials Creden
 	if err := contradiction(answers); err != nil {
 		return Cluster{}, err
 	}
-	return combine(answers)
+	cluster, err := combine(answers)
+	if err == nil {
+		cluster.askPeers(ctx, endpoints, credentials, answers)
+	}
+	return cluster, err
 }
 
 func askAll(ctx context.Context, endpoints []Endpoint, credentials Credentials) []answer {

@@ -315,3 +315,34 @@ func TestAMemberThatBeganAnewIsNotTheCluster(t *testing.T) {
 	g.Expect(both.Agreed).To(BeTrue())
 	g.Expect(both.Members).To(HaveLen(3))
 }
+
+// Whether a member votes is asked of the others when its host is not known: the objects may be older than the member.
+func TestOthersTellOfAMemberWhoseHostIsNotKnown(t *testing.T) {
+	binary(t)
+	g := NewWithT(t)
+	cluster := newRealCluster(t)
+	other := cluster.start("b", false)
+	cluster.promote()
+	credentials := credentialsOf(t, cluster.ca)
+	read := func() Member {
+		got, err := Client{}.Read(t.Context(), cluster.endpoints()[:1], credentials)
+		g.Expect(err).NotTo(HaveOccurred())
+		at := slices.IndexFunc(got.Members, func(m Member) bool { return m.Name == other.name })
+		g.Expect(at).To(BeNumerically(">=", 0))
+		return got.Members[at]
+	}
+	g.Eventually(func() bool { return read().Connected }, 20*time.Second, 100*time.Millisecond).Should(BeTrue())
+	g.Expect(read().Answers).To(BeFalse(), "nobody asked it itself")
+	g.Expect(read().Unasked).To(BeFalse())
+
+	third := cluster.start("c", false)
+	cluster.promote()
+	g.Expect(other.process.Kill()).To(Succeed())
+	g.Eventually(func() bool { return read().Connected }, 20*time.Second, 100*time.Millisecond).Should(BeFalse())
+	g.Expect(read().Unasked).To(BeFalse())
+	g.Expect(read().Problem).To(Equal("no other member is connected with it"))
+
+	// With the quorum the last one is gone that could tell: it sees no leader.
+	g.Expect(third.process.Kill()).To(Succeed())
+	g.Eventually(func() bool { return read().Unasked }, 20*time.Second, 100*time.Millisecond).Should(BeTrue())
+}

@@ -40,7 +40,7 @@ func (v Verdict) leave(m Membership, op Operation, t Terms) Verdict {
 		return v.lost()
 	}
 	if !slices.ContainsFunc(m.Members, func(member Member) bool {
-		return slices.Contains(op.Members, member.ID) && !member.Learner && (member.Healthy || member.Full || member.Silent < t.Patience)
+		return slices.Contains(op.Members, member.ID) && !member.Learner && (member.Healthy || member.Full || member.Unasked || member.Silent < t.Patience)
 	}) {
 		return v.leaveUnvoting(m, op, t, who)
 	}

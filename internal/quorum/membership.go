@@ -41,6 +41,8 @@ type Member struct {
 	Problem string
 	// Full: its database has reached its quota, so it takes no writes. That is healthy for nobody, and the same in a new member.
 	Full bool
+	// Unasked: nobody could tell whether it works, so it is no loss to be taken lightly.
+	Unasked bool
 	// Silent is how long it has not been healthy, as far as that is known.
 	Silent time.Duration
 	// Lag is how many entries it has not applied that the furthest member has.

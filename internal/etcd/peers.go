@@ -1,0 +1,150 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"sync"
+)
+
+// maxMetrics bounds in bytes what is read of a member's metrics; a large cluster has less than 1 MiB.
+const maxMetrics = 16 << 20
+
+// activePeer is the metric by which a member tells whether it is connected with another (rafthttp/metrics.go): 1 while messages
+// go through, and 0 once they do not, or within five seconds of the last sign of life.
+var activePeer = regexp.MustCompile(`^etcd_network_active_peers\{Local="[0-9a-f]+",Remote="([0-9a-f]+)"\} ([0-9]+)$`)
+
+// askPeers says of members whose hosts are not known here whether another one is connected with them. Those are never asked
+// themselves: nobody knows whether their addresses can be reached from here, while no vote counts that other members do not hear.
+func (c *Cluster) askPeers(ctx context.Context, endpoints []Endpoint, credentials Credentials, answers []answer) {
+	known := map[string]bool{}
+	var answering []Endpoint
+	for i, endpoint := range endpoints {
+		known[endpoint.Name] = true
+		if status := answers[i].status; status.GetLeader() != 0 {
+			answering = append(answering, endpoint)
+		}
+	}
+	var unknown []*Member
+	for i := range c.Members {
+		if member := &c.Members[i]; member.Started() && !member.Answers && !known[member.Name] {
+			unknown = append(unknown, member)
+		}
+	}
+	if len(unknown) == 0 {
+		return
+	}
+	heard, err := peersOf(ctx, answering, credentials)
+	if err == nil && !c.plausible(heard, len(answering)) {
+		err = errors.New("the metrics of the members do not tell which others they are connected with")
+	}
+	for _, member := range unknown {
+		switch {
+		case heard[member.ID]:
+			member.Connected = true
+		case err != nil:
+			member.Unasked, member.Problem = true, err.Error()
+		default:
+			member.Problem = "no other member is connected with it"
+		}
+	}
+}
+
+// plausible reports whether the metrics can be what they are taken for: members that answer hear each other, and who speaks for a
+// quorum hears one. An etcd that counted its connections in another way would else make every member look dead.
+func (c *Cluster) plausible(heard map[uint64]bool, answering int) bool {
+	voters, living := 0, 0
+	for _, member := range c.Members {
+		if member.Answers && answering > 1 && !heard[member.ID] {
+			return false
+		}
+		if !member.Learner {
+			voters++
+			if member.Answers || heard[member.ID] {
+				living++
+			}
+		}
+	}
+	return !c.Agreed || living > voters/2
+}
+
+// peersOf are the members that one of the endpoints at least is connected with. Of those that are not among them nothing is known
+// when there is an error: one that could not be asked might be connected with them.
+func peersOf(ctx context.Context, endpoints []Endpoint, credentials Credentials) (map[uint64]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, quorumReadTimeout)
+	defer cancel()
+	var (
+		mu      sync.Mutex
+		reading sync.WaitGroup
+		heard   = map[uint64]bool{}
+		failure error
+	)
+	if len(endpoints) == 0 {
+		failure = errors.New("no member answers that could tell whether it is connected")
+	}
+	for _, endpoint := range endpoints {
+		reading.Go(func() {
+			peers, err := activePeers(ctx, endpoint, credentials)
+			mu.Lock()
+			defer mu.Unlock()
+			for id, active := range peers {
+				heard[id] = heard[id] || active
+			}
+			if err != nil {
+				failure = fmt.Errorf("node %s did not tell whether it is connected: %w", endpoint.Name, err)
+			}
+		})
+	}
+	reading.Wait()
+	return heard, failure
+}
+
+// activePeers reads from a member's metrics which others it is connected with.
+func activePeers(ctx context.Context, endpoint Endpoint, credentials Credentials) (map[uint64]bool, error) {
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: credentials.forServer(endpoint.Name),
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return endpoint.Dial(ctx, "tcp", ClientAddress)
+		}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+ClientAddress+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return nil, fmt.Errorf("reading its metrics: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("reading its metrics: %s", response.Status)
+	}
+	return parsePeers(io.LimitReader(response.Body, maxMetrics))
+}
+
+func parsePeers(metrics io.Reader) (map[uint64]bool, error) {
+	peers := map[uint64]bool{}
+	lines := bufio.NewScanner(metrics)
+	for lines.Scan() {
+		match := activePeer.FindStringSubmatch(lines.Text())
+		if match == nil {
+			continue
+		}
+		id, err := strconv.ParseUint(match[1], 16, 64)
+		if err != nil {
+			return nil, fmt.Errorf("reading its metrics: %w", err)
+		}
+		peers[id] = match[2] != "0"
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("reading its metrics: %w", err)
+	}
+	return peers, nil
+}
