@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"github.com/spf13/pflag"
+	// The image holds no certificates of public authorities, which object stores have.
+	_ "golang.org/x/crypto/x509roots/fallback"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsv1 "k8s.io/component-base/logs/api/v1"

@@ -31,6 +31,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/secretprotection"
 )
 
 const (
@@ -65,13 +66,15 @@ type Reconciler struct {
 	calls *async.Calls
 	mu    sync.Mutex
 	known map[types.NamespacedName]*memory
+	// protection of the Secrets that control planes refer to.
+	protection *secretprotection.Protection
 }
 
-// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes/status,verbs=get;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines;quoinhosts,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;patch
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
 
 // SetupWithManager adds the controller to the manager.
@@ -110,6 +113,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 func (r *Reconciler) prepare() {
 	r.calls = async.New(async.Options{MaxConcurrent: maxConcurrent})
 	r.known = map[types.NamespacedName]*memory{}
+	r.protection = &secretprotection.Protection{Client: r.Client, Reader: r.APIReader, Finalizer: controlplanev1.BackupSecretFinalizer, Now: r.now}
 }
 
 func (r *Reconciler) now() time.Time {
@@ -175,26 +179,34 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	_, moving := plane.Annotations[clusterctlv1.DeleteForMoveAnnotation]
-	if moving || !plane.DeletionTimestamp.IsZero() {
+	if _, moving := plane.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
 		r.forget(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	cluster, err := util.GetOwnerCluster(ctx, r.Client, plane.ObjectMeta)
+	if !plane.DeletionTimestamp.IsZero() {
+		r.forget(req.NamespacedName)
+		if client.IgnoreNotFound(err) != nil || cluster != nil && annotations.IsPaused(cluster, plane) {
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
+		return ctrl.Result{}, r.releaseSecrets(ctx, plane)
+	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the Cluster that owns QuoinControlPlane %s: %w", klog.KObj(plane), err)
 	}
 	if cluster == nil || annotations.IsPaused(cluster, plane) || !cluster.DeletionTimestamp.IsZero() {
-		// Also in the middle of a snapshot: a paused Cluster may be about to be moved.
+		// Also in the middle of a snapshot: a paused Cluster may be about to be moved, and waits for its end.
 		r.forget(req.NamespacedName)
-		return ctrl.Result{}, nil
+		return ctrl.Result{}, r.tellQuiet(ctx, plane)
 	}
+	kept := r.keepSecrets(ctx, plane)
 	if plane.Spec.Backup == nil {
 		r.forget(req.NamespacedName)
-		return ctrl.Result{}, r.clear(ctx, plane)
+		return ctrl.Result{}, errors.Join(kept, r.clear(ctx, plane))
 	}
 	s := &scope{cluster: cluster, plane: plane, known: r.recall(plane), now: r.now()}
-	return r.reconcile(ctx, s)
+	result, err := r.reconcile(ctx, s)
+	return result, errors.Join(kept, err)
 }
 
 // scope is one look at a control plane.

@@ -10,7 +10,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
@@ -33,7 +35,27 @@ func (r *Reconciler) tell(ctx context.Context, s *scope) error {
 	}
 	s.setStatus()
 	s.setCondition()
-	return apierr.IgnoreGone(helper.Patch(ctx, s.plane, ownedCondition))
+	conditions.Delete(s.plane, controlplanev1.ControlPlaneBackupQuietCondition)
+	return apierr.IgnoreGone(helper.Patch(ctx, s.plane, ownedCondition, controlplanev1.ControlPlaneBackupQuietCondition))
+}
+
+// tellQuiet says of a paused control plane whether what was canceled has ended. Its end sends an event.
+func (r *Reconciler) tellQuiet(ctx context.Context, plane *controlplanev1.QuoinControlPlane) error {
+	if plane.Spec.Backup == nil {
+		return nil
+	}
+	helper, err := objectpatch.New(plane, r.Client)
+	if err != nil {
+		return err
+	}
+	condition := metav1.Condition{
+		Type: controlplanev1.ControlPlaneBackupQuietCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, ObservedGeneration: plane.Generation,
+	}
+	if r.busy(client.ObjectKeyFromObject(plane)) {
+		condition.Status, condition.Message = metav1.ConditionFalse, "a snapshot of etcd, or its way to a host, is being given up"
+	}
+	conditions.Set(plane, condition)
+	return apierr.IgnoreGone(helper.Patch(ctx, plane, controlplanev1.ControlPlaneBackupQuietCondition))
 }
 
 func (s *scope) setStatus() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -58,11 +59,17 @@ func countHosts(hosts []infrav1.QuoinHost) *infrav1.HostCounts {
 	return counts
 }
 
-// failureDomains of the hosts, in the order of their names. Every host may carry a control plane.
-func failureDomains(hosts []infrav1.QuoinHost) []clusterv1.FailureDomain {
+// failureDomains of the hosts, in the order of their names. A control plane belongs where some host is that it may have.
+func failureDomains(hosts []infrav1.QuoinHost, controlPlane labels.Selector) []clusterv1.FailureDomain {
+	carries := map[string]bool{}
+	for i := range hosts {
+		if controlPlane.Matches(labels.Set(hosts[i].Labels)) {
+			carries[hosts[i].Spec.FailureDomain] = true
+		}
+	}
 	var out []clusterv1.FailureDomain
 	for _, domain := range countHosts(hosts).Domains {
-		out = append(out, clusterv1.FailureDomain{Name: domain.Name, ControlPlane: ptr.To(true)})
+		out = append(out, clusterv1.FailureDomain{Name: domain.Name, ControlPlane: ptr.To(carries[domain.Name])})
 	}
 	return out
 }

@@ -8,12 +8,14 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -28,14 +30,25 @@ type view struct {
 	hosts []infrav1.QuoinHost
 	// fleet is every host of this management plane; the cache's own, not to be changed.
 	fleet []infrav1.QuoinHost
+	// controlPlane selects the hosts that may carry the control plane.
+	controlPlane labels.Selector
 	// machines of the cluster.
 	machines []infrav1.QuoinMachine
+	// moves is what a move of the cluster meets; nil when there is no Cluster.
+	moves *survey
 	// others are all other QuoinClusters of this management plane.
 	others []infrav1.QuoinCluster
 }
 
 func (r *Reconciler) observe(ctx context.Context, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster) (*view, error) {
 	v := &view{cluster: cluster}
+	if cluster != nil {
+		moves, err := r.survey(ctx, r.Client, quoinCluster, cluster)
+		if err != nil {
+			return nil, err
+		}
+		v.moves = moves
+	}
 	hosts := &infrav1.QuoinHostList{}
 	if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing QuoinHosts: %w", err)
@@ -45,6 +58,10 @@ func (r *Reconciler) observe(ctx context.Context, quoinCluster *infrav1.QuoinClu
 		if offered(&hosts.Items[i], quoinCluster.Namespace) {
 			v.hosts = append(v.hosts, hosts.Items[i])
 		}
+	}
+	var err error
+	if v.controlPlane, err = r.controlPlaneSelector(ctx, cluster); err != nil {
+		return nil, err
 	}
 	clusters := &infrav1.QuoinClusterList{}
 	if err := r.Client.List(ctx, clusters); err != nil {
@@ -102,9 +119,49 @@ func hostMatters() predicate.Predicate {
 		}
 		silent1, tells1 := silence(before)
 		silent2, tells2 := silence(now)
-		return available(before) != available(now) || silent1 != silent2 || tells1 != tells2 ||
+		return available(before) != available(now) || silent1 != silent2 || tells1 != tells2 || moveMatters(before) != moveMatters(now) ||
+			!equality.Semantic.DeepEqual(before.Labels, now.Labels) ||
 			!equality.Semantic.DeepEqual(before.Spec.ConsumerNamespaces, now.Spec.ConsumerNamespaces)
 	}}
+}
+
+// moveMatters is what a move asks of a host and any reconcile may change.
+func moveMatters(h *infrav1.QuoinHost) [6]bool {
+	_, left := h.Annotations[clusterctlv1.DeleteForMoveAnnotation]
+	return [6]bool{
+		h.Spec.HeldFor != nil, h.Spec.ConsumerRef != nil, !h.DeletionTimestamp.IsZero(), left,
+		conditions.IsTrue(h, clusterv1.PausedCondition), conditions.IsTrue(h, infrav1.HostQuietCondition),
+	}
+}
+
+// clusterMatters passes the changes of Clusters that a move of their namespace asks for, and the pause among them.
+func clusterMatters() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok1 := e.ObjectOld.(*clusterv1.Cluster)
+		now, ok2 := e.ObjectNew.(*clusterv1.Cluster)
+		return !ok1 || !ok2 || clusterFacts(before) != clusterFacts(now) ||
+			before.Spec.ControlPlaneEndpoint != now.Spec.ControlPlaneEndpoint || before.Spec.ControlPlaneRef != now.Spec.ControlPlaneRef
+	}}
+}
+
+// machineMatters passes the changes of Machines that a move of their Cluster asks for.
+func machineMatters() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok1 := e.ObjectOld.(*clusterv1.Machine)
+		now, ok2 := e.ObjectNew.(*clusterv1.Machine)
+		return !ok1 || !ok2 || machineFacts(before) != machineFacts(now)
+	}}
+}
+
+// clustersBeside maps a Cluster to the QuoinClusters of its namespace.
+func (r *Reconciler) clustersBeside(ctx context.Context, o client.Object) []ctrl.Request {
+	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool { return c.Namespace == o.GetNamespace() })
+}
+
+func (r *Reconciler) clusterOfMachine(ctx context.Context, o client.Object) []ctrl.Request {
+	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool {
+		return c.Namespace == o.GetNamespace() && c.Labels[clusterv1.ClusterNameLabel] == o.GetLabels()[clusterv1.ClusterNameLabel]
+	})
 }
 
 func (r *Reconciler) clustersOfHost(ctx context.Context, _ client.Object) []ctrl.Request {
@@ -112,10 +169,10 @@ func (r *Reconciler) clustersOfHost(ctx context.Context, _ client.Object) []ctrl
 	return r.clustersWhere(ctx, func(*infrav1.QuoinCluster) bool { return true })
 }
 
-// deletingClusterOf maps a QuoinMachine that goes to the QuoinCluster that waits for it.
-func (r *Reconciler) deletingClusterOf(ctx context.Context, o client.Object) []ctrl.Request {
+// waitingClusterOf maps a QuoinMachine to the QuoinClusters that wait for its end, or for its pause.
+func (r *Reconciler) waitingClusterOf(ctx context.Context, o client.Object) []ctrl.Request {
 	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool {
-		return c.Namespace == o.GetNamespace() && !c.DeletionTimestamp.IsZero()
+		return c.Namespace == o.GetNamespace() && (!c.DeletionTimestamp.IsZero() || conditions.IsTrue(c, clusterv1.PausedCondition))
 	})
 }
 

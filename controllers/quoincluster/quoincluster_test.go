@@ -9,6 +9,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +22,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
@@ -33,12 +35,14 @@ type world struct {
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	scheme := runtime.NewScheme()
+	_ = corev1.AddToScheme(scheme)
 	_ = clusterv1.AddToScheme(scheme)
 	_ = infrav1.AddToScheme(scheme)
+	_ = controlplanev1.AddToScheme(scheme)
 	w := &world{t: t, g: NewWithT(t)}
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinCluster{}, &clusterv1.Cluster{}).Build()
-	w.r = &Reconciler{Client: w.client}
+		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinCluster{}, &clusterv1.Cluster{}, &controlplanev1.QuoinControlPlane{}).Build()
+	w.r = &Reconciler{Client: w.client, APIReader: w.client}
 	return w
 }
 
@@ -179,7 +183,7 @@ func TestAClusterStaysUntilItsMachinesAreGone(t *testing.T) {
 	w.g.Expect(w.client.Delete(context.Background(), w.get("c1"))).To(Succeed())
 	w.reconcile("c1")
 	w.expect("c1", infrav1.ClusterReadyCondition, metav1.ConditionFalse, clusterv1.DeletingReason, "QuoinMachine m1")
-	w.g.Expect(w.r.deletingClusterOf(context.Background(), machine)).To(HaveLen(1))
+	w.g.Expect(w.r.waitingClusterOf(context.Background(), machine)).To(HaveLen(1))
 	w.g.Expect(w.client.Delete(context.Background(), machine)).To(Succeed())
 	w.reconcile("c1")
 	w.g.Expect(apierrors.IsNotFound(w.client.Get(context.Background(), client.ObjectKeyFromObject(quoinCluster), &infrav1.QuoinCluster{}))).To(BeTrue())

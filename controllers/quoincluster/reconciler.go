@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quoincluster reconciles QuoinClusters: the control-plane endpoint and who else wants it, and the failure domains of
-// the hosts that the cluster may claim.
+// Package quoincluster reconciles QuoinClusters: the control-plane endpoint and who else wants it, the failure domains of
+// the hosts that the cluster may claim, and when clusterctl may move the Cluster.
 package quoincluster
 
 import (
@@ -21,6 +21,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/finalizers"
 	"sigs.k8s.io/cluster-api/util/paused"
 	"sigs.k8s.io/cluster-api/util/predicates"
@@ -34,19 +35,26 @@ import (
 type Reconciler struct {
 	// Client reads from the cache and writes.
 	Client client.Client
+	// APIReader reads what a paused Cluster is copied from, before that is let go, and control planes.
+	APIReader client.Reader
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string
+
+	secrets secretsRead
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinclusters,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinclusters/status;quoinclusters/finalizers,verbs=get;update;patch
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinclustertemplates;quoinhosts;quoinmachines,verbs=get;list;watch
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinclustertemplates;quoinmachines,verbs=get;list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 
 // SetupWithManager adds the controller to the manager.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
-	if r.Client == nil {
-		return errors.New("the reconciler needs a Client")
+	if r.Client == nil || r.APIReader == nil {
+		return errors.New("the reconciler needs a Client and an APIReader")
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "quoincluster")
 	err := ctrl.NewControllerManagedBy(mgr).
@@ -54,11 +62,11 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		For(&infrav1.QuoinCluster{}).
 		WithOptions(options).
 		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
-		Watches(&clusterv1.Cluster{},
-			handler.EnqueueRequestsFromMapFunc(util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("QuoinCluster"), r.Client, &infrav1.QuoinCluster{})),
-			builder.WithPredicates(predicates.ClusterPausedTransitions(mgr.GetScheme(), log))).
+		// Clusters of a namespace move together.
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.clustersBeside), builder.WithPredicates(clusterMatters())).
 		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.clustersOfHost), builder.WithPredicates(hostMatters())).
-		Watches(&infrav1.QuoinMachine{}, handler.EnqueueRequestsFromMapFunc(r.deletingClusterOf)).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.clusterOfMachine), builder.WithPredicates(machineMatters())).
+		Watches(&infrav1.QuoinMachine{}, handler.EnqueueRequestsFromMapFunc(r.waitingClusterOf)).
 		// Another QuoinCluster that goes, or changes its endpoint, may end a conflict.
 		Watches(&infrav1.QuoinCluster{}, handler.EnqueueRequestsFromMapFunc(r.rivalsOf)).
 		Complete(r)
@@ -77,6 +85,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if _, moving := quoinCluster.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
 		return ctrl.Result{}, nil
 	}
+	if annotations.IsExternallyManaged(quoinCluster) && (quoinCluster.DeletionTimestamp.IsZero() || !controllerutil.ContainsFinalizer(quoinCluster, infrav1.ClusterFinalizer)) {
+		// Another system's, and its status too.
+		return ctrl.Result{}, nil
+	}
 	cluster, err := util.GetOwnerCluster(ctx, r.Client, quoinCluster.ObjectMeta)
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the Cluster of QuoinCluster %s: %w", req, err)
@@ -90,14 +102,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 			return ctrl.Result{}, err
 		}
 	}
-	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, quoinCluster); err != nil || isPaused || requeue {
+	isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, quoinCluster)
+	if err != nil || requeue {
 		return ctrl.Result{}, err
+	}
+	if isPaused {
+		if cluster == nil {
+			return ctrl.Result{}, nil
+		}
+		return r.whilePaused(ctx, quoinCluster, cluster)
 	}
 	view, err := r.observe(ctx, quoinCluster, cluster)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 
+	if view.moves != nil {
+		if err := r.release(ctx, view.moves); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	helper, err := objectpatch.New(quoinCluster, r.Client)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -117,8 +141,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		}
 		return ctrl.Result{}, nil
 	}
+	blockMove(quoinCluster)
 	if endpoint := &quoinCluster.Spec.ControlPlaneEndpoint; endpoint.Host != "" && endpoint.Port == 0 {
 		endpoint.Port = defaultPort
+	}
+	if view.moves != nil && len(view.moves.Secrets) > 0 {
+		// A Secret sends no event when it is mended.
+		return ctrl.Result{RequeueAfter: secretInterval}, nil
 	}
 	return ctrl.Result{}, nil
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/moving"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 )
 
@@ -26,7 +27,7 @@ const defaultPort = 6443
 // summarize derives the whole status from the spec and the view.
 func summarize(c *infrav1.QuoinCluster, v *view) {
 	c.Status.Hosts = countHosts(v.hosts)
-	c.Status.FailureDomains = failureDomains(v.hosts)
+	c.Status.FailureDomains = failureDomains(v.hosts, v.controlPlane)
 
 	endpoint := endpointReady(c, v)
 	hosts := hostsAvailable(c.Namespace, c.Status.Hosts)
@@ -42,7 +43,11 @@ func summarize(c *infrav1.QuoinCluster, v *view) {
 	case ready.Status == metav1.ConditionTrue:
 		ready.Reason = clusterv1.ReadyReason
 	}
-	for _, condition := range []metav1.Condition{endpoint, hosts, domains, ready} {
+	shown := []metav1.Condition{endpoint, hosts, domains, ready}
+	if v.moves != nil {
+		shown = append(shown, movable(c, moving.Judge(v.moves.Site)))
+	}
+	for _, condition := range shown {
 		condition.ObservedGeneration = c.Generation
 		conditions.Set(c, condition)
 	}
@@ -141,7 +146,7 @@ func waitingFor(machines []infrav1.QuoinMachine) string {
 func patchCluster(ctx context.Context, helper *objectpatch.Helper, c *infrav1.QuoinCluster) error {
 	err := helper.Patch(ctx, c,
 		infrav1.ClusterReadyCondition, infrav1.ClusterEndpointReadyCondition, infrav1.ClusterHostsAvailableCondition,
-		infrav1.ClusterDomainsReachableCondition, clusterv1.PausedCondition,
+		infrav1.ClusterDomainsReachableCondition, infrav1.ClusterMovableCondition, clusterv1.PausedCondition,
 	)
 	if err != nil {
 		return fmt.Errorf("patching QuoinCluster %s/%s: %w", c.Namespace, c.Name, err)

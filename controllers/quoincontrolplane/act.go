@@ -21,6 +21,7 @@ import (
 // act carries out the one step that was decided.
 func (r *Reconciler) act(ctx context.Context, s *scope) error {
 	err := r.perform(ctx, s)
+	r.fenceOf(s).end(ctx)
 	if err != nil && s.step.Otherwise != nil {
 		r.postpone(ctx, s, err)
 		return nil
@@ -36,7 +37,7 @@ func (r *Reconciler) act(ctx context.Context, s *scope) error {
 
 // tell says in an event what was done.
 func (r *Reconciler) tell(s *scope, step controlplane.Step) {
-	if step.Reason == controlplane.ReasonToleranceLowered {
+	if step.Reason == controlplane.ReasonToleranceLowered || step.Reason == controlplane.ReasonAPIServerStays {
 		r.event(s, corev1.EventTypeWarning, step.Reason, step.Message)
 		return
 	}
@@ -64,6 +65,8 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 		return r.updateKubeadmConfig(ctx, s)
 	case controlplane.MoveLeader:
 		return r.moveLeader(ctx, s)
+	case controlplane.StopAPIServer:
+		return r.stopAPIServer(ctx, s)
 	case controlplane.RemoveEtcdMember:
 		return r.removeMember(ctx, s)
 	case controlplane.DeleteMachine:

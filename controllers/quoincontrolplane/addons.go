@@ -208,7 +208,8 @@ func (r *Reconciler) updateKubeadmConfig(ctx context.Context, s *scope) error {
 		}
 	}
 	// Also without a clusterConfiguration: a gate that kubeadm of the new version does not know would make it fail.
-	mutators = append(mutators, w.UpdateFeatureGatesInKubeadmConfigMap(s.plane.Spec.KubeadmConfigSpec, parsed))
+	mutators = append(mutators, func(c *bootstrapv1.ClusterConfiguration) { defaultAPIServer(&c.APIServer) },
+		w.UpdateFeatureGatesInKubeadmConfigMap(s.plane.Spec.KubeadmConfigSpec, parsed))
 	if err := w.UpdateClusterConfiguration(ctx, parsed, mutators...); err != nil {
 		return fmt.Errorf("updating the kubeadm-config ConfigMap: %w", err)
 	}

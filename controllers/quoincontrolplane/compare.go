@@ -78,6 +78,7 @@ func (s *scope) sameConfigAs(machine *clusterv1.Machine, current *bootstrapv1.Ku
 	if err != nil {
 		return false, err
 	}
+	s.spareOlder(desired, current)
 	desired, current = kubeadmpkg.PrepareKubeadmConfigsForDiff(desired, current, join)
 	return equality.Semantic.DeepEqual(&desired.Spec, &current.Spec), nil
 }

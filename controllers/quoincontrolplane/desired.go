@@ -164,6 +164,7 @@ func (s *scope) desiredConfig(name, version string, join bool) (*bootstrapv1.Kub
 	}
 	// Until 1.36 kubeadm needs a gate so that a control-plane kubelet talks to its own API server (R17).
 	desiredstate.DefaultFeatureGates(spec, parsed)
+	defaultAPIServer(&spec.ClusterConfiguration.APIServer)
 	return &bootstrapv1.KubeadmConfig{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: s.plane.Namespace, Labels: s.fixedLabels(),

@@ -201,6 +201,9 @@ func TestWhatAMachineThatVanishedLeavesIsSeenOut(t *testing.T) {
 	infra = w.infra(second)
 	infra.Finalizers = nil
 	g.Expect(w.mgmt.Update(t.Context(), infra)).To(Succeed())
+	host := w.hostOf(second)
+	host.Spec.ConsumerRef = nil
+	g.Expect(w.mgmt.Update(t.Context(), host)).To(Succeed())
 	w.once()
 	g.Expect(w.workload.Get(t.Context(), client.ObjectKeyFromObject(node), node)).To(Succeed(), "its kubelet still reports")
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}

@@ -54,6 +54,10 @@ type deaf struct {
 	all           chan struct{}
 }
 
+func (*deaf) HoldHost(context.Context, *infrav1.QuoinHost) (func(context.Context) error, error) {
+	return nil, errors.New("deaf")
+}
+
 func (d *deaf) DialHost(ctx context.Context, _ *infrav1.QuoinHost, _, _ string) (net.Conn, error) {
 	if d.dialed.Add(1) == d.hosts.Load() {
 		close(d.all)

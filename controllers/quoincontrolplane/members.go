@@ -102,6 +102,9 @@ func (s *scope) etcdSnapshot() quorum.Membership {
 		if machine := s.machineOf(member); machine != nil {
 			entry.Machine = machine.Name
 			answering[machine.Name] = answering[machine.Name] || member.Answers
+		} else {
+			// Its host is asked by nobody here, so what the other members hear of it is what there is.
+			entry.Healthy, entry.Unasked = entry.Healthy || member.Connected && len(member.Alarms) == 0, member.Unasked
 		}
 		result.Members = append(result.Members, entry)
 	}
@@ -225,24 +228,4 @@ func hostname(host *infrav1.QuoinHost) string {
 		return ""
 	}
 	return host.Status.Facts.Hostname
-}
-
-// moveLeader hands etcd's leadership from a Machine's member to another member.
-func (r *Reconciler) moveLeader(ctx context.Context, s *scope) error {
-	leader, ok := s.members.endpoints[s.step.Machine]
-	if !ok {
-		return fmt.Errorf("the host of Machine %s cannot be reached", s.step.Machine)
-	}
-	return r.etcd().MoveLeader(ctx, leader, s.members.credentials, s.step.To)
-}
-
-// removeMember takes a member out, through the hosts of the others.
-func (r *Reconciler) removeMember(ctx context.Context, s *scope) error {
-	var others []etcd.Endpoint
-	for _, machine := range s.machines.SortedByCreationTimestamp() {
-		if endpoint, ok := s.members.endpoints[machine.Name]; ok && machine.Name != s.step.Machine {
-			others = append(others, endpoint)
-		}
-	}
-	return r.etcd().RemoveMember(ctx, others, s.members.credentials, s.step.Member)
 }

@@ -57,8 +57,8 @@ type scope struct {
 	request *placement.Request
 	// claimed are the provider IDs that QuoinMachines and claims of hosts name.
 	claimed map[string]bool
-	// unreachable are those of clusterInfra whose host and Node do not answer.
-	unreachable map[string]bool
+	// unfit says of those of clusterInfra whose host can take no images now why that is.
+	unfit map[string]string
 	// fleet are all QuoinHosts, of whatever Cluster.
 	fleet []infrav1.QuoinHost
 	// remains are QuoinMachines and KubeadmConfigs of a creation that was cut off.
@@ -66,6 +66,8 @@ type scope struct {
 
 	workload workload
 	members  membership
+	// fence is what changes of the workload cluster and of etcd go through.
+	fence fence
 
 	snapshot controlplane.Snapshot
 	step     controlplane.Step
@@ -196,6 +198,7 @@ func (r *Reconciler) conclude(s *scope) {
 	r.silence.note(s.plane.UID, &s.snapshot.Etcd, s.members.readAt)
 	r.recallAheads(s)
 	s.doubtful = r.doubts.settle(s.plane.UID, s.snapshot.Machines, time.Now(), drainDoubt/time.Duration(max(r.Haste, 1)))
+	s.fillAPIServers(time.Now(), apiServerPatience/time.Duration(max(r.Haste, 1)))
 	s.fillHealth()
 	s.snapshot.Recovery = s.recovery()
 	s.observed = true
@@ -229,10 +232,6 @@ func (r *Reconciler) listParts(ctx context.Context, s *scope) error {
 	for i := range s.clusterInfra {
 		s.claimed[s.clusterInfra[i].Spec.ProviderID] = true
 	}
-	silent := map[client.ObjectKey]bool{}
-	for i := range hosts.Items {
-		silent[client.ObjectKeyFromObject(&hosts.Items[i])] = conditions.IsFalse(&hosts.Items[i], infrav1.HostReachableCondition)
-	}
 	nodeWell := map[string]bool{}
 	s.versions = map[string]string{}
 	for _, machine := range machines {
@@ -242,12 +241,7 @@ func (r *Reconciler) listParts(ctx context.Context, s *scope) error {
 			s.snapshot.Workers++
 		}
 	}
-	s.unreachable = map[string]bool{}
-	for i := range s.clusterInfra {
-		if key, ok := hostOf(&s.clusterInfra[i]); ok && silent[key] && !nodeWell[s.clusterInfra[i].Name] {
-			s.unreachable[s.clusterInfra[i].Name] = true
-		}
-	}
+	s.unfit = unfitHosts(s.clusterInfra, hosts.Items, nodeWell)
 	configs := &bootstrapv1.KubeadmConfigList{}
 	ofControlPlane := slices.Concat(ofCluster, []client.ListOption{client.HasLabels{clusterv1.MachineControlPlaneLabel}})
 	if err := r.Client.List(ctx, configs, ofControlPlane...); err != nil {

@@ -67,7 +67,7 @@ func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
 	if err != nil {
 		return err
 	}
-	request := placement.Request{Namespace: s.plane.Namespace, Selector: selector}
+	request := placement.Request{Namespace: s.plane.Namespace, Selector: selector, Taken: s.taken(hosts)}
 	s.request = &request
 	fleet := make([]placement.Host, 0, len(hosts))
 	for i := range hosts {
@@ -96,6 +96,21 @@ func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
 	}
 	s.snapshot.Spare = spare
 	return nil
+}
+
+// taken lists what identifies the hosts that Machines of the Cluster have.
+func (s *scope) taken(hosts []infrav1.QuoinHost) []placement.Identity {
+	machines := map[string]bool{}
+	for i := range s.clusterInfra {
+		machines[s.clusterInfra[i].Name] = true
+	}
+	var taken []placement.Identity
+	for i := range hosts {
+		if ref := hosts[i].Spec.ConsumerRef; ref != nil && ref.Namespace == s.plane.Namespace && machines[ref.Name] {
+			taken = append(taken, placement.IdentitiesOf(hosts[i].Status.Facts)...)
+		}
+	}
+	return taken
 }
 
 // countReturning finds the hosts that Machines have left for good. Each is reset next, or already.

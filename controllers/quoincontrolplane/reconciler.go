@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -42,6 +43,8 @@ import (
 // HostDialer opens connections from hosts, such as to the etcd member on a host's loopback address.
 type HostDialer interface {
 	DialHost(ctx context.Context, host *infrav1.QuoinHost, network, address string) (net.Conn, error)
+	// HoldHost has the host confirm that it serves this management cluster, and keep to it until release is called or its lease ends.
+	HoldHost(ctx context.Context, host *infrav1.QuoinHost) (release func(context.Context) error, err error)
 }
 
 // EtcdClient reads and changes the membership of an etcd cluster. etcd.Client is the real one.
@@ -106,6 +109,8 @@ const connectionGrace = 2 * time.Minute
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes/status;quoincontrolplanes/finalizers,verbs=get;update;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;clusters/status,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines;machines/status,verbs=get;list;watch;create;update;patch;delete
+// A KubeadmConfig blocks the deletion of its Machine, which only those may say who may update the Machine's finalizers.
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines/finalizers,verbs=update
 // +kubebuilder:rbac:groups=bootstrap.cluster.x-k8s.io,resources=kubeadmconfigs,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines;quoinmachinetemplates,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch
@@ -136,7 +141,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.controlPlanesInNeed),
 			builder.WithPredicates(hostBecameFree())).
 		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.controlPlaneOfHost),
-			builder.WithPredicates(hostBeganToJoin())).
+			builder.WithPredicates(predicate.Or(hostBeganToJoin(), hostStoppedAPIServer(), hostServesAnother()))).
+		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.clusterOfHost),
+			builder.WithPredicates(hostHeldUp())).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("quoincontrolplane", controlPlaneOfCluster,
 			clustercache.WatchForProbeFailure(connectionGrace))).
 		Build(r)
@@ -235,7 +242,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 	if err != nil {
 		return ctrl.Result{}, kerrors.NewAggregate(append(failures, err))
 	}
-	if s.plane.DeletionTimestamp.IsZero() {
+	if s.plane.DeletionTimestamp.IsZero() && len(s.snapshot.StaleHosts) == 0 {
 		healed, err := r.dropRemains(ctx, s)
 		if err == nil && healed && len(failures) == 0 {
 			s.step = controlplane.Decide(s.snapshot)
@@ -273,6 +280,8 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 
 // report tells what was seen.
 func (r *Reconciler) report(ctx context.Context, s *scope) error {
+	r.tellUnclaimed(s)
+	s.forgetRemovedMembers()
 	failures := []error{r.reportMachines(ctx, s)}
 	// There will be a look at which nothing is to be done.
 	if s.step.Waiting() && s.plane.DeletionTimestamp.IsZero() {

@@ -24,6 +24,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/outage"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
@@ -135,7 +136,7 @@ func (s *scope) healthOf(machine *clusterv1.Machine, lost map[string]string) con
 // spared says why a Machine is left alone whatever its health.
 func spared(machine *clusterv1.Machine) string {
 	switch {
-	case annotations.HasSkipRemediation(machine):
+	case annotations.HasSkipRemediation(machine) && !lifecycle.Spared(machine):
 		return "it has the annotation " + clusterv1.MachineSkipRemediationAnnotation
 	case annotations.HasPaused(machine):
 		return "it is paused"

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/secret"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -313,15 +314,30 @@ func TestAvailableBeforeNetworkPlugin(t *testing.T) {
 	g.Expect(w.machines()).To(HaveLen(2), "the next one joins")
 }
 
-// A worker that is dead does not hold up an upgrade, and is listed.
-func TestDeadWorkerIsNotWaitedFor(t *testing.T) {
+// A worker that can take no images does not hold up an upgrade, and is listed, whatever its Node says.
+func TestAWorkerThatCannotTakeImagesIsNotWaitedFor(t *testing.T) {
+	for reason, set := range map[string]func(*infrav1.QuoinHost){
+		"unreachable": func(h *infrav1.QuoinHost) {
+			conditions.Set(h, metav1.Condition{Type: infrav1.HostReachableCondition, Status: metav1.ConditionFalse, Reason: infrav1.HostUnreachableReason})
+		},
+		"in maintenance": func(h *infrav1.QuoinHost) { h.Spec.Maintenance = &infrav1.Maintenance{Reason: "new fans"} },
+		"detached": func(h *infrav1.QuoinHost) {
+			metav1.SetMetaDataAnnotation(&h.ObjectMeta, infrav1.DetachedAnnotation, "")
+		},
+		"powered off": func(h *infrav1.QuoinHost) { h.Status.Power = &infrav1.HostPower{State: "Off"} },
+	} {
+		t.Run(reason, func(t *testing.T) { testNotWaitedFor(t, reason, set) })
+	}
+}
+
+func testNotWaitedFor(t *testing.T, reason string, set func(*infrav1.QuoinHost)) {
 	w := newWorld(t, 1)
 	g := w.g
 	first := initialized(t, w)
 	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "dead"}}
 	g.Expect(w.mgmt.Create(t.Context(), host)).To(Succeed())
-	conditions.Set(host, metav1.Condition{Type: infrav1.HostReachableCondition, Status: metav1.ConditionFalse, Reason: infrav1.HostUnreachableReason})
-	g.Expect(w.mgmt.Status().Update(t.Context(), host)).To(Succeed())
+	before := host.DeepCopy()
+	before.Spec.ConsumerRef = &infrav1.ConsumerReference{}
 	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker", Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
 	g.Expect(w.mgmt.Create(t.Context(), infra)).To(Succeed())
 	infra.Status.HostRef = &infrav1.HostReference{Namespace: "hosts", Name: "dead"}
@@ -333,9 +349,22 @@ func TestDeadWorkerIsNotWaitedFor(t *testing.T) {
 	control.Status.AddonVersions = append(control.Status.AddonVersions, newVer)
 	g.Expect(w.mgmt.Status().Update(t.Context(), control)).To(Succeed())
 	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(1), "it can be given images, so it is waited for")
+	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Message).NotTo(ContainSubstring("Not waited for"))
+
+	status := host.DeepCopy()
+	set(status)
+	set(host)
+	g.Expect(w.mgmt.Update(t.Context(), host)).To(Succeed())
+	host.Status = status.Status
+	g.Expect(w.mgmt.Status().Update(t.Context(), host)).To(Succeed())
+	host.Spec.ConsumerRef = &infrav1.ConsumerReference{}
+	g.Expect(hostHeldUp().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: host})).To(Equal(reason != "unreachable"),
+		"a person's will is heard at once")
+	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(2))
 	g.Expect(w.infra("worker").Spec.AddonVersions).To(ConsistOf(newVer), "it gets them when it is back")
-	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Message).To(ContainSubstring("the hosts of worker"))
+	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Message).To(ContainSubstring("the hosts of worker (" + reason + ")"))
 }
 
 func TestWhatNeedsNewMachines(t *testing.T) {

@@ -4,6 +4,7 @@
 package quoincontrolplane
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -45,6 +46,7 @@ func provisioned(infra *infrav1.QuoinMachine) bool {
 
 // fillSnapshot says in the decision's words what was read.
 func (s *scope) fillSnapshot() {
+	s.snapshot.Name = fmt.Sprintf("-n %s %s", s.plane.Namespace, s.plane.Name)
 	s.snapshot.Replicas, s.snapshot.Version = s.replicas(), s.plane.Spec.Version
 	s.snapshot.StackedEtcd = s.stackedEtcd()
 	s.snapshot.Deleting = !s.plane.DeletionTimestamp.IsZero()
@@ -74,8 +76,8 @@ func (s *scope) fillSnapshot() {
 		}
 		s.snapshot.Machines = append(s.snapshot.Machines, s.snapshotOf(machine))
 	}
-	s.snapshot.Etcd = s.etcdSnapshot()
-	s.snapshot.OrphanNodes = s.orphanNodes()
+	s.snapshot.Etcd, s.snapshot.RemoveMembers = s.etcdSnapshot(), s.membersToRemove()
+	s.snapshot.OrphanNodes, s.snapshot.StaleHosts = s.orphanNodes(), s.staleHosts()
 	for i := range s.clusterInfra {
 		infra := &s.clusterInfra[i]
 		if !infra.DeletionTimestamp.IsZero() || prepared[machineOf[infra.Name]] {
@@ -88,7 +90,7 @@ func (s *scope) fillSnapshot() {
 			Requested:   slices.Contains(infra.Spec.AddonVersions, s.plane.Spec.Version),
 			Present:     slices.Contains(infra.Status.AddonVersions, s.plane.Spec.Version),
 			Machine:     machineOf[infra.Name],
-			Unreachable: s.unreachable[infra.Name],
+			Unfit:       s.unfit[infra.Name],
 
 			RequestedRunning: slices.Contains(infra.Spec.AddonVersions, s.workload.addonsVersion),
 			PresentRunning:   slices.Contains(infra.Status.AddonVersions, s.workload.addonsVersion),

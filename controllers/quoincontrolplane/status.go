@@ -6,6 +6,7 @@ package quoincontrolplane
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -177,12 +178,19 @@ func (s *scope) setEtcd(keep bool) {
 		return
 	}
 	var problems []string
+	reason := controlplanev1.EtcdMemberUnhealthyReason
+	unclaimed := s.snapshot.Unclaimed()
+	for _, member := range unclaimed {
+		reason = controlplanev1.MemberWithoutMachineReason
+		problems = append(problems, "* "+sentence(s.snapshot.DescribeUnclaimed(member)))
+	}
 	if !s.snapshot.Etcd.Agreed {
 		problems = append(problems, "* There is no quorum")
 	}
 	for _, member := range s.snapshot.Etcd.Members {
 		name := orElse(member.Name, fmt.Sprintf("%x", member.ID))
 		switch {
+		case slices.ContainsFunc(unclaimed, func(kept quorum.Member) bool { return kept.ID == member.ID }):
 		case member.Machine == "":
 			problems = append(problems, fmt.Sprintf("* Member %s has no Machine", name))
 		case member.Learner:
@@ -201,7 +209,7 @@ func (s *scope) setEtcd(keep bool) {
 		}
 	}
 	if len(problems) > 0 {
-		s.set(condition, metav1.ConditionFalse, controlplanev1.EtcdMemberUnhealthyReason, strings.Join(problems, "\n"))
+		s.set(condition, metav1.ConditionFalse, reason, strings.Join(problems, "\n"))
 		return
 	}
 	s.set(condition, metav1.ConditionTrue, reasonHealthy, "")
@@ -268,22 +276,6 @@ func (s *scope) setAddons(failure error) {
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, fmt.Sprintf(
 			"CoreDNS and kube-proxy get the images of %s when all control-plane Machines run it%s", s.plane.Spec.Version, lacking))
 	}
-}
-
-// lackImages lists the hosts that are not waited for, and says what to do about them.
-func (s *scope) lackImages() string {
-	var names []string
-	for _, host := range s.snapshot.Hosts {
-		if host.Unreachable && host.Provisioned && !host.Present && host.Version != s.snapshot.Version {
-			names = append(names, host.Name)
-		}
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	sort.Strings(names)
-	return fmt.Sprintf("\n* Not waited for, because they cannot be reached: the hosts of %s, which lack the add-on images of %s. "+
-		"They fetch them when they are back; repair them or delete their Machines", strings.Join(names, ", "), s.snapshot.Version)
 }
 
 func message(err error, otherwise string) string {

@@ -124,16 +124,25 @@ func hostBecameFree() predicate.Predicate {
 
 // controlPlaneOfHost names the QuoinControlPlane whose Machine has the host.
 func (r *Reconciler) controlPlaneOfHost(ctx context.Context, object client.Object) []ctrl.Request {
+	machine := r.machineOfHost(ctx, object)
+	if machine == nil || !util.IsControlPlaneMachine(machine) {
+		return nil
+	}
+	return r.controlPlaneOfLabelled(ctx, machine)
+}
+
+// machineOfHost is the Machine that has the host; nil when none has.
+func (r *Reconciler) machineOfHost(ctx context.Context, object client.Object) *clusterv1.Machine {
 	host, ok := object.(*infrav1.QuoinHost)
 	if !ok || host.Spec.ConsumerRef == nil {
 		return nil
 	}
 	machine := &clusterv1.Machine{}
 	key := client.ObjectKey{Namespace: host.Spec.ConsumerRef.Namespace, Name: host.Spec.ConsumerRef.Machine}
-	if err := r.Client.Get(ctx, key, machine); err != nil || !util.IsControlPlaneMachine(machine) {
+	if err := r.Client.Get(ctx, key, machine); err != nil {
 		return nil
 	}
-	return r.controlPlaneOfLabelled(ctx, machine)
+	return machine
 }
 
 // hostBeganToJoin lets through hosts on which kubeadm join begins: beside it the next Machine is made.

@@ -114,7 +114,7 @@ func (r *Reconciler) readWorkload(ctx context.Context, s *scope) {
 		s.workload.err = fmt.Errorf("no connection to the workload cluster: %w", err)
 		return
 	}
-	s.workload.client, s.workload.images = workloadClient, map[string]string{}
+	s.workload.client, s.workload.images = fencedClient{workloadClient, r.fenceOf(s)}, map[string]string{}
 	if s.workload.reader, s.workload.err = r.workloadReader(ctx, s); s.workload.err != nil {
 		return
 	}

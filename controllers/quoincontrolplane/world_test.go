@@ -126,6 +126,10 @@ func (noHosts) DialHost(context.Context, *infrav1.QuoinHost, string, string) (ne
 	return nil, errors.New("not in this test")
 }
 
+func (noHosts) HoldHost(context.Context, *infrav1.QuoinHost) (func(context.Context) error, error) {
+	return func(context.Context) error { return nil }, nil
+}
+
 // testScheme, and what fake clients derive from it, take a second to make and are only read.
 var (
 	testScheme = sync.OnceValue(func() *runtime.Scheme {
@@ -318,6 +322,7 @@ func (w *world) claim(name string) string {
 	machine := w.machine(name)
 	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "h-" + name}}
 	host.Spec.NodeNetwork.Addresses = []string{address}
+	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: name, Machine: name, Claim: "1"}
 	w.g.Expect(w.mgmt.Create(ctx, host)).To(Succeed())
 	infra := w.infra(name)
 	infra.Spec.ProviderID = "quoin://hosts/h-" + name + "/1"
@@ -422,6 +427,18 @@ func (w *world) drained(name string) {
 	w.undrained(name)
 }
 
+// left is a Machine whose host has ended its API server, as all have when a drain is over but in tests of just that.
+func (w *world) left(name string) {
+	w.t.Helper()
+	infra := w.infra(name)
+	if infra.Spec.ProviderID != "quoin://hosts/h-"+name+"/1" {
+		return
+	}
+	metav1.SetMetaDataAnnotation(&infra.ObjectMeta, infrav1.StopAPIServerAnnotation, time.Now().UTC().Format(time.RFC3339))
+	w.g.Expect(w.mgmt.Update(w.t.Context(), infra)).To(Succeed())
+	w.said(name, metav1.ConditionTrue, infrav1.HostAPIServerStoppedReason, "")
+}
+
 // undrained is one whose drain Cluster API has skipped.
 func (w *world) undrained(name string) {
 	w.t.Helper()
@@ -430,6 +447,7 @@ func (w *world) undrained(name string) {
 	conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineDeletingCondition, Status: metav1.ConditionTrue,
 		Reason: clusterv1.MachineDeletingWaitingForPreTerminateHookReason, Message: "waiting"})
 	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), machine)).To(Succeed())
+	w.left(name)
 }
 
 // hold keeps a Machine in the API while it is being deleted, as its finalizer does.

@@ -13,6 +13,9 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
+// abandonedWord is what fences a host that a person gave up.
+const abandonedWord = "a person stated that the host does not run any more, and is gone or will be wiped"
+
 // abandon takes a person's word that the host does not run any more, and is gone or will be wiped. It is the only way out for the Machine of a host
 // that never answers again; only a retry, with a reset and its verification, leads the host back.
 func (t *turn) abandon() (result, error) {
@@ -21,10 +24,10 @@ func (t *turn) abandon() (result, error) {
 	t.r.PowerCalls.Cancel(t.key())
 	t.enter(infrav1.HostStateQuarantined)
 	t.forgetFailures()
-	message := fmt.Sprintf("a person stated that the host does not run any more, and is gone or will be wiped; nothing is done to it. To use it again, have it reset and verified: "+
+	message := fmt.Sprintf(abandonedWord+"; nothing is done to it. To use it again, have it reset and verified: "+
 		"kubectl -n %s annotate quoinhost %s %s=", t.host.Namespace, t.host.Name, infrav1.RetryAnnotation)
 	t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason, message)
-	t.condition(infrav1.HostFencedCondition, metav1.ConditionTrue, infrav1.HostFencedReason, "a person stated that the host does not run any more, and is gone or will be wiped")
+	t.condition(infrav1.HostFencedCondition, metav1.ConditionTrue, infrav1.HostFencedReason, abandonedWord)
 	if ref := t.host.Spec.ConsumerRef; ref != nil {
 		t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason,
 			fmt.Sprintf("the host was abandoned; delete Machine %s/%s so that another one replaces it", ref.Namespace, ref.Machine))

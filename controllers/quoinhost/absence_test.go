@@ -76,6 +76,8 @@ func TestAPersonsWordDoesNotResetAHostWhoseConsumerHasComeBack(t *testing.T) {
 	w.untilState(infrav1.HostStateProvisioned)
 	loseConsumer(w)
 	w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostConsumerMissingReason)
+	w.annotate(infrav1.RetryAnnotation, "")
+	w.untilReason(infrav1.HostResetConfirmedCondition, infrav1.HostConfirmationNeededReason)
 
 	_, _, _, back, _ := consumer(false)
 	w.create(back)
@@ -87,7 +89,8 @@ func TestAPersonsWordDoesNotResetAHostWhoseConsumerHasComeBack(t *testing.T) {
 			return c.Get(ctx, key, o, options...)
 		},
 	})
-	w.annotate(infrav1.RetryAnnotation, "")
+	w.annotate(infrav1.RetryAnnotation, w.host().ProviderID())
 	w.linger(5)
 	w.g.Expect(w.room.count("clean")).To(BeZero())
+	w.g.Expect(condition1(w.host(), infrav1.HostResetConfirmedCondition)).To(BeNil(), "the question ends with what it was about")
 }

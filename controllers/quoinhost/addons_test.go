@@ -6,10 +6,18 @@ package quoinhost
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
@@ -32,4 +40,56 @@ func TestANodeThatOutlivesManyUpgradesForgetsTheEarliestAddons(t *testing.T) {
 	w.g.Expect(versions).To(HaveLen(maxAddonVersions))
 	w.g.Expect(versions).To(ContainElements("v1.35.4", "v1.36.0", "v1.36.14", "v1.36.20"), "what the host runs, and what is asked for")
 	w.g.Expect(versions).NotTo(ContainElement("v1.36.1"))
+}
+
+// A bundle server moves, or its authority is renewed: whoever points the pool at a new template must not wait for hosts whose
+// Machines were made from the old one.
+func TestAddonImagesComeFromWhereThePoolsPresentTemplateSays(t *testing.T) {
+	const moved = "https://bundles.example.com/{{version}}"
+	reference := clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachineTemplate", Name: "new"}
+	deployment := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "workers"}}
+	deployment.Spec.Template.Spec.InfrastructureRef = reference
+	set := &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "workers"}}
+	set.Spec.Template.Spec.InfrastructureRef = reference
+	controlPlane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "workers"}}
+	controlPlane.Spec.MachineTemplate.Spec.InfrastructureRef = reference
+	ownedBy := func(kind string) func(*clusterv1.Machine) {
+		return func(m *clusterv1.Machine) {
+			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "x/v1", Kind: kind, Name: "workers", UID: "1", Controller: ptr.To(true)}}
+		}
+	}
+	labeled := func(m *clusterv1.Machine) { m.Labels[clusterv1.MachineDeploymentNameLabel] = "workers" }
+	bundle := infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: moved, CertificateAuthorities: "PEM"}}
+	for name, c := range map[string]struct {
+		pool      client.Object
+		of        func(*clusterv1.Machine)
+		artifacts infrav1.Artifacts
+		want      string
+	}{
+		"of a MachineDeployment":   {deployment, labeled, bundle, moved},
+		"of a MachineSet":          {set, ownedBy("MachineSet"), bundle, moved},
+		"of a control plane":       {controlPlane, ownedBy("QuoinControlPlane"), bundle, moved},
+		"whose pool is gone":       {&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "x"}}, labeled, bundle, "/opt/bundles/{{version}}"},
+		"of its own":               {deployment, func(*clusterv1.Machine) {}, bundle, "/opt/bundles/{{version}}"},
+		"whose pool has other OSs": {deployment, labeled, infrav1.Artifacts{Preinstalled: &infrav1.Preinstalled{}}, "/opt/bundles/{{version}}"},
+	} {
+		t.Run("a Machine "+name, func(t *testing.T) {
+			w := claimedWorld(t, false)
+			template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "new"}}
+			template.Spec.Template.Spec.Artifacts = c.artifacts
+			pool, ok := c.pool.DeepCopyObject().(client.Object)
+			w.g.Expect(ok).To(BeTrue())
+			w.create(template, pool)
+			machine := &clusterv1.Machine{}
+			w.object(machine, "m1")
+			c.of(machine)
+			w.g.Expect(w.client.Update(t.Context(), machine)).To(Succeed())
+			w.untilState(infrav1.HostStateProvisioned)
+			w.g.Expect(w.room.provision.Artifacts.Bundle.Location).To(Equal("/opt/bundles/{{version}}"), "a Machine is installed as it was made")
+			wantAddons(w, "v1.36.0")
+			w.until("brought", func(h *infrav1.QuoinHost) bool { return slices.Contains(h.Status.AddonVersions, "v1.36.0") })
+			w.g.Expect(w.room.addons.Artifacts.Bundle.Location).To(Equal(c.want))
+			w.g.Expect(w.room.addons.Artifacts.Bundle.CertificateAuthorities == "PEM").To(Equal(c.want == moved))
+		})
+	}
 }

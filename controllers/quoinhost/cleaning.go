@@ -109,6 +109,7 @@ func (t *turn) verify(order CleanOrder) (result, error) {
 func (t *turn) clean() (result, error) {
 	t.host.Status.Version = ""
 	t.host.Status.AddonVersions = nil
+	conditions.Delete(t.host, infrav1.HostAPIServerStoppedCondition)
 	if t.claim.standing == unclaimed {
 		t.condition(infrav1.HostCleanCondition, metav1.ConditionTrue, infrav1.HostCleanReason, "")
 		return t.moveTo(infrav1.HostStateInspecting)
@@ -168,6 +169,10 @@ func (t *turn) quarantined() (result, error) {
 	if !t.retried {
 		return t.aside()
 	}
+	if t.claim.standing == missing && !t.confirmed() {
+		return onEvent(), nil
+	}
+	t.lifted = true
 	// From here on its silence counts anew, and nothing says any more that it does not run.
 	t.host.Status.UnreachableSince = nil
 	conditions.Delete(t.host, infrav1.HostFencedCondition)
@@ -184,6 +189,9 @@ func (t *turn) quarantined() (result, error) {
 // is looked at.
 func (t *turn) aside() (result, error) {
 	if !t.host.GivenUp() {
+		if o := t.isolate(); o.pending {
+			return o.result, nil
+		}
 		return onEvent(), nil
 	}
 	r, err := t.abandoned()
@@ -191,39 +199,6 @@ func (t *turn) aside() (result, error) {
 		return r, err
 	}
 	return after(min(r.requeueAfter, t.awaitReturn().requeueAfter)), nil
-}
-
-// consumerMissing holds still. Nobody saw the QuoinMachine being deleted, which its finalizer ensures, so it was either
-// forced away, or it is on its way from another management plane; a reset would then destroy a node that is alive.
-func (t *turn) consumerMissing() (result, error) {
-	ref := t.host.Spec.ConsumerRef
-	if t.retried {
-		t.event("Warning", infrav1.HostConsumerMissingReason, "QuoinMachine %s/%s is gone; resetting its host at a person's word", ref.Namespace, ref.Name)
-		return t.moveTo(infrav1.HostStateCleaning)
-	}
-	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionUnknown, infrav1.HostConsumerMissingReason,
-		fmt.Sprintf("QuoinMachine %s/%s, which claimed the host, does not exist, and its deletion was not seen; nothing is done to the host. "+
-			"If it is gone for good, have the host reset: kubectl -n %s annotate quoinhost %s %s=",
-			ref.Namespace, ref.Name, t.host.Namespace, t.host.Name, infrav1.RetryAnnotation))
-	return onEvent(), nil
-}
-
-// watchOnly is a reconcile while paused: nothing new starts, but a plan that runs is seen to its end.
-func (t *turn) watchOnly() (result, error) {
-	operation := t.host.Status.Operation
-	if operation == nil || run.Phase(operation.Phase) != run.Running {
-		return onEvent(), nil
-	}
-	status, o := t.follow(operation.ID)
-	if o.pending {
-		return o.result, nil
-	}
-	// What follows from the end is done after the pause; it then asks the host again.
-	if status.Phase.Final() {
-		t.r.pace.unmark(t.key(), "follow "+operation.ID)
-		return onEvent(), nil
-	}
-	return t.poll(operation.ID), nil
 }
 
 // resetPlan is the plan of the host's cleaning, whatever the attempt.

@@ -40,12 +40,15 @@ func (t *turn) dead() (r result, handled bool, err error) {
 	if !must || t.host.Status.UnreachableSince == nil || t.backOff() <= 0 && !t.host.Fenced() {
 		return result{}, false, nil
 	}
+	if r, pending := t.stillOff(); pending {
+		return r, true, nil
+	}
 	verdict, err := t.domain()
 	if err != nil {
 		return result{}, true, err
 	}
 	s := silence{
-		policy: t.host.Spec.Unreachable, since: t.host.Status.UnreachableSince.Time, leaving: goes, lost: verdict.Lost, usurped: usurped(t.host) != nil,
+		policy: t.unreachablePolicy(), since: t.host.Status.UnreachableSince.Time, leaving: goes, lost: verdict.Lost, usurped: usurped(t.host) != nil,
 		fenced: t.host.Fenced(), bmc: t.host.Spec.BMC != nil, bmcFailed: hasReason(t.host, infrav1.HostFencedCondition, infrav1.HostBMCFailedReason),
 	}
 	if power := t.host.Status.Power; power != nil && power.CycledAt != nil {
@@ -73,7 +76,8 @@ func (t *turn) dead() (r result, handled bool, err error) {
 		t.notFenced(infrav1.HostDomainLostReason, fmt.Sprintf("of failure domain %q %d of %d hosts fell silent together, from %s on, so none of them is given up or powered off; "+
 			"look at the network and the power there", t.host.Spec.FailureDomain, verdict.Silent, verdict.Hosts, stamp(verdict.Since))+t.wayOut())
 	case unfenced:
-		t.notFenced(infrav1.HostNotFencedReason, t.silent()+"; it may still run, and no BMC can tell"+t.wayOut())
+		t.notFenced(infrav1.HostNotFencedReason, t.silent()+"; it may still run, and no BMC can tell, so a person must. "+
+			"Its Machine waits for that, unless its machine template said unreachable.release: AfterTimeout"+t.wayOut())
 	case cycle:
 		return sooner(t.cycle(), next), true, nil
 	case booting:
@@ -86,6 +90,15 @@ func (t *turn) dead() (r result, handled bool, err error) {
 		return after(0), true, nil
 	}
 	return next, true, nil
+}
+
+// unreachablePolicy is the host's, with what its QuoinMachine says instead.
+func (t *turn) unreachablePolicy() infrav1.UnreachablePolicy {
+	policy := t.host.Spec.Unreachable
+	if t.claim.quoinMachine != nil {
+		policy = policy.OverriddenBy(t.claim.quoinMachine.Spec.Unreachable)
+	}
+	return policy
 }
 
 // sooner is the result that looks again first: an order to a BMC must not delay the next attempt to reach the host.
@@ -203,7 +216,7 @@ func (t *turn) giveUp() {
 	if t.host.Fenced() {
 		message += "; it was fenced"
 	} else {
-		message += "; spec.unreachable.release is AfterTimeout, so nobody waited for proof that it does not run"
+		message += "; unreachable.release is AfterTimeout, so nobody waited for proof that it does not run"
 		t.notFenced(infrav1.HostNotFencedReason, "nothing says that the host does not run any more")
 	}
 	message += fmt.Sprintf(". It was not reset. When it is back, have it reset and verified: kubectl -n %s annotate quoinhost %s %s=",
@@ -279,7 +292,7 @@ func (t *turn) silent() string {
 	if t.host.Status.UnreachableSince != nil {
 		since = t.host.Status.UnreachableSince.Time
 	}
-	return fmt.Sprintf("the host has not answered since %s (limit %s)", stamp(since), timeoutOf(t.host.Spec.Unreachable).Round(time.Second))
+	return fmt.Sprintf("the host has not answered since %s (limit %s)", stamp(since), timeoutOf(t.unreachablePolicy()).Round(time.Second))
 }
 
 func stateOf(power *infrav1.HostPower) string {

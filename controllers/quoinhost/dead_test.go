@@ -12,7 +12,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -78,7 +78,7 @@ func TestADeadHostWithoutABMCWaitsForAPerson(t *testing.T) {
 	w.g.Expect(w.now.Sub(w.host().Status.UnreachableSince.Time)).To(BeNumerically(">=", 10*time.Minute))
 	w.g.Expect(found.Message).To(And(ContainSubstring("has not answered since"), ContainSubstring(infrav1.AbandonAnnotation)))
 	w.never("was let go", (*infrav1.QuoinHost).GivenUp, 20)
-	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Message).To(ContainSubstring("no BMC can tell"))
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Message).To(And(ContainSubstring("no BMC can tell"), ContainSubstring("unreachable.release: AfterTimeout"), ContainSubstring(infrav1.AbandonAnnotation)))
 
 	w.annotate(infrav1.AbandonAnnotation, "")
 	w.until("given up", func(h *infrav1.QuoinHost) bool { return h.GivenUp() && h.Fenced() })
@@ -91,6 +91,29 @@ func TestADeadHostIsLetGoAfterTheTimeoutWhenThatIsThePolicy(t *testing.T) {
 	w.g.Expect(host.Fenced()).To(BeFalse(), "nobody knows")
 	w.g.Expect(condition1(host, infrav1.HostReadyCondition).Reason).To(Equal(infrav1.HostDeadReason))
 	w.g.Expect(host.Status.UnreachableSince).NotTo(BeNil())
+}
+
+// A pool may know better than its hosts what two nodes of it could damage.
+func TestThePolicyOfTheMachineCountsInsteadOfTheHosts(t *testing.T) {
+	said := func(policy infrav1.UnreachablePolicy, host func(*infrav1.QuoinHost)) *world {
+		w := silentWorld(t, host)
+		quoinMachine := &infrav1.QuoinMachine{}
+		w.object(quoinMachine, "qm1")
+		quoinMachine.Spec.Unreachable = policy
+		w.g.Expect(w.client.Update(context.Background(), quoinMachine)).To(Succeed())
+		deleteMachine(w)
+		return w
+	}
+	w := said(infrav1.UnreachablePolicy{Release: infrav1.UnreachableReleaseAfterTimeout, TimeoutSeconds: ptr.To[int32](900)}, nothing)
+	host := w.until("given up", (*infrav1.QuoinHost).GivenUp)
+	w.g.Expect(host.Fenced()).To(BeFalse())
+	w.g.Expect(w.now.Sub(host.Status.UnreachableSince.Time)).To(BeNumerically(">=", 15*time.Minute))
+	w.g.Expect(condition1(host, infrav1.HostReadyCondition).Message).To(ContainSubstring("limit 15m0s"))
+
+	w = said(infrav1.UnreachablePolicy{Release: infrav1.UnreachableReleaseWhenFenced}, func(h *infrav1.QuoinHost) {
+		h.Spec.Unreachable.Release = infrav1.UnreachableReleaseAfterTimeout
+	})
+	w.never("was let go", (*infrav1.QuoinHost).GivenUp, 30)
 }
 
 func TestABootIsTriedBeforeAHostIsPoweredOff(t *testing.T) {

@@ -75,7 +75,7 @@ func timeoutOf(policy infrav1.UnreachablePolicy) time.Duration {
 func (s silence) judge(now time.Time) death {
 	afterTimeout := s.policy.Release == infrav1.UnreachableReleaseAfterTimeout
 	switch {
-	case now.Before(s.since.Add(timeoutOf(s.policy))):
+	case now.Before(s.since.Add(timeoutOf(s.policy))) && !s.fenced:
 		return notYet
 	case s.usurped:
 		return notOurs

@@ -44,10 +44,14 @@ type Exchanges interface {
 	// HandOver has a host whose Machine leaves the control plane give the virtual addresses to another one. held says that it
 	// had one of them.
 	HandOver(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record, addresses []netip.Prefix) (held bool, err error)
+	// StopAPIServer has a host that leaves the control plane end its API server, and returns when that has ended.
+	StopAPIServer(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record) error
 	// Clean stops whatever plan runs, and starts the reset.
 	Clean(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) error
 	// Verify reads back what the reset left. When that is nothing, the owner record goes as well.
 	Verify(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) ([]reset.Finding, error)
+	// Isolate writes into the owner record of the host why nobody may use it.
+	Isolate(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record, why owner.Quarantine) error
 	// Used says which key the host accepted last, and the resourceVersion of the Secret that held it; not ok before it did.
 	Used(host *infrav1.QuoinHost) (fingerprint, secretVersion string, ok bool)
 	// Reboot boots a host that is to be clean, unless it has booted since it told bootID, and returns its boot ID. With an
@@ -126,7 +130,8 @@ type ArtifactsError struct {
 
 func (e *ArtifactsError) Error() string {
 	return "Kubernetes cannot be taken from " + e.Place + ": " + e.Err.Error() +
-		"; the place is named by spec.artifacts of the machine template"
+		"; the place is named by spec.artifacts of the machine template: to name another, make a new template and let the " +
+		"MachineDeployment or control plane refer to it; add-on images come from there for the Machines that exist, too"
 }
 
 func (e *ArtifactsError) Unwrap() error { return e.Err }

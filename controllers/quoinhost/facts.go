@@ -16,6 +16,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
 )
 
@@ -26,12 +27,16 @@ func leftovers(facts *inspect.Facts, host *infrav1.QuoinHost) (reason, message s
 	if err != nil {
 		return infrav1.HostOwnedByOtherReason, err.Error() + "; then run: " + retry
 	}
-	if record != nil && record.Generation > generationOf(host) {
-		ours := owner.Record{Generation: generationOf(host)}
+	if record != nil && record.Generation > hostaccess.Generation(host) {
+		ours := owner.Record{Generation: hostaccess.Generation(host)}
 		return infrav1.HostStaleClaimReason, staleMessage(&owner.StaleError{Ours: ours, Holder: *record}, host)
 	}
+	named := record != nil && record.Namespace == host.Namespace && record.Host == host.Name
+	if record != nil && record.Quarantine.Reason != "" && (named || record.Released()) {
+		return record.Quarantine.Reason, remembered(record, host)
+	}
 	if record != nil && !record.Released() {
-		if record.Namespace != host.Namespace || record.Host != host.Name {
+		if !named {
 			return infrav1.HostOwnedByOtherReason, fmt.Sprintf("the host says that it serves QuoinMachine %s as QuoinHost %s/%s, which is not this one; "+
 				"register a host once only. When that owner is gone for good, remove /var/lib/quoin/owner.json on the host and run: %s",
 				record.Machine, record.Namespace, record.Host, retry)
@@ -56,6 +61,7 @@ func hostFacts(facts *inspect.Facts, host *infrav1.QuoinHost, virtual []netip.Pr
 		Architecture:         facts.Architecture,
 		BootID:               facts.BootID,
 		MachineID:            facts.MachineID,
+		ProductUUID:          facts.ProductUUID,
 		CPUs:                 int32(facts.CPUs), //nolint:gosec // a host has fewer processors than that
 		Memory:               resource.NewQuantity(facts.MemoryBytes, resource.BinarySI),
 		DefaultInterface:     facts.DefaultInterface,

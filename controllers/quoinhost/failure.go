@@ -136,8 +136,8 @@ func (t *turn) failed(err error) result {
 	if t.host.Status.State == infrav1.HostStateCleaning && !answered(err) {
 		f.message += t.wayOut()
 	}
-	if f.condition == infrav1.HostCleanCondition && t.host.GivenUp() {
-		// Why it was given up stays what its condition says, whatever becomes of a look whether it is back.
+	if f.condition == infrav1.HostCleanCondition && t.host.Status.State == infrav1.HostStateQuarantined {
+		// Why it is there stays what its condition says, whatever becomes of a look whether it is back.
 		return t.tryLater()
 	}
 	before := conditions.Get(t.host, f.condition)
@@ -237,6 +237,7 @@ func presented(message, fingerprint string) bool {
 
 // succeeded notes that the host answered, to us and with the right key.
 func (t *turn) succeeded() {
+	t.r.pace.mark(t.key(), answer, t.now)
 	t.reached()
 	t.forgetFailures()
 	t.noteCredentials()
@@ -263,6 +264,7 @@ func (t *turn) noteCredentials() {
 
 // runs notes that something answers at the host's address, so that it counts neither as silent nor as fenced.
 func (t *turn) runs() {
+	t.running = true
 	t.host.Status.UnreachableSince = nil
 	if t.host.Fenced() {
 		t.event("Warning", infrav1.HostNotFencedReason, "the host answers, so it runs: it is fenced no more")
@@ -318,11 +320,18 @@ func (t *turn) backOff() time.Duration {
 	return t.host.Status.NextAttempt.Sub(t.now)
 }
 
+// keepRetry leaves a person's word for the next reconcile, because this one ends before anything was done about it.
+func (t *turn) keepRetry() {
+	if t.retried {
+		metav1.SetMetaDataAnnotation(&t.host.ObjectMeta, infrav1.RetryAnnotation, t.word)
+	}
+}
+
 // takeRetry carries out what ends a back-off: a person's word, or a changed spec.
 func (t *turn) takeRetry() {
-	if _, ok := t.host.Annotations[infrav1.RetryAnnotation]; ok {
+	if word, ok := t.host.Annotations[infrav1.RetryAnnotation]; ok {
 		delete(t.host.Annotations, infrav1.RetryAnnotation)
-		t.retried = true
+		t.retried, t.word = true, word
 		// On a host that nothing happens to, the next attempt is the next look.
 		t.r.pace.unmark(t.key(), "probe")
 	}

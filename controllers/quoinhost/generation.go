@@ -15,23 +15,13 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
 
 // adopted marks, while the process lives, that the host has not heard of the generation that adopt raised.
 const adopted = "adopted"
 
-// generationOf the host's claim. Objects from before generations were counted have none, and stand for the first.
-func generationOf(host *infrav1.QuoinHost) int64 { return max(host.Spec.ClaimGeneration, 1) }
-
-// ownerRecord is what the host is told about its claim. The claim identifies it, because it survives a move and UIDs do
-// not. Without a claim it has no UID, and serves to compare generations.
-func (t *turn) ownerRecord() owner.Record {
-	record := owner.Record{Namespace: t.host.Namespace, Host: t.host.Name, Generation: generationOf(t.host), Plane: t.host.Spec.ManagedBy}
-	if ref := t.host.Spec.ConsumerRef; ref != nil {
-		record.Machine, record.UID = ref.Name, ref.Claim
-	}
-	return record
-}
+func (t *turn) ownerRecord() owner.Record { return hostaccess.OwnerRecord(t.host) }
 
 // adopt raises the generation of a claim whose host object has come from another management plane, or from a backup: its
 // UID is not the one that raised it last. Only then may this plane change the host, and the one before no longer.

@@ -8,7 +8,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -36,6 +35,11 @@ func (t *turn) detached() (result, error) {
 		conditions.Delete(t.host, infrav1.HostFencedCondition)
 	}
 	t.forgetFailures()
+	if t.paused {
+		t.detachedQuiet()
+	} else {
+		t.notQuiet()
+	}
 	if !hasReason(t.host, infrav1.HostReachableCondition, infrav1.HostDetachedReason) {
 		t.event("Normal", infrav1.HostDetachedReason, "nobody connects to the host any more: it has the annotation %s", infrav1.DetachedAnnotation)
 	}
@@ -51,14 +55,6 @@ func (t *turn) attach() {
 		t.condition(infrav1.HostReachableCondition, metav1.ConditionUnknown, infrav1.HostNotReachedReason, "the host was attached again, and was not reached yet")
 		t.event("Normal", "Attached", "the host is reconciled again")
 	}
-}
-
-// pausedNote says, in Ready, why a paused host stands still: which pause, and how it ends.
-func pausedNote(host *infrav1.QuoinHost) string {
-	if _, own := host.Annotations[clusterv1.PausedAnnotation]; own {
-		return fmt.Sprintf("paused: nothing new is started; to go on: kubectl -n %s annotate quoinhost %s %s-", host.Namespace, host.Name, clusterv1.PausedAnnotation)
-	}
-	return "paused with its Cluster: nothing new is started until spec.paused of the Cluster is false"
 }
 
 // maintained holds up what is about to start on a host in maintenance, and says who waits for what.

@@ -27,6 +27,7 @@ var modes = map[string]func(*infrav1.QuoinHost){
 	"paused": func(h *infrav1.QuoinHost) {
 		metav1.SetMetaDataAnnotation(&h.ObjectMeta, clusterv1.PausedAnnotation, "")
 	},
+	"held": func(h *infrav1.QuoinHost) { h.Spec.HeldFor = &infrav1.HostHold{Reason: "the fleet moves"} },
 	"detached": func(h *infrav1.QuoinHost) {
 		metav1.SetMetaDataAnnotation(&h.ObjectMeta, infrav1.DetachedAnnotation, "")
 	},
@@ -103,6 +104,12 @@ var deeds = map[string]func(*testing.T, func(*infrav1.QuoinHost)) (*world, bool)
 		w.now = w.now.Add(time.Hour)
 		deleteMachine(w)
 		return w, during(w, mode, func() bool { return len(w.bmc.told()) > 0 })
+	},
+	"write on the host why it is quarantined": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
+		w := newWorld(t, newHost())
+		w.room.facts.KubernetesPresent = []string{"/etc/kubernetes is not empty"}
+		w.untilState(infrav1.HostStateQuarantined)
+		return w, during(w, mode, func() bool { return w.room.count("isolate") > 0 })
 	},
 	"carry out abandon": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
 		w := atWork(t)
@@ -204,6 +211,8 @@ func TestWhatMaintenancePauseAndDetachStopIsWhatTheDocumentSays(t *testing.T) {
 					g.Expect(ready.Message).To(And(ContainSubstring("new fans"), ContainSubstring(`"maintenance":null`)))
 				case "paused":
 					g.Expect(ready.Message).To(ContainSubstring(clusterv1.PausedAnnotation + "-"))
+				case "held":
+					g.Expect(ready.Message).To(And(ContainSubstring("the fleet moves"), ContainSubstring(`"heldFor":null`)))
 				case "detached":
 					g.Expect(ready.Reason).To(Equal(infrav1.HostDetachedReason))
 					g.Expect(ready.Message).To(ContainSubstring(infrav1.DetachedAnnotation + "-"))

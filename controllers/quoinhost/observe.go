@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/cluster-api/util"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
 )
 
@@ -65,6 +66,10 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.QuoinHost) (clai
 			return claim{}, err
 		}
 		r.absent.note(key, absenceOf(host, c))
+	}
+	if c.standing == missing && c.machine == nil {
+		c.cluster, err = r.pausedCluster(ctx, ref.Namespace)
+		return c, err
 	}
 	if c.machine == nil || c.machine.Spec.ClusterName == "" {
 		return c, nil
@@ -212,43 +217,37 @@ func (r *Reconciler) peerProvisioned(ctx context.Context, c claim) (bool, error)
 }
 
 func (r *Reconciler) hostsOfQuoinMachine(ctx context.Context, o client.Object) []ctrl.Request {
-	return r.hostsWhere(ctx, func(ref *infrav1.ConsumerReference) bool {
-		return ref.Namespace == o.GetNamespace() && ref.Name == o.GetName()
-	})
+	return r.hostsWith(ctx, fieldindex.HostsOfQuoinMachine(client.ObjectKeyFromObject(o)))
 }
 
 func (r *Reconciler) hostsOfMachine(ctx context.Context, o client.Object) []ctrl.Request {
-	return r.hostsWhere(ctx, func(ref *infrav1.ConsumerReference) bool {
-		return ref.Namespace == o.GetNamespace() && ref.Machine == o.GetName()
-	})
+	return r.hostsWith(ctx, fieldindex.HostsOfMachine(client.ObjectKeyFromObject(o)))
 }
 
 func (r *Reconciler) hostsOfCluster(ctx context.Context, o client.Object) []ctrl.Request {
 	machines := &clusterv1.MachineList{}
-	if err := r.Client.List(ctx, machines, client.InNamespace(o.GetNamespace()), client.MatchingLabels{clusterv1.ClusterNameLabel: o.GetName()}); err != nil {
+	if err := r.Client.List(ctx, machines, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy,
+		client.MatchingLabels{clusterv1.ClusterNameLabel: o.GetName()}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing the Machines of a Cluster", "cluster", o.GetName())
 		return nil
 	}
-	names := map[string]bool{}
+	var requests []ctrl.Request
 	for i := range machines.Items {
-		names[machines.Items[i].Name] = true
+		requests = append(requests, r.hostsOfMachine(ctx, &machines.Items[i])...)
 	}
-	return r.hostsWhere(ctx, func(ref *infrav1.ConsumerReference) bool {
-		return ref.Namespace == o.GetNamespace() && names[ref.Machine]
-	})
+	// A Machine that is not here has no host by its name; a pause and its end concern the host all the same.
+	return append(requests, r.hostsWith(ctx, fieldindex.HostsAwaitingConsumer(o.GetNamespace()))...)
 }
 
-func (r *Reconciler) hostsWhere(ctx context.Context, match func(*infrav1.ConsumerReference) bool) []ctrl.Request {
+func (r *Reconciler) hostsWith(ctx context.Context, selected client.ListOption) []ctrl.Request {
 	hosts := &infrav1.QuoinHostList{}
-	if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy, selected); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing QuoinHosts")
 		return nil
 	}
 	var requests []ctrl.Request
 	for i := range hosts.Items {
-		if ref := hosts.Items[i].Spec.ConsumerRef; ref != nil && match(ref) {
-			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&hosts.Items[i])})
-		}
+		requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&hosts.Items[i])})
 	}
 	return requests
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/apiserver"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
@@ -102,10 +103,11 @@ func (o *overSSH) Follow(ctx context.Context, host *infrav1.QuoinHost, id string
 		return status, nil
 	}
 	// Taking up a plan changes the host, which only its owner may.
-	if err := mayChange(ctx, conn, host, ours); err != nil {
+	guard, err := mayChange(ctx, conn, host, ours)
+	if err != nil {
 		return status, err
 	}
-	if err := run.Resume(ctx, conn, id); err != nil {
+	if err := guard.Explain(ctx, conn, run.Runner{Guard: guard.Script()}.Resume(ctx, conn, id)); err != nil {
 		return status, fmt.Errorf("taking up plan %s again: %w", id, err)
 	}
 	return run.Poll(ctx, conn, id)
@@ -149,10 +151,7 @@ func (o *overSSH) Provision(ctx context.Context, host *infrav1.QuoinHost, order 
 	if err != nil {
 		return err
 	}
-	if err := owner.Acquire(ctx, conn, order.Owner); err != nil {
-		return err
-	}
-	return run.Start(ctx, conn, plan)
+	return startAs(ctx, conn, order.Owner, plan)
 }
 
 // Addons implements Exchanges.
@@ -169,10 +168,7 @@ func (o *overSSH) Addons(ctx context.Context, host *infrav1.QuoinHost, order Add
 	if err != nil {
 		return &ArtifactsError{Place: order.Artifacts.Place(), Err: err}
 	}
-	if err := owner.Acquire(ctx, conn, order.Owner); err != nil {
-		return err
-	}
-	return run.Start(ctx, conn, run.Plan{ID: order.ID, Steps: steps, Files: files})
+	return startAs(ctx, conn, order.Owner, run.Plan{ID: order.ID, Steps: steps, Files: files})
 }
 
 // Recover implements Exchanges.
@@ -181,10 +177,7 @@ func (o *overSSH) Recover(ctx context.Context, host *infrav1.QuoinHost, order Re
 	if err != nil {
 		return err
 	}
-	if err := owner.Acquire(ctx, conn, order.Owner); err != nil {
-		return err
-	}
-	return run.Start(ctx, conn, recovery.Plan(order.Order))
+	return startAs(ctx, conn, order.Owner, recovery.Plan(order.Order))
 }
 
 // HandOver implements Exchanges.
@@ -193,10 +186,23 @@ func (o *overSSH) HandOver(ctx context.Context, host *infrav1.QuoinHost, ours ow
 	if err != nil {
 		return false, err
 	}
-	if err := owner.Acquire(ctx, conn, ours); err != nil {
+	guard, err := acquired(ctx, conn, ours)
+	if err != nil {
 		return false, err
 	}
-	return keepalived.HandOver(ctx, conn, addresses)
+	return keepalived.HandOver(ctx, guard.On(conn), addresses)
+}
+
+// StopAPIServer implements Exchanges.
+func (o *overSSH) StopAPIServer(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	if err := owner.Acquire(ctx, conn, ours); err != nil {
+		return err
+	}
+	return apiserver.Stop(ctx, conn)
 }
 
 // Clean implements Exchanges.
@@ -205,13 +211,15 @@ func (o *overSSH) Clean(ctx context.Context, host *infrav1.QuoinHost, order Clea
 	if err != nil {
 		return err
 	}
-	if err := mayChange(ctx, conn, host, order.Owner); err != nil {
+	guard, err := mayChange(ctx, conn, host, order.Owner)
+	if err != nil {
 		return err
 	}
-	if err := run.StopOthers(ctx, conn, order.ID); err != nil {
-		return fmt.Errorf("stopping what still runs on the host: %w", err)
+	runner := run.Runner{Guard: guard.Script()}
+	if err := runner.StopOthers(ctx, conn, order.ID); err != nil {
+		return fmt.Errorf("stopping what still runs on the host: %w", guard.Explain(ctx, conn, err))
 	}
-	return run.Start(ctx, conn, reset.Plan(order.ID, order.options()))
+	return guard.Explain(ctx, conn, runner.Start(ctx, conn, reset.Plan(order.ID, order.options())))
 }
 
 // Verify implements Exchanges.
@@ -227,12 +235,30 @@ func (o *overSSH) Verify(ctx context.Context, host *infrav1.QuoinHost, order Cle
 	record := order.Owner
 	if record.UID == "" {
 		left, err := ownLeftover(ctx, conn, host, record)
-		if err != nil || left == nil {
+		if err != nil || left == nil || left.Released() && left.Quarantine.Reason == "" {
 			return nil, err
 		}
 		record.Machine, record.UID, record.Plane = left.Machine, left.UID, left.Plane
 	}
 	return nil, owner.Release(ctx, conn, record)
+}
+
+// Isolate implements Exchanges.
+func (o *overSSH) Isolate(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record, why owner.Quarantine) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	if ours.UID == "" {
+		left, err := ownLeftover(ctx, conn, host, ours)
+		if err != nil {
+			return err
+		}
+		if left != nil {
+			ours.Machine, ours.UID, ours.Plane = left.Machine, left.UID, left.Plane
+		}
+	}
+	return owner.Isolate(ctx, conn, ours, why)
 }
 
 // Reboot implements Exchanges.
@@ -245,26 +271,51 @@ func (o *overSSH) Reboot(ctx context.Context, host *infrav1.QuoinHost, order Cle
 	if err != nil {
 		return "", err
 	}
-	if err := mayChange(ctx, conn, host, order.Owner); err != nil {
+	guard, err := mayChange(ctx, conn, host, order.Owner)
+	if err != nil {
 		return "", err
 	}
-	return bootID, reset.Reboot(ctx, conn, bootID)
+	return bootID, reset.Reboot(ctx, guard.On(conn), bootID)
 }
 
 func (c CleanOrder) options() reset.Options {
 	return reset.Options{VirtualAddresses: c.VirtualAddresses, ControlPlanePort: c.ControlPlanePort, WipeDisks: c.WipeDisks, DataDisks: c.DataDisks, AfterReboot: c.AfterReboot}
 }
 
-// mayChange takes the host for its owner. Without a claim it only looks whether somebody else has the host.
-func mayChange(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost, record owner.Record) error {
+// mayChange takes the host for its owner. Without a claim it only looks whether somebody else has the host. What follows is tied
+// to what the host said.
+func mayChange(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost, record owner.Record) (owner.Guard, error) {
 	if record.UID != "" {
-		return owner.Acquire(ctx, conn, record)
+		return acquired(ctx, conn, record)
 	}
-	_, err := ownLeftover(ctx, conn, host, record)
-	return err
+	left, err := ownLeftover(ctx, conn, host, record)
+	if err != nil {
+		return owner.Guard{}, err
+	}
+	if left != nil {
+		record.Machine, record.UID, record.Plane = left.Machine, left.UID, left.Plane
+	}
+	return owner.Store{}.Guard(ctx, conn, record)
 }
 
-// ownLeftover returns the owner record of an earlier claim of this QuoinHost; nil when nobody has the host. A record that
+// acquired takes the host for its owner, and ties to that what follows.
+func acquired(ctx context.Context, conn ssh.Host, record owner.Record) (owner.Guard, error) {
+	if err := owner.Acquire(ctx, conn, record); err != nil {
+		return owner.Guard{}, err
+	}
+	return owner.Store{}.Guard(ctx, conn, record)
+}
+
+// startAs starts a plan on a host for its owner.
+func startAs(ctx context.Context, conn ssh.Host, record owner.Record, plan run.Plan) error {
+	guard, err := acquired(ctx, conn, record)
+	if err != nil {
+		return err
+	}
+	return guard.Explain(ctx, conn, run.Runner{Guard: guard.Script()}.Start(ctx, conn, plan))
+}
+
+// ownLeftover returns the owner record that an earlier claim of this QuoinHost left, or that was released; nil when there is none. A record that
 // names another QuoinHost is somebody else's host, under another address or in another management plane; one of a newer
 // generation is that of whoever took over.
 func ownLeftover(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost, ours owner.Record) (*owner.Record, error) {
@@ -276,7 +327,7 @@ func ownLeftover(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost, ou
 		return nil, stale
 	}
 	if record.Released() {
-		return nil, nil //nolint:nilnil // nobody is an answer
+		return record, nil
 	}
 	if record.Namespace != host.Namespace || record.Host != host.Name {
 		return nil, &owner.HeldError{Holder: *record}

@@ -169,12 +169,14 @@ func TestThePlanTakesAHostToANodeInOrder(t *testing.T) {
 }
 
 // Only kubeadm init leaves a member that would begin a cluster anew without its data.
-func TestAFirstMemberIsToldThatItsClusterExists(t *testing.T) {
-	for command, told := range map[string]bool{"init": true, "join": false} {
+func TestTheGuardOfEtcdStandsAroundKubeadmInit(t *testing.T) {
+	for command, guarded := range map[string]bool{"init": true, "join": false} {
 		g := NewWithT(t)
 		order := provisionOrderOf(t, "/opt/{{version}}")
+		data := strings.NewReplacer("kubeadm join", "kubeadm "+command, "/etc/kubernetes/x", "/run/kubeadm/kubeadm-join-config.yaml",
+			"content: hello", `content: "---\nkind: ClusterConfiguration\n---\nkind: InitConfiguration\n"`).Replace(work)
 		var err error
-		order.Bootstrap, err = cloudinit.Parse([]byte(strings.ReplaceAll(work, "kubeadm join", "kubeadm "+command)), cloudinit.InstanceData("h1", "quoin://hosts/h1/0123abcd", ""))
+		order.Bootstrap, err = cloudinit.Parse([]byte(data), cloudinit.InstanceData("h1", "quoin://hosts/h1/0123abcd", ""))
 		g.Expect(err).NotTo(HaveOccurred())
 		supply, err := artifacts.Find(t.Context(), &scripted{answers: map[string]string{"manifest.json": manifestText}}, order.Artifacts)
 		g.Expect(err).NotTo(HaveOccurred())
@@ -183,13 +185,20 @@ func TestAFirstMemberIsToldThatItsClusterExists(t *testing.T) {
 		at := func(name string) int {
 			return slices.IndexFunc(plan.Steps, func(step run.Step) bool { return step.Name == name })
 		}
+		file := slices.IndexFunc(plan.Files, func(file run.File) bool { return strings.Contains(string(file.Content), "ClusterConfiguration") })
 		g.Expect(at("kubeadm-" + command)).To(BeNumerically(">", 0))
-		if !told {
-			g.Expect(at("etcd-existing")).To(Equal(-1))
+		if !guarded {
+			g.Expect(at("guard-etcd")).To(Equal(-1))
+			g.Expect(at("close-etcd-guard")).To(Equal(-1))
+			g.Expect(string(plan.Files[file].Content)).NotTo(ContainSubstring("patches"))
 			continue
 		}
-		g.Expect(at("etcd-existing")).To(Equal(at("kubeadm-init")+1), "before anybody else joins, and before the commands of users")
-		g.Expect(plan.Steps[at("etcd-existing")].Once).To(BeFalse(), "it goes on when the host reboots in the middle")
+		g.Expect(at("guard-etcd")).To(Equal(at("kubeadm-init")-1), "behind the user's commands, which may bring patches")
+		g.Expect(at("close-etcd-guard")).To(Equal(at("kubeadm-init")+1), "before anybody else joins, and before the commands of users")
+		for _, name := range []string{"guard-etcd", "close-etcd-guard"} {
+			g.Expect(plan.Steps[at(name)].Once).To(BeFalse(), "it goes on when the host reboots in the middle")
+		}
+		g.Expect(string(plan.Files[file].Content)).To(ContainSubstring("patches:\n  directory: /etc/kubernetes/quoin/patches\n"))
 	}
 }
 

@@ -42,6 +42,13 @@ func (p *pace) marked(key types.NamespacedName, op string) bool {
 	return ok
 }
 
+// last is when op succeeded; zero when this process does not know.
+func (p *pace) last(key types.NamespacedName, op string) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.done[key][op]
+}
+
 // since is how long ago op succeeded; longer than any wait when this process does not know. Haste is taken into account.
 func (p *pace) since(key types.NamespacedName, op string, now time.Time) time.Duration {
 	p.mu.Lock()

@@ -42,20 +42,32 @@ func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, er
 	if order.Role == artifacts.ControlPlane {
 		plan.Steps = append(plan.Steps, run.Step{Name: "enable-control-plane", Script: recordKubelet + "systemctl enable kubelet.service"})
 	}
-	files, steps, err = order.Bootstrap.Steps(cloudinit.Options{Disks: order.Disks})
+	files, steps, err = bootstrapSteps(order)
 	if err != nil {
 		return plan, err
 	}
-	plan.Files = append(plan.Files, files...)
-	if at := slices.IndexFunc(steps, func(step run.Step) bool { return step.Name == cloudinit.InitStep }); at >= 0 {
-		steps = slices.Insert(steps, at+1, recovery.ExistingStep())
-	}
-	plan.Steps = append(plan.Steps, steps...)
+	plan.Files, plan.Steps = append(plan.Files, files...), append(plan.Steps, steps...)
 	plan.Steps = append(plan.Steps,
 		run.Step{Name: "enable-kubelet", Script: recordKubelet + "systemctl enable --now kubelet.service"},
 		run.Step{Name: "bootstrap-sentinel", Script: `umask 022; mkdir -p /run/cluster-api && echo success >/run/cluster-api/bootstrap-success.complete`},
 	)
 	return plan, plan.Validate()
+}
+
+// bootstrapSteps are those of the bootstrap data. Around kubeadm init stands the guard of the first etcd member: it is closed
+// before others join, and before the user's own commands.
+func bootstrapSteps(order ProvisionOrder) ([]run.File, []run.Step, error) {
+	bootstrap, patches, err := order.Bootstrap.PatchInit(recovery.PatchesDirectory)
+	if err != nil {
+		return nil, nil, err
+	}
+	files, steps, err := bootstrap.Steps(cloudinit.Options{Disks: order.Disks})
+	if err != nil || patches == "" {
+		return files, steps, err
+	}
+	before, after := recovery.GuardSteps(patches)
+	at := slices.IndexFunc(steps, func(step run.Step) bool { return step.Name == cloudinit.InitStep })
+	return files, slices.Replace(steps, at, at+1, before, steps[at], after), nil
 }
 
 // kubeletEnvironment gives the kubelet its provider ID and node addresses; the unit reads the file.

@@ -16,8 +16,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
-// provisioned keeps a node's host: it has one that leaves hand the virtual address over, brings the add-on images that the control
-// plane asks for, and looks whether the host is there. It never starts the bootstrap plan, whatever the host's boot ID says.
+// provisioned keeps a node's host: it has one that leaves hand the virtual address over and end its API server, brings the add-on
+// images that the control plane asks for, and looks whether the host is there. It never starts the bootstrap plan, whatever the host's boot ID says.
 func (t *turn) provisioned() (result, error) {
 	if t.host.Status.Facts == nil {
 		return t.moveTo(infrav1.HostStateInspecting)
@@ -28,6 +28,9 @@ func (t *turn) provisioned() (result, error) {
 	}
 	if o, err := t.handOver(); err != nil || o.pending {
 		return o.result, err
+	}
+	if o := t.stopAPIServer(); o.pending {
+		return o.result, nil
 	}
 	version, missing := t.missingAddons()
 	if !missing {
@@ -48,7 +51,11 @@ func (t *turn) provisioned() (result, error) {
 		if t.maintained("bringing the add-on images of " + version) {
 			return t.probe()
 		}
-		order := AddonsOrder{ID: id, Owner: t.ownerRecord(), Artifacts: t.artifacts(version)}
+		wanted, err := t.addonArtifacts(version)
+		if err != nil {
+			return result{}, err
+		}
+		order := AddonsOrder{ID: id, Owner: t.ownerRecord(), Artifacts: wanted}
 		if o := t.push(id, infrav1.HostAddonImagesCondition, PushOrder{order.Owner, order.Artifacts, artifacts.Addon}); o.pending {
 			return o.result, nil
 		}

@@ -169,6 +169,16 @@ func (t *turn) startProvisioning(id string) (result, error) {
 		// A host may have been free for months: its clock, and whatever else a join needs, is looked at anew.
 		return t.reinspect()
 	}
+	if why, err := t.outranked(); err != nil || why != "" {
+		if why != "" && !t.isFalse(infrav1.HostProvisionedCondition, why) {
+			t.event("Warning", infrav1.HostDuplicateReason, "%s", why)
+		}
+		t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostDuplicateReason, why)
+		if err != nil {
+			return result{}, err
+		}
+		return t.reinspect()
+	}
 	order, err := t.provisionOrder(id)
 	var invalid *bootstrapDataError
 	var address *endpointError
@@ -198,8 +208,12 @@ func (t *turn) startProvisioning(id string) (result, error) {
 	return t.started(id)
 }
 
-// start names the exchange that starts a plan.
+// start names the exchange that starts a plan. The status names the plan first: whoever finds the host paused, in this
+// process or a later one, asks the host about the plan that the status names.
 func start(t *turn, id string, fn func(context.Context, *infrav1.QuoinHost) error) outcome {
+	if t.noted != id {
+		return pending(after(time.Millisecond))
+	}
 	return order(t, "start "+id, longExchange, fn)
 }
 

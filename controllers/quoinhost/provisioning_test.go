@@ -437,7 +437,7 @@ func TestAMissingConsumerIsNeverTakenForADeletedOne(t *testing.T) {
 	w.untilReason(infrav1.HostReadyCondition, infrav1.HostConsumerMissingReason)
 	w.linger(5)
 	w.g.Expect(w.room.count("clean")).To(BeZero(), "the objects may be on their way from another management plane")
-	w.annotate(infrav1.RetryAnnotation, "")
+	confirmReset(w)
 	w.until("reset at a person's word", func(*infrav1.QuoinHost) bool { return w.room.count("clean") == 1 })
 }
 

@@ -20,6 +20,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -38,6 +39,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostpower"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/secretprotection"
 )
 
 // Reconciler reconciles QuoinHosts.
@@ -70,13 +72,15 @@ type Reconciler struct {
 	pace   pace
 	absent absences
 	writes *ownwrites.Client
+	// secrets are kept as long as hosts need them.
+	secrets *secretprotection.Protection
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts/status;quoinhosts/finalizers,verbs=get;update;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines;quoinclusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;patch
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
 
 // SetupWithManager adds the controller to the manager.
@@ -113,6 +117,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&infrav1.QuoinMachine{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfQuoinMachine)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfMachine)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfCluster)).
+		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.hostsAlike), builder.WithPredicates(identityChanged())).
 		WatchesRawSource(source.Channel(r.Calls.Events(), &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Channel(r.PowerCalls.Events(), &handler.EnqueueRequestForObject{})).
 		Complete(r)
@@ -129,6 +134,9 @@ func (r *Reconciler) defaults() {
 	}
 	if r.Now == nil {
 		r.Now = time.Now
+	}
+	if r.secrets == nil {
+		r.secrets = &secretprotection.Protection{Client: r.Client, Reader: r.APIReader, Finalizer: infrav1.HostSecretFinalizer, Now: r.Now}
 	}
 	if r.jitter == nil {
 		r.jitter = rand.Float64
@@ -183,15 +191,31 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return ctrl.Result{}, err
 	}
 
+	if !isPaused && forgotten(host, claim) {
+		return ctrl.Result{}, r.release(ctx, host)
+	}
+	if !isPaused {
+		r.keepSecrets(ctx, host)
+	}
+
 	before := host.DeepCopy()
-	t := &turn{ctx: ctx, r: r, host: host, claim: claim, now: r.Now(), paused: isPaused}
+	t := &turn{ctx: ctx, r: r, host: host, claim: claim, now: r.Now(), paused: isPaused || host.Spec.HeldFor != nil}
+	if operation := host.Status.Operation; operation != nil {
+		t.noted = operation.ID
+	}
 	defer func() {
 		t.summarize()
 		if err := r.patchStatus(ctx, before, host); err != nil {
 			reterr = kerrors.NewAggregate([]error{reterr, err})
 		}
 	}()
+	if err := t.compareIdentity(); err != nil {
+		return ctrl.Result{}, err
+	}
 	result, err := t.step()
+	if kept := t.keepWords(); err == nil {
+		err = kept
+	}
 	if apierrors.IsConflict(err) {
 		// The host changed since it was read: what was decided may not hold any more.
 		return ctrl.Result{RequeueAfter: time.Second}, nil
@@ -201,12 +225,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 
 func (r *Reconciler) hurry(d time.Duration) time.Duration { return d / time.Duration(max(r.Haste, 1)) }
 
-// release lets a host go that nobody has.
+// release lets a QuoinHost go: nobody has the host, or a person said that it serves somebody elsewhere.
 func (r *Reconciler) release(ctx context.Context, host *infrav1.QuoinHost) error {
 	r.forget(client.ObjectKeyFromObject(host))
 	r.Exchanges.Forget(host)
 	if !controllerutil.ContainsFinalizer(host, infrav1.HostFinalizer) {
 		return nil
+	}
+	if err := r.releaseSecrets(ctx, host); err != nil {
+		return err
 	}
 	// Optimistic: a QuoinMachine may be claiming the host at this moment.
 	before := host.DeepCopy()

@@ -74,6 +74,9 @@ func (t *turn) inspecting() (result, error) {
 		t.condition(infrav1.HostInspectedCondition, metav1.ConditionTrue, infrav1.HostInspectedReason, strings.Join(hints, "; "))
 	}
 	if t.claim.standing != unclaimed {
+		if record, err := recordOf(facts.OwnerRecord); err == nil && t.quarantinedBy(record) {
+			return after(0), nil
+		}
 		return t.moveTo(infrav1.HostStateClaimed)
 	}
 	if reason, message := leftovers(facts, t.host); reason != "" {
@@ -88,6 +91,9 @@ func (t *turn) inspecting() (result, error) {
 
 // available asks a free host from time to time whether it is there, because a claim should not meet a dead one.
 func (t *turn) available() (result, error) {
+	if t.retried && len(t.alike) > 0 {
+		return t.moveTo(infrav1.HostStateInspecting)
+	}
 	return t.probe()
 }
 
@@ -113,7 +119,10 @@ func (t *turn) probe() (result, error) {
 		t.event("Normal", "Rebooted", "the host rebooted")
 		facts.BootID = pulse.BootID
 	}
-	if t.compare(pulse.Owner) && pulse.Owner != nil && !pulse.Owner.Released() && pulse.Owner.Generation < generationOf(t.host) {
+	if t.quarantinedBy(pulse.Owner) {
+		return after(0), nil
+	}
+	if t.compare(pulse.Owner) && pulse.Owner != nil && !pulse.Owner.Released() && pulse.Owner.Generation < hostaccess.Generation(t.host) {
 		// The manager that adopted the claim did not live to tell the host.
 		t.r.pace.mark(t.key(), adopted, t.now)
 		return after(0), nil
@@ -123,7 +132,7 @@ func (t *turn) probe() (result, error) {
 
 // taken says whether somebody else has, or had, a host that is free to us.
 func taken(record *owner.Record, host *infrav1.QuoinHost) bool {
-	return record != nil && (!record.Released() || record.Generation > generationOf(host))
+	return record != nil && (!record.Released() || record.Generation > hostaccess.Generation(host) || record.Quarantine.Reason != "")
 }
 
 func fingerprint(key string) string {

@@ -62,12 +62,18 @@ func (t *turn) summarize() {
 		conditions.Delete(h, infrav1.HostAddonImagesCondition)
 	}
 	status, reason, message := readiness(h)
+	if t.moving() && !isDetached(h) {
+		status, reason, message = metav1.ConditionFalse, infrav1.HostMovingReason, t.movingNote()
+	}
 	message = t.waiting(status, reason, message)
 	if !h.DeletionTimestamp.IsZero() {
 		ref := h.Spec.ConsumerRef
 		status, reason = metav1.ConditionFalse, clusterv1.DeletingReason
 		what := "the host goes when its claim has ended"
-		if ref != nil {
+		switch {
+		case ref != nil && bereft(h, t.claim):
+			what = t.staysNote()
+		case ref != nil:
 			what = fmt.Sprintf("the host is claimed by QuoinMachine %s/%s and goes when that is gone; delete Machine %s to end the claim", ref.Namespace, ref.Name, ref.Machine)
 		}
 		if message != "" {
@@ -92,14 +98,22 @@ func readiness(h *infrav1.QuoinHost) (metav1.ConditionStatus, string, string) {
 		obstacles = append(obstacles, infrav1.HostInspectedCondition)
 	case infrav1.HostStateClaimed, infrav1.HostStateProvisioning, infrav1.HostStateProvisioned:
 		obstacles = append(obstacles, infrav1.HostProvisionedCondition)
-	case infrav1.HostStateCleaning, infrav1.HostStateQuarantined:
+	case infrav1.HostStateCleaning:
 		obstacles = append(obstacles, infrav1.HostCleanCondition)
+	case infrav1.HostStateQuarantined:
+		// Nobody tries to reach it, and after a move nobody has yet.
+		obstacles = []string{infrav1.HostCleanCondition}
 	}
 	switch c := usurped(h); {
 	case isDetached(h):
 		obstacles = []string{infrav1.HostReachableCondition}
+	case c != nil && hasReason(h, infrav1.HostProvisionedCondition, infrav1.HostConsumerMissingReason):
+		// The host itself says where its consumer is.
+		obstacles = []string{c.Type}
 	case c != nil:
 		obstacles = append(obstacles, c.Type)
+	case conditions.IsFalse(h, infrav1.HostResetConfirmedCondition):
+		obstacles = []string{infrav1.HostResetConfirmedCondition}
 	case hasReason(h, infrav1.HostProvisionedCondition, infrav1.HostNotOfferedReason):
 		obstacles = []string{infrav1.HostProvisionedCondition}
 	case h.GivenUp():

@@ -15,14 +15,22 @@ import (
 
 // turn is one reconcile of one host.
 type turn struct {
-	ctx    context.Context //nolint:containedctx // a turn lives exactly as long as its reconcile
-	r      *Reconciler
-	host   *infrav1.QuoinHost
-	claim  claim
-	now    time.Time
+	ctx   context.Context //nolint:containedctx // a turn lives exactly as long as its reconcile
+	r     *Reconciler
+	host  *infrav1.QuoinHost
+	claim claim
+	now   time.Time
+	// paused says that nothing new may start: the host or its Cluster is paused, or the host is held for a move.
 	paused bool
-	// retried says that a person asked for an attempt now.
+	// noted is the plan that the status named before this turn; empty when there was none.
+	noted string
+	// retried says that a person asked for an attempt now, and word is what the annotation said.
 	retried bool
+	word    string
+	// alike are the other hosts that have the hostname, the machine-id or the product UUID of this one.
+	alike []infrav1.QuoinHost
+	// lifted says that a quarantine ends, and running that something answers at the host's address.
+	lifted, running bool
 }
 
 // result says when the host is looked at again.
@@ -61,12 +69,12 @@ func init() { // not a literal: the handlers lead back to the table by way of st
 // an empty status means Registering, from where the journal on the host tells how far its claim came.
 func settle(state infrav1.HostState, s standing, pinned, scrubbing bool) infrav1.HostState {
 	switch {
-	case state == "" || !pinned:
-		// Nothing may be done to a host whose key nobody has recorded.
-		return infrav1.HostStateRegistering
 	case state == infrav1.HostStateQuarantined:
 		// Only a person leads out of here.
 		return state
+	case state == "" || !pinned:
+		// Nothing may be done to a host whose key nobody has recorded.
+		return infrav1.HostStateRegistering
 	case s == leaving:
 		return infrav1.HostStateCleaning
 	case s == unclaimed:
@@ -95,11 +103,14 @@ func (t *turn) step() (result, error) {
 	if t.paused {
 		return t.watchOnly()
 	}
+	t.notQuiet()
 	t.takeRetry()
+	t.forgetQuestion()
 	t.forgetMaintenance()
 	if _, ok := t.host.Annotations[infrav1.AbandonAnnotation]; ok {
 		return t.abandon()
 	}
+	t.restoreQuarantine()
 	t.acceptHostKey()
 	if !t.offered() {
 		return t.refuseClaim()
@@ -110,6 +121,7 @@ func (t *turn) step() (result, error) {
 		return t.consumerMissing()
 	}
 	if raised, err := t.adopt(); err != nil || raised {
+		t.keepRetry()
 		return after(0), err
 	}
 	if t.claim.standing == held && t.claimStands() && t.r.pace.marked(t.key(), adopted) {

@@ -28,9 +28,13 @@ func (t *turn) waiting(status metav1.ConditionStatus, reason, message string) st
 		if n := ptr.Deref(h.Status.Failures, 0); n > 0 {
 			note = fmt.Sprintf("failed %d times in a row, %s", n, note)
 		}
-		notes = append(notes, fmt.Sprintf("%s; to try now: kubectl -n %s annotate quoinhost %s %s=", note, h.Namespace, h.Name, infrav1.RetryAnnotation))
+		if !bereft(h, t.claim) {
+			// There, it is the first half of the word that resets the host.
+			note += fmt.Sprintf("; to try now: kubectl -n %s annotate quoinhost %s %s=", h.Namespace, h.Name, infrav1.RetryAnnotation)
+		}
+		notes = append(notes, note)
 	}
-	if t.paused && !isDetached(h) {
+	if t.paused && !isDetached(h) && reason != infrav1.HostMovingReason {
 		notes = append(notes, pausedNote(h))
 	}
 	if h.Spec.Maintenance != nil && reason != infrav1.HostMaintenanceReason {

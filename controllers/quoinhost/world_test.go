@@ -25,6 +25,7 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
@@ -32,6 +33,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 )
 
 const (
@@ -74,6 +76,7 @@ type machineRoom struct {
 	// pushWaits has others sent files first.
 	pushWaits  bool
 	provision  ProvisionOrder
+	addons     AddonsOrder
 	clean      CleanOrder
 	recovery   RecoverOrder
 	handedOver []netip.Prefix
@@ -143,6 +146,9 @@ func (m *machineRoom) acquire(ours owner.Record) error {
 		if stale := asStale(err); stale != nil || err != nil && ours.UID != "" {
 			return err
 		}
+	}
+	if m.record != nil {
+		ours.Quarantine = m.record.Quarantine
 	}
 	if ours.UID != "" && (m.record == nil || *m.record != ours) {
 		m.record = &ours
@@ -246,6 +252,7 @@ func (m *machineRoom) Provision(_ context.Context, _ *infrav1.QuoinHost, order P
 }
 
 func (m *machineRoom) Addons(_ context.Context, _ *infrav1.QuoinHost, order AddonsOrder) error {
+	m.set(func() { m.addons = order })
 	return m.start("addons", order.ID, order.Owner)
 }
 
@@ -264,6 +271,19 @@ func (m *machineRoom) HandOver(_ context.Context, _ *infrav1.QuoinHost, ours own
 	return m.asked["handover"] == 1, m.acquire(ours)
 }
 
+func (m *machineRoom) StopAPIServer(_ context.Context, _ *infrav1.QuoinHost, ours owner.Record) error {
+	if err := m.enter("stop API server"); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.acquire(ours); err != nil {
+		return err
+	}
+	m.changed = append(m.changed, "stop API server")
+	return nil
+}
+
 func (m *machineRoom) Clean(_ context.Context, _ *infrav1.QuoinHost, order CleanOrder) error {
 	m.set(func() { m.clean = order })
 	return m.start("clean", order.ID, order.Owner)
@@ -279,7 +299,7 @@ func (m *machineRoom) Verify(_ context.Context, _ *infrav1.QuoinHost, order Clea
 	if len(m.findings) > 0 || order.RebootFollows {
 		return m.findings, nil
 	}
-	if order.Owner.UID == "" && (m.record == nil || m.record.Released()) {
+	if order.Owner.UID == "" && (m.record == nil || m.record.Released() && m.record.Quarantine.Reason == "") {
 		return nil, nil
 	}
 	if err := m.acquire(order.Owner); err != nil {
@@ -288,6 +308,24 @@ func (m *machineRoom) Verify(_ context.Context, _ *infrav1.QuoinHost, order Clea
 	m.record = &owner.Record{Namespace: order.Owner.Namespace, Host: order.Owner.Host, Generation: order.Owner.Generation}
 	m.changed = append(m.changed, fmt.Sprintf("release %d", order.Owner.Generation))
 	return nil, nil
+}
+
+func (m *machineRoom) Isolate(_ context.Context, _ *infrav1.QuoinHost, ours owner.Record, why owner.Quarantine) error {
+	if err := m.enter("isolate"); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.record == nil {
+		ours.Machine, ours.UID = "", ""
+		m.record = &ours
+	} else if err := owner.Check(ours, *m.record); err != nil {
+		return err
+	}
+	record := *m.record
+	record.Quarantine = why
+	m.record = &record
+	return nil
 }
 
 func (m *machineRoom) Forget(*infrav1.QuoinHost) { _ = m.enter("forget") }
@@ -379,6 +417,7 @@ func newScheme() *runtime.Scheme {
 	_ = clientgoscheme.AddToScheme(scheme)
 	_ = clusterv1.AddToScheme(scheme)
 	_ = infrav1.AddToScheme(scheme)
+	_ = controlplanev1.AddToScheme(scheme)
 	return scheme
 }
 
@@ -393,7 +432,11 @@ func newHost() *infrav1.QuoinHost {
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	w := &world{t: t, g: NewWithT(t), room: newRoom(), bmc: &fakeBMC{state: "On"}, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), key: types.NamespacedName{Namespace: "hosts", Name: "h1"}}
-	w.client = fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(objects...).
+	builder := fake.NewClientBuilder().WithScheme(newScheme())
+	for _, index := range fieldindex.All() {
+		builder.WithIndex(index.Object, index.Field, index.Values)
+	}
+	w.client = builder.WithObjects(objects...).
 		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinCluster{}, &clusterv1.Machine{}, &clusterv1.Cluster{}).Build()
 	w.restart()
 	return w

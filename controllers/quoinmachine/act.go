@@ -67,11 +67,15 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 	request.Pool = placement.Pool(v.machine)
 	request.PreferFormer = quoinMachine.Spec.HostPreference == infrav1.HostPreferenceFormer
 	request.Now = r.now()
-	if request.Members, err = r.members(ctx, quoinMachine, v); err != nil {
+	fleet, err := r.fleet(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if request.Members, request.Taken, err = r.members(ctx, quoinMachine, v, fleet); err != nil {
 		return ctrl.Result{}, err
 	}
 	key := client.ObjectKeyFromObject(quoinMachine)
-	picked, others := r.reservations.choose(request, v.hosts, key, groupOf(quoinMachine))
+	picked, others := r.reservations.choose(request, fleet, key, groupOf(quoinMachine))
 	if picked.Chosen == nil {
 		v.obstacle = &obstacle{infrav1.MachineNoMatchingHostReason, picked.Message()}
 		v.candidates = counted(picked)
@@ -81,7 +85,7 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 		}
 		return ctrl.Result{}, nil
 	}
-	host := hostNamed(v.hosts, picked.Chosen)
+	host := hostNamed(fleet, picked.Chosen)
 	claimed := false
 	defer func() {
 		if !claimed {
@@ -156,21 +160,6 @@ const (
 	maxReason     = 128
 	maxCandidates = 32
 )
-
-// hostLost shows that the claimed host is gone. The cache is not believed: a moved host may not be in it yet.
-func (r *Reconciler) hostLost(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (ctrl.Result, error) {
-	host, err := r.claimedHost(ctx, quoinMachine, v.machine)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	if host != nil {
-		v.host = host
-		return ctrl.Result{}, nil
-	}
-	v.obstacle = &obstacle{infrav1.MachineHostLostReason,
-		fmt.Sprintf("no QuoinHost carries the claim %s any more; delete Machine %s so that another one replaces it", quoinMachine.Spec.ProviderID, v.machine.Name)}
-	return ctrl.Result{RequeueAfter: time.Minute}, nil
-}
 
 func hostNamed(hosts []infrav1.QuoinHost, chosen *placement.Host) *infrav1.QuoinHost {
 	for i := range hosts {

@@ -6,16 +6,20 @@ package quoinmachine
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
@@ -26,8 +30,6 @@ type view struct {
 	cluster *clusterv1.Cluster
 	// host that carries the claim of the QuoinMachine; the cache's own, not to be changed.
 	host *infrav1.QuoinHost
-	// hosts of every namespace, the candidates of a claim; the cache's own, not to be changed.
-	hosts []infrav1.QuoinHost
 	// obstacle says why no host was claimed.
 	obstacle *obstacle
 	// hold says why the host of a QuoinMachine in deletion is not touched yet.
@@ -52,13 +54,11 @@ func (r *Reconciler) observe(ctx context.Context, quoinMachine *infrav1.QuoinMac
 			return nil, fmt.Errorf("reading Cluster %s/%s: %w", quoinMachine.Namespace, name, err)
 		}
 	}
-	hosts := &infrav1.QuoinHostList{}
-	// Not copied, because thousands of hosts are looked at for one that may be claimed, and that one is copied then.
-	if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing QuoinHosts: %w", err)
+	claimed := &infrav1.QuoinHostList{}
+	if err := r.Client.List(ctx, claimed, client.UnsafeDisableDeepCopy, fieldindex.HostsOfQuoinMachine(client.ObjectKeyFromObject(quoinMachine))); err != nil {
+		return nil, fmt.Errorf("listing the QuoinHosts of QuoinMachine %s/%s: %w", quoinMachine.Namespace, quoinMachine.Name, err)
 	}
-	v.hosts = hosts.Items
-	v.host = find(v.hosts, quoinMachine, machine)
+	v.host = find(claimed.Items, quoinMachine, machine)
 	return v, nil
 }
 
@@ -115,32 +115,49 @@ func candidates(hosts []infrav1.QuoinHost) []placement.Host {
 	return out
 }
 
-// members counts the hosts that machines of this cluster and role have, by failure domain. It looks at each machine and each
-// host once: in a large fleet, many machines are placed in a row.
-func (r *Reconciler) members(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (map[string]int, error) {
+// fleet lists the hosts of every namespace, the candidates of a claim. They are the cache's own and not to be changed: thousands
+// are looked at for one that may be claimed, and that one is copied then.
+func (r *Reconciler) fleet(ctx context.Context) ([]infrav1.QuoinHost, error) {
+	hosts := &infrav1.QuoinHostList{}
+	if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing QuoinHosts: %w", err)
+	}
+	return hosts.Items, nil
+}
+
+// members counts the hosts that machines of this cluster and role have, by failure domain, and lists what identifies the hosts
+// that its machines of either role have. It looks at each machine and each host once: in a large fleet, many machines are
+// placed in a row.
+func (r *Reconciler) members(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view, fleet []infrav1.QuoinHost) (map[string]int, []placement.Identity, error) {
 	list := &infrav1.QuoinMachineList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(quoinMachine.Namespace), client.UnsafeDisableDeepCopy,
 		client.MatchingLabels{clusterv1.ClusterNameLabel: v.cluster.Name}); err != nil {
-		return nil, fmt.Errorf("listing the QuoinMachines of Cluster %s: %w", v.cluster.Name, err)
+		return nil, nil, fmt.Errorf("listing the QuoinMachines of Cluster %s: %w", v.cluster.Name, err)
 	}
 	_, controlPlane := quoinMachine.Labels[clusterv1.MachineControlPlaneLabel]
 	peers := map[string]*infrav1.QuoinMachine{}
 	for i := range list.Items {
 		peer := &list.Items[i]
-		if _, same := peer.Labels[clusterv1.MachineControlPlaneLabel]; same == controlPlane && peer.DeletionTimestamp.IsZero() && peer.Name != quoinMachine.Name {
+		if peer.Name != quoinMachine.Name {
 			peers[peer.Name] = peer
 		}
 	}
 	counts := map[string]int{}
-	for i := range v.hosts {
-		host := &v.hosts[i]
+	var taken []placement.Identity
+	for i := range fleet {
+		host := &fleet[i]
 		if ref := host.Spec.ConsumerRef; ref != nil && ref.Namespace == quoinMachine.Namespace {
-			if peer := peers[ref.Name]; peer != nil && claims(host, peer, nil) {
+			peer := peers[ref.Name]
+			if peer == nil || !claims(host, peer, nil) {
+				continue
+			}
+			taken = append(taken, placement.IdentitiesOf(host.Status.Facts)...)
+			if _, same := peer.Labels[clusterv1.MachineControlPlaneLabel]; same == controlPlane && peer.DeletionTimestamp.IsZero() {
 				counts[host.Spec.FailureDomain]++
 			}
 		}
 	}
-	return counts, nil
+	return counts, taken, nil
 }
 
 // machinesOfHost maps a host to its consumer and, when it can be claimed, to every QuoinMachine that waits for one.
@@ -152,20 +169,30 @@ func (r *Reconciler) machinesOfHost(ctx context.Context, o client.Object) []ctrl
 	if ref := host.Spec.ConsumerRef; ref != nil {
 		return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}}}
 	}
+	// The waiting ones see the host in their counts of why none is free.
 	waiting := &infrav1.QuoinMachineList{}
-	if err := r.Client.List(ctx, waiting, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, waiting, client.UnsafeDisableDeepCopy, fieldindex.MachinesAwaitingHost()); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing QuoinMachines")
 		return nil
 	}
-	var requests []ctrl.Request
+	requests := make([]ctrl.Request, 0, len(waiting.Items))
 	for i := range waiting.Items {
-		m := &waiting.Items[i]
-		// The others see the host in their counts of why none is free; a deleting one may have just lost its claim.
-		if m.Spec.ProviderID == "" || !m.DeletionTimestamp.IsZero() {
-			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(m)})
-		}
+		requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&waiting.Items[i])})
 	}
 	return requests
+}
+
+// placementChanges passes the changes of an unclaimed host that placement looks at. A free host tells its probes every few
+// seconds, and hundreds of QuoinMachines may wait for one that fits; a claimed host concerns its consumer alone.
+func placementChanges() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok1 := e.ObjectOld.(*infrav1.QuoinHost)
+		now, ok2 := e.ObjectNew.(*infrav1.QuoinHost)
+		if !ok1 || !ok2 || before.Spec.ConsumerRef != nil || now.Spec.ConsumerRef != nil {
+			return true
+		}
+		return !reflect.DeepEqual(placement.HostOf(before), placement.HostOf(now))
+	}}
 }
 
 func selectorOf(quoinMachine *infrav1.QuoinMachine) (placement.Request, error) {

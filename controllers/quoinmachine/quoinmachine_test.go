@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 )
 
 type world struct {
@@ -39,7 +40,11 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	_ = clusterv1.AddToScheme(scheme)
 	_ = infrav1.AddToScheme(scheme)
 	w := &world{t: t, g: NewWithT(t)}
-	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	builder := fake.NewClientBuilder().WithScheme(scheme)
+	for _, index := range fieldindex.All() {
+		builder.WithIndex(index.Object, index.Field, index.Values)
+	}
+	w.client = builder.WithObjects(objects...).
 		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &clusterv1.Machine{}, &clusterv1.Cluster{}).
 		WithIndex(&infrav1.QuoinHost{}, infrav1.HostConsumerNamespaceField, consumer(func(ref *infrav1.ConsumerReference) string { return ref.Namespace })).
 		WithIndex(&infrav1.QuoinHost{}, infrav1.HostConsumerNameField, consumer(func(ref *infrav1.ConsumerReference) string { return ref.Name })).Build()
@@ -107,6 +112,8 @@ func (w *world) expect(name, kind string, status metav1.ConditionStatus, reason 
 		w.g.Expect(c.Message).To(ContainSubstring(text))
 	}
 }
+
+func (w *world) says(name, kind string) string { return conditions.GetMessage(w.machine(name), kind) }
 
 func setCondition(h *infrav1.QuoinHost, kind string, status metav1.ConditionStatus, reason, message string) {
 	conditions.Set(h, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message})
@@ -207,6 +214,7 @@ func TestAMachineTakesNoHostFromOthersBeforeItHasBootstrapData(t *testing.T) {
 	w.g.Expect(w.host("h1").Spec.ConsumerRef.Name).To(Equal("cp1"), "the control plane, for which the worker waits, gets the host")
 
 	w.g.Expect(w.client.Create(context.Background(), host("h2", ""))).To(Succeed())
+	worker = w.core("w1")
 	worker.Spec.Bootstrap.DataSecretName = ptr.To("w1-bootstrap")
 	w.g.Expect(w.client.Update(context.Background(), worker)).To(Succeed())
 	w.reconcile("w1")
@@ -222,12 +230,14 @@ func TestAMachineMadeAheadTakesNoHostBeforeItIsAdmitted(t *testing.T) {
 	w.g.Expect(w.host("h2").Spec.ConsumerRef).To(BeNil())
 	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineHeldReason, infrav1.HoldClaimAnnotation)
 
+	machine = w.core("m1")
 	machine.Annotations, machine.Spec.FailureDomain = nil, "r2"
 	w.g.Expect(w.client.Update(context.Background(), machine)).To(Succeed())
 	w.reconcile("m1")
 	w.g.Expect(w.host("h2").Spec.ConsumerRef.Name).To(Equal("m1"))
 
 	// Too late to hold anything.
+	machine = w.core("m1")
 	machine.Annotations = map[string]string{infrav1.HoldClaimAnnotation: ""}
 	w.g.Expect(w.client.Update(context.Background(), machine)).To(Succeed())
 	w.reconcile("m1")
@@ -305,15 +315,6 @@ func TestAfterAMoveTheProviderIDFindsTheHost(t *testing.T) {
 	w.g.Expect(w.machine("m1").Status.HostRef.Name).To(Equal("h1"))
 	w.g.Expect(w.machine("m1").Spec.ProviderID).To(Equal("quoin://team/h1/0123abcd"))
 	w.g.Expect(w.host("h2").Spec.ConsumerRef).To(BeNil())
-}
-
-func TestALostHostIsShownAndNoSecondOneClaimed(t *testing.T) {
-	machine, quoinMachine := owned("m1", uid1)
-	quoinMachine.Spec.ProviderID = "quoin://team/gone/0123abcd"
-	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
-	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineHostLostReason, "delete Machine m1")
-	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
 }
 
 func TestAFailedOrInterruptedBootstrapIsTheReasonOfReady(t *testing.T) {

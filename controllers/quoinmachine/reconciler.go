@@ -63,7 +63,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get;list;watch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch;delete
 // The kubeconfigs of workload clusters.
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
@@ -92,7 +92,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 			handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("QuoinMachine")))).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
 			builder.WithPredicates(predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(mgr.GetScheme(), log))).
-		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfHost)).
+		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfHost), builder.WithPredicates(placementChanges())).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the QuoinMachine controller: %w", err)
@@ -132,7 +132,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 			return ctrl.Result{}, err
 		}
 	}
+	if err := r.noteDeletion(ctx, view); err != nil {
+		return ctrl.Result{}, err
+	}
 	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, view.cluster, quoinMachine); err != nil || isPaused || requeue {
+		if err == nil && isPaused && !requeue {
+			err = r.showMoving(ctx, quoinMachine, view)
+		}
 		return ctrl.Result{}, err
 	}
 
@@ -142,6 +148,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 	}
 	defer func() {
 		summarize(quoinMachine, view)
+		if err := r.spare(ctx, quoinMachine, view); err != nil {
+			reterr = kerrors.NewAggregate([]error{reterr, err})
+		}
 		if wait := helper.Early(r.words, quoinMachine); wait > 0 && reterr == nil {
 			result.RequeueAfter = min(wait, cmp.Or(result.RequeueAfter, wait))
 			return
@@ -153,6 +162,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		}
 		reterr = kerrors.NewAggregate([]error{reterr, err})
 	}()
+	redo, err := r.redoDeletion(ctx, quoinMachine, view)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	result, err = r.step(ctx, quoinMachine, view)
+	if redo > 0 {
+		result.RequeueAfter = min(redo, cmp.Or(result.RequeueAfter, redo))
+	}
+	return result, err
+}
+
+// step does what comes next for a QuoinMachine that is neither paused nor on its way elsewhere.
+func (r *Reconciler) step(ctx context.Context, quoinMachine *infrav1.QuoinMachine, view *view) (ctrl.Result, error) {
 	if annotated, err := r.annotateHooks(ctx, quoinMachine, view); err != nil || annotated {
 		// The Machine's event brings us back.
 		return ctrl.Result{}, err
@@ -187,6 +209,11 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, quoinMachine *infrav1.
 			return ctrl.Result{}, err
 		}
 		view.host = host
+	}
+	if view.host == nil {
+		if kept, err := r.keptForHost(ctx, quoinMachine, view); err != nil || kept {
+			return ctrl.Result{RequeueAfter: absentEvery}, err
+		}
 	}
 	// The last chance; the Machine's deletion came this far without it, and does not wait for it either.
 	result := r.freeVolumes(ctx, quoinMachine, view)

@@ -4,6 +4,8 @@
 package quoinmachine
 
 import (
+	"slices"
+	"strings"
 	"sync"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,6 +52,9 @@ func (r *reservations) choose(request placement.Request, hosts []infrav1.QuoinHo
 		default:
 			others = true
 			all[i].InUse = true
+			if clusterOf(held.group) == clusterOf(group) {
+				request.Taken = slices.Concat(request.Taken, all[i].Identities)
+			}
 			if held.group == group {
 				members[hosts[i].Spec.FailureDomain]++
 			}
@@ -66,6 +71,12 @@ func (r *reservations) choose(request placement.Request, hosts []infrav1.QuoinHo
 	host := hostNamed(hosts, picked.Chosen)
 	r.hosts[client.ObjectKeyFromObject(host)] = reservation{machine: machine, group: group, version: host.ResourceVersion}
 	return picked, others
+}
+
+// clusterOf is the part of a group that names the cluster.
+func clusterOf(group string) string {
+	cluster, _, _ := strings.Cut(group, " ")
+	return cluster
 }
 
 // release lets a host go that was not claimed after all.

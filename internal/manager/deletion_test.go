@@ -29,8 +29,8 @@ import (
 // held keeps what was deleted, as the hooks and the hosts of real Machines do.
 const held = "test.example.com/held"
 
-// judgesDeletions deletes control-plane Machines and Clusters in every way there is. No controller acts: the Clusters are
-// paused.
+// judgesDeletions deletes control-plane Machines and Clusters in every way there is. No controller acts: the control
+// planes are paused.
 func judgesDeletions(t *testing.T, c client.Client, config *rest.Config) {
 	t.Run("one Machine, and then a second", func(t *testing.T) {
 		g := NewWithT(t)
@@ -223,7 +223,7 @@ func silence(t *testing.T, c client.Client) {
 	g.Expect(silenced).To(Equal(3))
 }
 
-// estate is a Namespace with a paused Cluster of three healthy control-plane Machines.
+// estate is a Namespace with a Cluster of three healthy control-plane Machines; its control plane is paused.
 type estate struct {
 	c         client.Client
 	namespace string
@@ -238,7 +238,7 @@ func newEstate(t *testing.T, c client.Client, name string) *estate {
 	e := &estate{c: c, namespace: "deletion-" + name}
 	g.Expect(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.namespace}})).To(Succeed())
 	e.cluster = &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: name, Finalizers: []string{held}}}
-	e.cluster.Spec.Paused = ptr.To(true)
+	e.cluster.Spec.Paused = ptr.To(false)
 	g.Expect(c.Create(t.Context(), e.cluster)).To(Succeed())
 
 	e.plane = &controlplanev1.QuoinControlPlane{}

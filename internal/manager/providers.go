@@ -19,6 +19,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachine"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachinetemplate"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	controlplanewebhooks "github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks/controlplane"
 	infrawebhooks "github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks/infrastructure"
@@ -69,6 +71,9 @@ func kubeconfigReader(mgr ctrl.Manager, o *Options) (client.Client, error) {
 }
 
 func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector, clusterCache clustercache.ClusterCache) error {
+	if err := fieldindex.Add(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
 	if err := infrawebhooks.SetupWithManager(mgr); err != nil {
 		return err
 	}
@@ -89,8 +94,15 @@ func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connec
 	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinMachineConcurrency)); err != nil {
 		return err
 	}
+	if err := (&quoinmachinetemplate.Reconciler{
+		Client:           mgr.GetClient(),
+		WatchFilterValue: o.WatchFilter,
+	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
+		return err
+	}
 	return (&quoincluster.Reconciler{
 		Client:           mgr.GetClient(),
+		APIReader:        mgr.GetAPIReader(),
 		WatchFilterValue: o.WatchFilter,
 	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinClusterConcurrency))
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // Changes lists the JSON paths, sorted, at which two objects of a type differ. Lists count as a whole.
@@ -57,3 +59,7 @@ func differences(path string, before, after any) []string {
 	}
 	return paths
 }
+
+// Unchanged reports whether an update leaves the spec as it is. Such an update is nobody's to refuse: what a newer release
+// would not admit must still be labeled, paused, moved and deleted.
+func Unchanged(before, after any) bool { return equality.Semantic.DeepEqual(before, after) }

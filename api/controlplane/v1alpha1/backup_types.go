@@ -3,7 +3,11 @@
 
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // EtcdBackup says when snapshots of etcd are taken, where they go, and how long they stay.
 type EtcdBackup struct {
@@ -34,6 +38,20 @@ type EtcdBackup struct {
 	// cluster are in every snapshot: without encryption whoever reads the store reads them.
 	// +optional
 	EncryptionKeyRef SecretReference `json:"encryptionKeyRef,omitempty,omitzero"`
+}
+
+// SecretNames are the Secrets of the control plane's namespace that its backups need. Sorted, each once; none without backups.
+func (b *EtcdBackup) SecretNames() []string {
+	if b == nil {
+		return nil
+	}
+	names := []string{b.EncryptionKeyRef.Name}
+	if b.Store.S3 != nil {
+		names = append(names, b.Store.S3.CredentialsRef.Name)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // SecretReference names a Secret in the same namespace.

@@ -4,6 +4,9 @@
 package v1alpha1
 
 import (
+	"strconv"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -11,6 +14,10 @@ import (
 
 // ControlPlaneFinalizer keeps a QuoinControlPlane until its Machines are gone.
 const ControlPlaneFinalizer = "quoincontrolplane.controlplane.cluster.x-k8s.io"
+
+// BackupSecretFinalizer keeps a Secret until no QuoinControlPlane refers to it, and a QuoinControlPlane until it has released
+// the Secrets of its backups.
+const BackupSecretFinalizer = "quoincontrolplane.controlplane.cluster.x-k8s.io/secret-protection"
 
 // PreTerminateHookAnnotation holds a control-plane Machine between its drain and the release of its host, until its
 // etcd member was removed. Set on the Machine, never in a template.
@@ -49,6 +56,10 @@ const RemediationForAnnotation = "controlplane.cluster.x-k8s.io/quoin-remediatio
 // is not made yet.
 const RemediationInProgressAnnotation = "controlplane.cluster.x-k8s.io/quoin-remediation-in-progress"
 
+// RemoveEtcdMemberAnnotation on a QuoinControlPlane has etcd members removed that work although no Machine runs them. Its value is
+// their ids, as etcdctl and status.etcd.members show them, separated by commas. Ids that are gone are taken off it again.
+const RemoveEtcdMemberAnnotation = "quoin.cluster.x-k8s.io/remove-etcd-member"
+
 // Condition types and reasons of a QuoinControlPlane.
 const (
 	// ControlPlaneAvailableCondition is True while the API answers and etcd has a healthy quorum.
@@ -78,6 +89,9 @@ const (
 	ControlPlaneRemediatingCondition = clusterv1.RemediatingCondition
 	// ControlPlaneBackupHealthyCondition is True while the last snapshot that was due was taken and verified.
 	ControlPlaneBackupHealthyCondition = "BackupHealthy"
+	// ControlPlaneBackupQuietCondition is True when no snapshot of a paused control plane is on its way any more. Absent while
+	// it is not paused, or has no backup.
+	ControlPlaneBackupQuietCondition = "BackupQuiet"
 	// ControlPlaneDeletingCondition tells how far the deletion came.
 	ControlPlaneDeletingCondition = clusterv1.DeletingCondition
 	// ControlPlaneAddonsUpToDateCondition is True when CoreDNS and kube-proxy follow the version.
@@ -97,6 +111,8 @@ const (
 	VersionSkewReason = "VersionSkew"
 	// EtcdMemberUnhealthyReason: an etcd member is missing, unhealthy, or without a Machine.
 	EtcdMemberUnhealthyReason = "EtcdMemberUnhealthy"
+	// MemberWithoutMachineReason: an etcd member votes, and no Machine runs it; the message says what a person can do.
+	MemberWithoutMachineReason = "MemberWithoutMachine"
 	// QuorumLostReason: fewer etcd members are healthy than a quorum needs; the message says whether it can come back by itself.
 	QuorumLostReason = "QuorumLost"
 	// QuorumLossAllowedReason of an Event: a Machine's annotation let it be deleted although etcd does not survive that.
@@ -376,3 +392,19 @@ type QuoinControlPlaneList struct {
 }
 
 func init() { objectTypes = append(objectTypes, &QuoinControlPlane{}, &QuoinControlPlaneList{}) }
+
+// MembersToRemove are the ids in the value of RemoveEtcdMemberAnnotation, and what of it is no id.
+func MembersToRemove(value string) (ids []uint64, wrong []string) {
+	for _, word := range strings.Split(value, ",") {
+		word = strings.TrimSpace(word)
+		if word == "" {
+			continue
+		}
+		if id, err := strconv.ParseUint(word, 16, 64); err == nil {
+			ids = append(ids, id)
+		} else {
+			wrong = append(wrong, word)
+		}
+	}
+	return ids, wrong
+}

@@ -22,6 +22,17 @@ const (
 	// ClusterDomainsReachableCondition is False while many hosts of a failure domain are silent that fell silent together.
 	ClusterDomainsReachableCondition = "FailureDomainsReachable"
 
+	// ClusterMovableCondition is True when clusterctl move would take the Cluster with everything that belongs to it, and, while
+	// the Cluster is paused, when everything of it is quiet. Its message has the command, or what is in the way and what to do.
+	ClusterMovableCondition = "Movable"
+
+	// ClusterMovableReason: a move would go well now.
+	ClusterMovableReason = "Movable"
+	// ClusterQuietReason: everything of the paused Cluster is quiet, and the free hosts of its namespace are held.
+	ClusterQuietReason = "Quiet"
+	// ClusterNotQuietReason: the annotation clusterctl.cluster.x-k8s.io/block-move stays on the paused Cluster's QuoinCluster.
+	ClusterNotQuietReason = "NotQuiet"
+
 	// ClusterEndpointMissingReason: spec.controlPlaneEndpoint has no host.
 	ClusterEndpointMissingReason = "EndpointMissing"
 	// ClusterEndpointConflictReason: another QuoinCluster has the same address or virtual router id.
@@ -101,7 +112,7 @@ type Keepalived struct {
 // QuoinClusterStatus is the observed state of a QuoinCluster.
 // +kubebuilder:validation:MinProperties=1
 type QuoinClusterStatus struct {
-	// conditions of the cluster: Ready, EndpointReady, HostsAvailable, FailureDomainsReachable, Paused.
+	// conditions of the cluster: Ready, EndpointReady, HostsAvailable, FailureDomainsReachable, Movable, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -186,6 +197,7 @@ type QuoinClusterInitializationStatus struct {
 // +kubebuilder:printcolumn:name="Hosts",type="integer",JSONPath=".status.hosts.total",description="Hosts that may be claimed"
 // +kubebuilder:printcolumn:name="Free",type="integer",JSONPath=".status.hosts.available",description="Hosts that are free"
 // +kubebuilder:printcolumn:name="Waiting for",type="string",JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="What the cluster waits for"
+// +kubebuilder:printcolumn:name="Movable",type="string",JSONPath=`.status.conditions[?(@.type=="Movable")].status`,description="clusterctl move would go well",priority=10
 // +kubebuilder:printcolumn:name="Paused",type="string",JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Reconciliation paused",priority=10
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"
 type QuoinCluster struct {

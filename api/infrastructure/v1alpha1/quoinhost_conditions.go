@@ -26,6 +26,20 @@ const (
 	// Absent while it asks for none.
 	HostEtcdRecoveryCondition = "EtcdRecovered"
 
+	// HostUniqueCondition is False while another host that the same Cluster could have carries the same hostname, machine-id
+	// or product UUID. Absent otherwise.
+	HostUniqueCondition = "Unique"
+
+	// HostDuplicateReason: another host is named alike; the message names it, and what to do.
+	HostDuplicateReason = "DuplicateIdentity"
+	// HostQuietCondition is True when nothing of ours runs on a host that is paused or held, and nothing is about to start.
+	// Absent on other hosts. For a held host it counts when its observedGeneration is the host's.
+	HostQuietCondition = "Quiet"
+
+	// HostAPIServerStoppedCondition is True when the API server of a host that leaves the control plane has ended, before the
+	// etcd member beside it is removed. Absent while its QuoinMachine does not ask for it.
+	HostAPIServerStoppedCondition = "APIServerStopped"
+
 	// HostUnreachableReason: no TCP or SSH connection.
 	HostUnreachableReason = "Unreachable"
 	// HostAuthenticationFailedReason: the host refused the user's key.
@@ -44,6 +58,8 @@ const (
 	HostStepRunningReason = "StepRunning"
 	// HostExchangeFailedReason: a conversation with the host, or what it needs, failed half-way; it is tried again.
 	HostExchangeFailedReason = "ExchangeFailed"
+	// HostAPIServerStoppedReason: the API server has ended, and its manifest is out of the kubelet's sight.
+	HostAPIServerStoppedReason = "Stopped"
 	// HostStepFailedReason: a step failed; the message holds its last lines.
 	HostStepFailedReason = "StepFailed"
 	// HostBootstrapInterruptedReason: kubeadm was interrupted (reboot, power loss) and is not run again; its Machine must be replaced.
@@ -110,6 +126,12 @@ const (
 	HostBMCFailedReason = "BMCFailed"
 	// HostClockOffsetReason: the host's clock is off too far for certificates to be valid.
 	HostClockOffsetReason = "ClockOffset"
+	// HostQuietReason: nothing of ours runs on the host.
+	HostQuietReason = "Quiet"
+	// HostBusyReason: a plan or a conversation with the host has not ended; the message says which.
+	HostBusyReason = "Busy"
+	// HostHeldReason: spec.heldFor is set; nothing new is started on the host.
+	HostHeldReason = "Held"
 	// HostCleanReason: nothing of an earlier cluster was found.
 	HostCleanReason = "Clean"
 )

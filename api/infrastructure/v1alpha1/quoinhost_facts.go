@@ -34,6 +34,9 @@ type HostFacts struct {
 	// machineID of systemd.
 	// +optional
 	MachineID string `json:"machineID,omitempty"`
+	// productUUID is what the firmware calls the machine.
+	// +optional
+	ProductUUID string `json:"productUUID,omitempty"`
 	// cpus is the number of logical processors.
 	// +optional
 	CPUs int32 `json:"cpus,omitempty"`

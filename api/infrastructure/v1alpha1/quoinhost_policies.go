@@ -73,3 +73,14 @@ type UnreachablePolicy struct {
 	// +optional
 	Release UnreachableRelease `json:"release,omitempty"`
 }
+
+// OverriddenBy is the policy with what another one says in its place.
+func (p UnreachablePolicy) OverriddenBy(other UnreachablePolicy) UnreachablePolicy {
+	if other.TimeoutSeconds != nil {
+		p.TimeoutSeconds = other.TimeoutSeconds
+	}
+	if other.Release != "" {
+		p.Release = other.Release
+	}
+	return p
+}

@@ -4,23 +4,32 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // HostFinalizer keeps a QuoinHost until nothing consumes it.
 const HostFinalizer = "quoinhost.infrastructure.cluster.x-k8s.io"
 
+// HostSecretFinalizer keeps a Secret until no QuoinHost refers to it.
+const HostSecretFinalizer = "quoinhost.infrastructure.cluster.x-k8s.io/secret-protection"
+
 // AcceptHostKeyAnnotation is set by a person on a QuoinHost to the fingerprint (SHA256:...) of the key that the host now
 // presents, and replaces the pinned keys by that key. It is removed when it has been carried out.
 const AcceptHostKeyAnnotation = "quoin.cluster.x-k8s.io/accept-host-key"
 
 // RetryAnnotation asks for the next attempt on a QuoinHost now, whatever its back-off says; any value. It also sends a
-// Quarantined host through Cleaning and Inspecting again. It is removed when the attempt starts.
+// Quarantined host through Cleaning and Inspecting again. It is removed when the attempt starts. On a host whose consumer is
+// missing, which may serve a living node, it is answered with what would be lost, and given again with the provider ID as its
+// value it resets the host.
 const RetryAnnotation = "quoin.cluster.x-k8s.io/retry"
 
 // AbandonAnnotation states that a QuoinHost does not run any more, and is gone or will be wiped; any value. The volumes of its
 // Node are freed on that word, so they are damaged if it runs all the same. Nothing is done to the host any more: it becomes
 // Quarantined, and the deletion of its QuoinMachine waits for no reset. It is removed when it has been carried out.
+//
+// On a QuoinMachine whose host object is not here it says the same of that host; its value is then the provider ID.
 const AbandonAnnotation = "quoin.cluster.x-k8s.io/abandon"
 
 // DetachedAnnotation on a QuoinHost stops everything: no connection is made, nothing is read, nothing is written to the
@@ -187,10 +196,25 @@ type QuoinHostSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	ManagedBy string `json:"managedBy,omitempty"`
 
+	// heldFor, while set, keeps a host that nobody has from being claimed or changed. Set on the free hosts of a namespace when
+	// all its Clusters are paused, as clusterctl move does before it moves them; in spec, so that it arrives with the host. Set
+	// it yourself, with a reason, before you move hosts of a namespace without Clusters.
+	// +optional
+	HeldFor *HostHold `json:"heldFor,omitempty"`
+
 	// consumerRef is the claim: the QuoinMachine that has this host. Set by the controller with optimistic concurrency;
 	// in spec, because status does not survive clusterctl move. Removed only after a verified reset.
 	// +optional
 	ConsumerRef *ConsumerReference `json:"consumerRef,omitempty"`
+
+	// quarantine, while set, keeps everybody away from the host: Quarantined for its reason wherever the object goes. Set by
+	// the controller; it ends with a reset and its verification, which the quoin.cluster.x-k8s.io/retry annotation asks for.
+	// +optional
+	Quarantine *HostQuarantine `json:"quarantine,omitempty"`
+
+	// poweredOff says that we turned the host's power off. Set by the controller, and removed when the host runs again.
+	// +optional
+	PoweredOff *HostPoweredOff `json:"poweredOff,omitempty"`
 }
 
 // NodeNetwork picks the addresses of a node.
@@ -254,7 +278,8 @@ type ConsumerReference struct {
 // QuoinHostStatus is what was observed of a host.
 // +kubebuilder:validation:MinProperties=1
 type QuoinHostStatus struct {
-	// conditions of the host: Ready, Reachable, HostKeyVerified, Inspected, Provisioned, AddonImagesPresent, Clean, Paused.
+	// conditions of the host: Ready, Reachable, HostKeyVerified, Inspected, Provisioned, AddonImagesPresent, Clean, Unique, Paused,
+	// and, while the host is paused or held, Quiet.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -400,6 +425,7 @@ func ProvisionOperation(claim string) string { return "provision-" + claim }
 // QuoinHost is a machine with an OS and SSH. It belongs to nobody or to exactly one QuoinMachine.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move="
 // +kubebuilder:resource:path=quoinhosts,shortName=qh,scope=Namespaced,categories=cluster-api
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
@@ -417,6 +443,7 @@ func ProvisionOperation(claim string) string { return "provision-" + claim }
 // +kubebuilder:printcolumn:name="Memory",type="string",JSONPath=".status.facts.memory",description="Memory",priority=10
 // +kubebuilder:printcolumn:name="Step",type="string",JSONPath=".status.operation.step",description="Step that runs or failed",priority=10
 // +kubebuilder:printcolumn:name="Paused",type="string",JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Reconciliation paused",priority=10
+// +kubebuilder:printcolumn:name="Held for",type="string",JSONPath=".spec.heldFor.clusters",description="Clusters whose move the host is held for",priority=10
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"
 type QuoinHost struct {
 	metav1.TypeMeta `json:",inline"`
@@ -437,6 +464,21 @@ func (h *QuoinHost) GetConditions() []metav1.Condition { return h.Status.Conditi
 
 // SetConditions sets the conditions of the host.
 func (h *QuoinHost) SetConditions(conditions []metav1.Condition) { h.Status.Conditions = conditions }
+
+// SecretNames are the Secrets of its namespace that the host needs: its own credentials, those of its bastion and of its BMC.
+// Sorted, each once.
+func (h *QuoinHost) SecretNames() []string {
+	names := []string{h.Spec.CredentialsRef.Name}
+	if bastion := h.Spec.Bastion; bastion != nil && bastion.CredentialsRef != nil {
+		names = append(names, bastion.CredentialsRef.Name)
+	}
+	if bmc := h.Spec.BMC; bmc != nil {
+		names = append(names, bmc.CredentialsRef.Name)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
 
 // QuoinHostList is a list of QuoinHosts.
 //

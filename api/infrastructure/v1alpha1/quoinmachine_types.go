@@ -4,6 +4,7 @@
 package v1alpha1
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -19,6 +20,16 @@ const LifecycleHooksAnnotation = "quoin.cluster.x-k8s.io/lifecycle-hooks"
 // HoldClaimAnnotation on a Machine keeps its QuoinMachine from claiming a host for as long as it is there, whatever its value:
 // a control plane makes Machines ahead, and takes it off when one may join. A host that is claimed already stays so.
 const HoldClaimAnnotation = "quoin.cluster.x-k8s.io/hold-claim"
+
+// SparedAnnotation on a Machine says that its annotation cluster.x-k8s.io/skip-remediation is ours, as long as it has the value
+// that we gave it: the Machine waits, and both go when its infrastructure is ready or a new Machine would help. One that a user
+// set is never taken away.
+const SparedAnnotation = "quoin.cluster.x-k8s.io/spared"
+
+// StopAPIServerAnnotation on the QuoinMachine of a control-plane Machine that is being deleted has its host end the API server. The
+// control plane sets it when the node was drained and before it removes the etcd member; the value is when, in RFC 3339. The host
+// says what became of it in its condition APIServerStopped.
+const StopAPIServerAnnotation = "quoin.cluster.x-k8s.io/stop-api-server"
 
 // Condition types and reasons of a QuoinMachine.
 const (
@@ -100,6 +111,12 @@ type QuoinMachineSpec struct {
 	// Former prefers, within that, a host that had a Machine of the same pool before, whose caches are warm.
 	// +optional
 	HostPreference HostPreference `json:"hostPreference,omitempty"`
+
+	// unreachable says what becomes of this Machine when it must go while its host does not answer; what is set here counts
+	// instead of spec.unreachable of the host. A pool whose Machines keep nothing may choose release AfterTimeout, so that a
+	// dead host without a BMC holds up no replacement: the host is quarantined, and no volume is freed.
+	// +optional
+	Unreachable UnreachablePolicy `json:"unreachable,omitempty,omitzero"`
 
 	// artifacts says where Kubernetes comes from.
 	// +required
@@ -411,13 +428,47 @@ type QuoinMachineTemplateResource struct {
 	Spec QuoinMachineSpec `json:"spec,omitempty,omitzero"`
 }
 
+// Architecture is that of a node's processors, as the contract names it.
+// +kubebuilder:validation:Enum=amd64;arm64;s390x;ppc64le
+type Architecture string
+
+// NodeInfo is what is known of a node before it is made; part of the Cluster API contract.
+// +kubebuilder:validation:MinProperties=1
+type NodeInfo struct {
+	// architecture of the node.
+	// +optional
+	Architecture Architecture `json:"architecture,omitempty"`
+
+	// operatingSystem of the node ("linux").
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	OperatingSystem string `json:"operatingSystem,omitempty"`
+}
+
+// QuoinMachineTemplateStatus is what a node made from the template would have. A cluster autoscaler reads it to scale a pool
+// that has no node.
+// +kubebuilder:validation:MinProperties=1
+type QuoinMachineTemplateStatus struct {
+	// capacity of the smallest host that a Machine of the template may get: processors and memory. Unset while there is none.
+	// +optional
+	Capacity corev1.ResourceList `json:"capacity,omitempty"`
+
+	// nodeInfo has the architecture when all of those hosts have the same.
+	// +optional
+	NodeInfo NodeInfo `json:"nodeInfo,omitempty,omitzero"`
+}
+
 // QuoinMachineTemplate is what MachineDeployments and control planes make QuoinMachines from.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=quoinmachinetemplates,shortName=qmt,scope=Namespaced,categories=cluster-api
 // +kubebuilder:storageversion
+// +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".metadata.labels['cluster\\.x-k8s\\.io/cluster-name']",description="Cluster"
 // +kubebuilder:printcolumn:name="Bundle",type="string",JSONPath=".spec.template.spec.artifacts.bundle.location",description="Where Kubernetes comes from"
+// +kubebuilder:printcolumn:name="CPU",type="string",JSONPath=".status.capacity.cpu",description="Processors of the smallest host",priority=10
+// +kubebuilder:printcolumn:name="Memory",type="string",JSONPath=".status.capacity.memory",description="Memory of the smallest host",priority=10
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"
 type QuoinMachineTemplate struct {
 	metav1.TypeMeta `json:",inline"`
@@ -428,6 +479,9 @@ type QuoinMachineTemplate struct {
 	// spec is the desired state of the template.
 	// +optional
 	Spec QuoinMachineTemplateSpec `json:"spec,omitempty,omitzero"`
+	// status is what a node made from the template would have.
+	// +optional
+	Status QuoinMachineTemplateStatus `json:"status,omitempty,omitzero"`
 }
 
 // QuoinMachineTemplateList is a list of QuoinMachineTemplates.

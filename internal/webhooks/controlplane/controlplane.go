@@ -60,8 +60,12 @@ func (w *ControlPlaneWebhook) ValidateUpdate(_ context.Context, before, after *c
 	if !after.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
+	reasons := validateMembersToRemove(before, after)
+	if webhooks.Unchanged(before.Spec, after.Spec) {
+		return nil, refuse(after, reasons)
+	}
 	path := field.NewPath("spec")
-	reasons := validateSpec(&after.Spec)
+	reasons = append(reasons, validateSpec(&after.Spec)...)
 	reasons = append(reasons, validateRecovery(path.Child("recovery"), before, after, time.Now())...)
 	reasons = append(reasons, validateVersionFollows(path.Child("version"), before, after.Spec.Version)...)
 	frozen, err := validateClusterConfigurationFollows(

@@ -24,6 +24,8 @@ type departure struct {
 	machine *clusterv1.Machine
 	// free says why there is nothing to judge; empty when there is.
 	free string
+	// paused: its Cluster is.
+	paused bool
 
 	plane *controlplanev1.QuoinControlPlane
 	// machines of the control plane, those that are being deleted included.
@@ -164,6 +166,15 @@ func (d *departure) judgeExternal() quorum.Verdict {
 
 // lowered begins a text with a small letter, as part of a sentence.
 func lowered(text string) string { return strings.ToLower(text[:1]) + text[1:] }
+
+// lost is the refusal while the Cluster is paused: nobody acts on a deletion then, and what a move has copied already lives on,
+// in the other management cluster, as if nobody had asked.
+func (d *departure) lost() string {
+	namespace, cluster := d.machine.Namespace, d.machine.Spec.ClusterName
+	return fmt.Sprintf("Machine %s cannot be deleted now: Cluster %s is paused, as clusterctl move does while the objects move, and a deletion would be lost in the copy. "+
+		"Instead: wait until the move has ended, and delete the Machine where its Cluster is then; if no move is under way, unpause the Cluster first: "+
+		`kubectl -n %s patch cluster %s --type merge -p '{"spec":{"paused":false}}'.`, d.machine.Name, cluster, namespace, cluster)
+}
 
 // refusal is all that a person sees: what would be lost, and what to do instead.
 func (d *departure) refusal(verdict quorum.Verdict, withoutReason bool) string {

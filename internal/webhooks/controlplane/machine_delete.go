@@ -88,6 +88,9 @@ func (w *MachineDeletionWebhook) Handle(ctx context.Context, request admission.R
 	if departure.free != "" {
 		return admission.Allowed(departure.free)
 	}
+	if departure.paused {
+		return admission.Denied(departure.lost())
+	}
 	verdict := departure.judge()
 	if verdict.Allowed {
 		response := admission.Allowed(verdict.Reason)
@@ -172,6 +175,9 @@ func (w *MachineDeletionWebhook) observe(ctx context.Context, machine *clusterv1
 		}
 	}
 	d.plane = plane
+	if d.paused = ptr.Deref(cluster.Spec.Paused, false); d.paused {
+		return d, nil
+	}
 	var err error
 	if d.machines, err = collections.GetControlPlaneMachinesForCluster(ctx, w.Reader, cluster); err != nil {
 		return nil, fmt.Errorf("list the control-plane Machines: %w", err)

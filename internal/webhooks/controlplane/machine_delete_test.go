@@ -348,3 +348,26 @@ func TestMachineDeletionThatCannotBeJudged(t *testing.T) {
 	response := newEstate(1).ask(t, nil, func(r *admissionv1.AdmissionRequest) { r.OldObject.Raw = nil })
 	g.Expect(response.Result.Code).To(BeEquivalentTo(400))
 }
+
+// What a move copies is no longer being deleted there, so a deletion in between would be lost.
+func TestADeletionWhileTheClusterIsPausedIsRefused(t *testing.T) {
+	g := NewWithT(t)
+	e := newEstate(3)
+	e.cluster.Spec.Paused = ptr.To(true)
+	response := e.ask(t, nil, nil)
+	g.Expect(response.Allowed).To(BeFalse())
+	g.Expect(response.Result.Message).To(And(ContainSubstring("Cluster c is paused"), ContainSubstring("lost in the copy"), ContainSubstring(`'{"spec":{"paused":false}}'`)))
+
+	e.machines[0].Annotations[controlplanev1.AllowQuorumLossAnnotation] = "I know"
+	g.Expect(e.ask(t, nil, nil).Allowed).To(BeFalse(), "the word is about etcd, and not about a move")
+
+	moved := newEstate(3)
+	moved.cluster.Spec.Paused = ptr.To(true)
+	moved.machines[0].Annotations[clusterctlv1.DeleteForMoveAnnotation] = ""
+	g.Expect(moved.ask(t, nil, nil).Allowed).To(BeTrue(), "the mover itself")
+
+	going := newEstate(3)
+	going.cluster.Spec.Paused = ptr.To(true)
+	goes(going.cluster)
+	g.Expect(going.ask(t, nil, nil).Allowed).To(BeTrue(), "nothing of the cluster is to stay")
+}

@@ -63,24 +63,16 @@ func (w *ClusterWebhook) ValidateCreate(ctx context.Context, cluster *infrav1.Qu
 
 // ValidateUpdate refuses what ValidateCreate refuses, and to move the endpoint of a cluster.
 func (w *ClusterWebhook) ValidateUpdate(ctx context.Context, before, after *infrav1.QuoinCluster) (admission.Warnings, error) {
-	if !after.DeletionTimestamp.IsZero() {
+	if !after.DeletionTimestamp.IsZero() || webhooks.Unchanged(before.Spec, after.Spec) {
 		return nil, nil
 	}
 	reasons := validateClusterSpec(field.NewPath("spec"), &after.Spec)
 	reasons = append(reasons, validateEndpointStays(before.Spec.ControlPlaneEndpoint, after.Spec.ControlPlaneEndpoint)...)
-	changes, err := webhooks.Changes(before.Spec, after.Spec)
+	collisions, err := w.validateEndpointIsFree(ctx, after)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return nil, err
 	}
-	// A cluster whose spec stays as it is may always be labeled, paused or given a finalizer, collision or not.
-	if len(changes) > 0 {
-		collisions, err := w.validateEndpointIsFree(ctx, after)
-		if err != nil {
-			return nil, err
-		}
-		reasons = append(reasons, collisions...)
-	}
-	return nil, refuseCluster(after, reasons)
+	return nil, refuseCluster(after, append(reasons, collisions...))
 }
 
 // ValidateDelete lets every cluster go: its finalizer keeps it while it has machines.

@@ -21,10 +21,11 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
+// +kubebuilder:webhook:verbs=update,path=/mutate-infrastructure-cluster-x-k8s-io-v1alpha1-quoinhost,mutating=true,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,versions=v1alpha1,name=default.quoinhost.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1alpha1-quoinhost,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,versions=v1alpha1,name=validation.quoinhost.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts;quoinmachines,verbs=get;list;watch
 
-// HostWebhook validates QuoinHosts.
+// HostWebhook validates QuoinHosts, and keeps their claims when they are written over.
 type HostWebhook struct {
 	// Client lists the other hosts. A cache is good enough: admission only spares people an error here, the owner
 	// record on the host itself is what keeps two objects from working on one host.
@@ -34,10 +35,13 @@ type HostWebhook struct {
 	Live client.Reader
 }
 
-var _ admission.Validator[*infrav1.QuoinHost] = &HostWebhook{}
+var (
+	_ admission.Defaulter[*infrav1.QuoinHost] = &HostWebhook{}
+	_ admission.Validator[*infrav1.QuoinHost] = &HostWebhook{}
+)
 
 func (w *HostWebhook) setup(mgr ctrl.Manager) error {
-	return ctrl.NewWebhookManagedBy(mgr, &infrav1.QuoinHost{}).WithValidator(w).Complete()
+	return ctrl.NewWebhookManagedBy(mgr, &infrav1.QuoinHost{}).WithDefaulter(w).WithValidator(w).Complete()
 }
 
 // ValidateCreate refuses a host that cannot be reached as written, or that another object already describes.
@@ -53,12 +57,14 @@ func (w *HostWebhook) ValidateCreate(ctx context.Context, host *infrav1.QuoinHos
 // ValidateUpdate refuses what ValidateCreate refuses, a claim that changes hands or ends without a release, and trust that
 // is given anew without a look at the key.
 func (w *HostWebhook) ValidateUpdate(ctx context.Context, before, after *infrav1.QuoinHost) (admission.Warnings, error) {
-	if !after.DeletionTimestamp.IsZero() {
+	if !after.DeletionTimestamp.IsZero() || webhooks.Unchanged(before.Spec, after.Spec) {
 		return nil, nil
 	}
 	reasons := validateHostSpec(&after.Spec)
 	reasons = append(reasons, validateClaim(before.Spec.ConsumerRef, after.Spec.ConsumerRef)...)
+	reasons = append(reasons, validateHold(before, after)...)
 	reasons = append(reasons, validateGeneration(before.Spec.ClaimGeneration, after.Spec.ClaimGeneration)...)
+	reasons = append(reasons, validateQuarantine(before, after)...)
 	reasons = append(reasons, validateLostTrust(&before.Spec, &after.Spec)...)
 	if before.Spec.ConsumerRef != nil && after.Spec.ConsumerRef == nil {
 		held, err := w.validateReleased(ctx, before)
@@ -143,6 +149,28 @@ func validateClaim(before, after *infrav1.ConsumerReference) field.ErrorList {
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "consumerRef"), fmt.Sprintf(
 		"the host belongs to QuoinMachine %s/%s and cannot be handed on, because it was not reset: delete that machine's Machine, and the host becomes Available when its reset was verified",
 		before.Namespace, before.Name))}
+}
+
+// validateQuarantine refuses to take a quarantine off by hand. The controller does it while the annotation that asks for it is
+// still there.
+func validateQuarantine(before, after *infrav1.QuoinHost) field.ErrorList {
+	if _, asked := after.Annotations[infrav1.RetryAnnotation]; asked || before.Spec.Quarantine == nil || after.Spec.Quarantine != nil {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "quarantine"), fmt.Sprintf(
+		"the host is quarantined (%s) and not known to be clean; a reset and its verification end that: kubectl -n %s annotate quoinhost %s %s=",
+		before.Spec.Quarantine.Reason, before.Namespace, before.Name, infrav1.RetryAnnotation))}
+}
+
+// validateHold refuses to claim a host that is held: it may be on its way to another management cluster, or not be ours any more.
+func validateHold(before, after *infrav1.QuoinHost) field.ErrorList {
+	if after.Spec.HeldFor == nil || before.Spec.ConsumerRef != nil || after.Spec.ConsumerRef == nil {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "consumerRef"), fmt.Sprintf(
+		"the host is held (spec.heldFor) while its namespace moves to another management cluster, and nobody can claim it: claim another one, or end the hold by "+
+			`unpausing its Clusters, or if they never come: kubectl -n %s patch quoinhost %s --type merge -p '{"spec":{"heldFor":null}}'`,
+		after.Namespace, after.Name))}
 }
 
 // validateGeneration refuses to go back: whoever counts on is taken for the owner by the host, and a lower generation than the

@@ -225,3 +225,31 @@ func TestAClaimGenerationNeverGoesBack(t *testing.T) {
 		g.Expect(validateGeneration(3, after).ToAggregate()).To(MatchError(ContainSubstring("keep 3")))
 	}
 }
+
+func TestAQuarantineIsNotTakenOffByAccident(t *testing.T) {
+	quarantined := host("h1", func(h *infrav1.QuoinHost) {
+		h.Spec.HostKeys = []string{ed25519Key}
+		h.Spec.Quarantine = &infrav1.HostQuarantine{Reason: infrav1.HostNotCleanReason}
+	})
+	for name, c := range map[string]struct {
+		change  func(*infrav1.QuoinHost)
+		refusal string
+	}{
+		"replaced by a manifest": {func(h *infrav1.QuoinHost) { h.Spec.Quarantine = nil }, "annotate quoinhost h1 " + infrav1.RetryAnnotation + "="},
+		"with the word for it": {func(h *infrav1.QuoinHost) {
+			h.Spec.Quarantine = nil
+			h.Annotations = map[string]string{infrav1.RetryAnnotation: ""}
+		}, ""},
+		"another reason": {func(h *infrav1.QuoinHost) {
+			h.Spec.Quarantine = &infrav1.HostQuarantine{Reason: infrav1.HostDeadReason}
+		}, ""},
+		"something else of a host": {func(h *infrav1.QuoinHost) { h.Spec.FailureDomain = "rack-a" }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			after := quarantined.DeepCopy()
+			c.change(after)
+			_, err := (&HostWebhook{Client: reader(t), Live: reader(t)}).ValidateUpdate(t.Context(), quarantined, after)
+			expectRefusal(t, err, c.refusal)
+		})
+	}
+}

@@ -43,6 +43,9 @@ func (w *MachineWebhook) ValidateCreate(_ context.Context, machine *infrav1.Quoi
 // ValidateUpdate refuses what ValidateCreate refuses, to change what the host was chosen and installed by, and
 // hooks that come too late.
 func (w *MachineWebhook) ValidateUpdate(_ context.Context, before, after *infrav1.QuoinMachine) (admission.Warnings, error) {
+	if webhooks.Unchanged(before.Spec, after.Spec) {
+		return nil, nil
+	}
 	late := validateNoNewHooks(before, after)
 	if !after.DeletionTimestamp.IsZero() {
 		return nil, refuseMachine(after, late)
@@ -106,7 +109,8 @@ func validateMachineStays(before, after *infrav1.QuoinMachineSpec) (field.ErrorL
 		}
 		if len(changes) > 0 {
 			reasons = append(reasons, field.Forbidden(path.Child(frozen.name),
-				"the host was chosen and installed by it: make a new QuoinMachineTemplate and refer to it, and the Machine is replaced"))
+				"the host was chosen and installed by it: make a new QuoinMachineTemplate and refer to it, and the Machine is replaced; "+
+					"add-on images come from the artifacts of the new template before that"))
 		}
 	}
 	return reasons, nil

@@ -1,0 +1,97 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdbackup
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	. "github.com/onsi/gomega"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/secretprotection"
+)
+
+func bucketWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t, &controlplanev1.EtcdBackup{
+		Store: controlplanev1.BackupStore{S3: &controlplanev1.BackupBucket{
+			Endpoint: "https://192.0.2.1", Bucket: "b", CredentialsRef: controlplanev1.SecretReference{Name: "bucket"}}},
+		EncryptionKeyRef: controlplanev1.SecretReference{Name: "recipients"},
+	})
+	for _, name := range []string{"bucket", "recipients", "other"} {
+		w.Expect(w.api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}})).To(Succeed())
+	}
+	return w
+}
+
+func (w *world) finalizers(name string) []string {
+	secret := &corev1.Secret{}
+	err := w.api.Get(w.t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: name}, secret)
+	if apierrors.IsNotFound(err) {
+		return []string{"gone"}
+	}
+	w.Expect(err).NotTo(HaveOccurred())
+	_, labeled := secret.Labels[clusterctlv1.ClusterctlMoveLabel]
+	w.Expect(labeled).To(Equal(len(secret.Finalizers) > 0), name)
+	return secret.Finalizers
+}
+
+func (w *world) controlPlane() *controlplanev1.QuoinControlPlane {
+	plane := &controlplanev1.QuoinControlPlane{}
+	w.Expect(w.api.Get(w.t.Context(), key, plane)).To(Succeed())
+	return plane
+}
+
+func TestTheSecretsOfBackupsMoveAndStay(t *testing.T) {
+	w := bucketWorld(t)
+	w.settle()
+	w.Expect(w.finalizers("bucket")).To(ConsistOf(controlplanev1.BackupSecretFinalizer))
+	w.Expect(w.finalizers("recipients")).To(ConsistOf(controlplanev1.BackupSecretFinalizer))
+	w.Expect(w.finalizers("other")).To(BeEmpty())
+	w.Expect(w.controlPlane().Finalizers).To(ConsistOf(controlplanev1.ControlPlaneFinalizer, controlplanev1.BackupSecretFinalizer))
+
+	// A hasty deletion, and the end of the control plane.
+	w.Expect(w.api.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "bucket"}})).To(Succeed())
+	w.reconcile()
+	w.Expect(w.api.Delete(t.Context(), w.controlPlane())).To(Succeed())
+	w.reconcile()
+	w.Expect(w.finalizers("bucket")).To(ConsistOf("gone"))
+	w.Expect(w.controlPlane().Finalizers).To(ConsistOf(controlplanev1.ControlPlaneFinalizer))
+}
+
+func TestBackupsThatAreNoLongerWantedReleaseTheirSecrets(t *testing.T) {
+	w := bucketWorld(t)
+	w.settle()
+	plane := w.controlPlane()
+	plane.Spec.Backup = nil
+	w.Expect(w.api.Update(t.Context(), plane)).To(Succeed())
+	w.settle()
+	plane = w.controlPlane()
+	w.Expect(plane.Finalizers).To(ConsistOf(controlplanev1.ControlPlaneFinalizer))
+	w.Expect(secretprotection.Holds(plane)).To(BeFalse())
+	for _, name := range []string{"bucket", "recipients"} {
+		secret := &corev1.Secret{}
+		w.Expect(w.api.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: name}, secret)).To(Succeed())
+		w.Expect(secret.Finalizers).To(BeEmpty())
+	}
+}
+
+func TestAPausedControlPlaneTouchesNoSecret(t *testing.T) {
+	w := bucketWorld(t)
+	cluster := &clusterv1.Cluster{}
+	w.Expect(w.api.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: "c"}, cluster)).To(Succeed())
+	cluster.Spec.Paused = ptr.To(true)
+	w.Expect(w.api.Update(t.Context(), cluster)).To(Succeed())
+	w.reconcile()
+	w.Expect(w.finalizers("bucket")).To(BeEmpty())
+	w.Expect(w.controlPlane().Finalizers).To(ConsistOf(controlplanev1.ControlPlaneFinalizer))
+}

@@ -1,0 +1,57 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincluster
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
+)
+
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get;list;watch
+
+// controlPlaneSelector selects the hosts that Machines of the Cluster's control plane may claim: every one, unless the
+// template of a QuoinControlPlane says otherwise.
+func (r *Reconciler) controlPlaneSelector(ctx context.Context, cluster *clusterv1.Cluster) (labels.Selector, error) {
+	every := labels.Everything()
+	if cluster == nil || cluster.Spec.ControlPlaneRef.Kind != "QuoinControlPlane" || cluster.Spec.ControlPlaneRef.APIGroup != controlplanev1.GroupVersion.Group {
+		return every, nil
+	}
+	controlPlane := &controlplanev1.QuoinControlPlane{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Spec.ControlPlaneRef.Name}, controlPlane)
+	if apierr.IsAbsent(err) {
+		return every, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the control plane of Cluster %s: %w", cluster.Name, err)
+	}
+	ref := controlPlane.Spec.MachineTemplate.Spec.InfrastructureRef
+	if ref.Kind != "QuoinMachineTemplate" || ref.APIGroup != infrav1.GroupVersion.Group {
+		return every, nil
+	}
+	template := &infrav1.QuoinMachineTemplate{}
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}, template)
+	if apierr.IsAbsent(err) || err == nil && template.Spec.Template.Spec.HostSelector == nil {
+		return every, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the machine template of the control plane of Cluster %s: %w", cluster.Name, err)
+	}
+	selector, err := metav1.LabelSelectorAsSelector(template.Spec.Template.Spec.HostSelector)
+	if err != nil {
+		// Admission refuses it, and its Machines say so.
+		return labels.Nothing(), nil //nolint:nilerr // it selects nothing
+	}
+	return selector, nil
+}

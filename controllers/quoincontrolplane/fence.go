@@ -1,0 +1,238 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+)
+
+const (
+	// holdTimeout bounds how long a host is asked to confirm a generation.
+	holdTimeout = 5 * time.Second
+	// holdUse is how long after that another change may begin, and changeTimeout how long it may take: both together are well within
+	// the host's lease.
+	holdUse       = owner.Lease / 3
+	changeTimeout = owner.Lease / 3
+)
+
+// fence lets changes of a workload cluster through only while one of its control-plane hosts holds its owner record at our
+// generation. The host is asked before the first change of a reconcile, and let go at its end.
+type fence struct {
+	r       *Reconciler
+	s       *scope
+	until   time.Time
+	release func(context.Context) error
+}
+
+// fenceOf is the fence of one look at a control plane.
+func (r *Reconciler) fenceOf(s *scope) *fence {
+	s.fence.r, s.fence.s = r, s
+	return &s.fence
+}
+
+// confirm has a host of the control plane confirm our generation, and hold it.
+func (f *fence) confirm(ctx context.Context) error {
+	if time.Now().Before(f.until) {
+		return nil
+	}
+	f.end(ctx)
+	var names []string
+	for _, machine := range f.s.machines.SortedByCreationTimestamp() {
+		if machine.Status.NodeRef.IsDefined() {
+			names = append(names, machine.Name)
+		}
+	}
+	// A host that leaves may be gone before the change is made.
+	slices.SortStableFunc(names, func(a, b string) int { return leaves(f.s.machines[a]) - leaves(f.s.machines[b]) })
+	var failures []error
+	for _, name := range names {
+		err := f.hold(ctx, name)
+		if err == nil || serves(err) {
+			return err
+		}
+		failures = append(failures, err)
+	}
+	return fmt.Errorf("no host of the control plane confirms that it serves this management cluster, so nothing in the cluster is changed from here: %w",
+		errors.Join(failures...))
+}
+
+// hold has the host of one Machine confirm our generation, and hold it.
+func (f *fence) hold(ctx context.Context, machine string) error {
+	f.end(ctx)
+	host := f.s.ownHost(machine)
+	if host == nil {
+		return fmt.Errorf("the host of Machine %s is not known, or serves another Machine", machine)
+	}
+	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
+	defer cancel()
+	from := time.Now()
+	release, err := f.r.Hosts.HoldHost(ctx, host)
+	if err != nil {
+		return fmt.Errorf("host %s of Machine %s: %w", client.ObjectKeyFromObject(host), machine, err)
+	}
+	f.release, f.until = release, from.Add(holdUse)
+	return nil
+}
+
+// end lets the host go. Where that fails, the host lets go by itself.
+func (f *fence) end(ctx context.Context) {
+	if f.release == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdTimeout)
+	defer cancel()
+	_ = f.release(ctx)
+	f.release, f.until = nil, time.Time{}
+}
+
+// serves reports whether the host said that it serves somebody else: others are not asked then.
+func serves(err error) bool {
+	var stale *owner.StaleError
+	var held *owner.HeldError
+	return errors.As(err, &stale) || errors.As(err, &held)
+}
+
+func leaves(machine *clusterv1.Machine) int {
+	if machine.DeletionTimestamp.IsZero() {
+		return 0
+	}
+	return 1
+}
+
+// ownHost is the host of a Machine, if its claim is still the Machine's.
+func (s *scope) ownHost(machine string) *infrav1.QuoinHost {
+	host, id := s.hosts[machine], s.machines[machine].Spec.ProviderID
+	if infra := s.infra[machine]; infra != nil {
+		id = infra.Spec.ProviderID
+	}
+	if host == nil || host.Spec.ConsumerRef == nil || host.ProviderID() != id {
+		return nil
+	}
+	return host
+}
+
+// moveLeader hands etcd's leadership from a Machine's member to another member.
+func (r *Reconciler) moveLeader(ctx context.Context, s *scope) error {
+	leader, ok := s.members.endpoints[s.step.Machine]
+	if !ok {
+		return fmt.Errorf("the host of Machine %s cannot be reached", s.step.Machine)
+	}
+	if err := r.fenceOf(s).hold(ctx, s.step.Machine); err != nil {
+		return err
+	}
+	return r.etcd().MoveLeader(ctx, leader, s.members.credentials, s.step.To)
+}
+
+// removeMember takes a member out, through the hosts of the others: each is asked whether it serves us before etcd there is.
+func (r *Reconciler) removeMember(ctx context.Context, s *scope) error {
+	var failures []error
+	for _, machine := range s.machines.SortedByCreationTimestamp() {
+		endpoint, ok := s.members.endpoints[machine.Name]
+		if !ok || machine.Name == s.step.Machine {
+			continue
+		}
+		err := r.fenceOf(s).hold(ctx, machine.Name)
+		if err == nil {
+			err = r.etcd().RemoveMember(ctx, []etcd.Endpoint{endpoint}, s.members.credentials, s.step.Member)
+		}
+		if err == nil || serves(err) || errors.Is(err, etcd.ErrLastMember) {
+			return err
+		}
+		failures = append(failures, err)
+	}
+	if len(failures) == 0 {
+		return fmt.Errorf("removing etcd member %x: no other member's host is known", s.step.Member)
+	}
+	return errors.Join(failures...)
+}
+
+// fencedClient writes to a workload cluster only behind its fence.
+type fencedClient struct {
+	client.Client
+	fence *fence
+}
+
+func (c fencedClient) through(ctx context.Context, change func(context.Context) error) error {
+	if err := c.fence.confirm(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	return change(ctx)
+}
+
+// Apply implements client.Writer.
+func (c fencedClient) Apply(ctx context.Context, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+	return c.through(ctx, func(ctx context.Context) error { return c.Client.Apply(ctx, object, options...) })
+}
+
+// Create implements client.Writer.
+func (c fencedClient) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
+	return c.through(ctx, func(ctx context.Context) error { return c.Client.Create(ctx, object, options...) })
+}
+
+// Delete implements client.Writer.
+func (c fencedClient) Delete(ctx context.Context, object client.Object, options ...client.DeleteOption) error {
+	return c.through(ctx, func(ctx context.Context) error { return c.Client.Delete(ctx, object, options...) })
+}
+
+// Update implements client.Writer.
+func (c fencedClient) Update(ctx context.Context, object client.Object, options ...client.UpdateOption) error {
+	return c.through(ctx, func(ctx context.Context) error { return c.Client.Update(ctx, object, options...) })
+}
+
+// Patch implements client.Writer.
+func (c fencedClient) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+	return c.through(ctx, func(ctx context.Context) error { return c.Client.Patch(ctx, object, patch, options...) })
+}
+
+// DeleteAllOf implements client.Writer.
+func (c fencedClient) DeleteAllOf(ctx context.Context, object client.Object, options ...client.DeleteAllOfOption) error {
+	return c.through(ctx, func(ctx context.Context) error { return c.Client.DeleteAllOf(ctx, object, options...) })
+}
+
+// Status implements client.StatusClient.
+func (c fencedClient) Status() client.SubResourceWriter { return c.SubResource("status") }
+
+// SubResource implements client.SubResourceClientConstructor; evictions are subresources of pods.
+func (c fencedClient) SubResource(name string) client.SubResourceClient {
+	return fencedSubResource{c.Client.SubResource(name), c}
+}
+
+type fencedSubResource struct {
+	client.SubResourceClient
+	client fencedClient
+}
+
+// Create implements client.SubResourceWriter.
+func (c fencedSubResource) Create(ctx context.Context, object, sub client.Object, options ...client.SubResourceCreateOption) error {
+	return c.client.through(ctx, func(ctx context.Context) error { return c.SubResourceClient.Create(ctx, object, sub, options...) })
+}
+
+// Update implements client.SubResourceWriter.
+func (c fencedSubResource) Update(ctx context.Context, object client.Object, options ...client.SubResourceUpdateOption) error {
+	return c.client.through(ctx, func(ctx context.Context) error { return c.SubResourceClient.Update(ctx, object, options...) })
+}
+
+// Patch implements client.SubResourceWriter.
+func (c fencedSubResource) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+	return c.client.through(ctx, func(ctx context.Context) error { return c.SubResourceClient.Patch(ctx, object, patch, options...) })
+}
+
+// Apply implements client.SubResourceWriter.
+func (c fencedSubResource) Apply(ctx context.Context, object runtime.ApplyConfiguration, options ...client.SubResourceApplyOption) error {
+	return c.client.through(ctx, func(ctx context.Context) error { return c.SubResourceClient.Apply(ctx, object, options...) })
+}

@@ -1,0 +1,107 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// twin is a host h2 of the same machine-id as h1.
+func twin(change ...func(*infrav1.QuoinHost)) *infrav1.QuoinHost {
+	host := newHost()
+	host.Name, host.UID = "h2", "twin-uid"
+	host.Status.State = infrav1.HostStateAvailable
+	host.Status.Facts = &infrav1.HostFacts{Hostname: "h2", MachineID: "abcd"}
+	for _, c := range change {
+		c(host)
+	}
+	return host
+}
+
+// claimedBy makes it the host of a Machine of the cluster.
+func claimedBy(machine string) func(*infrav1.QuoinHost) {
+	return func(h *infrav1.QuoinHost) {
+		h.Status.State = infrav1.HostStateClaimed
+		h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: machine, Machine: machine, Claim: "88888888"}
+	}
+}
+
+func peer(name, cluster string) *clusterv1.Machine {
+	return &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name}, Spec: clusterv1.MachineSpec{ClusterName: cluster}}
+}
+
+func TestHostsThatAreAlikeNameEachOther(t *testing.T) {
+	w := newWorld(t, newHost(), twin())
+	w.room.facts.MachineID = "abcd"
+	found := w.untilReason(infrav1.HostUniqueCondition, infrav1.HostDuplicateReason)
+	w.g.Expect(found.Message).To(And(ContainSubstring("machine-id abcd"), ContainSubstring("QuoinHost hosts/h2"), ContainSubstring("systemd-machine-id-setup")))
+	w.untilState(infrav1.HostStateAvailable)
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue), "it may serve a Cluster without the other")
+
+	// The other one hears of it.
+	w.g.Expect(w.r.hostsAlike(t.Context(), w.host())).To(ConsistOf(HaveField("Name", "h2")))
+	w.g.Expect(identityChanged().Update(event.UpdateEvent{ObjectOld: newHost(), ObjectNew: w.host()})).To(BeTrue())
+	w.g.Expect(identityChanged().Update(event.UpdateEvent{ObjectOld: w.host(), ObjectNew: w.host()})).To(BeFalse())
+
+	w.room.set(func() { w.room.facts.MachineID = "ef01" })
+	w.annotate(infrav1.RetryAnnotation, "")
+	w.until("told apart", func(h *infrav1.QuoinHost) bool { return condition1(h, infrav1.HostUniqueCondition) == nil })
+}
+
+func TestHostsThatNoClusterCanBothHaveAreNotCompared(t *testing.T) {
+	w := newWorld(t, newHost(), twin(func(h *infrav1.QuoinHost) { h.Spec.ConsumerNamespaces = []string{"elsewhere"} }))
+	w.room.facts.MachineID = "abcd"
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerNamespaces = []string{"team"} })
+	w.untilState(infrav1.HostStateAvailable)
+	w.linger(3)
+	w.g.Expect(condition1(w.host(), infrav1.HostUniqueCondition)).To(BeNil())
+}
+
+// Two Machines may claim two such hosts at the same moment.
+func TestKubeadmRunsOnOneOfTwoHostsThatAreAlike(t *testing.T) {
+	began := func(h *infrav1.QuoinHost) {
+		h.Status.Operation = &infrav1.HostOperation{ID: infrav1.ProvisionOperation("88888888"), Phase: "Running"}
+	}
+	named := func(name string) func(*infrav1.QuoinHost) { return func(h *infrav1.QuoinHost) { h.Name = name } }
+	joined := peer("m2", "c1")
+	joined.Spec.ProviderID = "quoin://hosts/h2/88888888"
+	for name, c := range map[string]struct {
+		other   *infrav1.QuoinHost
+		machine *clusterv1.Machine
+		refused bool
+	}{
+		"which has begun":               {twin(claimedBy("m2"), began), peer("m2", "c1"), true},
+		"whose status a move dropped":   {twin(claimedBy("m2")), joined, true},
+		"which comes first by its name": {twin(claimedBy("m2"), named("h0")), peer("m2", "c1"), true},
+		"which comes last by its name":  {twin(claimedBy("m2")), peer("m2", "c1"), false},
+		"of another Cluster":            {twin(claimedBy("m2"), began), peer("m2", "c2"), false},
+		"that is free":                  {twin(named("h0")), peer("m2", "c1"), false},
+	} {
+		t.Run("beside one "+name, func(t *testing.T) {
+			w := claimedWorld(t, false)
+			w.create(c.other, c.machine)
+			w.room.facts.MachineID = "abcd"
+			if !c.refused {
+				w.untilState(infrav1.HostStateProvisioned)
+				return
+			}
+			found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostDuplicateReason)
+			w.g.Expect(found.Message).To(And(ContainSubstring("machine-id abcd"), ContainSubstring("QuoinHost hosts/"+c.other.Name), ContainSubstring("Machine m2"),
+				ContainSubstring("delete Machine m1")))
+			w.linger(10)
+			w.g.Expect(w.room.count("provision")).To(BeZero())
+
+			w.room.set(func() { w.room.facts.MachineID = "ef01" })
+			w.untilState(infrav1.HostStateProvisioned)
+		})
+	}
+}

@@ -1,0 +1,108 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
+)
+
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedeployments;machinesets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get;list;watch
+
+// addonArtifacts are the images of a version's add-ons for this host. They come from where the pool's present template says:
+// the Machine may have been made when the bundles lay elsewhere, or behind another authority, and is not replaced before the
+// upgrade that waits for these images.
+func (t *turn) addonArtifacts(version string) (artifacts.Wanted, error) {
+	wanted := t.artifacts(version)
+	template, err := t.r.presentTemplate(t.ctx, t.claim.machine)
+	if err != nil || template == nil {
+		return wanted, err
+	}
+	present := template.Spec.Template.Spec.Artifacts
+	if sameKind(present, t.claim.quoinMachine.Spec.Artifacts) {
+		wanted.Source = sourceOf(present)
+	}
+	return wanted, nil
+}
+
+// sameKind reports whether Kubernetes comes to both in the same way. What a pool changes to, such as images that only its
+// next hosts carry, may be no way for those that it has.
+func sameKind(a, b infrav1.Artifacts) bool {
+	return (a.Bundle == nil) == (b.Bundle == nil) && (a.Packages == nil) == (b.Packages == nil) && (a.Preinstalled == nil) == (b.Preinstalled == nil)
+}
+
+// presentTemplate is the template that the next Machine of this one's pool is made from; nil when nothing would replace it,
+// or with something else.
+func (r *Reconciler) presentTemplate(ctx context.Context, machine *clusterv1.Machine) (*infrav1.QuoinMachineTemplate, error) {
+	if machine == nil {
+		return nil, nil
+	}
+	ref, err := r.presentReference(ctx, machine)
+	if err != nil || ref.Kind != "QuoinMachineTemplate" || ref.APIGroup != infrav1.GroupVersion.Group {
+		return nil, err
+	}
+	template := &infrav1.QuoinMachineTemplate{}
+	found, err := r.find(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: ref.Name}, template)
+	if err != nil || !found {
+		return nil, err
+	}
+	return template, nil
+}
+
+// presentReference is what the Machine's pool says of its infrastructure; empty when there is no pool.
+func (r *Reconciler) presentReference(ctx context.Context, machine *clusterv1.Machine) (clusterv1.ContractVersionedObjectReference, error) {
+	var none clusterv1.ContractVersionedObjectReference
+	key := client.ObjectKey{Namespace: machine.Namespace, Name: machine.Labels[clusterv1.MachineDeploymentNameLabel]}
+	if key.Name != "" {
+		deployment := &clusterv1.MachineDeployment{}
+		if found, err := r.find(ctx, key, deployment); err != nil || !found {
+			return none, err
+		}
+		return deployment.Spec.Template.Spec.InfrastructureRef, nil
+	}
+	owner := metav1.GetControllerOfNoCopy(machine)
+	if owner == nil {
+		return none, nil
+	}
+	key.Name = owner.Name
+	switch owner.Kind {
+	case "MachineSet":
+		set := &clusterv1.MachineSet{}
+		if found, err := r.find(ctx, key, set); err != nil || !found {
+			return none, err
+		}
+		return set.Spec.Template.Spec.InfrastructureRef, nil
+	case "QuoinControlPlane":
+		controlPlane := &controlplanev1.QuoinControlPlane{}
+		if found, err := r.find(ctx, key, controlPlane); err != nil || !found {
+			return none, err
+		}
+		return controlPlane.Spec.MachineTemplate.Spec.InfrastructureRef, nil
+	}
+	return none, nil
+}
+
+// find reports whether the object is there; a kind that is not installed has none.
+func (r *Reconciler) find(ctx context.Context, key client.ObjectKey, object client.Object) (bool, error) {
+	switch err := r.Client.Get(ctx, key, object); {
+	case err == nil:
+		return true, nil
+	case apierr.IsAbsent(err):
+		return false, nil
+	default:
+		return false, fmt.Errorf("reading what the pool of a Machine is made from (%s): %w", key, err)
+	}
+}

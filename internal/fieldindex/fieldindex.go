@@ -1,0 +1,121 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fieldindex names the indexes of the cache, by which controllers find the few objects that concern an event
+// among thousands. Only clients that read from the cache take them; the API server does not know these fields.
+package fieldindex
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+)
+
+const (
+	// hostConsumer is the namespaced name of the QuoinMachine that has a QuoinHost.
+	hostConsumer = "consumer"
+	// hostMachine is the namespaced name of the Machine that has a QuoinHost.
+	hostMachine = "consumerMachine"
+	// hostAwaits is the namespace of the consumer of a QuoinHost, while that consumer is not here.
+	hostAwaits = "awaitsConsumer"
+	// hostIdentity is each identity of a QuoinHost.
+	hostIdentity = "identity"
+	// machineAwaits is the same for each QuoinMachine that an unclaimed QuoinHost concerns.
+	machineAwaits = "awaitsHost"
+)
+
+// HostsOfQuoinMachine selects the QuoinHosts whose claim names the QuoinMachine.
+func HostsOfQuoinMachine(key types.NamespacedName) client.ListOption {
+	return client.MatchingFields{hostConsumer: key.String()}
+}
+
+// HostsOfMachine selects the QuoinHosts whose claim names the Machine.
+func HostsOfMachine(key types.NamespacedName) client.ListOption {
+	return client.MatchingFields{hostMachine: key.String()}
+}
+
+// HostsAwaitingConsumer selects the QuoinHosts that last said that their QuoinMachine in the namespace is not here.
+func HostsAwaitingConsumer(namespace string) client.ListOption {
+	return client.MatchingFields{hostAwaits: namespace}
+}
+
+// HostsWithIdentity selects the QuoinHosts that have the identity.
+func HostsWithIdentity(identity placement.Identity) client.ListOption {
+	return client.MatchingFields{hostIdentity: string(identity)}
+}
+
+// MachinesAwaitingHost selects the QuoinMachines that have no host yet, and those that are being deleted and may just
+// have lost theirs.
+func MachinesAwaitingHost() client.ListOption { return client.MatchingFields{machineAwaits: "true"} }
+
+// Index is an index of one kind.
+type Index struct {
+	// Object of the kind.
+	Object client.Object
+	// Field is the index's name.
+	Field string
+	// Values of an object in the index.
+	Values client.IndexerFunc
+}
+
+// All are the indexes that the controllers of the infrastructure provider ask for.
+func All() []Index {
+	return []Index{
+		{&infrav1.QuoinHost{}, hostConsumer, func(o client.Object) []string {
+			return ofConsumer(o, func(ref *infrav1.ConsumerReference) string { return ref.Name })
+		}},
+		{&infrav1.QuoinHost{}, hostMachine, func(o client.Object) []string {
+			return ofConsumer(o, func(ref *infrav1.ConsumerReference) string { return ref.Machine })
+		}},
+		{&infrav1.QuoinHost{}, hostAwaits, func(o client.Object) []string {
+			if host, ok := o.(*infrav1.QuoinHost); ok && host.Spec.ConsumerRef != nil && awaitsConsumer(host) {
+				return []string{host.Spec.ConsumerRef.Namespace}
+			}
+			return nil
+		}},
+		{&infrav1.QuoinHost{}, hostIdentity, func(o client.Object) []string {
+			var values []string
+			if host, ok := o.(*infrav1.QuoinHost); ok {
+				for _, identity := range placement.IdentitiesOf(host.Status.Facts) {
+					values = append(values, string(identity))
+				}
+			}
+			return values
+		}},
+		{&infrav1.QuoinMachine{}, machineAwaits, func(o client.Object) []string {
+			if m, ok := o.(*infrav1.QuoinMachine); ok && (m.Spec.ProviderID == "" || !m.DeletionTimestamp.IsZero()) {
+				return []string{"true"}
+			}
+			return nil
+		}},
+	}
+}
+
+func awaitsConsumer(host *infrav1.QuoinHost) bool {
+	return conditions.GetReason(host, infrav1.HostReadyCondition) == infrav1.HostMovingReason ||
+		conditions.GetReason(host, infrav1.HostProvisionedCondition) == infrav1.HostConsumerMissingReason
+}
+
+func ofConsumer(o client.Object, name func(*infrav1.ConsumerReference) string) []string {
+	host, ok := o.(*infrav1.QuoinHost)
+	if !ok || host.Spec.ConsumerRef == nil || name(host.Spec.ConsumerRef) == "" {
+		return nil
+	}
+	return []string{types.NamespacedName{Namespace: host.Spec.ConsumerRef.Namespace, Name: name(host.Spec.ConsumerRef)}.String()}
+}
+
+// Add adds all indexes, once for each cache and before it starts.
+func Add(ctx context.Context, indexer client.FieldIndexer) error {
+	for _, index := range All() {
+		if err := indexer.IndexField(ctx, index.Object, index.Field, index.Values); err != nil {
+			return fmt.Errorf("index %T by %s: %w", index.Object, index.Field, err)
+		}
+	}
+	return nil
+}
