@@ -15,9 +15,12 @@ export QUOIN_CACHE
 ARTIFACTS := _artifacts
 # Versions that there are bundles for.
 KUBERNETES_VERSIONS ?= v1.35.4 v1.36.3
-# The version of `make bundle` and of `make release-manifests`, and the image of the latter.
+# The version of `make bundle` and of `make release`; of the latter the image, whether it is pushed (yes), and where
+# clusterctl finds the release when that is not dist/.
 VERSION ?=
 IMAGE ?=
+PUSH ?= no
+URL ?=
 # Which benchmarks run; which fuzz targets, and how long each.
 BENCH ?= .
 FUZZ ?=
@@ -110,11 +113,20 @@ nightly: ## Run the random models of the control plane and its rollouts through 
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on real hosts in containers.
-	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full'
+	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full && !creations'
 
 .PHONY: e2e-full
-e2e-full: ## Run the longer end-to-end tests, with a control plane of three hosts.
+e2e-full: ## Run the longer end-to-end tests, with a control plane of three hosts, and docs/install.md.
 	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=full
+	$(MAKE) e2e-install
+
+.PHONY: e2e-install
+e2e-install: ## Run every command of docs/install.md, against a kind cluster and hosts of its own.
+	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e/install
+
+.PHONY: e2e-creations
+e2e-creations: ## Make 20 first control planes, half of them three at a time, and tell what each took.
+	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.label-filter=creations
 
 .PHONY: sim-transcripts
 sim-transcripts: ## Record what plans do to a real host in a container, for simulated hosts to be held against.
@@ -152,11 +164,9 @@ images: ## Build the managers' images and those of the test hosts.
 	hack/components/images.sh
 	test/hostimage/build.sh
 
-.PHONY: release-manifests
-release-manifests: ## Render a release into dist/: VERSION=v0.1.0 IMAGE=example.test/quoin:v0.1.0
-	@test -n "$(VERSION)" -a -n "$(IMAGE)" || { echo "usage: make release-manifests VERSION=v0.1.0 IMAGE=<image of the manager>"; exit 2; }
-	go run ./hack/components --release dist --version "$(VERSION)" \
-		--image infrastructure-quoin="$(IMAGE)" --image control-plane-quoin="$(IMAGE)"
+.PHONY: release
+release: ## Make a release in dist/: VERSION=v0.1.0 IMAGE=registry.example.com/quoin/manager [PUSH=yes] [URL=...]
+	@go run ./hack/release --version '$(VERSION)' --image '$(IMAGE)' --push '$(PUSH)' --url '$(URL)'
 
 .PHONY: clean
 clean: ## Remove build results from the checkout; the cache stays.

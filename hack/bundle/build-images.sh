@@ -88,8 +88,8 @@ build() {
     kubernetes=$("$QUOIN_ROOT/hack/bundle/build-binaries.sh" kubernetes "$version")
     etcd=$("$QUOIN_ROOT/hack/bundle/build-binaries.sh" etcd)
     coredns=$("$QUOIN_ROOT/hack/bundle/build-binaries.sh" coredns)
-    key=$(cat "$kubernetes"/*.key "$etcd"/*.key "$coredns"/*.key <(echo "$sandbox_image") |
-        key_of hack/bundle/build-images.sh hack/bundle/imagetar \
+    key=$(cat "$kubernetes"/*.key "$etcd"/*.key "$coredns"/*.key <(echo "$sandbox_image"; grep /go-containerregistry "$QUOIN_ROOT/go.mod") |
+        key_of hack/bundle/build-images.sh hack/bundle/imagetar hack/image \
             test/hostimage/rootfs.sh test/hostimage/images test/hostimage/testnet)
     if ! { up_to_date "$list" "$key" && complete "$list"; }; then
         pack >"$work/archives"

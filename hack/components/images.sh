@@ -12,8 +12,9 @@
 # quoin.test/kubeadm-bootstrap-controller:<version>  bootstrap
 # quoin.test/quoin-manager:dev                       quoin, from the working tree
 #
-# Each is the project's Dockerfile around one static program. A tar has the
-# hash of its program in its name: the same program, the same tar.
+# Each is one static program, for this machine's architecture, packed by what
+# packs the image of a release. A tar has the hash of its program in its name:
+# the same program, the same tar.
 set -euo pipefail
 # shellcheck source=hack/lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/common.sh"
@@ -24,41 +25,39 @@ set -euo pipefail
 label=dev.quoin.program
 tars=no
 
-# pack <program> <image> <provider label>... makes image and tar and prints what was asked for.
+# pack <program> <image> <provider label>... makes the tar, and the engine's image unless tars are asked for, and prints
+# what was asked for.
 pack() {
     local program=$1 image=$2 key tar provider
     shift 2
-    key=$({ sha256sum <"$program"; echo "$image"; } | key_of Dockerfile)
+    key=$({ sha256sum <"$program"; echo "$image"; } | key_of hack/bundle/imagetar hack/image)
     tar=$QUOIN_CACHE/images/$(basename "${image%%:*}")-${image##*:}-$key.tar
-    if ! held "$image" "$key" || [ ! -e "$tar" ]; then
-        locked "image-$(basename "${image%%:*}")" provide "$program" "$image" "$key" "$tar"
-    fi
+    [ -e "$tar" ] || locked "image-$(basename "${image%%:*}")" write_tar "$program" "$image" "$key" "$tar"
     if [ "$tars" = yes ]; then
         echo "$tar"
         return
     fi
+    "$QUOIN_ROOT/hack/engine/ensure.sh" >&2
+    held "$image" "$key" || engine load --quiet --input "$tar" >&2
     for provider in "$@"; do echo "$provider=$image"; done
 }
 
 # held <image> <key> tells whether the engine's image is of this program.
 held() { [ "$(engine image inspect --format "{{index .Config.Labels \"$label\"}}" "$1" 2>/dev/null)" = "$2" ]; }
 
-# provide <program> <image> <key> <tar>
-provide() {
-    local program=$1 image=$2 key=$3 tar=$4 context
-    "$QUOIN_ROOT/hack/engine/ensure.sh" >&2
-    if ! held "$image" "$key" && [ -e "$tar" ]; then engine load --quiet --input "$tar" >&2; fi
-    if ! held "$image" "$key"; then
-        log "building image $image"
-        context=$(mktemp -d)
-        # shellcheck disable=SC2064 # the path is wanted as it is now
-        trap "rm -rf '$context'" EXIT
-        install -m 0755 "$program" "$context/manager"
-        engine build --quiet --label "$label=$key" --tag "$image" --file "$QUOIN_ROOT/Dockerfile" "$context" >&2
-    fi
-    if [ -e "$tar" ]; then return; fi
+# write_tar <program> <image> <key> <tar>
+write_tar() {
+    local program=$1 image=$2 key=$3 tar=$4 work
+    [ ! -e "$tar" ] || return 0
+    log "packing $image"
+    work=$(mktemp -d)
+    # shellcheck disable=SC2064 # the path is wanted as it is now
+    trap "rm -rf '$work'" EXIT
+    (cd "$QUOIN_ROOT" && CGO_ENABLED=0 go build -o "$work/imagetar" ./hack/bundle/imagetar) >&2
+    install -D -m 0755 "$program" "$work/layer/manager"
     mkdir -p "$(dirname "$tar")"
-    engine save --output "$tar.new" "$image"
+    "$work/imagetar" -o "$tar.new" -name "$image" -label "$label=$key" \
+        -user 65532:65532 -entrypoint /manager "$work/layer" >&2
     # Earlier builds are of no more use.
     rm -f "$(dirname "$tar")/$(basename "${image%%:*}")-${image##*:}"-*.tar
     mv "$tar.new" "$tar"

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"sigs.k8s.io/yaml"
 )
@@ -33,8 +32,8 @@ func (w *writer) clusterctlConfig(written []Written) error {
 	}
 	entries := make([]entry, 0, len(written))
 	for _, one := range written {
-		at := slices.IndexFunc(providers, func(p provider) bool { return p.label == one.Label })
-		entries = append(entries, entry{Name: providers[at].name, Type: providers[at].kind, URL: one.Components})
+		name, kind := NameAndType(one.Label)
+		entries = append(entries, entry{Name: name, Type: kind, URL: one.Components})
 	}
 	config["providers"] = entries
 	if w.options.Mode != Standard {

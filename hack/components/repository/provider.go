@@ -70,6 +70,16 @@ func Labels() []string { return labels(func(p provider) bool { return !p.peer })
 // OwnLabels are the labels of the providers that this project releases.
 func OwnLabels() []string { return labels(func(p provider) bool { return p.own }) }
 
+// NameAndType are what clusterctl.yaml calls the provider of a label, empty when there is none.
+func NameAndType(label string) (name, kind string) {
+	for _, p := range providers {
+		if p.label == label {
+			return p.name, p.kind
+		}
+	}
+	return "", ""
+}
+
 func labels(wanted func(provider) bool) []string {
 	var found []string
 	for _, p := range providers {

@@ -102,17 +102,6 @@ func TestOnlyARepositoryIsReplaced(t *testing.T) {
 	g.Expect(left).To(BeEmpty())
 }
 
-func TestReleaseIsOneFlatFolder(t *testing.T) {
-	g := NewWithT(t)
-	folder := filepath.Join(t.TempDir(), "dist")
-	g.Expect(Release(Options{Root: ownCheckout(t), Version: "v0.10.3"}, folder)).To(Succeed())
-	for _, name := range []string{
-		"infrastructure-components.yaml", "control-plane-components.yaml", "metadata.yaml", "cluster-template.yaml",
-	} {
-		g.Expect(filepath.Join(folder, name)).To(BeAnExistingFile())
-	}
-}
-
 func TestOptionsAreCheckedBeforeAnythingIsWritten(t *testing.T) {
 	g := NewWithT(t)
 	for _, options := range []Options{

@@ -1,0 +1,128 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/hack/image"
+)
+
+// architectures of the manager's image.
+var architectures = []string{"amd64", "arm64"}
+
+// programBuilder builds the manager of a checkout for an architecture into a file.
+type programBuilder func(ctx context.Context, o options, architecture, path string) error
+
+// buildManager compiles the manager. Nothing of this machine's settings reaches the program.
+func buildManager(ctx context.Context, o options, architecture, path string) error {
+	const at = "github.com/quoin-dev/cluster-api-provider-quoin/internal/version"
+	flags := "-s -w -buildid= -X " + at + ".version=" + o.version
+	if commit := commit(ctx, o.root); commit != "" {
+		flags += " -X " + at + ".commit=" + commit
+	}
+	var stderr bytes.Buffer
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", path, ".")
+	command.Dir, command.Stderr = o.root, &stderr
+	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOEXPERIMENT=", "GOOS=linux",
+		"GOARCH="+architecture, "GOAMD64=v1", "GOARM64=v8.0")
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("building the manager for %s: %w\n%s", architecture, err, stderr.String())
+	}
+	return nil
+}
+
+// commit of the checkout, with a + behind it when tracked files differ; empty where there is no git to ask.
+func commit(ctx context.Context, root string) string {
+	git := func(args ...string) (string, error) {
+		command := exec.CommandContext(ctx, "git", args...)
+		command.Dir = root
+		out, err := command.Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	revision, err := git("rev-parse", "HEAD")
+	if err != nil {
+		return ""
+	}
+	if changed, err := git("status", "--porcelain", "--untracked-files=no"); err != nil || changed != "" {
+		revision += "+"
+	}
+	return revision
+}
+
+// managerIndex makes the manager's image for every architecture.
+func managerIndex(ctx context.Context, builder *image.Builder, o options, build programBuilder) (v1.ImageIndex, error) {
+	work, err := os.MkdirTemp("", "quoin-release-")
+	if err != nil {
+		return nil, fmt.Errorf("folder of the program: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	images := make([]v1.Image, 0, len(architectures))
+	for _, architecture := range architectures {
+		layer := filepath.Join(work, architecture)
+		if err := os.Mkdir(layer, 0o755); err != nil {
+			return nil, fmt.Errorf("folder of the program: %w", err)
+		}
+		if err := build(ctx, o, architecture, filepath.Join(layer, "manager")); err != nil {
+			return nil, err
+		}
+		if err := image.PlainModes(layer); err != nil {
+			return nil, fmt.Errorf("modes of the program: %w", err)
+		}
+		one, err := builder.OCI(image.Options{
+			Architecture: architecture, Entrypoint: []string{"/manager"}, User: "65532:65532",
+			Labels: map[string]string{"org.opencontainers.image.version": o.version},
+		}, layer)
+		if err != nil {
+			return nil, fmt.Errorf("image for %s: %w", architecture, err)
+		}
+		images = append(images, one)
+	}
+	return image.Index(images...)
+}
+
+// push sends the image to its registry, once: a tag that users may have pulled never changes its meaning.
+func push(ctx context.Context, tag name.Tag, index v1.ImageIndex) error {
+	digest, err := index.Digest()
+	if err != nil {
+		return fmt.Errorf("digest of the image: %w", err)
+	}
+	access := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
+	there, err := remote.Head(tag, access...)
+	status := 0
+	var refused *transport.Error
+	if errors.As(err, &refused) {
+		status = refused.StatusCode
+	}
+	switch {
+	case err == nil && there.Digest == digest:
+		return nil
+	case err == nil:
+		return fmt.Errorf("the registry has another image as %s: %s instead of %s; "+
+			"choose another VERSION or tag, or remove that one", tag, there.Digest, digest)
+	case status == http.StatusNotFound:
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return fmt.Errorf("the registry refuses %s: log in with `docker login %s`: %w", tag, tag.RegistryStr(), err)
+	default:
+		return fmt.Errorf("asking the registry for %s: %w", tag, err)
+	}
+	if err := remote.WriteIndex(tag, index, access...); err != nil {
+		return fmt.Errorf("pushing %s: %w", tag, err)
+	}
+	return nil
+}
