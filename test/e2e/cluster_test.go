@@ -62,11 +62,12 @@ func clusterLife() {
 		}
 	}, NodeTimeout(time.Minute))
 
-	It("has told the first etcd member that its cluster exists", func(ctx SpecContext) {
+	It("guards the first etcd member against beginning anew", func(ctx SpecContext) {
 		node, _ := controlPlaneNode(ctx)
-		out := need(the.lab.OnHost(ctx, need(the.lab.Host(node.Name)), `grep -c -- --initial-cluster-state=existing /etc/kubernetes/manifests/etcd.yaml
-tr '\0' '\n' <"/proc/$(pgrep -x etcd)/cmdline" | grep -c -- --initial-cluster-state=existing`))
-		Expect(strings.Fields(out)).To(Equal([]string{"1", "1"}), "in the manifest, and in the etcd that runs")
+		out := need(the.lab.OnHost(ctx, need(the.lab.Host(node.Name)), `grep -o /etc/kubernetes/quoin/etcd-has-its-data /etc/kubernetes/manifests/etcd.yaml | sort -u
+dirname "$(readlink -e /etc/kubernetes/quoin/etcd-has-its-data)"`))
+		Expect(strings.Fields(out)).To(Equal([]string{"/etc/kubernetes/quoin/etcd-has-its-data", "/var/lib/etcd/member/wal"}),
+			"what its pod mounts, and where the mark lies")
 	}, NodeTimeout(time.Minute))
 
 	It("leaves clusterctl describe with no unexplained Unknown", func(ctx SpecContext) {

@@ -84,6 +84,10 @@ var _ = Describe("Quoin on real hosts", Label(full), Ordered, func() {
 	Context("with a control plane of three", func() { trio() })
 })
 
+var _ = Describe("Quoin on real hosts", Label("creations"), Ordered, func() {
+	Context("with clusters that are made again and again", func() { creations() })
+})
+
 var _ = Describe("Quoin on real hosts", Ordered, func() {
 	Context("with a cluster from the template", func() { clusterLife() })
 	Context("with hosts that reboot", func() { reboots() })

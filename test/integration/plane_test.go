@@ -95,6 +95,8 @@ var _ = Describe("The providers", Ordered, ContinueOnFailure, func() {
 
 	Context("with a ClusterClass", topology)
 
+	Context("with an inventory of hosts", moves)
+
 	Context("under their own ServiceAccounts", func() {
 		It("ask for nothing that their roles do not allow", func(ctx SpecContext) {
 			// A restart lists and watches everything once more, now that there is something to list.

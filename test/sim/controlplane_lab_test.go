@@ -147,6 +147,25 @@ func newCourt(t testing.TB, o courtOptions) *court {
 	return c
 }
 
+// newSite runs a management plane for the court; it is no more than there until the court's objects are.
+func (c *court) newSite(p *plane.Plane) *plane.Site {
+	c.t.Helper()
+	site, err := p.NewSite(c.t.Context(), plane.SiteOptions{
+		Namespace: c.options.name, Haste: hurry, Admission: c.options.admission, Connections: hasty, Retry: time.Second,
+		Backups: c.t.TempDir(), Spool: c.t.TempDir(),
+		Written: func(m *plane.Manager, w plane.Write) { c.happens(event{m, w.Where, w.What}) },
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		if err := site.Stop(); err != nil {
+			c.t.Errorf("stopping the site: %v", err)
+		}
+	})
+	return site
+}
+
 func (c *court) create(objects ...client.Object) {
 	c.t.Helper()
 	for _, o := range objects {
@@ -205,9 +224,10 @@ func (c *court) object() *controlplanev1.QuoinControlPlane {
 	return object
 }
 
+// machines are those of the control plane.
 func (c *court) machines() []clusterv1.Machine {
 	list := &clusterv1.MachineList{}
-	if err := c.plane.Client.List(context.Background(), list, client.InNamespace(c.options.name)); err != nil {
+	if err := c.plane.Client.List(context.Background(), list, client.InNamespace(c.options.name), client.HasLabels{clusterv1.MachineControlPlaneLabel}); err != nil {
 		c.t.Error(err)
 	}
 	return list.Items

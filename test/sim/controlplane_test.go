@@ -82,6 +82,7 @@ func TestAControlPlaneRolls(t *testing.T) {
 				judge.end()
 			}
 			writer.end()
+			court.judgeDepartures()
 		})
 	}
 }

@@ -10,10 +10,10 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -34,10 +34,17 @@ func TestTheOlderGenerationChangesNothing(t *testing.T) {
 	l.untilState(infrav1.HostStateProvisioned)
 	old := l.object().Spec.ClaimGeneration
 
-	second, err := plane.Start(context.Background(), "sim-second")
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(func() { _ = second.Stop() })
-	move(g, l, second)
+	second := secondPlane(t)
+	l.ready(l.plane)
+	move := &plane.Move{From: l.plane, To: second, Namespace: l.key.Namespace, KillBefore: firstDeletion}
+	g.Expect(move.Run(ctx)).To(MatchError(plane.ErrMoverKilled))
+	g.Expect(move.Writes()).To(ContainElements("target create Secret ssh", "target create QuoinHost "+l.key.Name, "target create QuoinMachine m"))
+	l.ready(second)
+	// A person has both go on.
+	for _, p := range []*plane.Plane{l.plane, second} {
+		cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: l.key.Namespace, Name: "c"}}
+		g.Expect(p.Client.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":null}}`)))).To(Succeed())
+	}
 	manager, err := second.Run(context.Background(), plane.Options{Namespaces: []string{l.key.Namespace}, Haste: hurry})
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _ = manager.Stop() })
@@ -79,34 +86,21 @@ func TestTheOlderGenerationChangesNothing(t *testing.T) {
 	g.Expect(l.plane.Client.Get(ctx, client.ObjectKey{Name: "generations"}, &corev1.Node{})).To(Succeed(), "the node lives")
 }
 
-// move copies what clusterctl move copies: specs and metadata, new UIDs, no status; and leaves the source as it is.
-func move(g *WithT, l *lab, to *plane.Plane) {
-	ctx := l.t.Context()
-	namespace := l.key.Namespace
-	g.Expect(to.Namespace(ctx, namespace)).To(Succeed())
-	fresh := func(o client.Object) {
-		o.SetUID("")
-		o.SetResourceVersion("")
-		o.SetOwnerReferences(nil)
-		o.SetManagedFields(nil)
+// ready has the Cluster and the Machine say what core says of those that run: clusterctl moves no others.
+func (l *lab) ready(p *plane.Plane) {
+	l.t.Helper()
+	cluster, machine := &clusterv1.Cluster{}, &clusterv1.Machine{}
+	for object, name := range map[client.Object]string{cluster: "c", machine: "m"} {
+		if err := p.Client.Get(l.t.Context(), client.ObjectKey{Namespace: l.key.Namespace, Name: name}, object); err != nil {
+			l.t.Fatal(err)
+		}
 	}
-	for _, name := range []string{"ssh", "m"} {
-		secret := &corev1.Secret{}
-		g.Expect(l.plane.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)).To(Succeed())
-		fresh(secret)
-		g.Expect(to.Client.Create(ctx, secret)).To(Succeed())
+	cluster.Status.Initialization.InfrastructureProvisioned, cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(true), ptr.To(true)
+	conditions.Set(cluster, metav1.Condition{Type: clusterv1.ClusterControlPlaneInitializedCondition, Status: metav1.ConditionTrue, Reason: "Initialized"})
+	machine.Status.NodeRef = clusterv1.MachineNodeReference{Name: l.key.Name}
+	for _, object := range []client.Object{cluster, machine} {
+		if err := p.Client.Status().Update(l.t.Context(), object); err != nil {
+			l.t.Fatal(err)
+		}
 	}
-	machine, quoinMachine, host := &clusterv1.Machine{}, &infrav1.QuoinMachine{}, &infrav1.QuoinHost{}
-	for object, name := range map[client.Object]string{machine: "m", quoinMachine: "m", host: l.key.Name} {
-		g.Expect(l.plane.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)).To(Succeed())
-		fresh(object)
-	}
-	machine.Spec.ProviderID = quoinMachine.Spec.ProviderID
-	g.Expect(to.Client.Create(ctx, machine)).To(Succeed())
-	quoinMachine.OwnerReferences = []metav1.OwnerReference(nil)
-	g.Expect(controllerutil.SetControllerReference(machine, quoinMachine, to.Scheme())).To(Succeed())
-	quoinMachine.Status = infrav1.QuoinMachineStatus{}
-	g.Expect(to.Client.Create(ctx, quoinMachine)).To(Succeed())
-	host.Status = infrav1.QuoinHostStatus{}
-	g.Expect(to.Client.Create(ctx, host)).To(Succeed())
 }

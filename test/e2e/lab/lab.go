@@ -114,22 +114,35 @@ func cacheFolder() (string, error) {
 // Up makes the lab: everything but a workload cluster. What an earlier, perhaps half-made, lab left is removed first:
 // nothing in it is worth the doubt whether it is whole, as all that takes long lies in the cache.
 func (l *Lab) Up(ctx context.Context) error {
-	for _, step := range []struct {
-		title    string
-		deadline time.Duration
-		do       func(context.Context, *progress.Step) error
-	}{
+	return l.up(ctx, append(l.ground(), []stage{
+		{"Loading the managers' images", 3 * time.Minute, l.loadManagers},
+		{"Installing Cluster API and Quoin with clusterctl init", 5 * time.Minute, l.initProviders},
+		{"Registering the hosts", 3 * time.Minute, l.registerHosts},
+	}...))
+}
+
+// stage is a step on the way up.
+type stage struct {
+	title    string
+	deadline time.Duration
+	do       func(context.Context, *progress.Step) error
+}
+
+// ground is what everything else stands on: hosts with an OS, and an empty kind cluster.
+func (l *Lab) ground() []stage {
+	return []stage{
 		{"Making sure of a container engine", 10 * time.Minute, l.ensureEngine},
 		{"Building what is missing", 45 * time.Minute, l.build},
 		{"Removing what an earlier run left", 3 * time.Minute, l.removeAll},
 		{"Making network " + Name, time.Minute, l.makeNetwork},
 		{fmt.Sprintf("Starting %d hosts", len(l.Hosts)), 3 * time.Minute, l.startHosts},
 		{"Creating the kind cluster " + Name, 5 * time.Minute, l.makeKind},
-		{"Loading the managers' images", 3 * time.Minute, l.loadManagers},
-		{"Installing Cluster API and Quoin with clusterctl init", 5 * time.Minute, l.initProviders},
-		{"Registering the hosts", 3 * time.Minute, l.registerHosts},
-	} {
-		if err := l.Step(ctx, step.title, step.deadline, step.do); err != nil {
+	}
+}
+
+func (l *Lab) up(ctx context.Context, stages []stage) error {
+	for _, stage := range stages {
+		if err := l.Step(ctx, stage.title, stage.deadline, stage.do); err != nil {
 			return err
 		}
 	}

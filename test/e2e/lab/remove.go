@@ -42,7 +42,10 @@ func (l *Lab) removeAll(ctx context.Context, _ *progress.Step) error {
 		l.removeNetwork(ctx),
 		l.fence(ctx, false),
 	}
-	for _, path := range []string{l.Kubeconfig(), l.privateKeyFile(), l.Path("home"), l.Path("clusters"), l.Path("repository")} {
+	for _, path := range []string{
+		l.Kubeconfig(), l.privateKeyFile(), l.Path("home"), l.Path("clusters"), l.Path("repository"),
+		l.Path("clone"), l.Path("bin"), l.Path("variables.sh"),
+	} {
 		errs = append(errs, os.RemoveAll(path))
 	}
 	return errors.Join(errs...)

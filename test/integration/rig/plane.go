@@ -13,6 +13,7 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
@@ -31,7 +32,8 @@ func StartPlane(ctx context.Context, options Options) (*Rig, error) {
 	return r, nil
 }
 
-// installTypes installs all types, labeled with the contract that each version follows, as kustomize does.
+// installTypes installs all types, labeled with the contract that each version follows, as kustomize does, and as clusterctl's
+// own, as `clusterctl init` does: without that label a move does not see them.
 func (r *Rig) installTypes(ctx context.Context) error {
 	upstream, err := r.run(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api")
 	if err != nil {
@@ -54,6 +56,7 @@ func (r *Rig) installTypes(ctx context.Context) error {
 				crd.Labels = map[string]string{}
 			}
 			maps.Copy(crd.Labels, contracts)
+			crd.Labels[clusterctlv1.ClusterctlLabel] = ""
 		}
 		all = append(all, read.CRDs...)
 	}

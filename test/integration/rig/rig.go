@@ -107,7 +107,9 @@ func newRig(options Options) (*Rig, error) {
 func (r *Rig) Stop() error {
 	var errs []error
 	for _, manager := range r.Managers {
-		errs = append(errs, manager.process.stop(10*time.Second))
+		if manager.process != nil {
+			errs = append(errs, manager.process.stop(10*time.Second))
+		}
 	}
 	if r.kcm != nil {
 		errs = append(errs, r.kcm.stop(5*time.Second))

@@ -56,6 +56,7 @@ func (s *apiServer) ended() bool {
 // kubeAPIServer is the container of the static pod: it makes the machine a backend while the machine's own etcd is ready.
 func (c *ControlPlane) kubeAPIServer(command []string) machine.Program {
 	return func(ctx context.Context, p *machine.Process) int {
+		defer c.apiServerRuns(p.Machine)()
 		flags := flagsOf(command)
 		files, err := serverFiles(p, flags)
 		if err != nil {

@@ -71,7 +71,8 @@ type initConfig struct {
 		Token  string   `json:"token"`
 		Groups []string `json:"groups"`
 	} `json:"bootstrapTokens"`
-	SkipPhases []string `json:"skipPhases"`
+	SkipPhases []string      `json:"skipPhases"`
+	Patches    patchesConfig `json:"patches"`
 }
 
 // nodeRegistration is how a node shall be.
@@ -177,7 +178,9 @@ type planeHost struct {
 	p     *machine.Process
 	verb  string
 	// skip are phases that the configuration leaves out.
-	skip    []string
+	skip []string
+	// patches of static pods lie in that directory; "" when there are none.
+	patches string
 	cluster *clusterConfig
 	name    string
 	local   endpointConfig

@@ -31,7 +31,8 @@ type joinConfig struct {
 	ControlPlane *struct {
 		LocalAPIEndpoint endpointConfig `json:"localAPIEndpoint"`
 	} `json:"controlPlane"`
-	SkipPhases []string `json:"skipPhases"`
+	SkipPhases []string      `json:"skipPhases"`
+	Patches    patchesConfig `json:"patches"`
 }
 
 // extraArgs takes both forms of extra arguments: a map, and a list of names and values.

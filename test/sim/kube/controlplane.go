@@ -65,6 +65,7 @@ type ControlPlane struct {
 	front    net.Listener
 	server   *apiServer
 	kubelets map[string]*kubeletState
+	departed departures
 	closed   bool
 	watcher  watcher
 	// starting is held while the API server is being started.

@@ -39,6 +39,8 @@ type Member struct {
 	mu      sync.Mutex
 	process *exec.Cmd
 	done    chan struct{}
+	// removed: the process ended by itself, in order, as one does that was taken out of the list of members.
+	removed bool
 	// conns are those that end with the process or the network: peers' and the API server's.
 	conns map[net.Conn]bool
 	ready bool
@@ -116,6 +118,9 @@ func (m *Member) LoseData() {
 func (m *Member) PutData(restore func(directory string) error) error {
 	id := m.dataID()
 	if err := restore(m.plane.scratch("etcd-data", id)); err != nil {
+		return err
+	}
+	if err := m.machine.FS().WriteFile("/var/lib/etcd/member/wal", machine.File{Mode: fs.ModeDir | 0o700}); err != nil {
 		return err
 	}
 	return m.machine.FS().WriteFile("/var/lib/etcd"+dataMark, machine.File{Content: []byte(id + "\n"), Mode: 0o600})
@@ -267,6 +272,9 @@ func (c *ControlPlane) etcd(command []string) machine.Program {
 		}
 		go member.probe(done)
 		<-done
+		if ctx.Err() == nil {
+			c.memberEnded(p.Machine, member)
+		}
 		return 1
 	}
 }
@@ -358,7 +366,7 @@ func (m *Member) data(p *machine.Process, dir string) (string, error) {
 	return here, os.MkdirAll(here, 0o700)
 }
 
-// takeOver moves a tree of files from the simulated machine to this one; none when there is none.
+// takeOver moves the files of etcd in a tree from the simulated machine to this one; none when there is none. etcd ignores others.
 func takeOver(p *machine.Process, from, to string) error {
 	names, err := p.ReadDir(from)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -374,6 +382,9 @@ func takeOver(p *machine.Process, from, to string) error {
 			if err := takeOver(p, from+"/"+name, filepath.Join(to, name)); err != nil {
 				return err
 			}
+			continue
+		}
+		if ext := path.Ext(name); name != "db" && ext != ".wal" && ext != ".snap" {
 			continue
 		}
 		content, err := p.ReadFile(from + "/" + name)
@@ -418,11 +429,11 @@ func (m *Member) start(args []string) (*os.Process, <-chan struct{}, error) {
 		return nil, nil, fmt.Errorf("starting etcd: %w", err)
 	}
 	done := make(chan struct{})
-	m.process, m.done = command, done
+	m.process, m.done, m.removed = command, done, false
 	go func() {
-		_ = command.Wait()
+		err := command.Wait()
 		m.mu.Lock()
-		m.process, m.ready = nil, false
+		m.process, m.ready, m.removed = nil, false, err == nil
 		m.cut()
 		m.mu.Unlock()
 		close(done)

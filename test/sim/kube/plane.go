@@ -72,7 +72,7 @@ func (c *Cluster) init(ctx context.Context, p *machine.Process, path string) int
 	}
 	p.Printf("[init] Using Kubernetes version: %s\n[preflight] Running pre-flight checks\n", cluster.KubernetesVersion)
 	document, _ := documentOf(content, "ClusterConfiguration")
-	h.skip = local.SkipPhases
+	h.skip, h.patches = local.SkipPhases, local.Patches.Directory
 	return h.run(ctx, []step{
 		{"preflight", func(context.Context) error { return h.checks() }},
 		{"certs", func(context.Context) error {

@@ -165,6 +165,10 @@ func (h *planeHost) manifest(name, tag string, command []string, annotations map
 			}},
 		},
 	}
+	pod, err := h.patched(pod)
+	if err != nil {
+		return fmt.Errorf("failed to patch static Pod manifest file for %q: %w", name, err)
+	}
 	content, err := yaml.Marshal(pod)
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ import (
 // joinControlPlane makes another machine of a control plane, in the order of kubeadm 1.33 and later: the kubelet runs
 // before the member is announced, and the API server of the machine answers only when the member votes.
 func (c *Cluster) joinControlPlane(ctx context.Context, p *machine.Process, config *joinConfig) int {
-	h := &planeHost{Cluster: c, plane: c.options.ControlPlane, p: p, verb: "join", skip: config.SkipPhases}
+	h := &planeHost{Cluster: c, plane: c.options.ControlPlane, p: p, verb: "join", skip: config.SkipPhases, patches: config.Patches.Directory}
 	if h.plane == nil {
 		return p.Fail("simulated: no control plane is attached to this cluster")
 	}

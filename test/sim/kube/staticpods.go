@@ -41,6 +41,8 @@ type staticRun struct {
 	began    time.Time
 	again    time.Time
 	alive    bool
+	// mounted says that the kubelet has set the volumes up, which it does once for each pod.
+	mounted bool
 }
 
 // settled is how long a container runs before its failures are forgotten.
@@ -74,8 +76,14 @@ func (s *staticPods) sync(p *machine.Process) {
 			run.again = time.Now().Add(min(50*time.Millisecond<<min(run.failures, 10), 2*time.Second))
 			run.failures++
 		}
+		run.mounted = run.mounted && run.hash == manifest.hash
 		run.hash, run.alive = manifest.hash, running
 		if running || time.Now().Before(run.again) {
+			continue
+		}
+		if err := run.mount(p); err != nil {
+			fmt.Fprintf(p.Stderr, "kubelet: \"Error syncing pod, skipping\" err=%q\n", err)
+			run.again = time.Now().Add(200 * time.Millisecond)
 			continue
 		}
 		run.alive, run.began = true, time.Now()
@@ -102,6 +110,17 @@ func (s *staticPods) sync(p *machine.Process) {
 		_ = store(p, containersFile, containers)
 		_ = store(p, tasksFile, tasks)
 	}
+}
+
+// mount makes what the container mounts ready.
+func (r *staticRun) mount(p *machine.Process) error {
+	if !r.mounted {
+		if err := setUp(p, r.pod); err != nil {
+			return err
+		}
+		r.mounted = true
+	}
+	return bind(p, r.pod)
 }
 
 type manifest struct {

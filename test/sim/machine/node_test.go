@@ -18,6 +18,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/apiserver"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
@@ -251,6 +252,13 @@ func TestTheLifeOfANodeOnAMachine(t *testing.T) {
 	}
 	g.Expect(fs.List("/etc/keepalived")).To(ContainElement(HaveSuffix("quoin-leaving")))
 	g.Expect(m.UnitState("keepalived")).To(Equal("active"), "it remains a candidate")
+
+	const manifest = "/etc/kubernetes/manifests/kube-apiserver.yaml"
+	g.Expect(fs.WriteFile(manifest, machine.File{Content: []byte("kind: Pod\n")})).To(Succeed())
+	for range 2 {
+		g.Expect(apiserver.Stop(t.Context(), h)).To(Succeed())
+	}
+	g.Expect(fs.List("/etc/kubernetes")).To(And(ContainElement(HaveSuffix("/quoin-kube-apiserver.yaml")), Not(ContainElement(HaveSuffix("manifests/kube-apiserver.yaml")))))
 
 	g.Expect(run.Start(t.Context(), h, reset.Plan("reset", resetOptions))).To(Succeed())
 	status = wait(t, h, "reset", final)

@@ -4,7 +4,6 @@
 package machine
 
 import (
-	"errors"
 	"os"
 	"syscall"
 )
@@ -81,11 +80,8 @@ func (m *Machine) mkdirAll(c *cred, path string, perm os.FileMode) error {
 	if err := m.mkdirAll(c, dirName(path), 0o777); err != nil {
 		return err
 	}
-	err := m.mkdir(c, path, perm)
-	if errors.Is(err, syscall.EEXIST) {
-		return nil
-	}
-	return err
+	// A link that leads nowhere exists.
+	return m.mkdir(c, path, perm)
 }
 
 func (m *Machine) symlink(c *cred, target, path string) error {

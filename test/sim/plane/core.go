@@ -54,17 +54,23 @@ type MachineOptions struct {
 
 // AddMachine makes a Machine, its QuoinMachine and its bootstrap data, as a MachineSet and the bootstrap provider do.
 func (p *Plane) AddMachine(ctx context.Context, o MachineOptions) error {
+	cluster := &clusterv1.Cluster{}
+	if err := p.Client.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: "c"}, cluster); err != nil {
+		return fmt.Errorf("making Machine %s/%s: %w", o.Namespace, o.Name, err)
+	}
 	labels := map[string]string{clusterv1.ClusterNameLabel: "c"}
 	for k, v := range o.Labels {
 		labels[k] = v
 	}
 	meta := metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, Labels: labels}
+	owned := *meta.DeepCopy()
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID}}
 	secret := &corev1.Secret{
-		ObjectMeta: *meta.DeepCopy(), Type: clusterv1.ClusterSecretType,
+		ObjectMeta: *owned.DeepCopy(), Type: clusterv1.ClusterSecretType,
 		Data: map[string][]byte{"value": o.Bootstrap, "format": []byte("cloud-config")},
 	}
 	machine := &clusterv1.Machine{
-		ObjectMeta: *meta.DeepCopy(),
+		ObjectMeta: owned,
 		Spec: clusterv1.MachineSpec{
 			ClusterName: "c", Version: o.Version,
 			Bootstrap:         clusterv1.Bootstrap{DataSecretName: ptr.To(o.Name)},

@@ -22,14 +22,18 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincluster"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachine"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
 )
 
 // Plane is a running API server.
 type Plane struct {
+	// name tells the informers of one plane from those of another.
+	name   string
 	rig    *rig.Rig
 	mapper meta.RESTMapper
 	door   *door
@@ -45,7 +49,7 @@ func Start(ctx context.Context, name string) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plane{rig: r, Config: rest.CopyConfig(r.Config)}
+	p := &Plane{name: name, rig: r, Config: rest.CopyConfig(r.Config)}
 	p.Config.QPS, p.Config.Burst = -1, 0
 	httpClient, err := rest.HTTPClientFor(p.Config)
 	if err == nil {
@@ -66,6 +70,9 @@ func Start(ctx context.Context, name string) (*Plane, error) {
 
 // Root of the checkout.
 func (p *Plane) Root() string { return p.rig.Root }
+
+// Kubeconfig is the path of an administrator's kubeconfig.
+func (p *Plane) Kubeconfig() string { return p.rig.Kubeconfig }
 
 // Scheme knows every type that is used here.
 func (p *Plane) Scheme() *runtime.Scheme { return p.Client.Scheme() }
@@ -119,11 +126,18 @@ func (p *Plane) Run(ctx context.Context, o Options) (*Manager, error) {
 		o.Adjust(hosts)
 	}
 	ctx, m.cancel = context.WithCancel(ctx)
+	if err := fieldindex.Add(ctx, mgr.GetFieldIndexer()); err != nil {
+		return nil, err
+	}
 	if err := hosts.SetupWithManager(ctx, mgr, beside(o.Workers)); err != nil {
 		return nil, err
 	}
 	machines := &quoinmachine.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader()}
 	if err := machines.SetupWithManager(ctx, mgr, beside(o.Workers)); err != nil {
+		return nil, err
+	}
+	clusters := &quoincluster.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader()}
+	if err := clusters.SetupWithManager(ctx, mgr, beside(o.Workers)); err != nil {
 		return nil, err
 	}
 	if err := m.start(ctx, mgr); err != nil {

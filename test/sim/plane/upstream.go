@@ -76,7 +76,7 @@ func (p *Plane) runCore(ctx context.Context, m *Manager, namespace string, retry
 		return err
 	}
 	mgr, err := ctrl.NewManager(m.config(p.Config), p.upstreamOptions(scheme,
-		coresetup.ManagerCacheOptions(scheme, coreManager+"-"+namespace, namespace, 10*time.Minute), coresetup.ManagerClientOptions(), place, m.dead.Load))
+		coresetup.ManagerCacheOptions(scheme, p.name+"-"+coreManager+"-"+namespace, namespace, 10*time.Minute), coresetup.ManagerClientOptions(), place, m.dead.Load))
 	if err != nil {
 		return fmt.Errorf("making core's manager: %w", err)
 	}
@@ -136,7 +136,7 @@ func (p *Plane) runBootstrap(ctx context.Context, m *Manager, namespace string, 
 		return err
 	}
 	mgr, err := ctrl.NewManager(m.config(p.Config), p.upstreamOptions(scheme,
-		bootstrapsetup.ManagerCacheOptions(scheme, bootstrapManager+"-"+namespace, namespace, 10*time.Minute), bootstrapsetup.ManagerClientOptions(), place, m.dead.Load))
+		bootstrapsetup.ManagerCacheOptions(scheme, p.name+"-"+bootstrapManager+"-"+namespace, namespace, 10*time.Minute), bootstrapsetup.ManagerClientOptions(), place, m.dead.Load))
 	if err != nil {
 		return fmt.Errorf("making the bootstrap provider's manager: %w", err)
 	}

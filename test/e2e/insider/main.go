@@ -1,0 +1,101 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command insider is a client that lives in a pod of the workload cluster. It reads and writes a ConfigMap through the Service
+// kubernetes every half second, over connections that it keeps, as controllers do, and writes down how long it got no answer.
+//
+//	insider <namespace> <report>
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/insider/report"
+)
+
+const (
+	account = "/var/run/secrets/kubernetes.io/serviceaccount"
+	period  = 500 * time.Millisecond
+	// patience is longer than any gap that is allowed.
+	patience = 5 * time.Second
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		log.Fatal("usage: insider <namespace> <report>")
+	}
+	authority, err := os.ReadFile(account + "/ca.crt")
+	if err != nil {
+		log.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(authority)
+	c := &client{
+		url: "https://" + net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")) +
+			"/api/v1/namespaces/" + os.Args[1] + "/configmaps/insider",
+		http: &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}},
+	}
+	var mu sync.Mutex
+	result := report.Report{}
+	every := func(gaps *report.Gaps, attempt func(ctx context.Context, n int) error) {
+		for n := 0; ; n++ {
+			begin := time.Now()
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			err := attempt(ctx, n)
+			cancel()
+			mu.Lock()
+			gaps.Note(begin, time.Now(), err)
+			content, _ := json.Marshal(result)
+			if err := os.WriteFile(os.Args[2]+".new", content, 0o644); err == nil { //nolint:gosec // the test reads it as another user
+				_ = os.Rename(os.Args[2]+".new", os.Args[2])
+			}
+			mu.Unlock()
+			time.Sleep(max(0, period-time.Since(begin)))
+		}
+	}
+	go every(&result.Reads, func(ctx context.Context, _ int) error { return c.do(ctx, http.MethodGet, nil) })
+	every(&result.Writes, func(ctx context.Context, n int) error {
+		return c.do(ctx, http.MethodPatch, fmt.Appendf(nil, `{"data":{"count":"%d"}}`, n))
+	})
+}
+
+type client struct {
+	url  string
+	http *http.Client
+}
+
+func (c *client) do(ctx context.Context, method string, body []byte) error {
+	// It is renewed while the pod runs.
+	token, err := os.ReadFile(account + "/token")
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+string(token))
+	request.Header.Set("Content-Type", "application/merge-patch+json")
+	response, err := c.http.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<16))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %.200s", response.Status, answer)
+	}
+	return err
+}

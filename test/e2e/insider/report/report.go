@@ -1,0 +1,54 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report is what a client inside the workload cluster writes down, and the test reads.
+package report
+
+import (
+	"fmt"
+	"time"
+)
+
+// Report of both kinds of requests.
+type Report struct {
+	Reads, Writes Gaps
+}
+
+// Gaps are the times without a success.
+type Gaps struct {
+	Successes int
+	// Last is when the last success came.
+	Last time.Time
+	// Longest time between two successes, Until when it lasted, and how an attempt in it failed.
+	Longest time.Duration
+	Until   time.Time
+	Failure string
+	// Pending is how an attempt failed since the last success.
+	Pending string
+}
+
+// Note an attempt that began and ended. A request that is answered late is a gap as one that is not answered.
+func (g *Gaps) Note(began, ended time.Time, err error) {
+	if err != nil {
+		g.Pending = err.Error()
+		return
+	}
+	from := g.Last
+	if from.IsZero() {
+		from = began
+	}
+	if gap := ended.Sub(from); gap > g.Longest {
+		g.Longest, g.Until, g.Failure = gap, ended, g.Pending
+	}
+	g.Last, g.Pending = ended, ""
+	g.Successes++
+}
+
+// String says how long the longest gap was, when it ended, and how an attempt in it failed.
+func (g Gaps) String() string {
+	text := fmt.Sprintf("%s of %d", g.Longest.Round(time.Millisecond), g.Successes)
+	if g.Failure != "" {
+		text += fmt.Sprintf(" (until %s: %s)", g.Until.Format(time.TimeOnly), g.Failure)
+	}
+	return text
+}

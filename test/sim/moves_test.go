@@ -1,0 +1,365 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
+)
+
+// secondPlane is a management plane to move to.
+func secondPlane(t testing.TB) *plane.Plane {
+	t.Helper()
+	needsPlane(t)
+	second, err := plane.Start(context.Background(), "sim-"+strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = second.Stop() })
+	return second
+}
+
+// Proves: S0-65, S0-66
+//
+// A cluster with a worker is moved by clusterctl's own mover, works on there, and is moved back. Nobody labels anything
+// by hand, and no host is changed before somebody edits something, but for the record of who may change it.
+func TestAClusterMovesAndGoesOn(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	court := newCourt(t, courtOptions{name: "moves", replicas: 1, hosts: 5, strategy: surge, admission: true})
+	court.untilWhole("coming up")
+	court.addWorker()
+	first, firstSite := court.plane, court.site
+	second := secondPlane(t)
+	secondSite := court.newSite(second)
+
+	judge, writer := court.watchMembers(1), court.write()
+	court.moveTo(g, second, secondSite)
+	court.roll("an upgrade where it was moved to")
+	court.moveTo(g, first, firstSite)
+	judge.end()
+	court.change(func(spec *controlplanev1.QuoinControlPlaneSpec) { spec.Replicas = ptr.To[int32](3) })
+	court.untilWhole("three replicas where it came from")
+	writer.end()
+}
+
+// firstDeletion reports whether the mover is about to delete its first object.
+func firstDeletion(_ int, what string) bool {
+	return strings.HasPrefix(what, "source") && !strings.HasSuffix(what, "patch Cluster c")
+}
+
+// A mover dies before it deletes anything, and somebody lets the copy go on, which takes the host over. The move is
+// then run again as docs/move.md says: what belongs to the Cluster is paused, the Cluster not, and what was moved is
+// resumed.
+func TestAMoveThatDiedIsRunAgain(t *testing.T) {
+	needsTime(t)
+	t.Parallel()
+	g := NewWithT(t)
+	court := newCourt(t, courtOptions{name: "again", replicas: 1, hosts: 2, strategy: surge, admission: true})
+	court.untilWhole("coming up")
+	first, second := court.plane, secondPlane(t)
+	secondSite := court.newSite(second)
+	run := func(killBefore func(int, string) bool) error {
+		return (&plane.Move{From: first, To: second, Namespace: court.options.name, KillBefore: killBefore}).Run(t.Context())
+	}
+	g.Expect(run(firstDeletion)).To(MatchError(plane.ErrMoverKilled))
+	g.Expect(run(nil)).To(MatchError(ContainSubstring("paused")), "clusterctl moves nothing that is paused")
+	court.asWritten(first, second, "resume-target")
+	court.plane, court.site = second, secondSite
+	court.until("taking over", func() string { return court.lacksGeneration(2) })
+
+	court.asWritten(first, second, "pause-children")
+	g.Expect(run(nil)).To(Succeed())
+	g.Expect(court.quoinHosts(first)).To(BeEmpty())
+	court.asWritten(first, second, "resume-children")
+	court.untilWhole("being resumed")
+	court.until("holding its hosts", func() string { return court.lacksGeneration(2) })
+	court.roll("an upgrade after the second attempt")
+}
+
+// A mover dies in the middle of the deletion of the source. It is finished as docs/move.md says, and the target
+// resumed.
+func TestAMoveThatDiedWhileItDeletedIsFinished(t *testing.T) {
+	needsTime(t)
+	t.Parallel()
+	g := NewWithT(t)
+	court := newCourt(t, courtOptions{name: "finished", replicas: 1, hosts: 2, strategy: surge, admission: true})
+	court.untilWhole("coming up")
+	first, second := court.plane, secondPlane(t)
+	secondSite := court.newSite(second)
+	deletions := 0
+	move := &plane.Move{From: first, To: second, Namespace: court.options.name, KillBefore: func(_ int, what string) bool {
+		if strings.HasPrefix(what, "source delete") {
+			deletions++
+		}
+		// The object is marked, and some are gone.
+		return deletions > 5
+	}}
+	g.Expect(move.Run(t.Context())).To(MatchError(plane.ErrMoverKilled))
+	trees := court.trees()
+	court.asWritten(first, second, "look", "finish-deletion", "resume-target", "after")
+	g.Expect(court.quoinHosts(first)).To(BeEmpty())
+	court.plane, court.site = second, secondSite
+	court.until("taking over", func() string { return court.lacksGeneration(2) })
+	court.untilWhole("being resumed")
+	g.Expect(court.trees()).To(Equal(trees), "no host was changed")
+	court.roll("an upgrade after the move")
+}
+
+// asWritten runs commands of docs/move.md, each of which is marked there with its name.
+func (c *court) asWritten(source, target *plane.Plane, names ...string) {
+	c.t.Helper()
+	asWritten(c.t, source, target, c.options.name, c.key.Name, names...)
+}
+
+func asWritten(t testing.TB, source, target *plane.Plane, namespace, cluster string, names ...string) {
+	t.Helper()
+	document, err := os.ReadFile(filepath.Join(source.Root(), "docs", "move.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "set -o errexit -o pipefail -o nounset\n"
+	for _, name := range append([]string{"names"}, names...) {
+		_, after, found := strings.Cut(string(document), "<!-- tried: "+name+" -->\n```sh\n")
+		commands, _, ended := strings.Cut(after, "```")
+		if !found || !ended {
+			t.Fatalf("docs/move.md has no commands with the name %s", name)
+		}
+		script += commands
+	}
+	script = strings.NewReplacer("source.kubeconfig", source.Kubeconfig(), "target.kubeconfig", target.Kubeconfig(),
+		"my-namespace", namespace, "my-cluster", cluster).Replace(script)
+	command := exec.CommandContext(t.Context(), "bash", "-c", script)
+	command.Env = append(os.Environ(), "HOME="+t.TempDir(), "PATH="+os.Getenv(rig.AssetsVariable)+":"+os.Getenv("PATH"))
+	output, err := command.CombinedOutput()
+	t.Logf("%s:\n%s", strings.Join(names, ", "), output)
+	if err != nil {
+		t.Fatalf("%s: %v", strings.Join(names, ", "), err)
+	}
+}
+
+// lacksGeneration says which host that somebody has was not taken over in this generation by the plane that has its
+// object.
+func (c *court) lacksGeneration(generation int64) string {
+	for _, host := range c.quoinHosts(c.plane) {
+		if host.Spec.ConsumerRef == nil {
+			continue
+		}
+		if host.Spec.ClaimGeneration != generation || host.Spec.ManagedBy != string(host.UID) || c.record(host.Name).Generation != generation {
+			return fmt.Sprintf("%s: generation %d, managed by %s (%s is ours), the host says %+v",
+				host.Name, host.Spec.ClaimGeneration, host.Spec.ManagedBy, host.UID, c.record(host.Name))
+		}
+	}
+	return ""
+}
+
+// moveTo moves the court's objects, and waits until the other plane has taken all of them over.
+func (c *court) moveTo(g *WithT, to *plane.Plane, site *plane.Site) {
+	c.t.Helper()
+	ctx := c.t.Context()
+	from := c.plane
+	generations := map[string]int64{}
+	for _, host := range c.quoinHosts(from) {
+		generations[host.Name] = host.Spec.ClaimGeneration
+	}
+	machines, members := c.identities()
+	trees := c.trees()
+
+	move := &plane.Move{From: from, To: to, Namespace: c.options.name}
+	begin := time.Now()
+	g.Expect(move.Run(ctx)).To(Succeed())
+	c.t.Logf("the mover took %s for %d writes", time.Since(begin).Round(time.Millisecond), len(move.Writes()))
+	c.plane, c.site = to, site
+
+	// Nothing is left that a stale plane could act on.
+	g.Expect(c.quoinHosts(from)).To(BeEmpty())
+	for _, list := range []client.ObjectList{&clusterv1.ClusterList{}, &clusterv1.MachineList{}, &infrav1.QuoinMachineList{}, &controlplanev1.QuoinControlPlaneList{}} {
+		g.Expect(from.Client.List(ctx, list, client.InNamespace(c.options.name))).To(Succeed())
+		g.Expect(itemsOf(g, list)).To(BeEmpty(), "%T", list)
+	}
+	// Nobody collects the garbage here: the bootstrap data of Machines that were replaced stay.
+	g.Expect(apierrors.IsNotFound(from.Client.Get(ctx, client.ObjectKey{Namespace: c.options.name, Name: "ssh"}, &corev1.Secret{}))).To(BeTrue())
+	c.until("taking over", func() string {
+		for _, host := range c.quoinHosts(to) {
+			wanted := infrav1.HostStateAvailable
+			if host.Spec.ConsumerRef != nil {
+				wanted = infrav1.HostStateProvisioned
+				if host.Spec.ClaimGeneration != generations[host.Name]+1 {
+					return fmt.Sprintf("%s has generation %d", host.Name, host.Spec.ClaimGeneration)
+				}
+				if record := c.record(host.Name); record.Generation != host.Spec.ClaimGeneration {
+					return fmt.Sprintf("%s heard of generation %d", host.Name, record.Generation)
+				}
+			}
+			if host.Status.State != wanted || !conditions.IsTrue(&host, infrav1.HostReadyCondition) {
+				return fmt.Sprintf("%s is %s: %s", host.Name, host.Status.State, conditions.GetMessage(&host, infrav1.HostReadyCondition))
+			}
+		}
+		return c.lacksWorkers()
+	})
+	c.untilWhole("being whole after the move")
+	g.Expect(c.quoinHosts(to)).To(HaveLen(len(generations)))
+
+	// Looked at for a while, and left as it is.
+	time.Sleep(5 * time.Second)
+	g.Expect(c.lacks()).To(BeEmpty())
+	_, membersNow := c.identities()
+	g.Expect(membersNow).To(Equal(members))
+	g.Expect(c.machines()).To(HaveLen(len(machines)))
+	g.Expect(c.trees()).To(Equal(trees), "a move changes no host")
+}
+
+func (c *court) quoinHosts(on *plane.Plane) []infrav1.QuoinHost {
+	list := &infrav1.QuoinHostList{}
+	if err := on.Client.List(context.Background(), list, client.InNamespace(c.options.name)); err != nil {
+		c.t.Fatal(err)
+	}
+	return list.Items
+}
+
+func itemsOf(g *WithT, list client.ObjectList) []string {
+	var names []string
+	g.Expect(meta.EachListItem(list, func(o runtime.Object) error {
+		names = append(names, o.(client.Object).GetName())
+		return nil
+	})).To(Succeed())
+	return names
+}
+
+// ownerRecord is where a host remembers who may change it.
+const ownerRecord = "/var/lib/quoin/owner.json"
+
+// record is what the host remembers of who may change it.
+func (c *court) record(host string) owner.Record {
+	record, err := owner.Parse(c.fleet.Host(host).Machine.FS().Text(ownerRecord))
+	if err != nil {
+		c.t.Fatalf("%s: %v", host, err)
+	}
+	return *record
+}
+
+// trees are the files of all hosts, but for the record of their owner and the data of what runs there.
+func (c *court) trees() map[string]map[string]string {
+	all := map[string]map[string]string{}
+	for _, host := range c.hosts {
+		all[host.Name] = host.Tree(ownerRecord, "/var/lib/etcd")
+	}
+	return all
+}
+
+// addWorker makes a Machine outside of the control plane, and waits for its Node.
+func (c *court) addWorker() {
+	c.t.Helper()
+	of := metav1.ObjectMeta{Namespace: c.options.name, Name: "worker", Labels: map[string]string{clusterv1.ClusterNameLabel: c.key.Name}}
+	c.create(
+		&bootstrapv1.KubeadmConfig{ObjectMeta: *of.DeepCopy(), Spec: bootstrapv1.KubeadmConfigSpec{JoinConfiguration: bootstrapv1.JoinConfiguration{
+			NodeRegistration: bootstrapv1.NodeRegistrationOptions{Name: "{{ ds.meta_data.local_hostname }}"},
+		}}},
+		&infrav1.QuoinMachine{ObjectMeta: *of.DeepCopy(), Spec: infrav1.QuoinMachineSpec{
+			Artifacts: infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: kube.BundleLocation}},
+		}},
+		&clusterv1.Machine{ObjectMeta: of, Spec: clusterv1.MachineSpec{
+			ClusterName: c.key.Name, Version: before,
+			Bootstrap:         clusterv1.Bootstrap{ConfigRef: clusterv1.ContractVersionedObjectReference{APIGroup: bootstrapv1.GroupVersion.Group, Kind: "KubeadmConfig", Name: of.Name}},
+			InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachine", Name: of.Name},
+		}},
+	)
+	c.until("a worker", c.lacksWorkers)
+}
+
+// lacksWorkers says which worker has no Node yet.
+func (c *court) lacksWorkers() string {
+	list := &clusterv1.MachineList{}
+	if err := c.plane.Client.List(context.Background(), list, client.InNamespace(c.options.name)); err != nil {
+		return err.Error()
+	}
+	for i := range list.Items {
+		if machine := &list.Items[i]; !machine.Status.NodeRef.IsDefined() {
+			return fmt.Sprintf("%s has no Node: %+v", machine.Name, machine.Status.Conditions)
+		}
+	}
+	return ""
+}
+
+// kubectl delete namespace takes everything at once. The keys stay until the last host is clean.
+func TestANamespaceEndsWithItsHostsClean(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	court := newCourt(t, courtOptions{name: "ends", replicas: 1, hosts: 3, admission: true})
+	court.untilWhole("coming up")
+	court.addWorker()
+	kinds := []client.Object{
+		&corev1.Secret{}, &infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinMachineTemplate{}, &infrav1.QuoinCluster{},
+		&bootstrapv1.KubeadmConfig{}, &controlplanev1.QuoinControlPlane{}, &clusterv1.Machine{}, &clusterv1.Cluster{}, &corev1.ConfigMap{},
+	}
+	g.Expect(court.plane.Client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ends"}})).To(Succeed())
+	court.until("the end of the namespace", func() string {
+		// As the controller of namespaces does, which does not run here.
+		for _, kind := range kinds {
+			if err := court.plane.Client.DeleteAllOf(t.Context(), kind, client.InNamespace("ends")); err != nil && !apierrors.IsInternalError(err) {
+				return fmt.Sprintf("deleting %T: %v", kind, err)
+			}
+		}
+		var left []string
+		for _, list := range []client.ObjectList{&corev1.SecretList{}, &infrav1.QuoinHostList{}, &infrav1.QuoinMachineList{}, &infrav1.QuoinClusterList{},
+			&bootstrapv1.KubeadmConfigList{}, &controlplanev1.QuoinControlPlaneList{}, &clusterv1.MachineList{}, &clusterv1.ClusterList{}} {
+			if err := court.plane.Client.List(t.Context(), list, client.InNamespace("ends")); err != nil {
+				return err.Error()
+			}
+			_ = meta.EachListItem(list, func(o runtime.Object) error {
+				object := o.(client.Object)
+				left = append(left, fmt.Sprintf("%T %s %v", o, object.GetName(), object.GetFinalizers()))
+				return nil
+			})
+		}
+		return strings.Join(left, ", ")
+	})
+	for _, host := range court.hosts {
+		g.Expect(clean(host)).To(BeEmpty(), host.Name)
+		if host.Machine.FS().Text(ownerRecord) != "" {
+			g.Expect(ptr.To(court.record(host.Name)).Released()).To(BeTrue(), host.Name)
+		}
+	}
+}
+
+// clean lists what is left of Kubernetes on a host.
+func clean(host *sim.Host) []string {
+	var left []string
+	for name := range host.Tree() {
+		for _, prefix := range []string{"/etc/kubernetes/", "/var/lib/kubelet/", "/var/lib/etcd/"} {
+			if strings.HasPrefix(name, prefix) {
+				left = append(left, name)
+			}
+		}
+	}
+	slices.Sort(left)
+	return left
+}
