@@ -51,7 +51,7 @@ func dropOrphanedMembers(s Snapshot) *Step {
 	}
 	orphaned := s.orphanedMembers()
 	for _, machine := range s.active() {
-		if len(orphaned) > 0 && machine.Node == "" {
+		if len(orphaned) > 0 && machine.Node == "" && machine.HostClaimed {
 			return wait(ReasonMachineNotReady, "an etcd member (%x) may belong to Machine %s, which has no Node yet: %s",
 				orphaned[0].ID, machine.Name, s.shortcoming(machine)).about(machine)
 		}

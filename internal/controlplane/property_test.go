@@ -68,7 +68,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 					w.discard(w.unprepare(w.Prepared[0].Name).Name)
 				}
 			case 24:
-				if names := w.names(); len(names) > 0 && rapid.IntRange(0, 3).Draw(t, "forgotten") == 0 {
+				if names := w.names(); len(names) > 0 {
 					w.forget(rapid.SampledFrom(names).Draw(t, "forgotten Machine"))
 				}
 			case 5, 6:
@@ -138,8 +138,8 @@ func (w *world) sicken(t *rapid.T) {
 	}
 }
 
-// leaveAlone makes everything well and the spec legal, and gives up the members whose Machines are not known. Where a Machine may be removed first there may be just as many hosts as
-// Machines are wanted; else there is one more.
+// leaveAlone makes everything well and the spec legal, and gives up the members whose Machines are not known. Where a Machine
+// may be removed first there may be just as many hosts as Machines are wanted; else there is one more.
 func (w *world) leaveAlone(scarce bool) {
 	for i := range w.Machines {
 		if w.Machines[i].Node != "" {

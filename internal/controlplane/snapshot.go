@@ -246,10 +246,11 @@ func (s Snapshot) explained(machine Machine, problem string) string {
 	return problem + "; if it will not be back, have it replaced: annotate it with cluster.x-k8s.io/remediate-machine"
 }
 
-// neverJoined tells that the Machine holds nothing of the cluster: no node, and certainly no etcd member. While some
-// member has no known Machine it might be this one's, so then the answer is no.
+// neverJoined reports whether the Machine holds nothing of the cluster: no node, and certainly no etcd member. While some
+// member has no known Machine it might be that of any Machine with a host, so then the answer is no.
 func (s Snapshot) neverJoined(machine Machine) bool {
-	return machine.Node == "" && !machine.Joined && s.memberOf(machine) == nil && len(s.orphanedMembers()) == 0
+	mayRun := machine.HostClaimed && len(s.orphanedMembers()) > 0
+	return machine.Node == "" && !machine.Joined && s.memberOf(machine) == nil && !mayRun
 }
 
 // shortcoming says why a Machine does not count as a working part of the control plane; empty when it does.
