@@ -21,20 +21,29 @@ import (
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get;list;watch
 
+// controlPlane reads the control plane of the Cluster; nil when there is none, or none of ours.
+func (r *Reconciler) controlPlane(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster) (*controlplanev1.QuoinControlPlane, error) {
+	if cluster == nil || cluster.Spec.ControlPlaneRef.Kind != "QuoinControlPlane" || cluster.Spec.ControlPlaneRef.APIGroup != controlplanev1.GroupVersion.Group {
+		return nil, nil
+	}
+	controlPlane := &controlplanev1.QuoinControlPlane{}
+	err := reader.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Spec.ControlPlaneRef.Name}, controlPlane)
+	if apierr.IsAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the control plane of Cluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
+	}
+	return controlPlane, nil
+}
+
 // controlPlaneSelector selects the hosts that Machines of the Cluster's control plane may claim: every one, unless the
 // template of a QuoinControlPlane says otherwise.
 func (r *Reconciler) controlPlaneSelector(ctx context.Context, cluster *clusterv1.Cluster) (labels.Selector, error) {
 	every := labels.Everything()
-	if cluster == nil || cluster.Spec.ControlPlaneRef.Kind != "QuoinControlPlane" || cluster.Spec.ControlPlaneRef.APIGroup != controlplanev1.GroupVersion.Group {
-		return every, nil
-	}
-	controlPlane := &controlplanev1.QuoinControlPlane{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Spec.ControlPlaneRef.Name}, controlPlane)
-	if apierr.IsAbsent(err) {
-		return every, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the control plane of Cluster %s: %w", cluster.Name, err)
+	controlPlane, err := r.controlPlane(ctx, r.Client, cluster)
+	if err != nil || controlPlane == nil {
+		return every, err
 	}
 	ref := controlPlane.Spec.MachineTemplate.Spec.InfrastructureRef
 	if ref.Kind != "QuoinMachineTemplate" || ref.APIGroup != infrav1.GroupVersion.Group {

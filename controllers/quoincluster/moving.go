@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/moving"
@@ -112,6 +113,16 @@ func movable(c *infrav1.QuoinCluster, verdict moving.Verdict) metav1.Condition {
 	return metav1.Condition{
 		Type: infrav1.ClusterMovableCondition, Status: status, Reason: verdict.Reason, Message: verdict.Message, ObservedGeneration: c.Generation,
 	}
+}
+
+// letGo takes block-move off a QuoinCluster that was ours before another system managed it: nobody else would.
+func (r *Reconciler) letGo(ctx context.Context, c *infrav1.QuoinCluster) error {
+	if !blocksMove(c) || !controllerutil.ContainsFinalizer(c, infrav1.ClusterFinalizer) {
+		return nil
+	}
+	before := c.DeepCopy()
+	delete(c.Annotations, clusterctlv1.BlockMoveAnnotation)
+	return client.IgnoreNotFound(r.Client.Patch(ctx, c, client.MergeFrom(before)))
 }
 
 func blocksMove(c *infrav1.QuoinCluster) bool {

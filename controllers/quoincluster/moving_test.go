@@ -267,3 +267,35 @@ func TestASecretThatStaysBehindIsInTheWayOfAMove(t *testing.T) {
 	w.reconcile("c1")
 	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, infrav1.ClusterNotQuietReason, "QuoinMachine qm1")
 }
+
+func TestASecretOfBackupsThatStaysBehindIsInTheWayOfAMove(t *testing.T) {
+	w := newWorld(t, movers()...)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "recipients", Labels: map[string]string{clusterctlv1.ClusterctlMoveLabel: ""},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "vault", UID: "u"}}}}
+	w.g.Expect(w.client.Create(context.Background(), secret)).To(Succeed())
+	w.reconcile("c1")
+	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionTrue, infrav1.ClusterMovableReason)
+
+	plane := &controlplanev1.QuoinControlPlane{}
+	w.change(plane, "cp", func(client.Object) {
+		plane.Spec.Backup = &controlplanev1.EtcdBackup{EncryptionKeyRef: controlplanev1.SecretReference{Name: "recipients"}}
+	})
+	w.reconcile("c1")
+	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, moving.SecretsStay, "Secret team/recipients belongs to ConfigMap vault")
+}
+
+func TestAClusterThatAnotherSystemTookOverIsNotWaitedFor(t *testing.T) {
+	w := newWorld(t, movers()...)
+	w.reconcile("c1")
+	w.g.Expect(w.get("c1").Annotations).To(HaveKey(clusterctlv1.BlockMoveAnnotation))
+	c := &infrav1.QuoinCluster{}
+	w.change(c, "c1", func(client.Object) { c.Annotations[clusterv1.ManagedByAnnotation] = "site-tool" })
+	w.reconcile("c1")
+	w.g.Expect(w.get("c1").Annotations).NotTo(HaveKey(clusterctlv1.BlockMoveAnnotation))
+
+	w.change(c, "c1", func(client.Object) {
+		c.Annotations[clusterctlv1.BlockMoveAnnotation], c.Finalizers = "", nil
+	})
+	w.reconcile("c1")
+	w.g.Expect(w.get("c1").Annotations).To(HaveKey(clusterctlv1.BlockMoveAnnotation), "the other system's own")
+}

@@ -86,8 +86,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return ctrl.Result{}, nil
 	}
 	if annotations.IsExternallyManaged(quoinCluster) && (quoinCluster.DeletionTimestamp.IsZero() || !controllerutil.ContainsFinalizer(quoinCluster, infrav1.ClusterFinalizer)) {
-		// Another system's, and its status too.
-		return ctrl.Result{}, nil
+		// Another system's, and its status too. One that was ours is not to be waited for when it moves.
+		return ctrl.Result{}, r.letGo(ctx, quoinCluster)
 	}
 	cluster, err := util.GetOwnerCluster(ctx, r.Client, quoinCluster.ObjectMeta)
 	if client.IgnoreNotFound(err) != nil {

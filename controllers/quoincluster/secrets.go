@@ -15,18 +15,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/moving"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/secretprotection"
 )
 
-// secretInterval is how long it is believed that the hosts' Secrets are as they were: they are neither cached nor watched.
+// secretInterval is how long it is believed that Secrets are as they were: they are neither cached nor watched.
 const secretInterval = time.Minute
 
-// secretsRead remembers what the Secrets of a namespace's hosts looked like. The zero value is ready.
+// secretsRead remembers, by Cluster, what the Secrets that move with it looked like. The zero value is ready.
 type secretsRead struct {
 	mu   sync.Mutex
-	last map[string]secretsFound
+	last map[client.ObjectKey]secretsFound
 }
 
 type secretsFound struct {
@@ -35,11 +34,15 @@ type secretsFound struct {
 	stay  []moving.Secret
 }
 
-// unmovable are the Secrets of the namespace's hosts that a move would leave behind. They are read anew when fresh is set.
-func (r *Reconciler) unmovable(ctx context.Context, namespace string, hosts []*infrav1.QuoinHost, fresh bool) ([]moving.Secret, error) {
-	needed := map[string]bool{}
-	for _, h := range hosts {
-		if h.Namespace == namespace {
+// unmovable are the Secrets that a move would leave behind: of the namespace's hosts, and those of the Cluster's backups. While
+// the Cluster is paused they are read anew.
+func (r *Reconciler) unmovable(ctx context.Context, s *survey, backups []string) ([]moving.Secret, error) {
+	key, needed := client.ObjectKey{Namespace: s.Namespace, Name: s.Cluster.Name}, map[string]bool{}
+	for _, name := range backups {
+		needed[name] = true
+	}
+	for _, h := range s.hosts {
+		if h.Namespace == s.Namespace {
 			for _, name := range h.SecretNames() {
 				needed[name] = true
 			}
@@ -47,20 +50,20 @@ func (r *Reconciler) unmovable(ctx context.Context, namespace string, hosts []*i
 	}
 	names := slices.Sorted(maps.Keys(needed))
 	r.secrets.mu.Lock()
-	known, ok := r.secrets.last[namespace]
+	known, ok := r.secrets.last[key]
 	r.secrets.mu.Unlock()
-	if ok && !fresh && time.Since(known.at) < secretInterval && slices.Equal(known.names, names) {
+	if ok && !s.Cluster.Paused && time.Since(known.at) < secretInterval && slices.Equal(known.names, names) {
 		return known.stay, nil
 	}
 	found := secretsFound{at: time.Now(), names: names}
 	for _, name := range names {
 		secret := &metav1.PartialObjectMetadata{}
 		secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-		if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret); err != nil {
+		if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, secret); err != nil {
 			if client.IgnoreNotFound(err) != nil {
-				return nil, fmt.Errorf("reading what is to move with Secret %s/%s: %w", namespace, name, err)
+				return nil, fmt.Errorf("reading what is to move with Secret %s/%s: %w", s.Namespace, name, err)
 			}
-			// Its hosts say that it is missing.
+			// What refers to it says that it is missing.
 			continue
 		}
 		if verdict := secretprotection.Movable(secret); !verdict.Allowed {
@@ -70,8 +73,8 @@ func (r *Reconciler) unmovable(ctx context.Context, namespace string, hosts []*i
 	r.secrets.mu.Lock()
 	defer r.secrets.mu.Unlock()
 	if r.secrets.last == nil {
-		r.secrets.last = map[string]secretsFound{}
+		r.secrets.last = map[client.ObjectKey]secretsFound{}
 	}
-	r.secrets.last[namespace] = found
+	r.secrets.last[key] = found
 	return found.stay, nil
 }

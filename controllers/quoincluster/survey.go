@@ -8,8 +8,6 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
@@ -31,7 +29,7 @@ type survey struct {
 	hosts []*infrav1.QuoinHost
 }
 
-// survey reads what a move of the Cluster meets. The control plane is asked only while the Cluster is paused.
+// survey reads what a move of the Cluster meets. Whether the control plane is quiet matters only while the Cluster is paused.
 func (r *Reconciler) survey(ctx context.Context, reader client.Reader, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster) (*survey, error) {
 	clusters, hosts := &clusterv1.ClusterList{}, &infrav1.QuoinHostList{}
 	machines, quoinMachines := &clusterv1.MachineList{}, &infrav1.QuoinMachineList{}
@@ -71,11 +69,21 @@ func (r *Reconciler) survey(ctx context.Context, reader client.Reader, quoinClus
 		m := &quoinMachines.Items[i]
 		s.Objects = append(s.Objects, moving.Object{Name: "QuoinMachine " + m.Name, Paused: conditions.IsTrue(m, clusterv1.PausedCondition), Quiet: true, Owner: foreignOwner(m)})
 	}
-	var err error
-	if s.Secrets, err = r.unmovable(ctx, s.Namespace, s.hosts, s.Cluster.Paused); err != nil || !s.Cluster.Paused {
-		return s, err
+	plane, err := r.controlPlane(ctx, reader, cluster)
+	if err != nil {
+		return nil, err
 	}
-	return s, r.addControlPlane(ctx, s, cluster)
+	var backups []string
+	if plane != nil {
+		backups = plane.Spec.Backup.SecretNames()
+	}
+	if s.Secrets, err = r.unmovable(ctx, s, backups); err != nil {
+		return nil, err
+	}
+	if plane != nil && s.Cluster.Paused {
+		s.addControlPlane(plane)
+	}
+	return s, nil
 }
 
 // addClusters sorts the Clusters of all namespaces into the one that is asked, its neighbors, and who shares a ClusterClass.
@@ -146,24 +154,8 @@ func hostFacts(h *infrav1.QuoinHost, clusterOf map[string]string) moving.Host {
 	return facts
 }
 
-// addControlPlane reads a control plane of ours. It may be served by another process, and is not cached here.
-func (r *Reconciler) addControlPlane(ctx context.Context, s *survey, cluster *clusterv1.Cluster) error {
-	ref := cluster.Spec.ControlPlaneRef
-	if ref.APIGroup != controlplanev1.GroupVersion.Group || ref.Kind != "QuoinControlPlane" {
-		return nil
-	}
-	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(controlplanev1.GroupVersion.WithKind(ref.Kind))
-	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}, object); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return nil
-		}
-		return fmt.Errorf("reading QuoinControlPlane %s/%s: %w", cluster.Namespace, ref.Name, err)
-	}
-	plane := &controlplanev1.QuoinControlPlane{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, plane); err != nil {
-		return fmt.Errorf("reading QuoinControlPlane %s/%s: %w", cluster.Namespace, ref.Name, err)
-	}
+// addControlPlane says whether a control plane of ours has seen the pause and has nothing under way.
+func (s *survey) addControlPlane(plane *controlplanev1.QuoinControlPlane) {
 	facts := moving.Object{Name: "QuoinControlPlane " + plane.Name, Paused: conditions.IsTrue(plane, clusterv1.PausedCondition), Quiet: true, Owner: foreignOwner(plane)}
 	if c := conditions.Get(plane, controlplanev1.ControlPlaneBackupQuietCondition); plane.Spec.Backup != nil && (c == nil || c.Status != metav1.ConditionTrue) {
 		facts.Quiet, facts.Note = false, "whether a snapshot of etcd is being taken is not known yet"
@@ -179,7 +171,6 @@ func (r *Reconciler) addControlPlane(ctx context.Context, s *survey, cluster *cl
 			s.Recovery = wanted.ID
 		}
 	}
-	return nil
 }
 
 // foreignOwner names an owner that clusterctl does not move: the object then stays behind with it.
