@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 
@@ -279,4 +280,49 @@ func TestKubeletArgs(t *testing.T) {
 	step := artifacts.KubeletArgsStep([]string{"--provider-id=quoin://a/b/c", "--node-ip=10.0.0.1"})
 	l.g.Expect(l.run([]run.Step{step}, nil, nil).Phase).To(Equal(run.Succeeded))
 	l.g.Expect(l.read("root/kubelet.env")).To(Equal("QUOIN_KUBELET_ARGS=--provider-id=quoin://a/b/c --node-ip=10.0.0.1\n"))
+}
+
+// Proves: C17
+//
+// kubeadm joins API servers of its own minor, the kubelet may be older.
+func TestANodeOfAnOlderVersionIsInstalledWithTheKubeadmOfItsControlPlane(t *testing.T) {
+	const newer = "v1.37.1"
+	for name, c := range map[string]struct{ served, pushed bool }{"from a path": {}, "over HTTP": {served: true}, "pushed": {pushed: true}} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			t.Cleanup(artifacts.SetRoot(filepath.Join(l.dir, "root")))
+			l.bundle(version, nil)
+			l.bundle(newer, nil)
+			wanted := l.bundleAt(l.bundles)
+			if c.served {
+				server := httptest.NewServer(http.FileServer(http.Dir(l.bundles)))
+				t.Cleanup(server.Close)
+				wanted = l.bundleAt(server.URL)
+			}
+			wanted.Bundle.Push, wanted.Kubeadm = c.pushed, newer
+			progress, err := artifacts.Push(t.Context(), l.host, wanted, artifacts.Worker, time.Minute)
+			l.g.Expect(err).NotTo(HaveOccurred())
+			l.g.Expect(progress.Done).To(BeTrue())
+			status := l.install(wanted, artifacts.Worker)
+			l.g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
+			l.g.Expect(l.read("usr/bin/kubeadm")).To(Equal("kubeadm " + newer))
+			l.g.Expect(filepath.Join(l.dir, "store/proxy:"+version)).To(BeAnExistingFile(), "everything else is its own")
+			l.g.Expect(filepath.Join(l.dir, "store/proxy:"+newer)).NotTo(BeAnExistingFile())
+		})
+	}
+}
+
+func TestAKubeadmThatCannotBeHadIsNamed(t *testing.T) {
+	l := newLab(t)
+	l.bundle(version, nil)
+	wanted := l.bundleAt(l.bundles)
+	wanted.Kubeadm = "v1.37.1"
+	_, err := l.find(wanted)
+	l.g.Expect(err).To(MatchError(ContainSubstring("there is no bundle of Kubernetes v1.37.1")))
+	l.bundle("v1.37.1", func(m *artifacts.Manifest) { m.Files = m.Files[1:] })
+	_, err = l.find(wanted)
+	l.g.Expect(err).To(MatchError(ContainSubstring("the bundle of Kubernetes v1.37.1 holds no binary kubeadm")))
+	wanted.Kubeadm = "latest"
+	_, err = l.find(wanted)
+	l.g.Expect(err).To(MatchError(ContainSubstring(`version "latest" is not of the form`)))
 }

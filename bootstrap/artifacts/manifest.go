@@ -60,6 +60,9 @@ type File struct {
 	// Images are the names that the tar carries.
 	Images []string `json:"images,omitempty"`
 	Roles  []Role   `json:"roles"`
+
+	// version of the bundle that the file is from, when it is not that of its manifest.
+	version string
 }
 
 var (
@@ -97,6 +100,9 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	}
 	return &m, nil
 }
+
+// of is the version whose bundle holds the file, which is in the manifest of version.
+func (f *File) of(version string) string { return orDefault(f.version, version) }
 
 func (f *File) check() error {
 	f.SHA256 = strings.ToLower(f.SHA256)
@@ -174,6 +180,21 @@ func (m *Manifest) For(role Role) []File {
 		}
 	}
 	return files
+}
+
+// takeKubeadm replaces the manifest's kubeadm by that of another version.
+func (m *Manifest) takeKubeadm(other *Manifest) error {
+	isKubeadm := func(f File) bool { return f.Kind == Binary && path.Base(f.Install) == "kubeadm" }
+	from, at := slices.IndexFunc(other.Files, isKubeadm), slices.IndexFunc(m.Files, isKubeadm)
+	for version, found := range map[string]int{other.KubernetesVersion: from, m.KubernetesVersion: at} {
+		if found < 0 {
+			return fmt.Errorf("the bundle of Kubernetes %s holds no binary kubeadm; make the bundle again", version)
+		}
+	}
+	kubeadm := other.Files[from]
+	kubeadm.version, kubeadm.Roles, kubeadm.Install = other.KubernetesVersion, m.Files[at].Roles, m.Files[at].Install
+	m.Files[at] = kubeadm
+	return nil
 }
 
 // ImageNames returns the image names that role needs.

@@ -57,9 +57,18 @@ func Push(ctx context.Context, host ssh.Host, wanted Wanted, role Role, budget t
 	if err != nil || progress.Done {
 		return progress, err
 	}
-	d := openDepot(wanted.Bundle, supply.location, wanted.Version)
-	defer d.close()
+	depots := map[string]*depot{}
+	defer func() {
+		for _, d := range depots {
+			d.close()
+		}
+	}()
 	for _, file := range lacking {
+		d := depots[file.of(wanted.Version)]
+		if d == nil {
+			d = openDepot(wanted.Bundle, supply.location, file.of(wanted.Version))
+			depots[file.of(wanted.Version)] = d
+		}
 		sent, err := pushFile(ctx, host, d, file, wanted.Bundle.BytesPerSecond, until)
 		progress.There += sent
 		switch {

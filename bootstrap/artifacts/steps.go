@@ -157,7 +157,7 @@ func (s *Supply) from(file File) string {
 	if s.wanted.Bundle.Push {
 		return "pushed:" + file.Path
 	}
-	return s.location.At(s.wanted.Version) + "/" + file.Path
+	return s.location.At(file.of(s.wanted.Version)) + "/" + file.Path
 }
 
 // patience is the time that a file may take: a rate that was asked for must not end in a timeout.

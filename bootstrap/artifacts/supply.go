@@ -18,6 +18,9 @@ type Wanted struct {
 	// Architecture of the host in Go's words; empty when unknown.
 	Architecture string
 	Source
+	// Kubeadm is the version whose kubeadm comes with Version, for a node that joins API servers of a newer one: the kubelet
+	// may be three minors older than they are, kubeadm none. Empty means that of Version. Bundles alone can mix.
+	Kubeadm string
 	// Keep are further versions whose add-on images stay on the host, when what other versions left is removed.
 	Keep []string
 }
@@ -61,6 +64,22 @@ func Find(ctx context.Context, host ssh.Host, wanted Wanted) (*Supply, error) {
 	if s.location, err = ParseLocation(wanted.Bundle.Location); err != nil {
 		return nil, err
 	}
+	if s.manifest, err = s.read(ctx, host, wanted); err != nil || wanted.Kubeadm == "" || wanted.Kubeadm == wanted.Version {
+		return s, err
+	}
+	wanted.Version = wanted.Kubeadm
+	other, err := s.read(ctx, host, wanted)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.manifest.takeKubeadm(other)
+}
+
+// read reads the manifest of a version's bundle.
+func (s *Supply) read(ctx context.Context, host ssh.Host, wanted Wanted) (*Manifest, error) {
+	if !versionText.MatchString(wanted.Version) {
+		return nil, fmt.Errorf("version %q is not of the form v1.36.3", wanted.Version)
+	}
 	read := func(ctx context.Context, name string) ([]byte, error) {
 		return readByHost(ctx, host, wanted.Bundle, s.location, wanted.Version, name)
 	}
@@ -69,8 +88,7 @@ func Find(ctx context.Context, host ssh.Host, wanted Wanted) (*Supply, error) {
 		defer d.close()
 		read = d.read
 	}
-	s.manifest, err = readManifest(ctx, read, wanted)
-	return s, err
+	return readManifest(ctx, read, wanted)
 }
 
 // Plan is what brings to a host what role needs, with the files that the steps read. With role Addon these are the images

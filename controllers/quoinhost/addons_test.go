@@ -93,3 +93,50 @@ func TestAddonImagesComeFromWhereThePoolsPresentTemplateSays(t *testing.T) {
 		})
 	}
 }
+
+// Proves: C17
+//
+// A pool may stay behind its control plane, and still grows and heals: kubeadm is that of the control plane, all else the pool's.
+func TestAWorkerJoinsWithTheKubeadmOfItsControlPlane(t *testing.T) {
+	versions := func(all ...string) (running []clusterv1.StatusVersion) {
+		for _, version := range all {
+			running = append(running, clusterv1.StatusVersion{Version: version})
+		}
+		return running
+	}
+	for name, c := range map[string]struct {
+		running   []clusterv1.StatusVersion
+		artifacts *infrav1.Artifacts
+		kind      string
+		want      string
+	}{
+		"of a newer minor":              {running: versions("v1.36.2"), want: "v1.36.2"},
+		"in the middle of an upgrade":   {running: versions("v1.36.2", "v1.35.9")},
+		"of its own minor":              {running: versions("v1.35.9")},
+		"of another provider":           {running: versions("v1.36.2"), kind: "KubeadmControlPlane"},
+		"from packages, which have one": {running: versions("v1.36.2"), artifacts: &infrav1.Artifacts{Packages: &infrav1.Packages{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, false)
+			controlPlane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "cp"}}
+			controlPlane.Status.Versions = c.running
+			w.create(controlPlane)
+			cluster := &clusterv1.Cluster{}
+			w.object(cluster, "c1")
+			cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: "cp"}
+			if c.kind != "" {
+				cluster.Spec.ControlPlaneRef.Kind = c.kind
+			}
+			w.g.Expect(w.client.Update(t.Context(), cluster)).To(Succeed())
+			if c.artifacts != nil {
+				quoinMachine := &infrav1.QuoinMachine{}
+				w.object(quoinMachine, "qm1")
+				quoinMachine.Spec.Artifacts = *c.artifacts
+				w.g.Expect(w.client.Update(t.Context(), quoinMachine)).To(Succeed())
+			}
+			w.untilState(infrav1.HostStateProvisioned)
+			w.g.Expect(w.room.provision.Artifacts.Kubeadm).To(Equal(c.want))
+			w.g.Expect(w.room.provision.Artifacts.Version).To(Equal("v1.35.4"))
+		})
+	}
+}

@@ -248,7 +248,8 @@ func (t *turn) provisionOrder(id string) (ProvisionOrder, error) {
 		return order, &bootstrapDataError{fmt.Errorf("the bootstrap data of Machine %s/%s: %w", machine.Namespace, machine.Name, err)}
 	}
 	if !util.IsControlPlaneMachine(machine) {
-		return order, nil
+		order.Artifacts.Kubeadm, err = t.joiningKubeadm()
+		return order, err
 	}
 	order.Role = artifacts.ControlPlane
 	if c.quoinCluster == nil || c.quoinCluster.Spec.LoadBalancer.Type != infrav1.LoadBalancerKeepalived {

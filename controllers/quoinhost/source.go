@@ -16,6 +16,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedeployments;machinesets,verbs=get;list;watch
@@ -36,6 +37,28 @@ func (t *turn) addonArtifacts(version string) (artifacts.Wanted, error) {
 		wanted.Source = sourceOf(present)
 	}
 	return wanted, nil
+}
+
+// joiningKubeadm is the version of the kubeadm that this worker joins with, which may be that of its control plane; empty when
+// it is its own, as it always is with packages, on hosts that carry a version already, and below another control plane.
+func (t *turn) joiningKubeadm() (string, error) {
+	machine, ref := t.claim.machine, t.claim.cluster.Spec.ControlPlaneRef
+	if t.claim.quoinMachine.Spec.Artifacts.Bundle == nil || ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
+		return "", nil
+	}
+	controlPlane := &controlplanev1.QuoinControlPlane{}
+	found, err := t.r.find(t.ctx, client.ObjectKey{Namespace: machine.Namespace, Name: ref.Name}, controlPlane)
+	if err != nil || !found {
+		return "", err
+	}
+	var running []string
+	for _, version := range controlPlane.Status.Versions {
+		running = append(running, version.Version)
+	}
+	if version := skew.JoiningKubeadm(machine.Spec.Version, running...); version != machine.Spec.Version {
+		return version, nil
+	}
+	return "", nil
 }
 
 // sameKind reports whether Kubernetes comes to both in the same way. What a pool changes to, such as images that only its
@@ -103,6 +126,6 @@ func (r *Reconciler) find(ctx context.Context, key client.ObjectKey, object clie
 	case apierr.IsAbsent(err):
 		return false, nil
 	default:
-		return false, fmt.Errorf("reading what the pool of a Machine is made from (%s): %w", key, err)
+		return false, fmt.Errorf("reading %T %s, for the Kubernetes of a Machine: %w", object, key, err)
 	}
 }
