@@ -82,6 +82,7 @@ const full = "full"
 
 var _ = Describe("Quoin on real hosts", Label(full), Ordered, func() {
 	Context("with a control plane of three", func() { trio() })
+	Context("with a cluster that manages itself", func() { pivot() })
 })
 
 var _ = Describe("Quoin on real hosts", Label("creations"), Ordered, func() {

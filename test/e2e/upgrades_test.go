@@ -89,7 +89,7 @@ func upgrades() {
 	It("replaces the workers, waiting for a disruption budget that forbids a drain", func(ctx SpecContext) {
 		By("setting a budget that no drain can satisfy")
 		must(the.lab.Apply(ctx, the.demo.Kubeconfig(), budget(2)))
-		before := workerMachines(ctx)
+		before := workerMachines(ctx, the.demo)
 		timeline := the.demo.Watch(ctx)
 		defer timeline.Stop()
 		must(the.demo.EditWorkerVersion(ctx, lab.NewVersion))
@@ -165,10 +165,10 @@ func controlPlaneNode(ctx context.Context) (node lab.Node, machine string) {
 }
 
 // workerMachines are the nodes of the workers' Machines.
-func workerMachines(ctx context.Context) map[string]string {
+func workerMachines(ctx context.Context, cluster *lab.Cluster) map[string]string {
 	GinkgoHelper()
 	workers := map[string]string{}
-	for _, machine := range need(the.demo.Machines(ctx)) {
+	for _, machine := range need(cluster.Machines(ctx)) {
 		if _, controlPlane := machine.Labels[clusterv1.MachineControlPlaneLabel]; !controlPlane {
 			workers[machine.Name] = machine.Status.NodeRef.Name
 		}

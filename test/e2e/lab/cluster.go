@@ -48,6 +48,11 @@ func Trio() ClusterSpec {
 	return ClusterSpec{Name: "trio", Version: OldVersion, VirtualAddress: "172.30.0.102", RouterID: 102, ControlPlanes: 3, Workers: 1}
 }
 
+// Home is a cluster that comes to manage itself. It needs the hosts of Lab.AddRacks.
+func Home() ClusterSpec {
+	return ClusterSpec{Name: "home", Version: OldVersion, VirtualAddress: "172.30.0.103", RouterID: 103, ControlPlanes: 3, Workers: 1}
+}
+
 func (s ClusterSpec) controlPlanes() int { return max(s.ControlPlanes, 1) }
 
 // Cluster is a workload cluster.

@@ -56,13 +56,16 @@ func (l *Lab) kind(ctx context.Context, line func(string), args ...string) error
 }
 
 func (l *Lab) makeKind(ctx context.Context, step *progress.Step) error {
-	config := l.file("test", "hostimage", "kind.yaml")
-	err := l.kind(ctx, func(line string) { step.Waiting(line) }, "create", "cluster", "--name", Name, "--image", l.tools.kindImage,
-		"--config", config, "--kubeconfig", l.Kubeconfig(), "--wait", "120s", "--retain")
-	if err != nil {
+	if err := l.createKind(ctx, step); err != nil {
 		return err
 	}
 	return l.connect()
+}
+
+func (l *Lab) createKind(ctx context.Context, step *progress.Step) error {
+	config := l.file("test", "hostimage", "kind.yaml")
+	return l.kind(ctx, func(line string) { step.Waiting(line) }, "create", "cluster", "--name", Name, "--image", l.tools.kindImage,
+		"--config", config, "--kubeconfig", l.KindKubeconfig(), "--wait", "120s", "--retain")
 }
 
 // connect makes the client of the management cluster.

@@ -54,8 +54,11 @@ type Lab struct {
 	Root, State, Cache string
 	// Hosts in the order of their names.
 	Hosts []*Host
-	// Management is the client of the kind cluster; set by Up or Open.
+	// Management is the client of the management cluster: the kind cluster, until Move. Up and Attach set it.
 	Management client.Client
+
+	// management is the kubeconfig of the management cluster.
+	management string
 
 	tools  tools
 	engine engine
@@ -94,7 +97,10 @@ func New(o Options) (*Lab, error) {
 	if out == nil {
 		out = os.Stdout
 	}
-	return &Lab{Printer: progress.New(out), Root: root, State: state, Cache: cache, Hosts: defaultHosts()}, nil
+	return &Lab{
+		Printer: progress.New(out), Root: root, State: state, Cache: cache, Hosts: defaultHosts(),
+		management: filepath.Join(state, "kubeconfig"),
+	}, nil
 }
 
 func cacheFolder() (string, error) {
@@ -168,5 +174,5 @@ func (l *Lab) file(elements ...string) string {
 	return filepath.Join(append([]string{l.Root}, elements...)...)
 }
 
-// Kubeconfig of the kind cluster. The user's own is never touched.
-func (l *Lab) Kubeconfig() string { return l.Path("kubeconfig") }
+// Kubeconfig of the management cluster. The user's own is never touched.
+func (l *Lab) Kubeconfig() string { return l.management }

@@ -33,6 +33,10 @@ func (l *Lab) loadManagers(ctx context.Context, step *progress.Step) error {
 
 // initProviders does what a user does: a clusterctl.yaml that names our repository, and clusterctl init.
 func (l *Lab) initProviders(ctx context.Context, step *progress.Step) error {
+	return l.initInto(ctx, step, l.Kubeconfig())
+}
+
+func (l *Lab) initInto(ctx context.Context, step *progress.Step, kubeconfig string) error {
 	if err := os.MkdirAll(l.Path("home"), 0o700); err != nil {
 		return fmt.Errorf("home of clusterctl: %w", err)
 	}
@@ -47,7 +51,7 @@ func (l *Lab) initProviders(ctx context.Context, step *progress.Step) error {
 	_, err = l.run(ctx, command{
 		name: l.tools.clusterctl,
 		args: []string{"init", "--core", "cluster-api", "--bootstrap", "kubeadm", "--control-plane", "quoin", "--infrastructure", "quoin",
-			"--config", l.clusterctlConfig(), "--kubeconfig", l.Kubeconfig(), "--wait-providers", "--wait-provider-timeout", "180"},
+			"--config", l.clusterctlConfig(), "--kubeconfig", kubeconfig, "--wait-providers", "--wait-provider-timeout", "180"},
 		env:  l.privateHome(),
 		line: func(line string) { step.Waiting(line) },
 	})

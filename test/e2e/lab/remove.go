@@ -43,7 +43,7 @@ func (l *Lab) removeAll(ctx context.Context, _ *progress.Step) error {
 		l.fence(ctx, false),
 	}
 	for _, path := range []string{
-		l.Kubeconfig(), l.privateKeyFile(), l.Path("home"), l.Path("clusters"), l.Path("repository"),
+		l.KindKubeconfig(), l.privateKeyFile(), l.Path("home"), l.Path("clusters"), l.Path("repository"),
 		l.Path("clone"), l.Path("bin"), l.Path("variables.sh"),
 	} {
 		errs = append(errs, os.RemoveAll(path))

@@ -1,0 +1,94 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
+)
+
+// LoadManagersOnHosts puts the managers' images on every host, as a site does that has no registry. A reset leaves images.
+func (l *Lab) LoadManagersOnHosts(ctx context.Context) error {
+	return l.Step(ctx, "Loading the managers' images onto the hosts", 5*time.Minute, func(ctx context.Context, _ *progress.Step) error {
+		archive := l.Path("managers.tar")
+		defer func() { _ = os.Remove(archive) }()
+		images := slices.Compact(slices.Sorted(maps.Values(l.tools.managers)))
+		if _, err := l.docker(ctx, append([]string{"save", "--output", archive}, images...)...); err != nil {
+			return err
+		}
+		group, loading := errgroup.WithContext(ctx)
+		group.SetLimit(2)
+		for _, host := range l.Hosts {
+			group.Go(func() error {
+				file, err := os.Open(archive)
+				if err != nil {
+					return fmt.Errorf("images of the managers: %w", err)
+				}
+				defer func() { _ = file.Close() }()
+				_, err = l.run(loading, command{
+					name: l.engine.client, stdin: file,
+					args: []string{"exec", "--interactive", host.Container(), "ctr", "--namespace", "k8s.io", "images", "import", "-"},
+				})
+				return err
+			})
+		}
+		return group.Wait()
+	})
+}
+
+// Init installs Cluster API and Quoin in a cluster with stock clusterctl.
+func (l *Lab) Init(ctx context.Context, cluster *Cluster) error {
+	return l.Step(ctx, "Installing Cluster API and Quoin in "+cluster.Name, 6*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		return l.initInto(ctx, step, cluster.Kubeconfig())
+	})
+}
+
+// Move moves everything in the namespace from the management cluster to another with stock clusterctl, as docs/move.md writes
+// it, and asks the other one from then on.
+func (l *Lab) Move(ctx context.Context, kubeconfig string) error {
+	err := l.Step(ctx, "Moving to another management cluster", 15*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		_, err := l.run(ctx, command{
+			name: l.tools.clusterctl, env: l.privateHome(), line: func(line string) { step.Waiting(line) },
+			args: []string{"move", "-n", Namespace, "--kubeconfig", l.Kubeconfig(), "--to-kubeconfig", kubeconfig, "--config", l.clusterctlConfig()},
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.management = kubeconfig
+	return l.connect()
+}
+
+// KindKubeconfig is that of the kind cluster, whichever cluster manages.
+func (l *Lab) KindKubeconfig() string { return l.Path("kubeconfig") }
+
+// RemoveKind removes the kind cluster, and with it whatever it still manages.
+func (l *Lab) RemoveKind(ctx context.Context) error {
+	return l.Step(ctx, "Removing the kind cluster", 2*time.Minute, func(ctx context.Context, _ *progress.Step) error {
+		if err := l.removeContainers(ctx, "io.x-k8s.kind.cluster="+Name); err != nil {
+			return err
+		}
+		return os.Remove(l.KindKubeconfig())
+	})
+}
+
+// RemakeKind makes a kind cluster anew with the providers in it, to move to.
+func (l *Lab) RemakeKind(ctx context.Context) error {
+	return l.up(ctx, []stage{
+		{"Creating the kind cluster " + Name + " anew", 5 * time.Minute, l.createKind},
+		{"Loading the managers' images", 3 * time.Minute, l.loadManagers},
+		{"Installing Cluster API and Quoin with clusterctl init", 5 * time.Minute, func(ctx context.Context, step *progress.Step) error {
+			return l.initInto(ctx, step, l.KindKubeconfig())
+		}},
+	})
+}
