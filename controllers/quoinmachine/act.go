@@ -67,25 +67,22 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 	request.Pool = placement.Pool(v.machine)
 	request.PreferFormer = quoinMachine.Spec.HostPreference == infrav1.HostPreferenceFormer
 	request.Now = r.now()
-	fleet, err := r.fleet(ctx)
+	free, err := r.free(ctx, quoinMachine)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if request.Members, request.Taken, err = r.members(ctx, quoinMachine, v, fleet); err != nil {
+	key := client.ObjectKeyFromObject(quoinMachine)
+	if fits, others := r.reservations.fits(request, free, key); !fits {
+		return r.noHost(ctx, quoinMachine, v, request, others)
+	}
+	if request.Members, request.Taken, err = r.members(ctx, quoinMachine, v); err != nil {
 		return ctrl.Result{}, err
 	}
-	key := client.ObjectKeyFromObject(quoinMachine)
-	picked, others := r.reservations.choose(request, fleet, key, groupOf(quoinMachine))
+	picked, others := r.reservations.choose(request, free, key, groupOf(quoinMachine))
 	if picked.Chosen == nil {
-		v.obstacle = &obstacle{infrav1.MachineNoMatchingHostReason, picked.Message()}
-		v.candidates = counted(picked)
-		if others {
-			// A claim that fails leaves a free host, and no event may tell of it.
-			return ctrl.Result{RequeueAfter: time.Second}, nil
-		}
-		return ctrl.Result{}, nil
+		return r.noHost(ctx, quoinMachine, v, request, others)
 	}
-	host := hostNamed(fleet, picked.Chosen)
+	host := hostNamed(free, picked.Chosen)
 	claimed := false
 	defer func() {
 		if !claimed {
@@ -121,6 +118,38 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 	return ctrl.Result{}, nil
 }
 
+// noHost says why no host can be claimed; others that another machine is claiming one that could be.
+func (r *Reconciler) noHost(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view, request placement.Request, others bool) (ctrl.Result, error) {
+	key := ask{namespace: quoinMachine.Namespace, cluster: v.cluster.Name, domain: request.FailureDomain}
+	if request.Selector != nil {
+		key.selector = request.Selector.String()
+	}
+	counted, again, err := r.counts.of(key, v.now, func() (placement.Result, error) {
+		fleet, err := r.fleet(ctx)
+		if err != nil {
+			return placement.Result{}, err
+		}
+		if _, request.Taken, err = r.members(ctx, quoinMachine, v); err != nil {
+			return placement.Result{}, err
+		}
+		return r.reservations.count(request, fleet, client.ObjectKeyFromObject(quoinMachine), groupOf(quoinMachine)), nil
+	})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if counted.Chosen != nil {
+		v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason, fmt.Sprintf("host %s/%s has just become free; trying again", counted.Chosen.Namespace, counted.Chosen.Name)}
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
+	v.obstacle = &obstacle{infrav1.MachineNoMatchingHostReason, counted.Message()}
+	v.candidates = candidatesOf(counted)
+	if others {
+		// A claim that fails leaves a free host, and no event may tell of it.
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
+	return ctrl.Result{RequeueAfter: again}, nil
+}
+
 // groupOf names the cluster and role whose members are spread over failure domains.
 func groupOf(quoinMachine *infrav1.QuoinMachine) string {
 	_, controlPlane := quoinMachine.Labels[clusterv1.MachineControlPlaneLabel]
@@ -141,8 +170,8 @@ func (r *Reconciler) tellClaim(quoinMachine *infrav1.QuoinMachine, host *infrav1
 	r.Recorder.Eventf(quoinMachine, host, kind, infrav1.MachineHostClaimedReason, infrav1.MachineHostClaimedReason, "%s", message)
 }
 
-// counted is why no host was chosen, as the status shows it.
-func counted(result placement.Result) []infrav1.HostCandidates {
+// candidatesOf is why no host was chosen, as the status shows it.
+func candidatesOf(result placement.Result) []infrav1.HostCandidates {
 	var out []infrav1.HostCandidates
 	for _, count := range result.Counts() {
 		reason := string(count.Reason)

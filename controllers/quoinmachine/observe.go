@@ -6,14 +6,10 @@ package quoinmachine
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
@@ -54,12 +50,17 @@ func (r *Reconciler) observe(ctx context.Context, quoinMachine *infrav1.QuoinMac
 			return nil, fmt.Errorf("reading Cluster %s/%s: %w", quoinMachine.Namespace, name, err)
 		}
 	}
+	v.host, err = r.hostOf(ctx, quoinMachine, machine)
+	return v, err
+}
+
+// hostOf is the host that carries the claim of the QuoinMachine, as the cache has it; nil when there is none.
+func (r *Reconciler) hostOf(ctx context.Context, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) (*infrav1.QuoinHost, error) {
 	claimed := &infrav1.QuoinHostList{}
 	if err := r.Client.List(ctx, claimed, client.UnsafeDisableDeepCopy, fieldindex.HostsOfQuoinMachine(client.ObjectKeyFromObject(quoinMachine))); err != nil {
 		return nil, fmt.Errorf("listing the QuoinHosts of QuoinMachine %s/%s: %w", quoinMachine.Namespace, quoinMachine.Name, err)
 	}
-	v.host = find(claimed.Items, quoinMachine, machine)
-	return v, nil
+	return find(claimed.Items, quoinMachine, machine), nil
 }
 
 func clusterName(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) string {
@@ -115,8 +116,8 @@ func candidates(hosts []infrav1.QuoinHost) []placement.Host {
 	return out
 }
 
-// fleet lists the hosts of every namespace, the candidates of a claim. They are the cache's own and not to be changed: thousands
-// are looked at for one that may be claimed, and that one is copied then.
+// fleet lists the hosts of every namespace, to count why none of them can be claimed. They are the cache's own and not to be
+// changed.
 func (r *Reconciler) fleet(ctx context.Context) ([]infrav1.QuoinHost, error) {
 	hosts := &infrav1.QuoinHostList{}
 	if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
@@ -125,74 +126,53 @@ func (r *Reconciler) fleet(ctx context.Context) ([]infrav1.QuoinHost, error) {
 	return hosts.Items, nil
 }
 
+// free lists the free hosts that the QuoinMachine may have and some more, the candidates of a claim. They are the cache's own
+// and not to be changed.
+func (r *Reconciler) free(ctx context.Context, quoinMachine *infrav1.QuoinMachine) ([]infrav1.QuoinHost, error) {
+	var labels map[string]string
+	if quoinMachine.Spec.HostSelector != nil {
+		labels = quoinMachine.Spec.HostSelector.MatchLabels
+	}
+	var all []infrav1.QuoinHost
+	for _, offered := range []string{quoinMachine.Namespace, placement.AnyNamespace} {
+		hosts := &infrav1.QuoinHostList{}
+		if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy, fieldindex.FreeHosts(offered, labels)); err != nil {
+			return nil, fmt.Errorf("listing the free QuoinHosts: %w", err)
+		}
+		all = append(all, hosts.Items...)
+	}
+	return all, nil
+}
+
 // members counts the hosts that machines of this cluster and role have, by failure domain, and lists what identifies the hosts
-// that its machines of either role have. It looks at each machine and each host once: in a large fleet, many machines are
-// placed in a row.
-func (r *Reconciler) members(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view, fleet []infrav1.QuoinHost) (map[string]int, []placement.Identity, error) {
+// that its machines of either role have. It asks for the hosts of each machine, because a fleet is larger than a cluster.
+func (r *Reconciler) members(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (map[string]int, []placement.Identity, error) {
 	list := &infrav1.QuoinMachineList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(quoinMachine.Namespace), client.UnsafeDisableDeepCopy,
 		client.MatchingLabels{clusterv1.ClusterNameLabel: v.cluster.Name}); err != nil {
 		return nil, nil, fmt.Errorf("listing the QuoinMachines of Cluster %s: %w", v.cluster.Name, err)
 	}
 	_, controlPlane := quoinMachine.Labels[clusterv1.MachineControlPlaneLabel]
-	peers := map[string]*infrav1.QuoinMachine{}
-	for i := range list.Items {
-		peer := &list.Items[i]
-		if peer.Name != quoinMachine.Name {
-			peers[peer.Name] = peer
-		}
-	}
 	counts := map[string]int{}
 	var taken []placement.Identity
-	for i := range fleet {
-		host := &fleet[i]
-		if ref := host.Spec.ConsumerRef; ref != nil && ref.Namespace == quoinMachine.Namespace {
-			peer := peers[ref.Name]
-			if peer == nil || !claims(host, peer, nil) {
-				continue
-			}
-			taken = append(taken, placement.IdentitiesOf(host.Status.Facts)...)
-			if _, same := peer.Labels[clusterv1.MachineControlPlaneLabel]; same == controlPlane && peer.DeletionTimestamp.IsZero() {
-				counts[host.Spec.FailureDomain]++
-			}
+	for i := range list.Items {
+		peer := &list.Items[i]
+		if peer.Name == quoinMachine.Name {
+			continue
+		}
+		host, err := r.hostOf(ctx, peer, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		if host == nil {
+			continue
+		}
+		taken = append(taken, placement.IdentitiesOf(host.Status.Facts)...)
+		if _, same := peer.Labels[clusterv1.MachineControlPlaneLabel]; same == controlPlane && peer.DeletionTimestamp.IsZero() {
+			counts[host.Spec.FailureDomain]++
 		}
 	}
 	return counts, taken, nil
-}
-
-// machinesOfHost maps a host to its consumer and, when it can be claimed, to every QuoinMachine that waits for one.
-func (r *Reconciler) machinesOfHost(ctx context.Context, o client.Object) []ctrl.Request {
-	host, ok := o.(*infrav1.QuoinHost)
-	if !ok {
-		return nil
-	}
-	if ref := host.Spec.ConsumerRef; ref != nil {
-		return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}}}
-	}
-	// The waiting ones see the host in their counts of why none is free.
-	waiting := &infrav1.QuoinMachineList{}
-	if err := r.Client.List(ctx, waiting, client.UnsafeDisableDeepCopy, fieldindex.MachinesAwaitingHost()); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing QuoinMachines")
-		return nil
-	}
-	requests := make([]ctrl.Request, 0, len(waiting.Items))
-	for i := range waiting.Items {
-		requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&waiting.Items[i])})
-	}
-	return requests
-}
-
-// placementChanges passes the changes of an unclaimed host that placement looks at. A free host tells its probes every few
-// seconds, and hundreds of QuoinMachines may wait for one that fits; a claimed host concerns its consumer alone.
-func placementChanges() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok1 := e.ObjectOld.(*infrav1.QuoinHost)
-		now, ok2 := e.ObjectNew.(*infrav1.QuoinHost)
-		if !ok1 || !ok2 || before.Spec.ConsumerRef != nil || now.Spec.ConsumerRef != nil {
-			return true
-		}
-		return !reflect.DeepEqual(placement.HostOf(before), placement.HostOf(now))
-	}}
 }
 
 func selectorOf(quoinMachine *infrav1.QuoinMachine) (placement.Request, error) {

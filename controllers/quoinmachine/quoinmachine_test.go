@@ -442,14 +442,3 @@ func TestAPausedClusterClaimsNothing(t *testing.T) {
 	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
 	w.expect("m1", clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason)
 }
-
-func TestAFreedHostWakesTheMachinesThatWait(t *testing.T) {
-	machine1, waiting := owned("m1", uid1)
-	machine2, claimed := owned("m2", "99999999-0000-0000-0000-000000000000")
-	claimed.Spec.ProviderID = "quoin://team/h2/99999999"
-	w := newWorld(t, cluster(), machine1, waiting, machine2, claimed)
-	w.g.Expect(w.r.machinesOfHost(context.Background(), host("h1", ""))).To(Equal([]ctrl.Request{{NamespacedName: types.NamespacedName{Namespace: "team", Name: "m1"}}}))
-	h2 := host("h2", "")
-	h2.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m2"}
-	w.g.Expect(w.r.machinesOfHost(context.Background(), h2)).To(Equal([]ctrl.Request{{NamespacedName: types.NamespacedName{Namespace: "team", Name: "m2"}}}))
-}

@@ -54,6 +54,7 @@ type Reconciler struct {
 	WatchFilterValue string
 
 	reservations reservations
+	counts       counts
 	writes       *ownwrites.Client
 	words        *objectpatch.Pace
 }
@@ -92,7 +93,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 			handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("QuoinMachine")))).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
 			builder.WithPredicates(predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(mgr.GetScheme(), log))).
-		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfHost), builder.WithPredicates(placementChanges())).
+		Watches(&infrav1.QuoinHost{}, r.hostEvents()).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the QuoinMachine controller: %w", err)

@@ -32,11 +32,51 @@ type reservation struct {
 	version string
 }
 
+// fits reports whether a host that no other machine has reserved may be what is asked for, if it shares nothing with the hosts
+// of the machine's cluster. others says that one may be that another machine has reserved.
+func (r *reservations) fits(request placement.Request, hosts []infrav1.QuoinHost, machine client.ObjectKey) (fits, others bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range hosts {
+		if placement.Select(request, []placement.Host{placement.HostOf(&hosts[i])}).Chosen == nil {
+			continue
+		}
+		held, reserved := r.hosts[client.ObjectKeyFromObject(&hosts[i])]
+		if !reserved || held.machine == machine || held.version != hosts[i].ResourceVersion {
+			return true, others
+		}
+		others = true
+	}
+	return false, others
+}
+
 // choose picks a host as placement does, without those that others have reserved, and reserves it. others says that there
 // were such hosts.
 func (r *reservations) choose(request placement.Request, hosts []infrav1.QuoinHost, machine client.ObjectKey, group string) (picked placement.Result, others bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	picked, others = r.pick(request, hosts, machine, group)
+	if picked.Chosen == nil {
+		return picked, others
+	}
+	if r.hosts == nil {
+		r.hosts = map[client.ObjectKey]reservation{}
+	}
+	host := hostNamed(hosts, picked.Chosen)
+	r.hosts[client.ObjectKeyFromObject(host)] = reservation{machine: machine, group: group, version: host.ResourceVersion}
+	return picked, others
+}
+
+// count is choose without a reservation.
+func (r *reservations) count(request placement.Request, hosts []infrav1.QuoinHost, machine client.ObjectKey, group string) placement.Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	picked, _ := r.pick(request, hosts, machine, group)
+	return picked
+}
+
+// pick needs the lock.
+func (r *reservations) pick(request placement.Request, hosts []infrav1.QuoinHost, machine client.ObjectKey, group string) (picked placement.Result, others bool) {
 	all := candidates(hosts)
 	members := map[string]int{}
 	for domain, count := range request.Members {
@@ -61,16 +101,7 @@ func (r *reservations) choose(request placement.Request, hosts []infrav1.QuoinHo
 		}
 	}
 	request.Members = members
-	picked = placement.Select(request, all)
-	if picked.Chosen == nil {
-		return picked, others
-	}
-	if r.hosts == nil {
-		r.hosts = map[client.ObjectKey]reservation{}
-	}
-	host := hostNamed(hosts, picked.Chosen)
-	r.hosts[client.ObjectKeyFromObject(host)] = reservation{machine: machine, group: group, version: host.ResourceVersion}
-	return picked, others
+	return placement.Select(request, all), others
 }
 
 // clusterOf is the part of a group that names the cluster.

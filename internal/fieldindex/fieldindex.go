@@ -8,6 +8,8 @@ package fieldindex
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -26,6 +28,8 @@ const (
 	hostAwaits = "awaitsConsumer"
 	// hostIdentity is each identity of a QuoinHost.
 	hostIdentity = "identity"
+	// hostFree is each namespace that a free QuoinHost is offered to, or placement.AnyNamespace, alone and with each of its labels.
+	hostFree = "free"
 	// machineAwaits is the same for each QuoinMachine that an unclaimed QuoinHost concerns.
 	machineAwaits = "awaitsHost"
 )
@@ -49,6 +53,20 @@ func HostsAwaitingConsumer(namespace string) client.ListOption {
 func HostsWithIdentity(identity placement.Identity) client.ListOption {
 	return client.MatchingFields{hostIdentity: string(identity)}
 }
+
+// FreeHosts selects QuoinHosts that can be claimed now and are offered to the namespace by name, or to every namespace when it is
+// placement.AnyNamespace. Of several labels that they are to have, it minds one: most free hosts are another pool's, and those
+// of the same are few.
+func FreeHosts(namespace string, labels map[string]string) client.ListOption {
+	value := namespace + "/"
+	if len(labels) > 0 {
+		key := slices.Min(slices.Collect(maps.Keys(labels)))
+		value = labelled(namespace, key, labels[key])
+	}
+	return client.MatchingFields{hostFree: value}
+}
+
+func labelled(namespace, key, value string) string { return namespace + "/" + key + "=" + value }
 
 // MachinesAwaitingHost selects the QuoinMachines that have no host yet, and those that are being deleted and may just
 // have lost theirs.
@@ -88,6 +106,20 @@ func All() []Index {
 			}
 			return values
 		}},
+		{&infrav1.QuoinHost{}, hostFree, func(o client.Object) []string {
+			host, ok := o.(*infrav1.QuoinHost)
+			if !ok || !placement.Free(placement.HostOf(host)) {
+				return nil
+			}
+			var values []string
+			for _, namespace := range offeredTo(host) {
+				values = append(values, namespace+"/")
+				for key, value := range host.Labels {
+					values = append(values, labelled(namespace, key, value))
+				}
+			}
+			return values
+		}},
 		{&infrav1.QuoinMachine{}, machineAwaits, func(o client.Object) []string {
 			if m, ok := o.(*infrav1.QuoinMachine); ok && (m.Spec.ProviderID == "" || !m.DeletionTimestamp.IsZero()) {
 				return []string{"true"}
@@ -95,6 +127,17 @@ func All() []Index {
 			return nil
 		}},
 	}
+}
+
+// offeredTo are the namespaces that may claim the host, each host in few enough of them to be found once.
+func offeredTo(host *infrav1.QuoinHost) []string {
+	switch {
+	case len(host.Spec.ConsumerNamespaces) == 0:
+		return []string{host.Namespace}
+	case slices.Contains(host.Spec.ConsumerNamespaces, placement.AnyNamespace):
+		return []string{placement.AnyNamespace}
+	}
+	return host.Spec.ConsumerNamespaces
 }
 
 func awaitsConsumer(host *infrav1.QuoinHost) bool {
