@@ -6,6 +6,7 @@ package quoincluster
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
@@ -164,9 +165,21 @@ func (r *Reconciler) clusterOfMachine(ctx context.Context, o client.Object) []ct
 	})
 }
 
-func (r *Reconciler) clustersOfHost(ctx context.Context, _ client.Object) []ctrl.Request {
-	// The host may just have stopped being offered to a namespace, so every cluster counts anew.
-	return r.clustersWhere(ctx, func(*infrav1.QuoinCluster) bool { return true })
+// Every QuoinCluster looks at the whole fleet, so changes of hosts are looked at together: when a rack of hundreds falls silent,
+// or when all hosts of a namespace see its pause.
+const (
+	hostsInterval = 5 * time.Second
+	// heldInterval is for those that a move waits for.
+	heldInterval = time.Second
+)
+
+// clustersThatCount are all that are not paused: the host may just have stopped being offered to a namespace.
+func (r *Reconciler) clustersThatCount(ctx context.Context, _ client.Object) []ctrl.Request {
+	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool { return !conditions.IsTrue(c, clusterv1.PausedCondition) })
+}
+
+func (r *Reconciler) clustersPaused(ctx context.Context, _ client.Object) []ctrl.Request {
+	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool { return conditions.IsTrue(c, clusterv1.PausedCondition) })
 }
 
 // waitingClusterOf maps a QuoinMachine to the QuoinClusters that wait for its end, or for its pause.

@@ -29,6 +29,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/paced"
 )
 
 // Reconciler reconciles QuoinClusters.
@@ -64,7 +65,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
 		// Clusters of a namespace move together.
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.clustersBeside), builder.WithPredicates(clusterMatters())).
-		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.clustersOfHost), builder.WithPredicates(hostMatters())).
+		Watches(&infrav1.QuoinHost{}, paced.After(hostsInterval, r.clustersThatCount), builder.WithPredicates(hostMatters())).
+		Watches(&infrav1.QuoinHost{}, paced.After(heldInterval, r.clustersPaused), builder.WithPredicates(hostMatters())).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.clusterOfMachine), builder.WithPredicates(machineMatters())).
 		Watches(&infrav1.QuoinMachine{}, handler.EnqueueRequestsFromMapFunc(r.waitingClusterOf)).
 		// Another QuoinCluster that goes, or changes its endpoint, may end a conflict.

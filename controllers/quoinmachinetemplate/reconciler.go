@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,15 +22,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/predicates"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/paced"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
+
+// hostsInterval is how long hosts change before the templates look at them, each at the whole fleet: the inspection of thousands of
+// new hosts is as many events.
+const hostsInterval = 5 * time.Second
 
 // Reconciler reconciles QuoinMachineTemplates.
 type Reconciler struct {
@@ -53,7 +58,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		For(&infrav1.QuoinMachineTemplate{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(options).
 		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
-		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.templatesOfHost), builder.WithPredicates(sizeMatters())).
+		Watches(&infrav1.QuoinHost{}, paced.After(hostsInterval, r.templatesOfHost), builder.WithPredicates(sizeMatters())).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the QuoinMachineTemplate controller: %w", err)
