@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"k8s.io/utils/clock"
 )
 
 // maxSessions stays below OpenSSH's default MaxSessions of 10: beyond it sshd refuses channels.
@@ -39,6 +40,7 @@ type Conn struct {
 	closed   chan struct{}
 	// needsTerminal is learnt from sudo's first refusal.
 	needsTerminal atomic.Bool
+	clock         clock.PassiveClock
 
 	mu       sync.Mutex
 	once     sync.Once
@@ -54,7 +56,7 @@ func newConn(client *ssh.Client, h *handshake, o PoolOptions) *Conn {
 		client: client, hostKey: h.presented, credential: h.proof.key(),
 		endpoint: h.target.Endpoint(), user: h.target.User, sudoCommand: h.target.SudoCommand,
 		place: h.target.place(), credentials: h.target.credentials(), made: time.Now(),
-		sessions: make(chan struct{}, maxSessions), closed: make(chan struct{}), lastUsed: time.Now(),
+		sessions: make(chan struct{}, maxSessions), closed: make(chan struct{}), clock: o.Clock, lastUsed: o.Clock.Now(),
 	}
 	go func() {
 		_ = client.Wait()
@@ -171,7 +173,7 @@ func (c *Conn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.inUse--
-	c.lastUsed = time.Now()
+	c.lastUsed = c.clock.Now()
 	if c.retired && c.inUse == 0 {
 		go func() { _ = c.Close() }()
 	}
@@ -277,5 +279,5 @@ func (c *Conn) forwardError(ctx context.Context, addr string, err error) error {
 func (c *Conn) touch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lastUsed = time.Now()
+	c.lastUsed = c.clock.Now()
 }

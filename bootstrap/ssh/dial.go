@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"k8s.io/utils/clock"
 )
 
 // Dial connects once, outside of any pool; through the target's bastion, if it has one. Close the Conn when done.
@@ -165,10 +166,14 @@ type PoolOptions struct {
 	DialTimeout time.Duration
 	// KeepAlive is the interval of keep-alive requests; a connection that does not answer one within the same time is closed. 15 s.
 	KeepAlive time.Duration
-	// IdleTimeout closes a pooled connection that nobody used for so long. 5 min.
+	// IdleTimeout closes a pooled connection that nobody used for so long. 1 min, which is less than hosts are left alone when
+	// nothing happens to them: thousands of connections that are used for a moment each now and then would all stay open, here and
+	// at an sshd of each host.
 	IdleTimeout time.Duration
 	// PreferredKey is how long a connection made with another key than the first is kept before the first is tried again. 5 min.
 	PreferredKey time.Duration
+	// Clock tells how long a pooled connection was idle; the real one when nil.
+	Clock clock.WithTicker
 }
 
 func (o PoolOptions) withDefaults() PoolOptions {
@@ -179,7 +184,10 @@ func (o PoolOptions) withDefaults() PoolOptions {
 		o.KeepAlive = 15 * time.Second
 	}
 	if o.IdleTimeout == 0 {
-		o.IdleTimeout = 5 * time.Minute
+		o.IdleTimeout = time.Minute
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
 	}
 	if o.PreferredKey == 0 {
 		o.PreferredKey = 5 * time.Minute

@@ -176,20 +176,20 @@ func (p *Pool) Close() {
 }
 
 func (p *Pool) closeIdle() {
-	ticker := time.NewTicker(p.options.IdleTimeout / 4)
+	ticker := p.options.Clock.NewTicker(p.options.IdleTimeout / 4)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-p.stop:
 			return
-		case <-ticker.C:
+		case <-ticker.C():
 		}
 		p.mu.Lock()
 		for _, slot := range p.hosts {
 			if slot.conn == nil {
 				continue
 			}
-			if since, idle := slot.conn.idleSince(); slot.conn.broken() || idle && time.Since(since) > p.options.IdleTimeout {
+			if since, idle := slot.conn.idleSince(); slot.conn.broken() || idle && p.options.Clock.Since(since) > p.options.IdleTimeout {
 				_ = slot.conn.Close()
 				slot.conn = nil
 			}

@@ -18,6 +18,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	xssh "golang.org/x/crypto/ssh"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
@@ -320,18 +321,35 @@ func TestPoolKeepsOneConnectionAndReplacesBrokenOnes(t *testing.T) {
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	g := NewWithT(t)
 	server, target := serve(t, sshtest.ServerOptions{})
-	pool := ssh.NewPool(ssh.PoolOptions{IdleTimeout: 100 * time.Millisecond})
+	now := clocktesting.NewFakeClock(time.Now())
+	pool := ssh.NewPool(ssh.PoolOptions{Clock: now})
 	defer pool.Close()
-	conn, err := pool.Get(context.Background(), "k", target)
+	conn, err := pool.Get(t.Context(), "k", target)
 	g.Expect(err).NotTo(HaveOccurred())
-	_, err = conn.Run(context.Background(), ssh.Command{Script: "sleep 0.5"})
-	g.Expect(err).NotTo(HaveOccurred(), "a busy connection is not idle")
-	g.Eventually(func() error {
-		_, err := conn.Run(context.Background(), ssh.Command{Script: "true"})
-		time.Sleep(300 * time.Millisecond)
-		return err
-	}, "5s").ShouldNot(Succeed())
-	_, err = pool.Get(context.Background(), "k", target)
+	runs := func(script string) func() error {
+		return func() error {
+			_, err := conn.Run(t.Context(), ssh.Command{Script: script})
+			return err
+		}
+	}
+	g.Eventually(now.HasWaiters).Should(BeTrue())
+	long := make(chan error, 1)
+	go func() { long <- runs("sleep 1")() }()
+	// Hours pass meanwhile.
+	g.Consistently(func() error { now.Step(time.Hour); return runs("true")() }, "500ms", "100ms").Should(Succeed(), "a busy connection is not idle")
+	g.Expect(<-long).To(Succeed())
+	for range 10 {
+		now.Step(50 * time.Second)
+		g.Consistently(runs("true"), "30ms").Should(Succeed(), "used again before a minute was over")
+	}
+	now.Step(50 * time.Second)
+	again, err := pool.Get(t.Context(), "k", target)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(again).To(BeIdenticalTo(conn), "handing it out is a use")
+	now.Step(80 * time.Second)
+	g.Eventually(server.Open, "20s").Should(BeZero(), "nobody used it for more than a minute")
+	g.Expect(runs("true")()).NotTo(Succeed())
+	_, err = pool.Get(t.Context(), "k", target)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(server.Accepted()).To(Equal(2))
 }

@@ -109,6 +109,13 @@ func (s *Server) Accepted() int {
 	return s.accepted
 }
 
+// Open counts the connections that are open.
+func (s *Server) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
 // DropConnections cuts every open connection.
 func (s *Server) DropConnections() {
 	s.mu.Lock()
