@@ -57,9 +57,9 @@ func (o *overSSH) Used(host *infrav1.QuoinHost) (fingerprint, secretVersion stri
 // Forget implements Exchanges.
 func (o *overSSH) Forget(host *infrav1.QuoinHost) { o.connector.Forget(host) }
 
-// Probe implements Exchanges.
+// Probe implements Exchanges. Thousands of hosts are probed all the time, most by the same few Secrets.
 func (o *overSSH) Probe(ctx context.Context, host *infrav1.QuoinHost) (Pulse, error) {
-	conn, err := o.connector.Connect(ctx, host)
+	conn, err := o.connector.ConnectAgain(ctx, host)
 	if err != nil {
 		return Pulse{}, err
 	}

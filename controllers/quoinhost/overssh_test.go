@@ -71,6 +71,29 @@ func (s *scripted) untouched(g *WithT) {
 	}
 }
 
+// anew is a connector that notes who has the Secrets read each time.
+type anew struct {
+	*scripted
+	times int
+}
+
+func (a *anew) Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
+	a.times++
+	return a.scripted.Connect(ctx, host)
+}
+
+func TestAProbeDoesNotHaveSecretsReadEachTime(t *testing.T) {
+	g := NewWithT(t)
+	connector := &anew{scripted: &scripted{answers: map[string]string{"boot_id": "b1"}}}
+	exchanges := &overSSH{connector: connector}
+	pulse, err := exchanges.Probe(t.Context(), &infrav1.QuoinHost{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(pulse.BootID).To(Equal("b1"))
+	g.Expect(connector.times).To(BeZero())
+	_, _ = exchanges.Inspect(t.Context(), &infrav1.QuoinHost{})
+	g.Expect(connector.times).To(Equal(1), "an inspection does: a key that was taken away ends there at once")
+}
+
 func provisionOrderOf(t *testing.T, location string) ProvisionOrder {
 	config, err := cloudinit.Parse([]byte(work), cloudinit.InstanceData("h1", "quoin://hosts/h1/0123abcd", ""))
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
