@@ -146,7 +146,7 @@ echo "$token"
 	}, nil
 }
 
-// confirms reports whether the record says that the host serves exactly ours.
+// confirms is Confirm for the guard's record.
 func (g Guard) confirms() error {
 	if g.raw == "" {
 		return &UnheardError{Ours: g.ours}
@@ -155,9 +155,21 @@ func (g Guard) confirms() error {
 	if err != nil {
 		return err
 	}
-	samePlane := g.ours.Plane == "" || holder.Plane == "" || g.ours.Plane == holder.Plane
-	if holder.UID != g.ours.UID || holder.Generation != g.ours.Generation || !samePlane {
-		return &UnheardError{Ours: g.ours, Holder: holder}
+	return Confirm(g.ours, holder)
+}
+
+// Confirm returns nil when the host's record, which is nil when it has none, says that it serves exactly ours; else *UnheardError, or
+// what Check says against us.
+func Confirm(ours Record, holder *Record) error {
+	if holder == nil {
+		return &UnheardError{Ours: ours}
+	}
+	if err := Check(ours, *holder); err != nil {
+		return err
+	}
+	samePlane := ours.Plane == "" || holder.Plane == "" || ours.Plane == holder.Plane
+	if holder.UID != ours.UID || holder.Generation != ours.Generation || !samePlane {
+		return &UnheardError{Ours: ours, Holder: holder}
 	}
 	return nil
 }

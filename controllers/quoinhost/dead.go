@@ -49,7 +49,8 @@ func (t *turn) dead() (r result, handled bool, err error) {
 	}
 	s := silence{
 		policy: t.unreachablePolicy(), since: t.host.Status.UnreachableSince.Time, leaving: goes, lost: verdict.Lost, usurped: usurped(t.host) != nil,
-		fenced: t.host.Fenced(), bmc: t.host.Spec.BMC != nil, bmcFailed: hasReason(t.host, infrav1.HostFencedCondition, infrav1.HostBMCFailedReason),
+		fenced: t.host.Fenced(), bmc: t.host.Spec.BMC != nil,
+		bmcFailed: hasReason(t.host, infrav1.HostFencedCondition, infrav1.HostBMCFailedReason) || hasReason(t.host, infrav1.HostFencedCondition, infrav1.HostUnconfirmedReason),
 	}
 	if power := t.host.Status.Power; power != nil && power.CycledAt != nil {
 		s.cycledAt = power.CycledAt.Time
@@ -132,7 +133,10 @@ func (t *turn) cycle() result {
 	if t.powerHeld("cycling its power") {
 		return onEvent()
 	}
-	_, done, err := t.powerOrder("cycle", t.r.Power.Cycle)
+	_, done, err := t.changePower("cycle", t.r.Power.Cycle)
+	if r, ok := t.powerUnvouched(err); ok {
+		return r
+	}
 	var refused *redfish.RefusedError
 	switch {
 	case !done:
@@ -156,7 +160,10 @@ func (t *turn) fence() result {
 	if t.powerHeld("powering it off") {
 		return onEvent()
 	}
-	state, done, err := t.powerOrder("off", t.r.Power.Off)
+	state, done, err := t.changePower("off", t.r.Power.Off)
+	if r, ok := t.powerUnvouched(err); ok {
+		return r
+	}
 	switch {
 	case !done:
 		t.notFenced(infrav1.HostPoweringReason, t.silent()+"; it is being powered off")
@@ -167,6 +174,7 @@ func (t *turn) fence() result {
 		return t.powerFailed(fmt.Errorf("the BMC took the order to power off, but says %s", state))
 	}
 	t.fenced(t.silent() + "; its BMC confirms that the power is off")
+	delete(t.host.Annotations, infrav1.PowerOffAnnotation)
 	return after(0)
 }
 
@@ -175,6 +183,9 @@ func (t *turn) powerHeld(what string) bool {
 	if t.host.Spec.Maintenance != nil {
 		t.notFenced(infrav1.HostMaintenanceReason, maintenanceNote(t.host, t.silent()+"; "+what+" waits for its end")+t.wayOut())
 		return true
+	}
+	if t.mayPowerOff() && hasReason(t.host, infrav1.HostFencedCondition, infrav1.HostUnconfirmedReason) {
+		return false
 	}
 	return t.r.pace.remaining(t.key(), "power failed", powerRetry, t.now) > 0
 }

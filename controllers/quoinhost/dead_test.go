@@ -12,19 +12,54 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
 
 var errNoRoute = &ssh.UnreachableError{Endpoint: "192.0.2.11:22", Err: errors.New("no route to host")}
 
-// silentWorld has a node whose host no longer answers.
+// silentWorld has a node whose host no longer answers, beside one that does and serves the same management cluster.
 func silentWorld(t *testing.T, change func(*infrav1.QuoinHost)) *world {
+	w := loneWorld(t, change)
+	w.addPeer("beside", func(*owner.Record) {})
+	return w
+}
+
+// addPeer gives the Cluster another node. Its host shows our owner record, changed; it is silent when change is nil.
+func (w *world) addPeer(name string, change func(*owner.Record)) *infrav1.QuoinHost {
+	w.t.Helper()
+	host := newHost()
+	host.Name, host.UID = name, types.UID("uid-"+name)
+	host.Spec.HostKeys, host.Spec.FailureDomain = []string{keyA}, "rack-b"
+	host.Spec.ClaimGeneration, host.Spec.ManagedBy = 1, string(host.UID)
+	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "q" + name, Machine: "m" + name, Claim: "c" + name}
+	host.Status.State = infrav1.HostStateProvisioned
+	_, _, machine, _, _ := consumer(false)
+	machine.Name, machine.UID = "m"+name, types.UID("machine-"+name)
+	w.create(host, machine)
+	if change != nil {
+		record := hostaccess.OwnerRecord(host)
+		change(&record)
+		w.room.set(func() {
+			if w.room.neighbors == nil {
+				w.room.neighbors = map[string]*owner.Record{}
+			}
+			w.room.neighbors[name] = &record
+		})
+	}
+	return host
+}
+
+// loneWorld has a node whose host no longer answers, and no other of its Cluster.
+func loneWorld(t *testing.T, change func(*infrav1.QuoinHost)) *world {
 	w := claimedWorld(t, false)
 	w.update(func(h *infrav1.QuoinHost) { h.Spec.FailureDomain = "rack-a"; change(h) })
 	w.untilState(infrav1.HostStateProvisioned)

@@ -58,7 +58,7 @@ type silence struct {
 	lost bool
 	// fenced: the host is known not to run.
 	fenced bool
-	// bmc: there is one; bmcFailed: the last order to it failed.
+	// bmc: there is one; bmcFailed: the last order to it failed, or was not given because nobody vouched for it.
 	bmc, bmcFailed bool
 	// cycledAt is zero when the host was never cycled.
 	cycledAt time.Time

@@ -265,6 +265,8 @@ func (t *turn) noteCredentials() {
 // runs notes that something answers at the host's address, so that it counts neither as silent nor as fenced.
 func (t *turn) runs() {
 	t.running = true
+	// A person's word for its power was about this silence.
+	delete(t.host.Annotations, infrav1.PowerOffAnnotation)
 	t.host.Status.UnreachableSince = nil
 	if t.host.Fenced() {
 		t.event("Warning", infrav1.HostNotFencedReason, "the host answers, so it runs: it is fenced no more")

@@ -85,6 +85,7 @@ func staleMessage(stale *owner.StaleError, host *infrav1.QuoinHost) string {
 
 // compare judges the owner record that a host showed while it was only read. A finding stays until the host shows another.
 func (t *turn) compare(record *owner.Record) (ok bool) {
+	t.noteVoice(record)
 	if record != nil {
 		if err := owner.Check(t.ownerRecord(), *record); err != nil {
 			t.find(err)

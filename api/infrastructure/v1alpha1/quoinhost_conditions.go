@@ -124,6 +124,11 @@ const (
 	HostPoweringReason = "Powering"
 	// HostBMCFailedReason: the BMC did not answer or refused.
 	HostBMCFailedReason = "BMCFailed"
+	// HostUnconfirmedReason: no other host of the Cluster confirms that it serves this management cluster, so the power of a silent one is
+	// left as it is until a person says otherwise.
+	HostUnconfirmedReason = "Unconfirmed"
+	// HostContradictedReason: another host of the Cluster serves another management cluster, so the power of a silent one is left as it is.
+	HostContradictedReason = "Contradicted"
 	// HostClockOffsetReason: the host's clock is off too far for certificates to be valid.
 	HostClockOffsetReason = "ClockOffset"
 	// HostQuietReason: nothing of ours runs on the host.

@@ -32,6 +32,11 @@ const RetryAnnotation = "quoin.cluster.x-k8s.io/retry"
 // On a QuoinMachine whose host object is not here it says the same of that host; its value is then the provider ID.
 const AbandonAnnotation = "quoin.cluster.x-k8s.io/abandon"
 
+// PowerOffAnnotation is a person's word that a silent QuoinHost with this provider ID may be cycled and powered off through its BMC
+// from here, where no other host of its Cluster can confirm that this management cluster is the one it serves. It is removed when
+// the host is off, or answers.
+const PowerOffAnnotation = "quoin.cluster.x-k8s.io/power-off"
+
 // DetachedAnnotation on a QuoinHost stops everything: no connection is made, nothing is read, nothing is written to the
 // host, and its claim can neither begin nor end. Any value; it stays until a person removes it.
 const DetachedAnnotation = "quoin.cluster.x-k8s.io/detached"

@@ -1,0 +1,248 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+)
+
+// A BMC knows no generation, and a host that is silent cannot refuse. So its power is changed only on the word of another host of the
+// Cluster that this management cluster is the one it serves, or on that of a person where no other host can tell.
+
+const (
+	// vouchFor is how long what another host showed counts.
+	vouchFor = time.Minute
+	// mostAsked hosts are asked, all at once, each for askFor.
+	mostAsked = 5
+	askFor    = 20 * time.Second
+	// confirmed marks when a host last showed exactly our owner record.
+	confirmed = "confirmed"
+)
+
+// voice is another host of the Cluster, and what it said of this management cluster.
+type voice struct {
+	host *infrav1.QuoinHost
+	// confirmed: it showed exactly our owner record within vouchFor. denied: the last that it showed was somebody else's.
+	confirmed, denied bool
+	// asked: it was asked for this order, so its silence is an answer.
+	asked bool
+	// answer is why it did not confirm.
+	answer error
+}
+
+// verdict is what follows from the words of others for an order to a BMC.
+type verdict string
+
+const (
+	proceed  verdict = "proceed"
+	askPeers verdict = "ask"
+	// needsWord: only a person can know.
+	needsWord verdict = "needs a word"
+	// refuse: another management cluster has the Cluster, whatever a person says here.
+	refuse verdict = "refuse"
+)
+
+// vouched judges whether the power of a silent host may be changed; word is that of a person.
+func vouched(peers []voice, word bool) verdict {
+	has := func(is func(voice) bool) bool { return slices.ContainsFunc(peers, is) }
+	switch {
+	case has(func(p voice) bool { return p.denied }):
+		return refuse
+	case has(func(p voice) bool { return p.confirmed }):
+		return proceed
+	case has(func(p voice) bool { return !p.asked }):
+		return askPeers
+	case word:
+		return proceed
+	}
+	return needsWord
+}
+
+// unvouchedError says that the power of a host was left as it is.
+type unvouchedError struct {
+	verdict verdict
+	peers   []voice
+}
+
+func (e *unvouchedError) Error() string {
+	var said []string
+	for _, p := range e.peers {
+		switch {
+		case p.denied && p.answer == nil:
+			said = append(said, fmt.Sprintf("%s says that it serves another management cluster or claim", client.ObjectKeyFromObject(p.host)))
+		case p.answer != nil && p.denied == (e.verdict == refuse):
+			said = append(said, fmt.Sprintf("%s: %v", client.ObjectKeyFromObject(p.host), p.answer))
+		}
+	}
+	if len(said) == 0 {
+		return "it has no other"
+	}
+	return strings.Join(said, "; ")
+}
+
+// peers are the other hosts of the Cluster that may be asked, and all that deny this management cluster.
+func (t *turn) peers() ([]voice, error) {
+	cluster, ref := t.clusterName(), t.host.Spec.ConsumerRef
+	if cluster == "" || ref == nil {
+		return nil, nil
+	}
+	machines := &clusterv1.MachineList{}
+	if err := t.r.Client.List(t.ctx, machines, client.UnsafeDisableDeepCopy, client.InNamespace(ref.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster}); err != nil {
+		return nil, fmt.Errorf("listing the Machines of Cluster %s/%s, whose hosts may vouch for this management cluster: %w", ref.Namespace, cluster, err)
+	}
+	ours := map[string]bool{}
+	for i := range machines.Items {
+		ours[machines.Items[i].Name] = true
+	}
+	hosts := &infrav1.QuoinHostList{}
+	if err := t.r.Client.List(t.ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the hosts of Cluster %s/%s, which may vouch for this management cluster: %w", ref.Namespace, cluster, err)
+	}
+	var peers []voice
+	for i := range hosts.Items {
+		h := &hosts.Items[i]
+		if r := h.Spec.ConsumerRef; r == nil || r.Namespace != ref.Namespace || !ours[r.Machine] || h.UID == t.host.UID {
+			continue
+		}
+		key := client.ObjectKeyFromObject(h)
+		p := voice{host: h, confirmed: t.r.pace.since(key, confirmed, t.now) <= vouchFor, denied: servesAnother(h)}
+		if p.denied || !isDetached(h) && !annotations.HasPaused(h) && trusted(h) {
+			peers = append(peers, p)
+		}
+	}
+	// Those first that have most to say.
+	slices.SortFunc(peers, func(a, b voice) int {
+		return cmp.Or(first(a.denied, b.denied), first(a.confirmed, b.confirmed),
+			first(a.host.Status.UnreachableSince == nil, b.host.Status.UnreachableSince == nil), cmp.Compare(a.host.Name, b.host.Name))
+	})
+	peers = peers[:min(len(peers), mostAsked)]
+	for i := range peers {
+		peers[i].host = peers[i].host.DeepCopy() // it outlives this reconcile
+	}
+	return peers, nil
+}
+
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// servesAnother reports whether the last that the host said is that it serves another management cluster, or another claim.
+func servesAnother(host *infrav1.QuoinHost) bool {
+	return slices.ContainsFunc(host.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type != infrav1.HostFencedCondition && c.Status == metav1.ConditionFalse && (c.Reason == infrav1.HostStaleClaimReason || c.Reason == infrav1.HostOwnedByOtherReason)
+	})
+}
+
+// clusterName is the Cluster of the claim; empty when nothing that is left tells.
+func (t *turn) clusterName() string {
+	if t.claim.machine != nil {
+		return t.claim.machine.Spec.ClusterName
+	}
+	if t.claim.quoinMachine != nil {
+		return t.claim.quoinMachine.Labels[clusterv1.ClusterNameLabel]
+	}
+	return ""
+}
+
+// vouch asks the peers, unless that is needless, and returns nil when the power of a host may be changed; else *unvouchedError.
+func (r *Reconciler) vouch(ctx context.Context, peers []voice, word bool) error {
+	if vouched(peers, word) == askPeers {
+		ctx, cancel := context.WithTimeout(ctx, askFor)
+		defer cancel()
+		var all sync.WaitGroup
+		for i := range peers {
+			all.Go(func() { peers[i].ask(ctx, r.Exchanges) })
+		}
+		all.Wait()
+	}
+	if v := vouched(peers, word); v != proceed {
+		return &unvouchedError{verdict: v, peers: peers}
+	}
+	return nil
+}
+
+func (p *voice) ask(ctx context.Context, exchanges Exchanges) {
+	p.asked = true
+	pulse, err := exchanges.Probe(ctx, p.host)
+	if err == nil {
+		err = owner.Confirm(hostaccess.OwnerRecord(p.host), pulse.Owner)
+	}
+	var held *owner.HeldError
+	p.answer, p.confirmed = err, err == nil
+	p.denied = asStale(err) != nil || errors.As(err, &held)
+}
+
+// noteVoice remembers what a host showed of its owner record, for those of its Cluster that fall silent.
+func (t *turn) noteVoice(record *owner.Record) {
+	if owner.Confirm(t.ownerRecord(), record) == nil {
+		t.r.pace.mark(t.key(), confirmed, t.now)
+	} else {
+		t.r.pace.unmark(t.key(), confirmed)
+	}
+}
+
+// changePower is a powerOrder that changes the power of a silent host, after another host vouched for this management cluster.
+func (t *turn) changePower(op string, fn func(context.Context, *infrav1.QuoinHost) error) (state string, done bool, err error) {
+	peers, err := t.peers()
+	if err != nil {
+		return "", true, err
+	}
+	word := t.mayPowerOff()
+	return t.powerOrder(op, func(ctx context.Context, host *infrav1.QuoinHost) error {
+		if err := t.r.vouch(ctx, peers, word); err != nil {
+			return err
+		}
+		return fn(ctx, host)
+	})
+}
+
+// mayPowerOff reports whether a person said of this very claim that its host may be powered off from here.
+func (t *turn) mayPowerOff() bool {
+	id := t.host.ProviderID()
+	return id != "" && t.host.Annotations[infrav1.PowerOffAnnotation] == id
+}
+
+// powerUnvouched says why the power stays as it is; ok is false when err says something else.
+func (t *turn) powerUnvouched(err error) (r result, ok bool) {
+	var unvouched *unvouchedError
+	if !errors.As(err, &unvouched) {
+		return result{}, false
+	}
+	t.r.pace.mark(t.key(), "power failed", t.now)
+	again := "; asked again at " + stamp(t.now.Add(powerRetry))
+	cluster := t.clusterName()
+	if unvouched.verdict == refuse {
+		t.notFenced(infrav1.HostContradictedReason, fmt.Sprintf("%s; its power is left as it is, because another management cluster has Cluster %s/%s: %v%s",
+			t.silent(), t.host.Spec.ConsumerRef.Namespace, cluster, unvouched, again))
+		return after(powerRetry), true
+	}
+	t.notFenced(infrav1.HostUnconfirmedReason, fmt.Sprintf("%s; its power is left as it is, because no other host of Cluster %s/%s confirms that it serves this management cluster (%v)%s. "+
+		"If no other management cluster has the Cluster, have the host cycled and powered off: kubectl -n %s annotate quoinhost %s %s=%s", t.silent(), t.host.Spec.ConsumerRef.Namespace, cluster,
+		unvouched, again, t.host.Namespace, t.host.Name, infrav1.PowerOffAnnotation, t.host.ProviderID())+t.wayOut())
+	return after(powerRetry), true
+}
