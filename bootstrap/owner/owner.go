@@ -35,6 +35,11 @@ type Record struct {
 	// Plane tells two management planes apart that count to the same generation, because both were made from one copy of the
 	// objects: it is the UID of the QuoinHost that raised the generation. Empty in records of before it was written down.
 	Plane string `json:"plane,omitempty"`
+	// Order is the last one that the host was given under this generation. Two management clusters that were made from one snapshot of
+	// etcd have the same objects, generations and planes; after the first order that one of them gives, the other does not know it.
+	Order string `json:"order,omitempty"`
+	// Heard is the order before Order: the host may show it because Order did not reach it yet. It is ours alone, and not on the host.
+	Heard string `json:"-"`
 	// Quarantine is why nobody may use the host. Whoever takes the host keeps it; only a release, which a verified reset comes
 	// before, ends it. So it is found again by objects that are older than it.
 	Quarantine Quarantine `json:"quarantine,omitzero"`
@@ -62,7 +67,18 @@ func (e *HeldError) Error() string {
 // StaleError says that our knowledge is older than the host's: another management plane took over.
 type StaleError struct{ Ours, Holder Record }
 
+// Order reports whether the host knows our generation, and was given an order since that we know nothing of.
+func (e *StaleError) Order() bool { return outrun(e.Ours, e.Holder) }
+
 func (e *StaleError) Error() string {
+	if e.Order() {
+		ours := "none"
+		if e.Ours.Order != "" {
+			ours = e.Ours.Order
+		}
+		return fmt.Sprintf("the host was given order %s of generation %d, of which these objects know nothing (their last is %s): a management cluster with the same objects gave it, "+
+			"so this one is a copy of that, or was restored from before it, and must not change the host", e.Holder.Order, e.Holder.Generation, ours)
+	}
 	if e.Holder.Generation == e.Ours.Generation {
 		return fmt.Sprintf("the host knows generation %d of its claim, ours is %d as well: another management plane came to it first, so this one must not change the host",
 			e.Holder.Generation, e.Ours.Generation)
@@ -111,8 +127,10 @@ func (r Record) Validate() error {
 			return fmt.Errorf("owner record: %s %q must match %s", field, value, name)
 		}
 	}
-	if r.Plane != "" && !name.MatchString(r.Plane) {
-		return fmt.Errorf("owner record: plane %q must match %s", r.Plane, name)
+	for field, value := range map[string]string{"plane": r.Plane, "order": r.Order} {
+		if value != "" && !name.MatchString(value) {
+			return fmt.Errorf("owner record: %s %q must match %s", field, value, name)
+		}
 	}
 	return nil
 }
@@ -121,7 +139,7 @@ func (r Record) Validate() error {
 // comes first: what is stale knows nothing, not even whether the claim is still its own.
 func Check(ours, holder Record) error {
 	switch {
-	case holder.Generation > ours.Generation, sibling(ours, holder):
+	case holder.Generation > ours.Generation, sibling(ours, holder), outrun(ours, holder):
 		return &StaleError{Ours: ours, Holder: holder}
 	case holder.Released(), holder.UID == ours.UID:
 		return nil
@@ -134,6 +152,12 @@ func Check(ours, holder Record) error {
 func sibling(ours, holder Record) bool {
 	return holder.Generation == ours.Generation && ours.UID != "" && (holder.Released() || holder.UID == ours.UID) &&
 		ours.Plane != "" && holder.Plane != "" && ours.Plane != holder.Plane
+}
+
+// outrun says whether the host has heard an order of our own generation, and plane, that we did not give.
+func outrun(ours, holder Record) bool {
+	return holder.Generation == ours.Generation && (holder.Released() || holder.UID == ours.UID) && ours.Plane == holder.Plane &&
+		holder.Order != "" && holder.Order != ours.Order && holder.Order != ours.Heard
 }
 
 // Acquire is the method form of the package's Acquire.

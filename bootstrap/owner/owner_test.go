@@ -107,6 +107,44 @@ func TestOfTwoPlanesWithOneGenerationTheFirstHasTheHost(t *testing.T) {
 	g.Expect(store.Acquire(ctx, host, of("second", 4))).To(Succeed(), "a person raises it, or a claim does")
 }
 
+// Two management clusters made from one snapshot of etcd have equal objects; the host tells them apart by the last order.
+func TestAHostKnowsTheLastOrderThatItWasGiven(t *testing.T) {
+	g := NewWithT(t)
+	host := &sshtest.Local{}
+	store := owner.Store{Root: t.TempDir()}
+	of := func(heard, given string) owner.Record {
+		r := record("a", 3)
+		r.Plane, r.Heard, r.Order = "plane", heard, given
+		return r
+	}
+	g.Expect(store.Acquire(ctx, host, of("", ""))).To(Succeed(), "a record of before orders were named")
+	g.Expect(store.Acquire(ctx, host, of("", "1-a"))).To(Succeed())
+	g.Expect(store.Acquire(ctx, host, of("", "1-a"))).To(Succeed(), "the same order, sent again")
+	g.Expect(store.Acquire(ctx, host, of("1-a", "2-b"))).To(Succeed())
+	for _, copied := range []owner.Record{of("", ""), of("", "1-a"), of("1-a", "2-c"), of("2-c", "3-d")} {
+		err := store.Acquire(ctx, host, copied)
+		var stale *owner.StaleError
+		g.Expect(errors.As(err, &stale)).To(BeTrue(), "%+v", copied)
+		g.Expect(stale.Order()).To(BeTrue())
+		g.Expect(err).To(MatchError(ContainSubstring("order 2-b of generation 3")))
+		_, err = store.Hold(ctx, host, copied)
+		g.Expect(errors.As(err, &stale)).To(BeTrue(), "nor is it confirmed")
+	}
+	got, err := store.Read(ctx, host)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(got.Order).To(Equal("2-b"))
+	g.Expect(got.Heard).To(BeEmpty(), "that is ours alone")
+
+	raised := of("", "1-a")
+	raised.Generation = 4
+	g.Expect(store.Acquire(ctx, host, raised)).To(Succeed(), "a higher generation begins anew")
+	g.Expect(store.Release(ctx, host, raised)).To(Succeed())
+	behind := of("", "1-z")
+	behind.Generation = 4
+	var stale *owner.StaleError
+	g.Expect(errors.As(store.Acquire(ctx, host, behind), &stale)).To(BeTrue(), "a released host remembers it, too")
+}
+
 func TestOneOfManyWins(t *testing.T) {
 	g := NewWithT(t)
 	host := &sshtest.Local{}

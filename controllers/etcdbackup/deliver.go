@@ -25,6 +25,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/restore"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
 
 const (
@@ -202,9 +203,7 @@ func serves(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost) error {
 	case ref == nil || record == nil || record.Released() || record.UID != ref.Claim || record.Namespace != host.Namespace || record.Host != host.Name:
 		return errServes
 	}
-	ours := owner.Record{Namespace: host.Namespace, Host: host.Name, Machine: ref.Name, UID: ref.Claim,
-		Generation: max(host.Spec.ClaimGeneration, 1), Plane: host.Spec.ManagedBy}
-	return owner.Check(ours, *record)
+	return owner.Check(hostaccess.OwnerRecord(host), *record)
 }
 
 // discardFrom removes what was delivered. Of a host that serves another the reset has removed it, and one that another

@@ -169,7 +169,9 @@ func (t *turn) quarantined() (result, error) {
 	if !t.retried {
 		return t.aside()
 	}
-	if t.claim.standing == missing && !t.confirmed() {
+	if ok, o := t.mayReset(); o.pending {
+		return o.result, nil
+	} else if !ok {
 		return onEvent(), nil
 	}
 	t.lifted = true

@@ -64,6 +64,7 @@ func (t *turn) takeOver() outcome {
 		return o
 	}
 	t.r.pace.unmark(t.key(), adopted)
+	t.r.pace.unmark(t.key(), "probe")
 	return ready
 }
 
@@ -76,11 +77,60 @@ func (t *turn) catchUp(record *owner.Record) (bool, error) {
 	return true, t.raise(record.Generation)
 }
 
-// staleMessage says which generations there are, and what a person does who knows that this management plane is the right one.
+// raiseAtWord raises the generation above the host's, because a person says that the plane which it obeys is gone for good. The host is
+// asked first: a generation that is not behind is no business of that word.
+func (t *turn) raiseAtWord() (r result, handled bool, err error) {
+	const op = "raise generation"
+	if _, asked := t.host.Annotations[infrav1.RaiseGenerationAnnotation]; !asked {
+		t.r.pace.unmark(t.key(), op)
+		return result{}, false, nil
+	}
+	if !t.r.pace.marked(t.key(), op) {
+		t.r.pace.mark(t.key(), op, t.now)
+		t.forgetFailures()
+	}
+	pulse, o := exchange(t, op, shortExchange, t.r.Exchanges.Probe)
+	if o.pending {
+		return o.result, true, nil
+	}
+	var stale *owner.StaleError
+	if pulse.Owner != nil {
+		stale = asStale(owner.Check(t.ownerRecord(), *pulse.Owner))
+	}
+	if stale == nil {
+		t.keepGeneration("the host knows nothing that is newer")
+		return after(0), true, nil
+	}
+	generation := stale.Holder.Generation + 1
+	if err := t.raise(generation); err != nil {
+		return result{}, true, err
+	}
+	delete(t.host.Annotations, infrav1.RaiseGenerationAnnotation)
+	t.event("Warning", "GenerationRaised", "at a person's word the generation of the host's claim is %d from now on; the host knew %d", generation, stale.Holder.Generation)
+	t.r.pace.mark(t.key(), adopted, t.now)
+	if c := usurped(t.host); c != nil && t.host.Status.State == infrav1.HostStateQuarantined {
+		t.condition(c.Type, metav1.ConditionFalse, infrav1.HostNotCleanReason, fmt.Sprintf("the host served another management cluster; have it reset and verified: kubectl -n %s annotate quoinhost %s %s=",
+			t.host.Namespace, t.host.Name, infrav1.RetryAnnotation))
+	} else if c != nil {
+		conditions.Delete(t.host, c.Type)
+	}
+	return after(0), true, nil
+}
+
+// keepGeneration answers a word that there is no cause for.
+func (t *turn) keepGeneration(why string) {
+	delete(t.host.Annotations, infrav1.RaiseGenerationAnnotation)
+	t.event("Normal", "GenerationKept", "%s asks to raise the generation of the host's claim, but %s: it stays %d", infrav1.RaiseGenerationAnnotation, why, hostaccess.Generation(t.host))
+}
+
+// staleMessage says what the host knows that is newer, and what a person does who knows that this management plane is the right one.
 func staleMessage(stale *owner.StaleError, host *infrav1.QuoinHost) string {
-	return fmt.Sprintf("%v. Only reading goes on. Where this plane is a copy, delete its objects of the host. If it is the right one, and the other is "+
-		`gone for good: kubectl -n %s patch quoinhost %s --type merge -p '{"spec":{"claimGeneration":%d}}'`,
-		stale, host.Namespace, host.Name, stale.Holder.Generation+1)
+	copied := "delete its objects of the host"
+	if stale.Order() {
+		copied = "shut it down"
+	}
+	return fmt.Sprintf("%v. Only reading goes on. Where this plane is a copy, %s. If it is the right one, and the other is gone for good, "+
+		"raise the generations of all its hosts: kubectl -n %s annotate quoinhosts --all %s=", stale, copied, host.Namespace, infrav1.RaiseGenerationAnnotation)
 }
 
 // compare judges the owner record that a host showed while it was only read. A finding stays until the host shows another.

@@ -25,7 +25,10 @@ import (
 // plane that never had the host's object has not raised it.
 func (t *turn) consumerMissing() (result, error) {
 	ref := t.host.Spec.ConsumerRef
-	if t.retried && t.confirmed() {
+	if _, asked := t.host.Annotations[infrav1.RaiseGenerationAnnotation]; asked {
+		t.keepGeneration(fmt.Sprintf("QuoinMachine %s/%s, which has it, is not here", ref.Namespace, ref.Name))
+	}
+	if t.retried && t.confirmed(t.host.ProviderID(), machineNamed(ref), consumerElsewhere(ref)) {
 		t.event("Warning", infrav1.HostConsumerMissingReason, "QuoinMachine %s/%s is gone; resetting its host at a person's word, confirmed", ref.Namespace, ref.Name)
 		return t.moveTo(infrav1.HostStateCleaning)
 	}
@@ -38,25 +41,63 @@ func (t *turn) consumerMissing() (result, error) {
 }
 
 // confirmed reports whether a person who asks for the reset of a host that may serve somebody has said so twice, the second time
-// with the name of what is lost. The first word is answered with that.
-func (t *turn) confirmed() bool {
-	if conditions.Has(t.host, infrav1.HostResetConfirmedCondition) && t.word == t.host.ProviderID() {
+// with the name of what is lost: the provider ID of the node. The first word is answered with that, and with why it is asked.
+func (t *turn) confirmed(id, machine, why string) bool {
+	if conditions.Has(t.host, infrav1.HostResetConfirmedCondition) && t.word == id {
 		conditions.Delete(t.host, infrav1.HostResetConfirmedCondition)
 		return true
 	}
-	h, ref := t.host, t.host.Spec.ConsumerRef
-	message := fmt.Sprintf("%s asks for a reset of the host, but QuoinMachine %s/%s, which has it, is not here and may be in another management cluster. "+
-		"The reset would destroy the node %s with provider ID %s, of Machine %s/%s (%s). Nothing was done. If that node is to be destroyed, confirm it by name: "+
-		"kubectl -n %s annotate quoinhost %s %s=%s", infrav1.RetryAnnotation, ref.Namespace, ref.Name, nodeOf(h), h.ProviderID(), ref.Namespace, ref.Machine,
-		t.lastSeen(), h.Namespace, h.Name, infrav1.RetryAnnotation, h.ProviderID())
+	h := t.host
+	message := fmt.Sprintf("%s asks for a reset of the host, but %s. "+
+		"The reset would destroy the node %s with provider ID %s, of %s (%s). Nothing was done. If that node is to be destroyed, confirm it by name: "+
+		"kubectl -n %s annotate quoinhost %s %s=%s", infrav1.RetryAnnotation, why, nodeOf(h), id, machine,
+		t.lastSeen(), h.Namespace, h.Name, infrav1.RetryAnnotation, id)
 	t.condition(infrav1.HostResetConfirmedCondition, metav1.ConditionFalse, infrav1.HostConfirmationNeededReason, message)
 	t.event("Warning", infrav1.HostConfirmationNeededReason, "%s", message)
 	return false
 }
 
+// mayReset reports whether a person's word is enough to have a quarantined host reset. pending says that the host is being asked whether
+// it serves somebody whom these objects do not know: they were registered anew, or their claim was taken off by hand.
+func (t *turn) mayReset() (ok bool, o outcome) {
+	if t.claim.standing == missing {
+		ref := t.host.Spec.ConsumerRef
+		return t.confirmed(t.host.ProviderID(), machineNamed(ref), consumerElsewhere(ref)), ready
+	}
+	if t.claim.standing != unclaimed || t.host.GivenUp() {
+		return true, ready
+	}
+	pulse, o := exchange(t, "whom it serves", shortExchange, t.r.Exchanges.Probe)
+	switch {
+	case o.pending && t.host.Status.NextAttempt == nil:
+		t.keepRetry()
+		return false, o
+	case o.pending:
+		t.event("Warning", infrav1.HostConfirmationNeededReason, "%s asks for a reset of the host, which does not answer, so nobody knows whether it serves a living node; ask again when it does",
+			infrav1.RetryAnnotation)
+		return false, o
+	}
+	record := pulse.Owner
+	if record == nil || record.Released() || record.Namespace != t.host.Namespace || record.Host != t.host.Name {
+		// Somebody else's host is refused by whatever starts on it.
+		return true, ready
+	}
+	return t.confirmed(infrav1.ProviderID(record.Namespace, record.Host, record.UID), "QuoinMachine "+record.Machine, fmt.Sprintf(
+		"the host itself says that it serves QuoinMachine %s (claim %s, generation %d), of which this QuoinHost knows nothing: another management cluster may have it",
+		record.Machine, record.UID, record.Generation)), ready
+}
+
+func machineNamed(ref *infrav1.ConsumerReference) string {
+	return fmt.Sprintf("Machine %s/%s", ref.Namespace, ref.Machine)
+}
+
+func consumerElsewhere(ref *infrav1.ConsumerReference) string {
+	return fmt.Sprintf("QuoinMachine %s/%s, which has it, is not here and may be in another management cluster", ref.Namespace, ref.Name)
+}
+
 // forgetQuestion withdraws what confirmed asked for, once the consumer is there or the claim has ended.
 func (t *turn) forgetQuestion() {
-	if t.claim.standing != missing {
+	if t.claim.standing != missing && (t.claim.standing != unclaimed || t.host.Status.State != infrav1.HostStateQuarantined) {
 		conditions.Delete(t.host, infrav1.HostResetConfirmedCondition)
 	}
 }

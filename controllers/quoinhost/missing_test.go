@@ -92,6 +92,48 @@ func TestAConfirmationThatNobodyAskedForIsAQuestion(t *testing.T) {
 	w.g.Expect(w.room.count("clean")).To(BeZero())
 }
 
+// A QuoinHost that is registered anew knows nothing of the node that its host carries for another management cluster.
+func TestAServingHostThatIsRegisteredAnewIsResetOnlyAfterTwoWords(t *testing.T) {
+	for name, record := range map[string]owner.Record{
+		"of another management cluster":     {Namespace: "hosts", Host: "h1", Machine: "qm7", UID: "7777aaaa", Generation: 4, Plane: "another"},
+		"whose claim was taken off by hand": {Namespace: "hosts", Host: "h1", Machine: "qm7", UID: "7777aaaa", Generation: 1, Plane: "host-uid"},
+		"from before planes were named":     {Namespace: "hosts", Host: "h1", Machine: "qm7", UID: "7777aaaa", Generation: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newHost())
+			w.room.record = &record
+			w.untilState(infrav1.HostStateQuarantined)
+			w.linger(2)
+			w.annotate(infrav1.RetryAnnotation, "quoin://hosts/h1/7777aaaa")
+			asked := w.untilReason(infrav1.HostReadyCondition, infrav1.HostConfirmationNeededReason)
+			w.g.Expect(asked.Message).To(And(ContainSubstring("serves QuoinMachine qm7 (claim 7777aaaa, generation"),
+				ContainSubstring(infrav1.RetryAnnotation+"=quoin://hosts/h1/7777aaaa"), ContainSubstring("the node h1 ")))
+			w.g.Expect(w.host().Annotations).NotTo(HaveKey(infrav1.RetryAnnotation))
+			w.restart()
+			for _, word := range []string{"", "yes"} {
+				w.annotate(infrav1.RetryAnnotation, word)
+				w.linger(5)
+				w.g.Expect(w.room.count("clean")).To(BeZero(), "%q confirms nothing", word)
+			}
+			w.annotate(infrav1.RetryAnnotation, "quoin://hosts/h1/7777aaaa")
+			w.until("reset", func(*infrav1.QuoinHost) bool { return w.room.count("clean") == 1 })
+			w.g.Expect(condition1(w.host(), infrav1.HostResetConfirmedCondition)).To(BeNil())
+		})
+	}
+}
+
+func TestAQuarantinedHostThatIsSilentIsNotResetUnheard(t *testing.T) {
+	w := dirty(t)
+	w.room.set(func() { w.room.err = errNoRoute })
+	w.annotate(infrav1.RetryAnnotation, "")
+	w.linger(10)
+	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateQuarantined))
+	w.g.Expect(w.host().Annotations).NotTo(HaveKey(infrav1.RetryAnnotation))
+	w.room.set(func() { w.room.err, w.room.facts.KubernetesPresent = nil, nil })
+	w.annotate(infrav1.RetryAnnotation, "")
+	w.untilState(infrav1.HostStateAvailable)
+}
+
 func TestAQuarantinedHostWhoseConsumerIsMissingIsResetOnlyAfterTwoWords(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.untilState(infrav1.HostStateProvisioned)

@@ -209,12 +209,23 @@ func (t *turn) startProvisioning(id string) (result, error) {
 }
 
 // start names the exchange that starts a plan. The status names the plan first: whoever finds the host paused, in this
-// process or a later one, asks the host about the plan that the status names.
+// process or a later one, asks the host about the plan that the status names. Its order is written down before, too.
 func start(t *turn, id string, fn func(context.Context, *infrav1.QuoinHost) error) outcome {
+	if !t.given(id) {
+		if o := t.askHeard(); o.pending {
+			return o
+		}
+		t.orders = id
+		return pending(after(time.Millisecond))
+	}
 	if t.noted != id {
 		return pending(after(time.Millisecond))
 	}
-	return order(t, "start "+id, longExchange, fn)
+	o := order(t, "start "+id, longExchange, fn)
+	if told := t.host.Spec.Order; !o.pending && told != nil {
+		t.r.pace.mark(t.key(), heard(told.Given), t.now)
+	}
+	return o
 }
 
 // bootstrapDataError says that the bootstrap data cannot be carried out; the host was not touched.

@@ -213,6 +213,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return ctrl.Result{}, err
 	}
 	result, err := t.step()
+	if err == nil {
+		err = t.giveOrder()
+	}
 	if kept := t.keepWords(); err == nil {
 		err = kept
 	}

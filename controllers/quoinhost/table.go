@@ -29,6 +29,8 @@ type turn struct {
 	word    string
 	// alike are the other hosts that have the hostname, the machine-id or the product UUID of this one.
 	alike []infrav1.QuoinHost
+	// orders is the plan whose order is to be written down before it is started.
+	orders string
 	// lifted says that a quarantine ends, and running that something answers at the host's address.
 	lifted, running bool
 }
@@ -131,6 +133,10 @@ func (t *turn) step() (result, error) {
 	}
 	t.notePool()
 	if r, handled, err := t.dead(); err != nil || handled {
+		return r, err
+	}
+	if r, handled, err := t.raiseAtWord(); err != nil || handled {
+		t.keepRetry()
 		return r, err
 	}
 	return handlers[t.host.Status.State](t)

@@ -199,6 +199,7 @@ func (p *voice) ask(ctx context.Context, exchanges Exchanges) {
 
 // noteVoice remembers what a host showed of its owner record, for those of its Cluster that fall silent.
 func (t *turn) noteVoice(record *owner.Record) {
+	t.noteHeard(record)
 	if owner.Confirm(t.ownerRecord(), record) == nil {
 		t.r.pace.mark(t.key(), confirmed, t.now)
 	} else {

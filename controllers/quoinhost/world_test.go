@@ -162,6 +162,7 @@ func (m *machineRoom) acquire(ours owner.Record) error {
 	if m.record != nil {
 		ours.Quarantine = m.record.Quarantine
 	}
+	ours.Heard = ""
 	if ours.UID != "" && (m.record == nil || *m.record != ours) {
 		m.record = &ours
 		m.changed = append(m.changed, fmt.Sprintf("acquire %d", ours.Generation))
@@ -317,7 +318,7 @@ func (m *machineRoom) Verify(_ context.Context, _ *infrav1.QuoinHost, order Clea
 	if err := m.acquire(order.Owner); err != nil {
 		return nil, err
 	}
-	m.record = &owner.Record{Namespace: order.Owner.Namespace, Host: order.Owner.Host, Generation: order.Owner.Generation}
+	m.record = &owner.Record{Namespace: order.Owner.Namespace, Host: order.Owner.Host, Generation: order.Owner.Generation, Plane: order.Owner.Plane, Order: order.Owner.Order}
 	m.changed = append(m.changed, fmt.Sprintf("release %d", order.Owner.Generation))
 	return nil, nil
 }

@@ -37,6 +37,12 @@ const AbandonAnnotation = "quoin.cluster.x-k8s.io/abandon"
 // the host is off, or answers.
 const PowerOffAnnotation = "quoin.cluster.x-k8s.io/power-off"
 
+// RaiseGenerationAnnotation is a person's word that this management cluster is the right one, and the other, which the host obeys, is
+// gone for good; any value. The generation is raised above the host's, which obeys from then on. Given to all hosts at once after
+// a management cluster was restored from a backup. It is removed when the host has answered; where the host knows no newer
+// generation or order, nothing is raised.
+const RaiseGenerationAnnotation = "quoin.cluster.x-k8s.io/raise-generation"
+
 // DetachedAnnotation on a QuoinHost stops everything: no connection is made, nothing is read, nothing is written to the
 // host, and its claim can neither begin nor end. Any value; it stays until a person removes it.
 const DetachedAnnotation = "quoin.cluster.x-k8s.io/detached"
@@ -201,6 +207,11 @@ type QuoinHostSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	ManagedBy string `json:"managedBy,omitempty"`
 
+	// order is what the host was last told to do. It tells a management cluster that was cloned, or restored from a snapshot of its etcd,
+	// from the one that the host obeys: the host shows an order that the copy did not give. Set by the controller.
+	// +optional
+	Order *HostOrder `json:"order,omitempty"`
+
 	// heldFor, while set, keeps a host that nobody has from being claimed or changed. Set on the free hosts of a namespace when
 	// all its Clusters are paused, as clusterctl move does before it moves them; in spec, so that it arrives with the host. Set
 	// it yourself, with a reason, before you move hosts of a namespace without Clusters.
@@ -220,6 +231,28 @@ type QuoinHostSpec struct {
 	// poweredOff says that we turned the host's power off. Set by the controller, and removed when the host runs again.
 	// +optional
 	PoweredOff *HostPoweredOff `json:"poweredOff,omitempty"`
+}
+
+// HostOrder names orders that a host was given.
+// +kubebuilder:validation:MinProperties=1
+type HostOrder struct {
+	// heard is the last order that the host is known to have heard before given.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Heard string `json:"heard,omitempty"`
+
+	// given is the one after it, written down before the host is told. The host has heard it, or has not.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Given string `json:"given,omitempty"`
+
+	// plan is the one that given starts. Where given was not heard by the host yet, it stands for the next plan as well.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Plan string `json:"plan,omitempty"`
 }
 
 // NodeNetwork picks the addresses of a node.

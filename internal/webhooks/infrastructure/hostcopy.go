@@ -52,6 +52,7 @@ func keepClaim(before, after *infrav1.QuoinHost) {
 	if before.UID != "" && before.Spec.ManagedBy == string(before.UID) {
 		// This plane has taken the host over: the copy comes from one that the host does not obey any more.
 		after.Spec.ManagedBy, after.Spec.ConsumerRef = before.Spec.ManagedBy, before.Spec.ConsumerRef.DeepCopy()
+		after.Spec.Order = before.Spec.Order.DeepCopy()
 	}
 	after.Spec.ClaimGeneration = max(after.Spec.ClaimGeneration, before.Spec.ClaimGeneration)
 }

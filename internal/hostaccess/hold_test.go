@@ -1,0 +1,53 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostaccess
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+)
+
+// A cache that is behind the last order is no copy of the management cluster.
+func TestAHostIsHeldByWhatTheAPIServerSaysOfItsLastOrder(t *testing.T) {
+	of := func(given string) *infrav1.QuoinHost {
+		return &infrav1.QuoinHost{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "h1", UID: "u"},
+			Spec:       infrav1.QuoinHostSpec{ClaimGeneration: 2, Order: &infrav1.HostOrder{Heard: "1-a", Given: given}, ConsumerRef: &infrav1.ConsumerReference{Name: "qm1", Claim: "c"}},
+		}
+	}
+	for name, c := range map[string]struct {
+		stored, holder string
+		held           bool
+		asked          int
+	}{
+		"the cache is up to date":     {"2-b", "2-b", true, 1},
+		"the cache is behind":         {"3-c", "3-c", true, 2},
+		"the management cluster is":   {"2-b", "3-c", false, 1},
+		"another gave another before": {"3-d", "3-c", false, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			scheme := runtime.NewScheme()
+			g.Expect(infrav1.AddToScheme(scheme)).To(Succeed())
+			reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(of(c.stored)).Build()
+			asked := 0
+			_, err := latest(context.Background(), reader, of("2-b"), func(ours owner.Record) (release, error) {
+				asked++
+				return nil, owner.Check(ours, owner.Record{UID: "c", Generation: 2, Order: c.holder})
+			})
+			var stale *owner.StaleError
+			g.Expect(errors.As(err, &stale)).To(Equal(!c.held), "%v", err)
+			g.Expect(asked).To(Equal(c.asked))
+		})
+	}
+}
