@@ -199,10 +199,11 @@ func (o *overSSH) StopAPIServer(ctx context.Context, host *infrav1.QuoinHost, ou
 	if err != nil {
 		return err
 	}
-	if err := owner.Acquire(ctx, conn, ours); err != nil {
+	guard, err := acquired(ctx, conn, ours)
+	if err != nil {
 		return err
 	}
-	return apiserver.Stop(ctx, conn)
+	return apiserver.Stop(ctx, guard.On(conn))
 }
 
 // Clean implements Exchanges.

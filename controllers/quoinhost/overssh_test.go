@@ -249,6 +249,17 @@ func TestTheKubeletOfAControlPlaneIsEnabledBeforeItsMemberVotes(t *testing.T) {
 	}
 }
 
+func TestTheAPIServerIsStoppedUnderTheOwnerRecord(t *testing.T) {
+	g := NewWithT(t)
+	host := &scripted{}
+	ours := owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 2}
+	g.Expect((&overSSH{connector: host}).StopAPIServer(context.Background(), newHost(), ours)).To(Succeed())
+	stop := host.scripts[len(host.scripts)-1]
+	g.Expect(stop).To(ContainSubstring("kube-apiserver"))
+	before, _, _ := strings.Cut(stop, "kube-apiserver")
+	g.Expect(before).To(ContainSubstring("owner.lock"), "check and change are one")
+}
+
 func TestMetricsCountHostsByState(t *testing.T) {
 	g := NewWithT(t)
 	key := request(&world{}).NamespacedName

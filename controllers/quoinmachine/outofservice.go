@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,14 +16,20 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 )
 
 const (
 	// workloadTimeout bounds what one reconcile asks of a workload cluster.
 	workloadTimeout = 5 * time.Second
+	// mostHeld hosts are asked to confirm this management cluster, each for holdTimeout.
+	mostHeld    = 3
+	holdTimeout = 5 * time.Second
 	// outOfServiceRetry is when it is asked again after a failure.
 	outOfServiceRetry = 15 * time.Second
 )
@@ -45,7 +52,7 @@ func (r *Reconciler) freeVolumes(ctx context.Context, quoinMachine *infrav1.Quoi
 		return ctrl.Result{}
 	}
 	name := v.machine.Status.NodeRef.Name
-	tainted, err := r.taint(ctx, client.ObjectKeyFromObject(v.cluster), name, v.host)
+	tainted, err := r.taint(ctx, client.ObjectKeyFromObject(v.cluster), name, v)
 	switch {
 	case errors.Is(err, clustercache.ErrClusterNotConnected):
 		// Connected in the background; nobody is dialed from here.
@@ -61,16 +68,17 @@ func (r *Reconciler) freeVolumes(ctx context.Context, quoinMachine *infrav1.Quoi
 }
 
 // taint declares the Node out of service, if it is that of the host's claim; a node of another claim may have the same name.
-func (r *Reconciler) taint(ctx context.Context, cluster client.ObjectKey, name string, host *infrav1.QuoinHost) (tainted bool, err error) {
+func (r *Reconciler) taint(ctx context.Context, cluster client.ObjectKey, name string, v *view) (tainted bool, err error) {
+	host := v.host
 	// Uncached: a cache of the nodes of every cluster would be kept for this alone.
 	workload, err := r.ClusterCache.GetUncachedClient(ctx, cluster)
 	if err != nil {
 		return false, fmt.Errorf("connecting to workload cluster %s: %w", cluster, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, workloadTimeout+mostHeld*holdTimeout)
 	defer cancel()
 	node := &corev1.Node{}
-	if err := workload.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+	if err := get(ctx, workload, client.ObjectKey{Name: name}, node); err != nil {
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
@@ -84,6 +92,11 @@ func (r *Reconciler) taint(ctx context.Context, cluster client.ObjectKey, name s
 			return false, nil
 		}
 	}
+	release, err := r.hold(ctx, v)
+	if err != nil {
+		return false, err
+	}
+	defer release()
 	if still, err := r.stillFenced(ctx, host); err != nil || !still {
 		return false, err
 	}
@@ -92,10 +105,92 @@ func (r *Reconciler) taint(ctx context.Context, cluster client.ObjectKey, name s
 	added := outOfService
 	added.TimeAdded = &metav1.Time{Time: r.now()}
 	node.Spec.Taints = append(node.Spec.Taints, added)
+	ctx, cancel = context.WithTimeout(ctx, workloadTimeout) // well within the lease of the host that is held
+	defer cancel()
 	if err := workload.Patch(ctx, node, before); err != nil {
 		return false, fmt.Errorf("tainting Node %s of cluster %s: %w", name, cluster, err)
 	}
 	return true, nil
+}
+
+func get(ctx context.Context, workload client.Client, key client.ObjectKey, node *corev1.Node) error {
+	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	defer cancel()
+	return workload.Get(ctx, key, node)
+}
+
+// hold has another host of the Cluster confirm that it serves this management cluster, one of the control plane first, and keep to it
+// until release: a Node is changed only by the management cluster that the hosts obey. Where there is no other host, what fenced
+// this one was the word of a person.
+func (r *Reconciler) hold(ctx context.Context, v *view) (release func(), err error) {
+	hosts, err := r.neighbors(ctx, v)
+	if err != nil || len(hosts) == 0 {
+		return func() {}, err
+	}
+	var failures []error
+	for _, host := range hosts {
+		asking, cancel := context.WithTimeout(ctx, holdTimeout)
+		free, err := r.Hosts.HoldHost(asking, host)
+		cancel()
+		if err == nil {
+			return func() {
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdTimeout)
+				defer cancel()
+				_ = free(ctx) // it lets go by itself
+			}, nil
+		}
+		failures = append(failures, fmt.Errorf("host %s: %w", client.ObjectKeyFromObject(host), err))
+		var stale *owner.StaleError
+		var held *owner.HeldError
+		if errors.As(err, &stale) || errors.As(err, &held) {
+			break // it is believed for all
+		}
+	}
+	return nil, fmt.Errorf("no host of Cluster %s confirms that it serves this management cluster: %w", v.cluster.Name, errors.Join(failures...))
+}
+
+// neighbors are the other hosts of the Cluster, those first that have most to say.
+func (r *Reconciler) neighbors(ctx context.Context, v *view) ([]*infrav1.QuoinHost, error) {
+	machines := &clusterv1.MachineList{}
+	if err := r.Client.List(ctx, machines, client.UnsafeDisableDeepCopy, client.InNamespace(v.cluster.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: v.cluster.Name}); err != nil {
+		return nil, fmt.Errorf("listing the Machines of Cluster %s: %w", v.cluster.Name, err)
+	}
+	rank := map[string]int{} // of the Machines of the Cluster
+	for i := range machines.Items {
+		rank[machines.Items[i].Name] = 1
+		if util.IsControlPlaneMachine(&machines.Items[i]) {
+			rank[machines.Items[i].Name] = 0
+		}
+	}
+	fleet, err := r.fleet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var hosts []*infrav1.QuoinHost
+	for i := range fleet {
+		ref := fleet[i].Spec.ConsumerRef
+		if ref == nil || ref.Namespace != v.cluster.Namespace || ref.Machine == v.machine.Name {
+			continue
+		}
+		if _, ours := rank[ref.Machine]; ours {
+			hosts = append(hosts, &fleet[i])
+		}
+	}
+	silent := func(h *infrav1.QuoinHost) int {
+		if h.Status.UnreachableSince != nil {
+			return 2
+		}
+		return 0
+	}
+	slices.SortStableFunc(hosts, func(a, b *infrav1.QuoinHost) int {
+		return silent(a) + rank[a.Spec.ConsumerRef.Machine] - silent(b) - rank[b.Spec.ConsumerRef.Machine]
+	})
+	hosts = hosts[:min(len(hosts), mostHeld)]
+	for i := range hosts {
+		hosts[i] = hosts[i].DeepCopy()
+	}
+	return hosts, nil
 }
 
 // stillFenced asks the API server itself: a cache that lags may not have seen that the host answers again, and what two nodes

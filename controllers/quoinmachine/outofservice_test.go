@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 )
 
 // deadWorld is a machine that is provisioned on a fenced host, and whose Machine is being drained; change makes it less so.
@@ -115,6 +116,67 @@ func TestNoVolumeIsFreedOnTheWordOfACacheThatLags(t *testing.T) {
 			})
 			w.reconcile("m1")
 			w.g.Expect(taints(t, workload)).To(Equal([]string{"kept:NoSchedule"}))
+		})
+	}
+}
+
+// holding confirms what each host is said to, and remembers who was asked and let go.
+type holding struct {
+	errs        map[string]error
+	asked, free []string
+}
+
+func (h *holding) HoldHost(_ context.Context, host *infrav1.QuoinHost) (func(context.Context) error, error) {
+	h.asked = append(h.asked, host.Name)
+	if err := h.errs[host.Name]; err != nil {
+		return nil, err
+	}
+	return func(context.Context) error { h.free = append(h.free, host.Name); return nil }, nil
+}
+
+func TestANodeIsDeclaredOutOfServiceOnlyWhileAnotherHostHoldsItsOwnerRecord(t *testing.T) {
+	stale := &owner.StaleError{Ours: owner.Record{Generation: 1}, Holder: owner.Record{Generation: 2}}
+	silent := errors.New("no route to host")
+	for name, c := range map[string]struct {
+		errs    map[string]error
+		asked   []string
+		tainted bool
+	}{
+		"the control plane confirms":         {nil, []string{"cp"}, true},
+		"the control plane is silent":        {map[string]error{"cp": silent}, []string{"cp", "w"}, true},
+		"all are silent":                     {map[string]error{"cp": silent, "w": silent}, []string{"cp", "w"}, false},
+		"one serves another and is believed": {map[string]error{"cp": stale}, []string{"cp"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, workload := deadWorld(t, nil)
+			for name, controlPlane := range map[string]bool{"w": false, "cp": true} {
+				machine, _ := owned("m-"+name, "u-"+name)
+				if controlPlane {
+					machine.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: ""}
+				}
+				h := host(name, "")
+				h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m-" + name, Machine: "m-" + name, Claim: "u-" + name}
+				w.g.Expect(w.client.Create(context.Background(), machine)).To(Succeed())
+				w.g.Expect(w.client.Create(context.Background(), h)).To(Succeed())
+			}
+			elsewhere := host("elsewhere", "")
+			elsewhere.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "x", Machine: "x", Claim: "x"}
+			w.g.Expect(w.client.Create(context.Background(), elsewhere)).To(Succeed())
+			hosts := &holding{errs: c.errs}
+			w.r.Hosts = hosts
+			result, err := w.r.Reconcile(context.Background(), request("m1"))
+			for n := 0; err == nil && len(hosts.asked) == 0 && n < 3; n++ { // the finalizer and the condition Paused come first
+				result, err = w.r.Reconcile(context.Background(), request("m1"))
+			}
+			w.g.Expect(err).NotTo(HaveOccurred())
+			w.g.Expect(hosts.asked).To(Equal(c.asked))
+			if !c.tainted {
+				w.g.Expect(taints(t, workload)).To(Equal([]string{"kept:NoSchedule"}))
+				w.g.Expect(result.RequeueAfter).To(Equal(outOfServiceRetry))
+				return
+			}
+			w.g.Expect(taints(t, workload)).To(ContainElement(outOfServiceText))
+			w.g.Expect(hosts.free).To(Equal(c.asked[len(c.asked)-1:]), "let go at once")
 		})
 	}
 }

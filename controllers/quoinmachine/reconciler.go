@@ -46,6 +46,8 @@ type Reconciler struct {
 	// ClusterCache connects to workload clusters, to free the volumes of hosts that do not run; they are left to time out
 	// when nil.
 	ClusterCache clustercache.ClusterCache
+	// Hosts confirm that this management cluster may change the workload cluster, before a Node is declared out of service.
+	Hosts Hosts
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 	// Recorder of events; that of the manager when nil.
@@ -57,6 +59,12 @@ type Reconciler struct {
 	counts       counts
 	writes       *ownwrites.Client
 	words        *objectpatch.Pace
+}
+
+// Hosts is what is used of *hostaccess.Connector.
+type Hosts interface {
+	// HoldHost has the host confirm that it serves this management cluster, and keep to it until release is called or its lease ends.
+	HoldHost(ctx context.Context, host *infrav1.QuoinHost) (release func(context.Context) error, err error)
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines,verbs=get;list;watch;update;patch
@@ -71,8 +79,8 @@ type Reconciler struct {
 
 // SetupWithManager adds the controller to the manager.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
-	if r.Client == nil || r.APIReader == nil {
-		return errors.New("the reconciler needs a Client and an APIReader")
+	if r.Client == nil || r.APIReader == nil || r.ClusterCache != nil && r.Hosts == nil {
+		return errors.New("the reconciler needs a Client and an APIReader, and Hosts with a ClusterCache")
 	}
 	r.track()
 	r.words = &objectpatch.Pace{}

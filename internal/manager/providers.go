@@ -90,6 +90,7 @@ func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connec
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
 		ClusterCache:     clusterCache,
+		Hosts:            connector,
 		WatchFilterValue: o.WatchFilter,
 	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinMachineConcurrency)); err != nil {
 		return err
