@@ -36,7 +36,7 @@ func TestTheOlderGenerationChangesNothing(t *testing.T) {
 
 	second := secondPlane(t)
 	l.ready(l.plane)
-	move := &plane.Move{From: l.plane, To: second, Namespace: l.key.Namespace, KillBefore: firstDeletion}
+	move := &plane.Move{From: l.plane, To: second, Namespace: l.key.Namespace, Before: firstDeletion}
 	g.Expect(move.Run(ctx)).To(MatchError(plane.ErrMoverKilled))
 	g.Expect(move.Writes()).To(ContainElements("target create Secret ssh", "target create QuoinHost "+l.key.Name, "target create QuoinMachine m"))
 	l.ready(second)
@@ -90,17 +90,21 @@ func TestTheOlderGenerationChangesNothing(t *testing.T) {
 func (l *lab) ready(p *plane.Plane) {
 	l.t.Helper()
 	cluster, machine := &clusterv1.Cluster{}, &clusterv1.Machine{}
-	for object, name := range map[client.Object]string{cluster: "c", machine: "m"} {
-		if err := p.Client.Get(l.t.Context(), client.ObjectKey{Namespace: l.key.Namespace, Name: name}, object); err != nil {
+	change := func(object client.Object, name string, change func()) {
+		l.t.Helper()
+		err := p.Client.Get(l.t.Context(), client.ObjectKey{Namespace: l.key.Namespace, Name: name}, object)
+		if err == nil {
+			patch := client.MergeFrom(object.DeepCopyObject().(client.Object))
+			change()
+			err = p.Client.Status().Patch(l.t.Context(), object, patch)
+		}
+		if err != nil {
 			l.t.Fatal(err)
 		}
 	}
-	cluster.Status.Initialization.InfrastructureProvisioned, cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(true), ptr.To(true)
-	conditions.Set(cluster, metav1.Condition{Type: clusterv1.ClusterControlPlaneInitializedCondition, Status: metav1.ConditionTrue, Reason: "Initialized"})
-	machine.Status.NodeRef = clusterv1.MachineNodeReference{Name: l.key.Name}
-	for _, object := range []client.Object{cluster, machine} {
-		if err := p.Client.Status().Update(l.t.Context(), object); err != nil {
-			l.t.Fatal(err)
-		}
-	}
+	change(cluster, "c", func() {
+		cluster.Status.Initialization.InfrastructureProvisioned, cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(true), ptr.To(true)
+		conditions.Set(cluster, metav1.Condition{Type: clusterv1.ClusterControlPlaneInitializedCondition, Status: metav1.ConditionTrue, Reason: "Initialized"})
+	})
+	change(machine, "m", func() { machine.Status.NodeRef = clusterv1.MachineNodeReference{Name: l.key.Name} })
 }

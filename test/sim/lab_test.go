@@ -83,7 +83,10 @@ type lab struct {
 // newFleet makes the fleet of a test.
 func newFleet(t testing.TB, o kube.Options, change func(*sim.Options)) *sim.Fleet {
 	t.Helper()
-	o.Config, o.Versions = needsPlane(t).Config, []string{version}
+	o.Config = needsPlane(t).Config
+	if o.Versions == nil {
+		o.Versions = []string{version}
+	}
 	cluster, err := kube.New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -71,9 +71,16 @@ func TestAClusterMovesAndGoesOn(t *testing.T) {
 	writer.end()
 }
 
-// firstDeletion reports whether the mover is about to delete its first object.
-func firstDeletion(_ int, what string) bool {
-	return strings.HasPrefix(what, "source") && !strings.HasSuffix(what, "patch Cluster c")
+// firstDeletion kills the mover before it deletes its first object.
+func firstDeletion(_ int, what string) error {
+	return killedIf(strings.HasPrefix(what, "source") && !strings.HasSuffix(what, "patch Cluster c"))
+}
+
+func killedIf(now bool) error {
+	if now {
+		return plane.ErrMoverKilled
+	}
+	return nil
 }
 
 // A mover dies before it deletes anything, and somebody lets the copy go on, which takes the host over. The move is
@@ -87,8 +94,8 @@ func TestAMoveThatDiedIsRunAgain(t *testing.T) {
 	court.untilWhole("coming up")
 	first, second := court.plane, secondPlane(t)
 	secondSite := court.newSite(second)
-	run := func(killBefore func(int, string) bool) error {
-		return (&plane.Move{From: first, To: second, Namespace: court.options.name, KillBefore: killBefore}).Run(t.Context())
+	run := func(before func(int, string) error) error {
+		return (&plane.Move{From: first, To: second, Namespace: court.options.name, Before: before}).Run(t.Context())
 	}
 	g.Expect(run(firstDeletion)).To(MatchError(plane.ErrMoverKilled))
 	g.Expect(run(nil)).To(MatchError(ContainSubstring("paused")), "clusterctl moves nothing that is paused")
@@ -116,12 +123,12 @@ func TestAMoveThatDiedWhileItDeletedIsFinished(t *testing.T) {
 	first, second := court.plane, secondPlane(t)
 	secondSite := court.newSite(second)
 	deletions := 0
-	move := &plane.Move{From: first, To: second, Namespace: court.options.name, KillBefore: func(_ int, what string) bool {
+	move := &plane.Move{From: first, To: second, Namespace: court.options.name, Before: func(_ int, what string) error {
 		if strings.HasPrefix(what, "source delete") {
 			deletions++
 		}
 		// The object is marked, and some are gone.
-		return deletions > 5
+		return killedIf(deletions > 5)
 	}}
 	g.Expect(move.Run(t.Context())).To(MatchError(plane.ErrMoverKilled))
 	trees := court.trees()

@@ -4,19 +4,26 @@
 package sim_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
 )
@@ -27,14 +34,13 @@ func TestAMoverThatDiesAnywhere(t *testing.T) {
 	needsTime(t)
 	fleet := newFleet(t, kube.Options{}, nil)
 	second := secondPlane(t)
-	whole := newLab(t, fleet, "mover-none")
-	writes := moveKilledBefore(t, whole, second, 0).writes
-	table := make([]killedMove, len(writes))
+	writes := moveKilledBefore(t, newMovable(t, fleet, "mover-none", second), 0).move.Writes()
+	table := make([]movedOver, len(writes))
 	t.Run("cases", func(t *testing.T) {
 		for i, what := range writes {
 			t.Run(fmt.Sprintf("%d %s", i+1, what), func(t *testing.T) {
 				t.Parallel()
-				table[i] = moveKilledBefore(t, newLab(t, fleet, fmt.Sprintf("mover-%d", i+1)), second, i+1)
+				table[i] = moveKilledBefore(t, newMovable(t, fleet, fmt.Sprintf("mover-%d", i+1), second), i+1)
 			})
 		}
 	})
@@ -42,92 +48,188 @@ func TestAMoverThatDiesAnywhere(t *testing.T) {
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "write\tkilled before it\tthen, as docs/move.md says\toutcome")
 	for i, line := range table {
-		if line.outcome == "" {
-			line.outcome = "FAILED"
-		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", i+1, line.before, strings.Join(line.recovery, ", "), line.outcome)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", i+1, line.last, strings.Join(line.recovery, ", "), cmp.Or(line.outcome, "FAILED"))
 	}
 	_ = w.Flush()
-	t.Log("\n" + text.String())
-	if err := os.WriteFile(filepath.Join(thePlane.Root(), "_artifacts", "move-table.txt"), []byte(text.String()), 0o644); err != nil {
+	artifact(t, "move-table.txt", text.String())
+}
+
+// artifact prints a table and keeps it.
+func artifact(t *testing.T, name, text string) {
+	t.Helper()
+	t.Log("\n" + text)
+	if err := os.WriteFile(filepath.Join(thePlane.Root(), "_artifacts", name), []byte(text), 0o644); err != nil {
 		t.Error(err)
 	}
 }
 
-// killedMove is one line of the table.
-type killedMove struct {
-	before   string
-	recovery []string
-	outcome  string
-	writes   []string
+// moveKilledBefore moves the lab's objects, kills the mover before that write, and mends it; 0 kills no mover.
+func moveKilledBefore(t *testing.T, m *movable, number int) (line movedOver) {
+	line.move = m.move(func(n int, what string) error {
+		line.last = what
+		return killedIf(n == number)
+	})
+	err := line.move.Run(t.Context())
+	if number == 0 {
+		m.g.Expect(err).NotTo(HaveOccurred())
+	} else {
+		m.g.Expect(err).To(MatchError(plane.ErrMoverKilled))
+		m.mend(&line)
+	}
+	m.settled()
+	line.outcome = m.kept()
+	return line
 }
 
-// moveKilledBefore moves the lab's node, kills the mover before that write, and mends it; 0 kills no mover.
-func moveKilledBefore(t *testing.T, l *lab, second *plane.Plane, number int) (line killedMove) {
-	g := NewWithT(t)
-	l.untilState(infrav1.HostStateAvailable)
-	l.addMachine()
-	g.Expect(l.untilProvisioned()).To(Equal(infrav1.HostProvisionedReason), l.describe())
-	l.ready(l.plane)
-	tree := l.host.Tree(ownerRecord)
-	manager, err := second.Run(context.Background(), plane.Options{Namespaces: []string{l.key.Namespace}, Haste: hurry, Connections: hasty})
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(func() { _ = manager.Stop() })
+// movedOver is one line of a table.
+type movedOver struct {
+	move *plane.Move
+	// last is the write that the mover was about to make when it ended.
+	last     string
+	recovery []string
+	outcome  string
+}
 
-	move := &plane.Move{From: l.plane, To: second, Namespace: l.key.Namespace}
-	run := func() error {
-		return (&plane.Move{From: l.plane, To: second, Namespace: l.key.Namespace}).Run(t.Context())
-	}
+// mend does what docs/move.md says for a move that ended early.
+func (m *movable) mend(line *movedOver) {
+	m.t.Helper()
+	again := func() { m.g.Expect(m.move(nil).Run(m.t.Context())).To(Succeed()) }
 	written := func(names ...string) {
 		line.recovery = append(line.recovery, names...)
-		asWritten(t, l.plane, second, l.key.Namespace, "c", names...)
+		asWritten(m.t, m.plane, m.second, m.key.Namespace, "c", names...)
 	}
-	if number == 0 {
-		g.Expect(move.Run(t.Context())).To(Succeed())
-	} else {
-		move.KillBefore = func(n int, what string) bool {
-			if n == number {
-				line.before = what
-			}
-			return n == number
-		}
-		g.Expect(move.Run(t.Context())).To(MatchError(plane.ErrMoverKilled))
-		switch found := move.Writes(); {
-		case len(found) == 0:
-			line.recovery = []string{"move"}
-			g.Expect(run()).To(Succeed())
-		case !contains(found, "target create"):
-			written("resume-source")
-			g.Expect(run()).To(Succeed())
-		case !contains(found, "source patch", "patch Cluster c"):
-			// Nothing on the source is marked as moved.
-			written("pause-children")
-			g.Expect(run()).To(Succeed())
-			written("resume-children")
-		case strings.HasPrefix(line.before, "source"):
-			written("finish-deletion", "resume-target")
-		default:
-			written("resume-target")
-		}
+	switch found := line.move.Writes(); {
+	case len(found) == 0:
+		line.recovery = []string{"move"}
+		again()
+	case !contains(found, "target create"):
+		written("resume-source")
+		again()
+	case !contains(found, "source patch", "patch Cluster c"):
+		// Nothing on the source is marked as moved.
+		written("pause-children")
+		again()
+		written("resume-children")
+	case strings.HasPrefix(line.last, "source"):
+		written("finish-deletion", "resume-target")
+	default:
+		written("resume-target")
 	}
-	line.writes = move.Writes()
+}
 
-	l.ready(second)
-	moved := &infrav1.QuoinHost{}
-	g.Eventually(func(g Gomega) {
-		g.Expect(second.Client.Get(context.Background(), l.key, moved)).To(Succeed())
+// movable is a node and a free host, whose objects clusterctl moves from one plane to another while managers run in both.
+type movable struct {
+	*lab
+	g       *WithT
+	second  *plane.Plane
+	arrives *plane.Manager
+	free    *sim.Host
+	watch   *watcher
+	trees   []map[string]string
+	// generations that the host of the node was seen to obey, in their order.
+	generations []int64
+}
+
+func newMovable(t *testing.T, fleet *sim.Fleet, name string, second *plane.Plane) *movable {
+	t.Helper()
+	m := &movable{lab: newLab(t, fleet, name), g: NewWithT(t), second: second}
+	m.watch = watch(m.host)
+	m.untilState(infrav1.HostStateAvailable)
+	m.addMachine()
+	m.g.Expect(m.untilProvisioned()).To(Equal(infrav1.HostProvisionedReason), m.describe())
+	var err error
+	m.free, err = fleet.Add(name + "-free")
+	m.g.Expect(err).NotTo(HaveOccurred())
+	cluster := &clusterv1.Cluster{}
+	m.g.Expect(m.plane.Client.Get(t.Context(), client.ObjectKey{Namespace: name, Name: "c"}, cluster)).To(Succeed())
+	m.create(quoinHost(m.free, name), &infrav1.QuoinCluster{ObjectMeta: metav1.ObjectMeta{
+		Namespace: name, Name: "c", Labels: map[string]string{clusterv1.ClusterNameLabel: "c"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c", UID: cluster.UID}},
+	}})
+	m.ready(m.plane)
+	m.g.Eventually(func(g Gomega) {
+		free, quoinCluster := m.hostIn(m.plane, m.free), &infrav1.QuoinCluster{}
+		g.Expect(m.plane.Client.Get(t.Context(), client.ObjectKeyFromObject(cluster), quoinCluster)).To(Succeed())
+		g.Expect(free.Status.State).To(Equal(infrav1.HostStateAvailable))
+		g.Expect(quoinCluster.Annotations).To(HaveKey(clusterctlv1.BlockMoveAnnotation))
+	}).WithTimeout(patience).Should(Succeed())
+	m.arrives, err = second.Run(context.Background(), plane.Options{Namespaces: []string{name}, Haste: hurry, Connections: hasty})
+	m.g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { _ = m.arrives.Stop() })
+	m.trees = m.treesNow()
+	return m
+}
+
+func (m *movable) treesNow() []map[string]string {
+	return []map[string]string{m.host.Tree(ownerRecord), m.free.Tree(ownerRecord)}
+}
+
+func (m *movable) hostIn(p *plane.Plane, host *sim.Host) *infrav1.QuoinHost {
+	object := &infrav1.QuoinHost{}
+	if err := p.Client.Get(context.Background(), client.ObjectKey{Namespace: m.key.Namespace, Name: host.Name}, object); err != nil {
+		return &infrav1.QuoinHost{}
+	}
+	return object
+}
+
+// move is a run of the mover that tells before each of its writes.
+func (m *movable) move(before func(int, string) error) *plane.Move {
+	return &plane.Move{From: m.plane, To: m.second, Namespace: m.key.Namespace, Before: func(number int, what string) error {
+		m.look()
+		if before == nil {
+			return nil
+		}
+		return before(number, what)
+	}}
+}
+
+// look remembers which generation the host of the node obeys.
+func (m *movable) look() {
+	record, err := owner.Parse(m.host.Machine.FS().Text(ownerRecord))
+	m.g.Expect(err).NotTo(HaveOccurred())
+	if n := len(m.generations); n == 0 || m.generations[n-1] != record.Generation {
+		m.generations = append(m.generations, record.Generation)
+	}
+}
+
+// settled waits until the target has everything, and the source nothing.
+func (m *movable) settled() {
+	m.t.Helper()
+	m.ready(m.second)
+	m.g.Eventually(func(g Gomega) {
+		moved, free := m.hostIn(m.second, m.host), m.hostIn(m.second, m.free)
 		g.Expect(moved.Status.State).To(Equal(infrav1.HostStateProvisioned))
 		g.Expect(moved.Spec.ManagedBy).To(Equal(string(moved.UID)))
-		g.Expect(l.host.Machine.FS().Text(ownerRecord)).To(ContainSubstring(`"generation":2`))
+		g.Expect(m.host.Machine.FS().Text(ownerRecord)).To(ContainSubstring(`"generation":2`))
+		g.Expect(free.Status.State).To(Equal(infrav1.HostStateAvailable))
+		g.Expect(free.Spec.HeldFor).To(BeNil())
 	}).WithTimeout(patience).Should(Succeed())
-	for _, list := range []client.ObjectList{&infrav1.QuoinHostList{}, &infrav1.QuoinMachineList{}, &corev1.SecretList{}} {
-		g.Expect(l.plane.Client.List(t.Context(), list, client.InNamespace(l.key.Namespace))).To(Succeed())
-		g.Expect(itemsOf(g, list)).To(BeEmpty(), "%T", list)
+	for list, count := range map[client.ObjectList]int{
+		&clusterv1.ClusterList{}: 1, &infrav1.QuoinClusterList{}: 1, &clusterv1.MachineList{}: 1,
+		&infrav1.QuoinMachineList{}: 1, &infrav1.QuoinHostList{}: 2, &corev1.SecretList{}: 2,
+	} {
+		m.g.Expect(m.plane.Client.List(m.t.Context(), list, client.InNamespace(m.key.Namespace))).To(Succeed())
+		m.g.Expect(itemsOf(m.g, list)).To(BeEmpty(), "%T in the source", list)
+		m.g.Expect(m.second.Client.List(m.t.Context(), list, client.InNamespace(m.key.Namespace))).To(Succeed())
+		m.g.Expect(itemsOf(m.g, list)).To(HaveLen(count), "%T in the target", list)
 	}
-	g.Expect(l.host.Tree(ownerRecord)).To(Equal(tree), "no host is changed")
-	g.Expect(l.joins()).To(Equal(1))
-	line.outcome = "node kept, generation 2"
-	return line
+}
+
+// kept asserts from outside that the node is the one that it was, and says so.
+func (m *movable) kept() string {
+	m.t.Helper()
+	m.look()
+	m.g.Expect(m.treesNow()).To(Equal(m.trees), "no host is changed")
+	return m.obeyed()
+}
+
+// obeyed asserts from outside that kubeadm ran once, no step twice, and that the host obeyed one plane after the other.
+func (m *movable) obeyed() string {
+	m.t.Helper()
+	m.g.Expect(m.joins()).To(Equal(1))
+	m.g.Expect(m.watch.ranTwice()).To(BeEmpty())
+	m.g.Expect(slices.IsSorted(m.generations)).To(BeTrue(), "generations %v", m.generations)
+	return "node kept, generation 2"
 }
 
 // contains reports whether a write begins so, other than those that end as excepted.

@@ -42,6 +42,7 @@ type Manager struct {
 
 	cancel    context.CancelFunc
 	dead      atomic.Bool
+	silent    atomic.Bool
 	requests  atomic.Int64
 	writes    atomic.Int64
 	connector *hostaccess.Connector
@@ -61,6 +62,9 @@ func (m *Manager) config(to *rest.Config) *rest.Config {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
 			if m.dead.Load() {
 				return nil, errKilled
+			}
+			if m.silent.Load() {
+				return nil, errSilent
 			}
 			m.requests.Add(1)
 			response, err := next.RoundTrip(request)
@@ -170,6 +174,9 @@ func (m *Manager) Kill() {
 	}
 	m.cancel()
 }
+
+// Silence has no API server answer the manager's requests, or answer them again. What it watches is heard all the same.
+func (m *Manager) Silence(silent bool) { m.silent.Store(silent) }
 
 // Stop kills the manager and waits until it has ended.
 func (m *Manager) Stop() error {

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,46 +30,99 @@ import (
 // ErrMoverKilled is what a move ends with that was killed.
 var ErrMoverKilled = errors.New("the mover was killed")
 
+// ErrLost is what Before returns for a write that is answered as made, and is not.
+var ErrLost = errors.New("the write was lost")
+
+var errSilent = errors.New("the API server does not answer")
+
 // Move is a run of clusterctl's own mover.
 type Move struct {
 	From, To *Plane
 	// Namespace to move, as clusterctl's --namespace.
 	Namespace string
-	// KillBefore says whether the mover is killed before a write, by its number, which begins with 1, and what it writes, such as
-	// "source patch Cluster c". Never when nil.
-	KillBefore func(number int, what string) bool
+	// Before is called before each write, with its number, which begins with 1, and what it writes, such as "source patch Cluster c".
+	// With ErrMoverKilled the mover ends there, with ErrLost it believes that it wrote. Nothing happens when nil.
+	Before func(number int, what string) error
+	// Order in which the target sees the objects that clusterctl takes in no order: those of one group, with the same owners.
+	// It is clusterctl's own when empty.
+	Order []client.Object
 
 	mu     sync.Mutex
 	writes []string
+	ahead  map[string]*unstructured.Unstructured
+	silent map[string]bool
 	killed bool
 	kill   context.CancelFunc
+}
+
+// Silence has the API server of a side ("source", "target") answer the mover nothing, or answer again.
+func (m *Move) Silence(side string, silent bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.silent == nil {
+		m.silent = map[string]bool{}
+	}
+	m.silent[side] = silent
+}
+
+func (m *Move) answers(side string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.silent[side] {
+		return errSilent
+	}
+	return nil
 }
 
 // Run moves, as `clusterctl move` does.
 func (m *Move) Run(ctx context.Context) error {
 	ctx, m.kill = context.WithCancel(ctx)
 	defer m.kill()
-	var clients []cluster.Client
-	for _, side := range []struct {
-		name  string
-		plane *Plane
-	}{{"source", m.From}, {"target", m.To}} {
-		if err := side.plane.inventory(ctx); err != nil {
-			return err
-		}
-		through, err := m.through(side.name, side.plane)
-		if err != nil {
-			return err
-		}
-		clients = append(clients, clusterctl(through))
+	from, err := m.reach(ctx, "source", m.From)
+	if err != nil {
+		return err
 	}
-	err := clients[0].ObjectMover().Move(ctx, m.Namespace, clients[1], false)
+	to, err := m.reach(ctx, "target", m.To)
+	if err != nil {
+		return err
+	}
+	err = from.ObjectMover().Move(ctx, m.Namespace, to, false)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil && m.killed {
 		return ErrMoverKilled
 	}
 	return err
+}
+
+// ToDirectory writes the objects down, as `clusterctl move --to-directory` does.
+func (m *Move) ToDirectory(ctx context.Context, directory string) error {
+	from, err := m.reach(ctx, "source", m.From)
+	if err != nil {
+		return err
+	}
+	return from.ObjectMover().ToDirectory(ctx, m.Namespace, directory)
+}
+
+// FromDirectory makes the objects that were written down, as `clusterctl move --from-directory` does.
+func (m *Move) FromDirectory(ctx context.Context, directory string) error {
+	to, err := m.reach(ctx, "target", m.To)
+	if err != nil {
+		return err
+	}
+	return to.ObjectMover().FromDirectory(ctx, to, directory)
+}
+
+// reach one side as clusterctl.
+func (m *Move) reach(ctx context.Context, side string, p *Plane) (cluster.Client, error) {
+	if err := p.inventory(ctx); err != nil {
+		return nil, err
+	}
+	through, err := m.through(side, p)
+	if err != nil {
+		return nil, err
+	}
+	return clusterctl(through), nil
 }
 
 // Writes are those that were made.
@@ -78,22 +132,44 @@ func (m *Move) Writes() []string {
 	return slices.Clone(m.writes)
 }
 
-// write lets a write through, or ends the mover at this instant.
-func (m *Move) write(side, verb string, object client.Object) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// write lets a write through, or not: it ends the mover at this instant, or has it believe that it wrote.
+func (m *Move) write(side, verb string, object client.Object, through func() error) error {
+	if err := m.answers(side); err != nil {
+		return err
+	}
 	kind := object.GetObjectKind().GroupVersionKind().Kind
 	if kind == "" {
 		kind = strings.TrimPrefix(fmt.Sprintf("%T", object), "*")
 	}
 	what := fmt.Sprintf("%s %s %s %s", side, verb, kind, object.GetName())
-	if m.killed || m.KillBefore != nil && m.KillBefore(len(m.writes)+1, what) {
+	m.mu.Lock()
+	number, killed := len(m.writes)+1, m.killed
+	m.mu.Unlock()
+	var err error
+	if killed {
+		err = ErrMoverKilled
+	} else if m.Before != nil {
+		err = m.Before(number, what)
+	}
+	m.mu.Lock()
+	if errors.Is(err, ErrMoverKilled) {
 		m.killed = true
 		m.kill()
-		return ErrMoverKilled
+	} else if err == nil {
+		m.writes = append(m.writes, what)
 	}
-	m.writes = append(m.writes, what)
-	return nil
+	m.mu.Unlock()
+	switch {
+	case errors.Is(err, ErrLost):
+		return nil
+	case err != nil:
+		return err
+	}
+	// It may have fallen silent meanwhile.
+	if err := m.answers(side); err != nil {
+		return err
+	}
+	return through()
 }
 
 // through is a client of one side that counts the mover's writes.
@@ -103,31 +179,89 @@ func (m *Move) through(side string, p *Plane) (*proxy, error) {
 		return nil, err
 	}
 	return &proxy{p, interceptor.NewClient(direct, interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
-			if err := m.write(side, "create", o); err != nil {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			if err := m.answers(side); err != nil {
 				return err
 			}
-			return c.Create(ctx, o, options...)
+			return c.Get(ctx, key, o, options...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			if err := m.createAhead(ctx, c, side, o); err != nil {
+				return err
+			}
+			if made := m.ahead[nameOf(o)]; made != nil && side == "target" {
+				o.(*unstructured.Unstructured).SetUnstructuredContent(made.DeepCopy().Object)
+				return nil
+			}
+			return m.write(side, "create", o, func() error { return c.Create(ctx, o, options...) })
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
-			if err := m.write(side, "update", o); err != nil {
-				return err
-			}
-			return c.Update(ctx, o, options...)
+			return m.write(side, "update", o, func() error { return c.Update(ctx, o, options...) })
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
-			if err := m.write(side, "patch", o); err != nil {
-				return err
-			}
-			return c.Patch(ctx, o, patch, options...)
+			return m.write(side, "patch", o, func() error { return c.Patch(ctx, o, patch, options...) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
-			if err := m.write(side, "delete", o); err != nil {
-				return err
-			}
-			return c.Delete(ctx, o, options...)
+			return m.write(side, "delete", o, func() error { return c.Delete(ctx, o, options...) })
 		},
 	})}, nil
+}
+
+func nameOf(o client.Object) string {
+	return o.GetObjectKind().GroupVersionKind().Kind + " " + o.GetName()
+}
+
+// createAhead makes those objects before this one that Order puts there and whose owners are in the target, as clusterctl would
+// have made them had it taken them first. It believes to make them itself when it comes to them.
+func (m *Move) createAhead(ctx context.Context, c client.Client, side string, before client.Object) error {
+	if side != "target" || m.ahead[nameOf(before)] != nil {
+		return nil
+	}
+	place := slices.IndexFunc(m.Order, func(o client.Object) bool { return nameOf(o) == nameOf(before) })
+	for i := range max(place, 0) {
+		next := &unstructured.Unstructured{}
+		next.SetGroupVersionKind(m.Order[i].GetObjectKind().GroupVersionKind())
+		key := client.ObjectKey{Namespace: m.Namespace, Name: m.Order[i].GetName()}
+		if err := c.Get(ctx, key, next.DeepCopy()); !apierrors.IsNotFound(err) {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := m.From.Client.Get(ctx, key, next); err != nil {
+			return err
+		}
+		if arrived, err := ownedThere(ctx, c, next); err != nil {
+			return err
+		} else if !arrived {
+			continue
+		}
+		next.SetResourceVersion("")
+		if err := m.write(side, "create", next, func() error { return c.Create(ctx, next) }); err != nil {
+			return err
+		}
+		if m.ahead == nil {
+			m.ahead = map[string]*unstructured.Unstructured{}
+		}
+		m.ahead[nameOf(next)] = next
+	}
+	return nil
+}
+
+// ownedThere gives an object the owners that have arrived, and reports whether all have.
+func ownedThere(ctx context.Context, c client.Client, o *unstructured.Unstructured) (bool, error) {
+	owners := o.GetOwnerReferences()
+	for i := range owners {
+		owner := &unstructured.Unstructured{}
+		owner.SetAPIVersion(owners[i].APIVersion)
+		owner.SetKind(owners[i].Kind)
+		if err := c.Get(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: owners[i].Name}, owner); err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+		owners[i].UID = owner.GetUID()
+	}
+	o.SetOwnerReferences(owners)
+	return true, nil
 }
 
 func clusterctl(p cluster.Proxy) cluster.Client {
