@@ -1,0 +1,151 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
+)
+
+// Objects from the day of one replica are made on another management plane while the cluster has three. The other plane takes the
+// one host over that they know, and is right to. It finds two healthy voters that no Machine runs: it removes neither, and tells
+// how a person would.
+func TestObjectsOfAnotherDayRemoveNoVoter(t *testing.T) {
+	needsTime(t)
+	t.Parallel()
+	g := NewWithT(t)
+	court := newCourt(t, courtOptions{name: "another-day", replicas: 1, hosts: 3, strategy: surge})
+	court.untilWhole("coming up")
+	second := secondPlane(t)
+	day, move := t.TempDir(), &plane.Move{From: court.plane, To: second, Namespace: court.options.name}
+	g.Expect(move.ToDirectory(t.Context(), day)).To(Succeed())
+	court.options.replicas = 3
+	court.change(func(spec *controlplanev1.QuoinControlPlaneSpec) { spec.Replicas = ptr.To[int32](3) })
+	court.untilWhole("three replicas")
+	before, trees, count := court.inside(), court.trees(), len(court.machines())
+	g.Expect(before.members).To(HaveLen(3))
+
+	site := court.newSite(second)
+	g.Expect(move.FromDirectory(t.Context(), day)).To(Succeed())
+	court.plane, court.site = second, site
+	judge := court.watchMembers(3)
+	court.until("taking the one host over", func() string { return court.lacksGeneration(2) })
+	court.untilReason(controlplanev1.ControlPlaneEtcdClusterHealthyCondition, controlplanev1.MemberWithoutMachineReason)
+	g.Expect(conditions.GetMessage(court.object(), controlplanev1.ControlPlaneEtcdClusterHealthyCondition)).
+		To(ContainSubstring("kubectl annotate quoincontrolplane -n another-day c " + controlplanev1.RemoveEtcdMemberAnnotation + "="))
+	time.Sleep(10 * time.Second)
+	judge.end()
+	g.Expect(court.inside()).To(Equal(before))
+	g.Expect(court.trees()).To(Equal(trees), "no host is changed")
+	g.Expect(court.machines()).To(HaveLen(1), "and no Machine is made beside %d that exist elsewhere", count)
+}
+
+// A management plane stays behind after a move, without knowing: it died before the copies came alive. A person wakes it, and
+// edits and deletes there what only the other plane has a right to.
+func TestAPlaneThatStayedBehindChangesNothingInTheCluster(t *testing.T) {
+	needsTime(t)
+	t.Parallel()
+	g := NewWithT(t)
+	court := newCourt(t, courtOptions{name: "behind", replicas: 3, hosts: 4, strategy: removeFirst})
+	court.untilWhole("coming up")
+	first, firstSite, second := court.plane, court.site, secondPlane(t)
+	secondSite := court.newSite(second)
+	g.Expect((&plane.Move{From: first, To: second, Namespace: court.options.name, Before: firstDeletion}).Run(t.Context())).To(MatchError(plane.ErrMoverKilled))
+	firstSite.Kill()
+	for _, p := range []*plane.Plane{first, second} {
+		cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: court.key.Namespace, Name: court.key.Name}}
+		g.Expect(p.Client.Patch(t.Context(), cluster, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":null}}`)))).To(Succeed())
+	}
+	behind := court.on(first, firstSite)
+	court.plane, court.site = second, secondSite
+	court.until("taking over", func() string { return court.lacksGeneration(2) })
+	court.untilWhole("being whole where it was moved to")
+	before, trees := court.inside(), court.trees()
+
+	behind.change(func(spec *controlplanev1.QuoinControlPlaneSpec) {
+		spec.Version, spec.Replicas = version, ptr.To[int32](1)
+	})
+	machine := behind.machines()[0]
+	g.Expect(first.Client.Delete(t.Context(), &machine)).To(Succeed())
+	var mu sync.Mutex
+	changes := map[*plane.Manager][]string{}
+	court.listen(func(e event) {
+		if e.where == "etcd" || e.where == "workload" {
+			mu.Lock()
+			defer mu.Unlock()
+			changes[e.manager] = append(changes[e.manager], e.String())
+		}
+	})
+	judge := court.watchMembers(3)
+	g.Expect(firstSite.Start()).To(Succeed())
+	behind.untilReason(controlplanev1.ControlPlaneProgressingCondition, "StaleClaim")
+	time.Sleep(10 * time.Second)
+	g.Expect(conditions.GetReason(behind.object(), controlplanev1.ControlPlaneProgressingCondition)).To(Equal("StaleClaim"))
+	judge.end()
+	mu.Lock()
+	defer mu.Unlock()
+	g.Expect(changes[firstSite.Manager()]).To(BeEmpty(), "of etcd, and through the API server of the cluster")
+	g.Expect(court.inside()).To(Equal(before))
+	g.Expect(court.trees()).To(Equal(trees), "no host is changed")
+	g.Expect(court.lacks()).To(BeEmpty())
+}
+
+// on is the same court, seen from one of two management planes.
+func (c *court) on(p *plane.Plane, site *plane.Site) *court {
+	return &court{t: c.t, options: c.options, plane: p, site: site, cluster: c.cluster, fleet: c.fleet, key: c.key, hosts: c.hosts, patience: c.patience}
+}
+
+// inside is what a management plane could change in the cluster itself.
+type inside struct {
+	members []uint64
+	// nodes are their UIDs, and whether somebody keeps pods off them.
+	nodes map[string]string
+	// kubeadm is its configuration.
+	kubeadm map[string]string
+}
+
+func (c *court) inside() inside {
+	c.t.Helper()
+	found := inside{nodes: map[string]string{}}
+	_, found.members = c.identities()
+	workload, err := c.workload(30 * time.Second)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	nodes, err := workload.CoreV1().Nodes().List(c.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		taints := map[string]corev1.TaintEffect{}
+		for _, taint := range node.Spec.Taints {
+			taints[taint.Key] = taint.Effect
+		}
+		found.nodes[node.Name] = fmt.Sprint(node.UID, node.Spec.Unschedulable, slices.Sorted(maps.Keys(taints)))
+	}
+	config, err := workload.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(c.t.Context(), "kubeadm-config", metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	found.kubeadm = config.Data
+	return found
+}
