@@ -7,11 +7,15 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -207,4 +211,90 @@ func cpuTime() time.Duration {
 	var usage syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// BenchmarkMove moves namespaces of 50 and of 500 hosts and what belongs to them with clusterctl's own mover.
+// It reads and writes one object after another, all while the Clusters are paused. Nobody reconciles: printed is what the mover
+// and the two API servers need. "growth" is the time for one object among 500 hosts over that among 50, within one run.
+func BenchmarkMove(b *testing.B) {
+	needsPlane(b)
+	from, to := onePlane(b, "bench-from"), onePlane(b, "bench-to")
+	first := 0.0
+	for _, hosts := range []int{50, 500} {
+		b.Run(fmt.Sprintf("hosts=%d", hosts), func(b *testing.B) {
+			var pause time.Duration
+			var objects, writes int
+			for i := range b.N {
+				namespace := fmt.Sprintf("move-%d-%d-%d", hosts, b.N, i)
+				populate(b, from, namespace, hosts)
+				var paused, resumed time.Time
+				move := &plane.Move{From: from, To: to, Namespace: namespace, KillBefore: func(_ int, what string) bool {
+					switch {
+					case paused.IsZero() && what == "source patch Cluster c":
+						paused = time.Now()
+					case what == "target patch Cluster c":
+						resumed = time.Now()
+					}
+					return false
+				}}
+				if err := move.Run(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				if paused.IsZero() || resumed.IsZero() {
+					b.Fatalf("the pause was not seen: %v", move.Writes())
+				}
+				pause += resumed.Sub(paused)
+				for _, what := range move.Writes() {
+					writes++
+					if strings.HasPrefix(what, "target create") {
+						objects++
+					}
+				}
+			}
+			if objects/b.N < hosts {
+				b.Fatalf("only %d objects were moved", objects/b.N)
+			}
+			each := pause.Seconds() / float64(objects)
+			if first == 0 {
+				first = each
+			}
+			b.ReportMetric(100*each, "s/100objects")
+			b.ReportMetric(pause.Seconds()/float64(b.N), "s/pause")
+			b.ReportMetric(float64(writes)/float64(objects), "writes/object")
+			b.ReportMetric(each/first, "growth")
+		})
+	}
+}
+
+func onePlane(b *testing.B, name string) *plane.Plane {
+	b.Helper()
+	own, err := plane.Start(b.Context(), name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = own.Stop() })
+	return own
+}
+
+// populate makes a namespace of a Cluster and hosts that nobody will connect to.
+func populate(b *testing.B, p *plane.Plane, namespace string, hosts int) {
+	b.Helper()
+	if err := p.Namespace(b.Context(), namespace); err != nil {
+		b.Fatal(err)
+	}
+	create := func(o client.Object) {
+		if err := p.Client.Create(b.Context(), o); err != nil {
+			b.Fatal(err)
+		}
+	}
+	create(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ssh", Labels: map[string]string{clusterctlv1.ClusterctlMoveLabel: ""}},
+		Type:       corev1.SecretTypeSSHAuth, Data: map[string][]byte{corev1.SSHAuthPrivateKey: []byte("none")},
+	})
+	for i := range hosts {
+		create(&infrav1.QuoinHost{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("h-%d", i), Finalizers: []string{infrav1.HostFinalizer}},
+			Spec:       infrav1.QuoinHostSpec{Address: fmt.Sprintf("192.0.2.%d", i%250+1), Port: int32(1000 + i), CredentialsRef: infrav1.SecretReference{Name: "ssh"}}, //nolint:gosec // a port
+		})
+	}
 }
