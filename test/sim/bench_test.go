@@ -15,7 +15,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -280,6 +282,15 @@ func onePlane(b *testing.B, name string) *plane.Plane {
 func populate(b *testing.B, p *plane.Plane, namespace string, hosts int) {
 	b.Helper()
 	if err := p.Namespace(b.Context(), namespace); err != nil {
+		b.Fatal(err)
+	}
+	cluster := &clusterv1.Cluster{}
+	if err := p.Client.Get(b.Context(), client.ObjectKey{Namespace: namespace, Name: "c"}, cluster); err != nil {
+		b.Fatal(err)
+	}
+	// clusterctl asks for it.
+	conditions.Set(cluster, metav1.Condition{Type: clusterv1.ClusterControlPlaneInitializedCondition, Status: metav1.ConditionTrue, Reason: "Initialized"})
+	if err := p.Client.Status().Update(b.Context(), cluster); err != nil {
 		b.Fatal(err)
 	}
 	create := func(o client.Object) {
