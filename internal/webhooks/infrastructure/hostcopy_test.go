@@ -33,6 +33,7 @@ func TestACopyThatIsWrittenOverAHostTakesNothingAway(t *testing.T) {
 	before := host("a", func(h *infrav1.QuoinHost) {
 		h.UID, h.CreationTimestamp = "target", target
 		h.Spec.ClaimGeneration, h.Spec.ManagedBy, h.Spec.ConsumerRef, h.Spec.HostKeys = 3, "target", claim, []string{ed25519Key}
+		h.Spec.Order = &infrav1.HostOrder{Heard: "4-t", Given: "5-t"}
 	})
 	from := func(created metav1.Time, change func(*infrav1.QuoinHostSpec)) *infrav1.QuoinHost {
 		h := host("a", func(h *infrav1.QuoinHost) {
@@ -51,6 +52,7 @@ func TestACopyThatIsWrittenOverAHostTakesNothingAway(t *testing.T) {
 		g.Expect(after.Spec.ClaimGeneration).To(BeEquivalentTo(3))
 		g.Expect(after.Spec.ManagedBy).To(Equal("target"))
 		g.Expect(after.Spec.ConsumerRef).To(Equal(claim))
+		g.Expect(after.Spec.Order).To(Equal(&infrav1.HostOrder{Heard: "4-t", Given: "5-t"}), "the host heard it from here")
 		g.Expect(after.Spec.HostKeys).To(Equal([]string{ed25519Key}))
 		g.Expect(after.Spec.FailureDomain).To(Equal("rack-b"), "all else is what the source says")
 		_, err := webhook.ValidateUpdate(t.Context(), before, after)
