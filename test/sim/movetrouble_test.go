@@ -43,14 +43,14 @@ const silence = 8 * time.Second
 // deeds are what happens while the mover is at work.
 var deeds = []struct {
 	name string
-	// possible from this moment on.
-	from int
-	do   func(m *movable, move *plane.Move)
+	// first and last moment at which it is possible.
+	first, last int
+	do          func(m *movable, move *plane.Move)
 }{
-	{"the source is silent", 0, func(m *movable, move *plane.Move) { silent(move, "source", m.manager) }},
-	{"the target is silent", 0, func(m *movable, move *plane.Move) { silent(move, "target", m.arrives) }},
-	{"the source is unpaused by hand", 1, func(m *movable, _ *plane.Move) { m.unpause(m.plane) }},
-	{"the target is unpaused by hand", 2, func(m *movable, _ *plane.Move) { m.unpause(m.second) }},
+	{"the source is silent", 0, 4, func(m *movable, move *plane.Move) { silent(move, "source", m.manager) }},
+	{"the target is silent", 0, 5, func(m *movable, move *plane.Move) { silent(move, "target", m.arrives) }},
+	{"the source is unpaused by hand", 1, 4, func(m *movable, _ *plane.Move) { m.unpause(m.plane) }},
+	{"the target is unpaused by hand", 2, 5, func(m *movable, _ *plane.Move) { m.unpause(m.second) }},
 }
 
 func silent(move *plane.Move, side string, managers *plane.Manager) {
@@ -62,15 +62,22 @@ func silent(move *plane.Move, side string, managers *plane.Manager) {
 	})
 }
 
-// moments are writes of the mover, in their order: the pause, the first object that arrives, one of the last, the first that
-// goes, one of the last, and the end.
-var moments = []func(what string) bool{
-	func(what string) bool { return what == "source patch Cluster c" },
-	func(what string) bool { return strings.HasPrefix(what, "target create") },
-	func(what string) bool { return what == "target create QuoinMachine m" },
-	func(what string) bool { return strings.HasPrefix(what, "source") && what != "source patch Cluster c" },
-	func(what string) bool { return what == "source delete Machine m" },
-	func(what string) bool { return what == "target patch Cluster c" },
+// moments are writes of the mover, in their order. made are those before.
+var moments = []struct {
+	name string
+	is   func(made []string, what string) bool
+}{
+	{"at the pause", func(_ []string, what string) bool { return what == "source patch Cluster c" }},
+	{"when the first object arrives", func(_ []string, what string) bool { return strings.HasPrefix(what, "target create") }},
+	{"when the last object arrives", func(_ []string, what string) bool { return what == "target create QuoinMachine m" }},
+	{"when the first object goes", func(_ []string, what string) bool {
+		return strings.HasPrefix(what, "source") && what != "source patch Cluster c"
+	}},
+	{"when the Machine goes", func(_ []string, what string) bool { return what == "source delete Machine m" }},
+	// Its first patch comes with its creation.
+	{"at the end", func(made []string, what string) bool {
+		return what == "target patch Cluster c" && contains(made, "source delete")
+	}},
 }
 
 // TestAMoveMeetsTrouble has every deed done at every moment of a move, objects arrive late in every order, work start at the
@@ -85,9 +92,8 @@ func TestAMoveMeetsTrouble(t *testing.T) {
 	}
 	var rows []row
 	for _, deed := range deeds {
-		for i, moment := range moments[deed.from:] {
-			at := []string{"at the pause", "when the first object arrives", "when one of the last arrives", "when the first object goes", "when one of the last goes", "at the end"}[deed.from+i]
-			rows = append(rows, row{deed.name + " " + at, func(m *movable) movedOver { return m.meets(moment, deed.do) }})
+		for _, moment := range moments[deed.first : deed.last+1] {
+			rows = append(rows, row{deed.name + " " + moment.name, func(m *movable) movedOver { return m.meets(moment.is, deed.do) }})
 		}
 	}
 	for order := range 6 {
@@ -117,11 +123,11 @@ func TestAMoveMeetsTrouble(t *testing.T) {
 }
 
 // meets has one deed done at one moment.
-func (m *movable) meets(moment func(string) bool, do func(*movable, *plane.Move)) (line movedOver) {
+func (m *movable) meets(moment func([]string, string) bool, do func(*movable, *plane.Move)) (line movedOver) {
 	once := sync.Once{}
 	line.move = m.move(func(_ int, what string) error {
 		line.last = what
-		if moment(what) {
+		if moment(line.move.Writes(), what) {
 			once.Do(func() { do(m, line.move) })
 		}
 		return nil
