@@ -230,14 +230,14 @@ func BenchmarkMove(b *testing.B) {
 				namespace := fmt.Sprintf("move-%d-%d-%d", hosts, b.N, i)
 				populate(b, from, namespace, hosts)
 				var paused, resumed time.Time
-				move := &plane.Move{From: from, To: to, Namespace: namespace, KillBefore: func(_ int, what string) bool {
+				move := &plane.Move{From: from, To: to, Namespace: namespace, Before: func(_ int, what string) error {
 					switch {
 					case paused.IsZero() && what == "source patch Cluster c":
 						paused = time.Now()
 					case what == "target patch Cluster c":
 						resumed = time.Now()
 					}
-					return false
+					return nil
 				}}
 				if err := move.Run(b.Context()); err != nil {
 					b.Fatal(err)
