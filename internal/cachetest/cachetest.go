@@ -99,9 +99,14 @@ func (c *Client) selectable(field string, value func(*infrav1.ConsumerReference)
 // byHand is an informer that asks nobody.
 type byHand struct{ toolscache.SharedIndexInformer }
 
-func (byHand) Run(stop <-chan struct{})           { <-stop }
+// Run implements cache.SharedIndexInformer: nothing is watched.
+func (byHand) Run(stop <-chan struct{}) { <-stop }
+
+// RunWithContext implements cache.SharedIndexInformer.
 func (byHand) RunWithContext(ctx context.Context) { <-ctx.Done() }
-func (byHand) HasSynced() bool                    { return true }
+
+// HasSynced implements cache.SharedIndexInformer: what was put in is all there is.
+func (byHand) HasSynced() bool { return true }
 
 func (c *Client) must(err error) {
 	if err != nil {

@@ -61,12 +61,12 @@ func FreeHosts(namespace string, labels map[string]string) client.ListOption {
 	value := namespace + "/"
 	if len(labels) > 0 {
 		key := slices.Min(slices.Collect(maps.Keys(labels)))
-		value = labelled(namespace, key, labels[key])
+		value = withLabel(namespace, key, labels[key])
 	}
 	return client.MatchingFields{hostFree: value}
 }
 
-func labelled(namespace, key, value string) string { return namespace + "/" + key + "=" + value }
+func withLabel(namespace, key, value string) string { return namespace + "/" + key + "=" + value }
 
 // MachinesAwaitingHost selects the QuoinMachines that have no host yet, and those that are being deleted and may just
 // have lost theirs.
@@ -115,7 +115,7 @@ func All() []Index {
 			for _, namespace := range offeredTo(host) {
 				values = append(values, namespace+"/")
 				for key, value := range host.Labels {
-					values = append(values, labelled(namespace, key, value))
+					values = append(values, withLabel(namespace, key, value))
 				}
 			}
 			return values
