@@ -83,7 +83,8 @@ func TestAClaimedHostBecomesANode(t *testing.T) {
 	w.g.Expect(order.VirtualAddress).To(BeNil(), "workers do not carry the virtual address")
 	w.g.Expect(order.Artifacts).To(Equal(artifacts.Wanted{Version: "v1.35.4", Architecture: "amd64",
 		Source: artifacts.Source{Bundle: &artifacts.Bundle{Location: "/opt/bundles/{{version}}"}}}))
-	w.g.Expect(order.Owner).To(Equal(owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1, Plane: "host-uid"}))
+	w.g.Expect(order.Owner.Order).NotTo(BeEmpty())
+	w.g.Expect(order.Owner).To(Equal(owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1, Plane: "host-uid", Order: host.Spec.Order.Given}))
 }
 
 func TestTheFirstControlPlaneHostTakesTheVirtualAddressOnlyWhenItIsFree(t *testing.T) {
