@@ -115,8 +115,8 @@ func movable(c *infrav1.QuoinCluster, verdict moving.Verdict) metav1.Condition {
 	}
 }
 
-// letGo takes block-move off a QuoinCluster that was ours before another system managed it: nobody else would.
-func (r *Reconciler) letGo(ctx context.Context, c *infrav1.QuoinCluster) error {
+// removeBlockMove takes block-move off a QuoinCluster that was ours before another system managed it: nobody else would.
+func (r *Reconciler) removeBlockMove(ctx context.Context, c *infrav1.QuoinCluster) error {
 	if !blocksMove(c) || !controllerutil.ContainsFinalizer(c, infrav1.ClusterFinalizer) {
 		return nil
 	}

@@ -89,7 +89,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	}
 	if annotations.IsExternallyManaged(quoinCluster) && (quoinCluster.DeletionTimestamp.IsZero() || !controllerutil.ContainsFinalizer(quoinCluster, infrav1.ClusterFinalizer)) {
 		// Another system's, and its status too. One that was ours is not to be waited for when it moves.
-		return ctrl.Result{}, r.letGo(ctx, quoinCluster)
+		return ctrl.Result{}, r.removeBlockMove(ctx, quoinCluster)
 	}
 	cluster, err := util.GetOwnerCluster(ctx, r.Client, quoinCluster.ObjectMeta)
 	if client.IgnoreNotFound(err) != nil {

@@ -200,24 +200,33 @@ func (t *turn) powerFailed(err error) result {
 // answer is not fenced. A BMC that fails now takes nothing back of what it confirmed.
 func (t *turn) turnedOn() (r result, on bool) {
 	power := t.host.Status.Power
-	if !t.host.Fenced() || t.host.Spec.BMC == nil || stateOf(power) != powerOff || power.ReadAt != nil && t.now.Sub(power.ReadAt.Time) < powerRetry ||
-		t.r.pace.remaining(t.key(), "power failed", powerRetry, t.now) > 0 {
+	if !t.host.Fenced() || stateOf(power) != powerOff || power.ReadAt != nil && t.now.Sub(power.ReadAt.Time) < powerRetry {
 		return result{}, false
 	}
-	state, done, err := t.powerOrder("look", func(context.Context, *infrav1.QuoinHost) error { return nil })
+	state, known, pending := t.readPower()
 	switch {
-	case !done:
+	case pending:
 		return onEvent(), true
-	case err != nil:
-		t.r.pace.mark(t.key(), "power failed", t.now)
-		return result{}, false
-	case state == powerOff:
+	case !known || state == powerOff:
 		return result{}, false
 	}
 	// It gets the time that a boot takes, as if we had turned it on.
 	t.host.Status.Power.CycledAt = &metav1.Time{Time: t.now}
 	t.notFenced(infrav1.HostNotFencedReason, t.silent()+"; it was powered off, and somebody turned it on again: its BMC says "+state+t.wayOut())
 	return after(0), true
+}
+
+// readPower reads the power of the host from its BMC. It is not known where there is none, and for a while after a failure;
+// pending says that the answer is not there yet.
+func (t *turn) readPower() (state string, known, pending bool) {
+	if t.host.Spec.BMC == nil || t.r.pace.remaining(t.key(), "power failed", powerRetry, t.now) > 0 {
+		return "", false, false
+	}
+	state, done, err := t.powerOrder("look", func(context.Context, *infrav1.QuoinHost) error { return nil })
+	if done && err != nil {
+		t.r.pace.mark(t.key(), "power failed", t.now)
+	}
+	return state, done && err == nil, !done
 }
 
 // giveUp lets the claim end without the host: it goes into quarantine, and its Machine may go.

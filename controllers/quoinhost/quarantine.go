@@ -162,16 +162,14 @@ func remembered(record *owner.Record, host *infrav1.QuoinHost) string {
 // neither cycled nor turned on. pending says that the answer is not there yet.
 func (t *turn) stillOff() (r result, pending bool) {
 	off := t.host.Spec.PoweredOff
-	if off == nil || t.host.Fenced() || t.host.Spec.BMC == nil || t.r.pace.remaining(t.key(), "power failed", powerRetry, t.now) > 0 {
+	if off == nil || t.host.Fenced() {
 		return result{}, false
 	}
-	state, done, err := t.powerOrder("look", func(context.Context, *infrav1.QuoinHost) error { return nil })
-	switch {
-	case !done:
+	state, known, pending := t.readPower()
+	if pending {
 		return onEvent(), true
-	case err != nil:
-		t.r.pace.mark(t.key(), "power failed", t.now)
-	case state == powerOff:
+	}
+	if known && state == powerOff {
 		t.fenced(fmt.Sprintf("we powered the host off at %s, and its BMC confirms that it is off", stamp(off.Since.Time)))
 	}
 	return result{}, false

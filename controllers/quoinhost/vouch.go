@@ -104,25 +104,13 @@ func (t *turn) peers() ([]voice, error) {
 	if cluster == "" || ref == nil {
 		return nil, nil
 	}
-	machines := &clusterv1.MachineList{}
-	if err := t.r.Client.List(t.ctx, machines, client.UnsafeDisableDeepCopy, client.InNamespace(ref.Namespace),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster}); err != nil {
-		return nil, fmt.Errorf("listing the Machines of Cluster %s/%s, whose hosts may vouch for this management cluster: %w", ref.Namespace, cluster, err)
-	}
-	ours := map[string]bool{}
-	for i := range machines.Items {
-		ours[machines.Items[i].Name] = true
-	}
-	hosts := &infrav1.QuoinHostList{}
-	if err := t.r.Client.List(t.ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing the hosts of Cluster %s/%s, which may vouch for this management cluster: %w", ref.Namespace, cluster, err)
+	neighbors, err := hostaccess.Neighbors(t.ctx, t.r.Client, client.ObjectKey{Namespace: ref.Namespace, Name: cluster}, t.host)
+	if err != nil {
+		return nil, fmt.Errorf("looking for hosts that may vouch for this management cluster: %w", err)
 	}
 	var peers []voice
-	for i := range hosts.Items {
-		h := &hosts.Items[i]
-		if r := h.Spec.ConsumerRef; r == nil || r.Namespace != ref.Namespace || !ours[r.Machine] || h.UID == t.host.UID {
-			continue
-		}
+	for _, neighbor := range neighbors {
+		h := neighbor.Host
 		key := client.ObjectKeyFromObject(h)
 		p := voice{host: h, confirmed: t.r.pace.since(key, confirmed, t.now) <= vouchFor, denied: servesAnother(h)}
 		if p.denied || !isDetached(h) && !annotations.HasPaused(h) && trusted(h) {

@@ -16,12 +16,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
 
 const (
@@ -149,46 +149,25 @@ func (r *Reconciler) hold(ctx context.Context, v *view) (release func(), err err
 	return nil, fmt.Errorf("no host of Cluster %s confirms that it serves this management cluster: %w", v.cluster.Name, errors.Join(failures...))
 }
 
-// neighbors are the other hosts of the Cluster, those first that have most to say.
+// neighbors are other hosts of the Cluster, those first that have most to say.
 func (r *Reconciler) neighbors(ctx context.Context, v *view) ([]*infrav1.QuoinHost, error) {
-	machines := &clusterv1.MachineList{}
-	if err := r.Client.List(ctx, machines, client.UnsafeDisableDeepCopy, client.InNamespace(v.cluster.Namespace),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: v.cluster.Name}); err != nil {
-		return nil, fmt.Errorf("listing the Machines of Cluster %s: %w", v.cluster.Name, err)
-	}
-	rank := map[string]int{} // of the Machines of the Cluster
-	for i := range machines.Items {
-		rank[machines.Items[i].Name] = 1
-		if util.IsControlPlaneMachine(&machines.Items[i]) {
-			rank[machines.Items[i].Name] = 0
-		}
-	}
-	fleet, err := r.fleet(ctx)
+	found, err := hostaccess.Neighbors(ctx, r.Client, client.ObjectKeyFromObject(v.cluster), v.host)
 	if err != nil {
 		return nil, err
 	}
+	rank := func(n hostaccess.Neighbor) (rank int) {
+		if n.Host.Status.UnreachableSince != nil {
+			rank += 2
+		}
+		if !util.IsControlPlaneMachine(n.Machine) {
+			rank++
+		}
+		return rank
+	}
+	slices.SortStableFunc(found, func(a, b hostaccess.Neighbor) int { return rank(a) - rank(b) })
 	var hosts []*infrav1.QuoinHost
-	for i := range fleet {
-		ref := fleet[i].Spec.ConsumerRef
-		if ref == nil || ref.Namespace != v.cluster.Namespace || ref.Machine == v.machine.Name {
-			continue
-		}
-		if _, ours := rank[ref.Machine]; ours {
-			hosts = append(hosts, &fleet[i])
-		}
-	}
-	silent := func(h *infrav1.QuoinHost) int {
-		if h.Status.UnreachableSince != nil {
-			return 2
-		}
-		return 0
-	}
-	slices.SortStableFunc(hosts, func(a, b *infrav1.QuoinHost) int {
-		return silent(a) + rank[a.Spec.ConsumerRef.Machine] - silent(b) - rank[b.Spec.ConsumerRef.Machine]
-	})
-	hosts = hosts[:min(len(hosts), mostHeld)]
-	for i := range hosts {
-		hosts[i] = hosts[i].DeepCopy()
+	for _, neighbor := range found[:min(len(found), mostHeld)] {
+		hosts = append(hosts, neighbor.Host.DeepCopy())
 	}
 	return hosts, nil
 }

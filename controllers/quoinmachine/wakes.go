@@ -53,7 +53,7 @@ func (r *Reconciler) hostChanged(ctx context.Context, before, now *infrav1.Quoin
 			q.Add(ctrl.Request{NamespacedName: client.ObjectKey{Namespace: host.Spec.ConsumerRef.Namespace, Name: host.Spec.ConsumerRef.Name}})
 		}
 	}
-	if initial || before != nil && now != nil && reflect.DeepEqual(standingOf(before), standingOf(now)) {
+	if initial || before != nil && now != nil && reflect.DeepEqual(availabilityOf(before), availabilityOf(now)) {
 		return
 	}
 	count := r.counts.changed(r.now())
@@ -79,9 +79,9 @@ func (r *Reconciler) hostChanged(ctx context.Context, before, now *infrav1.Quoin
 	}
 }
 
-// standingOf is a host as far as it matters to QuoinMachines that have none. Hosts tell their probes every few minutes, and the
+// availabilityOf is a host as far as it matters to QuoinMachines that have none. Hosts tell their probes every few minutes, and the
 // steps of what runs on them every few seconds.
-func standingOf(host *infrav1.QuoinHost) placement.Host {
+func availabilityOf(host *infrav1.QuoinHost) placement.Host {
 	h := placement.HostOf(host)
 	if !h.InUse {
 		return h
