@@ -67,6 +67,13 @@ func (e *HeldError) Error() string {
 // StaleError says that our knowledge is older than the host's: another management plane took over.
 type StaleError struct{ Ours, Holder Record }
 
+// ServesAnother reports whether err is what a host says that serves another management cluster, or another claim.
+func ServesAnother(err error) bool {
+	var stale *StaleError
+	var held *HeldError
+	return errors.As(err, &stale) || errors.As(err, &held)
+}
+
 // Order reports whether the host knows our generation, and was given an order since that we know nothing of.
 func (e *StaleError) Order() bool { return outrun(e.Ours, e.Holder) }
 

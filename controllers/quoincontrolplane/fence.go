@@ -60,8 +60,8 @@ func (f *fence) confirm(ctx context.Context) error {
 	var failures []error
 	for _, name := range names {
 		err := f.hold(ctx, name)
-		if err == nil || serves(err) {
-			return err
+		if err == nil || owner.ServesAnother(err) {
+			return err // a denial is believed for all
 		}
 		failures = append(failures, err)
 	}
@@ -96,13 +96,6 @@ func (f *fence) end(ctx context.Context) {
 	defer cancel()
 	_ = f.release(ctx)
 	f.release, f.until = nil, time.Time{}
-}
-
-// serves reports whether the host said that it serves somebody else: others are not asked then.
-func serves(err error) bool {
-	var stale *owner.StaleError
-	var held *owner.HeldError
-	return errors.As(err, &stale) || errors.As(err, &held)
 }
 
 func leaves(machine *clusterv1.Machine) int {
@@ -148,7 +141,7 @@ func (r *Reconciler) removeMember(ctx context.Context, s *scope) error {
 		if err == nil {
 			err = r.etcd().RemoveMember(ctx, []etcd.Endpoint{endpoint}, s.members.credentials, s.step.Member)
 		}
-		if err == nil || serves(err) || errors.Is(err, etcd.ErrLastMember) {
+		if err == nil || owner.ServesAnother(err) || errors.Is(err, etcd.ErrLastMember) {
 			return err
 		}
 		failures = append(failures, err)

@@ -180,9 +180,7 @@ func (p *voice) ask(ctx context.Context, exchanges Exchanges) {
 	if err == nil {
 		err = owner.Confirm(hostaccess.OwnerRecord(p.host), pulse.Owner)
 	}
-	var held *owner.HeldError
-	p.answer, p.confirmed = err, err == nil
-	p.denied = asStale(err) != nil || errors.As(err, &held)
+	p.answer, p.confirmed, p.denied = err, err == nil, owner.ServesAnother(err)
 }
 
 // noteVoice remembers what a host showed of its owner record, for those of its Cluster that fall silent.

@@ -140,9 +140,7 @@ func (r *Reconciler) hold(ctx context.Context, v *view) (release func(), err err
 			}, nil
 		}
 		failures = append(failures, fmt.Errorf("host %s: %w", client.ObjectKeyFromObject(host), err))
-		var stale *owner.StaleError
-		var held *owner.HeldError
-		if errors.As(err, &stale) || errors.As(err, &held) {
+		if owner.ServesAnother(err) {
 			break // it is believed for all
 		}
 	}
