@@ -189,7 +189,8 @@ func start(t *testing.T, components []unstructured.Unstructured) (client.Client,
 	g := NewWithT(t)
 	ctrl.SetLogger(klog.Background())
 	environment := &envtest.Environment{
-		Scheme: manager.Scheme(),
+		Scheme:                   manager.Scheme(),
+		ControlPlaneStartTimeout: 5 * time.Minute,
 		CRDDirectoryPaths: []string{
 			filepath.Join(clusterAPI(t), "core", "config", "crd", "bases"),
 			filepath.Join(clusterAPI(t), "bootstrap", "kubeadm", "config", "crd", "bases"),

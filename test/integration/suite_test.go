@@ -34,7 +34,7 @@ func TestIntegration(t *testing.T) {
 	}
 	RegisterFailHandler(Fail)
 	logf.SetLogger(GinkgoLogr)
-	SetDefaultEventuallyTimeout(time.Minute)
+	SetDefaultEventuallyTimeout(3 * time.Minute)
 	SetDefaultEventuallyPollingInterval(200 * time.Millisecond)
 	RunSpecs(t, "management plane")
 }

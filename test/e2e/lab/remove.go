@@ -20,10 +20,16 @@ import (
 func (l *Lab) Remove(ctx context.Context, engine bool) error {
 	err := l.Step(ctx, "Removing the lab", 5*time.Minute, func(ctx context.Context, step *progress.Step) error {
 		// Without a record of an engine nothing was ever made.
-		if l.readEngine() == nil {
-			return l.removeAll(ctx, step)
+		if l.readEngine() != nil {
+			return nil
 		}
-		return nil
+		// One that was killed keeps its containers, and only a running one can remove them.
+		if _, err := l.docker(ctx, "version"); err != nil {
+			if err := l.ensureEngine(ctx, step); err != nil {
+				return err
+			}
+		}
+		return l.removeAll(ctx, step)
 	})
 	if err != nil || !engine {
 		return err

@@ -39,13 +39,17 @@ rules:
 // namespaces would not end, and the core manager's aggregated role would be empty.
 const controllers = "garbage-collector-controller,namespace-controller,clusterrole-aggregation-controller,serviceaccount-controller"
 
+// patience bounds each start of a process: a machine that has just begun reads every binary from its disk, beside a
+// compiler on every core.
+const patience = 5 * time.Minute
+
 func (r *Rig) startAPIServer(context.Context) error {
 	policy := filepath.Join(r.reaper.scratch, "audit-policy.yaml")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil {
 		return fmt.Errorf("starting the API server: %w", err)
 	}
 	r.environment = &envtest.Environment{
-		ControlPlaneStartTimeout: time.Minute,
+		ControlPlaneStartTimeout: patience,
 		ControlPlaneStopTimeout:  3 * time.Second,
 	}
 	server := r.environment.ControlPlane.GetAPIServer()
@@ -113,5 +117,5 @@ func (r *Rig) startControllerManager(ctx context.Context) error {
 	}
 	// Its certificate is its own, made at start, and the answer is only a status code.
 	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	return r.kcm.waitFor(ctx, insecure, fmt.Sprintf("https://127.0.0.1:%d/healthz", ports[0]), time.Minute)
+	return r.kcm.waitFor(ctx, insecure, fmt.Sprintf("https://127.0.0.1:%d/healthz", ports[0]), patience)
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -49,7 +48,7 @@ func (r *Rig) StartManagers(ctx context.Context) error {
 		}
 	}
 	for _, manager := range r.Managers {
-		if err := manager.process.waitFor(ctx, http.DefaultClient, manager.ready, 2*time.Minute); err != nil {
+		if err := manager.process.waitFor(ctx, http.DefaultClient, manager.ready, patience); err != nil {
 			return err
 		}
 	}
@@ -69,7 +68,7 @@ func (r *Rig) RestartManager(ctx context.Context, label string) error {
 	if err := r.startManager(ctx, manager); err != nil {
 		return err
 	}
-	return manager.process.waitFor(ctx, http.DefaultClient, manager.ready, 2*time.Minute)
+	return manager.process.waitFor(ctx, http.DefaultClient, manager.ready, patience)
 }
 
 func (r *Rig) startManager(ctx context.Context, manager *Manager) error {

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"path/filepath"
 	"strings"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
@@ -60,7 +59,7 @@ func (r *Rig) installTypes(ctx context.Context) error {
 		}
 		all = append(all, read.CRDs...)
 	}
-	if _, err := envtest.InstallCRDs(r.Config, envtest.CRDInstallOptions{CRDs: all, MaxTime: time.Minute}); err != nil {
+	if _, err := envtest.InstallCRDs(r.Config, envtest.CRDInstallOptions{CRDs: all, MaxTime: patience}); err != nil {
 		return fmt.Errorf("installing the types: %w", err)
 	}
 	return nil

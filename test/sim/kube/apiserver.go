@@ -252,7 +252,7 @@ func (s *apiServer) wait(ctx context.Context) error {
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // only the status counts
 	}}
 	defer client.CloseIdleConnections()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(5 * time.Minute)
 	for {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.address+"/readyz", http.NoBody)
 		if err != nil {
