@@ -287,7 +287,10 @@ func TestKubeletArgs(t *testing.T) {
 // kubeadm joins API servers of its own minor, the kubelet may be older.
 func TestANodeOfAnOlderVersionIsInstalledWithTheKubeadmOfItsControlPlane(t *testing.T) {
 	const newer = "v1.37.1"
-	for name, c := range map[string]struct{ served, pushed bool }{"from a path": {}, "over HTTP": {served: true}, "pushed": {pushed: true}} {
+	for name, c := range map[string]struct{ served, pushed, addons bool }{
+		"from a path": {}, "over HTTP": {served: true}, "pushed": {pushed: true}, "with its add-ons": {addons: true},
+		"with its add-ons, over HTTP": {served: true, addons: true}, "with its add-ons, pushed": {pushed: true, addons: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
 			t.Cleanup(artifacts.SetRoot(filepath.Join(l.dir, "root")))
@@ -300,6 +303,9 @@ func TestANodeOfAnOlderVersionIsInstalledWithTheKubeadmOfItsControlPlane(t *test
 				wanted = l.bundleAt(server.URL)
 			}
 			wanted.Bundle.Push, wanted.Kubeadm = c.pushed, newer
+			if c.addons {
+				wanted.AddonVersions = []string{newer}
+			}
 			progress, err := artifacts.Push(t.Context(), l.host, wanted, artifacts.Worker, time.Minute)
 			l.g.Expect(err).NotTo(HaveOccurred())
 			l.g.Expect(progress.Done).To(BeTrue())
@@ -307,7 +313,18 @@ func TestANodeOfAnOlderVersionIsInstalledWithTheKubeadmOfItsControlPlane(t *test
 			l.g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 			l.g.Expect(l.read("usr/bin/kubeadm")).To(Equal("kubeadm " + newer))
 			l.g.Expect(filepath.Join(l.dir, "store/proxy:"+version)).To(BeAnExistingFile(), "everything else is its own")
+			if !c.addons {
+				l.g.Expect(filepath.Join(l.dir, "store/proxy:"+newer)).NotTo(BeAnExistingFile())
+				return
+			}
+			l.g.Expect(l.read("store/proxy:" + newer)).To(ContainSubstring("pinned"))
+			l.g.Expect(filepath.Join(l.dir, "store/apiserver:"+newer)).NotTo(BeAnExistingFile())
+			// Each version holds its own, so that what is no longer needed goes with its version.
+			wanted.AddonVersions = nil
+			status = l.install(wanted, artifacts.Worker)
+			l.g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 			l.g.Expect(filepath.Join(l.dir, "store/proxy:"+newer)).NotTo(BeAnExistingFile())
+			l.g.Expect(filepath.Join(l.dir, "store/proxy:"+version)).To(BeAnExistingFile())
 		})
 	}
 }
@@ -322,7 +339,10 @@ func TestAKubeadmThatCannotBeHadIsNamed(t *testing.T) {
 	l.bundle("v1.37.1", func(m *artifacts.Manifest) { m.Files = m.Files[1:] })
 	_, err = l.find(wanted)
 	l.g.Expect(err).To(MatchError(ContainSubstring("the bundle of Kubernetes v1.37.1 holds no binary kubeadm")))
-	wanted.Kubeadm = "latest"
+	wanted.Kubeadm, wanted.AddonVersions = "", []string{"v1.38.0"}
+	_, err = l.find(wanted)
+	l.g.Expect(err).To(MatchError(ContainSubstring("there is no bundle of Kubernetes v1.38.0")))
+	wanted.Kubeadm, wanted.AddonVersions = "latest", nil
 	_, err = l.find(wanted)
 	l.g.Expect(err).To(MatchError(ContainSubstring(`version "latest" is not of the form`)))
 }

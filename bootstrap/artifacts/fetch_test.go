@@ -284,7 +284,7 @@ func TestWhatOtherVersionsLeftIsRemoved(t *testing.T) {
 	g.Expect(filepath.Join(l.dir, "store/apiserver:v1.34.1")).To(BeAnExistingFile(), "bringing add-ons removes nothing")
 
 	wanted := at(version)
-	wanted.Keep = []string{"v1.35.2"}
+	wanted.AddonVersions = []string{"v1.35.2"}
 	status := l.install(wanted, artifacts.Worker)
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	entries, err := os.ReadDir(filepath.Join(l.dir, "store"))

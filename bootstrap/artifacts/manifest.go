@@ -197,6 +197,17 @@ func (m *Manifest) takeKubeadm(other *Manifest) error {
 	return nil
 }
 
+// takeAddons adds the images of another version's add-ons that are not in the manifest yet.
+func (m *Manifest) takeAddons(other *Manifest) {
+	for _, file := range other.For(Addon) {
+		there := func(f File) bool { return f.Kind == Image && slices.Equal(f.Images, file.Images) }
+		if !slices.ContainsFunc(m.Files, there) {
+			file.version, file.Roles = other.KubernetesVersion, []Role{ControlPlane, Worker}
+			m.Files = append(m.Files, file)
+		}
+	}
+}
+
 // ImageNames returns the image names that role needs.
 func (m *Manifest) ImageNames(role Role) []string {
 	var images []string

@@ -138,7 +138,7 @@ func (s *Supply) pullImages(role Role) run.Step {
 
 func (s *Supply) forgetOthers() run.Step {
 	return run.Step{Name: "remove-old-versions", Script: installLibrary +
-		"quoin_prune " + strings.Join(quoted(append([]string{s.wanted.Version}, s.wanted.Keep...)), " ") + "\n"}
+		"quoin_prune " + strings.Join(quoted(append([]string{s.wanted.Version}, s.wanted.AddonVersions...)), " ") + "\n"}
 }
 
 // ReleaseSteps take back what packages were installed and held, from the list that the installation kept. They belong after

@@ -6,6 +6,7 @@ package artifacts
 import (
 	_ "embed"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -99,22 +100,26 @@ func (s *Supply) room(files []File) run.Step {
 // tidy notes what this version has on the host, and after an installation removes what other versions left.
 func (s *Supply) tidy(role Role, files []File) run.Step {
 	version := s.wanted.Version
-	hold := []string{version}
+	held := map[string][]string{version: nil}
 	for _, file := range files {
 		if file.Kind == Image {
-			hold = append(hold, file.SHA256)
+			lines := append(held[file.of(version)], file.SHA256)
 			for _, name := range file.Images {
-				hold = append(hold, "image "+name)
+				lines = append(lines, "image "+name)
 			}
+			held[file.of(version)] = lines
 		}
 	}
-	script := s.library() + "quoin_hold " + strings.Join(quoted(hold), " ") + "\n"
+	script := s.library()
+	for _, of := range slices.Sorted(maps.Keys(held)) {
+		script += "quoin_hold " + strings.Join(quoted(append([]string{of}, held[of]...)), " ") + "\n"
+	}
 	if role == Addon {
 		// The version that this host runs is another one.
 		return run.Step{Name: "note-images", Script: script}
 	}
 	return run.Step{Name: "remove-old-versions", Script: script +
-		"quoin_prune " + strings.Join(quoted(append([]string{version}, s.wanted.Keep...)), " ") + "\n"}
+		"quoin_prune " + strings.Join(quoted(append([]string{version}, s.wanted.AddonVersions...)), " ") + "\n"}
 }
 
 // uname names architectures by another word than Go does.

@@ -6,6 +6,7 @@ package artifacts
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
@@ -21,8 +22,9 @@ type Wanted struct {
 	// Kubeadm is the version whose kubeadm comes with Version, for a node that joins API servers of a newer one: the kubelet
 	// may be three minors older than they are, kubeadm none. Empty means that of Version. Bundles alone can mix.
 	Kubeadm string
-	// Keep are further versions whose add-on images stay on the host, when what other versions left is removed.
-	Keep []string
+	// AddonVersions are further versions whose add-on images the host needs, because CoreDNS and kube-proxy are of one of them:
+	// they stay when what other versions left is removed, and from bundles they come before the node joins.
+	AddonVersions []string
 }
 
 // Place names the source, for people.
@@ -64,15 +66,29 @@ func Find(ctx context.Context, host ssh.Host, wanted Wanted) (*Supply, error) {
 	if s.location, err = ParseLocation(wanted.Bundle.Location); err != nil {
 		return nil, err
 	}
-	if s.manifest, err = s.read(ctx, host, wanted); err != nil || wanted.Kubeadm == "" || wanted.Kubeadm == wanted.Version {
-		return s, err
-	}
-	wanted.Version = wanted.Kubeadm
-	other, err := s.read(ctx, host, wanted)
-	if err != nil {
+	if s.manifest, err = s.read(ctx, host, wanted); err != nil {
 		return nil, err
 	}
-	return s, s.manifest.takeKubeadm(other)
+	for _, version := range slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(wanted.AddonVersions), wanted.Kubeadm)))) {
+		if version == "" || version == wanted.Version {
+			continue
+		}
+		of := wanted
+		of.Version = version
+		other, err := s.read(ctx, host, of)
+		if err != nil {
+			return nil, err
+		}
+		if version == wanted.Kubeadm {
+			if err := s.manifest.takeKubeadm(other); err != nil {
+				return nil, err
+			}
+		}
+		if slices.Contains(wanted.AddonVersions, version) {
+			s.manifest.takeAddons(other)
+		}
+	}
+	return s, nil
 }
 
 // read reads the manifest of a version's bundle.

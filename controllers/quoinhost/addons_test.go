@@ -96,7 +96,8 @@ func TestAddonImagesComeFromWhereThePoolsPresentTemplateSays(t *testing.T) {
 
 // Proves: C17
 //
-// A pool may stay behind its control plane, and still grows and heals: kubeadm is that of the control plane, all else the pool's.
+// A pool may stay behind its control plane, and still grows and heals: kubeadm is that of the control plane, and so are the
+// images of the add-ons, which are there before the node serves; all else is the pool's.
 func TestAWorkerJoinsWithTheKubeadmOfItsControlPlane(t *testing.T) {
 	versions := func(all ...string) (running []clusterv1.StatusVersion) {
 		for _, version := range all {
@@ -109,10 +110,12 @@ func TestAWorkerJoinsWithTheKubeadmOfItsControlPlane(t *testing.T) {
 		artifacts *infrav1.Artifacts
 		kind      string
 		want      string
+		addons    []string
 	}{
-		"of a newer minor":              {running: versions("v1.36.2"), want: "v1.36.2"},
-		"in the middle of an upgrade":   {running: versions("v1.36.2", "v1.35.9")},
-		"of its own minor":              {running: versions("v1.35.9")},
+		"of a newer minor":              {running: versions("v1.36.2"), want: "v1.36.2", addons: []string{"v1.36.2"}},
+		"in the middle of an upgrade":   {running: versions("v1.36.2", "v1.35.9"), addons: []string{"v1.35.9"}},
+		"of its own minor":              {running: versions("v1.35.9"), addons: []string{"v1.35.9"}},
+		"of its own version":            {running: versions("v1.35.4")},
 		"of another provider":           {running: versions("v1.36.2"), kind: "KubeadmControlPlane"},
 		"from packages, which have one": {running: versions("v1.36.2"), artifacts: &infrav1.Artifacts{Packages: &infrav1.Packages{}}},
 	} {
@@ -136,6 +139,7 @@ func TestAWorkerJoinsWithTheKubeadmOfItsControlPlane(t *testing.T) {
 			}
 			w.untilState(infrav1.HostStateProvisioned)
 			w.g.Expect(w.room.provision.Artifacts.Kubeadm).To(Equal(c.want))
+			w.g.Expect(w.room.provision.Artifacts.AddonVersions).To(Equal(c.addons))
 			w.g.Expect(w.room.provision.Artifacts.Version).To(Equal("v1.35.4"))
 		})
 	}

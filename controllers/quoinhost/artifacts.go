@@ -11,7 +11,7 @@ import (
 // artifacts of a version for this host: what the QuoinMachine says, in the words of the package that acts on it.
 func (t *turn) artifacts(version string) artifacts.Wanted {
 	spec := t.claim.quoinMachine.Spec
-	wanted := artifacts.Wanted{Version: version, Source: sourceOf(spec.Artifacts), Keep: spec.AddonVersions}
+	wanted := artifacts.Wanted{Version: version, Source: sourceOf(spec.Artifacts), AddonVersions: spec.AddonVersions}
 	if t.host.Status.Facts != nil {
 		wanted.Architecture = t.host.Status.Facts.Architecture
 	}

@@ -259,7 +259,7 @@ func (t *turn) provisionOrder(id string) (ProvisionOrder, error) {
 		return order, &bootstrapDataError{fmt.Errorf("the bootstrap data of Machine %s/%s: %w", machine.Namespace, machine.Name, err)}
 	}
 	if !util.IsControlPlaneMachine(machine) {
-		order.Artifacts.Kubeadm, err = t.joiningKubeadm()
+		order.Artifacts, err = t.joining(order.Artifacts)
 		return order, err
 	}
 	order.Role = artifacts.ControlPlane

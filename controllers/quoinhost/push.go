@@ -51,7 +51,7 @@ const sending = "sending "
 // push sends what the host lacks of a version before the plan id, which installs it, is started. Until everything is there
 // it says pending, and how far it came.
 func (t *turn) push(id, condition string, order PushOrder) outcome {
-	pushed := "pushed " + id + order.Artifacts.Kubeadm
+	pushed := fmt.Sprint("pushed ", id, order.Artifacts.Kubeadm, order.Artifacts.AddonVersions)
 	if !order.Artifacts.Pushed() || t.r.pace.marked(t.key(), pushed) {
 		return ready
 	}

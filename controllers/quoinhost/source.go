@@ -6,6 +6,7 @@ package quoinhost
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,6 +29,7 @@ import (
 // upgrade that waits for these images.
 func (t *turn) addonArtifacts(version string) (artifacts.Wanted, error) {
 	wanted := t.artifacts(version)
+	wanted.AddonVersions = nil
 	template, err := t.r.presentTemplate(t.ctx, t.claim.machine)
 	if err != nil || template == nil {
 		return wanted, err
@@ -39,26 +41,30 @@ func (t *turn) addonArtifacts(version string) (artifacts.Wanted, error) {
 	return wanted, nil
 }
 
-// joiningKubeadm is the version of the kubeadm that this worker joins with, which may be that of its control plane; empty when
-// it is its own, as it always is with packages, on hosts that carry a version already, and below another control plane.
-func (t *turn) joiningKubeadm() (string, error) {
+// joining adds to what this worker is installed with what it needs of its control plane's version: the kubeadm that joins it,
+// and the images of the add-ons, which follow the oldest API server. Nothing with packages, on hosts that carry a version
+// already, and below another control plane.
+func (t *turn) joining(wanted artifacts.Wanted) (artifacts.Wanted, error) {
 	machine, ref := t.claim.machine, t.claim.cluster.Spec.ControlPlaneRef
-	if t.claim.quoinMachine.Spec.Artifacts.Bundle == nil || ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
-		return "", nil
+	if wanted.Bundle == nil || ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
+		return wanted, nil
 	}
 	controlPlane := &controlplanev1.QuoinControlPlane{}
 	found, err := t.r.find(t.ctx, client.ObjectKey{Namespace: machine.Namespace, Name: ref.Name}, controlPlane)
 	if err != nil || !found {
-		return "", err
+		return wanted, err
 	}
 	var running []string
 	for _, version := range controlPlane.Status.Versions {
 		running = append(running, version.Version)
 	}
 	if version := skew.JoiningKubeadm(machine.Spec.Version, running...); version != machine.Spec.Version {
-		return version, nil
+		wanted.Kubeadm = version
 	}
-	return "", nil
+	if oldest := skew.Oldest(running...); oldest != "" && oldest != machine.Spec.Version && !slices.Contains(wanted.AddonVersions, oldest) {
+		wanted.AddonVersions = append(slices.Clone(wanted.AddonVersions), oldest)
+	}
+	return wanted, nil
 }
 
 // sameKind reports whether Kubernetes comes to both in the same way. What a pool changes to, such as images that only its

@@ -11,14 +11,20 @@ func JoiningKubeadm(node string, controlPlane ...string) string {
 	if err != nil {
 		return node
 	}
-	oldest := ""
-	for _, version := range controlPlane {
-		if _, err := Parse(version); err == nil && (oldest == "" || Older(version, oldest)) {
-			oldest = version
-		}
-	}
+	oldest := Oldest(controlPlane...)
 	if found, err := Parse(oldest); err == nil && (found.Major() > own.Major() || found.Minor() > own.Minor()) {
 		return oldest
 	}
 	return node
+}
+
+// Oldest of versions; empty when there is none. Versions that are none are left out.
+func Oldest(versions ...string) string {
+	oldest := ""
+	for _, version := range versions {
+		if _, err := Parse(version); err == nil && (oldest == "" || Older(version, oldest)) {
+			oldest = version
+		}
+	}
+	return oldest
 }
