@@ -51,6 +51,10 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 			v.machine.Namespace, v.machine.Name, infrav1.HoldClaimAnnotation)}
 		return ctrl.Result{}, nil
 	}
+	if why, err := r.tooEarly(ctx, v); err != nil || why != "" {
+		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
+		return ctrl.Result{}, err
+	}
 	if ptr.Deref(v.machine.Spec.Bootstrap.DataSecretName, "") == "" {
 		// Workers exist long before a control plane answers. Holding hosts meanwhile could take the very ones that the
 		// control plane needs to answer at all.

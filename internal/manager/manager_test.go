@@ -89,6 +89,7 @@ func TestManager(t *testing.T) {
 		g.Expect(controlPlane.Spec.Version).To(Equal("v1.36.3"))
 	})
 	t.Run("refuses", func(t *testing.T) { refuses(t, c) })
+	t.Run("judges versions", func(t *testing.T) { judgesVersions(t, config) })
 	t.Run("judges deletions", func(t *testing.T) { judgesDeletions(t, c, config) })
 }
 

@@ -60,7 +60,7 @@ func ControlPlaneStep(from, to string) error {
 		return err
 	}
 	switch {
-	case target.Compare(current) < 0:
+	case Compare(target, current) < 0:
 		return &ViolationError{Rule: RuleDowngrade, From: from, To: to,
 			message: fmt.Sprintf("version %s is older than %s, which already runs: a control plane never goes back; "+
 				"set %s or later", to, from, from)}
@@ -72,7 +72,7 @@ func ControlPlaneStep(from, to string) error {
 	return nil
 }
 
-// Older tells whether version a comes before version b. Strings that are no versions sort first, by their text.
+// Older reports whether version a comes before version b. Strings that are no versions sort first, by their text.
 func Older(a, b string) bool {
 	left, leftErr := Parse(a)
 	right, rightErr := Parse(b)
@@ -82,5 +82,5 @@ func Older(a, b string) bool {
 	case leftErr != nil || rightErr != nil:
 		return leftErr != nil
 	}
-	return left.LessThan(right)
+	return Compare(left, right) < 0
 }

@@ -79,6 +79,8 @@ const (
 	MachineWaitingForClusterReason = "WaitingForClusterInfrastructure"
 	// MachineHeldReason: the Machine carries HoldClaimAnnotation.
 	MachineHeldReason = "Held"
+	// MachineWaitingForControlPlaneReason: the API servers that run are too old, or too new, for a kubelet of the Machine's version.
+	MachineWaitingForControlPlaneReason = "WaitingForControlPlane"
 	// MachineWaitingForBootstrapDataReason: the Machine has no bootstrap data.
 	MachineWaitingForBootstrapDataReason = "WaitingForBootstrapData"
 	// MachineWaitingForOwnerReason: no Machine owns the QuoinMachine.

@@ -14,11 +14,13 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
@@ -26,7 +28,10 @@ import (
 // +kubebuilder:webhook:verbs=create;update,path=/validate-controlplane-cluster-x-k8s-io-v1alpha1-quoincontrolplane,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,versions=v1alpha1,name=validation.quoincontrolplane.controlplane.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 
 // ControlPlaneWebhook defaults and validates QuoinControlPlanes.
-type ControlPlaneWebhook struct{}
+type ControlPlaneWebhook struct {
+	// Reader reads the Cluster and its Machines, of which there may be thousands: a cache.
+	Reader client.Reader
+}
 
 var (
 	_ admission.Defaulter[*controlplanev1.QuoinControlPlane] = &ControlPlaneWebhook{}
@@ -56,7 +61,7 @@ func (w *ControlPlaneWebhook) ValidateCreate(_ context.Context, controlPlane *co
 
 // ValidateUpdate refuses what ValidateCreate refuses, versions that cannot follow the one before, and changes of the
 // kubeadm configuration that nothing would carry into the running cluster.
-func (w *ControlPlaneWebhook) ValidateUpdate(_ context.Context, before, after *controlplanev1.QuoinControlPlane) (admission.Warnings, error) {
+func (w *ControlPlaneWebhook) ValidateUpdate(ctx context.Context, before, after *controlplanev1.QuoinControlPlane) (admission.Warnings, error) {
 	if !after.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
@@ -67,14 +72,49 @@ func (w *ControlPlaneWebhook) ValidateUpdate(_ context.Context, before, after *c
 	path := field.NewPath("spec")
 	reasons = append(reasons, validateSpec(&after.Spec)...)
 	reasons = append(reasons, validateRecovery(path.Child("recovery"), before, after, time.Now())...)
-	reasons = append(reasons, validateVersionFollows(path.Child("version"), before, after.Spec.Version)...)
+	follows := validateVersionFollows(path.Child("version"), before, after.Spec.Version)
+	warnings, behind, err := w.validateNobodyLeftBehind(ctx, path.Child("version"), before, after)
+	if err != nil {
+		return nil, err
+	}
+	if len(follows) == 0 {
+		follows = behind
+	}
+	reasons = append(reasons, follows...)
 	frozen, err := validateClusterConfigurationFollows(
 		path.Child("kubeadmConfigSpec", "clusterConfiguration"),
 		&before.Spec.KubeadmConfigSpec.ClusterConfiguration, &after.Spec.KubeadmConfigSpec.ClusterConfiguration)
 	if err != nil {
 		return nil, err
 	}
-	return nil, refuse(after, append(reasons, frozen...))
+	return warnings, refuse(after, append(reasons, frozen...))
+}
+
+// validateNobodyLeftBehind compares a new version with the kubelets of the workers.
+func (w *ControlPlaneWebhook) validateNobodyLeftBehind(ctx context.Context, path *field.Path, before, after *controlplanev1.QuoinControlPlane) (admission.Warnings, field.ErrorList, error) {
+	cluster := &clusterv1.Cluster{}
+	key := client.ObjectKey{Namespace: after.Namespace, Name: after.Labels[clusterv1.ClusterNameLabel]}
+	if before.Spec.Version == after.Spec.Version || key.Name == "" {
+		return nil, nil, nil
+	}
+	if err := w.Reader.Get(ctx, key, cluster); err != nil {
+		return nil, nil, client.IgnoreNotFound(err)
+	}
+	policies, err := skew.PoliciesOf(cluster)
+	if err != nil {
+		return nil, field.ErrorList{field.Forbidden(path, err.Error())}, nil
+	}
+	world, err := observed.World(ctx, w.Reader, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch behind, warning := skew.LeftBehind(policies, world, after.Spec.Version); {
+	case behind != "":
+		return nil, field.ErrorList{field.Forbidden(path, behind)}, nil
+	case warning != "":
+		return admission.Warnings{warning}, nil, nil
+	}
+	return nil, nil, nil
 }
 
 // validateVersionFollows compares a new version with what runs, not with what was asked for last: a version that was

@@ -1,0 +1,101 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinmachine
+
+import (
+	"context"
+	"fmt"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+)
+
+// tooEarly says why a worker of the Machine's version may not join the API servers that run; empty when it may. Its pool may be
+// ahead of its control plane for a while, because both were written in one commit; its Machines wait without a host.
+func (r *Reconciler) tooEarly(ctx context.Context, v *view) (string, error) {
+	if util.IsControlPlaneMachine(v.machine) {
+		return "", nil
+	}
+	policies, err := skew.PoliciesOf(v.cluster)
+	if err != nil {
+		return err.Error() + "; correct the annotation", nil //nolint:nilerr // a person's to correct
+	}
+	world, err := observed.APIServers(ctx, r.Client, client.ObjectKeyFromObject(v.cluster))
+	if err != nil {
+		return "", err
+	}
+	world.Components = []skew.Running{{Component: skew.Kubelet, Version: v.machine.Spec.Version, Object: "Machine " + v.machine.Name}}
+	var violations []skew.Violation
+	for _, policy := range policies {
+		for _, violation := range policy.Check(world) {
+			if violation.Component != "" {
+				violations = append(violations, violation)
+			}
+		}
+	}
+	if len(violations) == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("no host is claimed while the control plane is of another version: %s", skew.Tell(violations)), nil
+}
+
+// waitingForControlPlane names the QuoinMachines of a control-plane Machine's Cluster that wait for what its API servers run.
+func (r *Reconciler) waitingForControlPlane(ctx context.Context, object client.Object) []ctrl.Request {
+	machine, ok := object.(*clusterv1.Machine)
+	if !ok {
+		return nil
+	}
+	machines := &infrav1.QuoinMachineList{}
+	if err := r.Client.List(ctx, machines, client.UnsafeDisableDeepCopy, client.InNamespace(machine.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: machine.Spec.ClusterName}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing the QuoinMachines that wait for a control plane", "cluster", machine.Spec.ClusterName)
+		return nil
+	}
+	var requests []ctrl.Request
+	for i := range machines.Items {
+		if conditions.GetReason(&machines.Items[i], infrav1.MachineHostClaimedCondition) == infrav1.MachineWaitingForControlPlaneReason {
+			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
+		}
+	}
+	return requests
+}
+
+// versionsRunChanges lets events of control-plane Machines through after which other API servers run.
+func versionsRunChanges() predicate.Predicate {
+	runs := func(object client.Object) skew.World {
+		machine, ok := object.(*clusterv1.Machine)
+		if !ok || !util.IsControlPlaneMachine(machine) {
+			return skew.World{}
+		}
+		return skew.WorldOf([]clusterv1.Machine{*machine})
+	}
+	one := func(world skew.World) string { return fmt.Sprint(world.APIServers) }
+	return predicate.Funcs{
+		CreateFunc:  func(e event.CreateEvent) bool { return len(runs(e.Object).APIServers) > 0 },
+		DeleteFunc:  func(e event.DeleteEvent) bool { return len(runs(e.Object).APIServers) > 0 },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return one(runs(e.ObjectOld)) != one(runs(e.ObjectNew)) },
+	}
+}
+
+// policyChanges lets events of Clusters through for which another version-skew policy holds.
+func policyChanges() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return e.ObjectOld.GetAnnotations()[skew.PolicyAnnotation] != e.ObjectNew.GetAnnotations()[skew.PolicyAnnotation]
+		},
+	}
+}

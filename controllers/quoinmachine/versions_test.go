@@ -1,0 +1,94 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinmachine
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// apiServer is a control-plane Machine with a Node.
+func apiServer(name, version string) *clusterv1.Machine {
+	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, Labels: map[string]string{
+		clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: "",
+	}}, Spec: clusterv1.MachineSpec{ClusterName: "c1", Version: version}}
+	machine.Status.NodeRef.Name = name
+	return machine
+}
+
+// Proves: S0-23, S1-21, R3
+//
+// A pool that was edited together with its control plane waits for the last API server, and holds no host meanwhile.
+func TestAWorkerWaitsForTheAPIServersThatItsKubeletNeeds(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	machine.Spec.Version = "v1.36.3"
+	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""), apiServer("cp-old", "v1.35.4"), apiServer("cp-new", "v1.36.3"))
+	w.reconcile("m1")
+	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason,
+		"no host is claimed", "newer than API server v1.35.4", "R3")
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
+	w.g.Expect(w.core("m1").Annotations).To(HaveKey(skip), "our own gate")
+	old := w.core("cp-old")
+	w.g.Expect(versionsRunChanges().Delete(event.DeleteEvent{Object: old})).To(BeTrue())
+	w.g.Expect(w.r.waitingForControlPlane(t.Context(), old)).To(ConsistOf(request("m1")))
+
+	w.g.Expect(w.client.Delete(t.Context(), old)).To(Succeed())
+	w.reconcile("m1")
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).NotTo(BeNil())
+	w.g.Expect(w.r.waitingForControlPlane(t.Context(), old)).To(BeEmpty(), "nobody waits")
+}
+
+func TestAWorkerThatIsTooOldForItsControlPlaneIsGivenNoHost(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	machine.Spec.Version = "v1.33.9"
+	restricted := cluster()
+	w := newWorld(t, restricted, machine, quoinMachine, host("h1", ""), apiServer("cp", "v1.37.0"))
+	w.reconcile("m1")
+	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason, "bring it to v1.34 or later")
+	w.change("m1", func(m *clusterv1.Machine) { m.Spec.Version = "v1.34.1" })
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).NotTo(BeNil())
+}
+
+func TestThePolicyOfTheClusterHoldsForItsWorkers(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	machine.Spec.Version = "v1.34.1"
+	restricted := cluster()
+	restricted.Annotations = map[string]string{skew.PolicyAnnotation: "Kubernetes-1.24"}
+	w := newWorld(t, restricted, machine, quoinMachine, host("h1", ""), apiServer("cp", "v1.37.0"))
+	w.reconcile("m1")
+	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason, "S1-5")
+	restricted = &clusterv1.Cluster{}
+	w.g.Expect(w.client.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "c1"}, restricted)).To(Succeed())
+	restricted.Annotations[skew.PolicyAnnotation] = "Kubernets"
+	w.g.Expect(w.client.Update(t.Context(), restricted)).To(Succeed())
+	w.reconcile("m1")
+	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason, `no version-skew policy "Kubernets"`)
+}
+
+func TestWhatChangesTheAPIServersThatRun(t *testing.T) {
+	g := NewWithT(t)
+	changes := versionsRunChanges()
+	without := apiServer("cp", "v1.36.3")
+	without.Status.NodeRef = clusterv1.MachineNodeReference{}
+	worker := apiServer("w", "v1.36.3")
+	delete(worker.Labels, clusterv1.MachineControlPlaneLabel)
+	newer := apiServer("cp", "v1.36.3")
+	newer.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: "v1.36.4"}
+	g.Expect(changes.Create(event.CreateEvent{Object: without})).To(BeFalse())
+	g.Expect(changes.Create(event.CreateEvent{Object: worker})).To(BeFalse())
+	g.Expect(changes.Create(event.CreateEvent{Object: newer})).To(BeTrue())
+	g.Expect(changes.Update(event.UpdateEvent{ObjectOld: without, ObjectNew: apiServer("cp", "v1.36.3")})).To(BeTrue())
+	g.Expect(changes.Update(event.UpdateEvent{ObjectOld: apiServer("cp", "v1.36.3"), ObjectNew: newer})).To(BeTrue())
+	g.Expect(changes.Update(event.UpdateEvent{ObjectOld: newer, ObjectNew: newer})).To(BeFalse())
+	g.Expect(changes.Delete(event.DeleteEvent{Object: worker})).To(BeFalse())
+}

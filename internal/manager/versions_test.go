@@ -1,0 +1,235 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package manager_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/manager"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// told collects the warnings of an API server.
+type told struct{ warnings []string }
+
+func (w *told) HandleWarningHeaderWithContext(_ context.Context, _ int, _ string, text string) {
+	w.warnings = append(w.warnings, text)
+}
+
+// fleet is an estate whose control plane runs a version, with pools of workers.
+type fleet struct {
+	*estate
+	told *told
+}
+
+func newFleet(t *testing.T, config *rest.Config, name, version string) *fleet {
+	t.Helper()
+	g := NewWithT(t)
+	f := &fleet{told: &told{}}
+	hearing := rest.CopyConfig(config)
+	hearing.WarningHandlerWithContext = f.told
+	c, err := client.New(hearing, client.Options{Scheme: manager.Scheme()})
+	g.Expect(err).NotTo(HaveOccurred())
+	f.estate = newEstate(t, c, name)
+	f.cluster.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "QuoinCluster", Name: name}
+	f.cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: "cp"}
+	g.Expect(c.Update(t.Context(), f.cluster)).To(Succeed())
+	for _, machine := range f.machines {
+		machine.Spec.Version = version
+		g.Expect(c.Update(t.Context(), machine)).To(Succeed())
+	}
+	before := f.plane.DeepCopy()
+	f.plane.Spec.Version = version
+	g.Expect(c.Patch(t.Context(), f.plane, client.MergeFrom(before))).To(Succeed())
+	return f
+}
+
+// worker adds a Machine that runs a version.
+func (f *fleet) worker(t *testing.T, name, version string) {
+	t.Helper()
+	machine := f.machine(name)
+	machine.Labels, machine.OwnerReferences = map[string]string{clusterv1.ClusterNameLabel: f.cluster.Name}, nil
+	machine.Spec.Version = version
+	NewWithT(t).Expect(f.c.Create(t.Context(), machine)).To(Succeed())
+}
+
+func (f *fleet) template(version, kind string) clusterv1.MachineTemplateSpec {
+	return clusterv1.MachineTemplateSpec{Spec: clusterv1.MachineSpec{
+		ClusterName: f.cluster.Name, Version: version, Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To("none")},
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: kind, Name: "w"},
+	}}
+}
+
+func (f *fleet) pool(name, version string) *clusterv1.MachineDeployment {
+	return &clusterv1.MachineDeployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name},
+		Spec: clusterv1.MachineDeploymentSpec{ClusterName: f.cluster.Name, Replicas: ptr.To[int32](1),
+			Selector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}},
+			Template: f.template(version, "QuoinMachineTemplate")},
+	}
+}
+
+func (f *fleet) edit(t *testing.T, pool *clusterv1.MachineDeployment, version string, options ...client.PatchOption) error {
+	t.Helper()
+	f.told.warnings = nil
+	before := pool.DeepCopy()
+	pool.Spec.Template.Spec.Version = version
+	err := f.c.Patch(t.Context(), pool, client.MergeFrom(before), options...)
+	if err != nil {
+		*pool = *before
+	}
+	return err
+}
+
+func (f *fleet) raise(t *testing.T, version string, options ...client.PatchOption) error {
+	t.Helper()
+	f.told.warnings = nil
+	before := f.plane.DeepCopy()
+	f.plane.Spec.Version = version
+	err := f.c.Patch(t.Context(), f.plane, client.MergeFrom(before), options...)
+	if err != nil || len(options) > 0 {
+		f.plane = before
+	}
+	return err
+}
+
+// Proves: S0-23, S0-31, S1-4, S1-5, S1-17, S1-21, S1-24, R2, R9, R12, C2
+//
+// judgesVersions edits versions of pools and control planes in every way there is.
+func judgesVersions(t *testing.T, config *rest.Config) {
+	const patience = 10 * time.Second // Machines are read from a cache.
+	t.Run("of a pool", func(t *testing.T) {
+		g := NewWithT(t)
+		f := newFleet(t, config, "pools", "v1.35.4")
+		pool := f.pool("blue", "v1.35.4")
+		g.Expect(f.c.Create(t.Context(), pool)).To(Succeed())
+		g.Eventually(func() error { return f.edit(t, pool, "v1.37.0", client.DryRunAll) }, patience).Should(MatchError(And(
+			ContainSubstring("MachineDeployment blue is newer than API server v1.35.4 by 2 minors"), ContainSubstring("R2"),
+			ContainSubstring("bring the API servers to v1.37 first"))))
+		g.Expect(f.edit(t, pool, "v1.31.0")).To(MatchError(ContainSubstring("set v1.35.4 or later")))
+		g.Expect(f.edit(t, pool, "v1.35.5")).To(Succeed())
+		g.Expect(f.told.warnings).To(BeEmpty())
+		g.Expect(f.c.Create(t.Context(), f.pool("old", "v1.31.0"))).To(MatchError(ContainSubstring("bring it to v1.32 or later")))
+		g.Expect(f.c.Create(t.Context(), f.pool("behind", "v1.32.9"))).To(Succeed())
+		set := &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "blue-1", Labels: map[string]string{clusterv1.MachineDeploymentNameLabel: "blue"}},
+			Spec: clusterv1.MachineSetSpec{ClusterName: f.cluster.Name, Selector: pool.Spec.Selector, Template: f.template("v1.35.4", "QuoinMachineTemplate")}}
+		g.Expect(f.c.Create(t.Context(), set)).To(Succeed())
+		g.Expect(f.edit(t, pool, "v1.35.3")).To(MatchError(ContainSubstring("go back to one that it had: v1.35.4")))
+		g.Expect(f.edit(t, pool, "v1.35.4")).To(Succeed(), "back to what is recorded")
+		before := set.DeepCopy()
+		set.Spec.Template.Spec.Version = "v1.38.0"
+		g.Expect(f.c.Patch(t.Context(), set, client.MergeFrom(before))).To(MatchError(ContainSubstring("MachineSet blue-1 is newer")))
+	})
+	t.Run("of a control plane whose workers are old", func(t *testing.T) {
+		g := NewWithT(t)
+		f := newFleet(t, config, "behind", "v1.36.3")
+		f.worker(t, "w1", "v1.33.2")
+		g.Eventually(func() error { return f.raise(t, "v1.37.0", client.DryRunAll) }, patience).Should(MatchError(And(
+			ContainSubstring("kubelet v1.33.2 of Machine w1"), ContainSubstring("R9"), ContainSubstring("bring it to v1.34 or later first"))))
+		g.Expect(f.raise(t, "v1.36.4")).To(Succeed(), "a patch changes no skew")
+		g.Expect(f.told.warnings).To(BeEmpty())
+	})
+	t.Run("of a control plane whose workers will be old", func(t *testing.T) {
+		g := NewWithT(t)
+		f := newFleet(t, config, "nearly", "v1.36.3")
+		f.worker(t, "w1", "v1.34.2")
+		g.Eventually(func() []string {
+			g.Expect(f.raise(t, "v1.37.0", client.DryRunAll)).To(Succeed())
+			return f.told.warnings
+		}, patience).Should(ConsistOf(And(ContainSubstring("the minor after v1.37.0 will need newer workers"), ContainSubstring("bring it to v1.35 or later"))))
+		f.cluster.Annotations = map[string]string{skew.PolicyAnnotation: "Kubernetes-1.24"}
+		g.Expect(f.c.Update(t.Context(), f.cluster)).To(Succeed())
+		g.Eventually(func() error { return f.raise(t, "v1.37.0", client.DryRunAll) }, patience).Should(MatchError(ContainSubstring("S1-17")))
+	})
+	t.Run("of both in one commit", func(t *testing.T) {
+		g := NewWithT(t)
+		f := newFleet(t, config, "together", "v1.35.4")
+		pool := f.pool("blue", "v1.35.4")
+		g.Expect(f.c.Create(t.Context(), pool)).To(Succeed())
+		waits := ConsistOf(And(ContainSubstring("no host is claimed for new Machines of MachineDeployment blue yet"), ContainSubstring("v1.36")))
+		g.Eventually(func() []string {
+			g.Expect(f.edit(t, pool.DeepCopy(), "v1.36.3", client.DryRunAll)).To(Succeed(), "a dry run asks about each alone")
+			return f.told.warnings
+		}, patience).Should(waits)
+		g.Expect(f.raise(t, "v1.36.3", client.DryRunAll)).To(Succeed())
+		g.Expect(f.raise(t, "v1.36.3")).To(Succeed())
+		g.Expect(f.edit(t, pool, "v1.36.3")).To(Succeed())
+		g.Expect(f.told.warnings).To(waits)
+	})
+	t.Run("of a topology", func(t *testing.T) {
+		g := NewWithT(t)
+		f := newFleet(t, config, "topology", "v1.36.3")
+		f.worker(t, "w1", "v1.33.2")
+		topology := func(version string) error {
+			before := f.cluster.DeepCopy()
+			f.cluster.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "quoin"}, Version: version}
+			err := f.c.Patch(t.Context(), f.cluster, client.MergeFrom(before))
+			if err != nil {
+				f.cluster = before
+			}
+			return err
+		}
+		g.Expect(topology("v1.36.3")).To(Succeed())
+		g.Eventually(func() error { return topology("v1.37.0") }, patience).Should(MatchError(And(
+			ContainSubstring("spec.topology.version"), ContainSubstring("kubelet v1.33.2 of Machine w1"))))
+	})
+	t.Run("of what is moved, and of nobody's Cluster", func(t *testing.T) {
+		g := NewWithT(t)
+		f := newFleet(t, config, "paused", "v1.35.4")
+		g.Eventually(func() error { return f.c.Create(t.Context(), f.pool("blue", "v1.40.0"), client.DryRunAll) }, patience).Should(HaveOccurred())
+		f.cluster.Spec.Paused = ptr.To(true)
+		g.Expect(f.c.Update(t.Context(), f.cluster)).To(Succeed())
+		g.Expect(f.c.Create(t.Context(), f.pool("blue", "v1.40.0"))).To(Succeed())
+		nobodys := f.pool("nobodys", "v1.40.0")
+		nobodys.Spec.ClusterName, nobodys.Spec.Template.Spec.ClusterName = "none", "none"
+		g.Expect(f.c.Create(t.Context(), nobodys)).To(Succeed())
+	})
+	t.Run("while nobody answers", func(t *testing.T) {
+		g := NewWithT(t)
+		f := newFleet(t, config, "silent", "v1.35.4")
+		pool, foreign := f.pool("blue", "v1.35.4"), f.pool("foreign", "v1.35.4")
+		foreign.Spec.Template = f.template("v1.35.4", "DockerMachineTemplate")
+		g.Expect(f.c.Create(t.Context(), pool)).To(Succeed())
+		g.Expect(f.c.Create(t.Context(), foreign)).To(Succeed())
+		silenceVersions(t, f.c)
+		g.Eventually(func() error { return f.edit(t, pool, "v1.35.5", client.DryRunAll) }, patience).Should(MatchError(ContainSubstring("failed calling webhook")))
+		g.Expect(f.edit(t, foreign, "v1.39.0")).To(Succeed(), "another provider's")
+		before := pool.DeepCopy()
+		pool.Spec.Replicas, pool.Finalizers = ptr.To[int32](7), nil
+		g.Expect(f.c.Patch(t.Context(), pool, client.MergeFrom(before))).To(Succeed(), "scaling")
+	})
+}
+
+// silenceVersions points the webhooks of versions to where nobody listens.
+func silenceVersions(t *testing.T, c client.Client) {
+	t.Helper()
+	g := NewWithT(t)
+	configurations := &admissionregistrationv1.ValidatingWebhookConfigurationList{}
+	g.Expect(c.List(t.Context(), configurations)).To(Succeed())
+	silenced := 0
+	for i := range configurations.Items {
+		before, after := &configurations.Items[i], configurations.Items[i].DeepCopy()
+		for j := range after.Webhooks {
+			if strings.HasPrefix(after.Webhooks[j].Name, "version.") {
+				after.Webhooks[j].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/nobody")}
+				silenced++
+			}
+		}
+		g.Expect(c.Patch(t.Context(), after, client.MergeFrom(before))).To(Succeed())
+	}
+	g.Expect(silenced).To(Equal(3), fmt.Sprint(len(configurations.Items)))
+}

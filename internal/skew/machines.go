@@ -1,0 +1,71 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package skew
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+)
+
+// PolicyAnnotation on a Cluster lists, separated by commas, the policies that hold for it beside the default one.
+const PolicyAnnotation = "quoin.cluster.x-k8s.io/skew-policy"
+
+// PoliciesOf are the policies that hold for the Cluster.
+func PoliciesOf(cluster *clusterv1.Cluster) ([]Policy, error) {
+	chosen, err := Policies(cluster.Annotations[PolicyAnnotation])
+	if err != nil {
+		return nil, fmt.Errorf("annotation %s of Cluster %s: %w", PolicyAnnotation, cluster.Name, err)
+	}
+	return chosen, nil
+}
+
+// WorldOf is what runs in a Cluster, by its Machines: the API servers of those of the control plane that have a Node, and the
+// kubelets of the others.
+func WorldOf(machines []clusterv1.Machine) World {
+	world := World{}
+	for i := range machines {
+		machine := &machines[i]
+		if !util.IsControlPlaneMachine(machine) {
+			world.Components = append(world.Components, Running{Component: Kubelet, Version: runs(machine), Object: "Machine " + machine.Name})
+		} else if machine.Status.NodeRef.IsDefined() {
+			world.APIServers = append(world.APIServers, runs(machine))
+		}
+	}
+	return world
+}
+
+// runs is the version that the Machine's Node has told, else the one that it was made with.
+func runs(machine *clusterv1.Machine) string {
+	if info := machine.Status.NodeInfo; info != nil {
+		if _, err := Parse(info.KubeletVersion); err == nil {
+			return info.KubeletVersion
+		}
+	}
+	return machine.Spec.Version
+}
+
+// most is how many violations are told one by one.
+const most = 3
+
+// Tell says all violations in one text, the first ones one by one; empty when there are none.
+func Tell(violations []Violation) string {
+	var told []string
+	for _, violation := range violations {
+		if !slices.Contains(told, violation.Message) {
+			told = append(told, violation.Message)
+		}
+	}
+	text := strings.Join(told[:min(len(told), most)], "; ")
+	if more := len(told) - most; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
+}
+
+func sortVersions(versions []*semver.Version) { slices.SortFunc(versions, Compare) }

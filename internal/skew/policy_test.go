@@ -1,0 +1,164 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package skew
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/yaml"
+)
+
+// vector is a line of testdata/vectors.yaml.
+type vector struct {
+	Policy, Row, Names string
+	API                []int
+	To                 int
+
+	Kubelet           int
+	ControllerManager int `json:"kube-controller-manager"`
+	Scheduler         int `json:"kube-scheduler"`
+	CloudController   int `json:"cloud-controller-manager"`
+	Kubectl           int
+	KubeProxy         int `json:"kube-proxy"`
+	// Beside is the kubelet of the same node, Local the only API server that the component talks to.
+	Beside, Local int
+}
+
+func (v vector) world() World {
+	world := World{}
+	for _, minor := range v.API {
+		world.APIServers = append(world.APIServers, of(minor))
+	}
+	for component, minor := range map[Component]int{
+		Kubelet: v.Kubelet, ControllerManager: v.ControllerManager, Scheduler: v.Scheduler, CloudControllerManager: v.CloudController,
+		Kubectl: v.Kubectl, KubeProxy: v.KubeProxy,
+	} {
+		if minor > 0 {
+			world.Components = append(world.Components, Running{Component: component, Version: of(minor), Object: "Node n1",
+				APIServer: of(v.Local), Kubelet: of(v.Beside)})
+		}
+	}
+	return world
+}
+
+func of(minor int) string {
+	if minor == 0 {
+		return ""
+	}
+	return fmt.Sprintf("v1.%d.3", minor)
+}
+
+// Proves: R1, R2, R3, R4, R5, R6, R7, R8, R9, R21, S1-3, S1-4, S1-5, S1-6, S1-7, S1-8, S1-9, S1-10, S1-14, S1-15, S1-16, S1-17, S1-25, S1-26, S1-27, C5, C14
+//
+// Each rule allows something and refuses something, by its own name.
+func TestVectors(t *testing.T) {
+	content, err := os.ReadFile("testdata/vectors.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors []vector
+	if err := yaml.UnmarshalStrict(content, &vectors); err != nil {
+		t.Fatal(err)
+	}
+	allowed, refused := map[string]bool{}, map[string]bool{}
+	for i, v := range vectors {
+		t.Run(fmt.Sprintf("%d %s %s", i, v.Policy, v.Row), func(t *testing.T) {
+			g := NewWithT(t)
+			policy, known := policies[v.Policy]
+			g.Expect(known).To(BeTrue())
+			violations := policy.Check(v.world())
+			if v.To != 0 {
+				violations = policy.CheckStep(v.world(), of(v.To))
+			}
+			if v.Names == "" {
+				g.Expect(violations).To(BeEmpty())
+				allowed[v.Row] = true
+				return
+			}
+			g.Expect(violations).To(ContainElement(HaveField("Rule", Rule(v.Names))))
+			g.Expect(violations).To(HaveEach(HaveField("Message", And(ContainSubstring(v.Names), MatchRegexp("bring|go to|set")))))
+			refused[v.Row] = true
+		})
+	}
+	g := NewWithT(t)
+	for _, v := range vectors {
+		g.Expect(allowed).To(HaveKey(v.Row))
+		g.Expect(refused).To(HaveKey(v.Row))
+	}
+}
+
+func TestWhatARefusalSays(t *testing.T) {
+	g := NewWithT(t)
+	policy := policies[DefaultPolicy]
+	kubelet := func(version string) World {
+		return World{APIServers: []string{"v1.36.3"}, Components: []Running{{Component: Kubelet, Version: version, Object: "Machine w1"}}}
+	}
+	g.Expect(Tell(policy.CheckStep(kubelet("v1.33.2"), "v1.37.0"))).To(Equal(
+		"kubelet v1.33.2 of Machine w1 is older than API server v1.37.0 by 4 minors, of which at most 3 are supported (R9): bring it to v1.34 or later first"))
+	g.Expect(Tell(policy.Check(kubelet("v1.37.0")))).To(Equal(
+		"kubelet v1.37.0 of Machine w1 is newer than API server v1.36.3 by 1 minor, which is not supported (R2): bring the API servers to v1.37 first"))
+	g.Expect(Tell(policy.CheckStep(kubelet("v1.36.3"), "v1.38.0"))).To(Equal(
+		"API servers v1.36.3 and v1.38.0 are 2 minors apart, at most 1 is supported (R8): go to v1.37 first"))
+	g.Expect(Tell(policy.CheckStep(kubelet("v1.36.3"), "v1.36.2"))).To(Equal(
+		"version v1.36.2 is older than API server v1.36.3, which already runs (R21): set v1.36.3 or later"))
+	g.Expect(Tell(policy.CheckStep(kubelet("v1.36.3"), "latest"))).To(ContainSubstring("is not a semantic version"))
+	g.Expect(Tell(policy.Check(World{APIServers: []string{"latest"}, Components: kubelet("v1.40.0").Components}))).To(BeEmpty(), "nothing is known")
+	many := kubelet("v1.30.0")
+	for i := range 9 {
+		many.Components = append(many.Components, Running{Component: Kubelet, Version: "v1.30.0", Object: fmt.Sprintf("Machine x%d", i)})
+	}
+	g.Expect(Tell(policy.Check(many))).To(HaveSuffix("; and 7 more"))
+}
+
+// Proves: S1-11, C5
+//
+// Every policy that is chosen holds, so the strictest does; none makes another looser.
+func TestTheStrictestPolicyHolds(t *testing.T) {
+	g := NewWithT(t)
+	refused := func(names string, kubelet int) (refused bool) {
+		chosen, err := Policies(names)
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, policy := range chosen {
+			refused = refused || len(policy.Check(vector{API: []int{37}, Kubelet: kubelet}.world())) > 0
+		}
+		return refused
+	}
+	g.Expect(refused("", 34)).To(BeFalse())
+	g.Expect(refused("Kubernetes-1.24", 34)).To(BeTrue())
+	g.Expect(refused("Kubernetes-1.24, Kubernetes", 35)).To(BeFalse())
+	g.Expect(refused("Kubernetes-1.24", 33)).To(BeTrue())
+	_, err := Policies("Kubernetes-1.2")
+	g.Expect(err).To(MatchError(`there is no version-skew policy "Kubernetes-1.2"; known are Kubernetes, Kubernetes-1.24`))
+}
+
+// Proves: S0-22, S1-1
+func TestVendorsCountTheirBuilds(t *testing.T) {
+	ordered := []string{
+		"v1.9.0", "v1.30.20-gke.300", "v1.30.100-gke.96", "1.30.100-gke.162", "v1.30.100", "v1.36.3", "v1.36.3+k3s1", "v1.36.3+k3s2",
+		"v1.36.3+k3s10", "v1.36.3+k3s010x", "v1.36.3+rke2r1", "v1.36.4-rc.1", "v1.36.4",
+	}
+	for i, earlier := range ordered {
+		for j, later := range ordered {
+			t.Run(earlier+" and "+later, func(t *testing.T) {
+				NewWithT(t).Expect(Older(earlier, later)).To(Equal(i < j))
+			})
+		}
+	}
+}
+
+// BenchmarkCheckStep judges a step of the control plane of 5,000 nodes.
+func BenchmarkCheckStep(b *testing.B) {
+	world := World{APIServers: []string{"v1.36.3", "v1.36.3", "v1.36.3"}}
+	for i := range 5000 {
+		world.Components = append(world.Components, Running{Component: Kubelet, Version: "v1.34.1", Object: fmt.Sprintf("Machine m%d", i)})
+	}
+	for b.Loop() {
+		if violations := policies[DefaultPolicy].CheckStep(world, "v1.37.0"); len(violations) > 0 {
+			b.Fatal(violations)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package skew
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// Proves: S0-23, S0-31, S1-4, S1-5, S1-21, R2, R3, C2
+func TestAPool(t *testing.T) {
+	for name, c := range map[string]struct {
+		pool           Pool
+		servers        []string
+		policies       string
+		refused, waits Rule
+		says           string
+	}{
+		"follows its control plane":                  {pool: Pool{From: "v1.35.4", To: "v1.36.3"}, servers: []string{"v1.36.3"}},
+		"follows a patch that the control plane has": {pool: Pool{From: "v1.36.1", To: "v1.36.9"}, servers: []string{"v1.36.3"}},
+		"stays three minors behind":                  {pool: Pool{To: "v1.33.1"}, servers: []string{"v1.36.3"}},
+		"is too far behind":                          {pool: Pool{To: "v1.32.1"}, servers: []string{"v1.36.3"}, refused: "R2", says: "bring it to v1.33 or later"},
+		"is too far behind for what is to come":      {pool: Pool{To: "v1.33.1", ControlPlane: "v1.37.0"}, servers: []string{"v1.36.3"}, refused: "R3"},
+		"is too far behind for its Cluster's policy": {pool: Pool{To: "v1.33.1"}, servers: []string{"v1.36.3"}, policies: "Kubernetes-1.24", refused: "S1-5"},
+		"comes in one commit with its control plane": {pool: Pool{From: "v1.35.4", To: "v1.36.3", ControlPlane: "v1.36.3"}, servers: []string{"v1.35.4"}, waits: "R3"},
+		"comes before its control plane":             {pool: Pool{From: "v1.35.4", To: "v1.36.3", ControlPlane: "v1.35.4"}, servers: []string{"v1.35.4"}, waits: "R2"},
+		"comes in the middle of a rollout":           {pool: Pool{From: "v1.35.4", To: "v1.36.3"}, servers: []string{"v1.36.3", "v1.35.4"}, waits: "R3", says: "bring the API servers to v1.36"},
+		"is two minors ahead":                        {pool: Pool{From: "v1.35.4", To: "v1.37.0"}, servers: []string{"v1.35.4"}, refused: "R2", says: "bring the API servers to v1.37"},
+		"is new, and nothing runs yet":               {pool: Pool{To: "v1.36.3", ControlPlane: "v1.36.3"}},
+		"is new, and nothing is known":               {pool: Pool{To: "v1.40.0"}},
+		"goes back":                                  {pool: Pool{From: "v1.36.3", To: "v1.36.2"}, servers: []string{"v1.36.3"}, refused: RuleDowngrade, says: "set v1.36.3 or later"},
+		"goes back to what it had":                   {pool: Pool{From: "v1.36.3", To: "v1.35.4", Recorded: []string{"v1.35.4"}}, servers: []string{"v1.36.3"}},
+		"goes back to something else":                {pool: Pool{From: "v1.36.3", To: "v1.35.3", Recorded: []string{"v1.35.4"}}, servers: []string{"v1.36.3"}, refused: RuleDowngrade, says: "go back to one that it had: v1.35.4"},
+		"goes back too far":                          {pool: Pool{From: "v1.36.3", To: "v1.32.4", Recorded: []string{"v1.32.4"}}, servers: []string{"v1.36.3"}, refused: "R2"},
+		"has no version":                             {pool: Pool{From: "v1.36.3", To: "latest"}, servers: []string{"v1.36.3"}, refused: RuleInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			chosen, err := Policies(c.policies)
+			g.Expect(err).NotTo(HaveOccurred())
+			c.pool.Object = "MachineDeployment blue"
+			refused, waits := c.pool.Judge(chosen, World{APIServers: c.servers})
+			for rule, violations := range map[*Rule][]Violation{&c.refused: refused, &c.waits: waits} {
+				if *rule == "" {
+					g.Expect(violations).To(BeEmpty())
+				} else {
+					g.Expect(violations).To(ConsistOf(HaveField("Rule", *rule)))
+				}
+			}
+			g.Expect(Tell(append(refused, waits...))).To(ContainSubstring(c.says))
+		})
+	}
+}

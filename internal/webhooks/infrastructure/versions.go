@@ -1,0 +1,173 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package infrastructure
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+)
+
+const (
+	deploymentVersionPath = "/validate-version-cluster-x-k8s-io-v1beta2-machinedeployment"
+	setVersionPath        = "/validate-version-cluster-x-k8s-io-v1beta2-machineset"
+	topologyVersionPath   = "/validate-version-cluster-x-k8s-io-v1beta2-cluster"
+)
+
+// The webhooks are called for nothing but changes of a version of what is Quoin's: config/infrastructure-quoin/match_conditions.yaml.
+// So nothing of others, no scaling and no finalizer waits for a manager that does not answer.
+//
+// +kubebuilder:webhook:verbs=create;update,path=/validate-version-cluster-x-k8s-io-v1beta2-machinedeployment,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=machinedeployments,versions=v1beta2,name=version.machinedeployment.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
+// +kubebuilder:webhook:verbs=create;update,path=/validate-version-cluster-x-k8s-io-v1beta2-machineset,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=machinesets,versions=v1beta2,name=version.machineset.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
+// +kubebuilder:webhook:verbs=update,path=/validate-version-cluster-x-k8s-io-v1beta2-cluster,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=clusters,versions=v1beta2,name=version.cluster.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machinesets,verbs=get;list
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get
+
+// VersionWebhook judges versions of pools of workers, and of managed topologies, before anything is made of them. It refuses what
+// no next step makes legal, and warns of what waits for its control plane: whoever applies both in one commit asks about each
+// of them first.
+type VersionWebhook struct {
+	// Machines reads Machines, of which there may be thousands: a cache.
+	Machines client.Reader
+	// Live reads Clusters, control planes and MachineSets as they are: they may have been written a moment ago.
+	Live client.Reader
+
+	decoder admission.Decoder
+}
+
+func (w *VersionWebhook) setup(mgr ctrl.Manager) error {
+	w.decoder = admission.NewDecoder(mgr.GetScheme())
+	for path, handle := range map[string]admission.HandlerFunc{
+		deploymentVersionPath: w.handleDeployment, setVersionPath: w.handleSet, topologyVersionPath: w.handleTopology,
+	} {
+		mgr.GetWebhookServer().Register(path, &admission.Webhook{Handler: handle})
+	}
+	return nil
+}
+
+func (w *VersionWebhook) handleDeployment(ctx context.Context, request admission.Request) admission.Response {
+	before, after := &clusterv1.MachineDeployment{}, &clusterv1.MachineDeployment{}
+	if err := w.decode(request, before, after); err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+	pool := skew.Pool{Object: "MachineDeployment " + after.Name, From: before.Spec.Template.Spec.Version, To: after.Spec.Template.Spec.Version}
+	if pool.From != "" {
+		sets := &clusterv1.MachineSetList{}
+		if err := w.Live.List(ctx, sets, client.InNamespace(request.Namespace), client.MatchingLabels{clusterv1.MachineDeploymentNameLabel: after.Name}); err != nil {
+			return admission.Errored(http.StatusInternalServerError, fmt.Errorf("list the MachineSets of %s: %w", pool.Object, err))
+		}
+		for i := range sets.Items {
+			pool.Recorded = append(pool.Recorded, sets.Items[i].Spec.Template.Spec.Version)
+		}
+	}
+	return w.judge(ctx, client.ObjectKey{Namespace: request.Namespace, Name: after.Spec.ClusterName}, pool)
+}
+
+func (w *VersionWebhook) handleSet(ctx context.Context, request admission.Request) admission.Response {
+	before, after := &clusterv1.MachineSet{}, &clusterv1.MachineSet{}
+	if err := w.decode(request, before, after); err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+	pool := skew.Pool{Object: "MachineSet " + after.Name, From: before.Spec.Template.Spec.Version, To: after.Spec.Template.Spec.Version}
+	return w.judge(ctx, client.ObjectKey{Namespace: request.Namespace, Name: after.Spec.ClusterName}, pool)
+}
+
+// decode reads the object before, which stays empty when it is being created, and after.
+func (w *VersionWebhook) decode(request admission.Request, before, after client.Object) error {
+	if err := w.decoder.Decode(request, after); err != nil {
+		return fmt.Errorf("decode the object: %w", err)
+	}
+	if len(request.OldObject.Raw) == 0 {
+		return nil
+	}
+	if err := w.decoder.DecodeRaw(request.OldObject, before); err != nil {
+		return fmt.Errorf("decode the object as it was: %w", err)
+	}
+	return nil
+}
+
+func (w *VersionWebhook) judge(ctx context.Context, key client.ObjectKey, pool skew.Pool) admission.Response {
+	cluster := &clusterv1.Cluster{}
+	switch err := w.Live.Get(ctx, key, cluster); {
+	case apierrors.IsNotFound(err):
+		return admission.Allowed("its Cluster is not there yet")
+	case err != nil:
+		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("read Cluster %s: %w", key, err))
+	case pool.From == "" && ptr.Deref(cluster.Spec.Paused, false):
+		return admission.Allowed("it is moved or restored with its Cluster")
+	}
+	policies, err := skew.PoliciesOf(cluster)
+	if err != nil {
+		return admission.Denied(err.Error())
+	}
+	if pool.ControlPlane, err = w.wanted(ctx, cluster); err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	world, err := observed.APIServers(ctx, w.Machines, key)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	refused, waits := pool.Judge(policies, world)
+	if len(refused) > 0 {
+		return admission.Denied(skew.Tell(refused))
+	}
+	response := admission.Allowed("")
+	if len(waits) > 0 {
+		response = response.WithWarnings("no host is claimed for new Machines of " + pool.Object + " yet: " + skew.Tell(waits))
+	}
+	return response
+}
+
+// wanted is the version that the Cluster's control plane is to have; empty when that cannot be told.
+func (w *VersionWebhook) wanted(ctx context.Context, cluster *clusterv1.Cluster) (string, error) {
+	if cluster.Spec.Topology.Version != "" {
+		return cluster.Spec.Topology.Version, nil
+	}
+	ref := cluster.Spec.ControlPlaneRef
+	if ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
+		return "", nil
+	}
+	plane := &controlplanev1.QuoinControlPlane{}
+	key := client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}
+	if err := w.Live.Get(ctx, key, plane); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("read QuoinControlPlane %s: %w", key, err)
+	}
+	return plane.Spec.Version, nil
+}
+
+// handleTopology judges what Cluster API's own check leaves out: workers that would be too old for the control plane.
+func (w *VersionWebhook) handleTopology(ctx context.Context, request admission.Request) admission.Response {
+	cluster := &clusterv1.Cluster{}
+	if err := w.decoder.Decode(request, cluster); err != nil {
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the Cluster: %w", err))
+	}
+	policies, err := skew.PoliciesOf(cluster)
+	if err != nil {
+		return admission.Denied(err.Error())
+	}
+	world, err := observed.World(ctx, w.Machines, client.ObjectKeyFromObject(cluster))
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	behind, warning := skew.LeftBehind(policies, world, cluster.Spec.Topology.Version)
+	if behind != "" {
+		return admission.Denied("spec.topology.version: " + behind)
+	}
+	response := admission.Allowed("")
+	if warning != "" {
+		response = response.WithWarnings(warning)
+	}
+	return response
+}
