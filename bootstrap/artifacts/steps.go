@@ -103,11 +103,11 @@ func (s *Supply) tidy(role Role, files []File) run.Step {
 	held := map[string][]string{version: nil}
 	for _, file := range files {
 		if file.Kind == Image {
-			lines := append(held[file.of(version)], file.SHA256)
+			of := file.of(version)
+			held[of] = append(held[of], file.SHA256)
 			for _, name := range file.Images {
-				lines = append(lines, "image "+name)
+				held[of] = append(held[of], "image "+name)
 			}
-			held[file.of(version)] = lines
 		}
 	}
 	script := s.library()

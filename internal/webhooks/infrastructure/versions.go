@@ -141,7 +141,10 @@ func (w *VersionWebhook) wanted(ctx context.Context, cluster *clusterv1.Cluster)
 	}
 	plane := &controlplanev1.QuoinControlPlane{}
 	key := client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}
-	if err := w.Live.Get(ctx, key, plane); client.IgnoreNotFound(err) != nil {
+	switch err := w.Live.Get(ctx, key, plane); {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
 		return "", fmt.Errorf("read QuoinControlPlane %s: %w", key, err)
 	}
 	return plane.Spec.Version, nil

@@ -19,9 +19,8 @@ import (
 // error to remove what it can. With engine, what ensure.sh changed on the machine is taken back too.
 func (l *Lab) Remove(ctx context.Context, engine bool) error {
 	err := l.Step(ctx, "Removing the lab", 5*time.Minute, func(ctx context.Context, step *progress.Step) error {
-		// Without a record of an engine nothing was ever made.
 		if l.readEngine() != nil {
-			return nil
+			return nil //nolint:nilerr // without a record of an engine nothing was ever made
 		}
 		// One that was killed keeps its containers, and only a running one can remove them.
 		if _, err := l.docker(ctx, "version"); err != nil {
