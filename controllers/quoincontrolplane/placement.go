@@ -67,7 +67,7 @@ func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
 	if err != nil {
 		return err
 	}
-	request := placement.Request{Namespace: s.plane.Namespace, Selector: selector, Taken: s.taken(hosts)}
+	request := placement.Request{Namespace: s.plane.Namespace, Selector: selector, Version: s.plane.Spec.Version, Taken: s.taken(hosts)}
 	s.request = &request
 	fleet := make([]placement.Host, 0, len(hosts))
 	for i := range hosts {

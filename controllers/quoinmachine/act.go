@@ -67,7 +67,7 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 		v.obstacle = &obstacle{infrav1.MachineSelectorInvalidReason, fmt.Sprintf("spec.hostSelector cannot be read: %v; correct it in the machine template", err)}
 		return ctrl.Result{}, nil
 	}
-	request.FailureDomain = v.machine.Spec.FailureDomain
+	request.FailureDomain, request.Version = v.machine.Spec.FailureDomain, v.machine.Spec.Version
 	request.Pool = placement.Pool(v.machine)
 	request.PreferFormer = quoinMachine.Spec.HostPreference == infrav1.HostPreferenceFormer
 	request.Now = r.now()
@@ -124,7 +124,7 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 
 // noHost says why no host can be claimed; others that another machine is claiming one that could be.
 func (r *Reconciler) noHost(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view, request placement.Request, others bool) (ctrl.Result, error) {
-	key := ask{namespace: quoinMachine.Namespace, cluster: v.cluster.Name, domain: request.FailureDomain}
+	key := ask{namespace: quoinMachine.Namespace, cluster: v.cluster.Name, domain: request.FailureDomain, version: request.Version}
 	if request.Selector != nil {
 		key.selector = request.Selector.String()
 	}

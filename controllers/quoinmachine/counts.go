@@ -34,7 +34,7 @@ type counts struct {
 }
 
 // ask is what the counts depend on beside the hosts.
-type ask struct{ namespace, cluster, selector, domain string }
+type ask struct{ namespace, cluster, selector, domain, version string }
 
 type count struct {
 	at      time.Time

@@ -27,6 +27,9 @@ func HostOf(h *infrav1.QuoinHost) Host {
 		Identities:         IdentitiesOf(h.Status.Facts),
 		FormerPool:         h.Annotations[infrav1.FormerPoolAnnotation],
 	}
+	if h.Status.Facts != nil {
+		host.Runtime = h.Status.Facts.ContainerRuntime
+	}
 	if h.Spec.Quarantine != nil {
 		// Its status may be older than that, or lost.
 		host.State = string(infrav1.HostStateQuarantined)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // StateAvailable is the state of a host that may be claimed.
@@ -40,6 +42,8 @@ type Request struct {
 	Members map[string]int
 	// Taken are the identities of the hosts that the Cluster has, none of which another host of it may have.
 	Taken []Identity
+	// Version of the machine's kubelet, which a host's container runtime may be too old for; empty when that is not known.
+	Version string
 	// Pool of the machine, as Pool makes it.
 	Pool string
 	// PreferFormer prefers, within a failure domain, a host that a machine of the same pool had last.
@@ -75,6 +79,8 @@ type Host struct {
 	ConsumerNamespaces []string
 	// Identities that must be the host's own in its Cluster.
 	Identities []Identity
+	// Runtime is the container runtime and its version ("containerd://2.2.0"); empty when that is not known.
+	Runtime string
 	// FormerPool is the pool of the machine that had the host last.
 	FormerPool string
 	// FailedAt is when a claim of FailedPool last ended in failure on the host; zero when none did.
@@ -179,6 +185,7 @@ const (
 	rankState
 	rankReady
 	rankDuplicate
+	rankRuntime
 	rankDomain
 	rankSelector
 	rankNamespace
@@ -198,6 +205,9 @@ func obstacle(request Request, h Host) (Reason, int) {
 	}
 	if Common(h.Identities, request.Taken) != "" {
 		return Duplicate, rankDuplicate
+	}
+	if ended := skew.RuntimeEnded(h.Runtime, request.Version); ended != "" {
+		return Reason(ended), rankRuntime
 	}
 	return "", 0
 }

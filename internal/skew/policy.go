@@ -32,6 +32,16 @@ type Policy struct {
 	Name       string       `json:"name"`
 	APIServers APIServers   `json:"apiServers"`
 	Components []Constraint `json:"components"`
+	Runtimes   []Runtime    `json:"runtimes,omitempty"`
+}
+
+// Runtime is a series of a container runtime.
+type Runtime struct {
+	Name  string `json:"name"`
+	Major uint64 `json:"major"`
+	// Last is the last minor of the kubelet that supports the series.
+	Last uint64 `json:"last"`
+	Rule Rule   `json:"rule"`
 }
 
 // APIServers bounds the API servers among each other.

@@ -210,7 +210,7 @@ func (w *MachineDeletionWebhook) replaceable(ctx context.Context, d *departure) 
 	} else if err != nil {
 		return false, fmt.Errorf("read QuoinMachineTemplate %s: %w", key.Name, err)
 	}
-	request := placement.Request{Namespace: d.plane.Namespace}
+	request := placement.Request{Namespace: d.plane.Namespace, Version: d.plane.Spec.Version}
 	if wanted := template.Spec.Template.Spec.HostSelector; wanted != nil {
 		selector, err := metav1.LabelSelectorAsSelector(wanted)
 		if err != nil {
