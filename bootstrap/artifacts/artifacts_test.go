@@ -341,7 +341,7 @@ func TestAKubeadmThatCannotBeHadIsNamed(t *testing.T) {
 	l.g.Expect(err).To(MatchError(ContainSubstring("the bundle of Kubernetes v1.37.1 holds no binary kubeadm")))
 	wanted.Kubeadm, wanted.AddonVersions = "", []string{"v1.38.0"}
 	_, err = l.find(wanted)
-	l.g.Expect(err).To(MatchError(ContainSubstring("there is no bundle of Kubernetes v1.38.0")))
+	l.g.Expect(err).NotTo(HaveOccurred(), "images of add-ons may come later")
 	wanted.Kubeadm, wanted.AddonVersions = "latest", nil
 	_, err = l.find(wanted)
 	l.g.Expect(err).To(MatchError(ContainSubstring(`version "latest" is not of the form`)))

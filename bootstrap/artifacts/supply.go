@@ -23,7 +23,7 @@ type Wanted struct {
 	// may be three minors older than they are, kubeadm none. Empty means that of Version. Bundles alone can mix.
 	Kubeadm string
 	// AddonVersions are further versions whose add-on images the host needs, because CoreDNS and kube-proxy are of one of them:
-	// they stay when what other versions left is removed, and from bundles they come before the node joins.
+	// they stay when what other versions left is removed, and from bundles that can be had they come before the node joins.
 	AddonVersions []string
 }
 
@@ -76,8 +76,11 @@ func Find(ctx context.Context, host ssh.Host, wanted Wanted) (*Supply, error) {
 		of := wanted
 		of.Version = version
 		other, err := s.read(ctx, host, of)
-		if err != nil {
+		if err != nil && (version == wanted.Kubeadm || ctx.Err() != nil) {
 			return nil, err
+		}
+		if err != nil {
+			continue // a node joins without them, and the plan that brings them later says what is wrong
 		}
 		if version == wanted.Kubeadm {
 			if err := s.manifest.takeKubeadm(other); err != nil {

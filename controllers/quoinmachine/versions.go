@@ -72,19 +72,18 @@ func (r *Reconciler) waitingForControlPlane(ctx context.Context, object client.O
 
 // versionsRunChanges lets events of control-plane Machines through after which other API servers run.
 func versionsRunChanges() predicate.Predicate {
-	runs := func(object client.Object) skew.World {
+	runs := func(object client.Object) string {
 		machine, ok := object.(*clusterv1.Machine)
 		if !ok || !util.IsControlPlaneMachine(machine) {
-			return skew.World{}
+			return ""
 		}
-		return skew.WorldOf([]clusterv1.Machine{*machine})
+		return fmt.Sprint(machine.Status.NodeRef.IsDefined(), skew.WorldOf([]clusterv1.Machine{*machine}).APIServers)
 	}
-	one := func(world skew.World) string { return fmt.Sprint(world.APIServers) }
 	return predicate.Funcs{
-		CreateFunc:  func(e event.CreateEvent) bool { return len(runs(e.Object).APIServers) > 0 },
-		DeleteFunc:  func(e event.DeleteEvent) bool { return len(runs(e.Object).APIServers) > 0 },
+		CreateFunc:  func(e event.CreateEvent) bool { return runs(e.Object) != "" },
+		DeleteFunc:  func(e event.DeleteEvent) bool { return runs(e.Object) != "" },
 		GenericFunc: func(event.GenericEvent) bool { return false },
-		UpdateFunc:  func(e event.UpdateEvent) bool { return one(runs(e.ObjectOld)) != one(runs(e.ObjectNew)) },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return runs(e.ObjectOld) != runs(e.ObjectNew) },
 	}
 }
 

@@ -84,11 +84,31 @@ func TestWhatChangesTheAPIServersThatRun(t *testing.T) {
 	delete(worker.Labels, clusterv1.MachineControlPlaneLabel)
 	newer := apiServer("cp", "v1.36.3")
 	newer.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: "v1.36.4"}
-	g.Expect(changes.Create(event.CreateEvent{Object: without})).To(BeFalse())
 	g.Expect(changes.Create(event.CreateEvent{Object: worker})).To(BeFalse())
 	g.Expect(changes.Create(event.CreateEvent{Object: newer})).To(BeTrue())
 	g.Expect(changes.Update(event.UpdateEvent{ObjectOld: without, ObjectNew: apiServer("cp", "v1.36.3")})).To(BeTrue())
 	g.Expect(changes.Update(event.UpdateEvent{ObjectOld: apiServer("cp", "v1.36.3"), ObjectNew: newer})).To(BeTrue())
 	g.Expect(changes.Update(event.UpdateEvent{ObjectOld: newer, ObjectNew: newer})).To(BeFalse())
 	g.Expect(changes.Delete(event.DeleteEvent{Object: worker})).To(BeFalse())
+}
+
+// The control plane is what the others wait for.
+func TestAControlPlaneMachineWaitsForNoAPIServer(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	machine.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: ""}
+	machine.Spec.Version = "v1.36.3"
+	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""), apiServer("cp", "v1.35.4"))
+	w.reconcile("m1")
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).NotTo(BeNil())
+}
+
+// Right after a move no Machine has its Node in the status.
+func TestAWorkerWaitsWhileNoAPIServerIsKnownToRun(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	machine.Spec.Version = "v1.36.3"
+	moved := apiServer("cp", "v1.35.4")
+	moved.Status.NodeRef = clusterv1.MachineNodeReference{}
+	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""), moved)
+	w.reconcile("m1")
+	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason)
 }

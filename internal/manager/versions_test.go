@@ -13,12 +13,15 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/manager"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
@@ -107,11 +110,11 @@ func (f *fleet) raise(t *testing.T, version string, options ...client.PatchOptio
 	return err
 }
 
-// Proves: S0-23, S0-31, S1-4, S1-5, S1-17, S1-21, S1-24, R2, R9, R12, C2
+// Proves: S0-23, S0-31, S1-4, S1-5, S1-17, S1-21, S1-24, R2, R9, R12
 //
 // judgesVersions edits versions of pools and control planes in every way there is.
 func judgesVersions(t *testing.T, config *rest.Config) {
-	const patience = 10 * time.Second // Machines are read from a cache.
+	const patience = 30 * time.Second
 	t.Run("of a pool", func(t *testing.T) {
 		g := NewWithT(t)
 		f := newFleet(t, config, "pools", "v1.35.4")
@@ -120,19 +123,84 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		g.Eventually(func() error { return f.edit(t, pool, "v1.37.0", client.DryRunAll) }, patience).Should(MatchError(And(
 			ContainSubstring("MachineDeployment blue is newer than API server v1.35.4 by 2 minors"), ContainSubstring("R2"),
 			ContainSubstring("bring the API servers to v1.37 first"))))
-		g.Expect(f.edit(t, pool, "v1.31.0")).To(MatchError(ContainSubstring("set v1.35.4 or later")))
+		g.Expect(f.edit(t, pool, "v1.31.0")).To(MatchError(ContainSubstring("bring it to v1.32 or later")))
 		g.Expect(f.edit(t, pool, "v1.35.5")).To(Succeed())
+		g.Expect(f.edit(t, pool, "v1.34.1")).To(Succeed(), "new Machines, of which none goes back")
 		g.Expect(f.told.warnings).To(BeEmpty())
 		g.Expect(f.c.Create(t.Context(), f.pool("old", "v1.31.0"))).To(MatchError(ContainSubstring("bring it to v1.32 or later")))
-		g.Expect(f.c.Create(t.Context(), f.pool("behind", "v1.32.9"))).To(Succeed())
-		set := &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "blue-1", Labels: map[string]string{clusterv1.MachineDeploymentNameLabel: "blue"}},
-			Spec: clusterv1.MachineSetSpec{ClusterName: f.cluster.Name, Selector: pool.Spec.Selector, Template: f.template("v1.35.4", "QuoinMachineTemplate")}}
-		g.Expect(f.c.Create(t.Context(), set)).To(Succeed())
-		g.Expect(f.edit(t, pool, "v1.35.3")).To(MatchError(ContainSubstring("go back to one that it had: v1.35.4")))
-		g.Expect(f.edit(t, pool, "v1.35.4")).To(Succeed(), "back to what is recorded")
-		before := set.DeepCopy()
-		set.Spec.Template.Spec.Version = "v1.38.0"
-		g.Expect(f.c.Patch(t.Context(), set, client.MergeFrom(before))).To(MatchError(ContainSubstring("MachineSet blue-1 is newer")))
+		early := f.pool("early", "v1.36.3")
+		g.Expect(f.c.Create(t.Context(), early)).To(Succeed())
+		g.Expect(f.told.warnings).To(HaveLen(1))
+		g.Expect(f.edit(t, early, "v1.35.4")).To(Succeed(), "it is taken back before anything runs it")
+	})
+	t.Run("of a MachineSet", func(t *testing.T) {
+		g := NewWithT(t)
+		f := newFleet(t, config, "sets", "v1.35.4")
+		set := &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "alone"},
+			Spec: clusterv1.MachineSetSpec{ClusterName: f.cluster.Name, Selector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}},
+				Template: f.template("v1.38.0", "QuoinMachineTemplate")}}
+		g.Expect(f.c.Create(t.Context(), set.DeepCopy())).To(MatchError(ContainSubstring("MachineSet alone is newer")))
+		owned := set.DeepCopy()
+		owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineDeployment", Name: "blue", UID: "1", Controller: ptr.To(true)}}
+		g.Expect(f.c.Create(t.Context(), owned)).To(Succeed(), "its MachineDeployment was asked")
+	})
+	t.Run("through objects that lack everything", func(t *testing.T) {
+		g := NewWithT(t)
+		f := newFleet(t, config, "bare", "v1.35.4")
+		bare := func(kind, name string, spec map[string]any) *unstructured.Unstructured {
+			object := &unstructured.Unstructured{Object: map[string]any{}}
+			object.SetAPIVersion("cluster.x-k8s.io/v1beta1")
+			object.SetKind(kind)
+			object.SetNamespace(f.namespace)
+			object.SetName(name)
+			if spec != nil {
+				object.Object["spec"] = spec
+			}
+			return object
+		}
+		cluster := bare("Cluster", "specless", nil)
+		g.Expect(f.c.Create(t.Context(), cluster)).To(Succeed())
+		cluster.SetLabels(map[string]string{"a": "b"})
+		g.Expect(f.c.Update(t.Context(), cluster)).To(Succeed())
+		template := map[string]any{"clusterName": "specless", "bootstrap": map[string]any{}, "infrastructureRef": map[string]any{}}
+		g.Expect(f.c.Create(t.Context(), bare("MachineDeployment", "nothing", map[string]any{"clusterName": "specless", "selector": map[string]any{},
+			"template": map[string]any{"spec": template}}))).To(Succeed())
+		g.Expect(f.c.Create(t.Context(), bare("MachineDeployment", "less", map[string]any{"clusterName": "specless", "selector": map[string]any{},
+			"template": map[string]any{}}))).To(Succeed())
+	})
+	t.Run("and lets what waits go on", func(t *testing.T) {
+		g := NewWithT(t)
+		f := newFleet(t, config, "waiting", "v1.35.4")
+		f.cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
+		g.Expect(f.c.Status().Update(t.Context(), f.cluster)).To(Succeed())
+		f.worker(t, "w1", "v1.36.3")
+		machine := &clusterv1.Machine{}
+		g.Expect(f.c.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: "w1"}, machine)).To(Succeed())
+		quoinMachine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "w1",
+			Labels:          map[string]string{clusterv1.ClusterNameLabel: f.cluster.Name},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: "w1", UID: machine.UID}}}}
+		g.Expect(f.c.Create(t.Context(), quoinMachine)).To(Succeed())
+		reason := func() string {
+			if err := f.c.Get(t.Context(), client.ObjectKeyFromObject(quoinMachine), quoinMachine); err != nil {
+				return err.Error()
+			}
+			return conditions.GetReason(quoinMachine, infrav1.MachineHostClaimedCondition)
+		}
+		g.Eventually(reason, patience).Should(Equal(infrav1.MachineWaitingForControlPlaneReason))
+		for _, machine := range f.machines {
+			machine.Spec.Version = "v1.36.3"
+			g.Expect(f.c.Update(t.Context(), machine)).To(Succeed())
+		}
+		g.Eventually(reason, patience).Should(Equal(infrav1.MachineNoMatchingHostReason), "the API servers are new enough")
+		annotate := func(policy string) {
+			g.Expect(f.c.Get(t.Context(), client.ObjectKeyFromObject(f.cluster), f.cluster)).To(Succeed())
+			f.cluster.Annotations = map[string]string{skew.PolicyAnnotation: policy}
+			g.Expect(f.c.Update(t.Context(), f.cluster)).To(Succeed())
+		}
+		annotate("none-such")
+		g.Eventually(reason, patience).Should(Equal(infrav1.MachineWaitingForControlPlaneReason))
+		annotate("Kubernetes-1.24")
+		g.Eventually(reason, patience).Should(Equal(infrav1.MachineNoMatchingHostReason), "another policy holds")
 	})
 	t.Run("of a control plane whose workers are old", func(t *testing.T) {
 		g := NewWithT(t)

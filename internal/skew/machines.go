@@ -26,16 +26,22 @@ func PoliciesOf(cluster *clusterv1.Cluster) ([]Policy, error) {
 }
 
 // WorldOf is what runs in a Cluster, by its Machines: the API servers of those of the control plane that have a Node, and the
-// kubelets of the others.
+// kubelets of the others. While none has a Node, of a new cluster or right after a move, all of the control plane count.
 func WorldOf(machines []clusterv1.Machine) World {
-	world := World{}
+	world, unseen := World{}, []string(nil)
 	for i := range machines {
 		machine := &machines[i]
-		if !util.IsControlPlaneMachine(machine) {
+		switch {
+		case !util.IsControlPlaneMachine(machine):
 			world.Components = append(world.Components, Running{Component: Kubelet, Version: runs(machine), Object: "Machine " + machine.Name})
-		} else if machine.Status.NodeRef.IsDefined() {
+		case machine.Status.NodeRef.IsDefined():
 			world.APIServers = append(world.APIServers, runs(machine))
+		default:
+			unseen = append(unseen, runs(machine))
 		}
+	}
+	if len(world.APIServers) == 0 {
+		world.APIServers = unseen
 	}
 	return world
 }
@@ -56,13 +62,11 @@ const most = 3
 // Tell says all violations in one text, the first ones one by one; empty when there are none.
 func Tell(violations []Violation) string {
 	var told []string
-	for _, violation := range violations {
-		if !slices.Contains(told, violation.Message) {
-			told = append(told, violation.Message)
-		}
+	for _, violation := range violations[:min(len(violations), most)] {
+		told = append(told, violation.Message())
 	}
-	text := strings.Join(told[:min(len(told), most)], "; ")
-	if more := len(told) - most; more > 0 {
+	text := strings.Join(told, "; ")
+	if more := len(violations) - most; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
 	return text

@@ -9,7 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// Proves: S0-23, S0-31, S1-4, S1-5, S1-21, R2, R3, C2
+// Proves: S0-23, S0-31, S1-4, S1-5, S1-21, R2, R3
 func TestAPool(t *testing.T) {
 	for name, c := range map[string]struct {
 		pool           Pool
@@ -18,23 +18,24 @@ func TestAPool(t *testing.T) {
 		refused, waits Rule
 		says           string
 	}{
-		"follows its control plane":                  {pool: Pool{From: "v1.35.4", To: "v1.36.3"}, servers: []string{"v1.36.3"}},
-		"follows a patch that the control plane has": {pool: Pool{From: "v1.36.1", To: "v1.36.9"}, servers: []string{"v1.36.3"}},
-		"stays three minors behind":                  {pool: Pool{To: "v1.33.1"}, servers: []string{"v1.36.3"}},
-		"is too far behind":                          {pool: Pool{To: "v1.32.1"}, servers: []string{"v1.36.3"}, refused: "R2", says: "bring it to v1.33 or later"},
-		"is too far behind for what is to come":      {pool: Pool{To: "v1.33.1", ControlPlane: "v1.37.0"}, servers: []string{"v1.36.3"}, refused: "R3"},
-		"is too far behind for its Cluster's policy": {pool: Pool{To: "v1.33.1"}, servers: []string{"v1.36.3"}, policies: "Kubernetes-1.24", refused: "S1-5"},
-		"comes in one commit with its control plane": {pool: Pool{From: "v1.35.4", To: "v1.36.3", ControlPlane: "v1.36.3"}, servers: []string{"v1.35.4"}, waits: "R3"},
-		"comes before its control plane":             {pool: Pool{From: "v1.35.4", To: "v1.36.3", ControlPlane: "v1.35.4"}, servers: []string{"v1.35.4"}, waits: "R2"},
-		"comes in the middle of a rollout":           {pool: Pool{From: "v1.35.4", To: "v1.36.3"}, servers: []string{"v1.36.3", "v1.35.4"}, waits: "R3", says: "bring the API servers to v1.36"},
-		"is two minors ahead":                        {pool: Pool{From: "v1.35.4", To: "v1.37.0"}, servers: []string{"v1.35.4"}, refused: "R2", says: "bring the API servers to v1.37"},
-		"is new, and nothing runs yet":               {pool: Pool{To: "v1.36.3", ControlPlane: "v1.36.3"}},
-		"is new, and nothing is known":               {pool: Pool{To: "v1.40.0"}},
-		"goes back":                                  {pool: Pool{From: "v1.36.3", To: "v1.36.2"}, servers: []string{"v1.36.3"}, refused: RuleDowngrade, says: "set v1.36.3 or later"},
-		"goes back to what it had":                   {pool: Pool{From: "v1.36.3", To: "v1.35.4", Recorded: []string{"v1.35.4"}}, servers: []string{"v1.36.3"}},
-		"goes back to something else":                {pool: Pool{From: "v1.36.3", To: "v1.35.3", Recorded: []string{"v1.35.4"}}, servers: []string{"v1.36.3"}, refused: RuleDowngrade, says: "go back to one that it had: v1.35.4"},
-		"goes back too far":                          {pool: Pool{From: "v1.36.3", To: "v1.32.4", Recorded: []string{"v1.32.4"}}, servers: []string{"v1.36.3"}, refused: "R2"},
-		"has no version":                             {pool: Pool{From: "v1.36.3", To: "latest"}, servers: []string{"v1.36.3"}, refused: RuleInvalid},
+		"follows its control plane":                  {pool: Pool{Version: "v1.36.3"}, servers: []string{"v1.36.3"}},
+		"follows a patch that the control plane has": {pool: Pool{Version: "v1.36.9"}, servers: []string{"v1.36.3"}},
+		"stays three minors behind":                  {pool: Pool{Version: "v1.33.1"}, servers: []string{"v1.36.3"}},
+		"is too far behind":                          {pool: Pool{Version: "v1.32.1"}, servers: []string{"v1.36.3"}, refused: "R2", says: "bring it to v1.33 or later"},
+		"is too far behind for what is to come":      {pool: Pool{Version: "v1.33.1", ControlPlane: "v1.37.0"}, servers: []string{"v1.36.3"}, refused: "R3"},
+		"is too far behind for its Cluster's policy": {pool: Pool{Version: "v1.33.1"}, servers: []string{"v1.36.3"}, policies: "Kubernetes-1.24", refused: "S1-5"},
+		"comes in one commit with its control plane": {pool: Pool{Version: "v1.36.3", ControlPlane: "v1.36.3"}, servers: []string{"v1.35.4"}, waits: "R3"},
+		"comes before its control plane":             {pool: Pool{Version: "v1.36.3", ControlPlane: "v1.35.4"}, servers: []string{"v1.35.4"}, waits: "R2"},
+		"comes in the middle of a rollout":           {pool: Pool{Version: "v1.36.3"}, servers: []string{"v1.36.3", "v1.35.4"}, waits: "R3", says: "bring the API servers to v1.36"},
+		"is two minors ahead":                        {pool: Pool{Version: "v1.37.0"}, servers: []string{"v1.35.4"}, refused: "R2", says: "bring the API servers to v1.37"},
+		"is new, and nothing runs yet":               {pool: Pool{Version: "v1.36.3", ControlPlane: "v1.36.3"}},
+		"is new, and nothing is known":               {pool: Pool{Version: "v1.40.0"}},
+		"goes back":                                  {pool: Pool{Version: "v1.35.2"}, servers: []string{"v1.36.3"}},
+		"goes back too far":                          {pool: Pool{Version: "v1.32.4"}, servers: []string{"v1.36.3"}, refused: "R2"},
+		"is three behind in a chain of upgrades":     {pool: Pool{Version: "v1.36.3", ControlPlane: "v1.37.0"}, servers: []string{"v1.36.3"}},
+		"is both too old and too new":                {pool: Pool{Version: "v1.36.3", ControlPlane: "v1.40.0"}, servers: []string{"v1.35.3"}, refused: "R3", waits: "R3"},
+		"is of another major":                        {pool: Pool{Version: "v2.0.0"}, servers: []string{"v1.36.3"}, refused: "R2", says: "by a major"},
+		"has no version":                             {pool: Pool{Version: "latest"}, servers: []string{"v1.36.3"}, refused: RuleInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -14,11 +14,11 @@ func LeftBehind(policies []Policy, world World, target string) (refusal, warning
 		return "", ""
 	}
 	servers := parsed(world.APIServers)
-	if len(servers) == 0 || distance(to, servers[0]) > 1 {
-		return "", ""
+	if len(servers) == 0 || distance(to, servers[0]) > 1 || !later(to, servers[0]) {
+		return "", "" // what is too old already is no reason to keep a control plane from a patch
 	}
 	refusal = tooOld(policies, world, target)
-	if refusal == "" && later(to, servers[0]) {
+	if refusal == "" {
 		done := World{APIServers: []string{target}, Components: world.Components}
 		if then := tooOld(policies, done, fmt.Sprintf("v%d.%d.0", to.Major(), to.Minor()+1)); then != "" {
 			warning = fmt.Sprintf("the minor after %s will need newer workers: %s", target, then)

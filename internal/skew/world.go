@@ -37,8 +37,15 @@ type Violation struct {
 	Component Component
 	// Ahead says that the version is too new: the API servers may follow.
 	Ahead bool
-	// Message says what is wrong and what would make it right.
-	Message string
+
+	message func() string // of thousands few are told
+}
+
+// Message says what is wrong and what would make it right.
+func (v Violation) Message() string { return v.message() }
+
+func saying(format string, args ...any) func() string {
+	return func() string { return fmt.Sprintf(format, args...) }
 }
 
 // Check lists what the policy does not allow in the world.
@@ -50,10 +57,10 @@ func (p Policy) CheckStep(w World, target string) []Violation {
 	servers := parsed(w.APIServers)
 	wanted, err := Parse(target)
 	if err != nil {
-		return []Violation{{Rule: RuleInvalid, Message: err.Error()}}
+		return []Violation{{Rule: RuleInvalid, message: err.Error}}
 	}
 	if newest := last(servers); newest != nil && Compare(wanted, newest) < 0 {
-		return []Violation{{Rule: p.APIServers.Back, Message: fmt.Sprintf("version %s is older than API server %s, which already runs (%s): set v%s or later",
+		return []Violation{{Rule: p.APIServers.Back, message: saying("version %s is older than API server %s, which already runs (%s): set v%s or later",
 			target, text(newest), p.APIServers.Back, newest)}}
 	}
 	return p.check(World{APIServers: append([]string{target}, w.APIServers...), Components: w.Components}, target)
@@ -71,7 +78,7 @@ func (p Policy) check(w World, target string) []Violation {
 		if target != "" {
 			rule = p.APIServers.Apart.Step
 		}
-		violations = append(violations, Violation{Rule: rule, Message: fmt.Sprintf("API servers %s and %s are %s apart, at most %d is supported (%s): go to v%d.%d first",
+		violations = append(violations, Violation{Rule: rule, message: saying("API servers %s and %s are %s apart, at most %d is supported (%s): go to v%d.%d first",
 			text(oldest), text(newest), minors(apart), p.APIServers.Apart.Minors, rule, oldest.Major(), oldest.Minor()+p.APIServers.Apart.Minors)})
 	}
 	known := reader{}
@@ -110,20 +117,21 @@ func (c Constraint) check(r Running, known reader, oldest, newest *semver.Versio
 		switch {
 		case step && c.Step != "":
 			return c.Step
-		case oldest.Minor() != newest.Minor():
+		case later(newest, oldest):
 			return c.Mixed
 		}
 		return b.Rule
 	}
 	var violations []Violation
 	say := func(rule Rule, ahead bool, format string, args ...any) {
-		violations = append(violations, Violation{Rule: rule, Object: r.Object, Component: r.Component, Ahead: ahead,
-			Message: fmt.Sprintf("%s %s of %s ", r.Component, text(own), r.Object) + fmt.Sprintf(format, args...)})
+		violations = append(violations, Violation{Rule: rule, Object: r.Object, Component: r.Component, Ahead: ahead, message: func() string {
+			return fmt.Sprintf("%s %s of %s ", r.Component, text(own), r.Object) + fmt.Sprintf(format, args...)
+		}})
 	}
 	if ahead := distance(own, oldest); later(own, oldest) && ahead > c.Newer.of(own.Minor()) {
 		rule := rule(c.Newer)
 		say(rule, true, "is newer than API server %s by %s, %s (%s): bring the API servers to v%d.%d first",
-			text(oldest), minors(ahead), supported(c.Newer.of(own.Minor())), rule, own.Major(), own.Minor()-c.Newer.of(own.Minor()))
+			text(oldest), minors(ahead), supported(c.Newer.of(own.Minor())), rule, own.Major(), own.Minor()-min(own.Minor(), c.Newer.of(own.Minor())))
 	}
 	if behind := distance(newest, own); later(newest, own) && behind > c.Older.of(own.Minor()) {
 		rule := rule(c.Older)
@@ -214,10 +222,13 @@ func last(versions []*semver.Version) *semver.Version {
 	return versions[len(versions)-1]
 }
 
-// distance in minors, in either direction; between majors it is more than anything allows.
+// majorsApart is more minors than anything allows.
+const majorsApart = 1000
+
+// distance in minors, in either direction; majorsApart between majors.
 func distance(a, b *semver.Version) uint64 {
 	if a.Major() != b.Major() {
-		return 1000
+		return majorsApart
 	}
 	return max(a.Minor(), b.Minor()) - min(a.Minor(), b.Minor())
 }
@@ -230,7 +241,10 @@ func later(a, b *semver.Version) bool {
 func text(v *semver.Version) string { return "v" + v.String() }
 
 func minors(n uint64) string {
-	if n == 1 {
+	switch {
+	case n >= majorsApart:
+		return "a major"
+	case n == 1:
 		return "1 minor"
 	}
 	return fmt.Sprintf("%d minors", n)

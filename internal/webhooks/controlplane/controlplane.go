@@ -29,7 +29,7 @@ import (
 
 // ControlPlaneWebhook defaults and validates QuoinControlPlanes.
 type ControlPlaneWebhook struct {
-	// Reader reads the Cluster and its Machines, of which there may be thousands: a cache.
+	// Reader reads the Cluster and its Machines as they are: no cache, which may be of one namespace.
 	Reader client.Reader
 }
 

@@ -11,7 +11,7 @@ import (
 // SetupWithManager serves the webhooks of the control-plane provider.
 func SetupWithManager(mgr ctrl.Manager) error {
 	for _, setup := range []func(ctrl.Manager) error{
-		(&ControlPlaneWebhook{Reader: mgr.GetClient()}).setup,
+		(&ControlPlaneWebhook{Reader: mgr.GetAPIReader()}).setup,
 		(&ControlPlaneTemplateWebhook{}).setup,
 		// A scale right after a create would not find the control plane in a cache.
 		(&ScaleWebhook{Client: mgr.GetAPIReader()}).setup,

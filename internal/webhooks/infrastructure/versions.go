@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -32,18 +33,15 @@ const (
 // +kubebuilder:webhook:verbs=create;update,path=/validate-version-cluster-x-k8s-io-v1beta2-machinedeployment,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=machinedeployments,versions=v1beta2,name=version.machinedeployment.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
 // +kubebuilder:webhook:verbs=create;update,path=/validate-version-cluster-x-k8s-io-v1beta2-machineset,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=machinesets,versions=v1beta2,name=version.machineset.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
 // +kubebuilder:webhook:verbs=update,path=/validate-version-cluster-x-k8s-io-v1beta2-cluster,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=clusters,versions=v1beta2,name=version.cluster.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machinesets,verbs=get;list
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get
 
 // VersionWebhook judges versions of pools of workers, and of managed topologies, before anything is made of them. It refuses what
 // no next step makes legal, and warns of what waits for its control plane: whoever applies both in one commit asks about each
 // of them first.
 type VersionWebhook struct {
-	// Machines reads Machines, of which there may be thousands: a cache.
-	Machines client.Reader
-	// Live reads Clusters, control planes and MachineSets as they are: they may have been written a moment ago.
-	Live client.Reader
-
+	// Reader reads Clusters, control planes and Machines as they are: no cache, which may be of one namespace, and behind.
+	Reader  client.Reader
 	decoder admission.Decoder
 }
 
@@ -58,54 +56,30 @@ func (w *VersionWebhook) setup(mgr ctrl.Manager) error {
 }
 
 func (w *VersionWebhook) handleDeployment(ctx context.Context, request admission.Request) admission.Response {
-	before, after := &clusterv1.MachineDeployment{}, &clusterv1.MachineDeployment{}
-	if err := w.decode(request, before, after); err != nil {
-		return admission.Errored(http.StatusBadRequest, err)
+	deployment := &clusterv1.MachineDeployment{}
+	if err := w.decoder.Decode(request, deployment); err != nil {
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the MachineDeployment: %w", err))
 	}
-	pool := skew.Pool{Object: "MachineDeployment " + after.Name, From: before.Spec.Template.Spec.Version, To: after.Spec.Template.Spec.Version}
-	if pool.From != "" {
-		sets := &clusterv1.MachineSetList{}
-		if err := w.Live.List(ctx, sets, client.InNamespace(request.Namespace), client.MatchingLabels{clusterv1.MachineDeploymentNameLabel: after.Name}); err != nil {
-			return admission.Errored(http.StatusInternalServerError, fmt.Errorf("list the MachineSets of %s: %w", pool.Object, err))
-		}
-		for i := range sets.Items {
-			pool.Recorded = append(pool.Recorded, sets.Items[i].Spec.Template.Spec.Version)
-		}
-	}
-	return w.judge(ctx, client.ObjectKey{Namespace: request.Namespace, Name: after.Spec.ClusterName}, pool)
+	return w.judge(ctx, request, deployment.Spec.ClusterName,
+		skew.Pool{Object: "MachineDeployment " + deployment.Name, Version: deployment.Spec.Template.Spec.Version})
 }
 
 func (w *VersionWebhook) handleSet(ctx context.Context, request admission.Request) admission.Response {
-	before, after := &clusterv1.MachineSet{}, &clusterv1.MachineSet{}
-	if err := w.decode(request, before, after); err != nil {
-		return admission.Errored(http.StatusBadRequest, err)
+	set := &clusterv1.MachineSet{}
+	if err := w.decoder.Decode(request, set); err != nil {
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the MachineSet: %w", err))
 	}
-	pool := skew.Pool{Object: "MachineSet " + after.Name, From: before.Spec.Template.Spec.Version, To: after.Spec.Template.Spec.Version}
-	return w.judge(ctx, client.ObjectKey{Namespace: request.Namespace, Name: after.Spec.ClusterName}, pool)
+	return w.judge(ctx, request, set.Spec.ClusterName, skew.Pool{Object: "MachineSet " + set.Name, Version: set.Spec.Template.Spec.Version})
 }
 
-// decode reads the object before, which stays empty when it is being created, and after.
-func (w *VersionWebhook) decode(request admission.Request, before, after client.Object) error {
-	if err := w.decoder.Decode(request, after); err != nil {
-		return fmt.Errorf("decode the object: %w", err)
-	}
-	if len(request.OldObject.Raw) == 0 {
-		return nil
-	}
-	if err := w.decoder.DecodeRaw(request.OldObject, before); err != nil {
-		return fmt.Errorf("decode the object as it was: %w", err)
-	}
-	return nil
-}
-
-func (w *VersionWebhook) judge(ctx context.Context, key client.ObjectKey, pool skew.Pool) admission.Response {
-	cluster := &clusterv1.Cluster{}
-	switch err := w.Live.Get(ctx, key, cluster); {
+func (w *VersionWebhook) judge(ctx context.Context, request admission.Request, name string, pool skew.Pool) admission.Response {
+	cluster, key := &clusterv1.Cluster{}, client.ObjectKey{Namespace: request.Namespace, Name: name}
+	switch err := w.Reader.Get(ctx, key, cluster); {
 	case apierrors.IsNotFound(err):
 		return admission.Allowed("its Cluster is not there yet")
 	case err != nil:
 		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("read Cluster %s: %w", key, err))
-	case pool.From == "" && ptr.Deref(cluster.Spec.Paused, false):
+	case request.Operation == admissionv1.Create && ptr.Deref(cluster.Spec.Paused, false):
 		return admission.Allowed("it is moved or restored with its Cluster")
 	}
 	policies, err := skew.PoliciesOf(cluster)
@@ -115,7 +89,7 @@ func (w *VersionWebhook) judge(ctx context.Context, key client.ObjectKey, pool s
 	if pool.ControlPlane, err = w.wanted(ctx, cluster); err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
-	world, err := observed.APIServers(ctx, w.Machines, key)
+	world, err := observed.APIServers(ctx, w.Reader, key)
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
@@ -130,18 +104,16 @@ func (w *VersionWebhook) judge(ctx context.Context, key client.ObjectKey, pool s
 	return response
 }
 
-// wanted is the version that the Cluster's control plane is to have; empty when that cannot be told.
+// wanted is the version that the Cluster's control plane is to have next; empty when that cannot be told. That of a topology may be
+// many steps away.
 func (w *VersionWebhook) wanted(ctx context.Context, cluster *clusterv1.Cluster) (string, error) {
-	if cluster.Spec.Topology.Version != "" {
-		return cluster.Spec.Topology.Version, nil
-	}
 	ref := cluster.Spec.ControlPlaneRef
 	if ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
 		return "", nil
 	}
 	plane := &controlplanev1.QuoinControlPlane{}
 	key := client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}
-	switch err := w.Live.Get(ctx, key, plane); {
+	switch err := w.Reader.Get(ctx, key, plane); {
 	case apierrors.IsNotFound(err):
 		return "", nil
 	case err != nil:
@@ -160,7 +132,7 @@ func (w *VersionWebhook) handleTopology(ctx context.Context, request admission.R
 	if err != nil {
 		return admission.Denied(err.Error())
 	}
-	world, err := observed.World(ctx, w.Machines, client.ObjectKeyFromObject(cluster))
+	world, err := observed.World(ctx, w.Reader, client.ObjectKeyFromObject(cluster))
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}

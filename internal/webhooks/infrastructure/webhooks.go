@@ -18,7 +18,7 @@ func SetupWithManager(mgr ctrl.Manager) error {
 		(&ClusterTemplateWebhook{}).setup,
 		(&MachineWebhook{}).setup,
 		(&MachineTemplateWebhook{}).setup,
-		(&VersionWebhook{Machines: mgr.GetClient(), Live: mgr.GetAPIReader()}).setup,
+		(&VersionWebhook{Reader: mgr.GetAPIReader()}).setup,
 	} {
 		if err := setup(mgr); err != nil {
 			return err
