@@ -27,7 +27,7 @@ func TestScripts(t *testing.T) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "decide":
-				return tell(Decide(parse(t, d))) + "\n"
+				return tell(decideAsBefore(t, parse(t, d))) + "\n"
 			case "cluster":
 				var replicas int
 				var version string
@@ -77,7 +77,7 @@ func TestScripts(t *testing.T) {
 				return fmt.Sprintf("free %d\n", w.free)
 			case "look":
 				// One look, before anything else happens.
-				step := Decide(w.observe())
+				step := decideAsBefore(t, w.observe())
 				if err := w.apply(step); err != nil {
 					t.Fatalf("broken promise: %v", err)
 				}
@@ -118,7 +118,7 @@ func settleWorld(t *testing.T, w *world, drawn bool) string {
 	var story strings.Builder
 	last := ""
 	for range 300 {
-		step := Decide(w.observe())
+		step := decideAsBefore(t, w.observe())
 		w.Doing = Doing{Operation: step.Operation, Machine: step.Machine}
 		if line := tell(step); line != last {
 			last = line

@@ -103,7 +103,7 @@ func (w *world) bringUp(t *rapid.T) {
 }
 
 func (w *world) order(t *rapid.T) Step {
-	step := Decide(w.observe())
+	step := decideAsBefore(t, w.observe())
 	t.Logf("%s; %s", tell(step), census(w))
 	if err := w.apply(step); err != nil {
 		t.Fatalf("%s\nbroken promise: %v", tell(step), err)

@@ -69,7 +69,7 @@ func TestARecoveryStopsAllOthersBeforeOneSurvives(t *testing.T) {
 		{func() { s.Prepared = nil }, EndRecovery, "a", "", ReasonRecovered},
 	} {
 		look.since()
-		step := Decide(s)
+		step := decideAsBefore(t, s)
 		g := NewWithT(t)
 		g.Expect(step.Kind).To(Equal(look.kind), step.Message)
 		g.Expect(step.Machine).To(Equal(look.machine), step.Message)

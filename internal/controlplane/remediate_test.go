@@ -32,7 +32,7 @@ func TestRemediationScripts(t *testing.T) {
 			if loss := s.QuorumLoss(); loss != nil {
 				fmt.Fprintf(&lines, "lost: for good=%t\n", loss.ForGood)
 			}
-			step := Decide(s)
+			step := decideAsBefore(t, s)
 			fmt.Fprintln(&lines, tell(step))
 			if step.Attempt != nil {
 				fmt.Fprintf(&lines, "attempt: for %s, retry %d\n", step.Attempt.Machine, step.Attempt.RetryCount)

@@ -1,0 +1,161 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package before
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// Decide says what happens next. Its rules are asked in order and the first that has something to say is followed, so
+// that at most one thing changes at a time and a later rule may rely on what an earlier one made sure of:
+//
+//   - nothing at all is changed by the management cluster that a host says is not its own any more;
+//   - a Machine that leaves is finished with before anything else starts, so two are never deleted at once; only the next one
+//     may be made while the host of one that left is released;
+//   - nothing is replaced before every other Machine works and every etcd member is a healthy voter, so the membership
+//     never shrinks by more than the one whose replacement votes already;
+//   - there are never more Machines than wanted plus one, without those that have left and the one that is made ahead.
+func Decide(s Snapshot) Step {
+	if step := refuseStale(s); step != nil {
+		return *step
+	}
+	for _, rule := range []func(Snapshot) *Step{tearDown, restore, leave, Snapshot.onceLeft} {
+		if step := rule(s); step != nil {
+			if step.Waiting() && !s.Deleting && !s.ClusterDeleting {
+				step = cmp.Or(dropUnfit(s), beside(s, step), step)
+			}
+			if step.Operation == "" {
+				// What nothing depends on is part of what goes on anyway.
+				step.Operation = s.partOf(*cmp.Or(step.Otherwise, step))
+			}
+			return *step
+		}
+	}
+	return Step{Kind: Done}
+}
+
+// onceLeft is the first step of the rules for when no Machine is leaving; nil when none of them has something to say.
+func (s Snapshot) onceLeft() *Step {
+	for _, rule := range []func(Snapshot) *Step{
+		refuse, retryInit, begin, sayLoss, reach, remediate, dropOrphanedMembers, dropNodes, replant, settle, replace, scale, followVersion, dropSurplus,
+	} {
+		if step := rule(s); step != nil {
+			return step
+		}
+	}
+	return nil
+}
+
+func wait(reason, format string, args ...any) *Step {
+	return &Step{Kind: Wait, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// about says which Machine the step is about, if it is about one.
+func (s *Step) about(machine Machine) *Step {
+	s.Machine = machine.Name
+	return s
+}
+
+// tearDown deletes the control plane: after the workers, all Machines at once, without regard for etcd.
+func tearDown(s Snapshot) *Step {
+	if !s.Deleting {
+		if !s.ClusterDeleting {
+			return nil
+		}
+		for _, machine := range s.Machines {
+			if machine.Deleting && machine.held() {
+				return &Step{Kind: ReleaseHook, Machine: machine.Name, Reason: ReasonClusterDeleting,
+					Message: "the Cluster is being deleted"}
+			}
+		}
+		return wait(ReasonClusterDeleting, "the Cluster is being deleted")
+	}
+	if s.Workers > 0 {
+		return wait(ReasonWorkersFirst, "%d worker Machines go first", s.Workers)
+	}
+	if len(s.Machines)+len(s.Prepared) == 0 {
+		return &Step{Kind: RemoveFinalizer, Reason: ReasonControlPlaneGoing, Message: "all Machines are gone"}
+	}
+	if len(s.Prepared) > 0 || slices.ContainsFunc(s.Machines, func(machine Machine) bool { return !machine.Deleting || machine.held() }) {
+		return &Step{Kind: DeleteAll, Reason: ReasonControlPlaneGoing, Message: "deleting all control-plane Machines"}
+	}
+	return wait(ReasonMachinesGoing, "%d control-plane Machines are being deleted", len(s.Machines))
+}
+
+// refuse stops what must never be done, whatever the state. Machines that never joined do not count for the version:
+// a version that was mistyped can be taken back.
+func refuse(s Snapshot) *Step {
+	for _, machine := range s.Machines {
+		if !s.Initialized || !machine.HostClaimed || s.Etcd.Known && s.neverJoined(machine) {
+			continue
+		}
+		if err := skew.ControlPlaneStep(machine.Version, s.Version); err != nil {
+			return &Step{Kind: Refuse, Reason: ReasonVersionSkew, Message: err.Error()}
+		}
+	}
+	if _, err := skew.Parse(s.Version); err != nil {
+		return &Step{Kind: Refuse, Reason: ReasonVersionSkew, Message: err.Error()}
+	}
+	if s.Replicas < 1 && len(s.Machines) > 0 {
+		return &Step{Kind: Refuse, Reason: ReasonReplicas,
+			Message: "spec.replicas is 0, which would lose the cluster's data: set it to 1 or more, or delete the Cluster"}
+	}
+	if s.StackedEtcd && s.Replicas > 0 && s.Replicas%2 == 0 {
+		return &Step{Kind: Refuse, Reason: ReasonReplicas, Message: fmt.Sprintf(
+			"spec.replicas is %d, but etcd on the control plane needs an odd number of members: set %d or %d",
+			s.Replicas, s.Replicas-1, s.Replicas+1)}
+	}
+	return nil
+}
+
+// begin makes the first Machine and waits for it.
+func begin(s Snapshot) *Step {
+	if len(s.Machines) == 0 {
+		switch {
+		case s.Replicas == 0:
+			return &Step{Kind: Done}
+		case s.Initialized:
+			return &Step{Kind: Refuse, Reason: ReasonMachinesLost, Message: "all Machines of the control plane are gone, and with " +
+				"them the cluster's data: a new kubeadm init would hide that. Delete the Cluster and make it again, from a backup of etcd"}
+		case !s.Certificates:
+			return wait(ReasonCertificates, "waiting for the cluster's certificates")
+		}
+		return &Step{Kind: CreateInit, Reason: ReasonScaleUp, Message: "making the first control-plane Machine"}
+	}
+	if s.Initialized {
+		return nil
+	}
+	for _, machine := range s.active() {
+		// Without a host it holds nothing: an edit that corrects a mistake takes effect at once. With one, kubeadm init
+		// may have made a cluster, and after a move of the objects that is not known until its API has been read.
+		if !machine.UpToDate && !machine.HostClaimed {
+			return &Step{Kind: DeleteMachine, Machine: machine.Name, Reason: ReasonReplaced,
+				Message: fmt.Sprintf("Machine %s is outdated and has no host yet", machine.Name)}
+		}
+	}
+	machine := s.Machines[0]
+	message := "waiting for kubeadm init on Machine " + machine.Name
+	if machine.Problem != "" {
+		message += ": " + machine.Problem
+	}
+	if !machine.UpToDate {
+		message += ". It was made from an earlier spec: delete it to start over with the present one"
+	}
+	return wait(ReasonInitializing, "%s", message).about(machine)
+}
+
+// reach makes sure that later rules know what they decide about.
+func reach(s Snapshot) *Step {
+	if !s.Reachable {
+		return wait(ReasonConnectionDown, "the workload cluster's API does not answer")
+	}
+	if s.StackedEtcd && !s.Etcd.Known {
+		return wait(ReasonConnectionDown, "etcd cannot be read: %s", s.Etcd.Problem)
+	}
+	return nil
+}

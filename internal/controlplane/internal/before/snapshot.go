@@ -1,0 +1,303 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package before is internal/controlplane as it was before its steps came to carry what they mean. Only the tests of that package
+// import it: they hold every step to what is decided here. It is a copy that nobody edits, and it goes when the refactoring ends.
+package before
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// Snapshot is everything that a decision rests on.
+type Snapshot struct {
+	// Name of the QuoinControlPlane, as a person writes it to kubectl.
+	Name string
+	// Replicas and Version are what the user wants.
+	Replicas int
+	Version  string
+	// StackedEtcd tells that each Machine runs an etcd member; else etcd is somebody else's and is left alone.
+	StackedEtcd bool
+
+	// Deleting: the control plane is being deleted. Workers counts the Machines that must go before it.
+	Deleting bool
+	Workers  int
+	// ClusterDeleting: the Cluster is being deleted, and with it, soon, the control plane.
+	ClusterDeleting bool
+
+	// Certificates exist.
+	Certificates bool
+	// Initialized: kubeadm init succeeded once.
+	Initialized bool
+	// Reachable: the workload cluster's API answers.
+	Reachable bool
+	// ConfigVersion is the Kubernetes version in the kubeadm-config ConfigMap, which decides what a join installs.
+	ConfigVersion string
+
+	Machines []Machine
+	// Prepared are Machines that were made ahead, oldest first; they are not among Machines.
+	Prepared []Prepared
+	// Etcd is the membership as last read.
+	Etcd quorum.Membership
+	// RemoveMembers are ids of members that a person wants to be removed although they work and no Machine runs them.
+	RemoveMembers []uint64
+	// Patience is how long a voter must have been silent until it counts as dead, and not as one that a reading missed.
+	Patience time.Duration
+	// Hosts of all Machines of the Cluster, workers included.
+	Hosts []Host
+	// StaleHosts are those of the control plane's Machines that serve a newer generation of their claim.
+	StaleHosts []StaleHost
+	// OrphanNodes are Nodes of control-plane Machines that are gone with their hosts, and whose kubelet has stopped.
+	OrphanNodes []string
+	// AddonsCurrent: CoreDNS and kube-proxy have the images of Version, or are not ours to change.
+	AddonsCurrent bool
+	// AddonsProblem says why AddonsCurrent is not known; empty when it is.
+	AddonsProblem string
+	// AddonsVersion is the Kubernetes version whose images CoreDNS and kube-proxy have now; empty when it is not known.
+	AddonsVersion string
+	// Remediation is what the replacement of unhealthy Machines depends on.
+	Remediation Remediation
+
+	// Recovery that a person asked for; nil when nobody did.
+	Recovery *Recovery
+
+	// Strategy says in which order a Machine and its replacement come and go; Auto when empty.
+	Strategy Strategy
+	// Spare is what is known of hosts that a further Machine could have.
+	Spare Spare
+	// Backup is what is known of etcd's snapshots.
+	Backup Backup
+	// Doing is the operation that was in flight at the last look, and the Machine that it was about.
+	Doing Doing
+}
+
+// Strategy is an order in which a Machine and its replacement come and go.
+type Strategy string
+
+const (
+	// Auto surges while a matching host is free, else removes first where the quorum allows it, else waits.
+	Auto Strategy = "Auto"
+	// Surge lets the replacement vote before the old member goes.
+	Surge Strategy = "Surge"
+	// RemoveFirst lets the old member go first; its replacement takes the host that becomes free.
+	RemoveFirst Strategy = "RemoveFirst"
+)
+
+// Spare counts the hosts that a further Machine could claim now.
+type Spare struct {
+	// Free hosts that match.
+	Free int
+	// Coming are hosts that match and are being reset or inspected: each is free soon, or quarantined, and then no longer one
+	// of them.
+	Coming int
+	// Returning are hosts that match, and that Machines of this control plane have just left: each is reset next, and then one
+	// of those that are coming.
+	Returning int
+	// Kind names the hosts that would match, such as "hosts that role=control-plane selects".
+	Kind string
+	// Why says what keeps the others from being one, such as "3 in use, 1 Quarantined".
+	Why string
+}
+
+// Backup is what a rollout needs to know of etcd's snapshots.
+type Backup struct {
+	// Wanted: the user wants a recent one before each replacement.
+	Wanted bool
+	// Recent: the last good one is not older than the user wants. Requested: a newer one was asked for.
+	Recent, Requested bool
+	// Last says which one is the last good one, as the end of a sentence.
+	Last string
+}
+
+// Doing is an operation in flight.
+type Doing struct {
+	Operation Operation
+	Machine   string
+}
+
+// Machine of the control plane.
+type Machine struct {
+	Name          string
+	Version       string
+	FailureDomain string
+	// Created orders Machines by age; smaller is older.
+	Created int64
+	// HostClaimed: a host was taken for it at some time.
+	HostClaimed bool
+	// NoHost: none of the hosts that are free or coming could be claimed for it, as those of its failure domain are all gone.
+	NoHost bool
+	// Bootstrapped: the bootstrap data ran to its end on the host.
+	Bootstrapped bool
+	// Joining: its bootstrap data runs on the host now, so it may become an etcd member at any moment. Joined: that ran to
+	// its end. Both as read before etcd was.
+	Joining, Joined bool
+	// KubeadmBegan: of the bootstrap data, kubeadm join runs, and began a short while ago.
+	KubeadmBegan bool
+	// NoneAhead: making the next Machine failed a short while ago, while this one left or joined.
+	NoneAhead bool
+	// Returns: the next Machine could have its host, once that is reset.
+	Returns bool
+	// Node is the name of its node; empty until it registered.
+	Node string
+	// Kubelet is the version that the node's kubelet runs.
+	Kubelet string
+	// UpToDate: made from the present spec.
+	UpToDate bool
+	// Healthy: the Node is Ready and so are the static pods. Problem says what is not.
+	Healthy bool
+	Problem string
+	// Health tells whether it has to be replaced.
+	Health Health
+	// Serving: the static pods are ready, though the Node may not be, as before a network plugin runs.
+	Serving bool
+	// Preferred: a user marked it to go first.
+	Preferred bool
+
+	// Deleting: it has a deletion timestamp. DeletedAt orders those; smaller is earlier.
+	Deleting  bool
+	DeletedAt int64
+	// DrainHook: our pre-drain hook is on it. On a Machine that is being deleted it means that its departure was not agreed
+	// to yet: the removal of the hook is the record of the agreement, also where Cluster API skips the hook.
+	DrainHook bool
+	// Hook: its host is held until its etcd member is gone, by our pre-terminate hook or by the same hold on its infrastructure
+	// machine. OtherHooks are pre-terminate hooks of others.
+	Hook       bool
+	OtherHooks []string
+	// Undrained: Cluster API went past the drain of its Node without ending it, and nobody did it since. While that is in
+	// doubt, it is not AtTermination either.
+	Undrained bool
+	// Registered: its Node exists in the workload cluster.
+	Registered bool
+	// AtTermination: drained, and held only by pre-terminate hooks.
+	AtTermination bool
+	// APIServer is how far that of a Machine in deletion has left, and APIServerProblem why it stays.
+	APIServer        APIServer
+	APIServerProblem string
+}
+
+// Host of a Machine, as far as the images of CoreDNS and kube-proxy go.
+type Host struct {
+	// Name of the infrastructure machine.
+	Name string
+	// Version that it was or will be provisioned with.
+	Version string
+	// Provisioned: it is a node, so CoreDNS and kube-proxy may run there.
+	Provisioned bool
+	// Requested: it was told to hold the images of Snapshot.Version. Present: it does.
+	Requested, Present bool
+	// Unfit says why it cannot take images now, such as "in maintenance": nobody waits for it, and it gets them before anything
+	// else when it can. Empty when it can.
+	Unfit string
+	// Machine of the control plane that it is of; empty for a worker's.
+	Machine string
+	// RequestedRunning and PresentRunning are the same for Snapshot.AddonsVersion.
+	RequestedRunning, PresentRunning bool
+}
+
+// gone tells that nothing is left of the Machine but its object, which has no host and which we do not hold. Others may: their
+// hooks and finalizers keep it as long as they like.
+func (m Machine) gone() bool { return m.Deleting && !m.HostClaimed && !m.held() }
+
+// active are the Machines that are not being deleted.
+func (s Snapshot) active() []Machine {
+	var active []Machine
+	for _, machine := range s.Machines {
+		if !machine.Deleting {
+			active = append(active, machine)
+		}
+	}
+	return active
+}
+
+// Deleted is the snapshot as it will be when the named Machine has been deleted.
+func (s Snapshot) Deleted(name string) Snapshot {
+	s.Machines = slices.Clone(s.Machines)
+	for i := range s.Machines {
+		if s.Machines[i].Name == name {
+			s.Machines[i].Deleting, s.Machines[i].DeletedAt = true, math.MaxInt64
+		}
+	}
+	return s
+}
+
+func (s Snapshot) memberOf(machine Machine) *quorum.Member {
+	for i := range s.Etcd.Members {
+		if s.Etcd.Members[i].Machine == machine.Name {
+			return &s.Etcd.Members[i]
+		}
+	}
+	return nil
+}
+
+func (s Snapshot) memberNamed(machine string) *quorum.Member {
+	return s.memberOf(Machine{Name: machine})
+}
+
+// explained adds to what is wrong with a Machine what helps when its member is dead and nobody has asked for its replacement:
+// a silent host may be back any moment, so only somebody else can say that it will not.
+func (s Snapshot) explained(machine Machine, problem string) string {
+	if !s.StackedEtcd || !s.dead(s.memberOf(machine)) || s.ailment(machine) != nil {
+		return problem
+	}
+	return problem + "; if it will not be back, have it replaced: annotate it with cluster.x-k8s.io/remediate-machine"
+}
+
+// neverJoined reports whether the Machine holds nothing of the cluster: no node, and certainly no etcd member. While some
+// member has no known Machine it might be that of any Machine with a host, so then the answer is no.
+func (s Snapshot) neverJoined(machine Machine) bool {
+	mayRun := machine.HostClaimed && len(s.orphanedMembers()) > 0
+	return machine.Node == "" && !machine.Joined && s.memberOf(machine) == nil && !mayRun
+}
+
+// shortcoming says why a Machine does not count as a working part of the control plane; empty when it does.
+func (s Snapshot) shortcoming(machine Machine) string {
+	if machine.Node == "" {
+		if machine.Problem != "" {
+			return machine.Problem
+		}
+		return "it has no Node yet"
+	}
+	if !machine.Healthy {
+		if machine.Problem != "" {
+			return machine.Problem
+		}
+		return "its Node or its static pods are not ready"
+	}
+	return s.memberShortcoming(machine)
+}
+
+// outage says why a Machine is no working part of the control plane, whatever pods its Node could run besides. It is less
+// than shortcoming: a network plugin may wait for the Machines that join after this one.
+func (s Snapshot) outage(machine Machine) string {
+	if machine.Node != "" && machine.Serving {
+		return s.memberShortcoming(machine)
+	}
+	return s.shortcoming(machine)
+}
+
+// AwaitsMember tells that the etcd member of a Machine that has a Node does not vote in health yet.
+func (s Snapshot) AwaitsMember() bool {
+	return s.Etcd.Known && slices.ContainsFunc(s.active(), func(machine Machine) bool {
+		return machine.Node != "" && s.memberShortcoming(machine) != ""
+	})
+}
+
+func (s Snapshot) memberShortcoming(machine Machine) string {
+	if !s.StackedEtcd {
+		return ""
+	}
+	member := s.memberOf(machine)
+	switch {
+	case member == nil:
+		return "it has no etcd member yet"
+	case member.Learner:
+		return "its etcd member is a learner that still copies the data"
+	case !member.Healthy:
+		return "its etcd member is not healthy: " + member.Problem
+	}
+	return ""
+}

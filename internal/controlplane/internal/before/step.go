@@ -1,0 +1,183 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package before
+
+import "strings"
+
+// Kind is what a Step does.
+type Kind string
+
+const (
+	// Done means: nothing is left to do.
+	Done Kind = "Done"
+	// Wait means: something else must happen first; Reason and Message say what.
+	Wait Kind = "Wait"
+	// Refuse means: the spec asks for what is never done; Reason and Message say what to change.
+	Refuse Kind = "Refuse"
+	// CreateInit makes the first Machine, which runs kubeadm init.
+	CreateInit Kind = "CreateInit"
+	// CreateJoin makes one further Machine, which runs kubeadm join.
+	CreateJoin Kind = "CreateJoin"
+	// PrepareMachine makes one further Machine ahead, which claims no host until it is admitted; Machine is the one that leaves
+	// or joins meanwhile.
+	PrepareMachine Kind = "PrepareMachine"
+	// AdmitMachine lets Machine, which was made ahead, claim its host and join.
+	AdmitMachine Kind = "AdmitMachine"
+	// PrepullAddons tells Hosts to get the images of Version's CoreDNS and kube-proxy.
+	PrepullAddons Kind = "PrepullAddons"
+	// UpdateKubeadmConfig writes the wanted version and settings to the kubeadm-config ConfigMap.
+	UpdateKubeadmConfig Kind = "UpdateKubeadmConfig"
+	// MoveLeader makes the member To etcd's leader, in place of Machine's.
+	MoveLeader Kind = "MoveLeader"
+	// DeleteMachine deletes Machine.
+	DeleteMachine Kind = "DeleteMachine"
+	// OpenDrain agrees to Machine's departure: its drain may begin.
+	OpenDrain Kind = "OpenDrain"
+	// StopAPIServer has the API server of Machine, which is drained, leave.
+	StopAPIServer Kind = "StopAPIServer"
+	// RequestBackup asks for a snapshot of etcd.
+	RequestBackup Kind = "RequestBackup"
+	// RemoveEtcdMember takes Member out of etcd; it was Machine's, or nobody's.
+	RemoveEtcdMember Kind = "RemoveEtcdMember"
+	// Evict makes one pass of evicting the pods of Machine's node, which Cluster API did not drain.
+	Evict Kind = "Evict"
+	// DeleteNode deletes Node from the workload cluster.
+	DeleteNode Kind = "DeleteNode"
+	// ReleaseHook lets Machine's host go.
+	ReleaseHook Kind = "ReleaseHook"
+	// UpdateAddons gives CoreDNS and kube-proxy the wanted version's images.
+	UpdateAddons Kind = "UpdateAddons"
+	// FetchSnapshot records that the snapshot of the recovery is to be brought to Machine's host.
+	FetchSnapshot Kind = "FetchSnapshot"
+	// BeginRecovery records that the recovery of etcd that was asked for begins.
+	BeginRecovery Kind = "BeginRecovery"
+	// OrderRecovery tells Machine's host its part in the recovery: Order.
+	OrderRecovery Kind = "OrderRecovery"
+	// GiveUpMachine marks Machine, whose etcd member was given up, for its replacement.
+	GiveUpMachine Kind = "GiveUpMachine"
+	// EndRecovery records that the recovery is complete.
+	EndRecovery Kind = "EndRecovery"
+	// VoidRecovery records that the recovery is never carried out.
+	VoidRecovery Kind = "VoidRecovery"
+	// DeleteAll deletes all Machines and releases their hooks: the control plane goes.
+	DeleteAll Kind = "DeleteAll"
+	// RemoveFinalizer lets the control plane go.
+	RemoveFinalizer Kind = "RemoveFinalizer"
+)
+
+// Reasons of a Step.
+const (
+	ReasonWorkersFirst      = "WaitingForWorkersDeletion"
+	ReasonMachinesGoing     = "WaitingForMachineDeletion"
+	ReasonClusterDeleting   = "ClusterDeleting"
+	ReasonVersionSkew       = "VersionSkew"
+	ReasonReplicas          = "IllegalReplicas"
+	ReasonMachinesLost      = "MachinesLost"
+	ReasonCertificates      = "WaitingForCertificates"
+	ReasonInitializing      = "WaitingForKubeadmInit"
+	ReasonConnectionDown    = "ConnectionDown"
+	ReasonMachineNotReady   = "WaitingForMachine"
+	ReasonDraining          = "Draining"
+	ReasonJoinRuns          = "WaitingForJoinToEnd"
+	ReasonOtherHooks        = "WaitingForOtherHooks"
+	ReasonAPIServerLeaves   = "WaitingForAPIServerToLeave"
+	ReasonAPIServerStays    = "APIServerStays"
+	ReasonQuorum            = "QuorumAtRisk"
+	ReasonTerminating       = "Terminating"
+	ReasonOneAtATime        = "OneAtATime"
+	ReasonNoSpareHost       = "NoSpareHost"
+	ReasonBackup            = "WaitingForBackup"
+	ReasonTooFewToRemove    = "TooFewToRemoveFirst"
+	ReasonAddonImages       = "WaitingForAddonImages"
+	ReasonAddonsUnknown     = "AddonsUnknown"
+	ReasonSurge             = "Surge"
+	ReasonScaleUp           = "ScaleUp"
+	ReasonScaleDown         = "ScaleDown"
+	ReasonReplaced          = "Replaced"
+	ReasonReplacementFirst  = "ReplacementFirst"
+	ReasonRemoveFirst       = "RemoveFirst"
+	ReasonTakesPlace        = "Replacement"
+	ReasonHostGone          = "HostGone"
+	ReasonNotAdmitted       = "NotAdmitted"
+	ReasonToleranceLowered  = "ToleranceLowered"
+	ReasonDrainSkipped      = "DrainSkipped"
+	ReasonOrphanNode        = "OrphanNode"
+	ReasonStrayMember       = "StrayMember"
+	ReasonLeaving           = "Leaving"
+	ReasonNothingToGuard    = "NothingToGuard"
+	ReasonNewVersion        = "NewVersion"
+	ReasonControlPlaneGoing = "ControlPlaneDeleting"
+
+	ReasonRemediated           = "Remediated"
+	ReasonRemediationSuspended = "RemediationSuspended"
+	ReasonRetriesExhausted     = "RemediationRetriesExhausted"
+	ReasonRetryLater           = "RemediationRetryLater"
+	ReasonQuorumLost           = "QuorumLost"
+
+	ReasonRecovering       = "Recovering"
+	ReasonRecoveryFetching = "RecoveryFetching"
+	ReasonRecoveryFencing  = "RecoveryFencing"
+	ReasonRecovered        = "Recovered"
+	ReasonRecoveryRefused  = "RecoveryRefused"
+	ReasonRecoveryFailed   = "RecoveryFailed"
+	ReasonRecoveryVoid     = "RecoveryVoid"
+)
+
+// Orders to a host in a recovery of etcd.
+const (
+	OrderStop    = "Stop"
+	OrderSurvive = "Survive"
+)
+
+// Step is one change, or why there is none now.
+type Step struct {
+	Kind Kind
+	// Operation that the step is a part of; empty when nothing is left to do.
+	Operation Operation
+	Machine   string
+	// Node of DeleteNode.
+	Node string
+	// Member and To are etcd member ids.
+	Member, To uint64
+	// Hosts are names of infrastructure machines.
+	Hosts []string
+	// Remediates names the unhealthy Machine whose replacement the step is part of, or that waits here; empty else.
+	Remediates string
+	// Attempt is to be recorded with the step; nil when it begins none.
+	Attempt *Attempt
+	// Order to the host of Machine, of OrderRecovery.
+	Order string
+	// Otherwise is what the step is instead when it cannot be done, because nothing depends on it; nil else.
+	Otherwise *Step
+	// Version whose images PrepullAddons is about.
+	Version string
+	// Reason is a word for conditions and events, Message a sentence for people.
+	Reason, Message string
+}
+
+// Waiting tells that the step changes nothing.
+func (s Step) Waiting() bool { return s.Kind == Done || s.Kind == Wait || s.Kind == Refuse }
+
+// joins tells that the step lets a further Machine join.
+func (s Step) joins() bool { return s.Kind == CreateJoin || s.Kind == AdmitMachine }
+
+// Departs tells that the step goes on with a departure that was begun, which nothing else should hold up.
+func (s Step) Departs() bool {
+	switch s.Kind {
+	case OpenDrain, Evict, StopAPIServer, RemoveEtcdMember, ReleaseHook, DeleteAll, RemoveFinalizer:
+		return true
+	case MoveLeader:
+		return s.Reason == ReasonLeaving
+	}
+	return false
+}
+
+// list joins names for a sentence and keeps it short.
+func list(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most], ", ") + ", ..."
+}
