@@ -95,9 +95,7 @@ func (r *Reconciler) postpone(ctx context.Context, s *scope, err error) {
 	if machine := s.machines[s.step.Machine]; machine != nil {
 		r.aheads.note(s.plane.UID, machine.UID, time.Now(), false)
 	}
-	operation := s.step.Operation
 	s.step = *s.step.Otherwise
-	s.step.Operation = operation
 }
 
 // recallAheads says beside which Machines the next one could not be made a short while ago.

@@ -62,7 +62,7 @@ func (s Snapshot) prepare(about Machine, waits *Step, meanwhile string, later Sn
 	if step == nil || step.Kind != CreateJoin || step.Remediates != "" {
 		return nil
 	}
-	return &Step{Kind: PrepareMachine, Machine: about.Name, Reason: step.Reason, Otherwise: waits,
+	return &Step{Kind: PrepareMachine, Operation: waits.Operation, Machine: about.Name, Reason: step.Reason, Otherwise: waits,
 		Message: "making the next Machine ahead, " + meanwhile}
 }
 
@@ -115,8 +115,7 @@ func (s Snapshot) admit(reason, message string) *Step {
 	if len(s.Prepared) == 0 || s.Prepared[0].Unfit != "" {
 		return nil
 	}
-	return &Step{Kind: AdmitMachine, Machine: s.Prepared[0].Name, Reason: reason,
-		Message: fmt.Sprintf("%s: Machine %s, which was made ahead", message, s.Prepared[0].Name)}
+	return change(AdmitMachine, s.ongoing(), reason, "%s: Machine %s, which was made ahead", message, s.Prepared[0].Name).about(s.Prepared[0].Name)
 }
 
 // dropUnfit deletes a Machine that was made ahead and cannot join. There is no hurry: not while somebody leaves, and not while a
@@ -126,7 +125,7 @@ func dropUnfit(s Snapshot) *Step {
 	if len(s.Prepared) == 0 || s.Prepared[0].Unfit == "" || len(s.leavers()) > 0 || restoring {
 		return nil
 	}
-	return drop(s.Prepared[0], s.Prepared[0].Unfit)
+	return s.drop(s.Prepared[0], s.Prepared[0].Unfit)
 }
 
 // dropSurplus deletes a Machine that was made ahead when nothing is left to do that could want it.
@@ -134,10 +133,10 @@ func dropSurplus(s Snapshot) *Step {
 	if len(s.Prepared) == 0 {
 		return nil
 	}
-	return drop(s.Prepared[0], "no further Machine is wanted")
+	return s.drop(s.Prepared[0], "no further Machine is wanted")
 }
 
-func drop(machine Prepared, why string) *Step {
-	return &Step{Kind: DeleteMachine, Machine: machine.Name, Reason: ReasonNotAdmitted,
-		Message: fmt.Sprintf("deleting Machine %s, which was made ahead and has no host yet: %s", machine.Name, why)}
+func (s Snapshot) drop(machine Prepared, why string) *Step {
+	return s.changeOf(Machine{Name: machine.Name}, DeleteMachine, ReasonNotAdmitted,
+		"deleting Machine %s, which was made ahead and has no host yet: %s", machine.Name, why)
 }

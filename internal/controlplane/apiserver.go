@@ -34,18 +34,18 @@ func stopAPIServer(s Snapshot, machine Machine, member *quorum.Member) *Step {
 	}
 	switch machine.APIServer {
 	case APIServerServing:
-		return &Step{Kind: StopAPIServer, Machine: machine.Name, Reason: ReasonLeaving,
-			Message: fmt.Sprintf("having the API server of Machine %s leave before its etcd member, without which it would hang", machine.Name)}
+		return s.changeOf(machine, StopAPIServer, ReasonLeaving,
+			"having the API server of Machine %s leave before its etcd member, without which it would hang", machine.Name)
 	case APIServerLeaving:
-		return wait(ReasonAPIServerLeaves, "Machine %s is being deleted: waiting until its API server has left", machine.Name).about(machine)
+		return s.waitFor(machine, ReasonAPIServerLeaves, "Machine %s is being deleted: waiting until its API server has left", machine.Name)
 	}
 	return nil
 }
 
 // removeDrained removes the member of a Machine that has nothing more to do.
-func removeDrained(machine Machine, member *quorum.Member) *Step {
-	step := &Step{Kind: RemoveEtcdMember, Machine: machine.Name, Member: member.ID, Reason: ReasonLeaving,
-		Message: fmt.Sprintf("removing the etcd member of Machine %s, which is drained", machine.Name)}
+func removeDrained(s Snapshot, machine Machine, member *quorum.Member) *Step {
+	step := s.changeOf(machine, RemoveEtcdMember, ReasonLeaving, "removing the etcd member of Machine %s, which is drained", machine.Name)
+	step.Member = member.ID
 	if machine.APIServer == APIServerStays {
 		step.Reason = ReasonAPIServerStays
 		step.Message += fmt.Sprintf(", although its API server has not left: %s. Clients that are connected to it may hang until its host is reset",

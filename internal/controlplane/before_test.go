@@ -64,13 +64,10 @@ func decideAsBefore(t interface{ Fatalf(string, ...any) }, s Snapshot) Step {
 	old := *likeBefore[*before.Snapshot](s)
 	step, want := Decide(s), before.Decide(old)
 	if want.Otherwise != nil {
-		// It was given what it is a part of only when it took the place of the step.
+		// It was said what that is a part of only when it took the place of the step.
 		want.Otherwise.Operation = want.Operation
 	}
 	got := *likeBefore[*before.Step](step)
-	if got.Otherwise != nil {
-		got.Otherwise.Operation = got.Operation
-	}
 	for _, pair := range [][2]any{
 		{got, want},
 		{step.WaitingOn(), renamedIn(want.WaitingOn())},

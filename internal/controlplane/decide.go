@@ -5,7 +5,6 @@ package controlplane
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
@@ -29,10 +28,6 @@ func Decide(s Snapshot) Step {
 			if step.Waiting() && !s.Deleting && !s.ClusterDeleting {
 				step = cmp.Or(dropUnfit(s), beside(s, step), step)
 			}
-			if step.Operation == "" {
-				// What nothing depends on is part of what goes on anyway.
-				step.Operation = s.partOf(*cmp.Or(step.Otherwise, step))
-			}
 			return *step
 		}
 	}
@@ -51,16 +46,6 @@ func (s Snapshot) onceLeft() *Step {
 	return nil
 }
 
-func wait(reason, format string, args ...any) *Step {
-	return &Step{Kind: Wait, Reason: reason, Message: fmt.Sprintf(format, args...)}
-}
-
-// about says which Machine the step is about, if it is about one.
-func (s *Step) about(machine Machine) *Step {
-	s.Machine = machine.Name
-	return s
-}
-
 // tearDown deletes the control plane: after the workers, all Machines at once, without regard for etcd.
 func tearDown(s Snapshot) *Step {
 	if !s.Deleting {
@@ -69,22 +54,21 @@ func tearDown(s Snapshot) *Step {
 		}
 		for _, machine := range s.Machines {
 			if machine.Deleting && machine.held() {
-				return &Step{Kind: ReleaseHook, Machine: machine.Name, Reason: ReasonClusterDeleting,
-					Message: "the Cluster is being deleted"}
+				return change(ReleaseHook, Delete, ReasonClusterDeleting, "the Cluster is being deleted").about(machine.Name)
 			}
 		}
-		return wait(ReasonClusterDeleting, "the Cluster is being deleted")
+		return s.wait(Delete, ReasonClusterDeleting, "the Cluster is being deleted")
 	}
 	if s.Workers > 0 {
-		return wait(ReasonWorkersFirst, "%d worker Machines go first", s.Workers)
+		return s.wait(Delete, ReasonWorkersFirst, "%d worker Machines go first", s.Workers)
 	}
 	if len(s.Machines)+len(s.Prepared) == 0 {
-		return &Step{Kind: RemoveFinalizer, Reason: ReasonControlPlaneGoing, Message: "all Machines are gone"}
+		return change(RemoveFinalizer, Delete, ReasonControlPlaneGoing, "all Machines are gone")
 	}
 	if len(s.Prepared) > 0 || slices.ContainsFunc(s.Machines, func(machine Machine) bool { return !machine.Deleting || machine.held() }) {
-		return &Step{Kind: DeleteAll, Reason: ReasonControlPlaneGoing, Message: "deleting all control-plane Machines"}
+		return change(DeleteAll, Delete, ReasonControlPlaneGoing, "deleting all control-plane Machines")
 	}
-	return wait(ReasonMachinesGoing, "%d control-plane Machines are being deleted", len(s.Machines))
+	return s.wait(Delete, ReasonMachinesGoing, "%d control-plane Machines are being deleted", len(s.Machines))
 }
 
 // refuse stops what must never be done, whatever the state. Machines that never joined do not count for the version:
@@ -95,20 +79,20 @@ func refuse(s Snapshot) *Step {
 			continue
 		}
 		if err := skew.ControlPlaneStep(machine.Version, s.Version); err != nil {
-			return &Step{Kind: Refuse, Reason: ReasonVersionSkew, Message: err.Error()}
+			return s.refusal(s.during(Rollout), ReasonVersionSkew, "%s", err)
 		}
 	}
 	if _, err := skew.Parse(s.Version); err != nil {
-		return &Step{Kind: Refuse, Reason: ReasonVersionSkew, Message: err.Error()}
+		return s.refusal(s.during(Rollout), ReasonVersionSkew, "%s", err)
 	}
 	if s.Replicas < 1 && len(s.Machines) > 0 {
-		return &Step{Kind: Refuse, Reason: ReasonReplicas,
-			Message: "spec.replicas is 0, which would lose the cluster's data: set it to 1 or more, or delete the Cluster"}
+		return s.refusal(s.during(s.refill()), ReasonReplicas,
+			"spec.replicas is 0, which would lose the cluster's data: set it to 1 or more, or delete the Cluster")
 	}
 	if s.StackedEtcd && s.Replicas > 0 && s.Replicas%2 == 0 {
-		return &Step{Kind: Refuse, Reason: ReasonReplicas, Message: fmt.Sprintf(
+		return s.refusal(s.during(s.refill()), ReasonReplicas,
 			"spec.replicas is %d, but etcd on the control plane needs an odd number of members: set %d or %d",
-			s.Replicas, s.Replicas-1, s.Replicas+1)}
+			s.Replicas, s.Replicas-1, s.Replicas+1)
 	}
 	return nil
 }
@@ -120,12 +104,12 @@ func begin(s Snapshot) *Step {
 		case s.Replicas == 0:
 			return &Step{Kind: Done}
 		case s.Initialized:
-			return &Step{Kind: Refuse, Reason: ReasonMachinesLost, Message: "all Machines of the control plane are gone, and with " +
-				"them the cluster's data: a new kubeadm init would hide that. Delete the Cluster and make it again, from a backup of etcd"}
+			return s.refusal(s.refill(), ReasonMachinesLost, "all Machines of the control plane are gone, and with them the "+
+				"cluster's data: a new kubeadm init would hide that. Delete the Cluster and make it again, from a backup of etcd")
 		case !s.Certificates:
-			return wait(ReasonCertificates, "waiting for the cluster's certificates")
+			return s.wait(Initialize, ReasonCertificates, "waiting for the cluster's certificates")
 		}
-		return &Step{Kind: CreateInit, Reason: ReasonScaleUp, Message: "making the first control-plane Machine"}
+		return change(CreateInit, Initialize, ReasonScaleUp, "making the first control-plane Machine")
 	}
 	if s.Initialized {
 		return nil
@@ -134,8 +118,7 @@ func begin(s Snapshot) *Step {
 		// Without a host it holds nothing: an edit that corrects a mistake takes effect at once. With one, kubeadm init
 		// may have made a cluster, and after a move of the objects that is not known until its API has been read.
 		if !machine.UpToDate && !machine.HostClaimed {
-			return &Step{Kind: DeleteMachine, Machine: machine.Name, Reason: ReasonReplaced,
-				Message: fmt.Sprintf("Machine %s is outdated and has no host yet", machine.Name)}
+			return s.changeOf(machine, DeleteMachine, ReasonReplaced, "Machine %s is outdated and has no host yet", machine.Name)
 		}
 	}
 	machine := s.Machines[0]
@@ -146,16 +129,16 @@ func begin(s Snapshot) *Step {
 	if !machine.UpToDate {
 		message += ". It was made from an earlier spec: delete it to start over with the present one"
 	}
-	return wait(ReasonInitializing, "%s", message).about(machine)
+	return s.waitFor(machine, ReasonInitializing, "%s", message)
 }
 
 // reach makes sure that later rules know what they decide about.
 func reach(s Snapshot) *Step {
 	if !s.Reachable {
-		return wait(ReasonConnectionDown, "the workload cluster's API does not answer")
+		return s.wait(s.ongoing(), ReasonConnectionDown, "the workload cluster's API does not answer")
 	}
 	if s.StackedEtcd && !s.Etcd.Known {
-		return wait(ReasonConnectionDown, "etcd cannot be read: %s", s.Etcd.Problem)
+		return s.wait(s.ongoing(), ReasonConnectionDown, "etcd cannot be read: %s", s.Etcd.Problem)
 	}
 	return nil
 }

@@ -3,18 +3,16 @@
 
 package controlplane
 
-import "fmt"
-
 // evict has us drain the node of a Machine that leaves, where Cluster API has gone past that for good: all control-plane
 // Machines were deleted at once, or the QuoinMachine was deleted before its turn. It comes before the removal of the etcd
 // member, because the kubelet talks to its own API server, which dies with that member; and before the hooks of others, who
 // expect a drained node at their point. Nil when there is nothing to evict.
-func evict(machine Machine) *Step {
+func evict(s Snapshot, machine Machine) *Step {
 	if !machine.Undrained {
 		return nil
 	}
-	return &Step{Kind: Evict, Machine: machine.Name, Reason: ReasonDrainSkipped, Message: fmt.Sprintf(
-		"Machine %s is being deleted and Cluster API skipped its drain: evicting the pods of Node %s", machine.Name, machine.Node)}
+	return s.changeOf(machine, Evict, ReasonDrainSkipped,
+		"Machine %s is being deleted and Cluster API skipped its drain: evicting the pods of Node %s", machine.Name, machine.Node)
 }
 
 // deleteNode takes the Node of a Machine away whose host is about to be released, when no other Machine stays: then Cluster
@@ -24,8 +22,10 @@ func deleteNode(s Snapshot, machine Machine) *Step {
 	if !machine.Registered || len(s.active()) > 0 {
 		return nil
 	}
-	return &Step{Kind: DeleteNode, Machine: machine.Name, Node: machine.Node, Reason: ReasonLeaving, Message: fmt.Sprintf(
-		"deleting Node %s of Machine %s, because Cluster API will not while every control-plane Machine is being deleted", machine.Node, machine.Name)}
+	step := s.changeOf(machine, DeleteNode, ReasonLeaving,
+		"deleting Node %s of Machine %s, because Cluster API will not while every control-plane Machine is being deleted", machine.Node, machine.Name)
+	step.Node = machine.Node
+	return step
 }
 
 // dropNodes deletes Nodes whose Machine is gone and whose kubelet has stopped: what is left of a Machine whose finalizer was
@@ -34,6 +34,7 @@ func dropNodes(s Snapshot) *Step {
 	if len(s.OrphanNodes) == 0 {
 		return nil
 	}
-	return &Step{Kind: DeleteNode, Node: s.OrphanNodes[0], Reason: ReasonOrphanNode,
-		Message: fmt.Sprintf("deleting Node %s, whose Machine is gone", s.OrphanNodes[0])}
+	step := change(DeleteNode, s.ongoing(), ReasonOrphanNode, "deleting Node %s, whose Machine is gone", s.OrphanNodes[0])
+	step.Node = s.OrphanNodes[0]
+	return step
 }

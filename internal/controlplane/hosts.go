@@ -68,8 +68,8 @@ func replant(s Snapshot) *Step {
 	}
 	for _, machine := range s.active() {
 		if machine.NoHost && !machine.HostClaimed && s.neverJoined(machine) {
-			return &Step{Kind: DeleteMachine, Machine: machine.Name, Reason: ReasonHostGone, Message: fmt.Sprintf(
-				"Machine %s has no host, and none of failure domain %s is free any more: the next one is made where one is", machine.Name, machine.FailureDomain)}
+			return change(DeleteMachine, s.ongoing(), ReasonHostGone, "Machine %s has no host, and none of failure domain %s is free "+
+				"any more: the next one is made where one is", machine.Name, machine.FailureDomain).about(machine.Name)
 		}
 	}
 	return nil

@@ -17,8 +17,7 @@ func leave(s Snapshot) *Step {
 	leavers := s.leavers()
 	for _, machine := range leavers {
 		if machine.held() && nothingToGuard(s, machine) {
-			return &Step{Kind: ReleaseHook, Machine: machine.Name, Reason: ReasonNothingToGuard,
-				Message: fmt.Sprintf("Machine %s holds no etcd member: its host can go", machine.Name)}
+			return s.changeOf(machine, ReleaseHook, ReasonNothingToGuard, "Machine %s holds no etcd member: its host can go", machine.Name)
 		}
 	}
 	// One host after another: the next member goes when the one before is gone for good.
@@ -27,7 +26,7 @@ func leave(s Snapshot) *Step {
 			if step := follow(s, leavers); step != nil {
 				return step
 			}
-			return wait(ReasonTerminating, "Machine %s is being deleted: its host is released", machine.Name).about(machine)
+			return s.waitFor(machine, ReasonTerminating, "Machine %s is being deleted: its host is released", machine.Name)
 		}
 	}
 	// The first that can go goes, so that one that is kept does not keep the others.
@@ -145,44 +144,40 @@ func nothingToGuard(s Snapshot, machine Machine) bool {
 // host is released, that member may fail at any moment.
 func agree(s Snapshot, machine Machine) *Step {
 	if !s.StackedEtcd {
-		return openDrain(machine, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
+		return s.changeOf(machine, OpenDrain, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
 	}
 	if !s.Etcd.Known {
 		return etcdUnknown(s, machine)
 	}
 	member := s.memberOf(machine)
 	if member == nil {
-		return openDrain(machine, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
+		return s.changeOf(machine, OpenDrain, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
 	}
 	if why := s.keptByUnclaimed(machine); why != "" {
-		return wait(ReasonMemberWithoutMachine, "Machine %s is being deleted but kept: %s", machine.Name, why).about(machine)
+		return s.wait(Repair, ReasonMemberWithoutMachine, "Machine %s is being deleted but kept: %s", machine.Name, why).about(machine.Name)
 	}
 	// A member that is dead leaves no gap.
 	if other := s.onItsWay(machine); other != "" && !s.dead(member) {
-		return wait(ReasonOneAtATime, "Machine %s is being deleted but kept until Machine %s, which leaves now, is gone",
-			machine.Name, other).about(machine)
+		return s.waitFor(machine, ReasonOneAtATime, "Machine %s is being deleted but kept until Machine %s, which leaves now, is gone",
+			machine.Name, other)
 	}
 	verdict := s.mayDepart(machine, s.terms(machine))
 	if !verdict.Allowed {
 		return replaceFirst(s, machine, verdict)
 	}
-	if step := handOver(s, machine, ReasonLeaving); step != nil {
+	if step := handOver(s, machine, s.operationOf(machine), ReasonLeaving); step != nil {
 		return step
 	}
 	if verdict.Reason != "" {
-		return openDrain(machine, ReasonToleranceLowered, "Machine %s is being deleted: its drain can begin, although %s",
+		return s.changeOf(machine, OpenDrain, ReasonToleranceLowered, "Machine %s is being deleted: its drain can begin, although %s",
 			machine.Name, verdict.Message)
 	}
-	return openDrain(machine, ReasonLeaving, "Machine %s is being deleted: etcd can do without its member, so its drain can begin", machine.Name)
-}
-
-func openDrain(machine Machine, reason, format string, args ...any) *Step {
-	return &Step{Kind: OpenDrain, Machine: machine.Name, Reason: reason, Message: fmt.Sprintf(format, args...)}
+	return s.changeOf(machine, OpenDrain, ReasonLeaving, "Machine %s is being deleted: etcd can do without its member, so its drain can begin", machine.Name)
 }
 
 func etcdUnknown(s Snapshot, machine Machine) *Step {
-	step := wait(ReasonConnectionDown, "Machine %s keeps its host until its etcd member is removed, but etcd cannot be read: %s",
-		machine.Name, s.Etcd.Problem).about(machine)
+	step := s.waitFor(machine, ReasonConnectionDown, "Machine %s keeps its host until its etcd member is removed, but etcd cannot be read: %s",
+		machine.Name, s.Etcd.Problem)
 	if !s.Etcd.Contradicts {
 		step.Message += ". If the cluster is lost, delete the Cluster; or remove our hooks from the Machine, and the one in " +
 			"spec.lifecycleHooks from its QuoinMachine"
@@ -202,7 +197,7 @@ func (s Snapshot) onItsWay(except Machine) string {
 
 // handOver moves leadership away from the Machine's member while all members still work. Only the leader itself can hand
 // over: one that does not answer loses its lead by the removal.
-func handOver(s Snapshot, machine Machine, reason string) *Step {
+func handOver(s Snapshot, machine Machine, operation Operation, reason string) *Step {
 	member := s.memberOf(machine)
 	if member == nil || !member.Leader || !member.Healthy {
 		return nil
@@ -211,7 +206,7 @@ func handOver(s Snapshot, machine Machine, reason string) *Step {
 	if next == nil {
 		return nil
 	}
-	return &Step{Kind: MoveLeader, Machine: machine.Name, Member: member.ID, To: next.ID, Reason: reason,
+	return &Step{Kind: MoveLeader, Operation: operation, Machine: machine.Name, Member: member.ID, To: next.ID, Reason: reason,
 		Message: fmt.Sprintf("moving etcd leadership from Machine %s to %s", machine.Name, next.Machine)}
 }
 
@@ -220,23 +215,23 @@ func seeOut(s Snapshot, machine Machine) *Step {
 	if s.StackedEtcd && !s.Etcd.Known {
 		return etcdUnknown(s, machine)
 	}
-	if step := handOver(s, machine, ReasonLeaving); step != nil {
+	if step := handOver(s, machine, s.operationOf(machine), ReasonLeaving); step != nil {
 		return step
 	}
 	if !machine.AtTermination {
-		return wait(ReasonDraining, "Machine %s is being deleted: waiting until it is drained", machine.Name).about(machine)
+		return s.waitFor(machine, ReasonDraining, "Machine %s is being deleted: waiting until it is drained", machine.Name)
 	}
-	if step := evict(machine); step != nil {
+	if step := evict(s, machine); step != nil {
 		return step
 	}
 	if len(machine.OtherHooks) > 0 {
-		return wait(ReasonOtherHooks, "Machine %s is being deleted: waiting for the hooks %s", machine.Name, list(machine.OtherHooks)).about(machine)
+		return s.waitFor(machine, ReasonOtherHooks, "Machine %s is being deleted: waiting for the hooks %s", machine.Name, list(machine.OtherHooks))
 	}
 	member := s.memberOf(machine)
 	if member == nil && machine.Node == "" && machine.Joining {
 		// The join may add its member after this look, and nobody would remove it.
-		return wait(ReasonJoinRuns, "Machine %s is being deleted: its host is kept until the bootstrap that runs there has ended, "+
-			"because it may still add an etcd member", machine.Name).about(machine)
+		return s.waitFor(machine, ReasonJoinRuns, "Machine %s is being deleted: its host is kept until the bootstrap that runs there has ended, "+
+			"because it may still add an etcd member", machine.Name)
 	}
 	if member == nil {
 		// A member whose Machine is not known may be the one of this Machine, which never got a Node.
@@ -246,8 +241,7 @@ func seeOut(s Snapshot, machine Machine) *Step {
 		if step := deleteNode(s, machine); step != nil {
 			return step
 		}
-		return &Step{Kind: ReleaseHook, Machine: machine.Name, Reason: ReasonLeaving,
-			Message: fmt.Sprintf("Machine %s has no etcd member any more: its host can go", machine.Name)}
+		return s.changeOf(machine, ReleaseHook, ReasonLeaving, "Machine %s has no etcd member any more: its host can go", machine.Name)
 	}
 	verdict := s.mayRemove(member.ID, s.terms(machine))
 	if !verdict.Allowed {
@@ -265,7 +259,7 @@ func seeOut(s Snapshot, machine Machine) *Step {
 	if step := stopAPIServer(s, machine, member); step != nil {
 		return step
 	}
-	return removeDrained(machine, member)
+	return removeDrained(s, machine, member)
 }
 
 // replaceFirst makes a replacement for a Machine that somebody deleted although etcd needs it.
@@ -275,36 +269,36 @@ func replaceFirst(s Snapshot, leaver Machine, verdict quorum.Verdict) *Step {
 		return step
 	}
 	if member := s.memberOf(leaver); s.wavering(member) {
-		return wait(ReasonQuorum, "%s. Its etcd member was healthy less than %s ago and may be back: %s", held, s.Patience, member.Problem).about(leaver)
+		return s.waitFor(leaver, ReasonQuorum, "%s. Its etcd member was healthy less than %s ago and may be back: %s", held, s.Patience, member.Problem)
 	}
 	if !s.Initialized || !s.Reachable {
-		return wait(ReasonQuorum, "%s", held).about(leaver)
+		return s.waitFor(leaver, ReasonQuorum, "%s", held)
 	}
 	if step := replant(s); step != nil {
 		return step
 	}
 	for _, machine := range s.active() {
 		if problem := s.outage(machine); problem != "" {
-			return wait(ReasonQuorum, "%s; waiting for Machine %s: %s", held, machine.Name, s.explained(machine, problem)).about(leaver)
+			return s.waitFor(leaver, ReasonQuorum, "%s; waiting for Machine %s: %s", held, machine.Name, s.explained(machine, problem))
 		}
 	}
 	if s.present() > s.Replicas || len(s.active()) >= s.Replicas {
-		return wait(ReasonQuorum, "%s. %s", held, verdict.WayOut).about(leaver)
+		return s.waitFor(leaver, ReasonQuorum, "%s. %s", held, verdict.WayOut)
 	}
 	for _, member := range s.Etcd.Members {
 		if member.Learner || !member.Healthy {
-			return wait(ReasonQuorum, "%s. %s", held, verdict.WayOut).about(leaver)
+			return s.waitFor(leaver, ReasonQuorum, "%s. %s", held, verdict.WayOut)
 		}
 	}
 	if s.Spare.Free == 0 && s.Spare.Coming > 0 {
-		return wait(ReasonNoSpareHost, "%s; %s", held, s.coming()).about(leaver)
+		return s.waitFor(leaver, ReasonNoSpareHost, "%s; %s", held, s.coming())
 	}
 	if s.Spare.Free == 0 {
-		return wait(ReasonNoSpareHost, "%s; %s", held, s.missing(leaver)).about(leaver)
+		return s.waitFor(leaver, ReasonNoSpareHost, "%s; %s", held, s.missing(leaver))
 	}
 	step := join(s, ReasonReplacementFirst, held+"; making a replacement")
 	if step.Waiting() && step.Machine == "" {
-		step.Machine = leaver.Name
+		step.Machine, step.Operation = leaver.Name, s.operationOf(leaver)
 	}
 	return step
 }

@@ -29,42 +29,36 @@ const (
 	Delete Operation = "Delete"
 )
 
-// partOf says which operation a step belongs to, where its rule did not say so itself.
-func (s Snapshot) partOf(step Step) Operation {
-	switch {
-	case step.Kind == Done:
-		return ""
-	case s.Deleting || s.ClusterDeleting:
-		return Delete
-	case step.Remediates != "":
-		return Remediate
-	case step.Reason == ReasonBackup:
-		return SnapshotEtcd
-	case step.Reason == ReasonStrayMember, step.Reason == ReasonMemberWithoutMachine, step.Reason == ReasonQuorumLost:
-		return Repair
-	case !s.Initialized:
+// ongoing is what a step is part of that is about no Machine, or about one that joins, whatever its name.
+func (s Snapshot) ongoing() Operation { return s.during(s.upkeep()) }
+
+// during is the operation, unless there is no cluster yet, or a Machine leaves meanwhile.
+func (s Snapshot) during(operation Operation) Operation {
+	if !s.Initialized {
 		return Initialize
 	}
-	// A Machine that joins is part of what goes on, whatever its name.
-	anybody := step.Machine == "" || step.Kind == AdmitMachine
 	for _, machine := range s.Machines {
-		if machine.Deleting && (machine.Name == step.Machine || anybody || step.Reason == ReasonReplacementFirst || step.Reason == ReasonHostGone) {
+		if machine.Deleting {
 			return s.departureOf(machine)
 		}
 	}
-	switch step.Reason {
-	case ReasonScaleUp:
-		return s.refill()
-	case ReasonScaleDown:
-		return ScaleDown
-	case ReasonReplaced, ReasonSurge, ReasonRemoveFirst, ReasonTakesPlace, ReasonVersionSkew, ReasonTooFewToRemove,
-		ReasonNewVersion, ReasonAddonImages, ReasonAddonsUnknown:
-		return Rollout
-	}
+	return operation
+}
+
+// operationOf is what a step is part of that is about the Machine.
+func (s Snapshot) operationOf(machine Machine) Operation {
 	switch {
-	case s.outdated() > 0:
-		return Rollout
-	case len(s.active()) != s.Replicas || s.joining() != "" || step.Reason == ReasonReplicas:
+	case !s.Initialized:
+		return Initialize
+	case machine.Deleting:
+		return s.departureOf(machine)
+	}
+	return s.upkeep()
+}
+
+// upkeep says what the Machines that stay lack.
+func (s Snapshot) upkeep() Operation {
+	if s.outdated() > 0 || len(s.active()) != s.Replicas || s.joining() != "" {
 		return s.refill()
 	}
 	return Repair
@@ -72,6 +66,9 @@ func (s Snapshot) partOf(step Step) Operation {
 
 // refill says why a Machine is missing: what took one away goes on until its replacement is there.
 func (s Snapshot) refill() Operation {
+	if s.outdated() > 0 {
+		return Rollout
+	}
 	switch s.Doing.Operation {
 	case Rollout, Remediate, Depart:
 		if len(s.active()) >= s.Replicas-1 {

@@ -52,8 +52,8 @@ func dropOrphanedMembers(s Snapshot) *Step {
 	orphaned := s.orphanedMembers()
 	for _, machine := range s.active() {
 		if len(orphaned) > 0 && machine.Node == "" && machine.HostClaimed {
-			return wait(ReasonMachineNotReady, "an etcd member (%x) may belong to Machine %s, which has no Node yet: %s",
-				orphaned[0].ID, machine.Name, s.shortcoming(machine)).about(machine)
+			return s.waitFor(machine, ReasonMachineNotReady, "an etcd member (%x) may belong to Machine %s, which has no Node yet: %s",
+				orphaned[0].ID, machine.Name, s.shortcoming(machine))
 		}
 	}
 	unclaimed := s.Unclaimed()
@@ -71,7 +71,7 @@ func dropOrphanedMembers(s Snapshot) *Step {
 		}
 	}
 	if first == nil && len(unclaimed) > 0 {
-		first = wait(ReasonMemberWithoutMachine, "%s", s.DescribeUnclaimed(unclaimed[0]))
+		first = s.wait(Repair, ReasonMemberWithoutMachine, "%s", s.DescribeUnclaimed(unclaimed[0]))
 	}
 	return first
 }
@@ -79,19 +79,20 @@ func dropOrphanedMembers(s Snapshot) *Step {
 func (s Snapshot) dropOrphanedMember(member quorum.Member) *Step {
 	ordered := slices.Contains(s.RemoveMembers, member.ID)
 	if s.wavering(&member) && !ordered {
-		return wait(ReasonQuorum, "etcd member %x (%s) has no Machine, but was healthy less than %s ago and may be back: %s",
+		return s.wait(s.ongoing(), ReasonQuorum, "etcd member %x (%s) has no Machine, but was healthy less than %s ago and may be back: %s",
 			member.ID, member.Name, s.Patience, member.Problem)
 	}
 	// By the quorum alone: nobody looks after it, and while it is there nothing joins.
 	if verdict := s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.Patience}); !verdict.Allowed {
-		return wait(ReasonQuorum, "etcd member %x (%s) has no Machine but cannot be removed: %s", member.ID, member.Name, verdict.Message)
+		return s.wait(s.ongoing(), ReasonQuorum, "etcd member %x (%s) has no Machine but cannot be removed: %s", member.ID, member.Name, verdict.Message)
 	}
 	why := "whose Machine is gone"
 	if ordered {
 		why = "as a person asked for"
 	}
-	return &Step{Kind: RemoveEtcdMember, Member: member.ID, Reason: ReasonStrayMember,
-		Message: fmt.Sprintf("removing etcd member %x (%s), %s", member.ID, member.Name, why)}
+	step := change(RemoveEtcdMember, Repair, ReasonStrayMember, "removing etcd member %x (%s), %s", member.ID, member.Name, why)
+	step.Member = member.ID
+	return step
 }
 
 // keptByUnclaimed says why a Machine stays: voters work that no Machine runs. What casts no vote goes all the same, for without

@@ -105,11 +105,7 @@ func restore(s Snapshot) *Step {
 	if r.over() {
 		return r.free()
 	}
-	step := s.restoring(*r)
-	if step != nil {
-		step.Operation = Recover
-	}
-	return step
+	return s.restoring(*r)
 }
 
 // over tells that the recovery was carried out, or never will be.
@@ -122,7 +118,7 @@ func (r Recovery) free() *Step {
 		if !host.Ordered {
 			continue
 		}
-		step := &Step{Kind: EndRecovery, Operation: Recover, Reason: ReasonRecovered, Message: fmt.Sprintf("recovery %s is over: no host has a part in it any more", r.ID)}
+		step := change(EndRecovery, Recover, ReasonRecovered, "recovery %s is over: no host has a part in it any more", r.ID)
 		if r.State == RecoveryVoid {
 			step.Kind, step.Reason = VoidRecovery, ReasonRecoveryVoid
 		}
@@ -135,50 +131,49 @@ func (s Snapshot) restoring(r Recovery) *Step {
 	survivor := r.Hosts[r.Machine]
 	if s.quorate(survivor) {
 		// It would else begin by itself at the next loss, at nobody's word.
-		return &Step{Kind: VoidRecovery, Reason: ReasonRecoveryVoid, Message: fmt.Sprintf(
-			"etcd has a quorum, so recovery %s is not carried out, now or later; ask under another id if the quorum is lost", r.ID)}
+		return change(VoidRecovery, Recover, ReasonRecoveryVoid,
+			"etcd has a quorum, so recovery %s is not carried out, now or later; ask under another id if the quorum is lost", r.ID)
 	}
 	if r.State == RecoveryAsked || r.State == RecoveryFetching {
 		if s.Etcd.Known && s.QuorumLoss() == nil {
 			return nil
 		}
 		if why := s.refuseRecovery(r); why != "" {
-			return &Step{Kind: Refuse, Reason: ReasonRecoveryRefused, Message: fmt.Sprintf("recovery %s is not carried out: %s", r.ID, why)}
+			return s.refusal(Recover, ReasonRecoveryRefused, "recovery %s is not carried out: %s", r.ID, why)
 		}
-		if step := fetching(r); step != nil {
+		if step := s.fetching(r); step != nil {
 			return step
 		}
-		return &Step{Kind: BeginRecovery, Machine: r.Machine, Reason: ReasonRecovering, Message: fmt.Sprintf(
-			"recovery %s of etcd begins: Machine %s carries the cluster on%s, given up are %s", r.ID, r.Machine, r.with(), orNobody(r.GiveUp))}
+		return change(BeginRecovery, Recover, ReasonRecovering, "recovery %s of etcd begins: Machine %s carries the cluster on%s, "+
+			"given up are %s", r.ID, r.Machine, r.with(), orNobody(r.GiveUp)).about(r.Machine)
 	}
 	if step := s.fence(r); step != nil {
 		return step
 	}
 	switch {
 	case survivor.failed():
-		return recoveryFailed(r, r.Machine, survivor)
+		return s.recoveryFailed(r, r.Machine, survivor)
 	case !survivor.Ordered:
-		return &Step{Kind: OrderRecovery, Machine: r.Machine, Order: OrderSurvive, Reason: ReasonRecovering, Message: fmt.Sprintf(
-			"the etcd member of Machine %s becomes a cluster of one%s: no other can come back", r.Machine, r.with())}
+		return order(OrderSurvive, r.Machine, ReasonRecovering,
+			"the etcd member of Machine %s becomes a cluster of one%s: no other can come back", r.Machine, r.with())
 	case !survivor.done():
-		return recoveryWaits(r.Machine, survivor, "makes its etcd member a cluster of one")
+		return s.recoveryWaits(r.Machine, survivor, "makes its etcd member a cluster of one")
 	}
 	return s.carryOn(r)
 }
 
 // fetching has the snapshot brought to the survivor's host before any member is stopped: it may be damaged, or nobody may have
 // its key.
-func fetching(r Recovery) *Step {
+func (s Snapshot) fetching(r Recovery) *Step {
 	switch {
 	case r.Snapshot == "" || r.Delivered && r.State == RecoveryFetching:
 		return nil
 	case r.State == RecoveryAsked:
-		return &Step{Kind: FetchSnapshot, Machine: r.Machine, Reason: ReasonRecoveryFetching, Message: fmt.Sprintf(
-			"recovery %s: snapshot %s is brought to the host of Machine %s before any etcd member is stopped", r.ID, r.Snapshot, r.Machine)}
+		return change(FetchSnapshot, Recover, ReasonRecoveryFetching, "recovery %s: snapshot %s is brought to the host of Machine %s "+
+			"before any etcd member is stopped", r.ID, r.Snapshot, r.Machine).about(r.Machine)
 	}
-	step := wait(ReasonRecoveryFetching, "snapshot %s is brought to the host of Machine %s before any etcd member is stopped: %s", r.Snapshot, r.Machine, r.Delivery)
-	step.Machine = r.Machine
-	return step
+	return s.wait(Recover, ReasonRecoveryFetching, "snapshot %s is brought to the host of Machine %s before any etcd member is stopped: %s",
+		r.Snapshot, r.Machine, r.Delivery).about(r.Machine)
 }
 
 // quorate tells that a quorum is there which the recovery has not made.
@@ -236,7 +231,7 @@ func (s Snapshot) fence(r Recovery) *Step {
 	var first *Step
 	for _, machine := range s.Machines {
 		if host := r.Hosts[machine.Name]; machine.Name != r.Machine && host.failed() {
-			return recoveryFailed(r, machine.Name, host)
+			return s.recoveryFailed(r, machine.Name, host)
 		}
 	}
 	for _, machine := range s.Machines {
@@ -247,16 +242,16 @@ func (s Snapshot) fence(r Recovery) *Step {
 		var step *Step
 		switch {
 		case host.Silent:
-			step = wait(ReasonRecoveryFencing, "the host of Machine %s, which is given up, does not answer, and its etcd member must never come back. "+
+			step = s.wait(Recover, ReasonRecoveryFencing, "the host of Machine %s, which is given up, does not answer, and its etcd member must never come back. "+
 				"Switch it off, keep it off until it is reset, and say so: kubectl annotate quoinhost %s quoin.cluster.x-k8s.io/abandon=",
-				machine.Name, host.Name).about(machine)
+				machine.Name, host.Name).about(machine.Name)
 		case !machine.Bootstrapped:
-			step = wait(ReasonRecoveryFencing, "the bootstrap data of Machine %s, which is given up, still runs", machine.Name).about(machine)
+			step = s.wait(Recover, ReasonRecoveryFencing, "the bootstrap data of Machine %s, which is given up, still runs", machine.Name).about(machine.Name)
 		case !host.Ordered:
-			return &Step{Kind: OrderRecovery, Machine: machine.Name, Order: OrderStop, Reason: ReasonRecoveryFencing, Message: fmt.Sprintf(
-				"the etcd member of Machine %s, which is given up, is stopped for good", machine.Name)}
+			return order(OrderStop, machine.Name, ReasonRecoveryFencing,
+				"the etcd member of Machine %s, which is given up, is stopped for good", machine.Name)
 		default:
-			step = recoveryWaits(machine.Name, host, "stops its etcd member")
+			step = s.recoveryWaits(machine.Name, host, "stops its etcd member")
 		}
 		if first == nil {
 			first = step
@@ -273,20 +268,24 @@ func (r Recovery) with() string {
 	return " with the data of snapshot " + r.Snapshot
 }
 
-func recoveryWaits(machine string, host RecoveryHost, what string) *Step {
+func order(order, machine, reason, format string, args ...any) *Step {
+	step := change(OrderRecovery, Recover, reason, format, args...).about(machine)
+	step.Order = order
+	return step
+}
+
+func (s Snapshot) recoveryWaits(machine string, host RecoveryHost, what string) *Step {
 	text := fmt.Sprintf("the host of Machine %s %s", machine, what)
 	if host.Message != "" {
 		text += ": " + host.Message
 	}
-	step := wait(ReasonRecovering, "%s", text)
-	step.Machine = machine
-	return step
+	return s.wait(Recover, ReasonRecovering, "%s", text).about(machine)
 }
 
 // recoveryFailed stops: a person looks. Nothing is lost, because a host refuses before it changes anything, and keeps a copy.
-func recoveryFailed(r Recovery, machine string, host RecoveryHost) *Step {
-	return &Step{Kind: Refuse, Machine: machine, Reason: ReasonRecoveryFailed, Message: fmt.Sprintf(
-		"recovery %s failed on the host of Machine %s: %s. Nothing else is done under this id; look at the host, and ask again under another id", r.ID, machine, host.Message)}
+func (s Snapshot) recoveryFailed(r Recovery, machine string, host RecoveryHost) *Step {
+	return s.refusal(Recover, ReasonRecoveryFailed, "recovery %s failed on the host of Machine %s: %s. Nothing else is done under this id; "+
+		"look at the host, and ask again under another id", r.ID, machine, host.Message).about(machine)
 }
 
 // carryOn gives up the Machines of the lost members once the survivor is a cluster that works; what follows is ordinary.
@@ -300,22 +299,23 @@ func (s Snapshot) carryOn(r Recovery) *Step {
 		}
 	}
 	if !s.Etcd.Known || !s.Etcd.Agreed || voters != 1 || alone.Machine != r.Machine || !alone.Healthy {
-		step := wait(ReasonRecovering, "etcd on Machine %s was restored; waiting until it answers as a cluster of one", r.Machine)
+		step := s.wait(Recover, ReasonRecovering, "etcd on Machine %s was restored; waiting until it answers as a cluster of one", r.Machine).about(r.Machine)
 		if s.Etcd.Contradicts {
 			step.Message += ": " + s.Etcd.Problem
 		}
-		step.Machine = r.Machine
 		return step
 	}
 	for _, machine := range s.Machines {
 		if machine.Name != r.Machine && slices.Contains(r.GiveUp, machine.Name) && !machine.Deleting && !machine.Health.ByHand {
-			return &Step{Kind: GiveUpMachine, Machine: machine.Name, Reason: ReasonRecovering,
-				Message: fmt.Sprintf("Machine %s was given up in recovery %s: it is to be replaced", machine.Name, r.ID)}
+			return change(GiveUpMachine, Recover, ReasonRecovering, "Machine %s was given up in recovery %s: it is to be replaced",
+				machine.Name, r.ID).about(machine.Name)
 		}
 	}
 	if len(s.Prepared) > 0 {
-		return drop(s.Prepared[0], "its bootstrap token may not be among the data that were restored")
+		step := s.drop(s.Prepared[0], "its bootstrap token may not be among the data that were restored")
+		step.Operation = Recover
+		return step
 	}
-	return &Step{Kind: EndRecovery, Machine: r.Machine, Reason: ReasonRecovered, Message: fmt.Sprintf(
-		"recovery %s is complete: etcd has the one member of Machine %s, and the Machines that were given up are replaced now", r.ID, r.Machine)}
+	return change(EndRecovery, Recover, ReasonRecovered, "recovery %s is complete: etcd has the one member of Machine %s, and the Machines "+
+		"that were given up are replaced now", r.ID, r.Machine).about(r.Machine)
 }

@@ -211,7 +211,7 @@ func retryInit(s Snapshot) *Step {
 // is left of it.
 func sayLoss(s Snapshot) *Step {
 	if loss := s.QuorumLoss(); loss != nil {
-		return wait(ReasonQuorumLost, "%s", loss.Message+". "+loss.WayOut)
+		return s.wait(Repair, ReasonQuorumLost, "%s. %s", loss.Message, loss.WayOut)
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func remediate(s Snapshot) *Step {
 		var attempt *Attempt
 		var held *Step
 		if why != "" && !ailment.Machine.Health.ByHand {
-			held = about(ailment, wait(ReasonRemediationSuspended, "Machine %s is not replaced now: %s", ailment.Machine.Name, why))
+			held = about(ailment, s.wait(Remediate, ReasonRemediationSuspended, "Machine %s is not replaced now: %s", ailment.Machine.Name, why))
 		} else if attempt, held = s.attempt(ailment, ailing); held == nil {
 			return s.remedy(ailment, ailing, attempt)
 		}
@@ -257,19 +257,19 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 		return discard(ailment, attempt)
 	}
 	if why := s.keptByUnclaimed(machine); why != "" {
-		return about(ailment, wait(ReasonMemberWithoutMachine, "Machine %s is ill: %s. It is not replaced now: %s", machine.Name, ailment.Message, why))
+		return about(ailment, s.wait(Remediate, ReasonMemberWithoutMachine, "Machine %s is ill: %s. It is not replaced now: %s", machine.Name, ailment.Message, why))
 	}
 	if full := s.full(); full != nil {
-		return about(ailment, wait(ReasonQuorum, "Machine %s is ill: %s. Nothing can take its place while the database of etcd member %s is full: %s",
-			machine.Name, ailment.Message, full.Name, quorum.MakeRoom).about(machine))
+		return about(ailment, s.wait(Remediate, ReasonQuorum, "Machine %s is ill: %s. Nothing can take its place while the database of etcd member %s is full: %s",
+			machine.Name, ailment.Message, full.Name, quorum.MakeRoom).about(machine.Name))
 	}
 	if step := s.othersCarry(ailment, ailing); step != nil {
 		return step
 	}
 	if s.StackedEtcd && s.wavering(member) {
 		// Whether its replacement comes first depends on whether it is dead.
-		return about(ailment, wait(ReasonQuorum, "Machine %s is ill: %s. Its etcd member was healthy less than %s ago and may be back: %s",
-			machine.Name, ailment.Message, s.Patience, member.Problem).about(machine))
+		return about(ailment, s.wait(Remediate, ReasonQuorum, "Machine %s is ill: %s. Its etcd member was healthy less than %s ago and may be back: %s",
+			machine.Name, ailment.Message, s.Patience, member.Problem).about(machine.Name))
 	}
 	surplus := len(s.placed()) > s.Replicas
 	well := !s.StackedEtcd || member != nil && member.Healthy && !member.Learner
@@ -288,14 +288,14 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 		}
 		return about(ailment, step)
 	case !surplus && well && s.Spare.Coming > 0:
-		return about(ailment, wait(ReasonNoSpareHost, "Machine %s is ill: %s; %s, so that a replacement comes first",
-			machine.Name, ailment.Message, s.coming()).about(machine))
+		return about(ailment, s.wait(Remediate, ReasonNoSpareHost, "Machine %s is ill: %s; %s, so that a replacement comes first",
+			machine.Name, ailment.Message, s.coming()).about(machine.Name))
 	case surplus && machine.Serving:
 		if step := holdAddons(s, machine); step != nil {
 			return about(ailment, step)
 		}
 	}
-	step := remove(s, machine, ReasonRemediated, quorum.Terms{Desired: s.Replicas, Lowered: !surplus || !well, Patience: s.Patience})
+	step := remove(s, machine, Remediate, ReasonRemediated, quorum.Terms{Desired: s.Replicas, Lowered: !surplus || !well, Patience: s.Patience})
 	if step.Kind == DeleteMachine {
 		step.Message = fmt.Sprintf("replacing Machine %s: %s", machine.Name, ailment.Message)
 		step.Attempt = attempt
@@ -317,11 +317,11 @@ func (s Snapshot) othersCarry(ailment Ailment, ailing []Ailment) *Step {
 		member := s.memberOf(machine)
 		arriving := machine.Node == "" || machine.Joining || s.StackedEtcd && (member == nil || member.Learner)
 		if problem != "" && arriving && !ill {
-			return about(ailment, wait(ReasonMachineNotReady, "Machine %s is ill and waits for Machine %s: %s", ailment.Machine.Name, machine.Name, problem))
+			return about(ailment, s.wait(Remediate, ReasonMachineNotReady, "Machine %s is ill and waits for Machine %s: %s", ailment.Machine.Name, machine.Name, problem))
 		}
 	}
 	if !carried && len(s.active()) > 1 {
-		return about(ailment, wait(ReasonQuorum, "Machine %s is ill but stays: no other Machine serves the cluster's API", ailment.Machine.Name))
+		return about(ailment, s.wait(Remediate, ReasonQuorum, "Machine %s is ill but stays: no other Machine serves the cluster's API", ailment.Machine.Name))
 	}
 	return nil
 }
@@ -331,7 +331,7 @@ func (s Snapshot) othersCarry(ailment Ailment, ailing []Ailment) *Step {
 func (s Snapshot) othersJoinable(ailment Ailment) *Step {
 	for _, machine := range s.active() {
 		if problem := s.outage(machine); problem != "" && machine.Name != ailment.Machine.Name {
-			return about(ailment, wait(ReasonMachineNotReady,
+			return about(ailment, s.wait(Remediate, ReasonMachineNotReady,
 				"Machine %s is ill: %s. No replacement can join before Machine %s works or is replaced itself: %s",
 				ailment.Machine.Name, ailment.Message, machine.Name, problem))
 		}
@@ -341,13 +341,14 @@ func (s Snapshot) othersJoinable(ailment Ailment) *Step {
 
 // discard deletes a Machine that holds nothing of the cluster.
 func discard(ailment Ailment, attempt *Attempt) *Step {
-	return about(ailment, &Step{Kind: DeleteMachine, Machine: ailment.Machine.Name, Reason: ReasonRemediated, Attempt: attempt,
-		Message: fmt.Sprintf("replacing Machine %s: %s", ailment.Machine.Name, ailment.Message)})
+	step := change(DeleteMachine, Remediate, ReasonRemediated, "replacing Machine %s: %s", ailment.Machine.Name, ailment.Message)
+	step.Attempt = attempt
+	return about(ailment, step.about(ailment.Machine.Name))
 }
 
 // about notes whose replacement the step is part of.
 func about(ailment Ailment, step *Step) *Step {
-	step.Remediates = ailment.Machine.Name
+	step.Operation, step.Remediates = Remediate, ailment.Machine.Name
 	return step
 }
 
@@ -361,7 +362,7 @@ func (s Snapshot) attempt(ailment Ailment, ailing []Ailment) (*Attempt, *Step) {
 	}
 	next := &Attempt{Machine: machine.Name, Time: terms.Now}
 	hold := func(reason, format string, args ...any) (*Attempt, *Step) {
-		return nil, about(ailment, wait(reason, "Machine %s is ill: %s. %s", machine.Name, ailment.Message, fmt.Sprintf(format, args...)))
+		return nil, about(ailment, s.wait(Remediate, reason, "Machine %s is ill: %s. %s", machine.Name, ailment.Message, fmt.Sprintf(format, args...)))
 	}
 	last := machine.Health.Replaces
 	if last == nil || machine.Health.ByHand || !machine.UpToDate {

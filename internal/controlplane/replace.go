@@ -15,8 +15,7 @@ func settle(s Snapshot) *Step {
 	active := s.active()
 	for _, machine := range active {
 		if !machine.UpToDate && len(active) > 1 && s.neverJoined(machine) {
-			return &Step{Kind: DeleteMachine, Machine: machine.Name, Reason: ReasonReplaced,
-				Message: fmt.Sprintf("Machine %s is outdated and never joined", machine.Name)}
+			return s.changeOf(machine, DeleteMachine, ReasonReplaced, "Machine %s is outdated and never joined", machine.Name)
 		}
 	}
 	// For a join it is enough that the others serve; one that takes the place of another must be able to run pods too.
@@ -33,7 +32,7 @@ func settle(s Snapshot) *Step {
 		if problem == "" || machine.Name == leaving {
 			continue
 		}
-		return wait(ReasonMachineNotReady, "waiting for Machine %s: %s", machine.Name, s.explained(machine, problem)).about(machine)
+		return s.waitFor(machine, ReasonMachineNotReady, "waiting for Machine %s: %s", machine.Name, s.explained(machine, problem))
 	}
 	return nil
 }
@@ -83,14 +82,20 @@ func holdAddons(s Snapshot, leaver Machine) *Step {
 	sort.Strings(unasked)
 	sort.Strings(lacking)
 	if len(unasked) > 0 {
-		return &Step{Kind: PrepullAddons, Hosts: unasked, Version: s.AddonsVersion, Reason: ReasonAddonImages,
-			Message: fmt.Sprintf("asking the hosts of %s for the add-on images of %s, which run until the add-ons follow", list(unasked), s.AddonsVersion)}
+		return s.prepull(unasked, s.AddonsVersion, ", which run until the add-ons follow")
 	}
 	if len(lacking) > 0 {
-		return wait(ReasonAddonImages, "Machine %s stays until the hosts of %s hold the add-on images of %s, which run now",
+		return s.wait(s.during(Rollout), ReasonAddonImages, "Machine %s stays until the hosts of %s hold the add-on images of %s, which run now",
 			leaver.Name, list(lacking), s.AddonsVersion)
 	}
 	return nil
+}
+
+// prepull asks hosts for the images of the version's add-ons.
+func (s Snapshot) prepull(hosts []string, version, why string) *Step {
+	step := change(PrepullAddons, s.during(Rollout), ReasonAddonImages, "asking the hosts of %s for the add-on images of %s%s", list(hosts), version, why)
+	step.Hosts, step.Version = hosts, version
+	return step
 }
 
 // scale makes or deletes one Machine.
@@ -106,7 +111,7 @@ func scale(s Snapshot) *Step {
 				leaver = machine
 			}
 		}
-		return remove(s, leaver, ReasonScaleDown, s.placeTaken(leaver))
+		return remove(s, leaver, ScaleDown, ReasonScaleDown, s.placeTaken(leaver))
 	}
 	return nil
 }
@@ -119,20 +124,20 @@ func join(s Snapshot, reason, message string) *Step {
 	if s.StackedEtcd {
 		verdict := quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.AddLearner}, quorum.Terms{Desired: s.Replicas, All: true})
 		if !verdict.Allowed {
-			return wait(ReasonQuorum, "%s, but none can join now: %s. %s", message, verdict.Message, verdict.WayOut)
+			return s.wait(s.ongoing(), ReasonQuorum, "%s, but none can join now: %s. %s", message, verdict.Message, verdict.WayOut)
 		}
 	}
 	if step := s.admit(reason, message); step != nil {
 		return step
 	}
-	return &Step{Kind: CreateJoin, Reason: reason, Message: message}
+	return change(CreateJoin, s.ongoing(), reason, "%s", message)
 }
 
 // readyJoin makes what a join needs; nil when it is all there. The images of the version's add-ons go first, while nothing
 // has changed yet: from the first new API server on, every day that they are missing somewhere is a risk.
 func readyJoin(s Snapshot) *Step {
 	if !s.Certificates {
-		return wait(ReasonCertificates, "the cluster's certificates are missing, so no Machine can join")
+		return s.wait(s.ongoing(), ReasonCertificates, "the cluster's certificates are missing, so no Machine can join")
 	}
 	if step := fetchAddons(s); step != nil {
 		return step
@@ -144,8 +149,8 @@ func readyJoin(s Snapshot) *Step {
 }
 
 func configure(s Snapshot) *Step {
-	return &Step{Kind: UpdateKubeadmConfig, Reason: ReasonNewVersion,
-		Message: fmt.Sprintf("writing version %s to the kubeadm-config ConfigMap, which holds %s", s.Version, s.ConfigVersion)}
+	return change(UpdateKubeadmConfig, s.during(Rollout), ReasonNewVersion,
+		"writing version %s to the kubeadm-config ConfigMap, which holds %s", s.Version, s.ConfigVersion)
 }
 
 // fetchAddons sees to it that every host holds the images that CoreDNS and kube-proxy will have.
@@ -165,31 +170,29 @@ func fetchAddons(s Snapshot) *Step {
 	sort.Strings(unasked)
 	sort.Strings(lacking)
 	if len(unasked) > 0 {
-		return &Step{Kind: PrepullAddons, Hosts: unasked, Version: s.Version, Reason: ReasonAddonImages,
-			Message: fmt.Sprintf("asking the hosts of %s for the add-on images of %s", list(unasked), s.Version)}
+		return s.prepull(unasked, s.Version, "")
 	}
 	if len(lacking) > 0 {
-		return wait(ReasonAddonImages, "waiting for the add-on images of %s on the hosts of %s", s.Version, list(lacking))
+		return s.wait(s.during(Rollout), ReasonAddonImages, "waiting for the add-on images of %s on the hosts of %s", s.Version, list(lacking))
 	}
 	return nil
 }
 
 // remove lets a Machine go whose place is taken, or not wanted any more, or taken by its replacement later. Leadership moves
 // before the drain, so that etcd elects while all of its members still work.
-func remove(s Snapshot, machine Machine, reason string, terms quorum.Terms) *Step {
+func remove(s Snapshot, machine Machine, operation Operation, reason string, terms quorum.Terms) *Step {
 	if s.StackedEtcd {
 		if verdict := s.mayDepart(machine, terms); !verdict.Allowed {
-			return wait(ReasonQuorum, "Machine %s cannot go: %s", machine.Name, verdict.Message).about(machine)
+			return s.waitFor(machine, ReasonQuorum, "Machine %s cannot go: %s", machine.Name, verdict.Message)
 		}
-		if step := handOver(s, machine, reason); step != nil {
+		if step := handOver(s, machine, operation, reason); step != nil {
 			return step
 		}
 		if member := s.memberOf(machine); member != nil && member.Leader && member.Healthy {
-			return wait(ReasonQuorum, "Machine %s cannot go: no other member can lead etcd", machine.Name).about(machine)
+			return s.waitFor(machine, ReasonQuorum, "Machine %s cannot go: no other member can lead etcd", machine.Name)
 		}
 	}
-	return &Step{Kind: DeleteMachine, Machine: machine.Name, Reason: reason,
-		Message: fmt.Sprintf("deleting Machine %s", machine.Name)}
+	return change(DeleteMachine, operation, reason, "deleting Machine %s", machine.Name).about(machine.Name)
 }
 
 // placeTaken are the terms of a departure after which nothing may be missing: the place of the Machine is taken, or not
@@ -246,15 +249,14 @@ func followVersion(s Snapshot) *Step {
 	}
 	for _, machine := range s.Machines {
 		if machine.Kubelet != s.Version {
-			return wait(ReasonMachineNotReady, "waiting for Machine %s: its kubelet runs %q, not %s", machine.Name, machine.Kubelet, s.Version)
+			return s.wait(s.ongoing(), ReasonMachineNotReady, "waiting for Machine %s: its kubelet runs %q, not %s", machine.Name, machine.Kubelet, s.Version)
 		}
 	}
 	if s.AddonsProblem != "" {
-		return wait(ReasonAddonsUnknown, "CoreDNS and kube-proxy cannot follow: %s", s.AddonsProblem)
+		return s.wait(s.during(Rollout), ReasonAddonsUnknown, "CoreDNS and kube-proxy cannot follow: %s", s.AddonsProblem)
 	}
 	if !s.AddonsCurrent {
-		return &Step{Kind: UpdateAddons, Reason: ReasonNewVersion,
-			Message: fmt.Sprintf("giving CoreDNS and kube-proxy the images of %s", s.Version)}
+		return change(UpdateAddons, s.during(Rollout), ReasonNewVersion, "giving CoreDNS and kube-proxy the images of %s", s.Version)
 	}
 	return nil
 }

@@ -3,8 +3,6 @@
 
 package controlplane
 
-import "fmt"
-
 // ReasonStaleClaim says that a host of the control plane serves a newer generation of its claim than the objects here know.
 const ReasonStaleClaim = "StaleClaim"
 
@@ -27,7 +25,7 @@ func refuseStale(s Snapshot) *Step {
 	for _, host := range s.StaleHosts {
 		names = append(names, host.Name)
 	}
-	return &Step{Kind: Refuse, Operation: Repair, Reason: ReasonStaleClaim, Message: fmt.Sprintf(
+	return s.refusal(Repair, ReasonStaleClaim,
 		"nothing of this control plane is changed from here, because another management cluster manages it: QuoinHost %s: %s",
-		list(names), s.StaleHosts[0].Message)}
+		list(names), s.StaleHosts[0].Message)
 }

@@ -3,7 +3,10 @@
 
 package controlplane
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Kind is what a Step does.
 type Kind string
@@ -161,6 +164,39 @@ func (s Step) Waiting() bool { return s.Kind == Done || s.Kind == Wait || s.Kind
 
 // joins tells that the step lets a further Machine join.
 func (s Step) joins() bool { return s.Kind == CreateJoin || s.Kind == AdmitMachine }
+
+// wait is a step that waits for something else to happen.
+func (s Snapshot) wait(operation Operation, reason, format string, args ...any) *Step {
+	return &Step{Kind: Wait, Operation: operation, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// waitFor is a step that waits for the Machine.
+func (s Snapshot) waitFor(machine Machine, reason, format string, args ...any) *Step {
+	return s.wait(s.operationOf(machine), reason, format, args...).about(machine.Name)
+}
+
+// refusal is a step that waits for another spec.
+func (s Snapshot) refusal(operation Operation, reason, format string, args ...any) *Step {
+	step := s.wait(operation, reason, format, args...)
+	step.Kind = Refuse
+	return step
+}
+
+// change is a step that changes something.
+func change(kind Kind, operation Operation, reason, format string, args ...any) *Step {
+	return &Step{Kind: kind, Operation: operation, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// changeOf is a step that changes something of the Machine.
+func (s Snapshot) changeOf(machine Machine, kind Kind, reason, format string, args ...any) *Step {
+	return change(kind, s.operationOf(machine), reason, format, args...).about(machine.Name)
+}
+
+// about says which Machine the step is about.
+func (s *Step) about(machine string) *Step {
+	s.Machine = machine
+	return s
+}
 
 // Departs tells that the step goes on with a departure that was begun, which nothing else should hold up.
 func (s Step) Departs() bool {

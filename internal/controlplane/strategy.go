@@ -26,15 +26,15 @@ func replace(s Snapshot) *Step {
 		if step := holdAddons(s, leaver); step != nil {
 			return step
 		}
-		return remove(s, leaver, ReasonReplaced, s.placeTaken(leaver))
+		return remove(s, leaver, Rollout, ReasonReplaced, s.placeTaken(leaver))
 	case active < s.Replicas:
 		// Never held up: until it votes, less can fail.
 		return join(s, ReasonTakesPlace, fmt.Sprintf("%d of %d Machines exist: making one more, in place of one that left", active, s.Replicas))
 	}
 	if s.Strategy == RemoveFirst && s.Replicas < fewestToRemoveFirst {
-		return &Step{Kind: Refuse, Reason: ReasonTooFewToRemove, Message: fmt.Sprintf("%d of %d Machines are outdated, but strategy "+
+		return s.refusal(s.during(Rollout), ReasonTooFewToRemove, "%d of %d Machines are outdated, but strategy "+
 			"RemoveFirst needs %d replicas or more, and spec.replicas is %d: set spec.rollout.strategy to Surge or Auto",
-			outdated, active, fewestToRemoveFirst, s.Replicas)}
+			outdated, active, fewestToRemoveFirst, s.Replicas)
 	}
 	if step := backUp(s); step != nil {
 		return step
@@ -48,20 +48,20 @@ func replace(s Snapshot) *Step {
 	case s.Strategy == RemoveFirst:
 		return removeFirst(s, leaver)
 	case s.Spare.Free == 0 && s.Spare.Returning == 0 && s.Spare.Coming > 0:
-		return wait(ReasonNoSpareHost, "%d of %d Machines are outdated; %s", outdated, active, s.coming()).about(leaver)
+		return s.waitFor(leaver, ReasonNoSpareHost, "%d of %d Machines are outdated; %s", outdated, active, s.coming())
 	case s.Spare.Free > 0 || s.Spare.Returning > 0:
 		return join(s, ReasonSurge, fmt.Sprintf("%d of %d Machines are outdated: making a new one first", outdated, active))
 	case s.Strategy == Surge:
-		return wait(ReasonNoSpareHost, "%d of %d Machines are outdated, and strategy Surge makes a new one before an old one goes; %s",
-			outdated, active, s.missing(leaver)).about(leaver)
+		return s.waitFor(leaver, ReasonNoSpareHost, "%d of %d Machines are outdated, and strategy Surge makes a new one before an old one goes; %s",
+			outdated, active, s.missing(leaver))
 	case s.Replicas < fewestToRemoveFirst:
-		return wait(ReasonNoSpareHost, "%d of %d Machines are outdated, and with fewer than %d none can go before a new one came; %s",
-			outdated, active, fewestToRemoveFirst, s.missing(leaver)).about(leaver)
+		return s.waitFor(leaver, ReasonNoSpareHost, "%d of %d Machines are outdated, and with fewer than %d none can go before a new one came; %s",
+			outdated, active, fewestToRemoveFirst, s.missing(leaver))
 	}
 	if s.StackedEtcd {
 		if verdict := s.mayDepart(leaver, s.removedFirst()); !verdict.Allowed {
-			return wait(ReasonNoSpareHost, "%d of %d Machines are outdated, and Machine %s cannot go before a new one came: %s; %s",
-				outdated, active, leaver.Name, verdict.Message, s.missing(leaver)).about(leaver)
+			return s.waitFor(leaver, ReasonNoSpareHost, "%d of %d Machines are outdated, and Machine %s cannot go before a new one came: %s; %s",
+				outdated, active, leaver.Name, verdict.Message, s.missing(leaver))
 		}
 	}
 	return removeFirst(s, leaver)
@@ -77,8 +77,8 @@ func (s Snapshot) removedFirst() quorum.Terms {
 func removeFirst(s Snapshot, leaver Machine) *Step {
 	for _, machine := range s.placed() {
 		if problem := s.shortcoming(machine); problem != "" && machine.Name != leaver.Name {
-			return wait(ReasonMachineNotReady, "waiting for Machine %s, before Machine %s leaves without a replacement: %s",
-				machine.Name, leaver.Name, problem).about(machine)
+			return s.waitFor(machine, ReasonMachineNotReady, "waiting for Machine %s, before Machine %s leaves without a replacement: %s",
+				machine.Name, leaver.Name, problem)
 		}
 	}
 	if step := readyJoin(s); step != nil {
@@ -87,7 +87,7 @@ func removeFirst(s Snapshot, leaver Machine) *Step {
 	if step := holdAddons(s, leaver); step != nil {
 		return step
 	}
-	step := remove(s, leaver, ReasonRemoveFirst, s.removedFirst())
+	step := remove(s, leaver, Rollout, ReasonRemoveFirst, s.removedFirst())
 	if step.Kind == DeleteMachine {
 		step.Message = fmt.Sprintf("deleting Machine %s before its replacement is made: meanwhile %d Machines do the work of %d",
 			leaver.Name, len(s.placed())-1, s.Replicas)
@@ -101,8 +101,7 @@ func backUp(s Snapshot) *Step {
 		return nil
 	}
 	if !s.Backup.Requested {
-		return &Step{Kind: RequestBackup, Reason: ReasonBackup,
-			Message: fmt.Sprintf("asking for a snapshot of etcd before the next Machine is replaced: %s", s.Backup.Last)}
+		return change(RequestBackup, SnapshotEtcd, ReasonBackup, "asking for a snapshot of etcd before the next Machine is replaced: %s", s.Backup.Last)
 	}
-	return wait(ReasonBackup, "waiting for a snapshot of etcd before the next Machine is replaced: %s", s.Backup.Last)
+	return s.wait(SnapshotEtcd, ReasonBackup, "waiting for a snapshot of etcd before the next Machine is replaced: %s", s.Backup.Last)
 }
