@@ -29,8 +29,8 @@ func (r *Reconciler) act(ctx context.Context, s *scope) error {
 	if err == nil && !s.step.Waiting() && s.step.Kind != controlplane.RemoveFinalizer {
 		r.tell(s, s.step)
 	}
-	if err == nil && s.agreed != nil {
-		r.tell(s, *s.agreed)
+	if err == nil && s.step.Then != nil {
+		r.tell(s, *s.step.Then)
 	}
 	return err
 }
@@ -73,8 +73,11 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 		if err := r.recordAttempt(ctx, s); err != nil {
 			return err
 		}
-		if err := r.agreeFirst(ctx, s); err != nil {
-			return err
+		if s.step.Then != nil {
+			// Should the deletion fail, the hook comes back with the next reconcile.
+			if err := r.openDrain(ctx, s.machines[s.step.Then.Machine]); err != nil {
+				return err
+			}
 		}
 		return r.deleteMachine(ctx, s.machines[s.step.Machine])
 	case controlplane.OpenDrain:
@@ -103,21 +106,6 @@ func (r *Reconciler) perform(ctx context.Context, s *scope) error {
 		r.looks.keep(s.plane.UID, nil)
 		controllerutil.RemoveFinalizer(s.plane, controlplanev1.ControlPlaneFinalizer)
 	}
-	return nil
-}
-
-// agreeFirst opens the drain of a Machine just before it is deleted, when that would be the next step anyhow: Cluster API looks
-// at a Machine at most once a second, and its first look can be the one that drains. Should the deletion fail, the hook
-// comes back with the next reconcile.
-func (r *Reconciler) agreeFirst(ctx context.Context, s *scope) error {
-	next := controlplane.Decide(s.snapshot.Deleted(s.step.Machine))
-	if next.Kind != controlplane.OpenDrain || next.Machine != s.step.Machine {
-		return nil
-	}
-	if err := r.openDrain(ctx, s.machines[s.step.Machine]); err != nil {
-		return err
-	}
-	s.agreed = &next
 	return nil
 }
 

@@ -114,7 +114,8 @@ func TestADeletionThatIsNotFollowedByADrainIsNotAgreedTo(t *testing.T) {
 	second := other(w, first)
 	s := w.look()
 	s.step = controlplane.Step{Kind: controlplane.DeleteMachine, Machine: second}
-	g.Expect(w.r.agreeFirst(t.Context(), s)).To(Succeed())
-	g.Expect(s.agreed).To(BeNil())
+	g.Expect(w.r.act(t.Context(), s)).To(Succeed())
+	g.Expect(w.machine(second).DeletionTimestamp).NotTo(BeNil())
+	g.Expect(controlplane.Decide(w.look().snapshot).Kind).NotTo(Equal(controlplane.OpenDrain))
 	g.Expect(w.hasDrainHook(second)).To(BeTrue())
 }

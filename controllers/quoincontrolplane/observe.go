@@ -71,11 +71,7 @@ type scope struct {
 
 	snapshot controlplane.Snapshot
 	step     controlplane.Step
-	// agreed is the agreement to the departure of the Machine that step deletes, when that was given with it.
-	agreed   *controlplane.Step
 	observed bool
-	// doubtful: a drain looks skipped and may not be.
-	doubtful bool
 	// configErr is why a Machine got no KubeadmConfig.
 	configErr error
 }
@@ -197,7 +193,9 @@ func (r *Reconciler) conclude(s *scope) {
 	s.snapshot.Patience = memberPatience / time.Duration(max(r.Haste, 1))
 	r.silence.note(s.plane.UID, &s.snapshot.Etcd, s.members.readAt)
 	r.recallAheads(s)
-	s.doubtful = r.doubts.settle(s.plane.UID, s.snapshot.Machines, time.Now(), drainDoubt/time.Duration(max(r.Haste, 1)))
+	if r.doubts.settle(s.plane.UID, s.snapshot.Machines, time.Now(), drainDoubt/time.Duration(max(r.Haste, 1))) {
+		s.snapshot.DrainDoubt = drainDoubt
+	}
 	s.fillAPIServers(time.Now(), apiServerPatience/time.Duration(max(r.Haste, 1)))
 	s.fillHealth()
 	s.snapshot.Recovery = s.recovery()

@@ -89,15 +89,9 @@ type Reconciler struct {
 	aheads     lookCache
 }
 
-// How soon to look again at what sends no events: the kubelets' pods and etcd.
 const (
+	// busyInterval is how soon to look again at what sends no events.
 	busyInterval = 10 * time.Second
-	idleInterval = time.Minute
-	// memberInterval is for etcd members that are awaited, and stepInterval for what a step has changed.
-	memberInterval = 2 * time.Second
-	stepInterval   = time.Second
-	// soon is for changes that this controller is the only one to see.
-	soon = 10 * time.Millisecond
 	// cacheInterval is how soon the cache may show what was written last.
 	cacheInterval = 20 * time.Millisecond
 )
@@ -259,7 +253,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 	defer func() { reterr = kerrors.NewAggregate([]error{reterr, r.report(ctx, s)}) }()
 	housekeeping := kerrors.NewAggregate(append(failures, r.reportRemediation(ctx, s)))
 	log := ctrl.LoggerFrom(ctx).WithValues("step", s.step.Kind, "reason", s.step.Reason)
-	if housekeeping != nil && !s.step.Departs() {
+	if housekeeping != nil && !s.step.MayProceed {
 		log.V(4).Info("Held back until the housekeeping succeeds: " + s.step.Message)
 		return ctrl.Result{}, housekeeping
 	}
@@ -275,7 +269,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 	if housekeeping != nil {
 		return ctrl.Result{}, housekeeping
 	}
-	return s.requeue(), nil
+	return ctrl.Result{RequeueAfter: s.step.RecheckAfter}, nil
 }
 
 // report tells what was seen.
@@ -288,28 +282,6 @@ func (r *Reconciler) report(ctx context.Context, s *scope) error {
 		failures = append(failures, r.noteCertificates(ctx, s))
 	}
 	return kerrors.NewAggregate(failures)
-}
-
-// requeue says when to look again: at once after a change that causes no event here, else when remote things may have
-// changed.
-func (s *scope) requeue() ctrl.Result {
-	switch s.step.Kind {
-	case controlplane.RemoveFinalizer:
-		return ctrl.Result{}
-	case controlplane.UpdateKubeadmConfig, controlplane.MoveLeader, controlplane.RemoveEtcdMember:
-		return ctrl.Result{RequeueAfter: soon}
-	case controlplane.Done:
-		return ctrl.Result{RequeueAfter: idleInterval}
-	case controlplane.Wait, controlplane.Refuse:
-		if s.doubtful {
-			return ctrl.Result{RequeueAfter: drainDoubt}
-		}
-		if s.snapshot.AwaitsMember() {
-			return ctrl.Result{RequeueAfter: memberInterval}
-		}
-		return ctrl.Result{RequeueAfter: busyInterval}
-	}
-	return ctrl.Result{RequeueAfter: stepInterval}
 }
 
 func (r *Reconciler) event(s *scope, kind, reason, message string) {

@@ -62,8 +62,8 @@ func (s Snapshot) prepare(about Machine, waits *Step, meanwhile string, later Sn
 	if step == nil || step.Kind != CreateJoin || step.Remediates != "" {
 		return nil
 	}
-	return &Step{Kind: PrepareMachine, Operation: waits.Operation, Machine: about.Name, Reason: step.Reason, Otherwise: waits,
-		Message: "making the next Machine ahead, " + meanwhile}
+	return &Step{Kind: PrepareMachine, Operation: waits.Operation, RecheckAfter: stepInterval, Machine: about.Name,
+		Reason: step.Reason, Otherwise: waits, Message: "making the next Machine ahead, " + meanwhile}
 }
 
 // joined is the snapshot as it will be when the Machine, which joins, does its work.
@@ -125,7 +125,7 @@ func dropUnfit(s Snapshot) *Step {
 	if len(s.Prepared) == 0 || s.Prepared[0].Unfit == "" || len(s.leavers()) > 0 || restoring {
 		return nil
 	}
-	return s.drop(s.Prepared[0], s.Prepared[0].Unfit)
+	return drop(s.Prepared[0], s.operationOf(Machine{}), s.Prepared[0].Unfit)
 }
 
 // dropSurplus deletes a Machine that was made ahead when nothing is left to do that could want it.
@@ -133,10 +133,10 @@ func dropSurplus(s Snapshot) *Step {
 	if len(s.Prepared) == 0 {
 		return nil
 	}
-	return s.drop(s.Prepared[0], "no further Machine is wanted")
+	return drop(s.Prepared[0], s.operationOf(Machine{}), "no further Machine is wanted")
 }
 
-func (s Snapshot) drop(machine Prepared, why string) *Step {
-	return s.changeOf(Machine{Name: machine.Name}, DeleteMachine, ReasonNotAdmitted,
-		"deleting Machine %s, which was made ahead and has no host yet: %s", machine.Name, why)
+func drop(machine Prepared, operation Operation, why string) *Step {
+	return change(DeleteMachine, operation, ReasonNotAdmitted,
+		"deleting Machine %s, which was made ahead and has no host yet: %s", machine.Name, why).about(machine.Name)
 }

@@ -34,7 +34,7 @@ func stopAPIServer(s Snapshot, machine Machine, member *quorum.Member) *Step {
 	}
 	switch machine.APIServer {
 	case APIServerServing:
-		return s.changeOf(machine, StopAPIServer, ReasonLeaving,
+		return s.depart(machine, StopAPIServer, ReasonLeaving,
 			"having the API server of Machine %s leave before its etcd member, without which it would hang", machine.Name)
 	case APIServerLeaving:
 		return s.waitFor(machine, ReasonAPIServerLeaves, "Machine %s is being deleted: waiting until its API server has left", machine.Name)
@@ -44,8 +44,8 @@ func stopAPIServer(s Snapshot, machine Machine, member *quorum.Member) *Step {
 
 // removeDrained removes the member of a Machine that has nothing more to do.
 func removeDrained(s Snapshot, machine Machine, member *quorum.Member) *Step {
-	step := s.changeOf(machine, RemoveEtcdMember, ReasonLeaving, "removing the etcd member of Machine %s, which is drained", machine.Name)
-	step.Member = member.ID
+	step := s.depart(machine, RemoveEtcdMember, ReasonLeaving, "removing the etcd member of Machine %s, which is drained", machine.Name)
+	step.Member, step.RecheckAfter = member.ID, soon
 	if machine.APIServer == APIServerStays {
 		step.Reason = ReasonAPIServerStays
 		step.Message += fmt.Sprintf(", although its API server has not left: %s. Clients that are connected to it may hang until its host is reset",

@@ -27,7 +27,7 @@ var renamed = map[string]string{}
 // held to the same in their own tests. It goes with the package before, when the refactoring ends.
 func TestStepsAreAsBefore(t *testing.T) {
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
-		states := "10000"
+		states := "20000"
 		if os.Getenv("QUOIN_NIGHTLY") != "" {
 			states = "1000000"
 		}
@@ -70,6 +70,9 @@ func decideAsBefore(t interface{ Fatalf(string, ...any) }, s Snapshot) Step {
 	got := *likeBefore[*before.Step](step)
 	for _, pair := range [][2]any{
 		{got, want},
+		{step.MayProceed, want.Departs()},
+		{step.RecheckAfter, recheckedBefore(s, old, want)},
+		{likeBefore[*before.Step](step.Then), agreedBefore(old, want)},
 		{step.WaitingOn(), renamedIn(want.WaitingOn())},
 		{likeBefore[[]before.Ailment](s.Ailing()), old.Ailing()},
 		{s.Suspended(), old.Suspended()},
@@ -81,6 +84,38 @@ func decideAsBefore(t interface{ Fatalf(string, ...any) }, s Snapshot) Step {
 		}
 	}
 	return step
+}
+
+// recheckedBefore is how soon the controller looked again.
+func recheckedBefore(s Snapshot, old before.Snapshot, step before.Step) time.Duration {
+	switch step.Kind {
+	case before.RemoveFinalizer:
+		return 0
+	case before.UpdateKubeadmConfig, before.MoveLeader, before.RemoveEtcdMember:
+		return 10 * time.Millisecond
+	case before.Done:
+		return time.Minute
+	case before.Wait, before.Refuse:
+		switch {
+		case s.DrainDoubt > 0:
+			return s.DrainDoubt
+		case old.AwaitsMember():
+			return 2 * time.Second
+		}
+		return 10 * time.Second
+	}
+	return time.Second
+}
+
+// agreedBefore is what the controller agreed to together with a step; nil when that was nothing.
+func agreedBefore(old before.Snapshot, step before.Step) *before.Step {
+	if step.Kind != before.DeleteMachine {
+		return nil
+	}
+	if next := before.Decide(old.Deleted(step.Machine)); next.Kind == before.OpenDrain && next.Machine == step.Machine {
+		return &next
+	}
+	return nil
 }
 
 // renamedIn says what is awaited in the words of now.
@@ -170,6 +205,13 @@ func anyState(t *rapid.T) Snapshot {
 	if rapid.IntRange(0, 3).Draw(t, "ill") != 1 {
 		heal(&s, rare)
 	}
+	if machine := &s.Machines[0]; rapid.IntRange(0, 3).Draw(t, "one is kept") == 1 {
+		machine.Deleting, machine.DrainHook, machine.AtTermination = true, true, false
+	}
+	if rapid.IntRange(0, 3).Draw(t, "one left its member") == 1 {
+		s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: 42, Name: "n42", Learner: rapid.Bool().Draw(t, "a learner"),
+			Problem: "it does not answer", Silent: time.Duration(rapid.IntRange(0, 20).Draw(t, "its silence")) * time.Minute})
+	}
 	for i := range s.Machines {
 		anyMachine(t, rare, &s, &s.Machines[i])
 	}
@@ -182,6 +224,9 @@ func anyState(t *rapid.T) Snapshot {
 		}
 	}
 	s.Patience = 10 * time.Minute
+	if rare("doubtful drain") {
+		s.DrainDoubt = time.Second
+	}
 	s.Name = "-n metal fleet"
 	s.Replicas += rapid.IntRange(-1, 1).Draw(t, "scaled")
 	s.Strategy = rapid.SampledFrom([]Strategy{"", Auto, Surge, RemoveFirst}).Draw(t, "strategy")

@@ -20,6 +20,19 @@ import (
 //     never shrinks by more than the one whose replacement votes already;
 //   - there are never more Machines than wanted plus one, without those that have left and the one that is made ahead.
 func Decide(s Snapshot) Step {
+	step := s.next()
+	if step.Kind == DeleteMachine {
+		// Cluster API looks at a Machine at most once a second, and its first look can be the one that drains: where the agreement
+		// would follow anyhow, it is given with the deletion.
+		if then := s.deleted(step.Machine).next(); then.Kind == OpenDrain && then.Machine == step.Machine {
+			step.Then = &then
+		}
+	}
+	return step
+}
+
+// next is the step without what is agreed to together with it.
+func (s Snapshot) next() Step {
 	if step := refuseStale(s); step != nil {
 		return *step
 	}
@@ -31,7 +44,7 @@ func Decide(s Snapshot) Step {
 			return *step
 		}
 	}
-	return Step{Kind: Done}
+	return Step{Kind: Done, RecheckAfter: idleInterval}
 }
 
 // onceLeft is the first step of the rules for when no Machine is leaving; nil when none of them has something to say.
@@ -54,7 +67,7 @@ func tearDown(s Snapshot) *Step {
 		}
 		for _, machine := range s.Machines {
 			if machine.Deleting && machine.held() {
-				return change(ReleaseHook, Delete, ReasonClusterDeleting, "the Cluster is being deleted").about(machine.Name)
+				return s.depart(machine, ReleaseHook, ReasonClusterDeleting, "the Cluster is being deleted")
 			}
 		}
 		return s.wait(Delete, ReasonClusterDeleting, "the Cluster is being deleted")
@@ -63,10 +76,10 @@ func tearDown(s Snapshot) *Step {
 		return s.wait(Delete, ReasonWorkersFirst, "%d worker Machines go first", s.Workers)
 	}
 	if len(s.Machines)+len(s.Prepared) == 0 {
-		return change(RemoveFinalizer, Delete, ReasonControlPlaneGoing, "all Machines are gone")
+		return &Step{Kind: RemoveFinalizer, Operation: Delete, MayProceed: true, Reason: ReasonControlPlaneGoing, Message: "all Machines are gone"}
 	}
 	if len(s.Prepared) > 0 || slices.ContainsFunc(s.Machines, func(machine Machine) bool { return !machine.Deleting || machine.held() }) {
-		return change(DeleteAll, Delete, ReasonControlPlaneGoing, "deleting all control-plane Machines")
+		return s.depart(Machine{}, DeleteAll, ReasonControlPlaneGoing, "deleting all control-plane Machines")
 	}
 	return s.wait(Delete, ReasonMachinesGoing, "%d control-plane Machines are being deleted", len(s.Machines))
 }
@@ -102,7 +115,7 @@ func begin(s Snapshot) *Step {
 	if len(s.Machines) == 0 {
 		switch {
 		case s.Replicas == 0:
-			return &Step{Kind: Done}
+			return &Step{Kind: Done, RecheckAfter: idleInterval}
 		case s.Initialized:
 			return s.refusal(s.refill(), ReasonMachinesLost, "all Machines of the control plane are gone, and with them the "+
 				"cluster's data: a new kubeadm init would hide that. Delete the Cluster and make it again, from a backup of etcd")

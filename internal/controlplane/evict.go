@@ -11,7 +11,7 @@ func evict(s Snapshot, machine Machine) *Step {
 	if !machine.Undrained {
 		return nil
 	}
-	return s.changeOf(machine, Evict, ReasonDrainSkipped,
+	return s.depart(machine, Evict, ReasonDrainSkipped,
 		"Machine %s is being deleted and Cluster API skipped its drain: evicting the pods of Node %s", machine.Name, machine.Node)
 }
 

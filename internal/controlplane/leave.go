@@ -17,7 +17,7 @@ func leave(s Snapshot) *Step {
 	leavers := s.leavers()
 	for _, machine := range leavers {
 		if machine.held() && nothingToGuard(s, machine) {
-			return s.changeOf(machine, ReleaseHook, ReasonNothingToGuard, "Machine %s holds no etcd member: its host can go", machine.Name)
+			return s.depart(machine, ReleaseHook, ReasonNothingToGuard, "Machine %s holds no etcd member: its host can go", machine.Name)
 		}
 	}
 	// One host after another: the next member goes when the one before is gone for good.
@@ -144,14 +144,14 @@ func nothingToGuard(s Snapshot, machine Machine) bool {
 // host is released, that member may fail at any moment.
 func agree(s Snapshot, machine Machine) *Step {
 	if !s.StackedEtcd {
-		return s.changeOf(machine, OpenDrain, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
+		return s.depart(machine, OpenDrain, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
 	}
 	if !s.Etcd.Known {
 		return etcdUnknown(s, machine)
 	}
 	member := s.memberOf(machine)
 	if member == nil {
-		return s.changeOf(machine, OpenDrain, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
+		return s.depart(machine, OpenDrain, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
 	}
 	if why := s.keptByUnclaimed(machine); why != "" {
 		return s.wait(Repair, ReasonMemberWithoutMachine, "Machine %s is being deleted but kept: %s", machine.Name, why).about(machine.Name)
@@ -169,10 +169,10 @@ func agree(s Snapshot, machine Machine) *Step {
 		return step
 	}
 	if verdict.Reason != "" {
-		return s.changeOf(machine, OpenDrain, ReasonToleranceLowered, "Machine %s is being deleted: its drain can begin, although %s",
+		return s.depart(machine, OpenDrain, ReasonToleranceLowered, "Machine %s is being deleted: its drain can begin, although %s",
 			machine.Name, verdict.Message)
 	}
-	return s.changeOf(machine, OpenDrain, ReasonLeaving, "Machine %s is being deleted: etcd can do without its member, so its drain can begin", machine.Name)
+	return s.depart(machine, OpenDrain, ReasonLeaving, "Machine %s is being deleted: etcd can do without its member, so its drain can begin", machine.Name)
 }
 
 func etcdUnknown(s Snapshot, machine Machine) *Step {
@@ -206,8 +206,8 @@ func handOver(s Snapshot, machine Machine, operation Operation, reason string) *
 	if next == nil {
 		return nil
 	}
-	return &Step{Kind: MoveLeader, Operation: operation, Machine: machine.Name, Member: member.ID, To: next.ID, Reason: reason,
-		Message: fmt.Sprintf("moving etcd leadership from Machine %s to %s", machine.Name, next.Machine)}
+	return &Step{Kind: MoveLeader, Operation: operation, MayProceed: machine.Deleting, RecheckAfter: soon, Machine: machine.Name,
+		Member: member.ID, To: next.ID, Reason: reason, Message: fmt.Sprintf("moving etcd leadership from Machine %s to %s", machine.Name, next.Machine)}
 }
 
 // seeOut leads a Machine whose departure was agreed to from its drain to the release of its host.
@@ -241,7 +241,7 @@ func seeOut(s Snapshot, machine Machine) *Step {
 		if step := deleteNode(s, machine); step != nil {
 			return step
 		}
-		return s.changeOf(machine, ReleaseHook, ReasonLeaving, "Machine %s has no etcd member any more: its host can go", machine.Name)
+		return s.depart(machine, ReleaseHook, ReasonLeaving, "Machine %s has no etcd member any more: its host can go", machine.Name)
 	}
 	verdict := s.mayRemove(member.ID, s.terms(machine))
 	if !verdict.Allowed {

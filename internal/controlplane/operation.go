@@ -48,6 +48,8 @@ func (s Snapshot) during(operation Operation) Operation {
 // operationOf is what a step is part of that is about the Machine.
 func (s Snapshot) operationOf(machine Machine) Operation {
 	switch {
+	case s.Deleting || s.ClusterDeleting:
+		return Delete
 	case !s.Initialized:
 		return Initialize
 	case machine.Deleting:

@@ -91,7 +91,7 @@ func (s Snapshot) dropOrphanedMember(member quorum.Member) *Step {
 		why = "as a person asked for"
 	}
 	step := change(RemoveEtcdMember, Repair, ReasonStrayMember, "removing etcd member %x (%s), %s", member.ID, member.Name, why)
-	step.Member = member.ID
+	step.Member, step.MayProceed, step.RecheckAfter = member.ID, true, soon
 	return step
 }
 

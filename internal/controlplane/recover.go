@@ -154,8 +154,9 @@ func (s Snapshot) restoring(r Recovery) *Step {
 	case survivor.failed():
 		return s.recoveryFailed(r, r.Machine, survivor)
 	case !survivor.Ordered:
-		return order(OrderSurvive, r.Machine, ReasonRecovering,
-			"the etcd member of Machine %s becomes a cluster of one%s: no other can come back", r.Machine, r.with())
+		return &Step{Kind: OrderRecovery, Operation: Recover, RecheckAfter: stepInterval, Machine: r.Machine, Order: OrderSurvive,
+			Reason: ReasonRecovering, Message: fmt.Sprintf(
+				"the etcd member of Machine %s becomes a cluster of one%s: no other can come back", r.Machine, r.with())}
 	case !survivor.done():
 		return s.recoveryWaits(r.Machine, survivor, "makes its etcd member a cluster of one")
 	}
@@ -248,8 +249,9 @@ func (s Snapshot) fence(r Recovery) *Step {
 		case !machine.Bootstrapped:
 			step = s.wait(Recover, ReasonRecoveryFencing, "the bootstrap data of Machine %s, which is given up, still runs", machine.Name).about(machine.Name)
 		case !host.Ordered:
-			return order(OrderStop, machine.Name, ReasonRecoveryFencing,
-				"the etcd member of Machine %s, which is given up, is stopped for good", machine.Name)
+			return &Step{Kind: OrderRecovery, Operation: Recover, RecheckAfter: stepInterval, Machine: machine.Name, Order: OrderStop,
+				Reason: ReasonRecoveryFencing, Message: fmt.Sprintf(
+					"the etcd member of Machine %s, which is given up, is stopped for good", machine.Name)}
 		default:
 			step = s.recoveryWaits(machine.Name, host, "stops its etcd member")
 		}
@@ -266,12 +268,6 @@ func (r Recovery) with() string {
 		return ""
 	}
 	return " with the data of snapshot " + r.Snapshot
-}
-
-func order(order, machine, reason, format string, args ...any) *Step {
-	step := change(OrderRecovery, Recover, reason, format, args...).about(machine)
-	step.Order = order
-	return step
 }
 
 func (s Snapshot) recoveryWaits(machine string, host RecoveryHost, what string) *Step {
@@ -312,9 +308,7 @@ func (s Snapshot) carryOn(r Recovery) *Step {
 		}
 	}
 	if len(s.Prepared) > 0 {
-		step := s.drop(s.Prepared[0], "its bootstrap token may not be among the data that were restored")
-		step.Operation = Recover
-		return step
+		return drop(s.Prepared[0], Recover, "its bootstrap token may not be among the data that were restored")
 	}
 	return change(EndRecovery, Recover, ReasonRecovered, "recovery %s is complete: etcd has the one member of Machine %s, and the Machines "+
 		"that were given up are replaced now", r.ID, r.Machine).about(r.Machine)

@@ -79,7 +79,6 @@ func holdAddons(s Snapshot, leaver Machine) *Step {
 			lacking = append(lacking, host.Name)
 		}
 	}
-	sort.Strings(unasked)
 	sort.Strings(lacking)
 	if len(unasked) > 0 {
 		return s.prepull(unasked, s.AddonsVersion, ", which run until the add-ons follow")
@@ -93,6 +92,7 @@ func holdAddons(s Snapshot, leaver Machine) *Step {
 
 // prepull asks hosts for the images of the version's add-ons.
 func (s Snapshot) prepull(hosts []string, version, why string) *Step {
+	sort.Strings(hosts)
 	step := change(PrepullAddons, s.during(Rollout), ReasonAddonImages, "asking the hosts of %s for the add-on images of %s%s", list(hosts), version, why)
 	step.Hosts, step.Version = hosts, version
 	return step
@@ -149,8 +149,10 @@ func readyJoin(s Snapshot) *Step {
 }
 
 func configure(s Snapshot) *Step {
-	return change(UpdateKubeadmConfig, s.during(Rollout), ReasonNewVersion,
+	step := change(UpdateKubeadmConfig, s.during(Rollout), ReasonNewVersion,
 		"writing version %s to the kubeadm-config ConfigMap, which holds %s", s.Version, s.ConfigVersion)
+	step.RecheckAfter = soon
+	return step
 }
 
 // fetchAddons sees to it that every host holds the images that CoreDNS and kube-proxy will have.
@@ -167,7 +169,6 @@ func fetchAddons(s Snapshot) *Step {
 			lacking = append(lacking, host.Name)
 		}
 	}
-	sort.Strings(unasked)
 	sort.Strings(lacking)
 	if len(unasked) > 0 {
 		return s.prepull(unasked, s.Version, "")

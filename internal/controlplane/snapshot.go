@@ -47,6 +47,8 @@ type Snapshot struct {
 	RemoveMembers []uint64
 	// Patience is how long a voter must have been silent until it counts as dead, and not as one that a reading missed.
 	Patience time.Duration
+	// DrainDoubt is how soon to look again at a drain that looks skipped and may not be; zero when there is none.
+	DrainDoubt time.Duration
 	// Hosts of all Machines of the Cluster, workers included.
 	Hosts []Host
 	// StaleHosts are those of the control plane's Machines that serve a newer generation of their claim.
@@ -213,8 +215,8 @@ func (s Snapshot) active() []Machine {
 	return active
 }
 
-// Deleted is the snapshot as it will be when the named Machine has been deleted.
-func (s Snapshot) Deleted(name string) Snapshot {
+// deleted is the snapshot as it will be when the named Machine has been deleted.
+func (s Snapshot) deleted(name string) Snapshot {
 	s.Machines = slices.Clone(s.Machines)
 	for i := range s.Machines {
 		if s.Machines[i].Name == name {
@@ -279,8 +281,8 @@ func (s Snapshot) outage(machine Machine) string {
 	return s.shortcoming(machine)
 }
 
-// AwaitsMember tells that the etcd member of a Machine that has a Node does not vote in health yet.
-func (s Snapshot) AwaitsMember() bool {
+// awaitsMember tells that the etcd member of a Machine that has a Node does not vote in health yet.
+func (s Snapshot) awaitsMember() bool {
 	return s.Etcd.Known && slices.ContainsFunc(s.active(), func(machine Machine) bool {
 		return machine.Node != "" && s.memberShortcoming(machine) != ""
 	})

@@ -4,8 +4,10 @@
 package controlplane
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Kind is what a Step does.
@@ -133,12 +135,29 @@ const (
 	OrderSurvive = "Survive"
 )
 
+// How soon to look again: the kubelets' pods and etcd send no events.
+const (
+	busyInterval = 10 * time.Second
+	idleInterval = time.Minute
+	// memberInterval is for etcd members that are awaited, and stepInterval for what a step has changed.
+	memberInterval = 2 * time.Second
+	stepInterval   = time.Second
+	// soon is for changes that nobody else sees.
+	soon = 10 * time.Millisecond
+)
+
 // Step is one change, or why there is none now.
 type Step struct {
 	Kind Kind
 	// Operation that the step is a part of; empty when nothing is left to do.
 	Operation Operation
-	Machine   string
+	// MayProceed while the housekeeping fails: the step goes on with a departure that was begun, which nothing else holds up.
+	MayProceed bool
+	// RecheckAfter is how soon to look again; zero when nothing is left to look at.
+	RecheckAfter time.Duration
+	// Then is the agreement to the departure of the Machine that the step deletes, given together with it; nil else.
+	Then    *Step
+	Machine string
 	// Node of DeleteNode.
 	Node string
 	// Member and To are etcd member ids.
@@ -167,7 +186,11 @@ func (s Step) joins() bool { return s.Kind == CreateJoin || s.Kind == AdmitMachi
 
 // wait is a step that waits for something else to happen.
 func (s Snapshot) wait(operation Operation, reason, format string, args ...any) *Step {
-	return &Step{Kind: Wait, Operation: operation, Reason: reason, Message: fmt.Sprintf(format, args...)}
+	after := busyInterval
+	if s.awaitsMember() {
+		after = memberInterval
+	}
+	return &Step{Kind: Wait, Operation: operation, RecheckAfter: cmp.Or(s.DrainDoubt, after), Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
 // waitFor is a step that waits for the Machine.
@@ -184,7 +207,7 @@ func (s Snapshot) refusal(operation Operation, reason, format string, args ...an
 
 // change is a step that changes something.
 func change(kind Kind, operation Operation, reason, format string, args ...any) *Step {
-	return &Step{Kind: kind, Operation: operation, Reason: reason, Message: fmt.Sprintf(format, args...)}
+	return &Step{Kind: kind, Operation: operation, RecheckAfter: stepInterval, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
 // changeOf is a step that changes something of the Machine.
@@ -192,21 +215,17 @@ func (s Snapshot) changeOf(machine Machine, kind Kind, reason, format string, ar
 	return change(kind, s.operationOf(machine), reason, format, args...).about(machine.Name)
 }
 
+// depart is a step of the departure of the Machine.
+func (s Snapshot) depart(machine Machine, kind Kind, reason, format string, args ...any) *Step {
+	step := s.changeOf(machine, kind, reason, format, args...)
+	step.MayProceed = true
+	return step
+}
+
 // about says which Machine the step is about.
 func (s *Step) about(machine string) *Step {
 	s.Machine = machine
 	return s
-}
-
-// Departs tells that the step goes on with a departure that was begun, which nothing else should hold up.
-func (s Step) Departs() bool {
-	switch s.Kind {
-	case OpenDrain, Evict, StopAPIServer, RemoveEtcdMember, ReleaseHook, DeleteAll, RemoveFinalizer:
-		return true
-	case MoveLeader:
-		return s.Reason == ReasonLeaving
-	}
-	return false
 }
 
 // list joins names for a sentence and keeps it short.
