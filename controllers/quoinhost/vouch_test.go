@@ -131,6 +131,27 @@ func TestAHostWhosePolicyAsksForNoProofIsLetGoWithoutItsPower(t *testing.T) {
 	w.g.Expect(w.bmc.told()).To(BeEmpty())
 }
 
+// What a host showed last counts, and not what it showed before.
+func TestAHostThatShowsAnotherRecordVouchesNoMore(t *testing.T) {
+	w := silentWorld(t, withBMC)
+	look := &turn{ctx: t.Context(), r: w.r, host: w.host(), now: w.now}
+	look.host.Spec.Order = &infrav1.HostOrder{Plan: "addons", Heard: "1-a", Given: "2-b"}
+	record := look.ownerRecord()
+	look.noteVoice(&record)
+	w.g.Expect(w.r.pace.marked(look.key(), confirmed)).To(BeTrue())
+	record.Generation++
+	look.noteVoice(&record)
+	w.g.Expect(w.r.pace.marked(look.key(), confirmed)).To(BeFalse())
+
+	w.r.pace.unmark(look.key(), heard("2-b"))
+	record.Order = "1-a"
+	look.noteHeard(&record)
+	w.g.Expect(w.r.pace.marked(look.key(), heard("2-b"))).To(BeFalse(), "the order before")
+	record.Order = "2-b"
+	look.noteHeard(&record)
+	w.g.Expect(w.r.pace.marked(look.key(), heard("2-b"))).To(BeTrue())
+}
+
 // The looks at the other hosts, which are made anyway, are not made twice; what they showed counts for a minute.
 func TestWhatAnotherHostShowedCountsForAMinute(t *testing.T) {
 	w := silentWorld(t, withBMC)

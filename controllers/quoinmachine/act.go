@@ -51,7 +51,7 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 			v.machine.Namespace, v.machine.Name, infrav1.HoldClaimAnnotation)}
 		return ctrl.Result{}, nil
 	}
-	if why, err := r.tooEarly(ctx, v); err != nil || why != "" {
+	if why, err := r.unsupported(ctx, v); err != nil || why != "" {
 		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
 		return ctrl.Result{}, err
 	}

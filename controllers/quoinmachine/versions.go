@@ -6,6 +6,7 @@ package quoinmachine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
@@ -20,11 +21,12 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
-// tooEarly says why a worker of the Machine's version may not join the API servers that run; empty when it may. Its pool may be
-// ahead of its control plane for a while, because both were written in one commit; its Machines wait without a host.
-func (r *Reconciler) tooEarly(ctx context.Context, v *view) (string, error) {
-	if util.IsControlPlaneMachine(v.machine) {
-		return "", nil
+// unsupported says why a worker of the Machine's version may not join the API servers that run; empty when it may. Its
+// pool may be ahead of its control plane for a while, because both were written in one commit; its Machines wait without
+// a host.
+func (r *Reconciler) unsupported(ctx context.Context, v *view) (string, error) {
+	if _, err := skew.Parse(v.machine.Spec.Version); err != nil || util.IsControlPlaneMachine(v.machine) {
+		return "", nil //nolint:nilerr // nothing is judged of a version that is none
 	}
 	policies, err := skew.PoliciesOf(v.cluster)
 	if err != nil {
@@ -34,22 +36,15 @@ func (r *Reconciler) tooEarly(ctx context.Context, v *view) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	world.Components = []skew.Running{{Component: skew.Kubelet, Version: v.machine.Spec.Version, Object: "Machine " + v.machine.Name}}
-	var violations []skew.Violation
-	for _, policy := range policies {
-		for _, violation := range policy.Check(world) {
-			if violation.Component != "" {
-				violations = append(violations, violation)
-			}
-		}
+	pool := skew.Pool{Object: "Machine " + v.machine.Name, Version: v.machine.Spec.Version}
+	refused, waits := pool.Judge(policies, world)
+	if violations := slices.Concat(refused, waits); len(violations) > 0 {
+		return "no host is claimed while the control plane is of another version: " + skew.Summary(violations), nil
 	}
-	if len(violations) == 0 {
-		return "", nil
-	}
-	return fmt.Sprintf("no host is claimed while the control plane is of another version: %s", skew.Tell(violations)), nil
+	return "", nil
 }
 
-// waitingForControlPlane names the QuoinMachines of a control-plane Machine's Cluster that wait for what its API servers run.
+// waitingForControlPlane names the QuoinMachines of a control-plane Machine's Cluster that wait for other API servers.
 func (r *Reconciler) waitingForControlPlane(ctx context.Context, object client.Object) []ctrl.Request {
 	machine, ok := object.(*clusterv1.Machine)
 	if !ok {
@@ -58,12 +53,14 @@ func (r *Reconciler) waitingForControlPlane(ctx context.Context, object client.O
 	machines := &infrav1.QuoinMachineList{}
 	if err := r.Client.List(ctx, machines, client.UnsafeDisableDeepCopy, client.InNamespace(machine.Namespace),
 		client.MatchingLabels{clusterv1.ClusterNameLabel: machine.Spec.ClusterName}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing the QuoinMachines that wait for a control plane", "cluster", machine.Spec.ClusterName)
+		ctrl.LoggerFrom(ctx).Error(err, "Listing the QuoinMachines that wait for a control plane",
+			"cluster", machine.Spec.ClusterName)
 		return nil
 	}
 	var requests []ctrl.Request
 	for i := range machines.Items {
-		if conditions.GetReason(&machines.Items[i], infrav1.MachineHostClaimedCondition) == infrav1.MachineWaitingForControlPlaneReason {
+		reason := conditions.GetReason(&machines.Items[i], infrav1.MachineHostClaimedCondition)
+		if reason == infrav1.MachineWaitingForControlPlaneReason {
 			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
 		}
 	}
@@ -94,7 +91,8 @@ func policyChanges() predicate.Predicate {
 		DeleteFunc:  func(event.DeleteEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			return e.ObjectOld.GetAnnotations()[skew.PolicyAnnotation] != e.ObjectNew.GetAnnotations()[skew.PolicyAnnotation]
+			before, after := e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()
+			return before[skew.PolicyAnnotation] != after[skew.PolicyAnnotation]
 		},
 	}
 }

@@ -29,17 +29,23 @@ func TestAHostIsHeldByWhatTheAPIServerSaysOfItsLastOrder(t *testing.T) {
 		stored, holder string
 		held           bool
 		asked          int
+		anew           bool
 	}{
-		"the cache is up to date":     {"2-b", "2-b", true, 1},
-		"the cache is behind":         {"3-c", "3-c", true, 2},
-		"the management cluster is":   {"2-b", "3-c", false, 1},
-		"another gave another before": {"3-d", "3-c", false, 2},
+		"the cache is up to date":      {"2-b", "2-b", true, 1, false},
+		"the cache is behind":          {"3-c", "3-c", true, 2, false},
+		"the management cluster is":    {"2-b", "3-c", false, 1, false},
+		"another gave another before":  {"3-d", "3-c", false, 2, false},
+		"the host was registered anew": {"3-c", "3-c", false, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			scheme := runtime.NewScheme()
 			g.Expect(infrav1.AddToScheme(scheme)).To(Succeed())
-			reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(of(c.stored)).Build()
+			stored := of(c.stored)
+			if c.anew {
+				stored.UID = "another"
+			}
+			reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(stored).Build()
 			asked := 0
 			_, err := latest(context.Background(), reader, of("2-b"), func(ours owner.Record) (release, error) {
 				asked++

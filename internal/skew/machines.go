@@ -25,15 +25,17 @@ func PoliciesOf(cluster *clusterv1.Cluster) ([]Policy, error) {
 	return chosen, nil
 }
 
-// WorldOf is what runs in a Cluster, by its Machines: the API servers of those of the control plane that have a Node, and the
-// kubelets of the others. While none has a Node, of a new cluster or right after a move, all of the control plane count.
+// WorldOf is what runs in a Cluster, by its Machines: the API servers of those of the control plane that have a Node,
+// and the kubelets of the others. While none has a Node, of a new cluster or right after a move, all of the control plane
+// count.
 func WorldOf(machines []clusterv1.Machine) World {
 	world, unseen := World{}, []string(nil)
 	for i := range machines {
 		machine := &machines[i]
 		switch {
 		case !util.IsControlPlaneMachine(machine):
-			world.Components = append(world.Components, Running{Component: Kubelet, Version: runs(machine), Object: "Machine " + machine.Name})
+			world.Components = append(world.Components,
+				Running{Component: Kubelet, Version: runs(machine), Object: "Machine " + machine.Name})
 		case machine.Status.NodeRef.IsDefined():
 			world.APIServers = append(world.APIServers, runs(machine))
 		default:
@@ -46,7 +48,7 @@ func WorldOf(machines []clusterv1.Machine) World {
 	return world
 }
 
-// runs is the version that the Machine's Node has told, else the one that it was made with.
+// runs is the version that the Machine's Node reports, else the one that it was made with.
 func runs(machine *clusterv1.Machine) string {
 	if info := machine.Status.NodeInfo; info != nil {
 		if _, err := Parse(info.KubeletVersion); err == nil {
@@ -56,16 +58,16 @@ func runs(machine *clusterv1.Machine) string {
 	return machine.Spec.Version
 }
 
-// most is how many violations are told one by one.
+// most is how many violations a summary names one by one.
 const most = 3
 
-// Tell says all violations in one text, the first ones one by one; empty when there are none.
-func Tell(violations []Violation) string {
-	var told []string
+// Summary is one text of all violations, of which the first are named one by one; empty when there are none.
+func Summary(violations []Violation) string {
+	var named []string
 	for _, violation := range violations[:min(len(violations), most)] {
-		told = append(told, violation.Message())
+		named = append(named, violation.Message())
 	}
-	text := strings.Join(told, "; ")
+	text := strings.Join(named, "; ")
 	if more := len(violations) - most; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}

@@ -67,7 +67,8 @@ type Constraint struct {
 	Older Bound `json:"older"`
 	// Mixed is the rule that is named while the API servers are of more than one minor.
 	Mixed Rule `json:"mixed"`
-	// Step is the rule that is named when an API server is about to get another version; empty where that is nobody's business.
+	// Step is the rule that is named when an API server is about to get another version; empty where that is nobody's
+	// business.
 	Step Rule `json:"step,omitempty"`
 	// Kubelet bounds how far it may be from the kubelet of its own node, in either direction.
 	Kubelet *Bound `json:"kubelet,omitempty"`
@@ -124,8 +125,8 @@ func load() map[string]Policy {
 // DefaultPolicy is the name of the policy that holds for every Cluster.
 const DefaultPolicy = "Kubernetes"
 
-// Policies that hold for a Cluster: the default one and those that names lists, separated by commas. What one of them refuses is
-// refused, so the strictest holds.
+// Policies that hold for a Cluster: the default one and those that names lists, separated by commas. What one of them
+// refuses is refused, so the strictest holds.
 func Policies(names string) ([]Policy, error) {
 	chosen := []Policy{policies[DefaultPolicy]}
 	for name := range strings.SplitSeq(names, ",") {

@@ -97,21 +97,21 @@ func TestWhatARefusalSays(t *testing.T) {
 	kubelet := func(version string) World {
 		return World{APIServers: []string{"v1.36.3"}, Components: []Running{{Component: Kubelet, Version: version, Object: "Machine w1"}}}
 	}
-	g.Expect(Tell(policy.CheckStep(kubelet("v1.33.2"), "v1.37.0"))).To(Equal(
+	g.Expect(Summary(policy.CheckStep(kubelet("v1.33.2"), "v1.37.0"))).To(Equal(
 		"kubelet v1.33.2 of Machine w1 is older than API server v1.37.0 by 4 minors, of which at most 3 are supported (R9): bring it to v1.34 or later first"))
-	g.Expect(Tell(policy.Check(kubelet("v1.37.0")))).To(Equal(
+	g.Expect(Summary(policy.Check(kubelet("v1.37.0")))).To(Equal(
 		"kubelet v1.37.0 of Machine w1 is newer than API server v1.36.3 by 1 minor, which is not supported (R2): bring the API servers to v1.37 first"))
-	g.Expect(Tell(policy.CheckStep(kubelet("v1.36.3"), "v1.38.0"))).To(Equal(
+	g.Expect(Summary(policy.CheckStep(kubelet("v1.36.3"), "v1.38.0"))).To(Equal(
 		"API servers v1.36.3 and v1.38.0 are 2 minors apart, at most 1 is supported (R8): go to v1.37 first"))
-	g.Expect(Tell(policy.CheckStep(kubelet("v1.36.3"), "v1.36.2"))).To(Equal(
+	g.Expect(Summary(policy.CheckStep(kubelet("v1.36.3"), "v1.36.2"))).To(Equal(
 		"version v1.36.2 is older than API server v1.36.3, which already runs (R21): set v1.36.3 or later"))
-	g.Expect(Tell(policy.CheckStep(kubelet("v1.36.3"), "latest"))).To(ContainSubstring("is not a semantic version"))
-	g.Expect(Tell(policy.Check(World{APIServers: []string{"latest"}, Components: kubelet("v1.40.0").Components}))).To(BeEmpty(), "nothing is known")
+	g.Expect(Summary(policy.CheckStep(kubelet("v1.36.3"), "latest"))).To(ContainSubstring("is not a semantic version"))
+	g.Expect(Summary(policy.Check(World{APIServers: []string{"latest"}, Components: kubelet("v1.40.0").Components}))).To(BeEmpty(), "nothing is known")
 	many := kubelet("v1.30.0")
 	for i := range 9 {
 		many.Components = append(many.Components, Running{Component: Kubelet, Version: "v1.30.0", Object: fmt.Sprintf("Machine x%d", i)})
 	}
-	g.Expect(Tell(policy.Check(many))).To(HaveSuffix("; and 7 more"))
+	g.Expect(Summary(policy.Check(many))).To(HaveSuffix("; and 7 more"))
 }
 
 // Proves: S1-11, C5

@@ -5,8 +5,8 @@ package skew
 
 import "github.com/Masterminds/semver/v3"
 
-// Pool is the version that workers of one template are to have. It may be an earlier one than they have: new Machines take the
-// place of the old ones, so a kubelet never goes back.
+// Pool is the version that workers of one template are to have. It may be an earlier one than they have: new Machines take
+// the place of the old ones, so a kubelet never goes back.
 type Pool struct {
 	// Object is the pool, for people: "MachineDeployment blue".
 	Object  string
@@ -15,11 +15,11 @@ type Pool struct {
 	ControlPlane string
 }
 
-// Judge says what of it no next step of the control plane makes right (S0-23, S1-4, S1-21), and for what its Machines have to wait.
-// World is what runs; nothing is judged of a cluster without an API server.
+// Judge says what of it no next step of the control plane makes right (S0-23, S1-4, S1-21), and for what its Machines have
+// to wait. World is what runs; nothing is judged of a cluster without an API server.
 func (p Pool) Judge(policies []Policy, world World) (refused, waits []Violation) {
 	if _, err := Parse(p.Version); err != nil {
-		return []Violation{{Rule: RuleInvalid, Object: p.Object, Component: Kubelet, message: err.Error}}, nil
+		return []Violation{{Rule: RuleInvalid, Component: Kubelet, message: err.Error}}, nil
 	}
 	kubelet := []Running{{Component: Kubelet, Version: p.Version, Object: p.Object}}
 	servers := parsed(append([]string{p.ControlPlane}, world.APIServers...))

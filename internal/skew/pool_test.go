@@ -50,7 +50,7 @@ func TestAPool(t *testing.T) {
 					g.Expect(violations).To(ConsistOf(HaveField("Rule", *rule)))
 				}
 			}
-			g.Expect(Tell(append(refused, waits...))).To(ContainSubstring(c.says))
+			g.Expect(Summary(append(refused, waits...))).To(ContainSubstring(c.says))
 		})
 	}
 }

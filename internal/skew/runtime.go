@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// RuntimeEnded says of a container runtime ("containerd://1.7.24") that a kubelet of the version does not support its series any
-// more, in words that read well after a count of hosts; empty when it does, and when either is not known.
+// RuntimeEnded says of a container runtime ("containerd://1.7.24") that a kubelet of the version does not support its series
+// any more, in words that read well after a count of hosts; empty when it does, and when either is not known.
 func RuntimeEnded(runtime, kubelet string) string {
 	name, version, _ := strings.Cut(runtime, "://")
 	major, _, _ := strings.Cut(version, ".")
@@ -19,7 +19,8 @@ func RuntimeEnded(runtime, kubelet string) string {
 			continue // of thousands of hosts nearly all
 		}
 		if node, err := Parse(kubelet); err == nil && node.Minor() > series.Last {
-			return fmt.Sprintf("with %s %s.x, which Kubernetes supports up to v%d.%d (%s)", name, major, node.Major(), series.Last, series.Rule)
+			return fmt.Sprintf("with %s %s.x, which Kubernetes supports up to v%d.%d (%s)",
+				name, major, node.Major(), series.Last, series.Rule)
 		}
 	}
 	return ""

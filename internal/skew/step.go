@@ -5,9 +5,9 @@ package skew
 
 import "fmt"
 
-// LeftBehind says which kubelets would be too old for a control plane of the target version (R9, S1-17), and warns of those that have to be
-// lifted before the minor that follows (R12, S1-24). A target that is no single step is not judged: its way is somebody
-// else's to find.
+// LeftBehind says which kubelets would be too old for a control plane of the target version (R9, S1-17), and warns of those
+// that have to be lifted before the minor that follows (R12, S1-24). A target that is no single step is not judged: its way
+// is somebody else's to find.
 func LeftBehind(policies []Policy, world World, target string) (refusal, warning string) {
 	to, err := Parse(target)
 	if err != nil {
@@ -27,7 +27,7 @@ func LeftBehind(policies []Policy, world World, target string) (refusal, warning
 	return refusal, warning
 }
 
-// tooOld tells of components that would be too old once an API server had the target version.
+// tooOld describes the components that would be too old once an API server had the target version.
 func tooOld(policies []Policy, world World, target string) string {
 	var behind []Violation
 	for _, policy := range policies {
@@ -37,5 +37,5 @@ func tooOld(policies []Policy, world World, target string) string {
 			}
 		}
 	}
-	return Tell(behind)
+	return Summary(behind)
 }

@@ -32,13 +32,12 @@ type Running struct {
 // Violation is a version that a policy does not allow.
 type Violation struct {
 	Rule Rule
-	// Object and Component are whose version it is; empty when the API servers are too far apart.
-	Object    string
+	// Component is whose version it is; empty when the API servers are too far apart.
 	Component Component
 	// Ahead says that the version is too new: the API servers may follow.
 	Ahead bool
 
-	message func() string // of thousands few are told
+	message func() string // of thousands few are read
 }
 
 // Message says what is wrong and what would make it right.
@@ -51,8 +50,8 @@ func saying(format string, args ...any) func() string {
 // Check lists what the policy does not allow in the world.
 func (p Policy) Check(w World) []Violation { return p.check(w, "") }
 
-// CheckStep lists what the policy would not allow if API servers of the target version ran beside those that run: what has to be
-// changed before the first of them may get it.
+// CheckStep lists what the policy would not allow if API servers of the target version ran beside those that run: what has
+// to be changed before the first of them may get it.
 func (p Policy) CheckStep(w World, target string) []Violation {
 	servers := parsed(w.APIServers)
 	wanted, err := Parse(target)
@@ -60,8 +59,8 @@ func (p Policy) CheckStep(w World, target string) []Violation {
 		return []Violation{{Rule: RuleInvalid, message: err.Error}}
 	}
 	if newest := last(servers); newest != nil && Compare(wanted, newest) < 0 {
-		return []Violation{{Rule: p.APIServers.Back, message: saying("version %s is older than API server %s, which already runs (%s): set v%s or later",
-			target, text(newest), p.APIServers.Back, newest)}}
+		return []Violation{{Rule: p.APIServers.Back, message: saying(
+			"version %s is older than API server %s, which already runs (%s): set v%s or later", target, text(newest), p.APIServers.Back, newest)}}
 	}
 	return p.check(World{APIServers: append([]string{target}, w.APIServers...), Components: w.Components}, target)
 }
@@ -78,8 +77,9 @@ func (p Policy) check(w World, target string) []Violation {
 		if target != "" {
 			rule = p.APIServers.Apart.Step
 		}
-		violations = append(violations, Violation{Rule: rule, message: saying("API servers %s and %s are %s apart, at most %d is supported (%s): go to v%d.%d first",
-			text(oldest), text(newest), minors(apart), p.APIServers.Apart.Minors, rule, oldest.Major(), oldest.Minor()+p.APIServers.Apart.Minors)})
+		violations = append(violations, Violation{Rule: rule, message: saying(
+			"API servers %s and %s are %s apart, at most %d is supported (%s): go to v%d.%d first", text(oldest), text(newest),
+			minors(apart), p.APIServers.Apart.Minors, rule, oldest.Major(), oldest.Minor()+p.APIServers.Apart.Minors)})
 	}
 	known := reader{}
 	for _, running := range w.Components {
@@ -124,21 +124,24 @@ func (c Constraint) check(r Running, known reader, oldest, newest *semver.Versio
 	}
 	var violations []Violation
 	say := func(rule Rule, ahead bool, format string, args ...any) {
-		violations = append(violations, Violation{Rule: rule, Object: r.Object, Component: r.Component, Ahead: ahead, message: func() string {
+		violations = append(violations, Violation{Rule: rule, Component: r.Component, Ahead: ahead, message: func() string {
 			return fmt.Sprintf("%s %s of %s ", r.Component, text(own), r.Object) + fmt.Sprintf(format, args...)
 		}})
 	}
 	if ahead := distance(own, oldest); later(own, oldest) && ahead > c.Newer.of(own.Minor()) {
 		rule := rule(c.Newer)
 		say(rule, true, "is newer than API server %s by %s, %s (%s): bring the API servers to v%d.%d first",
-			text(oldest), minors(ahead), supported(c.Newer.of(own.Minor())), rule, own.Major(), own.Minor()-min(own.Minor(), c.Newer.of(own.Minor())))
+			text(oldest), minors(ahead), supported(c.Newer.of(own.Minor())), rule,
+			own.Major(), own.Minor()-min(own.Minor(), c.Newer.of(own.Minor())))
 	}
 	if behind := distance(newest, own); later(newest, own) && behind > c.Older.of(own.Minor()) {
 		rule := rule(c.Older)
 		say(rule, false, "is older than API server %s by %s, %s (%s): bring it to v%d.%d or later first",
-			text(newest), minors(behind), supported(c.Older.of(own.Minor())), rule, newest.Major(), c.earliest(newest.Minor()))
+			text(newest), minors(behind), supported(c.Older.of(own.Minor())), rule,
+			newest.Major(), c.earliest(newest.Minor()))
 	}
-	if kubelet := known.read(r.Kubelet); kubelet != nil && c.Kubelet != nil && distance(own, kubelet) > c.Kubelet.of(own.Minor()) {
+	kubelet := known.read(r.Kubelet)
+	if kubelet != nil && c.Kubelet != nil && distance(own, kubelet) > c.Kubelet.of(own.Minor()) {
 		say(c.Kubelet.Rule, false, "is %s from kubelet %s of its node, %s (%s): bring both to one minor",
 			minors(distance(own, kubelet)), text(kubelet), supported(c.Kubelet.of(own.Minor())), c.Kubelet.Rule)
 	}
@@ -154,8 +157,8 @@ func (c Constraint) earliest(server uint64) uint64 {
 	return earliest
 }
 
-// Compare orders versions by precedence, and those that only differ in their build, which precedence leaves out, by that: makers
-// count their builds (v1.36.3+k3s1 before v1.36.3+k3s2).
+// Compare orders versions by precedence, and those that only differ in their build, which precedence leaves out, by that:
+// makers count their builds (v1.36.3+k3s1 before v1.36.3+k3s2).
 func Compare(a, b *semver.Version) int {
 	return cmp.Or(a.Compare(b), compareBuilds(a.Metadata(), b.Metadata()))
 }

@@ -24,9 +24,12 @@ func APIServers(ctx context.Context, reader client.Reader, cluster client.Object
 	return list(ctx, reader, cluster, client.HasLabels{clusterv1.MachineControlPlaneLabel})
 }
 
-func list(ctx context.Context, reader client.Reader, cluster client.ObjectKey, options ...client.ListOption) (skew.World, error) {
+func list(
+	ctx context.Context, reader client.Reader, cluster client.ObjectKey, options ...client.ListOption,
+) (skew.World, error) {
 	machines := &clusterv1.MachineList{}
-	options = append(options, client.UnsafeDisableDeepCopy, client.InNamespace(cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name})
+	options = append(options, client.UnsafeDisableDeepCopy, client.InNamespace(cluster.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name})
 	if err := reader.List(ctx, machines, options...); err != nil {
 		return skew.World{}, fmt.Errorf("listing the Machines of Cluster %s: %w", cluster, err)
 	}

@@ -27,8 +27,8 @@ const (
 	topologyVersionPath   = "/validate-version-cluster-x-k8s-io-v1beta2-cluster"
 )
 
-// The webhooks are called for nothing but changes of a version of what is Quoin's: config/infrastructure-quoin/match_conditions.yaml.
-// So nothing of others, no scaling and no finalizer waits for a manager that does not answer.
+// The webhooks are called for nothing but changes of a version of what is Quoin's, which
+// config/infrastructure-quoin/match_conditions.yaml says. So nothing of others, no scaling and no finalizer waits for a manager that does not answer.
 //
 // +kubebuilder:webhook:verbs=create;update,path=/validate-version-cluster-x-k8s-io-v1beta2-machinedeployment,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=machinedeployments,versions=v1beta2,name=version.machinedeployment.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
 // +kubebuilder:webhook:verbs=create;update,path=/validate-version-cluster-x-k8s-io-v1beta2-machineset,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=machinesets,versions=v1beta2,name=version.machineset.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
@@ -36,11 +36,11 @@ const (
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get
 
-// VersionWebhook judges versions of pools of workers, and of managed topologies, before anything is made of them. It refuses what
-// no next step makes legal, and warns of what waits for its control plane: whoever applies both in one commit asks about each
-// of them first.
+// VersionWebhook judges versions of pools of workers, and of managed topologies, before anything is made of them. It refuses
+// what no next step makes legal, and warns of what waits for its control plane: whoever applies both in one commit asks
+// about each of them first.
 type VersionWebhook struct {
-	// Reader reads Clusters, control planes and Machines as they are: no cache, which may be of one namespace, and behind.
+	// Reader reads Clusters, control planes and Machines as they are: no cache, which may be behind and of one namespace.
 	Reader  client.Reader
 	decoder admission.Decoder
 }
@@ -69,7 +69,8 @@ func (w *VersionWebhook) handleSet(ctx context.Context, request admission.Reques
 	if err := w.decoder.Decode(request, set); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the MachineSet: %w", err))
 	}
-	return w.judge(ctx, request, set.Spec.ClusterName, skew.Pool{Object: "MachineSet " + set.Name, Version: set.Spec.Template.Spec.Version})
+	return w.judge(ctx, request, set.Spec.ClusterName,
+		skew.Pool{Object: "MachineSet " + set.Name, Version: set.Spec.Template.Spec.Version})
 }
 
 func (w *VersionWebhook) judge(ctx context.Context, request admission.Request, name string, pool skew.Pool) admission.Response {
@@ -95,17 +96,17 @@ func (w *VersionWebhook) judge(ctx context.Context, request admission.Request, n
 	}
 	refused, waits := pool.Judge(policies, world)
 	if len(refused) > 0 {
-		return admission.Denied(skew.Tell(refused))
+		return admission.Denied(skew.Summary(refused))
 	}
 	response := admission.Allowed("")
 	if len(waits) > 0 {
-		response = response.WithWarnings("no host is claimed for new Machines of " + pool.Object + " yet: " + skew.Tell(waits))
+		response = response.WithWarnings("no host is claimed for new Machines of " + pool.Object + " yet: " + skew.Summary(waits))
 	}
 	return response
 }
 
-// wanted is the version that the Cluster's control plane is to have next; empty when that cannot be told. That of a topology may be
-// many steps away.
+// wanted is the version that the Cluster's control plane is to have next; empty when that is not known. That of a topology
+// may be many steps away.
 func (w *VersionWebhook) wanted(ctx context.Context, cluster *clusterv1.Cluster) (string, error) {
 	ref := cluster.Spec.ControlPlaneRef
 	if ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
