@@ -68,7 +68,8 @@ func TestTheManifestLeavesTheDirectoryAndTheEndIsAwaited(t *testing.T) {
 	// It ended, and nobody has collected it.
 	n.process("8", "kube-apiserver", "Z (zombie)")
 	n.g.Eventually(ended, "30s").Should(Receive(BeNil()))
-	n.g.Expect(filepath.Join(n.etc, "quoin-kube-apiserver.yaml")).To(BeAnExistingFile(), "for whoever looks; the reset empties the directory")
+	n.g.Expect(filepath.Join(n.etc, "quoin-kube-apiserver.yaml")).
+		To(BeAnExistingFile(), "for whoever looks; the reset empties the directory")
 	// Cut off and begun again, or asked twice.
 	out, err := n.command(time.Minute).CombinedOutput()
 	n.g.Expect(err).NotTo(HaveOccurred(), string(out))

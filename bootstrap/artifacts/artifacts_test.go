@@ -80,8 +80,10 @@ func sumOf(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(t
 
 func (l *lab) bundle(version string, change func(*artifacts.Manifest)) {
 	l.t.Helper()
-	content := map[string]string{"bin/kubeadm": "kubeadm " + version, "images/apiserver.tar": "x/apiserver:" + version + "\n",
-		"images/proxy.tar": "x/proxy:" + version + "\n", "units/kubelet.service": "[Unit]\n", "units/10-kubeadm.conf": "[Service]\n"}
+	content := map[string]string{"bin/kubeadm": "kubeadm " + version, "images/apiserver.tar": "x/apiserver:" + version +
+		"\n",
+		"images/proxy.tar": "x/proxy:" + version + "\n", "units/kubelet.service": "[Unit]\n",
+		"units/10-kubeadm.conf": "[Service]\n"}
 	file := func(path string, kind artifacts.Kind, install string, roles ...artifacts.Role) artifacts.File {
 		text := content[path]
 		l.write("bundles/"+version+"/"+path, text, 0o644)
@@ -94,13 +96,14 @@ func (l *lab) bundle(version string, change func(*artifacts.Manifest)) {
 		return f
 	}
 	both := []artifacts.Role{artifacts.ControlPlane, artifacts.Worker}
-	m := &artifacts.Manifest{KubernetesVersion: version, OS: "linux", Architecture: runtime.GOARCH, Files: []artifacts.File{
-		file("bin/kubeadm", artifacts.Binary, "usr/bin/kubeadm", both...),
-		file("images/apiserver.tar", artifacts.Image, "", artifacts.ControlPlane),
-		file("images/proxy.tar", artifacts.Image, "", append(both, artifacts.Addon)...),
-		file("units/kubelet.service", artifacts.Unit, "etc/kubelet.service", both...),
-		file("units/10-kubeadm.conf", artifacts.Unit, "etc/kubelet.service.d/10-kubeadm.conf", both...),
-	}}
+	m := &artifacts.Manifest{KubernetesVersion: version, OS: "linux", Architecture: runtime.GOARCH,
+		Files: []artifacts.File{
+			file("bin/kubeadm", artifacts.Binary, "usr/bin/kubeadm", both...),
+			file("images/apiserver.tar", artifacts.Image, "", artifacts.ControlPlane),
+			file("images/proxy.tar", artifacts.Image, "", append(both, artifacts.Addon)...),
+			file("units/kubelet.service", artifacts.Unit, "etc/kubelet.service", both...),
+			file("units/10-kubeadm.conf", artifacts.Unit, "etc/kubelet.service.d/10-kubeadm.conf", both...),
+		}}
 	if change != nil {
 		change(m)
 	}
@@ -153,7 +156,8 @@ func TestInstallFromAPathIsQuickTheSecondTime(t *testing.T) {
 	g.Expect(filepath.Join(l.dir, "store/apiserver:"+version)).NotTo(BeAnExistingFile(), "a worker needs no API server")
 	g.Expect(l.read("systemctl.log")).To(Equal("daemon-reload\nenable kubelet.service\n"))
 	created := l.read("root/created")
-	for _, want := range []string{"file " + l.dir + "/usr/bin/kubeadm\n", "unit kubelet.service\n", "file " + l.dir + "/etc/kubelet.service.d/10-kubeadm.conf\n"} {
+	for _, want := range []string{"file " + l.dir + "/usr/bin/kubeadm\n", "unit kubelet.service\n", "file " + l.dir +
+		"/etc/kubelet.service.d/10-kubeadm.conf\n"} {
 		g.Expect(created).To(ContainSubstring(want))
 	}
 
@@ -235,8 +239,12 @@ func TestTheManifestIsCheckedBeforeAnythingElse(t *testing.T) {
 		change func(*artifacts.Manifest)
 		want   string
 	}{
-		"version":      {func(m *artifacts.Manifest) { m.KubernetesVersion = "v1.35.0" }, "for Kubernetes v1.35.0, expected v1.36.3"},
-		"architecture": {func(m *artifacts.Manifest) { m.Architecture = "s390x" }, "for architecture s390x, but the host is " + runtime.GOARCH},
+		"version": {func(m *artifacts.Manifest) {
+			m.KubernetesVersion = "v1.35.0"
+		}, "for Kubernetes v1.35.0, expected v1.36.3"},
+		"architecture": {func(m *artifacts.Manifest) {
+			m.Architecture = "s390x"
+		}, "for architecture s390x, but the host is " + runtime.GOARCH},
 		"traversal":    {func(m *artifacts.Manifest) { m.Files[0].Path = "../x" }, "plain path below the manifest"},
 		"injection":    {func(m *artifacts.Manifest) { m.Files[0].Install = "/x;reboot" }, "plain absolute path"},
 		"checksum":     {func(m *artifacts.Manifest) { m.Files[0].SHA256 = "abc" }, "no sha256"},
@@ -254,18 +262,21 @@ func TestTheManifestIsCheckedBeforeAnythingElse(t *testing.T) {
 	}
 	l := newLab(t)
 	_, err := l.find(l.bundleAt(l.bundles))
-	l.g.Expect(err).To(MatchError(And(ContainSubstring("there is no bundle of Kubernetes v1.36.3"), ContainSubstring(l.bundles+"/v1.36.3/manifest.json"))))
+	l.g.Expect(err).To(MatchError(And(ContainSubstring("there is no bundle of Kubernetes v1.36.3"),
+		ContainSubstring(l.bundles+"/v1.36.3/manifest.json"))))
 	_, err = l.find(l.bundleAt("http://127.0.0.1:1"))
 	l.g.Expect(err).To(MatchError(ContainSubstring("there is no bundle")))
 }
 
 func TestParseLocation(t *testing.T) {
 	g := NewWithT(t)
-	for _, bad := range []string{"", "/opt/bundles", "opt/{{version}}", "ftp://x/{{version}}", "http://u:p@x/{{version}}", "/a b/{{version}}", "/a/../{{version}}", "/{{arch}}/{{version}}", "/x'$(id)/{{version}}"} {
+	for _, bad := range []string{"", "/opt/bundles", "opt/{{version}}", "ftp://x/{{version}}", "http://u:p@x/{{version}}",
+		"/a b/{{version}}", "/a/../{{version}}", "/{{arch}}/{{version}}", "/x'$(id)/{{version}}"} {
 		_, err := artifacts.ParseLocation(bad)
 		g.Expect(err).To(HaveOccurred(), bad)
 	}
-	for _, secret := range []string{"http://u:hunter2@x/b", "http://u:hunter2@x/{{version}}", "http://u:hunter2@x/{{arch}}/{{version}}"} {
+	for _, secret := range []string{"http://u:hunter2@x/b", "http://u:hunter2@x/{{version}}",
+		"http://u:hunter2@x/{{arch}}/{{version}}"} {
 		_, err := artifacts.ParseLocation(secret)
 		g.Expect(err).To(MatchError(And(ContainSubstring("carries a password"), Not(ContainSubstring("hunter2")))))
 	}

@@ -31,13 +31,13 @@ const (
 type depot struct {
 	at     string
 	client *http.Client
-	// root is the folder of a location that is a path, once it is open: nothing outside of it is ever read, not by way of a
-	// link either, for what a manager can read is not all meant for hosts.
+	// root is the folder of a location that is a path, once it is open: nothing outside of it is ever read, not by way of
+	// a link either, for what a manager can read is not all meant for hosts.
 	root *os.Root
 }
 
-// DepotError says that this process cannot read the bundle. It is never taken for a failure of the host, so it hides what
-// it stems from.
+// DepotError says that this process cannot read the bundle. It is never taken for a failure of the host, so it hides
+// what it stems from.
 type DepotError struct{ text string }
 
 func (e *DepotError) Error() string { return e.text }
@@ -138,7 +138,8 @@ func (d *depot) openFile(at, name string, size int64) (io.ReadSeekCloser, error)
 	case !info.Mode().IsRegular():
 		return refuse(errors.New("it is no file; copy the bundle again, completely"))
 	case size != unknownSize && info.Size() != size:
-		return refuse(fmt.Errorf("it has %d bytes, but %s says %d; copy the bundle again, completely", info.Size(), manifestName, size))
+		return refuse(fmt.Errorf("it has %d bytes, but %s says %d; copy the bundle again, completely", info.Size(),
+			manifestName, size))
 	}
 	file, err := d.root.Open(name)
 	if err != nil {
@@ -177,7 +178,8 @@ func (s *served) fetch() error {
 		return s.failed(err)
 	}
 	whole := response.StatusCode == http.StatusOK
-	part := response.StatusCode == http.StatusPartialContent && strings.HasPrefix(response.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", s.at))
+	part := response.StatusCode == http.StatusPartialContent && strings.HasPrefix(response.Header.Get("Content-Range"),
+		fmt.Sprintf("bytes %d-", s.at))
 	switch {
 	case response.StatusCode == http.StatusNotFound:
 		err = &missingError{at: s.url, why: response.Status}
@@ -203,14 +205,17 @@ func (s *served) fetch() error {
 		if errors.Is(err, context.Canceled) {
 			return err
 		}
-		return depotError(s.url, fmt.Errorf("its server knows no ranges, and the %d bytes that the host has already did not pass by: %w", passed, err))
+		return depotError(s.url,
+			fmt.Errorf("its server knows no ranges, and the %d bytes that the host has already did not pass by: %w", passed,
+				err))
 	}
 	return nil
 }
 
 func (s *served) failed(err error) error {
 	if errors.Is(s.ctx.Err(), context.Canceled) {
-		// The caller's own end is nobody's fault. The end of its time is: whoever reads here waits for the server, not for the host.
+		// The caller's own end is nobody's fault. The end of its time is: whoever reads here waits for the server, not for
+		// the host.
 		return s.ctx.Err()
 	}
 	if errors.Is(err, context.Canceled) {

@@ -56,11 +56,15 @@ func TestADNFHostGetsThePackagesAndGivesThemBack(t *testing.T) {
 		status := l.install(wanted, artifacts.Worker)
 		g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	}
-	g.Expect(l.read("dnf.log")).To(ContainSubstring("disable_excludes=* install kubeadm-1.36.3-150500.2.1 kubelet-1.36.3-150500.2.1 kubectl-1.36.3-150500.2.1\n"))
+	g.Expect(l.read("dnf.log")).To(ContainSubstring("disable_excludes=* install kubeadm-1.36.3-150500.2.1 " +
+		"kubelet-1.36.3-150500.2.1 kubectl-1.36.3-150500.2.1\n"))
 	g.Expect(l.read("dnf.log")).NotTo(ContainSubstring("versionlock"), "the repository's own list excludes them")
-	g.Expect(l.read("etc/yum.repos.d/quoin-kubernetes.repo")).To(And(MatchRegexp(`baseurl=https://p.example.com/v1.36/[a-z0-9_]+/rpm/\n`),
-		ContainSubstring("gpgcheck=1\ngpgkey=file://"+l.dir+"/etc/pki/rpm-gpg/"), ContainSubstring("\nexclude=kubelet kubeadm")))
-	g.Expect(strings.Split(l.read("root/created"), "\n")).To(ContainElements("package kubeadm", "package kubelet", "package socat"))
+	g.Expect(l.read("etc/yum.repos.d/quoin-kubernetes.repo")).
+		To(And(MatchRegexp(`baseurl=https://p.example.com/v1.36/[a-z0-9_]+/rpm/\n`),
+			ContainSubstring("gpgcheck=1\ngpgkey=file://"+l.dir+"/etc/pki/rpm-gpg/"),
+			ContainSubstring("\nexclude=kubelet kubeadm")))
+	g.Expect(strings.Split(l.read("root/created"), "\n")).
+		To(ContainElements("package kubeadm", "package kubelet", "package socat"))
 	g.Expect(l.read("root/created")).NotTo(ContainSubstring("package kubectl"), "it was there before")
 
 	status := l.run(artifacts.ReleaseSteps(), nil, nil)
@@ -94,11 +98,13 @@ func TestWhatAPersonInstallsAfterAFailureStays(t *testing.T) {
 	l, wanted := fedora(t)
 	g := l.g
 	dnf := l.read("bin/dnf")
-	l.write("bin/dnf", strings.Replace(dnf, `*" install "*)`, `*" install "*) echo kubelet >>`+l.dir+`/rpms; exit 1 ;; *" never "*)`, 1), 0o755)
+	l.write("bin/dnf", strings.Replace(dnf, `*" install "*)`,
+		`*" install "*) echo kubelet >>`+l.dir+`/rpms; exit 1 ;; *" never "*)`, 1), 0o755)
 	status := l.install(wanted, artifacts.Worker)
 	g.Expect(status.Phase).To(Equal(run.Failed))
 	g.Expect(status.Message).To(ContainSubstring("dnf could not install"))
 	l.write("rpms", l.read("rpms")+"strace\n", 0o644)
 	g.Expect(l.run(artifacts.ReleaseSteps(), nil, nil).Phase).To(Equal(run.Succeeded))
-	g.Expect(strings.Fields(l.read("rpms"))).To(ConsistOf("bash", "kubectl", "strace"), "half an installation goes, and nothing else")
+	g.Expect(strings.Fields(l.read("rpms"))).To(ConsistOf("bash", "kubectl", "strace"),
+		"half an installation goes, and nothing else")
 }

@@ -68,7 +68,9 @@ func serve(t *testing.T, spoil func(http.ResponseWriter, *http.Request) bool) (*
 }
 
 // once spoils the first request for a file.
-func once(file string, spoil func(w http.ResponseWriter, r *http.Request)) func(http.ResponseWriter, *http.Request) bool {
+func once(
+	file string, spoil func(w http.ResponseWriter, r *http.Request),
+) func(http.ResponseWriter, *http.Request) bool {
 	var mu sync.Mutex
 	done := false
 	return func(w http.ResponseWriter, r *http.Request) bool {
@@ -123,7 +125,8 @@ func TestWhatAnEarlierPlanFetchedIsUsed(t *testing.T) {
 }
 
 func TestAServerWithoutRangesIsAskedFromTheBeginning(t *testing.T) {
-	for name, code := range map[string]int{"ignores ranges": http.StatusOK, "refuses ranges": http.StatusRequestedRangeNotSatisfiable} {
+	for name, code := range map[string]int{"ignores ranges": http.StatusOK,
+		"refuses ranges": http.StatusRequestedRangeNotSatisfiable} {
 		t.Run(name, func(t *testing.T) {
 			l, _, wanted := serve(t, func(w http.ResponseWriter, r *http.Request) bool {
 				if filepath.Base(r.URL.Path) == "kubeadm" && r.Header.Get("Range") != "" {
@@ -198,13 +201,15 @@ func TestBundlesComeThroughAProxyAndFromAServerOfAPrivateAuthority(t *testing.T)
 	wanted = l.bundleAt(secure.URL)
 	_, err := l.find(wanted)
 	l.g.Expect(err).To(MatchError(ContainSubstring("certificate")), "nobody vouches for it")
-	wanted.Bundle.CertificateAuthorities = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))
+	wanted.Bundle.CertificateAuthorities = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: secure.Certificate().Raw}))
 	status = l.install(wanted, artifacts.Worker)
 	l.g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	l.g.Expect(l.read("usr/bin/kubeadm")).To(Equal("kubeadm " + version))
 }
 
-// Debian's curl, for one, is built with --with-ca-path: --cacert then adds to the system's authorities, and replaces none.
+// Debian's curl, for one, is built with --with-ca-path: --cacert then adds to the system's authorities, and replaces
+// none.
 func TestNobodyButTheGivenAuthoritiesVouchesForAServer(t *testing.T) {
 	l, _, wanted := serve(t, nil)
 	curl, err := exec.LookPath("curl")
@@ -219,7 +224,8 @@ exec `+curl+` "$@"
 	secure := httptest.NewTLSServer(&shelf{l: l})
 	defer secure.Close()
 	wanted.Bundle.Location = secure.URL + "/{{version}}"
-	wanted.Bundle.CertificateAuthorities = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))
+	wanted.Bundle.CertificateAuthorities = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: secure.Certificate().Raw}))
 	_, err = l.find(wanted)
 	l.g.Expect(err).NotTo(HaveOccurred())
 	l.g.Expect(l.read("curl.log")).To(Equal("an empty folder\n"), "the manifest")
@@ -257,7 +263,8 @@ echo "/dev/sda1 100 99 1 99% /"
 	status := l.install(wanted, artifacts.Worker)
 	l.g.Expect(status.Phase).To(Equal(run.Failed))
 	l.g.Expect(status.Step).To(Equal("check-room"))
-	l.g.Expect(status.Message).To(And(ContainSubstring("file system of /"), ContainSubstring("only 1 KiB are free"), ContainSubstring("make room")))
+	l.g.Expect(status.Message).To(And(ContainSubstring("file system of /"), ContainSubstring("only 1 KiB are free"),
+		ContainSubstring("make room")))
 	l.g.Expect(s.asked("kubeadm")).To(BeEmpty())
 	// What is installed needs no room.
 	l = newLab(t)

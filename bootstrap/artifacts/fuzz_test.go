@@ -17,8 +17,11 @@ import (
 
 // A manifest comes from wherever a location points. Whatever is accepted must be harmless in scripts and paths.
 func FuzzParseManifest(f *testing.F) {
-	f.Add([]byte(`{"kubernetesVersion":"v1.36.3","os":"linux","architecture":"amd64","files":[{"path":"bin/kubeadm","sha256":"` +
-		strings.Repeat("a", 64) + `","size":1,"kind":"binary","install":"/usr/bin/kubeadm","mode":"0755","roles":["worker"]}]}`))
+	f.Add(
+		[]byte(
+			`{"kubernetesVersion":"v1.36.3","os":"linux","architecture":"amd64","files":[{"path":"bin/kubeadm","sha256":"` +
+				strings.Repeat("a", 64) +
+				`","size":1,"kind":"binary","install":"/usr/bin/kubeadm","mode":"0755","roles":["worker"]}]}`))
 	f.Add([]byte(`{"kubernetesVersion":"v1.36.3","architecture":"amd64","files":[{"path":"images/a.tar","sha256":"` +
 		strings.Repeat("b", 64) + `","size":-1,"kind":"image","images":["x/a:1"],"roles":["addon"]}]}`))
 	f.Add([]byte(`{"files":[{}]}`))

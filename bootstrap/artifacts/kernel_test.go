@@ -29,8 +29,10 @@ func TestAFreshHostLearnsToForward(t *testing.T) {
 	}
 	l.g.Expect(l.read("proc/sys/net/ipv4/ip_forward")).To(Equal("1\n"))
 	l.g.Expect(l.read("proc/sys/net/bridge/bridge-nf-call-iptables")).To(Equal("1\n"))
-	l.g.Expect(l.read("proc/sys/net/ipv6/conf/all/forwarding")).To(Equal("0\n"), "a host that forwards IPv6 hears no router any more")
-	l.g.Expect(l.read("etc/sysctl.d/90-quoin.conf")).To(Equal("net.ipv4.ip_forward=1\nnet.bridge.bridge-nf-call-iptables=1\n"))
+	l.g.Expect(l.read("proc/sys/net/ipv6/conf/all/forwarding")).
+		To(Equal("0\n"), "a host that forwards IPv6 hears no router any more")
+	l.g.Expect(l.read("etc/sysctl.d/90-quoin.conf")).
+		To(Equal("net.ipv4.ip_forward=1\nnet.bridge.bridge-nf-call-iptables=1\n"))
 	l.g.Expect(l.read("etc/modules-load.d/quoin.conf")).To(Equal("overlay\nbr_netfilter\n"))
 	l.g.Expect(l.read("modprobe.log")).To(HavePrefix("overlay\nbr_netfilter\n"))
 	// Cleaning takes back what this list holds.
@@ -46,7 +48,8 @@ func TestAContainerThatMayNotLoadModulesIsFine(t *testing.T) {
 	status := l.kernel()
 	l.g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	l.g.Expect(l.read("etc/sysctl.d/90-quoin.conf")).To(Equal("net.ipv4.ip_forward=1\n"))
-	l.g.Expect(l.read("root/runs/p1/log/kernel-settings")).To(And(ContainSubstring("module overlay was not loaded"), ContainSubstring("no br_netfilter")))
+	l.g.Expect(l.read("root/runs/p1/log/kernel-settings")).
+		To(And(ContainSubstring("module overlay was not loaded"), ContainSubstring("no br_netfilter")))
 }
 
 func TestAHostThatCannotForwardIsRefused(t *testing.T) {

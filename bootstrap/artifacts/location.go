@@ -30,9 +30,11 @@ func ParseLocation(location string) (Location, error) {
 	switch {
 	case passwordText.MatchString(location):
 		// Before any sentence that repeats the location.
-		return Location{}, errors.New("the artifact location carries a password; checksums protect the bundle, so serve it without one")
+		return Location{}, errors.New("the artifact location carries a password; checksums protect the bundle, so serve it " +
+			"without one")
 	case !strings.Contains(location, placeholder):
-		return Location{}, fmt.Errorf("artifact location %q has no {{version}} in it, so an upgrade could not find its bundle; %s", location, example)
+		return Location{}, fmt.Errorf("artifact location %q has no {{version}} in it, so an upgrade could not find its "+
+			"bundle; %s", location, example)
 	case strings.ContainsAny(strings.ReplaceAll(location, placeholder, ""), "{}") || !safeLocation.MatchString(location):
 		return Location{}, fmt.Errorf("artifact location %q holds characters that are not allowed; %s", location, example)
 	case strings.HasPrefix(location, "/"):
@@ -43,7 +45,8 @@ func ParseLocation(location string) (Location, error) {
 	}
 	u, err := url.Parse(strings.ReplaceAll(location, placeholder, "v0.0.0"))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return Location{}, fmt.Errorf("artifact location %q is neither an absolute path nor an http(s) URL; %s", location, example)
+		return Location{}, fmt.Errorf("artifact location %q is neither an absolute path nor an http(s) URL; %s", location,
+			example)
 	}
 	return Location{text: location}, nil
 }

@@ -83,7 +83,9 @@ func ParseManifest(data []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("manifest.json lacks kubernetesVersion, architecture or files; make the bundle again")
 	}
 	if uname[m.Architecture] == "" {
-		return nil, fmt.Errorf("manifest.json is for architecture %.64q, which is unknown; known are amd64, arm64, ppc64le, riscv64 and s390x", m.Architecture)
+		return nil,
+			fmt.Errorf("manifest.json is for architecture %.64q, which is unknown; known are amd64, arm64, ppc64le, riscv64 "+
+				"and s390x", m.Architecture)
 	}
 	seen := map[string]bool{}
 	for i := range m.Files {
@@ -162,11 +164,13 @@ func orDefault(text, fallback string) string {
 func (m *Manifest) Check(version, architecture string) error {
 	switch {
 	case m.KubernetesVersion != version:
-		return fmt.Errorf("manifest.json is of a bundle for Kubernetes %s, expected %s; put the right bundle at that location", m.KubernetesVersion, version)
+		return fmt.Errorf("manifest.json is of a bundle for Kubernetes %s, expected %s; put the right bundle at that "+
+			"location", m.KubernetesVersion, version)
 	case m.OS != "" && m.OS != "linux":
 		return fmt.Errorf("manifest.json is of a bundle for %s, expected linux; put the right bundle at that location", m.OS)
 	case architecture != "" && m.Architecture != architecture:
-		return fmt.Errorf("manifest.json is of a bundle for architecture %s, but the host is %s; put a bundle for %s at that location, or select other hosts", m.Architecture, architecture, architecture)
+		return fmt.Errorf("manifest.json is of a bundle for architecture %s, but the host is %s; put a bundle for %s at "+
+			"that location, or select other hosts", m.Architecture, architecture, architecture)
 	}
 	return nil
 }

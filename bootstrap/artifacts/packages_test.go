@@ -34,7 +34,8 @@ func debian(t *testing.T) (*lab, artifacts.Wanted) {
 	for _, name := range []string{"kubeadm", "kubelet", "kubectl"} {
 		l.g.Expect(os.Remove(filepath.Join(l.dir, "bin", name))).To(Succeed())
 	}
-	for _, dir := range []string{"scratch/var/lib/dpkg/info", "scratch/var/lib/dpkg/updates", "state/lists/partial", "cache/archives/partial", "log", "etc/apt/sources.list.d", "etc/apt/preferences.d"} {
+	for _, dir := range []string{"scratch/var/lib/dpkg/info", "scratch/var/lib/dpkg/updates", "state/lists/partial",
+		"cache/archives/partial", "log", "etc/apt/sources.list.d", "etc/apt/preferences.d"} {
 		l.g.Expect(os.MkdirAll(filepath.Join(l.dir, dir), 0o755)).To(Succeed())
 	}
 	l.write("scratch/var/lib/dpkg/status", "", 0o644)
@@ -46,7 +47,8 @@ Acquire::Retries "0"; DPkg::Post-Invoke { }; APT::Update::Post-Invoke-Success { 
 		"APT_CONFIG=" + l.dir + "/apt.conf", "DPKG_ROOT=" + l.dir + "/scratch"}
 	repository, key := sharedRepository(t)
 	l.shell("cp -r " + repository + " " + l.dir + "/debs")
-	wanted.Preinstalled, wanted.Packages = nil, &artifacts.Packages{Repository: "deb [arch={{arch}}] file://" + l.dir + "/debs/{{minor}}/ /", SigningKey: key}
+	wanted.Preinstalled, wanted.Packages = nil, &artifacts.Packages{Repository: "deb [arch={{arch}}] file://" + l.dir +
+		"/debs/{{minor}}/ /", SigningKey: key}
 	return l, wanted
 }
 
@@ -94,7 +96,8 @@ func (l *lab) deb(name, version, more, file, content string) {
 	l.t.Helper()
 	tree := "trees/" + name + "-" + version
 	l.write(tree+"/"+file, content, 0o755)
-	l.write(tree+"/DEBIAN/control", "Package: "+name+"\nVersion: "+version+"\nArchitecture: all\nMaintainer: nobody <nobody@example.com>\n"+
+	l.write(tree+"/DEBIAN/control", "Package: "+name+"\nVersion: "+version+"\nArchitecture: all\nMaintainer: nobody "+
+		"<nobody@example.com>\n"+
 		more+"Description: test\n", 0o644)
 	l.g.Expect(os.MkdirAll(filepath.Join(l.dir, "debs/v1.36"), 0o755)).To(Succeed())
 	l.shell("dpkg-deb --root-owner-group --build " + l.dir + "/" + tree + " " + l.dir + "/debs/v1.36/")
@@ -114,12 +117,14 @@ func (l *lab) repository() string {
 	l.t.Helper()
 	l.shell("cd " + l.dir + "/debs/v1.36 && dpkg-scanpackages --multiversion . >Packages 2>/dev/null")
 	text := l.read("debs/v1.36/Packages")
-	l.write("debs/v1.36/Release", fmt.Sprintf("Origin: test\nSuite: stable\nDate: Sat, 01 Jan 2022 00:00:00 UTC\nSHA256:\n %x %d Packages\n", sha256.Sum256([]byte(text)), len(text)), 0o644)
+	l.write("debs/v1.36/Release", fmt.Sprintf("Origin: test\nSuite: stable\nDate: Sat, 01 Jan 2022 00:00:00 "+
+		"UTC\nSHA256:\n %x %d Packages\n", sha256.Sum256([]byte(text)), len(text)), 0o644)
 	gpg := "gpg --homedir " + l.dir + "/gnupg --batch --quiet --pinentry-mode loopback --passphrase '' "
 	l.g.Expect(os.MkdirAll(filepath.Join(l.dir, "gnupg"), 0o700)).To(Succeed())
 	l.shell(gpg + "--quick-generate-key test@example.com rsa2048 sign never")
 	l.t.Cleanup(func() { _ = exec.Command("gpgconf", "--homedir", l.dir+"/gnupg", "--kill", "all").Run() })
-	l.shell(gpg + "--clearsign --digest-algo SHA256 --output " + l.dir + "/debs/v1.36/InRelease " + l.dir + "/debs/v1.36/Release")
+	l.shell(gpg + "--clearsign --digest-algo SHA256 --output " + l.dir + "/debs/v1.36/InRelease " + l.dir +
+		"/debs/v1.36/Release")
 	return l.shell(gpg + "--armor --export test@example.com")
 }
 
@@ -142,7 +147,8 @@ func TestPackagesOfAVersionAreInstalledHeldAndTakenBack(t *testing.T) {
 		status := l.install(wanted, artifacts.Worker)
 		g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 		g.Expect(l.packages()).To(Equal(map[string]string{
-			"kubeadm": "1.36.3-1.1 hold ok installed", "kubelet": "1.36.3-1.1 hold ok installed", "kubectl": "1.36.3-1.1 hold ok installed",
+			"kubeadm": "1.36.3-1.1 hold ok installed", "kubelet": "1.36.3-1.1 hold ok installed",
+			"kubectl":        "1.36.3-1.1 hold ok installed",
 			"kubernetes-cni": "1.8-1.1 hold ok installed", "conntrack": "1.4 install ok installed",
 		}))
 		if created != "" {
@@ -151,9 +157,11 @@ func TestPackagesOfAVersionAreInstalledHeldAndTakenBack(t *testing.T) {
 		created = l.read("root/created")
 	}
 	g.Expect(created).To(And(ContainSubstring("package conntrack\n"), ContainSubstring("hold kubernetes-cni\n"),
-		ContainSubstring("file "+l.dir+"/etc/apt/keyrings/quoin-kubernetes.asc\n"), ContainSubstring("file "+l.dir+"/etc/apt/sources.list.d/quoin-kubernetes.list\n")))
+		ContainSubstring("file "+l.dir+"/etc/apt/keyrings/quoin-kubernetes.asc\n"),
+		ContainSubstring("file "+l.dir+"/etc/apt/sources.list.d/quoin-kubernetes.list\n")))
 	g.Expect(l.read("etc/apt/sources.list.d/quoin-kubernetes.list")).To(MatchRegexp(
-		`^deb \[signed-by=%s/etc/apt/keyrings/quoin-kubernetes.asc arch=[a-z0-9]+\] file://%s/debs/v1.36/ /\n$`, l.dir, l.dir))
+		`^deb \[signed-by=%s/etc/apt/keyrings/quoin-kubernetes.asc arch=[a-z0-9]+\] file://%s/debs/v1.36/ /\n$`, l.dir,
+		l.dir))
 	g.Expect(l.read("systemctl.log")).To(ContainSubstring("disable --now kubelet.service"))
 	g.Expect(l.read("etc/systemd/system/kubelet.service.d/20-quoin.conf")).To(ContainSubstring("$QUOIN_KUBELET_ARGS"))
 
@@ -161,7 +169,8 @@ func TestPackagesOfAVersionAreInstalledHeldAndTakenBack(t *testing.T) {
 	l.shell("apt-get -y install firewall")
 	status := l.run(artifacts.ReleaseSteps(), nil, nil)
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
-	g.Expect(l.packages()).To(Equal(map[string]string{"conntrack": "1.4 install ok installed", "firewall": "1.0 install ok installed"}))
+	g.Expect(l.packages()).To(Equal(map[string]string{"conntrack": "1.4 install ok installed",
+		"firewall": "1.0 install ok installed"}))
 	g.Expect(l.run(artifacts.ReleaseSteps(), nil, nil).Phase).To(Equal(run.Succeeded), "once more changes nothing")
 }
 
@@ -169,12 +178,14 @@ func TestPackagesThatWereThereBeforeStay(t *testing.T) {
 	l, wanted := debian(t)
 	g := l.g
 	l.write("etc/apt/sources.list", "deb [trusted=yes] file://"+l.dir+"/own/ /\n", 0o644)
-	l.shell("cp -r " + l.dir + "/debs/v1.36 " + l.dir + "/own && apt-get update && apt-get -y install conntrack kubectl=1.35.1-1.1 && apt-mark hold kubectl")
+	l.shell("cp -r " + l.dir + "/debs/v1.36 " + l.dir +
+		"/own && apt-get update && apt-get -y install conntrack kubectl=1.35.1-1.1 && apt-mark hold kubectl")
 	status := l.install(wanted, artifacts.Worker)
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	g.Expect(l.packages()).To(HaveKeyWithValue("kubectl", "1.36.3-1.1 hold ok installed"))
 	g.Expect(l.run(artifacts.ReleaseSteps(), nil, nil).Phase).To(Equal(run.Succeeded))
-	g.Expect(l.packages()).To(Equal(map[string]string{"conntrack": "1.4 install ok installed", "kubectl": "1.36.3-1.1 hold ok installed"}))
+	g.Expect(l.packages()).To(Equal(map[string]string{"conntrack": "1.4 install ok installed",
+		"kubectl": "1.36.3-1.1 hold ok installed"}))
 }
 
 func TestAPTSaysWhatIsWrong(t *testing.T) {
@@ -190,7 +201,9 @@ func TestAPTSaysWhatIsWrong(t *testing.T) {
 		"a key of another": {func(l *lab, w *artifacts.Wanted) {
 			w.Packages.SigningKey = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nxx\n-----END PGP PUBLIC KEY BLOCK-----"
 		}, "install-packages", []string{"cannot be read", "signing key"}},
-		"a repository of dnf": {func(_ *lab, w *artifacts.Wanted) { w.Packages.Repository = "https://x.example.com/{{minor}}/rpm/" }, "package-repository",
+		"a repository of dnf": {func(_ *lab, w *artifacts.Wanted) {
+			w.Packages.Repository = "https://x.example.com/{{minor}}/rpm/"
+		}, "package-repository",
 			[]string{"this host has apt", "give a deb line"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -227,13 +240,16 @@ func TestRepositoriesAreCheckedBeforeAnyHostIsAsked(t *testing.T) {
 		err := artifacts.Source{Packages: &artifacts.Packages{Repository: repository}}.Check()
 		g.Expect(err == nil).To(Equal(fine), "%s: %v", repository, err)
 	}
-	for _, repository := range []string{"deb https://me:hunter2@p.example.com/{{minor}}/ /", "deb [arch={{arch}}] https://hunter2@p/ stable main", "https://me:hunter2@p.example.com/rpm/"} {
+	for _, repository := range []string{"deb https://me:hunter2@p.example.com/{{minor}}/ /",
+		"deb [arch={{arch}}] https://hunter2@p/ stable main", "https://me:hunter2@p.example.com/rpm/"} {
 		err := artifacts.Source{Packages: &artifacts.Packages{Repository: repository}}.Check()
-		g.Expect(err).To(MatchError(And(ContainSubstring("carries a password"), ContainSubstring("auth.conf.d"), Not(ContainSubstring("hunter2")))))
+		g.Expect(err).To(MatchError(And(ContainSubstring("carries a password"), ContainSubstring("auth.conf.d"),
+			Not(ContainSubstring("hunter2")))))
 	}
 	for _, p := range []artifacts.Packages{{SigningKey: key}, {Repository: "https://p/", SigningKey: "x"},
 		{Repository: "deb [signed-by=/k] https://p/ /", SigningKey: key}} {
 		g.Expect(artifacts.Source{Packages: &p}.Check()).NotTo(Succeed(), "%+v", p)
 	}
-	g.Expect(artifacts.Source{Packages: &artifacts.Packages{Repository: "https://p/", SigningKey: key}}.Check()).To(Succeed())
+	g.Expect(artifacts.Source{Packages: &artifacts.Packages{Repository: "https://p/", SigningKey: key}}.Check()).
+		To(Succeed())
 }

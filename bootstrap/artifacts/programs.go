@@ -47,10 +47,12 @@ func (s *Supply) packagesPlan(role Role) ([]run.Step, []run.File, error) {
 		key := "''"
 		if packages.SigningKey != "" {
 			key = `"$QUOIN_RUN_DIR/files/` + repositoryKeyFile + `"`
-			files = append(files, run.File{Name: repositoryKeyFile, Content: []byte(strings.TrimSpace(packages.SigningKey) + "\n")})
+			files = append(files, run.File{Name: repositoryKeyFile, Content: []byte(strings.TrimSpace(packages.SigningKey) +
+				"\n")})
 		}
-		steps = append(steps, run.Step{Name: "package-repository", Script: manager(packages) + fmt.Sprintf("quoin_${kind}_repository %s %s %s\n",
-			ssh.Quote(hostKernel.etc), ssh.Quote(packages.repository(s.wanted.Version)), key)})
+		steps = append(steps, run.Step{Name: "package-repository", Script: manager(packages) +
+			fmt.Sprintf("quoin_${kind}_repository %s %s %s\n",
+				ssh.Quote(hostKernel.etc), ssh.Quote(packages.repository(s.wanted.Version)), key)})
 	}
 	return append(steps,
 		run.Step{Name: "install-packages", Timeout: packageTime, Script: manager(packages) + fmt.Sprintf(`[ "$kind" != apt ] || quoin_apt_update %[1]s
@@ -70,7 +72,8 @@ func (s *Supply) preinstalledPlan(role Role) []run.Step {
 	}
 	return []run.Step{
 		beforeNetwork(),
-		s.checkPrograms("spec.artifacts.preinstalled says that this host carries", "install that version, or select other hosts"),
+		s.checkPrograms("spec.artifacts.preinstalled says that this host carries",
+			"install that version, or select other hosts"),
 		kernelStep(hostKernel), kubeletUnit(), s.images(role), s.forgetOthers(),
 	}
 }
@@ -120,7 +123,8 @@ func (s *Supply) checkPrograms(but, todo string) run.Step {
 }
 
 func kubeletUnit() run.Step {
-	return run.Step{Name: "kubelet-unit", Script: versionLibrary + "quoin_kubelet_unit " + ssh.Quote(hostKernel.etc) + "\n"}
+	return run.Step{Name: "kubelet-unit", Script: versionLibrary + "quoin_kubelet_unit " + ssh.Quote(hostKernel.etc) +
+		"\n"}
 }
 
 func (s *Supply) images(role Role) run.Step {
@@ -141,8 +145,9 @@ func (s *Supply) forgetOthers() run.Step {
 		"quoin_prune " + strings.Join(quoted(append([]string{s.wanted.Version}, s.wanted.AddonVersions...)), " ") + "\n"}
 }
 
-// ReleaseSteps take back what packages were installed and held, from the list that the installation kept. They belong after
-// kubeadm's own reset, which is one of these programs, and before the list goes. Where nothing was installed they do nothing.
+// ReleaseSteps take back what packages were installed and held, from the list that the installation kept. They belong
+// after kubeadm's own reset, which is one of these programs, and before the list goes. Where nothing was installed they
+// do nothing.
 func ReleaseSteps() []run.Step {
 	return []run.Step{{Name: "remove-packages", Timeout: packageTime, Script: versionLibrary + aptLibrary + dnfLibrary + `
 grep -q -e '^package ' -e '^hold ' "$QUOIN_ROOT/created" 2>/dev/null || [ -s "$QUOIN_ROOT/packages-before" ] || exit 0

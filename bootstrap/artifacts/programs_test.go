@@ -75,10 +75,12 @@ func TestAPreinstalledVersionIsLookedAtAndOnlyItsUnitIsExtended(t *testing.T) {
 		status := l.install(wanted, artifacts.Worker)
 		g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 		g.Expect(l.read("etc/systemd/system/kubelet.service.d/20-quoin.conf")).To(ContainSubstring(
-			"EnvironmentFile=-" + l.dir + "/root/kubelet.env\nExecStart=\nExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_EXTRA_ARGS $QUOIN_KUBELET_ARGS\n"))
+			"EnvironmentFile=-" + l.dir + "/root/kubelet.env\nExecStart=\nExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS " +
+				"$KUBELET_EXTRA_ARGS $QUOIN_KUBELET_ARGS\n"))
 	}
 	for line := range strings.SplitSeq(strings.TrimSpace(l.read("root/created")), "\n") {
-		g.Expect(line).To(Or(ContainSubstring("/etc/systemd"), ContainSubstring("/etc/modules-load.d"), ContainSubstring("/etc/sysctl.d"), Equal("dir "+l.dir+"/etc")),
+		g.Expect(line).To(Or(ContainSubstring("/etc/systemd"), ContainSubstring("/etc/modules-load.d"),
+			ContainSubstring("/etc/sysctl.d"), Equal("dir "+l.dir+"/etc")),
 			"cleaning must not remove what is not ours")
 	}
 }
@@ -93,7 +95,8 @@ func TestAVersionThatIsNotThereIsSaidWhole(t *testing.T) {
 	status := l.install(wanted, artifacts.Worker)
 	l.g.Expect(status.Phase).To(Equal(run.Failed))
 	l.g.Expect(status.Step).To(Equal("check-version"))
-	for _, want := range []string{"carries Kubernetes v1.36.3, but", "kubeadm is v1.35.1, kubelet is v1.35.1, kubectl is v1.35.1", "containerd does not answer",
+	for _, want := range []string{"carries Kubernetes v1.36.3, but",
+		"kubeadm is v1.35.1, kubelet is v1.35.1, kubectl is v1.35.1", "containerd does not answer",
 		"no CNI plugins", "no kubelet.service", "or select other hosts"} {
 		l.g.Expect(status.Message).To(ContainSubstring(want))
 	}
@@ -107,7 +110,8 @@ func TestRequiredImagesAreThereAndStay(t *testing.T) {
 	l.images("x/kube-proxy:v1.36.3", "x/pause:3.10", "x/other:1")
 	status := l.install(wanted, artifacts.Worker)
 	g.Expect(status.Phase).To(Equal(run.Failed))
-	g.Expect(status.Message).To(And(ContainSubstring("lacks images of Kubernetes v1.36.3: x/coredns/coredns:v1.14;"), ContainSubstring("Pullable")))
+	g.Expect(status.Message).To(And(ContainSubstring("lacks images of Kubernetes v1.36.3: x/coredns/coredns:v1.14;"),
+		ContainSubstring("Pullable")))
 	g.Expect(status.Message).NotTo(ContainSubstring("apiserver"), "a worker needs none")
 
 	l.images("x/coredns:v1.14")
@@ -138,7 +142,8 @@ case "$4" in *coredns*) exit 1 ;; esac
 	l.images("x/kube-proxy:v1.35.1")
 	status := l.install(wanted, artifacts.Addon)
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "what cannot be pulled ahead is left to the kubelet: %+v", status)
-	g.Expect(l.read("crictl.log")).To(And(ContainSubstring("pull x/kube-proxy:v1.36.3"), ContainSubstring("pull x/pause:3.10"), Not(ContainSubstring("apiserver"))))
+	g.Expect(l.read("crictl.log")).To(And(ContainSubstring("pull x/kube-proxy:v1.36.3"),
+		ContainSubstring("pull x/pause:3.10"), Not(ContainSubstring("apiserver"))))
 	g.Expect(l.read("store/kube-proxy:v1.36.3")).To(ContainSubstring("pinned"))
 	g.Expect(l.read("store/kube-proxy:v1.35.1")).To(BeEmpty())
 	pulls := strings.Count(l.read("crictl.log"), "kube-proxy")
@@ -173,7 +178,8 @@ func TestTheKubeletsUnitMustBeReadable(t *testing.T) {
 
 func TestExactlyOneSourceIsGiven(t *testing.T) {
 	g := NewWithT(t)
-	for _, source := range []artifacts.Source{{}, {Packages: &artifacts.Packages{}, Preinstalled: &artifacts.Preinstalled{}}} {
+	for _, source := range []artifacts.Source{{},
+		{Packages: &artifacts.Packages{}, Preinstalled: &artifacts.Preinstalled{}}} {
 		_, err := artifacts.Find(context.Background(), nil, artifacts.Wanted{Version: version, Source: source})
 		g.Expect(err).To(MatchError(ContainSubstring("exactly one")))
 	}

@@ -40,9 +40,9 @@ var hostRoot = run.DefaultRoot
 // errPause ends the sending when its time is over: no failure, the next call goes on.
 var errPause = errors.New("the time of this call is over")
 
-// Push sends to the host what it lacks of what role needs, for as long as budget says, and tells how far it came. Each file
-// comes into the host's cache under its checksum and is verified there. Push may be cut at any byte and called again: it
-// goes on where it was. A bundle that is not to be pushed is Done at once.
+// Push sends to the host what it lacks of what role needs, for as long as budget says, and tells how far it came. Each
+// file comes into the host's cache under its checksum and is verified there. Push may be cut at any byte and called
+// again: it goes on where it was. A bundle that is not to be pushed is Done at once.
 func Push(ctx context.Context, host ssh.Host, wanted Wanted, role Role, budget time.Duration) (Progress, error) {
 	if !wanted.Pushed() {
 		return Progress{Done: true}, nil
@@ -137,22 +137,26 @@ func lacks(ctx context.Context, host ssh.Host, files []File) ([]lack, Progress, 
 			needed += file.Size - l.there
 		}
 		if err != nil {
-			return nil, progress, fmt.Errorf("the host's answer about the files it lacks holds a number that is none: %.100q", line)
+			return nil, progress, fmt.Errorf("the host's answer about the files it lacks holds a number that is none: %.100q",
+				line)
 		}
 	}
 	if !whole {
 		return nil, progress, errors.New("the host's answer about the files it lacks is cut off; it is asked again")
 	}
 	if free >= 0 && needed>>10 >= free {
-		return nil, progress, fmt.Errorf("%d KiB must be sent to the host, but only %d KiB are free below %s; make room there", needed>>10, free, hostRoot)
+		return nil, progress, fmt.Errorf("%d KiB must be sent to the host, but only %d KiB are free below %s; make room "+
+			"there", needed>>10, free, hostRoot)
 	}
 	progress.Done = len(lacking) == 0
 	return lacking, progress, nil
 }
 
-// pushFile sends one file and has the host verify it. What was there before may be what is wrong, so a file that turns out
-// damaged is sent once more. It returns how many bytes more the host has now.
-func pushFile(ctx context.Context, host ssh.Host, d *depot, file lack, bytesPerSecond int64, until time.Time) (int64, error) {
+// pushFile sends one file and has the host verify it. What was there before may be what is wrong, so a file that turns
+// out damaged is sent once more. It returns how many bytes more the host has now.
+func pushFile(
+	ctx context.Context, host ssh.Host, d *depot, file lack, bytesPerSecond int64, until time.Time,
+) (int64, error) {
 	source, err := d.open(ctx, file.Path, file.Size)
 	if err != nil {
 		return 0, err
@@ -160,7 +164,8 @@ func pushFile(ctx context.Context, host ssh.Host, d *depot, file lack, bytesPerS
 	defer source.Close()
 	content := &metered{ReadSeeker: source, until: until}
 	send := func() error {
-		return ssh.PushVerified(ctx, host, path.Join(hostRoot, "cache", file.SHA256), file.SHA256, content, file.Size, bytesPerSecond)
+		return ssh.PushVerified(ctx, host, path.Join(hostRoot, "cache", file.SHA256), file.SHA256, content, file.Size,
+			bytesPerSecond)
 	}
 	err = send()
 	if errors.Is(err, ssh.ErrDamaged) && file.there > 0 {
@@ -171,7 +176,8 @@ func pushFile(ctx context.Context, host ssh.Host, d *depot, file lack, bytesPerS
 	case err == nil:
 		return file.Size - file.there, nil
 	case errors.Is(err, ssh.ErrDamaged):
-		return 0, fmt.Errorf("%s/%s is not what manifest.json says: expected sha256 %s of %d bytes; copy the bundle again, completely", d.at, file.Path, file.SHA256, file.Size)
+		return 0, fmt.Errorf("%s/%s is not what manifest.json says: expected sha256 %s of %d bytes; copy the bundle again, "+
+			"completely", d.at, file.Path, file.SHA256, file.Size)
 	}
 	return min(content.read, file.Size-file.there), fmt.Errorf("sending %s: %w", file.Path, err)
 }

@@ -105,7 +105,8 @@ func TestWhatArrivedDamagedIsSentAgain(t *testing.T) {
 	l, wanted = pushing(t)
 	l.write("bundles/"+version+"/bin/kubeadm", "evil123 "+version, 0o644)
 	_, err = l.push(wanted, artifacts.Worker, time.Minute)
-	l.g.Expect(err).To(MatchError(And(ContainSubstring("bin/kubeadm is not what manifest.json says"), ContainSubstring("copy the bundle again"))))
+	l.g.Expect(err).To(MatchError(And(ContainSubstring("bin/kubeadm is not what manifest.json says"),
+		ContainSubstring("copy the bundle again"))))
 	left, _ := filepath.Glob(filepath.Join(l.dir, "root/cache/"+sumOf("kubeadm "+version)+"*"))
 	l.g.Expect(left).To(BeEmpty())
 }
@@ -142,7 +143,8 @@ func TestThePushedComesOverHTTPSAndIsSigned(t *testing.T) {
 	_, err := l.push(wanted, artifacts.Worker, time.Minute)
 	g.Expect(err).To(MatchError(And(ContainSubstring("the manager cannot read"), ContainSubstring("certificate"))))
 	g.Expect(ssh.IsTransient(err)).To(BeFalse(), "the host is not to blame")
-	wanted.Bundle.CertificateAuthorities = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	wanted.Bundle.CertificateAuthorities = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: server.Certificate().Raw}))
 	wanted.Bundle.PublicKeys = []string{l.newKey("mine")}
 	_, err = l.push(wanted, artifacts.Worker, time.Minute)
 	g.Expect(err).To(MatchError(ContainSubstring("not signed")))
@@ -169,8 +171,10 @@ func TestOnlyWhatLiesInTheBundleIsPushed(t *testing.T) {
 			l.write("token", "kubeadm "+version, 0o600)
 			return os.Symlink(filepath.Join(l.dir, "token"), at)
 		}, "escapes"},
-		"a pipe":                  {func(_ *lab, at string) error { return syscall.Mkfifo(at, 0o600) }, "it is no file"},
-		"a file that is too long": {func(_ *lab, at string) error { return os.WriteFile(at, []byte("kubeadm "+version+" and more"), 0o600) }, "manifest.json says 15"},
+		"a pipe": {func(_ *lab, at string) error { return syscall.Mkfifo(at, 0o600) }, "it is no file"},
+		"a file that is too long": {func(_ *lab, at string) error {
+			return os.WriteFile(at, []byte("kubeadm "+version+" and more"), 0o600)
+		}, "manifest.json says 15"},
 		"a link within": {func(_ *lab, at string) error {
 			return errors.Join(os.WriteFile(at+".real", []byte("kubeadm "+version), 0o600), os.Symlink("kubeadm.real", at))
 		}, ""},

@@ -34,7 +34,8 @@ func readManifest(ctx context.Context, read reader, wanted Wanted) (*Manifest, e
 	data, err := read(ctx, manifestName)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no bundle of Kubernetes %s: %w; put the bundle there, or correct the artifact location", wanted.Version, err)
+		return nil, fmt.Errorf("there is no bundle of Kubernetes %s: %w; put the bundle there, or correct the artifact "+
+			"location", wanted.Version, err)
 	case err != nil:
 		return nil, fmt.Errorf("reading %s/%s: %w", at, manifestName, err)
 	}
@@ -66,9 +67,12 @@ func readManifest(ctx context.Context, read reader, wanted Wanted) (*Manifest, e
 }
 
 // readByHost reads a file of the bundle through the host, as the host itself will read the others: one SSH exchange.
-func readByHost(ctx context.Context, host ssh.Host, bundle *Bundle, location Location, version, name string) ([]byte, error) {
+func readByHost(
+	ctx context.Context, host ssh.Host, bundle *Bundle, location Location, version, name string,
+) ([]byte, error) {
 	at := location.At(version) + "/" + name
-	command := ssh.Command{Sudo: true, Script: fmt.Sprintf("[ -r %[1]s ] || { echo 'no such file' >&2; exit %[2]d; }\ncat %[1]s\n", ssh.Quote(at), noSuchFile)}
+	command := ssh.Command{Sudo: true, Script: fmt.Sprintf("[ -r %[1]s ] || { echo 'no such file' >&2; exit %[2]d; "+
+		"}\ncat %[1]s\n", ssh.Quote(at), noSuchFile)}
 	if location.Remote() {
 		command = curlCommand(bundle, location, at)
 	}
@@ -78,7 +82,8 @@ func readByHost(ctx context.Context, host ssh.Host, bundle *Bundle, location Loc
 	case errors.As(err, &exit) && exit.Code == noSuchFile:
 		return nil, &missingError{at: at, why: strings.TrimSpace(exit.Stderr)}
 	case errors.As(err, &exit) && exit.Code == noCurl:
-		return nil, fmt.Errorf("the bundle at %s is fetched by curl, which the host does not have; install curl, or use a path on the host", at)
+		return nil, fmt.Errorf("the bundle at %s is fetched by curl, which the host does not have; install curl, or use a "+
+			"path on the host", at)
 	case err != nil:
 		return nil, err
 	case result.Truncated || len(result.Stdout) > maxManifest:
@@ -87,24 +92,28 @@ func readByHost(ctx context.Context, host ssh.Host, bundle *Bundle, location Loc
 	return []byte(result.Stdout), nil
 }
 
-// curlCommand prints a file that is fetched. The authorities come over standard input, for the host has them nowhere yet.
+// curlCommand prints a file that is fetched. The authorities come over standard input, for the host has them nowhere
+// yet.
 func curlCommand(bundle *Bundle, location Location, at string) ssh.Command {
 	authorities := ""
 	if bundle.CertificateAuthorities != "" {
 		authorities = `ca=$(mktemp -d) && trap 'rm -rf "$ca"' EXIT && cat >"$ca/authorities.pem" || exit 1` + "\n"
 	}
 	return ssh.Command{Sudo: true, Stdin: strings.NewReader(bundle.CertificateAuthorities), Script: fmt.Sprintf(
-		"command -v curl >/dev/null || { echo 'curl is not installed' >&2; exit %d; }\n%s%squoin_curl --max-filesize %d -- %s || exit %d\n",
-		noCurl, authorities, curlFunction(bundle, location, `"$ca/authorities.pem"`, `"$ca/none"`), maxManifest, ssh.Quote(at), noSuchFile)}
+		"command -v curl >/dev/null || { echo 'curl is not installed' >&2; exit %d; }\n%s%squoin_curl --max-filesize %d -- "+
+			"%s || exit %d\n",
+		noCurl, authorities, curlFunction(bundle, location, `"$ca/authorities.pem"`, `"$ca/none"`), maxManifest,
+		ssh.Quote(at), noSuchFile)}
 }
 
 // curlFunction defines quoin_curl: it fails on HTTP errors, follows redirects but never from HTTPS to something weaker,
-// tries again what may pass, and gives up on a server that stalls. authorities is the file in shell words, and none a folder
-// beside it that stays empty: many a curl was built with a folder of the system's authorities, and trusts those as well unless
-// it is told another one.
+// tries again what may pass, and gives up on a server that stalls. authorities is the file in shell words, and none a
+// folder beside it that stays empty: many a curl was built with a folder of the system's authorities, and trusts those
+// as well unless it is told another one.
 func curlFunction(bundle *Bundle, location Location, authorities, none string) string {
 	stall, before := int64(1024), ""
-	words := []string{"--fail --silent --show-error --location --retry 3 --retry-delay 2 --connect-timeout 10 --speed-time 30"}
+	words := []string{"--fail --silent --show-error --location --retry 3 --retry-delay 2 --connect-timeout 10 " +
+		"--speed-time 30"}
 	if strings.HasPrefix(location.text, "https:") {
 		words = append(words, "--proto-redir =https")
 	}

@@ -21,7 +21,8 @@ const SignatureNamespace = "quoin-bundle"
 const maxSignature = 16 << 10
 
 // signHint is the way out of every refusal.
-const signHint = "sign it with one of spec.artifacts.bundle.publicKeys: ssh-keygen -Y sign -n " + SignatureNamespace + " -f <key> manifest.json"
+const signHint = "sign it with one of spec.artifacts.bundle.publicKeys: ssh-keygen -Y sign -n " + SignatureNamespace +
+	" -f <key> manifest.json"
 
 // SignatureError says why a manifest is not trusted.
 type SignatureError struct{ text string }
@@ -40,7 +41,8 @@ func ParsePublicKeys(lines []string) ([]ssh.PublicKey, error) {
 		_, isCertificate := key.(*ssh.Certificate)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("public key %d cannot be read: %w; give a line such as the content of id_ed25519.pub", i+1, err)
+			return nil, fmt.Errorf("public key %d cannot be read: %w; give a line such as the content of id_ed25519.pub", i+1,
+				err)
 		case len(options) > 0 || len(bytes.TrimSpace(rest)) > 0:
 			return nil, fmt.Errorf("public key %d is more than one key; give its type, its base64 text and a comment only", i+1)
 		case isCertificate:
@@ -62,14 +64,16 @@ func VerifySignature(data, signature []byte, keys []ssh.PublicKey) error {
 		return untrusted("manifest.json.sig cannot be read as an SSH signature: %v", err)
 	}
 	if parsed.Namespace != SignatureNamespace {
-		return untrusted("manifest.json.sig was made for the namespace %.64q, not for %q", parsed.Namespace, SignatureNamespace)
+		return untrusted("manifest.json.sig was made for the namespace %.64q, not for %q", parsed.Namespace,
+			SignatureNamespace)
 	}
 	for _, key := range keys {
 		if !bytes.Equal(key.Marshal(), parsed.PublicKey.Marshal()) {
 			continue
 		}
 		if err := sshsig.Verify(bytes.NewReader(data), parsed, key, parsed.HashAlgorithm, SignatureNamespace); err != nil {
-			return untrusted("manifest.json is not what was signed (%v): it was changed afterwards, or the signature belongs to another bundle", err)
+			return untrusted("manifest.json is not what was signed (%v): it was changed afterwards, or the signature belongs "+
+				"to another bundle", err)
 		}
 		return nil
 	}

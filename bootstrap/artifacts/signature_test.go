@@ -63,7 +63,8 @@ func TestWhatNobodySignedIsRefusedBeforeAStepIsMade(t *testing.T) {
 	}{
 		"no signature":      {func(*lab) {}, []string{"not signed", "manifest.json.sig"}},
 		"another namespace": {func(l *lab) { l.sign("mine", "file") }, []string{`namespace "file"`}},
-		"another key":       {func(l *lab) { l.newKey("other"); l.sign("other", "quoin-bundle") }, []string{"was signed by the key SHA256:", "trusted are SHA256:"}},
+		"another key": {func(l *lab) { l.newKey("other"); l.sign("other", "quoin-bundle") },
+			[]string{"was signed by the key SHA256:", "trusted are SHA256:"}},
 		"a changed manifest": {func(l *lab) {
 			l.sign("mine", "quoin-bundle")
 			l.bundle(version, func(m *artifacts.Manifest) { m.Files[0].SHA256 = strings.Repeat("0", 64) })
@@ -77,7 +78,9 @@ func TestWhatNobodySignedIsRefusedBeforeAStepIsMade(t *testing.T) {
 			l.sign("mine", "quoin-bundle")
 			l.bundle(version, nil)
 		}, []string{"not what was signed"}},
-		"no signature in the file": {func(l *lab) { l.write("bundles/"+version+"/manifest.json.sig", "x", 0o644) }, []string{"cannot be read as an SSH signature"}},
+		"no signature in the file": {func(l *lab) {
+			l.write("bundles/"+version+"/manifest.json.sig", "x", 0o644)
+		}, []string{"cannot be read as an SSH signature"}},
 		"an endless file": {func(l *lab) {
 			l.write("bundles/"+version+"/manifest.json.sig", strings.Repeat("x", 20<<10), 0o644)
 		}, []string{"20480 bytes"}},

@@ -29,7 +29,8 @@ type Bundle struct {
 	PublicKeys []string
 	// Proxy for HTTP(S) locations; empty means none but what the environment says.
 	Proxy string
-	// CertificateAuthorities are the only ones that an HTTPS server is verified with, in PEM; empty means those of the system.
+	// CertificateAuthorities are the only ones that an HTTPS server is verified with, in PEM; empty means those of the
+	// system.
 	CertificateAuthorities string
 	// BytesPerSecond bounds what one host fetches or is sent; 0 means no bound.
 	BytesPerSecond int64
@@ -101,7 +102,8 @@ func CheckProxy(proxy string) error {
 	case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "":
 		return errors.New("the proxy is not a URL such as http://proxy.example.com:3128")
 	case u.User != nil:
-		return errors.New("the proxy carries a password, which everybody could read who may read this object; use a proxy that knows its clients by their address")
+		return errors.New("the proxy carries a password, which everybody could read who may read this object; use a proxy " +
+			"that knows its clients by their address")
 	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
 		return errors.New("the proxy is more than http://<host>:<port>; leave out what follows")
 	}
@@ -116,7 +118,8 @@ func CheckAuthorities(text string) error {
 		block, rest = pem.Decode(rest)
 		switch {
 		case block == nil && n == 0 && text != "":
-			return errors.New("certificateAuthorities holds no PEM block; give certificates that begin with -----BEGIN CERTIFICATE-----")
+			return errors.New("certificateAuthorities holds no PEM block; give certificates that begin with -----BEGIN " +
+				"CERTIFICATE-----")
 		case block == nil:
 			return nil
 		case block.Type != "CERTIFICATE":

@@ -33,7 +33,8 @@ func (s *Supply) bundlePlan(role Role) ([]run.Step, []run.File, error) {
 	m := s.manifest
 	files := m.For(role)
 	if len(files) == 0 {
-		return nil, nil, fmt.Errorf("the bundle of Kubernetes %s holds nothing for role %s; make the bundle again", m.KubernetesVersion, role)
+		return nil, nil, fmt.Errorf("the bundle of Kubernetes %s holds nothing for role %s; make the bundle again",
+			m.KubernetesVersion, role)
 	}
 	steps := []run.Step{arch(m)}
 	if role != Addon {
@@ -68,15 +69,17 @@ func enableUnits(files []File) run.Step {
 
 // library is what the steps of this bundle call.
 func (s *Supply) library() string {
-	return curlFunction(s.wanted.Bundle, s.location, `"$QUOIN_RUN_DIR/files/`+authoritiesFile+`"`, `"$QUOIN_RUN_DIR/no-authorities"`) +
+	return curlFunction(s.wanted.Bundle, s.location, `"$QUOIN_RUN_DIR/files/`+authoritiesFile+`"`,
+		`"$QUOIN_RUN_DIR/no-authorities"`) +
 		"quoin_containerd=" + ssh.Quote(containerdRoot) + "\n" + fetchLibrary + installLibrary
 }
 
-// containerdRoot is where images go, unless containerd was told otherwise: then the check of its room is about another disk.
+// containerdRoot is where images go, unless containerd was told otherwise: then the check of its room is about another
+// disk.
 var containerdRoot = "/var/lib/containerd"
 
-// room tells before the first byte is fetched that not everything will fit. What is there already needs no more: an image
-// that has a mark, a file that has the right size.
+// room tells before the first byte is fetched that not everything will fit. What is there already needs no more: an
+// image that has a mark, a file that has the right size.
 func (s *Supply) room(files []File) run.Step {
 	var script strings.Builder
 	script.WriteString("{\n")
@@ -84,9 +87,11 @@ func (s *Supply) room(files []File) run.Step {
 	var largest int64
 	for _, file := range files {
 		if file.Kind == Image {
-			fmt.Fprintf(&script, "[ -f \"$QUOIN_ROOT/images/%s\" ] || echo %d %s\n", file.SHA256, 2*file.Size, ssh.Quote(containerdRoot))
+			fmt.Fprintf(&script, "[ -f \"$QUOIN_ROOT/images/%s\" ] || echo %d %s\n", file.SHA256, 2*file.Size,
+				ssh.Quote(containerdRoot))
 		} else {
-			fmt.Fprintf(&script, "[ \"$(quoin_size %[1]s)\" = %[2]d ] || echo %[2]d %[3]s\n", ssh.Quote(file.Install), file.Size, ssh.Quote(path.Dir(file.Install)))
+			fmt.Fprintf(&script, "[ \"$(quoin_size %[1]s)\" = %[2]d ] || echo %[2]d %[3]s\n", ssh.Quote(file.Install), file.Size,
+				ssh.Quote(path.Dir(file.Install)))
 		}
 		largest = max(largest, file.Size)
 	}
@@ -123,7 +128,8 @@ func (s *Supply) tidy(role Role, files []File) run.Step {
 }
 
 // uname names architectures by another word than Go does.
-var uname = map[string]string{"amd64": "x86_64", "arm64": "aarch64", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64"}
+var uname = map[string]string{"amd64": "x86_64", "arm64": "aarch64", "ppc64le": "ppc64le", "s390x": "s390x",
+	"riscv64": "riscv64"}
 
 func arch(m *Manifest) run.Step {
 	want := uname[m.Architecture]
@@ -152,7 +158,8 @@ func (s *Supply) stepsFor(kind Kind, files []File) []run.Step {
 			verb = "install"
 			call = fmt.Sprintf("quoin_install %s %s %d %s %s", from, file.SHA256, file.Size, ssh.Quote(file.Install), file.Mode)
 		}
-		steps = append(steps, run.Step{Name: stepName(used, verb+"-"+path.Base(file.Path)), Script: s.library() + call + "\n", Timeout: s.patience(file)})
+		steps = append(steps, run.Step{Name: stepName(used, verb+"-"+path.Base(file.Path)), Script: s.library() + call + "\n",
+			Timeout: s.patience(file)})
 	}
 	return steps
 }

@@ -19,11 +19,12 @@ type Wanted struct {
 	// Architecture of the host in Go's words; empty when unknown.
 	Architecture string
 	Source
-	// Kubeadm is the version whose kubeadm comes with Version, for a node that joins API servers of a newer one: the kubelet
-	// may be three minors older than they are, kubeadm none. Empty means that of Version. Bundles alone can mix.
+	// Kubeadm is the version whose kubeadm comes with Version, for a node that joins API servers of a newer one: the
+	// kubelet may be three minors older than they are, kubeadm none. Empty means that of Version. Bundles alone can mix.
 	Kubeadm string
-	// AddonVersions are further versions whose add-on images the host needs, because CoreDNS and kube-proxy are of one of them:
-	// they stay when what other versions left is removed, and from bundles that can be had they come before the node joins.
+	// AddonVersions are further versions whose add-on images the host needs, because CoreDNS and kube-proxy are of one of
+	// them: they stay when what other versions left is removed, and from bundles that can be had they come before the node
+	// joins.
 	AddonVersions []string
 }
 
@@ -49,8 +50,8 @@ type Supply struct {
 	manifest *Manifest
 }
 
-// Find looks at the source of a version, as far as it can be looked at without changing the host: the manifest of a bundle
-// is read, by the host or by this process, and its signature verified.
+// Find looks at the source of a version, as far as it can be looked at without changing the host: the manifest of a
+// bundle is read, by the host or by this process, and its signature verified.
 func Find(ctx context.Context, host ssh.Host, wanted Wanted) (*Supply, error) {
 	if !versionText.MatchString(wanted.Version) {
 		return nil, fmt.Errorf("version %q is not of the form v1.36.3", wanted.Version)
@@ -69,7 +70,8 @@ func Find(ctx context.Context, host ssh.Host, wanted Wanted) (*Supply, error) {
 	if s.manifest, err = s.read(ctx, host, wanted); err != nil {
 		return nil, err
 	}
-	for _, version := range slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(wanted.AddonVersions), wanted.Kubeadm)))) {
+	for _, version := range slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(wanted.AddonVersions),
+		wanted.Kubeadm)))) {
 		if version == "" || version == wanted.Version {
 			continue
 		}
@@ -110,8 +112,8 @@ func (s *Supply) read(ctx context.Context, host ssh.Host, wanted Wanted) (*Manif
 	return readManifest(ctx, read, wanted)
 }
 
-// Plan is what brings to a host what role needs, with the files that the steps read. With role Addon these are the images
-// that a host of an older version must hold before kube-proxy and CoreDNS follow to this version.
+// Plan is what brings to a host what role needs, with the files that the steps read. With role Addon these are the
+// images that a host of an older version must hold before kube-proxy and CoreDNS follow to this version.
 //
 // Every step may run again; on a host that has the version already they take a moment.
 func (s *Supply) Plan(role Role) ([]run.Step, []run.File, error) {

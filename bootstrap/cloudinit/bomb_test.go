@@ -40,7 +40,8 @@ func TestSmallDataThatWouldBecomeLargeIsRefused(t *testing.T) {
 
 	_, err = cloudinit.Parse([]byte("#cloud-config\n"+strings.Repeat("#\n", 3<<20)), nil)
 	g.Expect(err).To(MatchError(ContainSubstring("no Secret holds so much")))
-	_, err = cloudinit.Parse([]byte("## template: jinja\n#cloud-config\n"+strings.Repeat("#{{v}}\n", 500000)), cloudinit.Variables{"v": strings.Repeat("long", 15)})
+	_, err = cloudinit.Parse([]byte("## template: jinja\n#cloud-config\n"+strings.Repeat("#{{v}}\n", 500000)),
+		cloudinit.Variables{"v": strings.Repeat("long", 15)})
 	g.Expect(err).To(MatchError(ContainSubstring("variables filled in")))
 }
 
@@ -51,7 +52,8 @@ func TestTheRecordedDataAreTheProviders(t *testing.T) {
 	g := NewWithT(t)
 	join, err := capi.NewNode(&capi.NodeInput{BaseUserData: everything(), JoinConfiguration: "kind: JoinConfiguration"})
 	g.Expect(err).NotTo(HaveOccurred())
-	controlPlane, err := capi.NewInitControlPlane(&capi.ControlPlaneInput{BaseUserData: everything(), ClusterConfiguration: "kind: ClusterConfiguration", InitConfiguration: "kind: InitConfiguration"})
+	controlPlane, err := capi.NewInitControlPlane(&capi.ControlPlaneInput{BaseUserData: everything(),
+		ClusterConfiguration: "kind: ClusterConfiguration", InitConfiguration: "kind: InitConfiguration"})
 	g.Expect(err).NotTo(HaveOccurred())
 	for name, data := range map[string][]byte{"join.yaml": join, "init.yaml": controlPlane} {
 		path := filepath.Join("testdata", name)

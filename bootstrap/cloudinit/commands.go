@@ -55,7 +55,8 @@ func quoteWord(text string) string {
 
 // kubeadmVerb finds "kubeadm init" and "kubeadm join" as commands, with a path before and global flags between.
 // "kubeadm init phase ..." is a part only, and may run twice; a file named kubeadm-join-config.yaml is no command.
-var kubeadmVerb = regexp.MustCompile(`(?:^|[\s;&|({])(?:/[\w./-]*/)?kubeadm(?:\s+-\S+)*\s+(init|join)(?:\s+(phase)\b)?(?:[\s;&|)]|$)`)
+var kubeadmVerb = regexp.MustCompile(
+	`(?:^|[\s;&|({])(?:/[\w./-]*/)?kubeadm(?:\s+-\S+)*\s+(init|join)(?:\s+(phase)\b)?(?:[\s;&|)]|$)`)
 
 func classify(shell string) Kind {
 	for _, match := range kubeadmVerb.FindAllStringSubmatch(shell, -1) {

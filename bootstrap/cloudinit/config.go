@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cloudinit reads the cloud-config that Cluster API's kubeadm bootstrap provider renders into typed data and into
-// steps for package run. It is pure: whatever it cannot execute is an error before a host is touched.
+// Package cloudinit reads the cloud-config that Cluster API's kubeadm bootstrap provider renders into typed data and
+// into steps for package run. It is pure: whatever it cannot execute is an error before a host is touched.
 package cloudinit
 
 import "os"

@@ -115,7 +115,8 @@ func parseTable(name string, node *yaml.Node) (PartitionTable, error) {
 		return table, nil
 	case entry.Layout.Kind == yaml.SequenceNode && len(entry.Layout.Content) > 0:
 	default:
-		return table, errors.New("it says neither that it is one partition nor what its partitions are; set layout or diskLayout")
+		return table, errors.New("it says neither that it is one partition nor what its partitions are; set layout or " +
+			"diskLayout")
 	}
 	err := table.partitions(entry.Layout.Content)
 	return table, err

@@ -108,7 +108,8 @@ func (d *disk) setUp(role cloudinit.Role, config string) (string, error) {
 	for _, step := range steps {
 		script := run.Prelude + strings.ReplaceAll(step.Script, "/dev/disk/by-id", filepath.Join(d.dir, "by-id"))
 		cmd := exec.Command("/bin/sh", "-c", script)
-		cmd.Env = append(os.Environ(), "QUOIN_ROOT="+d.root, "QUOIN_RUN_DIR="+d.runDir, "PATH="+filepath.Join(d.dir, "bin")+":"+os.Getenv("PATH"))
+		cmd.Env = append(os.Environ(), "QUOIN_ROOT="+d.root, "QUOIN_RUN_DIR="+d.runDir,
+			"PATH="+filepath.Join(d.dir, "bin")+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		all.Write(out)
 		if err != nil {
@@ -146,7 +147,8 @@ func TestADiskIsPartitionedAndFormattedOnceAndKept(t *testing.T) {
 	out, err := d.setUp(cloudinit.RoleData, twoPartitions)
 	g.Expect(err).NotTo(HaveOccurred(), out)
 	g.Expect(out).To(And(ContainSubstring("has 2 new partitions"), ContainSubstring("p2 holds a new ext4")))
-	g.Expect(d.sh("blkid -p -s LABEL -o value ${D}p1; blkid -p -s LABEL -o value ${D}p2; blkid -p -s PTTYPE -o value $D")).To(Equal("first\nsecond\ngpt"))
+	g.Expect(d.sh("blkid -p -s LABEL -o value ${D}p1; blkid -p -s LABEL -o value ${D}p2; blkid -p -s PTTYPE -o value $D")).
+		To(Equal("first\nsecond\ngpt"))
 	d.sh("echo precious | dd of=${D}p2 bs=1 seek=9000000 conv=notrunc 2>/dev/null; sync")
 	before := d.sh("sha256sum <$D")
 
@@ -160,16 +162,20 @@ func TestADiskIsPartitionedAndFormattedOnceAndKept(t *testing.T) {
 }
 
 func TestWhatIsOnADataDiskIsNeverFormatted(t *testing.T) {
-	const whole = "fs_setup:\n- {label: data, filesystem: ext4, device: /dev/disk/by-id/quoin-disk, overwrite: true, replace_fs: xfs}\n"
+	const whole = "fs_setup:\n- {label: data, filesystem: ext4, device: /dev/disk/by-id/quoin-disk, overwrite: true, " +
+		"replace_fs: xfs}\n"
 	const table = "disk_setup: {/dev/disk/by-id/quoin-disk: {layout: true, overwrite: true}}\n"
 	for name, tc := range map[string]struct{ content, config, want string }{
-		"another label":                   {"mkfs.ext4 -q -L other $D", whole, "holds ext4 with the label other and is not formatted: wanted is ext4 with the label data"},
-		"another file system":             {"mkfs.ext2 -q -L data $D", whole, "holds ext2 with the label data and is not formatted"},
+		"another label": {"mkfs.ext4 -q -L other $D", whole,
+			"holds ext4 with the label other and is not formatted: wanted is ext4 with the label data"},
+		"another file system": {"mkfs.ext2 -q -L data $D", whole,
+			"holds ext2 with the label data and is not formatted"},
 		"swap":                            {"mkswap $D", whole, "holds swap and is not formatted"},
 		"a table":                         {"echo , | sfdisk --quiet --label gpt $D", whole, "and is not formatted"},
 		"a file system to be partitioned": {"mkfs.ext4 -q -L data $D", table, "holds ext4 and is not partitioned"},
 		"another table":                   {"echo , | sfdisk --quiet --label gpt $D", table, "and is not partitioned"},
-		"more partitions":                 {"printf 'size=9M\\n,\\n' | sfdisk --quiet --label dos $D", table, "holds dos and is not partitioned"},
+		"more partitions": {"printf 'size=9M\\n,\\n' | sfdisk --quiet --label dos $D", table,
+			"holds dos and is not partitioned"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -267,34 +273,39 @@ func TestOnlyDisksWithARoleAreSetUp(t *testing.T) {
 func TestAPartitionIsChosen(t *testing.T) {
 	g := NewWithT(t)
 	d := newDisk(t)
-	d.sh("printf 'size=10M\\nsize=10M\\n,\\n' | sfdisk --quiet --label gpt $D; PATH=" + d.dir + "/bin:$PATH partx; mkfs.ext4 -q -L one ${D}p1")
+	d.sh("printf 'size=10M\\nsize=10M\\n,\\n' | sfdisk --quiet --label gpt $D; PATH=" + d.dir +
+		"/bin:$PATH partx; mkfs.ext4 -q -L one ${D}p1")
 	d.stub("lsblk", `case $* in *TYPE*) for p in `+d.device+`p*; do echo "$p part"; done;; esac`)
 	out, err := d.setUp(cloudinit.RoleData, "fs_setup:\n- {label: two, filesystem: ext4, device: $D, partition: auto}\n")
 	g.Expect(err).NotTo(HaveOccurred(), out)
 	g.Expect(out).To(ContainSubstring("p2 holds a new ext4"))
 	d.anotherPlan()
-	out, err = d.setUp(cloudinit.RoleData, "fs_setup:\n- {label: two, filesystem: ext4, device: $D, partition: auto|any}\n- {label: x, filesystem: ext4, device: $D, partition: any}\n")
+	out, err = d.setUp(cloudinit.RoleData, "fs_setup:\n- {label: two, filesystem: ext4, device: $D, partition: "+
+		"auto|any}\n- {label: x, filesystem: ext4, device: $D, partition: any}\n")
 	g.Expect(err).NotTo(HaveOccurred(), out)
 	g.Expect(out).To(And(ContainSubstring("p2 holds ext4 already"), ContainSubstring("p1 holds ext4 already")))
 }
 
 func TestDiskSetupThatCannotBeCarriedOut(t *testing.T) {
 	for config, want := range map[string]string{
-		"disk_setup: {sdb: {layout: true}}":                                                  "not a path below /dev",
-		"disk_setup: {/dev/../etc: {layout: true}}":                                          "not a path below /dev",
-		"disk_setup: {/dev/sdb: {layout: <nil>}}":                                            "neither that it is one partition",
-		"disk_setup: {/dev/sdb: {layout: [60, 50]}}":                                         "more than 100 percent",
-		"disk_setup: {/dev/sdb: {layout: [0]}}":                                              "from 1 to 100",
-		"disk_setup: {/dev/sdb: {layout: [1,1,1,1,1]}}":                                      "at most 4 partitions",
-		"disk_setup: {/dev/sdb: {table_type: gpt, layout: [[10, 85]]}}":                      "partition type \"85\"",
-		"disk_setup: {/dev/sdb: {table_type: bsd, layout: true}}":                            "use gpt or mbr",
-		"fs_setup: [{device: /dev/sdb, filesystem: swap}]":                                   "use ext4, xfs or btrfs",
-		"fs_setup: [{device: /dev/sdb, filesystem: xfs, label: thirteen-long}]":              "longer than the 12 letters",
-		"fs_setup: [{device: /dev/sdb, filesystem: ext4, partition: first}]":                 "neither none, auto, any nor a number",
-		"fs_setup: [{device: /dev/sdb, filesystem: ext4, cmd: mkfs}]":                        "cmd not found",
-		"disk_setup: {/dev/sdb: {layout: true}, /dev/sdb: {layout: false}}":                  "is listed twice",
-		"fs_setup: [{device: /dev/sdb, filesystem: ext4, replace_fs: 'a b'}]":                "not the name of a file system",
-		"disk_setup: {/dev/sdb: {table_type: mbr, layout: [[10, 0FC63DAF-8483-4772-8E79]]}}": "not known for this kind of table",
+		"disk_setup: {sdb: {layout: true}}":         "not a path below /dev",
+		"disk_setup: {/dev/../etc: {layout: true}}": "not a path below /dev",
+		"disk_setup: {/dev/sdb: {layout: <nil>}}": "neither that it is one " +
+			"partition",
+		"disk_setup: {/dev/sdb: {layout: [60, 50]}}":                            "more than 100 percent",
+		"disk_setup: {/dev/sdb: {layout: [0]}}":                                 "from 1 to 100",
+		"disk_setup: {/dev/sdb: {layout: [1,1,1,1,1]}}":                         "at most 4 partitions",
+		"disk_setup: {/dev/sdb: {table_type: gpt, layout: [[10, 85]]}}":         "partition type \"85\"",
+		"disk_setup: {/dev/sdb: {table_type: bsd, layout: true}}":               "use gpt or mbr",
+		"fs_setup: [{device: /dev/sdb, filesystem: swap}]":                      "use ext4, xfs or btrfs",
+		"fs_setup: [{device: /dev/sdb, filesystem: xfs, label: thirteen-long}]": "longer than the 12 letters",
+		"fs_setup: [{device: /dev/sdb, filesystem: ext4, partition: first}]": "neither none, auto, any nor " +
+			"a number",
+		"fs_setup: [{device: /dev/sdb, filesystem: ext4, cmd: mkfs}]":         "cmd not found",
+		"disk_setup: {/dev/sdb: {layout: true}, /dev/sdb: {layout: false}}":   "is listed twice",
+		"fs_setup: [{device: /dev/sdb, filesystem: ext4, replace_fs: 'a b'}]": "not the name of a file system",
+		"disk_setup: {/dev/sdb: {table_type: mbr, layout: [[10, 0FC63DAF-8483-4772-8E79]]}}": "not known for this kind of " +
+			"table",
 	} {
 		_, err := cloudinit.Parse([]byte("#cloud-config\n"+config+"\n"), nil)
 		NewWithT(t).Expect(err).To(MatchError(ContainSubstring(want)), config)

@@ -81,8 +81,8 @@ func (c *Config) diskSteps(roles []DiskRole) ([]run.Step, error) {
 	return steps, nil
 }
 
-// DiskError says that the bootstrap data wants a disk set up that this host does not give away. It is known before the host
-// is touched; the claim may wait until a person has corrected one or the other.
+// DiskError says that the bootstrap data wants a disk set up that this host does not give away. It is known before the
+// host is touched; the claim may wait until a person has corrected one or the other.
 type DiskError struct {
 	// Device as the bootstrap data names it.
 	Device string
@@ -92,9 +92,12 @@ type DiskError struct {
 
 func (e *DiskError) Error() string {
 	if e.Role == "" {
-		return fmt.Sprintf("%s is not among spec.disks of the QuoinHost, so nothing was done; add it there under the same id with the role Data or Wipe, or claim a host that has it", e.Device)
+		return fmt.Sprintf("%s is not among spec.disks of the QuoinHost, so nothing was done; add it there under the same "+
+			"id with the role Data or Wipe, or claim a host that has it", e.Device)
 	}
-	return fmt.Sprintf("%s has the role %s in spec.disks of the QuoinHost, so nothing was done; name another disk in the KubeadmConfig", e.Device, e.Role)
+	return fmt.Sprintf(
+		"%s has the role %s in spec.disks of the QuoinHost, so nothing was done; name another disk in the KubeadmConfig",
+		e.Device, e.Role)
 }
 
 // settable refuses a disk that is named by its ID and has no role, or the wrong one. What a kernel name stands for is
@@ -118,7 +121,8 @@ func (t PartitionTable) script(intent string) string {
 	if len(t.Partitions) == 0 {
 		return ""
 	}
-	words := []string{"partition", intent, ssh.Quote(t.Device), map[bool]string{false: "dos", true: "gpt"}[t.GPT], digit(t.Overwrite)}
+	words := []string{"partition", intent, ssh.Quote(t.Device), map[bool]string{false: "dos", true: "gpt"}[t.GPT],
+		digit(t.Overwrite)}
 	for _, p := range t.Partitions {
 		entry := fmt.Sprint(p.Percent)
 		if p.Type != "" {
@@ -130,7 +134,8 @@ func (t PartitionTable) script(intent string) string {
 }
 
 func (f FileSystem) script(intent string) string {
-	words := []string{"format", intent, ssh.Quote(f.Device), f.Partition, f.Type, ssh.Quote(f.Label), digit(f.Overwrite), ssh.Quote(f.ReplaceFS)}
+	words := []string{"format", intent, ssh.Quote(f.Device), f.Partition, f.Type, ssh.Quote(f.Label), digit(f.Overwrite),
+		ssh.Quote(f.ReplaceFS)}
 	for _, option := range f.ExtraOptions {
 		words = append(words, ssh.Quote(option))
 	}

@@ -12,8 +12,9 @@ import (
 const guardPath = "/etc/cloud/cloud.cfg.d/99-quoin.cfg"
 
 // guard is what cloud-init must not do again when a host boots, be it the same instance or, after its datasource has
-// changed, a new one: name the host, write /etc/hosts, render the network, make new SSH host keys (the pinned ones would
-// be gone), create users or set passwords, upgrade packages. What the instance's own user data says outranks any file.
+// changed, a new one: name the host, write /etc/hosts, render the network, make new SSH host keys (the pinned ones
+// would be gone), create users or set passwords, upgrade packages. What the instance's own user data says outranks any
+// file.
 const guard = `# Written by Quoin: this host is a node of Kubernetes. Cleaning the host removes this file.
 preserve_hostname: true
 manage_etc_hosts: false

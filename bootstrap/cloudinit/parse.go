@@ -38,7 +38,8 @@ func Parse(userData []byte, variables Variables) (*Config, error) {
 	}
 	text := strings.ReplaceAll(string(userData), "\r\n", "\n")
 	if strings.HasPrefix(strings.TrimSpace(text), "{") {
-		return nil, errors.New("the bootstrap data is not cloud-config but JSON, as Ignition is; set spec.format of the KubeadmConfig to cloud-config")
+		return nil, errors.New("the bootstrap data is not cloud-config but JSON, as Ignition is; set spec.format of the " +
+			"KubeadmConfig to cloud-config")
 	}
 	if first, rest, _ := strings.Cut(text, "\n"); strings.TrimSpace(first) == templateHeader {
 		rendered, err := render(rest, variables)
@@ -62,7 +63,8 @@ func Parse(userData []byte, variables Variables) (*Config, error) {
 		return config, nil
 	}
 	if line := aliasLine(&document); line > 0 {
-		return nil, fmt.Errorf("line %d of the cloud-config uses a YAML alias (*name), which Quoin does not follow; write the value out", line)
+		return nil, fmt.Errorf("line %d of the cloud-config uses a YAML alias (*name), which Quoin does not follow; write "+
+			"the value out", line)
 	}
 	root := document.Content[0]
 	if root.Kind != yaml.MappingNode {
@@ -293,10 +295,12 @@ func parseMounts(node *yaml.Node) ([][]string, error) {
 			fields = append(fields, string(field))
 		}
 		if len(fields) < 2 || len(fields) > 6 || (!path.IsAbs(fields[1]) && fields[1] != "none") {
-			return nil, fmt.Errorf("%q needs a device, an absolute mount point, and at most four fstab fields more", strings.Join(fields, " "))
+			return nil, fmt.Errorf("%q needs a device, an absolute mount point, and at most four fstab fields more",
+				strings.Join(fields, " "))
 		}
 		if fields[1] == "none" || len(fields) > 2 && fields[2] == "swap" {
-			return nil, fmt.Errorf("%q: swap and mounts without a directory are not set up by Quoin; the kubelet wants no swap", strings.Join(fields, " "))
+			return nil, fmt.Errorf("%q: swap and mounts without a directory are not set up by Quoin; the kubelet wants no swap",
+				strings.Join(fields, " "))
 		}
 		// The reset looks for the directory as the kernel names it.
 		fields[1] = path.Clean(fields[1])

@@ -15,10 +15,10 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// PatchInit has kubeadm init read the patches of static pods in a directory, unless its configuration names one already. It
-// returns the Config that does so, the receiver stays as it is, and the directory that counts; "" when no command is kubeadm
-// init. kubeadm takes no --patches beside its --config, so that file is edited: of all its documents only the
-// InitConfiguration.
+// PatchInit has kubeadm init read the patches of static pods in a directory, unless its configuration names one
+// already. It returns the Config that does so, the receiver stays as it is, and the directory that counts; "" when no
+// command is kubeadm init. kubeadm takes no --patches beside its --config, so that file is edited: of all its documents
+// only the InitConfiguration.
 func (c *Config) PatchInit(directory string) (*Config, string, error) {
 	at := slices.IndexFunc(c.Commands, func(command Command) bool { return command.Kind == KubeadmInit })
 	if at < 0 {
@@ -26,11 +26,13 @@ func (c *Config) PatchInit(directory string) (*Config, string, error) {
 	}
 	given := configArgument.FindStringSubmatch(c.Commands[at].Shell)
 	if given == nil {
-		return nil, "", errors.New("kubeadm init is called without --config=/...; Quoin names a directory with patches of its own there")
+		return nil, "", errors.New("kubeadm init is called without --config=/...; Quoin names a directory with patches of " +
+			"its own there")
 	}
 	file := slices.IndexFunc(c.Files, func(file File) bool { return file.Path == given[1] && !file.Append })
 	if file < 0 {
-		return nil, "", fmt.Errorf("kubeadm init is called with --config=%s, which is none of the files of the bootstrap data; "+
+		return nil, "", fmt.Errorf("kubeadm init is called with --config=%s, which is none of the files of the bootstrap "+
+			"data; "+
 			"Quoin names a directory with patches of its own there", given[1])
 	}
 	content, directory, err := patchInit(string(c.Files[file].Content), directory)
@@ -98,7 +100,8 @@ func scalar(mapping *yaml.Node, name string) string {
 		return ""
 	}
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		if value := mapping.Content[i+1]; mapping.Content[i].Value == name && value.Kind == yaml.ScalarNode && value.Tag != "!!null" {
+		if value := mapping.Content[i+1]; mapping.Content[i].Value == name && value.Kind == yaml.ScalarNode &&
+			value.Tag != "!!null" {
 			return value.Value
 		}
 	}

@@ -34,8 +34,9 @@ runcmd:
 
 const (
 	kubeadmInit = "kubeadm init --config /run/kubeadm/kubeadm.yaml"
-	aCluster    = "---\napiVersion: kubeadm.k8s.io/v1beta4\netcd: {local: {dataDir: '/data'}}\nkind: ClusterConfiguration\n---\n"
-	aHost       = "kind: InitConfiguration\nnodeRegistration:\n  kubeletExtraArgs:\n    - name: v\n      value: \"2\"\n  taints: []\n"
+	aCluster    = "---\napiVersion: kubeadm.k8s.io/v1beta4\netcd: {local: {dataDir: '/data'}}\nkind: " +
+		"ClusterConfiguration\n---\n"
+	aHost = "kind: InitConfiguration\nnodeRegistration:\n  kubeletExtraArgs:\n    - name: v\n      value: \"2\"\n  taints: []\n"
 )
 
 func TestPatchesAreAddedToTheConfigurationOfKubeadmInit(t *testing.T) {
@@ -44,9 +45,12 @@ func TestPatchesAreAddedToTheConfigurationOfKubeadmInit(t *testing.T) {
 		"none of the user's": {aCluster + aHost, aCluster + ours, "/ours"},
 		"the other order":    {aHost + aCluster, ours + aCluster, "/ours"},
 		"null":               {aCluster + aHost + "patches: null\n", aCluster + ours, "/ours"},
-		"empty":              {aCluster + aHost + "patches: {}\n", aCluster + aHost + "patches: {directory: /ours}\n", "/ours"},
-		"the user's":         {aCluster + aHost + "patches: {directory: /theirs}\n", aCluster + aHost + "patches: {directory: /theirs}\n", "/theirs"},
-		"JSON":               {aCluster + `{"kind": "InitConfiguration"}`, aCluster + `{"kind": "InitConfiguration", patches: {directory: /ours}}` + "\n", "/ours"},
+		"empty": {aCluster + aHost + "patches: {}\n", aCluster + aHost + "patches: {directory: /ours}\n",
+			"/ours"},
+		"the user's": {aCluster + aHost + "patches: {directory: /theirs}\n", aCluster + aHost +
+			"patches: {directory: /theirs}\n", "/theirs"},
+		"JSON": {aCluster + `{"kind": "InitConfiguration"}`, aCluster +
+			`{"kind": "InitConfiguration", patches: {directory: /ours}}` + "\n", "/ours"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -79,8 +83,10 @@ func TestPatchesThatCannotBeAddedAreRefused(t *testing.T) {
 		"without --config":           {"kubeadm init", aCluster + aHost},
 		"none of the files":          {"kubeadm init --config=/root/mine.yaml", aCluster + aHost},
 		"holds no InitConfiguration": {kubeadmInit, aCluster},
-		"kubeadm.yaml: the configuration of kubeadm is not valid YAML": {kubeadmInit, "kind: InitConfiguration\n\ttoken: abc\n"},
-		`"patches" is not an absolute path`:                            {kubeadmInit, aHost + "patches: {directory: patches}\n"},
+		"kubeadm.yaml: the configuration of kubeadm is not valid YAML": {kubeadmInit,
+			"kind: InitConfiguration\n\ttoken: abc\n"},
+		`"patches" is not an absolute path`: {kubeadmInit, aHost +
+			"patches: {directory: patches}\n"},
 	} {
 		_, _, err := initialized(t, c.command, c.configuration).PatchInit("/ours")
 		NewWithT(t).Expect(err).To(MatchError(ContainSubstring(want)))

@@ -62,7 +62,8 @@ func TestTheTokenIsReadByNobodyAndGoneAtTheEnd(t *testing.T) {
 			}
 			data, err := capi.NewNode(in)
 			g.Expect(err).NotTo(HaveOccurred())
-			text := strings.NewReplacer("@", dir, "/run/kubeadm", dir+"/run/kubeadm", "/run/cluster-api", dir+"/run/cluster-api").Replace(string(data))
+			text := strings.NewReplacer("@", dir, "/run/kubeadm", dir+"/run/kubeadm", "/run/cluster-api",
+				dir+"/run/cluster-api").Replace(string(data))
 			config := dir + "/run/kubeadm/kubeadm-join-config.yaml"
 			if own != "" {
 				text = strings.Replace(text, "--config "+config, "-v=5 --config="+dir+own, 1)
@@ -70,7 +71,8 @@ func TestTheTokenIsReadByNobodyAndGoneAtTheEnd(t *testing.T) {
 				text = strings.Replace(text, "kind: JoinConfiguration\n      token: "+token, "kind: JoinConfiguration", 1)
 				config = dir + own
 			}
-			g.Expect(os.WriteFile(filepath.Join(dir, "kubeadm"), []byte("#!/bin/sh\ngrep -q token "+config+" && touch "+dir+"/joined\n"), 0o755)).To(Succeed())
+			g.Expect(os.WriteFile(filepath.Join(dir, "kubeadm"),
+				[]byte("#!/bin/sh\ngrep -q token "+config+" && touch "+dir+"/joined\n"), 0o755)).To(Succeed())
 			parsed, err := cloudinit.Parse([]byte(text), host)
 			g.Expect(err).NotTo(HaveOccurred())
 			files, steps, err := parsed.Steps(cloudinit.Options{})
@@ -128,7 +130,8 @@ runcmd:
 	g.Expect(err).NotTo(HaveOccurred())
 	_, steps, err := parsed.Steps(cloudinit.Options{})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(names(steps)).To(Equal([]string{"write-files", "check-clock", "kubeadm-init", "forget-secrets", "post-kubeadm", "forget-secrets-2"}))
+	g.Expect(names(steps)).To(Equal([]string{"write-files", "check-clock", "kubeadm-init", "forget-secrets",
+		"post-kubeadm", "forget-secrets-2"}))
 	g.Expect(steps[3].Script).To(Equal("rm -f '/run/kubeadm/other.yaml'\n"))
 	g.Expect(steps[5].Script).To(Equal("rm -f '/run/kubeadm/kubeadm.yaml'\n"))
 	g.Expect(steps[4].Script).NotTo(ContainSubstring("other.yaml"), "what is forgotten is not brought back")
@@ -141,7 +144,8 @@ func TestCloudInitIsGuardedWhereItIsEnabled(t *testing.T) {
 	g := NewWithT(t)
 	dir := t.TempDir()
 	guard := func() {
-		script := run.Prelude + strings.NewReplacer("/etc/cloud", dir+"/cloud", "/proc/cmdline", dir+"/cmdline").Replace(cloudinit.GuardStep().Script)
+		script := run.Prelude + strings.NewReplacer("/etc/cloud", dir+"/cloud", "/proc/cmdline", dir+"/cmdline").
+			Replace(cloudinit.GuardStep().Script)
 		cmd := exec.Command("/bin/sh", "-c", script)
 		cmd.Env = append(os.Environ(), "QUOIN_ROOT="+dir, "QUOIN_RUN_DIR="+dir, "PATH="+dir+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
@@ -162,7 +166,8 @@ func TestCloudInitIsGuardedWhereItIsEnabled(t *testing.T) {
 	guard()
 	content, err := os.ReadFile(file)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(string(content)).To(And(ContainSubstring("preserve_hostname: true"), ContainSubstring("ssh_deletekeys: false"), ContainSubstring("network: {config: disabled}")))
+	g.Expect(string(content)).To(And(ContainSubstring("preserve_hostname: true"),
+		ContainSubstring("ssh_deletekeys: false"), ContainSubstring("network: {config: disabled}")))
 	created, err := os.ReadFile(filepath.Join(dir, "created"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(strings.Count(string(created), "file "+file)).To(Equal(1))

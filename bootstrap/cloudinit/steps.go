@@ -20,7 +20,8 @@ const (
 )
 
 // Steps renders the Config for package run: files to upload and steps in cloud-init's own order (bootcmd, write_files,
-// disk_setup, fs_setup, mounts, hostname, users, ntp, runcmd). kubeadm steps are named InitStep or JoinStep and marked Once.
+// disk_setup, fs_setup, mounts, hostname, users, ntp, runcmd). kubeadm steps are named InitStep or JoinStep and marked
+// Once.
 //
 // Where cloud-init goes on after a command that failed, Quoin stops and names it: a node that joins half-prepared costs
 // more than a clear end. A command that may fail says so itself ("... || true"). As in cloud-init, consecutive commands
@@ -55,7 +56,8 @@ func (c *Config) Steps(o Options) ([]run.File, []run.Step, error) {
 		steps = append(steps, run.Step{Name: "mounts", Script: mountScript(c.Mounts)})
 	}
 	if c.Hostname != "" {
-		steps = append(steps, run.Step{Name: "hostname", Script: "set -eu\nquoin_claim /etc/hostname\nhostnamectl set-hostname " + ssh.Quote(c.Hostname) + "\n"})
+		steps = append(steps, run.Step{Name: "hostname",
+			Script: "set -eu\nquoin_claim /etc/hostname\nhostnamectl set-hostname " + ssh.Quote(c.Hostname) + "\n"})
 	}
 	if len(c.Users) > 0 {
 		steps = append(steps, run.Step{Name: "users", Script: userScript(c.Users), Secret: true})
@@ -73,8 +75,8 @@ func (c *Config) Steps(o Options) ([]run.File, []run.Step, error) {
 	return files, steps, nil
 }
 
-// commandSteps cuts runcmd at the kubeadm commands. Before each the clock is checked, for certificates and tokens begin and
-// end with it; after each goes what held the token.
+// commandSteps cuts runcmd at the kubeadm commands. Before each the clock is checked, for certificates and tokens begin
+// and end with it; after each goes what held the token.
 func (c *Config) commandSteps(o Options) []run.Step {
 	var steps []run.Step
 	var group []Command
@@ -149,7 +151,8 @@ func (c *Config) secretPaths() []string {
 	}
 	var paths []string
 	for _, file := range c.Files {
-		if (given[file.Path] || strings.HasPrefix(file.Path, "/run/kubeadm/") || strings.HasPrefix(file.Path, "/var/run/kubeadm/")) && !slices.Contains(paths, file.Path) {
+		if (given[file.Path] || strings.HasPrefix(file.Path, "/run/kubeadm/") ||
+			strings.HasPrefix(file.Path, "/var/run/kubeadm/")) && !slices.Contains(paths, file.Path) {
 			paths = append(paths, file.Path)
 		}
 	}
@@ -164,7 +167,8 @@ func (f File) install(name string) string {
 		owner = "root:root"
 	}
 	if !f.Append {
-		return fmt.Sprintf("quoin_put \"$QUOIN_RUN_DIR/files/%s\" %s %04o %s\n", name, ssh.Quote(f.Path), uint32(f.Mode), ssh.Quote(owner))
+		return fmt.Sprintf("quoin_put \"$QUOIN_RUN_DIR/files/%s\" %s %04o %s\n", name, ssh.Quote(f.Path), uint32(f.Mode),
+			ssh.Quote(owner))
 	}
 	return fmt.Sprintf(`base=$QUOIN_RUN_DIR/files/%[1]s.base
 if ! [ -e "$base" ]; then
@@ -177,20 +181,23 @@ quoin_put "$base.full" %[2]s %04[3]o %[4]s
 `, name, ssh.Quote(f.Path), uint32(f.Mode), ssh.Quote(owner))
 }
 
-// restoreVolatile brings back the files below /run and /tmp that a reboot between two steps took away: their step is done
-// and does not run again. A file that the user's commands have changed since cannot be made again, so the plan ends there.
+// restoreVolatile brings back the files below /run and /tmp that a reboot between two steps took away: their step is
+// done and does not run again. A file that the user's commands have changed since cannot be made again, so the plan
+// ends there.
 func (c *Config) restoreVolatile(forgotten map[string]bool) string {
 	var script strings.Builder
 	for i, file := range c.Files {
 		if forgotten[file.Path] {
 			continue
 		}
-		if !strings.HasPrefix(file.Path, "/run/") && !strings.HasPrefix(file.Path, "/var/run/") && !strings.HasPrefix(file.Path, "/tmp/") {
+		if !strings.HasPrefix(file.Path, "/run/") && !strings.HasPrefix(file.Path, "/var/run/") &&
+			!strings.HasPrefix(file.Path, "/tmp/") {
 			continue
 		}
 		action := strings.TrimSpace(file.install(fmt.Sprintf("file-%03d", i)))
 		if c.changes(file.Path) {
-			action = "quoin_fail " + ssh.Quote(fmt.Sprintf("%s is gone, the host rebooted meanwhile, and commands had worked on it; replace the Machine", file.Path))
+			action = "quoin_fail " + ssh.Quote(fmt.Sprintf("%s is gone, the host rebooted meanwhile, and commands had worked "+
+				"on it; replace the Machine", file.Path))
 		}
 		fmt.Fprintf(&script, "[ -e %s ] || {\n%s\n} || exit 1\n", ssh.Quote(file.Path), action)
 	}
@@ -208,19 +215,21 @@ func (c *Config) changes(path string) bool {
 }
 
 const (
-	// The plan's own files are for root alone. What commands and kubeadm write has the modes it has elsewhere: a keyring that
-	// apt's own user cannot read, or a /etc/kubernetes/pki closed to a static pod that is not root, breaks later.
+	// The plan's own files are for root alone. What commands and kubeadm write has the modes it has elsewhere: a keyring
+	// that apt's own user cannot read, or a /etc/kubernetes/pki closed to a static pod that is not root, breaks later.
 	loadEnvironment = "umask 022\n[ -f \"$QUOIN_RUN_DIR/env\" ] && . \"$QUOIN_RUN_DIR/env\"\n"
-	saveEnvironment = "umask 077\nexport -p >\"$QUOIN_RUN_DIR/env.part\" && mv \"$QUOIN_RUN_DIR/env.part\" \"$QUOIN_RUN_DIR/env\"\n"
+	saveEnvironment = "umask 077\nexport -p >\"$QUOIN_RUN_DIR/env.part\" && mv \"$QUOIN_RUN_DIR/env.part\" " +
+		"\"$QUOIN_RUN_DIR/env\"\n"
 )
 
-// commandGroup joins commands into one shell that stops at the first failure and says which it was; never its text, which
-// may hold a secret.
+// commandGroup joins commands into one shell that stops at the first failure and says which it was; never its text,
+// which may hold a secret.
 func commandGroup(label string, commands []Command) string {
 	var script strings.Builder
 	script.WriteString(loadEnvironment + ":\n")
 	for i, command := range commands {
-		fmt.Fprintf(&script, "%s\nquoin_code=$?; [ $quoin_code = 0 ] || quoin_fail \"command %d of %d in %s ended with code $quoin_code\"\n",
+		fmt.Fprintf(&script,
+			"%s\nquoin_code=$?; [ $quoin_code = 0 ] || quoin_fail \"command %d of %d in %s ended with code $quoin_code\"\n",
 			command.Shell, i+1, len(commands), label)
 	}
 	script.WriteString(saveEnvironment)

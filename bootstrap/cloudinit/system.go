@@ -13,8 +13,8 @@ import (
 // fstabDefaults are the last four fields, as cloud-init fills them in.
 var fstabDefaults = []string{"auto", "defaults,nofail", "0", "2"}
 
-// mountScript adds lines to fstab and mounts them. What was mounted there before is the administrator's: it stays, now and
-// when the host is reset. Each line is recorded by itself, for others may write to fstab while the host is a node.
+// mountScript adds lines to fstab and mounts them. What was mounted there before is the administrator's: it stays, now
+// and when the host is reset. Each line is recorded by itself, for others may write to fstab while the host is a node.
 func mountScript(mounts [][]string) string {
 	var script strings.Builder
 	script.WriteString(mountFunction)
@@ -105,7 +105,8 @@ func (u User) script() string {
 	flag("--shell", u.Shell)
 	flag("--gid", u.PrimaryGroup)
 	flag("--groups", strings.Join(u.Groups, ","))
-	fmt.Fprintf(&s, "id -u %[1]s >/dev/null 2>&1 || { quoin_record %[2]s; %[3]s %[1]s; }\n", u.Name, ssh.Quote("user "+u.Name), strings.Join(add, " "))
+	fmt.Fprintf(&s, "id -u %[1]s >/dev/null 2>&1 || { quoin_record %[2]s; %[3]s %[1]s; }\n", u.Name,
+		ssh.Quote("user "+u.Name), strings.Join(add, " "))
 	if u.Passwd != "" {
 		// Through standard input: arguments show up in the process list.
 		fmt.Fprintf(&s, "printf '%%s\\n' %s | chpasswd --encrypted\n", ssh.Quote(u.Name+":"+u.Passwd))
@@ -117,7 +118,8 @@ func (u User) script() string {
 		fmt.Fprintf(&s, "usermod --expiredate 1 %s\n", u.Name)
 	}
 	if u.Sudo != "" {
-		fmt.Fprintf(&s, "printf '%%s\\n' %s >\"$QUOIN_RUN_DIR/sudoers\"\nquoin_put \"$QUOIN_RUN_DIR/sudoers\" /etc/sudoers.d/90-quoin-%s 0440\n",
+		fmt.Fprintf(&s, "printf '%%s\\n' %s >\"$QUOIN_RUN_DIR/sudoers\"\nquoin_put \"$QUOIN_RUN_DIR/sudoers\" "+
+			"/etc/sudoers.d/90-quoin-%s 0440\n",
 			ssh.Quote(u.Name+" "+u.Sudo), u.Name)
 	}
 	if len(u.SSHAuthorizedKeys) > 0 {

@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// Variables are the instance data a `## template: jinja` document may refer to, by full name: "ds.meta_data.local_hostname",
-// "v1.local_hostname". See InstanceData.
+// Variables are the instance data a `## template: jinja` document may refer to, by full name:
+// "ds.meta_data.local_hostname", "v1.local_hostname". See InstanceData.
 type Variables map[string]string
 
-// InstanceData returns the variables that Quoin knows for a host. failureDomain may be empty: a reference to it is then an error.
+// InstanceData returns the variables that Quoin knows for a host. failureDomain may be empty: a reference to it is then
+// an error.
 func InstanceData(hostname, instanceID, failureDomain string) Variables {
 	v := Variables{
 		"ds.meta_data.local_hostname": hostname, "ds.meta_data.local-hostname": hostname, "ds.meta_data.hostname": hostname,
@@ -23,7 +24,8 @@ func InstanceData(hostname, instanceID, failureDomain string) Variables {
 		"v1.instance_id": instanceID, "instance_id": instanceID,
 	}
 	if failureDomain != "" {
-		v["ds.meta_data.availability_zone"], v["v1.availability_zone"], v["availability_zone"] = failureDomain, failureDomain, failureDomain
+		v["ds.meta_data.availability_zone"], v["v1.availability_zone"], v["availability_zone"] = failureDomain, failureDomain,
+			failureDomain
 	}
 	return v
 }
@@ -37,15 +39,17 @@ var (
 	comment    = regexp.MustCompile(`(?s)\{#.*?#\}`)
 )
 
-// render substitutes simple references. Jinja is a language; only what bootstrap data is known to use is understood, and
-// everything else is refused rather than passed on half-done.
+// render substitutes simple references. Jinja is a language; only what bootstrap data is known to use is understood,
+// and everything else is refused rather than passed on half-done.
 func render(document string, variables Variables) (string, error) {
 	if i := strings.Index(document, "{%"); i >= 0 {
-		return "", fmt.Errorf("line %d of the bootstrap data uses a jinja statement ({%% ... %%}), which Quoin does not execute; compute the value in preKubeadmCommands instead", lineAt(document, i))
+		return "", fmt.Errorf("line %d of the bootstrap data uses a jinja statement ({%% ... %%}), which Quoin does not "+
+			"execute; compute the value in preKubeadmCommands instead", lineAt(document, i))
 	}
 	// "${#list[@]}" of bash begins like a jinja comment; only a closed one is meant as such.
 	if at := comment.FindStringIndex(document); at != nil {
-		return "", fmt.Errorf("line %d of the bootstrap data holds a jinja comment ({# ... #}); remove it", lineAt(document, at[0]))
+		return "", fmt.Errorf("line %d of the bootstrap data holds a jinja comment ({# ... #}); remove it",
+			lineAt(document, at[0]))
 	}
 	var out strings.Builder
 	rest := 0
@@ -58,11 +62,13 @@ func render(document string, variables Variables) (string, error) {
 			continue
 		}
 		if !reference.MatchString(inner) {
-			return "", fmt.Errorf("line %d of the bootstrap data uses the jinja expression {{ %s }}, of which Quoin understands only plain names such as {{ ds.meta_data.local_hostname }}", lineAt(document, at[0]), inner)
+			return "", fmt.Errorf("line %d of the bootstrap data uses the jinja expression {{ %s }}, of which Quoin "+
+				"understands only plain names such as {{ ds.meta_data.local_hostname }}", lineAt(document, at[0]), inner)
 		}
 		value, known := variables[inner]
 		if !known {
-			return "", fmt.Errorf("line %d of the bootstrap data refers to {{ %s }}, which is not known for this host; known are %s", lineAt(document, at[0]), inner, names(variables))
+			return "", fmt.Errorf("line %d of the bootstrap data refers to {{ %s }}, which is not known for this host; known "+
+				"are %s", lineAt(document, at[0]), inner, names(variables))
 		}
 		out.WriteString(value)
 	}

@@ -31,7 +31,8 @@ func parseUsers(node *yaml.Node) ([]User, error) {
 			return nil, fmt.Errorf("name %q must match %s", e.Name, userName)
 		}
 		user := User{
-			Name: string(e.Name), Passwd: string(e.Passwd), Gecos: string(e.Gecos), HomeDir: string(e.Homedir), Shell: string(e.Shell),
+			Name: string(e.Name), Passwd: string(e.Passwd), Gecos: string(e.Gecos), HomeDir: string(e.Homedir),
+			Shell:        string(e.Shell),
 			PrimaryGroup: string(e.PrimaryGroup), Sudo: string(e.Sudo), Inactive: e.Inactive,
 			LockPassword: e.LockPasswd == nil || *e.LockPasswd,
 		}
@@ -52,7 +53,8 @@ func parseUsers(node *yaml.Node) ([]User, error) {
 				return nil, fmt.Errorf("user %s: group %q must match %s", user.Name, group, userName)
 			}
 		}
-		for field, value := range map[string]string{"gecos": user.Gecos, "passwd": user.Passwd, "homedir": user.HomeDir, "shell": user.Shell, "sudo": user.Sudo, "primary_group": user.PrimaryGroup} {
+		for field, value := range map[string]string{"gecos": user.Gecos, "passwd": user.Passwd, "homedir": user.HomeDir,
+			"shell": user.Shell, "sudo": user.Sudo, "primary_group": user.PrimaryGroup} {
 			if strings.ContainsAny(value, "\n\x00") {
 				return nil, fmt.Errorf("user %s: %s must be one line", user.Name, field)
 			}

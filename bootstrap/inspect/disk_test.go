@@ -21,7 +21,8 @@ func TestADiskIsFoundByItsStableNamesOnly(t *testing.T) {
 	g := NewWithT(t)
 	dir := t.TempDir()
 	for path, content := range map[string]string{
-		"block/sda/device/wwid": " t10.ATA     QEMU  0001  \n", "block/sdb/device/serial": "S-1\n", "block/sdc/device/serial": "same\n", "block/sdd/serial": "same\n",
+		"block/sda/device/wwid": " t10.ATA     QEMU  0001  \n", "block/sdb/device/serial": "S-1\n",
+		"block/sdc/device/serial": "same\n", "block/sdd/serial": "same\n",
 		"block/nvme0n1/wwid": "eui.7\n", "block/nvme0n1/device/serial": "eui.7\n",
 		"block/nvme0c0n1/wwid": "eui.7\n", "block/nvme0c0n1/hidden": "1\n", "block/nvme0n1/hidden": "0\n",
 	} {
@@ -32,8 +33,10 @@ func TestADiskIsFoundByItsStableNamesOnly(t *testing.T) {
 	g.Expect(os.Symlink("../dev/sda", filepath.Join(dir, "by-id/wwn-1"))).To(Succeed())
 	g.Expect(os.Symlink("../dev/sda1", filepath.Join(dir, "by-id/wwn-1-part1"))).To(Succeed())
 	g.Expect(os.MkdirAll(filepath.Join(dir, "dev"), 0o755)).To(Succeed())
-	for id, want := range map[string]string{"wwn-1": dir + "/dev/sda", "wwn-1-part1": "", "t10.ATA_QEMU_0001": "/dev/sda", "S-1": "/dev/sdb", "same": "", "sda": "", "gone": "", "eui.7": "/dev/nvme0n1"} {
-		script := strings.NewReplacer("/dev/disk/by-id", dir+"/by-id", "/sys/block/", dir+"/block/").Replace(inspect.DiskFunctions) + "quoin_disk " + ssh.Quote(id) + " || :\n"
+	for id, want := range map[string]string{"wwn-1": dir + "/dev/sda", "wwn-1-part1": "", "t10.ATA_QEMU_0001": "/dev/sda",
+		"S-1": "/dev/sdb", "same": "", "sda": "", "gone": "", "eui.7": "/dev/nvme0n1"} {
+		script := strings.NewReplacer("/dev/disk/by-id", dir+"/by-id", "/sys/block/", dir+"/block/").
+			Replace(inspect.DiskFunctions) + "quoin_disk " + ssh.Quote(id) + " || :\n"
 		result, err := (&sshtest.Local{}).Run(t.Context(), ssh.Command{Script: script})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(strings.TrimSpace(result.Stdout)).To(Equal(want), id)

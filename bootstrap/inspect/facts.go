@@ -28,10 +28,12 @@ type Facts struct {
 	// DefaultInterface carries the default route; empty when there is none.
 	DefaultInterface string
 	// CgroupVersion is 1 or 2.
-	CgroupVersion    int
-	ContainerRuntime ContainerRuntime
-	Systemd          bool
-	CloudInitEnabled bool
+	CgroupVersion int
+	// KubeletOnCgroupV1 says whether arguments of the kubelet on the host have it start on cgroup v1; nil with cgroup v2.
+	KubeletOnCgroupV1 *bool
+	ContainerRuntime  ContainerRuntime
+	Systemd           bool
+	CloudInitEnabled  bool
 	// CloudInitGuarded says that our drop-in keeps it from undoing what a plan did.
 	CloudInitGuarded bool
 	SwapEnabled      bool
@@ -61,8 +63,8 @@ type Disk struct {
 	Rotational bool
 	// WWN and Serial as the kernel knows them; empty when it does not.
 	WWN, Serial string
-	// Content is what lies on the disk itself, a partition table (gpt, dos) or a file system (ext4); empty when nothing was
-	// found or nothing could be read.
+	// Content is what lies on the disk itself, a partition table (gpt, dos) or a file system (ext4); empty when nothing
+	// was found or nothing could be read.
 	Content string
 	// Volumes are the disk's partitions, what is built on them, and the disk itself when it carries a file system.
 	Volumes []Volume

@@ -12,8 +12,10 @@ import (
 )
 
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{answer, "", "end ok\n", "disk a 9223372036854775807 0 x\nend ok\n", "memory.kib 9223372036854775807\nend ok", "address a ::1/129\nend ok",
-		"clock 1.2\nclock.end -9223372036854775808.9\nend ok\n", "disk a 1 0 a\ndisk.volume a NAME=\"x\\\"\" TYPE=\"part\"\nend ok\n", "owner {}\nlink a b c d\nend ok\n"} {
+	for _, text := range []string{answer, "", "end ok\n", "disk a 9223372036854775807 0 x\nend ok\n",
+		"memory.kib 9223372036854775807\nend ok", "address a ::1/129\nend ok",
+		"clock 1.2\nclock.end -9223372036854775808.9\nend ok\n",
+		"disk a 1 0 a\ndisk.volume a NAME=\"x\\\"\" TYPE=\"part\"\nend ok\n", "owner {}\nlink a b c d\nend ok\n"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

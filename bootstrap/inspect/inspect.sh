@@ -85,7 +85,16 @@ if has ip; then
 	say default6 "$(ip -6 -o route show default 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n 1)"
 fi
 
-if [ -f /sys/fs/cgroup/cgroup.controllers ]; then say cgroup 2; else say cgroup 1; fi
+if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
+	say cgroup 2
+else
+	say cgroup 1
+	if grep -qsr -e '--fail-cgroupv1=false' /etc/default/kubelet /etc/sysconfig/kubelet /etc/systemd/system/kubelet.service.d; then
+		say kubelet.cgroupv1 yes
+	else
+		say kubelet.cgroupv1 no
+	fi
+fi
 [ -d /run/systemd/system ] && say systemd yes
 if has cloud-init && ! [ -e /etc/cloud/cloud-init.disabled ] && ! grep -qs 'cloud-init=disabled' /proc/cmdline; then say cloudinit yes; fi
 [ -e /etc/cloud/cloud.cfg.d/99-quoin.cfg ] && say cloudinit.guarded yes

@@ -70,19 +70,30 @@ func TestParse(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	no := false
 	g.Expect(facts).To(Equal(&inspect.Facts{
-		Hostname: "node-1", OS: inspect.OS{ID: "rocky", VersionID: "9.4", PrettyName: "Rocky Linux 9.4 (Blue Onyx)"}, Kernel: "5.14.0",
-		Architecture: "arm64", BootID: "1111-2222", MachineID: "abcd", ProductUUID: "4c4c4544-0001", CPUs: 8, MemoryBytes: 16 << 20, SwapEnabled: true,
-		Disks: []inspect.Disk{{ID: "wwn-0x5000c500", Name: "sda", SizeBytes: 1 << 30, Rotational: true, WWN: "naa.5000c500", Serial: "Z1 D3", Content: "gpt",
-			Volumes: []inspect.Volume{{Name: "sda1", Type: "part", FileSystem: "ext4", Label: "a b", MountPoint: "/"}, {Name: "sda2", Type: "part"}}}, {ID: "eui.0025", Name: "nvme0n1", SizeBytes: 2 << 30}},
+		Hostname: "node-1", OS: inspect.OS{ID: "rocky", VersionID: "9.4", PrettyName: "Rocky Linux 9.4 (Blue Onyx)"},
+		Kernel:       "5.14.0",
+		Architecture: "arm64", BootID: "1111-2222", MachineID: "abcd", ProductUUID: "4c4c4544-0001", CPUs: 8,
+		MemoryBytes: 16 << 20, SwapEnabled: true,
+		Disks: []inspect.Disk{{ID: "wwn-0x5000c500", Name: "sda", SizeBytes: 1 << 30, Rotational: true, WWN: "naa.5000c500",
+			Serial: "Z1 D3", Content: "gpt",
+			Volumes: []inspect.Volume{{Name: "sda1", Type: "part", FileSystem: "ext4", Label: "a b", MountPoint: "/"},
+				{Name: "sda2", Type: "part"}}}, {ID: "eui.0025", Name: "nvme0n1", SizeBytes: 2 << 30}},
 		Addresses: []inspect.Address{{Interface: "eth0", Address: netip.MustParseAddr("10.0.0.11"), Prefix: 24},
-			{Interface: "eth0", Address: netip.MustParseAddr("fd00::11"), Prefix: 64}, {Interface: "tun0", Address: netip.MustParseAddr("10.9.0.1"), Prefix: 32}},
+			{Interface: "eth0", Address: netip.MustParseAddr("fd00::11"), Prefix: 64},
+			{Interface: "tun0", Address: netip.MustParseAddr("10.9.0.1"), Prefix: 32}},
 		Links:            []inspect.Link{{Name: "eth0", HardwareAddress: "52:54:00:12:34:56", MTU: 1500, State: "up"}},
 		DefaultInterface: "eth0", CgroupVersion: 2, Systemd: true, CloudInitEnabled: true, CloudInitGuarded: true,
-		ContainerRuntime: inspect.ContainerRuntime{Name: "containerd", Version: "2.2.1", SocketOK: true}, KeepalivedInstalled: true,
-		CommandsMissing: []string{"conntrack"}, TCPForwardingAllowed: &no,
+		ContainerRuntime:    inspect.ContainerRuntime{Name: "containerd", Version: "2.2.1", SocketOK: true},
+		KeepalivedInstalled: true,
+		CommandsMissing:     []string{"conntrack"}, TCPForwardingAllowed: &no,
 		KubernetesPresent: []string{"files below /etc/kubernetes", "process kubelet"}, OwnerRecord: `{"uid":"a b"}`,
 		Clock: time.Unix(1700000000, 250000000),
 	}))
+	for value, starts := range map[string]bool{"yes": true, "no": false} {
+		facts, err = inspect.Parse("cgroup 1\nkubelet.cgroupv1 " + value + "\nend ok\n")
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(facts.KubeletOnCgroupV1).To(HaveValue(Equal(starts)))
+	}
 	_, err = inspect.Parse("hostname x\ncpus 4\n")
 	g.Expect(err).To(MatchError(ContainSubstring("cut off")))
 	_, err = inspect.Parse("cpus many\nend ok\n")
@@ -100,5 +111,6 @@ func TestThisMachine(t *testing.T) {
 	g.Expect(facts.MemoryBytes).To(BeNumerically(">", 1<<20))
 	g.Expect(facts.BootID).NotTo(BeEmpty())
 	g.Expect(facts.ClockOffset.Abs()).To(BeNumerically("<", 5*time.Second))
+	g.Expect(facts.KubeletOnCgroupV1 == nil).To(Equal(facts.CgroupVersion == 2), "that is asked of cgroup v1")
 	t.Logf("%+v", facts)
 }

@@ -45,13 +45,15 @@ func Collect(ctx context.Context, host ssh.Host) (*Facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The script reads the clock first and last: the middles of both spans are the same moment, but for the way there and back.
+	// The script reads the clock first and last: the middles of both spans are the same moment, but for the way there and
+	// back.
 	facts.ClockOffset = facts.Clock.Sub(begin.Add(end.Sub(begin) / 2))
 	return facts, nil
 }
 
 // architectures turns uname -m into Go's words.
-var architectures = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64"}
+var architectures = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x",
+	"riscv64": "riscv64"}
 
 // Parse reads what Script printed.
 func Parse(output string) (*Facts, error) {
@@ -128,6 +130,9 @@ func (f *Facts) take(word, value string) error {
 		}
 	case "cgroup":
 		f.CgroupVersion, err = strconv.Atoi(value)
+	case "kubelet.cgroupv1":
+		starts := value == "yes"
+		f.KubeletOnCgroupV1 = &starts
 	case "systemd":
 		f.Systemd = true
 	case "cloudinit":
@@ -167,16 +172,18 @@ func (f *Facts) take(word, value string) error {
 	return err
 }
 
-// disk leaves out what it cannot read: a device that vanished while it was looked at, or one with an odd driver, must not
-// keep a host away whose other disks are fine.
+// disk leaves out what it cannot read: a device that vanished while it was looked at, or one with an odd driver, must
+// not keep a host away whose other disks are fine.
 func (f *Facts) disk(value string) {
 	fields := strings.Fields(value)
 	if len(fields) != 4 {
 		return
 	}
 	// sysfs counts in 512 bytes whatever the disk's own sector is. Empty card readers have size 0.
-	if sectors, err := strconv.ParseInt(fields[1], 10, 64); err == nil && sectors > 0 && sectors < 1<<53 && len(f.Disks) < maxDisks {
-		f.Disks = append(f.Disks, Disk{Name: fields[0], SizeBytes: sectors * 512, Rotational: fields[2] == "1", ID: fields[3]})
+	if sectors, err := strconv.ParseInt(fields[1], 10, 64); err == nil && sectors > 0 && sectors < 1<<53 &&
+		len(f.Disks) < maxDisks {
+		f.Disks = append(f.Disks, Disk{Name: fields[0], SizeBytes: sectors * 512, Rotational: fields[2] == "1",
+			ID: fields[3]})
 	}
 }
 
@@ -205,7 +212,8 @@ var pair = regexp.MustCompile(`([A-Z]+)="((?:[^"\\]|\\.)*)"`)
 // volume takes a line of lsblk in pairs: NAME="sda1" TYPE="part" FSTYPE="ext4" LABEL="" MOUNTPOINT="/".
 func (d *Disk) volume(line string) {
 	var v Volume
-	into := map[string]*string{"NAME": &v.Name, "TYPE": &v.Type, "FSTYPE": &v.FileSystem, "LABEL": &v.Label, "MOUNTPOINT": &v.MountPoint}
+	into := map[string]*string{"NAME": &v.Name, "TYPE": &v.Type, "FSTYPE": &v.FileSystem, "LABEL": &v.Label,
+		"MOUNTPOINT": &v.MountPoint}
 	for _, match := range pair.FindAllStringSubmatch(line, 16) {
 		if field := into[match[1]]; field != nil {
 			*field = match[2]

@@ -55,7 +55,8 @@ func TestASlowContainerdIsAskedAgain(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	defer listener.Close()
 	script := strings.ReplaceAll(inspect.Script, "/run/containerd/containerd.sock", socket)
-	for name, body := range map[string]string{"ctr": "echo Server:", "timeout": `[ ! -e "$0.slow" ] || exit 124; shift 3; exec "$@"`} {
+	for name, body := range map[string]string{"ctr": "echo Server:",
+		"timeout": `[ ! -e "$0.slow" ] || exit 124; shift 3; exec "$@"`} {
 		g.Expect(os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+body+"\n"), 0o755)).To(Succeed())
 	}
 	host := &sshtest.Local{Env: []string{"PATH=" + dir + ":" + os.Getenv("PATH")}}
@@ -84,13 +85,15 @@ func TestWhiteSpaceInAnIdentityIsSqueezed(t *testing.T) {
 	device := filepath.Join(dir, "quoindisk")
 	g.Expect(os.MkdirAll(filepath.Join(device, "device"), 0o755)).To(Succeed())
 	g.Expect(os.WriteFile(filepath.Join(device, "size"), []byte("2097152\n"), 0o600)).To(Succeed())
-	g.Expect(os.WriteFile(filepath.Join(device, "device", "wwid"), []byte(" t10.ATA     QEMU\tHARDDISK \t 0001   \n"), 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(device, "device", "wwid"), []byte(" t10.ATA     QEMU\tHARDDISK \t 0001   \n"),
+		0o600)).To(Succeed())
 	script := strings.ReplaceAll(inspect.Script, "/sys/block/", dir+"/")
 	result, err := (&sshtest.Local{}).Run(t.Context(), ssh.Command{Script: script})
 	g.Expect(err).NotTo(HaveOccurred())
 	facts, err := inspect.Parse(result.Stdout)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(facts.Disks).To(Equal([]inspect.Disk{{ID: "t10.ATA_QEMU_HARDDISK_0001", Name: "quoindisk", SizeBytes: 1 << 30, WWN: "t10.ATA_QEMU_HARDDISK_0001"}}))
+	g.Expect(facts.Disks).To(Equal([]inspect.Disk{{ID: "t10.ATA_QEMU_HARDDISK_0001", Name: "quoindisk", SizeBytes: 1 << 30,
+		WWN: "t10.ATA_QEMU_HARDDISK_0001"}}))
 }
 
 func TestANodeBehindALinkIsSeen(t *testing.T) {

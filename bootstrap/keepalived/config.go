@@ -52,7 +52,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("port %d is not between 1 and 65535", c.Port)
 	}
 	for _, address := range c.Addresses {
-		if !address.IsValid() || address.Addr().IsUnspecified() || address.Addr().IsLoopback() || address.Addr().IsMulticast() {
+		if !address.IsValid() || address.Addr().IsUnspecified() || address.Addr().IsLoopback() || address.Addr().
+			IsMulticast() {
 			return fmt.Errorf("%s cannot be a virtual address", address)
 		}
 	}
@@ -120,9 +121,9 @@ vrrp_instance quoin {
 }
 
 // checkScript succeeds when this host's API server answers that it lives. Without anonymous requests
-// (--anonymous-auth=false, or an AuthenticationConfiguration that leaves /livez out) it answers 401 or 403 to everybody who
-// brings no credentials, and so do we: it serves then all the same. A server that is unwell says 500. Without curl an open
-// port must do.
+// (--anonymous-auth=false, or an AuthenticationConfiguration that leaves /livez out) it answers 401 or 403 to everybody
+// who brings no credentials, and so do we: it serves then all the same. A server that is unwell says 500. Without curl
+// an open port must do.
 func (c Config) checkScript() string {
 	return fmt.Sprintf(`#!/bin/sh
 %s

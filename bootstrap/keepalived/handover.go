@@ -15,9 +15,9 @@ import (
 // leavingPath marks a host that will leave the control plane. keepalived prefers the others while it is there.
 const leavingPath = "/etc/keepalived/quoin-leaving"
 
-// handOverScript has keepalived start again, and marks the host. One that stops resigns, and another one takes the address within
-// half a second; it would wait three seconds for one that is merely less preferred. The one that has started again is as
-// good as the other for a moment, and does not take the address back from an equal.
+// handOverScript has keepalived start again, and marks the host. One that stops resigns, and another one takes the
+// address within half a second; it would wait three seconds for one that is merely less preferred. The one that has
+// started again is as good as the other for a moment, and does not take the address back from an equal.
 const handOverScript = `grep -qsF '%[1]s' %[2]s && ! [ -e %[3]s ] || exit 0
 held=
 for address in %[4]s; do
@@ -27,15 +27,16 @@ timeout 30 systemctl restart keepalived.service && : >%[3]s && sync %[3]s || exi
 if [ -n "$held" ]; then echo held; fi
 `
 
-// HandOver has a host that is about to leave give the virtual addresses to another one, while the API servers of both still
-// serve: who talks to an address connects anew and goes on. held says that it had one of them. The host remains a candidate
-// of last resort. To call it again, or on a host without keepalived, changes nothing.
+// HandOver has a host that is about to leave give the virtual addresses to another one, while the API servers of both
+// still serve: who talks to an address connects anew and goes on. held says that it had one of them. The host remains a
+// candidate of last resort. To call it again, or on a host without keepalived, changes nothing.
 func HandOver(ctx context.Context, host ssh.Host, addresses []netip.Prefix) (held bool, err error) {
 	var list []string
 	for _, address := range addresses {
 		list = append(list, address.Addr().String())
 	}
-	result, err := host.Run(ctx, ssh.Command{Sudo: true, Script: fmt.Sprintf(handOverScript, mark, confPath, leavingPath, strings.Join(list, " "))})
+	result, err := host.Run(ctx, ssh.Command{Sudo: true, Script: fmt.Sprintf(handOverScript, mark, confPath, leavingPath,
+		strings.Join(list, " "))})
 	if err != nil {
 		return false, fmt.Errorf("having keepalived hand the virtual address over: %w", err)
 	}

@@ -27,8 +27,10 @@ func TestRender(t *testing.T) {
 	g := NewWithT(t)
 	text, err := config.Render()
 	g.Expect(err).NotTo(HaveOccurred())
-	for _, want := range []string{"state BACKUP", "virtual_router_id 51", "priority 100", "weight 50", "weight 20", "/usr/bin/test ! -e /etc/keepalived/quoin-leaving",
-		"virtual_ipaddress {\n    10.0.0.100/32 dev eth0\n  }", "virtual_ipaddress_excluded {\n    fd00::100/128 dev eth0\n  }"} {
+	for _, want := range []string{"state BACKUP", "virtual_router_id 51", "priority 100", "weight 50", "weight 20",
+		"/usr/bin/test ! -e /etc/keepalived/quoin-leaving",
+		"virtual_ipaddress {\n    10.0.0.100/32 dev eth0\n  }",
+		"virtual_ipaddress_excluded {\n    fd00::100/128 dev eth0\n  }"} {
 		g.Expect(text).To(ContainSubstring(want))
 	}
 	if path, err := exec.LookPath("keepalived"); err == nil {
@@ -66,7 +68,8 @@ func TestTheProbeIsLeftOutOnlyForOurOwnAddress(t *testing.T) {
 	g := NewWithT(t)
 	steps, err := keepalived.InstallSteps(config, keepalived.Ownership{})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(names(t, steps)).To(Equal([]string{"keepalived-check", "keepalived-probe", "keepalived-start", "keepalived-wait"}))
+	g.Expect(names(t, steps)).To(Equal([]string{"keepalived-check", "keepalived-probe", "keepalived-start",
+		"keepalived-wait"}))
 	steps, err = keepalived.InstallSteps(config, keepalived.Ownership{ClaimedByUs: true})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(names(t, steps)).To(Equal([]string{"keepalived-check", "keepalived-start"}))
@@ -86,7 +89,8 @@ func TestAConfigurationThatServesSomebodyIsNotReplaced(t *testing.T) {
 		"one that runs":    {"router_id a\n", "active", "disabled", true},
 		"one that starts":  {"router_id a\n", "activating", "disabled", true},
 		"one that is kept": {"router_id a\n", "failed", "enabled", true},
-		"our own":          {"# Written by Quoin. Do not edit: cleaning the host removes this file.\n", "active", "enabled", false},
+		"our own": {"# Written by Quoin. Do not edit: cleaning the host removes this file.\n", "active", "enabled",
+			false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -100,7 +104,8 @@ func TestAConfigurationThatServesSomebodyIsNotReplaced(t *testing.T) {
 				g.Expect(os.WriteFile(conf, []byte(tc.conf), 0o600)).To(Succeed())
 			}
 			host := &sshtest.Local{Env: []string{"PATH=" + dir + ":" + os.Getenv("PATH")}}
-			_, err := host.Run(context.Background(), ssh.Command{Script: run.Prelude + strings.ReplaceAll(steps[0].Script, "/etc/keepalived/keepalived.conf", conf)})
+			_, err := host.Run(context.Background(),
+				ssh.Command{Script: run.Prelude + strings.ReplaceAll(steps[0].Script, "/etc/keepalived/keepalived.conf", conf)})
 			if tc.refused {
 				g.Expect(err).To(MatchError(ContainSubstring("keepalived runs or is enabled")))
 			} else {
@@ -115,11 +120,12 @@ func TestProbe(t *testing.T) {
 		ip, ping, curl string
 		want           string
 	}{
-		"free":            {"", "exit 1", "exit 7", ""},
-		"our own":         {`[ "$2" = address ] && echo "1: eth0 inet 10.0.0.100/32"`, "exit 0", "exit 0", ""},
-		"an API server":   {"", "exit 1", "exit 0", "something answers at https://10.0.0.100:6443/livez"},
-		"a host":          {"", "exit 0", "exit 7", "a host answers ping at 10.0.0.100"},
-		"a silent holder": {`[ "$1 $2" = "neighbor show" ] && echo "10.0.0.100 lladdr 02:42:ac:1e:00:0b STALE"`, "exit 1", "exit 28", "the network interface 02:42:ac:1e:00:0b answers for 10.0.0.100"},
+		"free":          {"", "exit 1", "exit 7", ""},
+		"our own":       {`[ "$2" = address ] && echo "1: eth0 inet 10.0.0.100/32"`, "exit 0", "exit 0", ""},
+		"an API server": {"", "exit 1", "exit 0", "something answers at https://10.0.0.100:6443/livez"},
+		"a host":        {"", "exit 0", "exit 7", "a host answers ping at 10.0.0.100"},
+		"a silent holder": {`[ "$1 $2" = "neighbor show" ] && echo "10.0.0.100 lladdr 02:42:ac:1e:00:0b STALE"`, "exit 1",
+			"exit 28", "the network interface 02:42:ac:1e:00:0b answers for 10.0.0.100"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -89,7 +89,8 @@ rm -f %[4]s
 `, mark, confPath, checkPath, leavingPath) + remove.String()}}
 }
 
-// probeFunction prints who answers at <address>, through <interface> or at <port>; nothing when the address is free or this host's own.
+// probeFunction prints who answers at <address>, through <interface> or at <port>; nothing when the address is free or
+// this host's own.
 const probeFunction = `quoin_probe() {
 	ip -o address show to "$2" | grep -q . && return 0
 	ip neighbor flush to "$2" dev "$1" >/dev/null 2>&1
@@ -114,8 +115,8 @@ func sentence(answer string) string {
 	return strings.ToValidUTF8(answer[:min(len(answer), maxAnswer)], "")
 }
 
-// Probe asks through host whether anything answers at addr (neighbor table, ping) or at its port. The answer is a sentence
-// naming who answers, empty when the address is free or held by this host itself.
+// Probe asks through host whether anything answers at addr (neighbor table, ping) or at its port. The answer is a
+// sentence naming who answers, empty when the address is free or held by this host itself.
 func Probe(ctx context.Context, host ssh.Host, iface string, addr netip.Addr, port int) (string, error) {
 	if !interfaceName.MatchString(iface) || !addr.IsValid() {
 		return "", fmt.Errorf("cannot probe %s through interface %q", addr, iface)

@@ -10,7 +10,8 @@ import (
 )
 
 func FuzzParse(f *testing.F) {
-	for _, raw := range []string{"", "{", "null", "[]", `{"uid":"a"}`, `{"namespace":"metal","host":"host-1","machine":"m","uid":"a","generation":3}`,
+	for _, raw := range []string{"", "{", "null", "[]", `{"uid":"a"}`,
+		`{"namespace":"metal","host":"host-1","machine":"m","uid":"a","generation":3}`,
 		`{"uid":"a","generation":1e400}`, `{"generation":9}`, `{"uid":"a","uid":""}`, `{"uid":"a"} {"uid":"b"}`} {
 		f.Add(raw)
 	}

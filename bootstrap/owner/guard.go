@@ -13,19 +13,19 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
-// Lease is how long a host keeps its owner record as it is for somebody who does not end that himself, because his connection or
-// his process is gone. What is done meanwhile must be over before.
+// Lease is how long a host keeps its owner record as it is for somebody who does not end that himself, because his
+// connection or his process is gone. What is done meanwhile must be over before.
 const Lease = 30 * time.Second
 
 // guardedCode is the exit code of a script whose guard found another record, which nothing else in it ends with.
 const guardedCode = 76
 
-// ErrMoved says that somebody wrote the owner record between the look at it and the change: nothing was changed, and the next look
-// says whether it may be.
+// ErrMoved says that somebody wrote the owner record between the look at it and the change: nothing was changed, and
+// the next look says whether it may be.
 var ErrMoved = errors.New("the owner record changed before the host was to be changed, so nothing was done")
 
-// Guard ties a change of a host to the owner record that it was decided by: the host compares both and makes the change under one
-// lock, so a command that was sent before somebody else took over, and arrives after that, changes nothing.
+// Guard ties a change of a host to the owner record that it was decided by: the host compares both and makes the change
+// under one lock, so a command that was sent before somebody else took over, and arrives after that, changes nothing.
 type Guard struct {
 	store Store
 	ours  Record
@@ -51,8 +51,8 @@ func (s Store) Guard(ctx context.Context, host ssh.Host, ours Record) (Guard, er
 	return Guard{store: s, ours: ours, raw: raw}, nil
 }
 
-// Script is sh text that goes on only while the host's record is the guard's. Until the shell ends, or closes descriptor 6, nobody
-// writes another one. Those who change the host under one record do not wait for each other here.
+// Script is sh text that goes on only while the host's record is the guard's. Until the shell ends, or closes
+// descriptor 6, nobody writes another one. Those who change the host under one record do not wait for each other here.
 func (g Guard) Script() string {
 	return fmt.Sprintf(`quoin_root=%s
 mkdir -p "$quoin_root" || exit 1
@@ -62,7 +62,8 @@ flock -s -w 10 6 || { echo "another exchange with this host has held $quoin_root
 `, ssh.Quote(g.store.root()), ssh.Quote(g.raw), guardedCode)
 }
 
-// On is the host with every script under the guard. Not for scripts that wait for input: a peer that fell silent would hold the lock.
+// On is the host with every script under the guard. Not for scripts that wait for input: a peer that fell silent would
+// hold the lock.
 func (g Guard) On(host ssh.Host) ssh.Host { return guarded{host, g} }
 
 type guarded struct {
@@ -79,8 +80,8 @@ func (h guarded) Run(ctx context.Context, command ssh.Command) (ssh.Result, erro
 	return result, h.guard.Explain(ctx, h.Host, err)
 }
 
-// Explain turns the end of a script by its guard into what the host's record says now: *StaleError or *HeldError, or ErrMoved when
-// that does not speak against another try. Other errors stay what they are.
+// Explain turns the end of a script by its guard into what the host's record says now: *StaleError or *HeldError, or
+// ErrMoved when that does not speak against another try. Other errors stay what they are.
 func (g Guard) Explain(ctx context.Context, host ssh.Host, err error) error {
 	var exit *ssh.ExitError
 	if !errors.As(err, &exit) || exit.Code != guardedCode {
@@ -102,15 +103,17 @@ type UnheardError struct {
 func (e *UnheardError) Error() string {
 	const heard = "It is told as soon as it can be reached and is neither paused nor detached"
 	if e.Holder == nil {
-		return fmt.Sprintf("the host has no owner record, so it cannot confirm generation %d of its claim. %s", e.Ours.Generation, heard)
+		return fmt.Sprintf("the host has no owner record, so it cannot confirm generation %d of its claim. %s",
+			e.Ours.Generation, heard)
 	}
-	return fmt.Sprintf("the host knows generation %d of its claim and has not heard of ours, %d, so it cannot confirm it. %s",
+	return fmt.Sprintf("the host knows generation %d of its claim and has not heard of ours, %d, so it cannot confirm "+
+		"it. %s",
 		e.Holder.Generation, e.Ours.Generation, heard)
 }
 
-// Hold has the host keep its record as it is, if that is ours to the generation, so that nobody takes over while something else than
-// the host is changed. release ends that, and says whether it lasted until then; without it, it ends after Lease. A process on the host
-// keeps the lock, because a session may need all its streams for sudo.
+// Hold has the host keep its record as it is, if that is ours to the generation, so that nobody takes over while
+// something else than the host is changed. release ends that, and says whether it lasted until then; without it, it
+// ends after Lease. A process on the host keeps the lock, because a session may need all its streams for sudo.
 func (s Store) Hold(ctx context.Context, host ssh.Host, ours Record) (release func(context.Context) error, err error) {
 	guard, err := s.Guard(ctx, host, ours)
 	if err != nil {
@@ -158,8 +161,8 @@ func (g Guard) confirms() error {
 	return Confirm(g.ours, holder)
 }
 
-// Confirm returns nil when the host's record, which is nil when it has none, says that it serves exactly ours; else *UnheardError, or
-// what Check says against us.
+// Confirm returns nil when the host's record, which is nil when it has none, says that it serves exactly ours; else
+// *UnheardError, or what Check says against us.
 func Confirm(ours Record, holder *Record) error {
 	if holder == nil {
 		return &UnheardError{Ours: ours}

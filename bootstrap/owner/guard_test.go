@@ -52,7 +52,8 @@ func TestLateCommandsOfALowerGenerationChangeNothing(t *testing.T) {
 	g.Expect(store.Acquire(ctx, host, record("a", 3))).To(Succeed())
 	late, err := store.Guard(ctx, host, record("a", 3))
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(of(late).Start(ctx, host, plan("long", "touch "+filepath.Join(dir, "begun")+"; sleep 600"))).To(Succeed(), "while it is the newest")
+	g.Expect(of(late).Start(ctx, host, plan("long", "touch "+filepath.Join(dir, "begun")+"; sleep 600"))).
+		To(Succeed(), "while it is the newest")
 	t.Cleanup(func() { _ = run.Runner{Root: root, Starter: starter}.Stop(context.Background(), host, "long") })
 
 	g.Eventually(filepath.Join(dir, "begun"), 20*time.Second).Should(BeAnExistingFile())
@@ -96,7 +97,8 @@ func TestAPlanDoesNotKeepTheLockOfItsStart(t *testing.T) {
 	guard, err := store.Guard(ctx, host, record("a", 3))
 	g.Expect(err).NotTo(HaveOccurred())
 	runner := run.Runner{Root: root, Starter: run.Setsid{Dir: dir}, Guard: guard.Script()}
-	g.Expect(runner.Start(ctx, host, run.Plan{ID: "long", Steps: []run.Step{{Name: "step", Script: "sleep 600"}}})).To(Succeed())
+	g.Expect(runner.Start(ctx, host, run.Plan{ID: "long", Steps: []run.Step{{Name: "step", Script: "sleep 600"}}})).
+		To(Succeed())
 	t.Cleanup(func() {
 		_ = run.Runner{Root: root, Starter: run.Setsid{Dir: dir}}.Stop(context.Background(), host, "long")
 	})

@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package owner keeps the record on a host that says which machine it serves. A controller with an older generation, for
-// example one left behind by a pivot, may read and nothing more.
+// Package owner keeps the record on a host that says which machine it serves. A controller with an older generation,
+// for example one left behind by a pivot, may read and nothing more.
 //
 // The record outlives its claim: a released one names no machine, and keeps the generation. Without it, a host that was
 // released could not tell a stale copy of the claim's objects from the claim itself.
@@ -27,21 +27,25 @@ type Record struct {
 	Host      string `json:"host"`
 	// Machine is the QuoinMachine's name.
 	Machine string `json:"machine"`
-	// UID identifies the claim; it must be stable over a pivot (a pivot changes object UIDs). Empty when the host was released.
+	// UID identifies the claim; it must be stable over a pivot (a pivot changes object UIDs). Empty when the host was
+	// released.
 	UID string `json:"uid"`
 	// Generation grows with each new claim of the host, and with each change of its management plane. The host keeps the
 	// highest one that it has seen.
 	Generation int64 `json:"generation"`
-	// Plane tells two management planes apart that count to the same generation, because both were made from one copy of the
-	// objects: it is the UID of the QuoinHost that raised the generation. Empty in records of before it was written down.
+	// Plane tells two management planes apart that count to the same generation, because both were made from one copy of
+	// the objects: it is the UID of the QuoinHost that raised the generation. Empty in records of before it was written
+	// down.
 	Plane string `json:"plane,omitempty"`
-	// Order is the last one that the host was given under this generation. Two management clusters that were made from one snapshot of
-	// etcd have the same objects, generations and planes; after the first order that one of them gives, the other does not know it.
+	// Order is the last one that the host was given under this generation. Two management clusters that were made from one
+	// snapshot of etcd have the same objects, generations and planes; after the first order that one of them gives, the
+	// other does not know it.
 	Order string `json:"order,omitempty"`
-	// Heard is the order before Order: the host may show it because Order did not reach it yet. It is ours alone, and not on the host.
+	// Heard is the order before Order: the host may show it because Order did not reach it yet. It is ours alone, and not
+	// on the host.
 	Heard string `json:"-"`
-	// Quarantine is why nobody may use the host. Whoever takes the host keeps it; only a release, which a verified reset comes
-	// before, ends it. So it is found again by objects that are older than it.
+	// Quarantine is why nobody may use the host. Whoever takes the host keeps it; only a release, which a verified reset
+	// comes before, ends it. So it is found again by objects that are older than it.
 	Quarantine Quarantine `json:"quarantine,omitzero"`
 }
 
@@ -60,7 +64,8 @@ func (r Record) Released() bool { return r.UID == "" }
 type HeldError struct{ Holder Record }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("the host is owned by machine %s/%s (claim %s, generation %d); it is taken again only after that machine was deleted and the host cleaned",
+	return fmt.Sprintf("the host is owned by machine %s/%s (claim %s, generation %d); it is taken again only after that "+
+		"machine was deleted and the host cleaned",
 		e.Holder.Namespace, e.Holder.Machine, e.Holder.UID, e.Holder.Generation)
 }
 
@@ -83,14 +88,18 @@ func (e *StaleError) Error() string {
 		if e.Ours.Order != "" {
 			ours = e.Ours.Order
 		}
-		return fmt.Sprintf("the host was given order %s of generation %d, of which these objects know nothing (their last is %s): a management cluster with the same objects gave it, "+
-			"so this one is a copy of that, or was restored from before it, and must not change the host", e.Holder.Order, e.Holder.Generation, ours)
+		return fmt.Sprintf("the host was given order %s of generation %d, of which these objects know nothing (their last "+
+			"is %s): a management cluster with the same objects gave it, "+
+			"so this one is a copy of that, or was restored from before it, and must not change the host", e.Holder.Order,
+			e.Holder.Generation, ours)
 	}
 	if e.Holder.Generation == e.Ours.Generation {
-		return fmt.Sprintf("the host knows generation %d of its claim, ours is %d as well: another management plane came to it first, so this one must not change the host",
+		return fmt.Sprintf(
+			"the host knows generation %d of its claim, ours is %d as well: another management plane came to it first, so this one must not change the host",
 			e.Holder.Generation, e.Ours.Generation)
 	}
-	return fmt.Sprintf("the host knows generation %d of its claim, ours is %d: another management plane took over, so this one must not change the host",
+	return fmt.Sprintf("the host knows generation %d of its claim, ours is %d: another management plane took over, so "+
+		"this one must not change the host",
 		e.Holder.Generation, e.Ours.Generation)
 }
 
@@ -100,8 +109,8 @@ type Store struct {
 	Root string
 }
 
-// Acquire writes the record atomically. It succeeds when there is none, or when the present one has no newer generation and is
-// released or has the same UID; else *StaleError (a newer generation, whosever it is) or *HeldError.
+// Acquire writes the record atomically. It succeeds when there is none, or when the present one has no newer generation
+// and is released or has the same UID; else *StaleError (a newer generation, whosever it is) or *HeldError.
 func Acquire(ctx context.Context, host ssh.Host, record Record) error {
 	return Store{}.Acquire(ctx, host, record)
 }
@@ -109,14 +118,14 @@ func Acquire(ctx context.Context, host ssh.Host, record Record) error {
 // Read returns the record, or nil when the host has none.
 func Read(ctx context.Context, host ssh.Host) (*Record, error) { return Store{}.Read(ctx, host) }
 
-// Isolate writes into the record why nobody may use the host. Whom it serves stays as it is: a host without a record, or one
-// that was released, then has a released one. It succeeds under the conditions of Acquire, and may be repeated.
+// Isolate writes into the record why nobody may use the host. Whom it serves stays as it is: a host without a record,
+// or one that was released, then has a released one. It succeeds under the conditions of Acquire, and may be repeated.
 func Isolate(ctx context.Context, host ssh.Host, record Record, why Quarantine) error {
 	return Store{}.Isolate(ctx, host, record, why)
 }
 
-// Release writes that the host serves nobody, and keeps the generation. It succeeds under the conditions of Acquire, and may
-// be repeated. A quarantine ends with it.
+// Release writes that the host serves nobody, and keeps the generation. It succeeds under the conditions of Acquire,
+// and may be repeated. A quarantine ends with it.
 func Release(ctx context.Context, host ssh.Host, record Record) error {
 	return Store{}.Release(ctx, host, record)
 }
@@ -129,7 +138,8 @@ var (
 
 // Validate says why a record cannot be written.
 func (r Record) Validate() error {
-	for field, value := range map[string]string{"namespace": r.Namespace, "host": r.Host, "machine": r.Machine, "uid": r.UID} {
+	for field, value := range map[string]string{"namespace": r.Namespace, "host": r.Host, "machine": r.Machine,
+		"uid": r.UID} {
 		if !name.MatchString(value) {
 			return fmt.Errorf("owner record: %s %q must match %s", field, value, name)
 		}
@@ -142,8 +152,8 @@ func (r Record) Validate() error {
 	return nil
 }
 
-// Check says whether the holder of ours may change a host that says holder: nil, *StaleError or *HeldError. The generation
-// comes first: what is stale knows nothing, not even whether the claim is still its own.
+// Check says whether the holder of ours may change a host that says holder: nil, *StaleError or *HeldError. The
+// generation comes first: what is stale knows nothing, not even whether the claim is still its own.
 func Check(ours, holder Record) error {
 	switch {
 	case holder.Generation > ours.Generation, sibling(ours, holder), outrun(ours, holder):
@@ -154,8 +164,8 @@ func Check(ours, holder Record) error {
 	return &HeldError{Holder: holder}
 }
 
-// sibling says whether the holder is another management plane that counted to our generation of our claim. Two that were
-// restored from one backup, or moved from one source, both do; the first that the host hears of has it.
+// sibling says whether the holder is another management plane that counted to our generation of our claim. Two that
+// were restored from one backup, or moved from one source, both do; the first that the host hears of has it.
 func sibling(ours, holder Record) bool {
 	return holder.Generation == ours.Generation && ours.UID != "" && (holder.Released() || holder.UID == ours.UID) &&
 		ours.Plane != "" && holder.Plane != "" && ours.Plane != holder.Plane
@@ -163,7 +173,8 @@ func sibling(ours, holder Record) bool {
 
 // outrun says whether the host has heard an order of our own generation, and plane, that we did not give.
 func outrun(ours, holder Record) bool {
-	return holder.Generation == ours.Generation && (holder.Released() || holder.UID == ours.UID) && ours.Plane == holder.Plane &&
+	return holder.Generation == ours.Generation && (holder.Released() || holder.UID == ours.UID) &&
+		ours.Plane == holder.Plane &&
 		holder.Order != "" && holder.Order != ours.Order && holder.Order != ours.Heard
 }
 
@@ -211,7 +222,8 @@ func (s Store) Release(ctx context.Context, host ssh.Host, record Record) error 
 }
 
 // change reads the record, decides here, and writes there only if the record is still what was read: the comparison and
-// the write happen under one lock on the host. next makes the new record of the present one, which is nil when there is none.
+// the write happen under one lock on the host. next makes the new record of the present one, which is nil when there is
+// none.
 func (s Store) change(ctx context.Context, host ssh.Host, ours Record, next func(*Record) Record) error {
 	for range 3 {
 		raw, err := s.raw(ctx, host)
@@ -284,7 +296,8 @@ func (s Store) Read(ctx context.Context, host ssh.Host) (*Record, error) {
 func Parse(raw string) (*Record, error) {
 	var record Record
 	if err := json.Unmarshal([]byte(raw), &record); err != nil || record.UID == "" && record.Generation < 1 {
-		return nil, errors.New("the owner record on the host (owner.json in /var/lib/quoin) cannot be read; find out whose host it is, then correct or remove that file")
+		return nil, errors.New("the owner record on the host (owner.json in /var/lib/quoin) cannot be read; find out whose " +
+			"host it is, then correct or remove that file")
 	}
 	return &record, nil
 }

@@ -69,7 +69,8 @@ func TestAReleasedHostKeepsItsGeneration(t *testing.T) {
 		g.Expect(errors.As(store.Release(ctx, host, record(uid, 2)), &stale)).To(BeTrue())
 	}
 	g.Expect(store.Acquire(ctx, host, record("b", 4))).To(Succeed())
-	g.Expect(errors.As(store.Acquire(ctx, host, record("a", 3)), &stale)).To(BeTrue(), "the claim before is stale, not merely late")
+	g.Expect(errors.As(store.Acquire(ctx, host, record("a", 3)), &stale)).
+		To(BeTrue(), "the claim before is stale, not merely late")
 	var held *owner.HeldError
 	g.Expect(errors.As(store.Acquire(ctx, host, record("c", 4)), &held)).To(BeTrue(), "one generation has one owner")
 }
@@ -103,11 +104,13 @@ func TestOfTwoPlanesWithOneGenerationTheFirstHasTheHost(t *testing.T) {
 	g.Expect(errors.As(store.Release(ctx, host, of("second", 3)), &stale)).To(BeTrue())
 
 	g.Expect(store.Release(ctx, host, of("first", 3))).To(Succeed())
-	g.Expect(errors.As(store.Acquire(ctx, host, of("second", 3)), &stale)).To(BeTrue(), "what was released is not taken by a copy of the claim")
+	g.Expect(errors.As(store.Acquire(ctx, host, of("second", 3)), &stale)).
+		To(BeTrue(), "what was released is not taken by a copy of the claim")
 	g.Expect(store.Acquire(ctx, host, of("second", 4))).To(Succeed(), "a person raises it, or a claim does")
 }
 
-// Two management clusters made from one snapshot of etcd have equal objects; the host tells them apart by the last order.
+// Two management clusters made from one snapshot of etcd have equal objects; the host tells them apart by the last
+// order.
 func TestAHostKnowsTheLastOrderThatItWasGiven(t *testing.T) {
 	g := NewWithT(t)
 	host := &sshtest.Local{}

@@ -30,8 +30,8 @@ type File struct {
 	SHA256  string
 }
 
-// Delivery is the data that a member is to begin with. They lie in a directory of their own on its host, which root alone
-// may read, until the plan ID puts them in place.
+// Delivery is the data that a member is to begin with. They lie in a directory of their own on its host, which root
+// alone may read, until the plan ID puts them in place.
 type Delivery struct {
 	// ID of the plan.
 	ID    string
@@ -117,8 +117,8 @@ done
 	return there, nil
 }
 
-// deliver sends one file and has the host verify it. What was there before may be what is wrong, so a file that turns out
-// damaged is sent once more.
+// deliver sends one file and has the host verify it. What was there before may be what is wrong, so a file that turns
+// out damaged is sent once more.
 func deliver(ctx context.Context, host ssh.Host, directory string, file File) error {
 	send := func() error {
 		return ssh.PushVerified(ctx, host, path.Join(directory, file.SHA256), file.SHA256, file.Content, file.Size, 0)
@@ -165,7 +165,8 @@ done
 		}
 	}
 	if peer.Name == "" || peer.URL == "" {
-		return Peer{}, errors.New("the host has no manifest of etcd that names the member (--name, --initial-advertise-peer-urls): none was ever started there")
+		return Peer{}, errors.New("the host has no manifest of etcd that names the member (--name, " +
+			"--initial-advertise-peer-urls): none was ever started there")
 	}
 	return peer, nil
 }

@@ -23,7 +23,8 @@ func sent(database string) Delivery {
 	d := Delivery{ID: "recover-r1"}
 	for _, file := range []struct{ name, content string }{{"member/wal/0.wal", "log"}, {"member/snap/db", database}} {
 		content, sum := file.content, sha256.Sum256([]byte(file.content))
-		d.Files = append(d.Files, File{Name: file.name, Content: strings.NewReader(content), Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])})
+		d.Files = append(d.Files, File{Name: file.name, Content: strings.NewReader(content), Size: int64(len(content)),
+			SHA256: hex.EncodeToString(sum[:])})
 	}
 	return d
 }

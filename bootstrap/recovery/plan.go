@@ -1,9 +1,9 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package recovery is what a host does so that etcd comes back as a person says, and in no other way: no member begins a cluster
-// anew because it has lost its data; when a quorum is lost and a person asks for a recovery, members that are given up stop
-// for good, and one becomes a cluster of one.
+// Package recovery is what a host does so that etcd comes back as a person says, and in no other way: no member begins
+// a cluster anew because it has lost its data; when a quorum is lost and a person asks for a recovery, members that are
+// given up stop for good, and one becomes a cluster of one.
 package recovery
 
 import (
@@ -69,7 +69,8 @@ func Plan(order Order) run.Plan {
 		if s := order.Snapshot; s != nil {
 			id := ssh.Quote(order.ID)
 			plan.Steps = []run.Step{
-				step("check-snapshot", fmt.Sprintf("recovery_check_snapshot %s %s %s %d", ssh.Quote(order.Member), id, ssh.Quote(s.SHA256), s.Size)),
+				step("check-snapshot", fmt.Sprintf("recovery_check_snapshot %s %s %s %d", ssh.Quote(order.Member), id,
+					ssh.Quote(s.SHA256), s.Size)),
 				step("stop-etcd", "recovery_stop"),
 				step("put-data", fmt.Sprintf("recovery_put %s %s", id, ssh.Quote(s.SHA256))),
 				step("start-etcd", "recovery_start "+id),

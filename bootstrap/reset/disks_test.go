@@ -70,7 +70,8 @@ func (d *disks) steps(name string, steps []run.Step) string {
 	all.WriteString(name + "() {\n")
 	for _, step := range steps {
 		path := filepath.Join(dir, step.Name)
-		if err := os.WriteFile(path, []byte(run.Prelude+strings.ReplaceAll(step.Script, "/dev/disk/by-id", d.byID)), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(run.Prelude+strings.ReplaceAll(step.Script, "/dev/disk/by-id", d.byID)),
+			0o600); err != nil {
 			d.t.Fatal(err)
 		}
 		fmt.Fprintf(&all, "/bin/sh %s || { echo STEP %s FAILED; return 1; }\n", path, step.Name)
@@ -111,7 +112,8 @@ func TestADataDiskSurvivesResetReuseAndAnotherStrategy(t *testing.T) {
 	d := newDisks(t, "data-1")
 	role := cloudinit.DiskRole{ID: "data-1", Role: cloudinit.RoleData}
 	const device = "/dev/disk/by-id/data-1"
-	mounted := "fs_setup:\n- {label: data, filesystem: ext4, device: " + device + "%s}\nmounts:\n- [" + d.paths["data-1"] + ", /var/lib/kubelet/pods/volumes]\n- [" + d.paths["data-1"] + ", /var/lib/etcd]\n"
+	mounted := "fs_setup:\n- {label: data, filesystem: ext4, device: " + device + "%s}\nmounts:\n- [" + d.paths["data-1"] +
+		", /var/lib/kubelet/pods/volumes]\n- [" + d.paths["data-1"] + ", /var/lib/etcd]\n"
 	out := sandbox(t, d.provision("first", fmt.Sprintf(mounted, ""), role)+
 		d.provision("second", fmt.Sprintf(mounted, ", overwrite: true, replace_fs: ext4"), role)+
 		d.provision("third", "disk_setup:\n  "+device+": {table_type: gpt, layout: true, overwrite: true}\n", role)+
@@ -134,7 +136,8 @@ claim reset; reset
 [ -e /var/lib/etcd/precious ] || echo "AWAY"
 `)
 	t.Log(out)
-	g.Expect(out).To(And(ContainSubstring("holds a new ext4"), ContainSubstring("STEP disk-setup FAILED"), ContainSubstring("UNTOUCHED\n"),
+	g.Expect(out).To(And(ContainSubstring("holds a new ext4"), ContainSubstring("STEP disk-setup FAILED"),
+		ContainSubstring("UNTOUCHED\n"),
 		ContainSubstring("holds ext4 already and is kept"), ContainSubstring("KEPT\n"), ContainSubstring("AWAY\n")))
 	g.Expect(out).NotTo(ContainSubstring("STILL MOUNTED"))
 	g.Expect(strings.Count(out, "FAILED")).To(Equal(1))
@@ -149,7 +152,8 @@ func TestADataDiskThatABootMountsAgainSurvives(t *testing.T) {
 	plan := Plan("reset", Options{DataDisks: []string{"data-1"}}).Steps
 	at := slices.IndexFunc(plan, func(s run.Step) bool { return s.Name == "unmount" }) + 1
 	g.Expect(at).To(BeNumerically(">", 0))
-	out := sandbox(t, d.provision("first", "fs_setup:\n- {filesystem: ext4, device: /dev/disk/by-id/data-1}\nmounts:\n- ["+device+", /var/lib/etcd/]\n- ["+device+", /var/lib/theirs]\n", role)+
+	out := sandbox(t, d.provision("first", "fs_setup:\n- {filesystem: ext4, device: /dev/disk/by-id/data-1}\nmounts:\n- "+
+		"["+device+", /var/lib/etcd/]\n- ["+device+", /var/lib/theirs]\n", role)+
 		d.steps("begin", plan[:at])+d.steps("kubeadm", plan[at:at+1])+d.steps("rest", plan[at+1:])+ours+`
 printf '#!/bin/sh\nrm -rf /var/lib/kubelet/* /var/lib/etcd/*; exit 0\n' >$D/kubeadm
 mkdir -p /var/lib/theirs && mount -t tmpfs none /var/lib/theirs
@@ -166,11 +170,13 @@ grep -q ' /var/lib/theirs ' /proc/self/mounts && echo THEIRS STAYS
 boot; echo "DISK $(cat /var/lib/etcd/precious)"
 `)
 	t.Log(out)
-	g.Expect(out).To(And(ContainSubstring("FSTAB none /mnt/theirs tmpfs noauto 0 0\n"), ContainSubstring("FSTAB "+device+"\t/var/lib/etcd\tauto\tdefaults,nofail\t0\t2\n")))
+	g.Expect(out).To(And(ContainSubstring("FSTAB none /mnt/theirs tmpfs noauto 0 0\n"),
+		ContainSubstring("FSTAB "+device+"\t/var/lib/etcd\tauto\tdefaults,nofail\t0\t2\n")))
 	g.Expect(strings.Count(out, "FSTAB")).To(Equal(2))
 	g.Expect(out).To(ContainSubstring("AFTER none /mnt/theirs tmpfs noauto 0 0\nAFTER none /mnt/since tmpfs noauto 0 0\n"))
 	g.Expect(strings.Count(out, "AFTER")).To(Equal(2))
-	g.Expect(out).To(And(ContainSubstring("something was mounted at /var/lib/theirs before"), ContainSubstring("THEIRS STAYS"), ContainSubstring("DISK precious")))
+	g.Expect(out).To(And(ContainSubstring("something was mounted at /var/lib/theirs before"),
+		ContainSubstring("THEIRS STAYS"), ContainSubstring("DISK precious")))
 	g.Expect(out).NotTo(ContainSubstring("FAILED"))
 }
 
@@ -196,8 +202,10 @@ echo AGAIN; find /var/lib/big /var/lib/etcd; verify
 `)
 	t.Log(out)
 	before, after, _ := strings.Cut(out, "AGAIN\n")
-	g.Expect(before).To(And(ContainSubstring("found /var/lib/kubelet is not empty"), ContainSubstring("found mounts remain: /var/lib/big/kubelet/pods/a")))
-	g.Expect(before).To(And(ContainSubstring("mounts remain below /var/lib/etcd, and nothing is deleted there: /var/lib/etcd/backup"), ContainSubstring("STEP remove-files FAILED")))
+	g.Expect(before).To(And(ContainSubstring("found /var/lib/kubelet is not empty"),
+		ContainSubstring("found mounts remain: /var/lib/big/kubelet/pods/a")))
+	g.Expect(before).To(And(ContainSubstring("mounts remain below /var/lib/etcd, and nothing is deleted there: "+
+		"/var/lib/etcd/backup"), ContainSubstring("STEP remove-files FAILED")))
 	g.Expect(before).To(ContainSubstring("/var/lib/precious/file\n/var/lib/volume/file\n"))
 	g.Expect(after).NotTo(Or(ContainSubstring("config.yaml"), ContainSubstring("found")))
 }
@@ -208,7 +216,8 @@ func TestOnlyDisksOfTheClaimAreWiped(t *testing.T) {
 	g.Expect(os.Symlink(d.paths["data-1"], filepath.Join(d.byID, "data-alias"))).To(Succeed())
 	wipe := func(name string, o Options) string { return d.steps(name, Plan("reset", o).Steps) }
 	verify := func(o Options) string {
-		return "/bin/sh -s -- /var/lib/quoin -- -- " + strings.Join(o.WipeDisks, " ") + " -- <<'VERIFY'\n" + d.functions() + verifyScript + "\nVERIFY\n"
+		return "/bin/sh -s -- /var/lib/quoin -- -- " + strings.Join(o.WipeDisks, " ") + " -- <<'VERIFY'\n" + d.functions() +
+			verifyScript + "\nVERIFY\n"
 	}
 	clean := Options{WipeDisks: []string{"wipe-1"}, DataDisks: []string{"data-1"}}
 	wrong := Options{WipeDisks: []string{"data-alias", "busy-1", "gone-1", "wipe-1"}, DataDisks: []string{"data-1"}}
@@ -228,7 +237,8 @@ echo AFTER; `+verify(clean)+verify(wrong))
 	t.Log(out)
 	before, after, _ := strings.Cut(out, "AFTER\n")
 	g.Expect(before).To(ContainSubstring("found disk wipe-1 (" + d.paths["wipe-1"] + ") still holds ext4"))
-	g.Expect(before).To(And(ContainSubstring("data-alias is the same disk as data-1"), ContainSubstring("busy-1 ("+d.paths["busy-1"]+") is mounted at /mnt/busy-quoin"),
+	g.Expect(before).To(And(ContainSubstring("data-alias is the same disk as data-1"),
+		ContainSubstring("busy-1 ("+d.paths["busy-1"]+") is mounted at /mnt/busy-quoin"),
 		ContainSubstring("no disk of this host has the id gone-1"), ContainSubstring("STEP wipe-disks FAILED")))
 	g.Expect(before).To(And(ContainSubstring("DATA KEPT"), ContainSubstring("BUSY KEPT"), ContainSubstring("ZERO")))
 	first, second, _ := strings.Cut(after, "end\n")
@@ -253,7 +263,8 @@ claim reset; clean
 [ -z "$(wipefs -n `+disk+`)" ] && echo WIPED
 `)
 	t.Log(out)
-	g.Expect(out).To(And(ContainSubstring("SEEN ."), ContainSubstring("held-1 ("+disk+") is in use"), ContainSubstring("STEP wipe-disks FAILED"), ContainSubstring("KEPT\n"), ContainSubstring("WIPED\n")))
+	g.Expect(out).To(And(ContainSubstring("SEEN ."), ContainSubstring("held-1 ("+disk+") is in use"),
+		ContainSubstring("STEP wipe-disks FAILED"), ContainSubstring("KEPT\n"), ContainSubstring("WIPED\n")))
 }
 
 func TestTheDiskOfTheSystemIsNotWiped(t *testing.T) {
@@ -266,5 +277,6 @@ claim reset; clean
 printf '#!/bin/sh\nexit 1\n' >$D/lsblk; clean
 [ -n "$(wipefs -n `+d.paths["root-1"]+`)" ] && echo KEPT
 `)
-	g.Expect(out).To(And(ContainSubstring("carries /boot of the running system"), ContainSubstring("cannot be read (lsblk)"), ContainSubstring("KEPT")))
+	g.Expect(out).To(And(ContainSubstring("carries /boot of the running system"),
+		ContainSubstring("cannot be read (lsblk)"), ContainSubstring("KEPT")))
 }

@@ -10,7 +10,8 @@ import (
 )
 
 func FuzzFindings(f *testing.F) {
-	for _, answer := range []string{"end\n", "", "found a\tb\nend\n", "found \nend", "found \xff\t\xfe\nend\n", strings.Repeat("found x\ty\n", 200) + "end\n", "found " + strings.Repeat("x", 3000) + "\nend\n"} {
+	for _, answer := range []string{"end\n", "", "found a\tb\nend\n", "found \nend", "found \xff\t\xfe\nend\n",
+		strings.Repeat("found x\ty\n", 200) + "end\n", "found " + strings.Repeat("x", 3000) + "\nend\n"} {
 		f.Add(answer)
 	}
 	f.Fuzz(func(t *testing.T, answer string) {

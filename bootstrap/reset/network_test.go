@@ -23,7 +23,8 @@ func function(name, body string) string {
 
 func TestOnlyWhatPluginsBroughtLeavesTheNetwork(t *testing.T) {
 	g := NewWithT(t)
-	if exec.Command("unshare", "--net", "sh", "-c", "ip link add name q0 type bridge && ip link add name v0 type veth peer name w0").Run() != nil {
+	if exec.Command("unshare", "--net", "sh", "-c",
+		"ip link add name q0 type bridge && ip link add name v0 type veth peer name w0").Run() != nil {
 		t.Skip("the kernel has no veth or bridge links")
 	}
 	out := sandbox(t, "note() {\n(\n"+run.Prelude+beforeScript+"\n)\n}\n"+function("network", "reset_network")+`
@@ -69,7 +70,8 @@ ls -d /run/flannel 2>&1 || :
 	g.Expect(out).NotTo(ContainSubstring("CANNOT MAKE"))
 	_, links, _ := strings.Cut(out, "LINKS ")
 	links, _, _ = strings.Cut(links, "\n")
-	g.Expect(strings.Fields(links)).To(ConsistOf("lo", "eth9", "lxc-theirs", "cali-theirs", "wg0", "docker0", "veth1a", "veth1b", "lxcbr0"))
+	g.Expect(strings.Fields(links)).To(ConsistOf("lo", "eth9", "lxc-theirs", "cali-theirs", "wg0", "docker0", "veth1a",
+		"veth1b", "lxcbr0"))
 	var rules []string
 	for line := range strings.SplitSeq(out, "\n") {
 		if rule, ok := strings.CutPrefix(line, "RULE "); ok {
@@ -78,7 +80,8 @@ ls -d /run/flannel 2>&1 || :
 	}
 	g.Expect(rules).To(Equal([]string{"0:", "50:", "200:", "32766:", "32767:"}))
 	g.Expect(out).To(And(ContainSubstring("ROUTE 10.8.0.0/16 via 10.9.0.2"), ContainSubstring("ROUTE 10.9.0.0/24")))
-	g.Expect(out).To(And(ContainSubstring("ROUTE 10.7.0.0/16 via 10.9.0.3"), ContainSubstring("WITH BIRD 10.6.0.0/16"), ContainSubstring("WITH BIRD 10.7.0.0/16")))
+	g.Expect(out).To(And(ContainSubstring("ROUTE 10.7.0.0/16 via 10.9.0.3"), ContainSubstring("WITH BIRD 10.6.0.0/16"),
+		ContainSubstring("WITH BIRD 10.7.0.0/16")))
 	g.Expect(out).NotTo(Or(ContainSubstring("blackhole"), ContainSubstring("10.244.8.0")))
 	g.Expect(out).To(ContainSubstring("cannot access '/run/flannel'"))
 }
@@ -115,7 +118,8 @@ services
 	if strings.Contains(out, "SKIPPED") {
 		t.Skip("the kernel has no bridge links")
 	}
-	g.Expect(strings.Fields(out)).To(Equal(strings.Fields("CALL --delete-service -t 10.96.0.1:443 CALL --delete-service -u [fd96::1]:53 CALL --delete-service -t 10.9.0.1:32000")))
+	g.Expect(strings.Fields(out)).To(Equal(strings.Fields("CALL --delete-service -t 10.96.0.1:443 CALL --delete-service " +
+		"-u [fd96::1]:53 CALL --delete-service -t 10.9.0.1:32000")))
 }
 
 func TestARebootIsAskedForOnce(t *testing.T) {

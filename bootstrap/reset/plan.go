@@ -38,8 +38,8 @@ var stepFunctions = commonFunctions + networkFunctions
 // belongs before everything that brings pods onto the host.
 func BeforeStep() run.Step { return run.Step{Name: "note-networks", Script: beforeScript} }
 
-// Plan is idempotent: every step may run on a host that was reset already, or that was never a node. The owner record is
-// left alone: release it after Verify found nothing. Call run.StopOthers first, with this plan's ID.
+// Plan is idempotent: every step may run on a host that was reset already, or that was never a node. The owner record
+// is left alone: release it after Verify found nothing. Call run.StopOthers first, with this plan's ID.
 //
 // Images stay in containerd: they are a cache under checked names, and the next claim is likely to need them.
 func Plan(id string, o Options) run.Plan {
@@ -128,7 +128,8 @@ func parse(output string) ([]Finding, error) {
 		}
 		if rest, ok := strings.CutPrefix(line, "found "); ok && len(findings) < maxFindings {
 			what, fix, _ := strings.Cut(rest, "\t")
-			what, fix = strings.ToValidUTF8(what[:min(len(what), maxFinding)], ""), strings.ToValidUTF8(fix[:min(len(fix), maxFinding)], "")
+			what, fix = strings.ToValidUTF8(what[:min(len(what), maxFinding)], ""),
+				strings.ToValidUTF8(fix[:min(len(fix), maxFinding)], "")
 			findings = append(findings, Finding{What: what, Fix: fix})
 		}
 	}

@@ -8,7 +8,8 @@ import "net/netip"
 
 // Options say what the host carried.
 type Options struct {
-	// VirtualAddresses of the cluster, released first and verified to be gone. Empty for workers and external load balancers.
+	// VirtualAddresses of the cluster, released first and verified to be gone. Empty for workers and external load
+	// balancers.
 	VirtualAddresses []netip.Prefix
 	// Ports that must be free afterwards; nil means DefaultPorts.
 	Ports []int

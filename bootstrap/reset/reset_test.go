@@ -25,7 +25,8 @@ var options = Options{VirtualAddresses: []netip.Prefix{netip.MustParsePrefix("10
 // this machine's own are out of reach. systemctl, ctr and kubeadm are stubs.
 func sandbox(t *testing.T, script string) string {
 	t.Helper()
-	if os.Getuid() != 0 || exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "true").Run() != nil {
+	if os.Getuid() != 0 || exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "true").
+		Run() != nil {
 		t.Skip("needs root and the right to make namespaces")
 	}
 	dir := t.TempDir()
@@ -47,13 +48,15 @@ cp -a /etc/passwd /etc/group /etc/alternatives ` + dir + `/etc/
 mount --bind ` + dir + `/etc /etc
 mount -t tmpfs none /var/lib
 mount -t tmpfs none /run
+mount -t tmpfs none /var/log
 ip link set lo up
 PATH=` + dir + `:$PATH
 QUOIN_ROOT=/var/lib/quoin QUOIN_RUN_DIR=/var/lib/quoin/runs/reset D=` + dir + `
 mkdir -p "$QUOIN_RUN_DIR"
 export PATH QUOIN_ROOT QUOIN_RUN_DIR D
 `
-	cmd := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--propagation", "private", "/bin/sh")
+	cmd := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--propagation", "private",
+		"/bin/sh")
 	cmd.Stdin = strings.NewReader(setup + script)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -89,6 +92,9 @@ echo 87-podman.conflist >/var/lib/quoin/cni-before
 touch /etc/cni/net.d/87-podman.conflist /etc/cni/net.d/10-lab.conflist /run/cluster-api/bootstrap-success.complete
 echo '# Written by Quoin. Do not edit: cleaning the host removes this file.' >/etc/keepalived/keepalived.conf
 ip address add 10.0.0.100/32 dev lo
+mkdir -p /var/log/pods/kube-system_etcd-n_0/etcd /var/log/containers
+echo secret >/var/log/pods/kube-system_etcd-n_0/etcd/0.log; echo theirs >/var/log/theirs
+ln -s /var/log/pods/kube-system_etcd-n_0/etcd/0.log /var/log/containers/etcd-n.log
 echo c1 >$D/containers
 . $D/prelude
 echo theirs >/etc/hosts; echo new >$D/new
@@ -104,8 +110,8 @@ fi
 `
 
 const state = `
-echo "hosts=$(cat /etc/hosts) theirs=$(cat /etc/theirs) cni=$(ls /etc/cni/net.d | tr '\n' ,)"
-for p in /etc/ours /etc/kubernetes /var/lib/etcd /var/lib/custom /var/lib/kubelet /run/cluster-api /etc/keepalived/keepalived.conf /var/lib/quoin/created; do [ ! -e $p ] || echo "LEFT $p"; done
+echo "hosts=$(cat /etc/hosts) theirs=$(cat /etc/theirs) log=$(cat /var/log/theirs) cni=$(ls /etc/cni/net.d | tr '\n' ,)"
+for p in /etc/ours /etc/kubernetes /var/lib/etcd /var/lib/custom /var/lib/kubelet /var/log/pods /var/log/containers /run/cluster-api /etc/keepalived/keepalived.conf /var/lib/quoin/created; do [ ! -e $p ] || echo "LEFT $p"; done
 if command -v iptables >/dev/null; then echo "rules=$({ iptables-save; ip6tables-save; } | grep -E '^(-A|:THEIRS|:KUBE|:CNI)' | tr '\n' ';')"; else echo 'rules=:THEIRS - [0:0];-A FORWARD -s 10.9.9.9/32 -j DROP;'; fi
 cat $D/calls | sort -u
 `
@@ -113,8 +119,10 @@ cat $D/calls | sort -u
 func TestResetLeavesWhatItFoundAndNothingElse(t *testing.T) {
 	g := NewWithT(t)
 	prelude := "cat >$D/prelude <<'PRELUDE'\n" + run.Prelude + "\nPRELUDE\n"
-	verify := "verify() { /bin/sh -s -- /var/lib/quoin 6443 10250 -- 10.0.0.100 <<'VERIFY'\n" + verifyScript + "\nVERIFY\n}\n"
-	out := sandbox(t, prelude+verify+scripts(t)+"set +e\n"+dirt+"echo BEFORE; verify; reset_all; echo AFTER; verify; reset_all; echo AGAIN; verify"+state)
+	verify := "verify() { /bin/sh -s -- /var/lib/quoin 6443 10250 -- 10.0.0.100 <<'VERIFY'\n" + verifyScript +
+		"\nVERIFY\n}\n"
+	out := sandbox(t, prelude+verify+scripts(t)+"set +e\n"+dirt+"echo BEFORE; verify; reset_all; echo AFTER; verify; "+
+		"reset_all; echo AGAIN; verify"+state)
 	before, rest, _ := strings.Cut(out, "AFTER\n")
 	after, again, _ := strings.Cut(rest, "AGAIN\n")
 	t.Log(out)
@@ -127,8 +135,10 @@ func TestResetLeavesWhatItFoundAndNothingElse(t *testing.T) {
 		what = append(what, f.What)
 		g.Expect(f.Fix).NotTo(BeEmpty())
 	}
-	g.Expect(strings.Join(what, "\n")).To(And(ContainSubstring("/etc/kubernetes is not empty"), ContainSubstring("/var/lib/etcd is not empty"),
-		ContainSubstring("containers of Kubernetes remain: c1"), ContainSubstring("mounts remain"), ContainSubstring("still holds the virtual address 10.0.0.100"),
+	g.Expect(strings.Join(what, "\n")).To(And(ContainSubstring("/etc/kubernetes is not empty"),
+		ContainSubstring("/var/lib/etcd is not empty"),
+		ContainSubstring("containers of Kubernetes remain: c1"), ContainSubstring("mounts remain"),
+		ContainSubstring("still holds the virtual address 10.0.0.100"),
 		ContainSubstring("created still lists")))
 
 	for _, text := range []string{after, again} {
@@ -137,7 +147,7 @@ func TestResetLeavesWhatItFoundAndNothingElse(t *testing.T) {
 		g.Expect(found).To(BeEmpty())
 	}
 	g.Expect(out).NotTo(ContainSubstring("FAILED"))
-	g.Expect(again).To(ContainSubstring("hosts=theirs theirs=untouched cni=87-podman.conflist,"))
+	g.Expect(again).To(ContainSubstring("hosts=theirs theirs=untouched log=theirs cni=87-podman.conflist,"))
 	g.Expect(again).NotTo(ContainSubstring("LEFT"))
 	g.Expect(again).To(MatchRegexp(`rules=:THEIRS - \[0:0\];-A FORWARD -s 10.9.9.9/32 -j DROP;\n`))
 	g.Expect(again).To(ContainSubstring("kubeadm reset --force"))
@@ -227,6 +237,7 @@ func TestPackagesGoBetweenKubeadmAndTheList(t *testing.T) {
 		names = append(names, step.Name)
 	}
 	at := func(name string) int { return slices.Index(names, name) }
-	g.Expect(at("remove-packages")).To(And(BeNumerically(">", at("kubeadm-reset")), BeNumerically("<", at("remove-files"))))
+	g.Expect(at("remove-packages")).To(And(BeNumerically(">", at("kubeadm-reset")),
+		BeNumerically("<", at("remove-files"))))
 	g.Expect(at("kubeadm-reset")).To(BeNumerically(">=", 0))
 }

@@ -27,11 +27,13 @@ func end(t *testing.T, host *machine.Host, id string) run.Status {
 	return status
 }
 
-// The same scripts as on a real host, on a simulated machine: a worker with a data disk and one of its own, then the reset.
+// The same scripts as on a real host, on a simulated machine: a worker with a data disk and one of its own, then the
+// reset.
 func TestAClaimWithDisksOnASimulatedMachine(t *testing.T) {
 	g := NewWithT(t)
 	m := machine.New(machine.Options{Hostname: "host-1", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.11/24")},
-		Disks: []machine.Disk{{Name: "sda", WWN: "0x1", Bytes: 100 << 30}, {Name: "sdb", WWN: "0x2", Bytes: 1 << 40}, {Name: "sdc", WWN: "0x3", Bytes: 1 << 40}},
+		Disks: []machine.Disk{{Name: "sda", WWN: "0x1", Bytes: 100 << 30}, {Name: "sdb", WWN: "0x2", Bytes: 1 << 40},
+			{Name: "sdc", WWN: "0x3", Bytes: 1 << 40}},
 		Programs: map[string]machine.Program{
 			"kubeadm": func(context.Context, *machine.Process) int { return 0 },
 			"ctr":     func(context.Context, *machine.Process) int { return 0 },
@@ -53,7 +55,8 @@ runcmd:
 `), nil)
 	g.Expect(err).NotTo(HaveOccurred())
 	claim := func(id, want string) {
-		files, steps, err := config.Steps(cloudinit.Options{Disks: []cloudinit.DiskRole{{ID: "wwn-0x2", Role: cloudinit.RoleData}, {ID: "wwn-0x3", Role: cloudinit.RoleWipe}}})
+		files, steps, err := config.Steps(cloudinit.Options{
+			Disks: []cloudinit.DiskRole{{ID: "wwn-0x2", Role: cloudinit.RoleData}, {ID: "wwn-0x3", Role: cloudinit.RoleWipe}}})
 		g.Expect(err).NotTo(HaveOccurred())
 		steps = append([]run.Step{cloudinit.GuardStep(), reset.BeforeStep()}, steps...)
 		g.Expect(run.Start(t.Context(), host, run.Plan{ID: id, Files: files, Steps: steps})).To(Succeed())

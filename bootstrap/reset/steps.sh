@@ -130,7 +130,8 @@ reset_mounts() {
 reset_files() {
 	unmount_own
 	data=$(cat "$QUOIN_ROOT/etcd-data-dir" 2>/dev/null)
-	for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet /run/kubeadm /var/run/kubernetes; do empty "$d"; done
+	# The logs of its pods are the cluster's too: the next one may be somebody else's, and its kubelet would count them as restarts.
+	for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet /var/log/pods /var/log/containers /run/kubeadm /var/run/kubernetes; do empty "$d"; done
 	rm -f /run/cluster-api/bootstrap-success.complete /run/cluster-api/placeholder "$QUOIN_ROOT/kubelet.env"
 	rmdir /run/cluster-api 2>/dev/null
 	if [ -f "$QUOIN_ROOT/created" ]; then

@@ -10,12 +10,13 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// The user by which the controller comes may be among those of the bootstrap data, and its key may be exchanged while the
-// host is a node.
+// The user by which the controller comes may be among those of the bootstrap data, and its key may be exchanged while
+// the host is a node.
 func TestKeysOfAUserWhoWasThereAreNeitherReplacedNorPutBack(t *testing.T) {
 	g := NewWithT(t)
 	d := newSteps(t)
-	out := sandbox(t, d.provision("claim_users", "users:\n- {name: operator, ssh_authorized_keys: [key-a theirs, key-new ours]}\n")+
+	out := sandbox(t, d.provision("claim_users",
+		"users:\n- {name: operator, ssh_authorized_keys: [key-a theirs, key-new ours]}\n")+
 		d.steps("clean", Plan("reset", Options{}).Steps)+ours+`
 mkdir -p /run/home/.ssh
 echo 'operator:x:0:0::/run/home:/bin/sh' >>/etc/passwd
@@ -56,5 +57,6 @@ files; [ -e "$QUOIN_ROOT/created" ] && echo REMEMBERED
 touch $D/ended
 files; [ -e "$QUOIN_ROOT/created" ] || echo GONE
 `)
-	g.Expect(out).To(Equal("the user claimed cannot be removed; end what he runs: loginctl terminate-user claimed\nREMEMBERED\nGONE\n"))
+	g.Expect(out).To(Equal("the user claimed cannot be removed; end what he runs: loginctl terminate-user " +
+		"claimed\nREMEMBERED\nGONE\n"))
 }

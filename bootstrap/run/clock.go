@@ -18,15 +18,15 @@ import (
 // ClockStepName is the step that refuses a host whose clock is wrong.
 const ClockStepName = "check-clock"
 
-// MaxClockOffset is how far a host's clock may be off: certificates made now are not valid yet for one that is behind, and
-// tokens are no longer for one that is ahead.
+// MaxClockOffset is how far a host's clock may be off: certificates made now are not valid yet for one that is behind,
+// and tokens are no longer for one that is ahead.
 const MaxClockOffset = 30 * time.Second
 
 // ClockStep ends the plan when the host's clock is wrong at that very moment. A plan that holds it is started on a host
-// with the right clock only (see ClockError). Both compare with the controller's clock, which Start and Resume bring to the
-// host as a pair: this time was at that uptime. The uptime goes on by itself, so neither a long installation nor a clock
-// that is set meanwhile falsifies the comparison. It counts from the boot, so the pair is good for one boot; whoever takes
-// the plan up after a reboot brings another.
+// with the right clock only (see ClockError). Both compare with the controller's clock, which Start and Resume bring to
+// the host as a pair: this time was at that uptime. The uptime goes on by itself, so neither a long installation nor a
+// clock that is set meanwhile falsifies the comparison. It counts from the boot, so the pair is good for one boot;
+// whoever takes the plan up after a reboot brings another.
 func ClockStep() Step {
 	return Step{Name: ClockStepName, Script: fmt.Sprintf(`if read -r boot up right margin <"$QUOIN_RUN_DIR/clock" && [ "$boot" = "$QUOIN_BOOT_ID" ]; then
 	read -r now _ </proc/uptime
@@ -50,7 +50,9 @@ func (e *ClockError) Error() string {
 	if e.Offset < 0 {
 		side = "behind"
 	}
-	return fmt.Sprintf("the host's clock is %s %s the manager's, so certificates and tokens would not be valid; let both follow a time server", e.Offset.Abs().Round(time.Second), side)
+	return fmt.Sprintf(
+		"the host's clock is %s %s the manager's, so certificates and tokens would not be valid; let both follow a time "+
+			"server", e.Offset.Abs().Round(time.Second), side)
 }
 
 // reading is one look at a host's clock.
@@ -64,7 +66,8 @@ type reading struct {
 
 // readClock asks the host for its time. Half of the way there and back is what is not known about the moment.
 func (r Runner) readClock(ctx context.Context, host ssh.Host) (reading, error) {
-	script := fmt.Sprintf("read -r up _ </proc/uptime\necho \"clock $(date +%%s.%%N) ${up%%%%.*} $(cat %s)\"\n", ssh.Quote(r.bootIDPath()))
+	script := fmt.Sprintf("read -r up _ </proc/uptime\necho \"clock $(date +%%s.%%N) ${up%%%%.*} $(cat %s)\"\n",
+		ssh.Quote(r.bootIDPath()))
 	begin := r.now()
 	result, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
 	if err != nil {

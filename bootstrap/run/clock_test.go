@@ -23,7 +23,8 @@ func clockPlan(scripts ...string) run.Plan {
 	for i, script := range scripts {
 		plan.Steps = append(plan.Steps, run.Step{Name: []string{"a", "b", "c"}[i], Script: script})
 	}
-	plan.Steps = append(plan.Steps, run.ClockStep(), run.Step{Name: "kubeadm-join", Once: true, Script: `echo x >>"$QUOIN_ROOT/once"`})
+	plan.Steps = append(plan.Steps, run.ClockStep(), run.Step{Name: "kubeadm-join", Once: true,
+		Script: `echo x >>"$QUOIN_ROOT/once"`})
 	return plan
 }
 
@@ -77,13 +78,18 @@ func TestAClockThatGoesWrongOnTheWayEndsThePlanBeforeKubeadm(t *testing.T) {
 	g := NewWithT(t)
 	l := newLab(t)
 	bin := t.TempDir()
-	g.Expect(os.WriteFile(filepath.Join(bin, "date"), []byte("#!/bin/sh\n[ -e '"+bin+"/turned' ] && [ \"$*\" = +%s ] && exec echo 1700000000\nexec /bin/date \"$@\"\n"), 0o755)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(bin, "date"),
+		[]byte("#!/bin/sh\n[ -e '"+bin+"/turned' ] && [ \"$*\" = +%s ] && exec echo 1700000000\nexec /bin/date \"$@\"\n"),
+		0o755)).To(Succeed())
 	l.host.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
 	l.start(clockPlan("touch '" + bin + "/turned'"))
 	status := l.wait("p", final)
 	g.Expect(status.Phase).To(Equal(run.Failed))
 	g.Expect(status.Step).To(Equal("check-clock"))
-	g.Expect(status.Message).To(MatchRegexp(`the host's clock is \d+ s behind the manager's, so certificates and tokens would not be valid; let both follow a time server$`))
+	g.Expect(status.Message).
+		To(
+			MatchRegexp(
+				`the host's clock is \d+ s behind the manager's, so certificates and tokens would not be valid; let both follow a time server$`))
 	g.Expect(l.lines("once")).To(BeEmpty())
 }
 

@@ -13,10 +13,14 @@ import (
 func FuzzPollAnswer(f *testing.F) {
 	for _, answer := range []string{
 		"", "now 1700000000\n", "now x\ncomplete\n", "now 1\ncomplete\nalive\nstep a 0 0 60\njournal 1 b a start\n",
-		"now 1\ncomplete\nresult succeeded\nstep a 0 0 60\n", "now 1\ncomplete\nresult failed a 124 60\nstep a 0 0 60\njournal 1 b a failed 124 60\ntail error: x\ntail abcdef.0123456789abcdef\n",
-		"complete\nresult interrupted -\n", "complete\nresult failed\n", "result failed " + strings.Repeat("x", 100) + " 99999999999999999999 -5\n",
+		"now 1\ncomplete\nresult succeeded\nstep a 0 0 60\n",
+		"now 1\ncomplete\nresult failed a 124 60\nstep a 0 0 60\njournal 1 b a failed 124 60\ntail error: x\ntail " +
+			"abcdef.0123456789abcdef\n",
+		"complete\nresult interrupted -\n", "complete\nresult failed\n", "result failed " + strings.Repeat("x", 100) +
+			" 99999999999999999999 -5\n",
 		"complete\nresult failed a 1\nstep a 0 1 60\ntail hush\n", "tail -----BEGIN X-----\ntail -----END\n",
-		"complete\nresult failed a 1\nstep a 0 0 60\ntail -----END X-----\ntail \xff\xfe\n", "journal 99999999999999999999 b a start\n",
+		"complete\nresult failed a 1\nstep a 0 0 60\ntail -----END X-----\ntail \xff\xfe\n",
+		"journal 99999999999999999999 b a start\n",
 	} {
 		f.Add(answer)
 	}
@@ -42,7 +46,8 @@ func FuzzPollAnswer(f *testing.F) {
 }
 
 func FuzzClockAnswer(f *testing.F) {
-	for _, answer := range []string{"clock 1700000000.5 12 b\n", "clock 1700000000.%N 12 b", "clock -1 -1 b", "clock 1 2", "x\nclock 99999999999999999999 1 b"} {
+	for _, answer := range []string{"clock 1700000000.5 12 b\n", "clock 1700000000.%N 12 b", "clock -1 -1 b", "clock 1 2",
+		"x\nclock 99999999999999999999 1 b"} {
 		f.Add(answer)
 	}
 	f.Fuzz(func(t *testing.T, answer string) {

@@ -11,7 +11,8 @@ import (
 var (
 	bootstrapToken = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
 	webToken       = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`)
-	// A certificate key has 32 bytes, and so have etcd's encryption keys; a digest, which begins with its algorithm, is no secret.
+	// A certificate key has 32 bytes, and so have etcd's encryption keys; a digest, which begins with its algorithm, is no
+	// secret.
 	hexKey   = regexp.MustCompile(`(^|[^:0-9a-fA-F])[0-9a-fA-F]{64}\b`)
 	longHex  = regexp.MustCompile(`((?:certificate-key|key)[ =:"]+)[0-9a-f]{32,}\b`)
 	keyData  = regexp.MustCompile(`(?i)((?:[a-z-]*key|certificate|authority)-data[ =:"]+)[A-Za-z0-9+/=]{16,}`)
@@ -24,8 +25,8 @@ var (
 	base64Line = regexp.MustCompile(`(?m)^[ \t]*[A-Za-z0-9+/]{48,}={0,2}[ \t\r]*$`)
 )
 
-// mask hides what kubeadm and users' commands are known to print: bootstrap tokens, certificate keys, passwords, and PEM
-// blocks, also one whose beginning or end the tail has cut off.
+// mask hides what kubeadm and users' commands are known to print: bootstrap tokens, certificate keys, passwords, and
+// PEM blocks, also one whose beginning or end the tail has cut off.
 func mask(text string) string {
 	if begin := strings.Index(text, "-----BEGIN "); begin < 0 || strings.Index(text, "-----END ") < begin {
 		text = pemEnd.ReplaceAllString(text, "<$1>")

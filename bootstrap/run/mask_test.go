@@ -26,7 +26,8 @@ func TestSecretsInATailAreMasked(t *testing.T) {
 		"PEM cut":         {"error: bad key\n-----BEGIN EC PRIVATE KEY-----\n" + keyBody, "error: bad key\n<EC PRIVATE KEY>"},
 		"PEM in between":  {"x\n" + keyBody + "\n" + keyBody + "\nx", "x\n<data>\n<data>\nx"},
 		"two PEMs":        {pem + "\nmiddle\n" + pem, "<RSA PRIVATE KEY>\nmiddle\n<RSA PRIVATE KEY>"},
-		"kubeconfig":      {"client-key-data: " + base64.StdEncoding.EncodeToString([]byte(pem)) + "\nerror: x", "client-key-data: <PEM>\nerror: x"},
+		"kubeconfig": {"client-key-data: " + base64.StdEncoding.EncodeToString([]byte(pem)) + "\nerror: x",
+			"client-key-data: <PEM>\nerror: x"},
 		"web token":       {"got eyJhbGciOiJSUzI1NiIs.eyJpc3MiOiJrdWJlcm5ldGVz.c2lnbmF0dXJl ok", "got <token> ok"},
 		"password":        {"PASSWORD=hunter2 x", "PASSWORD=<hidden> x"},
 		"nothing to hide": {"error: disk /dev/sdz is missing", "error: disk /dev/sdz is missing"},
@@ -38,7 +39,8 @@ func TestSecretsInATailAreMasked(t *testing.T) {
 func TestATailThatWasCutByBytesLosesItsFirstPiece(t *testing.T) {
 	g := NewWithT(t)
 	answer := func(lines ...string) string {
-		return "now 1\ncomplete\nresult failed a 1\nstep a 0 0 60\njournal 1 b a start\njournal 1 b a failed 1\ntail " + strings.Join(lines, "\ntail ") + "\n"
+		return "now 1\ncomplete\nresult failed a 1\nstep a 0 0 60\njournal 1 b a start\njournal 1 b a failed 1\ntail " +
+			strings.Join(lines, "\ntail ") + "\n"
 	}
 	long := strings.Repeat("word ", tailBytes/5)
 	g.Expect(parseStatus(answer("ef.0123456789abcdef "+long, "error: x")).Tail).To(Equal("error: x"))

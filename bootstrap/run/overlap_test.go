@@ -21,7 +21,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
 )
 
-// waiting holds the last byte of the standard input back, as a session does whose network went but whose script lives on.
+// waiting holds the last byte of the standard input back, as a session does whose network went but whose script lives
+// on.
 type waiting struct {
 	*sshtest.Local
 	most chan struct{}
@@ -51,7 +52,8 @@ func onceUntilGo(l *lab, id string) run.Plan {
 	// The plan ends with the test, whatever else fails.
 	l.t.Cleanup(func() { _ = l.runner.Stop(context.Background(), l.host, id) })
 	return run.Plan{ID: id, Files: []run.File{{Name: "f", Content: []byte("content")}}, Steps: []run.Step{
-		{Name: "kubeadm-init", Once: true, Script: `echo x >>"$QUOIN_ROOT/once"; while ! [ -e "$QUOIN_ROOT/go" ]; do sleep 0.02; done`},
+		{Name: "kubeadm-init", Once: true,
+			Script: `echo x >>"$QUOIN_ROOT/once"; while ! [ -e "$QUOIN_ROOT/go" ]; do sleep 0.02; done`},
 		{Name: "after", Script: `cat "$QUOIN_RUN_DIR/files/f" >"$QUOIN_ROOT/after"`},
 	}}
 }

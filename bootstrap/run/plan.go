@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package run executes a plan on a host without staying connected to it: the plan is uploaded once, started detached, and
-// journals each step on the host; SSH only polls. A dropped connection or a restarted controller changes nothing; a
+// Package run executes a plan on a host without staying connected to it: the plan is uploaded once, started detached,
+// and journals each step on the host; SSH only polls. A dropped connection or a restarted controller changes nothing; a
 // finished step never runs again; a step that must not run twice and was interrupted ends the plan for good.
 package run
 
@@ -23,8 +23,9 @@ type Plan struct {
 	Steps []Step
 }
 
-// Step is one POSIX sh script. It runs as root with QUOIN_ROOT, QUOIN_RUN_DIR and QUOIN_BOOT_ID set and the functions of the prelude
-// (see Prelude) at hand. Unless Once is set it must be idempotent: after a reboot an unfinished step runs again.
+// Step is one POSIX sh script. It runs as root with QUOIN_ROOT, QUOIN_RUN_DIR and QUOIN_BOOT_ID set and the functions
+// of the prelude (see Prelude) at hand. Unless Once is set it must be idempotent: after a reboot an unfinished step
+// runs again.
 type Step struct {
 	// Name is unique in the plan, [a-z0-9.-]; it is what a person sees as progress.
 	Name string

@@ -114,8 +114,8 @@ func whole(tail string) string {
 	return rest
 }
 
-// end takes in the result: succeeded | failed <step> <code> [<seconds it was given>] | interrupted <step>. Only the result makes a phase final: the
-// journal's last line precedes the removal of the secrets.
+// end takes in the result: succeeded | failed <step> <code> [<seconds it was given>] | interrupted <step>. Only the
+// result makes a phase final: the journal's last line precedes the removal of the secrets.
 func (s *Status) end(result []string) {
 	if len(result) == 0 {
 		return

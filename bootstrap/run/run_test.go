@@ -78,7 +78,8 @@ func final(s run.Status) bool { return s.Phase.Final() && !s.Lost }
 // kill ends the runner and its steps the hard way.
 func (l *lab) kill(id string) {
 	l.t.Helper()
-	if _, err := l.host.Run(context.Background(), ssh.Command{Script: l.runner.Starter.Stop("quoin-run-" + id)}); err != nil {
+	if _, err := l.host.Run(context.Background(),
+		ssh.Command{Script: l.runner.Starter.Stop("quoin-run-" + id)}); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -98,7 +99,8 @@ func TestStepsRunInOrderWithTheirFiles(t *testing.T) {
 	l := newLab(t)
 	secret := "a secret \x00 with a NUL\n"
 	l.start(run.Plan{ID: "p", Files: []run.File{{Name: "key.pem", Content: []byte(secret)}}, Steps: []run.Step{
-		{Name: "one", Script: `cat "$QUOIN_RUN_DIR/files/key.pem" >"$QUOIN_ROOT/copy"; stat -c %a "$QUOIN_RUN_DIR/files/key.pem" >"$QUOIN_ROOT/mode"; echo one >>"$QUOIN_ROOT/order"`},
+		{Name: "one",
+			Script: `cat "$QUOIN_RUN_DIR/files/key.pem" >"$QUOIN_ROOT/copy"; stat -c %a "$QUOIN_RUN_DIR/files/key.pem" >"$QUOIN_ROOT/mode"; echo one >>"$QUOIN_ROOT/order"`},
 		{Name: "two", Script: `echo two >>"$QUOIN_ROOT/order"`, Once: true},
 	}})
 	status := l.wait("p", final)

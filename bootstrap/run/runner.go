@@ -16,8 +16,8 @@ import (
 // DefaultRoot is where everything of ours lies on a host, mode 0700, owner root.
 const DefaultRoot = "/var/lib/quoin"
 
-// Prelude is the sh text that runs before each step: functions to fail with a sentence, to wait, and to install files so that
-// cleaning can take them back (quoin_fail, quoin_settle, quoin_record, quoin_claim, quoin_dirs, quoin_put).
+// Prelude is the sh text that runs before each step: functions to fail with a sentence, to wait, and to install files
+// so that cleaning can take them back (quoin_fail, quoin_settle, quoin_record, quoin_claim, quoin_dirs, quoin_put).
 //
 //go:embed prelude.sh
 var Prelude string
@@ -33,8 +33,8 @@ type Runner struct {
 	Starter Starter
 	// BootIDPath is read to notice a reboot; empty means /proc/sys/kernel/random/boot_id.
 	BootIDPath string
-	// Guard is sh text that runs before anything is changed, each time under the lock of plans, and ends the script where that must
-	// not be: the text of an owner.Guard. It may keep descriptor 6 open.
+	// Guard is sh text that runs before anything is changed, each time under the lock of plans, and ends the script where
+	// that must not be: the text of an owner.Guard. It may keep descriptor 6 open.
 	Guard string
 	// Now is the controller's clock, with which a host's is compared; nil means time.Now.
 	Now func() time.Time
@@ -109,8 +109,8 @@ take_lock
 	return nil
 }
 
-// startScript starts a complete plan that neither runs nor has ended. The lock is held. The plan outlives the script, so
-// it must inherit neither the locks nor the mark on its directory. clock is sh text that runs before.
+// startScript starts a complete plan that neither runs nor has ended. The lock is held. The plan outlives the script,
+// so it must inherit neither the locks nor the mark on its directory. clock is sh text that runs before.
 func (r Runner) startScript(id, clock string) string {
 	s := r.starter()
 	return fmt.Sprintf(`[ -s "$dir/result" ] && exit 0
@@ -155,7 +155,8 @@ done
 
 func (r Runner) stopFunction() string {
 	const id = `"$1"`
-	// The starter's text is made for a placeholder unit name and gets the shell variable in its place, unquoted parts excepted.
+	// The starter's text is made for a placeholder unit name and gets the shell variable in its place, unquoted parts
+	// excepted.
 	stop := strings.ReplaceAll(r.starter().Stop(placeholder), placeholder, "quoin-run-"+id)
 	return r.lock() + fmt.Sprintf(`stop_plan() {
 	dir=$root/runs/$1
@@ -174,9 +175,9 @@ func (r Runner) stopFunction() string {
 
 const placeholder = "QUOIN_UNIT"
 
-// Start uploads the plan unless the host already holds it complete, and starts it unless it runs or has ended. It is one
-// SSH exchange, and another before it for a plan with a ClockStep; repeating it after any error is safe. A *ClockError means
-// that nothing was done.
+// Start uploads the plan unless the host already holds it complete, and starts it unless it runs or has ended. It is
+// one SSH exchange, and another before it for a plan with a ClockStep; repeating it after any error is safe. A
+// *ClockError means that nothing was done.
 func Start(ctx context.Context, host ssh.Host, plan Plan) error {
 	return Runner{}.Start(ctx, host, plan)
 }
@@ -191,11 +192,12 @@ func Poll(ctx context.Context, host ssh.Host, id string) (Status, error) {
 	return Runner{}.Poll(ctx, host, id)
 }
 
-// Stop ends the plan and everything it started; an unfinished plan becomes Interrupted. Stopping what never began is fine.
+// Stop ends the plan and everything it started; an unfinished plan becomes Interrupted. Stopping what never began is
+// fine.
 func Stop(ctx context.Context, host ssh.Host, id string) error { return Runner{}.Stop(ctx, host, id) }
 
-// StopOthers stops every unfinished plan on the host but the one named. Cleaning calls it before it starts its own plan,
-// with its own plan's ID.
+// StopOthers stops every unfinished plan on the host but the one named. Cleaning calls it before it starts its own
+// plan, with its own plan's ID.
 func StopOthers(ctx context.Context, host ssh.Host, except string) error {
 	return Runner{}.StopOthers(ctx, host, except)
 }

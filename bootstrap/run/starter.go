@@ -28,13 +28,15 @@ type Systemd struct{}
 func (Systemd) Start(unit string, argv []string) string {
 	// --collect forgets a unit that failed, or the same name could not start again. A plan that is taken up while the host
 	// still boots waits for containerd, or the step that asks it first would fail.
-	return fmt.Sprintf("systemd-run --quiet --collect --unit=%s --property=TimeoutStopSec=15 --property=After=containerd.service --description='Quoin plan' -- %s", unit, quoteAll(argv))
+	return fmt.Sprintf("systemd-run --quiet --collect --unit=%s --property=TimeoutStopSec=15 "+
+		"--property=After=containerd.service --description='Quoin plan' -- %s", unit, quoteAll(argv))
 }
 
 // Alive implements Starter.
 func (Systemd) Alive(unit string) string {
 	// A unit on its way down still works on the plan; is-active would deny that.
-	return fmt.Sprintf("case $(systemctl show --property=ActiveState --value %s.service 2>/dev/null) in active|activating|deactivating|reloading) true;; *) false;; esac", unit)
+	return fmt.Sprintf("case $(systemctl show --property=ActiveState --value %s.service 2>/dev/null) in "+
+		"active|activating|deactivating|reloading) true;; *) false;; esac", unit)
 }
 
 // Stop implements Starter.
@@ -57,7 +59,8 @@ while ! [ -e %[1]s ]; do sleep 0.01; done`, file, quoteAll(argv))
 
 // Alive implements Starter. A process that nobody reaped yet is not alive.
 func (s Setsid) Alive(unit string) string {
-	return fmt.Sprintf(`grep -q '^State:[[:space:]]*[RSDTt]' "/proc/$(cat %s 2>/dev/null)/status" 2>/dev/null`, ssh.Quote(s.Dir+"/")+unit)
+	return fmt.Sprintf(`grep -q '^State:[[:space:]]*[RSDTt]' "/proc/$(cat %s 2>/dev/null)/status" 2>/dev/null`,
+		ssh.Quote(s.Dir+"/")+unit)
 }
 
 // Stop implements Starter.

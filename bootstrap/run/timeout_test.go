@@ -50,10 +50,13 @@ func TestTheCodeOfATimeoutInAScriptIsTheScriptsOwn(t *testing.T) {
 func TestADeadlineIsRememberedByTheJournal(t *testing.T) {
 	g := NewWithT(t)
 	l := newLab(t)
-	plan := run.Plan{ID: "p", Steps: []run.Step{{Name: "a", Secret: true, Timeout: time.Second, Script: "echo hush; sleep 60"}}}
+	plan := run.Plan{ID: "p", Steps: []run.Step{{Name: "a", Secret: true, Timeout: time.Second,
+		Script: "echo hush; sleep 60"}}}
 	l.start(plan)
 	l.wait("p", final)
 	l.write(filepath.Join(l.root, "runs", "p", "result"), "")
+	// The runner that wrote the result may not have ended yet, and keeps another one out until it has.
+	l.wait("p", func(s run.Status) bool { return s.Lost })
 	l.start(plan)
 	g.Expect(l.wait("p", final).Message).To(Equal("step a did not end within 1s"))
 }
@@ -61,8 +64,10 @@ func TestADeadlineIsRememberedByTheJournal(t *testing.T) {
 func TestEveryStepHasADeadline(t *testing.T) {
 	g := NewWithT(t)
 	l := newLab(t)
-	l.start(run.Plan{ID: "p", Steps: []run.Step{{Name: "a", Script: "true"}, {Name: "b", Script: "true", Timeout: time.Hour}}})
+	l.start(run.Plan{ID: "p", Steps: []run.Step{{Name: "a", Script: "true"},
+		{Name: "b", Script: "true", Timeout: time.Hour}}})
 	g.Expect(l.wait("p", final).Phase).To(Equal(run.Succeeded))
 	g.Expect(l.lines("runs/p/steps")).To(Equal([]string{"a", "0", "0", "1800", "b", "0", "0", "3600"}))
-	g.Expect(run.Plan{ID: "p", Steps: []run.Step{{Name: "a", Timeout: -1}}}.Validate()).To(MatchError(ContainSubstring("negative timeout")))
+	g.Expect(run.Plan{ID: "p", Steps: []run.Step{{Name: "a", Timeout: -1}}}.Validate()).
+		To(MatchError(ContainSubstring("negative timeout")))
 }

@@ -74,9 +74,9 @@ fi
 `, r.lock(), ssh.Quote(r.dir(plan.ID)), receive.String(), sums.String()), &body
 }
 
-// lock is sh text that sets root and defines take_lock and drop_lock: whoever looks whether a plan is there, runs or has
-// ended, and acts on it, does both under one lock. Descriptors 6, the guard's, and 7 must not reach what outlives the
-// script.
+// lock is sh text that sets root and defines take_lock and drop_lock: whoever looks whether a plan is there, runs or
+// has ended, and acts on it, does both under one lock. Descriptors 6, the guard's, and 7 must not reach what outlives
+// the script.
 func (r Runner) lock() string {
 	return fmt.Sprintf(`umask 077
 root=%s

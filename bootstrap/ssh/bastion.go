@@ -12,8 +12,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// dialThrough reaches a host by a direct-tcpip channel of its bastion, and makes the handshake with the host itself inside:
-// the bastion carries bytes that it can neither read nor change.
+// dialThrough reaches a host by a direct-tcpip channel of its bastion, and makes the handshake with the host itself
+// inside: the bastion carries bytes that it can neither read nor change.
 func dialThrough(ctx context.Context, target Target, via *Conn, o PoolOptions) (*Conn, error) {
 	o = o.withDefaults()
 	if err := target.check(); err != nil {

@@ -89,40 +89,53 @@ func TestTheErrorsTellABastionFromItsHost(t *testing.T) {
 		check     func(*WithT, error)
 	}{
 		"the bastion is down": {bastion: true, transient: true, spoil: func(t *ssh.Target) { t.Bastion.Port = freePort() }},
-		"the bastion has another key": {bastion: true, spoil: func(t *ssh.Target) { t.Bastion.HostKeys = []xssh.PublicKey{sshtest.NewKey().PublicKey()} }, check: func(g *WithT, err error) {
+		"the bastion has another key": {bastion: true, spoil: func(t *ssh.Target) {
+			t.Bastion.HostKeys = []xssh.PublicKey{sshtest.NewKey().PublicKey()}
+		}, check: func(g *WithT, err error) {
 			var changed *ssh.HostKeyChangedError
 			g.Expect(errors.As(err, &changed)).To(BeTrue(), "%v", err)
 			g.Expect(changed.Bastion).To(BeTrue())
 			g.Expect(changed.Key).To(BeNil(), "nobody shall pin it to the host")
 			g.Expect(err).To(MatchError(ContainSubstring("bastion.hostKeys")))
 		}},
-		"nobody pinned the bastion's key": {bastion: true, spoil: func(t *ssh.Target) { t.Bastion.HostKeys = nil }, check: func(g *WithT, err error) {
+		"nobody pinned the bastion's key": {bastion: true, spoil: func(t *ssh.Target) {
+			t.Bastion.HostKeys = nil
+		}, check: func(g *WithT, err error) {
 			g.Expect(err).To(MatchError(ContainSubstring("no host key is pinned for the bastion")))
 		}},
-		"the bastion refuses our key": {bastion: true, spoil: func(t *ssh.Target) { t.Bastion.Signers = []xssh.Signer{sshtest.NewKey()} }, check: func(g *WithT, err error) {
+		"the bastion refuses our key": {bastion: true, spoil: func(t *ssh.Target) {
+			t.Bastion.Signers = []xssh.Signer{sshtest.NewKey()}
+		}, check: func(g *WithT, err error) {
 			var auth *ssh.AuthError
 			g.Expect(errors.As(err, &auth)).To(BeTrue(), "%v", err)
 			g.Expect(auth.Bastion).To(BeTrue())
 			g.Expect(err).To(MatchError(ContainSubstring(`refused user "jump"`)))
 		}},
-		"the bastion forbids forwarding": {bastion: true, options: sshtest.ServerOptions{RefuseForwarding: true}, check: func(g *WithT, err error) {
-			var forwarding *ssh.ForwardingError
-			g.Expect(errors.As(err, &forwarding)).To(BeTrue(), "%v", err)
-			g.Expect(forwarding.Prohibited).To(BeTrue())
-			g.Expect(err).To(MatchError(ContainSubstring("AllowTcpForwarding")))
-		}},
-		"the host is down": {transient: true, spoil: func(t *ssh.Target) { t.Port = freePort() }, check: func(g *WithT, err error) {
+		"the bastion forbids forwarding": {bastion: true, options: sshtest.ServerOptions{RefuseForwarding: true},
+			check: func(g *WithT, err error) {
+				var forwarding *ssh.ForwardingError
+				g.Expect(errors.As(err, &forwarding)).To(BeTrue(), "%v", err)
+				g.Expect(forwarding.Prohibited).To(BeTrue())
+				g.Expect(err).To(MatchError(ContainSubstring("AllowTcpForwarding")))
+			}},
+		"the host is down": {transient: true, spoil: func(t *ssh.Target) {
+			t.Port = freePort()
+		}, check: func(g *WithT, err error) {
 			var unreachable *ssh.UnreachableError
 			g.Expect(errors.As(err, &unreachable)).To(BeTrue(), "%v", err)
 			g.Expect(unreachable.Through).NotTo(BeEmpty())
 		}},
-		"the host has another key": {spoil: func(t *ssh.Target) { t.HostKeys = []xssh.PublicKey{sshtest.NewKey().PublicKey()} }, check: func(g *WithT, err error) {
+		"the host has another key": {spoil: func(t *ssh.Target) {
+			t.HostKeys = []xssh.PublicKey{sshtest.NewKey().PublicKey()}
+		}, check: func(g *WithT, err error) {
 			var changed *ssh.HostKeyChangedError
 			g.Expect(errors.As(err, &changed)).To(BeTrue(), "%v", err)
 			g.Expect(changed.Bastion).To(BeFalse())
 			g.Expect(changed.Key).NotTo(BeNil())
 		}},
-		"the host refuses our key": {spoil: func(t *ssh.Target) { t.Signers = []xssh.Signer{sshtest.NewKey()} }, check: func(g *WithT, err error) {
+		"the host refuses our key": {spoil: func(t *ssh.Target) {
+			t.Signers = []xssh.Signer{sshtest.NewKey()}
+		}, check: func(g *WithT, err error) {
 			var auth *ssh.AuthError
 			g.Expect(errors.As(err, &auth)).To(BeTrue(), "%v", err)
 			g.Expect(auth.Bastion).To(BeFalse())

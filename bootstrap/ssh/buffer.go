@@ -44,8 +44,8 @@ func (b *tailBuffer) write(p []byte) {
 	}
 }
 
-// startedBuffer keeps the end of the standard error. What came before the started mark is forgotten with it: a login shell or
-// sudo said that ("unable to resolve host"), not the script.
+// startedBuffer keeps the end of the standard error. What came before the started mark is forgotten with it: a login
+// shell or sudo said that ("unable to resolve host"), not the script.
 type startedBuffer struct {
 	// began is closed when the mark was seen.
 	began chan struct{}

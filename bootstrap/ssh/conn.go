@@ -66,12 +66,12 @@ func newConn(client *ssh.Client, h *handshake, o PoolOptions) *Conn {
 	return c
 }
 
-// HostKey is the key that the host presented, without the certificate that it may have come in. At first contact the caller
-// records and pins it.
+// HostKey is the key that the host presented, without the certificate that it may have come in. At first contact the
+// caller records and pins it.
 func (c *Conn) HostKey() ssh.PublicKey { return plain(c.hostKey) }
 
-// Credential is the fingerprint of the key that the host accepted, as ssh-keygen -l prints it, for a certificate too; "" when
-// the host asked for no key.
+// Credential is the fingerprint of the key that the host accepted, as ssh-keygen -l prints it, for a certificate too;
+// "" when the host asked for no key.
 func (c *Conn) Credential() string {
 	if c.credential == nil {
 		return ""
@@ -84,8 +84,8 @@ func (c *Conn) mayGoOn(target Target) bool {
 	return target.offers(c.credential) && (c.via == nil || target.Bastion == nil || c.via.mayGoOn(*target.Bastion))
 }
 
-// fellBack says that the host took another key than the one that is preferred, and that this is so long ago that it may be
-// worth another try.
+// fellBack says that the host took another key than the one that is preferred, and that this is so long ago that it may
+// be worth another try.
 func (c *Conn) fellBack(target Target, since time.Duration) bool {
 	return c.credential != nil && !sameKey(c.credential, target.Signers[0].PublicKey()) && time.Since(c.made) >= since
 }
@@ -139,8 +139,8 @@ func (c *Conn) keepAlive(interval time.Duration) {
 	}
 }
 
-// look closes the connection when it is gone. A session learns that before the connection itself does, and whoever tries
-// again at once would get it from the pool.
+// look closes the connection when it is gone. A session learns that before the connection itself does, and whoever
+// tries again at once would get it from the pool.
 func (c *Conn) look() { c.answers() }
 
 // answers says whether the other side answers within a second, and closes a connection that is gone. Silence is for

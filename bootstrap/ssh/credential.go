@@ -25,7 +25,8 @@ func ParseSigner(privateKey []byte) (ssh.Signer, error) {
 		return nil, errors.New("the SSH private key is protected by a passphrase; store it without one")
 	}
 	if err != nil {
-		return nil, errors.New("the SSH private key cannot be parsed; expected PEM or OpenSSH format, for example made by ssh-keygen -t ed25519")
+		return nil, errors.New("the SSH private key cannot be parsed; expected PEM or OpenSSH format, for example made by " +
+			"ssh-keygen -t ed25519")
 	}
 	return signer, nil
 }
@@ -34,20 +35,22 @@ func ParseSigner(privateKey []byte) (ssh.Signer, error) {
 func ParseCertificate(text []byte) (*Certificate, error) {
 	key, _, _, _, err := ssh.ParseAuthorizedKey(text)
 	if err != nil {
-		return nil, errors.New("the user certificate cannot be parsed; expected what ssh-keygen -s writes to a file that ends in -cert.pub")
+		return nil, errors.New("the user certificate cannot be parsed; expected what ssh-keygen -s writes to a file that " +
+			"ends in -cert.pub")
 	}
 	certificate, ok := key.(*ssh.Certificate)
 	switch {
 	case !ok:
-		return nil, errors.New("the user certificate is a plain public key; expected what ssh-keygen -s writes to a file that ends in -cert.pub")
+		return nil, errors.New("the user certificate is a plain public key; expected what ssh-keygen -s writes to a file " +
+			"that ends in -cert.pub")
 	case certificate.CertType != ssh.UserCert:
 		return nil, errors.New("the user certificate is a host certificate; sign the key without ssh-keygen's option -h")
 	}
 	return certificate, nil
 }
 
-// CertificateFault says why no host would accept a user certificate now, or why it would be of no use; "" when there is no
-// reason that we could see. Whether hosts trust its authority, and its principals, is theirs to say.
+// CertificateFault says why no host would accept a user certificate now, or why it would be of no use; "" when there is
+// no reason that we could see. Whether hosts trust its authority, and its principals, is theirs to say.
 func CertificateFault(certificate *Certificate, now time.Time) string {
 	switch {
 	case certificate.ValidBefore != ssh.CertTimeInfinity && uint64(max(now.Unix(), 0)) >= certificate.ValidBefore:
@@ -71,8 +74,8 @@ func Certify(certificate *Certificate, signers []Signer) Signer {
 	return nil
 }
 
-// proof notes which key signed last: when a login has succeeded, that is the one which the host accepted. A key is asked for
-// first and signs only when the host would take it.
+// proof notes which key signed last: when a login has succeeded, that is the one which the host accepted. A key is
+// asked for first and signs only when the host would take it.
 type proof struct {
 	mu   sync.Mutex
 	last ssh.PublicKey
@@ -90,7 +93,8 @@ func (p *proof) key() ssh.PublicKey {
 	return p.last
 }
 
-// watch wraps signers. A wrapper must offer the interfaces of what it wraps: they decide which algorithms are negotiated.
+// watch wraps signers. A wrapper must offer the interfaces of what it wraps: they decide which algorithms are
+// negotiated.
 func (p *proof) watch(signers []ssh.Signer) []ssh.Signer {
 	watched := make([]ssh.Signer, 0, len(signers))
 	for _, signer := range signers {

@@ -69,7 +69,8 @@ func TestTheAcceptedKeyIsNamed(t *testing.T) {
 	_, err = ssh.Dial(context.Background(), target, ssh.PoolOptions{})
 	var auth *ssh.AuthError
 	g.Expect(errors.As(err, &auth)).To(BeTrue(), "%v", err)
-	g.Expect(err).To(MatchError(And(ContainSubstring(ssh.Fingerprint(a.PublicKey())), ContainSubstring(ssh.Fingerprint(b.PublicKey())+` (certificate "test" for root)`))))
+	g.Expect(err).To(MatchError(And(ContainSubstring(ssh.Fingerprint(a.PublicKey())),
+		ContainSubstring(ssh.Fingerprint(b.PublicKey())+` (certificate "test" for root)`))))
 }
 
 // A fleet changes its key: old; new and old in the Secret; the new one reaches the host; the old one is taken away.
@@ -104,14 +105,16 @@ func TestRotationThroughAPool(t *testing.T) {
 	_, err := second.Run(ctx, ssh.Command{Script: "touch " + release})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Eventually(running, "5s").Should(Receive(Not(HaveOccurred())))
-	g.Eventually(func() error { _, err := first.Run(ctx, ssh.Command{Script: "true"}); return err }).Should(HaveOccurred(), "then it is closed")
+	g.Eventually(func() error { _, err := first.Run(ctx, ssh.Command{Script: "true"}); return err }).
+		Should(HaveOccurred(), "then it is closed")
 
 	authorize(newer.PublicKey(), older.PublicKey())
 	before := server.Accepted()
 	third := must(get(newer))
 	g.Expect(third.Credential()).To(Equal(ssh.Fingerprint(newer.PublicKey())))
 	g.Expect(server.Accepted()).To(Equal(before + 1))
-	g.Eventually(func() error { _, err := second.Run(ctx, ssh.Command{Script: "true"}); return err }).Should(HaveOccurred())
+	g.Eventually(func() error { _, err := second.Run(ctx, ssh.Command{Script: "true"}); return err }).
+		Should(HaveOccurred())
 
 	// A key that was taken away does not stay in use, even if no other one works.
 	stranger := sshtest.NewKey()
@@ -133,8 +136,8 @@ func TestRotationThroughAPool(t *testing.T) {
 	g.Expect(err).To(HaveOccurred())
 }
 
-// The new key comes to the host after it came to the Secret: the connection made with the old one is used all the time, and
-// would never end by itself.
+// The new key comes to the host after it came to the Secret: the connection made with the old one is used all the time,
+// and would never end by itself.
 func TestAHostThatTookTheOldKeyIsAskedAgain(t *testing.T) {
 	g := NewWithT(t)
 	older, newer := sshtest.NewKey(), sshtest.NewKey()
@@ -176,7 +179,9 @@ func TestUserCertificatesThatAreOfNoUseAreSaidToBe(t *testing.T) {
 		}).PublicKey().(*xssh.Certificate)
 	}
 	g.Expect(ssh.CertificateFault(certificate(nil), at)).To(BeEmpty())
-	g.Expect(ssh.CertificateFault(certificate(func(c *xssh.Certificate) { c.ValidBefore = xssh.CertTimeInfinity }), at)).To(BeEmpty())
+	g.Expect(ssh.CertificateFault(certificate(func(c *xssh.Certificate) {
+		c.ValidBefore = xssh.CertTimeInfinity
+	}), at)).To(BeEmpty())
 	g.Expect(ssh.CertificateFault(certificate(nil), at.Add(time.Hour))).To(Equal("expired at 2026-05-01T01:00:00Z"))
 	g.Expect(ssh.CertificateFault(certificate(nil), at.Add(-2*time.Hour))).To(ContainSubstring("not valid before"))
 	g.Expect(ssh.CertificateFault(certificate(func(c *xssh.Certificate) {

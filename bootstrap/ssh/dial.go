@@ -56,7 +56,9 @@ func (t Target) check() error {
 		return fmt.Errorf("no SSH key to log in to %s with: the credentials Secret must carry one", t.Endpoint())
 	}
 	if t.isBastion && t.firstContact() {
-		return fmt.Errorf("no host key is pinned for the bastion %s; give its public key: nobody makes a first contact with a bastion", t.Endpoint())
+		return fmt.Errorf(
+			"no host key is pinned for the bastion %s; give its public key: nobody makes a first contact with a bastion",
+			t.Endpoint())
 	}
 	return nil
 }
@@ -135,11 +137,12 @@ func (h *handshake) explain(ctx context.Context, err error) error {
 	return unreachable(ctx, h.target, err)
 }
 
-// refusedLogin knows the errors of a login by their texts: x/crypto has no types for them. sshd ends the connection when too
-// many keys were tried, and a host that does not know a kind of key has nothing in common with us.
+// refusedLogin knows the errors of a login by their texts: x/crypto has no types for them. sshd ends the connection
+// when too many keys were tried, and a host that does not know a kind of key has nothing in common with us.
 func refusedLogin(err error) bool {
 	text := err.Error()
-	for _, part := range []string{"unable to authenticate", "Too many authentication failures", "no common public key signature algorithm"} {
+	for _, part := range []string{"unable to authenticate", "Too many authentication failures",
+		"no common public key signature algorithm"} {
 		if strings.Contains(text, part) {
 			return true
 		}
@@ -161,16 +164,18 @@ func unreachable(ctx context.Context, target Target, err error) error {
 
 // PoolOptions tune connections; zero values mean the defaults named at each field.
 type PoolOptions struct {
-	// DialTimeout bounds TCP connect, handshake and authentication together, for a bastion and for the host behind it each.
-	// 15 s.
+	// DialTimeout bounds TCP connect, handshake and authentication together, for a bastion and for the host behind it
+	// each. 15 s.
 	DialTimeout time.Duration
-	// KeepAlive is the interval of keep-alive requests; a connection that does not answer one within the same time is closed. 15 s.
+	// KeepAlive is the interval of keep-alive requests; a connection that does not answer one within the same time is
+	// closed. 15 s.
 	KeepAlive time.Duration
-	// IdleTimeout closes a pooled connection that nobody used for so long. 1 min, which is less than hosts are left alone when
-	// nothing happens to them: thousands of connections that are used for a moment each now and then would all stay open, here and
-	// at an sshd of each host.
+	// IdleTimeout closes a pooled connection that nobody used for so long. 1 min, which is less than hosts are left alone
+	// when nothing happens to them: thousands of connections that are used for a moment each now and then would all stay
+	// open, here and at an sshd of each host.
 	IdleTimeout time.Duration
-	// PreferredKey is how long a connection made with another key than the first is kept before the first is tried again. 5 min.
+	// PreferredKey is how long a connection made with another key than the first is kept before the first is tried again.
+	// 5 min.
 	PreferredKey time.Duration
 	// Clock tells how long a pooled connection was idle; the real one when nil.
 	Clock clock.WithTicker

@@ -36,16 +36,19 @@ type UnreachableError struct {
 
 func (e *UnreachableError) Error() string {
 	if e.Through != "" {
-		return fmt.Sprintf("cannot reach %s over SSH through bastion %s: %v; check that the host is up and that sshd answers there", e.Endpoint, e.Through, e.Err)
+		return fmt.Sprintf("cannot reach %s over SSH through bastion %s: %v; check that the host is up and that sshd "+
+			"answers there", e.Endpoint, e.Through, e.Err)
 	}
-	return fmt.Sprintf("cannot reach %s over SSH: %v; check that the host is up and that sshd answers there", e.Endpoint, e.Err)
+	return fmt.Sprintf("cannot reach %s over SSH: %v; check that the host is up and that sshd answers there", e.Endpoint,
+		e.Err)
 }
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// BastionError says that the jump host failed, so that nothing is known about the host behind it: the script never ran. It
-// is never an *UnreachableError, not even by errors.As: whoever counts how long a host has been silent must not count the
-// silence of its bastion. An *AuthError, *HostKeyChangedError or *ForwardingError of the bastion is found by errors.As.
+// BastionError says that the jump host failed, so that nothing is known about the host behind it: the script never ran.
+// It is never an *UnreachableError, not even by errors.As: whoever counts how long a host has been silent must not
+// count the silence of its bastion. An *AuthError, *HostKeyChangedError or *ForwardingError of the bastion is found by
+// errors.As.
 type BastionError struct {
 	// Bastion is its endpoint.
 	Bastion string
@@ -76,8 +79,8 @@ func (e *InterruptedError) Error() string {
 
 func (e *InterruptedError) Unwrap() error { return e.Err }
 
-// HostKeyChangedError says that the host presented a key that is not pinned, or a certificate that is not accepted. Nothing
-// was sent, not even our identity.
+// HostKeyChangedError says that the host presented a key that is not pinned, or a certificate that is not accepted.
+// Nothing was sent, not even our identity.
 type HostKeyChangedError struct {
 	Endpoint string
 	// Bastion says that Endpoint is a jump host, not the host itself.
@@ -126,7 +129,8 @@ func (e *HostKeyChangedError) Error() string {
 	if len(e.Want) == 0 {
 		rule = e.Expected() + " is asked for"
 	}
-	return fmt.Sprintf("%s presented host key %s, but %s; %s, else somebody answers in its place", who, e.Seen(), rule, way)
+	return fmt.Sprintf("%s presented host key %s, but %s; %s, else somebody answers in its place", who, e.Seen(), rule,
+		way)
 }
 
 // AuthError says that the host refused our user or key: the script never ran.
@@ -143,7 +147,8 @@ func (e *AuthError) Error() string {
 	if e.Bastion {
 		who = "bastion " + who
 	}
-	return fmt.Sprintf("%s refused user %q with key %s; add that public key to the user's authorized_keys, or correct the credentials Secret",
+	return fmt.Sprintf("%s refused user %q with key %s; add that public key to the user's authorized_keys, or correct "+
+		"the credentials Secret",
 		who, e.User, strings.Join(e.Fingerprints, ", "))
 }
 
@@ -158,20 +163,25 @@ type SudoError struct {
 
 func (e *SudoError) Error() string {
 	if e.wantsTerminal() {
-		return fmt.Sprintf("sudo on %s wants a terminal (%s), and the one that sshd gave did not do; add \"Defaults:%s !requiretty\" to its sudoers",
+		return fmt.Sprintf("sudo on %s wants a terminal (%s), and the one that sshd gave did not do; add \"Defaults:%s "+
+			"!requiretty\" to its sudoers",
 			e.Endpoint, e.Detail, e.User)
 	}
 	if e.Command != "" {
-		return fmt.Sprintf("user %q on %s cannot run %s as root (%s); install it there, owned by root and writable by nobody else, and add \"%s ALL=(root) NOPASSWD: %s\" to the sudoers",
+		return fmt.Sprintf("user %q on %s cannot run %s as root (%s); install it there, owned by root and writable by "+
+			"nobody else, and add \"%s ALL=(root) NOPASSWD: %s\" to the sudoers",
 			e.User, e.Endpoint, e.Command, e.Detail, e.User, e.Command)
 	}
-	return fmt.Sprintf("user %q on %s cannot become root (%s); install sudo there and add \"%s ALL=(ALL) NOPASSWD:ALL\" to its sudoers, or log in as root",
+	return fmt.Sprintf("user %q on %s cannot become root (%s); install sudo there and add \"%s ALL=(ALL) NOPASSWD:ALL\" "+
+		"to its sudoers, or log in as root",
 		e.User, e.Endpoint, e.Detail, e.User)
 }
 
 // wantsTerminal knows sudo's requiretty by the one word that every translation of its message has.
 func (e *SudoError) wantsTerminal() bool {
-	return slices.Contains(strings.FieldsFunc(strings.ToLower(e.Detail), func(r rune) bool { return r < 'a' || r > 'z' }), "tty")
+	return slices.Contains(strings.FieldsFunc(strings.ToLower(e.Detail), func(r rune) bool {
+		return r < 'a' || r > 'z'
+	}), "tty")
 }
 
 // ForwardingError says that the host refused to open a connection for us.
@@ -184,7 +194,8 @@ type ForwardingError struct {
 
 func (e *ForwardingError) Error() string {
 	if e.Prohibited {
-		return fmt.Sprintf("sshd on %s does not allow TCP forwarding to %s; set \"AllowTcpForwarding local\" (or yes) in its sshd_config", e.Endpoint, e.Addr)
+		return fmt.Sprintf("sshd on %s does not allow TCP forwarding to %s; set \"AllowTcpForwarding local\" (or yes) in "+
+			"its sshd_config", e.Endpoint, e.Addr)
 	}
 	return fmt.Sprintf("no connection from %s to %s: %v", e.Endpoint, e.Addr, e.Err)
 }
@@ -217,7 +228,8 @@ func NeverRan(err error) bool {
 	var auth *AuthError
 	var sudo *SudoError
 	var bastion *BastionError
-	return errors.As(err, &bastion) || errors.As(err, &unreachable) || errors.As(err, &hostKey) || errors.As(err, &auth) || errors.As(err, &sudo)
+	return errors.As(err, &bastion) || errors.As(err, &unreachable) || errors.As(err, &hostKey) || errors.As(err, &auth) ||
+		errors.As(err, &sudo)
 }
 
 func lastLines(text string, n int) string {

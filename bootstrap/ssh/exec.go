@@ -158,7 +158,8 @@ func (c *Conn) exitError(code int, sudo bool, result Result, begun bool) error {
 func (c *Conn) noShell(said string) error {
 	said = lastLines(said, 2)
 	if said == "" {
-		said = "it said nothing; look for a ForceCommand in sshd_config, a command in authorized_keys, or another login shell than sh"
+		said = "it said nothing; look for a ForceCommand in sshd_config, a command in authorized_keys, or another login " +
+			"shell than sh"
 	}
 	return c.unreachable(fmt.Errorf("the login shell of user %q did not start /bin/sh: %s", c.user, said))
 }

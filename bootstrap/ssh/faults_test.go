@@ -22,7 +22,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
 )
 
-// relay stands between us and a host. It carries so many bytes in one direction, and then cuts the connection or falls silent.
+// relay stands between us and a host. It carries so many bytes in one direction, and then cuts the connection or falls
+// silent.
 type relay struct {
 	net.Listener
 	to string
@@ -115,14 +116,16 @@ func (r *relay) shut() {
 	}
 }
 
-// whole is a session with everything in it: login, a script with input and output, a tunnel. The script makes the file witness.
+// whole is a session with everything in it: login, a script with input and output, a tunnel. The script makes the file
+// witness.
 func whole(ctx context.Context, target ssh.Target, o ssh.PoolOptions, echo, witness string) error {
 	conn, err := ssh.Dial(ctx, target, o)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if _, err := conn.Run(ctx, ssh.Command{Script: "touch " + ssh.Quote(witness) + "; cat; echo done >&2", Stdin: io.LimitReader(zeros{}, 500)}); err != nil {
+	if _, err := conn.Run(ctx, ssh.Command{Script: "touch " + ssh.Quote(witness) + "; cat; echo done >&2",
+		Stdin: io.LimitReader(zeros{}, 500)}); err != nil {
 		return scriptError{err}
 	}
 	tunnel, err := conn.DialContext(ctx, "tcp", echo)
@@ -257,7 +260,8 @@ func TestAHostThatFallsSilentAnywhereHoldsNobodyLonger(t *testing.T) {
 				wg.Go(func() {
 					ctx, cancel := context.WithTimeout(far, 700*time.Millisecond)
 					defer cancel()
-					err := whole(ctx, target, ssh.PoolOptions{KeepAlive: 200 * time.Millisecond}, echo, filepath.Join(folder, fmt.Sprint(part)))
+					err := whole(ctx, target, ssh.PoolOptions{KeepAlive: 200 * time.Millisecond}, echo,
+						filepath.Join(folder, fmt.Sprint(part)))
 					if !typed(err) {
 						t.Errorf("silent after byte %d of %d: %T %v", total*part/16, total, err, err)
 					}
@@ -277,15 +281,22 @@ func TestAHostMayHangInEachPhase(t *testing.T) {
 		answer  func(net.Conn)
 		connect bool
 	}{
-		"after TCP accept":             {answer: func(net.Conn) {}},
-		"after the versions":           {answer: func(conn net.Conn) { _, _ = conn.Write([]byte("SSH-2.0-OpenSSH_9.9\r\n")) }},
-		"with an endless banner":       {answer: func(conn net.Conn) { endless(conn, "not the version yet\r\n") }},
-		"in the login":                 {answer: login(func() { select {} }, nil)},
-		"when a channel is opened":     {connect: true, answer: login(nil, func(<-chan xssh.NewChannel) { select {} })},
-		"when a command is asked for":  {connect: true, answer: login(nil, channels(func(xssh.Channel, <-chan *xssh.Request) { select {} }))},
-		"when a command was begun":     {connect: true, answer: login(nil, channels(begun(nil)))},
-		"with output that has no end":  {connect: true, answer: login(nil, channels(begun(func(c xssh.Channel) { endless(c, "more and more\n") })))},
-		"with errors that have no end": {connect: true, answer: login(nil, channels(begun(func(c xssh.Channel) { endless(c.Stderr(), "more and more\n") })))},
+		"after TCP accept": {answer: func(net.Conn) {}},
+		"after the versions": {answer: func(conn net.Conn) {
+			_, _ = conn.Write([]byte("SSH-2.0-OpenSSH_9.9\r\n"))
+		}},
+		"with an endless banner":   {answer: func(conn net.Conn) { endless(conn, "not the version yet\r\n") }},
+		"in the login":             {answer: login(func() { select {} }, nil)},
+		"when a channel is opened": {connect: true, answer: login(nil, func(<-chan xssh.NewChannel) { select {} })},
+		"when a command is asked for": {connect: true,
+			answer: login(nil, channels(func(xssh.Channel, <-chan *xssh.Request) { select {} }))},
+		"when a command was begun": {connect: true, answer: login(nil, channels(begun(nil)))},
+		"with output that has no end": {connect: true, answer: login(nil, channels(begun(func(c xssh.Channel) {
+			endless(c, "more and more\n")
+		})))},
+		"with errors that have no end": {connect: true, answer: login(nil, channels(begun(func(c xssh.Channel) {
+			endless(c.Stderr(), "more and more\n")
+		})))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -303,7 +314,8 @@ func TestAHostMayHangInEachPhase(t *testing.T) {
 			}()
 			ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 			defer cancel()
-			target := ssh.Target{Address: "127.0.0.1", Port: listener.Addr().(*net.TCPAddr).Port, User: "root", Signers: []xssh.Signer{sshtest.NewKey()}}
+			target := ssh.Target{Address: "127.0.0.1", Port: listener.Addr().(*net.TCPAddr).Port, User: "root",
+				Signers: []xssh.Signer{sshtest.NewKey()}}
 			conn, err := ssh.Dial(ctx, target, ssh.PoolOptions{})
 			g.Expect(err == nil).To(Equal(phase.connect), "%v", err)
 			if err == nil {

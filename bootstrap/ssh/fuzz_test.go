@@ -22,10 +22,11 @@ const (
 	someWithOptions = `command="sh",no-pty ` + someKey + " comment"
 )
 
-// What a person writes to hostKeys, or pastes from a host: it is a list of keys, or an error; and what is taken for a key stays
-// the same key when it is written down again.
+// What a person writes to hostKeys, or pastes from a host: it is a list of keys, or an error; and what is taken for a
+// key stays the same key when it is written down again.
 func FuzzParseHostKeys(f *testing.F) {
-	for _, seed := range []string{"", "# note", someKey, someKnownHost, someHashedHost, someMarkedHost, someWithOptions, someKey + "\n" + someKnownHost, "ssh-ed25519 AAAA"} {
+	for _, seed := range []string{"", "# note", someKey, someKnownHost, someHashedHost, someMarkedHost, someWithOptions,
+		someKey + "\n" + someKnownHost, "ssh-ed25519 AAAA"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -71,8 +72,8 @@ func FuzzParseSigner(f *testing.F) {
 	})
 }
 
-// A host may present any key with any certificate. Whatever it is, it is refused unless it is what was asked for, and the
-// sentence about it stays short.
+// A host may present any key with any certificate. Whatever it is, it is refused unless it is what was asked for, and
+// the sentence about it stays short.
 func FuzzHostKey(f *testing.F) {
 	authority, _, _, _, err := ssh.ParseAuthorizedKey([]byte(someKey))
 	if err != nil {
@@ -80,8 +81,9 @@ func FuzzHostKey(f *testing.F) {
 	}
 	f.Add(authority.Marshal())
 	certificate := &ssh.Certificate{
-		Nonce: []byte("n"), Key: authority, CertType: ssh.HostCert, SignatureKey: authority, ValidPrincipals: []string{strings.Repeat("long", 99)},
-		Signature: &ssh.Signature{Format: ssh.KeyAlgoED25519, Blob: make([]byte, 64)}, ValidBefore: 1 << 63,
+		Nonce: []byte("n"), Key: authority, CertType: ssh.HostCert, SignatureKey: authority,
+		ValidPrincipals: []string{strings.Repeat("long", 99)},
+		Signature:       &ssh.Signature{Format: ssh.KeyAlgoED25519, Blob: make([]byte, 64)}, ValidBefore: 1 << 63,
 		Permissions: ssh.Permissions{CriticalOptions: map[string]string{"x": "y"}},
 	}
 	f.Add(certificate.Marshal())

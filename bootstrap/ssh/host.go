@@ -16,13 +16,15 @@ import (
 type Host interface {
 	// Run executes one POSIX sh script and waits for it. A nil error means exit code 0.
 	Run(ctx context.Context, command Command) (Result, error)
-	// Upload writes content to path as root, atomically: a reader sees the old file or the new one. The directory must exist.
+	// Upload writes content to path as root, atomically: a reader sees the old file or the new one. The directory must
+	// exist.
 	Upload(ctx context.Context, path string, mode os.FileMode, content []byte) error
 	// DialContext opens a connection from the host to addr (for example 127.0.0.1:2379). Only "tcp" networks.
 	DialContext(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Command is one script to run. The script travels over standard input, so it never shows up in the host's process list.
+// Command is one script to run. The script travels over standard input, so it never shows up in the host's process
+// list.
 type Command struct {
 	// Script is POSIX sh. It must not contain NUL bytes.
 	Script string

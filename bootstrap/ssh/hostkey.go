@@ -14,8 +14,9 @@ import (
 )
 
 // ParseHostKeys reads pinned keys, one per line, in authorized_keys form ("ssh-ed25519 AAAA...") or as printed by
-// ssh-keyscan ("host ssh-ed25519 AAAA..."). Empty lines and comments are skipped. Public keys of certificate authorities
-// have the same form; a certificate is not a key, and a line of known_hosts with a marker (@revoked) is none to be pinned.
+// ssh-keyscan ("host ssh-ed25519 AAAA..."). Empty lines and comments are skipped. Public keys of certificate
+// authorities have the same form; a certificate is not a key, and a line of known_hosts with a marker (@revoked) is
+// none to be pinned.
 func ParseHostKeys(text string) ([]ssh.PublicKey, error) {
 	var keys []ssh.PublicKey
 	for n, line := range strings.Split(text, "\n") {
@@ -29,13 +30,16 @@ func ParseHostKeys(text string) ([]ssh.PublicKey, error) {
 			marker, _, key, _, _, err = ssh.ParseKnownHosts([]byte(line))
 		}
 		if err != nil {
-			return nil, fmt.Errorf("line %d of the host keys is not an SSH public key; expected \"ssh-ed25519 AAAA...\" as in /etc/ssh/ssh_host_ed25519_key.pub", n+1)
+			return nil, fmt.Errorf("line %d of the host keys is not an SSH public key; expected \"ssh-ed25519 AAAA...\" as in "+
+				"/etc/ssh/ssh_host_ed25519_key.pub", n+1)
 		}
 		if marker != "" {
-			return nil, fmt.Errorf("line %d of the host keys begins with @%s, which nobody would heed: leave a revoked key out, and give an authority's key alone, as an authority", n+1, marker)
+			return nil, fmt.Errorf("line %d of the host keys begins with @%s, which nobody would heed: leave a revoked key "+
+				"out, and give an authority's key alone, as an authority", n+1, marker)
 		}
 		if _, certificate := key.(*ssh.Certificate); certificate {
-			return nil, fmt.Errorf("line %d of the host keys is a certificate; give the key itself (/etc/ssh/ssh_host_ed25519_key.pub), or the public key of the authority that signed it", n+1)
+			return nil, fmt.Errorf("line %d of the host keys is a certificate; give the key itself "+
+				"(/etc/ssh/ssh_host_ed25519_key.pub), or the public key of the authority that signed it", n+1)
 		}
 		keys = append(keys, key)
 	}
@@ -107,10 +111,15 @@ func (t Target) fault(certificate *ssh.Certificate, now time.Time) string {
 	switch {
 	case certificate.CertType != ssh.HostCert:
 		return "it is not a host certificate"
-	case !slices.ContainsFunc(t.HostAuthorities, func(a ssh.PublicKey) bool { return sameKey(a, certificate.SignatureKey) }):
+	case !slices.ContainsFunc(t.HostAuthorities, func(a ssh.PublicKey) bool {
+		return sameKey(a, certificate.SignatureKey)
+	}):
 		return "it is signed by " + Fingerprint(certificate.SignatureKey)
-	case !slices.ContainsFunc(t.principals(), func(name string) bool { return slices.Contains(certificate.ValidPrincipals, name) }):
-		return fmt.Sprintf("it is made out to %s, not to %s", listed(certificate.ValidPrincipals, "nobody"), listed(t.principals(), "nobody"))
+	case !slices.ContainsFunc(t.principals(), func(name string) bool {
+		return slices.Contains(certificate.ValidPrincipals, name)
+	}):
+		return fmt.Sprintf("it is made out to %s, not to %s", listed(certificate.ValidPrincipals, "nobody"),
+			listed(t.principals(), "nobody"))
 	case now.Unix() < 0 || uint64(now.Unix()) < certificate.ValidAfter:
 		return "it is not valid before " + moment(certificate.ValidAfter)
 	case certificate.ValidBefore != ssh.CertTimeInfinity && uint64(now.Unix()) >= certificate.ValidBefore:
@@ -157,8 +166,8 @@ func moment(seconds uint64) string {
 	return time.Unix(int64(seconds), 0).UTC().Format(time.RFC3339)
 }
 
-// plainAlgorithms are those of plain host keys, in the order of a first contact: ed25519 first, as OpenSSH does, because it
-// is the fingerprint that people compare.
+// plainAlgorithms are those of plain host keys, in the order of a first contact: ed25519 first, as OpenSSH does,
+// because it is the fingerprint that people compare.
 var plainAlgorithms = []string{
 	ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
 	ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256,

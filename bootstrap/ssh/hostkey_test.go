@@ -24,18 +24,36 @@ func TestAHostCertificateIsAcceptedForThatHostAndThatTimeOnly(t *testing.T) {
 		names    []string
 		fault    string
 	}{
-		"made out to the address":       {},
-		"made out to the host's name":   {change: func(c *xssh.Certificate) { c.ValidPrincipals = []string{"h1"} }, names: []string{"h1"}},
-		"one that never expires":        {change: func(c *xssh.Certificate) { c.ValidBefore = xssh.CertTimeInfinity }},
-		"signed by another authority":   {signedBy: other, fault: "it is signed by " + ssh.Fingerprint(other.PublicKey())},
-		"made out to another host":      {change: func(c *xssh.Certificate) { c.ValidPrincipals = []string{"h2"} }, names: []string{"h1"}, fault: `it is made out to "h2", not to "127.0.0.1", "h1"`},
-		"made out to nobody":            {change: func(c *xssh.Certificate) { c.ValidPrincipals = nil }, fault: "it is made out to nobody"},
-		"expired":                       {change: func(c *xssh.Certificate) { c.ValidBefore = 1700000000 }, fault: "it expired at 2023-11-14T22:13:20Z"},
-		"not valid yet":                 {change: func(c *xssh.Certificate) { c.ValidAfter = c.ValidBefore }, fault: "it is not valid before"},
-		"from before the calendar":      {change: func(c *xssh.Certificate) { c.ValidAfter = 1 << 63 }, fault: "beyond all calendars"},
-		"with an unknown option":        {change: func(c *xssh.Certificate) { c.CriticalOptions = map[string]string{"only-on": "sunday"} }, fault: `"only-on"`},
-		"of a user":                     {change: func(c *xssh.Certificate) { c.CertType = xssh.UserCert }, fault: "not a host certificate"},
-		"of ours, for a name we forgot": {change: func(c *xssh.Certificate) { c.ValidPrincipals = []string{"h1"} }, fault: "not to"},
+		"made out to the address": {},
+		"made out to the host's name": {change: func(c *xssh.Certificate) {
+			c.ValidPrincipals = []string{"h1"}
+		}, names: []string{"h1"}},
+		"one that never expires":      {change: func(c *xssh.Certificate) { c.ValidBefore = xssh.CertTimeInfinity }},
+		"signed by another authority": {signedBy: other, fault: "it is signed by " + ssh.Fingerprint(other.PublicKey())},
+		"made out to another host": {change: func(c *xssh.Certificate) {
+			c.ValidPrincipals = []string{"h2"}
+		}, names: []string{"h1"}, fault: `it is made out to "h2", not to "127.0.0.1", "h1"`},
+		"made out to nobody": {change: func(c *xssh.Certificate) {
+			c.ValidPrincipals = nil
+		}, fault: "it is made out to nobody"},
+		"expired": {change: func(c *xssh.Certificate) {
+			c.ValidBefore = 1700000000
+		}, fault: "it expired at 2023-11-14T22:13:20Z"},
+		"not valid yet": {change: func(c *xssh.Certificate) {
+			c.ValidAfter = c.ValidBefore
+		}, fault: "it is not valid before"},
+		"from before the calendar": {change: func(c *xssh.Certificate) {
+			c.ValidAfter = 1 << 63
+		}, fault: "beyond all calendars"},
+		"with an unknown option": {change: func(c *xssh.Certificate) {
+			c.CriticalOptions = map[string]string{"only-on": "sunday"}
+		}, fault: `"only-on"`},
+		"of a user": {change: func(c *xssh.Certificate) {
+			c.CertType = xssh.UserCert
+		}, fault: "not a host certificate"},
+		"of ours, for a name we forgot": {change: func(c *xssh.Certificate) {
+			c.ValidPrincipals = []string{"h1"}
+		}, fault: "not to"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -44,7 +62,8 @@ func TestAHostCertificateIsAcceptedForThatHostAndThatTimeOnly(t *testing.T) {
 			if signedBy == nil {
 				signedBy = authority
 			}
-			_, target := serve(t, sshtest.ServerOptions{HostKey: key, HostCertificate: sshtest.HostCertificate(signedBy, key, c.change)})
+			_, target := serve(t, sshtest.ServerOptions{HostKey: key, HostCertificate: sshtest.HostCertificate(signedBy, key,
+				c.change)})
 			target.HostAuthorities, target.Names = []xssh.PublicKey{authority.PublicKey()}, c.names
 			conn, err := ssh.Dial(context.Background(), target, ssh.PoolOptions{})
 			if c.fault == "" {
@@ -69,7 +88,8 @@ func TestAHostCertificateIsAcceptedForThatHostAndThatTimeOnly(t *testing.T) {
 	}
 }
 
-// A signature that does not belong to the certificate: somebody wrote himself one with our authority's public key in it.
+// A signature that does not belong to the certificate: somebody wrote himself one with our authority's public key in
+// it.
 func TestAForgedHostCertificateIsRefused(t *testing.T) {
 	g := NewWithT(t)
 	authority, key := sshtest.NewKey(), sshtest.NewKey()
@@ -100,7 +120,9 @@ func TestWithAuthoritiesAloneAPlainKeyIsRefused(t *testing.T) {
 func TestAPooledConnectionIsJudgedAnew(t *testing.T) {
 	g := NewWithT(t)
 	authority, key := sshtest.NewKey(), sshtest.NewKey()
-	certificate := sshtest.HostCertificate(authority, key, func(c *xssh.Certificate) { c.ValidBefore = uint64(time.Now().Add(2 * time.Second).Unix()) })
+	certificate := sshtest.HostCertificate(authority, key, func(c *xssh.Certificate) {
+		c.ValidBefore = uint64(time.Now().Add(2 * time.Second).Unix())
+	})
 	server, target := serve(t, sshtest.ServerOptions{HostKey: key, HostCertificate: certificate})
 	target.HostAuthorities = []xssh.PublicKey{authority.PublicKey()}
 	pool := ssh.NewPool(ssh.PoolOptions{})
@@ -108,7 +130,8 @@ func TestAPooledConnectionIsJudgedAnew(t *testing.T) {
 	ctx := context.Background()
 	_, err := pool.Get(ctx, "k", target)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Eventually(func() error { _, err := pool.Get(ctx, "k", target); return err }, "10s", "100ms").Should(MatchError(ContainSubstring("expired")))
+	g.Eventually(func() error { _, err := pool.Get(ctx, "k", target); return err }, "10s", "100ms").
+		Should(MatchError(ContainSubstring("expired")))
 
 	target.HostKeys, target.HostAuthorities = []xssh.PublicKey{key.PublicKey()}, nil
 	first, err := pool.Get(ctx, "k", target)

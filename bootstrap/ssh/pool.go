@@ -20,8 +20,8 @@ type Pool struct {
 	hosts  map[string]*pooled
 }
 
-// pooled is one host's slot. turn serializes dialing, within each caller's context; conn is guarded by Pool.mu, failure by
-// turn.
+// pooled is one host's slot. turn serializes dialing, within each caller's context; conn is guarded by Pool.mu, failure
+// by turn.
 type pooled struct {
 	turn    chan struct{}
 	conn    *Conn
@@ -44,13 +44,14 @@ func NewPool(o PoolOptions) *Pool {
 
 var errPoolClosed = errors.New("the SSH connection pool is closed")
 
-// Get returns the connection for key (for example the host's UID). It dials when there is none, when the old one broke, when
-// it leads elsewhere, or when what the host presented is not accepted any more.
+// Get returns the connection for key (for example the host's UID). It dials when there is none, when the old one broke,
+// when it leads elsewhere, or when what the host presented is not accepted any more.
 //
-// When the credentials changed, a new login is tried. If it succeeds, it replaces the old connection, which is closed as soon
-// as nothing runs over it. If it fails because the host does not answer, the old connection stays, provided that its key is
-// still among the credentials. A connection whose key was taken away is closed at once, whatever runs over it. A host that took
-// another key than the first one is asked again from time to time, for the first may have come to it since.
+// When the credentials changed, a new login is tried. If it succeeds, it replaces the old connection, which is closed
+// as soon as nothing runs over it. If it fails because the host does not answer, the old connection stays, provided
+// that its key is still among the credentials. A connection whose key was taken away is closed at once, whatever runs
+// over it. A host that took another key than the first one is asked again from time to time, for the first may have
+// come to it since.
 func (p *Pool) Get(ctx context.Context, key string, target Target) (*Conn, error) {
 	arrived := time.Now()
 	slot, err := p.slot(key)
@@ -189,7 +190,8 @@ func (p *Pool) closeIdle() {
 			if slot.conn == nil {
 				continue
 			}
-			if since, idle := slot.conn.idleSince(); slot.conn.broken() || idle && p.options.Clock.Since(since) > p.options.IdleTimeout {
+			if since, idle := slot.conn.idleSince(); slot.conn.broken() || idle &&
+				p.options.Clock.Since(since) > p.options.IdleTimeout {
 				_ = slot.conn.Close()
 				slot.conn = nil
 			}

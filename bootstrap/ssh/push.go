@@ -15,14 +15,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Push writes content, which is size bytes long, to path on the host, as root; only root may read the file. It goes on where
-// an earlier Push of the same content stopped: what is there already is taken for the beginning, a file that is too long is
-// written anew. So path should be named after the content (a checksum), and the caller verifies the checksum before it uses or
-// renames the file. The folder must exist. bytesPerSecond bounds the rate; 0 means no bound.
+// Push writes content, which is size bytes long, to path on the host, as root; only root may read the file. It goes on
+// where an earlier Push of the same content stopped: what is there already is taken for the beginning, a file that is
+// too long is written anew. So path should be named after the content (a checksum), and the caller verifies the
+// checksum before it uses or renames the file. The folder must exist. bytesPerSecond bounds the rate; 0 means no bound.
 //
-// When the connection or the context ends before the content does, the error is transient (IsTransient), and calling again
-// with the same arguments continues. A user other than root cannot reach root's folders over SFTP; then, and where sshd has
-// no SFTP subsystem, the content goes through the standard input of a script.
+// When the connection or the context ends before the content does, the error is transient (IsTransient), and calling
+// again with the same arguments continues. A user other than root cannot reach root's folders over SFTP; then, and
+// where sshd has no SFTP subsystem, the content goes through the standard input of a script.
 func Push(ctx context.Context, host Host, path string, content io.ReadSeeker, size, bytesPerSecond int64) error {
 	limiter := newLimiter(bytesPerSecond)
 	if conn, ok := host.(*Conn); ok && conn.user == "root" {
@@ -45,7 +45,9 @@ const damaged = 65
 // PushVerified is Push to path + ".part", which the host then verifies, and renames to path when it has the SHA256, in
 // hexadecimal. What is damaged is removed, and the error is ErrDamaged: if an earlier, other content was taken for the
 // beginning, calling again puts it right.
-func PushVerified(ctx context.Context, host Host, path, sha256 string, content io.ReadSeeker, size, bytesPerSecond int64) error {
+func PushVerified(
+	ctx context.Context, host Host, path, sha256 string, content io.ReadSeeker, size, bytesPerSecond int64,
+) error {
 	if err := Push(ctx, host, path+".part", content, size, bytesPerSecond); err != nil {
 		return err
 	}
@@ -74,7 +76,9 @@ func pushing(path string, err error) error {
 // moved is the exit code that says: the file is not as long as it was when its size was asked for.
 const moved = 75
 
-func pushByScript(ctx context.Context, host Host, path string, content io.ReadSeeker, size int64, limiter *rate.Limiter) error {
+func pushByScript(
+	ctx context.Context, host Host, path string, content io.ReadSeeker, size int64, limiter *rate.Limiter,
+) error {
 	var err error
 	// What an earlier, broken connection had still in its pipes may arrive between the question and the answer.
 	for range 3 {
@@ -106,7 +110,8 @@ func pushByScript(ctx context.Context, host Host, path string, content io.ReadSe
 }
 
 func lengthOf(ctx context.Context, host Host, path string) (int64, error) {
-	result, err := host.Run(ctx, Command{Script: fmt.Sprintf("f=%s\nif [ -e \"$f\" ]; then wc -c <\"$f\"; else echo 0; fi\n", Quote(path)), Sudo: true})
+	result, err := host.Run(ctx, Command{Script: fmt.Sprintf("f=%s\nif [ -e \"$f\" ]; then wc -c <\"$f\"; else echo 0; "+
+		"fi\n", Quote(path)), Sudo: true})
 	if err != nil {
 		return 0, err
 	}
@@ -120,7 +125,8 @@ func lengthOf(ctx context.Context, host Host, path string) (int64, error) {
 func appendScript(path string, there, size int64) string {
 	begin := `: >"$f"`
 	if there > 0 {
-		begin = fmt.Sprintf(`[ "$(wc -c <"$f")" -eq %d ] || { echo "the file grew or shrank meanwhile" >&2; exit %d; }`, there, moved)
+		begin = fmt.Sprintf(`[ "$(wc -c <"$f")" -eq %d ] || { echo "the file grew or shrank meanwhile" >&2; exit %d; }`,
+			there, moved)
 	}
 	return fmt.Sprintf(`set -eu
 umask 077
@@ -142,8 +148,8 @@ func newLimiter(bytesPerSecond int64) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(bytesPerSecond), burst)
 }
 
-// paced reads a part of content no faster than allowed. After stop nothing reads content any more, although what was sending
-// it may still hang on a dead connection: the caller may seek and begin anew.
+// paced reads a part of content no faster than allowed. After stop nothing reads content any more, although what was
+// sending it may still hang on a dead connection: the caller may seek and begin anew.
 type paced struct {
 	cancel context.CancelFunc
 	// wait returns when so many bytes may be sent.

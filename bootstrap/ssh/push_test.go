@@ -158,7 +158,8 @@ func TestPushVerifiedNamesNoFileThatIsDamaged(t *testing.T) {
 	sum := sha256.Sum256(content)
 	host, path := &sshtest.Local{}, filepath.Join(t.TempDir(), "it's content")
 	push := func() error {
-		return ssh.PushVerified(t.Context(), host, path, hex.EncodeToString(sum[:]), bytes.NewReader(content), int64(len(content)), 0)
+		return ssh.PushVerified(t.Context(), host, path, hex.EncodeToString(sum[:]), bytes.NewReader(content),
+			int64(len(content)), 0)
 	}
 	g.Expect(os.WriteFile(path+".part", []byte("of another file"), 0o600)).To(Succeed())
 	g.Expect(push()).To(MatchError(ssh.ErrDamaged))

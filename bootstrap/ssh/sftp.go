@@ -15,13 +15,16 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// sftpPacket is the most that travels in one write. Each write waits for its answer, so that the file never has holes and its
-// length says how much of it is right; large packets make up for that. sshd takes 256 KiB at most, headers included.
+// sftpPacket is the most that travels in one write. Each write waits for its answer, so that the file never has holes
+// and its length says how much of it is right; large packets make up for that. sshd takes 256 KiB at most, headers
+// included.
 const sftpPacket = 128 << 10
 
-// pushSFTP writes content through the SFTP subsystem. x/crypto and sftp know no contexts: each of the two halves runs in a
-// goroutine of its own, which the end of the session ends.
-func (c *Conn) pushSFTP(ctx context.Context, path string, content io.ReadSeeker, size int64, limiter *rate.Limiter) error {
+// pushSFTP writes content through the SFTP subsystem. x/crypto and sftp know no contexts: each of the two halves runs
+// in a goroutine of its own, which the end of the session ends.
+func (c *Conn) pushSFTP(
+	ctx context.Context, path string, content io.ReadSeeker, size int64, limiter *rate.Limiter,
+) error {
 	if c.broken() {
 		return c.unreachable(errClosed)
 	}

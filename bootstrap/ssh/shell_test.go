@@ -37,7 +37,8 @@ func TestSuccessThatNeverBeganIsNone(t *testing.T) {
 				return 0
 			}})
 			_, err := dial(t, target).Run(context.Background(), ssh.Command{Script: "true"})
-			g.Expect(err).To(MatchError(And(ContainSubstring("did not start /bin/sh"), ContainSubstring(strings.TrimSpace(said)))))
+			g.Expect(err).To(MatchError(And(ContainSubstring("did not start /bin/sh"),
+				ContainSubstring(strings.TrimSpace(said)))))
 			g.Expect(ssh.NeverRan(err)).To(BeTrue())
 		})
 	}
@@ -49,7 +50,8 @@ func TestToolsBelowUsrLocalAreFound(t *testing.T) {
 	_, target := serve(t, sshtest.ServerOptions{Env: []string{"PATH=/usr/bin:/bin"}})
 	result, err := dial(t, target).Run(context.Background(), ssh.Command{Script: `echo "$PATH"`})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(strings.Split(strings.TrimSpace(result.Stdout), ":")).To(ContainElements("/usr/local/bin", "/usr/local/sbin", "/usr/sbin"))
+	g.Expect(strings.Split(strings.TrimSpace(result.Stdout), ":")).
+		To(ContainElements("/usr/local/bin", "/usr/local/sbin", "/usr/sbin"))
 	g.Expect(result.Stdout).To(HavePrefix("/usr/bin:/bin:"), "what the host prefers comes first")
 }
 
@@ -60,9 +62,11 @@ func TestHalfAScriptIsNotRun(t *testing.T) {
 			g := NewWithT(t)
 			witness := filepath.Join(t.TempDir(), "ran")
 			script := "touch " + witness + "\n" + strings.Repeat("# more\n", 20)
-			_, target := serve(t, sshtest.ServerOptions{Exec: func(command string, stdin io.Reader, stdout, stderr io.Writer) int {
+			_, target := serve(t, sshtest.ServerOptions{Exec: func(command string, stdin io.Reader, stdout,
+				stderr io.Writer) int {
 				shell := exec.Command("/bin/sh", "-c", command)
-				shell.Stdin, shell.Stdout, shell.Stderr = io.LimitReader(stdin, int64(len("touch "+witness+"\n"))+arrives), stdout, stderr
+				shell.Stdin, shell.Stdout, shell.Stderr = io.LimitReader(stdin, int64(len("touch "+witness+"\n"))+arrives), stdout,
+					stderr
 				_ = shell.Run()
 				return shell.ProcessState.ExitCode()
 			}})

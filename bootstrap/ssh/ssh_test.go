@@ -68,7 +68,8 @@ func TestRunKeepsScriptAndInputApart(t *testing.T) {
 
 	// More than any read-ahead of sh, so that a swallowed input would show.
 	input := strings.Repeat("line of input\n", 20000)
-	result, err := conn.Run(context.Background(), ssh.Command{Script: "# it's \"quoted\" $HOME\nwc -c\necho oops >&2\n", Stdin: strings.NewReader(input)})
+	result, err := conn.Run(context.Background(), ssh.Command{Script: "# it's \"quoted\" $HOME\nwc -c\necho oops >&2\n",
+		Stdin: strings.NewReader(input)})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(strings.TrimSpace(result.Stdout)).To(Equal("280000"))
 	g.Expect(result.Stderr).To(Equal("oops\n"))
@@ -89,7 +90,8 @@ func TestExitCodeIsNotAFailedConnection(t *testing.T) {
 func TestOutputIsBounded(t *testing.T) {
 	g := NewWithT(t)
 	_, target := serve(t, sshtest.ServerOptions{})
-	result, err := dial(t, target).Run(context.Background(), ssh.Command{Script: "head -c 6000000 /dev/zero; head -c 200000 /dev/zero >&2; echo the end >&2"})
+	result, err := dial(t, target).Run(context.Background(),
+		ssh.Command{Script: "head -c 6000000 /dev/zero; head -c 200000 /dev/zero >&2; echo the end >&2"})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(result.Stdout).To(HaveLen(ssh.MaxStdout))
 	g.Expect(result.Truncated).To(BeTrue())
@@ -138,7 +140,8 @@ func TestUploadIsAtomicAndExact(t *testing.T) {
 	g.Expect(os.ReadFile(path)).To(BeEquivalentTo("new"))
 	entries, _ := os.ReadDir(filepath.Dir(path))
 	g.Expect(entries).To(HaveLen(1), "no temporary file is left")
-	g.Expect(conn.Upload(context.Background(), "/nowhere/at/all", 0o600, nil)).To(MatchError(ContainSubstring("/nowhere/at/all")))
+	g.Expect(conn.Upload(context.Background(), "/nowhere/at/all", 0o600, nil)).
+		To(MatchError(ContainSubstring("/nowhere/at/all")))
 }
 
 func TestCancelEndsTheCall(t *testing.T) {
@@ -167,7 +170,8 @@ func TestHandshakeThatHangsIsBoundByTheContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	_, err = ssh.Dial(ctx, ssh.Target{Address: "127.0.0.1", Port: addr.Port, User: "root", Signers: []xssh.Signer{sshtest.NewKey()}}, ssh.PoolOptions{})
+	_, err = ssh.Dial(ctx, ssh.Target{Address: "127.0.0.1", Port: addr.Port, User: "root",
+		Signers: []xssh.Signer{sshtest.NewKey()}}, ssh.PoolOptions{})
 	g.Expect(time.Since(begin)).To(BeNumerically("<", 5*time.Second))
 	var unreachable *ssh.UnreachableError
 	g.Expect(errors.As(err, &unreachable)).To(BeTrue())
@@ -336,7 +340,8 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	long := make(chan error, 1)
 	go func() { long <- runs("sleep 1")() }()
 	// Hours pass meanwhile.
-	g.Consistently(func() error { now.Step(time.Hour); return runs("true")() }, "500ms", "100ms").Should(Succeed(), "a busy connection is not idle")
+	g.Consistently(func() error { now.Step(time.Hour); return runs("true")() }, "500ms", "100ms").
+		Should(Succeed(), "a busy connection is not idle")
 	g.Expect(<-long).To(Succeed())
 	for range 10 {
 		now.Step(50 * time.Second)

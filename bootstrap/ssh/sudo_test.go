@@ -81,7 +81,8 @@ func TestSudoMayBeLimitedToTheRunner(t *testing.T) {
 	m.Expect(result.Stderr).To(Equal("oops\n"))
 	log, err := os.ReadFile(filepath.Join(m.folder, "log"))
 	m.Expect(err).NotTo(HaveOccurred())
-	m.Expect(string(log)).To(ContainSubstring(fmt.Sprintf("caller=quoin uid=1000 sha256=%x bytes=%d\n", sha256.Sum256([]byte(script)), len(script))))
+	m.Expect(string(log)).To(ContainSubstring(fmt.Sprintf("caller=quoin uid=1000 sha256=%x bytes=%d\n",
+		sha256.Sum256([]byte(script)), len(script))))
 	m.Expect(string(log)).NotTo(ContainSubstring("oops"), "the script itself is not logged")
 
 	content := noise(300_001)
@@ -92,8 +93,11 @@ func TestSudoMayBeLimitedToTheRunner(t *testing.T) {
 
 func TestTheRunnerRefusesWhatIsNotRootsOwn(t *testing.T) {
 	for says, spoil := range map[string]func(m *machine){
-		"must be run as root":                    func(m *machine) { m.program("id", "echo 1000") },
-		"does not belong to root":                func(m *machine) { m.program("stat", `[ "$2" = %u ] && { echo 1000; exit; }; exec /usr/bin/stat "$@"`) },
+		"must be run as root": func(m *machine) { m.program("id", "echo 1000") },
+		"does not belong to root": func(m *machine) {
+			m.program("stat",
+				`[ "$2" = %u ] && { echo 1000; exit; }; exec /usr/bin/stat "$@"`)
+		},
 		"quoin-run can be written by others":     func(m *machine) { m.Expect(os.Chmod(m.runner, 0o775)).To(Succeed()) },
 		"quoin-run can be written by others  ":   func(m *machine) { m.Expect(os.Chmod(m.runner, 0o757)).To(Succeed()) },
 		"can be written by others than root; ch": func(m *machine) { m.Expect(os.Chmod(m.folder, 0o777)).To(Succeed()) },
@@ -112,7 +116,8 @@ func TestTheRunnerRefusesWhatIsNotRootsOwn(t *testing.T) {
 			_, err := dial(t, target).Run(context.Background(), ssh.Command{Script: "touch " + witness, Sudo: true})
 			var sudo *ssh.SudoError
 			m.Expect(errors.As(err, &sudo)).To(BeTrue(), "%v", err)
-			m.Expect(err).To(MatchError(And(ContainSubstring(strings.TrimSpace(says)), ContainSubstring("quoin ALL=(root) NOPASSWD: "+m.runner))))
+			m.Expect(err).To(MatchError(And(ContainSubstring(strings.TrimSpace(says)),
+				ContainSubstring("quoin ALL=(root) NOPASSWD: "+m.runner))))
 			m.Expect(ssh.NeverRan(err)).To(BeTrue())
 			m.Expect(witness).NotTo(BeAnExistingFile())
 		})
@@ -128,7 +133,8 @@ func TestASudoThatWantsATerminalGetsOne(t *testing.T) {
 	ctx := context.Background()
 	// Everything that a terminal would change: control characters, line ends, no line end at all, both streams at once.
 	content := append(noise(400_000), "\x03\x04\x11\x13\r\n\n.\n\x1a"...)
-	result, err := conn.Run(ctx, ssh.Command{Script: "cat; head -c 100000 /dev/zero | tr '\\000' e >&2; exit 3", Stdin: bytes.NewReader(content), Sudo: true})
+	result, err := conn.Run(ctx, ssh.Command{Script: "cat; head -c 100000 /dev/zero | tr '\\000' e >&2; exit 3",
+		Stdin: bytes.NewReader(content), Sudo: true})
 	var exit *ssh.ExitError
 	m.Expect(errors.As(err, &exit)).To(BeTrue(), "%v", err)
 	m.Expect(exit.Code).To(Equal(3))
@@ -180,7 +186,8 @@ func TestATerminalThatCannotBeHadIsSaidToBeMissing(t *testing.T) {
 	}
 }
 
-// A /tmp that is full, read-only or mounted noexec changes nothing: there is no file of ours in it, for any manner of running.
+// A /tmp that is full, read-only or mounted noexec changes nothing: there is no file of ours in it, for any manner of
+// running.
 func TestNothingNeedsATemporaryFolder(t *testing.T) {
 	m := newMachine(t)
 	m.sudo(wantsTTY)

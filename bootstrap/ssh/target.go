@@ -31,10 +31,12 @@ type Target struct {
 	Port int
 	// User logs in.
 	User string
-	// Signers prove who we are, tried in order. sshd counts each key that it refuses, and ends the connection at the sixth.
+	// Signers prove who we are, tried in order. sshd counts each key that it refuses, and ends the connection at the
+	// sixth.
 	Signers []ssh.Signer
 	// HostKeys are the pinned keys of the host. When HostAuthorities is empty as well, this is a first contact: any key is
-	// taken and Conn.HostKey returns it, so that the caller can record and pin it. Nothing secret should be sent before that.
+	// taken and Conn.HostKey returns it, so that the caller can record and pin it. Nothing secret should be sent before
+	// that.
 	HostKeys []ssh.PublicKey
 	// HostAuthorities sign host certificates: one that is valid now and made out to Address or to one of Names is accepted
 	// like a pinned key.
@@ -60,9 +62,9 @@ func (t Target) Endpoint() string {
 	return net.JoinHostPort(t.Address, strconv.Itoa(port))
 }
 
-// place changes whenever a pooled connection made for the old target must not serve the new one. Pinning the key that was
-// just seen at first contact must not tear down the connection; Pool judges the presented key anew instead, so pins are no
-// part of it.
+// place changes whenever a pooled connection made for the old target must not serve the new one. Pinning the key that
+// was just seen at first contact must not tear down the connection; Pool judges the presented key anew instead, so pins
+// are no part of it.
 func (t Target) place() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q\n", t.Endpoint(), t.User, t.SudoCommand)
@@ -77,8 +79,8 @@ func (t Target) gate() string {
 	return fmt.Sprintf("%s %q %q", t.place(), fingerprints(t.HostKeys), fingerprints(t.HostAuthorities))
 }
 
-// bastionKey is the pool's key of the bastion's connection. It is shared by those only who would log in with the same keys
-// and expect the same ones: nobody can break another's connections, or use them.
+// bastionKey is the pool's key of the bastion's connection. It is shared by those only who would log in with the same
+// keys and expect the same ones: nobody can break another's connections, or use them.
 func (t Target) bastionKey() string {
 	return "bastion " + t.Bastion.gate() + " " + t.Bastion.credentials()
 }

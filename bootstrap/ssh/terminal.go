@@ -16,10 +16,10 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// terminalHead and terminalTail enclose sudo where its requiretty asks for a terminal. The session gets one, and sudo finds it as
-// its controlling terminal; but what goes through a terminal is neither kept as it is nor kept apart. So the user's shell takes
-// lines of base64 from it, up to a line with a dot, and gives lines of base64 back, each with a mark: R it is ready, O standard
-// output, E standard error, X the exit code. sudo itself has pipes.
+// terminalHead and terminalTail enclose sudo where its requiretty asks for a terminal. The session gets one, and sudo
+// finds it as its controlling terminal; but what goes through a terminal is neither kept as it is nor kept apart. So
+// the user's shell takes lines of base64 from it, up to a line with a dot, and gives lines of base64 back, each with a
+// mark: R it is ready, O standard output, E standard error, X the exit code. sudo itself has pipes.
 const (
 	terminalHead = `stty raw -echo
 p=$(printf "\001")
@@ -48,7 +48,8 @@ func (t *terminal) start(ctx context.Context, session *ssh.Session, command Comm
 		return err
 	}
 	// No line discipline, as far as sshd grants it; stty asks once more, and nothing is sent before it has.
-	modes := ssh.TerminalModes{ssh.ECHO: 0, ssh.ICANON: 0, ssh.ISIG: 0, ssh.IEXTEN: 0, ssh.IXON: 0, ssh.ICRNL: 0, ssh.OPOST: 0}
+	modes := ssh.TerminalModes{ssh.ECHO: 0, ssh.ICANON: 0, ssh.ISIG: 0, ssh.IEXTEN: 0, ssh.IXON: 0, ssh.ICRNL: 0,
+		ssh.OPOST: 0}
 	if err := session.RequestPty("dumb", 24, 80, modes); err != nil {
 		t.refused = strings.Contains(err.Error(), "pty-req failed")
 		return err
@@ -96,7 +97,8 @@ func (t *terminal) finish(err error) (Result, error) {
 	c, o := t.conn, t.output
 	code, ended := o.exit()
 	if t.refused {
-		return Result{}, &SudoError{Endpoint: c.endpoint, User: c.user, Command: c.sudoCommand, Detail: "sudo needs a tty, but sshd gives none: PermitTTY no"}
+		return Result{}, &SudoError{Endpoint: c.endpoint, User: c.user, Command: c.sudoCommand,
+			Detail: "sudo needs a tty, but sshd gives none: PermitTTY no"}
 	}
 	if !ended {
 		var exit *ssh.ExitError
@@ -126,7 +128,8 @@ type terminalOutput struct {
 
 func newTerminalOutput() *terminalOutput {
 	return &terminalOutput{
-		ready: make(chan struct{}), stdout: &headBuffer{limit: MaxStdout}, stderr: newStartedBuffer(), other: tailBuffer{limit: 4096},
+		ready: make(chan struct{}), stdout: &headBuffer{limit: MaxStdout}, stderr: newStartedBuffer(),
+		other: tailBuffer{limit: 4096},
 	}
 }
 

@@ -9,8 +9,8 @@ import "strconv"
 // script never ran, whatever the exit code (a login shell that is /usr/sbin/nologin, a sudo that wants a password).
 const started = "\x01quoin\n"
 
-// end closes each script on its way. A connection that breaks ends the standard input like a script that is over, and the
-// first half of a script may mean anything: what does not close with it is not run.
+// end closes each script on its way. A connection that breaks ends the standard input like a script that is over, and
+// the first half of a script may mean anything: what does not close with it is not run.
 const end = "\n#end-of-script"
 
 // reader takes the script from its standard input, LENGTH bytes and no more, so that the rest of standard input is the

@@ -151,9 +151,11 @@ func (r *Reconciler) collect(ctx context.Context, s *scope) {
 	}
 	s.known.failures, s.known.failure = 0, nil
 	m := result.newest
-	log.Info("Took a snapshot of etcd", "name", m.Name, "revision", m.Revision, "size", m.Size, "node", m.Node, "took", result.took)
-	r.event(s, corev1.EventTypeNormal, "BackupSucceeded", fmt.Sprintf("Snapshot %s of revision %d (%.1f MiB, from node %s) is verified in %s; %d are kept",
-		m.Name, m.Revision, float64(m.Size)/(1<<20), m.Node, result.where, result.count))
+	log.Info("Took a snapshot of etcd", "name", m.Name, "revision", m.Revision, "size", m.Size, "node", m.Node, "took",
+		result.took)
+	r.event(s, corev1.EventTypeNormal, "BackupSucceeded",
+		fmt.Sprintf("Snapshot %s of revision %d (%.1f MiB, from node %s) is verified in %s; %d are kept",
+			m.Name, m.Revision, float64(m.Size)/(1<<20), m.Node, result.where, result.count))
 	if result.retention != nil {
 		log.Error(result.retention, "Old snapshots could not be deleted")
 		r.event(s, corev1.EventTypeWarning, "BackupRetentionFailed", result.retention.Error())

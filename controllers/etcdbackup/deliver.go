@@ -29,7 +29,8 @@ import (
 )
 
 const (
-	// sendings are how often it is tried to send within one call, so that a connection that broke does not cost the data that were made.
+	// sendings are how often it is tried to send within one call, so that a connection that broke does not cost the data
+	// that were made.
 	sendings = 10
 	// sendingEvery is the time between them.
 	sendingEvery = 5 * time.Second
@@ -96,14 +97,19 @@ func (j deliveryJob) find(ctx context.Context, store backup.Store) (backup.Metad
 		}
 	}
 	if len(good) == 0 {
-		return backup.Metadata{}, fmt.Errorf("%s has no good snapshot of this cluster in %s", j.target.where, j.target.directory)
+		return backup.Metadata{}, fmt.Errorf("%s has no good snapshot of this cluster in %s", j.target.where,
+			j.target.directory)
 	}
-	return backup.Metadata{}, fmt.Errorf("%s has no good snapshot %s of this cluster in %s; the newest of %d is %s: name one of them under another id",
-		j.target.where, j.snapshot, j.target.directory, len(good), good[0].Name)
+	return backup.Metadata{},
+		fmt.Errorf("%s has no good snapshot %s of this cluster in %s; the newest of %d is %s: name one of them under "+
+			"another id",
+			j.target.where, j.snapshot, j.target.directory, len(good), good[0].Name)
 }
 
 // makeData fetches the snapshot, which is checked on the way, and makes a member's data of it.
-func (j deliveryJob) makeData(ctx context.Context, store backup.Store, metadata backup.Metadata, peer recovery.Peer, workspace string) (string, error) {
+func (j deliveryJob) makeData(
+	ctx context.Context, store backup.Store, metadata backup.Metadata, peer recovery.Peer, workspace string,
+) (string, error) {
 	file, err := os.OpenFile(filepath.Join(workspace, "snapshot.db"), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("making a file for the snapshot in the spool directory: %w", err)
@@ -114,7 +120,8 @@ func (j deliveryJob) makeData(ctx context.Context, store backup.Store, metadata 
 	}
 	data := filepath.Join(workspace, "data")
 	// A token that is the same in each attempt, so that what the host has of an earlier one may be what it needs.
-	member := restore.Member{Name: peer.Name, PeerURL: peer.URL, DataDirectory: data, Token: "quoin-" + j.recoveryID + "-" + metadata.SnapshotSHA256}
+	member := restore.Member{Name: peer.Name, PeerURL: peer.URL, DataDirectory: data, Token: "quoin-" + j.recoveryID +
+		"-" + metadata.SnapshotSHA256}
 	if err := restore.Restore(file.Name(), member); err != nil {
 		return "", err
 	}
@@ -144,7 +151,8 @@ func filesOf(directory string) (files []recovery.File, closeAll func(), err erro
 			return err
 		}
 		name, err := filepath.Rel(directory, path)
-		files = append(files, recovery.File{Name: filepath.ToSlash(name), Content: file, Size: size, SHA256: hex.EncodeToString(digest.Sum(nil))})
+		files = append(files, recovery.File{Name: filepath.ToSlash(name), Content: file, Size: size,
+			SHA256: hex.EncodeToString(digest.Sum(nil))})
 		return err
 	})
 	if err != nil {
@@ -200,7 +208,8 @@ func serves(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost) error {
 	switch {
 	case err != nil:
 		return err
-	case ref == nil || record == nil || record.Released() || record.UID != ref.Claim || record.Namespace != host.Namespace || record.Host != host.Name:
+	case ref == nil || record == nil || record.Released() || record.UID != ref.Claim ||
+		record.Namespace != host.Namespace || record.Host != host.Name:
 		return errServes
 	}
 	return owner.Check(hostaccess.OwnerRecord(host), *record)

@@ -26,9 +26,11 @@ func backoff(failures int) time.Duration {
 
 // whenDue is when a snapshot is due, which may be in the past; zero when none is.
 //
-// Times in status are full seconds and those at which snapshots began are cut to such. So what began in the second of the
-// request may have begun before it: only a later second counts, and is waited for.
-func whenDue(spec *controlplanev1.EtcdBackup, status *controlplanev1.EtcdBackupStatus, newest *backup.Metadata, now time.Time) (time.Time, error) {
+// Times in status are full seconds and those at which snapshots began are cut to such. So what began in the second of
+// the request may have begun before it: only a later second counts, and is waited for.
+func whenDue(
+	spec *controlplanev1.EtcdBackup, status *controlplanev1.EtcdBackupStatus, newest *backup.Metadata, now time.Time,
+) (time.Time, error) {
 	var due time.Time
 	var last time.Time
 	if newest != nil {

@@ -70,7 +70,8 @@ func TestBySchedule(t *testing.T) {
 	w.Expect(result.RequeueAfter).To(BeNumerically("~", 6*time.Hour, time.Second))
 	// Not from the leader.
 	w.Expect(w.asked).To(Equal([]string{"node-m2"}))
-	w.Expect(w.events()).To(ConsistOf(HavePrefix("Normal BackupSucceeded Snapshot " + first.LastGood.Name + " of revision 51 (")))
+	w.Expect(w.events()).To(ConsistOf(HavePrefix("Normal BackupSucceeded Snapshot " + first.LastGood.Name +
+		" of revision 51 (")))
 	w.Expect(testutil.ToFloat64(lastGood.WithLabelValues("prod", "cp"))).To(BeEquivalentTo(w.now.Unix()))
 	w.Expect(testutil.ToFloat64(size.WithLabelValues("prod", "cp"))).To(BeEquivalentTo(len(w.snapshot)))
 
@@ -149,7 +150,8 @@ func TestWritesOnlyWhatIsItsOwn(t *testing.T) {
 	}
 	after := w.plane()
 	w.Expect(conditions.Get(after, "Available")).To(Equal(conditions.Get(before, "Available")))
-	after.Status.Backup, after.Status.Conditions, after.ResourceVersion = before.Status.Backup, before.Status.Conditions, before.ResourceVersion
+	after.Status.Backup, after.Status.Conditions, after.ResourceVersion = before.Status.Backup, before.Status.Conditions,
+		before.ResourceVersion
 	w.Expect(after).To(Equal(before))
 }
 
@@ -169,12 +171,24 @@ func TestWhichMemberIsAsked(t *testing.T) {
 		"the leader when it is alone": {[]etcd.Member{member(1, leader)}, "a"},
 		"the one that is least behind": {[]etcd.Member{member(1, leader), member(2, func(m *etcd.Member) { m.Lag = 10 }),
 			member(3, func(m *etcd.Member) { m.Lag = 2 })}, "cba"},
-		"not one that is far behind": {[]etcd.Member{member(1, leader), member(2, func(m *etcd.Member) { m.Lag = 1001 })}, "a"},
-		"not a learner":              {[]etcd.Member{member(1, leader), member(2, func(m *etcd.Member) { m.Learner = true })}, "a"},
-		"not a silent one":           {[]etcd.Member{member(1, leader), member(2, func(m *etcd.Member) { m.Answers = false })}, "a"},
-		"not an unstarted one":       {[]etcd.Member{member(1, leader), member(2, func(m *etcd.Member) { m.Name = "" })}, "a"},
-		"not a corrupt one":          {[]etcd.Member{member(1, leader), member(2, func(m *etcd.Member) { m.Alarms = []string{"CORRUPT"} })}, "a"},
-		"also a full one":            {[]etcd.Member{member(1, leader), member(2, func(m *etcd.Member) { m.Alarms = []string{"NOSPACE"} })}, "ba"},
+		"not one that is far behind": {[]etcd.Member{member(1, leader), member(2, func(m *etcd.Member) {
+			m.Lag = 1001
+		})}, "a"},
+		"not a learner": {[]etcd.Member{member(1, leader), member(2, func(m *etcd.Member) {
+			m.Learner = true
+		})}, "a"},
+		"not a silent one": {[]etcd.Member{member(1, leader), member(2, func(m *etcd.Member) {
+			m.Answers = false
+		})}, "a"},
+		"not an unstarted one": {[]etcd.Member{member(1, leader), member(2, func(m *etcd.Member) {
+			m.Name = ""
+		})}, "a"},
+		"not a corrupt one": {[]etcd.Member{member(1, leader), member(2, func(m *etcd.Member) {
+			m.Alarms = []string{"CORRUPT"}
+		})}, "a"},
+		"also a full one": {[]etcd.Member{member(1, leader), member(2, func(m *etcd.Member) {
+			m.Alarms = []string{"NOSPACE"}
+		})}, "ba"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got strings.Builder
@@ -264,7 +278,8 @@ func TestDirectoryIsMissing(t *testing.T) {
 	w.Expect(w.api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "bucket"},
 		Data: map[string][]byte{"accessKeyID": []byte("id"), "secretAccessKey": []byte("geheim")}})).To(Succeed())
 	w.edit(func(p *controlplanev1.QuoinControlPlane) {
-		p.Spec.Backup.Store = controlplanev1.BackupStore{S3: &controlplanev1.BackupBucket{Endpoint: "http://127.0.0.1:1", Bucket: "snapshots",
+		p.Spec.Backup.Store = controlplanev1.BackupStore{S3: &controlplanev1.BackupBucket{Endpoint: "http://127.0.0.1:1",
+			Bucket:         "snapshots",
 			CredentialsRef: controlplanev1.SecretReference{Name: "bucket"}}}
 	})
 	w.settle()
@@ -281,7 +296,8 @@ func TestSecretsAreMissing(t *testing.T) {
 	w.Expect(w.condition().Message).To(Equal("Secret recipients does not exist in namespace prod"))
 	identity, err := age.GenerateX25519Identity()
 	w.Expect(err).NotTo(HaveOccurred())
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "recipients"}, Data: map[string][]byte{"recipients": []byte(identity.String())}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "recipients"},
+		Data: map[string][]byte{"recipients": []byte(identity.String())}}
 	w.Expect(w.api.Create(t.Context(), secret)).To(Succeed())
 	w.now = w.now.Add(firstRetry)
 	w.settle()
@@ -306,7 +322,8 @@ func TestMendedWhileNothingIsDue(t *testing.T) {
 	identity, err := age.GenerateX25519Identity()
 	w.Expect(err).NotTo(HaveOccurred())
 	secret := func() *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "recipients"}, Data: map[string][]byte{"recipients": []byte(identity.Recipient().String())}}
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "recipients"},
+			Data: map[string][]byte{"recipients": []byte(identity.Recipient().String())}}
 	}
 	w.Expect(w.api.Create(t.Context(), secret())).To(Succeed())
 	w.settle()
@@ -426,7 +443,9 @@ func TestStandsBack(t *testing.T) {
 				p.Annotations = map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}
 			})
 		},
-		"a control plane that is being deleted": func(w *world) { w.Expect(w.api.Delete(w.t.Context(), w.plane())).To(Succeed()) },
+		"a control plane that is being deleted": func(w *world) {
+			w.Expect(w.api.Delete(w.t.Context(), w.plane())).To(Succeed())
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, toVolume("0 * * * *"))

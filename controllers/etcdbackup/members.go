@@ -44,12 +44,15 @@ type EtcdClient interface {
 type Network struct{ etcd.Client }
 
 // Snapshot streams a member's database.
-func (n Network) Snapshot(ctx context.Context, endpoint etcd.Endpoint, credentials etcd.Credentials) (backup.Stream, error) {
+func (n Network) Snapshot(
+	ctx context.Context, endpoint etcd.Endpoint, credentials etcd.Credentials,
+) (backup.Stream, error) {
 	snapshot, err := n.Client.Snapshot(ctx, endpoint, credentials)
 	if err != nil {
 		return backup.Stream{}, err
 	}
-	return backup.Stream{ReadCloser: snapshot, Size: snapshot.Size, Revision: snapshot.Revision, Node: endpoint.Name, Version: snapshot.Version}, nil
+	return backup.Stream{ReadCloser: snapshot, Size: snapshot.Size, Revision: snapshot.Revision, Node: endpoint.Name,
+		Version: snapshot.Version}, nil
 }
 
 func (r *Reconciler) etcd() EtcdClient {
@@ -94,7 +97,8 @@ func (r *Reconciler) members(ctx context.Context, s *scope) ([]etcd.Endpoint, *f
 // hostOf reads the host of a Machine; nil when it has none.
 func (r *Reconciler) hostOf(ctx context.Context, machine *clusterv1.Machine) (*infrav1.QuoinHost, error) {
 	infra := &infrav1.QuoinMachine{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.InfrastructureRef.Name}, infra); err != nil {
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.InfrastructureRef.Name},
+		infra); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	namespace, name, ok := infrav1.HostOf(infra)
@@ -116,7 +120,9 @@ func (r *Reconciler) hostOf(ctx context.Context, machine *clusterv1.Machine) (*i
 var errEtcd = errors.New("no etcd member gave a snapshot")
 
 // open asks the best member for its database, and the next one when it does not give it.
-func open(ctx context.Context, client EtcdClient, endpoints []etcd.Endpoint, credentials func() (etcd.Credentials, error)) (backup.Stream, error) {
+func open(
+	ctx context.Context, client EtcdClient, endpoints []etcd.Endpoint, credentials func() (etcd.Credentials, error),
+) (backup.Stream, error) {
 	minted, err := credentials()
 	if err != nil {
 		return backup.Stream{}, fmt.Errorf("%w: %w", errEtcd, err)
@@ -127,7 +133,8 @@ func open(ctx context.Context, client EtcdClient, endpoints []etcd.Endpoint, cre
 	}
 	if !cluster.Agreed {
 		// A cut-off member may lack what the others acknowledged; and what is in the store may be all that is left.
-		return backup.Stream{}, fmt.Errorf("%w: they have no quorum, so none of them can say that its data is up to date", errEtcd)
+		return backup.Stream{}, fmt.Errorf("%w: they have no quorum, so none of them can say that its data is up to date",
+			errEtcd)
 	}
 	var failures []error
 	for _, member := range eligible(cluster) {
@@ -154,18 +161,20 @@ func open(ctx context.Context, client EtcdClient, endpoints []etcd.Endpoint, cre
 		failures = append(failures, fmt.Errorf("node %s: %w", member.Name, err))
 	}
 	if len(failures) == 0 {
-		return backup.Stream{}, fmt.Errorf("%w: none of %d members is a healthy, up-to-date voter on a known host", errEtcd, len(cluster.Members))
+		return backup.Stream{}, fmt.Errorf("%w: none of %d members is a healthy, up-to-date voter on a known host", errEtcd,
+			len(cluster.Members))
 	}
 	return backup.Stream{}, fmt.Errorf("%w: %w", errEtcd, errors.Join(failures...))
 }
 
-// eligible are the voters whose data is whole and up to date, in the order in which they are asked: the leader has other work
-// to do.
+// eligible are the voters whose data is whole and up to date, in the order in which they are asked: the leader has
+// other work to do.
 func eligible(cluster etcd.Cluster) []etcd.Member {
 	var members []etcd.Member
 	for _, member := range cluster.Members {
 		// A member that is full can still be read, and then more than ever should be.
-		if member.Started() && !member.Learner && member.Answers && member.Lag <= maxLag && !slices.Contains(member.Alarms, "CORRUPT") {
+		if member.Started() && !member.Learner && member.Answers && member.Lag <= maxLag &&
+			!slices.Contains(member.Alarms, "CORRUPT") {
 			members = append(members, member)
 		}
 	}

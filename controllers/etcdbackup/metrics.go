@@ -23,10 +23,12 @@ var (
 		Name: "quoin_etcd_backup_size_bytes", Help: "Size of the last good snapshot as etcd sent it, by QuoinControlPlane.",
 	}, labels)
 	duration = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "quoin_etcd_backup_duration_seconds", Help: "How long the last snapshot took that was taken by this process, by QuoinControlPlane.",
+		Name: "quoin_etcd_backup_duration_seconds", Help: "How long the last snapshot took that was taken by this process, " +
+			"by QuoinControlPlane.",
 	}, labels)
 	attempts = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "quoin_etcd_backup_attempts_total", Help: "Number of attempts to take a snapshot, by QuoinControlPlane and outcome (ok or failed).",
+		Name: "quoin_etcd_backup_attempts_total", Help: "Number of attempts to take a snapshot, by QuoinControlPlane and " +
+			"outcome (ok or failed).",
 	}, append([]string{"outcome"}, labels...))
 )
 

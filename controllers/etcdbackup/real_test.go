@@ -58,9 +58,11 @@ func TestOfARealMember(t *testing.T) {
 	w.Expect(err).NotTo(HaveOccurred())
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	w.Expect(err).NotTo(HaveOccurred())
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour),
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().
+		Add(time.Hour),
 		DNSNames: []string{"node-m2"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, authority.Leaf, private.Public(), authority.PrivateKey)
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, authority.Leaf,
+		private.Public(), authority.PrivateKey)
 	w.Expect(err).NotTo(HaveOccurred())
 	keyDER, err := x509.MarshalECPrivateKey(private)
 	w.Expect(err).NotTo(HaveOccurred())
@@ -77,10 +79,13 @@ func TestOfARealMember(t *testing.T) {
 		return listener.Addr().String()
 	}
 	address, peer := free(), "http://"+free()
-	command := exec.Command(filepath.Join(assets, "etcd"), "--name", "node-m2", "--data-dir", filepath.Join(directory, "data"),
+	command := exec.Command(filepath.Join(assets, "etcd"), "--name", "node-m2", "--data-dir",
+		filepath.Join(directory, "data"),
 		"--listen-client-urls", "https://"+address, "--advertise-client-urls", "https://"+address, "--listen-peer-urls", peer,
-		"--initial-advertise-peer-urls", peer, "--initial-cluster", "node-m2="+peer, "--client-cert-auth", "--unsafe-no-fsync", "--log-level", "error",
-		"--trusted-ca-file", filepath.Join(directory, "ca.crt"), "--cert-file", filepath.Join(directory, "tls.crt"), "--key-file", filepath.Join(directory, "tls.key"))
+		"--initial-advertise-peer-urls", peer, "--initial-cluster", "node-m2="+peer, "--client-cert-auth",
+		"--unsafe-no-fsync", "--log-level", "error",
+		"--trusted-ca-file", filepath.Join(directory, "ca.crt"), "--cert-file", filepath.Join(directory, "tls.crt"),
+		"--key-file", filepath.Join(directory, "tls.key"))
 	command.Stderr = t.Output()
 	w.Expect(command.Start()).To(Succeed())
 	t.Cleanup(func() {
@@ -94,7 +99,9 @@ func TestOfARealMember(t *testing.T) {
 		w.r.known = map[client.ObjectKey]*memory{}
 		w.settle()
 		return w.condition()
-	}, time.Minute, 200*time.Millisecond).Should(HaveField("Status", metav1.ConditionTrue), func() string { return w.condition().Message })
+	}, time.Minute, 200*time.Millisecond).Should(HaveField("Status", metav1.ConditionTrue), func() string {
+		return w.condition().Message
+	})
 
 	stored, err := backup.OpenVolume(w.volume, "clusters")
 	w.Expect(err).NotTo(HaveOccurred())

@@ -1,8 +1,9 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcdbackup takes the snapshots of control planes' etcd: by a schedule, and when a rollout asks for one; and it brings
-// the one that a recovery names to the host that it names. It is a controller of its own beside the one that runs the control plane, which reads no more of it than status.backup.
+// Package etcdbackup takes the snapshots of control planes' etcd: by a schedule, and when a rollout asks for one; and
+// it brings the one that a recovery names to the host that it names. It is a controller of its own beside the one that
+// runs the control plane, which reads no more of it than status.backup.
 package etcdbackup
 
 import (
@@ -35,7 +36,8 @@ import (
 )
 
 const (
-	// maxConcurrent bounds how many snapshots of different clusters are under way: each may take its size on the spool's disk.
+	// maxConcurrent bounds how many snapshots of different clusters are under way: each may take its size on the spool's
+	// disk.
 	maxConcurrent = 4
 	// snapshotTimeout bounds one snapshot, which also ends when nothing moves for backup.StallTimeout.
 	snapshotTimeout = 3 * time.Hour
@@ -53,8 +55,8 @@ type Reconciler struct {
 	Hosts Hosts
 	// Etcd is the members over the network when nil.
 	Etcd EtcdClient
-	// Directory of volume stores; none when empty. Spool holds one snapshot at a time; the system's for temporary files when
-	// empty.
+	// Directory of volume stores; none when empty. Spool holds one snapshot at a time; the system's for temporary files
+	// when empty.
 	Directory, Spool string
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
@@ -113,7 +115,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 func (r *Reconciler) prepare() {
 	r.calls = async.New(async.Options{MaxConcurrent: maxConcurrent})
 	r.known = map[types.NamespacedName]*memory{}
-	r.protection = &secretprotection.Protection{Client: r.Client, Reader: r.APIReader, Finalizer: controlplanev1.BackupSecretFinalizer, Now: r.now}
+	r.protection = &secretprotection.Protection{Client: r.Client, Reader: r.APIReader,
+		Finalizer: controlplanev1.BackupSecretFinalizer, Now: r.now}
 }
 
 func (r *Reconciler) now() time.Time {
@@ -123,8 +126,8 @@ func (r *Reconciler) now() time.Time {
 	return time.Now()
 }
 
-// memory is what is known of a control plane's snapshots besides its status. It is lost with the process, and nothing but
-// time is lost with it.
+// memory is what is known of a control plane's snapshots besides its status. It is lost with the process, and nothing
+// but time is lost with it.
 type memory struct {
 	uid        types.UID
 	generation int64
@@ -221,8 +224,8 @@ type scope struct {
 	restoring **controlplanev1.EtcdRestoreStatus
 }
 
-// reconcile takes the result of what ran, looks into the store where that is not done yet, starts a snapshot when one is
-// due, and tells.
+// reconcile takes the result of what ran, looks into the store where that is not done yet, starts a snapshot when one
+// is due, and tells.
 func (r *Reconciler) reconcile(ctx context.Context, s *scope) (ctrl.Result, error) {
 	r.collect(ctx, s)
 	wait := r.advance(ctx, s)
@@ -239,7 +242,8 @@ func (r *Reconciler) advance(ctx context.Context, s *scope) time.Duration {
 	case s.known.running != "" || r.busy(client.ObjectKeyFromObject(s.plane)):
 		return 0
 	case s.plane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined():
-		s.failWith(failed(controlplanev1.BackupSpecInvalidReason, errors.New("etcd is external, so it is not backed up here: remove spec.backup")))
+		s.failWith(failed(controlplanev1.BackupSpecInvalidReason,
+			errors.New("etcd is external, so it is not backed up here: remove spec.backup")))
 		return 0
 	case !initialized(s.plane):
 		s.waiting = "the control plane is not initialized yet"
@@ -248,7 +252,8 @@ func (r *Reconciler) advance(ctx context.Context, s *scope) time.Duration {
 	if wait, handled := r.restore(ctx, s); handled {
 		return wait
 	}
-	if retry := s.known.failedAt.Add(backoff(s.known.failures)); s.known.failures > 0 && s.now.Before(retry) && !s.asked() {
+	if retry := s.known.failedAt.Add(backoff(s.known.failures)); s.known.failures > 0 && s.now.Before(retry) &&
+		!s.asked() {
 		return retry.Sub(s.now)
 	}
 	target, problem := r.target(ctx, s)

@@ -40,10 +40,11 @@ type delivery struct {
 	failedAt time.Time
 }
 
-// restore brings the snapshot that spec.recovery names to the host of the survivor, and takes away what nobody wants any more.
-// It says whether nothing else may begin now, and when to look again.
+// restore brings the snapshot that spec.recovery names to the host of the survivor, and takes away what nobody wants
+// any more. It says whether nothing else may begin now, and when to look again.
 //
-// That a file is about to be brought is told before it is begun, so that whoever comes after a kill knows where to look for it.
+// That a file is about to be brought is told before it is begun, so that whoever comes after a kill knows where to look
+// for it.
 func (r *Reconciler) restore(ctx context.Context, s *scope) (wait time.Duration, handled bool) {
 	recovery := s.plane.Spec.Recovery
 	record := controlplane.RecoveryRecord{}
@@ -63,8 +64,9 @@ func (r *Reconciler) restore(ctx context.Context, s *scope) (wait time.Duration,
 		return 0, false
 	default:
 		s.known.delivery = delivery{}
-		s.setRestored(&controlplanev1.EtcdRestoreStatus{RecoveryID: recovery.ID, Machine: recovery.Machine, Snapshot: recovery.Snapshot.Name,
-			Message: "it is looked for in the store"})
+		s.setRestored(&controlplanev1.EtcdRestoreStatus{RecoveryID: recovery.ID, Machine: recovery.Machine,
+			Snapshot: recovery.Snapshot.Name,
+			Message:  "it is looked for in the store"})
 		return time.Second, true
 	}
 	if wait := s.putOff(); wait > 0 {
@@ -107,7 +109,9 @@ func (r *Reconciler) beginDelivery(ctx context.Context, s *scope, recovery *cont
 }
 
 // discard removes what was brought to a host, and then forgets it. A host that serves somebody else by now was reset.
-func (r *Reconciler) discard(ctx context.Context, s *scope, have *controlplanev1.EtcdRestoreStatus) (time.Duration, bool) {
+func (r *Reconciler) discard(
+	ctx context.Context, s *scope, have *controlplanev1.EtcdRestoreStatus,
+) (time.Duration, bool) {
 	if s.putOff() > 0 {
 		// Snapshots of a cluster that lives do not wait for a host that does not.
 		return 0, false
@@ -141,19 +145,23 @@ func (r *Reconciler) collectDelivery(ctx context.Context, s *scope, op string, r
 		log.Error(err, "A call about the snapshot of a recovery failed")
 		s.deliveryFailed(err.Error())
 		if have != nil && op == opDeliver {
-			r.event(s, corev1.EventTypeWarning, "SnapshotDeliveryFailed", fmt.Sprintf("Snapshot %s could not be brought to the host of Machine %s: %v", have.Snapshot, have.Machine, err))
+			r.event(s, corev1.EventTypeWarning, "SnapshotDeliveryFailed",
+				fmt.Sprintf("Snapshot %s could not be brought to the host of Machine %s: %v", have.Snapshot, have.Machine, err))
 		}
 	case op == opDiscard:
 		log.Info("Removed the data of a snapshot from a host")
 		s.forgetRestored()
 	case have != nil:
 		done := have.DeepCopy()
-		done.SHA256, done.SizeBytes, done.Message = result.delivered.SHA256, ptr.To(result.delivered.Size), "it is there, and verified"
+		done.SHA256, done.SizeBytes, done.Message = result.delivered.SHA256, ptr.To(result.delivered.Size),
+			"it is there, and verified"
 		s.known.delivery = delivery{done: done}
 		s.setRestored(done)
-		log.Info("Brought the data of a snapshot to a host", "name", done.Snapshot, "machine", done.Machine, "size", result.delivered.Size)
-		r.event(s, corev1.EventTypeNormal, "SnapshotDelivered", fmt.Sprintf("The data of snapshot %s (%.1f MiB) are on the host of Machine %s, verified",
-			done.Snapshot, float64(result.delivered.Size)/(1<<20), done.Machine))
+		log.Info("Brought the data of a snapshot to a host", "name", done.Snapshot, "machine", done.Machine, "size",
+			result.delivered.Size)
+		r.event(s, corev1.EventTypeNormal, "SnapshotDelivered",
+			fmt.Sprintf("The data of snapshot %s (%.1f MiB) are on the host of Machine %s, verified",
+				done.Snapshot, float64(result.delivered.Size)/(1<<20), done.Machine))
 	}
 }
 
@@ -166,8 +174,8 @@ func (r *Reconciler) hostOfMachine(ctx context.Context, s *scope, name string) (
 	return r.hostOf(ctx, machine)
 }
 
-// restored is what is to be told, or what status says, unless this process knows better: what was read may be older than
-// what was written.
+// restored is what is to be told, or what status says, unless this process knows better: what was read may be older
+// than what was written.
 func (s *scope) restored() *controlplanev1.EtcdRestoreStatus {
 	if s.restoring != nil {
 		return *s.restoring
@@ -176,7 +184,8 @@ func (s *scope) restored() *controlplanev1.EtcdRestoreStatus {
 	if s.plane.Status.Backup != nil {
 		told = s.plane.Status.Backup.Restore
 	}
-	if done := s.known.delivery.done; done != nil && told != nil && told.RecoveryID == done.RecoveryID && told.Machine == done.Machine && told.Snapshot == done.Snapshot {
+	if done := s.known.delivery.done; done != nil && told != nil && told.RecoveryID == done.RecoveryID &&
+		told.Machine == done.Machine && told.Snapshot == done.Snapshot {
 		return done
 	}
 	return told

@@ -81,7 +81,8 @@ func lost(t *testing.T, recipients, identity string) (*world, *shell, string) {
 		spec.EncryptionKeyRef.Name = "keys"
 	}
 	w := newWorld(t, spec)
-	w.Expect(w.api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "keys"},
+	w.Expect(w.api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace,
+		Name: "keys"},
 		Data: map[string][]byte{"recipients": []byte(recipients), "identity": []byte(identity)}})).To(Succeed())
 	w.settle()
 	w.Expect(w.status()).To(HaveField("LastGood", Not(BeNil())), "%v", w.condition())
@@ -89,7 +90,8 @@ func lost(t *testing.T, recipients, identity string) (*world, *shell, string) {
 	w.Expect(w.api.Get(t.Context(), client.ObjectKey{Namespace: "hosts", Name: "m1"}, host)).To(Succeed())
 	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: key.Namespace, Name: "m1", Machine: "m1", Claim: "c1"}
 	w.Expect(w.api.Update(t.Context(), host)).To(Succeed())
-	shell := &shell{uploaded: map[string]string{}, record: `{"namespace":"hosts","host":"m1","machine":"m1","uid":"c1","generation":1}`}
+	shell := &shell{uploaded: map[string]string{},
+		record: `{"namespace":"hosts","host":"m1","machine":"m1","uid":"c1","generation":1}`}
 	w.host, w.quorum = shell, false
 	w.events()
 	return w, shell, w.status().LastGood.Name
@@ -99,7 +101,8 @@ func lost(t *testing.T, recipients, identity string) (*world, *shell, string) {
 func (w *world) recover(snapshot, identity, state string) {
 	w.t.Helper()
 	w.edit(func(plane *controlplanev1.QuoinControlPlane) {
-		plane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: "m1", Snapshot: &controlplanev1.RecoverySnapshot{Name: snapshot}}
+		plane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: "m1",
+			Snapshot: &controlplanev1.RecoverySnapshot{Name: snapshot}}
 		plane.Spec.Recovery.Snapshot.IdentityRef.Name = identity
 		plane.Annotations = map[string]string{controlplanev1.RecoveryAnnotation: `{"id":"r1","state":"` + state + `"}`}
 	})
@@ -111,13 +114,15 @@ func TestASnapshotIsBroughtToTheHostOfARecoveryAndTakenAwayAfterwards(t *testing
 	w, shell, name := lost(t, identity.Recipient().String(), identity.String())
 	w.recover(name, "keys", "Fetching")
 	w.reconcile()
-	w.Expect(w.status().Restore).To(HaveField("SHA256", ""), "where to look for what is left of it is told before it is begun")
+	w.Expect(w.status().Restore).To(HaveField("SHA256", ""),
+		"where to look for what is left of it is told before it is begun")
 	w.Expect(shell.uploaded).To(BeEmpty())
 	// A manager that dies here knows by what it told.
 	w.restart()
 	w.settle()
 	restored := w.status().Restore
-	w.Expect(restored).To(And(HaveField("SHA256", HaveLen(64)), HaveField("Machine", "m1"), HaveField("Snapshot", name)), "%v", restored)
+	w.Expect(restored).To(And(HaveField("SHA256", HaveLen(64)), HaveField("Machine", "m1"), HaveField("Snapshot", name)),
+		"%v", restored)
 	w.Expect(shell.uploaded["sums"]).To(And(ContainSubstring("  member/snap/db\n"), ContainSubstring("  member/wal/")))
 	w.Expect(shell.received).To(BeNumerically("==", *restored.SizeBytes))
 	w.Expect(w.events()).To(ContainElement(ContainSubstring("SnapshotDelivered")))
@@ -146,10 +151,15 @@ func TestASnapshotThatCannotBeBroughtSaysWhy(t *testing.T) {
 		change                       func(w *world, shell *shell, snapshot *string)
 		says                         string
 	}{
-		"it is not in the store": {"", "", "", func(_ *world, _ *shell, snapshot *string) { *snapshot = "20200101T000000Z-000000000000.db" },
-			"has no good snapshot 20200101T000000Z-000000000000.db of this cluster in prod/cp; the newest of 1 is 20261121T120000Z-"},
-		"the key is another one":  {identity.Recipient().String(), other.String(), "keys", nil, "identity did not match any of the recipients"},
-		"the key is none":         {identity.Recipient().String(), "AGE-SECRET-KEY-1X", "keys", nil, "key identity: it holds no age private keys"},
+		"it is not in the store": {"", "", "", func(_ *world, _ *shell, snapshot *string) {
+			*snapshot = "20200101T000000Z-000000000000.db"
+		},
+			"has no good snapshot 20200101T000000Z-000000000000.db of this cluster in prod/cp; the newest of 1 is " +
+				"20261121T120000Z-"},
+		"the key is another one": {identity.Recipient().String(), other.String(), "keys", nil,
+			"identity did not match any of the recipients"},
+		"the key is none": {identity.Recipient().String(), "AGE-SECRET-KEY-1X", "keys", nil,
+			"key identity: it holds no age private keys"},
 		"there is no such Secret": {identity.Recipient().String(), "", "absent", nil, "Secret absent does not exist"},
 		"it is damaged": {"", "", "", func(w *world, _ *shell, snapshot *string) {
 			path := filepath.Join(w.volume, "clusters", "prod", "cp", *snapshot)
@@ -158,8 +168,12 @@ func TestASnapshotThatCannotBeBroughtSaysWhy(t *testing.T) {
 			content[len(content)/2]++
 			w.Expect(os.WriteFile(path, content, 0o600)).To(Succeed())
 		}, "the store returned"},
-		"the host serves another":    {"", "", "", func(_ *world, shell *shell, _ *string) { shell.record = strings.Replace(shell.record, "c1", "c2", 1) }, "does not say that it serves"},
-		"another plane has the host": {"", "", "", func(_ *world, shell *shell, _ *string) { shell.record = strings.Replace(shell.record, `:1}`, `:2}`, 1) }, "another management plane took over"},
+		"the host serves another": {"", "", "", func(_ *world, shell *shell, _ *string) {
+			shell.record = strings.Replace(shell.record, "c1", "c2", 1)
+		}, "does not say that it serves"},
+		"another plane has the host": {"", "", "", func(_ *world, shell *shell, _ *string) {
+			shell.record = strings.Replace(shell.record, `:1}`, `:2}`, 1)
+		}, "another management plane took over"},
 		"the host has no room": {"", "", "", func(_ *world, shell *shell, _ *string) {
 			shell.refuse = &ssh.ExitError{Code: 1, Stderr: "make room there"}
 		}, "make room there"},

@@ -70,7 +70,8 @@ func (r *Reconciler) referrer(plane *controlplanev1.QuoinControlPlane) secretpro
 				return false, fmt.Errorf("listing the QuoinControlPlanes that need Secret %s/%s: %w", plane.Namespace, name, err)
 			}
 			return slices.ContainsFunc(planes.Items, func(other controlplanev1.QuoinControlPlane) bool {
-				return other.Name != plane.Name && other.DeletionTimestamp.IsZero() && slices.Contains(other.Spec.Backup.SecretNames(), name)
+				return other.Name != plane.Name && other.DeletionTimestamp.IsZero() &&
+					slices.Contains(other.Spec.Backup.SecretNames(), name)
 			}), nil
 		},
 	}

@@ -28,7 +28,8 @@ func bucketWorld(t *testing.T) *world {
 		EncryptionKeyRef: controlplanev1.SecretReference{Name: "recipients"},
 	})
 	for _, name := range []string{"bucket", "recipients", "other"} {
-		w.Expect(w.api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}})).To(Succeed())
+		w.Expect(w.api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace,
+			Name: name}})).To(Succeed())
 	}
 	return w
 }
@@ -57,10 +58,12 @@ func TestTheSecretsOfBackupsMoveAndStay(t *testing.T) {
 	w.Expect(w.finalizers("bucket")).To(ConsistOf(controlplanev1.BackupSecretFinalizer))
 	w.Expect(w.finalizers("recipients")).To(ConsistOf(controlplanev1.BackupSecretFinalizer))
 	w.Expect(w.finalizers("other")).To(BeEmpty())
-	w.Expect(w.controlPlane().Finalizers).To(ConsistOf(controlplanev1.ControlPlaneFinalizer, controlplanev1.BackupSecretFinalizer))
+	w.Expect(w.controlPlane().Finalizers).To(ConsistOf(controlplanev1.ControlPlaneFinalizer,
+		controlplanev1.BackupSecretFinalizer))
 
 	// A hasty deletion, and the end of the control plane.
-	w.Expect(w.api.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "bucket"}})).To(Succeed())
+	w.Expect(w.api.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace,
+		Name: "bucket"}})).To(Succeed())
 	w.reconcile()
 	w.Expect(w.api.Delete(t.Context(), w.controlPlane())).To(Succeed())
 	w.reconcile()

@@ -49,10 +49,12 @@ func (r *Reconciler) tellQuiet(ctx context.Context, plane *controlplanev1.QuoinC
 		return err
 	}
 	condition := metav1.Condition{
-		Type: controlplanev1.ControlPlaneBackupQuietCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, ObservedGeneration: plane.Generation,
+		Type: controlplanev1.ControlPlaneBackupQuietCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason,
+		ObservedGeneration: plane.Generation,
 	}
 	if r.busy(client.ObjectKeyFromObject(plane)) {
-		condition.Status, condition.Message = metav1.ConditionFalse, "a snapshot of etcd, or its way to a host, is being given up"
+		condition.Status, condition.Message = metav1.ConditionFalse,
+			"a snapshot of etcd, or its way to a host, is being given up"
 	}
 	conditions.Set(plane, condition)
 	return apierr.IgnoreGone(helper.Patch(ctx, plane, controlplanev1.ControlPlaneBackupQuietCondition))
@@ -92,7 +94,8 @@ func (s *scope) setCondition() {
 	condition := metav1.Condition{Type: controlplanev1.ControlPlaneBackupHealthyCondition}
 	switch {
 	case s.known.failure != nil:
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, s.known.failure.reason, s.known.failure.message
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, s.known.failure.reason,
+			s.known.failure.message
 	case s.known.failures > 0:
 		// It failed before this process began: what was said then still holds.
 		return
@@ -116,7 +119,8 @@ func (s *scope) setCondition() {
 	conditions.Set(s.plane, condition)
 }
 
-// cut makes a message fit for an object: an error may be long, and hold what a server sent, and the cut may go through a rune.
+// cut makes a message fit for an object: an error may be long, and hold what a server sent, and the cut may go through
+// a rune.
 func cut(message string) string {
 	if len(message) > longestMessage {
 		message = message[:longestMessage]

@@ -85,8 +85,10 @@ func (r *Reconciler) target(ctx context.Context, s *scope) (*target, *failure) {
 
 func (r *Reconciler) openVolume(spec *controlplanev1.BackupVolume, t *target) *failure {
 	if r.Directory == "" {
-		return failed(controlplanev1.BackupDirectoryMissingReason, errors.New("the store is a volume, and the manager was started without "+
-			"--backup-directory: mount a volume into the manager's pod and name its path there, or use an object store (docs/backups.md)"))
+		return failed(controlplanev1.BackupDirectoryMissingReason,
+			errors.New("the store is a volume, and the manager was started without "+
+				"--backup-directory: mount a volume into the manager's pod and name its path there, or use an object store "+
+				"(docs/backups.md)"))
 	}
 	t.where = "volume " + spec.Path
 	t.open = func() (backup.Store, func(), error) {
@@ -104,8 +106,10 @@ func (r *Reconciler) openBucket(ctx context.Context, s *scope, spec *controlplan
 	if f != nil {
 		return f
 	}
-	bucket, err := backup.OpenS3(backup.Bucket{Endpoint: spec.Endpoint, Name: spec.Bucket, Region: spec.Region, Prefix: spec.Prefix,
-		AccessKeyID: string(data[accessKeyIDKey]), SecretAccessKey: string(data[secretAccessKeyKey]), Authority: data[authorityKey]})
+	bucket, err := backup.OpenS3(backup.Bucket{Endpoint: spec.Endpoint, Name: spec.Bucket, Region: spec.Region,
+		Prefix:      spec.Prefix,
+		AccessKeyID: string(data[accessKeyIDKey]), SecretAccessKey: string(data[secretAccessKeyKey]),
+		Authority: data[authorityKey]})
 	if err != nil {
 		return failed(controlplanev1.BackupSpecInvalidReason, err)
 	}
@@ -131,8 +135,8 @@ func (r *Reconciler) secret(ctx context.Context, s *scope, name string, keys ...
 	return found.Data, nil
 }
 
-// readAuthority reads etcd's authority, which lets us in, and whose certificate is what tells this cluster from another of
-// its name, wherever its objects are moved to.
+// readAuthority reads etcd's authority, which lets us in, and whose certificate is what tells this cluster from another
+// of its name, wherever its objects are moved to.
 func (r *Reconciler) readAuthority(ctx context.Context, s *scope, t *target) *failure {
 	authority, err := secret.GetFromNamespacedName(ctx, r.Client, util.ObjectKey(s.cluster), secret.EtcdCA)
 	if err != nil {

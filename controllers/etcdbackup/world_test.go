@@ -90,7 +90,8 @@ func (w *world) Snapshot(ctx context.Context, endpoint etcd.Endpoint, _ etcd.Cre
 			return backup.Stream{}, ctx.Err()
 		}
 	}
-	return backup.Stream{ReadCloser: io.NopCloser(bytes.NewReader(snapshot)), Size: int64(len(snapshot)), Revision: 1, Node: endpoint.Name, Version: "3.6.14"}, nil
+	return backup.Stream{ReadCloser: io.NopCloser(bytes.NewReader(snapshot)), Size: int64(len(snapshot)), Revision: 1,
+		Node: endpoint.Name, Version: "3.6.14"}, nil
 }
 
 func (w *world) Connect(context.Context, *infrav1.QuoinHost) (ssh.Host, error) {
@@ -109,49 +110,62 @@ func (w *world) DialHost(context.Context, *infrav1.QuoinHost, string, string) (n
 func certificate(g *WithT) (certPEM, keyPEM []byte) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	g.Expect(err).NotTo(HaveOccurred())
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	g.Expect(err).NotTo(HaveOccurred())
 	keyDER, err := x509.MarshalECPrivateKey(private)
 	g.Expect(err).NotTo(HaveOccurred())
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 }
 
 func newWorld(t *testing.T, spec *controlplanev1.EtcdBackup) *world {
 	t.Helper()
-	w := &world{WithT: NewWithT(t), t: t, volume: t.TempDir(), now: time.Date(2026, 11, 21, 12, 0, 0, 500_000_000, time.UTC),
-		recorder: events.NewFakeRecorder(100), quorum: true, snapshot: backuptest.Signed(backuptest.Database(t, 50)), refuse: map[string]error{}}
+	w := &world{WithT: NewWithT(t), t: t, volume: t.TempDir(), now: time.Date(2026, 11, 21, 12, 0, 0, 500_000_000,
+		time.UTC),
+		recorder: events.NewFakeRecorder(100), quorum: true, snapshot: backuptest.Signed(backuptest.Database(t, 50)),
+		refuse: map[string]error{}}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme, controlplanev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme,
+		infrav1.AddToScheme, controlplanev1.AddToScheme} {
 		w.Expect(add(scheme)).To(Succeed())
 	}
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "c", UID: "cluster"}}
-	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: key.Name}
-	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "plane", Generation: 1,
-		Finalizers:      []string{controlplanev1.ControlPlaneFinalizer},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c", UID: "cluster"}}}}
+	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group,
+		Kind: "QuoinControlPlane", Name: key.Name}
+	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name,
+		UID: "plane", Generation: 1,
+		Finalizers: []string{controlplanev1.ControlPlaneFinalizer},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c",
+			UID: "cluster"}}}}
 	plane.Spec.Backup = spec
 	plane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
 	plane.Status.Replicas = ptr.To[int32](3)
 	conditions.Set(plane, metav1.Condition{Type: "Available", Status: metav1.ConditionTrue, Reason: "Available"})
 	caCert, caKey := certificate(w.WithT)
-	objects := []client.Object{cluster, plane, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "c-etcd"},
-		Data: map[string][]byte{"tls.crt": caCert, "tls.key": caKey}}}
+	objects := []client.Object{cluster, plane,
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "c-etcd"},
+			Data: map[string][]byte{"tls.crt": caCert, "tls.key": caKey}}}
 	for i := 1; i <= 3; i++ {
 		name := fmt.Sprintf("m%d", i)
 		machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name,
-			Labels:          map[string]string{clusterv1.ClusterNameLabel: "c", clusterv1.MachineControlPlaneLabel: ""},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(plane, controlplanev1.GroupVersion.WithKind("QuoinControlPlane"))}}}
+			Labels: map[string]string{clusterv1.ClusterNameLabel: "c", clusterv1.MachineControlPlaneLabel: ""},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(plane,
+				controlplanev1.GroupVersion.WithKind("QuoinControlPlane"))}}}
 		machine.Spec.InfrastructureRef.Name = name
 		machine.Status.NodeRef.Name = "node-" + name
 		infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}}
 		infra.Spec.ProviderID = "quoin://hosts/" + name + "/0000"
-		objects = append(objects, machine, infra, &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: name}})
+		objects = append(objects, machine, infra,
+			&infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: name}})
 		w.members = append(w.members, etcd.Member{ID: uint64(i), Name: "node-" + name, Leader: i == 1, Answers: true})
 	}
 	w.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&controlplanev1.QuoinControlPlane{}, &clusterv1.Machine{}, &infrav1.QuoinMachine{}, &infrav1.QuoinHost{}).
-		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+		WithStatusSubresource(&controlplanev1.QuoinControlPlane{}, &clusterv1.Machine{}, &infrav1.QuoinMachine{},
+			&infrav1.QuoinHost{}).
+		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string,
+			object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
 			data, err := patch.Data(object)
 			w.Expect(err).NotTo(HaveOccurred())
 			w.told = append(w.told, string(data))
@@ -163,8 +177,9 @@ func newWorld(t *testing.T, spec *controlplanev1.EtcdBackup) *world {
 
 // restart is what a new process begins with.
 func (w *world) restart() {
-	w.r = &Reconciler{Client: w.api, APIReader: w.api, Hosts: w, Etcd: w, Directory: w.volume, Spool: w.t.TempDir(), Recorder: w.recorder,
-		Now: func() time.Time { return w.now }}
+	w.r = &Reconciler{Client: w.api, APIReader: w.api, Hosts: w, Etcd: w, Directory: w.volume, Spool: w.t.TempDir(),
+		Recorder: w.recorder,
+		Now:      func() time.Time { return w.now }}
 	w.r.prepare()
 	calls := w.r.calls
 	w.t.Cleanup(calls.Close)

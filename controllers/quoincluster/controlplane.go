@@ -22,12 +22,16 @@ import (
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get;list;watch
 
 // controlPlane reads the control plane of the Cluster; nil when there is none, or none of ours.
-func (r *Reconciler) controlPlane(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster) (*controlplanev1.QuoinControlPlane, error) {
-	if cluster == nil || cluster.Spec.ControlPlaneRef.Kind != "QuoinControlPlane" || cluster.Spec.ControlPlaneRef.APIGroup != controlplanev1.GroupVersion.Group {
+func (r *Reconciler) controlPlane(
+	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster,
+) (*controlplanev1.QuoinControlPlane, error) {
+	if cluster == nil || cluster.Spec.ControlPlaneRef.Kind != "QuoinControlPlane" ||
+		cluster.Spec.ControlPlaneRef.APIGroup != controlplanev1.GroupVersion.Group {
 		return nil, nil
 	}
 	controlPlane := &controlplanev1.QuoinControlPlane{}
-	err := reader.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Spec.ControlPlaneRef.Name}, controlPlane)
+	err := reader.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Spec.ControlPlaneRef.Name},
+		controlPlane)
 	if apierr.IsAbsent(err) {
 		return nil, nil
 	}

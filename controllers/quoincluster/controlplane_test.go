@@ -39,7 +39,8 @@ func TestAClusterThatIsManagedElsewhereOnlySinceThenCanGo(t *testing.T) {
 	w.g.Expect(w.client.Delete(t.Context(), c)).To(Succeed())
 	w.reconcile("c1")
 	w.g.Expect(client.IgnoreNotFound(w.client.Get(t.Context(), client.ObjectKeyFromObject(c), c))).To(Succeed())
-	w.g.Expect(w.client.Get(t.Context(), client.ObjectKeyFromObject(c), c)).NotTo(Succeed(), "our own finalizer holds it no more")
+	w.g.Expect(w.client.Get(t.Context(), client.ObjectKeyFromObject(c), c)).
+		NotTo(Succeed(), "our own finalizer holds it no more")
 }
 
 func TestAFailureDomainIsAControlPlanesOnlyWhereOneOfItsHostsIs(t *testing.T) {
@@ -57,13 +58,15 @@ func TestAFailureDomainIsAControlPlanesOnlyWhereOneOfItsHostsIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster, quoinCluster := owned("c1", "10.0.0.100", 51, 0)
-			cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group, Kind: c.kind, Name: "cp"}
+			cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{
+				APIGroup: controlplanev1.GroupVersion.Group, Kind: c.kind, Name: "cp"}
 			controlPlane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "cp"}}
 			controlPlane.Spec.MachineTemplate.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
 				APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachineTemplate", Name: c.template}
 			one := host("team", "h1", "rack-a", false)
 			one.Labels = map[string]string{"role": "cp"}
-			w := newWorld(t, cluster, quoinCluster, controlPlane, selected, every, one, host("team", "h2", "rack-a", true), host("team", "h3", "rack-b", true))
+			w := newWorld(t, cluster, quoinCluster, controlPlane, selected, every, one, host("team", "h2", "rack-a", true),
+				host("team", "h3", "rack-b", true))
 			w.reconcile("c1")
 			w.g.Expect(w.get("c1").Status.FailureDomains).To(Equal([]clusterv1.FailureDomain{
 				{Name: "rack-a", ControlPlane: ptr.To(true)}, {Name: "rack-b", ControlPlane: ptr.To(c.want)},

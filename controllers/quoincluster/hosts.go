@@ -23,8 +23,8 @@ import (
 // maxFailureDomains is what the API takes.
 const maxFailureDomains = 100
 
-// countHosts counts the hosts, together and by failure domain, in the order of the domains' names. Hosts without a domain
-// count only together.
+// countHosts counts the hosts, together and by failure domain, in the order of the domains' names. Hosts without a
+// domain count only together.
 func countHosts(hosts []infrav1.QuoinHost) *infrav1.HostCounts {
 	counts := &infrav1.HostCounts{Total: ptr.To[int32](0), Available: ptr.To[int32](0)}
 	domains := map[string]*infrav1.DomainHostCounts{}
@@ -42,7 +42,8 @@ func countHosts(hosts []infrav1.QuoinHost) *infrav1.HostCounts {
 		}
 		domain := domains[name]
 		if domain == nil {
-			domain = &infrav1.DomainHostCounts{Name: name, Total: ptr.To[int32](0), Available: ptr.To[int32](0), Unreachable: ptr.To[int32](0)}
+			domain = &infrav1.DomainHostCounts{Name: name, Total: ptr.To[int32](0), Available: ptr.To[int32](0),
+				Unreachable: ptr.To[int32](0)}
 			domains[name] = domain
 		}
 		*domain.Total++
@@ -59,7 +60,8 @@ func countHosts(hosts []infrav1.QuoinHost) *infrav1.HostCounts {
 	return counts
 }
 
-// failureDomains of the hosts, in the order of their names. A control plane belongs where some host is that it may have.
+// failureDomains of the hosts, in the order of their names. A control plane belongs where some host is that it may
+// have.
 func failureDomains(hosts []infrav1.QuoinHost, controlPlane labels.Selector) []clusterv1.FailureDomain {
 	carries := map[string]bool{}
 	for i := range hosts {
@@ -82,7 +84,9 @@ func hostsAvailable(namespace string, counts *infrav1.HostCounts) metav1.Conditi
 	}
 	if *counts.Total == 0 {
 		condition.Status, condition.Reason = metav1.ConditionFalse, infrav1.ClusterNoHostsReason
-		condition.Message = fmt.Sprintf("no QuoinHost may be claimed from namespace %s; register hosts there, or name it in spec.consumerNamespaces of others", namespace)
+		condition.Message = fmt.Sprintf(
+			"no QuoinHost may be claimed from namespace %s; register hosts there, or name it in spec.consumerNamespaces of "+
+				"others", namespace)
 		return condition
 	}
 	var full []string
@@ -97,8 +101,9 @@ func hostsAvailable(namespace string, counts *infrav1.HostCounts) metav1.Conditi
 	return condition
 }
 
-// domainsReachable says which failure domains of the hosts were lost at once. None of their hosts is given up or powered off
-// meanwhile. Every host of the fleet tells about its domain, whoever may claim it, as it does where that is decided.
+// domainsReachable says which failure domains of the hosts were lost at once. None of their hosts is given up or
+// powered off meanwhile. Every host of the fleet tells about its domain, whoever may claim it, as it does where that is
+// decided.
 func domainsReachable(hosts, fleet []infrav1.QuoinHost) metav1.Condition {
 	byDomain := map[string][]outage.Host{}
 	for i := range hosts {
@@ -120,12 +125,14 @@ func domainsReachable(hosts, fleet []infrav1.QuoinHost) metav1.Condition {
 		}
 	}
 	if len(lost) == 0 {
-		return metav1.Condition{Type: infrav1.ClusterDomainsReachableCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostReachableReason}
+		return metav1.Condition{Type: infrav1.ClusterDomainsReachableCondition, Status: metav1.ConditionTrue,
+			Reason: infrav1.HostReachableReason}
 	}
 	slices.Sort(lost)
 	return metav1.Condition{
 		Type: infrav1.ClusterDomainsReachableCondition, Status: metav1.ConditionFalse, Reason: infrav1.HostDomainLostReason,
-		Message: fmt.Sprintf("lost: failure domain %s; no host there is given up for its silence; look at the network and the power there", listed(lost)),
+		Message: fmt.Sprintf("lost: failure domain %s; no host there is given up for its silence; look at the network and "+
+			"the power there", listed(lost)),
 	}
 }
 

@@ -45,7 +45,8 @@ func TestHostsAreCountedByFailureDomain(t *testing.T) {
 
 func TestAFailureDomainWithoutAFreeHostIsNamed(t *testing.T) {
 	cluster, quoinCluster := owned("c1", "10.0.0.100", 51, 0)
-	w := newWorld(t, cluster, quoinCluster, host("team", "h1", "rack-a", true), host("team", "h2", "rack-b", false), host("team", "h3", "rack-c", false))
+	w := newWorld(t, cluster, quoinCluster, host("team", "h1", "rack-a", true), host("team", "h2", "rack-b", false),
+		host("team", "h3", "rack-c", false))
 	w.reconcile("c1")
 	w.expect("c1", infrav1.ClusterHostsAvailableCondition, metav1.ConditionTrue, infrav1.HostAvailableReason,
 		"1 of 3 hosts are free; none in failure domain rack-b, rack-c")
@@ -59,13 +60,15 @@ func TestAHostThatNoMachineWouldGetIsNotFree(t *testing.T) {
 	stopped.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
 	w := newWorld(t, cluster, quoinCluster, maintained, away, stopped, host("team", "h4", "", true))
 	w.reconcile("c1")
-	w.expect("c1", infrav1.ClusterHostsAvailableCondition, metav1.ConditionTrue, infrav1.HostAvailableReason, "1 of 4 hosts are free")
+	w.expect("c1", infrav1.ClusterHostsAvailableCondition, metav1.ConditionTrue, infrav1.HostAvailableReason,
+		"1 of 4 hosts are free")
 }
 
 func TestALostFailureDomainIsSaid(t *testing.T) {
 	cluster, quoinCluster := owned("c1", "10.0.0.100", 51, 0)
 	w := newWorld(t, cluster, quoinCluster,
-		silent("h1", "rack-a", 0), silent("h2", "rack-a", time.Minute), host("team", "h3", "rack-a", true), host("team", "h4", "rack-b", true))
+		silent("h1", "rack-a", 0), silent("h2", "rack-a", time.Minute), host("team", "h3", "rack-a", true),
+		host("team", "h4", "rack-b", true))
 	w.reconcile("c1")
 	w.expect("c1", infrav1.ClusterDomainsReachableCondition, metav1.ConditionFalse, infrav1.HostDomainLostReason,
 		"failure domain rack-a (2 of 3 hosts fell silent together from 2026-01-01T00:00:00Z on)", "network and the power")
@@ -89,9 +92,12 @@ func TestHostsOfOtherNamespacesTellOfTheirDomainToo(t *testing.T) {
 		status metav1.ConditionStatus
 		reason string
 	}{
-		"they answer":     {[]client.Object{silent("h1", "rack-a", 0), silent("h2", "rack-a", 0), answering("h3"), answering("h4"), answering("h5")}, metav1.ConditionTrue, infrav1.HostReachableReason},
-		"they are silent": {[]client.Object{silent("h1", "rack-a", 0), foreign("h2", time.Minute)}, metav1.ConditionFalse, infrav1.HostDomainLostReason},
-		"none is ours":    {[]client.Object{foreign("h1", 0), foreign("h2", 0)}, metav1.ConditionTrue, infrav1.HostReachableReason},
+		"they answer": {[]client.Object{silent("h1", "rack-a", 0), silent("h2", "rack-a", 0), answering("h3"),
+			answering("h4"), answering("h5")}, metav1.ConditionTrue, infrav1.HostReachableReason},
+		"they are silent": {[]client.Object{silent("h1", "rack-a", 0), foreign("h2", time.Minute)}, metav1.ConditionFalse,
+			infrav1.HostDomainLostReason},
+		"none is ours": {[]client.Object{foreign("h1", 0), foreign("h2", 0)}, metav1.ConditionTrue,
+			infrav1.HostReachableReason},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster, quoinCluster := owned("c1", "10.0.0.100", 51, 0)
@@ -130,11 +136,15 @@ func TestOnlyChangesThatAClusterShowsWakeIt(t *testing.T) {
 		change func(*infrav1.QuoinHost)
 		wakes  bool
 	}{
-		"a step":           {func(h *infrav1.QuoinHost) { h.Status.Operation = &infrav1.HostOperation{ID: "x", Step: "2"} }, false},
-		"an answer":        {func(h *infrav1.QuoinHost) { h.Status.UnreachableSince = nil }, true},
-		"another domain":   {func(h *infrav1.QuoinHost) { h.Spec.FailureDomain = "rack-b" }, true},
-		"another offer":    {func(h *infrav1.QuoinHost) { h.Spec.ConsumerNamespaces = []string{"x"} }, true},
-		"being detached":   {func(h *infrav1.QuoinHost) { h.Annotations = map[string]string{infrav1.DetachedAnnotation: ""} }, true},
+		"a step": {func(h *infrav1.QuoinHost) {
+			h.Status.Operation = &infrav1.HostOperation{ID: "x", Step: "2"}
+		}, false},
+		"an answer":      {func(h *infrav1.QuoinHost) { h.Status.UnreachableSince = nil }, true},
+		"another domain": {func(h *infrav1.QuoinHost) { h.Spec.FailureDomain = "rack-b" }, true},
+		"another offer":  {func(h *infrav1.QuoinHost) { h.Spec.ConsumerNamespaces = []string{"x"} }, true},
+		"being detached": {func(h *infrav1.QuoinHost) {
+			h.Annotations = map[string]string{infrav1.DetachedAnnotation: ""}
+		}, true},
 		"its registration": {func(h *infrav1.QuoinHost) { h.Status.State = infrav1.HostStateRegistering }, true},
 	} {
 		now := before.DeepCopy()

@@ -24,13 +24,16 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 )
 
-// pauseInterval is how soon a paused Cluster is looked at again while something of it is in motion. Hosts and QuoinMachines send
-// events; the control plane, which may be served by another provider, sends none here. clusterctl looks after 5 seconds at first.
+// pauseInterval is how soon a paused Cluster is looked at again while something of it is in motion. Hosts and
+// QuoinMachines send events; the control plane, which may be served by another provider, sends none here. clusterctl
+// looks after 5 seconds at first.
 const pauseInterval = 3 * time.Second
 
-// whilePaused holds the free hosts of the namespace once all its Clusters are paused, and takes block-move off the QuoinCluster
-// when nothing of its Cluster is in motion any more.
-func (r *Reconciler) whilePaused(ctx context.Context, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster) (ctrl.Result, error) {
+// whilePaused holds the free hosts of the namespace once all its Clusters are paused, and takes block-move off the
+// QuoinCluster when nothing of its Cluster is in motion any more.
+func (r *Reconciler) whilePaused(
+	ctx context.Context, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster,
+) (ctrl.Result, error) {
 	helper, err := objectpatch.New(quoinCluster, r.Client)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -63,7 +66,9 @@ func (r *Reconciler) whilePaused(ctx context.Context, quoinCluster *infrav1.Quoi
 }
 
 // settle holds the hosts that are to be held, and judges the Cluster by what the reader shows.
-func (r *Reconciler) settle(ctx context.Context, reader client.Reader, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster) (moving.Verdict, error) {
+func (r *Reconciler) settle(
+	ctx context.Context, reader client.Reader, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster,
+) (moving.Verdict, error) {
 	s, err := r.survey(ctx, reader, quoinCluster, cluster)
 	if err != nil {
 		return moving.Verdict{}, err
@@ -83,9 +88,11 @@ func (r *Reconciler) release(ctx context.Context, s *survey) error {
 	return r.changeHolds(ctx, s, moving.ToRelease(s.Site), func(h *infrav1.QuoinHost) { h.Spec.HeldFor = nil })
 }
 
-// changeHolds changes hosts of the namespace by updates that fail when anybody else changed them: a claim, or the mark that the
-// copy in another management cluster has the host.
-func (r *Reconciler) changeHolds(ctx context.Context, s *survey, names []string, change func(*infrav1.QuoinHost)) error {
+// changeHolds changes hosts of the namespace by updates that fail when anybody else changed them: a claim, or the mark
+// that the copy in another management cluster has the host.
+func (r *Reconciler) changeHolds(
+	ctx context.Context, s *survey, names []string, change func(*infrav1.QuoinHost),
+) error {
 	var failures []error
 	for _, h := range s.hosts {
 		if h.Namespace != s.Namespace || !slices.Contains(names, h.Name) {
@@ -111,11 +118,13 @@ func movable(c *infrav1.QuoinCluster, verdict moving.Verdict) metav1.Condition {
 		status = metav1.ConditionTrue
 	}
 	return metav1.Condition{
-		Type: infrav1.ClusterMovableCondition, Status: status, Reason: verdict.Reason, Message: verdict.Message, ObservedGeneration: c.Generation,
+		Type: infrav1.ClusterMovableCondition, Status: status, Reason: verdict.Reason, Message: verdict.Message,
+		ObservedGeneration: c.Generation,
 	}
 }
 
-// removeBlockMove takes block-move off a QuoinCluster that was ours before another system managed it: nobody else would.
+// removeBlockMove takes block-move off a QuoinCluster that was ours before another system managed it: nobody else
+// would.
 func (r *Reconciler) removeBlockMove(ctx context.Context, c *infrav1.QuoinCluster) error {
 	if !blocksMove(c) || !controllerutil.ContainsFinalizer(c, infrav1.ClusterFinalizer) {
 		return nil

@@ -28,18 +28,22 @@ import (
 func movers() []client.Object {
 	cluster, quoinCluster := owned("c1", "10.0.0.100", 51, 0)
 	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
-	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: "cp"}
-	conditions.Set(cluster, metav1.Condition{Type: clusterv1.ClusterControlPlaneInitializedCondition, Status: metav1.ConditionTrue, Reason: "Initialized"})
+	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group,
+		Kind: "QuoinControlPlane", Name: "cp"}
+	conditions.Set(cluster, metav1.Condition{Type: clusterv1.ClusterControlPlaneInitializedCondition,
+		Status: metav1.ConditionTrue, Reason: "Initialized"})
 	labels := map[string]string{clusterv1.ClusterNameLabel: "c1"}
 	machine := &clusterv1.Machine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m1", Labels: labels}, Spec: clusterv1.MachineSpec{ClusterName: "c1"},
-		Status: clusterv1.MachineStatus{NodeRef: clusterv1.MachineNodeReference{Name: "h1"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m1", Labels: labels},
+		Spec:       clusterv1.MachineSpec{ClusterName: "c1"},
+		Status:     clusterv1.MachineStatus{NodeRef: clusterv1.MachineNodeReference{Name: "h1"}},
 	}
 	quoinMachine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "qm1", Labels: labels}}
 	used, free := host("team", "h1", "", false), host("team", "h2", "", true)
 	used.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "qm1", Machine: "m1", Claim: "0123abcd"}
 	used.UID, free.UID = "u1", "u2"
-	return []client.Object{cluster, quoinCluster, machine, quoinMachine, used, free, &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "cp"}}}
+	return []client.Object{cluster, quoinCluster, machine, quoinMachine, used, free,
+		&controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "cp"}}}
 }
 
 // pause does what clusterctl does, or undoes it.
@@ -59,7 +63,8 @@ func (w *world) change(o client.Object, name string, change func(client.Object))
 func (w *world) tell(o conditions.Setter, name string, kinds ...string) {
 	w.t.Helper()
 	object := o.(client.Object)
-	w.g.Expect(w.client.Get(context.Background(), types.NamespacedName{Namespace: "team", Name: name}, object)).To(Succeed())
+	w.g.Expect(w.client.Get(context.Background(), types.NamespacedName{Namespace: "team", Name: name}, object)).
+		To(Succeed())
 	for _, kind := range kinds {
 		conditions.Set(o, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Test"})
 	}
@@ -85,14 +90,16 @@ func TestBlockMoveComesOffWhenAllIsQuietAndReturns(t *testing.T) {
 	w := newWorld(t, movers()...)
 	w.reconcile("c1")
 	w.g.Expect(w.blocks()).To(BeTrue(), "clusterctl waits only for what carried the annotation before the pause")
-	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionTrue, infrav1.ClusterMovableReason, "clusterctl move -n team ")
+	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionTrue, infrav1.ClusterMovableReason,
+		"clusterctl move -n team ")
 
 	w.pause("c1", true)
 	w.reconcile("c1")
 	w.g.Expect(w.blocks()).To(BeTrue())
 	w.g.Expect(w.hold("h2")).To(Equal(&infrav1.HostHold{Source: "u2", Clusters: []string{"c1"}}))
 	w.g.Expect(w.hold("h1")).To(BeNil(), "it is paused with its Cluster")
-	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, infrav1.ClusterNotQuietReason, "QuoinMachine qm1", "QuoinControlPlane cp", "QuoinHost h1", `"paused":null`)
+	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, infrav1.ClusterNotQuietReason,
+		"QuoinMachine qm1", "QuoinControlPlane cp", "QuoinHost h1", `"paused":null`)
 
 	w.everybodySaw()
 	w.tell(&infrav1.QuoinHost{}, "h1", clusterv1.PausedCondition)
@@ -155,7 +162,9 @@ func TestBlockMoveStaysDuringARecovery(t *testing.T) {
 	w := newWorld(t, movers()...)
 	w.reconcile("c1")
 	plane := &controlplanev1.QuoinControlPlane{}
-	w.change(plane, "cp", func(client.Object) { plane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: "m1"} })
+	w.change(plane, "cp", func(client.Object) {
+		plane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: "m1"}
+	})
 	w.pause("c1", true)
 	w.reconcile("c1")
 	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, moving.RecoveryInFlight, "recovery r1")
@@ -177,20 +186,23 @@ func TestBlockMoveStaysWhileASnapshotIsGivenUp(t *testing.T) {
 	w.tell(&infrav1.QuoinHost{}, "h1", clusterv1.PausedCondition, infrav1.HostQuietCondition)
 	w.tell(&infrav1.QuoinHost{}, "h2", infrav1.HostQuietCondition)
 	w.reconcile("c1")
-	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, infrav1.ClusterNotQuietReason, "QuoinControlPlane cp", "snapshot")
+	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, infrav1.ClusterNotQuietReason,
+		"QuoinControlPlane cp", "snapshot")
 	w.tell(plane, "cp", controlplanev1.ControlPlaneBackupQuietCondition)
 	w.reconcile("c1")
 	w.g.Expect(w.blocks()).To(BeFalse())
 }
 
-// A claim that wins over the hold is a claim: the host is then paused with its Cluster, or moves with another namespace's Machine.
+// A claim that wins over the hold is a claim: the host is then paused with its Cluster, or moves with another
+// namespace's Machine.
 func TestAHostThatIsClaimedMeanwhileIsNotHeld(t *testing.T) {
 	w := newWorld(t, movers()...)
 	w.reconcile("c1")
 	w.pause("c1", true)
 	claimed := false
 	w.r.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch,
+			options ...client.PatchOption) error {
 			if _, ok := o.(*infrav1.QuoinHost); ok && !claimed {
 				claimed = true
 				h := &infrav1.QuoinHost{}
@@ -204,7 +216,8 @@ func TestAHostThatIsClaimedMeanwhileIsNotHeld(t *testing.T) {
 	w.reconcile("c1")
 	w.g.Expect(claimed).To(BeTrue())
 	w.g.Expect(w.hold("h2")).To(BeNil())
-	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, moving.ConsumersElsewhere, "h2 (of Machine other/m9)")
+	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, moving.ConsumersElsewhere,
+		"h2 (of Machine other/m9)")
 	w.g.Expect(w.blocks()).To(BeTrue())
 }
 
@@ -215,13 +228,19 @@ func TestWhoEndsAHold(t *testing.T) {
 		others []string
 		ends   bool
 	}{
-		"the source, when its Cluster goes on":                 {hold: infrav1.HostHold{Source: "u2", Clusters: []string{"c1", "c2"}}, ends: true},
-		"not when the copy has the host":                       {hold: infrav1.HostHold{Source: "u2", Clusters: []string{"c1"}}, left: true},
-		"the target, when the Cluster goes on":                 {hold: infrav1.HostHold{Source: "elsewhere", Clusters: []string{"c1"}}, ends: true},
-		"not before all Clusters have arrived":                 {hold: infrav1.HostHold{Source: "elsewhere", Clusters: []string{"c1", "c2"}}},
-		"the target, when all Clusters go on":                  {hold: infrav1.HostHold{Source: "elsewhere", Clusters: []string{"c1", "c2"}}, others: []string{"c2"}, ends: true},
-		"a person":                                             {hold: infrav1.HostHold{Reason: "the fleet moves"}},
-		"nobody, of Clusters that have left and not come back": {hold: infrav1.HostHold{Source: "u2", Clusters: []string{"c7"}}},
+		"the source, when its Cluster goes on": {hold: infrav1.HostHold{Source: "u2",
+			Clusters: []string{"c1", "c2"}}, ends: true},
+		"not when the copy has the host": {hold: infrav1.HostHold{Source: "u2",
+			Clusters: []string{"c1"}}, left: true},
+		"the target, when the Cluster goes on": {hold: infrav1.HostHold{Source: "elsewhere",
+			Clusters: []string{"c1"}}, ends: true},
+		"not before all Clusters have arrived": {hold: infrav1.HostHold{Source: "elsewhere",
+			Clusters: []string{"c1", "c2"}}},
+		"the target, when all Clusters go on": {hold: infrav1.HostHold{Source: "elsewhere",
+			Clusters: []string{"c1", "c2"}}, others: []string{"c2"}, ends: true},
+		"a person": {hold: infrav1.HostHold{Reason: "the fleet moves"}},
+		"nobody, of Clusters that have left and not come back": {hold: infrav1.HostHold{Source: "u2",
+			Clusters: []string{"c7"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, movers()...)
@@ -244,33 +263,39 @@ func TestWhoEndsAHold(t *testing.T) {
 
 func TestAMachineWithoutANodeIsInTheWayOfAMove(t *testing.T) {
 	w := newWorld(t, movers()...)
-	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m2", Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}},
+	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m2",
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}},
 		Spec: clusterv1.MachineSpec{ClusterName: "c1"}}
 	w.g.Expect(w.client.Create(context.Background(), machine)).To(Succeed())
 	w.reconcile("c1")
-	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, moving.MachinesWithoutNode, "Machine m2 has no node yet")
+	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, moving.MachinesWithoutNode,
+		"Machine m2 has no node yet")
 	w.g.Expect(w.r.clusterOfMachine(context.Background(), machine)).To(HaveLen(1))
 }
 
 func TestASecretThatStaysBehindIsInTheWayOfAMove(t *testing.T) {
 	w := newWorld(t, movers()...)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "ssh", Labels: map[string]string{clusterctlv1.ClusterctlMoveLabel: ""},
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "ssh",
+		Labels:          map[string]string{clusterctlv1.ClusterctlMoveLabel: ""},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "vault", UID: "u"}}}}
 	w.g.Expect(w.client.Create(context.Background(), secret)).To(Succeed())
 	h := &infrav1.QuoinHost{}
 	w.change(h, "h2", func(client.Object) { h.Spec.CredentialsRef.Name = "ssh" })
 	w.reconcile("c1")
-	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, moving.SecretsStay, "Secret team/ssh belongs to ConfigMap vault")
+	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, moving.SecretsStay,
+		"Secret team/ssh belongs to ConfigMap vault")
 
 	w.change(secret, "ssh", func(client.Object) { secret.OwnerReferences = nil })
 	w.pause("c1", true)
 	w.reconcile("c1")
-	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, infrav1.ClusterNotQuietReason, "QuoinMachine qm1")
+	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, infrav1.ClusterNotQuietReason,
+		"QuoinMachine qm1")
 }
 
 func TestASecretOfBackupsThatStaysBehindIsInTheWayOfAMove(t *testing.T) {
 	w := newWorld(t, movers()...)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "recipients", Labels: map[string]string{clusterctlv1.ClusterctlMoveLabel: ""},
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "recipients",
+		Labels:          map[string]string{clusterctlv1.ClusterctlMoveLabel: ""},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "vault", UID: "u"}}}}
 	w.g.Expect(w.client.Create(context.Background(), secret)).To(Succeed())
 	w.reconcile("c1")
@@ -281,7 +306,8 @@ func TestASecretOfBackupsThatStaysBehindIsInTheWayOfAMove(t *testing.T) {
 		plane.Spec.Backup = &controlplanev1.EtcdBackup{EncryptionKeyRef: controlplanev1.SecretReference{Name: "recipients"}}
 	})
 	w.reconcile("c1")
-	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, moving.SecretsStay, "Secret team/recipients belongs to ConfigMap vault")
+	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, moving.SecretsStay,
+		"Secret team/recipients belongs to ConfigMap vault")
 }
 
 func TestAClusterThatAnotherSystemTookOverIsNotWaitedFor(t *testing.T) {

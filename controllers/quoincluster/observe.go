@@ -41,7 +41,9 @@ type view struct {
 	others []infrav1.QuoinCluster
 }
 
-func (r *Reconciler) observe(ctx context.Context, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster) (*view, error) {
+func (r *Reconciler) observe(
+	ctx context.Context, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster,
+) (*view, error) {
 	v := &view{cluster: cluster}
 	if cluster != nil {
 		moves, err := r.survey(ctx, r.Client, quoinCluster, cluster)
@@ -81,7 +83,8 @@ func (r *Reconciler) observe(ctx context.Context, quoinCluster *infrav1.QuoinClu
 		return v, nil
 	}
 	machines := &infrav1.QuoinMachineList{}
-	if err := r.Client.List(ctx, machines, client.InNamespace(quoinCluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: name}); err != nil {
+	if err := r.Client.List(ctx, machines, client.InNamespace(quoinCluster.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: name}); err != nil {
 		return nil, fmt.Errorf("listing the QuoinMachines of Cluster %s: %w", name, err)
 	}
 	v.machines = machines.Items
@@ -120,7 +123,8 @@ func hostMatters() predicate.Predicate {
 		}
 		silent1, tells1 := silence(before)
 		silent2, tells2 := silence(now)
-		return available(before) != available(now) || silent1 != silent2 || tells1 != tells2 || moveMatters(before) != moveMatters(now) ||
+		return available(before) != available(now) || silent1 != silent2 || tells1 != tells2 ||
+			moveMatters(before) != moveMatters(now) ||
 			!equality.Semantic.DeepEqual(before.Labels, now.Labels) ||
 			!equality.Semantic.DeepEqual(before.Spec.ConsumerNamespaces, now.Spec.ConsumerNamespaces)
 	}}
@@ -141,7 +145,8 @@ func clusterMatters() predicate.Predicate {
 		before, ok1 := e.ObjectOld.(*clusterv1.Cluster)
 		now, ok2 := e.ObjectNew.(*clusterv1.Cluster)
 		return !ok1 || !ok2 || clusterFacts(before) != clusterFacts(now) ||
-			before.Spec.ControlPlaneEndpoint != now.Spec.ControlPlaneEndpoint || before.Spec.ControlPlaneRef != now.Spec.ControlPlaneRef
+			before.Spec.ControlPlaneEndpoint != now.Spec.ControlPlaneEndpoint ||
+			before.Spec.ControlPlaneRef != now.Spec.ControlPlaneRef
 	}}
 }
 
@@ -161,12 +166,13 @@ func (r *Reconciler) clustersBeside(ctx context.Context, o client.Object) []ctrl
 
 func (r *Reconciler) clusterOfMachine(ctx context.Context, o client.Object) []ctrl.Request {
 	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool {
-		return c.Namespace == o.GetNamespace() && c.Labels[clusterv1.ClusterNameLabel] == o.GetLabels()[clusterv1.ClusterNameLabel]
+		return c.Namespace == o.GetNamespace() &&
+			c.Labels[clusterv1.ClusterNameLabel] == o.GetLabels()[clusterv1.ClusterNameLabel]
 	})
 }
 
-// Every QuoinCluster looks at the whole fleet, so changes of hosts are looked at together: when a rack of hundreds falls silent,
-// or when all hosts of a namespace see its pause.
+// Every QuoinCluster looks at the whole fleet, so changes of hosts are looked at together: when a rack of hundreds
+// falls silent, or when all hosts of a namespace see its pause.
 const (
 	hostsInterval = 5 * time.Second
 	// heldInterval is for those that a move waits for.
@@ -175,17 +181,22 @@ const (
 
 // clustersThatCount are all that are not paused: the host may just have stopped being offered to a namespace.
 func (r *Reconciler) clustersThatCount(ctx context.Context, _ client.Object) []ctrl.Request {
-	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool { return !conditions.IsTrue(c, clusterv1.PausedCondition) })
+	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool {
+		return !conditions.IsTrue(c, clusterv1.PausedCondition)
+	})
 }
 
 func (r *Reconciler) clustersPaused(ctx context.Context, _ client.Object) []ctrl.Request {
-	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool { return conditions.IsTrue(c, clusterv1.PausedCondition) })
+	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool {
+		return conditions.IsTrue(c, clusterv1.PausedCondition)
+	})
 }
 
 // waitingClusterOf maps a QuoinMachine to the QuoinClusters that wait for its end, or for its pause.
 func (r *Reconciler) waitingClusterOf(ctx context.Context, o client.Object) []ctrl.Request {
 	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool {
-		return c.Namespace == o.GetNamespace() && (!c.DeletionTimestamp.IsZero() || conditions.IsTrue(c, clusterv1.PausedCondition))
+		return c.Namespace == o.GetNamespace() &&
+			(!c.DeletionTimestamp.IsZero() || conditions.IsTrue(c, clusterv1.PausedCondition))
 	})
 }
 

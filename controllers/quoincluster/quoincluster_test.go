@@ -41,7 +41,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	_ = controlplanev1.AddToScheme(scheme)
 	w := &world{t: t, g: NewWithT(t)}
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinCluster{}, &clusterv1.Cluster{}, &controlplanev1.QuoinControlPlane{}).Build()
+		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinCluster{}, &clusterv1.Cluster{},
+			&controlplanev1.QuoinControlPlane{}).Build()
 	w.r = &Reconciler{Client: w.client, APIReader: w.client}
 	return w
 }
@@ -49,7 +50,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 func (w *world) reconcile(name string) {
 	w.t.Helper()
 	for range 3 {
-		_, err := w.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: name}})
+		_, err := w.r.Reconcile(context.Background(),
+			ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: name}})
 		w.g.Expect(err).NotTo(HaveOccurred())
 	}
 }
@@ -79,12 +81,14 @@ func owned(name, address string, routerID int32, age time.Duration) (*clusterv1.
 	return cluster, &infrav1.QuoinCluster{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "team", Name: name, CreationTimestamp: metav1.NewTime(begun.Add(-age)),
-			Labels:          map[string]string{clusterv1.ClusterNameLabel: name},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: name, UID: types.UID(name)}},
+			Labels: map[string]string{clusterv1.ClusterNameLabel: name},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: name,
+				UID: types.UID(name)}},
 		},
 		Spec: infrav1.QuoinClusterSpec{
 			ControlPlaneEndpoint: infrav1.APIEndpoint{Host: address},
-			LoadBalancer:         infrav1.LoadBalancer{Type: infrav1.LoadBalancerKeepalived, Keepalived: &infrav1.Keepalived{VirtualRouterID: routerID}},
+			LoadBalancer: infrav1.LoadBalancer{Type: infrav1.LoadBalancerKeepalived,
+				Keepalived: &infrav1.Keepalived{VirtualRouterID: routerID}},
 		},
 	}
 }
@@ -97,7 +101,8 @@ func host(namespace, name, domain string, free bool, namespaces ...string) *infr
 	}
 	if free {
 		h.Status.State = infrav1.HostStateAvailable
-		conditions.Set(h, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue, Reason: "Available"})
+		conditions.Set(h, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue,
+			Reason: "Available"})
 	}
 	return h
 }
@@ -112,12 +117,14 @@ func TestAClusterShowsEndpointFailureDomainsAndHosts(t *testing.T) {
 	w.g.Expect(c.Spec.ControlPlaneEndpoint).To(Equal(infrav1.APIEndpoint{Host: "10.0.0.100", Port: 6443}))
 	w.g.Expect(*c.Status.Initialization.Provisioned).To(BeTrue())
 	w.g.Expect(c.Status.FailureDomains).To(Equal([]clusterv1.FailureDomain{
-		{Name: "rack-a", ControlPlane: ptr.To(true)}, {Name: "rack-b", ControlPlane: ptr.To(true)}, {Name: "rack-c", ControlPlane: ptr.To(true)},
+		{Name: "rack-a", ControlPlane: ptr.To(true)}, {Name: "rack-b", ControlPlane: ptr.To(true)},
+		{Name: "rack-c", ControlPlane: ptr.To(true)},
 	}))
 	w.g.Expect(*c.Status.Hosts.Total).To(BeEquivalentTo(4))
 	w.g.Expect(*c.Status.Hosts.Available).To(BeEquivalentTo(3))
 	w.expect("c1", infrav1.ClusterReadyCondition, metav1.ConditionTrue, clusterv1.ReadyReason)
-	w.expect("c1", infrav1.ClusterHostsAvailableCondition, metav1.ConditionTrue, infrav1.HostAvailableReason, "3 of 4 hosts are free")
+	w.expect("c1", infrav1.ClusterHostsAvailableCondition, metav1.ConditionTrue, infrav1.HostAvailableReason,
+		"3 of 4 hosts are free")
 	w.g.Expect(c.Finalizers).To(ContainElement(infrav1.ClusterFinalizer))
 }
 
@@ -125,8 +132,10 @@ func TestAMissingEndpointSaysWhatToSet(t *testing.T) {
 	cluster, quoinCluster := owned("c1", "", 51, 0)
 	w := newWorld(t, cluster, quoinCluster)
 	w.reconcile("c1")
-	w.expect("c1", infrav1.ClusterReadyCondition, metav1.ConditionFalse, infrav1.ClusterEndpointMissingReason, "free IP address", "controlPlaneEndpoint.host")
-	w.expect("c1", infrav1.ClusterHostsAvailableCondition, metav1.ConditionFalse, infrav1.ClusterNoHostsReason, "namespace team")
+	w.expect("c1", infrav1.ClusterReadyCondition, metav1.ConditionFalse, infrav1.ClusterEndpointMissingReason,
+		"free IP address", "controlPlaneEndpoint.host")
+	w.expect("c1", infrav1.ClusterHostsAvailableCondition, metav1.ConditionFalse, infrav1.ClusterNoHostsReason,
+		"namespace team")
 	w.g.Expect(w.get("c1").Status.Initialization.Provisioned).To(BeNil())
 }
 
@@ -137,10 +146,12 @@ func TestTheYoungerOfTwoClustersWithOneAddressIsRefused(t *testing.T) {
 	w.reconcile("c1")
 	w.reconcile("c2")
 	w.expect("c1", infrav1.ClusterReadyCondition, metav1.ConditionTrue, clusterv1.ReadyReason)
-	w.expect("c2", infrav1.ClusterReadyCondition, metav1.ConditionFalse, infrav1.ClusterEndpointConflictReason, "QuoinCluster team/c1", "choose another address")
+	w.expect("c2", infrav1.ClusterReadyCondition, metav1.ConditionFalse, infrav1.ClusterEndpointConflictReason,
+		"QuoinCluster team/c1", "choose another address")
 	w.g.Expect(w.get("c2").Status.Initialization.Provisioned).To(BeNil())
 
-	w.g.Expect(w.r.rivalsOf(context.Background(), older)).To(Equal([]ctrl.Request{{NamespacedName: types.NamespacedName{Namespace: "team", Name: "c2"}}}))
+	w.g.Expect(w.r.rivalsOf(context.Background(), older)).
+		To(Equal([]ctrl.Request{{NamespacedName: types.NamespacedName{Namespace: "team", Name: "c2"}}}))
 	gone := w.get("c1")
 	gone.Finalizers = nil
 	w.g.Expect(w.client.Update(context.Background(), gone)).To(Succeed())
@@ -156,7 +167,8 @@ func TestTheYoungerOfTwoClustersWithOneVirtualRouterIDIsRefused(t *testing.T) {
 	w.reconcile("c1")
 	w.reconcile("c2")
 	w.expect("c1", infrav1.ClusterReadyCondition, metav1.ConditionTrue, clusterv1.ReadyReason)
-	w.expect("c2", infrav1.ClusterEndpointReadyCondition, metav1.ConditionFalse, infrav1.ClusterEndpointConflictReason, "virtualRouterID 51 is that of QuoinCluster team/c1")
+	w.expect("c2", infrav1.ClusterEndpointReadyCondition, metav1.ConditionFalse, infrav1.ClusterEndpointConflictReason,
+		"virtualRouterID 51 is that of QuoinCluster team/c1")
 }
 
 func TestAnExternalLoadBalancerMayServeSeveralClustersOnTheirOwnPorts(t *testing.T) {
@@ -177,7 +189,8 @@ func TestAnExternalLoadBalancerMayServeSeveralClustersOnTheirOwnPorts(t *testing
 
 func TestAClusterStaysUntilItsMachinesAreGone(t *testing.T) {
 	cluster, quoinCluster := owned("c1", "10.0.0.100", 51, 0)
-	machine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m1", Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}}
+	machine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m1",
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}}
 	w := newWorld(t, cluster, quoinCluster, machine)
 	w.reconcile("c1")
 	w.g.Expect(w.client.Delete(context.Background(), w.get("c1"))).To(Succeed())
@@ -186,7 +199,8 @@ func TestAClusterStaysUntilItsMachinesAreGone(t *testing.T) {
 	w.g.Expect(w.r.waitingClusterOf(context.Background(), machine)).To(HaveLen(1))
 	w.g.Expect(w.client.Delete(context.Background(), machine)).To(Succeed())
 	w.reconcile("c1")
-	w.g.Expect(apierrors.IsNotFound(w.client.Get(context.Background(), client.ObjectKeyFromObject(quoinCluster), &infrav1.QuoinCluster{}))).To(BeTrue())
+	w.g.Expect(apierrors.IsNotFound(w.client.Get(context.Background(), client.ObjectKeyFromObject(quoinCluster),
+		&infrav1.QuoinCluster{}))).To(BeTrue())
 }
 
 func TestAPausedClusterIsLeftAlone(t *testing.T) {

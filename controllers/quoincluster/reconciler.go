@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quoincluster reconciles QuoinClusters: the control-plane endpoint and who else wants it, the failure domains of
-// the hosts that the cluster may claim, and when clusterctl may move the Cluster.
+// Package quoincluster reconciles QuoinClusters: the control-plane endpoint and who else wants it, the failure domains
+// of the hosts that the cluster may claim, and when clusterctl may move the Cluster.
 package quoincluster
 
 import (
@@ -64,10 +64,12 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		WithOptions(options).
 		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
 		// Clusters of a namespace move together.
-		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.clustersBeside), builder.WithPredicates(clusterMatters())).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.clustersBeside),
+			builder.WithPredicates(clusterMatters())).
 		Watches(&infrav1.QuoinHost{}, paced.After(hostsInterval, r.clustersThatCount), builder.WithPredicates(hostMatters())).
 		Watches(&infrav1.QuoinHost{}, paced.After(heldInterval, r.clustersPaused), builder.WithPredicates(hostMatters())).
-		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.clusterOfMachine), builder.WithPredicates(machineMatters())).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.clusterOfMachine),
+			builder.WithPredicates(machineMatters())).
 		Watches(&infrav1.QuoinMachine{}, handler.EnqueueRequestsFromMapFunc(r.waitingClusterOf)).
 		// Another QuoinCluster that goes, or changes its endpoint, may end a conflict.
 		Watches(&infrav1.QuoinCluster{}, handler.EnqueueRequestsFromMapFunc(r.rivalsOf)).
@@ -87,7 +89,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if _, moving := quoinCluster.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
 		return ctrl.Result{}, nil
 	}
-	if annotations.IsExternallyManaged(quoinCluster) && (quoinCluster.DeletionTimestamp.IsZero() || !controllerutil.ContainsFinalizer(quoinCluster, infrav1.ClusterFinalizer)) {
+	if annotations.IsExternallyManaged(quoinCluster) && (quoinCluster.DeletionTimestamp.IsZero() ||
+		!controllerutil.ContainsFinalizer(quoinCluster, infrav1.ClusterFinalizer)) {
 		// Another system's, and its status too. One that was ours is not to be waited for when it moves.
 		return ctrl.Result{}, r.removeBlockMove(ctx, quoinCluster)
 	}
@@ -100,7 +103,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 			// The Cluster controller sets the owner reference, which is an event.
 			return ctrl.Result{}, nil
 		}
-		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, quoinCluster, infrav1.ClusterFinalizer); err != nil || added {
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, quoinCluster, infrav1.ClusterFinalizer); err != nil ||
+			added {
 			return ctrl.Result{}, err
 		}
 	}

@@ -34,8 +34,8 @@ type secretsFound struct {
 	stay  []moving.Secret
 }
 
-// unmovable are the Secrets that a move would leave behind: of the namespace's hosts, and those of the Cluster's backups. While
-// the Cluster is paused they are read anew.
+// unmovable are the Secrets that a move would leave behind: of the namespace's hosts, and those of the Cluster's
+// backups. While the Cluster is paused they are read anew.
 func (r *Reconciler) unmovable(ctx context.Context, s *survey, backups []string) ([]moving.Secret, error) {
 	key, needed := client.ObjectKey{Namespace: s.Namespace, Name: s.Cluster.Name}, map[string]bool{}
 	for _, name := range backups {

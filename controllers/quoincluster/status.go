@@ -36,7 +36,8 @@ func summarize(c *infrav1.QuoinCluster, v *view) {
 	if endpoint.Status == metav1.ConditionTrue {
 		c.Status.Initialization.Provisioned = ptr.To(true)
 	}
-	ready := metav1.Condition{Type: infrav1.ClusterReadyCondition, Status: endpoint.Status, Reason: endpoint.Reason, Message: endpoint.Message}
+	ready := metav1.Condition{Type: infrav1.ClusterReadyCondition, Status: endpoint.Status, Reason: endpoint.Reason,
+		Message: endpoint.Message}
 	switch {
 	case !c.DeletionTimestamp.IsZero():
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, clusterv1.DeletingReason, waitingFor(v.machines)
@@ -56,7 +57,8 @@ func summarize(c *infrav1.QuoinCluster, v *view) {
 // endpointReady says whether the endpoint is known, and this cluster's alone.
 func endpointReady(c *infrav1.QuoinCluster, v *view) metav1.Condition {
 	condition := metav1.Condition{Type: infrav1.ClusterEndpointReadyCondition, Status: metav1.ConditionFalse}
-	known := c.Spec.ControlPlaneEndpoint.Host != "" || (v.cluster != nil && v.cluster.Spec.ControlPlaneEndpoint.IsValid() && keepalivedOf(c) == nil)
+	known := c.Spec.ControlPlaneEndpoint.Host != "" ||
+		(v.cluster != nil && v.cluster.Spec.ControlPlaneEndpoint.IsValid() && keepalivedOf(c) == nil)
 	if !known {
 		condition.Reason = infrav1.ClusterEndpointMissingReason
 		condition.Message = "set spec.controlPlaneEndpoint.host to the address or name of the load balancer"
@@ -74,7 +76,8 @@ func endpointReady(c *infrav1.QuoinCluster, v *view) metav1.Condition {
 }
 
 // conflict says which older QuoinCluster has the endpoint or the virtual router ID already. Both would answer for each
-// other: the address by ARP, the router ID by VRRP, where the host with the higher priority takes the other's address away.
+// other: the address by ARP, the router ID by VRRP, where the host with the higher priority takes the other's address
+// away.
 func conflict(c *infrav1.QuoinCluster, others []infrav1.QuoinCluster) string {
 	for i := range others {
 		other := &others[i]
@@ -83,11 +86,13 @@ func conflict(c *infrav1.QuoinCluster, others []infrav1.QuoinCluster) string {
 		}
 		name := other.Namespace + "/" + other.Name
 		if sameEndpoint(c, other) {
-			return fmt.Sprintf("controlPlaneEndpoint %s is that of QuoinCluster %s; choose another address", c.Spec.ControlPlaneEndpoint.Host, name)
+			return fmt.Sprintf("controlPlaneEndpoint %s is that of QuoinCluster %s; choose another address",
+				c.Spec.ControlPlaneEndpoint.Host, name)
 		}
 		mine, theirs := keepalivedOf(c), keepalivedOf(other)
 		if mine != nil && theirs != nil && mine.VirtualRouterID == theirs.VirtualRouterID {
-			return fmt.Sprintf("virtualRouterID %d is that of QuoinCluster %s; choose another one from 1 to 255", mine.VirtualRouterID, name)
+			return fmt.Sprintf("virtualRouterID %d is that of QuoinCluster %s; choose another one from 1 to 255",
+				mine.VirtualRouterID, name)
 		}
 	}
 	return ""
@@ -96,7 +101,8 @@ func conflict(c *infrav1.QuoinCluster, others []infrav1.QuoinCluster) string {
 // sameEndpoint compares addresses as addresses. A name or an external load balancer may serve several clusters on
 // different ports; a virtual address belongs to one.
 func sameEndpoint(a, b *infrav1.QuoinCluster) bool {
-	if a.Spec.ControlPlaneEndpoint.Host == "" || canonical(a.Spec.ControlPlaneEndpoint.Host) != canonical(b.Spec.ControlPlaneEndpoint.Host) {
+	if a.Spec.ControlPlaneEndpoint.Host == "" ||
+		canonical(a.Spec.ControlPlaneEndpoint.Host) != canonical(b.Spec.ControlPlaneEndpoint.Host) {
 		return false
 	}
 	return keepalivedOf(a) != nil || keepalivedOf(b) != nil || port(a) == port(b)

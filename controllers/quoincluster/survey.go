@@ -29,8 +29,11 @@ type survey struct {
 	hosts []*infrav1.QuoinHost
 }
 
-// survey reads what a move of the Cluster meets. Whether the control plane is quiet matters only while the Cluster is paused.
-func (r *Reconciler) survey(ctx context.Context, reader client.Reader, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster) (*survey, error) {
+// survey reads what a move of the Cluster meets. Whether the control plane is quiet matters only while the Cluster is
+// paused.
+func (r *Reconciler) survey(
+	ctx context.Context, reader client.Reader, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster,
+) (*survey, error) {
 	clusters, hosts := &clusterv1.ClusterList{}, &infrav1.QuoinHostList{}
 	machines, quoinMachines := &clusterv1.MachineList{}, &infrav1.QuoinMachineList{}
 	here := client.InNamespace(quoinCluster.Namespace)
@@ -41,7 +44,8 @@ func (r *Reconciler) survey(ctx context.Context, reader client.Reader, quoinClus
 		{clusters, []client.ListOption{client.UnsafeDisableDeepCopy}},
 		{hosts, []client.ListOption{client.UnsafeDisableDeepCopy}},
 		{machines, []client.ListOption{here, client.UnsafeDisableDeepCopy}},
-		{quoinMachines, []client.ListOption{here, client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}, client.UnsafeDisableDeepCopy}},
+		{quoinMachines, []client.ListOption{here, client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name},
+			client.UnsafeDisableDeepCopy}},
 	} {
 		if err := reader.List(ctx, list.objects, list.options...); err != nil {
 			return nil, fmt.Errorf("listing what moves with Cluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
@@ -59,15 +63,18 @@ func (r *Reconciler) survey(ctx context.Context, reader client.Reader, quoinClus
 		}
 	}
 	for i := range hosts.Items {
-		if h := &hosts.Items[i]; h.Namespace == s.Namespace || h.Spec.ConsumerRef != nil && h.Spec.ConsumerRef.Namespace == s.Namespace {
+		if h := &hosts.Items[i]; h.Namespace == s.Namespace || h.Spec.ConsumerRef != nil &&
+			h.Spec.ConsumerRef.Namespace == s.Namespace {
 			s.hosts = append(s.hosts, h)
 			s.Hosts = append(s.Hosts, hostFacts(h, clusterOf))
 		}
 	}
-	s.Objects = append(s.Objects, moving.Object{Name: "QuoinCluster " + quoinCluster.Name, Paused: true, Quiet: true, Owner: foreignOwner(quoinCluster)})
+	s.Objects = append(s.Objects, moving.Object{Name: "QuoinCluster " + quoinCluster.Name, Paused: true, Quiet: true,
+		Owner: foreignOwner(quoinCluster)})
 	for i := range quoinMachines.Items {
 		m := &quoinMachines.Items[i]
-		s.Objects = append(s.Objects, moving.Object{Name: "QuoinMachine " + m.Name, Paused: conditions.IsTrue(m, clusterv1.PausedCondition), Quiet: true, Owner: foreignOwner(m)})
+		s.Objects = append(s.Objects, moving.Object{Name: "QuoinMachine " + m.Name,
+			Paused: conditions.IsTrue(m, clusterv1.PausedCondition), Quiet: true, Owner: foreignOwner(m)})
 	}
 	plane, err := r.controlPlane(ctx, reader, cluster)
 	if err != nil {
@@ -86,7 +93,8 @@ func (r *Reconciler) survey(ctx context.Context, reader client.Reader, quoinClus
 	return s, nil
 }
 
-// addClusters sorts the Clusters of all namespaces into the one that is asked, its neighbors, and who shares a ClusterClass.
+// addClusters sorts the Clusters of all namespaces into the one that is asked, its neighbors, and who shares a
+// ClusterClass.
 func (s *survey) addClusters(name string, clusters []clusterv1.Cluster) {
 	var own *clusterv1.Cluster
 	for i := range clusters {
@@ -120,14 +128,16 @@ func clusterFacts(c *clusterv1.Cluster) moving.Cluster {
 	return moving.Cluster{
 		Name: c.Name, Paused: ptr.Deref(c.Spec.Paused, false), Deleting: !c.DeletionTimestamp.IsZero(),
 		// As clusterctl asks.
-		Ready: ptr.Deref(c.Status.Initialization.InfrastructureProvisioned, false) && conditions.IsTrue(c, clusterv1.ClusterControlPlaneInitializedCondition),
+		Ready: ptr.Deref(c.Status.Initialization.InfrastructureProvisioned, false) &&
+			conditions.IsTrue(c, clusterv1.ClusterControlPlaneInitializedCondition),
 		Hooks: c.Annotations[runtimev1.PendingHooksAnnotation],
 	}
 }
 
 func machineFacts(m *clusterv1.Machine) moving.Machine {
 	_, ahead := m.Annotations[infrav1.HoldClaimAnnotation]
-	return moving.Machine{Name: m.Name, Deleting: !m.DeletionTimestamp.IsZero(), Node: m.Status.NodeRef.IsDefined(), Ahead: ahead, Owner: foreignOwner(m)}
+	return moving.Machine{Name: m.Name, Deleting: !m.DeletionTimestamp.IsZero(), Node: m.Status.NodeRef.IsDefined(),
+		Ahead: ahead, Owner: foreignOwner(m)}
 }
 
 func hostFacts(h *infrav1.QuoinHost, clusterOf map[string]string) moving.Host {
@@ -156,8 +166,10 @@ func hostFacts(h *infrav1.QuoinHost, clusterOf map[string]string) moving.Host {
 
 // addControlPlane says whether a control plane of ours has seen the pause and has nothing under way.
 func (s *survey) addControlPlane(plane *controlplanev1.QuoinControlPlane) {
-	facts := moving.Object{Name: "QuoinControlPlane " + plane.Name, Paused: conditions.IsTrue(plane, clusterv1.PausedCondition), Quiet: true, Owner: foreignOwner(plane)}
-	if c := conditions.Get(plane, controlplanev1.ControlPlaneBackupQuietCondition); plane.Spec.Backup != nil && (c == nil || c.Status != metav1.ConditionTrue) {
+	facts := moving.Object{Name: "QuoinControlPlane " + plane.Name,
+		Paused: conditions.IsTrue(plane, clusterv1.PausedCondition), Quiet: true, Owner: foreignOwner(plane)}
+	if c := conditions.Get(plane, controlplanev1.ControlPlaneBackupQuietCondition); plane.Spec.Backup != nil &&
+		(c == nil || c.Status != metav1.ConditionTrue) {
 		facts.Quiet, facts.Note = false, "whether a snapshot of etcd is being taken is not known yet"
 		if c != nil {
 			facts.Note = c.Message

@@ -20,19 +20,25 @@ import (
 
 // act carries out the one step that was decided.
 func (r *Reconciler) act(ctx context.Context, s *scope) error {
-	err := r.perform(ctx, s)
+	effect, err := r.perform(ctx, s)
 	r.fenceOf(s).end(ctx)
-	if err != nil && s.step.Otherwise != nil {
+	switch {
+	case err == nil:
+		s.outcome = s.step.Done(effect)
+	case s.step.Otherwise != nil:
 		r.postpone(ctx, s, err)
+		s.outcome = controlplane.Outcome{Step: *s.step.Otherwise}
 		return nil
+	default:
+		return err
 	}
-	if err == nil && !s.step.Waiting() && s.step.Kind != controlplane.RemoveFinalizer {
-		r.tell(s, s.step)
+	if !s.outcome.Waiting() && s.outcome.Kind != controlplane.RemoveFinalizer {
+		r.tell(s, s.outcome.Step)
 	}
-	if err == nil && s.step.Then != nil {
-		r.tell(s, *s.step.Then)
+	if s.outcome.Then != nil {
+		r.tell(s, *s.outcome.Then)
 	}
-	return err
+	return nil
 }
 
 // tell says in an event what was done.
@@ -44,69 +50,68 @@ func (r *Reconciler) tell(s *scope, step controlplane.Step) {
 	r.event(s, corev1.EventTypeNormal, string(step.Kind), step.Message)
 }
 
-func (r *Reconciler) perform(ctx context.Context, s *scope) error {
+func (r *Reconciler) perform(ctx context.Context, s *scope) (controlplane.Effect, error) {
+	var none controlplane.Effect
 	switch s.step.Kind {
 	case controlplane.CreateInit:
 		return r.createMachine(ctx, s, false)
 	case controlplane.CreateJoin, controlplane.AdmitMachine:
 		// Once more, because other fields than the version may have changed since it was written.
 		if err := r.updateKubeadmConfig(ctx, s); err != nil {
-			return err
+			return none, err
 		}
 		if s.step.Kind == controlplane.AdmitMachine {
-			return r.admit(ctx, s, s.machines[s.step.Machine])
+			return none, r.admit(ctx, s, s.machines[s.step.Machine])
 		}
 		return r.createMachine(ctx, s, true)
 	case controlplane.PrepareMachine:
 		return r.prepareMachine(ctx, s)
 	case controlplane.PrepullAddons:
-		return r.requestAddons(ctx, s)
+		return none, r.requestAddons(ctx, s)
 	case controlplane.UpdateKubeadmConfig:
-		return r.updateKubeadmConfig(ctx, s)
+		return none, r.updateKubeadmConfig(ctx, s)
 	case controlplane.MoveLeader:
-		return r.moveLeader(ctx, s)
+		return none, r.moveLeader(ctx, s)
 	case controlplane.StopAPIServer:
-		return r.stopAPIServer(ctx, s)
+		return none, r.stopAPIServer(ctx, s)
 	case controlplane.RemoveEtcdMember:
-		return r.removeMember(ctx, s)
+		return none, r.removeMember(ctx, s)
 	case controlplane.DeleteMachine:
 		if err := r.recordAttempt(ctx, s); err != nil {
-			return err
+			return none, err
 		}
 		if s.step.Then != nil {
 			// Should the deletion fail, the hook comes back with the next reconcile.
 			if err := r.openDrain(ctx, s.machines[s.step.Then.Machine]); err != nil {
-				return err
+				return none, err
 			}
 		}
-		return r.deleteMachine(ctx, s.machines[s.step.Machine])
+		return none, r.deleteMachine(ctx, s.machines[s.step.Machine])
 	case controlplane.OpenDrain:
-		return r.openDrain(ctx, s.machines[s.step.Machine])
+		return none, r.openDrain(ctx, s.machines[s.step.Machine])
 	case controlplane.Evict:
 		return r.evict(ctx, s, s.machines[s.step.Machine])
 	case controlplane.DeleteNode:
-		return r.deleteNode(ctx, s, s.step.Node)
+		return none, r.deleteNode(ctx, s, s.step.Node)
 	case controlplane.ReleaseHook:
-		return r.release(ctx, s, s.machines[s.step.Machine])
+		return none, r.release(ctx, s, s.machines[s.step.Machine])
 	case controlplane.RequestBackup:
 		requestBackup(s)
 	case controlplane.UpdateAddons:
-		return r.updateAddons(ctx, s)
+		return none, r.updateAddons(ctx, s)
 	case controlplane.OrderRecovery:
-		return r.orderRecovery(ctx, s)
+		return none, r.orderRecovery(ctx, s)
 	case controlplane.GiveUpMachine:
-		return r.giveUp(ctx, s.machines[s.step.Machine])
+		return none, r.giveUp(ctx, s.machines[s.step.Machine])
 	case controlplane.FetchSnapshot, controlplane.BeginRecovery, controlplane.EndRecovery, controlplane.VoidRecovery:
-		return r.recordRecovery(ctx, s)
+		return none, r.recordRecovery(ctx, s)
 	case controlplane.DeleteAll:
-		return r.deleteAll(ctx, s)
+		return none, r.deleteAll(ctx, s)
 	case controlplane.RemoveFinalizer:
-		r.silence.forget(s.plane.UID)
-		r.doubts.forget(s.plane.UID)
-		r.looks.keep(s.plane.UID, nil)
+		r.history.Forget(s.plane.UID)
 		controllerutil.RemoveFinalizer(s.plane, controlplanev1.ControlPlaneFinalizer)
 	}
-	return nil
+	return none, nil
 }
 
 // deleteMachine deletes exactly the Machine that was decided about.

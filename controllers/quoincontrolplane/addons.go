@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
@@ -35,8 +36,8 @@ const (
 )
 
 // coreDNSTags are the CoreDNS versions that kubeadm of a minor installs (its constant CoreDNSVersion). A bundle of that
-// minor holds that image. kubeadm would change CoreDNS on an upgrade; replacing Machines never runs that. 1.35 and 1.36 were
-// read in kubeadm's source, the earlier ones only in lists of others.
+// minor holds that image. kubeadm would change CoreDNS on an upgrade; replacing Machines never runs that. 1.35 and 1.36
+// were read in kubeadm's source, the earlier ones only in lists of others.
 var coreDNSTags = map[uint64]string{
 	31: "v1.11.3", 32: "v1.11.3", 33: "v1.12.0", 34: "v1.12.1", 35: "v1.13.1", 36: "v1.14.2",
 }
@@ -58,8 +59,8 @@ func (r *Reconciler) requestAddons(ctx context.Context, s *scope) error {
 	return kerrors.NewAggregate(failures)
 }
 
-// addRunningAddons makes a new machine's host hold the images that CoreDNS and kube-proxy have now: they keep them until
-// every API server is of the new version, and the bundle of a new version does not have them.
+// addRunningAddons makes a new machine's host hold the images that CoreDNS and kube-proxy have now: they keep them
+// until every API server is of the new version, and the bundle of a new version does not have them.
 func (s *scope) addRunningAddons(infra *unstructured.Unstructured) error {
 	running := s.workload.addonsVersion
 	if running == "" || running == s.plane.Spec.Version {
@@ -72,9 +73,9 @@ func (s *scope) addRunningAddons(infra *unstructured.Unstructured) error {
 	return unstructured.SetNestedStringSlice(infra.Object, withVersion(versions, running), "spec", "addonVersions")
 }
 
-// runningAddons is the Kubernetes version whose images the add-ons have: that of kube-proxy, which is tagged with it. Of
-// a kube-proxy that is not there, or not ours, nothing is told; then it is the oldest version of the control plane, which
-// the add-ons follow last.
+// runningAddons is the Kubernetes version whose images the add-ons have: that of kube-proxy, which is tagged with it.
+// Of a kube-proxy that is not there, or not ours, nothing is told; then it is the oldest version of the control plane,
+// which the add-ons follow last.
 func (s *scope) runningAddons(ctx context.Context) string {
 	oldest := ""
 	for _, running := range s.runningVersions() {
@@ -121,7 +122,8 @@ func withVersion(versions []string, added string) []string {
 func (s *scope) kubeadmStandIn(dnsTag string) *kcpv1.KubeadmControlPlane {
 	standIn := &kcpv1.KubeadmControlPlane{
 		// Its annotations that leave CoreDNS and kube-proxy alone are honored on ours.
-		ObjectMeta: metav1.ObjectMeta{Name: s.plane.Name, Namespace: s.plane.Namespace, Annotations: maps.Clone(s.plane.Annotations)},
+		ObjectMeta: metav1.ObjectMeta{Name: s.plane.Name, Namespace: s.plane.Namespace,
+			Annotations: maps.Clone(s.plane.Annotations)},
 		Spec: kcpv1.KubeadmControlPlaneSpec{
 			Version:           s.plane.Spec.Version,
 			KubeadmConfigSpec: *s.plane.Spec.KubeadmConfigSpec.DeepCopy(),
@@ -201,14 +203,14 @@ func (r *Reconciler) updateKubeadmConfig(ctx context.Context, s *scope) error {
 			w.UpdateSchedulerInKubeadmConfigMap(wanted.Scheduler),
 			w.UpdateCertificateValidityPeriodDays(wanted.CertificateValidityPeriodDays),
 			w.UpdateEncryptionAlgorithm(wanted.EncryptionAlgorithm))
-		if s.stackedEtcd() {
+		if desired.StackedEtcd(s.plane) {
 			mutators = append(mutators, w.UpdateEtcdLocalInKubeadmConfigMap(wanted.Etcd.Local))
 		} else {
 			mutators = append(mutators, w.UpdateEtcdExternalInKubeadmConfigMap(wanted.Etcd.External))
 		}
 	}
 	// Also without a clusterConfiguration: a gate that kubeadm of the new version does not know would make it fail.
-	mutators = append(mutators, func(c *bootstrapv1.ClusterConfiguration) { defaultAPIServer(&c.APIServer) },
+	mutators = append(mutators, func(c *bootstrapv1.ClusterConfiguration) { desired.DefaultAPIServer(&c.APIServer) },
 		w.UpdateFeatureGatesInKubeadmConfigMap(s.plane.Spec.KubeadmConfigSpec, parsed))
 	if err := w.UpdateClusterConfiguration(ctx, parsed, mutators...); err != nil {
 		return fmt.Errorf("updating the kubeadm-config ConfigMap: %w", err)
@@ -334,7 +336,8 @@ func (s *scope) wantedDNSTag(ctx context.Context) (string, error) {
 	tag, known := coreDNSTags[parsed.Minor()]
 	if !known {
 		s.workload.dnsProblem = fmt.Sprintf("Which CoreDNS belongs to Kubernetes 1.%d is not known here: set "+
-			"spec.kubeadmConfigSpec.clusterConfiguration.dns.imageTag to the tag of the image that the hosts hold", parsed.Minor())
+			"spec.kubeadmConfigSpec.clusterConfiguration.dns.imageTag to the tag of the image that the hosts hold",
+			parsed.Minor())
 		return "", nil
 	}
 	reference, err := containerutil.ImageFromString(image)

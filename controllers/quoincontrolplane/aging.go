@@ -33,26 +33,27 @@ const (
 	certificateTimeout = 3 * time.Second
 )
 
-// compareAge tells whether a Machine has to be replaced for its age: because a person set a time after which none of those
-// before it stays, or because its certificates run out.
+// compareAge tells whether a Machine has to be replaced for its age: because a person set a time after which none of
+// those before it stays, or because its certificates run out.
 func (s *scope) compareAge(machine *clusterv1.Machine, now time.Time) string {
 	rollout := s.plane.Spec.Rollout
 	if after := rollout.After; !after.IsZero() && after.Time.Before(now) && machine.CreationTimestamp.Before(&after) {
 		return fmt.Sprintf("Made before %s (spec.rollout.after)", after.UTC().Format(time.RFC3339))
 	}
 	expiry := machine.Status.CertificatesExpiryDate
-	if days := rollout.Before.CertificatesExpiryDays; days != nil && !expiry.IsZero() && now.AddDate(0, 0, int(*days)).After(expiry.Time) {
+	if days := rollout.Before.CertificatesExpiryDays; days != nil && !expiry.IsZero() && now.AddDate(0, 0, int(*days)).
+		After(expiry.Time) {
 		return fmt.Sprintf("Certificates expire at %s, within %d days", expiry.UTC().Format(time.RFC3339), *days)
 	}
 	return ""
 }
 
-// noteCertificates writes down when the certificates of a Machine expire, once for each: Cluster API brings the annotation of
-// the KubeadmConfig to the Machine's status. Of kubeadm's certificates, which are made together, the API server's is the one
-// that can be seen from outside. All are looked at together, for at most certificateTimeout, and what cannot be read is tried
-// again after a while: nothing here is worth holding up a departure.
+// noteCertificates writes down when the certificates of a Machine expire, once for each: Cluster API brings the
+// annotation of the KubeadmConfig to the Machine's status. Of kubeadm's certificates, which are made together, the API
+// server's is the one that can be seen from outside. All are looked at together, for at most certificateTimeout, and
+// what cannot be read is tried again after a while: nothing here is worth holding up a departure.
 func (r *Reconciler) noteCertificates(ctx context.Context, s *scope) error {
-	now := time.Now()
+	now := s.clock.Now()
 	wanted := map[types.UID]bool{}
 	expiries := map[string]*time.Time{}
 	var looks sync.WaitGroup
@@ -62,7 +63,7 @@ func (r *Reconciler) noteCertificates(ctx context.Context, s *scope) error {
 			continue
 		}
 		wanted[machine.UID] = true
-		if !r.looks.due(s.plane.UID, machine.UID, now) {
+		if !r.history.Expiry.Due(s.plane.UID, machine.UID, now) {
 			continue
 		}
 		expiry := &time.Time{}
@@ -73,11 +74,11 @@ func (r *Reconciler) noteCertificates(ctx context.Context, s *scope) error {
 				ctrl.LoggerFrom(ctx).V(4).Info("When the certificates expire is not known", "machine", name, "problem", err.Error())
 			}
 			*expiry = read
-			r.looks.note(s.plane.UID, machine.UID, now, err == nil)
+			r.history.Expiry.Note(s.plane.UID, machine.UID, now, err == nil)
 		})
 	}
 	looks.Wait()
-	r.looks.keep(s.plane.UID, wanted)
+	r.history.Expiry.Keep(s.plane.UID, wanted)
 	var failures []error
 	for name, expiry := range expiries {
 		if expiry.IsZero() {
@@ -85,7 +86,8 @@ func (r *Reconciler) noteCertificates(ctx context.Context, s *scope) error {
 		}
 		config := s.configs[name]
 		original := config.DeepCopy()
-		metav1.SetMetaDataAnnotation(&config.ObjectMeta, clusterv1.MachineCertificatesExpiryDateAnnotation, expiry.UTC().Format(time.RFC3339))
+		metav1.SetMetaDataAnnotation(&config.ObjectMeta, clusterv1.MachineCertificatesExpiryDateAnnotation, expiry.UTC().
+			Format(time.RFC3339))
 		if err := client.IgnoreNotFound(r.Client.Patch(ctx, config, client.MergeFrom(original))); err != nil {
 			failures = append(failures, fmt.Errorf("writing down when the certificates of Machine %s expire: %w", name, err))
 		}
@@ -96,7 +98,8 @@ func (r *Reconciler) noteCertificates(ctx context.Context, s *scope) error {
 // lacksExpiry tells that a Machine serves and nobody has written down when its certificates expire.
 func (s *scope) lacksExpiry(machine *clusterv1.Machine) bool {
 	config := s.configs[machine.Name]
-	if config == nil || s.hosts[machine.Name] == nil || !machine.Status.NodeRef.IsDefined() || !machine.DeletionTimestamp.IsZero() ||
+	if config == nil || s.hosts[machine.Name] == nil || !machine.Status.NodeRef.IsDefined() ||
+		!machine.DeletionTimestamp.IsZero() ||
 		!s.workload.health[machine.Name].serving {
 		return false
 	}
@@ -104,8 +107,11 @@ func (s *scope) lacksExpiry(machine *clusterv1.Machine) bool {
 	return !known
 }
 
-// certificateExpiry reads the certificate of the API server on a host, and believes it only if the cluster's authority signed it.
-func (r *Reconciler) certificateExpiry(ctx context.Context, s *scope, config *bootstrapv1.KubeadmConfig, host *infrav1.QuoinHost) (time.Time, error) {
+// certificateExpiry reads the certificate of the API server on a host, and believes it only if the cluster's authority
+// signed it.
+func (r *Reconciler) certificateExpiry(
+	ctx context.Context, s *scope, config *bootstrapv1.KubeadmConfig, host *infrav1.QuoinHost,
+) (time.Time, error) {
 	authority, err := secret.GetFromNamespacedName(ctx, r.secrets(), util.ObjectKey(s.cluster), secret.ClusterCA)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("reading the cluster's authority: %w", err)
@@ -116,7 +122,8 @@ func (r *Reconciler) certificateExpiry(ctx context.Context, s *scope, config *bo
 	}
 	ctx, cancel := context.WithTimeout(ctx, certificateTimeout)
 	defer cancel()
-	connection, err := r.Hosts.DialHost(ctx, host, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(apiServerPort(config))))
+	connection, err := r.Hosts.DialHost(ctx, host, "tcp",
+		net.JoinHostPort("127.0.0.1", strconv.Itoa(apiServerPort(config))))
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -63,7 +63,8 @@ func replaceable(t *testing.T) (w *world, first string) {
 	return w, first
 }
 
-// Cluster API looks at a Machine once a second at most, and the look that its deletion causes is to be the one that drains.
+// Cluster API looks at a Machine once a second at most, and the look that its deletion causes is to be the one that
+// drains.
 func TestTheDrainOfAMachineThatWeDeleteIsOpenBeforeTheDeletion(t *testing.T) {
 	w, first := replaceable(t)
 	g := w.g
@@ -74,7 +75,8 @@ func TestTheDrainOfAMachineThatWeDeleteIsOpenBeforeTheDeletion(t *testing.T) {
 	g.Expect(w.machine(first).DeletionTimestamp).NotTo(BeNil())
 	g.Expect(w.hasDrainHook(first)).To(BeFalse(), "the hook does not come back")
 	g.Expect(w.hasHook(first)).To(BeTrue(), "its host is held until the member is gone")
-	g.Expect(w.story()).To(Equal([]string{string(controlplane.MoveLeader), string(controlplane.DeleteMachine), string(controlplane.OpenDrain)}))
+	g.Expect(w.story()).To(Equal([]string{string(controlplane.MoveLeader), string(controlplane.DeleteMachine),
+		string(controlplane.OpenDrain)}))
 }
 
 // What was agreed to for a deletion that never came is agreed to no more.

@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -21,8 +22,6 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
@@ -50,7 +49,8 @@ func (w *world) spareIn(domain string) {
 	w.t.Helper()
 	w.spare("spare-" + domain)
 	host := &infrav1.QuoinHost{}
-	w.g.Expect(w.mgmt.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: "spare-" + domain}, host)).To(Succeed())
+	w.g.Expect(w.mgmt.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: "spare-" + domain}, host)).
+		To(Succeed())
 	host.Spec.FailureDomain = domain
 	w.g.Expect(w.mgmt.Update(w.t.Context(), host)).To(Succeed())
 	cluster := &clusterv1.Cluster{}
@@ -59,7 +59,8 @@ func (w *world) spareIn(domain string) {
 	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), cluster)).To(Succeed())
 }
 
-// draining is a control plane of three of which the first Machine is drained, because all are outdated and no host is free.
+// draining is a control plane of three of which the first Machine is drained, because all are outdated and no host is
+// free.
 func draining(t *testing.T) (w *world, names []string, leaver, ahead string) {
 	t.Helper()
 	w, names = three(t)
@@ -89,7 +90,8 @@ func TestTheNextMachineIsMadeAhead(t *testing.T) {
 	g.Expect(w.hasDrainHook(ahead)).To(BeTrue())
 	g.Expect(w.plane().Status.Replicas).To(HaveValue(BeEquivalentTo(3)))
 	g.Expect(w.plane().Status.UpToDateReplicas).To(HaveValue(BeEquivalentTo(0)))
-	g.Expect(w.plane().Status.Operation).To(And(HaveField("Type", controlplanev1.OperationRollout), HaveField("Machine", leaver)))
+	g.Expect(w.plane().Status.Operation).To(And(HaveField("Type", controlplanev1.OperationRollout),
+		HaveField("Machine", leaver)))
 
 	w.edit(func(p *controlplanev1.QuoinControlPlane) {
 		p.Spec.MachineTemplate.ObjectMeta.Labels = map[string]string{"team": "a"}
@@ -113,11 +115,11 @@ func TestTheNextMachineIsMadeAhead(t *testing.T) {
 }
 
 // joins lets a step of the Machine's bootstrap data run on its host since a while, or ends them.
-func (w *world) joins(name string, phase run.Phase, step string, since time.Duration) {
+func (w *world) joins(name string, phase string, step string, since time.Duration) {
 	w.t.Helper()
 	host := &infrav1.QuoinHost{}
 	w.g.Expect(w.mgmt.Get(w.t.Context(), client.ObjectKey{Namespace: "hosts", Name: "h-" + name}, host)).To(Succeed())
-	host.Status.Operation = &infrav1.HostOperation{ID: infrav1.ProvisionOperation("1"), Phase: string(phase), Step: step,
+	host.Status.Operation = &infrav1.HostOperation{ID: infrav1.ProvisionOperation("1"), Phase: phase, Step: step,
 		Since: ptr.To(metav1.NewTime(time.Now().Add(-since)))}
 	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), host)).To(Succeed())
 }
@@ -130,8 +132,9 @@ func TestAJoinThatBeginsIsNewsForItsControlPlane(t *testing.T) {
 	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: joins, Machine: joins}
 	before, began, goesOn := host.DeepCopy(), host.DeepCopy(), host.DeepCopy()
 	before.Status.Operation = &infrav1.HostOperation{Step: "pre-kubeadm"}
-	began.Status.Operation = &infrav1.HostOperation{Step: cloudinit.JoinStep}
-	goesOn.Status.Operation = &infrav1.HostOperation{Step: cloudinit.JoinStep, Phase: string(run.Running)}
+	began.Status.Operation = &infrav1.HostOperation{Step: infrav1.HostOperationStepJoin}
+	goesOn.Status.Operation = &infrav1.HostOperation{Step: infrav1.HostOperationStepJoin,
+		Phase: infrav1.HostOperationRunning}
 	news := hostBeganToJoin()
 	w.g.Expect(news.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: began})).To(BeTrue())
 	w.g.Expect(news.Update(event.UpdateEvent{ObjectOld: began, ObjectNew: goesOn})).To(BeFalse())
@@ -161,12 +164,12 @@ func joiningFourth(t *testing.T) (w *world, names []string, joins, address strin
 	return w, names, joins, address
 }
 
-// Where a surge goes on with another Machine, that one is made as soon as kubeadm runs for the one before it, and joins when an
-// old one has left.
+// Where a surge goes on with another Machine, that one is made as soon as kubeadm runs for the one before it, and joins
+// when an old one has left.
 func TestTheNextMachineIsMadeBesideAJoin(t *testing.T) {
 	w, names, joins, address := joiningFourth(t)
 	g := w.g
-	w.joins(joins, run.Running, "pre-kubeadm", 0)
+	w.joins(joins, infrav1.HostOperationRunning, "pre-kubeadm", 0)
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(4), "who knows how long that takes")
 	plane := w.plane()
@@ -174,7 +177,7 @@ func TestTheNextMachineIsMadeBesideAJoin(t *testing.T) {
 	g.Expect(w.mgmt.Status().Update(t.Context(), plane)).To(Succeed())
 	since := w.plane().Status.Operation.Since
 	g.Expect(since.Time).To(BeTemporally("<", time.Now().Add(-time.Minute)))
-	w.joins(joins, run.Running, cloudinit.JoinStep, 0)
+	w.joins(joins, infrav1.HostOperationRunning, infrav1.HostOperationStepJoin, 0)
 	w.reconcile()
 	ahead := w.ahead()
 	g.Expect(w.plane().Status.Operation).To(And(HaveField("Type", controlplanev1.OperationRollout),
@@ -184,7 +187,7 @@ func TestTheNextMachineIsMadeBesideAJoin(t *testing.T) {
 		g.Expect(w.machine(name).DeletionTimestamp).To(BeNil(), "nobody leaves before it votes")
 	}
 
-	w.joins(joins, run.Succeeded, "", 0)
+	w.joins(joins, infrav1.HostOperationSucceeded, "", 0)
 	w.bootstrapped(joins, address)
 	w.hold(joins)
 	w.reconcile()
@@ -197,11 +200,11 @@ func TestTheNextMachineIsMadeBesideAJoin(t *testing.T) {
 	g.Expect(w.machines()).To(HaveLen(5))
 }
 
-// Of a host that went silent while kubeadm ran there, nobody learns that its join is over. One Machine was made ahead beside it;
-// when that is too old, none is made any more.
+// Of a host that went silent while kubeadm ran there, nobody learns that its join is over. One Machine was made ahead
+// beside it; when that is too old, none is made any more.
 func TestNoMachineIsMadeBesideAJoinThatTakesLong(t *testing.T) {
 	w, names, joins, _ := joiningFourth(t)
-	w.joins(joins, run.Running, cloudinit.JoinStep, kubeadmIsNew+time.Second)
+	w.joins(joins, infrav1.HostOperationRunning, infrav1.HostOperationStepJoin, kubeadmIsNew+time.Second)
 	w.reconcile()
 	w.g.Expect(w.machines()).To(HaveLen(len(names) + 1))
 }
@@ -209,7 +212,7 @@ func TestNoMachineIsMadeBesideAJoinThatTakesLong(t *testing.T) {
 // What could not be made beside a join may be made in the drain that follows, without a pause.
 func TestAFailureBesideAJoinIsNoneOfTheNextDrain(t *testing.T) {
 	w, names, joins, address := joiningFourth(t)
-	w.joins(joins, run.Running, cloudinit.JoinStep, 0)
+	w.joins(joins, infrav1.HostOperationRunning, infrav1.HostOperationStepJoin, 0)
 	w.fail = "create QuoinMachine"
 	for range 5 {
 		w.once()
@@ -220,7 +223,7 @@ func TestAFailureBesideAJoinIsNoneOfTheNextDrain(t *testing.T) {
 	w.reconcile()
 	w.g.Expect(w.machines()).To(HaveLen(len(names)+1), "not again so soon")
 
-	w.joins(joins, run.Succeeded, "", 0)
+	w.joins(joins, infrav1.HostOperationSucceeded, "", 0)
 	w.bootstrapped(joins, address)
 	w.hold(joins)
 	w.reconcile()
@@ -228,8 +231,8 @@ func TestAFailureBesideAJoinIsNoneOfTheNextDrain(t *testing.T) {
 	w.ahead()
 }
 
-// One that was made ahead and cannot be admitted is deleted when it could be, and nothing holds it. The drain waits for none
-// of that.
+// One that was made ahead and cannot be admitted is deleted when it could be, and nothing holds it. The drain waits for
+// none of that.
 func TestAMachineMadeAheadIsDropped(t *testing.T) {
 	for name, change := range map[string]func(w *world, ahead string){
 		"outdated": func(w *world, _ string) {
@@ -239,7 +242,8 @@ func TestAMachineMadeAheadIsDropped(t *testing.T) {
 		},
 		"given up by a health check": func(w *world, ahead string) {
 			machine := w.machine(ahead)
-			conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineHealthCheckSucceededCondition, Status: metav1.ConditionFalse,
+			conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineHealthCheckSucceededCondition,
+				Status: metav1.ConditionFalse,
 				Reason: clusterv1.MachineHealthCheckNodeStartupTimeoutReason, Message: "it has no Node since 10m"})
 			w.g.Expect(w.mgmt.Status().Update(w.t.Context(), machine)).To(Succeed())
 		},
@@ -272,7 +276,8 @@ func TestAMachineMadeAheadIsDropped(t *testing.T) {
 			w.reconcile()
 			w.g.Expect(w.machine(ahead).DeletionTimestamp).NotTo(BeNil())
 			w.g.Expect(w.hasHook(ahead)).To(BeFalse())
-			w.g.Expect(w.plane().Status.Operation.WaitingOn).To(Equal("WaitingForMachine "+fresh), "nobody waits until it is gone")
+			w.g.Expect(w.plane().Status.Operation.WaitingOn).To(Equal("WaitingForMachine "+fresh),
+				"nobody waits until it is gone")
 		})
 	}
 }
@@ -327,8 +332,8 @@ func TestADeletedControlPlaneTakesTheMachineMadeAheadAlong(t *testing.T) {
 	w.g.Expect(w.hasHook(ahead)).To(BeFalse())
 }
 
-// A Machine that has a host all the same, as an infrastructure provider of another release may give it one, is a part of the
-// control plane, and its join is waited for.
+// A Machine that has a host all the same, as an infrastructure provider of another release may give it one, is a part
+// of the control plane, and its join is waited for.
 func TestAMachineMadeAheadThatHasAHostCounts(t *testing.T) {
 	w, _, leaver, ahead := draining(t)
 	infra := w.infra(ahead)
@@ -370,7 +375,8 @@ func TestANodeIsFoundByItsProviderID(t *testing.T) {
 	infra := w.infra(second)
 	infra.Status.Initialization.Provisioned = ptr.To(false)
 	g.Expect(w.mgmt.Status().Update(t.Context(), infra)).To(Succeed())
-	s := &scope{machines: map[string]*clusterv1.Machine{second: w.machine(second)}, infra: map[string]*infrav1.QuoinMachine{second: infra},
+	s := &scope{clock: clock.RealClock{}, machines: map[string]*clusterv1.Machine{second: w.machine(second)},
+		infra: map[string]*infrav1.QuoinMachine{second: infra},
 		hosts: map[string]*infrav1.QuoinHost{second: {}}}
 	g.Expect(s.awaitsNodes()).To(BeFalse())
 }

@@ -6,12 +6,9 @@ package quoincontrolplane
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
-	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -20,10 +17,6 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
-
-// apiServerPatience is how long a host may take to end its API server until the etcd member goes all the same. An API server that
-// finishes its requests takes ten seconds, one that the kubelet has to kill half a minute.
-const apiServerPatience = 2 * time.Minute
 
 // fillAPIServers says in the decision's words how far the API servers of Machines in deletion have left.
 func (s *scope) fillAPIServers(now time.Time, patience time.Duration) {
@@ -35,8 +28,11 @@ func (s *scope) fillAPIServers(now time.Time, patience time.Duration) {
 	}
 }
 
-// apiServerOf reads what the host says, and nothing of a host that serves another claim by now or does not run any more.
-func apiServerOf(host *infrav1.QuoinHost, infra *infrav1.QuoinMachine, now time.Time, patience time.Duration) (_ controlplane.APIServer, problem string) {
+// apiServerOf reads what the host says, and nothing of a host that serves another claim by now or does not run any
+// more.
+func apiServerOf(
+	host *infrav1.QuoinHost, infra *infrav1.QuoinMachine, now time.Time, patience time.Duration,
+) (_ controlplane.APIServer, problem string) {
 	if host == nil || host.Spec.ConsumerRef == nil || host.ProviderID() != infra.Spec.ProviderID || host.Fenced() {
 		return "", ""
 	}
@@ -76,7 +72,8 @@ func (r *Reconciler) stopAPIServer(ctx context.Context, s *scope) error {
 		return nil
 	}
 	original := infra.DeepCopy()
-	metav1.SetMetaDataAnnotation(&infra.ObjectMeta, infrav1.StopAPIServerAnnotation, time.Now().UTC().Format(time.RFC3339))
+	metav1.SetMetaDataAnnotation(&infra.ObjectMeta, infrav1.StopAPIServerAnnotation, s.clock.Now().UTC().
+		Format(time.RFC3339))
 	if err := client.IgnoreNotFound(r.Client.Patch(ctx, infra, client.MergeFrom(original))); err != nil {
 		return fmt.Errorf("asking the host of Machine %s to end its API server: %w", s.step.Machine, err)
 	}
@@ -100,30 +97,5 @@ func hostStoppedAPIServer() predicate.Predicate {
 			after := reported(e.ObjectNew)
 			return after != "" && after != reported(e.ObjectOld)
 		},
-	}
-}
-
-// shutdownDelay is for how long an API server that is told to end goes on serving after it has left the endpoints of the Service
-// kubernetes, so that everybody learns of that before it refuses connections: kube-proxy takes a second, and HAProxy's health check,
-// as it is by default, three times two. It is well below the grace of the pod, which is half a minute.
-var shutdownDelay = bootstrapv1.Arg{Name: "shutdown-delay-duration", Value: ptr.To("8s")}
-
-// defaultAPIServer gives an API server the delay, unless the user did.
-func defaultAPIServer(server *bootstrapv1.APIServer) {
-	if !delaysShutdown(*server) {
-		server.ExtraArgs = append(slices.Clone(server.ExtraArgs), shutdownDelay)
-	}
-}
-
-func delaysShutdown(server bootstrapv1.APIServer) bool {
-	return slices.ContainsFunc(server.ExtraArgs, func(arg bootstrapv1.Arg) bool { return arg.Name == shutdownDelay.Name })
-}
-
-// spareOlder takes the default out of the desired KubeadmConfig of a Machine that was made without it: nothing is replaced for what
-// the user did not ask for.
-func (s *scope) spareOlder(desired, current *bootstrapv1.KubeadmConfig) {
-	wanted := s.plane.Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer
-	if !delaysShutdown(wanted) && !delaysShutdown(current.Spec.ClusterConfiguration.APIServer) {
-		desired.Spec.ClusterConfiguration.APIServer = wanted
 	}
 }

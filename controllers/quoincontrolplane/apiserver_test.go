@@ -21,6 +21,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
@@ -36,7 +37,8 @@ func (w *world) hostOf(name string) *infrav1.QuoinHost {
 func (w *world) said(name string, status metav1.ConditionStatus, reason, message string) {
 	w.t.Helper()
 	host := w.hostOf(name)
-	conditions.Set(host, metav1.Condition{Type: infrav1.HostAPIServerStoppedCondition, Status: status, Reason: reason, Message: message})
+	conditions.Set(host, metav1.Condition{Type: infrav1.HostAPIServerStoppedCondition, Status: status, Reason: reason,
+		Message: message})
 	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), host)).To(Succeed())
 }
 
@@ -44,7 +46,7 @@ func (w *world) said(name string, status metav1.ConditionStatus, reason, message
 func drainedLeaver(t *testing.T) (*world, string) {
 	w, names := three(t)
 	// In the time that a host really has.
-	w.r.Haste = 1
+	w.r.Timings = DefaultTimings()
 	w.reconcile()
 	w.edit(outdate)
 	w.reconcile()
@@ -104,7 +106,8 @@ func TestTheMemberGoesWhenTheAPIServerHasLeft(t *testing.T) {
 
 // again is the reconciler of the next manager.
 func (w *world) again() *Reconciler {
-	return &Reconciler{Client: w.mgmt, APIReader: w.mgmt, Hosts: noHosts{}, Etcd: w.etcd, Recorder: w.r.Recorder, ClusterCache: w.r.ClusterCache, Haste: w.r.Haste}
+	return &Reconciler{Client: w.mgmt, APIReader: w.mgmt, Hosts: noHosts{}, Etcd: w.etcd, Recorder: w.r.Recorder,
+		ClusterCache: w.r.ClusterCache, Timings: w.r.Timings}
 }
 
 // A host that does not answer, or cannot, holds nobody up for ever, and everybody is told.
@@ -118,12 +121,13 @@ func TestAnAPIServerThatStaysHoldsNothingUp(t *testing.T) {
 		}, "the kubelet has not ended it"},
 		"its time is over": {func(w *world, name string) {
 			infra := w.infra(name)
-			infra.Annotations[infrav1.StopAPIServerAnnotation] = time.Now().Add(-apiServerPatience - time.Minute).UTC().Format(time.RFC3339)
+			infra.Annotations[infrav1.StopAPIServerAnnotation] = time.Now().Add(-DefaultTimings().APIServerStop - time.Minute).
+				UTC().Format(time.RFC3339)
 			w.g.Expect(w.mgmt.Update(w.t.Context(), infra)).To(Succeed())
 		}, "has not ended it within 2m0s"},
 		"it is silent": {func(w *world, name string) {
 			host := w.hostOf(name)
-			host.Status.UnreachableSince = ptr.To(metav1.NewTime(time.Now().Add(-apiServerPatience - time.Minute)))
+			host.Status.UnreachableSince = ptr.To(metav1.NewTime(time.Now().Add(-DefaultTimings().APIServerStop - time.Minute)))
 			w.g.Expect(w.mgmt.Status().Update(w.t.Context(), host)).To(Succeed())
 		}, "does not answer"},
 	} {
@@ -139,7 +143,8 @@ func TestAnAPIServerThatStaysHoldsNothingUp(t *testing.T) {
 			for len(recorder.Events) > 0 {
 				told = append(told, <-recorder.Events)
 			}
-			w.g.Expect(told).To(ContainElement(And(HavePrefix(corev1.EventTypeWarning+" "+controlplane.ReasonAPIServerStays), ContainSubstring(c.why))))
+			w.g.Expect(told).To(ContainElement(And(HavePrefix(corev1.EventTypeWarning+" "+controlplane.ReasonAPIServerStays),
+				ContainSubstring(c.why))))
 		})
 	}
 }
@@ -150,7 +155,8 @@ func TestOnlyTheHostOfTheClaimIsAsked(t *testing.T) {
 	host := func(change func(*infrav1.QuoinHost)) *infrav1.QuoinHost {
 		h := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "h"}}
 		h.Spec.ConsumerRef = &infrav1.ConsumerReference{Claim: "1"}
-		conditions.Set(h, metav1.Condition{Type: infrav1.HostAPIServerStoppedCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostAPIServerStoppedReason})
+		conditions.Set(h, metav1.Condition{Type: infrav1.HostAPIServerStoppedCondition, Status: metav1.ConditionTrue,
+			Reason: infrav1.HostAPIServerStoppedReason})
 		change(h)
 		return h
 	}
@@ -163,17 +169,21 @@ func TestOnlyTheHostOfTheClaimIsAsked(t *testing.T) {
 	g.Expect(of(nil)).To(Equal(none))
 	g.Expect(of(host(func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef.Claim = "2" }))).To(Equal(none), "it was reset since")
 	g.Expect(of(host(func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = nil }))).To(Equal(none))
-	g.Expect(of(host(func(*infrav1.QuoinHost) {}))).To(Equal(controlplane.APIServerServing), "what a host said before it was asked is about another Machine")
+	g.Expect(of(host(func(*infrav1.QuoinHost) {}))).To(Equal(controlplane.APIServerServing),
+		"what a host said before it was asked is about another Machine")
 	infra.Annotations = map[string]string{infrav1.StopAPIServerAnnotation: now.Format(time.RFC3339)}
 	g.Expect(of(host(func(*infrav1.QuoinHost) {}))).To(Equal(controlplane.APIServerLeft))
-	g.Expect(of(host(func(h *infrav1.QuoinHost) { conditions.Delete(h, infrav1.HostAPIServerStoppedCondition) }))).To(Equal(controlplane.APIServerLeaving))
+	g.Expect(of(host(func(h *infrav1.QuoinHost) {
+		conditions.Delete(h, infrav1.HostAPIServerStoppedCondition)
+	}))).To(Equal(controlplane.APIServerLeaving))
 }
 
 func TestAHostThatStoppedItsAPIServerWakesTheControlPlane(t *testing.T) {
 	g := NewWithT(t)
 	before := &infrav1.QuoinHost{}
 	after := before.DeepCopy()
-	conditions.Set(after, metav1.Condition{Type: infrav1.HostAPIServerStoppedCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostAPIServerStoppedReason})
+	conditions.Set(after, metav1.Condition{Type: infrav1.HostAPIServerStoppedCondition, Status: metav1.ConditionTrue,
+		Reason: infrav1.HostAPIServerStoppedReason})
 	g.Expect(hostStoppedAPIServer().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(BeTrue())
 	g.Expect(hostStoppedAPIServer().Update(event.UpdateEvent{ObjectOld: after, ObjectNew: after})).To(BeFalse())
 	g.Expect(hostStoppedAPIServer().Update(event.UpdateEvent{ObjectOld: after, ObjectNew: before})).To(BeFalse())
@@ -182,7 +192,7 @@ func TestAHostThatStoppedItsAPIServerWakesTheControlPlane(t *testing.T) {
 // delays are the values of the flag that an API server is given.
 func delays(server bootstrapv1.APIServer) (values []string) {
 	for _, arg := range server.ExtraArgs {
-		if arg.Name == shutdownDelay.Name {
+		if arg.Name == desired.ShutdownDelay.Name {
 			values = append(values, *arg.Value)
 		}
 	}
@@ -200,9 +210,11 @@ func TestAPIServersOfNewMachinesGoOnServingForAWhile(t *testing.T) {
 	}
 	// That is what kubeadm join reads.
 	stored := &corev1.ConfigMap{}
-	g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeadmConfigName}, stored)).To(Succeed())
+	g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeadmConfigName},
+		stored)).To(Succeed())
 	g.Expect(strings.Count(stored.Data["ClusterConfiguration"], "shutdown-delay-duration")).To(Equal(1))
-	g.Expect(delays(w.plane().Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer)).To(BeEmpty(), "the spec is the user's")
+	g.Expect(delays(w.plane().Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer)).
+		To(BeEmpty(), "the spec is the user's")
 }
 
 // Machines that are older than the default keep what they have until something else replaces them.
@@ -220,12 +232,14 @@ func TestNobodyIsReplacedForTheDelay(t *testing.T) {
 	g.Expect(w.plane().Status.UpToDateReplicas).To(HaveValue(BeEquivalentTo(3)))
 	// Whoever asks for one gets it everywhere.
 	w.edit(func(plane *controlplanev1.QuoinControlPlane) {
-		plane.Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer.ExtraArgs = []bootstrapv1.Arg{{Name: shutdownDelay.Name, Value: ptr.To("5s")}}
+		plane.Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer.ExtraArgs = []bootstrapv1.Arg{
+			{Name: desired.ShutdownDelay.Name, Value: ptr.To("5s")}}
 	})
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(4), "the first of three that are replaced")
 	w.reconcile()
 	config := &bootstrapv1.KubeadmConfig{}
-	g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: w.machines()[0].Name}, config)).To(Succeed())
+	g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: w.machines()[0].Name}, config)).
+		To(Succeed())
 	g.Expect(delays(config.Spec.ClusterConfiguration.APIServer)).To(Equal([]string{"5s"}))
 }

@@ -30,10 +30,11 @@ func (s *scope) backup() controlplane.Backup {
 	result := controlplane.Backup{Wanted: true, Last: "there is none yet"}
 	status := ptr.Deref(s.plane.Status.Backup, controlplanev1.EtcdBackupStatus{})
 	if good := status.LastGood; good != nil {
-		age := time.Since(good.Time.Time)
+		age := s.clock.Since(good.Time.Time)
 		result.Recent = age <= limit
 		// By its time and not by its age, which would be another text each second.
-		result.Last = fmt.Sprintf("the last good one is of %s, and %s is the limit", good.Time.UTC().Format(time.RFC3339), limit)
+		result.Last = fmt.Sprintf("the last good one is of %s, and %s is the limit", good.Time.UTC().Format(time.RFC3339),
+			limit)
 		result.Requested = status.RequestedTime.After(good.Time.Time)
 	} else {
 		result.Requested = !status.RequestedTime.IsZero()

@@ -5,18 +5,19 @@ package quoincontrolplane
 
 import (
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	kubeadmpkg "sigs.k8s.io/cluster-api/controlplane/kubeadm/pkg"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 )
 
 // compare finds out, for each Machine, what of the spec only a new Machine can have. Everything else is propagated.
 func (s *scope) compare() error {
 	s.outdated = map[string][]string{}
-	now := time.Now()
+	now := s.clock.Now()
 	for name, machine := range s.machines {
 		var reasons []string
 		if machine.Spec.Version != s.plane.Spec.Version {
@@ -57,9 +58,9 @@ func (s *scope) compareTemplate(machine *clusterv1.Machine) string {
 	return fmt.Sprintf("%s is not up-to-date", machine.Spec.InfrastructureRef.Kind)
 }
 
-// sameConfig compares what kubeadm and cloud-init were told with what the spec would tell them now. The Machine that ran
-// init is compared as if it had joined, and when that differs as what it is: a difference between initConfiguration and
-// joinConfiguration alone is no reason to replace it.
+// sameConfig compares what kubeadm and cloud-init were told with what the spec would tell them now. The Machine that
+// ran init is compared as if it had joined, and when that differs as what it is: a difference between initConfiguration
+// and joinConfiguration alone is no reason to replace it.
 func (s *scope) sameConfig(machine *clusterv1.Machine) (bool, error) {
 	current := s.configs[machine.Name]
 	if current == nil {
@@ -74,11 +75,11 @@ func (s *scope) sameConfig(machine *clusterv1.Machine) (bool, error) {
 
 func (s *scope) sameConfigAs(machine *clusterv1.Machine, current *bootstrapv1.KubeadmConfig, join bool) (bool, error) {
 	// Of the Machine's own version: defaults that change with the version are no difference of their own.
-	desired, err := s.desiredConfig(machine.Name, machine.Spec.Version, join)
+	wanted, err := desired.Config(s.plane, s.cluster.Name, machine.Name, machine.Spec.Version, join)
 	if err != nil {
 		return false, err
 	}
-	s.spareOlder(desired, current)
-	desired, current = kubeadmpkg.PrepareKubeadmConfigsForDiff(desired, current, join)
-	return equality.Semantic.DeepEqual(&desired.Spec, &current.Spec), nil
+	desired.SpareOlder(s.plane, wanted, current)
+	wanted, current = kubeadmpkg.PrepareKubeadmConfigsForDiff(wanted, current, join)
+	return equality.Semantic.DeepEqual(&wanted.Spec, &current.Spec), nil
 }

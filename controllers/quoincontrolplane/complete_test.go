@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -16,6 +17,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 )
 
 func (w *world) configs() []bootstrapv1.KubeadmConfig {
@@ -25,7 +27,8 @@ func (w *world) configs() []bootstrapv1.KubeadmConfig {
 	return list.Items
 }
 
-// The KubeadmConfig is made after its Machine, so that it is the Machine's from the start. Whoever finds it missing makes it.
+// The KubeadmConfig is made after its Machine, so that it is the Machine's from the start. Whoever finds it missing
+// makes it.
 func TestAMachineWithoutKubeadmConfigGetsOneAndNoSecond(t *testing.T) {
 	w := newWorld(t, 1)
 	g := w.g
@@ -53,7 +56,8 @@ func TestAMachineWithoutKubeadmConfigGetsOneAndNoSecond(t *testing.T) {
 	g.Expect(w.machines()).To(HaveLen(1))
 }
 
-// After a move of the objects, and while nothing of the cluster can be read, its status does not tell that kubeadm init ran.
+// After a move of the objects, and while nothing of the cluster can be read, its status does not tell that kubeadm init
+// ran.
 func TestASecondMachineJoinsWhateverTheStatusTells(t *testing.T) {
 	w := newWorld(t, 1)
 	g := w.g
@@ -115,9 +119,10 @@ func TestWhoNeedsNoBootstrapDataGetsNoKubeadmConfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
-			machine.Spec.Bootstrap.ConfigRef.Kind = configKind
-			s := &scope{machines: collections.FromMachines(machine), configs: map[string]*bootstrapv1.KubeadmConfig{},
-				infra: map[string]*infrav1.QuoinMachine{"m": {}}}
+			machine.Spec.Bootstrap.ConfigRef.Kind = desired.ConfigKind
+			s := &scope{clock: clock.RealClock{}, machines: collections.FromMachines(machine),
+				configs: map[string]*bootstrapv1.KubeadmConfig{},
+				infra:   map[string]*infrav1.QuoinMachine{"m": {}}}
 			g.Expect(s.incomplete()).To(ConsistOf(machine))
 			change(s, machine)
 			g.Expect(s.incomplete()).To(BeEmpty())

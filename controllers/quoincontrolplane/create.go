@@ -21,24 +21,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
-// configKind is the kind of bootstrap configuration that Machines have here.
-const configKind = "KubeadmConfig"
-
 // createMachine makes a Machine that may have a host at once.
-func (r *Reconciler) createMachine(ctx context.Context, s *scope, join bool) error {
+func (r *Reconciler) createMachine(ctx context.Context, s *scope, join bool) (controlplane.Effect, error) {
 	name := s.newName()
-	machine := s.desiredMachine(name, nil)
+	machine := desired.Machine(s.plane, s.cluster.Name, name, nil, false)
 	if err := s.place(ctx, machine); err != nil {
-		return err
+		return controlplane.Effect{}, err
 	}
-	if err := r.createObjects(ctx, s, machine, join); err != nil {
-		return err
-	}
-	s.step.Machine = name
-	s.step.Message += ": " + name
-	return nil
+	return controlplane.Effect{Made: name, Detail: ": " + name}, r.createObjects(ctx, s, machine, join)
 }
 
 func (s *scope) newName() string { return names.SimpleNameGenerator.GenerateName(s.plane.Name + "-") }
@@ -56,22 +50,23 @@ func (s *scope) place(ctx context.Context, machine *clusterv1.Machine) error {
 	return nil
 }
 
-// createObjects makes a Machine: first the QuoinMachine, which nobody acts on without a Machine, then the Machine. What a kill in
-// between leaves behind is removed by dropRemains. The next reconcile completes it by its KubeadmConfig.
+// createObjects makes a Machine: first the QuoinMachine, which nobody acts on without a Machine, then the Machine. What
+// a kill in between leaves behind is removed by dropRemains. The next reconcile completes it by its KubeadmConfig.
 func (r *Reconciler) createObjects(ctx context.Context, s *scope, machine *clusterv1.Machine, join bool) error {
 	if s.template == nil {
 		return errors.New(s.templateProblem)
 	}
 	name := machine.Name
 	// What is wrong with it is wrong before anything is made.
-	if _, err := s.desiredConfig(name, machine.Spec.Version, join); err != nil {
+	if _, err := desired.Config(s.plane, s.cluster.Name, name, machine.Spec.Version, join); err != nil {
 		return err
 	}
 	templateRef := &corev1.ObjectReference{APIVersion: s.template.GetAPIVersion(), Kind: s.template.GetKind(),
 		Namespace: s.template.GetNamespace(), Name: s.template.GetName()}
 	infra, err := external.GenerateTemplate(&external.GenerateTemplateInput{
 		Template: s.template.DeepCopy(), TemplateRef: templateRef, Namespace: s.plane.Namespace, Name: name,
-		ClusterName: s.cluster.Name, OwnerRef: ptr.To(makerRef(s.plane)), Labels: s.fixedLabels(),
+		ClusterName: s.cluster.Name, OwnerRef: ptr.To(desired.MakerRef(s.plane)), Labels: desired.FixedLabels(s.plane,
+			s.cluster.Name),
 	})
 	if err != nil {
 		return fmt.Errorf("making %s %s from its template: %w", s.template.GetKind(), name, err)
@@ -88,7 +83,7 @@ func (r *Reconciler) createObjects(ctx context.Context, s *scope, machine *clust
 	machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
 		APIGroup: infra.GroupVersionKind().Group, Kind: infra.GetKind(), Name: name}
 	machine.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{
-		APIGroup: bootstrapv1.GroupVersion.Group, Kind: configKind, Name: name}
+		APIGroup: bootstrapv1.GroupVersion.Group, Kind: desired.ConfigKind, Name: name}
 	if err := r.apply(ctx, machine, machineManager); err != nil {
 		return fmt.Errorf("creating Machine %s: %w", name, err)
 	}
@@ -98,21 +93,23 @@ func (r *Reconciler) createObjects(ctx context.Context, s *scope, machine *clust
 
 // noteApplied remembers that the Machine is as it is wanted.
 func (r *Reconciler) noteApplied(s *scope, machine *clusterv1.Machine) {
-	if digest, err := digestOf(s.desiredMachine(machine.Name, machine)); err == nil {
-		r.applied.set(appliedKey{uid: machine.UID, manager: machineManager}, digest)
+	if digest, err := digestOf(s.desiredMachine(machine)); err == nil {
+		r.history.Applied.Set(s.applied(machine, machineManager), digest)
 	}
 }
 
-// createConfig makes the KubeadmConfig of a Machine, as owned by it. Cluster API looks at each object at most once a second,
-// so one that was made before its Machine, or at the same time, would cost two looks more.
+// createConfig makes the KubeadmConfig of a Machine, as owned by it. Cluster API looks at each object at most once a
+// second, so one that was made before its Machine, or at the same time, would cost two looks more.
 func (r *Reconciler) createConfig(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
 	// A second Machine is never made for an init, whatever is known at the moment: a move of the objects loses the status.
-	config, err := s.desiredConfig(machine.Name, machine.Spec.Version, s.initialized() || len(s.machines) > 1)
+	config, err := desired.Config(s.plane, s.cluster.Name, machine.Name, machine.Spec.Version, s.initialized() ||
+		len(s.machines) > 1)
 	if err != nil {
 		return err
 	}
 	config.Name = machine.Spec.Bootstrap.ConfigRef.Name
-	config.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind(machineKind))}
+	config.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(machine,
+		clusterv1.GroupVersion.WithKind(desired.MachineKind))}
 	if err := r.Client.Create(ctx, config); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating KubeadmConfig %s: %w", config.Name, err)
 	}
@@ -135,8 +132,9 @@ func (r *Reconciler) complete(ctx context.Context, s *scope) error {
 func (s *scope) incomplete() []*clusterv1.Machine {
 	var incomplete []*clusterv1.Machine
 	for name, machine := range s.machines {
-		if s.configs[name] == nil && s.infra[name] != nil && machine.Spec.Bootstrap.ConfigRef.Kind == configKind &&
-			machine.DeletionTimestamp.IsZero() && machine.Spec.Bootstrap.DataSecretName == nil && !machine.Status.NodeRef.IsDefined() {
+		if s.configs[name] == nil && s.infra[name] != nil && machine.Spec.Bootstrap.ConfigRef.Kind == desired.ConfigKind &&
+			machine.DeletionTimestamp.IsZero() && machine.Spec.Bootstrap.DataSecretName == nil &&
+			!machine.Status.NodeRef.IsDefined() {
 			incomplete = append(incomplete, machine)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 )
 
 func request() ctrl.Request { return ctrl.Request{NamespacedName: key} }
@@ -26,7 +27,8 @@ func TestDeletionWaitsForWorkersThenTakesAll(t *testing.T) {
 	w := newWorld(t, 1)
 	g := w.g
 	name := initialized(t, w)
-	worker := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker", Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
+	worker := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker",
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
 	worker.Spec.ClusterName = "c"
 	g.Expect(w.mgmt.Create(t.Context(), worker)).To(Succeed())
 	g.Expect(w.mgmt.Delete(t.Context(), w.plane())).To(Succeed())
@@ -137,14 +139,17 @@ func TestMachinesAreReadAfterTheirParts(t *testing.T) {
 	w.reconcile()
 	var reads []string
 	record := func(which string) interceptor.Funcs {
-		return interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		return interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+			options ...client.ListOption) error {
 			reads = append(reads, fmt.Sprintf("%s %T", which, list))
 			return c.List(ctx, list, options...)
 		}}
 	}
 	// What looks like the remains of a creation is not believed to the cache.
-	w.g.Expect(w.mgmt.Create(t.Context(), &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cp-cut",
-		Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}, OwnerReferences: []metav1.OwnerReference{makerRef(w.plane())}}})).To(Succeed())
+	w.g.Expect(w.mgmt.Create(t.Context(), &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
+		Name:            "cp-cut",
+		Labels:          map[string]string{clusterv1.ClusterNameLabel: "c"},
+		OwnerReferences: []metav1.OwnerReference{desired.MakerRef(w.plane())}}})).To(Succeed())
 	mgmt := w.mgmt.(client.WithWatch)
 	w.r.Client = interceptor.NewClient(mgmt, record("cache"))
 	w.r.APIReader = interceptor.NewClient(mgmt, record("live"))

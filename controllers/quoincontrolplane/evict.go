@@ -20,24 +20,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 )
 
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedrainrules,verbs=get;list;watch
 
-// evict makes one pass of a drain as Cluster API does it: it cordons the node and evicts its pods through the Eviction API,
-// which honors disruption budgets, as MachineDrainRules say. It never waits for pods; the next look makes the next pass.
+// evict makes one pass of a drain as Cluster API does it: it cordons the node and evicts its pods through the Eviction
+// API, which honors disruption budgets, as MachineDrainRules say. It never waits for pods; the next look makes the next
+// pass.
 //
 // When it began and that it ended is written on the Machine, so that its time-out counts over restarts and moves.
-func (r *Reconciler) evict(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
+func (r *Reconciler) evict(ctx context.Context, s *scope, machine *clusterv1.Machine) (controlplane.Effect, error) {
+	var none controlplane.Effect
 	began, err := r.evictionBegan(ctx, machine)
 	if err != nil {
-		return err
+		return none, err
 	}
 	if s.workload.client == nil {
 		// Its time runs all the same, as that of a drain by Cluster API does.
-		s.step.Message += ": waiting for the workload cluster's API"
-		return nil
+		return controlplane.Effect{Detail: ": waiting for the workload cluster's API"}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
 	defer cancel()
@@ -45,33 +48,33 @@ func (r *Reconciler) evict(ctx context.Context, s *scope, machine *clusterv1.Mac
 	node := &corev1.Node{}
 	if err := s.workload.client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		if apierrors.IsNotFound(err) {
-			return r.evictionEnded(ctx, machine)
+			return none, r.evictionEnded(ctx, machine)
 		}
-		return fmt.Errorf("reading Node %s: %w", name, err)
+		return none, fmt.Errorf("reading Node %s: %w", name, err)
 	}
 	ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithValues("Node", klog.KObj(node)))
 	// Drain rules are few and read rarely: no cache is kept for them.
-	drainer := &drain.Helper{Client: readsLive{r.Client, r.APIReader}, RemoteClient: s.workload.client, GracePeriodSeconds: -1}
+	drainer := &drain.Helper{Client: readsLive{r.Client, r.APIReader}, RemoteClient: s.workload.client,
+		GracePeriodSeconds: -1}
 	if noderefutil.IsNodeUnreachable(node) {
 		// Nobody is there to end the pods: they count as gone a second after they were told to end.
 		drainer.GracePeriodSeconds, drainer.SkipWaitForDeleteTimeoutSeconds = 1, 1
 	}
 	if err := drainer.CordonNode(ctx, node); err != nil {
-		return fmt.Errorf("cordoning Node %s: %w", name, err)
+		return none, fmt.Errorf("cordoning Node %s: %w", name, err)
 	}
 	pods, err := drainer.GetPodsForEviction(ctx, s.cluster, machine, name)
 	if err != nil {
-		return fmt.Errorf("listing the pods of Node %s: %w", name, err)
+		return none, fmt.Errorf("listing the pods of Node %s: %w", name, err)
 	}
 	if len(pods.Pods()) == 0 {
-		return r.evictionEnded(ctx, machine)
+		return none, r.evictionEnded(ctx, machine)
 	}
 	result := drainer.EvictPods(ctx, pods)
 	if result.DrainCompleted() {
-		return r.evictionEnded(ctx, machine)
+		return none, r.evictionEnded(ctx, machine)
 	}
-	s.step.Message += ". " + result.ConditionMessage(metav1.NewTime(began))
-	return nil
+	return controlplane.Effect{Detail: ". " + result.ConditionMessage(metav1.NewTime(began))}, nil
 }
 
 // evictionBegan writes down when the first pass is made, and tells it ever after.
@@ -79,12 +82,12 @@ func (r *Reconciler) evictionBegan(ctx context.Context, machine *clusterv1.Machi
 	if began, err := time.Parse(time.RFC3339, machine.Annotations[controlplanev1.EvictionStartedAnnotation]); err == nil {
 		return began, nil
 	}
-	now := time.Now()
+	now := r.Clock.Now()
 	return now, r.note(ctx, machine, controlplanev1.EvictionStartedAnnotation, now)
 }
 
 func (r *Reconciler) evictionEnded(ctx context.Context, machine *clusterv1.Machine) error {
-	return r.note(ctx, machine, controlplanev1.EvictionEndedAnnotation, time.Now())
+	return r.note(ctx, machine, controlplanev1.EvictionEndedAnnotation, r.Clock.Now())
 }
 
 func (r *Reconciler) note(ctx context.Context, machine *clusterv1.Machine, annotation string, at time.Time) error {
@@ -126,8 +129,8 @@ func (r *Reconciler) deleteNode(ctx context.Context, s *scope, name string) erro
 	return nil
 }
 
-// orphanNodes are Nodes of this control plane whose Machine and host are gone, and whose kubelet has stopped. A kubelet that
-// reports belongs to somebody: a Node that is taken from under it does not come back by itself.
+// orphanNodes are Nodes of this control plane whose Machine and host are gone, and whose kubelet has stopped. A kubelet
+// that reports belongs to somebody: a Node that is taken from under it does not come back by itself.
 func (s *scope) orphanNodes() []string {
 	var names []string
 	for name, node := range s.workload.nodes {
@@ -147,8 +150,10 @@ func (s *scope) orphanNodes() []string {
 
 // isMember tells that an etcd member runs there, or that nobody knows.
 func (s *scope) isMember(node string) bool {
-	if !s.stackedEtcd() {
+	if !desired.StackedEtcd(s.plane) {
 		return false
 	}
-	return s.members.err != nil || slices.ContainsFunc(s.members.cluster.Members, func(m etcd.Member) bool { return m.Name == node })
+	return s.members.err != nil || slices.ContainsFunc(s.members.cluster.Members, func(m etcd.Member) bool {
+		return m.Name == node
+	})
 }

@@ -22,8 +22,9 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
-// replacedWorld has two Machines: first, which is deleted, may leave and was never drained, and its replacement. A pod runs
-// on the node of first. evictions counts the calls of the Eviction API; while blocked, a disruption budget refuses them.
+// replacedWorld has two Machines: first, which is deleted, may leave and was never drained, and its replacement. A pod
+// runs on the node of first. evictions counts the calls of the Eviction API; while blocked, a disruption budget refuses
+// them.
 type evictionWorld struct {
 	*world
 	first     string
@@ -34,7 +35,8 @@ type evictionWorld struct {
 func newEvictionWorld(t *testing.T) *evictionWorld {
 	w := &evictionWorld{world: newWorld(t, 1)}
 	w.workload = interceptor.NewClient(w.workload.(client.WithWatch), interceptor.Funcs{
-		SubResourceCreate: func(ctx context.Context, c client.Client, resource string, object, sub client.Object, options ...client.SubResourceCreateOption) error {
+		SubResourceCreate: func(ctx context.Context, c client.Client, resource string, object, sub client.Object,
+			options ...client.SubResourceCreateOption) error {
 			if resource == "eviction" {
 				w.evictions++
 				if w.blocked {
@@ -46,7 +48,8 @@ func newEvictionWorld(t *testing.T) *evictionWorld {
 	})
 	w.first = initialized(t, w.world)
 	w.g.Expect(w.workload.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "app"}})).To(Succeed())
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "one"}, Spec: corev1.PodSpec{NodeName: "n-" + w.first}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "one"},
+		Spec: corev1.PodSpec{NodeName: "n-" + w.first}}
 	w.g.Expect(w.workload.Create(t.Context(), pod)).To(Succeed())
 	w.g.Expect(w.mgmt.Delete(t.Context(), w.machine(w.first))).To(Succeed())
 	w.undrained(w.first)
@@ -102,7 +105,8 @@ func TestAnEvictionEndsWhenItsTimeIsOver(t *testing.T) {
 	w.reconcile()
 	w.g.Expect(w.etcd.removed).To(BeEmpty())
 	machine := w.machine(w.first)
-	machine.Annotations[controlplanev1.EvictionStartedAnnotation] = time.Now().Add(-2 * time.Minute).UTC().Format(time.RFC3339)
+	machine.Annotations[controlplanev1.EvictionStartedAnnotation] = time.Now().Add(-2 * time.Minute).UTC().
+		Format(time.RFC3339)
 	w.g.Expect(w.mgmt.Update(t.Context(), machine)).To(Succeed())
 	w.reconcile()
 	w.g.Expect(w.etcd.removed).To(Equal([]uint64{1}))
@@ -144,7 +148,8 @@ func TestANodeThatClusterAPIWillNotDeleteIsDeleted(t *testing.T) {
 	g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "the host would come back under the old Node")
 }
 
-// Somebody took the label off a Machine by which the control plane knows it. Its member seems to be nobody's, and is not.
+// Somebody took the label off a Machine by which the control plane knows it. Its member seems to be nobody's, and is
+// not.
 func TestTheMemberOfAMachineWithoutItsLabelStays(t *testing.T) {
 	w, names := three(t)
 	machine := w.machine(names[1])
@@ -187,7 +192,8 @@ func TestWhatAMachineThatVanishedLeavesIsSeenOut(t *testing.T) {
 	node := &corev1.Node{}
 	g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Name: "n-" + second}, node)).To(Succeed())
 	node.Labels = map[string]string{controlPlaneNodeLabel: ""}
-	node.Annotations = map[string]string{clusterv1.MachineAnnotation: second, clusterv1.ClusterNameAnnotation: "c", clusterv1.ClusterNamespaceAnnotation: namespace}
+	node.Annotations = map[string]string{clusterv1.MachineAnnotation: second, clusterv1.ClusterNameAnnotation: "c",
+		clusterv1.ClusterNamespaceAnnotation: namespace}
 	node.Spec.ProviderID = infra.Spec.ProviderID
 	g.Expect(w.workload.Update(t.Context(), node)).To(Succeed())
 
@@ -205,7 +211,8 @@ func TestWhatAMachineThatVanishedLeavesIsSeenOut(t *testing.T) {
 	host.Spec.ConsumerRef = nil
 	g.Expect(w.mgmt.Update(t.Context(), host)).To(Succeed())
 	w.once()
-	g.Expect(w.workload.Get(t.Context(), client.ObjectKeyFromObject(node), node)).To(Succeed(), "its kubelet still reports")
+	g.Expect(w.workload.Get(t.Context(), client.ObjectKeyFromObject(node), node)).
+		To(Succeed(), "its kubelet still reports")
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
 	g.Expect(w.workload.Status().Update(t.Context(), node)).To(Succeed())
 	w.reconcile()

@@ -15,26 +15,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
 
 const (
-	// holdTimeout bounds how long a host is asked to confirm a generation.
-	holdTimeout = 5 * time.Second
-	// holdUse is how long after that another change may begin, and changeTimeout how long it may take: both together are well within
-	// the host's lease.
-	holdUse       = owner.Lease / 3
-	changeTimeout = owner.Lease / 3
+	// holdUse is how long after that another change may begin, and changeTimeout how long it may take: both together are
+	// well within the host's lease.
+	holdUse       = hostaccess.Lease / 3
+	changeTimeout = hostaccess.Lease / 3
 )
 
-// fence lets changes of a workload cluster through only while one of its control-plane hosts holds its owner record at our
-// generation. The host is asked before the first change of a reconcile, and let go at its end.
+// fence lets changes of a workload cluster through only while one of its control-plane hosts holds its owner record at
+// our generation. The host is asked before the first change of a reconcile, and let go at its end.
 type fence struct {
-	r       *Reconciler
-	s       *scope
-	until   time.Time
-	release func(context.Context) error
+	r     *Reconciler
+	s     *scope
+	until time.Time
+	held  *hostaccess.Held
+	// refused is why no host confirmed; none is asked again in the same reconcile.
+	refused error
 }
 
 // fenceOf is the fence of one look at a control plane.
@@ -45,10 +45,12 @@ func (r *Reconciler) fenceOf(s *scope) *fence {
 
 // confirm has a host of the control plane confirm our generation, and hold it.
 func (f *fence) confirm(ctx context.Context) error {
-	if time.Now().Before(f.until) {
+	if f.s.clock.Now().Before(f.until) {
 		return nil
 	}
-	f.end(ctx)
+	if f.refused != nil {
+		return f.refused
+	}
 	var names []string
 	for _, machine := range f.s.machines.SortedByCreationTimestamp() {
 		if machine.Status.NodeRef.IsDefined() {
@@ -57,45 +59,48 @@ func (f *fence) confirm(ctx context.Context) error {
 	}
 	// A host that leaves may be gone before the change is made.
 	slices.SortStableFunc(names, func(a, b string) int { return leaves(f.s.machines[a]) - leaves(f.s.machines[b]) })
-	var failures []error
-	for _, name := range names {
-		err := f.hold(ctx, name)
-		if err == nil || owner.ServesAnother(err) {
-			return err // a denial is believed for all
-		}
-		failures = append(failures, err)
+	err := f.hold(ctx, names...)
+	if err == nil || hostaccess.ServesAnother(err) {
+		return err
 	}
-	return fmt.Errorf("no host of the control plane confirms that it serves this management cluster, so nothing in the cluster is changed from here: %w",
-		errors.Join(failures...))
+	f.refused = fmt.Errorf("no host of the control plane confirms that it serves this management cluster, so nothing in "+
+		"the cluster is changed from here: %w", err)
+	return f.refused
 }
 
-// hold has the host of one Machine confirm our generation, and hold it.
-func (f *fence) hold(ctx context.Context, machine string) error {
+// hold has the host of one of the Machines confirm our generation, and hold it.
+func (f *fence) hold(ctx context.Context, machines ...string) error {
 	f.end(ctx)
-	host := f.s.ownHost(machine)
-	if host == nil {
-		return fmt.Errorf("the host of Machine %s is not known, or serves another Machine", machine)
+	var hosts []*infrav1.QuoinHost
+	var failures []error
+	for _, machine := range machines {
+		if host := f.s.ownHost(machine); host != nil {
+			hosts = append(hosts, host)
+		} else {
+			failures = append(failures, fmt.Errorf("the host of Machine %s is not known, or serves another Machine", machine))
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
-	defer cancel()
-	from := time.Now()
-	release, err := f.r.Hosts.HoldHost(ctx, host)
-	if err != nil {
-		return fmt.Errorf("host %s of Machine %s: %w", client.ObjectKeyFromObject(host), machine, err)
+	if len(failures) > 0 && len(hosts) == 0 {
+		return errors.Join(failures...)
 	}
-	f.release, f.until = release, from.Add(holdUse)
+	held, err := hostaccess.HoldAny(ctx, f.r.Hosts, hosts...)
+	switch {
+	case hostaccess.ServesAnother(err):
+		return err
+	case err != nil:
+		return errors.Join(append(failures, err)...)
+	}
+	f.held, f.until = held, held.Since.Add(holdUse)
 	return nil
 }
 
-// end lets the host go. Where that fails, the host lets go by itself.
+// end lets the host go.
 func (f *fence) end(ctx context.Context) {
-	if f.release == nil {
+	if f.held == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdTimeout)
-	defer cancel()
-	_ = f.release(ctx)
-	f.release, f.until = nil, time.Time{}
+	f.held.Release(ctx)
+	f.held, f.until = nil, time.Time{}
 }
 
 func leaves(machine *clusterv1.Machine) int {
@@ -129,25 +134,31 @@ func (r *Reconciler) moveLeader(ctx context.Context, s *scope) error {
 	return r.etcd().MoveLeader(ctx, leader, s.members.credentials, s.step.To)
 }
 
-// removeMember takes a member out, through the hosts of the others: each is asked whether it serves us before etcd there is.
+// removeMember takes a member out, through the hosts of the others: each is asked whether it serves us before etcd
+// there is.
 func (r *Reconciler) removeMember(ctx context.Context, s *scope) error {
-	var failures []error
+	var others []string
 	for _, machine := range s.machines.SortedByCreationTimestamp() {
-		endpoint, ok := s.members.endpoints[machine.Name]
-		if !ok || machine.Name == s.step.Machine {
-			continue
+		if _, ok := s.members.endpoints[machine.Name]; ok && machine.Name != s.step.Machine {
+			others = append(others, machine.Name)
 		}
-		err := r.fenceOf(s).hold(ctx, machine.Name)
-		if err == nil {
-			err = r.etcd().RemoveMember(ctx, []etcd.Endpoint{endpoint}, s.members.credentials, s.step.Member)
+	}
+	if len(others) == 0 {
+		return fmt.Errorf("removing etcd member %x: no other member's host is known", s.step.Member)
+	}
+	var failures []error
+	for len(others) > 0 {
+		err := r.fenceOf(s).hold(ctx, others...)
+		if err != nil {
+			return errors.Join(append(failures, err)...)
 		}
-		if err == nil || owner.ServesAnother(err) || errors.Is(err, etcd.ErrLastMember) {
+		through := slices.IndexFunc(others, func(name string) bool { return s.hosts[name] == s.fence.held.Host })
+		err = r.etcd().RemoveMember(ctx, []etcd.Endpoint{s.members.endpoints[others[through]]}, s.members.credentials,
+			s.step.Member)
+		if err == nil || errors.Is(err, etcd.ErrLastMember) {
 			return err
 		}
-		failures = append(failures, err)
-	}
-	if len(failures) == 0 {
-		return fmt.Errorf("removing etcd member %x: no other member's host is known", s.step.Member)
+		failures, others = append(failures, err), slices.Delete(others, through, through+1)
 	}
 	return errors.Join(failures...)
 }
@@ -168,7 +179,9 @@ func (c fencedClient) through(ctx context.Context, change func(context.Context) 
 }
 
 // Apply implements client.Writer.
-func (c fencedClient) Apply(ctx context.Context, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+func (c fencedClient) Apply(
+	ctx context.Context, object runtime.ApplyConfiguration, options ...client.ApplyOption,
+) error {
 	return c.through(ctx, func(ctx context.Context) error { return c.Client.Apply(ctx, object, options...) })
 }
 
@@ -188,12 +201,16 @@ func (c fencedClient) Update(ctx context.Context, object client.Object, options 
 }
 
 // Patch implements client.Writer.
-func (c fencedClient) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+func (c fencedClient) Patch(
+	ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption,
+) error {
 	return c.through(ctx, func(ctx context.Context) error { return c.Client.Patch(ctx, object, patch, options...) })
 }
 
 // DeleteAllOf implements client.Writer.
-func (c fencedClient) DeleteAllOf(ctx context.Context, object client.Object, options ...client.DeleteAllOfOption) error {
+func (c fencedClient) DeleteAllOf(
+	ctx context.Context, object client.Object, options ...client.DeleteAllOfOption,
+) error {
 	return c.through(ctx, func(ctx context.Context) error { return c.Client.DeleteAllOf(ctx, object, options...) })
 }
 
@@ -211,21 +228,37 @@ type fencedSubResource struct {
 }
 
 // Create implements client.SubResourceWriter.
-func (c fencedSubResource) Create(ctx context.Context, object, sub client.Object, options ...client.SubResourceCreateOption) error {
-	return c.client.through(ctx, func(ctx context.Context) error { return c.SubResourceClient.Create(ctx, object, sub, options...) })
+func (c fencedSubResource) Create(
+	ctx context.Context, object, sub client.Object, options ...client.SubResourceCreateOption,
+) error {
+	return c.client.through(ctx, func(ctx context.Context) error {
+		return c.SubResourceClient.Create(ctx, object, sub, options...)
+	})
 }
 
 // Update implements client.SubResourceWriter.
-func (c fencedSubResource) Update(ctx context.Context, object client.Object, options ...client.SubResourceUpdateOption) error {
-	return c.client.through(ctx, func(ctx context.Context) error { return c.SubResourceClient.Update(ctx, object, options...) })
+func (c fencedSubResource) Update(
+	ctx context.Context, object client.Object, options ...client.SubResourceUpdateOption,
+) error {
+	return c.client.through(ctx, func(ctx context.Context) error {
+		return c.SubResourceClient.Update(ctx, object, options...)
+	})
 }
 
 // Patch implements client.SubResourceWriter.
-func (c fencedSubResource) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
-	return c.client.through(ctx, func(ctx context.Context) error { return c.SubResourceClient.Patch(ctx, object, patch, options...) })
+func (c fencedSubResource) Patch(
+	ctx context.Context, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption,
+) error {
+	return c.client.through(ctx, func(ctx context.Context) error {
+		return c.SubResourceClient.Patch(ctx, object, patch, options...)
+	})
 }
 
 // Apply implements client.SubResourceWriter.
-func (c fencedSubResource) Apply(ctx context.Context, object runtime.ApplyConfiguration, options ...client.SubResourceApplyOption) error {
-	return c.client.through(ctx, func(ctx context.Context) error { return c.SubResourceClient.Apply(ctx, object, options...) })
+func (c fencedSubResource) Apply(
+	ctx context.Context, object runtime.ApplyConfiguration, options ...client.SubResourceApplyOption,
+) error {
+	return c.client.through(ctx, func(ctx context.Context) error {
+		return c.SubResourceClient.Apply(ctx, object, options...)
+	})
 }

@@ -7,13 +7,21 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/collections"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
 
 // confirming are hosts that confirm our generation, unless err says why not.
@@ -56,11 +64,51 @@ func TestNothingIsChangedThatNoHostConfirms(t *testing.T) {
 		_ = fails()
 		w.fetchImages()
 	}
-	g.Expect(fails()).To(MatchError(ContainSubstring("no host of the control plane confirms that it serves this management cluster")))
+	g.Expect(fails()).To(MatchError(ContainSubstring("no host of the control plane confirms that it serves this " +
+		"management cluster")))
 	g.Expect(w.configVersion()).To(Equal(oldVer))
 	hosts.err = nil
 	w.reconcile()
 	g.Expect(w.configVersion()).To(Equal(newVer))
 	g.Expect(hosts.held).To(BeNumerically(">", 1))
 	g.Expect(hosts.free).To(Equal(hosts.held), "each is let go")
+}
+
+// silentHosts take a connection, and say nothing.
+type silentHosts struct{ noHosts }
+
+func (silentHosts) HoldHost(ctx context.Context, _ *infrav1.QuoinHost) (func(context.Context) error, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestSilentHostsHoldUpAWorkerOnceAndNotOneAfterTheOther(t *testing.T) {
+	changes := map[string]func(context.Context, *Reconciler, *scope) error{
+		"of the cluster": func(ctx context.Context, r *Reconciler, s *scope) error {
+			_ = r.fenceOf(s).confirm(ctx)
+			return r.fenceOf(s).confirm(ctx) // the next change of the same reconcile
+		},
+		"of etcd": func(ctx context.Context, r *Reconciler, s *scope) error { return r.removeMember(ctx, s) },
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scope{clock: clock.RealClock{}, machines: collections.New(), hosts: map[string]*infrav1.QuoinHost{}}
+				s.members.endpoints = map[string]etcd.Endpoint{}
+				for _, name := range []string{"m0", "m1", "m2"} {
+					machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}
+					host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Name: "h-" + name}}
+					host.Spec.ConsumerRef = &infrav1.ConsumerReference{Machine: name, Claim: name}
+					machine.Status.NodeRef.Name, machine.Spec.ProviderID = name, host.ProviderID()
+					s.machines.Insert(machine)
+					s.hosts[name], s.members.endpoints[name] = host, etcd.Endpoint{}
+				}
+				begin := time.Now()
+				err := change(t.Context(), &Reconciler{Hosts: silentHosts{}}, s)
+				g := NewWithT(t)
+				g.Expect(err).To(MatchError(And(ContainSubstring("h-m0"), ContainSubstring("h-m1"), ContainSubstring("h-m2"))))
+				g.Expect(time.Since(begin)).To(Equal(hostaccess.HoldTimeout))
+			})
+		})
+	}
 }

@@ -17,17 +17,17 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 )
 
-// What holds a control-plane Machine: a pre-drain hook until its departure was agreed to, a pre-terminate hook until its etcd
-// member is gone, and, where it has one, the same hold on its QuoinMachine, because annotations of a Machine can be stripped,
-// and Cluster API skips the first when it likes. Set while the Machine is not being deleted, and taken away once and for good.
-
-func (s *scope) holdOwner() string { return controlPlaneKind + "/" + s.plane.Name }
+// What holds a control-plane Machine: a pre-drain hook until its departure was agreed to, a pre-terminate hook until
+// its etcd member is gone, and, where it has one, the same hold on its QuoinMachine, because annotations of a Machine
+// can be stripped, and Cluster API skips the first when it likes. Set while the Machine is not being deleted, and taken
+// away once and for good.
 
 // holdHost puts our hold into a QuoinMachine that is about to be made.
 func (s *scope) holdHost(infra *unstructured.Unstructured) error {
-	if !s.stackedEtcd() {
+	if !desired.StackedEtcd(s.plane) {
 		return nil
 	}
 	entries, _, err := unstructured.NestedSlice(infra.Object, "spec", "lifecycleHooks", "preTerminate")
@@ -38,23 +38,27 @@ func (s *scope) holdHost(infra *unstructured.Unstructured) error {
 		fields, ok := entry.(map[string]any)
 		return ok && fields["name"] == controlplanev1.HookName
 	})
-	entries = append(entries, map[string]any{"name": controlplanev1.HookName, "owner": s.holdOwner()})
+	entries = append(entries, map[string]any{"name": controlplanev1.HookName, "owner": desired.HookOwner(s.plane)})
 	return unstructured.SetNestedSlice(infra.Object, entries, "spec", "lifecycleHooks", "preTerminate")
 }
 
-// keepHold puts our hold on the QuoinMachine of a Machine that was adopted, moved, or made before there was such a hold.
+// keepHold puts our hold on the QuoinMachine of a Machine that was adopted, moved, or made before there was such a
+// hold.
 func (r *Reconciler) keepHold(ctx context.Context, s *scope, infra *infrav1.QuoinMachine) error {
 	if !s.lacksHold(infra) {
 		return nil
 	}
 	return r.changeHold(ctx, infra, func(hooks []infrav1.LifecycleHook) []infrav1.LifecycleHook {
-		return append(slices.DeleteFunc(hooks, ours), infrav1.LifecycleHook{Name: controlplanev1.HookName, Owner: s.holdOwner()})
+		return append(slices.DeleteFunc(hooks, ours), infrav1.LifecycleHook{Name: controlplanev1.HookName,
+			Owner: desired.HookOwner(s.plane)})
 	})
 }
 
-// changeHold changes the pre-terminate hooks of a QuoinMachine as they are now: the list is written as a whole, so never over
-// what somebody else did meanwhile.
-func (r *Reconciler) changeHold(ctx context.Context, seen *infrav1.QuoinMachine, change func([]infrav1.LifecycleHook) []infrav1.LifecycleHook) error {
+// changeHold changes the pre-terminate hooks of a QuoinMachine as they are now: the list is written as a whole, so
+// never over what somebody else did meanwhile.
+func (r *Reconciler) changeHold(
+	ctx context.Context, seen *infrav1.QuoinMachine, change func([]infrav1.LifecycleHook) []infrav1.LifecycleHook,
+) error {
 	infra := &infrav1.QuoinMachine{}
 	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(seen), infra); err != nil {
 		return client.IgnoreNotFound(err)
@@ -74,7 +78,7 @@ func (r *Reconciler) changeHold(ctx context.Context, seen *infrav1.QuoinMachine,
 
 // lacksHold tells that the host of a Machine must be held and is not.
 func (s *scope) lacksHold(infra *infrav1.QuoinMachine) bool {
-	return s.stackedEtcd() && !hostHeld(infra) && infra.DeletionTimestamp.IsZero()
+	return desired.StackedEtcd(s.plane) && !hostHeld(infra) && infra.DeletionTimestamp.IsZero()
 }
 
 // hostHeld tells that our hold is on the QuoinMachine.
@@ -94,8 +98,8 @@ func (r *Reconciler) openDrain(ctx context.Context, machine *clusterv1.Machine) 
 	return r.dropHooks(ctx, machine, controlplanev1.PreDrainHookAnnotation)
 }
 
-// release takes all of our holds off a Machine. Its QuoinMachine comes first: once the Machine's hooks are gone, nobody may
-// look at it again.
+// release takes all of our holds off a Machine. Its QuoinMachine comes first: once the Machine's hooks are gone, nobody
+// may look at it again.
 func (r *Reconciler) release(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
 	if infra := s.infra[machine.Name]; hostHeld(infra) {
 		if err := r.changeHold(ctx, infra, func(hooks []infrav1.LifecycleHook) []infrav1.LifecycleHook {
@@ -136,8 +140,8 @@ func (r *Reconciler) deleteAll(ctx context.Context, s *scope) error {
 	return kerrors.NewAggregate(failures)
 }
 
-// atTermination tells that nothing holds the Machine any more but what comes after its drain: pre-terminate hooks, or, of a
-// Machine whose hooks were stripped, the hold on its QuoinMachine.
+// atTermination tells that nothing holds the Machine any more but what comes after its drain: pre-terminate hooks, or,
+// of a Machine whose hooks were stripped, the hold on its QuoinMachine.
 func atTermination(machine *clusterv1.Machine, infra *infrav1.QuoinMachine) bool {
 	if !conditions.IsTrue(machine, clusterv1.MachineDeletingCondition) {
 		return false

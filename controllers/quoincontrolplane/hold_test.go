@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
@@ -32,12 +33,14 @@ func TestHoldsAreThereFromTheStart(t *testing.T) {
 	delete(machine.Annotations, controlplanev1.PreTerminateHookAnnotation)
 	g.Expect(w.mgmt.Update(t.Context(), machine)).To(Succeed())
 	infra := w.infra(name)
-	infra.Spec.LifecycleHooks = infrav1.LifecycleHooks{PreTerminate: []infrav1.LifecycleHook{{Name: "backup", Owner: "somebody"}}}
+	infra.Spec.LifecycleHooks = infrav1.LifecycleHooks{PreTerminate: []infrav1.LifecycleHook{{Name: "backup",
+		Owner: "somebody"}}}
 	g.Expect(w.mgmt.Update(t.Context(), infra)).To(Succeed())
 	w.once()
 	g.Expect(w.hasDrainHook(name)).To(BeTrue())
 	g.Expect(w.hasHook(name)).To(BeTrue())
-	g.Expect(w.infra(name).Spec.LifecycleHooks.PreTerminate).To(ConsistOf(HaveField("Name", "backup"), HaveField("Name", controlplanev1.HookName)))
+	g.Expect(w.infra(name).Spec.LifecycleHooks.PreTerminate).
+		To(ConsistOf(HaveField("Name", "backup"), HaveField("Name", controlplanev1.HookName)))
 }
 
 // A drain begins when etcd can do without the member, and the hook does not come back.
@@ -110,7 +113,8 @@ func TestDeletionOfTheControlPlaneReleasesAllHolds(t *testing.T) {
 // Of an etcd that is somebody else's there is nothing to guard.
 func TestExternalEtcdHoldsNoHost(t *testing.T) {
 	g := NewWithT(t)
-	s := &scope{plane: &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Name: "cp"}}}
+	s := &scope{clock: clock.RealClock{}, plane: &controlplanev1.QuoinControlPlane{
+		ObjectMeta: metav1.ObjectMeta{Name: "cp"}}}
 	infra := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
 	g.Expect(s.holdHost(infra)).To(Succeed())
 	g.Expect(infra.Object["spec"]).To(HaveKey("lifecycleHooks"))

@@ -20,9 +20,11 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
 )
 
-// unfitHosts says, by QuoinMachine, why its host can take no images now. A host that is silent while its Node is well may
-// yet be asked, because what runs there would miss them.
-func unfitHosts(machines []infrav1.QuoinMachine, hosts []infrav1.QuoinHost, nodeWell map[string]bool) map[string]string {
+// unfitHosts says, by QuoinMachine, why its host can take no images now. A host that is silent while its Node is well
+// may yet be asked, because what runs there would miss them.
+func unfitHosts(
+	machines []infrav1.QuoinMachine, hosts []infrav1.QuoinHost, nodeWell map[string]bool,
+) map[string]string {
 	byKey := map[client.ObjectKey]*infrav1.QuoinHost{}
 	for i := range hosts {
 		byKey[client.ObjectKeyFromObject(&hosts[i])] = &hosts[i]
@@ -96,7 +98,9 @@ func (s *scope) lackImages() string {
 		return ""
 	}
 	slices.Sort(names)
-	return fmt.Sprintf("\n* Not waited for: the hosts of %s, which cannot take the add-on images of %s now. They get them first of all when "+
-		"they are back, and until then kube-proxy may not start there: end the maintenance, repair them or delete their Machines",
+	return fmt.Sprintf("\n* Not waited for: the hosts of %s, which cannot take the add-on images of %s now. They get "+
+		"them first of all when "+
+		"they are back, and until then kube-proxy may not start there: end the maintenance, repair them or delete their "+
+		"Machines",
 		strings.Join(names, ", "), s.snapshot.Version)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
@@ -40,11 +40,12 @@ func (r *Reconciler) reportMachines(ctx context.Context, s *scope) error {
 			continue
 		}
 		s.setUpToDate(machine)
-		if s.plane.DeletionTimestamp.IsZero() && (machine.Status.NodeRef.IsDefined() || s.joined(name) || !s.hasConditions(machine)) {
+		if s.plane.DeletionTimestamp.IsZero() && (machine.Status.NodeRef.IsDefined() || s.joined(name) ||
+			!s.hasConditions(machine)) {
 			s.setPodConditions(machine, keep)
 			s.setMemberCondition(machine, keep)
 		}
-		owned := append(s.machineConditions(), clusterv1.MachineUpToDateCondition)
+		owned := append(desired.MachineConditions(s.plane), clusterv1.MachineUpToDateCondition)
 		if err := apierr.IgnoreGone(helper.Patch(ctx, machine, patch.WithOwnedConditions{Conditions: owned})); err != nil {
 			failures = append(failures, fmt.Errorf("setting conditions of Machine %s: %w", name, err))
 		}
@@ -54,13 +55,15 @@ func (r *Reconciler) reportMachines(ctx context.Context, s *scope) error {
 
 // joined tells that the Machine's bootstrap data ran to its end: from there on its member may be ill.
 func (s *scope) joined(name string) bool {
-	return slices.ContainsFunc(s.snapshot.Machines, func(machine controlplane.Machine) bool { return machine.Name == name && machine.Joined })
+	return slices.ContainsFunc(s.snapshot.Machines, func(machine controlplane.Machine) bool {
+		return machine.Name == name && machine.Joined
+	})
 }
 
-// hasConditions tells that the conditions of a Machine's readiness were set. While it joins they do not change: each change
-// of a Machine makes Cluster API look at it, at most once a second, and the look that it needs would come later.
+// hasConditions tells that the conditions of a Machine's readiness were set. While it joins they do not change: each
+// change of a Machine makes Cluster API look at it, at most once a second, and the look that it needs would come later.
 func (s *scope) hasConditions(machine *clusterv1.Machine) bool {
-	for _, condition := range s.machineConditions() {
+	for _, condition := range desired.MachineConditions(s.plane) {
 		if !conditions.Has(machine, condition) {
 			return false
 		}
@@ -77,7 +80,7 @@ func (r *Reconciler) withinGrace(ctx context.Context, s *scope) bool {
 	if state.LastProbeSuccessTime.IsZero() {
 		return state.ConsecutiveFailures < failedProbes
 	}
-	return time.Since(state.LastProbeSuccessTime) < connectionGrace
+	return s.clock.Since(state.LastProbeSuccessTime) < connectionGrace
 }
 
 func (s *scope) setUpToDate(machine *clusterv1.Machine) {
@@ -86,7 +89,8 @@ func (s *scope) setUpToDate(machine *clusterv1.Machine) {
 			Reason: clusterv1.MachineNotUpToDateReason, Message: "* " + strings.Join(reasons, "\n* ")})
 		return
 	}
-	if kubelet := kubeletVersion(machine, s.workload.health[machine.Name]); kubelet != "" && kubelet != machine.Spec.Version {
+	if kubelet := kubeletVersion(machine, s.workload.health[machine.Name]); kubelet != "" &&
+		kubelet != machine.Spec.Version {
 		conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineUpToDateCondition, Status: metav1.ConditionFalse,
 			Reason:  clusterv1.MachineUpToDateUpdatingReason,
 			Message: fmt.Sprintf("* The kubelet runs %s, %s required", kubelet, machine.Spec.Version)})
@@ -98,15 +102,15 @@ func (s *scope) setUpToDate(machine *clusterv1.Machine) {
 
 func (s *scope) setPodConditions(machine *clusterv1.Machine, keep bool) {
 	health, read := s.workload.health[machine.Name]
-	for _, pod := range staticPods {
-		if pod.etcd && !s.stackedEtcd() {
+	for _, pod := range desired.StaticPods {
+		if pod.Etcd && !desired.StackedEtcd(s.plane) {
 			continue
 		}
 		if read {
-			conditions.Set(machine, health.conditions[pod.condition])
+			conditions.Set(machine, health.conditions[pod.Condition])
 			continue
 		}
-		s.setUnknown(machine, pod.condition, keep, s.unreadable(machine, s.workload.err))
+		s.setUnknown(machine, pod.Condition, keep, s.unreadable(machine, s.workload.err))
 	}
 }
 
@@ -131,11 +135,12 @@ func (s *scope) setUnknown(machine *clusterv1.Machine, condition string, keep bo
 	if s.workload.err != nil && s.initialized() {
 		reason = controlplanev1.ConnectionDownReason
 	}
-	conditions.Set(machine, metav1.Condition{Type: condition, Status: metav1.ConditionUnknown, Reason: reason, Message: message})
+	conditions.Set(machine, metav1.Condition{Type: condition, Status: metav1.ConditionUnknown, Reason: reason,
+		Message: message})
 }
 
 func (s *scope) setMemberCondition(machine *clusterv1.Machine, keep bool) {
-	if !s.stackedEtcd() {
+	if !desired.StackedEtcd(s.plane) {
 		return
 	}
 	const condition = controlplanev1.MachineEtcdMemberHealthyCondition

@@ -23,6 +23,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
@@ -40,7 +41,7 @@ type membership struct {
 
 // readEtcd reads the members through the hosts of Machines that are nodes. It does not need the API server.
 func (r *Reconciler) readEtcd(ctx context.Context, s *scope) {
-	if !s.stackedEtcd() {
+	if !desired.StackedEtcd(s.plane) {
 		return
 	}
 	s.members.endpoints = map[string]etcd.Endpoint{}
@@ -50,7 +51,8 @@ func (r *Reconciler) readEtcd(ctx context.Context, s *scope) {
 		if host == nil || !machine.Status.NodeRef.IsDefined() {
 			continue
 		}
-		endpoint := etcd.Endpoint{Name: machine.Status.NodeRef.Name, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		endpoint := etcd.Endpoint{Name: machine.Status.NodeRef.Name, Dial: func(ctx context.Context, network,
+			address string) (net.Conn, error) {
 			return r.Hosts.DialHost(ctx, host, network, address)
 		}}
 		s.members.endpoints[machine.Name] = endpoint
@@ -69,11 +71,12 @@ func (r *Reconciler) readEtcd(ctx context.Context, s *scope) {
 		s.members.err = fmt.Errorf("reading etcd's authority: %w", err)
 		return
 	}
-	s.members.credentials, s.members.err = etcd.Mint(authority.Data[secret.TLSCrtDataName], authority.Data[secret.TLSKeyDataName], time.Now())
+	s.members.credentials, s.members.err = etcd.Mint(authority.Data[secret.TLSCrtDataName],
+		authority.Data[secret.TLSKeyDataName], s.clock.Now())
 	if s.members.err != nil {
 		return
 	}
-	s.members.readAt = time.Now()
+	s.members.readAt = s.clock.Now()
 	s.members.cluster, s.members.err = r.etcd().Read(ctx, endpoints, s.members.credentials)
 }
 
@@ -82,7 +85,7 @@ func (s *scope) etcdSnapshot() quorum.Membership {
 	if s.members.err != nil {
 		return quorum.Membership{Problem: s.members.err.Error(), Contradicts: errors.Is(s.members.err, etcd.ErrContradiction)}
 	}
-	if !s.stackedEtcd() || len(s.members.cluster.Members) == 0 {
+	if !desired.StackedEtcd(s.plane) || len(s.members.cluster.Members) == 0 {
 		return quorum.Membership{Problem: "it was not read"}
 	}
 	result := quorum.Membership{Known: true, Agreed: s.members.cluster.Agreed}
@@ -140,8 +143,9 @@ func (s *scope) failureDomainOf(machine *clusterv1.Machine) string {
 // observedInterval is how old a membership in status gets before it is written again although nothing happened to it.
 const observedInterval = 30 * time.Second
 
-// etcdStatus is the membership as status tells it. What changes all the time, such as the size of a database, is written
-// only together with something that matters or when the last reading is old: each write wakes this controller again.
+// etcdStatus is the membership as status tells it. What changes all the time, such as the size of a database, is
+// written only together with something that matters or when the last reading is old: each write wakes this controller
+// again.
 func (s *scope) etcdStatus(before *controlplanev1.EtcdStatus) *controlplanev1.EtcdStatus {
 	count := s.snapshot.Etcd.Count()
 	status := &controlplanev1.EtcdStatus{
@@ -153,7 +157,8 @@ func (s *scope) etcdStatus(before *controlplanev1.EtcdStatus) *controlplanev1.Et
 	taken := map[string]bool{}
 	for _, member := range s.snapshot.Etcd.Members {
 		entry := controlplanev1.EtcdMember{Name: member.Name, ID: fmt.Sprintf("%x", member.ID), Machine: member.Machine,
-			FailureDomain: member.FailureDomain, Role: "Voter", Healthy: ptr.To(member.Healthy), Problem: shortened(member.Problem)}
+			FailureDomain: member.FailureDomain, Role: "Voter", Healthy: ptr.To(member.Healthy),
+			Problem: shortened(member.Problem)}
 		if entry.Name == "" || taken[entry.Name] {
 			entry.Name = entry.ID
 		}

@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
@@ -22,7 +23,8 @@ import (
 
 // observed is a look at three Machines a, b and c in zones of the same names, with a member each, 1 to 3.
 func observed() *scope {
-	s := &scope{plane: &controlplanev1.QuoinControlPlane{}, machines: collections.Machines{}, infra: map[string]*infrav1.QuoinMachine{}}
+	s := &scope{clock: clock.RealClock{}, plane: &controlplanev1.QuoinControlPlane{}, machines: collections.Machines{},
+		infra: map[string]*infrav1.QuoinMachine{}}
 	s.members.cluster.Agreed = true
 	s.members.readAt = time.Now()
 	for i, name := range []string{"a", "b", "c"} {
@@ -43,7 +45,8 @@ func TestMembershipTellsWhereMembersAre(t *testing.T) {
 	s.members.cluster.Members[2].Answers = false
 	membership := s.etcdSnapshot()
 	g.Expect(membership.Known && membership.Agreed).To(BeTrue())
-	g.Expect(membership.Members[0]).To(Equal(quorum.Member{ID: 1, Name: "n-a", Machine: "a", FailureDomain: "zone-a", Leader: true, Healthy: true, Size: 4096}))
+	g.Expect(membership.Members[0]).To(Equal(quorum.Member{ID: 1, Name: "n-a", Machine: "a", FailureDomain: "zone-a",
+		Leader: true, Healthy: true, Size: 4096}))
 	g.Expect(membership.Members[1].Healthy).To(BeFalse())
 	g.Expect(membership.Members[1].Problem).To(ContainSubstring("NOSPACE"))
 	g.Expect(membership.Members[2].Problem).NotTo(BeEmpty())
@@ -84,7 +87,8 @@ func TestEtcdStatusTellsMembersAndTolerance(t *testing.T) {
 	g := NewWithT(t)
 	s := observed()
 	s.members.cluster.Members[1].Lag = 7
-	s.members.cluster.Members = append(s.members.cluster.Members, etcd.Member{ID: 0xab, Learner: true, Problem: "it was not reached"})
+	s.members.cluster.Members = append(s.members.cluster.Members, etcd.Member{ID: 0xab, Learner: true,
+		Problem: "it was not reached"})
 	s.snapshot.Etcd = s.etcdSnapshot()
 	status := s.etcdStatus(nil)
 	g.Expect(status.Voters).To(HaveValue(BeEquivalentTo(3)))
@@ -93,10 +97,14 @@ func TestEtcdStatusTellsMembersAndTolerance(t *testing.T) {
 	g.Expect(status.Agreed).To(HaveValue(BeTrue()))
 	g.Expect(status.ObservedTime.IsZero()).To(BeFalse())
 	g.Expect(status.Members).To(ConsistOf(
-		controlplanev1.EtcdMember{Name: "ab", ID: "ab", Role: "Learner", Healthy: ptr.To(false), Problem: "it was not reached"},
-		controlplanev1.EtcdMember{Name: "n-a", ID: "1", Machine: "a", FailureDomain: "zone-a", Role: "Leader", Healthy: ptr.To(true), Lag: ptr.To[int64](0), SizeBytes: ptr.To[int64](4096)},
-		controlplanev1.EtcdMember{Name: "n-b", ID: "2", Machine: "b", FailureDomain: "zone-b", Role: "Voter", Healthy: ptr.To(true), Lag: ptr.To[int64](7), SizeBytes: ptr.To[int64](4096)},
-		controlplanev1.EtcdMember{Name: "n-c", ID: "3", Machine: "c", FailureDomain: "zone-c", Role: "Voter", Healthy: ptr.To(true), Lag: ptr.To[int64](0), SizeBytes: ptr.To[int64](4096)},
+		controlplanev1.EtcdMember{Name: "ab", ID: "ab", Role: "Learner", Healthy: ptr.To(false),
+			Problem: "it was not reached"},
+		controlplanev1.EtcdMember{Name: "n-a", ID: "1", Machine: "a", FailureDomain: "zone-a", Role: "Leader",
+			Healthy: ptr.To(true), Lag: ptr.To[int64](0), SizeBytes: ptr.To[int64](4096)},
+		controlplanev1.EtcdMember{Name: "n-b", ID: "2", Machine: "b", FailureDomain: "zone-b", Role: "Voter",
+			Healthy: ptr.To(true), Lag: ptr.To[int64](7), SizeBytes: ptr.To[int64](4096)},
+		controlplanev1.EtcdMember{Name: "n-c", ID: "3", Machine: "c", FailureDomain: "zone-c", Role: "Voter",
+			Healthy: ptr.To(true), Lag: ptr.To[int64](0), SizeBytes: ptr.To[int64](4096)},
 	))
 }
 
@@ -122,7 +130,8 @@ func TestEtcdStatusDoesNotWakeItsOwnController(t *testing.T) {
 	old := observed()
 	old.members.readAt = s.members.readAt.Add(observedInterval + time.Second)
 	old.snapshot.Etcd = old.etcdSnapshot()
-	g.Expect(old.etcdStatus(first).ObservedTime.After(first.ObservedTime.Time)).To(BeTrue(), "what is admitted by it must not be old")
+	g.Expect(old.etcdStatus(first).ObservedTime.After(first.ObservedTime.Time)).
+		To(BeTrue(), "what is admitted by it must not be old")
 }
 
 // From that condition it is known since when a member is ill, also one whose Machine never gets a Node.

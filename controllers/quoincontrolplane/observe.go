@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -23,6 +23,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
@@ -31,6 +32,7 @@ import (
 type scope struct {
 	cluster *clusterv1.Cluster
 	plane   *controlplanev1.QuoinControlPlane
+	clock   clock.PassiveClock
 
 	// template of infrastructure machines; nil when it does not exist, and then templateProblem says so.
 	template        *unstructured.Unstructured
@@ -38,8 +40,8 @@ type scope struct {
 	// certificates is the condition to set; nil when they were not looked at.
 	certificates *metav1.Condition
 
-	// glance: Machines and the workload cluster are read from caches.
-	glance bool
+	// cached: Machines and the workload cluster are read from caches.
+	cached bool
 	// machines of the control plane; by their names also what belongs to them.
 	machines collections.Machines
 	infra    map[string]*infrav1.QuoinMachine
@@ -70,15 +72,12 @@ type scope struct {
 	fence fence
 
 	snapshot controlplane.Snapshot
+	// step that was decided, and what became of it.
 	step     controlplane.Step
+	outcome  controlplane.Outcome
 	observed bool
 	// configErr is why a Machine got no KubeadmConfig.
 	configErr error
-}
-
-// stackedEtcd tells that etcd runs on the control plane's own Machines.
-func (s *scope) stackedEtcd() bool {
-	return !s.plane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined()
 }
 
 func (s *scope) replicas() int { return int(ptr.Deref(s.plane.Spec.Replicas, 1)) }
@@ -102,11 +101,12 @@ func (r *Reconciler) readMachines(ctx context.Context, s *scope) (collections.Ma
 		case metav1.IsControlledBy(machine, s.plane):
 			owned.Insert(machine)
 		case controller != nil:
-			return nil, fmt.Errorf("control-plane Machine %s is labeled as one of this control plane but %s %s controls it: remove the label %s",
+			return nil, fmt.Errorf("control-plane Machine %s is labeled as one of this control plane but %s %s controls it: "+
+				"remove the label %s",
 				machine.Name, controller.Kind, controller.Name, clusterv1.MachineControlPlaneLabel)
 		case s.plane.DeletionTimestamp.IsZero() && machine.DeletionTimestamp.IsZero():
 			original := machine.DeepCopy()
-			machine.SetOwnerReferences(util.EnsureOwnerRef(machine.GetOwnerReferences(), controllerRef(s.plane)))
+			machine.SetOwnerReferences(util.EnsureOwnerRef(machine.GetOwnerReferences(), desired.ControllerRef(s.plane)))
 			if err := r.Client.Patch(ctx, machine, client.MergeFrom(original)); err != nil {
 				return nil, fmt.Errorf("adopting Machine %s: %w", machine.Name, err)
 			}
@@ -119,7 +119,7 @@ func (r *Reconciler) readMachines(ctx context.Context, s *scope) (collections.Ma
 
 // machineReader reads Machines from the API server, unless the cache will do.
 func (s *scope) machineReader(r *Reconciler) client.Reader {
-	if s.glance {
+	if s.cached {
 		return r.Client
 	}
 	return r.APIReader
@@ -133,8 +133,8 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	return r.study(ctx, s)
 }
 
-// gather lists the Machines and what may belong to them. Remains are looked for among what was listed before the Machines:
-// whatever is in that list and has no Machine in the later one was left behind.
+// gather lists the Machines and what may belong to them. Remains are looked for among what was listed before the
+// Machines: whatever is in that list and has no Machine in the later one was left behind.
 func (r *Reconciler) gather(ctx context.Context, s *scope) error {
 	if err := r.listParts(ctx, s); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (r *Reconciler) study(ctx context.Context, s *scope) error {
 		return err
 	}
 	s.sortParts()
-	early := s.glance && s.initialized()
+	early := s.cached && s.initialized()
 	if early {
 		// Before anything remote is read: Cluster API waits for it, and to make what has a name once the cache is enough.
 		s.configErr = r.complete(ctx, s)
@@ -177,7 +177,7 @@ func (r *Reconciler) study(ctx context.Context, s *scope) error {
 		}
 	}
 	r.conclude(s)
-	if s.glance && !early {
+	if s.cached && !early {
 		// Only now it is known whether kubeadm init has run.
 		s.configErr = r.complete(ctx, s)
 	}
@@ -190,20 +190,20 @@ func (r *Reconciler) conclude(s *scope) {
 		s.plane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
 	}
 	s.fillSnapshot()
-	s.snapshot.Patience = memberPatience / time.Duration(max(r.Haste, 1))
-	r.silence.note(s.plane.UID, &s.snapshot.Etcd, s.members.readAt)
+	s.snapshot.Patience = r.Timings.DeadMember
+	noteUnhealthy(&r.history, s.plane.UID, &s.snapshot.Etcd, s.members.readAt)
 	r.recallAheads(s)
-	if r.doubts.settle(s.plane.UID, s.snapshot.Machines, time.Now(), drainDoubt/time.Duration(max(r.Haste, 1))) {
-		s.snapshot.DrainDoubt = drainDoubt
-	}
-	s.fillAPIServers(time.Now(), apiServerPatience/time.Duration(max(r.Haste, 1)))
+	s.snapshot.DrainInGrace = debounceDrains(&r.history, s.plane.UID, s.snapshot.Machines, s.clock.Now(),
+		r.Timings.SkippedDrain)
+	s.fillAPIServers(s.clock.Now(), r.Timings.APIServerStop)
 	s.fillHealth()
 	s.snapshot.Recovery = s.recovery()
 	s.observed = true
 }
 
 func (r *Reconciler) listParts(ctx context.Context, s *scope) error {
-	ofCluster := []client.ListOption{client.InNamespace(s.cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: s.cluster.Name}}
+	ofCluster := []client.ListOption{client.InNamespace(s.cluster.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: s.cluster.Name}}
 	infra := &infrav1.QuoinMachineList{}
 	if err := r.Client.List(ctx, infra, ofCluster...); err != nil {
 		return fmt.Errorf("listing the Cluster's QuoinMachines: %w", err)
@@ -239,6 +239,7 @@ func (r *Reconciler) listParts(ctx context.Context, s *scope) error {
 			s.snapshot.Workers++
 		}
 	}
+	s.leaveBehind(machines)
 	s.unfit = unfitHosts(s.clusterInfra, hosts.Items, nodeWell)
 	configs := &bootstrapv1.KubeadmConfigList{}
 	ofControlPlane := slices.Concat(ofCluster, []client.ListOption{client.HasLabels{clusterv1.MachineControlPlaneLabel}})
@@ -289,8 +290,9 @@ func (s *scope) isRemains(object client.Object) bool {
 		object.GetDeletionTimestamp().IsZero()
 }
 
-// readHosts finds the hosts that the Machines have among those that were listed, or reads them: they may live in namespaces
-// that the cache does not cover. What a host does is told late by its status anyhow, so nothing is decided by its freshness.
+// readHosts finds the hosts that the Machines have among those that were listed, or reads them: they may live in
+// namespaces that the cache does not cover. What a host does is told late by its status anyhow, so nothing is decided
+// by its freshness.
 func (r *Reconciler) readHosts(ctx context.Context, s *scope) error {
 	listed := map[client.ObjectKey]*infrav1.QuoinHost{}
 	for i := range s.fleet {

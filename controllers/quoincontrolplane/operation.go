@@ -28,17 +28,17 @@ const (
 	mostWaitingOn     = 512
 )
 
-// setOperation tells what is being done and what that waits for. The time stays while both stay, so that it tells for how
-// long.
+// setOperation tells what is being done and what that waits for. The time stays while both stay, so that it tells for
+// how long.
 func (s *scope) setOperation(failure error, now time.Time) {
 	before := s.plane.Status.Operation
-	if failure == nil && s.step.Kind == controlplane.Done {
+	if failure == nil && s.outcome.Kind == controlplane.Done {
 		s.plane.Status.Operation = nil
 		return
 	}
 	next := &controlplanev1.ControlPlaneOperation{
-		Type: controlplanev1.OperationType(s.step.Operation), Machine: s.step.Machine,
-		WaitingOn: cut(s.step.WaitingOn(), mostWaitingOn), Message: cut(sentence(s.step.Message), mostOperationText),
+		Type: controlplanev1.OperationType(s.outcome.Operation), Machine: s.outcome.Machine,
+		WaitingOn: cut(s.outcome.WaitingOn(), mostWaitingOn), Message: cut(sentence(s.outcome.Message), mostOperationText),
 	}
 	if failure != nil {
 		// What failed before anything was decided belongs to what was going on.
@@ -51,7 +51,8 @@ func (s *scope) setOperation(failure error, now time.Time) {
 		next.Type = s.earlyOperation()
 	}
 	next.Since = metav1.NewTime(now.Truncate(time.Second))
-	if before != nil && before.Type == next.Type && before.Machine == next.Machine && before.WaitingOn == next.WaitingOn && !before.Since.IsZero() {
+	if before != nil && before.Type == next.Type && before.Machine == next.Machine && before.WaitingOn == next.WaitingOn &&
+		!before.Since.IsZero() {
 		next.Since = before.Since
 	}
 	s.plane.Status.Operation = next
@@ -92,9 +93,9 @@ func (s *scope) setProgressing(now time.Time) {
 		s.set(condition, metav1.ConditionTrue, "Complete", "")
 		return
 	}
-	if s.step.Kind == controlplane.Refuse {
+	if s.outcome.Kind == controlplane.Refuse {
 		// It does not move until the spec is another.
-		s.set(condition, metav1.ConditionFalse, s.step.Reason, operation.Message)
+		s.set(condition, metav1.ConditionFalse, s.outcome.Reason, operation.Message)
 		return
 	}
 	deadline := defaultProgressDeadline
@@ -103,7 +104,8 @@ func (s *scope) setProgressing(now time.Time) {
 	}
 	if now.Sub(operation.Since.Time) >= deadline {
 		s.set(condition, metav1.ConditionFalse, controlplanev1.ProgressDeadlineExceededReason, fmt.Sprintf(
-			"%s since %s, for longer than %s: %s", operation.Type, operation.Since.UTC().Format(time.RFC3339), deadline, operation.Message))
+			"%s since %s, for longer than %s: %s", operation.Type, operation.Since.UTC().Format(time.RFC3339), deadline,
+			operation.Message))
 		return
 	}
 	s.set(condition, metav1.ConditionTrue, string(operation.Type), operation.Message)
@@ -115,7 +117,8 @@ func (s *scope) revisions() []controlplanev1.ControlPlaneRevision {
 	byName := map[string]*controlplanev1.ControlPlaneRevision{}
 	entry := func(name string) *controlplanev1.ControlPlaneRevision {
 		if byName[name] == nil {
-			byName[name] = &controlplanev1.ControlPlaneRevision{Name: cut(name, mostWaitingOn), Replicas: ptr.To[int32](0), ReadyReplicas: ptr.To[int32](0)}
+			byName[name] = &controlplanev1.ControlPlaneRevision{Name: cut(name, mostWaitingOn), Replicas: ptr.To[int32](0),
+				ReadyReplicas: ptr.To[int32](0)}
 		}
 		return byName[name]
 	}
@@ -161,16 +164,18 @@ func versionOf(revision string) string {
 	return revision
 }
 
-// tellOperation says in events what is not a change and still a part of the story: that something waits for a person, that
-// less can fail meanwhile, and that an operation is over.
+// tellOperation says in events what is not a change and still a part of the story: that something waits for a person,
+// that less can fail meanwhile, and that an operation is over.
 func (r *Reconciler) tellOperation(s *scope, before *controlplanev1.ControlPlaneOperation) {
 	switch {
-	case s.step.Kind == controlplane.Refuse,
-		s.step.Kind == controlplane.Wait && (s.step.Reason == controlplane.ReasonNoSpareHost || s.step.Reason == controlplane.ReasonQuorum):
-		if before == nil || before.WaitingOn != s.step.WaitingOn() {
-			r.event(s, "Warning", s.step.Reason, sentence(s.step.Message))
+	case s.outcome.Kind == controlplane.Refuse,
+		s.outcome.Kind == controlplane.Wait && (s.outcome.Reason == controlplane.ReasonNoSpareHost ||
+			s.outcome.Reason == controlplane.ReasonQuorum):
+		if before == nil || before.WaitingOn != s.outcome.WaitingOn() {
+			r.event(s, "Warning", s.outcome.Reason, sentence(s.outcome.Message))
 		}
-	case s.step.Kind == controlplane.Done && before != nil:
-		r.event(s, "Normal", "OperationComplete", fmt.Sprintf("%s is complete: %d Machines of %s", before.Type, len(s.parts()), s.plane.Spec.Version))
+	case s.outcome.Kind == controlplane.Done && before != nil:
+		r.event(s, "Normal", "OperationComplete", fmt.Sprintf("%s is complete: %d Machines of %s", before.Type,
+			len(s.parts()), s.plane.Spec.Version))
 	}
 }

@@ -18,11 +18,13 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 )
 
-// addOrphans puts a stand-in for each Machine that is gone while our hold still keeps its QuoinMachine: somebody stripped the
-// Machine's finalizer, and its dependents were collected, or will be in a moment. The etcd member there leaves as any other does,
-// and then the hold is taken away; without that the host would be kept for ever. What is written to a stand-in comes to nothing.
+// addOrphans puts a stand-in for each Machine that is gone while our hold still keeps its QuoinMachine: somebody
+// stripped the Machine's finalizer, and its dependents were collected, or will be in a moment. The etcd member there
+// leaves as any other does, and then the hold is taken away; without that the host would be kept for ever. What is
+// written to a stand-in comes to nothing.
 func (r *Reconciler) addOrphans(ctx context.Context, s *scope) error {
 	owned := map[string]bool{}
 	for _, machine := range s.machines {
@@ -31,7 +33,7 @@ func (r *Reconciler) addOrphans(ctx context.Context, s *scope) error {
 	for i := range s.clusterInfra {
 		infra := &s.clusterInfra[i]
 		_, moving := infra.Annotations[clusterctlv1.DeleteForMoveAnnotation]
-		mine := infrav1.LifecycleHook{Name: controlplanev1.HookName, Owner: s.holdOwner()}
+		mine := infrav1.LifecycleHook{Name: controlplanev1.HookName, Owner: desired.HookOwner(s.plane)}
 		if moving || owned[infra.Name] || !slices.Contains(infra.Spec.LifecycleHooks.PreTerminate, mine) {
 			continue
 		}
@@ -47,8 +49,9 @@ func (r *Reconciler) addOrphans(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// outlives tells of a QuoinMachine that is not collected yet that its Machine is gone, and not still to come: it has run its bootstrap
-// data. A Machine that is there and none of the control plane's is an error: its member would seem to be nobody's.
+// outlives tells of a QuoinMachine that is not collected yet that its Machine is gone, and not still to come: it has
+// run its bootstrap data. A Machine that is there and none of the control plane's is an error: its member would seem to
+// be nobody's.
 func (r *Reconciler) outlives(ctx context.Context, s *scope, infra *infrav1.QuoinMachine) (bool, error) {
 	if infra.Spec.ProviderID == "" || !provisioned(infra) || s.deleting() {
 		return false, nil
@@ -61,14 +64,16 @@ func (r *Reconciler) outlives(ctx context.Context, s *scope, infra *infrav1.Quoi
 	case err != nil:
 		return false, fmt.Errorf("reading the Machine of QuoinMachine %s: %w", infra.Name, err)
 	}
-	return false, fmt.Errorf("a Machine %s is there that is none of this control plane's, and its QuoinMachine is held for it: give the Machine its label %s back, "+
+	return false, fmt.Errorf("a Machine %s is there that is none of this control plane's, and its QuoinMachine is held "+
+		"for it: give the Machine its label %s back, "+
 		"and an owner reference to QuoinControlPlane %s", machine.Name, clusterv1.MachineControlPlaneLabel, s.plane.Name)
 }
 
 // standIn is the Machine as it would be at the end of its deletion.
 func (s *scope) standIn(infra *infrav1.QuoinMachine) *clusterv1.Machine {
 	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{
-		Namespace: infra.Namespace, Name: infra.Name, Labels: s.fixedLabels(), CreationTimestamp: infra.CreationTimestamp,
+		Namespace: infra.Namespace, Name: infra.Name, Labels: desired.FixedLabels(s.plane, s.cluster.Name),
+		CreationTimestamp: infra.CreationTimestamp,
 		DeletionTimestamp: infra.DeletionTimestamp,
 		// Nobody can tell how its pods are to be evicted.
 		Annotations: map[string]string{controlplanev1.EvictionEndedAnnotation: ""},
@@ -77,7 +82,7 @@ func (s *scope) standIn(infra *infrav1.QuoinMachine) *clusterv1.Machine {
 		machine.DeletionTimestamp = ptr.To(metav1.Now())
 	}
 	for _, owner := range infra.OwnerReferences {
-		if owner.Kind == machineKind {
+		if owner.Kind == desired.MachineKind {
 			machine.UID = owner.UID
 		}
 	}

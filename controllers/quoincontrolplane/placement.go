@@ -24,8 +24,8 @@ import (
 )
 
 // pickFailureDomain is that of the next Machine: the one with fewest up-to-date Machines, then with fewest, among those
-// that have a free host, or where none has, one that will be free. Without one it stays open, and the Machine takes the first host that becomes free: a Machine
-// bound to a domain whose hosts are all in use would hold up a surge for ever.
+// that have a free host, or where none has, one that will be free. Without one it stays open, and the Machine takes the
+// first host that becomes free: a Machine bound to a domain whose hosts are all in use would hold up a surge for ever.
 func (s *scope) pickFailureDomain(ctx context.Context) string {
 	having := s.freeDomains
 	if len(having) == 0 {
@@ -55,7 +55,8 @@ func (s *scope) pickFailureDomain(ctx context.Context) string {
 	return failuredomains.PickFewest(ctx, candidates, placed, upToDate)
 }
 
-// countSpares finds the hosts that a Machine made from the template could claim now, as placement of QuoinMachines does.
+// countSpares finds the hosts that a Machine made from the template could claim now, as placement of QuoinMachines
+// does.
 func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
 	s.freeDomains, s.comingDomains = map[string]bool{}, map[string]bool{}
 	if s.template == nil {
@@ -67,7 +68,8 @@ func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
 	if err != nil {
 		return err
 	}
-	request := placement.Request{Namespace: s.plane.Namespace, Selector: selector, Version: s.plane.Spec.Version, Taken: s.taken(hosts)}
+	request := placement.Request{Namespace: s.plane.Namespace, Selector: selector, Version: s.plane.Spec.Version,
+		Taken: s.taken(hosts)}
 	s.request = &request
 	fleet := make([]placement.Host, 0, len(hosts))
 	for i := range hosts {
@@ -121,7 +123,8 @@ func (s *scope) countReturning() {
 	for name, machine := range s.machines {
 		infra, host := s.infra[name], s.hosts[name]
 		if machine.DeletionTimestamp.IsZero() || infra == nil || host == nil || hostHeld(infra) ||
-			hasHook(machine, controlplanev1.PreDrainHookAnnotation) || hasHook(machine, controlplanev1.PreTerminateHookAnnotation) {
+			hasHook(machine, controlplanev1.PreDrainHookAnnotation) ||
+			hasHook(machine, controlplanev1.PreTerminateHookAnnotation) {
 			continue
 		}
 		if placed := placement.HostOf(host); placement.Returning(*s.request, placed) {
@@ -131,15 +134,15 @@ func (s *scope) countReturning() {
 	}
 }
 
-// hostless says whether none of the hosts that are free or will be can be claimed for a Machine: it is bound to a failure
-// domain, and those there are gone.
+// hostless says whether none of the hosts that are free or will be can be claimed for a Machine: it is bound to a
+// failure domain, and those there are gone.
 func (s *scope) hostless(machine *clusterv1.Machine) bool {
 	domain := machine.Spec.FailureDomain
 	return domain != "" && s.template != nil && !s.freeDomains[domain] && !s.comingDomains[domain]
 }
 
-// claimedFor says whether a host names the QuoinMachine as its consumer. A claim is written there before the QuoinMachine
-// tells of it, and in between the host is not free any more.
+// claimedFor says whether a host names the QuoinMachine as its consumer. A claim is written there before the
+// QuoinMachine tells of it, and in between the host is not free any more.
 func (s *scope) claimedFor(infra *infrav1.QuoinMachine) bool {
 	for i := range s.fleet {
 		if ref := s.fleet[i].Spec.ConsumerRef; ref != nil && ref.Namespace == infra.Namespace && ref.Name == infra.Name {

@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
@@ -25,12 +26,13 @@ func TestPausedHostIsNotFree(t *testing.T) {
 		host.Spec.FailureDomain = name
 		w.g.Expect(w.mgmt.Create(t.Context(), host)).To(Succeed())
 		host.Status.State = infrav1.HostStateAvailable
-		conditions.Set(host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostAvailableReason})
+		conditions.Set(host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue,
+			Reason: infrav1.HostAvailableReason})
 		w.g.Expect(w.mgmt.Status().Update(t.Context(), host)).To(Succeed())
 	}
 	hosts := &infrav1.QuoinHostList{}
 	w.g.Expect(w.mgmt.List(t.Context(), hosts)).To(Succeed())
-	s := &scope{plane: w.plane(), template: &unstructured.Unstructured{Object: map[string]any{}}}
+	s := &scope{clock: clock.RealClock{}, plane: w.plane(), template: &unstructured.Unstructured{Object: map[string]any{}}}
 	w.g.Expect(s.countSpares(hosts.Items)).To(Succeed())
 	w.g.Expect(s.freeDomains).To(HaveLen(1))
 	w.g.Expect(s.freeDomains).To(HaveKey("r1"))
@@ -64,11 +66,14 @@ func TestHostsThatWillBeFreeAreCounted(t *testing.T) {
 		host("used", infrav1.HostStateProvisioned, func(h *infrav1.QuoinHost) {
 			h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: "cp-0"}
 		}),
-		host("maintained", infrav1.HostStateCleaning, func(h *infrav1.QuoinHost) { h.Spec.Maintenance = &infrav1.Maintenance{} }),
+		host("maintained", infrav1.HostStateCleaning, func(h *infrav1.QuoinHost) {
+			h.Spec.Maintenance = &infrav1.Maintenance{}
+		}),
 		host("elsewhere", infrav1.HostStateCleaning, func(h *infrav1.QuoinHost) { h.Namespace = "elsewhere" }),
 	}
 	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
-	s := &scope{plane: plane, fleet: hosts, template: &unstructured.Unstructured{Object: map[string]any{}}}
+	s := &scope{clock: clock.RealClock{}, plane: plane, fleet: hosts,
+		template: &unstructured.Unstructured{Object: map[string]any{}}}
 	g.Expect(s.countSpares(hosts)).To(Succeed())
 	g.Expect(s.snapshot.Spare.Free).To(Equal(0))
 	g.Expect(s.snapshot.Spare.Coming).To(Equal(2))

@@ -26,11 +26,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
 // prepare makes what Machines need before the first of them: the template's owner, certificates, a kubeconfig. It tells
-// whether everything is there; if not, the step in the scope says what is awaited.
+// whether everything is there; if not, the outcome in the scope says what is awaited.
 func (r *Reconciler) prepare(ctx context.Context, s *scope) (bool, error) {
 	// What fails for one thing does not leave the others undone.
 	var failures []error
@@ -38,7 +39,7 @@ func (r *Reconciler) prepare(ctx context.Context, s *scope) (bool, error) {
 		failures = append(failures, err)
 	}
 	if !ptr.Deref(s.cluster.Status.Initialization.InfrastructureProvisioned, false) {
-		s.step = waiting(controlplanev1.WaitingForClusterInfrastructureReason, "waiting for the Cluster's infrastructure")
+		s.outcome = waiting(controlplanev1.WaitingForClusterInfrastructureReason, "waiting for the Cluster's infrastructure")
 		return false, kerrors.NewAggregate(failures)
 	}
 	if err := r.ensureCertificates(ctx, s); err != nil {
@@ -46,7 +47,8 @@ func (r *Reconciler) prepare(ctx context.Context, s *scope) (bool, error) {
 		failures = append(failures, err)
 	}
 	if !s.cluster.Spec.ControlPlaneEndpoint.IsValid() {
-		s.step = waiting(controlplanev1.WaitingForControlPlaneEndpointReason, "waiting for the Cluster's control-plane endpoint")
+		s.outcome = waiting(controlplanev1.WaitingForControlPlaneEndpointReason,
+			"waiting for the Cluster's control-plane endpoint")
 		return false, kerrors.NewAggregate(failures)
 	}
 	if err := r.ensureKubeconfig(ctx, s); err != nil {
@@ -55,12 +57,12 @@ func (r *Reconciler) prepare(ctx context.Context, s *scope) (bool, error) {
 	return len(failures) == 0, kerrors.NewAggregate(failures)
 }
 
-func waiting(reason, message string) controlplane.Step {
-	return controlplane.Step{Kind: controlplane.Wait, Reason: reason, Message: message}
+func waiting(reason, message string) controlplane.Outcome {
+	return controlplane.Outcome{Step: controlplane.Step{Kind: controlplane.Wait, Reason: reason, Message: message}}
 }
 
-// ownTemplate makes the Cluster an owner of the infrastructure machine template, so that clusterctl moves and deletes it
-// with the Cluster. A template that does not exist is no error: only new Machines need it.
+// ownTemplate makes the Cluster an owner of the infrastructure machine template, so that clusterctl moves and deletes
+// it with the Cluster. A template that does not exist is no error: only new Machines need it.
 func (r *Reconciler) ownTemplate(ctx context.Context, s *scope) error {
 	ref := s.plane.Spec.MachineTemplate.Spec.InfrastructureRef
 	template, err := external.GetObjectFromContractVersionedRef(ctx, r.Client, ref, s.plane.Namespace)
@@ -88,9 +90,10 @@ func (r *Reconciler) ownTemplate(ctx context.Context, s *scope) error {
 // ensureCertificates makes the cluster's authorities, once. When a Machine may have used them they are only looked up:
 // an authority that was lost cannot be made again, and a new one would cut off every node.
 func (r *Reconciler) ensureCertificates(ctx context.Context, s *scope) error {
-	certificates := secret.NewCertificatesForInitialControlPlane(s.plane.Spec.KubeadmConfigSpec.ClusterConfiguration.DeepCopy())
+	certificates := secret.NewCertificatesForInitialControlPlane(
+		s.plane.Spec.KubeadmConfigSpec.ClusterConfiguration.DeepCopy())
 	key := util.ObjectKey(s.cluster)
-	owner := controllerRef(s.plane)
+	owner := desired.ControllerRef(s.plane)
 	used, err := r.certificatesUsed(ctx, s)
 	if err != nil {
 		return err
@@ -115,15 +118,16 @@ func (r *Reconciler) ensureCertificates(ctx context.Context, s *scope) error {
 	}
 	if len(missing) > 0 {
 		s.certificates = certificateCondition(metav1.ConditionFalse, clusterv1.NotAvailableReason,
-			fmt.Sprintf("Secrets %s are missing: restore them from a backup, they cannot be made again", strings.Join(missing, ", ")))
+			fmt.Sprintf("Secrets %s are missing: restore them from a backup, they cannot be made again",
+				strings.Join(missing, ", ")))
 		return nil
 	}
 	s.certificates = certificateCondition(metav1.ConditionTrue, clusterv1.AvailableReason, "")
 	return nil
 }
 
-// certificatesUsed tells whether a Machine may have the certificates already. Status alone does not tell: it is lost when
-// the objects are moved.
+// certificatesUsed tells whether a Machine may have the certificates already. Status alone does not tell: it is lost
+// when the objects are moved.
 func (r *Reconciler) certificatesUsed(ctx context.Context, s *scope) (bool, error) {
 	if s.initialized() {
 		return true, nil
@@ -139,7 +143,7 @@ func certificateCondition(status metav1.ConditionStatus, reason, message string)
 
 // own makes the control plane the controller of a Secret of Cluster API. A Secret of another type is the user's.
 func (r *Reconciler) own(ctx context.Context, s *scope, object *corev1.Secret) error {
-	owner := controllerRef(s.plane)
+	owner := desired.ControllerRef(s.plane)
 	if object.Type != clusterv1.ClusterSecretType || util.HasExactOwnerRef(object.GetOwnerReferences(), owner) {
 		return nil
 	}
@@ -160,10 +164,11 @@ func (r *Reconciler) ensureKubeconfig(ctx context.Context, s *scope) error {
 		return nil
 	}
 	key := util.ObjectKey(s.cluster)
-	algorithm := kubeconfig.KeyEncryptionAlgorithm(keyAlgorithm(s.plane))
+	algorithm := kubeconfig.KeyEncryptionAlgorithm(desired.KeyAlgorithm(s.plane))
 	stored, err := secret.GetFromNamespacedName(ctx, r.secrets(), key, secret.Kubeconfig)
 	if apierrors.IsNotFound(err) {
-		err = kubeconfig.CreateSecretWithOwner(ctx, r.Client, key, s.cluster.Spec.ControlPlaneEndpoint.String(), controllerRef(s.plane), algorithm)
+		err = kubeconfig.CreateSecretWithOwner(ctx, r.Client, key, s.cluster.Spec.ControlPlaneEndpoint.String(),
+			desired.ControllerRef(s.plane), algorithm)
 		if errors.Is(err, kubeconfig.ErrDependentCertificateNotFound) || apierrors.IsAlreadyExists(err) {
 			return nil
 		}

@@ -24,7 +24,7 @@ const flickerTime = 10 * time.Second
 
 // setProgress tells what goes on: RollingOut, ScalingUp and ScalingDown, each with what is done or awaited now.
 func (s *scope) setProgress(failure error) {
-	doing := s.step.Message
+	doing := s.outcome.Message
 	if failure != nil {
 		doing = failure.Error()
 	}
@@ -50,14 +50,14 @@ func (s *scope) setRollingOut(doing string, failed bool) {
 		return boolRank(strings.HasPrefix(b, "Version")) - boolRank(strings.HasPrefix(a, "Version"))
 	})
 	text := ""
-	if failed || s.step.Kind == controlplane.Refuse {
+	if failed || s.outcome.Kind == controlplane.Refuse {
 		text = sentence(doing)
 	}
 	if outdated == 0 || s.deleting() {
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotRollingOutReason, text)
 		return
 	}
-	if s.step.Reason == controlplane.ReasonVersionSkew {
+	if s.outcome.Reason == controlplane.ReasonVersionSkew {
 		s.set(condition, metav1.ConditionFalse, controlplanev1.VersionSkewReason, text)
 		return
 	}
@@ -117,18 +117,19 @@ func (s *scope) setDeleting() {
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotDeletingReason, "")
 		return
 	}
-	reason := orElse(s.step.Reason, clusterv1.DeletingReason)
-	text := sentence(s.step.Message)
+	reason := orElse(s.outcome.Reason, clusterv1.DeletingReason)
+	text := sentence(s.outcome.Message)
 	var stages []string
 	for _, machine := range s.machines.SortedByCreationTimestamp() {
-		if said := conditions.GetMessage(machine, clusterv1.MachineDeletingCondition); !machine.DeletionTimestamp.IsZero() && said != "" {
+		if said := conditions.GetMessage(machine, clusterv1.MachineDeletingCondition); !machine.DeletionTimestamp.IsZero() &&
+			said != "" {
 			stages = append(stages, fmt.Sprintf("* Machine %s: %s", machine.Name, said))
 		}
 	}
 	if len(stages) > 0 {
 		text += "\n" + strings.Join(stages, "\n")
 	}
-	if s.step.Kind == controlplane.RemoveFinalizer {
+	if s.outcome.Kind == controlplane.RemoveFinalizer {
 		reason = clusterv1.DeletionCompletedReason
 	}
 	s.set(condition, metav1.ConditionTrue, reason, text)
@@ -137,17 +138,21 @@ func (s *scope) setDeleting() {
 // setAggregates merges the Machines' Ready and UpToDate conditions.
 func (s *scope) setAggregates(ctx context.Context) {
 	parts := s.parts()
-	s.aggregate(ctx, parts.UnsortedList(), clusterv1.MachineReadyCondition, controlplanev1.ControlPlaneMachinesReadyCondition,
+	s.aggregate(ctx, parts.UnsortedList(), clusterv1.MachineReadyCondition,
+		controlplanev1.ControlPlaneMachinesReadyCondition,
 		clusterv1.NotReadyReason, clusterv1.ReadyUnknownReason, clusterv1.ReadyReason)
 	// A Machine that was just made gets its UpToDate condition at the next look.
 	told := parts.Filter(func(m *clusterv1.Machine) bool {
-		return conditions.Has(m, clusterv1.MachineUpToDateCondition) || time.Since(m.CreationTimestamp.Time) > flickerTime
+		return conditions.Has(m, clusterv1.MachineUpToDateCondition) || s.clock.Since(m.CreationTimestamp.Time) > flickerTime
 	})
-	s.aggregate(ctx, told.UnsortedList(), clusterv1.MachineUpToDateCondition, controlplanev1.ControlPlaneMachinesUpToDateCondition,
+	s.aggregate(ctx, told.UnsortedList(), clusterv1.MachineUpToDateCondition,
+		controlplanev1.ControlPlaneMachinesUpToDateCondition,
 		clusterv1.NotUpToDateReason, clusterv1.UpToDateUnknownReason, clusterv1.UpToDateReason)
 }
 
-func (s *scope) aggregate(ctx context.Context, machines []*clusterv1.Machine, source, target, issue, unknown, well string) {
+func (s *scope) aggregate(
+	ctx context.Context, machines []*clusterv1.Machine, source, target, issue, unknown, well string,
+) {
 	if len(machines) == 0 {
 		s.set(target, metav1.ConditionTrue, clusterv1.NoReplicasReason, "")
 		return

@@ -8,20 +8,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 )
 
 // Field managers of server-side apply. A label that leaves the template leaves the objects, because only we own it.
@@ -40,12 +39,12 @@ func (r *Reconciler) propagate(ctx context.Context, s *scope) error {
 	return kerrors.NewAggregate(failures)
 }
 
-// propagated tells that propagate would write nothing. What it writes must not be decided by a cache: it would put hooks back
-// on a Machine that was let go since.
+// propagated tells that propagate would write nothing. What it writes must not be decided by a cache: it would put
+// hooks back on a Machine that was let go since.
 func (r *Reconciler) propagated(s *scope) bool {
-	has := func(desired, current client.Object, manager string) bool {
-		digest, err := digestOf(desired)
-		return err == nil && r.applied.is(appliedKey{uid: current.GetUID(), manager: manager}, digest) && holds(desired, current)
+	has := func(wanted, current client.Object, manager string) bool {
+		digest, err := digestOf(wanted)
+		return err == nil && r.history.Applied.Is(s.applied(current, manager), digest) && holds(wanted, current)
 	}
 	for name, machine := range s.machines {
 		if !machine.DeletionTimestamp.IsZero() {
@@ -56,10 +55,12 @@ func (r *Reconciler) propagated(s *scope) bool {
 		}
 		infra, config := s.infra[name], s.configs[name]
 		switch {
-		case !has(s.desiredMachine(name, machine), machine, machineManager),
-			infra != nil && !has(s.metadataOf(infra, infrav1.GroupVersion.WithKind("QuoinMachine")), infra, metadataManager),
+		case !has(s.desiredMachine(machine), machine, machineManager),
+			infra != nil && !has(desired.Metadata(s.plane, s.cluster.Name, infra, infrav1.GroupVersion.WithKind("QuoinMachine")),
+				infra, metadataManager),
 			infra != nil && s.lacksHold(infra),
-			config != nil && !has(s.metadataOf(config, bootstrapv1.GroupVersion.WithKind(configKind)), config, metadataManager):
+			config != nil && !has(desired.Metadata(s.plane, s.cluster.Name, config,
+				bootstrapv1.GroupVersion.WithKind(desired.ConfigKind)), config, metadataManager):
 			return false
 		}
 	}
@@ -71,11 +72,12 @@ func (r *Reconciler) propagateTo(ctx context.Context, s *scope, machine *cluster
 	if !machine.DeletionTimestamp.IsZero() {
 		return r.propagateDeletion(ctx, s, machine)
 	}
-	if err := r.applyOnce(ctx, s.desiredMachine(name, machine), machine, machineManager); err != nil {
+	if err := r.applyOnce(ctx, s, s.desiredMachine(machine), machine, machineManager); err != nil {
 		return fmt.Errorf("propagating to Machine %s: %w", name, err)
 	}
 	if infra := s.infra[name]; infra != nil {
-		if err := r.applyOnce(ctx, s.metadataOf(infra, infrav1.GroupVersion.WithKind("QuoinMachine")), infra, metadataManager); err != nil {
+		if err := r.applyOnce(ctx, s, desired.Metadata(s.plane, s.cluster.Name, infra,
+			infrav1.GroupVersion.WithKind("QuoinMachine")), infra, metadataManager); err != nil {
 			return fmt.Errorf("propagating to QuoinMachine %s: %w", infra.Name, err)
 		}
 		if err := r.keepHold(ctx, s, infra); err != nil {
@@ -83,7 +85,8 @@ func (r *Reconciler) propagateTo(ctx context.Context, s *scope, machine *cluster
 		}
 	}
 	if config := s.configs[name]; config != nil {
-		if err := r.applyOnce(ctx, s.metadataOf(config, bootstrapv1.GroupVersion.WithKind(configKind)), config, metadataManager); err != nil {
+		if err := r.applyOnce(ctx, s, desired.Metadata(s.plane, s.cluster.Name, config,
+			bootstrapv1.GroupVersion.WithKind(desired.ConfigKind)), config, metadataManager); err != nil {
 			return fmt.Errorf("propagating to KubeadmConfig %s: %w", config.Name, err)
 		}
 	}
@@ -114,18 +117,6 @@ func (s *scope) changeDeletion(machine *clusterv1.Machine) bool {
 	return !equality.Semantic.DeepEqual(before, machine.Spec.Deletion)
 }
 
-// metadataOf is an object with nothing but the labels and annotations that the template gives.
-func (s *scope) metadataOf(object client.Object, kind schema.GroupVersionKind) client.Object {
-	desired := &unstructured.Unstructured{}
-	desired.SetGroupVersionKind(kind)
-	desired.SetNamespace(object.GetNamespace())
-	desired.SetName(object.GetName())
-	desired.SetUID(object.GetUID())
-	desired.SetLabels(s.labels())
-	desired.SetAnnotations(s.annotations())
-	return desired
-}
-
 // apply applies an object whole, server-side, and notes its UID.
 func (r *Reconciler) apply(ctx context.Context, object client.Object, manager string) error {
 	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
@@ -135,34 +126,45 @@ func (r *Reconciler) apply(ctx context.Context, object client.Object, manager st
 	applied := &unstructured.Unstructured{Object: raw}
 	unstructured.RemoveNestedField(applied.Object, "status")
 	unstructured.RemoveNestedField(applied.Object, "metadata", "creationTimestamp")
-	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.ForceOwnership, client.FieldOwner(manager)); err != nil {
+	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.ForceOwnership,
+		client.FieldOwner(manager)); err != nil {
 		return err
 	}
 	object.SetUID(applied.GetUID())
 	return nil
 }
 
-// applyOnce applies the object unless the same was applied before and still holds: a reconcile every few seconds must not
-// be a write every few seconds.
-func (r *Reconciler) applyOnce(ctx context.Context, desired, current client.Object, manager string) error {
-	key := appliedKey{uid: current.GetUID(), manager: manager}
-	digest, err := digestOf(desired)
-	if err != nil || r.applied.is(key, digest) && holds(desired, current) {
+// desiredMachine is what the Machine is to be like.
+func (s *scope) desiredMachine(machine *clusterv1.Machine) *clusterv1.Machine {
+	return desired.Machine(s.plane, s.cluster.Name, machine.Name, machine, s.isPrepared(machine))
+}
+
+// applied names what the field manager applied to the object.
+func (s *scope) applied(object client.Object, manager string) history.Applied {
+	return history.Applied{Plane: s.plane.UID, Object: object.GetUID(), Manager: manager}
+}
+
+// applyOnce applies the object unless the same was applied before and still holds: a reconcile every few seconds must
+// not be a write every few seconds.
+func (r *Reconciler) applyOnce(ctx context.Context, s *scope, wanted, current client.Object, manager string) error {
+	key := s.applied(current, manager)
+	digest, err := digestOf(wanted)
+	if err != nil || r.history.Applied.Is(key, digest) && holds(wanted, current) {
 		return err
 	}
-	if err := r.apply(ctx, desired, manager); err != nil {
+	if err := r.apply(ctx, wanted, manager); err != nil {
 		// Gone: the next look will show it.
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil
 		}
 		return err
 	}
-	r.applied.set(key, digest)
+	r.history.Applied.Set(key, digest)
 	return nil
 }
 
-func digestOf(desired client.Object) (uint64, error) {
-	data, err := json.Marshal(desired)
+func digestOf(wanted client.Object) (uint64, error) {
+	data, err := json.Marshal(wanted)
 	if err != nil {
 		return 0, err
 	}
@@ -172,58 +174,28 @@ func digestOf(desired client.Object) (uint64, error) {
 }
 
 // holds tells that the object has what was applied. What was taken out of the template since shows in the digest.
-func holds(desired, current client.Object) bool {
-	for name, value := range desired.GetLabels() {
+func holds(wanted, current client.Object) bool {
+	for name, value := range wanted.GetLabels() {
 		if has, ok := current.GetLabels()[name]; !ok || has != value {
 			return false
 		}
 	}
-	for name, value := range desired.GetAnnotations() {
+	for name, value := range wanted.GetAnnotations() {
 		if has, ok := current.GetAnnotations()[name]; !ok || has != value {
 			return false
 		}
 	}
-	wanted, ok := desired.(*clusterv1.Machine)
+	machine, ok := wanted.(*clusterv1.Machine)
 	if !ok {
 		return true
 	}
 	has := current.(*clusterv1.Machine).Spec.DeepCopy()
 	// Defaulted by admission when the template leaves it open.
-	if wanted.Spec.Deletion.NodeDeletionTimeoutSeconds == nil {
+	if machine.Spec.Deletion.NodeDeletionTimeoutSeconds == nil {
 		has.Deletion.NodeDeletionTimeoutSeconds = nil
 	}
-	return equality.Semantic.DeepEqual(wanted.Spec.MinReadySeconds, has.MinReadySeconds) &&
-		equality.Semantic.DeepEqual(wanted.Spec.ReadinessGates, has.ReadinessGates) &&
-		equality.Semantic.DeepEqual(wanted.Spec.Deletion, has.Deletion) &&
-		equality.Semantic.DeepEqual(wanted.Spec.Taints, has.Taints)
-}
-
-type appliedKey struct {
-	uid     types.UID
-	manager string
-}
-
-// appliedCache remembers the digest of what was applied to an object. Safe for concurrent use; its zero value is empty.
-type appliedCache struct {
-	mu      sync.Mutex
-	digests map[appliedKey]uint64
-}
-
-// mostApplied bounds the memory; forgetting costs one apply per object.
-const mostApplied = 10000
-
-func (c *appliedCache) is(key appliedKey, digest uint64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known, ok := c.digests[key]
-	return ok && known == digest
-}
-
-func (c *appliedCache) set(key appliedKey, digest uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.digests == nil || len(c.digests) >= mostApplied {
-		c.digests = map[appliedKey]uint64{}
-	}
-	c.digests[key] = digest
+	return equality.Semantic.DeepEqual(machine.Spec.MinReadySeconds, has.MinReadySeconds) &&
+		equality.Semantic.DeepEqual(machine.Spec.ReadinessGates, has.ReadinessGates) &&
+		equality.Semantic.DeepEqual(machine.Spec.Deletion, has.Deletion) &&
+		equality.Semantic.DeepEqual(machine.Spec.Taints, has.Taints)
 }

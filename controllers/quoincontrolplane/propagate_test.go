@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,7 +23,7 @@ func (w *world) look() *scope {
 	w.t.Helper()
 	cluster := &clusterv1.Cluster{}
 	w.g.Expect(w.mgmt.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: "c"}, cluster)).To(Succeed())
-	s := &scope{cluster: cluster, plane: w.plane()}
+	s := &scope{clock: clock.RealClock{}, cluster: cluster, plane: w.plane()}
 	w.g.Expect(w.r.observe(w.t.Context(), s)).To(Succeed())
 	return s
 }
@@ -32,11 +33,13 @@ func (w *world) propagates(s *scope) int {
 	w.t.Helper()
 	writes, before := 0, w.r.Client
 	w.r.Client = interceptor.NewClient(w.mgmt.(client.WithWatch), interceptor.Funcs{
-		Apply: func(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+		Apply: func(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration,
+			options ...client.ApplyOption) error {
 			writes++
 			return c.Apply(ctx, object, options...)
 		},
-		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch,
+			options ...client.PatchOption) error {
 			writes++
 			return c.Patch(ctx, object, patch, options...)
 		},
@@ -90,7 +93,7 @@ func TestAllIsPropagatedWhenNothingIsLeftToWrite(t *testing.T) {
 				p.Spec.MachineTemplate.Spec.MinReadySeconds = ptr.To[int32](5)
 			})
 		}, 1},
-		{"a manager that remembers nothing", func() { w.r.applied.digests = nil }, 3},
+		{"a manager that remembers nothing", func() { w.r.history.Forget(w.plane().UID) }, 3},
 		{"the deletion", func() { g.Expect(w.mgmt.Delete(t.Context(), w.machine(machine))).To(Succeed()) }, 0},
 		{"a time-out of what is being deleted", func() {
 			w.edit(func(p *controlplanev1.QuoinControlPlane) {
@@ -111,8 +114,8 @@ func TestAllIsPropagatedWhenNothingIsLeftToWrite(t *testing.T) {
 	}
 }
 
-// The Machine was let go, and the cache shows it as it was before. What has to be written to it, as it is shown, would put
-// its hooks back.
+// The Machine was let go, and the cache shows it as it was before. What has to be written to it, as it is shown, would
+// put its hooks back.
 func TestAStaleCachePutsNoHooksBack(t *testing.T) {
 	w := newWorld(t, 1)
 	g := w.g
@@ -128,7 +131,8 @@ func TestAStaleCachePutsNoHooksBack(t *testing.T) {
 	})
 
 	// Another manager than the one that let it go: it knows of no write that the cache is behind.
-	w.r = &Reconciler{Client: w.mgmt, APIReader: w.mgmt, Hosts: noHosts{}, Etcd: w.etcd, Recorder: w.r.Recorder, ClusterCache: w.r.ClusterCache, Haste: w.r.Haste}
+	w.r = &Reconciler{Client: w.mgmt, APIReader: w.mgmt, Hosts: noHosts{}, Etcd: w.etcd, Recorder: w.r.Recorder,
+		ClusterCache: w.r.ClusterCache, Timings: w.r.Timings}
 	stale := 0
 	w.r.Client = interceptor.NewClient(w.mgmt.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {

@@ -17,6 +17,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
@@ -33,9 +34,11 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
 )
@@ -43,8 +46,7 @@ import (
 // HostDialer opens connections from hosts, such as to the etcd member on a host's loopback address.
 type HostDialer interface {
 	DialHost(ctx context.Context, host *infrav1.QuoinHost, network, address string) (net.Conn, error)
-	// HoldHost has the host confirm that it serves this management cluster, and keep to it until release is called or its lease ends.
-	HoldHost(ctx context.Context, host *infrav1.QuoinHost) (release func(context.Context) error, err error)
+	hostaccess.Holder
 }
 
 // EtcdClient reads and changes the membership of an etcd cluster. etcd.Client is the real one.
@@ -57,7 +59,8 @@ type EtcdClient interface {
 // Reconciler reconciles QuoinControlPlanes.
 //
 // Reading etcd and the workload cluster happens in the reconcile itself, over all members at once and for at most
-// twice etcd.ReadTimeout: it is a few round trips over connections that are already open. Nothing here waits for a host's work.
+// twice etcd.ReadTimeout: it is a few round trips over connections that are already open. Nothing here waits for a
+// host's work.
 type Reconciler struct {
 	// Client reads from the cache and writes; Secrets and ConfigMaps should not be cached.
 	Client client.Client
@@ -75,26 +78,19 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string
-	// Haste divides the time until it looks again, for tests on simulated hosts whose steps take no time; 1 when 0.
-	Haste int
+	// Timings of waits; DefaultTimings when zero.
+	Timings Timings
+	// Clock is the real one when nil.
+	Clock clock.PassiveClock
 
 	controller controller.Controller
 	writes     *ownwrites.Client
 	words      *objectpatch.Pace
-	applied    appliedCache
-	told       toldCache
-	silence    silenceCache
-	doubts     doubtCache
-	looks      lookCache
-	aheads     lookCache
+	history    history.History
 }
 
-const (
-	// busyInterval is how soon to look again at what sends no events.
-	busyInterval = 10 * time.Second
-	// cacheInterval is how soon the cache may show what was written last.
-	cacheInterval = 20 * time.Millisecond
-)
+// cacheInterval is how soon the cache may show what was written last.
+const cacheInterval = 20 * time.Millisecond
 
 // connectionGrace is how long a workload cluster may be silent before conditions stop telling what was seen last.
 const connectionGrace = 2 * time.Minute
@@ -144,22 +140,26 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	if err != nil {
 		return fmt.Errorf("setting up the QuoinControlPlane controller: %w", err)
 	}
-	r.controller, r.words = built, &objectpatch.Pace{Haste: r.Haste}
+	r.controller, r.words = built, &objectpatch.Pace{Interval: r.Timings.Words}
 	return nil
 }
 
 // Reconcile takes one step with one QuoinControlPlane.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	r.defaults()
-	result, err := r.step(ctx, req)
-	result.RequeueAfter /= time.Duration(max(r.Haste, 1))
-	return result, err
+	return r.step(ctx, req)
 }
 
 func (r *Reconciler) defaults() {
 	if r.writes == nil {
 		r.writes = ownwrites.Track(r.Client)
 		r.Client = r.writes
+	}
+	if r.Timings.Recheck == nil {
+		r.Timings = DefaultTimings()
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
 	}
 }
 
@@ -184,7 +184,8 @@ func (r *Reconciler) step(ctx context.Context, req ctrl.Request) (result ctrl.Re
 		return ctrl.Result{}, nil
 	}
 	ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithValues("Cluster", klog.KObj(cluster)))
-	if added, err := finalizers.EnsureFinalizer(ctx, r.Client, plane, controlplanev1.ControlPlaneFinalizer); err != nil || added {
+	if added, err := finalizers.EnsureFinalizer(ctx, r.Client, plane, controlplanev1.ControlPlaneFinalizer); err != nil ||
+		added {
 		return ctrl.Result{}, err
 	}
 	// Before anything changes the object here, else the change is no difference that a patch would carry.
@@ -192,32 +193,33 @@ func (r *Reconciler) step(ctx context.Context, req ctrl.Request) (result ctrl.Re
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, plane); err != nil || isPaused || requeue {
+	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, plane); err != nil || isPaused ||
+		requeue {
 		return ctrl.Result{}, err
 	}
 
-	s := &scope{cluster: cluster, plane: plane}
+	s := &scope{cluster: cluster, plane: plane, clock: r.Clock}
 	defer func() {
 		if reterr == nil {
 			plane.Status.ObservedGeneration = plane.Generation
 		}
 		r.summarize(ctx, s, reterr)
 		if wait := helper.Early(r.words, plane); wait > 0 && reterr == nil {
-			// Divided by the haste once more in Reconcile.
-			wait *= time.Duration(max(r.Haste, 1))
 			result.RequeueAfter = min(wait, cmp.Or(result.RequeueAfter, wait))
 			return
 		}
 		// The last patch takes the finalizer off, after which the object is gone.
-		if err := helper.Patch(ctx, plane, ownedConditions...); err != nil && (plane.DeletionTimestamp.IsZero() || apierr.IgnoreGone(err) != nil) {
+		if err := helper.Patch(ctx, plane, ownedConditions...); err != nil && (plane.DeletionTimestamp.IsZero() ||
+			apierr.IgnoreGone(err) != nil) {
 			reterr = kerrors.NewAggregate([]error{reterr, err})
 		}
 	}()
 	return r.reconcile(ctx, s)
 }
 
-// reconcile keeps house, observes, decides and acts. A failure of the housekeeping does not hold up a departure: a Machine
-// whose host waits for the end of its etcd member must not wait for a field of another Machine that cannot be written.
+// reconcile keeps house, observes, decides and acts. A failure of the housekeeping does not hold up a departure: a
+// Machine whose host waits for the end of its etcd member must not wait for a field of another Machine that cannot be
+// written.
 func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Result, reterr error) {
 	var failures []error
 	if s.plane.DeletionTimestamp.IsZero() {
@@ -226,12 +228,12 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 			failures = append(failures, err)
 		} else if !ready {
 			// The Cluster and the Secrets send events; a template that does not exist yet does not.
-			return ctrl.Result{RequeueAfter: busyInterval}, nil
+			return ctrl.Result{RequeueAfter: r.Timings.Recheck[controlplane.RecheckBusy]}, nil
 		}
 	}
-	enough, err := r.lookFirst(ctx, s)
+	enough, err := r.observeCached(ctx, s)
 	if err == nil && !enough {
-		err = r.lookAgain(ctx, s)
+		err = r.observeLive(ctx, s)
 	}
 	if err != nil {
 		return ctrl.Result{}, kerrors.NewAggregate(append(failures, err))
@@ -239,17 +241,17 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 	if s.plane.DeletionTimestamp.IsZero() && len(s.snapshot.StaleHosts) == 0 {
 		healed, err := r.dropRemains(ctx, s)
 		if err == nil && healed && len(failures) == 0 {
-			s.step = controlplane.Decide(s.snapshot)
-			return ctrl.Result{RequeueAfter: time.Second}, nil
+			s.decide()
+			return ctrl.Result{RequeueAfter: r.Timings.Recheck[controlplane.RecheckStep]}, nil
 		}
 		failures = append(failures, err)
 		if !enough {
 			failures = append(failures, s.configErr, r.propagate(ctx, s))
 		}
 	}
-	s.step = controlplane.Decide(s.snapshot)
-	// After the step: it is awaited, and conditions would spend the look at a Machine that Cluster API takes at most once a
-	// second.
+	s.decide()
+	// After the step: it is awaited, and conditions would spend the look at a Machine that Cluster API takes at most once
+	// a second.
 	defer func() { reterr = kerrors.NewAggregate([]error{reterr, r.report(ctx, s)}) }()
 	housekeeping := kerrors.NewAggregate(append(failures, r.reportRemediation(ctx, s)))
 	log := ctrl.LoggerFrom(ctx).WithValues("step", s.step.Kind, "reason", s.step.Reason)
@@ -269,7 +271,13 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 	if housekeeping != nil {
 		return ctrl.Result{}, housekeeping
 	}
-	return ctrl.Result{RequeueAfter: s.step.RecheckAfter}, nil
+	return ctrl.Result{RequeueAfter: r.Timings.Recheck[s.outcome.RecheckAfter]}, nil
+}
+
+// decide says what comes next. Until that is done, reports tell of it as it was decided.
+func (s *scope) decide() {
+	s.step = controlplane.Decide(s.snapshot)
+	s.outcome = controlplane.Outcome{Step: s.step}
 }
 
 // report tells what was seen.
@@ -278,7 +286,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope) error {
 	s.forgetRemovedMembers()
 	failures := []error{r.reportMachines(ctx, s)}
 	// There will be a look at which nothing is to be done.
-	if s.step.Waiting() && s.plane.DeletionTimestamp.IsZero() {
+	if s.outcome.Waiting() && s.plane.DeletionTimestamp.IsZero() {
 		failures = append(failures, r.noteCertificates(ctx, s))
 	}
 	return kerrors.NewAggregate(failures)
@@ -289,8 +297,7 @@ func (r *Reconciler) event(s *scope, kind, reason, message string) {
 	if len(message) > longest {
 		message = message[:longest]
 	}
-	// A retry says the same every few seconds; the first time was enough.
-	if !r.told.news(s.plane.UID, kind+reason+message) {
+	if !r.history.Events.New(s.plane.UID, kind+reason+message) {
 		return
 	}
 	r.Recorder.Eventf(s.plane, nil, kind, reason, reason, "%s", message)

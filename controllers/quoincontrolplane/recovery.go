@@ -18,13 +18,13 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
 // recorded is how far the recovery came that the spec asks for.
 func (s *scope) recorded() controlplane.RecoveryRecord {
-	return controlplane.ReadRecoveryRecord(s.plane.Annotations[controlplanev1.RecoveryAnnotation], s.plane.Spec.Recovery.ID)
+	return controlplane.ReadRecoveryRecord(s.plane.Annotations[controlplanev1.RecoveryAnnotation],
+		s.plane.Spec.Recovery.ID)
 }
 
 // recovery is what a person asked for, and how far that came; nil when nobody did.
@@ -33,7 +33,8 @@ func (s *scope) recovery() *controlplane.Recovery {
 	if wanted == nil {
 		return nil
 	}
-	result := &controlplane.Recovery{ID: wanted.ID, Machine: wanted.Machine, GiveUp: wanted.GiveUp, State: s.recorded().State,
+	result := &controlplane.Recovery{ID: wanted.ID, Machine: wanted.Machine, GiveUp: wanted.GiveUp, State: s.recorded().
+		State,
 		Hosts: map[string]controlplane.RecoveryHost{}}
 	if wanted.Snapshot != nil {
 		result.Snapshot = wanted.Snapshot.Name
@@ -51,7 +52,8 @@ func (s *scope) delivered() *controlplane.RecoveryData {
 	if status == nil || status.SHA256 == "" || wanted.Snapshot == nil || !status.For(wanted) {
 		return nil
 	}
-	return &controlplane.RecoveryData{Snapshot: status.Snapshot, SHA256: status.SHA256, Size: ptr.Deref(status.SizeBytes, 0)}
+	return &controlplane.RecoveryData{Snapshot: status.Snapshot, SHA256: status.SHA256,
+		Size: ptr.Deref(status.SizeBytes, 0)}
 }
 
 func (s *scope) restored() *controlplanev1.EtcdRestoreStatus {
@@ -73,8 +75,8 @@ func (s *scope) delivery() string {
 	return status.Message
 }
 
-// recoveryHost is what is known of the host of a Machine. One that serves another claim by now was reset before, and one that
-// does not exist was released. One whose QuoinMachine was torn away cannot be told anything.
+// recoveryHost is what is known of the host of a Machine. One that serves another claim by now was reset before, and
+// one that does not exist was released. One whose QuoinMachine was torn away cannot be told anything.
 func (s *scope) recoveryHost(machine, id string) controlplane.RecoveryHost {
 	host, infra, provider := s.hosts[machine], s.infra[machine], s.machines[machine].Spec.ProviderID
 	if infra != nil {
@@ -83,7 +85,8 @@ func (s *scope) recoveryHost(machine, id string) controlplane.RecoveryHost {
 	if host == nil || host.Spec.ConsumerRef == nil || provider != host.ProviderID() || host.Fenced() {
 		return controlplane.RecoveryHost{Gone: true}
 	}
-	result := controlplane.RecoveryHost{Name: host.Name, Silent: infra == nil || conditions.IsFalse(host, infrav1.HostReachableCondition)}
+	result := controlplane.RecoveryHost{Name: host.Name, Silent: infra == nil ||
+		conditions.IsFalse(host, infrav1.HostReachableCondition)}
 	if infra == nil {
 		return result
 	}
@@ -92,8 +95,7 @@ func (s *scope) recoveryHost(machine, id string) controlplane.RecoveryHost {
 	}
 	result.Ordered = true
 	if operation := host.Status.Operation; operation != nil && operation.ID == infrav1.RecoverOperation(id) {
-		phase := run.Phase(operation.Phase)
-		result.Succeeded, result.Failed = phase == run.Succeeded, phase.Final() && phase != run.Succeeded
+		result.Succeeded, result.Failed = operation.Succeeded(), operation.Failed()
 		result.Message = conditions.GetMessage(host, infrav1.HostEtcdRecoveryCondition)
 	}
 	return result
@@ -170,7 +172,8 @@ func (r *Reconciler) dropOrders(ctx context.Context, s *scope) error {
 		changed := infra.DeepCopy()
 		changed.Spec.EtcdRecovery = nil
 		if err := client.IgnoreNotFound(r.Client.Patch(ctx, changed, client.MergeFrom(infra))); err != nil {
-			failures = append(failures, fmt.Errorf("taking the order of the recovery from the host of Machine %s: %w", name, err))
+			failures = append(failures, fmt.Errorf("taking the order of the recovery from the host of Machine %s: %w", name,
+				err))
 		}
 	}
 	return kerrors.NewAggregate(failures)
@@ -188,16 +191,17 @@ func (s *scope) setRecovering() {
 	}
 	id := s.plane.Spec.Recovery.ID
 	switch state := s.recorded().State; {
-	case s.step.Operation == controlplane.Recover && s.step.Kind == controlplane.Refuse:
-		s.set(condition, metav1.ConditionFalse, s.step.Reason, sentence(s.step.Message))
+	case s.outcome.Operation == controlplane.Recover && s.outcome.Kind == controlplane.Refuse:
+		s.set(condition, metav1.ConditionFalse, s.outcome.Reason, sentence(s.outcome.Message))
 	case state == controlplane.RecoveryComplete:
 		s.set(condition, metav1.ConditionFalse, controlplane.ReasonRecovered, fmt.Sprintf("Recovery %s is complete", id))
 	case state == controlplane.RecoveryVoid:
 		s.set(condition, metav1.ConditionFalse, controlplane.ReasonRecoveryVoid, fmt.Sprintf(
 			"Recovery %s is never carried out, because etcd had a quorum; ask under another id if it is lost", id))
-	case s.step.Operation == controlplane.Recover:
-		s.set(condition, metav1.ConditionTrue, s.step.Reason, sentence(s.step.Message))
+	case s.outcome.Operation == controlplane.Recover:
+		s.set(condition, metav1.ConditionTrue, s.outcome.Reason, sentence(s.outcome.Message))
 	default:
-		s.set(condition, metav1.ConditionFalse, controlplane.ReasonRecoveryRefused, fmt.Sprintf("Recovery %s has not begun: whether the quorum is lost is not known yet", id))
+		s.set(condition, metav1.ConditionFalse, controlplane.ReasonRecoveryRefused,
+			fmt.Sprintf("Recovery %s has not begun: whether the quorum is lost is not known yet", id))
 	}
 }

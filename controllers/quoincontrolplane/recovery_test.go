@@ -41,7 +41,8 @@ func (w *world) ends(name, id, phase string) {
 	w.t.Helper()
 	w.host(name, func(host *infrav1.QuoinHost) {
 		host.Status.Operation = &infrav1.HostOperation{ID: infrav1.RecoverOperation(id), Phase: phase}
-		conditions.Set(host, metav1.Condition{Type: infrav1.HostEtcdRecoveryCondition, Status: metav1.ConditionFalse, Reason: infrav1.HostStepFailedReason, Message: "its words"})
+		conditions.Set(host, metav1.Condition{Type: infrav1.HostEtcdRecoveryCondition, Status: metav1.ConditionFalse,
+			Reason: infrav1.HostStepFailedReason, Message: "its words"})
 	})
 }
 
@@ -68,7 +69,8 @@ func TestARecoveryTellsEachHostItsPartAndGivesUpTheOthers(t *testing.T) {
 
 	w.ends(names[1], "r1", "Succeeded")
 	w.host(names[2], func(host *infrav1.QuoinHost) {
-		conditions.Set(host, metav1.Condition{Type: infrav1.HostFencedCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostFencedReason})
+		conditions.Set(host, metav1.Condition{Type: infrav1.HostFencedCondition, Status: metav1.ConditionTrue,
+			Reason: infrav1.HostFencedReason})
 	})
 	w.once()
 	g.Expect(w.order(names[0])).To(Equal("Survive n-" + names[0]))
@@ -90,7 +92,8 @@ func TestARecoveryTellsEachHostItsPartAndGivesUpTheOthers(t *testing.T) {
 
 	// A manager was killed before it had freed the last host: the next one does, and the recovery stays complete.
 	infra := w.infra(names[0])
-	infra.Spec.EtcdRecovery = &infrav1.EtcdRecoveryOrder{ID: "r1", Action: infrav1.EtcdRecoverySurvive, Member: "n-" + names[0]}
+	infra.Spec.EtcdRecovery = &infrav1.EtcdRecoveryOrder{ID: "r1", Action: infrav1.EtcdRecoverySurvive, Member: "n-" +
+		names[0]}
 	g.Expect(w.mgmt.Update(t.Context(), infra)).To(Succeed())
 	w.once()
 	g.Expect(w.order(names[0])).To(BeEmpty())
@@ -125,6 +128,7 @@ func TestARecoveryThatIsNeedlessIsVoidForGood(t *testing.T) {
 
 	w.ends(names[1], "r2", "Failed")
 	w.once()
-	g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition)).To(And(HaveField("Reason", "RecoveryFailed"), HaveField("Message", ContainSubstring("its words"))))
+	g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition)).
+		To(And(HaveField("Reason", "RecoveryFailed"), HaveField("Message", ContainSubstring("its words"))))
 	g.Expect(w.order(names[0])).To(BeEmpty())
 }

@@ -34,7 +34,7 @@ const lossGrace = time.Minute
 
 // fillHealth adds to the snapshot what tells whether Machines have to be replaced for their health.
 func (s *scope) fillHealth() {
-	now := time.Now().UTC().Truncate(time.Second)
+	now := s.clock.Now().UTC().Truncate(time.Second)
 	wanted := s.plane.Spec.Remediation
 	terms := controlplane.Remediation{Now: now, RetryPeriod: seconds(wanted.RetryPeriodSeconds),
 		MinHealthyPeriod: seconds(wanted.MinHealthyPeriodSeconds), Deferred: s.awaitedVersion()}
@@ -57,8 +57,8 @@ func seconds(value *int32) *time.Duration {
 	return ptr.To(time.Duration(*value) * time.Second)
 }
 
-// awaitedVersion says that the Cluster's topology is about to hand down another version: Machines that are made now would
-// be replaced again at once.
+// awaitedVersion says that the Cluster's topology is about to hand down another version: Machines that are made now
+// would be replaced again at once.
 func (s *scope) awaitedVersion() string {
 	if !s.cluster.Spec.Topology.IsDefined() {
 		return ""
@@ -73,8 +73,8 @@ func (s *scope) awaitedVersion() string {
 	return fmt.Sprintf("version %s has yet to come from the Cluster's topology", awaited)
 }
 
-// lostDomains are the failure domains that are lost, by the hosts of everybody in them. Hosts that nobody tries to reach tell
-// nothing.
+// lostDomains are the failure domains that are lost, by the hosts of everybody in them. Hosts that nobody tries to
+// reach tell nothing.
 func lostDomains(fleet []infrav1.QuoinHost) map[string]string {
 	byDomain := map[string][]outage.Host{}
 	for i := range fleet {
@@ -111,7 +111,8 @@ func (s *scope) healthOf(machine *clusterv1.Machine, lost map[string]string) con
 		MemberIllSince: s.memberIllSince(machine),
 	}
 	check := conditions.Get(machine, clusterv1.MachineHealthCheckSucceededCondition)
-	if check != nil && check.Status == metav1.ConditionFalse && conditions.IsFalse(machine, clusterv1.MachineOwnerRemediatedCondition) {
+	if check != nil && check.Status == metav1.ConditionFalse &&
+		conditions.IsFalse(machine, clusterv1.MachineOwnerRemediatedCondition) {
 		health.Marked = orElse(check.Message, check.Reason)
 	}
 	infra := s.infra[machine.Name]
@@ -119,7 +120,8 @@ func (s *scope) healthOf(machine *clusterv1.Machine, lost map[string]string) con
 	case infra != nil:
 		health.InfrastructureGone = !infra.DeletionTimestamp.IsZero()
 		health.Final = finalProblem(infra)
-	case conditions.GetReason(machine, clusterv1.MachineInfrastructureReadyCondition) == clusterv1.MachineInfrastructureDeletedReason:
+	case conditions.GetReason(machine,
+		clusterv1.MachineInfrastructureReadyCondition) == clusterv1.MachineInfrastructureDeletedReason:
 		health.InfrastructureGone = true
 	}
 	if host := s.hosts[machine.Name]; host != nil {
@@ -153,14 +155,15 @@ func finalProblem(infra *infrav1.QuoinMachine) string {
 		return ""
 	}
 	switch provisioned.Reason {
-	case infrav1.HostStepFailedReason, infrav1.HostBootstrapInterruptedReason, infrav1.HostAbandonedReason, infrav1.HostDeadReason:
+	case infrav1.HostStepFailedReason, infrav1.HostBootstrapInterruptedReason, infrav1.HostAbandonedReason,
+		infrav1.HostDeadReason:
 		return provisioned.Message
 	}
 	return ""
 }
 
-// memberIllSince is since when the Machine's condition says that it has no healthy voter. A database that is full would be
-// as full in a new member.
+// memberIllSince is since when the Machine's condition says that it has no healthy voter. A database that is full would
+// be as full in a new member.
 func (s *scope) memberIllSince(machine *clusterv1.Machine) time.Time {
 	condition := conditions.Get(machine, controlplanev1.MachineEtcdMemberHealthyCondition)
 	if condition == nil || condition.Status != metav1.ConditionFalse {
@@ -174,8 +177,8 @@ func (s *scope) memberIllSince(machine *clusterv1.Machine) time.Time {
 	return condition.LastTransitionTime.Time
 }
 
-// attemptFrom reads an attempt from an annotation; nil when there is none, or none that can be read: then the count begins
-// anew.
+// attemptFrom reads an attempt from an annotation; nil when there is none, or none that can be read: then the count
+// begins anew.
 func attemptFrom(value string) *controlplane.Attempt {
 	attempt := &controlplane.Attempt{}
 	if value == "" || json.Unmarshal([]byte(value), attempt) != nil || attempt.Machine == "" {
@@ -204,8 +207,8 @@ func (s *scope) pendingAttempt() *controlplane.Attempt {
 	return attempt
 }
 
-// recordAttempt notes an attempt on the control plane before its Machine is deleted, so that neither a kill nor a move of the
-// objects in between loses the count.
+// recordAttempt notes an attempt on the control plane before its Machine is deleted, so that neither a kill nor a move
+// of the objects in between loses the count.
 func (r *Reconciler) recordAttempt(ctx context.Context, s *scope) error {
 	if s.step.Attempt == nil {
 		return nil
@@ -278,9 +281,11 @@ func (r *Reconciler) reportRemediation(ctx context.Context, s *scope) error {
 		said := conditions.Get(machine, condition)
 		wanted := s.remediationOf(machine, ailing)
 		switch {
-		case wanted == nil && (said == nil || said.Status != metav1.ConditionFalse || conditions.IsFalse(machine, clusterv1.MachineHealthCheckSucceededCondition)):
+		case wanted == nil && (said == nil || said.Status != metav1.ConditionFalse ||
+			conditions.IsFalse(machine, clusterv1.MachineHealthCheckSucceededCondition)):
 			continue
-		case wanted != nil && said != nil && said.Status == wanted.Status && said.Reason == wanted.Reason && said.Message == wanted.Message:
+		case wanted != nil && said != nil && said.Status == wanted.Status && said.Reason == wanted.Reason &&
+			said.Message == wanted.Message:
 			continue
 		}
 		helper, err := patch.NewHelper(machine, r.Client)
@@ -294,7 +299,8 @@ func (r *Reconciler) reportRemediation(ctx context.Context, s *scope) error {
 		} else {
 			conditions.Set(machine, *wanted)
 		}
-		if err := apierr.IgnoreGone(helper.Patch(ctx, machine, patch.WithOwnedConditions{Conditions: []string{condition}})); err != nil {
+		if err := apierr.IgnoreGone(helper.Patch(ctx, machine,
+			patch.WithOwnedConditions{Conditions: []string{condition}})); err != nil {
 			failures = append(failures, fmt.Errorf("setting condition %s of Machine %s: %w", condition, machine.Name, err))
 		}
 	}
@@ -304,7 +310,8 @@ func (r *Reconciler) reportRemediation(ctx context.Context, s *scope) error {
 // remediationOf is the condition that a Machine should have; nil when nothing is to be said.
 func (s *scope) remediationOf(machine *clusterv1.Machine, ailing []controlplane.Ailment) *metav1.Condition {
 	say := func(reason, message string) *metav1.Condition {
-		return &metav1.Condition{Type: clusterv1.MachineOwnerRemediatedCondition, Status: metav1.ConditionFalse, Reason: reason, Message: sentence(message)}
+		return &metav1.Condition{Type: clusterv1.MachineOwnerRemediatedCondition, Status: metav1.ConditionFalse,
+			Reason: reason, Message: sentence(message)}
 	}
 	if !machine.DeletionTimestamp.IsZero() {
 		if conditions.IsFalse(machine, clusterv1.MachineOwnerRemediatedCondition) {
@@ -355,15 +362,17 @@ func (s *scope) setRemediating() {
 	switch {
 	case s.deleting() || len(ailing) == 0:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotRemediatingReason, "")
-	case s.step.Reason == controlplane.ReasonRemediationSuspended, s.step.Reason == controlplane.ReasonQuorumLost:
-		s.set(condition, metav1.ConditionFalse, controlplanev1.RemediationSuspendedReason, sentence(s.step.Message)+"\n"+text)
-	case s.step.Reason == controlplane.ReasonRetriesExhausted:
-		s.set(condition, metav1.ConditionFalse, controlplanev1.RemediationRetriesExhaustedReason, sentence(s.step.Message)+"\n"+text)
+	case s.outcome.Reason == controlplane.ReasonRemediationSuspended, s.outcome.Reason == controlplane.ReasonQuorumLost:
+		s.set(condition, metav1.ConditionFalse, controlplanev1.RemediationSuspendedReason,
+			sentence(s.outcome.Message)+"\n"+text)
+	case s.outcome.Reason == controlplane.ReasonRetriesExhausted:
+		s.set(condition, metav1.ConditionFalse, controlplanev1.RemediationRetriesExhaustedReason,
+			sentence(s.outcome.Message)+"\n"+text)
 	default:
 		if s.snapshot.Remediation.Deferred != "" {
 			text += "\n* " + sentence(s.snapshot.Remediation.Deferred)
-		} else if s.step.Message != "" {
-			text += "\n* " + sentence(s.step.Message)
+		} else if s.outcome.Message != "" {
+			text += "\n* " + sentence(s.outcome.Message)
 		}
 		s.set(condition, metav1.ConditionTrue, clusterv1.RemediatingReason, text)
 	}
@@ -376,7 +385,8 @@ func (s *scope) lostQuorum() string {
 		return ""
 	}
 	before := conditions.Get(s.plane, controlplanev1.ControlPlaneEtcdClusterHealthyCondition)
-	if !loss.ForGood && (before == nil || before.Status == metav1.ConditionTrue || time.Since(before.LastTransitionTime.Time) < lossGrace) {
+	if !loss.ForGood && (before == nil || before.Status == metav1.ConditionTrue ||
+		s.clock.Since(before.LastTransitionTime.Time) < lossGrace) {
 		return ""
 	}
 	return sentence(loss.Message) + ". " + loss.WayOut

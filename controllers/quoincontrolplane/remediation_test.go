@@ -98,7 +98,8 @@ func (w *world) spareHost() {
 	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "another"}}
 	w.g.Expect(w.mgmt.Create(w.t.Context(), host)).To(Succeed())
 	host.Status.State = infrav1.HostStateAvailable
-	conditions.Set(host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostAvailableReason})
+	conditions.Set(host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue,
+		Reason: infrav1.HostAvailableReason})
 	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), host)).To(Succeed())
 }
 
@@ -144,9 +145,12 @@ func TestMarkedMachineIsReplaced(t *testing.T) {
 	w.once()
 	g.Expect(w.machine(names[1]).DeletionTimestamp).NotTo(BeNil())
 	w.once()
-	g.Expect(w.ownerRemediated(names[1])).To(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", reasonMachineDeleting)))
-	g.Expect(w.plane().Annotations).To(HaveKeyWithValue(controlplanev1.RemediationInProgressAnnotation, ContainSubstring(names[1])))
-	g.Expect(w.plane().Status.LastRemediation).To(And(HaveField("Machine", names[1]), HaveField("RetryCount", HaveValue(BeEquivalentTo(0)))))
+	g.Expect(w.ownerRemediated(names[1])).To(And(HaveField("Status", metav1.ConditionFalse),
+		HaveField("Reason", reasonMachineDeleting)))
+	g.Expect(w.plane().Annotations).To(HaveKeyWithValue(controlplanev1.RemediationInProgressAnnotation,
+		ContainSubstring(names[1])))
+	g.Expect(w.plane().Status.LastRemediation).
+		To(And(HaveField("Machine", names[1]), HaveField("RetryCount", HaveValue(BeEquivalentTo(0)))))
 	g.Expect(w.admitted()).To(HaveLen(3), "nothing joins before it is gone")
 
 	w.drained(names[1])
@@ -155,11 +159,13 @@ func TestMarkedMachineIsReplaced(t *testing.T) {
 	w.gone(names[1])
 	w.reconcile()
 	fresh := w.fresh(names...)
-	g.Expect(w.machine(fresh).Annotations).To(HaveKeyWithValue(controlplanev1.RemediationForAnnotation, ContainSubstring(names[1])))
+	g.Expect(w.machine(fresh).Annotations).To(HaveKeyWithValue(controlplanev1.RemediationForAnnotation,
+		ContainSubstring(names[1])))
 	g.Expect(w.plane().Annotations).NotTo(HaveKey(controlplanev1.RemediationInProgressAnnotation))
 	w.provision(fresh)
 	w.reconcile()
-	g.Expect(w.machine(fresh).Annotations).To(HaveKey(controlplanev1.RemediationForAnnotation), "what is propagated does not take it away")
+	g.Expect(w.machine(fresh).Annotations).To(HaveKey(controlplanev1.RemediationForAnnotation),
+		"what is propagated does not take it away")
 	g.Expect(w.condition(controlplanev1.ControlPlaneRemediatingCondition)).To(HaveField("Status", metav1.ConditionFalse))
 
 	// A move of the objects takes status away.
@@ -179,17 +185,20 @@ func TestReplacementComesFirstWhenAHostIsFree(t *testing.T) {
 	w.once()
 	fresh := w.fresh(names...)
 	g.Expect(w.machine(names[2]).DeletionTimestamp).To(BeNil())
-	g.Expect(w.machine(fresh).Annotations).To(HaveKeyWithValue(controlplanev1.RemediationForAnnotation, ContainSubstring(names[2])))
+	g.Expect(w.machine(fresh).Annotations).To(HaveKeyWithValue(controlplanev1.RemediationForAnnotation,
+		ContainSubstring(names[2])))
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(4), "one at a time")
-	g.Expect(w.ownerRemediated(names[2])).To(And(HaveField("Reason", reasonRemediationDeferred), HaveField("Message", ContainSubstring(fresh))))
+	g.Expect(w.ownerRemediated(names[2])).To(And(HaveField("Reason", reasonRemediationDeferred),
+		HaveField("Message", ContainSubstring(fresh))))
 	g.Expect(w.condition(controlplanev1.ControlPlaneRemediatingCondition)).To(And(
 		HaveField("Status", metav1.ConditionTrue), HaveField("Message", ContainSubstring(names[2]))))
 	w.provision(fresh)
 	w.fetchImages()
 	w.reconcile()
 	g.Expect(w.machine(names[2]).DeletionTimestamp).NotTo(BeNil())
-	g.Expect(w.plane().Annotations).NotTo(HaveKey(controlplanev1.RemediationInProgressAnnotation), "its place is taken already")
+	g.Expect(w.plane().Annotations).NotTo(HaveKey(controlplanev1.RemediationInProgressAnnotation),
+		"its place is taken already")
 }
 
 // Without a mark any more, and with an annotation that forbids it, nothing happens.
@@ -202,7 +211,8 @@ func TestMarksThatDoNotCount(t *testing.T) {
 	w.reconcile()
 	g.Expect(w.machine(names[1]).DeletionTimestamp).To(BeNil())
 	g.Expect(w.ownerRemediated(names[1]).Message).To(ContainSubstring(clusterv1.MachineSkipRemediationAnnotation))
-	w.setConditions(names[1], metav1.Condition{Type: clusterv1.MachineHealthCheckSucceededCondition, Status: metav1.ConditionTrue, Reason: "Succeeded"})
+	w.setConditions(names[1], metav1.Condition{Type: clusterv1.MachineHealthCheckSucceededCondition,
+		Status: metav1.ConditionTrue, Reason: "Succeeded"})
 	machine := w.machine(names[1])
 	delete(machine.Annotations, clusterv1.MachineSkipRemediationAnnotation)
 	g.Expect(w.mgmt.Update(t.Context(), machine)).To(Succeed())
@@ -235,8 +245,10 @@ func TestRetriesAreCounted(t *testing.T) {
 	w.failed(last)
 	w.reconcile()
 	g.Expect(w.machine(last).DeletionTimestamp).To(BeNil())
-	g.Expect(w.ownerRemediated(last)).To(And(HaveField("Reason", reasonCannotBeRemediated), HaveField("Message", ContainSubstring("maxRetry"))))
-	g.Expect(w.condition(controlplanev1.ControlPlaneRemediatingCondition)).To(HaveField("Reason", controlplanev1.RemediationRetriesExhaustedReason))
+	g.Expect(w.ownerRemediated(last)).To(And(HaveField("Reason", reasonCannotBeRemediated),
+		HaveField("Message", ContainSubstring("maxRetry"))))
+	g.Expect(w.condition(controlplanev1.ControlPlaneRemediatingCondition)).
+		To(HaveField("Reason", controlplanev1.RemediationRetriesExhaustedReason))
 	w.annotate(last, clusterv1.RemediateMachineAnnotation, "")
 	w.reconcile()
 	g.Expect(w.machine(last).DeletionTimestamp).NotTo(BeNil())
@@ -258,7 +270,8 @@ func TestInitIsTriedAgain(t *testing.T) {
 	w.gone(first)
 	w.reconcile()
 	second := w.fresh()
-	g.Expect(w.machine(second).Annotations).To(HaveKeyWithValue(controlplanev1.RemediationForAnnotation, ContainSubstring(first)))
+	g.Expect(w.machine(second).Annotations).To(HaveKeyWithValue(controlplanev1.RemediationForAnnotation,
+		ContainSubstring(first)))
 }
 
 // The manager dies between the note and the deletion: the count is right all the same.
@@ -285,7 +298,8 @@ func TestDeletedInfrastructureIsReplaced(t *testing.T) {
 	w.spareHost()
 	// With its finalizer torn off; Cluster API says so on the Machine.
 	g.Expect(w.mgmt.Delete(t.Context(), w.infra(names[0]))).To(Succeed())
-	w.setConditions(names[0], metav1.Condition{Type: clusterv1.MachineInfrastructureReadyCondition, Status: metav1.ConditionFalse,
+	w.setConditions(names[0], metav1.Condition{Type: clusterv1.MachineInfrastructureReadyCondition,
+		Status: metav1.ConditionFalse,
 		Reason: clusterv1.MachineInfrastructureDeletedReason})
 	w.reconcile()
 	g.Expect(w.machine(names[0]).DeletionTimestamp).To(BeNil(), "the replacement comes first")
@@ -302,7 +316,8 @@ func TestDeadMemberOnALivingHost(t *testing.T) {
 	g := w.g
 	w.silence(names[1])
 	w.host(names[1], func(host *infrav1.QuoinHost) {
-		conditions.Set(host, metav1.Condition{Type: infrav1.HostReachableCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostReachableReason,
+		conditions.Set(host, metav1.Condition{Type: infrav1.HostReachableCondition, Status: metav1.ConditionTrue,
+			Reason:             infrav1.HostReachableReason,
 			LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))})
 	})
 	w.reconcile()
@@ -354,15 +369,17 @@ func TestCorrelatedLossSuspends(t *testing.T) {
 	for _, name := range names {
 		g.Expect(w.machine(name).DeletionTimestamp).To(BeNil())
 	}
-	g.Expect(w.condition(controlplanev1.ControlPlaneRemediatingCondition)).To(And(HaveField("Status", metav1.ConditionFalse),
-		HaveField("Reason", controlplanev1.RemediationSuspendedReason), HaveField("Message", ContainSubstring("together"))))
+	g.Expect(w.condition(controlplanev1.ControlPlaneRemediatingCondition)).
+		To(And(HaveField("Status", metav1.ConditionFalse),
+			HaveField("Reason", controlplanev1.RemediationSuspendedReason), HaveField("Message", ContainSubstring("together"))))
 	g.Expect(w.ownerRemediated(names[1]).Message).To(ContainSubstring("together"))
 	// The first is back.
 	node := &corev1.Node{}
 	g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Name: "n-" + names[1]}, node)).To(Succeed())
 	node.Status.Conditions[0].Status = corev1.ConditionTrue
 	g.Expect(w.workload.Status().Update(t.Context(), node)).To(Succeed())
-	w.setConditions(names[1], metav1.Condition{Type: clusterv1.MachineHealthCheckSucceededCondition, Status: metav1.ConditionTrue, Reason: "Succeeded"})
+	w.setConditions(names[1], metav1.Condition{Type: clusterv1.MachineHealthCheckSucceededCondition,
+		Status: metav1.ConditionTrue, Reason: "Succeeded"})
 	w.reconcile()
 	g.Expect(w.machine(names[2]).DeletionTimestamp).NotTo(BeNil(), "one that is alone with its loss is replaced")
 }
@@ -378,8 +395,9 @@ func TestLostQuorumIsSaid(t *testing.T) {
 		w.mark(name)
 	}
 	w.reconcile()
-	g.Expect(w.condition(controlplanev1.ControlPlaneAvailableCondition).Reason).NotTo(Equal(controlplanev1.QuorumLostReason),
-		"etcd may be electing a leader")
+	g.Expect(w.condition(controlplanev1.ControlPlaneAvailableCondition).Reason).
+		NotTo(Equal(controlplanev1.QuorumLostReason),
+			"etcd may be electing a leader")
 	plane := w.plane()
 	for i := range plane.Status.Conditions {
 		if plane.Status.Conditions[i].Type == controlplanev1.ControlPlaneEtcdClusterHealthyCondition {
@@ -388,7 +406,8 @@ func TestLostQuorumIsSaid(t *testing.T) {
 	}
 	g.Expect(w.mgmt.Status().Update(t.Context(), plane)).To(Succeed())
 	w.reconcile()
-	for _, condition := range []string{controlplanev1.ControlPlaneAvailableCondition, controlplanev1.ControlPlaneEtcdClusterHealthyCondition} {
+	for _, condition := range []string{controlplanev1.ControlPlaneAvailableCondition,
+		controlplanev1.ControlPlaneEtcdClusterHealthyCondition} {
 		g.Expect(w.condition(condition)).To(And(HaveField("Status", metav1.ConditionFalse),
 			HaveField("Reason", controlplanev1.QuorumLostReason), HaveField("Message", ContainSubstring("disaster-recovery"))))
 	}

@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
 
@@ -16,11 +17,13 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
-// leaver is a scope with one Machine that has left for good, on a host that still serves it. change may make it otherwise.
+// leaver is a scope with one Machine that has left for good, on a host that still serves it. change may make it
+// otherwise.
 func leaver(t *testing.T, change func(*clusterv1.Machine, *infrav1.QuoinMachine, *infrav1.QuoinHost)) *scope {
 	t.Helper()
 	deleted := metav1.Now()
-	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m", DeletionTimestamp: &deleted, Annotations: map[string]string{}}}
+	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m",
+		DeletionTimestamp: &deleted, Annotations: map[string]string{}}}
 	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m"}}
 	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "h"}}
 	host.Spec.FailureDomain = "a"
@@ -28,8 +31,9 @@ func leaver(t *testing.T, change func(*clusterv1.Machine, *infrav1.QuoinMachine,
 	host.Status.State = infrav1.HostStateProvisioned
 	change(machine, infra, host)
 	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
-	s := &scope{plane: plane, template: &unstructured.Unstructured{Object: map[string]any{}}, machines: collections.FromMachines(machine),
-		infra: map[string]*infrav1.QuoinMachine{"m": infra}, hosts: map[string]*infrav1.QuoinHost{"m": host}}
+	s := &scope{clock: clock.RealClock{}, plane: plane, template: &unstructured.Unstructured{Object: map[string]any{}},
+		machines: collections.FromMachines(machine),
+		infra:    map[string]*infrav1.QuoinMachine{"m": infra}, hosts: map[string]*infrav1.QuoinHost{"m": host}}
 	NewWithT(t).Expect(s.countSpares([]infrav1.QuoinHost{*host})).To(Succeed())
 	return s
 }
@@ -47,14 +51,17 @@ func TestHostsThatMachinesHaveLeftForGoodAreCounted(t *testing.T) {
 		"somebody else's hook on its host": {func(_ *clusterv1.Machine, i *infrav1.QuoinMachine, _ *infrav1.QuoinHost) {
 			i.Spec.LifecycleHooks.PreTerminate = []infrav1.LifecycleHook{{Name: "backup", Owner: "somebody"}}
 		}, true},
-		"stays": {func(m *clusterv1.Machine, _ *infrav1.QuoinMachine, _ *infrav1.QuoinHost) { m.DeletionTimestamp = nil }, false},
+		"stays": {func(m *clusterv1.Machine, _ *infrav1.QuoinMachine, _ *infrav1.QuoinHost) {
+			m.DeletionTimestamp = nil
+		}, false},
 		"may not be drained yet": {func(m *clusterv1.Machine, _ *infrav1.QuoinMachine, _ *infrav1.QuoinHost) {
 			m.Annotations[controlplanev1.PreDrainHookAnnotation] = ""
 		}, false},
 		"has its member yet": {func(m *clusterv1.Machine, _ *infrav1.QuoinMachine, _ *infrav1.QuoinHost) {
 			m.Annotations[controlplanev1.PreTerminateHookAnnotation] = ""
 		}, false},
-		"hooks were stripped, and its host is held": {func(_ *clusterv1.Machine, i *infrav1.QuoinMachine, _ *infrav1.QuoinHost) {
+		"hooks were stripped, and its host is held": {func(_ *clusterv1.Machine, i *infrav1.QuoinMachine,
+			_ *infrav1.QuoinHost) {
 			i.Spec.LifecycleHooks.PreTerminate = []infrav1.LifecycleHook{{Name: controlplanev1.HookName}}
 		}, false},
 		"its host is silent": {func(_ *clusterv1.Machine, _ *infrav1.QuoinMachine, h *infrav1.QuoinHost) {

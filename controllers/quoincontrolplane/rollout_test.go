@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -64,9 +65,11 @@ func TestFirstMachine(t *testing.T) {
 	template := &infrav1.QuoinMachineTemplate{}
 	g.Expect(w.mgmt.Get(t.Context(), key, template)).To(Succeed())
 	g.Expect(template.OwnerReferences).To(ConsistOf(HaveField("Kind", "Cluster")))
-	for _, purpose := range []secret.Purpose{secret.ClusterCA, secret.EtcdCA, secret.FrontProxyCA, secret.ServiceAccount, secret.Kubeconfig} {
+	for _, purpose := range []secret.Purpose{secret.ClusterCA, secret.EtcdCA, secret.FrontProxyCA, secret.ServiceAccount,
+		secret.Kubeconfig} {
 		stored := &corev1.Secret{}
-		g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: secret.Name("c", purpose)}, stored)).To(Succeed())
+		g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: secret.Name("c", purpose)}, stored)).
+			To(Succeed())
 		g.Expect(stored.Type).To(Equal(clusterv1.ClusterSecretType))
 		g.Expect(stored.Labels).To(HaveKeyWithValue(clusterv1.ClusterNameLabel, "c"))
 		g.Expect(metav1.IsControlledBy(stored, w.plane())).To(BeTrue())
@@ -82,14 +85,18 @@ func TestFirstMachine(t *testing.T) {
 	g.Expect(plane.Status.Replicas).To(HaveValue(BeEquivalentTo(1)))
 	g.Expect(plane.Status.UpToDateReplicas).To(HaveValue(BeEquivalentTo(1)))
 	g.Expect(plane.Status.Versions).To(ConsistOf(clusterv1.StatusVersion{Version: oldVer, Replicas: 1}))
-	g.Expect(plane.Status.Etcd.Members).To(ConsistOf(controlplanev1.EtcdMember{Name: "n-" + machine.Name, ID: "1", Machine: machine.Name,
-		Role: "Leader", Healthy: ptr.To(true)}))
-	for _, condition := range []string{controlplanev1.ControlPlaneAvailableCondition, controlplanev1.ControlPlaneInitializedCondition,
+	g.Expect(plane.Status.Etcd.Members).To(ConsistOf(controlplanev1.EtcdMember{Name: "n-" + machine.Name, ID: "1",
+		Machine: machine.Name,
+		Role:    "Leader", Healthy: ptr.To(true)}))
+	for _, condition := range []string{controlplanev1.ControlPlaneAvailableCondition,
+		controlplanev1.ControlPlaneInitializedCondition,
 		controlplanev1.ControlPlaneCertificatesAvailableCondition, controlplanev1.ControlPlaneEtcdClusterHealthyCondition,
 		controlplanev1.ControlPlaneComponentsHealthyCondition, controlplanev1.ControlPlaneAddonsUpToDateCondition} {
-		g.Expect(w.condition(condition).Status).To(Equal(metav1.ConditionTrue), "%s: %s", condition, w.condition(condition).Message)
+		g.Expect(w.condition(condition).Status).To(Equal(metav1.ConditionTrue), "%s: %s", condition, w.condition(condition).
+			Message)
 	}
-	for _, condition := range []string{controlplanev1.ControlPlaneRollingOutCondition, controlplanev1.ControlPlaneScalingUpCondition,
+	for _, condition := range []string{controlplanev1.ControlPlaneRollingOutCondition,
+		controlplanev1.ControlPlaneScalingUpCondition,
 		controlplanev1.ControlPlaneScalingDownCondition, controlplanev1.ControlPlaneDeletingCondition} {
 		g.Expect(w.condition(condition).Status).To(Equal(metav1.ConditionFalse), condition)
 	}
@@ -97,6 +104,49 @@ func TestFirstMachine(t *testing.T) {
 		g.Expect(w.machine(machine.Name).Status.Conditions).To(ContainElement(And(HaveField("Type", gate.ConditionType),
 			HaveField("Status", metav1.ConditionTrue))))
 	}
+}
+
+// Proves: R9, S1-17
+//
+// Between a version's admission and its first API server an older worker can have come, and no webhook need have been
+// there: nothing is touched until none is too old, or the version is taken back.
+func TestAVersionThatWouldLeaveKubeletsBehindWaits(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	first := initialized(t, w)
+	worker := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "w",
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
+	worker.Spec.ClusterName, worker.Spec.Version = "c", oldVer
+	g.Expect(w.mgmt.Create(t.Context(), worker)).To(Succeed())
+	runs := func(version string) {
+		worker.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: version}
+		g.Expect(w.mgmt.Status().Update(t.Context(), worker)).To(Succeed())
+	}
+	runs("v1.32.9")
+	w.edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Version = newVer })
+	w.reconcile()
+	g.Expect(w.infra(first).Spec.AddonVersions).To(BeEmpty())
+	g.Expect(w.machines()).To(HaveLen(2), "the first Machine and the worker")
+	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition)).To(And(
+		HaveField("Status", metav1.ConditionFalse), HaveField("Reason", controlplanev1.VersionSkewReason),
+		HaveField("Message", And(ContainSubstring("kubelet v1.32.9 of Machine w is older than API server v1.36.3"),
+			ContainSubstring("bring it to v1.33 or later first"), ContainSubstring("set spec.version back")))))
+
+	s := &scope{cluster: &clusterv1.Cluster{}, plane: w.plane(), clock: clock.RealClock{}}
+	g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "c"}, s.cluster)).To(Succeed())
+	_, err := w.r.prepare(t.Context(), s)
+	g.Expect(err).NotTo(HaveOccurred())
+	_, err = w.r.observeCached(t.Context(), s)
+	g.Expect(err).NotTo(HaveOccurred())
+	s.snapshot.LeftBehind = ""
+	g.Expect(w.r.observeLive(t.Context(), s)).To(Succeed())
+	g.Expect(s.snapshot.LeftBehind).NotTo(BeEmpty(), "what came between two looks counts")
+
+	runs("v1.33.9")
+	w.reconcile()
+	w.fetchImages()
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(3))
 }
 
 // Proves: S2-30, S2-33, S1-26, R6
@@ -124,8 +174,10 @@ func TestVersionChange(t *testing.T) {
 	g.Expect(w.machines()).To(HaveLen(2))
 	second := other(w, first)
 	g.Expect(w.machine(second).Spec.Version).To(Equal(newVer))
-	g.Expect(w.infra(second).Spec.AddonVersions).To(ConsistOf(oldVer), "CoreDNS and kube-proxy run there before they follow the version")
-	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition).Message).To(ContainSubstring("Version v1.35.4, v1.36.3 required"))
+	g.Expect(w.infra(second).Spec.AddonVersions).To(ConsistOf(oldVer), "CoreDNS and kube-proxy run there before they "+
+		"follow the version")
+	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition).Message).
+		To(ContainSubstring("Version v1.35.4, v1.36.3 required"))
 
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(2))
@@ -138,7 +190,8 @@ func TestVersionChange(t *testing.T) {
 	g.Expect(w.machine(first).DeletionTimestamp).To(BeNil(), "the old Machine stays while the new member is a learner")
 	w.etcd.members[1].Learner = false
 	w.reconcile()
-	g.Expect(w.machine(first).DeletionTimestamp).To(BeNil(), "the old Machine stays while the new host lacks the add-on images that run")
+	g.Expect(w.machine(first).DeletionTimestamp).To(BeNil(), "the old Machine stays while the new host lacks the add-on "+
+		"images that run")
 	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Message).To(ContainSubstring(second))
 	w.fetchImages()
 	w.reconcile()
@@ -240,13 +293,15 @@ func TestPropagationWithoutRollout(t *testing.T) {
 		p.Spec.MachineTemplate.Spec.MinReadySeconds = ptr.To[int32](30)
 		p.Spec.MachineTemplate.Spec.Deletion.NodeDrainTimeoutSeconds = ptr.To[int32](60)
 		p.Spec.MachineTemplate.Spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "Mine"}}
-		p.Spec.MachineTemplate.Spec.Taints = []clusterv1.MachineTaint{{Key: "k", Effect: corev1.TaintEffectNoSchedule, Propagation: clusterv1.MachineTaintPropagationAlways}}
+		p.Spec.MachineTemplate.Spec.Taints = []clusterv1.MachineTaint{{Key: "k", Effect: corev1.TaintEffectNoSchedule,
+			Propagation: clusterv1.MachineTaintPropagationAlways}}
 	})
 	w.reconcile()
 	machine := w.machine(name)
 	g.Expect(w.machines()).To(HaveLen(1), "nothing is rolled out")
 	g.Expect(machine.Labels).To(And(HaveKeyWithValue("team", "b"), Not(HaveKey("old"))))
-	g.Expect(machine.Annotations).To(And(HaveKeyWithValue("note", "y"), HaveKey(controlplanev1.PreTerminateHookAnnotation)))
+	g.Expect(machine.Annotations).To(And(HaveKeyWithValue("note", "y"),
+		HaveKey(controlplanev1.PreTerminateHookAnnotation)))
 	g.Expect(machine.Spec.MinReadySeconds).To(HaveValue(BeEquivalentTo(30)))
 	g.Expect(machine.Spec.Deletion.NodeDrainTimeoutSeconds).To(HaveValue(BeEquivalentTo(60)))
 	g.Expect(machine.Spec.ReadinessGates).To(ContainElement(HaveField("ConditionType", "Mine")))
@@ -318,7 +373,8 @@ func TestAvailableBeforeNetworkPlugin(t *testing.T) {
 func TestAWorkerThatCannotTakeImagesIsNotWaitedFor(t *testing.T) {
 	for reason, set := range map[string]func(*infrav1.QuoinHost){
 		"unreachable": func(h *infrav1.QuoinHost) {
-			conditions.Set(h, metav1.Condition{Type: infrav1.HostReachableCondition, Status: metav1.ConditionFalse, Reason: infrav1.HostUnreachableReason})
+			conditions.Set(h, metav1.Condition{Type: infrav1.HostReachableCondition, Status: metav1.ConditionFalse,
+				Reason: infrav1.HostUnreachableReason})
 		},
 		"in maintenance": func(h *infrav1.QuoinHost) { h.Spec.Maintenance = &infrav1.Maintenance{Reason: "new fans"} },
 		"detached": func(h *infrav1.QuoinHost) {
@@ -338,7 +394,8 @@ func testNotWaitedFor(t *testing.T, reason string, set func(*infrav1.QuoinHost))
 	g.Expect(w.mgmt.Create(t.Context(), host)).To(Succeed())
 	before := host.DeepCopy()
 	before.Spec.ConsumerRef = &infrav1.ConsumerReference{}
-	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker", Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
+	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker",
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
 	g.Expect(w.mgmt.Create(t.Context(), infra)).To(Succeed())
 	infra.Status.HostRef = &infrav1.HostReference{Namespace: "hosts", Name: "dead"}
 	infra.Status.Initialization.Provisioned = ptr.To(true)
@@ -350,7 +407,8 @@ func testNotWaitedFor(t *testing.T, reason string, set func(*infrav1.QuoinHost))
 	g.Expect(w.mgmt.Status().Update(t.Context(), control)).To(Succeed())
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(1), "it can be given images, so it is waited for")
-	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Message).NotTo(ContainSubstring("Not waited for"))
+	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Message).
+		NotTo(ContainSubstring("Not waited for"))
 
 	status := host.DeepCopy()
 	set(status)
@@ -364,7 +422,8 @@ func testNotWaitedFor(t *testing.T, reason string, set func(*infrav1.QuoinHost))
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(2))
 	g.Expect(w.infra("worker").Spec.AddonVersions).To(ConsistOf(newVer), "it gets them when it is back")
-	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Message).To(ContainSubstring("the hosts of worker (" + reason + ")"))
+	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Message).
+		To(ContainSubstring("the hosts of worker (" + reason + ")"))
 }
 
 func TestWhatNeedsNewMachines(t *testing.T) {
@@ -372,7 +431,9 @@ func TestWhatNeedsNewMachines(t *testing.T) {
 		edit    func(*controlplanev1.QuoinControlPlane)
 		rollout string
 	}{
-		"template": {func(p *controlplanev1.QuoinControlPlane) { p.Spec.MachineTemplate.Spec.InfrastructureRef.Name = "cp2" }, "QuoinMachine is not up-to-date"},
+		"template": {func(p *controlplanev1.QuoinControlPlane) {
+			p.Spec.MachineTemplate.Spec.InfrastructureRef.Name = "cp2"
+		}, "QuoinMachine is not up-to-date"},
 		"files": {func(p *controlplanev1.QuoinControlPlane) {
 			p.Spec.KubeadmConfigSpec.PreKubeadmCommands = []string{"true"}
 		}, "KubeadmConfig is not up-to-date"},

@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -17,27 +16,21 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
-// joining reads from the host's operation whether the bootstrap data of a QuoinMachine runs, and whether it ran to its end.
-// An operation of another name came before it or after it.
+// joining reads from the host's operation whether the bootstrap data of a QuoinMachine runs, and whether it ran to its
+// end. An operation of another name came before it or after it.
 func joining(host *infrav1.QuoinHost, infra *infrav1.QuoinMachine) (running, ended bool) {
 	_, _, claim, err := infrav1.ParseProviderID(infra.Spec.ProviderID)
 	operation := host.Status.Operation
 	if err != nil || operation == nil || operation.ID != infrav1.ProvisionOperation(claim) {
 		return false, false
 	}
-	switch run.Phase(operation.Phase) {
-	case "", run.NotStarted, run.Failed, run.Interrupted:
-		return false, false
-	case run.Succeeded:
-		return false, true
-	}
-	return true, false
+	return operation.Began() && !operation.Final(), operation.Succeeded()
 }
 
 func provisioned(infra *infrav1.QuoinMachine) bool {
@@ -48,7 +41,7 @@ func provisioned(infra *infrav1.QuoinMachine) bool {
 func (s *scope) fillSnapshot() {
 	s.snapshot.Name = fmt.Sprintf("-n %s %s", s.plane.Namespace, s.plane.Name)
 	s.snapshot.Replicas, s.snapshot.Version = s.replicas(), s.plane.Spec.Version
-	s.snapshot.StackedEtcd = s.stackedEtcd()
+	s.snapshot.StackedEtcd = desired.StackedEtcd(s.plane)
 	s.snapshot.Deleting = !s.plane.DeletionTimestamp.IsZero()
 	s.snapshot.ClusterDeleting = !s.cluster.DeletionTimestamp.IsZero()
 	s.snapshot.Certificates = conditionTrue(s.certificates)
@@ -71,7 +64,7 @@ func (s *scope) fillSnapshot() {
 	for _, machine := range s.machines.SortedByCreationTimestamp() {
 		if s.isPrepared(machine) {
 			prepared[machine.Name] = true
-			s.snapshot.Prepared = append(s.snapshot.Prepared, s.preparedOf(machine, len(s.snapshot.Prepared), time.Now()))
+			s.snapshot.Prepared = append(s.snapshot.Prepared, s.preparedOf(machine, len(s.snapshot.Prepared), s.clock.Now()))
 			continue
 		}
 		s.snapshot.Machines = append(s.snapshot.Machines, s.snapshotOf(machine))
@@ -124,7 +117,7 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 	}
 	if host, infra := s.hosts[machine.Name], s.infra[machine.Name]; host != nil && infra != nil {
 		result.Joining, result.Joined = joining(host, infra)
-		result.KubeadmBegan = result.Joining && kubeadmBegan(host, time.Now())
+		result.KubeadmBegan = result.Joining && kubeadmBegan(host, s.clock.Now())
 		result.Returns = s.request != nil && placement.Returning(*s.request, placement.HostOf(host))
 	}
 	result.Joined = result.Joined || result.Bootstrapped
@@ -134,13 +127,14 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 	result.DrainHook = hasHook(machine, controlplanev1.PreDrainHookAnnotation)
 	result.Hook = hasHook(machine, controlplanev1.PreTerminateHookAnnotation) || hostHeld(s.infra[machine.Name])
 	for annotation := range machine.Annotations {
-		if annotation != controlplanev1.PreTerminateHookAnnotation && strings.HasPrefix(annotation, clusterv1.PreTerminateDeleteHookAnnotationPrefix) {
+		if annotation != controlplanev1.PreTerminateHookAnnotation &&
+			strings.HasPrefix(annotation, clusterv1.PreTerminateDeleteHookAnnotationPrefix) {
 			result.OtherHooks = append(result.OtherHooks, annotation)
 		}
 	}
 	slices.Sort(result.OtherHooks)
 	result.AtTermination = atTermination(machine, s.infra[machine.Name])
-	result.Undrained = lifecycle.DrainOf(machine, time.Now()).Skipped()
+	result.Undrained = lifecycle.DrainOf(machine, s.clock.Now()).Skipped()
 	result.Registered = health.seen
 	return result
 }

@@ -20,7 +20,8 @@ func (s *scope) staleHosts() []controlplane.StaleHost {
 	var stale []controlplane.StaleHost
 	for _, machine := range s.machines.SortedByCreationTimestamp() {
 		if found := staleClaim(s.hosts[machine.Name]); found != nil {
-			stale = append(stale, controlplane.StaleHost{Name: client.ObjectKeyFromObject(s.hosts[machine.Name]).String(), Message: found.Message})
+			stale = append(stale, controlplane.StaleHost{Name: client.ObjectKeyFromObject(s.hosts[machine.Name]).String(),
+				Message: found.Message})
 		}
 	}
 	return stale

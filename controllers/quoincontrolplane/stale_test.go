@@ -14,7 +14,8 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
-// One host that says that it serves another management cluster keeps this one from everything, until it says so no longer.
+// One host that says that it serves another management cluster keeps this one from everything, until it says so no
+// longer.
 func TestOneStaleClaimStopsTheControlPlane(t *testing.T) {
 	w := newWorld(t, 1)
 	g := w.g
@@ -37,7 +38,8 @@ func TestOneStaleClaimStopsTheControlPlane(t *testing.T) {
 	g.Expect(w.configVersion()).To(Equal(oldVer))
 	progressing := w.condition(controlplanev1.ControlPlaneProgressingCondition)
 	g.Expect(progressing.Reason).To(Equal("StaleClaim"))
-	g.Expect(progressing.Message).To(And(ContainSubstring("another management cluster"), ContainSubstring("generation 5"), ContainSubstring("ours is 3")))
+	g.Expect(progressing.Message).To(And(ContainSubstring("another management cluster"), ContainSubstring("generation 5"),
+		ContainSubstring("ours is 3")))
 	g.Expect(w.plane().Status.Operation.WaitingOn).To(ContainSubstring("StaleClaim"))
 
 	w.host(name, generation(metav1.ConditionTrue, "Present"))

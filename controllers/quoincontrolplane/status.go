@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -19,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
@@ -49,7 +49,8 @@ func (r *Reconciler) summarize(ctx context.Context, s *scope, failure error) {
 	machines, err := r.readMachines(ctx, s)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Status could not be brought up to date")
-		s.set(controlplanev1.ControlPlaneRollingOutCondition, metav1.ConditionUnknown, clusterv1.InternalErrorReason, sentence(err.Error()))
+		s.set(controlplanev1.ControlPlaneRollingOutCondition, metav1.ConditionUnknown, clusterv1.InternalErrorReason,
+			sentence(err.Error()))
 		return
 	}
 	machines = machines.Filter(func(machine *clusterv1.Machine) bool { return !s.isPrepared(machine) })
@@ -76,14 +77,15 @@ func (r *Reconciler) summarize(ctx context.Context, s *scope, failure error) {
 	s.setEtcd(keep)
 	s.setAvailable(keep)
 	if lost != "" && !s.deleting() {
-		s.set(controlplanev1.ControlPlaneEtcdClusterHealthyCondition, metav1.ConditionFalse, controlplanev1.QuorumLostReason, lost)
+		s.set(controlplanev1.ControlPlaneEtcdClusterHealthyCondition, metav1.ConditionFalse, controlplanev1.QuorumLostReason,
+			lost)
 		s.set(controlplanev1.ControlPlaneAvailableCondition, metav1.ConditionFalse, controlplanev1.QuorumLostReason, lost)
 	}
 	s.setRemediating()
 	s.setRecovering()
 	s.setAddons(failure)
 	s.setProgress(failure)
-	now := time.Now()
+	now := s.clock.Now()
 	before := status.Operation
 	s.setOperation(failure, now)
 	s.setProgressing(now)
@@ -123,7 +125,7 @@ func (s *scope) setInitialized() {
 		s.set(controlplanev1.ControlPlaneInitializedCondition, metav1.ConditionTrue, "Initialized", "")
 		return
 	}
-	s.set(controlplanev1.ControlPlaneInitializedCondition, metav1.ConditionFalse, "NotInitialized", s.step.Message)
+	s.set(controlplanev1.ControlPlaneInitializedCondition, metav1.ConditionFalse, "NotInitialized", s.outcome.Message)
 }
 
 func (s *scope) setCertificates() {
@@ -131,7 +133,8 @@ func (s *scope) setCertificates() {
 	case s.certificates != nil:
 		conditions.Set(s.plane, *s.certificates)
 	case !conditions.Has(s.plane, controlplanev1.ControlPlaneCertificatesAvailableCondition):
-		s.set(controlplanev1.ControlPlaneCertificatesAvailableCondition, metav1.ConditionFalse, clusterv1.NotAvailableReason, s.step.Message)
+		s.set(controlplanev1.ControlPlaneCertificatesAvailableCondition, metav1.ConditionFalse, clusterv1.NotAvailableReason,
+			s.outcome.Message)
 	}
 }
 
@@ -157,7 +160,8 @@ func (s *scope) setComponents(keep bool) {
 	var problems []string
 	for _, machine := range s.snapshot.Machines {
 		if !machine.Deleting && !machine.Serving {
-			problems = append(problems, fmt.Sprintf("* Machine %s: %s", machine.Name, orElse(orElse(s.workload.health[machine.Name].podProblem, machine.Problem), "waiting for its Node")))
+			problems = append(problems, fmt.Sprintf("* Machine %s: %s", machine.Name,
+				orElse(orElse(s.workload.health[machine.Name].podProblem, machine.Problem), "waiting for its Node")))
 		}
 	}
 	if len(problems) > 0 {
@@ -169,7 +173,7 @@ func (s *scope) setComponents(keep bool) {
 
 func (s *scope) setEtcd(keep bool) {
 	const condition = controlplanev1.ControlPlaneEtcdClusterHealthyCondition
-	if !s.stackedEtcd() {
+	if !desired.StackedEtcd(s.plane) {
 		s.set(condition, metav1.ConditionTrue, "External", "etcd is external and not looked at")
 		return
 	}
@@ -223,12 +227,13 @@ func (s *scope) setAvailable(keep bool) {
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason, "The control plane is being deleted")
 		return
 	case !s.initialized():
-		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason, orElse(s.step.Message, "Waiting for kubeadm init to end"))
+		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason,
+			orElse(s.outcome.Message, "Waiting for kubeadm init to end"))
 		return
 	case !s.observed || !s.snapshot.Reachable:
 		s.setUnknownOnce(condition, keep, message(s.workload.err, "The workload cluster was not read"))
 		return
-	case s.stackedEtcd() && !s.snapshot.Etcd.Known:
+	case desired.StackedEtcd(s.plane) && !s.snapshot.Etcd.Known:
 		s.setUnknownOnce(condition, true, "etcd cannot be read: "+s.snapshot.Etcd.Problem)
 		return
 	}
@@ -241,10 +246,12 @@ func (s *scope) setAvailable(keep bool) {
 	etcd := s.snapshot.Etcd.Count()
 	switch {
 	case working == 0:
-		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason, "No Machine has all components of a control plane ready")
-	case s.stackedEtcd() && !etcd.Quorate():
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason,
-			fmt.Sprintf("%d of %d etcd members are healthy, %d are needed", etcd.Healthy, etcd.Voters, quorum.Majority(etcd.Voters)))
+			"No Machine has all components of a control plane ready")
+	case desired.StackedEtcd(s.plane) && !etcd.Quorate():
+		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason,
+			fmt.Sprintf("%d of %d etcd members are healthy, %d are needed", etcd.Healthy, etcd.Voters,
+				quorum.Majority(etcd.Voters)))
 	case s.certificates != nil && s.certificates.Status == metav1.ConditionFalse:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason, "The cluster's certificates are not available")
 	default:
@@ -256,25 +263,27 @@ func (s *scope) setAddons(failure error) {
 	const condition = controlplanev1.ControlPlaneAddonsUpToDateCondition
 	lacking := s.lackImages()
 	switch {
-	case s.step.Reason == controlplane.ReasonAddonImages:
-		s.set(condition, metav1.ConditionFalse, controlplanev1.WaitingForAddonImagesReason, sentence(s.step.Message)+lacking)
+	case s.outcome.Reason == controlplane.ReasonAddonImages:
+		s.set(condition, metav1.ConditionFalse, controlplanev1.WaitingForAddonImagesReason,
+			sentence(s.outcome.Message)+lacking)
 	case !s.initialized():
 		s.set(condition, metav1.ConditionFalse, "NotInitialized", "Waiting for kubeadm init to end")
 	case s.deleting():
 		s.set(condition, metav1.ConditionFalse, clusterv1.DeletingReason, "The control plane is being deleted")
 	case !s.observed || !s.snapshot.Reachable:
 		s.setUnknownOnce(condition, true, message(s.workload.err, "The workload cluster was not read"))
-	case failure != nil && s.step.Kind == controlplane.UpdateAddons:
+	case failure != nil && s.outcome.Kind == controlplane.UpdateAddons:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, sentence(failure.Error()))
 	case s.workload.addonsErr != nil:
 		s.set(condition, metav1.ConditionUnknown, clusterv1.InspectionFailedReason, sentence(s.workload.addonsErr.Error()))
 	case s.workload.dnsProblem != "":
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, s.workload.dnsProblem)
-	case s.snapshot.AddonsCurrent || s.step.Kind == controlplane.UpdateAddons:
+	case s.snapshot.AddonsCurrent || s.outcome.Kind == controlplane.UpdateAddons:
 		s.set(condition, metav1.ConditionTrue, clusterv1.UpToDateReason, strings.TrimPrefix(lacking, "\n"))
 	default:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, fmt.Sprintf(
-			"CoreDNS and kube-proxy get the images of %s when all control-plane Machines run it%s", s.plane.Spec.Version, lacking))
+			"CoreDNS and kube-proxy get the images of %s when all control-plane Machines run it%s", s.plane.Spec.Version,
+			lacking))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -23,7 +24,8 @@ func outdate(p *controlplanev1.QuoinControlPlane) {
 	p.Spec.KubeadmConfigSpec.PreKubeadmCommands = []string{"true"}
 }
 
-// Without a host to spare a single Machine is not replaced, and it is said which host is missing. When there is one, it is.
+// Without a host to spare a single Machine is not replaced, and it is said which host is missing. When there is one, it
+// is.
 //
 // Proves: C6, S2-30
 func TestMissingHostIsNamed(t *testing.T) {
@@ -38,13 +40,17 @@ func TestMissingHostIsNamed(t *testing.T) {
 	g.Expect(operation).NotTo(BeNil())
 	g.Expect(operation.Type).To(Equal(controlplanev1.OperationRollout))
 	g.Expect(operation.WaitingOn).To(Equal("NoSpareHost " + first))
-	g.Expect(operation.Message).To(ContainSubstring("1 more host is needed: none of the hosts of namespace default is free"))
+	g.Expect(operation.Message).To(ContainSubstring("1 more host is needed: none of the hosts of namespace default is " +
+		"free"))
 	since := operation.Since
-	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition).Message).To(ContainSubstring("1 more host is needed"))
+	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition).Message).
+		To(ContainSubstring("1 more host is needed"))
 	g.Expect(w.condition(controlplanev1.ControlPlaneProgressingCondition).Status).To(Equal(metav1.ConditionTrue))
 	g.Expect(w.plane().Status.Revisions).To(ConsistOf(
-		controlplanev1.ControlPlaneRevision{Name: oldVer + "/cp", Current: ptr.To(true), Replicas: ptr.To[int32](0), ReadyReplicas: ptr.To[int32](0)},
-		controlplanev1.ControlPlaneRevision{Name: oldVer + "/cp/outdated", Replicas: ptr.To[int32](1), ReadyReplicas: ptr.To[int32](0)}))
+		controlplanev1.ControlPlaneRevision{Name: oldVer + "/cp", Current: ptr.To(true), Replicas: ptr.To[int32](0),
+			ReadyReplicas: ptr.To[int32](0)},
+		controlplanev1.ControlPlaneRevision{Name: oldVer + "/cp/outdated", Replicas: ptr.To[int32](1),
+			ReadyReplicas: ptr.To[int32](0)}))
 	time.Sleep(1100 * time.Millisecond)
 	w.once()
 	g.Expect(w.plane().Status.Operation.Since.Time).To(BeTemporally("==", since.Time), "it waits since then")
@@ -52,8 +58,10 @@ func TestMissingHostIsNamed(t *testing.T) {
 
 	w.edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Rollout.ProgressDeadlineSeconds = ptr.To[int32](1) })
 	w.once()
-	g.Expect(w.condition(controlplanev1.ControlPlaneProgressingCondition)).To(And(HaveField("Status", metav1.ConditionFalse),
-		HaveField("Reason", controlplanev1.ProgressDeadlineExceededReason), HaveField("Message", ContainSubstring("1 more host is needed"))))
+	g.Expect(w.condition(controlplanev1.ControlPlaneProgressingCondition)).
+		To(And(HaveField("Status", metav1.ConditionFalse),
+			HaveField("Reason", controlplanev1.ProgressDeadlineExceededReason),
+			HaveField("Message", ContainSubstring("1 more host is needed"))))
 
 	w.spare("spare")
 	w.reconcile()
@@ -99,11 +107,12 @@ func TestRemoveFirstWithoutASpareHost(t *testing.T) {
 			story = append(story, reason)
 		}
 	}
-	g.Expect(story).To(Equal([]string{"DeleteMachine", "ToleranceLowered", "PrepareMachine", "RemoveEtcdMember", "ReleaseHook", "AdmitMachine"}))
+	g.Expect(story).To(Equal([]string{"DeleteMachine", "ToleranceLowered", "PrepareMachine", "RemoveEtcdMember",
+		"ReleaseHook", "AdmitMachine"}))
 }
 
-// Three, and the host that was free is gone before the new Machine has it: an old one leaves first, and the new one waits for
-// its host. No further Machine is made.
+// Three, and the host that was free is gone before the new Machine has it: an old one leaves first, and the new one
+// waits for its host. No further Machine is made.
 func TestHostThatVanishesHoldsNothingUp(t *testing.T) {
 	w, names := three(t)
 	g := w.g
@@ -128,7 +137,8 @@ func TestHostThatVanishesHoldsNothingUp(t *testing.T) {
 // A rollout asks for a snapshot of etcd and goes on when there is a recent one.
 func TestRolloutWaitsForASnapshot(t *testing.T) {
 	w := newWorld(t, 1, func(p *controlplanev1.QuoinControlPlane) {
-		p.Spec.Backup = &controlplanev1.EtcdBackup{Store: controlplanev1.BackupStore{Volume: &controlplanev1.BackupVolume{Path: "a"}}}
+		p.Spec.Backup = &controlplanev1.EtcdBackup{
+			Store: controlplanev1.BackupStore{Volume: &controlplanev1.BackupVolume{Path: "a"}}}
 	})
 	g := w.g
 	first := initialized(t, w)
@@ -138,8 +148,10 @@ func TestRolloutWaitsForASnapshot(t *testing.T) {
 	g.Expect(w.machines()).To(HaveLen(1))
 	plane := w.plane()
 	g.Expect(plane.Status.Backup.RequestedTime.IsZero()).To(BeFalse())
-	g.Expect(plane.Status.Operation).To(And(HaveField("Type", controlplanev1.OperationBackup), HaveField("WaitingOn", "WaitingForBackup")))
-	plane.Status.Backup.LastGood = &controlplanev1.BackupRecord{Name: "s", Time: metav1.NewTime(time.Now().Add(-2 * time.Hour))}
+	g.Expect(plane.Status.Operation).To(And(HaveField("Type", controlplanev1.OperationBackup),
+		HaveField("WaitingOn", "WaitingForBackup")))
+	plane.Status.Backup.LastGood = &controlplanev1.BackupRecord{Name: "s",
+		Time: metav1.NewTime(time.Now().Add(-2 * time.Hour))}
 	g.Expect(w.mgmt.Status().Update(t.Context(), plane)).To(Succeed())
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(1), "it is too old")
@@ -160,16 +172,17 @@ func TestRolloutForAge(t *testing.T) {
 		days  *int32
 		want  string
 	}{
-		"nothing asked":            {},
-		"after its making":         {after: now.Add(-time.Minute), want: "spec.rollout.after"},
-		"before its making":        {after: now.Add(-2 * time.Hour)},
-		"in the future":            {after: now.Add(time.Minute)},
-		"certificates run out":     {days: ptr.To[int32](21), want: "Certificates expire at 2026-01-30T00:00:00Z, within 21 days"},
+		"nothing asked":     {},
+		"after its making":  {after: now.Add(-time.Minute), want: "spec.rollout.after"},
+		"before its making": {after: now.Add(-2 * time.Hour)},
+		"in the future":     {after: now.Add(time.Minute)},
+		"certificates run out": {days: ptr.To[int32](21),
+			want: "Certificates expire at 2026-01-30T00:00:00Z, within 21 days"},
 		"certificates long enough": {days: ptr.To[int32](19)},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := &scope{plane: &controlplanev1.QuoinControlPlane{}}
+			s := &scope{clock: clock.RealClock{}, plane: &controlplanev1.QuoinControlPlane{}}
 			if !tt.after.IsZero() {
 				s.plane.Spec.Rollout.After = metav1.NewTime(tt.after)
 			}

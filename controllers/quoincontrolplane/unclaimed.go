@@ -43,7 +43,7 @@ func (s *scope) forgetRemovedMembers() {
 
 // tellUnclaimed says in an event that a member waits for a person.
 func (r *Reconciler) tellUnclaimed(s *scope) {
-	if s.step.Reason == controlplane.ReasonMemberWithoutMachine {
-		r.event(s, corev1.EventTypeWarning, controlplanev1.MemberWithoutMachineReason, sentence(s.step.Message))
+	if s.outcome.Reason == controlplane.ReasonMemberWithoutMachine {
+		r.event(s, corev1.EventTypeWarning, controlplanev1.MemberWithoutMachineReason, sentence(s.outcome.Message))
 	}
 }

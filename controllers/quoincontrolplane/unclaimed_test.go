@@ -32,7 +32,8 @@ func TestVotersThatTheObjectsDoNotKnowStay(t *testing.T) {
 	healthy := w.condition(controlplanev1.ControlPlaneEtcdClusterHealthyCondition)
 	g.Expect(healthy.Status).To(Equal(metav1.ConditionFalse))
 	g.Expect(healthy.Reason).To(Equal(controlplanev1.MemberWithoutMachineReason))
-	g.Expect(healthy.Message).To(ContainSubstring("kubectl annotate quoincontrolplane -n " + namespace + " cp quoin.cluster.x-k8s.io/remove-etcd-member=2"))
+	g.Expect(healthy.Message).To(ContainSubstring("kubectl annotate quoincontrolplane -n " + namespace +
+		" cp quoin.cluster.x-k8s.io/remove-etcd-member=2"))
 	g.Expect(healthy.Message).To(ContainSubstring("n-latest"))
 
 	w.edit(func(plane *controlplanev1.QuoinControlPlane) {
@@ -48,7 +49,8 @@ func TestVotersThatTheObjectsDoNotKnowStay(t *testing.T) {
 	// Nobody can tell of the last one any more: that is no death.
 	w.etcd.members[1].Connected, w.etcd.members[1].Unasked = false, true
 	w.reconcile()
-	g.Expect(w.condition(controlplanev1.ControlPlaneEtcdClusterHealthyCondition).Message).To(ContainSubstring("(n-latest) may vote"))
+	g.Expect(w.condition(controlplanev1.ControlPlaneEtcdClusterHealthyCondition).Message).
+		To(ContainSubstring("(n-latest) may vote"))
 	g.Expect(w.etcd.removed).To(Equal([]uint64{later}))
 }
 

@@ -25,16 +25,10 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
-
-// controlPlaneKind is the kind that this controller serves.
-const controlPlaneKind = "QuoinControlPlane"
-
-// machineKind is the kind of Cluster API's Machines.
-const machineKind = "Machine"
 
 // controlPlaneOfCluster names the QuoinControlPlane of a Cluster.
 func controlPlaneOfCluster(_ context.Context, object client.Object) []ctrl.Request {
@@ -43,13 +37,14 @@ func controlPlaneOfCluster(_ context.Context, object client.Object) []ctrl.Reque
 		return nil
 	}
 	ref := cluster.Spec.ControlPlaneRef
-	if ref.Kind != controlPlaneKind || ref.APIGroup != controlplanev1.GroupVersion.Group {
+	if ref.Kind != desired.ControlPlaneKind || ref.APIGroup != controlplanev1.GroupVersion.Group {
 		return nil
 	}
 	return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}}}
 }
 
-// controlPlaneOfLabelled names the QuoinControlPlane of the Cluster that an object of the same namespace is labeled with.
+// controlPlaneOfLabelled names the QuoinControlPlane of the Cluster that an object of the same namespace is labeled
+// with.
 func (r *Reconciler) controlPlaneOfLabelled(ctx context.Context, object client.Object) []ctrl.Request {
 	return r.controlPlaneOfNamed(ctx, object.GetNamespace(), object.GetLabels()[clusterv1.ClusterNameLabel])
 }
@@ -65,8 +60,8 @@ func (r *Reconciler) controlPlaneOfNamed(ctx context.Context, namespace, name st
 	return controlPlaneOfCluster(ctx, cluster)
 }
 
-// machineOfInterest lets through what a control plane waits for on QuoinMachines, of which a Cluster may have thousands:
-// images of add-ons, being provisioned, and what a control-plane Machine lacks.
+// machineOfInterest lets through what a control plane waits for on QuoinMachines, of which a Cluster may have
+// thousands: images of add-ons, being provisioned, and what a control-plane Machine lacks.
 func machineOfInterest() predicate.Predicate {
 	return predicate.Funcs{
 		GenericFunc: func(event.GenericEvent) bool { return false },
@@ -99,7 +94,8 @@ func (r *Reconciler) controlPlanesInNeed(ctx context.Context, _ client.Object) [
 	}
 	var requests []ctrl.Request
 	for i := range planes.Items {
-		if doing := planes.Items[i].Status.Operation; doing != nil && strings.HasPrefix(doing.WaitingOn, controlplane.ReasonNoSpareHost) {
+		if doing := planes.Items[i].Status.Operation; doing != nil &&
+			strings.HasPrefix(doing.WaitingOn, controlplane.ReasonNoSpareHost) {
 			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&planes.Items[i])})
 		}
 	}
@@ -117,7 +113,8 @@ func hostBecameFree() predicate.Predicate {
 		DeleteFunc:  func(event.DeleteEvent) bool { return false },
 		CreateFunc:  func(e event.CreateEvent) bool { return free(e.Object) },
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			return free(e.ObjectNew) && (!free(e.ObjectOld) || !equality.Semantic.DeepEqual(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()))
+			return free(e.ObjectNew) && (!free(e.ObjectOld) || !equality.Semantic.DeepEqual(e.ObjectOld.GetLabels(),
+				e.ObjectNew.GetLabels()))
 		},
 	}
 }
@@ -149,7 +146,7 @@ func (r *Reconciler) machineOfHost(ctx context.Context, object client.Object) *c
 func hostBeganToJoin() predicate.Predicate {
 	joins := func(object client.Object) bool {
 		host, ok := object.(*infrav1.QuoinHost)
-		return ok && host.Status.Operation != nil && host.Status.Operation.Step == cloudinit.JoinStep
+		return ok && host.Status.Operation != nil && host.Status.Operation.Step == infrav1.HostOperationStepJoin
 	}
 	return predicate.Funcs{
 		GenericFunc: func(event.GenericEvent) bool { return false },
@@ -177,11 +174,13 @@ func (r *Reconciler) watchWorkload(ctx context.Context, s *scope) error {
 	}
 	request := []ctrl.Request{{NamespacedName: client.ObjectKeyFromObject(s.plane)}}
 	err = r.ClusterCache.Watch(ctx, cluster, clustercache.NewWatcher(clustercache.WatcherOptions{
-		Name:         "quoincontrolplane-pods",
-		Watcher:      r.controller,
-		Kind:         &corev1.Pod{},
-		EventHandler: handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []ctrl.Request { return request }),
-		Predicates:   []predicate.TypedPredicate[client.Object]{podOfInterest()},
+		Name:    "quoincontrolplane-pods",
+		Watcher: r.controller,
+		Kind:    &corev1.Pod{},
+		EventHandler: handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []ctrl.Request {
+			return request
+		}),
+		Predicates: []predicate.TypedPredicate[client.Object]{podOfInterest()},
 	}))
 	if err != nil {
 		return fmt.Errorf("watching the static pods of the workload cluster: %w", err)
@@ -193,7 +192,8 @@ func (r *Reconciler) watchWorkload(ctx context.Context, s *scope) error {
 func podOfInterest() predicate.Predicate {
 	ready := func(object client.Object) bool {
 		pod, ok := object.(*corev1.Pod)
-		return ok && pod.Namespace == metav1.NamespaceSystem && labels.SelectorFromSet(staticPodLabels).Matches(labels.Set(pod.Labels)) && podReady(pod)
+		return ok && pod.Namespace == metav1.NamespaceSystem && labels.SelectorFromSet(staticPodLabels).
+			Matches(labels.Set(pod.Labels)) && podReady(pod)
 	}
 	return predicate.Funcs{
 		GenericFunc: func(event.GenericEvent) bool { return false },
@@ -203,19 +203,20 @@ func podOfInterest() predicate.Predicate {
 	}
 }
 
-// planeOfInterest lets through changes of QuoinControlPlanes by others. What this controller writes to the status is no news
-// to it, and a reconcile for each of its own writes would double its work.
+// planeOfInterest lets through changes of QuoinControlPlanes by others. What this controller writes to the status is no
+// news to it, and a reconcile for each of its own writes would double its work.
 func planeOfInterest() predicate.Predicate {
 	others := func(object client.Object) client.Object {
 		plane, ok := object.DeepCopyObject().(*controlplanev1.QuoinControlPlane)
 		if !ok {
 			return object
 		}
-		plane.Status = controlplanev1.QuoinControlPlaneStatus{Backup: plane.Status.Backup, Conditions: slices.DeleteFunc(plane.Status.Conditions,
-			func(condition metav1.Condition) bool {
-				// A reconcile that finds out about a pause ends there, and the next one goes on.
-				return condition.Type != clusterv1.PausedCondition && slices.Contains(ownedConditions, condition.Type)
-			})}
+		plane.Status = controlplanev1.QuoinControlPlaneStatus{Backup: plane.Status.Backup,
+			Conditions: slices.DeleteFunc(plane.Status.Conditions,
+				func(condition metav1.Condition) bool {
+					// A reconcile that finds out about a pause ends there, and the next one goes on.
+					return condition.Type != clusterv1.PausedCondition && slices.Contains(ownedConditions, condition.Type)
+				})}
 		plane.ResourceVersion, plane.ManagedFields = "", nil
 		return plane
 	}
@@ -226,7 +227,8 @@ func planeOfInterest() predicate.Predicate {
 
 func (r *Reconciler) controlPlaneOfNode(ctx context.Context, node client.Object) []ctrl.Request {
 	annotations := node.GetAnnotations()
-	return r.controlPlaneOfNamed(ctx, annotations[clusterv1.ClusterNamespaceAnnotation], annotations[clusterv1.ClusterNameAnnotation])
+	return r.controlPlaneOfNamed(ctx, annotations[clusterv1.ClusterNamespaceAnnotation],
+		annotations[clusterv1.ClusterNameAnnotation])
 }
 
 // nodeOfInterest lets through control-plane nodes whose readiness or version changed.

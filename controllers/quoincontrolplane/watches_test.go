@@ -31,19 +31,34 @@ func TestOnlyOthersChangesOfAControlPlaneAreNews(t *testing.T) {
 			p.Status.Operation = &controlplanev1.ControlPlaneOperation{Message: "new"}
 			set(p, controlplanev1.ControlPlaneProgressingCondition)
 		}},
-		"the spec":               {change: func(p *controlplanev1.QuoinControlPlane) { p.Generation, p.Spec.Version = 2, newVer }, news: true},
-		"an annotation":          {change: func(p *controlplanev1.QuoinControlPlane) { p.Annotations = map[string]string{"a": "b"} }, news: true},
-		"its finalizer":          {change: func(p *controlplanev1.QuoinControlPlane) { p.Finalizers = []string{"f"} }, news: true},
-		"its deletion":           {change: func(p *controlplanev1.QuoinControlPlane) { p.DeletionTimestamp = ptr.To(metav1.Now()) }, news: true},
-		"a snapshot of etcd":     {change: func(p *controlplanev1.QuoinControlPlane) { p.Status.Backup = &controlplanev1.EtcdBackupStatus{} }, news: true},
-		"a condition of backups": {change: func(p *controlplanev1.QuoinControlPlane) { set(p, controlplanev1.ControlPlaneBackupHealthyCondition) }, news: true},
-		"that it is not paused":  {change: func(p *controlplanev1.QuoinControlPlane) { set(p, clusterv1.PausedCondition) }, news: true},
+		"the spec": {change: func(p *controlplanev1.QuoinControlPlane) {
+			p.Generation, p.Spec.Version = 2, newVer
+		}, news: true},
+		"an annotation": {change: func(p *controlplanev1.QuoinControlPlane) {
+			p.Annotations = map[string]string{"a": "b"}
+		}, news: true},
+		"its finalizer": {change: func(p *controlplanev1.QuoinControlPlane) {
+			p.Finalizers = []string{"f"}
+		}, news: true},
+		"its deletion": {change: func(p *controlplanev1.QuoinControlPlane) {
+			p.DeletionTimestamp = ptr.To(metav1.Now())
+		}, news: true},
+		"a snapshot of etcd": {change: func(p *controlplanev1.QuoinControlPlane) {
+			p.Status.Backup = &controlplanev1.EtcdBackupStatus{}
+		}, news: true},
+		"a condition of backups": {change: func(p *controlplanev1.QuoinControlPlane) {
+			set(p, controlplanev1.ControlPlaneBackupHealthyCondition)
+		}, news: true},
+		"that it is not paused": {change: func(p *controlplanev1.QuoinControlPlane) {
+			set(p, clusterv1.PausedCondition)
+		}, news: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Generation: 1, ResourceVersion: "1"}}
 			after := before.DeepCopy()
 			c.change(after)
-			NewWithT(t).Expect(planeOfInterest().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(Equal(c.news))
+			NewWithT(t).Expect(planeOfInterest().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).
+				To(Equal(c.news))
 		})
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 )
 
 const (
@@ -30,22 +30,11 @@ const (
 	workloadTimeout = 5 * time.Second
 )
 
-// staticPods of a control-plane node, and the condition that tells of each.
-var staticPods = []struct {
-	component, condition string
-	etcd                 bool
-}{
-	{"kube-apiserver", controlplanev1.MachineAPIServerPodHealthyCondition, false},
-	{"kube-controller-manager", controlplanev1.MachineControllerManagerPodHealthyCondition, false},
-	{"kube-scheduler", controlplanev1.MachineSchedulerPodHealthyCondition, false},
-	{"etcd", controlplanev1.MachineEtcdPodHealthyCondition, true},
-}
-
 // staticPodLabels are what kubeadm labels the static pods of a control plane with.
 var staticPodLabels = map[string]string{"tier": "control-plane"}
 
-// WorkloadObjects are what the caches of workload clusters hold besides Nodes: a Cluster may have very many other objects of
-// these kinds.
+// WorkloadObjects are what the caches of workload clusters hold besides Nodes: a Cluster may have very many other
+// objects of these kinds.
 func WorkloadObjects() map[client.Object]cache.ByObject {
 	inSystem := func(config cache.Config) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{metav1.NamespaceSystem: config}}
@@ -64,7 +53,7 @@ func WorkloadObjects() map[client.Object]cache.ByObject {
 // workload is what was read from the workload cluster.
 type workload struct {
 	client client.Client
-	// reader is client, or for a glance the cache; cached tells that.
+	// reader is client, or for a cached observation the cache; cached says so.
 	reader client.Reader
 	cached bool
 	// err is why it could not be read.
@@ -90,7 +79,8 @@ type workload struct {
 type machineHealth struct {
 	// seen: the node was read.
 	seen bool
-	// lostSince is since when its kubelet does not report, readySince since when it is Ready; zero when it does, or is not.
+	// lostSince is since when its kubelet does not report, readySince since when it is Ready; zero when it does, or is
+	// not.
 	lostSince, readySince time.Time
 	kubelet               string
 	// serving: the static pods are ready, and podProblem is empty. problem may tell more, of the Node.
@@ -108,7 +98,8 @@ func (r *Reconciler) readWorkload(ctx context.Context, s *scope) {
 	s.workload.health = map[string]machineHealth{}
 	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
 	defer cancel()
-	// Uncached, unless for a glance: whether an API server's pod is ready must not be remembered from before it died.
+	// Uncached, unless the observation is: whether an API server's pod is ready must not be remembered from before it
+	// died.
 	workloadClient, err := r.ClusterCache.GetUncachedClient(ctx, client.ObjectKeyFromObject(s.cluster))
 	if err != nil {
 		s.workload.err = fmt.Errorf("no connection to the workload cluster: %w", err)
@@ -140,12 +131,12 @@ func (r *Reconciler) readWorkload(ctx context.Context, s *scope) {
 	s.workload.addonsCurrent, s.workload.addonsErr = s.addonsCurrent(ctx)
 }
 
-// workloadReader reads from the cache for a glance, as long as the cluster answers the probes of its connection: a cache does
-// not tell that the cluster is silent.
+// workloadReader reads from the cache for a cached observation, as long as the cluster answers the probes of its
+// connection: a cache does not tell that the cluster is silent.
 func (r *Reconciler) workloadReader(ctx context.Context, s *scope) (client.Reader, error) {
 	cluster := client.ObjectKeyFromObject(s.cluster)
 	probes := r.ClusterCache.GetHealthCheckingState(ctx, cluster)
-	if !s.glance || probes.LastProbeSuccessTime.IsZero() || probes.ConsecutiveFailures > 0 {
+	if !s.cached || probes.LastProbeSuccessTime.IsZero() || probes.ConsecutiveFailures > 0 {
 		return s.workload.client, nil
 	}
 	s.workload.cached = true
@@ -156,10 +147,12 @@ func (r *Reconciler) workloadReader(ctx context.Context, s *scope) (client.Reade
 	return reader, nil
 }
 
-// cacheFailed tells that a cache could not be read: it may not be filled yet. Whether the cluster answers is not told by that.
+// cacheFailed tells that a cache could not be read: it may not be filled yet. Whether the cluster answers is not told
+// by that.
 func (w *workload) cacheFailed() bool { return w.cached && w.err != nil }
 
-// readKubeadmConfig reads the version that a join installs. That the ConfigMap is readable proves that kubeadm init ran.
+// readKubeadmConfig reads the version that a join installs. That the ConfigMap is readable proves that kubeadm init
+// ran.
 func (s *scope) readKubeadmConfig(ctx context.Context) error {
 	config := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeadmConfigName}
@@ -203,8 +196,8 @@ func (s *scope) awaitsNode(machine *clusterv1.Machine) bool {
 	return joined || provisioned(infra)
 }
 
-// nameNodes finds the Nodes of Machines that have joined, by their provider IDs, as Cluster API will at its next look, a second
-// later or two. What it finds is written nowhere.
+// nameNodes finds the Nodes of Machines that have joined, by their provider IDs, as Cluster API will at its next look,
+// a second later or two. What it finds is written nowhere.
 func (s *scope) nameNodes() {
 	for name, machine := range s.machines {
 		if !s.awaitsNode(machine) {
@@ -221,7 +214,8 @@ func (s *scope) nameNodes() {
 // readPods reads the mirrors of all static pods at once.
 func (s *scope) readPods(ctx context.Context) error {
 	pods := &corev1.PodList{}
-	if err := s.workload.reader.List(ctx, pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels(staticPodLabels)); err != nil {
+	if err := s.workload.reader.List(ctx, pods, client.InNamespace(metav1.NamespaceSystem),
+		client.MatchingLabels(staticPodLabels)); err != nil {
 		return fmt.Errorf("listing the control plane's static pods: %w", err)
 	}
 	s.workload.pods = map[string]*corev1.Pod{}
@@ -264,13 +258,13 @@ func (s *scope) readHealth(ctx context.Context, machine *clusterv1.Machine) mach
 	case corev1.ConditionFalse:
 		health.problem = fmt.Sprintf("Node %s is not Ready", name)
 	}
-	for _, pod := range staticPods {
-		if pod.etcd && !s.stackedEtcd() {
+	for _, pod := range desired.StaticPods {
+		if pod.Etcd && !desired.StackedEtcd(s.plane) {
 			continue
 		}
-		condition := s.tellPod(pod.component + "-" + name)
-		condition.Type = pod.condition
-		health.conditions[pod.condition] = condition
+		condition := s.tellPod(pod.Component + "-" + name)
+		condition.Type = pod.Condition
+		health.conditions[pod.Condition] = condition
 		if condition.Status != metav1.ConditionTrue && health.podProblem == "" {
 			health.podProblem = condition.Message
 		}
@@ -281,9 +275,10 @@ func (s *scope) readHealth(ctx context.Context, machine *clusterv1.Machine) mach
 }
 
 func (s *scope) setPods(health *machineHealth, status metav1.ConditionStatus, reason, message string) {
-	for _, pod := range staticPods {
-		if !pod.etcd || s.stackedEtcd() {
-			health.conditions[pod.condition] = metav1.Condition{Type: pod.condition, Status: status, Reason: reason, Message: message}
+	for _, pod := range desired.StaticPods {
+		if !pod.Etcd || desired.StackedEtcd(s.plane) {
+			health.conditions[pod.Condition] = metav1.Condition{Type: pod.Condition, Status: status, Reason: reason,
+				Message: message}
 		}
 	}
 }
@@ -292,7 +287,8 @@ func (s *scope) setPods(health *machineHealth, status metav1.ConditionStatus, re
 func (s *scope) tellPod(name string) metav1.Condition {
 	pod := s.workload.pods[name]
 	if pod == nil {
-		return metav1.Condition{Status: metav1.ConditionFalse, Reason: "DoesNotExist", Message: fmt.Sprintf("Pod %s does not exist", name)}
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: "DoesNotExist",
+			Message: fmt.Sprintf("Pod %s does not exist", name)}
 	}
 	if podReady(pod) {
 		return metav1.Condition{Status: metav1.ConditionTrue, Reason: "Running"}

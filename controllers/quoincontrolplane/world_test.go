@@ -40,6 +40,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 )
 
@@ -116,8 +117,9 @@ func (f *fakeEtcd) RemoveMember(_ context.Context, endpoints []etcd.Endpoint, _ 
 }
 
 func (f *fakeEtcd) join(name, address string, learner bool) {
-	f.members = append(f.members, etcd.Member{ID: uint64(len(f.members) + len(f.removed) + 1), Name: name, Learner: learner,
-		Leader: len(f.members) == 0, Answers: true, PeerAddresses: []string{address}})
+	f.members = append(f.members, etcd.Member{ID: uint64(len(f.members) + len(f.removed) + 1), Name: name,
+		Learner: learner,
+		Leader:  len(f.members) == 0, Answers: true, PeerAddresses: []string{address}})
 }
 
 type noHosts struct{}
@@ -142,15 +144,26 @@ var (
 		}
 		return scheme
 	})
-	testMapper     = sync.OnceValue(func() meta.RESTMapper { return testrestmapper.TestOnlyStaticRESTMapper(testScheme()) })
+	testMapper = sync.OnceValue(func() meta.RESTMapper {
+		return testrestmapper.TestOnlyStaticRESTMapper(testScheme())
+	})
 	testConverters = sync.OnceValue(func() []managedfields.TypeConverter {
-		return []managedfields.TypeConverter{applyconfigurations.NewTypeConverter(clientgoscheme.Scheme), managedfields.NewDeducedTypeConverter()}
+		return []managedfields.TypeConverter{applyconfigurations.NewTypeConverter(clientgoscheme.Scheme),
+			managedfields.NewDeducedTypeConverter()}
 	})
 )
 
 // newFake is a fake client before it is built.
 func newFake() *fake.ClientBuilder {
-	return fake.NewClientBuilder().WithScheme(testScheme()).WithRESTMapper(testMapper()).WithTypeConverters(testConverters()...)
+	return fake.NewClientBuilder().WithScheme(testScheme()).WithRESTMapper(testMapper()).
+		WithTypeConverters(testConverters()...)
+}
+
+// quickTimings are those of hosts of which a member that two readings in a row find silent is dead.
+func quickTimings() Timings {
+	timings := DefaultTimings()
+	timings.DeadMember, timings.SkippedDrain, timings.APIServerStop = time.Millisecond, time.Microsecond, time.Millisecond
+	return timings
 }
 
 func newWorld(t *testing.T, replicas int32, edit ...func(*controlplanev1.QuoinControlPlane)) *world {
@@ -158,11 +171,14 @@ func newWorld(t *testing.T, replicas int32, edit ...func(*controlplanev1.QuoinCo
 	w := &world{t: t, g: NewWithT(t), etcd: &fakeEtcd{}}
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c", UID: "cluster-uid"}}
 	cluster.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: "10.0.0.100", Port: 6443}
-	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group, Kind: controlPlaneKind, Name: "cp"}
+	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group,
+		Kind: desired.ControlPlaneKind, Name: "cp"}
 	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
-	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cp", UID: "plane-uid", Generation: 1,
-		Labels:          map[string]string{clusterv1.ClusterNameLabel: "c"},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c", UID: "cluster-uid"}}}}
+	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cp",
+		UID: "plane-uid", Generation: 1,
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c",
+			UID: "cluster-uid"}}}}
 	plane.Spec.Replicas, plane.Spec.Version = ptr.To(replicas), oldVer
 	plane.Spec.MachineTemplate.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
 		APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachineTemplate", Name: "cp"}
@@ -176,16 +192,20 @@ func newWorld(t *testing.T, replicas int32, edit ...func(*controlplanev1.QuoinCo
 	template.Spec.Template.Spec.Artifacts.Bundle = &infrav1.Bundle{Location: "/opt/{{version}}"}
 	w.mgmt = newFake().
 		WithObjects(cluster, plane, template, crd("quoinmachinetemplates")).
-		WithStatusSubresource(&clusterv1.Cluster{}, &clusterv1.Machine{}, &controlplanev1.QuoinControlPlane{}, &infrav1.QuoinMachine{}, &infrav1.QuoinHost{}).
-		WithInterceptorFuncs(interceptor.Funcs{Create: w.create, Delete: w.delete, Apply: w.apply, SubResourcePatch: w.patchStatus}).
+		WithStatusSubresource(&clusterv1.Cluster{}, &clusterv1.Machine{}, &controlplanev1.QuoinControlPlane{},
+			&infrav1.QuoinMachine{}, &infrav1.QuoinHost{}).
+		WithInterceptorFuncs(interceptor.Funcs{Create: w.create, Delete: w.delete, Apply: w.apply,
+			SubResourcePatch: w.patchStatus}).
 		Build()
 	w.spare("spare")
 	w.workload = newFake().WithStatusSubresource(&corev1.Node{}, &corev1.Pod{}).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", func(object client.Object) []string { return []string{object.(*corev1.Pod).Spec.NodeName} }).Build()
-	w.r = &Reconciler{Client: w.mgmt, APIReader: w.mgmt, Hosts: noHosts{}, Etcd: w.etcd, Recorder: events.NewFakeRecorder(1000),
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(object client.Object) []string {
+			return []string{object.(*corev1.Pod).Spec.NodeName}
+		}).Build()
+	w.r = &Reconciler{Client: w.mgmt, APIReader: w.mgmt, Hosts: noHosts{}, Etcd: w.etcd,
+		Recorder:     events.NewFakeRecorder(1000),
 		ClusterCache: clustercache.NewFakeEmptyClusterCache(),
-		// A member that two readings in a row find silent is dead here.
-		Haste: int(memberPatience / time.Millisecond)}
+		Timings:      quickTimings()}
 	return w
 }
 
@@ -195,17 +215,21 @@ func (w *world) spare(name string) {
 	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	w.g.Expect(w.mgmt.Create(w.t.Context(), host)).To(Succeed())
 	host.Status.State = infrav1.HostStateAvailable
-	conditions.Set(host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostAvailableReason})
+	conditions.Set(host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue,
+		Reason: infrav1.HostAvailableReason})
 	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), host)).To(Succeed())
 }
 
 // noSpare gives the spare host to somebody else.
 func (w *world) noSpare() {
 	w.t.Helper()
-	w.g.Expect(w.mgmt.Delete(w.t.Context(), &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "spare"}})).To(Succeed())
+	w.g.Expect(w.mgmt.Delete(w.t.Context(), &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
+		Name: "spare"}})).To(Succeed())
 }
 
-func (w *world) create(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+func (w *world) create(
+	ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption,
+) error {
 	kind := object.GetObjectKind().GroupVersionKind().Kind
 	if kind == "" {
 		kind = strings.TrimPrefix(fmt.Sprintf("%T", object), "*v1beta2.")
@@ -220,7 +244,9 @@ func (w *world) create(ctx context.Context, c client.WithWatch, object client.Ob
 	return c.Create(ctx, object, options...)
 }
 
-func (w *world) delete(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+func (w *world) delete(
+	ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption,
+) error {
 	if _, ok := object.(*clusterv1.Machine); ok && w.failDelete {
 		w.failDelete = false
 		return errors.New("the manager was killed")
@@ -228,7 +254,9 @@ func (w *world) delete(ctx context.Context, c client.WithWatch, object client.Ob
 	return c.Delete(ctx, object, options...)
 }
 
-func (w *world) apply(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+func (w *world) apply(
+	ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption,
+) error {
 	if w.refuseApply {
 		return errors.New("admission says no")
 	}
@@ -254,7 +282,10 @@ func (w *world) apply(ctx context.Context, c client.WithWatch, object runtime.Ap
 	return c.Update(ctx, made)
 }
 
-func (w *world) patchStatus(ctx context.Context, c client.Client, resource string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+func (w *world) patchStatus(
+	ctx context.Context, c client.Client, resource string, object client.Object, patch client.Patch,
+	options ...client.SubResourcePatchOption,
+) error {
 	if w.onPatchStatus != nil {
 		w.onPatchStatus(object)
 	}
@@ -326,7 +357,8 @@ func (w *world) claim(name string) string {
 	w.g.Expect(w.mgmt.Create(ctx, host)).To(Succeed())
 	infra := w.infra(name)
 	infra.Spec.ProviderID = "quoin://hosts/h-" + name + "/1"
-	infra.SetOwnerReferences(append(infra.OwnerReferences, *metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind("Machine"))))
+	infra.SetOwnerReferences(append(infra.OwnerReferences,
+		*metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind("Machine"))))
 	w.g.Expect(w.mgmt.Update(ctx, infra)).To(Succeed())
 	infra.Status.HostRef = &infrav1.HostReference{Namespace: "hosts", Name: "h-" + name}
 	w.g.Expect(w.mgmt.Status().Update(ctx, infra)).To(Succeed())
@@ -354,14 +386,15 @@ func (w *world) bootstrapped(name, address string) {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	w.g.Expect(w.workload.Create(ctx, node)).To(Succeed())
 	w.g.Expect(w.workload.Status().Update(ctx, node)).To(Succeed())
-	for _, pod := range staticPods {
-		w.g.Expect(w.workload.Create(ctx, readyPod(pod.component+"-n-"+name))).To(Succeed())
+	for _, pod := range desired.StaticPods {
+		w.g.Expect(w.workload.Create(ctx, readyPod(pod.Component+"-n-"+name))).To(Succeed())
 	}
 	w.etcd.join("n-"+name, address, false)
 }
 
 func readyPod(name string) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name, Labels: staticPodLabels}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name,
+		Labels: staticPodLabels}}
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	return pod
 }
@@ -371,13 +404,17 @@ func (w *world) start(version string) {
 	w.t.Helper()
 	ctx := w.t.Context()
 	w.up = true
-	w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: namespace, Name: "c"}, "quoincontrolplane-nodes")
+	w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: namespace, Name: "c"},
+		"quoincontrolplane-nodes")
 	system := metav1.NamespaceSystem
-	w.g.Expect(w.workload.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: kubeadmConfigName},
-		Data: map[string]string{"ClusterConfiguration": "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: " + version +
+	w.g.Expect(w.workload.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system,
+		Name: kubeadmConfigName},
+		Data: map[string]string{"ClusterConfiguration": "apiVersion: kubeadm.k8s.io/v1beta4\nkind: " +
+			"ClusterConfiguration\nkubernetesVersion: " + version +
 			"\nimageRepository: quoin.test\nfeatureGates:\n  ControlPlaneKubeletLocalMode: true\n"}})).To(Succeed())
 	w.g.Expect(w.workload.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: coreDNS},
-		Data: map[string]string{"Corefile": ".:53 {\n    errors\n    health\n    ready\n    kubernetes cluster.local\n    forward . /etc/resolv.conf\n    cache 30\n}\n"}})).To(Succeed())
+		Data: map[string]string{"Corefile": ".:53 {\n    errors\n    health\n    ready\n    kubernetes cluster.local\n    " +
+			"forward . /etc/resolv.conf\n    cache 30\n}\n"}})).To(Succeed())
 	w.g.Expect(w.workload.Create(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: kubeProxy},
 		Spec: appsv1.DaemonSetSpec{Template: podTemplate(kubeProxy, "quoin.test/kube-proxy:"+version)}})).To(Succeed())
 	w.g.Expect(w.workload.Create(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: coreDNS},
@@ -422,7 +459,8 @@ func (w *world) fetchImages() {
 func (w *world) drained(name string) {
 	w.t.Helper()
 	machine := w.machine(name)
-	machine.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: metav1.Now(), WaitForNodeVolumeDetachStartTime: metav1.Now()}
+	machine.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: metav1.Now(),
+		WaitForNodeVolumeDetachStartTime: metav1.Now()}
 	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), machine)).To(Succeed())
 	w.undrained(name)
 }
@@ -462,7 +500,8 @@ func (w *world) hold(name string) {
 func (w *world) gone(name string) {
 	w.t.Helper()
 	ctx := w.t.Context()
-	for _, object := range []client.Object{w.infra(name), &bootstrapv1.KubeadmConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}} {
+	for _, object := range []client.Object{w.infra(name),
+		&bootstrapv1.KubeadmConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}} {
 		w.g.Expect(client.IgnoreNotFound(w.mgmt.Delete(ctx, object))).To(Succeed())
 	}
 	machine := w.machine(name)
@@ -491,7 +530,8 @@ func (w *world) condition(name string) metav1.Condition {
 
 func (w *world) image(object client.Object, name string) string {
 	w.t.Helper()
-	w.g.Expect(w.workload.Get(w.t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, object)).To(Succeed())
+	w.g.Expect(w.workload.Get(w.t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, object)).
+		To(Succeed())
 	switch o := object.(type) {
 	case *appsv1.DaemonSet:
 		return imageOf(o.Spec.Template.Spec.Containers, name)
@@ -504,7 +544,8 @@ func (w *world) image(object client.Object, name string) string {
 func (w *world) configVersion() string {
 	w.t.Helper()
 	config := &corev1.ConfigMap{}
-	w.g.Expect(w.workload.Get(w.t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeadmConfigName}, config)).To(Succeed())
+	w.g.Expect(w.workload.Get(w.t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeadmConfigName},
+		config)).To(Succeed())
 	for _, line := range strings.Split(config.Data["ClusterConfiguration"], "\n") {
 		if version, ok := strings.CutPrefix(line, "kubernetesVersion: "); ok {
 			return version

@@ -21,8 +21,8 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
-// A worker may outlive any number of patch releases of its control plane. One version more than the API takes, and the API
-// server refuses the whole status, for ever.
+// A worker may outlive any number of patch releases of its control plane. One version more than the API takes, and the
+// API server refuses the whole status, for ever.
 func TestANodeThatOutlivesManyUpgradesForgetsTheEarliestAddons(t *testing.T) {
 	w := claimedWorld(t, false)
 	host := w.untilState(infrav1.HostStateProvisioned)
@@ -38,15 +38,17 @@ func TestANodeThatOutlivesManyUpgradesForgetsTheEarliestAddons(t *testing.T) {
 	w.linger(20)
 	versions := w.host().Status.AddonVersions
 	w.g.Expect(versions).To(HaveLen(maxAddonVersions))
-	w.g.Expect(versions).To(ContainElements("v1.35.4", "v1.36.0", "v1.36.14", "v1.36.20"), "what the host runs, and what is asked for")
+	w.g.Expect(versions).To(ContainElements("v1.35.4", "v1.36.0", "v1.36.14", "v1.36.20"),
+		"what the host runs, and what is asked for")
 	w.g.Expect(versions).NotTo(ContainElement("v1.36.1"))
 }
 
-// A bundle server moves, or its authority is renewed: whoever points the pool at a new template must not wait for hosts whose
-// Machines were made from the old one.
+// A bundle server moves, or its authority is renewed: whoever points the pool at a new template must not wait for hosts
+// whose Machines were made from the old one.
 func TestAddonImagesComeFromWhereThePoolsPresentTemplateSays(t *testing.T) {
 	const moved = "https://bundles.example.com/{{version}}"
-	reference := clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachineTemplate", Name: "new"}
+	reference := clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group,
+		Kind: "QuoinMachineTemplate", Name: "new"}
 	deployment := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "workers"}}
 	deployment.Spec.Template.Spec.InfrastructureRef = reference
 	set := &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "workers"}}
@@ -55,7 +57,8 @@ func TestAddonImagesComeFromWhereThePoolsPresentTemplateSays(t *testing.T) {
 	controlPlane.Spec.MachineTemplate.Spec.InfrastructureRef = reference
 	ownedBy := func(kind string) func(*clusterv1.Machine) {
 		return func(m *clusterv1.Machine) {
-			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "x/v1", Kind: kind, Name: "workers", UID: "1", Controller: ptr.To(true)}}
+			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "x/v1", Kind: kind, Name: "workers", UID: "1",
+				Controller: ptr.To(true)}}
 		}
 	}
 	labeled := func(m *clusterv1.Machine) { m.Labels[clusterv1.MachineDeploymentNameLabel] = "workers" }
@@ -66,12 +69,14 @@ func TestAddonImagesComeFromWhereThePoolsPresentTemplateSays(t *testing.T) {
 		artifacts infrav1.Artifacts
 		want      string
 	}{
-		"of a MachineDeployment":   {deployment, labeled, bundle, moved},
-		"of a MachineSet":          {set, ownedBy("MachineSet"), bundle, moved},
-		"of a control plane":       {controlPlane, ownedBy("QuoinControlPlane"), bundle, moved},
-		"whose pool is gone":       {&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "x"}}, labeled, bundle, "/opt/bundles/{{version}}"},
-		"of its own":               {deployment, func(*clusterv1.Machine) {}, bundle, "/opt/bundles/{{version}}"},
-		"whose pool has other OSs": {deployment, labeled, infrav1.Artifacts{Preinstalled: &infrav1.Preinstalled{}}, "/opt/bundles/{{version}}"},
+		"of a MachineDeployment": {deployment, labeled, bundle, moved},
+		"of a MachineSet":        {set, ownedBy("MachineSet"), bundle, moved},
+		"of a control plane":     {controlPlane, ownedBy("QuoinControlPlane"), bundle, moved},
+		"whose pool is gone": {&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "x"}}, labeled,
+			bundle, "/opt/bundles/{{version}}"},
+		"of its own": {deployment, func(*clusterv1.Machine) {}, bundle, "/opt/bundles/{{version}}"},
+		"whose pool has other OSs": {deployment, labeled, infrav1.Artifacts{Preinstalled: &infrav1.Preinstalled{}},
+			"/opt/bundles/{{version}}"},
 	} {
 		t.Run("a Machine "+name, func(t *testing.T) {
 			w := claimedWorld(t, false)
@@ -85,7 +90,8 @@ func TestAddonImagesComeFromWhereThePoolsPresentTemplateSays(t *testing.T) {
 			c.of(machine)
 			w.g.Expect(w.client.Update(t.Context(), machine)).To(Succeed())
 			w.untilState(infrav1.HostStateProvisioned)
-			w.g.Expect(w.room.provision.Artifacts.Bundle.Location).To(Equal("/opt/bundles/{{version}}"), "a Machine is installed as it was made")
+			w.g.Expect(w.room.provision.Artifacts.Bundle.Location).To(Equal("/opt/bundles/{{version}}"),
+				"a Machine is installed as it was made")
 			wantAddons(w, "v1.36.0")
 			w.until("brought", func(h *infrav1.QuoinHost) bool { return slices.Contains(h.Status.AddonVersions, "v1.36.0") })
 			w.g.Expect(w.room.addons.Artifacts.Bundle.Location).To(Equal(c.want))
@@ -96,8 +102,8 @@ func TestAddonImagesComeFromWhereThePoolsPresentTemplateSays(t *testing.T) {
 
 // Proves: C17
 //
-// A pool may stay behind its control plane, and still grows and heals: kubeadm is that of the control plane, and so are the
-// images of the add-ons, which are there before the node serves; all else is the pool's.
+// A pool may stay behind its control plane, and still grows and heals: kubeadm is that of the control plane, and so are
+// the images of the add-ons, which are there before the node serves; all else is the pool's.
 func TestAWorkerJoinsWithTheKubeadmOfItsControlPlane(t *testing.T) {
 	versions := func(all ...string) (running []clusterv1.StatusVersion) {
 		for _, version := range all {
@@ -112,12 +118,13 @@ func TestAWorkerJoinsWithTheKubeadmOfItsControlPlane(t *testing.T) {
 		want      string
 		addons    []string
 	}{
-		"of a newer minor":              {running: versions("v1.36.2"), want: "v1.36.2", addons: []string{"v1.36.2"}},
-		"in the middle of an upgrade":   {running: versions("v1.36.2", "v1.35.9"), addons: []string{"v1.35.9"}},
-		"of its own minor":              {running: versions("v1.35.9"), addons: []string{"v1.35.9"}},
-		"of its own version":            {running: versions("v1.35.4")},
-		"of another provider":           {running: versions("v1.36.2"), kind: "KubeadmControlPlane"},
-		"from packages, which have one": {running: versions("v1.36.2"), artifacts: &infrav1.Artifacts{Packages: &infrav1.Packages{}}},
+		"of a newer minor":            {running: versions("v1.36.2"), want: "v1.36.2", addons: []string{"v1.36.2"}},
+		"in the middle of an upgrade": {running: versions("v1.36.2", "v1.35.9"), addons: []string{"v1.35.9"}},
+		"of its own minor":            {running: versions("v1.35.9"), addons: []string{"v1.35.9"}},
+		"of its own version":          {running: versions("v1.35.4")},
+		"of another provider":         {running: versions("v1.36.2"), kind: "KubeadmControlPlane"},
+		"from packages, which have one": {running: versions("v1.36.2"),
+			artifacts: &infrav1.Artifacts{Packages: &infrav1.Packages{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := claimedWorld(t, false)
@@ -126,7 +133,8 @@ func TestAWorkerJoinsWithTheKubeadmOfItsControlPlane(t *testing.T) {
 			w.create(controlPlane)
 			cluster := &clusterv1.Cluster{}
 			w.object(cluster, "c1")
-			cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: "cp"}
+			cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{
+				APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: "cp"}
 			if c.kind != "" {
 				cluster.Spec.ControlPlaneRef.Kind = c.kind
 			}

@@ -103,7 +103,8 @@ func TestAHostWhoseKubeletDoesNotEndTheAPIServerSaysSo(t *testing.T) {
 		w.room.errs["stop API server"] = &ssh.ExitError{Code: 1, Stderr: "the kubelet has not ended the API server"}
 	})
 	askToStop(w, now)
-	g.Expect(w.untilReason(stopped, infrav1.HostStepFailedReason).Message).To(ContainSubstring("the kubelet has not ended the API server"))
+	g.Expect(w.untilReason(stopped, infrav1.HostStepFailedReason).Message).To(
+		ContainSubstring("the kubelet has not ended the API server"))
 	w.linger(5)
 	g.Expect(w.room.count("stop API server")).To(Equal(1))
 	deleteMachine(w)
@@ -134,7 +135,8 @@ func TestAManagementClusterThatIsNoneAnyMoreEndsNoAPIServer(t *testing.T) {
 	askToStop(w, now)
 	w.linger(10)
 	g.Expect(conditions.IsTrue(w.host(), stopped)).To(BeFalse())
-	g.Expect(conditions.GetReason(w.host(), stopped)).NotTo(Equal(infrav1.HostStepFailedReason), "another management cluster is no refusal to go on from")
+	g.Expect(conditions.GetReason(w.host(), stopped)).NotTo(Equal(infrav1.HostStepFailedReason),
+		"another management cluster is no refusal to go on from")
 	w.room.mu.Lock()
 	defer w.room.mu.Unlock()
 	g.Expect(slices.Index(w.room.changed, "stop API server")).To(Equal(-1))

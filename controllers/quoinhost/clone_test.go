@@ -14,7 +14,8 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
-// cloneOf is another management cluster made from a snapshot of this one's etcd: everything is equal, UIDs and status too.
+// cloneOf is another management cluster made from a snapshot of this one's etcd: everything is equal, UIDs and status
+// too.
 func cloneOf(w *world) *world {
 	w.t.Helper()
 	host := w.host()
@@ -46,7 +47,8 @@ func expectRefusal(w *world, what string) {
 	w.g.Expect(*w.room.record).To(Equal(record), what)
 	ready := condition1(w.host(), infrav1.HostReadyCondition)
 	w.g.Expect(ready.Reason).To(Equal(infrav1.HostStaleClaimReason), "%s: %s", what, describe(w.host()))
-	w.g.Expect(ready.Message).To(And(ContainSubstring("was given order "+record.Order), ContainSubstring("is a copy"), ContainSubstring("shut it down"),
+	w.g.Expect(ready.Message).To(And(ContainSubstring("was given order "+record.Order), ContainSubstring("is a copy"),
+		ContainSubstring("shut it down"),
 		ContainSubstring("annotate quoinhosts --all "+infrav1.RaiseGenerationAnnotation+"=")), what)
 }
 
@@ -121,7 +123,7 @@ func TestAManagerThatDiesAtAnyPointIsNotTakenForACopy(t *testing.T) {
 				if ready := condition1(w.host(), infrav1.HostReadyCondition); ready != nil {
 					w.g.Expect(ready.Reason).NotTo(Equal(infrav1.HostStaleClaimReason), ready.Message)
 				}
-				// One that never lives through an exchange gets nowhere.
+				// One that never lives through a call gets nowhere.
 				if n%every == 0 && result.RequeueAfter > 0 {
 					w.restart()
 				}
@@ -146,8 +148,10 @@ func TestTheNextOrder(t *testing.T) {
 		want   infrav1.HostOrder
 	}{
 		{"the first", nil, false, infrav1.HostOrder{Given: "1-t", Plan: "p"}},
-		{"one that was not heard yet is given again", &infrav1.HostOrder{Heard: "3-a", Given: "4-b", Plan: "o"}, false, infrav1.HostOrder{Heard: "3-a", Given: "4-b", Plan: "p"}},
-		{"the one after", &infrav1.HostOrder{Heard: "3-a", Given: "4-b", Plan: "o"}, true, infrav1.HostOrder{Heard: "4-b", Given: "5-t", Plan: "p"}},
+		{"one that was not heard yet is given again", &infrav1.HostOrder{Heard: "3-a", Given: "4-b", Plan: "o"}, false,
+			infrav1.HostOrder{Heard: "3-a", Given: "4-b", Plan: "p"}},
+		{"the one after", &infrav1.HostOrder{Heard: "3-a", Given: "4-b", Plan: "o"}, true,
+			infrav1.HostOrder{Heard: "4-b", Given: "5-t", Plan: "p"}},
 	} {
 		t.Run(c.why, func(t *testing.T) { NewWithT(t).Expect(*nextOrder(c.before, "p", c.known, "t")).To(Equal(c.want)) })
 	}

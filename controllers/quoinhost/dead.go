@@ -20,84 +20,93 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
 )
 
-// mustEnd says whether the claim of the host has to end: its QuoinMachine is being deleted, or its Machine is and the node
-// does not answer either. In the latter case fencing frees the volumes that the deletion of the Machine waits for.
-func (t *turn) mustEnd() (quoinMachineGoes, must bool) {
+// mustEnd says whether the claim of the host has to end: its QuoinMachine is being deleted, or its Machine is and the
+// node does not answer either. In the latter case fencing frees the volumes that the deletion of the Machine waits for.
+func (r *reconciliation) mustEnd() (quoinMachineGoes, must bool) {
 	switch {
-	case t.host.Status.State == infrav1.HostStateCleaning && t.claim.standing == leaving && !t.host.Released():
+	case r.host.Status.State == infrav1.HostStateCleaning && r.claim.status == leaving && !r.host.Released():
 		return true, true
-	case t.claim.standing == held && t.claimStands() && t.claim.machine != nil && !t.claim.machine.DeletionTimestamp.IsZero():
-		return false, conditions.IsFalse(t.claim.machine, clusterv1.MachineNodeReadyCondition) ||
-			conditions.IsUnknown(t.claim.machine, clusterv1.MachineNodeReadyCondition)
+	case r.claim.status == held && r.claimStands() && r.claim.machine != nil &&
+		!r.claim.machine.DeletionTimestamp.IsZero():
+		return false, conditions.IsFalse(r.claim.machine, clusterv1.MachineNodeReadyCondition) ||
+			conditions.IsUnknown(r.claim.machine, clusterv1.MachineNodeReadyCondition)
 	}
 	return false, false
 }
 
-// dead deals with a host that does not answer while its claim must end. It leaves everything to the state's handler while an
-// attempt to reach the host is due: what answers is not dead.
-func (t *turn) dead() (r result, handled bool, err error) {
-	goes, must := t.mustEnd()
-	if !must || t.host.Status.UnreachableSince == nil || t.backOff() <= 0 && !t.host.Fenced() {
+// dead deals with a host that does not answer while its claim must end. It leaves everything to the state's handler
+// while an attempt to reach the host is due: what answers is not dead.
+func (r *reconciliation) dead(ctx context.Context) (res result, handled bool, err error) {
+	goes, must := r.mustEnd()
+	if !must || r.host.Status.UnreachableSince == nil || r.backOff() <= 0 && !r.host.Fenced() {
 		return result{}, false, nil
 	}
-	if r, pending := t.stillOff(); pending {
-		return r, true, nil
+	if res, pending := r.stillOff(); pending {
+		return res, true, nil
 	}
-	verdict, err := t.domain()
+	verdict, err := r.domain(ctx)
 	if err != nil {
 		return result{}, true, err
 	}
-	s := silence{
-		policy: t.unreachablePolicy(), since: t.host.Status.UnreachableSince.Time, leaving: goes, lost: verdict.Lost, usurped: usurped(t.host) != nil,
-		fenced: t.host.Fenced(), bmc: t.host.Spec.BMC != nil,
-		bmcFailed: hasReason(t.host, infrav1.HostFencedCondition, infrav1.HostBMCFailedReason) || hasReason(t.host, infrav1.HostFencedCondition, infrav1.HostUnconfirmedReason),
-	}
-	if power := t.host.Status.Power; power != nil && power.CycledAt != nil {
-		s.cycledAt = power.CycledAt.Time
-	}
-	next := after(min(max(t.backOff(), time.Second), powerRetry))
-	meet := s.judge(t.now)
+	s := r.silence(goes, verdict.Lost)
+	next := after(min(max(r.backOff(), time.Second), powerRetry))
+	meet := s.judge(r.now)
 	if meet == fenced || meet == giveUp {
-		if r, on := t.turnedOn(); on {
-			return sooner(r, next), true, nil
+		if res, on := r.turnedOn(); on {
+			return sooner(res, next), true, nil
 		}
 	}
 	switch meet {
 	case notYet:
 		return result{}, false, nil
 	case fenced:
-		if t.backOff() <= 0 {
+		if r.backOff() <= 0 {
 			// What answers again must be noticed.
 			return result{}, false, nil
 		}
 	case notOurs:
-		c := usurped(t.host)
-		t.notFenced(c.Reason, t.silent()+"; before that it said: "+c.Message+t.wayOut())
+		c := usurped(r.host)
+		r.notFenced(c.Reason, r.silent()+"; before that it said: "+c.Message+r.wayOut())
 	case domainLost:
-		t.notFenced(infrav1.HostDomainLostReason, fmt.Sprintf("of failure domain %q %d of %d hosts fell silent together, from %s on, so none of them is given up or powered off; "+
-			"look at the network and the power there", t.host.Spec.FailureDomain, verdict.Silent, verdict.Hosts, stamp(verdict.Since))+t.wayOut())
+		r.notFenced(infrav1.HostDomainLostReason, fmt.Sprintf("of failure domain %q %d of %d hosts fell silent together, "+
+			"from %s on, so none of them is given up or powered off; look at the network and the power there",
+			r.host.Spec.FailureDomain, verdict.Silent, verdict.Hosts, stamp(verdict.Since))+r.wayOut())
 	case unfenced:
-		t.notFenced(infrav1.HostNotFencedReason, t.silent()+"; it may still run, and no BMC can tell, so a person must. "+
-			"Its Machine waits for that, unless its machine template said unreachable.release: AfterTimeout"+t.wayOut())
+		r.notFenced(infrav1.HostNotFencedReason, r.silent()+"; it may still run, and no BMC can tell, so a person must. "+
+			"Its Machine waits for that, unless its machine template said unreachable.release: AfterTimeout"+r.wayOut())
 	case cycle:
-		return sooner(t.cycle(), next), true, nil
+		return sooner(r.cycle(ctx), next), true, nil
 	case booting:
-		t.notFenced(infrav1.HostPoweringReason, fmt.Sprintf("%s; its power was cycled at %s, and it has until %s to answer before it is powered off",
-			t.silent(), stamp(s.cycledAt), stamp(s.cycledAt.Add(bootTime))))
+		r.notFenced(infrav1.HostPoweringReason, fmt.Sprintf("%s; its power was cycled at %s, and it has until %s to answer "+
+			"before it is powered off", r.silent(), stamp(s.cycledAt), stamp(s.cycledAt.Add(bootTime))))
 	case fence:
-		return sooner(t.fence(), next), true, nil
+		return sooner(r.fence(ctx), next), true, nil
 	case giveUp:
-		t.giveUp()
+		r.giveUp()
 		return after(0), true, nil
 	}
 	return next, true, nil
 }
 
+// silence is what the verdict about the host depends on.
+func (r *reconciliation) silence(leaving, lost bool) silence {
+	failed := func(reason string) bool { return hasReason(r.host, infrav1.HostFencedCondition, reason) }
+	s := silence{
+		policy: r.unreachablePolicy(), since: r.host.Status.UnreachableSince.Time, leaving: leaving, lost: lost,
+		usurped: usurped(r.host) != nil, fenced: r.host.Fenced(), bmc: r.host.Spec.BMC != nil,
+		bmcFailed: failed(infrav1.HostBMCFailedReason) || failed(infrav1.HostUnconfirmedReason),
+	}
+	if power := r.host.Status.Power; power != nil && power.CycledAt != nil {
+		s.cycledAt = power.CycledAt.Time
+	}
+	return s
+}
+
 // unreachablePolicy is the host's, with what its QuoinMachine says instead.
-func (t *turn) unreachablePolicy() infrav1.UnreachablePolicy {
-	policy := t.host.Spec.Unreachable
-	if t.claim.quoinMachine != nil {
-		policy = policy.OverriddenBy(t.claim.quoinMachine.Spec.Unreachable)
+func (r *reconciliation) unreachablePolicy() infrav1.UnreachablePolicy {
+	policy := r.host.Spec.Unreachable
+	if r.claim.quoinMachine != nil {
+		policy = policy.OverriddenBy(r.claim.quoinMachine.Spec.Unreachable)
 	}
 	return policy
 }
@@ -106,17 +115,19 @@ func (t *turn) unreachablePolicy() infrav1.UnreachablePolicy {
 func sooner(a, b result) result { return after(min(a.requeueAfter, b.requeueAfter)) }
 
 // domain judges the failure domain of the host. Hosts that nobody tries to reach say nothing about it.
-func (t *turn) domain() (outage.Verdict, error) {
+func (r *reconciliation) domain(ctx context.Context) (outage.Verdict, error) {
 	hosts := &infrav1.QuoinHostList{}
-	if err := t.r.Client.List(t.ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
-		return outage.Verdict{}, fmt.Errorf("listing QuoinHosts to judge failure domain %q: %w", t.host.Spec.FailureDomain, err)
+	if err := r.controller.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
+		return outage.Verdict{}, fmt.Errorf("listing QuoinHosts to judge failure domain %q: %w", r.host.Spec.FailureDomain,
+			err)
 	}
-	domain := t.host.Spec.FailureDomain
+	domain := r.host.Spec.FailureDomain
 	var seen []outage.Host
 	for i := range hosts.Items {
 		h := &hosts.Items[i]
-		if h.Spec.FailureDomain != domain || domain == "" && h.Namespace != t.host.Namespace ||
-			h.Status.State == "" || h.Status.State == infrav1.HostStateRegistering || h.Status.State == infrav1.HostStateQuarantined || isDetached(h) {
+		if h.Spec.FailureDomain != domain || domain == "" && h.Namespace != r.host.Namespace ||
+			h.Status.State == "" || h.Status.State == infrav1.HostStateRegistering ||
+			h.Status.State == infrav1.HostStateQuarantined || isDetached(h) {
 			continue
 		}
 		one := outage.Host{Domain: domain}
@@ -129,81 +140,83 @@ func (t *turn) domain() (outage.Verdict, error) {
 }
 
 // cycle makes the host boot, once for each silence.
-func (t *turn) cycle() result {
-	if t.powerHeld("cycling its power") {
+func (r *reconciliation) cycle(ctx context.Context) result {
+	if r.powerHeld("cycling its power") {
 		return onEvent()
 	}
-	_, done, err := t.changePower("cycle", t.r.Power.Cycle)
-	if r, ok := t.powerUnvouched(err); ok {
-		return r
+	_, done, err := r.changePower(ctx, "cycle", r.controller.Power.Cycle)
+	if res, ok := r.powerUnvouched(err); ok {
+		return res
 	}
 	var refused *redfish.RefusedError
 	switch {
 	case !done:
-		t.notFenced(infrav1.HostPoweringReason, t.silent()+"; its power is being cycled, before it is given up")
+		r.notFenced(infrav1.HostPoweringReason, r.silent()+"; its power is being cycled, before it is given up")
 		return onEvent()
 	case err != nil && !errors.As(err, &refused):
-		return t.powerFailed(err)
+		return r.powerFailed(err)
 	case err == nil:
-		t.event("Warning", "PowerCycled", "%s; its power was cycled", t.silent())
+		r.event("Warning", "PowerCycled", "%s; its power was cycled", r.silent())
 	}
-	t.notePower(stateOf(t.host.Status.Power))
-	t.host.Status.Power.CycledAt = &metav1.Time{Time: t.now}
-	t.forgetFailures()
+	r.notePower(stateOf(r.host.Status.Power))
+	r.host.Status.Power.CycledAt = &metav1.Time{Time: r.now}
+	r.forgetFailures()
 	// Not at once: what was dead a moment ago takes its time.
-	t.host.Status.NextAttempt = &metav1.Time{Time: t.now.Add(bootTime / 10)}
+	r.host.Status.NextAttempt = &metav1.Time{Time: r.now.Add(bootTime / 10)}
 	return after(bootTime / 10)
 }
 
 // fence turns the power off. Only what was read back counts.
-func (t *turn) fence() result {
-	if t.powerHeld("powering it off") {
+func (r *reconciliation) fence(ctx context.Context) result {
+	if r.powerHeld("powering it off") {
 		return onEvent()
 	}
-	state, done, err := t.changePower("off", t.r.Power.Off)
-	if r, ok := t.powerUnvouched(err); ok {
-		return r
+	state, done, err := r.changePower(ctx, "off", r.controller.Power.Off)
+	if res, ok := r.powerUnvouched(err); ok {
+		return res
 	}
 	switch {
 	case !done:
-		t.notFenced(infrav1.HostPoweringReason, t.silent()+"; it is being powered off")
+		r.notFenced(infrav1.HostPoweringReason, r.silent()+"; it is being powered off")
 		return onEvent()
 	case err != nil:
-		return t.powerFailed(err)
+		return r.powerFailed(err)
 	case state != powerOff:
-		return t.powerFailed(fmt.Errorf("the BMC took the order to power off, but says %s", state))
+		return r.powerFailed(fmt.Errorf("the BMC took the order to power off, but says %s", state))
 	}
-	t.fenced(t.silent() + "; its BMC confirms that the power is off")
-	delete(t.host.Annotations, infrav1.PowerOffAnnotation)
+	r.fenced(r.silent() + "; its BMC confirms that the power is off")
+	delete(r.host.Annotations, infrav1.PowerOffAnnotation)
 	return after(0)
 }
 
 // powerHeld keeps the power as it is while a person works at the host, and between two orders that fail.
-func (t *turn) powerHeld(what string) bool {
-	if t.host.Spec.Maintenance != nil {
-		t.notFenced(infrav1.HostMaintenanceReason, maintenanceNote(t.host, t.silent()+"; "+what+" waits for its end")+t.wayOut())
+func (r *reconciliation) powerHeld(what string) bool {
+	if r.host.Spec.Maintenance != nil {
+		r.notFenced(infrav1.HostMaintenanceReason, maintenanceNote(r.host,
+			r.silent()+"; "+what+" waits for its end")+r.wayOut())
 		return true
 	}
-	if t.mayPowerOff() && hasReason(t.host, infrav1.HostFencedCondition, infrav1.HostUnconfirmedReason) {
+	if r.mayPowerOff() && hasReason(r.host, infrav1.HostFencedCondition, infrav1.HostUnconfirmedReason) {
 		return false
 	}
-	return t.r.pace.remaining(t.key(), "power failed", powerRetry, t.now) > 0
+	return r.pace().remaining(powerFailed, powerRetry) > 0
 }
 
-func (t *turn) powerFailed(err error) result {
-	t.r.pace.mark(t.key(), "power failed", t.now)
-	t.notFenced(infrav1.HostBMCFailedReason, fmt.Sprintf("%s; %v; tried again at %s", t.silent(), err, stamp(t.now.Add(powerRetry)))+t.wayOut())
+func (r *reconciliation) powerFailed(err error) result {
+	r.pace().mark(powerFailed)
+	r.notFenced(infrav1.HostBMCFailedReason, fmt.Sprintf("%s; %v; tried again at %s", r.silent(), err,
+		stamp(r.now.Add(powerRetry)))+r.wayOut())
 	return after(powerRetry)
 }
 
-// turnedOn reads the power of a fenced host again: a person may have turned it on since, and a host that runs and does not
-// answer is not fenced. A BMC that fails now takes nothing back of what it confirmed.
-func (t *turn) turnedOn() (r result, on bool) {
-	power := t.host.Status.Power
-	if !t.host.Fenced() || stateOf(power) != powerOff || power.ReadAt != nil && t.now.Sub(power.ReadAt.Time) < powerRetry {
+// turnedOn reads the power of a fenced host again: a person may have turned it on since, and a host that runs and does
+// not answer is not fenced. A BMC that fails now takes nothing back of what it confirmed.
+func (r *reconciliation) turnedOn() (res result, on bool) {
+	power := r.host.Status.Power
+	if !r.host.Fenced() || stateOf(power) != powerOff || power.ReadAt != nil && r.now.Sub(power.ReadAt.Time) < powerRetry {
 		return result{}, false
 	}
-	state, known, pending := t.readPower()
+	state, known, pending := r.readPower()
 	switch {
 	case pending:
 		return onEvent(), true
@@ -211,108 +224,112 @@ func (t *turn) turnedOn() (r result, on bool) {
 		return result{}, false
 	}
 	// It gets the time that a boot takes, as if we had turned it on.
-	t.host.Status.Power.CycledAt = &metav1.Time{Time: t.now}
-	t.notFenced(infrav1.HostNotFencedReason, t.silent()+"; it was powered off, and somebody turned it on again: its BMC says "+state+t.wayOut())
+	r.host.Status.Power.CycledAt = &metav1.Time{Time: r.now}
+	r.notFenced(infrav1.HostNotFencedReason, r.silent()+"; it was powered off, and somebody turned it on again: its BMC "+
+		"says "+state+r.wayOut())
 	return after(0), true
 }
 
-// readPower reads the power of the host from its BMC. It is not known where there is none, and for a while after a failure;
-// pending says that the answer is not there yet.
-func (t *turn) readPower() (state string, known, pending bool) {
-	if t.host.Spec.BMC == nil || t.r.pace.remaining(t.key(), "power failed", powerRetry, t.now) > 0 {
+// readPower reads the power of the host from its BMC. It is not known where there is none, and for a while after a
+// failure; pending says that the answer is not there yet.
+func (r *reconciliation) readPower() (state string, known, pending bool) {
+	if r.host.Spec.BMC == nil || r.pace().remaining(powerFailed, powerRetry) > 0 {
 		return "", false, false
 	}
-	state, done, err := t.powerOrder("look", func(context.Context, *infrav1.QuoinHost) error { return nil })
+	state, done, err := r.powerOrder("look", func(context.Context, *infrav1.QuoinHost) error { return nil })
 	if done && err != nil {
-		t.r.pace.mark(t.key(), "power failed", t.now)
+		r.pace().mark(powerFailed)
 	}
 	return state, done && err == nil, !done
 }
 
 // giveUp lets the claim end without the host: it goes into quarantine, and its Machine may go.
-func (t *turn) giveUp() {
-	t.r.Calls.Cancel(t.key())
-	message := t.silent() + ", and its claim had to end"
-	if t.host.Fenced() {
+func (r *reconciliation) giveUp() {
+	r.controller.Calls.Cancel(r.key())
+	message := r.silent() + ", and its claim had to end"
+	if r.host.Fenced() {
 		message += "; it was fenced"
 	} else {
 		message += "; unreachable.release is AfterTimeout, so nobody waited for proof that it does not run"
-		t.notFenced(infrav1.HostNotFencedReason, "nothing says that the host does not run any more")
+		r.notFenced(infrav1.HostNotFencedReason, "nothing says that the host does not run any more")
 	}
-	message += fmt.Sprintf(". It was not reset. When it is back, have it reset and verified: kubectl -n %s annotate quoinhost %s %s=",
-		t.host.Namespace, t.host.Name, infrav1.RetryAnnotation)
-	t.enter(infrav1.HostStateQuarantined)
-	t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostDeadReason, message)
-	t.condition(infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostDeadReason, "the host counts as dead")
-	t.event("Warning", infrav1.HostDeadReason, "%s", message)
+	message += fmt.Sprintf(". It was not reset. When it is back, have it reset and verified: %s",
+		annotate(r.host, infrav1.RetryAnnotation, ""))
+	r.enter(infrav1.HostStateQuarantined)
+	r.setFalse(infrav1.HostCleanCondition, infrav1.HostDeadReason, message)
+	r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostDeadReason, "the host counts as dead")
+	r.event("Warning", infrav1.HostDeadReason, "%s", message)
 }
 
-// awaitReturn looks from time to time whether a dead host answers. That it does is told, and nothing else: it may be the
-// old node, alive and with its credentials.
-func (t *turn) awaitReturn() result {
-	if wait := t.r.pace.remaining(t.key(), "return", probeEvery, t.now); wait > 0 {
+// awaitReturn looks from time to time whether a dead host answers. That it does is told, and nothing else: it may be
+// the old node, alive and with its credentials.
+func (r *reconciliation) awaitReturn(ctx context.Context) result {
+	if wait := r.pace().remaining(callReturn, probeEvery); wait > 0 {
 		return after(wait)
 	}
-	pulse, o := exchange(t, "return", shortExchange, t.r.Exchanges.Probe)
+	probed, o := call(ctx, r, callReturn, shortCall, r.controller.Provisioner.Probe)
 	if o.pending {
 		return o.result
 	}
 	serves := "it serves nobody"
-	if pulse.Owner != nil && !pulse.Owner.Released() {
-		serves = fmt.Sprintf("it still serves QuoinMachine %s (claim %s, generation %d)", pulse.Owner.Machine, pulse.Owner.UID, pulse.Owner.Generation)
+	if probed.Owner != nil && !probed.Owner.Released() {
+		serves = fmt.Sprintf("it still serves QuoinMachine %s (claim %s, generation %d)", probed.Owner.Machine,
+			probed.Owner.UID, probed.Owner.Generation)
 	}
-	message := fmt.Sprintf("the host had been given up, and answers again; %s, and is not trusted until it was reset and verified: kubectl -n %s annotate quoinhost %s %s=",
-		serves, t.host.Namespace, t.host.Name, infrav1.RetryAnnotation)
-	t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostReturnedReason, message)
-	t.event("Warning", infrav1.HostReturnedReason, "%s", message)
+	message := fmt.Sprintf("the host had been given up, and answers again; %s, and is not trusted until it was reset "+
+		"and verified: %s", serves, annotate(r.host, infrav1.RetryAnnotation, ""))
+	r.setFalse(infrav1.HostCleanCondition, infrav1.HostReturnedReason, message)
+	r.event("Warning", infrav1.HostReturnedReason, "%s", message)
 	return onEvent()
 }
 
 // wake turns a host on that was powered off to fence it, when a person wants it reset.
-func (t *turn) wake() outcome {
-	if stateOf(t.host.Status.Power) != powerOff || t.host.Spec.BMC == nil {
+func (r *reconciliation) wake() outcome {
+	if stateOf(r.host.Status.Power) != powerOff || r.host.Spec.BMC == nil {
 		return ready
 	}
-	if t.maintained("turning the host on") {
+	if r.maintenanceGate("turning the host on") {
 		return pending(onEvent())
 	}
-	if wait := t.r.pace.remaining(t.key(), "power failed", powerRetry, t.now); wait > 0 {
+	if wait := r.pace().remaining(powerFailed, powerRetry); wait > 0 {
 		return pending(after(wait))
 	}
-	_, done, err := t.powerOrder("on", t.r.Power.On)
+	_, done, err := r.powerOrder("on", r.controller.Power.On)
 	switch {
 	case !done:
-		t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostPoweringReason, "the host is being turned on, to be reset")
+		r.setFalse(infrav1.HostCleanCondition, infrav1.HostPoweringReason, "the host is being turned on, to be reset")
 		return pending(onEvent())
 	case err != nil:
-		t.r.pace.mark(t.key(), "power failed", t.now)
-		t.condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostBMCFailedReason, fmt.Sprintf("the host is to be turned on: %v; tried again at %s", err, stamp(t.now.Add(powerRetry))))
+		r.pace().mark(powerFailed)
+		r.setFalse(infrav1.HostCleanCondition, infrav1.HostBMCFailedReason,
+			fmt.Sprintf("the host is to be turned on: %v; tried again at %s", err, stamp(r.now.Add(powerRetry))))
 		return pending(after(powerRetry))
 	}
 	return ready
 }
 
 // fenced notes that the host does not run.
-func (t *turn) fenced(message string) {
-	t.condition(infrav1.HostFencedCondition, metav1.ConditionTrue, infrav1.HostFencedReason, message)
-	t.event("Warning", infrav1.HostFencedReason, "%s", message)
+func (r *reconciliation) fenced(message string) {
+	r.condition(infrav1.HostFencedCondition, metav1.ConditionTrue, infrav1.HostFencedReason, message)
+	r.event("Warning", infrav1.HostFencedReason, "%s", message)
 }
 
 // notFenced says why it is not known that the host does not run, and tells it when the reason changes.
-func (t *turn) notFenced(reason, message string) {
-	if !hasReason(t.host, infrav1.HostFencedCondition, reason) {
-		t.event("Warning", reason, "%s", message)
+func (r *reconciliation) notFenced(reason, message string) {
+	if !hasReason(r.host, infrav1.HostFencedCondition, reason) {
+		r.event("Warning", reason, "%s", message)
 	}
-	t.condition(infrav1.HostFencedCondition, metav1.ConditionFalse, reason, message)
+	r.setFalse(infrav1.HostFencedCondition, reason, message)
 }
 
 // silent begins the sentences of this file.
-func (t *turn) silent() string {
-	since := t.now
-	if t.host.Status.UnreachableSince != nil {
-		since = t.host.Status.UnreachableSince.Time
+func (r *reconciliation) silent() string {
+	since := r.now
+	if r.host.Status.UnreachableSince != nil {
+		since = r.host.Status.UnreachableSince.Time
 	}
-	return fmt.Sprintf("the host has not answered since %s (limit %s)", stamp(since), timeoutOf(t.unreachablePolicy()).Round(time.Second))
+	return fmt.Sprintf("the host has not answered since %s (limit %s)", stamp(since),
+		timeoutOf(r.unreachablePolicy()).Round(time.Second))
 }
 
 func stateOf(power *infrav1.HostPower) string {

@@ -40,7 +40,8 @@ func (w *world) addPeer(name string, change func(*owner.Record)) *infrav1.QuoinH
 	host.Name, host.UID = name, types.UID("uid-"+name)
 	host.Spec.HostKeys, host.Spec.FailureDomain = []string{keyA}, "rack-b"
 	host.Spec.ClaimGeneration, host.Spec.ManagedBy = 1, string(host.UID)
-	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "q" + name, Machine: "m" + name, Claim: "c" + name}
+	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "q" + name, Machine: "m" + name,
+		Claim: "c" + name}
 	host.Status.State = infrav1.HostStateProvisioned
 	_, _, machine, _, _ := consumer(false)
 	machine.Name, machine.UID = "m"+name, types.UID("machine-"+name)
@@ -111,9 +112,11 @@ func TestADeadHostWithoutABMCWaitsForAPerson(t *testing.T) {
 	deleteMachine(w)
 	found := w.untilReason(infrav1.HostFencedCondition, infrav1.HostNotFencedReason)
 	w.g.Expect(w.now.Sub(w.host().Status.UnreachableSince.Time)).To(BeNumerically(">=", 10*time.Minute))
-	w.g.Expect(found.Message).To(And(ContainSubstring("has not answered since"), ContainSubstring(infrav1.AbandonAnnotation)))
+	w.g.Expect(found.Message).To(And(ContainSubstring("has not answered since"),
+		ContainSubstring(infrav1.AbandonAnnotation)))
 	w.never("was let go", (*infrav1.QuoinHost).GivenUp, 20)
-	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Message).To(And(ContainSubstring("no BMC can tell"), ContainSubstring("unreachable.release: AfterTimeout"), ContainSubstring(infrav1.AbandonAnnotation)))
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Message).To(And(ContainSubstring("no BMC can tell"),
+		ContainSubstring("unreachable.release: AfterTimeout"), ContainSubstring(infrav1.AbandonAnnotation)))
 
 	w.annotate(infrav1.AbandonAnnotation, "")
 	w.until("given up", func(h *infrav1.QuoinHost) bool { return h.GivenUp() && h.Fenced() })
@@ -139,7 +142,8 @@ func TestThePolicyOfTheMachineCountsInsteadOfTheHosts(t *testing.T) {
 		deleteMachine(w)
 		return w
 	}
-	w := said(infrav1.UnreachablePolicy{Release: infrav1.UnreachableReleaseAfterTimeout, TimeoutSeconds: ptr.To[int32](900)}, nothing)
+	w := said(infrav1.UnreachablePolicy{Release: infrav1.UnreachableReleaseAfterTimeout,
+		TimeoutSeconds: ptr.To[int32](900)}, nothing)
 	host := w.until("given up", (*infrav1.QuoinHost).GivenUp)
 	w.g.Expect(host.Fenced()).To(BeFalse())
 	w.g.Expect(w.now.Sub(host.Status.UnreachableSince.Time)).To(BeNumerically(">=", 15*time.Minute))
@@ -154,7 +158,10 @@ func TestThePolicyOfTheMachineCountsInsteadOfTheHosts(t *testing.T) {
 func TestABootIsTriedBeforeAHostIsPoweredOff(t *testing.T) {
 	w := silentWorld(t, withBMC)
 	deleteMachine(w)
-	host := w.until("cycled", func(h *infrav1.QuoinHost) bool { return h.Status.Power != nil && h.Status.Power.CycledAt != nil })
+	host := w.until("cycled", func(h *infrav1.QuoinHost) bool {
+		return h.Status.Power != nil &&
+			h.Status.Power.CycledAt != nil
+	})
 	at := host.Status.Power.CycledAt.Time
 	// A manager that dies meanwhile neither cycles again nor powers off early.
 	w.restart()
@@ -186,7 +193,8 @@ func TestOnlyPowerThatWasReadBackFences(t *testing.T) {
 			c(w.bmc)
 			deleteMachine(w)
 			found := w.untilReason(infrav1.HostFencedCondition, infrav1.HostBMCFailedReason)
-			w.g.Expect(found.Message).To(And(ContainSubstring("BMC"), ContainSubstring("tried again at"), ContainSubstring(infrav1.AbandonAnnotation)))
+			w.g.Expect(found.Message).To(And(ContainSubstring("BMC"), ContainSubstring("tried again at"),
+				ContainSubstring(infrav1.AbandonAnnotation)))
 			w.never("was let go", (*infrav1.QuoinHost).GivenUp, 30)
 
 			w.bmc.mu.Lock()
@@ -225,7 +233,8 @@ func TestAHostAtWhichSomebodyWorksIsNotPowered(t *testing.T) {
 	w.g.Expect(w.bmc.told()).To(BeEmpty())
 }
 
-// The deletion of a Machine waits for its volumes, which only a fenced node sets free: that is before its QuoinMachine goes.
+// The deletion of a Machine waits for its volumes, which only a fenced node sets free: that is before its QuoinMachine
+// goes.
 func TestTheHostOfADeletedMachineIsFencedBeforeItsQuoinMachineGoes(t *testing.T) {
 	for _, c := range []struct {
 		node   metav1.ConditionStatus
@@ -237,7 +246,8 @@ func TestTheHostOfADeletedMachineIsFencedBeforeItsQuoinMachineGoes(t *testing.T)
 			w.object(machine, "m1")
 			w.g.Expect(w.client.Delete(context.Background(), machine)).To(Succeed())
 			w.object(machine, "m1")
-			machine.Status.Conditions = []metav1.Condition{{Type: clusterv1.MachineNodeReadyCondition, Status: c.node, Reason: "Seen", LastTransitionTime: metav1.Time{Time: w.now}}}
+			machine.Status.Conditions = []metav1.Condition{{Type: clusterv1.MachineNodeReadyCondition, Status: c.node,
+				Reason: "Seen", LastTransitionTime: metav1.Time{Time: w.now}}}
 			w.g.Expect(w.client.Status().Update(context.Background(), machine)).To(Succeed())
 			if !c.fenced {
 				w.linger(30)
@@ -269,7 +279,8 @@ func TestADeadHostThatReturnsIsNotTrustedUntilItWasReset(t *testing.T) {
 	w.room.set(func() { w.room.err = nil })
 	w.now = w.now.Add(time.Hour)
 	found := w.untilReason(infrav1.HostCleanCondition, infrav1.HostReturnedReason)
-	w.g.Expect(found.Message).To(And(ContainSubstring("still serves QuoinMachine qm1 (claim 0123abcd"), ContainSubstring(infrav1.RetryAnnotation)))
+	w.g.Expect(found.Message).To(And(ContainSubstring("still serves QuoinMachine qm1 (claim 0123abcd"),
+		ContainSubstring(infrav1.RetryAnnotation)))
 	w.g.Expect(w.host().Fenced()).To(BeFalse(), "it runs")
 	w.never("was trusted", func(h *infrav1.QuoinHost) bool { return h.Status.State != infrav1.HostStateQuarantined }, 20)
 
@@ -300,19 +311,24 @@ func TestTheVerdictOnASilentHost(t *testing.T) {
 	}{
 		{"the time is not over", silence{since: now.Add(-9 * time.Minute), leaving: true}, notYet},
 		{"fenced, and the claim ends", silence{since: since, leaving: true, fenced: true}, giveUp},
-		{"fenced is enough even where the domain is lost", silence{since: since, leaving: true, fenced: true, lost: true}, giveUp},
+		{"fenced is enough even where the domain is lost", silence{since: since, leaving: true, fenced: true, lost: true},
+			giveUp},
 		{"fenced, and the node is still drained", silence{since: since, fenced: true}, fenced},
-		{"the domain is lost, whatever the policy", silence{since: since, leaving: true, lost: true, policy: after, bmc: true}, domainLost},
+		{"the domain is lost, whatever the policy", silence{since: since, leaving: true, lost: true, policy: after,
+			bmc: true}, domainLost},
 		{"nothing can tell", silence{since: since, leaving: true}, unfenced},
 		{"nobody asks", silence{since: since, leaving: true, policy: after}, giveUp},
 		{"nobody asks, but the node is still drained", silence{since: since, policy: after}, unfenced},
 		{"a boot first", silence{since: since, leaving: true, bmc: true}, cycle},
 		{"a boot first, whatever the policy", silence{since: since, leaving: true, bmc: true, policy: after}, cycle},
-		{"a boot in an earlier silence does not count", silence{since: since, bmc: true, cycledAt: since.Add(-time.Hour)}, cycle},
+		{"a boot in an earlier silence does not count", silence{since: since, bmc: true, cycledAt: since.Add(-time.Hour)},
+			cycle},
 		{"it has its time to boot", silence{since: since, bmc: true, cycledAt: now.Add(-time.Minute)}, booting},
 		{"the boot did not help", silence{since: since, bmc: true, cycledAt: now.Add(-6 * time.Minute)}, fence},
-		{"the BMC fails: tried again", silence{since: since, leaving: true, bmc: true, bmcFailed: true, cycledAt: now.Add(-6 * time.Minute)}, fence},
-		{"the BMC fails, and nobody asks", silence{since: since, leaving: true, bmc: true, bmcFailed: true, policy: after}, giveUp},
+		{"the BMC fails: tried again", silence{since: since, leaving: true, bmc: true, bmcFailed: true,
+			cycledAt: now.Add(-6 * time.Minute)}, fence},
+		{"the BMC fails, and nobody asks", silence{since: since, leaving: true, bmc: true, bmcFailed: true, policy: after},
+			giveUp},
 	} {
 		t.Run(c.why, func(t *testing.T) { NewWithT(t).Expect(c.s.judge(now)).To(Equal(c.want)) })
 	}

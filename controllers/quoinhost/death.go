@@ -71,7 +71,8 @@ func timeoutOf(policy infrav1.UnreachablePolicy) time.Duration {
 	return time.Duration(ptr.Deref(policy.TimeoutSeconds, 0)) * time.Second
 }
 
-// judge says what comes next. Whatever it says follows from what is recorded, so a manager that dies in between goes on.
+// judge says what comes next. Whatever it says follows from what is recorded, so a manager that dies in between goes
+// on.
 func (s silence) judge(now time.Time) death {
 	afterTimeout := s.policy.Release == infrav1.UnreachableReleaseAfterTimeout
 	switch {

@@ -20,7 +20,8 @@ import (
 
 const hookOfOthers = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/others"
 
-// leavingWorld has the Machine of a control-plane host deleted beside another one that is a node, less what a case changes first.
+// leavingWorld has the Machine of a control-plane host deleted beside another one that is a node, less what a case
+// changes first.
 func leavingWorld(t *testing.T, controlPlane bool, change func(w *world, peer *clusterv1.Machine)) *world {
 	w := claimedWorld(t, controlPlane)
 	w.untilState(infrav1.HostStateProvisioned)
@@ -68,15 +69,20 @@ func TestTheVirtualAddressStaysWhereItIs(t *testing.T) {
 		worker bool
 		change func(w *world, peer *clusterv1.Machine)
 	}{
-		"on a worker":            {worker: true},
-		"before the drain":       {change: update(machine, "m1", func() { machine.Annotations = map[string]string{hookOfOthers: ""} })},
-		"at a load balancer":     {change: update(quoinCluster, "c1", func() { quoinCluster.Spec.LoadBalancer = infrav1.LoadBalancer{Type: infrav1.LoadBalancerExternal} })},
+		"on a worker": {worker: true},
+		"before the drain": {change: update(machine, "m1",
+			func() { machine.Annotations = map[string]string{hookOfOthers: ""} })},
+		"at a load balancer": {change: update(quoinCluster, "c1",
+			func() { quoinCluster.Spec.LoadBalancer = infrav1.LoadBalancer{Type: infrav1.LoadBalancerExternal} })},
 		"on the last host":       {change: func(_ *world, peer *clusterv1.Machine) { peer.Name = "" }},
 		"while nobody is a node": {change: func(_ *world, peer *clusterv1.Machine) { peer.Status.NodeRef.Name = "" }},
 		"while all others leave": {change: func(_ *world, peer *clusterv1.Machine) {
 			peer.DeletionTimestamp = ptr.To(metav1.Now())
 		}},
-		"in another cluster": {change: func(_ *world, peer *clusterv1.Machine) { peer.Labels[clusterv1.ClusterNameLabel] = "c2" }},
+		"in another cluster": {change: func(_ *world,
+			peer *clusterv1.Machine) {
+			peer.Labels[clusterv1.ClusterNameLabel] = "c2"
+		}},
 		"while a person works": {change: func(w *world, _ *clusterv1.Machine) {
 			w.update(func(h *infrav1.QuoinHost) { h.Spec.Maintenance = &infrav1.Maintenance{} })
 		}},

@@ -52,19 +52,22 @@ func TestAHostIsNotTouchedWhileAHookIsLeft(t *testing.T) {
 		}},
 		"an entry before the drain, which Cluster API skipped": {func(w *world) {
 			w.editQuoinMachine(func(m *infrav1.QuoinMachine) {
-				m.Spec.LifecycleHooks.PreDrain = []infrav1.LifecycleHook{{Name: "EtcdQuorumOperator", Owner: "clusteroperator/etcd"}}
+				m.Spec.LifecycleHooks.PreDrain = []infrav1.LifecycleHook{{Name: "EtcdQuorumOperator",
+					Owner: "clusteroperator/etcd"}}
 			})
 		}, func(w *world) {
 			w.editQuoinMachine(func(m *infrav1.QuoinMachine) { m.Spec.LifecycleHooks = infrav1.LifecycleHooks{} })
 		}},
 		"an annotation, when the QuoinMachine was deleted before its turn": {func(w *world) {
 			w.editMachine(func(m *clusterv1.Machine) {
-				m.Annotations = map[string]string{clusterv1.PreTerminateDeleteHookAnnotationPrefix + "/BackupFileSystem": "my-backup-controller"}
+				m.Annotations = map[string]string{clusterv1.PreTerminateDeleteHookAnnotationPrefix +
+					"/BackupFileSystem": "my-backup-controller"}
 			})
 		}, func(w *world) { w.editMachine(func(m *clusterv1.Machine) { m.Annotations = nil }) }},
 		"an annotation before the drain, which Cluster API waits for": {func(w *world) {
 			w.editMachine(func(m *clusterv1.Machine) {
-				m.Annotations = map[string]string{clusterv1.PreDrainDeleteHookAnnotationPrefix + "/MigrateImportantApp": "my-app-migration-controller"}
+				m.Annotations = map[string]string{clusterv1.PreDrainDeleteHookAnnotationPrefix +
+					"/MigrateImportantApp": "my-app-migration-controller"}
 			})
 		}, func(w *world) {
 			machine := &clusterv1.Machine{}

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,23 +20,25 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
-// alike lists the other hosts that have an identity of this one and could be in the same Cluster, in the order of their names.
+// alike lists the other hosts that have an identity of this one and could be in the same Cluster, in the order of their
+// names.
 func (r *Reconciler) alike(ctx context.Context, host *infrav1.QuoinHost) ([]infrav1.QuoinHost, error) {
 	var found []infrav1.QuoinHost
 	seen := map[client.ObjectKey]bool{client.ObjectKeyFromObject(host): true}
 	for _, identity := range placement.IdentitiesOf(host.Status.Facts) {
 		hosts := &infrav1.QuoinHostList{}
-		if err := r.Client.List(ctx, hosts, fieldindex.HostsWithIdentity(identity), client.UnsafeDisableDeepCopy); err != nil {
+		with := fieldindex.HostsWithIdentity(identity)
+		if err := r.Client.List(ctx, hosts, with, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("listing the QuoinHosts with %s: %w", identity, err)
 		}
 		for i := range hosts.Items {
 			other := &hosts.Items[i]
-			if key := client.ObjectKeyFromObject(other); !seen[key] && placement.Meet(placement.HostOf(host), placement.HostOf(other)) {
+			key := client.ObjectKeyFromObject(other)
+			if !seen[key] && placement.Meet(placement.HostOf(host), placement.HostOf(other)) {
 				seen[key] = true
 				found = append(found, *other)
 			}
@@ -50,62 +51,61 @@ func (r *Reconciler) alike(ctx context.Context, host *infrav1.QuoinHost) ([]infr
 func nameOf(host *infrav1.QuoinHost) string { return host.Namespace + "/" + host.Name }
 
 // compareIdentity notes which hosts are like this one. Free hosts of that kind may serve different Clusters.
-func (t *turn) compareIdentity() error {
+func (r *reconciliation) compareIdentity(ctx context.Context) error {
 	var err error
-	if t.alike, err = t.r.alike(t.ctx, t.host); err != nil {
+	if r.alike, err = r.controller.alike(ctx, r.host); err != nil {
 		return err
 	}
-	if len(t.alike) == 0 {
-		conditions.Delete(t.host, infrav1.HostUniqueCondition)
+	if len(r.alike) == 0 {
+		conditions.Delete(r.host, infrav1.HostUniqueCondition)
 		return nil
 	}
-	other := &t.alike[0]
-	common := placement.Common(placement.IdentitiesOf(t.host.Status.Facts), placement.IdentitiesOf(other.Status.Facts))
-	message := fmt.Sprintf("%s is also that of QuoinHost %s, so no Cluster gets both; %s. If they are one machine, delete one of the two. "+
-		"To have it read again without a reboot: kubectl -n %s annotate quoinhost %s %s=",
-		common, nameOf(other), common.Remedy(), t.host.Namespace, t.host.Name, infrav1.RetryAnnotation)
-	if more := len(t.alike) - 1; more > 0 {
+	other := &r.alike[0]
+	common := placement.Common(placement.IdentitiesOf(r.host.Status.Facts), placement.IdentitiesOf(other.Status.Facts))
+	message := fmt.Sprintf("%s is also that of QuoinHost %s, so no Cluster gets both; %s. If they are one machine, "+
+		"delete one of the two. To have it read again without a reboot: %s",
+		common, nameOf(other), common.Remedy(), annotate(r.host, infrav1.RetryAnnotation, ""))
+	if more := len(r.alike) - 1; more > 0 {
 		message += fmt.Sprintf(". Alike are %d more", more)
 	}
-	if !t.isFalse(infrav1.HostUniqueCondition, message) {
-		t.event("Warning", infrav1.HostDuplicateReason, "%s", message)
-	}
-	t.condition(infrav1.HostUniqueCondition, metav1.ConditionFalse, infrav1.HostDuplicateReason, message)
+	r.warn(infrav1.HostUniqueCondition, infrav1.HostDuplicateReason, message)
 	return nil
 }
 
-// outranked says why kubeadm must not run here: another host of the same Cluster is like this one, and comes first. Empty when
-// none does.
-func (t *turn) outranked() (string, error) {
-	for i := range t.alike {
-		other := &t.alike[i]
+// outranked says why kubeadm must not run here: another host of the same Cluster is like this one, and comes first.
+// Empty when none does.
+func (r *reconciliation) outranked(ctx context.Context) (string, error) {
+	for i := range r.alike {
+		other := &r.alike[i]
 		ref := other.Spec.ConsumerRef
-		if ref == nil || ref.Namespace != t.claim.machine.Namespace {
+		if ref == nil || ref.Namespace != r.claim.machine.Namespace {
 			continue
 		}
 		machine := &clusterv1.Machine{}
-		found, err := t.r.find(t.ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Machine}, machine)
+		found, err := r.controller.find(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Machine}, machine)
 		if err != nil {
 			return "", err
 		}
-		if !found || machine.Spec.ClusterName != t.claim.machine.Spec.ClusterName || !joinedOrJoins(other, machine) && nameOf(other) > nameOf(t.host) {
+		if !found || machine.Spec.ClusterName != r.claim.machine.Spec.ClusterName || !joinedOrJoins(other, machine) &&
+			nameOf(other) > nameOf(r.host) {
 			continue
 		}
-		common := placement.Common(placement.IdentitiesOf(t.host.Status.Facts), placement.IdentitiesOf(other.Status.Facts))
-		return fmt.Sprintf("%s is also that of QuoinHost %s, which Machine %s of the same Cluster has, so kubeadm is not run here; %s. "+
-			"Or delete Machine %s, and its replacement takes another host", common, nameOf(other), machine.Name, common.Remedy(), t.claim.machine.Name), nil
+		common := placement.Common(placement.IdentitiesOf(r.host.Status.Facts), placement.IdentitiesOf(other.Status.Facts))
+		return fmt.Sprintf("%s is also that of QuoinHost %s, which Machine %s of the same Cluster has, so kubeadm is not "+
+			"run here; %s. Or delete Machine %s, and its replacement takes another host", common, nameOf(other), machine.Name,
+			common.Remedy(), r.claim.machine.Name), nil
 	}
 	return "", nil
 }
 
-// joinedOrJoins reports whether bootstrap data ran or runs on the host for the Machine. The provider ID says so after a move,
-// too, which drops every status.
+// joinedOrJoins reports whether bootstrap data ran or runs on the host for the Machine. The provider ID says so after a
+// move, too, which drops every status.
 func joinedOrJoins(host *infrav1.QuoinHost, machine *clusterv1.Machine) bool {
 	if machine.Status.NodeRef.IsDefined() || machine.Spec.ProviderID != "" {
 		return true
 	}
 	operation := ptr.Deref(host.Status.Operation, infrav1.HostOperation{})
-	return operation.ID == infrav1.ProvisionOperation(host.Spec.ConsumerRef.Claim) && operation.Phase != "" && operation.Phase != string(run.NotStarted)
+	return operation.ID == infrav1.ProvisionOperation(host.Spec.ConsumerRef.Claim) && operation.Began()
 }
 
 // hostsAlike maps a host to those that have an identity of it, which say so in their own conditions.
@@ -131,7 +131,10 @@ func identityChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*infrav1.QuoinHost)
 		after, ok2 := e.ObjectNew.(*infrav1.QuoinHost)
-		return ok1 && ok2 && (!slices.Equal(placement.IdentitiesOf(before.Status.Facts), placement.IdentitiesOf(after.Status.Facts)) ||
+		same := func() bool {
+			return slices.Equal(placement.IdentitiesOf(before.Status.Facts), placement.IdentitiesOf(after.Status.Facts))
+		}
+		return ok1 && ok2 && (!same() ||
 			!equality.Semantic.DeepEqual(before.Spec.ConsumerNamespaces, after.Spec.ConsumerNamespaces) ||
 			(before.Spec.ConsumerRef == nil) != (after.Spec.ConsumerRef == nil))
 	}}

@@ -36,16 +36,19 @@ func claimedBy(machine string) func(*infrav1.QuoinHost) {
 }
 
 func peer(name, cluster string) *clusterv1.Machine {
-	return &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name}, Spec: clusterv1.MachineSpec{ClusterName: cluster}}
+	return &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name},
+		Spec: clusterv1.MachineSpec{ClusterName: cluster}}
 }
 
 func TestHostsThatAreAlikeNameEachOther(t *testing.T) {
 	w := newWorld(t, newHost(), twin())
 	w.room.facts.MachineID = "abcd"
 	found := w.untilReason(infrav1.HostUniqueCondition, infrav1.HostDuplicateReason)
-	w.g.Expect(found.Message).To(And(ContainSubstring("machine-id abcd"), ContainSubstring("QuoinHost hosts/h2"), ContainSubstring("systemd-machine-id-setup")))
+	w.g.Expect(found.Message).To(And(ContainSubstring("machine-id abcd"), ContainSubstring("QuoinHost hosts/h2"),
+		ContainSubstring("systemd-machine-id-setup")))
 	w.untilState(infrav1.HostStateAvailable)
-	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue), "it may serve a Cluster without the other")
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue),
+		"it may serve a Cluster without the other")
 
 	// The other one hears of it.
 	w.g.Expect(w.r.hostsAlike(t.Context(), w.host())).To(ConsistOf(HaveField("Name", "h2")))
@@ -95,7 +98,8 @@ func TestKubeadmRunsOnOneOfTwoHostsThatAreAlike(t *testing.T) {
 				return
 			}
 			found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostDuplicateReason)
-			w.g.Expect(found.Message).To(And(ContainSubstring("machine-id abcd"), ContainSubstring("QuoinHost hosts/"+c.other.Name), ContainSubstring("Machine m2"),
+			w.g.Expect(found.Message).To(And(ContainSubstring("machine-id abcd"),
+				ContainSubstring("QuoinHost hosts/"+c.other.Name), ContainSubstring("Machine m2"),
 				ContainSubstring("delete Machine m1")))
 			w.linger(10)
 			w.g.Expect(w.room.count("provision")).To(BeZero())

@@ -22,28 +22,30 @@ var (
 	transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "quoin_host_transitions_total", Help: "Number of changes of a QuoinHost's state.",
 	}, []string{"from", "to"})
-	exchangeSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "quoin_host_exchange_seconds", Help: "Duration of the conversations with QuoinHosts, by operation and outcome (ok or failed).",
+	callSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "quoin_host_exchange_seconds", Help: "Duration of the conversations with QuoinHosts, by operation and " +
+			"outcome (ok or failed).",
 		Buckets: prometheus.ExponentialBuckets(0.01, 3, 10), // 10 ms to 3 min: a conversation is bounded by 5 min
 	}, []string{"operation", "outcome"})
-	exchangeFailures = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "quoin_host_exchange_failures_total", Help: "Number of conversations with QuoinHosts that failed, by the reason that the host's condition gives.",
+	callFailures = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "quoin_host_exchange_failures_total", Help: "Number of conversations with QuoinHosts that failed, by the " +
+			"reason that the host's condition gives.",
 	}, []string{"reason"})
 
 	states = &stateCounts{of: map[types.NamespacedName]infrav1.HostState{}}
 )
 
-func init() { metrics.Registry.MustRegister(hostState, transitions, exchangeSeconds, exchangeFailures) }
+func init() { metrics.Registry.MustRegister(hostState, transitions, callSeconds, callFailures) }
 
-// observeExchange notes how long a conversation took. Its operation is the first word of op: the rest names plans and would
+// observeCall notes how long a conversation took. Its operation is the first word of op: the rest names plans and would
 // make a time series of each.
-func observeExchange(op string, took time.Duration, err error) {
+func observeCall(op string, took time.Duration, err error) {
 	outcome := "ok"
 	if err != nil {
 		outcome = "failed"
 	}
 	operation, _, _ := strings.Cut(op, " ")
-	exchangeSeconds.WithLabelValues(operation, outcome).Observe(took.Seconds())
+	callSeconds.WithLabelValues(operation, outcome).Observe(took.Seconds())
 }
 
 // stateCounts keeps the gauge right when hosts change their state or go.

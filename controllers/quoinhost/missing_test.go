@@ -28,7 +28,8 @@ func leftBehind(t *testing.T) *world {
 	w.untilState(infrav1.HostStateProvisioned)
 	loseConsumer(w)
 	vanish(w, &clusterv1.Machine{}, "m1")
-	w.g.Expect(w.client.Delete(context.Background(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "c1"}})).To(Succeed())
+	w.g.Expect(w.client.Delete(context.Background(),
+		&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "c1"}})).To(Succeed())
 	w.untilReason(infrav1.HostReadyCondition, infrav1.HostConsumerMissingReason)
 	return w
 }
@@ -95,9 +96,11 @@ func TestAConfirmationThatNobodyAskedForIsAQuestion(t *testing.T) {
 // A QuoinHost that is registered anew knows nothing of the node that its host carries for another management cluster.
 func TestAServingHostThatIsRegisteredAnewIsResetOnlyAfterTwoWords(t *testing.T) {
 	for name, record := range map[string]owner.Record{
-		"of another management cluster":     {Namespace: "hosts", Host: "h1", Machine: "qm7", UID: "7777aaaa", Generation: 4, Plane: "another"},
-		"whose claim was taken off by hand": {Namespace: "hosts", Host: "h1", Machine: "qm7", UID: "7777aaaa", Generation: 1, Plane: "host-uid"},
-		"from before planes were named":     {Namespace: "hosts", Host: "h1", Machine: "qm7", UID: "7777aaaa", Generation: 1},
+		"of another management cluster": {Namespace: "hosts", Host: "h1", Machine: "qm7", UID: "7777aaaa", Generation: 4,
+			Plane: "another"},
+		"whose claim was taken off by hand": {Namespace: "hosts", Host: "h1", Machine: "qm7", UID: "7777aaaa", Generation: 1,
+			Plane: "host-uid"},
+		"from before planes were named": {Namespace: "hosts", Host: "h1", Machine: "qm7", UID: "7777aaaa", Generation: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, newHost())
@@ -145,7 +148,8 @@ func TestAQuarantinedHostWhoseConsumerIsMissingIsResetOnlyAfterTwoWords(t *testi
 	resets := w.room.count("clean")
 	w.annotate(infrav1.RetryAnnotation, "")
 	w.untilReason(infrav1.HostReadyCondition, infrav1.HostConfirmationNeededReason)
-	w.g.Expect(condition1(w.host(), infrav1.HostCleanCondition).Reason).To(Equal(infrav1.HostNotCleanReason), "it is still quarantined for its reason")
+	w.g.Expect(condition1(w.host(), infrav1.HostCleanCondition).Reason).To(Equal(infrav1.HostNotCleanReason),
+		"it is still quarantined for its reason")
 	w.linger(5)
 	w.g.Expect(w.room.count("clean")).To(Equal(resets))
 	w.room.set(func() { w.room.findings = nil })
@@ -162,17 +166,20 @@ func TestAHostSaysThatItsConsumerIsOnItsWayWhileTheClusterIsPaused(t *testing.T)
 		w.object(c, "c1")
 		c.Spec.Paused = ptr.To(paused)
 		w.g.Expect(w.client.Update(context.Background(), c)).To(Succeed())
-		w.g.Expect(w.r.hostsOfCluster(context.Background(), c)).To(HaveLen(1), "the Cluster tells the host, with a Machine and without")
+		w.g.Expect(w.r.hostsOfCluster(context.Background(), c)).To(HaveLen(1), "the Cluster tells the host, with a Machine "+
+			"and without")
 	}
 	pause(true)
 	loseConsumer(w)
 	vanish(w, &clusterv1.Machine{}, "m1")
 	ready := w.untilReason(infrav1.HostReadyCondition, infrav1.HostMovingReason)
-	w.g.Expect(ready.Message).To(And(ContainSubstring("Cluster team/c1 is paused"), ContainSubstring("QuoinMachine team/qm1"), Not(ContainSubstring(infrav1.RetryAnnotation))))
+	w.g.Expect(ready.Message).To(And(ContainSubstring("Cluster team/c1 is paused"),
+		ContainSubstring("QuoinMachine team/qm1"), Not(ContainSubstring(infrav1.RetryAnnotation))))
 	w.annotate(infrav1.RetryAnnotation, w.host().ProviderID())
 	w.linger(5)
 	w.g.Expect(w.room.count("clean")).To(BeZero())
-	w.g.Expect(w.host().Annotations).To(HaveKey(infrav1.RetryAnnotation), "nothing is begun while paused, not even an answer")
+	w.g.Expect(w.host().Annotations).To(HaveKey(infrav1.RetryAnnotation), "nothing is begun while paused, not even an "+
+		"answer")
 
 	pause(false)
 	w.untilReason(infrav1.HostReadyCondition, infrav1.HostConfirmationNeededReason)
@@ -186,9 +193,11 @@ func TestAHostSaysThatItsConsumerIsOnItsWayWhileTheClusterIsPaused(t *testing.T)
 
 func TestAHostWithoutItsConsumerIsLookedAt(t *testing.T) {
 	w := leftBehind(t)
-	w.g.Expect(w.client.Create(context.Background(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "other"}})).To(Succeed())
+	w.g.Expect(w.client.Create(context.Background(),
+		&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "other"}})).To(Succeed())
 	w.room.set(func() {
-		w.room.record = &owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 2, Plane: "target"}
+		w.room.record = &owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 2,
+			Plane: "target"}
 	})
 	w.untilReason(infrav1.HostReadyCondition, infrav1.HostStaleClaimReason)
 	w.room.set(func() {

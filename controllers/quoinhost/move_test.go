@@ -20,16 +20,18 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
+func inOperation(id string, phase run.Phase) func(*infrav1.QuoinHost) bool {
+	return func(h *infrav1.QuoinHost) bool {
+		return h.Status.Operation != nil && h.Status.Operation.ID == id && h.Status.Operation.Phase == string(phase)
+	}
+}
+
+func inState(s infrav1.HostState) func(*infrav1.QuoinHost) bool {
+	return func(h *infrav1.QuoinHost) bool { return h.Status.State == s }
+}
+
 // A move drops every status and changes every UID. Wherever it finds a host, the host goes on there.
 func TestAHostGoesOnWhereAMoveFoundIt(t *testing.T) {
-	operation := func(id string, phase run.Phase) func(*infrav1.QuoinHost) bool {
-		return func(h *infrav1.QuoinHost) bool {
-			return h.Status.Operation != nil && h.Status.Operation.ID == id && h.Status.Operation.Phase == string(phase)
-		}
-	}
-	state := func(s infrav1.HostState) func(*infrav1.QuoinHost) bool {
-		return func(h *infrav1.QuoinHost) bool { return h.Status.State == s }
-	}
 	for name, c := range map[string]struct {
 		deleted bool
 		at      func(*infrav1.QuoinHost) bool
@@ -37,17 +39,18 @@ func TestAHostGoesOnWhereAMoveFoundIt(t *testing.T) {
 		before, after func(*world)
 		reboot        bool
 	}{
-		"first contact":    {at: state(infrav1.HostStateRegistering)},
-		"inspection":       {at: state(infrav1.HostStateInspecting)},
-		"claim":            {at: state(infrav1.HostStateClaimed)},
-		"plan under way":   {at: operation(provisionPlanID, run.Running)},
-		"node":             {at: state(infrav1.HostStateProvisioned)},
-		"reset not begun":  {deleted: true, at: state(infrav1.HostStateCleaning)},
-		"reset under way":  {deleted: true, at: operation("reset-0123abcd", run.Running)},
-		"reset done":       {deleted: true, at: operation("reset-0123abcd", run.Succeeded)},
-		"reboot under way": {deleted: true, reboot: true, at: func(h *infrav1.QuoinHost) bool { return h.Status.Operation != nil && staged(h.Status.Operation.Step) }},
-		"verified":         {deleted: true, at: (*infrav1.QuoinHost).Released},
-		"quarantine": {deleted: true, at: state(infrav1.HostStateQuarantined),
+		"first contact":   {at: inState(infrav1.HostStateRegistering)},
+		"inspection":      {at: inState(infrav1.HostStateInspecting)},
+		"claim":           {at: inState(infrav1.HostStateClaimed)},
+		"plan under way":  {at: inOperation(provisionPlanID, run.Running)},
+		"node":            {at: inState(infrav1.HostStateProvisioned)},
+		"reset not begun": {deleted: true, at: inState(infrav1.HostStateCleaning)},
+		"reset under way": {deleted: true, at: inOperation("reset-0123abcd", run.Running)},
+		"reset done":      {deleted: true, at: inOperation("reset-0123abcd", run.Succeeded)},
+		"reboot under way": {deleted: true, reboot: true,
+			at: func(h *infrav1.QuoinHost) bool { return h.Status.Operation != nil && staged(h.Status.Operation.Step) }},
+		"verified": {deleted: true, at: (*infrav1.QuoinHost).Released},
+		"quarantine": {deleted: true, at: inState(infrav1.HostStateQuarantined),
 			before: func(w *world) {
 				w.room.set(func() { w.room.findings = []reset.Finding{{What: "a mount", Fix: "umount it"}} })
 			},
@@ -77,21 +80,28 @@ func TestAHostGoesOnWhereAMoveFoundIt(t *testing.T) {
 				target.g.Expect(target.room.provision.Owner.Generation).To(BeNumerically(">", 0))
 			}
 			if c.deleted {
-				deleteMachine(target)
-				target.until("clean", (*infrav1.QuoinHost).Released)
-				finish(target, &infrav1.QuoinMachine{}, "qm1")
-				finish(target, &clusterv1.Machine{}, "m1")
-				target.untilState(infrav1.HostStateAvailable)
-				target.g.Expect(target.room.record.Released()).To(BeTrue())
-				target.g.Expect(target.room.record.Generation).To(Equal(target.host().Spec.ClaimGeneration))
 				resets := 1
 				if name == "quarantine" {
 					resets = 2
 				}
-				target.g.Expect(target.room.plans).To(HaveLen(1+resets), "one plan made the node, one reset it, and one for each word of a person")
+				expectFreed(target, resets)
 			}
 		})
 	}
+}
+
+// expectFreed deletes the Machine after the move, and expects that many resets of its host.
+func expectFreed(target *world, resets int) {
+	target.t.Helper()
+	deleteMachine(target)
+	target.until("clean", (*infrav1.QuoinHost).Released)
+	finish(target, &infrav1.QuoinMachine{}, "qm1")
+	finish(target, &clusterv1.Machine{}, "m1")
+	target.untilState(infrav1.HostStateAvailable)
+	target.g.Expect(target.room.record.Released()).To(BeTrue())
+	target.g.Expect(target.room.record.Generation).To(Equal(target.host().Spec.ClaimGeneration))
+	target.g.Expect(target.room.plans).To(HaveLen(1+resets), "one plan made the node, one reset it, and one for each "+
+		"word of a person")
 }
 
 // Objects and hosts of releases that counted no generations.
@@ -106,12 +116,14 @@ func TestAClaimFromBeforeGenerationsWereCountedGoesOn(t *testing.T) {
 	w.g.Expect(host.Spec.ClaimGeneration).To(BeEquivalentTo(1))
 	w.linger(10)
 	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateProvisioned))
-	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Reason).To(Equal(infrav1.HostProvisionedReason), describe(w.host()))
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Reason).To(Equal(infrav1.HostProvisionedReason),
+		describe(w.host()))
 	deleteMachine(w)
 	w.until("clean", (*infrav1.QuoinHost).Released)
 }
 
-// A person says that the rest of a move will not come any more: from then on the plane that it came from is the older one.
+// A person says that the rest of a move will not come any more: from then on the plane that it came from is the older
+// one.
 func TestAHostThatIsResetWithoutItsConsumerIsAdopted(t *testing.T) {
 	source := claimedWorld(t, false)
 	source.untilState(infrav1.HostStateProvisioned)

@@ -6,9 +6,11 @@ package quoinhost
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,22 +24,22 @@ import (
 )
 
 // standing is how a host stands towards the consumer that its spec names.
-type standing string
+type claimStatus string
 
 const (
 	// unclaimed: nobody has the host.
-	unclaimed standing = "unclaimed"
+	unclaimed claimStatus = "unclaimed"
 	// held: the QuoinMachine has the host and wants it, or something holds its deletion.
-	held standing = "held"
+	held claimStatus = "held"
 	// leaving: the QuoinMachine is being deleted and nothing holds that, or another one has its name by now.
-	leaving standing = "leaving"
+	leaving claimStatus = "leaving"
 	// missing: there is no such QuoinMachine, and nobody saw it go.
-	missing standing = "missing"
+	missing claimStatus = "missing"
 )
 
 // claim is the consumer of a host and what belongs to it.
 type claim struct {
-	standing standing
+	status claimStatus
 	// quoinMachine is nil when missing or when another one has its name.
 	quoinMachine *infrav1.QuoinMachine
 	machine      *clusterv1.Machine
@@ -50,24 +52,25 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.QuoinHost) (clai
 	ref := host.Spec.ConsumerRef
 	key := client.ObjectKeyFromObject(host)
 	if ref == nil {
-		r.absent.forget(key)
-		return claim{standing: unclaimed}, nil
+		r.absences.forget(key)
+		return claim{status: unclaimed}, nil
 	}
 	c, err := r.observeConsumer(ctx, r.Client, host)
 	if err != nil {
 		return claim{}, err
 	}
-	doubtful := c.standing == missing || c.quoinMachine == nil || c.standing == leaving && c.machine == nil
+	doubtful := c.status == missing || c.quoinMachine == nil || c.status == leaving && c.machine == nil
 	// What is missing may yet come: a move or a restore brings the same claim back. What leaves does not.
-	returns := c.standing == missing && host.Status.State != infrav1.HostStateCleaning && host.Status.State != infrav1.HostStateQuarantined
-	if doubtful && (returns || !r.absent.known(key, absenceOf(host, c))) {
+	returns := c.status == missing && host.Status.State != infrav1.HostStateCleaning &&
+		host.Status.State != infrav1.HostStateQuarantined
+	if doubtful && (returns || !r.absences.known(key, absenceOf(host, c))) {
 		// A cache that lags behind the claim must not look like a consumer that is gone.
 		if c, err = r.observeConsumer(ctx, r.APIReader, host); err != nil {
 			return claim{}, err
 		}
-		r.absent.note(key, absenceOf(host, c))
+		r.absences.note(key, absenceOf(host, c))
 	}
-	if c.standing == missing && c.machine == nil {
+	if c.status == missing && c.machine == nil {
 		c.cluster, err = r.pausedCluster(ctx, ref.Namespace)
 		return c, err
 	}
@@ -85,7 +88,8 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.QuoinHost) (clai
 		return c, nil
 	}
 	quoinCluster := &infrav1.QuoinCluster{}
-	err = r.Client.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: c.cluster.Spec.InfrastructureRef.Name}, quoinCluster)
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: c.cluster.Spec.InfrastructureRef.Name},
+		quoinCluster)
 	if client.IgnoreNotFound(err) != nil {
 		return claim{}, fmt.Errorf("reading the QuoinCluster of Cluster %s: %w", c.cluster.Name, err)
 	}
@@ -95,7 +99,8 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.QuoinHost) (clai
 	return c, nil
 }
 
-func (r *Reconciler) observeConsumer(ctx context.Context, reader client.Reader, host *infrav1.QuoinHost) (claim, error) {
+func (r *Reconciler) observeConsumer(ctx context.Context, reader client.Reader,
+	host *infrav1.QuoinHost) (claim, error) {
 	ref := host.Spec.ConsumerRef
 	machine := &clusterv1.Machine{}
 	err := reader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Machine}, machine)
@@ -113,17 +118,17 @@ func (r *Reconciler) observeConsumer(ctx context.Context, reader client.Reader, 
 	found := err == nil
 	switch {
 	case !found:
-		return claim{standing: missing, machine: machine}, nil
+		return claim{status: missing, machine: machine}, nil
 	case !claims(quoinMachine, machine, host):
-		return claim{standing: leaving, machine: machine}, nil
+		return claim{status: leaving, machine: machine}, nil
 	case !quoinMachine.DeletionTimestamp.IsZero() && mayLeave(host, quoinMachine, machine):
-		return claim{standing: leaving, quoinMachine: quoinMachine, machine: machine}, nil
+		return claim{status: leaving, quoinMachine: quoinMachine, machine: machine}, nil
 	}
-	return claim{standing: held, quoinMachine: quoinMachine, machine: machine}, nil
+	return claim{status: held, quoinMachine: quoinMachine, machine: machine}, nil
 }
 
-// mayLeave says whether the host of a QuoinMachine in deletion may be touched. A reset that has begun goes on, whatever hook
-// somebody adds meanwhile.
+// mayLeave says whether the host of a QuoinMachine in deletion may be touched. A reset that has begun goes on, whatever
+// hook somebody adds meanwhile.
 func mayLeave(host *infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) bool {
 	return host.Status.State == infrav1.HostStateCleaning || host.Status.State == infrav1.HostStateQuarantined ||
 		lifecycle.Release(quoinMachine, machine).Allowed
@@ -138,17 +143,19 @@ func claims(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine, host
 	return machine == nil || infrav1.ClaimOf(string(machine.UID)) == host.Spec.ConsumerRef.Claim
 }
 
-// consumerGone says, from the API server itself, that the claim's QuoinMachine and Machine do not exist any more. Objects
-// of the same name that have another claim do not count. That one of them is there may be said by the cache: it tells when
-// that changes.
-func (r *Reconciler) consumerGone(ctx context.Context, host *infrav1.QuoinHost) (gone bool, waitsFor string, err error) {
+// consumerGone says, from the API server itself, that the claim's QuoinMachine and Machine do not exist any more.
+// Objects of the same name that have another claim do not count. That one of them is there may be said by the cache: it
+// tells when that changes.
+func (r *Reconciler) consumerGone(ctx context.Context,
+	host *infrav1.QuoinHost) (gone bool, waitsFor string, err error) {
 	if gone, waitsFor, err = consumerGone(ctx, r.Client, host); err != nil || !gone {
 		return gone, waitsFor, err
 	}
 	return consumerGone(ctx, r.APIReader, host)
 }
 
-func consumerGone(ctx context.Context, reader client.Reader, host *infrav1.QuoinHost) (gone bool, waitsFor string, err error) {
+func consumerGone(ctx context.Context, reader client.Reader,
+	host *infrav1.QuoinHost) (gone bool, waitsFor string, err error) {
 	ref := host.Spec.ConsumerRef
 	quoinMachine := &infrav1.QuoinMachine{}
 	err = reader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, quoinMachine)
@@ -166,29 +173,34 @@ func consumerGone(ctx context.Context, reader client.Reader, host *infrav1.Quoin
 	if err == nil && claims(quoinMachine, machine, host) {
 		return false, fmt.Sprintf("QuoinMachine %s/%s", ref.Namespace, ref.Name), nil
 	}
-	if machine != nil && (infrav1.ClaimOf(string(machine.UID)) == ref.Claim || machine.Spec.ProviderID == host.ProviderID()) {
+	if machine != nil && (infrav1.ClaimOf(string(machine.UID)) == ref.Claim ||
+		machine.Spec.ProviderID == host.ProviderID()) {
 		return false, fmt.Sprintf("Machine %s/%s, and its Node with it,", ref.Namespace, ref.Machine), nil
 	}
 	return true, "", nil
 }
 
-// bootstrapData reads the Secret that the Machine names. A *bootstrapDataError says that it cannot be used; any other error
-// passes.
+// bootstrapData reads the Secret that the Machine names. A *bootstrapDataError says that it cannot be used; any other
+// error passes.
 func (r *Reconciler) bootstrapData(ctx context.Context, machine *clusterv1.Machine) ([]byte, error) {
 	name := client.ObjectKey{Namespace: machine.Namespace, Name: ptr.Deref(machine.Spec.Bootstrap.DataSecretName, "")}
 	secret := &corev1.Secret{}
 	if err := r.APIReader.Get(ctx, name, secret); err != nil {
 		return nil, fmt.Errorf("reading bootstrap data Secret %s: %w", name, err)
 	}
-	// Whoever may name a Secret in a Machine must not have any Secret's content carried to a host: this one was made for it.
+	// Whoever may name a Secret in a Machine must not have any Secret's content carried to a host: this one was made for
+	// it.
 	if secret.Type != clusterv1.ClusterSecretType {
-		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data Secret %s has type %q, not %q, so no bootstrap provider made it", name, secret.Type, clusterv1.ClusterSecretType)}
+		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data Secret %s has type %q, not %q, so no bootstrap "+
+			"provider made it", name, secret.Type, clusterv1.ClusterSecretType)}
 	}
 	if cluster := secret.Labels[clusterv1.ClusterNameLabel]; cluster != machine.Spec.ClusterName {
-		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data Secret %s has label %s=%q, but the Machine belongs to Cluster %s", name, clusterv1.ClusterNameLabel, cluster, machine.Spec.ClusterName)}
+		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data Secret %s has label %s=%q, but the Machine belongs "+
+			"to Cluster %s", name, clusterv1.ClusterNameLabel, cluster, machine.Spec.ClusterName)}
 	}
 	if format := string(secret.Data["format"]); format != "" && format != "cloud-config" {
-		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data in Secret %s has format %q; only cloud-config can be carried out: set format: cloud-config in the KubeadmConfig", name, format)}
+		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data in Secret %s has format %q; only cloud-config can "+
+			"be carried out: set format: cloud-config in the KubeadmConfig", name, format)}
 	}
 	if len(secret.Data["value"]) == 0 {
 		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data Secret %s has no key \"value\"", name)}
@@ -204,7 +216,8 @@ func (r *Reconciler) peerProvisioned(ctx context.Context, c claim) (bool, error)
 	}
 	peers := &infrav1.QuoinMachineList{}
 	err := r.Client.List(ctx, peers, client.InNamespace(c.cluster.Namespace),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: c.cluster.Name}, client.HasLabels{clusterv1.MachineControlPlaneLabel})
+		client.MatchingLabels{clusterv1.ClusterNameLabel: c.cluster.Name},
+		client.HasLabels{clusterv1.MachineControlPlaneLabel})
 	if err != nil {
 		return false, fmt.Errorf("listing the control-plane QuoinMachines of Cluster %s: %w", c.cluster.Name, err)
 	}
@@ -251,3 +264,39 @@ func (r *Reconciler) hostsWith(ctx context.Context, selected client.ListOption) 
 	}
 	return requests
 }
+
+// confirmedAbsences remembers, while the process lives, what the API server said of consumers that the cache does not
+// show. That is asked once and not at each of the many looks at a host that is being released. The zero value is ready.
+type confirmedAbsences struct{ of sync.Map }
+
+// absence is what is there and what is not.
+type absence struct {
+	host     types.UID
+	consumer infrav1.ConsumerReference
+	status   claimStatus
+	// UIDs; empty for what is not there.
+	quoinMachine, machine types.UID
+}
+
+func absenceOf(host *infrav1.QuoinHost, c claim) absence {
+	a := absence{host: host.UID, consumer: *host.Spec.ConsumerRef, status: c.status}
+	if c.quoinMachine != nil {
+		a.quoinMachine = c.quoinMachine.UID
+	}
+	if c.machine != nil {
+		a.machine = c.machine.UID
+	}
+	return a
+}
+
+// known says that the API server has said the same before.
+func (a *confirmedAbsences) known(key types.NamespacedName, seen absence) bool {
+	confirmed, ok := a.of.Load(key)
+	return ok && confirmed == seen
+}
+
+// note keeps what the API server says.
+func (a *confirmedAbsences) note(key types.NamespacedName, said absence) { a.of.Store(key, said) }
+
+// forget drops what is known of the host's consumer.
+func (a *confirmedAbsences) forget(key types.NamespacedName) { a.of.Delete(key) }

@@ -15,7 +15,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
-// A manager that dies between the two writes of a turn must not have taken the order away without carrying it out.
+// A manager that dies between the two writes of a reconcile must not have taken the order away without carrying it out.
 func TestAPersonsOrderIsThereUntilWhatItCausedIsWritten(t *testing.T) {
 	for _, order := range []string{infrav1.AbandonAnnotation, infrav1.RetryAnnotation} {
 		t.Run(order, func(t *testing.T) {
@@ -24,8 +24,9 @@ func TestAPersonsOrderIsThereUntilWhatItCausedIsWritten(t *testing.T) {
 			w.annotate(order, "")
 			whole := w.r.Client
 			died := errors.New("the manager died")
-			w.r.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{ //nolint:forcetypeassert // the fake is one
-				SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+			w.r.Client = interceptor.NewClient(w.watching(), interceptor.Funcs{
+				SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch,
+					...client.SubResourcePatchOption) error {
 					return died
 				},
 			})

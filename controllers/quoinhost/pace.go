@@ -5,80 +5,130 @@ package quoinhost
 
 import (
 	"math"
+	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pace remembers, while the process lives, when an exchange last succeeded, so that the many events of a host do not
-// each start one. What must outlive the process is in the status. The zero value is ready.
+// milestone is what a process remembers the last time of, for each host. A call is one as well: that it succeeded.
+type milestone struct {
+	what string
+	// of is the plan, the claim, the order or the reason that it is about; empty where there is only one.
+	of string
+}
+
+// String names a call. Its first word is the operation that is counted.
+func (m milestone) String() string { return strings.TrimSuffix(m.what+" "+m.of, " ") }
+
+var (
+	callIdentify   = milestone{what: "identify"}
+	callProbe      = milestone{what: "probe"}
+	callInspect    = milestone{what: "inspect"}
+	callReturn     = milestone{what: "return"}
+	callServes     = milestone{what: "whom it serves"}
+	callHeard      = milestone{what: "what it heard"}
+	callGeneration = milestone{what: "raise generation"}
+
+	// lastAnswer of the host, to whatever call.
+	lastAnswer = milestone{what: "answer"}
+	// adopted: the host has not heard yet of the generation that adopt raised.
+	adopted = milestone{what: "adopted"}
+	// confirmed: the host showed exactly our owner record.
+	confirmed = milestone{what: "confirmed"}
+	// powerFailed: its BMC did not do what it was told.
+	powerFailed = milestone{what: "power failed"}
+	// askedWhilePaused: the host said, since it was paused or held, that its plan does not run.
+	askedWhilePaused = milestone{what: "asked while paused"}
+)
+
+func callFollow(plan string) milestone   { return milestone{"follow", plan} }
+func callStart(plan string) milestone    { return milestone{"start", plan} }
+func callPush(plan string) milestone     { return milestone{"push", plan} }
+func callVerify(plan string) milestone   { return milestone{"verify", plan} }
+func callReboot(boot string) milestone   { return milestone{"reboot", boot} }
+func callIsolate(why string) milestone   { return milestone{"isolate", why} }
+func callAcquire(token string) milestone { return milestone{"take-over", token} }
+
+// told: the progress of the plan was recorded; begun: the plan was handed over.
+func told(plan string) milestone  { return milestone{"tell", plan} }
+func begun(plan string) milestone { return milestone{"begun", plan} }
+
+// heard: the host has shown the order, or taken it.
+func heard(order string) milestone { return milestone{"heard", order} }
+
+// pace remembers milestones while the process lives, so that the many events of a host do not each start a call. What
+// must outlive the process is in the status. The zero value is ready.
 type pace struct {
 	// haste divides what remaining waits; 1 when 0.
 	haste int
 
 	mu   sync.Mutex
-	done map[types.NamespacedName]map[string]time.Time
+	done map[types.NamespacedName]map[milestone]time.Time
 }
 
-// mark notes that op succeeded now.
-func (p *pace) mark(key types.NamespacedName, op string, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.done == nil {
-		p.done = map[types.NamespacedName]map[string]time.Time{}
-	}
-	if p.done[key] == nil {
-		p.done[key] = map[string]time.Time{}
-	}
-	p.done[key][op] = now
+// pacing is the pace of one host, as it is now.
+type pacing struct {
+	pace *pace
+	key  types.NamespacedName
+	now  time.Time
 }
 
-// marked says whether op ever succeeded in this process.
-func (p *pace) marked(key types.NamespacedName, op string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, ok := p.done[key][op]
+// of is the pace of one host.
+func (p *pace) of(key types.NamespacedName, now time.Time) pacing { return pacing{p, key, now} }
+
+// mark notes that it is now.
+func (p pacing) mark(m milestone) {
+	p.pace.mu.Lock()
+	defer p.pace.mu.Unlock()
+	if p.pace.done == nil {
+		p.pace.done = map[types.NamespacedName]map[milestone]time.Time{}
+	}
+	if p.pace.done[p.key] == nil {
+		p.pace.done[p.key] = map[milestone]time.Time{}
+	}
+	p.pace.done[p.key][m] = p.now
+}
+
+// last is when it was; not ok when this process does not know.
+func (p pacing) last(m milestone) (at time.Time, ok bool) {
+	p.pace.mu.Lock()
+	defer p.pace.mu.Unlock()
+	at, ok = p.pace.done[p.key][m]
+	return at, ok
+}
+
+// marked reports whether it ever was in this process.
+func (p pacing) marked(m milestone) bool {
+	_, ok := p.last(m)
 	return ok
 }
 
-// last is when op succeeded; zero when this process does not know.
-func (p *pace) last(key types.NamespacedName, op string) time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.done[key][op]
-}
-
-// since is how long ago op succeeded; longer than any wait when this process does not know. Haste is taken into account.
-func (p *pace) since(key types.NamespacedName, op string, now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	at, ok := p.done[key][op]
-	if !ok {
-		return math.MaxInt64
+// since is how long ago it was; longer than any wait when this process does not know. Haste is taken into account.
+func (p pacing) since(m milestone) time.Duration {
+	if at, ok := p.last(m); ok {
+		return p.now.Sub(at) * time.Duration(max(p.pace.haste, 1))
 	}
-	return now.Sub(at) * time.Duration(max(p.haste, 1))
+	return math.MaxInt64
 }
 
-// remaining is the time until op is due again, when it runs once in every.
-func (p *pace) remaining(key types.NamespacedName, op string, every time.Duration, now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	at, ok := p.done[key][op]
-	if !ok {
-		return 0
+// remaining is the time until it is due again, when it is once in every.
+func (p pacing) remaining(m milestone, every time.Duration) time.Duration {
+	if at, ok := p.last(m); ok {
+		return max(0, at.Add(every/time.Duration(max(p.pace.haste, 1))).Sub(p.now))
 	}
-	return max(0, at.Add(every/time.Duration(max(p.haste, 1))).Sub(now))
+	return 0
 }
 
-// unmark makes op due.
-func (p *pace) unmark(key types.NamespacedName, op string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.done[key], op)
+// unmark makes it due.
+func (p pacing) unmark(m milestone) {
+	p.pace.mu.Lock()
+	defer p.pace.mu.Unlock()
+	delete(p.pace.done[p.key], m)
 }
 
-// forget drops everything about key.
+// forget drops everything about a host.
 func (p *pace) forget(key types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -30,13 +30,13 @@ func TestPausesBetweenLooksGrowWithTheAgeOfThePlan(t *testing.T) {
 	} {
 		t.Run(tc.age.String(), func(t *testing.T) {
 			g := NewWithT(t)
-			turn := &turn{r: &Reconciler{}, host: newHost(), now: begin}
-			_, err := turn.started("provision-1")
+			one := &reconciliation{controller: &Reconciler{}, host: newHost(), now: begin}
+			_, err := one.started("provision-1")
 			g.Expect(err).NotTo(HaveOccurred())
-			turn.now = begin.Add(tc.age)
-			g.Expect(turn.pollPause("provision-1")).To(Equal(tc.pause))
-			g.Expect(turn.poll("provision-1")).To(Equal(after(tc.pause)))
-			g.Expect(turn.pollPause("provision-2")).To(Equal(pollEvery), "one that another process began is taken for an old one")
+			one.now = begin.Add(tc.age)
+			g.Expect(one.pollPause("provision-1")).To(Equal(tc.pause))
+			g.Expect(one.poll("provision-1")).To(Equal(after(tc.pause)))
+			g.Expect(one.pollPause("provision-2")).To(Equal(pollEvery), "one that another process began is taken for an old one")
 		})
 	}
 }
@@ -51,7 +51,8 @@ func TestTheStepOfKubeadmIsToldAtOnce(t *testing.T) {
 	w.room.script[provisionPlanID] = append(script, run.Status{Phase: run.Succeeded})
 	var told []string
 	w.until("the end", func(h *infrav1.QuoinHost) bool {
-		if operation := h.Status.Operation; operation != nil && operation.ID == provisionPlanID && !slices.Contains(told, operation.Step) {
+		if operation := h.Status.Operation; operation != nil && operation.ID == provisionPlanID &&
+			!slices.Contains(told, operation.Step) {
 			told = append(told, operation.Step)
 		}
 		return h.Status.State == infrav1.HostStateProvisioned
@@ -63,10 +64,31 @@ func TestTheStepOfKubeadmIsToldAtOnce(t *testing.T) {
 func TestHasteShortensThePausesBetweenLooks(t *testing.T) {
 	g := NewWithT(t)
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	turn := &turn{r: &Reconciler{pace: pace{haste: 10}}, host: newHost(), now: begin}
-	first, err := turn.started("provision-1")
+	one := &reconciliation{controller: &Reconciler{pace: pace{haste: 10}}, host: newHost(), now: begin}
+	first, err := one.started("provision-1")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(first).To(Equal(after(50 * time.Millisecond)))
-	turn.now = begin.Add(1200 * time.Millisecond)
-	g.Expect(turn.poll("provision-1")).To(Equal(after(200 * time.Millisecond)))
+	one.now = begin.Add(1200 * time.Millisecond)
+	g.Expect(one.poll("provision-1")).To(Equal(after(200 * time.Millisecond)))
+}
+
+// The API says of a plan what its journal says, in the same words.
+func TestTheAPISpeaksOfAPlanAsItsJournalDoes(t *testing.T) {
+	g := NewWithT(t)
+	for phase, word := range map[run.Phase]string{
+		run.NotStarted:  infrav1.HostOperationNotStarted,
+		run.Running:     infrav1.HostOperationRunning,
+		run.Succeeded:   infrav1.HostOperationSucceeded,
+		run.Failed:      infrav1.HostOperationFailed,
+		run.Interrupted: infrav1.HostOperationInterrupted,
+	} {
+		g.Expect(word).To(Equal(string(phase)))
+		operation := &infrav1.HostOperation{Phase: word}
+		g.Expect(operation.Final()).To(Equal(phase.Final()), word)
+		g.Expect(operation.Succeeded()).To(Equal(phase == run.Succeeded), word)
+		g.Expect(operation.Failed()).To(Equal(phase.Final() && phase != run.Succeeded), word)
+		g.Expect(operation.Began()).To(Equal(phase != run.NotStarted), word)
+	}
+	g.Expect((&infrav1.HostOperation{}).Began()).To(BeFalse(), "nothing is recorded")
+	g.Expect(infrav1.HostOperationStepJoin).To(Equal(cloudinit.JoinStep))
 }

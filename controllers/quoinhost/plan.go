@@ -19,10 +19,11 @@ import (
 // recordKubelet notes for the reset that the kubelet was enabled.
 const recordKubelet = `quoin_record "unit kubelet.service" && `
 
-// provisionPlan is the order of a host's way to a node: the version, what the kubelet must know before it registers, the
-// virtual address before kubeadm asks for it, and the bootstrap data. The kubelet of a worker is enabled last, so that a host
-// that reboots in between does not come up with half a node. That of a control plane is enabled before kubeadm: from the
-// moment that its etcd member votes, the others may not do without it, and only the kubelet brings it back after a reboot.
+// provisionPlan is the order of a host's way to a node: the version, what the kubelet must know before it registers,
+// the virtual address before kubeadm asks for it, and the bootstrap data. The kubelet of a worker is enabled last, so
+// that a host that reboots in between does not come up with half a node. That of a control plane is enabled before
+// kubeadm: from the moment that its etcd member votes, the others may not do without it, and only the kubelet brings it
+// back after a reboot.
 func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, error) {
 	// Whatever fails later, a host that boots again finds nothing of it undone.
 	plan := run.Plan{ID: order.ID, Steps: []run.Step{cloudinit.GuardStep(), reset.BeforeStep()}}
@@ -40,7 +41,8 @@ func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, er
 		plan.Steps = append(plan.Steps, steps...)
 	}
 	if order.Role == artifacts.ControlPlane {
-		plan.Steps = append(plan.Steps, run.Step{Name: "enable-control-plane", Script: recordKubelet + "systemctl enable kubelet.service"})
+		plan.Steps = append(plan.Steps, run.Step{Name: "enable-control-plane", Script: recordKubelet +
+			"systemctl enable kubelet.service"})
 	}
 	files, steps, err = bootstrapSteps(order)
 	if err != nil {
@@ -49,13 +51,14 @@ func provisionPlan(order ProvisionOrder, supply *artifacts.Supply) (run.Plan, er
 	plan.Files, plan.Steps = append(plan.Files, files...), append(plan.Steps, steps...)
 	plan.Steps = append(plan.Steps,
 		run.Step{Name: "enable-kubelet", Script: recordKubelet + "systemctl enable --now kubelet.service"},
-		run.Step{Name: "bootstrap-sentinel", Script: `umask 022; mkdir -p /run/cluster-api && echo success >/run/cluster-api/bootstrap-success.complete`},
+		run.Step{Name: "bootstrap-sentinel", Script: "umask 022; mkdir -p /run/cluster-api && echo success " +
+			">/run/cluster-api/bootstrap-success.complete"},
 	)
 	return plan, plan.Validate()
 }
 
-// bootstrapSteps are those of the bootstrap data. Around kubeadm init stands the guard of the first etcd member: it is closed
-// before others join, and before the user's own commands.
+// bootstrapSteps are those of the bootstrap data. Around kubeadm init stands the guard of the first etcd member: it is
+// closed before others join, and before the user's own commands.
 func bootstrapSteps(order ProvisionOrder) ([]run.File, []run.Step, error) {
 	bootstrap, patches, err := order.Bootstrap.PatchInit(recovery.PatchesDirectory)
 	if err != nil {

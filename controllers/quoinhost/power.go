@@ -17,8 +17,8 @@ import (
 // powerOff is what a BMC says of a host that cannot run.
 const powerOff = string(redfish.Off)
 
-// Power changes the power of hosts through their BMCs. Each method is one bounded conversation, apart from those with the
-// host itself, so that neither waits for the other.
+// Power changes the power of hosts through their BMCs. Each method is one bounded conversation, apart from those with
+// the host itself, so that neither waits for the other.
 type Power interface {
 	// State is what the BMC says now: On, Off, PoweringOn or PoweringOff.
 	State(ctx context.Context, host *infrav1.QuoinHost) (string, error)
@@ -31,8 +31,9 @@ type Power interface {
 }
 
 // powerOrder tells a host's BMC something beside the workers, and reads back what the power is then.
-func (t *turn) powerOrder(op string, fn func(context.Context, *infrav1.QuoinHost) error) (state string, done bool, err error) {
-	host := t.host.DeepCopy() // the order outlives this reconcile
+func (r *reconciliation) powerOrder(op string,
+	fn func(context.Context, *infrav1.QuoinHost) error) (state string, done bool, err error) {
+	host := r.host.DeepCopy() // the order outlives this reconcile
 	if since := host.Status.UnreachableSince; since != nil {
 		// An order of an earlier silence, whose end nobody waited for because the host answered, is none for this one.
 		op = fmt.Sprintf("%s %d", op, since.Unix())
@@ -41,21 +42,21 @@ func (t *turn) powerOrder(op string, fn func(context.Context, *infrav1.QuoinHost
 		// Nor is one to another BMC, whose address was corrected meanwhile: that is another computer.
 		op += " " + bmc.Address + bmc.System
 	}
-	state, done, err = async.Do(t.r.PowerCalls, t.key(), op, longExchange, func(ctx context.Context) (string, error) {
+	state, done, err = async.Do(r.controller.PowerCalls, r.key(), op, longCall, func(ctx context.Context) (string, error) {
 		if err := fn(ctx, host); err != nil {
 			return "", err
 		}
-		return t.r.Power.State(ctx, host)
+		return r.controller.Power.State(ctx, host)
 	})
 	if done && err == nil {
-		t.notePower(state)
+		r.notePower(state)
 	}
 	return state, done, err
 }
 
-func (t *turn) notePower(state string) {
-	if t.host.Status.Power == nil {
-		t.host.Status.Power = &infrav1.HostPower{}
+func (r *reconciliation) notePower(state string) {
+	if r.host.Status.Power == nil {
+		r.host.Status.Power = &infrav1.HostPower{}
 	}
-	t.host.Status.Power.State, t.host.Status.Power.ReadAt = state, &metav1.Time{Time: t.now}
+	r.host.Status.Power.State, r.host.Status.Power.ReadAt = state, &metav1.Time{Time: r.now}
 }

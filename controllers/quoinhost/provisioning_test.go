@@ -84,14 +84,16 @@ func TestAClaimedHostBecomesANode(t *testing.T) {
 	w.g.Expect(order.Artifacts).To(Equal(artifacts.Wanted{Version: "v1.35.4", Architecture: "amd64",
 		Source: artifacts.Source{Bundle: &artifacts.Bundle{Location: "/opt/bundles/{{version}}"}}}))
 	w.g.Expect(order.Owner.Order).NotTo(BeEmpty())
-	w.g.Expect(order.Owner).To(Equal(owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1, Plane: "host-uid", Order: host.Spec.Order.Given}))
+	w.g.Expect(order.Owner).To(Equal(owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd",
+		Generation: 1, Plane: "host-uid", Order: host.Spec.Order.Given}))
 }
 
 func TestTheFirstControlPlaneHostTakesTheVirtualAddressOnlyWhenItIsFree(t *testing.T) {
 	w := claimedWorld(t, true)
 	w.room.errs["provision"] = &EndpointInUseError{Address: "10.0.0.100", Answer: "02:42:ac:00:00:01 answers ARP requests"}
 	found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostEndpointInUseReason)
-	w.g.Expect(found.Message).To(And(ContainSubstring("10.0.0.100"), ContainSubstring("02:42:ac:00:00:01"), ContainSubstring("another controlPlaneEndpoint")))
+	w.g.Expect(found.Message).To(And(ContainSubstring("10.0.0.100"), ContainSubstring("02:42:ac:00:00:01"),
+		ContainSubstring("another controlPlaneEndpoint")))
 	w.g.Expect(w.room.plans).To(BeEmpty())
 	w.room.set(func() { delete(w.room.errs, "provision") })
 	w.untilState(infrav1.HostStateProvisioned)
@@ -117,7 +119,8 @@ func TestTheVirtualAddressIsNeverANodeAddress(t *testing.T) {
 	w := claimedWorld(t, true)
 	w.room.facts.Addresses = append(w.room.facts.Addresses[:0:0], w.room.facts.Addresses[0], w.room.facts.Addresses[0])
 	w.room.facts.Addresses[0].Address = virtualAddressesOf(&infrav1.QuoinCluster{Spec: infrav1.QuoinClusterSpec{
-		ControlPlaneEndpoint: infrav1.APIEndpoint{Host: "10.0.0.100"}, LoadBalancer: infrav1.LoadBalancer{Type: infrav1.LoadBalancerKeepalived},
+		ControlPlaneEndpoint: infrav1.APIEndpoint{Host: "10.0.0.100"},
+		LoadBalancer:         infrav1.LoadBalancer{Type: infrav1.LoadBalancerKeepalived},
 	}})[0].Addr()
 	w.untilState(infrav1.HostStateProvisioned)
 	w.g.Expect(w.room.provision.NodeAddresses).To(Equal([]string{"10.0.0.11"}))
@@ -153,8 +156,11 @@ func TestASecretThatIsNotTheMachinesBootstrapDataIsNotCarriedToAHost(t *testing.
 		change func(*corev1.Secret)
 		says   string
 	}{
-		"a Secret of another type":    {func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, `type "Opaque"`},
-		"a Secret of another cluster": {func(s *corev1.Secret) { s.Labels = map[string]string{clusterv1.ClusterNameLabel: "c2"} }, `"c2"`},
+		"a Secret of another type": {func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, `type "Opaque"`},
+		"a Secret of another cluster": {func(s *corev1.Secret) {
+			s.Labels = map[string]string{
+				clusterv1.ClusterNameLabel: "c2"}
+		}, `"c2"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := claimedWorld(t, false)
@@ -173,7 +179,8 @@ func TestAClaimFromANamespaceThatTheHostIsNotOfferedToIsNotServed(t *testing.T) 
 	w := claimedWorld(t, false)
 	w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerNamespaces = []string{"others"} })
 	ready := w.untilReason(infrav1.HostReadyCondition, infrav1.HostNotOfferedReason)
-	w.g.Expect(ready.Message).To(And(ContainSubstring("not offered to namespace team"), ContainSubstring("spec.consumerNamespaces"), ContainSubstring("delete Machine m1")))
+	w.g.Expect(ready.Message).To(And(ContainSubstring("not offered to namespace team"),
+		ContainSubstring("spec.consumerNamespaces"), ContainSubstring("delete Machine m1")))
 	w.linger(5)
 	w.g.Expect(w.room.asked).To(BeEmpty(), "nobody even connects")
 
@@ -181,7 +188,8 @@ func TestAClaimFromANamespaceThatTheHostIsNotOfferedToIsNotServed(t *testing.T) 
 	w.untilState(infrav1.HostStateProvisioned)
 	w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerNamespaces = []string{"others"} })
 	w.linger(3)
-	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue), "what was begun is seen to its end")
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue),
+		"what was begun is seen to its end")
 	deleteMachine(w)
 	w.until("clean", (*infrav1.QuoinHost).Released)
 }
@@ -255,14 +263,18 @@ func TestAProvisionedHostThatRebootsStaysProvisioned(t *testing.T) {
 
 func TestAPlanThatFailedOrWasInterruptedSaysThatTheMachineMustBeReplaced(t *testing.T) {
 	for reason, status := range map[string]run.Status{
-		infrav1.HostStepFailedReason:           {Phase: run.Failed, Step: "kubeadm-join", Message: "step 3 of 5, kubeadm-join, failed with code 1", Tail: "error: couldn't validate the identity", ExitCode: 1},
-		infrav1.HostBootstrapInterruptedReason: {Phase: run.Interrupted, Step: "kubeadm-join", Message: "step 3 of 5, kubeadm-join, was cut off"},
+		infrav1.HostStepFailedReason: {Phase: run.Failed, Step: "kubeadm-join",
+			Message: "step 3 of 5, kubeadm-join, failed with code 1", Tail: "error: couldn't validate the identity",
+			ExitCode: 1},
+		infrav1.HostBootstrapInterruptedReason: {Phase: run.Interrupted, Step: "kubeadm-join",
+			Message: "step 3 of 5, kubeadm-join, was cut off"},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			w := claimedWorld(t, false)
 			w.room.script[provisionPlanID] = []run.Status{status}
 			found := w.untilReason(infrav1.HostProvisionedCondition, reason)
-			w.g.Expect(found.Message).To(And(ContainSubstring(status.Message), ContainSubstring(status.Tail), ContainSubstring("Machine must be replaced")))
+			w.g.Expect(found.Message).To(And(ContainSubstring(status.Message), ContainSubstring(status.Tail),
+				ContainSubstring("Machine must be replaced")))
 			w.linger(5)
 			w.restart()
 			w.linger(5)
@@ -305,7 +317,8 @@ func TestAddonImagesOfFurtherVersionsAreBroughtAndARetryHasAnotherPlan(t *testin
 	w.room.script["addons-v1.36.3"] = []run.Status{{Phase: run.Failed, Message: "step 1 of 2 failed: no space left"}}
 	failed := w.untilReason(infrav1.HostAddonImagesCondition, infrav1.HostStepFailedReason)
 	w.g.Expect(failed.Message).To(ContainSubstring("no space left"))
-	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue), "the node serves all the same")
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue),
+		"the node serves all the same")
 	w.until("images", func(h *infrav1.QuoinHost) bool { return len(h.Status.AddonVersions) == 2 })
 	w.g.Expect(w.room.plans).To(HaveKey("addons-v1.36.3-2"))
 	w.untilReason(infrav1.HostAddonImagesCondition, infrav1.MachineImagesPresentReason)
@@ -392,7 +405,8 @@ func TestAHostThatIsNotCleanIsQuarantinedAndItsMachineWaits(t *testing.T) {
 	w.reconcile()
 	host := w.host()
 	message := condition1(host, infrav1.HostReadyCondition).Message
-	w.g.Expect(message).To(And(ContainSubstring("process etcd runs (pid 123) (kill it)"), ContainSubstring(infrav1.RetryAnnotation)))
+	w.g.Expect(message).To(And(ContainSubstring("process etcd runs (pid 123) (kill it)"),
+		ContainSubstring(infrav1.RetryAnnotation)))
 	w.g.Expect(host.Released()).To(BeFalse())
 	w.g.Expect(w.room.count("verify")).To(Equal(maxVerifications))
 	w.linger(5)
@@ -413,7 +427,8 @@ func TestAResetThatFailsIsTriedAFewTimesAndThenAPersonIsAsked(t *testing.T) {
 	}
 	deleteMachine(w)
 	host := w.untilState(infrav1.HostStateQuarantined)
-	w.g.Expect(condition1(host, infrav1.HostCleanCondition).Message).To(ContainSubstring("unmount, failed with code 1: busy"))
+	w.g.Expect(condition1(host, infrav1.HostCleanCondition).Message).To(
+		ContainSubstring("unmount, failed with code 1: busy"))
 	w.g.Expect(w.room.count("clean")).To(Equal(maxResets))
 }
 
@@ -486,7 +501,8 @@ func TestAClaimedHostThatIsDeletedWaitsForItsMachineAndSaysSo(t *testing.T) {
 	w.linger(3)
 	ready := condition1(w.host(), infrav1.HostReadyCondition)
 	w.g.Expect(ready.Reason).To(Equal("Deleting"))
-	w.g.Expect(ready.Message).To(And(ContainSubstring("claimed by QuoinMachine team/qm1"), ContainSubstring("delete Machine m1")))
+	w.g.Expect(ready.Message).To(And(ContainSubstring("claimed by QuoinMachine team/qm1"),
+		ContainSubstring("delete Machine m1")))
 	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateProvisioned))
 }
 
@@ -543,7 +559,8 @@ func TestABootstrapWhoseJournalTheHostLostIsNeverStartedAgain(t *testing.T) {
 			w.room.set(func() { delete(w.room.plans, provisionPlanID) })
 			c.then(w)
 			found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostBootstrapInterruptedReason)
-			w.g.Expect(found.Message).To(And(ContainSubstring("the host lost its journal"), ContainSubstring("Machine must be replaced")))
+			w.g.Expect(found.Message).To(And(ContainSubstring("the host lost its journal"),
+				ContainSubstring("Machine must be replaced")))
 			w.restart()
 			w.linger(5)
 			w.g.Expect(w.room.count("provision")).To(Equal(1))
@@ -565,7 +582,8 @@ func TestANodeWhoseJournalTheHostLostStaysANode(t *testing.T) {
 
 func TestAPlanThatIsOnTheHostButNotStartedIsNotALostJournal(t *testing.T) {
 	g := NewWithT(t)
-	g.Expect(lostJournal(run.Running, run.Status{Phase: run.NotStarted, Lost: true})).To(BeFalse(), "the host rebooted between upload and start")
+	g.Expect(lostJournal(run.Running, run.Status{Phase: run.NotStarted, Lost: true})).To(BeFalse(),
+		"the host rebooted between upload and start")
 	g.Expect(lostJournal(run.NotStarted, run.Status{Phase: run.NotStarted})).To(BeFalse())
 	g.Expect(lostJournal(run.Failed, run.Status{Phase: run.NotStarted})).To(BeTrue())
 	g.Expect(lostJournal(run.Running, run.Status{Phase: run.Running})).To(BeFalse())
@@ -601,8 +619,10 @@ func TestAnExchangeThatFailsIsNoStepThatFailed(t *testing.T) {
 		err       error
 		reachable bool
 	}{
-		"the API server hiccups":   {errors.New("reading credentials Secret hosts/ssh: the server is currently unable to handle the request"), false},
-		"no space for the upload":  {fmt.Errorf("uploading the plan: %w", &ssh.ExitError{Code: 1, Stderr: "No space left on device"}), true},
+		"the API server hiccups": {errors.New("reading credentials Secret hosts/ssh: the server is currently unable to " +
+			"handle the request"), false},
+		"no space for the upload": {fmt.Errorf("uploading the plan: %w",
+			&ssh.ExitError{Code: 1, Stderr: "No space left on device"}), true},
 		"a finding about the host": {&LacksError{What: "keepalived", Why: "..."}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -614,7 +634,8 @@ func TestAnExchangeThatFailsIsNoStepThatFailed(t *testing.T) {
 			w.room.set(func() { w.room.err = c.err })
 			w.until("failed", func(h *infrav1.QuoinHost) bool { return ptr.Deref(h.Status.Failures, 0) > 0 })
 			host = w.host()
-			w.g.Expect(condition1(host, infrav1.HostProvisionedCondition).Reason).NotTo(Equal(infrav1.HostStepFailedReason), "that would end the Machine")
+			w.g.Expect(condition1(host, infrav1.HostProvisionedCondition).Reason).NotTo(Equal(infrav1.HostStepFailedReason),
+				"that would end the Machine")
 			w.g.Expect(condition1(host, infrav1.HostReachableCondition).Status == metav1.ConditionTrue).To(Equal(c.reachable))
 			w.room.set(func() { w.room.err = nil })
 			w.untilState(infrav1.HostStateProvisioned)
@@ -633,7 +654,8 @@ func TestABootstrapSecretThatCannotBeReadNowIsReadLater(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.untilState(infrav1.HostStateProvisioning)
 	w.r.APIReader = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			options ...client.GetOption) error {
 			if _, ok := o.(*corev1.Secret); ok {
 				return apierrors.NewServiceUnavailable("etcd has no leader")
 			}
@@ -654,7 +676,8 @@ func TestTemplatesMayAskForThePrimaryNodeAddressOfEitherFamily(t *testing.T) {
 		h := newHost()
 		h.Status.Facts = &infrav1.HostFacts{Hostname: "h1", NodeAddresses: addresses}
 		variables := instanceData(h, "quoin://hosts/h1/0123abcd")
-		NewWithT(t).Expect(variables).To(And(HaveKeyWithValue("ds.meta_data.node_ip", addresses[0]), HaveKeyWithValue("v1.node_ip", addresses[0])))
+		NewWithT(t).Expect(variables).To(And(HaveKeyWithValue("ds.meta_data.node_ip", addresses[0]),
+			HaveKeyWithValue("v1.node_ip", addresses[0])))
 	}
 }
 
@@ -666,7 +689,8 @@ func TestAHostThatNeverAnswersAgainIsAbandonedAtAPersonsWord(t *testing.T) {
 	})
 	deleteMachine(w)
 	w.untilReason(infrav1.HostReachableCondition, infrav1.HostUnreachableReason)
-	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Message).To(ContainSubstring("annotate quoinhost h1 " + infrav1.AbandonAnnotation + "="))
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Message).To(ContainSubstring("annotate quoinhost h1 " +
+		infrav1.AbandonAnnotation + "="))
 
 	w.annotate(infrav1.AbandonAnnotation, "")
 	host := w.until("abandoned", (*infrav1.QuoinHost).Abandoned)

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -19,16 +17,16 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
-// pushFor is how long one exchange sends: long enough that asking what is lacking does not count, short enough that a
-// person sees progress. A push of hours is many exchanges, none of which fails because its time is over.
+// pushFor is how long one call sends: long enough that asking what is lacking does not count, short enough that a
+// person sees progress. A push of hours is many calls, none of which fails because its time is over.
 const pushFor = time.Minute
 
 const (
-	// maxPushes is how many hosts are sent files at a time. Each of them takes the place of a short exchange for a minute; with
-	// more, nobody would look at the hosts of the others.
+	// maxPushes is how many hosts are sent files at a time. Each of them takes the place of a short call for a minute;
+	// with more, nobody would look at the hosts of the others.
 	maxPushes = 16
-	// pushTurn is how soon a host asks again for its turn.
-	pushTurn = 10 * time.Second
+	// pushRetry is how soon a host asks again for its turn.
+	pushRetry = 10 * time.Second
 )
 
 // Pushed is how far a push came.
@@ -48,40 +46,39 @@ type PushOrder struct {
 // sending begins the sentence about a push that is under way.
 const sending = "sending "
 
-// push sends what the host lacks of a version before the plan id, which installs it, is started. Until everything is there
-// it says pending, and how far it came.
-func (t *turn) push(id, condition string, order PushOrder) outcome {
-	pushed := fmt.Sprint("pushed ", id, order.Artifacts.Kubeadm, order.Artifacts.AddonVersions)
-	if !order.Artifacts.Pushed() || t.r.pace.marked(t.key(), pushed) {
+// push sends what the host lacks of a version before the plan id, which installs it, is started. Until everything is
+// there it says pending, and how far it came.
+func (r *reconciliation) push(ctx context.Context, id, condition string, order PushOrder) outcome {
+	pushed := milestone{"pushed", fmt.Sprint(id, order.Artifacts.Kubeadm, order.Artifacts.AddonVersions)}
+	if !order.Artifacts.Pushed() || r.pace().marked(pushed) {
 		return ready
 	}
 	say := func(how string) {
-		t.condition(condition, metav1.ConditionFalse, infrav1.HostStepRunningReason,
-			fmt.Sprintf("%sthe files of %s to %s%s", sending, order.Artifacts.Version, t.host.Name, how))
+		r.setFalse(condition, infrav1.HostStepRunningReason,
+			fmt.Sprintf("%sthe files of %s to %s%s", sending, order.Artifacts.Version, r.host.Name, how))
 	}
-	progress, o := exchange(t, "push "+id, longExchange, func(ctx context.Context, host *infrav1.QuoinHost) (Pushed, error) {
-		return t.r.Exchanges.Push(ctx, host, order)
-	})
+	progress, o := call(ctx, r, callPush(id), longCall, with(order, r.controller.Provisioner.Push))
 	switch {
-	case o.pending && t.host.Status.NextAttempt == nil && !strings.HasPrefix(conditions.GetMessage(t.host, condition), sending):
+	case o.pending && r.host.Status.NextAttempt == nil &&
+		!strings.HasPrefix(conditions.GetMessage(r.host, condition), sending):
 		say("")
 		return o
 	case o.pending:
 		return o
 	case progress.Waits:
 		say(fmt.Sprintf(": waits until others have theirs, for %d hosts at a time are sent files", maxPushes))
-		return pending(after(pushTurn))
+		return pending(after(pushRetry))
 	case !progress.Done:
 		say(": " + progress.String() + " are there")
 		return pending(after(time.Millisecond))
 	}
-	// The exchange that starts the plan takes several turns.
-	t.r.pace.mark(t.key(), pushed, t.now)
+	// The call that starts the plan takes several turns.
+	r.pace().mark(pushed)
 	return ready
 }
 
-// Push implements Exchanges.
-func (o *overSSH) Push(ctx context.Context, host *infrav1.QuoinHost, order PushOrder) (Pushed, error) {
+// Push implements Provisioner.
+func (o *sshProvisioner) Push(ctx context.Context, host *infrav1.QuoinHost, order PushOrder) (Pushed, error) {
 	conn, err := o.connector.ConnectAgain(ctx, host)
 	if err != nil {
 		return Pushed{}, err

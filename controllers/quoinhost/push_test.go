@@ -27,7 +27,8 @@ func (w *world) from(a infrav1.Artifacts) {
 	w.g.Expect(w.client.Update(context.Background(), quoinMachine)).To(Succeed())
 }
 
-var pushedBundle = infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: "/bundles/{{version}}", Delivery: infrav1.BundleDeliveryPush}}
+var pushedBundle = infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: "/bundles/{{version}}",
+	Delivery: infrav1.BundleDeliveryPush}}
 
 func TestAPushedVersionIsThereBeforeItsPlanStarts(t *testing.T) {
 	w := claimedWorld(t, false)
@@ -56,7 +57,8 @@ func TestAPushedVersionIsThereBeforeItsPlanStarts(t *testing.T) {
 func TestAPushThatFailsIsAConditionAndIsTriedAgain(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.room.set(func() {
-		w.room.errs["push"] = &ArtifactsError{Place: "/bundles/v1.35.4", Err: errors.New("no such file in the manager's container")}
+		w.room.errs["push"] = &ArtifactsError{Place: "/bundles/v1.35.4",
+			Err: errors.New("no such file in the manager's container")}
 	})
 	w.from(pushedBundle)
 	found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostArtifactsUnavailableReason)
@@ -68,10 +70,12 @@ func TestAPushThatFailsIsAConditionAndIsTriedAgain(t *testing.T) {
 
 func TestNothingIsSentToAHostOfAnotherOwner(t *testing.T) {
 	g := NewWithT(t)
-	host := &scripted{answers: map[string]string{"owner.json": `{"namespace":"elsewhere","host":"x","machine":"m9","uid":"99999999","generation":1}`}}
-	order := PushOrder{Owner: owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1}, Role: artifacts.Worker,
+	host := &scripted{answers: map[string]string{
+		"owner.json": `{"namespace":"elsewhere","host":"x","machine":"m9","uid":"99999999","generation":1}`}}
+	order := PushOrder{Owner: owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1},
+		Role:      artifacts.Worker,
 		Artifacts: artifacts.Wanted{Version: "v1.35.4", Source: sourceOf(pushedBundle)}}
-	_, err := (&overSSH{connector: host}).Push(context.Background(), newHost(), order)
+	_, err := (&sshProvisioner{connector: host}).Push(context.Background(), newHost(), order)
 	var held *owner.HeldError
 	g.Expect(errors.As(err, &held)).To(BeTrue(), "%v", err)
 	for _, script := range host.scripts {
@@ -83,8 +87,9 @@ func TestNothingIsSentToAHostOfAnotherOwner(t *testing.T) {
 func TestHostsTakeTurnsToBeSentFiles(t *testing.T) {
 	g := NewWithT(t)
 	host := &scripted{}
-	o := &overSSH{connector: host}
-	order := PushOrder{Owner: owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1}, Role: artifacts.Worker,
+	o := &sshProvisioner{connector: host}
+	order := PushOrder{Owner: owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1},
+		Role:      artifacts.Worker,
 		Artifacts: artifacts.Wanted{Version: "v1.35.4", Source: sourceOf(pushedBundle)}}
 	o.pushing.Store(maxPushes)
 	pushed, err := o.Push(context.Background(), newHost(), order)
@@ -122,10 +127,12 @@ func TestTheManagersOwnTroubleIsNotTheHosts(t *testing.T) {
 func TestEverySourceReachesTheHostAsTheMachineSaysIt(t *testing.T) {
 	g := NewWithT(t)
 	rate := resource.MustParse("10M")
-	bundle := infrav1.Bundle{Location: "https://x/{{version}}", Delivery: infrav1.BundleDeliveryFetch, PublicKeys: []string{"ssh-ed25519 AAAA"},
-		Proxy: "http://proxy:3128", CertificateAuthorities: "PEM", BytesPerSecond: &rate}
+	bundle := infrav1.Bundle{Location: "https://x/{{version}}", Delivery: infrav1.BundleDeliveryFetch,
+		PublicKeys: []string{"ssh-ed25519 AAAA"},
+		Proxy:      "http://proxy:3128", CertificateAuthorities: "PEM", BytesPerSecond: &rate}
 	g.Expect(sourceOf(infrav1.Artifacts{Bundle: &bundle})).To(Equal(artifacts.Source{Bundle: &artifacts.Bundle{
-		Location: "https://x/{{version}}", PublicKeys: []string{"ssh-ed25519 AAAA"}, Proxy: "http://proxy:3128", CertificateAuthorities: "PEM", BytesPerSecond: 10_000_000}}))
+		Location: "https://x/{{version}}", PublicKeys: []string{"ssh-ed25519 AAAA"}, Proxy: "http://proxy:3128",
+		CertificateAuthorities: "PEM", BytesPerSecond: 10_000_000}}))
 	g.Expect(sourceOf(infrav1.Artifacts{Packages: &infrav1.Packages{Repository: "deb x", SigningKey: "key"}})).To(Equal(
 		artifacts.Source{Packages: &artifacts.Packages{Repository: "deb x", SigningKey: "key"}}))
 	for images, required := range map[string]bool{"": false, "Pullable": false, "Required": true} {

@@ -103,7 +103,10 @@ func TestAnAbandonedHostStaysAbandonedAfterAMove(t *testing.T) {
 	target := copyOf(source, "target")
 	target.room.set(func() { target.room.err = nil })
 	deleteMachine(target)
-	host := target.until("abandoned", func(h *infrav1.QuoinHost) bool { return h.Abandoned() && h.GivenUp() && h.Fenced() })
+	host := target.until("abandoned", func(h *infrav1.QuoinHost) bool {
+		return h.Abandoned() && h.GivenUp() &&
+			h.Fenced()
+	})
 	target.g.Expect(condition1(host, infrav1.HostProvisionedCondition).Reason).To(Equal(infrav1.HostAbandonedReason))
 	orphaned(target).until("without a claim", func(h *infrav1.QuoinHost) bool { return h.Spec.ConsumerRef == nil })
 	target.linger(5)
@@ -115,27 +118,30 @@ func TestAnAbandonedHostStaysAbandonedAfterAMove(t *testing.T) {
 	back.g.Expect(back.host().Abandoned()).To(BeTrue(), "and after the move back")
 }
 
+// poweredOff has a host that is silent, and fenced by its BMC.
+func poweredOff(t *testing.T) *world {
+	w := silentWorld(t, withBMC)
+	deleteMachine(w)
+	w.until("given up", func(h *infrav1.QuoinHost) bool { return h.GivenUp() && h.Fenced() })
+	off := w.host().Spec.PoweredOff
+	w.g.Expect(off).NotTo(BeNil())
+	w.g.Expect(off.Message).To(ContainSubstring("its BMC confirms that the power is off"))
+	return w
+}
+
+// movedWithBMC is the same host after a move, and its BMC.
+func movedWithBMC(source *world) *world {
+	target := copyOf(source, "target")
+	target.bmc = source.bmc
+	target.restart()
+	target.bmc.orders = nil
+	return target
+}
+
 func TestAHostThatWePoweredOffIsKnownToBeAfterAMove(t *testing.T) {
-	// powered has a host that is silent, and fenced by its BMC.
-	powered := func(t *testing.T) *world {
-		w := silentWorld(t, withBMC)
-		deleteMachine(w)
-		w.until("given up", func(h *infrav1.QuoinHost) bool { return h.GivenUp() && h.Fenced() })
-		off := w.host().Spec.PoweredOff
-		w.g.Expect(off).NotTo(BeNil())
-		w.g.Expect(off.Message).To(ContainSubstring("its BMC confirms that the power is off"))
-		return w
-	}
-	move := func(source *world) *world {
-		target := copyOf(source, "target")
-		target.bmc = source.bmc
-		target.restart()
-		target.bmc.orders = nil
-		return target
-	}
 	t.Run("a retry turns it on", func(t *testing.T) {
-		source := powered(t)
-		target := move(source)
+		source := poweredOff(t)
+		target := movedWithBMC(source)
 		deleteMachine(target)
 		host := target.until("given up", (*infrav1.QuoinHost).GivenUp)
 		target.g.Expect(host.Spec.PoweredOff).NotTo(BeNil())
@@ -150,18 +156,18 @@ func TestAHostThatWePoweredOffIsKnownToBeAfterAMove(t *testing.T) {
 		target.g.Expect(host.Spec.Quarantine).To(BeNil())
 	})
 	t.Run("it is not cycled again before its claim ends", func(t *testing.T) {
-		source := powered(t)
+		source := poweredOff(t)
 		// The power was off, and the manager died before it gave the host up.
 		source.update(func(h *infrav1.QuoinHost) { h.Spec.Quarantine = nil })
-		target := move(source)
+		target := movedWithBMC(source)
 		deleteMachine(target)
 		target.until("given up", func(h *infrav1.QuoinHost) bool { return h.GivenUp() && h.Fenced() })
 		target.g.Expect(target.bmc.told()).To(BeEmpty(), "a cycle would boot the old node")
 	})
 	t.Run("somebody turned it on", func(t *testing.T) {
-		source := powered(t)
+		source := poweredOff(t)
 		source.update(func(h *infrav1.QuoinHost) { h.Spec.Quarantine = nil })
-		target := move(source)
+		target := movedWithBMC(source)
 		target.bmc.state = "On"
 		deleteMachine(target)
 		host := target.until("seen", func(h *infrav1.QuoinHost) bool { return h.Spec.PoweredOff == nil })
@@ -169,9 +175,9 @@ func TestAHostThatWePoweredOffIsKnownToBeAfterAMove(t *testing.T) {
 		target.g.Expect(host.GivenUp()).To(BeFalse())
 	})
 	t.Run("it answers", func(t *testing.T) {
-		source := powered(t)
+		source := poweredOff(t)
 		source.update(func(h *infrav1.QuoinHost) { h.Spec.Quarantine = nil })
-		target := move(source)
+		target := movedWithBMC(source)
 		target.room.set(func() { target.room.err = nil })
 		target.until("seen", func(h *infrav1.QuoinHost) bool { return h.Spec.PoweredOff == nil })
 		target.g.Expect(target.bmc.told()).To(BeEmpty())
@@ -191,7 +197,8 @@ func TestAnOldBackupDoesNotLaunderAQuarantine(t *testing.T) {
 		restored.restart()
 		host := restored.untilState(infrav1.HostStateQuarantined)
 		restored.g.Expect(condition1(host, infrav1.HostCleanCondition).Message).To(And(
-			ContainSubstring("/etc/kubernetes is not empty"), ContainSubstring("older than that"), ContainSubstring(infrav1.RetryAnnotation)))
+			ContainSubstring("/etc/kubernetes is not empty"), ContainSubstring("older than that"),
+			ContainSubstring(infrav1.RetryAnnotation)))
 		restored.annotate(infrav1.RetryAnnotation, "")
 		restored.untilState(infrav1.HostStateAvailable)
 	})
@@ -215,7 +222,8 @@ func TestAnOldBackupDoesNotLaunderAQuarantine(t *testing.T) {
 		w := newWorld(t, newHost())
 		w.untilState(infrav1.HostStateAvailable)
 		w.room.set(func() {
-			w.room.record = &owner.Record{Namespace: "hosts", Host: "h1", Generation: 1, Quarantine: owner.Quarantine{Reason: infrav1.HostStepFailedReason, Message: "the reset failed"}}
+			w.room.record = &owner.Record{Namespace: "hosts", Host: "h1", Generation: 1,
+				Quarantine: owner.Quarantine{Reason: infrav1.HostStepFailedReason, Message: "the reset failed"}}
 		})
 		w.now = w.now.Add(time.Hour)
 		w.untilState(infrav1.HostStateQuarantined)
@@ -244,8 +252,10 @@ func TestAManagerKilledAroundAQuarantineFindsIt(t *testing.T) {
 	whole := w.client.(client.WithWatch) //nolint:forcetypeassert // the fake is one
 	w.r.defaults()
 	w.r.Client = interceptor.NewClient(whole, interceptor.Funcs{
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, options ...client.SubResourcePatchOption) error {
-			if o.(*infrav1.QuoinHost).Status.State == infrav1.HostStateQuarantined { //nolint:forcetypeassert // nothing else is patched
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			options ...client.SubResourcePatchOption) error {
+			host := o.(*infrav1.QuoinHost) //nolint:forcetypeassert // nothing else is patched
+			if host.Status.State == infrav1.HostStateQuarantined {
 				return died
 			}
 			return c.SubResource(sub).Patch(ctx, o, p, options...)
@@ -272,8 +282,9 @@ func TestAQuarantineIsLiftedWhileTheWordForItIsThere(t *testing.T) {
 	w := dirty(t)
 	lifted := 0
 	w.r.defaults()
-	w.r.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{ //nolint:forcetypeassert // the fake is one
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+	w.r.Client = interceptor.NewClient(w.watching(), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
+			options ...client.PatchOption) error {
 			before := w.host()
 			if err := c.Patch(ctx, o, p, options...); err != nil {
 				return err

@@ -51,7 +51,8 @@ func TestAPausedHostIsQuietWhenItsPlanHasEnded(t *testing.T) {
 	w.room.set(func() { w.room.script[provisionPlanID] = []run.Status{{Phase: run.Succeeded}} })
 	w.linger(5)
 	w.expectQuiet(metav1.ConditionTrue, nothingRuns)
-	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateProvisioning), "what follows from it is done after the pause")
+	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateProvisioning), "what follows from it is done after the "+
+		"pause")
 
 	pauseCluster(w, false)
 	w.untilState(infrav1.HostStateProvisioned)
@@ -128,11 +129,29 @@ func TestAPlanOfAManagerThatDiedIsAskedForDuringThePause(t *testing.T) {
 	}
 }
 
-// No plan is handed over that the status does not name: a manager that died could not be told from one that did nothing.
+// No plan is handed over that the status does not name: a manager that died could not be told from one that did
+// nothing.
 func TestAPlanIsNotedBeforeItIsHandedOver(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.untilState(infrav1.HostStateProvisioned)
 	deleteMachine(w)
+	w.expectNotedBeforeHandedOver()
+}
+
+// The order in spec is written before the status: a manager that dies between the two leaves a plan that only spec
+// names.
+func TestAPlanWhoseOrderIsThereAlreadyIsNotedBeforeItIsHandedOver(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	deleteMachine(w)
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.Order = nextOrder(h.Spec.Order, "reset-0123abcd", true, "given") })
+	w.restart()
+	w.expectNotedBeforeHandedOver()
+}
+
+// expectNotedBeforeHandedOver reconciles until the reset is handed over.
+func (w *world) expectNotedBeforeHandedOver() {
+	w.t.Helper()
 	for range 60 {
 		operation := w.host().Status.Operation
 		w.reconcile()
@@ -141,7 +160,7 @@ func TestAPlanIsNotedBeforeItIsHandedOver(t *testing.T) {
 			return
 		}
 	}
-	t.Fatal("never handed over")
+	w.t.Fatal("never handed over")
 }
 
 func TestWhatCannotRunIsNotWaitedFor(t *testing.T) {

@@ -96,7 +96,8 @@ func TestAFailureAndThePoolAreRememberedForPlacement(t *testing.T) {
 	w.object(machine, "m1")
 	machine.Labels[clusterv1.MachineDeploymentNameLabel] = "md-1"
 	w.g.Expect(w.client.Update(t.Context(), machine)).To(Succeed())
-	w.room.script[provisionPlanID] = []run.Status{{Phase: run.Failed, Step: "kubeadm-join", Message: "step 3 of 5, kubeadm-join, failed with code 1"}}
+	w.room.script[provisionPlanID] = []run.Status{{Phase: run.Failed, Step: "kubeadm-join",
+		Message: "step 3 of 5, kubeadm-join, failed with code 1"}}
 	host := w.until("failed", func(h *infrav1.QuoinHost) bool { return h.Status.LastFailure != nil })
 	w.g.Expect(host.Status.LastFailure.Pool).To(Equal("team/md-1"))
 	w.g.Expect(host.Status.LastFailure.Reason).To(Equal(infrav1.HostStepFailedReason))

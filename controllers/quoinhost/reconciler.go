@@ -3,9 +3,9 @@
 
 // Package quoinhost reconciles QuoinHosts. It alone changes a host.
 //
-// One reconcile observes the host's objects, finds the state that follows from them (table.go), lets the state's handler
-// take at most one step, and patches the status once. A handler never waits for a host: each conversation runs beside the
-// workers (package internal/async) and its end reconciles the host again.
+// One reconcile observes the host's objects, finds the state that follows from them (table.go), lets the state's
+// handler take at most one step, and patches the status once. A handler never waits for a host: each conversation runs
+// beside the workers (package internal/async) and its end reconciles the host again.
 package quoinhost
 
 import (
@@ -48,15 +48,15 @@ type Reconciler struct {
 	Client client.Client
 	// APIReader reads Secrets, and objects whose absence permits something that cannot be undone.
 	APIReader client.Reader
-	// Connector connects to hosts. Needed unless Exchanges is set.
+	// Connector connects to hosts. Needed unless Provisioner is set.
 	Connector *hostaccess.Connector
-	// Exchanges with hosts; made from Connector when nil.
-	Exchanges Exchanges
-	// Calls runs the exchanges; made by SetupWithManager when nil.
+	// Provisioner with hosts; made from Connector when nil.
+	Provisioner Provisioner
+	// Calls runs the calls; made by SetupWithManager when nil.
 	Calls *async.Calls
 	// Power of the hosts' BMCs; Redfish when nil.
 	Power Power
-	// PowerCalls runs the orders to BMCs, apart from the exchanges with hosts; made by SetupWithManager when nil.
+	// PowerCalls runs the orders to BMCs, apart from the calls with hosts; made by SetupWithManager when nil.
 	PowerCalls *async.Calls
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
@@ -68,16 +68,17 @@ type Reconciler struct {
 	Haste int
 
 	// jitter spreads the attempts on hosts that failed together; drawn from [0, 1).
-	jitter func() float64
-	pace   pace
-	absent absences
-	writes *ownwrites.Client
+	jitter   func() float64
+	pace     pace
+	absences confirmedAbsences
+	writes   *ownwrites.Client
 	// secrets are kept as long as hosts need them.
 	secrets *secretprotection.Protection
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts/status;quoinhosts/finalizers,verbs=get;update;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts/finalizers,verbs=get;update;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines;quoinclusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;patch
@@ -85,7 +86,7 @@ type Reconciler struct {
 
 // SetupWithManager adds the controller to the manager.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
-	if r.Client == nil || r.APIReader == nil || (r.Connector == nil && r.Exchanges == nil) {
+	if r.Client == nil || r.APIReader == nil || (r.Connector == nil && r.Provisioner == nil) {
 		return errors.New("the reconciler needs a Client, an APIReader and a Connector")
 	}
 	if r.Recorder == nil {
@@ -97,7 +98,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		}
 		made := async.New(async.Options{})
 		*calls = made
-		// Without this, exchanges of a manager that lost its leadership would go on beside those of the new leader.
+		// Without this, calls of a manager that lost its leadership would go on beside those of the new leader.
 		if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			<-ctx.Done()
 			made.Close()
@@ -117,7 +118,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&infrav1.QuoinMachine{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfQuoinMachine)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfMachine)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfCluster)).
-		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.hostsAlike), builder.WithPredicates(identityChanged())).
+		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.hostsAlike),
+			builder.WithPredicates(identityChanged())).
 		WatchesRawSource(source.Channel(r.Calls.Events(), &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Channel(r.PowerCalls.Events(), &handler.EnqueueRequestForObject{})).
 		Complete(r)
@@ -136,7 +138,8 @@ func (r *Reconciler) defaults() {
 		r.Now = time.Now
 	}
 	if r.secrets == nil {
-		r.secrets = &secretprotection.Protection{Client: r.Client, Reader: r.APIReader, Finalizer: infrav1.HostSecretFinalizer, Now: r.Now}
+		r.secrets = &secretprotection.Protection{Client: r.Client, Reader: r.APIReader,
+			Finalizer: infrav1.HostSecretFinalizer, Now: r.Now}
 	}
 	if r.jitter == nil {
 		r.jitter = rand.Float64
@@ -144,8 +147,8 @@ func (r *Reconciler) defaults() {
 	if r.pace.haste == 0 {
 		r.pace.haste = max(r.Haste, 1)
 	}
-	if r.Exchanges == nil {
-		r.Exchanges = &overSSH{connector: r.Connector}
+	if r.Provisioner == nil {
+		r.Provisioner = &sshProvisioner{connector: r.Connector}
 	}
 	if r.Power == nil {
 		r.Power = &hostpower.Power{Reader: r.APIReader}
@@ -156,7 +159,7 @@ func (r *Reconciler) defaults() {
 }
 
 // Reconcile takes one step with one host.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	r.defaults()
 	host := &infrav1.QuoinHost{}
 	if err := r.Client.Get(ctx, req.NamespacedName, host); err != nil {
@@ -197,26 +200,32 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if !isPaused {
 		r.keepSecrets(ctx, host)
 	}
+	return r.takeStep(ctx, host, claim, isPaused || host.Spec.HeldFor != nil)
+}
 
+// takeStep takes the step, and writes down what it came to.
+func (r *Reconciler) takeStep(
+	ctx context.Context, host *infrav1.QuoinHost, claim claim, paused bool,
+) (_ ctrl.Result, reterr error) {
 	before := host.DeepCopy()
-	t := &turn{ctx: ctx, r: r, host: host, claim: claim, now: r.Now(), paused: isPaused || host.Spec.HeldFor != nil}
+	one := &reconciliation{controller: r, host: host, claim: claim, now: r.Now(), paused: paused}
 	if operation := host.Status.Operation; operation != nil {
-		t.noted = operation.ID
+		one.noted = operation.ID
 	}
 	defer func() {
-		t.summarize()
+		one.summarize()
 		if err := r.patchStatus(ctx, before, host); err != nil {
 			reterr = kerrors.NewAggregate([]error{reterr, err})
 		}
 	}()
-	if err := t.compareIdentity(); err != nil {
+	if err := one.compareIdentity(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
-	result, err := t.step()
+	result, err := one.step(ctx)
 	if err == nil {
-		err = t.giveOrder()
+		err = one.giveOrder(ctx)
 	}
-	if kept := t.keepWords(); err == nil {
+	if kept := one.keepWords(ctx); err == nil {
 		err = kept
 	}
 	if apierrors.IsConflict(err) {
@@ -231,7 +240,7 @@ func (r *Reconciler) hurry(d time.Duration) time.Duration { return d / time.Dura
 // release lets a QuoinHost go: nobody has the host, or a person said that it serves somebody elsewhere.
 func (r *Reconciler) release(ctx context.Context, host *infrav1.QuoinHost) error {
 	r.forget(client.ObjectKeyFromObject(host))
-	r.Exchanges.Forget(host)
+	r.Provisioner.Forget(host)
 	if !controllerutil.ContainsFinalizer(host, infrav1.HostFinalizer) {
 		return nil
 	}
@@ -241,7 +250,8 @@ func (r *Reconciler) release(ctx context.Context, host *infrav1.QuoinHost) error
 	// Optimistic: a QuoinMachine may be claiming the host at this moment.
 	before := host.DeepCopy()
 	controllerutil.RemoveFinalizer(host, infrav1.HostFinalizer)
-	return client.IgnoreNotFound(r.Client.Patch(ctx, host, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+	return client.IgnoreNotFound(r.Client.Patch(ctx, host, client.MergeFromWithOptions(before,
+		client.MergeFromWithOptimisticLock{})))
 }
 
 func (r *Reconciler) forget(key types.NamespacedName) {
@@ -252,6 +262,6 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 		r.PowerCalls.Cancel(key)
 	}
 	r.pace.forget(key)
-	r.absent.forget(key)
+	r.absences.forget(key)
 	states.forget(key)
 }

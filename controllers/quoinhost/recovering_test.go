@@ -29,10 +29,14 @@ func TestANodeDoesItsPartInARecoveryOnceAlsoWhenTheManagerDies(t *testing.T) {
 	orderRecovery(w, &infrav1.EtcdRecoveryOrder{ID: "r1", Action: infrav1.EtcdRecoverySurvive, Member: "node-1"})
 	w.until("started", func(*infrav1.QuoinHost) bool { return w.room.count("recover") > 0 })
 	w.restart()
-	w.until("recovered", func(h *infrav1.QuoinHost) bool { return conditions.IsTrue(h, infrav1.HostEtcdRecoveryCondition) })
+	w.until("recovered", func(h *infrav1.QuoinHost) bool {
+		return conditions.IsTrue(h,
+			infrav1.HostEtcdRecoveryCondition)
+	})
 	wantAddons(w, "v1.36.0")
 	w.linger(10)
-	w.g.Expect(w.room.recovery.Order).To(Equal(recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "node-1"}))
+	w.g.Expect(w.room.recovery.Order).To(Equal(recovery.Order{ID: "recover-r1", Action: recovery.Survive,
+		Member: "node-1"}))
 	w.g.Expect(w.room.plans["recover-r1"].starts).To(Equal(1))
 	w.g.Expect(w.host().Status.Operation).To(HaveField("ID", "recover-r1"), "until the control plane has read it")
 	w.g.Expect(w.host().Status.Operation.Phase).To(Equal(string(run.Succeeded)))

@@ -27,7 +27,8 @@ func TestANewHostIsRegisteredInspectedAndAvailable(t *testing.T) {
 	w.g.Expect(host.Finalizers).To(ContainElement(infrav1.HostFinalizer))
 	w.g.Expect(host.Status.Facts.Hostname).To(Equal("h1"))
 	w.g.Expect(host.Status.Facts.NodeAddresses).To(Equal([]string{"10.0.0.11"}))
-	for _, kind := range []string{infrav1.HostReadyCondition, infrav1.HostReachableCondition, infrav1.HostKeyVerifiedCondition, infrav1.HostInspectedCondition, infrav1.HostCleanCondition} {
+	for _, kind := range []string{infrav1.HostReadyCondition, infrav1.HostReachableCondition,
+		infrav1.HostKeyVerifiedCondition, infrav1.HostInspectedCondition, infrav1.HostCleanCondition} {
 		w.g.Expect(condition1(host, kind).Status).To(Equal(metav1.ConditionTrue), kind)
 	}
 }
@@ -48,11 +49,13 @@ func TestAFailedContactIsAConditionThatSaysWhatToDoAndIsTriedAgain(t *testing.T)
 	}{
 		"missing Secret": {
 			&hostaccess.CredentialsError{Secret: "hosts/ssh", Problem: "does not exist", Fix: "create it with: kubectl ..."},
-			infrav1.HostReachableCondition, infrav1.HostCredentialsInvalidReason, []string{"hosts/ssh does not exist", "create it"},
+			infrav1.HostReachableCondition, infrav1.HostCredentialsInvalidReason,
+			[]string{"hosts/ssh does not exist", "create it"},
 		},
 		"wrong SSH key": {
 			&ssh.AuthError{Endpoint: "192.0.2.11:22", User: "root", Fingerprints: []string{"SHA256:ours"}},
-			infrav1.HostReachableCondition, infrav1.HostAuthenticationFailedReason, []string{"refused user \"root\"", "SHA256:ours", "authorized_keys"},
+			infrav1.HostReachableCondition, infrav1.HostAuthenticationFailedReason,
+			[]string{"refused user \"root\"", "SHA256:ours", "authorized_keys"},
 		},
 		"no sudo": {
 			&ssh.SudoError{Endpoint: "192.0.2.11:22", User: "ops", Detail: "a password is required"},
@@ -60,10 +63,12 @@ func TestAFailedContactIsAConditionThatSaysWhatToDoAndIsTriedAgain(t *testing.T)
 		},
 		"unreachable": {
 			&ssh.UnreachableError{Endpoint: "192.0.2.11:22", Err: errors.New("connection refused")},
-			infrav1.HostReachableCondition, infrav1.HostUnreachableReason, []string{"cannot reach 192.0.2.11:22", "check that the host is up"},
+			infrav1.HostReachableCondition, infrav1.HostUnreachableReason,
+			[]string{"cannot reach 192.0.2.11:22", "check that the host is up"},
 		},
 		"slow": {
-			context.DeadlineExceeded, infrav1.HostReachableCondition, infrav1.HostUnreachableReason, []string{"did not answer in time"},
+			context.DeadlineExceeded, infrav1.HostReachableCondition, infrav1.HostUnreachableReason,
+			[]string{"did not answer in time"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,8 +92,12 @@ func TestAFailedContactIsAConditionThatSaysWhatToDoAndIsTriedAgain(t *testing.T)
 func TestAttemptsGrowApartAndThePersonNeedNotWait(t *testing.T) {
 	w := newWorld(t, newHost())
 	w.room.err = &ssh.UnreachableError{Endpoint: "192.0.2.11:22", Err: errors.New("no route to host")}
-	w.until("failed four times", func(h *infrav1.QuoinHost) bool { return h.Status.Failures != nil && *h.Status.Failures == 4 })
-	w.g.Expect(w.host().Status.NextAttempt.Sub(w.now)).To(BeNumerically(">", 20*time.Second), "the fourth distance is 40 s, and a part of it has passed")
+	w.until("failed four times", func(h *infrav1.QuoinHost) bool {
+		return h.Status.Failures != nil &&
+			*h.Status.Failures == 4
+	})
+	w.g.Expect(w.host().Status.NextAttempt.Sub(w.now)).To(BeNumerically(">", 20*time.Second),
+		"the fourth distance is 40 s, and a part of it has passed")
 	asked := w.room.count("identify")
 	w.reconcile()
 	w.g.Expect(w.room.count("identify")).To(Equal(asked), "events do not shorten the distance")
@@ -116,18 +125,22 @@ func TestAChangedHostKeyStopsAllWorkUntilAPersonAcceptsIt(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	got := ssh.Fingerprint(keys[0])
 	w.room.set(func() {
-		w.room.err = &ssh.HostKeyChangedError{Endpoint: "192.0.2.11:22", Want: []string{fingerprint(keyA)}, Got: got, Key: keys[0]}
+		w.room.err = &ssh.HostKeyChangedError{Endpoint: "192.0.2.11:22", Want: []string{fingerprint(keyA)}, Got: got,
+			Key: keys[0]}
 	})
 	w.now = w.now.Add(time.Hour)
 	found := w.untilReason(infrav1.HostKeyVerifiedCondition, infrav1.HostKeyChangedReason)
-	g.Expect(found.Message).To(And(ContainSubstring(got), ContainSubstring(fingerprint(keyA)), ContainSubstring("annotate quoinhost h1 "+infrav1.AcceptHostKeyAnnotation+"="+got)))
-	g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionFalse), "so that nobody claims it")
+	g.Expect(found.Message).To(And(ContainSubstring(got), ContainSubstring(fingerprint(keyA)),
+		ContainSubstring("annotate quoinhost h1 "+infrav1.AcceptHostKeyAnnotation+"="+got)))
+	g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionFalse),
+		"so that nobody claims it")
 
 	w.annotate(infrav1.AcceptHostKeyAnnotation, "SHA256:anotherone")
 	w.now = w.now.Add(time.Hour)
 	w.linger(4)
 	g.Expect(w.host().Spec.HostKeys).To(Equal([]string{keyA}))
-	g.Expect(condition1(w.host(), infrav1.HostKeyVerifiedCondition).Message).To(ContainSubstring("accepts SHA256:anotherone, which is not the presented key"))
+	g.Expect(condition1(w.host(), infrav1.HostKeyVerifiedCondition).Message).To(
+		ContainSubstring("accepts SHA256:anotherone, which is not the presented key"))
 
 	w.annotate(infrav1.AcceptHostKeyAnnotation, got)
 	w.until("pinned", func(h *infrav1.QuoinHost) bool { return h.Spec.HostKeys[0] != keyA })
@@ -135,7 +148,8 @@ func TestAChangedHostKeyStopsAllWorkUntilAPersonAcceptsIt(t *testing.T) {
 	w.room.set(func() { w.room.err = nil })
 	inspected := w.room.count("inspect")
 	w.until("available again", func(h *infrav1.QuoinHost) bool {
-		return h.Status.State == infrav1.HostStateAvailable && condition1(h, infrav1.HostReadyCondition).Status == metav1.ConditionTrue
+		return h.Status.State == infrav1.HostStateAvailable &&
+			condition1(h, infrav1.HostReadyCondition).Status == metav1.ConditionTrue
 	})
 	g.Expect(w.room.count("inspect")).To(Equal(inspected+1), "another key most often means another installation")
 }
@@ -144,11 +158,13 @@ func TestAKeyThatNobodySawIsNotOfferedForAcceptance(t *testing.T) {
 	w := newWorld(t, newHost())
 	w.untilState(infrav1.HostStateAvailable)
 	w.room.set(func() {
-		w.room.err = &ssh.HostKeyChangedError{Endpoint: "192.0.2.11:22", Want: []string{fingerprint(keyA)}, Got: "of another type"}
+		w.room.err = &ssh.HostKeyChangedError{Endpoint: "192.0.2.11:22", Want: []string{fingerprint(keyA)},
+			Got: "of another type"}
 	})
 	w.now = w.now.Add(time.Hour)
 	found := w.untilReason(infrav1.HostKeyVerifiedCondition, infrav1.HostKeyChangedReason)
-	w.g.Expect(found.Message).To(And(ContainSubstring("of another type"), ContainSubstring("spec.hostKeys"), Not(ContainSubstring("annotate"))))
+	w.g.Expect(found.Message).To(And(ContainSubstring("of another type"), ContainSubstring("spec.hostKeys"),
+		Not(ContainSubstring("annotate"))))
 }
 
 func TestAnUnsuitableHostSaysWhatItLacksAndIsInspectedAgain(t *testing.T) {
@@ -157,7 +173,8 @@ func TestAnUnsuitableHostSaysWhatItLacksAndIsInspectedAgain(t *testing.T) {
 	w.room.facts.ContainerRuntime.SocketOK = false
 	w.room.facts.ClockOffset = -time.Minute
 	found := w.untilReason(infrav1.HostInspectedCondition, infrav1.HostUnsuitableReason)
-	w.g.Expect(found.Message).To(And(ContainSubstring("install an OS with systemd"), ContainSubstring("systemctl enable --now containerd"),
+	w.g.Expect(found.Message).To(And(ContainSubstring("install an OS with systemd"),
+		ContainSubstring("systemctl enable --now containerd"),
 		ContainSubstring("1m0s behind the manager's"), ContainSubstring("time server")))
 	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateInspecting))
 	w.room.set(func() {
@@ -176,7 +193,8 @@ func TestAHostWithoutTheProgramsThatPlansNeedIsUnsuitable(t *testing.T) {
 		w.room.facts.SwapEnabled, w.room.facts.CgroupVersion = true, 1
 	})
 	host := w.untilState(infrav1.HostStateAvailable)
-	w.g.Expect(condition1(host, infrav1.HostInspectedCondition).Message).To(And(ContainSubstring("lacks socat"), ContainSubstring("cgroup v1"),
+	w.g.Expect(condition1(host, infrav1.HostInspectedCondition).Message).To(And(ContainSubstring("lacks socat"),
+		ContainSubstring("cgroup v1"),
 		ContainSubstring("swap is on")), "whether the kubelet tolerates it, its configuration says, which is not known yet")
 }
 
@@ -211,7 +229,8 @@ func TestAHostThatServesAnotherOwnerIsLeftAlone(t *testing.T) {
 	w.room.facts.OwnerRecord = `{"namespace":"elsewhere","host":"x","machine":"m9","uid":"99999999","generation":1}`
 	host := w.untilState(infrav1.HostStateQuarantined)
 	w.g.Expect(condition1(host, infrav1.HostReadyCondition).Reason).To(Equal(infrav1.HostOwnedByOtherReason))
-	w.g.Expect(condition1(host, infrav1.HostReadyCondition).Message).To(ContainSubstring("QuoinMachine m9 as QuoinHost elsewhere/x"))
+	w.g.Expect(condition1(host, infrav1.HostReadyCondition).Message).To(
+		ContainSubstring("QuoinMachine m9 as QuoinHost elsewhere/x"))
 }
 
 func TestAFreeHostIsProbedNowAtAPersonsWord(t *testing.T) {
@@ -272,7 +291,8 @@ func TestAFreeHostGoesAtOnceWhenDeleted(t *testing.T) {
 	w.untilState(infrav1.HostStateAvailable)
 	w.g.Expect(w.client.Delete(context.Background(), w.host())).To(Succeed())
 	w.reconcile()
-	w.g.Expect(w.client.Get(context.Background(), w.key, &infrav1.QuoinHost{})).To(MatchError(ContainSubstring("not found")))
+	w.g.Expect(w.client.Get(context.Background(), w.key,
+		&infrav1.QuoinHost{})).To(MatchError(ContainSubstring("not found")))
 }
 
 func TestAHostThatIsBeingMovedAwayIsHandsOff(t *testing.T) {

@@ -38,7 +38,8 @@ func TestTheSecretsOfAHostMoveWithItAndStay(t *testing.T) {
 	host := newHost()
 	host.Spec.Bastion = &infrav1.Bastion{Address: "192.0.2.1", CredentialsRef: &infrav1.SecretReference{Name: "jump"}}
 	host.Spec.BMC = &infrav1.BMC{Address: "https://192.0.2.2", CredentialsRef: infrav1.SecretReference{Name: "bmc"}}
-	w := newWorld(t, host, credentialsSecret("ssh"), credentialsSecret("jump"), credentialsSecret("bmc"), credentialsSecret("other"))
+	w := newWorld(t, host, credentialsSecret("ssh"), credentialsSecret("jump"), credentialsSecret("bmc"),
+		credentialsSecret("other"))
 	w.untilState(infrav1.HostStateAvailable)
 	for _, name := range []string{"ssh", "jump", "bmc"} {
 		w.g.Expect(w.secret(name).Labels).To(HaveKey(clusterctlv1.ClusterctlMoveLabel), name)

@@ -23,7 +23,8 @@ import (
 // Nor is one of whose silence nobody knows whether it lasts.
 func TestAHostThatAnswersWithAnotherKeyOrRefusesOursIsNotPoweredOff(t *testing.T) {
 	for name, err := range map[string]error{
-		"another key":             &ssh.HostKeyChangedError{Endpoint: "192.0.2.11:22", Want: []string{"SHA256:old"}, Got: "SHA256:new"},
+		"another key": &ssh.HostKeyChangedError{Endpoint: "192.0.2.11:22", Want: []string{"SHA256:old"},
+			Got: "SHA256:new"},
 		"lost behind its bastion": &ssh.BastionError{Bastion: "192.0.2.1:22", Err: errors.New("no route to host")},
 		"no entry":                &ssh.AuthError{Endpoint: "192.0.2.11:22", User: "root"},
 	} {
@@ -52,7 +53,8 @@ func TestAFencedHostAtWhoseAddressSomebodyAnswersIsFencedNoMore(t *testing.T) {
 	w.g.Expect(host.GivenUp()).To(BeTrue())
 }
 
-// What a plane last heard of a host is that it serves another one; that it hears nothing now gives it no right to its power.
+// What a plane last heard of a host is that it serves another one; that it hears nothing now gives it no right to its
+// power.
 func TestAStalePlaneDoesNotPowerOffASilentHost(t *testing.T) {
 	older := claimedWorld(t, false)
 	older.update(withBMC)
@@ -64,7 +66,8 @@ func TestAStalePlaneDoesNotPowerOffASilentHost(t *testing.T) {
 	older.until("silent", func(h *infrav1.QuoinHost) bool { return h.Status.UnreachableSince != nil })
 	deleteMachine(older)
 	found := older.untilReason(infrav1.HostFencedCondition, infrav1.HostStaleClaimReason)
-	older.g.Expect(found.Message).To(And(ContainSubstring("another management plane"), ContainSubstring(infrav1.AbandonAnnotation)))
+	older.g.Expect(found.Message).To(And(ContainSubstring("another management plane"),
+		ContainSubstring(infrav1.AbandonAnnotation)))
 	older.linger(60)
 	older.g.Expect(older.bmc.told()).To(BeEmpty())
 	older.g.Expect(older.host().GivenUp()).To(BeFalse())
@@ -94,7 +97,8 @@ func TestAFencedHostThatSomebodyTurnsOnIsFencedAgainBeforeItsClaimEnds(t *testin
 	w.object(machine, "m1")
 	w.g.Expect(w.client.Delete(context.Background(), machine)).To(Succeed())
 	w.object(machine, "m1")
-	machine.Status.Conditions = []metav1.Condition{{Type: clusterv1.MachineNodeReadyCondition, Status: metav1.ConditionUnknown, Reason: "Seen", LastTransitionTime: metav1.Time{Time: w.now}}}
+	machine.Status.Conditions = []metav1.Condition{{Type: clusterv1.MachineNodeReadyCondition,
+		Status: metav1.ConditionUnknown, Reason: "Seen", LastTransitionTime: metav1.Time{Time: w.now}}}
 	w.g.Expect(w.client.Status().Update(context.Background(), machine)).To(Succeed())
 	w.until("fenced", (*infrav1.QuoinHost).Fenced)
 	w.bmc.mu.Lock()

@@ -24,33 +24,33 @@ import (
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get;list;watch
 
-// addonArtifacts are the images of a version's add-ons for this host. They come from where the pool's present template says:
-// the Machine may have been made when the bundles lay elsewhere, or behind another authority, and is not replaced before the
-// upgrade that waits for these images.
-func (t *turn) addonArtifacts(version string) (artifacts.Wanted, error) {
-	wanted := t.artifacts(version)
+// addonArtifacts are the images of a version's add-ons for this host. They come from where the pool's present template
+// says: the Machine may have been made when the bundles lay elsewhere, or behind another authority, and is not replaced
+// before the upgrade that waits for these images.
+func (r *reconciliation) addonArtifacts(ctx context.Context, version string) (artifacts.Wanted, error) {
+	wanted := r.artifacts(version)
 	wanted.AddonVersions = nil
-	template, err := t.r.presentTemplate(t.ctx, t.claim.machine)
+	template, err := r.controller.presentTemplate(ctx, r.claim.machine)
 	if err != nil || template == nil {
 		return wanted, err
 	}
 	present := template.Spec.Template.Spec.Artifacts
-	if sameKind(present, t.claim.quoinMachine.Spec.Artifacts) {
+	if sameKind(present, r.claim.quoinMachine.Spec.Artifacts) {
 		wanted.Source = sourceOf(present)
 	}
 	return wanted, nil
 }
 
-// joining adds to what this worker is installed with what it needs of its control plane's version: the kubeadm that joins it,
-// and the images of the add-ons, which follow the oldest API server. Nothing with packages, on hosts that carry a version
-// already, and below another control plane.
-func (t *turn) joining(wanted artifacts.Wanted) (artifacts.Wanted, error) {
-	machine, ref := t.claim.machine, t.claim.cluster.Spec.ControlPlaneRef
+// joining adds to what this worker is installed with what it needs of its control plane's version: the kubeadm that
+// joins it, and the images of the add-ons, which follow the oldest API server. Nothing with packages, on hosts that
+// carry a version already, and below another control plane.
+func (r *reconciliation) joining(ctx context.Context, wanted artifacts.Wanted) (artifacts.Wanted, error) {
+	machine, ref := r.claim.machine, r.claim.cluster.Spec.ControlPlaneRef
 	if wanted.Bundle == nil || ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
 		return wanted, nil
 	}
 	controlPlane := &controlplanev1.QuoinControlPlane{}
-	found, err := t.r.find(t.ctx, client.ObjectKey{Namespace: machine.Namespace, Name: ref.Name}, controlPlane)
+	found, err := r.controller.find(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: ref.Name}, controlPlane)
 	if err != nil || !found {
 		return wanted, err
 	}
@@ -61,21 +61,24 @@ func (t *turn) joining(wanted artifacts.Wanted) (artifacts.Wanted, error) {
 	if version := skew.JoiningKubeadm(machine.Spec.Version, running...); version != machine.Spec.Version {
 		wanted.Kubeadm = version
 	}
-	if oldest := skew.Oldest(running...); oldest != "" && oldest != machine.Spec.Version && !slices.Contains(wanted.AddonVersions, oldest) {
+	if oldest := skew.Oldest(running...); oldest != "" && oldest != machine.Spec.Version &&
+		!slices.Contains(wanted.AddonVersions, oldest) {
 		wanted.AddonVersions = append(slices.Clone(wanted.AddonVersions), oldest)
 	}
 	return wanted, nil
 }
 
-// sameKind reports whether Kubernetes comes to both in the same way. What a pool changes to, such as images that only its
-// next hosts carry, may be no way for those that it has.
+// sameKind reports whether Kubernetes comes to both in the same way. What a pool changes to, such as images that only
+// its next hosts carry, may be no way for those that it has.
 func sameKind(a, b infrav1.Artifacts) bool {
-	return (a.Bundle == nil) == (b.Bundle == nil) && (a.Packages == nil) == (b.Packages == nil) && (a.Preinstalled == nil) == (b.Preinstalled == nil)
+	return (a.Bundle == nil) == (b.Bundle == nil) && (a.Packages == nil) == (b.Packages == nil) &&
+		(a.Preinstalled == nil) == (b.Preinstalled == nil)
 }
 
-// presentTemplate is the template that the next Machine of this one's pool is made from; nil when nothing would replace it,
-// or with something else.
-func (r *Reconciler) presentTemplate(ctx context.Context, machine *clusterv1.Machine) (*infrav1.QuoinMachineTemplate, error) {
+// presentTemplate is the template that the next Machine of this one's pool is made from; nil when nothing would replace
+// it, or with something else.
+func (r *Reconciler) presentTemplate(ctx context.Context,
+	machine *clusterv1.Machine) (*infrav1.QuoinMachineTemplate, error) {
 	if machine == nil {
 		return nil, nil
 	}
@@ -92,7 +95,8 @@ func (r *Reconciler) presentTemplate(ctx context.Context, machine *clusterv1.Mac
 }
 
 // presentReference is what the Machine's pool says of its infrastructure; empty when there is no pool.
-func (r *Reconciler) presentReference(ctx context.Context, machine *clusterv1.Machine) (clusterv1.ContractVersionedObjectReference, error) {
+func (r *Reconciler) presentReference(ctx context.Context,
+	machine *clusterv1.Machine) (clusterv1.ContractVersionedObjectReference, error) {
 	var none clusterv1.ContractVersionedObjectReference
 	key := client.ObjectKey{Namespace: machine.Namespace, Name: machine.Labels[clusterv1.MachineDeploymentNameLabel]}
 	if key.Name != "" {
@@ -134,4 +138,35 @@ func (r *Reconciler) find(ctx context.Context, key client.ObjectKey, object clie
 	default:
 		return false, fmt.Errorf("reading %T %s, for the Kubernetes of a Machine: %w", object, key, err)
 	}
+}
+
+// artifacts of a version for this host: what the QuoinMachine says, in the words of the package that acts on it.
+func (r *reconciliation) artifacts(version string) artifacts.Wanted {
+	spec := r.claim.quoinMachine.Spec
+	wanted := artifacts.Wanted{Version: version, Source: sourceOf(spec.Artifacts), AddonVersions: spec.AddonVersions}
+	if r.host.Status.Facts != nil {
+		wanted.Architecture = r.host.Status.Facts.Architecture
+	}
+	return wanted
+}
+
+// sourceOf translates the API's words.
+func sourceOf(a infrav1.Artifacts) artifacts.Source {
+	var source artifacts.Source
+	if b := a.Bundle; b != nil {
+		source.Bundle = &artifacts.Bundle{
+			Location: b.Location, Push: b.Delivery == infrav1.BundleDeliveryPush, PublicKeys: b.PublicKeys,
+			Proxy: b.Proxy, CertificateAuthorities: b.CertificateAuthorities,
+		}
+		if b.BytesPerSecond != nil {
+			source.Bundle.BytesPerSecond = b.BytesPerSecond.Value()
+		}
+	}
+	if p := a.Packages; p != nil {
+		source.Packages = &artifacts.Packages{Repository: p.Repository, SigningKey: p.SigningKey}
+	}
+	if p := a.Preinstalled; p != nil {
+		source.Preinstalled = &artifacts.Preinstalled{ImagesRequired: p.Images == "Required"}
+	}
+	return source
 }

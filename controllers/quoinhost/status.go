@@ -8,10 +8,11 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -26,10 +27,26 @@ const maxMessage = 4096
 // maxNote is what the API server takes for an event; a longer one is refused as a whole.
 const maxNote = 1024
 
-func (t *turn) condition(kind string, status metav1.ConditionStatus, reason, message string) {
-	conditions.Set(t.host, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: clip(message, maxMessage), ObservedGeneration: t.host.Generation,
+func (r *reconciliation) condition(kind string, status metav1.ConditionStatus, reason, message string) {
+	conditions.Set(r.host, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: clip(message, maxMessage), ObservedGeneration: r.host.Generation,
 	})
+}
+
+func (r *reconciliation) setTrue(kind, reason string) {
+	r.condition(kind, metav1.ConditionTrue, reason, "")
+}
+
+func (r *reconciliation) setFalse(kind, reason, message string) {
+	r.condition(kind, metav1.ConditionFalse, reason, message)
+}
+
+// warn sets a condition to False, and says so in an event unless it says this already.
+func (r *reconciliation) warn(kind, reason, message string) {
+	if !r.isFalse(kind, message) {
+		r.event("Warning", reason, "%s", message)
+	}
+	r.setFalse(kind, reason, message)
 }
 
 // clip shortens a text to n bytes without leaving half a character.
@@ -41,48 +58,49 @@ func clip(text string, n int) string {
 }
 
 // isFalse says whether the condition says this already, so that an event is not repeated.
-func (t *turn) isFalse(kind, message string) bool {
-	return conditions.IsFalse(t.host, kind) && conditions.GetMessage(t.host, kind) == clip(message, maxMessage)
+func (r *reconciliation) isFalse(kind, message string) bool {
+	return conditions.IsFalse(r.host, kind) && conditions.GetMessage(r.host, kind) == clip(message, maxMessage)
 }
 
-func (t *turn) isUnsuitable() bool {
-	return conditions.IsFalse(t.host, infrav1.HostInspectedCondition)
+func (r *reconciliation) isUnsuitable() bool {
+	return conditions.IsFalse(r.host, infrav1.HostInspectedCondition)
 }
 
 // summarize completes the conditions and derives Ready: the first obstacle on the way, or what the state waits for.
-func (t *turn) summarize() {
-	h := t.host
-	for _, kind := range []string{infrav1.HostReachableCondition, infrav1.HostKeyVerifiedCondition, infrav1.HostInspectedCondition,
-		infrav1.HostProvisionedCondition, infrav1.HostCleanCondition} {
+func (r *reconciliation) summarize() {
+	h := r.host
+	for _, kind := range []string{infrav1.HostReachableCondition, infrav1.HostKeyVerifiedCondition,
+		infrav1.HostInspectedCondition, infrav1.HostProvisionedCondition, infrav1.HostCleanCondition} {
 		if !conditions.Has(h, kind) {
-			t.condition(kind, metav1.ConditionFalse, infrav1.HostNotReachedReason, "the host was not reached yet")
+			r.setFalse(kind, infrav1.HostNotReachedReason, "the host was not reached yet")
 		}
 	}
 	if h.Status.State != infrav1.HostStateProvisioned {
 		conditions.Delete(h, infrav1.HostAddonImagesCondition)
 	}
 	status, reason, message := readiness(h)
-	if t.moving() && !isDetached(h) {
-		status, reason, message = metav1.ConditionFalse, infrav1.HostMovingReason, t.movingNote()
+	if r.moving() && !isDetached(h) {
+		status, reason, message = metav1.ConditionFalse, infrav1.HostMovingReason, r.movingNote()
 	}
-	message = t.waiting(status, reason, message)
+	message = r.waiting(status, reason, message)
 	if !h.DeletionTimestamp.IsZero() {
 		ref := h.Spec.ConsumerRef
 		status, reason = metav1.ConditionFalse, clusterv1.DeletingReason
 		what := "the host goes when its claim has ended"
 		switch {
-		case ref != nil && bereft(h, t.claim):
-			what = t.staysNote()
+		case ref != nil && bereft(h, r.claim):
+			what = r.staysNote()
 		case ref != nil:
-			what = fmt.Sprintf("the host is claimed by QuoinMachine %s/%s and goes when that is gone; delete Machine %s to end the claim", ref.Namespace, ref.Name, ref.Machine)
+			what = fmt.Sprintf("the host is claimed by QuoinMachine %s/%s and goes when that is gone; delete Machine %s to "+
+				"end the claim", ref.Namespace, ref.Name, ref.Machine)
 		}
 		if message != "" {
 			what += " (" + message + ")"
 		}
 		message = what
 	}
-	t.condition(infrav1.HostReadyCondition, status, reason, message)
-	states.set(t.key(), h.Status.State)
+	r.condition(infrav1.HostReadyCondition, status, reason, message)
+	states.set(r.key(), h.Status.State)
 }
 
 // readiness is True while the host is reachable, trusted and in the state that its claim asks for.
@@ -91,7 +109,8 @@ func readiness(h *infrav1.QuoinHost) (metav1.ConditionStatus, string, string) {
 	switch h.Status.State {
 	case infrav1.HostStateRegistering:
 		// The key counts as not verified until the first contact; what keeps us from that comes first.
-		if !hasReason(h, infrav1.HostKeyVerifiedCondition, infrav1.HostKeyChangedReason) && !hasReason(h, infrav1.HostKeyVerifiedCondition, infrav1.HostKeyMissingReason) {
+		if !hasReason(h, infrav1.HostKeyVerifiedCondition, infrav1.HostKeyChangedReason) &&
+			!hasReason(h, infrav1.HostKeyVerifiedCondition, infrav1.HostKeyMissingReason) {
 			obstacles = []string{infrav1.HostReachableCondition, infrav1.HostKeyVerifiedCondition}
 		}
 	case infrav1.HostStateInspecting, infrav1.HostStateAvailable:
@@ -146,9 +165,9 @@ func hasReason(h *infrav1.QuoinHost, kind, reason string) bool {
 	return conditions.GetReason(h, kind) == reason
 }
 
-// patchStatus writes down what the turn came to, in one request as a rule. Nobody else writes the status, so its conditions
-// need no merging with those of others. The annotations by which a person gave an order go last: until the rest is written,
-// a manager that dies must find them again. To carry an order out twice changes nothing.
+// patchStatus writes down what the reconcile came to, in one request as a rule. Nobody else writes the status, so its
+// conditions need no merging with those of others. The annotations by which a person gave an order go last: until the
+// rest is written, a manager that dies must find them again. To carry an order out twice changes nothing.
 func (r *Reconciler) patchStatus(ctx context.Context, before, host *infrav1.QuoinHost) error {
 	wanted := host.DeepCopy()
 	for name, value := range before.Annotations {
@@ -174,7 +193,45 @@ func (r *Reconciler) patchStatus(ctx context.Context, before, host *infrav1.Quoi
 		return nil
 	}
 	if err := r.Client.Patch(ctx, wanted, client.MergeFrom(host)); err != nil {
-		return fmt.Errorf("removing the annotations of QuoinHost %s/%s that were carried out: %w", host.Namespace, host.Name, err)
+		return fmt.Errorf("removing the annotations of QuoinHost %s/%s that were carried out: %w", host.Namespace, host.Name,
+			err)
 	}
 	return nil
 }
+
+// waiting completes the sentence of Ready: since when nothing answers, when the next attempt is, and how to have it
+// now. The obstacle's own condition keeps the sentence without it, because that is the same at every attempt.
+func (r *reconciliation) waiting(status metav1.ConditionStatus, reason, message string) string {
+	h := r.host
+	var notes []string
+	if since := h.Status.UnreachableSince; since != nil {
+		notes = append(notes, "silent since "+stamp(since.Time))
+	}
+	if next := h.Status.NextAttempt; next != nil && status != metav1.ConditionTrue {
+		note := "next attempt at " + stamp(next.Time)
+		if n := ptr.Deref(h.Status.Failures, 0); n > 0 {
+			note = fmt.Sprintf("failed %d times in a row, %s", n, note)
+		}
+		if !bereft(h, r.claim) {
+			// There, it is the first half of the word that resets the host.
+			note += "; to try now: " + annotate(h, infrav1.RetryAnnotation, "")
+		}
+		notes = append(notes, note)
+	}
+	if r.paused && !isDetached(h) && reason != infrav1.HostMovingReason {
+		notes = append(notes, pausedNote(h))
+	}
+	if h.Spec.Maintenance != nil && reason != infrav1.HostMaintenanceReason {
+		notes = append(notes, maintenanceNote(h, "nothing new is started"))
+	}
+	if len(notes) == 0 {
+		return message
+	}
+	if message = strings.TrimRight(message, "."); message != "" {
+		message += ". "
+	}
+	return message + strings.Join(notes, ". ")
+}
+
+// stamp is a moment as a person reads it, to the second: what is shown must not change with every look.
+func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339) }

@@ -61,16 +61,20 @@ func TestABastionThatFailsSaysNothingAboutTheHost(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.untilState(infrav1.HostStateProvisioned)
 	w.room.set(func() {
-		w.room.err = &ssh.BastionError{Bastion: "192.0.2.1:22", Err: &ssh.UnreachableError{Endpoint: "192.0.2.1:22", Err: errors.New("no route to host")}}
+		w.room.err = &ssh.BastionError{Bastion: "192.0.2.1:22", Err: &ssh.UnreachableError{Endpoint: "192.0.2.1:22",
+			Err: errors.New("no route to host")}}
 	})
 	found := w.untilReason(infrav1.HostReachableCondition, infrav1.HostUnreachableReason)
 	w.g.Expect(found.Message).To(ContainSubstring("bastion 192.0.2.1:22"))
 	w.g.Expect(w.host().Status.UnreachableSince).To(BeNil())
 
 	w.room.set(func() {
-		w.room.err = &ssh.BastionError{Bastion: "192.0.2.1:22", Err: &ssh.HostKeyChangedError{Endpoint: "192.0.2.1:22", Bastion: true, Want: []string{"SHA256:a"}, Got: "SHA256:b"}}
+		w.room.err = &ssh.BastionError{Bastion: "192.0.2.1:22", Err: &ssh.HostKeyChangedError{Endpoint: "192.0.2.1:22",
+			Bastion: true, Want: []string{"SHA256:a"}, Got: "SHA256:b"}}
 	})
 	found = w.untilReason(infrav1.HostKeyVerifiedCondition, infrav1.HostKeyChangedReason)
-	w.g.Expect(found.Message).To(And(ContainSubstring("SHA256:a"), ContainSubstring("SHA256:b"), ContainSubstring("bastion.hostKeys")))
-	w.g.Expect(found.Message).NotTo(ContainSubstring(infrav1.AcceptHostKeyAnnotation), "that annotation is about the host's own key")
+	w.g.Expect(found.Message).To(And(ContainSubstring("SHA256:a"), ContainSubstring("SHA256:b"),
+		ContainSubstring("bastion.hostKeys")))
+	w.g.Expect(found.Message).NotTo(ContainSubstring(infrav1.AcceptHostKeyAnnotation),
+		"that annotation is about the host's own key")
 }

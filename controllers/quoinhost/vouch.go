@@ -24,8 +24,9 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
 
-// A BMC knows no generation, and a host that is silent cannot refuse. So its power is changed only on the word of another host of the
-// Cluster that this management cluster is the one it serves, or on that of a person where no other host can tell.
+// A BMC knows no generation, and a host that is silent cannot refuse. So its power is changed only on the word of
+// another host of the Cluster that this management cluster is the one it serves, or on that of a person where no other
+// host can tell.
 
 const (
 	// vouchFor is how long what another host showed counts.
@@ -33,8 +34,6 @@ const (
 	// mostAsked hosts are asked, all at once, each for askFor.
 	mostAsked = 5
 	askFor    = 20 * time.Second
-	// confirmed marks when a host last showed exactly our owner record.
-	confirmed = "confirmed"
 )
 
 // voice is another host of the Cluster, and what it said of this management cluster.
@@ -87,7 +86,8 @@ func (e *unvouchedError) Error() string {
 	for _, p := range e.peers {
 		switch {
 		case p.denied && p.answer == nil:
-			said = append(said, fmt.Sprintf("%s says that it serves another management cluster or claim", client.ObjectKeyFromObject(p.host)))
+			said = append(said, fmt.Sprintf("%s says that it serves another management cluster or claim",
+				client.ObjectKeyFromObject(p.host)))
 		case p.answer != nil && p.denied == (e.verdict == refuse):
 			said = append(said, fmt.Sprintf("%s: %v", client.ObjectKeyFromObject(p.host), p.answer))
 		}
@@ -99,12 +99,13 @@ func (e *unvouchedError) Error() string {
 }
 
 // peers are the other hosts of the Cluster that may be asked, and all that deny this management cluster.
-func (t *turn) peers() ([]voice, error) {
-	cluster, ref := t.clusterName(), t.host.Spec.ConsumerRef
+func (r *reconciliation) peers(ctx context.Context) ([]voice, error) {
+	cluster, ref := r.clusterName(), r.host.Spec.ConsumerRef
 	if cluster == "" || ref == nil {
 		return nil, nil
 	}
-	neighbors, err := hostaccess.Neighbors(t.ctx, t.r.Client, client.ObjectKey{Namespace: ref.Namespace, Name: cluster}, t.host)
+	neighbors, err := hostaccess.Neighbors(ctx, r.controller.Client, client.ObjectKey{Namespace: ref.Namespace,
+		Name: cluster}, r.host)
 	if err != nil {
 		return nil, fmt.Errorf("looking for hosts that may vouch for this management cluster: %w", err)
 	}
@@ -112,7 +113,8 @@ func (t *turn) peers() ([]voice, error) {
 	for _, neighbor := range neighbors {
 		h := neighbor.Host
 		key := client.ObjectKeyFromObject(h)
-		p := voice{host: h, confirmed: t.r.pace.since(key, confirmed, t.now) <= vouchFor, denied: servesAnother(h)}
+		p := voice{host: h, confirmed: r.controller.pace.of(key, r.now).since(confirmed) <= vouchFor,
+			denied: servesAnother(h)}
 		if p.denied || !isDetached(h) && !annotations.HasPaused(h) && trusted(h) {
 			peers = append(peers, p)
 		}
@@ -120,7 +122,8 @@ func (t *turn) peers() ([]voice, error) {
 	// Those first that have most to say.
 	slices.SortFunc(peers, func(a, b voice) int {
 		return cmp.Or(first(a.denied, b.denied), first(a.confirmed, b.confirmed),
-			first(a.host.Status.UnreachableSince == nil, b.host.Status.UnreachableSince == nil), cmp.Compare(a.host.Name, b.host.Name))
+			first(a.host.Status.UnreachableSince == nil, b.host.Status.UnreachableSince == nil), cmp.Compare(a.host.Name,
+				b.host.Name))
 	})
 	peers = peers[:min(len(peers), mostAsked)]
 	for i := range peers {
@@ -139,32 +142,35 @@ func first(a, b bool) int {
 	return 1
 }
 
-// servesAnother reports whether the last that the host said is that it serves another management cluster, or another claim.
+// servesAnother reports whether the last that the host said is that it serves another management cluster, or another
+// claim.
 func servesAnother(host *infrav1.QuoinHost) bool {
 	return slices.ContainsFunc(host.Status.Conditions, func(c metav1.Condition) bool {
-		return c.Type != infrav1.HostFencedCondition && c.Status == metav1.ConditionFalse && (c.Reason == infrav1.HostStaleClaimReason || c.Reason == infrav1.HostOwnedByOtherReason)
+		return c.Type != infrav1.HostFencedCondition && c.Status == metav1.ConditionFalse &&
+			(c.Reason == infrav1.HostStaleClaimReason || c.Reason == infrav1.HostOwnedByOtherReason)
 	})
 }
 
 // clusterName is the Cluster of the claim; empty when nothing that is left tells.
-func (t *turn) clusterName() string {
-	if t.claim.machine != nil {
-		return t.claim.machine.Spec.ClusterName
+func (r *reconciliation) clusterName() string {
+	if r.claim.machine != nil {
+		return r.claim.machine.Spec.ClusterName
 	}
-	if t.claim.quoinMachine != nil {
-		return t.claim.quoinMachine.Labels[clusterv1.ClusterNameLabel]
+	if r.claim.quoinMachine != nil {
+		return r.claim.quoinMachine.Labels[clusterv1.ClusterNameLabel]
 	}
 	return ""
 }
 
-// vouch asks the peers, unless that is needless, and returns nil when the power of a host may be changed; else *unvouchedError.
+// vouch asks the peers, unless that is needless, and returns nil when the power of a host may be changed; else
+// *unvouchedError.
 func (r *Reconciler) vouch(ctx context.Context, peers []voice, word bool) error {
 	if vouched(peers, word) == askPeers {
 		ctx, cancel := context.WithTimeout(ctx, askFor)
 		defer cancel()
 		var all sync.WaitGroup
 		for i := range peers {
-			all.Go(func() { peers[i].ask(ctx, r.Exchanges) })
+			all.Go(func() { peers[i].ask(ctx, r.Provisioner) })
 		}
 		all.Wait()
 	}
@@ -174,34 +180,36 @@ func (r *Reconciler) vouch(ctx context.Context, peers []voice, word bool) error 
 	return nil
 }
 
-func (p *voice) ask(ctx context.Context, exchanges Exchanges) {
+func (p *voice) ask(ctx context.Context, provisioner Provisioner) {
 	p.asked = true
-	pulse, err := exchanges.Probe(ctx, p.host)
+	probed, err := provisioner.Probe(ctx, p.host)
 	if err == nil {
-		err = owner.Confirm(hostaccess.OwnerRecord(p.host), pulse.Owner)
+		err = owner.Confirm(hostaccess.OwnerRecord(p.host), probed.Owner)
 	}
 	p.answer, p.confirmed, p.denied = err, err == nil, owner.ServesAnother(err)
 }
 
 // noteVoice remembers what a host showed of its owner record, for those of its Cluster that fall silent.
-func (t *turn) noteVoice(record *owner.Record) {
-	t.noteHeard(record)
-	if owner.Confirm(t.ownerRecord(), record) == nil {
-		t.r.pace.mark(t.key(), confirmed, t.now)
+func (r *reconciliation) noteVoice(record *owner.Record) {
+	r.noteHeard(record)
+	if owner.Confirm(r.ownerRecord(), record) == nil {
+		r.pace().mark(confirmed)
 	} else {
-		t.r.pace.unmark(t.key(), confirmed)
+		r.pace().unmark(confirmed)
 	}
 }
 
-// changePower is a powerOrder that changes the power of a silent host, after another host vouched for this management cluster.
-func (t *turn) changePower(op string, fn func(context.Context, *infrav1.QuoinHost) error) (state string, done bool, err error) {
-	peers, err := t.peers()
+// changePower is a powerOrder that changes the power of a silent host, after another host vouched for this management
+// cluster.
+func (r *reconciliation) changePower(ctx context.Context, op string,
+	fn func(context.Context, *infrav1.QuoinHost) error) (state string, done bool, err error) {
+	peers, err := r.peers(ctx)
 	if err != nil {
 		return "", true, err
 	}
-	word := t.mayPowerOff()
-	return t.powerOrder(op, func(ctx context.Context, host *infrav1.QuoinHost) error {
-		if err := t.r.vouch(ctx, peers, word); err != nil {
+	word := r.mayPowerOff()
+	return r.powerOrder(op, func(ctx context.Context, host *infrav1.QuoinHost) error {
+		if err := r.controller.vouch(ctx, peers, word); err != nil {
 			return err
 		}
 		return fn(ctx, host)
@@ -209,27 +217,29 @@ func (t *turn) changePower(op string, fn func(context.Context, *infrav1.QuoinHos
 }
 
 // mayPowerOff reports whether a person said of this very claim that its host may be powered off from here.
-func (t *turn) mayPowerOff() bool {
-	id := t.host.ProviderID()
-	return id != "" && t.host.Annotations[infrav1.PowerOffAnnotation] == id
+func (r *reconciliation) mayPowerOff() bool {
+	id := r.host.ProviderID()
+	return id != "" && r.host.Annotations[infrav1.PowerOffAnnotation] == id
 }
 
 // powerUnvouched says why the power stays as it is; ok is false when err says something else.
-func (t *turn) powerUnvouched(err error) (r result, ok bool) {
+func (r *reconciliation) powerUnvouched(err error) (res result, ok bool) {
 	var unvouched *unvouchedError
 	if !errors.As(err, &unvouched) {
 		return result{}, false
 	}
-	t.r.pace.mark(t.key(), "power failed", t.now)
-	again := "; asked again at " + stamp(t.now.Add(powerRetry))
-	cluster := t.clusterName()
+	r.pace().mark(powerFailed)
+	again := "; asked again at " + stamp(r.now.Add(powerRetry))
+	cluster := r.clusterName()
 	if unvouched.verdict == refuse {
-		t.notFenced(infrav1.HostContradictedReason, fmt.Sprintf("%s; its power is left as it is, because another management cluster has Cluster %s/%s: %v%s",
-			t.silent(), t.host.Spec.ConsumerRef.Namespace, cluster, unvouched, again))
+		r.notFenced(infrav1.HostContradictedReason, fmt.Sprintf("%s; its power is left as it is, because another "+
+			"management cluster has Cluster %s/%s: %v%s",
+			r.silent(), r.host.Spec.ConsumerRef.Namespace, cluster, unvouched, again))
 		return after(powerRetry), true
 	}
-	t.notFenced(infrav1.HostUnconfirmedReason, fmt.Sprintf("%s; its power is left as it is, because no other host of Cluster %s/%s confirms that it serves this management cluster (%v)%s. "+
-		"If no other management cluster has the Cluster, have the host cycled and powered off: kubectl -n %s annotate quoinhost %s %s=%s", t.silent(), t.host.Spec.ConsumerRef.Namespace, cluster,
-		unvouched, again, t.host.Namespace, t.host.Name, infrav1.PowerOffAnnotation, t.host.ProviderID())+t.wayOut())
+	r.notFenced(infrav1.HostUnconfirmedReason, fmt.Sprintf("%s; its power is left as it is, because no other host of "+
+		"Cluster %s/%s confirms that it serves this management cluster (%v)%s. If no other management cluster has the "+
+		"Cluster, have the host cycled and powered off: %s", r.silent(), r.host.Spec.ConsumerRef.Namespace, cluster,
+		unvouched, again, annotate(r.host, infrav1.PowerOffAnnotation, r.host.ProviderID()))+r.wayOut())
 	return after(powerRetry), true
 }

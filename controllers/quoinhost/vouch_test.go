@@ -30,7 +30,8 @@ func TestWhoMayChangeThePowerOfASilentHost(t *testing.T) {
 		{"and a person says so", nil, true, proceed},
 		{"one confirms", []voice{unasked, confirms}, false, proceed},
 		{"nobody was asked yet", []voice{unasked, silent}, false, askPeers},
-		{"a word does not save the question, which may bring up that another plane has the Cluster", []voice{unasked}, true, askPeers},
+		{"a word does not save the question, which may bring up that another plane has the Cluster", []voice{unasked}, true,
+			askPeers},
 		{"all are silent", []voice{silent, silent}, false, needsWord},
 		{"all are silent, and a person says so", []voice{silent, silent}, true, proceed},
 		{"one serves another", []voice{denies, silent}, false, refuse},
@@ -65,7 +66,8 @@ func TestAPlaneThatAnotherHostDeniesPowersNothingOff(t *testing.T) {
 func TestAPlaneThatAnotherHostDeniedPowersNothingOff(t *testing.T) {
 	w := silentWorld(t, withBMC)
 	denied := w.addPeer("h3", nil)
-	denied.Status.Conditions = []metav1.Condition{{Type: infrav1.HostAddonImagesCondition, Status: metav1.ConditionFalse, Reason: infrav1.HostStaleClaimReason, LastTransitionTime: metav1.Time{Time: w.now}}}
+	denied.Status.Conditions = []metav1.Condition{{Type: infrav1.HostAddonImagesCondition, Status: metav1.ConditionFalse,
+		Reason: infrav1.HostStaleClaimReason, LastTransitionTime: metav1.Time{Time: w.now}}}
 	w.g.Expect(w.client.Status().Update(context.Background(), denied)).To(Succeed())
 	deleteMachine(w)
 	w.untilReason(infrav1.HostFencedCondition, infrav1.HostContradictedReason)
@@ -95,7 +97,8 @@ func TestPowerThatNoOtherHostVouchesForNeedsAPersonsWord(t *testing.T) {
 			deleteMachine(w)
 			found := w.untilReason(infrav1.HostFencedCondition, infrav1.HostUnconfirmedReason)
 			w.g.Expect(found.Message).To(And(ContainSubstring("Cluster team/c1"),
-				ContainSubstring("kubectl -n hosts annotate quoinhost h1 "+infrav1.PowerOffAnnotation+"=quoin://hosts/h1/0123abcd")))
+				ContainSubstring("kubectl -n hosts annotate quoinhost h1 "+
+					infrav1.PowerOffAnnotation+"=quoin://hosts/h1/0123abcd")))
 			w.linger(20)
 			w.g.Expect(w.bmc.told()).To(BeEmpty())
 			w.annotate(infrav1.PowerOffAnnotation, "quoin://hosts/h1/ffffffff")
@@ -134,22 +137,22 @@ func TestAHostWhosePolicyAsksForNoProofIsLetGoWithoutItsPower(t *testing.T) {
 // What a host showed last counts, and not what it showed before.
 func TestAHostThatShowsAnotherRecordVouchesNoMore(t *testing.T) {
 	w := silentWorld(t, withBMC)
-	look := &turn{ctx: t.Context(), r: w.r, host: w.host(), now: w.now}
+	look := &reconciliation{controller: w.r, host: w.host(), now: w.now}
 	look.host.Spec.Order = &infrav1.HostOrder{Plan: "addons", Heard: "1-a", Given: "2-b"}
 	record := look.ownerRecord()
 	look.noteVoice(&record)
-	w.g.Expect(w.r.pace.marked(look.key(), confirmed)).To(BeTrue())
+	w.g.Expect(look.pace().marked(confirmed)).To(BeTrue())
 	record.Generation++
 	look.noteVoice(&record)
-	w.g.Expect(w.r.pace.marked(look.key(), confirmed)).To(BeFalse())
+	w.g.Expect(look.pace().marked(confirmed)).To(BeFalse())
 
-	w.r.pace.unmark(look.key(), heard("2-b"))
+	look.pace().unmark(heard("2-b"))
 	record.Order = "1-a"
 	look.noteHeard(&record)
-	w.g.Expect(w.r.pace.marked(look.key(), heard("2-b"))).To(BeFalse(), "the order before")
+	w.g.Expect(look.pace().marked(heard("2-b"))).To(BeFalse(), "the order before")
 	record.Order = "2-b"
 	look.noteHeard(&record)
-	w.g.Expect(w.r.pace.marked(look.key(), heard("2-b"))).To(BeTrue())
+	w.g.Expect(look.pace().marked(heard("2-b"))).To(BeTrue())
 }
 
 // The looks at the other hosts, which are made anyway, are not made twice; what they showed counts for a minute.
@@ -163,11 +166,11 @@ func TestWhatAnotherHostShowedCountsForAMinute(t *testing.T) {
 	for range 30 { // until the peer's own reconciles have shown its record
 		look()
 		time.Sleep(time.Millisecond)
-		if w.r.pace.marked(peerKey, confirmed) {
+		if w.r.pace.of(peerKey, w.now).marked(confirmed) {
 			break
 		}
 	}
-	w.g.Expect(w.r.pace.marked(peerKey, confirmed)).To(BeTrue())
+	w.g.Expect(w.r.pace.of(peerKey, w.now).marked(confirmed)).To(BeTrue())
 	peers, err := w.peers()
 	w.g.Expect(err).NotTo(HaveOccurred())
 	w.g.Expect(peers).To(HaveLen(1))
@@ -186,5 +189,5 @@ func (w *world) peers() ([]voice, error) {
 	host := w.host()
 	c, err := w.r.observe(context.Background(), host)
 	w.g.Expect(err).NotTo(HaveOccurred())
-	return (&turn{ctx: context.Background(), r: w.r, host: host, claim: c, now: w.now}).peers()
+	return (&reconciliation{controller: w.r, host: host, claim: c, now: w.now}).peers(context.Background())
 }

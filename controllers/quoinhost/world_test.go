@@ -44,17 +44,17 @@ write_files:
 -   path: /etc/kubernetes/x
     content: hello
 runcmd:
-  - 'kubeadm join --config /run/kubeadm/kubeadm-join-config.yaml  && echo success > /run/cluster-api/bootstrap-success.complete'
-`
+  - 'kubeadm join --config /run/kubeadm/kubeadm-join-config.yaml  && ` +
+		"echo success > /run/cluster-api/bootstrap-success.complete'\n"
 )
 
-// machineRoom is a host as the exchanges see it: what it remembers outlives the manager.
+// machineRoom is a host as the calls see it: what it remembers outlives the manager.
 type machineRoom struct {
 	mu sync.Mutex
-	// err is what every exchange ends with, errs what single ones do.
+	// err is what every call ends with, errs what single ones do.
 	err  error
 	errs map[string]error
-	// block holds exchanges until it is closed.
+	// block holds calls until it is closed.
 	block    chan struct{}
 	key      string
 	facts    inspect.Facts
@@ -71,7 +71,7 @@ type machineRoom struct {
 	neighbors map[string]*owner.Record
 	// used are the fingerprint and the Secret's version that the host accepted.
 	used [2]string
-	// asked counts the exchanges by name.
+	// asked counts the calls by name.
 	asked map[string]int
 	// last orders received.
 	pushed []PushOrder
@@ -94,12 +94,15 @@ type fakePlan struct {
 func newRoom() *machineRoom {
 	allowed := true
 	return &machineRoom{
-		key: keyA, errs: map[string]error{}, plans: map[string]*fakePlan{}, asked: map[string]int{}, script: map[string][]run.Status{},
+		key: keyA, errs: map[string]error{}, plans: map[string]*fakePlan{}, asked: map[string]int{},
+		script: map[string][]run.Status{},
 		facts: inspect.Facts{
-			Hostname: "h1", OS: inspect.OS{ID: "debian", PrettyName: "Debian GNU/Linux 12"}, Kernel: "6.1", Architecture: "amd64", BootID: "boot-1",
-			CPUs: 4, MemoryBytes: 8 << 30, DefaultInterface: "eth0", CgroupVersion: 2, Systemd: true, TCPForwardingAllowed: &allowed,
-			Addresses:        []inspect.Address{{Interface: "eth0", Address: netip.MustParseAddr("10.0.0.11"), Prefix: 24}},
-			ContainerRuntime: inspect.ContainerRuntime{Name: "containerd", Version: "2.0.0", SocketOK: true},
+			Hostname: "h1", OS: inspect.OS{ID: "debian", PrettyName: "Debian GNU/Linux 12"}, Kernel: "6.1",
+			Architecture: "amd64", BootID: "boot-1",
+			CPUs: 4, MemoryBytes: 8 << 30, DefaultInterface: "eth0", CgroupVersion: 2, Systemd: true,
+			TCPForwardingAllowed: &allowed,
+			Addresses:            []inspect.Address{{Interface: "eth0", Address: netip.MustParseAddr("10.0.0.11"), Prefix: 24}},
+			ContainerRuntime:     inspect.ContainerRuntime{Name: "containerd", Version: "2.0.0", SocketOK: true},
 		},
 	}
 }
@@ -134,21 +137,21 @@ func (m *machineRoom) Identify(context.Context, *infrav1.QuoinHost) (string, err
 	return m.key, m.enter("identify")
 }
 
-func (m *machineRoom) Probe(_ context.Context, host *infrav1.QuoinHost) (Pulse, error) {
+func (m *machineRoom) Probe(_ context.Context, host *infrav1.QuoinHost) (ProbeResult, error) {
 	if host.Name != "h1" {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.asked["probe "+host.Name]++
 		record, answers := m.neighbors[host.Name]
 		if !answers {
-			return Pulse{}, errNoRoute
+			return ProbeResult{}, errNoRoute
 		}
-		return Pulse{Owner: record}, nil
+		return ProbeResult{Owner: record}, nil
 	}
 	err := m.enter("probe")
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return Pulse{BootID: m.facts.BootID, Owner: m.record}, err
+	return ProbeResult{BootID: m.facts.BootID, Owner: m.record}, err
 }
 
 // acquire is owner.Acquire, and mayChange where there is no claim. The room is locked.
@@ -170,7 +173,7 @@ func (m *machineRoom) acquire(ours owner.Record) error {
 	return nil
 }
 
-func (m *machineRoom) TakeOver(_ context.Context, _ *infrav1.QuoinHost, ours owner.Record) error {
+func (m *machineRoom) AcquireToken(_ context.Context, _ *infrav1.QuoinHost, ours owner.Record) error {
 	if err := m.enter("take over"); err != nil {
 		return err
 	}
@@ -194,7 +197,8 @@ func (m *machineRoom) Inspect(context.Context, *infrav1.QuoinHost) (*inspect.Fac
 	return &facts, err
 }
 
-func (m *machineRoom) Follow(_ context.Context, _ *infrav1.QuoinHost, id string, ours owner.Record, resume bool) (run.Status, error) {
+func (m *machineRoom) Follow(_ context.Context, _ *infrav1.QuoinHost, id string, ours owner.Record,
+	resume bool) (run.Status, error) {
 	if err := m.enter("follow"); err != nil {
 		return run.Status{}, err
 	}
@@ -212,7 +216,8 @@ func (m *machineRoom) Follow(_ context.Context, _ *infrav1.QuoinHost, id string,
 	}
 	script := m.script[id]
 	if len(script) == 0 {
-		script = []run.Status{{Phase: run.Running, Step: "kubeadm-join", StepIndex: 3, StepCount: 5, Message: "step 3 of 5, kubeadm-join"}, {Phase: run.Succeeded}}
+		script = []run.Status{{Phase: run.Running, Step: "kubeadm-join", StepIndex: 3, StepCount: 5,
+			Message: "step 3 of 5, kubeadm-join"}, {Phase: run.Succeeded}}
 	}
 	status := script[min(plan.polls, len(script)-1)]
 	plan.polls++
@@ -274,7 +279,8 @@ func (m *machineRoom) Recover(_ context.Context, _ *infrav1.QuoinHost, order Rec
 	return m.start("recover", order.ID, order.Owner)
 }
 
-func (m *machineRoom) HandOver(_ context.Context, _ *infrav1.QuoinHost, ours owner.Record, addresses []netip.Prefix) (bool, error) {
+func (m *machineRoom) HandOver(_ context.Context, _ *infrav1.QuoinHost, ours owner.Record,
+	addresses []netip.Prefix) (bool, error) {
 	if err := m.enter("handover"); err != nil {
 		return false, err
 	}
@@ -318,7 +324,8 @@ func (m *machineRoom) Verify(_ context.Context, _ *infrav1.QuoinHost, order Clea
 	if err := m.acquire(order.Owner); err != nil {
 		return nil, err
 	}
-	m.record = &owner.Record{Namespace: order.Owner.Namespace, Host: order.Owner.Host, Generation: order.Owner.Generation, Plane: order.Owner.Plane, Order: order.Owner.Order}
+	m.record = &owner.Record{Namespace: order.Owner.Namespace, Host: order.Owner.Host, Generation: order.Owner.Generation,
+		Plane: order.Owner.Plane, Order: order.Owner.Order}
 	m.changed = append(m.changed, fmt.Sprintf("release %d", order.Owner.Generation))
 	return nil, nil
 }
@@ -379,7 +386,7 @@ type fakeBMC struct {
 	orders  []string
 }
 
-func (b *fakeBMC) order(name, state string) error {
+func (b *fakeBMC) command(name, state string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.orders = append(b.orders, name)
@@ -395,10 +402,10 @@ func (b *fakeBMC) State(context.Context, *infrav1.QuoinHost) (string, error) {
 	return b.state, b.err
 }
 
-func (b *fakeBMC) Off(context.Context, *infrav1.QuoinHost) error { return b.order("off", "Off") }
-func (b *fakeBMC) On(context.Context, *infrav1.QuoinHost) error  { return b.order("on", "On") }
+func (b *fakeBMC) Off(context.Context, *infrav1.QuoinHost) error { return b.command("off", "Off") }
+func (b *fakeBMC) On(context.Context, *infrav1.QuoinHost) error  { return b.command("on", "On") }
 func (b *fakeBMC) Cycle(context.Context, *infrav1.QuoinHost) error {
-	if err := b.order("cycle", "On"); err != nil {
+	if err := b.command("cycle", "On"); err != nil {
 		return err
 	}
 	if b.onCycle != nil {
@@ -438,19 +445,22 @@ func newHost() *infrav1.QuoinHost {
 	return &infrav1.QuoinHost{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "h1", UID: "host-uid"},
 		Spec: infrav1.QuoinHostSpec{
-			Address: "192.0.2.11", Port: 22, User: "root", CredentialsRef: infrav1.SecretReference{Name: "ssh"}, ConsumerNamespaces: []string{"*"},
+			Address: "192.0.2.11", Port: 22, User: "root", CredentialsRef: infrav1.SecretReference{Name: "ssh"},
+			ConsumerNamespaces: []string{"*"},
 		},
 	}
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
-	w := &world{t: t, g: NewWithT(t), room: newRoom(), bmc: &fakeBMC{state: "On"}, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), key: types.NamespacedName{Namespace: "hosts", Name: "h1"}}
+	w := &world{t: t, g: NewWithT(t), room: newRoom(), bmc: &fakeBMC{state: "On"},
+		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), key: types.NamespacedName{Namespace: "hosts", Name: "h1"}}
 	builder := fake.NewClientBuilder().WithScheme(newScheme())
 	for _, index := range fieldindex.All() {
 		builder.WithIndex(index.Object, index.Field, index.Values)
 	}
 	w.client = builder.WithObjects(objects...).
-		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinCluster{}, &clusterv1.Machine{}, &clusterv1.Cluster{}).Build()
+		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinCluster{}, &clusterv1.Machine{},
+			&clusterv1.Cluster{}).Build()
 	w.restart()
 	return w
 }
@@ -461,7 +471,7 @@ func (w *world) restart() {
 		w.r.Calls.Close()
 	}
 	w.r = &Reconciler{
-		Client: w.client, APIReader: w.client, Exchanges: w.room, Calls: async.New(async.Options{}),
+		Client: w.client, APIReader: w.client, Provisioner: w.room, Calls: async.New(async.Options{}),
 		Power: w.bmc, PowerCalls: async.New(async.Options{}),
 		Now: func() time.Time { return w.now }, jitter: func() float64 { return 0 },
 	}
@@ -475,7 +485,7 @@ func (w *world) host() *infrav1.QuoinHost {
 	return host
 }
 
-// reconcile runs once, and waits for the exchange that it started.
+// reconcile runs once, and waits for the call that it started.
 func (w *world) reconcile() ctrl.Result {
 	w.t.Helper()
 	result, err := w.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: w.key})
@@ -512,7 +522,8 @@ func (w *world) until(what string, ok func(*infrav1.QuoinHost) bool) *infrav1.Qu
 		w.now = w.now.Add(min(result.RequeueAfter, 10*time.Second))
 	}
 	host := w.host()
-	w.t.Fatalf("never %s: state %s, operation %+v, conditions %s", what, host.Status.State, host.Status.Operation, describe(host))
+	w.t.Fatalf("never %s: state %s, operation %+v, conditions %s", what, host.Status.State, host.Status.Operation,
+		describe(host))
 	return nil
 }
 
@@ -577,31 +588,36 @@ func describe(h *infrav1.QuoinHost) string {
 }
 
 // consumer returns the objects that a claim leads to.
-func consumer(controlPlane bool) (*clusterv1.Cluster, *infrav1.QuoinCluster, *clusterv1.Machine, *infrav1.QuoinMachine, *corev1.Secret) {
+func consumer(controlPlane bool) (*clusterv1.Cluster, *infrav1.QuoinCluster, *clusterv1.Machine, *infrav1.QuoinMachine,
+	*corev1.Secret) {
 	labels := map[string]string{clusterv1.ClusterNameLabel: "c1"}
 	if controlPlane {
 		labels[clusterv1.MachineControlPlaneLabel] = ""
 	}
 	cluster := &clusterv1.Cluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "c1"},
-		Spec:       clusterv1.ClusterSpec{InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinCluster", Name: "c1"}},
+		Spec: clusterv1.ClusterSpec{InfrastructureRef: clusterv1.ContractVersionedObjectReference{
+			APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinCluster", Name: "c1"}},
 	}
 	quoinCluster := &infrav1.QuoinCluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "c1"},
 		Spec: infrav1.QuoinClusterSpec{
 			ControlPlaneEndpoint: infrav1.APIEndpoint{Host: "10.0.0.100", Port: 6443},
-			LoadBalancer:         infrav1.LoadBalancer{Type: infrav1.LoadBalancerKeepalived, Keepalived: &infrav1.Keepalived{VirtualRouterID: 51}},
+			LoadBalancer: infrav1.LoadBalancer{Type: infrav1.LoadBalancerKeepalived,
+				Keepalived: &infrav1.Keepalived{VirtualRouterID: 51}},
 		},
 	}
 	machine := &clusterv1.Machine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m1", UID: uid, Labels: labels, Finalizers: []string{"machine.cluster.x-k8s.io"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m1", UID: uid, Labels: labels,
+			Finalizers: []string{"machine.cluster.x-k8s.io"}},
 		Spec: clusterv1.MachineSpec{
 			ClusterName: "c1", Version: "v1.35.4",
 			Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To("m1-bootstrap")},
 		},
 	}
 	quoinMachine := &infrav1.QuoinMachine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "qm1", Labels: labels, Finalizers: []string{infrav1.MachineFinalizer}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "qm1", Labels: labels,
+			Finalizers: []string{infrav1.MachineFinalizer}},
 		Spec: infrav1.QuoinMachineSpec{
 			ProviderID: "quoin://hosts/h1/0123abcd",
 			Artifacts:  infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: "/opt/bundles/{{version}}"}},
@@ -625,3 +641,8 @@ func claimedWorld(t *testing.T, controlPlane bool) *world {
 }
 
 func request(w *world) ctrl.Request { return ctrl.Request{NamespacedName: w.key} }
+
+// watching is the fake client as an interceptor takes it.
+func (w *world) watching() client.WithWatch {
+	return w.client.(client.WithWatch) //nolint:forcetypeassert // the fake is one
+}

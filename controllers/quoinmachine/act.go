@@ -4,6 +4,7 @@
 package quoinmachine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -20,7 +21,9 @@ import (
 )
 
 // reconcileNormal claims a host, once. Everything after that is the host's progress, which summarize shows.
-func (r *Reconciler) reconcileNormal(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (ctrl.Result, error) {
+func (r *Reconciler) reconcileNormal(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view,
+) (ctrl.Result, error) {
 	if v.machine == nil {
 		v.obstacle = &obstacle{infrav1.MachineWaitingForOwnerReason, "waiting for a Machine to own this QuoinMachine"}
 		return ctrl.Result{}, nil
@@ -39,32 +42,37 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, quoinMachine *infrav1.
 // claim takes a free host by an update that fails when anybody else changed the host since it was read.
 func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (ctrl.Result, error) {
 	if v.cluster == nil || !ptr.Deref(v.cluster.Status.Initialization.InfrastructureProvisioned, false) {
-		v.obstacle = &obstacle{infrav1.MachineWaitingForClusterReason, fmt.Sprintf("waiting for the infrastructure of Cluster %s", v.machine.Spec.ClusterName)}
+		v.obstacle = &obstacle{infrav1.MachineWaitingForClusterReason,
+			fmt.Sprintf("waiting for the infrastructure of Cluster %s", v.machine.Spec.ClusterName)}
 		return ctrl.Result{}, nil
 	}
 	if !v.machine.DeletionTimestamp.IsZero() {
-		v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason, "the Machine is being deleted; no host is claimed for it any more"}
+		v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason,
+			"the Machine is being deleted; no host is claimed for it any more"}
 		return ctrl.Result{}, nil
 	}
 	if _, held := v.machine.Annotations[infrav1.HoldClaimAnnotation]; held {
-		v.obstacle = &obstacle{infrav1.MachineHeldReason, fmt.Sprintf("Machine %s/%s was made ahead: a host is claimed when annotation %s is taken off",
-			v.machine.Namespace, v.machine.Name, infrav1.HoldClaimAnnotation)}
+		v.obstacle = &obstacle{infrav1.MachineHeldReason,
+			fmt.Sprintf("Machine %s/%s was made ahead: a host is claimed when annotation %s is taken off",
+				v.machine.Namespace, v.machine.Name, infrav1.HoldClaimAnnotation)}
 		return ctrl.Result{}, nil
 	}
-	if why, err := r.unsupported(ctx, v); err != nil || why != "" {
+	if why, again, err := r.unsupported(ctx, v); err != nil || why != "" {
 		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
-		return ctrl.Result{}, err
+		return ctrl.Result{RequeueAfter: again}, err
 	}
 	if ptr.Deref(v.machine.Spec.Bootstrap.DataSecretName, "") == "" {
 		// Workers exist long before a control plane answers. Holding hosts meanwhile could take the very ones that the
 		// control plane needs to answer at all.
 		v.obstacle = &obstacle{infrav1.MachineWaitingForBootstrapDataReason,
-			fmt.Sprintf("waiting for the bootstrap data of Machine %s/%s; a host is claimed when it is there", v.machine.Namespace, v.machine.Name)}
+			fmt.Sprintf("waiting for the bootstrap data of Machine %s/%s; a host is claimed when it is there",
+				v.machine.Namespace, v.machine.Name)}
 		return ctrl.Result{}, nil
 	}
 	request, err := selectorOf(quoinMachine)
 	if err != nil {
-		v.obstacle = &obstacle{infrav1.MachineSelectorInvalidReason, fmt.Sprintf("spec.hostSelector cannot be read: %v; correct it in the machine template", err)}
+		v.obstacle = &obstacle{infrav1.MachineSelectorInvalidReason,
+			fmt.Sprintf("spec.hostSelector cannot be read: %v; correct it in the machine template", err)}
 		return ctrl.Result{}, nil
 	}
 	request.FailureDomain, request.Version = v.machine.Spec.FailureDomain, v.machine.Spec.Version
@@ -73,6 +81,9 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 	request.Now = r.now()
 	free, err := r.free(ctx, quoinMachine)
 	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if request.FailCgroupV1, err = r.failsOnCgroupV1(ctx, v, free); err != nil {
 		return ctrl.Result{}, err
 	}
 	key := client.ObjectKeyFromObject(quoinMachine)
@@ -102,7 +113,8 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 		return ctrl.Result{}, err
 	}
 	host.Spec.ConsumerRef = &infrav1.ConsumerReference{
-		Namespace: quoinMachine.Namespace, Name: quoinMachine.Name, Machine: v.machine.Name, Claim: infrav1.ClaimOf(string(v.machine.UID)),
+		Namespace: quoinMachine.Namespace, Name: quoinMachine.Name, Machine: v.machine.Name,
+		Claim: infrav1.ClaimOf(string(v.machine.UID)),
 	}
 	// In the same update, so that the host never serves two claims of one generation: whoever still holds the claim before
 	// this one, in a stale copy of these objects, knows a lower number and changes nothing on the host any more.
@@ -110,7 +122,8 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 	host.Spec.ManagedBy = string(host.UID)
 	if err := r.Client.Update(ctx, host); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason, fmt.Sprintf("host %s/%s changed while it was being claimed; trying again", host.Namespace, host.Name)}
+			v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason,
+				fmt.Sprintf("host %s/%s changed while it was being claimed; trying again", host.Namespace, host.Name)}
 			return ctrl.Result{RequeueAfter: time.Second}, nil
 		}
 		return ctrl.Result{}, fmt.Errorf("claiming QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
@@ -123,8 +136,12 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 }
 
 // noHost says why no host can be claimed; others that another machine is claiming one that could be.
-func (r *Reconciler) noHost(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view, request placement.Request, others bool) (ctrl.Result, error) {
-	key := ask{namespace: quoinMachine.Namespace, cluster: v.cluster.Name, domain: request.FailureDomain, version: request.Version}
+func (r *Reconciler) noHost(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view, request placement.Request, others bool,
+) (ctrl.Result, error) {
+	key := ask{namespace: quoinMachine.Namespace, cluster: v.cluster.Name, domain: request.FailureDomain,
+		version:      request.Version,
+		failCgroupV1: request.FailCgroupV1}
 	if request.Selector != nil {
 		key.selector = request.Selector.String()
 	}
@@ -142,7 +159,8 @@ func (r *Reconciler) noHost(ctx context.Context, quoinMachine *infrav1.QuoinMach
 		return ctrl.Result{}, err
 	}
 	if counted.Chosen != nil {
-		v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason, fmt.Sprintf("host %s/%s has just become free; trying again", counted.Chosen.Namespace, counted.Chosen.Name)}
+		v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason,
+			fmt.Sprintf("host %s/%s has just become free; trying again", counted.Chosen.Namespace, counted.Chosen.Name)}
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	v.obstacle = &obstacle{infrav1.MachineNoMatchingHostReason, counted.Message()}
@@ -150,6 +168,9 @@ func (r *Reconciler) noHost(ctx context.Context, quoinMachine *infrav1.QuoinMach
 	if others {
 		// A claim that fails leaves a free host, and no event may tell of it.
 		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
+	if request.FailCgroupV1 {
+		again = cmp.Or(again, unseenRecheck)
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
 }
@@ -171,7 +192,8 @@ func (r *Reconciler) tellClaim(quoinMachine *infrav1.QuoinMachine, host *infrav1
 	if picked.LastResort {
 		kind = "Warning"
 	}
-	r.Recorder.Eventf(quoinMachine, host, kind, infrav1.MachineHostClaimedReason, infrav1.MachineHostClaimedReason, "%s", message)
+	r.Recorder.Eventf(quoinMachine, host, kind, infrav1.MachineHostClaimedReason, infrav1.MachineHostClaimedReason, "%s",
+		message)
 }
 
 // candidatesOf is why no host was chosen, as the status shows it.

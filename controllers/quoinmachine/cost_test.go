@@ -41,7 +41,8 @@ func newFleet(tb testing.TB, hosts, machines int) *fleet {
 		h.UID = types.UID(h.Name)
 		h.Labels["role"] = "storage"
 		if i%2 == 0 {
-			h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "other" + h.Name, Machine: "other", Claim: "ffffffff"}
+			h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "other" + h.Name, Machine: "other",
+				Claim: "ffffffff"}
 			h.Status.State = infrav1.HostStateProvisioned
 		}
 		f.client.Put(h)
@@ -164,11 +165,11 @@ func (f *fleet) shown(name string) string {
 	return fmt.Sprint(m.Status.Candidates, conditions.GetMessage(m, infrav1.MachineReadyCondition))
 }
 
-// BenchmarkHostEvent is what one change of a host costs that half a thousand waiting Machines might be concerned by: map
-// function and reconciles, over a real cache with its indexes, in fleets of 50 and 5,000. "growth" is the time in the large
-// fleet over that in the small one, within one run, and "B-growth" the same of what is allocated; both should be at most 2.
-// Requests are counted, and answered at once. The recount of the hosts, which comes once for all events of a while, is a
-// benchmark of its own.
+// BenchmarkHostEvent is what one change of a host costs that half a thousand waiting Machines might be concerned by:
+// map function and reconciles, over a real cache with its indexes, in fleets of 50 and 5,000. "growth" is the time in
+// the large fleet over that in the small one, within one run, and "B-growth" the same of what is allocated; both should
+// be at most 2. Requests are counted, and answered at once. The recount of the hosts, which comes once for all events
+// of a while, is a benchmark of its own.
 func BenchmarkHostEvent(b *testing.B) {
 	seconds, bytes := map[string]float64{}, map[string]float64{}
 	for _, hosts := range []int{50, 5000} {

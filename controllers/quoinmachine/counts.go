@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// countsEvery lies between two counts of the hosts that a QuoinMachine cannot have. They are for people, and no claim waits
-	// for them.
+	// countsEvery lies between two counts of the hosts that a QuoinMachine cannot have. They are for people, and no claim
+	// waits for them.
 	countsEvery = 15 * time.Second
 	// mostCounted bounds the memory; who is forgotten counts anew.
 	mostCounted = 1000
 )
 
-// counts remembers why no host could be claimed, for all QuoinMachines that ask for the same. Hundreds may wait for hosts of a
-// fleet of thousands: the fleet is counted once for all of them, and not again while it is as it was. The zero value is ready.
+// counts remembers why no host could be claimed, for all QuoinMachines that ask for the same. Hundreds may wait for
+// hosts of a fleet of thousands: the fleet is counted once for all of them, and not again while it is as it was. The
+// zero value is ready.
 type counts struct {
 	// changes of hosts that count, since the process began.
 	changes atomic.Int64
@@ -34,7 +35,10 @@ type counts struct {
 }
 
 // ask is what the counts depend on beside the hosts.
-type ask struct{ namespace, cluster, selector, domain, version string }
+type ask struct {
+	namespace, cluster, selector, domain, version string
+	failCgroupV1                                  bool
+}
 
 type count struct {
 	at      time.Time
@@ -42,8 +46,8 @@ type count struct {
 	result  placement.Result
 }
 
-// changed notes that a host changed, and reports whether those that wait are to be woken for that. They are not while they will
-// be anyhow.
+// changed notes that a host changed, and reports whether those that wait are to be woken for that. They are not while
+// they will be anyhow.
 func (c *counts) changed(now time.Time) bool {
 	c.changes.Add(1)
 	c.waking.Lock()
@@ -55,9 +59,11 @@ func (c *counts) changed(now time.Time) bool {
 	return true
 }
 
-// of returns the counts, and in how long they are to be asked for again; zero when the next change is an event. look counts;
-// what finds a host is not remembered.
-func (c *counts) of(key ask, now time.Time, look func() (placement.Result, error)) (placement.Result, time.Duration, error) {
+// of returns the counts, and in how long they are to be asked for again; zero when the next change is an event. look
+// counts; what finds a host is not remembered.
+func (c *counts) of(
+	key ask, now time.Time, look func() (placement.Result, error),
+) (placement.Result, time.Duration, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	changes := c.changes.Load()

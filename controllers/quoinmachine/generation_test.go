@@ -25,7 +25,8 @@ func TestAClaimRaisesTheGenerationOfTheHostInOneWriteWithTheConsumer(t *testing.
 	w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
 			if h, ok := o.(*infrav1.QuoinHost); ok {
-				w.g.Expect(h.ResourceVersion).NotTo(BeEmpty(), "a claim without a resourceVersion would take a host that somebody else has")
+				w.g.Expect(h.ResourceVersion).NotTo(BeEmpty(),
+					"a claim without a resourceVersion would take a host that somebody else has")
 				writes = append(writes, h.Spec)
 			}
 			return c.Update(ctx, o, options...)
@@ -56,5 +57,6 @@ func TestAFoundClaimIsNotRaised(t *testing.T) {
 	w := newWorld(t, cluster(), machine, quoinMachine, claimed)
 	w.reconcile("m1")
 	w.g.Expect(w.machine("m1").Spec.ProviderID).NotTo(BeEmpty())
-	w.g.Expect(w.host("h1").Spec.ClaimGeneration).To(BeEquivalentTo(3), "that is the host controller's, which knows what the host has seen")
+	w.g.Expect(w.host("h1").Spec.ClaimGeneration).
+		To(BeEquivalentTo(3), "that is the host controller's, which knows what the host has seen")
 }

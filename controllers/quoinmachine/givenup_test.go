@@ -19,10 +19,12 @@ func TestAMachineWhoseHostWasAbandonedGoesWithoutAReset(t *testing.T) {
 	w.updateHost("h1", func(h *infrav1.QuoinHost) {
 		h.Status.State = infrav1.HostStateQuarantined
 		setCondition(h, infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason, "a person stated it")
-		setCondition(h, infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason, "the host was abandoned; delete Machine team/m1")
+		setCondition(h, infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason,
+			"the host was abandoned; delete Machine team/m1")
 	})
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason, "delete Machine team/m1")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.HostAbandonedReason,
+		"delete Machine team/m1")
 	w.delete("m1")
 	w.reconcile("m1")
 	w.g.Expect(w.deleted("m1")).To(BeTrue())
@@ -36,7 +38,8 @@ func TestAMachineOfADeadHostGoesWithoutAResetOnceTheHostIsGivenUp(t *testing.T) 
 		w.delete("m1")
 		w.updateHost("h1", func(h *infrav1.QuoinHost) {
 			h.Status.State = infrav1.HostStateCleaning
-			setCondition(h, infrav1.HostReadyCondition, metav1.ConditionFalse, infrav1.HostUnreachableReason, "no answer since noon; it is being powered off")
+			setCondition(h, infrav1.HostReadyCondition, metav1.ConditionFalse, infrav1.HostUnreachableReason,
+				"no answer since noon; it is being powered off")
 		})
 		w.reconcile("m1")
 		w.g.Expect(w.deleted("m1")).To(BeFalse(), "silence alone frees nothing")

@@ -87,15 +87,17 @@ func (r *Reconciler) ownerNow(ctx context.Context, quoinMachine *infrav1.QuoinMa
 	return r.referringNow(ctx, quoinMachine)
 }
 
-// referringNow finds the Machine that refers to the QuoinMachine, for an owner reference may have been stripped, and a host
-// must not be reset under a Machine that lives; nil when there is none. One that never had a host has nothing to lose.
+// referringNow finds the Machine that refers to the QuoinMachine, for an owner reference may have been stripped, and a
+// host must not be reset under a Machine that lives; nil when there is none. One that never had a host has nothing to
+// lose.
 func (r *Reconciler) referringNow(ctx context.Context, quoinMachine *infrav1.QuoinMachine) (*clusterv1.Machine, error) {
 	cluster := quoinMachine.Labels[clusterv1.ClusterNameLabel]
 	if quoinMachine.Spec.ProviderID == "" || cluster == "" {
 		return nil, nil
 	}
 	machines := &clusterv1.MachineList{}
-	if err := r.APIReader.List(ctx, machines, client.InNamespace(quoinMachine.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster}); err != nil {
+	if err := r.APIReader.List(ctx, machines, client.InNamespace(quoinMachine.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster}); err != nil {
 		return nil, fmt.Errorf("listing the Machines of Cluster %s/%s: %w", quoinMachine.Namespace, cluster, err)
 	}
 	for i := range machines.Items {

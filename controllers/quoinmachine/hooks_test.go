@@ -41,7 +41,8 @@ func hooked(quoinMachine *infrav1.QuoinMachine) *infrav1.QuoinMachine {
 func (w *world) hooks(name string) []string {
 	var hooks []string
 	for key := range w.capiMachine(name).Annotations {
-		if strings.HasPrefix(key, clusterv1.PreDrainDeleteHookAnnotationPrefix) || strings.HasPrefix(key, clusterv1.PreTerminateDeleteHookAnnotationPrefix) {
+		if strings.HasPrefix(key, clusterv1.PreDrainDeleteHookAnnotationPrefix) ||
+			strings.HasPrefix(key, clusterv1.PreTerminateDeleteHookAnnotationPrefix) {
 			hooks = append(hooks, key)
 		}
 	}
@@ -66,7 +67,8 @@ func (w *world) edit(name string, change func(*infrav1.QuoinMachine)) {
 func (w *world) stage(name, reason string) {
 	w.t.Helper()
 	machine := w.capiMachine(name)
-	conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineDeletingCondition, Status: metav1.ConditionTrue, Reason: reason})
+	conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineDeletingCondition, Status: metav1.ConditionTrue,
+		Reason: reason})
 	w.g.Expect(w.client.Status().Update(context.Background(), machine)).To(Succeed())
 }
 
@@ -77,11 +79,14 @@ func TestHooksHoldTheMachineUntilTheirOwnersTakeThemAway(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	w := newWorld(t, cluster(), machine, hooked(quoinMachine), host("h1", ""))
 	w.reconcile("m1")
-	w.g.Expect(w.capiMachine("m1").Annotations).To(And(HaveKeyWithValue(migrate, "my-app-migration-controller"), HaveKeyWithValue(backup, "my-backup-controller")))
+	w.g.Expect(w.capiMachine("m1").Annotations).
+		To(And(HaveKeyWithValue(migrate, "my-app-migration-controller"), HaveKeyWithValue(backup, "my-backup-controller")))
 	w.reconcile("m1")
 	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionTrue, infrav1.MachineHostClaimedReason)
-	w.expect("m1", infrav1.MachineDrainableCondition, metav1.ConditionFalse, infrav1.MachineHooksHoldReason, "MigrateImportantApp (owner my-app-migration-controller)")
-	w.expect("m1", infrav1.MachineTerminableCondition, metav1.ConditionFalse, infrav1.MachineHooksHoldReason, "BackupFileSystem (owner my-backup-controller)")
+	w.expect("m1", infrav1.MachineDrainableCondition, metav1.ConditionFalse, infrav1.MachineHooksHoldReason,
+		"MigrateImportantApp (owner my-app-migration-controller)")
+	w.expect("m1", infrav1.MachineTerminableCondition, metav1.ConditionFalse, infrav1.MachineHooksHoldReason,
+		"BackupFileSystem (owner my-backup-controller)")
 	w.expect("m1", infrav1.MachineDrainedCondition, metav1.ConditionFalse, infrav1.MachineNotDeletingReason)
 
 	w.g.Expect(w.client.Delete(context.Background(), w.capiMachine("m1"))).To(Succeed())
@@ -119,7 +124,8 @@ func TestAnEntryHoldsTheHostWhereItsAnnotationDoesNot(t *testing.T) {
 	w.g.Expect(w.deleted("m1")).To(BeFalse())
 	w.g.Expect(w.hooks("m1")).To(BeEmpty(), "nothing is added once the deletion has begun")
 	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineHooksHoldReason,
-		"pre-drain MigrateImportantApp (owner my-app-migration-controller)", "pre-terminate BackupFileSystem (owner my-backup-controller)")
+		"pre-drain MigrateImportantApp (owner my-app-migration-controller)",
+		"pre-terminate BackupFileSystem (owner my-backup-controller)")
 	w.edit("m1", func(m *infrav1.QuoinMachine) { m.Spec.LifecycleHooks = infrav1.LifecycleHooks{} })
 	w.reconcile("m1")
 	w.g.Expect(w.deleted("m1")).To(BeTrue())
@@ -136,7 +142,8 @@ func TestAMachineInUseKeepsItsHost(t *testing.T) {
 	w.g.Expect(w.client.Delete(context.Background(), w.machine("m1"))).To(Succeed())
 	w.reconcile("m1")
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineInUseReason, "Machine team/m1 is not", "Delete the Machine")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineInUseReason,
+		"Machine team/m1 is not", "Delete the Machine")
 	w.g.Expect(w.host("h1").Spec.ConsumerRef).NotTo(BeNil())
 	w.g.Expect(recorder.Events).To(Receive(ContainSubstring("MachineInUse")))
 	w.g.Expect(recorder.Events).NotTo(Receive(), "once")
@@ -146,16 +153,19 @@ func TestAMachineInUseKeepsItsHost(t *testing.T) {
 	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineReleasingReason)
 }
 
-// Somebody stripped the owner reference. The Machine refers to its QuoinMachine all the same, and its host is not reset.
+// Somebody stripped the owner reference. The Machine refers to its QuoinMachine all the same, and its host is not
+// reset.
 func TestAMachineInUseIsFoundWithoutAnOwnerReference(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
-	machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachine", Name: "m1"}
+	machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group,
+		Kind: "QuoinMachine", Name: "m1"}
 	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
 	w.reconcile("m1")
 	w.edit("m1", func(m *infrav1.QuoinMachine) { m.OwnerReferences = nil })
 	w.g.Expect(w.client.Delete(context.Background(), w.machine("m1"))).To(Succeed())
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineInUseReason, "Machine team/m1 is not")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineInUseReason,
+		"Machine team/m1 is not")
 
 	w.g.Expect(w.client.Delete(context.Background(), w.capiMachine("m1"))).To(Succeed())
 	w.reconcile("m1")
@@ -167,7 +177,8 @@ func TestTheEndOfAMachineIsReadFromTheAPIServer(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	w := newWorld(t, cluster(), machine, quoinMachine)
 	w.reconcile("m1")
-	lagging := func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	lagging := func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object,
+		options ...client.GetOption) error {
 		if _, ok := object.(*clusterv1.Machine); ok {
 			return apierrors.NewNotFound(schema.GroupResource{Resource: "machines"}, key.Name)
 		}
@@ -204,7 +215,8 @@ func TestAHookIsOnlyAddedToTheMachineThatWasRead(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	w := newWorld(t, cluster(), machine, hooked(quoinMachine))
 	w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{
-		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch,
+			options ...client.PatchOption) error {
 			if _, ok := object.(*clusterv1.Machine); ok {
 				w.g.Expect(client.IgnoreNotFound(c.Delete(ctx, w.capiMachine("m1")))).To(Succeed())
 			}
@@ -223,7 +235,8 @@ func TestAHookThatCannotBeWrittenIsTriedAgain(t *testing.T) {
 	quoinMachine.Finalizers = []string{infrav1.MachineFinalizer}
 	w := newWorld(t, cluster(), machine, hooked(quoinMachine), host("h1", ""))
 	w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{
-		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch,
+			options ...client.PatchOption) error {
 			if _, ok := object.(*clusterv1.Machine); ok {
 				return errors.New("admission says no")
 			}

@@ -32,7 +32,8 @@ func TestNoClusterGetsTwoHostsOfOneIdentity(t *testing.T) {
 			w.reconcile("m1")
 			w.reconcile("m2")
 			w.g.Expect(w.host("h2").Spec.ConsumerRef).To(BeNil())
-			w.expect("m2", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineNoMatchingHostReason, "1 in use", "1 with the hostname, machine-id or product UUID")
+			w.expect("m2", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineNoMatchingHostReason, "1 in use",
+				"1 with the hostname, machine-id or product UUID")
 
 			w.updateHost("h2", func(h *infrav1.QuoinHost) { h.Status.Facts = &infrav1.HostFacts{Hostname: "other"} })
 			w.reconcile("m2")
@@ -45,7 +46,8 @@ func TestAnotherClusterMayHaveAHostOfTheSameName(t *testing.T) {
 	first, quoinFirst := owned("m1", uid1)
 	a, b := host("h1", ""), host("h2", "")
 	b.Status.Facts.Hostname = "h1"
-	a.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "of-another", Machine: "of-another", Claim: "ffffffff"}
+	a.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "of-another", Machine: "of-another",
+		Claim: "ffffffff"}
 	_, other := owned("of-another", "ffffffff-0000-0000-0000-000000000000")
 	other.Labels = map[string]string{clusterv1.ClusterNameLabel: "c2"}
 	w := newWorld(t, cluster(), first, quoinFirst, other, a, b)

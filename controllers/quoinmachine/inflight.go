@@ -20,14 +20,16 @@ import (
 // redoEvery is how often a deletion that was refused is asked for again.
 const redoEvery = time.Minute
 
-// A deletion that is under way when the objects move does not move with them: the mover copies no deletionTimestamp. The Machine
-// would come alive again, and its MachineSet would pick another one. So the deletion is written down as soon as it is seen,
-// also while the Cluster is paused, and done again where the Machine has arrived.
+// A deletion that is under way when the objects move does not move with them: the mover copies no deletionTimestamp.
+// The Machine would come alive again, and its MachineSet would pick another one. So the deletion is written down as
+// soon as it is seen, also while the Cluster is paused, and done again where the Machine has arrived.
 
-// deletionUnderWay reports whether the deletion of the Machine is to be written down: it is, and the mover did not ask for it.
+// deletionUnderWay reports whether the deletion of the Machine is to be written down: it is, and the mover did not ask
+// for it.
 func deletionUnderWay(machine *clusterv1.Machine) bool {
 	_, moved := machine.Annotations[clusterctlv1.DeleteForMoveAnnotation]
-	return !machine.DeletionTimestamp.IsZero() && !moved && machine.Annotations[infrav1.DeletionAnnotation] != string(machine.UID)
+	return !machine.DeletionTimestamp.IsZero() && !moved &&
+		machine.Annotations[infrav1.DeletionAnnotation] != string(machine.UID)
 }
 
 // deletionLost reports whether the Machine was being deleted when it was copied, and is not any more.
@@ -36,8 +38,8 @@ func deletionLost(machine *clusterv1.Machine) bool {
 	return noted && machine.DeletionTimestamp.IsZero() && uid != string(machine.UID)
 }
 
-// noteDeletion writes down on the Machine that it is being deleted. A MachineSet that has too many Machines after a move then
-// picks the same one.
+// noteDeletion writes down on the Machine that it is being deleted. A MachineSet that has too many Machines after a
+// move then picks the same one.
 func (r *Reconciler) noteDeletion(ctx context.Context, v *view) error {
 	if v.machine == nil || !deletionUnderWay(v.machine) {
 		return nil
@@ -63,9 +65,12 @@ func (r *Reconciler) noteDeletion(ctx context.Context, v *view) error {
 	return nil
 }
 
-// redoDeletion deletes a Machine again whose deletion was lost in a move, and returns when to look again; zero when there is
-// nothing to do. Admission may refuse it, as it may refuse any deletion; meanwhile the Machine is one like all others.
-func (r *Reconciler) redoDeletion(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (time.Duration, error) {
+// redoDeletion deletes a Machine again whose deletion was lost in a move, and returns when to look again; zero when
+// there is nothing to do. Admission may refuse it, as it may refuse any deletion; meanwhile the Machine is one like all
+// others.
+func (r *Reconciler) redoDeletion(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view,
+) (time.Duration, error) {
 	if v.machine == nil || !deletionLost(v.machine) {
 		return 0, nil
 	}
@@ -73,18 +78,23 @@ func (r *Reconciler) redoDeletion(ctx context.Context, quoinMachine *infrav1.Quo
 	err := r.Client.Delete(ctx, machine.DeepCopy(), client.Preconditions{UID: &machine.UID})
 	switch {
 	case apierrors.IsForbidden(err):
-		r.event(quoinMachine, machine, "Warning", "DeletionRefused", "Machine %s was being deleted before it was moved, and cannot be now: %v", machine.Name, err)
+		r.event(quoinMachine, machine, "Warning", "DeletionRefused",
+			"Machine %s was being deleted before it was moved, and cannot be now: %v", machine.Name, err)
 		return redoEvery, nil
 	case client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err):
-		return 0, fmt.Errorf("deleting Machine %s/%s again, whose deletion was lost in a move: %w", machine.Namespace, machine.Name, err)
+		return 0, fmt.Errorf("deleting Machine %s/%s again, whose deletion was lost in a move: %w", machine.Namespace,
+			machine.Name, err)
 	case err == nil:
-		r.event(quoinMachine, machine, "Normal", "DeletionResumed", "Machine %s was being deleted before it was moved, and is again", machine.Name)
+		r.event(quoinMachine, machine, "Normal", "DeletionResumed",
+			"Machine %s was being deleted before it was moved, and is again", machine.Name)
 	}
 	// The Machine's event brings us back.
 	return redoEvery, nil
 }
 
-func (r *Reconciler) event(quoinMachine *infrav1.QuoinMachine, about client.Object, kind, reason, format string, args ...any) {
+func (r *Reconciler) event(
+	quoinMachine *infrav1.QuoinMachine, about client.Object, kind, reason, format string, args ...any,
+) {
 	if r.Recorder != nil {
 		r.Recorder.Eventf(quoinMachine, about, kind, reason, reason, format, args...)
 	}

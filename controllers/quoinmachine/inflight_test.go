@@ -30,24 +30,28 @@ func moved(t *testing.T, source *world) *world {
 		o.SetDeletionTimestamp(nil)
 		o.SetUID("target-" + o.GetUID())
 	}
-	machine.Status, quoinMachine.Status, h.Status = clusterv1.MachineStatus{}, infrav1.QuoinMachineStatus{}, infrav1.QuoinHostStatus{}
+	machine.Status, quoinMachine.Status, h.Status = clusterv1.MachineStatus{}, infrav1.QuoinMachineStatus{},
+		infrav1.QuoinHostStatus{}
 	quoinMachine.OwnerReferences[0].UID = machine.UID
 	return newWorld(t, c, machine, quoinMachine, h)
 }
 
 func TestADeletionUnderWayIsWrittenDownAtFirstSight(t *testing.T) {
-	for name, paused := range map[string]bool{"while the Cluster is reconciled": false, "while the Cluster is paused": true} {
+	for name, paused := range map[string]bool{"while the Cluster is reconciled": false,
+		"while the Cluster is paused": true} {
 		t.Run(name, func(t *testing.T) {
 			machine, quoinMachine := owned("m1", uid1)
 			c := cluster()
 			w := newWorld(t, c, machine, quoinMachine, host("h1", ""))
 			w.reconcile("m1")
-			w.g.Expect(w.capiMachine("m1").Annotations).NotTo(Or(HaveKey(infrav1.DeletionAnnotation), HaveKey(clusterv1.DeleteMachineAnnotation)))
+			w.g.Expect(w.capiMachine("m1").Annotations).
+				NotTo(Or(HaveKey(infrav1.DeletionAnnotation), HaveKey(clusterv1.DeleteMachineAnnotation)))
 			c.Spec.Paused = ptr.To(paused)
 			w.g.Expect(w.client.Update(context.Background(), c)).To(Succeed())
 			w.g.Expect(w.client.Delete(context.Background(), w.capiMachine("m1"))).To(Succeed())
 			w.reconcile("m1")
-			w.g.Expect(w.capiMachine("m1").Annotations).To(And(HaveKeyWithValue(infrav1.DeletionAnnotation, uid1), HaveKey(clusterv1.DeleteMachineAnnotation)))
+			w.g.Expect(w.capiMachine("m1").Annotations).
+				To(And(HaveKeyWithValue(infrav1.DeletionAnnotation, uid1), HaveKey(clusterv1.DeleteMachineAnnotation)))
 		})
 	}
 }
@@ -84,7 +88,8 @@ func TestADeletionThatAMoveLostIsDoneAgain(t *testing.T) {
 	target.reconcile("m1")
 	again := target.capiMachine("m1")
 	target.g.Expect(again.DeletionTimestamp.IsZero()).To(BeFalse())
-	target.g.Expect(again.Annotations).To(HaveKeyWithValue(infrav1.DeletionAnnotation, "target-"+uid1), "and again, should it be moved once more")
+	target.g.Expect(again.Annotations).To(HaveKeyWithValue(infrav1.DeletionAnnotation, "target-"+uid1),
+		"and again, should it be moved once more")
 	target.g.Expect(target.host("h1").Spec.ConsumerRef).NotTo(BeNil(), "the host is released in order")
 }
 
@@ -107,11 +112,13 @@ func TestALostDeletionThatIsRefusedIsToldAndTriedAgain(t *testing.T) {
 		Delete: func(_ context.Context, _ client.WithWatch, o client.Object, options ...client.DeleteOption) error {
 			asked := (&client.DeleteOptions{}).ApplyOptions(options)
 			w.g.Expect(*asked.Preconditions.UID).To(BeEquivalentTo(uid1), "exactly the Machine that was seen")
-			return apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, o.GetName(), errors.New("etcd would lose its quorum"))
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, o.GetName(),
+				errors.New("etcd would lose its quorum"))
 		},
 	})
 	result := w.reconcile("m1")
 	w.g.Expect(result.RequeueAfter).To(Equal(redoEvery))
 	w.g.Expect(w.machine("m1").Spec.ProviderID).NotTo(BeEmpty(), "it goes on as a Machine that lives")
-	w.g.Expect(<-recorder.Events).To(And(ContainSubstring("DeletionRefused"), ContainSubstring("etcd would lose its quorum")))
+	w.g.Expect(<-recorder.Events).To(And(ContainSubstring("DeletionRefused"),
+		ContainSubstring("etcd would lose its quorum")))
 }

@@ -64,7 +64,8 @@ func TestAMachineThatAPersonGaveUpIsToBeReplaced(t *testing.T) {
 	w := hostless(t)
 	w.word("m1", lostID)
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineHostLostReason, "delete Machine m1 so that another one replaces it")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineHostLostReason,
+		"delete Machine m1 so that another one replaces it")
 }
 
 func TestAHostThatArrivesLateIsReleasedAsUsual(t *testing.T) {
@@ -90,7 +91,8 @@ func TestAMachineWhoseHostIsAnothersByNowGoes(t *testing.T) {
 	w := hostless(t)
 	w.g.Expect(w.client.Create(context.Background(), host("gone", ""))).To(Succeed())
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineHostLostReason, "not claimed by this QuoinMachine any more")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineHostLostReason,
+		"not claimed by this QuoinMachine any more")
 	w.delete("m1")
 	w.reconcile("m1")
 	w.g.Expect(w.deleted("m1")).To(BeTrue())
@@ -103,7 +105,8 @@ func TestAPausedMachineSaysThatItsHostIsOnItsWay(t *testing.T) {
 	c.Spec.Paused = ptr.To(true)
 	w := newWorld(t, c, machine, quoinMachine)
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineMovingReason, "QuoinHost team/gone", lostID)
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineMovingReason,
+		"QuoinHost team/gone", lostID)
 	version := w.machine("m1").ResourceVersion
 	w.reconcile("m1")
 	w.g.Expect(w.machine("m1").ResourceVersion).To(Equal(version), "it is said once")

@@ -41,7 +41,8 @@ func (r *Reconciler) observe(ctx context.Context, quoinMachine *infrav1.QuoinMac
 	v := &view{now: r.now()}
 	machine, err := util.GetOwnerMachine(ctx, r.Client, quoinMachine.ObjectMeta)
 	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading the Machine of QuoinMachine %s/%s: %w", quoinMachine.Namespace, quoinMachine.Name, err)
+		return nil, fmt.Errorf("reading the Machine of QuoinMachine %s/%s: %w", quoinMachine.Namespace, quoinMachine.Name,
+			err)
 	}
 	v.machine = machine
 	if name := clusterName(quoinMachine, machine); name != "" {
@@ -55,10 +56,14 @@ func (r *Reconciler) observe(ctx context.Context, quoinMachine *infrav1.QuoinMac
 }
 
 // hostOf is the host that carries the claim of the QuoinMachine, as the cache has it; nil when there is none.
-func (r *Reconciler) hostOf(ctx context.Context, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) (*infrav1.QuoinHost, error) {
+func (r *Reconciler) hostOf(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine,
+) (*infrav1.QuoinHost, error) {
 	claimed := &infrav1.QuoinHostList{}
-	if err := r.Client.List(ctx, claimed, client.UnsafeDisableDeepCopy, fieldindex.HostsOfQuoinMachine(client.ObjectKeyFromObject(quoinMachine))); err != nil {
-		return nil, fmt.Errorf("listing the QuoinHosts of QuoinMachine %s/%s: %w", quoinMachine.Namespace, quoinMachine.Name, err)
+	if err := r.Client.List(ctx, claimed, client.UnsafeDisableDeepCopy,
+		fieldindex.HostsOfQuoinMachine(client.ObjectKeyFromObject(quoinMachine))); err != nil {
+		return nil, fmt.Errorf("listing the QuoinHosts of QuoinMachine %s/%s: %w", quoinMachine.Namespace, quoinMachine.Name,
+			err)
 	}
 	return find(claimed.Items, quoinMachine, machine), nil
 }
@@ -70,21 +75,26 @@ func clusterName(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine)
 	return quoinMachine.Labels[clusterv1.ClusterNameLabel]
 }
 
-// claimedHost asks the API server for the host that carries the claim of the QuoinMachine. The server selects it, because a
-// list of a large fleet for each claim would cost more than all the rest of it.
-func (r *Reconciler) claimedHost(ctx context.Context, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) (*infrav1.QuoinHost, error) {
+// claimedHost asks the API server for the host that carries the claim of the QuoinMachine. The server selects it,
+// because a list of a large fleet for each claim would cost more than all the rest of it.
+func (r *Reconciler) claimedHost(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine,
+) (*infrav1.QuoinHost, error) {
 	hosts := &infrav1.QuoinHostList{}
 	consumer := client.MatchingFields{
 		infrav1.HostConsumerNamespaceField: quoinMachine.Namespace, infrav1.HostConsumerNameField: quoinMachine.Name,
 	}
 	if err := r.APIReader.List(ctx, hosts, consumer); err != nil {
-		return nil, fmt.Errorf("listing the QuoinHosts of QuoinMachine %s/%s: %w", quoinMachine.Namespace, quoinMachine.Name, err)
+		return nil, fmt.Errorf("listing the QuoinHosts of QuoinMachine %s/%s: %w", quoinMachine.Namespace, quoinMachine.Name,
+			err)
 	}
 	return find(hosts.Items, quoinMachine, machine), nil
 }
 
 // find returns the host that carries the claim.
-func find(hosts []infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) *infrav1.QuoinHost {
+func find(
+	hosts []infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine,
+) *infrav1.QuoinHost {
 	for i := range hosts {
 		if claims(&hosts[i], quoinMachine, machine) {
 			return &hosts[i]
@@ -93,9 +103,9 @@ func find(hosts []infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine, machine
 	return nil
 }
 
-// claims says whether the host carries the claim of the QuoinMachine. The provider ID names the host; before that is set, a
-// manager may have died between claiming the host and writing it down, and the Machine's UID tells our claim from one of an
-// earlier Machine.
+// claims says whether the host carries the claim of the QuoinMachine. The provider ID names the host; before that is
+// set, a manager may have died between claiming the host and writing it down, and the Machine's UID tells our claim
+// from one of an earlier Machine.
 func claims(host *infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) bool {
 	ref := host.Spec.ConsumerRef
 	switch {
@@ -116,8 +126,8 @@ func candidates(hosts []infrav1.QuoinHost) []placement.Host {
 	return out
 }
 
-// fleet lists the hosts of every namespace, to count why none of them can be claimed. They are the cache's own and not to be
-// changed.
+// fleet lists the hosts of every namespace, to count why none of them can be claimed. They are the cache's own and not
+// to be changed.
 func (r *Reconciler) fleet(ctx context.Context) ([]infrav1.QuoinHost, error) {
 	hosts := &infrav1.QuoinHostList{}
 	if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
@@ -126,8 +136,8 @@ func (r *Reconciler) fleet(ctx context.Context) ([]infrav1.QuoinHost, error) {
 	return hosts.Items, nil
 }
 
-// free lists the free hosts that the QuoinMachine may have and some more, the candidates of a claim. They are the cache's own
-// and not to be changed.
+// free lists the free hosts that the QuoinMachine may have and some more, the candidates of a claim. They are the
+// cache's own and not to be changed.
 func (r *Reconciler) free(ctx context.Context, quoinMachine *infrav1.QuoinMachine) ([]infrav1.QuoinHost, error) {
 	var labels map[string]string
 	if quoinMachine.Spec.HostSelector != nil {
@@ -144,9 +154,12 @@ func (r *Reconciler) free(ctx context.Context, quoinMachine *infrav1.QuoinMachin
 	return all, nil
 }
 
-// members counts the hosts that machines of this cluster and role have, by failure domain, and lists what identifies the hosts
-// that its machines of either role have. It asks for the hosts of each machine, because a fleet is larger than a cluster.
-func (r *Reconciler) members(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (map[string]int, []placement.Identity, error) {
+// members counts the hosts that machines of this cluster and role have, by failure domain, and lists what identifies
+// the hosts that its machines of either role have. It asks for the hosts of each machine, because a fleet is larger
+// than a cluster.
+func (r *Reconciler) members(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view,
+) (map[string]int, []placement.Identity, error) {
 	list := &infrav1.QuoinMachineList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(quoinMachine.Namespace), client.UnsafeDisableDeepCopy,
 		client.MatchingLabels{clusterv1.ClusterNameLabel: v.cluster.Name}); err != nil {
@@ -168,7 +181,8 @@ func (r *Reconciler) members(ctx context.Context, quoinMachine *infrav1.QuoinMac
 			continue
 		}
 		taken = append(taken, placement.IdentitiesOf(host.Status.Facts)...)
-		if _, same := peer.Labels[clusterv1.MachineControlPlaneLabel]; same == controlPlane && peer.DeletionTimestamp.IsZero() {
+		if _, same := peer.Labels[clusterv1.MachineControlPlaneLabel]; same == controlPlane &&
+			peer.DeletionTimestamp.IsZero() {
 			counts[host.Spec.FailureDomain]++
 		}
 	}

@@ -20,33 +20,34 @@ import (
 	"sigs.k8s.io/cluster-api/util"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
 
 const (
 	// workloadTimeout bounds what one reconcile asks of a workload cluster.
 	workloadTimeout = 5 * time.Second
-	// mostHeld hosts are asked to confirm this management cluster, each for holdTimeout.
-	mostHeld    = 3
-	holdTimeout = 5 * time.Second
+	// mostHeld hosts are asked to confirm this management cluster.
+	mostHeld = 3
 	// outOfServiceRetry is when it is asked again after a failure.
 	outOfServiceRetry = 15 * time.Second
 )
 
-// outOfService is the taint by which a person or a controller states that a node is shut down for good: pods that cannot
-// tell that they ended are deleted, and their volumes detached at once, to be attached elsewhere (KEP-2268).
-var outOfService = corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
+// outOfService is the taint by which a person or a controller states that a node is shut down for good: pods that
+// cannot tell that they ended are deleted, and their volumes detached at once, to be attached elsewhere (KEP-2268).
+var outOfService = corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown",
+	Effect: corev1.TaintEffectNoExecute}
 
-// freesVolumes says whether the Node of the machine may be declared out of service. Only a host that is known not to run may:
-// a volume that two nodes write to is lost. And only while the Machine is being deleted: what comes back is another node.
+// freesVolumes says whether the Node of the machine may be declared out of service. Only a host that is known not to
+// run may: a volume that two nodes write to is lost. And only while the Machine is being deleted: what comes back is
+// another node.
 func freesVolumes(v *view) bool {
 	return v.machine != nil && !v.machine.DeletionTimestamp.IsZero() && v.machine.Status.NodeRef.IsDefined() &&
 		v.cluster != nil && v.host != nil && v.host.Fenced()
 }
 
-// freeVolumes declares the Node out of service, while Cluster API drains it and waits for its volumes. The QuoinMachine is
-// not being deleted then yet: its turn comes after the volumes. What goes wrong is tried again, and holds up nothing else.
+// freeVolumes declares the Node out of service, while Cluster API drains it and waits for its volumes. The QuoinMachine
+// is not being deleted then yet: its turn comes after the volumes. What goes wrong is tried again, and holds up nothing
+// else.
 func (r *Reconciler) freeVolumes(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) ctrl.Result {
 	if r.ClusterCache == nil || !freesVolumes(v) {
 		return ctrl.Result{}
@@ -62,20 +63,24 @@ func (r *Reconciler) freeVolumes(ctx context.Context, quoinMachine *infrav1.Quoi
 		return ctrl.Result{RequeueAfter: outOfServiceRetry}
 	case tainted && r.Recorder != nil:
 		r.Recorder.Eventf(quoinMachine, v.host, "Warning", "OutOfService", "OutOfService",
-			"Node %s was declared out of service, so that its volumes are freed: host %s/%s does not run", name, v.host.Namespace, v.host.Name)
+			"Node %s was declared out of service, so that its volumes are freed: host %s/%s does not run", name,
+			v.host.Namespace, v.host.Name)
 	}
 	return ctrl.Result{}
 }
 
-// taint declares the Node out of service, if it is that of the host's claim; a node of another claim may have the same name.
-func (r *Reconciler) taint(ctx context.Context, cluster client.ObjectKey, name string, v *view) (tainted bool, err error) {
+// taint declares the Node out of service, if it is that of the host's claim; a node of another claim may have the same
+// name.
+func (r *Reconciler) taint(
+	ctx context.Context, cluster client.ObjectKey, name string, v *view,
+) (tainted bool, err error) {
 	host := v.host
 	// Uncached: a cache of the nodes of every cluster would be kept for this alone.
 	workload, err := r.ClusterCache.GetUncachedClient(ctx, cluster)
 	if err != nil {
 		return false, fmt.Errorf("connecting to workload cluster %s: %w", cluster, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, workloadTimeout+mostHeld*holdTimeout)
+	ctx, cancel := context.WithTimeout(ctx, workloadTimeout+hostaccess.HoldTimeout)
 	defer cancel()
 	node := &corev1.Node{}
 	if err := get(ctx, workload, client.ObjectKey{Name: name}, node); err != nil {
@@ -92,11 +97,13 @@ func (r *Reconciler) taint(ctx context.Context, cluster client.ObjectKey, name s
 			return false, nil
 		}
 	}
-	release, err := r.hold(ctx, v)
+	held, err := r.hold(ctx, v)
 	if err != nil {
 		return false, err
 	}
-	defer release()
+	if held != nil {
+		defer held.Release(ctx)
+	}
 	if still, err := r.stillFenced(ctx, host); err != nil || !still {
 		return false, err
 	}
@@ -119,32 +126,20 @@ func get(ctx context.Context, workload client.Client, key client.ObjectKey, node
 	return workload.Get(ctx, key, node)
 }
 
-// hold has another host of the Cluster confirm that it serves this management cluster, one of the control plane first, and keep to it
-// until release: a Node is changed only by the management cluster that the hosts obey. Where there is no other host, what fenced
-// this one was the word of a person.
-func (r *Reconciler) hold(ctx context.Context, v *view) (release func(), err error) {
+// hold has another host of the Cluster confirm that it serves this management cluster, one of the control plane first,
+// and keep to it until it is released: a Node is changed only by the management cluster that the hosts obey. Where
+// there is no other host, none is held: what fenced this one was the word of a person.
+func (r *Reconciler) hold(ctx context.Context, v *view) (*hostaccess.Held, error) {
 	hosts, err := r.neighbors(ctx, v)
 	if err != nil || len(hosts) == 0 {
-		return func() {}, err
+		return nil, err
 	}
-	var failures []error
-	for _, host := range hosts {
-		asking, cancel := context.WithTimeout(ctx, holdTimeout)
-		free, err := r.Hosts.HoldHost(asking, host)
-		cancel()
-		if err == nil {
-			return func() {
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdTimeout)
-				defer cancel()
-				_ = free(ctx) // it lets go by itself
-			}, nil
-		}
-		failures = append(failures, fmt.Errorf("host %s: %w", client.ObjectKeyFromObject(host), err))
-		if owner.ServesAnother(err) {
-			break // it is believed for all
-		}
+	held, err := hostaccess.HoldAny(ctx, r.Hosts, hosts...)
+	if err != nil {
+		return nil, fmt.Errorf("no host of Cluster %s confirms that it serves this management cluster: %w", v.cluster.Name,
+			err)
 	}
-	return nil, fmt.Errorf("no host of Cluster %s confirms that it serves this management cluster: %w", v.cluster.Name, errors.Join(failures...))
+	return held, nil
 }
 
 // neighbors are other hosts of the Cluster, those first that have most to say.
@@ -170,12 +165,13 @@ func (r *Reconciler) neighbors(ctx context.Context, v *view) ([]*infrav1.QuoinHo
 	return hosts, nil
 }
 
-// stillFenced asks the API server itself: a cache that lags may not have seen that the host answers again, and what two nodes
-// write to is lost for good.
+// stillFenced asks the API server itself: a cache that lags may not have seen that the host answers again, and what two
+// nodes write to is lost for good.
 func (r *Reconciler) stillFenced(ctx context.Context, host *infrav1.QuoinHost) (bool, error) {
 	now := &infrav1.QuoinHost{}
 	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(host), now); err != nil {
-		return false, fmt.Errorf("reading QuoinHost %s/%s, before its Node is declared out of service: %w", host.Namespace, host.Name, err)
+		return false, fmt.Errorf("reading QuoinHost %s/%s, before its Node is declared out of service: %w", host.Namespace,
+			host.Name, err)
 	}
 	return now.UID == host.UID && now.Spec.ConsumerRef != nil && now.ProviderID() == host.ProviderID() && now.Fenced(), nil
 }

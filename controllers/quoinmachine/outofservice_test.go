@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -22,10 +23,14 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
 
-// deadWorld is a machine that is provisioned on a fenced host, and whose Machine is being drained; change makes it less so.
-func deadWorld(t *testing.T, change func(*clusterv1.Machine, *infrav1.QuoinHost, *corev1.Node)) (*world, client.WithWatch) {
+// deadWorld is a machine that is provisioned on a fenced host, and whose Machine is being drained; change makes it less
+// so.
+func deadWorld(
+	t *testing.T, change func(*clusterv1.Machine, *infrav1.QuoinHost, *corev1.Node),
+) (*world, client.WithWatch) {
 	t.Helper()
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	machine, quoinMachine := owned("m1", uid1)
@@ -106,7 +111,8 @@ func TestNoVolumeIsFreedOnTheWordOfACacheThatLags(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, workload := deadWorld(t, nil)
 			w.r.APIReader = interceptor.NewClient(w.client, interceptor.Funcs{
-				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+					options ...client.GetOption) error {
 					err := c.Get(ctx, key, o, options...)
 					if h, ok := o.(*infrav1.QuoinHost); ok && err == nil {
 						since(h)
@@ -155,7 +161,8 @@ func TestANodeIsDeclaredOutOfServiceOnlyWhileAnotherHostHoldsItsOwnerRecord(t *t
 					machine.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: ""}
 				}
 				h := host(name, "")
-				h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m-" + name, Machine: "m-" + name, Claim: "u-" + name}
+				h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m-" + name, Machine: "m-" + name,
+					Claim: "u-" + name}
 				w.g.Expect(w.client.Create(context.Background(), machine)).To(Succeed())
 				w.g.Expect(w.client.Create(context.Background(), h)).To(Succeed())
 			}
@@ -179,6 +186,34 @@ func TestANodeIsDeclaredOutOfServiceOnlyWhileAnotherHostHoldsItsOwnerRecord(t *t
 			w.g.Expect(hosts.free).To(Equal(c.asked[len(c.asked)-1:]), "let go at once")
 		})
 	}
+}
+
+// silent hosts take a connection, and say nothing.
+type silent struct{}
+
+func (silent) HoldHost(ctx context.Context, _ *infrav1.QuoinHost) (func(context.Context) error, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestSilentHostsHoldUpAWorkerOnceAndNotOneAfterTheOther(t *testing.T) {
+	w, _ := deadWorld(t, nil)
+	for _, name := range []string{"a", "b", "c"} {
+		machine, _ := owned("m-"+name, "u-"+name)
+		machine.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1"}
+		h := host(name, "")
+		h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m-" + name, Machine: "m-" + name,
+			Claim: "u-" + name}
+		w.g.Expect(w.client.Create(context.Background(), machine)).To(Succeed())
+		w.g.Expect(w.client.Create(context.Background(), h)).To(Succeed())
+	}
+	w.r.Hosts = silent{}
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		_, err := w.r.hold(t.Context(), &view{cluster: cluster(), host: host("h1", "")})
+		w.g.Expect(err).To(MatchError(ContainSubstring("no host of Cluster c1 confirms")))
+		w.g.Expect(time.Since(begin)).To(Equal(hostaccess.HoldTimeout))
+	})
 }
 
 func TestAPausedMachineFreesNothing(t *testing.T) {
@@ -221,6 +256,7 @@ func TestANodeThatCannotBeTaintedHoldsUpNothingElse(t *testing.T) {
 
 func TestANodeThatIsGoneNeedsNoTaint(t *testing.T) {
 	w, workload := deadWorld(t, nil)
-	w.g.Expect(workload.Delete(context.Background(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})).To(Succeed())
+	w.g.Expect(workload.Delete(context.Background(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})).
+		To(Succeed())
 	w.g.Expect(w.reconcile("m1").RequeueAfter).To(BeZero())
 }

@@ -26,7 +26,8 @@ func TestWhyNoHostWasTakenIsCountedUntilOneIs(t *testing.T) {
 	maintained, away, used := host("h1", ""), host("h2", ""), host("h3", "")
 	maintained.Spec.Maintenance = &infrav1.Maintenance{Reason: "new disks"}
 	away.Annotations = map[string]string{infrav1.DetachedAnnotation: ""}
-	used.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "other", Machine: "other", Claim: "ffffffff"}
+	used.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "other", Machine: "other",
+		Claim: "ffffffff"}
 	w := newWorld(t, cluster(), machine, quoinMachine, maintained, away, used)
 	w.reconcile("m1")
 	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineNoMatchingHostReason,
@@ -43,7 +44,8 @@ func TestWhyNoHostWasTakenIsCountedUntilOneIs(t *testing.T) {
 
 func TestALongSelectorIsCutInTheCounts(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
-	quoinMachine.Spec.HostSelector = &metav1.LabelSelector{MatchLabels: map[string]string{strings.Repeat("r", 63): strings.Repeat("v", 63)}}
+	quoinMachine.Spec.HostSelector = &metav1.LabelSelector{MatchLabels: map[string]string{strings.Repeat("r",
+		63): strings.Repeat("v", 63)}}
 	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
 	w.reconcile("m1")
 	candidates := w.machine("m1").Status.Candidates
@@ -56,7 +58,8 @@ func TestTheReplacementOfAFailedMachineGoesToAnotherHost(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	machine.Labels = map[string]string{clusterv1.MachineDeploymentNameLabel: "workers"}
 	failed := host("h1", "")
-	failed.Status.LastFailure = &infrav1.HostFailure{Time: metav1.NewTime(now.Add(-30 * time.Minute)), Pool: "team/workers", Reason: infrav1.HostStepFailedReason}
+	failed.Status.LastFailure = &infrav1.HostFailure{Time: metav1.NewTime(now.Add(-30 * time.Minute)),
+		Pool: "team/workers", Reason: infrav1.HostStepFailedReason}
 	w := newWorld(t, cluster(), machine, quoinMachine, failed, host("h2", ""))
 	w.r.Now = func() time.Time { return now }
 	w.reconcile("m1")
@@ -95,7 +98,8 @@ func TestAHostOfAnotherNamespaceServesWithoutItsSecretsBeingRead(t *testing.T) {
 	offered.Spec.ConsumerNamespaces = []string{"team"}
 	w := newWorld(t, cluster(), machine, quoinMachine, offered, hidden)
 	noSecrets := interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			options ...client.GetOption) error {
 			if _, is := o.(*corev1.Secret); is {
 				return errors.New("a Secret was read")
 			}
@@ -111,7 +115,8 @@ func TestAHostOfAnotherNamespaceServesWithoutItsSecretsBeingRead(t *testing.T) {
 	w.r.Client = interceptor.NewClient(w.client, noSecrets)
 	w.r.APIReader = w.r.Client
 	w.reconcile("m1")
-	w.g.Expect(w.machine("m1").Status.HostRef).To(Equal(&infrav1.HostReference{Namespace: "hosts", Name: "b"}), "and never the one that is not offered")
+	w.g.Expect(w.machine("m1").Status.HostRef).To(Equal(&infrav1.HostReference{Namespace: "hosts", Name: "b"}),
+		"and never the one that is not offered")
 
 	w.delete("m1")
 	released := &infrav1.QuoinHost{}
@@ -136,7 +141,8 @@ func TestTheClaimOfADetachedHostDoesNotEnd(t *testing.T) {
 	})
 	w.reconcile("m1")
 	w.g.Expect(w.deleted("m1")).To(BeFalse())
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineReleasingReason, "detached by a person")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineReleasingReason,
+		"detached by a person")
 	w.updateHost("h1", func(h *infrav1.QuoinHost) { delete(h.Annotations, infrav1.DetachedAnnotation) })
 	w.reconcile("m1")
 	w.g.Expect(w.deleted("m1")).To(BeTrue())
@@ -146,7 +152,8 @@ func TestMachinesSpreadAmongThoseOfTheirRole(t *testing.T) {
 	member, quoinMember := owned("cp1", "99999999-0000-0000-0000-000000000000")
 	quoinMember.Labels[clusterv1.MachineControlPlaneLabel] = ""
 	worker, quoinWorker := owned("w1", uid1)
-	w := newWorld(t, cluster(), member, quoinMember, worker, quoinWorker, host("h1", "rack-a"), host("h2", "rack-a"), host("h3", "rack-b"))
+	w := newWorld(t, cluster(), member, quoinMember, worker, quoinWorker, host("h1", "rack-a"), host("h2", "rack-a"),
+		host("h3", "rack-b"))
 	w.reconcile("cp1")
 	w.g.Expect(w.machine("cp1").Status.HostRef.Name).To(Equal("h1"))
 	w.reconcile("w1")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,6 +39,7 @@ type world struct {
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	scheme := runtime.NewScheme()
 	_ = clusterv1.AddToScheme(scheme)
+	_ = corev1.AddToScheme(scheme)
 	_ = infrav1.AddToScheme(scheme)
 	w := &world{t: t, g: NewWithT(t)}
 	builder := fake.NewClientBuilder().WithScheme(scheme)
@@ -46,8 +48,11 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	}
 	w.client = builder.WithObjects(objects...).
 		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &clusterv1.Machine{}, &clusterv1.Cluster{}).
-		WithIndex(&infrav1.QuoinHost{}, infrav1.HostConsumerNamespaceField, consumer(func(ref *infrav1.ConsumerReference) string { return ref.Namespace })).
-		WithIndex(&infrav1.QuoinHost{}, infrav1.HostConsumerNameField, consumer(func(ref *infrav1.ConsumerReference) string { return ref.Name })).Build()
+		WithIndex(&infrav1.QuoinHost{}, infrav1.HostConsumerNamespaceField,
+			consumer(func(ref *infrav1.ConsumerReference) string { return ref.Namespace })).
+		WithIndex(&infrav1.QuoinHost{}, infrav1.HostConsumerNameField, consumer(func(ref *infrav1.ConsumerReference) string {
+			return ref.Name
+		})).Build()
 	w.r = &Reconciler{Client: w.client, APIReader: w.client}
 	return w
 }
@@ -135,21 +140,24 @@ func host(name, domain string) *infrav1.QuoinHost {
 func cluster() *clusterv1.Cluster {
 	return &clusterv1.Cluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "c1"},
-		Status:     clusterv1.ClusterStatus{Initialization: clusterv1.ClusterInitializationStatus{InfrastructureProvisioned: ptr.To(true)}},
+		Status: clusterv1.ClusterStatus{Initialization: clusterv1.ClusterInitializationStatus{
+			InfrastructureProvisioned: ptr.To(true)}},
 	}
 }
 
 func owned(name, uid string) (*clusterv1.Machine, *infrav1.QuoinMachine) {
 	labels := map[string]string{clusterv1.ClusterNameLabel: "c1"}
 	machine := &clusterv1.Machine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(uid), Labels: labels, Finalizers: []string{clusterv1.MachineFinalizer}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(uid), Labels: labels,
+			Finalizers: []string{clusterv1.MachineFinalizer}},
 		Spec: clusterv1.MachineSpec{
 			ClusterName: "c1", Version: "v1.35.4", Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To(name + "-bootstrap")},
 		},
 	}
 	quoinMachine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "team", Name: name, Labels: labels,
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: name, UID: types.UID(uid)}},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: name,
+			UID: types.UID(uid)}},
 	}}
 	return machine, quoinMachine
 }
@@ -160,20 +168,24 @@ func TestAMachineClaimsAFreeHostAndShowsItsWayToANode(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", "rack-a"))
 	w.reconcile("m1")
-	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(Equal(&infrav1.ConsumerReference{Namespace: "team", Name: "m1", Machine: "m1", Claim: "0123abcd"}))
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).
+		To(Equal(&infrav1.ConsumerReference{Namespace: "team", Name: "m1", Machine: "m1", Claim: "0123abcd"}))
 	m := w.machine("m1")
 	w.g.Expect(m.Spec.ProviderID).To(Equal("quoin://team/h1/0123abcd"))
 	w.g.Expect(m.Finalizers).To(ContainElement(infrav1.MachineFinalizer))
 	w.g.Expect(m.Status.HostRef).To(Equal(&infrav1.HostReference{Namespace: "team", Name: "h1"}))
 	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionTrue, infrav1.MachineHostClaimedReason)
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineWaitingForBootstrapDataReason, "host team/h1")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineWaitingForBootstrapDataReason,
+		"host team/h1")
 
 	w.updateHost("h1", func(h *infrav1.QuoinHost) {
 		h.Status.State = infrav1.HostStateProvisioning
-		setCondition(h, infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason, "v1.35.4 on h1: step 3 of 5, kubeadm-join")
+		setCondition(h, infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason,
+			"v1.35.4 on h1: step 3 of 5, kubeadm-join")
 	})
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason, "host team/h1: v1.35.4 on h1: step 3 of 5, kubeadm-join")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason,
+		"host team/h1: v1.35.4 on h1: step 3 of 5, kubeadm-join")
 	w.g.Expect(w.machine("m1").Status.Initialization.Provisioned).To(BeNil())
 
 	w.updateHost("h1", func(h *infrav1.QuoinHost) {
@@ -199,7 +211,8 @@ func TestNoHostIsClaimedBeforeTheClustersInfrastructureIsReady(t *testing.T) {
 	w := newWorld(t, c, machine, quoinMachine, host("h1", ""))
 	w.reconcile("m1")
 	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineWaitingForClusterReason, "Cluster c1")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineWaitingForClusterReason,
+		"Cluster c1")
 }
 
 func TestAMachineTakesNoHostFromOthersBeforeItHasBootstrapData(t *testing.T) {
@@ -209,9 +222,11 @@ func TestAMachineTakesNoHostFromOthersBeforeItHasBootstrapData(t *testing.T) {
 	w := newWorld(t, cluster(), worker, quoinWorker, member, quoinMember, host("h1", ""))
 	w.reconcile("w1")
 	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
-	w.expect("w1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineWaitingForBootstrapDataReason, "bootstrap data of Machine team/w1")
+	w.expect("w1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineWaitingForBootstrapDataReason,
+		"bootstrap data of Machine team/w1")
 	w.reconcile("cp1")
-	w.g.Expect(w.host("h1").Spec.ConsumerRef.Name).To(Equal("cp1"), "the control plane, for which the worker waits, gets the host")
+	w.g.Expect(w.host("h1").Spec.ConsumerRef.Name).
+		To(Equal("cp1"), "the control plane, for which the worker waits, gets the host")
 
 	w.g.Expect(w.client.Create(context.Background(), host("h2", ""))).To(Succeed())
 	worker = w.core("w1")
@@ -228,7 +243,8 @@ func TestAMachineMadeAheadTakesNoHostBeforeItIsAdmitted(t *testing.T) {
 	w.reconcile("m1")
 	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
 	w.g.Expect(w.host("h2").Spec.ConsumerRef).To(BeNil())
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineHeldReason, infrav1.HoldClaimAnnotation)
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineHeldReason,
+		infrav1.HoldClaimAnnotation)
 
 	machine = w.core("m1")
 	machine.Annotations, machine.Spec.FailureDomain = nil, "r2"
@@ -249,15 +265,18 @@ func TestAnUnknownHostSelectorSaysWhyNoHostMatches(t *testing.T) {
 	quoinMachine.Spec.HostSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"role": "nothing"}}
 	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""), host("h2", ""))
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineNoMatchingHostReason, "no free host matches: 2 not selected by role=nothing")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineNoMatchingHostReason,
+		"no free host matches: 2 not selected by role=nothing")
 }
 
 func TestASelectorThatCannotBeReadIsACondition(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
-	quoinMachine.Spec.HostSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "role", Operator: "Sometimes"}}}
+	quoinMachine.Spec.HostSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: "role", Operator: "Sometimes"}}}
 	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineSelectorInvalidReason, "Sometimes", "machine template")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineSelectorInvalidReason, "Sometimes",
+		"machine template")
 }
 
 func TestTheMachinesFailureDomainIsKept(t *testing.T) {
@@ -271,7 +290,8 @@ func TestTheMachinesFailureDomainIsKept(t *testing.T) {
 func TestMachinesOfAClusterSpreadOverFailureDomains(t *testing.T) {
 	machine1, quoinMachine1 := owned("m1", uid1)
 	machine2, quoinMachine2 := owned("m2", "99999999-0000-0000-0000-000000000000")
-	w := newWorld(t, cluster(), machine1, quoinMachine1, machine2, quoinMachine2, host("h1", "rack-a"), host("h2", "rack-a"), host("h3", "rack-b"))
+	w := newWorld(t, cluster(), machine1, quoinMachine1, machine2, quoinMachine2, host("h1", "rack-a"),
+		host("h2", "rack-a"), host("h3", "rack-b"))
 	w.reconcile("m1")
 	w.reconcile("m2")
 	w.g.Expect(w.machine("m1").Status.HostRef.Name).To(Equal("h1"))
@@ -289,7 +309,8 @@ func TestAHostThatChangedMeanwhileIsNotClaimed(t *testing.T) {
 	result := w.reconcile("m1")
 	w.g.Expect(result.RequeueAfter).To(BeNumerically(">", 0))
 	w.g.Expect(w.machine("m1").Spec.ProviderID).To(BeEmpty())
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineWaitingForHostReason, "trying again")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineWaitingForHostReason,
+		"trying again")
 }
 
 func TestAManagerKilledBetweenClaimAndProviderIDFindsItsClaim(t *testing.T) {
@@ -300,7 +321,8 @@ func TestAManagerKilledBetweenClaimAndProviderIDFindsItsClaim(t *testing.T) {
 	stale.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m1", Machine: "m1", Claim: "77777777"}
 	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""), claimed, stale)
 	w.reconcile("m1")
-	w.g.Expect(w.machine("m1").Spec.ProviderID).To(Equal("quoin://team/h2/0123abcd"), "neither a second host nor that of an earlier Machine")
+	w.g.Expect(w.machine("m1").Spec.ProviderID).To(Equal("quoin://team/h2/0123abcd"),
+		"neither a second host nor that of an earlier Machine")
 	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
 }
 
@@ -325,7 +347,8 @@ func TestAFailedOrInterruptedBootstrapIsTheReasonOfReady(t *testing.T) {
 		w.updateHost("h1", func(h *infrav1.QuoinHost) {
 			setCondition(h, infrav1.HostProvisionedCondition, metav1.ConditionFalse, reason, "the Machine must be replaced")
 			// The way to the host does not hide what is final.
-			setCondition(h, infrav1.HostReachableCondition, metav1.ConditionFalse, infrav1.HostUnreachableReason, "cannot reach it")
+			setCondition(h, infrav1.HostReachableCondition, metav1.ConditionFalse, infrav1.HostUnreachableReason,
+				"cannot reach it")
 		})
 		w.reconcile("m1")
 		w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, reason, "the Machine must be replaced")
@@ -338,10 +361,12 @@ func TestAnUnreachableHostIsTheReasonWhileTheNodeIsBeingMadeButNotAfterwards(t *
 	w.reconcile("m1")
 	w.updateHost("h1", func(h *infrav1.QuoinHost) {
 		setCondition(h, infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason, "step 3")
-		setCondition(h, infrav1.HostReachableCondition, metav1.ConditionFalse, infrav1.HostUnreachableReason, "cannot reach 192.0.2.11:22 over SSH")
+		setCondition(h, infrav1.HostReachableCondition, metav1.ConditionFalse, infrav1.HostUnreachableReason,
+			"cannot reach 192.0.2.11:22 over SSH")
 	})
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.HostUnreachableReason, "host team/h1: cannot reach 192.0.2.11:22")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.HostUnreachableReason,
+		"host team/h1: cannot reach 192.0.2.11:22")
 	w.updateHost("h1", func(h *infrav1.QuoinHost) {
 		setCondition(h, infrav1.HostProvisionedCondition, metav1.ConditionTrue, infrav1.HostProvisionedReason, "")
 	})
@@ -357,17 +382,20 @@ func TestAddonImagesThatAreMissingDoNotMakeTheMachineUnready(t *testing.T) {
 	w.updateHost("h1", func(h *infrav1.QuoinHost) {
 		h.Status.AddonVersions = []string{"v1.35.4"}
 		setCondition(h, infrav1.HostProvisionedCondition, metav1.ConditionTrue, infrav1.HostProvisionedReason, "")
-		setCondition(h, infrav1.HostAddonImagesCondition, metav1.ConditionFalse, infrav1.HostStepFailedReason, "no space left")
+		setCondition(h, infrav1.HostAddonImagesCondition, metav1.ConditionFalse, infrav1.HostStepFailedReason,
+			"no space left")
 	})
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineAddonImagesCondition, metav1.ConditionFalse, infrav1.MachineWaitingForImagesReason, "lacks the add-on images of v1.36.3", "no space left")
+	w.expect("m1", infrav1.MachineAddonImagesCondition, metav1.ConditionFalse, infrav1.MachineWaitingForImagesReason,
+		"lacks the add-on images of v1.36.3", "no space left")
 	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionTrue, clusterv1.ReadyReason)
 	w.updateHost("h1", func(h *infrav1.QuoinHost) { h.Status.AddonVersions = append(h.Status.AddonVersions, "v1.36.3") })
 	w.reconcile("m1")
 	w.expect("m1", infrav1.MachineAddonImagesCondition, metav1.ConditionTrue, infrav1.MachineImagesPresentReason)
 }
 
-// delete is what Cluster API does: it deletes the Machine's infrastructure when the deletion of the Machine has come so far.
+// delete is what Cluster API does: it deletes the Machine's infrastructure when the deletion of the Machine has come so
+// far.
 func (w *world) delete(name string) {
 	w.t.Helper()
 	machine := &clusterv1.Machine{}
@@ -388,19 +416,22 @@ func TestAMachineGoesOnlyAfterItsHostWasVerifiedToBeClean(t *testing.T) {
 	w.delete("m1")
 	w.updateHost("h1", func(h *infrav1.QuoinHost) {
 		h.Status.State = infrav1.HostStateQuarantined
-		setCondition(h, infrav1.HostReadyCondition, metav1.ConditionFalse, infrav1.HostNotCleanReason, "after the reset: process etcd runs")
+		setCondition(h, infrav1.HostReadyCondition, metav1.ConditionFalse, infrav1.HostNotCleanReason,
+			"after the reset: process etcd runs")
 		// Clean as it was before the claim.
 		setCondition(h, infrav1.HostCleanCondition, metav1.ConditionTrue, infrav1.HostCleanReason, "")
 	})
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineReleasingReason, "host team/h1, Quarantined: after the reset: process etcd runs")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineReleasingReason,
+		"host team/h1, Quarantined: after the reset: process etcd runs")
 	w.updateHost("h1", func(h *infrav1.QuoinHost) {
 		h.Status.Operation = &infrav1.HostOperation{ID: "reset-0123abcd-2", Phase: "Succeeded"}
 		setCondition(h, infrav1.HostCleanCondition, metav1.ConditionTrue, infrav1.HostReleasePendingReason, "")
 	})
 	w.reconcile("m1")
 	w.g.Expect(w.deleted("m1")).To(BeTrue())
-	w.g.Expect(w.host("h1").Spec.ConsumerRef).NotTo(BeNil(), "the host's controller ends the claim, when the Machine is gone as well")
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).NotTo(BeNil(), "the host's controller ends the claim, when the Machine is "+
+		"gone as well")
 }
 
 func TestAMachineWithoutAHostGoesAtOnce(t *testing.T) {

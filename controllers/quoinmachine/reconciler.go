@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quoinmachine reconciles QuoinMachines: it claims a host for each, shows how far the host is, and lets the host go.
-// It works on objects only; what happens on a host is the QuoinHost controller's business.
+// Package quoinmachine reconciles QuoinMachines: it claims a host for each, shows how far the host is, and lets the
+// host go. It works on objects only; what happens on a host is the QuoinHost controller's business.
 package quoinmachine
 
 import (
@@ -33,6 +33,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
@@ -47,8 +48,9 @@ type Reconciler struct {
 	// ClusterCache connects to workload clusters, to free the volumes of hosts that do not run; they are left to time out
 	// when nil.
 	ClusterCache clustercache.ClusterCache
-	// Hosts confirm that this management cluster may change the workload cluster, before a Node is declared out of service.
-	Hosts Hosts
+	// Hosts confirm that this management cluster may change the workload cluster, before a Node is declared out of
+	// service.
+	Hosts hostaccess.Holder
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 	// Recorder of events; that of the manager when nil.
@@ -60,12 +62,6 @@ type Reconciler struct {
 	counts       counts
 	writes       *ownwrites.Client
 	words        *objectpatch.Pace
-}
-
-// Hosts is what is used of *hostaccess.Connector.
-type Hosts interface {
-	// HoldHost has the host confirm that it serves this management cluster, and keep to it until release is called or its lease ends.
-	HoldHost(ctx context.Context, host *infrav1.QuoinHost) (release func(context.Context) error, err error)
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines,verbs=get;list;watch;update;patch
@@ -99,10 +95,13 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		WithOptions(options).
 		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
 		Watches(&clusterv1.Machine{},
-			handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("QuoinMachine")))).
-		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.waitingForControlPlane), builder.WithPredicates(versionsRunChanges())).
+			handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(
+				infrav1.GroupVersion.WithKind("QuoinMachine")))).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.waitingForControlPlane),
+			builder.WithPredicates(versionsRunChanges())).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
-			builder.WithPredicates(predicate.Or(predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(mgr.GetScheme(), log), policyChanges()))).
+			builder.WithPredicates(predicate.Or(predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(mgr.GetScheme(),
+				log), policyChanges()))).
 		Watches(&infrav1.QuoinHost{}, r.hostEvents()).
 		Complete(r)
 	if err != nil {
@@ -139,14 +138,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 	}
 	if quoinMachine.DeletionTimestamp.IsZero() && view.machine != nil {
 		// Not before the Machine owns it: core still rewrites the object's managed fields until then.
-		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, quoinMachine, infrav1.MachineFinalizer); err != nil || added {
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, quoinMachine, infrav1.MachineFinalizer); err != nil ||
+			added {
 			return ctrl.Result{}, err
 		}
 	}
 	if err := r.noteDeletion(ctx, view); err != nil {
 		return ctrl.Result{}, err
 	}
-	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, view.cluster, quoinMachine); err != nil || isPaused || requeue {
+	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, view.cluster, quoinMachine); err != nil ||
+		isPaused || requeue {
 		if err == nil && isPaused && !requeue {
 			err = r.showMoving(ctx, quoinMachine, view)
 		}
@@ -203,9 +204,11 @@ func (r *Reconciler) now() time.Time {
 	return time.Now()
 }
 
-// reconcileDelete waits until nothing holds the host any more, and then until the claimed host was verified to be clean, or
-// given up: by a person, or as dead by its policy.
-func (r *Reconciler) reconcileDelete(ctx context.Context, quoinMachine *infrav1.QuoinMachine, view *view) (ctrl.Result, error) {
+// reconcileDelete waits until nothing holds the host any more, and then until the claimed host was verified to be
+// clean, or given up: by a person, or as dead by its policy.
+func (r *Reconciler) reconcileDelete(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, view *view,
+) (ctrl.Result, error) {
 	held, err := r.held(ctx, quoinMachine, view)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -239,10 +242,12 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, quoinMachine *infrav1.
 	switch {
 	case view.host == nil || r.Recorder == nil:
 	case givenUp:
-		r.Recorder.Eventf(quoinMachine, view.host, "Warning", "HostGivenUp", "HostGivenUp", "host %s/%s was given up and not reset: %s",
+		r.Recorder.Eventf(quoinMachine, view.host, "Warning", "HostGivenUp", "HostGivenUp",
+			"host %s/%s was given up and not reset: %s",
 			view.host.Namespace, view.host.Name, conditions.GetMessage(view.host, infrav1.HostCleanCondition))
 	default:
-		r.Recorder.Eventf(quoinMachine, view.host, "Normal", "HostReleased", "HostReleased", "host %s/%s was reset and verified", view.host.Namespace, view.host.Name)
+		r.Recorder.Eventf(quoinMachine, view.host, "Normal", "HostReleased", "HostReleased",
+			"host %s/%s was reset and verified", view.host.Namespace, view.host.Name)
 	}
 	controllerutil.RemoveFinalizer(quoinMachine, infrav1.MachineFinalizer)
 	return ctrl.Result{}, nil

@@ -22,21 +22,24 @@ import (
 )
 
 const (
-	// patientFailures is how often in a row an exchange with a host may fail before that is no waiting any more: the pauses
-	// in between add up to more than a quarter of an hour.
+	// patientFailures is how often in a row an exchange with a host may fail before that is no waiting any more: the
+	// pauses in between add up to more than a quarter of an hour.
 	patientFailures = 10
 	// defaultSilence is how long a host is silent before it counts as dead, when its policy does not say.
 	defaultSilence = 10 * time.Minute
 )
 
-// waits reports whether the Machine has no node yet for a reason that another Machine would meet as well, or that passes: it
-// is held, no host is free, a bundle comes slowly. A health check counts the time since the Machine was made, and would make
-// such a Machine anew for ever. What a new Machine mends, a host that failed or fell silent, is no waiting.
+// waits reports whether the Machine has no node yet for a reason that another Machine would meet as well, or that
+// passes: it is held, no host is free, a bundle comes slowly. A health check counts the time since the Machine was
+// made, and would make such a Machine anew for ever. What a new Machine mends, a host that failed or fell silent, is no
+// waiting.
 func waits(m *infrav1.QuoinMachine, v *view) bool {
 	switch {
-	case v.machine == nil || !v.machine.DeletionTimestamp.IsZero() || !m.DeletionTimestamp.IsZero() || annotations.HasRemediateMachine(v.machine):
+	case v.machine == nil || !v.machine.DeletionTimestamp.IsZero() || !m.DeletionTimestamp.IsZero() ||
+		annotations.HasRemediateMachine(v.machine):
 		return false
-	case conditions.IsTrue(v.machine, clusterv1.MachineInfrastructureReadyCondition) || v.machine.Status.NodeRef.IsDefined():
+	case conditions.IsTrue(v.machine, clusterv1.MachineInfrastructureReadyCondition) ||
+		v.machine.Status.NodeRef.IsDefined():
 		// From now on the health check counts from here.
 		return false
 	case v.machine.Spec.ProviderID != "" && !lifecycle.Spared(v.machine):
@@ -61,8 +64,10 @@ func waits(m *infrav1.QuoinMachine, v *view) bool {
 		return true
 	}
 	switch provisioned.Reason {
-	case infrav1.HostStepFailedReason, infrav1.HostBootstrapInterruptedReason, infrav1.HostAbandonedReason, infrav1.HostDeadReason,
-		infrav1.HostBootstrapDataInvalidReason, infrav1.HostUnsuitableReason, infrav1.HostClockOffsetReason, infrav1.HostDuplicateReason,
+	case infrav1.HostStepFailedReason, infrav1.HostBootstrapInterruptedReason, infrav1.HostAbandonedReason,
+		infrav1.HostDeadReason,
+		infrav1.HostBootstrapDataInvalidReason, infrav1.HostUnsuitableReason, infrav1.HostClockOffsetReason,
+		infrav1.HostDuplicateReason,
 		infrav1.HostNotOfferedReason:
 		return false
 	case infrav1.HostExchangeFailedReason:

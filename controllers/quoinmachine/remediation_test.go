@@ -37,7 +37,8 @@ func (w *world) change(name string, edit func(*clusterv1.Machine)) {
 	w.reconcile(name)
 }
 
-// A health check counts from when the Machine was made. Who waits for a host longer than that would be made anew for ever.
+// A health check counts from when the Machine was made. Who waits for a host longer than that would be made anew for
+// ever.
 func TestAMachineThatWaitsIsSparedByHealthChecksUntilItsInfrastructureIsReady(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	machine.Annotations = map[string]string{infrav1.HoldClaimAnnotation: ""}
@@ -50,7 +51,8 @@ func TestAMachineThatWaitsIsSparedByHealthChecksUntilItsInfrastructureIsReady(t 
 	w.g.Expect(w.client.Create(t.Context(), host("h1", ""))).To(Succeed())
 	w.reconcile("m1")
 	w.updateHost("h1", func(h *infrav1.QuoinHost) {
-		setCondition(h, infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason, "sending the files of v1.35.4")
+		setCondition(h, infrav1.HostProvisionedCondition, metav1.ConditionFalse, infrav1.HostStepRunningReason,
+			"sending the files of v1.35.4")
 	})
 	w.reconcile("m1")
 	w.g.Expect(w.core("m1").Annotations).To(HaveKey(skip), "a bundle may take its time")
@@ -58,9 +60,11 @@ func TestAMachineThatWaitsIsSparedByHealthChecksUntilItsInfrastructureIsReady(t 
 		setCondition(h, infrav1.HostProvisionedCondition, metav1.ConditionTrue, infrav1.HostProvisionedReason, "")
 	})
 	w.reconcile("m1")
-	w.g.Expect(w.core("m1").Annotations).To(HaveKey(skip), "without InfrastructureReady the health check counts from the Machine's creation")
+	w.g.Expect(w.core("m1").Annotations).To(HaveKey(skip),
+		"without InfrastructureReady the health check counts from the Machine's creation")
 	w.change("m1", func(m *clusterv1.Machine) {
-		conditions.Set(m, metav1.Condition{Type: clusterv1.MachineInfrastructureReadyCondition, Status: metav1.ConditionTrue, Reason: "Ready"})
+		conditions.Set(m, metav1.Condition{Type: clusterv1.MachineInfrastructureReadyCondition, Status: metav1.ConditionTrue,
+			Reason: "Ready"})
 	})
 	w.g.Expect(w.core("m1").Annotations).NotTo(HaveKey(skip))
 	w.g.Expect(w.core("m1").Annotations).NotTo(HaveKey(infrav1.SparedAnnotation))
@@ -130,7 +134,8 @@ func TestAPersonsWordAboutRemediationStands(t *testing.T) {
 	machine.Annotations = map[string]string{skip: ""}
 	w := newWorld(t, cluster(), machine, quoinMachine)
 	ready := func(m *clusterv1.Machine) {
-		conditions.Set(m, metav1.Condition{Type: clusterv1.MachineInfrastructureReadyCondition, Status: metav1.ConditionTrue, Reason: "Ready"})
+		conditions.Set(m, metav1.Condition{Type: clusterv1.MachineInfrastructureReadyCondition, Status: metav1.ConditionTrue,
+			Reason: "Ready"})
 	}
 	w.reconcile("m1")
 	w.g.Expect(w.core("m1").Annotations).NotTo(HaveKey(infrav1.SparedAnnotation))
@@ -143,7 +148,8 @@ func TestAPersonsWordAboutRemediationStands(t *testing.T) {
 	w.reconcile("m2")
 	w.change("m2", func(m *clusterv1.Machine) { m.Annotations[skip] = "mine" })
 	w.change("m2", ready)
-	w.g.Expect(w.core("m2").Annotations).To(And(HaveKeyWithValue(skip, "mine"), Not(HaveKey(infrav1.SparedAnnotation))), "a user made it theirs")
+	w.g.Expect(w.core("m2").Annotations).To(And(HaveKeyWithValue(skip, "mine"), Not(HaveKey(infrav1.SparedAnnotation))),
+		"a user made it theirs")
 
 	third, quoinThird := owned("m3", "88888888-0000-0000-0000-000000000000")
 	w.g.Expect(w.client.Create(t.Context(), third)).To(Succeed())

@@ -17,9 +17,9 @@ import (
 // reservations are the hosts that this process is claiming, or has claimed while its cache does not know it yet.
 //
 // Every machine would pick the same host, because the order is the same for all; the optimistic update lets one of them
-// have it. A hundred machines at once would then try some ten thousand times. A reservation holds for one version of its
-// host: whatever becomes of the claim, the next version that the cache shows tells the truth. Claims are fenced by the
-// update alone; a process that forgets its reservations only tries once more. The zero value is ready.
+// have it. A hundred machines at once would then try some ten thousand times. A reservation holds for one version of
+// its host: whatever becomes of the claim, the next version that the cache shows tells the truth. Claims are fenced by
+// the update alone; a process that forgets its reservations only tries once more. The zero value is ready.
 type reservations struct {
 	mu    sync.Mutex
 	hosts map[client.ObjectKey]reservation
@@ -32,9 +32,11 @@ type reservation struct {
 	version string
 }
 
-// fits reports whether a host that no other machine has reserved may be what is asked for, if it shares nothing with the hosts
-// of the machine's cluster. others says that one may be that another machine has reserved.
-func (r *reservations) fits(request placement.Request, hosts []infrav1.QuoinHost, machine client.ObjectKey) (fits, others bool) {
+// fits reports whether a host that no other machine has reserved may be what is asked for, if it shares nothing with
+// the hosts of the machine's cluster. others says that one may be that another machine has reserved.
+func (r *reservations) fits(
+	request placement.Request, hosts []infrav1.QuoinHost, machine client.ObjectKey,
+) (fits, others bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range hosts {
@@ -50,9 +52,11 @@ func (r *reservations) fits(request placement.Request, hosts []infrav1.QuoinHost
 	return false, others
 }
 
-// choose picks a host as placement does, without those that others have reserved, and reserves it. others says that there
-// were such hosts.
-func (r *reservations) choose(request placement.Request, hosts []infrav1.QuoinHost, machine client.ObjectKey, group string) (picked placement.Result, others bool) {
+// choose picks a host as placement does, without those that others have reserved, and reserves it. others says that
+// there were such hosts.
+func (r *reservations) choose(
+	request placement.Request, hosts []infrav1.QuoinHost, machine client.ObjectKey, group string,
+) (picked placement.Result, others bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	picked, others = r.pick(request, hosts, machine, group)
@@ -68,7 +72,9 @@ func (r *reservations) choose(request placement.Request, hosts []infrav1.QuoinHo
 }
 
 // count is choose without a reservation.
-func (r *reservations) count(request placement.Request, hosts []infrav1.QuoinHost, machine client.ObjectKey, group string) placement.Result {
+func (r *reservations) count(
+	request placement.Request, hosts []infrav1.QuoinHost, machine client.ObjectKey, group string,
+) placement.Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	picked, _ := r.pick(request, hosts, machine, group)
@@ -76,7 +82,9 @@ func (r *reservations) count(request placement.Request, hosts []infrav1.QuoinHos
 }
 
 // pick needs the lock.
-func (r *reservations) pick(request placement.Request, hosts []infrav1.QuoinHost, machine client.ObjectKey, group string) (picked placement.Result, others bool) {
+func (r *reservations) pick(
+	request placement.Request, hosts []infrav1.QuoinHost, machine client.ObjectKey, group string,
+) (picked placement.Result, others bool) {
 	all := candidates(hosts)
 	members := map[string]int{}
 	for domain, count := range request.Members {

@@ -21,12 +21,13 @@ func freeHost(name, domain, version string) infrav1.QuoinHost {
 		Spec:       infrav1.QuoinHostSpec{FailureDomain: domain},
 		Status:     infrav1.QuoinHostStatus{State: infrav1.HostStateAvailable},
 	}
-	conditions.Set(&h, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue, Reason: "Available"})
+	conditions.Set(&h, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue,
+		Reason: "Available"})
 	return h
 }
 
-// TestMachinesThatComeTogetherTakeDifferentHosts lets machines choose from one and the same view of the hosts, as they do
-// while a cache has not seen the claims before theirs.
+// TestMachinesThatComeTogetherTakeDifferentHosts lets machines choose from one and the same view of the hosts, as they
+// do while a cache has not seen the claims before theirs.
 func TestMachinesThatComeTogetherTakeDifferentHosts(t *testing.T) {
 	g := NewWithT(t)
 	var r reservations

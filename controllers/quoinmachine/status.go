@@ -23,9 +23,10 @@ import (
 
 // summarize derives the whole status from the view.
 //
-// Ready says what the machine waits for, where. Four of its reasons are final, and only a new Machine helps: StepFailed, when
-// the bootstrap data failed on the host, BootstrapInterrupted, when kubeadm was cut off, Abandoned and Dead. AddonImagesPresent is no part
-// of Ready: during an upgrade every machine lacks the new version's images for a while, and serves all the same.
+// Ready says what the machine waits for, where. Four of its reasons are final, and only a new Machine helps:
+// StepFailed, when the bootstrap data failed on the host, BootstrapInterrupted, when kubeadm was cut off, Abandoned and
+// Dead. AddonImagesPresent is no part of Ready: during an upgrade every machine lacks the new version's images for a
+// while, and serves all the same.
 func summarize(m *infrav1.QuoinMachine, v *view) {
 	claimed := hostClaimed(v)
 	provisioned := hostProvisioned(v)
@@ -89,7 +90,8 @@ func hostProvisioned(v *view) metav1.Condition {
 // final says that the bootstrap data will not run to its end on this host.
 func final(reason string) bool {
 	switch reason {
-	case infrav1.HostStepFailedReason, infrav1.HostBootstrapInterruptedReason, infrav1.HostAbandonedReason, infrav1.HostDeadReason:
+	case infrav1.HostStepFailedReason, infrav1.HostBootstrapInterruptedReason, infrav1.HostAbandonedReason,
+		infrav1.HostDeadReason:
 		return true
 	}
 	return false
@@ -98,7 +100,8 @@ func final(reason string) bool {
 // unreached is why nobody gets to the host at the moment; nil when nothing is known to be in the way.
 func unreached(host *infrav1.QuoinHost) *metav1.Condition {
 	for _, kind := range []string{infrav1.HostKeyVerifiedCondition, infrav1.HostReachableCondition} {
-		if c := conditions.Get(host, kind); c != nil && c.Status == metav1.ConditionFalse && c.Reason != infrav1.HostNotReachedReason {
+		if c := conditions.Get(host, kind); c != nil && c.Status == metav1.ConditionFalse &&
+			c.Reason != infrav1.HostNotReachedReason {
 			return c
 		}
 	}
@@ -106,7 +109,8 @@ func unreached(host *infrav1.QuoinHost) *metav1.Condition {
 }
 
 func addonImages(m *infrav1.QuoinMachine, v *view) metav1.Condition {
-	c := metav1.Condition{Type: infrav1.MachineAddonImagesCondition, Status: metav1.ConditionTrue, Reason: infrav1.MachineImagesPresentReason}
+	c := metav1.Condition{Type: infrav1.MachineAddonImagesCondition, Status: metav1.ConditionTrue,
+		Reason: infrav1.MachineImagesPresentReason}
 	var present []string
 	if v.host != nil {
 		present = v.host.Status.AddonVersions
@@ -123,8 +127,10 @@ func addonImages(m *infrav1.QuoinMachine, v *view) metav1.Condition {
 	c.Status, c.Reason = metav1.ConditionFalse, infrav1.MachineWaitingForImagesReason
 	c.Message = "the host lacks the add-on images of " + strings.Join(missing, ", ")
 	if v.host != nil {
-		c.Message = fmt.Sprintf("host %s/%s lacks the add-on images of %s", v.host.Namespace, v.host.Name, strings.Join(missing, ", "))
-		if source := conditions.Get(v.host, infrav1.HostAddonImagesCondition); source != nil && source.Status == metav1.ConditionFalse {
+		c.Message = fmt.Sprintf("host %s/%s lacks the add-on images of %s", v.host.Namespace, v.host.Name,
+			strings.Join(missing, ", "))
+		if source := conditions.Get(v.host, infrav1.HostAddonImagesCondition); source != nil &&
+			source.Status == metav1.ConditionFalse {
 			c.Message += ": " + source.Message
 		}
 	}
@@ -139,7 +145,8 @@ func ready(m *infrav1.QuoinMachine, v *view, claimed, provisioned metav1.Conditi
 	case !m.DeletionTimestamp.IsZero():
 		c.Reason, c.Message = infrav1.MachineReleasingReason, "no host to release"
 		if v.host != nil {
-			c.Message = fmt.Sprintf("host %s/%s, %s: %s", v.host.Namespace, v.host.Name, v.host.Status.State, conditions.GetMessage(v.host, infrav1.HostReadyCondition))
+			c.Message = fmt.Sprintf("host %s/%s, %s: %s", v.host.Namespace, v.host.Name, v.host.Status.State,
+				conditions.GetMessage(v.host, infrav1.HostReadyCondition))
 		}
 	case claimed.Status != metav1.ConditionTrue:
 		c.Reason, c.Message = claimed.Reason, claimed.Message

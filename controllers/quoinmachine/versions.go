@@ -7,7 +7,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -21,27 +23,59 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
-// unsupported says why a worker of the Machine's version may not join the API servers that run; empty when it may. Its
-// pool may be ahead of its control plane for a while, because both were written in one commit; its Machines wait without
-// a host.
-func (r *Reconciler) unsupported(ctx context.Context, v *view) (string, error) {
-	if _, err := skew.Parse(v.machine.Spec.Version); err != nil || util.IsControlPlaneMachine(v.machine) {
-		return "", nil //nolint:nilerr // nothing is judged of a version that is none
+// unseenRecheck is how long a Machine waits for what no event tells of: other clusters, the catalog of releases, and
+// how the kubelets of its cluster are configured.
+const unseenRecheck = time.Minute
+
+// unsupported says why a Machine of its version may not become a Node; empty when it may. A worker's pool may be ahead
+// of its control plane for a while, because both were written in one commit; its Machines wait without a host. The
+// first Machine of a control plane waits while its Cluster may not be made of that version at all.
+func (r *Reconciler) unsupported(ctx context.Context, v *view) (why string, again time.Duration, err error) {
+	if _, err := skew.Parse(v.machine.Spec.Version); err != nil {
+		return "", 0, nil //nolint:nilerr // nothing is judged of a version that is none
 	}
 	policies, err := skew.PoliciesOf(v.cluster)
-	if err != nil {
-		return err.Error() + "; correct the annotation", nil //nolint:nilerr // a person's to correct
+	first := util.IsControlPlaneMachine(v.machine)
+	made := ptr.Deref(v.cluster.Status.Initialization.ControlPlaneInitialized, false)
+	switch {
+	case first && (err != nil || made || !skew.AskForEstate(policies)):
+		return "", 0, nil //nolint:nilerr // it is what others wait for
+	case err != nil:
+		return err.Error() + "; correct the annotation", 0, nil //nolint:nilerr // a person's to correct
+	case skew.AskForEstate(policies):
+		again = unseenRecheck
 	}
-	world, err := observed.APIServers(ctx, r.Client, client.ObjectKeyFromObject(v.cluster))
+	if first {
+		world, err := observed.World(ctx, r.APIReader, v.cluster, policies)
+		if err != nil {
+			return "", 0, err
+		}
+		nothing := skew.World{Estate: world.Estate}
+		if refusal, _ := skew.Target(policies, nothing, v.machine.Spec.Version); refusal != "" {
+			return "no host is claimed for the first Machine of a cluster that may not be made: " + refusal, again, nil
+		}
+		return "", 0, nil
+	}
+	world, err := observed.APIServers(ctx, r.Client, v.cluster, policies)
 	if err != nil {
-		return "", err
+		return "", 0, err
+	}
+	if runsAlready(v.machine.Spec.Version, world) {
+		// A catalog that is gone must not keep a cluster from having as many Machines as it had.
+		policies, _ = skew.Split(policies)
 	}
 	pool := skew.Pool{Object: "Machine " + v.machine.Name, Version: v.machine.Spec.Version}
 	refused, waits := pool.Judge(policies, world)
 	if violations := slices.Concat(refused, waits); len(violations) > 0 {
-		return "no host is claimed while the control plane is of another version: " + skew.Summary(violations), nil
+		return "no host is claimed while the control plane is of another version: " + skew.Summary(violations), again, nil
 	}
-	return "", nil
+	return "", 0, nil
+}
+
+// runsAlready reports whether all API servers are of the version.
+func runsAlready(version string, world skew.World) bool {
+	return len(world.APIServers) > 0 &&
+		!slices.ContainsFunc(world.APIServers, func(server string) bool { return server != version })
 }
 
 // waitingForControlPlane names the QuoinMachines of a control-plane Machine's Cluster that wait for other API servers.

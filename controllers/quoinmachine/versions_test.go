@@ -32,7 +32,8 @@ func apiServer(name, version string) *clusterv1.Machine {
 func TestAWorkerWaitsForTheAPIServersThatItsKubeletNeeds(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	machine.Spec.Version = "v1.36.3"
-	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""), apiServer("cp-old", "v1.35.4"), apiServer("cp-new", "v1.36.3"))
+	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""), apiServer("cp-old", "v1.35.4"),
+		apiServer("cp-new", "v1.36.3"))
 	w.reconcile("m1")
 	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason,
 		"no host is claimed", "newer than API server v1.35.4", "R3")
@@ -54,7 +55,8 @@ func TestAWorkerThatIsTooOldForItsControlPlaneIsGivenNoHost(t *testing.T) {
 	restricted := cluster()
 	w := newWorld(t, restricted, machine, quoinMachine, host("h1", ""), apiServer("cp", "v1.37.0"))
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason, "bring it to v1.34 or later")
+	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason,
+		"bring it to v1.34 or later")
 	w.change("m1", func(m *clusterv1.Machine) { m.Spec.Version = "v1.34.1" })
 	w.g.Expect(w.host("h1").Spec.ConsumerRef).NotTo(BeNil())
 }
@@ -66,13 +68,15 @@ func TestThePolicyOfTheClusterHoldsForItsWorkers(t *testing.T) {
 	restricted.Annotations = map[string]string{skew.PolicyAnnotation: "Kubernetes-1.24"}
 	w := newWorld(t, restricted, machine, quoinMachine, host("h1", ""), apiServer("cp", "v1.37.0"))
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason, "S1-5")
+	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason,
+		"S1-5")
 	restricted = &clusterv1.Cluster{}
 	w.g.Expect(w.client.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "c1"}, restricted)).To(Succeed())
 	restricted.Annotations[skew.PolicyAnnotation] = "Kubernets"
 	w.g.Expect(w.client.Update(t.Context(), restricted)).To(Succeed())
 	w.reconcile("m1")
-	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason, `no version-skew policy "Kubernets"`)
+	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason,
+		`no version-skew policy "Kubernets"`)
 }
 
 func TestWhatChangesTheAPIServersThatRun(t *testing.T) {

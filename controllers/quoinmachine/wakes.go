@@ -23,8 +23,8 @@ import (
 
 type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
 
-// hostEvents wakes the QuoinMachines that a host concerns: its consumer at once; those that may have it at once, when it is
-// free; and those that only count it a while later, all changes of the while together.
+// hostEvents wakes the QuoinMachines that a host concerns: its consumer at once; those that may have it at once, when
+// it is free; and those that only count it a while later, all changes of the while together.
 func (r *Reconciler) hostEvents() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
@@ -45,12 +45,13 @@ func asHost(o client.Object) *infrav1.QuoinHost {
 	return host
 }
 
-// hostChanged queues what a change of a host concerns; it did not exist before when that is nil, and does not exist now when
-// that is.
+// hostChanged queues what a change of a host concerns; it did not exist before when that is nil, and does not exist now
+// when that is.
 func (r *Reconciler) hostChanged(ctx context.Context, before, now *infrav1.QuoinHost, initial bool, q queue) {
 	for _, host := range []*infrav1.QuoinHost{before, now} {
 		if host != nil && host.Spec.ConsumerRef != nil {
-			q.Add(ctrl.Request{NamespacedName: client.ObjectKey{Namespace: host.Spec.ConsumerRef.Namespace, Name: host.Spec.ConsumerRef.Name}})
+			q.Add(ctrl.Request{NamespacedName: client.ObjectKey{Namespace: host.Spec.ConsumerRef.Namespace,
+				Name: host.Spec.ConsumerRef.Name}})
 		}
 	}
 	if initial || before != nil && now != nil && reflect.DeepEqual(availabilityOf(before), availabilityOf(now)) {
@@ -79,18 +80,19 @@ func (r *Reconciler) hostChanged(ctx context.Context, before, now *infrav1.Quoin
 	}
 }
 
-// availabilityOf is a host as far as it matters to QuoinMachines that have none. Hosts tell their probes every few minutes, and the
-// steps of what runs on them every few seconds.
+// availabilityOf is a host as far as it matters to QuoinMachines that have none. Hosts tell their probes every few
+// minutes, and the steps of what runs on them every few seconds.
 func availabilityOf(host *infrav1.QuoinHost) placement.Host {
 	h := placement.HostOf(host)
 	if !h.InUse {
 		return h
 	}
-	return placement.Host{InUse: true, Labels: h.Labels, FailureDomain: h.FailureDomain, ConsumerNamespaces: h.ConsumerNamespaces}
+	return placement.Host{InUse: true, Labels: h.Labels, FailureDomain: h.FailureDomain,
+		ConsumerNamespaces: h.ConsumerNamespaces}
 }
 
-// mayHave reports whether the free host is worth a look to the QuoinMachine. One that is being deleted looks whether its own is
-// back.
+// mayHave reports whether the free host is worth a look to the QuoinMachine. One that is being deleted looks whether
+// its own is back.
 func mayHave(m *infrav1.QuoinMachine, free *infrav1.QuoinHost) bool {
 	if !m.DeletionTimestamp.IsZero() {
 		return true

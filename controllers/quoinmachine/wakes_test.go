@@ -24,7 +24,8 @@ func woken(t *testing.T, before, now *infrav1.QuoinHost) (at, later []string) {
 	t.Helper()
 	machine1, waiting := owned("m1", uid1)
 	waiting.Spec.HostSelector = selects("worker")
-	conditions.Set(waiting, metav1.Condition{Type: infrav1.MachineHostClaimedCondition, Status: metav1.ConditionFalse, Reason: infrav1.MachineNoMatchingHostReason})
+	conditions.Set(waiting, metav1.Condition{Type: infrav1.MachineHostClaimedCondition, Status: metav1.ConditionFalse,
+		Reason: infrav1.MachineNoMatchingHostReason})
 	machine2, claimed := owned("m2", "99999999-0000-0000-0000-000000000000")
 	claimed.Spec.ProviderID = "quoin://team/h2/99999999"
 	w := newWorld(t, cluster(), machine1, waiting, machine2, claimed)
@@ -57,14 +58,26 @@ func TestAHostWakesTheMachinesThatItConcerns(t *testing.T) {
 		change    func(*infrav1.QuoinHost)
 		now, late string
 	}{
-		"a probe":               {free, func(h *infrav1.QuoinHost) { h.Status.ObservedGeneration = 7 }, "", ""},
-		"another state":         {free, func(h *infrav1.QuoinHost) { h.Status.State = infrav1.HostStateInspecting }, "", "m1"},
-		"a hold":                {free, func(h *infrav1.QuoinHost) { h.Spec.HeldFor = &infrav1.HostHold{Reason: "x"} }, "", "m1"},
-		"labels of others":      {free, func(h *infrav1.QuoinHost) { h.Labels = map[string]string{"role": "storage"} }, "", "m1"},
-		"an older failure":      {free, func(h *infrav1.QuoinHost) { h.Status.LastFailure = &infrav1.HostFailure{Time: failed} }, "m1", ""},
-		"its claim":             {free, func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = used.Spec.ConsumerRef }, "m2", "m1"},
-		"its release":           {used, func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = nil }, "m2 m1", ""},
-		"a step on its way":     {used, func(h *infrav1.QuoinHost) { h.Status.State = infrav1.HostStateProvisioning }, "m2", ""},
+		"a probe": {free, func(h *infrav1.QuoinHost) { h.Status.ObservedGeneration = 7 }, "", ""},
+		"another state": {free, func(h *infrav1.QuoinHost) {
+			h.Status.State = infrav1.HostStateInspecting
+		}, "", "m1"},
+		"a hold": {free, func(h *infrav1.QuoinHost) {
+			h.Spec.HeldFor = &infrav1.HostHold{Reason: "x"}
+		}, "", "m1"},
+		"labels of others": {free, func(h *infrav1.QuoinHost) {
+			h.Labels = map[string]string{"role": "storage"}
+		}, "", "m1"},
+		"an older failure": {free, func(h *infrav1.QuoinHost) {
+			h.Status.LastFailure = &infrav1.HostFailure{Time: failed}
+		}, "m1", ""},
+		"its claim": {free, func(h *infrav1.QuoinHost) {
+			h.Spec.ConsumerRef = used.Spec.ConsumerRef
+		}, "m2", "m1"},
+		"its release": {used, func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = nil }, "m2 m1", ""},
+		"a step on its way": {used, func(h *infrav1.QuoinHost) {
+			h.Status.State = infrav1.HostStateProvisioning
+		}, "m2", ""},
 		"a domain while in use": {used, func(h *infrav1.QuoinHost) { h.Spec.FailureDomain = "rack-b" }, "m2", "m1"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,7 +38,9 @@ func template() *infrav1.QuoinMachineTemplate {
 }
 
 // reconciled is the status of the template with these hosts.
-func reconciled(t *testing.T, made *infrav1.QuoinMachineTemplate, hosts ...client.Object) infrav1.QuoinMachineTemplateStatus {
+func reconciled(
+	t *testing.T, made *infrav1.QuoinMachineTemplate, hosts ...client.Object,
+) infrav1.QuoinMachineTemplateStatus {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	_ = infrav1.AddToScheme(scheme)
@@ -59,12 +61,14 @@ func reconciled(t *testing.T, made *infrav1.QuoinMachineTemplate, hosts ...clien
 
 func TestATemplateTellsWhatTheSmallestOfItsHostsHas(t *testing.T) {
 	g := NewWithT(t)
-	elsewhere, quarantined, unknown := host("h4", "worker", "arm64", 1, "1Gi"), host("h5", "worker", "arm64", 1, "1Gi"), host("h6", "worker", "", 0, "1Gi")
+	elsewhere, quarantined, unknown := host("h4", "worker", "arm64", 1, "1Gi"), host("h5", "worker", "arm64", 1, "1Gi"),
+		host("h6", "worker", "", 0, "1Gi")
 	elsewhere.Namespace = "others"
 	quarantined.Status.State = infrav1.HostStateQuarantined
 	used := host("h2", "worker", "amd64", 64, "32Gi")
 	used.Status.State = infrav1.HostStateProvisioned
-	status := reconciled(t, template(), host("h1", "worker", "amd64", 16, "128Gi"), used, host("h3", "control-plane", "arm64", 2, "4Gi"), elsewhere, quarantined, unknown)
+	status := reconciled(t, template(), host("h1", "worker", "amd64", 16, "128Gi"), used,
+		host("h3", "control-plane", "arm64", 2, "4Gi"), elsewhere, quarantined, unknown)
 	g.Expect(status.Capacity).To(HaveLen(2))
 	g.Expect(status.Capacity.Cpu().Value()).To(BeEquivalentTo(16))
 	g.Expect(status.Capacity.Memory().String()).To(Equal("32Gi"), "of another host than the smallest number of processors")
@@ -75,7 +79,8 @@ func TestATemplateTellsNoArchitectureWhereHostsDiffer(t *testing.T) {
 	g := NewWithT(t)
 	every := template()
 	every.Spec.Template.Spec.HostSelector = nil
-	status := reconciled(t, every, host("h1", "worker", "amd64", 16, "128Gi"), host("h2", "control-plane", "arm64", 8, "256Gi"))
+	status := reconciled(t, every, host("h1", "worker", "amd64", 16, "128Gi"), host("h2", "control-plane", "arm64", 8,
+		"256Gi"))
 	g.Expect(status.Capacity.Cpu().Value()).To(BeEquivalentTo(8))
 	g.Expect(status.NodeInfo).To(Equal(infrav1.NodeInfo{OperatingSystem: "linux"}))
 }
@@ -87,7 +92,8 @@ func TestATemplateWithoutHostsTellsNothing(t *testing.T) {
 	g.Expect(reconciled(t, old, host("h1", "control-plane", "amd64", 16, "128Gi"))).To(BeZero())
 	left := template()
 	left.Annotations = map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}
-	g.Expect(reconciled(t, left, host("h1", "worker", "amd64", 16, "128Gi"))).To(BeZero(), "it belongs to another management cluster by now")
+	g.Expect(reconciled(t, left, host("h1", "worker", "amd64", 16, "128Gi"))).
+		To(BeZero(), "it belongs to another management cluster by now")
 }
 
 func TestOnlyWhatATemplateTellsWakesIt(t *testing.T) {

@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quoinmachinetemplate tells in the status of QuoinMachineTemplates what a node made from them would have, which is
-// what a cluster autoscaler needs to know of a pool that has no node yet.
+// Package quoinmachinetemplate tells in the status of QuoinMachineTemplates what a node made from them would have,
+// which is what a cluster autoscaler needs to know of a pool that has no node yet.
 package quoinmachinetemplate
 
 import (
@@ -32,8 +32,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
-// hostsInterval is how long hosts change before the templates look at them, each at the whole fleet: the inspection of thousands of
-// new hosts is as many events.
+// hostsInterval is how long hosts change before the templates look at them, each at the whole fleet: the inspection of
+// thousands of new hosts is as many events.
 const hostsInterval = 5 * time.Second
 
 // Reconciler reconciles QuoinMachineTemplates.
@@ -72,7 +72,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, template); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if _, moving := template.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving || !template.DeletionTimestamp.IsZero() {
+	if _, moving := template.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving ||
+		!template.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
 	hosts := &infrav1.QuoinHostList{}
@@ -93,21 +94,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	if err := r.Client.Status().Patch(ctx, template, client.MergeFrom(before)); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(fmt.Errorf("patching the status of QuoinMachineTemplate %s: %w", req, err))
+		return ctrl.Result{}, client.IgnoreNotFound(fmt.Errorf("patching the status of QuoinMachineTemplate %s: %w", req,
+			err))
 	}
 	return ctrl.Result{}, nil
 }
 
-// statusOf is what the smallest of the hosts has that Machines of the template may get: a pod that fits there fits whichever
-// is claimed. The architecture is told when it is the same everywhere. Without such a host nothing is told, and an autoscaler
-// leaves a pool without nodes alone.
-func statusOf(namespace string, selector labels.Selector, hosts []infrav1.QuoinHost) infrav1.QuoinMachineTemplateStatus {
+// statusOf is what the smallest of the hosts has that Machines of the template may get: a pod that fits there fits
+// whichever is claimed. The architecture is told when it is the same everywhere. Without such a host nothing is told,
+// and an autoscaler leaves a pool without nodes alone.
+func statusOf(
+	namespace string, selector labels.Selector, hosts []infrav1.QuoinHost,
+) infrav1.QuoinMachineTemplateStatus {
 	var status infrav1.QuoinMachineTemplateStatus
 	var architectures []string
 	for i := range hosts {
 		host := &hosts[i]
 		size := sizeOf(host)
-		if size == nil || !placement.Offered(placement.HostOf(host), namespace) || !selector.Matches(labels.Set(host.Labels)) {
+		if size == nil || !placement.Offered(placement.HostOf(host), namespace) ||
+			!selector.Matches(labels.Set(host.Labels)) {
 			continue
 		}
 		if status.Capacity == nil {
@@ -138,7 +143,8 @@ var knownArchitectures = []string{"amd64", "arm64", "s390x", "ppc64le"}
 // sizeOf is what a node on the host would have; nil when that is not known, or nobody gets the host as it is.
 func sizeOf(host *infrav1.QuoinHost) corev1.ResourceList {
 	facts := host.Status.Facts
-	if facts == nil || facts.CPUs == 0 || facts.Memory == nil || !host.DeletionTimestamp.IsZero() || host.Status.State == infrav1.HostStateQuarantined {
+	if facts == nil || facts.CPUs == 0 || facts.Memory == nil || !host.DeletionTimestamp.IsZero() ||
+		host.Status.State == infrav1.HostStateQuarantined {
 		return nil
 	}
 	return corev1.ResourceList{
@@ -156,7 +162,8 @@ func sizeMatters() predicate.Predicate {
 			return false
 		}
 		was, is := sizeOf(before), sizeOf(after)
-		return !equality.Semantic.DeepEqual(was, is) || is != nil && before.Status.Facts.Architecture != after.Status.Facts.Architecture ||
+		return !equality.Semantic.DeepEqual(was, is) || is != nil &&
+			before.Status.Facts.Architecture != after.Status.Facts.Architecture ||
 			!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 			!equality.Semantic.DeepEqual(before.Spec.ConsumerNamespaces, after.Spec.ConsumerNamespaces)
 	}}

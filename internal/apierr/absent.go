@@ -8,6 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// IsAbsent reports whether an error says that the object does not exist, or its kind is not installed: one provider may run
-// without the other.
+// IsAbsent reports whether an error says that the object does not exist, or its kind is not installed: one provider may
+// run without the other.
 func IsAbsent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }

@@ -18,11 +18,12 @@ func TestIgnoreGone(t *testing.T) {
 	gone := fmt.Errorf("patching: %w", apierrors.NewNotFound(schema.GroupResource{Resource: "machines"}, "m"))
 	other := errors.New("refused")
 	for name, c := range map[string]struct{ in, out error }{
-		"nothing":                         {nil, nil},
-		"gone":                            {gone, nil},
-		"gone, in an aggregate":           {fmt.Errorf("m: %w", kerrors.NewAggregate([]error{gone, gone})), nil},
-		"another error":                   {other, other},
-		"an aggregate with another error": {kerrors.NewAggregate([]error{gone, other}), kerrors.NewAggregate([]error{gone, other})},
+		"nothing":               {nil, nil},
+		"gone":                  {gone, nil},
+		"gone, in an aggregate": {fmt.Errorf("m: %w", kerrors.NewAggregate([]error{gone, gone})), nil},
+		"another error":         {other, other},
+		"an aggregate with another error": {kerrors.NewAggregate([]error{gone, other}),
+			kerrors.NewAggregate([]error{gone, other})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package async runs slow calls, such as SSH exchanges, beside the reconcilers' workers: the first reconcile starts the call,
-// its end requeues the object, and the next reconcile takes the result.
+// Package async runs slow calls, such as SSH exchanges, beside the reconcilers' workers: the first reconcile starts the
+// call, its end requeues the object, and the next reconcile takes the result.
 package async
 
 import (
@@ -19,8 +19,9 @@ import (
 
 // Options tune Calls.
 type Options struct {
-	// MaxConcurrent bounds running calls over all keys; 0 means 512. More calls wait their turn. A call mostly waits for its
-	// host, and costs little meanwhile: the bound must exceed what may fall silent together, or silence holds up the rest.
+	// MaxConcurrent bounds running calls over all keys; 0 means 512. More calls wait their turn. A call mostly waits for
+	// its host, and costs little meanwhile: the bound must exceed what may fall silent together, or silence holds up the
+	// rest.
 	MaxConcurrent int
 }
 
@@ -65,9 +66,11 @@ func (c *Calls) Events() <-chan event.GenericEvent { return c.events }
 // Do returns the result of op for key, once, with done true; or starts fn in a goroutine and returns done false.
 //
 // While another op of the key runs, Do returns done false and starts nothing; that op's end fires the event. A finished
-// result of another op that nobody took is dropped: the reconciler has changed its mind since. timeout bounds fn from its
-// start, not from its wait for a turn; 0 means none. A panic in fn becomes its error.
-func Do[T any](c *Calls, key types.NamespacedName, op string, timeout time.Duration, fn func(context.Context) (T, error)) (value T, done bool, err error) {
+// result of another op that nobody took is dropped: the reconciler has changed its mind since. timeout bounds fn from
+// its start, not from its wait for a turn; 0 means none. A panic in fn becomes its error.
+func Do[T any](
+	c *Calls, key types.NamespacedName, op string, timeout time.Duration, fn func(context.Context) (T, error),
+) (value T, done bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.calls[key]; known != nil {
@@ -94,7 +97,9 @@ func Do[T any](c *Calls, key types.NamespacedName, op string, timeout time.Durat
 	return value, false, nil
 }
 
-func (c *Calls) run(ctx context.Context, op string, timeout time.Duration, fn func(context.Context) (any, error)) (value any, err error) {
+func (c *Calls) run(
+	ctx context.Context, op string, timeout time.Duration, fn func(context.Context) (any, error),
+) (value any, err error) {
 	select {
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
@@ -144,8 +149,8 @@ func (c *Calls) Running(key types.NamespacedName) (op string, since time.Time, o
 	return known.op, known.since, true
 }
 
-// Cancel cancels the key's call and drops its result. Its function may still be returning: until then no other starts, and
-// its end still fires the event.
+// Cancel cancels the key's call and drops its result. Its function may still be returning: until then no other starts,
+// and its end still fires the event.
 func (c *Calls) Cancel(key types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

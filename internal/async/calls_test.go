@@ -88,7 +88,9 @@ func TestErrorsTimeoutsAndPanicsAreResults(t *testing.T) {
 	g.Expect(take(0, func(context.Context) (string, error) { return "", boom })).To(MatchError(boom))
 	g.Expect(take(20*time.Millisecond, func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() })).
 		To(MatchError(context.DeadlineExceeded))
-	g.Expect(take(0, func(context.Context) (string, error) { panic("oops") })).To(MatchError(ContainSubstring("panic: oops")))
+	g.Expect(take(0, func(context.Context) (string, error) {
+		panic("oops")
+	})).To(MatchError(ContainSubstring("panic: oops")))
 }
 
 func TestConcurrencyIsBounded(t *testing.T) {
@@ -136,7 +138,8 @@ func TestCloseEndsWaitingCalls(t *testing.T) {
 	g := NewWithT(t)
 	c := async.New(async.Options{MaxConcurrent: 1})
 	for i := range 3 {
-		_, _, _ = async.Do(c, types.NamespacedName{Name: fmt.Sprint(i)}, "op", 0, func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+		_, _, _ = async.Do(c, types.NamespacedName{Name: fmt.Sprint(i)}, "op", 0,
+			func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
 	}
 	c.Close()
 	_, done, err := async.Do(c, types.NamespacedName{Name: "late"}, "op", 0, answer(1))

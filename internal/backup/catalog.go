@@ -19,9 +19,9 @@ import (
 // abandoned is how old what was cut off must be to be removed. Nobody works on a snapshot for so long.
 const abandoned = 24 * time.Hour
 
-// Good returns the good snapshots of one etcd cluster in a directory, newest first. Whatever else lies there is left out:
-// files of others, snapshots of another cluster, sidecars that say nothing sensible, data of another length than its sidecar
-// says.
+// Good returns the good snapshots of one etcd cluster in a directory, newest first. Whatever else lies there is left
+// out: files of others, snapshots of another cluster, sidecars that say nothing sensible, data of another length than
+// its sidecar says.
 func Good(ctx context.Context, store Store, directory, authority string) ([]Metadata, error) {
 	files, err := store.List(ctx, directory)
 	if err != nil {
@@ -74,9 +74,11 @@ func read(ctx context.Context, store Store, name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, maxSidecar+1))
 }
 
-// Prune deletes what is older than the newest keep good snapshots of a cluster, and what interrupted work left a day ago.
-// verified is the snapshot that was just taken: without it being among the newest, nothing is deleted.
-func Prune(ctx context.Context, store Store, directory string, verified Metadata, keep int, now time.Time) ([]Metadata, error) {
+// Prune deletes what is older than the newest keep good snapshots of a cluster, and what interrupted work left a day
+// ago. verified is the snapshot that was just taken: without it being among the newest, nothing is deleted.
+func Prune(
+	ctx context.Context, store Store, directory string, verified Metadata, keep int, now time.Time,
+) ([]Metadata, error) {
 	files, err := store.List(ctx, directory)
 	if err != nil {
 		return nil, err
@@ -87,7 +89,8 @@ func Prune(ctx context.Context, store Store, directory string, verified Metadata
 	}
 	keep = max(keep, 1)
 	if !slices.ContainsFunc(found[:min(keep, len(found))], func(m Metadata) bool { return m.Name == verified.Name }) {
-		return found, fmt.Errorf("nothing is deleted: snapshot %s, which was just stored, is not among the newest %d that the store shows", verified.Name, keep)
+		return found, fmt.Errorf("nothing is deleted: snapshot %s, which was just stored, is not among the newest %d that "+
+			"the store shows", verified.Name, keep)
 	}
 	var failures []error
 	for len(found) > keep {
@@ -102,8 +105,8 @@ func Prune(ctx context.Context, store Store, directory string, verified Metadata
 	return found, errors.Join(failures...)
 }
 
-// drop deletes a good snapshot. The mark comes first, so that data that lost its sidecar here is known to be refuse and not a
-// snapshot whose sidecar somebody lost.
+// drop deletes a good snapshot. The mark comes first, so that data that lost its sidecar here is known to be refuse and
+// not a snapshot whose sidecar somebody lost.
 func drop(ctx context.Context, store Store, name string) error {
 	if err := store.Put(ctx, name+pendingSuffix, bytes.NewReader([]byte("{}\n"))); err != nil {
 		return err

@@ -18,12 +18,13 @@ const maxRecipients = 64
 // Recipients are whom snapshots are encrypted to.
 type Recipients []age.Recipient
 
-// ParseRecipients reads age public keys, one per line; empty lines and those that begin with # are skipped. An identity,
-// which is a private key, is refused: it must not lie beside what it opens.
+// ParseRecipients reads age public keys, one per line; empty lines and those that begin with # are skipped. An
+// identity, which is a private key, is refused: it must not lie beside what it opens.
 func ParseRecipients(raw []byte) (Recipients, error) {
 	for i, line := range strings.Split(string(raw), "\n") {
 		if strings.HasPrefix(strings.ToUpper(strings.TrimSpace(line)), "AGE-SECRET-KEY-") {
-			return nil, fmt.Errorf("line %d is a private key: keep it elsewhere, and put its public key (age-keygen -y) here", i+1)
+			return nil, fmt.Errorf("line %d is a private key: keep it elsewhere, and put its public key (age-keygen -y) here",
+				i+1)
 		}
 	}
 	recipients, err := age.ParseRecipients(bytes.NewReader(raw))
@@ -50,8 +51,8 @@ func (r Recipients) names() []string {
 	return names
 }
 
-// ParseIdentities reads age private keys, one per line, as age-keygen writes them. What it says of an error shows nothing of
-// them.
+// ParseIdentities reads age private keys, one per line, as age-keygen writes them. What it says of an error shows
+// nothing of them.
 func ParseIdentities(raw []byte) ([]age.Identity, error) {
 	identities, err := age.ParseIdentities(bytes.NewReader(raw))
 	if err != nil {

@@ -19,10 +19,12 @@ import (
 // ErrIdentity says that an encrypted snapshot was asked for without an identity.
 var ErrIdentity = errors.New("the snapshot is encrypted: the identity of one of its recipients is needed")
 
-// Fetch writes a snapshot as etcd sent it into an empty file, which package restore or `etcdutl snapshot restore` can use,
-// and checks it as Take did: the bytes of the store, the digest of etcd, the database. On an error the file is worth
-// nothing. An encrypted snapshot needs the identity of one of its recipients.
-func Fetch(ctx context.Context, from Store, directory string, metadata Metadata, to *os.File, identities ...age.Identity) error {
+// Fetch writes a snapshot as etcd sent it into an empty file, which package restore or `etcdutl snapshot restore` can
+// use, and checks it as Take did: the bytes of the store, the digest of etcd, the database. On an error the file is
+// worth nothing. An encrypted snapshot needs the identity of one of its recipients.
+func Fetch(
+	ctx context.Context, from Store, directory string, metadata Metadata, to *os.File, identities ...age.Identity,
+) error {
 	ctx, progress, stop := watch(ctx, StallTimeout)
 	defer stop()
 	stored, err := from.Open(ctx, path.Join(directory, metadata.Name))

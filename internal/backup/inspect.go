@@ -32,8 +32,8 @@ type Database struct {
 	Revision, Entries int64
 }
 
-// inspect reads every page that can be reached in a snapshot, and asks that it be an etcd database. The digest at the end of
-// the file is not its business. tick is called again and again.
+// inspect reads every page that can be reached in a snapshot, and asks that it be an etcd database. The digest at the
+// end of the file is not its business. tick is called again and again.
 //
 // bbolt believes what it reads: a damaged page makes it panic, or follow an offset out of the file. Its own check
 // (tx_check.go) does that in a goroutine of its own, which takes the process down; walking in this one can be survived.
@@ -80,8 +80,8 @@ func notDatabase(err error) error {
 	return fmt.Errorf("%w: %w", ErrDamaged, err)
 }
 
-// revisionLength is that of the keys of the bucket "key": two numbers of eight bytes and a separator; a tombstone's has one
-// byte more (etcd's server/storage/mvcc/revision.go).
+// revisionLength is that of the keys of the bucket "key": two numbers of eight bytes and a separator; a tombstone's has
+// one byte more (etcd's server/storage/mvcc/revision.go).
 const revisionLength = 17
 
 // walker reads a database.

@@ -111,7 +111,8 @@ func TestRestore(t *testing.T) {
 				defer func() { _ = file.Close() }()
 				g.Expect(Fetch(t.Context(), store, directory, metadata, file, identity)).To(Succeed())
 				data, peer := filepath.Join(t.TempDir(), "etcd"), freeURL(t)
-				g.Expect(restore.Restore(file.Name(), restore.Member{Name: "new", PeerURL: peer, DataDirectory: data})).To(Succeed())
+				g.Expect(restore.Restore(file.Name(), restore.Member{Name: "new", PeerURL: peer, DataDirectory: data})).
+					To(Succeed())
 
 				restored := startEtcd(t, "new", data, peer)
 				got, err := restored.Get(t.Context(), "/", clientv3.WithPrefix())
@@ -140,7 +141,8 @@ func TestRestore(t *testing.T) {
 		g := NewWithT(t)
 		file := filepath.Join(t.TempDir(), "snapshot.db")
 		g.Expect(os.WriteFile(file, backuptest.Database(t, 10), 0o600)).To(Succeed())
-		g.Expect(restore.Restore(file, restore.Member{Name: "new", PeerURL: "http://127.0.0.1:1", DataDirectory: filepath.Join(t.TempDir(), "d")})).
+		g.Expect(restore.Restore(file, restore.Member{Name: "new", PeerURL: "http://127.0.0.1:1",
+			DataDirectory: filepath.Join(t.TempDir(), "d")})).
 			To(MatchError(ContainSubstring("hash")))
 	})
 }
@@ -148,8 +150,8 @@ func TestRestore(t *testing.T) {
 // bigEnv asks for TestRestoreBig and says where it may write: it needs four times the size of the database.
 const bigEnv = "QUOIN_BACKUP_BIG"
 
-// The same with a database of 2 GB, encrypted, on a volume: how long it takes, and that it takes no more memory than a small
-// one.
+// The same with a database of 2 GB, encrypted, on a volume: how long it takes, and that it takes no more memory than a
+// small one.
 func TestRestoreBig(t *testing.T) {
 	scratch := os.Getenv(bigEnv)
 	if scratch == "" {
@@ -230,7 +232,8 @@ func TestRestoreBig(t *testing.T) {
 	restored := startEtcd(t, "new", data, peer)
 	lap("starting etcd on it")
 	for i := 0; i < count; i += 500 {
-		got, err := restored.Get(t.Context(), fmt.Sprintf("/registry/big/%08d", i), clientv3.WithFromKey(), clientv3.WithLimit(500))
+		got, err := restored.Get(t.Context(), fmt.Sprintf("/registry/big/%08d", i), clientv3.WithFromKey(),
+			clientv3.WithLimit(500))
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(got.Kvs).To(HaveLen(min(500, count-i)))
 		for j, kv := range got.Kvs {

@@ -105,8 +105,8 @@ func OpenS3(b Bucket) (*S3, error) {
 	return &S3{client: client, bucket: b.Name, prefix: b.Prefix}, nil
 }
 
-// ValidateEndpoint tells what is wrong with an endpoint: it is an https URL of a host and nothing more. http is for an object
-// store on this machine, such as a test's: what is sent there can be read by whoever listens on the way.
+// ValidateEndpoint tells what is wrong with an endpoint: it is an https URL of a host and nothing more. http is for an
+// object store on this machine, such as a test's: what is sent there can be read by whoever listens on the way.
 func ValidateEndpoint(endpoint string) (*url.URL, error) {
 	parsed, err := url.Parse(endpoint)
 	if err != nil {
@@ -123,12 +123,14 @@ func ValidateEndpoint(endpoint string) (*url.URL, error) {
 	case parsed.Path != "" && parsed.Path != "/" || parsed.RawQuery != "" || parsed.ForceQuery || parsed.Fragment != "":
 		return nil, errors.New("it must not have a path, a query or a fragment: a folder in the bucket is the prefix")
 	case parsed.Scheme == "http" && !loopback(parsed.Hostname()):
-		return nil, errors.New("http is allowed for loopback addresses only: use https, with ca.crt in the Secret when the authority is your own")
+		return nil, errors.New("http is allowed for loopback addresses only: use https, with ca.crt in the Secret when the " +
+			"authority is your own")
 	}
 	return parsed, nil
 }
 
-// ValidateBucket tells what is wrong with the name of a bucket, or with the prefix of the objects in it, which may be empty.
+// ValidateBucket tells what is wrong with the name of a bucket, or with the prefix of the objects in it, which may be
+// empty.
 func ValidateBucket(name, prefix string) error {
 	if err := s3utils.CheckValidBucketNameStrict(name); err != nil {
 		return fmt.Errorf("bucket %q: %w", name, err)

@@ -61,9 +61,9 @@ const workspaces = "quoin-restore-"
 
 var makingWorkspace sync.Mutex
 
-// Workspace makes a directory in a spool for what must have names, such as a member's data, and refuses with a *NoRoomError
-// where so many bytes have no room. release removes it. What a process that was killed left behind is removed by the next
-// Workspace: the lock of a directory ends with its process.
+// Workspace makes a directory in a spool for what must have names, such as a member's data, and refuses with a
+// *NoRoomError where so many bytes have no room. release removes it. What a process that was killed left behind is
+// removed by the next Workspace: the lock of a directory ends with its process.
 func Workspace(spool string, need int64) (path string, release func(), err error) {
 	makingWorkspace.Lock()
 	defer makingWorkspace.Unlock()

@@ -3,11 +3,11 @@
 
 // Package backup keeps snapshots of etcd away from the hosts that they protect.
 //
-// A snapshot is two files in a store: the data, which is what etcd sent and perhaps encrypted, and beside it a sidecar with
-// its metadata. The sidecar is written last, after the data was opened, stored, read back and found the same. A snapshot is
-// good when it has a sidecar that fits it, so whatever was cut off in between is never taken for one. All that is known of
-// snapshots can be read from the store again: an object that lost its status, by a move to another management cluster for
-// one, loses no snapshot.
+// A snapshot is two files in a store: the data, which is what etcd sent and perhaps encrypted, and beside it a sidecar
+// with its metadata. The sidecar is written last, after the data was opened, stored, read back and found the same. A
+// snapshot is good when it has a sidecar that fits it, so whatever was cut off in between is never taken for one. All
+// that is known of snapshots can be read from the store again: an object that lost its status, by a move to another
+// management cluster for one, loses no snapshot.
 package backup
 
 import (
@@ -22,8 +22,8 @@ import (
 
 // Store keeps files by their names, which are slash-separated paths.
 type Store interface {
-	// Put stores what r yields. Until it returned without an error nobody sees the file, and afterwards it is there although
-	// the power fails. An error of r is returned and nothing is stored. Memory stays bounded whatever the length.
+	// Put stores what r yields. Until it returned without an error nobody sees the file, and afterwards it is there
+	// although the power fails. An error of r is returned and nothing is stored. Memory stays bounded whatever the length.
 	Put(ctx context.Context, name string, r io.Reader) error
 	// List returns the files directly in a directory, in no order; none when there is no such directory.
 	List(ctx context.Context, directory string) ([]File, error)

@@ -49,8 +49,9 @@ func newObjectStore(t *testing.T) *objectStore {
 	o.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	o.server.StartTLS()
 	t.Cleanup(o.server.Close)
-	o.Bucket = Bucket{Endpoint: o.server.URL, Name: "snapshots", Prefix: "prod/etcd", AccessKeyID: "AKIAQUOIN", SecretAccessKey: secretKey,
-		Authority: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.server.Certificate().Raw})}
+	o.Bucket = Bucket{Endpoint: o.server.URL, Name: "snapshots", Prefix: "prod/etcd", AccessKeyID: "AKIAQUOIN",
+		SecretAccessKey: secretKey,
+		Authority:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.server.Certificate().Raw})}
 	return o
 }
 
@@ -146,7 +147,8 @@ func TestStore(t *testing.T) {
 			g.Expect(names(t, store, "ns/cut")).To(BeEmpty())
 		})
 		t.Run("cannot be left by a name", func(t *testing.T) {
-			for _, name := range []string{"", ".", "/etc/passwd", "../x", "a/../../x", "a//b", "a/", "a/.hidden", `a\b`, "a\x00b", ".quoin-partial-x"} {
+			for _, name := range []string{"", ".", "/etc/passwd", "../x", "a/../../x", "a//b", "a/", "a/.hidden", `a\b`,
+				"a\x00b", ".quoin-partial-x"} {
 				g := NewWithT(t)
 				g.Expect(store.Put(t.Context(), name, strings.NewReader("x"))).To(MatchError(errName), "%q", name)
 				g.Expect(store.Delete(t.Context(), name)).To(MatchError(errName), "%q", name)
@@ -192,7 +194,8 @@ func TestVolumeHidesFromOthers(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = store.Close() }()
 	g.Expect(store.Put(t.Context(), "ns/cp/x", strings.NewReader("x"))).To(Succeed())
-	for path, mode := range map[string]fs.FileMode{"a": 0o700, "a/b": 0o700, "a/b/ns": 0o700, "a/b/ns/cp": 0o700, "a/b/ns/cp/x": 0o600} {
+	for path, mode := range map[string]fs.FileMode{"a": 0o700, "a/b": 0o700, "a/b/ns": 0o700, "a/b/ns/cp": 0o700,
+		"a/b/ns/cp/x": 0o600} {
 		info, err := os.Stat(filepath.Join(directory, path))
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(info.Mode().Perm()).To(Equal(mode), path)
@@ -232,7 +235,8 @@ func TestSweepRemovesWhatIsOld(t *testing.T) {
 			return false
 		}
 		name := newName(time.Now(), false)
-		g.Expect(store.Put(t.Context(), "cp/"+name, io.MultiReader(bytes.NewReader(make([]byte, 2*partSize))))).NotTo(Succeed())
+		g.Expect(store.Put(t.Context(), "cp/"+name, io.MultiReader(bytes.NewReader(make([]byte, 2*partSize))))).
+			NotTo(Succeed())
 		server.before = nil
 		uploads := func() (found []string) {
 			for upload := range store.client.ListIncompleteUploads(t.Context(), "snapshots", "prod/etcd/cp/", true) {

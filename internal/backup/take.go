@@ -66,12 +66,12 @@ type Job struct {
 	Stall time.Duration
 }
 
-// Take takes a snapshot and returns what its sidecar says. On an error there is none, and nothing of it is left but what
-// Prune removes later.
+// Take takes a snapshot and returns what its sidecar says. On an error there is none, and nothing of it is left but
+// what Prune removes later.
 //
-// The member is done with once the spool holds the stream: however slow the store, etcd keeps old pages no longer than that.
-// The spool is opened as a database before anything is stored; what was stored is then read back to its last byte and has
-// the digest of what was opened. So it is proved also of what is encrypted, which nobody here can read.
+// The member is done with once the spool holds the stream: however slow the store, etcd keeps old pages no longer than
+// that. The spool is opened as a database before anything is stored; what was stored is then read back to its last byte
+// and has the digest of what was opened. So it is proved also of what is encrypted, which nobody here can read.
 func Take(ctx context.Context, job Job) (_ Metadata, err error) {
 	stall := job.Stall
 	if stall == 0 {
@@ -149,7 +149,8 @@ func receive(ctx context.Context, job Job, spool *os.File, metadata *Metadata, p
 		return err
 	}
 	if database.Revision < stream.Revision {
-		return fmt.Errorf("%w: it ends at revision %d, and the member had %d before it was asked", ErrDamaged, database.Revision, stream.Revision)
+		return fmt.Errorf("%w: it ends at revision %d, and the member had %d before it was asked", ErrDamaged,
+			database.Revision, stream.Revision)
 	}
 	metadata.Revision, metadata.Entries = database.Revision, database.Entries
 	return nil

@@ -33,12 +33,14 @@ var (
 
 func source(raw []byte) func(context.Context) (Stream, error) {
 	return func(context.Context) (Stream, error) {
-		return Stream{ReadCloser: io.NopCloser(bytes.NewReader(raw)), Size: int64(len(raw)), Revision: 1, Node: "node-1", Version: "3.6.14"}, nil
+		return Stream{ReadCloser: io.NopCloser(bytes.NewReader(raw)), Size: int64(len(raw)), Revision: 1, Node: "node-1",
+			Version: "3.6.14"}, nil
 	}
 }
 
 func job(t *testing.T, store Store, raw []byte) Job {
-	return Job{Store: store, Directory: directory, Authority: authority, Source: source(raw), Spool: t.TempDir(), Began: noon}
+	return Job{Store: store, Directory: directory, Authority: authority, Source: source(raw), Spool: t.TempDir(),
+		Began: noon}
 }
 
 func TestTake(t *testing.T) {
@@ -123,7 +125,8 @@ func TestParseRecipients(t *testing.T) {
 	}
 }
 
-// Whatever etcd or the way from it makes of a snapshot: it is whole, or it is refused and nothing of it is in the store.
+// Whatever etcd or the way from it makes of a snapshot: it is whole, or it is refused and nothing of it is in the
+// store.
 func TestTakeRefusesDamage(t *testing.T) {
 	db := backuptest.Database(t, 1000)
 	whole := backuptest.Signed(db)
@@ -184,8 +187,8 @@ func foreignDatabase(t *testing.T) []byte {
 	return raw
 }
 
-// A database may be damaged on the member's own disk, and then its digest fits. That may go unnoticed where the damage is in
-// a value; it must never take the process down.
+// A database may be damaged on the member's own disk, and then its digest fits. That may go unnoticed where the damage
+// is in a value; it must never take the process down.
 func TestInspectSurvives(t *testing.T) {
 	db := backuptest.Database(t, 300)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -294,7 +297,8 @@ func TestCutOffAnywhere(t *testing.T) {
 				found, err = Prune(t.Context(), store, directory, metadata, 2, later.Began)
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(found).To(HaveLen(2))
-				g.Expect(names(t, store, directory)).To(ConsistOf(found[0].Name, found[0].Name+".json", found[1].Name, found[1].Name+".json"))
+				g.Expect(names(t, store, directory)).To(ConsistOf(found[0].Name, found[0].Name+".json", found[1].Name,
+					found[1].Name+".json"))
 			})
 		}
 	}
@@ -403,7 +407,8 @@ func TestPrune(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(kept).To(Equal([]Metadata{third, second}))
 		g.Expect(Good(t.Context(), store, directory, authority)).To(Equal([]Metadata{third, second}))
-		left := append([]string{third.Name, third.Name + ".json", second.Name, second.Name + ".json", other.Name, other.Name + ".json",
+		left := append([]string{third.Name, third.Name + ".json", second.Name, second.Name + ".json", other.Name, other.Name +
+			".json",
 			orphan.Name, recent, recent + ".pending", bad, bad + ".json"}, foreign...)
 		g.Expect(names(t, store, directory)).To(ConsistOf(left))
 		// At least one stays whatever is asked.
@@ -446,10 +451,13 @@ func TestGoodLeavesOutWhatDoesNotFit(t *testing.T) {
 
 func FuzzParseMetadata(f *testing.F) {
 	digest := strings.Repeat("0f", 32)
-	f.Add(fmt.Appendf(nil, `{"format":1,"name":"20261121T120000Z-0123456789ab.db","authority":%q,"time":"2026-11-21T12:00:00Z","revision":7,`+
-		`"entries":5,"size":512,"snapshotSHA256":%q,"storedSize":512,"sha256":%q}`, digest, digest, digest))
-	f.Add(fmt.Appendf(nil, `{"format":1,"name":"20261121T120000Z-0123456789ab.db.age","authority":%q,"time":"2026-11-21T13:00:00+01:00","revision":7,`+
-		`"entries":5,"size":512,"snapshotSHA256":%q,"storedSize":712,"sha256":%q,"recipients":["age1x"],"more":1}`, digest, digest, digest))
+	f.Add(fmt.Appendf(nil,
+		`{"format":1,"name":"20261121T120000Z-0123456789ab.db","authority":%q,"time":"2026-11-21T12:00:00Z","revision":7,`+
+			`"entries":5,"size":512,"snapshotSHA256":%q,"storedSize":512,"sha256":%q}`, digest, digest, digest))
+	f.Add(fmt.Appendf(nil,
+		`{"format":1,"name":"20261121T120000Z-0123456789ab.db.age","authority":%q,"time":"2026-11-21T13:00:00+01:00","revision":7,`+
+			`"entries":5,"size":512,"snapshotSHA256":%q,"storedSize":712,"sha256":%q,"recipients":["age1x"],"more":1}`, digest,
+		digest, digest))
 	f.Add([]byte(`{}`))
 	f.Add([]byte(`[]`))
 	f.Fuzz(func(t *testing.T, raw []byte) {

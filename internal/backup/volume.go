@@ -27,8 +27,8 @@ type Volume struct {
 
 var _ Store = (*Volume)(nil)
 
-// OpenVolume opens the directory below the volume's own, and makes it when it is not there. The volume's own directory is
-// never made: where it is missing nothing is mounted. Close it.
+// OpenVolume opens the directory below the volume's own, and makes it when it is not there. The volume's own directory
+// is never made: where it is missing nothing is mounted. Close it.
 func OpenVolume(directory, below string) (*Volume, error) {
 	if err := ValidatePath(below); err != nil {
 		return nil, err
@@ -51,7 +51,8 @@ func OpenVolume(directory, below string) (*Volume, error) {
 // ValidatePath tells what is wrong with the path of a volume store.
 func ValidatePath(below string) error {
 	if err := validName(below); err != nil {
-		return fmt.Errorf("%w, such as clusters/production: no leading slash, no empty or hidden element, no element of dots", err)
+		return fmt.Errorf("%w, such as clusters/production: no leading slash, no empty or hidden element, no element of dots",
+			err)
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 // ErrStalled ends what makes no progress.
 var ErrStalled = errors.New("nothing moved")
 
-// watchdog cancels a context when nothing moves for a while. A whole snapshot has no bound that fits both a fast network and
-// a slow one.
+// watchdog cancels a context when nothing moves for a while. A whole snapshot has no bound that fits both a fast
+// network and a slow one.
 type watchdog struct {
 	mu    sync.Mutex
 	timer *time.Timer

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cachetest is a management cluster for tests that count or measure what an event costs. It reads as a manager
-// does: through controller-runtime's cache with all our indexes, whose stores are filled by hand. The fake client cannot
-// stand in for that, because it copies and decodes every object of a kind for each list.
+// does: through controller-runtime's cache with all our indexes, whose stores are filled by hand. The fake client
+// cannot stand in for that, because it copies and decodes every object of a kind for each list.
 package cachetest
 
 import (
@@ -64,7 +64,8 @@ func New(tb testing.TB, objects ...client.Object) *Client {
 	var err error
 	c.cache, err = cache.New(&rest.Config{Host: "http://unused.invalid"}, cache.Options{
 		HTTPClient: http.DefaultClient, Scheme: c.scheme, Mapper: mapper,
-		NewInformer: func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		NewInformer: func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration,
+			indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 			filled := byHand{toolscache.NewSharedIndexInformer(lw, o, resync, indexers)}
 			gvk, err := apiutil.GVKForObject(o, c.scheme)
 			c.must(err)
@@ -141,7 +142,9 @@ func (c *Client) store(object client.Object) toolscache.Indexer {
 func (c *Client) Scheme() *runtime.Scheme { return c.scheme }
 
 // Get implements client.Reader.
-func (c *Client) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+func (c *Client) Get(
+	ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption,
+) error {
 	return c.cache.Get(ctx, key, object, options...)
 }
 
@@ -221,7 +224,9 @@ type status struct {
 }
 
 // Patch implements client.SubResourceWriter.
-func (s status) Patch(ctx context.Context, object client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
+func (s status) Patch(
+	ctx context.Context, object client.Object, patch client.Patch, _ ...client.SubResourcePatchOption,
+) error {
 	return s.client.Patch(ctx, object, patch)
 }
 

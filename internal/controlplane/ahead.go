@@ -11,16 +11,16 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// Prepared is a Machine that was made ahead: it gets its bootstrap data but claims no host until it is admitted. Until then it
-// is no part of the control plane, and whatever becomes of it matters to nobody.
+// Prepared is a Machine that was made ahead: it gets its bootstrap data but claims no host until it is admitted. Until
+// then it is no part of the control plane, and whatever becomes of it matters to nobody.
 type Prepared struct {
 	Name string
 	// Unfit says why it will never be admitted, as the end of a sentence; empty when it can be.
 	Unfit string
 }
 
-// ahead makes the next Machine while the one that leaves is drained, if that is what follows. What Cluster API does for a
-// Machine before it can have a host takes seconds, and need not come after the drain.
+// ahead makes the next Machine while the one that leaves is drained, if that is what follows. What Cluster API does for
+// a Machine before it can have a host takes seconds, and need not come after the drain.
 func ahead(s Snapshot, leaver Machine, waits *Step) *Step {
 	if waits.Reason != ReasonDraining {
 		return nil
@@ -28,9 +28,9 @@ func ahead(s Snapshot, leaver Machine, waits *Step) *Step {
 	return s.prepare(leaver, waits, fmt.Sprintf("while Machine %s is drained", leaver.Name), s.without(leaver))
 }
 
-// beside makes the next Machine while another joins that a rollout waits for, if an outdated one leaves after it and yet another
-// joins: a drain may be shorter than those seconds. Once kubeadm runs the rest is short as a rule. What takes longer, because
-// the host is silent, may take days.
+// beside makes the next Machine while another joins that a rollout waits for, if an outdated one leaves after it and
+// yet another joins: a drain may be shorter than those seconds. Once kubeadm runs the rest is short as a rule. What
+// takes longer, because the host is silent, may take days.
 func beside(s Snapshot, waits *Step) *Step {
 	at := slices.IndexFunc(s.Machines, func(machine Machine) bool { return machine.Name == waits.Machine })
 	if waits.Reason != ReasonMachineNotReady || at < 0 || len(s.leavers()) > 0 {
@@ -52,8 +52,8 @@ func beside(s Snapshot, waits *Step) *Step {
 	return s.prepare(joins, waits, fmt.Sprintf("while Machine %s joins", joins.Name), joined.without(joined.Machines[at]))
 }
 
-// prepare makes a Machine ahead, unless there is one or something else follows than a join; what is awaited meanwhile is about
-// another Machine.
+// prepare makes a Machine ahead, unless there is one or something else follows than a join; what is awaited meanwhile
+// is about another Machine.
 func (s Snapshot) prepare(about Machine, waits *Step, meanwhile string, later Snapshot) *Step {
 	if len(s.Prepared) > 0 || about.NoneAhead {
 		return nil
@@ -62,7 +62,7 @@ func (s Snapshot) prepare(about Machine, waits *Step, meanwhile string, later Sn
 	if step == nil || step.Kind != CreateJoin || step.Remediates != "" {
 		return nil
 	}
-	return &Step{Kind: PrepareMachine, Operation: waits.Operation, RecheckAfter: stepInterval, Machine: about.Name,
+	return &Step{Kind: PrepareMachine, Operation: waits.Operation, RecheckAfter: RecheckStep, Machine: about.Name,
 		Reason: step.Reason, Otherwise: waits, Message: "making the next Machine ahead, " + meanwhile}
 }
 
@@ -99,7 +99,9 @@ func (s Snapshot) joined(joins Machine) Snapshot {
 // without is the snapshot as it will be when the Machine has left, and its host is being released.
 func (s Snapshot) without(leaver Machine) Snapshot {
 	member := s.memberOf(leaver)
-	s.Machines = slices.DeleteFunc(slices.Clone(s.Machines), func(machine Machine) bool { return machine.Name == leaver.Name })
+	s.Machines = slices.DeleteFunc(slices.Clone(s.Machines), func(machine Machine) bool {
+		return machine.Name == leaver.Name
+	})
 	s.Hosts = slices.DeleteFunc(slices.Clone(s.Hosts), func(host Host) bool { return host.Machine == leaver.Name })
 	if member != nil {
 		s.Etcd = s.Etcd.After(quorum.Operation{Kind: quorum.Remove, Members: []uint64{member.ID}})
@@ -115,11 +117,12 @@ func (s Snapshot) admit(reason, message string) *Step {
 	if len(s.Prepared) == 0 || s.Prepared[0].Unfit != "" {
 		return nil
 	}
-	return change(AdmitMachine, s.ongoing(), reason, "%s: Machine %s, which was made ahead", message, s.Prepared[0].Name).about(s.Prepared[0].Name)
+	return change(AdmitMachine, s.ongoing(), reason, "%s: Machine %s, which was made ahead", message, s.Prepared[0].Name).
+		about(s.Prepared[0].Name)
 }
 
-// dropUnfit deletes a Machine that was made ahead and cannot join. There is no hurry: not while somebody leaves, and not while a
-// person restores etcd, who names the Machines as they are.
+// dropUnfit deletes a Machine that was made ahead and cannot join. There is no hurry: not while somebody leaves, and
+// not while a person restores etcd, who names the Machines as they are.
 func dropUnfit(s Snapshot) *Step {
 	restoring := s.Recovery != nil && !s.Recovery.over() || s.StackedEtcd && !s.Etcd.Agreed
 	if len(s.Prepared) == 0 || s.Prepared[0].Unfit == "" || len(s.leavers()) > 0 || restoring {

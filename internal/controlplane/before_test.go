@@ -23,8 +23,8 @@ import (
 // renamed are the reasons that have another name now, by the one that they had before the refactoring.
 var renamed = map[string]string{}
 
-// Whatever state a control plane is in, its next step is the one that it was before the refactoring. Histories and scripts are
-// held to the same in their own tests. It goes with the package before, when the refactoring ends.
+// Whatever state a control plane is in, its next step is the one that it was before the refactoring. Histories and
+// scripts are held to the same in their own tests. It goes with the package before, when the refactoring ends.
 func TestStepsAreAsBefore(t *testing.T) {
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
 		states := "20000"
@@ -40,7 +40,8 @@ func TestStepsAreAsBefore(t *testing.T) {
 // A renamed reason is no difference, and a difference is found at any depth: else the comparison would prove nothing.
 func TestTheComparisonWithBeforeFindsWhatDiffers(t *testing.T) {
 	g := NewWithT(t)
-	step := Step{Kind: PrepareMachine, Operation: Rollout, Otherwise: &Step{Kind: Wait, Reason: ReasonDraining}, Attempt: &Attempt{Machine: "a", Time: noon}}
+	step := Step{Kind: PrepareMachine, Operation: Rollout, Otherwise: &Step{Kind: Wait, Reason: ReasonDraining},
+		Attempt: &Attempt{Machine: "a", Time: noon}}
 	want := *likeBefore[*before.Step](step)
 	g.Expect(likeBefore[*before.Step](step)).To(Equal(&want))
 	for name, change := range map[string]func(*before.Step){
@@ -59,10 +60,17 @@ func TestTheComparisonWithBeforeFindsWhatDiffers(t *testing.T) {
 	g.Expect(likeBefore[*before.Step](step).Otherwise.Reason).To(Equal("WasDraining"))
 }
 
-// decideAsBefore decides, and fails when that is another step than before the refactoring, or when what is told besides differs.
+// decideAsBefore decides, and fails when that is another step than before the refactoring, or when what is told besides
+// differs.
 func decideAsBefore(t interface{ Fatalf(string, ...any) }, s Snapshot) Step {
 	old := *likeBefore[*before.Snapshot](s)
 	step, want := Decide(s), before.Decide(old)
+	if s.LeftBehind != "" {
+		return step // workers were nothing that it knew of
+	}
+	if !s.Initialized && step.Reason == ReasonHostGone {
+		return step // a first Machine waited for ever where no host was left
+	}
 	if want.Otherwise != nil {
 		// It was said what that is a part of only when it took the place of the step.
 		want.Otherwise.Operation = want.Operation
@@ -87,24 +95,24 @@ func decideAsBefore(t interface{ Fatalf(string, ...any) }, s Snapshot) Step {
 }
 
 // recheckedBefore is how soon the controller looked again.
-func recheckedBefore(s Snapshot, old before.Snapshot, step before.Step) time.Duration {
+func recheckedBefore(s Snapshot, old before.Snapshot, step before.Step) Recheck {
 	switch step.Kind {
 	case before.RemoveFinalizer:
-		return 0
+		return RecheckNever
 	case before.UpdateKubeadmConfig, before.MoveLeader, before.RemoveEtcdMember:
-		return 10 * time.Millisecond
+		return RecheckSoon
 	case before.Done:
-		return time.Minute
+		return RecheckIdle
 	case before.Wait, before.Refuse:
 		switch {
-		case s.DrainDoubt > 0:
-			return s.DrainDoubt
+		case s.DrainInGrace:
+			return RecheckDrain
 		case old.AwaitsMember():
-			return 2 * time.Second
+			return RecheckMember
 		}
-		return 10 * time.Second
+		return RecheckBusy
 	}
-	return time.Second
+	return RecheckStep
 }
 
 // agreedBefore is what the controller agreed to together with a step; nil when that was nothing.
@@ -196,8 +204,8 @@ func sharedFields(to, from reflect.Type) [][2]int {
 	return pairs
 }
 
-// anyState is a control plane of which anything may be as it never is. How much of it differs from one that is well, differs too:
-// what goes last in the order of the rules is met only where little does.
+// anyState is a control plane of which anything may be as it never is. How much of it differs from one that is well,
+// differs too: what goes last in the order of the rules is met only where little does.
 func anyState(t *rapid.T) Snapshot {
 	s := anyIllness(t)
 	most := rapid.SampledFrom([]int{5, 15, 60, 200}).Draw(t, "order")
@@ -220,22 +228,25 @@ func anyState(t *rapid.T) Snapshot {
 		member.Leader = i == 0
 		member.Full, member.Unasked = rare("full"), rare("unasked")
 		if rare("silent") {
-			member.Healthy, member.Problem, member.Silent = false, "it does not answer", time.Duration(rapid.IntRange(0, 20).Draw(t, "silence"))*time.Minute
+			member.Healthy, member.Problem, member.Silent = false, "it does not answer",
+				time.Duration(rapid.IntRange(0, 20).Draw(t, "silence"))*time.Minute
 		}
 	}
 	s.Patience = 10 * time.Minute
 	if rare("doubtful drain") {
-		s.DrainDoubt = time.Second
+		s.DrainInGrace = true
 	}
 	s.Name = "-n metal fleet"
 	s.Replicas += rapid.IntRange(-1, 1).Draw(t, "scaled")
 	s.Strategy = rapid.SampledFrom([]Strategy{"", Auto, Surge, RemoveFirst}).Draw(t, "strategy")
-	s.Spare = Spare{Free: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "free"), Coming: rapid.IntRange(0, 1).Draw(t, "coming"),
+	s.Spare = Spare{Free: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "free"), Coming: rapid.IntRange(0, 1).
+		Draw(t, "coming"),
 		Returning: rapid.IntRange(0, 1).Draw(t, "returning")}
 	if rare("why") {
 		s.Spare.Kind, s.Spare.Why = "hosts that role=control-plane selects", "3 in use"
 	}
-	s.Doing = Doing{Operation: rapid.SampledFrom([]Operation{"", ScaleUp, ScaleDown, Rollout, Remediate, Repair, Depart}).Draw(t, "doing"),
+	s.Doing = Doing{Operation: rapid.SampledFrom([]Operation{"", ScaleUp, ScaleDown, Rollout, Remediate, Repair, Depart}).
+		Draw(t, "doing"),
 		Machine: fmt.Sprintf("m%d", rapid.IntRange(0, 5).Draw(t, "doing what"))}
 	anyPeers(t, rare, &s)
 	anySpec(t, rare, &s)
@@ -253,7 +264,8 @@ func heal(s *Snapshot, rare func(string) bool) {
 		if rare("stays ill") {
 			continue
 		}
-		machine.Health = Health{Born: machine.Health.Born, AnswersSince: machine.Health.Born, NodeReadySince: machine.Health.Born}
+		machine.Health = Health{Born: machine.Health.Born, AnswersSince: machine.Health.Born,
+			NodeReadySince: machine.Health.Born}
 		machine.Healthy, machine.Serving = machine.Node != "", machine.Node != ""
 	}
 	for i := range s.Etcd.Members {
@@ -276,13 +288,16 @@ func anyMachine(t *rapid.T, rare func(string) bool, s *Snapshot, machine *Machin
 	if rare("ends") {
 		machine.Deleting, machine.DrainHook, machine.Hook = true, false, false
 		machine.HostClaimed = !rare("object only")
-		s.Etcd.Members = slices.DeleteFunc(s.Etcd.Members, func(m quorum.Member) bool { return m.Machine == machine.Name && !rare("member stays") })
+		s.Etcd.Members = slices.DeleteFunc(s.Etcd.Members, func(m quorum.Member) bool {
+			return m.Machine == machine.Name && !rare("member stays")
+		})
 	}
 	if rare("other hooks") {
 		machine.OtherHooks = []string{"pre-terminate.delete.hook.machine.cluster.x-k8s.io/backup"}
 	}
 	if machine.Deleting {
-		machine.APIServer = rapid.SampledFrom([]APIServer{"", APIServerServing, APIServerLeaving, APIServerLeft, APIServerStays}).Draw(t, "API server")
+		machine.APIServer = rapid.SampledFrom([]APIServer{"", APIServerServing, APIServerLeaving, APIServerLeft,
+			APIServerStays}).Draw(t, "API server")
 		machine.APIServerProblem = "its host does not answer"
 	}
 	if rare("joins") || machine.Node == "" && rapid.Bool().Draw(t, "kubeadm runs") {
@@ -290,8 +305,10 @@ func anyMachine(t *rapid.T, rare func(string) bool, s *Snapshot, machine *Machin
 		machine.Healthy = false
 	}
 	if rare("no host yet") {
-		machine.HostClaimed, machine.Node, machine.Joining, machine.Joined, machine.Bootstrapped = false, "", false, false, false
-		machine.Healthy, machine.Serving, machine.Kubelet, machine.NoHost = false, false, "", rapid.Bool().Draw(t, "no host there")
+		machine.HostClaimed, machine.Node, machine.Joining, machine.Joined, machine.Bootstrapped = false, "", false, false,
+			false
+		machine.Healthy, machine.Serving, machine.Kubelet, machine.NoHost = false, false, "", rapid.Bool().
+			Draw(t, "no host there")
 		s.Etcd.Members = slices.DeleteFunc(s.Etcd.Members, func(m quorum.Member) bool { return m.Machine == machine.Name })
 	}
 	if rare("problem") {
@@ -318,11 +335,13 @@ func anyPeers(t *rapid.T, rare func(string) bool, s *Snapshot) {
 	for _, machine := range s.Machines {
 		host := Host{Name: machine.Name, Machine: machine.Name, Version: machine.Version, Provisioned: machine.Bootstrapped}
 		host.Present, host.PresentRunning = !rare("image missing"), !rare("running image missing")
-		host.Requested, host.RequestedRunning = !host.Present && rapid.Bool().Draw(t, "requested"), rapid.Bool().Draw(t, "running requested")
+		host.Requested, host.RequestedRunning = !host.Present && rapid.Bool().Draw(t, "requested"), rapid.Bool().
+			Draw(t, "running requested")
 		s.Hosts = append(s.Hosts, host)
 	}
 	if rare("worker") {
-		host := Host{Name: "worker", Version: "v1.35.4", Provisioned: !rare("worker is new"), Requested: !rare("worker unasked"), Present: rapid.Bool().Draw(t, "worker ready")}
+		host := Host{Name: "worker", Version: "v1.35.4", Provisioned: !rare("worker is new"),
+			Requested: !rare("worker unasked"), Present: rapid.Bool().Draw(t, "worker ready")}
 		if rare("worker unfit") {
 			host.Unfit = "in maintenance"
 		}
@@ -376,7 +395,8 @@ func anySpec(t *rapid.T, rare func(string) bool, s *Snapshot) {
 	}
 	s.Deleting, s.ClusterDeleting = rare("deleting"), rare("Cluster deleting")
 	s.Workers = rapid.IntRange(0, 1).Draw(t, "workers")
-	s.Backup = Backup{Wanted: rare("backup"), Recent: rapid.Bool().Draw(t, "recent"), Requested: rapid.Bool().Draw(t, "backup requested"), Last: "there is none yet"}
+	s.Backup = Backup{Wanted: rare("backup"), Recent: rapid.Bool().Draw(t, "recent"), Requested: rapid.Bool().
+		Draw(t, "backup requested"), Last: "there is none yet"}
 }
 
 // anyHistory is what was done about ill Machines before.
@@ -400,7 +420,8 @@ func anyHistory(t *rapid.T, rare func(string) bool, s *Snapshot) {
 // anyRecovery is a person's word to restore etcd from one of the Machines.
 func anyRecovery(t *rapid.T, rare func(string) bool, s Snapshot) *Recovery {
 	r := &Recovery{ID: "r1", Machine: "m0", Hosts: map[string]RecoveryHost{},
-		State: rapid.SampledFrom([]RecoveryState{RecoveryAsked, RecoveryFetching, RecoveryBegun, RecoveryComplete, RecoveryVoid}).Draw(t, "state")}
+		State: rapid.SampledFrom([]RecoveryState{RecoveryAsked, RecoveryFetching, RecoveryBegun, RecoveryComplete,
+			RecoveryVoid}).Draw(t, "state")}
 	if rapid.Bool().Draw(t, "from a snapshot") {
 		r.Snapshot, r.Delivery, r.Delivered = "monday.db", "the store does not answer", rapid.Bool().Draw(t, "delivered")
 	}
@@ -408,7 +429,8 @@ func anyRecovery(t *rapid.T, rare func(string) bool, s Snapshot) *Recovery {
 		if machine.Name != r.Machine && !rare("forgotten") {
 			r.GiveUp = append(r.GiveUp, machine.Name)
 		}
-		host := RecoveryHost{Name: "host-" + machine.Name, Gone: rare("host gone"), Silent: rare("host silent"), Ordered: rapid.Bool().Draw(t, "ordered")}
+		host := RecoveryHost{Name: "host-" + machine.Name, Gone: rare("host gone"), Silent: rare("host silent"),
+			Ordered: rapid.Bool().Draw(t, "ordered")}
 		host.Succeeded = host.Ordered && !rare("runs")
 		host.Failed = host.Ordered && !host.Succeeded && rapid.Bool().Draw(t, "failed")
 		r.Hosts[machine.Name] = host

@@ -14,7 +14,8 @@ import (
 // that at most one thing changes at a time and a later rule may rely on what an earlier one made sure of:
 //
 //   - nothing at all is changed by the management cluster that a host says is not its own any more;
-//   - a Machine that leaves is finished with before anything else starts, so two are never deleted at once; only the next one
+//   - a Machine that leaves is finished with before anything else starts, so two are never deleted at once; only the
+//     next one
 //     may be made while the host of one that left is released;
 //   - nothing is replaced before every other Machine works and every etcd member is a healthy voter, so the membership
 //     never shrinks by more than the one whose replacement votes already;
@@ -22,8 +23,8 @@ import (
 func Decide(s Snapshot) Step {
 	step := s.next()
 	if step.Kind == DeleteMachine {
-		// Cluster API looks at a Machine at most once a second, and its first look can be the one that drains: where the agreement
-		// would follow anyhow, it is given with the deletion.
+		// Cluster API looks at a Machine at most once a second, and its first look can be the one that drains: where the
+		// agreement would follow anyhow, it is given with the deletion.
 		if then := s.deleted(step.Machine).next(); then.Kind == OpenDrain && then.Machine == step.Machine {
 			step.Then = &then
 		}
@@ -44,13 +45,14 @@ func (s Snapshot) next() Step {
 			return *step
 		}
 	}
-	return Step{Kind: Done, RecheckAfter: idleInterval}
+	return Step{Kind: Done, RecheckAfter: RecheckIdle}
 }
 
 // onceLeft is the first step of the rules for when no Machine is leaving; nil when none of them has something to say.
 func (s Snapshot) onceLeft() *Step {
 	for _, rule := range []func(Snapshot) *Step{
-		refuse, retryInit, begin, sayLoss, reach, remediate, dropOrphanedMembers, dropNodes, replant, settle, replace, scale, followVersion, dropSurplus,
+		refuse, retryInit, begin, sayLoss, reach, remediate, dropOrphanedMembers, dropNodes, reschedule, settle, replace,
+		scale, followVersion, dropSurplus,
 	} {
 		if step := rule(s); step != nil {
 			return step
@@ -76,9 +78,12 @@ func tearDown(s Snapshot) *Step {
 		return s.wait(Delete, ReasonWorkersFirst, "%d worker Machines go first", s.Workers)
 	}
 	if len(s.Machines)+len(s.Prepared) == 0 {
-		return &Step{Kind: RemoveFinalizer, Operation: Delete, MayProceed: true, Reason: ReasonControlPlaneGoing, Message: "all Machines are gone"}
+		return &Step{Kind: RemoveFinalizer, Operation: Delete, MayProceed: true, Reason: ReasonControlPlaneGoing,
+			Message: "all Machines are gone"}
 	}
-	if len(s.Prepared) > 0 || slices.ContainsFunc(s.Machines, func(machine Machine) bool { return !machine.Deleting || machine.held() }) {
+	if len(s.Prepared) > 0 || slices.ContainsFunc(s.Machines, func(machine Machine) bool {
+		return !machine.Deleting || machine.held()
+	}) {
 		return s.depart(Machine{}, DeleteAll, ReasonControlPlaneGoing, "deleting all control-plane Machines")
 	}
 	return s.wait(Delete, ReasonMachinesGoing, "%d control-plane Machines are being deleted", len(s.Machines))
@@ -115,7 +120,7 @@ func begin(s Snapshot) *Step {
 	if len(s.Machines) == 0 {
 		switch {
 		case s.Replicas == 0:
-			return &Step{Kind: Done, RecheckAfter: idleInterval}
+			return &Step{Kind: Done, RecheckAfter: RecheckIdle}
 		case s.Initialized:
 			return s.refusal(s.refill(), ReasonMachinesLost, "all Machines of the control plane are gone, and with them the "+
 				"cluster's data: a new kubeadm init would hide that. Delete the Cluster and make it again, from a backup of etcd")
@@ -132,6 +137,10 @@ func begin(s Snapshot) *Step {
 		// may have made a cluster, and after a move of the objects that is not known until its API has been read.
 		if !machine.UpToDate && !machine.HostClaimed {
 			return s.changeOf(machine, DeleteMachine, ReasonReplaced, "Machine %s is outdated and has no host yet", machine.Name)
+		}
+		// Another cluster was faster: its failure domain cannot be changed, and hosts are free in others.
+		if machine.NoHost && !machine.HostClaimed && s.Spare.Free > 0 {
+			return dropHostless(Initialize, machine)
 		}
 	}
 	machine := s.Machines[0]

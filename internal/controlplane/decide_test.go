@@ -18,8 +18,8 @@ import (
 
 // Proves: C6, C11, C12, S2-7, S2-24, S2-28, S2-30, S2-32, S2-33, S2-34, S1-12, S1-14, S1-26, R6, R8, R21
 //
-// testdata/scripts/decide.txt asks for single decisions, rollout.txt tells whole rollouts, and strategies.txt draws them for
-// each strategy. Run with -rewrite to write down new answers, then read them.
+// testdata/scripts/decide.txt asks for single decisions, rollout.txt tells whole rollouts, and strategies.txt draws
+// them for each strategy. Run with -rewrite to write down new answers, then read them.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var w *world
@@ -148,8 +148,8 @@ func settleWorld(t *testing.T, w *world, drawn bool) string {
 	return ""
 }
 
-// draw shows the Machines with their members: V votes, L learns, - has none; * leads, ! does not work. In < > is a Machine
-// that is being deleted but kept, in > > one that leaves, in ( ) one that was made ahead.
+// draw shows the Machines with their members: V votes, L learns, - has none; * leads, ! does not work. In < > is a
+// Machine that is being deleted but kept, in > > one that leaves, in ( ) one that was made ahead.
 func draw(w *world) string {
 	parts := make([]string, 0, len(w.Machines))
 	for _, name := range w.names() {
@@ -213,8 +213,10 @@ func tell(step Step) string {
 // parse reads a snapshot. A Machine works and has a healthy voter unless words after its name say otherwise.
 func parse(t *testing.T, d *datadriven.TestData) Snapshot {
 	t.Helper()
-	s := Snapshot{Name: "-n metal fleet", Replicas: 3, Version: "v1.36.3", ConfigVersion: "v1.36.3", StackedEtcd: true, Certificates: true,
-		Initialized: true, Reachable: true, AddonsCurrent: true, Etcd: quorum.Membership{Known: true, Agreed: true}, Spare: Spare{Free: 1}}
+	s := Snapshot{Name: "-n metal fleet", Replicas: 3, Version: "v1.36.3", ConfigVersion: "v1.36.3", StackedEtcd: true,
+		Certificates: true,
+		Initialized:  true, Reachable: true, AddonsCurrent: true, Etcd: quorum.Membership{Known: true, Agreed: true},
+		Spare: Spare{Free: 1}}
 	for _, arg := range d.CmdArgs {
 		value := strings.Join(arg.Vals, ",")
 		switch arg.Key {
@@ -253,7 +255,10 @@ func parse(t *testing.T, d *datadriven.TestData) Snapshot {
 		case "coming":
 			s.Spare.Coming, _ = strconv.Atoi(value)
 		case "backup":
-			s.Backup = Backup{Wanted: true, Recent: value == "recent", Requested: value == "requested", Last: "the last good one is 2h0m0s old"}
+			s.Backup = Backup{Wanted: true, Recent: value == "recent", Requested: value == "requested",
+				Last: "the last good one is 2h0m0s old"}
+		case "left-behind":
+			s.LeftBehind = value
 		case "no-quorum":
 			s.Etcd.Agreed = false
 		case "patience":
@@ -367,9 +372,11 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 		}
 		s.Prepared = append(s.Prepared, prepared)
 	case "stray":
-		s.Etcd.Members = append(s.Etcd.Members, stray(t, d, 100+uint64(len(s.Etcd.Members)), strings.Trim(name, "-"), words[2:]))
+		s.Etcd.Members = append(s.Etcd.Members, stray(t, d, 100+uint64(len(s.Etcd.Members)), strings.Trim(name, "-"),
+			words[2:]))
 	case "stale-host":
-		s.StaleHosts = append(s.StaleHosts, StaleHost{Name: name, Message: "the host knows generation 5 of its claim, ours is 3"})
+		s.StaleHosts = append(s.StaleHosts, StaleHost{Name: name,
+			Message: "the host knows generation 5 of its claim, ours is 3"})
 	case "remove-member":
 		id, err := strconv.ParseUint(name, 16, 64)
 		if err != nil {

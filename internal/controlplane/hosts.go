@@ -8,14 +8,15 @@ import (
 	"slices"
 )
 
-// replaceable tells that a replacement can vote before somebody leaves: a host is free or will be soon, or a Machine that
-// joins has one. A Machine that was made for a host which is gone since is no replacement, and nobody waits for it.
+// replaceable tells that a replacement can vote before somebody leaves: a host is free or will be soon, or a Machine
+// that joins has one. A Machine that was made for a host which is gone since is no replacement, and nobody waits for
+// it.
 func (s Snapshot) replaceable() bool {
 	return s.hostsLeft() || s.arriving() != ""
 }
 
-// replacementComes tells that a replacement is on its way without anybody's help: one has a host, one can claim a host, or
-// one will be made when a host is free again.
+// replacementComes tells that a replacement is on its way without anybody's help: one has a host, one can claim a host,
+// or one will be made when a host is free again.
 func (s Snapshot) replacementComes() bool {
 	return s.arriving() != "" || s.hostsLeft() && s.joining() != "" ||
 		s.Spare.Free == 0 && s.Spare.Coming > 0 && len(s.active()) < s.Replicas
@@ -36,7 +37,8 @@ func (s Snapshot) arriving() string {
 	return ""
 }
 
-// placed are the active Machines without a surplus one that has no host and will not get one before another Machine leaves.
+// placed are the active Machines without a surplus one that has no host and will not get one before another Machine
+// leaves.
 func (s Snapshot) placed() []Machine {
 	active := s.active()
 	surplus := len(active) - s.Replicas
@@ -60,19 +62,24 @@ func (s Snapshot) unplaced(name string) bool {
 	return slices.ContainsFunc(s.active(), named) && !slices.ContainsFunc(s.placed(), named)
 }
 
-// replant deletes a Machine that waits for a host where none is left, when there is one elsewhere: the failure domain of a
-// Machine cannot be changed, and one that is made now gets one with a free host.
-func replant(s Snapshot) *Step {
+// reschedule deletes a Machine that waits for a host where none is left, when there is one elsewhere: the failure
+// domain of a Machine cannot be changed, and one that is made now gets one with a free host.
+func reschedule(s Snapshot) *Step {
 	if s.Spare.Free == 0 || !s.Initialized {
 		return nil
 	}
 	for _, machine := range s.active() {
 		if machine.NoHost && !machine.HostClaimed && s.neverJoined(machine) {
-			return change(DeleteMachine, s.ongoing(), ReasonHostGone, "Machine %s has no host, and none of failure domain %s is free "+
-				"any more: the next one is made where one is", machine.Name, machine.FailureDomain).about(machine.Name)
+			return dropHostless(s.ongoing(), machine)
 		}
 	}
 	return nil
+}
+
+func dropHostless(operation Operation, machine Machine) *Step {
+	return change(DeleteMachine, operation, ReasonHostGone,
+		"Machine %s has no host, and none of failure domain %s is free "+
+			"any more: the next one is made where one is", machine.Name, machine.FailureDomain).about(machine.Name)
 }
 
 // missing says which host is missing.

@@ -10,14 +10,15 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// leave sees Machines out that are being deleted, by us or by anybody: first its departure is judged and leadership moves
-// away, then its drain begins, then its API server goes, then its etcd member, then the host. While one leaves, nothing else starts, except the
-// replacement without which it cannot leave.
+// leave sees Machines out that are being deleted, by us or by anybody: first its departure is judged and leadership
+// moves away, then its drain begins, then its API server goes, then its etcd member, then the host. While one leaves,
+// nothing else starts, except the replacement without which it cannot leave.
 func leave(s Snapshot) *Step {
 	leavers := s.leavers()
 	for _, machine := range leavers {
 		if machine.held() && nothingToGuard(s, machine) {
-			return s.depart(machine, ReleaseHook, ReasonNothingToGuard, "Machine %s holds no etcd member: its host can go", machine.Name)
+			return s.depart(machine, ReleaseHook, ReasonNothingToGuard, "Machine %s holds no etcd member: its host can go",
+				machine.Name)
 		}
 	}
 	// One host after another: the next member goes when the one before is gone for good.
@@ -52,9 +53,9 @@ func leave(s Snapshot) *Step {
 	return kept[0]
 }
 
-// follow makes the next Machine while the hosts of those that left are released: of the control plane, they are no part any
-// more. Nothing else is begun beside that. A reset takes minutes, and what Cluster API does for a Machine before it can have a
-// host need not come after it.
+// follow makes the next Machine while the hosts of those that left are released: of the control plane, they are no part
+// any more. Nothing else is begun beside that. A reset takes minutes, and what Cluster API does for a Machine before it
+// can have a host need not come after it.
 func follow(s Snapshot, leavers []Machine) *Step {
 	for _, machine := range leavers {
 		if machine.held() || machine.Joining || s.memberOf(machine) != nil {
@@ -79,8 +80,8 @@ func (s Snapshot) lead(machine Machine) *Step {
 	return seeOut(s, machine)
 }
 
-// leavers are the Machines that are being deleted and not gone yet. What was begun is ended first, and a member that does not
-// work anyway goes before one that does.
+// leavers are the Machines that are being deleted and not gone yet. What was begun is ended first, and a member that
+// does not work anyway goes before one that does.
 func (s Snapshot) leavers() []Machine {
 	var leavers []Machine
 	for _, machine := range s.Machines {
@@ -140,25 +141,29 @@ func nothingToGuard(s Snapshot, machine Machine) bool {
 	return false
 }
 
-// agree opens the way out of a Machine when etcd can do without its member: while the kubelet there drains, and until the
-// host is released, that member may fail at any moment.
+// agree opens the way out of a Machine when etcd can do without its member: while the kubelet there drains, and until
+// the host is released, that member may fail at any moment.
 func agree(s Snapshot, machine Machine) *Step {
 	if !s.StackedEtcd {
-		return s.depart(machine, OpenDrain, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
+		return s.depart(machine, OpenDrain, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin",
+			machine.Name)
 	}
 	if !s.Etcd.Known {
 		return etcdUnknown(s, machine)
 	}
 	member := s.memberOf(machine)
 	if member == nil {
-		return s.depart(machine, OpenDrain, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin", machine.Name)
+		return s.depart(machine, OpenDrain, ReasonNothingToGuard, "Machine %s has no etcd member: its drain can begin",
+			machine.Name)
 	}
 	if why := s.keptByUnclaimed(machine); why != "" {
-		return s.wait(Repair, ReasonMemberWithoutMachine, "Machine %s is being deleted but kept: %s", machine.Name, why).about(machine.Name)
+		return s.wait(Repair, ReasonMemberWithoutMachine, "Machine %s is being deleted but kept: %s", machine.Name, why).
+			about(machine.Name)
 	}
 	// A member that is dead leaves no gap.
 	if other := s.onItsWay(machine); other != "" && !s.dead(member) {
-		return s.waitFor(machine, ReasonOneAtATime, "Machine %s is being deleted but kept until Machine %s, which leaves now, is gone",
+		return s.waitFor(machine, ReasonOneAtATime, "Machine %s is being deleted but kept until Machine %s, which leaves "+
+			"now, is gone",
 			machine.Name, other)
 	}
 	verdict := s.mayDepart(machine, s.terms(machine))
@@ -169,14 +174,17 @@ func agree(s Snapshot, machine Machine) *Step {
 		return step
 	}
 	if verdict.Reason != "" {
-		return s.depart(machine, OpenDrain, ReasonToleranceLowered, "Machine %s is being deleted: its drain can begin, although %s",
+		return s.depart(machine, OpenDrain, ReasonToleranceLowered,
+			"Machine %s is being deleted: its drain can begin, although %s",
 			machine.Name, verdict.Message)
 	}
-	return s.depart(machine, OpenDrain, ReasonLeaving, "Machine %s is being deleted: etcd can do without its member, so its drain can begin", machine.Name)
+	return s.depart(machine, OpenDrain, ReasonLeaving,
+		"Machine %s is being deleted: etcd can do without its member, so its drain can begin", machine.Name)
 }
 
 func etcdUnknown(s Snapshot, machine Machine) *Step {
-	step := s.waitFor(machine, ReasonConnectionDown, "Machine %s keeps its host until its etcd member is removed, but etcd cannot be read: %s",
+	step := s.waitFor(machine, ReasonConnectionDown,
+		"Machine %s keeps its host until its etcd member is removed, but etcd cannot be read: %s",
 		machine.Name, s.Etcd.Problem)
 	if !s.Etcd.Contradicts {
 		step.Message += ". If the cluster is lost, delete the Cluster; or remove our hooks from the Machine, and the one in " +
@@ -195,8 +203,8 @@ func (s Snapshot) onItsWay(except Machine) string {
 	return ""
 }
 
-// handOver moves leadership away from the Machine's member while all members still work. Only the leader itself can hand
-// over: one that does not answer loses its lead by the removal.
+// handOver moves leadership away from the Machine's member while all members still work. Only the leader itself can
+// hand over: one that does not answer loses its lead by the removal.
 func handOver(s Snapshot, machine Machine, operation Operation, reason string) *Step {
 	member := s.memberOf(machine)
 	if member == nil || !member.Leader || !member.Healthy {
@@ -206,8 +214,10 @@ func handOver(s Snapshot, machine Machine, operation Operation, reason string) *
 	if next == nil {
 		return nil
 	}
-	return &Step{Kind: MoveLeader, Operation: operation, MayProceed: machine.Deleting, RecheckAfter: soon, Machine: machine.Name,
-		Member: member.ID, To: next.ID, Reason: reason, Message: fmt.Sprintf("moving etcd leadership from Machine %s to %s", machine.Name, next.Machine)}
+	return &Step{Kind: MoveLeader, Operation: operation, MayProceed: machine.Deleting, RecheckAfter: RecheckSoon,
+		Machine: machine.Name,
+		Member:  member.ID, To: next.ID, Reason: reason, Message: fmt.Sprintf("moving etcd leadership from Machine %s to %s",
+			machine.Name, next.Machine)}
 }
 
 // seeOut leads a Machine whose departure was agreed to from its drain to the release of its host.
@@ -225,12 +235,14 @@ func seeOut(s Snapshot, machine Machine) *Step {
 		return step
 	}
 	if len(machine.OtherHooks) > 0 {
-		return s.waitFor(machine, ReasonOtherHooks, "Machine %s is being deleted: waiting for the hooks %s", machine.Name, list(machine.OtherHooks))
+		return s.waitFor(machine, ReasonOtherHooks, "Machine %s is being deleted: waiting for the hooks %s", machine.Name,
+			list(machine.OtherHooks))
 	}
 	member := s.memberOf(machine)
 	if member == nil && machine.Node == "" && machine.Joining {
 		// The join may add its member after this look, and nobody would remove it.
-		return s.waitFor(machine, ReasonJoinRuns, "Machine %s is being deleted: its host is kept until the bootstrap that runs there has ended, "+
+		return s.waitFor(machine, ReasonJoinRuns, "Machine %s is being deleted: its host is kept until the bootstrap that "+
+			"runs there has ended, "+
 			"because it may still add an etcd member", machine.Name)
 	}
 	if member == nil {
@@ -241,12 +253,13 @@ func seeOut(s Snapshot, machine Machine) *Step {
 		if step := deleteNode(s, machine); step != nil {
 			return step
 		}
-		return s.depart(machine, ReleaseHook, ReasonLeaving, "Machine %s has no etcd member any more: its host can go", machine.Name)
+		return s.depart(machine, ReleaseHook, ReasonLeaving, "Machine %s has no etcd member any more: its host can go",
+			machine.Name)
 	}
 	verdict := s.mayRemove(member.ID, s.terms(machine))
 	if !verdict.Allowed {
-		// It may have been let go while its member looked dead or no host was free. Without a replacement to wait for, what was
-		// agreed to is done as long as a quorum is left.
+		// It may have been let go while its member looked dead or no host was free. Without a replacement to wait for, what
+		// was agreed to is done as long as a quorum is left.
 		step := replaceFirst(s, machine, verdict)
 		if !step.Waiting() || s.replacementComes() {
 			return step
@@ -269,17 +282,19 @@ func replaceFirst(s Snapshot, leaver Machine, verdict quorum.Verdict) *Step {
 		return step
 	}
 	if member := s.memberOf(leaver); s.wavering(member) {
-		return s.waitFor(leaver, ReasonQuorum, "%s. Its etcd member was healthy less than %s ago and may be back: %s", held, s.Patience, member.Problem)
+		return s.waitFor(leaver, ReasonQuorum, "%s. Its etcd member was healthy less than %s ago and may be back: %s", held,
+			s.Patience, member.Problem)
 	}
 	if !s.Initialized || !s.Reachable {
 		return s.waitFor(leaver, ReasonQuorum, "%s", held)
 	}
-	if step := replant(s); step != nil {
+	if step := reschedule(s); step != nil {
 		return step
 	}
 	for _, machine := range s.active() {
 		if problem := s.outage(machine); problem != "" {
-			return s.waitFor(leaver, ReasonQuorum, "%s; waiting for Machine %s: %s", held, machine.Name, s.explained(machine, problem))
+			return s.waitFor(leaver, ReasonQuorum, "%s; waiting for Machine %s: %s", held, machine.Name,
+				s.explained(machine, problem))
 		}
 	}
 	if s.present() > s.Replicas || len(s.active()) >= s.Replicas {

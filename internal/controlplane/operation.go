@@ -80,8 +80,8 @@ func (s Snapshot) refill() Operation {
 	return ScaleUp
 }
 
-// departureOf says why a Machine leaves. What was said when it was deleted holds; where nothing was, an outdated Machine
-// leaves for a rollout, and another because somebody deleted it.
+// departureOf says why a Machine leaves. What was said when it was deleted holds; where nothing was, an outdated
+// Machine leaves for a rollout, and another because somebody deleted it.
 func (s Snapshot) departureOf(machine Machine) Operation {
 	if s.Doing.Machine == machine.Name {
 		switch s.Doing.Operation {
@@ -95,7 +95,8 @@ func (s Snapshot) departureOf(machine Machine) Operation {
 	return Depart
 }
 
-// WaitingOn names what the step waits for: its reason, and the Machine that it is about. Empty when it waits for nothing.
+// WaitingOn names what the step waits for: its reason, and the Machine that it is about. Empty when it waits for
+// nothing.
 func (s Step) WaitingOn() string {
 	switch {
 	case s.Otherwise != nil:

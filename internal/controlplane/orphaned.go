@@ -18,10 +18,10 @@ func (s Snapshot) orphanedMembers() []quorum.Member {
 	return slices.DeleteFunc(slices.Clone(s.Etcd.Members), func(member quorum.Member) bool { return member.Machine != "" })
 }
 
-// Unclaimed are voters that work, or may work, although no Machine of the control plane runs them, except those that a person
-// has given up. That there is no Machine says more about the objects than about the member: they may be from before it joined,
-// restored from a backup, or those of a management cluster that was left behind. Each counts in every quorum, so none of them is
-// ever removed by itself.
+// Unclaimed are voters that work, or may work, although no Machine of the control plane runs them, except those that a
+// person has given up. That there is no Machine says more about the objects than about the member: they may be from
+// before it joined, restored from a backup, or those of a management cluster that was left behind. Each counts in every
+// quorum, so none of them is ever removed by itself.
 func (s Snapshot) Unclaimed() []quorum.Member {
 	if !s.StackedEtcd || !s.Etcd.Known {
 		return nil
@@ -37,14 +37,17 @@ func (s Snapshot) DescribeUnclaimed(member quorum.Member) string {
 	if member.Unasked {
 		state = "may vote"
 	}
-	return fmt.Sprintf("etcd member %x (%s) %s, but no Machine of this control plane runs it: the objects here may be older than that member. "+
-		"It is never removed by itself, and until it has a Machine or is gone no Machine is made, replaced or let go. If another management cluster has "+
-		"its Machine, pause this Cluster. If nobody needs it: kubectl annotate quoincontrolplane %s quoin.cluster.x-k8s.io/remove-etcd-member=%x",
+	return fmt.Sprintf("etcd member %x (%s) %s, but no Machine of this control plane runs it: the objects here may be "+
+		"older than that member. "+
+		"It is never removed by itself, and until it has a Machine or is gone no Machine is made, replaced or let go. If "+
+		"another management cluster has "+
+		"its Machine, pause this Cluster. If nobody needs it: kubectl annotate quoincontrolplane %s "+
+		"quoin.cluster.x-k8s.io/remove-etcd-member=%x",
 		member.ID, member.Name, state, s.Name, member.ID)
 }
 
-// dropOrphanedMembers removes members whose Machine is gone, such as the learner of a join that failed, or a voter that is dead. They
-// count for the quorum, or will. Voters that work are left to a person.
+// dropOrphanedMembers removes members whose Machine is gone, such as the learner of a join that failed, or a voter that
+// is dead. They count for the quorum, or will. Voters that work are left to a person.
 func dropOrphanedMembers(s Snapshot) *Step {
 	if !s.StackedEtcd {
 		return nil
@@ -52,7 +55,8 @@ func dropOrphanedMembers(s Snapshot) *Step {
 	orphaned := s.orphanedMembers()
 	for _, machine := range s.active() {
 		if len(orphaned) > 0 && machine.Node == "" && machine.HostClaimed {
-			return s.waitFor(machine, ReasonMachineNotReady, "an etcd member (%x) may belong to Machine %s, which has no Node yet: %s",
+			return s.waitFor(machine, ReasonMachineNotReady,
+				"an etcd member (%x) may belong to Machine %s, which has no Node yet: %s",
 				orphaned[0].ID, machine.Name, s.shortcoming(machine))
 		}
 	}
@@ -79,24 +83,28 @@ func dropOrphanedMembers(s Snapshot) *Step {
 func (s Snapshot) dropOrphanedMember(member quorum.Member) *Step {
 	ordered := slices.Contains(s.RemoveMembers, member.ID)
 	if s.wavering(&member) && !ordered {
-		return s.wait(s.ongoing(), ReasonQuorum, "etcd member %x (%s) has no Machine, but was healthy less than %s ago and may be back: %s",
+		return s.wait(s.ongoing(), ReasonQuorum, "etcd member %x (%s) has no Machine, but was healthy less than %s ago and "+
+			"may be back: %s",
 			member.ID, member.Name, s.Patience, member.Problem)
 	}
 	// By the quorum alone: nobody looks after it, and while it is there nothing joins.
 	if verdict := s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.Patience}); !verdict.Allowed {
-		return s.wait(s.ongoing(), ReasonQuorum, "etcd member %x (%s) has no Machine but cannot be removed: %s", member.ID, member.Name, verdict.Message)
+		return s.wait(s.ongoing(), ReasonQuorum, "etcd member %x (%s) has no Machine but cannot be removed: %s", member.ID,
+			member.Name, verdict.Message)
 	}
 	why := "whose Machine is gone"
 	if ordered {
 		why = "as a person asked for"
 	}
-	step := change(RemoveEtcdMember, Repair, ReasonStrayMember, "removing etcd member %x (%s), %s", member.ID, member.Name, why)
-	step.Member, step.MayProceed, step.RecheckAfter = member.ID, true, soon
+	step := change(RemoveEtcdMember, Repair, ReasonStrayMember, "removing etcd member %x (%s), %s", member.ID, member.Name,
+		why)
+	step.Member, step.MayProceed, step.RecheckAfter = member.ID, true, RecheckSoon
 	return step
 }
 
-// keptByUnclaimed says why a Machine stays: voters work that no Machine runs. What casts no vote goes all the same, for without
-// it the quorum is safer, whoever the others belong to; but not the last Machine through which etcd can be reached.
+// keptByUnclaimed says why a Machine stays: voters work that no Machine runs. What casts no vote goes all the same, for
+// without it the quorum is safer, whoever the others belong to; but not the last Machine through which etcd can be
+// reached.
 func (s Snapshot) keptByUnclaimed(machine Machine) string {
 	unclaimed, member := s.Unclaimed(), s.memberOf(machine)
 	if len(unclaimed) == 0 || member == nil {

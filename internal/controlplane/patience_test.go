@@ -15,12 +15,16 @@ import (
 // One reading that misses the member of a departing Machine does not let it go before its replacement votes.
 func TestMissedReadingIsNoDeath(t *testing.T) {
 	g := NewWithT(t)
-	s := Snapshot{Replicas: 3, Version: "v1.30.0", ConfigVersion: "v1.30.0", StackedEtcd: true, Initialized: true, Reachable: true,
-		Certificates: true, Spare: Spare{Free: 1}, Patience: 30 * time.Second, Etcd: quorum.Membership{Known: true, Agreed: true}}
+	s := Snapshot{Replicas: 3, Version: "v1.30.0", ConfigVersion: "v1.30.0", StackedEtcd: true, Initialized: true,
+		Reachable:    true,
+		Certificates: true, Spare: Spare{Free: 1}, Patience: 30 * time.Second, Etcd: quorum.Membership{Known: true,
+			Agreed: true}}
 	for i, name := range []string{"a", "b", "c"} {
-		s.Machines = append(s.Machines, Machine{Name: name, Version: s.Version, Kubelet: s.Version, UpToDate: true, HostClaimed: true,
+		s.Machines = append(s.Machines, Machine{Name: name, Version: s.Version, Kubelet: s.Version, UpToDate: true,
+			HostClaimed:  true,
 			Bootstrapped: true, Joined: true, Node: name, Healthy: true, Serving: true, Hook: true, DrainHook: true})
-		s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: uint64(i + 1), Name: name, Machine: name, Healthy: true, Leader: name == "c"})
+		s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: uint64(i + 1), Name: name, Machine: name, Healthy: true,
+			Leader: name == "c"})
 	}
 	s.Machines[0].Deleting = true
 	s.Etcd.Members[0].Healthy, s.Etcd.Members[0].Problem = false, "it did not answer in time"

@@ -99,7 +99,8 @@ func (w *world) bringUp(t *rapid.T) {
 			w.advance(name)
 		}
 	}
-	t.Fatalf("it never ends: %s, want %d of %s; last step: %s", census(w), w.Replicas, w.Version, tell(Decide(w.observe())))
+	t.Fatalf("it never ends: %s, want %d of %s; last step: %s", census(w), w.Replicas, w.Version,
+		tell(Decide(w.observe())))
 }
 
 func (w *world) order(t *rapid.T) Step {
@@ -138,8 +139,8 @@ func (w *world) sicken(t *rapid.T) {
 	}
 }
 
-// leaveAlone makes everything well and the spec legal, and gives up the members whose Machines are not known. Where a Machine
-// may be removed first there may be just as many hosts as Machines are wanted; else there is one more.
+// leaveAlone makes everything well and the spec legal, and gives up the members whose Machines are not known. Where a
+// Machine may be removed first there may be just as many hosts as Machines are wanted; else there is one more.
 func (w *world) leaveAlone(scarce bool) {
 	for i := range w.Machines {
 		if w.Machines[i].Node != "" {
@@ -168,7 +169,8 @@ func (w *world) leaveAlone(scarce bool) {
 	newest := ""
 	for _, machine := range w.Machines {
 		// One that was made ahead and dropped never ran anything.
-		if dropped := machine.Deleting && !machine.HostClaimed; !dropped && (newest == "" || skew.Older(newest, machine.Version)) {
+		if dropped := machine.Deleting && !machine.HostClaimed; !dropped &&
+			(newest == "" || skew.Older(newest, machine.Version)) {
 			newest = machine.Version
 		}
 	}

@@ -10,8 +10,8 @@ func (s Snapshot) mayRemove(id uint64, terms quorum.Terms) quorum.Verdict {
 	return quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.Remove, Members: []uint64{id}}, terms)
 }
 
-// successor is the voter that takes over from the leader: healthy, on a Machine that stays before one that is kept for now, up
-// to date before outdated, newest first. Nil when there is none.
+// successor is the voter that takes over from the leader: healthy, on a Machine that stays before one that is kept for
+// now, up to date before outdated, newest first. Nil when there is none.
 func (s Snapshot) successor(leader quorum.Member) *quorum.Member {
 	var best *quorum.Member
 	var bestMachine Machine

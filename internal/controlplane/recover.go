@@ -61,8 +61,8 @@ type RecoveryData struct {
 	Size     int64  `json:"size"`
 }
 
-// ReadRecoveryRecord is what text says of the recovery id; the record of another one says nothing. One that cannot be read
-// forbids: it may say that all was done.
+// ReadRecoveryRecord is what text says of the recovery id; the record of another one says nothing. One that cannot be
+// read forbids: it may say that all was done.
 func ReadRecoveryRecord(text, id string) RecoveryRecord {
 	if text == "" {
 		return RecoveryRecord{ID: id}
@@ -94,9 +94,9 @@ type RecoveryHost struct {
 func (h RecoveryHost) done() bool   { return h.Ordered && h.Succeeded }
 func (h RecoveryHost) failed() bool { return h.Ordered && h.Failed }
 
-// restore carries out a recovery that a person asked for. It goes before everything that waits for a quorum, and in this
-// order, so that at no moment two clusters can take writes: every member that is given up is stopped for good or is known not
-// to run; only then one becomes a cluster of its own; only then the Machines of the others go.
+// restore carries out a recovery that a person asked for. It goes before everything that waits for a quorum, and in
+// this order, so that at no moment two clusters can take writes: every member that is given up is stopped for good or
+// is known not to run; only then one becomes a cluster of its own; only then the Machines of the others go.
 func restore(s Snapshot) *Step {
 	r := s.Recovery
 	if r == nil || !s.Initialized {
@@ -111,8 +111,8 @@ func restore(s Snapshot) *Step {
 // over tells that the recovery was carried out, or never will be.
 func (r Recovery) over() bool { return r.State == RecoveryComplete || r.State == RecoveryVoid }
 
-// free takes from the hosts the parts of a recovery that is over, which its end did not come to: its record is written first,
-// because without their parts it would look as if somebody else had brought the quorum back.
+// free takes from the hosts the parts of a recovery that is over, which its end did not come to: its record is written
+// first, because without their parts it would look as if somebody else had brought the quorum back.
 func (r Recovery) free() *Step {
 	for _, host := range r.Hosts {
 		if !host.Ordered {
@@ -132,7 +132,8 @@ func (s Snapshot) restoring(r Recovery) *Step {
 	if s.quorate(survivor) {
 		// It would else begin by itself at the next loss, at nobody's word.
 		return change(VoidRecovery, Recover, ReasonRecoveryVoid,
-			"etcd has a quorum, so recovery %s is not carried out, now or later; ask under another id if the quorum is lost", r.ID)
+			"etcd has a quorum, so recovery %s is not carried out, now or later; ask under another id if the quorum is lost",
+			r.ID)
 	}
 	if r.State == RecoveryAsked || r.State == RecoveryFetching {
 		if s.Etcd.Known && s.QuorumLoss() == nil {
@@ -144,8 +145,9 @@ func (s Snapshot) restoring(r Recovery) *Step {
 		if step := s.fetching(r); step != nil {
 			return step
 		}
-		return change(BeginRecovery, Recover, ReasonRecovering, "recovery %s of etcd begins: Machine %s carries the cluster on%s, "+
-			"given up are %s", r.ID, r.Machine, r.with(), orNobody(r.GiveUp)).about(r.Machine)
+		return change(BeginRecovery, Recover, ReasonRecovering,
+			"recovery %s of etcd begins: Machine %s carries the cluster on%s, "+
+				"given up are %s", r.ID, r.Machine, r.with(), orNobody(r.GiveUp)).about(r.Machine)
 	}
 	if step := s.fence(r); step != nil {
 		return step
@@ -154,7 +156,8 @@ func (s Snapshot) restoring(r Recovery) *Step {
 	case survivor.failed():
 		return s.recoveryFailed(r, r.Machine, survivor)
 	case !survivor.Ordered:
-		return &Step{Kind: OrderRecovery, Operation: Recover, RecheckAfter: stepInterval, Machine: r.Machine, Order: OrderSurvive,
+		return &Step{Kind: OrderRecovery, Operation: Recover, RecheckAfter: RecheckStep, Machine: r.Machine,
+			Order:  OrderSurvive,
 			Reason: ReasonRecovering, Message: fmt.Sprintf(
 				"the etcd member of Machine %s becomes a cluster of one%s: no other can come back", r.Machine, r.with())}
 	case !survivor.done():
@@ -163,23 +166,26 @@ func (s Snapshot) restoring(r Recovery) *Step {
 	return s.carryOn(r)
 }
 
-// fetching has the snapshot brought to the survivor's host before any member is stopped: it may be damaged, or nobody may have
-// its key.
+// fetching has the snapshot brought to the survivor's host before any member is stopped: it may be damaged, or nobody
+// may have its key.
 func (s Snapshot) fetching(r Recovery) *Step {
 	switch {
 	case r.Snapshot == "" || r.Delivered && r.State == RecoveryFetching:
 		return nil
 	case r.State == RecoveryAsked:
-		return change(FetchSnapshot, Recover, ReasonRecoveryFetching, "recovery %s: snapshot %s is brought to the host of Machine %s "+
-			"before any etcd member is stopped", r.ID, r.Snapshot, r.Machine).about(r.Machine)
+		return change(FetchSnapshot, Recover, ReasonRecoveryFetching,
+			"recovery %s: snapshot %s is brought to the host of Machine %s "+
+				"before any etcd member is stopped", r.ID, r.Snapshot, r.Machine).about(r.Machine)
 	}
-	return s.wait(Recover, ReasonRecoveryFetching, "snapshot %s is brought to the host of Machine %s before any etcd member is stopped: %s",
+	return s.wait(Recover, ReasonRecoveryFetching,
+		"snapshot %s is brought to the host of Machine %s before any etcd member is stopped: %s",
 		r.Snapshot, r.Machine, r.Delivery).about(r.Machine)
 }
 
 // quorate tells that a quorum is there which the recovery has not made.
 func (s Snapshot) quorate(survivor RecoveryHost) bool {
-	return s.StackedEtcd && s.Etcd.Known && s.Etcd.Agreed && (!survivor.Ordered || s.Etcd.Count().Voters > 1 && !survivor.done())
+	return s.StackedEtcd && s.Etcd.Known && s.Etcd.Agreed && (!survivor.Ordered || s.Etcd.Count().Voters > 1 &&
+		!survivor.done())
 }
 
 // refuseRecovery says why a recovery cannot begin as it was asked for; empty when it can.
@@ -192,7 +198,8 @@ func (s Snapshot) refuseRecovery(r Recovery) string {
 	case s.Etcd.Contradicts:
 		return s.Etcd.Problem
 	case index < 0:
-		return fmt.Sprintf("Machine %s, which is to survive, is none of this control plane; it has %s", r.Machine, orNobody(s.names("")))
+		return fmt.Sprintf("Machine %s, which is to survive, is none of this control plane; it has %s", r.Machine,
+			orNobody(s.names("")))
 	case s.Machines[index].Deleting:
 		return fmt.Sprintf("Machine %s, which is to survive, is being deleted", r.Machine)
 	case s.Machines[index].Node == "":
@@ -202,7 +209,8 @@ func (s Snapshot) refuseRecovery(r Recovery) string {
 	}
 	others := s.names(r.Machine)
 	if given := slices.Sorted(slices.Values(r.GiveUp)); !slices.Equal(given, others) {
-		return fmt.Sprintf("giveUp names %s, but the Machines whose members would be lost are %s: name exactly those", orNobody(given), orNobody(others))
+		return fmt.Sprintf("giveUp names %s, but the Machines whose members would be lost are %s: name exactly those",
+			orNobody(given), orNobody(others))
 	}
 	return ""
 }
@@ -226,8 +234,9 @@ func orNobody(names []string) string {
 	return list(names)
 }
 
-// fence makes sure that no member that is given up can ever come back: two of them would be a majority of the old cluster.
-// Hosts that answer are told to stop theirs, all at once; of those that do not, somebody must know that they do not run.
+// fence makes sure that no member that is given up can ever come back: two of them would be a majority of the old
+// cluster. Hosts that answer are told to stop theirs, all at once; of those that do not, somebody must know that they
+// do not run.
 func (s Snapshot) fence(r Recovery) *Step {
 	var first *Step
 	for _, machine := range s.Machines {
@@ -243,13 +252,17 @@ func (s Snapshot) fence(r Recovery) *Step {
 		var step *Step
 		switch {
 		case host.Silent:
-			step = s.wait(Recover, ReasonRecoveryFencing, "the host of Machine %s, which is given up, does not answer, and its etcd member must never come back. "+
-				"Switch it off, keep it off until it is reset, and say so: kubectl annotate quoinhost %s quoin.cluster.x-k8s.io/abandon=",
+			step = s.wait(Recover, ReasonRecoveryFencing,
+				"the host of Machine %s, which is given up, does not answer, and its etcd member must never come back. "+
+					"Switch it off, keep it off until it is reset, and say so: kubectl annotate quoinhost %s "+
+					"quoin.cluster.x-k8s.io/abandon=",
 				machine.Name, host.Name).about(machine.Name)
 		case !machine.Bootstrapped:
-			step = s.wait(Recover, ReasonRecoveryFencing, "the bootstrap data of Machine %s, which is given up, still runs", machine.Name).about(machine.Name)
+			step = s.wait(Recover, ReasonRecoveryFencing, "the bootstrap data of Machine %s, which is given up, still runs",
+				machine.Name).about(machine.Name)
 		case !host.Ordered:
-			return &Step{Kind: OrderRecovery, Operation: Recover, RecheckAfter: stepInterval, Machine: machine.Name, Order: OrderStop,
+			return &Step{Kind: OrderRecovery, Operation: Recover, RecheckAfter: RecheckStep, Machine: machine.Name,
+				Order:  OrderStop,
 				Reason: ReasonRecoveryFencing, Message: fmt.Sprintf(
 					"the etcd member of Machine %s, which is given up, is stopped for good", machine.Name)}
 		default:
@@ -278,13 +291,16 @@ func (s Snapshot) recoveryWaits(machine string, host RecoveryHost, what string) 
 	return s.wait(Recover, ReasonRecovering, "%s", text).about(machine)
 }
 
-// recoveryFailed stops: a person looks. Nothing is lost, because a host refuses before it changes anything, and keeps a copy.
+// recoveryFailed stops: a person looks. Nothing is lost, because a host refuses before it changes anything, and keeps a
+// copy.
 func (s Snapshot) recoveryFailed(r Recovery, machine string, host RecoveryHost) *Step {
-	return s.refusal(Recover, ReasonRecoveryFailed, "recovery %s failed on the host of Machine %s: %s. Nothing else is done under this id; "+
-		"look at the host, and ask again under another id", r.ID, machine, host.Message).about(machine)
+	return s.refusal(Recover, ReasonRecoveryFailed,
+		"recovery %s failed on the host of Machine %s: %s. Nothing else is done under this id; "+
+			"look at the host, and ask again under another id", r.ID, machine, host.Message).about(machine)
 }
 
-// carryOn gives up the Machines of the lost members once the survivor is a cluster that works; what follows is ordinary.
+// carryOn gives up the Machines of the lost members once the survivor is a cluster that works; what follows is
+// ordinary.
 func (s Snapshot) carryOn(r Recovery) *Step {
 	voters := 0
 	var alone *quorum.Member
@@ -295,21 +311,25 @@ func (s Snapshot) carryOn(r Recovery) *Step {
 		}
 	}
 	if !s.Etcd.Known || !s.Etcd.Agreed || voters != 1 || alone.Machine != r.Machine || !alone.Healthy {
-		step := s.wait(Recover, ReasonRecovering, "etcd on Machine %s was restored; waiting until it answers as a cluster of one", r.Machine).about(r.Machine)
+		step := s.wait(Recover, ReasonRecovering, "etcd on Machine %s was restored; waiting until it answers as a cluster "+
+			"of one", r.Machine).about(r.Machine)
 		if s.Etcd.Contradicts {
 			step.Message += ": " + s.Etcd.Problem
 		}
 		return step
 	}
 	for _, machine := range s.Machines {
-		if machine.Name != r.Machine && slices.Contains(r.GiveUp, machine.Name) && !machine.Deleting && !machine.Health.ByHand {
-			return change(GiveUpMachine, Recover, ReasonRecovering, "Machine %s was given up in recovery %s: it is to be replaced",
+		if machine.Name != r.Machine && slices.Contains(r.GiveUp, machine.Name) && !machine.Deleting &&
+			!machine.Health.ByHand {
+			return change(GiveUpMachine, Recover, ReasonRecovering,
+				"Machine %s was given up in recovery %s: it is to be replaced",
 				machine.Name, r.ID).about(machine.Name)
 		}
 	}
 	if len(s.Prepared) > 0 {
 		return drop(s.Prepared[0], Recover, "its bootstrap token may not be among the data that were restored")
 	}
-	return change(EndRecovery, Recover, ReasonRecovered, "recovery %s is complete: etcd has the one member of Machine %s, and the Machines "+
-		"that were given up are replaced now", r.ID, r.Machine).about(r.Machine)
+	return change(EndRecovery, Recover, ReasonRecovered,
+		"recovery %s is complete: etcd has the one member of Machine %s, and the Machines "+
+			"that were given up are replaced now", r.ID, r.Machine).about(r.Machine)
 }

@@ -19,9 +19,11 @@ func lossOf3() Snapshot {
 		}}}
 	s.Etcd.Known = true
 	for i, name := range []string{"a", "b", "c"} {
-		s.Machines = append(s.Machines, Machine{Name: name, Version: "v1.36.3", HostClaimed: true, Bootstrapped: true, Joined: true,
-			Node: "node-" + name, UpToDate: true, DrainHook: true, Hook: true})
-		s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: uint64(i + 1), Name: "node-" + name, Machine: name, Problem: "it does not answer"})
+		s.Machines = append(s.Machines, Machine{Name: name, Version: "v1.36.3", HostClaimed: true, Bootstrapped: true,
+			Joined: true,
+			Node:   "node-" + name, UpToDate: true, DrainHook: true, Hook: true})
+		s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: uint64(i + 1), Name: "node-" + name, Machine: name,
+			Problem: "it does not answer"})
 	}
 	return s
 }
@@ -56,7 +58,8 @@ func TestARecoveryStopsAllOthersBeforeOneSurvives(t *testing.T) {
 		reason  string
 	}{
 		{func() {}, BeginRecovery, "a", "", ReasonRecovering},
-		{func() { s.Recovery.State = RecoveryBegun; s.recovery("c", silent) }, OrderRecovery, "b", OrderStop, ReasonRecoveryFencing},
+		{func() { s.Recovery.State = RecoveryBegun; s.recovery("c", silent) }, OrderRecovery, "b", OrderStop,
+			ReasonRecoveryFencing},
 		{func() { s.recovery("b", running) }, Wait, "b", "", ReasonRecovering},
 		{func() { s.recovery("b", succeeded) }, Wait, "c", "", ReasonRecoveryFencing},
 		{func() { s.recovery("c", gone) }, OrderRecovery, "a", OrderSurvive, ReasonRecovering},
@@ -118,7 +121,8 @@ func TestARecoveryFromASnapshotStopsNobodyBeforeTheSnapshotIsThere(t *testing.T)
 
 func TestARecordOfARecoveryThatCannotBeReadForbidsIt(t *testing.T) {
 	g := NewWithT(t)
-	for text, want := range map[string]RecoveryState{"": RecoveryAsked, `{"id":"r0","state":"Complete"}`: RecoveryAsked, `{"id":"r1","state":"Begun"}`: RecoveryBegun, "{": RecoveryVoid} {
+	for text, want := range map[string]RecoveryState{"": RecoveryAsked, `{"id":"r0","state":"Complete"}`: RecoveryAsked,
+		`{"id":"r1","state":"Begun"}`: RecoveryBegun, "{": RecoveryVoid} {
 		g.Expect(ReadRecoveryRecord(text, "r1").State).To(Equal(want), text)
 	}
 }
@@ -129,8 +133,10 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 		kind   Kind
 		says   string
 	}{
-		"etcd has a quorum":    {func(s *Snapshot) { s.Etcd.Agreed = true }, VoidRecovery, "now or later"},
-		"the quorum came back": {func(s *Snapshot) { s.Recovery.State, s.Etcd.Agreed = RecoveryBegun, true }, VoidRecovery, "has a quorum"},
+		"etcd has a quorum": {func(s *Snapshot) { s.Etcd.Agreed = true }, VoidRecovery, "now or later"},
+		"the quorum came back": {func(s *Snapshot) {
+			s.Recovery.State, s.Etcd.Agreed = RecoveryBegun, true
+		}, VoidRecovery, "has a quorum"},
 		"before the survivor was changed": {func(s *Snapshot) {
 			s.Recovery.State, s.Etcd.Agreed = RecoveryBegun, true
 			s.recovery("a", failed)
@@ -140,11 +146,14 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 		"the survivor's host is gone":    {func(s *Snapshot) { s.recovery("a", gone) }, Refuse, "is gone"},
 		"the survivor is no node":        {func(s *Snapshot) { s.Machines[0].Node = "" }, Refuse, "never became a node"},
 		"not all who are lost are named": {func(s *Snapshot) { s.Recovery.GiveUp = []string{"c"} }, Refuse, "are b, c"},
-		"one is named who is not there":  {func(s *Snapshot) { s.Recovery.GiveUp = []string{"b", "c", "d"} }, Refuse, "names b, c, d"},
+		"one is named who is not there": {func(s *Snapshot) {
+			s.Recovery.GiveUp = []string{"b", "c", "d"}
+		}, Refuse, "names b, c, d"},
 		"members contradict each other": {func(s *Snapshot) {
 			s.Etcd = quorum.Membership{Contradicts: true, Problem: "nodes a and b tell different members"}
 		}, Refuse, "nodes a and b tell different members"},
-		"a host failed to stop": {func(s *Snapshot) { s.Recovery.State = RecoveryBegun; s.recovery("c", failed) }, Refuse, "another id"},
+		"a host failed to stop": {func(s *Snapshot) { s.Recovery.State = RecoveryBegun; s.recovery("c", failed) }, Refuse,
+			"another id"},
 		"the survivor failed": {func(s *Snapshot) {
 			s.Recovery.State = RecoveryBegun
 			s.recovery("b", gone)

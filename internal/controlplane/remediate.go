@@ -16,8 +16,9 @@ const (
 	// memberDeadline is how long a Machine may be without a healthy voter, while its host answers, until it is replaced.
 	// It is longer than a large database takes to be copied, and than a host takes from its first answer to its last pod.
 	memberDeadline = 10 * time.Minute
-	// firstBackOff and longestBackOff lie between two attempts where nobody but us says that a Machine is ill, and the spec
-	// sets no retry period: a mistake in the spec would else reset every free host, one after the other, without a pause.
+	// firstBackOff and longestBackOff lie between two attempts where nobody but us says that a Machine is ill, and the
+	// spec sets no retry period: a mistake in the spec would else reset every free host, one after the other, without a
+	// pause.
 	firstBackOff   = time.Minute
 	longestBackOff = time.Hour
 	// usualHealthyPeriod is what KubeadmControlPlane takes for minHealthyPeriodSeconds.
@@ -50,7 +51,8 @@ type Attempt struct {
 	RetryCount int `json:"retryCount"`
 }
 
-// Health is what tells that a Machine has to be replaced, and what speaks against it. Times are zero when they do not apply.
+// Health is what tells that a Machine has to be replaced, and what speaks against it. Times are zero when they do not
+// apply.
 type Health struct {
 	// Marked is what a MachineHealthCheck that leaves the remedy to us says; empty when none does.
 	Marked string
@@ -99,9 +101,9 @@ type Ailment struct {
 // certain tells that somebody else than us says so.
 func (a Ailment) certain() bool { return a.Reason == AilmentByHand || a.Reason == AilmentHealthCheck }
 
-// Ailing are the Machines that have to be replaced for their health, and may be, the one that goes first in front: what never
-// became a node costs nothing, and what has no healthy voter costs no fault tolerance; then what a person asked for, then what
-// serves nothing. Machines that are being deleted are not among them.
+// Ailing are the Machines that have to be replaced for their health, and may be, the one that goes first in front: what
+// never became a node costs nothing, and what has no healthy voter costs no fault tolerance; then what a person asked
+// for, then what serves nothing. Machines that are being deleted are not among them.
 func (s Snapshot) Ailing() []Ailment {
 	var ailing []Ailment
 	for _, machine := range s.active() {
@@ -153,12 +155,14 @@ func (s Snapshot) ailment(machine Machine) *Ailment {
 	return s.memberAilment(machine)
 }
 
-// memberAilment finds what no health check sees: a node that is well beside a member that is not. From 1.31 on the kubelet
-// speaks with its own API server, which dies with its etcd member, so a Node that does not report proves nothing about its
-// host; that the host itself answers does. A host that is silent is not judged here: it may be back any moment.
+// memberAilment finds what no health check sees: a node that is well beside a member that is not. From 1.31 on the
+// kubelet speaks with its own API server, which dies with its etcd member, so a Node that does not report proves
+// nothing about its host; that the host itself answers does. A host that is silent is not judged here: it may be back
+// any moment.
 func (s Snapshot) memberAilment(machine Machine) *Ailment {
 	health := machine.Health
-	if !s.StackedEtcd || !s.Initialized || !s.Etcd.Known || !s.Etcd.Agreed || machine.Joining || !machine.Joined && machine.Node == "" ||
+	if !s.StackedEtcd || !s.Initialized || !s.Etcd.Known || !s.Etcd.Agreed || machine.Joining || !machine.Joined &&
+		machine.Node == "" ||
 		health.MemberIllSince.IsZero() || health.AnswersSince.IsZero() {
 		return nil
 	}
@@ -175,13 +179,17 @@ func (s Snapshot) memberAilment(machine Machine) *Ailment {
 		// One of them may be its own.
 		return nil
 	case member == nil:
-		return &Ailment{machine, AilmentMemberMissing, fmt.Sprintf("it has had no etcd member since %s, though its host answers", stamp)}
+		return &Ailment{machine, AilmentMemberMissing,
+			fmt.Sprintf("it has had no etcd member since %s, though its host answers", stamp)}
 	case member.Name == "":
-		return &Ailment{machine, AilmentMemberNeverStarted, fmt.Sprintf("its etcd member %x has not started since %s, though its host answers", member.ID, stamp)}
+		return &Ailment{machine, AilmentMemberNeverStarted,
+			fmt.Sprintf("its etcd member %x has not started since %s, though its host answers", member.ID, stamp)}
 	case member.Learner:
-		return &Ailment{machine, AilmentLearnerStuck, fmt.Sprintf("its etcd member %s has been a learner that does not catch up since %s", member.Name, stamp)}
+		return &Ailment{machine, AilmentLearnerStuck,
+			fmt.Sprintf("its etcd member %s has been a learner that does not catch up since %s", member.Name, stamp)}
 	case !member.Healthy:
-		return &Ailment{machine, AilmentMemberDead, fmt.Sprintf("its etcd member %s has not been healthy since %s, though its host answers: %s", member.Name, stamp, member.Problem)}
+		return &Ailment{machine, AilmentMemberDead, fmt.Sprintf("its etcd member %s has not been healthy since %s, though "+
+			"its host answers: %s", member.Name, stamp, member.Problem)}
 	}
 	return nil
 }
@@ -207,8 +215,8 @@ func retryInit(s Snapshot) *Step {
 	return nil
 }
 
-// sayLoss waits for a quorum that is lost: nothing that could be done here would bring it back, and much would destroy what
-// is left of it.
+// sayLoss waits for a quorum that is lost: nothing that could be done here would bring it back, and much would destroy
+// what is left of it.
 func sayLoss(s Snapshot) *Step {
 	if loss := s.QuorumLoss(); loss != nil {
 		return s.wait(Repair, ReasonQuorumLost, "%s. %s", loss.Message, loss.WayOut)
@@ -219,7 +227,8 @@ func sayLoss(s Snapshot) *Step {
 // remediate replaces one Machine that is ill.
 //
 //   - One that never became a node holds nothing and goes at once.
-//   - One whose member is dead goes before its replacement comes: without it etcd tolerates as much as with it, and etcd
+//   - One whose member is dead goes before its replacement comes: without it etcd tolerates as much as with it, and
+//     etcd
 //     adds no member while too few of three answer (mayAddMember in server/etcdserver/server.go).
 //   - One whose member is well gets its replacement first when a host is free: etcd needs it until then.
 //
@@ -239,7 +248,8 @@ func remediate(s Snapshot) *Step {
 		var attempt *Attempt
 		var held *Step
 		if why != "" && !ailment.Machine.Health.ByHand {
-			held = about(ailment, s.wait(Remediate, ReasonRemediationSuspended, "Machine %s is not replaced now: %s", ailment.Machine.Name, why))
+			held = about(ailment, s.wait(Remediate, ReasonRemediationSuspended, "Machine %s is not replaced now: %s",
+				ailment.Machine.Name, why))
 		} else if attempt, held = s.attempt(ailment, ailing); held == nil {
 			return s.remedy(ailment, ailing, attempt)
 		}
@@ -257,10 +267,12 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 		return discard(ailment, attempt)
 	}
 	if why := s.keptByUnclaimed(machine); why != "" {
-		return about(ailment, s.wait(Remediate, ReasonMemberWithoutMachine, "Machine %s is ill: %s. It is not replaced now: %s", machine.Name, ailment.Message, why))
+		return about(ailment, s.wait(Remediate, ReasonMemberWithoutMachine,
+			"Machine %s is ill: %s. It is not replaced now: %s", machine.Name, ailment.Message, why))
 	}
 	if full := s.full(); full != nil {
-		return about(ailment, s.wait(Remediate, ReasonQuorum, "Machine %s is ill: %s. Nothing can take its place while the database of etcd member %s is full: %s",
+		return about(ailment, s.wait(Remediate, ReasonQuorum,
+			"Machine %s is ill: %s. Nothing can take its place while the database of etcd member %s is full: %s",
 			machine.Name, ailment.Message, full.Name, quorum.MakeRoom).about(machine.Name))
 	}
 	if step := s.othersCarry(ailment, ailing); step != nil {
@@ -268,7 +280,8 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 	}
 	if s.StackedEtcd && s.wavering(member) {
 		// Whether its replacement comes first depends on whether it is dead.
-		return about(ailment, s.wait(Remediate, ReasonQuorum, "Machine %s is ill: %s. Its etcd member was healthy less than %s ago and may be back: %s",
+		return about(ailment, s.wait(Remediate, ReasonQuorum,
+			"Machine %s is ill: %s. Its etcd member was healthy less than %s ago and may be back: %s",
 			machine.Name, ailment.Message, s.Patience, member.Problem).about(machine.Name))
 	}
 	surplus := len(s.placed()) > s.Replicas
@@ -282,20 +295,23 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 			// The replacement that was made first was ill itself.
 			attempt = s.Remediation.Pending
 		}
-		step := join(s, ReasonReplacementFirst, fmt.Sprintf("Machine %s is ill: %s; making a replacement first", machine.Name, ailment.Message))
+		step := join(s, ReasonReplacementFirst, fmt.Sprintf("Machine %s is ill: %s; making a replacement first", machine.Name,
+			ailment.Message))
 		if step.joins() {
 			step.Attempt = attempt
 		}
 		return about(ailment, step)
 	case !surplus && well && s.Spare.Coming > 0:
-		return about(ailment, s.wait(Remediate, ReasonNoSpareHost, "Machine %s is ill: %s; %s, so that a replacement comes first",
+		return about(ailment, s.wait(Remediate, ReasonNoSpareHost,
+			"Machine %s is ill: %s; %s, so that a replacement comes first",
 			machine.Name, ailment.Message, s.coming()).about(machine.Name))
 	case surplus && machine.Serving:
 		if step := holdAddons(s, machine); step != nil {
 			return about(ailment, step)
 		}
 	}
-	step := remove(s, machine, Remediate, ReasonRemediated, quorum.Terms{Desired: s.Replicas, Lowered: !surplus || !well, Patience: s.Patience})
+	step := remove(s, machine, Remediate, ReasonRemediated, quorum.Terms{Desired: s.Replicas, Lowered: !surplus || !well,
+		Patience: s.Patience})
 	if step.Kind == DeleteMachine {
 		step.Message = fmt.Sprintf("replacing Machine %s: %s", machine.Name, ailment.Message)
 		step.Attempt = attempt
@@ -303,8 +319,8 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 	return about(ailment, step)
 }
 
-// othersCarry makes sure that the Machines that stay are a control plane without this one: at least one of them serves, and
-// none is on its way in. Those that are ill themselves are not waited for; their turn comes.
+// othersCarry makes sure that the Machines that stay are a control plane without this one: at least one of them serves,
+// and none is on its way in. Those that are ill themselves are not waited for; their turn comes.
 func (s Snapshot) othersCarry(ailment Ailment, ailing []Ailment) *Step {
 	carried := false
 	for _, machine := range s.placed() {
@@ -317,17 +333,19 @@ func (s Snapshot) othersCarry(ailment Ailment, ailing []Ailment) *Step {
 		member := s.memberOf(machine)
 		arriving := machine.Node == "" || machine.Joining || s.StackedEtcd && (member == nil || member.Learner)
 		if problem != "" && arriving && !ill {
-			return about(ailment, s.wait(Remediate, ReasonMachineNotReady, "Machine %s is ill and waits for Machine %s: %s", ailment.Machine.Name, machine.Name, problem))
+			return about(ailment, s.wait(Remediate, ReasonMachineNotReady, "Machine %s is ill and waits for Machine %s: %s",
+				ailment.Machine.Name, machine.Name, problem))
 		}
 	}
 	if !carried && len(s.active()) > 1 {
-		return about(ailment, s.wait(Remediate, ReasonQuorum, "Machine %s is ill but stays: no other Machine serves the cluster's API", ailment.Machine.Name))
+		return about(ailment, s.wait(Remediate, ReasonQuorum,
+			"Machine %s is ill but stays: no other Machine serves the cluster's API", ailment.Machine.Name))
 	}
 	return nil
 }
 
-// othersJoinable makes sure that a join can succeed: etcd adds no member while another does not answer, and one Machine that
-// joins is enough.
+// othersJoinable makes sure that a join can succeed: etcd adds no member while another does not answer, and one Machine
+// that joins is enough.
 func (s Snapshot) othersJoinable(ailment Ailment) *Step {
 	for _, machine := range s.active() {
 		if problem := s.outage(machine); problem != "" && machine.Name != ailment.Machine.Name {
@@ -341,7 +359,8 @@ func (s Snapshot) othersJoinable(ailment Ailment) *Step {
 
 // discard deletes a Machine that holds nothing of the cluster.
 func discard(ailment Ailment, attempt *Attempt) *Step {
-	step := change(DeleteMachine, Remediate, ReasonRemediated, "replacing Machine %s: %s", ailment.Machine.Name, ailment.Message)
+	step := change(DeleteMachine, Remediate, ReasonRemediated, "replacing Machine %s: %s", ailment.Machine.Name,
+		ailment.Message)
 	step.Attempt = attempt
 	return about(ailment, step.about(ailment.Machine.Name))
 }
@@ -353,8 +372,8 @@ func about(ailment Ailment, step *Step) *Step {
 }
 
 // attempt counts: a replacement that turns out ill within the healthy period is one more try for the same ill. What a
-// person asked for by hand begins a new count, and so does a Machine of an earlier spec, for the spec may have been the ill.
-// No attempt begins, and none is counted, where nothing will be made in the Machine's place.
+// person asked for by hand begins a new count, and so does a Machine of an earlier spec, for the spec may have been the
+// ill. No attempt begins, and none is counted, where nothing will be made in the Machine's place.
 func (s Snapshot) attempt(ailment Ailment, ailing []Ailment) (*Attempt, *Step) {
 	machine, terms := ailment.Machine, s.Remediation
 	if !s.madeAgain(machine, ailing) {
@@ -362,7 +381,8 @@ func (s Snapshot) attempt(ailment Ailment, ailing []Ailment) (*Attempt, *Step) {
 	}
 	next := &Attempt{Machine: machine.Name, Time: terms.Now}
 	hold := func(reason, format string, args ...any) (*Attempt, *Step) {
-		return nil, about(ailment, s.wait(Remediate, reason, "Machine %s is ill: %s. %s", machine.Name, ailment.Message, fmt.Sprintf(format, args...)))
+		return nil, about(ailment, s.wait(Remediate, reason, "Machine %s is ill: %s. %s", machine.Name, ailment.Message,
+			fmt.Sprintf(format, args...)))
 	}
 	last := machine.Health.Replaces
 	if last == nil || machine.Health.ByHand || !machine.UpToDate {
@@ -377,7 +397,8 @@ func (s Snapshot) attempt(ailment Ailment, ailing []Ailment) (*Attempt, *Step) {
 	}
 	next.RetryCount = last.RetryCount + 1
 	if terms.MaxRetry != nil && last.RetryCount >= *terms.MaxRetry {
-		return hold(ReasonRetriesExhausted, "It replaced Machine %s, and that was attempt %d of %d (spec.remediation.maxRetry). "+
+		return hold(ReasonRetriesExhausted, "It replaced Machine %s, and that was attempt %d of %d "+
+			"(spec.remediation.maxRetry). "+
 			"Mend the cause, then annotate the Machine with cluster.x-k8s.io/remediate-machine to begin a new count",
 			last.Machine, last.RetryCount, *terms.MaxRetry)
 	}
@@ -389,7 +410,8 @@ func (s Snapshot) attempt(ailment Ailment, ailing []Ailment) (*Attempt, *Step) {
 		period = backOff(last.RetryCount)
 	}
 	if again := last.Time.Add(period); again.After(terms.Now) {
-		return hold(ReasonRetryLater, "It replaced Machine %s; the next attempt begins at %s", last.Machine, again.UTC().Format(time.RFC3339))
+		return hold(ReasonRetryLater, "It replaced Machine %s; the next attempt begins at %s", last.Machine, again.UTC().
+			Format(time.RFC3339))
 	}
 	return next, nil
 }

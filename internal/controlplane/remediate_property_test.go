@@ -15,8 +15,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// Whatever state Machines, members and hosts are in, and whoever calls them ill, no step costs the quorum, takes a second
-// Machine, or touches anything while the quorum is lost or hosts went away together.
+// Whatever state Machines, members and hosts are in, and whoever calls them ill, no step costs the quorum, takes a
+// second Machine, or touches anything while the quorum is lost or hosts went away together.
 func TestRemediationPromises(t *testing.T) {
 	// States are cheap: enough of them that every broken rule was met when it was tried.
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
@@ -111,8 +111,9 @@ func anyIllness(t *rapid.T) Snapshot {
 		}
 		return noon.Add(-time.Duration(rapid.IntRange(0, 60).Draw(t, name+" minutes")) * time.Minute)
 	}
-	s := Snapshot{Replicas: rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), Version: "v1.36.3", ConfigVersion: "v1.36.3",
-		StackedEtcd: true, Certificates: true, Initialized: true, Reachable: true, AddonsCurrent: true,
+	s := Snapshot{Replicas: rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), Version: "v1.36.3",
+		ConfigVersion: "v1.36.3",
+		StackedEtcd:   true, Certificates: true, Initialized: true, Reachable: true, AddonsCurrent: true,
 		Remediation: Remediation{Now: noon}}
 	if often("spare") {
 		s.Spare.Free = 1
@@ -121,13 +122,16 @@ func anyIllness(t *rapid.T) Snapshot {
 	voters, healthy := 0, 0
 	for i := range rapid.IntRange(1, s.Replicas+1).Draw(t, "machines") {
 		name := fmt.Sprintf("m%d", i)
-		machine := Machine{Name: name, Version: s.Version, Kubelet: s.Version, Node: name, HostClaimed: true, Hook: true, Created: int64(i),
-			UpToDate: !often("outdated"), Healthy: !often("sick"), FailureDomain: fmt.Sprintf("r%d", i%3), Deleting: rapid.IntRange(0, 15).Draw(t, "deleting") == 0}
+		machine := Machine{Name: name, Version: s.Version, Kubelet: s.Version, Node: name, HostClaimed: true, Hook: true,
+			Created:  int64(i),
+			UpToDate: !often("outdated"), Healthy: !often("sick"), FailureDomain: fmt.Sprintf("r%d", i%3),
+			Deleting: rapid.IntRange(0, 15).Draw(t, "deleting") == 0}
 		machine.Serving, machine.Joined, machine.Bootstrapped = machine.Healthy, true, true
 		machine.DrainHook = !machine.Deleting || often("kept")
 		machine.AtTermination = machine.Deleting && !machine.DrainHook && often("drained")
-		machine.Health = Health{ByHand: often("by hand"), InfrastructureGone: often("infrastructure gone"), MemberIllSince: past("member ill"),
-			SilentSince: past("silent"), NodeLostSince: past("node lost"), Born: noon.Add(-240 * time.Hour)}
+		machine.Health = Health{ByHand: often("by hand"), InfrastructureGone: often("infrastructure gone"),
+			MemberIllSince: past("member ill"),
+			SilentSince:    past("silent"), NodeLostSince: past("node lost"), Born: noon.Add(-240 * time.Hour)}
 		if machine.Health.SilentSince.IsZero() {
 			machine.Health.AnswersSince = noon.Add(-time.Duration(rapid.IntRange(0, 10000).Draw(t, "answers")) * time.Minute)
 		}
@@ -139,7 +143,8 @@ func anyIllness(t *rapid.T) Snapshot {
 		}
 		joins := rapid.IntRange(0, 9).Draw(t, "joins") == 0
 		if joins {
-			machine.Node, machine.Kubelet, machine.Joined, machine.Bootstrapped, machine.Healthy, machine.Serving = "", "", false, false, false, false
+			machine.Node, machine.Kubelet, machine.Joined, machine.Bootstrapped, machine.Healthy, machine.Serving = "", "",
+				false, false, false, false
 			if often("failed") {
 				machine.Health.Final = "failed"
 			}
@@ -148,7 +153,8 @@ func anyIllness(t *rapid.T) Snapshot {
 		if joins && often("no member") {
 			continue
 		}
-		member := quorum.Member{ID: uint64(i + 1), Name: name, Machine: name, Healthy: !often("member sick"), Learner: joins && often("learner")}
+		member := quorum.Member{ID: uint64(i + 1), Name: name, Machine: name, Healthy: !often("member sick"),
+			Learner: joins && often("learner")}
 		if rapid.IntRange(0, 9).Draw(t, "stray") == 0 {
 			member.Machine = ""
 		}

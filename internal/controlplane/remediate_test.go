@@ -18,10 +18,12 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // Proves: S2-10
 //
-// testdata/remediation*.txt asks what is done about Machines that are ill. Lines are those of testdata/scripts/decide.txt;
-// words with a + tell of the Machine's health, and a duration there is how long ago something began, from noon on.
+// testdata/remediation*.txt asks what is done about Machines that are ill. Lines are those of
+// testdata/scripts/decide.txt; words with a + tell of the Machine's health, and a duration there is how long ago
+// something began, from noon on.
 func TestRemediationScripts(t *testing.T) {
-	for _, file := range []string{"remediation.txt", "remediation_members.txt", "remediation_together.txt", "remediation_beside_leavers.txt",
+	for _, file := range []string{"remediation.txt", "remediation_members.txt", "remediation_together.txt",
+		"remediation_beside_leavers.txt",
 		"corner_cases.txt"} {
 		datadriven.RunTest(t, "testdata/"+file, func(t *testing.T, d *datadriven.TestData) string {
 			s := parseHealth(t, d)

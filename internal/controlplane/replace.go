@@ -32,13 +32,15 @@ func settle(s Snapshot) *Step {
 		if problem == "" || machine.Name == leaving {
 			continue
 		}
-		return s.waitFor(machine, ReasonMachineNotReady, "waiting for Machine %s: %s", machine.Name, s.explained(machine, problem))
+		return s.waitFor(machine, ReasonMachineNotReady, "waiting for Machine %s: %s", machine.Name,
+			s.explained(machine, problem))
 	}
 	return nil
 }
 
-// mendedByReplacement names the Machine that a rollout replaces next, if what is wrong with it needs no waiting for: its
-// etcd member works, or a user marked it to go. A member that is silent for a while comes back sooner than a new one joins.
+// mendedByReplacement names the Machine that a rollout replaces next, if what is wrong with it needs no waiting for:
+// its etcd member works, or a user marked it to go. A member that is silent for a while comes back sooner than a new
+// one joins.
 func (s Snapshot) mendedByReplacement() string {
 	leaver := s.pick()
 	if leaver.Node == "" || s.memberShortcoming(leaver) != "" && (!leaver.Preferred || !s.castsNoVote(leaver)) {
@@ -84,7 +86,8 @@ func holdAddons(s Snapshot, leaver Machine) *Step {
 		return s.prepull(unasked, s.AddonsVersion, ", which run until the add-ons follow")
 	}
 	if len(lacking) > 0 {
-		return s.wait(s.during(Rollout), ReasonAddonImages, "Machine %s stays until the hosts of %s hold the add-on images of %s, which run now",
+		return s.wait(s.during(Rollout), ReasonAddonImages,
+			"Machine %s stays until the hosts of %s hold the add-on images of %s, which run now",
 			leaver.Name, list(lacking), s.AddonsVersion)
 	}
 	return nil
@@ -93,7 +96,8 @@ func holdAddons(s Snapshot, leaver Machine) *Step {
 // prepull asks hosts for the images of the version's add-ons.
 func (s Snapshot) prepull(hosts []string, version, why string) *Step {
 	sort.Strings(hosts)
-	step := change(PrepullAddons, s.during(Rollout), ReasonAddonImages, "asking the hosts of %s for the add-on images of %s%s", list(hosts), version, why)
+	step := change(PrepullAddons, s.during(Rollout), ReasonAddonImages,
+		"asking the hosts of %s for the add-on images of %s%s", list(hosts), version, why)
 	step.Hosts, step.Version = hosts, version
 	return step
 }
@@ -122,9 +126,11 @@ func join(s Snapshot, reason, message string) *Step {
 		return step
 	}
 	if s.StackedEtcd {
-		verdict := quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.AddLearner}, quorum.Terms{Desired: s.Replicas, All: true})
+		verdict := quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.AddLearner},
+			quorum.Terms{Desired: s.Replicas, All: true})
 		if !verdict.Allowed {
-			return s.wait(s.ongoing(), ReasonQuorum, "%s, but none can join now: %s. %s", message, verdict.Message, verdict.WayOut)
+			return s.wait(s.ongoing(), ReasonQuorum, "%s, but none can join now: %s. %s", message, verdict.Message,
+				verdict.WayOut)
 		}
 	}
 	if step := s.admit(reason, message); step != nil {
@@ -133,8 +139,8 @@ func join(s Snapshot, reason, message string) *Step {
 	return change(CreateJoin, s.ongoing(), reason, "%s", message)
 }
 
-// readyJoin makes what a join needs; nil when it is all there. The images of the version's add-ons go first, while nothing
-// has changed yet: from the first new API server on, every day that they are missing somewhere is a risk.
+// readyJoin makes what a join needs; nil when it is all there. The images of the version's add-ons go first, while
+// nothing has changed yet: from the first new API server on, every day that they are missing somewhere is a risk.
 func readyJoin(s Snapshot) *Step {
 	if !s.Certificates {
 		return s.wait(s.ongoing(), ReasonCertificates, "the cluster's certificates are missing, so no Machine can join")
@@ -151,7 +157,7 @@ func readyJoin(s Snapshot) *Step {
 func configure(s Snapshot) *Step {
 	step := change(UpdateKubeadmConfig, s.during(Rollout), ReasonNewVersion,
 		"writing version %s to the kubeadm-config ConfigMap, which holds %s", s.Version, s.ConfigVersion)
-	step.RecheckAfter = soon
+	step.RecheckAfter = RecheckSoon
 	return step
 }
 
@@ -174,13 +180,14 @@ func fetchAddons(s Snapshot) *Step {
 		return s.prepull(unasked, s.Version, "")
 	}
 	if len(lacking) > 0 {
-		return s.wait(s.during(Rollout), ReasonAddonImages, "waiting for the add-on images of %s on the hosts of %s", s.Version, list(lacking))
+		return s.wait(s.during(Rollout), ReasonAddonImages, "waiting for the add-on images of %s on the hosts of %s",
+			s.Version, list(lacking))
 	}
 	return nil
 }
 
-// remove lets a Machine go whose place is taken, or not wanted any more, or taken by its replacement later. Leadership moves
-// before the drain, so that etcd elects while all of its members still work.
+// remove lets a Machine go whose place is taken, or not wanted any more, or taken by its replacement later. Leadership
+// moves before the drain, so that etcd elects while all of its members still work.
 func remove(s Snapshot, machine Machine, operation Operation, reason string, terms quorum.Terms) *Step {
 	if s.StackedEtcd {
 		if verdict := s.mayDepart(machine, terms); !verdict.Allowed {
@@ -250,14 +257,16 @@ func followVersion(s Snapshot) *Step {
 	}
 	for _, machine := range s.Machines {
 		if machine.Kubelet != s.Version {
-			return s.wait(s.ongoing(), ReasonMachineNotReady, "waiting for Machine %s: its kubelet runs %q, not %s", machine.Name, machine.Kubelet, s.Version)
+			return s.wait(s.ongoing(), ReasonMachineNotReady, "waiting for Machine %s: its kubelet runs %q, not %s",
+				machine.Name, machine.Kubelet, s.Version)
 		}
 	}
 	if s.AddonsProblem != "" {
 		return s.wait(s.during(Rollout), ReasonAddonsUnknown, "CoreDNS and kube-proxy cannot follow: %s", s.AddonsProblem)
 	}
 	if !s.AddonsCurrent {
-		return change(UpdateAddons, s.during(Rollout), ReasonNewVersion, "giving CoreDNS and kube-proxy the images of %s", s.Version)
+		return change(UpdateAddons, s.during(Rollout), ReasonNewVersion, "giving CoreDNS and kube-proxy the images of %s",
+			s.Version)
 	}
 	return nil
 }

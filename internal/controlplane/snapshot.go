@@ -47,8 +47,10 @@ type Snapshot struct {
 	RemoveMembers []uint64
 	// Patience is how long a voter must have been silent until it counts as dead, and not as one that a reading missed.
 	Patience time.Duration
-	// DrainDoubt is how soon to look again at a drain that looks skipped and may not be; zero when there is none.
-	DrainDoubt time.Duration
+	// DrainInGrace: a drain looks skipped, and Cluster API may yet say that it was none.
+	DrainInGrace bool
+	// LeftBehind says which kubelets of workers an API server of Version would leave behind; empty when none.
+	LeftBehind string
 	// Hosts of all Machines of the Cluster, workers included.
 	Hosts []Host
 	// StaleHosts are those of the control plane's Machines that serve a newer generation of their claim.
@@ -93,11 +95,11 @@ const (
 type Spare struct {
 	// Free hosts that match.
 	Free int
-	// Coming are hosts that match and are being reset or inspected: each is free soon, or quarantined, and then no longer one
-	// of them.
+	// Coming are hosts that match and are being reset or inspected: each is free soon, or quarantined, and then no longer
+	// one of them.
 	Coming int
-	// Returning are hosts that match, and that Machines of this control plane have just left: each is reset next, and then one
-	// of those that are coming.
+	// Returning are hosts that match, and that Machines of this control plane have just left: each is reset next, and then
+	// one of those that are coming.
 	Returning int
 	// Kind names the hosts that would match, such as "hosts that role=control-plane selects".
 	Kind string
@@ -130,7 +132,8 @@ type Machine struct {
 	Created int64
 	// HostClaimed: a host was taken for it at some time.
 	HostClaimed bool
-	// NoHost: none of the hosts that are free or coming could be claimed for it, as those of its failure domain are all gone.
+	// NoHost: none of the hosts that are free or coming could be claimed for it, as those of its failure domain are all
+	// gone.
 	NoHost bool
 	// Bootstrapped: the bootstrap data ran to its end on the host.
 	Bootstrapped bool
@@ -162,11 +165,11 @@ type Machine struct {
 	// Deleting: it has a deletion timestamp. DeletedAt orders those; smaller is earlier.
 	Deleting  bool
 	DeletedAt int64
-	// DrainHook: our pre-drain hook is on it. On a Machine that is being deleted it means that its departure was not agreed
-	// to yet: the removal of the hook is the record of the agreement, also where Cluster API skips the hook.
+	// DrainHook: our pre-drain hook is on it. On a Machine that is being deleted it means that its departure was not
+	// agreed to yet: the removal of the hook is the record of the agreement, also where Cluster API skips the hook.
 	DrainHook bool
-	// Hook: its host is held until its etcd member is gone, by our pre-terminate hook or by the same hold on its infrastructure
-	// machine. OtherHooks are pre-terminate hooks of others.
+	// Hook: its host is held until its etcd member is gone, by our pre-terminate hook or by the same hold on its
+	// infrastructure machine. OtherHooks are pre-terminate hooks of others.
 	Hook       bool
 	OtherHooks []string
 	// Undrained: Cluster API went past the drain of its Node without ending it, and nobody did it since. While that is in
@@ -191,8 +194,8 @@ type Host struct {
 	Provisioned bool
 	// Requested: it was told to hold the images of Snapshot.Version. Present: it does.
 	Requested, Present bool
-	// Unfit says why it cannot take images now, such as "in maintenance": nobody waits for it, and it gets them before anything
-	// else when it can. Empty when it can.
+	// Unfit says why it cannot take images now, such as "in maintenance": nobody waits for it, and it gets them before
+	// anything else when it can. Empty when it can.
 	Unfit string
 	// Machine of the control plane that it is of; empty for a worker's.
 	Machine string
@@ -200,8 +203,8 @@ type Host struct {
 	RequestedRunning, PresentRunning bool
 }
 
-// gone tells that nothing is left of the Machine but its object, which has no host and which we do not hold. Others may: their
-// hooks and finalizers keep it as long as they like.
+// gone tells that nothing is left of the Machine but its object, which has no host and which we do not hold. Others
+// may: their hooks and finalizers keep it as long as they like.
 func (m Machine) gone() bool { return m.Deleting && !m.HostClaimed && !m.held() }
 
 // active are the Machines that are not being deleted.
@@ -239,8 +242,8 @@ func (s Snapshot) memberNamed(machine string) *quorum.Member {
 	return s.memberOf(Machine{Name: machine})
 }
 
-// explained adds to what is wrong with a Machine what helps when its member is dead and nobody has asked for its replacement:
-// a silent host may be back any moment, so only somebody else can say that it will not.
+// explained adds to what is wrong with a Machine what helps when its member is dead and nobody has asked for its
+// replacement: a silent host may be back any moment, so only somebody else can say that it will not.
 func (s Snapshot) explained(machine Machine, problem string) string {
 	if !s.StackedEtcd || !s.dead(s.memberOf(machine)) || s.ailment(machine) != nil {
 		return problem
@@ -248,8 +251,8 @@ func (s Snapshot) explained(machine Machine, problem string) string {
 	return problem + "; if it will not be back, have it replaced: annotate it with cluster.x-k8s.io/remediate-machine"
 }
 
-// neverJoined reports whether the Machine holds nothing of the cluster: no node, and certainly no etcd member. While some
-// member has no known Machine it might be that of any Machine with a host, so then the answer is no.
+// neverJoined reports whether the Machine holds nothing of the cluster: no node, and certainly no etcd member. While
+// some member has no known Machine it might be that of any Machine with a host, so then the answer is no.
 func (s Snapshot) neverJoined(machine Machine) bool {
 	mayRun := machine.HostClaimed && len(s.orphanedMembers()) > 0
 	return machine.Node == "" && !machine.Joined && s.memberOf(machine) == nil && !mayRun
@@ -272,8 +275,8 @@ func (s Snapshot) shortcoming(machine Machine) string {
 	return s.memberShortcoming(machine)
 }
 
-// outage says why a Machine is no working part of the control plane, whatever pods its Node could run besides. It is less
-// than shortcoming: a network plugin may wait for the Machines that join after this one.
+// outage says why a Machine is no working part of the control plane, whatever pods its Node could run besides. It is
+// less than shortcoming: a network plugin may wait for the Machines that join after this one.
 func (s Snapshot) outage(machine Machine) string {
 	if machine.Node != "" && machine.Serving {
 		return s.memberShortcoming(machine)

@@ -3,7 +3,8 @@
 
 package controlplane
 
-// ReasonStaleClaim says that a host of the control plane serves a newer generation of its claim than the objects here know.
+// ReasonStaleClaim says that a host of the control plane serves a newer generation of its claim than the objects here
+// know.
 const ReasonStaleClaim = "StaleClaim"
 
 // StaleHost is a host that serves another management cluster.
@@ -14,9 +15,10 @@ type StaleHost struct {
 	Message string
 }
 
-// refuseStale changes nothing once a single host of the control plane has said that it serves a newer generation. The host itself
-// keeps the stale side away, and so does each of the others once it has heard of the newer side; etcd, the API server and the
-// objects here know no generations. That the other hosts have not heard of it yet says nothing: they may be silent.
+// refuseStale changes nothing once a single host of the control plane has said that it serves a newer generation. The
+// host itself keeps the stale side away, and so does each of the others once it has heard of the newer side; etcd, the
+// API server and the objects here know no generations. That the other hosts have not heard of it yet says nothing: they
+// may be silent.
 func refuseStale(s Snapshot) *Step {
 	if len(s.StaleHosts) == 0 {
 		return nil

@@ -4,10 +4,8 @@
 package controlplane
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
-	"time"
 )
 
 // Kind is what a Step does.
@@ -24,8 +22,8 @@ const (
 	CreateInit Kind = "CreateInit"
 	// CreateJoin makes one further Machine, which runs kubeadm join.
 	CreateJoin Kind = "CreateJoin"
-	// PrepareMachine makes one further Machine ahead, which claims no host until it is admitted; Machine is the one that leaves
-	// or joins meanwhile.
+	// PrepareMachine makes one further Machine ahead, which claims no host until it is admitted; Machine is the one that
+	// leaves or joins meanwhile.
 	PrepareMachine Kind = "PrepareMachine"
 	// AdmitMachine lets Machine, which was made ahead, claim its host and join.
 	AdmitMachine Kind = "AdmitMachine"
@@ -135,26 +133,16 @@ const (
 	OrderSurvive = "Survive"
 )
 
-// How soon to look again: the kubelets' pods and etcd send no events.
-const (
-	busyInterval = 10 * time.Second
-	idleInterval = time.Minute
-	// memberInterval is for etcd members that are awaited, and stepInterval for what a step has changed.
-	memberInterval = 2 * time.Second
-	stepInterval   = time.Second
-	// soon is for changes that nobody else sees.
-	soon = 10 * time.Millisecond
-)
-
 // Step is one change, or why there is none now.
 type Step struct {
 	Kind Kind
 	// Operation that the step is a part of; empty when nothing is left to do.
 	Operation Operation
-	// MayProceed while the housekeeping fails: the step goes on with a departure that was begun, which nothing else holds up.
+	// MayProceed while the housekeeping fails: the step goes on with a departure that was begun, which nothing else holds
+	// up.
 	MayProceed bool
-	// RecheckAfter is how soon to look again; zero when nothing is left to look at.
-	RecheckAfter time.Duration
+	// RecheckAfter is how soon to look again; RecheckNever when nothing is left to look at.
+	RecheckAfter Recheck
 	// Then is the agreement to the departure of the Machine that the step deletes, given together with it; nil else.
 	Then    *Step
 	Machine string
@@ -186,11 +174,15 @@ func (s Step) joins() bool { return s.Kind == CreateJoin || s.Kind == AdmitMachi
 
 // wait is a step that waits for something else to happen.
 func (s Snapshot) wait(operation Operation, reason, format string, args ...any) *Step {
-	after := busyInterval
-	if s.awaitsMember() {
-		after = memberInterval
+	after := RecheckBusy
+	switch {
+	case s.DrainInGrace:
+		after = RecheckDrain
+	case s.awaitsMember():
+		after = RecheckMember
 	}
-	return &Step{Kind: Wait, Operation: operation, RecheckAfter: cmp.Or(s.DrainDoubt, after), Reason: reason, Message: fmt.Sprintf(format, args...)}
+	return &Step{Kind: Wait, Operation: operation, RecheckAfter: after, Reason: reason,
+		Message: fmt.Sprintf(format, args...)}
 }
 
 // waitFor is a step that waits for the Machine.
@@ -207,7 +199,8 @@ func (s Snapshot) refusal(operation Operation, reason, format string, args ...an
 
 // change is a step that changes something.
 func change(kind Kind, operation Operation, reason, format string, args ...any) *Step {
-	return &Step{Kind: kind, Operation: operation, RecheckAfter: stepInterval, Reason: reason, Message: fmt.Sprintf(format, args...)}
+	return &Step{Kind: kind, Operation: operation, RecheckAfter: RecheckStep, Reason: reason,
+		Message: fmt.Sprintf(format, args...)}
 }
 
 // changeOf is a step that changes something of the Machine.

@@ -5,6 +5,7 @@ package controlplane
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
@@ -13,8 +14,8 @@ import (
 // still are a quorum.
 const fewestToRemoveFirst = 3
 
-// replace rolls outdated Machines, one at a time, in the order that the strategy says: by a surge of one, where a new one
-// joins, works and votes before an old one leaves; or the other way round.
+// replace rolls outdated Machines, one at a time, in the order that the strategy says: by a surge of one, where a new
+// one joins, works and votes before an old one leaves; or the other way round.
 func replace(s Snapshot) *Step {
 	active, outdated := len(s.placed()), s.outdated()
 	if outdated == 0 {
@@ -29,7 +30,11 @@ func replace(s Snapshot) *Step {
 		return remove(s, leaver, Rollout, ReasonReplaced, s.placeTaken(leaver))
 	case active < s.Replicas:
 		// Never held up: until it votes, less can fail.
-		return join(s, ReasonTakesPlace, fmt.Sprintf("%d of %d Machines exist: making one more, in place of one that left", active, s.Replicas))
+		return join(s, ReasonTakesPlace, fmt.Sprintf("%d of %d Machines exist: making one more, in place of one that left",
+			active, s.Replicas))
+	}
+	if step := leaveNobodyBehind(s); step != nil {
+		return step
 	}
 	if s.Strategy == RemoveFirst && s.Replicas < fewestToRemoveFirst {
 		return s.refusal(s.during(Rollout), ReasonTooFewToRemove, "%d of %d Machines are outdated, but strategy "+
@@ -40,8 +45,8 @@ func replace(s Snapshot) *Step {
 		return step
 	}
 	if s.castsNoVote(leaver) {
-		// A user marked it, and its member does not work: nothing gets worse without it, and a surge would have to reckon with
-		// a dead voter.
+		// A user marked it, and its member does not work: nothing gets worse without it, and a surge would have to reckon
+		// with a dead voter.
 		return removeFirst(s, leaver)
 	}
 	switch {
@@ -52,19 +57,35 @@ func replace(s Snapshot) *Step {
 	case s.Spare.Free > 0 || s.Spare.Returning > 0:
 		return join(s, ReasonSurge, fmt.Sprintf("%d of %d Machines are outdated: making a new one first", outdated, active))
 	case s.Strategy == Surge:
-		return s.waitFor(leaver, ReasonNoSpareHost, "%d of %d Machines are outdated, and strategy Surge makes a new one before an old one goes; %s",
+		return s.waitFor(leaver, ReasonNoSpareHost, "%d of %d Machines are outdated, and strategy Surge makes a new one "+
+			"before an old one goes; %s",
 			outdated, active, s.missing(leaver))
 	case s.Replicas < fewestToRemoveFirst:
-		return s.waitFor(leaver, ReasonNoSpareHost, "%d of %d Machines are outdated, and with fewer than %d none can go before a new one came; %s",
+		return s.waitFor(leaver, ReasonNoSpareHost, "%d of %d Machines are outdated, and with fewer than %d none can go "+
+			"before a new one came; %s",
 			outdated, active, fewestToRemoveFirst, s.missing(leaver))
 	}
 	if s.StackedEtcd {
 		if verdict := s.mayDepart(leaver, s.removedFirst()); !verdict.Allowed {
-			return s.waitFor(leaver, ReasonNoSpareHost, "%d of %d Machines are outdated, and Machine %s cannot go before a new one came: %s; %s",
+			return s.waitFor(leaver, ReasonNoSpareHost,
+				"%d of %d Machines are outdated, and Machine %s cannot go before a new one came: %s; %s",
 				outdated, active, leaver.Name, verdict.Message, s.missing(leaver))
 		}
 	}
 	return removeFirst(s, leaver)
+}
+
+// leaveNobodyBehind keeps the first API server of a version from starting while kubelets are too old for it (R9,
+// S1-17): admission judged them when the version was edited, and since then a pool may have changed, or nobody was
+// there to judge. Once one is made, going on ends the mixture soonest. Where a Machine is missing, its replacement
+// comes first.
+func leaveNobodyBehind(s Snapshot) *Step {
+	begun := slices.ContainsFunc(s.active(), func(machine Machine) bool { return machine.Version == s.Version })
+	if s.LeftBehind == "" || begun {
+		return nil
+	}
+	return s.refusal(s.during(Rollout), ReasonVersionSkew, "no Machine of %s is made yet: %s; or set spec.version back",
+		s.Version, s.LeftBehind)
 }
 
 // removedFirst are the terms of a departure before the replacement: what is left must be a quorum.
@@ -72,12 +93,13 @@ func (s Snapshot) removedFirst() quorum.Terms {
 	return quorum.Terms{Desired: s.Replicas, Lowered: true, Patience: s.Patience}
 }
 
-// removeFirst lets an old Machine go, so that its replacement can have its host. Everything that the replacement needs is
-// made ready before, and every other Machine works whole, because meanwhile less can fail.
+// removeFirst lets an old Machine go, so that its replacement can have its host. Everything that the replacement needs
+// is made ready before, and every other Machine works whole, because meanwhile less can fail.
 func removeFirst(s Snapshot, leaver Machine) *Step {
 	for _, machine := range s.placed() {
 		if problem := s.shortcoming(machine); problem != "" && machine.Name != leaver.Name {
-			return s.waitFor(machine, ReasonMachineNotReady, "waiting for Machine %s, before Machine %s leaves without a replacement: %s",
+			return s.waitFor(machine, ReasonMachineNotReady,
+				"waiting for Machine %s, before Machine %s leaves without a replacement: %s",
 				machine.Name, leaver.Name, problem)
 		}
 	}
@@ -89,7 +111,8 @@ func removeFirst(s Snapshot, leaver Machine) *Step {
 	}
 	step := remove(s, leaver, Rollout, ReasonRemoveFirst, s.removedFirst())
 	if step.Kind == DeleteMachine {
-		step.Message = fmt.Sprintf("deleting Machine %s before its replacement is made: meanwhile %d Machines do the work of %d",
+		step.Message = fmt.Sprintf("deleting Machine %s before its replacement is made: meanwhile %d Machines do the work "+
+			"of %d",
 			leaver.Name, len(s.placed())-1, s.Replicas)
 	}
 	return step
@@ -101,7 +124,9 @@ func backUp(s Snapshot) *Step {
 		return nil
 	}
 	if !s.Backup.Requested {
-		return change(RequestBackup, SnapshotEtcd, ReasonBackup, "asking for a snapshot of etcd before the next Machine is replaced: %s", s.Backup.Last)
+		return change(RequestBackup, SnapshotEtcd, ReasonBackup,
+			"asking for a snapshot of etcd before the next Machine is replaced: %s", s.Backup.Last)
 	}
-	return s.wait(SnapshotEtcd, ReasonBackup, "waiting for a snapshot of etcd before the next Machine is replaced: %s", s.Backup.Last)
+	return s.wait(SnapshotEtcd, ReasonBackup, "waiting for a snapshot of etcd before the next Machine is replaced: %s",
+		s.Backup.Last)
 }

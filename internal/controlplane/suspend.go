@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// returnTime is how long Machines that were away together get until each of them counts by itself again: hosts that are
-	// switched on at once do not come up at once, and a health check remembers for a while that their Nodes were away.
+	// returnTime is how long Machines that were away together get until each of them counts by itself again: hosts that
+	// are switched on at once do not come up at once, and a health check remembers for a while that their Nodes were away.
 	returnTime = 15 * time.Minute
 	// arrivalTime is how long a new Machine may take until it is Ready. One that became Ready later came back.
 	arrivalTime = 30 * time.Minute
 )
 
-// Suspended says why no Machine is replaced for its health, because what happened did not happen to one Machine: a failure
-// domain was lost, or a majority of the hosts went away at once, or they are just coming back. To replace Machines then would
-// take their members from a cluster that is about to be whole again. Empty when each Machine counts by itself.
+// Suspended says why no Machine is replaced for its health, because what happened did not happen to one Machine: a
+// failure domain was lost, or a majority of the hosts went away at once, or they are just coming back. To replace
+// Machines then would take their members from a cluster that is about to be whole again. Empty when each Machine counts
+// by itself.
 func (s Snapshot) Suspended() string {
 	var together []outage.Host
 	domains := map[string]bool{}
@@ -61,7 +62,8 @@ func lostDomain(hosts []outage.Host, domains map[string]bool) string {
 	var lost []string
 	for domain := range domains {
 		if verdict := outage.Judge(domain, hosts); verdict.Lost {
-			lost = append(lost, fmt.Sprintf("the %d control-plane hosts of failure domain %s went away together, from %s on. Look at the network and the power there",
+			lost = append(lost, fmt.Sprintf("the %d control-plane hosts of failure domain %s went away together, from %s on. "+
+				"Look at the network and the power there",
 				verdict.Silent, domain, verdict.Since.UTC().Format(time.RFC3339)))
 		}
 	}
@@ -154,15 +156,18 @@ func (s Snapshot) QuorumLoss() *Loss {
 	loss.Message = fmt.Sprintf("etcd has no quorum: %d of %d voters are healthy and %d are needed; missing are %s",
 		healthy, voters, needed, list(missing))
 	if loss.ForGood {
-		loss.WayOut = "It does not come back by itself, and nothing is changed automatically: restore it with spec.recovery, from one survivor or from a snapshot (docs/disaster-recovery.md)"
+		loss.WayOut = "It does not come back by itself, and nothing is changed automatically: restore it with " +
+			"spec.recovery, from one survivor or from a snapshot (docs/disaster-recovery.md)"
 		return loss
 	}
 	loss.WayOut = "It comes back by itself with the hosts of enough members; nothing is changed meanwhile. " +
-		"If they are lost for good, restore with spec.recovery, from one survivor or from a snapshot (docs/disaster-recovery.md)"
+		"If they are lost for good, restore with spec.recovery, from one survivor or from a snapshot " +
+		"(docs/disaster-recovery.md)"
 	return loss
 }
 
-// holderGone tells that nothing can bring the member back: no Machine has it, or the Machine's host was given up or released.
+// holderGone tells that nothing can bring the member back: no Machine has it, or the Machine's host was given up or
+// released.
 func (s Snapshot) holderGone(member quorum.Member) bool {
 	if member.Machine == "" {
 		return !member.Healthy

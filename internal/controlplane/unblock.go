@@ -6,9 +6,9 @@ package controlplane
 import "slices"
 
 // unblock lets remediation go before Machines that are being deleted and kept. What they wait for may be a member that
-// nobody but remediation takes away, and a leaver that nobody can help must not keep others from help. Only what casts no
-// vote goes: that leaves no gap which the departure of a kept Machine could make larger, and a kept one stays as long as its
-// own verdict says so. Nothing goes while a departure makes progress, for it ends by itself.
+// nobody but remediation takes away, and a leaver that nobody can help must not keep others from help. Only what casts
+// no vote goes: that leaves no gap which the departure of a kept Machine could make larger, and a kept one stays as
+// long as its own verdict says so. Nothing goes while a departure makes progress, for it ends by itself.
 func unblock(s Snapshot, kept []*Step) *Step {
 	if slices.ContainsFunc(kept, func(step *Step) bool {
 		return step.Reason != ReasonQuorum && step.Reason != ReasonNoSpareHost && step.Reason != ReasonOneAtATime &&

@@ -9,8 +9,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// terms are those of a departure that somebody asked for: as much must be tolerated afterwards as is wanted, unless there is
-// nothing to make a replacement from, or nothing to lose.
+// terms are those of a departure that somebody asked for: as much must be tolerated afterwards as is wanted, unless
+// there is nothing to make a replacement from, or nothing to lose.
 func (s Snapshot) terms(machine Machine) quorum.Terms {
 	member := s.memberOf(machine)
 	spare := s.replaceable()
@@ -22,7 +22,8 @@ func (s Snapshot) terms(machine Machine) quorum.Terms {
 // dead tells that a voter has not been healthy for so long that nobody counts on it any more. One that a single reading
 // missed, or that restarts, is still a voter whose loss would be felt.
 func (s Snapshot) dead(member *quorum.Member) bool {
-	return member != nil && !member.Learner && !member.Healthy && !member.Full && !member.Unasked && member.Silent >= s.Patience
+	return member != nil && !member.Learner && !member.Healthy && !member.Full && !member.Unasked &&
+		member.Silent >= s.Patience
 }
 
 // full is a voter whose database has reached its quota; nil when there is none.
@@ -65,8 +66,8 @@ func (s Snapshot) mayDepart(machine Machine, terms quorum.Terms) quorum.Verdict 
 	return quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.Depart, Members: []uint64{member.ID}}, terms)
 }
 
-// membership is etcd with what is known of the members' Machines: whose is being deleted departs, and until its drain was
-// opened nothing happens to it, so that meanwhile it is as good as any other.
+// membership is etcd with what is known of the members' Machines: whose is being deleted departs, and until its drain
+// was opened nothing happens to it, so that meanwhile it is as good as any other.
 func (s Snapshot) membership() quorum.Membership {
 	judged := s.Etcd
 	judged.Members = slices.Clone(s.Etcd.Members)

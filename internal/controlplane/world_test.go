@@ -26,8 +26,8 @@ type world struct {
 	asked, images map[string]map[string]bool
 	// deletedByUser are Machines that left without being asked whether they may.
 	deletedByUser map[string]bool
-	// wanted is how many voters must be left when one goes that was deleted by us: that cannot be undone when more are wanted
-	// later.
+	// wanted is how many voters must be left when one goes that was deleted by us: that cannot be undone when more are
+	// wanted later.
 	wanted map[string]int
 	// free is the number of hosts that nobody has, cleaning of those that are being reset.
 	free, cleaning int
@@ -152,7 +152,8 @@ func (w *world) die(name string) {
 // opened are the Machines whose departure was agreed to while their member works.
 func (w *world) opened() (names []string) {
 	for _, machine := range w.Machines {
-		if member := w.member(machine.Name); machine.Deleting && !machine.DrainHook && member != nil && member.Healthy && !member.Learner {
+		if member := w.member(machine.Name); machine.Deleting && !machine.DrainHook && member != nil && member.Healthy &&
+			!member.Learner {
 			names = append(names, machine.Name)
 		}
 	}
@@ -228,7 +229,8 @@ func (w *world) apply(step Step) error {
 				needed--
 			}
 			if healthy < needed {
-				return fmt.Errorf("%s is deleted while only %d other members are healthy voters, and %d are needed", step.Machine, healthy, needed)
+				return fmt.Errorf("%s is deleted while only %d other members are healthy voters, and %d are needed", step.Machine,
+					healthy, needed)
 			}
 		}
 		if step.Reason == ReasonRemoveFirst {
@@ -242,8 +244,10 @@ func (w *world) apply(step Step) error {
 			}
 		}
 		for _, machine := range w.Machines {
-			if machine.Name != step.Machine && !w.images[machine.Name][w.addons] && (step.Reason == ReasonReplaced || step.Reason == ReasonRemoveFirst) && machine.Node != "" && w.machine(step.Machine).Node != "" {
-				return fmt.Errorf("%s is deleted while the host of %s lacks the images of %s that run", step.Machine, machine.Name, w.addons)
+			if machine.Name != step.Machine && !w.images[machine.Name][w.addons] && (step.Reason == ReasonReplaced ||
+				step.Reason == ReasonRemoveFirst) && machine.Node != "" && w.machine(step.Machine).Node != "" {
+				return fmt.Errorf("%s is deleted while the host of %s lacks the images of %s that run", step.Machine, machine.Name,
+					w.addons)
 			}
 		}
 		w.delete(step.Machine)
@@ -303,7 +307,8 @@ func (w *world) open(step Step) error {
 		return fmt.Errorf("%s is drained although only %d of %d other voters are healthy", step.Machine, left, voters-1)
 	}
 	// Another may have fallen ill since it was deleted; a quorum of those that are well is enough then.
-	if wanted, ours := w.wanted[step.Machine]; ours && !w.deletedByUser[step.Machine] && member.Healthy && voters-1 < wanted {
+	if wanted, ours := w.wanted[step.Machine]; ours && !w.deletedByUser[step.Machine] && member.Healthy &&
+		voters-1 < wanted {
 		return fmt.Errorf("%s is drained while only %d other members vote, and %d are needed", step.Machine, voters-1, wanted)
 	}
 	lowered := w.Strategy == RemoveFirst && !machine.UpToDate || w.free+w.cleaning == 0
@@ -442,7 +447,8 @@ func (w *world) removeMember(step Step) error {
 		if machine := w.machine(member.Machine); machine != nil && !machine.AtTermination {
 			return fmt.Errorf("the member of %s is removed before the drain", machine.Name)
 		}
-		if machine := w.machine(member.Machine); machine != nil && member.Healthy && (machine.APIServer == APIServerServing || machine.APIServer == APIServerLeaving) {
+		if machine := w.machine(member.Machine); machine != nil && member.Healthy && (machine.APIServer == APIServerServing ||
+			machine.APIServer == APIServerLeaving) {
 			return fmt.Errorf("the member of %s is removed before its API server has left", machine.Name)
 		}
 	}
@@ -535,7 +541,8 @@ func (w *world) advance(name string) bool {
 
 func (w *world) addMember(machine string, learner bool) {
 	w.members++
-	w.Etcd.Members = append(w.Etcd.Members, quorum.Member{ID: w.members, Name: machine, Machine: machine, Learner: learner, Healthy: true})
+	w.Etcd.Members = append(w.Etcd.Members, quorum.Member{ID: w.members, Name: machine, Machine: machine, Learner: learner,
+		Healthy: true})
 	w.elect()
 }
 
@@ -548,12 +555,13 @@ func (w *world) host(name string) *Host {
 	return nil
 }
 
-// forget loses the objects of a Machine whose member works: it goes on without them. Not of the last one that stays, because
-// nobody could tell then what the cluster is.
+// forget loses the objects of a Machine whose member works: it goes on without them. Not of the last one that stays,
+// because nobody could tell then what the cluster is.
 func (w *world) forget(name string) {
 	stays := slices.ContainsFunc(w.Machines, func(machine Machine) bool {
 		member := w.member(machine.Name)
-		return machine.Name != name && (!machine.Deleting || machine.DrainHook) && member != nil && !member.Learner && member.Healthy
+		return machine.Name != name && (!machine.Deleting || machine.DrainHook) && member != nil && !member.Learner &&
+			member.Healthy
 	})
 	if member := w.member(name); !stays || member == nil || member.Learner || !member.Healthy {
 		return

@@ -113,7 +113,9 @@ func (Client) RemoveMember(ctx context.Context, endpoints []Endpoint, credential
 	return fmt.Errorf("removing etcd member %x: %w", id, errors.Join(failures...))
 }
 
-func removeThrough(ctx context.Context, timeout time.Duration, endpoint Endpoint, credentials Credentials, id uint64) error {
+func removeThrough(
+	ctx context.Context, timeout time.Duration, endpoint Endpoint, credentials Credentials, id uint64,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	client, err := connect(ctx, endpoint, credentials)
@@ -152,9 +154,9 @@ func removeThrough(ctx context.Context, timeout time.Duration, endpoint Endpoint
 const settled = "quoin.cluster.x-k8s.io/settled"
 
 // settle makes a change of the membership durable. That it was committed is written to the disk only together with the
-// next entry of the log (raft.MustSync). Should the one survivor of two crash before that, it would ask the other one for
-// its vote for ever, and that one is gone because it has learned of its removal. Deleting what is not there is such an
-// entry, changes no revision, and is taken also when the database is full.
+// next entry of the log (raft.MustSync). Should the one survivor of two crash before that, it would ask the other one
+// for its vote for ever, and that one is gone because it has learned of its removal. Deleting what is not there is such
+// an entry, changes no revision, and is taken also when the database is full.
 func settle(ctx context.Context, client *clientv3.Client) error {
 	if _, err := client.Delete(ctx, settled); err != nil {
 		return fmt.Errorf("making the removal durable: %w", err)

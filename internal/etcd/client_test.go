@@ -99,8 +99,9 @@ func (f *fakeMember) Status(context.Context, *pb.StatusRequest) (*pb.StatusRespo
 	if f.cluster.noQuorum {
 		leader = 0
 	}
-	return &pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: f.id}, Leader: leader, IsLearner: f.cluster.database.learner,
-		Version: "3.6.14", DbSize: int64(1000 * f.id), RaftIndex: 500, RaftAppliedIndex: 500 - 10*(f.id-1)}, nil
+	return &pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: f.id}, Leader: leader,
+		IsLearner: f.cluster.database.learner,
+		Version:   "3.6.14", DbSize: int64(1000 * f.id), RaftIndex: 500, RaftAppliedIndex: 500 - 10*(f.id-1)}, nil
 }
 
 func (f *fakeMember) MemberList(_ context.Context, request *pb.MemberListRequest) (*pb.MemberListResponse, error) {
@@ -112,7 +113,9 @@ func (f *fakeMember) MemberList(_ context.Context, request *pb.MemberListRequest
 	return &pb.MemberListResponse{Header: &pb.ResponseHeader{MemberId: f.id}, Members: f.cluster.members}, nil
 }
 
-func (f *fakeMember) MemberRemove(_ context.Context, request *pb.MemberRemoveRequest) (*pb.MemberRemoveResponse, error) {
+func (f *fakeMember) MemberRemove(
+	_ context.Context, request *pb.MemberRemoveRequest,
+) (*pb.MemberRemoveResponse, error) {
 	f.cluster.mu.Lock()
 	defer f.cluster.mu.Unlock()
 	var kept []*pb.Member
@@ -204,8 +207,9 @@ func TestReadPutsAnswersTogether(t *testing.T) {
 	g.Expect(time.Since(began)).To(BeNumerically("<", ReadTimeout+2*time.Second))
 	g.Expect(read.Agreed).To(BeTrue())
 	g.Expect(read.Members).To(HaveLen(3))
-	g.Expect(read.Members[0]).To(Equal(Member{ID: 1, Name: "a", Leader: true, Answers: true, PeerAddresses: []string{"10.0.0.1"},
-		Size: 1000, Version: "3.6.14"}))
+	g.Expect(read.Members[0]).To(Equal(Member{ID: 1, Name: "a", Leader: true, Answers: true,
+		PeerAddresses: []string{"10.0.0.1"},
+		Size:          1000, Version: "3.6.14"}))
 	g.Expect(read.Members[1].Answers).To(BeFalse())
 	g.Expect(read.Members[1].Problem).To(ContainSubstring("host is off"))
 	g.Expect(read.Members[1].Alarms).To(ConsistOf("NOSPACE"))
@@ -236,7 +240,8 @@ func TestReadDoesNotWaitForOneThatHangsWhenOthersAgree(t *testing.T) {
 func TestReadMeasuresLagFromTheFurthest(t *testing.T) {
 	g := NewWithT(t)
 	ca, cluster := newAuthority(t), three()
-	read, err := Client{}.Read(t.Context(), []Endpoint{start(t, ca, cluster, 1, "a", "a"), start(t, ca, cluster, 2, "b", "b"),
+	read, err := Client{}.Read(t.Context(), []Endpoint{start(t, ca, cluster, 1, "a", "a"),
+		start(t, ca, cluster, 2, "b", "b"),
 		start(t, ca, cluster, 3, "c", "c")}, credentialsOf(t, ca))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(read.Members).To(HaveLen(3))
@@ -260,7 +265,8 @@ func TestReadWithoutQuorumTellsWhatIsRemembered(t *testing.T) {
 	g.Expect(read.Members[0].Problem).To(ContainSubstring("no leader"))
 }
 
-// A list is believed when a quorum confirmed it, and nobody else speaks for a quorum of others, or remembers others and is ahead.
+// A list is believed when a quorum confirmed it, and nobody else speaks for a quorum of others, or remembers others and
+// is ahead.
 func TestListsThatContradictEachOther(t *testing.T) {
 	said := func(agreed bool, index uint64, ids ...uint64) answer {
 		a := answer{endpoint: "n", cluster: 7, agreed: agreed, status: &pb.StatusResponse{RaftIndex: index}}
@@ -275,13 +281,14 @@ func TestListsThatContradictEachOther(t *testing.T) {
 		answers    []answer
 		contradict bool
 	}{
-		"nobody answers":                            {[]answer{{err: errors.New("off")}}, false},
-		"all tell the same, in any order":           {[]answer{said(true, 100, 1, 2, 3), said(true, 99, 3, 1, 2)}, false},
-		"no quorum, and different memories":         {[]answer{said(false, 100, 1), said(false, 90, 1, 2, 3)}, false},
-		"a member that was removed, or is cut off":  {[]answer{said(true, 100, 1, 2), said(false, 90, 1, 2, 3)}, false},
-		"two quorums":                               {[]answer{said(true, 4, 1), said(true, 100, 1, 2, 3)}, true},
-		"two clusters of the same members":          {[]answer{said(true, 100, 1, 2, 3), another}, true},
-		"one began anew while the others have none": {[]answer{said(true, 4, 1), {err: errors.New("off")}, said(false, 100, 1, 2, 3)}, true},
+		"nobody answers":                           {[]answer{{err: errors.New("off")}}, false},
+		"all tell the same, in any order":          {[]answer{said(true, 100, 1, 2, 3), said(true, 99, 3, 1, 2)}, false},
+		"no quorum, and different memories":        {[]answer{said(false, 100, 1), said(false, 90, 1, 2, 3)}, false},
+		"a member that was removed, or is cut off": {[]answer{said(true, 100, 1, 2), said(false, 90, 1, 2, 3)}, false},
+		"two quorums":                              {[]answer{said(true, 4, 1), said(true, 100, 1, 2, 3)}, true},
+		"two clusters of the same members":         {[]answer{said(true, 100, 1, 2, 3), another}, true},
+		"one began anew while the others have none": {[]answer{said(true, 4, 1), {err: errors.New("off")},
+			said(false, 100, 1, 2, 3)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -307,7 +314,9 @@ func TestServerNameIsVerified(t *testing.T) {
 func TestRemoveMember(t *testing.T) {
 	g := NewWithT(t)
 	ca, cluster := newAuthority(t), three()
-	dead := Endpoint{Name: "b", Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("host is off") }}
+	dead := Endpoint{Name: "b", Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("host is off")
+	}}
 	endpoints := []Endpoint{dead, start(t, ca, cluster, 1, "a", "a")}
 	credentials := credentialsOf(t, ca)
 	g.Expect(Client{}.RemoveMember(t.Context(), endpoints, credentials, 3)).To(Succeed())

@@ -19,12 +19,13 @@ import (
 // maxMetrics bounds in bytes what is read of a member's metrics; a large cluster has less than 1 MiB.
 const maxMetrics = 16 << 20
 
-// activePeer is the metric by which a member tells whether it is connected with another (rafthttp/metrics.go): 1 while messages
-// go through, and 0 once they do not, or within five seconds of the last sign of life.
+// activePeer is the metric by which a member tells whether it is connected with another (rafthttp/metrics.go): 1 while
+// messages go through, and 0 once they do not, or within five seconds of the last sign of life.
 var activePeer = regexp.MustCompile(`^etcd_network_active_peers\{Local="[0-9a-f]+",Remote="([0-9a-f]+)"\} ([0-9]+)$`)
 
-// askPeers says of members whose hosts are not known here whether another one is connected with them. Those are never asked
-// themselves: nobody knows whether their addresses can be reached from here, while no vote counts that other members do not hear.
+// askPeers says of members whose hosts are not known here whether another one is connected with them. Those are never
+// asked themselves: nobody knows whether their addresses can be reached from here, while no vote counts that other
+// members do not hear.
 func (c *Cluster) askPeers(ctx context.Context, endpoints []Endpoint, credentials Credentials, answers []answer) {
 	known := map[string]bool{}
 	var answering []Endpoint
@@ -59,8 +60,9 @@ func (c *Cluster) askPeers(ctx context.Context, endpoints []Endpoint, credential
 	}
 }
 
-// plausible reports whether the metrics can be what they are taken for: members that answer hear each other, and who speaks for a
-// quorum hears one. An etcd that counted its connections in another way would else make every member look dead.
+// plausible reports whether the metrics can be what they are taken for: members that answer hear each other, and who
+// speaks for a quorum hears one. An etcd that counted its connections in another way would else make every member look
+// dead.
 func (c *Cluster) plausible(heard map[uint64]bool, answering int) bool {
 	voters, living := 0, 0
 	for _, member := range c.Members {
@@ -77,8 +79,8 @@ func (c *Cluster) plausible(heard map[uint64]bool, answering int) bool {
 	return !c.Agreed || living > voters/2
 }
 
-// peersOf are the members that one of the endpoints at least is connected with. Of those that are not among them nothing is known
-// when there is an error: one that could not be asked might be connected with them.
+// peersOf are the members that one of the endpoints at least is connected with. Of those that are not among them
+// nothing is known when there is an error: one that could not be asked might be connected with them.
 func peersOf(ctx context.Context, endpoints []Endpoint, credentials Credentials) (map[uint64]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, quorumReadTimeout)
 	defer cancel()

@@ -35,6 +35,8 @@ func TestMetricsMustBePlausible(t *testing.T) {
 	g.Expect(of(true, true, false, false).plausible(map[uint64]bool{2: true}, 1)).To(BeTrue())
 	g.Expect(of(true, true, false, false).plausible(nil, 1)).To(BeFalse(), "a quorum of one of three")
 	g.Expect(of(false, true, false, false).plausible(nil, 1)).To(BeTrue())
-	g.Expect(of(true, true, true, true, false, false).plausible(map[uint64]bool{1: true, 2: true, 3: true}, 3)).To(BeTrue())
-	g.Expect(of(true, true, true, true, false, false).plausible(nil, 3)).To(BeFalse(), "members that answer do not hear each other")
+	g.Expect(of(true, true, true, true, false, false).plausible(map[uint64]bool{1: true, 2: true, 3: true}, 3)).
+		To(BeTrue())
+	g.Expect(of(true, true, true, true, false, false).plausible(nil, 3)).
+		To(BeFalse(), "members that answer do not hear each other")
 }

@@ -47,7 +47,8 @@ type Member struct {
 	// Answers tells that the member itself was asked, and that it sees a leader.
 	Answers bool
 	// Lag is how many entries of the log the member has not applied yet that the furthest member knows to be committed.
-	// Size is that of its database file in bytes, Version that of its etcd. Of a member that was not reached they are zero.
+	// Size is that of its database file in bytes, Version that of its etcd. Of a member that was not reached they are
+	// zero.
 	Lag     uint64
 	Size    int64
 	Version string
@@ -72,20 +73,21 @@ type answer struct {
 	err     error
 }
 
-// stragglers is how long the others are waited for once one has told what a quorum agrees on: a member that starts, or whose
-// host hangs, would else cost each reading its whole time. One that is late counts as one that did not answer this time.
+// stragglers is how long the others are waited for once one has told what a quorum agrees on: a member that starts, or
+// whose host hangs, would else cost each reading its whole time. One that is late counts as one that did not answer
+// this time.
 const stragglers = 2 * time.Second
 
-// ErrContradiction is what a reading ends with when one member speaks for a quorum, and another one speaks for a quorum of other
-// members, or remembers others and knows more of etcd's log than the first. One of them is of another etcd: it began anew
-// without its data, or is from before a recovery. Which one is not known here, and by the list of the wrong one members would
-// be given up that hold the data.
+// ErrContradiction is what a reading ends with when one member speaks for a quorum, and another one speaks for a quorum
+// of other members, or remembers others and knows more of etcd's log than the first. One of them is of another etcd: it
+// began anew without its data, or is from before a recovery. Which one is not known here, and by the list of the wrong
+// one members would be given up that hold the data.
 var ErrContradiction = errors.New("etcd contradicts itself")
 
-// Read asks all endpoints at once and puts their answers together. It takes at most ReadTimeout, and fails when no endpoint
-// told a list of members. When members contradict each other it asks again, for as long, because one may have come or gone
-// between two answers; it fails with ErrContradiction when they still do. Of members without an endpoint the others are asked, for
-// a short while more.
+// Read asks all endpoints at once and puts their answers together. It takes at most ReadTimeout, and fails when no
+// endpoint told a list of members. When members contradict each other it asks again, for as long, because one may have
+// come or gone between two answers; it fails with ErrContradiction when they still do. Of members without an endpoint
+// the others are asked, for a short while more.
 func (Client) Read(ctx context.Context, endpoints []Endpoint, credentials Credentials) (Cluster, error) {
 	answers := askAll(ctx, endpoints, credentials)
 	if contradiction(answers) != nil {
@@ -130,8 +132,8 @@ func askAll(ctx context.Context, endpoints []Endpoint, credentials Credentials) 
 	return answers
 }
 
-// contradiction is an error when an answer comes from a quorum, and another one that tells other members does, too, or is ahead of
-// it: a member that was removed, or that is cut off, is never ahead of the quorum.
+// contradiction is an error when an answer comes from a quorum, and another one that tells other members does, too, or
+// is ahead of it: a member that was removed, or that is cut off, is never ahead of the quorum.
 func contradiction(answers []answer) error {
 	at := slices.IndexFunc(answers, func(said answer) bool { return said.agreed })
 	if at < 0 {
@@ -150,8 +152,10 @@ func contradiction(answers []answer) error {
 			}
 			other = "knows more and remembers one"
 		}
-		return fmt.Errorf("%w: node %s speaks for a quorum of %s (%s), and node %s %s of %s (%s). One of them lost its data and "+
-			"began anew, or is from before a recovery: stop etcd there, by moving /etc/kubernetes/manifests/etcd.yaml out of that directory",
+		return fmt.Errorf(
+			"%w: node %s speaks for a quorum of %s (%s), and node %s %s of %s (%s). One of them lost its data and "+
+				"began anew, or is from before a recovery: stop etcd there, by moving /etc/kubernetes/manifests/etcd.yaml out of "+
+				"that directory",
 			ErrContradiction, first.endpoint, first.names(), first.log(), said.endpoint, other, said.names(), said.log())
 	}
 	return nil
@@ -175,8 +179,9 @@ func (a *answer) names() string {
 	return strings.Join(names, ", ")
 }
 
-// log says what the member has seen, so that a person may know which one is wrong: one that began anew has seen little, and so
-// has one that was made from a snapshot. It is rounded, because what a condition says must not change with every look.
+// log says what the member has seen, so that a person may know which one is wrong: one that began anew has seen little,
+// and so has one that was made from a snapshot. It is rounded, because what a condition says must not change with every
+// look.
 func (a *answer) log() string {
 	unit := uint64(1)
 	for a.status.GetRaftIndex()/unit >= 10 {

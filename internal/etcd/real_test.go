@@ -130,7 +130,8 @@ func (c *realCluster) start(name string, first bool) *realMember {
 }
 
 func (c *realCluster) prepare(name, peer, client string) *realMember {
-	return &realMember{name: name, peer: peer, endpoint: Endpoint{Name: name, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+	return &realMember{name: name, peer: peer, endpoint: Endpoint{Name: name, Dial: func(ctx context.Context, network,
+		address string) (net.Conn, error) {
 		if address != ClientAddress {
 			return nil, fmt.Errorf("not the member's loopback address: %s", address)
 		}
@@ -194,7 +195,9 @@ func TestReadOfRealMembers(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 	}
 	// etcd writes its database every 100 ms.
-	g.Eventually(func() int64 { return cluster.read().Members[0].Size }, 20*time.Second, 50*time.Millisecond).Should(BeNumerically(">", 400_000))
+	g.Eventually(func() int64 {
+		return cluster.read().Members[0].Size
+	}, 20*time.Second, 50*time.Millisecond).Should(BeNumerically(">", 400_000))
 
 	// A member that was added and has not run yet: etcd knows where it will be, and no name.
 	peer := freeAddress(t)
@@ -218,7 +221,8 @@ func TestReadOfRealMembers(t *testing.T) {
 	// It blocks every join, and is cleared like any other member.
 	_, err = cluster.client(cluster.members[0]).MemberAddAsLearner(t.Context(), []string{"http://" + freeAddress(t)})
 	g.Expect(err).To(MatchError(ContainSubstring("too many learner")))
-	g.Expect(Client{}.RemoveMember(t.Context(), cluster.endpoints(), credentialsOf(t, cluster.ca), added.Member.ID)).To(Succeed())
+	g.Expect(Client{}.RemoveMember(t.Context(), cluster.endpoints(), credentialsOf(t, cluster.ca), added.Member.ID)).
+		To(Succeed())
 
 	cluster.start("b", false)
 	g.Eventually(func() bool {
@@ -252,8 +256,8 @@ func TestReadOfRealMembers(t *testing.T) {
 	g.Expect(snapshot.Close()).To(Succeed())
 }
 
-// Of two voters one is removed, and the other one crashes as soon as that is said to be done. It must not ask the removed one
-// for its vote when it comes back.
+// Of two voters one is removed, and the other one crashes as soon as that is said to be done. It must not ask the
+// removed one for its vote when it comes back.
 func TestTheSurvivorOfARemovalMayCrash(t *testing.T) {
 	binary(t)
 	g := NewWithT(t)
@@ -282,8 +286,9 @@ func TestTheSurvivorOfARemovalMayCrash(t *testing.T) {
 	}, 20*time.Second, 100*time.Millisecond).Should(BeTrue(), "it leads itself")
 }
 
-// The first member of a cluster was made to begin one. Without its data it does so again, with the ids that it had, and is a quorum
-// of itself for as long as the others do not reach it. By its list the others would be given up, who have the data.
+// The first member of a cluster was made to begin one. Without its data it does so again, with the ids that it had, and
+// is a quorum of itself for as long as the others do not reach it. By its list the others would be given up, who have
+// the data.
 func TestAMemberThatBeganAnewIsNotTheCluster(t *testing.T) {
 	binary(t)
 	g := NewWithT(t)
@@ -306,7 +311,11 @@ func TestAMemberThatBeganAnewIsNotTheCluster(t *testing.T) {
 	}, 20*time.Second, 100*time.Millisecond).Should(HaveLen(1), "by itself it looks like a cluster")
 	_, err := read(cluster.endpoints()...)
 	g.Expect(err).To(MatchError(ErrContradiction))
-	g.Expect(err).To(MatchError(MatchRegexp(`node a speaks for a quorum of a \(term \d+, at least \d0* entries\), and node b for one of a, b, c \(term `)))
+	g.Expect(err).
+		To(
+			MatchError(
+				MatchRegexp(
+					`node a speaks for a quorum of a \(term \d+, at least \d0* entries\), and node b for one of a, b, c \(term `)))
 
 	g.Expect(first.process.Kill()).To(Succeed())
 	_, _ = first.process.Wait()

@@ -98,10 +98,12 @@ func openSnapshot(ctx context.Context, endpoint Endpoint, credentials Credential
 	if first.RemainingBytes > maxSize {
 		return nil, fmt.Errorf("%w: it claims another %d bytes", ErrDigest, first.RemainingBytes)
 	}
-	snapshot := &Snapshot{Version: status.Version, StorageVersion: first.Version, client: client, stream: stream, digest: sha256.New(),
-		Size: int64(first.RemainingBytes) + int64(len(first.Blob))}
+	snapshot := &Snapshot{Version: status.Version, StorageVersion: first.Version, client: client, stream: stream,
+		digest: sha256.New(),
+		Size:   int64(first.RemainingBytes) + int64(len(first.Blob))}
 	if status.Header != nil {
-		snapshot.Member, snapshot.Cluster, snapshot.Revision = status.Header.MemberId, status.Header.ClusterId, status.Header.Revision
+		snapshot.Member, snapshot.Cluster, snapshot.Revision = status.Header.MemberId, status.Header.ClusterId,
+			status.Header.Revision
 	}
 	snapshot.take(first.Blob)
 	return snapshot, nil

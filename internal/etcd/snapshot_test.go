@@ -35,7 +35,8 @@ func (f *fakeMember) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenance_Snaps
 		if f.cluster.database.claims != 0 {
 			claimed = f.cluster.database.claims
 		}
-		if err := stream.Send(&pb.SnapshotResponse{RemainingBytes: claimed, Blob: []byte(chunk), Version: "3.6.0"}); err != nil {
+		if err := stream.Send(&pb.SnapshotResponse{RemainingBytes: claimed, Blob: []byte(chunk),
+			Version: "3.6.0"}); err != nil {
 			return err
 		}
 		if f.cluster.database.stuck {

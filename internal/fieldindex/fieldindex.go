@@ -28,7 +28,8 @@ const (
 	hostAwaits = "awaitsConsumer"
 	// hostIdentity is each identity of a QuoinHost.
 	hostIdentity = "identity"
-	// hostFree is each namespace that a free QuoinHost is offered to, or placement.AnyNamespace, alone and with each of its labels.
+	// hostFree is each namespace that a free QuoinHost is offered to, or placement.AnyNamespace, alone and with each of
+	// its labels.
 	hostFree = "free"
 	// machineAwaits is the same for each QuoinMachine that an unclaimed QuoinHost concerns.
 	machineAwaits = "awaitsHost"
@@ -54,9 +55,9 @@ func HostsWithIdentity(identity placement.Identity) client.ListOption {
 	return client.MatchingFields{hostIdentity: string(identity)}
 }
 
-// FreeHosts selects QuoinHosts that can be claimed now and are offered to the namespace by name, or to every namespace when it is
-// placement.AnyNamespace. Of several labels that they are to have, it minds one: most free hosts are another pool's, and those
-// of the same are few.
+// FreeHosts selects QuoinHosts that can be claimed now and are offered to the namespace by name, or to every namespace
+// when it is placement.AnyNamespace. Of several labels that they are to have, it minds one: most free hosts are another
+// pool's, and those of the same are few.
 func FreeHosts(namespace string, labels map[string]string) client.ListOption {
 	value := namespace + "/"
 	if len(labels) > 0 {
@@ -150,7 +151,8 @@ func ofConsumer(o client.Object, name func(*infrav1.ConsumerReference) string) [
 	if !ok || host.Spec.ConsumerRef == nil || name(host.Spec.ConsumerRef) == "" {
 		return nil
 	}
-	return []string{types.NamespacedName{Namespace: host.Spec.ConsumerRef.Namespace, Name: name(host.Spec.ConsumerRef)}.String()}
+	return []string{types.NamespacedName{Namespace: host.Spec.ConsumerRef.Namespace,
+		Name: name(host.Spec.ConsumerRef)}.String()}
 }
 
 // Add adds all indexes, once for each cache and before it starts.

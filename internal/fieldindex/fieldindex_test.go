@@ -21,20 +21,24 @@ func TestFreeHostsAreFoundByNamespaceAndLabel(t *testing.T) {
 	free := func(name string, labels map[string]string, offered ...string) *infrav1.QuoinHost {
 		h := &infrav1.QuoinHost{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: name, Labels: labels},
-			Spec:       infrav1.QuoinHostSpec{ConsumerNamespaces: offered}, Status: infrav1.QuoinHostStatus{State: infrav1.HostStateAvailable},
+			Spec:       infrav1.QuoinHostSpec{ConsumerNamespaces: offered},
+			Status:     infrav1.QuoinHostStatus{State: infrav1.HostStateAvailable},
 		}
-		conditions.Set(h, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue, Reason: "Available"})
+		conditions.Set(h, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue,
+			Reason: "Available"})
 		return h
 	}
 	used := free("used", nil)
 	used.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "hosts", Name: "m"}
 	silent := free("silent", nil)
-	conditions.Set(silent, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionFalse, Reason: "Silent"})
+	conditions.Set(silent, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionFalse,
+		Reason: "Silent"})
 	c := cachetest.New(t, used, silent, free("own", nil), free("worker", map[string]string{"role": "worker", "size": "l"}),
 		free("two", nil, "a", "b"), free("all", map[string]string{"role": "worker"}, "a", "*"))
 	found := func(namespace string, labels map[string]string) (names []string) {
 		hosts := &infrav1.QuoinHostList{}
-		g.Expect(c.List(t.Context(), hosts, client.UnsafeDisableDeepCopy, fieldindex.FreeHosts(namespace, labels))).To(Succeed())
+		g.Expect(c.List(t.Context(), hosts, client.UnsafeDisableDeepCopy, fieldindex.FreeHosts(namespace, labels))).
+			To(Succeed())
 		for i := range hosts.Items {
 			names = append(names, hosts.Items[i].Name)
 		}

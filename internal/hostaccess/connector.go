@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostaccess connects to the machine behind a QuoinHost: credentials from its Secret, keys pinned in its spec or
-// certified by its authorities, through its bastion, one pooled connection per host.
+// Package hostaccess connects to the machine behind a QuoinHost: credentials from its Secret, keys pinned in its spec
+// or certified by its authorities, through its bastion, one pooled connection per host.
 package hostaccess
 
 import (
@@ -21,14 +21,16 @@ import (
 // ErrNotPinned says that the host's key was not recorded yet: only Identify may talk to such a host.
 var ErrNotPinned = errors.New("the host's key is not recorded yet; it is recorded when the host is registered")
 
-// HostKeyMissingError says that the host's policy is Strict, and that nothing says how to know the host. Nothing was dialed.
+// HostKeyMissingError says that the host's policy is Strict, and that nothing says how to know the host. Nothing was
+// dialed.
 type HostKeyMissingError struct {
 	// Host is namespace/name.
 	Host string
 }
 
 func (e *HostKeyMissingError) Error() string {
-	return fmt.Sprintf("QuoinHost %s has spec.hostKeyPolicy Strict, but neither spec.hostKeys nor spec.hostCertificateAuthorities; "+
+	return fmt.Sprintf("QuoinHost %s has spec.hostKeyPolicy Strict, but neither spec.hostKeys nor "+
+		"spec.hostCertificateAuthorities; "+
 		"read the key at the host's console (cat /etc/ssh/ssh_host_ed25519_key.pub) and write it to spec.hostKeys", e.Host)
 }
 
@@ -64,20 +66,22 @@ type Connector struct {
 // use is what a host accepted last.
 type use struct{ fingerprint, secretVersion string }
 
-// New makes a Connector. The reader should be uncached: a cache of every Secret in the cluster is neither needed nor allowed.
+// New makes a Connector. The reader should be uncached: a cache of every Secret in the cluster is neither needed nor
+// allowed.
 func New(reader client.Reader, options ssh.PoolOptions) *Connector {
-	return &Connector{reader: reader, recent: recently(reader), pool: ssh.NewPool(options), options: options, used: map[string]use{}}
+	return &Connector{reader: reader, recent: recently(reader), pool: ssh.NewPool(options), options: options,
+		used: map[string]use{}}
 }
 
-// Connect returns the connection to host, whose key must be pinned or certified. The Secret is read each time, so that a
-// change of it is noticed at the next call. Errors are *CredentialsError, *HostKeyMissingError, ErrNotPinned, or those of
-// package bootstrap/ssh; a *ssh.BastionError tells nothing about the host.
+// Connect returns the connection to host, whose key must be pinned or certified. The Secret is read each time, so that
+// a change of it is noticed at the next call. Errors are *CredentialsError, *HostKeyMissingError, ErrNotPinned, or
+// those of package bootstrap/ssh; a *ssh.BastionError tells nothing about the host.
 func (c *Connector) Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
 	return c.connect(ctx, c.recent.anew(), host)
 }
 
-// ConnectAgain is Connect for who asks the same host every few moments: a Secret that was read within the last seconds is not
-// read again, unless it led nowhere.
+// ConnectAgain is Connect for who asks the same host every few moments: a Secret that was read within the last seconds
+// is not read again, unless it led nowhere.
 func (c *Connector) ConnectAgain(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
 	secrets := &noted{Reader: c.recent}
 	connection, err := c.connect(ctx, secrets, host)
@@ -105,8 +109,8 @@ func (c *Connector) connect(ctx context.Context, secrets client.Reader, host *in
 	return conn, nil
 }
 
-// Used says which key the host accepted, by its fingerprint as ssh-keygen -l prints it, and the resourceVersion of the Secret
-// that held it at the last Connect that succeeded; not ok before the first one.
+// Used says which key the host accepted, by its fingerprint as ssh-keygen -l prints it, and the resourceVersion of the
+// Secret that held it at the last Connect that succeeded; not ok before the first one.
 func (c *Connector) Used(host *infrav1.QuoinHost) (fingerprint, secretVersion string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,8 +130,8 @@ func (c *Connector) DialHost(ctx context.Context, host *infrav1.QuoinHost, netwo
 	return connection.DialContext(ctx, network, address)
 }
 
-// Identify makes the first contact (see FirstContact): it logs in whatever key the host presents, and returns that key in
-// known_hosts form. It sends nothing else. A host of which something is known must present what is known.
+// Identify makes the first contact (see FirstContact): it logs in whatever key the host presents, and returns that key
+// in known_hosts form. It sends nothing else. A host of which something is known must present what is known.
 func (c *Connector) Identify(ctx context.Context, host *infrav1.QuoinHost) (string, error) {
 	if err := trusts(host); err != nil && !errors.Is(err, ErrNotPinned) {
 		return "", err

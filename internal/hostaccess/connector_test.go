@@ -55,7 +55,8 @@ func setup(t *testing.T) (*WithT, *sshtest.Server, *infrav1.QuoinHost, *Connecto
 			Address: target.Address, Port: int32(target.Port), CredentialsRef: infrav1.SecretReference{Name: "ssh"}, //nolint:gosec // a port
 		},
 	}
-	reader := fake.NewClientBuilder().WithObjects(secret(corev1.SecretTypeSSHAuth, map[string][]byte{corev1.SSHAuthPrivateKey: private})).Build()
+	reader := fake.NewClientBuilder().WithObjects(secret(corev1.SecretTypeSSHAuth,
+		map[string][]byte{corev1.SSHAuthPrivateKey: private})).Build()
 	connector := New(reader, ssh.PoolOptions{DialTimeout: 5 * time.Second})
 	t.Cleanup(connector.Close)
 	return g, server, host, connector
@@ -122,7 +123,8 @@ func TestNobodyLogsInToAHostWhoseKeyIsNotPinned(t *testing.T) {
 			if err != nil {
 				return
 			}
-			config := &gossh.ServerConfig{PublicKeyCallback: func(gossh.ConnMetadata, gossh.PublicKey) (*gossh.Permissions, error) {
+			config := &gossh.ServerConfig{PublicKeyCallback: func(gossh.ConnMetadata, gossh.PublicKey) (*gossh.Permissions,
+				error) {
 				logins.Add(1)
 				return &gossh.Permissions{}, nil
 			}}
@@ -148,10 +150,14 @@ func TestUnusableCredentialsSayWhatToDoAndShowNothing(t *testing.T) {
 		secret *corev1.Secret
 		says   []string
 	}{
-		"missing":    {nil, []string{"does not exist", "kubectl -n hosts create secret generic ssh --type=kubernetes.io/ssh-auth --from-file=ssh-privatekey="}},
-		"wrong type": {secret(corev1.SecretTypeOpaque, map[string][]byte{"ssh-privatekey": []byte(leak)}), []string{`has type "Opaque"`, "kubernetes.io/ssh-auth"}},
-		"no key":     {secret(corev1.SecretTypeSSHAuth, map[string][]byte{"key": []byte(leak)}), []string{`has no key "ssh-privatekey"`}},
-		"garbage":    {secret(corev1.SecretTypeSSHAuth, map[string][]byte{"ssh-privatekey": []byte(leak)}), []string{"holds no usable key", "ssh-keygen"}},
+		"missing": {nil, []string{"does not exist",
+			"kubectl -n hosts create secret generic ssh --type=kubernetes.io/ssh-auth --from-file=ssh-privatekey="}},
+		"wrong type": {secret(corev1.SecretTypeOpaque, map[string][]byte{"ssh-privatekey": []byte(leak)}),
+			[]string{`has type "Opaque"`, "kubernetes.io/ssh-auth"}},
+		"no key": {secret(corev1.SecretTypeSSHAuth, map[string][]byte{"key": []byte(leak)}),
+			[]string{`has no key "ssh-privatekey"`}},
+		"garbage": {secret(corev1.SecretTypeSSHAuth, map[string][]byte{"ssh-privatekey": []byte(leak)}),
+			[]string{"holds no usable key", "ssh-keygen"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -161,9 +167,10 @@ func TestUnusableCredentialsSayWhatToDoAndShowNothing(t *testing.T) {
 			}
 			connector := New(builder.Build(), ssh.PoolOptions{})
 			defer connector.Close()
-			host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "h1"}, Spec: infrav1.QuoinHostSpec{
-				Address: "127.0.0.1", CredentialsRef: infrav1.SecretReference{Name: "ssh"},
-			}}
+			host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "h1"},
+				Spec: infrav1.QuoinHostSpec{
+					Address: "127.0.0.1", CredentialsRef: infrav1.SecretReference{Name: "ssh"},
+				}}
 			_, err := connector.Connect(context.Background(), host)
 			var credentials *CredentialsError
 			g.Expect(errors.As(err, &credentials)).To(BeTrue(), "%v", err)

@@ -27,7 +27,8 @@ const (
 	maxSigners = 5
 )
 
-// CredentialsError says that the credentials Secret is missing or unusable. Its text never holds anything of the Secret.
+// CredentialsError says that the credentials Secret is missing or unusable. Its text never holds anything of the
+// Secret.
 type CredentialsError struct {
 	// Secret is namespace/name.
 	Secret string
@@ -52,7 +53,8 @@ func readKeyring(ctx context.Context, secrets client.Reader, namespace, name str
 		if apierrors.IsNotFound(err) {
 			return nil, &CredentialsError{
 				Secret: namespace + "/" + name, Problem: "does not exist",
-				Fix: fmt.Sprintf("create it with: kubectl -n %s create secret generic %s --type=%s --from-file=%s=<private key file>",
+				Fix: fmt.Sprintf("create it with: kubectl -n %s create secret generic %s --type=%s --from-file=%s=<private key "+
+					"file>",
 					namespace, name, corev1.SecretTypeSSHAuth, corev1.SSHAuthPrivateKey),
 			}
 		}
@@ -68,7 +70,8 @@ func parse(secret *corev1.Secret, now time.Time) (*keyring, error) {
 		return nil, &CredentialsError{Secret: secret.Namespace + "/" + secret.Name, Problem: problem, Fix: fix}
 	}
 	if secret.Type != corev1.SecretTypeSSHAuth {
-		return refuse(fmt.Sprintf("has type %q", secret.Type), fmt.Sprintf("delete it and create it again with type %s", corev1.SecretTypeSSHAuth))
+		return refuse(fmt.Sprintf("has type %q", secret.Type), fmt.Sprintf("delete it and create it again with type %s",
+			corev1.SecretTypeSSHAuth))
 	}
 	var keys []ssh.Signer
 	for _, name := range named(secret, keyPrefix) {
@@ -92,11 +95,13 @@ func parse(secret *corev1.Secret, now time.Time) (*keyring, error) {
 		}
 		signer := ssh.Certify(certificate, keys)
 		if signer == nil {
-			return refuse(fmt.Sprintf("holds a certificate in %q for a key that it does not hold (%s)", name, ssh.Fingerprint(certificate.Key)),
+			return refuse(fmt.Sprintf("holds a certificate in %q for a key that it does not hold (%s)", name,
+				ssh.Fingerprint(certificate.Key)),
 				"store the private key beside it, or remove the certificate")
 		}
 		if fault := ssh.CertificateFault(certificate, now); fault != "" {
-			found.notes = append(found.notes, fmt.Sprintf("the certificate %q in Secret %s/%s, which %s", name, secret.Namespace, secret.Name, fault))
+			found.notes = append(found.notes, fmt.Sprintf("the certificate %q in Secret %s/%s, which %s", name, secret.Namespace,
+				secret.Name, fault))
 			continue
 		}
 		certified = append(certified, signer)

@@ -22,7 +22,8 @@ func TestAHostIsHeldByWhatTheAPIServerSaysOfItsLastOrder(t *testing.T) {
 	of := func(given string) *infrav1.QuoinHost {
 		return &infrav1.QuoinHost{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "h1", UID: "u"},
-			Spec:       infrav1.QuoinHostSpec{ClaimGeneration: 2, Order: &infrav1.HostOrder{Heard: "1-a", Given: given}, ConsumerRef: &infrav1.ConsumerReference{Name: "qm1", Claim: "c"}},
+			Spec: infrav1.QuoinHostSpec{ClaimGeneration: 2, Order: &infrav1.HostOrder{Heard: "1-a", Given: given},
+				ConsumerRef: &infrav1.ConsumerReference{Name: "qm1", Claim: "c"}},
 		}
 	}
 	for name, c := range map[string]struct {

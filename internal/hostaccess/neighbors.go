@@ -21,9 +21,11 @@ type Neighbor struct {
 	Machine *clusterv1.Machine
 }
 
-// Neighbors are the hosts of the Cluster's Machines without the host itself: those that can say which management cluster the
-// Cluster serves. The reader is one with the indexes of package fieldindex.
-func Neighbors(ctx context.Context, reader client.Reader, cluster client.ObjectKey, host *infrav1.QuoinHost) ([]Neighbor, error) {
+// Neighbors are the hosts of the Cluster's Machines without the host itself: those that can say which management
+// cluster the Cluster serves. The reader is one with the indexes of package fieldindex.
+func Neighbors(
+	ctx context.Context, reader client.Reader, cluster client.ObjectKey, host *infrav1.QuoinHost,
+) ([]Neighbor, error) {
 	machines := &clusterv1.MachineList{}
 	if err := reader.List(ctx, machines, client.UnsafeDisableDeepCopy, client.InNamespace(cluster.Namespace),
 		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}); err != nil {

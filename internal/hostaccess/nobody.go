@@ -35,8 +35,8 @@ func (c *Connector) withPresentedKey(ctx context.Context, target ssh.Target, err
 	return &complete
 }
 
-// nobodysKey stands for a pinned key of a type, and equals no key: a host that is asked for keys of the type shows its own
-// one, and the connection ends there, before a login tells it anything about us.
+// nobodysKey stands for a pinned key of a type, and equals no key: a host that is asked for keys of the type shows its
+// own one, and the connection ends there, before a login tells it anything about us.
 type nobodysKey struct{ kind string }
 
 func nobodysKeys() []ssh.PublicKey {

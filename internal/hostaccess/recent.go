@@ -41,7 +41,9 @@ func (r *recentSecrets) anew() client.Reader { return reread{r} }
 type reread struct{ *recentSecrets }
 
 // Get implements client.Reader. Nobody waits here for what another one reads.
-func (r reread) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+func (r reread) Get(
+	ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption,
+) error {
 	at := r.now()
 	err := r.Reader.Get(ctx, key, object, options...)
 	if secret, ok := object.(*corev1.Secret); ok && err == nil {
@@ -73,7 +75,9 @@ func (r *recentSecrets) entry(key client.ObjectKey) *recentSecret {
 }
 
 // Get implements client.Reader.
-func (r *recentSecrets) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+func (r *recentSecrets) Get(
+	ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption,
+) error {
 	secret, ok := object.(*corev1.Secret)
 	if !ok {
 		return r.Reader.Get(ctx, key, object, options...)
@@ -123,7 +127,9 @@ type noted struct {
 }
 
 // Get implements client.Reader.
-func (n *noted) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+func (n *noted) Get(
+	ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption,
+) error {
 	n.keys = append(n.keys, key)
 	return n.Reader.Get(ctx, key, object, options...)
 }

@@ -21,7 +21,8 @@ import (
 // counted is a reader that says how often Secrets were read.
 func counted(c client.WithWatch, reads *int) client.Reader {
 	return interceptor.NewClient(c, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object,
+			options ...client.GetOption) error {
 			*reads++
 			return c.Get(ctx, key, object, options...)
 		},
@@ -55,8 +56,10 @@ func TestASecretIsKeptForSecondsOnly(t *testing.T) {
 
 	r.forget(client.ObjectKeyFromObject(stored))
 	g.Expect(c.Delete(t.Context(), changed)).To(Succeed())
-	g.Expect(r.Get(t.Context(), client.ObjectKeyFromObject(stored), &corev1.Secret{})).To(MatchError(ContainSubstring("not found")))
-	g.Expect(r.Get(t.Context(), client.ObjectKeyFromObject(stored), &corev1.Secret{})).To(MatchError(ContainSubstring("not found")))
+	g.Expect(r.Get(t.Context(), client.ObjectKeyFromObject(stored), &corev1.Secret{})).
+		To(MatchError(ContainSubstring("not found")))
+	g.Expect(r.Get(t.Context(), client.ObjectKeyFromObject(stored), &corev1.Secret{})).
+		To(MatchError(ContainSubstring("not found")))
 	g.Expect(reads).To(Equal(4), "what is not there is looked for each time")
 }
 
@@ -76,7 +79,8 @@ func TestASecretThatIsReadNoLongerIsNotHeld(t *testing.T) {
 	read("b")
 	now = now.Add(lasting / 2)
 	read("c")
-	g.Expect(r.read).To(And(HaveLen(2), HaveKey(client.ObjectKey{Namespace: "hosts", Name: "b"}), HaveKey(client.ObjectKey{Namespace: "hosts", Name: "c"})))
+	g.Expect(r.read).To(And(HaveLen(2), HaveKey(client.ObjectKey{Namespace: "hosts", Name: "b"}),
+		HaveKey(client.ObjectKey{Namespace: "hosts", Name: "c"})))
 }
 
 func TestConnectionsFromAHostReadItsSecretOnceUntilItLeadsNowhere(t *testing.T) {

@@ -87,7 +87,8 @@ func readWay(ctx context.Context, secrets client.Reader, host *infrav1.QuoinHost
 func pinned(lines []string) ([]ssh.PublicKey, error) {
 	keys, err := ssh.ParseHostKeys(strings.Join(lines, "\n"))
 	if err == nil && len(lines) > 0 && len(keys) == 0 {
-		err = errors.New("it holds no key; give a line such as that of /etc/ssh/ssh_host_ed25519_key.pub, or remove the field")
+		err = errors.New("it holds no key; give a line such as that of /etc/ssh/ssh_host_ed25519_key.pub, or remove the " +
+			"field")
 	}
 	return keys, err
 }

@@ -58,19 +58,27 @@ func TestKeysAndCertificatesOfASecretAreTriedInAStableOrder(t *testing.T) {
 	expired := sshtest.UserCertificate(authority, first, "root", func(c *gossh.Certificate) { c.ValidBefore = 1700000000 })
 	data := map[string][]byte{
 		"ssh-privatekey-old": oldPEM, "ssh-privatekey": firstPEM, "ssh-privatekey-same": firstPEM, "ssh-privatekey-empty": {},
-		"ssh-certificate": certificateText(certified), "ssh-certificate-late": certificateText(expired), "known_hosts": []byte("not ours"),
+		"ssh-certificate": certificateText(certified), "ssh-certificate-late": certificateText(expired),
+		"known_hosts": []byte("not ours"),
 	}
 	for range 20 {
 		found, err := parse(secret(corev1.SecretTypeSSHAuth, data), time.Now())
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(fingerprintsOf(found.signers)).To(Equal(fingerprintsOf([]gossh.Signer{first, certified, old})))
-		g.Expect(found.notes).To(ConsistOf(ContainSubstring(`"ssh-certificate-late" in Secret hosts/ssh, which expired at 2023-11-14T22:13:20Z`)))
+		g.Expect(found.notes).To(ConsistOf(ContainSubstring(
+			`"ssh-certificate-late" in Secret hosts/ssh, which expired at 2023-11-14T22:13:20Z`)))
 	}
 	stranger := sshtest.UserCertificate(authority, sshtest.NewKey(), "root", nil)
 	for says, spoil := range map[string]func(map[string][]byte){
-		`a certificate in "ssh-certificate" for a key that it does not hold`: func(d map[string][]byte) { d["ssh-certificate"] = certificateText(stranger) },
-		`no usable certificate in "ssh-certificate"`:                         func(d map[string][]byte) { d["ssh-certificate"] = []byte("hunter2") },
-		`no usable key in "ssh-privatekey-old"`:                              func(d map[string][]byte) { d["ssh-privatekey-old"] = []byte("hunter2") },
+		`a certificate in "ssh-certificate" for a key that it does not hold`: func(d map[string][]byte) {
+			d["ssh-certificate"] = certificateText(stranger)
+		},
+		`no usable certificate in "ssh-certificate"`: func(d map[string][]byte) {
+			d["ssh-certificate"] = []byte("hunter2")
+		},
+		`no usable key in "ssh-privatekey-old"`: func(d map[string][]byte) {
+			d["ssh-privatekey-old"] = []byte("hunter2")
+		},
 		"holds 6 keys and certificates": func(d map[string][]byte) {
 			for _, name := range []string{"a", "b", "c"} {
 				_, text := keyPair(g)
@@ -181,22 +189,30 @@ func TestEachHostSaysWhichKeyOfWhichSecretItUsedLast(t *testing.T) {
 func TestARefusedLoginNamesTheCertificateThatExpired(t *testing.T) {
 	g := NewWithT(t)
 	key, text := keyPair(g)
-	expired := sshtest.UserCertificate(sshtest.NewKey(), key, "root", func(c *gossh.Certificate) { c.ValidBefore = 1700000000 })
-	f := newFleet(t, sshtest.ServerOptions{}, map[string][]byte{"ssh-privatekey": text, "ssh-certificate": certificateText(expired)})
+	expired := sshtest.UserCertificate(sshtest.NewKey(), key, "root", func(c *gossh.Certificate) {
+		c.ValidBefore = 1700000000
+	})
+	f := newFleet(t, sshtest.ServerOptions{}, map[string][]byte{"ssh-privatekey": text,
+		"ssh-certificate": certificateText(expired)})
 	_, err := f.connector.Connect(context.Background(), f.host)
 	var auth *ssh.AuthError
 	f.Expect(errors.As(err, &auth)).To(BeTrue(), "%v", err)
-	f.Expect(err).To(MatchError(ContainSubstring(`not tried: the certificate "ssh-certificate" in Secret hosts/ssh, which expired at 2023-11-14T22:13:20Z`)))
+	f.Expect(err).To(MatchError(ContainSubstring(
+		`not tried: the certificate "ssh-certificate" in Secret hosts/ssh, which expired at 2023-11-14T22:13:20Z`)))
 }
 
 func TestAHostWithAnAuthorityNeedsNoFirstContact(t *testing.T) {
 	g := NewWithT(t)
 	key, text := keyPair(g)
 	authority, hostKey := sshtest.NewKey(), sshtest.NewKey()
-	certificate := sshtest.HostCertificate(authority, hostKey, func(c *gossh.Certificate) { c.ValidPrincipals = []string{"h1"} })
-	f := newFleet(t, sshtest.ServerOptions{HostKey: hostKey, HostCertificate: certificate}, map[string][]byte{"ssh-privatekey": text})
+	certificate := sshtest.HostCertificate(authority, hostKey, func(c *gossh.Certificate) {
+		c.ValidPrincipals = []string{"h1"}
+	})
+	f := newFleet(t, sshtest.ServerOptions{HostKey: hostKey, HostCertificate: certificate},
+		map[string][]byte{"ssh-privatekey": text})
 	f.trust(key.PublicKey())
-	f.host.Spec.HostKeys, f.host.Spec.HostCertificateAuthorities = nil, []string{ssh.FormatHostKey(authority.PublicKey()) + " our authority"}
+	f.host.Spec.HostKeys, f.host.Spec.HostCertificateAuthorities = nil, []string{ssh.FormatHostKey(authority.PublicKey()) +
+		" our authority"}
 	f.host.Spec.HostKeyPolicy = infrav1.HostKeyPolicyStrict
 	f.Expect(FirstContact(f.host)).To(BeFalse())
 	_, err := f.connector.Connect(context.Background(), f.host)
@@ -291,9 +307,11 @@ func TestTheBastionOfTheSpecIsGoneThrough(t *testing.T) {
 // Keys that are none are no permission to take any key.
 func TestAListWithoutAKeyIsNoFirstContact(t *testing.T) {
 	for name, change := range map[string]func(*infrav1.QuoinHostSpec){
-		"a comment for a key":        func(s *infrav1.QuoinHostSpec) { s.HostKeys = []string{"# to be filled in"} },
-		"nothing for a key":          func(s *infrav1.QuoinHostSpec) { s.HostKeys = []string{""} },
-		"a comment for an authority": func(s *infrav1.QuoinHostSpec) { s.HostKeys, s.HostCertificateAuthorities = nil, []string{"# ours"} },
+		"a comment for a key": func(s *infrav1.QuoinHostSpec) { s.HostKeys = []string{"# to be filled in"} },
+		"nothing for a key":   func(s *infrav1.QuoinHostSpec) { s.HostKeys = []string{""} },
+		"a comment for an authority": func(s *infrav1.QuoinHostSpec) {
+			s.HostKeys, s.HostCertificateAuthorities = nil, []string{"# ours"}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostpower switches the machine behind a QuoinHost through its BMC: the address and the pinned certificate from
-// spec.bmc, the account from the Secret that it names.
+// Package hostpower switches the machine behind a QuoinHost through its BMC: the address and the pinned certificate
+// from spec.bmc, the account from the Secret that it names.
 package hostpower
 
 import (
@@ -23,8 +23,8 @@ import (
 // ErrNoBMC says that the host has no BMC.
 var ErrNoBMC = errors.New("the host has no BMC; set spec.bmc")
 
-// Power switches hosts. It is safe for concurrent use, and keeps nothing between calls: a BMC is asked a few times in the
-// life of a host, and has room for few connections.
+// Power switches hosts. It is safe for concurrent use, and keeps nothing between calls: a BMC is asked a few times in
+// the life of a host, and has room for few connections.
 type Power struct {
 	// Reader of Secrets; it should be uncached.
 	Reader client.Reader
@@ -43,8 +43,8 @@ func (p *Power) State(ctx context.Context, host *infrav1.QuoinHost) (string, err
 	return string(state), err
 }
 
-// Off turns the host off, and returns nil only when the BMC has confirmed it by two readings in a row: the host is fenced.
-// It takes minutes at worst, so call it from where nothing waits for it.
+// Off turns the host off, and returns nil only when the BMC has confirmed it by two readings in a row: the host is
+// fenced. It takes minutes at worst, so call it from where nothing waits for it.
 func (p *Power) Off(ctx context.Context, host *infrav1.QuoinHost) error {
 	return p.with(ctx, host, func(c *redfish.Client) error { return c.PowerOff(ctx) })
 }
@@ -69,7 +69,8 @@ func (p *Power) with(ctx context.Context, host *infrav1.QuoinHost, do func(*redf
 		return err
 	}
 	c, err := redfish.New(redfish.Target{
-		Address: bmc.Address, System: bmc.System, Credentials: credentials, Fingerprint: bmc.CertificateFingerprint, Interval: p.Interval,
+		Address: bmc.Address, System: bmc.System, Credentials: credentials, Fingerprint: bmc.CertificateFingerprint,
+		Interval: p.Interval,
 	})
 	if err != nil {
 		return fmt.Errorf("spec.bmc of QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
@@ -79,7 +80,8 @@ func (p *Power) with(ctx context.Context, host *infrav1.QuoinHost, do func(*redf
 }
 
 func (p *Power) credentials(ctx context.Context, name client.ObjectKey) (redfish.Credentials, error) {
-	create := fmt.Sprintf("kubectl -n %s create secret generic %s --type=%s --from-literal=username=<user> --from-file=password=<file>",
+	create := fmt.Sprintf("kubectl -n %s create secret generic %s --type=%s --from-literal=username=<user> "+
+		"--from-file=password=<file>",
 		name.Namespace, name.Name, corev1.SecretTypeBasicAuth)
 	refuse := func(problem, fix string) (redfish.Credentials, error) {
 		return redfish.Credentials{}, &hostaccess.CredentialsError{Secret: name.String(), Problem: problem, Fix: fix}

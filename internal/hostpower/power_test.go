@@ -34,7 +34,8 @@ func behind(bmc *redfishtest.Server) *infrav1.QuoinHost {
 	return &infrav1.QuoinHost{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "h1"},
 		Spec: infrav1.QuoinHostSpec{BMC: &infrav1.BMC{
-			Address: bmc.Address(), CredentialsRef: infrav1.SecretReference{Name: "bmc"}, CertificateFingerprint: bmc.Fingerprint(),
+			Address: bmc.Address(), CredentialsRef: infrav1.SecretReference{Name: "bmc"},
+			CertificateFingerprint: bmc.Fingerprint(),
 		}},
 	}
 }

@@ -29,9 +29,9 @@ func (d Drain) Skipped() bool { return d.Reason == infrav1.MachineDrainSkippedRe
 
 // DrainOf a Machine, by what Cluster API and the control plane wrote down about it.
 //
-// Cluster API walks from the pre-drain hooks over the drain to the pre-terminate hooks, and once it has waited at those it
-// never drains any more (isNodeDrainAllowed in core/reconcilers/machine). It goes there without a drain when the QuoinMachine is gone or
-// being deleted, and when no control-plane Machine is left that is not being deleted.
+// Cluster API walks from the pre-drain hooks over the drain to the pre-terminate hooks, and once it has waited at those
+// it never drains any more (isNodeDrainAllowed in core/reconcilers/machine). It goes there without a drain when the
+// QuoinMachine is gone or being deleted, and when no control-plane Machine is left that is not being deleted.
 func DrainOf(machine *clusterv1.Machine, now time.Time) Drain {
 	if machine.DeletionTimestamp.IsZero() {
 		return Drain{Reason: infrav1.MachineNotDeletingReason}
@@ -48,9 +48,11 @@ func DrainOf(machine *clusterv1.Machine, now time.Time) Drain {
 	case !machine.Status.NodeRef.IsDefined():
 		return Drain{Done: true, Reason: infrav1.MachineNoNodeReason, Message: "the Machine has no node"}
 	case stage == clusterv1.MachineDeletingWaitingForPreDrainHookReason:
-		return Drain{Reason: infrav1.MachineHooksHoldReason, Message: conditions.GetMessage(machine, clusterv1.MachineDeletingCondition)}
+		return Drain{Reason: infrav1.MachineHooksHoldReason, Message: conditions.GetMessage(machine,
+			clusterv1.MachineDeletingCondition)}
 	case !slices.Contains(afterDrain, stage):
-		return Drain{Reason: infrav1.MachineDrainingReason, Message: conditions.GetMessage(machine, clusterv1.MachineDeletingCondition)}
+		return Drain{Reason: infrav1.MachineDrainingReason, Message: conditions.GetMessage(machine,
+			clusterv1.MachineDeletingCondition)}
 	}
 	began, over := drainTimes(machine, now)
 	node := machine.Status.NodeRef.Name
@@ -64,7 +66,8 @@ func DrainOf(machine *clusterv1.Machine, now time.Time) Drain {
 	}
 	message := fmt.Sprintf("Cluster API went on without a drain of Node %s and does not come back to it", node)
 	if began != nil {
-		message = fmt.Sprintf("Cluster API went on without the end of the drain of Node %s, begun at %s, and does not come back to it",
+		message = fmt.Sprintf("Cluster API went on without the end of the drain of Node %s, begun at %s, and does not come "+
+			"back to it",
 			node, began.Format(time.RFC3339))
 	}
 	return Drain{Reason: infrav1.MachineDrainSkippedReason, Message: message}
@@ -95,12 +98,13 @@ func pastDrain(machine *clusterv1.Machine) bool {
 	return slices.Contains(afterDrain, deletingReason(machine))
 }
 
-// drainTimes are when the drain began, nil when it did not, and whether its time is over. What began with Cluster API goes
-// on under its clock.
+// drainTimes are when the drain began, nil when it did not, and whether its time is over. What began with Cluster API
+// goes on under its clock.
 func drainTimes(machine *clusterv1.Machine, now time.Time) (began *time.Time, over bool) {
 	if deletion := machine.Status.Deletion; deletion != nil && !deletion.NodeDrainStartTime.IsZero() {
 		began = &deletion.NodeDrainStartTime.Time
-	} else if started, err := time.Parse(time.RFC3339, machine.Annotations[controlplanev1.EvictionStartedAnnotation]); err == nil {
+	} else if started, err := time.Parse(time.RFC3339,
+		machine.Annotations[controlplanev1.EvictionStartedAnnotation]); err == nil {
 		began = &started
 	}
 	if began == nil {
@@ -126,8 +130,8 @@ func drainedByCore(machine *clusterv1.Machine) bool {
 	return !deletion.WaitForNodeVolumeDetachStartTime.IsZero()
 }
 
-// Conditions of a QuoinMachine that mirror the deletion of its Machine (S2-12..17): they are set from its creation on, so
-// that everybody sees what will hold a deletion before it begins. The Machine is nil when there is none.
+// Conditions of a QuoinMachine that mirror the deletion of its Machine (S2-12..17): they are set from its creation on,
+// so that everybody sees what will hold a deletion before it begins. The Machine is nil when there is none.
 func Conditions(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine, now time.Time) []metav1.Condition {
 	drained := metav1.Condition{Type: infrav1.MachineDrainedCondition, Status: metav1.ConditionFalse,
 		Reason: infrav1.MachineNotDeletingReason}
@@ -138,7 +142,8 @@ func Conditions(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine, 
 			drained.Status = metav1.ConditionTrue
 		}
 	} else if !quoinMachine.DeletionTimestamp.IsZero() {
-		drained.Status, drained.Reason, drained.Message = metav1.ConditionUnknown, infrav1.MachineNoNodeReason, "the Machine is gone"
+		drained.Status, drained.Reason, drained.Message = metav1.ConditionUnknown, infrav1.MachineNoNodeReason,
+			"the Machine is gone"
 	}
 	return []metav1.Condition{
 		hookCondition(infrav1.MachineDrainableCondition, PreDrain, quoinMachine, machine),
@@ -147,9 +152,11 @@ func Conditions(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine, 
 	}
 }
 
-// hookCondition is True when no hook is left at the point, else it names them and since when they are waited for. A time and
-// no duration, which would change the condition each time it is looked at.
-func hookCondition(kind string, point Point, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) metav1.Condition {
+// hookCondition is True when no hook is left at the point, else it names them and since when they are waited for. A
+// time and no duration, which would change the condition each time it is looked at.
+func hookCondition(
+	kind string, point Point, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine,
+) metav1.Condition {
 	hooks := Hooks(point, quoinMachine, machine)
 	if len(hooks) == 0 {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: infrav1.MachineNoHooksReason}
@@ -158,7 +165,8 @@ func hookCondition(kind string, point Point, quoinMachine *infrav1.QuoinMachine,
 	if since := waitsSince(point, machine); since != nil {
 		message += ". Waited for since " + since.UTC().Format(time.RFC3339)
 	}
-	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: infrav1.MachineHooksHoldReason, Message: message}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: infrav1.MachineHooksHoldReason,
+		Message: message}
 }
 
 // waitsSince is when the deletion came to the point; nil while it has not.

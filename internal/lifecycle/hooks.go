@@ -1,9 +1,9 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lifecycle decides what holds the deletion of a Machine: which hooks there are, who owns them, which annotations
-// stand for them, whether the node was drained, and whether the host may be touched. It is pure; the controllers of
-// QuoinMachines, hosts and control planes ask it the same questions and get the same answers.
+// Package lifecycle decides what holds the deletion of a Machine: which hooks there are, who owns them, which
+// annotations stand for them, whether the node was drained, and whether the host may be touched. It is pure; the
+// controllers of QuoinMachines, hosts and control planes ask it the same questions and get the same answers.
 package lifecycle
 
 import (
@@ -44,8 +44,8 @@ func (h Hook) String() string {
 }
 
 // Hooks that are left at a point, by name: the entries of the QuoinMachine, which count also where their annotation was
-// taken away, and the annotations that others put on the Machine themselves, whose value is their owner. The Machine may be
-// nil.
+// taken away, and the annotations that others put on the Machine themselves, whose value is their owner. The Machine
+// may be nil.
 func Hooks(point Point, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) []Hook {
 	owners := map[string]string{}
 	if machine != nil {
@@ -89,9 +89,9 @@ func entries(point Point, quoinMachine *infrav1.QuoinMachine) []infrav1.Lifecycl
 	return quoinMachine.Spec.LifecycleHooks.PreTerminate
 }
 
-// Annotations that the Machine should have, for the entries of its QuoinMachine. Annotations of others are left as they are,
-// also where one has the name of an entry: then it holds already. Once the Machine is being deleted nothing is added,
-// because Cluster API may be past the point; the entry holds the host all the same.
+// Annotations that the Machine should have, for the entries of its QuoinMachine. Annotations of others are left as they
+// are, also where one has the name of an entry: then it holds already. Once the Machine is being deleted nothing is
+// added, because Cluster API may be past the point; the entry holds the host all the same.
 //
 // The control plane's own hook is not made here: it has its annotations from whoever runs the control plane.
 func Annotations(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) map[string]string {

@@ -20,8 +20,8 @@ func Spared(machine *clusterv1.Machine) bool {
 	return ours && machine.Annotations[clusterv1.MachineSkipRemediationAnnotation] == spared
 }
 
-// Sparing is what the Machine's annotations become when it waits, or does not wait any more. An annotation that a user set, or
-// gave another value, is left alone.
+// Sparing is what the Machine's annotations become when it waits, or does not wait any more. An annotation that a user
+// set, or gave another value, is left alone.
 func Sparing(machine *clusterv1.Machine, waits bool) map[string]string {
 	_, skips := machine.Annotations[clusterv1.MachineSkipRemediationAnnotation]
 	after := maps.Clone(machine.Annotations)

@@ -98,7 +98,8 @@ func judgesDeletions(t *testing.T, c client.Client, config *rest.Config) {
 		}
 		e.expectLeaving(t, 0)
 		g.Expect(c.Delete(t.Context(), e.machines[0])).To(Succeed())
-		g.Expect(c.Delete(t.Context(), e.machines[1], client.DryRunAll)).To(MatchError(ContainSubstring("cannot be deleted now")))
+		g.Expect(c.Delete(t.Context(), e.machines[1], client.DryRunAll)).
+			To(MatchError(ContainSubstring("cannot be deleted now")))
 		e.annotate(t, 1, controlplanev1.AllowQuorumLossAnnotation, "a rehearsal")
 		g.Expect(c.Delete(t.Context(), e.machines[1], client.DryRunAll)).To(Succeed())
 		e.expectLeaving(t, 1)
@@ -138,10 +139,12 @@ func judgesDeletions(t *testing.T, c client.Client, config *rest.Config) {
 		g := NewWithT(t)
 		e := newEstate(t, c, "protected")
 		patch := func(annotations string) {
-			g.Expect(c.Patch(t.Context(), e.cluster, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{`+annotations+`}}}`)))).To(Succeed())
+			g.Expect(c.Patch(t.Context(), e.cluster, client.RawPatch("application/merge-patch+json",
+				[]byte(`{"metadata":{"annotations":{`+annotations+`}}}`)))).To(Succeed())
 		}
 		patch(`"quoin.cluster.x-k8s.io/protect":""`)
-		refused := MatchError(And(ContainSubstring("is protected"), ContainSubstring("quoin.cluster.x-k8s.io/confirm-deletion: protected")))
+		refused := MatchError(And(ContainSubstring("is protected"),
+			ContainSubstring("quoin.cluster.x-k8s.io/confirm-deletion: protected")))
 		g.Expect(c.Delete(t.Context(), e.cluster)).To(refused)
 		g.Expect(c.DeleteAllOf(t.Context(), &clusterv1.Cluster{}, client.InNamespace(e.namespace))).To(refused)
 		patch(`"quoin.cluster.x-k8s.io/confirm-deletion":"protected"`)
@@ -150,7 +153,8 @@ func judgesDeletions(t *testing.T, c client.Client, config *rest.Config) {
 		doomed := newEstate(t, c, "protected-in-vain")
 		e = doomed
 		patch(`"quoin.cluster.x-k8s.io/protect":""`)
-		g.Expect(c.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: doomed.namespace}})).To(Succeed())
+		g.Expect(c.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: doomed.namespace}})).
+			To(Succeed())
 		g.Expect(c.Delete(t.Context(), doomed.cluster)).To(Succeed())
 	})
 	t.Run("while nobody answers", func(t *testing.T) { whileNobodyAnswers(t, c, config) })
@@ -169,7 +173,8 @@ func whileNobodyAnswers(t *testing.T, c client.Client, config *rest.Config) {
 	moved := ours.machine("moved")
 	moved.Annotations = map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}
 	leaving := ours.machine("leaving")
-	protected := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: ours.namespace, Name: "protected", Annotations: map[string]string{controlplanev1.ProtectAnnotation: ""}}}
+	protected := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: ours.namespace, Name: "protected",
+		Annotations: map[string]string{controlplanev1.ProtectAnnotation: ""}}}
 	protected.Spec.Paused = ptr.To(true)
 	other := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: ours.namespace, Name: "other"}}
 	other.Spec.Paused = ptr.To(true)
@@ -181,7 +186,9 @@ func whileNobodyAnswers(t *testing.T, c client.Client, config *rest.Config) {
 	silence(t, c)
 
 	unanswered := MatchError(ContainSubstring("failed calling webhook"))
-	g.Eventually(func() error { return c.Delete(t.Context(), ours.machines[0], client.DryRunAll) }, "10s").Should(unanswered)
+	g.Eventually(func() error {
+		return c.Delete(t.Context(), ours.machines[0], client.DryRunAll)
+	}, "10s").Should(unanswered)
 	g.Expect(c.Delete(t.Context(), protected, client.DryRunAll)).To(unanswered)
 	for _, object := range []client.Object{worker, kubeadm, moved, leaving, other} {
 		g.Expect(c.Delete(t.Context(), object)).To(Succeed(), object.GetName())
@@ -189,7 +196,8 @@ func whileNobodyAnswers(t *testing.T, c client.Client, config *rest.Config) {
 
 	// The namespace controller of a real cluster.
 	asController := impersonating(t, config, "system:serviceaccount:kube-system:namespace-controller")
-	g.Expect(asController.DeleteAllOf(t.Context(), &clusterv1.Machine{}, client.InNamespace(doomed.namespace))).To(Succeed())
+	g.Expect(asController.DeleteAllOf(t.Context(), &clusterv1.Machine{}, client.InNamespace(doomed.namespace))).
+		To(Succeed())
 	doomed.expectLeaving(t, 3)
 }
 
@@ -237,7 +245,8 @@ func newEstate(t *testing.T, c client.Client, name string) *estate {
 	g := NewWithT(t)
 	e := &estate{c: c, namespace: "deletion-" + name}
 	g.Expect(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.namespace}})).To(Succeed())
-	e.cluster = &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: name, Finalizers: []string{held}}}
+	e.cluster = &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: name,
+		Finalizers: []string{held}}}
 	e.cluster.Spec.Paused = ptr.To(false)
 	g.Expect(c.Create(t.Context(), e.cluster)).To(Succeed())
 
@@ -265,7 +274,8 @@ func (e *estate) machine(name string) *clusterv1.Machine {
 		Namespace: e.namespace, Name: name, Finalizers: []string{held},
 		Labels: map[string]string{clusterv1.ClusterNameLabel: e.cluster.Name, clusterv1.MachineControlPlaneLabel: ""},
 		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: controlplanev1.GroupVersion.String(), Kind: "QuoinControlPlane", Name: "cp", UID: e.plane.UID, Controller: ptr.To(true)}},
+			APIVersion: controlplanev1.GroupVersion.String(), Kind: "QuoinControlPlane", Name: "cp", UID: e.plane.UID,
+			Controller: ptr.To(true)}},
 	}}
 	machine.Spec.ClusterName = e.cluster.Name
 	machine.Spec.Bootstrap.DataSecretName = ptr.To("none")
@@ -280,7 +290,8 @@ func (e *estate) read(t *testing.T, at time.Time) {
 	before := e.plane.DeepCopy()
 	etcd := &controlplanev1.EtcdStatus{Agreed: ptr.To(true), ObservedTime: metav1.NewTime(at)}
 	for i, machine := range e.machines {
-		etcd.Members = append(etcd.Members, controlplanev1.EtcdMember{Name: fmt.Sprintf("node-%d", i), ID: fmt.Sprintf("%x", i+1),
+		etcd.Members = append(etcd.Members, controlplanev1.EtcdMember{Name: fmt.Sprintf("node-%d", i),
+			ID:      fmt.Sprintf("%x", i+1),
 			Machine: machine.Name, Role: "Voter", Healthy: ptr.To(true)})
 	}
 	e.plane.Status.Etcd = etcd

@@ -18,13 +18,15 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
 
-// Harness changes what a process has one of, for tests that run managers beside each other in one process and end them at
-// any instant. The zero value changes nothing.
+// Harness changes what a process has one of, for tests that run managers beside each other in one process and end them
+// at any instant. The zero value changes nothing.
 type Harness struct {
 	// Beside lets controllers of other managers have the same names, and the manager end without waiting for what runs.
 	Beside bool
-	// Haste divides the waits of the controllers; 1 when 0.
+	// Haste divides the waits of the QuoinHost controller; 1 when 0.
 	Haste int
+	// ControlPlane are the waits of the QuoinControlPlane controller; those of real hosts when zero.
+	ControlPlane quoincontrolplane.Timings
 	// Mapper spares each manager the discovery of the API.
 	Mapper meta.RESTMapper
 	// Webhooks serves the webhooks in place of a server of the manager's own.

@@ -68,7 +68,8 @@ func TestManager(t *testing.T) {
 		} {
 			for _, file := range files {
 				for _, object := range generated(t, file) {
-					NewWithT(t).Expect(c.Create(t.Context(), &object)).To(Succeed(), "%s: %s %s", file, object.GetKind(), object.GetName())
+					NewWithT(t).Expect(c.Create(t.Context(), &object)).To(Succeed(), "%s: %s %s", file, object.GetKind(),
+						object.GetName())
 				}
 			}
 		}
@@ -81,7 +82,8 @@ func TestManager(t *testing.T) {
 		g.Expect(c.Create(t.Context(), cluster)).To(Succeed())
 		g.Expect(cluster.Spec.ControlPlaneEndpoint.Port).To(BeEquivalentTo(6443))
 
-		g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: "tenant", Name: "quick-control-plane"}, controlPlane)).To(Succeed())
+		g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: "tenant", Name: "quick-control-plane"}, controlPlane)).
+			To(Succeed())
 		controlPlane.ObjectMeta = metav1.ObjectMeta{Namespace: "tenant", Name: "defaulted"}
 		controlPlane.Spec.Replicas, controlPlane.Spec.Version = nil, "1.36.3"
 		g.Expect(c.Create(t.Context(), controlPlane)).To(Succeed())
@@ -100,8 +102,10 @@ func refuses(t *testing.T, c client.Client) {
 		return c.Patch(t.Context(), object, client.RawPatch("application/merge-patch+json", []byte(patch)))
 	}
 	scale := func(replicas string) error {
-		object := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "quick-control-plane"}}
-		return c.SubResource("scale").Patch(t.Context(), object, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":`+replicas+`}}`)))
+		object := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant",
+			Name: "quick-control-plane"}}
+		return c.SubResource("scale").Patch(t.Context(), object, client.RawPatch("application/merge-patch+json",
+			[]byte(`{"spec":{"replicas":`+replicas+`}}`)))
 	}
 	create := func(object client.Object, name string) error {
 		object.SetNamespace("tenant")
@@ -122,7 +126,8 @@ func refuses(t *testing.T, c client.Client) {
 	cluster := func(host string, router int32) *infrav1.QuoinCluster {
 		q := &infrav1.QuoinCluster{}
 		q.Spec.ControlPlaneEndpoint.Host = host
-		q.Spec.LoadBalancer = infrav1.LoadBalancer{Type: infrav1.LoadBalancerKeepalived, Keepalived: &infrav1.Keepalived{VirtualRouterID: router}}
+		q.Spec.LoadBalancer = infrav1.LoadBalancer{Type: infrav1.LoadBalancerKeepalived,
+			Keepalived: &infrav1.Keepalived{VirtualRouterID: router}}
 		return q
 	}
 	NewWithT(t).Expect(create(host("192.0.2.7"), "host-1")).To(Succeed())
@@ -130,7 +135,8 @@ func refuses(t *testing.T, c client.Client) {
 	NewWithT(t).Expect(c.Status().Patch(t.Context(),
 		&controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "quick-control-plane"}},
 		client.RawPatch("application/merge-patch+json", []byte(
-			`{"status":{"initialization":{"controlPlaneInitialized":true},"versions":[{"version":"v1.35.4","replicas":1}]}}`)))).To(Succeed())
+			`{"status":{"initialization":{"controlPlaneInitialized":true},"versions":[{"version":"v1.35.4","replicas":1}]}}`)))).
+		To(Succeed())
 	time.Sleep(time.Second) // The webhook reads hosts from a cache.
 
 	for name, c := range map[string]struct {
@@ -152,27 +158,51 @@ func refuses(t *testing.T, c client.Client) {
 			return patch(&controlplanev1.QuoinControlPlane{}, "quick-control-plane", `{"spec":{"version":"v1.36.3"}}`)
 		}, ""},
 		"a template edited in place": {func() error {
-			return patch(&infrav1.QuoinMachineTemplate{}, "quick-md-0", `{"spec":{"template":{"spec":{"artifacts":{"bundle":{"location":"/x/{{version}}"}}}}}}`)
+			return patch(&infrav1.QuoinMachineTemplate{}, "quick-md-0",
+				`{"spec":{"template":{"spec":{"artifacts":{"bundle":{"location":"/x/{{version}}"}}}}}}`)
 		}, "make a new template"},
 		"a template edited by the topology's dry run is fine": {func() error {
 			template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "quick-md-0"}}
 			return c.Patch(t.Context(), template, client.RawPatch("application/merge-patch+json",
-				[]byte(`{"metadata":{"annotations":{"`+clusterv1.TopologyDryRunAnnotation+`":""}},"spec":{"template":{"spec":{"artifacts":{"bundle":{"location":"/x/{{version}}"}}}}}}`)),
+				[]byte(
+					`{"metadata":{"annotations":{"`+clusterv1.TopologyDryRunAnnotation+`":""}},"spec":{"template":{"spec":{"artifacts":{"bundle":{"location":"/x/{{version}}"}}}}}}`)),
 				client.DryRunAll)
 		}, ""},
-		"a selector that is none":                {func() error { return create(machine("/x/{{version}}", "not a key"), "m") }, "no host could ever match"},
-		"a bundle location of one version":       {func() error { return create(machine("/x", "key"), "m") }, "must contain {{version}}"},
-		"a bundle location of a shell":           {func() error { return create(machine("/x/$(id)/{{version}}", "key"), "m") }, "neither spaces nor a query"},
-		"a relative bundle location":             {func() error { return create(machine("x/{{version}}", "key"), "m") }, "absolute path"},
-		"a machine is fine":                      {func() error { return create(machine("/x/{{version}}", "key"), "m") }, ""},
-		"a second object for a host":             {func() error { return create(host("192.0.2.7"), "host-2") }, "QuoinHost tenant/host-1 already describes"},
-		"a host with an unusable address":        {func() error { return create(host("192.0.2.700"), "host-3") }, "give an IP address"},
-		"a host with a loopback node address":    {func() error { return create(host("192.0.2.8", "127.0.0.1"), "host-4") }, "loopback"},
-		"a host with two IPv4 node addresses":    {func() error { return create(host("192.0.2.8", "192.0.2.8", "192.0.2.9"), "host-5") }, "different families"},
-		"a virtual address of another cluster":   {func() error { return create(cluster("192.0.2.10", 61), "c-2") }, "QuoinCluster tenant/quick has the endpoint"},
-		"a virtual router id of another cluster": {func() error { return create(cluster("192.0.2.11", 51), "c-3") }, "QuoinCluster tenant/quick has the virtual router id 51"},
-		"a name as virtual address":              {func() error { return create(cluster("api.example.com", 62), "c-4") }, "virtual address"},
-		"another cluster is fine":                {func() error { return create(cluster("192.0.2.12", 63), "c-5") }, ""},
+		"a selector that is none": {func() error {
+			return create(machine("/x/{{version}}", "not a key"), "m")
+		}, "no host could ever match"},
+		"a bundle location of one version": {func() error {
+			return create(machine("/x", "key"), "m")
+		}, "must contain {{version}}"},
+		"a bundle location of a shell": {func() error {
+			return create(machine("/x/$(id)/{{version}}", "key"), "m")
+		}, "neither spaces nor a query"},
+		"a relative bundle location": {func() error {
+			return create(machine("x/{{version}}", "key"), "m")
+		}, "absolute path"},
+		"a machine is fine": {func() error { return create(machine("/x/{{version}}", "key"), "m") }, ""},
+		"a second object for a host": {func() error {
+			return create(host("192.0.2.7"), "host-2")
+		}, "QuoinHost tenant/host-1 already describes"},
+		"a host with an unusable address": {func() error {
+			return create(host("192.0.2.700"), "host-3")
+		}, "give an IP address"},
+		"a host with a loopback node address": {func() error {
+			return create(host("192.0.2.8", "127.0.0.1"), "host-4")
+		}, "loopback"},
+		"a host with two IPv4 node addresses": {func() error {
+			return create(host("192.0.2.8", "192.0.2.8", "192.0.2.9"), "host-5")
+		}, "different families"},
+		"a virtual address of another cluster": {func() error {
+			return create(cluster("192.0.2.10", 61), "c-2")
+		}, "QuoinCluster tenant/quick has the endpoint"},
+		"a virtual router id of another cluster": {func() error {
+			return create(cluster("192.0.2.11", 51), "c-3")
+		}, "QuoinCluster tenant/quick has the virtual router id 51"},
+		"a name as virtual address": {func() error {
+			return create(cluster("api.example.com", 62), "c-4")
+		}, "virtual address"},
+		"another cluster is fine": {func() error { return create(cluster("192.0.2.12", 63), "c-5") }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -208,11 +238,13 @@ func start(t *testing.T, components []unstructured.Unstructured) (client.Client,
 		case "MutatingWebhookConfiguration":
 			webhooks := &admissionregistrationv1.MutatingWebhookConfiguration{}
 			g.Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object, webhooks)).To(Succeed())
-			environment.WebhookInstallOptions.MutatingWebhooks = append(environment.WebhookInstallOptions.MutatingWebhooks, webhooks)
+			environment.WebhookInstallOptions.MutatingWebhooks = append(environment.WebhookInstallOptions.MutatingWebhooks,
+				webhooks)
 		case "ValidatingWebhookConfiguration":
 			webhooks := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 			g.Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object, webhooks)).To(Succeed())
-			environment.WebhookInstallOptions.ValidatingWebhooks = append(environment.WebhookInstallOptions.ValidatingWebhooks, webhooks)
+			environment.WebhookInstallOptions.ValidatingWebhooks = append(environment.WebhookInstallOptions.ValidatingWebhooks,
+				webhooks)
 		}
 	}
 	restConfig, err := environment.Start()
@@ -249,7 +281,8 @@ func start(t *testing.T, components []unstructured.Unstructured) (client.Client,
 func rendered(t *testing.T, overlay string) []unstructured.Unstructured {
 	t.Helper()
 	g := NewWithT(t)
-	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, "config", overlay))
+	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
+		Run(filesys.MakeFsOnDisk(), filepath.Join(root, "config", overlay))
 	g.Expect(err).NotTo(HaveOccurred())
 	content, err := resources.AsYaml()
 	g.Expect(err).NotTo(HaveOccurred())
@@ -269,7 +302,8 @@ func generated(t *testing.T, template string) []unstructured.Unstructured {
 	if strings.Contains(template, "topology") {
 		name = "classy"
 	}
-	values := map[string]string{"CLUSTER_NAME": name, "KUBERNETES_VERSION": "v1.35.4", "CONTROL_PLANE_ENDPOINT_HOST": "192.0.2.10"}
+	values := map[string]string{"CLUSTER_NAME": name, "KUBERNETES_VERSION": "v1.35.4",
+		"CONTROL_PLANE_ENDPOINT_HOST": "192.0.2.10"}
 	content = variable.ReplaceAllFunc(content, func(reference []byte) []byte {
 		parts := variable.FindSubmatch(reference)
 		if value, ok := values[string(parts[1])]; ok {
@@ -295,7 +329,8 @@ func parsed(t *testing.T, content []byte) []unstructured.Unstructured {
 // clusterAPI is the folder of Cluster API's module.
 func clusterAPI(t *testing.T) string {
 	t.Helper()
-	folder, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api").Output()
+	folder, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api").
+		Output()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return strings.TrimSpace(string(folder))
 }

@@ -75,7 +75,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.Providers, "providers", []string{Infrastructure, ControlPlane},
 		"The clusterctl providers that this manager serves.")
 	fs.StringVar(&o.WatchFilter, "watch-filter", "",
-		fmt.Sprintf("Value that the label %s of objects must have to be reconciled. Every object when empty.", clusterv1.WatchLabel))
+		fmt.Sprintf("Value that the label %s of objects must have to be reconciled. Every object when empty.",
+			clusterv1.WatchLabel))
 	fs.StringVar(&o.Namespace, "namespace", "",
 		"Namespace whose objects are reconciled. Every namespace when empty.")
 	fs.DurationVar(&o.SyncPeriod, "sync-period", 10*time.Minute,
@@ -93,26 +94,33 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.QuoinHostConcurrency, "quoinhost-concurrency", 20, "Number of QuoinHosts to reconcile at once.")
 	fs.IntVar(&o.QuoinMachineConcurrency, "quoinmachine-concurrency", 20, "Number of QuoinMachines to reconcile at once.")
 	fs.IntVar(&o.QuoinClusterConcurrency, "quoincluster-concurrency", 10, "Number of QuoinClusters to reconcile at once.")
-	fs.IntVar(&o.QuoinControlPlaneConcurrency, "quoincontrolplane-concurrency", 10, "Number of QuoinControlPlanes to reconcile at once.")
-	fs.IntVar(&o.ClusterCacheConcurrency, "clustercache-concurrency", 100, "Number of workload clusters to connect to at once.")
+	fs.IntVar(&o.QuoinControlPlaneConcurrency, "quoincontrolplane-concurrency", 10,
+		"Number of QuoinControlPlanes to reconcile at once.")
+	fs.IntVar(&o.ClusterCacheConcurrency, "clustercache-concurrency", 100,
+		"Number of workload clusters to connect to at once.")
 
 	fs.Float32Var(&o.KubeAPIQPS, "kube-api-qps", 100, "Requests per second to the management cluster's API server.")
 	fs.IntVar(&o.KubeAPIBurst, "kube-api-burst", 200, "Requests to the management cluster's API server in one burst.")
-	fs.Float32Var(&o.ClusterCacheClientQPS, "clustercache-client-qps", 20, "Requests per second to each workload cluster's API server.")
-	fs.IntVar(&o.ClusterCacheClientBurst, "clustercache-client-burst", 30, "Requests to each workload cluster's API server in one burst.")
+	fs.Float32Var(&o.ClusterCacheClientQPS, "clustercache-client-qps", 20,
+		"Requests per second to each workload cluster's API server.")
+	fs.IntVar(&o.ClusterCacheClientBurst, "clustercache-client-burst", 30,
+		"Requests to each workload cluster's API server in one burst.")
 
 	fs.StringVar(&o.BackupDirectory, "backup-directory", "",
-		"Folder of a volume for the snapshots of control planes whose spec.backup names a volume. Such are refused when empty.")
+		"Folder of a volume for the snapshots of control planes whose spec.backup names a volume. Such are refused when "+
+			"empty.")
 	fs.StringVar(&o.BackupSpool, "backup-spool-directory", "",
 		"Folder with room for the largest snapshots, each of which waits there while it is stored. That for temporary files when empty.")
 
 	fs.IntVar(&o.WebhookPort, "webhook-port", 9443, "Port of the webhook server.")
-	fs.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs/", "Folder of the webhook server's certificate and key.")
+	fs.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs/",
+		"Folder of the webhook server's certificate and key.")
 	fs.StringVar(&o.WebhookCertName, "webhook-cert-name", "tls.crt", "Name of the certificate in --webhook-cert-dir.")
 	fs.StringVar(&o.WebhookKeyName, "webhook-key-name", "tls.key", "Name of the key in --webhook-cert-dir.")
 
 	fs.StringVar(&o.HealthAddress, "health-addr", ":9440", "Address of /healthz and /readyz.")
-	fs.StringVar(&o.ProfilerAddress, "profiler-address", "", "Address of a pprof server, such as localhost:6060. None when empty.")
+	fs.StringVar(&o.ProfilerAddress, "profiler-address", "",
+		"Address of a pprof server, such as localhost:6060. None when empty.")
 	fs.BoolVar(&o.ContentionProfiling, "contention-profiling", false, "Profile blocking.")
 
 	flags.AddManagerOptions(fs, &o.Serving)

@@ -31,9 +31,10 @@ func TestProviders(t *testing.T) {
 		"both when nothing is said": {nil, true, true, "quoin-control-plane-infrastructure", ""},
 		"one":                       {[]string{"--providers=infrastructure"}, true, false, "quoin-infrastructure", ""},
 		"the other":                 {[]string{"--providers=control-plane"}, false, true, "quoin-control-plane", ""},
-		"both in any order":         {[]string{"--providers=infrastructure,control-plane"}, true, true, "quoin-control-plane-infrastructure", ""},
-		"none":                      {[]string{"--providers="}, false, false, "", "names no provider"},
-		"an unknown one":            {[]string{"--providers=bootstrap"}, false, false, "", `no provider "bootstrap"`},
+		"both in any order": {[]string{"--providers=infrastructure,control-plane"}, true, true,
+			"quoin-control-plane-infrastructure", ""},
+		"none":           {[]string{"--providers="}, false, false, "", "names no provider"},
+		"an unknown one": {[]string{"--providers=bootstrap"}, false, false, "", `no provider "bootstrap"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -57,7 +58,8 @@ func TestFlagsAreThoseOfClusterAPI(t *testing.T) {
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	options.AddFlags(flags)
 	for _, name := range []string{
-		"watch-filter", "namespace", "sync-period", "leader-elect", "leader-elect-lease-duration", "leader-elect-renew-deadline",
+		"watch-filter", "namespace", "sync-period", "leader-elect", "leader-elect-lease-duration",
+		"leader-elect-renew-deadline",
 		"leader-elect-retry-period", "clustercache-concurrency", "clustercache-client-qps", "clustercache-client-burst",
 		"kube-api-qps", "kube-api-burst", "webhook-port", "webhook-cert-dir", "webhook-cert-name", "webhook-key-name",
 		"health-addr", "profiler-address", "contention-profiling", "diagnostics-address", "insecure-diagnostics",
@@ -72,7 +74,8 @@ func TestCachedSecretsHoldNoBootstrapData(t *testing.T) {
 	secret := func(name string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{"value": []byte("x")}}
 	}
-	for name, kept := range map[string]bool{"quick-kubeconfig": true, "quick-ca": true, "quick-etcd": true, "quick-control-plane-x7k2p": false} {
+	for name, kept := range map[string]bool{"quick-kubeconfig": true, "quick-ca": true, "quick-etcd": true,
+		"quick-control-plane-x7k2p": false} {
 		transformed, err := keepCertificatesOnly(secret(name))
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(len(transformed.(*corev1.Secret).Data) > 0).To(Equal(kept), name)

@@ -61,8 +61,8 @@ func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
 	return nil
 }
 
-// kubeconfigReader reads the Secrets of workload clusters: from the cache where one is kept. The infrastructure provider may
-// not list Secrets, and needs none but a kubeconfig each time it connects to a cluster.
+// kubeconfigReader reads the Secrets of workload clusters: from the cache where one is kept. The infrastructure
+// provider may not list Secrets, and needs none but a kubeconfig each time it connects to a cluster.
 func kubeconfigReader(mgr ctrl.Manager, o *Options) (client.Client, error) {
 	if o.Serves(ControlPlane) {
 		return secretCachingClient(mgr)
@@ -70,7 +70,10 @@ func kubeconfigReader(mgr ctrl.Manager, o *Options) (client.Client, error) {
 	return mgr.GetClient(), nil
 }
 
-func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector, clusterCache clustercache.ClusterCache) error {
+func addInfrastructure(
+	ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector,
+	clusterCache clustercache.ClusterCache,
+) error {
 	if err := fieldindex.Add(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
@@ -108,7 +111,10 @@ func addInfrastructure(ctx context.Context, mgr ctrl.Manager, o *Options, connec
 	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinClusterConcurrency))
 }
 
-func addControlPlane(ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector, clusterCache clustercache.ClusterCache, secrets client.Client) error {
+func addControlPlane(
+	ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector,
+	clusterCache clustercache.ClusterCache, secrets client.Client,
+) error {
 	if err := controlplanewebhooks.SetupWithManager(mgr); err != nil {
 		return err
 	}
@@ -131,12 +137,14 @@ func addControlPlane(ctx context.Context, mgr ctrl.Manager, o *Options, connecto
 		Hosts:               connector,
 		Etcd:                o.Harness.Etcd,
 		WatchFilterValue:    o.WatchFilter,
-		Haste:               o.Harness.Haste,
+		Timings:             o.Harness.ControlPlane,
 	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinControlPlaneConcurrency))
 }
 
 // newClusterCache connects to workload clusters by their kubeconfig Secrets.
-func newClusterCache(ctx context.Context, mgr ctrl.Manager, o *Options, secrets client.Reader) (clustercache.ClusterCache, error) {
+func newClusterCache(
+	ctx context.Context, mgr ctrl.Manager, o *Options, secrets client.Reader,
+) (clustercache.ClusterCache, error) {
 	return clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient:     secrets,
 		WatchFilterValue: o.WatchFilter,

@@ -48,8 +48,10 @@ func newFleet(t *testing.T, config *rest.Config, name, version string) *fleet {
 	c, err := client.New(hearing, client.Options{Scheme: manager.Scheme()})
 	g.Expect(err).NotTo(HaveOccurred())
 	f.estate = newEstate(t, c, name)
-	f.cluster.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "QuoinCluster", Name: name}
-	f.cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: "cp"}
+	f.cluster.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "QuoinCluster", Name: name}
+	f.cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: "cp"}
 	g.Expect(c.Update(t.Context(), f.cluster)).To(Succeed())
 	for _, machine := range f.machines {
 		machine.Spec.Version = version
@@ -73,7 +75,8 @@ func (f *fleet) worker(t *testing.T, name, version string) {
 func (f *fleet) template(version, kind string) clusterv1.MachineTemplateSpec {
 	return clusterv1.MachineTemplateSpec{Spec: clusterv1.MachineSpec{
 		ClusterName: f.cluster.Name, Version: version, Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To("none")},
-		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: kind, Name: "w"},
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: kind,
+			Name: "w"},
 	}}
 }
 
@@ -86,7 +89,9 @@ func (f *fleet) pool(name, version string) *clusterv1.MachineDeployment {
 	}
 }
 
-func (f *fleet) edit(t *testing.T, pool *clusterv1.MachineDeployment, version string, options ...client.PatchOption) error {
+func (f *fleet) edit(
+	t *testing.T, pool *clusterv1.MachineDeployment, version string, options ...client.PatchOption,
+) error {
 	t.Helper()
 	f.told.warnings = nil
 	before := pool.DeepCopy()
@@ -127,7 +132,8 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		g.Expect(f.edit(t, pool, "v1.35.5")).To(Succeed())
 		g.Expect(f.edit(t, pool, "v1.34.1")).To(Succeed(), "new Machines, of which none goes back")
 		g.Expect(f.told.warnings).To(BeEmpty())
-		g.Expect(f.c.Create(t.Context(), f.pool("old", "v1.31.0"))).To(MatchError(ContainSubstring("bring it to v1.32 or later")))
+		g.Expect(f.c.Create(t.Context(), f.pool("old", "v1.31.0"))).
+			To(MatchError(ContainSubstring("bring it to v1.32 or later")))
 		early := f.pool("early", "v1.36.3")
 		g.Expect(f.c.Create(t.Context(), early)).To(Succeed())
 		g.Expect(f.told.warnings).To(HaveLen(1))
@@ -137,11 +143,13 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		g := NewWithT(t)
 		f := newFleet(t, config, "sets", "v1.35.4")
 		set := &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "alone"},
-			Spec: clusterv1.MachineSetSpec{ClusterName: f.cluster.Name, Selector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}},
+			Spec: clusterv1.MachineSetSpec{ClusterName: f.cluster.Name,
+				Selector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}},
 				Template: f.template("v1.38.0", "QuoinMachineTemplate")}}
 		g.Expect(f.c.Create(t.Context(), set.DeepCopy())).To(MatchError(ContainSubstring("MachineSet alone is newer")))
 		owned := set.DeepCopy()
-		owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineDeployment", Name: "blue", UID: "1", Controller: ptr.To(true)}}
+		owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(),
+			Kind: "MachineDeployment", Name: "blue", UID: "1", Controller: ptr.To(true)}}
 		g.Expect(f.c.Create(t.Context(), owned)).To(Succeed(), "its MachineDeployment was asked")
 	})
 	t.Run("through objects that lack everything", func(t *testing.T) {
@@ -162,10 +170,13 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		g.Expect(f.c.Create(t.Context(), cluster)).To(Succeed())
 		cluster.SetLabels(map[string]string{"a": "b"})
 		g.Expect(f.c.Update(t.Context(), cluster)).To(Succeed())
-		template := map[string]any{"clusterName": "specless", "bootstrap": map[string]any{}, "infrastructureRef": map[string]any{}}
-		g.Expect(f.c.Create(t.Context(), bare("MachineDeployment", "nothing", map[string]any{"clusterName": "specless", "selector": map[string]any{},
+		template := map[string]any{"clusterName": "specless", "bootstrap": map[string]any{},
+			"infrastructureRef": map[string]any{}}
+		g.Expect(f.c.Create(t.Context(), bare("MachineDeployment", "nothing", map[string]any{"clusterName": "specless",
+			"selector": map[string]any{},
 			"template": map[string]any{"spec": template}}))).To(Succeed())
-		g.Expect(f.c.Create(t.Context(), bare("MachineDeployment", "less", map[string]any{"clusterName": "specless", "selector": map[string]any{},
+		g.Expect(f.c.Create(t.Context(), bare("MachineDeployment", "less", map[string]any{"clusterName": "specless",
+			"selector": map[string]any{},
 			"template": map[string]any{}}))).To(Succeed())
 	})
 	t.Run("and lets what waits go on", func(t *testing.T) {
@@ -177,8 +188,9 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		machine := &clusterv1.Machine{}
 		g.Expect(f.c.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: "w1"}, machine)).To(Succeed())
 		quoinMachine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "w1",
-			Labels:          map[string]string{clusterv1.ClusterNameLabel: f.cluster.Name},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: "w1", UID: machine.UID}}}}
+			Labels: map[string]string{clusterv1.ClusterNameLabel: f.cluster.Name},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: "w1",
+				UID: machine.UID}}}}
 		g.Expect(f.c.Create(t.Context(), quoinMachine)).To(Succeed())
 		reason := func() string {
 			if err := f.c.Get(t.Context(), client.ObjectKeyFromObject(quoinMachine), quoinMachine); err != nil {
@@ -207,7 +219,8 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		f := newFleet(t, config, "behind", "v1.36.3")
 		f.worker(t, "w1", "v1.33.2")
 		g.Eventually(func() error { return f.raise(t, "v1.37.0", client.DryRunAll) }, patience).Should(MatchError(And(
-			ContainSubstring("kubelet v1.33.2 of Machine w1"), ContainSubstring("R9"), ContainSubstring("bring it to v1.34 or later first"))))
+			ContainSubstring("kubelet v1.33.2 of Machine w1"), ContainSubstring("R9"),
+			ContainSubstring("bring it to v1.34 or later first"))))
 		g.Expect(f.raise(t, "v1.36.4")).To(Succeed(), "a patch changes no skew")
 		g.Expect(f.told.warnings).To(BeEmpty())
 	})
@@ -218,17 +231,21 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		g.Eventually(func() []string {
 			g.Expect(f.raise(t, "v1.37.0", client.DryRunAll)).To(Succeed())
 			return f.told.warnings
-		}, patience).Should(ConsistOf(And(ContainSubstring("the minor after v1.37.0 will need newer workers"), ContainSubstring("bring it to v1.35 or later"))))
+		}, patience).Should(ConsistOf(And(ContainSubstring("the minor after v1.37.0 will need newer workers"),
+			ContainSubstring("bring it to v1.35 or later"))))
 		f.cluster.Annotations = map[string]string{skew.PolicyAnnotation: "Kubernetes-1.24"}
 		g.Expect(f.c.Update(t.Context(), f.cluster)).To(Succeed())
-		g.Eventually(func() error { return f.raise(t, "v1.37.0", client.DryRunAll) }, patience).Should(MatchError(ContainSubstring("S1-17")))
+		g.Eventually(func() error {
+			return f.raise(t, "v1.37.0", client.DryRunAll)
+		}, patience).Should(MatchError(ContainSubstring("S1-17")))
 	})
 	t.Run("of both in one commit", func(t *testing.T) {
 		g := NewWithT(t)
 		f := newFleet(t, config, "together", "v1.35.4")
 		pool := f.pool("blue", "v1.35.4")
 		g.Expect(f.c.Create(t.Context(), pool)).To(Succeed())
-		waits := ConsistOf(And(ContainSubstring("no host is claimed for new Machines of MachineDeployment blue yet"), ContainSubstring("v1.36")))
+		waits := ConsistOf(And(ContainSubstring("no host is claimed for new Machines of MachineDeployment blue yet"),
+			ContainSubstring("v1.36")))
 		g.Eventually(func() []string {
 			g.Expect(f.edit(t, pool.DeepCopy(), "v1.36.3", client.DryRunAll)).To(Succeed(), "a dry run asks about each alone")
 			return f.told.warnings
@@ -255,10 +272,47 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		g.Eventually(func() error { return topology("v1.37.0") }, patience).Should(MatchError(And(
 			ContainSubstring("spec.topology.version"), ContainSubstring("kubelet v1.33.2 of Machine w1"))))
 	})
+	t.Run("of a topology that Cluster API brings there by itself", func(t *testing.T) {
+		g := NewWithT(t)
+		f := newFleet(t, config, "chain", "v1.33.4")
+		f.worker(t, "w1", "v1.33.4")
+		worker := &clusterv1.Machine{}
+		g.Expect(f.c.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: "w1"}, worker)).To(Succeed())
+		worker.Labels[clusterv1.MachineDeploymentNameLabel] = "blue"
+		g.Expect(f.c.Update(t.Context(), worker)).To(Succeed())
+		topology := func(version, policy string, options ...client.PatchOption) error {
+			after := f.cluster.DeepCopy()
+			after.Annotations = map[string]string{skew.PolicyAnnotation: policy}
+			after.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "quoin"}, Version: version}
+			return f.c.Patch(t.Context(), after, client.MergeFrom(f.cluster), options...)
+		}
+		unlisted := MatchError(And(ContainSubstring("spec.kubernetesVersions of the ClusterClass"), ContainSubstring("R8"),
+			ContainSubstring("go to v1.34 first, then v1.35, then v1.36.3")))
+		g.Eventually(func() error { return topology("v1.36.3", "", client.DryRunAll) }, patience).Should(unlisted)
+		template := clusterv1.ClusterClassTemplateReference{APIVersion: "infrastructure.cluster.x-k8s.io/v1alpha1", Kind: "X",
+			Name: "x"}
+		class := &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "quoin"}}
+		class.Spec.Infrastructure.TemplateRef, class.Spec.ControlPlane.TemplateRef = template, template
+		class.Spec.KubernetesVersions = []string{"v1.33.4", "v1.34.2", "v1.35.4", "v1.36.3"}
+		g.Expect(f.c.Create(t.Context(), class)).To(Succeed())
+		g.Expect(topology("v1.36.3", "", client.DryRunAll)).To(Succeed())
+		g.Expect(topology("v1.35.4", "Kubernetes-1.24", client.DryRunAll)).To(Succeed())
+		g.Expect(topology("v1.36.3", "Kubernetes-1.24", client.DryRunAll)).To(MatchError(And(
+			ContainSubstring("kubelet v1.33.4 of MachineDeployment blue"), ContainSubstring("S1-17"),
+			ContainSubstring("go to v1.34.2 first, then v1.35.4, then v1.36.3"))))
+		g.Expect(topology("v1.37.0", "", client.DryRunAll)).
+			To(Succeed(), "what a ClusterClass does not list is Cluster API's to refuse")
+		class.Spec.Upgrade.External.GenerateUpgradePlanExtension = "plans.example"
+		class.Spec.KubernetesVersions = nil
+		g.Expect(f.c.Update(t.Context(), class)).To(Succeed())
+		g.Expect(topology("v1.36.3", "Kubernetes-1.24", client.DryRunAll)).To(Succeed(), "its way is not known")
+	})
 	t.Run("of what is moved, and of nobody's Cluster", func(t *testing.T) {
 		g := NewWithT(t)
 		f := newFleet(t, config, "paused", "v1.35.4")
-		g.Eventually(func() error { return f.c.Create(t.Context(), f.pool("blue", "v1.40.0"), client.DryRunAll) }, patience).Should(HaveOccurred())
+		g.Eventually(func() error {
+			return f.c.Create(t.Context(), f.pool("blue", "v1.40.0"), client.DryRunAll)
+		}, patience).Should(HaveOccurred())
 		f.cluster.Spec.Paused = ptr.To(true)
 		g.Expect(f.c.Update(t.Context(), f.cluster)).To(Succeed())
 		g.Expect(f.c.Create(t.Context(), f.pool("blue", "v1.40.0"))).To(Succeed())
@@ -274,7 +328,9 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		g.Expect(f.c.Create(t.Context(), pool)).To(Succeed())
 		g.Expect(f.c.Create(t.Context(), foreign)).To(Succeed())
 		silenceVersions(t, f.c)
-		g.Eventually(func() error { return f.edit(t, pool, "v1.35.5", client.DryRunAll) }, patience).Should(MatchError(ContainSubstring("failed calling webhook")))
+		g.Eventually(func() error {
+			return f.edit(t, pool, "v1.35.5", client.DryRunAll)
+		}, patience).Should(MatchError(ContainSubstring("failed calling webhook")))
 		g.Expect(f.edit(t, foreign, "v1.39.0")).To(Succeed(), "another provider's")
 		before := pool.DeepCopy()
 		pool.Spec.Replicas, pool.Finalizers = ptr.To[int32](7), nil
@@ -293,7 +349,8 @@ func silenceVersions(t *testing.T, c client.Client) {
 		before, after := &configurations.Items[i], configurations.Items[i].DeepCopy()
 		for j := range after.Webhooks {
 			if strings.HasPrefix(after.Webhooks[j].Name, "version.") {
-				after.Webhooks[j].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/nobody")}
+				after.Webhooks[j].ClientConfig = admissionregistrationv1.WebhookClientConfig{
+					URL: ptr.To("https://127.0.0.1:1/nobody")}
 				silenced++
 			}
 		}

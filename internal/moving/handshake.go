@@ -36,14 +36,16 @@ func Judge(s Site) Verdict {
 		}
 		return Verdict{Block: true, Reason: obstacles[0].Reason, Message: sentences(messages(obstacles, false), "")}
 	}
-	undo := fmt.Sprintf(`to give the move up: kubectl -n %s patch cluster %s --type merge -p '{"spec":{"paused":null}}'`, s.Namespace, s.Cluster.Name)
+	undo := fmt.Sprintf(`to give the move up: kubectl -n %s patch cluster %s --type merge -p '{"spec":{"paused":null}}'`,
+		s.Namespace, s.Cluster.Name)
 	if kept := messages(obstacles, true); len(kept) > 0 {
 		return Verdict{Block: true, Reason: firstKept(obstacles), Message: sentences(kept, undo)}
 	}
 	if waits := waits(s); len(waits) > 0 {
 		return Verdict{Block: true, Reason: NotQuiet, Message: "block-move stays: " + sentences(waits, undo)}
 	}
-	return Verdict{Movable: true, Reason: Quiet, Message: "everything of the Cluster is quiet, and the free hosts of the namespace are held; " + undo}
+	return Verdict{Movable: true, Reason: Quiet,
+		Message: "everything of the Cluster is quiet, and the free hosts of the namespace are held; " + undo}
 }
 
 // waits are what a paused Cluster is not yet quiet for. Each ends by itself, or names the way to end it.
@@ -60,11 +62,15 @@ func waits(s Site) []string {
 	add(unheld, "QuoinHost %s is to be held")
 	add(named(s.Objects, func(o Object) bool { return !o.Paused }, func(o Object) string { return o.Name }),
 		"%s: its controller has not seen the pause yet")
-	add(named(s.Objects, func(o Object) bool { return o.Paused && !o.Quiet }, func(o Object) string { return o.Name + " (" + o.Note + ")" }),
+	add(named(s.Objects, func(o Object) bool {
+		return o.Paused && !o.Quiet
+	}, func(o Object) string { return o.Name + " (" + o.Note + ")" }),
 		"%s has not ended yet")
 	add(named(s.Hosts, func(h Host) bool { return s.moves(h) && !s.free(h) && !h.Paused }, hostName),
 		"QuoinHost %s: its controller has not seen the pause yet")
-	add(named(s.Hosts, func(h Host) bool { return s.moves(h) && !h.Quiet && (s.free(h) && h.Hold != nil || h.Paused) }, func(h Host) string {
+	add(named(s.Hosts, func(h Host) bool {
+		return s.moves(h) && !h.Quiet && (s.free(h) && h.Hold != nil || h.Paused)
+	}, func(h Host) string {
 		if h.Note == "" {
 			return h.Name + " (its controller has not said yet that nothing runs there)"
 		}
@@ -75,7 +81,8 @@ func waits(s Site) []string {
 
 // moves says whether the host has to be quiet for this Cluster: its own hosts, and those that nobody has.
 func (s Site) moves(h Host) bool {
-	return !h.Left && (s.free(h) || h.Consumer != nil && h.Consumer.Namespace == s.Namespace && h.Consumer.Cluster == s.Cluster.Name)
+	return !h.Left && (s.free(h) || h.Consumer != nil && h.Consumer.Namespace == s.Namespace &&
+		h.Consumer.Cluster == s.Cluster.Name)
 }
 
 func messages(obstacles []Obstacle, keeping bool) []string {

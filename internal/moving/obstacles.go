@@ -41,8 +41,8 @@ type Obstacle struct {
 	Reason string
 	// Message is one sentence that names the objects and says what to do.
 	Message string
-	// Keeps says that something would be lost, so that block-move stays. Others clusterctl refuses by itself, or they cost no more
-	// than what the sentence says.
+	// Keeps says that something would be lost, so that block-move stays. Others clusterctl refuses by itself, or they cost
+	// no more than what the sentence says.
 	Keeps bool
 }
 
@@ -51,7 +51,8 @@ func Obstacles(s Site) []Obstacle {
 	var found []Obstacle
 	add := func(keeps bool, reason string, names []string, format string, args ...any) {
 		if len(names) > 0 {
-			found = append(found, Obstacle{Reason: reason, Keeps: keeps, Message: fmt.Sprintf(format, append([]any{listed(names)}, args...)...)})
+			found = append(found, Obstacle{Reason: reason, Keeps: keeps,
+				Message: fmt.Sprintf(format, append([]any{listed(names)}, args...)...)})
 		}
 	}
 	ours := func(h Host) bool { return h.Namespace == s.Namespace }
@@ -62,9 +63,14 @@ func Obstacles(s Site) []Obstacle {
 		"Cluster %s is being deleted, and would come back: wait until it is gone")
 	add(true, Deleting, named(s.Hosts, func(h Host) bool { return ours(h) && h.Deleting }, hostName),
 		"QuoinHost %s is being deleted, and would come back: delete the Machine that has it and wait until it is gone")
-	add(true, HostsElsewhere, named(s.Hosts, func(h Host) bool { return !ours(h) && h.Consumer != nil && h.Consumer.Cluster == s.Cluster.Name }, full),
-		"QuoinHost %s would stay behind, because a move takes namespace %s only: replace the Machines there by such on hosts of this namespace", s.Namespace)
-	add(true, ConsumersElsewhere, named(s.Hosts, func(h Host) bool { return ours(h) && h.Consumer != nil && h.Consumer.Namespace != s.Namespace },
+	add(true, HostsElsewhere, named(s.Hosts, func(h Host) bool {
+		return !ours(h) && h.Consumer != nil && h.Consumer.Cluster == s.Cluster.Name
+	}, full),
+		"QuoinHost %s would stay behind, because a move takes namespace %s only: replace the Machines there by such on "+
+			"hosts of this namespace", s.Namespace)
+	add(true, ConsumersElsewhere, named(s.Hosts, func(h Host) bool {
+		return ours(h) && h.Consumer != nil && h.Consumer.Namespace != s.Namespace
+	},
 		func(h Host) string {
 			return fmt.Sprintf("%s (of Machine %s/%s)", h.Name, h.Consumer.Namespace, h.Consumer.Machine)
 		}),
@@ -79,22 +85,29 @@ func Obstacles(s Site) []Obstacle {
 	}
 	if !s.Cluster.Paused {
 		add(false, NeighborPaused, named(s.Neighbors, func(c Cluster) bool { return c.Paused }, clusterName),
-			"Cluster %s of the namespace is paused, and clusterctl moves no paused Cluster: unpause it (spec.paused) when you know why it is")
+			"Cluster %s of the namespace is paused, and clusterctl moves no paused Cluster: unpause it (spec.paused) when you "+
+				"know why it is")
 	}
 	add(false, NotProvisioned, named(s.all(), func(c Cluster) bool { return !c.Ready && !c.Deleting }, clusterName),
 		"Cluster %s has no initialized control plane yet: wait for it")
 	add(false, DeletionInFlight, named(s.Machines, func(m Machine) bool { return m.Deleting }, machineName),
 		"Machine %s is being deleted: wait until it is gone")
-	add(false, MachinesWithoutNode, named(s.Machines, func(m Machine) bool { return !m.Node && !m.Deleting && !m.Ahead }, machineName),
+	add(false, MachinesWithoutNode, named(s.Machines, func(m Machine) bool {
+		return !m.Node && !m.Deleting && !m.Ahead
+	}, machineName),
 		"Machine %s has no node yet, and clusterctl moves none without: wait for it, or delete it")
-	add(false, MachinesWithoutNode, named(s.Machines, func(m Machine) bool { return !m.Node && !m.Deleting && m.Ahead }, machineName),
+	add(false, MachinesWithoutNode, named(s.Machines, func(m Machine) bool {
+		return !m.Node && !m.Deleting && m.Ahead
+	}, machineName),
 		"Machine %s was made ahead and has no node, and clusterctl moves none without: let the rollout end, or delete it")
 	if s.Cluster.Hooks != "" {
-		add(false, HooksInFlight, []string{s.Cluster.Hooks}, "lifecycle hook %s of Cluster %s waits for an answer: let it end", s.Cluster.Name)
+		add(false, HooksInFlight, []string{s.Cluster.Hooks},
+			"lifecycle hook %s of Cluster %s waits for an answer: let it end", s.Cluster.Name)
 	}
 	if s.Cluster.SharedWith != "" {
 		add(false, SharedClusterClass, []string{s.Cluster.Class},
-			"ClusterClass %s is copied and its original stays behind paused (%s): take cluster.x-k8s.io/paused off the original afterwards", s.Cluster.SharedWith)
+			"ClusterClass %s is copied and its original stays behind paused (%s): take cluster.x-k8s.io/paused off the "+
+				"original afterwards", s.Cluster.SharedWith)
 	}
 	return found
 }
@@ -104,8 +117,12 @@ func (s Site) foreign() []string {
 	owned := func(name, owner string) string { return fmt.Sprintf("%s (owner %s)", name, owner) }
 	names := named(s.Hosts, func(h Host) bool { return h.Namespace == s.Namespace && h.Owner != "" },
 		func(h Host) string { return owned("QuoinHost "+h.Name, h.Owner) })
-	names = append(names, named(s.Machines, func(m Machine) bool { return m.Owner != "" }, func(m Machine) string { return owned("Machine "+m.Name, m.Owner) })...)
-	return append(names, named(s.Objects, func(o Object) bool { return o.Owner != "" }, func(o Object) string { return owned(o.Name, o.Owner) })...)
+	names = append(names, named(s.Machines, func(m Machine) bool {
+		return m.Owner != ""
+	}, func(m Machine) string { return owned("Machine "+m.Name, m.Owner) })...)
+	return append(names, named(s.Objects, func(o Object) bool {
+		return o.Owner != ""
+	}, func(o Object) string { return owned(o.Name, o.Owner) })...)
 }
 
 // andMore counts what a sentence about the first one leaves out.
@@ -122,5 +139,6 @@ func machineName(m Machine) string { return m.Name }
 func Command(s Site) string {
 	names := named(s.all(), func(Cluster) bool { return true }, func(c Cluster) string { return c.Name })
 	slices.Sort(names)
-	return fmt.Sprintf("clusterctl move -n %s --to-kubeconfig=<file> takes Cluster %s with all QuoinHosts of the namespace", s.Namespace, listed(names))
+	return fmt.Sprintf("clusterctl move -n %s --to-kubeconfig=<file> takes Cluster %s with all QuoinHosts of the "+
+		"namespace", s.Namespace, listed(names))
 }

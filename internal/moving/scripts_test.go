@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScripts runs the scenarios of testdata. One command, judge, whose input has one object per line, all in namespace team
-// unless the name says otherwise; the first Cluster is the one that is asked.
+// TestScripts runs the scenarios of testdata. One command, judge, whose input has one object per line, all in namespace
+// team unless the name says otherwise; the first Cluster is the one that is asked.
 //
 //	cluster  <name> paused deleting unready class=<name> shared=<with> hooks=<name>
 //	host     <name> uid=.. of=<namespace>/<cluster>/<machine> held=<cluster,..>@<source uid> paused quiet left deleting runs=.. owner=..
@@ -64,7 +64,8 @@ func siteOf(t *testing.T, input string) Site {
 		is := func(flag string) bool { _, ok := has[flag]; return ok }
 		switch kind {
 		case "cluster":
-			c := Cluster{Name: name, Paused: is("paused"), Deleting: is("deleting"), Ready: !is("unready"), Class: has["class"], SharedWith: has["shared"], Hooks: has["hooks"]}
+			c := Cluster{Name: name, Paused: is("paused"), Deleting: is("deleting"), Ready: !is("unready"), Class: has["class"],
+				SharedWith: has["shared"], Hooks: has["hooks"]}
 			if s.Cluster.Name == "" {
 				s.Cluster = c
 			} else {
@@ -73,9 +74,11 @@ func siteOf(t *testing.T, input string) Site {
 		case "host":
 			s.Hosts = append(s.Hosts, hostOf(name, has, is))
 		case "machine":
-			s.Machines = append(s.Machines, Machine{Name: name, Deleting: is("deleting"), Node: !is("noNode"), Ahead: is("ahead"), Owner: has["owner"]})
+			s.Machines = append(s.Machines, Machine{Name: name, Deleting: is("deleting"), Node: !is("noNode"),
+				Ahead: is("ahead"), Owner: has["owner"]})
 		case "object":
-			s.Objects = append(s.Objects, Object{Name: name, Paused: !is("unseen"), Quiet: !is("runs"), Note: has["runs"], Owner: has["owner"]})
+			s.Objects = append(s.Objects, Object{Name: name, Paused: !is("unseen"), Quiet: !is("runs"), Note: has["runs"],
+				Owner: has["owner"]})
 		case "secret":
 			s.Secrets = append(s.Secrets, Secret{Name: name, Problem: strings.Join(fields[2:], " ")})
 		case "recovery":
@@ -88,7 +91,8 @@ func siteOf(t *testing.T, input string) Site {
 }
 
 func hostOf(name string, has map[string]string, is func(string) bool) Host {
-	h := Host{Namespace: "team", Name: name, UID: has["uid"], Deleting: is("deleting"), Left: is("left"), Paused: is("paused"), Quiet: is("quiet"),
+	h := Host{Namespace: "team", Name: name, UID: has["uid"], Deleting: is("deleting"), Left: is("left"),
+		Paused: is("paused"), Quiet: is("quiet"),
 		Note: has["runs"], Owner: has["owner"]}
 	if namespace, rest, ok := strings.Cut(name, "/"); ok {
 		h.Namespace, h.Name = namespace, rest

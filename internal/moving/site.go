@@ -1,13 +1,13 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package moving decides what clusterctl move may do with a Cluster: whether a move would go well, when the objects of a
-// paused Cluster are quiet enough to be copied, and which free hosts are held meanwhile. It is pure.
+// Package moving decides what clusterctl move may do with a Cluster: whether a move would go well, when the objects of
+// a paused Cluster are quiet enough to be copied, and which free hosts are held meanwhile. It is pure.
 //
-// clusterctl (cmd/clusterctl/client/cluster/mover.go) reads the objects, pauses the Clusters of the namespace, waits for the
-// annotation block-move to leave those objects that carried it when they were read, copies everything, and deletes the
-// originals without a look at what they still do. So the annotation stands on every QuoinCluster from its first reconcile on, and
-// leaves when nothing of the Cluster is in motion any more.
+// clusterctl (cmd/clusterctl/client/cluster/mover.go) reads the objects, pauses the Clusters of the namespace, waits
+// for the annotation block-move to leave those objects that carried it when they were read, copies everything, and
+// deletes the originals without a look at what they still do. So the annotation stands on every QuoinCluster from its
+// first reconcile on, and leaves when nothing of the Cluster is in motion any more.
 package moving
 
 import (
@@ -42,8 +42,9 @@ type Cluster struct {
 	Paused, Deleting bool
 	// Ready says that the infrastructure is provisioned and the control plane initialized; clusterctl refuses others.
 	Ready bool
-	// Class is the namespace and name of its ClusterClass; empty without a managed topology. SharedWith is a Cluster of another
-	// namespace that has the same one, or a note that the class itself is in another namespace; empty when it is not shared.
+	// Class is the namespace and name of its ClusterClass; empty without a managed topology. SharedWith is a Cluster of
+	// another namespace that has the same one, or a note that the class itself is in another namespace; empty when it is
+	// not shared.
 	Class, SharedWith string
 	// Hooks are the lifecycle hooks of its topology that are under way.
 	Hooks string
@@ -59,7 +60,8 @@ type Host struct {
 	Consumer *Consumer
 	// Hold of the host; nil when it is not held.
 	Hold *Hold
-	// Paused says that the host's controller saw the pause, Quiet that it saw pause or hold and that nothing runs any more.
+	// Paused says that the host's controller saw the pause, Quiet that it saw pause or hold and that nothing runs any
+	// more.
 	Paused, Quiet bool
 	// Note says what still runs.
 	Note string

@@ -1,9 +1,10 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objectpatch writes down what a reconcile came to in as few requests as that takes: one for the status, conditions
-// included, and one for the rest when it changed. Cluster API's own helper sends the conditions by themselves, because others
-// may write some of them; that way is taken here only when somebody has indeed written in between.
+// Package objectpatch writes down what a reconcile came to in as few requests as that takes: one for the status,
+// conditions included, and one for the rest when it changed. Cluster API's own helper sends the conditions by
+// themselves, because others may write some of them; that way is taken here only when somebody has indeed written in
+// between.
 package objectpatch
 
 import (
@@ -37,9 +38,9 @@ func New(object client.Object, c client.Client) (*Helper, error) {
 	return &Helper{client: c, before: copyOf(object), merge: merge}, nil
 }
 
-// Patch writes what changed in the object since New. Conditions of the types in owned become what the object has, whoever else
-// wrote them; those of other types are merged. The status of an object that goes with this, because its last finalizer is
-// taken off, is not written: nobody would read it.
+// Patch writes what changed in the object since New. Conditions of the types in owned become what the object has,
+// whoever else wrote them; those of other types are merged. The status of an object that goes with this, because its
+// last finalizer is taken off, is not written: nobody would read it.
 func (h *Helper) Patch(ctx context.Context, object client.Object, owned ...string) error {
 	before, err := contentOf(h.before)
 	if err != nil {
@@ -64,8 +65,8 @@ func (h *Helper) Patch(ctx context.Context, object client.Object, owned ...strin
 	return refused
 }
 
-// Early tells how long what changed in the object can wait, because by the pace it is too early for it; zero when it is to be
-// patched now. An object that cannot be compared is never early: Patch says what is wrong with it.
+// Early tells how long what changed in the object can wait, because by the pace it is too early for it; zero when it is
+// to be patched now. An object that cannot be compared is never early: Patch says what is wrong with it.
 func (h *Helper) Early(pace *Pace, object client.Object) time.Duration {
 	before, errBefore := contentOf(h.before)
 	after, errAfter := contentOf(object)
@@ -75,7 +76,8 @@ func (h *Helper) Early(pace *Pace, object client.Object) time.Duration {
 	return pace.early(object.GetUID(), before, after)
 }
 
-// patchStatus carries the version that the status was derived from: conditions are a list, which a patch replaces whole.
+// patchStatus carries the version that the status was derived from: conditions are a list, which a patch replaces
+// whole.
 func (h *Helper) patchStatus(ctx context.Context, object client.Object, before, after map[string]any) error {
 	from := client.MergeFromWithOptions(&unstructured.Unstructured{Object: before}, client.MergeFromWithOptimisticLock{})
 	data, err := from.Data(&unstructured.Unstructured{Object: after})

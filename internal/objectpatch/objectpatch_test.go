@@ -36,14 +36,17 @@ func newWorld(t *testing.T) *world {
 	w := &world{WithT: NewWithT(t), t: t}
 	scheme := runtime.NewScheme()
 	w.Expect(infrav1.AddToScheme(scheme)).To(Succeed())
-	stored := &infrav1.QuoinCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", Finalizers: []string{finalizer}}}
+	stored := &infrav1.QuoinCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c",
+		Finalizers: []string{finalizer}}}
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(stored).WithStatusSubresource(stored).
 		WithInterceptorFuncs(interceptor.Funcs{
-			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
+				options ...client.PatchOption) error {
 				w.requests = append(w.requests, "object")
 				return c.Patch(ctx, o, p, options...)
 			},
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, options ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+				options ...client.SubResourcePatchOption) error {
 				w.requests = append(w.requests, sub)
 				if w.refuse != nil {
 					return w.refuse
@@ -133,7 +136,8 @@ func TestTheStatusOfAnObjectThatGoesIsNotWritten(t *testing.T) {
 	cluster.Finalizers = nil
 	w.Expect(helper.Patch(w.t.Context(), cluster, "Ready")).To(Succeed())
 	w.Expect(w.requests).To(Equal([]string{"object"}))
-	w.Expect(client.IgnoreNotFound(w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "n", Name: "c"}, cluster))).To(Succeed())
+	w.Expect(client.IgnoreNotFound(w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "n", Name: "c"}, cluster))).
+		To(Succeed())
 	w.Expect(w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "n", Name: "c"}, cluster)).NotTo(Succeed())
 }
 

@@ -4,6 +4,7 @@
 package objectpatch
 
 import (
+	"cmp"
 	"maps"
 	"sync"
 	"time"
@@ -12,15 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// wordsInterval lies between two changes of an object's words. Each of them makes all who watch the object look at it, and what
-// follows from it may be words again.
+// wordsInterval lies between two changes of an object's words. Each of them makes all who watch the object look at it,
+// and what follows from it may be words again.
 const wordsInterval = time.Second
 
-// Pace keeps changes that are nothing but words apart: messages that tell a person how far something is. Whatever else changes
-// is never held back, and takes the words along. Safe for concurrent use; its zero value is ready, and nil holds nothing back.
+// Pace keeps changes that are nothing but words apart: messages that tell a person how far something is. Whatever else
+// changes is never held back, and takes the words along. Safe for concurrent use; its zero value is ready, and nil
+// holds nothing back.
 type Pace struct {
-	// Haste divides the interval; 1 when 0.
-	Haste int
+	// Interval lies between two changes of words; a second when 0.
+	Interval time.Duration
 
 	now func() time.Time
 
@@ -43,7 +45,8 @@ func (p *Pace) early(uid types.UID, before, after map[string]any) time.Duration 
 		now = p.now
 	}
 	at, known := p.written[uid]
-	if left := wordsInterval/time.Duration(max(p.Haste, 1)) - now().Sub(at); known && left > 0 && equality.Semantic.DeepEqual(withoutWords(before), withoutWords(after)) {
+	if left := cmp.Or(p.Interval, wordsInterval) - now().Sub(at); known && left > 0 &&
+		equality.Semantic.DeepEqual(withoutWords(before), withoutWords(after)) {
 		return left
 	}
 	if p.written == nil || len(p.written) >= mostPaced {

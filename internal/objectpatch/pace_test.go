@@ -21,7 +21,8 @@ func TestWordsAreWrittenOnceInASecond(t *testing.T) {
 	// tell changes the Ready condition as somebody else has read it, and asks whether that is early.
 	tell := func(reason, message string) time.Duration {
 		helper := w.helper(cluster)
-		conditions.Set(cluster, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: reason, Message: message})
+		conditions.Set(cluster, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: reason,
+			Message: message})
 		return helper.Early(pace, cluster)
 	}
 	w.Expect(tell("Working", "step 1")).To(BeZero(), "the first words")

@@ -36,7 +36,8 @@ func TestJudge(t *testing.T) {
 					if err != nil {
 						d.Fatalf(t, "%q: %v", line, err)
 					}
-					hosts = append(hosts, Host{Domain: fields[0], SilentSince: midnight.Add(time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute)})
+					hosts = append(hosts, Host{Domain: fields[0], SilentSince: midnight.Add(time.Duration(at.Hour())*time.Hour +
+						time.Duration(at.Minute())*time.Minute)})
 				}
 			}
 			return Judge(d.CmdArgs[0].Key, hosts).String() + "\n"

@@ -1,8 +1,9 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownwrites tells a controller that its cache has not shown it its own last write yet. A reconcile by such a cache
-// decides by what it has changed itself: at best it does the same again and fails with a conflict, at worst it undoes it.
+// Package ownwrites tells a controller that its cache has not shown it its own last write yet. A reconcile by such a
+// cache decides by what it has changed itself: at best it does the same again and fails with a conflict, at worst it
+// undoes it.
 package ownwrites
 
 import (
@@ -15,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Patience is how long a write is waited for. After it the cache is believed again: an API server that was restored from a
-// backup counts its resource versions from a lower number, and would keep a controller waiting for ever.
+// Patience is how long a write is waited for. After it the cache is believed again: an API server that was restored
+// from a backup counts its resource versions from a lower number, and would keep a controller waiting for ever.
 const Patience = 10 * time.Second
 
 // Client notes what it writes. The zero value is not ready, see Track.
@@ -38,8 +39,8 @@ func Track(c client.Client) *Client {
 	return &Client{Client: c, now: time.Now, writes: map[types.UID]write{}}
 }
 
-// Behind says that the object, as it was read from the cache, is older than what was last written to it here. The event of
-// that write is still to come, so a reconciler may just return; after Patience the answer is no.
+// Behind says that the object, as it was read from the cache, is older than what was last written to it here. The event
+// of that write is still to come, so a reconciler may just return; after Patience the answer is no.
 func (c *Client) Behind(o client.Object) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,6 +93,8 @@ func (w statusWriter) Update(ctx context.Context, o client.Object, options ...cl
 }
 
 // Patch implements client.SubResourceWriter.
-func (w statusWriter) Patch(ctx context.Context, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+func (w statusWriter) Patch(
+	ctx context.Context, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption,
+) error {
 	return w.client.note(o, w.SubResourceWriter.Patch(ctx, o, patch, options...))
 }

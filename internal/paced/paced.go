@@ -16,8 +16,8 @@ import (
 
 type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
 
-// After enqueues what an event maps to after the wait. A queue keeps the earliest time of each request, so all events of the
-// wait have it reconciled once, and it sees all of them.
+// After enqueues what an event maps to after the wait. A queue keeps the earliest time of each request, so all events
+// of the wait have it reconciled once, and it sees all of them.
 func After(wait time.Duration, of handler.MapFunc) handler.EventHandler {
 	mapped := handler.EnqueueRequestsFromMapFunc(of)
 	return handler.Funcs{

@@ -46,7 +46,8 @@ func fleet(size int) []Host {
 		hosts[i] = Host{
 			Namespace: "default", Name: fmt.Sprintf("srv-%04d", i), Labels: map[string]string{"role": role},
 			State: StateAvailable, Ready: true, InUse: i%2 == 0, FailureDomain: fmt.Sprintf("rack-%d", i%20),
-			FailedAt: now.Add(-time.Duration(i) * time.Minute), FailedPool: "default/a", FormerPool: fmt.Sprintf("default/%d", i%7),
+			FailedAt: now.Add(-time.Duration(i) * time.Minute), FailedPool: "default/a", FormerPool: fmt.Sprintf("default/%d",
+				i%7),
 		}
 	}
 	return hosts

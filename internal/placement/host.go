@@ -4,6 +4,7 @@
 package placement
 
 import (
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
@@ -29,6 +30,7 @@ func HostOf(h *infrav1.QuoinHost) Host {
 	}
 	if h.Status.Facts != nil {
 		host.Runtime = h.Status.Facts.ContainerRuntime
+		host.Cgroup = CgroupOf(h.Status.Facts)
 	}
 	if h.Spec.Quarantine != nil {
 		// Its status may be older than that, or lost.
@@ -47,4 +49,13 @@ func HostOf(h *infrav1.QuoinHost) Host {
 		host.FailedAt, host.FailedPool = failure.Time.Time, failure.Pool
 	}
 	return host
+}
+
+// CgroupOf is the version of control groups that a kubelet on the host has to be told of; 0 where it is not known, and
+// where the host itself tells it. A host that was inspected before that was asked may do so.
+func CgroupOf(facts *infrav1.HostFacts) int32 {
+	if facts == nil || ptr.Deref(facts.KubeletOnCgroupV1, true) {
+		return 0
+	}
+	return facts.CgroupVersion
 }

@@ -10,8 +10,8 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
-// Identity is what must be a host's own within a Cluster, as words for people: a node is named after its hostname, DHCP leases
-// and journals go by the machine-id, and network plugins by one or the other.
+// Identity is what must be a host's own within a Cluster, as words for people: a node is named after its hostname, DHCP
+// leases and journals go by the machine-id, and network plugins by one or the other.
 type Identity string
 
 // placeholders are product UUIDs that boards carry which were never given one.
@@ -45,7 +45,8 @@ func (i Identity) Remedy() string {
 	case "hostname":
 		return "give one of them another name: hostnamectl hostname <name>"
 	case "machine-id":
-		return "give one of them its own: rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd-machine-id-setup && reboot"
+		return "give one of them its own: rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd-machine-id-setup && " +
+			"reboot"
 	}
 	return "give one of them its own in the firmware, or in the definition of the virtual machine"
 }

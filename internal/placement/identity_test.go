@@ -14,11 +14,13 @@ import (
 func TestIdentitiesAreWhatIsAHostsOwn(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(IdentitiesOf(nil)).To(BeEmpty())
-	g.Expect(IdentitiesOf(&infrav1.HostFacts{Hostname: "Node-1", MachineID: "abcd", ProductUUID: "4C4C4544-0001"})).To(Equal(
-		[]Identity{"hostname node-1", "machine-id abcd", "product UUID 4c4c4544-0001"}))
+	g.Expect(IdentitiesOf(&infrav1.HostFacts{Hostname: "Node-1", MachineID: "abcd", ProductUUID: "4C4C4544-0001"})).
+		To(Equal(
+			[]Identity{"hostname node-1", "machine-id abcd", "product UUID 4c4c4544-0001"}))
 	g.Expect(IdentitiesOf(&infrav1.HostFacts{Hostname: "localhost.localdomain", MachineID: "uninitialized",
 		ProductUUID: "03000200-0400-0500-0006-000700080009"})).To(BeEmpty(), "what half of the world has refuses nobody")
-	g.Expect(Common([]Identity{"hostname a", "machine-id b"}, []Identity{"machine-id b", "hostname c"})).To(Equal(Identity("machine-id b")))
+	g.Expect(Common([]Identity{"hostname a", "machine-id b"}, []Identity{"machine-id b", "hostname c"})).
+		To(Equal(Identity("machine-id b")))
 	g.Expect(Common([]Identity{"hostname a"}, []Identity{"machine-id a"})).To(BeEmpty())
 	g.Expect(Identity("machine-id b").Remedy()).To(ContainSubstring("systemd-machine-id-setup"))
 	g.Expect(Identity("hostname b").Remedy()).To(ContainSubstring("hostnamectl"))
@@ -49,14 +51,18 @@ func TestHostsMeetWhereOneNamespaceMayClaimBoth(t *testing.T) {
 
 func TestAHostThatIsLikeOneOfTheClusterIsNotChosen(t *testing.T) {
 	g := NewWithT(t)
-	twin := Host{Namespace: "default", Name: "a", State: StateAvailable, Ready: true, Identities: []Identity{"hostname a", "machine-id 1"}}
-	other := Host{Namespace: "default", Name: "b", State: StateAvailable, Ready: true, Identities: []Identity{"hostname b", "machine-id 2"}}
+	twin := Host{Namespace: "default", Name: "a", State: StateAvailable, Ready: true, Identities: []Identity{"hostname a",
+		"machine-id 1"}}
+	other := Host{Namespace: "default", Name: "b", State: StateAvailable, Ready: true, Identities: []Identity{"hostname b",
+		"machine-id 2"}}
 	request := Request{Namespace: "default", Taken: []Identity{"hostname x", "machine-id 1"}}
 	g.Expect(Select(request, []Host{twin, other}).Chosen.Name).To(Equal("b"))
 	alone := Select(request, []Host{twin})
 	g.Expect(alone.Chosen).To(BeNil())
-	g.Expect(alone.Message()).To(ContainSubstring("1 with the hostname, machine-id or product UUID of another host of the Cluster"))
-	busy := Host{Namespace: "default", Name: "c", State: "Provisioned", Serving: true, InUse: true, Identities: []Identity{"machine-id 1"}}
+	g.Expect(alone.Message()).To(ContainSubstring("1 with the hostname, machine-id or product UUID of another host of " +
+		"the Cluster"))
+	busy := Host{Namespace: "default", Name: "c", State: "Provisioned", Serving: true, InUse: true,
+		Identities: []Identity{"machine-id 1"}}
 	g.Expect(Returning(request, busy)).To(BeTrue(), "what is taken is its own")
 	twin.InUse = true
 	g.Expect(Select(request, []Host{twin}).Message()).To(ContainSubstring("1 in use"))

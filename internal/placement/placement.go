@@ -1,7 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package placement picks a host for a machine. It is pure: the same request and hosts, in any order, give the same result.
+// Package placement picks a host for a machine. It is pure: the same request and hosts, in any order, give the same
+// result.
 package placement
 
 import (
@@ -44,6 +45,8 @@ type Request struct {
 	Taken []Identity
 	// Version of the machine's kubelet, which a host's container runtime may be too old for; empty when that is not known.
 	Version string
+	// FailCgroupV1 says that nothing tells the machine's kubelet to start on a host with cgroup v1.
+	FailCgroupV1 bool
 	// Pool of the machine, as Pool makes it.
 	Pool string
 	// PreferFormer prefers, within a failure domain, a host that a machine of the same pool had last.
@@ -81,6 +84,9 @@ type Host struct {
 	Identities []Identity
 	// Runtime is the container runtime and its version ("containerd://2.2.0"); empty when that is not known.
 	Runtime string
+	// Cgroup is the version of the host's control groups; 0 when that is not known, and where the host has its kubelet
+	// start whatever it is.
+	Cgroup int32
 	// FormerPool is the pool of the machine that had the host last.
 	FormerPool string
 	// FailedAt is when a claim of FailedPool last ended in failure on the host; zero when none did.
@@ -100,7 +106,8 @@ const (
 	InMaintenance Reason = "in maintenance"
 	NotReady      Reason = "not ready"
 	NotPlaced     Reason = "not registered yet"
-	Duplicate     Reason = "with the hostname, machine-id or product UUID of another host of the Cluster (its condition Unique says which)"
+	Duplicate     Reason = "with the hostname, machine-id or product UUID of another host of the Cluster (its condition " +
+		"Unique says which)"
 )
 
 // Result is the outcome of Select.
@@ -123,9 +130,9 @@ type Count struct {
 	Hosts  int
 }
 
-// Select picks the host for request. Among the eligible ones come first those that did not fail lately, then those of the
-// emptiest failure domain, then a former host of the pool if the machine wants one, then by namespace (the machine's own
-// first) and name.
+// Select picks the host for request. Among the eligible ones come first those that did not fail lately, then those of
+// the emptiest failure domain, then a former host of the pool if the machine wants one, then by namespace (the
+// machine's own first) and name.
 func Select(request Request, hosts []Host) Result {
 	result := Result{Reasons: map[Reason]int{}}
 	var free []Host
@@ -157,8 +164,8 @@ func Select(request Request, hosts []Host) Result {
 	return result
 }
 
-// avoided says that the host failed so lately that it comes last. Last, and not never: a fleet of one broken and no other
-// host may have been broken by something that is mended by now.
+// avoided says that the host failed so lately that it comes last. Last, and not never: a fleet of one broken and no
+// other host may have been broken by something that is mended by now.
 func avoided(request Request, h Host) bool {
 	if h.FailedAt.IsZero() || request.Now.IsZero() {
 		return false
@@ -209,6 +216,11 @@ func obstacle(request Request, h Host) (Reason, int) {
 	if ended := skew.RuntimeEnded(h.Runtime, request.Version); ended != "" {
 		return Reason(ended), rankRuntime
 	}
+	if request.FailCgroupV1 {
+		if ended := skew.CgroupEnded(h.Cgroup, request.Version); ended != "" {
+			return Reason(ended), rankRuntime
+		}
+	}
 	return "", 0
 }
 
@@ -226,8 +238,8 @@ func Coming(request Request, h Host) bool {
 	return reason == ""
 }
 
-// Returning says whether the host could be claimed for the request once the machine that leaves it has left, if its reset ends
-// well.
+// Returning says whether the host could be claimed for the request once the machine that leaves it has left, if its
+// reset ends well.
 func Returning(request Request, h Host) bool {
 	h.Preparing = h.Preparing || h.Serving
 	return Coming(request, h)
@@ -290,15 +302,16 @@ func (r Result) Counts() []Count {
 func (r Result) Note() string {
 	switch {
 	case r.LastResort:
-		return fmt.Sprintf("its last claim failed at %s, and no other host is free", r.Chosen.FailedAt.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("its last claim failed at %s, and no other host is free", r.Chosen.FailedAt.UTC().
+			Format(time.RFC3339))
 	case r.Chosen != nil && r.Avoided > 0:
 		return fmt.Sprintf("free hosts passed over because their last claims failed lately: %d", r.Avoided)
 	}
 	return ""
 }
 
-// Message is a sentence for people, such as "no free host matches: 2 in use, 1 Quarantined, 3 not selected by role=worker".
-// Empty when a host was chosen.
+// Message is a sentence for people, such as "no free host matches: 2 in use, 1 Quarantined, 3 not selected by
+// role=worker". Empty when a host was chosen.
 func (r Result) Message() string {
 	if r.Chosen != nil {
 		return ""

@@ -158,8 +158,9 @@ func parseRequest(t *testing.T, d *datadriven.TestData) Request {
 	return r
 }
 
-// TestSelectNeverPicksAnIneligibleHostAndIsDeterministic draws hosts at random: whatever the order they come in, the same
-// one is picked, and it is free, offered, selected and in the wanted failure domain. Nobody waits while a host is free.
+// TestSelectNeverPicksAnIneligibleHostAndIsDeterministic draws hosts at random: whatever the order they come in, the
+// same one is picked, and it is free, offered, selected and in the wanted failure domain. Nobody waits while a host is
+// free.
 func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		domain := rapid.SampledFrom([]string{"", "a", "b"})
@@ -168,27 +169,32 @@ func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
 		host := rapid.Custom(func(t *rapid.T) Host {
 			return Host{
 				Namespace: namespace.Draw(t, "namespace"), Name: rapid.StringMatching(`[a-c][0-9]`).Draw(t, "name"),
-				Labels:        map[string]string{"role": rapid.SampledFrom([]string{"worker", "storage"}).Draw(t, "role")},
-				State:         rapid.SampledFrom([]string{StateAvailable, StateAvailable, StateAvailable, "Cleaning", "Quarantined", ""}).Draw(t, "state"),
-				Ready:         rapid.SampledFrom([]bool{true, true, false}).Draw(t, "ready"),
-				InUse:         rapid.SampledFrom([]bool{false, false, true}).Draw(t, "inUse"),
-				Leaving:       rapid.SampledFrom([]bool{false, false, true}).Draw(t, "leaving"),
-				Held:          rapid.SampledFrom([]bool{false, false, true}).Draw(t, "held"),
-				Detached:      rapid.SampledFrom([]bool{false, false, true}).Draw(t, "detached"),
-				Maintenance:   rapid.SampledFrom([]bool{false, false, true}).Draw(t, "maintenance"),
-				FormerPool:    pool.Draw(t, "former"),
-				FailedPool:    pool.Draw(t, "failed"),
-				FailedAt:      rapid.SampledFrom([]time.Time{{}, now, now.Add(-30 * time.Minute), now.Add(-2 * time.Hour)}).Draw(t, "failedAt"),
+				Labels: map[string]string{"role": rapid.SampledFrom([]string{"worker", "storage"}).Draw(t, "role")},
+				State: rapid.SampledFrom([]string{StateAvailable, StateAvailable, StateAvailable, "Cleaning", "Quarantined",
+					""}).Draw(t, "state"),
+				Ready:       rapid.SampledFrom([]bool{true, true, false}).Draw(t, "ready"),
+				InUse:       rapid.SampledFrom([]bool{false, false, true}).Draw(t, "inUse"),
+				Leaving:     rapid.SampledFrom([]bool{false, false, true}).Draw(t, "leaving"),
+				Held:        rapid.SampledFrom([]bool{false, false, true}).Draw(t, "held"),
+				Detached:    rapid.SampledFrom([]bool{false, false, true}).Draw(t, "detached"),
+				Maintenance: rapid.SampledFrom([]bool{false, false, true}).Draw(t, "maintenance"),
+				FormerPool:  pool.Draw(t, "former"),
+				FailedPool:  pool.Draw(t, "failed"),
+				FailedAt: rapid.SampledFrom([]time.Time{{}, now, now.Add(-30 * time.Minute), now.Add(-2 * time.Hour)}).
+					Draw(t, "failedAt"),
 				FailureDomain: domain.Draw(t, "domain"),
 				ConsumerNamespaces: rapid.SampledFrom([][]string{
 					nil, {AnyNamespace}, {"team"}, {"default", "team"},
 				}).Draw(t, "offer"),
 			}
 		})
-		hosts := rapid.SliceOfNDistinct(host, 0, 12, func(h Host) string { return h.Namespace + "/" + h.Name }).Draw(t, "hosts")
-		request := Request{Namespace: namespace.Draw(t, "for"), Now: now, Pool: pool.Draw(t, "pool"), PreferFormer: rapid.Bool().Draw(t, "prefers"), FailureDomain: domain.Draw(t, "in"), Members: map[string]int{
-			"a": rapid.IntRange(0, 3).Draw(t, "a"), "b": rapid.IntRange(0, 3).Draw(t, "b"),
-		}}
+		hosts := rapid.SliceOfNDistinct(host, 0, 12, func(h Host) string {
+			return h.Namespace + "/" + h.Name
+		}).Draw(t, "hosts")
+		request := Request{Namespace: namespace.Draw(t, "for"), Now: now, Pool: pool.Draw(t, "pool"),
+			PreferFormer: rapid.Bool().Draw(t, "prefers"), FailureDomain: domain.Draw(t, "in"), Members: map[string]int{
+				"a": rapid.IntRange(0, 3).Draw(t, "a"), "b": rapid.IntRange(0, 3).Draw(t, "b"),
+			}}
 		if rapid.Bool().Draw(t, "selects") {
 			request.Selector = labels.SelectorFromSet(labels.Set{"role": "worker"})
 		}
@@ -198,7 +204,8 @@ func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
 			if len(h.ConsumerNamespaces) > 0 {
 				offered = slices.Contains(h.ConsumerNamespaces, request.Namespace) || slices.Contains(h.ConsumerNamespaces, "*")
 			}
-			return offered && h.State == StateAvailable && h.Ready && !h.InUse && !h.Leaving && !h.Held && !h.Detached && !h.Maintenance &&
+			return offered && h.State == StateAvailable && h.Ready && !h.InUse && !h.Leaving && !h.Held && !h.Detached &&
+				!h.Maintenance &&
 				(request.Selector == nil || h.Labels["role"] == "worker") &&
 				(request.FailureDomain == "" || request.FailureDomain == h.FailureDomain)
 		}
@@ -213,7 +220,9 @@ func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
 		for n := range maps.Values(got.Reasons) {
 			counted += n
 		}
-		if free := len(slices.DeleteFunc(slices.Clone(hosts), func(h Host) bool { return !eligible(h) })); counted != len(hosts)-free {
+		if free := len(slices.DeleteFunc(slices.Clone(hosts), func(h Host) bool {
+			return !eligible(h)
+		})); counted != len(hosts)-free {
 			t.Fatalf("%d hosts counted, %d are not eligible", counted, len(hosts)-free)
 		}
 		again := Select(request, rapid.Permutation(hosts).Draw(t, "shuffled"))

@@ -8,8 +8,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// Pool names the machines that replace each other: "namespace/name" of the Machine's MachineDeployment or control plane,
-// or of whatever owns it when no label tells. Empty for a Machine that nothing would replace.
+// Pool names the machines that replace each other: "namespace/name" of the Machine's MachineDeployment or control
+// plane, or of whatever owns it when no label tells. Empty for a Machine that nothing would replace.
 func Pool(machine metav1.Object) string {
 	for _, label := range []string{clusterv1.MachineDeploymentNameLabel, clusterv1.MachineControlPlaneNameLabel} {
 		if name := machine.GetLabels()[label]; name != "" {

@@ -16,7 +16,8 @@ func TestPoolIsWhatReplacesAMachine(t *testing.T) {
 	g := NewWithT(t)
 	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m1"}}
 	g.Expect(Pool(machine)).To(BeEmpty())
-	machine.OwnerReferences = []metav1.OwnerReference{{Kind: "Cluster", Name: "c1"}, {Kind: "MachineSet", Name: "workers-abc", Controller: ptr.To(true)}}
+	machine.OwnerReferences = []metav1.OwnerReference{{Kind: "Cluster", Name: "c1"},
+		{Kind: "MachineSet", Name: "workers-abc", Controller: ptr.To(true)}}
 	g.Expect(Pool(machine)).To(Equal("team/workers-abc"))
 	machine.Labels = map[string]string{clusterv1.MachineDeploymentNameLabel: "workers"}
 	g.Expect(Pool(machine)).To(Equal("team/workers"), "a rollout makes another MachineSet of the same pool")

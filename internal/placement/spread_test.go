@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMachinesSpreadAsEvenlyAsTheHostsAllow claims host after host of a random fleet: as long as two failure domains have
-// free hosts, no more than one machine lies between them.
+// TestMachinesSpreadAsEvenlyAsTheHostsAllow claims host after host of a random fleet: as long as two failure domains
+// have free hosts, no more than one machine lies between them.
 func TestMachinesSpreadAsEvenlyAsTheHostsAllow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var hosts []Host
@@ -22,7 +22,8 @@ func TestMachinesSpreadAsEvenlyAsTheHostsAllow(t *testing.T) {
 			})
 		}
 		members := map[string]int{}
-		request := Request{Namespace: "default", Members: members, Pool: "default/p", PreferFormer: rapid.Bool().Draw(t, "prefers")}
+		request := Request{Namespace: "default", Members: members, Pool: "default/p", PreferFormer: rapid.Bool().
+			Draw(t, "prefers")}
 		for range hosts {
 			result := Select(request, hosts)
 			if result.Chosen == nil {
@@ -50,14 +51,16 @@ func TestMachinesSpreadAsEvenlyAsTheHostsAllow(t *testing.T) {
 	})
 }
 
-// TestAFailedHostIsNeverTakenBeforeAnother draws failures: a host that is to be avoided is chosen only as a last resort.
+// TestAFailedHostIsNeverTakenBeforeAnother draws failures: a host that is to be avoided is chosen only as a last
+// resort.
 func TestAFailedHostIsNeverTakenBeforeAnother(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		request := Request{Namespace: "default", Pool: "default/p", Now: now, PreferFormer: true}
 		var hosts []Host
 		sound := 0
 		for i, failed := range rapid.SliceOfN(rapid.Bool(), 1, 8).Draw(t, "failed") {
-			h := Host{Namespace: "default", Name: fmt.Sprintf("h%02d", i), State: StateAvailable, Ready: true, FormerPool: "default/p"}
+			h := Host{Namespace: "default", Name: fmt.Sprintf("h%02d", i), State: StateAvailable, Ready: true,
+				FormerPool: "default/p"}
 			if failed {
 				h.FailedAt, h.FailedPool = now.Add(-AvoidForSamePool/2), "default/p"
 			} else {

@@ -19,7 +19,8 @@ import (
 // Proves: S2-29
 func TestMachinesAndHostsKnowNothingOfEtcd(t *testing.T) {
 	g := NewWithT(t)
-	for _, dir := range []string{"controllers/quoinmachine", "controllers/quoinhost", "internal/lifecycle", "internal/placement"} {
+	for _, dir := range []string{"controllers/quoinmachine", "controllers/quoinhost", "internal/lifecycle",
+		"internal/placement"} {
 		files, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(files).NotTo(BeEmpty(), dir)

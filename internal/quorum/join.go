@@ -5,16 +5,17 @@ package quorum
 
 import "fmt"
 
-// addLearner judges the beginning of a join. kubeadm promotes the learner by itself as soon as etcd lets it, so the join is
-// judged by its end, with the new voter counted as down: it is the one member that nothing is known about. Whatever it does,
-// those that vote now must be a quorum of one more. So a join never makes the loss of a member fatal that was not before
-// the newcomer failed as well, and a dead voter is removed before its replacement joins, not after.
+// addLearner judges the beginning of a join. kubeadm promotes the learner by itself as soon as etcd lets it, so the
+// join is judged by its end, with the new voter counted as down: it is the one member that nothing is known about.
+// Whatever it does, those that vote now must be a quorum of one more. So a join never makes the loss of a member fatal
+// that was not before the newcomer failed as well, and a dead voter is removed before its replacement joins, not after.
 //
-// A single voter cannot be a quorum of two. It has no other way to get company or a replacement, and etcd makes the same
-// exception (membership/cluster.go, IsReadyToAddVotingMember); that both must live until one is removed is announced.
+// A single voter cannot be a quorum of two. It has no other way to get company or a replacement, and etcd makes the
+// same exception (membership/cluster.go, IsReadyToAddVotingMember); that both must live until one is removed is
+// announced.
 //
-// etcd takes one learner at a time (MaxLearners), so a dead one, or one that never started, blocks every join until it is
-// removed: better before kubeadm tries than in the middle of it.
+// etcd takes one learner at a time (MaxLearners), so a dead one, or one that never started, blocks every join until it
+// is removed: better before kubeadm tries than in the middle of it.
 func (v Verdict) addLearner(m Membership, t Terms) Verdict {
 	if !m.Agreed {
 		return v.lost()
@@ -49,33 +50,39 @@ func (v Verdict) promote(m Membership, op Operation, t Terms) Verdict {
 	}
 	const wait = "Wait until it has caught up; if it never will, remove it"
 	if len(op.Members) != 1 {
-		return v.refuse(ReasonNotLearner, "Promote one of them, and then look again", "members are promoted one at a time, not %d", len(op.Members))
+		return v.refuse(ReasonNotLearner, "Promote one of them, and then look again",
+			"members are promoted one at a time, not %d", len(op.Members))
 	}
 	learner, ok := m.Member(op.Members[0])
 	switch {
 	case !ok || !learner.Learner:
-		return v.refuse(ReasonNotLearner, "Wait for the next reading: it votes already or was removed", "etcd has no learner %x", op.Members[0])
+		return v.refuse(ReasonNotLearner, "Wait for the next reading: it votes already or was removed",
+			"etcd has no learner %x", op.Members[0])
 	case !learner.Started():
 		return v.refuse(ReasonNotCaughtUp, wait, "the learner %s has not started", learner)
 	case !learner.Healthy:
-		return v.refuse(ReasonNotCaughtUp, wait, "the learner %s is not healthy: %s", learner, orElse(learner.Problem, "it does not answer"))
+		return v.refuse(ReasonNotCaughtUp, wait, "the learner %s is not healthy: %s", learner,
+			orElse(learner.Problem, "it does not answer"))
 	case learner.Lag > t.MaxLag:
-		return v.refuse(ReasonNotCaughtUp, wait, "the learner %s is %d entries behind, and %d is the limit", learner, learner.Lag, t.MaxLag)
+		return v.refuse(ReasonNotCaughtUp, wait, "the learner %s is %d entries behind, and %d is the limit", learner,
+			learner.Lag, t.MaxLag)
 	}
 	return v.grow(m, v.Before.Voters+1)
 }
 
-// grow asks those that vote now to be a quorum of so many voters. Members on their way out count: they are in the list and
-// stay there until a removal of their own.
+// grow asks those that vote now to be a quorum of so many voters. Members on their way out count: they are in the list
+// and stay there until a removal of their own.
 func (v Verdict) grow(m Membership, voters int) Verdict {
 	if v.Before.Voters == 1 && v.Before.Healthy == 1 {
-		return v.allowWith(ReasonToleranceLowered, "etcd will have 2 voters, which must both live until one of them is removed or a third votes")
+		return v.allowWith(ReasonToleranceLowered, "etcd will have 2 voters, which must both live until one of them is "+
+			"removed or a third votes")
 	}
 	if v.Before.Healthy >= Majority(voters) {
 		return v.allow()
 	}
 	sick := m.sick()
-	return v.refuse(ReasonQuorumAtRisk, m.mend(fmt.Sprintf("Repair %s, or remove it first: its replacement joins then", list(sick))),
+	return v.refuse(ReasonQuorumAtRisk, m.mend(fmt.Sprintf("Repair %s, or remove it first: its replacement joins then",
+		list(sick))),
 		"of %d voters %d would be healthy should the new one fail, and %d are needed: %s must work or be removed first",
 		voters, v.Before.Healthy, Majority(voters), list(sick))
 }

@@ -43,15 +43,15 @@ type Terms struct {
 	// Spare: a matching host is free, so that a replacement can be made before a departure. It decides what a refusal
 	// advises.
 	Spare bool
-	// Lowered: for Depart and Remove, fewer failures may be tolerated afterwards than the desired number would tolerate, as
-	// long as a quorum stays: there is no spare host, or the strategy removes first.
+	// Lowered: for Depart and Remove, fewer failures may be tolerated afterwards than the desired number would tolerate,
+	// as long as a quorum stays: there is no spare host, or the strategy removes first.
 	Lowered bool
 	// MaxLag is how many entries a voter may be behind and still count as caught up; DefaultMaxLag when 0.
 	MaxLag uint64
 	// MaxAge of the reading; unlimited when 0.
 	MaxAge time.Duration
-	// All: for AddLearner, each member must answer. kubeadm join asks every member in the list before it adds one (check-etcd;
-	// up to v1.36 one that does not answer ends the join, however many do), so a dead one is removed first.
+	// All: for AddLearner, each member must answer. kubeadm join asks every member in the list before it adds one
+	// (check-etcd; up to v1.36 one that does not answer ends the join, however many do), so a dead one is removed first.
 	All bool
 	// Patience is how long a voter must have been silent before its departure or removal counts as no loss. One that
 	// restarts, or that one reading missed, is not dead.
@@ -119,14 +119,15 @@ const (
 // It relies on two things. Changes happen one at a time: each waits for the reading after the one before. And no host
 // goes while its member is in the list, so whoever is in the list and healthy stays so unless it fails by itself.
 //
-// What was not read, or too long ago, is not judged: a member may have been lost or another change made since. LastMember
-// comes before everything else that can be known, because no state of the others makes up for it.
+// What was not read, or too long ago, is not judged: a member may have been lost or another change made since.
+// LastMember comes before everything else that can be known, because no state of the others makes up for it.
 func Judge(m Membership, op Operation, t Terms) Verdict {
 	if t.MaxLag == 0 {
 		t.MaxLag = DefaultMaxLag
 	}
 	if !m.Known {
-		return Verdict{Reason: ReasonUnknown, Message: "etcd's members are not known: " + orElse(m.Problem, "they were not read"),
+		return Verdict{Reason: ReasonUnknown, Message: "etcd's members are not known: " +
+			orElse(m.Problem, "they were not read"),
 			WayOut: "Make a control-plane host reachable. If the cluster is lost, restore it, or delete the Cluster"}
 	}
 	v := Verdict{Before: m.Count(), After: m.After(op).Count()}
@@ -164,14 +165,16 @@ func (v Verdict) allowWith(reason, format string, args ...any) Verdict {
 	return v
 }
 
-// lost refuses what members have to agree on, when they cannot. Removing members without agreement is a restore, which is
-// not judged here: a person asks for it.
+// lost refuses what members have to agree on, when they cannot. Removing members without agreement is a restore, which
+// is not judged here: a person asks for it.
 func (v Verdict) lost() Verdict {
-	const restore = "Bring back the hosts of members that do not answer; if they are gone for good, restore the cluster from one " +
+	const restore = "Bring back the hosts of members that do not answer; if they are gone for good, restore the cluster " +
+		"from one " +
 		"survivor or from a snapshot"
 	if v.Before.Quorate() {
 		return v.refuse(ReasonQuorumLost, restore, "etcd did not confirm its list of members, so it agrees on no change now")
 	}
-	return v.refuse(ReasonQuorumLost, restore, "etcd has no quorum to agree on it: %d of %d voters are healthy, and %d are needed",
+	return v.refuse(ReasonQuorumLost, restore, "etcd has no quorum to agree on it: %d of %d voters are healthy, and %d "+
+		"are needed",
 		v.Before.Healthy, v.Before.Voters, Majority(v.Before.Voters))
 }

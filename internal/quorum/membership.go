@@ -1,9 +1,9 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quorum judges what may be done to an etcd membership. It is pure: what was observed and what is to be done go in,
-// a verdict on the membership after it comes out. One function answers for rollout, scale, remediation, in-place work,
-// admission, a person's delete and the release of a host, so none of them can be more careless than another.
+// Package quorum judges what may be done to an etcd membership. It is pure: what was observed and what is to be done go
+// in, a verdict on the membership after it comes out. One function answers for rollout, scale, remediation, in-place
+// work, admission, a person's delete and the release of a host, so none of them can be more careless than another.
 package quorum
 
 import (
@@ -17,7 +17,8 @@ import (
 type Membership struct {
 	// Known: some member told the list. Agreed: a quorum confirmed it, so it can agree on a change now.
 	Known, Agreed bool
-	// Problem says why it is not known. Contradicts: because members speak for different clusters, of which one has a quorum.
+	// Problem says why it is not known. Contradicts: because members speak for different clusters, of which one has a
+	// quorum.
 	Problem     string
 	Contradicts bool
 	// Age of the reading; a verdict by an old one is worth less than none.
@@ -39,7 +40,8 @@ type Member struct {
 	// Healthy: it answers, sees a leader and raises no alarm. Problem says what is wrong.
 	Healthy bool
 	Problem string
-	// Full: its database has reached its quota, so it takes no writes. That is healthy for nobody, and the same in a new member.
+	// Full: its database has reached its quota, so it takes no writes. That is healthy for nobody, and the same in a new
+	// member.
 	Full bool
 	// Unasked: nobody could tell whether it works, so it is no loss to be taken lightly.
 	Unasked bool
@@ -70,7 +72,8 @@ func (m Member) String() string {
 // leaving: it was let go, so it is no survivor of another departure.
 func (m Member) leaving() bool { return m.Departing && !m.Held }
 
-// Majority is the quorum of n voters: any two of that size have a member in common, so what one agreed on the next knows.
+// Majority is the quorum of n voters: any two of that size have a member in common, so what one agreed on the next
+// knows.
 func Majority(voters int) int { return voters/2 + 1 }
 
 // Tolerance is how many of n voters may fail while a quorum stays.
@@ -157,7 +160,9 @@ func (m Membership) After(op Operation) Membership {
 	case Restart:
 		after.silence(of, "it restarts")
 	case LoseFailureDomain:
-		after.silence(func(member Member) bool { return member.FailureDomain == op.FailureDomain }, "its failure domain is lost")
+		after.silence(func(member Member) bool {
+			return member.FailureDomain == op.FailureDomain
+		}, "its failure domain is lost")
 	}
 	after.Agreed = m.Agreed && after.Count().Quorate()
 	return after
@@ -187,8 +192,8 @@ func (m Membership) sick() []string {
 	return m.names(func(member Member) bool { return !member.Learner && !member.Healthy })
 }
 
-// mend is the way out when voters are not healthy. A database that is full comes first: until there is room nothing can be
-// written, so no replacement helps, and none can join.
+// mend is the way out when voters are not healthy. A database that is full comes first: until there is room nothing can
+// be written, so no replacement helps, and none can join.
 func (m Membership) mend(otherwise string) string {
 	full := m.names(func(member Member) bool { return !member.Learner && !member.Healthy && member.Full })
 	switch {

@@ -32,12 +32,13 @@ func modelRuns() uint64 {
 
 // Proves: S2-30, S2-33
 //
-// A model of etcd on hosts, with an operator that does whatever Judge allows and remembers nothing between two steps, so
-// each step is also one after it was killed. Against it: members that fail and come back or do not, learners that never
-// catch up, readings that miss a member, people who delete any number of Machines. At most as many members are down or
-// missing at a time as the wanted number tolerates. At every step the voters that are up are a quorum, one of them has
-// everything that was acknowledged, there is at most one voter more than wanted, and no step that takes a healthy voter
-// leaves fewer than the strategy says. When the hosts behave it always ends with the wanted, renewed members.
+// A model of etcd on hosts, with an operator that does whatever Judge allows and remembers nothing between two steps,
+// so each step is also one after it was killed. Against it: members that fail and come back or do not, learners that
+// never catch up, readings that miss a member, people who delete any number of Machines. At most as many members are
+// down or missing at a time as the wanted number tolerates. At every step the voters that are up are a quorum, one of
+// them has everything that was acknowledged, there is at most one voter more than wanted, and no step that takes a
+// healthy voter leaves fewer than the strategy says. When the hosts behave it always ends with the wanted, renewed
+// members.
 func TestModel(t *testing.T) {
 	for _, test := range []struct {
 		desired  int
@@ -117,7 +118,8 @@ func (w *world) say(format string, args ...any) {
 		if m.Departing {
 			mark += map[bool]string{true: "!", false: ">"}[m.Held]
 		}
-		drawn = append(drawn, map[bool]string{true: "(" + mark + m.Machine + ")", false: "[" + mark + m.Machine + "]"}[m.Learner])
+		drawn = append(drawn, map[bool]string{true: "(" + mark + m.Machine + ")", false: "[" + mark + m.Machine +
+			"]"}[m.Learner])
 	}
 	w.story = append(w.story, fmt.Sprintf("%-40s %s", strings.Join(drawn, " "), fmt.Sprintf(format, args...)))
 }
@@ -208,8 +210,8 @@ func (w *world) converged() bool {
 	return len(w.members) == w.desired
 }
 
-// rage is what happens without the operator: writes, learners that copy and get their vote from kubeadm, failures within
-// what the wanted number tolerates, people.
+// rage is what happens without the operator: writes, learners that copy and get their vote from kubeadm, failures
+// within what the wanted number tolerates, people.
 func (w *world) rage() {
 	w.commit()
 	all, up := w.voters()
@@ -297,7 +299,8 @@ func (w *world) observe() Membership {
 // operate does one thing, if Judge allows it.
 func (w *world) operate() string {
 	seen := w.observe()
-	terms := Terms{Desired: w.desired, Spare: w.spare > 0, Lowered: w.strategy == removeFirst, Patience: 3 * readingInterval}
+	terms := Terms{Desired: w.desired, Spare: w.spare > 0, Lowered: w.strategy == removeFirst,
+		Patience: 3 * readingInterval}
 	if w.strategy == auto {
 		terms.Lowered = w.spare == 0 && w.desired >= 3
 	}

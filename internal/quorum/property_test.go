@@ -13,12 +13,15 @@ import (
 
 // anyMembership draws one of up to nine members in any state.
 func anyMembership(t *rapid.T) Membership {
-	m := Membership{Known: rapid.IntRange(0, 19).Draw(t, "known") > 0, Age: time.Duration(rapid.IntRange(0, 100).Draw(t, "age")) * time.Second}
+	m := Membership{Known: rapid.IntRange(0, 19).Draw(t, "known") > 0,
+		Age: time.Duration(rapid.IntRange(0, 100).Draw(t, "age")) * time.Second}
 	for i := range rapid.IntRange(0, 9).Draw(t, "members") {
 		member := Member{
 			ID: uint64(i + 1), Machine: string(rune('a' + i)), Learner: rapid.IntRange(0, 5).Draw(t, "learner") == 0,
-			Healthy: rapid.IntRange(0, 3).Draw(t, "healthy") > 0, Lag: rapid.SampledFrom([]uint64{0, 0, 0, 20, 5000}).Draw(t, "lag"),
-			FailureDomain: rapid.SampledFrom([]string{"", "x", "y", "z"}).Draw(t, "domain"), Departing: rapid.IntRange(0, 4).Draw(t, "departing") == 0,
+			Healthy: rapid.IntRange(0, 3).Draw(t, "healthy") > 0, Lag: rapid.SampledFrom([]uint64{0, 0, 0, 20, 5000}).
+					Draw(t, "lag"),
+			FailureDomain: rapid.SampledFrom([]string{"", "x", "y", "z"}).Draw(t, "domain"), Departing: rapid.IntRange(0, 4).
+					Draw(t, "departing") == 0,
 		}
 		member.Held = member.Departing && rapid.Bool().Draw(t, "held")
 		if member.Healthy || rapid.Bool().Draw(t, "started") {
@@ -31,7 +34,8 @@ func anyMembership(t *rapid.T) Membership {
 }
 
 func anyOperation(t *rapid.T, m Membership) Operation {
-	op := Operation{Kind: rapid.SampledFrom([]Kind{AddLearner, Promote, Remove, Remove, Depart, Depart, Restart, LoseFailureDomain}).Draw(t, "kind"),
+	op := Operation{Kind: rapid.SampledFrom([]Kind{AddLearner, Promote, Remove, Remove, Depart, Depart, Restart,
+		LoseFailureDomain}).Draw(t, "kind"),
 		FailureDomain: rapid.SampledFrom([]string{"", "x", "y", "z"}).Draw(t, "lost")}
 	if len(m.Members) == 0 || op.Kind == AddLearner || op.Kind == LoseFailureDomain {
 		return op
@@ -46,7 +50,8 @@ func anyOperation(t *rapid.T, m Membership) Operation {
 
 func anyTerms(t *rapid.T) Terms {
 	return Terms{Desired: rapid.SampledFrom([]int{0, 1, 3, 3, 5}).Draw(t, "desired"), Spare: rapid.Bool().Draw(t, "spare"),
-		Lowered: rapid.Bool().Draw(t, "lowered"), MaxAge: rapid.SampledFrom([]time.Duration{0, 0, time.Minute}).Draw(t, "max age")}
+		Lowered: rapid.Bool().Draw(t, "lowered"), MaxAge: rapid.SampledFrom([]time.Duration{0, 0, time.Minute}).
+				Draw(t, "max age")}
 }
 
 // takesHealthyVoter tells whether an operation costs a vote that is cast now.
@@ -181,7 +186,8 @@ func TestVerdictDependsOnNothingElse(t *testing.T) {
 		first := Judge(m, op, terms)
 		shuffled := m
 		shuffled.Members = rapid.Permutation(slices.Clone(m.Members)).Draw(t, "order")
-		if again := Judge(shuffled, op, terms); again.Allowed != first.Allowed || again.Reason != first.Reason && len(m.Members) < 2 {
+		if again := Judge(shuffled, op, terms); again.Allowed != first.Allowed || again.Reason != first.Reason &&
+			len(m.Members) < 2 {
 			t.Fatalf("%+v and then %+v", first, again)
 		}
 	})

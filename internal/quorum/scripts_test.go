@@ -17,10 +17,10 @@ import (
 // Proves: S2-24, S2-28, S2-30, S2-33, C11
 //
 // Each file of testdata tells scenarios: a membership, what is to be done to it, and the verdict. A membership is drawn
-// with a healthy voter as [a], one that does not answer as [x a], a learner as (a), one that has not started as [? a]; *
-// leads, ~12 is 12 entries behind, > was let go, ! is held, @ has a failure domain. Without a membership of its own, a
-// command goes on with the one before. "do" also does what is allowed. Run with -rewrite to write down new answers, then
-// read them.
+// with a healthy voter as [a], one that does not answer as [x a], a learner as (a), one that has not started as [? a];
+// * leads, ~12 is 12 entries behind, > was let go, ! is held, @ has a failure domain. Without a membership of its own,
+// a command goes on with the one before. "do" also does what is allowed. Run with -rewrite to write down new answers,
+// then read them.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var m Membership
@@ -241,8 +241,10 @@ func tell(v Verdict) string {
 func TestAfterLeavesTheMembershipAlone(t *testing.T) {
 	m := parse(t, "a leader @x\nb learner\nc @x")
 	before := slices.Clone(m.Members)
-	for _, op := range []Operation{{Kind: AddLearner}, {Kind: Promote, Members: []uint64{idOf("b")}}, {Kind: Remove, Members: []uint64{idOf("a")}},
-		{Kind: Depart, Members: []uint64{idOf("a")}}, {Kind: Restart, Members: []uint64{idOf("a")}}, {Kind: LoseFailureDomain, FailureDomain: "x"}} {
+	for _, op := range []Operation{{Kind: AddLearner}, {Kind: Promote, Members: []uint64{idOf("b")}},
+		{Kind: Remove, Members: []uint64{idOf("a")}},
+		{Kind: Depart, Members: []uint64{idOf("a")}}, {Kind: Restart, Members: []uint64{idOf("a")}},
+		{Kind: LoseFailureDomain, FailureDomain: "x"}} {
 		m.After(op)
 		Judge(m, op, Terms{Desired: 3})
 		if !slices.Equal(m.Members, before) {

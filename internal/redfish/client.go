@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package redfish reads and changes the power of one computer through its baseboard management controller (BMC), which
-// speaks Redfish (DMTF DSP0266): the service root, one ComputerSystem, its PowerState and its Reset action, and no more.
+// speaks Redfish (DMTF DSP0266): the service root, one ComputerSystem, its PowerState and its Reset action, and no
+// more.
 //
-// A BMC is an old, small and often wrong computer. So its answers are bounded in size and time, its links must stay within
-// its own service, and what it says it did is believed only when it has been read back.
+// A BMC is an old, small and often wrong computer. So its answers are bounded in size and time, its links must stay
+// within its own service, and what it says it did is believed only when it has been read back.
 package redfish
 
 import (
@@ -72,7 +73,8 @@ type Client struct {
 // New makes a client. It connects to nothing yet.
 func New(target Target) (*Client, error) {
 	base, err := url.Parse(target.Address)
-	if err != nil || base.Scheme != "https" || base.Host == "" || base.User != nil || strings.Trim(base.Path, "/") != "" || base.RawQuery != "" {
+	if err != nil || base.Scheme != "https" || base.Host == "" || base.User != nil || strings.Trim(base.Path, "/") != "" ||
+		base.RawQuery != "" {
 		return nil, fmt.Errorf("the BMC's address %q is not of the form https://<host>[:<port>]", target.Address)
 	}
 	base.Path = ""
@@ -113,7 +115,8 @@ func New(target Target) (*Client, error) {
 // are for the one certificate that was pinned.
 func stayAtHome(next *http.Request, before []*http.Request) error {
 	first := before[0]
-	if len(before) > 3 || first.Method != http.MethodGet || next.URL.Scheme != first.URL.Scheme || next.URL.Host != first.URL.Host {
+	if len(before) > 3 || first.Method != http.MethodGet || next.URL.Scheme != first.URL.Scheme ||
+		next.URL.Host != first.URL.Host {
 		return http.ErrUseLastResponse
 	}
 	return nil

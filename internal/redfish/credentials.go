@@ -24,8 +24,8 @@ func (c Credentials) Format(f fmt.State, _ rune) { _, _ = fmt.Fprint(f, "[creden
 // MarshalText encodes a placeholder.
 func (c Credentials) MarshalText() ([]byte, error) { return []byte("[credentials]"), nil }
 
-// strip takes the password, plain and as basic authentication sends it, out of a text that the BMC sent: some of them quote
-// the request that they refuse.
+// strip takes the password, plain and as basic authentication sends it, out of a text that the BMC sent: some of them
+// quote the request that they refuse.
 func (c Credentials) strip(text string) string {
 	if c.password == "" {
 		return text

@@ -38,10 +38,13 @@ type CertificateError struct {
 
 func (e *CertificateError) Error() string {
 	if e.Expected != "" {
-		return fmt.Sprintf("the certificate of the BMC at %s changed: expected %s, seen %s; if that is right, pin the new one in spec.bmc.certificateFingerprint",
+		return fmt.Sprintf("the certificate of the BMC at %s changed: expected %s, seen %s; if that is right, pin the new "+
+			"one in spec.bmc.certificateFingerprint",
 			e.Address, e.Expected, orNothing(e.Seen))
 	}
-	return fmt.Sprintf("the certificate of the BMC at %s is not trusted: %v; have it signed by a known authority, or pin it in spec.bmc.certificateFingerprint (seen %s)",
+	return fmt.Sprintf(
+		"the certificate of the BMC at %s is not trusted: %v; have it signed by a known authority, or pin it in "+
+			"spec.bmc.certificateFingerprint (seen %s)",
 		e.Address, e.Err, orNothing(e.Seen))
 }
 
@@ -60,9 +63,11 @@ type AuthenticationError struct {
 
 func (e *AuthenticationError) Error() string {
 	if e.Status == 403 {
-		return fmt.Sprintf("%s: the account has too few rights at the BMC at %s; give it the role Operator", e.Doing, e.Address)
+		return fmt.Sprintf("%s: the account has too few rights at the BMC at %s; give it the role Operator", e.Doing,
+			e.Address)
 	}
-	return fmt.Sprintf("%s: the BMC at %s refuses the user name or the password; correct the Secret that spec.bmc.credentialsRef names", e.Doing, e.Address)
+	return fmt.Sprintf("%s: the BMC at %s refuses the user name or the password; correct the Secret that "+
+		"spec.bmc.credentialsRef names", e.Doing, e.Address)
 }
 
 // RefusedError says that the service understood and does not do it.
@@ -91,7 +96,8 @@ func (e *SystemsError) Error() string {
 	if len(e.Systems) == 0 {
 		return fmt.Sprintf("the BMC at %s has no ComputerSystem", e.Address)
 	}
-	return fmt.Sprintf("the BMC at %s has several systems; name that of the host in spec.bmc.system: %s", e.Address, strings.Join(e.Systems, ", "))
+	return fmt.Sprintf("the BMC at %s has several systems; name that of the host in spec.bmc.system: %s", e.Address,
+		strings.Join(e.Systems, ", "))
 }
 
 // MisbehavedError says that the service broke, or did not do what it said it did.

@@ -86,7 +86,8 @@ func parseComputer(data []byte) (computer, error) {
 	if err := decode(data, &system); err != nil {
 		return computer{}, err
 	}
-	c := computer{power: PowerState(system.PowerState), target: system.Actions.Reset.Target, info: system.Actions.Reset.Info}
+	c := computer{power: PowerState(system.PowerState), target: system.Actions.Reset.Target,
+		info: system.Actions.Reset.Info}
 	if !slices.Contains([]PowerState{On, Off, PoweringOn, PoweringOff, Paused}, c.power) {
 		return computer{}, fmt.Errorf("its PowerState is %q", printable(system.PowerState))
 	}
@@ -132,8 +133,8 @@ func resetTypes(values []string) []ResetType {
 	return out
 }
 
-// parseError reads what the service says about a failure; empty when it says nothing that can be read. Secrets are taken out
-// of the whole text: half of one, where the text is cut off, would not be recognized any more.
+// parseError reads what the service says about a failure; empty when it says nothing that can be read. Secrets are
+// taken out of the whole text: half of one, where the text is cut off, would not be recognized any more.
 func parseError(data []byte, credentials Credentials) string {
 	var failure struct {
 		Error struct {
@@ -165,7 +166,8 @@ func decode(data []byte, into any) error {
 // checkLink says whether a link stays within the service: the credentials go wherever a link leads.
 func checkLink(path string) error {
 	parsed, err := url.Parse(path)
-	if err != nil || parsed.Scheme != "" || parsed.Host != "" || parsed.Opaque != "" || parsed.Fragment != "" || parsed.RawQuery != "" ||
+	if err != nil || parsed.Scheme != "" || parsed.Host != "" || parsed.Opaque != "" || parsed.Fragment != "" ||
+		parsed.RawQuery != "" ||
 		!strings.HasPrefix(parsed.Path, "/redfish/v1/") || strings.Contains(parsed.Path, "..") {
 		return fmt.Errorf("its link %q does not lead into the service", printable(path))
 	}

@@ -33,7 +33,8 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		within := func(path string) {
-			if path != "" && (!strings.HasPrefix(path, "/redfish/v1/") && !strings.HasPrefix(path, "/%") || strings.Contains(path, "..")) {
+			if path != "" && (!strings.HasPrefix(path, "/redfish/v1/") && !strings.HasPrefix(path, "/%") ||
+				strings.Contains(path, "..")) {
 				t.Fatalf("%q leads out of the service", path)
 			}
 		}
@@ -71,7 +72,9 @@ func bounded(t *testing.T, text string, more []string) {
 		t.Fatalf("%d texts", len(more))
 	}
 	for _, s := range append(more, text) {
-		if utf8.RuneCountInString(s) > maxQuoted || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		if utf8.RuneCountInString(s) > maxQuoted || strings.ContainsFunc(s, func(r rune) bool {
+			return !unicode.IsPrint(r)
+		}) {
 			t.Fatalf("%q may garble a terminal", s)
 		}
 	}
@@ -79,11 +82,13 @@ func bounded(t *testing.T, text string, more []string) {
 
 func TestLinksMustStayWithinTheService(t *testing.T) {
 	g := NewWithT(t)
-	for _, path := range []string{"/redfish/v1/Systems", "/redfish/v1/Systems/1", "/redfish/v1/Systems/System.Embedded.1"} {
+	for _, path := range []string{"/redfish/v1/Systems", "/redfish/v1/Systems/1",
+		"/redfish/v1/Systems/System.Embedded.1"} {
 		g.Expect(checkLink(path)).To(Succeed(), path)
 	}
 	for _, path := range []string{
-		"", "/", "/redfish/v2/Systems", "redfish/v1/Systems", "https://elsewhere/redfish/v1/Systems", "//elsewhere/redfish/v1/Systems",
+		"", "/", "/redfish/v2/Systems", "redfish/v1/Systems", "https://elsewhere/redfish/v1/Systems",
+		"//elsewhere/redfish/v1/Systems",
 		"/redfish/v1/../../etc", "/redfish/v1/%2e%2e/x", "/redfish/v1/Systems?$skip=1", "/redfish/v1/Systems#1", "\x00",
 	} {
 		g.Expect(checkLink(path)).NotTo(Succeed(), path)

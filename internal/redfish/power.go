@@ -178,16 +178,19 @@ func (c *Client) allowed(ctx context.Context, system computer) ([]ResetType, err
 func (c *Client) reset(ctx context.Context, system computer, kind ResetType) error {
 	doing := fmt.Sprintf("ordering the reset %s", kind)
 	if system.target == "" {
-		return &RefusedError{Address: c.target.Address, Doing: doing, Problem: "the system has no action ComputerSystem.Reset"}
+		return &RefusedError{Address: c.target.Address, Doing: doing,
+			Problem: "the system has no action ComputerSystem.Reset"}
 	}
 	types, err := c.allowed(ctx, system)
 	if err != nil {
 		return err
 	}
 	if types != nil && !slices.Contains(types, kind) {
-		return &RefusedError{Address: c.target.Address, Doing: doing, Problem: fmt.Sprintf("its reset types are %s", joined(types))}
+		return &RefusedError{Address: c.target.Address, Doing: doing, Problem: fmt.Sprintf("its reset types are %s",
+			joined(types))}
 	}
-	_, err = c.call(ctx, request{doing: doing, method: http.MethodPost, path: system.target, body: map[string]ResetType{"ResetType": kind}})
+	_, err = c.call(ctx, request{doing: doing, method: http.MethodPost, path: system.target,
+		body: map[string]ResetType{"ResetType": kind}})
 	return err
 }
 

@@ -94,7 +94,8 @@ func TestReadingsThatFailWhileThePowerChangesAreTriedAgain(t *testing.T) {
 
 	w = newWorld(t, redfishtest.Options{}, soon)
 	w.bmc.Misbehave(redfishtest.Faults{FailReadings: 1 << 20})
-	w.g.Expect(w.c.PowerOff(t.Context())).To(MatchError(ContainSubstring("HTTP status 503")), "off as it is, nobody can tell")
+	w.g.Expect(w.c.PowerOff(t.Context())).To(MatchError(ContainSubstring("HTTP status 503")),
+		"off as it is, nobody can tell")
 	w.g.Expect(w.bmc.Power("1")).To(Equal("Off"))
 }
 
@@ -133,7 +134,8 @@ func TestAMissingResetTypeIsNotOrderedAndNamed(t *testing.T) {
 		err := w.c.PowerOff(t.Context())
 		var refused *redfish.RefusedError
 		w.g.Expect(err).To(BeAssignableToTypeOf(refused))
-		w.g.Expect(err).To(MatchError(And(ContainSubstring("ordering the reset ForceOff"), ContainSubstring("its reset types are On, GracefulShutdown"))))
+		w.g.Expect(err).To(MatchError(And(ContainSubstring("ordering the reset ForceOff"),
+			ContainSubstring("its reset types are On, GracefulShutdown"))))
 		w.g.Expect(w.bmc.Orders()).To(BeEmpty())
 	}
 }
@@ -142,7 +144,8 @@ func TestOneOfSeveralSystemsMustBeNamed(t *testing.T) {
 	options := redfishtest.Options{Systems: []string{"blade-1", "blade-2"}}
 	w := newWorld(t, options)
 	_, err := w.c.State(t.Context())
-	w.g.Expect(err).To(MatchError(And(ContainSubstring("spec.bmc.system"), ContainSubstring("/redfish/v1/Systems/blade-1, /redfish/v1/Systems/blade-2"))))
+	w.g.Expect(err).To(MatchError(And(ContainSubstring("spec.bmc.system"),
+		ContainSubstring("/redfish/v1/Systems/blade-1, /redfish/v1/Systems/blade-2"))))
 
 	w = newWorld(t, options, func(t *redfish.Target) { t.System = "/redfish/v1/Systems/blade-2" })
 	w.g.Expect(w.c.PowerOff(t.Context())).To(Succeed())
@@ -205,7 +208,8 @@ func TestBrokenAnswersAreMisbehavior(t *testing.T) {
 
 func TestAddressesMustBeServices(t *testing.T) {
 	g := NewWithT(t)
-	for _, address := range []string{"", "http://10.0.0.1", "https://", "https://user:password@10.0.0.1", "https://10.0.0.1/redfish/v1", "10.0.0.1"} {
+	for _, address := range []string{"", "http://10.0.0.1", "https://", "https://user:password@10.0.0.1",
+		"https://10.0.0.1/redfish/v1", "10.0.0.1"} {
 		_, err := redfish.New(redfish.Target{Address: address})
 		g.Expect(err).To(HaveOccurred(), address)
 	}

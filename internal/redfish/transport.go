@@ -161,7 +161,8 @@ func (c *Client) unreached(ctx context.Context, doing string, err error) error {
 		return changed
 	}
 	if verification := (*tls.CertificateVerificationError)(nil); errors.As(err, &verification) {
-		return &CertificateError{Address: c.target.Address, Seen: fingerprintOf(verification.UnverifiedCertificates), Err: verification.Err}
+		return &CertificateError{Address: c.target.Address, Seen: fingerprintOf(verification.UnverifiedCertificates),
+			Err: verification.Err}
 	}
 	return &UnreachableError{Address: c.target.Address, Doing: doing, Err: err}
 }

@@ -24,7 +24,8 @@ func TestAChangedCertificateStopsBeforeTheLoginAndShowsBoth(t *testing.T) {
 	expected, logins := w.bmc.Fingerprint(), w.bmc.Logins()
 	w.bmc.ChangeCertificate()
 	err := w.c.PowerOff(t.Context())
-	w.g.Expect(err).To(Equal(&redfish.CertificateError{Address: w.bmc.Address(), Expected: expected, Seen: w.bmc.Fingerprint()}))
+	w.g.Expect(err).To(Equal(&redfish.CertificateError{Address: w.bmc.Address(), Expected: expected,
+		Seen: w.bmc.Fingerprint()}))
 	w.g.Expect(err.Error()).To(ContainSubstring("spec.bmc.certificateFingerprint"))
 	w.g.Expect(w.bmc.Logins()).To(Equal(logins), "nobody gets the password but who has the pinned certificate")
 }
@@ -105,7 +106,8 @@ func TestLinksAndRedirectionsLeadNowhereElse(t *testing.T) {
 
 	redirecting := httptest.NewTLSServer(http.RedirectHandler(elsewhere.URL+"/redfish/v1/", http.StatusTemporaryRedirect))
 	defer redirecting.Close()
-	c, err := redfish.New(redfish.Target{Address: redirecting.URL, Fingerprint: redfish.Fingerprint(redirecting.Certificate())})
+	c, err := redfish.New(redfish.Target{Address: redirecting.URL,
+		Fingerprint: redfish.Fingerprint(redirecting.Certificate())})
 	w.g.Expect(err).NotTo(HaveOccurred())
 	defer c.Close()
 	w.g.Expect(c.State(t.Context())).Error().To(MatchError(ContainSubstring("HTTP status 307")))

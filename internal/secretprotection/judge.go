@@ -69,14 +69,16 @@ func Movable(secret metav1.Object) Verdict {
 		return Verdict{Reason: DeletingReason, Message: deletingMessage(name)}
 	case !labeled && len(secret.GetOwnerReferences()) == 0:
 		return Verdict{Reason: NotLabeledReason, Message: fmt.Sprintf(
-			"%s has no label %s yet, so clusterctl move leaves it where it is: the label comes when what refers to it is reconciled, "+
+			"%s has no label %s yet, so clusterctl move leaves it where it is: the label comes when what refers to it is "+
+				"reconciled, "+
 				"which a pause prevents", name, clusterctlv1.ClusterctlMoveLabel)}
 	}
 	return Verdict{Allowed: true}
 }
 
 func deletingMessage(name string) string {
-	return name + " is being deleted, and is kept until nothing refers to it any more: make another Secret and refer to that one, " +
+	return name + " is being deleted, and is kept until nothing refers to it any more: make another Secret and refer to " +
+		"that one, " +
 		"or delete what refers to it"
 }
 

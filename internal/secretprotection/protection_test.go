@@ -40,22 +40,25 @@ type bench struct {
 func newBench(t *testing.T, objects ...client.Object) *bench {
 	t.Helper()
 	b := &bench{WithT: NewWithT(t), t: t, now: time.Now(), needed: map[string]bool{}}
-	b.client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-			if _, ok := object.(*metav1.PartialObjectMetadata); ok {
-				b.gets++
-			}
-			return c.Get(ctx, key, object, options...)
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
-			if _, ok := object.(*metav1.PartialObjectMetadata); ok && b.fails != nil {
-				err := b.fails
-				b.fails = nil
-				return err
-			}
-			return c.Patch(ctx, object, patch, options...)
-		},
-	}).Build()
+	b.client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object,
+				options ...client.GetOption) error {
+				if _, ok := object.(*metav1.PartialObjectMetadata); ok {
+					b.gets++
+				}
+				return c.Get(ctx, key, object, options...)
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch,
+				options ...client.PatchOption) error {
+				if _, ok := object.(*metav1.PartialObjectMetadata); ok && b.fails != nil {
+					err := b.fails
+					b.fails = nil
+					return err
+				}
+				return c.Patch(ctx, object, patch, options...)
+			},
+		}).Build()
 	b.restart()
 	return b
 }
@@ -68,7 +71,10 @@ func (b *bench) restart() {
 func (b *bench) referrer(secrets ...string) Referrer {
 	object := &corev1.ConfigMap{}
 	b.Expect(b.client.Get(b.t.Context(), client.ObjectKey{Namespace: "n", Name: "host"}, object)).To(Succeed())
-	return Referrer{Object: object, Secrets: names(secrets...), NeededElsewhere: func(_ context.Context, name string) (bool, error) { return b.needed[name], nil }}
+	return Referrer{Object: object, Secrets: names(secrets...), NeededElsewhere: func(_ context.Context,
+		name string) (bool, error) {
+		return b.needed[name], nil
+	}}
 }
 
 func (b *bench) secret(name string) *corev1.Secret {
@@ -93,11 +99,13 @@ func (b *bench) recorded() string {
 }
 
 func host() client.Object {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "host", Annotations: map[string]string{"a": "b"}}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "host",
+		Annotations: map[string]string{"a": "b"}}}
 }
 
 func key(name string, changes ...func(*corev1.Secret)) *corev1.Secret {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name}, Data: map[string][]byte{"ssh-privatekey": []byte("secret")}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name},
+		Data: map[string][]byte{"ssh-privatekey": []byte("secret")}}
 	for _, change := range changes {
 		change(secret)
 	}
@@ -212,13 +220,14 @@ func TestWhatClusterctlTakesAlong(t *testing.T) {
 		secret *corev1.Secret
 		reason string
 	}{
-		"a label":                     {key("s", labeled), ""},
-		"no label":                    {key("s"), NotLabeledReason},
-		"an owner that moves":         {key("s", ownedBy("bootstrap.cluster.x-k8s.io/v1beta2", "KubeadmConfig")), ""},
-		"a Cluster as its owner":      {key("s", ownedBy("cluster.x-k8s.io/v1beta2", "Cluster")), ""},
-		"a label and a foreign owner": {key("s", labeled, ownedBy("bitnami.com/v1alpha1", "SealedSecret")), ForeignOwnerReason},
-		"an owner of the core group":  {key("s", labeled, ownedBy("v1", "ConfigMap")), ForeignOwnerReason},
-		"a similar group":             {key("s", labeled, ownedBy("notcluster.x-k8s.io/v1", "X")), ForeignOwnerReason},
+		"a label":                {key("s", labeled), ""},
+		"no label":               {key("s"), NotLabeledReason},
+		"an owner that moves":    {key("s", ownedBy("bootstrap.cluster.x-k8s.io/v1beta2", "KubeadmConfig")), ""},
+		"a Cluster as its owner": {key("s", ownedBy("cluster.x-k8s.io/v1beta2", "Cluster")), ""},
+		"a label and a foreign owner": {key("s", labeled, ownedBy("bitnami.com/v1alpha1", "SealedSecret")),
+			ForeignOwnerReason},
+		"an owner of the core group": {key("s", labeled, ownedBy("v1", "ConfigMap")), ForeignOwnerReason},
+		"a similar group":            {key("s", labeled, ownedBy("notcluster.x-k8s.io/v1", "X")), ForeignOwnerReason},
 		"a deletion": {key("s", labeled, func(s *corev1.Secret) {
 			now := metav1.Now()
 			s.DeletionTimestamp = &now

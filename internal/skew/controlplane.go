@@ -14,20 +14,13 @@ import (
 // Rule names the rule that a refusal rests on.
 type Rule string
 
-const (
-	// RuleInvalid means: the string is no version.
-	RuleInvalid Rule = "InvalidVersion"
-	// RuleDowngrade means: a control plane never goes back (R21, S0-15): etcd's data and stored objects only migrate forward.
-	RuleDowngrade Rule = "Downgrade"
-	// RuleMinorSkip means: a control plane moves one minor at a time (R8, S1-14).
-	RuleMinorSkip Rule = "MinorSkip"
-)
+// RuleInvalid means: the string is no version.
+const RuleInvalid Rule = "InvalidVersion"
 
 // ViolationError is a refused version change. Its message says what to do instead.
 type ViolationError struct {
-	Rule     Rule
-	From, To string
-	message  string
+	Rule    Rule
+	message string
 }
 
 // Error tells the rule and the way out.
@@ -42,14 +35,15 @@ func Parse(version string) (*semver.Version, error) {
 	}
 	parsed, err := semver.StrictNewVersion(trimmed)
 	if err != nil {
-		return nil, &ViolationError{Rule: RuleInvalid, To: version,
+		return nil, &ViolationError{Rule: RuleInvalid,
 			message: fmt.Sprintf("version %q is not a semantic version: use the form v1.36.3", version)}
 	}
 	return parsed, nil
 }
 
-// ControlPlaneStep says whether a control plane of version from may be given version to: the same version, a later
-// patch of the same minor, or any patch of the next minor. A nil error allows it; a *ViolationError refuses it.
+// ControlPlaneStep says whether a control plane of version from may be given version to under the default policy: the
+// same version, a later patch of the same minor, or any patch of the next minor (R8, R21). A nil error allows it; a
+// *ViolationError refuses it.
 func ControlPlaneStep(from, to string) error {
 	target, err := Parse(to)
 	if err != nil {
@@ -59,18 +53,33 @@ func ControlPlaneStep(from, to string) error {
 	if err != nil {
 		return err
 	}
+	violation := policies[DefaultPolicy].APIServers.step([]*semver.Version{current}, target, nil)
+	if violation == nil {
+		return nil // and no interface that holds a nil pointer
+	}
+	return violation
+}
+
+// step says why API servers, which are sorted, may not be given the target version; nil when they may. Etcd's data and
+// stored objects migrate in one direction only, and each API server can read what the minor before it has stored.
+func (a APIServers) step(servers []*semver.Version, target *semver.Version, minors scale) *ViolationError {
+	if len(servers) == 0 {
+		return nil
+	}
+	oldest, newest := servers[0], last(servers)
 	switch {
-	case Compare(target, current) < 0:
-		return &ViolationError{Rule: RuleDowngrade, From: from, To: to,
-			message: fmt.Sprintf("version %s is older than %s, which already runs: a control plane never goes back; "+
-				"set %s or later", to, from, from)}
-	case target.Major() != current.Major() || target.Minor() > current.Minor()+1:
-		return &ViolationError{Rule: RuleMinorSkip, From: from, To: to,
-			message: fmt.Sprintf("version %s skips a minor after %s: a control plane moves one minor at a time; "+
-				"go to v%d.%d first", to, from, current.Major(), current.Minor()+1)}
+	case Compare(target, newest) < 0:
+		return &ViolationError{Rule: a.Back, message: fmt.Sprintf("version %s is older than %s, which already runs: "+
+			"a control plane never goes back; set %s or later", text(target), text(newest), text(newest))}
+	case minors.distance(target, oldest) > a.Apart.Minors:
+		return &ViolationError{Rule: a.Apart.Step, message: fmt.Sprintf("version %s skips a minor after %s: a control plane "+
+			"moves one minor at a time; go to %s first", text(target), text(oldest), minors.next(oldest))}
 	}
 	return nil
 }
+
+// Numbered is the text of the refusal with the number of its rule, for people who read it alone.
+func (v *ViolationError) Numbered() string { return fmt.Sprintf("%s (%s)", v.message, v.Rule) }
 
 // Older reports whether version a comes before version b. Strings that are no versions sort first, by their text.
 func Older(a, b string) bool {

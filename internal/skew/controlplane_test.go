@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// Proves: S0-15, S0-17, S0-18, S0-19, S1-1, S1-14
+// Proves: R8, R21, S0-15, S0-17, S0-18, S0-19, S1-1, S1-14
 func TestControlPlaneStep(t *testing.T) {
 	for _, step := range []struct {
 		from, to string
@@ -23,12 +23,12 @@ func TestControlPlaneStep(t *testing.T) {
 		{"v1.35.4", "v1.36.3", "", ""},
 		{"1.35.4", "v1.36.3", "", ""},
 		{"v1.36.0-rc.1", "v1.36.0", "", ""},
-		{"v1.35.4", "v1.37.0", RuleMinorSkip, "go to v1.36 first"},
-		{"v1.35.4", "v1.38.1", RuleMinorSkip, "go to v1.36 first"},
-		{"v1.36.3", "v2.0.0", RuleMinorSkip, ""},
-		{"v1.35.4", "v1.35.3", RuleDowngrade, "set v1.35.4 or later"},
-		{"v1.36.0", "v1.35.4", RuleDowngrade, "never goes back"},
-		{"v1.36.0", "v1.36.0-rc.1", RuleDowngrade, ""},
+		{"v1.35.4", "v1.37.0", "R8", "go to v1.36 first"},
+		{"v1.35.4", "v1.38.1", "R8", "go to v1.36 first"},
+		{"v1.36.3", "v2.0.0", "R8", ""},
+		{"v1.35.4", "v1.35.3", "R21", "set v1.35.4 or later"},
+		{"v1.36.0", "v1.35.4", "R21", "never goes back"},
+		{"v1.36.0", "v1.36.0-rc.1", "R21", ""},
 		{"v1.36.3", "latest", RuleInvalid, "v1.36.3"},
 		{"v1.36.3", "v1.37", RuleInvalid, ""},
 		{"1.36", "v1.36.3", RuleInvalid, ""},

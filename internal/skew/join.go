@@ -3,9 +3,9 @@
 
 package skew
 
-// JoiningKubeadm is the version of the kubeadm that a node joins with: that of the control plane's oldest API server where it
-// is of a newer minor than the node, and else the node's own. Kubelets may be three minors older than API servers, while
-// kubeadm joins only a control plane of its own minor. Versions that are none are left out.
+// JoiningKubeadm is the version of the kubeadm that a node joins with: that of the control plane's oldest API server
+// where it is of a newer minor than the node, and else the node's own. Kubelets may be three minors older than API
+// servers, while kubeadm joins only a control plane of its own minor. Versions that are none are left out.
 func JoiningKubeadm(node string, controlPlane ...string) string {
 	own, err := Parse(node)
 	if err != nil {

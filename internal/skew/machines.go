@@ -25,9 +25,26 @@ func PoliciesOf(cluster *clusterv1.Cluster) ([]Policy, error) {
 	return chosen, nil
 }
 
+// Split parts the policies of distributions from all others.
+func Split(policies []Policy) (ordinary, distributions []Policy) {
+	for _, policy := range policies {
+		if policy.Distribution == nil {
+			ordinary = append(ordinary, policy)
+		} else {
+			distributions = append(distributions, policy)
+		}
+	}
+	return ordinary, distributions
+}
+
+// AskForEstate reports whether one of the policies judges by a World's Estate.
+func AskForEstate(policies []Policy) bool {
+	return slices.ContainsFunc(policies, func(policy Policy) bool { return policy.Distribution != nil })
+}
+
 // WorldOf is what runs in a Cluster, by its Machines: the API servers of those of the control plane that have a Node,
-// and the kubelets of the others. While none has a Node, of a new cluster or right after a move, all of the control plane
-// count.
+// and the kubelets of the others. While none has a Node, of a new cluster or right after a move, all of the control
+// plane count.
 func WorldOf(machines []clusterv1.Machine) World {
 	world, unseen := World{}, []string(nil)
 	for i := range machines {

@@ -24,6 +24,7 @@ const (
 	CloudControllerManager Component = "cloud-controller-manager"
 	Kubelet                Component = "kubelet"
 	KubeProxy              Component = "kube-proxy"
+	Etcd                   Component = "etcd"
 	Kubectl                Component = "kubectl"
 )
 
@@ -31,8 +32,14 @@ const (
 type Policy struct {
 	Name       string       `json:"name"`
 	APIServers APIServers   `json:"apiServers"`
-	Components []Constraint `json:"components"`
+	Components []Constraint `json:"components,omitempty"`
 	Runtimes   []Runtime    `json:"runtimes,omitempty"`
+	Cgroups    []Cgroup     `json:"cgroups,omitempty"`
+	Etcd       *EtcdRules   `json:"etcd,omitempty"`
+	// LocalKubelets has the kubelets of a control plane talk to the API server of their own node.
+	LocalKubelets *LocalKubelets `json:"localKubelets,omitempty"`
+	// Distribution are the rules of a distribution, which take the place of Components.
+	Distribution *Distribution `json:"distribution,omitempty"`
 }
 
 // Runtime is a series of a container runtime.
@@ -40,6 +47,14 @@ type Runtime struct {
 	Name  string `json:"name"`
 	Major uint64 `json:"major"`
 	// Last is the last minor of the kubelet that supports the series.
+	Last uint64 `json:"last"`
+	Rule Rule   `json:"rule"`
+}
+
+// Cgroup is a version of the kernel's control groups.
+type Cgroup struct {
+	Version int32 `json:"version"`
+	// Last is the last minor of the kubelet that starts on it without being told to.
 	Last uint64 `json:"last"`
 	Rule Rule   `json:"rule"`
 }

@@ -34,8 +34,9 @@ func (v vector) world() World {
 		world.APIServers = append(world.APIServers, of(minor))
 	}
 	for component, minor := range map[Component]int{
-		Kubelet: v.Kubelet, ControllerManager: v.ControllerManager, Scheduler: v.Scheduler, CloudControllerManager: v.CloudController,
-		Kubectl: v.Kubectl, KubeProxy: v.KubeProxy,
+		Kubelet: v.Kubelet, ControllerManager: v.ControllerManager, Scheduler: v.Scheduler,
+		CloudControllerManager: v.CloudController,
+		Kubectl:                v.Kubectl, KubeProxy: v.KubeProxy,
 	} {
 		if minor > 0 {
 			world.Components = append(world.Components, Running{Component: component, Version: of(minor), Object: "Node n1",
@@ -54,7 +55,8 @@ func of(minor int) string {
 
 // Proves: R1, R2, R3, R8, R9, R21, S1-3, S1-4, S1-5, S1-6, S1-14, S1-15, S1-17, C5
 //
-// Each rule allows something and refuses something, by its own name. Rows of components that nothing reads yet are not claimed.
+// Each rule allows something and refuses something, by its own name. Rows of components that nothing reads yet are not
+// claimed.
 func TestVectors(t *testing.T) {
 	content, err := os.ReadFile("testdata/vectors.yaml")
 	if err != nil {
@@ -80,7 +82,8 @@ func TestVectors(t *testing.T) {
 				return
 			}
 			g.Expect(violations).To(ContainElement(HaveField("Rule", Rule(v.Names))))
-			g.Expect(violations).To(HaveEach(HaveField("Message()", And(ContainSubstring(v.Names), MatchRegexp("bring|go to|set")))))
+			g.Expect(violations).To(HaveEach(HaveField("Message()",
+				And(ContainSubstring(v.Names), MatchRegexp("bring|go to|set")))))
 			refused[v.Row] = true
 		})
 	}
@@ -95,21 +98,28 @@ func TestWhatARefusalSays(t *testing.T) {
 	g := NewWithT(t)
 	policy := policies[DefaultPolicy]
 	kubelet := func(version string) World {
-		return World{APIServers: []string{"v1.36.3"}, Components: []Running{{Component: Kubelet, Version: version, Object: "Machine w1"}}}
+		return World{APIServers: []string{"v1.36.3"},
+			Components: []Running{{Component: Kubelet, Version: version, Object: "Machine w1"}}}
 	}
 	g.Expect(Summary(policy.CheckStep(kubelet("v1.33.2"), "v1.37.0"))).To(Equal(
 		"kubelet v1.33.2 of Machine w1 is older than API server v1.37.0 by 4 minors, of which at most 3 are supported (R9): bring it to v1.34 or later first"))
 	g.Expect(Summary(policy.Check(kubelet("v1.37.0")))).To(Equal(
-		"kubelet v1.37.0 of Machine w1 is newer than API server v1.36.3 by 1 minor, which is not supported (R2): bring the API servers to v1.37 first"))
+		"kubelet v1.37.0 of Machine w1 is newer than API server v1.36.3 by 1 minor, which is not supported (R2): bring the " +
+			"API servers to v1.37 first"))
 	g.Expect(Summary(policy.CheckStep(kubelet("v1.36.3"), "v1.38.0"))).To(Equal(
-		"API servers v1.36.3 and v1.38.0 are 2 minors apart, at most 1 is supported (R8): go to v1.37 first"))
+		"version v1.38.0 skips a minor after v1.36.3: a control plane moves one minor at a time; go to v1.37 first (R8)"))
 	g.Expect(Summary(policy.CheckStep(kubelet("v1.36.3"), "v1.36.2"))).To(Equal(
-		"version v1.36.2 is older than API server v1.36.3, which already runs (R21): set v1.36.3 or later"))
+		"version v1.36.2 is older than v1.36.3, which already runs: a control plane never goes back; set v1.36.3 or later " +
+			"(R21)"))
+	g.Expect(Summary(policy.Check(World{APIServers: []string{"v1.36.3", "v1.38.0"}}))).To(Equal(
+		"API servers v1.36.3 and v1.38.0 are 2 minors apart, at most 1 is supported (R1): go to v1.37 first"))
 	g.Expect(Summary(policy.CheckStep(kubelet("v1.36.3"), "latest"))).To(ContainSubstring("is not a semantic version"))
-	g.Expect(Summary(policy.Check(World{APIServers: []string{"latest"}, Components: kubelet("v1.40.0").Components}))).To(BeEmpty(), "nothing is known")
+	g.Expect(Summary(policy.Check(World{APIServers: []string{"latest"}, Components: kubelet("v1.40.0").Components}))).
+		To(BeEmpty(), "nothing is known")
 	many := kubelet("v1.30.0")
 	for i := range 9 {
-		many.Components = append(many.Components, Running{Component: Kubelet, Version: "v1.30.0", Object: fmt.Sprintf("Machine x%d", i)})
+		many.Components = append(many.Components, Running{Component: Kubelet, Version: "v1.30.0",
+			Object: fmt.Sprintf("Machine x%d", i)})
 	}
 	g.Expect(Summary(policy.Check(many))).To(HaveSuffix("; and 7 more"))
 }
@@ -132,13 +142,16 @@ func TestTheStrictestPolicyHolds(t *testing.T) {
 	g.Expect(refused("Kubernetes-1.24, Kubernetes", 35)).To(BeFalse())
 	g.Expect(refused("Kubernetes-1.24", 33)).To(BeTrue())
 	_, err := Policies("Kubernetes-1.2")
-	g.Expect(err).To(MatchError(`there is no version-skew policy "Kubernetes-1.2"; known are Kubernetes, Kubernetes-1.24`))
+	g.Expect(err).
+		To(
+			MatchError(`there is no version-skew policy "Kubernetes-1.2"; known are Distribution, Kubernetes, Kubernetes-1.24`))
 }
 
 // Proves: S0-22, S1-1
 func TestVendorsCountTheirBuilds(t *testing.T) {
 	ordered := []string{
-		"v1.9.0", "v1.30.20-gke.300", "v1.30.100-gke.96", "1.30.100-gke.162", "v1.30.100", "v1.36.3", "v1.36.3+k3s1", "v1.36.3+k3s2",
+		"v1.9.0", "v1.30.20-gke.300", "v1.30.100-gke.96", "1.30.100-gke.162", "v1.30.100", "v1.36.3", "v1.36.3+k3s1",
+		"v1.36.3+k3s2",
 		"v1.36.3+k3s10", "v1.36.3+k3s010x", "v1.36.3+rke2r1", "v1.36.4-rc.1", "v1.36.4",
 	}
 	for i, earlier := range ordered {
@@ -156,7 +169,8 @@ func BenchmarkLeftBehind(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			world := World{APIServers: []string{"v1.36.3", "v1.36.3", "v1.36.3"}}
 			for i := range 5000 {
-				world.Components = append(world.Components, Running{Component: Kubelet, Version: kubelet, Object: fmt.Sprintf("Machine m%d", i)})
+				world.Components = append(world.Components, Running{Component: Kubelet, Version: kubelet,
+					Object: fmt.Sprintf("Machine m%d", i)})
 			}
 			chosen, _ := Policies("")
 			for b.Loop() {
@@ -169,12 +183,15 @@ func BenchmarkLeftBehind(b *testing.B) {
 	}
 }
 
-// A step that is none, of a control plane that is behind already, and a patch leave nobody further behind than they are.
+// A step that is none, of a control plane that is behind already, and a patch leave nobody further behind than they
+// are.
 func TestWhoIsLeftBehind(t *testing.T) {
 	g := NewWithT(t)
 	chosen, _ := Policies("")
-	world := World{APIServers: []string{"v1.36.3", "v1.36.2"}, Components: []Running{{Component: Kubelet, Version: "v1.31.2", Object: "Machine w1"}}}
-	for target, refused := range map[string]bool{"v1.36.4": false, "v1.37.0": true, "v1.38.0": false, "v1.35.0": false, "latest": false, "v2.36.0": false} {
+	world := World{APIServers: []string{"v1.36.3", "v1.36.2"},
+		Components: []Running{{Component: Kubelet, Version: "v1.31.2", Object: "Machine w1"}}}
+	for target, refused := range map[string]bool{"v1.36.4": false, "v1.37.0": true, "v1.38.0": false, "v1.35.0": false,
+		"latest": false, "v2.36.0": false} {
 		refusal, warning := LeftBehind(chosen, world, target)
 		g.Expect(refusal != "").To(Equal(refused), target)
 		g.Expect(warning).To(BeEmpty(), target)

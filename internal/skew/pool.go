@@ -5,8 +5,8 @@ package skew
 
 import "github.com/Masterminds/semver/v3"
 
-// Pool is the version that workers of one template are to have. It may be an earlier one than they have: new Machines take
-// the place of the old ones, so a kubelet never goes back.
+// Pool is the version that workers of one template are to have. It may be an earlier one than they have: new Machines
+// take the place of the old ones, so a kubelet never goes back.
 type Pool struct {
 	// Object is the pool, for people: "MachineDeployment blue".
 	Object  string
@@ -15,8 +15,8 @@ type Pool struct {
 	ControlPlane string
 }
 
-// Judge says what of it no next step of the control plane makes right (S0-23, S1-4, S1-21), and for what its Machines have
-// to wait. World is what runs; nothing is judged of a cluster without an API server.
+// Judge says what of it no next step of the control plane makes right (S0-23, S1-4, S1-21), and for what its Machines
+// have to wait. World is what runs; nothing is judged of a cluster without an API server.
 func (p Pool) Judge(policies []Policy, world World) (refused, waits []Violation) {
 	if _, err := Parse(p.Version); err != nil {
 		return []Violation{{Rule: RuleInvalid, Component: Kubelet, message: err.Error}}, nil
@@ -26,13 +26,12 @@ func (p Pool) Judge(policies []Policy, world World) (refused, waits []Violation)
 	if len(servers) == 0 {
 		return nil, nil
 	}
-	newest := last(servers)
-	next := text(semver.New(newest.Major(), newest.Minor()+1, 0, "", ""))
 	for _, policy := range policies {
-		tooNew := ahead(policy.Check(World{APIServers: []string{next}, Components: kubelet}))
-		for _, violation := range policy.Check(World{APIServers: texts(servers), Components: kubelet}) {
+		next := policy.next(last(servers), world.Estate)
+		tooNew := ahead(policy.Check(World{APIServers: []string{next}, Components: kubelet, Estate: world.Estate}))
+		for _, violation := range policy.Check(World{APIServers: texts(servers), Components: kubelet, Estate: world.Estate}) {
 			switch {
-			case violation.Component == "": // the control plane's own business
+			case violation.Component == "" && violation.Rule != RuleCatalog: // the control plane's own business
 			case violation.Ahead && !tooNew:
 				waits = append(waits, violation)
 			default:
@@ -41,6 +40,17 @@ func (p Pool) Judge(policies []Policy, world World) (refused, waits []Violation)
 		}
 	}
 	return refused, waits
+}
+
+// next is the latest version that one step brings API servers of the newest version to.
+func (p Policy) next(newest *semver.Version, estate *Estate) string {
+	if p.Distribution == nil {
+		return text(semver.New(newest.Major(), newest.Minor()+1, 0, "", ""))
+	}
+	if tool, err := Parse(estate.tool()); err == nil && Compare(tool, newest) > 0 {
+		return text(tool)
+	}
+	return text(newest)
 }
 
 // ahead reports whether something is too new.

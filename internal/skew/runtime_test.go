@@ -27,7 +27,8 @@ func TestARuntimeWhoseTimeIsOver(t *testing.T) {
 		t.Run(c.runtime+" and "+c.kubelet, func(t *testing.T) {
 			g := NewWithT(t)
 			if c.ended {
-				g.Expect(RuntimeEnded(c.runtime, c.kubelet)).To(Equal("with containerd 1.x, which Kubernetes supports up to v1.35 (R19)"))
+				g.Expect(RuntimeEnded(c.runtime, c.kubelet)).
+					To(Equal("with containerd 1.x, which Kubernetes supports up to v1.35 (R19)"))
 			} else {
 				g.Expect(RuntimeEnded(c.runtime, c.kubelet)).To(BeEmpty())
 			}

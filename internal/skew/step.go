@@ -3,39 +3,91 @@
 
 package skew
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
 
-// LeftBehind says which kubelets would be too old for a control plane of the target version (R9, S1-17), and warns of those
-// that have to be lifted before the minor that follows (R12, S1-24). A target that is no single step is not judged: its way
-// is somebody else's to find.
+	"github.com/Masterminds/semver/v3"
+)
+
+// LeftBehind says which components would be too old for a control plane of the target version (R9, S1-17), and warns of
+// the kubelets that have to be lifted before the minor that follows (R12, S1-24). A target that is no single step is
+// not judged: its way is somebody else's to find.
 func LeftBehind(policies []Policy, world World, target string) (refusal, warning string) {
 	to, err := Parse(target)
-	if err != nil {
+	servers := parsed(world.APIServers)
+	if err != nil || len(servers) == 0 {
 		return "", ""
 	}
-	servers := parsed(world.APIServers)
-	if len(servers) == 0 || distance(to, servers[0]) > 1 || !later(to, servers[0]) {
-		return "", "" // what is too old already is no reason to keep a control plane from a patch
-	}
-	refusal = tooOld(policies, world, target)
-	if refusal == "" {
-		done := World{APIServers: []string{target}, Components: world.Components}
-		if then := tooOld(policies, done, fmt.Sprintf("v%d.%d.0", to.Major(), to.Minor()+1)); then != "" {
+	refusal = Summary(tooOld(policies, world, to))
+	if refusal == "" && later(to, servers[0]) && distance(to, servers[0]) == 1 {
+		workers := slices.DeleteFunc(slices.Clone(world.Components), func(r Running) bool { return r.Component != Kubelet })
+		done := World{APIServers: []string{target}, Components: workers}
+		ordinary, _ := Split(policies)
+		if then := Summary(tooOld(ordinary, done, semver.New(to.Major(), to.Minor()+1, 0, "", ""))); then != "" {
 			warning = fmt.Sprintf("the minor after %s will need newer workers: %s", target, then)
 		}
 	}
 	return refusal, warning
 }
 
-// tooOld describes the components that would be too old once an API server had the target version.
-func tooOld(policies []Policy, world World, target string) string {
+// tooOld lists the components that would be too old once an API server had the target version. What is too old already
+// is no reason to keep a control plane from a patch.
+func tooOld(policies []Policy, world World, target *semver.Version) []Violation {
 	var behind []Violation
+	servers := parsed(world.APIServers)
 	for _, policy := range policies {
-		for _, violation := range policy.CheckStep(world, target) {
-			if violation.Component != "" && !violation.Ahead {
+		before := map[[2]string]bool{}
+		switch apart := policy.scale(world).distance(target, servers[0]); {
+		case apart > 1:
+			continue
+		case policy.Distribution != nil && apart == 0: // a patch may bring a kubelet off the list of its cluster's release
+			for _, violation := range policy.Check(world) {
+				before[violation.key()] = true
+			}
+		case apart == 0:
+			continue
+		}
+		for _, violation := range policy.CheckStep(world, text(target)) {
+			if violation.Component != "" && !violation.Ahead && !before[violation.key()] {
 				behind = append(behind, violation)
 			}
 		}
 	}
-	return Summary(behind)
+	return behind
+}
+
+// key is the same for violations of one rule by one object.
+func (v Violation) key() [2]string { return [2]string{string(v.Rule), v.object} }
+
+// Target says what keeps a control plane from the target version beside its own way there (ControlPlaneStep): what a
+// distribution has to say, and workers that would be LeftBehind. It is judged as well before anything runs.
+func Target(policies []Policy, world World, target string) (refusal, warning string) {
+	refusal, newest := Distributed(policies, world, target)
+	if refusal != "" {
+		return refusal, ""
+	}
+	refusal, behind := LeftBehind(policies, world, target)
+	return refusal, cmp.Or(behind, newest)
+}
+
+// Distributed is what distributions have to say of the target version.
+func Distributed(policies []Policy, world World, target string) (refusal, warning string) {
+	var refused []Violation
+	_, distributions := Split(policies)
+	for _, policy := range distributions {
+		for _, violation := range policy.CheckStep(world, target) {
+			if violation.Component == "" {
+				refused = append(refused, violation)
+			}
+		}
+		if to, err := Parse(target); err == nil && world.Estate != nil {
+			if newest := world.Estate.Catalog.newest(to); newest != "" {
+				warning = fmt.Sprintf("%s is a later patch than %s: it is better to go there (%s)",
+					newest, target, policy.Distribution.Newest)
+			}
+		}
+	}
+	return Summary(refused), warning
 }

@@ -6,6 +6,7 @@ package skew
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/Masterminds/semver/v3"
 )
@@ -15,6 +16,8 @@ type World struct {
 	// APIServers are the versions of all API servers.
 	APIServers []string
 	Components []Running
+	// Estate is what policies of distributions ask; others do not.
+	Estate *Estate
 }
 
 // Running is one instance of a component.
@@ -37,6 +40,7 @@ type Violation struct {
 	// Ahead says that the version is too new: the API servers may follow.
 	Ahead bool
 
+	object  string        // who runs it
 	message func() string // of thousands few are read
 }
 
@@ -48,44 +52,64 @@ func saying(format string, args ...any) func() string {
 }
 
 // Check lists what the policy does not allow in the world.
-func (p Policy) Check(w World) []Violation { return p.check(w, "") }
-
-// CheckStep lists what the policy would not allow if API servers of the target version ran beside those that run: what has
-// to be changed before the first of them may get it.
-func (p Policy) CheckStep(w World, target string) []Violation {
-	servers := parsed(w.APIServers)
-	wanted, err := Parse(target)
-	if err != nil {
-		return []Violation{{Rule: RuleInvalid, message: err.Error}}
-	}
-	if newest := last(servers); newest != nil && Compare(wanted, newest) < 0 {
-		return []Violation{{Rule: p.APIServers.Back, message: saying(
-			"version %s is older than API server %s, which already runs (%s): set v%s or later", target, text(newest), p.APIServers.Back, newest)}}
-	}
-	return p.check(World{APIServers: append([]string{target}, w.APIServers...), Components: w.Components}, target)
-}
-
-func (p Policy) check(w World, target string) []Violation {
+func (p Policy) Check(w World) []Violation {
 	servers := parsed(w.APIServers)
 	if len(servers) == 0 {
 		return nil
 	}
 	oldest, newest := servers[0], last(servers)
 	var violations []Violation
-	if apart := distance(newest, oldest); apart > p.APIServers.Apart.Minors {
-		rule := p.APIServers.Apart.Rule
-		if target != "" {
-			rule = p.APIServers.Apart.Step
-		}
-		violations = append(violations, Violation{Rule: rule, message: saying(
-			"API servers %s and %s are %s apart, at most %d is supported (%s): go to v%d.%d first", text(oldest), text(newest),
-			minors(apart), p.APIServers.Apart.Minors, rule, oldest.Major(), oldest.Minor()+p.APIServers.Apart.Minors)})
+	if apart := p.scale(w).distance(newest, oldest); apart > p.APIServers.Apart.Minors {
+		violations = append(violations, Violation{Rule: p.APIServers.Apart.Rule, message: saying(
+			"API servers %s and %s are %s apart, at most %d is supported (%s): go to %s first", text(oldest), text(newest),
+			minors(apart), p.APIServers.Apart.Minors, p.APIServers.Apart.Rule, p.scale(w).next(oldest))})
 	}
+	return append(violations, p.bound(w, servers, nil)...)
+}
+
+// CheckStep lists what the policy would not allow if API servers of the target version ran beside those that run: what
+// has to be changed before the first of them may get it.
+func (p Policy) CheckStep(w World, target string) []Violation {
+	servers := parsed(w.APIServers)
+	wanted, err := Parse(target)
+	if err != nil {
+		return []Violation{{Rule: RuleInvalid, message: err.Error}}
+	}
+	var violations []Violation
+	if refused := p.APIServers.step(servers, wanted, p.scale(w)); refused != nil {
+		violations = []Violation{{Rule: refused.Rule, message: refused.Numbered}}
+		if Compare(wanted, last(servers)) < 0 {
+			return violations
+		}
+	}
+	return append(violations, p.bound(w, servers, wanted)...)
+}
+
+// scale is how the policy counts minors.
+func (p Policy) scale(w World) scale {
+	if p.Distribution == nil || w.Estate == nil {
+		return nil
+	}
+	return w.Estate.Catalog.minors()
+}
+
+// bound lists the components that are too far from the API servers, which are sorted, and from the target that is to
+// run beside them, if there is one.
+func (p Policy) bound(w World, servers []*semver.Version, target *semver.Version) []Violation {
+	if p.Distribution != nil {
+		return p.Distribution.judge(w, servers, target)
+	}
+	if target != nil {
+		servers = append(slices.Clone(servers), target)
+		sortVersions(servers)
+	}
+	oldest, newest := servers[0], last(servers)
+	var violations []Violation
 	known := reader{}
 	for _, running := range w.Components {
 		for _, constraint := range p.Components {
 			if constraint.Component == running.Component {
-				violations = append(violations, constraint.check(running, known, oldest, newest, target != "")...)
+				violations = append(violations, constraint.check(running, known, oldest, newest, target != nil)...)
 			}
 		}
 	}
@@ -124,9 +148,10 @@ func (c Constraint) check(r Running, known reader, oldest, newest *semver.Versio
 	}
 	var violations []Violation
 	say := func(rule Rule, ahead bool, format string, args ...any) {
-		violations = append(violations, Violation{Rule: rule, Component: r.Component, Ahead: ahead, message: func() string {
-			return fmt.Sprintf("%s %s of %s ", r.Component, text(own), r.Object) + fmt.Sprintf(format, args...)
-		}})
+		violations = append(violations, Violation{Rule: rule, Component: r.Component, Ahead: ahead, object: r.Object,
+			message: func() string {
+				return fmt.Sprintf("%s %s of %s ", r.Component, text(own), r.Object) + fmt.Sprintf(format, args...)
+			}})
 	}
 	if ahead := distance(own, oldest); later(own, oldest) && ahead > c.Newer.of(own.Minor()) {
 		rule := rule(c.Newer)
@@ -157,8 +182,8 @@ func (c Constraint) earliest(server uint64) uint64 {
 	return earliest
 }
 
-// Compare orders versions by precedence, and those that only differ in their build, which precedence leaves out, by that:
-// makers count their builds (v1.36.3+k3s1 before v1.36.3+k3s2).
+// Compare orders versions by precedence, and those that only differ in their build, which precedence leaves out, by
+// that: makers count their builds (v1.36.3+k3s1 before v1.36.3+k3s2).
 func Compare(a, b *semver.Version) int {
 	return cmp.Or(a.Compare(b), compareBuilds(a.Metadata(), b.Metadata()))
 }

@@ -15,11 +15,12 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 )
 
-// MaxClockOffset is how far a host's clock may be off: certificates that are valid from now on, and leases, break beyond it.
+// MaxClockOffset is how far a host's clock may be off: certificates that are valid from now on, and leases, break
+// beyond it.
 const MaxClockOffset = 30 * time.Second
 
-// essential are the programs without which our plans or kubeadm's preflight end half-way. What else is missing matters to
-// some versions and network plugins only.
+// essential are the programs without which our plans or kubeadm's preflight end half-way. What else is missing matters
+// to some versions and network plugins only.
 var essential = []string{"awk", "flock", "ip", "iptables", "mount", "sha256sum", "systemd-run", "timeout"}
 
 // Assess says why the host cannot become a node, and what a person should know all the same.
@@ -31,15 +32,19 @@ func Assess(facts *inspect.Facts, network infrav1.NodeNetwork) (problems, hints 
 	case facts.ContainerRuntime.Name == "":
 		problems = append(problems, "no container runtime was found; install containerd")
 	case !facts.ContainerRuntime.SocketOK:
-		problems = append(problems, fmt.Sprintf("%s does not answer at /run/containerd/containerd.sock; start it (systemctl enable --now containerd)", facts.ContainerRuntime.Name))
+		problems = append(problems,
+			fmt.Sprintf("%s does not answer at /run/containerd/containerd.sock; start it (systemctl enable --now containerd)",
+				facts.ContainerRuntime.Name))
 	case facts.ContainerRuntime.Name == "containerd":
 		major, minor := release(facts.ContainerRuntime.Version)
 		switch {
 		case major == 0 && minor == 0:
 		case major < 1 || major == 1 && minor < 6:
-			problems = append(problems, fmt.Sprintf("containerd %s has no CRI v1, without which no kubelet starts; install containerd 1.6 or newer, better 2.x", facts.ContainerRuntime.Version))
+			problems = append(problems, fmt.Sprintf("containerd %s has no CRI v1, without which no kubelet starts; install "+
+				"containerd 1.6 or newer, better 2.x", facts.ContainerRuntime.Version))
 		case major == 1:
-			hints = append(hints, fmt.Sprintf("containerd %s is of the 1.x series, whose support the kubelet is giving up; install 2.x", facts.ContainerRuntime.Version))
+			hints = append(hints, fmt.Sprintf("containerd %s is of the 1.x series, whose support the kubelet is giving up; "+
+				"install 2.x", facts.ContainerRuntime.Version))
 		}
 	}
 	needed, useful := missingPrograms(facts.CommandsMissing)
@@ -51,25 +56,30 @@ func Assess(facts *inspect.Facts, network infrav1.NodeNetwork) (problems, hints 
 		if facts.ClockOffset < 0 {
 			direction = "behind"
 		}
-		problems = append(problems, fmt.Sprintf("the host's clock is %s %s the manager's; let both follow a time server", facts.ClockOffset.Abs().Round(time.Second), direction))
+		problems = append(problems, fmt.Sprintf("the host's clock is %s %s the manager's; let both follow a time server",
+			facts.ClockOffset.Abs().Round(time.Second), direction))
 	}
 	if facts.Hostname == "" || strings.HasPrefix(facts.Hostname, "localhost") {
-		problems = append(problems, fmt.Sprintf("the hostname is %q, but the node is named after it; set one (hostnamectl hostname <name>)", facts.Hostname))
+		problems = append(problems, fmt.Sprintf("the hostname is %q, but the node is named after it; set one (hostnamectl "+
+			"hostname <name>)", facts.Hostname))
 	}
 	if _, err := NodeAddresses(facts, network, nil); err != nil {
 		problems = append(problems, err.Error())
 	}
 	if len(useful) > 0 {
-		hints = append(hints, "the host lacks "+strings.Join(useful, ", ")+", which some versions of kubeadm and some network plugins need")
+		hints = append(hints, "the host lacks "+strings.Join(useful,
+			", ")+", which some versions of kubeadm and some network plugins need")
 	}
 	if facts.CgroupVersion == 1 {
-		hints = append(hints, "the host uses cgroup v1, which the kubelet refuses from v1.35 on unless its configuration allows it; boot it with cgroup v2")
+		hints = append(hints, "the host uses cgroup v1, which the kubelet refuses from v1.35 on unless its configuration "+
+			"allows it; boot it with cgroup v2")
 	}
 	if facts.SwapEnabled {
 		hints = append(hints, "swap is on, which the kubelet refuses unless its configuration allows it")
 	}
 	if facts.TCPForwardingAllowed != nil && !*facts.TCPForwardingAllowed {
-		hints = append(hints, "sshd does not allow TCP forwarding, so etcd on this host cannot be read; set AllowTcpForwarding to local or yes before the host joins a control plane")
+		hints = append(hints, "sshd does not allow TCP forwarding, so etcd on this host cannot be read; set "+
+			"AllowTcpForwarding to local or yes before the host joins a control plane")
 	}
 	if facts.CloudInitEnabled {
 		hints = append(hints, "cloud-init is enabled and may change the hostname or network at the next boot")
@@ -96,8 +106,9 @@ func missingPrograms(missing []string) (needed, useful []string) {
 	return needed, useful
 }
 
-// NodeAddresses picks the addresses that the node uses: those of the spec, else the first global address of each family on
-// the wanted interface, IPv4 first. The virtual address, which this host may hold at the moment, is never one of them.
+// NodeAddresses picks the addresses that the node uses: those of the spec, else the first global address of each family
+// on the wanted interface, IPv4 first. The virtual address, which this host may hold at the moment, is never one of
+// them.
 func NodeAddresses(facts *inspect.Facts, network infrav1.NodeNetwork, virtual []netip.Prefix) ([]string, error) {
 	if wanted := network.Addresses; len(wanted) > 0 {
 		for _, text := range wanted {

@@ -34,15 +34,21 @@ func TestWhatKeepsAHostFromBecomingANode(t *testing.T) {
 		spoil func(*inspect.Facts)
 		want  string
 	}{
-		"no systemd":                {func(f *inspect.Facts) { f.Systemd = false }, "systemd does not run the host"},
-		"no runtime":                {func(f *inspect.Facts) { f.ContainerRuntime = inspect.ContainerRuntime{} }, "no container runtime"},
-		"a runtime that is down":    {func(f *inspect.Facts) { f.ContainerRuntime.SocketOK = false }, "does not answer"},
-		"containerd without CRI v1": {func(f *inspect.Facts) { f.ContainerRuntime.Version = "1.4.13~ds1" }, "install containerd 1.6"},
-		"no flock":                  {func(f *inspect.Facts) { f.CommandsMissing = []string{"flock"} }, "lacks flock"},
-		"a clock ahead":             {func(f *inspect.Facts) { f.ClockOffset = 31 * time.Second }, "31s ahead of"},
-		"a clock behind":            {func(f *inspect.Facts) { f.ClockOffset = -31 * time.Second }, "31s behind"},
-		"no name":                   {func(f *inspect.Facts) { f.Hostname = "localhost.localdomain" }, "the node is named after it"},
-		"no route":                  {func(f *inspect.Facts) { f.DefaultInterface = "" }, "no default route"},
+		"no systemd": {func(f *inspect.Facts) { f.Systemd = false }, "systemd does not run the host"},
+		"no runtime": {func(f *inspect.Facts) {
+			f.ContainerRuntime = inspect.ContainerRuntime{}
+		}, "no container runtime"},
+		"a runtime that is down": {func(f *inspect.Facts) { f.ContainerRuntime.SocketOK = false }, "does not answer"},
+		"containerd without CRI v1": {func(f *inspect.Facts) {
+			f.ContainerRuntime.Version = "1.4.13~ds1"
+		}, "install containerd 1.6"},
+		"no flock":       {func(f *inspect.Facts) { f.CommandsMissing = []string{"flock"} }, "lacks flock"},
+		"a clock ahead":  {func(f *inspect.Facts) { f.ClockOffset = 31 * time.Second }, "31s ahead of"},
+		"a clock behind": {func(f *inspect.Facts) { f.ClockOffset = -31 * time.Second }, "31s behind"},
+		"no name": {func(f *inspect.Facts) {
+			f.Hostname = "localhost.localdomain"
+		}, "the node is named after it"},
+		"no route": {func(f *inspect.Facts) { f.DefaultInterface = "" }, "no default route"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

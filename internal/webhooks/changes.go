@@ -60,6 +60,6 @@ func differences(path string, before, after any) []string {
 	return paths
 }
 
-// Unchanged reports whether an update leaves the spec as it is. Such an update is nobody's to refuse: what a newer release
-// would not admit must still be labeled, paused, moved and deleted.
+// Unchanged reports whether an update leaves the spec as it is. Such an update is nobody's to refuse: what a newer
+// release would not admit must still be labeled, paused, moved and deleted.
 func Unchanged(before, after any) bool { return equality.Semantic.DeepEqual(before, after) }

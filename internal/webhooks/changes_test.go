@@ -22,13 +22,14 @@ func TestChanges(t *testing.T) {
 		before, after any
 		want          []string
 	}{
-		"nothing":            {tree{One: leaf{A: "x"}}, tree{One: leaf{A: "x"}}, nil},
-		"a leaf":             {tree{One: leaf{A: "x"}}, tree{One: leaf{A: "y"}}, []string{"one.a"}},
-		"a leaf goes":        {tree{One: leaf{A: "x"}}, tree{}, []string{"one.a"}},
-		"an object comes":    {tree{}, tree{Two: &leaf{A: "x"}}, []string{"two.a"}},
-		"an empty one":       {tree{}, tree{Two: &leaf{}}, []string{"two"}},
-		"a list, whole":      {tree{One: leaf{L: []string{"x"}}}, tree{One: leaf{L: []string{"x", "y"}}}, []string{"one.l"}},
-		"several, sorted":    {tree{One: leaf{A: "x"}}, tree{One: leaf{A: "y", L: []string{"z"}}, Two: &leaf{A: "x"}}, []string{"one.a", "one.l", "two.a"}},
+		"nothing":         {tree{One: leaf{A: "x"}}, tree{One: leaf{A: "x"}}, nil},
+		"a leaf":          {tree{One: leaf{A: "x"}}, tree{One: leaf{A: "y"}}, []string{"one.a"}},
+		"a leaf goes":     {tree{One: leaf{A: "x"}}, tree{}, []string{"one.a"}},
+		"an object comes": {tree{}, tree{Two: &leaf{A: "x"}}, []string{"two.a"}},
+		"an empty one":    {tree{}, tree{Two: &leaf{}}, []string{"two"}},
+		"a list, whole":   {tree{One: leaf{L: []string{"x"}}}, tree{One: leaf{L: []string{"x", "y"}}}, []string{"one.l"}},
+		"several, sorted": {tree{One: leaf{A: "x"}}, tree{One: leaf{A: "y", L: []string{"z"}}, Two: &leaf{A: "x"}},
+			[]string{"one.a", "one.l", "two.a"}},
 		"pointers to equals": {&leaf{A: "x"}, &leaf{A: "x"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

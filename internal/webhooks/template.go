@@ -20,7 +20,9 @@ import (
 //
 // Cluster API's topology controller finds out by a server-side-apply dry run whether a template needs to be replaced,
 // and marks that request; it must go through.
-func TemplateUnchanged(ctx context.Context, kind string, template metav1.Object, before, after any) (field.ErrorList, error) {
+func TemplateUnchanged(
+	ctx context.Context, kind string, template metav1.Object, before, after any,
+) (field.ErrorList, error) {
 	changes, err := Changes(before, after)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)

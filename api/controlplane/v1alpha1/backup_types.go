@@ -15,7 +15,8 @@ type EtcdBackup struct {
 	// +required
 	Store BackupStore `json:"store,omitempty,omitzero"`
 
-	// schedule in cron's five fields, in UTC, such as "0 */6 * * *". Without one, a snapshot is taken before a rollout only.
+	// schedule in cron's five fields, in UTC, such as "0 */6 * * *". Without one, a snapshot is taken before a rollout
+	// only.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
@@ -33,14 +34,15 @@ type EtcdBackup struct {
 	// +kubebuilder:validation:Maximum=1000
 	Keep *int32 `json:"keep,omitempty"`
 
-	// encryptionKeyRef names a Secret in the namespace of the control plane whose data key "recipients" holds age public keys
-	// (age1..., one per line). Snapshots are encrypted to them before they leave the manager. Secrets of the workload
+	// encryptionKeyRef names a Secret in the namespace of the control plane whose data key "recipients" holds age public
+	// keys (age1..., one per line). Snapshots are encrypted to them before they leave the manager. Secrets of the workload
 	// cluster are in every snapshot: without encryption whoever reads the store reads them.
 	// +optional
 	EncryptionKeyRef SecretReference `json:"encryptionKeyRef,omitempty,omitzero"`
 }
 
-// SecretNames are the Secrets of the control plane's namespace that its backups need. Sorted, each once; none without backups.
+// SecretNames are the Secrets of the control plane's namespace that its backups need. Sorted, each once; none without
+// backups.
 func (b *EtcdBackup) SecretNames() []string {
 	if b == nil {
 		return nil

@@ -18,8 +18,8 @@ type EtcdStatus struct {
 	// +optional
 	Voters *int32 `json:"voters,omitempty"`
 
-	// tolerates is how many more voters may fail now while a quorum stays: healthy voters less the quorum; negative without
-	// a quorum.
+	// tolerates is how many more voters may fail now while a quorum stays: healthy voters less the quorum; negative
+	// without a quorum.
 	// +optional
 	Tolerates *int32 `json:"tolerates,omitempty"`
 

@@ -15,20 +15,20 @@ import (
 // ControlPlaneFinalizer keeps a QuoinControlPlane until its Machines are gone.
 const ControlPlaneFinalizer = "quoincontrolplane.controlplane.cluster.x-k8s.io"
 
-// BackupSecretFinalizer keeps a Secret until no QuoinControlPlane refers to it, and a QuoinControlPlane until it has released
-// the Secrets of its backups.
+// BackupSecretFinalizer keeps a Secret until no QuoinControlPlane refers to it, and a QuoinControlPlane until it has
+// released the Secrets of its backups.
 const BackupSecretFinalizer = "quoincontrolplane.controlplane.cluster.x-k8s.io/secret-protection"
 
 // PreTerminateHookAnnotation holds a control-plane Machine between its drain and the release of its host, until its
 // etcd member was removed. Set on the Machine, never in a template.
 const PreTerminateHookAnnotation = clusterv1.PreTerminateDeleteHookAnnotationPrefix + "/quoin"
 
-// PreDrainHookAnnotation holds a control-plane Machine before its drain, until its departure was found safe for etcd. Set
-// on the Machine, never in a template.
+// PreDrainHookAnnotation holds a control-plane Machine before its drain, until its departure was found safe for etcd.
+// Set on the Machine, never in a template.
 const PreDrainHookAnnotation = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/quoin"
 
-// EvictionStartedAnnotation of a Machine says when the control plane began to evict the pods of its node, in RFC 3339: Cluster
-// API had gone past the drain. EvictionEndedAnnotation says when none was left.
+// EvictionStartedAnnotation of a Machine says when the control plane began to evict the pods of its node, in RFC 3339:
+// Cluster API had gone past the drain. EvictionEndedAnnotation says when none was left.
 const (
 	EvictionStartedAnnotation = "controlplane.cluster.x-k8s.io/quoin-eviction-started"
 	EvictionEndedAnnotation   = "controlplane.cluster.x-k8s.io/quoin-eviction-ended"
@@ -37,8 +37,8 @@ const (
 // HookName is the name of our own hooks, in annotations of a Machine and in lifecycleHooks of its QuoinMachine.
 const HookName = "quoin"
 
-// AllowQuorumLossAnnotation on a control-plane Machine lets it be deleted although the verdict on etcd's quorum says no. Its
-// value is the reason, for the record.
+// AllowQuorumLossAnnotation on a control-plane Machine lets it be deleted although the verdict on etcd's quorum says
+// no. Its value is the reason, for the record.
 const AllowQuorumLossAnnotation = "quoin.cluster.x-k8s.io/allow-quorum-loss"
 
 // ProtectAnnotation on a Cluster makes its deletion ask for ceremony: the Cluster can be deleted only when
@@ -48,16 +48,17 @@ const ProtectAnnotation = "quoin.cluster.x-k8s.io/protect"
 // ConfirmDeletionAnnotation with the name of a protected Cluster lets it be deleted.
 const ConfirmDeletionAnnotation = "quoin.cluster.x-k8s.io/confirm-deletion"
 
-// RemediationForAnnotation on a Machine that was made to replace an unhealthy one holds, as JSON, which one and how many
-// retries there were, so that a move of the objects loses no count.
+// RemediationForAnnotation on a Machine that was made to replace an unhealthy one holds, as JSON, which one and how
+// many retries there were, so that a move of the objects loses no count.
 const RemediationForAnnotation = "controlplane.cluster.x-k8s.io/quoin-remediation-for"
 
-// RemediationInProgressAnnotation on a QuoinControlPlane holds the same while the unhealthy Machine leaves and its replacement
-// is not made yet.
+// RemediationInProgressAnnotation on a QuoinControlPlane holds the same while the unhealthy Machine leaves and its
+// replacement is not made yet.
 const RemediationInProgressAnnotation = "controlplane.cluster.x-k8s.io/quoin-remediation-in-progress"
 
-// RemoveEtcdMemberAnnotation on a QuoinControlPlane has etcd members removed that work although no Machine runs them. Its value is
-// their ids, as etcdctl and status.etcd.members show them, separated by commas. Ids that are gone are taken off it again.
+// RemoveEtcdMemberAnnotation on a QuoinControlPlane has etcd members removed that work although no Machine runs them.
+// Its value is their ids, as etcdctl and status.etcd.members show them, separated by commas. Ids that are gone are
+// taken off it again.
 const RemoveEtcdMemberAnnotation = "quoin.cluster.x-k8s.io/remove-etcd-member"
 
 // Condition types and reasons of a QuoinControlPlane.
@@ -82,15 +83,15 @@ const (
 	ControlPlaneScalingUpCondition = clusterv1.ScalingUpCondition
 	// ControlPlaneScalingDownCondition is True while there are more Machines than wanted.
 	ControlPlaneScalingDownCondition = clusterv1.ScalingDownCondition
-	// ControlPlaneProgressingCondition is True while the operation in flight moves or nothing is to be done, and False once a
-	// step takes longer than its deadline.
+	// ControlPlaneProgressingCondition is True while the operation in flight moves or nothing is to be done, and False
+	// once a step takes longer than its deadline.
 	ControlPlaneProgressingCondition = "Progressing"
 	// ControlPlaneRemediatingCondition is True while an unhealthy Machine is being replaced, with what that waits for.
 	ControlPlaneRemediatingCondition = clusterv1.RemediatingCondition
 	// ControlPlaneBackupHealthyCondition is True while the last snapshot that was due was taken and verified.
 	ControlPlaneBackupHealthyCondition = "BackupHealthy"
-	// ControlPlaneBackupQuietCondition is True when no snapshot of a paused control plane is on its way any more. Absent while
-	// it is not paused, or has no backup.
+	// ControlPlaneBackupQuietCondition is True when no snapshot of a paused control plane is on its way any more. Absent
+	// while it is not paused, or has no backup.
 	ControlPlaneBackupQuietCondition = "BackupQuiet"
 	// ControlPlaneDeletingCondition tells how far the deletion came.
 	ControlPlaneDeletingCondition = clusterv1.DeletingCondition
@@ -113,7 +114,8 @@ const (
 	EtcdMemberUnhealthyReason = "EtcdMemberUnhealthy"
 	// MemberWithoutMachineReason: an etcd member votes, and no Machine runs it; the message says what a person can do.
 	MemberWithoutMachineReason = "MemberWithoutMachine"
-	// QuorumLostReason: fewer etcd members are healthy than a quorum needs; the message says whether it can come back by itself.
+	// QuorumLostReason: fewer etcd members are healthy than a quorum needs; the message says whether it can come back by
+	// itself.
 	QuorumLostReason = "QuorumLost"
 	// QuorumLossAllowedReason of an Event: a Machine's annotation let it be deleted although etcd does not survive that.
 	QuorumLossAllowedReason = "QuorumLossAllowed"

@@ -3,34 +3,36 @@
 
 package v1alpha1
 
-// RecoveryAnnotation on a QuoinControlPlane holds, as JSON, the id of the last recovery that was asked for and how far it came,
-// so that a move of the objects does not carry it out again.
+// RecoveryAnnotation on a QuoinControlPlane holds, as JSON, the id of the last recovery that was asked for and how far
+// it came, so that a move of the objects does not carry it out again.
 const RecoveryAnnotation = "controlplane.cluster.x-k8s.io/quoin-recovery"
 
-// ControlPlaneRecoveringCondition is True while an etcd that has lost its quorum is being restored, with what that waits for.
-// Absent while spec.recovery is unset.
+// ControlPlaneRecoveringCondition is True while an etcd that has lost its quorum is being restored, with what that
+// waits for. Absent while spec.recovery is unset.
 const ControlPlaneRecoveringCondition = "Recovering"
 
-// EtcdRecovery is a person's word to restore an etcd that has lost its quorum for good, which throws data away: writes that
-// the survivor had not received, or all since the snapshot. It is carried out once, and only while there is no quorum; else the
-// id is void.
+// EtcdRecovery is a person's word to restore an etcd that has lost its quorum for good, which throws data away: writes
+// that the survivor had not received, or all since the snapshot. It is carried out once, and only while there is no
+// quorum; else the id is void.
 type EtcdRecovery struct {
-	// id of the recovery, of your choice, such as the number of a ticket. What was done under an id, or was found needless, is
-	// never done again.
+	// id of the recovery, of your choice, such as the number of a ticket. What was done under an id, or was found
+	// needless, is never done again.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`
 	ID string `json:"id,omitempty"`
 
-	// machine that survives: its etcd member becomes a cluster of one, with the data that it has, or with those of the snapshot.
+	// machine that survives: its etcd member becomes a cluster of one, with the data that it has, or with those of the
+	// snapshot.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Machine string `json:"machine,omitempty"`
 
-	// giveUp names all other Machines of the control plane. Their etcd members are stopped for good, with what only they had
-	// received, and they are replaced. A host among theirs that does not answer must be switched off and abandoned first.
+	// giveUp names all other Machines of the control plane. Their etcd members are stopped for good, with what only they
+	// had received, and they are replaced. A host among theirs that does not answer must be switched off and abandoned
+	// first.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -101,5 +103,6 @@ type EtcdRestoreStatus struct {
 
 // For says whether the data are those that a recovery asks for, on the host that it asks for.
 func (r *EtcdRestoreStatus) For(recovery *EtcdRecovery) bool {
-	return recovery != nil && recovery.Snapshot != nil && r.RecoveryID == recovery.ID && r.Machine == recovery.Machine && r.Snapshot == recovery.Snapshot.Name
+	return recovery != nil && recovery.Snapshot != nil && r.RecoveryID == recovery.ID && r.Machine == recovery.Machine &&
+		r.Snapshot == recovery.Snapshot.Name
 }

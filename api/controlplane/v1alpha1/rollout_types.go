@@ -12,21 +12,21 @@ import (
 type RolloutStrategyType string
 
 const (
-	// RolloutStrategyAuto is Surge while a matching host is free, else RemoveFirst where the quorum allows it, else it waits
-	// and says which hosts are missing.
+	// RolloutStrategyAuto is Surge while a matching host is free, else RemoveFirst where the quorum allows it, else it
+	// waits and says which hosts are missing.
 	RolloutStrategyAuto RolloutStrategyType = "Auto"
 	// RolloutStrategySurge lets a replacement join, catch up and vote before the old member goes: one host more is needed.
 	RolloutStrategySurge RolloutStrategyType = "Surge"
-	// RolloutStrategyRemoveFirst lets the old member go first and reuses its host: for three or more members without a spare
-	// host. Meanwhile one failure less is tolerated.
+	// RolloutStrategyRemoveFirst lets the old member go first and reuses its host: for three or more members without a
+	// spare host. Meanwhile one failure less is tolerated.
 	RolloutStrategyRemoveFirst RolloutStrategyType = "RemoveFirst"
 )
 
 // QuoinControlPlaneRollout says how Machines are replaced when the spec changes.
 // +kubebuilder:validation:MinProperties=1
 type QuoinControlPlaneRollout struct {
-	// strategy says in which order a Machine and its replacement come and go; Auto when unset. There is never more than one
-	// Machine in flight.
+	// strategy says in which order a Machine and its replacement come and go; Auto when unset. There is never more than
+	// one Machine in flight.
 	// +optional
 	Strategy RolloutStrategyType `json:"strategy,omitempty"`
 
@@ -114,8 +114,8 @@ type ControlPlaneOperation struct {
 	// +kubebuilder:validation:MaxLength=253
 	Machine string `json:"machine,omitempty"`
 
-	// waitingOn names, in a word or two, what has to happen first: a reason such as QuorumAtRisk, and the object that it is
-	// about. Empty while the operation moves.
+	// waitingOn names, in a word or two, what has to happen first: a reason such as QuorumAtRisk, and the object that it
+	// is about. Empty while the operation moves.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512

@@ -33,7 +33,8 @@ type EtcdRecoveryOrder struct {
 	// +kubebuilder:validation:MaxLength=253
 	Member string `json:"member,omitempty"`
 
-	// snapshot whose data were brought to the host, for Survive: the member begins with them, instead of the data that it has.
+	// snapshot whose data were brought to the host, for Survive: the member begins with them, instead of the data that it
+	// has.
 	// +optional
 	Snapshot *EtcdRecoverySnapshot `json:"snapshot,omitempty"`
 }

@@ -3,9 +3,9 @@
 
 package v1alpha1
 
-// GivenUp says whether nobody waits for the reset of the host any more: a person abandoned it, or it counts as dead under its
-// policy. Its claim ends without a reset, and it stays Quarantined until a person has it reset and verified; that it
-// answers again changes nothing about that.
+// GivenUp says whether nobody waits for the reset of the host any more: a person abandoned it, or it counts as dead
+// under its policy. Its claim ends without a reset, and it stays Quarantined until a person has it reset and verified;
+// that it answers again changes nothing about that.
 func (h *QuoinHost) GivenUp() bool {
 	if h.Status.State != HostStateQuarantined {
 		return false
@@ -18,7 +18,8 @@ func (h *QuoinHost) GivenUp() bool {
 	return false
 }
 
-// Fenced says whether the host is known not to run: its power was confirmed to be off, or a person stated that it is gone.
+// Fenced says whether the host is known not to run: its power was confirmed to be off, or a person stated that it is
+// gone.
 func (h *QuoinHost) Fenced() bool {
 	for _, c := range h.Status.Conditions {
 		if c.Type == HostFencedCondition {

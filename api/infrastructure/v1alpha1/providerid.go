@@ -29,8 +29,8 @@ func ParseProviderID(id string) (namespace, host, claim string, err error) {
 	return parts[0], parts[1], parts[2], nil
 }
 
-// HostOf names the host of the QuoinMachine: by its status, or by its provider ID, which survives a move of the objects. ok is
-// false when it has none.
+// HostOf names the host of the QuoinMachine: by its status, or by its provider ID, which survives a move of the
+// objects. ok is false when it has none.
 func HostOf(m *QuoinMachine) (namespace, host string, ok bool) {
 	if ref := m.Status.HostRef; ref != nil {
 		return ref.Namespace, ref.Name, true

@@ -27,7 +27,8 @@ func TestAHostIsReleasedOnlyByTheResetOfItsOwnClaim(t *testing.T) {
 	g := NewWithT(t)
 	host := &QuoinHost{Spec: QuoinHostSpec{ConsumerRef: &ConsumerReference{Claim: "0123abcd"}}}
 	g.Expect(host.Released()).To(BeFalse(), "nothing ran")
-	host.Status.Conditions = []metav1.Condition{{Type: HostCleanCondition, Status: metav1.ConditionTrue, Reason: HostReleasePendingReason}}
+	host.Status.Conditions = []metav1.Condition{{Type: HostCleanCondition, Status: metav1.ConditionTrue,
+		Reason: HostReleasePendingReason}}
 	host.Status.Operation = &HostOperation{ID: "reset-99999999"}
 	g.Expect(host.Released()).To(BeFalse(), "the reset of an earlier claim says nothing")
 	host.Status.Operation.ID = "reset-0123abcd"

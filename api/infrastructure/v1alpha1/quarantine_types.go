@@ -19,8 +19,8 @@ const (
 	WordGiverController WordGiver = "Controller"
 )
 
-// HostQuarantine keeps everybody away from a host. It lies in spec, because neither a move nor a backup of the objects keeps
-// a status.
+// HostQuarantine keeps everybody away from a host. It lies in spec, because neither a move nor a backup of the objects
+// keeps a status.
 type HostQuarantine struct {
 	// reason is the one of the condition Clean: NotClean, StepFailed, Abandoned, Dead, Returned and others.
 	// +required

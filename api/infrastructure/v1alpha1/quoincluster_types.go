@@ -22,15 +22,17 @@ const (
 	// ClusterDomainsReachableCondition is False while many hosts of a failure domain are silent that fell silent together.
 	ClusterDomainsReachableCondition = "FailureDomainsReachable"
 
-	// ClusterMovableCondition is True when clusterctl move would take the Cluster with everything that belongs to it, and, while
-	// the Cluster is paused, when everything of it is quiet. Its message has the command, or what is in the way and what to do.
+	// ClusterMovableCondition is True when clusterctl move would take the Cluster with everything that belongs to it, and,
+	// while the Cluster is paused, when everything of it is quiet. Its message has the command, or what is in the way and
+	// what to do.
 	ClusterMovableCondition = "Movable"
 
 	// ClusterMovableReason: a move would go well now.
 	ClusterMovableReason = "Movable"
 	// ClusterQuietReason: everything of the paused Cluster is quiet, and the free hosts of its namespace are held.
 	ClusterQuietReason = "Quiet"
-	// ClusterNotQuietReason: the annotation clusterctl.cluster.x-k8s.io/block-move stays on the paused Cluster's QuoinCluster.
+	// ClusterNotQuietReason: the annotation clusterctl.cluster.x-k8s.io/block-move stays on the paused Cluster's
+	// QuoinCluster.
 	ClusterNotQuietReason = "NotQuiet"
 
 	// ClusterEndpointMissingReason: spec.controlPlaneEndpoint has no host.
@@ -57,7 +59,8 @@ const (
 // QuoinClusterSpec is the desired state of a QuoinCluster.
 // +kubebuilder:validation:XValidation:rule="!has(self.loadBalancer) || self.loadBalancer.type != 'Keepalived' || !has(self.controlPlaneEndpoint) || !has(self.controlPlaneEndpoint.host) || isIP(self.controlPlaneEndpoint.host)",message="with loadBalancer.type Keepalived, controlPlaneEndpoint.host must be an IP address: it becomes the virtual address"
 type QuoinClusterSpec struct {
-	// controlPlaneEndpoint is where the API server is reached. With a Keepalived load balancer its host is the virtual address.
+	// controlPlaneEndpoint is where the API server is reached. With a Keepalived load balancer its host is the virtual
+	// address.
 	// +optional
 	ControlPlaneEndpoint APIEndpoint `json:"controlPlaneEndpoint,omitempty,omitzero"`
 
@@ -275,5 +278,6 @@ type QuoinClusterTemplateList struct {
 }
 
 func init() {
-	objectTypes = append(objectTypes, &QuoinCluster{}, &QuoinClusterList{}, &QuoinClusterTemplate{}, &QuoinClusterTemplateList{})
+	objectTypes = append(objectTypes, &QuoinCluster{}, &QuoinClusterList{}, &QuoinClusterTemplate{},
+		&QuoinClusterTemplateList{})
 }

@@ -3,38 +3,39 @@
 
 package v1alpha1
 
-// AcceptHostKeyAnnotation is set by a person on a QuoinHost to the fingerprint (SHA256:...) of the key that the host now
-// presents, and replaces the pinned keys by that key. It is removed when it has been carried out.
+// AcceptHostKeyAnnotation is set by a person on a QuoinHost to the fingerprint (SHA256:...) of the key that the host
+// now presents, and replaces the pinned keys by that key. It is removed when it has been carried out.
 const AcceptHostKeyAnnotation = "quoin.cluster.x-k8s.io/accept-host-key"
 
 // RetryAnnotation asks for the next attempt on a QuoinHost now, whatever its back-off says; any value. It also sends a
-// Quarantined host through Cleaning and Inspecting again. It is removed when the attempt starts. On a host whose consumer is
-// missing, which may serve a living node, it is answered with what would be lost, and given again with the provider ID as its
-// value it resets the host.
+// Quarantined host through Cleaning and Inspecting again. It is removed when the attempt starts. On a host whose
+// consumer is missing, which may serve a living node, it is answered with what would be lost, and given again with the
+// provider ID as its value it resets the host.
 const RetryAnnotation = "quoin.cluster.x-k8s.io/retry"
 
-// AbandonAnnotation states that a QuoinHost does not run any more, and is gone or will be wiped; any value. The volumes of its
-// Node are freed on that word, so they are damaged if it runs all the same. Nothing is done to the host any more: it becomes
-// Quarantined, and the deletion of its QuoinMachine waits for no reset. It is removed when it has been carried out.
+// AbandonAnnotation states that a QuoinHost does not run any more, and is gone or will be wiped; any value. The volumes
+// of its Node are freed on that word, so they are damaged if it runs all the same. Nothing is done to the host any
+// more: it becomes Quarantined, and the deletion of its QuoinMachine waits for no reset. It is removed when it has been
+// carried out.
 //
 // On a QuoinMachine whose host object is not here it says the same of that host; its value is then the provider ID.
 const AbandonAnnotation = "quoin.cluster.x-k8s.io/abandon"
 
-// PowerOffAnnotation is a person's word that a silent QuoinHost with this provider ID may be cycled and powered off through its BMC
-// from here, where no other host of its Cluster can confirm that this management cluster is the one it serves. It is removed when
-// the host is off, or answers.
+// PowerOffAnnotation is a person's word that a silent QuoinHost with this provider ID may be cycled and powered off
+// through its BMC from here, where no other host of its Cluster can confirm that this management cluster is the one it
+// serves. It is removed when the host is off, or answers.
 const PowerOffAnnotation = "quoin.cluster.x-k8s.io/power-off"
 
-// RaiseGenerationAnnotation is a person's word that this management cluster is the right one, and the other, which the host obeys, is
-// gone for good; any value. The generation is raised above the host's, which obeys from then on. Given to all hosts at once after
-// a management cluster was restored from a backup. It is removed when the host has answered; where the host knows no newer
-// generation or order, nothing is raised.
+// RaiseGenerationAnnotation is a person's word that this management cluster is the right one, and the other, which the
+// host obeys, is gone for good; any value. The generation is raised above the host's, which obeys from then on. Given
+// to all hosts at once after a management cluster was restored from a backup. It is removed when the host has answered;
+// where the host knows no newer generation or order, nothing is raised.
 const RaiseGenerationAnnotation = "quoin.cluster.x-k8s.io/raise-generation"
 
 // DetachedAnnotation on a QuoinHost stops everything: no connection is made, nothing is read, nothing is written to the
 // host, and its claim can neither begin nor end. Any value; it stays until a person removes it.
 const DetachedAnnotation = "quoin.cluster.x-k8s.io/detached"
 
-// FormerPoolAnnotation on a QuoinHost names the pool (MachineDeployment or control plane, "namespace/name") of the Machine
-// that had the host last. In metadata, because it must survive clusterctl move; written when a claim ends.
+// FormerPoolAnnotation on a QuoinHost names the pool (MachineDeployment or control plane, "namespace/name") of the
+// Machine that had the host last. In metadata, because it must survive clusterctl move; written when a claim ends.
 const FormerPoolAnnotation = "quoin.cluster.x-k8s.io/former-pool"

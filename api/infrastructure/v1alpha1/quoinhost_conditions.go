@@ -22,22 +22,22 @@ const (
 	HostFencedCondition = "Fenced"
 	// HostAddonImagesCondition is True when the host holds the images of every version that its QuoinMachine asks for.
 	HostAddonImagesCondition = "AddonImagesPresent"
-	// HostEtcdRecoveryCondition is True when the host has done its part in a recovery of etcd that its QuoinMachine asks for.
-	// Absent while it asks for none.
+	// HostEtcdRecoveryCondition is True when the host has done its part in a recovery of etcd that its QuoinMachine asks
+	// for. Absent while it asks for none.
 	HostEtcdRecoveryCondition = "EtcdRecovered"
 
-	// HostUniqueCondition is False while another host that the same Cluster could have carries the same hostname, machine-id
-	// or product UUID. Absent otherwise.
+	// HostUniqueCondition is False while another host that the same Cluster could have carries the same hostname,
+	// machine-id or product UUID. Absent otherwise.
 	HostUniqueCondition = "Unique"
 
 	// HostDuplicateReason: another host is named alike; the message names it, and what to do.
 	HostDuplicateReason = "DuplicateIdentity"
-	// HostQuietCondition is True when nothing of ours runs on a host that is paused or held, and nothing is about to start.
-	// Absent on other hosts. For a held host it counts when its observedGeneration is the host's.
+	// HostQuietCondition is True when nothing of ours runs on a host that is paused or held, and nothing is about to
+	// start. Absent on other hosts. For a held host it counts when its observedGeneration is the host's.
 	HostQuietCondition = "Quiet"
 
-	// HostAPIServerStoppedCondition is True when the API server of a host that leaves the control plane has ended, before the
-	// etcd member beside it is removed. Absent while its QuoinMachine does not ask for it.
+	// HostAPIServerStoppedCondition is True when the API server of a host that leaves the control plane has ended, before
+	// the etcd member beside it is removed. Absent while its QuoinMachine does not ask for it.
 	HostAPIServerStoppedCondition = "APIServerStopped"
 
 	// HostUnreachableReason: no TCP or SSH connection.
@@ -62,9 +62,11 @@ const (
 	HostAPIServerStoppedReason = "Stopped"
 	// HostStepFailedReason: a step failed; the message holds its last lines.
 	HostStepFailedReason = "StepFailed"
-	// HostBootstrapInterruptedReason: kubeadm was interrupted (reboot, power loss) and is not run again; its Machine must be replaced.
+	// HostBootstrapInterruptedReason: kubeadm was interrupted (reboot, power loss) and is not run again; its Machine must
+	// be replaced.
 	HostBootstrapInterruptedReason = "BootstrapInterrupted"
-	// HostBootstrapDataInvalidReason: the bootstrap data holds a directive that cannot be carried out; the host was not touched.
+	// HostBootstrapDataInvalidReason: the bootstrap data holds a directive that cannot be carried out; the host was not
+	// touched.
 	HostBootstrapDataInvalidReason = "BootstrapDataInvalid"
 	// HostMachineDeletingReason: the Machine is being deleted, so no bootstrap data is run for it any more.
 	HostMachineDeletingReason = "MachineDeleting"
@@ -76,7 +78,8 @@ const (
 	HostEndpointInUseReason = "EndpointInUse"
 	// HostAbandonedReason: a person stated that the host is gone or will be wiped; it was not reset.
 	HostAbandonedReason = "Abandoned"
-	// HostNotOfferedReason: the claim comes from a namespace that spec.consumerNamespaces does not name; nothing is done for it.
+	// HostNotOfferedReason: the claim comes from a namespace that spec.consumerNamespaces does not name; nothing is done
+	// for it.
 	HostNotOfferedReason = "NotOffered"
 	// HostNotClaimedReason: nobody owns the host.
 	HostNotClaimedReason = "NotClaimed"
@@ -106,7 +109,8 @@ const (
 	HostMaintenanceReason = "Maintenance"
 	// HostDetachedReason: the host carries the detached annotation; nobody connects to it.
 	HostDetachedReason = "Detached"
-	// HostStaleClaimReason: the host serves a newer generation of its claim; this copy of the objects reads and does nothing else.
+	// HostStaleClaimReason: the host serves a newer generation of its claim; this copy of the objects reads and does
+	// nothing else.
 	HostStaleClaimReason = "StaleClaim"
 	// HostKeyMissingReason: hostKeyPolicy is Strict, and neither a host key nor a host certificate authority is given.
 	HostKeyMissingReason = "HostKeyMissing"
@@ -124,10 +128,11 @@ const (
 	HostPoweringReason = "Powering"
 	// HostBMCFailedReason: the BMC did not answer or refused.
 	HostBMCFailedReason = "BMCFailed"
-	// HostUnconfirmedReason: no other host of the Cluster confirms that it serves this management cluster, so the power of a silent one is
-	// left as it is until a person says otherwise.
+	// HostUnconfirmedReason: no other host of the Cluster confirms that it serves this management cluster, so the power of
+	// a silent one is left as it is until a person says otherwise.
 	HostUnconfirmedReason = "Unconfirmed"
-	// HostContradictedReason: another host of the Cluster serves another management cluster, so the power of a silent one is left as it is.
+	// HostContradictedReason: another host of the Cluster serves another management cluster, so the power of a silent one
+	// is left as it is.
 	HostContradictedReason = "Contradicted"
 	// HostClockOffsetReason: the host's clock is off too far for certificates to be valid.
 	HostClockOffsetReason = "ClockOffset"

@@ -61,6 +61,9 @@ type HostFacts struct {
 	// cgroupVersion is 1 or 2.
 	// +optional
 	CgroupVersion int32 `json:"cgroupVersion,omitempty"`
+	// kubeletOnCgroupV1 tells, of a host with cgroup v1, whether the arguments of its kubelet have --fail-cgroupv1=false.
+	// +optional
+	KubeletOnCgroupV1 *bool `json:"kubeletOnCgroupV1,omitempty"`
 	// containerRuntime and its version ("containerd://2.2.0").
 	// +optional
 	ContainerRuntime string `json:"containerRuntime,omitempty"`

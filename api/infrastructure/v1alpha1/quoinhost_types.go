@@ -73,8 +73,8 @@ type QuoinHostSpec struct {
 	SudoCommand string `json:"sudoCommand,omitempty"`
 
 	// credentialsRef names the Secret (type kubernetes.io/ssh-auth, key ssh-privatekey) in the host's own namespace.
-	// Further keys whose names begin with ssh-privatekey are tried in order of their names, so that a new key can be rolled
-	// out beside the old one; ssh-certificate (and ssh-certificate-...) hold user certificates for them.
+	// Further keys whose names begin with ssh-privatekey are tried in order of their names, so that a new key can be
+	// rolled out beside the old one; ssh-certificate (and ssh-certificate-...) hold user certificates for them.
 	// +required
 	CredentialsRef SecretReference `json:"credentialsRef,omitempty,omitzero"`
 
@@ -171,14 +171,15 @@ type QuoinHostSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	ManagedBy string `json:"managedBy,omitempty"`
 
-	// order is what the host was last told to do. It tells a management cluster that was cloned, or restored from a snapshot of its etcd,
-	// from the one that the host obeys: the host shows an order that the copy did not give. Set by the controller.
+	// order is what the host was last told to do. It tells a management cluster that was cloned, or restored from a
+	// snapshot of its etcd, from the one that the host obeys: the host shows an order that the copy did not give. Set by
+	// the controller.
 	// +optional
 	Order *HostOrder `json:"order,omitempty"`
 
-	// heldFor, while set, keeps a host that nobody has from being claimed or changed. Set on the free hosts of a namespace when
-	// all its Clusters are paused, as clusterctl move does before it moves them; in spec, so that it arrives with the host. Set
-	// it yourself, with a reason, before you move hosts of a namespace without Clusters.
+	// heldFor, while set, keeps a host that nobody has from being claimed or changed. Set on the free hosts of a namespace
+	// when all its Clusters are paused, as clusterctl move does before it moves them; in spec, so that it arrives with the
+	// host. Set it yourself, with a reason, before you move hosts of a namespace without Clusters.
 	// +optional
 	HeldFor *HostHold `json:"heldFor,omitempty"`
 
@@ -187,8 +188,9 @@ type QuoinHostSpec struct {
 	// +optional
 	ConsumerRef *ConsumerReference `json:"consumerRef,omitempty"`
 
-	// quarantine, while set, keeps everybody away from the host: Quarantined for its reason wherever the object goes. Set by
-	// the controller; it ends with a reset and its verification, which the quoin.cluster.x-k8s.io/retry annotation asks for.
+	// quarantine, while set, keeps everybody away from the host: Quarantined for its reason wherever the object goes. Set
+	// by the controller; it ends with a reset and its verification, which the quoin.cluster.x-k8s.io/retry annotation asks
+	// for.
 	// +optional
 	Quarantine *HostQuarantine `json:"quarantine,omitempty"`
 
@@ -258,8 +260,8 @@ type ConsumerReference struct {
 // QuoinHostStatus is what was observed of a host.
 // +kubebuilder:validation:MinProperties=1
 type QuoinHostStatus struct {
-	// conditions of the host: Ready, Reachable, HostKeyVerified, Inspected, Provisioned, AddonImagesPresent, Clean, Unique, Paused,
-	// and, while the host is paused or held, Quiet.
+	// conditions of the host: Ready, Reachable, HostKeyVerified, Inspected, Provisioned, AddonImagesPresent, Clean,
+	// Unique, Paused, and, while the host is paused or held, Quiet.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -399,6 +401,37 @@ type HostOperation struct {
 	Verifications *int32 `json:"verifications,omitempty"`
 }
 
+// Phases of a HostOperation, as the journal on the host tells them.
+const (
+	// HostOperationNotStarted means: nothing of the plan ran.
+	HostOperationNotStarted = "NotStarted"
+	// HostOperationRunning means: the plan runs, or goes on when the host is up again.
+	HostOperationRunning = "Running"
+	// HostOperationSucceeded means: every step ended well.
+	HostOperationSucceeded = "Succeeded"
+	// HostOperationFailed means: a step failed.
+	HostOperationFailed = "Failed"
+	// HostOperationInterrupted means: a step that must not run twice was cut off.
+	HostOperationInterrupted = "Interrupted"
+)
+
+// HostOperationStepJoin is the step in which kubeadm joins a cluster.
+const HostOperationStepJoin = "kubeadm-join"
+
+// Began reports whether anything of the plan ran, as far as is recorded.
+func (o *HostOperation) Began() bool { return o.Phase != "" && o.Phase != HostOperationNotStarted }
+
+// Succeeded reports whether the plan ended well.
+func (o *HostOperation) Succeeded() bool { return o.Phase == HostOperationSucceeded }
+
+// Failed reports whether the plan has ended, and not well.
+func (o *HostOperation) Failed() bool {
+	return o.Phase == HostOperationFailed || o.Phase == HostOperationInterrupted
+}
+
+// Final reports whether the plan has ended.
+func (o *HostOperation) Final() bool { return o.Succeeded() || o.Failed() }
+
 // ProvisionOperation names the operation of a host that runs the bootstrap data of a claim. No other ever does.
 func ProvisionOperation(claim string) string { return "provision-" + claim }
 
@@ -445,8 +478,8 @@ func (h *QuoinHost) GetConditions() []metav1.Condition { return h.Status.Conditi
 // SetConditions sets the conditions of the host.
 func (h *QuoinHost) SetConditions(conditions []metav1.Condition) { h.Status.Conditions = conditions }
 
-// SecretNames are the Secrets of its namespace that the host needs: its own credentials, those of its bastion and of its BMC.
-// Sorted, each once.
+// SecretNames are the Secrets of its namespace that the host needs: its own credentials, those of its bastion and of
+// its BMC. Sorted, each once.
 func (h *QuoinHost) SecretNames() []string {
 	names := []string{h.Spec.CredentialsRef.Name}
 	if bastion := h.Spec.Bastion; bastion != nil && bastion.CredentialsRef != nil {

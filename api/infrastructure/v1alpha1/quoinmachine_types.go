@@ -13,22 +13,23 @@ import (
 // MachineFinalizer keeps a QuoinMachine until its host was released.
 const MachineFinalizer = "quoinmachine.infrastructure.cluster.x-k8s.io"
 
-// LifecycleHooksAnnotation of a Machine lists the annotations that spec.lifecycleHooks of its QuoinMachine made there, with
-// their values as JSON. Only those are changed or taken away with their entries.
+// LifecycleHooksAnnotation of a Machine lists the annotations that spec.lifecycleHooks of its QuoinMachine made there,
+// with their values as JSON. Only those are changed or taken away with their entries.
 const LifecycleHooksAnnotation = "quoin.cluster.x-k8s.io/lifecycle-hooks"
 
-// HoldClaimAnnotation on a Machine keeps its QuoinMachine from claiming a host for as long as it is there, whatever its value:
-// a control plane makes Machines ahead, and takes it off when one may join. A host that is claimed already stays so.
+// HoldClaimAnnotation on a Machine keeps its QuoinMachine from claiming a host for as long as it is there, whatever its
+// value: a control plane makes Machines ahead, and takes it off when one may join. A host that is claimed already stays
+// so.
 const HoldClaimAnnotation = "quoin.cluster.x-k8s.io/hold-claim"
 
-// SparedAnnotation on a Machine says that its annotation cluster.x-k8s.io/skip-remediation is ours, as long as it has the value
-// that we gave it: the Machine waits, and both go when its infrastructure is ready or a new Machine would help. One that a user
-// set is never taken away.
+// SparedAnnotation on a Machine says that its annotation cluster.x-k8s.io/skip-remediation is ours, as long as it has
+// the value that we gave it: the Machine waits, and both go when its infrastructure is ready or a new Machine would
+// help. One that a user set is never taken away.
 const SparedAnnotation = "quoin.cluster.x-k8s.io/spared"
 
-// StopAPIServerAnnotation on the QuoinMachine of a control-plane Machine that is being deleted has its host end the API server. The
-// control plane sets it when the node was drained and before it removes the etcd member; the value is when, in RFC 3339. The host
-// says what became of it in its condition APIServerStopped.
+// StopAPIServerAnnotation on the QuoinMachine of a control-plane Machine that is being deleted has its host end the API
+// server. The control plane sets it when the node was drained and before it removes the etcd member; the value is when,
+// in RFC 3339. The host says what became of it in its condition APIServerStopped.
 const StopAPIServerAnnotation = "quoin.cluster.x-k8s.io/stop-api-server"
 
 // Condition types and reasons of a QuoinMachine.
@@ -45,7 +46,8 @@ const (
 	MachineDrainableCondition = "Drainable"
 	// MachineDrainedCondition is True when the node of a Machine in deletion was drained or needs no drain.
 	MachineDrainedCondition = "Drained"
-	// MachineTerminableCondition is True when no pre-terminate hook is left; else it names them, their owners and their age.
+	// MachineTerminableCondition is True when no pre-terminate hook is left; else it names them, their owners and their
+	// age.
 	MachineTerminableCondition = "Terminable"
 
 	// MachineHooksHoldReason: lifecycle hooks hold the Machine.
@@ -79,7 +81,8 @@ const (
 	MachineWaitingForClusterReason = "WaitingForClusterInfrastructure"
 	// MachineHeldReason: the Machine carries HoldClaimAnnotation.
 	MachineHeldReason = "Held"
-	// MachineWaitingForControlPlaneReason: the API servers that run are too old, or too new, for a kubelet of the Machine's version.
+	// MachineWaitingForControlPlaneReason: the API servers that run are too old, or too new, for a kubelet of the
+	// Machine's version.
 	MachineWaitingForControlPlaneReason = "WaitingForControlPlane"
 	// MachineWaitingForBootstrapDataReason: the Machine has no bootstrap data.
 	MachineWaitingForBootstrapDataReason = "WaitingForBootstrapData"
@@ -114,9 +117,9 @@ type QuoinMachineSpec struct {
 	// +optional
 	HostPreference HostPreference `json:"hostPreference,omitempty"`
 
-	// unreachable says what becomes of this Machine when it must go while its host does not answer; what is set here counts
-	// instead of spec.unreachable of the host. A pool whose Machines keep nothing may choose release AfterTimeout, so that a
-	// dead host without a BMC holds up no replacement: the host is quarantined, and no volume is freed.
+	// unreachable says what becomes of this Machine when it must go while its host does not answer; what is set here
+	// counts instead of spec.unreachable of the host. A pool whose Machines keep nothing may choose release AfterTimeout,
+	// so that a dead host without a BMC holds up no replacement: the host is quarantined, and no volume is freed.
 	// +optional
 	Unreachable UnreachablePolicy `json:"unreachable,omitempty,omitzero"`
 
@@ -134,8 +137,8 @@ type QuoinMachineSpec struct {
 	// +kubebuilder:validation:items:MaxLength=256
 	AddonVersions []string `json:"addonVersions,omitempty"`
 
-	// etcdRecovery is the host's part in restoring an etcd that has lost its quorum. Set by the control-plane provider, at a
-	// person's word.
+	// etcdRecovery is the host's part in restoring an etcd that has lost its quorum. Set by the control-plane provider, at
+	// a person's word.
 	// +optional
 	EtcdRecovery *EtcdRecoveryOrder `json:"etcdRecovery,omitempty"`
 
@@ -235,7 +238,8 @@ type Bundle struct {
 	Delivery BundleDelivery `json:"delivery,omitempty"`
 
 	// publicKeys verify the manifest's signature (manifest.json.sig, made by: ssh-keygen -Y sign -n quoin-bundle), each as
-	// in an authorized_keys file. When set, a bundle that none of them signed is refused; when unset, only checksums count.
+	// in an authorized_keys file. When set, a bundle that none of them signed is refused; when unset, only checksums
+	// count.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -282,7 +286,8 @@ type Packages struct {
 
 // Preinstalled says that hosts carry their version already.
 type Preinstalled struct {
-	// images says whether the images must be there as well: Required (nothing can be pulled) or Pullable; Pullable when unset.
+	// images says whether the images must be there as well: Required (nothing can be pulled) or Pullable; Pullable when
+	// unset.
 	// +optional
 	// +kubebuilder:validation:Enum=Required;Pullable
 	Images string `json:"images,omitempty"`
@@ -291,7 +296,8 @@ type Preinstalled struct {
 // QuoinMachineStatus is the observed state of a QuoinMachine.
 // +kubebuilder:validation:MinProperties=1
 type QuoinMachineStatus struct {
-	// conditions of the machine: Ready, HostClaimed, HostProvisioned, AddonImagesPresent, Drainable, Drained, Terminable, Paused.
+	// conditions of the machine: Ready, HostClaimed, HostProvisioned, AddonImagesPresent, Drainable, Drained, Terminable,
+	// Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -448,11 +454,12 @@ type NodeInfo struct {
 	OperatingSystem string `json:"operatingSystem,omitempty"`
 }
 
-// QuoinMachineTemplateStatus is what a node made from the template would have. A cluster autoscaler reads it to scale a pool
-// that has no node.
+// QuoinMachineTemplateStatus is what a node made from the template would have. A cluster autoscaler reads it to scale a
+// pool that has no node.
 // +kubebuilder:validation:MinProperties=1
 type QuoinMachineTemplateStatus struct {
-	// capacity of the smallest host that a Machine of the template may get: processors and memory. Unset while there is none.
+	// capacity of the smallest host that a Machine of the template may get: processors and memory. Unset while there is
+	// none.
 	// +optional
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
 
@@ -496,5 +503,6 @@ type QuoinMachineTemplateList struct {
 }
 
 func init() {
-	objectTypes = append(objectTypes, &QuoinMachine{}, &QuoinMachineList{}, &QuoinMachineTemplate{}, &QuoinMachineTemplateList{})
+	objectTypes = append(objectTypes, &QuoinMachine{}, &QuoinMachineList{}, &QuoinMachineTemplate{},
+		&QuoinMachineTemplateList{})
 }

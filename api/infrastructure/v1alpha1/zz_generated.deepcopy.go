@@ -357,6 +357,11 @@ func (in *HostFacts) DeepCopyInto(out *HostFacts) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.KubeletOnCgroupV1 != nil {
+		in, out := &in.KubeletOnCgroupV1, &out.KubeletOnCgroupV1
+		*out = new(bool)
+		**out = **in
+	}
 	if in.ClockOffset != nil {
 		in, out := &in.ClockOffset, &out.ClockOffset
 		*out = new(v1.Duration)

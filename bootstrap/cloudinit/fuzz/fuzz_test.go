@@ -26,10 +26,14 @@ func seeds(f *testing.F) {
 		f.Add(data)
 	}
 	for _, text := range []string{
-		"a: &a [x,x]\nb: &b [*a,*a]\nruncmd: *b\n", "write_files:\n- {path: /x, encoding: gz+b64, content: H4sIAAAAAAAA/ypJrSgBBAAA//+4jV/9BAAAAA==}\n",
-		"users: [{name: a, groups: [b, c], sudo: ALL}, default]\n", "runcmd: [[kubeadm, join, --config, /x], 'kubeadm init --config=/run/kubeadm/kubeadm.yaml', ~, {a: b}]\n",
-		"disk_setup: {/dev/disk/by-id/wwn-1: {layout: [50, [50, 83]], table_type: gpt}}\nfs_setup: [{label: x, filesystem: xfs, device: /dev/disk/by-id/wwn-1, partition: auto|any}]\n",
-		"mounts: [[sdb1, /x], [LABEL=a, none, swap]]\nhostname: h\nfqdn: h.example\nntp: {enabled: true, pools: [a]}\n", "a: &a [*a]\n", "runcmd: &x\n- *x\n",
+		"a: &a [x,x]\nb: &b [*a,*a]\nruncmd: *b\n", "write_files:\n- {path: /x, encoding: gz+b64, content: " +
+			"H4sIAAAAAAAA/ypJrSgBBAAA//+4jV/9BAAAAA==}\n",
+		"users: [{name: a, groups: [b, c], sudo: ALL}, default]\n",
+		"runcmd: [[kubeadm, join, --config, /x], 'kubeadm init --config=/run/kubeadm/kubeadm.yaml', ~, {a: b}]\n",
+		"disk_setup: {/dev/disk/by-id/wwn-1: {layout: [50, [50, 83]], table_type: gpt}}\nfs_setup: [{label: x, filesystem: " +
+			"xfs, device: /dev/disk/by-id/wwn-1, partition: auto|any}]\n",
+		"mounts: [[sdb1, /x], [LABEL=a, none, swap]]\nhostname: h\nfqdn: h.example\nntp: {enabled: true, pools: [a]}\n",
+		"a: &a [*a]\n", "runcmd: &x\n- *x\n",
 		"write_files: {path: /x}\n", "runcmd: !!binary aGk=\n", "? [a]\n: b\n", "users:\n- name: \"a\\0\"\n",
 	} {
 		f.Add([]byte("#cloud-config\n" + text))
@@ -50,7 +54,8 @@ func FuzzParse(f *testing.F) {
 		total := 0
 		for _, file := range config.Files {
 			total += len(file.Content)
-			if !strings.HasPrefix(file.Path, "/") || strings.Contains(file.Path, "/../") || strings.HasPrefix(file.Path, "/var/lib/quoin/") {
+			if !strings.HasPrefix(file.Path, "/") || strings.Contains(file.Path, "/../") ||
+				strings.HasPrefix(file.Path, "/var/lib/quoin/") {
 				t.Fatalf("path %q was let through", file.Path)
 			}
 		}

@@ -26,7 +26,8 @@ func NewKey() ssh.Signer {
 
 // HostCertificate is a valid certificate for the server's address, which change may spoil before authority signs it.
 func HostCertificate(authority, key ssh.Signer, change func(*ssh.Certificate)) ssh.Signer {
-	return certify(authority, key, &ssh.Certificate{CertType: ssh.HostCert, ValidPrincipals: []string{"127.0.0.1"}}, change)
+	return certify(authority, key, &ssh.Certificate{CertType: ssh.HostCert, ValidPrincipals: []string{"127.0.0.1"}},
+		change)
 }
 
 // UserCertificate is a valid certificate for a user, which change may spoil before authority signs it.

@@ -16,7 +16,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
-// Local implements ssh.Host with this machine's /bin/sh. Sudo is ignored: scripts under test must point below a temporary root.
+// Local implements ssh.Host with this machine's /bin/sh. Sudo is ignored: scripts under test must point below a
+// temporary root.
 type Local struct {
 	// Env is added to the environment of the scripts.
 	Env []string

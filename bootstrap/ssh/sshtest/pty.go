@@ -34,7 +34,8 @@ func newPTY() (*pty, error) {
 	return &pty{master: master, slave: slave}, nil
 }
 
-// show copies what appears on the terminal. The channel that it returns is closed when nobody has the terminal open any more.
+// show copies what appears on the terminal. The channel that it returns is closed when nobody has the terminal open any
+// more.
 func (p *pty) show(to io.Writer) <-chan struct{} {
 	done := make(chan struct{})
 	if p == nil {

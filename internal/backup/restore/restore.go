@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package restore makes the data directory of an etcd member from a snapshot. It is apart from package backup because it
-// brings half of an etcd server with it.
+// Package restore makes the data directory of an etcd member from a snapshot. It is apart from package backup because
+// it brings half of an etcd server with it.
 package restore
 
 import (
@@ -35,9 +35,9 @@ type Member struct {
 	RevisionBump uint64
 }
 
-// Restore makes the data directory of the only member of a new cluster, with the keys of a snapshot: a file that `etcdctl
-// snapshot save` or backup.Fetch wrote, with its digest. Other members join it later; none of the old cluster can, because
-// the new one has another ID. On an error the directory is worth nothing.
+// Restore makes the data directory of the only member of a new cluster, with the keys of a snapshot: a file that
+// `etcdctl snapshot save` or backup.Fetch wrote, with its digest. Other members join it later; none of the old cluster
+// can, because the new one has another ID. On an error the directory is worth nothing.
 func Restore(file string, member Member) (err error) {
 	if member.Name == "" || member.PeerURL == "" || member.DataDirectory == "" {
 		return errors.New("restoring a snapshot needs a name, a peer URL and a data directory")

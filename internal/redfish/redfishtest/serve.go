@@ -72,7 +72,8 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, faults Faults) {
 		http.Redirect(w, r, root, http.StatusPermanentRedirect)
 		return
 	case root:
-		answer(w, object{"@odata.id": root, "RedfishVersion": "1.15.0", "Systems": object{"@odata.id": faults.LinkAway + systems}})
+		answer(w, object{"@odata.id": root, "RedfishVersion": "1.15.0", "Systems": object{"@odata.id": faults.LinkAway +
+			systems}})
 		return
 	case systems:
 		var members []object
@@ -122,7 +123,8 @@ func (s *Server) show(w http.ResponseWriter, name string) {
 	} else if len(s.options.ResetTypes) > 0 {
 		action["ResetType@Redfish.AllowableValues"] = s.options.ResetTypes
 	}
-	answer(w, object{"@odata.id": path, "Id": name, "PowerState": power, "Actions": object{"#ComputerSystem.Reset": action}})
+	answer(w, object{"@odata.id": path, "Id": name, "PowerState": power,
+		"Actions": object{"#ComputerSystem.Reset": action}})
 }
 
 func (s *Server) order(w http.ResponseWriter, r *http.Request, name string, faults Faults) {

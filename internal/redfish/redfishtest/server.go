@@ -92,13 +92,15 @@ func New(options Options) *Server {
 	if options.ResetTypes == nil {
 		options.ResetTypes = []string{"On", "ForceOff", "GracefulShutdown", "ForceRestart", "PowerCycle"}
 	}
-	s := &Server{options: options, power: map[string]string{}, sessions: map[string]string{}, certificate: newCertificate()}
+	s := &Server{options: options, power: map[string]string{}, sessions: map[string]string{},
+		certificate: newCertificate()}
 	for _, name := range options.Systems {
 		s.power[name] = "On"
 	}
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	s.http.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.http.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	s.http.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config,
+		error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{s.certificate}}, nil

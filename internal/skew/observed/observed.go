@@ -14,24 +14,51 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
-// World is what runs in the Cluster, by its Machines.
-func World(ctx context.Context, reader client.Reader, cluster client.ObjectKey) (skew.World, error) {
-	return list(ctx, reader, cluster)
-}
-
-// APIServers is the World without workers.
-func APIServers(ctx context.Context, reader client.Reader, cluster client.ObjectKey) (skew.World, error) {
-	return list(ctx, reader, cluster, client.HasLabels{clusterv1.MachineControlPlaneLabel})
-}
-
-func list(
-	ctx context.Context, reader client.Reader, cluster client.ObjectKey, options ...client.ListOption,
+// World is what runs in the Cluster, by its Machines, and the estate around it where a policy asks for that.
+func World(
+	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, policies []skew.Policy,
 ) (skew.World, error) {
+	machines, err := Machines(ctx, reader, client.ObjectKeyFromObject(cluster))
+	if err != nil {
+		return skew.World{}, err
+	}
+	return WorldOf(ctx, reader, cluster, policies, machines)
+}
+
+// WorldOf is the World by Machines that were read.
+func WorldOf(
+	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, policies []skew.Policy,
+	machines []clusterv1.Machine,
+) (skew.World, error) {
+	world, err := skew.WorldOf(machines), error(nil)
+	if skew.AskForEstate(policies) {
+		world.Estate, err = estate(ctx, reader, cluster)
+	}
+	return world, err
+}
+
+// APIServers is the World without workers, and with nothing of other clusters: what pools are judged by.
+func APIServers(
+	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, policies []skew.Policy,
+) (skew.World, error) {
+	machines, err := Machines(ctx, reader, client.ObjectKeyFromObject(cluster),
+		client.HasLabels{clusterv1.MachineControlPlaneLabel})
+	world := skew.WorldOf(machines)
+	if err == nil && skew.AskForEstate(policies) {
+		world.Estate, err = catalog(ctx, reader, cluster)
+	}
+	return world, err
+}
+
+// Machines of the Cluster, of which none is to be changed.
+func Machines(
+	ctx context.Context, reader client.Reader, cluster client.ObjectKey, options ...client.ListOption,
+) ([]clusterv1.Machine, error) {
 	machines := &clusterv1.MachineList{}
 	options = append(options, client.UnsafeDisableDeepCopy, client.InNamespace(cluster.Namespace),
 		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name})
 	if err := reader.List(ctx, machines, options...); err != nil {
-		return skew.World{}, fmt.Errorf("listing the Machines of Cluster %s: %w", cluster, err)
+		return nil, fmt.Errorf("listing the Machines of Cluster %s: %w", cluster, err)
 	}
-	return skew.WorldOf(machines.Items), nil
+	return machines.Items, nil
 }

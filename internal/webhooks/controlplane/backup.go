@@ -12,15 +12,18 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 )
 
-// validateBackup refuses what no snapshot could be taken with. Whether the store and the Secrets are there is found out when
-// one is due: they may come later than the control plane.
-func validateBackup(path *field.Path, spec *controlplanev1.EtcdBackup, kubeadm *bootstrapv1.KubeadmConfigSpec) field.ErrorList {
+// validateBackup refuses what no snapshot could be taken with. Whether the store and the Secrets are there is found out
+// when one is due: they may come later than the control plane.
+func validateBackup(
+	path *field.Path, spec *controlplanev1.EtcdBackup, kubeadm *bootstrapv1.KubeadmConfigSpec,
+) field.ErrorList {
 	if spec == nil {
 		return nil
 	}
 	var reasons field.ErrorList
 	if kubeadm.ClusterConfiguration.Etcd.External.IsDefined() {
-		reasons = append(reasons, field.Forbidden(path, "etcd is external: it is not reached through hosts of this control plane, and must be backed up where it runs"))
+		reasons = append(reasons, field.Forbidden(path,
+			"etcd is external: it is not reached through hosts of this control plane, and must be backed up where it runs"))
 	}
 	if spec.Schedule != "" {
 		if _, err := backup.ParseSchedule(spec.Schedule); err != nil {

@@ -60,7 +60,9 @@ func moved(object client.Object) bool {
 }
 
 // refuseProtected answers for a Cluster that would be lost by what somebody wants to do.
-func refuseProtected(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, to string) admission.Response {
+func refuseProtected(
+	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, to string,
+) admission.Response {
 	_, protected := cluster.Annotations[controlplanev1.ProtectAnnotation]
 	confirmed, ok := cluster.Annotations[controlplanev1.ConfirmDeletionAnnotation]
 	if !protected || confirmed == cluster.Name {
@@ -72,7 +74,8 @@ func refuseProtected(ctx context.Context, reader client.Reader, cluster *cluster
 	case apierrors.IsNotFound(err):
 		return admission.Allowed("")
 	case err != nil:
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("read Namespace %s of Cluster %s: %w", cluster.Namespace, cluster.Name, err))
+		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("read Namespace %s of Cluster %s: %w",
+			cluster.Namespace, cluster.Name, err))
 	case !namespace.DeletionTimestamp.IsZero():
 		return admission.Allowed("")
 	}
@@ -81,6 +84,7 @@ func refuseProtected(ctx context.Context, reader client.Reader, cluster *cluster
 		found = fmt.Sprintf("it says %q", confirmed)
 	}
 	return admission.Denied(fmt.Sprintf(
-		"Cluster %s is protected by annotation %s: to %s, give the Cluster annotation %s: %s (%s), or take the protection away",
+		"Cluster %s is protected by annotation %s: to %s, give the Cluster annotation %s: %s (%s), or take the protection "+
+			"away",
 		cluster.Name, controlplanev1.ProtectAnnotation, to, controlplanev1.ConfirmDeletionAnnotation, cluster.Name, found))
 }

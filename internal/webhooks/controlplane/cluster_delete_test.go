@@ -29,15 +29,19 @@ func TestClusterDeletion(t *testing.T) {
 		namespaceGone bool
 		refusal       string
 	}{
-		"a Cluster like any other":         {},
-		"a protected one":                  {annotations: map[string]string{protect: ""}, refusal: confirm + ": c (it has none)"},
+		"a Cluster like any other": {},
+		"a protected one": {annotations: map[string]string{protect: ""}, refusal: confirm +
+			": c (it has none)"},
 		"one that is protected for naught": {annotations: map[string]string{protect: "", confirm: "c"}},
-		"one confirmed by another name":    {annotations: map[string]string{protect: "", confirm: "d"}, refusal: `it says "d"`},
-		"one confirmed with true":          {annotations: map[string]string{protect: "", confirm: "true"}, refusal: `it says "true"`},
-		"one that was moved away":          {annotations: map[string]string{protect: "", clusterctlv1.DeleteForMoveAnnotation: ""}},
-		"one that is being deleted":        {annotations: map[string]string{protect: ""}, deleting: true},
-		"one whose Namespace goes":         {annotations: map[string]string{protect: ""}, namespaceGoes: true},
-		"one whose Namespace is gone":      {annotations: map[string]string{protect: ""}, namespaceGone: true},
+		"one confirmed by another name": {annotations: map[string]string{protect: "", confirm: "d"},
+			refusal: `it says "d"`},
+		"one confirmed with true": {annotations: map[string]string{protect: "", confirm: "true"},
+			refusal: `it says "true"`},
+		"one that was moved away": {annotations: map[string]string{protect: "",
+			clusterctlv1.DeleteForMoveAnnotation: ""}},
+		"one that is being deleted":   {annotations: map[string]string{protect: ""}, deleting: true},
+		"one whose Namespace goes":    {annotations: map[string]string{protect: ""}, namespaceGoes: true},
+		"one whose Namespace is gone": {annotations: map[string]string{protect: ""}, namespaceGone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -100,9 +104,15 @@ func TestControlPlaneDeletion(t *testing.T) {
 		"that of one that is being deleted": {cluster: func(c *clusterv1.Cluster) { protected(c); goes(c) }},
 		"that of one that is gone":          {without: true},
 		"that of one whose Namespace goes":  {cluster: protected, goes: true},
-		"one that is being deleted":         {cluster: protected, plane: func(p *controlplanev1.QuoinControlPlane) { goes(p) }},
-		"one that no Cluster has":           {cluster: protected, plane: func(p *controlplanev1.QuoinControlPlane) { p.OwnerReferences = nil }},
-		"one of a Cluster of another kind":  {cluster: protected, plane: func(p *controlplanev1.QuoinControlPlane) { p.OwnerReferences[0].APIVersion = "example.com/v1" }},
+		"one that is being deleted": {cluster: protected, plane: func(p *controlplanev1.QuoinControlPlane) {
+			goes(p)
+		}},
+		"one that no Cluster has": {cluster: protected, plane: func(p *controlplanev1.QuoinControlPlane) {
+			p.OwnerReferences = nil
+		}},
+		"one of a Cluster of another kind": {cluster: protected, plane: func(p *controlplanev1.QuoinControlPlane) {
+			p.OwnerReferences[0].APIVersion = "example.com/v1"
+		}},
 		"one that was moved away": {cluster: protected, plane: func(p *controlplanev1.QuoinControlPlane) {
 			p.Annotations = map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}
 		}},
@@ -110,7 +120,8 @@ func TestControlPlaneDeletion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			scheme := runtime.NewScheme()
-			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme} {
+			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme,
+				controlplanev1.AddToScheme} {
 				g.Expect(add(scheme)).To(Succeed())
 			}
 			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "prod"}}

@@ -5,6 +5,7 @@ package controlplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -21,16 +22,21 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
 // +kubebuilder:webhook:verbs=create;update,path=/mutate-controlplane-cluster-x-k8s-io-v1alpha1-quoincontrolplane,mutating=true,failurePolicy=fail,matchPolicy=Equivalent,groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,versions=v1alpha1,name=default.quoincontrolplane.controlplane.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 // +kubebuilder:webhook:verbs=create;update,path=/validate-controlplane-cluster-x-k8s-io-v1alpha1-quoincontrolplane,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,versions=v1alpha1,name=validation.quoincontrolplane.controlplane.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=quoin-releases,verbs=get
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list
 
 // ControlPlaneWebhook defaults and validates QuoinControlPlanes.
 type ControlPlaneWebhook struct {
 	// Reader reads the Cluster and its Machines as they are: no cache, which may be of one namespace.
 	Reader client.Reader
+	// Workload reads a workload cluster; nothing in it is read when it is nil.
+	Workload func(context.Context, client.ObjectKey) (client.Reader, error)
 }
 
 var (
@@ -55,13 +61,17 @@ func (w *ControlPlaneWebhook) Default(_ context.Context, controlPlane *controlpl
 }
 
 // ValidateCreate refuses a control plane that could not be built.
-func (w *ControlPlaneWebhook) ValidateCreate(_ context.Context, controlPlane *controlplanev1.QuoinControlPlane) (admission.Warnings, error) {
+func (w *ControlPlaneWebhook) ValidateCreate(
+	_ context.Context, controlPlane *controlplanev1.QuoinControlPlane,
+) (admission.Warnings, error) {
 	return nil, refuse(controlPlane, validateSpec(&controlPlane.Spec))
 }
 
 // ValidateUpdate refuses what ValidateCreate refuses, versions that cannot follow the one before, and changes of the
 // kubeadm configuration that nothing would carry into the running cluster.
-func (w *ControlPlaneWebhook) ValidateUpdate(ctx context.Context, before, after *controlplanev1.QuoinControlPlane) (admission.Warnings, error) {
+func (w *ControlPlaneWebhook) ValidateUpdate(
+	ctx context.Context, before, after *controlplanev1.QuoinControlPlane,
+) (admission.Warnings, error) {
 	if !after.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
@@ -73,12 +83,12 @@ func (w *ControlPlaneWebhook) ValidateUpdate(ctx context.Context, before, after 
 	reasons = append(reasons, validateSpec(&after.Spec)...)
 	reasons = append(reasons, validateRecovery(path.Child("recovery"), before, after, time.Now())...)
 	follows := validateVersionFollows(path.Child("version"), before, after.Spec.Version)
-	warnings, behind, err := w.validateNobodyLeftBehind(ctx, path.Child("version"), before, after)
+	warnings, reached, err := w.validateTarget(ctx, path, before, after)
 	if err != nil {
 		return nil, err
 	}
 	if len(follows) == 0 {
-		follows = behind
+		follows = reached
 	}
 	reasons = append(reasons, follows...)
 	frozen, err := validateClusterConfigurationFollows(
@@ -90,11 +100,15 @@ func (w *ControlPlaneWebhook) ValidateUpdate(ctx context.Context, before, after 
 	return warnings, refuse(after, append(reasons, frozen...))
 }
 
-// validateNobodyLeftBehind compares a new version with the kubelets of the workers.
-func (w *ControlPlaneWebhook) validateNobodyLeftBehind(ctx context.Context, path *field.Path, before, after *controlplanev1.QuoinControlPlane) (admission.Warnings, field.ErrorList, error) {
+// validateTarget compares what kubeadm is to make with what runs, and with what the Cluster's policies ask beside.
+func (w *ControlPlaneWebhook) validateTarget(
+	ctx context.Context, path *field.Path, before, after *controlplanev1.QuoinControlPlane,
+) (admission.Warnings, field.ErrorList, error) {
 	cluster := &clusterv1.Cluster{}
 	key := client.ObjectKey{Namespace: after.Namespace, Name: after.Labels[clusterv1.ClusterNameLabel]}
-	if before.Spec.Version == after.Spec.Version || key.Name == "" {
+	told, tells := kubeadmOf(before), kubeadmOf(after)
+	raised := told.Version != tells.Version
+	if !raised && told.EtcdTag == tells.EtcdTag || key.Name == "" {
 		return nil, nil, nil
 	}
 	if err := w.Reader.Get(ctx, key, cluster); err != nil {
@@ -102,19 +116,63 @@ func (w *ControlPlaneWebhook) validateNobodyLeftBehind(ctx context.Context, path
 	}
 	policies, err := skew.PoliciesOf(cluster)
 	if err != nil {
-		return nil, field.ErrorList{field.Forbidden(path, err.Error())}, nil
+		return nil, field.ErrorList{field.Forbidden(path.Child("version"), err.Error())}, nil
 	}
-	world, err := observed.World(ctx, w.Reader, key)
+	world, err := observed.World(ctx, w.Reader, cluster, policies)
 	if err != nil {
 		return nil, nil, err
 	}
-	switch behind, warning := skew.LeftBehind(policies, world, after.Spec.Version); {
-	case behind != "":
-		return nil, field.ErrorList{field.Forbidden(path, behind)}, nil
-	case warning != "":
-		return admission.Warnings{warning}, nil, nil
+	if skew.AskForEstate(policies) && len(runningVersions(before)) == 0 {
+		// What its Machines wait with, because the distribution does not make a cluster of that version, runs nowhere.
+		world.APIServers = nil
 	}
-	return nil, nil, nil
+	var warnings admission.Warnings
+	inside, err := w.inside(ctx, key, world)
+	if err != nil {
+		warnings = append(warnings, fmt.Sprintf(
+			"kube-proxy, etcd and the control plane's other components are not compared with the new version: %v", err))
+	}
+	world.Components = append(world.Components, inside...)
+	if refused := skew.Summary(tells.Judge(policies, world, told)); refused != "" {
+		return nil, field.ErrorList{field.Forbidden(path.Child("version"), refused)}, nil
+	}
+	if !raised {
+		return warnings, nil, nil
+	}
+	switch refusal, warning := skew.Target(policies, world, after.Spec.Version); {
+	case refusal != "":
+		return nil, field.ErrorList{field.Forbidden(path.Child("version"), refusal)}, nil
+	case warning != "":
+		warnings = append(warnings, warning)
+	}
+	return warnings, nil, nil
+}
+
+// kubeadmOf is what kubeadm is told of the control plane, as far as versions depend on it.
+func kubeadmOf(controlPlane *controlplanev1.QuoinControlPlane) skew.Kubeadm {
+	configuration := &controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration
+	return skew.Kubeadm{Version: controlPlane.Spec.Version, EtcdTag: configuration.Etcd.Local.ImageTag,
+		ExternalEtcd: configuration.Etcd.External.IsDefined(), FeatureGates: configuration.FeatureGates}
+}
+
+// patience is how long a cluster may take to tell what runs in it. Its answer decides about advice that comes too late
+// when it is not asked, and not about what an API server accepts: the edit goes on without.
+const patience = 3 * time.Second
+
+// inside lists the components that run in the cluster as pods.
+func (w *ControlPlaneWebhook) inside(
+	ctx context.Context, cluster client.ObjectKey, world skew.World,
+) ([]skew.Running, error) {
+	if w.Workload == nil || len(world.APIServers) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	reader, err := w.Workload(ctx, cluster)
+	if err != nil {
+		return nil, client.IgnoreNotFound(err) // no kubeconfig: the cluster is about to be made, or somebody else's to reach
+	}
+	return observed.Inside(ctx, reader, world)
 }
 
 // validateVersionFollows compares a new version with what runs, not with what was asked for last: a version that was
@@ -123,16 +181,31 @@ func validateVersionFollows(path *field.Path, before *controlplanev1.QuoinContro
 	if wanted == before.Spec.Version || len(validateVersion(path, wanted)) > 0 {
 		return nil
 	}
-	for _, runs := range runningVersions(before) {
-		if err := skew.ControlPlaneStep(runs, wanted); err != nil {
-			return field.ErrorList{field.Forbidden(path, err.Error())}
+	running := runningVersions(before)
+	for _, runs := range running {
+		var refused *skew.ViolationError
+		if errors.As(skew.ControlPlaneStep(runs, wanted), &refused) {
+			return field.ErrorList{field.Forbidden(path, refused.Numbered()+waysOn(running, wanted))}
 		}
 	}
 	return nil
 }
 
-// runningVersions are those of the kubelets as last read, which come with the API servers'; of a control plane that runs
-// but whose versions are not known, after a move of its objects for one, what was asked for last.
+// waysOn are the versions after the first, which a refusal for a skipped minor names (", then v1.36, then v1.37.2");
+// empty when none lead to the wanted one.
+func waysOn(running []string, wanted string) string {
+	policies, err := skew.Policies(skew.DefaultPolicy)
+	if err != nil {
+		return ""
+	}
+	// A refusal comes with an empty plan, which goes nowhere.
+	way, _ := plan.For(plan.Request{State: plan.State{APIServers: running}, Target: wanted, Policies: policies})
+	_, rest, _ := strings.Cut(way.Route(), " first")
+	return rest
+}
+
+// runningVersions are those of the kubelets as last read, which come with the API servers'; of a control plane that
+// runs but whose versions are not known, after a move of its objects for one, what was asked for last.
 func runningVersions(controlPlane *controlplanev1.QuoinControlPlane) []string {
 	var running []string
 	for _, entry := range controlPlane.Status.Versions {
@@ -148,7 +221,9 @@ func runningVersions(controlPlane *controlplanev1.QuoinControlPlane) []string {
 }
 
 // ValidateDelete lets every control plane go: its finalizer keeps it while it has Machines.
-func (w *ControlPlaneWebhook) ValidateDelete(context.Context, *controlplanev1.QuoinControlPlane) (admission.Warnings, error) {
+func (w *ControlPlaneWebhook) ValidateDelete(
+	context.Context, *controlplanev1.QuoinControlPlane,
+) (admission.Warnings, error) {
 	return nil, nil
 }
 
@@ -166,9 +241,11 @@ func validateSpec(spec *controlplanev1.QuoinControlPlaneSpec) field.ErrorList {
 		}
 	}
 	reasons = append(reasons, validateVersion(path.Child("version"), spec.Version)...)
-	reasons = append(reasons, validateInfrastructureRef(template.Child("spec", "infrastructureRef"), spec.MachineTemplate.Spec.InfrastructureRef)...)
+	reasons = append(reasons, validateInfrastructureRef(template.Child("spec", "infrastructureRef"),
+		spec.MachineTemplate.Spec.InfrastructureRef)...)
 	reasons = append(reasons, validateMachineMetadata(template.Child("metadata"), &spec.MachineTemplate.ObjectMeta)...)
-	reasons = append(reasons, validateReadinessGates(template.Child("spec", "readinessGates"), spec.MachineTemplate.Spec.ReadinessGates)...)
+	reasons = append(reasons, validateReadinessGates(template.Child("spec", "readinessGates"),
+		spec.MachineTemplate.Spec.ReadinessGates)...)
 	reasons = append(reasons, validateKubeadmConfigSpec(path.Child("kubeadmConfigSpec"), &spec.KubeadmConfigSpec)...)
 	reasons = append(reasons, validateBackup(path.Child("backup"), spec.Backup, &spec.KubeadmConfigSpec)...)
 	return reasons
@@ -191,7 +268,8 @@ func refuseReplicas(replicas int32, spec *controlplanev1.QuoinControlPlaneSpec) 
 }
 
 func validateVersion(path *field.Path, version string) field.ErrorList {
-	if _, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v")); err != nil || !strings.HasPrefix(version, "v") {
+	if _, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v")); err != nil ||
+		!strings.HasPrefix(version, "v") {
 		return field.ErrorList{field.Invalid(path, version,
 			"give a whole Kubernetes version with a leading v and all three numbers, such as v1.36.3")}
 	}
@@ -203,13 +281,15 @@ func validateVersion(path *field.Path, version string) field.ErrorList {
 func validateInfrastructureRef(path *field.Path, ref clusterv1.ContractVersionedObjectReference) field.ErrorList {
 	var reasons field.ErrorList
 	if ref.APIGroup != infrav1.GroupVersion.Group {
-		reasons = append(reasons, field.NotSupported(path.Child("apiGroup"), ref.APIGroup, []string{infrav1.GroupVersion.Group}))
+		reasons = append(reasons, field.NotSupported(path.Child("apiGroup"), ref.APIGroup,
+			[]string{infrav1.GroupVersion.Group}))
 	}
 	if ref.Kind != "QuoinMachineTemplate" {
 		reasons = append(reasons, field.NotSupported(path.Child("kind"), ref.Kind, []string{"QuoinMachineTemplate"}))
 	}
 	if ref.Name == "" {
-		reasons = append(reasons, field.Required(path.Child("name"), "name the QuoinMachineTemplate that Machines are made from"))
+		reasons = append(reasons, field.Required(path.Child("name"),
+			"name the QuoinMachineTemplate that Machines are made from"))
 	}
 	return reasons
 }
@@ -218,8 +298,8 @@ func validateInfrastructureRef(path *field.Path, ref clusterv1.ContractVersioned
 // and one for the etcd member.
 const mostReadinessGates = 32 - 5
 
-// validateReadinessGates keeps the room on a Machine that the control plane's own gates need. Without it no Machine could
-// be written any more.
+// validateReadinessGates keeps the room on a Machine that the control plane's own gates need. Without it no Machine
+// could be written any more.
 func validateReadinessGates(path *field.Path, gates []clusterv1.MachineReadinessGate) field.ErrorList {
 	if len(gates) > mostReadinessGates {
 		return field.ErrorList{field.TooMany(path, len(gates), mostReadinessGates)}
@@ -234,7 +314,8 @@ func validateMachineMetadata(path *field.Path, metadata *clusterv1.ObjectMeta) f
 		if strings.HasPrefix(annotation, clusterv1.PreDrainDeleteHookAnnotationPrefix) ||
 			strings.HasPrefix(annotation, clusterv1.PreTerminateDeleteHookAnnotationPrefix) {
 			reasons = append(reasons, field.Forbidden(path.Child("annotations").Key(annotation),
-				"a deletion hook in a template comes back each time it is removed, so that no Machine could ever go: set it on Machines"))
+				"a deletion hook in a template comes back each time it is removed, so that no Machine could ever go: set it on "+
+					"Machines"))
 		}
 	}
 	return reasons

@@ -24,8 +24,8 @@ const controlPlaneDeletionPath = "/validate-deletion-controlplane-cluster-x-k8s-
 //
 // +kubebuilder:webhook:verbs=delete,path=/validate-deletion-controlplane-cluster-x-k8s-io-v1alpha1-quoincontrolplane,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,versions=v1alpha1,name=deletion.quoincontrolplane.controlplane.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
 
-// ControlPlaneDeletionWebhook refuses to delete the control plane of a protected Cluster, which lets all of its Machines and
-// the data of its etcd go, and leaves of the Cluster nothing but its name.
+// ControlPlaneDeletionWebhook refuses to delete the control plane of a protected Cluster, which lets all of its
+// Machines and the data of its etcd go, and leaves of the Cluster nothing but its name.
 type ControlPlaneDeletionWebhook struct {
 	// Reader reads Clusters and Namespaces as they are: no cache.
 	Reader  client.Reader
@@ -54,17 +54,20 @@ func (w *ControlPlaneDeletionWebhook) Handle(ctx context.Context, request admiss
 	case apierrors.IsNotFound(err):
 		return admission.Allowed("")
 	case err != nil:
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("read Cluster %s of QuoinControlPlane %s: %w", name, plane.Name, err))
+		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("read Cluster %s of QuoinControlPlane %s: %w",
+			name, plane.Name, err))
 	case !cluster.DeletionTimestamp.IsZero():
 		return admission.Allowed("")
 	}
-	return refuseProtected(ctx, w.Reader, cluster, fmt.Sprintf("delete its QuoinControlPlane %s with all its Machines", plane.Name))
+	return refuseProtected(ctx, w.Reader, cluster, fmt.Sprintf("delete its QuoinControlPlane %s with all its Machines",
+		plane.Name))
 }
 
 // clusterOf is the name of the Cluster that owns the control plane; empty while none does.
 func clusterOf(plane *controlplanev1.QuoinControlPlane) string {
 	for _, owner := range plane.OwnerReferences {
-		if owner.Kind == "Cluster" && schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).Group == clusterv1.GroupVersion.Group {
+		if owner.Kind == "Cluster" && schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).
+			Group == clusterv1.GroupVersion.Group {
 			return owner.Name
 		}
 	}

@@ -94,7 +94,8 @@ func removeFirst(c *controlplanev1.QuoinControlPlane) {
 func TestControlPlaneSpec(t *testing.T) {
 	ref := func(group, kind, name string) change {
 		return func(c *controlplanev1.QuoinControlPlane) {
-			c.Spec.MachineTemplate.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: group, Kind: kind, Name: name}
+			c.Spec.MachineTemplate.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: group,
+				Kind: kind, Name: name}
 		}
 	}
 	annotated := func(annotation string) change {
@@ -119,43 +120,62 @@ func TestControlPlaneSpec(t *testing.T) {
 		change  change
 		refusal string
 	}{
-		"27 readiness gates":         {gates(27), ""},
-		"28 readiness gates":         {gates(28), "must have at most 27 items"},
-		"1 replica":                  {replicas(1), ""},
-		"3 replicas":                 {replicas(3), ""},
-		"5 replicas":                 {replicas(5), ""},
-		"0 replicas":                 {replicas(0), "at least one replica"},
-		"2 replicas":                 {replicas(2), "spec.replicas: Forbidden: 2 replicas with stacked etcd survive no more failures than 1 do: use an odd number, 1 or 3"},
-		"4 replicas":                 {replicas(4), "use an odd number, 3 or 5"},
-		"1 replica, remove first":    {func(c *controlplanev1.QuoinControlPlane) { replicas(1)(c); removeFirst(c) }, "set spec.rollout.strategy to Surge or Auto"},
-		"3 replicas, remove first":   {func(c *controlplanev1.QuoinControlPlane) { replicas(3)(c); removeFirst(c) }, ""},
-		"2 replicas, external etcd":  {func(c *controlplanev1.QuoinControlPlane) { replicas(2)(c); externalEtcd(c) }, ""},
-		"0 replicas, external etcd":  {func(c *controlplanev1.QuoinControlPlane) { replicas(0)(c); externalEtcd(c) }, "at least one replica"},
-		"a version":                  {version("v1.36.3"), ""},
-		"a pre-release":              {version("v1.37.0-rc.1"), ""},
-		"a version of two numbers":   {version("v1.36"), "such as v1.36.3"},
-		"a version without v":        {version("1.36.3"), "such as v1.36.3"},
-		"no version at all":          {version("latest"), "such as v1.36.3"},
-		"a version with a tail":      {version("v1.36.3.1"), "such as v1.36.3"},
-		"a template of another kind": {ref("infrastructure.cluster.x-k8s.io", "DockerMachineTemplate", "cp"), "infrastructureRef.kind"},
-		"of another group":           {ref("quoin.test", "QuoinMachineTemplate", "cp"), "infrastructureRef.apiGroup"},
-		"without a name":             {ref("infrastructure.cluster.x-k8s.io", "QuoinMachineTemplate", ""), "infrastructureRef.name"},
-		"an annotation":              {annotated("example.com/note"), ""},
-		"a pre-drain hook":           {annotated("pre-drain.delete.hook.machine.cluster.x-k8s.io/mine"), "comes back each time"},
-		"a pre-terminate hook":       {annotated(controlplanev1.PreTerminateHookAnnotation), "comes back each time"},
-		"a label":                    {labeled("b"), ""},
-		"no label":                   {labeled("not a label!"), "spec.machineTemplate.metadata.labels"},
-		"an image tag":               {configuration(func(c *bootstrapv1.ClusterConfiguration) { c.DNS.ImageTag = "v1.14.2" }), ""},
-		"no image tag":               {configuration(func(c *bootstrapv1.ClusterConfiguration) { c.DNS.ImageTag = "v1:2" }), "dns.imageTag"},
-		"an image tag with a tail":   {configuration(func(c *bootstrapv1.ClusterConfiguration) { c.DNS.ImageTag = "v1.14.2_site.1" }), ""},
-		"a tag that is no version":   {configuration(func(c *bootstrapv1.ClusterConfiguration) { c.DNS.ImageTag = "latest" }), "give a version of CoreDNS"},
-		"no image tag of etcd":       {configuration(func(c *bootstrapv1.ClusterConfiguration) { c.Etcd.Local.ImageTag = "v1+2" }), "etcd.local.imageTag"},
+		"27 readiness gates": {gates(27), ""},
+		"28 readiness gates": {gates(28), "must have at most 27 items"},
+		"1 replica":          {replicas(1), ""},
+		"3 replicas":         {replicas(3), ""},
+		"5 replicas":         {replicas(5), ""},
+		"0 replicas":         {replicas(0), "at least one replica"},
+		"2 replicas": {replicas(2),
+			"spec.replicas: Forbidden: 2 replicas with stacked etcd survive no more failures than 1 do: use an odd number, 1 " +
+				"or 3"},
+		"4 replicas": {replicas(4), "use an odd number, 3 or 5"},
+		"1 replica, remove first": {func(c *controlplanev1.QuoinControlPlane) { replicas(1)(c); removeFirst(c) },
+			"set spec.rollout.strategy to Surge or Auto"},
+		"3 replicas, remove first":  {func(c *controlplanev1.QuoinControlPlane) { replicas(3)(c); removeFirst(c) }, ""},
+		"2 replicas, external etcd": {func(c *controlplanev1.QuoinControlPlane) { replicas(2)(c); externalEtcd(c) }, ""},
+		"0 replicas, external etcd": {func(c *controlplanev1.QuoinControlPlane) { replicas(0)(c); externalEtcd(c) },
+			"at least one replica"},
+		"a version":                {version("v1.36.3"), ""},
+		"a pre-release":            {version("v1.37.0-rc.1"), ""},
+		"a version of two numbers": {version("v1.36"), "such as v1.36.3"},
+		"a version without v":      {version("1.36.3"), "such as v1.36.3"},
+		"no version at all":        {version("latest"), "such as v1.36.3"},
+		"a version with a tail":    {version("v1.36.3.1"), "such as v1.36.3"},
+		"a template of another kind": {ref("infrastructure.cluster.x-k8s.io", "DockerMachineTemplate", "cp"),
+			"infrastructureRef.kind"},
+		"of another group": {ref("quoin.test", "QuoinMachineTemplate", "cp"), "infrastructureRef.apiGroup"},
+		"without a name": {ref("infrastructure.cluster.x-k8s.io", "QuoinMachineTemplate", ""),
+			"infrastructureRef.name"},
+		"an annotation": {annotated("example.com/note"), ""},
+		"a pre-drain hook": {annotated("pre-drain.delete.hook.machine.cluster.x-k8s.io/mine"),
+			"comes back each time"},
+		"a pre-terminate hook": {annotated(controlplanev1.PreTerminateHookAnnotation), "comes back each time"},
+		"a label":              {labeled("b"), ""},
+		"no label":             {labeled("not a label!"), "spec.machineTemplate.metadata.labels"},
+		"an image tag": {configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.DNS.ImageTag = "v1.14.2"
+		}), ""},
+		"no image tag": {configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.DNS.ImageTag = "v1:2"
+		}), "dns.imageTag"},
+		"an image tag with a tail": {configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.DNS.ImageTag = "v1.14.2_site.1"
+		}), ""},
+		"a tag that is no version": {configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.DNS.ImageTag = "latest"
+		}), "give a version of CoreDNS"},
+		"no image tag of etcd": {configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.Etcd.Local.ImageTag = "v1+2"
+		}), "etcd.local.imageTag"},
 		"both kinds of etcd": {func(c *controlplanev1.QuoinControlPlane) {
 			externalEtcd(c)
 			c.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.Local.ImageTag = "3.6.8-0"
 		}, "either local or external"},
 		"cloud-config": {kubeadm(func(s *bootstrapv1.KubeadmConfigSpec) { s.Format = bootstrapv1.CloudConfig }), ""},
-		"ignition":     {kubeadm(func(s *bootstrapv1.KubeadmConfigSpec) { s.Format = bootstrapv1.Ignition }), "spec.kubeadmConfigSpec.format"},
+		"ignition": {kubeadm(func(s *bootstrapv1.KubeadmConfigSpec) {
+			s.Format = bootstrapv1.Ignition
+		}), "spec.kubeadmConfigSpec.format"},
 		"a file given twice": {kubeadm(func(s *bootstrapv1.KubeadmConfigSpec) {
 			s.Files = []bootstrapv1.File{{Path: "/a", Content: "x"}, {Path: "/a", Content: "y"}}
 		}), "spec.kubeadmConfigSpec.files"},
@@ -173,15 +193,17 @@ func TestControlPlaneVersionFollows(t *testing.T) {
 		"the same":          {"v1.35.4", "v1.35.4", ""},
 		"a later patch":     {"v1.35.0", "v1.35.4", ""},
 		"the next minor":    {"v1.35.4", "v1.36.3", ""},
-		"a skipped minor":   {"v1.34.4", "v1.36.3", "v1.35"},
-		"an earlier minor":  {"v1.36.3", "v1.35.4", "spec.version: Forbidden"},
+		"a skipped minor":   {"v1.34.4", "v1.36.3", "go to v1.35 first (R8), then v1.36.3"},
+		"an earlier minor":  {"v1.36.3", "v1.35.4", "set v1.36.3 or later (R21)"},
 		"an earlier patch":  {"v1.36.3", "v1.36.1", "spec.version: Forbidden"},
 		"no version at all": {"v1.36.3", "next", "such as v1.36.3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version(c.from), running()), controlPlane(version(c.to)))
+			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version(c.from), running()),
+				controlPlane(version(c.to)))
 			expectRefusal(t, err, c.refusal)
-			_, err = (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version(c.from), running()), controlPlane(version(c.to), deleting))
+			_, err = (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version(c.from), running()),
+				controlPlane(version(c.to), deleting))
 			expectRefusal(t, err, "")
 		})
 	}
@@ -203,17 +225,21 @@ func TestControlPlaneVersionFollowsWhatRuns(t *testing.T) {
 		status            change
 		from, to, refusal string
 	}{
-		"nothing runs yet":                {unchanged, "v1.36.3", "v1.34.1", ""},
-		"a mistake taken back":            {running("v1.35.4"), "v1.36.3", "v1.35.4", ""},
-		"a mistake corrected":             {running("v1.35.4"), "v1.36.3", "v1.36.2", ""},
-		"a rollout under way taken back":  {running("v1.35.4", "v1.36.3"), "v1.36.3", "v1.35.4", "older than v1.36.3"},
-		"a second edit skips a minor":     {running("v1.35.4"), "v1.36.3", "v1.37.0", "skips a minor after v1.35.4"},
-		"the oldest is one minor behind":  {running("v1.35.4", "v1.36.3"), "v1.36.3", "v1.37.0", "skips a minor after v1.35.4"},
+		"nothing runs yet":               {unchanged, "v1.36.3", "v1.34.1", ""},
+		"a mistake taken back":           {running("v1.35.4"), "v1.36.3", "v1.35.4", ""},
+		"a mistake corrected":            {running("v1.35.4"), "v1.36.3", "v1.36.2", ""},
+		"a rollout under way taken back": {running("v1.35.4", "v1.36.3"), "v1.36.3", "v1.35.4", "older than v1.36.3"},
+		"a second edit skips a minor":    {running("v1.35.4"), "v1.36.3", "v1.37.0", "skips a minor after v1.35.4"},
+		"several minors": {running("v1.33.4"), "v1.33.4", "v1.36.3",
+			"go to v1.34 first (R8), then v1.35, then v1.36.3"},
+		"the oldest is one minor behind": {running("v1.35.4", "v1.36.3"), "v1.36.3", "v1.37.0",
+			"go to v1.36 first (R8), then v1.37.0"},
 		"an edit of something else":       {running("v1.37.0"), "v1.36.3", "v1.36.3", ""},
 		"what runs has no proper version": {running("odd"), "v1.36.3", "v1.35.4", "older than v1.36.3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version(c.from), c.status), controlPlane(version(c.to)))
+			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version(c.from), c.status),
+				controlPlane(version(c.to)))
 			expectRefusal(t, err, c.refusal)
 		})
 	}
@@ -241,7 +267,9 @@ func TestClusterConfigurationThatCannotFollow(t *testing.T) {
 		before, after change
 		refusal       string
 	}{
-		"image repository": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) { c.ImageRepository = "quoin.test/mirror" }), ""},
+		"image repository": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.ImageRepository = "quoin.test/mirror"
+		}), ""},
 		"API server arguments": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) {
 			c.APIServer.ExtraArgs = []bootstrapv1.Arg{{Name: "profiling", Value: ptr.To("false")}}
 		}), ""},
@@ -251,25 +279,42 @@ func TestClusterConfigurationThatCannotFollow(t *testing.T) {
 		"scheduler": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) {
 			c.Scheduler.ExtraArgs = []bootstrapv1.Arg{{Name: "profiling", Value: ptr.To("false")}}
 		}), ""},
-		"CoreDNS":       {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) { c.DNS.ImageTag = "v1.14.2" }), ""},
-		"local etcd":    {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) { c.Etcd.Local.ImageTag = "3.6.8-0" }), ""},
-		"feature gates": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) { c.FeatureGates = map[string]bool{"A": true} }), ""},
-		"certificates":  {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) { c.CertificateValidityPeriodDays = 90 }), ""},
+		"CoreDNS": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.DNS.ImageTag = "v1.14.2"
+		}), ""},
+		"local etcd": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.Etcd.Local.ImageTag = "3.6.8-0"
+		}), ""},
+		"feature gates": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.FeatureGates = map[string]bool{"A": true}
+		}), ""},
+		"certificates": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.CertificateValidityPeriodDays = 90
+		}), ""},
 		"key algorithm": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) {
 			c.EncryptionAlgorithm = bootstrapv1.EncryptionAlgorithmRSA4096
 		}), ""},
-		"a join command": {unchanged, kubeadm(func(s *bootstrapv1.KubeadmConfigSpec) { s.PreKubeadmCommands = []string{"true"} }), ""},
+		"a join command": {unchanged, kubeadm(func(s *bootstrapv1.KubeadmConfigSpec) {
+			s.PreKubeadmCommands = []string{"true"}
+		}), ""},
 
-		"certificates folder": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) { c.CertificatesDir = "/etc/pki" }), path + "certificatesDir"},
-		"CA validity":         {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) { c.CACertificateValidityPeriodDays = 90 }), path + "caCertificateValidityPeriodDays"},
-		"endpoint":            {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) { c.ControlPlaneEndpoint = "192.0.2.10:6443" }), path + "controlPlaneEndpoint"},
-		"to external etcd":    {unchanged, externalEtcd, path + "etcd.external"},
-		"to stacked etcd":     {externalEtcd, unchanged, path + "etcd.external"},
+		"certificates folder": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.CertificatesDir = "/etc/pki"
+		}), path + "certificatesDir"},
+		"CA validity": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.CACertificateValidityPeriodDays = 90
+		}), path + "caCertificateValidityPeriodDays"},
+		"endpoint": {unchanged, configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.ControlPlaneEndpoint = "192.0.2.10:6443"
+		}), path + "controlPlaneEndpoint"},
+		"to external etcd": {unchanged, externalEtcd, path + "etcd.external"},
+		"to stacked etcd":  {externalEtcd, unchanged, path + "etcd.external"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(c.before), controlPlane(c.after))
 			expectRefusal(t, err, c.refusal)
-			_, err = (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(c.before), controlPlane(c.after, deleting))
+			_, err = (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(c.before),
+				controlPlane(c.after, deleting))
 			expectRefusal(t, err, "")
 			_, err = (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(c.after), controlPlane(c.after))
 			expectRefusal(t, err, "")

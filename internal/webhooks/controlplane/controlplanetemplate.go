@@ -26,22 +26,30 @@ func (w *ControlPlaneTemplateWebhook) setup(mgr ctrl.Manager) error {
 }
 
 // ValidateCreate refuses a template whose control planes would be refused.
-func (w *ControlPlaneTemplateWebhook) ValidateCreate(_ context.Context, template *controlplanev1.QuoinControlPlaneTemplate) (admission.Warnings, error) {
+func (w *ControlPlaneTemplateWebhook) ValidateCreate(
+	_ context.Context, template *controlplanev1.QuoinControlPlaneTemplate,
+) (admission.Warnings, error) {
 	path := field.NewPath("spec", "template")
 	resource := &template.Spec.Template
 	reasons := resource.ObjectMeta.Validate(path.Child("metadata"))
-	reasons = append(reasons, validateMachineMetadata(path.Child("spec", "machineTemplate", "metadata"), &resource.Spec.MachineTemplate.ObjectMeta)...)
-	reasons = append(reasons, validateKubeadmConfigSpec(path.Child("spec", "kubeadmConfigSpec"), &resource.Spec.KubeadmConfigSpec)...)
-	reasons = append(reasons, validateBackup(path.Child("spec", "backup"), resource.Spec.Backup, &resource.Spec.KubeadmConfigSpec)...)
+	reasons = append(reasons, validateMachineMetadata(path.Child("spec", "machineTemplate", "metadata"),
+		&resource.Spec.MachineTemplate.ObjectMeta)...)
+	reasons = append(reasons, validateKubeadmConfigSpec(path.Child("spec", "kubeadmConfigSpec"),
+		&resource.Spec.KubeadmConfigSpec)...)
+	reasons = append(reasons, validateBackup(path.Child("spec", "backup"), resource.Spec.Backup,
+		&resource.Spec.KubeadmConfigSpec)...)
 	return nil, refuseTemplate(template, reasons)
 }
 
 // ValidateUpdate refuses every change of the control planes' spec.
-func (w *ControlPlaneTemplateWebhook) ValidateUpdate(ctx context.Context, before, after *controlplanev1.QuoinControlPlaneTemplate) (admission.Warnings, error) {
+func (w *ControlPlaneTemplateWebhook) ValidateUpdate(
+	ctx context.Context, before, after *controlplanev1.QuoinControlPlaneTemplate,
+) (admission.Warnings, error) {
 	if !after.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
-	reasons, err := webhooks.TemplateUnchanged(ctx, "QuoinControlPlaneTemplate", after, before.Spec.Template.Spec, after.Spec.Template.Spec)
+	reasons, err := webhooks.TemplateUnchanged(ctx, "QuoinControlPlaneTemplate", after, before.Spec.Template.Spec,
+		after.Spec.Template.Spec)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +57,9 @@ func (w *ControlPlaneTemplateWebhook) ValidateUpdate(ctx context.Context, before
 }
 
 // ValidateDelete lets every template go.
-func (w *ControlPlaneTemplateWebhook) ValidateDelete(context.Context, *controlplanev1.QuoinControlPlaneTemplate) (admission.Warnings, error) {
+func (w *ControlPlaneTemplateWebhook) ValidateDelete(
+	context.Context, *controlplanev1.QuoinControlPlaneTemplate,
+) (admission.Warnings, error) {
 	return nil, nil
 }
 

@@ -37,8 +37,8 @@ type departure struct {
 	replaceable bool
 }
 
-// membershipOf is etcd as the control plane last read it. A member whose Machine is being deleted, or is gone already, is
-// departing: it is no survivor, but counts until it is out of the list.
+// membershipOf is etcd as the control plane last read it. A member whose Machine is being deleted, or is gone already,
+// is departing: it is no survivor, but counts until it is out of the list.
 func membershipOf(status *controlplanev1.EtcdStatus, machines collections.Machines, now time.Time) quorum.Membership {
 	if status == nil || len(status.Members) == 0 || status.ObservedTime.IsZero() {
 		return quorum.Membership{Problem: "the control plane has not read it yet"}
@@ -74,7 +74,8 @@ func membershipOf(status *controlplanev1.EtcdStatus, machines collections.Machin
 				member.Machine = machine.Name
 			}
 		}
-		if machine := machines[member.Machine]; member.Machine != "" && (machine == nil || !machine.DeletionTimestamp.IsZero()) {
+		if machine := machines[member.Machine]; member.Machine != "" &&
+			(machine == nil || !machine.DeletionTimestamp.IsZero()) {
 			member.Departing = true
 		}
 		membership.Members = append(membership.Members, member)
@@ -91,8 +92,8 @@ func (d *departure) member() *quorum.Member {
 	return &d.membership.Members[i]
 }
 
-// members are what the Machine may take with it: its member; and while it has none and no Node, every member that has no
-// known Machine, since one of them may have just been added for it.
+// members are what the Machine may take with it: its member; and while it has none and no Node, every member that has
+// no known Machine, since one of them may have just been added for it.
 func (d *departure) members() []uint64 {
 	if !d.stacked || placement.ClaimHeld(d.machine) && d.member() == nil {
 		return nil
@@ -115,7 +116,9 @@ func (d *departure) holdsOnlyVote() bool {
 
 // staying are the names of the other Machines that are not being deleted, leaving those of the other Machines that are.
 func (d *departure) staying() []string {
-	return d.others(collections.And(collections.ActiveMachines, func(m *clusterv1.Machine) bool { return !placement.ClaimHeld(m) }))
+	return d.others(collections.And(collections.ActiveMachines, func(m *clusterv1.Machine) bool {
+		return !placement.ClaimHeld(m)
+	}))
 }
 func (d *departure) leaving() []string { return d.others(collections.HasDeletionTimestamp) }
 
@@ -129,8 +132,8 @@ func (d *departure) judge() quorum.Verdict {
 	if !d.stacked {
 		return d.judgeExternal()
 	}
-	// Lowered, also when a host is free: then the hook before the drain lets a replacement vote first. What is asked here is
-	// whether that, or a member less meanwhile, is possible at all.
+	// Lowered, also when a host is free: then the hook before the drain lets a replacement vote first. What is asked here
+	// is whether that, or a member less meanwhile, is possible at all.
 	terms := quorum.Terms{Desired: int(ptr.Deref(d.plane.Spec.Replicas, 1)), Lowered: true, MaxAge: membershipMaxAge}
 	verdict := quorum.Judge(d.membership, quorum.Operation{Kind: quorum.Depart, Members: d.members()}, terms)
 	if verdict.Reason != quorum.ReasonLastMember || !d.holdsOnlyVote() {
@@ -140,16 +143,18 @@ func (d *departure) judge() quorum.Verdict {
 	case !d.membership.Agreed || !d.member().Healthy:
 		verdict.WayOut = "repair its etcd member, so that a replacement can join"
 	case !d.replaceable:
-		verdict.WayOut = fmt.Sprintf("add a free host that QuoinMachineTemplate %s selects, so that a replacement can join first",
+		verdict.WayOut = fmt.Sprintf("add a free host that QuoinMachineTemplate %s selects, so that a replacement can join "+
+			"first",
 			d.plane.Spec.MachineTemplate.Spec.InfrastructureRef.Name)
 	default:
-		return quorum.Verdict{Allowed: true, Message: fmt.Sprintf("Machine %s holds the only vote in etcd: it stays until a replacement votes", d.machine.Name)}
+		return quorum.Verdict{Allowed: true, Message: fmt.Sprintf(
+			"Machine %s holds the only vote in etcd: it stays until a replacement votes", d.machine.Name)}
 	}
 	return verdict
 }
 
-// judgeExternal sees to it that some API server stays. There is no member to lose, but without any control-plane Machine
-// there is also nobody whom a new one could join.
+// judgeExternal sees to it that some API server stays. There is no member to lose, but without any control-plane
+// Machine there is also nobody whom a new one could join.
 func (d *departure) judgeExternal() quorum.Verdict {
 	for _, name := range d.staying() {
 		if d.machines[name].Status.NodeRef.IsDefined() {
@@ -159,7 +164,8 @@ func (d *departure) judgeExternal() quorum.Verdict {
 	return quorum.Verdict{
 		Reason:  "LastControlPlaneMachine",
 		Message: "no other control-plane Machine has a Node and stays, so the cluster would be left without an API server",
-		WayOut: fmt.Sprintf("wait until another control-plane Machine has a Node; if none is on its way, raise spec.replicas of QuoinControlPlane %s first",
+		WayOut: fmt.Sprintf("wait until another control-plane Machine has a Node; if none is on its way, raise "+
+			"spec.replicas of QuoinControlPlane %s first",
 			d.plane.Name),
 	}
 }
@@ -167,13 +173,15 @@ func (d *departure) judgeExternal() quorum.Verdict {
 // lowered begins a text with a small letter, as part of a sentence.
 func lowered(text string) string { return strings.ToLower(text[:1]) + text[1:] }
 
-// lost is the refusal while the Cluster is paused: nobody acts on a deletion then, and what a move has copied already lives on,
-// in the other management cluster, as if nobody had asked.
+// lost is the refusal while the Cluster is paused: nobody acts on a deletion then, and what a move has copied already
+// lives on, in the other management cluster, as if nobody had asked.
 func (d *departure) lost() string {
 	namespace, cluster := d.machine.Namespace, d.machine.Spec.ClusterName
-	return fmt.Sprintf("Machine %s cannot be deleted now: Cluster %s is paused, as clusterctl move does while the objects move, and a deletion would be lost in the copy. "+
+	return fmt.Sprintf("Machine %s cannot be deleted now: Cluster %s is paused, as clusterctl move does while the "+
+		"objects move, and a deletion would be lost in the copy. "+
 		"Instead: wait until the move has ended, and delete the Machine where its Cluster is then; if no move is under way, unpause the Cluster first: "+
-		`kubectl -n %s patch cluster %s --type merge -p '{"spec":{"paused":false}}'.`, d.machine.Name, cluster, namespace, cluster)
+		`kubectl -n %s patch cluster %s --type merge -p '{"spec":{"paused":false}}'.`, d.machine.Name, cluster, namespace,
+		cluster)
 }
 
 // refusal is all that a person sees: what would be lost, and what to do instead.
@@ -193,9 +201,11 @@ func (d *departure) refusal(verdict quorum.Verdict, withoutReason bool) string {
 		fmt.Sprintf("to be rid of the cluster, delete Cluster %s", d.machine.Spec.ClusterName),
 	)
 	if withoutReason {
-		instead = append(instead, fmt.Sprintf("to delete it all the same, give annotation %s a reason as its value: it has none", controlplanev1.AllowQuorumLossAnnotation))
+		instead = append(instead, fmt.Sprintf("to delete it all the same, give annotation %s a reason as its value: it has "+
+			"none", controlplanev1.AllowQuorumLossAnnotation))
 	} else {
-		instead = append(instead, fmt.Sprintf("to delete it all the same, annotate it with %s: <reason>", controlplanev1.AllowQuorumLossAnnotation))
+		instead = append(instead, fmt.Sprintf("to delete it all the same, annotate it with %s: <reason>",
+			controlplanev1.AllowQuorumLossAnnotation))
 	}
 	fmt.Fprintf(&text, " Instead: %s.", strings.Join(instead, "; "))
 	return text.String()

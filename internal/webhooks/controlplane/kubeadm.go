@@ -20,7 +20,8 @@ import (
 // own rules, and what a host could not carry out.
 func validateKubeadmConfigSpec(path *field.Path, spec *bootstrapv1.KubeadmConfigSpec) field.ErrorList {
 	if spec.Format == bootstrapv1.Ignition {
-		return field.ErrorList{field.NotSupported(path.Child("format"), spec.Format, []bootstrapv1.Format{bootstrapv1.CloudConfig})}
+		return field.ErrorList{field.NotSupported(path.Child("format"), spec.Format,
+			[]bootstrapv1.Format{bootstrapv1.CloudConfig})}
 	}
 	reasons := bootstrapadmission.Validate(spec, true, path)
 	cluster, clusterPath := &spec.ClusterConfiguration, path.Child("clusterConfiguration")
@@ -44,7 +45,8 @@ func validateKubeadmConfigSpec(path *field.Path, spec *bootstrapv1.KubeadmConfig
 		}
 	}
 	if cluster.Etcd.Local.IsDefined() && cluster.Etcd.External.IsDefined() {
-		reasons = append(reasons, field.Forbidden(clusterPath.Child("etcd"), "etcd is either local or external: remove one of the two"))
+		reasons = append(reasons, field.Forbidden(clusterPath.Child("etcd"),
+			"etcd is either local or external: remove one of the two"))
 	}
 	return reasons
 }
@@ -53,7 +55,9 @@ func validateKubeadmConfigSpec(path *field.Path, spec *bootstrapv1.KubeadmConfig
 // New Machines join with the configuration that lies in the cluster's kubeadm-config ConfigMap; a change gets there
 // only by one of the mutators of Cluster API's controlplane/kubeadm/pkg (Workload.Update...InKubeadmConfigMap and
 // their like). Everything else in a KubeadmConfigSpec is part of a Machine's own bootstrap data and simply follows.
-func validateClusterConfigurationFollows(path *field.Path, before, after *bootstrapv1.ClusterConfiguration) (field.ErrorList, error) {
+func validateClusterConfigurationFollows(
+	path *field.Path, before, after *bootstrapv1.ClusterConfiguration,
+) (field.ErrorList, error) {
 	var reasons field.ErrorList
 	if before.Etcd.External.IsDefined() != after.Etcd.External.IsDefined() {
 		reasons = append(reasons, field.Forbidden(path.Child("etcd", "external"),

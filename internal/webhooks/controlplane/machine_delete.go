@@ -49,9 +49,9 @@ const membershipMaxAge = 3 * time.Minute
 // on their way out are too many. It judges by what the control plane last read of etcd and by the Machines as they are,
 // and connects to no host.
 //
-// Two deletions at the same moment may each be judged without the other. That is no danger: the hooks on the Machines and
-// the QuoinMachines' lifecycle hooks let one member go at a time, and none that etcd needs. What this webhook adds is that
-// a person hears No before anything has begun, since a deletion cannot be taken back.
+// Two deletions at the same moment may each be judged without the other. That is no danger: the hooks on the Machines
+// and the QuoinMachines' lifecycle hooks let one member go at a time, and none that etcd needs. What this webhook adds
+// is that a person hears No before anything has begun, since a deletion cannot be taken back.
 type MachineDeletionWebhook struct {
 	// Reader reads Machines, their control plane, Cluster and Namespace as they are: no cache.
 	Reader client.Reader
@@ -74,8 +74,8 @@ func (w *MachineDeletionWebhook) setup(mgr ctrl.Manager) error {
 	return nil
 }
 
-// Handle answers a DELETE. A DELETECOLLECTION comes here as one DELETE for each of its objects, without their names in the
-// request.
+// Handle answers a DELETE. A DELETECOLLECTION comes here as one DELETE for each of its objects, without their names in
+// the request.
 func (w *MachineDeletionWebhook) Handle(ctx context.Context, request admission.Request) admission.Response {
 	machine := &clusterv1.Machine{}
 	if err := w.decoder.DecodeRaw(request.OldObject, machine); err != nil {
@@ -83,7 +83,8 @@ func (w *MachineDeletionWebhook) Handle(ctx context.Context, request admission.R
 	}
 	departure, err := w.observe(ctx, machine)
 	if err != nil {
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("see what etcd is left with without Machine %s: %w", client.ObjectKeyFromObject(machine), err))
+		return admission.Errored(http.StatusInternalServerError,
+			fmt.Errorf("see what etcd is left with without Machine %s: %w", client.ObjectKeyFromObject(machine), err))
 	}
 	if departure.free != "" {
 		return admission.Allowed(departure.free)
@@ -106,15 +107,21 @@ func (w *MachineDeletionWebhook) Handle(ctx context.Context, request admission.R
 	return w.override(request, departure, verdict, reason)
 }
 
-// override lets a refused deletion through, and tells everybody: who asked, who audits, and who looks at the control plane.
-func (w *MachineDeletionWebhook) override(request admission.Request, departure *departure, verdict quorum.Verdict, reason string) admission.Response {
+// override lets a refused deletion through, and tells everybody: who asked, who audits, and who looks at the control
+// plane.
+func (w *MachineDeletionWebhook) override(
+	request admission.Request, departure *departure, verdict quorum.Verdict, reason string,
+) admission.Response {
 	if !ptr.Deref(request.DryRun, false) {
-		w.Recorder.Eventf(departure.plane, departure.machine, corev1.EventTypeWarning, controlplanev1.QuorumLossAllowedReason, "DeleteMachine",
-			"%s", shortened(fmt.Sprintf("%s deletes Machine %s although %s Its annotation %s says: %s", request.UserInfo.Username,
+		w.Recorder.Eventf(departure.plane, departure.machine, corev1.EventTypeWarning, controlplanev1.QuorumLossAllowedReason,
+			"DeleteMachine",
+			"%s", shortened(fmt.Sprintf("%s deletes Machine %s although %s Its annotation %s says: %s",
+				request.UserInfo.Username,
 				departure.machine.Name, sentence(verdict.Message), controlplanev1.AllowQuorumLossAnnotation, reason)))
 	}
 	response := admission.Allowed(verdict.Reason).WithWarnings(
-		fmt.Sprintf("annotation %s lets Machine %s go; its hooks still keep its host until etcd can do without it", controlplanev1.AllowQuorumLossAnnotation, departure.machine.Name))
+		fmt.Sprintf("annotation %s lets Machine %s go; its hooks still keep its host until etcd can do without it",
+			controlplanev1.AllowQuorumLossAnnotation, departure.machine.Name))
 	response.AuditAnnotations = map[string]string{
 		"allow-quorum-loss": reason,
 		"verdict":           verdict.Reason + ": " + verdict.Message,
@@ -146,13 +153,14 @@ func (w *MachineDeletionWebhook) observe(ctx context.Context, machine *clusterv1
 		return d, nil
 	}
 	owner := metav1.GetControllerOfNoCopy(machine)
-	if owner == nil || owner.Kind != "QuoinControlPlane" || schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).Group != controlplanev1.GroupVersion.Group {
+	if owner == nil || owner.Kind != "QuoinControlPlane" || schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).
+		Group != controlplanev1.GroupVersion.Group {
 		d.free = "it is of no QuoinControlPlane"
 		return d, nil
 	}
 	cluster, plane := &clusterv1.Cluster{}, &controlplanev1.QuoinControlPlane{}
-	// By name, whatever the UID in the reference: after a restore from a backup the garbage collector takes the Machines of
-	// a living control plane for orphans.
+	// By name, whatever the UID in the reference: after a restore from a backup the garbage collector takes the Machines
+	// of a living control plane for orphans.
 	for _, above := range []struct {
 		kind   string
 		key    client.ObjectKey

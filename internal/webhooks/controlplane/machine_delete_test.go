@@ -50,7 +50,8 @@ func newEstate(members int) *estate {
 		cluster:   &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c"}},
 		plane:     controlPlane(replicas(int32(members))),
 	}
-	e.plane.Status.Etcd = &controlplanev1.EtcdStatus{Agreed: ptr.To(true), ObservedTime: metav1.NewTime(noon.Add(-20 * time.Second))}
+	e.plane.Status.Etcd = &controlplanev1.EtcdStatus{Agreed: ptr.To(true),
+		ObservedTime: metav1.NewTime(noon.Add(-20 * time.Second))}
 	for i := range members {
 		e.addMachine(fmt.Sprintf("m%d", i), fmt.Sprintf("n%d", i))
 		role := "Voter"
@@ -58,7 +59,8 @@ func newEstate(members int) *estate {
 			role = "Leader"
 		}
 		e.plane.Status.Etcd.Members = append(e.plane.Status.Etcd.Members, controlplanev1.EtcdMember{
-			Name: fmt.Sprintf("n%d", i), ID: fmt.Sprintf("%x", 0xa0+i), Machine: fmt.Sprintf("m%d", i), Role: role, Healthy: ptr.To(true),
+			Name: fmt.Sprintf("n%d", i), ID: fmt.Sprintf("%x", 0xa0+i), Machine: fmt.Sprintf("m%d", i), Role: role,
+			Healthy: ptr.To(true),
 		})
 	}
 	return e
@@ -73,7 +75,8 @@ func (e *estate) addMachine(name, node string) *clusterv1.Machine {
 			Annotations: map[string]string{},
 			Finalizers:  []string{clusterv1.MachineFinalizer},
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: controlplanev1.GroupVersion.String(), Kind: "QuoinControlPlane", Name: "cp", UID: "1", Controller: ptr.To(true)}},
+				APIVersion: controlplanev1.GroupVersion.String(), Kind: "QuoinControlPlane", Name: "cp", UID: "1",
+				Controller: ptr.To(true)}},
 		},
 		Spec:   clusterv1.MachineSpec{ClusterName: "c"},
 		Status: clusterv1.MachineStatus{NodeRef: clusterv1.MachineNodeReference{Name: node}},
@@ -85,7 +88,8 @@ func (e *estate) addMachine(name, node string) *clusterv1.Machine {
 func (e *estate) member(i int) *controlplanev1.EtcdMember { return &e.plane.Status.Etcd.Members[i] }
 
 func (e *estate) addHost(labels map[string]string, state infrav1.HostState) {
-	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: fmt.Sprintf("h%d", len(e.hosts)), Labels: labels}}
+	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: fmt.Sprintf("h%d", len(e.hosts)),
+		Labels: labels}}
 	host.Status.State = state
 	host.Status.Conditions = []metav1.Condition{{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue}}
 	e.hosts = append(e.hosts, host)
@@ -102,19 +106,23 @@ func goes(object client.Object) {
 func (e *estate) scheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme, infrav1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme,
+		controlplanev1.AddToScheme, infrav1.AddToScheme} {
 		NewWithT(t).Expect(add(scheme)).To(Succeed())
 	}
 	return scheme
 }
 
 // ask deletes the first Machine.
-func (e *estate) ask(t *testing.T, recorder events.EventRecorder, change func(*admissionv1.AdmissionRequest), failing ...client.Object) admission.Response {
+func (e *estate) ask(
+	t *testing.T, recorder events.EventRecorder, change func(*admissionv1.AdmissionRequest), failing ...client.Object,
+) admission.Response {
 	t.Helper()
 	g := NewWithT(t)
 	scheme := e.scheme(t)
 	template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "cp"}}
-	template.Spec.Template.Spec.HostSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"role": "control-plane"}}
+	template.Spec.Template.Spec.HostSelector = &metav1.LabelSelector{
+		MatchLabels: map[string]string{"role": "control-plane"}}
 	objects := []client.Object{e.namespace, e.cluster, e.plane, template}
 	for _, machine := range e.machines {
 		objects = append(objects, machine)
@@ -123,7 +131,8 @@ func (e *estate) ask(t *testing.T, recorder events.EventRecorder, change func(*a
 		objects = append(objects, host)
 	}
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object,
+			options ...client.GetOption) error {
 			for _, broken := range failing {
 				if fmt.Sprintf("%T", broken) == fmt.Sprintf("%T", object) {
 					return errors.New("the API server is tired")
@@ -146,8 +155,9 @@ func (e *estate) ask(t *testing.T, recorder events.EventRecorder, change func(*a
 		now: func() time.Time { return noon }, decoder: admission.NewDecoder(scheme)}
 	raw, err := json.Marshal(e.machines[0])
 	g.Expect(err).NotTo(HaveOccurred())
-	request := admissionv1.AdmissionRequest{Operation: admissionv1.Delete, Namespace: "prod", OldObject: runtime.RawExtension{Raw: raw},
-		UserInfo: authenticationv1.UserInfo{Username: "jane"}}
+	request := admissionv1.AdmissionRequest{Operation: admissionv1.Delete, Namespace: "prod",
+		OldObject: runtime.RawExtension{Raw: raw},
+		UserInfo:  authenticationv1.UserInfo{Username: "jane"}}
 	if change != nil {
 		change(&request)
 	}
@@ -171,17 +181,23 @@ func TestMachineDeletion(t *testing.T) {
 		refusal string
 	}{
 		// What there is nothing to judge of, in a cluster that is past judging: it lost its quorum long ago.
-		"one that is being deleted already":      {3, func(e *estate) { goes(e.machines[0]); goes(e.machines[1]) }, ""},
-		"one that was moved away":                {1, annotate(clusterctlv1.DeleteForMoveAnnotation, ""), ""},
-		"one of another control plane":           {1, func(e *estate) { e.machines[0].OwnerReferences[0].Kind = "KubeadmControlPlane" }, ""},
-		"one of a control plane of other people": {1, func(e *estate) { e.machines[0].OwnerReferences[0].APIVersion = "example.com/v1" }, ""},
-		"one that nobody controls":               {1, func(e *estate) { e.machines[0].OwnerReferences[0].Controller = nil }, ""},
-		"while the Namespace is deleted":         {1, func(e *estate) { goes(e.namespace) }, ""},
-		"while the Namespace is gone":            {1, func(e *estate) { e.remove(e.namespace) }, ""},
-		"while the Cluster is deleted":           {1, func(e *estate) { goes(e.cluster) }, ""},
-		"when the Cluster is gone":               {1, func(e *estate) { e.remove(e.cluster) }, ""},
-		"while the control plane is deleted":     {1, func(e *estate) { goes(e.plane) }, ""},
-		"when the control plane is gone":         {1, func(e *estate) { e.remove(e.plane) }, ""},
+		"one that is being deleted already": {3, func(e *estate) { goes(e.machines[0]); goes(e.machines[1]) }, ""},
+		"one that was moved away":           {1, annotate(clusterctlv1.DeleteForMoveAnnotation, ""), ""},
+		"one of another control plane": {1, func(e *estate) {
+			e.machines[0].OwnerReferences[0].Kind = "KubeadmControlPlane"
+		}, ""},
+		"one of a control plane of other people": {1, func(e *estate) {
+			e.machines[0].OwnerReferences[0].APIVersion = "example.com/v1"
+		}, ""},
+		"one that nobody controls": {1, func(e *estate) {
+			e.machines[0].OwnerReferences[0].Controller = nil
+		}, ""},
+		"while the Namespace is deleted":     {1, func(e *estate) { goes(e.namespace) }, ""},
+		"while the Namespace is gone":        {1, func(e *estate) { e.remove(e.namespace) }, ""},
+		"while the Cluster is deleted":       {1, func(e *estate) { goes(e.cluster) }, ""},
+		"when the Cluster is gone":           {1, func(e *estate) { e.remove(e.cluster) }, ""},
+		"while the control plane is deleted": {1, func(e *estate) { goes(e.plane) }, ""},
+		"when the control plane is gone":     {1, func(e *estate) { e.remove(e.plane) }, ""},
 		"one without Node and member": {3, func(e *estate) {
 			e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
 			e.plane.Status.Etcd.Members = e.plane.Status.Etcd.Members[1:]
@@ -193,20 +209,30 @@ func TestMachineDeletion(t *testing.T) {
 		}, ""},
 
 		// One of several.
-		"one of three":                                      {3, func(*estate) {}, ""},
-		"one of five":                                       {5, func(*estate) {}, ""},
-		"one of five while one leaves":                      {5, func(e *estate) { goes(e.machines[1]) }, "on their way out already: m1"},
-		"one of five while two leave":                       {5, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) }, "m1, m2"},
-		"one of three while one leaves":                     {3, func(e *estate) { goes(e.machines[1]) }, "wait until there is a replacement for m1"},
-		"the last of three":                                 {3, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) }, "wait until there is a replacement for m1 and m2"},
-		"a healthy one of three while another is unhealthy": {3, func(e *estate) { e.member(1).Healthy = ptr.To(false) }, "m0 cannot be deleted"},
-		"the unhealthy one of three":                        {3, func(e *estate) { e.member(0).Healthy = ptr.To(false) }, ""},
+		"one of three": {3, func(*estate) {}, ""},
+		"one of five":  {5, func(*estate) {}, ""},
+		"one of five while one leaves": {5, func(e *estate) {
+			goes(e.machines[1])
+		}, "on their way out already: m1"},
+		"one of five while two leave": {5, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) },
+			"m1, m2"},
+		"one of three while one leaves": {3, func(e *estate) {
+			goes(e.machines[1])
+		}, "wait until there is a replacement for m1"},
+		"the last of three": {3, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) },
+			"wait until there is a replacement for m1 and m2"},
+		"a healthy one of three while another is unhealthy": {3, func(e *estate) {
+			e.member(1).Healthy = ptr.To(false)
+		}, "m0 cannot be deleted"},
+		"the unhealthy one of three": {3, func(e *estate) { e.member(0).Healthy = ptr.To(false) }, ""},
 		"one of three while a fourth took over": {3, func(e *estate) {
 			e.addMachine("m3", "n3")
 			e.plane.Status.Etcd.Members = append(e.plane.Status.Etcd.Members,
 				controlplanev1.EtcdMember{Name: "n3", ID: "a3", Machine: "m3", Role: "Voter", Healthy: ptr.To(true)})
 		}, ""},
-		"one of three whose other Machine is gone though its member is not": {3, func(e *estate) { e.remove(e.machines[1]) }, "m0 cannot be deleted"},
+		"one of three whose other Machine is gone though its member is not": {3, func(e *estate) {
+			e.remove(e.machines[1])
+		}, "m0 cannot be deleted"},
 		"one of three whose Machine is known by its node only": {3, func(e *estate) {
 			e.member(0).Machine, e.member(1).Machine = "", ""
 			goes(e.machines[1])
@@ -226,19 +252,31 @@ func TestMachineDeletion(t *testing.T) {
 		}, "m0 cannot be deleted"},
 
 		// What nobody knows.
-		"etcd was never read":          {3, func(e *estate) { e.plane.Status.Etcd = nil }, "not read"},
-		"etcd was read long ago":       {3, func(e *estate) { e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-181 * time.Second)) }, "3m1s"},
-		"etcd was read just in time":   {3, func(e *estate) { e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-180 * time.Second)) }, ""},
-		"etcd cannot agree on changes": {3, func(e *estate) { e.plane.Status.Etcd.Agreed = ptr.To(false) }, "m0 cannot be deleted"},
+		"etcd was never read": {3, func(e *estate) { e.plane.Status.Etcd = nil }, "not read"},
+		"etcd was read long ago": {3, func(e *estate) {
+			e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-181 * time.Second))
+		}, "3m1s"},
+		"etcd was read just in time": {3, func(e *estate) {
+			e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-180 * time.Second))
+		}, ""},
+		"etcd cannot agree on changes": {3, func(e *estate) {
+			e.plane.Status.Etcd.Agreed = ptr.To(false)
+		}, "m0 cannot be deleted"},
 
 		// The only one. A hook keeps it until its replacement votes, so a replacement must be possible.
-		"the only one, with a free host": {1, func(e *estate) { e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable) }, ""},
-		"the only one, without a host":   {1, func(*estate) {}, "free host"},
+		"the only one, with a free host": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+		}, ""},
+		"the only one, without a host": {1, func(*estate) {}, "free host"},
 		"the only one, beside one made ahead": {1, func(e *estate) {
 			e.addMachine("ahead", "").Annotations[infrav1.HoldClaimAnnotation] = ""
 		}, "free host"},
-		"the only one, with a host of another kind": {1, func(e *estate) { e.addHost(nil, infrav1.HostStateAvailable) }, "free host"},
-		"the only one, with a host in use":          {1, func(e *estate) { e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateProvisioned) }, "free host"},
+		"the only one, with a host of another kind": {1, func(e *estate) {
+			e.addHost(nil, infrav1.HostStateAvailable)
+		}, "free host"},
+		"the only one, with a host in use": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateProvisioned)
+		}, "free host"},
 		"the only one, whose template is gone": {1, func(e *estate) {
 			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
 			e.plane.Spec.MachineTemplate.Spec.InfrastructureRef.Name = "gone"
@@ -259,7 +297,9 @@ func TestMachineDeletion(t *testing.T) {
 			e.addMachine("m1", "")
 			e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-time.Hour))
 		}, "1h0m0s"},
-		"the only voter, while the other leaves":     {1, func(e *estate) { goes(e.addMachine("m1", "n1")) }, "there is a replacement for m1"},
+		"the only voter, while the other leaves": {1, func(e *estate) {
+			goes(e.addMachine("m1", "n1"))
+		}, "there is a replacement for m1"},
 		"the old one of one, once the new one votes": {2, func(e *estate) { e.plane.Spec.Replicas = ptr.To[int32](1) }, ""},
 
 		// External etcd.
@@ -268,15 +308,18 @@ func TestMachineDeletion(t *testing.T) {
 			externalEtcd(e.plane)
 			goes(e.machines[1])
 		}, "without an API server"},
-		"the only one with external etcd": {1, func(e *estate) { externalEtcd(e.plane) }, "raise spec.replicas of QuoinControlPlane cp"},
+		"the only one with external etcd": {1, func(e *estate) {
+			externalEtcd(e.plane)
+		}, "raise spec.replicas of QuoinControlPlane cp"},
 		"one with external etcd while the other has no Node": {2, func(e *estate) {
 			externalEtcd(e.plane)
 			e.machines[1].Status.NodeRef = clusterv1.MachineNodeReference{}
 		}, "without an API server"},
 
 		// The override.
-		"by annotation":                  {1, annotate(controlplanev1.AllowQuorumLossAnnotation, "the site burned down"), ""},
-		"by annotation without a reason": {1, annotate(controlplanev1.AllowQuorumLossAnnotation, " "), "a reason as its value"},
+		"by annotation": {1, annotate(controlplanev1.AllowQuorumLossAnnotation, "the site burned down"), ""},
+		"by annotation without a reason": {1, annotate(controlplanev1.AllowQuorumLossAnnotation, " "),
+			"a reason as its value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -315,7 +358,8 @@ func TestMachineDeletionOverride(t *testing.T) {
 
 	response = e.ask(t, recorder, nil)
 	g.Expect(response.Allowed).To(BeTrue())
-	g.Expect(response.AuditAnnotations).To(And(HaveKeyWithValue("allow-quorum-loss", "the site burned down"), HaveKey("verdict")))
+	g.Expect(response.AuditAnnotations).To(And(HaveKeyWithValue("allow-quorum-loss", "the site burned down"),
+		HaveKey("verdict")))
 	g.Expect(response.Warnings).To(ConsistOf(ContainSubstring("lets Machine m0 go")))
 	g.Expect(recorder.Events).To(Receive(And(
 		ContainSubstring("Warning QuorumLossAllowed jane deletes Machine m0"), ContainSubstring("the site burned down"))))
@@ -325,7 +369,8 @@ func TestMachineDeletionOverride(t *testing.T) {
 	e.ask(t, recorder, func(r *admissionv1.AdmissionRequest) { r.UserInfo.Username = strings.Repeat("j", 400) })
 	var told string
 	g.Expect(recorder.Events).To(Receive(&told))
-	g.Expect(len(strings.TrimPrefix(told, "Warning QuorumLossAllowed "))).To(And(BeNumerically(">", 900), BeNumerically("<=", 1024)))
+	g.Expect(len(strings.TrimPrefix(told, "Warning QuorumLossAllowed "))).
+		To(And(BeNumerically(">", 900), BeNumerically("<=", 1024)))
 
 	// An override that is not needed changes nothing.
 	e = newEstate(3)
@@ -338,7 +383,8 @@ func TestMachineDeletionOverride(t *testing.T) {
 
 // Whoever cannot see cannot judge.
 func TestMachineDeletionThatCannotBeJudged(t *testing.T) {
-	for _, broken := range []client.Object{&corev1.Namespace{}, &clusterv1.Cluster{}, &controlplanev1.QuoinControlPlane{}, &infrav1.QuoinMachineTemplate{}} {
+	for _, broken := range []client.Object{&corev1.Namespace{}, &clusterv1.Cluster{}, &controlplanev1.QuoinControlPlane{},
+		&infrav1.QuoinMachineTemplate{}} {
 		g := NewWithT(t)
 		response := newEstate(1).ask(t, events.NewFakeRecorder(1), nil, broken)
 		g.Expect(response.Allowed).To(BeFalse())
@@ -356,7 +402,8 @@ func TestADeletionWhileTheClusterIsPausedIsRefused(t *testing.T) {
 	e.cluster.Spec.Paused = ptr.To(true)
 	response := e.ask(t, nil, nil)
 	g.Expect(response.Allowed).To(BeFalse())
-	g.Expect(response.Result.Message).To(And(ContainSubstring("Cluster c is paused"), ContainSubstring("lost in the copy"), ContainSubstring(`'{"spec":{"paused":false}}'`)))
+	g.Expect(response.Result.Message).To(And(ContainSubstring("Cluster c is paused"), ContainSubstring("lost in the copy"),
+		ContainSubstring(`'{"spec":{"paused":false}}'`)))
 
 	e.machines[0].Annotations[controlplanev1.AllowQuorumLossAnnotation] = "I know"
 	g.Expect(e.ask(t, nil, nil).Allowed).To(BeFalse(), "the word is about etcd, and not about a move")

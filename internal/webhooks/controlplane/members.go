@@ -23,14 +23,19 @@ func validateMembersToRemove(before, after *controlplanev1.QuoinControlPlane) fi
 	ids, wrong := controlplanev1.MembersToRemove(value)
 	var reasons field.ErrorList
 	if len(wrong) > 0 {
-		reasons = append(reasons, field.Invalid(path, strings.Join(wrong, ","), "name members by their ids, as status.etcd.members shows them"))
+		reasons = append(reasons, field.Invalid(path, strings.Join(wrong, ","),
+			"name members by their ids, as status.etcd.members shows them"))
 	}
 	if after.Status.Etcd == nil {
 		return reasons
 	}
 	for _, member := range after.Status.Etcd.Members {
-		if member.Machine != "" && slices.ContainsFunc(ids, func(id uint64) bool { return fmt.Sprintf("%x", id) == member.ID }) {
-			reasons = append(reasons, field.Forbidden(path, fmt.Sprintf("etcd member %s runs on Machine %s: delete the Machine, and it leaves with it", member.ID, member.Machine)))
+		if member.Machine != "" && slices.ContainsFunc(ids, func(id uint64) bool {
+			return fmt.Sprintf("%x", id) == member.ID
+		}) {
+			reasons = append(reasons, field.Forbidden(path,
+				fmt.Sprintf("etcd member %s runs on Machine %s: delete the Machine, and it leaves with it", member.ID,
+					member.Machine)))
 		}
 	}
 	return reasons

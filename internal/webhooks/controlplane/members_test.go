@@ -31,7 +31,8 @@ func TestMembersAreRemovedByTheirIDs(t *testing.T) {
 		"the annotation is taken off": {[]change{given("n-2")}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(test.before...), controlPlane(test.after...))
+			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(test.before...),
+				controlPlane(test.after...))
 			if test.want == "" {
 				NewWithT(t).Expect(err).NotTo(HaveOccurred())
 				return

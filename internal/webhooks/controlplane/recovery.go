@@ -18,7 +18,9 @@ import (
 )
 
 // validateRecovery refuses what can be known to be no recovery of a lost quorum. What only the hosts know, they refuse.
-func validateRecovery(path *field.Path, before, after *controlplanev1.QuoinControlPlane, now time.Time) field.ErrorList {
+func validateRecovery(
+	path *field.Path, before, after *controlplanev1.QuoinControlPlane, now time.Time,
+) field.ErrorList {
 	wanted := after.Spec.Recovery
 	if wanted == nil || equality.Semantic.DeepEqual(before.Spec.Recovery, wanted) {
 		return nil
@@ -31,26 +33,33 @@ func validateRecovery(path *field.Path, before, after *controlplanev1.QuoinContr
 		reasons = append(reasons, field.Invalid(path.Child("giveUp"), strings.Join(wanted.GiveUp, ", "),
 			fmt.Sprintf("Machine %s is the one that survives: name the others", wanted.Machine)))
 	}
-	if etcd := after.Status.Etcd; etcd != nil && ptr.Deref(etcd.Agreed, false) && now.Sub(etcd.ObservedTime.Time) < membershipMaxAge {
-		reasons = append(reasons, field.Forbidden(path, fmt.Sprintf("etcd had a quorum of %d voters at %s, and a recovery throws data away: "+
-			"ask for one only while Available is False with the reason QuorumLost, or, when no member answers at all, %s after that reading; to replace Machines, annotate "+
-			"them with cluster.x-k8s.io/remediate-machine", ptr.Deref(etcd.Voters, 0), etcd.ObservedTime.UTC().Format(time.RFC3339), membershipMaxAge)))
+	if etcd := after.Status.Etcd; etcd != nil && ptr.Deref(etcd.Agreed, false) &&
+		now.Sub(etcd.ObservedTime.Time) < membershipMaxAge {
+		reasons = append(reasons, field.Forbidden(path,
+			fmt.Sprintf("etcd had a quorum of %d voters at %s, and a recovery throws data away: "+
+				"ask for one only while Available is False with the reason QuorumLost, or, when no member answers at all, %s after that reading; to replace Machines, annotate "+
+				"them with cluster.x-k8s.io/remediate-machine", ptr.Deref(etcd.Voters, 0), etcd.ObservedTime.UTC().
+				Format(time.RFC3339), membershipMaxAge)))
 	}
 	return reasons
 }
 
-// validateSnapshot refuses a snapshot that could not be had. Whether the store has it, whole, is looked at before any member
-// is stopped.
+// validateSnapshot refuses a snapshot that could not be had. Whether the store has it, whole, is looked at before any
+// member is stopped.
 func validateSnapshot(path *field.Path, before, after *controlplanev1.QuoinControlPlane) field.ErrorList {
 	wanted := after.Spec.Recovery
 	var reasons field.ErrorList
 	if wanted.Snapshot != nil && after.Spec.Backup == nil {
-		reasons = append(reasons, field.Forbidden(path, "spec.backup is not set, so no store is known: set spec.backup.store to where the snapshot is, "+
-			"or make the member's data of it by hand (docs/disaster-recovery.md) and leave snapshot out"))
+		reasons = append(reasons, field.Forbidden(path,
+			"spec.backup is not set, so no store is known: set spec.backup.store to where the snapshot is, "+
+				"or make the member's data of it by hand (docs/disaster-recovery.md) and leave snapshot out"))
 	}
-	begun := controlplane.ReadRecoveryRecord(before.Annotations[controlplanev1.RecoveryAnnotation], wanted.ID).State == controlplane.RecoveryBegun
-	if begun && before.Spec.Recovery != nil && before.Spec.Recovery.ID == wanted.ID && !equality.Semantic.DeepEqual(before.Spec.Recovery.Snapshot, wanted.Snapshot) {
-		reasons = append(reasons, field.Forbidden(path, fmt.Sprintf("recovery %s has begun with what it says of the data: ask under another id", wanted.ID)))
+	begun := controlplane.ReadRecoveryRecord(before.Annotations[controlplanev1.RecoveryAnnotation], wanted.ID).
+		State == controlplane.RecoveryBegun
+	if begun && before.Spec.Recovery != nil && before.Spec.Recovery.ID == wanted.ID &&
+		!equality.Semantic.DeepEqual(before.Spec.Recovery.Snapshot, wanted.Snapshot) {
+		reasons = append(reasons, field.Forbidden(path,
+			fmt.Sprintf("recovery %s has begun with what it says of the data: ask under another id", wanted.ID)))
 	}
 	return reasons
 }

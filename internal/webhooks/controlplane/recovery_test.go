@@ -25,7 +25,8 @@ func fromSnapshot(c *controlplanev1.QuoinControlPlane) {
 }
 
 func storing(c *controlplanev1.QuoinControlPlane) {
-	c.Spec.Backup = &controlplanev1.EtcdBackup{Store: controlplanev1.BackupStore{Volume: &controlplanev1.BackupVolume{Path: "site"}}}
+	c.Spec.Backup = &controlplanev1.EtcdBackup{
+		Store: controlplanev1.BackupStore{Volume: &controlplanev1.BackupVolume{Path: "site"}}}
 }
 
 func recorded(record string) change {
@@ -36,7 +37,8 @@ func recorded(record string) change {
 
 func read(agreed bool, age time.Duration) change {
 	return func(c *controlplanev1.QuoinControlPlane) {
-		c.Status.Etcd = &controlplanev1.EtcdStatus{Agreed: &agreed, Voters: ptr.To[int32](3), ObservedTime: metav1.NewTime(time.Now().Add(-age))}
+		c.Status.Etcd = &controlplanev1.EtcdStatus{Agreed: &agreed, Voters: ptr.To[int32](3),
+			ObservedTime: metav1.NewTime(time.Now().Add(-age))}
 	}
 }
 
@@ -45,24 +47,31 @@ func TestARecoveryIsAdmittedOnlyWithoutAQuorum(t *testing.T) {
 		before, after []change
 		want          string
 	}{
-		"the quorum is lost":                 {nil, []change{recovered("cp-1", "cp-2"), read(false, 0)}, ""},
-		"etcd was never read":                {nil, []change{recovered("cp-1", "cp-2")}, ""},
-		"etcd has not answered for long":     {nil, []change{recovered("cp-1", "cp-2"), read(true, time.Hour)}, ""},
-		"etcd has a quorum":                  {nil, []change{recovered("cp-1", "cp-2"), read(true, time.Second)}, "throws data away"},
-		"another edit while it has a quorum": {[]change{recovered("cp-1")}, []change{recovered("cp-1"), version("v1.35.5"), read(true, 0)}, ""},
-		"it is taken away":                   {[]change{recovered("cp-1")}, []change{read(true, 0)}, ""},
-		"the survivor is given up":           {nil, []change{recovered("cp-0", "cp-1"), read(false, 0)}, "name the others"},
-		"etcd answered a minute ago, and a snapshot would not make it better": {[]change{storing}, []change{storing, recovered("cp-1"), fromSnapshot, read(true, time.Minute)},
+		"the quorum is lost":             {nil, []change{recovered("cp-1", "cp-2"), read(false, 0)}, ""},
+		"etcd was never read":            {nil, []change{recovered("cp-1", "cp-2")}, ""},
+		"etcd has not answered for long": {nil, []change{recovered("cp-1", "cp-2"), read(true, time.Hour)}, ""},
+		"etcd has a quorum": {nil, []change{recovered("cp-1", "cp-2"), read(true, time.Second)},
+			"throws data away"},
+		"another edit while it has a quorum": {[]change{recovered("cp-1")}, []change{recovered("cp-1"), version("v1.35.5"),
+			read(true, 0)}, ""},
+		"it is taken away":         {[]change{recovered("cp-1")}, []change{read(true, 0)}, ""},
+		"the survivor is given up": {nil, []change{recovered("cp-0", "cp-1"), read(false, 0)}, "name the others"},
+		"etcd answered a minute ago, and a snapshot would not make it better": {[]change{storing},
+			[]change{storing, recovered("cp-1"), fromSnapshot, read(true, time.Minute)},
 			"after that reading"},
-		"from a snapshot":               {[]change{storing}, []change{storing, recovered("cp-1"), fromSnapshot}, ""},
-		"from a snapshot of no store":   {nil, []change{recovered("cp-1"), fromSnapshot}, "set spec.backup.store to where the snapshot is"},
-		"the snapshot is fetched still": {[]change{storing, recovered("cp-1"), recorded(`{"id":"r1","state":"Fetching"}`)}, []change{storing, recovered("cp-1"), fromSnapshot}, ""},
-		"another snapshot after the members were stopped": {[]change{storing, recovered("cp-1"), recorded(`{"id":"r1","state":"Begun"}`)},
+		"from a snapshot": {[]change{storing}, []change{storing, recovered("cp-1"), fromSnapshot}, ""},
+		"from a snapshot of no store": {nil, []change{recovered("cp-1"), fromSnapshot},
+			"set spec.backup.store to where the snapshot is"},
+		"the snapshot is fetched still": {[]change{storing, recovered("cp-1"), recorded(`{"id":"r1","state":"Fetching"}`)},
+			[]change{storing, recovered("cp-1"), fromSnapshot}, ""},
+		"another snapshot after the members were stopped": {[]change{storing, recovered("cp-1"),
+			recorded(`{"id":"r1","state":"Begun"}`)},
 			[]change{storing, recovered("cp-1"), fromSnapshot}, "ask under another id"},
 		"etcd is external": {[]change{externalEtcd}, []change{externalEtcd, recovered("cp-1")}, "where it runs"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(test.before...), controlPlane(test.after...))
+			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(test.before...),
+				controlPlane(test.after...))
 			if test.want == "" {
 				NewWithT(t).Expect(err).NotTo(HaveOccurred())
 				return

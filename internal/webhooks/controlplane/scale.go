@@ -45,7 +45,8 @@ func (w *ScaleWebhook) Handle(ctx context.Context, request admission.Request) ad
 	var controlPlane controlplanev1.QuoinControlPlane
 	key := client.ObjectKey{Namespace: request.Namespace, Name: request.Name}
 	if err := w.Client.Get(ctx, key, &controlPlane); err != nil {
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("read QuoinControlPlane %s to see whether its etcd is stacked: %w", key, err))
+		return admission.Errored(http.StatusInternalServerError,
+			fmt.Errorf("read QuoinControlPlane %s to see whether its etcd is stacked: %w", key, err))
 	}
 	if !controlPlane.DeletionTimestamp.IsZero() {
 		return admission.Allowed("")

@@ -43,7 +43,8 @@ func TestScale(t *testing.T) {
 			}
 			webhook := &ScaleWebhook{Client: builder.Build(), decoder: admission.NewDecoder(scheme)}
 			scale, err := json.Marshal(&autoscalingv1.Scale{
-				TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"}, Spec: autoscalingv1.ScaleSpec{Replicas: c.to}})
+				TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"},
+				Spec:     autoscalingv1.ScaleSpec{Replicas: c.to}})
 			g.Expect(err).NotTo(HaveOccurred())
 
 			response := webhook.Handle(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{

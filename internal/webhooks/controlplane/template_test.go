@@ -35,7 +35,8 @@ func TestControlPlaneTemplateSpec(t *testing.T) {
 			t.Spec.Template.Spec.KubeadmConfigSpec.Format = bootstrapv1.Ignition
 		}, "spec.template.spec.kubeadmConfigSpec.format"},
 		"a hook": {func(t *controlplanev1.QuoinControlPlaneTemplate) {
-			t.Spec.Template.Spec.MachineTemplate.ObjectMeta.Annotations = map[string]string{controlplanev1.PreTerminateHookAnnotation: ""}
+			t.Spec.Template.Spec.MachineTemplate.ObjectMeta.Annotations = map[string]string{
+				controlplanev1.PreTerminateHookAnnotation: ""}
 		}, "spec.template.spec.machineTemplate.metadata.annotations"},
 		"a label that is none": {func(t *controlplanev1.QuoinControlPlaneTemplate) {
 			t.Spec.Template.ObjectMeta.Labels = map[string]string{"a": "not a label!"}
@@ -50,7 +51,8 @@ func TestControlPlaneTemplateSpec(t *testing.T) {
 
 func TestControlPlaneTemplateIsNotChangedInPlace(t *testing.T) {
 	request := func(dryRun bool) context.Context {
-		return admission.NewContextWithRequest(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{DryRun: ptr.To(dryRun)}})
+		return admission.NewContextWithRequest(t.Context(),
+			admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{DryRun: ptr.To(dryRun)}})
 	}
 	topology := func(t *controlplanev1.QuoinControlPlaneTemplate) {
 		t.Annotations = map[string]string{clusterv1.TopologyDryRunAnnotation: ""}
@@ -58,7 +60,8 @@ func TestControlPlaneTemplateIsNotChangedInPlace(t *testing.T) {
 	changed := func(t *controlplanev1.QuoinControlPlaneTemplate) {
 		t.Spec.Template.Spec.KubeadmConfigSpec.PreKubeadmCommands = []string{"true"}
 	}
-	const refusal = "a QuoinControlPlaneTemplate cannot be changed in place, because what was made from it would not follow (changed: kubeadmConfigSpec.preKubeadmCommands)"
+	const refusal = "a QuoinControlPlaneTemplate cannot be changed in place, because what was made from it would not " +
+		"follow (changed: kubeadmConfigSpec.preKubeadmCommands)"
 	for name, c := range map[string]struct {
 		dryRun  bool
 		after   *controlplanev1.QuoinControlPlaneTemplate

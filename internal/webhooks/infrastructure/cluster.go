@@ -52,7 +52,9 @@ func (w *ClusterWebhook) Default(_ context.Context, cluster *infrav1.QuoinCluste
 }
 
 // ValidateCreate refuses an endpoint that cannot work or that another cluster has.
-func (w *ClusterWebhook) ValidateCreate(ctx context.Context, cluster *infrav1.QuoinCluster) (admission.Warnings, error) {
+func (w *ClusterWebhook) ValidateCreate(
+	ctx context.Context, cluster *infrav1.QuoinCluster,
+) (admission.Warnings, error) {
 	reasons := validateClusterSpec(field.NewPath("spec"), &cluster.Spec)
 	collisions, err := w.validateEndpointIsFree(ctx, cluster)
 	if err != nil {
@@ -62,7 +64,9 @@ func (w *ClusterWebhook) ValidateCreate(ctx context.Context, cluster *infrav1.Qu
 }
 
 // ValidateUpdate refuses what ValidateCreate refuses, and to move the endpoint of a cluster.
-func (w *ClusterWebhook) ValidateUpdate(ctx context.Context, before, after *infrav1.QuoinCluster) (admission.Warnings, error) {
+func (w *ClusterWebhook) ValidateUpdate(
+	ctx context.Context, before, after *infrav1.QuoinCluster,
+) (admission.Warnings, error) {
 	if !after.DeletionTimestamp.IsZero() || webhooks.Unchanged(before.Spec, after.Spec) {
 		return nil, nil
 	}
@@ -94,7 +98,8 @@ func validateClusterSpec(path *field.Path, spec *infrav1.QuoinClusterSpec) field
 	if spec.LoadBalancer.Type == infrav1.LoadBalancerKeepalived {
 		if err != nil || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLoopback() {
 			return field.ErrorList{field.Invalid(path, host,
-				"with loadBalancer.type Keepalived this becomes the virtual address: give a free unicast IP address of the control-plane hosts' network")}
+				"with loadBalancer.type Keepalived this becomes the virtual address: give a free unicast IP address of the "+
+					"control-plane hosts' network")}
 		}
 		return nil
 	}
@@ -111,7 +116,8 @@ func validateClusterSpec(path *field.Path, spec *infrav1.QuoinClusterSpec) field
 // validateEndpointStays refuses another endpoint: it is in the certificates of the API servers and in the kubeconfig
 // of every kubelet.
 func validateEndpointStays(before, after infrav1.APIEndpoint) field.ErrorList {
-	const wayOut = "is in every certificate and kubeconfig of the cluster and cannot be changed: make a new cluster, or put the old address in front of the new one"
+	const wayOut = "is in every certificate and kubeconfig of the cluster and cannot be changed: make a new cluster, or " +
+		"put the old address in front of the new one"
 	path := field.NewPath("spec", "controlPlaneEndpoint")
 	var reasons field.ErrorList
 	if before.Host != "" && before.Host != after.Host {
@@ -123,13 +129,16 @@ func validateEndpointStays(before, after infrav1.APIEndpoint) field.ErrorList {
 	return reasons
 }
 
-func (w *ClusterWebhook) validateEndpointIsFree(ctx context.Context, cluster *infrav1.QuoinCluster) (field.ErrorList, error) {
+func (w *ClusterWebhook) validateEndpointIsFree(
+	ctx context.Context, cluster *infrav1.QuoinCluster,
+) (field.ErrorList, error) {
 	if cluster.Spec.ControlPlaneEndpoint.Host == "" && cluster.Spec.LoadBalancer.Keepalived == nil {
 		return nil, nil
 	}
 	var clusters infrav1.QuoinClusterList
 	if err := w.Client.List(ctx, &clusters); err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("list QuoinClusters to find out whether one has this endpoint: %w", err))
+		return nil, apierrors.NewInternalError(fmt.Errorf("list QuoinClusters to find out whether one has this endpoint: %w",
+			err))
 	}
 	var reasons field.ErrorList
 	for i := range clusters.Items {
@@ -159,7 +168,8 @@ func validateNoCollision(cluster, other *infrav1.QuoinCluster) field.ErrorList {
 				"%s has the endpoint %s: give this cluster another address", name, theirs.Host)))
 		}
 	}
-	if a, b := cluster.Spec.LoadBalancer.Keepalived, other.Spec.LoadBalancer.Keepalived; a != nil && b != nil && a.VirtualRouterID == b.VirtualRouterID {
+	if a, b := cluster.Spec.LoadBalancer.Keepalived, other.Spec.LoadBalancer.Keepalived; a != nil && b != nil &&
+		a.VirtualRouterID == b.VirtualRouterID {
 		reasons = append(reasons, field.Forbidden(path.Child("loadBalancer", "keepalived", "virtualRouterID"), fmt.Sprintf(
 			"%s has the virtual router id %d: give this cluster another one between 1 and 255", name, b.VirtualRouterID)))
 	}

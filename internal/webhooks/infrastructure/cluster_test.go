@@ -30,7 +30,8 @@ func endpoint(host string, port int32) clusterChange {
 
 func keepalived(id int32) clusterChange {
 	return func(c *infrav1.QuoinCluster) {
-		c.Spec.LoadBalancer = infrav1.LoadBalancer{Type: infrav1.LoadBalancerKeepalived, Keepalived: &infrav1.Keepalived{VirtualRouterID: id}}
+		c.Spec.LoadBalancer = infrav1.LoadBalancer{Type: infrav1.LoadBalancerKeepalived,
+			Keepalived: &infrav1.Keepalived{VirtualRouterID: id}}
 	}
 }
 
@@ -105,7 +106,8 @@ func TestClusterEndpointStays(t *testing.T) {
 		"a host to the port": {endpoint("", 8443), endpoint("192.0.2.10", 6443), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&ClusterWebhook{Client: reader(t)}).ValidateUpdate(t.Context(), cluster("a", c.before), cluster("a", c.after))
+			_, err := (&ClusterWebhook{Client: reader(t)}).ValidateUpdate(t.Context(), cluster("a", c.before),
+				cluster("a", c.after))
 			expectRefusal(t, err, c.refusal)
 		})
 	}
@@ -119,21 +121,29 @@ func TestClusterEndpointBelongsToOneCluster(t *testing.T) {
 		there, new *infrav1.QuoinCluster
 		refusal    string
 	}{
-		"another address and id":             {cluster("a", vip, id), cluster("b", endpoint("192.0.2.11", 6443), keepalived(52)), ""},
-		"the same address":                   {cluster("a", vip, id), cluster("b", vip, keepalived(52)), "QuoinCluster prod/a " + taken},
-		"the same address elsewhere":         {cluster("a", vip, id, elsewhere), cluster("b", vip, keepalived(52)), "QuoinCluster elsewhere/a " + taken},
-		"the same address, another port":     {cluster("a", vip, id), cluster("b", endpoint("192.0.2.10", 8443), keepalived(52)), taken},
-		"the same IPv6 address":              {cluster("a", endpoint("2001:db8::10", 6443), id), cluster("b", endpoint("2001:0DB8::0010", 6443), keepalived(52)), taken},
-		"the same address, one external":     {cluster("a", vip), cluster("b", vip, id), taken},
-		"both external":                      {cluster("a", vip), cluster("b", vip), taken},
-		"both external, another port":        {cluster("a", vip), cluster("b", endpoint("192.0.2.10", 8443)), ""},
-		"both external, default port":        {cluster("a", vip), cluster("b", endpoint("192.0.2.10", 0)), taken},
-		"the same id":                        {cluster("a", vip, id), cluster("b", endpoint("192.0.2.11", 6443), id), "QuoinCluster prod/a " + routerTaken},
-		"the same id elsewhere":              {cluster("a", vip, id, elsewhere), cluster("b", endpoint("192.0.2.11", 6443), id), "QuoinCluster elsewhere/a " + routerTaken},
-		"the same id, no address yet":        {cluster("a", vip, id), cluster("b", id), routerTaken},
-		"of a cluster that is being deleted": {cluster("a", vip, id, deletingCluster), cluster("b", vip, keepalived(52)), "which is still being deleted"},
-		"no address in either":               {cluster("a"), cluster("b"), ""},
-		"the cluster itself":                 {cluster("a", vip, id), cluster("a", vip, id), ""},
+		"another address and id": {cluster("a", vip, id), cluster("b", endpoint("192.0.2.11", 6443),
+			keepalived(52)), ""},
+		"the same address": {cluster("a", vip, id), cluster("b", vip, keepalived(52)),
+			"QuoinCluster prod/a " + taken},
+		"the same address elsewhere": {cluster("a", vip, id, elsewhere), cluster("b", vip, keepalived(52)),
+			"QuoinCluster elsewhere/a " + taken},
+		"the same address, another port": {cluster("a", vip, id), cluster("b", endpoint("192.0.2.10", 8443),
+			keepalived(52)), taken},
+		"the same IPv6 address": {cluster("a", endpoint("2001:db8::10", 6443), id),
+			cluster("b", endpoint("2001:0DB8::0010", 6443), keepalived(52)), taken},
+		"the same address, one external": {cluster("a", vip), cluster("b", vip, id), taken},
+		"both external":                  {cluster("a", vip), cluster("b", vip), taken},
+		"both external, another port":    {cluster("a", vip), cluster("b", endpoint("192.0.2.10", 8443)), ""},
+		"both external, default port":    {cluster("a", vip), cluster("b", endpoint("192.0.2.10", 0)), taken},
+		"the same id": {cluster("a", vip, id), cluster("b", endpoint("192.0.2.11", 6443), id),
+			"QuoinCluster prod/a " + routerTaken},
+		"the same id elsewhere": {cluster("a", vip, id, elsewhere), cluster("b", endpoint("192.0.2.11", 6443),
+			id), "QuoinCluster elsewhere/a " + routerTaken},
+		"the same id, no address yet": {cluster("a", vip, id), cluster("b", id), routerTaken},
+		"of a cluster that is being deleted": {cluster("a", vip, id, deletingCluster), cluster("b", vip, keepalived(52)),
+			"which is still being deleted"},
+		"no address in either": {cluster("a"), cluster("b"), ""},
+		"the cluster itself":   {cluster("a", vip, id), cluster("a", vip, id), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			webhook := &ClusterWebhook{Client: reader(t, c.there)}

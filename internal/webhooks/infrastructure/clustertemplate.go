@@ -26,7 +26,9 @@ func (w *ClusterTemplateWebhook) setup(mgr ctrl.Manager) error {
 }
 
 // ValidateCreate refuses a template whose clusters would be refused.
-func (w *ClusterTemplateWebhook) ValidateCreate(_ context.Context, template *infrav1.QuoinClusterTemplate) (admission.Warnings, error) {
+func (w *ClusterTemplateWebhook) ValidateCreate(
+	_ context.Context, template *infrav1.QuoinClusterTemplate,
+) (admission.Warnings, error) {
 	path := field.NewPath("spec", "template")
 	reasons := template.Spec.Template.ObjectMeta.Validate(path.Child("metadata"))
 	reasons = append(reasons, validateClusterSpec(path.Child("spec"), &template.Spec.Template.Spec)...)
@@ -34,11 +36,14 @@ func (w *ClusterTemplateWebhook) ValidateCreate(_ context.Context, template *inf
 }
 
 // ValidateUpdate refuses every change of the clusters' spec.
-func (w *ClusterTemplateWebhook) ValidateUpdate(ctx context.Context, before, after *infrav1.QuoinClusterTemplate) (admission.Warnings, error) {
+func (w *ClusterTemplateWebhook) ValidateUpdate(
+	ctx context.Context, before, after *infrav1.QuoinClusterTemplate,
+) (admission.Warnings, error) {
 	if !after.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
-	reasons, err := webhooks.TemplateUnchanged(ctx, "QuoinClusterTemplate", after, before.Spec.Template.Spec, after.Spec.Template.Spec)
+	reasons, err := webhooks.TemplateUnchanged(ctx, "QuoinClusterTemplate", after, before.Spec.Template.Spec,
+		after.Spec.Template.Spec)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +51,9 @@ func (w *ClusterTemplateWebhook) ValidateUpdate(ctx context.Context, before, aft
 }
 
 // ValidateDelete lets every template go.
-func (w *ClusterTemplateWebhook) ValidateDelete(context.Context, *infrav1.QuoinClusterTemplate) (admission.Warnings, error) {
+func (w *ClusterTemplateWebhook) ValidateDelete(
+	context.Context, *infrav1.QuoinClusterTemplate,
+) (admission.Warnings, error) {
 	return nil, nil
 }
 

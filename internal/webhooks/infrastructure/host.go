@@ -54,9 +54,11 @@ func (w *HostWebhook) ValidateCreate(ctx context.Context, host *infrav1.QuoinHos
 	return warnAboutTrust(&host.Spec), refuseHost(host, append(reasons, duplicates...))
 }
 
-// ValidateUpdate refuses what ValidateCreate refuses, a claim that changes hands or ends without a release, and trust that
-// is given anew without a look at the key.
-func (w *HostWebhook) ValidateUpdate(ctx context.Context, before, after *infrav1.QuoinHost) (admission.Warnings, error) {
+// ValidateUpdate refuses what ValidateCreate refuses, a claim that changes hands or ends without a release, and trust
+// that is given anew without a look at the key.
+func (w *HostWebhook) ValidateUpdate(
+	ctx context.Context, before, after *infrav1.QuoinHost,
+) (admission.Warnings, error) {
 	if !after.DeletionTimestamp.IsZero() || webhooks.Unchanged(before.Spec, after.Spec) {
 		return nil, nil
 	}
@@ -117,7 +119,8 @@ func validateManagementAddress(path *field.Path, address string) field.ErrorList
 	if ip, err := netip.ParseAddr(address); err == nil {
 		if ip.IsUnspecified() || ip.IsMulticast() || ip.Zone() != "" {
 			return field.ErrorList{field.Invalid(path, address,
-				"no host can be reached at an unspecified, multicast or zoned address: give the unicast address at which sshd answers")}
+				"no host can be reached at an unspecified, multicast or zoned address: give the unicast address at which sshd "+
+					"answers")}
 		}
 		return nil
 	}
@@ -136,7 +139,8 @@ func validateNodeAddress(path *field.Path, address string) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, address, "give an IPv4 or IPv6 address without prefix length")}
 	case ip.IsLoopback(), ip.IsMulticast(), ip.IsUnspecified(), ip.IsLinkLocalUnicast(), ip.Zone() != "":
 		return field.ErrorList{field.Invalid(path, address,
-			"other nodes cannot reach a loopback, link-local, multicast or unspecified address: give one of the host's global addresses")}
+			"other nodes cannot reach a loopback, link-local, multicast or unspecified address: give one of the host's global "+
+				"addresses")}
 	}
 	return nil
 }
@@ -147,44 +151,50 @@ func validateClaim(before, after *infrav1.ConsumerReference) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "consumerRef"), fmt.Sprintf(
-		"the host belongs to QuoinMachine %s/%s and cannot be handed on, because it was not reset: delete that machine's Machine, and the host becomes Available when its reset was verified",
+		"the host belongs to QuoinMachine %s/%s and cannot be handed on, because it was not reset: delete that machine's "+
+			"Machine, and the host becomes Available when its reset was verified",
 		before.Namespace, before.Name))}
 }
 
-// validateQuarantine refuses to take a quarantine off by hand. The controller does it while the annotation that asks for it is
-// still there.
+// validateQuarantine refuses to take a quarantine off by hand. The controller does it while the annotation that asks
+// for it is still there.
 func validateQuarantine(before, after *infrav1.QuoinHost) field.ErrorList {
-	if _, asked := after.Annotations[infrav1.RetryAnnotation]; asked || before.Spec.Quarantine == nil || after.Spec.Quarantine != nil {
+	if _, asked := after.Annotations[infrav1.RetryAnnotation]; asked || before.Spec.Quarantine == nil ||
+		after.Spec.Quarantine != nil {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "quarantine"), fmt.Sprintf(
-		"the host is quarantined (%s) and not known to be clean; a reset and its verification end that: kubectl -n %s annotate quoinhost %s %s=",
+		"the host is quarantined (%s) and not known to be clean; a reset and its verification end that: kubectl -n %s "+
+			"annotate quoinhost %s %s=",
 		before.Spec.Quarantine.Reason, before.Namespace, before.Name, infrav1.RetryAnnotation))}
 }
 
-// validateHold refuses to claim a host that is held: it may be on its way to another management cluster, or not be ours any more.
+// validateHold refuses to claim a host that is held: it may be on its way to another management cluster, or not be ours
+// any more.
 func validateHold(before, after *infrav1.QuoinHost) field.ErrorList {
 	if after.Spec.HeldFor == nil || before.Spec.ConsumerRef != nil || after.Spec.ConsumerRef == nil {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "consumerRef"), fmt.Sprintf(
-		"the host is held (spec.heldFor) while its namespace moves to another management cluster, and nobody can claim it: claim another one, or end the hold by "+
+		"the host is held (spec.heldFor) while its namespace moves to another management cluster, and nobody can claim it: "+
+			"claim another one, or end the hold by "+
 			`unpausing its Clusters, or if they never come: kubectl -n %s patch quoinhost %s --type merge -p '{"spec":{"heldFor":null}}'`,
 		after.Namespace, after.Name))}
 }
 
-// validateGeneration refuses to go back: whoever counts on is taken for the owner by the host, and a lower generation than the
-// host's may only read.
+// validateGeneration refuses to go back: whoever counts on is taken for the owner by the host, and a lower generation
+// than the host's may only read.
 func validateGeneration(before, after int64) field.ErrorList {
 	if after >= before {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "claimGeneration"), fmt.Sprintf(
-		"the generation counts the claims of the host and never goes back: keep %d, or give a higher one to take the host over from another management plane", before))}
+		"the generation counts the claims of the host and never goes back: keep %d, or give a higher one to take the host "+
+			"over from another management plane", before))}
 }
 
-// validateReleased refuses to end a claim while its QuoinMachine exists. The controller asks no less: it ends a claim only
-// when QuoinMachine and Machine are gone, so nobody needs to be known by name here.
+// validateReleased refuses to end a claim while its QuoinMachine exists. The controller asks no less: it ends a claim
+// only when QuoinMachine and Machine are gone, so nobody needs to be known by name here.
 func (w *HostWebhook) validateReleased(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
 	ref := host.Spec.ConsumerRef
 	machine := &infrav1.QuoinMachine{}
@@ -192,13 +202,15 @@ func (w *HostWebhook) validateReleased(ctx context.Context, host *infrav1.QuoinH
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
-		return nil, apierrors.NewInternalError(fmt.Errorf("read QuoinMachine %s/%s to find out whether it still has the host: %w", ref.Namespace, ref.Name, err))
+		return nil, apierrors.NewInternalError(fmt.Errorf("read QuoinMachine %s/%s to find out whether it still has the "+
+			"host: %w", ref.Namespace, ref.Name, err))
 	}
 	if !hasClaim(machine, host) {
 		return nil, nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "consumerRef"), fmt.Sprintf(
-		"QuoinMachine %s/%s still has the host, and its node runs there: delete Machine %s; the claim ends when the reset was verified",
+		"QuoinMachine %s/%s still has the host, and its node runs there: delete Machine %s; the claim ends when the reset "+
+			"was verified",
 		ref.Namespace, ref.Name, ref.Machine))}, nil
 }
 
@@ -218,7 +230,8 @@ func hasClaim(machine *infrav1.QuoinMachine, host *infrav1.QuoinHost) bool {
 func (w *HostWebhook) validateAddressIsNew(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
 	var hosts infrav1.QuoinHostList
 	if err := w.Client.List(ctx, &hosts, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("list QuoinHosts to find out whether one has this address: %w", err))
+		return nil, apierrors.NewInternalError(fmt.Errorf("list QuoinHosts to find out whether one has this address: %w",
+			err))
 	}
 	for i := range hosts.Items {
 		other := &hosts.Items[i]

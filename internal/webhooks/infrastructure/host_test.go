@@ -31,7 +31,8 @@ func reader(t *testing.T, objects ...client.Object) client.Reader {
 func host(name string, changes ...func(*infrav1.QuoinHost)) *infrav1.QuoinHost {
 	h := &infrav1.QuoinHost{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: name},
-		Spec:       infrav1.QuoinHostSpec{Address: "192.0.2.7", Port: 22, User: "root", CredentialsRef: infrav1.SecretReference{Name: "key"}},
+		Spec: infrav1.QuoinHostSpec{Address: "192.0.2.7", Port: 22, User: "root",
+			CredentialsRef: infrav1.SecretReference{Name: "key"}},
 	}
 	for _, change := range changes {
 		change(h)
@@ -55,7 +56,8 @@ func expectRefusal(t *testing.T, err error, refusal string) {
 }
 
 func TestHostSpec(t *testing.T) {
-	const address, key, node, namespace = "spec.address", "spec.hostKeys[0]", "spec.nodeNetwork.addresses[0]", "spec.consumerNamespaces[0]"
+	const address, key, node, namespace = "spec.address", "spec.hostKeys[0]", "spec.nodeNetwork.addresses[0]",
+		"spec.consumerNamespaces[0]"
 	with := func(change func(*infrav1.QuoinHostSpec)) func(*infrav1.QuoinHost) {
 		return func(h *infrav1.QuoinHost) { change(&h.Spec) }
 	}
@@ -116,14 +118,17 @@ func TestHostAddressBelongsToOneHost(t *testing.T) {
 		there, new *infrav1.QuoinHost
 		refusal    string
 	}{
-		"another address":               {host("a"), host("b", at("192.0.2.8")), ""},
-		"the same address":              {host("a"), host("b"), "QuoinHost hosts/a already describes the host at 192.0.2.7 port 22"},
+		"another address": {host("a"), host("b", at("192.0.2.8")), ""},
+		"the same address": {host("a"), host("b"),
+			"QuoinHost hosts/a already describes the host at 192.0.2.7 port 22"},
 		"the same in another namespace": {host("a"), host("a", elsewhere), "QuoinHost hosts/a already"},
 		"the same at another port":      {host("a"), host("b", port), ""},
-		"another spelling of IPv6":      {host("a", at("2001:db8::7")), host("b", at("2001:DB8:0::7")), "QuoinHost hosts/a already"},
-		"an IPv4 address mapped":        {host("a"), host("b", at("::ffff:192.0.2.7")), "QuoinHost hosts/a already"},
-		"another spelling of a name":    {host("a", at("rack1.example.com")), host("b", at("Rack1.Example.com")), "QuoinHost hosts/a already"},
-		"the host itself":               {host("a"), host("a"), ""},
+		"another spelling of IPv6": {host("a", at("2001:db8::7")), host("b", at("2001:DB8:0::7")),
+			"QuoinHost hosts/a already"},
+		"an IPv4 address mapped": {host("a"), host("b", at("::ffff:192.0.2.7")), "QuoinHost hosts/a already"},
+		"another spelling of a name": {host("a", at("rack1.example.com")), host("b", at("Rack1.Example.com")),
+			"QuoinHost hosts/a already"},
+		"the host itself": {host("a"), host("a"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			webhook := &HostWebhook{Client: reader(t, c.there)}
@@ -150,14 +155,16 @@ func TestHostIsNotHandedOn(t *testing.T) {
 		before, after func(*infrav1.QuoinHost)
 		refusal       string
 	}{
-		"claimed":                   {nobody, claim("m1", "aaaa"), ""},
-		"kept":                      {claim("m1", "aaaa"), claim("m1", "aaaa"), ""},
-		"released":                  {claim("m1", "aaaa"), nobody, ""},
-		"handed to another machine": {claim("m1", "aaaa"), claim("m2", "bbbb"), "belongs to QuoinMachine prod/m1 and cannot be handed on"},
-		"handed to its namesake":    {claim("m1", "aaaa"), claim("m1", "bbbb"), "spec.consumerRef"},
+		"claimed":  {nobody, claim("m1", "aaaa"), ""},
+		"kept":     {claim("m1", "aaaa"), claim("m1", "aaaa"), ""},
+		"released": {claim("m1", "aaaa"), nobody, ""},
+		"handed to another machine": {claim("m1", "aaaa"), claim("m2", "bbbb"),
+			"belongs to QuoinMachine prod/m1 and cannot be handed on"},
+		"handed to its namesake": {claim("m1", "aaaa"), claim("m1", "bbbb"), "spec.consumerRef"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&HostWebhook{Client: reader(t), Live: reader(t)}).ValidateUpdate(t.Context(), host("a", c.before), host("a", c.after))
+			_, err := (&HostWebhook{Client: reader(t), Live: reader(t)}).ValidateUpdate(t.Context(), host("a", c.before),
+				host("a", c.after))
 			expectRefusal(t, err, c.refusal)
 		})
 	}
@@ -182,7 +189,9 @@ func TestHostTrustIsNotGivenAnewUnseen(t *testing.T) {
 	_, err = webhook.ValidateUpdate(t.Context(), host("a"), host("a", keys(ed25519Key)))
 	expectRefusal(t, err, "")
 	now := metav1.Now()
-	_, err = webhook.ValidateUpdate(t.Context(), host("a", keys(ed25519Key)), host("a", func(h *infrav1.QuoinHost) { h.DeletionTimestamp = &now }))
+	_, err = webhook.ValidateUpdate(t.Context(), host("a", keys(ed25519Key)), host("a", func(h *infrav1.QuoinHost) {
+		h.DeletionTimestamp = &now
+	}))
 	expectRefusal(t, err, "")
 }
 
@@ -192,16 +201,19 @@ func TestHostClaimEndsOnlyWithItsQuoinMachine(t *testing.T) {
 	})
 	owned := func(uid types.UID) *infrav1.QuoinMachine {
 		m := machine()
-		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine", Name: "m", UID: uid}}
+		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine", Name: "m",
+			UID: uid}}
 		return m
 	}
 	for name, c := range map[string]struct {
 		there   []client.Object
 		refusal string
 	}{
-		"the QuoinMachine is gone":                   {nil, ""},
-		"the QuoinMachine has the host":              {[]client.Object{machine(provided("quoin://hosts/a/0a1b2c3d"))}, "delete Machine m"},
-		"it has just claimed it":                     {[]client.Object{owned("0a1b2c3d-0000-0000-0000-000000000000")}, "delete Machine m"},
+		"the QuoinMachine is gone": {nil, ""},
+		"the QuoinMachine has the host": {[]client.Object{machine(provided("quoin://hosts/a/0a1b2c3d"))},
+			"delete Machine m"},
+		"it has just claimed it": {[]client.Object{owned("0a1b2c3d-0000-0000-0000-000000000000")},
+			"delete Machine m"},
 		"another one of its name has another claim":  {[]client.Object{machine(provided("quoin://hosts/b/ffffffff"))}, ""},
 		"another one of its name has no claim yet":   {[]client.Object{owned("ffffffff-0000-0000-0000-000000000000")}, ""},
 		"another one of its name has no Machine yet": {[]client.Object{machine()}, ""},
@@ -235,7 +247,9 @@ func TestAQuarantineIsNotTakenOffByAccident(t *testing.T) {
 		change  func(*infrav1.QuoinHost)
 		refusal string
 	}{
-		"replaced by a manifest": {func(h *infrav1.QuoinHost) { h.Spec.Quarantine = nil }, "annotate quoinhost h1 " + infrav1.RetryAnnotation + "="},
+		"replaced by a manifest": {func(h *infrav1.QuoinHost) {
+			h.Spec.Quarantine = nil
+		}, "annotate quoinhost h1 " + infrav1.RetryAnnotation + "="},
 		"with the word for it": {func(h *infrav1.QuoinHost) {
 			h.Spec.Quarantine = nil
 			h.Annotations = map[string]string{infrav1.RetryAnnotation: ""}

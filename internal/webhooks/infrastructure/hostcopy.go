@@ -47,7 +47,8 @@ func isCopy(before, after *infrav1.QuoinHost) bool {
 // keepClaim gives a copy what the object has.
 func keepClaim(before, after *infrav1.QuoinHost) {
 	if !trusts(&after.Spec) {
-		after.Spec.HostKeys, after.Spec.HostCertificateAuthorities = before.Spec.HostKeys, before.Spec.HostCertificateAuthorities
+		after.Spec.HostKeys, after.Spec.HostCertificateAuthorities = before.Spec.HostKeys,
+			before.Spec.HostCertificateAuthorities
 	}
 	if before.UID != "" && before.Spec.ManagedBy == string(before.UID) {
 		// This plane has taken the host over: the copy comes from one that the host does not obey any more.

@@ -23,7 +23,8 @@ func updating(t *testing.T, before *infrav1.QuoinHost) context.Context {
 	t.Helper()
 	raw, err := json.Marshal(before)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	return admission.NewContextWithRequest(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{OldObject: runtime.RawExtension{Raw: raw}}})
+	return admission.NewContextWithRequest(t.Context(),
+		admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{OldObject: runtime.RawExtension{Raw: raw}}})
 }
 
 // A move that died is run again from the source after the target has taken the host over.
@@ -32,7 +33,8 @@ func TestACopyThatIsWrittenOverAHostTakesNothingAway(t *testing.T) {
 	claim := &infrav1.ConsumerReference{Namespace: "n", Name: "qm", Machine: "m", Claim: "0123abcd"}
 	before := host("a", func(h *infrav1.QuoinHost) {
 		h.UID, h.CreationTimestamp = "target", target
-		h.Spec.ClaimGeneration, h.Spec.ManagedBy, h.Spec.ConsumerRef, h.Spec.HostKeys = 3, "target", claim, []string{ed25519Key}
+		h.Spec.ClaimGeneration, h.Spec.ManagedBy, h.Spec.ConsumerRef, h.Spec.HostKeys = 3, "target", claim,
+			[]string{ed25519Key}
 		h.Spec.Order = &infrav1.HostOrder{Heard: "4-t", Given: "5-t"}
 	})
 	from := func(created metav1.Time, change func(*infrav1.QuoinHostSpec)) *infrav1.QuoinHost {
@@ -101,7 +103,8 @@ func TestWhatStaysAsItIsIsNotJudged(t *testing.T) {
 	labeled.Labels = map[string]string{"a": "b"}
 	_, err := (&HostWebhook{Client: reader(t), Live: reader(t)}).ValidateUpdate(t.Context(), strange, labeled)
 	g.Expect(err).NotTo(HaveOccurred())
-	_, err = (&MachineWebhook{}).ValidateUpdate(t.Context(), machine(provided("aws:///eu-1/i-1")), machine(provided("aws:///eu-1/i-1")))
+	_, err = (&MachineWebhook{}).ValidateUpdate(t.Context(), machine(provided("aws:///eu-1/i-1")),
+		machine(provided("aws:///eu-1/i-1")))
 	g.Expect(err).NotTo(HaveOccurred())
 	odd := cluster("a", endpoint("https://x", 6443))
 	_, err = (&ClusterWebhook{Client: reader(t)}).ValidateUpdate(t.Context(), odd, odd)

@@ -20,13 +20,14 @@ func TestAHeldHostIsClaimedByNobody(t *testing.T) {
 		before, after *infrav1.QuoinHost
 		refusal       string
 	}{
-		"a claim of a held host":                   {host("h1", held), host("h1", held, claimed), "unpausing its Clusters"},
-		"a claim in the moment in which it ends":   {host("h1", held), host("h1", claimed), ""},
-		"a claim of a host that nobody holds":      {host("h1"), host("h1", claimed), ""},
-		"a hold of a host whose Machine is gone":   {host("h1", claimed), host("h1", held, claimed), ""},
-		"any other change of a held host":          {host("h1", held), host("h1", held, at("192.0.2.8")), ""},
-		"a hold of a person, and its end":          {host("h1", held), host("h1"), ""},
-		"a change of a host both held and claimed": {host("h1", held, claimed), host("h1", held, claimed, at("192.0.2.8")), ""},
+		"a claim of a held host":                 {host("h1", held), host("h1", held, claimed), "unpausing its Clusters"},
+		"a claim in the moment in which it ends": {host("h1", held), host("h1", claimed), ""},
+		"a claim of a host that nobody holds":    {host("h1"), host("h1", claimed), ""},
+		"a hold of a host whose Machine is gone": {host("h1", claimed), host("h1", held, claimed), ""},
+		"any other change of a held host":        {host("h1", held), host("h1", held, at("192.0.2.8")), ""},
+		"a hold of a person, and its end":        {host("h1", held), host("h1"), ""},
+		"a change of a host both held and claimed": {host("h1", held, claimed), host("h1", held, claimed, at("192.0.2.8")),
+			""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &HostWebhook{Client: reader(t), Live: reader(t)}

@@ -25,12 +25,14 @@ func trusts(spec *infrav1.QuoinHostSpec) bool {
 // validateTrust refuses keys that are none, and a policy that nothing can meet.
 func validateTrust(path *field.Path, spec *infrav1.QuoinHostSpec) field.ErrorList {
 	reasons := validateKeys(path.Child("hostKeys"), spec.HostKeys,
-		"give a line of the host's /etc/ssh/ssh_host_*_key.pub, or leave hostKeys empty to trust the key of the first contact")
+		"give a line of the host's /etc/ssh/ssh_host_*_key.pub, or leave hostKeys empty to trust the key of the first "+
+			"contact")
 	reasons = append(reasons, validateKeys(path.Child("hostCertificateAuthorities"), spec.HostCertificateAuthorities,
 		"give the public key with which host keys are signed, as in a @cert-authority line of a known_hosts file")...)
 	if spec.HostKeyPolicy == infrav1.HostKeyPolicyStrict && !trusts(spec) {
 		reasons = append(reasons, field.Required(path.Child("hostKeys"),
-			"hostKeyPolicy is Strict, so the host is known before the first contact: give its keys (cat /etc/ssh/ssh_host_ed25519_key.pub at its console) or hostCertificateAuthorities, or choose TrustOnFirstUse"))
+			"hostKeyPolicy is Strict, so the host is known before the first contact: give its keys (cat "+
+				"/etc/ssh/ssh_host_ed25519_key.pub at its console) or hostCertificateAuthorities, or choose TrustOnFirstUse"))
 	}
 	if bastion := spec.Bastion; bastion != nil {
 		reasons = append(reasons, validateManagementAddress(path.Child("bastion", "address"), bastion.Address)...)
@@ -60,22 +62,27 @@ func warnAboutTrust(spec *infrav1.QuoinHostSpec) admission.Warnings {
 	if trusts(spec) {
 		return nil
 	}
-	return admission.Warnings{"spec.hostKeys is empty: whoever answers at " + spec.Address + " first is trusted. Compare the fingerprint of the event " +
-		"HostKeyRecorded with the host's own (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub at its console), or give hostKeys and hostKeyPolicy: Strict"}
+	return admission.Warnings{"spec.hostKeys is empty: whoever answers at " + spec.Address +
+		" first is trusted. Compare the fingerprint of the event " +
+		"HostKeyRecorded with the host's own (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub at its console), or give " +
+		"hostKeys and hostKeyPolicy: Strict"}
 }
 
 // kernelName is a name that the kernel gives to disks in the order in which it finds them.
-var kernelName = regexp.MustCompile(`^(sd[a-z]+|hd[a-z]+|vd[a-z]+|xvd[a-z]+|nvme[0-9]+(n[0-9]+)?(p[0-9]+)?|mmcblk[0-9]+|md[0-9]+|dm-[0-9]+|loop[0-9]+)[0-9]*$`)
+var kernelName = regexp.MustCompile(
+	`^(sd[a-z]+|hd[a-z]+|vd[a-z]+|xvd[a-z]+|nvme[0-9]+(n[0-9]+)?(p[0-9]+)?|mmcblk[0-9]+|md[0-9]+|dm-[0-9]+|loop[0-9]+)[0-9]*$`)
 
-// validateDisks refuses names under which another disk may lie after the next boot: one would be wiped in place of the other.
+// validateDisks refuses names under which another disk may lie after the next boot: one would be wiped in place of the
+// other.
 func validateDisks(path *field.Path, disks []infrav1.DiskRole) field.ErrorList {
 	var reasons field.ErrorList
 	seen := map[string]bool{}
 	for i, disk := range disks {
 		at := path.Index(i).Child("id")
 		if kernelName.MatchString(disk.ID) {
-			reasons = append(reasons, field.Invalid(at, disk.ID, "the kernel may give this name to another disk at the next boot: "+
-				"give the id of the disk in status.facts.disks (a WWN, a serial number or a by-id name)"))
+			reasons = append(reasons, field.Invalid(at, disk.ID,
+				"the kernel may give this name to another disk at the next boot: "+
+					"give the id of the disk in status.facts.disks (a WWN, a serial number or a by-id name)"))
 		}
 		if seen[disk.ID] {
 			reasons = append(reasons, field.Duplicate(at, disk.ID))
@@ -91,9 +98,11 @@ func validateBMC(path *field.Path, bmc *infrav1.BMC) field.ErrorList {
 		return nil
 	}
 	parsed, err := url.Parse(bmc.Address)
-	if err != nil || parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.User != nil || strings.Trim(parsed.Path, "/") != "" || parsed.RawQuery != "" {
+	if err != nil || parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.User != nil ||
+		strings.Trim(parsed.Path, "/") != "" || parsed.RawQuery != "" {
 		return field.ErrorList{field.Invalid(path.Child("address"), bmc.Address,
-			"give https://<address or name>[:<port>] and nothing else: credentials belong into the Secret that credentialsRef names, the system into spec.bmc.system")}
+			"give https://<address or name>[:<port>] and nothing else: credentials belong into the Secret that credentialsRef "+
+				"names, the system into spec.bmc.system")}
 	}
 	return validateManagementAddress(path.Child("address"), parsed.Hostname())
 }

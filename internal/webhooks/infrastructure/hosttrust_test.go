@@ -35,11 +35,19 @@ func TestWhatAHostIsKnownAndReachedBy(t *testing.T) {
 		change  func(*infrav1.QuoinHostSpec)
 		refusal string
 	}{
-		"Strict without anything":   {strict, "hostKeyPolicy is Strict"},
-		"Strict with a key":         {func(s *infrav1.QuoinHostSpec) { strict(s); s.HostKeys = []string{ed25519Key} }, ""},
-		"Strict with an authority":  {func(s *infrav1.QuoinHostSpec) { strict(s); s.HostCertificateAuthorities = []string{ed25519Key} }, ""},
-		"a broken authority":        {func(s *infrav1.QuoinHostSpec) { s.HostCertificateAuthorities = []string{brokenKey} }, "spec.hostCertificateAuthorities[0]"},
-		"a certificate for a key":   {func(s *infrav1.QuoinHostSpec) { s.HostKeys = []string{hostCertificate()} }, "is a certificate"},
+		"Strict without anything": {strict, "hostKeyPolicy is Strict"},
+		"Strict with a key":       {func(s *infrav1.QuoinHostSpec) { strict(s); s.HostKeys = []string{ed25519Key} }, ""},
+		"Strict with an authority": {func(s *infrav1.QuoinHostSpec) {
+			strict(s)
+			s.HostCertificateAuthorities = []string{
+				ed25519Key}
+		}, ""},
+		"a broken authority": {func(s *infrav1.QuoinHostSpec) {
+			s.HostCertificateAuthorities = []string{brokenKey}
+		}, "spec.hostCertificateAuthorities[0]"},
+		"a certificate for a key": {func(s *infrav1.QuoinHostSpec) {
+			s.HostKeys = []string{hostCertificate()}
+		}, "is a certificate"},
 		"a bastion":                 {bastion("192.0.2.1", ed25519Key), ""},
 		"a bastion's broken key":    {bastion("192.0.2.1", brokenKey), "spec.bastion.hostKeys[0]"},
 		"a bastion with a port":     {bastion("192.0.2.1:22", ed25519Key), "spec.bastion.address"},
@@ -72,7 +80,9 @@ func TestTrustOnFirstUseIsWarnedAbout(t *testing.T) {
 	warnings, err := w.ValidateCreate(context.Background(), host("h1"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(warnings).To(ConsistOf(And(ContainSubstring("Compare the fingerprint"), ContainSubstring("192.0.2.7"))))
-	warnings, err = w.ValidateCreate(context.Background(), host("h1", func(h *infrav1.QuoinHost) { h.Spec.HostKeys = []string{ed25519Key} }))
+	warnings, err = w.ValidateCreate(context.Background(), host("h1", func(h *infrav1.QuoinHost) {
+		h.Spec.HostKeys = []string{ed25519Key}
+	}))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(warnings).To(BeEmpty())
 }

@@ -20,11 +20,12 @@ import (
 const controlPlaneOwner = "QuoinControlPlane/"
 
 // ownHookRefused says who alone has a hook of that name.
-const ownHookRefused = "the name " + controlplanev1.HookName + " is that of the hook by which a QuoinControlPlane keeps the host of an etcd " +
+const ownHookRefused = "the name " + controlplanev1.HookName +
+	" is that of the hook by which a QuoinControlPlane keeps the host of an etcd " +
 	"member: it is set and taken away by its controller. Choose another name"
 
-// validateHooks refuses the control plane's own hook where it was not set by a control plane. Two hooks of one name at a point
-// are refused by the schema.
+// validateHooks refuses the control plane's own hook where it was not set by a control plane. Two hooks of one name at
+// a point are refused by the schema.
 func validateHooks(path *field.Path, machine *infrav1.QuoinMachine) field.ErrorList {
 	_, ofControlPlane := machine.Labels[clusterv1.MachineControlPlaneLabel]
 	return refuseOwnHook(path, &machine.Spec, func(owner string) bool {
@@ -32,7 +33,8 @@ func validateHooks(path *field.Path, machine *infrav1.QuoinMachine) field.ErrorL
 	})
 }
 
-// validateTemplateHooks refuses it in every template: whatever takes a hook away from a machine must not find it there again.
+// validateTemplateHooks refuses it in every template: whatever takes a hook away from a machine must not find it there
+// again.
 func validateTemplateHooks(path *field.Path, spec *infrav1.QuoinMachineSpec) field.ErrorList {
 	return refuseOwnHook(path, spec, func(string) bool { return false })
 }
@@ -53,15 +55,16 @@ func refuseOwnHook(path *field.Path, spec *infrav1.QuoinMachineSpec, allowed fun
 	return reasons
 }
 
-// validateNoNewHooks refuses to add hooks to a machine whose deletion has begun: Cluster API may be past the point, and who
-// relies on a hook must know that it is too late. Hooks can be taken away at any time.
+// validateNoNewHooks refuses to add hooks to a machine whose deletion has begun: Cluster API may be past the point, and
+// who relies on a hook must know that it is too late. Hooks can be taken away at any time.
 func validateNoNewHooks(before, after *infrav1.QuoinMachine) field.ErrorList {
 	if after.DeletionTimestamp.IsZero() && !machineIsDeleting(before) {
 		return nil
 	}
 	path := field.NewPath("spec", "lifecycleHooks")
 	reasons := newHooks(path.Child("preDrain"), before.Spec.LifecycleHooks.PreDrain, after.Spec.LifecycleHooks.PreDrain)
-	return append(reasons, newHooks(path.Child("preTerminate"), before.Spec.LifecycleHooks.PreTerminate, after.Spec.LifecycleHooks.PreTerminate)...)
+	return append(reasons, newHooks(path.Child("preTerminate"), before.Spec.LifecycleHooks.PreTerminate,
+		after.Spec.LifecycleHooks.PreTerminate)...)
 }
 
 func newHooks(path *field.Path, before, after []infrav1.LifecycleHook) field.ErrorList {
@@ -69,7 +72,8 @@ func newHooks(path *field.Path, before, after []infrav1.LifecycleHook) field.Err
 	for i, hook := range after {
 		if !slices.ContainsFunc(before, func(old infrav1.LifecycleHook) bool { return old.Name == hook.Name }) {
 			reasons = append(reasons, field.Forbidden(path.Index(i), fmt.Sprintf(
-				"the deletion of the Machine has begun, and hook %s would come too late: hooks can only be taken away now", hook.Name)))
+				"the deletion of the Machine has begun, and hook %s would come too late: hooks can only be taken away now",
+				hook.Name)))
 		}
 	}
 	return reasons

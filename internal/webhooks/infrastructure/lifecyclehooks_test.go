@@ -39,12 +39,17 @@ func TestHooksOfUsersAndOfControlPlanes(t *testing.T) {
 			hook("BackupFileSystem", "my-backup-controller")), false, "", ""},
 		"two of one owner": {hooks(nil, append(hook("CloudProviderSpecialCase", "my-custom-storage-detach-controller"),
 			hook("WaitForStorageDetach", "my-custom-storage-detach-controller")...)), false, "", ""},
-		"an etcd operator's":                 {hooks(hook("EtcdQuorumOperator", "clusteroperator/etcd"), nil), true, "", ""},
-		"the control plane's":                {hooks(nil, hook("quoin", own)), true, "", templateName + ".preTerminate[0].name"},
-		"the control plane's, on a worker":   {hooks(nil, hook("quoin", own)), false, machineName + ".preTerminate[0].name", templateName + ".preTerminate[0].name"},
-		"the control plane's, of a person":   {hooks(nil, hook("quoin", "me")), true, machineName + ".preTerminate[0].name", templateName + ".preTerminate[0].name"},
-		"the control plane's, at the drain":  {hooks(hook("quoin", own), nil), true, machineName + ".preDrain[0].name", templateName + ".preDrain[0].name"},
-		"the control plane's, after another": {hooks(nil, append(hook("a", "b"), hook("quoin", "me")...)), true, machineName + ".preTerminate[1].name", templateName + ".preTerminate[1].name"},
+		"an etcd operator's": {hooks(hook("EtcdQuorumOperator", "clusteroperator/etcd"), nil), true, "", ""},
+		"the control plane's": {hooks(nil, hook("quoin", own)), true, "", templateName +
+			".preTerminate[0].name"},
+		"the control plane's, on a worker": {hooks(nil, hook("quoin", own)), false, machineName + ".preTerminate[0].name",
+			templateName + ".preTerminate[0].name"},
+		"the control plane's, of a person": {hooks(nil, hook("quoin", "me")), true, machineName + ".preTerminate[0].name",
+			templateName + ".preTerminate[0].name"},
+		"the control plane's, at the drain": {hooks(hook("quoin", own), nil), true, machineName + ".preDrain[0].name",
+			templateName + ".preDrain[0].name"},
+		"the control plane's, after another": {hooks(nil, append(hook("a", "b"), hook("quoin", "me")...)), true, machineName +
+			".preTerminate[1].name", templateName + ".preTerminate[1].name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := machine(c.change)
@@ -68,7 +73,8 @@ func TestNoHookIsAddedOnceTheDeletionHasBegun(t *testing.T) {
 	now := metav1.Now()
 	drained := func(reason string) func(*infrav1.QuoinMachine) {
 		return func(m *infrav1.QuoinMachine) {
-			conditions.Set(m, metav1.Condition{Type: infrav1.MachineDrainedCondition, Status: metav1.ConditionFalse, Reason: reason})
+			conditions.Set(m, metav1.Condition{Type: infrav1.MachineDrainedCondition, Status: metav1.ConditionFalse,
+				Reason: reason})
 		}
 	}
 	deleted := func(m *infrav1.QuoinMachine) { m.DeletionTimestamp = &now }
@@ -79,16 +85,19 @@ func TestNoHookIsAddedOnceTheDeletionHasBegun(t *testing.T) {
 		before, after machineChange
 		refusal       string
 	}{
-		"added while it is wanted":                    {wanted, one, two, ""},
-		"added while it is known to be wanted":        {drained(infrav1.MachineNotDeletingReason), one, two, ""},
-		"added to one in deletion":                    {deleted, one, two, "hook b would come too late"},
-		"added while its Machine is drained":          {drained(infrav1.MachineDrainingReason), one, two, "spec.lifecycleHooks.preTerminate[0]"},
-		"added before the drain":                      {deleted, none, one, "spec.lifecycleHooks.preDrain[0]"},
-		"taken away in deletion":                      {deleted, two, one, ""},
-		"the last one taken away":                     {drained(infrav1.MachineDrainingReason), one, none, ""},
-		"handed to another owner in deletion":         {deleted, one, hooks(hook("a", "y"), nil), ""},
-		"moved to the other point, which is another":  {deleted, one, hooks(nil, hook("a", "x")), "spec.lifecycleHooks.preTerminate[0]"},
-		"replaced by another, which is added as well": {deleted, one, hooks(hook("c", "x"), nil), "hook c would come too late"},
+		"added while it is wanted":             {wanted, one, two, ""},
+		"added while it is known to be wanted": {drained(infrav1.MachineNotDeletingReason), one, two, ""},
+		"added to one in deletion":             {deleted, one, two, "hook b would come too late"},
+		"added while its Machine is drained": {drained(infrav1.MachineDrainingReason), one, two,
+			"spec.lifecycleHooks.preTerminate[0]"},
+		"added before the drain":              {deleted, none, one, "spec.lifecycleHooks.preDrain[0]"},
+		"taken away in deletion":              {deleted, two, one, ""},
+		"the last one taken away":             {drained(infrav1.MachineDrainingReason), one, none, ""},
+		"handed to another owner in deletion": {deleted, one, hooks(hook("a", "y"), nil), ""},
+		"moved to the other point, which is another": {deleted, one, hooks(nil, hook("a", "x")),
+			"spec.lifecycleHooks.preTerminate[0]"},
+		"replaced by another, which is added as well": {deleted, one, hooks(hook("c", "x"), nil),
+			"hook c would come too late"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, after := machine(c.before), machine(c.after)

@@ -32,8 +32,8 @@ func (w *MachineWebhook) setup(mgr ctrl.Manager) error {
 	return ctrl.NewWebhookManagedBy(mgr, &infrav1.QuoinMachine{}).WithValidator(w).Complete()
 }
 
-// ValidateCreate refuses a selector, a provider ID, versions or a source of artifacts that mean nothing, and hooks that are
-// not a user's.
+// ValidateCreate refuses a selector, a provider ID, versions or a source of artifacts that mean nothing, and hooks that
+// are not a user's.
 func (w *MachineWebhook) ValidateCreate(_ context.Context, machine *infrav1.QuoinMachine) (admission.Warnings, error) {
 	path := field.NewPath("spec")
 	reasons := append(validateMachineSpec(path, &machine.Spec), validateArtifacts(path, &machine.Spec)...)
@@ -42,7 +42,9 @@ func (w *MachineWebhook) ValidateCreate(_ context.Context, machine *infrav1.Quoi
 
 // ValidateUpdate refuses what ValidateCreate refuses, to change what the host was chosen and installed by, and
 // hooks that come too late.
-func (w *MachineWebhook) ValidateUpdate(_ context.Context, before, after *infrav1.QuoinMachine) (admission.Warnings, error) {
+func (w *MachineWebhook) ValidateUpdate(
+	_ context.Context, before, after *infrav1.QuoinMachine,
+) (admission.Warnings, error) {
 	if webhooks.Unchanged(before.Spec, after.Spec) {
 		return nil, nil
 	}
@@ -50,7 +52,8 @@ func (w *MachineWebhook) ValidateUpdate(_ context.Context, before, after *infrav
 	if !after.DeletionTimestamp.IsZero() {
 		return nil, refuseMachine(after, late)
 	}
-	reasons := slices.Concat(late, validateMachineSpec(field.NewPath("spec"), &after.Spec), validateHooks(field.NewPath("spec"), after))
+	reasons := slices.Concat(late, validateMachineSpec(field.NewPath("spec"), &after.Spec),
+		validateHooks(field.NewPath("spec"), after))
 	kept, err := validateMachineStays(&before.Spec, &after.Spec)
 	if err != nil {
 		return nil, err
@@ -81,7 +84,8 @@ func validateMachineSpec(path *field.Path, spec *infrav1.QuoinMachineSpec) field
 			"no host could ever match: %v. Correct the selector, or leave it out to allow every host", err)))
 	}
 	for i, version := range spec.AddonVersions {
-		if _, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v")); err != nil || !strings.HasPrefix(version, "v") {
+		if _, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v")); err != nil ||
+			!strings.HasPrefix(version, "v") {
 			reasons = append(reasons, field.Invalid(path.Child("addonVersions").Index(i), version,
 				"give a whole Kubernetes version, such as v1.36.3"))
 		}
@@ -109,7 +113,8 @@ func validateMachineStays(before, after *infrav1.QuoinMachineSpec) (field.ErrorL
 		}
 		if len(changes) > 0 {
 			reasons = append(reasons, field.Forbidden(path.Child(frozen.name),
-				"the host was chosen and installed by it: make a new QuoinMachineTemplate and refer to it, and the Machine is replaced; "+
+				"the host was chosen and installed by it: make a new QuoinMachineTemplate and refer to it, and the Machine is "+
+					"replaced; "+
 					"add-on images come from the artifacts of the new template before that"))
 		}
 	}

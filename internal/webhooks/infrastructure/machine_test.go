@@ -31,7 +31,8 @@ func provided(id string) machineChange {
 
 func selecting(key string, operator metav1.LabelSelectorOperator, values ...string) machineChange {
 	return func(s *infrav1.QuoinMachineSpec) {
-		s.HostSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}
+		s.HostSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: key, Operator: operator, Values: values}}}
 	}
 }
 
@@ -56,14 +57,19 @@ func TestMachineSpec(t *testing.T) {
 		"another provider's ID":     {provided("aws:///eu-1/i-1"), "spec.providerID", "spec.template.spec.providerID"},
 		"a provider ID of no claim": {provided("quoin://hosts/host-1"), "spec.providerID", "spec.template.spec.providerID"},
 		"a selector":                {selecting("disk", metav1.LabelSelectorOpIn, "ssd"), "", ""},
-		"a selector of no value":    {selecting("disk", metav1.LabelSelectorOpIn), "spec.hostSelector", "spec.template.spec.hostSelector"},
-		"a selector's operator":     {selecting("disk", "Is", "ssd"), "spec.hostSelector", "spec.template.spec.hostSelector"},
-		"a selector's key":          {selecting("not a key", metav1.LabelSelectorOpExists), "spec.hostSelector", "spec.template.spec.hostSelector"},
-		"add-on versions":           {addons("v1.36.3", "v1.35.4"), "", ""},
-		"an add-on version, half":   {addons("v1.36.3", "v1.35"), "spec.addonVersions[1]", "spec.template.spec.addonVersions[1]"},
-		"a location up the tree":    {from("/opt/../{{version}}"), "spec.artifacts.bundle.location", "spec.template.spec.artifacts.bundle.location"},
-		"a location with a user":    {from("http://me:secret@10.1.2.3/{{version}}"), "spec.artifacts.bundle.location", "spec.template.spec.artifacts.bundle.location"},
-		"an add-on version, no v":   {addons("1.36.3"), "spec.addonVersions[0]", "spec.template.spec.addonVersions[0]"},
+		"a selector of no value": {selecting("disk", metav1.LabelSelectorOpIn), "spec.hostSelector",
+			"spec.template.spec.hostSelector"},
+		"a selector's operator": {selecting("disk", "Is", "ssd"), "spec.hostSelector", "spec.template.spec.hostSelector"},
+		"a selector's key": {selecting("not a key", metav1.LabelSelectorOpExists), "spec.hostSelector",
+			"spec.template.spec.hostSelector"},
+		"add-on versions": {addons("v1.36.3", "v1.35.4"), "", ""},
+		"an add-on version, half": {addons("v1.36.3", "v1.35"), "spec.addonVersions[1]",
+			"spec.template.spec.addonVersions[1]"},
+		"a location up the tree": {from("/opt/../{{version}}"), "spec.artifacts.bundle.location",
+			"spec.template.spec.artifacts.bundle.location"},
+		"a location with a user": {from("http://me:secret@10.1.2.3/{{version}}"), "spec.artifacts.bundle.location",
+			"spec.template.spec.artifacts.bundle.location"},
+		"an add-on version, no v": {addons("1.36.3"), "spec.addonVersions[0]", "spec.template.spec.addonVersions[0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := (&MachineWebhook{}).ValidateCreate(t.Context(), machine(c.change))
@@ -82,13 +88,15 @@ func TestMachineKeepsWhatItsHostWasChosenBy(t *testing.T) {
 		before, after machineChange
 		refusal       string
 	}{
-		"gets a provider ID":        {nothing, provided(one), ""},
-		"keeps its provider ID":     {provided(one), provided(one), ""},
-		"changes its provider ID":   {provided(one), provided(other), "spec.providerID"},
-		"loses its provider ID":     {provided(one), nothing, "spec.providerID"},
-		"changes its selector":      {selecting("disk", metav1.LabelSelectorOpExists), selecting("gpu", metav1.LabelSelectorOpExists), "spec.hostSelector"},
-		"gets a selector":           {nothing, selecting("gpu", metav1.LabelSelectorOpExists), "spec.hostSelector"},
-		"keeps its selector":        {selecting("gpu", metav1.LabelSelectorOpExists), selecting("gpu", metav1.LabelSelectorOpExists), ""},
+		"gets a provider ID":      {nothing, provided(one), ""},
+		"keeps its provider ID":   {provided(one), provided(one), ""},
+		"changes its provider ID": {provided(one), provided(other), "spec.providerID"},
+		"loses its provider ID":   {provided(one), nothing, "spec.providerID"},
+		"changes its selector": {selecting("disk", metav1.LabelSelectorOpExists),
+			selecting("gpu", metav1.LabelSelectorOpExists), "spec.hostSelector"},
+		"gets a selector": {nothing, selecting("gpu", metav1.LabelSelectorOpExists), "spec.hostSelector"},
+		"keeps its selector": {selecting("gpu", metav1.LabelSelectorOpExists),
+			selecting("gpu", metav1.LabelSelectorOpExists), ""},
 		"changes its artifacts":     {nothing, from("/elsewhere/{{version}}"), "spec.artifacts"},
 		"gets an add-on version":    {addons("v1.35.4"), addons("v1.35.4", "v1.36.3"), ""},
 		"loses its add-on versions": {addons("v1.35.4"), nothing, ""},

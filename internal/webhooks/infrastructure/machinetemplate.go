@@ -26,7 +26,9 @@ func (w *MachineTemplateWebhook) setup(mgr ctrl.Manager) error {
 }
 
 // ValidateCreate refuses a template whose machines would be refused, and what belongs to one machine only.
-func (w *MachineTemplateWebhook) ValidateCreate(_ context.Context, template *infrav1.QuoinMachineTemplate) (admission.Warnings, error) {
+func (w *MachineTemplateWebhook) ValidateCreate(
+	_ context.Context, template *infrav1.QuoinMachineTemplate,
+) (admission.Warnings, error) {
 	path := field.NewPath("spec", "template")
 	spec := &template.Spec.Template.Spec
 	reasons := template.Spec.Template.ObjectMeta.Validate(path.Child("metadata"))
@@ -45,11 +47,14 @@ func (w *MachineTemplateWebhook) ValidateCreate(_ context.Context, template *inf
 }
 
 // ValidateUpdate refuses every change of the machines' spec.
-func (w *MachineTemplateWebhook) ValidateUpdate(ctx context.Context, before, after *infrav1.QuoinMachineTemplate) (admission.Warnings, error) {
+func (w *MachineTemplateWebhook) ValidateUpdate(
+	ctx context.Context, before, after *infrav1.QuoinMachineTemplate,
+) (admission.Warnings, error) {
 	if !after.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
-	reasons, err := webhooks.TemplateUnchanged(ctx, "QuoinMachineTemplate", after, before.Spec.Template.Spec, after.Spec.Template.Spec)
+	reasons, err := webhooks.TemplateUnchanged(ctx, "QuoinMachineTemplate", after, before.Spec.Template.Spec,
+		after.Spec.Template.Spec)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +62,9 @@ func (w *MachineTemplateWebhook) ValidateUpdate(ctx context.Context, before, aft
 }
 
 // ValidateDelete lets every template go.
-func (w *MachineTemplateWebhook) ValidateDelete(context.Context, *infrav1.QuoinMachineTemplate) (admission.Warnings, error) {
+func (w *MachineTemplateWebhook) ValidateDelete(
+	context.Context, *infrav1.QuoinMachineTemplate,
+) (admission.Warnings, error) {
 	return nil, nil
 }
 

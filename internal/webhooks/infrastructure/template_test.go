@@ -18,7 +18,8 @@ import (
 
 func TestTemplatesAreNotChangedInPlace(t *testing.T) {
 	request := func(dryRun bool) context.Context {
-		return admission.NewContextWithRequest(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{DryRun: ptr.To(dryRun)}})
+		return admission.NewContextWithRequest(t.Context(),
+			admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{DryRun: ptr.To(dryRun)}})
 	}
 	now := metav1.Now()
 	topology := metav1.ObjectMeta{Annotations: map[string]string{clusterv1.TopologyDryRunAnnotation: ""}}
@@ -45,7 +46,8 @@ func TestTemplatesAreNotChangedInPlace(t *testing.T) {
 				clusters[1].Spec.Template.Spec = cluster("", keepalived(51)).Spec
 			}
 			if c.refused {
-				machineRefusal = "a QuoinMachineTemplate cannot be changed in place, because what was made from it would not follow (changed: artifacts.bundle.location): make a new template"
+				machineRefusal = "a QuoinMachineTemplate cannot be changed in place, because what was made from it would not " +
+					"follow (changed: artifacts.bundle.location): make a new template"
 				clusterRefusal = "a QuoinClusterTemplate cannot be changed in place"
 			}
 			_, err := (&MachineTemplateWebhook{}).ValidateUpdate(request(c.dryRun), machines[0], machines[1])

@@ -4,7 +4,9 @@
 package infrastructure
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -19,6 +21,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
 )
 
 const (
@@ -28,17 +31,21 @@ const (
 )
 
 // The webhooks are called for nothing but changes of a version of what is Quoin's, which
-// config/infrastructure-quoin/match_conditions.yaml says. So nothing of others, no scaling and no finalizer waits for a manager that does not answer.
+// config/infrastructure-quoin/match_conditions.yaml says. So nothing of others, no scaling and no finalizer waits for a
+// manager that does not answer.
 //
 // +kubebuilder:webhook:verbs=create;update,path=/validate-version-cluster-x-k8s-io-v1beta2-machinedeployment,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=machinedeployments,versions=v1beta2,name=version.machinedeployment.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
 // +kubebuilder:webhook:verbs=create;update,path=/validate-version-cluster-x-k8s-io-v1beta2-machineset,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=machinesets,versions=v1beta2,name=version.machineset.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
 // +kubebuilder:webhook:verbs=update,path=/validate-version-cluster-x-k8s-io-v1beta2-cluster,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=clusters,versions=v1beta2,name=version.cluster.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusterclasses,verbs=get
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=quoin-releases,verbs=get
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list
 
-// VersionWebhook judges versions of pools of workers, and of managed topologies, before anything is made of them. It refuses
-// what no next step makes legal, and warns of what waits for its control plane: whoever applies both in one commit asks
-// about each of them first.
+// VersionWebhook judges versions of pools of workers, and of managed topologies, before anything is made of them. It
+// refuses what no next step makes legal, and warns of what waits for its control plane: whoever applies both in one
+// commit asks about each of them first.
 type VersionWebhook struct {
 	// Reader reads Clusters, control planes and Machines as they are: no cache, which may be behind and of one namespace.
 	Reader  client.Reader
@@ -73,7 +80,9 @@ func (w *VersionWebhook) handleSet(ctx context.Context, request admission.Reques
 		skew.Pool{Object: "MachineSet " + set.Name, Version: set.Spec.Template.Spec.Version})
 }
 
-func (w *VersionWebhook) judge(ctx context.Context, request admission.Request, name string, pool skew.Pool) admission.Response {
+func (w *VersionWebhook) judge(
+	ctx context.Context, request admission.Request, name string, pool skew.Pool,
+) admission.Response {
 	cluster, key := &clusterv1.Cluster{}, client.ObjectKey{Namespace: request.Namespace, Name: name}
 	switch err := w.Reader.Get(ctx, key, cluster); {
 	case apierrors.IsNotFound(err):
@@ -90,7 +99,7 @@ func (w *VersionWebhook) judge(ctx context.Context, request admission.Request, n
 	if pool.ControlPlane, err = w.wanted(ctx, cluster); err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
-	world, err := observed.APIServers(ctx, w.Reader, key)
+	world, err := observed.APIServers(ctx, w.Reader, cluster, policies)
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
@@ -100,13 +109,14 @@ func (w *VersionWebhook) judge(ctx context.Context, request admission.Request, n
 	}
 	response := admission.Allowed("")
 	if len(waits) > 0 {
-		response = response.WithWarnings("no host is claimed for new Machines of " + pool.Object + " yet: " + skew.Summary(waits))
+		response = response.WithWarnings("no host is claimed for new Machines of " + pool.Object + " yet: " +
+			skew.Summary(waits))
 	}
 	return response
 }
 
-// wanted is the version that the Cluster's control plane is to have next; empty when that is not known. That of a topology
-// may be many steps away.
+// wanted is the version that the Cluster's control plane is to have next; empty when that is not known. That of a
+// topology may be many steps away.
 func (w *VersionWebhook) wanted(ctx context.Context, cluster *clusterv1.Cluster) (string, error) {
 	ref := cluster.Spec.ControlPlaneRef
 	if ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
@@ -123,7 +133,9 @@ func (w *VersionWebhook) wanted(ctx context.Context, cluster *clusterv1.Cluster)
 	return plane.Spec.Version, nil
 }
 
-// handleTopology judges what Cluster API's own check leaves out: workers that would be too old for the control plane.
+// handleTopology judges what Cluster API's own check leaves out: workers that would be too old for the control plane,
+// what a distribution asks of a version, and whether on its way there Cluster API would bring together what a policy
+// does not allow. Without that, it would stop in the middle.
 func (w *VersionWebhook) handleTopology(ctx context.Context, request admission.Request) admission.Response {
 	cluster := &clusterv1.Cluster{}
 	if err := w.decoder.Decode(request, cluster); err != nil {
@@ -133,17 +145,58 @@ func (w *VersionWebhook) handleTopology(ctx context.Context, request admission.R
 	if err != nil {
 		return admission.Denied(err.Error())
 	}
-	world, err := observed.World(ctx, w.Reader, client.ObjectKeyFromObject(cluster))
+	machines, err := observed.Machines(ctx, w.Reader, client.ObjectKeyFromObject(cluster))
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
-	behind, warning := skew.LeftBehind(policies, world, cluster.Spec.Topology.Version)
-	if behind != "" {
-		return admission.Denied("spec.topology.version: " + behind)
+	world, err := observed.WorldOf(ctx, w.Reader, cluster, policies, machines)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	target := cluster.Spec.Topology.Version
+	runs := world
+	if !ptr.Deref(cluster.Status.Initialization.ControlPlaneInitialized, false) {
+		// What its Machines wait with, because the distribution does not make a cluster of that version, runs nowhere.
+		runs.APIServers = nil
+	}
+	refusal, newest := skew.Distributed(policies, runs, target)
+	behind, warning := skew.LeftBehind(policies, world, target)
+	switch class, err := w.class(ctx, cluster); {
+	case err != nil:
+		return admission.Errored(http.StatusInternalServerError, err)
+	case class.Spec.Upgrade.External.GenerateUpgradePlanExtension == "": // else its way is not known
+		// A plan knows nothing of what a distribution asks of pools.
+		_, distributions := skew.Split(policies)
+		behind, _ = skew.LeftBehind(distributions, world, target)
+		behind = cmp.Or(noWay(plan.Request{State: plan.StateOf(machines), Policies: policies, Target: target,
+			Known: class.Spec.KubernetesVersions}), behind)
+	}
+	if refusal = cmp.Or(refusal, behind); refusal != "" {
+		return admission.Denied("spec.topology.version: " + refusal)
 	}
 	response := admission.Allowed("")
-	if warning != "" {
+	if warning = cmp.Or(warning, newest); warning != "" {
 		response = response.WithWarnings(warning)
 	}
 	return response
+}
+
+// class is the Cluster's ClusterClass; an empty one while it is not there, in which Cluster API finds nothing to do.
+func (w *VersionWebhook) class(ctx context.Context, cluster *clusterv1.Cluster) (*clusterv1.ClusterClass, error) {
+	class := &clusterv1.ClusterClass{}
+	key := cluster.GetClassKey()
+	if err := w.Reader.Get(ctx, key, class); err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("read ClusterClass %s: %w", key, err)
+	}
+	return class, nil
+}
+
+// noWay says why Cluster API cannot bring a cluster to a version by legal steps, and by which versions it can. Nothing
+// is said of a cluster of which nothing runs, nor of versions that its ClusterClass does not list.
+func noWay(request plan.Request) string {
+	var refused *plan.RefusedError
+	if _, err := plan.OfTopology(request); errors.As(err, &refused) && refused.Rule != plan.RuleUnknown {
+		return refused.Error()
+	}
+	return ""
 }

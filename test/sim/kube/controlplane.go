@@ -36,7 +36,7 @@ type ControlPlaneOptions struct {
 	Assets string
 	// NodeGrace is how long a kubelet is silent before its Node's conditions become Unknown; 2 s when 0.
 	NodeGrace time.Duration
-	// Patience of kubeadm with etcd and the API server, where a real one has minutes; 20 s when 0.
+	// Patience of kubeadm with etcd and the API server, where a real one has minutes; a minute when 0.
 	Patience time.Duration
 }
 
@@ -84,7 +84,7 @@ func NewControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
 		o.NodeGrace = 2 * time.Second
 	}
 	if o.Patience == 0 {
-		o.Patience = 20 * time.Second
+		o.Patience = time.Minute
 	}
 	c := &ControlPlane{options: o, members: map[*machine.Machine]*Member{}, byIP: map[string]*Member{}, kubelets: map[string]*kubeletState{}}
 	// Who listens at .252 has the rest, also among other processes of this machine.

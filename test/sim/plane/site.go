@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/manager"
@@ -96,7 +97,7 @@ func (s *Site) Start() error {
 	// The API servers are ours alone, and asked more often than in production.
 	options.KubeAPIQPS, options.ClusterCacheClientQPS = -1, -1
 	options.Harness = manager.Harness{
-		Beside: true, Haste: s.options.Haste, Mapper: s.plane.mapper, SSH: s.options.Connections,
+		Beside: true, Haste: s.options.Haste, ControlPlane: quicker(s.options.Haste), Mapper: s.plane.mapper, SSH: s.options.Connections,
 		Webhooks:  s.plane.door.place(s.options.Namespace+"-quoin", m.dead.Load),
 		Connector: func(c *hostaccess.Connector) { m.connector = c },
 		ClusterCache: func(c clustercache.ClusterCache) clustercache.ClusterCache {
@@ -113,6 +114,19 @@ func (s *Site) Start() error {
 	}
 	s.manager = m
 	return m.start(ctx, mgr)
+}
+
+// quicker are the waits of a control plane whose hosts are so many times quicker than real ones.
+func quicker(times int) quoincontrolplane.Timings {
+	by := time.Duration(max(times, 1))
+	timings := quoincontrolplane.DefaultTimings()
+	for _, wait := range []*time.Duration{&timings.Words, &timings.DeadMember, &timings.SkippedDrain, &timings.APIServerStop} {
+		*wait /= by
+	}
+	for pace := range timings.Recheck {
+		timings.Recheck[pace] /= by
+	}
+	return timings
 }
 
 // Kill ends our manager at this instant.

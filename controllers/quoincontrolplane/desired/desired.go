@@ -1,0 +1,231 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package desired says what Machines, their KubeadmConfigs and their metadata are to be like, from the control plane's
+// spec alone.
+package desired
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/blang/semver/v4"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controlplane/kubeadm/pkg/desiredstate"
+	"sigs.k8s.io/cluster-api/util/labels/format"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// Kinds of the objects that a control plane makes or is.
+const (
+	ControlPlaneKind = "QuoinControlPlane"
+	MachineKind      = "Machine"
+	ConfigKind       = "KubeadmConfig"
+)
+
+// ControllerRef makes the control plane the controller of an object.
+func ControllerRef(plane *controlplanev1.QuoinControlPlane) metav1.OwnerReference {
+	return *metav1.NewControllerRef(plane, controlplanev1.GroupVersion.WithKind(ControlPlaneKind))
+}
+
+// MakerRef says who made an object for a Machine. It is no controller reference: that will be the Machine's, and until
+// then it marks what a creation that was cut off left behind.
+func MakerRef(plane *controlplanev1.QuoinControlPlane) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: controlplanev1.GroupVersion.String(), Kind: ControlPlaneKind,
+		Name: plane.Name, UID: plane.UID}
+}
+
+// KeyAlgorithm is that of the cluster's keys.
+func KeyAlgorithm(plane *controlplanev1.QuoinControlPlane) bootstrapv1.EncryptionAlgorithmType {
+	if algorithm := plane.Spec.KubeadmConfigSpec.ClusterConfiguration.EncryptionAlgorithm; algorithm != "" {
+		return algorithm
+	}
+	return bootstrapv1.EncryptionAlgorithmRSA2048
+}
+
+// FixedLabels are those that no template can change: the Machine's selector, and what finds its parts.
+func FixedLabels(plane *controlplanev1.QuoinControlPlane, cluster string) map[string]string {
+	return map[string]string{
+		clusterv1.ClusterNameLabel:         cluster,
+		clusterv1.MachineControlPlaneLabel: "",
+		// A name may be too long for a label's value; then the value is a hash.
+		clusterv1.MachineControlPlaneNameLabel: format.MustFormatValue(plane.Name),
+	}
+}
+
+// Labels of Machines and of what belongs to them.
+func Labels(plane *controlplanev1.QuoinControlPlane, cluster string) map[string]string {
+	result := maps.Clone(plane.Spec.MachineTemplate.ObjectMeta.Labels)
+	if result == nil {
+		result = map[string]string{}
+	}
+	maps.Copy(result, FixedLabels(plane, cluster))
+	return result
+}
+
+func annotations(plane *controlplanev1.QuoinControlPlane) map[string]string {
+	result := maps.Clone(plane.Spec.MachineTemplate.ObjectMeta.Annotations)
+	if result == nil {
+		result = map[string]string{}
+	}
+	// It is for single Machines; in a template it would hold each of them for ever.
+	delete(result, infrav1.HoldClaimAnnotation)
+	return result
+}
+
+// Machine is the Machine that the spec asks for. Of an existing one, what only a new Machine may get is kept; held says
+// that it claims no host yet.
+func Machine(
+	plane *controlplanev1.QuoinControlPlane, cluster, name string, existing *clusterv1.Machine, held bool,
+) *clusterv1.Machine {
+	template := plane.Spec.MachineTemplate.Spec
+	annotations := annotations(plane)
+	// On every Machine from the start, so that none can be drained before etcd can do without its member, or lose its host
+	// before that member was removed.
+	annotations[controlplanev1.PreDrainHookAnnotation] = HookOwner(plane)
+	annotations[controlplanev1.PreTerminateHookAnnotation] = HookOwner(plane)
+	machine := &clusterv1.Machine{
+		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: MachineKind},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: plane.Namespace, Labels: Labels(plane, cluster), Annotations: annotations,
+			OwnerReferences: []metav1.OwnerReference{ControllerRef(plane)},
+			// Cluster API's own, which it would add in a look of its own, a second before it does anything else. Always, because
+			// what is not applied again is taken away.
+			Finalizers: []string{clusterv1.MachineFinalizer},
+		},
+		Spec: clusterv1.MachineSpec{
+			ClusterName:     cluster,
+			Version:         plane.Spec.Version,
+			MinReadySeconds: template.MinReadySeconds,
+			ReadinessGates:  readinessGates(plane),
+			Taints:          template.Taints,
+			Deletion: clusterv1.MachineDeletionSpec{
+				NodeDrainTimeoutSeconds:        template.Deletion.NodeDrainTimeoutSeconds,
+				NodeVolumeDetachTimeoutSeconds: template.Deletion.NodeVolumeDetachTimeoutSeconds,
+				NodeDeletionTimeoutSeconds:     template.Deletion.NodeDeletionTimeoutSeconds,
+			},
+		},
+	}
+	if held {
+		machine.Annotations[infrav1.HoldClaimAnnotation] = ""
+	}
+	if existing != nil {
+		if replaces, ok := existing.Annotations[controlplanev1.RemediationForAnnotation]; ok {
+			// What is not applied again is taken away.
+			machine.Annotations[controlplanev1.RemediationForAnnotation] = replaces
+		}
+		// With the UID an apply can only change this Machine, never make it anew after it is gone.
+		machine.UID = existing.UID
+		machine.Spec.Version = existing.Spec.Version
+		machine.Spec.FailureDomain = existing.Spec.FailureDomain
+		machine.Spec.InfrastructureRef = existing.Spec.InfrastructureRef
+		machine.Spec.Bootstrap.ConfigRef = existing.Spec.Bootstrap.ConfigRef
+	}
+	return machine
+}
+
+// readinessGates are ours and the user's, each once.
+func readinessGates(plane *controlplanev1.QuoinControlPlane) []clusterv1.MachineReadinessGate {
+	var gates []clusterv1.MachineReadinessGate
+	known := map[string]bool{}
+	add := func(gate clusterv1.MachineReadinessGate) {
+		if !known[gate.ConditionType] {
+			known[gate.ConditionType] = true
+			gates = append(gates, gate)
+		}
+	}
+	for _, condition := range MachineConditions(plane) {
+		add(clusterv1.MachineReadinessGate{ConditionType: condition})
+	}
+	for _, gate := range plane.Spec.MachineTemplate.Spec.ReadinessGates {
+		add(gate)
+	}
+	return gates
+}
+
+// MachineConditions are the conditions that the control plane sets on each Machine's readiness.
+func MachineConditions(plane *controlplanev1.QuoinControlPlane) []string {
+	var types []string
+	for _, pod := range StaticPods {
+		if !pod.Etcd || StackedEtcd(plane) {
+			types = append(types, pod.Condition)
+		}
+	}
+	if StackedEtcd(plane) {
+		types = append(types, controlplanev1.MachineEtcdMemberHealthyCondition)
+	}
+	return types
+}
+
+// Config is the KubeadmConfig that the spec asks for, for a Machine of the given version.
+func Config(
+	plane *controlplanev1.QuoinControlPlane, cluster, name, version string, join bool,
+) (*bootstrapv1.KubeadmConfig, error) {
+	spec := plane.Spec.KubeadmConfigSpec.DeepCopy()
+	if join {
+		spec.InitConfiguration = bootstrapv1.InitConfiguration{}
+		// Set, also when empty: it tells a join of a control plane from one of a worker, and from an init.
+		if spec.JoinConfiguration.ControlPlane == nil {
+			spec.JoinConfiguration.ControlPlane = &bootstrapv1.JoinControlPlane{}
+		}
+	} else {
+		spec.JoinConfiguration = bootstrapv1.JoinConfiguration{}
+	}
+	parsed, err := semver.ParseTolerant(version)
+	if err != nil {
+		return nil, fmt.Errorf("version %q: %w", version, err)
+	}
+	// Until 1.36 kubeadm needs a gate so that a control-plane kubelet talks to its own API server (R17).
+	desiredstate.DefaultFeatureGates(spec, parsed)
+	DefaultAPIServer(&spec.ClusterConfiguration.APIServer)
+	return &bootstrapv1.KubeadmConfig{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: plane.Namespace, Labels: FixedLabels(plane, cluster),
+			OwnerReferences: []metav1.OwnerReference{MakerRef(plane)},
+		},
+		Spec: *spec,
+	}, nil
+}
+
+// Metadata is an object with nothing but the labels and annotations that the template gives.
+func Metadata(
+	plane *controlplanev1.QuoinControlPlane, cluster string, object client.Object, kind schema.GroupVersionKind,
+) client.Object {
+	desired := &unstructured.Unstructured{}
+	desired.SetGroupVersionKind(kind)
+	desired.SetNamespace(object.GetNamespace())
+	desired.SetName(object.GetName())
+	desired.SetUID(object.GetUID())
+	desired.SetLabels(Labels(plane, cluster))
+	desired.SetAnnotations(annotations(plane))
+	return desired
+}
+
+// StackedEtcd reports whether etcd runs on the control plane's own Machines.
+func StackedEtcd(plane *controlplanev1.QuoinControlPlane) bool {
+	return !plane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined()
+}
+
+// HookOwner is the value of the control plane's deletion hooks.
+func HookOwner(plane *controlplanev1.QuoinControlPlane) string {
+	return ControlPlaneKind + "/" + plane.Name
+}
+
+// StaticPods of a control-plane node, and the condition that tells of each.
+var StaticPods = []struct {
+	Component, Condition string
+	// Etcd: it is there only with stacked etcd.
+	Etcd bool
+}{
+	{"kube-apiserver", controlplanev1.MachineAPIServerPodHealthyCondition, false},
+	{"kube-controller-manager", controlplanev1.MachineControllerManagerPodHealthyCondition, false},
+	{"kube-scheduler", controlplanev1.MachineSchedulerPodHealthyCondition, false},
+	{"etcd", controlplanev1.MachineEtcdPodHealthyCondition, true},
+}

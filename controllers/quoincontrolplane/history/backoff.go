@@ -1,0 +1,73 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// shortest and longest pause between two attempts that fail; each is twice the one before.
+	shortest = time.Minute
+	longest  = time.Hour
+)
+
+// Backoff paces attempts at Machines that fail, so that they are not made at every reconcile. Safe for concurrent use;
+// its zero value is empty.
+type Backoff struct {
+	mu sync.Mutex
+	// failed attempts by the UIDs of control planes and Machines.
+	failed map[types.UID]map[types.UID]attempt
+}
+
+type attempt struct {
+	at    time.Time
+	pause time.Duration
+}
+
+// Due reports whether it is time for an attempt at the Machine.
+func (c *Backoff) Due(plane, machine types.UID, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, failed := c.failed[plane][machine]
+	return !failed || !now.Before(last.at.Add(last.pause))
+}
+
+// Note remembers how an attempt ended.
+func (c *Backoff) Note(plane, machine types.UID, now time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ok {
+		delete(c.failed[plane], machine)
+		return
+	}
+	pause := shortest
+	if before, failed := c.failed[plane][machine]; failed {
+		pause = min(2*before.pause, longest)
+	}
+	if c.failed == nil {
+		c.failed = map[types.UID]map[types.UID]attempt{}
+	}
+	if c.failed[plane] == nil {
+		c.failed[plane] = map[types.UID]attempt{}
+	}
+	c.failed[plane][machine] = attempt{at: now, pause: pause}
+}
+
+// Keep forgets the attempts at all other Machines of the control plane.
+func (c *Backoff) Keep(plane types.UID, machines map[types.UID]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for machine := range c.failed[plane] {
+		if !machines[machine] {
+			delete(c.failed[plane], machine)
+		}
+	}
+	if len(c.failed[plane]) == 0 {
+		delete(c.failed, plane)
+	}
+}

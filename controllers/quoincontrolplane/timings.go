@@ -1,0 +1,45 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"time"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
+
+// Timings are how soon the controller looks again, and for how long it waits.
+type Timings struct {
+	// Recheck is how soon to look again at each pace.
+	Recheck map[controlplane.Recheck]time.Duration
+	// Words lies between two changes of an object that are nothing but messages.
+	Words time.Duration
+	// DeadMember is how long an etcd voter must be silent until it counts as dead.
+	DeadMember time.Duration
+	// SkippedDrain is for how long a drain must look skipped until that is believed.
+	SkippedDrain time.Duration
+	// APIServerStop is how long a host may take to end its API server until the etcd member goes all the same.
+	APIServerStop time.Duration
+}
+
+// DefaultTimings are those of real hosts.
+func DefaultTimings() Timings {
+	return Timings{
+		Recheck: map[controlplane.Recheck]time.Duration{
+			controlplane.RecheckSoon:   10 * time.Millisecond,
+			controlplane.RecheckStep:   time.Second,
+			controlplane.RecheckDrain:  time.Second,
+			controlplane.RecheckMember: 2 * time.Second,
+			controlplane.RecheckBusy:   10 * time.Second,
+			controlplane.RecheckIdle:   time.Minute,
+		},
+		Words: time.Second,
+		// Longer than a restart of etcd with a usual database takes, and several readings.
+		DeadMember: 30 * time.Second,
+		// Cluster API writes in one request where a drain has come to, and in the next one what it did there.
+		SkippedDrain: time.Second,
+		// An API server that finishes its requests takes ten seconds, one that the kubelet has to kill half a minute.
+		APIServerStop: 2 * time.Minute,
+	}
+}

@@ -1,0 +1,23 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
+
+// A pace without a time would never look again.
+func TestEveryPaceHasATime(t *testing.T) {
+	g := NewWithT(t)
+	for _, pace := range []controlplane.Recheck{controlplane.RecheckSoon, controlplane.RecheckStep,
+		controlplane.RecheckDrain,
+		controlplane.RecheckMember, controlplane.RecheckBusy, controlplane.RecheckIdle} {
+		g.Expect(DefaultTimings().Recheck).To(HaveKeyWithValue(pace, BeNumerically(">", 0)), string(pace))
+	}
+	g.Expect(DefaultTimings().Recheck).NotTo(HaveKey(controlplane.RecheckNever))
+}

@@ -1,0 +1,72 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// Silence lasts from the first reading that missed a member to the first that found it healthy.
+func TestSilenceIsCountedFromTheFirstMissedReading(t *testing.T) {
+	g := NewWithT(t)
+	h := &history.History{}
+	start := time.Now()
+	silent := func(at time.Duration, known, healthy bool) time.Duration {
+		m := &quorum.Membership{Known: known, Members: []quorum.Member{{ID: 7, Healthy: healthy}}}
+		noteUnhealthy(h, "uid", m, start.Add(at))
+		return m.Members[0].Silent
+	}
+	g.Expect(silent(0, true, false)).To(BeZero())
+	g.Expect(silent(20*time.Second, true, false)).To(Equal(20 * time.Second))
+	silent(30*time.Second, false, false)
+	g.Expect(silent(40*time.Second, true, false)).To(Equal(40 * time.Second))
+	g.Expect(silent(50*time.Second, true, true)).To(BeZero())
+	g.Expect(silent(60*time.Second, true, false)).To(BeZero())
+	g.Expect(silent(70*time.Second, true, false)).NotTo(BeZero())
+	h.Forget("uid")
+	g.Expect(silent(80*time.Second, true, false)).To(BeZero())
+}
+
+// Cluster API tells where it has come to a moment before it tells that it has drained: nothing is evicted for that.
+func TestASkippedDrainIsBelievedWhenItStaysSo(t *testing.T) {
+	g := NewWithT(t)
+	h := &history.History{}
+	const plane = types.UID("plane")
+	now := time.Now()
+	look := func(after time.Duration, undrained bool) (controlplane.Machine, bool) {
+		machines := []controlplane.Machine{{Name: "other", AtTermination: true},
+			{Name: "m", AtTermination: true, Undrained: undrained}}
+		doubtful := debounceDrains(h, plane, machines, now.Add(after), time.Second)
+		g.Expect(machines[0].AtTermination).To(BeTrue())
+		return machines[1], doubtful
+	}
+	seen, doubtful := look(0, true)
+	g.Expect(doubtful).To(BeTrue())
+	g.Expect(seen.AtTermination).To(BeFalse(), "else its member would go without a drain")
+	g.Expect(seen.Undrained).To(BeFalse())
+
+	seen, doubtful = look(100*time.Millisecond, false)
+	g.Expect(doubtful).To(BeFalse())
+	g.Expect(seen.AtTermination).To(BeTrue(), "it was drained after all")
+
+	_, doubtful = look(2*time.Second, true)
+	g.Expect(doubtful).To(BeTrue(), "what was seen before counts no more")
+	seen, doubtful = look(3*time.Second, true)
+	g.Expect(doubtful).To(BeFalse())
+	g.Expect(seen.Undrained && seen.AtTermination).To(BeTrue(), "now it is believed")
+	seen, _ = look(4*time.Second, true)
+	g.Expect(seen.Undrained).To(BeTrue())
+
+	h.Forget(plane)
+	_, doubtful = look(5*time.Second, true)
+	g.Expect(doubtful).To(BeTrue())
+}

@@ -1,0 +1,60 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+)
+
+// available asks a free host from time to time whether it is there, because a claim should not meet a dead one.
+func (r *reconciliation) available(ctx context.Context) (result, error) {
+	if r.retried && len(r.alike) > 0 {
+		return r.moveTo(infrav1.HostStateInspecting), nil
+	}
+	return r.probe(ctx), nil
+}
+
+// probe asks for the boot ID. A free host that rebooted may have changed and is inspected again; a provisioned one
+// stays what it is, because its bootstrap data must not run a second time.
+func (r *reconciliation) probe(ctx context.Context) result {
+	if wait := r.pace().remaining(callProbe, probeEvery); wait > 0 {
+		return after(wait)
+	}
+	probed, o := call(ctx, r, callProbe, shortCall, r.controller.Provisioner.Probe)
+	if o.pending {
+		return o.result
+	}
+	facts := r.host.Status.Facts
+	same := facts != nil && facts.BootID == probed.BootID
+	if r.host.Status.State == infrav1.HostStateAvailable {
+		if same && !taken(probed.Owner, r.host) {
+			return after(probeEvery)
+		}
+		return r.moveTo(infrav1.HostStateInspecting)
+	}
+	if !same && facts != nil {
+		r.event("Normal", "Rebooted", "the host rebooted")
+		facts.BootID = probed.BootID
+	}
+	if r.quarantinedBy(probed.Owner) {
+		return after(0)
+	}
+	if r.compare(probed.Owner) && probed.Owner != nil && !probed.Owner.Released() &&
+		probed.Owner.Generation < hostaccess.Generation(r.host) {
+		// The manager that adopted the claim did not live to tell the host.
+		r.pace().mark(adopted)
+		return after(0)
+	}
+	return after(probeEvery)
+}
+
+// taken says whether somebody else has, or had, a host that is free to us.
+func taken(record *owner.Record, host *infrav1.QuoinHost) bool {
+	return record != nil && (!record.Released() || record.Generation > hostaccess.Generation(host) ||
+		record.Quarantine.Reason != "")
+}

@@ -1,0 +1,134 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
+)
+
+// inspecting reads the facts and judges them. A host that nobody has must be clean to become Available; what is found
+// on a claimed one is its claim's business.
+func (r *reconciliation) inspecting(ctx context.Context) (result, error) {
+	facts, o := call(ctx, r, callInspect, shortCall, r.controller.Provisioner.Inspect)
+	if o.pending {
+		return o.result, nil
+	}
+	r.host.Status.Facts = hostFacts(facts, r.host, r.virtualAddresses(), r.now)
+	if r.claim.status == unclaimed {
+		// A record that cannot be read is a leftover, below.
+		record, _ := recordOf(facts.OwnerRecord)
+		if raised, err := r.syncToken(ctx, record); err != nil || raised {
+			return after(0), err
+		}
+	}
+	problems, hints := suitability.Assess(facts, r.host.Spec.NodeNetwork)
+	if len(problems) > 0 {
+		message := strings.Join(problems, "; ")
+		r.warn(infrav1.HostInspectedCondition, infrav1.HostUnsuitableReason, message)
+		if r.claim.status == unclaimed {
+			r.host.Status.NextAttempt = &metav1.Time{Time: r.now.Add(time.Minute)}
+			return after(time.Minute), nil
+		}
+	} else {
+		r.condition(infrav1.HostInspectedCondition, metav1.ConditionTrue, infrav1.HostInspectedReason,
+			strings.Join(hints, "; "))
+	}
+	if r.claim.status != unclaimed {
+		if record, err := recordOf(facts.OwnerRecord); err == nil && r.quarantinedBy(record) {
+			return after(0), nil
+		}
+		return r.moveTo(infrav1.HostStateClaimed), nil
+	}
+	if reason, message := leftovers(facts, r.host); reason != "" {
+		r.setFalse(infrav1.HostCleanCondition, reason, message)
+		r.event("Warning", reason, "%s", message)
+		return r.moveTo(infrav1.HostStateQuarantined), nil
+	}
+	r.setTrue(infrav1.HostCleanCondition, infrav1.HostCleanReason)
+	r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostNotClaimedReason, "the host is free")
+	return r.moveTo(infrav1.HostStateAvailable), nil
+}
+
+// leftovers says why a host that nobody has is not clean; an empty reason means that it is.
+func leftovers(facts *inspect.Facts, host *infrav1.QuoinHost) (reason, message string) {
+	retry := annotate(host, infrav1.RetryAnnotation, "")
+	record, err := recordOf(facts.OwnerRecord)
+	if err != nil {
+		return infrav1.HostOwnedByOtherReason, err.Error() + "; then run: " + retry
+	}
+	if record != nil && record.Generation > hostaccess.Generation(host) {
+		ours := owner.Record{Generation: hostaccess.Generation(host)}
+		return infrav1.HostStaleClaimReason, staleMessage(&owner.StaleError{Ours: ours, Holder: *record}, host)
+	}
+	named := record != nil && record.Namespace == host.Namespace && record.Host == host.Name
+	if record != nil && record.Quarantine.Reason != "" && (named || record.Released()) {
+		return record.Quarantine.Reason, remembered(record, host)
+	}
+	if record != nil && !record.Released() {
+		if !named {
+			return infrav1.HostOwnedByOtherReason, fmt.Sprintf("the host says that it serves QuoinMachine %s as QuoinHost "+
+				"%s/%s, which is not this one; register a host once only. When that owner is gone for good, remove "+
+				"/var/lib/quoin/owner.json on the host and run: %s", record.Machine, record.Namespace, record.Host, retry)
+		}
+		return infrav1.HostNotCleanReason, fmt.Sprintf("the host still serves QuoinMachine %s (claim %s), which nobody "+
+			"released; to reset it: %s", record.Machine, record.UID, retry)
+	}
+	if len(facts.KubernetesPresent) > 0 {
+		return infrav1.HostNotCleanReason, fmt.Sprintf("an earlier Kubernetes is on the host: %s; look whether it is still "+
+			"needed. To reset the host: %s", strings.Join(facts.KubernetesPresent, ", "), retry)
+	}
+	return "", ""
+}
+
+// hostFacts is what the status shows of an inspection.
+func hostFacts(facts *inspect.Facts, host *infrav1.QuoinHost, virtual []netip.Prefix,
+	now time.Time) *infrav1.HostFacts {
+	out := &infrav1.HostFacts{
+		InspectedAt:          &metav1.Time{Time: now},
+		Hostname:             facts.Hostname,
+		OSImage:              facts.OS.PrettyName,
+		OSID:                 facts.OS.ID,
+		KernelVersion:        facts.Kernel,
+		Architecture:         facts.Architecture,
+		BootID:               facts.BootID,
+		MachineID:            facts.MachineID,
+		ProductUUID:          facts.ProductUUID,
+		CPUs:                 int32(facts.CPUs), //nolint:gosec // a host has fewer processors than that
+		Memory:               resource.NewQuantity(facts.MemoryBytes, resource.BinarySI),
+		DefaultInterface:     facts.DefaultInterface,
+		CgroupVersion:        int32(facts.CgroupVersion), //nolint:gosec // 1 or 2
+		KubeletOnCgroupV1:    facts.KubeletOnCgroupV1,
+		ClockOffset:          &metav1.Duration{Duration: facts.ClockOffset.Round(time.Millisecond)},
+		CloudInitEnabled:     ptr.To(facts.CloudInitEnabled),
+		TCPForwardingAllowed: facts.TCPForwardingAllowed,
+	}
+	if facts.ContainerRuntime.Name != "" {
+		out.ContainerRuntime = facts.ContainerRuntime.Name + "://" + facts.ContainerRuntime.Version
+	}
+	for _, d := range facts.Disks {
+		out.Disks = append(out.Disks, infrav1.Disk{ID: d.ID, Name: d.Name, Size: resource.NewQuantity(d.SizeBytes,
+			resource.BinarySI), Rotational: ptr.To(d.Rotational)})
+	}
+	for _, a := range facts.Addresses {
+		out.Addresses = append(out.Addresses, infrav1.InterfaceAddress{Interface: a.Interface,
+			Address: netip.PrefixFrom(a.Address, a.Prefix).String()})
+	}
+	// What is wrong with them, suitability.Assess says.
+	out.NodeAddresses, _ = suitability.NodeAddresses(facts, host.Spec.NodeNetwork, virtual)
+	return out
+}

@@ -1,0 +1,381 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/apiserver"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/recovery"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+)
+
+// sshProvisioner makes the calls to real hosts.
+type sshProvisioner struct {
+	connector connector
+	// pushing counts the hosts that are being sent files.
+	pushing atomic.Int32
+}
+
+// connector is what is used of *hostaccess.Connector.
+type connector interface {
+	Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error)
+	ConnectAgain(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error)
+	Identify(ctx context.Context, host *infrav1.QuoinHost) (string, error)
+	Used(host *infrav1.QuoinHost) (fingerprint, secretVersion string, ok bool)
+	Forget(host *infrav1.QuoinHost)
+}
+
+var (
+	_ Provisioner = (*sshProvisioner)(nil)
+	_ connector   = (*hostaccess.Connector)(nil)
+)
+
+// Identify implements Provisioner.
+func (o *sshProvisioner) Identify(ctx context.Context, host *infrav1.QuoinHost) (string, error) {
+	return o.connector.Identify(ctx, host)
+}
+
+// Used implements Provisioner.
+func (o *sshProvisioner) Used(host *infrav1.QuoinHost) (fingerprint, secretVersion string, ok bool) {
+	return o.connector.Used(host)
+}
+
+// Forget implements Provisioner.
+func (o *sshProvisioner) Forget(host *infrav1.QuoinHost) { o.connector.Forget(host) }
+
+// Probe implements Provisioner. Thousands of hosts are probed all the time, most by the same few Secrets.
+func (o *sshProvisioner) Probe(ctx context.Context, host *infrav1.QuoinHost) (ProbeResult, error) {
+	conn, err := o.connector.ConnectAgain(ctx, host)
+	if err != nil {
+		return ProbeResult{}, err
+	}
+	result, err := conn.Run(ctx, ssh.Command{Script: "cat /proc/sys/kernel/random/boot_id\nif [ -e " + run.DefaultRoot +
+		"/owner.json ]; then cat " + run.DefaultRoot + "/owner.json; fi\n", Sudo: true})
+	if err != nil {
+		return ProbeResult{}, fmt.Errorf("reading the boot ID: %w", err)
+	}
+	boot, raw, _ := strings.Cut(strings.TrimSpace(result.Stdout), "\n")
+	record, err := recordOf(strings.TrimSpace(raw))
+	return ProbeResult{BootID: boot, Owner: record}, err
+}
+
+// Inspect implements Provisioner.
+func (o *sshProvisioner) Inspect(ctx context.Context, host *infrav1.QuoinHost) (*inspect.Facts, error) {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return inspect.Collect(ctx, conn)
+}
+
+// Follow implements Provisioner.
+func (o *sshProvisioner) Follow(ctx context.Context, host *infrav1.QuoinHost, id string, ours owner.Record,
+	resume bool) (run.Status, error) {
+	conn, err := o.connector.ConnectAgain(ctx, host)
+	if err != nil {
+		return run.Status{}, err
+	}
+	status, err := run.Poll(ctx, conn, id)
+	if err != nil || !status.Lost && status.Phase != run.NotStarted {
+		return status, err
+	}
+	record, err := owner.Read(ctx, conn)
+	if err != nil {
+		return status, err
+	}
+	if record != nil && asStale(owner.Check(ours, *record)) != nil {
+		return status, &owner.StaleError{Ours: ours, Holder: *record}
+	}
+	if !status.Lost || !resume {
+		return status, nil
+	}
+	// Taking up a plan changes the host, which only its owner may.
+	guard, err := mayChange(ctx, conn, host, ours)
+	if err != nil {
+		return status, err
+	}
+	if err := guard.Explain(ctx, conn, run.Runner{Guard: guard.Script()}.Resume(ctx, conn, id)); err != nil {
+		return status, fmt.Errorf("taking up plan %s again: %w", id, err)
+	}
+	return run.Poll(ctx, conn, id)
+}
+
+// AcquireToken implements Provisioner. A host that serves nobody is not taken: whatever starts on it does that.
+func (o *sshProvisioner) AcquireToken(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	record, err := owner.Read(ctx, conn)
+	if err != nil || record == nil || record.Released() && record.Generation <= ours.Generation {
+		return err
+	}
+	return owner.Acquire(ctx, conn, ours)
+}
+
+// Provision implements Provisioner.
+func (o *sshProvisioner) Provision(ctx context.Context, host *infrav1.QuoinHost, order ProvisionOrder) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	// Everything that only reads comes before anything that changes the host.
+	if order.VirtualAddress != nil {
+		if err := needs(ctx, conn, "keepalived", "the virtual address of the control plane needs it"); err != nil {
+			return err
+		}
+		if !order.ClaimedByUs {
+			if err := addressFree(ctx, conn, *order.VirtualAddress); err != nil {
+				return err
+			}
+		}
+	}
+	supply, err := supplyOf(ctx, conn, order.Artifacts)
+	if err != nil {
+		return err
+	}
+	plan, err := provisionPlan(order, supply)
+	if err != nil {
+		return err
+	}
+	return startAs(ctx, conn, order.Owner, plan)
+}
+
+// Addons implements Provisioner.
+func (o *sshProvisioner) Addons(ctx context.Context, host *infrav1.QuoinHost, order AddonsOrder) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	supply, err := supplyOf(ctx, conn, order.Artifacts)
+	if err != nil {
+		return err
+	}
+	steps, files, err := supply.Plan(artifacts.Addon)
+	if err != nil {
+		return &ArtifactsError{Place: order.Artifacts.Place(), Err: err}
+	}
+	return startAs(ctx, conn, order.Owner, run.Plan{ID: order.ID, Steps: steps, Files: files})
+}
+
+// Recover implements Provisioner.
+func (o *sshProvisioner) Recover(ctx context.Context, host *infrav1.QuoinHost, order RecoverOrder) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	return startAs(ctx, conn, order.Owner, recovery.Plan(order.Order))
+}
+
+// HandOver implements Provisioner.
+func (o *sshProvisioner) HandOver(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record,
+	addresses []netip.Prefix) (bool, error) {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return false, err
+	}
+	guard, err := acquired(ctx, conn, ours)
+	if err != nil {
+		return false, err
+	}
+	return keepalived.HandOver(ctx, guard.On(conn), addresses)
+}
+
+// StopAPIServer implements Provisioner.
+func (o *sshProvisioner) StopAPIServer(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	guard, err := acquired(ctx, conn, ours)
+	if err != nil {
+		return err
+	}
+	return apiserver.Stop(ctx, guard.On(conn))
+}
+
+// Clean implements Provisioner.
+func (o *sshProvisioner) Clean(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	guard, err := mayChange(ctx, conn, host, order.Owner)
+	if err != nil {
+		return err
+	}
+	runner := run.Runner{Guard: guard.Script()}
+	if err := runner.StopOthers(ctx, conn, order.ID); err != nil {
+		return fmt.Errorf("stopping what still runs on the host: %w", guard.Explain(ctx, conn, err))
+	}
+	return guard.Explain(ctx, conn, runner.Start(ctx, conn, reset.Plan(order.ID, order.options())))
+}
+
+// Verify implements Provisioner.
+func (o *sshProvisioner) Verify(ctx context.Context, host *infrav1.QuoinHost,
+	order CleanOrder) ([]reset.Finding, error) {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	findings, err := reset.Verify(ctx, conn, order.options())
+	if err != nil || len(findings) > 0 || order.RebootFollows {
+		return findings, err
+	}
+	record := order.Owner
+	if record.UID == "" {
+		left, err := ownLeftover(ctx, conn, host, record)
+		if err != nil || left == nil || left.Released() && left.Quarantine.Reason == "" {
+			return nil, err
+		}
+		record.Machine, record.UID, record.Plane = left.Machine, left.UID, left.Plane
+	}
+	return nil, owner.Release(ctx, conn, record)
+}
+
+// Isolate implements Provisioner.
+func (o *sshProvisioner) Isolate(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record,
+	why owner.Quarantine) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	if ours.UID == "" {
+		left, err := ownLeftover(ctx, conn, host, ours)
+		if err != nil {
+			return err
+		}
+		if left != nil {
+			ours.Machine, ours.UID, ours.Plane = left.Machine, left.UID, left.Plane
+		}
+	}
+	return owner.Isolate(ctx, conn, ours, why)
+}
+
+// Reboot implements Provisioner.
+func (o *sshProvisioner) Reboot(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder,
+	bootID string) (string, error) {
+	probed, err := o.Probe(ctx, host)
+	if err != nil || bootID == "" || probed.BootID != bootID {
+		return probed.BootID, err
+	}
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return "", err
+	}
+	guard, err := mayChange(ctx, conn, host, order.Owner)
+	if err != nil {
+		return "", err
+	}
+	return bootID, reset.Reboot(ctx, guard.On(conn), bootID)
+}
+
+func (c CleanOrder) options() reset.Options {
+	return reset.Options{VirtualAddresses: c.VirtualAddresses, ControlPlanePort: c.ControlPlanePort,
+		WipeDisks: c.WipeDisks, DataDisks: c.DataDisks, AfterReboot: c.AfterReboot}
+}
+
+// mayChange takes the host for its owner. Without a claim it only looks whether somebody else has the host. What
+// follows is tied to what the host said.
+func mayChange(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost, record owner.Record) (owner.Guard, error) {
+	if record.UID != "" {
+		return acquired(ctx, conn, record)
+	}
+	left, err := ownLeftover(ctx, conn, host, record)
+	if err != nil {
+		return owner.Guard{}, err
+	}
+	if left != nil {
+		record.Machine, record.UID, record.Plane = left.Machine, left.UID, left.Plane
+	}
+	return owner.Store{}.Guard(ctx, conn, record)
+}
+
+// acquired takes the host for its owner, and ties to that what follows.
+func acquired(ctx context.Context, conn ssh.Host, record owner.Record) (owner.Guard, error) {
+	if err := owner.Acquire(ctx, conn, record); err != nil {
+		return owner.Guard{}, err
+	}
+	return owner.Store{}.Guard(ctx, conn, record)
+}
+
+// startAs starts a plan on a host for its owner.
+func startAs(ctx context.Context, conn ssh.Host, record owner.Record, plan run.Plan) error {
+	guard, err := acquired(ctx, conn, record)
+	if err != nil {
+		return err
+	}
+	return guard.Explain(ctx, conn, run.Runner{Guard: guard.Script()}.Start(ctx, conn, plan))
+}
+
+// ownLeftover returns the owner record that an earlier claim of this QuoinHost left, or that was released; nil when
+// there is none. A record that names another QuoinHost is somebody else's host, under another address or in another
+// management plane; one of a newer generation is that of whoever took over.
+func ownLeftover(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost,
+	ours owner.Record) (*owner.Record, error) {
+	record, err := owner.Read(ctx, conn)
+	if err != nil || record == nil {
+		return nil, err
+	}
+	if stale := asStale(owner.Check(ours, *record)); stale != nil {
+		return nil, stale
+	}
+	if record.Released() {
+		return record, nil
+	}
+	if record.Namespace != host.Namespace || record.Host != host.Name {
+		return nil, &owner.HeldError{Holder: *record}
+	}
+	return record, nil
+}
+
+func needs(ctx context.Context, conn ssh.Host, program, why string) error {
+	result, err := conn.Run(ctx, ssh.Command{Script: "PATH=$PATH:/usr/sbin:/sbin; command -v " + program + " || true",
+		Sudo: true})
+	if err != nil {
+		return fmt.Errorf("looking for %s: %w", program, err)
+	}
+	if strings.TrimSpace(result.Stdout) == "" {
+		return &LacksError{What: program, Why: why}
+	}
+	return nil
+}
+
+func addressFree(ctx context.Context, conn ssh.Host, c keepalived.Config) error {
+	for _, address := range c.Addresses {
+		answer, err := keepalived.Probe(ctx, conn, c.Interface, address.Addr(), c.Port)
+		if err != nil {
+			return fmt.Errorf("asking whether %s is free: %w", address.Addr(), err)
+		}
+		if answer != "" {
+			return &EndpointInUseError{Address: address.Addr().String(), Answer: answer}
+		}
+	}
+	return nil
+}
+
+// supplyOf looks at the source of a version. What cannot be read because the connection failed is no fault of the
+// source.
+func supplyOf(ctx context.Context, conn ssh.Host, wanted artifacts.Wanted) (*artifacts.Supply, error) {
+	if wanted.Fetched() {
+		if err := needs(ctx, conn, "curl", "the bundle is fetched from "+wanted.Place()); err != nil {
+			return nil, err
+		}
+	}
+	supply, err := artifacts.Find(ctx, conn, wanted)
+	return supply, sourceError(wanted, err)
+}

@@ -1,0 +1,126 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package skew
+
+import (
+	"github.com/Masterminds/semver/v3"
+)
+
+// EtcdRules bound the steps of etcd, whose members kubeadm makes together with the API servers.
+type EtcdRules struct {
+	// Installed are the minors that kubeadm brings, in order.
+	Installed []EtcdInstalled `json:"installed"`
+	// Back is the rule that etcd never goes back to an earlier minor.
+	Back  Rule       `json:"back"`
+	Steps []EtcdStep `json:"steps"`
+}
+
+// EtcdInstalled is what kubeadm brings from a minor of Kubernetes on.
+type EtcdInstalled struct {
+	Since   uint64 `json:"since"`
+	Version string `json:"version"`
+}
+
+// EtcdStep is a minor of etcd that may be reached from a version of the minor before, or a later one.
+type EtcdStep struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	Rule Rule   `json:"rule"`
+}
+
+// LocalKubelets is a feature gate of kubeadm, which exists from one minor until another.
+type LocalKubelets struct {
+	Gate  string `json:"gate"`
+	Since uint64 `json:"since"`
+	Until uint64 `json:"until"`
+	Rule  Rule   `json:"rule"`
+}
+
+// Kubeadm is what kubeadm is told of a control plane.
+type Kubeadm struct {
+	Version string
+	// EtcdTag is the tag of etcd's image; empty when kubeadm chooses. Nothing is said of etcd where ExternalEtcd is set.
+	EtcdTag      string
+	ExternalEtcd bool
+	FeatureGates map[string]bool
+}
+
+// Judge lists what the policies do not allow of the change from what kubeadm was told before, in a world whose
+// components hold the members of etcd. What was asked for already is not judged again.
+func (k Kubeadm) Judge(policies []Policy, world World, before Kubeadm) []Violation {
+	var violations []Violation
+	for _, policy := range policies {
+		if policy.Etcd != nil && !k.ExternalEtcd {
+			from, to := policy.Etcd.wanted(before), policy.Etcd.wanted(k)
+			if to != nil && (from == nil || distance(from, to) > 0) {
+				violations = append(violations, policy.Etcd.judge(world, to)...)
+			}
+		}
+		if policy.LocalKubelets != nil {
+			violations = append(violations, policy.LocalKubelets.judge(world, k)...)
+		}
+	}
+	return violations
+}
+
+// wanted is the etcd that kubeadm makes new members with; nil when that is not known.
+func (e EtcdRules) wanted(k Kubeadm) *semver.Version {
+	if tag, err := Parse(k.EtcdTag); err == nil {
+		return tag
+	}
+	version, err := Parse(k.Version)
+	if err != nil || k.EtcdTag != "" {
+		return nil
+	}
+	var brought *semver.Version
+	for _, installed := range e.Installed {
+		if version.Minor() >= installed.Since {
+			brought = semver.MustParse(installed.Version)
+		}
+	}
+	return brought
+}
+
+func (e EtcdRules) judge(world World, to *semver.Version) []Violation {
+	var violations []Violation
+	for _, member := range world.Components {
+		own, err := Parse(member.Version)
+		if err != nil || member.Component != Etcd {
+			continue
+		}
+		say := func(rule Rule, format string, args ...any) {
+			violations = append(violations, Violation{Rule: rule, Component: Etcd, object: member.Object, message: saying(
+				"etcd %s of %s "+format+" (%s)", append(append([]any{text(own), member.Object}, args...), rule)...)})
+		}
+		if later(own, to) {
+			say(e.Back, "is newer than v%d.%d, and its data never go back: set an etcd.local.imageTag of v%d.%d or later",
+				to.Major(), to.Minor(), own.Major(), own.Minor())
+		}
+		for _, step := range e.Steps {
+			// The rest of an image's tag counts builds of it, and no versions of etcd.
+			released := semver.New(own.Major(), own.Minor(), own.Patch(), "", "")
+			if from := semver.MustParse(step.From); distance(semver.MustParse(step.To), to) == 0 && released.LessThan(from) {
+				say(step.Rule, "is to become v%s, which only v%s and later may: bring it there first, by "+
+					"etcd.local.imageTag and with the version that the control plane has", step.To, step.From)
+			}
+		}
+	}
+	return violations
+}
+
+// judge says that a kubelet of the target's minor could reach an API server of an earlier one.
+func (l LocalKubelets) judge(world World, k Kubeadm) []Violation {
+	local, set := k.FeatureGates[l.Gate]
+	target, err := Parse(k.Version)
+	servers := parsed(world.APIServers)
+	if !set || local || err != nil || target.Minor() < l.Since || target.Minor() >= l.Until {
+		return nil
+	}
+	if len(servers) == 0 || !later(target, servers[0]) {
+		return nil
+	}
+	return []Violation{{Rule: l.Rule, message: saying("feature gate %s is off, with which kubelets %s of the "+
+		"control plane would talk to API servers %s as well: set it, or leave it out (%s)", l.Gate, text(target),
+		text(servers[0]), l.Rule)}}
+}

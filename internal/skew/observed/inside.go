@@ -1,0 +1,101 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package observed
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	containerutil "sigs.k8s.io/cluster-api/util/container"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// apiServer is the component of the pods whose versions bound the others of their node.
+const apiServer skew.Component = "kube-apiserver"
+
+// Inside is what runs as pods in a workload cluster, told by the tags of images: the static pods that kubeadm makes, of
+// which the controller-manager and the scheduler talk to the API server of their own node, and kube-proxy beside each
+// version of a kubelet in the world. A tag that is no version tells nothing. A cloud-controller-manager is left out,
+// since its makers number it as they like.
+func Inside(ctx context.Context, workload client.Reader, world skew.World) ([]skew.Running, error) {
+	pods := &corev1.PodList{}
+	static := client.MatchingLabels{"tier": "control-plane"}
+	if err := workload.List(ctx, pods, client.InNamespace(metav1.NamespaceSystem), static); err != nil {
+		return nil, fmt.Errorf("list the pods of the control plane: %w", err)
+	}
+	daemonSet := &appsv1.DaemonSet{}
+	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: string(skew.KubeProxy)}
+	if err := client.IgnoreNotFound(workload.Get(ctx, key, daemonSet)); err != nil {
+		return nil, fmt.Errorf("read DaemonSet %s: %w", key, err)
+	}
+	return append(staticPods(pods.Items), proxies(daemonSet.Spec.Template.Spec, world)...), nil
+}
+
+func staticPods(pods []corev1.Pod) []skew.Running {
+	servers := map[string]string{}
+	for _, pod := range pods {
+		if componentOf(pod) == apiServer {
+			servers[pod.Spec.NodeName] = versionOf(pod.Spec, string(apiServer))
+		}
+	}
+	var found []skew.Running
+	for _, pod := range pods {
+		running := skew.Running{Component: componentOf(pod), Object: "Pod " + pod.Name}
+		switch running.Component {
+		case skew.ControllerManager, skew.Scheduler:
+			running.APIServer = servers[pod.Spec.NodeName]
+		case skew.Etcd:
+		default:
+			continue
+		}
+		if running.Version = versionOf(pod.Spec, string(running.Component)); running.Version != "" {
+			found = append(found, running)
+		}
+	}
+	return found
+}
+
+func componentOf(pod corev1.Pod) skew.Component { return skew.Component(pod.Labels["component"]) }
+
+func proxies(pod corev1.PodSpec, world skew.World) []skew.Running {
+	version := versionOf(pod, string(skew.KubeProxy))
+	if version == "" {
+		return nil
+	}
+	found := skew.Running{Component: skew.KubeProxy, Version: version, Object: "DaemonSet kube-proxy"}
+	kubelets := map[string]bool{}
+	var beside []skew.Running
+	for _, running := range world.Components {
+		if running.Component == skew.Kubelet && !kubelets[running.Version] {
+			kubelets[running.Version] = true
+			one := found
+			one.Kubelet, one.Object = running.Version, found.Object+" beside "+running.Object
+			beside = append(beside, one)
+		}
+	}
+	if len(beside) == 0 {
+		return []skew.Running{found}
+	}
+	return beside
+}
+
+// versionOf is the tag of the named container's image; empty when it has none that is a version.
+func versionOf(pod corev1.PodSpec, name string) string {
+	for _, container := range pod.Containers {
+		if container.Name != name {
+			continue
+		}
+		if image, err := containerutil.ImageFromString(container.Image); err == nil {
+			if _, err := skew.Parse(image.Tag); err == nil {
+				return image.Tag
+			}
+		}
+	}
+	return ""
+}

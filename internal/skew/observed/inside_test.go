@@ -1,0 +1,93 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package observed_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+)
+
+func pod(component, node, image string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: component + "-" + node,
+			Labels: map[string]string{"tier": "control-plane", "component": component}},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "sidecar", Image: "quoin.test/x:v9.9.9"},
+			{Name: component, Image: image}}},
+	}
+}
+
+func proxy(image string) *appsv1.DaemonSet {
+	daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
+	daemonSet.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy", Image: image}}
+	return daemonSet
+}
+
+func TestWhatRunsInside(t *testing.T) {
+	g := NewWithT(t)
+	reader := fake.NewClientBuilder().WithObjects(
+		pod("kube-apiserver", "a", "quoin.test/kube-apiserver:v1.36.3"),
+		pod("kube-apiserver", "b", "quoin.test/kube-apiserver:v1.35.4"),
+		pod("kube-controller-manager", "a", "quoin.test/kube-controller-manager:v1.36.3"),
+		pod("kube-scheduler", "b", "quoin.test/kube-scheduler:v1.35.4"),
+		pod("kube-scheduler", "c", "quoin.test/kube-scheduler:v1.34.1"),
+		pod("etcd", "a", "quoin.test/etcd:3.6.8-0"), pod("etcd", "b", "quoin.test/etcd:ours"),
+		pod("kube-vip", "a", "quoin.test/kube-vip:v1.0.0"),
+		pod("kube-scheduler", "d",
+			"quoin.test/kube-scheduler@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
+		proxy("quoin.test/kube-proxy:v1.35.4"),
+	).Build()
+	kubelet := func(version, machine string) skew.Running {
+		return skew.Running{Component: skew.Kubelet, Version: version, Object: "Machine " + machine}
+	}
+	world := skew.World{Components: []skew.Running{kubelet("v1.35.4", "w1"), kubelet("v1.35.4", "w2"),
+		kubelet("v1.34.1", "w3"),
+		{Component: skew.Kubectl, Version: "v1.33.1"}}}
+	inside, err := observed.Inside(t.Context(), reader, world)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(inside).To(ConsistOf(
+		skew.Running{Component: skew.ControllerManager, Version: "v1.36.3", Object: "Pod kube-controller-manager-a",
+			APIServer: "v1.36.3"},
+		skew.Running{Component: skew.Scheduler, Version: "v1.35.4", Object: "Pod kube-scheduler-b", APIServer: "v1.35.4"},
+		skew.Running{Component: skew.Scheduler, Version: "v1.34.1", Object: "Pod kube-scheduler-c"},
+		skew.Running{Component: skew.Etcd, Version: "3.6.8-0", Object: "Pod etcd-a"},
+		skew.Running{Component: skew.KubeProxy, Version: "v1.35.4", Object: "DaemonSet kube-proxy beside Machine w1",
+			Kubelet: "v1.35.4"},
+		skew.Running{Component: skew.KubeProxy, Version: "v1.35.4", Object: "DaemonSet kube-proxy beside Machine w3",
+			Kubelet: "v1.34.1"},
+	))
+	inside, err = observed.Inside(t.Context(), fake.NewFakeClient(proxy("quoin.test/kube-proxy:v1.35.4")), skew.World{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(inside).To(ConsistOf(skew.Running{Component: skew.KubeProxy, Version: "v1.35.4",
+		Object: "DaemonSet kube-proxy"}))
+	g.Expect(observed.Inside(t.Context(), fake.NewFakeClient(proxy("quoin.test/kube-proxy:ours")), world)).To(BeEmpty())
+	g.Expect(observed.Inside(t.Context(), fake.NewFakeClient(), world)).To(BeEmpty(), "another one routes services")
+}
+
+func TestAWorkloadClusterThatDoesNotAnswer(t *testing.T) {
+	silent := errors.New("no route")
+	for name, funcs := range map[string]interceptor.Funcs{
+		"pods": {List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return silent
+		}},
+		"kube-proxy": {Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object,
+			...client.GetOption) error {
+			return silent
+		}},
+	} {
+		_, err := observed.Inside(t.Context(), interceptor.NewClient(fake.NewFakeClient(), funcs), skew.World{})
+		NewWithT(t).Expect(err).To(MatchError(And(ContainSubstring(name), ContainSubstring("no route"))))
+	}
+}

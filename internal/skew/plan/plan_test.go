@@ -1,0 +1,102 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// example is an entry of testdata/plans.yaml.
+type example struct {
+	Name, Policies, To string
+	API, Proxy, Known  []string
+	Pools              []Pool
+	Beside             []skew.Running
+	Limit              uint64
+	Topology           bool
+
+	Plan, Route, Refused string
+	Rule                 skew.Rule
+	Hops                 []string
+}
+
+func (e example) ask(t *testing.T) (Plan, error) {
+	policies, err := skew.Policies(e.Policies)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	request := Request{Target: e.To, Known: e.Known, Policies: policies,
+		State: State{APIServers: e.API, Pools: e.Pools, KubeProxy: e.Proxy, Others: e.Beside}}
+	if e.Limit > 0 {
+		request.Limit = &Limit{Minors: e.Limit, Rule: "S0-19", Of: "the tool"}
+	}
+	if e.Topology {
+		return OfTopology(request)
+	}
+	return For(request)
+}
+
+func TestPlans(t *testing.T) {
+	content, err := os.ReadFile("testdata/plans.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var examples []example
+	if err := yaml.UnmarshalStrict(content, &examples); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range examples {
+		t.Run(e.Name, func(t *testing.T) {
+			g := NewWithT(t)
+			plan, err := e.ask(t)
+			if e.Refused == "" {
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(plan.String()).To(Equal(e.Plan))
+				if e.Route != "" {
+					g.Expect(plan.Route()).To(Equal(e.Route))
+				}
+				return
+			}
+			var refused *RefusedError
+			g.Expect(errors.As(err, &refused)).To(BeTrue(), fmt.Sprint(plan, err))
+			g.Expect(refused.Error()).To(Equal(e.Refused))
+			g.Expect(refused.Rule).To(Equal(e.Rule))
+			g.Expect(refused.Hops).To(Equal(e.Hops))
+			g.Expect(plan).To(BeZero())
+		})
+	}
+}
+
+func TestStateOfMachines(t *testing.T) {
+	g := NewWithT(t)
+	machine := func(name, version, deployment string, control bool) clusterv1.Machine {
+		m := clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+		m.Spec.Version = version
+		if deployment != "" {
+			m.Labels[clusterv1.MachineDeploymentNameLabel] = deployment
+		}
+		if control {
+			m.Labels[clusterv1.MachineControlPlaneLabel] = ""
+		}
+		return m
+	}
+	g.Expect(StateOf([]clusterv1.Machine{
+		machine("b1", "v1.35.4", "blue", false), machine("b2", "v1.34.1", "blue", false),
+		machine("b3", "v1.35.4", "blue", false), machine("alone", "v1.33.2", "", false),
+		machine("c1", "v1.36.3", "", true), machine("a1", "v1.36.3", "amber", false),
+	})).To(Equal(State{
+		APIServers: []string{"v1.36.3"},
+		Pools: []Pool{{Object: "MachineDeployment amber", Versions: []string{"v1.36.3"}},
+			{Object: "MachineDeployment blue", Versions: []string{"v1.35.4", "v1.34.1"}}},
+		Others: []skew.Running{{Component: skew.Kubelet, Version: "v1.33.2", Object: "Machine alone"}},
+	}))
+}

@@ -1,0 +1,197 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// State is what runs in a cluster, as far as a plan depends on it. Versions that are none are left out.
+type State struct {
+	// APIServers are the versions of all API servers. The kubelet beside each is of the same version and talks to no other
+	// (R17), as do its controller-manager and scheduler.
+	APIServers []string
+	// Pools are the workers that a plan may raise, in the order in which they are raised.
+	Pools []Pool
+	// KubeProxy are the versions of kube-proxy, which is one DaemonSet on every node: more than one while that is rolled
+	// out, none where there is no kube-proxy and where nobody looked.
+	KubeProxy []string
+	// Others keep their versions whatever the plan: kubelets of no pool, a cloud-controller-manager.
+	Others []skew.Running
+}
+
+// Pool is workers of one template.
+type Pool struct {
+	// Object is the pool, for people: "MachineDeployment blue".
+	Object string
+	// Versions are those of its kubelets.
+	Versions []string
+	// Stays says that the pool is raised no sooner and no further than skew forces it (S0-31, S1-21).
+	Stays bool
+}
+
+// StateOf is what runs in a Cluster by its Machines. Workers of a MachineDeployment are a pool, in the order of their
+// names; those of none stay what they are. Whether there is a kube-proxy Machines do not tell.
+func StateOf(machines []clusterv1.Machine) State {
+	state, pools := State{APIServers: skew.WorldOf(machines).APIServers}, map[string]int{}
+	for i := range machines {
+		if util.IsControlPlaneMachine(&machines[i]) {
+			continue
+		}
+		runs := skew.WorldOf(machines[i : i+1]).Components
+		deployment := machines[i].Labels[clusterv1.MachineDeploymentNameLabel]
+		if deployment == "" {
+			state.Others = append(state.Others, runs...)
+			continue
+		}
+		at, known := pools[deployment]
+		if !known {
+			at = len(state.Pools)
+			pools[deployment] = at
+			state.Pools = append(state.Pools, Pool{Object: "MachineDeployment " + deployment})
+		}
+		for _, kubelet := range runs {
+			if !slices.Contains(state.Pools[at].Versions, kubelet.Version) {
+				state.Pools[at].Versions = append(state.Pools[at].Versions, kubelet.Version)
+			}
+		}
+	}
+	slices.SortFunc(state.Pools, func(a, b Pool) int { return strings.Compare(a.Object, b.Object) })
+	return state
+}
+
+// after is the state when the step is done.
+func (s State) after(step Step) State {
+	to := []string{step.To}
+	switch step.Raises {
+	case ControlPlane:
+		s.APIServers = to
+	case Addons:
+		if len(s.KubeProxy) > 0 {
+			s.KubeProxy = to
+		}
+	case Workers:
+		s.Pools = slices.Clone(s.Pools)
+		for i := range s.Pools {
+			if s.Pools[i].Object == step.Pool {
+				s.Pools[i].Versions = to
+			}
+		}
+	}
+	return s
+}
+
+// kubelets of all workers.
+func (s State) kubelets() []skew.Running {
+	var kubelets []skew.Running
+	for _, pool := range s.Pools {
+		kubelets = append(kubelets, pool.kubelets()...)
+	}
+	return kubelets
+}
+
+func (p Pool) kubelets() []skew.Running {
+	var kubelets []skew.Running
+	for _, version := range p.Versions {
+		kubelets = append(kubelets, skew.Running{Component: skew.Kubelet, Version: version, Object: p.Object})
+	}
+	return kubelets
+}
+
+// workers are the versions of all kubelets but the control plane's, each once.
+func (s State) workers() []string {
+	var versions []string
+	for _, running := range slices.Concat(s.kubelets(), s.Others) {
+		if running.Component == skew.Kubelet {
+			versions = append(versions, running.Version)
+		}
+	}
+	slices.Sort(versions)
+	return slices.Compact(versions)
+}
+
+// proxies is a kube-proxy of each version beside a kubelet of each: which node gets its new one when is the
+// DaemonSet's.
+func proxies(versions, kubelets []string) []skew.Running {
+	var running []skew.Running
+	for _, version := range versions {
+		for _, kubelet := range kubelets {
+			running = append(running, skew.Running{
+				Component: skew.KubeProxy, Version: version, Object: "DaemonSet kube-proxy", Kubelet: kubelet})
+		}
+	}
+	return running
+}
+
+// judge lists what the policies do not allow at some time of a step of the control plane or its add-ons. Only what the
+// step changes is judged, by the minor: what is wrong before it, and no worse by it, is no reason to keep a cluster
+// from a patch or from its repair.
+//
+// Bounds rest on the oldest and the newest alone. So the first new one beside all old ones, and the last old one among
+// new ones, are all that has to be looked at of a rollout, however many nodes it has.
+func (s State) judge(policies []skew.Policy, step Step) []skew.Violation {
+	from, to := parsed(step.From), []string{step.To}
+	if step.Raises == ControlPlane {
+		return s.judgeControlPlane(policies, step.To, from[len(from)-1])
+	}
+	if !changesMinor(from, parsed(to)[0]) {
+		return nil
+	}
+	world := skew.World{APIServers: s.APIServers, Components: proxies(to, s.workers())}
+	var found []skew.Violation
+	for _, policy := range policies {
+		found = append(found, policy.Check(world)...)
+	}
+	return found
+}
+
+// judgeControlPlane leaves out what is ahead of the API servers: raising them puts nothing ahead that was not before.
+func (s State) judgeControlPlane(policies []skew.Policy, to string, newest *semver.Version) []skew.Violation {
+	components := slices.Concat(s.kubelets(), s.Others, proxies(s.KubeProxy, append(s.workers(), to)))
+	changes := changesMinor([]*semver.Version{newest}, parsed([]string{to})[0])
+	var found []skew.Violation
+	for _, policy := range policies {
+		for _, violation := range policy.CheckStep(skew.World{APIServers: s.APIServers, Components: components}, to) {
+			if !violation.Ahead && (changes || violation.Component == "") {
+				found = append(found, violation)
+			}
+		}
+	}
+	return found
+}
+
+// changesMinor reports whether any version is of another minor.
+func changesMinor(from []*semver.Version, to *semver.Version) bool {
+	return slices.ContainsFunc(from, func(v *semver.Version) bool { return v.Minor() != to.Minor() })
+}
+
+// parsed are the versions among the texts, from the oldest.
+func parsed(texts []string) []*semver.Version {
+	var versions []*semver.Version
+	for _, text := range texts {
+		if version, err := skew.Parse(text); err == nil {
+			versions = append(versions, version)
+		}
+	}
+	slices.SortFunc(versions, skew.Compare)
+	return versions
+}
+
+// written are the versions as texts, each once.
+func written(versions []*semver.Version) []string {
+	var texts []string
+	for _, version := range versions {
+		texts = append(texts, text(version))
+	}
+	return slices.Compact(texts)
+}
+
+func text(v *semver.Version) string { return "v" + v.String() }

@@ -1,0 +1,92 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"errors"
+
+	"github.com/Masterminds/semver/v3"
+)
+
+// topologyLag is how many minors Cluster API lets workers of a managed topology fall behind, whatever a policy says
+// (exp/topology/desiredstate/upgrade_plan.go, DefaultAndValidateUpgradePlans).
+const topologyLag = 3
+
+// OfTopology is what Cluster API makes of a new spec.topology.version: nobody can give it another order, so the plan is
+// simulated, and refused when a policy does not allow some step of it. Its RefusedError names the versions to set
+// instead, one after another, where that helps.
+//
+// Cluster API (1.14, exp/topology/desiredstate) takes the last version of each minor that spec.kubernetesVersions of
+// the ClusterClass lists, which r.Known is here, and goes one minor at most where it lists none. It raises all pools,
+// whether they could stay or not: when the oldest is topologyLag minors behind a control plane that has further to go,
+// and at the end. A ClusterClass with an upgrade extension has its own order, which is not simulated.
+func OfTopology(r Request) (Plan, error) {
+	d, target, err := begin(r)
+	if err != nil {
+		return Plan{}, err
+	}
+	if d.plan.Hops, err = r.hops(d.servers(), target); err != nil {
+		return Plan{}, err
+	}
+	if d.plan.AnyPatch && target.Minor() > d.newest().Minor()+1 {
+		rule := r.Policies[0].APIServers.Apart.Step
+		return Plan{}, r.instead(d.plan, refuse(rule, "Cluster API goes from %s to %s only when spec.kubernetesVersions of "+
+			"the ClusterClass lists a version of each minor between (%s)", text(d.newest()), text(target), rule))
+	}
+	if err := r.withinLimit(d.servers()[0], target, d.plan); err != nil {
+		return Plan{}, err
+	}
+	if err := d.addonsFirst(); err != nil {
+		return Plan{}, err
+	}
+	for _, hop := range d.plan.Hops {
+		if oldest := d.oldestWorker(); oldest != nil && oldest.Minor()+topologyLag <= d.newest().Minor() {
+			if to := parsed([]string{hop})[0]; to.Minor() > d.newest().Minor() {
+				d.liftAll(text(d.newest()), "Cluster API lets workers fall three minors behind")
+			}
+		}
+		if err := d.raise(hop); err != nil {
+			return Plan{}, r.instead(d.plan, err)
+		}
+	}
+	d.liftAll(text(target), "workers follow the control plane")
+	return d.plan, nil
+}
+
+// instead adds to a refusal what to set one after another, when there is more than one hop and the first is legal.
+func (r Request) instead(p Plan, refusal error) error {
+	var refused *RefusedError
+	if len(p.Hops) < 2 || !errors.As(refusal, &refused) {
+		return refusal
+	}
+	first := r
+	first.Target = p.Hops[0]
+	if _, err := OfTopology(first); err != nil {
+		return refusal
+	}
+	refused.Hops = p.Hops
+	refused.message += ": go to " + p.Route()
+	return refused
+}
+
+// oldestWorker is the version of the oldest kubelet of a pool; nil without workers.
+func (d *draft) oldestWorker() *semver.Version {
+	var versions []string
+	for _, pool := range d.state.Pools {
+		versions = append(versions, pool.Versions...)
+	}
+	if workers := parsed(versions); len(workers) > 0 {
+		return workers[0]
+	}
+	return nil
+}
+
+// liftAll raises every pool that has another version.
+func (d *draft) liftAll(to, why string) {
+	for _, pool := range d.state.Pools {
+		if from := written(parsed(pool.Versions)); len(from) > 1 || len(from) == 1 && from[0] != to {
+			d.lift(pool, to, "R10", why)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/estatetest"
+)
+
+// staticPod of a component of the control plane.
+func staticPod(component, tag string) client.Object {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: component + "-a",
+			Labels: map[string]string{"tier": "control-plane", "component": component}},
+		Spec: corev1.PodSpec{NodeName: "a",
+			Containers: []corev1.Container{{Name: component, Image: "quoin.test/" + component + ":" + tag}}},
+	}
+}
+
+func kubeProxy(tag string) client.Object {
+	daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
+	daemonSet.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy", Image: "quoin.test/kube-proxy:" +
+		tag}}
+	return daemonSet
+}
+
+func etcdTag(tag string) change {
+	return configuration(func(c *bootstrapv1.ClusterConfiguration) { c.Etcd.Local.ImageTag = tag })
+}
+
+// insideEdit is an edit of a control plane in whose cluster something runs.
+type insideEdit struct {
+	from, to       string
+	inside         []client.Object
+	before, after  change
+	policy, worker string
+	// none says that no API server runs.
+	none    bool
+	refusal string
+}
+
+func (c insideEdit) edit(
+	t *testing.T, workload func(context.Context, client.ObjectKey) (client.Reader, error),
+) ([]string, error) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	NewWithT(t).Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	NewWithT(t).Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
+	server := estatetest.Machine("prod", "c1", "cp", c.from)
+	server.Labels[clusterv1.MachineControlPlaneLabel] = ""
+	objects := []client.Object{server, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c1",
+		Annotations: map[string]string{skew.PolicyAnnotation: c.policy}}}}
+	if c.none {
+		objects = objects[1:]
+	}
+	if c.worker != "" {
+		objects = append(objects, estatetest.Machine("prod", "c1", "w1", c.worker))
+	}
+	webhook := &ControlPlaneWebhook{Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(),
+		Workload: workload}
+	ofCluster := func(o *controlplanev1.QuoinControlPlane) {
+		o.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1"}
+	}
+	before, after := c.before, c.after
+	if before == nil {
+		before = unchanged
+	}
+	if after == nil {
+		after = unchanged
+	}
+	return webhook.ValidateUpdate(t.Context(), controlPlane(ofCluster, version(c.from), running(c.from), before),
+		controlPlane(ofCluster, version(c.to), after))
+}
+
+// Proves: R4, R6, R7, R17, R18, S1-7, S1-16, S1-25, S1-27
+//
+// What runs as pods in the cluster has to fit before its control plane is raised.
+func TestWhatRunsInsideFitsTheNextVersion(t *testing.T) {
+	gate := func(on bool) change {
+		return configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.FeatureGates = map[string]bool{"ControlPlaneKubeletLocalMode": on}
+		})
+	}
+	for name, c := range map[string]insideEdit{
+		"kube-proxy of three minors before": {from: "v1.36.3", to: "v1.37.0",
+			inside: []client.Object{kubeProxy("v1.34.1")}},
+		"kube-proxy of four minors before": {from: "v1.36.3", to: "v1.37.0",
+			inside:  []client.Object{kubeProxy("v1.33.1")},
+			refusal: "kube-proxy v1.33.1 of DaemonSet kube-proxy is older than API server v1.37.0 by 4 minors"},
+		"kube-proxy of two minors before 1.24": {from: "v1.36.3", to: "v1.37.0",
+			inside: []client.Object{kubeProxy("v1.34.1")}, policy: "Kubernetes-1.24", refusal: "(S1-27)"},
+		"kube-proxy far from a kubelet": {from: "v1.36.3", to: "v1.37.0",
+			inside: []client.Object{kubeProxy("v1.38.1")}, worker: "v1.34.1", refusal: "(R7)"},
+		"kube-proxy near a kubelet": {from: "v1.36.3", to: "v1.37.0",
+			inside: []client.Object{kubeProxy("v1.36.1")}, worker: "v1.34.1"},
+		"kube-proxy unlike a kubelet, 1.24": {from: "v1.36.3", to: "v1.37.0",
+			inside: []client.Object{kubeProxy("v1.36.3")}, worker: "v1.35.1", policy: "Kubernetes-1.24", refusal: "(S1-25)"},
+		"kube-proxy like a kubelet, 1.24": {from: "v1.36.3", to: "v1.37.0",
+			inside: []client.Object{kubeProxy("v1.36.3")}, worker: "v1.36.1", policy: "Kubernetes-1.24"},
+		"a scheduler of the minor before": {from: "v1.36.3", to: "v1.37.0",
+			inside: []client.Object{staticPod("kube-apiserver", "v1.36.3"), staticPod("kube-scheduler", "v1.35.3")}},
+		"a scheduler of two minors before": {from: "v1.36.3", to: "v1.37.0",
+			inside:  []client.Object{staticPod("kube-apiserver", "v1.36.3"), staticPod("kube-scheduler", "v1.34.3")},
+			refusal: "(R9)"},
+		"a manager of two minors before, 1.24": {from: "v1.36.3", to: "v1.37.0",
+			inside: []client.Object{staticPod("kube-apiserver", "v1.36.3"), staticPod("kube-controller-manager", "v1.34.3")},
+			policy: "Kubernetes-1.24", refusal: "(S1-16)"},
+		"a scheduler of who knows which server": {from: "v1.36.3", to: "v1.37.0",
+			inside: []client.Object{staticPod("kube-scheduler", "v1.35.3")}, refusal: "(R9)"},
+		"etcd that may become 3.6": {from: "v1.33.4", to: "v1.34.1",
+			inside: []client.Object{staticPod("etcd", "3.5.26-0")}},
+		"etcd that may not": {from: "v1.33.4", to: "v1.34.1",
+			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, refusal: "only v3.5.26 and later may: bring it there first"},
+		"etcd that is brought there": {from: "v1.33.4", to: "v1.33.4",
+			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, after: etcdTag("3.5.26-0")},
+		"etcd, whatever the policy awaits": {from: "v1.33.4", to: "v1.33.4",
+			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, after: etcdTag("3.5.26-0"), policy: "Distribution"},
+		"etcd of others": {from: "v1.33.4", to: "v1.34.1",
+			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, before: externalEtcd, after: externalEtcd},
+		"etcd that is brought too far": {from: "v1.33.4", to: "v1.33.4",
+			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, after: etcdTag("3.6.8-0"), refusal: "(R18)"},
+		"etcd that stays, by its tag": {from: "v1.33.4", to: "v1.34.1",
+			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, before: etcdTag("3.5.21-0"), after: etcdTag("3.5.21-0")},
+		"etcd that goes back": {from: "v1.34.4", to: "v1.34.4",
+			inside: []client.Object{staticPod("etcd", "3.6.8-0")}, after: etcdTag("3.5.26-0"), refusal: "(R21)"},
+		"kubelets that reach any API server": {from: "v1.34.4", to: "v1.35.4", before: gate(false), after: gate(false),
+			refusal: "(R17)"},
+		"kubelets that reach their own": {from: "v1.34.4", to: "v1.35.4", before: gate(false), after: gate(true)},
+		"a patch, whatever they reach":  {from: "v1.34.4", to: "v1.34.5", before: gate(false), after: gate(false)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			warnings, err := c.edit(t, func(context.Context, client.ObjectKey) (client.Reader, error) {
+				return fake.NewClientBuilder().WithObjects(c.inside...).Build(), nil
+			})
+			expectRefusal(t, err, c.refusal)
+			NewWithT(t).Expect(warnings).NotTo(ContainElement(ContainSubstring("kube-proxy")))
+		})
+	}
+}
+
+// A cluster that does not answer says nothing, and the edit is told so; one without a kubeconfig is not asked.
+func TestAClusterThatDoesNotAnswerIsNotCompared(t *testing.T) {
+	g := NewWithT(t)
+	raised := insideEdit{from: "v1.36.3", to: "v1.37.0"}
+	warnings, err := raised.edit(t, func(context.Context, client.ObjectKey) (client.Reader, error) {
+		return nil, errors.New("no route")
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(warnings).To(ConsistOf(And(ContainSubstring("kube-proxy, etcd"), ContainSubstring("no route"))))
+	missing := apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, "c1-kubeconfig")
+	warnings, err = raised.edit(t, func(context.Context, client.ObjectKey) (client.Reader, error) { return nil, missing })
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(warnings).To(BeEmpty())
+	g.Expect(raised.edit(t, nil)).To(BeEmpty())
+	raised.none = true
+	g.Expect(raised.edit(t, func(context.Context, client.ObjectKey) (client.Reader, error) {
+		return nil, errors.New("asked")
+	})).To(BeEmpty(),
+		"nothing runs that could tell")
+}
