@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 generator=$(hack/tools/build.sh controller-gen)
 
-# provider <name> <API package> <code...>
+# provider <name> <API packages, parted by ;> <code...>
 provider() {
     local name=$1 api=$2 paths=() path
     shift 2
@@ -21,8 +21,8 @@ provider() {
 
 provider infrastructure ./api/infrastructure/... \
     ./controllers/quoinhost/... ./controllers/quoinmachine/... ./controllers/quoinmachinetemplate/... ./controllers/quoincluster/... ./internal/webhooks/infrastructure/...
-provider control-plane ./api/controlplane/... \
-    ./controllers/quoincontrolplane/... ./controllers/etcdbackup/... ./internal/webhooks/controlplane/...
+provider control-plane './api/controlplane/...;./api/quoin/...' \
+    ./controllers/quoincontrolplane/... ./controllers/etcdbackup/... ./controllers/preflightcheck/... ./internal/webhooks/controlplane/...
 
 # Descriptions taken over from Cluster API name a registry; ours name none.
 sed -i -E 's/ \(registry\.[a-z0-9.]+\)//' config/crd/*/bases/*.yaml

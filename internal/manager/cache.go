@@ -22,6 +22,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
 // Scheme knows every kind that Quoin reads or writes in the management cluster.
@@ -34,6 +35,7 @@ func Scheme() *runtime.Scheme {
 		bootstrapv1.AddToScheme,
 		infrav1.AddToScheme,
 		controlplanev1.AddToScheme,
+		quoinv1.AddToScheme,
 	} {
 		utilruntime.Must(add(scheme))
 	}

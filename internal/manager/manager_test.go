@@ -92,6 +92,7 @@ func TestManager(t *testing.T) {
 	})
 	t.Run("refuses", func(t *testing.T) { refuses(t, c) })
 	t.Run("judges versions", func(t *testing.T) { judgesVersions(t, config) })
+	t.Run("looks ahead", func(t *testing.T) { looksAhead(t, c, config) })
 	t.Run("judges deletions", func(t *testing.T) { judgesDeletions(t, c, config) })
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/etcdbackup"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/preflightcheck"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincluster"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
@@ -127,6 +128,14 @@ func addControlPlane(
 		Spool:            o.BackupSpool,
 		WatchFilterValue: o.WatchFilter,
 	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinControlPlaneConcurrency)); err != nil {
+		return err
+	}
+	if err := (&preflightcheck.Reconciler{
+		Client:           mgr.GetClient(),
+		APIReader:        mgr.GetAPIReader(),
+		ClusterCache:     clusterCache,
+		WatchFilterValue: o.WatchFilter,
+	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
 		return err
 	}
 	return (&quoincontrolplane.Reconciler{

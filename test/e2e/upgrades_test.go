@@ -14,16 +14,37 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/hack/components/repository"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab"
 )
 
 // upgrades edits the control plane's version, then that of the workers.
 func upgrades() {
+	It("looks ahead: what no drain could get past blocks, and nothing when it is mended", func(ctx SpecContext) {
+		awaitBudget(ctx, 2)
+		blocked := lookAhead(ctx, the.demo, "budget-of-two", lab.NewVersion)
+		Expect(blocked.Status.Verdict).To(Equal(quoinv1.VerdictBlock))
+		Expect(conditions.Get(blocked, quoinv1.PreflightCheckPassedCondition).Message).
+			To(HavePrefix("Disruption: PodDisruptionBudget default/web: wants all of its 2 pods"))
+
+		awaitBudget(ctx, 1)
+		passed := lookAhead(ctx, the.demo, "budget-of-one", lab.NewVersion)
+		Expect(passed.Status.Verdict).To(BeElementOf(quoinv1.VerdictPass, quoinv1.VerdictWarn))
+		for _, result := range passed.Status.Checks {
+			if result.Name == "VersionPath" {
+				Expect(result.Message).To(ContainSubstring("control plane %s -> %s", lab.OldVersion, lab.NewVersion))
+			}
+		}
+	}, NodeTimeout(6*time.Minute))
+
 	It("replaces the control plane by surge, though the manager is killed while kubeadm joins", func(ctx SpecContext) {
 		old, oldMachine := controlPlaneNode(ctx)
 		target := spareHost(ctx, "control-plane")
@@ -219,4 +240,34 @@ func kubeletOf(nodes []lab.Node, name string) string {
 		}
 	}
 	return "given back"
+}
+
+// awaitBudget applies the budget of web, and waits until the cluster has counted by it.
+func awaitBudget(ctx context.Context, minAvailable int) {
+	GinkgoHelper()
+	must(the.lab.Apply(ctx, the.demo.Kubeconfig(), budget(minAvailable)))
+	applied := &policyv1.PodDisruptionBudget{}
+	Eventually(func(ctx context.Context) (bool, error) {
+		err := the.demo.Client.Get(ctx, client.ObjectKey{Namespace: "default", Name: "web"}, applied)
+		return applied.Status.ObservedGeneration == applied.Generation, err
+	}).WithContext(ctx).Should(BeTrue())
+}
+
+// lookAhead makes a PreflightCheck of a Cluster, and returns it with its verdict.
+func lookAhead(ctx context.Context, cluster *lab.Cluster, name, version string) *quoinv1.PreflightCheck {
+	GinkgoHelper()
+	check := &quoinv1.PreflightCheck{ObjectMeta: metav1.ObjectMeta{Namespace: lab.Namespace, Name: name},
+		Spec: quoinv1.PreflightCheckSpec{ClusterName: cluster.Name, Version: version}}
+	Expect(the.lab.Management.Create(ctx, check)).To(Succeed())
+	Eventually(func(ctx context.Context) (bool, error) {
+		err := the.lab.Management.Get(ctx, client.ObjectKeyFromObject(check), check)
+		return conditions.IsTrue(check, quoinv1.PreflightCheckCompletedCondition), err
+	}).WithContext(ctx).WithTimeout(2*time.Minute).Should(BeTrue(), "%+v", check)
+	for _, result := range check.Status.Checks {
+		the.lab.Printf("  %-6s %-15s %s", result.Verdict, result.Name, result.Message)
+		for _, finding := range result.Findings {
+			the.lab.Printf("         %s %s: %s; %s", finding.Verdict, finding.Object, finding.Message, finding.Fix)
+		}
+	}
+	return check
 }

@@ -19,6 +19,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
 )
 
@@ -32,7 +33,8 @@ func (l *Lab) KindNode() string { return kindNode }
 var scheme = func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, clusterv1.AddToScheme, bootstrapv1.AddToScheme, infrav1.AddToScheme, controlplanev1.AddToScheme,
+		clientgoscheme.AddToScheme, clusterv1.AddToScheme, bootstrapv1.AddToScheme,
+		infrav1.AddToScheme, controlplanev1.AddToScheme, quoinv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			panic(err)

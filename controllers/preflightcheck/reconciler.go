@@ -1,0 +1,313 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package preflightcheck has the checks of package preflight made, once for each PreflightCheck, and keeps what they
+// found. They only read, so one that is cut off is made again.
+package preflightcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/cluster-api/util/paused"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/preflight"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
+)
+
+// connectTimeout is how long a connection may take, before its Cluster is taken for one that cannot be reached.
+const connectTimeout = 30 * time.Second
+
+// mostEvent is what an Event holds: a longer one is not recorded at all.
+const mostEvent = 1024
+
+// Reconciler makes the checks. Its workers never wait for a Cluster: that is asked beside them.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// APIReader reads what is judged as it is now.
+	APIReader client.Reader
+	// ClusterCache reaches the Clusters.
+	ClusterCache clustercache.ClusterCache
+	// Checks to make; all there are when nil.
+	Checks []preflight.Check
+	// Recorder of events; that of the manager when nil.
+	Recorder events.EventRecorder
+	// Clock is the real one when nil.
+	Clock clock.PassiveClock
+	// WatchFilterValue is the label value that objects must carry to be reconciled.
+	WatchFilterValue string
+
+	calls *async.Calls
+}
+
+// +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=preflightchecks,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=preflightchecks/status,verbs=get;patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusterclasses,verbs=get
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=quoin-releases,verbs=get
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list
+// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
+
+// SetupWithManager adds the controller to the manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	if r.Client == nil || r.APIReader == nil || r.ClusterCache == nil {
+		return errors.New("fields Client, APIReader and ClusterCache must be set")
+	}
+	if r.Recorder == nil {
+		r.Recorder = mgr.GetEventRecorder("preflightcheck-controller")
+	}
+	r.prepare()
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		r.calls.Close()
+		return nil
+	})); err != nil {
+		return fmt.Errorf("register the end of checks: %w", err)
+	}
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "preflightcheck")
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("preflightcheck").
+		For(&quoinv1.PreflightCheck{}).
+		WithOptions(options).
+		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
+		// Its coming, its pause and its first control plane are what a check waits for.
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster)).
+		WatchesRawSource(source.Channel(r.calls.Events(), &handler.EnqueueRequestForObject{})).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the controller of PreflightChecks: %w", err)
+	}
+	return nil
+}
+
+// prepare makes what Reconcile keeps.
+func (r *Reconciler) prepare() {
+	r.calls = async.New(async.Options{})
+	if r.Checks == nil {
+		r.Checks = preflight.Checks()
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+}
+
+// ofCluster are the PreflightChecks that wait for the Cluster.
+func (r *Reconciler) ofCluster(ctx context.Context, cluster client.Object) []reconcile.Request {
+	checks := &quoinv1.PreflightCheckList{}
+	if err := r.Client.List(ctx, checks, client.InNamespace(cluster.GetNamespace())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list PreflightChecks")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range checks.Items {
+		if check := &checks.Items[i]; check.Spec.ClusterName == cluster.GetName() && check.Status.CompletionTime.IsZero() {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(check)})
+		}
+	}
+	return requests
+}
+
+// Reconcile has the checks made, or keeps what they found.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, failure error) {
+	check := &quoinv1.PreflightCheck{}
+	if err := r.Client.Get(ctx, req.NamespacedName, check); err != nil {
+		r.calls.Cancel(req.NamespacedName)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	_, moving := check.Annotations[clusterctlv1.DeleteForMoveAnnotation]
+	if moving || !check.DeletionTimestamp.IsZero() || !check.Status.CompletionTime.IsZero() {
+		r.calls.Cancel(req.NamespacedName)
+		return ctrl.Result{}, nil
+	}
+	cluster, err := util.GetClusterByName(ctx, r.Client, check.Namespace, check.Spec.ClusterName)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, err
+	}
+	isPaused, written, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, check)
+	if err != nil || isPaused || written {
+		if isPaused {
+			r.calls.Cancel(req.NamespacedName) // a Cluster that is moved waits for nobody who only reads
+		}
+		return ctrl.Result{}, err
+	}
+	before := check.DeepCopy()
+	defer func() { failure = errors.Join(failure, r.write(ctx, before, check)) }()
+	if cluster == nil {
+		waits(check, quoinv1.ClusterNotFoundReason, fmt.Sprintf("there is no Cluster %s in namespace %s: make it, or delete "+
+			"this PreflightCheck and make one for a Cluster that there is", check.Spec.ClusterName, check.Namespace))
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{}, r.reconcile(check, cluster)
+}
+
+// write patches what changed, the status as a whole: whoever waits for its conditions finds the verdicts beside them.
+func (r *Reconciler) write(ctx context.Context, before, check *quoinv1.PreflightCheck) error {
+	status := check.Status.DeepCopy()
+	if !equality.Semantic.DeepEqual(before.ObjectMeta, check.ObjectMeta) {
+		if err := r.Client.Patch(ctx, check, client.MergeFrom(before)); err != nil {
+			return fmt.Errorf("patch PreflightCheck %s: %w", client.ObjectKeyFromObject(check), err)
+		}
+	}
+	if equality.Semantic.DeepEqual(before.Status, *status) {
+		return nil
+	}
+	check.Status = *status
+	if err := r.Client.Status().Patch(ctx, check, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("patch the status of PreflightCheck %s: %w", client.ObjectKeyFromObject(check), err)
+	}
+	return nil
+}
+
+// reconcile begins the checks of a Cluster that is there, or takes what they found.
+func (r *Reconciler) reconcile(check *quoinv1.PreflightCheck, cluster *clusterv1.Cluster) error {
+	// What belongs to a Cluster goes where it goes, and ends with it.
+	check.OwnerReferences = util.EnsureOwnerRef(check.OwnerReferences, metav1.OwnerReference{
+		APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID})
+	metav1.SetMetaDataLabel(&check.ObjectMeta, clusterv1.ClusterNameLabel, cluster.Name)
+	if !ptr.Deref(cluster.Status.Initialization.ControlPlaneInitialized, false) {
+		waits(check, quoinv1.WaitingForControlPlaneInitializedReason,
+			"nothing runs yet that could be looked at: the control plane is not initialized")
+		return nil
+	}
+	subject := preflight.Subject{Cluster: cluster.DeepCopy(), Version: check.Spec.Version, Management: r.APIReader}
+	skip := check.DeepCopy().Spec.Skip
+	const timeout = connectTimeout + preflight.Timeout + 10*time.Second
+	results, done, err := async.Do(r.calls, client.ObjectKeyFromObject(check), "check", timeout,
+		func(ctx context.Context) ([]quoinv1.CheckResult, error) {
+			if err := r.reach(ctx, &subject); err != nil {
+				return nil, err
+			}
+			return preflight.Run(ctx, r.Checks, subject, skip, r.Clock), nil
+		})
+	if err != nil {
+		waits(check, quoinv1.RunningReason, fmt.Sprintf("the checks could not begin, and are made again: %v", err))
+		return fmt.Errorf("begin the checks: %w", err)
+	}
+	if !done {
+		waits(check, quoinv1.RunningReason, fmt.Sprintf("%d checks are looking", len(r.Checks)))
+		return nil
+	}
+	r.keep(check, results)
+	return nil
+}
+
+// reach completes the subject by what only the Cluster's own API server can be asked for. One that cannot be reached is
+// found by each check that needs it.
+func (r *Reconciler) reach(ctx context.Context, subject *preflight.Subject) error {
+	subject.Now = r.Clock.Now()
+	key := client.ObjectKeyFromObject(subject.Cluster)
+	if ref := subject.Cluster.Spec.ControlPlaneRef; ref.Kind == "QuoinControlPlane" &&
+		ref.APIGroup == controlplanev1.GroupVersion.Group {
+		found, of := &controlplanev1.QuoinControlPlane{}, client.ObjectKey{Namespace: key.Namespace, Name: ref.Name}
+		switch err := r.APIReader.Get(ctx, of, found); {
+		case err == nil:
+			subject.ControlPlane = found
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("read QuoinControlPlane %s: %w", of, err)
+		}
+	}
+	subject.Workload = r.workload(ctx, key)
+	subject.Metrics = func(ctx context.Context) ([]byte, error) { return r.metrics(ctx, key) }
+	return nil
+}
+
+// workload reads the Cluster, and fails at each reading where that cannot be reached.
+func (r *Reconciler) workload(ctx context.Context, cluster client.ObjectKey) client.Reader {
+	reader, err := r.connected(ctx, cluster)
+	if err != nil {
+		return unreached{err}
+	}
+	return reader
+}
+
+// connected waits for the connection of a process, or of a Cluster, that has just begun.
+func (r *Reconciler) connected(ctx context.Context, cluster client.ObjectKey) (reader client.Reader, err error) {
+	waited := wait.PollUntilContextTimeout(ctx, time.Second, connectTimeout, true,
+		func(ctx context.Context) (bool, error) {
+			reader, err = r.ClusterCache.GetUncachedClient(ctx, cluster)
+			return !errors.Is(err, clustercache.ErrClusterNotConnected), nil
+		})
+	return reader, errors.Join(err, waited)
+}
+
+// metrics of the API server that answers.
+func (r *Reconciler) metrics(ctx context.Context, cluster client.ObjectKey) ([]byte, error) {
+	config, err := r.ClusterCache.GetRESTConfig(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
+	api, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return api.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+}
+
+// unreached is a Cluster that does not answer.
+type unreached struct{ err error }
+
+// Get implements client.Reader.
+func (u unreached) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return u.err
+}
+
+// List implements client.Reader.
+func (u unreached) List(context.Context, client.ObjectList, ...client.ListOption) error { return u.err }
+
+// waits sets the conditions of a PreflightCheck that has no verdict yet.
+func waits(check *quoinv1.PreflightCheck, reason, message string) {
+	conditions.Set(check, metav1.Condition{Type: quoinv1.PreflightCheckCompletedCondition, Status: metav1.ConditionFalse,
+		Reason: reason, Message: message})
+	conditions.Set(check, metav1.Condition{Type: quoinv1.PreflightCheckPassedCondition, Status: metav1.ConditionUnknown,
+		Reason: reason, Message: message})
+}
+
+// keep writes down what the checks found.
+func (r *Reconciler) keep(check *quoinv1.PreflightCheck, results []quoinv1.CheckResult) {
+	verdict, summary := preflight.Verdict(results), preflight.Summary(results)
+	check.Status.Verdict, check.Status.Checks = verdict, results
+	check.Status.CompletionTime = metav1.NewTime(r.Clock.Now())
+	passed := metav1.Condition{Type: quoinv1.PreflightCheckPassedCondition, Status: metav1.ConditionTrue,
+		Reason: quoinv1.PassedReason, Message: summary}
+	kind := corev1.EventTypeNormal
+	switch verdict {
+	case quoinv1.VerdictBlock:
+		passed.Status, passed.Reason, kind = metav1.ConditionFalse, quoinv1.BlockedReason, corev1.EventTypeWarning
+	case quoinv1.VerdictWarn:
+		passed.Reason = quoinv1.PassedWithWarningsReason
+	case quoinv1.VerdictPass, quoinv1.VerdictSkipped:
+	}
+	conditions.Set(check, passed)
+	conditions.Set(check, metav1.Condition{Type: quoinv1.PreflightCheckCompletedCondition, Status: metav1.ConditionTrue,
+		Reason: quoinv1.CompletedReason, Message: fmt.Sprintf("%d checks have their verdict", len(results))})
+	r.Recorder.Eventf(check, nil, kind, passed.Reason, "Check", "%s", text.Shorten(summary, mostEvent))
+}

@@ -1,0 +1,331 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// subject is a Cluster c1 whose managing cluster and own API server hold the objects.
+func subject(t *testing.T, management, workload []client.Object) Subject {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme} {
+		NewWithT(t).Expect(add(scheme)).To(Succeed())
+	}
+	reader := func(objects []client.Object) client.Reader {
+		return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	}
+	return Subject{Cluster: &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c1"}},
+		Version: "v1.36.3", Management: reader(management), Workload: reader(workload), Now: now}
+}
+
+// says is what findings are compared by.
+func says(findings []quoinv1.Finding) []string {
+	var all []string
+	for _, finding := range findings {
+		all = append(all, string(finding.Verdict)+" "+finding.Object+" "+finding.Reason)
+	}
+	return all
+}
+
+type looker = func(context.Context, Subject) (string, []quoinv1.Finding, error)
+
+func expect(t *testing.T, check looker, s Subject, want ...string) []quoinv1.Finding {
+	t.Helper()
+	g := NewWithT(t)
+	_, findings, err := check(t.Context(), s)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(says(findings)).To(ConsistOf(want))
+	for _, finding := range findings {
+		g.Expect(finding.Message).NotTo(BeEmpty())
+	}
+	return findings
+}
+
+func machine(name, version string, controlPlane bool) *clusterv1.Machine {
+	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: name,
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}}
+	m.Spec.ClusterName, m.Spec.Version, m.Status.NodeRef.Name = "c1", version, name
+	if controlPlane {
+		m.Labels[clusterv1.MachineControlPlaneLabel] = ""
+	} else {
+		m.Labels[clusterv1.MachineDeploymentNameLabel] = "blue"
+	}
+	return m
+}
+
+func TestVersionPath(t *testing.T) {
+	g := NewWithT(t)
+	control, worker := machine("cp", "v1.35.4", true), machine("w", "v1.34.1", false)
+	s := subject(t, []client.Object{control, worker}, nil)
+	message, findings, err := lookAtVersionPath(t.Context(), s)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(findings).To(BeEmpty())
+	g.Expect(message).To(ContainSubstring("control plane v1.35.4 -> v1.36.3: one minor at a time"))
+	g.Expect(message).To(ContainSubstring("MachineDeployment blue v1.34.1 -> v1.36.3: workers follow the control plane"))
+
+	s.Version = "v1.37.0"
+	hops := expect(t, lookAtVersionPath, s, "Warn  SeveralHops")
+	g.Expect(hops[0].Fix).To(HavePrefix("set v1.36 first, then v1.37.0"))
+	s.Version = "v1.34.2"
+	expect(t, lookAtVersionPath, s, "Block  NoVersionPath")
+	s.Version = "latest"
+	expect(t, lookAtVersionPath, s, "Block  NoVersionPath")
+
+	// Cluster API takes a managed topology over a minor only where its ClusterClass lists a version of it.
+	class := &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "quoin"}}
+	s = subject(t, []client.Object{control, worker, class}, nil)
+	s.Version = "v1.37.0"
+	s.Cluster.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "quoin"}, Version: "v1.35.4"}
+	expect(t, lookAtVersionPath, s, "Block  NoVersionPath")
+	class.Spec.KubernetesVersions = []string{"v1.35.4", "v1.36.3", "v1.37.0"}
+	s.Management = subject(t, []client.Object{control, worker, class}, nil).Management
+	expect(t, lookAtVersionPath, s)
+
+	s.Cluster.Annotations = map[string]string{skew.PolicyAnnotation: "ours"}
+	expect(t, lookAtVersionPath, s, "Block Cluster c1 UnknownPolicy")
+}
+
+func node(name string, conditions ...corev1.NodeCondition) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Status.Conditions = conditions
+	n.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.1.4"
+	return n
+}
+
+func TestNodes(t *testing.T) {
+	is := func(condition corev1.NodeConditionType, status corev1.ConditionStatus) corev1.NodeCondition {
+		return corev1.NodeCondition{Type: condition, Status: status, Message: "so it says"}
+	}
+	ready := is(corev1.NodeReady, corev1.ConditionTrue)
+	cordoned, old := node("cordoned", ready), node("old", ready)
+	cordoned.Spec.Unschedulable = true
+	old.Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.28"
+	going, waiting := machine("going", "v1.35.4", false), machine("waiting", "v1.35.4", false)
+	going.DeletionTimestamp, going.Finalizers = &metav1.Time{Time: now}, []string{"quoin.test/hold"}
+	waiting.Status.NodeRef.Name = ""
+	s := subject(t, []client.Object{machine("well", "v1.35.4", false), going, waiting}, []client.Object{
+		node("well", ready, is(corev1.NodeDiskPressure, corev1.ConditionFalse)), node("silent"),
+		node("down", is(corev1.NodeReady, corev1.ConditionUnknown)),
+		node("full", ready, is(corev1.NodeDiskPressure, corev1.ConditionTrue),
+			is(corev1.NodeMemoryPressure, corev1.ConditionTrue), is(corev1.NodePIDPressure, corev1.ConditionTrue),
+			is(corev1.NodeNetworkUnavailable, corev1.ConditionTrue)),
+		cordoned, old,
+	})
+	want := []string{"Block Node silent NotReady", "Block Node down NotReady", "Block Node full DiskPressure",
+		"Block Node full MemoryPressure", "Block Node full PIDPressure", "Block Node full NetworkUnavailable",
+		"Warn Node cordoned Cordoned", "Block Machine going Deleting", "Block Machine waiting NoNode"}
+	expect(t, lookAtNodes, s, append(want, "Warn Node old RuntimeEnded")...)
+	s.Version = "v1.35.9"
+	expect(t, lookAtNodes, s, want...)
+}
+
+func plane(change func(*controlplanev1.QuoinControlPlane)) *controlplanev1.QuoinControlPlane {
+	found := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "cp"}}
+	member := func(name, role string) controlplanev1.EtcdMember {
+		return controlplanev1.EtcdMember{Name: name, Machine: name, Role: role, Healthy: ptr.To(true)}
+	}
+	found.Status.Etcd = &controlplanev1.EtcdStatus{Agreed: ptr.To(true), ObservedTime: metav1.Time{Time: now},
+		Members: []controlplanev1.EtcdMember{member("a", "Leader"), member("b", "Voter"), member("c", "Voter")}}
+	for condition, status := range map[string]metav1.ConditionStatus{
+		controlplanev1.ControlPlaneAvailableCondition:         metav1.ConditionTrue,
+		controlplanev1.ControlPlaneComponentsHealthyCondition: metav1.ConditionTrue,
+		controlplanev1.ControlPlaneRollingOutCondition:        metav1.ConditionFalse,
+		controlplanev1.ControlPlaneRemediatingCondition:       metav1.ConditionFalse,
+		controlplanev1.ControlPlaneAddonsUpToDateCondition:    metav1.ConditionTrue,
+		controlplanev1.ControlPlaneBackupHealthyCondition:     metav1.ConditionTrue,
+	} {
+		found.Status.Conditions = append(found.Status.Conditions, metav1.Condition{Type: condition, Status: status})
+	}
+	found.Spec.Backup = &controlplanev1.EtcdBackup{}
+	found.Status.Backup = &controlplanev1.EtcdBackupStatus{
+		LastGood: &controlplanev1.BackupRecord{Name: "one", Time: metav1.Time{Time: now.Add(-time.Hour)}}}
+	change(found)
+	return found
+}
+
+func set(plane *controlplanev1.QuoinControlPlane, condition string, status metav1.ConditionStatus) {
+	for i := range plane.Status.Conditions {
+		if plane.Status.Conditions[i].Type == condition {
+			plane.Status.Conditions[i].Status = status
+		}
+	}
+}
+
+func TestControlPlaneEtcdAndBackup(t *testing.T) {
+	const object = " QuoinControlPlane cp "
+	for name, c := range map[string]struct {
+		change               func(*controlplanev1.QuoinControlPlane)
+		plane, etcd, backups []string
+	}{
+		"well": {change: func(*controlplanev1.QuoinControlPlane) {}},
+		"nothing reported": {
+			change: func(p *controlplanev1.QuoinControlPlane) { p.Status = controlplanev1.QuoinControlPlaneStatus{} },
+			plane: []string{"Block" + object + "NotAvailable", "Block" + object + "ComponentsUnhealthy",
+				"Block" + object + "RollingOut", "Block" + object + "Remediating", "Block" + object + "AddonsOutOfDate"},
+			etcd: []string{"Block" + object + "Unobserved"}, backups: []string{"Warn" + object + "None"},
+		},
+		"rolling out": {
+			change: func(p *controlplanev1.QuoinControlPlane) {
+				set(p, controlplanev1.ControlPlaneRollingOutCondition, metav1.ConditionTrue)
+				p.Status.Etcd.Members[1].Role = "Learner"
+			},
+			plane: []string{"Block" + object + "RollingOut"}, etcd: []string{"Block etcd member b Learner"},
+		},
+		"a member is ill, one has no Machine, and nobody agrees": {
+			change: func(p *controlplanev1.QuoinControlPlane) {
+				p.Status.Etcd.Agreed = nil
+				p.Status.Etcd.Members[0].Healthy = ptr.To(false)
+				p.Status.Etcd.Members[2].Machine = ""
+			},
+			etcd: []string{"Block" + object + "NoQuorum", "Block etcd member a Unhealthy", "Block etcd member c NoMachine"},
+		},
+		"what was read of etcd is old": {
+			change: func(p *controlplanev1.QuoinControlPlane) {
+				p.Status.Etcd.ObservedTime.Time = now.Add(-etcdTooOld - time.Second)
+			},
+			etcd: []string{"Block" + object + "Unobserved"},
+		},
+		"external etcd": {
+			change: func(p *controlplanev1.QuoinControlPlane) {
+				p.Status.Etcd = nil
+				p.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.Endpoints = []string{"https://etcd.quoin.test"}
+			},
+		},
+		"no backup": {
+			change:  func(p *controlplanev1.QuoinControlPlane) { p.Spec.Backup = nil },
+			backups: []string{"Warn" + object + "NotConfigured"},
+		},
+		"an old backup that fails since": {
+			change: func(p *controlplanev1.QuoinControlPlane) {
+				set(p, controlplanev1.ControlPlaneBackupHealthyCondition, metav1.ConditionFalse)
+				p.Status.Backup.LastGood.Time.Time = now.Add(-25 * time.Hour)
+			},
+			backups: []string{"Warn" + object + "Failing", "Warn" + object + "Old"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := subject(t, nil, nil)
+			s.ControlPlane = plane(c.change)
+			expect(t, lookAtControlPlane, s, c.plane...)
+			expect(t, lookAtEtcd, s, c.etcd...)
+			expect(t, lookAtBackup, s, c.backups...)
+			s.ControlPlane = nil
+			expect(t, lookAtControlPlane, s)
+			expect(t, lookAtEtcd, s)
+			expect(t, lookAtBackup, s)
+		})
+	}
+}
+
+func TestCertificates(t *testing.T) {
+	with := func(name string, left time.Duration) *clusterv1.Machine {
+		m := machine(name, "v1.35.4", true)
+		m.Status.CertificatesExpiryDate = metav1.Time{Time: now.Add(left)}
+		return m
+	}
+	worker := with("worker", -time.Hour)
+	delete(worker.Labels, clusterv1.MachineControlPlaneLabel)
+	expect(t, lookAtCertificates, subject(t, []client.Object{with("well", certificatesSoon+time.Hour),
+		with("soon", certificatesSoon), with("over", 0), machine("unknown", "v1.35.4", true), worker}, nil),
+		"Warn Machine soon ExpireSoon", "Block Machine over Expired")
+}
+
+// Proves: S1-18
+func TestWebhooks(t *testing.T) {
+	rule := func(group string, versions ...string) admissionregistrationv1.RuleWithOperations {
+		return admissionregistrationv1.RuleWithOperations{Rule: admissionregistrationv1.Rule{APIGroups: []string{group},
+			APIVersions: versions, Resources: []string{"deployments"}}}
+	}
+	exact, equivalent := ptr.To(admissionregistrationv1.Exact), ptr.To(admissionregistrationv1.Equivalent)
+	validating := func(name string, match *admissionregistrationv1.MatchPolicyType,
+		rules ...admissionregistrationv1.RuleWithOperations) client.Object {
+		hook := admissionregistrationv1.ValidatingWebhook{Name: name + ".quoin.test", MatchPolicy: match, Rules: rules}
+		return &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{hook}}
+	}
+	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "mutating"},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "m.quoin.test", MatchPolicy: exact,
+			Rules: []admissionregistrationv1.RuleWithOperations{rule("example.org", "v1"), rule("networking.k8s.io", "v1")}}}}
+	findings := expect(t, lookAtWebhooks, subject(t, nil, []client.Object{
+		validating("default", nil, rule("apps", "v1")), validating("equivalent", equivalent, rule("apps", "v1")),
+		validating("all", exact, rule("apps", "*")), validating("custom", exact, rule("cluster.x-k8s.io", "v1beta2")),
+		validating("exact", exact, rule("apps", "v1", "v1beta1")), validating("any", exact, rule("*", "v1")),
+		validating("core", exact, rule("", "v1")), mutating,
+	}), "Block ValidatingWebhookConfiguration exact ListsVersions",
+		"Block ValidatingWebhookConfiguration any ListsVersions",
+		"Block ValidatingWebhookConfiguration core ListsVersions",
+		"Block MutatingWebhookConfiguration mutating ListsVersions")
+	for _, finding := range findings {
+		NewWithT(t).Expect(finding.Fix).To(Equal("set matchPolicy: Equivalent"))
+	}
+}
+
+func TestDeprecatedAPIs(t *testing.T) {
+	s := subject(t, nil, nil)
+	line := func(group, removed, resource, subresource, version string) string {
+		return fmt.Sprintf("apiserver_requested_deprecated_apis{group=%q,removed_release=%q,resource=%q,subresource=%q,"+
+			"version=%q} 1\n", group, removed, resource, subresource, version)
+	}
+	metrics := "# HELP apiserver_requested_deprecated_apis [STABLE] Gauge of deprecated APIs that have been requested\n" +
+		"# TYPE apiserver_requested_deprecated_apis gauge\n" +
+		line("", "", "componentstatuses", "", "v1") +
+		line("flowcontrol.apiserver.k8s.io", "1.36", "flowschemas", "status", "v1beta3") +
+		line("storage.k8s.io", "1.37", "csinodes", "", "v1beta1") +
+		"apiserver_request_total{code=\"200\",group=\"\"} 17\n"
+	s.Metrics = func(context.Context) ([]byte, error) { return []byte(metrics), nil }
+	const schemas, nodes = "flowcontrol.apiserver.k8s.io/v1beta3/flowschemas/status", "storage.k8s.io/v1beta1/csinodes"
+	expect(t, lookAtDeprecatedAPIs, s, "Block "+schemas+" Removed", "Warn "+nodes+" Deprecated")
+	s.Version = "v1.35.9"
+	expect(t, lookAtDeprecatedAPIs, s, "Warn "+schemas+" Deprecated", "Warn "+nodes+" Deprecated")
+	s.Version = "v2.0.0"
+	expect(t, lookAtDeprecatedAPIs, s, "Block "+schemas+" Removed", "Block "+nodes+" Removed")
+	s.Metrics = func(context.Context) ([]byte, error) { return nil, errors.New("forbidden") }
+	_, _, err := lookAtDeprecatedAPIs(t.Context(), s)
+	NewWithT(t).Expect(err).To(MatchError(ContainSubstring("forbidden")))
+}
+
+func TestDisruption(t *testing.T) {
+	budget := func(name string, allowed, healthy, desired, expected int32) client.Object {
+		return &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+			Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed, CurrentHealthy: healthy,
+				DesiredHealthy: desired, ExpectedPods: expected}}
+	}
+	volume := func(name string, source corev1.PersistentVolumeSource, claim *corev1.ObjectReference) client.Object {
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source, ClaimRef: claim}}
+	}
+	local := corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/data"}}
+	claim := &corev1.ObjectReference{Namespace: "shop", Name: "data"}
+	expect(t, lookAtDisruption, subject(t, nil, []client.Object{
+		budget("well", 1, 3, 2, 3), budget("nobody", 0, 0, 1, 0), budget("never", 0, 3, 3, 3), budget("ill", 0, 2, 2, 3),
+		volume("free", local, nil), volume("held", local, claim),
+		volume("path", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}, claim),
+		volume("net", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs", Path: "/"}}, claim),
+	}), "Block PodDisruptionBudget shop/never AllowsNoDisruption", "Warn PodDisruptionBudget shop/ill TooFewHealthy",
+		"Block PersistentVolume held LocalData", "Block PersistentVolume path LocalData")
+}

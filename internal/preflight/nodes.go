@@ -1,0 +1,101 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// lookAtNodes looks whether each Node is ready, short of nothing, and able to run the version, and whether each Machine
+// has its Node.
+func lookAtNodes(ctx context.Context, s Subject) (string, []quoinv1.Finding, error) {
+	nodes := &corev1.NodeList{}
+	if err := s.Workload.List(ctx, nodes); err != nil {
+		return "", nil, fmt.Errorf("list the Nodes: %w", err)
+	}
+	machines, err := s.machines(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	var findings []quoinv1.Finding
+	for i := range nodes.Items {
+		findings = append(findings, judgeNode(&nodes.Items[i], s.Version)...)
+	}
+	for i := range machines {
+		findings = append(findings, judgeMachine(&machines[i])...)
+	}
+	return fmt.Sprintf("%d Nodes and %d Machines", len(nodes.Items), len(machines)), findings, nil
+}
+
+// wants are the statuses of a Node's conditions that keep an upgrade from beginning when they are others.
+var wants = []struct {
+	condition corev1.NodeConditionType
+	status    corev1.ConditionStatus
+	fix       string
+}{
+	{corev1.NodeReady, corev1.ConditionTrue, "mend the Node, or have its Machine replaced"},
+	{corev1.NodeMemoryPressure, corev1.ConditionFalse, "free memory: pods of a drained Node have to go somewhere"},
+	{corev1.NodeDiskPressure, corev1.ConditionFalse, "free disk space: images of the new version need it"},
+	{corev1.NodePIDPressure, corev1.ConditionFalse, "end processes, or raise the limit"},
+	{corev1.NodeNetworkUnavailable, corev1.ConditionFalse, "mend the network plug-in on the Node"},
+}
+
+func judgeNode(node *corev1.Node, version string) []quoinv1.Finding {
+	object := "Node " + node.Name
+	var findings []quoinv1.Finding
+	for _, want := range wants {
+		status, said := corev1.ConditionUnknown, ""
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == want.condition {
+				status, said = condition.Status, condition.Message
+			}
+		}
+		if status == want.status || status == corev1.ConditionUnknown && want.condition != corev1.NodeReady {
+			continue // not every network plug-in sets its condition
+		}
+		message := fmt.Sprintf("%s is %s", want.condition, status)
+		if said != "" {
+			message += ": " + said
+		}
+		findings = append(findings, blocks(object, reasonOf(want.condition), message, want.fix))
+	}
+	if node.Spec.Unschedulable {
+		findings = append(findings, warns(object, "Cordoned",
+			"takes no pods, so less room is left for those of a Node that is drained", "uncordon it, or remove it"))
+	}
+	if ended := skew.RuntimeEnded(node.Status.NodeInfo.ContainerRuntimeVersion, version); ended != "" {
+		findings = append(findings, warns(object, "RuntimeEnded", "its host cannot be used for "+version+" "+ended,
+			"install a later containerd on the host first"))
+	}
+	return findings
+}
+
+func reasonOf(condition corev1.NodeConditionType) string {
+	if condition == corev1.NodeReady {
+		return "NotReady"
+	}
+	return string(condition)
+}
+
+// judgeMachine finds Machines without a Node, which nothing would upgrade, and those on their way, which would make two
+// changes of one.
+func judgeMachine(machine *clusterv1.Machine) []quoinv1.Finding {
+	object := "Machine " + machine.Name
+	switch {
+	case !machine.DeletionTimestamp.IsZero():
+		return []quoinv1.Finding{blocks(object, "Deleting", "is being deleted",
+			"wait for its end; kubectl describe machine says what it waits for")}
+	case !machine.Status.NodeRef.IsDefined():
+		return []quoinv1.Finding{blocks(object, "NoNode", "has no Node yet",
+			"wait for it, or delete it; kubectl describe machine says what it waits for")}
+	}
+	return nil
+}

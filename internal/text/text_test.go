@@ -1,0 +1,25 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package text_test
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
+)
+
+func TestShorten(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		bytes int
+		want  string
+	}{
+		{"", 5, ""}, {"hello", 5, "hello"}, {"hello!", 5, "he..."}, {"grün war es", 6, "gr..."}, {"grün war es", 7, "grü..."},
+		{"hello", 2, ".."}, {"hello", 0, ""},
+	} {
+		NewWithT(t).Expect(text.Shorten(c.text, c.bytes)).To(Equal(c.want))
+	}
+}
