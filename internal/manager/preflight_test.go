@@ -82,6 +82,7 @@ func looksAhead(t *testing.T, c client.Client, config *rest.Config) {
 
 	// Nothing but the cluster's own reports is missing: whoever skips that may go on.
 	skipped := check("skipped", "preflight", quoinv1.SkippedCheck{Name: "ControlPlane", Reason: "nothing reports here"},
+		quoinv1.SkippedCheck{Name: "Supply", Reason: "no hosts are here"},
 		quoinv1.SkippedCheck{Name: "Webhooks", Reason: "they are ours"})
 	e.read(t, metav1.Now().Time)
 	g.Expect(c.Create(t.Context(), skipped)).To(Succeed())
@@ -94,11 +95,11 @@ func looksAhead(t *testing.T, c client.Client, config *rest.Config) {
 	g.Expect(verdicts).To(Equal(map[string]quoinv1.Verdict{"Backup": quoinv1.VerdictWarn,
 		"Certificates": quoinv1.VerdictPass, "ControlPlane": quoinv1.VerdictSkipped, "DeprecatedAPIs": quoinv1.VerdictPass,
 		"Disruption": quoinv1.VerdictPass, "Etcd": quoinv1.VerdictPass, "Nodes": quoinv1.VerdictPass,
-		"VersionPath": quoinv1.VerdictPass, "Webhooks": quoinv1.VerdictSkipped}))
+		"Supply": quoinv1.VerdictSkipped, "VersionPath": quoinv1.VerdictPass, "Webhooks": quoinv1.VerdictSkipped}))
 	passed = conditions.Get(skipped, quoinv1.PreflightCheckPassedCondition)
 	g.Expect(passed.Status).To(Equal(metav1.ConditionTrue))
 	g.Expect(passed.Reason).To(Equal(quoinv1.PassedWithWarningsReason))
-	g.Expect(passed.Message).To(HaveSuffix("skipped: ControlPlane, Webhooks"))
+	g.Expect(passed.Message).To(HaveSuffix("skipped: ControlPlane, Supply, Webhooks"))
 }
 
 // kubeconfigOf is the Secret by which a Cluster is reached, here the API server of the test.

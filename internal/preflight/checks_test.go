@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -23,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
@@ -33,7 +36,8 @@ var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func subject(t *testing.T, management, workload []client.Object) Subject {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme,
+		infrav1.AddToScheme} {
 		NewWithT(t).Expect(add(scheme)).To(Succeed())
 	}
 	reader := func(objects []client.Object) client.Reader {
@@ -328,4 +332,73 @@ func TestDisruption(t *testing.T) {
 		volume("net", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs", Path: "/"}}, claim),
 	}), "Block PodDisruptionBudget shop/never AllowsNoDisruption", "Warn PodDisruptionBudget shop/ill TooFewHealthy",
 		"Block PersistentVolume held LocalData", "Block PersistentVolume path LocalData")
+}
+
+func TestSupply(t *testing.T) {
+	host := func(name, role string, machine string) *infrav1.QuoinHost {
+		h := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: name,
+			Labels: map[string]string{"role": role}}}
+		h.Status.State = infrav1.HostStateAvailable
+		h.Status.Facts = &infrav1.HostFacts{MachineID: "id-of-" + name, ContainerRuntime: "containerd://2.1.4"}
+		h.Status.Conditions = []metav1.Condition{{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue}}
+		if machine != "" {
+			h.Status.State = infrav1.HostStateProvisioned
+			h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "prod", Name: machine, Machine: machine}
+		}
+		return h
+	}
+	template := func(role string) *infrav1.QuoinMachineTemplate {
+		of := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: role}}
+		of.Spec.Template.Spec.HostSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"role": role}}
+		return of
+	}
+	ref := func(name string) clusterv1.ContractVersionedObjectReference {
+		return clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group,
+			Kind: "QuoinMachineTemplate", Name: name}
+	}
+	pool := func(name string, replicas int32, maxUnavailable *intstr.IntOrString) *clusterv1.MachineDeployment {
+		of := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: name,
+			Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}}
+		of.Spec.Replicas, of.Spec.Template.Spec.InfrastructureRef = &replicas, ref("worker")
+		of.Spec.Rollout.Strategy.RollingUpdate.MaxUnavailable = maxUnavailable
+		return of
+	}
+	old, copied := host("old", "worker", ""), host("copy", "worker", "")
+	old.Status.Facts.ContainerRuntime = "containerd://1.7.28"
+	copied.Status.Facts.MachineID = "id-of-used"
+	used := []client.Object{template("control-plane"), template("worker"), machine("cp", "v1.35.4", true),
+		machine("w", "v1.35.4", false), host("used", "worker", "w"), host("used-too", "control-plane", "cp"), old, copied}
+	pools := []client.Object{pool("blue", 2, nil), pool("empty", 0, nil),
+		pool("green", 2, ptr.To(intstr.FromInt32(1))), pool("red", 2, ptr.To(intstr.FromString("10%")))}
+	control, worker := host("a", "control-plane", ""), []client.Object{host("b", "worker", "")}
+	const noHost, auto = " QuoinControlPlane cp NoSpareHost", controlplanev1.RolloutStrategyAuto
+	surge, first := controlplanev1.RolloutStrategySurge, controlplanev1.RolloutStrategyRemoveFirst
+	for name, c := range map[string]struct {
+		more     []client.Object
+		replicas int32
+		strategy controlplanev1.RolloutStrategyType
+		want     []string
+	}{
+		"one of each":                  {more: append(worker, control), replicas: 1},
+		"none for a single member":     {more: worker, replicas: 1, want: []string{"Block" + noHost}},
+		"none for three by surge":      {more: worker, replicas: 3, strategy: surge, want: []string{"Block" + noHost}},
+		"none for three":               {more: worker, replicas: 3, want: []string{"Warn" + noHost}},
+		"none for three, automatic":    {more: worker, replicas: 3, strategy: auto, want: []string{"Warn" + noHost}},
+		"none for three that go first": {more: worker, replicas: 3, strategy: first},
+		"none for the pools": {more: []client.Object{control}, replicas: 1, want: []string{
+			"Block MachineDeployment blue NoSpareHost", "Block MachineDeployment red NoSpareHost"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := subject(t, slices.Concat(used, pools, c.more), nil)
+			s.ControlPlane = plane(func(p *controlplanev1.QuoinControlPlane) {
+				p.Spec.Replicas, p.Spec.Rollout.Strategy = &c.replicas, c.strategy
+				p.Spec.MachineTemplate.Spec.InfrastructureRef = ref("control-plane")
+			})
+			expect(t, lookAtSupply, s, c.want...)
+		})
+	}
+	s := subject(t, []client.Object{pool("blue", 1, nil), host("b", "worker", "")}, nil)
+	missing := expect(t, lookAtSupply, s, "Block MachineDeployment blue NoSpareHost")
+	NewWithT(t).Expect(missing[0].Message).
+		To(ContainSubstring("QuoinMachineTemplate prod/worker, of which it is made, is not there"))
 }

@@ -66,6 +66,7 @@ func Checks() []Check {
 		{"Disruption", lookAtDisruption},
 		{"Etcd", lookAtEtcd},
 		{"Nodes", lookAtNodes},
+		{"Supply", lookAtSupply},
 		{"VersionPath", lookAtVersionPath},
 		{"Webhooks", lookAtWebhooks},
 	}

@@ -27,8 +27,8 @@ const noVersionPath = "NoVersionPath"
 func lookAtVersionPath(ctx context.Context, s Subject) (string, []quoinv1.Finding, error) {
 	policies, err := skew.PoliciesOf(s.Cluster)
 	if err != nil {
-		unknown := blocks("Cluster "+s.Cluster.Name, "UnknownPolicy", err.Error(), "correct annotation "+skew.PolicyAnnotation)
-		return "", []quoinv1.Finding{unknown}, nil //nolint:nilerr // it is what was found
+		return "", []quoinv1.Finding{blocks("Cluster "+s.Cluster.Name, "UnknownPolicy", err.Error(),
+			"correct annotation "+skew.PolicyAnnotation)}, nil
 	}
 	request, world, err := s.planned(ctx, policies)
 	if err != nil {

@@ -1,0 +1,144 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+)
+
+// quorumOfOthers is how many members a control plane needs for one of them to go before its replacement comes.
+const quorumOfOthers = 3
+
+// lookAtSupply looks whether the control plane and each pool find the host that the first replacement of their rollouts
+// needs. They are rolled out one after another, and each host that is left serves the next.
+func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, error) {
+	hosts, pools := &infrav1.QuoinHostList{}, &clusterv1.MachineDeploymentList{}
+	if err := s.Management.List(ctx, hosts); err != nil {
+		return "", nil, fmt.Errorf("list the QuoinHosts: %w", err)
+	}
+	if err := s.Management.List(ctx, pools, client.InNamespace(s.Cluster.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: s.Cluster.Name}); err != nil {
+		return "", nil, fmt.Errorf("list the MachineDeployments: %w", err)
+	}
+	machines, err := s.machines(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	ours := map[string]bool{}
+	for _, machine := range machines {
+		ours[machine.Name] = true
+	}
+	fleet := supply{s: s}
+	for i := range hosts.Items {
+		fleet.hosts = append(fleet.hosts, placement.HostOf(&hosts.Items[i]))
+		if ref := hosts.Items[i].Spec.ConsumerRef; ref != nil && ref.Namespace == s.Cluster.Namespace && ours[ref.Machine] {
+			fleet.taken = append(fleet.taken, placement.IdentitiesOf(hosts.Items[i].Status.Facts)...)
+		}
+	}
+	var findings []quoinv1.Finding
+	if s.ControlPlane != nil {
+		template := s.ControlPlane.Spec.MachineTemplate.Spec.InfrastructureRef
+		object := "QuoinControlPlane " + s.ControlPlane.Name
+		why, err := fleet.lacks(ctx, template, object)
+		if err != nil {
+			return "", nil, err
+		}
+		if why != "" {
+			findings = append(findings, judgeControlPlaneSupply(s.ControlPlane, object, why)...)
+		}
+	}
+	for i := range pools.Items {
+		pool := &pools.Items[i]
+		if ptr.Deref(pool.Spec.Replicas, 1) == 0 || !surges(pool) {
+			continue
+		}
+		object := "MachineDeployment " + pool.Name
+		why, err := fleet.lacks(ctx, pool.Spec.Template.Spec.InfrastructureRef, object)
+		if err != nil {
+			return "", nil, err
+		}
+		if why != "" {
+			findings = append(findings, blocks(object, "NoSpareHost", "its rollout begins with a further Machine, and "+why,
+				"add a host, or set maxSurge: 0 and maxUnavailable: 1"))
+		}
+	}
+	return fmt.Sprintf("%d QuoinHosts for a control plane and %d MachineDeployments", len(fleet.hosts), len(pools.Items)),
+		findings, nil
+}
+
+// judgeControlPlaneSupply says what the strategy makes of it that no host is free.
+func judgeControlPlaneSupply(of *controlplanev1.QuoinControlPlane, object, why string) []quoinv1.Finding {
+	strategy, replicas := of.Spec.Rollout.Strategy, ptr.Deref(of.Spec.Replicas, 1)
+	switch {
+	case strategy == controlplanev1.RolloutStrategySurge || replicas < quorumOfOthers:
+		return []quoinv1.Finding{blocks(object, "NoSpareHost", "its rollout begins with a further Machine, and "+why,
+			"add a host")}
+	case strategy == controlplanev1.RolloutStrategyRemoveFirst:
+		return nil
+	}
+	return []quoinv1.Finding{warns(object, "NoSpareHost", why+", so each member goes before its replacement comes, and "+
+		"one failure less is tolerated meanwhile", "add a host")}
+}
+
+// surges reports whether a rollout of the pool begins with a further Machine. What is not set is 1 and 0, as in Cluster
+// API.
+func surges(pool *clusterv1.MachineDeployment) bool {
+	rolling := pool.Spec.Rollout.Strategy.RollingUpdate
+	if pool.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType {
+		return false
+	}
+	zero := intstr.FromInt32(0)
+	unavailable, err := intstr.GetScaledValueFromIntOrPercent(ptr.To(ptr.Deref(rolling.MaxUnavailable, zero)),
+		int(ptr.Deref(pool.Spec.Replicas, 1)), false)
+	return err == nil && unavailable == 0
+}
+
+// supply is the hosts that there are.
+type supply struct {
+	s     Subject
+	hosts []placement.Host
+	taken []placement.Identity
+}
+
+// lacks says why no host is free for a Machine of the template; empty when one is, and when the template is not ours.
+func (f supply) lacks(
+	ctx context.Context, ref clusterv1.ContractVersionedObjectReference, object string,
+) (string, error) {
+	if ref.Kind != "QuoinMachineTemplate" || ref.APIGroup != infrav1.GroupVersion.Group {
+		return "", nil
+	}
+	template, key := &infrav1.QuoinMachineTemplate{}, client.ObjectKey{Namespace: f.s.Cluster.Namespace, Name: ref.Name}
+	switch err := f.s.Management.Get(ctx, key, template); {
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("QuoinMachineTemplate %s, of which it is made, is not there", key), nil
+	case err != nil:
+		return "", fmt.Errorf("read QuoinMachineTemplate %s of %s: %w", key, object, err)
+	}
+	request := placement.Request{Namespace: key.Namespace, Version: f.s.Version, Taken: f.taken}
+	if wants := template.Spec.Template.Spec.HostSelector; wants != nil {
+		selector, err := metav1.LabelSelectorAsSelector(wants)
+		if err != nil {
+			return fmt.Sprintf("hostSelector of QuoinMachineTemplate %s cannot be read: %v", key, err), nil
+		}
+		request.Selector = selector
+	}
+	result := placement.Select(request, f.hosts)
+	if result.Chosen != nil {
+		return "", nil
+	}
+	return result.Message(), nil
+}
