@@ -127,6 +127,9 @@ func begin(s Snapshot) *Step {
 		case !s.Certificates:
 			return s.wait(Initialize, ReasonCertificates, "waiting for the cluster's certificates")
 		}
+		if step := leaveNobodyBehind(s, Initialize, "the control plane has no Machine"); step != nil {
+			return step
+		}
 		return change(CreateInit, Initialize, ReasonScaleUp, "making the first control-plane Machine")
 	}
 	if s.Initialized {

@@ -14,7 +14,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
-// Proves: K-10, S2-30, S2-33, S1-14, S1-26, R6, R8, R21
+// Proves: K-10, S2-30, S2-33, S1-14, S1-26, R6, R8, R9, R21
 //
 // Whatever users edit and delete, and in whatever order Machines come up and go, no order breaks a promise (world.apply
 // checks each), and once everybody leaves it alone the control plane becomes what was asked for.
@@ -34,7 +34,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 		}
 		turns := rapid.IntRange(10, 150).Draw(t, "turns")
 		for range turns {
-			switch rapid.IntRange(0, 24).Draw(t, "event") {
+			switch rapid.IntRange(0, 25).Draw(t, "event") {
 			case 0:
 				minor += rapid.IntRange(-1, 2).Draw(t, "minors")
 				w.change(fmt.Sprintf("v1.%d.0", minor))
@@ -71,6 +71,8 @@ func TestPromisesHoldAlways(t *testing.T) {
 				if names := w.names(); len(names) > 0 {
 					w.forget(rapid.SampledFrom(names).Draw(t, "forgotten Machine"))
 				}
+			case 25:
+				w.LeftBehind = rapid.SampledFrom([]string{"", "a kubelet is too old"}).Draw(t, "left behind")
 			case 5, 6:
 				w.fetch()
 				w.cleaned()
@@ -157,6 +159,7 @@ func (w *world) leaveAlone(scarce bool) {
 	if w.Replicas%2 == 0 {
 		w.Replicas++
 	}
+	w.LeftBehind = ""
 	if w.Strategy == RemoveFirst && w.Replicas < 3 {
 		w.Strategy = Auto
 	}

@@ -286,6 +286,13 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 	}
 	surplus := len(s.placed()) > s.Replicas
 	well := !s.StackedEtcd || member != nil && member.Healthy && !member.Learner
+	if !surplus && well {
+		// Without a replacement etcd would lose a voter for as long as none may be made.
+		if step := leaveNobodyBehind(s, Remediate, fmt.Sprintf("Machine %s is ill: %s", machine.Name,
+			ailment.Message)); step != nil {
+			return about(ailment, step.about(machine.Name))
+		}
+	}
 	switch {
 	case !surplus && well && s.Spare.Free > 0:
 		if step := s.othersJoinable(ailment); step != nil {

@@ -122,6 +122,9 @@ func scale(s Snapshot) *Step {
 
 // join makes a further Machine, or admits the one that was made ahead, and before that what its join needs.
 func join(s Snapshot, reason, message string) *Step {
+	if step := leaveNobodyBehind(s, s.ongoing(), message); step != nil {
+		return step
+	}
 	if step := readyJoin(s); step != nil {
 		return step
 	}

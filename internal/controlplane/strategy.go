@@ -5,9 +5,9 @@ package controlplane
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // fewestToRemoveFirst is the number of Machines from which on one may leave before its replacement comes: of three, two
@@ -29,11 +29,12 @@ func replace(s Snapshot) *Step {
 		}
 		return remove(s, leaver, Rollout, ReasonReplaced, s.placeTaken(leaver))
 	case active < s.Replicas:
-		// Never held up: until it votes, less can fail.
+		// Never held up by what a rollout waits for: until it votes, less can fail.
 		return join(s, ReasonTakesPlace, fmt.Sprintf("%d of %d Machines exist: making one more, in place of one that left",
 			active, s.Replicas))
 	}
-	if step := leaveNobodyBehind(s); step != nil {
+	if step := leaveNobodyBehind(s, s.during(Rollout), fmt.Sprintf("%d of %d Machines are outdated", outdated,
+		active)); step != nil {
 		return step
 	}
 	if s.Strategy == RemoveFirst && s.Replicas < fewestToRemoveFirst {
@@ -77,15 +78,28 @@ func replace(s Snapshot) *Step {
 
 // leaveNobodyBehind keeps the first API server of a version from starting while kubelets are too old for it (R9,
 // S1-17): admission judged them when the version was edited, and since then a pool may have changed, or nobody was
-// there to judge. Once one is made, going on ends the mixture soonest. Where a Machine is missing, its replacement
-// comes first.
-func leaveNobodyBehind(s Snapshot) *Step {
-	begun := slices.ContainsFunc(s.active(), func(machine Machine) bool { return machine.Version == s.Version })
-	if s.LeftBehind == "" || begun {
+// there to judge. It is asked wherever a Machine is made, since each is made of that version. Once one runs, going on
+// ends the mixture soonest. meanwhile begins the sentence.
+func leaveNobodyBehind(s Snapshot, operation Operation, meanwhile string) *Step {
+	if s.LeftBehind == "" {
 		return nil
 	}
-	return s.refusal(s.during(Rollout), ReasonVersionSkew, "no Machine of %s is made yet: %s; or set spec.version back",
-		s.Version, s.LeftBehind)
+	running := ""
+	for _, machine := range s.Machines {
+		switch {
+		case machine.Node == "" && !machine.Joined:
+		case machine.Version == s.Version:
+			return nil
+		case running == "" || skew.Older(running, machine.Version):
+			running = machine.Version
+		}
+	}
+	wayBack := ""
+	if running != "" {
+		wayBack = "; or set spec.version back to " + running
+	}
+	return s.refusal(operation, ReasonVersionSkew, "%s, and no Machine is made of %s, which no API server runs yet: %s%s",
+		meanwhile, s.Version, s.LeftBehind, wayBack)
 }
 
 // removedFirst are the terms of a departure before the replacement: what is left must be a quorum.

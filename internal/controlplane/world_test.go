@@ -412,6 +412,10 @@ func (w *world) join(step Step, name string) error {
 			return err
 		}
 	}
+	runs := func(machine Machine) bool { return machine.Kubelet == w.Version }
+	if w.LeftBehind != "" && !slices.ContainsFunc(w.Machines, runs) {
+		return fmt.Errorf("the first Machine of %s is made while %s", w.Version, w.LeftBehind)
+	}
 	if step.joins() {
 		if w.ConfigVersion != w.Version {
 			return fmt.Errorf("a Machine of %s joins while kubeadm-config holds %s", w.Version, w.ConfigVersion)
