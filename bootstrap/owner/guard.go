@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -62,8 +63,8 @@ flock -s -w 10 6 || { echo "another exchange with this host has held $quoin_root
 `, ssh.Quote(g.store.root()), ssh.Quote(g.raw), guardedCode)
 }
 
-// On is the host with every script under the guard. Not for scripts that wait for input: a peer that fell silent would
-// hold the lock.
+// On is the host with every script under the guard. One that waits for input looks and lets the lock go, which a peer
+// that fell silent would hold: such a script receives into a file that only another one gives its name.
 func (g Guard) On(host ssh.Host) ssh.Host { return guarded{host, g} }
 
 type guarded struct {
@@ -74,11 +75,31 @@ type guarded struct {
 // Run implements ssh.Host.
 func (h guarded) Run(ctx context.Context, command ssh.Command) (ssh.Result, error) {
 	if command.Sudo {
-		command.Script = h.guard.Script() + command.Script
+		guard := h.guard.Script()
+		if command.Stdin != nil {
+			guard += "exec 6>&-\n"
+		}
+		command.Script = guard + command.Script
 	}
 	result, err := h.Host.Run(ctx, command)
 	return result, h.guard.Explain(ctx, h.Host, err)
 }
+
+// Upload implements ssh.Host.
+func (h guarded) Upload(ctx context.Context, path string, mode os.FileMode, content []byte) error {
+	part := path + ".part"
+	_, err := h.Run(ctx, ssh.UploadCommand(part, mode, content))
+	if err == nil {
+		_, err = h.Run(ctx, ssh.Command{Script: fmt.Sprintf("mv -fT %s %s\n", ssh.Quote(part), ssh.Quote(path)), Sudo: true})
+	}
+	if err != nil {
+		return fmt.Errorf("uploading %s: %w", path, err)
+	}
+	return nil
+}
+
+// Unguarded implements ssh.Guarded.
+func (h guarded) Unguarded() ssh.Host { return h.Host }
 
 // Explain turns the end of a script by its guard into what the host's record says now: *StaleError or *HeldError, or
 // ErrMoved when that does not speak against another try. Other errors stay what they are.

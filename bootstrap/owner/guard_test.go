@@ -4,11 +4,17 @@
 package owner_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,6 +66,7 @@ func TestLateCommandsOfALowerGenerationChangeNothing(t *testing.T) {
 	g.Expect(store.Acquire(ctx, host, record("a", 4))).To(Succeed())
 	before := tree(t, filepath.Join(root, "runs"))
 	touched := filepath.Join(dir, "touched")
+	sum := sha256.Sum256([]byte("late"))
 	for name, command := range map[string]func() error{
 		"Start":      func() error { return of(late).Start(ctx, host, plan("late", "touch "+touched)) },
 		"Resume":     func() error { return of(late).Resume(ctx, host, "long") },
@@ -69,6 +76,10 @@ func TestLateCommandsOfALowerGenerationChangeNothing(t *testing.T) {
 		"a script": func() error {
 			_, err := late.On(host).Run(ctx, ssh.Command{Script: "touch " + touched, Sudo: true})
 			return err
+		},
+		"a file": func() error { return late.On(host).Upload(ctx, touched, 0o600, []byte("late")) },
+		"a pushed file": func() error {
+			return ssh.PushVerified(ctx, late.On(host), touched, hex.EncodeToString(sum[:]), strings.NewReader("late"), 4, 0)
 		},
 		"Hold": func() error {
 			_, err := store.Hold(ctx, host, record("a", 3))
@@ -81,7 +92,7 @@ func TestLateCommandsOfALowerGenerationChangeNothing(t *testing.T) {
 		g.Expect(stale.Holder.Generation).To(BeEquivalentTo(4), name)
 	}
 	g.Expect(tree(t, filepath.Join(root, "runs"))).To(Equal(before))
-	g.Expect(touched).NotTo(BeAnExistingFile())
+	g.Expect(filepath.Glob(touched + "*")).To(BeEmpty())
 	status, err := run.Runner{Root: root, Starter: starter}.Poll(ctx, host, "long")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(status.Phase).To(Equal(run.Running), "what runs belongs to the newer generation now")
@@ -147,6 +158,58 @@ func TestAHostConfirmsOnlyWhatItWasTold(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("neither paused nor detached")))
 	g.Expect(store.Release(ctx, host, record("a", 3))).To(Succeed())
 	g.Expect(errors.As(hold(record("a", 3)), &unheard)).To(BeTrue(), "it serves nobody")
+}
+
+// A content that arrives for long keeps nobody from taking over, and gets no name after that.
+func TestATakeOverOutrunsAFileThatArrives(t *testing.T) {
+	content := []byte("much of it")
+	sum := sha256.Sum256(content)
+	for name, send := range map[string]func(host ssh.Host, path string, content io.ReadSeeker) error{
+		"pushed": func(host ssh.Host, path string, content io.ReadSeeker) error {
+			return ssh.PushVerified(ctx, host, path, hex.EncodeToString(sum[:]), content, int64(len("much of it")), 0)
+		},
+		"by a script": func(host ssh.Host, path string, content io.ReadSeeker) error {
+			_, err := host.Run(ctx, ssh.Command{Sudo: true, Script: "cat >" + path + ".part\n", Stdin: content})
+			g := NewWithT(t)
+			g.Expect(err).NotTo(HaveOccurred(), "what has begun ends")
+			return host.Upload(ctx, path, 0o600, []byte("late"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			host, root := &sshtest.Local{}, t.TempDir()
+			store := owner.Store{Root: root}
+			g.Expect(store.Acquire(ctx, host, record("a", 3))).To(Succeed())
+			guard, err := store.Guard(ctx, host, record("a", 3))
+			g.Expect(err).NotTo(HaveOccurred())
+			path := filepath.Join(root, "file")
+			slow := &stalled{ReadSeeker: bytes.NewReader(content), begun: make(chan struct{}), end: make(chan struct{})}
+			sent := make(chan error, 1)
+			go func() { sent <- send(guard.On(host), path, slow) }()
+			<-slow.begun
+			g.Eventually(filepath.Join(root, "file.part"), 20*time.Second).Should(BeAnExistingFile(), "the look is over")
+			g.Expect(store.Acquire(ctx, host, record("a", 4))).To(Succeed())
+			close(slow.end)
+			var stale *owner.StaleError
+			g.Eventually(sent, 20*time.Second).Should(Receive(WithTransform(func(err error) bool {
+				return errors.As(err, &stale)
+			}, BeTrue())))
+			g.Expect(path).NotTo(BeAnExistingFile())
+		})
+	}
+}
+
+// stalled is a content whose first byte comes at the end.
+type stalled struct {
+	io.ReadSeeker
+	once       sync.Once
+	begun, end chan struct{}
+}
+
+func (s *stalled) Read(p []byte) (int, error) {
+	s.once.Do(func() { close(s.begun) })
+	<-s.end
+	return s.ReadSeeker.Read(p)
 }
 
 // Between the look and the change the record may change and speak for us all the same.

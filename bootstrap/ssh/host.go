@@ -23,6 +23,13 @@ type Host interface {
 	DialContext(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
+// Guarded is a host that runs scripts only while nothing speaks against it.
+type Guarded interface {
+	Host
+	// Unguarded is the host itself, for what is no script.
+	Unguarded() Host
+}
+
 // Command is one script to run. The script travels over standard input, so it never shows up in the host's process
 // list.
 type Command struct {

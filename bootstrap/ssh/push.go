@@ -25,7 +25,15 @@ import (
 // where sshd has no SFTP subsystem, the content goes through the standard input of a script.
 func Push(ctx context.Context, host Host, path string, content io.ReadSeeker, size, bytesPerSecond int64) error {
 	limiter := newLimiter(bytesPerSecond)
-	if conn, ok := host.(*Conn); ok && conn.user == "root" {
+	bare := host
+	if guarded, ok := host.(Guarded); ok {
+		// SFTP asks no guard.
+		if _, err := host.Run(ctx, Command{Script: ":\n", Sudo: true}); err != nil {
+			return pushing(path, err)
+		}
+		bare = guarded.Unguarded()
+	}
+	if conn, ok := bare.(*Conn); ok && conn.user == "root" {
 		err := conn.pushSFTP(ctx, path, content, size, limiter)
 		var ours *contentError
 		if err == nil || IsTransient(err) || ctx.Err() != nil || errors.As(err, &ours) {

@@ -151,6 +151,41 @@ func TestPushSaysWhatIsWrongOnWhichSide(t *testing.T) {
 	}
 }
 
+// refusing is a host whose guard speaks against everything.
+type refusing struct{ ssh.Host }
+
+var errGuard = errors.New("another has it")
+
+func (refusing) Run(context.Context, ssh.Command) (ssh.Result, error) { return ssh.Result{}, errGuard }
+
+func (r refusing) Unguarded() ssh.Host { return r.Host }
+
+func TestNoWayToTheHostIsPastItsGuard(t *testing.T) {
+	for name, options := range ways(t) {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			_, target := serve(t, options)
+			path := filepath.Join(t.TempDir(), "content")
+			err := ssh.Push(t.Context(), refusing{dial(t, target)}, path, strings.NewReader("x"), 1, 0)
+			g.Expect(err).To(MatchError(errGuard))
+			g.Expect(path).NotTo(BeAnExistingFile())
+		})
+	}
+}
+
+// A guard does not cost the quicker way.
+func TestAGuardedHostIsPushedToOverSFTP(t *testing.T) {
+	g := NewWithT(t)
+	server, target := serve(t, sshtest.ServerOptions{SFTP: true})
+	path := filepath.Join(t.TempDir(), "content")
+	g.Expect(ssh.Push(t.Context(), consenting{dial(t, target)}, path, strings.NewReader("x"), 1, 0)).To(Succeed())
+	g.Expect(server.Transfers()).To(BeEquivalentTo(1))
+}
+
+type consenting struct{ ssh.Host }
+
+func (c consenting) Unguarded() ssh.Host { return c.Host }
+
 // A file gets its name when the host has seen that it is the right one.
 func TestPushVerifiedNamesNoFileThatIsDamaged(t *testing.T) {
 	g := NewWithT(t)

@@ -38,9 +38,19 @@ type shell struct {
 	removed  []string
 }
 
+// errUnguarded is the answer to a change that is not tied to the owner record.
+var errUnguarded = errors.New("a change without a guard")
+
 func (h *shell) Run(_ context.Context, command ssh.Command) (ssh.Result, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	guard, script, guarded := strings.Cut(command.Script, "|| exit 76\n")
+	if guarded {
+		if !strings.Contains(guard, ssh.Quote(h.record)) {
+			return ssh.Result{}, &ssh.ExitError{Code: 76}
+		}
+		command.Script = strings.TrimPrefix(script, "exec 6>&-\n")
+	}
 	switch {
 	case strings.Contains(command.Script, "owner.json"):
 		return ssh.Result{Stdout: h.record}, nil
@@ -49,25 +59,28 @@ func (h *shell) Run(_ context.Context, command ssh.Command) (ssh.Result, error) 
 	case strings.Contains(command.Script, "else echo 0"):
 		return ssh.Result{Stdout: "0\n"}, nil
 	case strings.HasPrefix(command.Script, "rm -rf"):
+		if !guarded {
+			return ssh.Result{}, errUnguarded
+		}
 		h.removed = append(h.removed, strings.TrimSpace(command.Script))
 		return ssh.Result{}, nil
+	case !guarded:
+		return ssh.Result{}, errUnguarded
 	case h.refuse != nil:
 		return ssh.Result{}, h.refuse
 	}
 	if command.Stdin != nil {
-		n, err := io.Copy(io.Discard, command.Stdin)
-		h.received += n
+		content, err := io.ReadAll(command.Stdin)
+		h.received += int64(len(content))
+		if strings.Contains(command.Script, "/sums.part") {
+			h.uploaded["sums"] = string(content)
+		}
 		return ssh.Result{}, err
 	}
 	return ssh.Result{}, nil
 }
 
-func (h *shell) Upload(_ context.Context, path string, _ os.FileMode, content []byte) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.uploaded[filepath.Base(path)] = string(content)
-	return nil
-}
+func (h *shell) Upload(context.Context, string, os.FileMode, []byte) error { return errUnguarded }
 
 func (h *shell) DialContext(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.New("not in this test")

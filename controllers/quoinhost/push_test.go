@@ -5,7 +5,11 @@ package quoinhost
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -81,6 +85,45 @@ func TestNothingIsSentToAHostOfAnotherOwner(t *testing.T) {
 	for _, script := range host.scripts {
 		g.Expect(script).NotTo(ContainSubstring("/cache"))
 	}
+}
+
+// What another management cluster took over between two exchanges of one push gets nothing more.
+func TestEveryExchangeOfAPushIsGuarded(t *testing.T) {
+	g := NewWithT(t)
+	const record = `{"namespace":"hosts","host":"h1","machine":"qm1","uid":"0123abcd","generation":1}`
+	host := &scripted{answers: map[string]string{"owner.json": record}}
+	order := PushOrder{Owner: owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1},
+		Role:      artifacts.Worker,
+		Artifacts: artifacts.Wanted{Version: "v1.35.4", Source: artifacts.Source{Bundle: &artifacts.Bundle{
+			Location: bundleOf(t), Push: true}}, Architecture: "amd64"}}
+	_, err := (&sshProvisioner{connector: host}).Push(t.Context(), newHost(), order)
+	g.Expect(err).To(HaveOccurred(), "the answers are no host's")
+	writes := 0
+	for _, script := range host.scripts {
+		if strings.Contains(script, "/cache") {
+			writes++
+			g.Expect(script).To(And(ContainSubstring("flock -s"), ContainSubstring("'"+record+"'")))
+		}
+	}
+	g.Expect(writes).NotTo(BeZero())
+	var source *ArtifactsError
+	wanted := order.Artifacts
+	g.Expect(errors.As(sourceError(wanted, fmt.Errorf("sending kubeadm: %w", owner.ErrMoved)), &source)).To(BeFalse())
+	g.Expect(errors.As(sourceError(wanted, fmt.Errorf("sending kubeadm: %w", &owner.StaleError{})), &source)).To(BeFalse())
+}
+
+// bundleOf is a location with the manifest of a bundle.
+func bundleOf(t *testing.T) string {
+	t.Helper()
+	g := NewWithT(t)
+	location := filepath.Join(t.TempDir(), "v1.35.4")
+	g.Expect(os.MkdirAll(location, 0o700)).To(Succeed())
+	manifest, err := json.Marshal(artifacts.Manifest{KubernetesVersion: "v1.35.4", OS: "linux", Architecture: "amd64",
+		Files: []artifacts.File{{Path: "bin/kubeadm", SHA256: strings.Repeat("0", 64), Size: 1, Kind: artifacts.Binary,
+			Install: "/usr/bin/kubeadm", Roles: []artifacts.Role{artifacts.ControlPlane, artifacts.Worker}}}})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(os.WriteFile(filepath.Join(location, "manifest.json"), manifest, 0o600)).To(Succeed())
+	return filepath.Join(filepath.Dir(location), "{{version}}")
 }
 
 // A push takes a minute at a time of what all hosts share.

@@ -127,7 +127,7 @@ func begin(s Snapshot) *Step {
 		case !s.Certificates:
 			return s.wait(Initialize, ReasonCertificates, "waiting for the cluster's certificates")
 		}
-		if step := leaveNobodyBehind(s, Initialize, "the control plane has no Machine"); step != nil {
+		if step := leaveNobodyBehind(s, Initialize, "the control plane needs its first Machine"); step != nil {
 			return step
 		}
 		return change(CreateInit, Initialize, ReasonScaleUp, "making the first control-plane Machine")

@@ -98,7 +98,7 @@ func leaveNobodyBehind(s Snapshot, operation Operation, meanwhile string) *Step 
 	if running != "" {
 		wayBack = "; or set spec.version back to " + running
 	}
-	return s.refusal(operation, ReasonVersionSkew, "%s, and no Machine is made of %s, which no API server runs yet: %s%s",
+	return s.refusal(operation, ReasonVersionSkew, "%s, but none is made of %s, which no API server runs yet: %s%s",
 		meanwhile, s.Version, s.LeftBehind, wayBack)
 }
 
