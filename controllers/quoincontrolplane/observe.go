@@ -55,6 +55,8 @@ type scope struct {
 	freeDomains map[string]bool
 	// comingDomains are those of hosts that will be free soon.
 	comingDomains map[string]bool
+	// failCgroupV1: a further Machine can have no host with cgroup v1.
+	failCgroupV1 bool
 	// request is what a further Machine asks of a host; nil without a template.
 	request *placement.Request
 	// claimed are the provider IDs that QuoinMachines and claims of hosts name.
@@ -218,6 +220,9 @@ func (r *Reconciler) listParts(ctx context.Context, s *scope) error {
 		return fmt.Errorf("listing QuoinHosts: %w", err)
 	}
 	s.fleet = hosts.Items
+	if s.failCgroupV1, err = r.failsOnCgroupV1(ctx, s, hosts.Items); err != nil {
+		return err
+	}
 	if err := s.countSpares(hosts.Items); err != nil {
 		return err
 	}

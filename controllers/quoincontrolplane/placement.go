@@ -69,7 +69,7 @@ func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
 		return err
 	}
 	request := placement.Request{Namespace: s.plane.Namespace, Selector: selector, Version: s.plane.Spec.Version,
-		Taken: s.taken(hosts)}
+		Taken: s.taken(hosts), FailCgroupV1: s.failCgroupV1}
 	s.request = &request
 	fleet := make([]placement.Host, 0, len(hosts))
 	for i := range hosts {

@@ -118,7 +118,10 @@ func (s *scope) snapshotOf(machine *clusterv1.Machine) controlplane.Machine {
 	if host, infra := s.hosts[machine.Name], s.infra[machine.Name]; host != nil && infra != nil {
 		result.Joining, result.Joined = joining(host, infra)
 		result.KubeadmBegan = result.Joining && kubeadmBegan(host, s.clock.Now())
-		result.Returns = s.request != nil && placement.Returning(*s.request, placement.HostOf(host))
+		if s.request != nil {
+			result.NoReturn = string(placement.NoReturn(*s.request, placement.HostOf(host)))
+			result.Returns = result.NoReturn == ""
+		}
 	}
 	result.Joined = result.Joined || result.Bootstrapped
 	if result.Deleting {

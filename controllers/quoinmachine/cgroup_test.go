@@ -120,8 +120,10 @@ func TestBootstrapDataThatCannotBeRead(t *testing.T) {
 		"data that are gone tell nothing")
 }
 
-// A control plane counts the hosts that it could have without this rule, so its Machines are not kept from them.
-func TestAControlPlaneIsNotKeptFromCgroupV1(t *testing.T) {
+// A control plane counts its hosts by the same rule, so its Machines are kept from them too.
+//
+// Proves: R20
+func TestAControlPlaneIsKeptFromCgroupV1(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	machine.Spec.Version = "v1.35.4"
 	machine.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: ""}
@@ -129,5 +131,5 @@ func TestAControlPlaneIsNotKeptFromCgroupV1(t *testing.T) {
 	free.Status.Facts = &infrav1.HostFacts{CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}
 	w := newWorld(t, cluster(), machine, quoinMachine, free)
 	w.reconcile("m1")
-	w.g.Expect(w.host("h1").Spec.ConsumerRef).NotTo(BeNil())
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
 }

@@ -68,6 +68,10 @@ func decideAsBefore(t interface{ Fatalf(string, ...any) }, s Snapshot) Step {
 	if s.LeftBehind != "" {
 		return step // workers were nothing that it knew of
 	}
+	if slices.ContainsFunc(s.Machines, func(m Machine) bool { return !m.Returns }) && (want.Kind == before.PrepareMachine ||
+		strings.Contains(step.Message, "could not be claimed again")) {
+		return step // a Machine went first although its replacement could not have its host
+	}
 	if !s.Initialized && step.Reason == ReasonHostGone {
 		return step // a first Machine waited for ever where no host was left
 	}

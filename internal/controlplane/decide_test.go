@@ -307,7 +307,7 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 				m.NoneAhead = true
 			case "unlike":
 				// Its host is not of those that the next Machine may have.
-				m.Returns = false
+				m.Returns, m.NoReturn = false, value
 			case "kubeadm-began":
 				m.Joining, m.KubeadmBegan = true, true
 			case "joined":

@@ -144,8 +144,9 @@ type Machine struct {
 	KubeadmBegan bool
 	// NoneAhead: making the next Machine failed a short while ago, while this one left or joined.
 	NoneAhead bool
-	// Returns: the next Machine could have its host, once that is reset.
-	Returns bool
+	// Returns: the next Machine could have its host, once that is reset. NoReturn says why not, where that is known.
+	Returns  bool
+	NoReturn string
 	// Node is the name of its node; empty until it registered.
 	Node string
 	// Kubelet is the version that the node's kubelet runs.

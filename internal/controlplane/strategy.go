@@ -4,6 +4,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
@@ -52,7 +53,7 @@ func replace(s Snapshot) *Step {
 	}
 	switch {
 	case s.Strategy == RemoveFirst:
-		return removeFirst(s, leaver)
+		return cmp.Or(s.keepWhoseHostIsLost(leaver), removeFirst(s, leaver))
 	case s.Spare.Free == 0 && s.Spare.Returning == 0 && s.Spare.Coming > 0:
 		return s.waitFor(leaver, ReasonNoSpareHost, "%d of %d Machines are outdated; %s", outdated, active, s.coming())
 	case s.Spare.Free > 0 || s.Spare.Returning > 0:
@@ -73,7 +74,25 @@ func replace(s Snapshot) *Step {
 				outdated, active, leaver.Name, verdict.Message, s.missing(leaver))
 		}
 	}
-	return removeFirst(s, leaver)
+	return cmp.Or(s.keepWhoseHostIsLost(leaver), removeFirst(s, leaver))
+}
+
+// keepWhoseHostIsLost keeps a Machine that would leave first when its replacement could have neither its host nor
+// another: etcd would be without that member until somebody registers one.
+func (s Snapshot) keepWhoseHostIsLost(leaver Machine) *Step {
+	if leaver.Returns || s.Spare.Free > 0 || s.Spare.Returning > 0 {
+		return nil
+	}
+	why := ""
+	if leaver.NoReturn != "" {
+		why = " (" + leaver.NoReturn + ")"
+	}
+	help := s.missing(leaver)
+	if s.Spare.Coming > 0 {
+		help = s.coming()
+	}
+	return s.waitFor(leaver, ReasonNoSpareHost, "%d of %d Machines are outdated, and the host of Machine %s could not be "+
+		"claimed again%s; %s", s.outdated(), len(s.placed()), leaver.Name, why, help)
 }
 
 // leaveNobodyBehind keeps the first API server of a version from starting while kubelets are too old for it (R9,

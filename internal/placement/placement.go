@@ -106,6 +106,7 @@ const (
 	InMaintenance Reason = "in maintenance"
 	NotReady      Reason = "not ready"
 	NotPlaced     Reason = "not registered yet"
+	NoAnswer      Reason = "without an answer"
 	Duplicate     Reason = "with the hostname, machine-id or product UUID of another host of the Cluster (its condition " +
 		"Unique says which)"
 )
@@ -225,24 +226,30 @@ func obstacle(request Request, h Host) (Reason, int) {
 }
 
 // Coming says whether the host could be claimed for the request if what prepares it ends well.
-func Coming(request Request, h Host) bool {
-	if !h.Preparing {
-		return false
+func Coming(request Request, h Host) bool { return h.Preparing && onceReset(request, h) == "" }
+
+// Returning says whether the host could be claimed for the request once the machine that leaves it has left, if its
+// reset ends well.
+func Returning(request Request, h Host) bool { return NoReturn(request, h) == "" }
+
+// NoReturn says why the host could not be claimed for the request once the machine that leaves it has left; empty when
+// it could, if its reset ends well.
+func NoReturn(request Request, h Host) Reason {
+	if !h.Preparing && !h.Serving {
+		return NoAnswer
 	}
+	return onceReset(request, h)
+}
+
+// onceReset is what keeps the host from the request when it was reset.
+func onceReset(request Request, h Host) Reason {
 	if h.InUse {
 		// What is taken may be its own.
 		request.Taken = nil
 	}
 	h.State, h.Ready, h.InUse = StateAvailable, true, false
 	reason, _ := obstacle(request, h)
-	return reason == ""
-}
-
-// Returning says whether the host could be claimed for the request once the machine that leaves it has left, if its
-// reset ends well.
-func Returning(request Request, h Host) bool {
-	h.Preparing = h.Preparing || h.Serving
-	return Coming(request, h)
+	return reason
 }
 
 // Free says whether the host could be claimed now, by some machine that it is offered to.

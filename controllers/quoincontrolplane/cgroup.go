@@ -1,0 +1,73 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	kubelets "github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+)
+
+// failsOnCgroupV1 reports whether the kubelet of a further Machine would not start on those of the hosts that have
+// cgroup v1 (R20). QuoinMachines are held back by the same rule, which they ask of the bootstrap data: those are made
+// of what is read here.
+func (r *Reconciler) failsOnCgroupV1(ctx context.Context, s *scope, hosts []infrav1.QuoinHost) (bool, error) {
+	if !slices.ContainsFunc(hosts, func(host infrav1.QuoinHost) bool {
+		return skew.CgroupEnded(placement.CgroupOf(host.Status.Facts), s.plane.Spec.Version) != ""
+	}) {
+		return false, nil
+	}
+	data, err := r.kubeletSettings(ctx, s)
+	if err != nil || kubelets.StartsOnCgroupV1(data) {
+		return false, err
+	}
+	if !s.initialized() {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	defer cancel()
+	return kubelets.SharedFailsOnCgroupV1(ctx, r.ClusterCache, client.ObjectKeyFromObject(s.cluster)), nil
+}
+
+// kubeletSettings is a cloud-config of all that a further Machine's bootstrap data will tell its kubelet.
+func (r *Reconciler) kubeletSettings(ctx context.Context, s *scope) ([]byte, error) {
+	type file struct {
+		Path     string `json:"path"`
+		Encoding string `json:"encoding,omitempty"`
+		Content  string `json:"content"`
+	}
+	spec := &s.plane.Spec.KubeadmConfigSpec
+	registration := spec.InitConfiguration.NodeRegistration
+	if s.initialized() {
+		registration = spec.JoinConfiguration.NodeRegistration
+	}
+	arguments, err := yaml.Marshal(registration)
+	if err != nil {
+		return nil, err
+	}
+	files := []file{{Path: "/run/kubeadm/kubeadm.yaml", Content: string(arguments)}}
+	for _, written := range spec.Files {
+		content := written.Content
+		if written.ContentFrom.IsDefined() {
+			from, data := written.ContentFrom.Secret, &corev1.Secret{}
+			key := client.ObjectKey{Namespace: s.plane.Namespace, Name: from.Name}
+			if err := client.IgnoreNotFound(r.APIReader.Get(ctx, key, data)); err != nil {
+				return nil, fmt.Errorf("reading Secret %s of file %s: %w", key, written.Path, err)
+			}
+			content = string(data.Data[from.Key])
+		}
+		files = append(files, file{Path: written.Path, Encoding: string(written.Encoding), Content: content})
+	}
+	text, err := yaml.Marshal(map[string]any{"write_files": files})
+	return append([]byte("#cloud-config\n"), text...), err
+}

@@ -1,0 +1,47 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package observed
+
+import (
+	"context"
+	"regexp"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// startsOnCgroupV1 finds a kubelet's setting in bootstrap data: in a patch of its configuration, or as an argument,
+// which kubeadm takes as a map or as a list of names and values.
+var startsOnCgroupV1 = regexp.MustCompile(`(?i)\bfail-?cgroupv1["']?(\s*[:=]|\s+value:)\s*["']?false\b`)
+
+// StartsOnCgroupV1 reports whether bootstrap data tell the kubelet to start on a host with cgroup v1 (R20).
+func StartsOnCgroupV1(bootstrapData []byte) bool { return startsOnCgroupV1.Match(bootstrapData) }
+
+// SharedFailsOnCgroupV1 reports whether the configuration that kubeadm gives each node that joins leaves its kubelet to
+// fail on a host with cgroup v1. A cluster that cannot be read may tell it to start.
+func SharedFailsOnCgroupV1(
+	ctx context.Context, clusters clustercache.ClusterCache, cluster client.ObjectKey,
+) bool {
+	if clusters == nil {
+		return false
+	}
+	workload, err := clusters.GetUncachedClient(ctx, cluster)
+	if err != nil {
+		return false
+	}
+	config := &corev1.ConfigMap{}
+	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubelet-config"}
+	if err := workload.Get(ctx, key, config); err != nil {
+		return false
+	}
+	var shared struct {
+		FailCgroupV1 *bool `json:"failCgroupV1,omitempty"`
+	}
+	err = yaml.Unmarshal([]byte(config.Data["kubelet"]), &shared)
+	return err == nil && ptr.Deref(shared.FailCgroupV1, true)
+}
