@@ -60,7 +60,7 @@ func (r *Reconciler) unsupported(ctx context.Context, v *view) (why string, agai
 	if err != nil {
 		return "", 0, err
 	}
-	if runsAlready(v.machine.Spec.Version, world) {
+	if world.RunsOnly(v.machine.Spec.Version) {
 		// A catalog that is gone must not keep a cluster from having as many Machines as it had.
 		policies, _ = skew.Split(policies)
 	}
@@ -70,12 +70,6 @@ func (r *Reconciler) unsupported(ctx context.Context, v *view) (why string, agai
 		return "no host is claimed while the control plane is of another version: " + skew.Summary(violations), again, nil
 	}
 	return "", 0, nil
-}
-
-// runsAlready reports whether all API servers are of the version.
-func runsAlready(version string, world skew.World) bool {
-	return len(world.APIServers) > 0 &&
-		!slices.ContainsFunc(world.APIServers, func(server string) bool { return server != version })
 }
 
 // waitingForControlPlane names the QuoinMachines of a control-plane Machine's Cluster that wait for other API servers.

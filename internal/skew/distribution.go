@@ -130,6 +130,12 @@ func runsAlready(servers []*semver.Version, target *semver.Version) bool {
 	return len(servers) > 0 && Compare(servers[0], target) == 0 && Compare(last(servers), target) == 0
 }
 
+// RunsOnly reports whether all API servers are of the version: what asks for it asks for nothing new.
+func (w World) RunsOnly(version string) bool {
+	asked, err := Parse(version)
+	return err == nil && runsAlready(parsed(w.APIServers), asked)
+}
+
 // judgement of one cluster.
 type judgement struct {
 	*Distribution
