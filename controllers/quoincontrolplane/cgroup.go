@@ -15,7 +15,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
-	kubelets "github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	versions "github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
 // failsOnCgroupV1 reports whether the kubelet of a further Machine would not start on those of the hosts that have
@@ -28,7 +28,7 @@ func (r *Reconciler) failsOnCgroupV1(ctx context.Context, s *scope, hosts []infr
 		return false, nil
 	}
 	data, err := r.kubeletSettings(ctx, s)
-	if err != nil || kubelets.StartsOnCgroupV1(data) {
+	if err != nil || versions.StartsOnCgroupV1(data) {
 		return false, err
 	}
 	if !s.initialized() {
@@ -36,7 +36,7 @@ func (r *Reconciler) failsOnCgroupV1(ctx context.Context, s *scope, hosts []infr
 	}
 	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
 	defer cancel()
-	return kubelets.SharedFailsOnCgroupV1(ctx, r.ClusterCache, client.ObjectKeyFromObject(s.cluster)), nil
+	return versions.SharedFailsOnCgroupV1(ctx, r.ClusterCache, client.ObjectKeyFromObject(s.cluster)), nil
 }
 
 // kubeletSettings is a cloud-config of all that a further Machine's bootstrap data will tell its kubelet.

@@ -66,7 +66,8 @@ func TestHostsWithCgroupV1AreCounted(t *testing.T) {
 			w.g.Expect(w.mgmt.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
 				Name: "patches"}, Data: map[string][]byte{"kubelet": []byte("failCgroupV1: false\n")}})).To(Succeed())
 			w.g.Expect(w.workload.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-				Namespace: metav1.NamespaceSystem, Name: "kubelet-config"}, Data: map[string]string{"kubelet": c.shared}})).To(Succeed())
+				Namespace: metav1.NamespaceSystem, Name: "kubelet-config"},
+				Data: map[string]string{"kubelet": c.shared}})).To(Succeed())
 			cluster := client.ObjectKey{Namespace: namespace, Name: "c"}
 			w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, cluster)
 			w.edit(func(p *controlplanev1.QuoinControlPlane) {

@@ -192,6 +192,7 @@ func (r *Reconciler) conclude(s *scope) {
 		s.plane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
 	}
 	s.fillSnapshot()
+	s.judgeKubeadm()
 	s.snapshot.Patience = r.Timings.DeadMember
 	noteUnhealthy(&r.history, s.plane.UID, &s.snapshot.Etcd, s.members.readAt)
 	r.recallAheads(s)

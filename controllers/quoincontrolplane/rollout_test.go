@@ -149,6 +149,37 @@ func TestAVersionThatWouldLeaveKubeletsBehindWaits(t *testing.T) {
 	g.Expect(w.machines()).To(HaveLen(3))
 }
 
+// Proves: R18
+//
+// Where the cluster did not answer when its version was edited, etcd is asked before the first Machine of that is made.
+func TestAVersionThatItsEtcdMayNotReachWaits(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	first := initialized(t, w)
+	w.edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Version = newVer })
+	runs := func(tag string) {
+		pod := &corev1.Pod{}
+		g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "etcd-n-" + first},
+			pod)).To(Succeed())
+		pod.Labels["component"], pod.Spec.NodeName = "etcd", "n-"+first
+		pod.Spec.Containers = []corev1.Container{{Name: "etcd", Image: "quoin.test/etcd:" + tag}}
+		g.Expect(w.workload.Update(t.Context(), pod)).To(Succeed())
+	}
+	runs("3.5.21-0")
+	w.reconcile()
+	g.Expect(w.infra(first).Spec.AddonVersions).To(BeEmpty())
+	g.Expect(w.machines()).To(HaveLen(1))
+	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition)).To(And(
+		HaveField("Status", metav1.ConditionFalse), HaveField("Reason", controlplanev1.VersionSkewReason),
+		HaveField("Message", And(ContainSubstring("which only v3.5.26 and later may: bring it there first"),
+			ContainSubstring("(R18)"), ContainSubstring("set spec.version back to "+oldVer)))))
+	runs("3.5.26-0")
+	w.reconcile()
+	w.fetchImages()
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(2))
+}
+
 // Proves: S2-30, S2-33, S1-26, R6
 //
 // A version edit, step by step: images, kubeadm-config, new Machine, leader, drain, member, host, add-ons.

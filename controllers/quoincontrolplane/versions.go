@@ -4,10 +4,15 @@
 package quoincontrolplane
 
 import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	versions "github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
 // leaveBehind judges the wanted version by what runs on all Machines of the Cluster, as admission does when it is
@@ -18,9 +23,33 @@ func (s *scope) leaveBehind(machines collections.Machines) {
 		s.snapshot.LeftBehind = err.Error() + "; correct the annotation"
 		return
 	}
+	s.snapshot.LeftBehind, _ = skew.LeftBehind(policies, skew.WorldOf(listed(machines)), s.plane.Spec.Version)
+}
+
+// judgeKubeadm adds what kubeadm is told to make beside members of etcd and API servers that do not allow it (R17,
+// R18): admission asked a cluster that need not have answered.
+func (s *scope) judgeKubeadm() {
+	policies, err := skew.PoliciesOf(s.cluster)
+	if err != nil {
+		return // that is said already
+	}
+	pods := make([]corev1.Pod, 0, len(s.workload.pods))
+	for _, name := range slices.Sorted(maps.Keys(s.workload.pods)) {
+		pods = append(pods, *s.workload.pods[name])
+	}
+	world := skew.World{APIServers: skew.WorldOf(listed(s.machines)).APIServers, Components: versions.StaticPods(pods)}
+	tells := versions.KubeadmOf(s.plane.Spec.Version, &s.plane.Spec.KubeadmConfigSpec.ClusterConfiguration)
+	refused := skew.Summary(tells.Judge(policies, world, skew.Kubeadm{}))
+	if s.snapshot.LeftBehind != "" && refused != "" {
+		refused = "; " + refused
+	}
+	s.snapshot.LeftBehind += refused
+}
+
+func listed(machines collections.Machines) []clusterv1.Machine {
 	all := make([]clusterv1.Machine, 0, len(machines))
 	for _, machine := range machines.SortedByCreationTimestamp() {
 		all = append(all, *machine)
 	}
-	s.snapshot.LeftBehind, _ = skew.LeftBehind(policies, skew.WorldOf(all), s.plane.Spec.Version)
+	return all
 }

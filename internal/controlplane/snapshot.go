@@ -49,7 +49,8 @@ type Snapshot struct {
 	Patience time.Duration
 	// DrainInGrace: a drain looks skipped, and Cluster API may yet say that it was none.
 	DrainInGrace bool
-	// LeftBehind says which kubelets of workers an API server of Version would leave behind; empty when none.
+	// LeftBehind says which kubelets of workers an API server of Version would leave behind, and what else keeps the first
+	// Machine of that from being made; empty when nothing does.
 	LeftBehind string
 	// Hosts of all Machines of the Cluster, workers included.
 	Hosts []Host

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	containerutil "sigs.k8s.io/cluster-api/util/container"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,10 +35,11 @@ func Inside(ctx context.Context, workload client.Reader, world skew.World) ([]sk
 	if err := client.IgnoreNotFound(workload.Get(ctx, key, daemonSet)); err != nil {
 		return nil, fmt.Errorf("read DaemonSet %s: %w", key, err)
 	}
-	return append(staticPods(pods.Items), proxies(daemonSet.Spec.Template.Spec, world)...), nil
+	return append(StaticPods(pods.Items), proxies(daemonSet.Spec.Template.Spec, world)...), nil
 }
 
-func staticPods(pods []corev1.Pod) []skew.Running {
+// StaticPods are the components of a control plane that run as these pods, told by the tags of their images.
+func StaticPods(pods []corev1.Pod) []skew.Running {
 	servers := map[string]string{}
 	for _, pod := range pods {
 		if componentOf(pod) == apiServer {
@@ -98,4 +100,10 @@ func versionOf(pod corev1.PodSpec, name string) string {
 		}
 	}
 	return ""
+}
+
+// KubeadmOf is what kubeadm is told of a control plane, as far as versions depend on it.
+func KubeadmOf(version string, configuration *bootstrapv1.ClusterConfiguration) skew.Kubeadm {
+	return skew.Kubeadm{Version: version, EtcdTag: configuration.Etcd.Local.ImageTag,
+		ExternalEtcd: configuration.Etcd.External.IsDefined(), FeatureGates: configuration.FeatureGates}
 }

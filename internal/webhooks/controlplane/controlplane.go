@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -106,9 +107,11 @@ func (w *ControlPlaneWebhook) validateTarget(
 ) (admission.Warnings, field.ErrorList, error) {
 	cluster := &clusterv1.Cluster{}
 	key := client.ObjectKey{Namespace: after.Namespace, Name: after.Labels[clusterv1.ClusterNameLabel]}
-	told, tells := kubeadmOf(before), kubeadmOf(after)
+	told := observed.KubeadmOf(before.Spec.Version, &before.Spec.KubeadmConfigSpec.ClusterConfiguration)
+	tells := observed.KubeadmOf(after.Spec.Version, &after.Spec.KubeadmConfigSpec.ClusterConfiguration)
 	raised := told.Version != tells.Version
-	if !raised && told.EtcdTag == tells.EtcdTag || key.Name == "" {
+	same := told.EtcdTag == tells.EtcdTag && maps.Equal(told.FeatureGates, tells.FeatureGates)
+	if !raised && same || key.Name == "" {
 		return nil, nil, nil
 	}
 	if err := w.Reader.Get(ctx, key, cluster); err != nil {
@@ -146,13 +149,6 @@ func (w *ControlPlaneWebhook) validateTarget(
 		warnings = append(warnings, warning)
 	}
 	return warnings, nil, nil
-}
-
-// kubeadmOf is what kubeadm is told of the control plane, as far as versions depend on it.
-func kubeadmOf(controlPlane *controlplanev1.QuoinControlPlane) skew.Kubeadm {
-	configuration := &controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration
-	return skew.Kubeadm{Version: controlPlane.Spec.Version, EtcdTag: configuration.Etcd.Local.ImageTag,
-		ExternalEtcd: configuration.Etcd.External.IsDefined(), FeatureGates: configuration.FeatureGates}
 }
 
 // patience is how long a cluster may take to tell what runs in it. Its answer decides about advice that comes too late

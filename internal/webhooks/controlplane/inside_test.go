@@ -4,6 +4,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -49,7 +50,9 @@ func etcdTag(tag string) change {
 
 // insideEdit is an edit of a control plane in whose cluster something runs.
 type insideEdit struct {
-	from, to       string
+	from, to string
+	// runs is the version of the API server; from when empty.
+	runs           string
 	inside         []client.Object
 	before, after  change
 	policy, worker string
@@ -65,7 +68,8 @@ func (c insideEdit) edit(
 	scheme := runtime.NewScheme()
 	NewWithT(t).Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	NewWithT(t).Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
-	server := estatetest.Machine("prod", "c1", "cp", c.from)
+	runs := cmp.Or(c.runs, c.from)
+	server := estatetest.Machine("prod", "c1", "cp", runs)
 	server.Labels[clusterv1.MachineControlPlaneLabel] = ""
 	objects := []client.Object{server, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c1",
 		Annotations: map[string]string{skew.PolicyAnnotation: c.policy}}}}
@@ -87,7 +91,7 @@ func (c insideEdit) edit(
 	if after == nil {
 		after = unchanged
 	}
-	return webhook.ValidateUpdate(t.Context(), controlPlane(ofCluster, version(c.from), running(c.from), before),
+	return webhook.ValidateUpdate(t.Context(), controlPlane(ofCluster, version(c.from), running(runs), before),
 		controlPlane(ofCluster, version(c.to), after))
 }
 
@@ -145,7 +149,9 @@ func TestWhatRunsInsideFitsTheNextVersion(t *testing.T) {
 		"kubelets that reach any API server": {from: "v1.34.4", to: "v1.35.4", before: gate(false), after: gate(false),
 			refusal: "(R17)"},
 		"kubelets that reach their own": {from: "v1.34.4", to: "v1.35.4", before: gate(false), after: gate(true)},
-		"a patch, whatever they reach":  {from: "v1.34.4", to: "v1.34.5", before: gate(false), after: gate(false)},
+		"kubelets that reach any while a version waits": {from: "v1.35.4", to: "v1.35.4", runs: "v1.34.4", after: gate(false),
+			refusal: "(R17)"},
+		"a patch, whatever they reach": {from: "v1.34.4", to: "v1.34.5", before: gate(false), after: gate(false)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			warnings, err := c.edit(t, func(context.Context, client.ObjectKey) (client.Reader, error) {
