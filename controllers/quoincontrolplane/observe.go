@@ -245,7 +245,9 @@ func (r *Reconciler) listParts(ctx context.Context, s *scope) error {
 			s.snapshot.Workers++
 		}
 	}
-	s.leaveBehind(machines)
+	if err := r.leaveBehind(ctx, s, machines); err != nil {
+		return err
+	}
 	s.unfit = unfitHosts(s.clusterInfra, hosts.Items, nodeWell)
 	configs := &bootstrapv1.KubeadmConfigList{}
 	ofControlPlane := slices.Concat(ofCluster, []client.ListOption{client.HasLabels{clusterv1.MachineControlPlaneLabel}})

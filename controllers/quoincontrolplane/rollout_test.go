@@ -25,6 +25,8 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	versions "github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
 func TestMain(m *testing.M) {
@@ -178,6 +180,43 @@ func TestAVersionThatItsEtcdMayNotReachWaits(t *testing.T) {
 	w.fetchImages()
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(2))
+}
+
+// Proves: S0-30
+//
+// A distribution's rules on pools are asked of its catalog before the first Machine of a version is made; without one
+// that can be read, versions stay as they are.
+func TestAVersionThatADistributionKeepsFromItsPoolsWaits(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	initialized(t, w)
+	cluster := &clusterv1.Cluster{}
+	g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "c"}, cluster)).To(Succeed())
+	cluster.Annotations = map[string]string{skew.PolicyAnnotation: "Distribution"}
+	g.Expect(w.mgmt.Update(t.Context(), cluster)).To(Succeed())
+	worker := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "w",
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
+	worker.Spec.ClusterName, worker.Spec.Version = "c", oldVer
+	g.Expect(w.mgmt.Create(t.Context(), worker)).To(Succeed())
+	w.edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Version = newVer })
+	holds := func(why string) {
+		w.reconcile()
+		g.Expect(w.machines()).To(HaveLen(2), "the first Machine and the worker")
+		g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition)).To(And(
+			HaveField("Reason", controlplanev1.VersionSkewReason), HaveField("Message", ContainSubstring(why))))
+	}
+	holds("make ConfigMap default/quoin-releases")
+	catalog := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: versions.CatalogName},
+		Data: map[string]string{versions.CatalogKey: "tool: v1.36.3\nreleases:\n- {version: v1.35.4}\n" +
+			"- {version: v1.36.3, pools: [v1.36.3]}\n"}}
+	g.Expect(w.mgmt.Create(t.Context(), catalog)).To(Succeed())
+	holds("is none of the versions that release v1.36.3 lists for pools: bring it to one of v1.36.3 first (S0-30)")
+	catalog.Data[versions.CatalogKey] = "tool: v1.36.3\nreleases: [{version: v1.35.4}, {version: v1.36.3}]\n"
+	g.Expect(w.mgmt.Update(t.Context(), catalog)).To(Succeed())
+	w.reconcile()
+	w.fetchImages()
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(3))
 }
 
 // Proves: S2-30, S2-33, S1-26, R6

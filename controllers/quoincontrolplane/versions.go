@@ -4,6 +4,7 @@
 package quoincontrolplane
 
 import (
+	"context"
 	"maps"
 	"slices"
 
@@ -17,13 +18,23 @@ import (
 
 // leaveBehind judges the wanted version by what runs on all Machines of the Cluster, as admission does when it is
 // edited.
-func (s *scope) leaveBehind(machines collections.Machines) {
+func (r *Reconciler) leaveBehind(ctx context.Context, s *scope, machines collections.Machines) error {
 	policies, err := skew.PoliciesOf(s.cluster)
 	if err != nil {
 		s.snapshot.LeftBehind = err.Error() + "; correct the annotation"
-		return
+		return nil //nolint:nilerr // a person's to correct
 	}
-	s.snapshot.LeftBehind, _ = skew.LeftBehind(policies, skew.WorldOf(listed(machines)), s.plane.Spec.Version)
+	world := skew.WorldOf(listed(machines))
+	if skew.AskForEstate(policies) {
+		if world.Estate, err = versions.Catalog(ctx, r.Client, s.cluster); err != nil {
+			return err
+		}
+		if s.snapshot.LeftBehind = world.Estate.Problem; s.snapshot.LeftBehind != "" {
+			return nil
+		}
+	}
+	s.snapshot.LeftBehind, _ = skew.LeftBehind(policies, world, s.plane.Spec.Version)
+	return nil
 }
 
 // judgeKubeadm adds what kubeadm is told to make beside members of etcd and API servers that do not allow it (R17,

@@ -25,7 +25,8 @@ type Catalog struct {
 // Release of a distribution.
 type Release struct {
 	Version string `json:"version"`
-	// Released is its date: 2024-01-31.
+	// Released is its date: 2024-01-31. A release without one is older than all that have one, and so is one that is not
+	// listed: a list is trimmed from its old end.
 	Released string `json:"released,omitempty"`
 	// Pools are the versions that pools of a cluster of this release may have; all that the rules allow when there are
 	// none.
@@ -61,6 +62,22 @@ func (c Catalog) release(version *semver.Version) *Release {
 		}
 	}
 	return nil
+}
+
+// released is the date of the release, which sorts; empty when it is older than all that have one.
+func (r *Release) released() string {
+	if r == nil {
+		return ""
+	}
+	return r.Released
+}
+
+// day of the release, as the end of a sentence.
+func (r *Release) day() string {
+	if date := r.released(); date != "" {
+		return " on " + date
+	}
+	return ", which has no date"
 }
 
 // lists reports whether pools of the release may have the version.

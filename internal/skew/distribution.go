@@ -256,14 +256,9 @@ func (j *judgement) pool(own *semver.Version) *Violation {
 			cluster, strings.Join(ours.Pools, ", "))
 	case set.Released == "" || Compare(own, j.cluster) == 0:
 		return nil
-	case ours == nil || its == nil || ours.Released == "" || its.Released == "":
-		return no(j.Pools.Listed, "is judged by its date of release and that of its cluster at %s: set both in the catalog "+
-			"first",
-			cluster)
-	case its.Released > ours.Released:
-		return no(set.Released, "was released on %s, after its cluster's %s on %s: "+
-			"bring the cluster to a release of that day or later first",
-			its.Released, cluster, ours.Released)
+	case its.released() > ours.released():
+		return no(set.Released, "was released on %s, after its cluster's %s%s: "+
+			"bring the cluster to a release of that day or later first", its.Released, cluster, ours.day())
 	}
 	return nil
 }

@@ -22,8 +22,8 @@ const (
 	CatalogKey  = "releases.yaml"
 )
 
-// catalog is the Estate without other clusters.
-func catalog(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster) (*skew.Estate, error) {
+// Catalog is the Estate without other clusters.
+func Catalog(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster) (*skew.Estate, error) {
 	key, found := client.ObjectKey{Namespace: cluster.Namespace, Name: CatalogName}, &corev1.ConfigMap{}
 	switch err := reader.Get(ctx, key, found); {
 	case apierrors.IsNotFound(err):
@@ -45,7 +45,7 @@ func catalog(ctx context.Context, reader client.Reader, cluster *clusterv1.Clust
 // Nodes are those of the cluster in which we read: their machines tell, whatever names and addresses they have. Its
 // policies are its own business.
 func estate(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster) (*skew.Estate, error) {
-	estate, err := catalog(ctx, reader, cluster)
+	estate, err := Catalog(ctx, reader, cluster)
 	if err != nil || estate.Problem != "" {
 		return estate, err
 	}

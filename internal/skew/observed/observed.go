@@ -45,7 +45,7 @@ func APIServers(
 		client.HasLabels{clusterv1.MachineControlPlaneLabel})
 	world := skew.WorldOf(machines)
 	if err == nil && skew.AskForEstate(policies) {
-		world.Estate, err = catalog(ctx, reader, cluster)
+		world.Estate, err = Catalog(ctx, reader, cluster)
 	}
 	return world, err
 }

@@ -123,8 +123,9 @@ func TestAControlPlaneOfADistributionIsRaised(t *testing.T) {
 		"from its pool, one behind at 1.27": {clusters: clusters{"c1": "v1.26.3"}, to: "v1.27.2", worker: "v1.26.3"},
 		"from its pool, two behind at 1.27": {clusters: clusters{"c1": "v1.26.3"}, to: "v1.27.2", worker: "v1.25.9",
 			refusal: "(S0-27)"},
-		"from its pool, of no known day": {clusters: clusters{"c1": "v1.28.7"}, to: "v1.29.0", worker: "v1.28.7",
-			refusal: "set both in the catalog"},
+		"from its pool, of no known day": {clusters: clusters{"c1": "v1.28.7"}, to: "v1.29.0", worker: "v1.28.7"},
+		"to no known day, from its pool": {clusters: clusters{"c1": "v1.28.6"}, to: "v1.29.1", worker: "v1.28.6",
+			refusal: "was released on 2024-06-03, after its cluster's v1.29.1, which has no date"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			estate := estatetest.Estate{Tool: c.tool, Gates: c.gates, Clusters: c.clusters, Managing: c.managing}
