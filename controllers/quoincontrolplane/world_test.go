@@ -354,7 +354,10 @@ func (w *world) claim(name string) string {
 	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "h-" + name}}
 	host.Spec.NodeNetwork.Addresses = []string{address}
 	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: name, Machine: name, Claim: "1"}
+	host.Spec.ConsumerNamespaces = []string{namespace}
 	w.g.Expect(w.mgmt.Create(ctx, host)).To(Succeed())
+	host.Status.State = infrav1.HostStateProvisioned
+	w.g.Expect(w.mgmt.Status().Update(ctx, host)).To(Succeed())
 	infra := w.infra(name)
 	infra.Spec.ProviderID = "quoin://hosts/h-" + name + "/1"
 	infra.SetOwnerReferences(append(infra.OwnerReferences,
