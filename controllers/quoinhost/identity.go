@@ -84,7 +84,8 @@ func (r *reconciliation) outranked(ctx context.Context) (string, error) {
 		machine := &clusterv1.Machine{}
 		found, err := r.controller.find(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Machine}, machine)
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("finding out whether QuoinHost %s, which is like this one, is in the same Cluster: %w",
+				nameOf(other), err)
 		}
 		if !found || machine.Spec.ClusterName != r.claim.machine.Spec.ClusterName || !joinedOrJoins(other, machine) &&
 			nameOf(other) > nameOf(r.host) {

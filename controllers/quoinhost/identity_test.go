@@ -4,10 +4,16 @@
 package quoinhost
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -108,4 +114,37 @@ func TestKubeadmRunsOnOneOfTwoHostsThatAreAlike(t *testing.T) {
 			w.untilState(infrav1.HostStateProvisioned)
 		})
 	}
+}
+
+// That it cannot be known says nothing against the host.
+func TestAFailedSearchForHostsThatAreAlikeIsNoDuplicate(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.create(twin(claimedBy("m2"), func(h *infrav1.QuoinHost) { h.Name = "h0" }), peer("m2", "c1"))
+	w.room.facts.MachineID = "abcd"
+	down := true
+	w.r.Client = interceptor.NewClient(w.watching(), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			options ...client.GetOption) error {
+			if _, machine := o.(*clusterv1.Machine); machine && key.Name == "m2" && down {
+				return apierrors.NewTimeoutError("the API server is overloaded", 1)
+			}
+			return c.Get(ctx, key, o, options...)
+		}})
+	var failed error
+	for range 100 {
+		var result ctrl.Result
+		if result, failed = w.attempt(); failed != nil {
+			break
+		}
+		w.now = w.now.Add(min(result.RequeueAfter, 10*time.Second))
+	}
+	w.g.Expect(failed).To(MatchError(ContainSubstring("the API server is overloaded")), "it is tried again")
+	found := condition1(w.host(), infrav1.HostProvisionedCondition)
+	w.g.Expect(found.Reason).To(Equal(infrav1.HostExchangeFailedReason))
+	w.g.Expect(found.Message).To(And(ContainSubstring("QuoinHost hosts/h0"), ContainSubstring("Machine team/m2"),
+		ContainSubstring("overloaded")))
+	w.g.Expect(w.room.count("provision")).To(BeZero())
+
+	down = false
+	w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostDuplicateReason)
 }

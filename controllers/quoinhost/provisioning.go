@@ -177,14 +177,14 @@ func (r *reconciliation) unfitToStart(ctx context.Context,
 		// A host may have been free for months: its clock, and whatever else a join needs, is looked at anew.
 		return r.reinspect(), true, nil
 	}
-	if why, err := r.outranked(ctx); err != nil || why != "" {
-		if why != "" && !r.isFalse(infrav1.HostProvisionedCondition, why) {
-			r.event("Warning", infrav1.HostDuplicateReason, "%s", why)
-		}
-		r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostDuplicateReason, why)
-		if err != nil {
-			return result{}, true, err
-		}
+	why, err := r.outranked(ctx)
+	if err != nil {
+		// It passes by itself; until then a person sees what it is.
+		r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostExchangeFailedReason, err.Error())
+		return result{}, true, err
+	}
+	if why != "" {
+		r.warn(infrav1.HostProvisionedCondition, infrav1.HostDuplicateReason, why)
 		return r.reinspect(), true, nil
 	}
 	return result{}, false, nil

@@ -136,7 +136,7 @@ func (r *Reconciler) find(ctx context.Context, key client.ObjectKey, object clie
 	case apierr.IsAbsent(err):
 		return false, nil
 	default:
-		return false, fmt.Errorf("reading %T %s, for the Kubernetes of a Machine: %w", object, key, err)
+		return false, fmt.Errorf("reading %T %s: %w", object, key, err)
 	}
 }
 

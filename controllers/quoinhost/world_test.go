@@ -488,8 +488,15 @@ func (w *world) host() *infrav1.QuoinHost {
 // reconcile runs once, and waits for the call that it started.
 func (w *world) reconcile() ctrl.Result {
 	w.t.Helper()
-	result, err := w.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: w.key})
+	result, err := w.attempt()
 	w.g.Expect(err).NotTo(HaveOccurred())
+	return result
+}
+
+// attempt is reconcile where that may fail.
+func (w *world) attempt() (ctrl.Result, error) {
+	w.t.Helper()
+	result, err := w.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: w.key})
 	for _, calls := range []*async.Calls{w.r.Calls, w.r.PowerCalls} {
 		for {
 			if _, _, running := calls.Running(w.key); !running {
@@ -508,7 +515,7 @@ func (w *world) reconcile() ctrl.Result {
 		default:
 		}
 	}
-	return result
+	return result, err
 }
 
 // until reconciles, letting time pass, until the host is as wanted.
