@@ -52,7 +52,7 @@ func (j deliveryJob) run(ctx context.Context) (recovery.Snapshot, error) {
 	if err != nil {
 		return recovery.Snapshot{}, err
 	}
-	if err := serves(ctx, conn, j.host); err != nil {
+	if _, err := serves(ctx, conn, j.host); err != nil {
 		return recovery.Snapshot{}, err
 	}
 	peer, err := recovery.ReadPeer(ctx, conn)
@@ -192,39 +192,43 @@ func (j deliveryJob) sendOnce(ctx context.Context, data recovery.Delivery) error
 	if err != nil {
 		return err
 	}
-	if err := serves(ctx, conn, j.host); err != nil {
+	guard, err := serves(ctx, conn, j.host)
+	if err != nil {
 		return err
 	}
-	return recovery.Deliver(ctx, conn, data)
+	return recovery.Deliver(ctx, guard.On(conn), data)
 }
 
 // errServes says that a host does not serve the Machine any more, or not yet in this management plane.
 var errServes = errors.New("the host does not say that it serves the Machine")
 
-// serves asks a host whether it serves the claim that it is thought to: nothing is written on another's host.
-func serves(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost) error {
+// serves asks a host whether it serves the claim that it is thought to, and ties to that what follows: nothing is
+// written on another's host.
+func serves(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost) (owner.Guard, error) {
+	// Read after the guard's own look: whoever writes a record in between has changed what the guard compares.
+	guard, checked := owner.Store{}.Guard(ctx, conn, hostaccess.OwnerRecord(host))
 	ref := host.Spec.ConsumerRef
 	record, err := owner.Read(ctx, conn)
 	switch {
 	case err != nil:
-		return err
+		return guard, err
 	case ref == nil || record == nil || record.Released() || record.UID != ref.Claim ||
 		record.Namespace != host.Namespace || record.Host != host.Name:
-		return errServes
+		return guard, errServes
 	}
-	return owner.Check(hostaccess.OwnerRecord(host), *record)
+	return guard, checked
 }
 
 // discardFrom removes what was delivered. Of a host that serves another the reset has removed it, and one that another
 // management plane has is left to that.
 func discardFrom(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost, id string) error {
-	err := serves(ctx, conn, host)
-	var stale *owner.StaleError
-	switch {
-	case errors.Is(err, errServes), errors.As(err, &stale):
-		return nil
-	case err != nil:
-		return err
+	guard, err := serves(ctx, conn, host)
+	if err == nil {
+		err = recovery.Discard(ctx, guard.On(conn), id)
 	}
-	return recovery.Discard(ctx, conn, id)
+	var stale *owner.StaleError
+	if errors.Is(err, errServes) || errors.As(err, &stale) {
+		return nil
+	}
+	return err
 }

@@ -71,9 +71,10 @@ func (h *shell) Run(_ context.Context, command ssh.Command) (ssh.Result, error) 
 	}
 	if command.Stdin != nil {
 		content, err := io.ReadAll(command.Stdin)
-		h.received += int64(len(content))
 		if strings.Contains(command.Script, "/sums.part") {
 			h.uploaded["sums"] = string(content)
+		} else {
+			h.received += int64(len(content))
 		}
 		return ssh.Result{}, err
 	}

@@ -5,6 +5,7 @@ package quoinhost
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -88,16 +89,19 @@ func (o *sshProvisioner) Push(ctx context.Context, host *infrav1.QuoinHost, orde
 		return Pushed{Waits: true}, nil
 	}
 	// Nothing comes onto a host that serves another.
-	if err := owner.Acquire(ctx, conn, order.Owner); err != nil {
+	guard, err := acquired(ctx, conn, order.Owner)
+	if err != nil {
 		return Pushed{}, err
 	}
-	progress, err := artifacts.Push(ctx, conn, order.Artifacts, order.Role, pushFor)
+	progress, err := artifacts.Push(ctx, guard.On(conn), order.Artifacts, order.Role, pushFor)
 	return Pushed{Progress: progress}, sourceError(order.Artifacts, err)
 }
 
-// sourceError blames the source for what is no failure of the connection.
+// sourceError blames the source for what is no failure of the connection, and not the host's word that it serves
+// another.
 func sourceError(wanted artifacts.Wanted, err error) error {
-	if err == nil || ssh.NeverRan(err) || ssh.IsTransient(err) {
+	if err == nil || ssh.NeverRan(err) || ssh.IsTransient(err) || owner.ServesAnother(err) ||
+		errors.Is(err, owner.ErrMoved) {
 		return err
 	}
 	return &ArtifactsError{Place: wanted.Place(), Err: err}

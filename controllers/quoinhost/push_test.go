@@ -93,7 +93,7 @@ func TestEveryExchangeOfAPushIsGuarded(t *testing.T) {
 	const record = `{"namespace":"hosts","host":"h1","machine":"qm1","uid":"0123abcd","generation":1}`
 	host := &scripted{answers: map[string]string{"owner.json": record}}
 	order := PushOrder{Owner: owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1},
-		Role:      artifacts.Worker,
+		Role: artifacts.Worker,
 		Artifacts: artifacts.Wanted{Version: "v1.35.4", Source: artifacts.Source{Bundle: &artifacts.Bundle{
 			Location: bundleOf(t), Push: true}}, Architecture: "amd64"}}
 	_, err := (&sshProvisioner{connector: host}).Push(t.Context(), newHost(), order)
