@@ -49,7 +49,7 @@ func (r *reconciliation) abandoned(ctx context.Context) (result, error) {
 		return result{}, err
 	}
 	if !gone {
-		return after(probeEvery / 6), nil
+		return after(r.timings().Probe / 6), nil
 	}
 	if err := r.endClaim(ctx); err != nil {
 		return result{}, err

@@ -22,7 +22,7 @@ func (r *reconciliation) available(ctx context.Context) (result, error) {
 // probe asks for the boot ID. A free host that rebooted may have changed and is inspected again; a provisioned one
 // stays what it is, because its bootstrap data must not run a second time.
 func (r *reconciliation) probe(ctx context.Context) result {
-	if wait := r.pace().remaining(callProbe, probeEvery); wait > 0 {
+	if wait := r.pace().remaining(callProbe, r.timings().Probe); wait > 0 {
 		return after(wait)
 	}
 	probed, o := call(ctx, r, callProbe, shortCall, r.controller.Provisioner.Probe)
@@ -33,7 +33,7 @@ func (r *reconciliation) probe(ctx context.Context) result {
 	same := facts != nil && facts.BootID == probed.BootID
 	if r.host.Status.State == infrav1.HostStateAvailable {
 		if same && !taken(probed.Owner, r.host) {
-			return after(probeEvery)
+			return after(r.timings().Probe)
 		}
 		return r.moveTo(infrav1.HostStateInspecting)
 	}
@@ -50,7 +50,7 @@ func (r *reconciliation) probe(ctx context.Context) result {
 		r.pace().mark(adopted)
 		return after(0)
 	}
-	return after(probeEvery)
+	return after(r.timings().Probe)
 }
 
 // taken says whether somebody else has, or had, a host that is free to us.

@@ -14,13 +14,6 @@ import (
 )
 
 const (
-	// pollEvery is how often a running plan is asked for its progress: its end is an event on the host, not here. In its
-	// first seconds, in which a short one ends, that is more often.
-	pollEvery = 3 * time.Second
-	pollFirst = 500 * time.Millisecond
-	// probeEvery is how often a host that nothing happens to is asked whether it is there.
-	probeEvery = 3 * time.Minute
-
 	shortCall = time.Minute
 	longCall  = 5 * time.Minute
 )

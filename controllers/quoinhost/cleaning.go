@@ -126,7 +126,7 @@ func (r *reconciliation) notClean(found string) (result, error) {
 	if seen >= maxVerifications {
 		return r.quarantine(infrav1.HostNotCleanReason, found)
 	}
-	wait := r.controller.hurry(distance(seen, r.controller.jitter()))
+	wait := r.timings().distance(seen, r.controller.jitter())
 	r.host.Status.NextAttempt = &metav1.Time{Time: r.now.Add(wait)}
 	r.setFalse(infrav1.HostCleanCondition, infrav1.HostCleaningReason,
 		fmt.Sprintf("%s; looking again (%d of %d)", found, seen, maxVerifications-1))
@@ -143,7 +143,7 @@ func (r *reconciliation) release(ctx context.Context) (result, error) {
 		r.condition(infrav1.HostCleanCondition, metav1.ConditionTrue, infrav1.HostReleasePendingReason,
 			fmt.Sprintf("clean; the host is released when %s is gone", waitsFor))
 		// The deletion of either is an event; a lost one must not keep a good host away for long.
-		return after(probeEvery / 6), nil
+		return after(r.timings().Probe / 6), nil
 	}
 	if err := r.endClaim(ctx); err != nil {
 		return result{}, err
@@ -224,8 +224,8 @@ func (r *reconciliation) rebootAfterReset(ctx context.Context, order CleanOrder,
 		return after(0), nil
 	case boot == before:
 		// It is going down, and still answers.
-		r.host.Status.NextAttempt = &metav1.Time{Time: r.now.Add(firstDistance)}
-		return after(firstDistance), nil
+		r.host.Status.NextAttempt = &metav1.Time{Time: r.now.Add(r.timings().RetryFirst)}
+		return after(r.timings().RetryFirst), nil
 	}
 	r.host.Status.Operation.Step = stageRebooted
 	r.event("Normal", "Rebooted", "the host rebooted after its reset")

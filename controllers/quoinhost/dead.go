@@ -49,7 +49,7 @@ func (r *reconciliation) dead(ctx context.Context) (res result, handled bool, er
 		return result{}, true, err
 	}
 	s := r.silence(goes, verdict.Lost)
-	next := after(min(max(r.backOff(), time.Second), powerRetry))
+	next := after(min(max(r.backOff(), r.timings().Next), r.timings().Power))
 	meet := s.judge(r.now)
 	if meet == fenced || meet == giveUp {
 		if res, on := r.turnedOn(); on {
@@ -199,21 +199,21 @@ func (r *reconciliation) powerHeld(what string) bool {
 	if r.mayPowerOff() && hasReason(r.host, infrav1.HostFencedCondition, infrav1.HostUnconfirmedReason) {
 		return false
 	}
-	return r.pace().remaining(powerFailed, powerRetry) > 0
+	return r.pace().remaining(powerFailed, r.timings().Power) > 0
 }
 
 func (r *reconciliation) powerFailed(err error) result {
 	r.pace().mark(powerFailed)
 	r.notFenced(infrav1.HostBMCFailedReason, fmt.Sprintf("%s; %v; tried again at %s", r.silent(), err,
-		stamp(r.now.Add(powerRetry)))+r.wayOut())
-	return after(powerRetry)
+		stamp(r.now.Add(r.timings().Power)))+r.wayOut())
+	return after(r.timings().Power)
 }
 
 // turnedOn reads the power of a fenced host again: a person may have turned it on since, and a host that runs and does
 // not answer is not fenced. A BMC that fails now takes nothing back of what it confirmed.
 func (r *reconciliation) turnedOn() (res result, on bool) {
 	power := r.host.Status.Power
-	if !r.host.Fenced() || stateOf(power) != powerOff || power.ReadAt != nil && r.now.Sub(power.ReadAt.Time) < powerRetry {
+	if !r.host.Fenced() || stateOf(power) != powerOff || power.ReadAt != nil && r.now.Sub(power.ReadAt.Time) < r.timings().Power {
 		return result{}, false
 	}
 	state, known, pending := r.readPower()
@@ -233,7 +233,7 @@ func (r *reconciliation) turnedOn() (res result, on bool) {
 // readPower reads the power of the host from its BMC. It is not known where there is none, and for a while after a
 // failure; pending says that the answer is not there yet.
 func (r *reconciliation) readPower() (state string, known, pending bool) {
-	if r.host.Spec.BMC == nil || r.pace().remaining(powerFailed, powerRetry) > 0 {
+	if r.host.Spec.BMC == nil || r.pace().remaining(powerFailed, r.timings().Power) > 0 {
 		return "", false, false
 	}
 	state, done, err := r.powerOrder("look", func(context.Context, *infrav1.QuoinHost) error { return nil })
@@ -264,7 +264,7 @@ func (r *reconciliation) giveUp() {
 // awaitReturn looks from time to time whether a dead host answers. That it does is told, and nothing else: it may be
 // the old node, alive and with its credentials.
 func (r *reconciliation) awaitReturn(ctx context.Context) result {
-	if wait := r.pace().remaining(callReturn, probeEvery); wait > 0 {
+	if wait := r.pace().remaining(callReturn, r.timings().Probe); wait > 0 {
 		return after(wait)
 	}
 	probed, o := call(ctx, r, callReturn, shortCall, r.controller.Provisioner.Probe)
@@ -291,7 +291,7 @@ func (r *reconciliation) wake() outcome {
 	if r.maintenanceGate("turning the host on") {
 		return pending(onEvent())
 	}
-	if wait := r.pace().remaining(powerFailed, powerRetry); wait > 0 {
+	if wait := r.pace().remaining(powerFailed, r.timings().Power); wait > 0 {
 		return pending(after(wait))
 	}
 	_, done, err := r.powerOrder("on", r.controller.Power.On)
@@ -302,8 +302,8 @@ func (r *reconciliation) wake() outcome {
 	case err != nil:
 		r.pace().mark(powerFailed)
 		r.setFalse(infrav1.HostCleanCondition, infrav1.HostBMCFailedReason,
-			fmt.Sprintf("the host is to be turned on: %v; tried again at %s", err, stamp(r.now.Add(powerRetry))))
-		return pending(after(powerRetry))
+			fmt.Sprintf("the host is to be turned on: %v; tried again at %s", err, stamp(r.now.Add(r.timings().Power))))
+		return pending(after(r.timings().Power))
 	}
 	return ready
 }

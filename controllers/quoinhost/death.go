@@ -16,8 +16,6 @@ const (
 	defaultSilence = 10 * time.Minute
 	// bootTime is what a power-cycled host gets to answer.
 	bootTime = 5 * time.Minute
-	// powerRetry is the time between two orders to a BMC that fails.
-	powerRetry = time.Minute
 )
 
 // death is what a silent host whose claim must end is to be met with. The claim of a host whose Machine is wanted never

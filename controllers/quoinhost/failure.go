@@ -153,7 +153,7 @@ func (r *reconciliation) failed(ctx context.Context, err error) result {
 	res := r.tryLater()
 	if _, must := r.mustEnd(); must && r.host.Status.UnreachableSince != nil {
 		// Between two attempts is the time to judge whether it is dead.
-		return after(time.Second)
+		return after(r.timings().Next)
 	}
 	return res
 }
@@ -278,25 +278,10 @@ func (r *reconciliation) forgetFailures() {
 // tryLater counts a failure and sets the time of the next attempt.
 func (r *reconciliation) tryLater() result {
 	failures := ptr.Deref(r.host.Status.Failures, 0) + 1
-	wait := r.controller.hurry(distance(failures, r.controller.jitter()))
+	wait := r.timings().distance(failures, r.controller.jitter())
 	r.host.Status.Failures = &failures
 	r.host.Status.NextAttempt = &metav1.Time{Time: r.now.Add(wait)}
 	return after(wait)
-}
-
-const (
-	firstDistance = 5 * time.Second
-	lastDistance  = 5 * time.Minute
-)
-
-// distance is the time between a call's n-th failure in a row and the next attempt: it doubles up to a bound, and
-// jitter in [0, 1) takes up to a fifth off, so that hosts which failed together do not come back together.
-func distance(n int32, jitter float64) time.Duration {
-	d := lastDistance
-	if shift := n - 1; shift < 6 {
-		d = min(firstDistance<<shift, lastDistance)
-	}
-	return d - time.Duration(jitter*float64(d)/5)
 }
 
 // backOff is the time until the next attempt is due.

@@ -41,8 +41,8 @@ func (r *reconciliation) inspecting(ctx context.Context) (result, error) {
 		message := strings.Join(problems, "; ")
 		r.warn(infrav1.HostInspectedCondition, infrav1.HostUnsuitableReason, message)
 		if r.claim.status == unclaimed {
-			r.host.Status.NextAttempt = &metav1.Time{Time: r.now.Add(time.Minute)}
-			return after(time.Minute), nil
+			r.host.Status.NextAttempt = &metav1.Time{Time: r.now.Add(r.timings().Inspect)}
+			return after(r.timings().Inspect), nil
 		}
 	} else {
 		r.condition(infrav1.HostInspectedCondition, metav1.ConditionTrue, infrav1.HostInspectedReason,

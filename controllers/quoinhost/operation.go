@@ -43,7 +43,7 @@ func (r *reconciliation) follow(ctx context.Context, id string) (run.Status, out
 		status = run.Status{Phase: run.Interrupted, Message: journalLost}
 	}
 	if recorded != nil && recorded.ID == id && !status.Phase.Final() && string(status.Phase) == recorded.Phase &&
-		!beginsKubeadm(recorded.Step, status.Step) && r.pace().remaining(told(id), pollEvery) > 0 {
+		!beginsKubeadm(recorded.Step, status.Step) && r.pace().remaining(told(id), r.timings().Poll) > 0 {
 		// Any other step of a plan that runs is no news so soon.
 		return status, pending(r.poll(id))
 	}
@@ -59,13 +59,11 @@ func beginsKubeadm(before, now string) bool {
 
 // pollPause lies between two looks at a running plan: it grows with the time that the plan has run.
 func (r *reconciliation) pollPause(id string) time.Duration {
-	return min(max(r.pace().since(begun(id))/6, pollFirst), pollEvery)
+	return min(max(r.pace().since(begun(id))/6, r.timings().PollFirst), r.timings().Poll)
 }
 
 // poll asks for another look at a running plan.
-func (r *reconciliation) poll(id string) result {
-	return after(r.pollPause(id) / time.Duration(max(r.controller.pace.haste, 1)))
-}
+func (r *reconciliation) poll(id string) result { return after(r.pollPause(id)) }
 
 // journalLost is the sentence of a plan that ran and that its host knows nothing about any more.
 const journalLost = "the host lost its journal (it was reinstalled, or /var/lib/quoin was removed), so how far the " +

@@ -61,9 +61,6 @@ func heard(order string) milestone { return milestone{"heard", order} }
 // pace remembers milestones while the process lives, so that the many events of a host do not each start a call. What
 // must outlive the process is in the status. The zero value is ready.
 type pace struct {
-	// haste divides what remaining waits; 1 when 0.
-	haste int
-
 	mu   sync.Mutex
 	done map[types.NamespacedName]map[milestone]time.Time
 }
@@ -105,10 +102,10 @@ func (p pacing) marked(m milestone) bool {
 	return ok
 }
 
-// since is how long ago it was; longer than any wait when this process does not know. Haste is taken into account.
+// since is how long ago it was; longer than any wait when this process does not know.
 func (p pacing) since(m milestone) time.Duration {
 	if at, ok := p.last(m); ok {
-		return p.now.Sub(at) * time.Duration(max(p.pace.haste, 1))
+		return p.now.Sub(at)
 	}
 	return math.MaxInt64
 }
@@ -116,7 +113,7 @@ func (p pacing) since(m milestone) time.Duration {
 // remaining is the time until it is due again, when it is once in every.
 func (p pacing) remaining(m milestone, every time.Duration) time.Duration {
 	if at, ok := p.last(m); ok {
-		return max(0, at.Add(every/time.Duration(max(p.pace.haste, 1))).Sub(p.now))
+		return max(0, at.Add(every).Sub(p.now))
 	}
 	return 0
 }

@@ -30,13 +30,13 @@ func TestPausesBetweenLooksGrowWithTheAgeOfThePlan(t *testing.T) {
 	} {
 		t.Run(tc.age.String(), func(t *testing.T) {
 			g := NewWithT(t)
-			one := &reconciliation{controller: &Reconciler{}, host: newHost(), now: begin}
+			one := &reconciliation{controller: &Reconciler{Timings: DefaultTimings()}, host: newHost(), now: begin}
 			_, err := one.started("provision-1")
 			g.Expect(err).NotTo(HaveOccurred())
 			one.now = begin.Add(tc.age)
 			g.Expect(one.pollPause("provision-1")).To(Equal(tc.pause))
 			g.Expect(one.poll("provision-1")).To(Equal(after(tc.pause)))
-			g.Expect(one.pollPause("provision-2")).To(Equal(pollEvery), "one that another process began is taken for an old one")
+			g.Expect(one.pollPause("provision-2")).To(Equal(DefaultTimings().Poll), "one that another process began is taken for an old one")
 		})
 	}
 }
@@ -60,16 +60,31 @@ func TestTheStepOfKubeadmIsToldAtOnce(t *testing.T) {
 	w.g.Expect(told).To(Equal([]string{"", cloudinit.JoinStep}))
 }
 
-// Haste makes a plan older, and each pause shorter: the same looks in less time.
-func TestHasteShortensThePausesBetweenLooks(t *testing.T) {
+// Quicker hosts are looked at sooner by timings of their own.
+func TestTimingsShortenThePausesBetweenLooks(t *testing.T) {
 	g := NewWithT(t)
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	one := &reconciliation{controller: &Reconciler{pace: pace{haste: 10}}, host: newHost(), now: begin}
+	timings := DefaultTimings()
+	timings.Poll, timings.PollFirst = 300*time.Millisecond, 50*time.Millisecond
+	one := &reconciliation{controller: &Reconciler{Timings: timings}, host: newHost(), now: begin}
 	first, err := one.started("provision-1")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(first).To(Equal(after(50 * time.Millisecond)))
 	one.now = begin.Add(1200 * time.Millisecond)
 	g.Expect(one.poll("provision-1")).To(Equal(after(200 * time.Millisecond)))
+	one.now = begin.Add(time.Minute)
+	g.Expect(one.poll("provision-1")).To(Equal(after(300 * time.Millisecond)))
+}
+
+// No host is left alone for longer than its timings say, whatever a state asks for.
+func TestAHostIsLookedAtAfterTheLongestPause(t *testing.T) {
+	w := newWorld(t, newHost())
+	w.r.Timings = DefaultTimings()
+	w.r.Timings.Probe, w.r.Timings.Longest = time.Hour, time.Minute
+	w.untilState(infrav1.HostStateAvailable)
+	for range 10 {
+		w.g.Expect(w.reconcile().RequeueAfter).To(BeNumerically("<=", time.Minute))
+	}
 }
 
 // The API says of a plan what its journal says, in the same words.

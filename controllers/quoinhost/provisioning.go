@@ -211,7 +211,7 @@ func (r *reconciliation) version() string {
 
 // reinspect reads the facts of a claimed host again.
 func (r *reconciliation) reinspect() result {
-	if wait := r.pace().remaining(callInspect, time.Minute); wait > 0 {
+	if wait := r.pace().remaining(callInspect, r.timings().Inspect); wait > 0 {
 		return after(wait)
 	}
 	return r.moveTo(infrav1.HostStateInspecting)

@@ -254,7 +254,7 @@ func TestAProvisionedHostThatRebootsStaysProvisioned(t *testing.T) {
 	w.reconcile()
 	w.room.set(func() { w.room.facts.BootID = "boot-2" })
 	w.restart()
-	w.now = w.now.Add(probeEvery)
+	w.now = w.now.Add(DefaultTimings().Probe)
 	w.until("seen", func(h *infrav1.QuoinHost) bool { return h.Status.Facts.BootID == "boot-2" })
 	w.linger(3)
 	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateProvisioned))

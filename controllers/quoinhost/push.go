@@ -22,13 +22,9 @@ import (
 // person sees progress. A push of hours is many calls, none of which fails because its time is over.
 const pushFor = time.Minute
 
-const (
-	// maxPushes is how many hosts are sent files at a time. Each of them takes the place of a short call for a minute;
-	// with more, nobody would look at the hosts of the others.
-	maxPushes = 16
-	// pushRetry is how soon a host asks again for its turn.
-	pushRetry = 10 * time.Second
-)
+// maxPushes is how many hosts are sent files at a time. Each of them takes the place of a short call for a minute;
+// with more, nobody would look at the hosts of the others.
+const maxPushes = 16
 
 // Pushed is how far a push came.
 type Pushed struct {
@@ -68,7 +64,7 @@ func (r *reconciliation) push(ctx context.Context, id, condition string, order P
 		return o
 	case progress.Waits:
 		say(fmt.Sprintf(": waits until others have theirs, for %d hosts at a time are sent files", maxPushes))
-		return pending(after(pushRetry))
+		return pending(after(r.timings().Push))
 	case !progress.Done:
 		say(": " + progress.String() + " are there")
 		return pending(after(time.Millisecond))

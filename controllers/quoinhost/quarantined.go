@@ -157,9 +157,6 @@ func (r *reconciliation) keepWords(ctx context.Context) error {
 	return nil
 }
 
-// isolateEvery is how often the quarantine is written to a host on which that failed.
-const isolateEvery = 10 * time.Minute
-
 // isolate writes the quarantine into the owner record of the host, where objects that are older than it find it.
 // Nothing waits for it, and what goes wrong changes nothing about why the host is quarantined. One that was given up is
 // left alone, and the record of somebody else's host is theirs.
@@ -170,7 +167,7 @@ func (r *reconciliation) isolate(ctx context.Context) outcome {
 		return ready
 	}
 	op, failed := callIsolate(q.Reason), milestone{"failed to isolate", q.Reason}
-	if r.pace().marked(op) || r.pace().remaining(failed, isolateEvery) > 0 {
+	if r.pace().marked(op) || r.pace().remaining(failed, r.timings().Isolate) > 0 {
 		return ready
 	}
 	host, ours := r.host.DeepCopy(), r.ownerRecord()

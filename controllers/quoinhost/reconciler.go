@@ -64,8 +64,8 @@ type Reconciler struct {
 	Now func() time.Time
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string
-	// Haste divides every wait, for tests on simulated hosts whose steps take no time; 1 when 0.
-	Haste int
+	// Timings of waits; DefaultTimings when zero.
+	Timings Timings
 
 	// jitter spreads the attempts on hosts that failed together; drawn from [0, 1).
 	jitter   func() float64
@@ -144,8 +144,8 @@ func (r *Reconciler) defaults() {
 	if r.jitter == nil {
 		r.jitter = rand.Float64
 	}
-	if r.pace.haste == 0 {
-		r.pace.haste = max(r.Haste, 1)
+	if r.Timings == (Timings{}) {
+		r.Timings = DefaultTimings()
 	}
 	if r.Provisioner == nil {
 		r.Provisioner = &sshProvisioner{connector: r.Connector}
@@ -232,10 +232,8 @@ func (r *Reconciler) takeStep(
 		// The host changed since it was read: what was decided may not hold any more.
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
-	return ctrl.Result{RequeueAfter: r.hurry(result.requeueAfter)}, err
+	return ctrl.Result{RequeueAfter: min(result.requeueAfter, r.Timings.Longest)}, err
 }
-
-func (r *Reconciler) hurry(d time.Duration) time.Duration { return d / time.Duration(max(r.Haste, 1)) }
 
 // release lets a QuoinHost go: nobody has the host, or a person said that it serves somebody elsewhere.
 func (r *Reconciler) release(ctx context.Context, host *infrav1.QuoinHost) error {

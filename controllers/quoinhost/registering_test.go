@@ -110,11 +110,11 @@ func TestAttemptsGrowApartAndThePersonNeedNotWait(t *testing.T) {
 
 func TestDistanceDoublesUpToABoundWithJitter(t *testing.T) {
 	g := NewWithT(t)
-	g.Expect(distance(1, 0)).To(Equal(5 * time.Second))
-	g.Expect(distance(4, 0)).To(Equal(40 * time.Second))
-	g.Expect(distance(7, 0)).To(Equal(5 * time.Minute))
-	g.Expect(distance(1000, 0)).To(Equal(5 * time.Minute))
-	g.Expect(distance(1, 0.999)).To(BeNumerically("~", 4*time.Second, 10*time.Millisecond))
+	g.Expect(DefaultTimings().distance(1, 0)).To(Equal(5 * time.Second))
+	g.Expect(DefaultTimings().distance(4, 0)).To(Equal(40 * time.Second))
+	g.Expect(DefaultTimings().distance(7, 0)).To(Equal(5 * time.Minute))
+	g.Expect(DefaultTimings().distance(1000, 0)).To(Equal(5 * time.Minute))
+	g.Expect(DefaultTimings().distance(1, 0.999)).To(BeNumerically("~", 4*time.Second, 10*time.Millisecond))
 }
 
 func TestAChangedHostKeyStopsAllWorkUntilAPersonAcceptsIt(t *testing.T) {
@@ -252,7 +252,7 @@ func TestAFreeHostIsProbedRarelyAndInspectedAgainAfterAReboot(t *testing.T) {
 	w.g.Expect(w.room.count("probe")).To(Equal(probes), "events do not make probes")
 	inspections := w.room.count("inspect")
 	w.room.set(func() { w.room.facts.BootID = "boot-2" })
-	w.now = w.now.Add(probeEvery)
+	w.now = w.now.Add(DefaultTimings().Probe)
 	w.until("inspected again", func(h *infrav1.QuoinHost) bool {
 		return h.Status.State == infrav1.HostStateAvailable && h.Status.Facts.BootID == "boot-2"
 	})

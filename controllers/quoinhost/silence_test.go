@@ -85,7 +85,7 @@ func TestAFailingBMCDoesNotDelayTheNextAttempt(t *testing.T) {
 	deleteMachine(w)
 	w.untilReason(infrav1.HostFencedCondition, infrav1.HostBMCFailedReason)
 	for range 10 {
-		if result := w.reconcile(); result.RequeueAfter > powerRetry {
+		if result := w.reconcile(); result.RequeueAfter > DefaultTimings().Power {
 			t.Fatalf("looks again only after %s", result.RequeueAfter)
 		}
 	}

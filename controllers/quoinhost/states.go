@@ -5,7 +5,6 @@ package quoinhost
 
 import (
 	"context"
-	"time"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
@@ -77,7 +76,7 @@ func (r *reconciliation) enter(state infrav1.HostState) {
 // moveTo enters a state whose handler runs in the next reconcile, which the change of the status brings about.
 func (r *reconciliation) moveTo(state infrav1.HostState) result {
 	r.enter(state)
-	return after(time.Second)
+	return after(r.timings().Next)
 }
 
 // claimStands says whether the state is one in which the host serves its claim: a missing consumer then holds

@@ -29,8 +29,6 @@ import (
 // host can tell.
 
 const (
-	// vouchFor is how long what another host showed counts.
-	vouchFor = time.Minute
 	// mostAsked hosts are asked, all at once, each for askFor.
 	mostAsked = 5
 	askFor    = 20 * time.Second
@@ -39,7 +37,7 @@ const (
 // voice is another host of the Cluster, and what it said of this management cluster.
 type voice struct {
 	host *infrav1.QuoinHost
-	// confirmed: it showed exactly our owner record within vouchFor. denied: the last that it showed was somebody else's.
+	// confirmed: it showed exactly our owner record within Timings.Vouch. denied: the last that it showed was somebody else's.
 	confirmed, denied bool
 	// asked: it was asked for this order, so its silence is an answer.
 	asked bool
@@ -113,7 +111,7 @@ func (r *reconciliation) peers(ctx context.Context) ([]voice, error) {
 	for _, neighbor := range neighbors {
 		h := neighbor.Host
 		key := client.ObjectKeyFromObject(h)
-		p := voice{host: h, confirmed: r.controller.pace.of(key, r.now).since(confirmed) <= vouchFor,
+		p := voice{host: h, confirmed: r.controller.pace.of(key, r.now).since(confirmed) <= r.timings().Vouch,
 			denied: servesAnother(h)}
 		if p.denied || !isDetached(h) && !annotations.HasPaused(h) && trusted(h) {
 			peers = append(peers, p)
@@ -229,17 +227,17 @@ func (r *reconciliation) powerUnvouched(err error) (res result, ok bool) {
 		return result{}, false
 	}
 	r.pace().mark(powerFailed)
-	again := "; asked again at " + stamp(r.now.Add(powerRetry))
+	again := "; asked again at " + stamp(r.now.Add(r.timings().Power))
 	cluster := r.clusterName()
 	if unvouched.verdict == refuse {
 		r.notFenced(infrav1.HostContradictedReason, fmt.Sprintf("%s; its power is left as it is, because another "+
 			"management cluster has Cluster %s/%s: %v%s",
 			r.silent(), r.host.Spec.ConsumerRef.Namespace, cluster, unvouched, again))
-		return after(powerRetry), true
+		return after(r.timings().Power), true
 	}
 	r.notFenced(infrav1.HostUnconfirmedReason, fmt.Sprintf("%s; its power is left as it is, because no other host of "+
 		"Cluster %s/%s confirms that it serves this management cluster (%v)%s. If no other management cluster has the "+
 		"Cluster, have the host cycled and powered off: %s", r.silent(), r.host.Spec.ConsumerRef.Namespace, cluster,
 		unvouched, again, annotate(r.host, infrav1.PowerOffAnnotation, r.host.ProviderID()))+r.wayOut())
-	return after(powerRetry), true
+	return after(r.timings().Power), true
 }

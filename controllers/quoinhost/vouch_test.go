@@ -175,7 +175,7 @@ func TestWhatAnotherHostShowedCountsForAMinute(t *testing.T) {
 	w.g.Expect(err).NotTo(HaveOccurred())
 	w.g.Expect(peers).To(HaveLen(1))
 	w.g.Expect(peers[0].confirmed).To(BeTrue())
-	w.now = w.now.Add(vouchFor + time.Second)
+	w.now = w.now.Add(DefaultTimings().Vouch + time.Second)
 	peers, err = w.peers()
 	w.g.Expect(err).NotTo(HaveOccurred())
 	w.g.Expect(peers[0].confirmed).To(BeFalse())

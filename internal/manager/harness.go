@@ -15,6 +15,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/etcdbackup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
 
@@ -23,8 +24,8 @@ import (
 type Harness struct {
 	// Beside lets controllers of other managers have the same names, and the manager end without waiting for what runs.
 	Beside bool
-	// Haste divides the waits of the QuoinHost controller; 1 when 0.
-	Haste int
+	// Hosts are the waits of the QuoinHost controller; those of real hosts when zero.
+	Hosts quoinhost.Timings
 	// ControlPlane are the waits of the QuoinControlPlane controller; those of real hosts when zero.
 	ControlPlane quoincontrolplane.Timings
 	// Mapper spares each manager the discovery of the API.

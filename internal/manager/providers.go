@@ -86,7 +86,7 @@ func addInfrastructure(
 		APIReader:        mgr.GetAPIReader(),
 		Connector:        connector,
 		WatchFilterValue: o.WatchFilter,
-		Haste:            o.Harness.Haste,
+		Timings:          o.Harness.Hosts,
 	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinHostConcurrency)); err != nil {
 		return err
 	}

@@ -121,7 +121,8 @@ func (p *Plane) Run(ctx context.Context, o Options) (*Manager, error) {
 	if o.Workers == 0 {
 		o.Workers = 20
 	}
-	hosts := &quoinhost.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Connector: m.connector, Haste: o.Haste}
+	hosts := &quoinhost.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Connector: m.connector,
+		Timings: quickerHosts(o.Haste)}
 	if o.Adjust != nil {
 		o.Adjust(hosts)
 	}

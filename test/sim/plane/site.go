@@ -17,6 +17,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/manager"
@@ -97,7 +98,7 @@ func (s *Site) Start() error {
 	// The API servers are ours alone, and asked more often than in production.
 	options.KubeAPIQPS, options.ClusterCacheClientQPS = -1, -1
 	options.Harness = manager.Harness{
-		Beside: true, Haste: s.options.Haste, ControlPlane: quicker(s.options.Haste), Mapper: s.plane.mapper, SSH: s.options.Connections,
+		Beside: true, Hosts: quickerHosts(s.options.Haste), ControlPlane: quicker(s.options.Haste), Mapper: s.plane.mapper, SSH: s.options.Connections,
 		Webhooks:  s.plane.door.place(s.options.Namespace+"-quoin", m.dead.Load),
 		Connector: func(c *hostaccess.Connector) { m.connector = c },
 		ClusterCache: func(c clustercache.ClusterCache) clustercache.ClusterCache {
@@ -127,6 +128,16 @@ func quicker(times int) quoincontrolplane.Timings {
 		timings.Recheck[pace] /= by
 	}
 	return timings
+}
+
+// quickerHosts are the waits for hosts that are so many times quicker than real ones.
+func quickerHosts(times int) quoinhost.Timings {
+	t := quoinhost.DefaultTimings()
+	for _, wait := range []*time.Duration{&t.Poll, &t.PollFirst, &t.Probe, &t.Inspect, &t.RetryFirst, &t.RetryLast, &t.Power, &t.Push,
+		&t.Isolate, &t.Vouch, &t.Next, &t.Longest} {
+		*wait /= time.Duration(max(times, 1))
+	}
+	return t
 }
 
 // Kill ends our manager at this instant.
