@@ -136,7 +136,7 @@ sim-transcripts: ## Record what plans do to a real host in a container, for simu
 .PHONY: bench
 bench: ## Measure placement, events of hosts, moves, fleets of simulated hosts, and rollouts against Cluster API's own; BENCH=<regexp> picks.
 	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 40m \
-		./internal/placement ./controllers/... $$(go list ./test/sim/...) ./test/peer
+		./internal/placement ./internal/webhooks/... ./controllers/... $$(go list ./test/sim/...) ./test/peer
 
 .PHONY: fuzz
 fuzz: ## Fuzz each parser of what users and hosts send, each for FUZZTIME (20s); FUZZ=<regexp> picks.

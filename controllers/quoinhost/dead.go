@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/outage"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
 )
@@ -117,7 +118,8 @@ func sooner(a, b result) result { return after(min(a.requeueAfter, b.requeueAfte
 // domain judges the failure domain of the host. Hosts that nobody tries to reach say nothing about it.
 func (r *reconciliation) domain(ctx context.Context) (outage.Verdict, error) {
 	hosts := &infrav1.QuoinHostList{}
-	if err := r.controller.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
+	inDomain := fieldindex.HostsOfDomain(r.host)
+	if err := r.controller.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy, inDomain); err != nil {
 		return outage.Verdict{}, fmt.Errorf("listing QuoinHosts to judge failure domain %q: %w", r.host.Spec.FailureDomain,
 			err)
 	}
@@ -125,8 +127,7 @@ func (r *reconciliation) domain(ctx context.Context) (outage.Verdict, error) {
 	var seen []outage.Host
 	for i := range hosts.Items {
 		h := &hosts.Items[i]
-		if h.Spec.FailureDomain != domain || domain == "" && h.Namespace != r.host.Namespace ||
-			h.Status.State == "" || h.Status.State == infrav1.HostStateRegistering ||
+		if h.Status.State == "" || h.Status.State == infrav1.HostStateRegistering ||
 			h.Status.State == infrav1.HostStateQuarantined || isDetached(h) {
 			continue
 		}

@@ -6,10 +6,15 @@
 package fieldindex
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"net"
+	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -28,6 +33,10 @@ const (
 	hostAwaits = "awaitsConsumer"
 	// hostIdentity is each identity of a QuoinHost.
 	hostIdentity = "identity"
+	// hostDomain is the failure domain of a QuoinHost.
+	hostDomain = "failureDomain"
+	// hostAddress is the address and the port of a QuoinHost, in one form of the many.
+	hostAddress = "address"
 	// hostFree is each namespace that a free QuoinHost is offered to, or placement.AnyNamespace, alone and with each of
 	// its labels.
 	hostFree = "free"
@@ -53,6 +62,36 @@ func HostsAwaitingConsumer(namespace string) client.ListOption {
 // HostsWithIdentity selects the QuoinHosts that have the identity.
 func HostsWithIdentity(identity placement.Identity) client.ListOption {
 	return client.MatchingFields{hostIdentity: string(identity)}
+}
+
+// HostsOfDomain selects the QuoinHosts of the failure domain of host. Those without one are of one domain with those of
+// their namespace.
+func HostsOfDomain(host *infrav1.QuoinHost) client.ListOption {
+	return client.MatchingFields{hostDomain: domainOf(host)}
+}
+
+func domainOf(host *infrav1.QuoinHost) string {
+	if host.Spec.FailureDomain == "" {
+		return "/" + host.Namespace
+	}
+	return host.Spec.FailureDomain
+}
+
+// HostsAtAddress selects the QuoinHosts whose address and port are those of host, however they are written.
+func HostsAtAddress(host *infrav1.QuoinHost) client.ListOption {
+	return client.MatchingFields{hostAddress: addressOf(host)}
+}
+
+func addressOf(host *infrav1.QuoinHost) string {
+	return net.JoinHostPort(NormalAddress(host.Spec.Address), strconv.Itoa(int(cmp.Or(host.Spec.Port, 22))))
+}
+
+// NormalAddress makes one form of the many in which an address or name can be written.
+func NormalAddress(address string) string {
+	if ip, err := netip.ParseAddr(address); err == nil {
+		return ip.Unmap().String()
+	}
+	return strings.TrimSuffix(strings.ToLower(address), ".")
 }
 
 // FreeHosts selects QuoinHosts that can be claimed now and are offered to the namespace by name, or to every namespace
@@ -107,6 +146,8 @@ func All() []Index {
 			}
 			return values
 		}},
+		{&infrav1.QuoinHost{}, hostDomain, func(o client.Object) []string { return ofHost(o, domainOf) }},
+		{&infrav1.QuoinHost{}, hostAddress, func(o client.Object) []string { return ofHost(o, addressOf) }},
 		{&infrav1.QuoinHost{}, hostFree, func(o client.Object) []string {
 			host, ok := o.(*infrav1.QuoinHost)
 			if !ok || !placement.Free(placement.HostOf(host)) {
@@ -144,6 +185,14 @@ func offeredTo(host *infrav1.QuoinHost) []string {
 func awaitsConsumer(host *infrav1.QuoinHost) bool {
 	return conditions.GetReason(host, infrav1.HostReadyCondition) == infrav1.HostMovingReason ||
 		conditions.GetReason(host, infrav1.HostProvisionedCondition) == infrav1.HostConsumerMissingReason
+}
+
+func ofHost(o client.Object, value func(*infrav1.QuoinHost) string) []string {
+	host, ok := o.(*infrav1.QuoinHost)
+	if !ok {
+		return nil
+	}
+	return []string{value(host)}
 }
 
 func ofConsumer(o client.Object, name func(*infrav1.ConsumerReference) string) []string {

@@ -16,6 +16,27 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 )
 
+func TestHostsAreFoundByTheirFailureDomain(t *testing.T) {
+	g := NewWithT(t)
+	in := func(namespace, name, domain string) *infrav1.QuoinHost {
+		return &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec: infrav1.QuoinHostSpec{FailureDomain: domain}}
+	}
+	c := cachetest.New(t, in("a", "1", "rack"), in("b", "2", "rack"), in("a", "3", "other"), in("a", "4", ""),
+		in("b", "5", ""))
+	for host, wanted := range map[*infrav1.QuoinHost][]string{
+		in("c", "x", "rack"): {"1", "2"}, in("a", "x", ""): {"4"}, in("c", "x", ""): nil, in("c", "x", "a"): nil,
+	} {
+		hosts := &infrav1.QuoinHostList{}
+		g.Expect(c.List(t.Context(), hosts, client.UnsafeDisableDeepCopy, fieldindex.HostsOfDomain(host))).To(Succeed())
+		var names []string
+		for i := range hosts.Items {
+			names = append(names, hosts.Items[i].Name)
+		}
+		g.Expect(names).To(ConsistOf(wanted), "%s %q", host.Namespace, host.Spec.FailureDomain)
+	}
+}
+
 func TestFreeHostsAreFoundByNamespaceAndLabel(t *testing.T) {
 	g := NewWithT(t)
 	free := func(name string, labels map[string]string, offered ...string) *infrav1.QuoinHost {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
@@ -160,7 +161,7 @@ func validateNoCollision(cluster, other *infrav1.QuoinCluster) field.ErrorList {
 	}
 	var reasons field.ErrorList
 	mine, theirs := cluster.Spec.ControlPlaneEndpoint, other.Spec.ControlPlaneEndpoint
-	if mine.Host != "" && normalAddress(mine.Host) == normalAddress(theirs.Host) {
+	if mine.Host != "" && fieldindex.NormalAddress(mine.Host) == fieldindex.NormalAddress(theirs.Host) {
 		virtual := cluster.Spec.LoadBalancer.Keepalived != nil || other.Spec.LoadBalancer.Keepalived != nil
 		// Somebody else's load balancer may serve two clusters at two ports; a virtual address belongs to one.
 		if virtual || apiPort(mine) == apiPort(theirs) {

@@ -4,6 +4,7 @@
 package infrastructure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
@@ -229,7 +231,7 @@ func hasClaim(machine *infrav1.QuoinMachine, host *infrav1.QuoinHost) bool {
 
 func (w *HostWebhook) validateAddressIsNew(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
 	var hosts infrav1.QuoinHostList
-	if err := w.Client.List(ctx, &hosts, client.UnsafeDisableDeepCopy); err != nil {
+	if err := w.Client.List(ctx, &hosts, client.UnsafeDisableDeepCopy, fieldindex.HostsAtAddress(host)); err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("list QuoinHosts to find out whether one has this address: %w",
 			err))
 	}
@@ -238,27 +240,9 @@ func (w *HostWebhook) validateAddressIsNew(ctx context.Context, host *infrav1.Qu
 		if other.Namespace == host.Namespace && other.Name == host.Name {
 			continue
 		}
-		if portOf(other) == portOf(host) && normalAddress(other.Spec.Address) == normalAddress(host.Spec.Address) {
-			return field.ErrorList{field.Forbidden(field.NewPath("spec", "address"), fmt.Sprintf(
-				"QuoinHost %s/%s already describes the host at %s port %d: use that one (consumerNamespaces lets other namespaces claim it), or delete it first",
-				other.Namespace, other.Name, other.Spec.Address, portOf(other)))}, nil
-		}
+		return field.ErrorList{field.Forbidden(field.NewPath("spec", "address"), fmt.Sprintf("QuoinHost %s/%s already "+
+			"describes the host at %s port %d: use that one (consumerNamespaces lets other namespaces claim it), or delete it "+
+			"first", other.Namespace, other.Name, other.Spec.Address, cmp.Or(other.Spec.Port, 22)))}, nil
 	}
 	return nil, nil
-}
-
-// portOf is the port with the default that the schema gives it.
-func portOf(host *infrav1.QuoinHost) int32 {
-	if host.Spec.Port == 0 {
-		return 22
-	}
-	return host.Spec.Port
-}
-
-// normalAddress makes one form of the many in which an address or name can be written.
-func normalAddress(address string) string {
-	if ip, err := netip.ParseAddr(address); err == nil {
-		return ip.Unmap().String()
-	}
-	return strings.TrimSuffix(strings.ToLower(address), ".")
 }

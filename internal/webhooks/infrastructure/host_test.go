@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 )
 
 const (
@@ -25,7 +26,11 @@ func reader(t *testing.T, objects ...client.Object) client.Reader {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	NewWithT(t).Expect(infrav1.AddToScheme(scheme)).To(Succeed())
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...)
+	for _, index := range fieldindex.All() {
+		builder.WithIndex(index.Object, index.Field, index.Values)
+	}
+	return builder.Build()
 }
 
 func host(name string, changes ...func(*infrav1.QuoinHost)) *infrav1.QuoinHost {
