@@ -88,25 +88,31 @@ type lack struct {
 	there int64
 }
 
-// lacks asks the host, in one exchange that changes nothing, what it lacks of files.
-func lacks(ctx context.Context, host ssh.Host, files []File) ([]lack, Progress, error) {
-	var script strings.Builder
-	fmt.Fprintf(&script, "QUOIN_ROOT=%s\n%s", ssh.Quote(hostRoot), lacksScript)
-	byDigest := map[string]File{}
-	progress := Progress{}
+// lacksCommand is the question for what a host lacks of files, by their checksums, and what all of them weigh.
+func lacksCommand(files []File) (script string, byDigest map[string]File, total int64) {
+	var text strings.Builder
+	fmt.Fprintf(&text, "QUOIN_ROOT=%s\n%s", ssh.Quote(hostRoot), lacksScript)
+	byDigest = map[string]File{}
 	for _, file := range files {
 		if _, twice := byDigest[file.SHA256]; !twice {
-			progress.Total += file.Size
+			total += file.Size
 		}
 		byDigest[file.SHA256] = file
 		if file.Kind == Image {
-			fmt.Fprintf(&script, "image %s %d %s\n", file.SHA256, file.Size, strings.Join(quoted(file.Images), " "))
+			fmt.Fprintf(&text, "image %s %d %s\n", file.SHA256, file.Size, strings.Join(quoted(file.Images), " "))
 		} else {
-			fmt.Fprintf(&script, "file %s %d %s\n", file.SHA256, file.Size, ssh.Quote(file.Install))
+			fmt.Fprintf(&text, "file %s %d %s\n", file.SHA256, file.Size, ssh.Quote(file.Install))
 		}
 	}
-	script.WriteString("echo end\n")
-	result, err := host.Run(ctx, ssh.Command{Script: script.String(), Sudo: true})
+	text.WriteString("echo end\n")
+	return text.String(), byDigest, total
+}
+
+// lacks asks the host, in one exchange that changes nothing, what it lacks of files.
+func lacks(ctx context.Context, host ssh.Host, files []File) ([]lack, Progress, error) {
+	script, byDigest, total := lacksCommand(files)
+	progress := Progress{Total: total}
+	result, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
 	if err != nil {
 		return nil, progress, fmt.Errorf("asking which files the host lacks: %w", err)
 	}

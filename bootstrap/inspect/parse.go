@@ -83,7 +83,16 @@ func Parse(output string) (*Facts, error) {
 }
 
 func (f *Facts) take(word, value string) error {
-	var err error
+	for _, reads := range []func(word, value string) (known bool, err error){f.system, f.hardware, f.software, f.past} {
+		if known, err := reads(word, value); known || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// system is what the host is as a machine on the network.
+func (f *Facts) system(word, value string) (known bool, err error) {
 	switch word {
 	case "hostname":
 		f.Hostname = value
@@ -95,15 +104,38 @@ func (f *Facts) take(word, value string) error {
 		f.OS.PrettyName = value
 	case "kernel":
 		f.Kernel = value
+	case "boot":
+		f.BootID = value
+	case "machineid":
+		f.MachineID = value
+	case "link":
+		f.link(value)
+	case "address":
+		err = f.address(value)
+	case "default", "default6":
+		if f.DefaultInterface == "" {
+			f.DefaultInterface = value
+		}
+	case "clock":
+		f.Clock, err = clock(value)
+	case "clock.end":
+		var end time.Time
+		if end, err = clock(value); err == nil && !f.Clock.IsZero() {
+			f.Clock = f.Clock.Add(end.Sub(f.Clock) / 2)
+		}
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
+func (f *Facts) hardware(word, value string) (known bool, err error) {
+	switch word {
 	case "machine":
 		f.Architecture = value
 		if known := architectures[value]; known != "" {
 			f.Architecture = known
 		}
-	case "boot":
-		f.BootID = value
-	case "machineid":
-		f.MachineID = value
 	case "uuid":
 		f.ProductUUID = value
 	case "cpus":
@@ -112,22 +144,21 @@ func (f *Facts) take(word, value string) error {
 		var kib int64
 		kib, err = strconv.ParseInt(value, 10, 53)
 		f.MemoryBytes = kib << 10
-	case "swap":
-		f.SwapEnabled = true
 	case "disk":
 		f.disk(value)
 	case "disk.wwn", "disk.serial", "disk.content", "disk.volume":
 		f.diskDetail(strings.TrimPrefix(word, "disk."), value)
-	case "link":
-		f.link(value)
-	case "cloudinit.guarded":
-		f.CloudInitGuarded = true
-	case "address":
-		err = f.address(value)
-	case "default", "default6":
-		if f.DefaultInterface == "" {
-			f.DefaultInterface = value
-		}
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
+// software is what runs on the host, or is there to run.
+func (f *Facts) software(word, value string) (known bool, err error) {
+	switch word {
+	case "swap":
+		f.SwapEnabled = true
 	case "cgroup":
 		f.CgroupVersion, err = strconv.Atoi(value)
 	case "kubelet.cgroupv1":
@@ -155,21 +186,27 @@ func (f *Facts) take(word, value string) error {
 		// "local" is enough for us; a later "no" (DisableForwarding) wins.
 		allowed := (value == "yes" || value == "local") && (f.TCPForwardingAllowed == nil || *f.TCPForwardingAllowed)
 		f.TCPForwardingAllowed = &allowed
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
+// past is what an earlier use of the host left.
+func (f *Facts) past(word, value string) (known bool, err error) {
+	switch word {
+	case "cloudinit.guarded":
+		f.CloudInitGuarded = true
 	case "kubernetes":
 		if len(f.KubernetesPresent) < maxList {
 			f.KubernetesPresent = append(f.KubernetesPresent, value)
 		}
 	case "owner":
 		f.OwnerRecord = value
-	case "clock":
-		f.Clock, err = clock(value)
-	case "clock.end":
-		var end time.Time
-		if end, err = clock(value); err == nil && !f.Clock.IsZero() {
-			f.Clock = f.Clock.Add(end.Sub(f.Clock) / 2)
-		}
+	default:
+		return false, nil
 	}
-	return err
+	return true, nil
 }
 
 // disk leaves out what it cannot read: a device that vanished while it was looked at, or one with an odd driver, must

@@ -81,7 +81,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 }
 
 // Reconcile brings the status of one QuoinCluster up to date.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	quoinCluster := &infrav1.QuoinCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, quoinCluster); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -118,11 +118,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		}
 		return r.whilePaused(ctx, quoinCluster, cluster)
 	}
+	return r.whileActive(ctx, quoinCluster, cluster)
+}
+
+// whileActive brings the status of a QuoinCluster that is not paused up to date, and ends the holds of a move.
+func (r *Reconciler) whileActive(
+	ctx context.Context, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster,
+) (_ ctrl.Result, reterr error) {
 	view, err := r.observe(ctx, quoinCluster, cluster)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-
 	if view.moves != nil {
 		if err := r.release(ctx, view.moves); err != nil {
 			return ctrl.Result{}, err

@@ -54,21 +54,7 @@ func (r *Reconciler) survey(
 	s := &survey{Site: moving.Site{Namespace: quoinCluster.Namespace}}
 	s.addClusters(cluster.Name, clusters.Items)
 	s.Cluster.Deleting = s.Cluster.Deleting || !quoinCluster.DeletionTimestamp.IsZero()
-	clusterOf := map[string]string{}
-	for i := range machines.Items {
-		m := &machines.Items[i]
-		clusterOf[m.Name] = m.Spec.ClusterName
-		if m.Spec.ClusterName == cluster.Name {
-			s.Machines = append(s.Machines, machineFacts(m))
-		}
-	}
-	for i := range hosts.Items {
-		if h := &hosts.Items[i]; h.Namespace == s.Namespace || h.Spec.ConsumerRef != nil &&
-			h.Spec.ConsumerRef.Namespace == s.Namespace {
-			s.hosts = append(s.hosts, h)
-			s.Hosts = append(s.Hosts, hostFacts(h, clusterOf))
-		}
-	}
+	s.addHosts(cluster.Name, hosts.Items, machines.Items)
 	s.Objects = append(s.Objects, moving.Object{Name: "QuoinCluster " + quoinCluster.Name, Paused: true, Quiet: true,
 		Owner: foreignOwner(quoinCluster)})
 	for i := range quoinMachines.Items {
@@ -91,6 +77,25 @@ func (r *Reconciler) survey(
 		s.addControlPlane(plane)
 	}
 	return s, nil
+}
+
+// addHosts adds the Machines of the Cluster, and the hosts that are in its namespace or are claimed from there.
+func (s *survey) addHosts(cluster string, hosts []infrav1.QuoinHost, machines []clusterv1.Machine) {
+	clusterOf := map[string]string{}
+	for i := range machines {
+		m := &machines[i]
+		clusterOf[m.Name] = m.Spec.ClusterName
+		if m.Spec.ClusterName == cluster {
+			s.Machines = append(s.Machines, machineFacts(m))
+		}
+	}
+	for i := range hosts {
+		if h := &hosts[i]; h.Namespace == s.Namespace || h.Spec.ConsumerRef != nil &&
+			h.Spec.ConsumerRef.Namespace == s.Namespace {
+			s.hosts = append(s.hosts, h)
+			s.Hosts = append(s.Hosts, hostFacts(h, clusterOf))
+		}
+	}
 }
 
 // addClusters sorts the Clusters of all namespaces into the one that is asked, its neighbors, and who shares a

@@ -41,33 +41,8 @@ func (r *Reconciler) reconcileNormal(
 
 // claim takes a free host by an update that fails when anybody else changed the host since it was read.
 func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (ctrl.Result, error) {
-	if v.cluster == nil || !ptr.Deref(v.cluster.Status.Initialization.InfrastructureProvisioned, false) {
-		v.obstacle = &obstacle{infrav1.MachineWaitingForClusterReason,
-			fmt.Sprintf("waiting for the infrastructure of Cluster %s", v.machine.Spec.ClusterName)}
-		return ctrl.Result{}, nil
-	}
-	if !v.machine.DeletionTimestamp.IsZero() {
-		v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason,
-			"the Machine is being deleted; no host is claimed for it any more"}
-		return ctrl.Result{}, nil
-	}
-	if _, held := v.machine.Annotations[infrav1.HoldClaimAnnotation]; held {
-		v.obstacle = &obstacle{infrav1.MachineHeldReason,
-			fmt.Sprintf("Machine %s/%s was made ahead: a host is claimed when annotation %s is taken off",
-				v.machine.Namespace, v.machine.Name, infrav1.HoldClaimAnnotation)}
-		return ctrl.Result{}, nil
-	}
-	if why, again, err := r.unsupported(ctx, v); err != nil || why != "" {
-		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
+	if again, may, err := r.mayClaim(ctx, v); err != nil || !may {
 		return ctrl.Result{RequeueAfter: again}, err
-	}
-	if ptr.Deref(v.machine.Spec.Bootstrap.DataSecretName, "") == "" {
-		// Workers exist long before a control plane answers. Holding hosts meanwhile could take the very ones that the
-		// control plane needs to answer at all.
-		v.obstacle = &obstacle{infrav1.MachineWaitingForBootstrapDataReason,
-			fmt.Sprintf("waiting for the bootstrap data of Machine %s/%s; a host is claimed when it is there",
-				v.machine.Namespace, v.machine.Name)}
-		return ctrl.Result{}, nil
 	}
 	request, err := selectorOf(quoinMachine)
 	if err != nil {
@@ -112,6 +87,53 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 		}
 		return ctrl.Result{}, err
 	}
+	if again, err := r.writeClaim(ctx, quoinMachine, v, host); err != nil || again > 0 {
+		return ctrl.Result{RequeueAfter: again}, err
+	}
+	claimed = true
+	r.tellClaim(quoinMachine, host, picked)
+	v.host = host
+	quoinMachine.Spec.ProviderID = host.ProviderID()
+	return ctrl.Result{}, nil
+}
+
+// mayClaim reports whether it is time for the machine to have a host; the obstacle says why it is not.
+func (r *Reconciler) mayClaim(ctx context.Context, v *view) (again time.Duration, may bool, err error) {
+	if v.cluster == nil || !ptr.Deref(v.cluster.Status.Initialization.InfrastructureProvisioned, false) {
+		v.obstacle = &obstacle{infrav1.MachineWaitingForClusterReason,
+			fmt.Sprintf("waiting for the infrastructure of Cluster %s", v.machine.Spec.ClusterName)}
+		return 0, false, nil
+	}
+	if !v.machine.DeletionTimestamp.IsZero() {
+		v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason,
+			"the Machine is being deleted; no host is claimed for it any more"}
+		return 0, false, nil
+	}
+	if _, held := v.machine.Annotations[infrav1.HoldClaimAnnotation]; held {
+		v.obstacle = &obstacle{infrav1.MachineHeldReason,
+			fmt.Sprintf("Machine %s/%s was made ahead: a host is claimed when annotation %s is taken off",
+				v.machine.Namespace, v.machine.Name, infrav1.HoldClaimAnnotation)}
+		return 0, false, nil
+	}
+	if why, again, err := r.unsupported(ctx, v); err != nil || why != "" {
+		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
+		return again, false, err
+	}
+	if ptr.Deref(v.machine.Spec.Bootstrap.DataSecretName, "") == "" {
+		// Workers exist long before a control plane answers. Holding hosts meanwhile could take the very ones that the
+		// control plane needs to answer at all.
+		v.obstacle = &obstacle{infrav1.MachineWaitingForBootstrapDataReason,
+			fmt.Sprintf("waiting for the bootstrap data of Machine %s/%s; a host is claimed when it is there",
+				v.machine.Namespace, v.machine.Name)}
+		return 0, false, nil
+	}
+	return 0, true, nil
+}
+
+// writeClaim writes the claim to the host. When the host changed meanwhile it is to be tried again.
+func (r *Reconciler) writeClaim(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view, host *infrav1.QuoinHost,
+) (again time.Duration, err error) {
 	host.Spec.ConsumerRef = &infrav1.ConsumerReference{
 		Namespace: quoinMachine.Namespace, Name: quoinMachine.Name, Machine: v.machine.Name,
 		Claim: infrav1.ClaimOf(string(v.machine.UID)),
@@ -124,15 +146,11 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason,
 				fmt.Sprintf("host %s/%s changed while it was being claimed; trying again", host.Namespace, host.Name)}
-			return ctrl.Result{RequeueAfter: time.Second}, nil
+			return time.Second, nil
 		}
-		return ctrl.Result{}, fmt.Errorf("claiming QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
+		return 0, fmt.Errorf("claiming QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
 	}
-	claimed = true
-	r.tellClaim(quoinMachine, host, picked)
-	v.host = host
-	quoinMachine.Spec.ProviderID = host.ProviderID()
-	return ctrl.Result{}, nil
+	return 0, nil
 }
 
 // noHost says why no host can be claimed; others that another machine is claiming one that could be.

@@ -159,19 +159,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		return ctrl.Result{}, err
 	}
 	defer func() {
-		summarize(quoinMachine, view)
-		if err := r.spare(ctx, quoinMachine, view); err != nil {
-			reterr = kerrors.NewAggregate([]error{reterr, err})
-		}
-		if wait := helper.Early(r.words, quoinMachine); wait > 0 && reterr == nil {
-			result.RequeueAfter = min(wait, cmp.Or(result.RequeueAfter, wait))
-			return
-		}
-		// The last patch takes the finalizer off, after which the object is gone.
-		err := patchMachine(ctx, helper, quoinMachine)
-		if !quoinMachine.DeletionTimestamp.IsZero() {
-			err = apierr.IgnoreGone(err)
-		}
+		err := r.report(ctx, helper, quoinMachine, view, &result, reterr != nil)
 		reterr = kerrors.NewAggregate([]error{reterr, err})
 	}()
 	redo, err := r.redoDeletion(ctx, quoinMachine, view)
@@ -183,6 +171,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		result.RequeueAfter = min(redo, cmp.Or(result.RequeueAfter, redo))
 	}
 	return result, err
+}
+
+// report writes what became of the reconcile, or has that wait when it is nothing but other words.
+func (r *Reconciler) report(
+	ctx context.Context, helper *objectpatch.Helper, quoinMachine *infrav1.QuoinMachine, view *view, result *ctrl.Result,
+	failed bool,
+) error {
+	summarize(quoinMachine, view)
+	spared := r.spare(ctx, quoinMachine, view)
+	if wait := helper.Early(r.words, quoinMachine); wait > 0 && !failed && spared == nil {
+		result.RequeueAfter = min(wait, cmp.Or(result.RequeueAfter, wait))
+		return nil
+	}
+	// The last patch takes the finalizer off, after which the object is gone.
+	err := patchMachine(ctx, helper, quoinMachine)
+	if !quoinMachine.DeletionTimestamp.IsZero() {
+		err = apierr.IgnoreGone(err)
+	}
+	return kerrors.NewAggregate([]error{spared, err})
 }
 
 // step does what comes next for a QuoinMachine that is neither paused nor on its way elsewhere.

@@ -231,7 +231,6 @@ func combine(answers []answer) (Cluster, error) {
 		failures []error
 		told     = map[uint64]*answer{}
 		byName   = map[string]*answer{}
-		leader   uint64
 		furthest uint64
 	)
 	for i := range answers {
@@ -254,40 +253,43 @@ func combine(answers []answer) (Cluster, error) {
 		}
 		return Cluster{}, fmt.Errorf("no etcd member answered: %w", errors.Join(failures...))
 	}
-	if best.status != nil {
-		leader = best.status.Leader
-	}
 	cluster := Cluster{Agreed: best.agreed}
 	for _, listed := range best.members {
-		member := Member{
-			ID: listed.ID, Name: listed.Name, Learner: listed.IsLearner,
-			Leader:        leader != 0 && listed.ID == leader,
-			PeerAddresses: hostsOf(listed.PeerURLs),
-		}
-		for _, alarm := range best.alarms {
-			if alarm.MemberID == listed.ID && alarm.Alarm != pb.AlarmType_NONE {
-				member.Alarms = append(member.Alarms, alarm.Alarm.String())
-			}
-		}
-		said := told[listed.ID]
-		if said != nil {
-			member.Size, member.Version = said.status.DbSize, said.status.Version
-			if applied := said.status.RaftAppliedIndex; applied < furthest {
-				member.Lag = furthest - applied
-			}
-		}
-		switch {
-		case said != nil && said.status.Leader == 0:
-			member.Problem = "it sees no leader"
-		case said != nil:
-			member.Answers = true
-		case byName[listed.Name] != nil && byName[listed.Name].err != nil:
-			member.Problem = byName[listed.Name].err.Error()
-		}
+		member := best.member(listed, told[listed.ID], byName[listed.Name], furthest)
 		cluster.Members = append(cluster.Members, member)
 	}
 	sort.Slice(cluster.Members, func(i, j int) bool { return cluster.Members[i].ID < cluster.Members[j].ID })
 	return cluster, nil
+}
+
+// member is what the answer lists, with what that member said of itself, which may be nothing, and what its host
+// answered. furthest is the newest entry of the log that anybody knows.
+func (a *answer) member(listed *pb.Member, said, asked *answer, furthest uint64) Member {
+	member := Member{
+		ID: listed.ID, Name: listed.Name, Learner: listed.IsLearner,
+		Leader:        a.status != nil && a.status.Leader != 0 && listed.ID == a.status.Leader,
+		PeerAddresses: hostsOf(listed.PeerURLs),
+	}
+	for _, alarm := range a.alarms {
+		if alarm.MemberID == listed.ID && alarm.Alarm != pb.AlarmType_NONE {
+			member.Alarms = append(member.Alarms, alarm.Alarm.String())
+		}
+	}
+	if said != nil {
+		member.Size, member.Version = said.status.DbSize, said.status.Version
+		if applied := said.status.RaftAppliedIndex; applied < furthest {
+			member.Lag = furthest - applied
+		}
+	}
+	switch {
+	case said != nil && said.status.Leader == 0:
+		member.Problem = "it sees no leader"
+	case said != nil:
+		member.Answers = true
+	case asked != nil && asked.err != nil:
+		member.Problem = asked.err.Error()
+	}
+	return member
 }
 
 func hostsOf(urls []string) []string {

@@ -45,11 +45,6 @@ func New(ctx context.Context, restConfig *rest.Config, o *Options) (ctrl.Manager
 	if o.ContentionProfiling {
 		goruntime.SetBlockProfileRate(1)
 	}
-	restConfig = rest.CopyConfig(restConfig)
-	restConfig.QPS, restConfig.Burst = o.KubeAPIQPS, o.KubeAPIBurst
-	restConfig.UserAgent = userAgent(o)
-	restConfig.WarningHandler = apiwarnings.DefaultHandler(klog.Background().WithName("API Server Warning"))
-
 	options := ctrl.Options{
 		Scheme: Scheme(),
 		Controller: config.Controller{
@@ -85,22 +80,37 @@ func New(ctx context.Context, restConfig *rest.Config, o *Options) (ctrl.Manager
 	if mapper := o.Harness.Mapper; mapper != nil {
 		options.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil }
 	}
-	mgr, err := ctrl.NewManager(restConfig, options)
+	mgr, err := ctrl.NewManager(configured(restConfig, o), options)
 	if err != nil {
 		return nil, fmt.Errorf("make the manager: %w", err)
 	}
 	if err := addProviders(ctx, mgr, o); err != nil {
 		return nil, err
 	}
+	if err := addChecks(mgr); err != nil {
+		return nil, err
+	}
+	return mgr, nil
+}
+
+func configured(restConfig *rest.Config, o *Options) *rest.Config {
+	restConfig = rest.CopyConfig(restConfig)
+	restConfig.QPS, restConfig.Burst = o.KubeAPIQPS, o.KubeAPIBurst
+	restConfig.UserAgent = userAgent(o)
+	restConfig.WarningHandler = apiwarnings.DefaultHandler(klog.Background().WithName("API Server Warning"))
+	return restConfig
+}
+
+func addChecks(mgr ctrl.Manager) error {
 	// Ready means that admission works: a manager that clusterctl or a rollout takes for ready must not refuse writes.
 	started := mgr.GetWebhookServer().StartedChecker()
 	if err := mgr.AddReadyzCheck("webhook", started); err != nil {
-		return nil, fmt.Errorf("add the readiness check: %w", err)
+		return fmt.Errorf("add the readiness check: %w", err)
 	}
 	if err := mgr.AddHealthzCheck("webhook", started); err != nil {
-		return nil, fmt.Errorf("add the health check: %w", err)
+		return fmt.Errorf("add the health check: %w", err)
 	}
-	return mgr, nil
+	return nil
 }
 
 func userAgent(o *Options) string {

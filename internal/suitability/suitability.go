@@ -28,24 +28,12 @@ func Assess(facts *inspect.Facts, network infrav1.NodeNetwork) (problems, hints 
 	if !facts.Systemd {
 		problems = append(problems, "systemd does not run the host; install an OS with systemd")
 	}
-	switch {
-	case facts.ContainerRuntime.Name == "":
-		problems = append(problems, "no container runtime was found; install containerd")
-	case !facts.ContainerRuntime.SocketOK:
-		problems = append(problems,
-			fmt.Sprintf("%s does not answer at /run/containerd/containerd.sock; start it (systemctl enable --now containerd)",
-				facts.ContainerRuntime.Name))
-	case facts.ContainerRuntime.Name == "containerd":
-		major, minor := release(facts.ContainerRuntime.Version)
-		switch {
-		case major == 0 && minor == 0:
-		case major < 1 || major == 1 && minor < 6:
-			problems = append(problems, fmt.Sprintf("containerd %s has no CRI v1, without which no kubelet starts; install "+
-				"containerd 1.6 or newer, better 2.x", facts.ContainerRuntime.Version))
-		case major == 1:
-			hints = append(hints, fmt.Sprintf("containerd %s is of the 1.x series, whose support the kubelet is giving up; "+
-				"install 2.x", facts.ContainerRuntime.Version))
-		}
+	problem, hint := assessRuntime(facts.ContainerRuntime)
+	if problem != "" {
+		problems = append(problems, problem)
+	}
+	if hint != "" {
+		hints = append(hints, hint)
 	}
 	needed, useful := missingPrograms(facts.CommandsMissing)
 	if len(needed) > 0 {
@@ -85,6 +73,30 @@ func Assess(facts *inspect.Facts, network infrav1.NodeNetwork) (problems, hints 
 		hints = append(hints, "cloud-init is enabled and may change the hostname or network at the next boot")
 	}
 	return problems, hints
+}
+
+func assessRuntime(found inspect.ContainerRuntime) (problem, hint string) {
+	switch {
+	case found.Name == "":
+		return "no container runtime was found; install containerd", ""
+	case !found.SocketOK:
+		return fmt.Sprintf("%s does not answer at /run/containerd/containerd.sock; start it (systemctl enable --now "+
+			"containerd)", found.Name), ""
+	case found.Name != "containerd":
+		return "", ""
+	}
+	major, minor := release(found.Version)
+	switch {
+	case major == 0 && minor == 0:
+		return "", ""
+	case major < 1 || major == 1 && minor < 6:
+		return fmt.Sprintf("containerd %s has no CRI v1, without which no kubelet starts; install containerd 1.6 or newer, "+
+			"better 2.x", found.Version), ""
+	case major == 1:
+		return "", fmt.Sprintf("containerd %s is of the 1.x series, whose support the kubelet is giving up; install 2.x",
+			found.Version)
+	}
+	return "", ""
 }
 
 // release reads major and minor of a version like 1.7.24~ds1; 0.0 when it cannot be read.

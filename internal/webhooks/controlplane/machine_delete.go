@@ -159,34 +159,14 @@ func (w *MachineDeletionWebhook) observe(ctx context.Context, machine *clusterv1
 		return d, nil
 	}
 	cluster, plane := &clusterv1.Cluster{}, &controlplanev1.QuoinControlPlane{}
-	// By name, whatever the UID in the reference: after a restore from a backup the garbage collector takes the Machines
-	// of a living control plane for orphans.
-	for _, above := range []struct {
-		kind   string
-		key    client.ObjectKey
-		object client.Object
-	}{
-		{"Namespace", client.ObjectKey{Name: machine.Namespace}, &corev1.Namespace{}},
-		{"Cluster", client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}, cluster},
-		{"QuoinControlPlane", client.ObjectKey{Namespace: machine.Namespace, Name: owner.Name}, plane},
-	} {
-		err := w.Reader.Get(ctx, above.key, above.object)
-		switch {
-		case apierrors.IsNotFound(err):
-			d.free = above.kind + " " + above.key.Name + " is gone"
-			return d, nil
-		case err != nil:
-			return nil, fmt.Errorf("read %s %s: %w", above.kind, above.key.Name, err)
-		case !above.object.GetDeletionTimestamp().IsZero():
-			d.free = above.kind + " " + above.key.Name + " is being deleted"
-			return d, nil
-		}
+	var err error
+	if d.free, err = w.ending(ctx, machine, owner.Name, cluster, plane); err != nil || d.free != "" {
+		return d, err
 	}
 	d.plane = plane
 	if d.paused = ptr.Deref(cluster.Spec.Paused, false); d.paused {
 		return d, nil
 	}
-	var err error
 	if d.machines, err = collections.GetControlPlaneMachinesForCluster(ctx, w.Reader, cluster); err != nil {
 		return nil, fmt.Errorf("list the control-plane Machines: %w", err)
 	}
@@ -203,6 +183,35 @@ func (w *MachineDeletionWebhook) observe(ctx context.Context, machine *clusterv1
 		}
 	}
 	return d, nil
+}
+
+// ending reads what the Machine belongs to, and says what of that goes anyway; empty when nothing does.
+func (w *MachineDeletionWebhook) ending(
+	ctx context.Context, machine *clusterv1.Machine, owner string, cluster *clusterv1.Cluster,
+	plane *controlplanev1.QuoinControlPlane,
+) (string, error) {
+	// By name, whatever the UID in the reference: after a restore from a backup the garbage collector takes the Machines
+	// of a living control plane for orphans.
+	for _, above := range []struct {
+		kind   string
+		key    client.ObjectKey
+		object client.Object
+	}{
+		{"Namespace", client.ObjectKey{Name: machine.Namespace}, &corev1.Namespace{}},
+		{"Cluster", client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}, cluster},
+		{"QuoinControlPlane", client.ObjectKey{Namespace: machine.Namespace, Name: owner}, plane},
+	} {
+		err := w.Reader.Get(ctx, above.key, above.object)
+		switch {
+		case apierrors.IsNotFound(err):
+			return above.kind + " " + above.key.Name + " is gone", nil
+		case err != nil:
+			return "", fmt.Errorf("read %s %s: %w", above.kind, above.key.Name, err)
+		case !above.object.GetDeletionTimestamp().IsZero():
+			return above.kind + " " + above.key.Name + " is being deleted", nil
+		}
+	}
+	return "", nil
 }
 
 // replaceable tells that a replacement can be made, or is being made, while the Machine is still there.
