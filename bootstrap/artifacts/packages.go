@@ -34,7 +34,8 @@ func (p *Packages) check() error {
 	case passwordText.MatchString(p.Repository):
 		return errors.New("the repository carries a password, which everybody could read who may read this object or the " +
 			"host's list of repositories; " +
-			"give the address alone and put the password where the host's package manager looks for it (/etc/apt/auth.conf.d), or let the host know the repository and leave it out here")
+			"give the address alone and put the password where the host's package manager looks for it " +
+			"(/etc/apt/auth.conf.d), or let the host know the repository and leave it out here")
 	case p.deb():
 		return p.checkDeb()
 	case !repositoryURL.MatchString(p.Repository):
@@ -57,7 +58,8 @@ func (p *Packages) checkDeb() error {
 	switch {
 	case len(parts) < 5 || !repositoryURL.MatchString(parts[2]):
 		return errors.New(
-			`the deb line is not of the form: deb [options] https://packages.example.com/{{minor}}/deb/ <suite, or / for a flat repository> [components]`)
+			`the deb line is not of the form: deb [options] https://packages.example.com/{{minor}}/deb/ <suite, or / for a ` +
+				`flat repository> [components]`)
 	case !strings.HasSuffix(parts[3], "/") && strings.TrimSpace(parts[4]) == "":
 		return fmt.Errorf("the deb line names the suite %s and no component; add one such as main, or end a flat "+
 			"repository's path with /", parts[3])

@@ -117,7 +117,8 @@ vrrp_instance quoin {
   virtual_ipaddress {
 %s  }
 %s}
-`, mark, checkPath, weightHealthy, leavingPath, weightStays, c.Interface, c.VirtualRouterID, priority, own.String(), excluded), nil
+`, mark, checkPath, weightHealthy, leavingPath, weightStays, c.Interface, c.VirtualRouterID, priority, own.String(),
+		excluded), nil
 }
 
 // checkScript succeeds when this host's API server answers that it lives. Without anonymous requests

@@ -95,7 +95,8 @@ func (e *StaleError) Error() string {
 	}
 	if e.Holder.Generation == e.Ours.Generation {
 		return fmt.Sprintf(
-			"the host knows generation %d of its claim, ours is %d as well: another management plane came to it first, so this one must not change the host",
+			"the host knows generation %d of its claim, ours is %d as well: another management plane came to it first, so "+
+				"this one must not change the host",
 			e.Holder.Generation, e.Ours.Generation)
 	}
 	return fmt.Sprintf("the host knows generation %d of its claim, ours is %d: another management plane took over, so "+

@@ -63,7 +63,8 @@ func endpointReady(c *infrav1.QuoinCluster, v *view) metav1.Condition {
 		condition.Reason = infrav1.ClusterEndpointMissingReason
 		condition.Message = "set spec.controlPlaneEndpoint.host to the address or name of the load balancer"
 		if keepalivedOf(c) != nil {
-			condition.Message = "set spec.controlPlaneEndpoint.host to a free IP address on the hosts' network; it becomes the virtual address"
+			condition.Message = "set spec.controlPlaneEndpoint.host to a free IP address on the hosts' network; it becomes " +
+				"the virtual address"
 		}
 		return condition
 	}

@@ -214,7 +214,8 @@ func (r *reconciliation) powerFailed(err error) result {
 // not answer is not fenced. A BMC that fails now takes nothing back of what it confirmed.
 func (r *reconciliation) turnedOn() (res result, on bool) {
 	power := r.host.Status.Power
-	if !r.host.Fenced() || stateOf(power) != powerOff || power.ReadAt != nil && r.now.Sub(power.ReadAt.Time) < r.timings().Power {
+	if !r.host.Fenced() || stateOf(power) != powerOff ||
+		power.ReadAt != nil && r.now.Sub(power.ReadAt.Time) < r.timings().Power {
 		return result{}, false
 	}
 	state, known, pending := r.readPower()

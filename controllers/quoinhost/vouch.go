@@ -37,7 +37,8 @@ const (
 // voice is another host of the Cluster, and what it said of this management cluster.
 type voice struct {
 	host *infrav1.QuoinHost
-	// confirmed: it showed exactly our owner record within Timings.Vouch. denied: the last that it showed was somebody else's.
+	// confirmed: it showed exactly our owner record within Timings.Vouch. denied: the last that it showed was somebody
+	// else's.
 	confirmed, denied bool
 	// asked: it was asked for this order, so its silence is an answer.
 	asked bool

@@ -103,11 +103,17 @@ func TestAClusterOfADistributionIsRepaired(t *testing.T) {
 
 // Proves: S0-13, S0-23, S0-29, S0-30
 func TestAWorkerOfADistributionWaits(t *testing.T) {
-	for version, refusal := range map[string]string{"v1.28.1": "", "v1.28.6": "(S0-25)", "v1.29.4": "(S0-23)",
-		"v1.28.7": "(S0-30)"} {
-		t.Run(version, func(t *testing.T) {
+	for name, c := range map[string]struct{ version, controlPlane, refusal string }{
+		"older than its cluster's release":           {"v1.28.1", "v1.29.0", ""},
+		"younger than its cluster's release":         {"v1.28.6", "v1.29.0", "(S0-25)"},
+		"newer than its cluster":                     {"v1.29.4", "v1.29.0", "(S0-23)"},
+		"not one that its cluster's release lists":   {"v1.28.1", "v1.29.4", "(S0-30)"},
+		"trimmed from the list, so older than a day": {"v1.28.0", "v1.29.0", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			version, refusal := c.version, c.refusal
 			w := ofDistribution(t, version, estatetest.Estate{Tool: "v1.31.0", Clusters: map[string]string{"c1": "any"}})
-			w.g.Expect(w.client.Create(t.Context(), apiServer("cp", "v1.29.0"))).To(Succeed())
+			w.g.Expect(w.client.Create(t.Context(), apiServer("cp", c.controlPlane))).To(Succeed())
 			result := w.reconcile("m1")
 			if refusal == "" {
 				w.g.Expect(w.host("h1").Spec.ConsumerRef).NotTo(BeNil())

@@ -63,7 +63,8 @@ func HoldAny(ctx context.Context, holder Holder, hosts ...*infrav1.QuoinHost) (*
 	if len(hosts) == 0 {
 		return nil, errors.New("no host is known that could be asked")
 	}
-	// Whoever was asked is heard to the end: a host that is cut off while it takes its lock keeps that for its whole Lease.
+	// Whoever was asked is heard to the end: a host that is cut off while it takes its lock keeps that for its whole
+	// Lease.
 	asking, stop := context.WithTimeout(context.WithoutCancel(ctx), HoldTimeout)
 	ctx, cancel := context.WithTimeout(ctx, HoldTimeout)
 	answers := make(chan heard, len(hosts))

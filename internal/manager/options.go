@@ -110,7 +110,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"Folder of a volume for the snapshots of control planes whose spec.backup names a volume. Such are refused when "+
 			"empty.")
 	fs.StringVar(&o.BackupSpool, "backup-spool-directory", "",
-		"Folder with room for the largest snapshots, each of which waits there while it is stored. That for temporary files when empty.")
+		"Folder with room for the largest snapshots, each of which waits there while it is stored. That for temporary "+
+			"files when empty.")
 
 	fs.IntVar(&o.WebhookPort, "webhook-port", 9443, "Port of the webhook server.")
 	fs.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs/",

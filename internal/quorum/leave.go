@@ -13,8 +13,9 @@ import "slices"
 //     so the quorums before and after it have a member in common and nothing that was acknowledged is forgotten.
 //   - Members that do not vote, or whose vote is not cast anyway, may go whenever the others agree: the healthy voters
 //     stay
-//     the same while the quorum gets smaller or stays, so no failure becomes fatal that was not before. A voter that has
-//     been silent only for a moment is not among them: it will be back. Nor is one whose database is full: it votes all the same.
+//     the same while the quorum gets smaller or stays, so no failure becomes fatal that was not before. A voter that
+//     has been silent only for a moment is not among them: it will be back. Nor is one whose database is full: it votes
+//     all the same.
 //   - When a healthy voter goes, those that stay must be a quorum of what is left. Only those count that are healthy
 //     and
 //     have applied the log: one that is far behind could not help to acknowledge a write for a long time.

@@ -31,7 +31,8 @@ func TemplateUnchanged(
 		return nil, nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "template", "spec"), fmt.Sprintf(
-		"a %s cannot be changed in place, because what was made from it would not follow (changed: %s): make a new template under another name and refer to it",
+		"a %s cannot be changed in place, because what was made from it would not follow (changed: %s): make a new "+
+			"template under another name and refer to it",
 		kind, strings.Join(changes, ", ")))}, nil
 }
 

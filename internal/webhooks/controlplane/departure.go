@@ -179,7 +179,8 @@ func (d *departure) lost() string {
 	namespace, cluster := d.machine.Namespace, d.machine.Spec.ClusterName
 	return fmt.Sprintf("Machine %s cannot be deleted now: Cluster %s is paused, as clusterctl move does while the "+
 		"objects move, and a deletion would be lost in the copy. "+
-		"Instead: wait until the move has ended, and delete the Machine where its Cluster is then; if no move is under way, unpause the Cluster first: "+
+		"Instead: wait until the move has ended, and delete the Machine where its Cluster is then; if no move is under "+
+		"way, unpause the Cluster first: "+
 		`kubectl -n %s patch cluster %s --type merge -p '{"spec":{"paused":false}}'.`, d.machine.Name, cluster, namespace,
 		cluster)
 }

@@ -34,7 +34,8 @@ func validateKubeadmConfigSpec(path *field.Path, spec *bootstrapv1.KubeadmConfig
 	} {
 		if !container.ImageTagIsValid(image.tag) {
 			reasons = append(reasons, field.Invalid(image.path, image.tag,
-				"an image tag holds letters, digits, underscores, dots and dashes only; leave it out to take the one that belongs to the version"))
+				"an image tag holds letters, digits, underscores, dots and dashes only; leave it out to take the one that "+
+					"belongs to the version"))
 		}
 	}
 	if tag := cluster.DNS.ImageTag; tag != "" && container.ImageTagIsValid(tag) {
@@ -69,7 +70,8 @@ func validateClusterConfigurationFollows(
 	}
 	for _, change := range changes {
 		reasons = append(reasons, field.Forbidden(path.Child(change), fmt.Sprintf(
-			"%s is fixed when the cluster is made, and no later Machine would follow a change: put the old value back, or make a new cluster", change)))
+			"%s is fixed when the cluster is made, and no later Machine would follow a change: put the old value back, or "+
+				"make a new cluster", change)))
 	}
 	return reasons, nil
 }

@@ -37,7 +37,8 @@ func validateRecovery(
 		now.Sub(etcd.ObservedTime.Time) < membershipMaxAge {
 		reasons = append(reasons, field.Forbidden(path,
 			fmt.Sprintf("etcd had a quorum of %d voters at %s, and a recovery throws data away: "+
-				"ask for one only while Available is False with the reason QuorumLost, or, when no member answers at all, %s after that reading; to replace Machines, annotate "+
+				"ask for one only while Available is False with the reason QuorumLost, or, when no member answers at all, %s "+
+				"after that reading; to replace Machines, annotate "+
 				"them with cluster.x-k8s.io/remediate-machine", ptr.Deref(etcd.Voters, 0), etcd.ObservedTime.UTC().
 				Format(time.RFC3339), membershipMaxAge)))
 	}

@@ -109,7 +109,8 @@ func validateClusterSpec(path *field.Path, spec *infrav1.QuoinClusterSpec) field
 	}
 	if len(validation.IsDNS1123Subdomain(strings.ToLower(host))) > 0 || endsInDigits.MatchString(host) {
 		return field.ErrorList{field.Invalid(path, host,
-			`give the IP address or DNS name of the load balancer, without scheme, port or brackets ("192.0.2.10", "api.example.com")`)}
+			`give the IP address or DNS name of the load balancer, without scheme, port or brackets ("192.0.2.10", `+
+				`"api.example.com")`)}
 	}
 	return nil
 }

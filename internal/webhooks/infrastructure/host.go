@@ -128,7 +128,8 @@ func validateManagementAddress(path *field.Path, address string) field.ErrorList
 	}
 	if len(validation.IsDNS1123Subdomain(strings.ToLower(address))) > 0 || endsInDigits.MatchString(address) {
 		return field.ErrorList{field.Invalid(path, address,
-			`give an IP address ("192.0.2.7", "2001:db8::7") or a DNS name ("rack1-07.example.com") without user, port or brackets`)}
+			`give an IP address ("192.0.2.7", "2001:db8::7") or a DNS name ("rack1-07.example.com") without user, port or `+
+				`brackets`)}
 	}
 	return nil
 }
@@ -180,7 +181,8 @@ func validateHold(before, after *infrav1.QuoinHost) field.ErrorList {
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "consumerRef"), fmt.Sprintf(
 		"the host is held (spec.heldFor) while its namespace moves to another management cluster, and nobody can claim it: "+
 			"claim another one, or end the hold by "+
-			`unpausing its Clusters, or if they never come: kubectl -n %s patch quoinhost %s --type merge -p '{"spec":{"heldFor":null}}'`,
+			`unpausing its Clusters, or if they never come: kubectl -n %s patch quoinhost %s --type merge -p `+
+			`'{"spec":{"heldFor":null}}'`,
 		after.Namespace, after.Name))}
 }
 

@@ -70,7 +70,8 @@ func warnAboutTrust(spec *infrav1.QuoinHostSpec) admission.Warnings {
 
 // kernelName is a name that the kernel gives to disks in the order in which it finds them.
 var kernelName = regexp.MustCompile(
-	`^(sd[a-z]+|hd[a-z]+|vd[a-z]+|xvd[a-z]+|nvme[0-9]+(n[0-9]+)?(p[0-9]+)?|mmcblk[0-9]+|md[0-9]+|dm-[0-9]+|loop[0-9]+)[0-9]*$`)
+	`^(sd[a-z]+|hd[a-z]+|vd[a-z]+|xvd[a-z]+|nvme[0-9]+(n[0-9]+)?(p[0-9]+)?|` +
+		`mmcblk[0-9]+|md[0-9]+|dm-[0-9]+|loop[0-9]+)[0-9]*$`)
 
 // validateDisks refuses names under which another disk may lie after the next boot: one would be wiped in place of the
 // other.
@@ -113,6 +114,7 @@ func validateLostTrust(before, after *infrav1.QuoinHostSpec) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "hostKeys"), fmt.Sprintf(
-		"without a key, whoever answers at the address next would be trusted: annotate the host with %s=<fingerprint of the new key> instead, or write the new key here",
+		"without a key, whoever answers at the address next would be trusted: annotate the host with %s=<fingerprint of "+
+			"the new key> instead, or write the new key here",
 		infrav1.AcceptHostKeyAnnotation))}
 }
