@@ -25,9 +25,9 @@ func (r *Reconciler) act(ctx context.Context, s *scope) error {
 	switch {
 	case err == nil:
 		s.outcome = s.step.Done(effect)
-	case s.step.Otherwise != nil:
+	case s.step.Fallback != nil:
 		r.postpone(ctx, s, err)
-		s.outcome = controlplane.Outcome{Step: *s.step.Otherwise}
+		s.outcome = controlplane.Outcome{Step: *s.step.Fallback}
 		return nil
 	default:
 		return err

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane/plan"
 )
 
 // deletions are those of Machines that the controller orders: each tells whether the drain was held at that moment.
@@ -118,6 +119,6 @@ func TestADeletionThatIsNotFollowedByADrainIsNotAgreedTo(t *testing.T) {
 	s.step = controlplane.Step{Kind: controlplane.DeleteMachine, Machine: second}
 	g.Expect(w.r.act(t.Context(), s)).To(Succeed())
 	g.Expect(w.machine(second).DeletionTimestamp).NotTo(BeNil())
-	g.Expect(controlplane.Decide(w.look().snapshot).Kind).NotTo(Equal(controlplane.OpenDrain))
+	g.Expect(plan.Assess(w.look().snapshot).Step.Kind).NotTo(Equal(controlplane.OpenDrain))
 	g.Expect(w.hasDrainHook(second)).To(BeTrue())
 }

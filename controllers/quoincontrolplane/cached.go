@@ -13,6 +13,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane/plan"
 )
 
 // observeCached observes by what the cache shows of Machines, and reports whether that is enough: nothing is to be
@@ -31,7 +32,7 @@ func (r *Reconciler) observeCached(ctx context.Context, s *scope) (bool, error) 
 			return false, nil
 		}
 	}
-	return len(s.remains) == 0 && s.configErr == nil && r.propagated(s) && controlplane.Decide(s.snapshot).Waiting(), nil
+	return len(s.remains) == 0 && s.configErr == nil && r.propagated(s) && plan.Assess(s.snapshot).Step.Waiting(), nil
 }
 
 // etcdFreshness is how old a reading of etcd may be that a second look rests on.
@@ -53,7 +54,7 @@ func (r *Reconciler) observeLive(ctx context.Context, s *scope) error {
 		return r.study(ctx, s)
 	}
 	s.cached, s.workload = false, workload{}
-	s.snapshot = controlplane.Snapshot{Spare: s.snapshot.Spare, Workers: s.snapshot.Workers,
+	s.snapshot = controlplane.State{Spare: s.snapshot.Spare, Workers: s.snapshot.Workers,
 		LeftBehind: fresh.snapshot.LeftBehind}
 	if s.plane.DeletionTimestamp.IsZero() {
 		r.readWorkload(ctx, s)

@@ -73,7 +73,9 @@ type scope struct {
 	// fence is what changes of the workload cluster and of etcd go through.
 	fence fence
 
-	snapshot controlplane.Snapshot
+	snapshot controlplane.State
+	// assessment is what the snapshot means; empty until that was asked.
+	assessment controlplane.Assessment
 	// step that was decided, and what became of it.
 	step     controlplane.Step
 	outcome  controlplane.Outcome
@@ -193,7 +195,7 @@ func (r *Reconciler) conclude(s *scope) {
 	}
 	s.fillSnapshot()
 	s.judgeKubeadm()
-	s.snapshot.Patience = r.Timings.DeadMember
+	s.snapshot.DeadMemberTimeout = r.Timings.DeadMember
 	noteUnhealthy(&r.history, s.plane.UID, &s.snapshot.Etcd, s.members.readAt)
 	r.recallAheads(s)
 	s.snapshot.DrainInGrace = debounceDrains(&r.history, s.plane.UID, s.snapshot.Machines, s.clock.Now(),

@@ -85,7 +85,7 @@ func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
 			spare.Free++
 			s.freeDomains[host.FailureDomain] = true
 		case placement.Coming(request, host):
-			spare.Coming++
+			spare.Pending++
 			s.comingDomains[host.FailureDomain] = true
 		}
 	}

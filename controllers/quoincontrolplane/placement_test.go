@@ -76,7 +76,7 @@ func TestHostsThatWillBeFreeAreCounted(t *testing.T) {
 		template: &unstructured.Unstructured{Object: map[string]any{}}}
 	g.Expect(s.countSpares(hosts)).To(Succeed())
 	g.Expect(s.snapshot.Spare.Free).To(Equal(0))
-	g.Expect(s.snapshot.Spare.Coming).To(Equal(2))
+	g.Expect(s.snapshot.Spare.Pending).To(Equal(2))
 	g.Expect(s.comingDomains).To(And(HaveKey("reset"), HaveKey("inspected")))
 
 	bound := func(domain string) *clusterv1.Machine {

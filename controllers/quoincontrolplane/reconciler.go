@@ -37,6 +37,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane/plan"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
@@ -276,7 +277,8 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 
 // decide says what comes next. Until that is done, reports tell of it as it was decided.
 func (s *scope) decide() {
-	s.step = controlplane.Decide(s.snapshot)
+	s.assessment = plan.Assess(s.snapshot)
+	s.step = s.assessment.Step
 	s.outcome = controlplane.Outcome{Step: s.step}
 }
 

@@ -276,10 +276,9 @@ func (r *Reconciler) reportRemediation(ctx context.Context, s *scope) error {
 	}
 	const condition = clusterv1.MachineOwnerRemediatedCondition
 	var failures []error
-	ailing := s.snapshot.Ailing()
 	for _, machine := range s.machines {
 		said := conditions.Get(machine, condition)
-		wanted := s.remediationOf(machine, ailing)
+		wanted := s.remediationOf(machine)
 		switch {
 		case wanted == nil && (said == nil || said.Status != metav1.ConditionFalse ||
 			conditions.IsFalse(machine, clusterv1.MachineHealthCheckSucceededCondition)):
@@ -308,7 +307,7 @@ func (r *Reconciler) reportRemediation(ctx context.Context, s *scope) error {
 }
 
 // remediationOf is the condition that a Machine should have; nil when nothing is to be said.
-func (s *scope) remediationOf(machine *clusterv1.Machine, ailing []controlplane.Ailment) *metav1.Condition {
+func (s *scope) remediationOf(machine *clusterv1.Machine) *metav1.Condition {
 	say := func(reason, message string) *metav1.Condition {
 		return &metav1.Condition{Type: clusterv1.MachineOwnerRemediatedCondition, Status: metav1.ConditionFalse,
 			Reason: reason, Message: sentence(message)}
@@ -325,11 +324,14 @@ func (s *scope) remediationOf(machine *clusterv1.Machine, ailing []controlplane.
 		}
 		return nil
 	}
-	index := slices.IndexFunc(ailing, func(a controlplane.Ailment) bool { return a.Machine.Name == machine.Name })
+	unhealthy := s.assessment.Unhealthy
+	index := slices.IndexFunc(unhealthy, func(u controlplane.UnhealthyMachine) bool {
+		return u.Machine.Name == machine.Name
+	})
 	if index < 0 {
 		return nil
 	}
-	because := ailing[index].Message + ". "
+	because := unhealthy[index].Message + ". "
 	switch {
 	case s.snapshot.Remediation.Deferred != "":
 		return say(reasonRemediationDeferred, because+sentence(s.snapshot.Remediation.Deferred))
@@ -353,14 +355,13 @@ func (s *scope) setRemediating() {
 		return
 	}
 	s.restoreLastRemediation()
-	ailing := s.snapshot.Ailing()
 	var lines []string
-	for _, ailment := range ailing {
-		lines = append(lines, fmt.Sprintf("* Machine %s: %s", ailment.Machine.Name, ailment.Message))
+	for _, unhealthy := range s.assessment.Unhealthy {
+		lines = append(lines, fmt.Sprintf("* Machine %s: %s", unhealthy.Machine.Name, unhealthy.Message))
 	}
 	text := strings.Join(lines, "\n")
 	switch {
-	case s.deleting() || len(ailing) == 0:
+	case s.deleting() || len(lines) == 0:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotRemediatingReason, "")
 	case s.outcome.Reason == controlplane.ReasonRemediationSuspended, s.outcome.Reason == controlplane.ReasonQuorumLost:
 		s.set(condition, metav1.ConditionFalse, controlplanev1.RemediationSuspendedReason,
@@ -380,7 +381,7 @@ func (s *scope) setRemediating() {
 
 // lostQuorum says in words that the quorum is lost; empty while it is there, or was a moment ago.
 func (s *scope) lostQuorum() string {
-	loss := s.snapshot.QuorumLoss()
+	loss := s.assessment.QuorumLoss
 	if loss == nil {
 		return ""
 	}

@@ -54,7 +54,7 @@ func (s *scope) fillSnapshot() {
 	s.snapshot.Strategy = controlplane.Strategy(s.plane.Spec.Rollout.Strategy)
 	s.snapshot.Backup = s.backup()
 	if doing := s.plane.Status.Operation; doing != nil {
-		s.snapshot.Doing = controlplane.Doing{Operation: controlplane.Operation(doing.Type), Machine: doing.Machine}
+		s.snapshot.InFlight = controlplane.InFlight{Operation: controlplane.Operation(doing.Type), Machine: doing.Machine}
 	}
 	machineOf := map[string]string{}
 	for name, infra := range s.infra {

@@ -183,10 +183,10 @@ func (s *scope) setEtcd(keep bool) {
 	}
 	var problems []string
 	reason := controlplanev1.EtcdMemberUnhealthyReason
-	unclaimed := s.snapshot.Unclaimed()
+	unclaimed := s.assessment.Unclaimed
 	for _, member := range unclaimed {
 		reason = controlplanev1.MemberWithoutMachineReason
-		problems = append(problems, "* "+sentence(s.snapshot.DescribeUnclaimed(member)))
+		problems = append(problems, "* "+sentence(member.Message))
 	}
 	if !s.snapshot.Etcd.Agreed {
 		problems = append(problems, "* There is no quorum")
@@ -194,7 +194,7 @@ func (s *scope) setEtcd(keep bool) {
 	for _, member := range s.snapshot.Etcd.Members {
 		name := orElse(member.Name, fmt.Sprintf("%x", member.ID))
 		switch {
-		case slices.ContainsFunc(unclaimed, func(kept quorum.Member) bool { return kept.ID == member.ID }):
+		case slices.ContainsFunc(unclaimed, func(kept controlplane.UnclaimedMember) bool { return kept.ID == member.ID }):
 		case member.Machine == "":
 			problems = append(problems, fmt.Sprintf("* Member %s has no Machine", name))
 		case member.Learner:

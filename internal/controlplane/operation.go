@@ -29,79 +29,13 @@ const (
 	Delete Operation = "Delete"
 )
 
-// ongoing is what a step is part of that is about no Machine, or about one that joins, whatever its name.
-func (s Snapshot) ongoing() Operation { return s.during(s.upkeep()) }
-
-// during is the operation, unless there is no cluster yet, or a Machine leaves meanwhile.
-func (s Snapshot) during(operation Operation) Operation {
-	if !s.Initialized {
-		return Initialize
-	}
-	for _, machine := range s.Machines {
-		if machine.Deleting {
-			return s.departureOf(machine)
-		}
-	}
-	return operation
-}
-
-// operationOf is what a step is part of that is about the Machine.
-func (s Snapshot) operationOf(machine Machine) Operation {
-	switch {
-	case s.Deleting || s.ClusterDeleting:
-		return Delete
-	case !s.Initialized:
-		return Initialize
-	case machine.Deleting:
-		return s.departureOf(machine)
-	}
-	return s.upkeep()
-}
-
-// upkeep says what the Machines that stay lack.
-func (s Snapshot) upkeep() Operation {
-	if s.outdated() > 0 || len(s.active()) != s.Replicas || s.joining() != "" {
-		return s.refill()
-	}
-	return Repair
-}
-
-// refill says why a Machine is missing: what took one away goes on until its replacement is there.
-func (s Snapshot) refill() Operation {
-	if s.outdated() > 0 {
-		return Rollout
-	}
-	switch s.Doing.Operation {
-	case Rollout, Remediate, Depart:
-		if len(s.active()) >= s.Replicas-1 {
-			return s.Doing.Operation
-		}
-	}
-	return ScaleUp
-}
-
-// departureOf says why a Machine leaves. What was said when it was deleted holds; where nothing was, an outdated
-// Machine leaves for a rollout, and another because somebody deleted it.
-func (s Snapshot) departureOf(machine Machine) Operation {
-	if s.Doing.Machine == machine.Name {
-		switch s.Doing.Operation {
-		case ScaleDown, Rollout, Remediate, Depart:
-			return s.Doing.Operation
-		}
-	}
-	if !machine.UpToDate {
-		return Rollout
-	}
-	return Depart
-}
-
 // WaitingOn names what the step waits for: its reason, and the Machine that it is about. Empty when it waits for
 // nothing.
 func (s Step) WaitingOn() string {
 	switch {
-	case s.Otherwise != nil:
+	case s.Fallback != nil:
 		// What nothing depends on ends no waiting.
-		return s.Otherwise.WaitingOn()
+		return s.Fallback.WaitingOn()
 	case s.Kind != Wait && s.Kind != Refuse:
 		return ""
 	case s.Machine != "":

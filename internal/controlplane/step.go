@@ -3,11 +3,6 @@
 
 package controlplane
 
-import (
-	"fmt"
-	"strings"
-)
-
 // Kind is what a Step does.
 type Kind string
 
@@ -125,6 +120,12 @@ const (
 	ReasonRecoveryRefused  = "RecoveryRefused"
 	ReasonRecoveryFailed   = "RecoveryFailed"
 	ReasonRecoveryVoid     = "RecoveryVoid"
+
+	// ReasonStaleClaim says that a host of the control plane serves a newer generation of its claim than the objects here
+	// know.
+	ReasonStaleClaim = "StaleClaim"
+	// ReasonMemberWithoutMachine says that an etcd member votes, and no Machine of the control plane runs it.
+	ReasonMemberWithoutMachine = "MemberWithoutMachine"
 )
 
 // Orders to a host in a recovery of etcd.
@@ -158,74 +159,22 @@ type Step struct {
 	Attempt *Attempt
 	// Order to the host of Machine, of OrderRecovery.
 	Order string
-	// Otherwise is what the step is instead when it cannot be done, because nothing depends on it; nil else.
-	Otherwise *Step
+	// Fallback is what the step is instead when it cannot be done, because nothing depends on it; nil else.
+	Fallback *Step
 	// Version whose images PrepullAddons is about.
 	Version string
 	// Reason is a word for conditions and events, Message a sentence for people.
 	Reason, Message string
 }
 
-// Waiting tells that the step changes nothing.
+// Waiting reports whether the step changes nothing.
 func (s Step) Waiting() bool { return s.Kind == Done || s.Kind == Wait || s.Kind == Refuse }
 
-// joins tells that the step lets a further Machine join.
-func (s Step) joins() bool { return s.Kind == CreateJoin || s.Kind == AdmitMachine }
+// Joins reports whether the step lets a further Machine join.
+func (s Step) Joins() bool { return s.Kind == CreateJoin || s.Kind == AdmitMachine }
 
-// wait is a step that waits for something else to happen.
-func (s Snapshot) wait(operation Operation, reason, format string, args ...any) *Step {
-	after := RecheckBusy
-	switch {
-	case s.DrainInGrace:
-		after = RecheckDrain
-	case s.awaitsMember():
-		after = RecheckMember
-	}
-	return &Step{Kind: Wait, Operation: operation, RecheckAfter: after, Reason: reason,
-		Message: fmt.Sprintf(format, args...)}
-}
-
-// waitFor is a step that waits for the Machine.
-func (s Snapshot) waitFor(machine Machine, reason, format string, args ...any) *Step {
-	return s.wait(s.operationOf(machine), reason, format, args...).about(machine.Name)
-}
-
-// refusal is a step that waits for another spec.
-func (s Snapshot) refusal(operation Operation, reason, format string, args ...any) *Step {
-	step := s.wait(operation, reason, format, args...)
-	step.Kind = Refuse
-	return step
-}
-
-// change is a step that changes something.
-func change(kind Kind, operation Operation, reason, format string, args ...any) *Step {
-	return &Step{Kind: kind, Operation: operation, RecheckAfter: RecheckStep, Reason: reason,
-		Message: fmt.Sprintf(format, args...)}
-}
-
-// changeOf is a step that changes something of the Machine.
-func (s Snapshot) changeOf(machine Machine, kind Kind, reason, format string, args ...any) *Step {
-	return change(kind, s.operationOf(machine), reason, format, args...).about(machine.Name)
-}
-
-// depart is a step of the departure of the Machine.
-func (s Snapshot) depart(machine Machine, kind Kind, reason, format string, args ...any) *Step {
-	step := s.changeOf(machine, kind, reason, format, args...)
-	step.MayProceed = true
-	return step
-}
-
-// about says which Machine the step is about.
-func (s *Step) about(machine string) *Step {
+// WithMachine says which Machine the step is about.
+func (s *Step) WithMachine(machine string) *Step {
 	s.Machine = machine
 	return s
-}
-
-// list joins names for a sentence and keeps it short.
-func list(names []string) string {
-	const most = 5
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return strings.Join(names[:most], ", ") + ", ..."
 }

@@ -1,7 +1,7 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controlplane
+package plan
 
 import (
 	"fmt"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -28,10 +30,10 @@ func TestRemediationScripts(t *testing.T) {
 		datadriven.RunTest(t, "testdata/"+file, func(t *testing.T, d *datadriven.TestData) string {
 			s := parseHealth(t, d)
 			var lines strings.Builder
-			for _, ailment := range s.Ailing() {
-				fmt.Fprintf(&lines, "ill: %s (%s)\n", ailment.Machine.Name, ailment.Reason)
+			for _, target := range Assess(s).Unhealthy {
+				fmt.Fprintf(&lines, "ill: %s (%s)\n", target.Machine.Name, target.Reason)
 			}
-			if loss := s.QuorumLoss(); loss != nil {
+			if loss := Assess(s).QuorumLoss; loss != nil {
 				fmt.Fprintf(&lines, "lost: for good=%t\n", loss.ForGood)
 			}
 			step := decideAsBefore(t, s)
@@ -60,26 +62,26 @@ func parsePeriod(t *testing.T, text string) *time.Duration {
 }
 
 // parseAttempt reads machine/retries/age.
-func parseAttempt(t *testing.T, text string) *Attempt {
+func parseAttempt(t *testing.T, text string) *controlplane.Attempt {
 	t.Helper()
 	parts := strings.Split(text, "/")
 	retries, err := strconv.Atoi(parts[1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Attempt{Machine: parts[0], RetryCount: retries, Time: ago(t, parts[2])}
+	return &controlplane.Attempt{Machine: parts[0], RetryCount: retries, Time: ago(t, parts[2])}
 }
 
-func parseHealth(t *testing.T, d *datadriven.TestData) Snapshot {
+func parseHealth(t *testing.T, d *datadriven.TestData) controlplane.State {
 	t.Helper()
-	terms, spare := Remediation{Now: noon}, Spare{}
+	terms, spare := controlplane.Remediation{Now: noon}, controlplane.Spare{}
 	ours := func(arg datadriven.CmdArg) bool {
 		value := strings.Join(arg.Vals, ",")
 		switch arg.Key {
 		case "spare":
 			spare.Free = 1
 		case "coming":
-			spare.Coming = 1
+			spare.Pending = 1
 		case "max-retry":
 			retries, err := strconv.Atoi(value)
 			if err != nil {
@@ -100,13 +102,13 @@ func parseHealth(t *testing.T, d *datadriven.TestData) Snapshot {
 		return true
 	}
 	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, ours)
-	health, unstarted := map[string]Health{}, map[string]bool{}
+	health, unstarted := map[string]controlplane.Health{}, map[string]bool{}
 	var plain []string
 	for _, line := range strings.Split(d.Input, "\n") {
 		words := strings.Fields(line)
 		var kept []string
 		long := noon.Add(-240 * time.Hour)
-		h := Health{Born: long, AnswersSince: long.Add(time.Minute), NodeReadySince: long.Add(time.Minute)}
+		h := controlplane.Health{Born: long, AnswersSince: long.Add(time.Minute), NodeReadySince: long.Add(time.Minute)}
 		for _, word := range words {
 			if !strings.HasPrefix(word, "+") {
 				kept = append(kept, word)

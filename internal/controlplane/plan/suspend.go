@@ -1,7 +1,7 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controlplane
+package plan
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/outage"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 const (
@@ -21,11 +21,11 @@ const (
 	arrivalTime = 30 * time.Minute
 )
 
-// Suspended says why no Machine is replaced for its health, because what happened did not happen to one Machine: a
+// suspended says why no Machine is replaced for its health, because what happened did not happen to one Machine: a
 // failure domain was lost, or a majority of the hosts went away at once, or they are just coming back. To replace
 // Machines then would take their members from a cluster that is about to be whole again. Empty when each Machine counts
 // by itself.
-func (s Snapshot) Suspended() string {
+func (s facts) suspended() string {
 	var together []outage.Host
 	domains := map[string]bool{}
 	for _, machine := range s.Machines {
@@ -63,8 +63,7 @@ func lostDomain(hosts []outage.Host, domains map[string]bool) string {
 	for domain := range domains {
 		if verdict := outage.Judge(domain, hosts); verdict.Lost {
 			lost = append(lost, fmt.Sprintf("the %d control-plane hosts of failure domain %s went away together, from %s on. "+
-				"Look at the network and the power there",
-				verdict.Silent, domain, verdict.Since.UTC().Format(time.RFC3339)))
+				"Look at the network and the power there", verdict.Silent, domain, verdict.Since.UTC().Format(time.RFC3339)))
 		}
 	}
 	if len(lost) == 0 {
@@ -75,7 +74,7 @@ func lostDomain(hosts []outage.Host, domains map[string]bool) string {
 }
 
 // away is since when nothing was heard of a Machine, neither of its host nor of its kubelet; zero while something is.
-func away(machine Machine) time.Time {
+func away(machine controlplane.Machine) time.Time {
 	health := machine.Health
 	if health.SilentSince.IsZero() || !health.NodeLostSince.IsZero() && health.NodeLostSince.Before(health.SilentSince) {
 		return health.NodeLostSince
@@ -84,7 +83,7 @@ func away(machine Machine) time.Time {
 }
 
 // returning says that at least half of the hosts, those still away included, came back a short while ago.
-func (s Snapshot) returning() string {
+func (s facts) returning() string {
 	back, gone, machines := 0, 0, 0
 	var latest time.Time
 	for _, machine := range s.Machines {
@@ -111,71 +110,4 @@ func (s Snapshot) returning() string {
 	}
 	return fmt.Sprintf("%d of %d control-plane hosts came back a short while ago; until %s the others get time to follow",
 		back, machines, latest.Add(returnTime).UTC().Format(time.RFC3339))
-}
-
-// Loss is a quorum that is not there.
-type Loss struct {
-	// ForGood: so many members are gone that those that are left cannot be a quorum again.
-	ForGood bool
-	// Message says what is missing, WayOut what a person can do.
-	Message, WayOut string
-}
-
-// QuorumLoss says that etcd has no quorum; nil when it has one, or when that is not known.
-func (s Snapshot) QuorumLoss() *Loss {
-	if !s.Initialized || !s.StackedEtcd || !s.Etcd.Known || s.Etcd.Agreed {
-		return nil
-	}
-	voters, healthy, gone := 0, 0, 0
-	var missing []string
-	for _, member := range s.Etcd.Members {
-		if member.Learner {
-			continue
-		}
-		voters++
-		name := member.Name
-		if name == "" {
-			name = fmt.Sprintf("%x", member.ID)
-		}
-		switch {
-		case s.holderGone(member):
-			gone++
-			missing = append(missing, name+" (its host is gone)")
-		case !member.Healthy:
-			missing = append(missing, name+" ("+member.Problem+")")
-		default:
-			healthy++
-		}
-	}
-	needed := voters/2 + 1
-	if healthy >= needed {
-		// They see a leader; the list was merely not confirmed in time.
-		return nil
-	}
-	loss := &Loss{ForGood: voters-gone < needed}
-	loss.Message = fmt.Sprintf("etcd has no quorum: %d of %d voters are healthy and %d are needed; missing are %s",
-		healthy, voters, needed, list(missing))
-	if loss.ForGood {
-		loss.WayOut = "It does not come back by itself, and nothing is changed automatically: restore it with " +
-			"spec.recovery, from one survivor or from a snapshot (docs/disaster-recovery.md)"
-		return loss
-	}
-	loss.WayOut = "It comes back by itself with the hosts of enough members; nothing is changed meanwhile. " +
-		"If they are lost for good, restore with spec.recovery, from one survivor or from a snapshot " +
-		"(docs/disaster-recovery.md)"
-	return loss
-}
-
-// holderGone tells that nothing can bring the member back: no Machine has it, or the Machine's host was given up or
-// released.
-func (s Snapshot) holderGone(member quorum.Member) bool {
-	if member.Machine == "" {
-		return !member.Healthy
-	}
-	for _, machine := range s.Machines {
-		if machine.Name == member.Machine {
-			return !member.Healthy && (machine.Health.Final != "" || machine.Deleting && !machine.Hook)
-		}
-	}
-	return !member.Healthy
 }

@@ -1,26 +1,24 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane decides what a control plane does next. It is pure: a Snapshot of everything that was observed
-// goes in, one Step comes out. Nothing here reads an API, a clock or a host.
+// Package controlplane has the words in which control planes are spoken of: State is everything that a decision rests
+// on, Step is what comes next, and Outcome what became of it. Package plan decides; nothing here does.
 package controlplane
 
 import (
-	"math"
-	"slices"
 	"time"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// Snapshot is everything that a decision rests on.
-type Snapshot struct {
+// State is everything that a decision rests on.
+type State struct {
 	// Name of the QuoinControlPlane, as a person writes it to kubectl.
 	Name string
 	// Replicas and Version are what the user wants.
 	Replicas int
 	Version  string
-	// StackedEtcd tells that each Machine runs an etcd member; else etcd is somebody else's and is left alone.
+	// StackedEtcd says that each Machine runs an etcd member; else etcd is somebody else's and is left alone.
 	StackedEtcd bool
 
 	// Deleting: the control plane is being deleted. Workers counts the Machines that must go before it.
@@ -45,8 +43,9 @@ type Snapshot struct {
 	Etcd quorum.Membership
 	// RemoveMembers are ids of members that a person wants to be removed although they work and no Machine runs them.
 	RemoveMembers []uint64
-	// Patience is how long a voter must have been silent until it counts as dead, and not as one that a reading missed.
-	Patience time.Duration
+	// DeadMemberTimeout is how long a voter must have been silent until it counts as dead, and not as one that a reading
+	// missed.
+	DeadMemberTimeout time.Duration
 	// DrainInGrace: a drain looks skipped, and Cluster API may yet say that it was none.
 	DrainInGrace bool
 	// LeftBehind says which kubelets of workers an API server of Version would leave behind, and what else keeps the first
@@ -76,8 +75,8 @@ type Snapshot struct {
 	Spare Spare
 	// Backup is what is known of etcd's snapshots.
 	Backup Backup
-	// Doing is the operation that was in flight at the last look, and the Machine that it was about.
-	Doing Doing
+	// InFlight is the operation that was in flight at the last look, and the Machine that it was about.
+	InFlight InFlight
 }
 
 // Strategy is an order in which a Machine and its replacement come and go.
@@ -96,11 +95,11 @@ const (
 type Spare struct {
 	// Free hosts that match.
 	Free int
-	// Coming are hosts that match and are being reset or inspected: each is free soon, or quarantined, and then no longer
+	// Pending are hosts that match and are being reset or inspected: each is free soon, or quarantined, and then no longer
 	// one of them.
-	Coming int
+	Pending int
 	// Returning are hosts that match, and that Machines of this control plane have just left: each is reset next, and then
-	// one of those that are coming.
+	// one of those that are pending.
 	Returning int
 	// Kind names the hosts that would match, such as "hosts that role=control-plane selects".
 	Kind string
@@ -118,8 +117,8 @@ type Backup struct {
 	Last string
 }
 
-// Doing is an operation in flight.
-type Doing struct {
+// InFlight is an operation in flight.
+type InFlight struct {
 	Operation Operation
 	Machine   string
 }
@@ -133,7 +132,7 @@ type Machine struct {
 	Created int64
 	// HostClaimed: a host was taken for it at some time.
 	HostClaimed bool
-	// NoHost: none of the hosts that are free or coming could be claimed for it, as those of its failure domain are all
+	// NoHost: none of the hosts that are free or pending could be claimed for it, as those of its failure domain are all
 	// gone.
 	NoHost bool
 	// Bootstrapped: the bootstrap data ran to its end on the host.
@@ -186,6 +185,29 @@ type Machine struct {
 	APIServerProblem string
 }
 
+// Gone reports whether nothing is left of the Machine but its object, which has no host and no hook of ours. Others may
+// have some: their hooks and finalizers keep it as long as they like.
+func (m Machine) Gone() bool { return m.Deleting && !m.HostClaimed && !m.Hooked() }
+
+// Hooked reports whether one of our deletion hooks is on the Machine.
+func (m Machine) Hooked() bool { return m.Hook || m.DrainHook }
+
+// APIServer is how far the API server of a Machine that is being deleted has left. Empty when nothing is known to serve
+// there: the Machine never became a part of the control plane, or its host is gone.
+type APIServer string
+
+// How far an API server has left.
+const (
+	// APIServerServing: nobody has asked for its end.
+	APIServerServing APIServer = "Serving"
+	// APIServerLeaving: its host is to end it, and has not said that it did.
+	APIServerLeaving APIServer = "Leaving"
+	// APIServerLeft: it ended.
+	APIServerLeft APIServer = "Left"
+	// APIServerStays: its host could not end it, or did not for so long that nobody waits for it any more.
+	APIServerStays APIServer = "Stays"
+)
+
 // Host of a Machine, as far as the images of CoreDNS and kube-proxy go.
 type Host struct {
 	// Name of the infrastructure machine.
@@ -194,117 +216,29 @@ type Host struct {
 	Version string
 	// Provisioned: it is a node, so CoreDNS and kube-proxy may run there.
 	Provisioned bool
-	// Requested: it was told to hold the images of Snapshot.Version. Present: it does.
+	// Requested: it was told to hold the images of State.Version. Present: it does.
 	Requested, Present bool
 	// Unfit says why it cannot take images now, such as "in maintenance": nobody waits for it, and it gets them before
 	// anything else when it can. Empty when it can.
 	Unfit string
 	// Machine of the control plane that it is of; empty for a worker's.
 	Machine string
-	// RequestedRunning and PresentRunning are the same for Snapshot.AddonsVersion.
+	// RequestedRunning and PresentRunning are the same for State.AddonsVersion.
 	RequestedRunning, PresentRunning bool
 }
 
-// gone tells that nothing is left of the Machine but its object, which has no host and which we do not hold. Others
-// may: their hooks and finalizers keep it as long as they like.
-func (m Machine) gone() bool { return m.Deleting && !m.HostClaimed && !m.held() }
-
-// active are the Machines that are not being deleted.
-func (s Snapshot) active() []Machine {
-	var active []Machine
-	for _, machine := range s.Machines {
-		if !machine.Deleting {
-			active = append(active, machine)
-		}
-	}
-	return active
+// Prepared is a Machine that was made ahead: it gets its bootstrap data but claims no host until it is admitted. Until
+// then it is no part of the control plane, and whatever becomes of it matters to nobody.
+type Prepared struct {
+	Name string
+	// Unfit says why it will never be admitted, as the end of a sentence; empty when it can be.
+	Unfit string
 }
 
-// deleted is the snapshot as it will be when the named Machine has been deleted.
-func (s Snapshot) deleted(name string) Snapshot {
-	s.Machines = slices.Clone(s.Machines)
-	for i := range s.Machines {
-		if s.Machines[i].Name == name {
-			s.Machines[i].Deleting, s.Machines[i].DeletedAt = true, math.MaxInt64
-		}
-	}
-	return s
-}
-
-func (s Snapshot) memberOf(machine Machine) *quorum.Member {
-	for i := range s.Etcd.Members {
-		if s.Etcd.Members[i].Machine == machine.Name {
-			return &s.Etcd.Members[i]
-		}
-	}
-	return nil
-}
-
-func (s Snapshot) memberNamed(machine string) *quorum.Member {
-	return s.memberOf(Machine{Name: machine})
-}
-
-// explained adds to what is wrong with a Machine what helps when its member is dead and nobody has asked for its
-// replacement: a silent host may be back any moment, so only somebody else can say that it will not.
-func (s Snapshot) explained(machine Machine, problem string) string {
-	if !s.StackedEtcd || !s.dead(s.memberOf(machine)) || s.ailment(machine) != nil {
-		return problem
-	}
-	return problem + "; if it will not be back, have it replaced: annotate it with cluster.x-k8s.io/remediate-machine"
-}
-
-// neverJoined reports whether the Machine holds nothing of the cluster: no node, and certainly no etcd member. While
-// some member has no known Machine it might be that of any Machine with a host, so then the answer is no.
-func (s Snapshot) neverJoined(machine Machine) bool {
-	mayRun := machine.HostClaimed && len(s.orphanedMembers()) > 0
-	return machine.Node == "" && !machine.Joined && s.memberOf(machine) == nil && !mayRun
-}
-
-// shortcoming says why a Machine does not count as a working part of the control plane; empty when it does.
-func (s Snapshot) shortcoming(machine Machine) string {
-	if machine.Node == "" {
-		if machine.Problem != "" {
-			return machine.Problem
-		}
-		return "it has no Node yet"
-	}
-	if !machine.Healthy {
-		if machine.Problem != "" {
-			return machine.Problem
-		}
-		return "its Node or its static pods are not ready"
-	}
-	return s.memberShortcoming(machine)
-}
-
-// outage says why a Machine is no working part of the control plane, whatever pods its Node could run besides. It is
-// less than shortcoming: a network plugin may wait for the Machines that join after this one.
-func (s Snapshot) outage(machine Machine) string {
-	if machine.Node != "" && machine.Serving {
-		return s.memberShortcoming(machine)
-	}
-	return s.shortcoming(machine)
-}
-
-// awaitsMember tells that the etcd member of a Machine that has a Node does not vote in health yet.
-func (s Snapshot) awaitsMember() bool {
-	return s.Etcd.Known && slices.ContainsFunc(s.active(), func(machine Machine) bool {
-		return machine.Node != "" && s.memberShortcoming(machine) != ""
-	})
-}
-
-func (s Snapshot) memberShortcoming(machine Machine) string {
-	if !s.StackedEtcd {
-		return ""
-	}
-	member := s.memberOf(machine)
-	switch {
-	case member == nil:
-		return "it has no etcd member yet"
-	case member.Learner:
-		return "its etcd member is a learner that still copies the data"
-	case !member.Healthy:
-		return "its etcd member is not healthy: " + member.Problem
-	}
-	return ""
+// StaleHost is a host that serves another management cluster.
+type StaleHost struct {
+	// Name of the host, as namespace/name.
+	Name string
+	// Message has both generations and the way out.
+	Message string
 }

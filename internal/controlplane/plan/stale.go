@@ -1,25 +1,15 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controlplane
+package plan
 
-// ReasonStaleClaim says that a host of the control plane serves a newer generation of its claim than the objects here
-// know.
-const ReasonStaleClaim = "StaleClaim"
-
-// StaleHost is a host that serves another management cluster.
-type StaleHost struct {
-	// Name of the host, as namespace/name.
-	Name string
-	// Message has both generations and the way out.
-	Message string
-}
+import "github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 
 // refuseStale changes nothing once a single host of the control plane has said that it serves a newer generation. The
 // host itself keeps the stale side away, and so does each of the others once it has heard of the newer side; etcd, the
 // API server and the objects here know no generations. That the other hosts have not heard of it yet says nothing: they
 // may be silent.
-func refuseStale(s Snapshot) *Step {
+func refuseStale(s facts) *controlplane.Step {
 	if len(s.StaleHosts) == 0 {
 		return nil
 	}
@@ -27,7 +17,7 @@ func refuseStale(s Snapshot) *Step {
 	for _, host := range s.StaleHosts {
 		names = append(names, host.Name)
 	}
-	return s.refusal(Repair, ReasonStaleClaim,
+	return s.refusal(controlplane.Repair, controlplane.ReasonStaleClaim,
 		"nothing of this control plane is changed from here, because another management cluster manages it: QuoinHost %s: %s",
 		list(names), s.StaleHosts[0].Message)
 }

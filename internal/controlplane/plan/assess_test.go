@@ -1,7 +1,7 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controlplane
+package plan
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
@@ -105,10 +106,10 @@ func readWorld(t *testing.T, d *datadriven.TestData, w *world) {
 	if d.HasArg("strategy") {
 		var strategy string
 		d.ScanArgs(t, "strategy", &strategy)
-		w.Strategy = Strategy(strategy)
+		w.Strategy = controlplane.Strategy(strategy)
 	}
 	if d.HasArg("backup") {
-		w.Backup, w.ages = Backup{Wanted: true, Last: "there is none yet"}, true
+		w.Backup, w.ages = controlplane.Backup{Wanted: true, Last: "there is none yet"}, true
 	}
 }
 
@@ -119,7 +120,7 @@ func settleWorld(t *testing.T, w *world, drawn bool) string {
 	last := ""
 	for range 300 {
 		step := decideAsBefore(t, w.observe())
-		w.Doing = Doing{Operation: step.Operation, Machine: step.Machine}
+		w.InFlight = controlplane.InFlight{Operation: step.Operation, Machine: step.Machine}
 		if line := tell(step); line != last {
 			last = line
 			if drawn {
@@ -190,7 +191,7 @@ func census(w *world) string {
 	return strings.Join(parts, " ")
 }
 
-func tell(step Step) string {
+func tell(step controlplane.Step) string {
 	line := string(step.Kind)
 	if step.Machine != "" {
 		line += " " + step.Machine
@@ -211,12 +212,13 @@ func tell(step Step) string {
 }
 
 // parse reads a snapshot. A Machine works and has a healthy voter unless words after its name say otherwise.
-func parse(t *testing.T, d *datadriven.TestData) Snapshot {
+func parse(t *testing.T, d *datadriven.TestData) controlplane.State {
 	t.Helper()
-	s := Snapshot{Name: "-n metal fleet", Replicas: 3, Version: "v1.36.3", ConfigVersion: "v1.36.3", StackedEtcd: true,
+	s := controlplane.State{Name: "-n metal fleet", Replicas: 3, Version: "v1.36.3", ConfigVersion: "v1.36.3",
+		StackedEtcd:  true,
 		Certificates: true,
 		Initialized:  true, Reachable: true, AddonsCurrent: true, Etcd: quorum.Membership{Known: true, Agreed: true},
-		Spare: Spare{Free: 1}}
+		Spare: controlplane.Spare{Free: 1}}
 	for _, arg := range d.CmdArgs {
 		value := strings.Join(arg.Vals, ",")
 		switch arg.Key {
@@ -249,20 +251,20 @@ func parse(t *testing.T, d *datadriven.TestData) Snapshot {
 		case "addons":
 			s.AddonsVersion = value
 		case "strategy":
-			s.Strategy = Strategy(value)
+			s.Strategy = controlplane.Strategy(value)
 		case "spare":
 			s.Spare.Free, _ = strconv.Atoi(value)
 		case "coming":
-			s.Spare.Coming, _ = strconv.Atoi(value)
+			s.Spare.Pending, _ = strconv.Atoi(value)
 		case "backup":
-			s.Backup = Backup{Wanted: true, Recent: value == "recent", Requested: value == "requested",
+			s.Backup = controlplane.Backup{Wanted: true, Recent: value == "recent", Requested: value == "requested",
 				Last: "the last good one is 2h0m0s old"}
 		case "left-behind":
 			s.LeftBehind = value
 		case "no-quorum":
 			s.Etcd.Agreed = false
 		case "patience":
-			s.Patience, _ = time.ParseDuration(value)
+			s.DeadMemberTimeout, _ = time.ParseDuration(value)
 		default:
 			t.Fatalf("%s: unknown argument %s", d.Pos, arg.Key)
 		}
@@ -275,13 +277,14 @@ func parse(t *testing.T, d *datadriven.TestData) Snapshot {
 	return s
 }
 
-func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string) {
+func parseLine(t *testing.T, d *datadriven.TestData, s *controlplane.State, words []string) {
 	t.Helper()
 	name := words[1]
 	switch words[0] {
 	case "machine":
-		m := Machine{Name: name, Version: s.Version, Node: name, HostClaimed: true, Bootstrapped: true, UpToDate: true,
-			Healthy: true, Serving: true, Hook: true, DrainHook: true, Returns: true, Created: int64(len(s.Machines) + 1)}
+		m := controlplane.Machine{Name: name, Version: s.Version, Node: name, HostClaimed: true, Bootstrapped: true,
+			UpToDate: true,
+			Healthy:  true, Serving: true, Hook: true, DrainHook: true, Returns: true, Created: int64(len(s.Machines) + 1)}
 		member := &quorum.Member{ID: uint64(len(s.Etcd.Members) + 1), Name: name, Machine: name, Healthy: true}
 		for _, word := range words[2:] {
 			key, value, _ := strings.Cut(word, "=")
@@ -338,7 +341,7 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 				// Cluster API did not wait for the pre-drain hook.
 				m.Deleting, m.AtTermination, m.DeletedAt = true, true, int64(len(s.Machines)+1)
 			case "api":
-				if m.APIServer = APIServer(value); m.APIServer == APIServerStays {
+				if m.APIServer = controlplane.APIServer(value); m.APIServer == controlplane.APIServerStays {
 					m.APIServerProblem = "host h1 has not ended it within 2m0s"
 				}
 			case "no-hook":
@@ -359,7 +362,7 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 			s.Etcd.Members = append(s.Etcd.Members, *member)
 		}
 	case "prepared":
-		prepared := Prepared{Name: name}
+		prepared := controlplane.Prepared{Name: name}
 		for _, word := range words[2:] {
 			switch word {
 			case "outdated":
@@ -375,7 +378,7 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 		s.Etcd.Members = append(s.Etcd.Members, stray(t, d, 100+uint64(len(s.Etcd.Members)), strings.Trim(name, "-"),
 			words[2:]))
 	case "stale-host":
-		s.StaleHosts = append(s.StaleHosts, StaleHost{Name: name,
+		s.StaleHosts = append(s.StaleHosts, controlplane.StaleHost{Name: name,
 			Message: "the host knows generation 5 of its claim, ours is 3"})
 	case "remove-member":
 		id, err := strconv.ParseUint(name, 16, 64)
@@ -384,7 +387,7 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *Snapshot, words []string
 		}
 		s.RemoveMembers = append(s.RemoveMembers, id)
 	case "host":
-		host := Host{Name: name, Version: words[2], Provisioned: true}
+		host := controlplane.Host{Name: name, Version: words[2], Provisioned: true}
 		for _, word := range words[3:] {
 			host.Requested = host.Requested || word == "requested"
 			host.Present = host.Present || word == "present"

@@ -1,25 +1,28 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controlplane
+package plan
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
 
 // unblock lets remediation go before Machines that are being deleted and kept. What they wait for may be a member that
 // nobody but remediation takes away, and a leaver that nobody can help must not keep others from help. Only what casts
 // no vote goes: that leaves no gap which the departure of a kept Machine could make larger, and a kept one stays as
 // long as its own verdict says so. Nothing goes while a departure makes progress, for it ends by itself.
-func unblock(s Snapshot, kept []*Step) *Step {
-	if slices.ContainsFunc(kept, func(step *Step) bool {
-		return step.Reason != ReasonQuorum && step.Reason != ReasonNoSpareHost && step.Reason != ReasonOneAtATime &&
-			step.Reason != ReasonMemberWithoutMachine
+func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
+	if slices.ContainsFunc(kept, func(step *controlplane.Step) bool {
+		return step.Reason != controlplane.ReasonQuorum && step.Reason != controlplane.ReasonNoSpareHost &&
+			step.Reason != controlplane.ReasonOneAtATime &&
+			step.Reason != controlplane.ReasonMemberWithoutMachine
 	}) {
 		return nil
 	}
-	for _, rule := range []func(Snapshot) *Step{sayLoss, reach} {
-		if rule(s) != nil {
-			return nil
-		}
+	if s.first(reportQuorumLoss, requireReachability) != nil {
+		return nil
 	}
 	if step := dropOrphanedMembers(s); step != nil && !step.Waiting() {
 		return step
@@ -29,9 +32,9 @@ func unblock(s Snapshot, kept []*Step) *Step {
 		return nil
 	}
 	switch step.Kind {
-	case RemoveEtcdMember:
+	case controlplane.RemoveEtcdMember:
 		return step
-	case DeleteMachine:
+	case controlplane.DeleteMachine:
 		if member := s.memberNamed(step.Machine); member == nil || member.Learner || s.dead(member) {
 			return step
 		}

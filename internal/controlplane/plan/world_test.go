@@ -1,7 +1,7 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controlplane
+package plan
 
 import (
 	"fmt"
@@ -9,14 +9,15 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
-// world is a control plane that behaves: what Decide orders happens, and every Machine comes up or goes away when it is
+// world is a control plane that behaves: what Assess orders happens, and every Machine comes up or goes away when it is
 // given time. It checks each order against the promises before it carries it out.
 type world struct {
-	Snapshot
+	facts
 	clock    int64
 	machines int
 	members  uint64
@@ -40,8 +41,8 @@ type world struct {
 func newWorld(replicas int, version string) *world {
 	return &world{
 		free: 10,
-		Snapshot: Snapshot{Replicas: replicas, Version: version, StackedEtcd: true, Certificates: true,
-			Etcd: quorum.Membership{Known: true, Agreed: true}},
+		facts: facts{controlplane.State{Replicas: replicas, Version: version, StackedEtcd: true, Certificates: true,
+			Etcd: quorum.Membership{Known: true, Agreed: true}}},
 		asked:         map[string]map[string]bool{},
 		images:        map[string]map[string]bool{},
 		deletedByUser: map[string]bool{},
@@ -50,20 +51,20 @@ func newWorld(replicas int, version string) *world {
 }
 
 // observe is what the controller sees.
-func (w *world) observe() Snapshot {
-	s := w.Snapshot
+func (w *world) observe() controlplane.State {
+	s := w.State
 	s.Reachable = s.Initialized
 	s.AddonsCurrent = w.addons == w.Version
-	s.Machines = append([]Machine(nil), w.Machines...)
+	s.Machines = append([]controlplane.Machine(nil), w.Machines...)
 	for i := range s.Machines {
 		s.Machines[i].KubeadmBegan, s.Machines[i].Returns = s.Machines[i].Joining, s.Machines[i].HostClaimed
 	}
-	s.Prepared = append([]Prepared(nil), w.Prepared...)
-	s.Hosts = append([]Host(nil), w.Hosts...)
+	s.Prepared = append([]controlplane.Prepared(nil), w.Prepared...)
+	s.Hosts = append([]controlplane.Host(nil), w.Hosts...)
 	s.AddonsVersion = w.addons
-	s.Spare = Spare{Free: w.free, Coming: w.cleaning, Kind: "hosts that role=control-plane selects"}
+	s.Spare = controlplane.Spare{Free: w.free, Pending: w.cleaning, Kind: "hosts that role=control-plane selects"}
 	for _, machine := range w.Machines {
-		if machine.Deleting && !machine.held() && machine.HostClaimed {
+		if machine.Deleting && !machine.Hooked() && machine.HostClaimed {
 			s.Spare.Returning++
 		}
 	}
@@ -97,7 +98,7 @@ func (w *world) voters() (voters, healthy int) {
 	return voters, healthy
 }
 
-func (w *world) machine(name string) *Machine {
+func (w *world) machine(name string) *controlplane.Machine {
 	for i := range w.Machines {
 		if w.Machines[i].Name == name {
 			return &w.Machines[i]
@@ -186,21 +187,21 @@ func (w *world) delete(name string) {
 }
 
 // apply carries a step out, and returns the promise that it broke, if any.
-func (w *world) apply(step Step) error {
+func (w *world) apply(step controlplane.Step) error {
 	switch step.Kind {
-	case CreateInit, CreateJoin:
+	case controlplane.CreateInit, controlplane.CreateJoin:
 		return w.create(step)
-	case PrepareMachine:
+	case controlplane.PrepareMachine:
 		return w.prepare(step)
-	case AdmitMachine:
+	case controlplane.AdmitMachine:
 		return w.admit(step)
-	case PrepullAddons:
+	case controlplane.PrepullAddons:
 		for _, name := range step.Hosts {
 			w.asked[name][step.Version] = true
 		}
-	case UpdateKubeadmConfig:
+	case controlplane.UpdateKubeadmConfig:
 		w.ConfigVersion = w.Version
-	case MoveLeader:
+	case controlplane.MoveLeader:
 		for i := range w.Etcd.Members {
 			member := &w.Etcd.Members[i]
 			if member.ID == step.To && (member.Learner || !member.Healthy) {
@@ -208,7 +209,7 @@ func (w *world) apply(step Step) error {
 			}
 			member.Leader = member.ID == step.To
 		}
-	case DeleteMachine:
+	case controlplane.DeleteMachine:
 		if prepared := w.unprepare(step.Machine); prepared != nil {
 			if prepared.Unfit == "" && len(w.active()) < w.Replicas {
 				return fmt.Errorf("%s was made ahead, is wanted and is deleted", step.Machine)
@@ -217,7 +218,7 @@ func (w *world) apply(step Step) error {
 			return nil
 		}
 		for _, machine := range w.Machines {
-			if machine.Deleting && (machine.HostClaimed || machine.held()) {
+			if machine.Deleting && (machine.HostClaimed || machine.Hooked()) {
 				return fmt.Errorf("%s deleted while %s is being deleted", step.Machine, machine.Name)
 			}
 		}
@@ -225,7 +226,7 @@ func (w *world) apply(step Step) error {
 			return fmt.Errorf("%s is deleted while it leads etcd", step.Machine)
 		} else if member != nil && !member.Learner {
 			healthy, needed := w.votersWithout(step.Machine), w.Replicas
-			if step.Reason == ReasonRemoveFirst {
+			if step.Reason == controlplane.ReasonRemoveFirst {
 				needed--
 			}
 			if healthy < needed {
@@ -233,37 +234,38 @@ func (w *world) apply(step Step) error {
 					healthy, needed)
 			}
 		}
-		if step.Reason == ReasonRemoveFirst {
+		if step.Reason == controlplane.ReasonRemoveFirst {
 			switch member := w.member(step.Machine); {
 			case w.Replicas < 3:
 				return fmt.Errorf("%s is removed first of %d", step.Machine, w.Replicas)
-			case w.Strategy == Surge && member.Healthy:
+			case w.Strategy == controlplane.Surge && member.Healthy:
 				return fmt.Errorf("%s is removed first although the strategy is Surge", step.Machine)
-			case w.Strategy != RemoveFirst && w.free+w.cleaning > 0 && member.Healthy:
+			case w.Strategy != controlplane.RemoveFirst && w.free+w.cleaning > 0 && member.Healthy:
 				return fmt.Errorf("%s is removed first although %d hosts are free and %d will be", step.Machine, w.free, w.cleaning)
 			}
 		}
 		for _, machine := range w.Machines {
-			if machine.Name != step.Machine && !w.images[machine.Name][w.addons] && (step.Reason == ReasonReplaced ||
-				step.Reason == ReasonRemoveFirst) && machine.Node != "" && w.machine(step.Machine).Node != "" {
+			if machine.Name != step.Machine && !w.images[machine.Name][w.addons] &&
+				(step.Reason == controlplane.ReasonReplaced ||
+					step.Reason == controlplane.ReasonRemoveFirst) && machine.Node != "" && w.machine(step.Machine).Node != "" {
 				return fmt.Errorf("%s is deleted while the host of %s lacks the images of %s that run", step.Machine, machine.Name,
 					w.addons)
 			}
 		}
 		w.delete(step.Machine)
 		w.wanted[step.Machine] = w.Replicas
-		if step.Reason == ReasonRemoveFirst {
+		if step.Reason == controlplane.ReasonRemoveFirst {
 			w.wanted[step.Machine]--
 		}
-	case OpenDrain:
+	case controlplane.OpenDrain:
 		return w.open(step)
-	case StopAPIServer:
+	case controlplane.StopAPIServer:
 		return w.stopAPIServer(step)
-	case RequestBackup:
+	case controlplane.RequestBackup:
 		w.Backup.Requested = true
-	case RemoveEtcdMember:
+	case controlplane.RemoveEtcdMember:
 		return w.removeMember(step)
-	case ReleaseHook:
+	case controlplane.ReleaseHook:
 		if member := w.member(step.Machine); member != nil {
 			return fmt.Errorf("the host of %s is released while its etcd member exists", step.Machine)
 		}
@@ -271,7 +273,7 @@ func (w *world) apply(step Step) error {
 			return fmt.Errorf("the host of %s is released while its join runs", step.Machine)
 		}
 		w.machine(step.Machine).Hook, w.machine(step.Machine).DrainHook = false, false
-	case UpdateAddons:
+	case controlplane.UpdateAddons:
 		for _, machine := range w.Machines {
 			if machine.Kubelet == "" || skew.Older(machine.Kubelet, w.Version) {
 				return fmt.Errorf("add-ons go to %s while %s runs %q", w.Version, machine.Name, machine.Kubelet)
@@ -288,7 +290,7 @@ func (w *world) apply(step Step) error {
 }
 
 // open agrees to a departure. From here on the member counts for nothing.
-func (w *world) open(step Step) error {
+func (w *world) open(step controlplane.Step) error {
 	machine, member := w.machine(step.Machine), w.member(step.Machine)
 	machine.DrainHook = false
 	if member == nil || member.Learner {
@@ -311,7 +313,7 @@ func (w *world) open(step Step) error {
 		voters-1 < wanted {
 		return fmt.Errorf("%s is drained while only %d other members vote, and %d are needed", step.Machine, voters-1, wanted)
 	}
-	lowered := w.Strategy == RemoveFirst && !machine.UpToDate || w.free+w.cleaning == 0
+	lowered := w.Strategy == controlplane.RemoveFirst && !machine.UpToDate || w.free+w.cleaning == 0
 	if !lowered && member.Healthy && left < w.Replicas {
 		return fmt.Errorf("%s is drained while only %d other members are healthy voters, %d hosts are free and %d will be",
 			step.Machine, left, w.free, w.cleaning)
@@ -320,24 +322,24 @@ func (w *world) open(step Step) error {
 }
 
 // stopAPIServer asks the host of a Machine to end its API server.
-func (w *world) stopAPIServer(step Step) error {
+func (w *world) stopAPIServer(step controlplane.Step) error {
 	machine, member := w.machine(step.Machine), w.member(step.Machine)
 	switch {
 	case !machine.AtTermination:
 		return fmt.Errorf("the API server of %s is ended before the drain, which the kubelet needs it for", step.Machine)
-	case machine.APIServer != APIServerServing:
+	case machine.APIServer != controlplane.APIServerServing:
 		return fmt.Errorf("the API server of %s is ended twice", step.Machine)
 	case member == nil || !w.hasQuorum():
 		return fmt.Errorf("the API server of %s is ended without an etcd in which it could say so", step.Machine)
 	}
-	machine.APIServer = APIServerLeaving
+	machine.APIServer = controlplane.APIServerLeaving
 	return nil
 }
 
 // released counts the Machines that have left and wait for the release of their hosts.
 func (w *world) released() (released int) {
 	for _, machine := range w.Machines {
-		if machine.Deleting && !machine.held() && !machine.Joining && w.member(machine.Name) == nil {
+		if machine.Deleting && !machine.Hooked() && !machine.Joining && w.member(machine.Name) == nil {
 			released++
 		}
 	}
@@ -345,7 +347,7 @@ func (w *world) released() (released int) {
 }
 
 // prepare makes a Machine ahead, which nobody minds until it is admitted.
-func (w *world) prepare(step Step) error {
+func (w *world) prepare(step controlplane.Step) error {
 	switch machine := w.machine(step.Machine); {
 	case machine.Deleting && machine.DrainHook:
 		return fmt.Errorf("a Machine is made ahead although nobody agreed to the departure of %s", step.Machine)
@@ -356,12 +358,12 @@ func (w *world) prepare(step Step) error {
 	}
 	w.clock++
 	w.machines++
-	w.Prepared = append(w.Prepared, Prepared{Name: fmt.Sprintf("m%d", w.machines)})
+	w.Prepared = append(w.Prepared, controlplane.Prepared{Name: fmt.Sprintf("m%d", w.machines)})
 	return nil
 }
 
 // admit makes a part of the control plane of a Machine that was made ahead.
-func (w *world) admit(step Step) error {
+func (w *world) admit(step controlplane.Step) error {
 	prepared := w.unprepare(step.Machine)
 	switch {
 	case prepared == nil:
@@ -373,7 +375,7 @@ func (w *world) admit(step Step) error {
 }
 
 // unprepare takes out a Machine that was made ahead; nil when there is none of the name.
-func (w *world) unprepare(name string) *Prepared {
+func (w *world) unprepare(name string) *controlplane.Prepared {
 	for i, prepared := range w.Prepared {
 		if prepared.Name == name {
 			w.Prepared = append(w.Prepared[:i:i], w.Prepared[i+1:]...)
@@ -386,17 +388,18 @@ func (w *world) unprepare(name string) *Prepared {
 // discard deletes a Machine that was made ahead. It goes like any other, with its holds, and has no host.
 func (w *world) discard(name string) {
 	w.clock++
-	w.Machines = append(w.Machines, Machine{Name: name, Version: w.Version, Created: w.clock, Hook: true, DrainHook: true,
-		Deleting: true, DeletedAt: w.clock})
+	w.Machines = append(w.Machines, controlplane.Machine{Name: name, Version: w.Version, Created: w.clock, Hook: true,
+		DrainHook: true,
+		Deleting:  true, DeletedAt: w.clock})
 	w.asked[name], w.images[name] = map[string]bool{}, map[string]bool{}
 }
 
-func (w *world) create(step Step) error {
+func (w *world) create(step controlplane.Step) error {
 	w.machines++
 	return w.join(step, fmt.Sprintf("m%d", w.machines))
 }
 
-func (w *world) join(step Step, name string) error {
+func (w *world) join(step controlplane.Step, name string) error {
 	// One that is out of etcd, and whose host is being released, is a part of the control plane no longer.
 	if parts := len(w.Machines) - w.released(); parts > w.Replicas {
 		return fmt.Errorf("%d Machines exist and %d are wanted, but another is made", parts, w.Replicas)
@@ -412,11 +415,11 @@ func (w *world) join(step Step, name string) error {
 			return err
 		}
 	}
-	runs := func(machine Machine) bool { return machine.Kubelet == w.Version }
+	runs := func(machine controlplane.Machine) bool { return machine.Kubelet == w.Version }
 	if w.LeftBehind != "" && !slices.ContainsFunc(w.Machines, runs) {
 		return fmt.Errorf("the first Machine of %s is made while %s", w.Version, w.LeftBehind)
 	}
-	if step.joins() {
+	if step.Joins() {
 		if w.ConfigVersion != w.Version {
 			return fmt.Errorf("a Machine of %s joins while kubeadm-config holds %s", w.Version, w.ConfigVersion)
 		}
@@ -432,12 +435,12 @@ func (w *world) join(step Step, name string) error {
 	}
 	// The host of a new Machine is told at once to hold the images of what runs.
 	w.asked[name], w.images[name] = map[string]bool{w.addons: true}, map[string]bool{}
-	w.Machines = append(w.Machines, Machine{Name: name, Version: w.Version, UpToDate: true,
+	w.Machines = append(w.Machines, controlplane.Machine{Name: name, Version: w.Version, UpToDate: true,
 		Created: w.clock, Hook: true, DrainHook: true, FailureDomain: fmt.Sprintf("r%d", w.machines%3)})
 	return nil
 }
 
-func (w *world) removeMember(step Step) error {
+func (w *world) removeMember(step controlplane.Step) error {
 	before, _ := w.voters()
 	var kept []quorum.Member
 	for _, member := range w.Etcd.Members {
@@ -451,8 +454,9 @@ func (w *world) removeMember(step Step) error {
 		if machine := w.machine(member.Machine); machine != nil && !machine.AtTermination {
 			return fmt.Errorf("the member of %s is removed before the drain", machine.Name)
 		}
-		if machine := w.machine(member.Machine); machine != nil && member.Healthy && (machine.APIServer == APIServerServing ||
-			machine.APIServer == APIServerLeaving) {
+		if machine := w.machine(member.Machine); machine != nil && member.Healthy &&
+			(machine.APIServer == controlplane.APIServerServing ||
+				machine.APIServer == controlplane.APIServerLeaving) {
 			return fmt.Errorf("the member of %s is removed before its API server has left", machine.Name)
 		}
 	}
@@ -504,10 +508,10 @@ func (w *world) advance(name string) bool {
 		machine.Joining = false
 	case machine.Deleting && machine.Joining:
 		machine.Joining = false
-	case machine.Deleting && machine.APIServer == APIServerLeaving:
-		machine.APIServer = APIServerLeft
+	case machine.Deleting && machine.APIServer == controlplane.APIServerLeaving:
+		machine.APIServer = controlplane.APIServerLeft
 		if w.stays {
-			machine.APIServer, machine.APIServerProblem = APIServerStays, "its host does not answer"
+			machine.APIServer, machine.APIServerProblem = controlplane.APIServerStays, "its host does not answer"
 		}
 	case machine.Deleting:
 		return false
@@ -516,7 +520,7 @@ func (w *world) advance(name string) bool {
 	case !machine.HostClaimed:
 		machine.HostClaimed, machine.Joining = true, true
 		w.free--
-		w.Hosts = append(w.Hosts, Host{Name: name, Version: machine.Version, Machine: name})
+		w.Hosts = append(w.Hosts, controlplane.Host{Name: name, Version: machine.Version, Machine: name})
 	case member == nil && !w.Initialized:
 		w.addMember(name, false)
 		w.Initialized, w.ConfigVersion, w.addons = true, machine.Version, machine.Version
@@ -535,7 +539,8 @@ func (w *world) advance(name string) bool {
 	case member.Learner:
 		member.Learner = false
 	case !machine.Bootstrapped:
-		machine.Bootstrapped, machine.Joining, machine.Joined, machine.APIServer = true, false, true, APIServerServing
+		machine.Bootstrapped, machine.Joining, machine.Joined, machine.APIServer = true, false, true,
+			controlplane.APIServerServing
 		w.host(name).Provisioned, w.images[name][machine.Version] = true, true
 	default:
 		return false
@@ -550,7 +555,7 @@ func (w *world) addMember(machine string, learner bool) {
 	w.elect()
 }
 
-func (w *world) host(name string) *Host {
+func (w *world) host(name string) *controlplane.Host {
 	for i := range w.Hosts {
 		if w.Hosts[i].Name == name {
 			return &w.Hosts[i]
@@ -562,7 +567,7 @@ func (w *world) host(name string) *Host {
 // forget loses the objects of a Machine whose member works: it goes on without them. Not of the last one that stays,
 // because nobody could tell then what the cluster is.
 func (w *world) forget(name string) {
-	stays := slices.ContainsFunc(w.Machines, func(machine Machine) bool {
+	stays := slices.ContainsFunc(w.Machines, func(machine controlplane.Machine) bool {
 		member := w.member(machine.Name)
 		return machine.Name != name && (!machine.Deleting || machine.DrainHook) && member != nil && !member.Learner &&
 			member.Healthy
@@ -570,8 +575,8 @@ func (w *world) forget(name string) {
 	if member := w.member(name); !stays || member == nil || member.Learner || !member.Healthy {
 		return
 	}
-	w.Machines = slices.DeleteFunc(w.Machines, func(machine Machine) bool { return machine.Name == name })
-	w.Hosts = slices.DeleteFunc(w.Hosts, func(host Host) bool { return host.Name == name })
+	w.Machines = slices.DeleteFunc(w.Machines, func(machine controlplane.Machine) bool { return machine.Name == name })
+	w.Hosts = slices.DeleteFunc(w.Hosts, func(host controlplane.Host) bool { return host.Name == name })
 	w.member(name).Machine = ""
 }
 
@@ -629,7 +634,7 @@ func (w *world) fetch() bool {
 
 // names of the Machines, oldest first.
 func (w *world) names() []string {
-	sorted := append([]Machine(nil), w.Machines...)
+	sorted := append([]controlplane.Machine(nil), w.Machines...)
 	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Created < sorted[j].Created })
 	names := make([]string, 0, len(sorted))
 	for _, machine := range sorted {

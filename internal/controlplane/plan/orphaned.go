@@ -1,28 +1,26 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controlplane
+package plan
 
 import (
 	"fmt"
 	"slices"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// ReasonMemberWithoutMachine says that an etcd member votes, and no Machine of the control plane runs it.
-const ReasonMemberWithoutMachine = "MemberWithoutMachine"
-
 // orphanedMembers are members that no known Machine runs.
-func (s Snapshot) orphanedMembers() []quorum.Member {
+func (s facts) orphanedMembers() []quorum.Member {
 	return slices.DeleteFunc(slices.Clone(s.Etcd.Members), func(member quorum.Member) bool { return member.Machine != "" })
 }
 
-// Unclaimed are voters that work, or may work, although no Machine of the control plane runs them, except those that a
+// unclaimed are voters that work, or may work, although no Machine of the control plane runs them, except those that a
 // person has given up. That there is no Machine says more about the objects than about the member: they may be from
 // before it joined, restored from a backup, or those of a management cluster that was left behind. Each counts in every
 // quorum, so none of them is ever removed by itself.
-func (s Snapshot) Unclaimed() []quorum.Member {
+func (s facts) unclaimed() []quorum.Member {
 	if !s.StackedEtcd || !s.Etcd.Known {
 		return nil
 	}
@@ -31,8 +29,8 @@ func (s Snapshot) Unclaimed() []quorum.Member {
 	})
 }
 
-// DescribeUnclaimed says what a person can do about a member of Unclaimed.
-func (s Snapshot) DescribeUnclaimed(member quorum.Member) string {
+// describeUnclaimed says what a person can do about a member of unclaimed.
+func (s facts) describeUnclaimed(member quorum.Member) string {
 	state := "votes"
 	if member.Unasked {
 		state = "may vote"
@@ -42,26 +40,25 @@ func (s Snapshot) DescribeUnclaimed(member quorum.Member) string {
 		"It is never removed by itself, and until it has a Machine or is gone no Machine is made, replaced or let go. If "+
 		"another management cluster has "+
 		"its Machine, pause this Cluster. If nobody needs it: kubectl annotate quoincontrolplane %s "+
-		"quoin.cluster.x-k8s.io/remove-etcd-member=%x",
-		member.ID, member.Name, state, s.Name, member.ID)
+		"quoin.cluster.x-k8s.io/remove-etcd-member=%x", member.ID, member.Name, state, s.Name, member.ID)
 }
 
 // dropOrphanedMembers removes members whose Machine is gone, such as the learner of a join that failed, or a voter that
 // is dead. They count for the quorum, or will. Voters that work are left to a person.
-func dropOrphanedMembers(s Snapshot) *Step {
+func dropOrphanedMembers(s facts) *controlplane.Step {
 	if !s.StackedEtcd {
 		return nil
 	}
 	orphaned := s.orphanedMembers()
 	for _, machine := range s.active() {
 		if len(orphaned) > 0 && machine.Node == "" && machine.HostClaimed {
-			return s.waitFor(machine, ReasonMachineNotReady,
+			return s.waitFor(machine, controlplane.ReasonMachineNotReady,
 				"an etcd member (%x) may belong to Machine %s, which has no Node yet: %s",
 				orphaned[0].ID, machine.Name, s.shortcoming(machine))
 		}
 	}
-	unclaimed := s.Unclaimed()
-	var first *Step
+	unclaimed := s.unclaimed()
+	var first *controlplane.Step
 	for _, member := range orphaned {
 		if slices.ContainsFunc(unclaimed, func(kept quorum.Member) bool { return kept.ID == member.ID }) {
 			continue
@@ -75,38 +72,39 @@ func dropOrphanedMembers(s Snapshot) *Step {
 		}
 	}
 	if first == nil && len(unclaimed) > 0 {
-		first = s.wait(Repair, ReasonMemberWithoutMachine, "%s", s.DescribeUnclaimed(unclaimed[0]))
+		first = s.wait(controlplane.Repair, controlplane.ReasonMemberWithoutMachine, "%s", s.describeUnclaimed(unclaimed[0]))
 	}
 	return first
 }
 
-func (s Snapshot) dropOrphanedMember(member quorum.Member) *Step {
+func (s facts) dropOrphanedMember(member quorum.Member) *controlplane.Step {
 	ordered := slices.Contains(s.RemoveMembers, member.ID)
 	if s.wavering(&member) && !ordered {
-		return s.wait(s.ongoing(), ReasonQuorum, "etcd member %x (%s) has no Machine, but was healthy less than %s ago and "+
-			"may be back: %s",
-			member.ID, member.Name, s.Patience, member.Problem)
+		return s.wait(s.ongoing(), controlplane.ReasonQuorum,
+			"etcd member %x (%s) has no Machine, but was healthy less than %s ago and "+
+				"may be back: %s",
+			member.ID, member.Name, s.DeadMemberTimeout, member.Problem)
 	}
 	// By the quorum alone: nobody looks after it, and while it is there nothing joins.
-	if verdict := s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.Patience}); !verdict.Allowed {
-		return s.wait(s.ongoing(), ReasonQuorum, "etcd member %x (%s) has no Machine but cannot be removed: %s", member.ID,
-			member.Name, verdict.Message)
+	if verdict := s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.DeadMemberTimeout}); !verdict.Allowed {
+		return s.wait(s.ongoing(), controlplane.ReasonQuorum, "etcd member %x (%s) has no Machine but cannot be removed: %s",
+			member.ID, member.Name, verdict.Message)
 	}
 	why := "whose Machine is gone"
 	if ordered {
 		why = "as a person asked for"
 	}
-	step := change(RemoveEtcdMember, Repair, ReasonStrayMember, "removing etcd member %x (%s), %s", member.ID, member.Name,
-		why)
-	step.Member, step.MayProceed, step.RecheckAfter = member.ID, true, RecheckSoon
+	step := change(controlplane.RemoveEtcdMember, controlplane.Repair, controlplane.ReasonStrayMember,
+		"removing etcd member %x (%s), %s", member.ID, member.Name, why)
+	step.Member, step.MayProceed, step.RecheckAfter = member.ID, true, controlplane.RecheckSoon
 	return step
 }
 
 // keptByUnclaimed says why a Machine stays: voters work that no Machine runs. What casts no vote goes all the same, for
 // without it the quorum is safer, whoever the others belong to; but not the last Machine through which etcd can be
 // reached.
-func (s Snapshot) keptByUnclaimed(machine Machine) string {
-	unclaimed, member := s.Unclaimed(), s.memberOf(machine)
+func (s facts) keptByUnclaimed(machine controlplane.Machine) string {
+	unclaimed, member := s.unclaimed(), s.memberOf(machine)
 	if len(unclaimed) == 0 || member == nil {
 		return ""
 	}
@@ -118,5 +116,5 @@ func (s Snapshot) keptByUnclaimed(machine Machine) string {
 	if !votes && others {
 		return ""
 	}
-	return s.DescribeUnclaimed(unclaimed[0])
+	return s.describeUnclaimed(unclaimed[0])
 }

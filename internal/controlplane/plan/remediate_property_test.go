@@ -1,7 +1,7 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controlplane
+package plan
 
 import (
 	"flag"
@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	"pgregory.net/rapid"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
@@ -25,21 +26,23 @@ func TestRemediationPromises(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		s := anyIllness(t)
-		step := Decide(s)
+		step := Assess(s).Step
 		t.Logf("%s", tell(step))
-		s.StaleHosts = []StaleHost{{Name: "metal/a", Message: "the host knows generation 5 of its claim, ours is 3"}}
-		if stale := Decide(s); stale.Kind != Refuse || stale.Reason != ReasonStaleClaim {
+		s.StaleHosts = []controlplane.StaleHost{{Name: "metal/a",
+			Message: "the host knows generation 5 of its claim, ours is 3"}}
+		if stale := Assess(s).Step; stale.Kind != controlplane.Refuse || stale.Reason != controlplane.ReasonStaleClaim {
 			t.Fatalf("the stale side does %s", tell(stale))
 		}
 		s.StaleHosts = nil
-		ailing := s.Ailing()
+		unhealthy := Assess(s).Unhealthy
 		byHand := false
-		for _, ailment := range ailing {
-			byHand = byHand || ailment.Machine.Name == step.Remediates && ailment.Machine.Health.ByHand
+		for _, target := range unhealthy {
+			byHand = byHand || target.Machine.Name == step.Remediates && target.Machine.Health.ByHand
 		}
 		voters, healthy := 0, 0
 		for _, member := range s.Etcd.Members {
-			if !member.Learner && member.ID != step.Member && (step.Kind != DeleteMachine || member.Machine != step.Machine) {
+			if !member.Learner && member.ID != step.Member && (step.Kind != controlplane.DeleteMachine ||
+				member.Machine != step.Machine) {
 				voters++
 				if member.Healthy {
 					healthy++
@@ -56,7 +59,7 @@ func TestRemediationPromises(t *testing.T) {
 			}
 		}
 		switch step.Kind {
-		case DeleteMachine:
+		case controlplane.DeleteMachine:
 			holds, votes := false, false
 			for _, member := range s.Etcd.Members {
 				holds = holds || member.Machine == step.Machine && !member.Learner
@@ -74,18 +77,18 @@ func TestRemediationPromises(t *testing.T) {
 			if holds && !s.Etcd.Agreed {
 				t.Fatalf("a member's Machine is deleted without a quorum")
 			}
-			if step.Remediates != "" && s.Suspended() != "" && !byHand {
-				t.Fatalf("replaced while suspended: %s", s.Suspended())
+			if step.Remediates != "" && (facts{s}).suspended() != "" && !byHand {
+				t.Fatalf("replaced while suspended: %s", (facts{s}).suspended())
 			}
-		case CreateJoin, AdmitMachine:
-			if len(s.active()) > s.Replicas {
-				t.Fatalf("%d Machines for %d", len(s.active()), s.Replicas)
+		case controlplane.CreateJoin, controlplane.AdmitMachine:
+			if len((facts{s}).active()) > s.Replicas {
+				t.Fatalf("%d Machines for %d", len((facts{s}).active()), s.Replicas)
 			}
-			if s.QuorumLoss() != nil {
+			if Assess(s).QuorumLoss != nil {
 				t.Fatalf("a Machine is made without a quorum")
 			}
-		case RemoveEtcdMember:
-			if s.QuorumLoss() != nil {
+		case controlplane.RemoveEtcdMember:
+			if Assess(s).QuorumLoss != nil {
 				t.Fatalf("a member is removed without a quorum")
 			}
 			for _, member := range s.Etcd.Members {
@@ -94,16 +97,16 @@ func TestRemediationPromises(t *testing.T) {
 				}
 			}
 		}
-		for _, ailment := range ailing {
-			if ailment.Machine.Health.Spared != "" || ailment.Machine.Deleting {
-				t.Fatalf("%s is to be left alone", ailment.Machine.Name)
+		for _, target := range unhealthy {
+			if target.Machine.Health.Spared != "" || target.Machine.Deleting {
+				t.Fatalf("%s is to be left alone", target.Machine.Name)
 			}
 		}
 	})
 }
 
 // anyIllness is a control plane of which anything may be ill.
-func anyIllness(t *rapid.T) Snapshot {
+func anyIllness(t *rapid.T) controlplane.State {
 	often := func(name string) bool { return rapid.IntRange(0, 3).Draw(t, name) == 0 }
 	past := func(name string) time.Time {
 		if !often(name) {
@@ -111,10 +114,10 @@ func anyIllness(t *rapid.T) Snapshot {
 		}
 		return noon.Add(-time.Duration(rapid.IntRange(0, 60).Draw(t, name+" minutes")) * time.Minute)
 	}
-	s := Snapshot{Replicas: rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), Version: "v1.36.3",
+	s := controlplane.State{Replicas: rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), Version: "v1.36.3",
 		ConfigVersion: "v1.36.3",
 		StackedEtcd:   true, Certificates: true, Initialized: true, Reachable: true, AddonsCurrent: true,
-		Remediation: Remediation{Now: noon}}
+		Remediation: controlplane.Remediation{Now: noon}}
 	if often("spare") {
 		s.Spare.Free = 1
 	}
@@ -122,14 +125,15 @@ func anyIllness(t *rapid.T) Snapshot {
 	voters, healthy := 0, 0
 	for i := range rapid.IntRange(1, s.Replicas+1).Draw(t, "machines") {
 		name := fmt.Sprintf("m%d", i)
-		machine := Machine{Name: name, Version: s.Version, Kubelet: s.Version, Node: name, HostClaimed: true, Hook: true,
+		machine := controlplane.Machine{Name: name, Version: s.Version, Kubelet: s.Version, Node: name, HostClaimed: true,
+			Hook:     true,
 			Created:  int64(i),
 			UpToDate: !often("outdated"), Healthy: !often("sick"), FailureDomain: fmt.Sprintf("r%d", i%3),
 			Deleting: rapid.IntRange(0, 15).Draw(t, "deleting") == 0}
 		machine.Serving, machine.Joined, machine.Bootstrapped = machine.Healthy, true, true
 		machine.DrainHook = !machine.Deleting || often("kept")
 		machine.AtTermination = machine.Deleting && !machine.DrainHook && often("drained")
-		machine.Health = Health{ByHand: often("by hand"), InfrastructureGone: often("infrastructure gone"),
+		machine.Health = controlplane.Health{ByHand: often("by hand"), InfrastructureGone: often("infrastructure gone"),
 			MemberIllSince: past("member ill"),
 			SilentSince:    past("silent"), NodeLostSince: past("node lost"), Born: noon.Add(-240 * time.Hour)}
 		if machine.Health.SilentSince.IsZero() {

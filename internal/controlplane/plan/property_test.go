@@ -1,7 +1,7 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controlplane
+package plan
 
 import (
 	"flag"
@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	"pgregory.net/rapid"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
@@ -25,7 +26,8 @@ func TestPromisesHoldAlways(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), "v1.30.0")
-		w.Strategy = rapid.SampledFrom([]Strategy{"", Auto, Surge, RemoveFirst}).Draw(t, "strategy")
+		w.Strategy = rapid.SampledFrom([]controlplane.Strategy{"", controlplane.Auto, controlplane.Surge,
+			controlplane.RemoveFirst}).Draw(t, "strategy")
 		w.stays = rapid.Bool().Draw(t, "API servers stay")
 		w.free = w.Replicas + rapid.IntRange(0, 2).Draw(t, "spares")
 		minor := 30
@@ -54,7 +56,8 @@ func TestPromisesHoldAlways(t *testing.T) {
 			case 20:
 				w.take(rapid.IntRange(-1, 1).Draw(t, "taken"))
 			case 21:
-				w.Strategy = rapid.SampledFrom([]Strategy{Auto, Surge, RemoveFirst}).Draw(t, "strategy")
+				w.Strategy = rapid.SampledFrom([]controlplane.Strategy{controlplane.Auto, controlplane.Surge,
+					controlplane.RemoveFirst}).Draw(t, "strategy")
 			case 22:
 				if names := w.names(); len(names) > 0 {
 					machine := w.machine(rapid.SampledFrom(names).Draw(t, "marked"))
@@ -92,7 +95,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 // bringUp lets controller and world take turns, undisturbed, until everything is as it was asked for.
 func (w *world) bringUp(t *rapid.T) {
 	for range 600 {
-		if w.order(t).Kind == Done && w.finished() {
+		if w.order(t).Kind == controlplane.Done && w.finished() {
 			return
 		}
 		w.fetch()
@@ -102,16 +105,16 @@ func (w *world) bringUp(t *rapid.T) {
 		}
 	}
 	t.Fatalf("it never ends: %s, want %d of %s; last step: %s", census(w), w.Replicas, w.Version,
-		tell(Decide(w.observe())))
+		tell(Assess(w.observe()).Step))
 }
 
-func (w *world) order(t *rapid.T) Step {
+func (w *world) order(t *rapid.T) controlplane.Step {
 	step := decideAsBefore(t, w.observe())
 	t.Logf("%s; %s", tell(step), census(w))
 	if err := w.apply(step); err != nil {
 		t.Fatalf("%s\nbroken promise: %v", tell(step), err)
 	}
-	if len(w.Machines)-w.released() > w.Replicas+1 && (step.joins() || step.Kind == CreateInit) {
+	if len(w.Machines)-w.released() > w.Replicas+1 && (step.Joins() || step.Kind == controlplane.CreateInit) {
 		t.Fatalf("%d Machines for %d replicas", len(w.Machines), w.Replicas)
 	}
 	return step
@@ -160,11 +163,11 @@ func (w *world) leaveAlone(scarce bool) {
 		w.Replicas++
 	}
 	w.LeftBehind = ""
-	if w.Strategy == RemoveFirst && w.Replicas < 3 {
-		w.Strategy = Auto
+	if w.Strategy == controlplane.RemoveFirst && w.Replicas < 3 {
+		w.Strategy = controlplane.Auto
 	}
 	w.cleaned()
-	if scarce && w.Replicas >= 3 && w.Strategy != Surge {
+	if scarce && w.Replicas >= 3 && w.Strategy != controlplane.Surge {
 		w.free = max(0, w.Replicas-len(w.Hosts))
 	} else {
 		w.free = max(w.free, w.Replicas+1-len(w.Hosts), 1)

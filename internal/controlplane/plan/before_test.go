@@ -1,7 +1,7 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controlplane
+package plan
 
 import (
 	"flag"
@@ -16,12 +16,17 @@ import (
 	. "github.com/onsi/gomega"
 	"pgregory.net/rapid"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane/internal/before"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 // renamed are the reasons that have another name now, by the one that they had before the refactoring.
 var renamed = map[string]string{}
+
+// renamedFields are the fields that have another name now, by the one that they had before.
+var renamedFields = map[string]string{"Coming": "Pending", "Doing": "InFlight", "Otherwise": "Fallback",
+	"Patience": "DeadMemberTimeout"}
 
 // Whatever state a control plane is in, its next step is the one that it was before the refactoring. Histories and
 // scripts are held to the same in their own tests. It goes with the package before, when the refactoring ends.
@@ -40,8 +45,9 @@ func TestStepsAreAsBefore(t *testing.T) {
 // A renamed reason is no difference, and a difference is found at any depth: else the comparison would prove nothing.
 func TestTheComparisonWithBeforeFindsWhatDiffers(t *testing.T) {
 	g := NewWithT(t)
-	step := Step{Kind: PrepareMachine, Operation: Rollout, Otherwise: &Step{Kind: Wait, Reason: ReasonDraining},
-		Attempt: &Attempt{Machine: "a", Time: noon}}
+	step := controlplane.Step{Kind: controlplane.PrepareMachine, Operation: controlplane.Rollout,
+		Fallback: &controlplane.Step{Kind: controlplane.Wait, Reason: controlplane.ReasonDraining},
+		Attempt:  &controlplane.Attempt{Machine: "a", Time: noon}}
 	want := *likeBefore[*before.Step](step)
 	g.Expect(likeBefore[*before.Step](step)).To(Equal(&want))
 	for name, change := range map[string]func(*before.Step){
@@ -49,30 +55,31 @@ func TestTheComparisonWithBeforeFindsWhatDiffers(t *testing.T) {
 		"operation": func(s *before.Step) { s.Operation = before.ScaleUp },
 		"attempt":   func(s *before.Step) { s.Attempt.RetryCount = 1 },
 		"fallback":  func(s *before.Step) { s.Otherwise.Machine = "b" },
-		"reason":    func(s *before.Step) { s.Otherwise.Reason = ReasonQuorum },
+		"reason":    func(s *before.Step) { s.Otherwise.Reason = controlplane.ReasonQuorum },
 	} {
 		changed := likeBefore[*before.Step](step)
 		change(changed)
 		g.Expect(changed).NotTo(Equal(&want), name)
 	}
 	defer delete(renamed, "WasDraining")
-	renamed["WasDraining"] = ReasonDraining
+	renamed["WasDraining"] = controlplane.ReasonDraining
 	g.Expect(likeBefore[*before.Step](step).Otherwise.Reason).To(Equal("WasDraining"))
 }
 
 // decideAsBefore decides, and fails when that is another step than before the refactoring, or when what is told besides
 // differs.
-func decideAsBefore(t interface{ Fatalf(string, ...any) }, s Snapshot) Step {
+func decideAsBefore(t interface{ Fatalf(string, ...any) }, s controlplane.State) controlplane.Step {
 	old := *likeBefore[*before.Snapshot](s)
-	step, want := Decide(s), before.Decide(old)
+	assessment := Assess(s)
+	step, want := assessment.Step, before.Decide(old)
 	if s.LeftBehind != "" {
 		return step // workers were nothing that it knew of
 	}
-	if slices.ContainsFunc(s.Machines, func(m Machine) bool { return !m.Returns }) && (want.Kind == before.PrepareMachine ||
+	if slices.ContainsFunc(s.Machines, func(m controlplane.Machine) bool { return !m.Returns }) && (want.Kind == before.PrepareMachine ||
 		strings.Contains(step.Message, "could not be claimed again")) {
 		return step // a Machine went first although its replacement could not have its host
 	}
-	if !s.Initialized && step.Reason == ReasonHostGone {
+	if !s.Initialized && step.Reason == controlplane.ReasonHostGone {
 		return step // a first Machine waited for ever where no host was left
 	}
 	if want.Otherwise != nil {
@@ -86,10 +93,10 @@ func decideAsBefore(t interface{ Fatalf(string, ...any) }, s Snapshot) Step {
 		{step.RecheckAfter, recheckedBefore(s, old, want)},
 		{likeBefore[*before.Step](step.Then), agreedBefore(old, want)},
 		{step.WaitingOn(), renamedIn(want.WaitingOn())},
-		{likeBefore[[]before.Ailment](s.Ailing()), old.Ailing()},
-		{s.Suspended(), old.Suspended()},
-		{likeBefore[*before.Loss](s.QuorumLoss()), old.QuorumLoss()},
-		{s.Unclaimed(), old.Unclaimed()},
+		{likeBefore[[]before.Ailment](assessment.Unhealthy), old.Ailing()},
+		{facts{s}.suspended(), old.Suspended()},
+		{likeBefore[*before.Loss](assessment.QuorumLoss), old.QuorumLoss()},
+		{assessment.Unclaimed, unclaimedBefore(old)},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {
 			t.Fatalf("it was\n%+v\nand is\n%+v\nof\n%+v", pair[1], pair[0], s)
@@ -98,25 +105,33 @@ func decideAsBefore(t interface{ Fatalf(string, ...any) }, s Snapshot) Step {
 	return step
 }
 
+// unclaimedBefore are the voters without a Machine, and what was told of each.
+func unclaimedBefore(old before.Snapshot) (unclaimed []controlplane.UnclaimedMember) {
+	for _, member := range old.Unclaimed() {
+		unclaimed = append(unclaimed, controlplane.UnclaimedMember{Member: member, Message: old.DescribeUnclaimed(member)})
+	}
+	return unclaimed
+}
+
 // recheckedBefore is how soon the controller looked again.
-func recheckedBefore(s Snapshot, old before.Snapshot, step before.Step) Recheck {
+func recheckedBefore(s controlplane.State, old before.Snapshot, step before.Step) controlplane.Recheck {
 	switch step.Kind {
 	case before.RemoveFinalizer:
-		return RecheckNever
+		return controlplane.RecheckNever
 	case before.UpdateKubeadmConfig, before.MoveLeader, before.RemoveEtcdMember:
-		return RecheckSoon
+		return controlplane.RecheckSoon
 	case before.Done:
-		return RecheckIdle
+		return controlplane.RecheckIdle
 	case before.Wait, before.Refuse:
 		switch {
 		case s.DrainInGrace:
-			return RecheckDrain
+			return controlplane.RecheckDrain
 		case old.AwaitsMember():
-			return RecheckMember
+			return controlplane.RecheckMember
 		}
-		return RecheckBusy
+		return controlplane.RecheckBusy
 	}
-	return RecheckStep
+	return controlplane.RecheckStep
 }
 
 // agreedBefore is what the controller agreed to together with a step; nil when that was nothing.
@@ -193,16 +208,23 @@ func convert(to, from reflect.Value) {
 
 var shared = map[[2]reflect.Type][][2]int{}
 
-// sharedFields are the indices of the fields that both types have. What only one has is new, or gone.
+// sharedFields are the indices of the fields of a type of before, and of the same ones now. None of them is gone; what
+// only the type of now has is new.
 func sharedFields(to, from reflect.Type) [][2]int {
 	pairs, known := shared[[2]reflect.Type{to, from}]
 	if known {
 		return pairs
 	}
 	for i := range to.NumField() {
-		if field, has := from.FieldByName(to.Field(i).Name); has {
-			pairs = append(pairs, [2]int{i, field.Index[0]})
+		name := to.Field(i).Name
+		field, has := from.FieldByName(name)
+		if !has {
+			field, has = from.FieldByName(renamedFields[name])
 		}
+		if !has {
+			panic(name + " of " + from.Name() + " is gone")
+		}
+		pairs = append(pairs, [2]int{i, field.Index[0]})
 	}
 	shared[[2]reflect.Type{to, from}] = pairs
 	return pairs
@@ -210,7 +232,7 @@ func sharedFields(to, from reflect.Type) [][2]int {
 
 // anyState is a control plane of which anything may be as it never is. How much of it differs from one that is well,
 // differs too: what goes last in the order of the rules is met only where little does.
-func anyState(t *rapid.T) Snapshot {
+func anyState(t *rapid.T) controlplane.State {
 	s := anyIllness(t)
 	most := rapid.SampledFrom([]int{5, 15, 60, 200}).Draw(t, "order")
 	rare := func(name string) bool { return rapid.IntRange(0, most).Draw(t, name) == most-1 }
@@ -236,39 +258,41 @@ func anyState(t *rapid.T) Snapshot {
 				time.Duration(rapid.IntRange(0, 20).Draw(t, "silence"))*time.Minute
 		}
 	}
-	s.Patience = 10 * time.Minute
+	s.DeadMemberTimeout = 10 * time.Minute
 	if rare("doubtful drain") {
 		s.DrainInGrace = true
 	}
 	s.Name = "-n metal fleet"
 	s.Replicas += rapid.IntRange(-1, 1).Draw(t, "scaled")
-	s.Strategy = rapid.SampledFrom([]Strategy{"", Auto, Surge, RemoveFirst}).Draw(t, "strategy")
-	s.Spare = Spare{Free: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "free"), Coming: rapid.IntRange(0, 1).
+	s.Strategy = rapid.SampledFrom([]controlplane.Strategy{"", controlplane.Auto, controlplane.Surge,
+		controlplane.RemoveFirst}).Draw(t, "strategy")
+	s.Spare = controlplane.Spare{Free: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "free"), Pending: rapid.IntRange(0, 1).
 		Draw(t, "coming"),
 		Returning: rapid.IntRange(0, 1).Draw(t, "returning")}
 	if rare("why") {
 		s.Spare.Kind, s.Spare.Why = "hosts that role=control-plane selects", "3 in use"
 	}
-	s.Doing = Doing{Operation: rapid.SampledFrom([]Operation{"", ScaleUp, ScaleDown, Rollout, Remediate, Repair, Depart}).
+	s.InFlight = controlplane.InFlight{Operation: rapid.SampledFrom([]controlplane.Operation{"", controlplane.ScaleUp,
+		controlplane.ScaleDown, controlplane.Rollout, controlplane.Remediate, controlplane.Repair, controlplane.Depart}).
 		Draw(t, "doing"),
 		Machine: fmt.Sprintf("m%d", rapid.IntRange(0, 5).Draw(t, "doing what"))}
 	anyPeers(t, rare, &s)
 	anySpec(t, rare, &s)
 	anyHistory(t, rare, &s)
-	if rare("recovery") || s.QuorumLoss() != nil && rapid.Bool().Draw(t, "recovery of a loss") {
+	if rare("recovery") || Assess(s).QuorumLoss != nil && rapid.Bool().Draw(t, "recovery of a loss") {
 		s.Recovery = anyRecovery(t, rare, s)
 	}
 	return s
 }
 
 // heal makes most of what is ill well.
-func heal(s *Snapshot, rare func(string) bool) {
+func heal(s *controlplane.State, rare func(string) bool) {
 	for i := range s.Machines {
 		machine := &s.Machines[i]
 		if rare("stays ill") {
 			continue
 		}
-		machine.Health = Health{Born: machine.Health.Born, AnswersSince: machine.Health.Born,
+		machine.Health = controlplane.Health{Born: machine.Health.Born, AnswersSince: machine.Health.Born,
 			NodeReadySince: machine.Health.Born}
 		machine.Healthy, machine.Serving = machine.Node != "", machine.Node != ""
 	}
@@ -280,7 +304,7 @@ func heal(s *Snapshot, rare func(string) bool) {
 	s.Etcd.Agreed = true
 }
 
-func anyMachine(t *rapid.T, rare func(string) bool, s *Snapshot, machine *Machine) {
+func anyMachine(t *rapid.T, rare func(string) bool, s *controlplane.State, machine *controlplane.Machine) {
 	machine.Returns, machine.Registered = !rare("unlike"), machine.Node != ""
 	machine.Preferred, machine.NoneAhead = rare("preferred"), rare("none ahead")
 	machine.Hook = !rare("no hook")
@@ -300,8 +324,9 @@ func anyMachine(t *rapid.T, rare func(string) bool, s *Snapshot, machine *Machin
 		machine.OtherHooks = []string{"pre-terminate.delete.hook.machine.cluster.x-k8s.io/backup"}
 	}
 	if machine.Deleting {
-		machine.APIServer = rapid.SampledFrom([]APIServer{"", APIServerServing, APIServerLeaving, APIServerLeft,
-			APIServerStays}).Draw(t, "API server")
+		machine.APIServer = rapid.SampledFrom([]controlplane.APIServer{"", controlplane.APIServerServing,
+			controlplane.APIServerLeaving, controlplane.APIServerLeft,
+			controlplane.APIServerStays}).Draw(t, "API server")
 		machine.APIServerProblem = "its host does not answer"
 	}
 	if rare("joins") || machine.Node == "" && rapid.Bool().Draw(t, "kubeadm runs") {
@@ -329,22 +354,23 @@ func anyMachine(t *rapid.T, rare func(string) bool, s *Snapshot, machine *Machin
 		machine.Health.NodeReadySince = noon.Add(-5 * time.Minute)
 	}
 	if rapid.Bool().Draw(t, "replaces") {
-		machine.Health.Replaces = &Attempt{Machine: "m9", RetryCount: rapid.IntRange(0, 4).Draw(t, "retries"),
+		machine.Health.Replaces = &controlplane.Attempt{Machine: "m9", RetryCount: rapid.IntRange(0, 4).Draw(t, "retries"),
 			Time: noon.Add(-time.Duration(rapid.IntRange(0, 90).Draw(t, "minutes since")) * time.Minute)}
 	}
 }
 
 // anyPeers are the hosts, the Machines that were made ahead, and what is left of others.
-func anyPeers(t *rapid.T, rare func(string) bool, s *Snapshot) {
+func anyPeers(t *rapid.T, rare func(string) bool, s *controlplane.State) {
 	for _, machine := range s.Machines {
-		host := Host{Name: machine.Name, Machine: machine.Name, Version: machine.Version, Provisioned: machine.Bootstrapped}
+		host := controlplane.Host{Name: machine.Name, Machine: machine.Name, Version: machine.Version,
+			Provisioned: machine.Bootstrapped}
 		host.Present, host.PresentRunning = !rare("image missing"), !rare("running image missing")
 		host.Requested, host.RequestedRunning = !host.Present && rapid.Bool().Draw(t, "requested"), rapid.Bool().
 			Draw(t, "running requested")
 		s.Hosts = append(s.Hosts, host)
 	}
 	if rare("worker") {
-		host := Host{Name: "worker", Version: "v1.35.4", Provisioned: !rare("worker is new"),
+		host := controlplane.Host{Name: "worker", Version: "v1.35.4", Provisioned: !rare("worker is new"),
 			Requested: !rare("worker unasked"), Present: rapid.Bool().Draw(t, "worker ready")}
 		if rare("worker unfit") {
 			host.Unfit = "in maintenance"
@@ -352,7 +378,7 @@ func anyPeers(t *rapid.T, rare func(string) bool, s *Snapshot) {
 		s.Hosts = append(s.Hosts, host)
 	}
 	for i := range rapid.SampledFrom([]int{0, 0, 0, 1, 1, 2}).Draw(t, "prepared") {
-		prepared := Prepared{Name: fmt.Sprintf("p%d", i)}
+		prepared := controlplane.Prepared{Name: fmt.Sprintf("p%d", i)}
 		if rare("unfit") {
 			prepared.Unfit = "it is outdated"
 		}
@@ -365,12 +391,13 @@ func anyPeers(t *rapid.T, rare func(string) bool, s *Snapshot) {
 		s.OrphanNodes = []string{"n9"}
 	}
 	if rare("stale host") {
-		s.StaleHosts = []StaleHost{{Name: "metal/a", Message: "the host knows generation 5 of its claim, ours is 3"}}
+		s.StaleHosts = []controlplane.StaleHost{{Name: "metal/a",
+			Message: "the host knows generation 5 of its claim, ours is 3"}}
 	}
 }
 
 // anySpec is what is wanted, and what of the cluster besides its Machines is as wanted.
-func anySpec(t *rapid.T, rare func(string) bool, s *Snapshot) {
+func anySpec(t *rapid.T, rare func(string) bool, s *controlplane.State) {
 	if rare("wanted version") {
 		s.Version = rapid.SampledFrom([]string{"v1.37.1", "v1.38.0", "v1.35.4", "latest"}).Draw(t, "wanted")
 	}
@@ -399,17 +426,17 @@ func anySpec(t *rapid.T, rare func(string) bool, s *Snapshot) {
 	}
 	s.Deleting, s.ClusterDeleting = rare("deleting"), rare("Cluster deleting")
 	s.Workers = rapid.IntRange(0, 1).Draw(t, "workers")
-	s.Backup = Backup{Wanted: rare("backup"), Recent: rapid.Bool().Draw(t, "recent"), Requested: rapid.Bool().
+	s.Backup = controlplane.Backup{Wanted: rare("backup"), Recent: rapid.Bool().Draw(t, "recent"), Requested: rapid.Bool().
 		Draw(t, "backup requested"), Last: "there is none yet"}
 }
 
 // anyHistory is what was done about ill Machines before.
-func anyHistory(t *rapid.T, rare func(string) bool, s *Snapshot) {
+func anyHistory(t *rapid.T, rare func(string) bool, s *controlplane.State) {
 	if rare("deferred") {
 		s.Remediation.Deferred = "the topology hands down another version"
 	}
 	if rare("pending") {
-		s.Remediation.Pending = &Attempt{Machine: "m9", Time: noon.Add(-time.Hour), RetryCount: 2}
+		s.Remediation.Pending = &controlplane.Attempt{Machine: "m9", Time: noon.Add(-time.Hour), RetryCount: 2}
 	}
 	if rare("most retries") {
 		most := rapid.IntRange(0, 3).Draw(t, "most")
@@ -422,10 +449,11 @@ func anyHistory(t *rapid.T, rare func(string) bool, s *Snapshot) {
 }
 
 // anyRecovery is a person's word to restore etcd from one of the Machines.
-func anyRecovery(t *rapid.T, rare func(string) bool, s Snapshot) *Recovery {
-	r := &Recovery{ID: "r1", Machine: "m0", Hosts: map[string]RecoveryHost{},
-		State: rapid.SampledFrom([]RecoveryState{RecoveryAsked, RecoveryFetching, RecoveryBegun, RecoveryComplete,
-			RecoveryVoid}).Draw(t, "state")}
+func anyRecovery(t *rapid.T, rare func(string) bool, s controlplane.State) *controlplane.Recovery {
+	r := &controlplane.Recovery{ID: "r1", Machine: "m0", Hosts: map[string]controlplane.RecoveryHost{},
+		State: rapid.SampledFrom([]controlplane.RecoveryState{controlplane.RecoveryAsked, controlplane.RecoveryFetching,
+			controlplane.RecoveryBegun, controlplane.RecoveryComplete,
+			controlplane.RecoveryVoid}).Draw(t, "state")}
 	if rapid.Bool().Draw(t, "from a snapshot") {
 		r.Snapshot, r.Delivery, r.Delivered = "monday.db", "the store does not answer", rapid.Bool().Draw(t, "delivered")
 	}
@@ -433,7 +461,7 @@ func anyRecovery(t *rapid.T, rare func(string) bool, s Snapshot) *Recovery {
 		if machine.Name != r.Machine && !rare("forgotten") {
 			r.GiveUp = append(r.GiveUp, machine.Name)
 		}
-		host := RecoveryHost{Name: "host-" + machine.Name, Gone: rare("host gone"), Silent: rare("host silent"),
+		host := controlplane.RecoveryHost{Name: "host-" + machine.Name, Gone: rare("host gone"), Silent: rare("host silent"),
 			Ordered: rapid.Bool().Draw(t, "ordered")}
 		host.Succeeded = host.Ordered && !rare("runs")
 		host.Failed = host.Ordered && !host.Succeeded && rapid.Bool().Draw(t, "failed")

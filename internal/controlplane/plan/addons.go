@@ -1,0 +1,109 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"sort"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
+
+// fetchAddons sees to it that every host holds the images that CoreDNS and kube-proxy will have.
+func fetchAddons(s facts) *controlplane.Step {
+	var unasked, lacking []string
+	for _, host := range s.Hosts {
+		// What a host of this version needs comes with its provisioning.
+		if host.Present || host.Version == s.Version {
+			continue
+		}
+		if !host.Requested {
+			unasked = append(unasked, host.Name)
+		} else if host.Provisioned && host.Unfit == "" {
+			lacking = append(lacking, host.Name)
+		}
+	}
+	sort.Strings(lacking)
+	if len(unasked) > 0 {
+		return s.prepull(unasked, s.Version, "")
+	}
+	if len(lacking) > 0 {
+		return s.wait(s.during(controlplane.Rollout), controlplane.ReasonAddonImages,
+			"waiting for the add-on images of %s on the hosts of %s", s.Version, list(lacking))
+	}
+	return nil
+}
+
+// holdAddons sees to it that the Machines that stay can run what runs on the leaver: CoreDNS and kube-proxy keep their
+// old images until every API server is new, and a host of the new version does not bring those along.
+func holdAddons(s facts, leaver controlplane.Machine) *controlplane.Step {
+	if s.AddonsVersion == "" {
+		return nil
+	}
+	var unasked, lacking []string
+	for _, host := range s.Hosts {
+		switch {
+		case host.Machine == "" || host.Machine == leaver.Name || host.PresentRunning || s.unscheduled(host.Machine):
+		case !host.RequestedRunning && host.Version != s.AddonsVersion:
+			unasked = append(unasked, host.Name)
+		default:
+			lacking = append(lacking, host.Name)
+		}
+	}
+	sort.Strings(lacking)
+	if len(unasked) > 0 {
+		return s.prepull(unasked, s.AddonsVersion, ", which run until the add-ons follow")
+	}
+	if len(lacking) > 0 {
+		return s.wait(s.during(controlplane.Rollout), controlplane.ReasonAddonImages,
+			"Machine %s stays until the hosts of %s hold the add-on images of %s, which run now",
+			leaver.Name, list(lacking), s.AddonsVersion)
+	}
+	return nil
+}
+
+// prepull asks hosts for the images of the version's add-ons.
+func (s facts) prepull(hosts []string, version, why string) *controlplane.Step {
+	sort.Strings(hosts)
+	step := change(controlplane.PrepullAddons, s.during(controlplane.Rollout), controlplane.ReasonAddonImages,
+		"asking the hosts of %s for the add-on images of %s%s", list(hosts), version, why)
+	step.Hosts, step.Version = hosts, version
+	return step
+}
+
+// configure writes the version to kubeadm-config, which decides what a join installs.
+func configure(s facts) *controlplane.Step {
+	if s.ConfigVersion == s.Version {
+		return nil
+	}
+	step := change(controlplane.UpdateKubeadmConfig, s.during(controlplane.Rollout), controlplane.ReasonNewVersion,
+		"writing version %s to the kubeadm-config ConfigMap, which holds %s", s.Version, s.ConfigVersion)
+	step.RecheckAfter = controlplane.RecheckSoon
+	return step
+}
+
+// followVersion gives the add-ons the version once every API server runs it, because kube-proxy may not be newer than
+// any of them.
+func followVersion(s facts) *controlplane.Step {
+	if len(s.Machines) == 0 {
+		return nil
+	}
+	if step := s.first(configure, fetchAddons); step != nil {
+		return step
+	}
+	for _, machine := range s.Machines {
+		if machine.Kubelet != s.Version {
+			return s.wait(s.ongoing(), controlplane.ReasonMachineNotReady, "waiting for Machine %s: its kubelet runs %q, not %s",
+				machine.Name, machine.Kubelet, s.Version)
+		}
+	}
+	if s.AddonsProblem != "" {
+		return s.wait(s.during(controlplane.Rollout), controlplane.ReasonAddonsUnknown,
+			"CoreDNS and kube-proxy cannot follow: %s", s.AddonsProblem)
+	}
+	if !s.AddonsCurrent {
+		return change(controlplane.UpdateAddons, s.during(controlplane.Rollout), controlplane.ReasonNewVersion,
+			"giving CoreDNS and kube-proxy the images of %s", s.Version)
+	}
+	return nil
+}

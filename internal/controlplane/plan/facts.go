@@ -1,0 +1,136 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"math"
+	"slices"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// facts are a state with what follows from it.
+type facts struct{ controlplane.State }
+
+// active are the Machines that are not being deleted.
+func (s facts) active() []controlplane.Machine {
+	var active []controlplane.Machine
+	for _, machine := range s.Machines {
+		if !machine.Deleting {
+			active = append(active, machine)
+		}
+	}
+	return active
+}
+
+// deleted is the state as it will be when the named Machine has been deleted.
+func (s facts) deleted(name string) facts {
+	s.Machines = slices.Clone(s.Machines)
+	for i := range s.Machines {
+		if s.Machines[i].Name == name {
+			s.Machines[i].Deleting, s.Machines[i].DeletedAt = true, math.MaxInt64
+		}
+	}
+	return s
+}
+
+// present counts the Machines of which more is left than an object.
+func (s facts) present() int {
+	present := 0
+	for _, machine := range s.Machines {
+		if !machine.Gone() {
+			present++
+		}
+	}
+	return present
+}
+
+func (s facts) outdated() int {
+	outdated := 0
+	for _, machine := range s.active() {
+		if !machine.UpToDate {
+			outdated++
+		}
+	}
+	return outdated
+}
+
+func (s facts) memberOf(machine controlplane.Machine) *quorum.Member {
+	for i := range s.Etcd.Members {
+		if s.Etcd.Members[i].Machine == machine.Name {
+			return &s.Etcd.Members[i]
+		}
+	}
+	return nil
+}
+
+func (s facts) memberNamed(machine string) *quorum.Member {
+	return s.memberOf(controlplane.Machine{Name: machine})
+}
+
+// explained adds to what is wrong with a Machine what helps when its member is dead and nobody has asked for its
+// replacement: a silent host may be back any moment, so only somebody else can say that it will not.
+func (s facts) explained(machine controlplane.Machine, problem string) string {
+	if reason, _ := s.unhealthyReason(machine); !s.StackedEtcd || !s.dead(s.memberOf(machine)) || reason != "" {
+		return problem
+	}
+	return problem + "; if it will not be back, have it replaced: annotate it with cluster.x-k8s.io/remediate-machine"
+}
+
+// neverJoined reports whether the Machine holds nothing of the cluster: no node, and certainly no etcd member. While
+// some member has no known Machine it might be that of any Machine with a host, so then the answer is no.
+func (s facts) neverJoined(machine controlplane.Machine) bool {
+	mayRun := machine.HostClaimed && len(s.orphanedMembers()) > 0
+	return machine.Node == "" && !machine.Joined && s.memberOf(machine) == nil && !mayRun
+}
+
+// shortcoming says why a Machine does not count as a working part of the control plane; empty when it does.
+func (s facts) shortcoming(machine controlplane.Machine) string {
+	if machine.Node == "" {
+		if machine.Problem != "" {
+			return machine.Problem
+		}
+		return "it has no Node yet"
+	}
+	if !machine.Healthy {
+		if machine.Problem != "" {
+			return machine.Problem
+		}
+		return "its Node or its static pods are not ready"
+	}
+	return s.memberShortcoming(machine)
+}
+
+// outage says why a Machine is no working part of the control plane, whatever pods its Node could run besides. It is
+// less than shortcoming: a network plugin may wait for the Machines that join after this one.
+func (s facts) outage(machine controlplane.Machine) string {
+	if machine.Node != "" && machine.Serving {
+		return s.memberShortcoming(machine)
+	}
+	return s.shortcoming(machine)
+}
+
+// awaitsMember reports whether the etcd member of a Machine that has a Node does not vote in health yet.
+func (s facts) awaitsMember() bool {
+	return s.Etcd.Known && slices.ContainsFunc(s.active(), func(machine controlplane.Machine) bool {
+		return machine.Node != "" && s.memberShortcoming(machine) != ""
+	})
+}
+
+func (s facts) memberShortcoming(machine controlplane.Machine) string {
+	if !s.StackedEtcd {
+		return ""
+	}
+	member := s.memberOf(machine)
+	switch {
+	case member == nil:
+		return "it has no etcd member yet"
+	case member.Learner:
+		return "its etcd member is a learner that still copies the data"
+	case !member.Healthy:
+		return "its etcd member is not healthy: " + member.Problem
+	}
+	return ""
+}

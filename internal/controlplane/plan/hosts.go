@@ -1,0 +1,114 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
+
+// replaceable reports whether a replacement can vote before somebody leaves: a host is free or will be soon, or a
+// Machine that joins has one. A Machine that was made for a host which is gone since is no replacement, and nobody
+// waits for it.
+func (s facts) replaceable() bool {
+	return s.hostsLeft() || s.arriving() != ""
+}
+
+// replacementComes reports whether a replacement is on its way without anybody's help: one has a host, one can claim a
+// host, or one will be made when a host is free again.
+func (s facts) replacementComes() bool {
+	return s.arriving() != "" || s.hostsLeft() && s.joining() != "" ||
+		s.Spare.Free == 0 && s.Spare.Pending > 0 && len(s.active()) < s.Replicas
+}
+
+// hostsLeft reports whether a host is free, or will be soon.
+func (s facts) hostsLeft() bool {
+	return s.Spare.Free > 0 || s.Spare.Pending > 0 || s.Spare.Returning > 0
+}
+
+// arriving names an active Machine that has a host and does not vote yet; empty when there is none.
+func (s facts) arriving() string {
+	for _, machine := range s.active() {
+		if machine.HostClaimed && s.joins(machine) {
+			return machine.Name
+		}
+	}
+	return ""
+}
+
+// scheduled are the active Machines without a surplus one that has no host and will not get one before another Machine
+// leaves.
+func (s facts) scheduled() []controlplane.Machine {
+	active := s.active()
+	surplus := len(active) - s.Replicas
+	if s.hostsLeft() {
+		return active
+	}
+	var scheduled []controlplane.Machine
+	for _, machine := range active {
+		if surplus > 0 && !machine.HostClaimed && s.neverJoined(machine) {
+			surplus--
+			continue
+		}
+		scheduled = append(scheduled, machine)
+	}
+	return scheduled
+}
+
+// unscheduled reports whether the Machine is active but not scheduled.
+func (s facts) unscheduled(name string) bool {
+	named := func(machine controlplane.Machine) bool { return machine.Name == name }
+	return slices.ContainsFunc(s.active(), named) && !slices.ContainsFunc(s.scheduled(), named)
+}
+
+// reschedule deletes a Machine that waits for a host where none is left, when there is one elsewhere: the failure
+// domain of a Machine cannot be changed, and one that is made now gets one with a free host.
+func reschedule(s facts) *controlplane.Step {
+	if s.Spare.Free == 0 || !s.Initialized {
+		return nil
+	}
+	for _, machine := range s.active() {
+		if machine.NoHost && !machine.HostClaimed && s.neverJoined(machine) {
+			return dropHostless(s.ongoing(), machine)
+		}
+	}
+	return nil
+}
+
+func dropHostless(operation controlplane.Operation, machine controlplane.Machine) *controlplane.Step {
+	return change(controlplane.DeleteMachine, operation, controlplane.ReasonHostGone,
+		"Machine %s has no host, and none of failure domain %s is free "+
+			"any more: the next one is made where one is", machine.Name, machine.FailureDomain).WithMachine(machine.Name)
+}
+
+// missingHost says which host is missing.
+func (s facts) missingHost(leaver controlplane.Machine) string {
+	text := fmt.Sprintf("1 more host is needed: none of the %s is free", s.hostKind())
+	if s.Spare.Why != "" {
+		text += " (" + s.Spare.Why + ")"
+	}
+	text += "; register or free one"
+	if leaver.FailureDomain != "" {
+		text += ", best in failure domain " + leaver.FailureDomain
+	}
+	return text
+}
+
+// pendingHost says that a host will be free soon.
+func (s facts) pendingHost() string {
+	text := fmt.Sprintf("waiting for one of the %s, which is being reset or inspected", s.hostKind())
+	if s.Spare.Why != "" {
+		text += " (" + s.Spare.Why + ")"
+	}
+	return text
+}
+
+func (s facts) hostKind() string {
+	if s.Spare.Kind == "" {
+		return "hosts"
+	}
+	return s.Spare.Kind
+}

@@ -1,0 +1,147 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// The checks before a change, each list in the order in which they are asked. A new one gets its place in a list.
+
+// beforeAnything stops what must never be done, whatever the state.
+func beforeAnything(s facts) *controlplane.Step { return s.first(refuseVersion, refuseReplicas) }
+
+// beforeJoin makes what a join needs; nil when it is all there. The images of the version's add-ons go first, while
+// nothing has changed yet: from the first new API server on, every day that they are missing somewhere is a risk.
+func beforeJoin(s facts) *controlplane.Step {
+	return s.first(requireCertificates, fetchAddons, configure)
+}
+
+// beforeRollout is asked while no Machine is missing: the next one that is replaced may be the first of its version.
+func beforeRollout(s facts) *controlplane.Step {
+	return s.first(mixNoVersions, fitStrategy, backUp)
+}
+
+// refuseVersion keeps API servers from a version that does not follow theirs. Machines that never joined do not count:
+// a version that was mistyped can be taken back.
+func refuseVersion(s facts) *controlplane.Step {
+	for _, machine := range s.Machines {
+		if !s.Initialized || !machine.HostClaimed || s.Etcd.Known && s.neverJoined(machine) {
+			continue
+		}
+		if err := skew.ControlPlaneStep(machine.Version, s.Version); err != nil {
+			return s.refusal(s.during(controlplane.Rollout), controlplane.ReasonVersionSkew, "%s", err)
+		}
+	}
+	if _, err := skew.Parse(s.Version); err != nil {
+		return s.refusal(s.during(controlplane.Rollout), controlplane.ReasonVersionSkew, "%s", err)
+	}
+	return nil
+}
+
+// refuseReplicas keeps etcd from numbers of members with which it would be lost, or no safer.
+func refuseReplicas(s facts) *controlplane.Step {
+	if s.Replicas < 1 && len(s.Machines) > 0 {
+		return s.refusal(s.during(s.refill()), controlplane.ReasonReplicas,
+			"spec.replicas is 0, which would lose the cluster's data: set it to 1 or more, or delete the Cluster")
+	}
+	if s.StackedEtcd && s.Replicas > 0 && s.Replicas%2 == 0 {
+		return s.refusal(s.during(s.refill()), controlplane.ReasonReplicas,
+			"spec.replicas is %d, but etcd on the control plane needs an odd number of members: set %d or %d",
+			s.Replicas, s.Replicas-1, s.Replicas+1)
+	}
+	return nil
+}
+
+// requireReachability makes sure that later rules know what they decide about.
+func requireReachability(s facts) *controlplane.Step {
+	if !s.Reachable {
+		return s.wait(s.ongoing(), controlplane.ReasonConnectionDown, "the workload cluster's API does not answer")
+	}
+	if s.StackedEtcd && !s.Etcd.Known {
+		return s.wait(s.ongoing(), controlplane.ReasonConnectionDown, "etcd cannot be read: %s", s.Etcd.Problem)
+	}
+	return nil
+}
+
+func requireCertificates(s facts) *controlplane.Step {
+	if s.Certificates {
+		return nil
+	}
+	return s.wait(s.ongoing(), controlplane.ReasonCertificates,
+		"the cluster's certificates are missing, so no Machine can join")
+}
+
+// fitStrategy refuses a spec that its strategy cannot roll.
+func fitStrategy(s facts) *controlplane.Step { return s.strategy().fit(s) }
+
+// waitUntilStable waits until every Machine works, except one that is about to leave anyway.
+func waitUntilStable(s facts) *controlplane.Step {
+	// For a join it is enough that the others serve; one that takes the place of another must be able to run pods too.
+	leaving, required := "", s.outage
+	scheduled := s.scheduled()
+	switch {
+	case len(scheduled) > s.Replicas:
+		leaving, required = s.pick().Name, s.shortcoming
+	case len(scheduled) == s.Replicas && s.outdated() > 0:
+		leaving = s.mendedByReplacement()
+	}
+	for _, machine := range scheduled {
+		problem := required(machine)
+		if problem == "" || machine.Name == leaving {
+			continue
+		}
+		return s.waitFor(machine, controlplane.ReasonMachineNotReady, "waiting for Machine %s: %s", machine.Name,
+			s.explained(machine, problem))
+	}
+	return nil
+}
+
+// mixNoVersions keeps a rollout from beginning that would leave somebody behind.
+func mixNoVersions(s facts) *controlplane.Step {
+	return leaveNobodyBehind(s, s.during(controlplane.Rollout),
+		fmt.Sprintf("%d of %d Machines are outdated", s.outdated(), len(s.scheduled())))
+}
+
+// leaveNobodyBehind keeps the first API server of a version from starting while kubelets are too old for it (R9,
+// S1-17): admission judged them when the version was edited, and since then a pool may have changed, or nobody was
+// there to judge. It is asked wherever a Machine is made, since each is made of that version. Once one runs, going on
+// ends the mixture soonest. meanwhile begins the sentence.
+func leaveNobodyBehind(s facts, operation controlplane.Operation, meanwhile string) *controlplane.Step {
+	if s.LeftBehind == "" {
+		return nil
+	}
+	running := ""
+	for _, machine := range s.Machines {
+		switch {
+		case machine.Node == "" && !machine.Joined:
+		case machine.Version == s.Version:
+			return nil
+		case running == "" || skew.Older(running, machine.Version):
+			running = machine.Version
+		}
+	}
+	wayBack := ""
+	if running != "" {
+		wayBack = "; or set spec.version back to " + running
+	}
+	return s.refusal(operation, controlplane.ReasonVersionSkew,
+		"%s, but none is made of %s, which no API server runs yet: %s%s", meanwhile, s.Version, s.LeftBehind, wayBack)
+}
+
+// backUp sees to it that etcd can be restored before anything is replaced.
+func backUp(s facts) *controlplane.Step {
+	if !s.StackedEtcd || !s.Backup.Wanted || s.Backup.Recent {
+		return nil
+	}
+	if !s.Backup.Requested {
+		return change(controlplane.RequestBackup, controlplane.SnapshotEtcd, controlplane.ReasonBackup,
+			"asking for a snapshot of etcd before the next Machine is replaced: %s", s.Backup.Last)
+	}
+	return s.wait(controlplane.SnapshotEtcd, controlplane.ReasonBackup,
+		"waiting for a snapshot of etcd before the next Machine is replaced: %s", s.Backup.Last)
+}

@@ -1,0 +1,199 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// terms are those of a departure that somebody asked for: as much must be tolerated afterwards as is wanted, unless
+// there is nothing to make a replacement from, or nothing to lose.
+func (s facts) terms(machine controlplane.Machine) quorum.Terms {
+	member := s.memberOf(machine)
+	spare := s.replaceable()
+	return quorum.Terms{Desired: s.Replicas, Spare: spare,
+		Lowered:  !spare || s.dead(member) || s.strategy().leavesFirst() && !machine.UpToDate,
+		Patience: s.DeadMemberTimeout}
+}
+
+// dead reports whether a voter has not been healthy for so long that nobody counts on it any more. One that a single
+// reading missed, or that restarts, is still a voter whose loss would be felt.
+func (s facts) dead(member *quorum.Member) bool {
+	return member != nil && !member.Learner && !member.Healthy && !member.Full && !member.Unasked &&
+		member.Silent >= s.DeadMemberTimeout
+}
+
+// hasDeadVoter reports whether the Machine's member is a voter that is dead.
+func (s facts) hasDeadVoter(machine controlplane.Machine) bool {
+	member := s.memberOf(machine)
+	return s.StackedEtcd && s.dead(member)
+}
+
+// full is a voter whose database has reached its quota; nil when there is none.
+func (s facts) full() *quorum.Member {
+	for i := range s.Etcd.Members {
+		if member := &s.Etcd.Members[i]; s.StackedEtcd && !member.Learner && member.Full {
+			return member
+		}
+	}
+	return nil
+}
+
+// wavering reports whether the member is a voter that was healthy a moment ago.
+func (s facts) wavering(member *quorum.Member) bool {
+	return member != nil && !member.Learner && !member.Healthy && !member.Full && !member.Unasked && !s.dead(member)
+}
+
+// joining names an active Machine that does not vote yet; empty when there is none.
+func (s facts) joining() string {
+	for _, machine := range s.active() {
+		if s.joins(machine) {
+			return machine.Name
+		}
+	}
+	return ""
+}
+
+// joins reports whether the Machine does not vote yet.
+func (s facts) joins(machine controlplane.Machine) bool {
+	member := s.memberOf(machine)
+	return s.StackedEtcd && (member == nil || member.Learner) || machine.Node == ""
+}
+
+// mayDepart judges etcd without the Machine's member.
+func (s facts) mayDepart(machine controlplane.Machine, terms quorum.Terms) quorum.Verdict {
+	member := s.memberOf(machine)
+	if member == nil {
+		return quorum.Verdict{Allowed: true}
+	}
+	return quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.Depart, Members: []uint64{member.ID}}, terms)
+}
+
+// mayRemove judges the removal of a member from etcd.
+func (s facts) mayRemove(id uint64, terms quorum.Terms) quorum.Verdict {
+	return quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.Remove, Members: []uint64{id}}, terms)
+}
+
+// membership is etcd with what is known of the members' Machines: whose is being deleted departs, and until its drain
+// was opened nothing happens to it, so that meanwhile it is as good as any other.
+func (s facts) membership() quorum.Membership {
+	judged := s.Etcd
+	judged.Members = slices.Clone(s.Etcd.Members)
+	for i := range judged.Members {
+		if member := &judged.Members[i]; member.Machine == "" {
+			member.Departing = slices.Contains(s.RemoveMembers, member.ID)
+		}
+		for _, machine := range s.Machines {
+			if member := &judged.Members[i]; member.Machine == machine.Name {
+				member.Departing, member.Held, member.FailureDomain = machine.Deleting, machine.DrainHook, machine.FailureDomain
+			}
+		}
+	}
+	return judged
+}
+
+// successor is the voter that takes over from the leader: healthy, on a Machine that stays before one that is kept for
+// now, up to date before outdated, newest first. Nil when there is none.
+func (s facts) successor(leader quorum.Member) *quorum.Member {
+	var best *quorum.Member
+	var bestMachine controlplane.Machine
+	for i := range s.Etcd.Members {
+		member := &s.Etcd.Members[i]
+		if member.ID == leader.ID || member.Learner || !member.Healthy {
+			continue
+		}
+		for _, machine := range s.Machines {
+			if machine.Name != member.Machine || machine.Deleting && !machine.DrainHook {
+				continue
+			}
+			if best == nil || better(machine, bestMachine) {
+				best, bestMachine = member, machine
+			}
+		}
+	}
+	return best
+}
+
+// better reports whether a should lead etcd rather than b.
+func better(a, b controlplane.Machine) bool {
+	switch {
+	case a.Deleting != b.Deleting:
+		return !a.Deleting
+	case a.UpToDate != b.UpToDate:
+		return a.UpToDate
+	}
+	return a.Created > b.Created
+}
+
+// reportQuorumLoss waits for a quorum that is lost: nothing that could be done here would bring it back, and much would
+// destroy what is left of it.
+func reportQuorumLoss(s facts) *controlplane.Step {
+	if loss := s.quorumLoss(); loss != nil {
+		return s.wait(controlplane.Repair, controlplane.ReasonQuorumLost, "%s. %s", loss.Message, loss.WayOut)
+	}
+	return nil
+}
+
+// quorumLoss says that etcd has no quorum; nil when it has one, or when that is not known.
+func (s facts) quorumLoss() *controlplane.QuorumLoss {
+	if !s.Initialized || !s.StackedEtcd || !s.Etcd.Known || s.Etcd.Agreed {
+		return nil
+	}
+	voters, healthy, gone := 0, 0, 0
+	var missing []string
+	for _, member := range s.Etcd.Members {
+		if member.Learner {
+			continue
+		}
+		voters++
+		name := member.Name
+		if name == "" {
+			name = fmt.Sprintf("%x", member.ID)
+		}
+		switch {
+		case s.holderGone(member):
+			gone++
+			missing = append(missing, name+" (its host is gone)")
+		case !member.Healthy:
+			missing = append(missing, name+" ("+member.Problem+")")
+		default:
+			healthy++
+		}
+	}
+	needed := voters/2 + 1
+	if healthy >= needed {
+		// They see a leader; the list was merely not confirmed in time.
+		return nil
+	}
+	loss := &controlplane.QuorumLoss{ForGood: voters-gone < needed}
+	loss.Message = fmt.Sprintf("etcd has no quorum: %d of %d voters are healthy and %d are needed; missing are %s",
+		healthy, voters, needed, list(missing))
+	if loss.ForGood {
+		loss.WayOut = "It does not come back by itself, and nothing is changed automatically: restore it with " +
+			"spec.recovery, from one survivor or from a snapshot (docs/disaster-recovery.md)"
+		return loss
+	}
+	loss.WayOut = "It comes back by itself with the hosts of enough members; nothing is changed meanwhile. " +
+		"If they are lost for good, restore with spec.recovery, from one survivor or from a snapshot " +
+		"(docs/disaster-recovery.md)"
+	return loss
+}
+
+// holderGone reports whether nothing can bring the member back: no Machine has it, or the Machine's host was given up
+// or released.
+func (s facts) holderGone(member quorum.Member) bool {
+	if member.Machine == "" {
+		return !member.Healthy
+	}
+	for _, machine := range s.Machines {
+		if machine.Name == member.Machine {
+			return !member.Healthy && (machine.Health.Final != "" || machine.Deleting && !machine.Hook)
+		}
+	}
+	return !member.Healthy
+}

@@ -1,0 +1,264 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// restore carries out a recovery that a person asked for. It goes before everything that waits for a quorum, and in
+// this order, so that at no moment two clusters can take writes: every member that is given up is stopped for good or
+// is known not to run; only then one becomes a cluster of its own; only then the Machines of the others go.
+func restore(s facts) *controlplane.Step {
+	r := s.Recovery
+	if r == nil || !s.Initialized {
+		return nil
+	}
+	if recoveryOver(r) {
+		return releaseHosts(r)
+	}
+	return s.restoring(*r)
+}
+
+// recoveryOver reports whether the recovery was carried out, or never will be.
+func recoveryOver(r *controlplane.Recovery) bool {
+	return r.State == controlplane.RecoveryComplete ||
+		r.State == controlplane.RecoveryVoid
+}
+
+// releaseHosts takes from the hosts the parts of a recovery that is over, which its end did not come to: its record is
+// written first, because without their parts it would look as if somebody else had brought the quorum back.
+func releaseHosts(r *controlplane.Recovery) *controlplane.Step {
+	for _, host := range r.Hosts {
+		if !host.Ordered {
+			continue
+		}
+		step := change(controlplane.EndRecovery, controlplane.Recover, controlplane.ReasonRecovered,
+			"recovery %s is over: no host has a part in it any more", r.ID)
+		if r.State == controlplane.RecoveryVoid {
+			step.Kind, step.Reason = controlplane.VoidRecovery, controlplane.ReasonRecoveryVoid
+		}
+		return step
+	}
+	return nil
+}
+
+func (s facts) restoring(r controlplane.Recovery) *controlplane.Step {
+	survivor := r.Hosts[r.Machine]
+	if s.quorate(survivor) {
+		// It would else begin by itself at the next loss, at nobody's word.
+		return change(controlplane.VoidRecovery, controlplane.Recover, controlplane.ReasonRecoveryVoid,
+			"etcd has a quorum, so recovery %s is not carried out, now or later; ask under another id if the quorum is lost",
+			r.ID)
+	}
+	if r.State == controlplane.RecoveryAsked || r.State == controlplane.RecoveryFetching {
+		if s.Etcd.Known && s.quorumLoss() == nil {
+			return nil
+		}
+		if why := s.refuseRecovery(r); why != "" {
+			return s.refusal(controlplane.Recover, controlplane.ReasonRecoveryRefused, "recovery %s is not carried out: %s",
+				r.ID, why)
+		}
+		if step := s.fetching(r); step != nil {
+			return step
+		}
+		return change(controlplane.BeginRecovery, controlplane.Recover, controlplane.ReasonRecovering,
+			"recovery %s of etcd begins: Machine %s carries the cluster on%s, "+
+				"given up are %s", r.ID, r.Machine, withData(r), orNobody(r.GiveUp)).WithMachine(r.Machine)
+	}
+	if step := s.fence(r); step != nil {
+		return step
+	}
+	switch {
+	case partFailed(survivor):
+		return s.recoveryFailed(r, r.Machine, survivor)
+	case !survivor.Ordered:
+		return &controlplane.Step{Kind: controlplane.OrderRecovery, Operation: controlplane.Recover,
+			RecheckAfter: controlplane.RecheckStep, Machine: r.Machine,
+			Order:  controlplane.OrderSurvive,
+			Reason: controlplane.ReasonRecovering, Message: fmt.Sprintf(
+				"the etcd member of Machine %s becomes a cluster of one%s: no other can come back", r.Machine, withData(r))}
+	case !partDone(survivor):
+		return s.recoveryWaits(r.Machine, survivor, "makes its etcd member a cluster of one")
+	}
+	return s.carryOn(r)
+}
+
+// fetching has the snapshot brought to the survivor's host before any member is stopped: it may be damaged, or nobody
+// may have its key.
+func (s facts) fetching(r controlplane.Recovery) *controlplane.Step {
+	switch {
+	case r.Snapshot == "" || r.Delivered && r.State == controlplane.RecoveryFetching:
+		return nil
+	case r.State == controlplane.RecoveryAsked:
+		return change(controlplane.FetchSnapshot, controlplane.Recover, controlplane.ReasonRecoveryFetching,
+			"recovery %s: snapshot %s is brought to the host of Machine %s "+
+				"before any etcd member is stopped", r.ID, r.Snapshot, r.Machine).WithMachine(r.Machine)
+	}
+	return s.wait(controlplane.Recover, controlplane.ReasonRecoveryFetching,
+		"snapshot %s is brought to the host of Machine %s before any etcd member is stopped: %s",
+		r.Snapshot, r.Machine, r.Delivery).WithMachine(r.Machine)
+}
+
+// quorate reports whether a quorum is there which the recovery has not made.
+func (s facts) quorate(survivor controlplane.RecoveryHost) bool {
+	return s.StackedEtcd && s.Etcd.Known && s.Etcd.Agreed && (!survivor.Ordered || s.Etcd.Count().Voters > 1 &&
+		!partDone(survivor))
+}
+
+// refuseRecovery says why a recovery cannot begin as it was asked for; empty when it can.
+func (s facts) refuseRecovery(r controlplane.Recovery) string {
+	if !s.StackedEtcd {
+		return "etcd is external and has to be restored where it runs"
+	}
+	index := slices.IndexFunc(s.Machines, func(m controlplane.Machine) bool { return m.Name == r.Machine })
+	switch {
+	case s.Etcd.Contradicts:
+		return s.Etcd.Problem
+	case index < 0:
+		return fmt.Sprintf("Machine %s, which is to survive, is none of this control plane; it has %s", r.Machine,
+			orNobody(s.names("")))
+	case s.Machines[index].Deleting:
+		return fmt.Sprintf("Machine %s, which is to survive, is being deleted", r.Machine)
+	case s.Machines[index].Node == "":
+		return fmt.Sprintf("Machine %s, which is to survive, never became a node", r.Machine)
+	case r.Hosts[r.Machine].Gone:
+		return fmt.Sprintf("the host of Machine %s, which is to survive, is gone", r.Machine)
+	}
+	others := s.names(r.Machine)
+	if given := slices.Sorted(slices.Values(r.GiveUp)); !slices.Equal(given, others) {
+		return fmt.Sprintf("giveUp names %s, but the Machines whose members would be lost are %s: name exactly those",
+			orNobody(given), orNobody(others))
+	}
+	return ""
+}
+
+// names of all Machines but one, sorted.
+func (s facts) names(except string) []string {
+	var names []string
+	for _, machine := range s.Machines {
+		if machine.Name != except {
+			names = append(names, machine.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func orNobody(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return list(names)
+}
+
+// fence makes sure that no member that is given up can ever come back: two of them would be a majority of the old
+// cluster. Hosts that answer are told to stop theirs, all at once; of those that do not, somebody must know that they
+// do not run.
+func (s facts) fence(r controlplane.Recovery) *controlplane.Step {
+	var first *controlplane.Step
+	for _, machine := range s.Machines {
+		if host := r.Hosts[machine.Name]; machine.Name != r.Machine && partFailed(host) {
+			return s.recoveryFailed(r, machine.Name, host)
+		}
+	}
+	for _, machine := range s.Machines {
+		host := r.Hosts[machine.Name]
+		if machine.Name == r.Machine || host.Gone || partDone(host) || machine.Health.Final != "" && !machine.Bootstrapped {
+			continue
+		}
+		var step *controlplane.Step
+		switch {
+		case host.Silent:
+			step = s.wait(controlplane.Recover, controlplane.ReasonRecoveryFencing,
+				"the host of Machine %s, which is given up, does not answer, and its etcd member must never come back. "+
+					"Switch it off, keep it off until it is reset, and say so: kubectl annotate quoinhost %s "+
+					"quoin.cluster.x-k8s.io/abandon=",
+				machine.Name, host.Name).WithMachine(machine.Name)
+		case !machine.Bootstrapped:
+			step = s.wait(controlplane.Recover, controlplane.ReasonRecoveryFencing,
+				"the bootstrap data of Machine %s, which is given up, still runs", machine.Name).WithMachine(machine.Name)
+		case !host.Ordered:
+			return &controlplane.Step{Kind: controlplane.OrderRecovery, Operation: controlplane.Recover,
+				RecheckAfter: controlplane.RecheckStep, Machine: machine.Name,
+				Order:  controlplane.OrderStop,
+				Reason: controlplane.ReasonRecoveryFencing, Message: fmt.Sprintf(
+					"the etcd member of Machine %s, which is given up, is stopped for good", machine.Name)}
+		default:
+			step = s.recoveryWaits(machine.Name, host, "stops its etcd member")
+		}
+		if first == nil {
+			first = step
+		}
+	}
+	return first
+}
+
+func partDone(h controlplane.RecoveryHost) bool { return h.Ordered && h.Succeeded }
+
+func partFailed(h controlplane.RecoveryHost) bool { return h.Ordered && h.Failed }
+
+// withData says what the survivor begins with, unless it is what it has.
+func withData(r controlplane.Recovery) string {
+	if r.Snapshot == "" {
+		return ""
+	}
+	return " with the data of snapshot " + r.Snapshot
+}
+
+func (s facts) recoveryWaits(machine string, host controlplane.RecoveryHost, what string) *controlplane.Step {
+	text := fmt.Sprintf("the host of Machine %s %s", machine, what)
+	if host.Message != "" {
+		text += ": " + host.Message
+	}
+	return s.wait(controlplane.Recover, controlplane.ReasonRecovering, "%s", text).WithMachine(machine)
+}
+
+// recoveryFailed stops: a person looks. Nothing is lost, because a host refuses before it changes anything, and keeps a
+// copy.
+func (s facts) recoveryFailed(r controlplane.Recovery, machine string,
+	host controlplane.RecoveryHost) *controlplane.Step {
+	return s.refusal(controlplane.Recover, controlplane.ReasonRecoveryFailed,
+		"recovery %s failed on the host of Machine %s: %s. Nothing else is done under this id; "+
+			"look at the host, and ask again under another id", r.ID, machine, host.Message).WithMachine(machine)
+}
+
+// carryOn gives up the Machines of the lost members once the survivor is a cluster that works; what follows is
+// ordinary.
+func (s facts) carryOn(r controlplane.Recovery) *controlplane.Step {
+	voters := 0
+	var alone *quorum.Member
+	for i, member := range s.Etcd.Members {
+		if !member.Learner {
+			voters++
+			alone = &s.Etcd.Members[i]
+		}
+	}
+	if !s.Etcd.Known || !s.Etcd.Agreed || voters != 1 || alone.Machine != r.Machine || !alone.Healthy {
+		step := s.wait(controlplane.Recover, controlplane.ReasonRecovering,
+			"etcd on Machine %s was restored; waiting until it answers as a cluster "+
+				"of one", r.Machine).WithMachine(r.Machine)
+		if s.Etcd.Contradicts {
+			step.Message += ": " + s.Etcd.Problem
+		}
+		return step
+	}
+	for _, machine := range s.Machines {
+		if machine.Name != r.Machine && slices.Contains(r.GiveUp, machine.Name) && !machine.Deleting &&
+			!machine.Health.ByHand {
+			return change(controlplane.GiveUpMachine, controlplane.Recover, controlplane.ReasonRecovering,
+				"Machine %s was given up in recovery %s: it is to be replaced", machine.Name, r.ID).WithMachine(machine.Name)
+		}
+	}
+	if len(s.Prepared) > 0 {
+		return drop(s.Prepared[0], controlplane.Recover, "its bootstrap token may not be among the data that were restored")
+	}
+	return change(controlplane.EndRecovery, controlplane.Recover, controlplane.ReasonRecovered,
+		"recovery %s is complete: etcd has the one member of Machine %s, and the Machines "+
+			"that were given up are replaced now", r.ID, r.Machine).WithMachine(r.Machine)
+}

@@ -1,0 +1,215 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// lossOf3 is a control plane of three whose members b and c are silent; a is to survive.
+func lossOf3() controlplane.State {
+	s := controlplane.State{Replicas: 3, Version: "v1.36.3", StackedEtcd: true, Initialized: true,
+		Recovery: &controlplane.Recovery{ID: "r1", Machine: "a", GiveUp: []string{"b", "c"},
+			Hosts: map[string]controlplane.RecoveryHost{
+				"a": {Name: "host-a"}, "b": {Name: "host-b"}, "c": {Name: "host-c"},
+			}}}
+	s.Etcd.Known = true
+	for i, name := range []string{"a", "b", "c"} {
+		s.Machines = append(s.Machines, controlplane.Machine{Name: name, Version: "v1.36.3", HostClaimed: true,
+			Bootstrapped: true,
+			Joined:       true,
+			Node:         "node-" + name, UpToDate: true, DrainHook: true, Hook: true})
+		s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: uint64(i + 1), Name: "node-" + name, Machine: name,
+			Problem: "it does not answer"})
+	}
+	return s
+}
+
+func part(s *controlplane.State, machine string, change func(*controlplane.RecoveryHost)) {
+	host := s.Recovery.Hosts[machine]
+	change(&host)
+	s.Recovery.Hosts[machine] = host
+}
+
+func running(h *controlplane.RecoveryHost)   { h.Ordered = true }
+func succeeded(h *controlplane.RecoveryHost) { h.Ordered, h.Succeeded = true, true }
+func failed(h *controlplane.RecoveryHost)    { h.Ordered, h.Failed = true, true }
+
+func gone(h *controlplane.RecoveryHost)   { h.Gone = true }
+func silent(h *controlplane.RecoveryHost) { h.Silent = true }
+
+func alone(s *controlplane.State) {
+	s.Etcd.Agreed = true
+	s.Etcd.Members = []quorum.Member{{ID: 1, Name: "node-a", Machine: "a", Healthy: true, Leader: true}}
+}
+
+// The whole way: each line is one look, what happened since the one before, and what is done then.
+func TestARecoveryStopsAllOthersBeforeOneSurvives(t *testing.T) {
+	s := lossOf3()
+	s.Prepared = []controlplane.Prepared{{Name: "ahead", Unfit: "it is outdated"}}
+	for _, look := range []struct {
+		since   func()
+		kind    controlplane.Kind
+		machine string
+		order   string
+		reason  string
+	}{
+		{func() {}, controlplane.BeginRecovery, "a", "", controlplane.ReasonRecovering},
+		{func() { s.Recovery.State = controlplane.RecoveryBegun; part(&s, "c", silent) }, controlplane.OrderRecovery, "b",
+			controlplane.OrderStop,
+			controlplane.ReasonRecoveryFencing},
+		{func() { part(&s, "b", running) }, controlplane.Wait, "b", "", controlplane.ReasonRecovering},
+		{func() { part(&s, "b", succeeded) }, controlplane.Wait, "c", "", controlplane.ReasonRecoveryFencing},
+		{func() { part(&s, "c", gone) }, controlplane.OrderRecovery, "a", controlplane.OrderSurvive,
+			controlplane.ReasonRecovering},
+		{func() { part(&s, "a", running) }, controlplane.Wait, "a", "", controlplane.ReasonRecovering},
+		{func() { alone(&s) }, controlplane.Wait, "a", "", controlplane.ReasonRecovering},
+		{func() { part(&s, "a", succeeded) }, controlplane.GiveUpMachine, "b", "", controlplane.ReasonRecovering},
+		{func() { s.Machines[1].Health.ByHand = true }, controlplane.GiveUpMachine, "c", "", controlplane.ReasonRecovering},
+		// It is no part of the control plane, so nobody has to name it, and no reason to hurry.
+		{func() { s.Machines[2].Health.ByHand = true }, controlplane.DeleteMachine, "ahead", "",
+			controlplane.ReasonNotAdmitted},
+		{func() { s.Prepared = nil }, controlplane.EndRecovery, "a", "", controlplane.ReasonRecovered},
+	} {
+		look.since()
+		step := decideAsBefore(t, s)
+		g := NewWithT(t)
+		g.Expect(step.Kind).To(Equal(look.kind), step.Message)
+		g.Expect(step.Machine).To(Equal(look.machine), step.Message)
+		g.Expect(step.Order).To(Equal(look.order), step.Message)
+		g.Expect(step.Reason).To(Equal(look.reason), step.Message)
+		g.Expect(step.Operation).To(Equal(controlplane.Recover))
+	}
+	// Killed after the record, before the hosts were freed.
+	s.Recovery.State = controlplane.RecoveryComplete
+	NewWithT(t).Expect(Assess(s).Step.Kind).To(Equal(controlplane.EndRecovery))
+	for name := range s.Recovery.Hosts {
+		part(&s, name, func(h *controlplane.RecoveryHost) { h.Ordered = false })
+	}
+	s.Reachable = true
+	NewWithT(t).Expect(Assess(s).Step.Operation).To(Equal(controlplane.Remediate), "what follows is ordinary")
+}
+
+// Until the snapshot is on the host, whole, nothing is done that could not be left as it is.
+func TestARecoveryFromASnapshotStopsNobodyBeforeTheSnapshotIsThere(t *testing.T) {
+	s := lossOf3()
+	s.Recovery.Snapshot, s.Recovery.Delivery = "monday.db", "the store does not answer"
+	for _, look := range []struct {
+		since func()
+		kind  controlplane.Kind
+		says  string
+	}{
+		{func() {}, controlplane.FetchSnapshot,
+			"monday.db is brought to the host of Machine a before any etcd member is stopped"},
+		{func() { s.Recovery.State = controlplane.RecoveryFetching }, controlplane.Wait, "the store does not answer"},
+		{func() { s.Machines[0].Deleting = true }, controlplane.Refuse, "being deleted"},
+		{func() { s.Machines[0].Deleting = false }, controlplane.Wait, "the store does not answer"},
+		{func() { s.Recovery.Delivered = true }, controlplane.BeginRecovery, "with the data of snapshot monday.db"},
+		// What is said of the delivery is of no interest any more: status is lost in a move.
+		{func() { s.Recovery.State, s.Recovery.Delivered = controlplane.RecoveryBegun, false }, controlplane.OrderRecovery,
+			"Machine b"},
+		{func() { part(&s, "b", gone); part(&s, "c", gone) }, controlplane.OrderRecovery,
+			"with the data of snapshot monday.db"},
+	} {
+		look.since()
+		step := Assess(s).Step
+		g := NewWithT(t)
+		g.Expect(step.Kind).To(Equal(look.kind), step.Message)
+		g.Expect(step.Message).To(ContainSubstring(look.says))
+	}
+	s = lossOf3()
+	s.Recovery.Snapshot, s.Recovery.State, s.Recovery.Delivered, s.Etcd.Agreed = "monday.db",
+		controlplane.RecoveryFetching, true, true
+	NewWithT(t).Expect(Assess(s).Step.Kind).To(Equal(controlplane.VoidRecovery), "the quorum came back meanwhile")
+}
+
+func TestARecoveryIsRefusedOrVoid(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*controlplane.State)
+		kind   controlplane.Kind
+		says   string
+	}{
+		"etcd has a quorum": {func(s *controlplane.State) { s.Etcd.Agreed = true }, controlplane.VoidRecovery,
+			"now or later"},
+		"the quorum came back": {func(s *controlplane.State) {
+			s.Recovery.State, s.Etcd.Agreed = controlplane.RecoveryBegun, true
+		}, controlplane.VoidRecovery, "has a quorum"},
+		"before the survivor was changed": {func(s *controlplane.State) {
+			s.Recovery.State, s.Etcd.Agreed = controlplane.RecoveryBegun, true
+			part(s, "a", failed)
+		}, controlplane.VoidRecovery, "has a quorum"},
+		"the survivor is nobody": {func(s *controlplane.State) { s.Recovery.Machine = "x" }, controlplane.Refuse,
+			"it has a, b, c"},
+		"the survivor is being deleted": {func(s *controlplane.State) { s.Machines[0].Deleting = true }, controlplane.Refuse,
+			"being deleted"},
+		"the survivor's host is gone": {func(s *controlplane.State) { part(s, "a", gone) }, controlplane.Refuse,
+			"is gone"},
+		"the survivor is no node": {func(s *controlplane.State) { s.Machines[0].Node = "" }, controlplane.Refuse,
+			"never became a node"},
+		"not all who are lost are named": {func(s *controlplane.State) { s.Recovery.GiveUp = []string{"c"} },
+			controlplane.Refuse, "are b, c"},
+		"one is named who is not there": {func(s *controlplane.State) {
+			s.Recovery.GiveUp = []string{"b", "c", "d"}
+		}, controlplane.Refuse, "names b, c, d"},
+		"members contradict each other": {func(s *controlplane.State) {
+			s.Etcd = quorum.Membership{Contradicts: true, Problem: "nodes a and b tell different members"}
+		}, controlplane.Refuse, "nodes a and b tell different members"},
+		"a host failed to stop": {func(s *controlplane.State) {
+			s.Recovery.State = controlplane.RecoveryBegun
+			part(s, "c",
+				failed)
+		}, controlplane.Refuse,
+			"another id"},
+		"the survivor failed": {func(s *controlplane.State) {
+			s.Recovery.State = controlplane.RecoveryBegun
+			part(s, "b", gone)
+			part(s, "c", gone)
+			part(s, "a", failed)
+		}, controlplane.Refuse, "another id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := lossOf3()
+			c.change(&s)
+			step := Assess(s).Step
+			g := NewWithT(t)
+			g.Expect(step.Kind).To(Equal(c.kind), step.Message)
+			g.Expect(step.Message).To(ContainSubstring(c.says))
+		})
+	}
+}
+
+// Nobody who answers etcd is no proof of a loss to those who only look; a person who asks knows more.
+func TestARecoveryBeginsAlsoWhereNoMemberAnswers(t *testing.T) {
+	s := lossOf3()
+	s.Etcd = quorum.Membership{Problem: "no member answered"}
+	NewWithT(t).Expect(Assess(s).Step.Kind).To(Equal(controlplane.BeginRecovery))
+}
+
+// A Machine that never became a node is no member that could come back with others; one that becomes one is waited for.
+func TestAMachineThatNeverStartedNeedsNoFence(t *testing.T) {
+	g := NewWithT(t)
+	s := lossOf3()
+	s.Recovery.State = controlplane.RecoveryBegun
+	part(&s, "b", gone)
+	s.Machines[2].Bootstrapped, s.Machines[2].Joined, s.Machines[2].Node = false, false, ""
+	step := Assess(s).Step
+	g.Expect(step.Kind).To(Equal(controlplane.Wait))
+	g.Expect(step.Message).To(ContainSubstring("still runs"))
+	s.Machines[2].Health.Final = "kubeadm join failed"
+	g.Expect(Assess(s).Step.Order).To(Equal(controlplane.OrderSurvive))
+}
+
+// What was carried out, or found needless, is not carried out at the next loss.
+func TestARecoveryThatIsOverIsNotCarriedOutAgain(t *testing.T) {
+	for _, state := range []controlplane.RecoveryState{controlplane.RecoveryComplete, controlplane.RecoveryVoid} {
+		s := lossOf3()
+		s.Recovery.State = state
+		NewWithT(t).Expect(Assess(s).Step.Reason).To(Equal(controlplane.ReasonQuorumLost))
+	}
+}

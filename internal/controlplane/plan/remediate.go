@@ -1,0 +1,379 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+const (
+	// memberDeadline is how long a Machine may be without a healthy voter, while its host answers, until it is replaced.
+	// It is longer than a large database takes to be copied, and than a host takes from its first answer to its last pod.
+	memberDeadline = 10 * time.Minute
+	// firstBackOff and longestBackOff lie between two attempts where nobody but us says that a Machine is ill, and the
+	// spec sets no retry period: a mistake in the spec would else reset every free host, one after the other, without a
+	// pause.
+	firstBackOff   = time.Minute
+	longestBackOff = time.Hour
+	// usualHealthyPeriod is what KubeadmControlPlane takes for minHealthyPeriodSeconds.
+	usualHealthyPeriod = time.Hour
+)
+
+// unhealthy are the Machines that have to be replaced for their health, and may be, the one that goes first in front:
+// what never became a node costs nothing, and what has no healthy voter costs no fault tolerance; then what a person
+// asked for, then what serves nothing. Machines that are being deleted are not among them.
+func (s facts) unhealthy() []controlplane.UnhealthyMachine {
+	var unhealthy []controlplane.UnhealthyMachine
+	for _, machine := range s.active() {
+		if reason, message := s.unhealthyReason(machine); reason != "" && machine.Health.Spared == "" {
+			unhealthy = append(unhealthy, controlplane.UnhealthyMachine{Machine: machine, Reason: reason, Message: message})
+		}
+	}
+	rank := func(a controlplane.UnhealthyMachine) int {
+		member := s.memberOf(a.Machine)
+		switch {
+		case a.Machine.Node == "" && member == nil:
+			return 0
+		case s.StackedEtcd && s.Etcd.Known && (member == nil || member.Learner || !member.Healthy):
+			return 1
+		case a.Reason == controlplane.UnhealthyByHand:
+			return 2
+		case !a.Machine.Serving:
+			return 3
+		}
+		return 4
+	}
+	slices.SortStableFunc(unhealthy, func(a, b controlplane.UnhealthyMachine) int {
+		if order := rank(a) - rank(b); order != 0 {
+			return order
+		}
+		if a.Machine.Created != b.Machine.Created {
+			return int(a.Machine.Created - b.Machine.Created)
+		}
+		return strings.Compare(a.Machine.Name, b.Machine.Name)
+	})
+	return unhealthy
+}
+
+// unhealthyReason says why the Machine has to be replaced for its health, in a word and in a sentence without
+// its name; empty when it has not.
+func (s facts) unhealthyReason(machine controlplane.Machine) (reason, message string) {
+	health := machine.Health
+	switch {
+	case health.ByHand:
+		return controlplane.UnhealthyByHand, "an annotation asks for its replacement"
+	case health.InfrastructureGone:
+		return controlplane.UnhealthyInfrastructureGone, "its infrastructure machine was deleted"
+	case health.Final != "" && !machine.Bootstrapped:
+		return controlplane.UnhealthyNeverStarted, health.Final
+	case health.Final != "":
+		return controlplane.UnhealthyHostLost, health.Final
+	case health.Marked != "":
+		return controlplane.UnhealthyHealthCheck, health.Marked
+	}
+	return s.memberUnhealthyReason(machine)
+}
+
+// memberUnhealthyReason says what no health check sees: a node that is well beside a member that is not. From 1.31 on
+// the kubelet speaks with its own API server, which dies with its etcd member, so a Node that does not report proves
+// nothing about its host; that the host itself answers does. A host that is silent is not judged here: it may be back
+// any moment.
+func (s facts) memberUnhealthyReason(machine controlplane.Machine) (reason, message string) {
+	health := machine.Health
+	if !s.StackedEtcd || !s.Initialized || !s.Etcd.Known || !s.Etcd.Agreed || machine.Joining || !machine.Joined &&
+		machine.Node == "" ||
+		health.MemberIllSince.IsZero() || health.AnswersSince.IsZero() {
+		return "", ""
+	}
+	since := health.MemberIllSince
+	if health.AnswersSince.After(since) {
+		since = health.AnswersSince
+	}
+	if s.Remediation.Now.Sub(since) < memberDeadline {
+		return "", ""
+	}
+	stamp := since.UTC().Format(time.RFC3339)
+	switch member := s.memberOf(machine); {
+	case member == nil && len(s.orphanedMembers()) > 0:
+		// One of them may be its own.
+		return "", ""
+	case member == nil:
+		return controlplane.UnhealthyMemberMissing,
+			fmt.Sprintf("it has had no etcd member since %s, though its host answers", stamp)
+	case member.Name == "":
+		return controlplane.UnhealthyMemberNeverStarted,
+			fmt.Sprintf("its etcd member %x has not started since %s, though its host answers", member.ID, stamp)
+	case member.Learner:
+		return controlplane.UnhealthyLearnerStuck,
+			fmt.Sprintf("its etcd member %s has been a learner that does not catch up since %s", member.Name, stamp)
+	case !member.Healthy:
+		return controlplane.UnhealthyMemberDead, fmt.Sprintf("its etcd member %s has not been healthy since %s, though "+
+			"its host answers: %s", member.Name, stamp, member.Problem)
+	}
+	return "", ""
+}
+
+// retryInit replaces the first Machine when kubeadm init failed for good. There is no cluster yet that could be lost.
+func retryInit(s facts) *controlplane.Step {
+	if s.Initialized {
+		return nil
+	}
+	unhealthy := s.unhealthy()
+	for _, target := range unhealthy {
+		machine := target.Machine
+		// A Machine that ran kubeadm to its end may have a cluster, though nobody has seen its API yet; only a person knows.
+		if (machine.Bootstrapped || machine.Joined || machine.Node != "") && !machine.Health.ByHand {
+			continue
+		}
+		attempt, held := s.attempt(target, unhealthy)
+		if held != nil {
+			return held
+		}
+		return discard(target, attempt)
+	}
+	return nil
+}
+
+// remediate replaces one Machine that is ill.
+//
+//   - One that never became a node holds nothing and goes at once.
+//   - One whose member is dead goes before its replacement comes: without it etcd tolerates as much as with it, and
+//     etcd
+//     adds no member while too few of three answer (mayAddMember in server/etcdserver/server.go).
+//   - One whose member is well gets its replacement first when a host is free: etcd needs it until then.
+//
+// The departure itself has the verdict of remove, like any other.
+func remediate(s facts) *controlplane.Step {
+	unhealthy := s.unhealthy()
+	if len(unhealthy) == 0 || s.Remediation.Deferred != "" {
+		return nil
+	}
+	// A member that nobody runs counts in every verdict below, and its learner would block every join.
+	if step := dropOrphanedMembers(s); step != nil && !step.Waiting() {
+		return step
+	}
+	why := s.suspended()
+	var first *controlplane.Step
+	for _, target := range unhealthy {
+		var attempt *controlplane.Attempt
+		var held *controlplane.Step
+		if why != "" && !target.Machine.Health.ByHand {
+			held = remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonRemediationSuspended,
+				"Machine %s is not replaced now: %s", target.Machine.Name, why))
+		} else if attempt, held = s.attempt(target, unhealthy); held == nil {
+			return s.remedy(target, unhealthy, attempt)
+		}
+		if first == nil {
+			first = held
+		}
+	}
+	return first
+}
+
+// remedy is the next step of the replacement of a Machine. attempt is nil when its place is taken already.
+func (s facts) remedy(target controlplane.UnhealthyMachine, unhealthy []controlplane.UnhealthyMachine,
+	attempt *controlplane.Attempt) *controlplane.Step {
+	machine, member := target.Machine, s.memberOf(target.Machine)
+	if machine.Node == "" && member == nil {
+		return discard(target, attempt)
+	}
+	if why := s.keptByUnclaimed(machine); why != "" {
+		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonMemberWithoutMachine,
+			"Machine %s is ill: %s. It is not replaced now: %s", machine.Name, target.Message, why))
+	}
+	if full := s.full(); full != nil {
+		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonQuorum,
+			"Machine %s is ill: %s. Nothing can take its place while the database of etcd member %s is full: %s",
+			machine.Name, target.Message, full.Name, quorum.MakeRoom).WithMachine(machine.Name))
+	}
+	if step := s.othersCarry(target, unhealthy); step != nil {
+		return step
+	}
+	if s.StackedEtcd && s.wavering(member) {
+		// Whether its replacement comes first depends on whether it is dead.
+		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonQuorum,
+			"Machine %s is ill: %s. Its etcd member was healthy less than %s ago and may be back: %s",
+			machine.Name, target.Message, s.DeadMemberTimeout, member.Problem).WithMachine(machine.Name))
+	}
+	surplus := len(s.scheduled()) > s.Replicas
+	well := !s.StackedEtcd || member != nil && member.Healthy && !member.Learner
+	if !surplus && well {
+		// Without a replacement etcd would lose a voter for as long as none may be made.
+		if step := leaveNobodyBehind(s, controlplane.Remediate, fmt.Sprintf("Machine %s is ill: %s", machine.Name,
+			target.Message)); step != nil {
+			return remediating(target, step.WithMachine(machine.Name))
+		}
+	}
+	switch {
+	case !surplus && well && s.Spare.Free > 0:
+		if step := s.othersJoinable(target); step != nil {
+			return step
+		}
+		if s.Remediation.Pending != nil {
+			// The replacement that was made first was ill itself.
+			attempt = s.Remediation.Pending
+		}
+		step := join(s, controlplane.ReasonReplacementFirst, fmt.Sprintf("Machine %s is ill: %s; making a replacement first",
+			machine.Name, target.Message))
+		if step.Joins() {
+			step.Attempt = attempt
+		}
+		return remediating(target, step)
+	case !surplus && well && s.Spare.Pending > 0:
+		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonNoSpareHost,
+			"Machine %s is ill: %s; %s, so that a replacement comes first",
+			machine.Name, target.Message, s.pendingHost()).WithMachine(machine.Name))
+	case surplus && machine.Serving:
+		if step := holdAddons(s, machine); step != nil {
+			return remediating(target, step)
+		}
+	}
+	step := remove(s, machine, controlplane.Remediate, controlplane.ReasonRemediated, quorum.Terms{Desired: s.Replicas,
+		Lowered:  !surplus || !well,
+		Patience: s.DeadMemberTimeout})
+	if step.Kind == controlplane.DeleteMachine {
+		step.Message = fmt.Sprintf("replacing Machine %s: %s", machine.Name, target.Message)
+		step.Attempt = attempt
+	}
+	return remediating(target, step)
+}
+
+// othersCarry makes sure that the Machines that stay are a control plane without this one: at least one of them serves,
+// and none is on its way in. Those that are ill themselves are not waited for; their turn comes.
+func (s facts) othersCarry(target controlplane.UnhealthyMachine,
+	unhealthy []controlplane.UnhealthyMachine) *controlplane.Step {
+	carried := false
+	for _, machine := range s.scheduled() {
+		if machine.Name == target.Machine.Name {
+			continue
+		}
+		problem := s.outage(machine)
+		carried = carried || problem == ""
+		ill := slices.ContainsFunc(unhealthy,
+			func(a controlplane.UnhealthyMachine) bool { return a.Machine.Name == machine.Name })
+		member := s.memberOf(machine)
+		arriving := machine.Node == "" || machine.Joining || s.StackedEtcd && (member == nil || member.Learner)
+		if problem != "" && arriving && !ill {
+			return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonMachineNotReady,
+				"Machine %s is ill and waits for Machine %s: %s", target.Machine.Name, machine.Name, problem))
+		}
+	}
+	if !carried && len(s.active()) > 1 {
+		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonQuorum,
+			"Machine %s is ill but stays: no other Machine serves the cluster's API", target.Machine.Name))
+	}
+	return nil
+}
+
+// othersJoinable makes sure that a join can succeed: etcd adds no member while another does not answer, and one Machine
+// that joins is enough.
+func (s facts) othersJoinable(target controlplane.UnhealthyMachine) *controlplane.Step {
+	for _, machine := range s.active() {
+		if problem := s.outage(machine); problem != "" && machine.Name != target.Machine.Name {
+			return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonMachineNotReady,
+				"Machine %s is ill: %s. No replacement can join before Machine %s works or is replaced itself: %s",
+				target.Machine.Name, target.Message, machine.Name, problem))
+		}
+	}
+	return nil
+}
+
+// discard deletes a Machine that holds nothing of the cluster.
+func discard(target controlplane.UnhealthyMachine, attempt *controlplane.Attempt) *controlplane.Step {
+	step := change(controlplane.DeleteMachine, controlplane.Remediate, controlplane.ReasonRemediated,
+		"replacing Machine %s: %s", target.Machine.Name, target.Message)
+	step.Attempt = attempt
+	return remediating(target, step.WithMachine(target.Machine.Name))
+}
+
+// remediating notes whose replacement the step is part of.
+func remediating(target controlplane.UnhealthyMachine, step *controlplane.Step) *controlplane.Step {
+	step.Operation, step.Remediates = controlplane.Remediate, target.Machine.Name
+	return step
+}
+
+// certain reports whether somebody else than us says so.
+func certain(a controlplane.UnhealthyMachine) bool {
+	return a.Reason == controlplane.UnhealthyByHand || a.Reason == controlplane.UnhealthyHealthCheck
+}
+
+// attempt counts: a replacement that turns out ill within the healthy period is one more try for the same ill. What a
+// person asked for by hand begins a new count, and so does a Machine of an earlier spec, for the spec may have been the
+// ill. No attempt begins, and none is counted, where nothing will be made in the Machine's place.
+func (s facts) attempt(target controlplane.UnhealthyMachine,
+	unhealthy []controlplane.UnhealthyMachine) (*controlplane.Attempt, *controlplane.Step) {
+	machine, terms := target.Machine, s.Remediation
+	if !s.madeAgain(machine, unhealthy) {
+		return nil, nil
+	}
+	next := &controlplane.Attempt{Machine: machine.Name, Time: terms.Now}
+	hold := func(reason, format string, args ...any) (*controlplane.Attempt, *controlplane.Step) {
+		return nil, remediating(target, s.wait(controlplane.Remediate, reason, "Machine %s is ill: %s. %s", machine.Name,
+			target.Message, fmt.Sprintf(format, args...)))
+	}
+	last := machine.Health.Replaces
+	if last == nil || machine.Health.ByHand || !machine.UpToDate {
+		return next, nil
+	}
+	healthy := usualHealthyPeriod
+	if terms.MinHealthyPeriod != nil {
+		healthy = *terms.MinHealthyPeriod
+	}
+	if !last.Time.Add(healthy).After(terms.Now) {
+		return next, nil
+	}
+	next.RetryCount = last.RetryCount + 1
+	if terms.MaxRetry != nil && last.RetryCount >= *terms.MaxRetry {
+		return hold(controlplane.ReasonRetriesExhausted, "It replaced Machine %s, and that was attempt %d of %d "+
+			"(spec.remediation.maxRetry). "+
+			"Mend the cause, then annotate the Machine with cluster.x-k8s.io/remediate-machine to begin a new count",
+			last.Machine, last.RetryCount, *terms.MaxRetry)
+	}
+	period := time.Duration(0)
+	switch {
+	case terms.RetryPeriod != nil:
+		period = *terms.RetryPeriod
+	case !certain(target):
+		period = backOff(last.RetryCount)
+	}
+	if again := last.Time.Add(period); again.After(terms.Now) {
+		return hold(controlplane.ReasonRetryLater, "It replaced Machine %s; the next attempt begins at %s", last.Machine,
+			again.UTC().
+				Format(time.RFC3339))
+	}
+	return next, nil
+}
+
+// madeAgain reports whether another Machine will be made once this one is gone.
+func (s facts) madeAgain(machine controlplane.Machine, unhealthy []controlplane.UnhealthyMachine) bool {
+	active := s.active()
+	if len(active) <= s.Replicas {
+		return true
+	}
+	for _, other := range active {
+		ill := slices.ContainsFunc(unhealthy,
+			func(a controlplane.UnhealthyMachine) bool { return a.Machine.Name == other.Name })
+		if other.Name != machine.Name && machine.UpToDate && (!other.UpToDate || ill) {
+			return true
+		}
+	}
+	return false
+}
+
+// backOff doubles with each attempt.
+func backOff(retries int) time.Duration {
+	period := firstBackOff
+	for range retries {
+		if period *= 2; period >= longestBackOff {
+			return longestBackOff
+		}
+	}
+	return period
+}

@@ -1,0 +1,30 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import "github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+
+// auto surges while a matching host is free, else removes first where the quorum allows it, else waits.
+type auto struct{}
+
+func (auto) fit(facts) *controlplane.Step { return nil }
+
+func (auto) leavesFirst() bool { return false }
+
+func (auto) replace(s facts, leaver controlplane.Machine) *controlplane.Step {
+	if step := joinFirst(s, leaver); step != nil {
+		return step
+	}
+	if s.Replicas < fewestToRemoveFirst {
+		return s.waitFor(leaver, controlplane.ReasonNoSpareHost,
+			"%d of %d Machines are outdated, and with fewer than %d none can go before a new one came; %s",
+			s.outdated(), s.Replicas, fewestToRemoveFirst, s.missingHost(leaver))
+	}
+	if verdict := s.mayDepart(leaver, s.removedFirst()); s.StackedEtcd && !verdict.Allowed {
+		return s.waitFor(leaver, controlplane.ReasonNoSpareHost,
+			"%d of %d Machines are outdated, and Machine %s cannot go before a new one came: %s; %s",
+			s.outdated(), s.Replicas, leaver.Name, verdict.Message, s.missingHost(leaver))
+	}
+	return removeFirst{}.replace(s, leaver)
+}

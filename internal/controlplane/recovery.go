@@ -1,0 +1,86 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import "encoding/json"
+
+// Recovery is a person's word to restore an etcd that has lost its quorum, and how far that came.
+type Recovery struct {
+	// ID of the recovery; what was done under it is not done again.
+	ID string
+	// Machine whose etcd member survives.
+	Machine string
+	// GiveUp names all other Machines, whose members are lost.
+	GiveUp []string
+	// Snapshot that the survivor begins with; the data of its own member when empty.
+	Snapshot string
+	// Delivered says that the snapshot's data lie on the survivor's host, Delivery how far they came.
+	Delivered bool
+	Delivery  string
+	// State that was recorded under the ID.
+	State RecoveryState
+	// Hosts by Machine.
+	Hosts map[string]RecoveryHost
+}
+
+// RecoveryState is how far a recovery came.
+type RecoveryState string
+
+const (
+	// RecoveryAsked means: nothing was done yet.
+	RecoveryAsked RecoveryState = ""
+	// RecoveryFetching means: the snapshot is brought to the survivor's host. Nothing else was done yet.
+	RecoveryFetching RecoveryState = "Fetching"
+	// RecoveryBegun means: hosts may have been told to stop their members.
+	RecoveryBegun RecoveryState = "Begun"
+	// RecoveryComplete means: the survivor is a cluster of one. Final.
+	RecoveryComplete RecoveryState = "Complete"
+	// RecoveryVoid means: a quorum was there, so nothing is done under the ID, whatever is lost later. Final.
+	RecoveryVoid RecoveryState = "Void"
+)
+
+// RecoveryRecord is what the control plane carries along of its last recovery.
+type RecoveryRecord struct {
+	ID    string        `json:"id"`
+	State RecoveryState `json:"state"`
+	// Data of the snapshot that lay on the survivor's host when it began; nil when the member goes on with its own.
+	Data *RecoveryData `json:"data,omitempty"`
+}
+
+// RecoveryData are the data of a snapshot on a host.
+type RecoveryData struct {
+	Snapshot string `json:"snapshot"`
+	SHA256   string `json:"sha256"`
+	Size     int64  `json:"size"`
+}
+
+// ReadRecoveryRecord is what text says of the recovery id; the record of another one says nothing. One that cannot be
+// read forbids: it may say that all was done.
+func ReadRecoveryRecord(text, id string) RecoveryRecord {
+	if text == "" {
+		return RecoveryRecord{ID: id}
+	}
+	var record RecoveryRecord
+	if err := json.Unmarshal([]byte(text), &record); err != nil {
+		return RecoveryRecord{ID: id, State: RecoveryVoid}
+	}
+	if record.ID != id {
+		return RecoveryRecord{ID: id}
+	}
+	return record
+}
+
+// RecoveryHost is what is known of the host of a Machine.
+type RecoveryHost struct {
+	// Name of the host, as a person writes it to kubectl.
+	Name string
+	// Gone: it is not the Machine's any more, or is known not to run.
+	Gone bool
+	// Silent: it does not answer.
+	Silent bool
+	// Ordered: it was told its part. Succeeded and Failed tell how that ended; neither while it runs or has not begun.
+	Ordered, Succeeded, Failed bool
+	// Message says what went wrong.
+	Message string
+}
