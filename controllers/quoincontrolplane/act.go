@@ -19,99 +19,119 @@ import (
 )
 
 // act carries out the one step that was decided.
-func (r *Reconciler) act(ctx context.Context, s *scope) error {
-	effect, err := r.perform(ctx, s)
-	r.fenceOf(s).end(ctx)
+func (r *Reconciler) act(ctx context.Context, p *reconciliation) error {
+	fence := r.newFence(&p.observation.Inventory)
+	effect, err := r.perform(ctx, p, fence)
+	fence.end(ctx)
 	switch {
 	case err == nil:
-		s.outcome = s.step.Done(effect)
-	case s.step.Fallback != nil:
-		r.postpone(ctx, s, err)
-		s.outcome = controlplane.Outcome{Step: *s.step.Fallback}
+		p.outcome = p.step.Done(effect)
+	case p.step.Fallback != nil:
+		r.postpone(ctx, p.observation, p.step, err)
+		p.outcome = controlplane.Outcome{Step: *p.step.Fallback}
 		return nil
 	default:
 		return err
 	}
-	if !s.outcome.Waiting() && s.outcome.Kind != controlplane.RemoveFinalizer {
-		r.tell(s, s.outcome.Step)
+	if !p.outcome.Waiting() && p.outcome.Kind != controlplane.RemoveFinalizer {
+		r.tell(p.controlPlane, p.outcome.Step)
 	}
-	if s.outcome.Then != nil {
-		r.tell(s, *s.outcome.Then)
+	if p.outcome.Then != nil {
+		r.tell(p.controlPlane, *p.outcome.Then)
 	}
 	return nil
 }
 
 // tell says in an event what was done.
-func (r *Reconciler) tell(s *scope, step controlplane.Step) {
+func (r *Reconciler) tell(controlPlane *controlplanev1.QuoinControlPlane, step controlplane.Step) {
 	if step.Reason == controlplane.ReasonToleranceLowered || step.Reason == controlplane.ReasonAPIServerStays {
-		r.event(s, corev1.EventTypeWarning, step.Reason, step.Message)
+		r.event(controlPlane, corev1.EventTypeWarning, step.Reason, step.Message)
 		return
 	}
-	r.event(s, corev1.EventTypeNormal, string(step.Kind), step.Message)
+	r.event(controlPlane, corev1.EventTypeNormal, string(step.Kind), step.Message)
 }
 
-func (r *Reconciler) perform(ctx context.Context, s *scope) (controlplane.Effect, error) {
+// perform finds who carries out a step. Where that changes the control plane itself or what is known of its Machines,
+// the reconciliation gets to know it.
+func (r *Reconciler) perform(ctx context.Context, p *reconciliation, fence *fence) (controlplane.Effect, error) {
 	var none controlplane.Effect
-	switch s.step.Kind {
-	case controlplane.CreateInit:
-		return r.createMachine(ctx, s, false)
-	case controlplane.CreateJoin, controlplane.AdmitMachine:
-		// Once more, because other fields than the version may have changed since it was written.
-		if err := r.updateKubeadmConfig(ctx, s); err != nil {
-			return none, err
-		}
-		if s.step.Kind == controlplane.AdmitMachine {
-			return none, r.admit(ctx, s, s.machines[s.step.Machine])
-		}
-		return r.createMachine(ctx, s, true)
+	o, step := p.observation, p.step
+	switch step.Kind {
+	case controlplane.CreateInit, controlplane.CreateJoin, controlplane.AdmitMachine:
+		return r.addMachine(ctx, p, fence)
 	case controlplane.PrepareMachine:
-		return r.prepareMachine(ctx, s)
+		return r.preCreateMachine(ctx, o, step)
 	case controlplane.PrepullAddons:
-		return none, r.requestAddons(ctx, s)
+		return none, r.requestAddons(ctx, o, step)
 	case controlplane.UpdateKubeadmConfig:
-		return none, r.updateKubeadmConfig(ctx, s)
+		return none, r.updateKubeadmConfig(ctx, o, fence)
 	case controlplane.MoveLeader:
-		return none, r.moveLeader(ctx, s)
+		return none, r.moveLeader(ctx, o, fence, step)
 	case controlplane.StopAPIServer:
-		return none, r.stopAPIServer(ctx, s)
+		return none, r.stopAPIServer(ctx, o, step)
 	case controlplane.RemoveEtcdMember:
-		return none, r.removeMember(ctx, s)
+		return none, r.removeMember(ctx, o, fence, step)
 	case controlplane.DeleteMachine:
-		if err := r.recordAttempt(ctx, s); err != nil {
+		if err := r.recordAttempt(ctx, p.controlPlane, step.Attempt); err != nil {
 			return none, err
 		}
-		if s.step.Then != nil {
+		if step.Then != nil {
 			// Should the deletion fail, the hook comes back with the next reconcile.
-			if err := r.openDrain(ctx, s.machines[s.step.Then.Machine]); err != nil {
+			if err := r.releaseDrain(ctx, o.Machines[step.Then.Machine]); err != nil {
 				return none, err
 			}
 		}
-		return none, r.deleteMachine(ctx, s.machines[s.step.Machine])
+		return none, r.deleteMachine(ctx, o.Machines[step.Machine])
 	case controlplane.OpenDrain:
-		return none, r.openDrain(ctx, s.machines[s.step.Machine])
+		return none, r.releaseDrain(ctx, o.Machines[step.Machine])
 	case controlplane.Evict:
-		return r.evict(ctx, s, s.machines[s.step.Machine])
+		return r.evict(ctx, o, fence, o.Machines[step.Machine])
 	case controlplane.DeleteNode:
-		return none, r.deleteNode(ctx, s, s.step.Node)
+		return none, r.deleteNode(ctx, o, fence, step.Node)
 	case controlplane.ReleaseHook:
-		return none, r.release(ctx, s, s.machines[s.step.Machine])
+		return none, r.release(ctx, &o.Inventory, o.Machines[step.Machine])
 	case controlplane.RequestBackup:
-		requestBackup(s)
+		requestBackup(p.controlPlane, r.Clock.Now())
 	case controlplane.UpdateAddons:
-		return none, r.updateAddons(ctx, s)
+		problem, err := r.updateAddons(ctx, o, fence)
+		p.dnsProblem = problem
+		return none, err
 	case controlplane.OrderRecovery:
-		return none, r.orderRecovery(ctx, s)
+		return none, r.orderRecovery(ctx, o, step)
 	case controlplane.GiveUpMachine:
-		return none, r.giveUp(ctx, s.machines[s.step.Machine])
+		return none, r.giveUp(ctx, o.Machines[step.Machine])
 	case controlplane.FetchSnapshot, controlplane.BeginRecovery, controlplane.EndRecovery, controlplane.VoidRecovery:
-		return none, r.recordRecovery(ctx, s)
+		return none, r.recordRecovery(ctx, o, p.controlPlane, step)
 	case controlplane.DeleteAll:
-		return none, r.deleteAll(ctx, s)
+		return none, r.deleteAll(ctx, &o.Inventory)
 	case controlplane.RemoveFinalizer:
-		r.history.Forget(s.plane.UID)
-		controllerutil.RemoveFinalizer(s.plane, controlplanev1.ControlPlaneFinalizer)
+		r.history.Forget(p.controlPlane.UID)
+		controllerutil.RemoveFinalizer(p.controlPlane, controlplanev1.ControlPlaneFinalizer)
 	}
 	return none, nil
+}
+
+// addMachine makes a Machine, or lets one have a host that was made ahead.
+func (r *Reconciler) addMachine(ctx context.Context, p *reconciliation, fence *fence) (controlplane.Effect, error) {
+	o, step := p.observation, p.step
+	if step.Kind != controlplane.CreateInit {
+		// Once more, because other fields than the version may have changed since it was written.
+		if err := r.updateKubeadmConfig(ctx, o, fence); err != nil {
+			return controlplane.Effect{}, err
+		}
+	}
+	attempt := attemptOf(o, step)
+	if attempt != nil {
+		setLastRemediation(p.controlPlane, attempt)
+	}
+	if step.Kind != controlplane.AdmitMachine {
+		return r.createMachine(ctx, o, attempt, step.Kind == controlplane.CreateJoin)
+	}
+	admitted, err := r.allowHostClaim(ctx, o, attempt, o.Machines[step.Machine])
+	if err == nil {
+		p.machines.Insert(admitted)
+	}
+	return controlplane.Effect{}, err
 }
 
 // deleteMachine deletes exactly the Machine that was decided about.
@@ -123,6 +143,6 @@ func (r *Reconciler) deleteMachine(ctx context.Context, machine *clusterv1.Machi
 	return nil
 }
 
-func conditionTrue(condition *metav1.Condition) bool {
+func isTrue(condition *metav1.Condition) bool {
 	return condition != nil && condition.Status == metav1.ConditionTrue
 }

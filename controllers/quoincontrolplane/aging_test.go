@@ -22,6 +22,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 )
 
 // deaf does not answer before all are asked.
@@ -55,19 +56,20 @@ func TestExpiryOfHostsThatDoNotAnswerHoldsNothingUp(t *testing.T) {
 	w.r.Hosts = hosts
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"}}
 	g.Expect(secretOfAuthority(t, w)).To(Succeed())
-	s := &scope{clock: clock.RealClock{}, cluster: cluster,
-		plane: &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{UID: "plane"}}, machines: collections.New(),
-		configs: map[string]*bootstrapv1.KubeadmConfig{}, hosts: map[string]*infrav1.QuoinHost{}}
-	s.workload.health = map[string]machineHealth{}
+	w.r.Clock = clock.RealClock{}
+	o := &observe.Observation{Inventory: observe.Inventory{Machines: collections.New(), Subject: observe.Subject{
+		Cluster: cluster, ControlPlane: &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{UID: "plane"}}},
+		KubeadmConfigs: map[string]*bootstrapv1.KubeadmConfig{}, Hosts: map[string]*infrav1.QuoinHost{}}}
+	o.Workload.Health = map[string]observe.Health{}
 	for _, name := range []string{"m0", "m1", "m2"} {
 		machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}}
 		machine.Status.NodeRef.Name = name
-		s.machines.Insert(machine)
-		s.configs[name], s.hosts[name] = &bootstrapv1.KubeadmConfig{}, &infrav1.QuoinHost{}
-		s.workload.health[name] = machineHealth{serving: true}
+		o.Machines.Insert(machine)
+		o.KubeadmConfigs[name], o.Hosts[name] = &bootstrapv1.KubeadmConfig{}, &infrav1.QuoinHost{}
+		o.Workload.Health[name] = observe.Health{Serving: true}
 	}
 	for range 5 {
-		g.Expect(w.r.noteCertificates(t.Context(), s)).To(Succeed())
+		g.Expect(w.r.noteCertificates(t.Context(), o)).To(Succeed())
 	}
 	g.Expect(hosts.dialed.Load()).To(BeEquivalentTo(3))
 	g.Expect(hosts.all).To(BeClosed(), "they are asked at once")

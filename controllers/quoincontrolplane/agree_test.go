@@ -115,10 +115,10 @@ func TestADeletionThatIsNotFollowedByADrainIsNotAgreedTo(t *testing.T) {
 	w.reconcile()
 	g.Expect(w.machine(first).DeletionTimestamp).NotTo(BeNil())
 	second := other(w, first)
-	s := w.look()
-	s.step = controlplane.Step{Kind: controlplane.DeleteMachine, Machine: second}
-	g.Expect(w.r.act(t.Context(), s)).To(Succeed())
+	p := w.looks()
+	p.step = controlplane.Step{Kind: controlplane.DeleteMachine, Machine: second}
+	g.Expect(w.r.act(t.Context(), p)).To(Succeed())
 	g.Expect(w.machine(second).DeletionTimestamp).NotTo(BeNil())
-	g.Expect(plan.Assess(w.look().snapshot).Step.Kind).NotTo(Equal(controlplane.OpenDrain))
+	g.Expect(plan.Assess(w.look().State).Step.Kind).NotTo(Equal(controlplane.OpenDrain))
 	g.Expect(w.hasDrainHook(second)).To(BeTrue())
 }

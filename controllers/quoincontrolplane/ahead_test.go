@@ -12,7 +12,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -22,6 +21,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
@@ -204,7 +204,7 @@ func TestTheNextMachineIsMadeBesideAJoin(t *testing.T) {
 // beside it; when that is too old, none is made any more.
 func TestNoMachineIsMadeBesideAJoinThatTakesLong(t *testing.T) {
 	w, names, joins, _ := joiningFourth(t)
-	w.joins(joins, infrav1.HostOperationRunning, infrav1.HostOperationStepJoin, kubeadmIsNew+time.Second)
+	w.joins(joins, infrav1.HostOperationRunning, infrav1.HostOperationStepJoin, observe.KubeadmIsNew+time.Second)
 	w.reconcile()
 	w.g.Expect(w.machines()).To(HaveLen(len(names) + 1))
 }
@@ -249,7 +249,7 @@ func TestAMachineMadeAheadIsDropped(t *testing.T) {
 		},
 		"made long ago": func(w *world, ahead string) {
 			machine := w.machine(ahead)
-			machine.CreationTimestamp = metav1.NewTime(time.Now().Add(-preparedLife - time.Minute))
+			machine.CreationTimestamp = metav1.NewTime(time.Now().Add(-observe.PreCreatedLife - time.Minute))
 			w.g.Expect(w.mgmt.Update(w.t.Context(), machine)).To(Succeed())
 		},
 		"without its QuoinMachine": func(w *world, ahead string) {
@@ -357,7 +357,7 @@ func TestANodeIsFoundByItsProviderID(t *testing.T) {
 	g.Expect(w.mgmt.Status().Update(t.Context(), machine)).To(Succeed())
 	node := &corev1.Node{}
 	g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Name: "n-" + second}, node)).To(Succeed())
-	node.Labels = map[string]string{controlPlaneNodeLabel: ""}
+	node.Labels = map[string]string{observe.ControlPlaneNodeLabel: ""}
 	for _, id := range []string{"", "quoin://hosts/h-" + second + "/0"} {
 		node.Spec.ProviderID = id
 		g.Expect(w.workload.Update(t.Context(), node)).To(Succeed())
@@ -370,13 +370,4 @@ func TestANodeIsFoundByItsProviderID(t *testing.T) {
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(3), "it works, so the third can join")
 	g.Expect(w.machine(second).Status.NodeRef.IsDefined()).To(BeFalse(), "Cluster API writes that")
-
-	// While its bootstrap data run nobody knows yet whether they will succeed.
-	infra := w.infra(second)
-	infra.Status.Initialization.Provisioned = ptr.To(false)
-	g.Expect(w.mgmt.Status().Update(t.Context(), infra)).To(Succeed())
-	s := &scope{clock: clock.RealClock{}, machines: map[string]*clusterv1.Machine{second: w.machine(second)},
-		infra: map[string]*infrav1.QuoinMachine{second: infra},
-		hosts: map[string]*infrav1.QuoinHost{second: {}}}
-	g.Expect(s.awaitsNodes()).To(BeFalse())
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
@@ -17,11 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	corev1 "k8s.io/api/core/v1"
-
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
@@ -149,35 +149,6 @@ func TestAnAPIServerThatStaysHoldsNothingUp(t *testing.T) {
 	}
 }
 
-func TestOnlyTheHostOfTheClaimIsAsked(t *testing.T) {
-	g := NewWithT(t)
-	now := time.Now()
-	host := func(change func(*infrav1.QuoinHost)) *infrav1.QuoinHost {
-		h := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "h"}}
-		h.Spec.ConsumerRef = &infrav1.ConsumerReference{Claim: "1"}
-		conditions.Set(h, metav1.Condition{Type: infrav1.HostAPIServerStoppedCondition, Status: metav1.ConditionTrue,
-			Reason: infrav1.HostAPIServerStoppedReason})
-		change(h)
-		return h
-	}
-	infra := &infrav1.QuoinMachine{Spec: infrav1.QuoinMachineSpec{ProviderID: "quoin://hosts/h/1"}}
-	of := func(h *infrav1.QuoinHost) controlplane.APIServer {
-		state, _ := apiServerOf(h, infra, now, time.Minute)
-		return state
-	}
-	none := controlplane.APIServer("")
-	g.Expect(of(nil)).To(Equal(none))
-	g.Expect(of(host(func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef.Claim = "2" }))).To(Equal(none), "it was reset since")
-	g.Expect(of(host(func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = nil }))).To(Equal(none))
-	g.Expect(of(host(func(*infrav1.QuoinHost) {}))).To(Equal(controlplane.APIServerServing),
-		"what a host said before it was asked is about another Machine")
-	infra.Annotations = map[string]string{infrav1.StopAPIServerAnnotation: now.Format(time.RFC3339)}
-	g.Expect(of(host(func(*infrav1.QuoinHost) {}))).To(Equal(controlplane.APIServerLeft))
-	g.Expect(of(host(func(h *infrav1.QuoinHost) {
-		conditions.Delete(h, infrav1.HostAPIServerStoppedCondition)
-	}))).To(Equal(controlplane.APIServerLeaving))
-}
-
 func TestAHostThatStoppedItsAPIServerWakesTheControlPlane(t *testing.T) {
 	g := NewWithT(t)
 	before := &infrav1.QuoinHost{}
@@ -210,7 +181,8 @@ func TestAPIServersOfNewMachinesGoOnServingForAWhile(t *testing.T) {
 	}
 	// That is what kubeadm join reads.
 	stored := &corev1.ConfigMap{}
-	g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeadmConfigName},
+	g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem,
+		Name: observe.KubeadmConfigName},
 		stored)).To(Succeed())
 	g.Expect(strings.Count(stored.Data["ClusterConfiguration"], "shutdown-delay-duration")).To(Equal(1))
 	g.Expect(delays(w.plane().Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer)).

@@ -5,81 +5,142 @@ package quoincontrolplane
 
 import (
 	"context"
-	"slices"
-	"time"
+	"fmt"
+	"maps"
 
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/collections"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane/plan"
 )
+
+// sources are what is observed from; none of them can write.
+func (r *Reconciler) sources() *observe.Sources {
+	return &observe.Sources{Cache: observe.ReadOnly(r.Client), Live: observe.ReadOnly(r.APIReader),
+		Secrets: observe.ReadOnly(r.secrets()), Workloads: workloads{r.ClusterCache}, Watch: r.watchWorkload,
+		Hosts: r.Hosts, Etcd: r.etcd(), Clock: r.Clock, History: &r.history,
+		Delays: observe.Delays{DeadMember: r.Timings.DeadMember, SkippedDrain: r.Timings.SkippedDrain,
+			APIServerStop: r.Timings.APIServerStop}}
+}
+
+// workloads reads workload clusters over the connections that are kept to them.
+type workloads struct{ clustercache.ClusterCache }
+
+// GetUncachedReader implements observe.Workloads.
+func (w workloads) GetUncachedReader(ctx context.Context, cluster client.ObjectKey) (client.Reader, error) {
+	connected, err := w.GetUncachedClient(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
+	return observe.ReadOnly(connected), nil
+}
+
+// readMachines reads the control plane's Machines and adopts those that nobody owns.
+func (r *Reconciler) readMachines(
+	ctx context.Context, subject *observe.Subject, cached bool,
+) (collections.Machines, error) {
+	machines, err := r.sources().Machines(ctx, subject, cached)
+	if err != nil {
+		return nil, err
+	}
+	return r.adopt(ctx, subject.ControlPlane, machines)
+}
+
+// adopt makes the control plane the owner of Machines that nobody owns, and returns all that it owns then.
+func (r *Reconciler) adopt(
+	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, machines observe.Machines,
+) (collections.Machines, error) {
+	owned := maps.Clone(machines.Owned)
+	for _, machine := range machines.Unowned {
+		adopted := machine.DeepCopy()
+		adopted.SetOwnerReferences(util.EnsureOwnerRef(machine.GetOwnerReferences(), desired.ControllerRef(controlPlane)))
+		if err := r.Client.Patch(ctx, adopted, client.MergeFrom(machine)); err != nil {
+			return nil, fmt.Errorf("adopting Machine %s: %w", machine.Name, err)
+		}
+		owned.Insert(adopted)
+	}
+	return owned, nil
+}
+
+// list lists what an inventory is made of, and adopts Machines.
+func (r *Reconciler) list(ctx context.Context, p *reconciliation) (*observe.Lists, error) {
+	// Again, when they were read for the certificates.
+	p.machines = nil
+	lists, err := r.sources().List(ctx, p.subject, p.cached)
+	if err != nil {
+		return nil, err
+	}
+	p.machines, err = r.adopt(ctx, p.subject.ControlPlane, lists.Machines)
+	return lists, err
+}
+
+// observe reads what the Machines run. The KubeadmConfigs that Machines lack are made on the way of a cached
+// observation.
+func (r *Reconciler) observe(ctx context.Context, p *reconciliation, lists *observe.Lists) error {
+	inventory, err := r.sources().Inventory(ctx, lists, p.machines)
+	if err != nil {
+		return err
+	}
+	p.observation = &observe.Observation{Inventory: *inventory}
+	early := p.cached && inventory.Initialized()
+	if early {
+		// Before anything remote is read: Cluster API waits for it, and to make what has a name once the cache is enough.
+		p.configErr = r.complete(ctx, inventory)
+	}
+	o, err := r.sources().Observe(ctx, inventory)
+	if err != nil {
+		return err
+	}
+	p.observed(o)
+	if p.cached && !early {
+		// Only now it is known whether kubeadm init has run.
+		p.configErr = r.complete(ctx, &o.Inventory)
+	}
+	return nil
+}
 
 // observeCached observes by what the cache shows of Machines, and reports whether that is enough: nothing is to be
 // done. Most observations end so, and cost no request to the management cluster. To act by a cache that lags would make
 // a Machine twice, or delete a second one.
-func (r *Reconciler) observeCached(ctx context.Context, s *scope) (bool, error) {
-	s.cached = true
-	if err := r.observe(ctx, s); err != nil {
+func (r *Reconciler) observeCached(ctx context.Context, p *reconciliation) (bool, error) {
+	p.cached = true
+	lists, err := r.list(ctx, p)
+	if err != nil {
 		return false, err
 	}
-	if s.workload.cacheFailed() {
+	if err := r.observe(ctx, p, lists); err != nil {
+		return false, err
+	}
+	o := p.observation
+	if o.Workload.CacheFailed() {
 		return false, nil
 	}
-	for _, machine := range s.machines {
+	for _, machine := range o.Machines {
 		if r.writes.Behind(machine) {
 			return false, nil
 		}
 	}
-	return len(s.remains) == 0 && s.configErr == nil && r.propagated(s) && plan.Assess(s.snapshot).Step.Waiting(), nil
+	return len(o.Leftovers) == 0 && p.configErr == nil && r.propagated(&o.Inventory) &&
+		plan.Assess(o.State).Step.Waiting(), nil
 }
 
-// etcdFreshness is how old a reading of etcd may be that a second look rests on.
-const etcdFreshness = 2 * time.Second
-
-// observeLive observes what a step may rest on, after a cached observation that found something to do. Where the API
-// server has the very Machines that the cache showed, they did not change from before etcd was read until after it, so
-// a second reading would rest on the same ones: only the workload cluster is read again. Of etcd without a quorum, or
-// that was not read just now, nothing is taken from the cached one.
-func (r *Reconciler) observeLive(ctx context.Context, s *scope) error {
-	fresh := s.anew()
-	if err := r.gather(ctx, fresh); err != nil {
-		*s = *fresh
+// observeLive observes what a step may rest on, after a cached observation that found something to do. Where that
+// holds, only the workload cluster is read again.
+func (r *Reconciler) observeLive(ctx context.Context, p *reconciliation) error {
+	before := p.observation
+	p.cached, p.observation = false, nil
+	lists, err := r.list(ctx, p)
+	if err != nil {
 		return err
 	}
-	if desired.StackedEtcd(s.plane) && !s.members.fresh(s.clock.Now()) || s.awaitsNodes() ||
-		!sameMachines(s.machines, fresh.machines) {
-		*s = *fresh
-		return r.study(ctx, s)
+	if !before.Holds(p.machines, r.Clock.Now()) {
+		return r.observe(ctx, p, lists)
 	}
-	s.cached, s.workload = false, workload{}
-	s.snapshot = controlplane.State{Spare: s.snapshot.Spare, Workers: s.snapshot.Workers,
-		LeftBehind: fresh.snapshot.LeftBehind}
-	if s.plane.DeletionTimestamp.IsZero() {
-		r.readWorkload(ctx, s)
-	}
-	r.conclude(s)
+	p.observed(r.sources().Again(ctx, before, lists))
 	return nil
-}
-
-// fresh tells that a quorum agreed to what was read a moment ago.
-func (m *membership) fresh(now time.Time) bool {
-	return m.err == nil && m.cluster.Agreed && now.Sub(m.readAt) < etcdFreshness
-}
-
-// sameMachines tells that two readings show the same Machines in the same state. A stand-in is in no state.
-func sameMachines(a, b collections.Machines) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a.UnsortedList(), func(machine *clusterv1.Machine) bool {
-		other := b[machine.Name]
-		return other == nil || machine.ResourceVersion == "" || other.UID != machine.UID ||
-			other.ResourceVersion != machine.ResourceVersion
-	})
-}
-
-// anew is the scope before anything was observed.
-func (s *scope) anew() *scope {
-	return &scope{cluster: s.cluster, plane: s.plane, clock: s.clock, template: s.template,
-		templateProblem: s.templateProblem,
-		certificates:    s.certificates, configErr: s.configErr}
 }

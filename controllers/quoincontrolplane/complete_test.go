@@ -8,16 +8,12 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
-	"sigs.k8s.io/cluster-api/util/collections"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
-	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 )
 
 func (w *world) configs() []bootstrapv1.KubeadmConfig {
@@ -98,34 +94,8 @@ func TestAKubeadmConfigThatTheCacheDoesNotShowIsLeftAlone(t *testing.T) {
 	g.Expect(configs).To(HaveLen(1))
 	machine := w.machines()[0]
 	s := w.look()
-	delete(s.configs, machine.Name)
-	g.Expect(s.incomplete()).To(ConsistOf(HaveField("Name", machine.Name)))
-	g.Expect(w.r.complete(t.Context(), s)).To(Succeed())
+	delete(s.KubeadmConfigs, machine.Name)
+	g.Expect(s.Incomplete()).To(ConsistOf(HaveField("Name", machine.Name)))
+	g.Expect(w.r.complete(t.Context(), &s.Inventory)).To(Succeed())
 	g.Expect(w.configs()).To(Equal(configs))
-}
-
-// Bootstrap data are made for Machines that are on their way in.
-func TestWhoNeedsNoBootstrapDataGetsNoKubeadmConfig(t *testing.T) {
-	for name, change := range map[string]func(*scope, *clusterv1.Machine){
-		"it has one":          func(s *scope, _ *clusterv1.Machine) { s.configs["m"] = &bootstrapv1.KubeadmConfig{} },
-		"it is being deleted": func(_ *scope, m *clusterv1.Machine) { m.DeletionTimestamp = ptr.To(metav1.Now()) },
-		"its data were made":  func(_ *scope, m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = ptr.To("m") },
-		"it is a node":        func(_ *scope, m *clusterv1.Machine) { m.Status.NodeRef.Name = "n" },
-		"its data are of a user": func(_ *scope, m *clusterv1.Machine) {
-			m.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{}
-		},
-		"its QuoinMachine is gone": func(s *scope, _ *clusterv1.Machine) { delete(s.infra, "m") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
-			machine.Spec.Bootstrap.ConfigRef.Kind = desired.ConfigKind
-			s := &scope{clock: clock.RealClock{}, machines: collections.FromMachines(machine),
-				configs: map[string]*bootstrapv1.KubeadmConfig{},
-				infra:   map[string]*infrav1.QuoinMachine{"m": {}}}
-			g.Expect(s.incomplete()).To(ConsistOf(machine))
-			change(s, machine)
-			g.Expect(s.incomplete()).To(BeEmpty())
-		})
-	}
 }

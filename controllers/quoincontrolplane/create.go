@@ -22,59 +22,68 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
 // createMachine makes a Machine that may have a host at once.
-func (r *Reconciler) createMachine(ctx context.Context, s *scope, join bool) (controlplane.Effect, error) {
-	name := s.newName()
-	machine := desired.Machine(s.plane, s.cluster.Name, name, nil, false)
-	if err := s.place(ctx, machine); err != nil {
+func (r *Reconciler) createMachine(
+	ctx context.Context, o *observe.Observation, attempt *controlplane.Attempt, join bool,
+) (controlplane.Effect, error) {
+	name := newName(o.ControlPlane)
+	machine := desired.Machine(o.ControlPlane, o.Cluster.Name, name, nil, false)
+	if err := place(ctx, o, attempt, machine); err != nil {
 		return controlplane.Effect{}, err
 	}
-	return controlplane.Effect{Made: name, Detail: ": " + name}, r.createObjects(ctx, s, machine, join)
+	return controlplane.Effect{Made: name, Detail: ": " + name}, r.createObjects(ctx, o, machine, join)
 }
 
-func (s *scope) newName() string { return names.SimpleNameGenerator.GenerateName(s.plane.Name + "-") }
+func newName(controlPlane *controlplanev1.QuoinControlPlane) string {
+	return names.SimpleNameGenerator.GenerateName(controlPlane.Name + "-")
+}
 
 // place says where a Machine that may have a host belongs, and whose place it takes.
-func (s *scope) place(ctx context.Context, machine *clusterv1.Machine) error {
-	replaces, err := s.madeFor()
-	if err != nil {
-		return err
+func place(
+	ctx context.Context, o *observe.Observation, attempt *controlplane.Attempt, machine *clusterv1.Machine,
+) error {
+	if attempt != nil {
+		text, err := attemptText(attempt)
+		if err != nil {
+			return err
+		}
+		machine.Annotations[controlplanev1.RemediationForAnnotation] = text
 	}
-	if replaces != "" {
-		machine.Annotations[controlplanev1.RemediationForAnnotation] = replaces
-	}
-	machine.Spec.FailureDomain = s.pickFailureDomain(ctx)
+	machine.Spec.FailureDomain = o.NextFailureDomain(ctx)
 	return nil
 }
 
 // createObjects makes a Machine: first the QuoinMachine, which nobody acts on without a Machine, then the Machine. What
-// a kill in between leaves behind is removed by dropRemains. The next reconcile completes it by its KubeadmConfig.
-func (r *Reconciler) createObjects(ctx context.Context, s *scope, machine *clusterv1.Machine, join bool) error {
-	if s.template == nil {
-		return errors.New(s.templateProblem)
+// a kill in between leaves behind is removed by deleteLeftovers. The next reconcile completes it by its KubeadmConfig.
+func (r *Reconciler) createObjects(
+	ctx context.Context, o *observe.Observation, machine *clusterv1.Machine, join bool,
+) error {
+	if o.Template == nil {
+		return errors.New(o.TemplateProblem)
 	}
 	name := machine.Name
 	// What is wrong with it is wrong before anything is made.
-	if _, err := desired.Config(s.plane, s.cluster.Name, name, machine.Spec.Version, join); err != nil {
+	if _, err := desired.Config(o.ControlPlane, o.Cluster.Name, name, machine.Spec.Version, join); err != nil {
 		return err
 	}
-	templateRef := &corev1.ObjectReference{APIVersion: s.template.GetAPIVersion(), Kind: s.template.GetKind(),
-		Namespace: s.template.GetNamespace(), Name: s.template.GetName()}
+	templateRef := &corev1.ObjectReference{APIVersion: o.Template.GetAPIVersion(), Kind: o.Template.GetKind(),
+		Namespace: o.Template.GetNamespace(), Name: o.Template.GetName()}
 	infra, err := external.GenerateTemplate(&external.GenerateTemplateInput{
-		Template: s.template.DeepCopy(), TemplateRef: templateRef, Namespace: s.plane.Namespace, Name: name,
-		ClusterName: s.cluster.Name, OwnerRef: ptr.To(desired.MakerRef(s.plane)), Labels: desired.FixedLabels(s.plane,
-			s.cluster.Name),
+		Template: o.Template.DeepCopy(), TemplateRef: templateRef, Namespace: o.ControlPlane.Namespace, Name: name,
+		ClusterName: o.Cluster.Name, OwnerRef: ptr.To(desired.MakerRef(o.ControlPlane)),
+		Labels: desired.FixedLabels(o.ControlPlane, o.Cluster.Name),
 	})
 	if err != nil {
-		return fmt.Errorf("making %s %s from its template: %w", s.template.GetKind(), name, err)
+		return fmt.Errorf("making %s %s from its template: %w", o.Template.GetKind(), name, err)
 	}
-	if err := s.addRunningAddons(infra); err != nil {
+	if err := addRunningAddons(o, infra); err != nil {
 		return fmt.Errorf("asking %s %s for add-on images: %w", infra.GetKind(), name, err)
 	}
-	if err := s.holdHost(infra); err != nil {
+	if err := holdHost(o.ControlPlane, infra); err != nil {
 		return fmt.Errorf("holding the host of %s %s: %w", infra.GetKind(), name, err)
 	}
 	if err := r.Client.Create(ctx, infra); err != nil {
@@ -87,23 +96,23 @@ func (r *Reconciler) createObjects(ctx context.Context, s *scope, machine *clust
 	if err := r.apply(ctx, machine, machineManager); err != nil {
 		return fmt.Errorf("creating Machine %s: %w", name, err)
 	}
-	r.noteApplied(s, machine)
+	r.noteApplied(&o.Inventory, machine)
 	return nil
 }
 
 // noteApplied remembers that the Machine is as it is wanted.
-func (r *Reconciler) noteApplied(s *scope, machine *clusterv1.Machine) {
-	if digest, err := digestOf(s.desiredMachine(machine)); err == nil {
-		r.history.Applied.Set(s.applied(machine, machineManager), digest)
+func (r *Reconciler) noteApplied(inv *observe.Inventory, machine *clusterv1.Machine) {
+	if digest, err := digestOf(desiredMachine(inv, machine)); err == nil {
+		r.history.Applied.Set(applied(inv, machine, machineManager), digest)
 	}
 }
 
 // createConfig makes the KubeadmConfig of a Machine, as owned by it. Cluster API looks at each object at most once a
 // second, so one that was made before its Machine, or at the same time, would cost two looks more.
-func (r *Reconciler) createConfig(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
+func (r *Reconciler) createConfig(ctx context.Context, inv *observe.Inventory, machine *clusterv1.Machine) error {
 	// A second Machine is never made for an init, whatever is known at the moment: a move of the objects loses the status.
-	config, err := desired.Config(s.plane, s.cluster.Name, machine.Name, machine.Spec.Version, s.initialized() ||
-		len(s.machines) > 1)
+	config, err := desired.Config(inv.ControlPlane, inv.Cluster.Name, machine.Name, machine.Spec.Version,
+		inv.Initialized() || len(inv.Machines) > 1)
 	if err != nil {
 		return err
 	}
@@ -117,34 +126,21 @@ func (r *Reconciler) createConfig(ctx context.Context, s *scope, machine *cluste
 }
 
 // complete makes the KubeadmConfigs of Machines that have none yet.
-func (r *Reconciler) complete(ctx context.Context, s *scope) error {
-	if !s.plane.DeletionTimestamp.IsZero() {
+func (r *Reconciler) complete(ctx context.Context, inv *observe.Inventory) error {
+	if !inv.ControlPlane.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	var failures []error
-	for _, machine := range s.incomplete() {
-		failures = append(failures, r.createConfig(ctx, s, machine))
+	for _, machine := range inv.Incomplete() {
+		failures = append(failures, r.createConfig(ctx, inv, machine))
 	}
 	return kerrors.NewAggregate(failures)
 }
 
-// incomplete are the Machines whose bootstrap data cannot be made yet, because nobody has made their KubeadmConfig.
-func (s *scope) incomplete() []*clusterv1.Machine {
-	var incomplete []*clusterv1.Machine
-	for name, machine := range s.machines {
-		if s.configs[name] == nil && s.infra[name] != nil && machine.Spec.Bootstrap.ConfigRef.Kind == desired.ConfigKind &&
-			machine.DeletionTimestamp.IsZero() && machine.Spec.Bootstrap.DataSecretName == nil &&
-			!machine.Status.NodeRef.IsDefined() {
-			incomplete = append(incomplete, machine)
-		}
-	}
-	return incomplete
-}
-
-// dropRemains deletes what a creation that was cut off left behind. It tells whether there was anything.
-func (r *Reconciler) dropRemains(ctx context.Context, s *scope) (bool, error) {
+// deleteLeftovers deletes what a creation that was cut off left behind. It reports whether there was anything.
+func (r *Reconciler) deleteLeftovers(ctx context.Context, inv *observe.Inventory) (bool, error) {
 	var failures []error
-	for _, object := range s.remains {
+	for _, object := range inv.Leftovers {
 		ctrl.LoggerFrom(ctx).Info("Deleting what was made for a Machine that was never made", "object", object.GetName())
 		// Only as it was read: by now a Machine may own it.
 		version := object.GetResourceVersion()
@@ -153,5 +149,5 @@ func (r *Reconciler) dropRemains(ctx context.Context, s *scope) (bool, error) {
 			failures = append(failures, fmt.Errorf("deleting %s, whose Machine was never made: %w", object.GetName(), err))
 		}
 	}
-	return len(s.remains) > 0, kerrors.NewAggregate(failures)
+	return len(inv.Leftovers) > 0, kerrors.NewAggregate(failures)
 }

@@ -6,7 +6,6 @@ package quoincontrolplane
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,9 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 )
 
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedrainrules,verbs=get;list;watch
@@ -32,21 +30,27 @@ import (
 // pass.
 //
 // When it began and that it ended is written on the Machine, so that its time-out counts over restarts and moves.
-func (r *Reconciler) evict(ctx context.Context, s *scope, machine *clusterv1.Machine) (controlplane.Effect, error) {
+func (r *Reconciler) evict(
+	ctx context.Context, o *observe.Observation, fence *fence, machine *clusterv1.Machine,
+) (controlplane.Effect, error) {
 	var none controlplane.Effect
 	began, err := r.evictionBegan(ctx, machine)
 	if err != nil {
 		return none, err
 	}
-	if s.workload.client == nil {
+	if !o.Workload.Connected {
 		// Its time runs all the same, as that of a drain by Cluster API does.
 		return controlplane.Effect{Detail: ": waiting for the workload cluster's API"}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	workload, err := r.workloadClient(ctx, o, fence)
+	if err != nil {
+		return none, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, observe.WorkloadTimeout)
 	defer cancel()
 	name := machine.Status.NodeRef.Name
 	node := &corev1.Node{}
-	if err := s.workload.client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+	if err := workload.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		if apierrors.IsNotFound(err) {
 			return none, r.evictionEnded(ctx, machine)
 		}
@@ -54,7 +58,7 @@ func (r *Reconciler) evict(ctx context.Context, s *scope, machine *clusterv1.Mac
 	}
 	ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithValues("Node", klog.KObj(node)))
 	// Drain rules are few and read rarely: no cache is kept for them.
-	drainer := &drain.Helper{Client: readsLive{r.Client, r.APIReader}, RemoteClient: s.workload.client,
+	drainer := &drain.Helper{Client: readsLive{r.Client, r.APIReader}, RemoteClient: workload,
 		GracePeriodSeconds: -1}
 	if noderefutil.IsNodeUnreachable(node) {
 		// Nobody is there to end the pods: they count as gone a second after they were told to end.
@@ -63,7 +67,7 @@ func (r *Reconciler) evict(ctx context.Context, s *scope, machine *clusterv1.Mac
 	if err := drainer.CordonNode(ctx, node); err != nil {
 		return none, fmt.Errorf("cordoning Node %s: %w", name, err)
 	}
-	pods, err := drainer.GetPodsForEviction(ctx, s.cluster, machine, name)
+	pods, err := drainer.GetPodsForEviction(ctx, o.Cluster, machine, name)
 	if err != nil {
 		return none, fmt.Errorf("listing the pods of Node %s: %w", name, err)
 	}
@@ -91,9 +95,9 @@ func (r *Reconciler) evictionEnded(ctx context.Context, machine *clusterv1.Machi
 }
 
 func (r *Reconciler) note(ctx context.Context, machine *clusterv1.Machine, annotation string, at time.Time) error {
-	original := machine.DeepCopy()
-	metav1.SetMetaDataAnnotation(&machine.ObjectMeta, annotation, at.UTC().Format(time.RFC3339))
-	if err := r.Client.Patch(ctx, machine, client.MergeFrom(original)); err != nil && !apierrors.IsNotFound(err) {
+	changed := machine.DeepCopy()
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, annotation, at.UTC().Format(time.RFC3339))
+	if err := r.Client.Patch(ctx, changed, client.MergeFrom(machine)); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("noting %s on Machine %s: %w", annotation, machine.Name, err)
 	}
 	return nil
@@ -111,49 +115,21 @@ func (c readsLive) List(ctx context.Context, list client.ObjectList, options ...
 }
 
 // deleteNode deletes a Node that Cluster API will not delete.
-func (r *Reconciler) deleteNode(ctx context.Context, s *scope, name string) error {
-	if s.workload.client == nil {
+func (r *Reconciler) deleteNode(ctx context.Context, o *observe.Observation, fence *fence, name string) error {
+	node := o.Workload.Nodes[name]
+	if !o.Workload.Connected || node == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	workload, err := r.workloadClient(ctx, o, fence)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, observe.WorkloadTimeout)
 	defer cancel()
-	node := s.workload.nodes[name]
-	if node == nil {
-		return nil
-	}
 	// Exactly the Node that was looked at: a host may have come back under the same name.
 	uid := node.UID
-	if err := client.IgnoreNotFound(s.workload.client.Delete(ctx, node, client.Preconditions{UID: &uid})); err != nil {
+	if err := client.IgnoreNotFound(workload.Delete(ctx, node, client.Preconditions{UID: &uid})); err != nil {
 		return fmt.Errorf("deleting Node %s: %w", name, err)
 	}
 	return nil
-}
-
-// orphanNodes are Nodes of this control plane whose Machine and host are gone, and whose kubelet has stopped. A kubelet
-// that reports belongs to somebody: a Node that is taken from under it does not come back by itself.
-func (s *scope) orphanNodes() []string {
-	var names []string
-	for name, node := range s.workload.nodes {
-		annotations := node.Annotations
-		machine := annotations[clusterv1.MachineAnnotation]
-		if machine == "" || annotations[clusterv1.ClusterNameAnnotation] != s.cluster.Name ||
-			annotations[clusterv1.ClusterNamespaceAnnotation] != s.cluster.Namespace || nodeReady(node) == corev1.ConditionTrue {
-			continue
-		}
-		if !s.claimed[node.Spec.ProviderID] && s.machines[machine] == nil && !s.isMember(name) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-// isMember tells that an etcd member runs there, or that nobody knows.
-func (s *scope) isMember(node string) bool {
-	if !desired.StackedEtcd(s.plane) {
-		return false
-	}
-	return s.members.err != nil || slices.ContainsFunc(s.members.cluster.Members, func(m etcd.Member) bool {
-		return m.Name == node
-	})
 }

@@ -20,6 +20,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 )
 
 // replacedWorld has two Machines: first, which is deleted, may leave and was never drained, and its replacement. A pod
@@ -191,7 +192,7 @@ func TestWhatAMachineThatVanishedLeavesIsSeenOut(t *testing.T) {
 	g.Expect(w.mgmt.Delete(t.Context(), infra)).To(Succeed())
 	node := &corev1.Node{}
 	g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Name: "n-" + second}, node)).To(Succeed())
-	node.Labels = map[string]string{controlPlaneNodeLabel: ""}
+	node.Labels = map[string]string{observe.ControlPlaneNodeLabel: ""}
 	node.Annotations = map[string]string{clusterv1.MachineAnnotation: second, clusterv1.ClusterNameAnnotation: "c",
 		clusterv1.ClusterNamespaceAnnotation: namespace}
 	node.Spec.ProviderID = infra.Spec.ProviderID

@@ -11,10 +11,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
@@ -29,36 +32,44 @@ const (
 // fence lets changes of a workload cluster through only while one of its control-plane hosts holds its owner record at
 // our generation. The host is asked before the first change of a reconcile, and let go at its end.
 type fence struct {
-	r     *Reconciler
-	s     *scope
+	hosts HostDialer
+	clock clock.PassiveClock
+	inv   *observe.Inventory
 	until time.Time
 	held  *hostaccess.Held
 	// refused is why no host confirmed; none is asked again in the same reconcile.
 	refused error
 }
 
-// fenceOf is the fence of one look at a control plane.
-func (r *Reconciler) fenceOf(s *scope) *fence {
-	s.fence.r, s.fence.s = r, s
-	return &s.fence
+func (r *Reconciler) newFence(inventory *observe.Inventory) *fence {
+	return &fence{hosts: r.Hosts, clock: r.Clock, inv: inventory}
+}
+
+// workloadClient writes to the workload cluster behind the fence, and reads from its API server.
+func (r *Reconciler) workloadClient(ctx context.Context, o *observe.Observation, fence *fence) (client.Client, error) {
+	workload, err := r.ClusterCache.GetUncachedClient(ctx, client.ObjectKeyFromObject(o.Cluster))
+	if err != nil {
+		return nil, fmt.Errorf("no connection to the workload cluster: %w", err)
+	}
+	return fencedClient{workload, fence}, nil
 }
 
 // confirm has a host of the control plane confirm our generation, and hold it.
 func (f *fence) confirm(ctx context.Context) error {
-	if f.s.clock.Now().Before(f.until) {
+	if f.clock.Now().Before(f.until) {
 		return nil
 	}
 	if f.refused != nil {
 		return f.refused
 	}
 	var names []string
-	for _, machine := range f.s.machines.SortedByCreationTimestamp() {
+	for _, machine := range f.inv.Machines.SortedByCreationTimestamp() {
 		if machine.Status.NodeRef.IsDefined() {
 			names = append(names, machine.Name)
 		}
 	}
 	// A host that leaves may be gone before the change is made.
-	slices.SortStableFunc(names, func(a, b string) int { return leaves(f.s.machines[a]) - leaves(f.s.machines[b]) })
+	slices.SortStableFunc(names, func(a, b string) int { return leaves(f.inv.Machines[a]) - leaves(f.inv.Machines[b]) })
 	err := f.hold(ctx, names...)
 	if err == nil || hostaccess.ServesAnother(err) {
 		return err
@@ -74,7 +85,7 @@ func (f *fence) hold(ctx context.Context, machines ...string) error {
 	var hosts []*infrav1.QuoinHost
 	var failures []error
 	for _, machine := range machines {
-		if host := f.s.ownHost(machine); host != nil {
+		if host := f.inv.OwnHost(machine); host != nil {
 			hosts = append(hosts, host)
 		} else {
 			failures = append(failures, fmt.Errorf("the host of Machine %s is not known, or serves another Machine", machine))
@@ -83,7 +94,7 @@ func (f *fence) hold(ctx context.Context, machines ...string) error {
 	if len(failures) > 0 && len(hosts) == 0 {
 		return errors.Join(failures...)
 	}
-	held, err := hostaccess.HoldAny(ctx, f.r.Hosts, hosts...)
+	held, err := hostaccess.HoldAny(ctx, f.hosts, hosts...)
 	switch {
 	case hostaccess.ServesAnother(err):
 		return err
@@ -110,51 +121,43 @@ func leaves(machine *clusterv1.Machine) int {
 	return 1
 }
 
-// ownHost is the host of a Machine, if its claim is still the Machine's.
-func (s *scope) ownHost(machine string) *infrav1.QuoinHost {
-	host, id := s.hosts[machine], s.machines[machine].Spec.ProviderID
-	if infra := s.infra[machine]; infra != nil {
-		id = infra.Spec.ProviderID
-	}
-	if host == nil || host.Spec.ConsumerRef == nil || host.ProviderID() != id {
-		return nil
-	}
-	return host
-}
-
 // moveLeader hands etcd's leadership from a Machine's member to another member.
-func (r *Reconciler) moveLeader(ctx context.Context, s *scope) error {
-	leader, ok := s.members.endpoints[s.step.Machine]
+func (r *Reconciler) moveLeader(
+	ctx context.Context, o *observe.Observation, fence *fence, step controlplane.Step,
+) error {
+	leader, ok := o.Etcd.Endpoints[step.Machine]
 	if !ok {
-		return fmt.Errorf("the host of Machine %s cannot be reached", s.step.Machine)
+		return fmt.Errorf("the host of Machine %s cannot be reached", step.Machine)
 	}
-	if err := r.fenceOf(s).hold(ctx, s.step.Machine); err != nil {
+	if err := fence.hold(ctx, step.Machine); err != nil {
 		return err
 	}
-	return r.etcd().MoveLeader(ctx, leader, s.members.credentials, s.step.To)
+	return r.etcd().MoveLeader(ctx, leader, o.Etcd.Credentials, step.To)
 }
 
 // removeMember takes a member out, through the hosts of the others: each is asked whether it serves us before etcd
 // there is.
-func (r *Reconciler) removeMember(ctx context.Context, s *scope) error {
+func (r *Reconciler) removeMember(
+	ctx context.Context, o *observe.Observation, fence *fence, step controlplane.Step,
+) error {
 	var others []string
-	for _, machine := range s.machines.SortedByCreationTimestamp() {
-		if _, ok := s.members.endpoints[machine.Name]; ok && machine.Name != s.step.Machine {
+	for _, machine := range o.Machines.SortedByCreationTimestamp() {
+		if _, ok := o.Etcd.Endpoints[machine.Name]; ok && machine.Name != step.Machine {
 			others = append(others, machine.Name)
 		}
 	}
 	if len(others) == 0 {
-		return fmt.Errorf("removing etcd member %x: no other member's host is known", s.step.Member)
+		return fmt.Errorf("removing etcd member %x: no other member's host is known", step.Member)
 	}
 	var failures []error
 	for len(others) > 0 {
-		err := r.fenceOf(s).hold(ctx, others...)
+		err := fence.hold(ctx, others...)
 		if err != nil {
 			return errors.Join(append(failures, err)...)
 		}
-		through := slices.IndexFunc(others, func(name string) bool { return s.hosts[name] == s.fence.held.Host })
-		err = r.etcd().RemoveMember(ctx, []etcd.Endpoint{s.members.endpoints[others[through]]}, s.members.credentials,
-			s.step.Member)
+		through := slices.IndexFunc(others, func(name string) bool { return o.Hosts[name] == fence.held.Host })
+		err = r.etcd().RemoveMember(ctx, []etcd.Endpoint{o.Etcd.Endpoints[others[through]]}, o.Etcd.Credentials,
+			step.Member)
 		if err == nil || errors.Is(err, etcd.ErrLastMember) {
 			return err
 		}

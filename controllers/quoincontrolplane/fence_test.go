@@ -20,6 +20,8 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
@@ -83,28 +85,32 @@ func (silentHosts) HoldHost(ctx context.Context, _ *infrav1.QuoinHost) (func(con
 }
 
 func TestSilentHostsHoldUpAWorkerOnceAndNotOneAfterTheOther(t *testing.T) {
-	changes := map[string]func(context.Context, *Reconciler, *scope) error{
-		"of the cluster": func(ctx context.Context, r *Reconciler, s *scope) error {
-			_ = r.fenceOf(s).confirm(ctx)
-			return r.fenceOf(s).confirm(ctx) // the next change of the same reconcile
+	changes := map[string]func(context.Context, *Reconciler, *observe.Observation) error{
+		"of the cluster": func(ctx context.Context, r *Reconciler, o *observe.Observation) error {
+			fence := r.newFence(&o.Inventory)
+			_ = fence.confirm(ctx)
+			return fence.confirm(ctx) // the next change of the same reconcile
 		},
-		"of etcd": func(ctx context.Context, r *Reconciler, s *scope) error { return r.removeMember(ctx, s) },
+		"of etcd": func(ctx context.Context, r *Reconciler, o *observe.Observation) error {
+			return r.removeMember(ctx, o, r.newFence(&o.Inventory), controlplane.Step{})
+		},
 	}
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &scope{clock: clock.RealClock{}, machines: collections.New(), hosts: map[string]*infrav1.QuoinHost{}}
-				s.members.endpoints = map[string]etcd.Endpoint{}
+				o := &observe.Observation{Inventory: observe.Inventory{Machines: collections.New(),
+					Hosts: map[string]*infrav1.QuoinHost{}}}
+				o.Etcd.Endpoints = map[string]etcd.Endpoint{}
 				for _, name := range []string{"m0", "m1", "m2"} {
 					machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}
 					host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Name: "h-" + name}}
 					host.Spec.ConsumerRef = &infrav1.ConsumerReference{Machine: name, Claim: name}
 					machine.Status.NodeRef.Name, machine.Spec.ProviderID = name, host.ProviderID()
-					s.machines.Insert(machine)
-					s.hosts[name], s.members.endpoints[name] = host, etcd.Endpoint{}
+					o.Machines.Insert(machine)
+					o.Hosts[name], o.Etcd.Endpoints[name] = host, etcd.Endpoint{}
 				}
 				begin := time.Now()
-				err := change(t.Context(), &Reconciler{Hosts: silentHosts{}}, s)
+				err := change(t.Context(), &Reconciler{Hosts: silentHosts{}, Clock: clock.RealClock{}}, o)
 				g := NewWithT(t)
 				g.Expect(err).To(MatchError(And(ContainSubstring("h-m0"), ContainSubstring("h-m1"), ContainSubstring("h-m2"))))
 				g.Expect(time.Since(begin)).To(Equal(hostaccess.HoldTimeout))

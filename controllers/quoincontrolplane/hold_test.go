@@ -9,7 +9,6 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
@@ -113,13 +112,12 @@ func TestDeletionOfTheControlPlaneReleasesAllHolds(t *testing.T) {
 // Of an etcd that is somebody else's there is nothing to guard.
 func TestExternalEtcdHoldsNoHost(t *testing.T) {
 	g := NewWithT(t)
-	s := &scope{clock: clock.RealClock{}, plane: &controlplanev1.QuoinControlPlane{
-		ObjectMeta: metav1.ObjectMeta{Name: "cp"}}}
+	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Name: "cp"}}
 	infra := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
-	g.Expect(s.holdHost(infra)).To(Succeed())
+	g.Expect(holdHost(plane, infra)).To(Succeed())
 	g.Expect(infra.Object["spec"]).To(HaveKey("lifecycleHooks"))
-	s.plane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.Endpoints = []string{"https://10.0.0.9:2379"}
+	plane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.Endpoints = []string{"https://10.0.0.9:2379"}
 	infra = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
-	g.Expect(s.holdHost(infra)).To(Succeed())
+	g.Expect(holdHost(plane, infra)).To(Succeed())
 	g.Expect(infra.Object["spec"]).To(BeEmpty())
 }

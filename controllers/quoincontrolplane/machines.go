@@ -18,6 +18,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
@@ -30,9 +31,9 @@ const (
 )
 
 // reportMachines sets the control plane's conditions on its Machines. They are readiness gates there.
-func (r *Reconciler) reportMachines(ctx context.Context, s *scope) error {
+func (r *Reconciler) reportMachines(ctx context.Context, s *summary) error {
 	var failures []error
-	keep := r.withinGrace(ctx, s)
+	keep := r.withinGrace(ctx, s.Observation)
 	for name, machine := range s.machines {
 		helper, err := patch.NewHelper(machine, r.Client)
 		if err != nil {
@@ -40,12 +41,12 @@ func (r *Reconciler) reportMachines(ctx context.Context, s *scope) error {
 			continue
 		}
 		s.setUpToDate(machine)
-		if s.plane.DeletionTimestamp.IsZero() && (machine.Status.NodeRef.IsDefined() || s.joined(name) ||
+		if s.controlPlane.DeletionTimestamp.IsZero() && (machine.Status.NodeRef.IsDefined() || s.joined(name) ||
 			!s.hasConditions(machine)) {
 			s.setPodConditions(machine, keep)
 			s.setMemberCondition(machine, keep)
 		}
-		owned := append(desired.MachineConditions(s.plane), clusterv1.MachineUpToDateCondition)
+		owned := append(desired.MachineConditions(s.controlPlane), clusterv1.MachineUpToDateCondition)
 		if err := apierr.IgnoreGone(helper.Patch(ctx, machine, patch.WithOwnedConditions{Conditions: owned})); err != nil {
 			failures = append(failures, fmt.Errorf("setting conditions of Machine %s: %w", name, err))
 		}
@@ -53,17 +54,18 @@ func (r *Reconciler) reportMachines(ctx context.Context, s *scope) error {
 	return kerrors.NewAggregate(failures)
 }
 
-// joined tells that the Machine's bootstrap data ran to its end: from there on its member may be ill.
-func (s *scope) joined(name string) bool {
-	return slices.ContainsFunc(s.snapshot.Machines, func(machine controlplane.Machine) bool {
+// joined reports whether the Machine's bootstrap data ran to its end: from there on its member may be ill.
+func (s *summary) joined(name string) bool {
+	return slices.ContainsFunc(s.State.Machines, func(machine controlplane.Machine) bool {
 		return machine.Name == name && machine.Joined
 	})
 }
 
-// hasConditions tells that the conditions of a Machine's readiness were set. While it joins they do not change: each
-// change of a Machine makes Cluster API look at it, at most once a second, and the look that it needs would come later.
-func (s *scope) hasConditions(machine *clusterv1.Machine) bool {
-	for _, condition := range desired.MachineConditions(s.plane) {
+// hasConditions reports whether the conditions of a Machine's readiness were set. While it joins they do not change:
+// each change of a Machine makes Cluster API look at it, at most once a second, and the look that it needs would come
+// later.
+func (s *summary) hasConditions(machine *clusterv1.Machine) bool {
+	for _, condition := range desired.MachineConditions(s.controlPlane) {
 		if !conditions.Has(machine, condition) {
 			return false
 		}
@@ -71,25 +73,25 @@ func (s *scope) hasConditions(machine *clusterv1.Machine) bool {
 	return true
 }
 
-// withinGrace tells that a silence of the workload cluster is still too short to forget what was seen before it.
-func (r *Reconciler) withinGrace(ctx context.Context, s *scope) bool {
-	if s.workload.err == nil {
+// withinGrace reports whether a silence of the workload cluster is still too short to forget what was seen before it.
+func (r *Reconciler) withinGrace(ctx context.Context, o *observe.Observation) bool {
+	if o.Workload.Err == nil {
 		return false
 	}
-	state := r.ClusterCache.GetHealthCheckingState(ctx, client.ObjectKeyFromObject(s.cluster))
+	state := r.ClusterCache.GetHealthCheckingState(ctx, client.ObjectKeyFromObject(o.Cluster))
 	if state.LastProbeSuccessTime.IsZero() {
 		return state.ConsecutiveFailures < failedProbes
 	}
-	return s.clock.Since(state.LastProbeSuccessTime) < connectionGrace
+	return r.Clock.Since(state.LastProbeSuccessTime) < connectionGrace
 }
 
-func (s *scope) setUpToDate(machine *clusterv1.Machine) {
-	if reasons := s.outdated[machine.Name]; len(reasons) > 0 {
+func (s *summary) setUpToDate(machine *clusterv1.Machine) {
+	if reasons := s.Outdated[machine.Name]; len(reasons) > 0 {
 		conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineUpToDateCondition, Status: metav1.ConditionFalse,
 			Reason: clusterv1.MachineNotUpToDateReason, Message: "* " + strings.Join(reasons, "\n* ")})
 		return
 	}
-	if kubelet := kubeletVersion(machine, s.workload.health[machine.Name]); kubelet != "" &&
+	if kubelet := observe.KubeletVersion(machine, s.Workload.Health[machine.Name]); kubelet != "" &&
 		kubelet != machine.Spec.Version {
 		conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineUpToDateCondition, Status: metav1.ConditionFalse,
 			Reason:  clusterv1.MachineUpToDateUpdatingReason,
@@ -100,24 +102,24 @@ func (s *scope) setUpToDate(machine *clusterv1.Machine) {
 		Reason: clusterv1.MachineUpToDateReason})
 }
 
-func (s *scope) setPodConditions(machine *clusterv1.Machine, keep bool) {
-	health, read := s.workload.health[machine.Name]
+func (s *summary) setPodConditions(machine *clusterv1.Machine, keep bool) {
+	health, read := s.Workload.Health[machine.Name]
 	for _, pod := range desired.StaticPods {
-		if pod.Etcd && !desired.StackedEtcd(s.plane) {
+		if pod.Etcd && !desired.StackedEtcd(s.controlPlane) {
 			continue
 		}
 		if read {
-			conditions.Set(machine, health.conditions[pod.Condition])
+			conditions.Set(machine, health.Conditions[pod.Condition])
 			continue
 		}
-		s.setUnknown(machine, pod.Condition, keep, s.unreadable(machine, s.workload.err))
+		s.setUnknown(machine, pod.Condition, keep, s.unreadable(machine, s.Workload.Err))
 	}
 }
 
 // unreadable says why nothing can be told about a Machine.
-func (s *scope) unreadable(machine *clusterv1.Machine, err error) string {
+func (s *summary) unreadable(machine *clusterv1.Machine, err error) string {
 	switch {
-	case !s.initialized():
+	case !s.Initialized():
 		return "Waiting for kubeadm init to end"
 	case !machine.Status.NodeRef.IsDefined():
 		return "Waiting for the Machine's Node"
@@ -127,31 +129,31 @@ func (s *scope) unreadable(machine *clusterv1.Machine, err error) string {
 	return "Not read yet"
 }
 
-func (s *scope) setUnknown(machine *clusterv1.Machine, condition string, keep bool, message string) {
+func (s *summary) setUnknown(machine *clusterv1.Machine, condition string, keep bool, message string) {
 	if keep && conditions.Has(machine, condition) {
 		return
 	}
 	reason := clusterv1.InspectionFailedReason
-	if s.workload.err != nil && s.initialized() {
+	if s.Workload.Err != nil && s.Initialized() {
 		reason = controlplanev1.ConnectionDownReason
 	}
 	conditions.Set(machine, metav1.Condition{Type: condition, Status: metav1.ConditionUnknown, Reason: reason,
 		Message: message})
 }
 
-func (s *scope) setMemberCondition(machine *clusterv1.Machine, keep bool) {
-	if !desired.StackedEtcd(s.plane) {
+func (s *summary) setMemberCondition(machine *clusterv1.Machine, keep bool) {
+	if !desired.StackedEtcd(s.controlPlane) {
 		return
 	}
 	const condition = controlplanev1.MachineEtcdMemberHealthyCondition
-	if !s.snapshot.Etcd.Known {
-		s.setUnknown(machine, condition, keep, s.unreadable(machine, s.members.err))
+	if !s.State.Etcd.Known {
+		s.setUnknown(machine, condition, keep, s.unreadable(machine, s.Etcd.Err))
 		return
 	}
 	set := func(status metav1.ConditionStatus, reason, message string) {
 		conditions.Set(machine, metav1.Condition{Type: condition, Status: status, Reason: reason, Message: message})
 	}
-	for _, member := range s.snapshot.Etcd.Members {
+	for _, member := range s.State.Etcd.Members {
 		switch {
 		case member.Machine != machine.Name:
 			continue

@@ -30,10 +30,10 @@ const (
 
 // setOperation tells what is being done and what that waits for. The time stays while both stay, so that it tells for
 // how long.
-func (s *scope) setOperation(failure error, now time.Time) {
-	before := s.plane.Status.Operation
+func (s *summary) setOperation(failure error, now time.Time) {
+	before := s.controlPlane.Status.Operation
 	if failure == nil && s.outcome.Kind == controlplane.Done {
-		s.plane.Status.Operation = nil
+		s.controlPlane.Status.Operation = nil
 		return
 	}
 	next := &controlplanev1.ControlPlaneOperation{
@@ -55,15 +55,15 @@ func (s *scope) setOperation(failure error, now time.Time) {
 		!before.Since.IsZero() {
 		next.Since = before.Since
 	}
-	s.plane.Status.Operation = next
+	s.controlPlane.Status.Operation = next
 }
 
 // earlyOperation is what goes on while the Cluster's own parts are awaited.
-func (s *scope) earlyOperation() controlplanev1.OperationType {
+func (s *summary) earlyOperation() controlplanev1.OperationType {
 	switch {
-	case s.deleting():
+	case s.Deleting():
 		return controlplanev1.OperationDelete
-	case s.initialized():
+	case s.Initialized():
 		return controlplanev1.OperationRepair
 	}
 	return controlplanev1.OperationInitialize
@@ -85,10 +85,10 @@ func cut(text string, most int) string {
 	return text[:end] + more
 }
 
-// setProgressing tells whether the operation in flight moves.
-func (s *scope) setProgressing(now time.Time) {
+// setProgressing reports whether the operation in flight moves.
+func (s *summary) setProgressing(now time.Time) {
 	const condition = controlplanev1.ControlPlaneProgressingCondition
-	operation := s.plane.Status.Operation
+	operation := s.controlPlane.Status.Operation
 	if operation == nil {
 		s.set(condition, metav1.ConditionTrue, "Complete", "")
 		return
@@ -99,7 +99,7 @@ func (s *scope) setProgressing(now time.Time) {
 		return
 	}
 	deadline := defaultProgressDeadline
-	if seconds := s.plane.Spec.Rollout.ProgressDeadlineSeconds; seconds != nil {
+	if seconds := s.controlPlane.Spec.Rollout.ProgressDeadlineSeconds; seconds != nil {
 		deadline = time.Duration(*seconds) * time.Second
 	}
 	if now.Sub(operation.Since.Time) >= deadline {
@@ -112,8 +112,8 @@ func (s *scope) setProgressing(now time.Time) {
 }
 
 // revisions counts the Machines by revision: the one that the spec asks for first, then by version, newest first.
-func (s *scope) revisions() []controlplanev1.ControlPlaneRevision {
-	current := s.plane.Spec.Version + "/" + s.plane.Spec.MachineTemplate.Spec.InfrastructureRef.Name
+func (s *summary) revisions() []controlplanev1.ControlPlaneRevision {
+	current := s.controlPlane.Spec.Version + "/" + s.controlPlane.Spec.MachineTemplate.Spec.InfrastructureRef.Name
 	byName := map[string]*controlplanev1.ControlPlaneRevision{}
 	entry := func(name string) *controlplanev1.ControlPlaneRevision {
 		if byName[name] == nil {
@@ -124,11 +124,11 @@ func (s *scope) revisions() []controlplanev1.ControlPlaneRevision {
 	}
 	for name, machine := range s.parts() {
 		template := ""
-		if infra := s.infra[name]; infra != nil {
+		if infra := s.QuoinMachines[name]; infra != nil {
 			template = infra.Annotations[clusterv1.TemplateClonedFromNameAnnotation]
 		}
 		revision := machine.Spec.Version + "/" + template
-		if len(s.outdated[name]) > 0 && revision == current {
+		if len(s.Outdated[name]) > 0 && revision == current {
 			// The same version and template, and another configuration of kubeadm.
 			revision += "/outdated"
 		}
@@ -138,7 +138,7 @@ func (s *scope) revisions() []controlplanev1.ControlPlaneRevision {
 			*counted.ReadyReplicas++
 		}
 	}
-	if len(byName) > 0 || s.replicas() > 0 {
+	if len(byName) > 0 || s.Replicas() > 0 {
 		entry(current).Current = ptr.To(true)
 	}
 	result := make([]controlplanev1.ControlPlaneRevision, 0, len(byName))
@@ -166,16 +166,16 @@ func versionOf(revision string) string {
 
 // tellOperation says in events what is not a change and still a part of the story: that something waits for a person,
 // that less can fail meanwhile, and that an operation is over.
-func (r *Reconciler) tellOperation(s *scope, before *controlplanev1.ControlPlaneOperation) {
+func (r *Reconciler) tellOperation(s *summary, before *controlplanev1.ControlPlaneOperation) {
 	switch {
 	case s.outcome.Kind == controlplane.Refuse,
 		s.outcome.Kind == controlplane.Wait && (s.outcome.Reason == controlplane.ReasonNoSpareHost ||
 			s.outcome.Reason == controlplane.ReasonQuorum):
 		if before == nil || before.WaitingOn != s.outcome.WaitingOn() {
-			r.event(s, "Warning", s.outcome.Reason, sentence(s.outcome.Message))
+			r.event(s.controlPlane, "Warning", s.outcome.Reason, sentence(s.outcome.Message))
 		}
 	case s.outcome.Kind == controlplane.Done && before != nil:
-		r.event(s, "Normal", "OperationComplete", fmt.Sprintf("%s is complete: %d Machines of %s", before.Type,
-			len(s.parts()), s.plane.Spec.Version))
+		r.event(s.controlPlane, "Normal", "OperationComplete", fmt.Sprintf("%s is complete: %d Machines of %s", before.Type,
+			len(s.parts()), s.controlPlane.Spec.Version))
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/cluster-api/controllers/external"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/certs"
-	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/kubeconfig"
 	"sigs.k8s.io/cluster-api/util/secret"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -30,28 +29,28 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
-// prepare makes what Machines need before the first of them: the template's owner, certificates, a kubeconfig. It tells
-// whether everything is there; if not, the outcome in the scope says what is awaited.
-func (r *Reconciler) prepare(ctx context.Context, s *scope) (bool, error) {
+// prepare makes what Machines need before the first of them: the template's owner, certificates, a kubeconfig. It
+// reports whether everything is there; if not, the outcome says what is awaited.
+func (r *Reconciler) prepare(ctx context.Context, p *reconciliation) (bool, error) {
 	// What fails for one thing does not leave the others undone.
 	var failures []error
-	if err := r.ownTemplate(ctx, s); err != nil {
+	if err := r.ownTemplate(ctx, p); err != nil {
 		failures = append(failures, err)
 	}
-	if !ptr.Deref(s.cluster.Status.Initialization.InfrastructureProvisioned, false) {
-		s.outcome = waiting(controlplanev1.WaitingForClusterInfrastructureReason, "waiting for the Cluster's infrastructure")
+	if !ptr.Deref(p.cluster.Status.Initialization.InfrastructureProvisioned, false) {
+		p.outcome = waiting(controlplanev1.WaitingForClusterInfrastructureReason, "waiting for the Cluster's infrastructure")
 		return false, kerrors.NewAggregate(failures)
 	}
-	if err := r.ensureCertificates(ctx, s); err != nil {
-		s.certificates = certificateCondition(metav1.ConditionUnknown, clusterv1.InternalErrorReason, err.Error())
+	if err := r.ensureCertificates(ctx, p); err != nil {
+		p.subject.Certificates = certificateCondition(metav1.ConditionUnknown, clusterv1.InternalErrorReason, err.Error())
 		failures = append(failures, err)
 	}
-	if !s.cluster.Spec.ControlPlaneEndpoint.IsValid() {
-		s.outcome = waiting(controlplanev1.WaitingForControlPlaneEndpointReason,
+	if !p.cluster.Spec.ControlPlaneEndpoint.IsValid() {
+		p.outcome = waiting(controlplanev1.WaitingForControlPlaneEndpointReason,
 			"waiting for the Cluster's control-plane endpoint")
 		return false, kerrors.NewAggregate(failures)
 	}
-	if err := r.ensureKubeconfig(ctx, s); err != nil {
+	if err := r.ensureKubeconfig(ctx, p); err != nil {
 		failures = append(failures, err)
 	}
 	return len(failures) == 0, kerrors.NewAggregate(failures)
@@ -63,19 +62,19 @@ func waiting(reason, message string) controlplane.Outcome {
 
 // ownTemplate makes the Cluster an owner of the infrastructure machine template, so that clusterctl moves and deletes
 // it with the Cluster. A template that does not exist is no error: only new Machines need it.
-func (r *Reconciler) ownTemplate(ctx context.Context, s *scope) error {
-	ref := s.plane.Spec.MachineTemplate.Spec.InfrastructureRef
-	template, err := external.GetObjectFromContractVersionedRef(ctx, r.Client, ref, s.plane.Namespace)
+func (r *Reconciler) ownTemplate(ctx context.Context, p *reconciliation) error {
+	ref := p.controlPlane.Spec.MachineTemplate.Spec.InfrastructureRef
+	template, err := external.GetObjectFromContractVersionedRef(ctx, r.Client, ref, p.controlPlane.Namespace)
 	if apierrors.IsNotFound(err) {
-		s.templateProblem = fmt.Sprintf("%s %s does not exist", ref.Kind, ref.Name)
+		p.subject.TemplateProblem = fmt.Sprintf("%s %s does not exist", ref.Kind, ref.Name)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("reading the machine template: %w", err)
 	}
-	s.template = template
+	p.subject.Template = template
 	owner := metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: clusterv1.ClusterKind,
-		Name: s.cluster.Name, UID: s.cluster.UID}
+		Name: p.cluster.Name, UID: p.cluster.UID}
 	if util.HasExactOwnerRef(template.GetOwnerReferences(), owner) {
 		return nil
 	}
@@ -89,12 +88,12 @@ func (r *Reconciler) ownTemplate(ctx context.Context, s *scope) error {
 
 // ensureCertificates makes the cluster's authorities, once. When a Machine may have used them they are only looked up:
 // an authority that was lost cannot be made again, and a new one would cut off every node.
-func (r *Reconciler) ensureCertificates(ctx context.Context, s *scope) error {
+func (r *Reconciler) ensureCertificates(ctx context.Context, p *reconciliation) error {
 	certificates := secret.NewCertificatesForInitialControlPlane(
-		s.plane.Spec.KubeadmConfigSpec.ClusterConfiguration.DeepCopy())
-	key := util.ObjectKey(s.cluster)
-	owner := desired.ControllerRef(s.plane)
-	used, err := r.certificatesUsed(ctx, s)
+		p.controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.DeepCopy())
+	key := util.ObjectKey(p.cluster)
+	owner := desired.ControllerRef(p.controlPlane)
+	used, err := r.certificatesUsed(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -109,31 +108,32 @@ func (r *Reconciler) ensureCertificates(ctx context.Context, s *scope) error {
 	var missing []string
 	for _, certificate := range certificates {
 		if certificate.Secret == nil {
-			missing = append(missing, secret.Name(s.cluster.Name, certificate.Purpose))
+			missing = append(missing, secret.Name(p.cluster.Name, certificate.Purpose))
 			continue
 		}
-		if err := r.own(ctx, s, certificate.Secret); err != nil {
+		if err := r.own(ctx, p.controlPlane, certificate.Secret); err != nil {
 			return err
 		}
 	}
 	if len(missing) > 0 {
-		s.certificates = certificateCondition(metav1.ConditionFalse, clusterv1.NotAvailableReason,
+		p.subject.Certificates = certificateCondition(metav1.ConditionFalse, clusterv1.NotAvailableReason,
 			fmt.Sprintf("Secrets %s are missing: restore them from a backup, they cannot be made again",
 				strings.Join(missing, ", ")))
 		return nil
 	}
-	s.certificates = certificateCondition(metav1.ConditionTrue, clusterv1.AvailableReason, "")
+	p.subject.Certificates = certificateCondition(metav1.ConditionTrue, clusterv1.AvailableReason, "")
 	return nil
 }
 
-// certificatesUsed tells whether a Machine may have the certificates already. Status alone does not tell: it is lost
+// certificatesUsed reports whether a Machine may have the certificates already. Status alone does not tell: it is lost
 // when the objects are moved.
-func (r *Reconciler) certificatesUsed(ctx context.Context, s *scope) (bool, error) {
-	if s.initialized() {
+func (r *Reconciler) certificatesUsed(ctx context.Context, p *reconciliation) (bool, error) {
+	if p.subject.Initialized() {
 		return true, nil
 	}
-	machines, err := r.readMachines(ctx, s)
-	return len(machines) > 0, err
+	var err error
+	p.machines, err = r.readMachines(ctx, &p.subject, false)
+	return len(p.machines) > 0, err
 }
 
 func certificateCondition(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
@@ -142,8 +142,10 @@ func certificateCondition(status metav1.ConditionStatus, reason, message string)
 }
 
 // own makes the control plane the controller of a Secret of Cluster API. A Secret of another type is the user's.
-func (r *Reconciler) own(ctx context.Context, s *scope, object *corev1.Secret) error {
-	owner := desired.ControllerRef(s.plane)
+func (r *Reconciler) own(
+	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, object *corev1.Secret,
+) error {
+	owner := desired.ControllerRef(controlPlane)
 	if object.Type != clusterv1.ClusterSecretType || util.HasExactOwnerRef(object.GetOwnerReferences(), owner) {
 		return nil
 	}
@@ -159,16 +161,16 @@ func (r *Reconciler) own(ctx context.Context, s *scope, object *corev1.Secret) e
 }
 
 // ensureKubeconfig makes the kubeconfig Secret, and renews its client certificate when half of its life is over.
-func (r *Reconciler) ensureKubeconfig(ctx context.Context, s *scope) error {
-	if !conditionTrue(s.certificates) {
+func (r *Reconciler) ensureKubeconfig(ctx context.Context, p *reconciliation) error {
+	if !isTrue(p.subject.Certificates) {
 		return nil
 	}
-	key := util.ObjectKey(s.cluster)
-	algorithm := kubeconfig.KeyEncryptionAlgorithm(desired.KeyAlgorithm(s.plane))
+	key := util.ObjectKey(p.cluster)
+	algorithm := kubeconfig.KeyEncryptionAlgorithm(desired.KeyAlgorithm(p.controlPlane))
 	stored, err := secret.GetFromNamespacedName(ctx, r.secrets(), key, secret.Kubeconfig)
 	if apierrors.IsNotFound(err) {
-		err = kubeconfig.CreateSecretWithOwner(ctx, r.Client, key, s.cluster.Spec.ControlPlaneEndpoint.String(),
-			desired.ControllerRef(s.plane), algorithm)
+		err = kubeconfig.CreateSecretWithOwner(ctx, r.Client, key, p.cluster.Spec.ControlPlaneEndpoint.String(),
+			desired.ControllerRef(p.controlPlane), algorithm)
 		if errors.Is(err, kubeconfig.ErrDependentCertificateNotFound) || apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -180,10 +182,10 @@ func (r *Reconciler) ensureKubeconfig(ctx context.Context, s *scope) error {
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig Secret: %w", err)
 	}
-	if err := r.own(ctx, s, stored); err != nil {
+	if err := r.own(ctx, p.controlPlane, stored); err != nil {
 		return err
 	}
-	if !metav1.IsControlledBy(stored, s.plane) {
+	if !metav1.IsControlledBy(stored, p.controlPlane) {
 		return nil
 	}
 	old, err := kubeconfig.NeedsClientCertRotation(stored, certs.ClientCertificateRenewalDuration)
@@ -197,9 +199,4 @@ func (r *Reconciler) ensureKubeconfig(ctx context.Context, s *scope) error {
 		}
 	}
 	return nil
-}
-
-func (s *scope) initialized() bool {
-	return ptr.Deref(s.plane.Status.Initialization.ControlPlaneInitialized, false) ||
-		conditions.IsTrue(s.plane, controlplanev1.ControlPlaneInitializedCondition)
 }

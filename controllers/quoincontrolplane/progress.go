@@ -23,7 +23,7 @@ import (
 const flickerTime = 10 * time.Second
 
 // setProgress tells what goes on: RollingOut, ScalingUp and ScalingDown, each with what is done or awaited now.
-func (s *scope) setProgress(failure error) {
+func (s *summary) setProgress(failure error) {
 	doing := s.outcome.Message
 	if failure != nil {
 		doing = failure.Error()
@@ -33,14 +33,14 @@ func (s *scope) setProgress(failure error) {
 }
 
 // setRollingOut also tells a failure when nothing is rolled out: people look here for what is awaited.
-func (s *scope) setRollingOut(doing string, failed bool) {
+func (s *summary) setRollingOut(doing string, failed bool) {
 	const condition = controlplanev1.ControlPlaneRollingOutCondition
 	outdated := 0
 	var reasons []string
 	for name := range s.parts() {
-		if len(s.outdated[name]) > 0 {
+		if len(s.Outdated[name]) > 0 {
 			outdated++
-			reasons = append(reasons, s.outdated[name]...)
+			reasons = append(reasons, s.Outdated[name]...)
 		}
 	}
 	slices.Sort(reasons)
@@ -53,7 +53,7 @@ func (s *scope) setRollingOut(doing string, failed bool) {
 	if failed || s.outcome.Kind == controlplane.Refuse {
 		text = sentence(doing)
 	}
-	if outdated == 0 || s.deleting() {
+	if outdated == 0 || s.Deleting() {
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotRollingOutReason, text)
 		return
 	}
@@ -78,16 +78,16 @@ func boolRank(b bool) int {
 	return 0
 }
 
-func (s *scope) setScaling(doing string) {
-	wanted, have := s.replicas(), len(s.parts())
-	if s.deleting() {
+func (s *summary) setScaling(doing string) {
+	wanted, have := s.Replicas(), len(s.parts())
+	if s.Deleting() {
 		wanted = 0
 	}
 	up, down := "", ""
-	if s.templateProblem != "" {
-		up = "Scaling up would be blocked because " + s.templateProblem
+	if s.TemplateProblem != "" {
+		up = "Scaling up would be blocked because " + s.TemplateProblem
 		if doing == "" {
-			doing = s.templateProblem
+			doing = s.TemplateProblem
 		}
 	}
 	if have < wanted {
@@ -111,9 +111,9 @@ func detail(doing string) string {
 	return "\n* " + sentence(doing)
 }
 
-func (s *scope) setDeleting() {
+func (s *summary) setDeleting() {
 	const condition = controlplanev1.ControlPlaneDeletingCondition
-	if s.plane.DeletionTimestamp.IsZero() {
+	if s.controlPlane.DeletionTimestamp.IsZero() {
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotDeletingReason, "")
 		return
 	}
@@ -136,21 +136,21 @@ func (s *scope) setDeleting() {
 }
 
 // setAggregates merges the Machines' Ready and UpToDate conditions.
-func (s *scope) setAggregates(ctx context.Context) {
+func (s *summary) setAggregates(ctx context.Context) {
 	parts := s.parts()
 	s.aggregate(ctx, parts.UnsortedList(), clusterv1.MachineReadyCondition,
 		controlplanev1.ControlPlaneMachinesReadyCondition,
 		clusterv1.NotReadyReason, clusterv1.ReadyUnknownReason, clusterv1.ReadyReason)
 	// A Machine that was just made gets its UpToDate condition at the next look.
 	told := parts.Filter(func(m *clusterv1.Machine) bool {
-		return conditions.Has(m, clusterv1.MachineUpToDateCondition) || s.clock.Since(m.CreationTimestamp.Time) > flickerTime
+		return conditions.Has(m, clusterv1.MachineUpToDateCondition) || s.now.Sub(m.CreationTimestamp.Time) > flickerTime
 	})
 	s.aggregate(ctx, told.UnsortedList(), clusterv1.MachineUpToDateCondition,
 		controlplanev1.ControlPlaneMachinesUpToDateCondition,
 		clusterv1.NotUpToDateReason, clusterv1.UpToDateUnknownReason, clusterv1.UpToDateReason)
 }
 
-func (s *scope) aggregate(
+func (s *summary) aggregate(
 	ctx context.Context, machines []*clusterv1.Machine, source, target, issue, unknown, well string,
 ) {
 	if len(machines) == 0 {
@@ -165,5 +165,5 @@ func (s *scope) aggregate(
 		s.set(target, metav1.ConditionUnknown, clusterv1.InternalErrorReason, err.Error())
 		return
 	}
-	conditions.Set(s.plane, *merged)
+	conditions.Set(s.controlPlane, *merged)
 }

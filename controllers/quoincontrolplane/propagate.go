@@ -18,9 +18,11 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 )
 
 // Field managers of server-side apply. A label that leaves the template leaves the objects, because only we own it.
@@ -31,35 +33,36 @@ const (
 
 // propagate brings to existing Machines what needs no new ones: labels, annotations, readiness gates, taints,
 // minReadySeconds and the time-outs of their deletion.
-func (r *Reconciler) propagate(ctx context.Context, s *scope) error {
+func (r *Reconciler) propagate(ctx context.Context, inv *observe.Inventory) error {
 	var failures []error
-	for _, machine := range s.machines.SortedByCreationTimestamp() {
-		failures = append(failures, r.propagateTo(ctx, s, machine))
+	for _, machine := range inv.Machines.SortedByCreationTimestamp() {
+		failures = append(failures, r.propagateTo(ctx, inv, machine))
 	}
 	return kerrors.NewAggregate(failures)
 }
 
-// propagated tells that propagate would write nothing. What it writes must not be decided by a cache: it would put
+// propagated reports whether propagate would write nothing. What it writes must not be decided by a cache: it would put
 // hooks back on a Machine that was let go since.
-func (r *Reconciler) propagated(s *scope) bool {
+func (r *Reconciler) propagated(inv *observe.Inventory) bool {
 	has := func(wanted, current client.Object, manager string) bool {
 		digest, err := digestOf(wanted)
-		return err == nil && r.history.Applied.Is(s.applied(current, manager), digest) && holds(wanted, current)
+		return err == nil && r.history.Applied.Is(applied(inv, current, manager), digest) && holds(wanted, current)
 	}
-	for name, machine := range s.machines {
+	for name, machine := range inv.Machines {
 		if !machine.DeletionTimestamp.IsZero() {
-			if s.changeDeletion(machine.DeepCopy()) {
+			if changeDeletion(inv.ControlPlane, machine.DeepCopy()) {
 				return false
 			}
 			continue
 		}
-		infra, config := s.infra[name], s.configs[name]
+		infra, config := inv.QuoinMachines[name], inv.KubeadmConfigs[name]
 		switch {
-		case !has(s.desiredMachine(machine), machine, machineManager),
-			infra != nil && !has(desired.Metadata(s.plane, s.cluster.Name, infra, infrav1.GroupVersion.WithKind("QuoinMachine")),
+		case !has(desiredMachine(inv, machine), machine, machineManager),
+			infra != nil && !has(desired.Metadata(inv.ControlPlane, inv.Cluster.Name, infra,
+				infrav1.GroupVersion.WithKind("QuoinMachine")),
 				infra, metadataManager),
-			infra != nil && s.lacksHold(infra),
-			config != nil && !has(desired.Metadata(s.plane, s.cluster.Name, config,
+			infra != nil && inv.LacksHold(infra),
+			config != nil && !has(desired.Metadata(inv.ControlPlane, inv.Cluster.Name, config,
 				bootstrapv1.GroupVersion.WithKind(desired.ConfigKind)), config, metadataManager):
 			return false
 		}
@@ -67,25 +70,25 @@ func (r *Reconciler) propagated(s *scope) bool {
 	return true
 }
 
-func (r *Reconciler) propagateTo(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
+func (r *Reconciler) propagateTo(ctx context.Context, inv *observe.Inventory, machine *clusterv1.Machine) error {
 	name := machine.Name
 	if !machine.DeletionTimestamp.IsZero() {
-		return r.propagateDeletion(ctx, s, machine)
+		return r.propagateDeletion(ctx, inv, machine)
 	}
-	if err := r.applyOnce(ctx, s, s.desiredMachine(machine), machine, machineManager); err != nil {
+	if err := r.applyOnce(ctx, inv, desiredMachine(inv, machine), machine, machineManager); err != nil {
 		return fmt.Errorf("propagating to Machine %s: %w", name, err)
 	}
-	if infra := s.infra[name]; infra != nil {
-		if err := r.applyOnce(ctx, s, desired.Metadata(s.plane, s.cluster.Name, infra,
+	if infra := inv.QuoinMachines[name]; infra != nil {
+		if err := r.applyOnce(ctx, inv, desired.Metadata(inv.ControlPlane, inv.Cluster.Name, infra,
 			infrav1.GroupVersion.WithKind("QuoinMachine")), infra, metadataManager); err != nil {
 			return fmt.Errorf("propagating to QuoinMachine %s: %w", infra.Name, err)
 		}
-		if err := r.keepHold(ctx, s, infra); err != nil {
+		if err := r.keepHold(ctx, inv, infra); err != nil {
 			return err
 		}
 	}
-	if config := s.configs[name]; config != nil {
-		if err := r.applyOnce(ctx, s, desired.Metadata(s.plane, s.cluster.Name, config,
+	if config := inv.KubeadmConfigs[name]; config != nil {
+		if err := r.applyOnce(ctx, inv, desired.Metadata(inv.ControlPlane, inv.Cluster.Name, config,
 			bootstrapv1.GroupVersion.WithKind(desired.ConfigKind)), config, metadataManager); err != nil {
 			return fmt.Errorf("propagating to KubeadmConfig %s: %w", config.Name, err)
 		}
@@ -95,20 +98,22 @@ func (r *Reconciler) propagateTo(ctx context.Context, s *scope, machine *cluster
 
 // propagateDeletion lets a user end a drain that takes too long. Nothing else of a Machine that leaves is touched: the
 // hooks, above all, must not come back.
-func (r *Reconciler) propagateDeletion(ctx context.Context, s *scope, machine *clusterv1.Machine) error {
-	original := machine.DeepCopy()
-	if !s.changeDeletion(machine) {
+func (r *Reconciler) propagateDeletion(
+	ctx context.Context, inv *observe.Inventory, machine *clusterv1.Machine,
+) error {
+	changed := machine.DeepCopy()
+	if !changeDeletion(inv.ControlPlane, changed) {
 		return nil
 	}
-	if err := r.Client.Patch(ctx, machine, client.MergeFrom(original)); err != nil && !apierrors.IsNotFound(err) {
+	if err := r.Client.Patch(ctx, changed, client.MergeFrom(machine)); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("propagating deletion time-outs to Machine %s: %w", machine.Name, err)
 	}
 	return nil
 }
 
-// changeDeletion gives a Machine the time-outs that are wanted now, and tells whether it had others.
-func (s *scope) changeDeletion(machine *clusterv1.Machine) bool {
-	wanted, before := s.plane.Spec.MachineTemplate.Spec.Deletion, machine.Spec.Deletion
+// changeDeletion gives a Machine the time-outs that are wanted now, and reports whether it had others.
+func changeDeletion(controlPlane *controlplanev1.QuoinControlPlane, machine *clusterv1.Machine) bool {
+	wanted, before := controlPlane.Spec.MachineTemplate.Spec.Deletion, machine.Spec.Deletion
 	machine.Spec.Deletion.NodeDrainTimeoutSeconds = wanted.NodeDrainTimeoutSeconds
 	machine.Spec.Deletion.NodeVolumeDetachTimeoutSeconds = wanted.NodeVolumeDetachTimeoutSeconds
 	if wanted.NodeDeletionTimeoutSeconds != nil {
@@ -135,19 +140,21 @@ func (r *Reconciler) apply(ctx context.Context, object client.Object, manager st
 }
 
 // desiredMachine is what the Machine is to be like.
-func (s *scope) desiredMachine(machine *clusterv1.Machine) *clusterv1.Machine {
-	return desired.Machine(s.plane, s.cluster.Name, machine.Name, machine, s.isPrepared(machine))
+func desiredMachine(inv *observe.Inventory, machine *clusterv1.Machine) *clusterv1.Machine {
+	return desired.Machine(inv.ControlPlane, inv.Cluster.Name, machine.Name, machine, inv.PreCreated(machine))
 }
 
 // applied names what the field manager applied to the object.
-func (s *scope) applied(object client.Object, manager string) history.Applied {
-	return history.Applied{Plane: s.plane.UID, Object: object.GetUID(), Manager: manager}
+func applied(inv *observe.Inventory, object client.Object, manager string) history.Applied {
+	return history.Applied{Plane: inv.ControlPlane.UID, Object: object.GetUID(), Manager: manager}
 }
 
 // applyOnce applies the object unless the same was applied before and still holds: a reconcile every few seconds must
 // not be a write every few seconds.
-func (r *Reconciler) applyOnce(ctx context.Context, s *scope, wanted, current client.Object, manager string) error {
-	key := s.applied(current, manager)
+func (r *Reconciler) applyOnce(
+	ctx context.Context, inv *observe.Inventory, wanted, current client.Object, manager string,
+) error {
+	key := applied(inv, current, manager)
 	digest, err := digestOf(wanted)
 	if err != nil || r.history.Applied.Is(key, digest) && holds(wanted, current) {
 		return err
@@ -173,7 +180,7 @@ func digestOf(wanted client.Object) (uint64, error) {
 	return digest.Sum64(), nil
 }
 
-// holds tells that the object has what was applied. What was taken out of the template since shows in the digest.
+// holds reports whether the object has what was applied. What was taken out of the template since shows in the digest.
 func holds(wanted, current client.Object) bool {
 	for name, value := range wanted.GetLabels() {
 		if has, ok := current.GetLabels()[name]; !ok || has != value {

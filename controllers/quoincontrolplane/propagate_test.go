@@ -9,27 +9,43 @@ import (
 
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 )
 
-// look is what the controller sees now.
-func (w *world) look() *scope {
+// reconciliation is one that begins now.
+func (w *world) reconciliation() *reconciliation {
 	w.t.Helper()
 	cluster := &clusterv1.Cluster{}
 	w.g.Expect(w.mgmt.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: "c"}, cluster)).To(Succeed())
-	s := &scope{clock: clock.RealClock{}, cluster: cluster, plane: w.plane()}
-	w.g.Expect(w.r.observe(w.t.Context(), s)).To(Succeed())
-	return s
+	plane := w.plane()
+	return &reconciliation{cluster: cluster, controlPlane: plane,
+		subject: observe.Subject{Cluster: cluster, ControlPlane: plane.DeepCopy()}}
+}
+
+// look is what the controller sees now.
+func (w *world) look() *observe.Observation {
+	w.t.Helper()
+	return w.looks().observation
+}
+
+// looks is a reconciliation that has observed.
+func (w *world) looks() *reconciliation {
+	w.t.Helper()
+	p := w.reconciliation()
+	lists, err := w.r.list(w.t.Context(), p)
+	w.g.Expect(err).NotTo(HaveOccurred())
+	w.g.Expect(w.r.observe(w.t.Context(), p, lists)).To(Succeed())
+	return p
 }
 
 // propagates says how many objects propagate writes.
-func (w *world) propagates(s *scope) int {
+func (w *world) propagates(o *observe.Observation) int {
 	w.t.Helper()
 	writes, before := 0, w.r.Client
 	w.r.Client = interceptor.NewClient(w.mgmt.(client.WithWatch), interceptor.Funcs{
@@ -45,7 +61,7 @@ func (w *world) propagates(s *scope) int {
 		},
 	})
 	defer func() { w.r.Client = before }()
-	w.g.Expect(w.r.propagate(w.t.Context(), s)).To(Succeed())
+	w.g.Expect(w.r.propagate(w.t.Context(), &o.Inventory)).To(Succeed())
 	return writes
 }
 
@@ -59,7 +75,7 @@ func TestAllIsPropagatedWhenNothingIsLeftToWrite(t *testing.T) {
 	w := newWorld(t, 1, label("front"))
 	g := w.g
 	machine := initialized(t, w)
-	g.Expect(w.r.propagated(w.look())).To(BeTrue())
+	g.Expect(w.r.propagated(&w.look().Inventory)).To(BeTrue())
 	strip := func(object client.Object) {
 		delete(object.GetLabels(), "tier")
 		g.Expect(w.mgmt.Update(t.Context(), object)).To(Succeed())
@@ -102,15 +118,15 @@ func TestAllIsPropagatedWhenNothingIsLeftToWrite(t *testing.T) {
 		}, 1},
 		{"a label of what is being deleted", func() { w.edit(label("back")) }, 0},
 		{"the holds of what is being deleted", func() {
-			g.Expect(w.r.release(t.Context(), w.look(), w.machine(machine))).To(Succeed())
+			g.Expect(w.r.release(t.Context(), &w.look().Inventory, w.machine(machine))).To(Succeed())
 			g.Expect(w.hasHook(machine)).To(BeFalse())
 		}, 0},
 	} {
 		tc.change()
 		s := w.look()
-		g.Expect(w.r.propagated(s)).To(Equal(tc.writes == 0), "%s", tc.what)
+		g.Expect(w.r.propagated(&s.Inventory)).To(Equal(tc.writes == 0), "%s", tc.what)
 		g.Expect(w.propagates(s)).To(Equal(tc.writes), "%s", tc.what)
-		g.Expect(w.r.propagated(w.look())).To(BeTrue(), "%s was propagated just now", tc.what)
+		g.Expect(w.r.propagated(&w.look().Inventory)).To(BeTrue(), "%s was propagated just now", tc.what)
 	}
 }
 
@@ -122,7 +138,7 @@ func TestAStaleCachePutsNoHooksBack(t *testing.T) {
 	name := initialized(t, w)
 	before := w.machine(name)
 	g.Expect(w.mgmt.Delete(t.Context(), w.machine(name))).To(Succeed())
-	g.Expect(w.r.release(t.Context(), w.look(), w.machine(name))).To(Succeed())
+	g.Expect(w.r.release(t.Context(), &w.look().Inventory, w.machine(name))).To(Succeed())
 	g.Expect(w.hasDrainHook(name)).To(BeFalse())
 	g.Expect(w.hasHook(name)).To(BeFalse())
 	g.Expect(w.infra(name).Spec.LifecycleHooks.PreTerminate).To(BeEmpty())

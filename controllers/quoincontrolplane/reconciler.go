@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +21,7 @@ import (
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/collections"
 	"sigs.k8s.io/cluster-api/util/finalizers"
 	"sigs.k8s.io/cluster-api/util/paused"
 	"sigs.k8s.io/cluster-api/util/predicates"
@@ -35,6 +35,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane/plan"
@@ -46,13 +47,13 @@ import (
 
 // HostDialer opens connections from hosts, such as to the etcd member on a host's loopback address.
 type HostDialer interface {
-	DialHost(ctx context.Context, host *infrav1.QuoinHost, network, address string) (net.Conn, error)
+	observe.HostDialer
 	hostaccess.Holder
 }
 
 // EtcdClient reads and changes the membership of an etcd cluster. etcd.Client is the real one.
 type EtcdClient interface {
-	Read(ctx context.Context, endpoints []etcd.Endpoint, credentials etcd.Credentials) (etcd.Cluster, error)
+	observe.EtcdReader
 	MoveLeader(ctx context.Context, leader etcd.Endpoint, credentials etcd.Credentials, to uint64) error
 	RemoveMember(ctx context.Context, endpoints []etcd.Endpoint, credentials etcd.Credentials, id uint64) error
 }
@@ -199,12 +200,13 @@ func (r *Reconciler) step(ctx context.Context, req ctrl.Request) (result ctrl.Re
 		return ctrl.Result{}, err
 	}
 
-	s := &scope{cluster: cluster, plane: plane, clock: r.Clock}
+	p := &reconciliation{cluster: cluster, controlPlane: plane,
+		subject: observe.Subject{Cluster: cluster, ControlPlane: plane.DeepCopy()}}
 	defer func() {
 		if reterr == nil {
 			plane.Status.ObservedGeneration = plane.Generation
 		}
-		r.summarize(ctx, s, reterr)
+		r.summarize(ctx, p, reterr)
 		if wait := helper.Early(r.words, plane); wait > 0 && reterr == nil {
 			result.RequeueAfter = min(wait, cmp.Or(result.RequeueAfter, wait))
 			return
@@ -215,16 +217,50 @@ func (r *Reconciler) step(ctx context.Context, req ctrl.Request) (result ctrl.Re
 			reterr = kerrors.NewAggregate([]error{reterr, err})
 		}
 	}()
-	return r.reconcile(ctx, s)
+	return r.reconcile(ctx, p)
+}
+
+// reconciliation is what one reconcile has come to. The flow keeps it, and hands on the values in it.
+type reconciliation struct {
+	cluster *clusterv1.Cluster
+	// controlPlane and machines are as they are by now: what is written to them is in them. The control plane is patched
+	// once, at the end. machines is nil until they were read.
+	controlPlane *controlplanev1.QuoinControlPlane
+	machines     collections.Machines
+	// subject is the control plane as it was read, with what its prerequisites came to.
+	subject observe.Subject
+	// cached: the observation is by the cache.
+	cached bool
+	// observation is nil until anything was observed.
+	observation *observe.Observation
+	// configErr is why a Machine got no KubeadmConfig.
+	configErr error
+	// assessment of the observation; empty until that was asked.
+	assessment controlplane.Assessment
+	// step that was decided, and what became of it.
+	step    controlplane.Step
+	outcome controlplane.Outcome
+	// dnsProblem is why CoreDNS did not follow the version when it was to.
+	dnsProblem string
+}
+
+// observed notes what an observation shows.
+func (p *reconciliation) observed(o *observe.Observation) {
+	p.observation, p.subject.ControlPlane = o, o.ControlPlane
+	p.controlPlane.Status.Initialization = o.ControlPlane.Status.Initialization
+	p.machines = collections.New()
+	for _, machine := range o.Machines {
+		p.machines.Insert(machine.DeepCopy())
+	}
 }
 
 // reconcile keeps house, observes, decides and acts. A failure of the housekeeping does not hold up a departure: a
 // Machine whose host waits for the end of its etcd member must not wait for a field of another Machine that cannot be
 // written.
-func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Result, reterr error) {
+func (r *Reconciler) reconcile(ctx context.Context, p *reconciliation) (result ctrl.Result, reterr error) {
 	var failures []error
-	if s.plane.DeletionTimestamp.IsZero() {
-		ready, err := r.prepare(ctx, s)
+	if p.controlPlane.DeletionTimestamp.IsZero() {
+		ready, err := r.prepare(ctx, p)
 		if err != nil {
 			failures = append(failures, err)
 		} else if !ready {
@@ -232,77 +268,80 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (result ctrl.Resul
 			return ctrl.Result{RequeueAfter: r.Timings.Recheck[controlplane.RecheckBusy]}, nil
 		}
 	}
-	enough, err := r.observeCached(ctx, s)
+	enough, err := r.observeCached(ctx, p)
 	if err == nil && !enough {
-		err = r.observeLive(ctx, s)
+		err = r.observeLive(ctx, p)
 	}
 	if err != nil {
 		return ctrl.Result{}, kerrors.NewAggregate(append(failures, err))
 	}
-	if s.plane.DeletionTimestamp.IsZero() && len(s.snapshot.StaleHosts) == 0 {
-		healed, err := r.dropRemains(ctx, s)
+	o := p.observation
+	forgetAttempt(p.controlPlane, o.State.Remediation.Pending)
+	if p.controlPlane.DeletionTimestamp.IsZero() && len(o.State.StaleHosts) == 0 {
+		healed, err := r.deleteLeftovers(ctx, &o.Inventory)
 		if err == nil && healed && len(failures) == 0 {
-			s.decide()
+			p.decide()
 			return ctrl.Result{RequeueAfter: r.Timings.Recheck[controlplane.RecheckStep]}, nil
 		}
 		failures = append(failures, err)
 		if !enough {
-			failures = append(failures, s.configErr, r.propagate(ctx, s))
+			failures = append(failures, p.configErr, r.propagate(ctx, &o.Inventory))
 		}
 	}
-	s.decide()
+	p.decide()
 	// After the step: it is awaited, and conditions would spend the look at a Machine that Cluster API takes at most once
 	// a second.
-	defer func() { reterr = kerrors.NewAggregate([]error{reterr, r.report(ctx, s)}) }()
-	housekeeping := kerrors.NewAggregate(append(failures, r.reportRemediation(ctx, s)))
-	log := ctrl.LoggerFrom(ctx).WithValues("step", s.step.Kind, "reason", s.step.Reason)
-	if housekeeping != nil && !s.step.MayProceed {
-		log.V(4).Info("Held back until the housekeeping succeeds: " + s.step.Message)
+	defer func() { reterr = kerrors.NewAggregate([]error{reterr, r.report(ctx, p)}) }()
+	housekeeping := kerrors.NewAggregate(append(failures, r.reportRemediation(ctx, r.summaryOf(p), p.step)))
+	log := ctrl.LoggerFrom(ctx).WithValues("step", p.step.Kind, "reason", p.step.Reason)
+	if housekeeping != nil && !p.step.MayProceed {
+		log.V(4).Info("Held back until the housekeeping succeeds: " + p.step.Message)
 		return ctrl.Result{}, housekeeping
 	}
-	if s.step.Waiting() {
-		log.V(4).Info(s.step.Message)
+	if p.step.Waiting() {
+		log.V(4).Info(p.step.Message)
 	} else {
-		log.Info(s.step.Message, "machine", s.step.Machine)
+		log.Info(p.step.Message, "machine", p.step.Machine)
 	}
-	if err := r.act(ctx, s); err != nil {
-		r.event(s, corev1.EventTypeWarning, string(s.step.Kind), fmt.Sprintf("%s: %v", s.step.Message, err))
-		return ctrl.Result{}, kerrors.NewAggregate([]error{fmt.Errorf("%s: %w", s.step.Message, err), housekeeping})
+	if err := r.act(ctx, p); err != nil {
+		r.event(p.controlPlane, corev1.EventTypeWarning, string(p.step.Kind), fmt.Sprintf("%s: %v", p.step.Message, err))
+		return ctrl.Result{}, kerrors.NewAggregate([]error{fmt.Errorf("%s: %w", p.step.Message, err), housekeeping})
 	}
 	if housekeeping != nil {
 		return ctrl.Result{}, housekeeping
 	}
-	return ctrl.Result{RequeueAfter: r.Timings.Recheck[s.outcome.RecheckAfter]}, nil
+	return ctrl.Result{RequeueAfter: r.Timings.Recheck[p.outcome.RecheckAfter]}, nil
 }
 
 // decide says what comes next. Until that is done, reports tell of it as it was decided.
-func (s *scope) decide() {
-	s.assessment = plan.Assess(s.snapshot)
-	s.step = s.assessment.Step
-	s.outcome = controlplane.Outcome{Step: s.step}
+func (p *reconciliation) decide() {
+	p.assessment = plan.Assess(p.observation.State)
+	p.step = p.assessment.Step
+	p.outcome = controlplane.Outcome{Step: p.step}
 }
 
 // report tells what was seen.
-func (r *Reconciler) report(ctx context.Context, s *scope) error {
+func (r *Reconciler) report(ctx context.Context, p *reconciliation) error {
+	s := r.summaryOf(p)
 	r.tellUnclaimed(s)
-	s.forgetRemovedMembers()
+	forgetRemovedMembers(p.controlPlane, s.State.Etcd)
 	failures := []error{r.reportMachines(ctx, s)}
 	// There will be a look at which nothing is to be done.
-	if s.outcome.Waiting() && s.plane.DeletionTimestamp.IsZero() {
-		failures = append(failures, r.noteCertificates(ctx, s))
+	if p.outcome.Waiting() && p.controlPlane.DeletionTimestamp.IsZero() {
+		failures = append(failures, r.noteCertificates(ctx, p.observation))
 	}
 	return kerrors.NewAggregate(failures)
 }
 
-func (r *Reconciler) event(s *scope, kind, reason, message string) {
+func (r *Reconciler) event(controlPlane *controlplanev1.QuoinControlPlane, kind, reason, message string) {
 	const longest = 1000
 	if len(message) > longest {
 		message = message[:longest]
 	}
-	if !r.history.Events.New(s.plane.UID, kind+reason+message) {
+	if !r.history.Events.New(controlPlane.UID, kind+reason+message) {
 		return
 	}
-	r.Recorder.Eventf(s.plane, nil, kind, reason, reason, "%s", message)
+	r.Recorder.Eventf(controlPlane, nil, kind, reason, reason, "%s", message)
 }
 
 func (r *Reconciler) etcd() EtcdClient {

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -25,6 +24,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	versions "github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
@@ -134,15 +134,14 @@ func TestAVersionThatWouldLeaveKubeletsBehindWaits(t *testing.T) {
 		HaveField("Message", And(ContainSubstring("kubelet v1.32.9 of Machine w is older than API server v1.36.3"),
 			ContainSubstring("bring it to v1.33 or later first"), ContainSubstring("set spec.version back")))))
 
-	s := &scope{cluster: &clusterv1.Cluster{}, plane: w.plane(), clock: clock.RealClock{}}
-	g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "c"}, s.cluster)).To(Succeed())
-	_, err := w.r.prepare(t.Context(), s)
+	p := w.reconciliation()
+	_, err := w.r.prepare(t.Context(), p)
 	g.Expect(err).NotTo(HaveOccurred())
-	_, err = w.r.observeCached(t.Context(), s)
+	_, err = w.r.observeCached(t.Context(), p)
 	g.Expect(err).NotTo(HaveOccurred())
-	s.snapshot.LeftBehind = ""
-	g.Expect(w.r.observeLive(t.Context(), s)).To(Succeed())
-	g.Expect(s.snapshot.LeftBehind).NotTo(BeEmpty(), "what came between two looks counts")
+	p.observation.LeftBehind = ""
+	g.Expect(w.r.observeLive(t.Context(), p)).To(Succeed())
+	g.Expect(p.observation.State.LeftBehind).NotTo(BeEmpty(), "what came between two looks counts")
 
 	runs("v1.33.9")
 	w.reconcile()
@@ -278,13 +277,13 @@ func TestVersionChange(t *testing.T) {
 	g.Expect(w.hasHook(first)).To(BeFalse())
 	w.reconcile()
 	g.Expect(w.hasHook(first)).To(BeFalse(), "the hook does not come back")
-	g.Expect(w.image(&appsv1.DaemonSet{}, kubeProxy)).To(Equal("quoin.test/kube-proxy:"+oldVer),
+	g.Expect(w.image(&appsv1.DaemonSet{}, observe.KubeProxy)).To(Equal("quoin.test/kube-proxy:"+oldVer),
 		"kube-proxy follows only when every API server runs the version")
 
 	w.gone(first)
 	w.reconcile()
-	g.Expect(w.image(&appsv1.DaemonSet{}, kubeProxy)).To(Equal("quoin.test/kube-proxy:" + newVer))
-	g.Expect(w.image(&appsv1.Deployment{}, coreDNS)).To(Equal("quoin.test/coredns:v1.14.2"))
+	g.Expect(w.image(&appsv1.DaemonSet{}, observe.KubeProxy)).To(Equal("quoin.test/kube-proxy:" + newVer))
+	g.Expect(w.image(&appsv1.Deployment{}, observe.CoreDNS)).To(Equal("quoin.test/coredns:v1.14.2"))
 	g.Expect(w.plane().Status.Versions).To(ConsistOf(clusterv1.StatusVersion{Version: newVer, Replicas: 1}))
 	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Status).To(Equal(metav1.ConditionTrue))
 	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition).Status).To(Equal(metav1.ConditionFalse))
@@ -401,16 +400,16 @@ func TestPinnedAddonsAreLeftAlone(t *testing.T) {
 	initialized(t, w)
 	const image = "quoin.test/kube-proxy@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	daemonSet := &appsv1.DaemonSet{}
-	w.image(daemonSet, kubeProxy)
-	daemonSet.Spec.Template = podTemplate(kubeProxy, image)
+	w.image(daemonSet, observe.KubeProxy)
+	daemonSet.Spec.Template = podTemplate(observe.KubeProxy, image)
 	g.Expect(w.workload.Update(t.Context(), daemonSet)).To(Succeed())
 	w.edit(func(p *controlplanev1.QuoinControlPlane) {
 		p.Spec.KubeadmConfigSpec.ClusterConfiguration.DNS.ImageTag = "v1.13.2"
 	})
 	w.reconcile()
 	g.Expect(w.condition(controlplanev1.ControlPlaneAvailableCondition).Status).To(Equal(metav1.ConditionTrue))
-	g.Expect(w.image(&appsv1.Deployment{}, coreDNS)).To(HaveSuffix(":v1.13.2"))
-	g.Expect(w.image(daemonSet, kubeProxy)).To(Equal(image))
+	g.Expect(w.image(&appsv1.Deployment{}, observe.CoreDNS)).To(HaveSuffix(":v1.13.2"))
+	g.Expect(w.image(daemonSet, observe.KubeProxy)).To(Equal(image))
 	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Status).To(Equal(metav1.ConditionTrue))
 }
 

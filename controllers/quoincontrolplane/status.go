@@ -7,8 +7,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -19,9 +19,9 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // ownedConditions are set here and by nobody else.
@@ -44,31 +44,62 @@ var ownedConditions = []string{
 	controlplanev1.ControlPlaneAddonsUpToDateCondition,
 }
 
-// summarize writes status from what was seen. failure is the error that ended the reconcile, if one did.
-func (r *Reconciler) summarize(ctx context.Context, s *scope, failure error) {
-	machines, err := r.readMachines(ctx, s)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Status could not be brought up to date")
-		s.set(controlplanev1.ControlPlaneRollingOutCondition, metav1.ConditionUnknown, clusterv1.InternalErrorReason,
-			sentence(err.Error()))
-		return
+// summary is what status is made of.
+type summary struct {
+	*observe.Observation
+	// controlPlane is what the status is written to, and machines are as they are by now.
+	controlPlane *controlplanev1.QuoinControlPlane
+	machines     collections.Machines
+	assessment   controlplane.Assessment
+	outcome      controlplane.Outcome
+	// dnsProblem is why CoreDNS does not follow the version by itself.
+	dnsProblem string
+	now        time.Time
+}
+
+func (r *Reconciler) summaryOf(p *reconciliation) *summary {
+	s := &summary{Observation: p.observation, controlPlane: p.controlPlane, machines: p.machines,
+		assessment: p.assessment, outcome: p.outcome, now: r.Clock.Now()}
+	if s.Observation == nil {
+		s.Observation = observe.Nothing(p.subject)
 	}
-	machines = machines.Filter(func(machine *clusterv1.Machine) bool { return !s.isPrepared(machine) })
-	status := &s.plane.Status
-	status.Selector = collections.ControlPlaneSelectorForCluster(s.cluster.Name).String()
+	s.dnsProblem = orElse(p.dnsProblem, s.Workload.DNSProblem)
+	return s
+}
+
+// parts are the Machines that the control plane consists of: all but those that were made ahead.
+func (s *summary) parts() collections.Machines {
+	return s.machines.Filter(func(machine *clusterv1.Machine) bool { return !s.PreCreated(machine) })
+}
+
+// summarize writes status from what was seen. failure is the error that ended the reconcile, if one did.
+func (r *Reconciler) summarize(ctx context.Context, p *reconciliation, failure error) {
+	if p.machines == nil {
+		var err error
+		if p.machines, err = r.readMachines(ctx, &p.subject, p.cached); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Status could not be brought up to date")
+			r.summaryOf(p).set(controlplanev1.ControlPlaneRollingOutCondition, metav1.ConditionUnknown,
+				clusterv1.InternalErrorReason, sentence(err.Error()))
+			return
+		}
+	}
+	s := r.summaryOf(p)
+	machines := s.parts()
+	status := &s.controlPlane.Status
+	status.Selector = collections.ControlPlaneSelectorForCluster(s.Cluster.Name).String()
 	status.Replicas = ptr.To(int32(len(machines)))
 	status.ReadyReplicas = count(machines, clusterv1.MachineReadyCondition)
 	status.AvailableReplicas = count(machines, clusterv1.MachineAvailableCondition)
 	status.UpToDateReplicas = count(machines, clusterv1.MachineUpToDateCondition)
-	status.Versions = s.runningVersions()
-	if s.observed {
+	status.Versions = observe.RunningVersions(s.machines, s.Workload.Health)
+	if s.Observed() {
 		status.Revisions = s.revisions()
 	}
-	if s.snapshot.Etcd.Known {
+	if s.State.Etcd.Known {
 		status.Etcd = s.etcdStatus(status.Etcd)
 	}
 	// What was not looked at is not forgotten either.
-	keep := !s.observed || s.deleting() || r.withinGrace(ctx, s)
+	keep := !s.Observed() || s.Deleting() || r.withinGrace(ctx, s.Observation)
 	// Before setEtcd, which overwrites how long that has been so.
 	lost := s.lostQuorum()
 	s.setInitialized()
@@ -76,7 +107,7 @@ func (r *Reconciler) summarize(ctx context.Context, s *scope, failure error) {
 	s.setComponents(keep)
 	s.setEtcd(keep)
 	s.setAvailable(keep)
-	if lost != "" && !s.deleting() {
+	if lost != "" && !s.Deleting() {
 		s.set(controlplanev1.ControlPlaneEtcdClusterHealthyCondition, metav1.ConditionFalse, controlplanev1.QuorumLostReason,
 			lost)
 		s.set(controlplanev1.ControlPlaneAvailableCondition, metav1.ConditionFalse, controlplanev1.QuorumLostReason, lost)
@@ -85,10 +116,9 @@ func (r *Reconciler) summarize(ctx context.Context, s *scope, failure error) {
 	s.setRecovering()
 	s.setAddons(failure)
 	s.setProgress(failure)
-	now := s.clock.Now()
 	before := status.Operation
-	s.setOperation(failure, now)
-	s.setProgressing(now)
+	s.setOperation(failure, s.now)
+	s.setProgressing(s.now)
 	if failure == nil {
 		r.tellOperation(s, before)
 	}
@@ -100,50 +130,34 @@ func count(machines collections.Machines, condition string) *int32 {
 	return ptr.To(int32(len(machines.Filter(func(m *clusterv1.Machine) bool { return conditions.IsTrue(m, condition) }))))
 }
 
-// runningVersions are those of the kubelets, oldest first. A Machine that runs nothing yet has none.
-func (s *scope) runningVersions() []clusterv1.StatusVersion {
-	counts := map[string]int32{}
-	for name, machine := range s.machines {
-		if version := kubeletVersion(machine, s.workload.health[name]); version != "" {
-			counts[version]++
-		}
-	}
-	var result []clusterv1.StatusVersion
-	for version, replicas := range counts {
-		result = append(result, clusterv1.StatusVersion{Version: version, Replicas: replicas})
-	}
-	sort.Slice(result, func(i, j int) bool { return skew.Older(result[i].Version, result[j].Version) })
-	return result
+func (s *summary) set(condition string, status metav1.ConditionStatus, reason, message string) {
+	conditions.Set(s.controlPlane, metav1.Condition{Type: condition, Status: status, Reason: reason, Message: message})
 }
 
-func (s *scope) set(condition string, status metav1.ConditionStatus, reason, message string) {
-	conditions.Set(s.plane, metav1.Condition{Type: condition, Status: status, Reason: reason, Message: message})
-}
-
-func (s *scope) setInitialized() {
-	if s.initialized() {
+func (s *summary) setInitialized() {
+	if s.Initialized() {
 		s.set(controlplanev1.ControlPlaneInitializedCondition, metav1.ConditionTrue, "Initialized", "")
 		return
 	}
 	s.set(controlplanev1.ControlPlaneInitializedCondition, metav1.ConditionFalse, "NotInitialized", s.outcome.Message)
 }
 
-func (s *scope) setCertificates() {
+func (s *summary) setCertificates() {
 	switch {
-	case s.certificates != nil:
-		conditions.Set(s.plane, *s.certificates)
-	case !conditions.Has(s.plane, controlplanev1.ControlPlaneCertificatesAvailableCondition):
+	case s.Certificates != nil:
+		conditions.Set(s.controlPlane, *s.Certificates)
+	case !conditions.Has(s.controlPlane, controlplanev1.ControlPlaneCertificatesAvailableCondition):
 		s.set(controlplanev1.ControlPlaneCertificatesAvailableCondition, metav1.ConditionFalse, clusterv1.NotAvailableReason,
 			s.outcome.Message)
 	}
 }
 
 // setUnknownOnce says that something cannot be told, unless what was told before is recent enough.
-func (s *scope) setUnknownOnce(condition string, keep bool, message string) {
-	if keep && conditions.Has(s.plane, condition) {
+func (s *summary) setUnknownOnce(condition string, keep bool, message string) {
+	if keep && conditions.Has(s.controlPlane, condition) {
 		return
 	}
-	if !s.initialized() {
+	if !s.Initialized() {
 		// Before kubeadm init nothing runs that could be healthy: that is known.
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason, "Waiting for kubeadm init to end")
 		return
@@ -151,17 +165,17 @@ func (s *scope) setUnknownOnce(condition string, keep bool, message string) {
 	s.set(condition, metav1.ConditionUnknown, controlplanev1.ConnectionDownReason, message)
 }
 
-func (s *scope) setComponents(keep bool) {
+func (s *summary) setComponents(keep bool) {
 	const condition = controlplanev1.ControlPlaneComponentsHealthyCondition
-	if !s.observed || !s.snapshot.Reachable {
-		s.setUnknownOnce(condition, keep, message(s.workload.err, "The workload cluster was not read"))
+	if !s.Observed() || !s.State.Reachable {
+		s.setUnknownOnce(condition, keep, message(s.Workload.Err, "The workload cluster was not read"))
 		return
 	}
 	var problems []string
-	for _, machine := range s.snapshot.Machines {
+	for _, machine := range s.State.Machines {
 		if !machine.Deleting && !machine.Serving {
 			problems = append(problems, fmt.Sprintf("* Machine %s: %s", machine.Name,
-				orElse(orElse(s.workload.health[machine.Name].podProblem, machine.Problem), "waiting for its Node")))
+				orElse(orElse(s.Workload.Health[machine.Name].PodProblem, machine.Problem), "waiting for its Node")))
 		}
 	}
 	if len(problems) > 0 {
@@ -171,14 +185,14 @@ func (s *scope) setComponents(keep bool) {
 	s.set(condition, metav1.ConditionTrue, reasonHealthy, "")
 }
 
-func (s *scope) setEtcd(keep bool) {
+func (s *summary) setEtcd(keep bool) {
 	const condition = controlplanev1.ControlPlaneEtcdClusterHealthyCondition
-	if !desired.StackedEtcd(s.plane) {
+	if !desired.StackedEtcd(s.controlPlane) {
 		s.set(condition, metav1.ConditionTrue, "External", "etcd is external and not looked at")
 		return
 	}
-	if !s.snapshot.Etcd.Known {
-		s.setUnknownOnce(condition, keep, "etcd cannot be read: "+orElse(s.snapshot.Etcd.Problem, "it was not read"))
+	if !s.State.Etcd.Known {
+		s.setUnknownOnce(condition, keep, "etcd cannot be read: "+orElse(s.State.Etcd.Problem, "it was not read"))
 		return
 	}
 	var problems []string
@@ -188,10 +202,10 @@ func (s *scope) setEtcd(keep bool) {
 		reason = controlplanev1.MemberWithoutMachineReason
 		problems = append(problems, "* "+sentence(member.Message))
 	}
-	if !s.snapshot.Etcd.Agreed {
+	if !s.State.Etcd.Agreed {
 		problems = append(problems, "* There is no quorum")
 	}
-	for _, member := range s.snapshot.Etcd.Members {
+	for _, member := range s.State.Etcd.Members {
 		name := orElse(member.Name, fmt.Sprintf("%x", member.ID))
 		switch {
 		case slices.ContainsFunc(unclaimed, func(kept controlplane.UnclaimedMember) bool { return kept.ID == member.ID }):
@@ -203,9 +217,9 @@ func (s *scope) setEtcd(keep bool) {
 			problems = append(problems, fmt.Sprintf("* Member %s is not healthy: %s", name, member.Problem))
 		}
 	}
-	for _, machine := range s.snapshot.Machines {
+	for _, machine := range s.State.Machines {
 		has := false
-		for _, member := range s.snapshot.Etcd.Members {
+		for _, member := range s.State.Etcd.Members {
 			has = has || member.Machine == machine.Name
 		}
 		if !has && !machine.Deleting && machine.Node != "" {
@@ -220,69 +234,69 @@ func (s *scope) setEtcd(keep bool) {
 }
 
 // setAvailable: the API answers, a Machine works whole, and etcd has a quorum of healthy voters.
-func (s *scope) setAvailable(keep bool) {
+func (s *summary) setAvailable(keep bool) {
 	const condition = controlplanev1.ControlPlaneAvailableCondition
 	switch {
-	case s.deleting():
+	case s.Deleting():
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason, "The control plane is being deleted")
 		return
-	case !s.initialized():
+	case !s.Initialized():
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason,
 			orElse(s.outcome.Message, "Waiting for kubeadm init to end"))
 		return
-	case !s.observed || !s.snapshot.Reachable:
-		s.setUnknownOnce(condition, keep, message(s.workload.err, "The workload cluster was not read"))
+	case !s.Observed() || !s.State.Reachable:
+		s.setUnknownOnce(condition, keep, message(s.Workload.Err, "The workload cluster was not read"))
 		return
-	case desired.StackedEtcd(s.plane) && !s.snapshot.Etcd.Known:
-		s.setUnknownOnce(condition, true, "etcd cannot be read: "+s.snapshot.Etcd.Problem)
+	case desired.StackedEtcd(s.controlPlane) && !s.State.Etcd.Known:
+		s.setUnknownOnce(condition, true, "etcd cannot be read: "+s.State.Etcd.Problem)
 		return
 	}
 	working := 0
-	for _, machine := range s.snapshot.Machines {
+	for _, machine := range s.State.Machines {
 		if machine.Serving {
 			working++
 		}
 	}
-	etcd := s.snapshot.Etcd.Count()
+	etcd := s.State.Etcd.Count()
 	switch {
 	case working == 0:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason,
 			"No Machine has all components of a control plane ready")
-	case desired.StackedEtcd(s.plane) && !etcd.Quorate():
+	case desired.StackedEtcd(s.controlPlane) && !etcd.Quorate():
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason,
 			fmt.Sprintf("%d of %d etcd members are healthy, %d are needed", etcd.Healthy, etcd.Voters,
 				quorum.Majority(etcd.Voters)))
-	case s.certificates != nil && s.certificates.Status == metav1.ConditionFalse:
+	case s.Certificates != nil && s.Certificates.Status == metav1.ConditionFalse:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason, "The cluster's certificates are not available")
 	default:
 		s.set(condition, metav1.ConditionTrue, clusterv1.AvailableReason, "")
 	}
 }
 
-func (s *scope) setAddons(failure error) {
+func (s *summary) setAddons(failure error) {
 	const condition = controlplanev1.ControlPlaneAddonsUpToDateCondition
 	lacking := s.lackImages()
 	switch {
 	case s.outcome.Reason == controlplane.ReasonAddonImages:
 		s.set(condition, metav1.ConditionFalse, controlplanev1.WaitingForAddonImagesReason,
 			sentence(s.outcome.Message)+lacking)
-	case !s.initialized():
+	case !s.Initialized():
 		s.set(condition, metav1.ConditionFalse, "NotInitialized", "Waiting for kubeadm init to end")
-	case s.deleting():
+	case s.Deleting():
 		s.set(condition, metav1.ConditionFalse, clusterv1.DeletingReason, "The control plane is being deleted")
-	case !s.observed || !s.snapshot.Reachable:
-		s.setUnknownOnce(condition, true, message(s.workload.err, "The workload cluster was not read"))
+	case !s.Observed() || !s.State.Reachable:
+		s.setUnknownOnce(condition, true, message(s.Workload.Err, "The workload cluster was not read"))
 	case failure != nil && s.outcome.Kind == controlplane.UpdateAddons:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, sentence(failure.Error()))
-	case s.workload.addonsErr != nil:
-		s.set(condition, metav1.ConditionUnknown, clusterv1.InspectionFailedReason, sentence(s.workload.addonsErr.Error()))
-	case s.workload.dnsProblem != "":
-		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, s.workload.dnsProblem)
-	case s.snapshot.AddonsCurrent || s.outcome.Kind == controlplane.UpdateAddons:
+	case s.Workload.AddonsErr != nil:
+		s.set(condition, metav1.ConditionUnknown, clusterv1.InspectionFailedReason, sentence(s.Workload.AddonsErr.Error()))
+	case s.dnsProblem != "":
+		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, s.dnsProblem)
+	case s.State.AddonsCurrent || s.outcome.Kind == controlplane.UpdateAddons:
 		s.set(condition, metav1.ConditionTrue, clusterv1.UpToDateReason, strings.TrimPrefix(lacking, "\n"))
 	default:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, fmt.Sprintf(
-			"CoreDNS and kube-proxy get the images of %s when all control-plane Machines run it%s", s.plane.Spec.Version,
+			"CoreDNS and kube-proxy get the images of %s when all control-plane Machines run it%s", s.controlPlane.Spec.Version,
 			lacking))
 	}
 }

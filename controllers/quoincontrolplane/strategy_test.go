@@ -11,9 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -161,40 +159,6 @@ func TestRolloutWaitsForASnapshot(t *testing.T) {
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(2))
 	g.Expect(w.machine(first).DeletionTimestamp).To(BeNil())
-}
-
-func TestRolloutForAge(t *testing.T) {
-	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
-	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
-	machine.Status.CertificatesExpiryDate = metav1.NewTime(now.AddDate(0, 0, 20))
-	tests := map[string]struct {
-		after time.Time
-		days  *int32
-		want  string
-	}{
-		"nothing asked":     {},
-		"after its making":  {after: now.Add(-time.Minute), want: "spec.rollout.after"},
-		"before its making": {after: now.Add(-2 * time.Hour)},
-		"in the future":     {after: now.Add(time.Minute)},
-		"certificates run out": {days: ptr.To[int32](21),
-			want: "Certificates expire at 2026-01-30T00:00:00Z, within 21 days"},
-		"certificates long enough": {days: ptr.To[int32](19)},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			s := &scope{clock: clock.RealClock{}, plane: &controlplanev1.QuoinControlPlane{}}
-			if !tt.after.IsZero() {
-				s.plane.Spec.Rollout.After = metav1.NewTime(tt.after)
-			}
-			s.plane.Spec.Rollout.Before.CertificatesExpiryDays = tt.days
-			reason := s.compareAge(machine, now)
-			if tt.want == "" {
-				NewWithT(t).Expect(reason).To(BeEmpty())
-				return
-			}
-			NewWithT(t).Expect(reason).To(ContainSubstring(tt.want))
-		})
-	}
 }
 
 // The words of the decision are those of the API.

@@ -9,15 +9,18 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -26,6 +29,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
@@ -73,9 +77,9 @@ func machineOfInterest() predicate.Predicate {
 				return false
 			}
 			if !slices.Equal(before.Status.AddonVersions, after.Status.AddonVersions) ||
-				provisioned(before) != provisioned(after) ||
+				observe.Provisioned(before) != observe.Provisioned(after) ||
 				before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
-				finalProblem(before) != finalProblem(after) {
+				observe.FinalProblem(before) != observe.FinalProblem(after) {
 				return true
 			}
 			_, controlPlane := after.Labels[clusterv1.MachineControlPlaneLabel]
@@ -156,12 +160,29 @@ func hostBeganToJoin() predicate.Predicate {
 	}
 }
 
+// WorkloadObjects are what the caches of workload clusters hold besides Nodes: a Cluster may have very many other
+// objects of these kinds.
+func WorkloadObjects() map[client.Object]cache.ByObject {
+	inSystem := func(config cache.Config) cache.ByObject {
+		return cache.ByObject{Namespaces: map[string]cache.Config{metav1.NamespaceSystem: config}}
+	}
+	named := func(name string) cache.ByObject {
+		return inSystem(cache.Config{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)})
+	}
+	return map[client.Object]cache.ByObject{
+		&corev1.Pod{}:        inSystem(cache.Config{LabelSelector: labels.SelectorFromSet(observe.StaticPodLabels)}),
+		&corev1.ConfigMap{}:  named(observe.KubeadmConfigName),
+		&appsv1.DaemonSet{}:  named(observe.KubeProxy),
+		&appsv1.Deployment{}: named(observe.CoreDNS),
+	}
+}
+
 // watchWorkload makes changes of control-plane nodes and of their static pods come here. Watches that exist stay.
-func (r *Reconciler) watchWorkload(ctx context.Context, s *scope) error {
+func (r *Reconciler) watchWorkload(ctx context.Context, subject *observe.Subject) error {
 	if r.controller == nil {
 		return nil
 	}
-	cluster := client.ObjectKeyFromObject(s.cluster)
+	cluster := client.ObjectKeyFromObject(subject.Cluster)
 	err := r.ClusterCache.Watch(ctx, cluster, clustercache.NewWatcher(clustercache.WatcherOptions{
 		Name:         "quoincontrolplane-nodes",
 		Watcher:      r.controller,
@@ -172,7 +193,7 @@ func (r *Reconciler) watchWorkload(ctx context.Context, s *scope) error {
 	if err != nil {
 		return fmt.Errorf("watching the nodes of the workload cluster: %w", err)
 	}
-	request := []ctrl.Request{{NamespacedName: client.ObjectKeyFromObject(s.plane)}}
+	request := []ctrl.Request{{NamespacedName: client.ObjectKeyFromObject(subject.ControlPlane)}}
 	err = r.ClusterCache.Watch(ctx, cluster, clustercache.NewWatcher(clustercache.WatcherOptions{
 		Name:    "quoincontrolplane-pods",
 		Watcher: r.controller,
@@ -192,8 +213,8 @@ func (r *Reconciler) watchWorkload(ctx context.Context, s *scope) error {
 func podOfInterest() predicate.Predicate {
 	ready := func(object client.Object) bool {
 		pod, ok := object.(*corev1.Pod)
-		return ok && pod.Namespace == metav1.NamespaceSystem && labels.SelectorFromSet(staticPodLabels).
-			Matches(labels.Set(pod.Labels)) && podReady(pod)
+		return ok && pod.Namespace == metav1.NamespaceSystem && labels.SelectorFromSet(observe.StaticPodLabels).
+			Matches(labels.Set(pod.Labels)) && observe.PodReady(pod)
 	}
 	return predicate.Funcs{
 		GenericFunc: func(event.GenericEvent) bool { return false },
@@ -234,7 +255,7 @@ func (r *Reconciler) controlPlaneOfNode(ctx context.Context, node client.Object)
 // nodeOfInterest lets through control-plane nodes whose readiness or version changed.
 func nodeOfInterest() predicate.Predicate {
 	ofControlPlane := func(object client.Object) bool {
-		_, ok := object.GetLabels()[controlPlaneNodeLabel]
+		_, ok := object.GetLabels()[observe.ControlPlaneNodeLabel]
 		return ok
 	}
 	return predicate.Funcs{
@@ -245,8 +266,22 @@ func nodeOfInterest() predicate.Predicate {
 			before, ok := e.ObjectOld.(*corev1.Node)
 			after, alsoOK := e.ObjectNew.(*corev1.Node)
 			return ok && alsoOK && ofControlPlane(after) &&
-				(nodeReady(before) != nodeReady(after) ||
+				(observe.NodeReady(before) != observe.NodeReady(after) ||
 					before.Status.NodeInfo.KubeletVersion != after.Status.NodeInfo.KubeletVersion)
 		},
+	}
+}
+
+// hostServesAnother lets through hosts that begin or cease to say that they serve a newer generation.
+func hostServesAnother() predicate.Predicate {
+	stale := func(object client.Object) bool {
+		host, ok := object.(*infrav1.QuoinHost)
+		return ok && observe.StaleClaim(host) != nil
+	}
+	return predicate.Funcs{
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return stale(e.ObjectNew) != stale(e.ObjectOld) },
 	}
 }

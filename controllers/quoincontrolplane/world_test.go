@@ -41,6 +41,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 )
 
@@ -397,7 +398,7 @@ func (w *world) bootstrapped(name, address string) {
 
 func readyPod(name string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name,
-		Labels: staticPodLabels}}
+		Labels: observe.StaticPodLabels}}
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	return pod
 }
@@ -411,17 +412,21 @@ func (w *world) start(version string) {
 		"quoincontrolplane-nodes")
 	system := metav1.NamespaceSystem
 	w.g.Expect(w.workload.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system,
-		Name: kubeadmConfigName},
+		Name: observe.KubeadmConfigName},
 		Data: map[string]string{"ClusterConfiguration": "apiVersion: kubeadm.k8s.io/v1beta4\nkind: " +
 			"ClusterConfiguration\nkubernetesVersion: " + version +
 			"\nimageRepository: quoin.test\nfeatureGates:\n  ControlPlaneKubeletLocalMode: true\n"}})).To(Succeed())
-	w.g.Expect(w.workload.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: coreDNS},
+	w.g.Expect(w.workload.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system,
+		Name: observe.CoreDNS},
 		Data: map[string]string{"Corefile": ".:53 {\n    errors\n    health\n    ready\n    kubernetes cluster.local\n    " +
 			"forward . /etc/resolv.conf\n    cache 30\n}\n"}})).To(Succeed())
-	w.g.Expect(w.workload.Create(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: kubeProxy},
-		Spec: appsv1.DaemonSetSpec{Template: podTemplate(kubeProxy, "quoin.test/kube-proxy:"+version)}})).To(Succeed())
-	w.g.Expect(w.workload.Create(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: coreDNS},
-		Spec: appsv1.DeploymentSpec{Template: podTemplate(coreDNS, "quoin.test/coredns:v1.13.1")}})).To(Succeed())
+	w.g.Expect(w.workload.Create(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: system,
+		Name: observe.KubeProxy},
+		Spec: appsv1.DaemonSetSpec{Template: podTemplate(observe.KubeProxy, "quoin.test/kube-proxy:"+version)}})).
+		To(Succeed())
+	w.g.Expect(w.workload.Create(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: system,
+		Name: observe.CoreDNS},
+		Spec: appsv1.DeploymentSpec{Template: podTemplate(observe.CoreDNS, "quoin.test/coredns:v1.13.1")}})).To(Succeed())
 }
 
 func podTemplate(name, image string) corev1.PodTemplateSpec {
@@ -544,10 +549,20 @@ func (w *world) image(object client.Object, name string) string {
 	return ""
 }
 
+func imageOf(containers []corev1.Container, name string) string {
+	for _, container := range containers {
+		if container.Name == name {
+			return container.Image
+		}
+	}
+	return ""
+}
+
 func (w *world) configVersion() string {
 	w.t.Helper()
 	config := &corev1.ConfigMap{}
-	w.g.Expect(w.workload.Get(w.t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: kubeadmConfigName},
+	w.g.Expect(w.workload.Get(w.t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem,
+		Name: observe.KubeadmConfigName},
 		config)).To(Succeed())
 	for _, line := range strings.Split(config.Data["ClusterConfiguration"], "\n") {
 		if version, ok := strings.CutPrefix(line, "kubernetesVersion: "); ok {

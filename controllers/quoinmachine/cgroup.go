@@ -39,5 +39,10 @@ func (r *Reconciler) failsOnCgroupV1(ctx context.Context, v *view, hosts []infra
 	if !ptr.Deref(v.cluster.Status.Initialization.ControlPlaneInitialized, false) {
 		return true, nil
 	}
-	return observed.SharedFailsOnCgroupV1(ctx, r.ClusterCache, client.ObjectKeyFromObject(v.cluster)), nil
+	if r.ClusterCache == nil {
+		return false, nil
+	}
+	workload, err := r.ClusterCache.GetUncachedClient(ctx, client.ObjectKeyFromObject(v.cluster))
+	// A cluster that cannot be read may tell it to start.
+	return err == nil && observed.SharedFailsOnCgroupV1(ctx, workload), nil
 }

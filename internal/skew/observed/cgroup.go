@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -55,16 +54,7 @@ func patchesFailCgroupV1(content []byte) bool {
 
 // SharedFailsOnCgroupV1 reports whether the configuration that kubeadm gives each node that joins leaves its kubelet to
 // fail on a host with cgroup v1. A cluster that cannot be read may tell it to start.
-func SharedFailsOnCgroupV1(
-	ctx context.Context, clusters clustercache.ClusterCache, cluster client.ObjectKey,
-) bool {
-	if clusters == nil {
-		return false
-	}
-	workload, err := clusters.GetUncachedClient(ctx, cluster)
-	if err != nil {
-		return false
-	}
+func SharedFailsOnCgroupV1(ctx context.Context, workload client.Reader) bool {
 	config := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubelet-config"}
 	if err := workload.Get(ctx, key, config); err != nil {
@@ -73,6 +63,6 @@ func SharedFailsOnCgroupV1(
 	var shared struct {
 		FailCgroupV1 *bool `json:"failCgroupV1,omitempty"`
 	}
-	err = yaml.Unmarshal([]byte(config.Data["kubelet"]), &shared)
+	err := yaml.Unmarshal([]byte(config.Data["kubelet"]), &shared)
 	return err == nil && ptr.Deref(shared.FailCgroupV1, true)
 }

@@ -9,7 +9,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
@@ -17,65 +16,36 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// observed is a look at three Machines a, b and c in zones of the same names, with a member each, 1 to 3.
-func observed() *scope {
-	s := &scope{clock: clock.RealClock{}, plane: &controlplanev1.QuoinControlPlane{}, machines: collections.Machines{},
-		infra: map[string]*infrav1.QuoinMachine{}}
-	s.members.cluster.Agreed = true
-	s.members.readAt = time.Now()
+// withMembers is a summary of three Machines a, b and c in zones of the same names, with a member each, 1 to 3, and
+// what is changed of etcd.
+func withMembers(change func(*observe.Membership)) *summary {
+	o := &observe.Observation{Inventory: observe.Inventory{Machines: collections.Machines{},
+		Subject:       observe.Subject{ControlPlane: &controlplanev1.QuoinControlPlane{}},
+		QuoinMachines: map[string]*infrav1.QuoinMachine{}}}
+	o.Etcd.Cluster.Agreed = true
+	o.Etcd.ReadAt = time.Now()
 	for i, name := range []string{"a", "b", "c"} {
 		machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		machine.Status.NodeRef.Name = "n-" + name
-		s.machines[name] = machine
-		s.infra[name] = &infrav1.QuoinMachine{Status: infrav1.QuoinMachineStatus{FailureDomain: "zone-" + name}}
-		s.members.cluster.Members = append(s.members.cluster.Members, etcd.Member{ID: uint64(i + 1), Name: "n-" + name,
+		o.Machines[name] = machine
+		o.QuoinMachines[name] = &infrav1.QuoinMachine{Status: infrav1.QuoinMachineStatus{FailureDomain: "zone-" + name}}
+		o.Etcd.Cluster.Members = append(o.Etcd.Cluster.Members, etcd.Member{ID: uint64(i + 1), Name: "n-" + name,
 			Answers: true, Leader: i == 0, Size: 4096, PeerAddresses: []string{"192.0.2." + name}})
 	}
-	return s
+	change(&o.Etcd)
+	o.State.Etcd = o.Membership()
+	return &summary{Observation: o, controlPlane: o.ControlPlane}
 }
 
-func TestMembershipTellsWhereMembersAre(t *testing.T) {
+func TestMembersInStatusAreNamedApart(t *testing.T) {
 	g := NewWithT(t)
-	s := observed()
-	s.members.cluster.Members[1].Alarms = []string{"NOSPACE"}
-	s.members.cluster.Members[2].Answers = false
-	membership := s.etcdSnapshot()
-	g.Expect(membership.Known && membership.Agreed).To(BeTrue())
-	g.Expect(membership.Members[0]).To(Equal(quorum.Member{ID: 1, Name: "n-a", Machine: "a", FailureDomain: "zone-a",
-		Leader: true, Healthy: true, Size: 4096}))
-	g.Expect(membership.Members[1].Healthy).To(BeFalse())
-	g.Expect(membership.Members[1].Problem).To(ContainSubstring("NOSPACE"))
-	g.Expect(membership.Members[2].Problem).NotTo(BeEmpty())
-	g.Expect(membership.Count()).To(Equal(quorum.Count{Voters: 3, Healthy: 1}))
-}
-
-func TestMemberIsHeldUntilItsDepartureIsAllowed(t *testing.T) {
-	g := NewWithT(t)
-	s := observed()
-	now := metav1.Now()
-	s.machines["a"].DeletionTimestamp = &now
-	s.machines["b"].DeletionTimestamp = &now
-	for _, name := range []string{"a", "c"} {
-		s.machines[name].Annotations = map[string]string{controlplanev1.PreDrainHookAnnotation: ""}
-	}
-	members := s.etcdSnapshot().Members
-	g.Expect(members[0].Departing && members[0].Held).To(BeTrue(), "it still has the hook")
-	g.Expect(members[1].Departing && !members[1].Held).To(BeTrue(), "it was let go")
-	g.Expect(members[2].Departing || members[2].Held).To(BeFalse(), "nobody deletes it")
-}
-
-func TestRemainsOfAnEarlierMachineAreNobodys(t *testing.T) {
-	g := NewWithT(t)
-	s := observed()
-	s.members.cluster.Members = append(s.members.cluster.Members, etcd.Member{ID: 9, Name: "n-c"})
-	members := s.etcdSnapshot().Members
-	g.Expect(members[2].Machine).To(Equal("c"))
-	g.Expect(members[3].Machine).To(BeEmpty())
-	s.snapshot.Etcd = s.etcdSnapshot()
+	s := withMembers(func(m *observe.Membership) {
+		m.Cluster.Members = append(m.Cluster.Members, etcd.Member{ID: 9, Name: "n-c"})
+	})
 	var names []string
 	for _, member := range s.etcdStatus(nil).Members {
 		names = append(names, member.Name)
@@ -85,11 +55,10 @@ func TestRemainsOfAnEarlierMachineAreNobodys(t *testing.T) {
 
 func TestEtcdStatusTellsMembersAndTolerance(t *testing.T) {
 	g := NewWithT(t)
-	s := observed()
-	s.members.cluster.Members[1].Lag = 7
-	s.members.cluster.Members = append(s.members.cluster.Members, etcd.Member{ID: 0xab, Learner: true,
-		Problem: "it was not reached"})
-	s.snapshot.Etcd = s.etcdSnapshot()
+	s := withMembers(func(m *observe.Membership) {
+		m.Cluster.Members[1].Lag = 7
+		m.Cluster.Members = append(m.Cluster.Members, etcd.Member{ID: 0xab, Learner: true, Problem: "it was not reached"})
+	})
 	status := s.etcdStatus(nil)
 	g.Expect(status.Voters).To(HaveValue(BeEquivalentTo(3)))
 	g.Expect(status.Tolerates).To(HaveValue(BeEquivalentTo(1)))
@@ -111,25 +80,22 @@ func TestEtcdStatusTellsMembersAndTolerance(t *testing.T) {
 // A write of status wakes the controller, which reads etcd and writes status.
 func TestEtcdStatusDoesNotWakeItsOwnController(t *testing.T) {
 	g := NewWithT(t)
-	s := observed()
-	s.snapshot.Etcd = s.etcdSnapshot()
+	s := withMembers(func(*observe.Membership) {})
 	first := s.etcdStatus(nil)
 
-	later := observed()
-	later.members.readAt = s.members.readAt.Add(10 * time.Second)
-	later.members.cluster.Members[0].Size, later.members.cluster.Members[1].Lag = 8192, 3
-	later.snapshot.Etcd = later.etcdSnapshot()
+	later := withMembers(func(m *observe.Membership) {
+		m.ReadAt = s.Etcd.ReadAt.Add(10 * time.Second)
+		m.Cluster.Members[0].Size, m.Cluster.Members[1].Lag = 8192, 3
+	})
 	g.Expect(later.etcdStatus(first)).To(Equal(first), "a size and a lag change all the time")
 
-	later.snapshot.Etcd.Members[2].Healthy = false
+	later.State.Etcd.Members[2].Healthy = false
 	changed := later.etcdStatus(first)
 	g.Expect(changed.Tolerates).To(HaveValue(BeZero()))
 	g.Expect(changed.Members[0].SizeBytes).To(HaveValue(BeEquivalentTo(8192)))
 	g.Expect(changed.ObservedTime.After(first.ObservedTime.Time)).To(BeTrue())
 
-	old := observed()
-	old.members.readAt = s.members.readAt.Add(observedInterval + time.Second)
-	old.snapshot.Etcd = old.etcdSnapshot()
+	old := withMembers(func(m *observe.Membership) { m.ReadAt = s.Etcd.ReadAt.Add(observedInterval + time.Second) })
 	g.Expect(old.etcdStatus(first).ObservedTime.After(first.ObservedTime.Time)).
 		To(BeTrue(), "what is admitted by it must not be old")
 }

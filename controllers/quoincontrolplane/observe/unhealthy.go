@@ -1,7 +1,7 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package quoincontrolplane
+package observe
 
 import (
 	"time"

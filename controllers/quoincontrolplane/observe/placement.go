@@ -1,7 +1,7 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package quoincontrolplane
+package observe
 
 import (
 	"context"
@@ -23,32 +23,32 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
-// pickFailureDomain is that of the next Machine: the one with fewest up-to-date Machines, then with fewest, among those
+// NextFailureDomain is that of the next Machine: the one with fewest up-to-date Machines, then with fewest, among those
 // that have a free host, or where none has, one that will be free. Without one it stays open, and the Machine takes the
 // first host that becomes free: a Machine bound to a domain whose hosts are all in use would hold up a surge for ever.
-func (s *scope) pickFailureDomain(ctx context.Context) string {
-	having := s.freeDomains
+func (o *Observation) NextFailureDomain(ctx context.Context) string {
+	having := o.freeDomains
 	if len(having) == 0 {
-		having = s.comingDomains
+		having = o.comingDomains
 	}
 	var candidates []clusterv1.FailureDomain
-	for _, domain := range s.cluster.Status.FailureDomains {
+	for _, domain := range o.Cluster.Status.FailureDomains {
 		if ptr.Deref(domain.ControlPlane, false) && having[domain.Name] {
 			candidates = append(candidates, domain)
 		}
 	}
 	// Count a Machine where its host is: its spec may leave that open.
 	placed, upToDate := collections.New(), collections.New()
-	for name, machine := range s.parts() {
+	for name, machine := range o.Parts() {
 		if !machine.DeletionTimestamp.IsZero() {
 			continue
 		}
 		counted := machine.DeepCopy()
-		if infra := s.infra[name]; infra != nil && infra.Status.FailureDomain != "" {
+		if infra := o.QuoinMachines[name]; infra != nil && infra.Status.FailureDomain != "" {
 			counted.Spec.FailureDomain = infra.Status.FailureDomain
 		}
 		placed.Insert(counted)
-		if len(s.outdated[name]) == 0 {
+		if len(o.Outdated[name]) == 0 {
 			upToDate.Insert(counted)
 		}
 	}
@@ -57,25 +57,26 @@ func (s *scope) pickFailureDomain(ctx context.Context) string {
 
 // countSpares finds the hosts that a Machine made from the template could claim now, as placement of QuoinMachines
 // does.
-func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
-	s.freeDomains, s.comingDomains = map[string]bool{}, map[string]bool{}
-	if s.template == nil {
+func (inv *Inventory) countSpares() error {
+	hosts := inv.fleet
+	inv.freeDomains, inv.comingDomains = map[string]bool{}, map[string]bool{}
+	if inv.Template == nil {
 		// Without it no Machine is made at all, and that is said where one would be.
-		s.snapshot.Spare = controlplane.Spare{Free: 1}
+		inv.Spare = controlplane.Spare{Free: 1}
 		return nil
 	}
-	selector, err := hostSelector(s.template)
+	selector, err := hostSelector(inv.Template)
 	if err != nil {
 		return err
 	}
-	request := placement.Request{Namespace: s.plane.Namespace, Selector: selector, Version: s.plane.Spec.Version,
-		Taken: s.taken(hosts), FailCgroupV1: s.failCgroupV1}
-	s.request = &request
+	request := placement.Request{Namespace: inv.ControlPlane.Namespace, Selector: selector,
+		Version: inv.ControlPlane.Spec.Version, Taken: inv.taken(hosts), FailCgroupV1: inv.failCgroupV1}
+	inv.request = &request
 	fleet := make([]placement.Host, 0, len(hosts))
 	for i := range hosts {
 		fleet = append(fleet, placement.HostOf(&hosts[i]))
 	}
-	spare := controlplane.Spare{Kind: "hosts of namespace " + s.plane.Namespace}
+	spare := controlplane.Spare{Kind: "hosts of namespace " + inv.ControlPlane.Namespace}
 	if selector != nil && !selector.Empty() {
 		spare.Kind = "hosts that " + selector.String() + " selects"
 	}
@@ -83,10 +84,10 @@ func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
 		switch {
 		case placement.Select(request, []placement.Host{host}).Chosen != nil:
 			spare.Free++
-			s.freeDomains[host.FailureDomain] = true
+			inv.freeDomains[host.FailureDomain] = true
 		case placement.Coming(request, host):
 			spare.Pending++
-			s.comingDomains[host.FailureDomain] = true
+			inv.comingDomains[host.FailureDomain] = true
 		}
 	}
 	if spare.Free == 0 {
@@ -96,19 +97,20 @@ func (s *scope) countSpares(hosts []infrav1.QuoinHost) error {
 		}
 		spare.Why = strings.Join(reasons, ", ")
 	}
-	s.snapshot.Spare = spare
+	inv.Spare = spare
+	inv.countReturning()
 	return nil
 }
 
 // taken lists what identifies the hosts that Machines of the Cluster have.
-func (s *scope) taken(hosts []infrav1.QuoinHost) []placement.Identity {
+func (inv *Inventory) taken(hosts []infrav1.QuoinHost) []placement.Identity {
 	machines := map[string]bool{}
-	for i := range s.clusterInfra {
-		machines[s.clusterInfra[i].Name] = true
+	for i := range inv.ClusterQuoinMachines {
+		machines[inv.ClusterQuoinMachines[i].Name] = true
 	}
 	var taken []placement.Identity
 	for i := range hosts {
-		if ref := hosts[i].Spec.ConsumerRef; ref != nil && ref.Namespace == s.plane.Namespace && machines[ref.Name] {
+		if ref := hosts[i].Spec.ConsumerRef; ref != nil && ref.Namespace == inv.ControlPlane.Namespace && machines[ref.Name] {
 			taken = append(taken, placement.IdentitiesOf(hosts[i].Status.Facts)...)
 		}
 	}
@@ -116,36 +118,36 @@ func (s *scope) taken(hosts []infrav1.QuoinHost) []placement.Identity {
 }
 
 // countReturning finds the hosts that Machines have left for good. Each is reset next, or already.
-func (s *scope) countReturning() {
-	if s.request == nil {
+func (inv *Inventory) countReturning() {
+	if inv.request == nil {
 		return
 	}
-	for name, machine := range s.machines {
-		infra, host := s.infra[name], s.hosts[name]
-		if machine.DeletionTimestamp.IsZero() || infra == nil || host == nil || hostHeld(infra) ||
-			hasHook(machine, controlplanev1.PreDrainHookAnnotation) ||
-			hasHook(machine, controlplanev1.PreTerminateHookAnnotation) {
+	for name, machine := range inv.Machines {
+		infra, host := inv.QuoinMachines[name], inv.Hosts[name]
+		if machine.DeletionTimestamp.IsZero() || infra == nil || host == nil || HostHeld(infra) ||
+			HasHook(machine, controlplanev1.PreDrainHookAnnotation) ||
+			HasHook(machine, controlplanev1.PreTerminateHookAnnotation) {
 			continue
 		}
-		if placed := placement.HostOf(host); placement.Returning(*s.request, placed) {
-			s.snapshot.Spare.Returning++
-			s.comingDomains[placed.FailureDomain] = true
+		if placed := placement.HostOf(host); placement.Returning(*inv.request, placed) {
+			inv.Spare.Returning++
+			inv.comingDomains[placed.FailureDomain] = true
 		}
 	}
 }
 
-// hostless says whether none of the hosts that are free or will be can be claimed for a Machine: it is bound to a
+// hostless reports whether none of the hosts that are free or will be can be claimed for a Machine: it is bound to a
 // failure domain, and those there are gone.
-func (s *scope) hostless(machine *clusterv1.Machine) bool {
+func (inv *Inventory) hostless(machine *clusterv1.Machine) bool {
 	domain := machine.Spec.FailureDomain
-	return domain != "" && s.template != nil && !s.freeDomains[domain] && !s.comingDomains[domain]
+	return domain != "" && inv.Template != nil && !inv.freeDomains[domain] && !inv.comingDomains[domain]
 }
 
-// claimedFor says whether a host names the QuoinMachine as its consumer. A claim is written there before the
+// claimedFor reports whether a host names the QuoinMachine as its consumer. A claim is written there before the
 // QuoinMachine tells of it, and in between the host is not free any more.
-func (s *scope) claimedFor(infra *infrav1.QuoinMachine) bool {
-	for i := range s.fleet {
-		if ref := s.fleet[i].Spec.ConsumerRef; ref != nil && ref.Namespace == infra.Namespace && ref.Name == infra.Name {
+func (inv *Inventory) claimedFor(infra *infrav1.QuoinMachine) bool {
+	for i := range inv.fleet {
+		if ref := inv.fleet[i].Spec.ConsumerRef; ref != nil && ref.Namespace == infra.Namespace && ref.Name == infra.Name {
 			return true
 		}
 	}

@@ -1,15 +1,14 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package quoincontrolplane
+package observe
 
 import (
 	"testing"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
 
@@ -17,9 +16,9 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
-// leaver is a scope with one Machine that has left for good, on a host that still serves it. change may make it
+// leaver is an inventory with one Machine that has left for good, on a host that still serves it. change may make it
 // otherwise.
-func leaver(t *testing.T, change func(*clusterv1.Machine, *infrav1.QuoinMachine, *infrav1.QuoinHost)) *scope {
+func leaver(t *testing.T, change func(*clusterv1.Machine, *infrav1.QuoinMachine, *infrav1.QuoinHost)) *Inventory {
 	t.Helper()
 	deleted := metav1.Now()
 	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m",
@@ -30,12 +29,11 @@ func leaver(t *testing.T, change func(*clusterv1.Machine, *infrav1.QuoinMachine,
 	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: "m"}
 	host.Status.State = infrav1.HostStateProvisioned
 	change(machine, infra, host)
-	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
-	s := &scope{clock: clock.RealClock{}, plane: plane, template: &unstructured.Unstructured{Object: map[string]any{}},
-		machines: collections.FromMachines(machine),
-		infra:    map[string]*infrav1.QuoinMachine{"m": infra}, hosts: map[string]*infrav1.QuoinHost{"m": host}}
-	NewWithT(t).Expect(s.countSpares([]infrav1.QuoinHost{*host})).To(Succeed())
-	return s
+	inv := withTemplate(*host)
+	inv.Machines = collections.FromMachines(machine)
+	inv.QuoinMachines = map[string]*infrav1.QuoinMachine{"m": infra}
+	inv.Hosts = map[string]*infrav1.QuoinHost{"m": host}
+	return inv
 }
 
 // The host of a Machine that has left for good is reset next, so another Machine may be made for it already.
@@ -77,15 +75,15 @@ func TestHostsThatMachinesHaveLeftForGoodAreCounted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			s := leaver(t, tc.change)
-			s.countReturning()
+			inv := leaver(t, tc.change)
+			g.Expect(inv.countSpares()).To(Succeed())
 			if !tc.counted {
-				g.Expect(s.snapshot.Spare.Returning).To(BeZero())
-				g.Expect(s.comingDomains).To(BeEmpty())
+				g.Expect(inv.Spare.Returning).To(BeZero())
+				g.Expect(inv.comingDomains).To(BeEmpty())
 				return
 			}
-			g.Expect(s.snapshot.Spare.Returning).To(Equal(1))
-			g.Expect(s.comingDomains).To(HaveKey("a"), "a Machine may be bound to its failure domain")
+			g.Expect(inv.Spare.Returning).To(Equal(1))
+			g.Expect(inv.comingDomains).To(HaveKey("a"), "a Machine may be bound to its failure domain")
 		})
 	}
 }
@@ -93,16 +91,34 @@ func TestHostsThatMachinesHaveLeftForGoodAreCounted(t *testing.T) {
 // What is not known of a Machine is no host that returns.
 func TestMachinesWithoutPartsReturnNoHost(t *testing.T) {
 	unchanged := func(*clusterv1.Machine, *infrav1.QuoinMachine, *infrav1.QuoinHost) {}
-	for name, lose := range map[string]func(*scope){
-		"no template":     func(s *scope) { s.request = nil },
-		"no QuoinMachine": func(s *scope) { s.infra = nil },
-		"no host":         func(s *scope) { s.hosts = nil },
+	for name, lose := range map[string]func(*Inventory){
+		"no template":     func(inv *Inventory) { inv.Template = nil },
+		"no QuoinMachine": func(inv *Inventory) { inv.QuoinMachines = nil },
+		"no host":         func(inv *Inventory) { inv.Hosts = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := leaver(t, unchanged)
-			lose(s)
-			s.countReturning()
-			NewWithT(t).Expect(s.snapshot.Spare.Returning).To(BeZero())
+			inv := leaver(t, unchanged)
+			lose(inv)
+			NewWithT(t).Expect(inv.countSpares()).To(Succeed())
+			NewWithT(t).Expect(inv.Spare.Returning).To(BeZero())
 		})
+	}
+}
+
+// Proves: R20
+func TestAHostThatTheNextKubeletFailsOnDoesNotReturn(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		g := NewWithT(t)
+		inv := leaver(t, func(_ *clusterv1.Machine, _ *infrav1.QuoinMachine, host *infrav1.QuoinHost) {
+			host.Status.Facts = &infrav1.HostFacts{CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}
+		})
+		inv.ControlPlane.Spec.Version, inv.failCgroupV1 = "v1.35.4", fails
+		g.Expect(inv.countSpares()).To(Succeed())
+		o := &Observation{Inventory: *inv}
+		machine := o.stateOf(inv.Machines["m"])
+		g.Expect(machine.Returns).NotTo(Equal(fails))
+		if fails {
+			g.Expect(machine.NoReturn).To(ContainSubstring("R20"))
+		}
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package quoincontrolplane
+package observe
 
 import (
 	"context"
@@ -15,40 +15,42 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
-	versions "github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
 // failsOnCgroupV1 reports whether the kubelet of a further Machine would not start on those of the hosts that have
 // cgroup v1 (R20). QuoinMachines are held back by the same rule, which they ask of the bootstrap data: those are made
 // of what is read here.
-func (r *Reconciler) failsOnCgroupV1(ctx context.Context, s *scope, hosts []infrav1.QuoinHost) (bool, error) {
-	if !slices.ContainsFunc(hosts, func(host infrav1.QuoinHost) bool {
-		return skew.CgroupEnded(placement.CgroupOf(host.Status.Facts), s.plane.Spec.Version) != ""
+func (s *Sources) failsOnCgroupV1(ctx context.Context, inv *Inventory) (bool, error) {
+	if !slices.ContainsFunc(inv.fleet, func(host infrav1.QuoinHost) bool {
+		return skew.CgroupEnded(placement.CgroupOf(host.Status.Facts), inv.ControlPlane.Spec.Version) != ""
 	}) {
 		return false, nil
 	}
-	data, err := r.kubeletSettings(ctx, s)
-	if err != nil || versions.StartsOnCgroupV1(data) {
+	data, err := s.kubeletSettings(ctx, inv)
+	if err != nil || observed.StartsOnCgroupV1(data) {
 		return false, err
 	}
-	if !s.initialized() {
+	if !inv.Initialized() {
 		return true, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, WorkloadTimeout)
 	defer cancel()
-	return versions.SharedFailsOnCgroupV1(ctx, r.ClusterCache, client.ObjectKeyFromObject(s.cluster)), nil
+	workload, err := s.Workloads.GetUncachedReader(ctx, client.ObjectKeyFromObject(inv.Cluster))
+	// A cluster that cannot be read may tell it to start.
+	return err == nil && observed.SharedFailsOnCgroupV1(ctx, workload), nil
 }
 
 // kubeletSettings is a cloud-config of all that a further Machine's bootstrap data will tell its kubelet.
-func (r *Reconciler) kubeletSettings(ctx context.Context, s *scope) ([]byte, error) {
+func (s *Sources) kubeletSettings(ctx context.Context, inv *Inventory) ([]byte, error) {
 	type file struct {
 		Path     string `json:"path"`
 		Encoding string `json:"encoding,omitempty"`
 		Content  string `json:"content"`
 	}
-	spec := &s.plane.Spec.KubeadmConfigSpec
+	spec := &inv.ControlPlane.Spec.KubeadmConfigSpec
 	registration := spec.InitConfiguration.NodeRegistration
-	if s.initialized() {
+	if inv.Initialized() {
 		registration = spec.JoinConfiguration.NodeRegistration
 	}
 	arguments, err := yaml.Marshal(registration)
@@ -60,8 +62,8 @@ func (r *Reconciler) kubeletSettings(ctx context.Context, s *scope) ([]byte, err
 		content := written.Content
 		if written.ContentFrom.IsDefined() {
 			from, data := written.ContentFrom.Secret, &corev1.Secret{}
-			key := client.ObjectKey{Namespace: s.plane.Namespace, Name: from.Name}
-			if err := client.IgnoreNotFound(r.APIReader.Get(ctx, key, data)); err != nil {
+			key := client.ObjectKey{Namespace: inv.ControlPlane.Namespace, Name: from.Name}
+			if err := client.IgnoreNotFound(s.Live.Get(ctx, key, data)); err != nil {
 				return nil, fmt.Errorf("reading Secret %s of file %s: %w", key, written.Path, err)
 			}
 			content = string(data.Data[from.Key])

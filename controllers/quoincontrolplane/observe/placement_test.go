@@ -1,7 +1,7 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package quoincontrolplane
+package observe
 
 import (
 	"testing"
@@ -9,7 +9,6 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
@@ -17,26 +16,31 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
+const namespace = "default"
+
+// withTemplate is an inventory of a control plane that has a template, and of the hosts.
+func withTemplate(hosts ...infrav1.QuoinHost) *Inventory {
+	return &Inventory{fleet: hosts, Subject: Subject{Template: &unstructured.Unstructured{Object: map[string]any{}},
+		ControlPlane: &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}}}
+}
+
 // A paused host is claimed by nobody, so no Machine is bound to its failure domain.
 func TestPausedHostIsNotFree(t *testing.T) {
-	w := newWorld(t, 1)
-	w.noSpare()
+	g := NewWithT(t)
+	var hosts []infrav1.QuoinHost
 	for name, annotations := range map[string]map[string]string{"r1": nil, "r2": {clusterv1.PausedAnnotation: ""}} {
-		host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: annotations}}
+		host := infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: annotations}}
 		host.Spec.FailureDomain = name
-		w.g.Expect(w.mgmt.Create(t.Context(), host)).To(Succeed())
 		host.Status.State = infrav1.HostStateAvailable
-		conditions.Set(host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue,
+		conditions.Set(&host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue,
 			Reason: infrav1.HostAvailableReason})
-		w.g.Expect(w.mgmt.Status().Update(t.Context(), host)).To(Succeed())
+		hosts = append(hosts, host)
 	}
-	hosts := &infrav1.QuoinHostList{}
-	w.g.Expect(w.mgmt.List(t.Context(), hosts)).To(Succeed())
-	s := &scope{clock: clock.RealClock{}, plane: w.plane(), template: &unstructured.Unstructured{Object: map[string]any{}}}
-	w.g.Expect(s.countSpares(hosts.Items)).To(Succeed())
-	w.g.Expect(s.freeDomains).To(HaveLen(1))
-	w.g.Expect(s.freeDomains).To(HaveKey("r1"))
-	w.g.Expect(s.snapshot.Spare.Free).To(Equal(1))
+	inv := withTemplate(hosts...)
+	g.Expect(inv.countSpares()).To(Succeed())
+	g.Expect(inv.freeDomains).To(HaveLen(1))
+	g.Expect(inv.freeDomains).To(HaveKey("r1"))
+	g.Expect(inv.Spare.Free).To(Equal(1))
 }
 
 // A host that is being reset or inspected is waited for while it answers and nothing is wrong with it, whoever had it.
@@ -71,24 +75,22 @@ func TestHostsThatWillBeFreeAreCounted(t *testing.T) {
 		}),
 		host("elsewhere", infrav1.HostStateCleaning, func(h *infrav1.QuoinHost) { h.Namespace = "elsewhere" }),
 	}
-	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
-	s := &scope{clock: clock.RealClock{}, plane: plane, fleet: hosts,
-		template: &unstructured.Unstructured{Object: map[string]any{}}}
-	g.Expect(s.countSpares(hosts)).To(Succeed())
-	g.Expect(s.snapshot.Spare.Free).To(Equal(0))
-	g.Expect(s.snapshot.Spare.Pending).To(Equal(2))
-	g.Expect(s.comingDomains).To(And(HaveKey("reset"), HaveKey("inspected")))
+	inv := withTemplate(hosts...)
+	g.Expect(inv.countSpares()).To(Succeed())
+	g.Expect(inv.Spare.Free).To(Equal(0))
+	g.Expect(inv.Spare.Pending).To(Equal(2))
+	g.Expect(inv.comingDomains).To(And(HaveKey("reset"), HaveKey("inspected")))
 
 	bound := func(domain string) *clusterv1.Machine {
 		return &clusterv1.Machine{Spec: clusterv1.MachineSpec{FailureDomain: domain}}
 	}
-	g.Expect(s.hostless(bound("quarantined"))).To(BeTrue())
-	g.Expect(s.hostless(bound("reset"))).To(BeFalse())
-	g.Expect(s.hostless(bound(""))).To(BeFalse(), "any host will do")
+	g.Expect(inv.hostless(bound("quarantined"))).To(BeTrue())
+	g.Expect(inv.hostless(bound("reset"))).To(BeFalse())
+	g.Expect(inv.hostless(bound(""))).To(BeFalse(), "any host will do")
 
 	// The host says so before its QuoinMachine does.
 	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cp-0"}}
-	g.Expect(s.claimedFor(infra)).To(BeTrue())
+	g.Expect(inv.claimedFor(infra)).To(BeTrue())
 	infra.Name = "cp-1"
-	g.Expect(s.claimedFor(infra)).To(BeFalse())
+	g.Expect(inv.claimedFor(infra)).To(BeFalse())
 }

@@ -1,0 +1,81 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+)
+
+// etcdStatus is the membership as status tells it. What changes all the time, such as the size of a database, is
+// written only together with something that matters or when the last reading is old: each write wakes this controller
+// again.
+func (s *summary) etcdStatus(before *controlplanev1.EtcdStatus) *controlplanev1.EtcdStatus {
+	count := s.State.Etcd.Count()
+	status := &controlplanev1.EtcdStatus{
+		Voters:       ptr.To(int32(count.Voters)),      //nolint:gosec // a handful
+		Tolerates:    ptr.To(int32(count.Tolerates())), //nolint:gosec // a handful
+		Agreed:       ptr.To(s.State.Etcd.Agreed),
+		ObservedTime: metav1.NewTime(s.Etcd.ReadAt.Truncate(time.Second)),
+	}
+	taken := map[string]bool{}
+	for _, member := range s.State.Etcd.Members {
+		entry := controlplanev1.EtcdMember{Name: member.Name, ID: fmt.Sprintf("%x", member.ID), Machine: member.Machine,
+			FailureDomain: member.FailureDomain, Role: "Voter", Healthy: ptr.To(member.Healthy),
+			Problem: shortened(member.Problem)}
+		if entry.Name == "" || taken[entry.Name] {
+			entry.Name = entry.ID
+		}
+		taken[entry.Name] = true
+		switch {
+		case member.Learner:
+			entry.Role = "Learner"
+		case member.Leader:
+			entry.Role, status.Leader = "Leader", entry.Name
+		}
+		if member.Size > 0 {
+			// It was asked, so this is known.
+			entry.Lag = ptr.To(int64(min(member.Lag, math.MaxInt64))) //nolint:gosec // just bounded
+			entry.SizeBytes = ptr.To(member.Size)
+		}
+		status.Members = append(status.Members, entry)
+	}
+	slices.SortFunc(status.Members, func(a, b controlplanev1.EtcdMember) int { return strings.Compare(a.Name, b.Name) })
+	if before != nil && status.ObservedTime.Sub(before.ObservedTime.Time) < observedInterval &&
+		apiequality.Semantic.DeepEqual(lasting(before), lasting(status)) {
+		return before
+	}
+	return status
+}
+
+// lasting is a membership without what differs from one reading to the next.
+func lasting(status *controlplanev1.EtcdStatus) *controlplanev1.EtcdStatus {
+	copied := status.DeepCopy()
+	copied.ObservedTime = metav1.Time{}
+	for i := range copied.Members {
+		copied.Members[i].Lag, copied.Members[i].SizeBytes, copied.Members[i].Problem = nil, nil, ""
+	}
+	return copied
+}
+
+// shortened keeps a problem within what the API takes.
+func shortened(problem string) string {
+	const most = 1024
+	if len(problem) <= most {
+		return problem
+	}
+	return strings.ToValidUTF8(problem[:most], "")
+}
+
+// observedInterval is how old a membership in status gets before it is written again although nothing happened to it.
+const observedInterval = 30 * time.Second

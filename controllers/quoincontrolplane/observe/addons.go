@@ -1,0 +1,242 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/collections"
+	containerutil "sigs.k8s.io/cluster-api/util/container"
+	"sigs.k8s.io/cluster-api/util/version"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// The names of the add-ons.
+const (
+	KubeProxy = "kube-proxy"
+	CoreDNS   = "coredns"
+)
+
+// coreDNSTags are the CoreDNS versions that kubeadm of a minor installs (its constant CoreDNSVersion). A bundle of that
+// minor holds that image. kubeadm would change CoreDNS on an upgrade; replacing Machines never runs that. 1.35 and 1.36
+// were read in kubeadm's source, the earlier ones only in lists of others.
+var coreDNSTags = map[uint64]string{
+	31: "v1.11.3", 32: "v1.11.3", 33: "v1.12.0", 34: "v1.12.1", 35: "v1.13.1", 36: "v1.14.2",
+}
+
+// AddonImages reads the images of the add-ons, each once.
+type AddonImages struct {
+	reader client.Reader
+	known  map[string]string
+}
+
+// NewAddonImages reads from a workload cluster what is not known yet.
+func NewAddonImages(reader client.Reader, known map[string]string) *AddonImages {
+	images := &AddonImages{reader: reader, known: map[string]string{}}
+	maps.Copy(images.known, known)
+	return images
+}
+
+// Proxy is the image of kube-proxy; empty when the cluster has none.
+func (i *AddonImages) Proxy(ctx context.Context) (string, error) {
+	return i.read(KubeProxy, func() ([]corev1.Container, error) {
+		daemonSet := &appsv1.DaemonSet{}
+		err := i.reader.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: KubeProxy}, daemonSet)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading DaemonSet %s of the workload cluster: %w", KubeProxy, err)
+		}
+		return daemonSet.Spec.Template.Spec.Containers, nil
+	})
+}
+
+// DNS is the image of CoreDNS; empty when the cluster has none.
+func (i *AddonImages) DNS(ctx context.Context) (string, error) {
+	return i.read(CoreDNS, func() ([]corev1.Container, error) {
+		deployment := &appsv1.Deployment{}
+		err := i.reader.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: CoreDNS}, deployment)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading Deployment %s of the workload cluster: %w", CoreDNS, err)
+		}
+		return deployment.Spec.Template.Spec.Containers, nil
+	})
+}
+
+func (i *AddonImages) read(name string, read func() ([]corev1.Container, error)) (string, error) {
+	if image, ok := i.known[name]; ok {
+		return image, nil
+	}
+	containers, err := read()
+	if err != nil {
+		return "", err
+	}
+	i.known[name] = imageOf(containers, name)
+	return i.known[name], nil
+}
+
+// runningAddons is the Kubernetes version whose images the add-ons have: that of kube-proxy, which is tagged with it.
+// Of a kube-proxy that is not there, or not ours, nothing is told; then it is the oldest version of the control plane,
+// which the add-ons follow last.
+func runningAddons(
+	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, kubelets []clusterv1.StatusVersion,
+	images *AddonImages,
+) string {
+	oldest := ""
+	for _, running := range kubelets {
+		oldest = running.Version
+		break
+	}
+	if _, skip := controlPlane.Annotations[kcpv1.SkipKubeProxyAnnotation]; skip {
+		return oldest
+	}
+	image, err := images.Proxy(ctx)
+	if err != nil {
+		return oldest
+	}
+	reference, err := containerutil.ImageFromString(image)
+	if err != nil {
+		return oldest
+	}
+	if _, err := skew.Parse(reference.Tag); err != nil {
+		return oldest
+	}
+	return reference.Tag
+}
+
+// readAddons finds out what the add-ons have.
+func (w *Workload) readAddons(
+	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, machines collections.Machines,
+	images *AddonImages,
+) {
+	w.AddonsVersion = runningAddons(ctx, controlPlane, RunningVersions(machines, w.Health), images)
+	w.AddonsCurrent, w.DNSProblem, w.AddonsErr = addonsCurrent(ctx, controlPlane, images)
+	w.Images = images.known
+}
+
+// addonsCurrent reports whether CoreDNS and kube-proxy have the wanted images, are absent, or are to be left alone. If
+// CoreDNS does not follow the version by itself, it says why.
+func addonsCurrent(
+	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, images *AddonImages,
+) (current bool, dnsProblem string, err error) {
+	proxy, err := proxyCurrent(ctx, controlPlane, images)
+	if err != nil || !proxy {
+		return false, "", err
+	}
+	return dnsCurrent(ctx, controlPlane, images)
+}
+
+func proxyCurrent(
+	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, images *AddonImages,
+) (bool, error) {
+	if _, skip := controlPlane.Annotations[kcpv1.SkipKubeProxyAnnotation]; skip {
+		return true, nil
+	}
+	image, err := images.Proxy(ctx)
+	if err != nil {
+		return false, err
+	}
+	if image == "" || Pinned(image) {
+		return true, nil
+	}
+	wanted, err := containerutil.ModifyImageTag(image, controlPlane.Spec.Version)
+	if err != nil {
+		return false, err
+	}
+	if repository := controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.ImageRepository; repository != "" {
+		if wanted, err = containerutil.ModifyImageRepository(wanted, repository); err != nil {
+			return false, err
+		}
+	}
+	return image == wanted, nil
+}
+
+func dnsCurrent(
+	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, images *AddonImages,
+) (current bool, problem string, err error) {
+	if _, skip := controlPlane.Annotations[kcpv1.SkipCoreDNSAnnotation]; skip {
+		return true, "", nil
+	}
+	image, err := images.DNS(ctx)
+	if err != nil || image == "" || Pinned(image) {
+		return err == nil, "", err
+	}
+	tag, problem, err := WantedDNSTag(ctx, controlPlane, images)
+	if err != nil || tag == "" {
+		return tag == "", problem, err
+	}
+	wanted, err := containerutil.ModifyImageTag(image, tag)
+	if err != nil {
+		return false, "", err
+	}
+	configuration := controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration
+	repository := configuration.ImageRepository
+	if configuration.DNS.ImageRepository != "" {
+		repository = configuration.DNS.ImageRepository
+	}
+	if repository != "" {
+		if wanted, err = containerutil.ModifyImageRepository(wanted, repository); err != nil {
+			return false, "", err
+		}
+	}
+	return image == wanted, "", nil
+}
+
+// Pinned reports whether an image is named by its digest. Somebody chose exactly that one: it is not ours to change.
+func Pinned(image string) bool { return strings.Contains(image, "@") }
+
+// WantedDNSTag is the tag that CoreDNS gets: the user's, else that of the version's kubeadm unless it would be a step
+// back; empty leaves it as it is.
+func WantedDNSTag(
+	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, images *AddonImages,
+) (tag, problem string, err error) {
+	if tag := controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.DNS.ImageTag; tag != "" {
+		return tag, "", nil
+	}
+	image, err := images.DNS(ctx)
+	if err != nil || image == "" || Pinned(image) {
+		return "", "", err
+	}
+	parsed, err := skew.Parse(controlPlane.Spec.Version)
+	if err != nil {
+		return "", "", err
+	}
+	tag, known := coreDNSTags[parsed.Minor()]
+	if !known {
+		return "", fmt.Sprintf("Which CoreDNS belongs to Kubernetes 1.%d is not known here: set "+
+			"spec.kubeadmConfigSpec.clusterConfiguration.dns.imageTag to the tag of the image that the hosts hold",
+			parsed.Minor()), nil
+	}
+	reference, err := containerutil.ImageFromString(image)
+	if err != nil {
+		return "", "", err
+	}
+	current, err := version.ParseTolerantImageTag(reference.Tag)
+	if err != nil {
+		// A tag that is no version is the user's own; the way to change it is spec.kubeadmConfigSpec.
+		return "", "", nil //nolint:nilerr // not ours to judge
+	}
+	if wanted, err := version.ParseTolerantImageTag(tag); err != nil || wanted.LT(current) {
+		return "", "", nil //nolint:nilerr // newer than kubeadm's stays
+	}
+	return tag, "", nil
+}
+
+func imageOf(containers []corev1.Container, name string) string {
+	for _, container := range containers {
+		if container.Name == name {
+			return container.Image
+		}
+	}
+	return ""
+}

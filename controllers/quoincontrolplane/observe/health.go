@@ -1,0 +1,194 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/outage"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+)
+
+// fillHealth adds to the snapshot what reports whether Machines have to be replaced for their health.
+func (o *Observation) fillHealth() {
+	now := o.At.UTC().Truncate(time.Second)
+	wanted := o.ControlPlane.Spec.Remediation
+	terms := controlplane.Remediation{Now: now, RetryPeriod: seconds(wanted.RetryPeriodSeconds),
+		MinHealthyPeriod: seconds(wanted.MinHealthyPeriodSeconds), Deferred: o.awaitedVersion()}
+	if wanted.MaxRetry != nil {
+		terms.MaxRetry = ptr.To(int(*wanted.MaxRetry))
+	}
+	lost := lostDomains(o.fleet)
+	for i := range o.State.Machines {
+		machine := &o.State.Machines[i]
+		machine.Health = o.healthOf(o.Machines[machine.Name], lost)
+	}
+	terms.Pending = o.pendingAttempt()
+	o.State.Remediation = terms
+}
+
+// healthOf is what is known of one Machine.
+func (o *Observation) healthOf(machine *clusterv1.Machine, lost map[string]string) controlplane.Health {
+	health := controlplane.Health{
+		ByHand:         annotations.HasRemediateMachine(machine),
+		Spared:         Spared(machine),
+		Born:           machine.CreationTimestamp.Time,
+		Replaces:       AttemptFrom(machine.Annotations[controlplanev1.RemediationForAnnotation]),
+		NodeLostSince:  o.Workload.Health[machine.Name].lostSince,
+		NodeReadySince: o.Workload.Health[machine.Name].readySince,
+		MemberIllSince: o.memberIllSince(machine),
+	}
+	check := conditions.Get(machine, clusterv1.MachineHealthCheckSucceededCondition)
+	if check != nil && check.Status == metav1.ConditionFalse &&
+		conditions.IsFalse(machine, clusterv1.MachineOwnerRemediatedCondition) {
+		health.Marked = cmp.Or(check.Message, check.Reason)
+	}
+	infra := o.QuoinMachines[machine.Name]
+	switch {
+	case infra != nil:
+		health.InfrastructureGone = !infra.DeletionTimestamp.IsZero()
+		health.Final = FinalProblem(infra)
+	case conditions.GetReason(machine,
+		clusterv1.MachineInfrastructureReadyCondition) == clusterv1.MachineInfrastructureDeletedReason:
+		health.InfrastructureGone = true
+	}
+	if host := o.Hosts[machine.Name]; host != nil {
+		health.DomainLost = lost[host.Spec.FailureDomain]
+		if since := host.Status.UnreachableSince; since != nil {
+			health.SilentSince = since.Time
+		} else if reachable := conditions.Get(host, infrav1.HostReachableCondition); isTrue(reachable) {
+			health.AnswersSince = reachable.LastTransitionTime.Time
+		}
+	}
+	return health
+}
+
+// memberIllSince is since when the Machine's condition says that it has no healthy voter. A database that is full would
+// be as full in a new member.
+func (o *Observation) memberIllSince(machine *clusterv1.Machine) time.Time {
+	condition := conditions.Get(machine, controlplanev1.MachineEtcdMemberHealthyCondition)
+	if condition == nil || condition.Status != metav1.ConditionFalse {
+		return time.Time{}
+	}
+	for _, member := range o.Etcd.Cluster.Members {
+		if slices.Contains(member.Alarms, "NOSPACE") && member.Name == machine.Status.NodeRef.Name {
+			return time.Time{}
+		}
+	}
+	return condition.LastTransitionTime.Time
+}
+
+// pendingAttempt is the attempt whose replacement was not made yet. Once a Machine carries it, it is over.
+func (o *Observation) pendingAttempt() *controlplane.Attempt {
+	attempt := AttemptFrom(o.ControlPlane.Annotations[controlplanev1.RemediationInProgressAnnotation])
+	if attempt == nil {
+		return nil
+	}
+	for _, machine := range o.State.Machines {
+		if made := machine.Health.Replaces; made != nil && made.Machine == attempt.Machine && made.Time.Equal(attempt.Time) {
+			return nil
+		}
+	}
+	return attempt
+}
+
+func seconds(value *int32) *time.Duration {
+	if value == nil {
+		return nil
+	}
+	return ptr.To(time.Duration(*value) * time.Second)
+}
+
+// awaitedVersion says that the Cluster's topology is about to hand down another version: Machines that are made now
+// would be replaced again at once.
+func (inv *Inventory) awaitedVersion() string {
+	if !inv.Cluster.Spec.Topology.IsDefined() {
+		return ""
+	}
+	awaited := inv.Cluster.Spec.Topology.Version
+	if step := inv.Cluster.Annotations[clusterv1.ClusterTopologyUpgradeStepAnnotation]; step != "" {
+		awaited = step
+	}
+	if awaited == inv.ControlPlane.Spec.Version {
+		return ""
+	}
+	return fmt.Sprintf("version %s has yet to come from the Cluster's topology", awaited)
+}
+
+// lostDomains are the failure domains that are lost, by the hosts of everybody in them. Hosts that nobody tries to
+// reach tell nothing.
+func lostDomains(fleet []infrav1.QuoinHost) map[string]string {
+	byDomain := map[string][]outage.Host{}
+	for i := range fleet {
+		host := &fleet[i]
+		state, domain := host.Status.State, host.Spec.FailureDomain
+		if domain == "" || state == "" || state == infrav1.HostStateRegistering || state == infrav1.HostStateQuarantined ||
+			placement.HostOf(host).Detached {
+			continue
+		}
+		one := outage.Host{Domain: domain}
+		if host.Status.UnreachableSince != nil {
+			one.SilentSince = host.Status.UnreachableSince.Time
+		}
+		byDomain[domain] = append(byDomain[domain], one)
+	}
+	lost := map[string]string{}
+	for domain, hosts := range byDomain {
+		if verdict := outage.Judge(domain, hosts); verdict.Lost {
+			lost[domain] = fmt.Sprintf("failure domain %s is %s. Look at the network and the power there", domain, verdict)
+		}
+	}
+	return lost
+}
+
+// Spared says why a Machine is left alone whatever its health.
+func Spared(machine *clusterv1.Machine) string {
+	switch {
+	case annotations.HasSkipRemediation(machine) && !lifecycle.Spared(machine):
+		return "it has the annotation " + clusterv1.MachineSkipRemediationAnnotation
+	case annotations.HasPaused(machine):
+		return "it is paused"
+	case conditions.IsFalse(machine, clusterv1.MachineExternallyRemediatedCondition):
+		return "something else was asked by its health check to remedy it"
+	}
+	return ""
+}
+
+// FinalProblem says why the QuoinMachine's host will not become its node, or is none any more.
+func FinalProblem(infra *infrav1.QuoinMachine) string {
+	provisioned := conditions.Get(infra, infrav1.MachineHostProvisionedCondition)
+	if provisioned == nil || provisioned.Status == metav1.ConditionTrue {
+		return ""
+	}
+	switch provisioned.Reason {
+	case infrav1.HostStepFailedReason, infrav1.HostBootstrapInterruptedReason, infrav1.HostAbandonedReason,
+		infrav1.HostDeadReason:
+		return provisioned.Message
+	}
+	return ""
+}
+
+// AttemptFrom reads an attempt from an annotation; nil when there is none, or none that can be read: then the count
+// begins anew.
+func AttemptFrom(value string) *controlplane.Attempt {
+	attempt := &controlplane.Attempt{}
+	if value == "" || json.Unmarshal([]byte(value), attempt) != nil || attempt.Machine == "" {
+		return nil
+	}
+	return attempt
+}

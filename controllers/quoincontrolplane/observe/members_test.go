@@ -1,0 +1,75 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/collections"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// observed is an observation of three Machines a, b and c in zones of the same names, with a member each, 1 to 3.
+func threeMembers() *Observation {
+	o := &Observation{Inventory: Inventory{Subject: Subject{ControlPlane: &controlplanev1.QuoinControlPlane{}},
+		Machines: collections.Machines{}, QuoinMachines: map[string]*infrav1.QuoinMachine{}}}
+	o.Etcd.Cluster.Agreed = true
+	o.Etcd.ReadAt = time.Now()
+	for i, name := range []string{"a", "b", "c"} {
+		machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		machine.Status.NodeRef.Name = "n-" + name
+		o.Machines[name] = machine
+		o.QuoinMachines[name] = &infrav1.QuoinMachine{Status: infrav1.QuoinMachineStatus{FailureDomain: "zone-" + name}}
+		o.Etcd.Cluster.Members = append(o.Etcd.Cluster.Members, etcd.Member{ID: uint64(i + 1), Name: "n-" + name,
+			Answers: true, Leader: i == 0, Size: 4096, PeerAddresses: []string{"192.0.2." + name}})
+	}
+	return o
+}
+
+func TestMembershipTellsWhereMembersAre(t *testing.T) {
+	g := NewWithT(t)
+	o := threeMembers()
+	o.Etcd.Cluster.Members[1].Alarms = []string{"NOSPACE"}
+	o.Etcd.Cluster.Members[2].Answers = false
+	membership := o.Membership()
+	g.Expect(membership.Known && membership.Agreed).To(BeTrue())
+	g.Expect(membership.Members[0]).To(Equal(quorum.Member{ID: 1, Name: "n-a", Machine: "a", FailureDomain: "zone-a",
+		Leader: true, Healthy: true, Size: 4096}))
+	g.Expect(membership.Members[1].Healthy).To(BeFalse())
+	g.Expect(membership.Members[1].Problem).To(ContainSubstring("NOSPACE"))
+	g.Expect(membership.Members[2].Problem).NotTo(BeEmpty())
+	g.Expect(membership.Count()).To(Equal(quorum.Count{Voters: 3, Healthy: 1}))
+}
+
+func TestMemberIsHeldUntilItsDepartureIsAllowed(t *testing.T) {
+	g := NewWithT(t)
+	o := threeMembers()
+	now := metav1.Now()
+	o.Machines["a"].DeletionTimestamp = &now
+	o.Machines["b"].DeletionTimestamp = &now
+	for _, name := range []string{"a", "c"} {
+		o.Machines[name].Annotations = map[string]string{controlplanev1.PreDrainHookAnnotation: ""}
+	}
+	members := o.Membership().Members
+	g.Expect(members[0].Departing && members[0].Held).To(BeTrue(), "it still has the hook")
+	g.Expect(members[1].Departing && !members[1].Held).To(BeTrue(), "it was let go")
+	g.Expect(members[2].Departing || members[2].Held).To(BeFalse(), "nobody deletes it")
+}
+
+func TestLeftoversOfAnEarlierMachineAreNobodys(t *testing.T) {
+	g := NewWithT(t)
+	o := threeMembers()
+	o.Etcd.Cluster.Members = append(o.Etcd.Cluster.Members, etcd.Member{ID: 9, Name: "n-c"})
+	members := o.Membership().Members
+	g.Expect(members[2].Machine).To(Equal("c"))
+	g.Expect(members[3].Machine).To(BeEmpty())
+}

@@ -1,0 +1,117 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/collections"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
+
+// Observation is what is known of a control plane: its inventory, and what the workload cluster, etcd and the hosts
+// say. It does not change once it is made.
+type Observation struct {
+	// Inventory, in which the Nodes are named that were found, and the control plane is initialized if kubeadm init has
+	// run.
+	Inventory
+	// At is when it was made; zero when nothing was observed.
+	At time.Time
+	// Outdated says of each Machine what of the spec only a new one can have.
+	Outdated map[string][]string
+	Workload Workload
+	Etcd     Membership
+	// State is all this in the words of a decision.
+	State controlplane.State
+}
+
+// Nothing is known of the subject but that it is there.
+func Nothing(subject Subject) *Observation {
+	return &Observation{Inventory: Inventory{Subject: subject}}
+}
+
+// Observed reports whether anything was observed.
+func (o *Observation) Observed() bool { return !o.At.IsZero() }
+
+// Observe reads what the Machines run, and makes the state of it.
+func (s *Sources) Observe(ctx context.Context, inventory *Inventory) (*Observation, error) {
+	outdated, err := inventory.compare(s.Clock.Now())
+	if err != nil {
+		return nil, err
+	}
+	o := &Observation{Inventory: *inventory, Outdated: outdated}
+	switch {
+	case !o.ControlPlane.DeletionTimestamp.IsZero():
+	case inventory.awaitsNodes():
+		// The name of a Node is that of its etcd member.
+		o.Workload, o.Machines = s.readWorkload(ctx, inventory)
+		o.Etcd = s.readEtcd(ctx, &o.Inventory)
+	default:
+		// At once: each may take its whole time when hosts are down.
+		var readings sync.WaitGroup
+		readings.Go(func() { o.Workload, o.Machines = s.readWorkload(ctx, inventory) })
+		readings.Go(func() { o.Etcd = s.readEtcd(ctx, inventory) })
+		readings.Wait()
+	}
+	s.buildState(o)
+	return o, nil
+}
+
+// etcdFreshness is how old a reading of etcd may be that a second observation rests on.
+const etcdFreshness = 2 * time.Second
+
+// Holds reports whether what a cached observation shows of Machines and etcd may be acted upon, when the API server has
+// these Machines. If they are the very ones that the cache showed, they did not change from before etcd was read until
+// after it, so a second reading would rest on the same ones. Etcd without a quorum, or that was not read just now, is
+// read again.
+func (o *Observation) Holds(machines collections.Machines, now time.Time) bool {
+	return (!desired.StackedEtcd(o.ControlPlane) || o.Etcd.fresh(now)) && !o.awaitsNodes() &&
+		sameMachines(o.Machines, machines)
+}
+
+// Again reads the workload cluster live, and makes the state of that and what the observation before shows of
+// everything else.
+func (s *Sources) Again(ctx context.Context, before *Observation, lists *Lists) *Observation {
+	o := &Observation{Inventory: before.Inventory, Outdated: before.Outdated, Etcd: before.Etcd}
+	o.Cached, o.LeftBehind = false, lists.leftBehind
+	if o.ControlPlane.DeletionTimestamp.IsZero() {
+		o.Workload, o.Machines = s.readWorkload(ctx, &o.Inventory)
+	}
+	s.buildState(o)
+	return o
+}
+
+// buildState makes the state of what was read.
+func (s *Sources) buildState(o *Observation) {
+	o.At = s.Clock.Now()
+	if o.Workload.ConfigVersion != "" && !ptr.Deref(o.ControlPlane.Status.Initialization.ControlPlaneInitialized, false) {
+		o.ControlPlane = o.ControlPlane.DeepCopy()
+		o.ControlPlane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
+	}
+	o.fillState()
+	o.judgeKubeadm()
+	o.State.DeadMemberTimeout = s.Delays.DeadMember
+	noteUnhealthy(s.History, o.ControlPlane.UID, &o.State.Etcd, o.Etcd.ReadAt)
+	s.recallPreCreations(o)
+	o.State.DrainInGrace = debounceDrains(s.History, o.ControlPlane.UID, o.State.Machines, o.At, s.Delays.SkippedDrain)
+	o.fillAPIServers(o.At, s.Delays.APIServerStop)
+	o.fillHealth()
+	o.State.Recovery = o.recovery()
+}
+
+// sameMachines reports whether two readings show the same Machines in the same state. A synthetic one is in no state.
+func sameMachines(a, b collections.Machines) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a.UnsortedList(), func(machine *clusterv1.Machine) bool {
+		other := b[machine.Name]
+		return other == nil || machine.ResourceVersion == "" || other.UID != machine.UID ||
+			other.ResourceVersion != machine.ResourceVersion
+	})
+}

@@ -1,0 +1,95 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/collections"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+)
+
+const (
+	// PreCreatedLife is for how long a Machine that was made ahead may be admitted: for the end of a join, and a drain. A
+	// health check counts the time that it has to come up from its creation, as a rule ten minutes, and its bootstrap
+	// token lives for a quarter of an hour. After a longer drain the seconds that it saves do not matter.
+	PreCreatedLife = 3 * time.Minute
+	// KubeadmIsNew is how long after the begin of kubeadm the next Machine may be made: with the drain that follows, a
+	// join that has taken longer leaves too little of PreCreatedLife. And of a host that is silent nobody knows that its
+	// join is over.
+	KubeadmIsNew = time.Minute
+	// partsLag is how long the cache may not show the QuoinMachine of a Machine that was made.
+	partsLag = 10 * time.Second
+)
+
+// PreCreated reports whether a Machine was made ahead and may have no host yet. One that has a host all the same counts
+// as any other.
+func (inv *Inventory) PreCreated(machine *clusterv1.Machine) bool {
+	return placement.ClaimHeld(machine) && machine.DeletionTimestamp.IsZero() && inv.Initialized() &&
+		!inv.hostClaimed(machine)
+}
+
+// hostClaimed reports whether a host was taken for the Machine at some time.
+func (inv *Inventory) hostClaimed(machine *clusterv1.Machine) bool {
+	if machine.Spec.ProviderID != "" || machine.Status.NodeRef.IsDefined() {
+		return true
+	}
+	infra := inv.QuoinMachines[machine.Name]
+	return infra != nil && (infra.Spec.ProviderID != "" || infra.Status.HostRef != nil || inv.claimedFor(infra))
+}
+
+// Parts are the Machines that the control plane consists of: all but those that were made ahead.
+func (inv *Inventory) Parts() collections.Machines {
+	return inv.Machines.Filter(func(machine *clusterv1.Machine) bool { return !inv.PreCreated(machine) })
+}
+
+// preCreatedOf says what a decision needs to know of a Machine that was made ahead, after others of them.
+func (o *Observation) preCreatedOf(machine *clusterv1.Machine, others int, now time.Time) controlplane.Prepared {
+	prepared := controlplane.Prepared{Name: machine.Name}
+	check, infra := conditions.Get(machine, clusterv1.MachineHealthCheckSucceededCondition), o.QuoinMachines[machine.Name]
+	switch {
+	case len(o.Outdated[machine.Name]) > 0:
+		prepared.Unfit = "it is outdated"
+	case check != nil && check.Status == metav1.ConditionFalse:
+		prepared.Unfit = "its health check gave it up"
+	case infra == nil && now.Sub(machine.CreationTimestamp.Time) > partsLag, infra != nil &&
+		!infra.DeletionTimestamp.IsZero():
+		prepared.Unfit = "its QuoinMachine is going or gone"
+	case now.Sub(machine.CreationTimestamp.Time) > PreCreatedLife:
+		prepared.Unfit = fmt.Sprintf("it was made more than %s ago", PreCreatedLife)
+	case others > 0:
+		prepared.Unfit = "another one was made ahead, too"
+	}
+	return prepared
+}
+
+// recallPreCreations says beside which Machines the next one could not be made a short while ago.
+func (s *Sources) recallPreCreations(o *Observation) {
+	present := map[types.UID]bool{}
+	for i := range o.State.Machines {
+		machine := o.Machines[o.State.Machines[i].Name]
+		present[machine.UID] = true
+		o.State.Machines[i].NoneAhead = !s.History.PreCreation.Due(o.ControlPlane.UID, machine.UID, o.At)
+	}
+	s.History.PreCreation.Keep(o.ControlPlane.UID, present)
+}
+
+// kubeadmBegan reports whether kubeadm join began on the host of a Machine a short while ago, by the host's clock, and
+// is not known to be over.
+func kubeadmBegan(host *infrav1.QuoinHost, now time.Time) bool {
+	operation := host.Status.Operation
+	if operation == nil || operation.Step != infrav1.HostOperationStepJoin || operation.Since == nil {
+		return false
+	}
+	age := now.Sub(operation.Since.Time)
+	return age > -KubeadmIsNew && age < KubeadmIsNew
+}

@@ -1,0 +1,98 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
+
+// Recorded is how far the recovery came that the spec asks for.
+func Recorded(controlPlane *controlplanev1.QuoinControlPlane) controlplane.RecoveryRecord {
+	return controlplane.ReadRecoveryRecord(controlPlane.Annotations[controlplanev1.RecoveryAnnotation],
+		controlPlane.Spec.Recovery.ID)
+}
+
+// recovery is what a person asked for, and how far that came; nil when nobody did.
+func (inv *Inventory) recovery() *controlplane.Recovery {
+	wanted := inv.ControlPlane.Spec.Recovery
+	if wanted == nil {
+		return nil
+	}
+	result := &controlplane.Recovery{ID: wanted.ID, Machine: wanted.Machine, GiveUp: wanted.GiveUp,
+		State: Recorded(inv.ControlPlane).State, Hosts: map[string]controlplane.RecoveryHost{}}
+	if wanted.Snapshot != nil {
+		result.Snapshot = wanted.Snapshot.Name
+		result.Delivered, result.Delivery = inv.Delivered() != nil, inv.delivery()
+	}
+	for name := range inv.Parts() {
+		result.Hosts[name] = inv.recoveryHost(name, wanted.ID)
+	}
+	return result
+}
+
+// Delivered are the data of the recovery's snapshot on the survivor's host; nil before all of them are there.
+func (inv *Inventory) Delivered() *controlplane.RecoveryData {
+	wanted, status := inv.ControlPlane.Spec.Recovery, inv.restored()
+	if status == nil || status.SHA256 == "" || wanted.Snapshot == nil || !status.For(wanted) {
+		return nil
+	}
+	return &controlplane.RecoveryData{Snapshot: status.Snapshot, SHA256: status.SHA256,
+		Size: ptr.Deref(status.SizeBytes, 0)}
+}
+
+func (inv *Inventory) restored() *controlplanev1.EtcdRestoreStatus {
+	if inv.ControlPlane.Status.Backup == nil {
+		return nil
+	}
+	return inv.ControlPlane.Status.Backup.Restore
+}
+
+// delivery says how far the data of the snapshot came.
+func (inv *Inventory) delivery() string {
+	status := inv.restored()
+	switch {
+	case inv.ControlPlane.Spec.Backup == nil:
+		return "spec.backup is not set, so no store is known: set spec.backup.store to where the snapshot is"
+	case status == nil || !status.For(inv.ControlPlane.Spec.Recovery) || status.Message == "":
+		return "it is about to begin"
+	}
+	return status.Message
+}
+
+// recoveryHost is what is known of the host of a Machine. One that serves another claim by now was reset before, and
+// one that does not exist was released. One whose QuoinMachine was torn away cannot be told anything.
+func (inv *Inventory) recoveryHost(machine, id string) controlplane.RecoveryHost {
+	host, infra, provider := inv.Hosts[machine], inv.QuoinMachines[machine], inv.Machines[machine].Spec.ProviderID
+	if infra != nil {
+		provider = infra.Spec.ProviderID
+	}
+	if host == nil || host.Spec.ConsumerRef == nil || provider != host.ProviderID() || host.Fenced() {
+		return controlplane.RecoveryHost{Gone: true}
+	}
+	result := controlplane.RecoveryHost{Name: host.Name, Silent: infra == nil ||
+		conditions.IsFalse(host, infrav1.HostReachableCondition)}
+	if infra == nil {
+		return result
+	}
+	if order := infra.Spec.EtcdRecovery; order == nil || order.ID != id {
+		return result
+	}
+	result.Ordered = true
+	if operation := host.Status.Operation; operation != nil && operation.ID == infrav1.RecoverOperation(id) {
+		result.Succeeded, result.Failed = operation.Succeeded(), operation.Failed()
+		result.Message = conditions.GetMessage(host, infrav1.HostEtcdRecoveryCondition)
+	}
+	return result
+}
+
+// MembersToRemove are those that a person wants to be removed.
+func MembersToRemove(controlPlane *controlplanev1.QuoinControlPlane) []uint64 {
+	ids, _ := controlplanev1.MembersToRemove(controlPlane.Annotations[controlplanev1.RemoveEtcdMemberAnnotation])
+	return ids
+}

@@ -1,0 +1,81 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+)
+
+// Sources are what is read from.
+type Sources struct {
+	// Cache reads the management cluster from a cache, Live from its API server.
+	Cache, Live client.Reader
+	// Secrets reads the cluster's certificates, from a cache of labeled Secrets perhaps.
+	Secrets client.Reader
+	// Workloads reads workload clusters.
+	Workloads Workloads
+	// Watch makes changes in the workload cluster start a reconcile. Watches that exist stay.
+	Watch func(context.Context, *Subject) error
+	// Hosts reach the etcd members, and Etcd reads them.
+	Hosts HostDialer
+	Etcd  EtcdReader
+
+	Clock   clock.PassiveClock
+	History *history.History
+	Delays  Delays
+}
+
+// Delays are for how long something must be so until a decision is told.
+type Delays struct {
+	// DeadMember is how long an etcd voter must be silent until it counts as dead.
+	DeadMember time.Duration
+	// SkippedDrain is for how long a drain must look skipped.
+	SkippedDrain time.Duration
+	// APIServerStop is how long a host may take to end its API server.
+	APIServerStop time.Duration
+}
+
+// Workloads reads workload clusters.
+type Workloads interface {
+	// GetReader reads from the cache of the cluster.
+	GetReader(ctx context.Context, cluster client.ObjectKey) (client.Reader, error)
+	// GetUncachedReader reads from the API server of the cluster.
+	GetUncachedReader(ctx context.Context, cluster client.ObjectKey) (client.Reader, error)
+	// GetHealthCheckingState tells of the probes of the connection.
+	GetHealthCheckingState(ctx context.Context, cluster client.ObjectKey) clustercache.HealthCheckingState
+}
+
+// HostDialer opens connections from hosts, such as to the etcd member on a host's loopback address.
+type HostDialer interface {
+	DialHost(ctx context.Context, host *infrav1.QuoinHost, network, address string) (net.Conn, error)
+}
+
+// EtcdReader reads the membership of an etcd cluster.
+type EtcdReader interface {
+	Read(ctx context.Context, endpoints []etcd.Endpoint, credentials etcd.Credentials) (etcd.Cluster, error)
+}
+
+// reader hides what else its client can do.
+type reader struct{ client.Reader }
+
+// ReadOnly reads as the reader does, and is nothing more than that.
+func ReadOnly(from client.Reader) client.Reader { return reader{from} }
+
+// machines reads Machines from the API server, unless the cache will do.
+func (s *Sources) machines(cached bool) client.Reader {
+	if cached {
+		return s.Cache
+	}
+	return s.Live
+}
