@@ -26,8 +26,7 @@ const (
 	NeighborPaused = "NeighborPaused"
 	// NotProvisioned: clusterctl refuses a Cluster without infrastructure or control plane.
 	NotProvisioned = "NotProvisioned"
-	// MachinesWithoutNode: clusterctl refuses the Machines without a node that it sees, and leaves those behind that were
-	// made between its look and the pause.
+	// MachinesWithoutNode: clusterctl refuses Machines without a node.
 	MachinesWithoutNode = "MachinesWithoutNode"
 	// DeletionInFlight: Machines are being deleted.
 	DeletionInFlight = "DeletionInFlight"
@@ -47,97 +46,70 @@ type Obstacle struct {
 	Keeps bool
 }
 
-// Obstacles are what a move of the Cluster meets, the worst first.
+// Obstacles in the way of a move of the Cluster, the most important ones first.
 func Obstacles(s Site) []Obstacle {
-	var found obstacles
-	s.losses(&found)
-	s.refusals(&found)
-	return found
-}
-
-type obstacles []Obstacle
-
-// add notes an obstacle that names make; none of them, none.
-func (o *obstacles) add(keeps bool, reason string, names []string, format string, args ...any) {
-	if len(names) > 0 {
-		*o = append(*o, Obstacle{Reason: reason, Keeps: keeps,
-			Message: fmt.Sprintf(format, append([]any{listed(names)}, args...)...)})
+	var found []Obstacle
+	add := func(keeps bool, reason string, names []string, format string, args ...any) {
+		if len(names) > 0 {
+			found = append(found, Obstacle{Reason: reason, Keeps: keeps,
+				Message: fmt.Sprintf(format, append([]any{listed(names)}, args...)...)})
+		}
 	}
-}
-
-// losses are those by which something would come back that is to go, or be left behind.
-func (s Site) losses(found *obstacles) {
 	ours := func(h Host) bool { return h.Namespace == s.Namespace }
 	full := func(h Host) string { return h.Namespace + "/" + h.Name }
-	add := func(reason string, names []string, format string, args ...any) {
-		found.add(true, reason, names, format, args...)
-	}
-	add(Deleting, named(s.all(), func(c Cluster) bool { return c.Deleting }, clusterName),
+	clusterName := func(c Cluster) string { return c.Name }
+
+	add(true, Deleting, named(s.all(), func(c Cluster) bool { return c.Deleting }, clusterName),
 		"Cluster %s is being deleted, and would come back: wait until it is gone")
-	add(Deleting, named(s.Hosts, func(h Host) bool { return ours(h) && h.Deleting }, hostName),
+	add(true, Deleting, named(s.Hosts, func(h Host) bool { return ours(h) && h.Deleting }, hostName),
 		"QuoinHost %s is being deleted, and would come back: delete the Machine that has it and wait until it is gone")
-	add(HostsElsewhere, named(s.Hosts, func(h Host) bool {
+	add(true, HostsElsewhere, named(s.Hosts, func(h Host) bool {
 		return !ours(h) && h.Consumer != nil && h.Consumer.Cluster == s.Cluster.Name
 	}, full),
 		"QuoinHost %s would stay behind, because a move takes namespace %s only: replace the Machines there by such on "+
 			"hosts of this namespace", s.Namespace)
-	add(ConsumersElsewhere, named(s.Hosts, func(h Host) bool {
+	add(true, ConsumersElsewhere, named(s.Hosts, func(h Host) bool {
 		return ours(h) && h.Consumer != nil && h.Consumer.Namespace != s.Namespace
 	},
 		func(h Host) string {
 			return fmt.Sprintf("%s (of Machine %s/%s)", h.Name, h.Consumer.Namespace, h.Consumer.Machine)
 		}),
 		"QuoinHost %s would move away from its Machine: replace that Machine by one on another host")
-	add(ForeignOwner, s.foreign(),
+	add(true, ForeignOwner, s.foreign(),
 		"%s would stay behind, because a move never takes an object whose owner it does not take: remove the owner reference")
 	if len(s.Secrets) > 0 {
-		add(SecretsStay, []string{s.Secrets[0].Problem}, "%s%s", andMore(len(s.Secrets)-1, "Secret"))
+		add(true, SecretsStay, []string{s.Secrets[0].Problem}, "%s%s", andMore(len(s.Secrets)-1, "Secret"))
 	}
 	if s.Recovery != "" {
-		add(RecoveryInFlight, []string{s.Recovery}, "recovery %s of etcd is under way: wait until it is complete")
-	}
-	if s.Cluster.Paused {
-		// clusterctl lists what it moves, refuses a Machine without a node, and pauses then: no Machine gets a node after
-		// that, so whoever has none was not listed.
-		add(MachinesWithoutNode, named(s.Machines, func(m Machine) bool { return !m.Node }, machineName),
-			"Machine %s has no node, so it was made after clusterctl had listed what it moves, and would stay behind: give the "+
-				"move up, and move again when it has one")
-	}
-}
-
-// refusals are those by which clusterctl gives up, and what costs no more than its sentence says.
-func (s Site) refusals(found *obstacles) {
-	add := func(reason string, names []string, format string, args ...any) {
-		found.add(false, reason, names, format, args...)
+		add(true, RecoveryInFlight, []string{s.Recovery}, "recovery %s of etcd is under way: wait until it is complete")
 	}
 	if !s.Cluster.Paused {
-		add(NeighborPaused, named(s.Neighbors, func(c Cluster) bool { return c.Paused }, clusterName),
+		add(false, NeighborPaused, named(s.Neighbors, func(c Cluster) bool { return c.Paused }, clusterName),
 			"Cluster %s of the namespace is paused, and clusterctl moves no paused Cluster: unpause it (spec.paused) when you "+
 				"know why it is")
 	}
-	add(NotProvisioned, named(s.all(), func(c Cluster) bool { return !c.Ready && !c.Deleting }, clusterName),
+	add(false, NotProvisioned, named(s.all(), func(c Cluster) bool { return !c.Ready && !c.Deleting }, clusterName),
 		"Cluster %s has no initialized control plane yet: wait for it")
-	add(DeletionInFlight, named(s.Machines, func(m Machine) bool { return m.Deleting }, machineName),
+	add(false, DeletionInFlight, named(s.Machines, func(m Machine) bool { return m.Deleting }, machineName),
 		"Machine %s is being deleted: wait until it is gone")
-	if !s.Cluster.Paused {
-		add(MachinesWithoutNode, named(s.Machines, func(m Machine) bool {
-			return !m.Node && !m.Deleting && !m.Ahead
-		}, machineName),
-			"Machine %s has no node yet, and clusterctl moves none without: wait for it, or delete it")
-		add(MachinesWithoutNode, named(s.Machines, func(m Machine) bool {
-			return !m.Node && !m.Deleting && m.Ahead
-		}, machineName),
-			"Machine %s was made ahead and has no node, and clusterctl moves none without: let the rollout end, or delete it")
-	}
+	add(false, MachinesWithoutNode, named(s.Machines, func(m Machine) bool {
+		return !m.Node && !m.Deleting && !m.Ahead
+	}, machineName),
+		"Machine %s has no node yet, and clusterctl moves none without: wait for it, or delete it")
+	add(false, MachinesWithoutNode, named(s.Machines, func(m Machine) bool {
+		return !m.Node && !m.Deleting && m.Ahead
+	}, machineName),
+		"Machine %s was made ahead and has no node, and clusterctl moves none without: let the rollout end, or delete it")
 	if s.Cluster.Hooks != "" {
-		add(HooksInFlight, []string{s.Cluster.Hooks},
+		add(false, HooksInFlight, []string{s.Cluster.Hooks},
 			"lifecycle hook %s of Cluster %s waits for an answer: let it end", s.Cluster.Name)
 	}
 	if s.Cluster.SharedWith != "" {
-		add(SharedClusterClass, []string{s.Cluster.Class},
+		add(false, SharedClusterClass, []string{s.Cluster.Class},
 			"ClusterClass %s is copied and its original stays behind paused (%s): take cluster.x-k8s.io/paused off the "+
 				"original afterwards", s.Cluster.SharedWith)
 	}
+	return found
 }
 
 // foreign names the objects that have an owner outside of what a move takes.
@@ -162,8 +134,6 @@ func andMore(n int, kind string) string {
 }
 
 func machineName(m Machine) string { return m.Name }
-
-func clusterName(c Cluster) string { return c.Name }
 
 // Command is what moves the namespace, and which Clusters it takes.
 func Command(s Site) string {

@@ -102,8 +102,7 @@ func TestAMoveMeetsTrouble(t *testing.T) {
 	rows = append(rows,
 		row{"an image is fetched from the pause on", (*movable).worksFromThePause},
 		row{"a Machine is deleted at the pause", (*movable).deletesAtThePause},
-		row{"the pause is lost", (*movable).losesThePause},
-		row{"a Machine is made between the list and the pause", (*movable).gainsAMachine})
+		row{"the pause is lost", (*movable).losesThePause})
 	table := make([]movedOver, len(rows))
 	t.Run("cases", func(t *testing.T) {
 		for i, row := range rows {
@@ -271,32 +270,6 @@ func (m *movable) losesThePause() (line movedOver) {
 	m.g.Expect(line.move.Run(ctx)).NotTo(Succeed())
 	m.g.Expect(line.move.Writes()).To(BeEmpty())
 	m.kept()
-	m.mend(&line)
-	m.settled()
-	line.outcome = "held up, then " + m.kept()
-	return line
-}
-
-// gainsAMachine has a Machine made after the mover has listed what it moves, and right before it pauses. The mover is held up, and
-// nothing arrives without it; the Machine is given up, and the move run again.
-func (m *movable) gainsAMachine() (line movedOver) {
-	made := &clusterv1.Machine{}
-	line.move = m.move(func(number int, what string) error {
-		line.last = what
-		if number == 1 {
-			m.g.Expect(m.plane.Client.Get(m.t.Context(), client.ObjectKey{Namespace: m.key.Namespace, Name: "m"}, made)).To(Succeed())
-			made.ObjectMeta = metav1.ObjectMeta{Namespace: made.Namespace, Name: "late", Labels: made.Labels}
-			made.Spec.ProviderID, made.Status = "", clusterv1.MachineStatus{}
-			m.g.Expect(m.plane.Client.Create(m.t.Context(), made)).To(Succeed())
-		}
-		return nil
-	})
-	ctx, cancel := context.WithTimeout(m.t.Context(), 2*silence)
-	defer cancel()
-	m.g.Expect(line.move.Run(ctx)).NotTo(Succeed())
-	m.g.Expect(line.move.Writes()).To(ConsistOf("source patch Cluster c"))
-	m.kept()
-	m.g.Expect(m.plane.Client.Delete(m.t.Context(), made)).To(Succeed())
 	m.mend(&line)
 	m.settled()
 	line.outcome = "held up, then " + m.kept()
