@@ -117,12 +117,16 @@ func leaveNobodyBehind(s facts, operation controlplane.Operation, meanwhile stri
 	}
 	running := ""
 	for _, machine := range s.Machines {
+		version := machine.Version
+		if machine.Deleting {
+			version = machine.Kubelet // one that was torn away has no version of its own that could be read
+		}
 		switch {
-		case machine.Node == "" && !machine.Joined:
-		case machine.Version == s.Version:
+		case version == "" || machine.Node == "" && !machine.Joined:
+		case version == s.Version:
 			return nil
-		case running == "" || skew.Older(running, machine.Version):
-			running = machine.Version
+		case running == "" || skew.Older(running, version):
+			running = version
 		}
 	}
 	wayBack := ""

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,7 +112,10 @@ func (w *ControlPlaneWebhook) validateTarget(
 	tells := observed.KubeadmOf(after.Spec.Version, &after.Spec.KubeadmConfigSpec.ClusterConfiguration)
 	raised := told.Version != tells.Version
 	same := told.EtcdTag == tells.EtcdTag && maps.Equal(told.FeatureGates, tells.FeatureGates)
-	if !raised && same || key.Name == "" {
+	// What API servers run already mixes nothing that is not mixed, and is the way back out of a version that is held,
+	// whatever is wrong with policies and catalogs.
+	back := same && slices.Contains(runningVersions(before), after.Spec.Version)
+	if !raised && same || back || key.Name == "" {
 		return nil, nil, nil
 	}
 	if err := w.Reader.Get(ctx, key, cluster); err != nil {

@@ -50,6 +50,19 @@ func TestAVersionOfADistributionIsTakenBack(t *testing.T) {
 	}
 }
 
+// The way out of a version that is held must be open while what it is judged by cannot be read.
+func TestAVersionIsTakenBackWhateverIsWrongWithCatalogs(t *testing.T) {
+	_, err := raise(t, estatetest.Estate{Clusters: clusters{"c1": "v1.30.0"}}, "v1.31.0", "")
+	expectRefusal(t, err, "there is none: make ConfigMap prod/quoin-releases")
+	_, err = raise(t, estatetest.Estate{Clusters: clusters{"c1": "v1.30.0"}}, "v1.30.0", "", version("v1.31.0"),
+		running("v1.30.0"))
+	expectRefusal(t, err, "")
+	// Of two that run the newer one: API servers of it are there already.
+	_, err = raise(t, estatetest.Estate{Tool: "v1.31.0", Clusters: clusters{"c1": "v1.29.4"}}, "v1.30.0", "v1.26.3",
+		version("v1.30.100-gke.96"), running("v1.29.4", "v1.30.0"))
+	expectRefusal(t, err, "")
+}
+
 type clusters = map[string]string
 
 // Proves: S0-4, S0-6, S0-7, S0-8, S0-9, S0-10, S0-11, S0-12, S0-16, S0-17, S0-18, S0-20, S0-21, S0-24, S0-25, S0-26
