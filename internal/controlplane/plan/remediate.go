@@ -184,23 +184,8 @@ func (s facts) remedy(target controlplane.UnhealthyMachine, unhealthy []controlp
 	if machine.Node == "" && member == nil {
 		return discard(target, attempt)
 	}
-	if why := s.keptByUnclaimed(machine); why != "" {
-		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonMemberWithoutMachine,
-			"Machine %s is ill: %s. It is not replaced now: %s", machine.Name, target.Message, why))
-	}
-	if full := s.full(); full != nil {
-		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonQuorum,
-			"Machine %s is ill: %s. Nothing can take its place while the database of etcd member %s is full: %s",
-			machine.Name, target.Message, full.Name, quorum.MakeRoom).WithMachine(machine.Name))
-	}
-	if step := s.othersCarry(target, unhealthy); step != nil {
-		return step
-	}
-	if s.StackedEtcd && s.wavering(member) {
-		// Whether its replacement comes first depends on whether it is dead.
-		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonQuorum,
-			"Machine %s is ill: %s. Its etcd member was healthy less than %s ago and may be back: %s",
-			machine.Name, target.Message, s.DeadMemberTimeout, member.Problem).WithMachine(machine.Name))
+	if blocked := s.remedyBlocked(target, unhealthy); blocked != nil {
+		return blocked
 	}
 	surplus := len(s.scheduled()) > s.Replicas
 	well := !s.StackedEtcd || member != nil && member.Healthy && !member.Learner
@@ -243,6 +228,31 @@ func (s facts) remedy(target controlplane.UnhealthyMachine, unhealthy []controlp
 		step.Attempt = attempt
 	}
 	return remediating(target, step)
+}
+
+// remedyBlocked is what the replacement of a Machine waits for before its first step; nil when nothing blocks it.
+func (s facts) remedyBlocked(target controlplane.UnhealthyMachine,
+	unhealthy []controlplane.UnhealthyMachine) *controlplane.Step {
+	machine := target.Machine
+	if why := s.keptByUnclaimed(machine); why != "" {
+		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonMemberWithoutMachine,
+			"Machine %s is ill: %s. It is not replaced now: %s", machine.Name, target.Message, why))
+	}
+	if full := s.full(); full != nil {
+		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonQuorum,
+			"Machine %s is ill: %s. Nothing can take its place while the database of etcd member %s is full: %s",
+			machine.Name, target.Message, full.Name, quorum.MakeRoom).WithMachine(machine.Name))
+	}
+	if step := s.othersCarry(target, unhealthy); step != nil {
+		return step
+	}
+	if member := s.memberOf(machine); s.StackedEtcd && s.wavering(member) {
+		// Whether its replacement comes first depends on whether it is dead.
+		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonQuorum,
+			"Machine %s is ill: %s. Its etcd member was healthy less than %s ago and may be back: %s",
+			machine.Name, target.Message, s.DeadMemberTimeout, member.Problem).WithMachine(machine.Name))
+	}
+	return nil
 }
 
 // othersCarry makes sure that the Machines that stay are a control plane without this one: at least one of them serves,
