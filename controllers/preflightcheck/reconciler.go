@@ -45,6 +45,12 @@ import (
 // connectTimeout is how long a connection may take, before its Cluster is taken for one that cannot be reached.
 const connectTimeout = 30 * time.Second
 
+// cacheLag is how long a cache is given to catch up.
+const cacheLag = time.Second
+
+// mostChecks of PreflightChecks that are made at a time: each lists what a Cluster has.
+const mostChecks = 4
+
 // mostEvent is what an Event holds: a longer one is not recorded at all.
 const mostEvent = 1024
 
@@ -114,7 +120,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 
 // prepare makes what Reconcile keeps.
 func (r *Reconciler) prepare() {
-	r.calls = async.New(async.Options{})
+	r.calls = async.New(async.Options{MaxConcurrent: mostChecks})
 	if r.Checks == nil {
 		r.Checks = preflight.Checks()
 	}
@@ -140,7 +146,7 @@ func (r *Reconciler) ofCluster(ctx context.Context, cluster client.Object) []rec
 }
 
 // Reconcile has the checks made, or keeps what they found.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, failure error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, failure error) {
 	check := &quoinv1.PreflightCheck{}
 	if err := r.Client.Get(ctx, req.NamespacedName, check); err != nil {
 		r.calls.Cancel(req.NamespacedName)
@@ -163,7 +169,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return ctrl.Result{}, err
 	}
 	before := check.DeepCopy()
-	defer func() { failure = errors.Join(failure, r.write(ctx, before, check)) }()
+	defer func() {
+		switch err := r.write(ctx, before, check); {
+		case apierrors.IsConflict(err):
+			result = ctrl.Result{RequeueAfter: cacheLag} // it was read before somebody wrote it, which is nobody's failure
+		default:
+			failure = errors.Join(failure, err)
+		}
+	}()
 	if cluster == nil {
 		waits(check, quoinv1.ClusterNotFoundReason, fmt.Sprintf("there is no Cluster %s in namespace %s: make it, or delete "+
 			"this PreflightCheck and make one for a Cluster that there is", check.Spec.ClusterName, check.Namespace))
@@ -173,21 +186,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 }
 
 // write patches what changed, the status as a whole: whoever waits for its conditions finds the verdicts beside them.
+// It patches nothing but what was read: a cache that is behind would have a verdict begun again.
 func (r *Reconciler) write(ctx context.Context, before, check *quoinv1.PreflightCheck) error {
 	status := check.Status.DeepCopy()
 	if !equality.Semantic.DeepEqual(before.ObjectMeta, check.ObjectMeta) {
-		if err := r.Client.Patch(ctx, check, client.MergeFrom(before)); err != nil {
+		if err := r.Client.Patch(ctx, check, onlyOf(before)); err != nil {
 			return fmt.Errorf("patch PreflightCheck %s: %w", client.ObjectKeyFromObject(check), err)
 		}
+		before.ResourceVersion = check.ResourceVersion
 	}
 	if equality.Semantic.DeepEqual(before.Status, *status) {
 		return nil
 	}
 	check.Status = *status
-	if err := r.Client.Status().Patch(ctx, check, client.MergeFrom(before)); err != nil {
+	if err := r.Client.Status().Patch(ctx, check, onlyOf(before)); err != nil {
 		return fmt.Errorf("patch the status of PreflightCheck %s: %w", client.ObjectKeyFromObject(check), err)
 	}
 	return nil
+}
+
+// onlyOf is the difference from what was read, which conflicts where that is not what there is.
+func onlyOf(before *quoinv1.PreflightCheck) client.Patch {
+	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 }
 
 // reconcile begins the checks of a Cluster that is there, or takes what they found.
@@ -228,9 +248,8 @@ func (r *Reconciler) reconcile(check *quoinv1.PreflightCheck, cluster *clusterv1
 func (r *Reconciler) reach(ctx context.Context, subject *preflight.Subject) error {
 	subject.Now = r.Clock.Now()
 	key := client.ObjectKeyFromObject(subject.Cluster)
-	if ref := subject.Cluster.Spec.ControlPlaneRef; ref.Kind == "QuoinControlPlane" &&
-		ref.APIGroup == controlplanev1.GroupVersion.Group {
-		found, of := &controlplanev1.QuoinControlPlane{}, client.ObjectKey{Namespace: key.Namespace, Name: ref.Name}
+	if of, ours := subject.ControlPlaneKey(); ours {
+		found := &controlplanev1.QuoinControlPlane{}
 		switch err := r.APIReader.Get(ctx, of, found); {
 		case err == nil:
 			subject.ControlPlane = found

@@ -186,3 +186,39 @@ func TestAResultThatCouldNotBeWrittenIsFoundAgain(t *testing.T) {
 	w.Expect(w.check().Status.Verdict).To(Equal(quoinv1.VerdictBlock))
 	w.Expect(w.looked).To(Equal(2))
 }
+
+// A cache that is behind shows a PreflightCheck that nobody has begun, and what was found stays all the same.
+func TestAResultOutlivesAStaleCache(t *testing.T) {
+	for name, begun := range map[string]bool{"before it was begun": false, "while it ran": true} {
+		t.Run(name, func(t *testing.T) {
+			var stale *quoinv1.PreflightCheck
+			w := newWorld(t, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey,
+				object client.Object, options ...client.GetOption) error {
+				if check, ok := object.(*quoinv1.PreflightCheck); ok && stale != nil {
+					stale.DeepCopyInto(check)
+					return nil
+				}
+				return c.Get(ctx, key, object, options...)
+			}})
+			w.Expect(w.reconcile()).To(Succeed())
+			before := w.check()
+			w.Expect(w.reconcile()).To(Succeed())
+			if begun {
+				before = w.check()
+			}
+			w.hold <- struct{}{}
+			w.Expect(w.settle()).To(Succeed())
+			want := w.check()
+			w.Expect(want.Status.Verdict).To(Equal(quoinv1.VerdictBlock))
+			stale = before
+			_, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+			w.Expect(err).NotTo(HaveOccurred(), "a cache catches up by itself")
+			stale = nil
+			w.Expect(w.check()).To(Equal(want))
+			w.Expect(w.reconcile()).To(Succeed())
+			w.Expect(w.settle()).To(Succeed())
+			_, _, running := w.r.calls.Running(key)
+			w.Expect(running).To(BeFalse())
+		})
+	}
+}

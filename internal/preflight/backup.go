@@ -20,7 +20,7 @@ const backupOld = 24 * time.Hour
 // lookAtBackup looks whether there is a snapshot of etcd to go back to.
 func lookAtBackup(_ context.Context, s Subject) (string, []quoinv1.Finding, error) {
 	if s.ControlPlane == nil {
-		return "looked after by another control-plane provider", nil, nil
+		return "", notLookedAt("whether there is a snapshot of etcd"), nil
 	}
 	object := "QuoinControlPlane " + s.ControlPlane.Name
 	if s.ControlPlane.Spec.Backup == nil {

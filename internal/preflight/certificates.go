@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -34,7 +35,8 @@ func lookAtCertificates(ctx context.Context, s Subject) (string, []quoinv1.Findi
 		switch left := expiry.Sub(s.Now); {
 		case left <= 0:
 			findings = append(findings, blocks(object, "Expired", "its certificates expired at "+at,
-				"renew them on the host with kubeadm certs renew all, or have the Machine replaced"))
+				"have the Machine replaced; or renew them on its host with kubeadm certs renew all, and remove annotation "+
+					clusterv1.MachineCertificatesExpiryDateAnnotation+" from the Machine's KubeadmConfig"))
 		case left <= certificatesSoon:
 			findings = append(findings, warns(object, "ExpireSoon", "its certificates expire at "+at,
 				"let the upgrade follow soon: each new Machine has new ones"))

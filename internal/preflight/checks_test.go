@@ -4,6 +4,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/estatetest"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -110,8 +112,82 @@ func TestVersionPath(t *testing.T) {
 	s.Management = subject(t, []client.Object{control, worker, class}, nil).Management
 	expect(t, lookAtVersionPath, s)
 
+	// Of a way that somebody else plans only the end is judged.
+	class.Spec.KubernetesVersions = nil
+	class.Spec.Upgrade.External.GenerateUpgradePlanExtension = "plan.ours"
+	old := machine("old", "v1.32.1", false)
+	s.Management = subject(t, []client.Object{control, worker, class}, nil).Management
+	s.Version = "v1.36.3"
+	message, findings, err = lookAtVersionPath(t.Context(), s)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(message).To(ContainSubstring("plan.ours"))
+	for _, finding := range findings {
+		g.Expect(finding.Verdict).To(Equal(quoinv1.VerdictWarn))
+	}
+	s.Management = subject(t, []client.Object{control, old, class}, nil).Management
+	expect(t, lookAtVersionPath, s, "Block  NoVersionPath")
+
 	s.Cluster.Annotations = map[string]string{skew.PolicyAnnotation: "ours"}
 	expect(t, lookAtVersionPath, s, "Block Cluster c1 UnknownPolicy")
+}
+
+// A Node that no Machine refers to keeps its kubelet, whatever is planned.
+func TestVersionPathHeedsNodesWithoutMachines(t *testing.T) {
+	for kubelet, want := range map[string][]string{"v1.34.1": nil, "v1.32.1": {"Block  NoVersionPath"}, "ours": nil} {
+		stray := node("stray")
+		stray.Status.NodeInfo.KubeletVersion = kubelet
+		s := subject(t, []client.Object{machine("cp", "v1.35.4", true)}, []client.Object{stray})
+		expect(t, lookAtVersionPath, s, want...)
+	}
+}
+
+// Proves: R17, R18
+func TestVersionPathAsksWhatKubeadmIsTold(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "etcd-cp",
+		Labels: map[string]string{"tier": "control-plane", "component": "etcd"}}}
+	etcd := func(tag string) *corev1.Pod {
+		of := pod.DeepCopy()
+		of.Spec.Containers = []corev1.Container{{Name: "etcd", Image: "registry.k8s.io/etcd:" + tag}}
+		return of
+	}
+	for name, c := range map[string]struct {
+		runs, target, etcd string
+		gates              map[string]bool
+		want               []string
+	}{
+		"etcd that may become 3.6": {runs: "v1.33.9", target: "v1.34.4", etcd: "3.5.26-0"},
+		"etcd that may not":        {runs: "v1.33.9", target: "v1.34.4", etcd: "3.5.24-0", want: []string{"Block  Kubeadm"}},
+		"kubelets of their own node's API server": {runs: "v1.33.9", target: "v1.34.4", etcd: "3.6.5-0",
+			gates: map[string]bool{"ControlPlaneKubeletLocalMode": true}},
+		"kubelets of any API server": {runs: "v1.33.9", target: "v1.34.4", etcd: "3.6.5-0",
+			gates: map[string]bool{"ControlPlaneKubeletLocalMode": false}, want: []string{"Block  Kubeadm"}},
+		"kubelets of any API server, at the second hop": {runs: "v1.29.9", target: "v1.31.4", etcd: "3.5.26-0",
+			gates: map[string]bool{"ControlPlaneKubeletLocalMode": false},
+			want:  []string{"Warn  SeveralHops", "Block  Kubeadm"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := subject(t, []client.Object{machine("cp", c.runs, true)}, []client.Object{etcd(c.etcd)})
+			s.Version = c.target
+			s.ControlPlane = plane(func(p *controlplanev1.QuoinControlPlane) {
+				p.Spec.KubeadmConfigSpec.ClusterConfiguration.FeatureGates = c.gates
+			})
+			expect(t, lookAtVersionPath, s, c.want...)
+		})
+	}
+}
+
+// Proves: S0-24
+//
+// What a distribution asks of pools no plan knows.
+func TestVersionPathAsksTheDistribution(t *testing.T) {
+	for worker, want := range map[string][]string{
+		"v1.28.6": {"Warn  Advice"}, "v1.27.8": {"Block  NoVersionPath"}} {
+		objects := estatetest.Estate{Tool: "v1.30.0", Clusters: map[string]string{"c1": "v1.29.4"}}.Objects("prod")
+		s := subject(t, append(objects, machine("w", worker, false)), nil)
+		s.Cluster.Annotations = map[string]string{skew.PolicyAnnotation: "Distribution"}
+		s.Version = "v1.30.0"
+		expect(t, lookAtVersionPath, s, want...)
+	}
 }
 
 func node(name string, conditions ...corev1.NodeCondition) *corev1.Node {
@@ -130,10 +206,14 @@ func TestNodes(t *testing.T) {
 	cordoned.Spec.Unschedulable = true
 	old.Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.28"
 	going, waiting := machine("going", "v1.35.4", false), machine("waiting", "v1.35.4", false)
+	management := []client.Object{going, waiting}
+	for _, name := range []string{"well", "silent", "down", "full", "cordoned", "old"} {
+		management = append(management, machine(name, "v1.35.4", false))
+	}
 	going.DeletionTimestamp, going.Finalizers = &metav1.Time{Time: now}, []string{"quoin.test/hold"}
 	waiting.Status.NodeRef.Name = ""
-	s := subject(t, []client.Object{machine("well", "v1.35.4", false), going, waiting}, []client.Object{
-		node("well", ready, is(corev1.NodeDiskPressure, corev1.ConditionFalse)), node("silent"),
+	s := subject(t, management, []client.Object{
+		node("stray", ready), node("well", ready, is(corev1.NodeDiskPressure, corev1.ConditionFalse)), node("silent"),
 		node("down", is(corev1.NodeReady, corev1.ConditionUnknown)),
 		node("full", ready, is(corev1.NodeDiskPressure, corev1.ConditionTrue),
 			is(corev1.NodeMemoryPressure, corev1.ConditionTrue), is(corev1.NodePIDPressure, corev1.ConditionTrue),
@@ -142,8 +222,9 @@ func TestNodes(t *testing.T) {
 	})
 	want := []string{"Block Node silent NotReady", "Block Node down NotReady", "Block Node full DiskPressure",
 		"Block Node full MemoryPressure", "Block Node full PIDPressure", "Block Node full NetworkUnavailable",
-		"Warn Node cordoned Cordoned", "Block Machine going Deleting", "Block Machine waiting NoNode"}
-	expect(t, lookAtNodes, s, append(want, "Warn Node old RuntimeEnded")...)
+		"Warn Node cordoned Cordoned", "Block Machine going Deleting", "Block Machine waiting NoNode",
+		"Warn Node stray NoMachine"}
+	expect(t, lookAtNodes, s, append(want, "Block Node old RuntimeEnded")...)
 	s.Version = "v1.35.9"
 	expect(t, lookAtNodes, s, want...)
 }
@@ -160,6 +241,8 @@ func plane(change func(*controlplanev1.QuoinControlPlane)) *controlplanev1.Quoin
 		controlplanev1.ControlPlaneComponentsHealthyCondition: metav1.ConditionTrue,
 		controlplanev1.ControlPlaneRollingOutCondition:        metav1.ConditionFalse,
 		controlplanev1.ControlPlaneRemediatingCondition:       metav1.ConditionFalse,
+		controlplanev1.ControlPlaneScalingUpCondition:         metav1.ConditionFalse,
+		controlplanev1.ControlPlaneScalingDownCondition:       metav1.ConditionFalse,
 		controlplanev1.ControlPlaneAddonsUpToDateCondition:    metav1.ConditionTrue,
 		controlplanev1.ControlPlaneBackupHealthyCondition:     metav1.ConditionTrue,
 	} {
@@ -190,7 +273,8 @@ func TestControlPlaneEtcdAndBackup(t *testing.T) {
 		"nothing reported": {
 			change: func(p *controlplanev1.QuoinControlPlane) { p.Status = controlplanev1.QuoinControlPlaneStatus{} },
 			plane: []string{"Block" + object + "NotAvailable", "Block" + object + "ComponentsUnhealthy",
-				"Block" + object + "RollingOut", "Block" + object + "Remediating", "Block" + object + "AddonsOutOfDate"},
+				"Block" + object + "RollingOut", "Block" + object + "ScalingUp", "Block" + object + "ScalingDown",
+				"Block" + object + "Remediating", "Block" + object + "AddonsOutOfDate"},
 			etcd: []string{"Block" + object + "Unobserved"}, backups: []string{"Warn" + object + "None"},
 		},
 		"rolling out": {
@@ -199,6 +283,28 @@ func TestControlPlaneEtcdAndBackup(t *testing.T) {
 				p.Status.Etcd.Members[1].Role = "Learner"
 			},
 			plane: []string{"Block" + object + "RollingOut"}, etcd: []string{"Block etcd member b Learner"},
+		},
+		"short of a member": {
+			change: func(p *controlplanev1.QuoinControlPlane) {
+				set(p, controlplanev1.ControlPlaneScalingUpCondition, metav1.ConditionTrue)
+			},
+			plane: []string{"Block" + object + "ScalingUp"},
+		},
+		"a member too many": {
+			change: func(p *controlplanev1.QuoinControlPlane) {
+				set(p, controlplanev1.ControlPlaneScalingDownCondition, metav1.ConditionTrue)
+			},
+			plane: []string{"Block" + object + "ScalingDown"},
+		},
+		"paused by itself": {
+			change: func(p *controlplanev1.QuoinControlPlane) {
+				p.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+			},
+			plane: []string{"Block" + object + "Paused"},
+		},
+		"edited and not observed since": {
+			change: func(p *controlplanev1.QuoinControlPlane) { p.Generation, p.Status.ObservedGeneration = 3, 2 },
+			plane:  []string{"Block" + object + "Unobserved"},
 		},
 		"a member is ill, one has no Machine, and nobody agrees": {
 			change: func(p *controlplanev1.QuoinControlPlane) {
@@ -238,10 +344,46 @@ func TestControlPlaneEtcdAndBackup(t *testing.T) {
 			expect(t, lookAtControlPlane, s, c.plane...)
 			expect(t, lookAtEtcd, s, c.etcd...)
 			expect(t, lookAtBackup, s, c.backups...)
-			s.ControlPlane = nil
-			expect(t, lookAtControlPlane, s)
-			expect(t, lookAtEtcd, s)
-			expect(t, lookAtBackup, s)
+		})
+	}
+}
+
+// Of what another provider looks after only the contract tells.
+func TestAForeignControlPlane(t *testing.T) {
+	is := func(condition string, status metav1.ConditionStatus) metav1.Condition {
+		return metav1.Condition{Type: condition, Status: status, Message: "so it says"}
+	}
+	available := is(clusterv1.ClusterControlPlaneAvailableCondition, metav1.ConditionTrue)
+	still := is(clusterv1.ClusterRollingOutCondition, metav1.ConditionFalse)
+	const away, rolling = "Block Cluster c1 NotAvailable", "Block Cluster c1 RollingOut"
+	for name, c := range map[string]struct {
+		kind       string
+		conditions []metav1.Condition
+		want       []string
+	}{
+		"well":             {conditions: []metav1.Condition{available, still}},
+		"nothing reported": {want: []string{away, rolling}},
+		"not available": {
+			conditions: []metav1.Condition{is(clusterv1.ClusterControlPlaneAvailableCondition, metav1.ConditionUnknown), still},
+			want:       []string{away},
+		},
+		"rolling out": {
+			conditions: []metav1.Condition{available, is(clusterv1.ClusterRollingOutCondition, metav1.ConditionTrue)},
+			want:       []string{rolling},
+		},
+		"ours and away": {
+			kind: "QuoinControlPlane", conditions: []metav1.Condition{available, still},
+			want: []string{"Block QuoinControlPlane cp NotFound"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := subject(t, nil, nil)
+			s.Cluster.Status.Conditions = c.conditions
+			s.Cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{Name: "cp",
+				APIGroup: controlplanev1.GroupVersion.Group, Kind: cmp.Or(c.kind, "KubeadmControlPlane")}
+			expect(t, lookAtControlPlane, s, c.want...)
+			expect(t, lookAtEtcd, s, "Warn  NotLookedAt")
+			expect(t, lookAtBackup, s, "Warn  NotLookedAt")
 		})
 	}
 }
@@ -279,11 +421,11 @@ func TestWebhooks(t *testing.T) {
 		validating("default", nil, rule("apps", "v1")), validating("equivalent", equivalent, rule("apps", "v1")),
 		validating("all", exact, rule("apps", "*")), validating("custom", exact, rule("cluster.x-k8s.io", "v1beta2")),
 		validating("exact", exact, rule("apps", "v1", "v1beta1")), validating("any", exact, rule("*", "v1")),
-		validating("core", exact, rule("", "v1")), mutating,
-	}), "Block ValidatingWebhookConfiguration exact ListsVersions",
-		"Block ValidatingWebhookConfiguration any ListsVersions",
-		"Block ValidatingWebhookConfiguration core ListsVersions",
-		"Block MutatingWebhookConfiguration mutating ListsVersions")
+		validating("core", exact, rule("", "v1")),
+		validating("snapshots", exact, rule("snapshot.storage.k8s.io", "v1")), mutating,
+	}), "Warn ValidatingWebhookConfiguration exact ListsVersions",
+		"Warn ValidatingWebhookConfiguration any ListsVersions",
+		"Warn MutatingWebhookConfiguration mutating ListsVersions")
 	for _, finding := range findings {
 		NewWithT(t).Expect(finding.Fix).To(Equal("set matchPolicy: Equivalent"))
 	}
@@ -397,6 +539,48 @@ func TestSupply(t *testing.T) {
 			expect(t, lookAtSupply, s, c.want...)
 		})
 	}
+	for name, c := range map[string]struct {
+		change func(pool *clusterv1.MachineDeployment)
+		want   []string
+	}{
+		"of the version, with all of its Machines": {change: func(pool *clusterv1.MachineDeployment) {
+			pool.Spec.Template.Spec.Version = "v1.36.3"
+			pool.Name = "done"
+		}},
+		"of the version, with a Machine behind": {change: func(pool *clusterv1.MachineDeployment) {
+			pool.Spec.Template.Spec.Version = "v1.36.3"
+		}, want: []string{"Block MachineDeployment blue NoSpareHost"}},
+		"of neither, as Cluster API resolves it": {change: func(pool *clusterv1.MachineDeployment) {
+			pool.Spec.Rollout.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt32(0))
+			pool.Spec.Rollout.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromString("10%"))
+		}},
+		"of a part of a Machine more": {change: func(pool *clusterv1.MachineDeployment) {
+			pool.Spec.Rollout.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromString("10%"))
+		}, want: []string{"Block MachineDeployment blue NoSpareHost"}},
+	} {
+		t.Run("a rollout "+name, func(t *testing.T) {
+			blue, done := pool("blue", 2, nil), machine("d", "v1.36.3", false)
+			done.Labels[clusterv1.MachineDeploymentNameLabel] = "done"
+			c.change(blue)
+			expect(t, lookAtSupply, subject(t, append(used, blue, done), nil), c.want...)
+		})
+	}
+	done := plane(func(p *controlplanev1.QuoinControlPlane) {
+		p.Spec.Version, p.Spec.MachineTemplate.Spec.InfrastructureRef = "v1.36.3", ref("control-plane")
+	})
+	up := subject(t, []client.Object{template("control-plane"), machine("cp", "v1.36.3", true)}, nil)
+	up.ControlPlane = done
+	expect(t, lookAtSupply, up)
+	up = subject(t, used, nil)
+	up.ControlPlane = done
+	expect(t, lookAtSupply, up, "Block"+noHost)
+	there := pool("blue", 1, nil)
+	there.Spec.Template.Spec.FailureDomain = "rack-2"
+	here := host("b", "worker", "")
+	here.Spec.FailureDomain = "rack-1"
+	expect(t, lookAtSupply, subject(t, append(used, there, here), nil), "Block MachineDeployment blue NoSpareHost")
+	here.Spec.FailureDomain = "rack-2"
+	expect(t, lookAtSupply, subject(t, append(used, there, here), nil))
 	s := subject(t, []client.Object{pool("blue", 1, nil), host("b", "worker", "")}, nil)
 	missing := expect(t, lookAtSupply, s, "Block MachineDeployment blue NoSpareHost")
 	NewWithT(t).Expect(missing[0].Message).

@@ -43,7 +43,8 @@ func lookAtDeprecatedAPIs(ctx context.Context, s Subject) (string, []quoinv1.Fin
 	for _, use := range uses {
 		finding := blocks(use.resource, "Removed",
 			fmt.Sprintf("is in use, and v%s does not serve it any more", use.removed.Original()),
-			"have those who ask for it use a later version; the audit log's annotation k8s.io/deprecated names them")
+			"have those who ask for it use a later version; the audit log's annotation k8s.io/deprecated names them. "+
+				"An API server forgets what it was asked for only when it restarts")
 		if cmp.Or(cmp.Compare(use.removed.Major(), target.Major()), cmp.Compare(use.removed.Minor(), target.Minor())) > 0 {
 			finding.Verdict, finding.Reason = quoinv1.VerdictWarn, "Deprecated"
 		}

@@ -20,7 +20,7 @@ const etcdTooOld = 5 * time.Minute
 func lookAtEtcd(_ context.Context, s Subject) (string, []quoinv1.Finding, error) {
 	switch {
 	case s.ControlPlane == nil:
-		return "looked after by another control-plane provider", nil, nil
+		return "", notLookedAt("the health of etcd"), nil
 	case s.ControlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined():
 		return "external: its members are not looked after here", nil, nil
 	}

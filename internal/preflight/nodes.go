@@ -29,6 +29,10 @@ func lookAtNodes(ctx context.Context, s Subject) (string, []quoinv1.Finding, err
 	for i := range nodes.Items {
 		findings = append(findings, judgeNode(&nodes.Items[i], s.Version)...)
 	}
+	for _, node := range strays(nodes.Items, machines) {
+		findings = append(findings, warns("Node "+node.Name, "NoMachine",
+			"no Machine refers to it, so nothing upgrades it", "upgrade it by hand, or remove it"))
+	}
 	for i := range machines {
 		findings = append(findings, judgeMachine(&machines[i])...)
 	}
@@ -72,10 +76,25 @@ func judgeNode(node *corev1.Node, version string) []quoinv1.Finding {
 			"takes no pods, so less room is left for those of a Node that is drained", "uncordon it, or remove it"))
 	}
 	if ended := skew.RuntimeEnded(node.Status.NodeInfo.ContainerRuntimeVersion, version); ended != "" {
-		findings = append(findings, warns(object, "RuntimeEnded", "its host cannot be used for "+version+" "+ended,
+		findings = append(findings, blocks(object, "RuntimeEnded", "its host cannot be used for "+version+" "+ended,
 			"install a later containerd on the host first"))
 	}
 	return findings
+}
+
+// strays are the Nodes that no Machine refers to.
+func strays(nodes []corev1.Node, machines []clusterv1.Machine) []corev1.Node {
+	referred := map[string]bool{}
+	for i := range machines {
+		referred[machines[i].Status.NodeRef.Name] = true
+	}
+	var found []corev1.Node
+	for _, node := range nodes {
+		if !referred[node.Name] {
+			found = append(found, node)
+		}
+	}
+	return found
 }
 
 func reasonOf(condition corev1.NodeConditionType) string {

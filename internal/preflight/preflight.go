@@ -37,7 +37,7 @@ const (
 // Subject is what checks look at.
 type Subject struct {
 	Cluster *clusterv1.Cluster
-	// ControlPlane is nil when another provider looks after it.
+	// ControlPlane is nil when another provider looks after it, and when it is not there.
 	ControlPlane *controlplanev1.QuoinControlPlane
 	// Version that the Cluster is to get.
 	Version string
@@ -46,6 +46,13 @@ type Subject struct {
 	// Metrics are those of one API server of the Cluster, as text.
 	Metrics func(ctx context.Context) ([]byte, error)
 	Now     time.Time
+}
+
+// ControlPlaneKey names the QuoinControlPlane that the Cluster refers to, and reports whether it refers to one.
+func (s Subject) ControlPlaneKey() (client.ObjectKey, bool) {
+	ref := s.Cluster.Spec.ControlPlaneRef
+	return client.ObjectKey{Namespace: s.Cluster.Namespace, Name: ref.Name},
+		ref.Kind == "QuoinControlPlane" && ref.APIGroup == controlplanev1.GroupVersion.Group
 }
 
 // Check is one thing to look at.
@@ -152,6 +159,12 @@ func blocks(object, reason, message, fix string) quoinv1.Finding {
 // warns is a finding that forbids nothing.
 func warns(object, reason, message, fix string) quoinv1.Finding {
 	return quoinv1.Finding{Verdict: quoinv1.VerdictWarn, Object: object, Reason: reason, Message: message, Fix: fix}
+}
+
+// notLookedAt is said of what only a QuoinControlPlane tells: nobody is to take it for something that is in order.
+func notLookedAt(what string) []quoinv1.Finding {
+	return []quoinv1.Finding{warns("", "NotLookedAt", what+" is not known, since there is no QuoinControlPlane that tells it",
+		"check it with the tools of the control plane's provider")}
 }
 
 // Verdict merges those of the results: the worst of them.

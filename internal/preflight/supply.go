@@ -6,18 +6,21 @@ package preflight
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // quorumOfOthers is how many members a control plane needs for one of them to go before its replacement comes.
@@ -38,6 +41,7 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 	if err != nil {
 		return "", nil, err
 	}
+	left := s.left(machines)
 	ours := map[string]bool{}
 	for _, machine := range machines {
 		ours[machine.Name] = true
@@ -50,10 +54,10 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 		}
 	}
 	var findings []quoinv1.Finding
-	if s.ControlPlane != nil {
+	if s.ControlPlane != nil && (s.ControlPlane.Spec.Version != s.Version || left[""]) {
 		template := s.ControlPlane.Spec.MachineTemplate.Spec.InfrastructureRef
 		object := "QuoinControlPlane " + s.ControlPlane.Name
-		why, err := fleet.lacks(ctx, template, object)
+		why, err := fleet.lacks(ctx, template, "", object)
 		if err != nil {
 			return "", nil, err
 		}
@@ -63,11 +67,13 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 	}
 	for i := range pools.Items {
 		pool := &pools.Items[i]
-		if ptr.Deref(pool.Spec.Replicas, 1) == 0 || !surges(pool) {
+		raised := pool.Spec.Template.Spec.Version == s.Version && !left[pool.Name]
+		if ptr.Deref(pool.Spec.Replicas, 1) == 0 || raised || !surges(pool) {
 			continue
 		}
 		object := "MachineDeployment " + pool.Name
-		why, err := fleet.lacks(ctx, pool.Spec.Template.Spec.InfrastructureRef, object)
+		why, err := fleet.lacks(ctx, pool.Spec.Template.Spec.InfrastructureRef,
+			pool.Spec.Template.Spec.FailureDomain, object)
 		if err != nil {
 			return "", nil, err
 		}
@@ -94,17 +100,41 @@ func judgeControlPlaneSupply(of *controlplanev1.QuoinControlPlane, object, why s
 		"one failure less is tolerated meanwhile", "add a host")}
 }
 
-// surges reports whether a rollout of the pool begins with a further Machine. What is not set is 1 and 0, as in Cluster
-// API.
+// left reports of which MachineDeployments Machines run another version, and under no name whether of the control plane.
+func (s Subject) left(machines []clusterv1.Machine) map[string]bool {
+	left := map[string]bool{}
+	for i := range machines {
+		of := machines[i].Labels[clusterv1.MachineDeploymentNameLabel]
+		if util.IsControlPlaneMachine(&machines[i]) {
+			of = ""
+		} else if of == "" {
+			continue // of no pool
+		}
+		world := skew.WorldOf(machines[i : i+1])
+		for _, running := range world.Components {
+			world.APIServers = append(world.APIServers, running.Version)
+		}
+		left[of] = left[of] || slices.ContainsFunc(world.APIServers, func(v string) bool { return v != s.Version })
+	}
+	return left
+}
+
+// surges reports whether a rollout of the pool begins with a further Machine. What is not set is a surge of 1 and
+// nothing unavailable, and of neither one may be unavailable, as in Cluster API.
 func surges(pool *clusterv1.MachineDeployment) bool {
 	rolling := pool.Spec.Rollout.Strategy.RollingUpdate
 	if pool.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType {
 		return false
 	}
-	zero := intstr.FromInt32(0)
-	unavailable, err := intstr.GetScaledValueFromIntOrPercent(ptr.To(ptr.Deref(rolling.MaxUnavailable, zero)),
-		int(ptr.Deref(pool.Spec.Replicas, 1)), false)
-	return err == nil && unavailable == 0
+	replicas := int(ptr.Deref(pool.Spec.Replicas, 1))
+	surge, err := intstr.GetScaledValueFromIntOrPercent(ptr.To(ptr.Deref(rolling.MaxSurge, intstr.FromInt32(1))),
+		replicas, true)
+	if err != nil {
+		return false
+	}
+	unavailable, err := intstr.GetScaledValueFromIntOrPercent(
+		ptr.To(ptr.Deref(rolling.MaxUnavailable, intstr.FromInt32(0))), replicas, false)
+	return err == nil && surge > 0 && unavailable == 0
 }
 
 // supply is the hosts that there are.
@@ -114,9 +144,10 @@ type supply struct {
 	taken []placement.Identity
 }
 
-// lacks says why no host is free for a Machine of the template; empty when one is, and when the template is not ours.
+// lacks says why no host of the failure domain, or of any, is free for a Machine of the template; empty when one is,
+// and when the template is not ours.
 func (f supply) lacks(
-	ctx context.Context, ref clusterv1.ContractVersionedObjectReference, object string,
+	ctx context.Context, ref clusterv1.ContractVersionedObjectReference, domain, object string,
 ) (string, error) {
 	if ref.Kind != "QuoinMachineTemplate" || ref.APIGroup != infrav1.GroupVersion.Group {
 		return "", nil
@@ -128,7 +159,8 @@ func (f supply) lacks(
 	case err != nil:
 		return "", fmt.Errorf("read QuoinMachineTemplate %s of %s: %w", key, object, err)
 	}
-	request := placement.Request{Namespace: key.Namespace, Version: f.s.Version, Taken: f.taken}
+	request := placement.Request{Namespace: key.Namespace, FailureDomain: domain, Version: f.s.Version,
+		Taken: f.taken}
 	if wants := template.Spec.Template.Spec.HostSelector; wants != nil {
 		selector, err := metav1.LabelSelectorAsSelector(wants)
 		if err != nil {

@@ -4,11 +4,14 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,19 +33,31 @@ func lookAtVersionPath(ctx context.Context, s Subject) (string, []quoinv1.Findin
 		return "", []quoinv1.Finding{blocks("Cluster "+s.Cluster.Name, "UnknownPolicy", err.Error(),
 			"correct annotation "+skew.PolicyAnnotation)}, nil
 	}
-	request, world, err := s.planned(ctx, policies)
+	seen, err := s.seen(ctx, policies)
 	if err != nil {
 		return "", nil, err
 	}
-	refusal, newest := skew.Distributed(policies, world, s.Version)
-	if refusal != "" {
+	class, err := s.class(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	refusal, newest := skew.Distributed(policies, seen.world, s.Version)
+	// A plan knows nothing of what a distribution asks of pools.
+	_, asked := skew.Split(policies)
+	extension := class.Spec.Upgrade.External.GenerateUpgradePlanExtension
+	if extension != "" {
+		asked = policies
+	}
+	behind, warning := skew.LeftBehind(asked, seen.world, s.Version)
+	if refusal = cmp.Or(refusal, behind); refusal != "" {
 		return "", []quoinv1.Finding{blocks("", noVersionPath, refusal, "")}, nil
 	}
-	find := plan.For
-	if s.Cluster.Spec.Topology.IsDefined() {
-		find = plan.OfTopology
+	if extension != "" {
+		return "runtime extension " + extension + " plans the way, so only its end was judged",
+			s.advice(plan.Plan{Advice: []string{warning}}, newest), nil
 	}
-	way, err := find(request)
+	way, err := s.way(plan.Request{State: seen.state(), Target: s.Version, Known: class.Spec.KubernetesVersions,
+		Policies: policies})
 	var refused *plan.RefusedError
 	switch {
 	case errors.As(err, &refused):
@@ -50,7 +65,32 @@ func lookAtVersionPath(ctx context.Context, s Subject) (string, []quoinv1.Findin
 	case err != nil:
 		return "", nil, err
 	}
-	return strings.TrimSpace(way.String()), s.advice(way, newest), nil
+	findings := append(s.advice(way, newest), s.judgeKubeadm(policies, seen, way.Hops)...)
+	return strings.TrimSpace(way.String()), findings, nil
+}
+
+func (s Subject) way(request plan.Request) (plan.Plan, error) {
+	if s.Cluster.Spec.Topology.IsDefined() {
+		return plan.OfTopology(request)
+	}
+	return plan.For(request)
+}
+
+// judgeKubeadm finds what kubeadm would be told to make beside members of etcd and API servers that do not allow it
+// (R17, R18). What etcd runs after the first hop nobody knows yet.
+func (s Subject) judgeKubeadm(policies []skew.Policy, seen seen, hops []string) []quoinv1.Finding {
+	if s.ControlPlane == nil {
+		return nil
+	}
+	world := skew.World{APIServers: seen.world.APIServers, Components: seen.inside}
+	for _, hop := range hops {
+		tells := observed.KubeadmOf(hop, &s.ControlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration)
+		if refused := skew.Summary(tells.Judge(policies, world, skew.Kubeadm{})); refused != "" {
+			return []quoinv1.Finding{blocks("", "Kubeadm", refused, "")}
+		}
+		world = skew.World{APIServers: []string{hop}}
+	}
+	return nil
 }
 
 // advice is what is better, and what a person has to do by hand.
@@ -69,45 +109,64 @@ func (s Subject) advice(way plan.Plan, newest string) []quoinv1.Finding {
 	return findings
 }
 
-// planned is the question for a plan, by what the Cluster's Machines and its own pods say.
-func (s Subject) planned(ctx context.Context, policies []skew.Policy) (plan.Request, skew.World, error) {
-	machines, err := s.machines(ctx)
-	if err != nil {
-		return plan.Request{}, skew.World{}, err
-	}
-	world, err := observed.WorldOf(ctx, s.Management, s.Cluster, policies, machines)
-	if err != nil {
-		return plan.Request{}, skew.World{}, err
-	}
-	inside, err := observed.Inside(ctx, s.Workload, world)
-	if err != nil {
-		return plan.Request{}, skew.World{}, err
-	}
-	known, err := s.known(ctx)
-	if err != nil {
-		return plan.Request{}, skew.World{}, err
-	}
-	request := plan.Request{State: plan.StateOf(machines), Target: s.Version, Known: known, Policies: policies}
-	seen := map[string]bool{}
-	for _, running := range inside {
-		if running.Component == skew.KubeProxy && !seen[running.Version] {
-			seen[running.Version] = true
-			request.State.KubeProxy = append(request.State.KubeProxy, running.Version)
-		}
-	}
-	return request, world, nil
+// seen is what runs.
+type seen struct {
+	machines []clusterv1.Machine
+	// world is by the Machines, and by the Nodes that have none.
+	world skew.World
+	// inside is what runs as pods.
+	inside []skew.Running
+	// strays are the kubelets that no Machine stands for.
+	strays []skew.Running
 }
 
-// known are the versions that the ClusterClass of a managed topology lists; of any other Cluster nobody knows.
-func (s Subject) known(ctx context.Context) ([]string, error) {
-	if !s.Cluster.Spec.Topology.IsDefined() {
-		return nil, nil
+// seen reads the Cluster's Machines, Nodes and own pods.
+func (s Subject) seen(ctx context.Context, policies []skew.Policy) (found seen, err error) {
+	if found.machines, err = s.machines(ctx); err != nil {
+		return seen{}, err
 	}
-	class, key := &clusterv1.ClusterClass{}, s.Cluster.GetClassKey()
+	nodes := &corev1.NodeList{}
+	if err := s.Workload.List(ctx, nodes); err != nil {
+		return seen{}, fmt.Errorf("list the Nodes: %w", err)
+	}
+	for _, node := range strays(nodes.Items, found.machines) {
+		version := node.Status.NodeInfo.KubeletVersion
+		if _, err := skew.Parse(version); err == nil {
+			found.strays = append(found.strays, skew.Running{Component: skew.Kubelet, Version: version,
+				Object: "Node " + node.Name})
+		}
+	}
+	if found.world, err = observed.WorldOf(ctx, s.Management, s.Cluster, policies, found.machines); err != nil {
+		return seen{}, err
+	}
+	found.world.Components = append(found.world.Components, found.strays...)
+	found.inside, err = observed.Inside(ctx, s.Workload, found.world)
+	return found, err
+}
+
+// state is what a plan begins from.
+func (f seen) state() plan.State {
+	state := plan.StateOf(f.machines)
+	state.Others = append(state.Others, f.strays...)
+	for _, running := range f.inside {
+		if running.Component == skew.KubeProxy && !slices.Contains(state.KubeProxy, running.Version) {
+			state.KubeProxy = append(state.KubeProxy, running.Version)
+		}
+	}
+	return state
+}
+
+// class is the ClusterClass of a managed topology; an empty one of any other Cluster, and where it is not there.
+func (s Subject) class(ctx context.Context) (*clusterv1.ClusterClass, error) {
+	class := &clusterv1.ClusterClass{}
+	if !s.Cluster.Spec.Topology.IsDefined() {
+		return class, nil
+	}
+	key := s.Cluster.GetClassKey()
 	if err := s.Management.Get(ctx, key, class); err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("read ClusterClass %s: %w", key, err)
 	}
-	return class.Spec.KubernetesVersions, nil
+	return class, nil
 }
 
 // machines of the Cluster.

@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
@@ -38,7 +41,7 @@ func lookAtWebhooks(ctx context.Context, s Subject) (string, []quoinv1.Finding, 
 			if slices.Contains(rule.APIVersions, "*") || !slices.ContainsFunc(rule.APIGroups, builtIn) {
 				continue
 			}
-			findings = append(findings, blocks(object, "ListsVersions", fmt.Sprintf(
+			findings = append(findings, warns(object, "ListsVersions", fmt.Sprintf(
 				"webhook %s asks for exactly %s of %s, and would not see what is written through a version that %s adds (S1-18)",
 				name, strings.Join(rule.APIVersions, ", "), strings.Join(rule.Resources, ", "), s.Version),
 				"set matchPolicy: Equivalent"))
@@ -58,7 +61,16 @@ func lookAtWebhooks(ctx context.Context, s Subject) (string, []quoinv1.Finding, 
 	return fmt.Sprintf("%d admission webhooks", count), findings, nil
 }
 
-// builtIn reports whether Kubernetes itself serves the group: it has no dot, or is kept by the project.
+// served are the groups that Kubernetes itself serves. Others of the project's, such as snapshot.storage.k8s.io, are
+// made of CustomResourceDefinitions.
+var served = func() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	return scheme
+}()
+
+// builtIn reports whether the group, or one of all groups, may get a further version by an upgrade. The core group has
+// had v1 only since Kubernetes 1.0.
 func builtIn(group string) bool {
-	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io") && !strings.HasSuffix(group, ".x-k8s.io")
+	return group == "*" || group != "" && served.IsGroupRegistered(group)
 }

@@ -191,7 +191,7 @@ type Finding struct {
 // +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".spec.clusterName",description="Cluster that is looked at"
 // +kubebuilder:printcolumn:name="Version",type="string",JSONPath=".spec.version",description="Version that it is to get"
 // +kubebuilder:printcolumn:name="Verdict",type="string",JSONPath=".status.verdict",description="Pass, Warn or Block"
-// +kubebuilder:printcolumn:name="Message",type="string",JSONPath=`.status.conditions[?(@.type=="Passed")].message`,description="What stands in the way"
+// +kubebuilder:printcolumn:name="Message",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Passed")].message`,description="What stands in the way"
 // +kubebuilder:printcolumn:name="Paused",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Nothing is looked at while paused"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"
 type PreflightCheck struct {
