@@ -163,7 +163,8 @@ func warns(object, reason, message, fix string) quoinv1.Finding {
 
 // notLookedAt is said of what only a QuoinControlPlane tells: nobody is to take it for something that is in order.
 func notLookedAt(what string) []quoinv1.Finding {
-	return []quoinv1.Finding{warns("", "NotLookedAt", what+" is not known, since there is no QuoinControlPlane that tells it",
+	return []quoinv1.Finding{warns("", "NotLookedAt",
+		what+" is not known, since there is no QuoinControlPlane that tells it",
 		"check it with the tools of the control plane's provider")}
 }
 

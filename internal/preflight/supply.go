@@ -100,7 +100,8 @@ func judgeControlPlaneSupply(of *controlplanev1.QuoinControlPlane, object, why s
 		"one failure less is tolerated meanwhile", "add a host")}
 }
 
-// left reports of which MachineDeployments Machines run another version, and under no name whether of the control plane.
+// left reports of which MachineDeployments Machines run another version, and under no name whether of the control
+// plane.
 func (s Subject) left(machines []clusterv1.Machine) map[string]bool {
 	left := map[string]bool{}
 	for i := range machines {
