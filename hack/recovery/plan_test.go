@@ -94,7 +94,7 @@ func TestThePlansOfARecovery(t *testing.T) {
 	keys, err := client.Get(ctx, "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(keys.Count).To(BeEquivalentTo(50))
-	g.Expect(put("afterwards")).To(Succeed())
+	g.Eventually(func() error { return put("afterwards") }, time.Minute, 200*time.Millisecond).Should(Succeed())
 	g.Expect(filepath.Join(a.root, "var/lib/quoin/recovery/data-recover-r1/member")).To(BeADirectory())
 	for _, silent := range []*host{b, c} {
 		g.Expect(silent.manifestPath()).NotTo(BeAnExistingFile())
@@ -117,7 +117,7 @@ func TestThePlanOfARecoveryFromASnapshot(t *testing.T) {
 	snapshot, made := filepath.Join(t.TempDir(), "snapshot.db"), filepath.Join(t.TempDir(), "data")
 	g.Expect(os.WriteFile(snapshot, content, 0o600)).To(Succeed())
 	g.Expect(restore.Restore(snapshot, restore.Member{Name: "a", PeerURL: a.peerURL, DataDirectory: made})).To(Succeed())
-	g.Expect(put("later")).To(Succeed())
+	g.Eventually(func() error { return put("later") }, time.Minute, 200*time.Millisecond).Should(Succeed())
 
 	// As Deliver leaves it.
 	delivered := filepath.Join(a.root, "var/lib/quoin/recovery/snapshot-recover-r1")
@@ -183,7 +183,7 @@ func TestThePlanOfARecoveryFromASnapshot(t *testing.T) {
 	later, err := client.Get(ctx, "later", clientv3.WithCountOnly())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(later.Count).To(BeZero(), "it came after the snapshot")
-	g.Expect(put("afterwards")).To(Succeed())
+	g.Eventually(func() error { return put("afterwards") }, time.Minute, 200*time.Millisecond).Should(Succeed())
 	g.Expect(delivered).NotTo(BeADirectory())
 	g.Expect(filepath.Join(a.root, "var/lib/etcd/before-recover-r1/snap/db")).To(BeAnExistingFile())
 	g.Expect(filepath.Join(a.root, "var/lib/etcd/restored-recover-r1")).NotTo(BeADirectory())

@@ -264,7 +264,7 @@ func TestSurvivor(t *testing.T) {
 	keys, err := a.client(t).Get(ctx, "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(keys.Count).To(BeEquivalentTo(50))
-	g.Expect(put("afterwards")).To(Succeed())
+	g.Eventually(func() error { return put("afterwards") }, time.Minute, 200*time.Millisecond).Should(Succeed())
 	copies, err := filepath.Glob(filepath.Join(a.root, "var/lib/quoin-recovery.*/data/member"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(copies).To(HaveLen(1))
