@@ -464,6 +464,12 @@ func (w *world) removeMember(step controlplane.Step) error {
 		return fmt.Errorf("member %d is removed without a quorum", step.Member)
 	}
 	w.Etcd.Members = kept
+	if slices.Contains(w.RemoveMembers, step.Member) {
+		// A person takes it from those that were to be left when a Machine was deleted.
+		for name := range w.wanted {
+			w.wanted[name]--
+		}
+	}
 	if !w.hasQuorum() {
 		return fmt.Errorf("etcd has no quorum after member %d was removed", step.Member)
 	}
