@@ -57,9 +57,9 @@ func (r *Reconciler) perform(ctx context.Context, p *reconciliation, fence *fenc
 	var none controlplane.Effect
 	o, step := p.observation, p.step
 	switch step.Kind {
-	case controlplane.CreateInit, controlplane.CreateJoin, controlplane.AdmitMachine:
+	case controlplane.CreateFirstMachine, controlplane.CreateMachine, controlplane.AllowHostClaim:
 		return r.addMachine(ctx, p, fence)
-	case controlplane.PrepareMachine:
+	case controlplane.PreCreateMachine:
 		return r.preCreateMachine(ctx, o, step)
 	case controlplane.PrepullAddons:
 		return none, r.requestAddons(ctx, o, step)
@@ -82,13 +82,13 @@ func (r *Reconciler) perform(ctx context.Context, p *reconciliation, fence *fenc
 			}
 		}
 		return none, r.deleteMachine(ctx, o.Machines[step.Machine])
-	case controlplane.OpenDrain:
+	case controlplane.ReleaseDrainHook:
 		return none, r.releaseDrain(ctx, o.Machines[step.Machine])
-	case controlplane.Evict:
+	case controlplane.EvictPods:
 		return r.evict(ctx, o, fence, o.Machines[step.Machine])
 	case controlplane.DeleteNode:
 		return none, r.deleteNode(ctx, o, fence, step.Node)
-	case controlplane.ReleaseHook:
+	case controlplane.ReleaseTerminateHook:
 		return none, r.release(ctx, &o.Inventory, o.Machines[step.Machine])
 	case controlplane.RequestBackup:
 		requestBackup(p.controlPlane, r.Clock.Now())
@@ -98,7 +98,7 @@ func (r *Reconciler) perform(ctx context.Context, p *reconciliation, fence *fenc
 		return none, err
 	case controlplane.OrderRecovery:
 		return none, r.orderRecovery(ctx, o, step)
-	case controlplane.GiveUpMachine:
+	case controlplane.MarkForRemediation:
 		return none, r.giveUp(ctx, o.Machines[step.Machine])
 	case controlplane.FetchSnapshot, controlplane.BeginRecovery, controlplane.EndRecovery, controlplane.VoidRecovery:
 		return none, r.recordRecovery(ctx, o, p.controlPlane, step)
@@ -114,7 +114,7 @@ func (r *Reconciler) perform(ctx context.Context, p *reconciliation, fence *fenc
 // addMachine makes a Machine, or lets one have a host that was made ahead.
 func (r *Reconciler) addMachine(ctx context.Context, p *reconciliation, fence *fence) (controlplane.Effect, error) {
 	o, step := p.observation, p.step
-	if step.Kind != controlplane.CreateInit {
+	if step.Kind != controlplane.CreateFirstMachine {
 		// Once more, because other fields than the version may have changed since it was written.
 		if err := r.updateKubeadmConfig(ctx, o, fence); err != nil {
 			return controlplane.Effect{}, err
@@ -124,8 +124,8 @@ func (r *Reconciler) addMachine(ctx context.Context, p *reconciliation, fence *f
 	if attempt != nil {
 		setLastRemediation(p.controlPlane, attempt)
 	}
-	if step.Kind != controlplane.AdmitMachine {
-		return r.createMachine(ctx, o, attempt, step.Kind == controlplane.CreateJoin)
+	if step.Kind != controlplane.AllowHostClaim {
+		return r.createMachine(ctx, o, attempt, step.Kind == controlplane.CreateMachine)
 	}
 	admitted, err := r.allowHostClaim(ctx, o, attempt, o.Machines[step.Machine])
 	if err == nil {

@@ -77,7 +77,7 @@ func TestTheDrainOfAMachineThatWeDeleteIsOpenBeforeTheDeletion(t *testing.T) {
 	g.Expect(w.hasDrainHook(first)).To(BeFalse(), "the hook does not come back")
 	g.Expect(w.hasHook(first)).To(BeTrue(), "its host is held until the member is gone")
 	g.Expect(w.story()).To(Equal([]string{string(controlplane.MoveLeader), string(controlplane.DeleteMachine),
-		string(controlplane.OpenDrain)}))
+		string(controlplane.ReleaseDrainHook)}))
 }
 
 // What was agreed to for a deletion that never came is agreed to no more.
@@ -95,7 +95,7 @@ func TestTheHoldOfTheDrainComesBackWhenTheDeletionIsRefused(t *testing.T) {
 	g.Expect(deleted.held).To(Equal([]bool{false}))
 	g.Expect(w.machine(first).DeletionTimestamp).To(BeNil())
 	g.Expect(w.hasDrainHook(first)).To(BeFalse())
-	g.Expect(w.story()).NotTo(ContainElement(string(controlplane.OpenDrain)), "nothing departs")
+	g.Expect(w.story()).NotTo(ContainElement(string(controlplane.ReleaseDrainHook)), "nothing departs")
 
 	w.etcd.members[1].Learner = true
 	w.once()
@@ -119,6 +119,6 @@ func TestADeletionThatIsNotFollowedByADrainIsNotAgreedTo(t *testing.T) {
 	p.step = controlplane.Step{Kind: controlplane.DeleteMachine, Machine: second}
 	g.Expect(w.r.act(t.Context(), p)).To(Succeed())
 	g.Expect(w.machine(second).DeletionTimestamp).NotTo(BeNil())
-	g.Expect(plan.Assess(w.look().State).Step.Kind).NotTo(Equal(controlplane.OpenDrain))
+	g.Expect(plan.Assess(w.look().State).Step.Kind).NotTo(Equal(controlplane.ReleaseDrainHook))
 	g.Expect(w.hasDrainHook(second)).To(BeTrue())
 }

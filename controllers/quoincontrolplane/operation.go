@@ -175,7 +175,7 @@ func (r *Reconciler) tellOperation(s *summary, before *controlplanev1.ControlPla
 			r.event(s.controlPlane, "Warning", s.outcome.Reason, sentence(s.outcome.Message))
 		}
 	case s.outcome.Kind == controlplane.Done && before != nil:
-		r.event(s.controlPlane, "Normal", "OperationComplete", fmt.Sprintf("%s is complete: %d Machines of %s", before.Type,
-			len(s.parts()), s.controlPlane.Spec.Version))
+		r.event(s.controlPlane, "Normal", "OperationComplete", fmt.Sprintf("%s is complete at %s; Machines: %d",
+			before.Type, s.controlPlane.Spec.Version, len(s.parts())))
 	}
 }

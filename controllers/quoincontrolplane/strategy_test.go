@@ -105,8 +105,8 @@ func TestRemoveFirstWithoutASpareHost(t *testing.T) {
 			story = append(story, reason)
 		}
 	}
-	g.Expect(story).To(Equal([]string{"DeleteMachine", "ToleranceLowered", "PrepareMachine", "RemoveEtcdMember",
-		"ReleaseHook", "AdmitMachine"}))
+	g.Expect(story).To(Equal([]string{"DeleteMachine", "ToleranceLowered", "PreCreateMachine", "RemoveEtcdMember",
+		"ReleaseTerminateHook", "AllowHostClaim"}))
 }
 
 // Three, and the host that was free is gone before the new Machine has it: an old one leaves first, and the new one

@@ -13,15 +13,15 @@ const (
 	Wait Kind = "Wait"
 	// Refuse means: the spec asks for what is never done; Reason and Message say what to change.
 	Refuse Kind = "Refuse"
-	// CreateInit makes the first Machine, which runs kubeadm init.
-	CreateInit Kind = "CreateInit"
-	// CreateJoin makes one further Machine, which runs kubeadm join.
-	CreateJoin Kind = "CreateJoin"
-	// PrepareMachine makes one further Machine ahead, which claims no host until it is admitted; Machine is the one that
+	// CreateFirstMachine makes the first Machine, which runs kubeadm init.
+	CreateFirstMachine Kind = "CreateFirstMachine"
+	// CreateMachine makes one further Machine, which runs kubeadm join.
+	CreateMachine Kind = "CreateMachine"
+	// PreCreateMachine makes one further Machine ahead, which claims no host until it is admitted; Machine is the one that
 	// leaves or joins meanwhile.
-	PrepareMachine Kind = "PrepareMachine"
-	// AdmitMachine lets Machine, which was made ahead, claim its host and join.
-	AdmitMachine Kind = "AdmitMachine"
+	PreCreateMachine Kind = "PreCreateMachine"
+	// AllowHostClaim lets Machine, which was made ahead, claim its host and join.
+	AllowHostClaim Kind = "AllowHostClaim"
 	// PrepullAddons tells Hosts to get the images of Version's CoreDNS and kube-proxy.
 	PrepullAddons Kind = "PrepullAddons"
 	// UpdateKubeadmConfig writes the wanted version and settings to the kubeadm-config ConfigMap.
@@ -30,20 +30,20 @@ const (
 	MoveLeader Kind = "MoveLeader"
 	// DeleteMachine deletes Machine.
 	DeleteMachine Kind = "DeleteMachine"
-	// OpenDrain agrees to Machine's departure: its drain may begin.
-	OpenDrain Kind = "OpenDrain"
+	// ReleaseDrainHook agrees to Machine's departure: its drain may begin.
+	ReleaseDrainHook Kind = "ReleaseDrainHook"
 	// StopAPIServer has the API server of Machine, which is drained, leave.
 	StopAPIServer Kind = "StopAPIServer"
 	// RequestBackup asks for a snapshot of etcd.
 	RequestBackup Kind = "RequestBackup"
 	// RemoveEtcdMember takes Member out of etcd; it was Machine's, or nobody's.
 	RemoveEtcdMember Kind = "RemoveEtcdMember"
-	// Evict makes one pass of evicting the pods of Machine's node, which Cluster API did not drain.
-	Evict Kind = "Evict"
+	// EvictPods makes one pass of evicting the pods of Machine's node, which Cluster API did not drain.
+	EvictPods Kind = "EvictPods"
 	// DeleteNode deletes Node from the workload cluster.
 	DeleteNode Kind = "DeleteNode"
-	// ReleaseHook lets Machine's host go.
-	ReleaseHook Kind = "ReleaseHook"
+	// ReleaseTerminateHook lets Machine's host go.
+	ReleaseTerminateHook Kind = "ReleaseTerminateHook"
 	// UpdateAddons gives CoreDNS and kube-proxy the wanted version's images.
 	UpdateAddons Kind = "UpdateAddons"
 	// FetchSnapshot records that the snapshot of the recovery is to be brought to Machine's host.
@@ -52,8 +52,8 @@ const (
 	BeginRecovery Kind = "BeginRecovery"
 	// OrderRecovery tells Machine's host its part in the recovery: Order.
 	OrderRecovery Kind = "OrderRecovery"
-	// GiveUpMachine marks Machine, whose etcd member was given up, for its replacement.
-	GiveUpMachine Kind = "GiveUpMachine"
+	// MarkForRemediation marks Machine, whose etcd member was given up, for its replacement.
+	MarkForRemediation Kind = "MarkForRemediation"
 	// EndRecovery records that the recovery is complete.
 	EndRecovery Kind = "EndRecovery"
 	// VoidRecovery records that the recovery is never carried out.
@@ -66,46 +66,46 @@ const (
 
 // Reasons of a Step.
 const (
-	ReasonWorkersFirst      = "WaitingForWorkersDeletion"
-	ReasonMachinesGoing     = "WaitingForMachineDeletion"
-	ReasonClusterDeleting   = "ClusterDeleting"
-	ReasonVersionSkew       = "VersionSkew"
-	ReasonReplicas          = "IllegalReplicas"
-	ReasonMachinesLost      = "MachinesLost"
-	ReasonCertificates      = "WaitingForCertificates"
-	ReasonInitializing      = "WaitingForKubeadmInit"
-	ReasonConnectionDown    = "ConnectionDown"
-	ReasonMachineNotReady   = "WaitingForMachine"
-	ReasonDraining          = "Draining"
-	ReasonJoinRuns          = "WaitingForJoinToEnd"
-	ReasonOtherHooks        = "WaitingForOtherHooks"
-	ReasonAPIServerLeaves   = "WaitingForAPIServerToLeave"
-	ReasonAPIServerStays    = "APIServerStays"
-	ReasonQuorum            = "QuorumAtRisk"
-	ReasonTerminating       = "Terminating"
-	ReasonOneAtATime        = "OneAtATime"
-	ReasonNoSpareHost       = "NoSpareHost"
-	ReasonBackup            = "WaitingForBackup"
-	ReasonTooFewToRemove    = "TooFewToRemoveFirst"
-	ReasonAddonImages       = "WaitingForAddonImages"
-	ReasonAddonsUnknown     = "AddonsUnknown"
-	ReasonSurge             = "Surge"
-	ReasonScaleUp           = "ScaleUp"
-	ReasonScaleDown         = "ScaleDown"
-	ReasonReplaced          = "Replaced"
-	ReasonReplacementFirst  = "ReplacementFirst"
-	ReasonRemoveFirst       = "RemoveFirst"
-	ReasonTakesPlace        = "Replacement"
-	ReasonHostGone          = "HostGone"
-	ReasonNotAdmitted       = "NotAdmitted"
-	ReasonToleranceLowered  = "ToleranceLowered"
-	ReasonDrainSkipped      = "DrainSkipped"
-	ReasonOrphanNode        = "OrphanNode"
-	ReasonStrayMember       = "StrayMember"
-	ReasonLeaving           = "Leaving"
-	ReasonNothingToGuard    = "NothingToGuard"
-	ReasonNewVersion        = "NewVersion"
-	ReasonControlPlaneGoing = "ControlPlaneDeleting"
+	ReasonWorkersFirst        = "WaitingForWorkersDeletion"
+	ReasonMachinesGoing       = "WaitingForMachineDeletion"
+	ReasonClusterDeleting     = "ClusterDeleting"
+	ReasonVersionSkew         = "VersionSkew"
+	ReasonReplicas            = "IllegalReplicas"
+	ReasonMachinesLost        = "MachinesLost"
+	ReasonCertificates        = "WaitingForCertificates"
+	ReasonInitializing        = "WaitingForKubeadmInit"
+	ReasonConnectionDown      = "ConnectionDown"
+	ReasonMachineNotReady     = "WaitingForMachine"
+	ReasonDraining            = "Draining"
+	ReasonJoinRuns            = "WaitingForJoinToEnd"
+	ReasonOtherHooks          = "WaitingForOtherHooks"
+	ReasonAPIServerLeaves     = "WaitingForAPIServerToLeave"
+	ReasonAPIServerStays      = "APIServerStays"
+	ReasonQuorum              = "QuorumAtRisk"
+	ReasonTerminating         = "Terminating"
+	ReasonOneAtATime          = "OneAtATime"
+	ReasonNoSpareHost         = "NoSpareHost"
+	ReasonBackup              = "WaitingForBackup"
+	ReasonTooFewToRemove      = "TooFewToRemoveFirst"
+	ReasonAddonImages         = "WaitingForAddonImages"
+	ReasonAddonsUnknown       = "AddonsUnknown"
+	ReasonSurge               = "Surge"
+	ReasonScaleUp             = "ScaleUp"
+	ReasonScaleDown           = "ScaleDown"
+	ReasonReplaced            = "Replaced"
+	ReasonReplacementFirst    = "ReplacementFirst"
+	ReasonRemoveFirst         = "RemoveFirst"
+	ReasonTakesPlace          = "Replacement"
+	ReasonHostGone            = "HostGone"
+	ReasonHostClaimNotAllowed = "HostClaimNotAllowed"
+	ReasonToleranceLowered    = "ToleranceLowered"
+	ReasonDrainSkipped        = "DrainSkipped"
+	ReasonOrphanNode          = "OrphanNode"
+	ReasonOrphanedMember      = "OrphanedMember"
+	ReasonLeaving             = "Leaving"
+	ReasonNothingToGuard      = "NothingToGuard"
+	ReasonNewVersion          = "NewVersion"
+	ReasonControlPlaneGoing   = "ControlPlaneDeleting"
 
 	ReasonRemediated           = "Remediated"
 	ReasonRemediationSuspended = "RemediationSuspended"
@@ -171,7 +171,7 @@ type Step struct {
 func (s Step) Waiting() bool { return s.Kind == Done || s.Kind == Wait || s.Kind == Refuse }
 
 // Joins reports whether the step lets a further Machine join.
-func (s Step) Joins() bool { return s.Kind == CreateJoin || s.Kind == AdmitMachine }
+func (s Step) Joins() bool { return s.Kind == CreateMachine || s.Kind == AllowHostClaim }
 
 // WithMachine says which Machine the step is about.
 func (s *Step) WithMachine(machine string) *Step {

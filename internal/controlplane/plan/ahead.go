@@ -54,10 +54,10 @@ func (s facts) preCreate(about controlplane.Machine, waits *controlplane.Step, m
 		return nil
 	}
 	step := later.steadyState()
-	if step == nil || step.Kind != controlplane.CreateJoin || step.Remediates != "" {
+	if step == nil || step.Kind != controlplane.CreateMachine || step.Remediates != "" {
 		return nil
 	}
-	return &controlplane.Step{Kind: controlplane.PrepareMachine, Operation: waits.Operation,
+	return &controlplane.Step{Kind: controlplane.PreCreateMachine, Operation: waits.Operation,
 		RecheckAfter: controlplane.RecheckStep, Machine: about.Name,
 		Reason: step.Reason, Fallback: waits, Message: "making the next Machine ahead, " + meanwhile}
 }
@@ -114,7 +114,7 @@ func (s facts) admit(reason, message string) *controlplane.Step {
 	if len(s.Prepared) == 0 || s.Prepared[0].Unfit != "" {
 		return nil
 	}
-	return change(controlplane.AdmitMachine, s.ongoing(), reason, "%s: Machine %s, which was made ahead", message,
+	return change(controlplane.AllowHostClaim, s.ongoing(), reason, "%s: Machine %s, which was made ahead", message,
 		s.Prepared[0].Name).
 		WithMachine(s.Prepared[0].Name)
 }
@@ -138,6 +138,6 @@ func dropSurplus(s facts) *controlplane.Step {
 }
 
 func drop(machine controlplane.Prepared, operation controlplane.Operation, why string) *controlplane.Step {
-	return change(controlplane.DeleteMachine, operation, controlplane.ReasonNotAdmitted,
+	return change(controlplane.DeleteMachine, operation, controlplane.ReasonHostClaimNotAllowed,
 		"deleting Machine %s, which was made ahead and has no host yet: %s", machine.Name, why).WithMachine(machine.Name)
 }

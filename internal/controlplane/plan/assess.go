@@ -50,7 +50,8 @@ func (s facts) decide() controlplane.Step {
 	if step.Kind == controlplane.DeleteMachine {
 		// Cluster API looks at a Machine at most once a second, and its first look can be the one that drains: where the
 		// agreement would follow anyhow, it is given with the deletion.
-		if then := s.deleted(step.Machine).firstStep(); then.Kind == controlplane.OpenDrain && then.Machine == step.Machine {
+		then := s.deleted(step.Machine).firstStep()
+		if then.Kind == controlplane.ReleaseDrainHook && then.Machine == step.Machine {
 			step.Then = &then
 		}
 	}
@@ -87,7 +88,7 @@ func tearDown(s facts) *controlplane.Step {
 		}
 		for _, machine := range s.Machines {
 			if machine.Deleting && machine.Hooked() {
-				return s.depart(machine, controlplane.ReleaseHook, controlplane.ReasonClusterDeleting,
+				return s.depart(machine, controlplane.ReleaseTerminateHook, controlplane.ReasonClusterDeleting,
 					"the Cluster is being deleted")
 			}
 		}
@@ -127,7 +128,7 @@ func initialize(s facts) *controlplane.Step {
 		if step := leaveNobodyBehind(s, controlplane.Initialize, "the control plane needs its first Machine"); step != nil {
 			return step
 		}
-		return change(controlplane.CreateInit, controlplane.Initialize, controlplane.ReasonScaleUp,
+		return change(controlplane.CreateFirstMachine, controlplane.Initialize, controlplane.ReasonScaleUp,
 			"making the first control-plane Machine")
 	}
 	if s.Initialized {

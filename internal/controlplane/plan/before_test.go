@@ -21,8 +21,20 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// renamed are the reasons that have another name now, by the one that they had before the refactoring.
-var renamed = map[string]string{}
+// renamed are the kinds of steps and the reasons that have another name now, by the one that they had before the
+// refactoring.
+var renamed = map[string]string{
+	"CreateInit":     string(controlplane.CreateFirstMachine),
+	"CreateJoin":     string(controlplane.CreateMachine),
+	"PrepareMachine": string(controlplane.PreCreateMachine),
+	"AdmitMachine":   string(controlplane.AllowHostClaim),
+	"OpenDrain":      string(controlplane.ReleaseDrainHook),
+	"ReleaseHook":    string(controlplane.ReleaseTerminateHook),
+	"Evict":          string(controlplane.EvictPods),
+	"GiveUpMachine":  string(controlplane.MarkForRemediation),
+	"NotAdmitted":    controlplane.ReasonHostClaimNotAllowed,
+	"StrayMember":    controlplane.ReasonOrphanedMember,
+}
 
 // renamedFields are the fields that have another name now, by the one that they had before.
 var renamedFields = map[string]string{"Coming": "Pending", "Doing": "InFlight", "Otherwise": "Fallback",
@@ -45,10 +57,11 @@ func TestStepsAreAsBefore(t *testing.T) {
 // A renamed reason is no difference, and a difference is found at any depth: else the comparison would prove nothing.
 func TestTheComparisonWithBeforeFindsWhatDiffers(t *testing.T) {
 	g := NewWithT(t)
-	step := controlplane.Step{Kind: controlplane.PrepareMachine, Operation: controlplane.Rollout,
+	step := controlplane.Step{Kind: controlplane.PreCreateMachine, Operation: controlplane.Rollout,
 		Fallback: &controlplane.Step{Kind: controlplane.Wait, Reason: controlplane.ReasonDraining},
 		Attempt:  &controlplane.Attempt{Machine: "a", Time: noon}}
 	want := *likeBefore[*before.Step](step)
+	g.Expect(want.Kind).To(Equal(before.PrepareMachine))
 	g.Expect(likeBefore[*before.Step](step)).To(Equal(&want))
 	for name, change := range map[string]func(*before.Step){
 		"kind":      func(s *before.Step) { s.Kind = before.Wait },
@@ -178,10 +191,14 @@ func convert(to, from reflect.Value) {
 		for _, pair := range sharedFields(to.Type(), from.Type()) {
 			convert(to.Field(pair[0]), from.Field(pair[1]))
 		}
-		if reason := to.FieldByName("Reason"); reason.IsValid() {
+		for _, name := range []string{"Kind", "Reason"} {
+			word := to.FieldByName(name)
+			if !word.IsValid() {
+				continue
+			}
 			for was, is := range renamed {
-				if reason.String() == is {
-					reason.SetString(was)
+				if word.String() == is {
+					word.SetString(was)
 				}
 			}
 		}

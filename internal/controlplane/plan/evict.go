@@ -13,7 +13,7 @@ func evict(s facts, machine controlplane.Machine) *controlplane.Step {
 	if !machine.Undrained {
 		return nil
 	}
-	return s.depart(machine, controlplane.Evict, controlplane.ReasonDrainSkipped,
+	return s.depart(machine, controlplane.EvictPods, controlplane.ReasonDrainSkipped,
 		"Machine %s is being deleted and Cluster API skipped its drain: evicting the pods of Node %s", machine.Name,
 		machine.Node)
 }

@@ -43,25 +43,25 @@ func TestWhatClusterAPILeavesUndoneIsDoneBeforeTheHostGoes(t *testing.T) {
 		want   controlplane.Kind
 	}{
 		"drained":     {func(*controlplane.State, *controlplane.Machine) {}, controlplane.RemoveEtcdMember},
-		"not drained": {func(_ *controlplane.State, m *controlplane.Machine) { m.Undrained = true }, controlplane.Evict},
+		"not drained": {func(_ *controlplane.State, m *controlplane.Machine) { m.Undrained = true }, controlplane.EvictPods},
 		"not drained, others wait": {func(_ *controlplane.State, m *controlplane.Machine) {
 			m.Undrained, m.OtherHooks = true, []string{"x"}
-		}, controlplane.Evict},
+		}, controlplane.EvictPods},
 		"not drained, no member": {func(s *controlplane.State,
 			m *controlplane.Machine) {
 			m.Undrained = true
 			removed(s)
-		}, controlplane.Evict},
+		}, controlplane.EvictPods},
 		"not drained, API is silent": {func(s *controlplane.State, m *controlplane.Machine) {
 			m.Undrained, s.Reachable = true,
 				false
-		}, controlplane.Evict},
+		}, controlplane.EvictPods},
 		"not agreed to": {func(_ *controlplane.State, m *controlplane.Machine) {
 			m.Undrained, m.DrainHook = true,
 				true
-		}, controlplane.OpenDrain},
+		}, controlplane.ReleaseDrainHook},
 		"no member": {func(s *controlplane.State, _ *controlplane.Machine) { removed(s) },
-			controlplane.ReleaseHook},
+			controlplane.ReleaseTerminateHook},
 		"no member, nobody stays": {func(s *controlplane.State, _ *controlplane.Machine) { removed(s); all(s) },
 			controlplane.DeleteNode},
 		"no Node, nobody stays": {func(s *controlplane.State,
@@ -70,19 +70,19 @@ func TestWhatClusterAPILeavesUndoneIsDoneBeforeTheHostGoes(t *testing.T) {
 			removed(s)
 			all(s)
 		},
-			controlplane.ReleaseHook},
+			controlplane.ReleaseTerminateHook},
 		"etcd elsewhere, not drained": {func(s *controlplane.State,
 			m *controlplane.Machine) {
 			s.StackedEtcd = false
 			s.Etcd = quorum.Membership{}
 			m.Undrained = true
-		}, controlplane.Evict},
+		}, controlplane.EvictPods},
 		"etcd elsewhere": {func(s *controlplane.State,
 			_ *controlplane.Machine) {
 			s.StackedEtcd = false
 			s.Etcd = quorum.Membership{}
 		},
-			controlplane.ReleaseHook},
+			controlplane.ReleaseTerminateHook},
 		"etcd elsewhere, nobody stays": {func(s *controlplane.State, _ *controlplane.Machine) {
 			s.StackedEtcd = false
 			s.Etcd = quorum.Membership{}
@@ -91,7 +91,7 @@ func TestWhatClusterAPILeavesUndoneIsDoneBeforeTheHostGoes(t *testing.T) {
 		"the Cluster goes": {func(s *controlplane.State, m *controlplane.Machine) {
 			s.ClusterDeleting, m.Undrained = true,
 				true
-		}, controlplane.ReleaseHook},
+		}, controlplane.ReleaseTerminateHook},
 	} {
 		t.Run(name, func(t *testing.T) {
 			step := Assess(leaving(c.change)).Step

@@ -18,7 +18,7 @@ func leave(s facts) *controlplane.Step {
 	deleting := s.deletingMachines()
 	for _, machine := range deleting {
 		if machine.Hooked() && nothingToGuard(s, machine) {
-			return s.depart(machine, controlplane.ReleaseHook, controlplane.ReasonNothingToGuard,
+			return s.depart(machine, controlplane.ReleaseTerminateHook, controlplane.ReasonNothingToGuard,
 				"Machine %s holds no etcd member: its host can go", machine.Name)
 		}
 	}
@@ -69,8 +69,8 @@ func follow(s facts, deleting []controlplane.Machine) *controlplane.Step {
 		return nil
 	}
 	switch step.Kind {
-	case controlplane.CreateJoin, controlplane.AdmitMachine, controlplane.UpdateKubeadmConfig, controlplane.PrepullAddons,
-		controlplane.RequestBackup:
+	case controlplane.CreateMachine, controlplane.AllowHostClaim, controlplane.UpdateKubeadmConfig,
+		controlplane.PrepullAddons, controlplane.RequestBackup:
 		return step
 	}
 	return nil
@@ -135,7 +135,7 @@ func nothingToGuard(s facts, machine controlplane.Machine) bool {
 // until the host is released, that member may fail at any moment.
 func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
 	if !s.StackedEtcd {
-		return s.depart(machine, controlplane.OpenDrain, controlplane.ReasonNothingToGuard,
+		return s.depart(machine, controlplane.ReleaseDrainHook, controlplane.ReasonNothingToGuard,
 			"Machine %s has no etcd member: its drain can begin", machine.Name)
 	}
 	if !s.Etcd.Known {
@@ -143,7 +143,7 @@ func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
 	}
 	member := s.memberOf(machine)
 	if member == nil {
-		return s.depart(machine, controlplane.OpenDrain, controlplane.ReasonNothingToGuard,
+		return s.depart(machine, controlplane.ReleaseDrainHook, controlplane.ReasonNothingToGuard,
 			"Machine %s has no etcd member: its drain can begin", machine.Name)
 	}
 	if why := s.keptByUnclaimed(machine); why != "" {
@@ -166,10 +166,10 @@ func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
 		return step
 	}
 	if verdict.Reason != "" {
-		return s.depart(machine, controlplane.OpenDrain, controlplane.ReasonToleranceLowered,
+		return s.depart(machine, controlplane.ReleaseDrainHook, controlplane.ReasonToleranceLowered,
 			"Machine %s is being deleted: its drain can begin, although %s", machine.Name, verdict.Message)
 	}
-	return s.depart(machine, controlplane.OpenDrain, controlplane.ReasonLeaving,
+	return s.depart(machine, controlplane.ReleaseDrainHook, controlplane.ReasonLeaving,
 		"Machine %s is being deleted: etcd can do without its member, so its drain can begin", machine.Name)
 }
 
@@ -248,7 +248,7 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 		if step := deleteNode(s, machine); step != nil {
 			return step
 		}
-		return s.depart(machine, controlplane.ReleaseHook, controlplane.ReasonLeaving,
+		return s.depart(machine, controlplane.ReleaseTerminateHook, controlplane.ReasonLeaving,
 			"Machine %s has no etcd member any more: its host can go", machine.Name)
 	}
 	verdict := s.mayRemove(member.ID, s.terms(machine))

@@ -94,7 +94,7 @@ func (s facts) dropOrphanedMember(member quorum.Member) *controlplane.Step {
 	if ordered {
 		why = "as a person asked for"
 	}
-	step := change(controlplane.RemoveEtcdMember, controlplane.Repair, controlplane.ReasonStrayMember,
+	step := change(controlplane.RemoveEtcdMember, controlplane.Repair, controlplane.ReasonOrphanedMember,
 		"removing etcd member %x (%s), %s", member.ID, member.Name, why)
 	step.Member, step.MayProceed, step.RecheckAfter = member.ID, true, controlplane.RecheckSoon
 	return step

@@ -38,5 +38,5 @@ func TestMissedReadingIsNoDeath(t *testing.T) {
 	g.Expect(step.Message).To(ContainSubstring("may be back"))
 
 	s.Etcd.Members[0].Silent = s.DeadMemberTimeout
-	g.Expect(Assess(s).Step.Kind).To(Equal(controlplane.OpenDrain))
+	g.Expect(Assess(s).Step.Kind).To(Equal(controlplane.ReleaseDrainHook))
 }

@@ -114,7 +114,7 @@ func (w *world) order(t *rapid.T) controlplane.Step {
 	if err := w.apply(step); err != nil {
 		t.Fatalf("%s\nbroken promise: %v", tell(step), err)
 	}
-	if len(w.Machines)-w.released() > w.Replicas+1 && (step.Joins() || step.Kind == controlplane.CreateInit) {
+	if len(w.Machines)-w.released() > w.Replicas+1 && (step.Joins() || step.Kind == controlplane.CreateFirstMachine) {
 		t.Fatalf("%d Machines for %d replicas", len(w.Machines), w.Replicas)
 	}
 	return step

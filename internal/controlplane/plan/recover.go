@@ -251,7 +251,7 @@ func (s facts) carryOn(r controlplane.Recovery) *controlplane.Step {
 	for _, machine := range s.Machines {
 		if machine.Name != r.Machine && slices.Contains(r.GiveUp, machine.Name) && !machine.Deleting &&
 			!machine.Health.ByHand {
-			return change(controlplane.GiveUpMachine, controlplane.Recover, controlplane.ReasonRecovering,
+			return change(controlplane.MarkForRemediation, controlplane.Recover, controlplane.ReasonRecovering,
 				"Machine %s was given up in recovery %s: it is to be replaced", machine.Name, r.ID).WithMachine(machine.Name)
 		}
 	}

@@ -70,11 +70,11 @@ func TestARecoveryStopsAllOthersBeforeOneSurvives(t *testing.T) {
 			controlplane.ReasonRecovering},
 		{func() { part(&s, "a", running) }, controlplane.Wait, "a", "", controlplane.ReasonRecovering},
 		{func() { alone(&s) }, controlplane.Wait, "a", "", controlplane.ReasonRecovering},
-		{func() { part(&s, "a", succeeded) }, controlplane.GiveUpMachine, "b", "", controlplane.ReasonRecovering},
-		{func() { s.Machines[1].Health.ByHand = true }, controlplane.GiveUpMachine, "c", "", controlplane.ReasonRecovering},
+		{func() { part(&s, "a", succeeded) }, controlplane.MarkForRemediation, "b", "", controlplane.ReasonRecovering},
+		{func() { s.Machines[1].Health.ByHand = true }, controlplane.MarkForRemediation, "c", "", controlplane.ReasonRecovering},
 		// It is no part of the control plane, so nobody has to name it, and no reason to hurry.
 		{func() { s.Machines[2].Health.ByHand = true }, controlplane.DeleteMachine, "ahead", "",
-			controlplane.ReasonNotAdmitted},
+			controlplane.ReasonHostClaimNotAllowed},
 		{func() { s.Prepared = nil }, controlplane.EndRecovery, "a", "", controlplane.ReasonRecovered},
 	} {
 		look.since()

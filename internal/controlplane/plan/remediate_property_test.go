@@ -80,7 +80,7 @@ func TestRemediationPromises(t *testing.T) {
 			if step.Remediates != "" && (facts{s}).suspended() != "" && !byHand {
 				t.Fatalf("replaced while suspended: %s", (facts{s}).suspended())
 			}
-		case controlplane.CreateJoin, controlplane.AdmitMachine:
+		case controlplane.CreateMachine, controlplane.AllowHostClaim:
 			if len((facts{s}).active()) > s.Replicas {
 				t.Fatalf("%d Machines for %d", len((facts{s}).active()), s.Replicas)
 			}

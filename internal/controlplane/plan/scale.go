@@ -49,7 +49,7 @@ func join(s facts, reason, message string) *controlplane.Step {
 	if step := s.admit(reason, message); step != nil {
 		return step
 	}
-	return change(controlplane.CreateJoin, s.ongoing(), reason, "%s", message)
+	return change(controlplane.CreateMachine, s.ongoing(), reason, "%s", message)
 }
 
 // remove lets a Machine go whose place is taken, or not wanted any more, or taken by its replacement later. Leadership

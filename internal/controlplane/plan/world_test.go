@@ -189,11 +189,11 @@ func (w *world) delete(name string) {
 // apply carries a step out, and returns the promise that it broke, if any.
 func (w *world) apply(step controlplane.Step) error {
 	switch step.Kind {
-	case controlplane.CreateInit, controlplane.CreateJoin:
+	case controlplane.CreateFirstMachine, controlplane.CreateMachine:
 		return w.create(step)
-	case controlplane.PrepareMachine:
+	case controlplane.PreCreateMachine:
 		return w.prepare(step)
-	case controlplane.AdmitMachine:
+	case controlplane.AllowHostClaim:
 		return w.admit(step)
 	case controlplane.PrepullAddons:
 		for _, name := range step.Hosts {
@@ -257,7 +257,7 @@ func (w *world) apply(step controlplane.Step) error {
 		if step.Reason == controlplane.ReasonRemoveFirst {
 			w.wanted[step.Machine]--
 		}
-	case controlplane.OpenDrain:
+	case controlplane.ReleaseDrainHook:
 		return w.open(step)
 	case controlplane.StopAPIServer:
 		return w.stopAPIServer(step)
@@ -265,7 +265,7 @@ func (w *world) apply(step controlplane.Step) error {
 		w.Backup.Requested = true
 	case controlplane.RemoveEtcdMember:
 		return w.removeMember(step)
-	case controlplane.ReleaseHook:
+	case controlplane.ReleaseTerminateHook:
 		if member := w.member(step.Machine); member != nil {
 			return fmt.Errorf("the host of %s is released while its etcd member exists", step.Machine)
 		}
