@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -115,22 +116,29 @@ func tail(path string, lines int) string {
 	return path + ":\n" + strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// freePorts asks the kernel for n loopback ports, all held until the last is known so that none comes twice.
+// firstPort and lastPort bound the ports that are looked at: the kernel gives none below 32768 to whoever asks for any
+// (ip_local_port_range).
+const firstPort, lastPort = 20000, 32000
+
+// freePorts finds n ports, all held until the last is known so that none comes twice. None of them is taken by whoever
+// asks the kernel for any: a manager that is started again listens where it did before, and other tests run meanwhile.
 func freePorts(n int) ([]int, error) {
-	var listeners []net.Listener
+	listeners := make([]net.Listener, 0, n)
 	defer func() {
 		for _, listener := range listeners {
 			_ = listener.Close()
 		}
 	}()
 	ports := make([]int, 0, n)
-	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+	for tries := 0; len(ports) < n; tries++ {
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+		switch {
+		case err == nil:
+			listeners, ports = append(listeners, listener), append(ports, port)
+		case tries > 100:
 			return nil, fmt.Errorf("looking for free ports: %w", err)
 		}
-		listeners = append(listeners, listener)
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
 }
