@@ -242,3 +242,7 @@ type StaleHost struct {
 	// Message has both generations and the way out.
 	Message string
 }
+
+// FewestToRemoveFirst is the number of Machines from which on one may leave before its replacement comes: of three, two
+// still are a quorum.
+const FewestToRemoveFirst = 3

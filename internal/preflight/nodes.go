@@ -29,7 +29,7 @@ func lookAtNodes(ctx context.Context, s Subject) (string, []quoinv1.Finding, err
 	for i := range nodes.Items {
 		findings = append(findings, judgeNode(&nodes.Items[i], s.Version)...)
 	}
-	for _, node := range strays(nodes.Items, machines) {
+	for _, node := range withoutMachine(nodes.Items, machines) {
 		findings = append(findings, warns("Node "+node.Name, "NoMachine",
 			"no Machine refers to it, so nothing upgrades it", "upgrade it by hand, or remove it"))
 	}
@@ -82,8 +82,8 @@ func judgeNode(node *corev1.Node, version string) []quoinv1.Finding {
 	return findings
 }
 
-// strays are the Nodes that no Machine refers to.
-func strays(nodes []corev1.Node, machines []clusterv1.Machine) []corev1.Node {
+// withoutMachine are the Nodes that no Machine refers to.
+func withoutMachine(nodes []corev1.Node, machines []clusterv1.Machine) []corev1.Node {
 	referred := map[string]bool{}
 	for i := range machines {
 		referred[machines[i].Status.NodeRef.Name] = true

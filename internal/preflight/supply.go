@@ -19,12 +19,10 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
-
-// quorumOfOthers is how many members a control plane needs for one of them to go before its replacement comes.
-const quorumOfOthers = 3
 
 // lookAtSupply looks whether the control plane and each pool find the host that the first replacement of their rollouts
 // needs. They are rolled out one after another, and each host that is left serves the next.
@@ -90,7 +88,7 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 func judgeControlPlaneSupply(of *controlplanev1.QuoinControlPlane, object, why string) []quoinv1.Finding {
 	strategy, replicas := of.Spec.Rollout.Strategy, ptr.Deref(of.Spec.Replicas, 1)
 	switch {
-	case strategy == controlplanev1.RolloutStrategySurge || replicas < quorumOfOthers:
+	case strategy == controlplanev1.RolloutStrategySurge || replicas < controlplane.FewestToRemoveFirst:
 		return []quoinv1.Finding{blocks(object, "NoSpareHost", "its rollout begins with a further Machine, and "+why,
 			"add a host")}
 	case strategy == controlplanev1.RolloutStrategyRemoveFirst:

@@ -116,8 +116,8 @@ type seen struct {
 	world skew.World
 	// inside is what runs as pods.
 	inside []skew.Running
-	// strays are the kubelets that no Machine stands for.
-	strays []skew.Running
+	// others are the kubelets of Nodes without a Machine.
+	others []skew.Running
 }
 
 // seen reads the Cluster's Machines, Nodes and own pods.
@@ -129,17 +129,17 @@ func (s Subject) seen(ctx context.Context, policies []skew.Policy) (found seen, 
 	if err := s.Workload.List(ctx, nodes); err != nil {
 		return seen{}, fmt.Errorf("list the Nodes: %w", err)
 	}
-	for _, node := range strays(nodes.Items, found.machines) {
+	for _, node := range withoutMachine(nodes.Items, found.machines) {
 		version := node.Status.NodeInfo.KubeletVersion
 		if _, err := skew.Parse(version); err == nil {
-			found.strays = append(found.strays, skew.Running{Component: skew.Kubelet, Version: version,
+			found.others = append(found.others, skew.Running{Component: skew.Kubelet, Version: version,
 				Object: "Node " + node.Name})
 		}
 	}
 	if found.world, err = observed.WorldOf(ctx, s.Management, s.Cluster, policies, found.machines); err != nil {
 		return seen{}, err
 	}
-	found.world.Components = append(found.world.Components, found.strays...)
+	found.world.Components = append(found.world.Components, found.others...)
 	found.inside, err = observed.Inside(ctx, s.Workload, found.world)
 	return found, err
 }
@@ -147,7 +147,7 @@ func (s Subject) seen(ctx context.Context, policies []skew.Policy) (found seen, 
 // state is what a plan begins from.
 func (f seen) state() plan.State {
 	state := plan.StateOf(f.machines)
-	state.Others = append(state.Others, f.strays...)
+	state.Others = append(state.Others, f.others...)
 	for _, running := range f.inside {
 		if running.Component == skew.KubeProxy && !slices.Contains(state.KubeProxy, running.Version) {
 			state.KubeProxy = append(state.KubeProxy, running.Version)

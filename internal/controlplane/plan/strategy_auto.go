@@ -16,10 +16,10 @@ func (auto) replace(s facts, leaver controlplane.Machine) *controlplane.Step {
 	if step := joinFirst(s, leaver); step != nil {
 		return step
 	}
-	if s.Replicas < fewestToRemoveFirst {
+	if s.Replicas < controlplane.FewestToRemoveFirst {
 		return s.waitFor(leaver, controlplane.ReasonNoSpareHost,
 			"%d of %d Machines are outdated, and with fewer than %d none can go before a new one came; %s",
-			s.outdated(), s.Replicas, fewestToRemoveFirst, s.missingHost(leaver))
+			s.outdated(), s.Replicas, controlplane.FewestToRemoveFirst, s.missingHost(leaver))
 	}
 	if verdict := s.mayDepart(leaver, s.removedFirst()); s.StackedEtcd && !verdict.Allowed {
 		return s.waitFor(leaver, controlplane.ReasonNoSpareHost,

@@ -11,10 +11,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// fewestToRemoveFirst is the number of Machines from which on one may leave before its replacement comes: of three, two
-// still are a quorum.
-const fewestToRemoveFirst = 3
-
 // removedFirst are the terms of a departure before the replacement: what is left must be a quorum.
 func (s facts) removedFirst() quorum.Terms {
 	return quorum.Terms{Desired: s.Replicas, Lowered: true, Patience: s.DeadMemberTimeout}
@@ -24,12 +20,12 @@ func (s facts) removedFirst() quorum.Terms {
 type removeFirst struct{}
 
 func (removeFirst) fit(s facts) *controlplane.Step {
-	if s.Replicas >= fewestToRemoveFirst {
+	if s.Replicas >= controlplane.FewestToRemoveFirst {
 		return nil
 	}
 	return s.refusal(s.during(controlplane.Rollout), controlplane.ReasonTooFewToRemove,
 		"%d of %d Machines are outdated, but strategy RemoveFirst needs %d replicas or more, and spec.replicas is %d: "+
-			"set spec.rollout.strategy to Surge or Auto", s.outdated(), s.Replicas, fewestToRemoveFirst, s.Replicas)
+			"set spec.rollout.strategy to Surge or Auto", s.outdated(), s.Replicas, controlplane.FewestToRemoveFirst, s.Replicas)
 }
 
 func (removeFirst) leavesFirst() bool { return true }
