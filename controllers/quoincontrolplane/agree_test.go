@@ -116,8 +116,8 @@ func TestADeletionThatIsNotFollowedByADrainIsNotAgreedTo(t *testing.T) {
 	g.Expect(w.machine(first).DeletionTimestamp).NotTo(BeNil())
 	second := other(w, first)
 	p := w.looks()
-	p.step = controlplane.Step{Kind: controlplane.DeleteMachine, Machine: second}
-	g.Expect(w.r.act(t.Context(), p)).To(Succeed())
+	p.assessment.Step = controlplane.Step{Kind: controlplane.DeleteMachine, Machine: second}
+	g.Expect(w.r.execute(t.Context(), p)).To(Succeed())
 	g.Expect(w.machine(second).DeletionTimestamp).NotTo(BeNil())
 	g.Expect(plan.Assess(w.look().State).Step.Kind).NotTo(Equal(controlplane.ReleaseDrainHook))
 	g.Expect(w.hasDrainHook(second)).To(BeTrue())

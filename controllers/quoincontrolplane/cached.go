@@ -5,16 +5,10 @@ package quoincontrolplane
 
 import (
 	"context"
-	"fmt"
-	"maps"
 
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
-	"sigs.k8s.io/cluster-api/util"
-	"sigs.k8s.io/cluster-api/util/collections"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane/plan"
 )
@@ -40,68 +34,13 @@ func (w workloads) GetUncachedReader(ctx context.Context, cluster client.ObjectK
 	return observe.ReadOnly(connected), nil
 }
 
-// readMachines reads the control plane's Machines and adopts those that nobody owns.
-func (r *Reconciler) readMachines(
-	ctx context.Context, subject *observe.Subject, cached bool,
-) (collections.Machines, error) {
-	machines, err := r.sources().Machines(ctx, subject, cached)
-	if err != nil {
-		return nil, err
-	}
-	return r.adopt(ctx, subject.ControlPlane, machines)
-}
-
-// adopt makes the control plane the owner of Machines that nobody owns, and returns all that it owns then.
-func (r *Reconciler) adopt(
-	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, machines observe.Machines,
-) (collections.Machines, error) {
-	owned := maps.Clone(machines.Owned)
-	for _, machine := range machines.Unowned {
-		adopted := machine.DeepCopy()
-		adopted.SetOwnerReferences(util.EnsureOwnerRef(machine.GetOwnerReferences(), desired.ControllerRef(controlPlane)))
-		if err := r.Client.Patch(ctx, adopted, client.MergeFrom(machine)); err != nil {
-			return nil, fmt.Errorf("adopting Machine %s: %w", machine.Name, err)
-		}
-		owned.Insert(adopted)
-	}
-	return owned, nil
-}
-
-// list lists what an inventory is made of, and adopts Machines.
-func (r *Reconciler) list(ctx context.Context, p *reconciliation) (*observe.Lists, error) {
-	// Again, when they were read for the certificates.
-	p.machines = nil
-	lists, err := r.sources().List(ctx, p.subject, p.cached)
-	if err != nil {
-		return nil, err
-	}
-	p.machines, err = r.adopt(ctx, p.subject.ControlPlane, lists.Machines)
-	return lists, err
-}
-
-// observe reads what the Machines run. The KubeadmConfigs that Machines lack are made on the way of a cached
-// observation.
-func (r *Reconciler) observe(ctx context.Context, p *reconciliation, lists *observe.Lists) error {
-	inventory, err := r.sources().Inventory(ctx, lists, p.machines)
-	if err != nil {
+// observe observes by caches, and live unless that is enough.
+func (r *Reconciler) observe(ctx context.Context, p *reconciliation) error {
+	enough, err := r.observeCached(ctx, p)
+	if err != nil || enough {
 		return err
 	}
-	p.observation = &observe.Observation{Inventory: *inventory}
-	early := p.cached && inventory.Initialized()
-	if early {
-		// Before anything remote is read: Cluster API waits for it, and to make what has a name once the cache is enough.
-		p.configErr = r.complete(ctx, inventory)
-	}
-	o, err := r.sources().Observe(ctx, inventory)
-	if err != nil {
-		return err
-	}
-	p.observed(o)
-	if p.cached && !early {
-		// Only now it is known whether kubeadm init has run.
-		p.configErr = r.complete(ctx, &o.Inventory)
-	}
-	return nil
+	return r.observeLive(ctx, p)
 }
 
 // observeCached observes by what the cache shows of Machines, and reports whether that is enough: nothing is to be
@@ -113,7 +52,7 @@ func (r *Reconciler) observeCached(ctx context.Context, p *reconciliation) (bool
 	if err != nil {
 		return false, err
 	}
-	if err := r.observe(ctx, p, lists); err != nil {
+	if err := r.read(ctx, p, lists); err != nil {
 		return false, err
 	}
 	o := p.observation
@@ -139,8 +78,44 @@ func (r *Reconciler) observeLive(ctx context.Context, p *reconciliation) error {
 		return err
 	}
 	if !before.Holds(p.machines, r.Clock.Now()) {
-		return r.observe(ctx, p, lists)
+		return r.read(ctx, p, lists)
 	}
 	p.observed(r.sources().Again(ctx, before, lists))
+	return nil
+}
+
+// list lists what an inventory is made of, and adopts Machines.
+func (r *Reconciler) list(ctx context.Context, p *reconciliation) (*observe.Lists, error) {
+	// Again, when they were read for the certificates.
+	p.machines = nil
+	lists, err := r.sources().List(ctx, p.subject, p.cached)
+	if err != nil {
+		return nil, err
+	}
+	p.machines, err = r.adopt(ctx, p.subject.ControlPlane, lists.Machines)
+	return lists, err
+}
+
+// read reads what the Machines run. The KubeadmConfigs that Machines lack are made on the way of a cached observation.
+func (r *Reconciler) read(ctx context.Context, p *reconciliation, lists *observe.Lists) error {
+	inventory, err := r.sources().Inventory(ctx, lists, p.machines)
+	if err != nil {
+		return err
+	}
+	p.observation = &observe.Observation{Inventory: *inventory}
+	early := p.cached && inventory.Initialized()
+	if early {
+		// Before anything remote is read: Cluster API waits for it, and to make what has a name once the cache is enough.
+		p.configErr = r.complete(ctx, inventory)
+	}
+	o, err := r.sources().Observe(ctx, inventory)
+	if err != nil {
+		return err
+	}
+	p.observed(o)
+	if p.cached && !early {
+		// Only now it is known whether kubeadm init has run.
+		p.configErr = r.complete(ctx, &o.Inventory)
+	}
 	return nil
 }

@@ -9,9 +9,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/storage/names"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
@@ -21,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
@@ -83,8 +81,8 @@ func (r *Reconciler) createObjects(
 	if err := addRunningAddons(o, infra); err != nil {
 		return fmt.Errorf("asking %s %s for add-on images: %w", infra.GetKind(), name, err)
 	}
-	if err := holdHost(o.ControlPlane, infra); err != nil {
-		return fmt.Errorf("holding the host of %s %s: %w", infra.GetKind(), name, err)
+	if err := addHostHook(o.ControlPlane, infra); err != nil {
+		return fmt.Errorf("adding our hook to %s %s: %w", infra.GetKind(), name, err)
 	}
 	if err := r.Client.Create(ctx, infra); err != nil {
 		return fmt.Errorf("creating %s %s: %w", infra.GetKind(), name, err)
@@ -107,47 +105,44 @@ func (r *Reconciler) noteApplied(inv *observe.Inventory, machine *clusterv1.Mach
 	}
 }
 
-// createConfig makes the KubeadmConfig of a Machine, as owned by it. Cluster API looks at each object at most once a
-// second, so one that was made before its Machine, or at the same time, would cost two looks more.
-func (r *Reconciler) createConfig(ctx context.Context, inv *observe.Inventory, machine *clusterv1.Machine) error {
-	// A second Machine is never made for an init, whatever is known at the moment: a move of the objects loses the status.
-	config, err := desired.Config(inv.ControlPlane, inv.Cluster.Name, machine.Name, machine.Spec.Version,
-		inv.Initialized() || len(inv.Machines) > 1)
-	if err != nil {
-		return err
+// A Machine that is pre-created carries infrav1.HoldClaimAnnotation from its creation. Cluster API gives it all that it
+// needs, but no host is claimed for it, and it has no failure domain. To allow it a host is one write of the Machine,
+// which takes the annotation off and says where it belongs: whoever sees the one sees the other.
+
+// preCreateMachine makes a Machine before it may have a host.
+func (r *Reconciler) preCreateMachine(
+	ctx context.Context, o *observe.Observation, step controlplane.Step,
+) (controlplane.Effect, error) {
+	machine := desired.Machine(o.ControlPlane, o.Cluster.Name, newName(o.ControlPlane), nil, true)
+	if err := r.createObjects(ctx, o, machine, true); err != nil {
+		return controlplane.Effect{}, err
 	}
-	config.Name = machine.Spec.Bootstrap.ConfigRef.Name
-	config.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(machine,
-		clusterv1.GroupVersion.WithKind(desired.MachineKind))}
-	if err := r.Client.Create(ctx, config); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating KubeadmConfig %s: %w", config.Name, err)
-	}
-	return nil
+	r.history.PreCreation.Note(o.ControlPlane.UID, o.Machines[step.Machine].UID, r.Clock.Now(), true)
+	return controlplane.Effect{Detail: ": " + machine.Name}, nil
 }
 
-// complete makes the KubeadmConfigs of Machines that have none yet.
-func (r *Reconciler) complete(ctx context.Context, inv *observe.Inventory) error {
-	if !inv.ControlPlane.DeletionTimestamp.IsZero() {
-		return nil
+// postpone goes on without a Machine that could not be pre-created. Nothing depends on it: what was awaited before
+// still is, and what is wrong is reported where it delays something.
+func (r *Reconciler) postpone(ctx context.Context, o *observe.Observation, step controlplane.Step, err error) {
+	ctrl.LoggerFrom(ctx).Info(step.Message + ", which failed: " + err.Error())
+	if machine := o.Machines[step.Machine]; machine != nil {
+		r.history.PreCreation.Note(o.ControlPlane.UID, machine.UID, r.Clock.Now(), false)
 	}
-	var failures []error
-	for _, machine := range inv.Incomplete() {
-		failures = append(failures, r.createConfig(ctx, inv, machine))
-	}
-	return kerrors.NewAggregate(failures)
 }
 
-// deleteLeftovers deletes what a creation that was cut off left behind. It reports whether there was anything.
-func (r *Reconciler) deleteLeftovers(ctx context.Context, inv *observe.Inventory) (bool, error) {
-	var failures []error
-	for _, object := range inv.Leftovers {
-		ctrl.LoggerFrom(ctx).Info("Deleting what was made for a Machine that was never made", "object", object.GetName())
-		// Only as it was read: by now a Machine may own it.
-		version := object.GetResourceVersion()
-		err := r.Client.Delete(ctx, object, client.Preconditions{ResourceVersion: &version})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			failures = append(failures, fmt.Errorf("deleting %s, whose Machine was never made: %w", object.GetName(), err))
-		}
+// allowHostClaim lets a pre-created Machine have a host, and returns it as it is then. By a patch and no apply: whoever
+// else may own the annotation, it goes.
+func (r *Reconciler) allowHostClaim(
+	ctx context.Context, o *observe.Observation, attempt *controlplane.Attempt, machine *clusterv1.Machine,
+) (*clusterv1.Machine, error) {
+	allowed := machine.DeepCopy()
+	delete(allowed.Annotations, infrav1.HoldClaimAnnotation)
+	if err := place(ctx, o, attempt, allowed); err != nil {
+		return nil, err
 	}
-	return len(inv.Leftovers) > 0, kerrors.NewAggregate(failures)
+	if err := r.Client.Patch(ctx, allowed, client.MergeFrom(machine)); err != nil {
+		return nil, fmt.Errorf("allowing Machine %s a host: %w", machine.Name, err)
+	}
+	r.noteApplied(&o.Inventory, allowed)
+	return allowed, nil
 }

@@ -10,11 +10,15 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 // etcdStatus is the membership as status tells it. What changes all the time, such as the size of a database, is
@@ -79,3 +83,31 @@ func shortened(problem string) string {
 
 // observedInterval is how old a membership in status gets before it is written again although nothing happened to it.
 const observedInterval = 30 * time.Second
+
+// forgetRemovedMembers takes from the annotation the members that are not in the list any more.
+func forgetRemovedMembers(controlPlane *controlplanev1.QuoinControlPlane, members quorum.Membership) {
+	value, ordered := controlPlane.Annotations[controlplanev1.RemoveEtcdMemberAnnotation]
+	if !ordered || !members.Known || !members.Agreed {
+		return
+	}
+	var left []string
+	for _, id := range observe.MembersToRemove(controlPlane) {
+		if slices.ContainsFunc(members.Members, func(member quorum.Member) bool { return member.ID == id }) {
+			left = append(left, fmt.Sprintf("%x", id))
+		}
+	}
+	switch joined := strings.Join(left, ","); {
+	case joined == "":
+		delete(controlPlane.Annotations, controlplanev1.RemoveEtcdMemberAnnotation)
+	case joined != value:
+		controlPlane.Annotations[controlplanev1.RemoveEtcdMemberAnnotation] = joined
+	}
+}
+
+// tellUnclaimed says in an event that a member waits for a person.
+func (r *Reconciler) tellUnclaimed(s *summary) {
+	if s.outcome.Reason == controlplane.ReasonMemberWithoutMachine {
+		r.event(s.controlPlane, corev1.EventTypeWarning, controlplanev1.MemberWithoutMachineReason,
+			sentence(s.outcome.Message))
+	}
+}

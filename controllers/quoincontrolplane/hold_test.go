@@ -114,10 +114,10 @@ func TestExternalEtcdHoldsNoHost(t *testing.T) {
 	g := NewWithT(t)
 	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Name: "cp"}}
 	infra := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
-	g.Expect(holdHost(plane, infra)).To(Succeed())
+	g.Expect(addHostHook(plane, infra)).To(Succeed())
 	g.Expect(infra.Object["spec"]).To(HaveKey("lifecycleHooks"))
 	plane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.Endpoints = []string{"https://10.0.0.9:2379"}
 	infra = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
-	g.Expect(holdHost(plane, infra)).To(Succeed())
+	g.Expect(addHostHook(plane, infra)).To(Succeed())
 	g.Expect(infra.Object["spec"]).To(BeEmpty())
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -41,13 +42,31 @@ func (r *Reconciler) propagate(ctx context.Context, inv *observe.Inventory) erro
 	return kerrors.NewAggregate(failures)
 }
 
+// application is what a field manager applies to an object.
+type application struct {
+	wanted, current client.Object
+	manager         string
+}
+
+// applications are those to a Machine and to what belongs to it.
+func applications(inv *observe.Inventory, machine *clusterv1.Machine) []application {
+	all := []application{{desiredMachine(inv, machine), machine, machineManager}}
+	metadata := func(object client.Object, kind schema.GroupVersionKind) {
+		all = append(all, application{desired.Metadata(inv.ControlPlane, inv.Cluster.Name, object, kind), object,
+			metadataManager})
+	}
+	if infra := inv.QuoinMachines[machine.Name]; infra != nil {
+		metadata(infra, infrav1.GroupVersion.WithKind("QuoinMachine"))
+	}
+	if config := inv.KubeadmConfigs[machine.Name]; config != nil {
+		metadata(config, bootstrapv1.GroupVersion.WithKind(desired.ConfigKind))
+	}
+	return all
+}
+
 // propagated reports whether propagate would write nothing. What it writes must not be decided by a cache: it would put
 // hooks back on a Machine that was let go since.
 func (r *Reconciler) propagated(inv *observe.Inventory) bool {
-	has := func(wanted, current client.Object, manager string) bool {
-		digest, err := digestOf(wanted)
-		return err == nil && r.history.Applied.Is(applied(inv, current, manager), digest) && holds(wanted, current)
-	}
 	for name, machine := range inv.Machines {
 		if !machine.DeletionTimestamp.IsZero() {
 			if changeDeletion(inv.ControlPlane, machine.DeepCopy()) {
@@ -55,42 +74,32 @@ func (r *Reconciler) propagated(inv *observe.Inventory) bool {
 			}
 			continue
 		}
-		infra, config := inv.QuoinMachines[name], inv.KubeadmConfigs[name]
-		switch {
-		case !has(desiredMachine(inv, machine), machine, machineManager),
-			infra != nil && !has(desired.Metadata(inv.ControlPlane, inv.Cluster.Name, infra,
-				infrav1.GroupVersion.WithKind("QuoinMachine")),
-				infra, metadataManager),
-			infra != nil && inv.LacksHold(infra),
-			config != nil && !has(desired.Metadata(inv.ControlPlane, inv.Cluster.Name, config,
-				bootstrapv1.GroupVersion.WithKind(desired.ConfigKind)), config, metadataManager):
+		if infra := inv.QuoinMachines[name]; infra != nil && inv.LacksHostHook(infra) {
 			return false
+		}
+		for _, a := range applications(inv, machine) {
+			digest, err := digestOf(a.wanted)
+			if err != nil || !r.history.Applied.Is(applied(inv, a.current, a.manager), digest) || !holds(a.wanted, a.current) {
+				return false
+			}
 		}
 	}
 	return true
 }
 
 func (r *Reconciler) propagateTo(ctx context.Context, inv *observe.Inventory, machine *clusterv1.Machine) error {
-	name := machine.Name
 	if !machine.DeletionTimestamp.IsZero() {
 		return r.propagateDeletion(ctx, inv, machine)
 	}
-	if err := r.applyOnce(ctx, inv, desiredMachine(inv, machine), machine, machineManager); err != nil {
-		return fmt.Errorf("propagating to Machine %s: %w", name, err)
-	}
-	if infra := inv.QuoinMachines[name]; infra != nil {
-		if err := r.applyOnce(ctx, inv, desired.Metadata(inv.ControlPlane, inv.Cluster.Name, infra,
-			infrav1.GroupVersion.WithKind("QuoinMachine")), infra, metadataManager); err != nil {
-			return fmt.Errorf("propagating to QuoinMachine %s: %w", infra.Name, err)
+	for _, a := range applications(inv, machine) {
+		if err := r.applyOnce(ctx, inv, a); err != nil {
+			return fmt.Errorf("propagating to %s %s: %w", a.wanted.GetObjectKind().GroupVersionKind().Kind,
+				a.current.GetName(), err)
 		}
-		if err := r.keepHold(ctx, inv, infra); err != nil {
-			return err
-		}
-	}
-	if config := inv.KubeadmConfigs[name]; config != nil {
-		if err := r.applyOnce(ctx, inv, desired.Metadata(inv.ControlPlane, inv.Cluster.Name, config,
-			bootstrapv1.GroupVersion.WithKind(desired.ConfigKind)), config, metadataManager); err != nil {
-			return fmt.Errorf("propagating to KubeadmConfig %s: %w", config.Name, err)
+		if infra, ok := a.current.(*infrav1.QuoinMachine); ok {
+			if err := r.ensureHostHook(ctx, inv, infra); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -139,28 +148,25 @@ func (r *Reconciler) apply(ctx context.Context, object client.Object, manager st
 	return nil
 }
 
-// desiredMachine is what the Machine is to be like.
 func desiredMachine(inv *observe.Inventory, machine *clusterv1.Machine) *clusterv1.Machine {
 	return desired.Machine(inv.ControlPlane, inv.Cluster.Name, machine.Name, machine, inv.PreCreated(machine))
 }
 
 // applied names what the field manager applied to the object.
 func applied(inv *observe.Inventory, object client.Object, manager string) history.Applied {
-	return history.Applied{Plane: inv.ControlPlane.UID, Object: object.GetUID(), Manager: manager}
+	return history.Applied{ControlPlane: inv.ControlPlane.UID, Object: object.GetUID(), Manager: manager}
 }
 
 // applyOnce applies the object unless the same was applied before and still holds: a reconcile every few seconds must
 // not be a write every few seconds.
-func (r *Reconciler) applyOnce(
-	ctx context.Context, inv *observe.Inventory, wanted, current client.Object, manager string,
-) error {
-	key := applied(inv, current, manager)
-	digest, err := digestOf(wanted)
-	if err != nil || r.history.Applied.Is(key, digest) && holds(wanted, current) {
+func (r *Reconciler) applyOnce(ctx context.Context, inv *observe.Inventory, a application) error {
+	key := applied(inv, a.current, a.manager)
+	digest, err := digestOf(a.wanted)
+	if err != nil || r.history.Applied.Is(key, digest) && holds(a.wanted, a.current) {
 		return err
 	}
-	if err := r.apply(ctx, wanted, manager); err != nil {
-		// Gone: the next look will show it.
+	if err := r.apply(ctx, a.wanted, a.manager); err != nil {
+		// Gone: the next observation will show it.
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil
 		}
@@ -182,15 +188,8 @@ func digestOf(wanted client.Object) (uint64, error) {
 
 // holds reports whether the object has what was applied. What was taken out of the template since shows in the digest.
 func holds(wanted, current client.Object) bool {
-	for name, value := range wanted.GetLabels() {
-		if has, ok := current.GetLabels()[name]; !ok || has != value {
-			return false
-		}
-	}
-	for name, value := range wanted.GetAnnotations() {
-		if has, ok := current.GetAnnotations()[name]; !ok || has != value {
-			return false
-		}
+	if !includes(current.GetLabels(), wanted.GetLabels()) || !includes(current.GetAnnotations(), wanted.GetAnnotations()) {
+		return false
 	}
 	machine, ok := wanted.(*clusterv1.Machine)
 	if !ok {
@@ -205,4 +204,13 @@ func holds(wanted, current client.Object) bool {
 		equality.Semantic.DeepEqual(machine.Spec.ReadinessGates, has.ReadinessGates) &&
 		equality.Semantic.DeepEqual(machine.Spec.Deletion, has.Deletion) &&
 		equality.Semantic.DeepEqual(machine.Spec.Taints, has.Taints)
+}
+
+func includes(current, wanted map[string]string) bool {
+	for name, value := range wanted {
+		if has, ok := current[name]; !ok || has != value {
+			return false
+		}
+	}
+	return true
 }

@@ -40,7 +40,7 @@ func (w *world) looks() *reconciliation {
 	p := w.reconciliation()
 	lists, err := w.r.list(w.t.Context(), p)
 	w.g.Expect(err).NotTo(HaveOccurred())
-	w.g.Expect(w.r.observe(w.t.Context(), p, lists)).To(Succeed())
+	w.g.Expect(w.r.read(w.t.Context(), p, lists)).To(Succeed())
 	return p
 }
 

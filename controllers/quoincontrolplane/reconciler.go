@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package quoincontrolplane runs control planes: it observes Machines, nodes, static pods and etcd, asks
-// internal/controlplane what comes next, carries out that one step, and tells what it saw in conditions.
+// internal/controlplane/plan what comes next, carries out that one step, and reports what it saw in conditions.
 package quoincontrolplane
 
 import (
@@ -60,9 +60,9 @@ type EtcdClient interface {
 
 // Reconciler reconciles QuoinControlPlanes.
 //
-// Reading etcd and the workload cluster happens in the reconcile itself, over all members at once and for at most
-// twice etcd.ReadTimeout: it is a few round trips over connections that are already open. Nothing here waits for a
-// host's work.
+// Reading etcd and the workload cluster happens in the reconcile itself, over all members at once and for at most twice
+// etcd.ReadTimeout: it is a few round trips over connections that are already open. Nothing here waits for a host's
+// work.
 type Reconciler struct {
 	// Client reads from the cache and writes; Secrets and ConfigMaps should not be cached.
 	Client client.Client
@@ -94,7 +94,7 @@ type Reconciler struct {
 // cacheInterval is how soon the cache may show what was written last.
 const cacheInterval = 20 * time.Millisecond
 
-// connectionGrace is how long a workload cluster may be silent before conditions stop telling what was seen last.
+// connectionGrace is how long a workload cluster may be silent before conditions stop showing what was seen last.
 const connectionGrace = 2 * time.Minute
 
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get;list;watch;update;patch
@@ -122,7 +122,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "quoincontrolplane")
 	built, err := ctrl.NewControllerManagedBy(mgr).
 		Named("quoincontrolplane").
-		For(&controlplanev1.QuoinControlPlane{}, builder.WithPredicates(planeOfInterest())).
+		For(&controlplanev1.QuoinControlPlane{}, builder.WithPredicates(controlPlaneOfInterest())).
 		Owns(&clusterv1.Machine{}).
 		WithOptions(options).
 		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
@@ -135,7 +135,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.controlPlaneOfHost),
 			builder.WithPredicates(predicate.Or(hostBeganToJoin(), hostStoppedAPIServer(), hostServesAnother()))).
 		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.clusterOfHost),
-			builder.WithPredicates(hostHeldUp())).
+			builder.WithPredicates(hostUnavailable())).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("quoincontrolplane", controlPlaneOfCluster,
 			clustercache.WatchForProbeFailure(connectionGrace))).
 		Build(r)
@@ -144,12 +144,6 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	}
 	r.controller, r.words = built, &objectpatch.Pace{Interval: r.Timings.Words}
 	return nil
-}
-
-// Reconcile takes one step with one QuoinControlPlane.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	r.defaults()
-	return r.step(ctx, req)
 }
 
 func (r *Reconciler) defaults() {
@@ -165,55 +159,57 @@ func (r *Reconciler) defaults() {
 	}
 }
 
-func (r *Reconciler) step(ctx context.Context, req ctrl.Request) (result ctrl.Result, reterr error) {
-	plane := &controlplanev1.QuoinControlPlane{}
-	if err := r.Client.Get(ctx, req.NamespacedName, plane); err != nil {
+// Reconcile takes one step with one QuoinControlPlane.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, reterr error) {
+	r.defaults()
+	controlPlane := &controlplanev1.QuoinControlPlane{}
+	if err := r.Client.Get(ctx, req.NamespacedName, controlPlane); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.writes.Behind(plane) {
+	if r.writes.Behind(controlPlane) {
 		// Its own writes bring it here no more often than anybody else's would.
 		return ctrl.Result{RequeueAfter: cacheInterval}, nil
 	}
-	if _, moving := plane.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
+	if _, moving := controlPlane.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
 		return ctrl.Result{}, nil
 	}
-	cluster, err := util.GetOwnerCluster(ctx, r.Client, plane.ObjectMeta)
+	cluster, err := util.GetOwnerCluster(ctx, r.Client, controlPlane.ObjectMeta)
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("reading the Cluster that owns QuoinControlPlane %s: %w", klog.KObj(plane), err)
+		return ctrl.Result{}, fmt.Errorf("reading the Cluster that owns QuoinControlPlane %s: %w", req, err)
 	}
 	if cluster == nil {
 		ctrl.LoggerFrom(ctx).Info("Waiting for the Cluster to own the QuoinControlPlane")
 		return ctrl.Result{}, nil
 	}
 	ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithValues("Cluster", klog.KObj(cluster)))
-	if added, err := finalizers.EnsureFinalizer(ctx, r.Client, plane, controlplanev1.ControlPlaneFinalizer); err != nil ||
-		added {
+	added, err := finalizers.EnsureFinalizer(ctx, r.Client, controlPlane, controlplanev1.ControlPlaneFinalizer)
+	if err != nil || added {
 		return ctrl.Result{}, err
 	}
 	// Before anything changes the object here, else the change is no difference that a patch would carry.
-	helper, err := objectpatch.New(plane, r.Client)
+	helper, err := objectpatch.New(controlPlane, r.Client)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, plane); err != nil || isPaused ||
-		requeue {
+	isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, controlPlane)
+	if err != nil || isPaused || requeue {
 		return ctrl.Result{}, err
 	}
 
-	p := &reconciliation{cluster: cluster, controlPlane: plane,
-		subject: observe.Subject{Cluster: cluster, ControlPlane: plane.DeepCopy()}}
+	p := &reconciliation{cluster: cluster, controlPlane: controlPlane,
+		subject: observe.Subject{Cluster: cluster, ControlPlane: controlPlane.DeepCopy()}}
 	defer func() {
 		if reterr == nil {
-			plane.Status.ObservedGeneration = plane.Generation
+			controlPlane.Status.ObservedGeneration = controlPlane.Generation
 		}
 		r.summarize(ctx, p, reterr)
-		if wait := helper.Early(r.words, plane); wait > 0 && reterr == nil {
+		if wait := helper.Early(r.words, controlPlane); wait > 0 && reterr == nil {
 			result.RequeueAfter = min(wait, cmp.Or(result.RequeueAfter, wait))
 			return
 		}
 		// The last patch takes the finalizer off, after which the object is gone.
-		if err := helper.Patch(ctx, plane, ownedConditions...); err != nil && (plane.DeletionTimestamp.IsZero() ||
-			apierr.IgnoreGone(err) != nil) {
+		err := helper.Patch(ctx, controlPlane, ownedConditions...)
+		if err != nil && (controlPlane.DeletionTimestamp.IsZero() || apierr.IgnoreGone(err) != nil) {
 			reterr = kerrors.NewAggregate([]error{reterr, err})
 		}
 	}()
@@ -235,10 +231,11 @@ type reconciliation struct {
 	observation *observe.Observation
 	// configErr is why a Machine got no KubeadmConfig.
 	configErr error
-	// assessment of the observation; empty until that was asked.
+	// failures of the housekeeping; only a step that may proceed is taken all the same.
+	failures []error
+	// assessment of the observation, with the step that comes next; empty before the plan.
 	assessment controlplane.Assessment
-	// step that was decided, and what became of it.
-	step    controlplane.Step
+	// outcome of the step; the step as it was decided until then.
 	outcome controlplane.Outcome
 	// dnsProblem is why CoreDNS did not follow the version when it was to.
 	dnsProblem string
@@ -254,58 +251,45 @@ func (p *reconciliation) observed(o *observe.Observation) {
 	}
 }
 
-// reconcile keeps house, observes, decides and acts. A failure of the housekeeping does not hold up a departure: a
-// Machine whose host waits for the end of its etcd member must not wait for a field of another Machine that cannot be
-// written.
+// reconcile goes through prerequisites, observation with inventory, maintenance, plan, announcement, execution and
+// report. A failure of the housekeeping does not hold up a departure: a Machine whose host waits for the end of its
+// etcd member must not wait for a field of another Machine that cannot be written.
 func (r *Reconciler) reconcile(ctx context.Context, p *reconciliation) (result ctrl.Result, reterr error) {
-	var failures []error
 	if p.controlPlane.DeletionTimestamp.IsZero() {
-		ready, err := r.prepare(ctx, p)
+		ready, err := r.ensurePrerequisites(ctx, p)
 		if err != nil {
-			failures = append(failures, err)
+			p.failures = append(p.failures, err)
 		} else if !ready {
 			// The Cluster and the Secrets send events; a template that does not exist yet does not.
 			return ctrl.Result{RequeueAfter: r.Timings.Recheck[controlplane.RecheckBusy]}, nil
 		}
 	}
-	enough, err := r.observeCached(ctx, p)
-	if err == nil && !enough {
-		err = r.observeLive(ctx, p)
+	if err := r.observe(ctx, p); err != nil {
+		return ctrl.Result{}, kerrors.NewAggregate(append(p.failures, err))
 	}
-	if err != nil {
-		return ctrl.Result{}, kerrors.NewAggregate(append(failures, err))
+	complete := r.maintain(ctx, p)
+	p.plan()
+	if !complete {
+		return ctrl.Result{RequeueAfter: r.Timings.Recheck[controlplane.RecheckStep]}, nil
 	}
-	o := p.observation
-	forgetAttempt(p.controlPlane, o.State.Remediation.Pending)
-	if p.controlPlane.DeletionTimestamp.IsZero() && len(o.State.StaleHosts) == 0 {
-		healed, err := r.deleteLeftovers(ctx, &o.Inventory)
-		if err == nil && healed && len(failures) == 0 {
-			p.decide()
-			return ctrl.Result{RequeueAfter: r.Timings.Recheck[controlplane.RecheckStep]}, nil
-		}
-		failures = append(failures, err)
-		if !enough {
-			failures = append(failures, p.configErr, r.propagate(ctx, &o.Inventory))
-		}
-	}
-	p.decide()
-	// After the step: it is awaited, and conditions would spend the look at a Machine that Cluster API takes at most once
-	// a second.
+	// After the step: it is awaited, and conditions would use up the one reconcile a second that Cluster API gives a
+	// Machine.
 	defer func() { reterr = kerrors.NewAggregate([]error{reterr, r.report(ctx, p)}) }()
-	housekeeping := kerrors.NewAggregate(append(failures, r.reportRemediation(ctx, r.summaryOf(p), p.step)))
-	log := ctrl.LoggerFrom(ctx).WithValues("step", p.step.Kind, "reason", p.step.Reason)
-	if housekeeping != nil && !p.step.MayProceed {
-		log.V(4).Info("Held back until the housekeeping succeeds: " + p.step.Message)
+	step := p.assessment.Step
+	housekeeping := kerrors.NewAggregate(append(p.failures, r.announce(ctx, r.summaryOf(p), step)))
+	log := ctrl.LoggerFrom(ctx).WithValues("step", step.Kind, "reason", step.Reason)
+	if housekeeping != nil && !step.MayProceed {
+		log.V(4).Info("Held back until the housekeeping succeeds: " + step.Message)
 		return ctrl.Result{}, housekeeping
 	}
-	if p.step.Waiting() {
-		log.V(4).Info(p.step.Message)
+	if step.Waiting() {
+		log.V(4).Info(step.Message)
 	} else {
-		log.Info(p.step.Message, "machine", p.step.Machine)
+		log.Info(step.Message, "machine", step.Machine)
 	}
-	if err := r.act(ctx, p); err != nil {
-		r.event(p.controlPlane, corev1.EventTypeWarning, string(p.step.Kind), fmt.Sprintf("%s: %v", p.step.Message, err))
-		return ctrl.Result{}, kerrors.NewAggregate([]error{fmt.Errorf("%s: %w", p.step.Message, err), housekeeping})
+	if err := r.execute(ctx, p); err != nil {
+		r.event(p.controlPlane, corev1.EventTypeWarning, string(step.Kind), fmt.Sprintf("%s: %v", step.Message, err))
+		return ctrl.Result{}, kerrors.NewAggregate([]error{fmt.Errorf("%s: %w", step.Message, err), housekeeping})
 	}
 	if housekeeping != nil {
 		return ctrl.Result{}, housekeeping
@@ -313,20 +297,22 @@ func (r *Reconciler) reconcile(ctx context.Context, p *reconciliation) (result c
 	return ctrl.Result{RequeueAfter: r.Timings.Recheck[p.outcome.RecheckAfter]}, nil
 }
 
-// decide says what comes next. Until that is done, reports tell of it as it was decided.
-func (p *reconciliation) decide() {
+// plan asks what comes next. Until that is carried out, reports show it as it was decided.
+func (p *reconciliation) plan() {
 	p.assessment = plan.Assess(p.observation.State)
-	p.step = p.assessment.Step
-	p.outcome = controlplane.Outcome{Step: p.step}
+	p.outcome = controlplane.Outcome{Step: p.assessment.Step}
 }
 
-// report tells what was seen.
+// report shows on the Machines what was observed.
 func (r *Reconciler) report(ctx context.Context, p *reconciliation) error {
 	s := r.summaryOf(p)
-	r.tellUnclaimed(s)
+	if s.outcome.Reason == controlplane.ReasonMemberWithoutMachine {
+		r.event(s.controlPlane, corev1.EventTypeWarning, controlplanev1.MemberWithoutMachineReason,
+			sentence(s.outcome.Message))
+	}
 	forgetRemovedMembers(p.controlPlane, s.State.Etcd)
 	failures := []error{r.reportMachines(ctx, s)}
-	// There will be a look at which nothing is to be done.
+	// A reconcile that waits comes sooner or later.
 	if p.outcome.Waiting() && p.controlPlane.DeletionTimestamp.IsZero() {
 		failures = append(failures, r.noteCertificates(ctx, p.observation))
 	}

@@ -64,14 +64,6 @@ func (r *Reconciler) recordAttempt(
 	return nil
 }
 
-// attemptOf is the attempt that a Machine is made for now; nil when it replaces no unhealthy one.
-func attemptOf(o *observe.Observation, step controlplane.Step) *controlplane.Attempt {
-	if step.Attempt != nil {
-		return step.Attempt
-	}
-	return o.State.Remediation.Pending
-}
-
 func setLastRemediation(controlPlane *controlplanev1.QuoinControlPlane, attempt *controlplane.Attempt) {
 	controlPlane.Status.LastRemediation = &controlplanev1.LastRemediation{Machine: attempt.Machine,
 		Time: metav1.NewTime(attempt.Time), RetryCount: ptr.To(int32(attempt.RetryCount))}
@@ -101,8 +93,8 @@ const (
 	reasonRemediationInProgress = "RemediationInProgress"
 )
 
-// reportRemediation says on each unhealthy Machine what its replacement waits for.
-func (r *Reconciler) reportRemediation(ctx context.Context, s *summary, step controlplane.Step) error {
+// announce says on each unhealthy Machine what its replacement waits for, before the step.
+func (r *Reconciler) announce(ctx context.Context, s *summary, step controlplane.Step) error {
 	if s.Deleting() {
 		return nil
 	}

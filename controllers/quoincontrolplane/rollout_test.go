@@ -135,7 +135,7 @@ func TestAVersionThatWouldLeaveKubeletsBehindWaits(t *testing.T) {
 			ContainSubstring("bring it to v1.33 or later first"), ContainSubstring("set spec.version back")))))
 
 	p := w.reconciliation()
-	_, err := w.r.prepare(t.Context(), p)
+	_, err := w.r.ensurePrerequisites(t.Context(), p)
 	g.Expect(err).NotTo(HaveOccurred())
 	_, err = w.r.observeCached(t.Context(), p)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -486,7 +486,7 @@ func testNotWaitedFor(t *testing.T, reason string, set func(*infrav1.QuoinHost))
 	host.Status = status.Status
 	g.Expect(w.mgmt.Status().Update(t.Context(), host)).To(Succeed())
 	host.Spec.ConsumerRef = &infrav1.ConsumerReference{}
-	g.Expect(hostHeldUp().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: host})).To(Equal(reason != "unreachable"),
+	g.Expect(hostUnavailable().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: host})).To(Equal(reason != "unreachable"),
 		"a person's will is heard at once")
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(2))

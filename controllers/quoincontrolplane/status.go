@@ -322,3 +322,22 @@ func sentence(text string) string {
 	}
 	return strings.ToUpper(text[:1]) + text[1:]
 }
+
+// lackImages lists the hosts that are not waited for, and says what to do about them.
+func (s *summary) lackImages() string {
+	var names []string
+	for _, host := range s.State.Hosts {
+		if host.Unfit != "" && host.Provisioned && !host.Present && host.Version != s.State.Version {
+			names = append(names, fmt.Sprintf("%s (%s)", host.Name, host.Unfit))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	return fmt.Sprintf("\n* Not waited for: the hosts of %s, which cannot take the add-on images of %s now. They get "+
+		"them first of all when "+
+		"they are back, and until then kube-proxy may not start there: end the maintenance, repair them or delete their "+
+		"Machines",
+		strings.Join(names, ", "), s.State.Version)
+}

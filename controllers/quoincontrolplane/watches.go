@@ -91,16 +91,16 @@ func machineOfInterest() predicate.Predicate {
 
 // controlPlanesInNeed names the control planes that wait for a free host.
 func (r *Reconciler) controlPlanesInNeed(ctx context.Context, _ client.Object) []ctrl.Request {
-	planes := &controlplanev1.QuoinControlPlaneList{}
-	if err := r.Client.List(ctx, planes, client.UnsafeDisableDeepCopy); err != nil {
+	list := &controlplanev1.QuoinControlPlaneList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Control planes that wait for a host could not be listed")
 		return nil
 	}
 	var requests []ctrl.Request
-	for i := range planes.Items {
-		if doing := planes.Items[i].Status.Operation; doing != nil &&
-			strings.HasPrefix(doing.WaitingOn, controlplane.ReasonNoSpareHost) {
-			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&planes.Items[i])})
+	for i := range list.Items {
+		if operation := list.Items[i].Status.Operation; operation != nil &&
+			strings.HasPrefix(operation.WaitingOn, controlplane.ReasonNoSpareHost) {
+			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 		}
 	}
 	return requests
@@ -144,20 +144,6 @@ func (r *Reconciler) machineOfHost(ctx context.Context, object client.Object) *c
 		return nil
 	}
 	return machine
-}
-
-// hostBeganToJoin lets through hosts on which kubeadm join begins: beside it the next Machine is made.
-func hostBeganToJoin() predicate.Predicate {
-	joins := func(object client.Object) bool {
-		host, ok := object.(*infrav1.QuoinHost)
-		return ok && host.Status.Operation != nil && host.Status.Operation.Step == infrav1.HostOperationStepJoin
-	}
-	return predicate.Funcs{
-		GenericFunc: func(event.GenericEvent) bool { return false },
-		CreateFunc:  func(event.CreateEvent) bool { return false },
-		DeleteFunc:  func(event.DeleteEvent) bool { return false },
-		UpdateFunc:  func(e event.UpdateEvent) bool { return joins(e.ObjectNew) && !joins(e.ObjectOld) },
-	}
 }
 
 // WorkloadObjects are what the caches of workload clusters hold besides Nodes: a Cluster may have very many other
@@ -224,22 +210,22 @@ func podOfInterest() predicate.Predicate {
 	}
 }
 
-// planeOfInterest lets through changes of QuoinControlPlanes by others. What this controller writes to the status is no
-// news to it, and a reconcile for each of its own writes would double its work.
-func planeOfInterest() predicate.Predicate {
+// controlPlaneOfInterest lets through changes of QuoinControlPlanes by others. What this controller writes to the
+// status is no news to it, and a reconcile for each of its own writes would double its work.
+func controlPlaneOfInterest() predicate.Predicate {
 	others := func(object client.Object) client.Object {
-		plane, ok := object.DeepCopyObject().(*controlplanev1.QuoinControlPlane)
+		controlPlane, ok := object.DeepCopyObject().(*controlplanev1.QuoinControlPlane)
 		if !ok {
 			return object
 		}
-		plane.Status = controlplanev1.QuoinControlPlaneStatus{Backup: plane.Status.Backup,
-			Conditions: slices.DeleteFunc(plane.Status.Conditions,
+		controlPlane.Status = controlplanev1.QuoinControlPlaneStatus{Backup: controlPlane.Status.Backup,
+			Conditions: slices.DeleteFunc(controlPlane.Status.Conditions,
 				func(condition metav1.Condition) bool {
 					// A reconcile that finds out about a pause ends there, and the next one goes on.
 					return condition.Type != clusterv1.PausedCondition && slices.Contains(ownedConditions, condition.Type)
 				})}
-		plane.ResourceVersion, plane.ManagedFields = "", nil
-		return plane
+		controlPlane.ResourceVersion, controlPlane.ManagedFields = "", nil
+		return controlPlane
 	}
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return !equality.Semantic.DeepEqual(others(e.ObjectOld), others(e.ObjectNew))
@@ -272,16 +258,55 @@ func nodeOfInterest() predicate.Predicate {
 	}
 }
 
-// hostServesAnother lets through hosts that begin or cease to say that they serve a newer generation.
-func hostServesAnother() predicate.Predicate {
-	stale := func(object client.Object) bool {
-		host, ok := object.(*infrav1.QuoinHost)
-		return ok && observe.StaleClaim(host) != nil
+// clusterOfHost names the QuoinControlPlane of the Cluster whose Machine, a worker perhaps, has the host.
+func (r *Reconciler) clusterOfHost(ctx context.Context, object client.Object) []ctrl.Request {
+	if machine := r.machineOfHost(ctx, object); machine != nil {
+		return r.controlPlaneOfLabelled(ctx, machine)
 	}
+	return nil
+}
+
+// hostChanged lets through updates by which something comes to be so with a host, or ceases to be.
+func hostChanged(interesting func(before, after *infrav1.QuoinHost) bool) predicate.Predicate {
 	return predicate.Funcs{
 		GenericFunc: func(event.GenericEvent) bool { return false },
 		CreateFunc:  func(event.CreateEvent) bool { return false },
 		DeleteFunc:  func(event.DeleteEvent) bool { return false },
-		UpdateFunc:  func(e event.UpdateEvent) bool { return stale(e.ObjectNew) != stale(e.ObjectOld) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*infrav1.QuoinHost)
+			after, alsoOK := e.ObjectNew.(*infrav1.QuoinHost)
+			return ok && alsoOK && interesting(before, after)
+		},
 	}
+}
+
+// hostBeganToJoin lets through hosts on which kubeadm join begins: beside it the next Machine is made.
+func hostBeganToJoin() predicate.Predicate {
+	joins := func(host *infrav1.QuoinHost) bool {
+		return host.Status.Operation != nil && host.Status.Operation.Step == infrav1.HostOperationStepJoin
+	}
+	return hostChanged(func(before, after *infrav1.QuoinHost) bool { return joins(after) && !joins(before) })
+}
+
+// hostStoppedAPIServer lets through hosts that say what became of their API server.
+func hostStoppedAPIServer() predicate.Predicate {
+	return hostChanged(func(before, after *infrav1.QuoinHost) bool {
+		reason := conditions.GetReason(after, infrav1.HostAPIServerStoppedCondition)
+		return reason != "" && reason != conditions.GetReason(before, infrav1.HostAPIServerStoppedCondition)
+	})
+}
+
+// hostServesAnother lets through hosts that begin or cease to say that they serve a newer generation.
+func hostServesAnother() predicate.Predicate {
+	return hostChanged(func(before, after *infrav1.QuoinHost) bool {
+		return (observe.StaleClaim(before) != nil) != (observe.StaleClaim(after) != nil)
+	})
+}
+
+// hostUnavailable lets through hosts for whose images nobody waits any more.
+func hostUnavailable() predicate.Predicate {
+	unavailable := func(host *infrav1.QuoinHost) bool {
+		return host.Spec.ConsumerRef != nil && observe.Unavailable(host) != ""
+	}
+	return hostChanged(func(before, after *infrav1.QuoinHost) bool { return unavailable(after) && !unavailable(before) })
 }

@@ -57,7 +57,7 @@ func TestOnlyOthersChangesOfAControlPlaneAreNews(t *testing.T) {
 			before := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Generation: 1, ResourceVersion: "1"}}
 			after := before.DeepCopy()
 			c.change(after)
-			NewWithT(t).Expect(planeOfInterest().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).
+			NewWithT(t).Expect(controlPlaneOfInterest().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).
 				To(Equal(c.news))
 		})
 	}

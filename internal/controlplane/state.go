@@ -37,8 +37,8 @@ type State struct {
 	ConfigVersion string
 
 	Machines []Machine
-	// Prepared are Machines that were made ahead, oldest first; they are not among Machines.
-	Prepared []Prepared
+	// PreCreated are not among Machines; oldest first.
+	PreCreated []PreCreatedMachine
 	// Etcd is the membership as last read.
 	Etcd quorum.Membership
 	// RemoveMembers are ids of members that a person wants to be removed although they work and no Machine runs them.
@@ -142,8 +142,8 @@ type Machine struct {
 	Joining, Joined bool
 	// KubeadmBegan: of the bootstrap data, kubeadm join runs, and began a short while ago.
 	KubeadmBegan bool
-	// NoneAhead: making the next Machine failed a short while ago, while this one left or joined.
-	NoneAhead bool
+	// PreCreationBackoff: making the next Machine failed a short while ago, while this one left or joined.
+	PreCreationBackoff bool
 	// Returns: the next Machine could have its host, once that is reset. NoReturn says why not, where that is known.
 	Returns  bool
 	NoReturn string
@@ -166,15 +166,15 @@ type Machine struct {
 	// Deleting: it has a deletion timestamp. DeletedAt orders those; smaller is earlier.
 	Deleting  bool
 	DeletedAt int64
-	// DrainHook: our pre-drain hook is on it. On a Machine that is being deleted it means that its departure was not
-	// agreed to yet: the removal of the hook is the record of the agreement, also where Cluster API skips the hook.
+	// DrainHook: our pre-drain hook is on it. On a Machine that is being deleted it means that its drain was not approved
+	// yet: the removal of the hook is the record of the approval, also where Cluster API skips the hook.
 	DrainHook bool
-	// Hook: its host is held until its etcd member is gone, by our pre-terminate hook or by the same hold on its
+	// Hook: its host is kept until its etcd member is gone, by our pre-terminate hook or by the same hook on its
 	// infrastructure machine. OtherHooks are pre-terminate hooks of others.
 	Hook       bool
 	OtherHooks []string
-	// Undrained: Cluster API went past the drain of its Node without ending it, and nobody did it since. While that is in
-	// doubt, it is not AtTermination either.
+	// Undrained: Cluster API went past the drain of its Node without ending it, and nobody did it since. Until that is
+	// certain, it is not AtTermination either.
 	Undrained bool
 	// Registered: its Node exists in the workload cluster.
 	Registered bool
@@ -227,11 +227,11 @@ type Host struct {
 	RequestedRunning, PresentRunning bool
 }
 
-// Prepared is a Machine that was made ahead: it gets its bootstrap data but claims no host until it is admitted. Until
-// then it is no part of the control plane, and whatever becomes of it matters to nobody.
-type Prepared struct {
+// PreCreatedMachine is one that was made ahead of its time: it gets its bootstrap data but claims no host until that is
+// allowed. Until then it is no part of the control plane, and whatever becomes of it matters to nobody.
+type PreCreatedMachine struct {
 	Name string
-	// Unfit says why it will never be admitted, as the end of a sentence; empty when it can be.
+	// Unfit says why it will never be allowed a host, as the end of a sentence; empty when it can be.
 	Unfit string
 }
 

@@ -3,6 +3,10 @@
 
 package controlplane
 
+import (
+	"cmp"
+)
+
 // Kind is what a Step does.
 type Kind string
 
@@ -17,10 +21,10 @@ const (
 	CreateFirstMachine Kind = "CreateFirstMachine"
 	// CreateMachine makes one further Machine, which runs kubeadm join.
 	CreateMachine Kind = "CreateMachine"
-	// PreCreateMachine makes one further Machine ahead, which claims no host until it is admitted; Machine is the one that
+	// PreCreateMachine makes one further Machine, which claims no host until that is allowed; Machine is the one that
 	// leaves or joins meanwhile.
 	PreCreateMachine Kind = "PreCreateMachine"
-	// AllowHostClaim lets Machine, which was made ahead, claim its host and join.
+	// AllowHostClaim lets Machine, which was pre-created, claim its host and join.
 	AllowHostClaim Kind = "AllowHostClaim"
 	// PrepullAddons tells Hosts to get the images of Version's CoreDNS and kube-proxy.
 	PrepullAddons Kind = "PrepullAddons"
@@ -30,7 +34,7 @@ const (
 	MoveLeader Kind = "MoveLeader"
 	// DeleteMachine deletes Machine.
 	DeleteMachine Kind = "DeleteMachine"
-	// ReleaseDrainHook agrees to Machine's departure: its drain may begin.
+	// ReleaseDrainHook approves Machine's drain.
 	ReleaseDrainHook Kind = "ReleaseDrainHook"
 	// StopAPIServer has the API server of Machine, which is drained, leave.
 	StopAPIServer Kind = "StopAPIServer"
@@ -144,7 +148,7 @@ type Step struct {
 	MayProceed bool
 	// RecheckAfter is how soon to look again; RecheckNever when nothing is left to look at.
 	RecheckAfter Recheck
-	// Then is the agreement to the departure of the Machine that the step deletes, given together with it; nil else.
+	// Then approves the drain of the Machine that the step deletes, together with it; nil else.
 	Then    *Step
 	Machine string
 	// Node of DeleteNode.
@@ -177,4 +181,85 @@ func (s Step) Joins() bool { return s.Kind == CreateMachine || s.Kind == AllowHo
 func (s *Step) WithMachine(machine string) *Step {
 	s.Machine = machine
 	return s
+}
+
+// Operation is what a control plane is doing, in the words of its status.
+type Operation string
+
+const (
+	// Initialize makes the first Machine.
+	Initialize Operation = "Initialize"
+	// ScaleUp makes missing Machines.
+	ScaleUp Operation = "ScaleUp"
+	// ScaleDown removes Machines that are not wanted any more.
+	ScaleDown Operation = "ScaleDown"
+	// Rollout replaces outdated Machines, or brings add-ons and settings up to date.
+	Rollout Operation = "Rollout"
+	// Remediate replaces an unhealthy Machine.
+	Remediate Operation = "Remediate"
+	// Repair clears what a failed join or a lost Machine left in etcd, or waits until what is broken works.
+	Repair Operation = "Repair"
+	// Depart sees a Machine out that somebody deleted.
+	Depart Operation = "Depart"
+	// SnapshotEtcd waits for a snapshot of etcd.
+	SnapshotEtcd Operation = "Backup"
+	// Recover restores an etcd that has lost its quorum, at a person's word.
+	Recover Operation = "Recover"
+	// Delete deletes the control plane.
+	Delete Operation = "Delete"
+)
+
+// WaitingOn names what the step waits for: its reason, and the Machine that it is about. Empty when it waits for
+// nothing.
+func (s Step) WaitingOn() string {
+	switch {
+	case s.Fallback != nil:
+		// What nothing depends on ends no waiting.
+		return s.Fallback.WaitingOn()
+	case s.Kind != Wait && s.Kind != Refuse:
+		return ""
+	case s.Machine != "":
+		return s.Reason + " " + s.Machine
+	}
+	return s.Reason
+}
+
+// Recheck says how soon to look again; whoever carries steps out knows how long that is.
+type Recheck string
+
+// The paces of a Recheck, from the soonest.
+const (
+	// RecheckSoon is for changes that nobody else sees.
+	RecheckSoon Recheck = "Soon"
+	// RecheckStep is for what a step has changed.
+	RecheckStep Recheck = "Step"
+	// RecheckDrain is for a drain that looks skipped and may not be.
+	RecheckDrain Recheck = "Drain"
+	// RecheckMember is for etcd members that are awaited: etcd sends no events.
+	RecheckMember Recheck = "Member"
+	// RecheckBusy is for whatever else is awaited: the kubelets' pods send no events either.
+	RecheckBusy Recheck = "Busy"
+	// RecheckIdle is for a control plane with which nothing is to be done.
+	RecheckIdle Recheck = "Idle"
+	// RecheckNever is for one that is gone.
+	RecheckNever Recheck = ""
+)
+
+// Effect is what carrying out a step adds to what was decided.
+type Effect struct {
+	// Made is the Machine that it made; empty when it made none.
+	Made string
+	// Detail ends the step's message, such as with the pods that are still evicted.
+	Detail string
+}
+
+// Outcome is a step as it was carried out, for reports: it is about the Machine that it made, and it is the fallback
+// where what nothing depends on failed.
+type Outcome struct{ Step }
+
+// Done is the outcome of a step that was carried out.
+func (s Step) Done(effect Effect) Outcome {
+	s.Machine = cmp.Or(effect.Made, s.Machine)
+	s.Message += effect.Detail
+	return Outcome{s}
 }

@@ -31,8 +31,8 @@ func delaysShutdown(server bootstrapv1.APIServer) bool {
 
 // SpareOlder takes the default out of the desired KubeadmConfig of a Machine that was made without it: nothing is
 // replaced for what the user did not ask for.
-func SpareOlder(plane *controlplanev1.QuoinControlPlane, desired, current *bootstrapv1.KubeadmConfig) {
-	wanted := plane.Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer
+func SpareOlder(controlPlane *controlplanev1.QuoinControlPlane, desired, current *bootstrapv1.KubeadmConfig) {
+	wanted := controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer
 	if !delaysShutdown(wanted) && !delaysShutdown(current.Spec.ClusterConfiguration.APIServer) {
 		desired.Spec.ClusterConfiguration.APIServer = wanted
 	}

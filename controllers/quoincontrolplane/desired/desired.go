@@ -31,47 +31,47 @@ const (
 )
 
 // ControllerRef makes the control plane the controller of an object.
-func ControllerRef(plane *controlplanev1.QuoinControlPlane) metav1.OwnerReference {
-	return *metav1.NewControllerRef(plane, controlplanev1.GroupVersion.WithKind(ControlPlaneKind))
+func ControllerRef(controlPlane *controlplanev1.QuoinControlPlane) metav1.OwnerReference {
+	return *metav1.NewControllerRef(controlPlane, controlplanev1.GroupVersion.WithKind(ControlPlaneKind))
 }
 
 // MakerRef says who made an object for a Machine. It is no controller reference: that will be the Machine's, and until
 // then it marks what a creation that was cut off left behind.
-func MakerRef(plane *controlplanev1.QuoinControlPlane) metav1.OwnerReference {
+func MakerRef(controlPlane *controlplanev1.QuoinControlPlane) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: controlplanev1.GroupVersion.String(), Kind: ControlPlaneKind,
-		Name: plane.Name, UID: plane.UID}
+		Name: controlPlane.Name, UID: controlPlane.UID}
 }
 
 // KeyAlgorithm is that of the cluster's keys.
-func KeyAlgorithm(plane *controlplanev1.QuoinControlPlane) bootstrapv1.EncryptionAlgorithmType {
-	if algorithm := plane.Spec.KubeadmConfigSpec.ClusterConfiguration.EncryptionAlgorithm; algorithm != "" {
+func KeyAlgorithm(controlPlane *controlplanev1.QuoinControlPlane) bootstrapv1.EncryptionAlgorithmType {
+	if algorithm := controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.EncryptionAlgorithm; algorithm != "" {
 		return algorithm
 	}
 	return bootstrapv1.EncryptionAlgorithmRSA2048
 }
 
 // FixedLabels are those that no template can change: the Machine's selector, and what finds its parts.
-func FixedLabels(plane *controlplanev1.QuoinControlPlane, cluster string) map[string]string {
+func FixedLabels(controlPlane *controlplanev1.QuoinControlPlane, cluster string) map[string]string {
 	return map[string]string{
 		clusterv1.ClusterNameLabel:         cluster,
 		clusterv1.MachineControlPlaneLabel: "",
 		// A name may be too long for a label's value; then the value is a hash.
-		clusterv1.MachineControlPlaneNameLabel: format.MustFormatValue(plane.Name),
+		clusterv1.MachineControlPlaneNameLabel: format.MustFormatValue(controlPlane.Name),
 	}
 }
 
 // Labels of Machines and of what belongs to them.
-func Labels(plane *controlplanev1.QuoinControlPlane, cluster string) map[string]string {
-	result := maps.Clone(plane.Spec.MachineTemplate.ObjectMeta.Labels)
+func Labels(controlPlane *controlplanev1.QuoinControlPlane, cluster string) map[string]string {
+	result := maps.Clone(controlPlane.Spec.MachineTemplate.ObjectMeta.Labels)
 	if result == nil {
 		result = map[string]string{}
 	}
-	maps.Copy(result, FixedLabels(plane, cluster))
+	maps.Copy(result, FixedLabels(controlPlane, cluster))
 	return result
 }
 
-func annotations(plane *controlplanev1.QuoinControlPlane) map[string]string {
-	result := maps.Clone(plane.Spec.MachineTemplate.ObjectMeta.Annotations)
+func annotations(controlPlane *controlplanev1.QuoinControlPlane) map[string]string {
+	result := maps.Clone(controlPlane.Spec.MachineTemplate.ObjectMeta.Annotations)
 	if result == nil {
 		result = map[string]string{}
 	}
@@ -83,28 +83,28 @@ func annotations(plane *controlplanev1.QuoinControlPlane) map[string]string {
 // Machine is the Machine that the spec asks for. Of an existing one, what only a new Machine may get is kept; held says
 // that it claims no host yet.
 func Machine(
-	plane *controlplanev1.QuoinControlPlane, cluster, name string, existing *clusterv1.Machine, held bool,
+	controlPlane *controlplanev1.QuoinControlPlane, cluster, name string, existing *clusterv1.Machine, held bool,
 ) *clusterv1.Machine {
-	template := plane.Spec.MachineTemplate.Spec
-	annotations := annotations(plane)
+	template := controlPlane.Spec.MachineTemplate.Spec
+	annotations := annotations(controlPlane)
 	// On every Machine from the start, so that none can be drained before etcd can do without its member, or lose its host
 	// before that member was removed.
-	annotations[controlplanev1.PreDrainHookAnnotation] = HookOwner(plane)
-	annotations[controlplanev1.PreTerminateHookAnnotation] = HookOwner(plane)
+	annotations[controlplanev1.PreDrainHookAnnotation] = HookOwner(controlPlane)
+	annotations[controlplanev1.PreTerminateHookAnnotation] = HookOwner(controlPlane)
 	machine := &clusterv1.Machine{
 		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: MachineKind},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: plane.Namespace, Labels: Labels(plane, cluster), Annotations: annotations,
-			OwnerReferences: []metav1.OwnerReference{ControllerRef(plane)},
+			Name: name, Namespace: controlPlane.Namespace, Labels: Labels(controlPlane, cluster), Annotations: annotations,
+			OwnerReferences: []metav1.OwnerReference{ControllerRef(controlPlane)},
 			// Cluster API's own, which it would add in a look of its own, a second before it does anything else. Always, because
 			// what is not applied again is taken away.
 			Finalizers: []string{clusterv1.MachineFinalizer},
 		},
 		Spec: clusterv1.MachineSpec{
 			ClusterName:     cluster,
-			Version:         plane.Spec.Version,
+			Version:         controlPlane.Spec.Version,
 			MinReadySeconds: template.MinReadySeconds,
-			ReadinessGates:  readinessGates(plane),
+			ReadinessGates:  readinessGates(controlPlane),
 			Taints:          template.Taints,
 			Deletion: clusterv1.MachineDeletionSpec{
 				NodeDrainTimeoutSeconds:        template.Deletion.NodeDrainTimeoutSeconds,
@@ -132,7 +132,7 @@ func Machine(
 }
 
 // readinessGates are ours and the user's, each once.
-func readinessGates(plane *controlplanev1.QuoinControlPlane) []clusterv1.MachineReadinessGate {
+func readinessGates(controlPlane *controlplanev1.QuoinControlPlane) []clusterv1.MachineReadinessGate {
 	var gates []clusterv1.MachineReadinessGate
 	known := map[string]bool{}
 	add := func(gate clusterv1.MachineReadinessGate) {
@@ -141,24 +141,24 @@ func readinessGates(plane *controlplanev1.QuoinControlPlane) []clusterv1.Machine
 			gates = append(gates, gate)
 		}
 	}
-	for _, condition := range MachineConditions(plane) {
+	for _, condition := range MachineConditions(controlPlane) {
 		add(clusterv1.MachineReadinessGate{ConditionType: condition})
 	}
-	for _, gate := range plane.Spec.MachineTemplate.Spec.ReadinessGates {
+	for _, gate := range controlPlane.Spec.MachineTemplate.Spec.ReadinessGates {
 		add(gate)
 	}
 	return gates
 }
 
 // MachineConditions are the conditions that the control plane sets on each Machine's readiness.
-func MachineConditions(plane *controlplanev1.QuoinControlPlane) []string {
+func MachineConditions(controlPlane *controlplanev1.QuoinControlPlane) []string {
 	var types []string
 	for _, pod := range StaticPods {
-		if !pod.Etcd || StackedEtcd(plane) {
+		if !pod.Etcd || StackedEtcd(controlPlane) {
 			types = append(types, pod.Condition)
 		}
 	}
-	if StackedEtcd(plane) {
+	if StackedEtcd(controlPlane) {
 		types = append(types, controlplanev1.MachineEtcdMemberHealthyCondition)
 	}
 	return types
@@ -166,9 +166,9 @@ func MachineConditions(plane *controlplanev1.QuoinControlPlane) []string {
 
 // Config is the KubeadmConfig that the spec asks for, for a Machine of the given version.
 func Config(
-	plane *controlplanev1.QuoinControlPlane, cluster, name, version string, join bool,
+	controlPlane *controlplanev1.QuoinControlPlane, cluster, name, version string, join bool,
 ) (*bootstrapv1.KubeadmConfig, error) {
-	spec := plane.Spec.KubeadmConfigSpec.DeepCopy()
+	spec := controlPlane.Spec.KubeadmConfigSpec.DeepCopy()
 	if join {
 		spec.InitConfiguration = bootstrapv1.InitConfiguration{}
 		// Set, also when empty: it tells a join of a control plane from one of a worker, and from an init.
@@ -187,8 +187,8 @@ func Config(
 	DefaultAPIServer(&spec.ClusterConfiguration.APIServer)
 	return &bootstrapv1.KubeadmConfig{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: plane.Namespace, Labels: FixedLabels(plane, cluster),
-			OwnerReferences: []metav1.OwnerReference{MakerRef(plane)},
+			Name: name, Namespace: controlPlane.Namespace, Labels: FixedLabels(controlPlane, cluster),
+			OwnerReferences: []metav1.OwnerReference{MakerRef(controlPlane)},
 		},
 		Spec: *spec,
 	}, nil
@@ -196,26 +196,26 @@ func Config(
 
 // Metadata is an object with nothing but the labels and annotations that the template gives.
 func Metadata(
-	plane *controlplanev1.QuoinControlPlane, cluster string, object client.Object, kind schema.GroupVersionKind,
+	controlPlane *controlplanev1.QuoinControlPlane, cluster string, object client.Object, kind schema.GroupVersionKind,
 ) client.Object {
 	desired := &unstructured.Unstructured{}
 	desired.SetGroupVersionKind(kind)
 	desired.SetNamespace(object.GetNamespace())
 	desired.SetName(object.GetName())
 	desired.SetUID(object.GetUID())
-	desired.SetLabels(Labels(plane, cluster))
-	desired.SetAnnotations(annotations(plane))
+	desired.SetLabels(Labels(controlPlane, cluster))
+	desired.SetAnnotations(annotations(controlPlane))
 	return desired
 }
 
 // StackedEtcd reports whether etcd runs on the control plane's own Machines.
-func StackedEtcd(plane *controlplanev1.QuoinControlPlane) bool {
-	return !plane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined()
+func StackedEtcd(controlPlane *controlplanev1.QuoinControlPlane) bool {
+	return !controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined()
 }
 
 // HookOwner is the value of the control plane's deletion hooks.
-func HookOwner(plane *controlplanev1.QuoinControlPlane) string {
-	return ControlPlaneKind + "/" + plane.Name
+func HookOwner(controlPlane *controlplanev1.QuoinControlPlane) string {
+	return ControlPlaneKind + "/" + controlPlane.Name
 }
 
 // StaticPods of a control-plane node, and the condition that tells of each.

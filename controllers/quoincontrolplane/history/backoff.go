@@ -30,44 +30,44 @@ type attempt struct {
 }
 
 // Due reports whether it is time for an attempt at the Machine.
-func (c *Backoff) Due(plane, machine types.UID, now time.Time) bool {
+func (c *Backoff) Due(controlPlane, machine types.UID, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last, failed := c.failed[plane][machine]
+	last, failed := c.failed[controlPlane][machine]
 	return !failed || !now.Before(last.at.Add(last.pause))
 }
 
 // Note remembers how an attempt ended.
-func (c *Backoff) Note(plane, machine types.UID, now time.Time, ok bool) {
+func (c *Backoff) Note(controlPlane, machine types.UID, now time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if ok {
-		delete(c.failed[plane], machine)
+		delete(c.failed[controlPlane], machine)
 		return
 	}
 	pause := shortest
-	if before, failed := c.failed[plane][machine]; failed {
+	if before, failed := c.failed[controlPlane][machine]; failed {
 		pause = min(2*before.pause, longest)
 	}
 	if c.failed == nil {
 		c.failed = map[types.UID]map[types.UID]attempt{}
 	}
-	if c.failed[plane] == nil {
-		c.failed[plane] = map[types.UID]attempt{}
+	if c.failed[controlPlane] == nil {
+		c.failed[controlPlane] = map[types.UID]attempt{}
 	}
-	c.failed[plane][machine] = attempt{at: now, pause: pause}
+	c.failed[controlPlane][machine] = attempt{at: now, pause: pause}
 }
 
 // Keep forgets the attempts at all other Machines of the control plane.
-func (c *Backoff) Keep(plane types.UID, machines map[types.UID]bool) {
+func (c *Backoff) Keep(controlPlane types.UID, machines map[types.UID]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for machine := range c.failed[plane] {
+	for machine := range c.failed[controlPlane] {
 		if !machines[machine] {
-			delete(c.failed[plane], machine)
+			delete(c.failed[controlPlane], machine)
 		}
 	}
-	if len(c.failed[plane]) == 0 {
-		delete(c.failed, plane)
+	if len(c.failed[controlPlane]) == 0 {
+		delete(c.failed, controlPlane)
 	}
 }

@@ -5,7 +5,9 @@
 // repeated read, write or event, or makes somebody wait once more; nothing that matters lives here alone.
 package history
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // History of all control planes of a process, each by its UID. Safe for concurrent use; its zero value is empty.
 type History struct {
@@ -24,11 +26,11 @@ type History struct {
 }
 
 // Forget drops what is remembered of a control plane that is gone.
-func (h *History) Forget(plane types.UID) {
-	h.Unhealthy.forget(plane)
-	h.Undrained.forget(plane)
-	h.Expiry.Keep(plane, nil)
-	h.PreCreation.Keep(plane, nil)
-	h.Applied.forget(plane)
-	h.Events.forget(plane)
+func (h *History) Forget(controlPlane types.UID) {
+	h.Unhealthy.forget(controlPlane)
+	h.Undrained.forget(controlPlane)
+	h.Expiry.Keep(controlPlane, nil)
+	h.PreCreation.Keep(controlPlane, nil)
+	h.Applied.forget(controlPlane)
+	h.Events.forget(controlPlane)
 }

@@ -45,14 +45,14 @@ func TestForgetDropsOneControlPlane(t *testing.T) {
 		h.Undrained.Note(plane, now, []string{"m"})
 		h.Expiry.Note(plane, "m", now, false)
 		h.PreCreation.Note(plane, "m", now, false)
-		h.Applied.Set(Applied{Plane: plane, Object: "m", Manager: "quoin"}, 7)
+		h.Applied.Set(Applied{ControlPlane: plane, Object: "m", Manager: "quoin"}, 7)
 		g.Expect(h.Events.New(plane, "event")).To(BeTrue())
 	}
 	h.Forget("gone")
 	g.Expect([]any{h.Unhealthy.since, h.Undrained.since, h.Expiry.failed, h.PreCreation.failed, h.Applied.digests,
 		h.Events.last}).
 		To(HaveEach(HaveLen(1)))
-	g.Expect(h.Applied.Is(Applied{Plane: "stays", Object: "m", Manager: "quoin"}, 7)).To(BeTrue())
+	g.Expect(h.Applied.Is(Applied{ControlPlane: "stays", Object: "m", Manager: "quoin"}, 7)).To(BeTrue())
 	g.Expect(h.Events.New("stays", "event")).To(BeFalse())
 	g.Expect(h.Expiry.Due("stays", "m", now)).To(BeFalse())
 }

@@ -19,10 +19,10 @@ type Since[K comparable] struct {
 
 // Note returns, for the parts with which it is so now, since when that was seen. All others of the control plane begin
 // anew.
-func (c *Since[K]) Note(plane types.UID, now time.Time, parts []K) map[K]time.Time {
+func (c *Since[K]) Note(controlPlane types.UID, now time.Time, parts []K) map[K]time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before, after := c.since[plane], make(map[K]time.Time, len(parts))
+	before, after := c.since[controlPlane], make(map[K]time.Time, len(parts))
 	for _, part := range parts {
 		first, seen := before[part]
 		if !seen {
@@ -33,15 +33,15 @@ func (c *Since[K]) Note(plane types.UID, now time.Time, parts []K) map[K]time.Ti
 	if c.since == nil {
 		c.since = map[types.UID]map[K]time.Time{}
 	}
-	delete(c.since, plane)
+	delete(c.since, controlPlane)
 	if len(after) > 0 {
-		c.since[plane] = after
+		c.since[controlPlane] = after
 	}
 	return after
 }
 
-func (c *Since[K]) forget(plane types.UID) {
+func (c *Since[K]) forget(controlPlane types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.since, plane)
+	delete(c.since, controlPlane)
 }

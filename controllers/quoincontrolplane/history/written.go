@@ -16,8 +16,8 @@ const most = 10000
 
 // Applied names what one field manager applied to an object of a control plane.
 type Applied struct {
-	Plane, Object types.UID
-	Manager       string
+	ControlPlane, Object types.UID
+	Manager              string
 }
 
 // Digests are those of what was applied to objects. Safe for concurrent use; its zero value is empty.
@@ -44,10 +44,10 @@ func (c *Digests) Set(key Applied, digest uint64) {
 	c.digests[key] = digest
 }
 
-func (c *Digests) forget(plane types.UID) {
+func (c *Digests) forget(controlPlane types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.digests, func(key Applied, _ uint64) bool { return key.Plane == plane })
+	maps.DeleteFunc(c.digests, func(key Applied, _ uint64) bool { return key.ControlPlane == controlPlane })
 }
 
 // Deduplicator holds events back that say what the last one of their control plane said: a retry says the same every
@@ -58,21 +58,21 @@ type Deduplicator struct {
 }
 
 // New reports whether the event differs from the control plane's last one, and remembers it.
-func (c *Deduplicator) New(plane types.UID, event string) bool {
+func (c *Deduplicator) New(controlPlane types.UID, event string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if said, ok := c.last[plane]; ok && said == event {
+	if said, ok := c.last[controlPlane]; ok && said == event {
 		return false
 	}
 	if c.last == nil || len(c.last) >= most {
 		c.last = map[types.UID]string{}
 	}
-	c.last[plane] = event
+	c.last[controlPlane] = event
 	return true
 }
 
-func (c *Deduplicator) forget(plane types.UID) {
+func (c *Deduplicator) forget(controlPlane types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.last, plane)
+	delete(c.last, controlPlane)
 }

@@ -4,6 +4,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -14,12 +15,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/collections"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	containerutil "sigs.k8s.io/cluster-api/util/container"
 	"sigs.k8s.io/cluster-api/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
@@ -51,51 +56,40 @@ func NewAddonImages(reader client.Reader, known map[string]string) *AddonImages 
 
 // Proxy is the image of kube-proxy; empty when the cluster has none.
 func (i *AddonImages) Proxy(ctx context.Context) (string, error) {
-	return i.read(KubeProxy, func() ([]corev1.Container, error) {
-		daemonSet := &appsv1.DaemonSet{}
-		err := i.reader.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: KubeProxy}, daemonSet)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("reading DaemonSet %s of the workload cluster: %w", KubeProxy, err)
-		}
-		return daemonSet.Spec.Template.Spec.Containers, nil
-	})
+	daemonSet := &appsv1.DaemonSet{}
+	return i.read(ctx, KubeProxy, "DaemonSet", daemonSet, &daemonSet.Spec.Template.Spec)
 }
 
 // DNS is the image of CoreDNS; empty when the cluster has none.
 func (i *AddonImages) DNS(ctx context.Context) (string, error) {
-	return i.read(CoreDNS, func() ([]corev1.Container, error) {
-		deployment := &appsv1.Deployment{}
-		err := i.reader.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: CoreDNS}, deployment)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("reading Deployment %s of the workload cluster: %w", CoreDNS, err)
-		}
-		return deployment.Spec.Template.Spec.Containers, nil
-	})
+	deployment := &appsv1.Deployment{}
+	return i.read(ctx, CoreDNS, "Deployment", deployment, &deployment.Spec.Template.Spec)
 }
 
-func (i *AddonImages) read(name string, read func() ([]corev1.Container, error)) (string, error) {
+func (i *AddonImages) read(
+	ctx context.Context, name, kind string, object client.Object, pod *corev1.PodSpec,
+) (string, error) {
 	if image, ok := i.known[name]; ok {
 		return image, nil
 	}
-	containers, err := read()
-	if err != nil {
-		return "", err
+	err := i.reader.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, object)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading %s %s of the workload cluster: %w", kind, name, err)
 	}
-	i.known[name] = imageOf(containers, name)
+	i.known[name] = imageOf(pod.Containers, name)
 	return i.known[name], nil
 }
 
-// runningAddons is the Kubernetes version whose images the add-ons have: that of kube-proxy, which is tagged with it.
-// Of a kube-proxy that is not there, or not ours, nothing is told; then it is the oldest version of the control plane,
-// which the add-ons follow last.
+// runningAddons is the Kubernetes version whose images the add-ons have: that of kube-proxy, which is tagged with it. A
+// kube-proxy that is not there, or not ours, says nothing; then it is the oldest version of the control plane, which
+// the add-ons follow last.
 func runningAddons(
 	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, kubelets []clusterv1.StatusVersion,
 	images *AddonImages,
 ) string {
 	oldest := ""
-	for _, running := range kubelets {
-		oldest = running.Version
-		break
+	if len(kubelets) > 0 {
+		oldest = kubelets[0].Version
 	}
 	if _, skip := controlPlane.Annotations[kcpv1.SkipKubeProxyAnnotation]; skip {
 		return oldest
@@ -149,16 +143,17 @@ func proxyCurrent(
 	if image == "" || Pinned(image) {
 		return true, nil
 	}
-	wanted, err := containerutil.ModifyImageTag(image, controlPlane.Spec.Version)
-	if err != nil {
-		return false, err
+	return hasImage(image, controlPlane.Spec.Version,
+		controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.ImageRepository)
+}
+
+// hasImage reports whether the image has the tag already, and the repository unless that is empty.
+func hasImage(image, tag, repository string) (bool, error) {
+	wanted, err := containerutil.ModifyImageTag(image, tag)
+	if err == nil && repository != "" {
+		wanted, err = containerutil.ModifyImageRepository(wanted, repository)
 	}
-	if repository := controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.ImageRepository; repository != "" {
-		if wanted, err = containerutil.ModifyImageRepository(wanted, repository); err != nil {
-			return false, err
-		}
-	}
-	return image == wanted, nil
+	return err == nil && image == wanted, err
 }
 
 func dnsCurrent(
@@ -175,21 +170,9 @@ func dnsCurrent(
 	if err != nil || tag == "" {
 		return tag == "", problem, err
 	}
-	wanted, err := containerutil.ModifyImageTag(image, tag)
-	if err != nil {
-		return false, "", err
-	}
 	configuration := controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration
-	repository := configuration.ImageRepository
-	if configuration.DNS.ImageRepository != "" {
-		repository = configuration.DNS.ImageRepository
-	}
-	if repository != "" {
-		if wanted, err = containerutil.ModifyImageRepository(wanted, repository); err != nil {
-			return false, "", err
-		}
-	}
-	return image == wanted, "", nil
+	current, err = hasImage(image, tag, cmp.Or(configuration.DNS.ImageRepository, configuration.ImageRepository))
+	return current, "", err
 }
 
 // Pinned reports whether an image is named by its digest. Somebody chose exactly that one: it is not ours to change.
@@ -237,6 +220,45 @@ func imageOf(containers []corev1.Container, name string) string {
 		if container.Name == name {
 			return container.Image
 		}
+	}
+	return ""
+}
+
+// unfitHosts says, by QuoinMachine, why its host can take no images now. A host that is silent while its Node is well
+// may yet be asked, because what runs there would miss them.
+func (l *Lists) unfitHosts(nodeWell map[string]bool) map[string]string {
+	unfit := map[string]string{}
+	for i := range l.quoinMachines {
+		infra := &l.quoinMachines[i]
+		key, _ := hostOf(infra)
+		host := l.hostsByKey[key]
+		if host == nil {
+			continue
+		}
+		reason := Unavailable(host)
+		if reason == "" && !nodeWell[infra.Name] && conditions.IsFalse(host, infrav1.HostReachableCondition) {
+			reason = "unreachable"
+		}
+		if reason != "" {
+			unfit[infra.Name] = reason
+		}
+	}
+	return unfit
+}
+
+// Unavailable says by which will of a person nothing is brought to the host; empty when something is.
+func Unavailable(host *infrav1.QuoinHost) string {
+	_, detached := host.Annotations[infrav1.DetachedAnnotation]
+	power := host.Status.Power
+	switch {
+	case detached:
+		return "detached"
+	case annotations.HasPaused(host):
+		return "paused"
+	case power != nil && power.State == string(redfish.Off):
+		return "powered off"
+	case host.Spec.Maintenance != nil:
+		return "in maintenance"
 	}
 	return ""
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -18,18 +19,20 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/outage"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// fillHealth adds to the snapshot what reports whether Machines have to be replaced for their health.
+// fillHealth adds to the state what Machines are replaced for, and what speaks against it.
 func (o *Observation) fillHealth() {
-	now := o.At.UTC().Truncate(time.Second)
 	wanted := o.ControlPlane.Spec.Remediation
-	terms := controlplane.Remediation{Now: now, RetryPeriod: seconds(wanted.RetryPeriodSeconds),
-		MinHealthyPeriod: seconds(wanted.MinHealthyPeriodSeconds), Deferred: o.awaitedVersion()}
+	terms := controlplane.Remediation{Now: o.At.UTC().Truncate(time.Second), Deferred: o.awaitedVersion(),
+		RetryPeriod:      seconds(wanted.RetryPeriodSeconds),
+		MinHealthyPeriod: seconds(wanted.MinHealthyPeriodSeconds)}
 	if wanted.MaxRetry != nil {
 		terms.MaxRetry = ptr.To(int(*wanted.MaxRetry))
 	}
@@ -191,4 +194,44 @@ func AttemptFrom(value string) *controlplane.Attempt {
 		return nil
 	}
 	return attempt
+}
+
+// noteUnhealthy adds to the members of a control plane how long they have not been healthy. A reading that failed
+// proves nothing about the members, so silence before it still counts; a member that was seen healthy begins anew.
+func noteUnhealthy(h *history.History, controlPlane types.UID, m *quorum.Membership, now time.Time) {
+	if !m.Known {
+		return
+	}
+	var unhealthy []uint64
+	for _, member := range m.Members {
+		if !member.Healthy {
+			unhealthy = append(unhealthy, member.ID)
+		}
+	}
+	since := h.Unhealthy.Note(controlPlane, now, unhealthy)
+	for i := range m.Members {
+		if member := &m.Members[i]; !member.Healthy {
+			member.Silent = now.Sub(since[member.ID])
+		}
+	}
+}
+
+// debounceDrains makes Machines of which a skipped drain is not to be believed yet such that are drained, and reports
+// whether there is any.
+func debounceDrains(
+	h *history.History, controlPlane types.UID, machines []controlplane.Machine, now time.Time, grace time.Duration,
+) (inGrace bool) {
+	var undrained []string
+	for _, machine := range machines {
+		if machine.Undrained {
+			undrained = append(undrained, machine.Name)
+		}
+	}
+	since := h.Undrained.Note(controlPlane, now, undrained)
+	for i := range machines {
+		if machine := &machines[i]; machine.Undrained && now.Sub(since[machine.Name]) < grace {
+			machine.Undrained, machine.AtTermination, inGrace = false, false, true
+		}
+	}
+	return inGrace
 }

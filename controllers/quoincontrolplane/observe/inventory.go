@@ -48,9 +48,9 @@ type Inventory struct {
 	fleet []infrav1.QuoinHost
 	// versions are those of the Machines of clusterQuoinMachines, by the names of these.
 	versions map[string]string
-	// freeDomains are the failure domains of the hosts that a further Machine could claim now, comingDomains those of
+	// freeDomains are the failure domains of the hosts that a further Machine could claim now, pendingDomains those of
 	// hosts that will be free soon.
-	freeDomains, comingDomains map[string]bool
+	freeDomains, pendingDomains map[string]bool
 	// failCgroupV1: a further Machine can have no host with cgroup v1.
 	failCgroupV1 bool
 	// request is what a further Machine asks of a host; nil without a template.
@@ -72,6 +72,7 @@ type Lists struct {
 	quoinMachines []infrav1.QuoinMachine
 	configs       []bootstrapv1.KubeadmConfig
 	hosts         []infrav1.QuoinHost
+	hostsByKey    map[client.ObjectKey]*infrav1.QuoinHost
 	// all are the Machines of the Cluster.
 	all collections.Machines
 	// leftBehind is LeftBehind of the inventory.
@@ -88,7 +89,11 @@ type Machines struct {
 
 // Machines reads the control plane's Machines.
 func (s *Sources) Machines(ctx context.Context, subject *Subject, cached bool) (Machines, error) {
-	all, err := collections.GetControlPlaneMachinesForCluster(ctx, s.machines(cached), subject.Cluster)
+	reader := s.Live
+	if cached {
+		reader = s.Cache
+	}
+	all, err := collections.GetControlPlaneMachinesForCluster(ctx, reader, subject.Cluster)
 	if err != nil {
 		return Machines{}, err
 	}
@@ -127,7 +132,10 @@ func (s *Sources) List(ctx context.Context, subject Subject, cached bool) (*List
 	if err := s.Cache.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing QuoinHosts: %w", err)
 	}
-	lists.hosts = hosts.Items
+	lists.hosts, lists.hostsByKey = hosts.Items, map[client.ObjectKey]*infrav1.QuoinHost{}
+	for i := range hosts.Items {
+		lists.hostsByKey[client.ObjectKeyFromObject(&hosts.Items[i])] = &hosts.Items[i]
+	}
 	configs := &bootstrapv1.KubeadmConfigList{}
 	ofControlPlane := slices.Concat(ofCluster, []client.ListOption{client.HasLabels{clusterv1.MachineControlPlaneLabel}})
 	if err := s.Cache.List(ctx, configs, ofControlPlane...); err != nil {
@@ -142,7 +150,7 @@ func (s *Sources) List(ctx context.Context, subject Subject, cached bool) (*List
 }
 
 // Inventory puts together what was listed, and the Machines that the control plane has by now. What cannot be listed is
-// read one by one: Machines of QuoinMachines that are held, and hosts out of sight of the cache.
+// read one by one: Machines of QuoinMachines that have our hook, and hosts out of sight of the cache.
 func (s *Sources) Inventory(ctx context.Context, lists *Lists, machines collections.Machines) (*Inventory, error) {
 	inv := &Inventory{Subject: lists.Subject, Cached: lists.Cached, ClusterQuoinMachines: lists.quoinMachines,
 		fleet: lists.hosts, LeftBehind: lists.leftBehind, versions: map[string]string{}, claimed: map[string]bool{}}
@@ -154,7 +162,7 @@ func (s *Sources) Inventory(ctx context.Context, lists *Lists, machines collecti
 			inv.Workers++
 		}
 	}
-	inv.unfit = unfitHosts(lists.quoinMachines, lists.hosts, nodeWell)
+	inv.unfit = lists.unfitHosts(nodeWell)
 	for i := range lists.hosts {
 		if lists.hosts[i].Spec.ConsumerRef != nil {
 			inv.claimed[lists.hosts[i].ProviderID()] = true
@@ -170,7 +178,7 @@ func (s *Sources) Inventory(ctx context.Context, lists *Lists, machines collecti
 	inv.Machines = maps.Clone(machines)
 	inv.Machines.Insert(orphaned...)
 	inv.assign(lists)
-	if err := s.readHosts(ctx, inv); err != nil {
+	if err := s.readHosts(ctx, inv, lists.hostsByKey); err != nil {
 		return nil, err
 	}
 	if inv.failCgroupV1, err = s.failsOnCgroupV1(ctx, inv); err != nil {
@@ -185,19 +193,18 @@ func (s *Sources) Inventory(ctx context.Context, lists *Lists, machines collecti
 // assign gives each Machine its parts by the Machine's references, and finds the leftovers.
 func (inv *Inventory) assign(lists *Lists) {
 	infra, configs := map[string]*infrav1.QuoinMachine{}, map[string]*bootstrapv1.KubeadmConfig{}
-	for i := range lists.quoinMachines {
-		object := &lists.quoinMachines[i]
-		infra[object.Name] = object
+	leftover := func(object client.Object) {
 		if inv.isLeftover(object) {
 			inv.Leftovers = append(inv.Leftovers, object)
 		}
 	}
+	for i := range lists.quoinMachines {
+		infra[lists.quoinMachines[i].Name] = &lists.quoinMachines[i]
+		leftover(&lists.quoinMachines[i])
+	}
 	for i := range lists.configs {
-		object := &lists.configs[i]
-		configs[object.Name] = object
-		if inv.isLeftover(object) {
-			inv.Leftovers = append(inv.Leftovers, object)
-		}
+		configs[lists.configs[i].Name] = &lists.configs[i]
+		leftover(&lists.configs[i])
 	}
 	inv.QuoinMachines = map[string]*infrav1.QuoinMachine{}
 	inv.KubeadmConfigs = map[string]*bootstrapv1.KubeadmConfig{}
@@ -214,22 +221,17 @@ func (inv *Inventory) assign(lists *Lists) {
 // isLeftover reports whether the object was made here for a Machine that does not exist: we own it, and no Machine ever
 // did.
 func (inv *Inventory) isLeftover(object client.Object) bool {
-	mine := false
-	for _, owner := range object.GetOwnerReferences() {
-		mine = mine || owner.UID == inv.ControlPlane.UID
-	}
-	return mine && metav1.GetControllerOf(object) == nil && inv.Machines[object.GetName()] == nil &&
-		object.GetDeletionTimestamp().IsZero()
+	mine := func(owner metav1.OwnerReference) bool { return owner.UID == inv.ControlPlane.UID }
+	return slices.ContainsFunc(object.GetOwnerReferences(), mine) && metav1.GetControllerOf(object) == nil &&
+		inv.Machines[object.GetName()] == nil && object.GetDeletionTimestamp().IsZero()
 }
 
 // readHosts finds the hosts that the Machines have among those that were listed, or reads them: they may live in
-// namespaces that the cache does not cover. What a host does is told late by its status anyhow, so nothing is decided
-// by its freshness.
-func (s *Sources) readHosts(ctx context.Context, inv *Inventory) error {
-	listed := map[client.ObjectKey]*infrav1.QuoinHost{}
-	for i := range inv.fleet {
-		listed[client.ObjectKeyFromObject(&inv.fleet[i])] = &inv.fleet[i]
-	}
+// namespaces that the cache does not cover. What a host does shows late in its status anyhow, so nothing is decided by
+// its freshness.
+func (s *Sources) readHosts(
+	ctx context.Context, inv *Inventory, listed map[client.ObjectKey]*infrav1.QuoinHost,
+) error {
 	inv.Hosts = map[string]*infrav1.QuoinHost{}
 	for name, machine := range inv.Machines {
 		key, ok := hostOfProvider(machine.Spec.ProviderID)
@@ -244,13 +246,12 @@ func (s *Sources) readHosts(ctx context.Context, inv *Inventory) error {
 			continue
 		}
 		host := &infrav1.QuoinHost{}
-		if err := s.Live.Get(ctx, key, host); err != nil {
-			if apierrors.IsNotFound(err) {
-				continue
-			}
+		switch err := s.Live.Get(ctx, key, host); {
+		case err == nil:
+			inv.Hosts[name] = host
+		case !apierrors.IsNotFound(err):
 			return fmt.Errorf("reading QuoinHost %s: %w", key, err)
 		}
-		inv.Hosts[name] = host
 	}
 	return nil
 }
@@ -273,8 +274,7 @@ func (inv *Inventory) Incomplete() []*clusterv1.Machine {
 	for name, machine := range inv.Machines {
 		if inv.KubeadmConfigs[name] == nil && inv.QuoinMachines[name] != nil &&
 			machine.Spec.Bootstrap.ConfigRef.Kind == desired.ConfigKind && machine.DeletionTimestamp.IsZero() &&
-			machine.Spec.Bootstrap.DataSecretName == nil &&
-			!machine.Status.NodeRef.IsDefined() {
+			machine.Spec.Bootstrap.DataSecretName == nil && !machine.Status.NodeRef.IsDefined() {
 			incomplete = append(incomplete, machine)
 		}
 	}
@@ -291,4 +291,30 @@ func (inv *Inventory) OwnHost(machine string) *infrav1.QuoinHost {
 		return nil
 	}
 	return host
+}
+
+// staleHosts are the hosts of the Machines that say that they serve a newer generation of their claim.
+func (inv *Inventory) staleHosts() []controlplane.StaleHost {
+	var stale []controlplane.StaleHost
+	for _, machine := range inv.Machines.SortedByCreationTimestamp() {
+		if found := StaleClaim(inv.Hosts[machine.Name]); found != nil {
+			stale = append(stale, controlplane.StaleHost{Name: client.ObjectKeyFromObject(inv.Hosts[machine.Name]).String(),
+				Message: found.Message})
+		}
+	}
+	return stale
+}
+
+// StaleClaim is the condition that says so; nil when none does.
+func StaleClaim(host *infrav1.QuoinHost) *metav1.Condition {
+	if host == nil {
+		return nil
+	}
+	for i := range host.Status.Conditions {
+		condition := &host.Status.Conditions[i]
+		if condition.Status == metav1.ConditionFalse && condition.Reason == infrav1.HostStaleClaimReason {
+			return condition
+		}
+	}
+	return nil
 }

@@ -121,7 +121,7 @@ func (o *Observation) Membership() quorum.Membership {
 			continue
 		}
 		// A name or an address outlives the host that had it. When the Machine's own member answers, another one under the
-		// same name is the remains of an earlier Machine.
+		// same name is left over from an earlier Machine.
 		if answering[machine.Name] && !o.Etcd.Cluster.Members[i].Answers {
 			entry.Machine = ""
 			continue

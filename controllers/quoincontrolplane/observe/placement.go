@@ -29,7 +29,7 @@ import (
 func (o *Observation) NextFailureDomain(ctx context.Context) string {
 	having := o.freeDomains
 	if len(having) == 0 {
-		having = o.comingDomains
+		having = o.pendingDomains
 	}
 	var candidates []clusterv1.FailureDomain
 	for _, domain := range o.Cluster.Status.FailureDomains {
@@ -38,7 +38,7 @@ func (o *Observation) NextFailureDomain(ctx context.Context) string {
 		}
 	}
 	// Count a Machine where its host is: its spec may leave that open.
-	placed, upToDate := collections.New(), collections.New()
+	scheduled, upToDate := collections.New(), collections.New()
 	for name, machine := range o.Parts() {
 		if !machine.DeletionTimestamp.IsZero() {
 			continue
@@ -47,19 +47,19 @@ func (o *Observation) NextFailureDomain(ctx context.Context) string {
 		if infra := o.QuoinMachines[name]; infra != nil && infra.Status.FailureDomain != "" {
 			counted.Spec.FailureDomain = infra.Status.FailureDomain
 		}
-		placed.Insert(counted)
+		scheduled.Insert(counted)
 		if len(o.Outdated[name]) == 0 {
 			upToDate.Insert(counted)
 		}
 	}
-	return failuredomains.PickFewest(ctx, candidates, placed, upToDate)
+	return failuredomains.PickFewest(ctx, candidates, scheduled, upToDate)
 }
 
 // countSpares finds the hosts that a Machine made from the template could claim now, as placement of QuoinMachines
 // does.
 func (inv *Inventory) countSpares() error {
 	hosts := inv.fleet
-	inv.freeDomains, inv.comingDomains = map[string]bool{}, map[string]bool{}
+	inv.freeDomains, inv.pendingDomains = map[string]bool{}, map[string]bool{}
 	if inv.Template == nil {
 		// Without it no Machine is made at all, and that is said where one would be.
 		inv.Spare = controlplane.Spare{Free: 1}
@@ -87,7 +87,7 @@ func (inv *Inventory) countSpares() error {
 			inv.freeDomains[host.FailureDomain] = true
 		case placement.Coming(request, host):
 			spare.Pending++
-			inv.comingDomains[host.FailureDomain] = true
+			inv.pendingDomains[host.FailureDomain] = true
 		}
 	}
 	if spare.Free == 0 {
@@ -124,14 +124,14 @@ func (inv *Inventory) countReturning() {
 	}
 	for name, machine := range inv.Machines {
 		infra, host := inv.QuoinMachines[name], inv.Hosts[name]
-		if machine.DeletionTimestamp.IsZero() || infra == nil || host == nil || HostHeld(infra) ||
+		if machine.DeletionTimestamp.IsZero() || infra == nil || host == nil || HasHostHook(infra) ||
 			HasHook(machine, controlplanev1.PreDrainHookAnnotation) ||
 			HasHook(machine, controlplanev1.PreTerminateHookAnnotation) {
 			continue
 		}
-		if placed := placement.HostOf(host); placement.Returning(*inv.request, placed) {
+		if free := placement.HostOf(host); placement.Returning(*inv.request, free) {
 			inv.Spare.Returning++
-			inv.comingDomains[placed.FailureDomain] = true
+			inv.pendingDomains[free.FailureDomain] = true
 		}
 	}
 }
@@ -140,11 +140,11 @@ func (inv *Inventory) countReturning() {
 // failure domain, and those there are gone.
 func (inv *Inventory) hostless(machine *clusterv1.Machine) bool {
 	domain := machine.Spec.FailureDomain
-	return domain != "" && inv.Template != nil && !inv.freeDomains[domain] && !inv.comingDomains[domain]
+	return domain != "" && inv.Template != nil && !inv.freeDomains[domain] && !inv.pendingDomains[domain]
 }
 
 // claimedFor reports whether a host names the QuoinMachine as its consumer. A claim is written there before the
-// QuoinMachine tells of it, and in between the host is not free any more.
+// QuoinMachine shows it, and in between the host is not free any more.
 func (inv *Inventory) claimedFor(infra *infrav1.QuoinMachine) bool {
 	for i := range inv.fleet {
 		if ref := inv.fleet[i].Spec.ConsumerRef; ref != nil && ref.Namespace == infra.Namespace && ref.Name == infra.Name {

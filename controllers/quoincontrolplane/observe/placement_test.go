@@ -79,7 +79,7 @@ func TestHostsThatWillBeFreeAreCounted(t *testing.T) {
 	g.Expect(inv.countSpares()).To(Succeed())
 	g.Expect(inv.Spare.Free).To(Equal(0))
 	g.Expect(inv.Spare.Pending).To(Equal(2))
-	g.Expect(inv.comingDomains).To(And(HaveKey("reset"), HaveKey("inspected")))
+	g.Expect(inv.pendingDomains).To(And(HaveKey("reset"), HaveKey("inspected")))
 
 	bound := func(domain string) *clusterv1.Machine {
 		return &clusterv1.Machine{Spec: clusterv1.MachineSpec{FailureDomain: domain}}

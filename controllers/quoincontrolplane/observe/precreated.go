@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// PreCreatedLife is for how long a Machine that was made ahead may be admitted: for the end of a join, and a drain. A
+	// PreCreatedLife is for how long a pre-created Machine may be allowed a host: for the end of a join, and a drain. A
 	// health check counts the time that it has to come up from its creation, as a rule ten minutes, and its bootstrap
 	// token lives for a quarter of an hour. After a longer drain the seconds that it saves do not matter.
 	PreCreatedLife = 3 * time.Minute
@@ -31,8 +31,8 @@ const (
 	partsLag = 10 * time.Second
 )
 
-// PreCreated reports whether a Machine was made ahead and may have no host yet. One that has a host all the same counts
-// as any other.
+// PreCreated reports whether a Machine was pre-created and may have no host yet. One that has a host all the same
+// counts as any other.
 func (inv *Inventory) PreCreated(machine *clusterv1.Machine) bool {
 	return placement.ClaimHeld(machine) && machine.DeletionTimestamp.IsZero() && inv.Initialized() &&
 		!inv.hostClaimed(machine)
@@ -47,38 +47,38 @@ func (inv *Inventory) hostClaimed(machine *clusterv1.Machine) bool {
 	return infra != nil && (infra.Spec.ProviderID != "" || infra.Status.HostRef != nil || inv.claimedFor(infra))
 }
 
-// Parts are the Machines that the control plane consists of: all but those that were made ahead.
+// Parts are the Machines that the control plane consists of: all but those that were pre-created.
 func (inv *Inventory) Parts() collections.Machines {
 	return inv.Machines.Filter(func(machine *clusterv1.Machine) bool { return !inv.PreCreated(machine) })
 }
 
-// preCreatedOf says what a decision needs to know of a Machine that was made ahead, after others of them.
-func (o *Observation) preCreatedOf(machine *clusterv1.Machine, others int, now time.Time) controlplane.Prepared {
-	prepared := controlplane.Prepared{Name: machine.Name}
+// preCreatedOf says what a decision needs to know of a pre-created Machine, after others of them.
+func (o *Observation) preCreatedOf(machine *clusterv1.Machine, others int) controlplane.PreCreatedMachine {
+	preCreated := controlplane.PreCreatedMachine{Name: machine.Name}
+	age := o.At.Sub(machine.CreationTimestamp.Time)
 	check, infra := conditions.Get(machine, clusterv1.MachineHealthCheckSucceededCondition), o.QuoinMachines[machine.Name]
 	switch {
 	case len(o.Outdated[machine.Name]) > 0:
-		prepared.Unfit = "it is outdated"
+		preCreated.Unfit = "it is outdated"
 	case check != nil && check.Status == metav1.ConditionFalse:
-		prepared.Unfit = "its health check gave it up"
-	case infra == nil && now.Sub(machine.CreationTimestamp.Time) > partsLag, infra != nil &&
-		!infra.DeletionTimestamp.IsZero():
-		prepared.Unfit = "its QuoinMachine is going or gone"
-	case now.Sub(machine.CreationTimestamp.Time) > PreCreatedLife:
-		prepared.Unfit = fmt.Sprintf("it was made more than %s ago", PreCreatedLife)
+		preCreated.Unfit = "its health check gave it up"
+	case infra == nil && age > partsLag, infra != nil && !infra.DeletionTimestamp.IsZero():
+		preCreated.Unfit = "its QuoinMachine is going or gone"
+	case age > PreCreatedLife:
+		preCreated.Unfit = fmt.Sprintf("it was made more than %s ago", PreCreatedLife)
 	case others > 0:
-		prepared.Unfit = "another one was made ahead, too"
+		preCreated.Unfit = "another one was made ahead, too"
 	}
-	return prepared
+	return preCreated
 }
 
-// recallPreCreations says beside which Machines the next one could not be made a short while ago.
+// recallPreCreations says beside which Machines no next one is made yet, because that failed a short while ago.
 func (s *Sources) recallPreCreations(o *Observation) {
 	present := map[types.UID]bool{}
 	for i := range o.State.Machines {
 		machine := o.Machines[o.State.Machines[i].Name]
 		present[machine.UID] = true
-		o.State.Machines[i].NoneAhead = !s.History.PreCreation.Due(o.ControlPlane.UID, machine.UID, o.At)
+		o.State.Machines[i].PreCreationBackoff = !s.History.PreCreation.Due(o.ControlPlane.UID, machine.UID, o.At)
 	}
 	s.History.PreCreation.Keep(o.ControlPlane.UID, present)
 }

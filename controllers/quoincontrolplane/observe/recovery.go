@@ -4,6 +4,9 @@
 package observe
 
 import (
+	"fmt"
+	"time"
+
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
@@ -66,13 +69,10 @@ func (inv *Inventory) delivery() string {
 }
 
 // recoveryHost is what is known of the host of a Machine. One that serves another claim by now was reset before, and
-// one that does not exist was released. One whose QuoinMachine was torn away cannot be told anything.
+// one that does not exist was released. One whose QuoinMachine was torn away takes no orders.
 func (inv *Inventory) recoveryHost(machine, id string) controlplane.RecoveryHost {
-	host, infra, provider := inv.Hosts[machine], inv.QuoinMachines[machine], inv.Machines[machine].Spec.ProviderID
-	if infra != nil {
-		provider = infra.Spec.ProviderID
-	}
-	if host == nil || host.Spec.ConsumerRef == nil || provider != host.ProviderID() || host.Fenced() {
+	host, infra := inv.OwnHost(machine), inv.QuoinMachines[machine]
+	if host == nil || host.Fenced() {
 		return controlplane.RecoveryHost{Gone: true}
 	}
 	result := controlplane.RecoveryHost{Name: host.Name, Silent: infra == nil ||
@@ -95,4 +95,32 @@ func (inv *Inventory) recoveryHost(machine, id string) controlplane.RecoveryHost
 func MembersToRemove(controlPlane *controlplanev1.QuoinControlPlane) []uint64 {
 	ids, _ := controlplanev1.MembersToRemove(controlPlane.Annotations[controlplanev1.RemoveEtcdMemberAnnotation])
 	return ids
+}
+
+// defaultBackupAge is how old the last good snapshot may be when the spec does not say.
+const defaultBackupAge = time.Hour
+
+// backup says how recent the last good snapshot of etcd is, and whether a newer one was asked for.
+func (o *Observation) backup() controlplane.Backup {
+	spec := o.ControlPlane.Spec.Backup
+	if spec == nil {
+		return controlplane.Backup{}
+	}
+	limit := defaultBackupAge
+	if spec.MaxAgeSeconds != nil {
+		limit = time.Duration(*spec.MaxAgeSeconds) * time.Second
+	}
+	result := controlplane.Backup{Wanted: true, Last: "there is none yet"}
+	status := ptr.Deref(o.ControlPlane.Status.Backup, controlplanev1.EtcdBackupStatus{})
+	if good := status.LastGood; good != nil {
+		age := o.At.Sub(good.Time.Time)
+		result.Recent = age <= limit
+		// By its time and not by its age, which would be another text each second.
+		result.Last = fmt.Sprintf("the last good one is of %s, and %s is the limit", good.Time.UTC().Format(time.RFC3339),
+			limit)
+		result.Requested = status.RequestedTime.After(good.Time.Time)
+	} else {
+		result.Requested = !status.RequestedTime.IsZero()
+	}
+	return result
 }

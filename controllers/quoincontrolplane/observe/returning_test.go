@@ -79,11 +79,11 @@ func TestHostsThatMachinesHaveLeftForGoodAreCounted(t *testing.T) {
 			g.Expect(inv.countSpares()).To(Succeed())
 			if !tc.counted {
 				g.Expect(inv.Spare.Returning).To(BeZero())
-				g.Expect(inv.comingDomains).To(BeEmpty())
+				g.Expect(inv.pendingDomains).To(BeEmpty())
 				return
 			}
 			g.Expect(inv.Spare.Returning).To(Equal(1))
-			g.Expect(inv.comingDomains).To(HaveKey("a"), "a Machine may be bound to its failure domain")
+			g.Expect(inv.pendingDomains).To(HaveKey("a"), "a Machine may be bound to its failure domain")
 		})
 	}
 }

@@ -1,6 +1,9 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package observe reads what there is of a control plane. The management cluster gives an Inventory, and with the
+// workload cluster, etcd and hosts that becomes an Observation. Neither changes once it is made, and nothing here can
+// write: all that it reads from is a client.Reader.
 package observe
 
 import (
@@ -8,10 +11,16 @@ import (
 	"net"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
@@ -36,7 +45,7 @@ type Sources struct {
 	Delays  Delays
 }
 
-// Delays are for how long something must be so until a decision is told.
+// Delays are for how long something must be so until a decision rests on it.
 type Delays struct {
 	// DeadMember is how long an etcd voter must be silent until it counts as dead.
 	DeadMember time.Duration
@@ -52,7 +61,7 @@ type Workloads interface {
 	GetReader(ctx context.Context, cluster client.ObjectKey) (client.Reader, error)
 	// GetUncachedReader reads from the API server of the cluster.
 	GetUncachedReader(ctx context.Context, cluster client.ObjectKey) (client.Reader, error)
-	// GetHealthCheckingState tells of the probes of the connection.
+	// GetHealthCheckingState reports on the probes of the connection.
 	GetHealthCheckingState(ctx context.Context, cluster client.ObjectKey) clustercache.HealthCheckingState
 }
 
@@ -72,10 +81,27 @@ type reader struct{ client.Reader }
 // ReadOnly reads as the reader does, and is nothing more than that.
 func ReadOnly(from client.Reader) client.Reader { return reader{from} }
 
-// machines reads Machines from the API server, unless the cache will do.
-func (s *Sources) machines(cached bool) client.Reader {
-	if cached {
-		return s.Cache
-	}
-	return s.Live
+// Subject is the control plane that is observed, as it was read, and what came of its prerequisites.
+type Subject struct {
+	Cluster      *clusterv1.Cluster
+	ControlPlane *controlplanev1.QuoinControlPlane
+	// Template of infrastructure machines; nil when it does not exist, and then TemplateProblem says so.
+	Template        *unstructured.Unstructured
+	TemplateProblem string
+	// Certificates is the condition to set; nil when they were not looked at.
+	Certificates *metav1.Condition
+}
+
+// Replicas is how many Machines the control plane is to have.
+func (s *Subject) Replicas() int { return int(ptr.Deref(s.ControlPlane.Spec.Replicas, 1)) }
+
+// Deleting reports whether the control plane or its Cluster is being deleted.
+func (s *Subject) Deleting() bool {
+	return !s.ControlPlane.DeletionTimestamp.IsZero() || !s.Cluster.DeletionTimestamp.IsZero()
+}
+
+// Initialized reports whether kubeadm init is known to have run.
+func (s *Subject) Initialized() bool {
+	return ptr.Deref(s.ControlPlane.Status.Initialization.ControlPlaneInitialized, false) ||
+		conditions.IsTrue(s.ControlPlane, controlplanev1.ControlPlaneInitializedCondition)
 }

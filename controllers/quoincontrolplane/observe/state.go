@@ -57,18 +57,18 @@ func (o *Observation) fillState() {
 	o.State.Spare, o.State.Workers, o.State.LeftBehind = o.Spare, o.Workers, o.LeftBehind
 	o.State.Strategy = controlplane.Strategy(o.ControlPlane.Spec.Rollout.Strategy)
 	o.State.Backup = o.backup()
-	if doing := o.ControlPlane.Status.Operation; doing != nil {
-		o.State.InFlight = controlplane.InFlight{Operation: controlplane.Operation(doing.Type), Machine: doing.Machine}
+	if inFlight := o.ControlPlane.Status.Operation; inFlight != nil {
+		o.State.InFlight = controlplane.InFlight{Operation: controlplane.Operation(inFlight.Type), Machine: inFlight.Machine}
 	}
 	machineOf := map[string]string{}
 	for name, infra := range o.QuoinMachines {
 		machineOf[infra.Name] = name
 	}
-	prepared := map[string]bool{}
+	preCreated := map[string]bool{}
 	for _, machine := range o.Machines.SortedByCreationTimestamp() {
 		if o.PreCreated(machine) {
-			prepared[machine.Name] = true
-			o.State.Prepared = append(o.State.Prepared, o.preCreatedOf(machine, len(o.State.Prepared), o.At))
+			preCreated[machine.Name] = true
+			o.State.PreCreated = append(o.State.PreCreated, o.preCreatedOf(machine, len(o.State.PreCreated)))
 			continue
 		}
 		o.State.Machines = append(o.State.Machines, o.stateOf(machine))
@@ -77,7 +77,7 @@ func (o *Observation) fillState() {
 	o.State.OrphanNodes, o.State.StaleHosts = o.orphanNodes(), o.staleHosts()
 	for i := range o.ClusterQuoinMachines {
 		infra := &o.ClusterQuoinMachines[i]
-		if !infra.DeletionTimestamp.IsZero() || prepared[machineOf[infra.Name]] {
+		if !infra.DeletionTimestamp.IsZero() || preCreated[machineOf[infra.Name]] {
 			continue
 		}
 		o.State.Hosts = append(o.State.Hosts, controlplane.Host{
@@ -132,7 +132,7 @@ func (o *Observation) stateOf(machine *clusterv1.Machine) controlplane.Machine {
 		result.DeletedAt = machine.DeletionTimestamp.Unix()
 	}
 	result.DrainHook = HasHook(machine, controlplanev1.PreDrainHookAnnotation)
-	result.Hook = HasHook(machine, controlplanev1.PreTerminateHookAnnotation) || HostHeld(o.QuoinMachines[machine.Name])
+	result.Hook = HasHook(machine, controlplanev1.PreTerminateHookAnnotation) || HasHostHook(o.QuoinMachines[machine.Name])
 	for annotation := range machine.Annotations {
 		if annotation != controlplanev1.PreTerminateHookAnnotation &&
 			strings.HasPrefix(annotation, clusterv1.PreTerminateDeleteHookAnnotationPrefix) {

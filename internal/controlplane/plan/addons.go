@@ -34,16 +34,16 @@ func fetchAddons(s facts) *controlplane.Step {
 	return nil
 }
 
-// holdAddons sees to it that the Machines that stay can run what runs on the leaver: CoreDNS and kube-proxy keep their
-// old images until every API server is new, and a host of the new version does not bring those along.
-func holdAddons(s facts, leaver controlplane.Machine) *controlplane.Step {
+// holdAddons sees to it that the Machines that stay can run what runs on the one that leaves: CoreDNS and kube-proxy
+// keep their old images until every API server is new, and a host of the new version does not bring those along.
+func holdAddons(s facts, leaving controlplane.Machine) *controlplane.Step {
 	if s.AddonsVersion == "" {
 		return nil
 	}
 	var unasked, lacking []string
 	for _, host := range s.Hosts {
 		switch {
-		case host.Machine == "" || host.Machine == leaver.Name || host.PresentRunning || s.unscheduled(host.Machine):
+		case host.Machine == "" || host.Machine == leaving.Name || host.PresentRunning || s.unscheduled(host.Machine):
 		case !host.RequestedRunning && host.Version != s.AddonsVersion:
 			unasked = append(unasked, host.Name)
 		default:
@@ -57,7 +57,7 @@ func holdAddons(s facts, leaver controlplane.Machine) *controlplane.Step {
 	if len(lacking) > 0 {
 		return s.wait(s.during(controlplane.Rollout), controlplane.ReasonAddonImages,
 			"Machine %s stays until the hosts of %s hold the add-on images of %s, which run now",
-			leaver.Name, list(lacking), s.AddonsVersion)
+			leaving.Name, list(lacking), s.AddonsVersion)
 	}
 	return nil
 }

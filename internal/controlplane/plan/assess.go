@@ -44,12 +44,12 @@ func (s facts) first(rules ...rule) *controlplane.Step {
 //     next one may be made while the host of one that left is released;
 //   - nothing is replaced before every other Machine works and every etcd member is a healthy voter, so the membership
 //     never shrinks by more than the one whose replacement votes already;
-//   - there are never more Machines than wanted plus one, without those that have left and the one that is made ahead.
+//   - there are never more Machines than wanted plus one, without those that have left and the one that is pre-created.
 func (s facts) decide() controlplane.Step {
 	step := s.firstStep()
 	if step.Kind == controlplane.DeleteMachine {
 		// Cluster API looks at a Machine at most once a second, and its first look can be the one that drains: where the
-		// agreement would follow anyhow, it is given with the deletion.
+		// approval would follow anyhow, it is given with the deletion.
 		then := s.deleted(step.Machine).firstStep()
 		if then.Kind == controlplane.ReleaseDrainHook && then.Machine == step.Machine {
 			step.Then = &then
@@ -58,7 +58,7 @@ func (s facts) decide() controlplane.Step {
 	return step
 }
 
-// firstStep is the step without what is agreed to together with it.
+// firstStep is the step without what is approved together with it.
 func (s facts) firstStep() controlplane.Step {
 	if step := refuseStale(s); step != nil {
 		return *step
@@ -68,7 +68,7 @@ func (s facts) firstStep() controlplane.Step {
 	case step == nil:
 		return controlplane.Step{Kind: controlplane.Done, RecheckAfter: controlplane.RecheckIdle}
 	case step.Waiting() && !s.Deleting && !s.ClusterDeleting:
-		return *cmp.Or(dropUnfit(s), beside(s, step), step)
+		return *cmp.Or(dropUnfit(s), preCreateWhileJoining(s, step), step)
 	}
 	return *step
 }
@@ -97,12 +97,12 @@ func tearDown(s facts) *controlplane.Step {
 	if s.Workers > 0 {
 		return s.wait(controlplane.Delete, controlplane.ReasonWorkersFirst, "%d worker Machines go first", s.Workers)
 	}
-	if len(s.Machines)+len(s.Prepared) == 0 {
+	if len(s.Machines)+len(s.PreCreated) == 0 {
 		return &controlplane.Step{Kind: controlplane.RemoveFinalizer, Operation: controlplane.Delete, MayProceed: true,
 			Reason:  controlplane.ReasonControlPlaneGoing,
 			Message: "all Machines are gone"}
 	}
-	if len(s.Prepared) > 0 || slices.ContainsFunc(s.Machines, func(machine controlplane.Machine) bool {
+	if len(s.PreCreated) > 0 || slices.ContainsFunc(s.Machines, func(machine controlplane.Machine) bool {
 		return !machine.Deleting || machine.Hooked()
 	}) {
 		return s.depart(controlplane.Machine{}, controlplane.DeleteAll, controlplane.ReasonControlPlaneGoing,
@@ -135,8 +135,8 @@ func initialize(s facts) *controlplane.Step {
 		return nil
 	}
 	for _, machine := range s.active() {
-		// Without a host it holds nothing: an edit that corrects a mistake takes effect at once. With one, kubeadm init
-		// may have made a cluster, and after a move of the objects that is not known until its API has been read.
+		// Without a host it holds nothing: an edit that corrects a mistake takes effect at once. With one, kubeadm init may
+		// have made a cluster, and after a move of the objects that is not known until its API has been read.
 		if !machine.UpToDate && !machine.HostClaimed {
 			return s.changeOf(machine, controlplane.DeleteMachine, controlplane.ReasonReplaced,
 				"Machine %s is outdated and has no host yet", machine.Name)

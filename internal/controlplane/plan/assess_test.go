@@ -173,8 +173,8 @@ func draw(w *world) string {
 		}
 		parts = append(parts, name+" "+mark)
 	}
-	for _, prepared := range w.Prepared {
-		parts = append(parts, "("+prepared.Name+")")
+	for _, preCreated := range w.PreCreated {
+		parts = append(parts, "("+preCreated.Name+")")
 	}
 	hosts := fmt.Sprintf("free %d", w.free)
 	if w.cleaning > 0 {
@@ -307,7 +307,7 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *controlplane.State, word
 			case "joining":
 				m.Joining = true
 			case "none-ahead":
-				m.NoneAhead = true
+				m.PreCreationBackoff = true
 			case "unlike":
 				// Its host is not of those that the next Machine may have.
 				m.Returns, m.NoReturn = false, value
@@ -361,19 +361,19 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *controlplane.State, word
 		if member != nil && s.Etcd.Known {
 			s.Etcd.Members = append(s.Etcd.Members, *member)
 		}
-	case "prepared":
-		prepared := controlplane.Prepared{Name: name}
+	case "pre-created":
+		preCreated := controlplane.PreCreatedMachine{Name: name}
 		for _, word := range words[2:] {
 			switch word {
 			case "outdated":
-				prepared.Unfit = "it is outdated"
+				preCreated.Unfit = "it is outdated"
 			case "given-up":
-				prepared.Unfit = "its health check gave it up"
+				preCreated.Unfit = "its health check gave it up"
 			default:
 				t.Fatalf("%s: unknown word %s", d.Pos, word)
 			}
 		}
-		s.Prepared = append(s.Prepared, prepared)
+		s.PreCreated = append(s.PreCreated, preCreated)
 	case "stray":
 		s.Etcd.Members = append(s.Etcd.Members, stray(t, d, 100+uint64(len(s.Etcd.Members)), strings.Trim(name, "-"),
 			words[2:]))

@@ -37,8 +37,8 @@ var renamed = map[string]string{
 }
 
 // renamedFields are the fields that have another name now, by the one that they had before.
-var renamedFields = map[string]string{"Coming": "Pending", "Doing": "InFlight", "Otherwise": "Fallback",
-	"Patience": "DeadMemberTimeout"}
+var renamedFields = map[string]string{"Coming": "Pending", "Doing": "InFlight", "NoneAhead": "PreCreationBackoff", "Otherwise": "Fallback",
+	"Patience": "DeadMemberTimeout", "Prepared": "PreCreated"}
 
 // Whatever state a control plane is in, its next step is the one that it was before the refactoring. Histories and
 // scripts are held to the same in their own tests. It goes with the package before, when the refactoring ends.
@@ -323,7 +323,7 @@ func heal(s *controlplane.State, rare func(string) bool) {
 
 func anyMachine(t *rapid.T, rare func(string) bool, s *controlplane.State, machine *controlplane.Machine) {
 	machine.Returns, machine.Registered = !rare("unlike"), machine.Node != ""
-	machine.Preferred, machine.NoneAhead = rare("preferred"), rare("none ahead")
+	machine.Preferred, machine.PreCreationBackoff = rare("preferred"), rare("none ahead")
 	machine.Hook = !rare("no hook")
 	machine.Undrained = machine.Deleting && rare("undrained")
 	machine.DeletedAt = machine.Created
@@ -394,12 +394,12 @@ func anyPeers(t *rapid.T, rare func(string) bool, s *controlplane.State) {
 		}
 		s.Hosts = append(s.Hosts, host)
 	}
-	for i := range rapid.SampledFrom([]int{0, 0, 0, 1, 1, 2}).Draw(t, "prepared") {
-		prepared := controlplane.Prepared{Name: fmt.Sprintf("p%d", i)}
+	for i := range rapid.SampledFrom([]int{0, 0, 0, 1, 1, 2}).Draw(t, "preCreated") {
+		preCreated := controlplane.PreCreatedMachine{Name: fmt.Sprintf("p%d", i)}
 		if rare("unfit") {
-			prepared.Unfit = "it is outdated"
+			preCreated.Unfit = "it is outdated"
 		}
-		s.Prepared = append(s.Prepared, prepared)
+		s.PreCreated = append(s.PreCreated, preCreated)
 	}
 	if rare("member ordered out") {
 		s.RemoveMembers = []uint64{uint64(rapid.IntRange(1, 6).Draw(t, "member")), 42}

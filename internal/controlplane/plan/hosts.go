@@ -85,14 +85,14 @@ func dropHostless(operation controlplane.Operation, machine controlplane.Machine
 }
 
 // missingHost says which host is missing.
-func (s facts) missingHost(leaver controlplane.Machine) string {
+func (s facts) missingHost(leaving controlplane.Machine) string {
 	text := fmt.Sprintf("1 more host is needed: none of the %s is free", s.hostKind())
 	if s.Spare.Why != "" {
 		text += " (" + s.Spare.Why + ")"
 	}
 	text += "; register or free one"
-	if leaver.FailureDomain != "" {
-		text += ", best in failure domain " + leaver.FailureDomain
+	if leaving.FailureDomain != "" {
+		text += ", best in failure domain " + leaving.FailureDomain
 	}
 	return text
 }

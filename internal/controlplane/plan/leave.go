@@ -5,13 +5,14 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// leave sees Machines out that are being deleted, by us or by anybody: first its departure is judged and leadership
+// leave leads Machines out that are being deleted, by us or by anybody: first its departure is judged and leadership
 // moves away, then its drain begins, then its API server goes, then its etcd member, then the host. While one leaves,
 // nothing else starts, except the replacement without which it cannot leave.
 func leave(s facts) *controlplane.Step {
@@ -48,7 +49,7 @@ func leave(s facts) *controlplane.Step {
 		return step
 	}
 	if len(deleting) == 1 {
-		if step := ahead(s, deleting[0], kept[0]); step != nil {
+		if step := preCreateWhileDraining(s, deleting[0], kept[0]); step != nil {
 			return step
 		}
 	}
@@ -117,20 +118,6 @@ func (s facts) deletingMachines() []controlplane.Machine {
 	return deleting
 }
 
-// nothingToGuard reports whether the Machine cannot have an etcd member.
-func nothingToGuard(s facts, machine controlplane.Machine) bool {
-	switch {
-	case !machine.HostClaimed:
-		return true
-	case !s.StackedEtcd:
-		return machine.AtTermination && len(machine.OtherHooks) == 0 && !machine.Undrained && deleteNode(s, machine) == nil
-	case !s.Initialized:
-		// A cluster whose init ran to its end has data, though nobody has seen its API yet.
-		return !machine.Bootstrapped && machine.Node == "" && machine.AtTermination && len(machine.OtherHooks) == 0
-	}
-	return false
-}
-
 // approveDrain opens the way out of a Machine when etcd can do without its member: while the kubelet there drains, and
 // until the host is released, that member may fail at any moment.
 func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
@@ -184,7 +171,7 @@ func etcdUnknown(s facts, machine controlplane.Machine) *controlplane.Step {
 	return step
 }
 
-// onItsWay names another Machine whose departure was agreed to and is not over; empty when there is none.
+// onItsWay names another Machine whose drain was approved and whose departure is not over; empty when there is none.
 func (s facts) onItsWay(except controlplane.Machine) string {
 	for _, machine := range s.Machines {
 		if machine.Deleting && !machine.DrainHook && machine.Name != except.Name && s.memberOf(machine) != nil {
@@ -213,102 +200,78 @@ func handOver(s facts, machine controlplane.Machine, operation controlplane.Oper
 		Message: fmt.Sprintf("moving etcd leadership from Machine %s to %s", machine.Name, next.Machine)}
 }
 
-// finalize leads a Machine whose departure was agreed to from its drain to the release of its host.
-func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
-	if s.StackedEtcd && !s.Etcd.Known {
-		return etcdUnknown(s, machine)
-	}
-	if step := handOver(s, machine, s.operationOf(machine), controlplane.ReasonLeaving); step != nil {
-		return step
-	}
-	if !machine.AtTermination {
-		return s.waitFor(machine, controlplane.ReasonDraining, "Machine %s is being deleted: waiting until it is drained",
-			machine.Name)
-	}
-	if step := evict(s, machine); step != nil {
-		return step
-	}
-	if len(machine.OtherHooks) > 0 {
-		return s.waitFor(machine, controlplane.ReasonOtherHooks, "Machine %s is being deleted: waiting for the hooks %s",
-			machine.Name, list(machine.OtherHooks))
-	}
-	member := s.memberOf(machine)
-	if member == nil && machine.Node == "" && machine.Joining {
-		// The join may add its member after this look, and nobody would remove it.
-		return s.waitFor(machine, controlplane.ReasonJoinRuns,
-			"Machine %s is being deleted: its host is kept until the bootstrap that "+
-				"runs there has ended, "+
-				"because it may still add an etcd member", machine.Name)
-	}
-	if member == nil {
-		// A member whose Machine is not known may be the one of this Machine, which never got a Node.
-		if step := dropOrphanedMembers(s); step != nil && machine.Node == "" {
-			return step
-		}
-		if step := deleteNode(s, machine); step != nil {
-			return step
-		}
-		return s.depart(machine, controlplane.ReleaseTerminateHook, controlplane.ReasonLeaving,
-			"Machine %s has no etcd member any more: its host can go", machine.Name)
-	}
-	verdict := s.mayRemove(member.ID, s.terms(machine))
-	if !verdict.Allowed {
-		// It may have been let go while its member looked dead or no host was free. Without a replacement to wait for, what
-		// was agreed to is done as long as a quorum is left.
-		step := replaceFirst(s, machine, verdict)
-		if !step.Waiting() || s.replacementComes() {
-			return step
-		}
-		verdict = s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.DeadMemberTimeout})
-	}
-	if !verdict.Allowed {
-		return replaceFirst(s, machine, verdict)
-	}
-	if step := stopAPIServer(s, machine, member); step != nil {
-		return step
-	}
-	return removeDrained(s, machine, member)
-}
-
 // replaceFirst makes a replacement for a Machine that somebody deleted although etcd needs it.
-func replaceFirst(s facts, leaver controlplane.Machine, verdict quorum.Verdict) *controlplane.Step {
-	held := fmt.Sprintf("Machine %s is being deleted but kept: %s", leaver.Name, verdict.Message)
+func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict) *controlplane.Step {
+	held := fmt.Sprintf("Machine %s is being deleted but kept: %s", leaving.Name, verdict.Message)
 	if step := beforeAnything(s); step != nil {
 		return step
 	}
-	if member := s.memberOf(leaver); s.wavering(member) {
-		return s.waitFor(leaver, controlplane.ReasonQuorum,
+	if member := s.memberOf(leaving); s.wavering(member) {
+		return s.waitFor(leaving, controlplane.ReasonQuorum,
 			"%s. Its etcd member was healthy less than %s ago and may be back: %s", held, s.DeadMemberTimeout, member.Problem)
 	}
 	if !s.Initialized || !s.Reachable {
-		return s.waitFor(leaver, controlplane.ReasonQuorum, "%s", held)
+		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s", held)
 	}
 	if step := reschedule(s); step != nil {
 		return step
 	}
 	for _, machine := range s.active() {
 		if problem := s.outage(machine); problem != "" {
-			return s.waitFor(leaver, controlplane.ReasonQuorum, "%s; waiting for Machine %s: %s", held, machine.Name,
+			return s.waitFor(leaving, controlplane.ReasonQuorum, "%s; waiting for Machine %s: %s", held, machine.Name,
 				s.explained(machine, problem))
 		}
 	}
 	if s.present() > s.Replicas || len(s.active()) >= s.Replicas {
-		return s.waitFor(leaver, controlplane.ReasonQuorum, "%s. %s", held, verdict.WayOut)
+		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s. %s", held, verdict.WayOut)
 	}
 	for _, member := range s.Etcd.Members {
 		if member.Learner || !member.Healthy {
-			return s.waitFor(leaver, controlplane.ReasonQuorum, "%s. %s", held, verdict.WayOut)
+			return s.waitFor(leaving, controlplane.ReasonQuorum, "%s. %s", held, verdict.WayOut)
 		}
 	}
 	if s.Spare.Free == 0 && s.Spare.Pending > 0 {
-		return s.waitFor(leaver, controlplane.ReasonNoSpareHost, "%s; %s", held, s.pendingHost())
+		return s.waitFor(leaving, controlplane.ReasonNoSpareHost, "%s; %s", held, s.pendingHost())
 	}
 	if s.Spare.Free == 0 {
-		return s.waitFor(leaver, controlplane.ReasonNoSpareHost, "%s; %s", held, s.missingHost(leaver))
+		return s.waitFor(leaving, controlplane.ReasonNoSpareHost, "%s; %s", held, s.missingHost(leaving))
 	}
 	step := join(s, controlplane.ReasonReplacementFirst, held+"; making a replacement")
 	if step.Waiting() && step.Machine == "" {
-		step.Machine, step.Operation = leaver.Name, s.operationOf(leaver)
+		step.Machine, step.Operation = leaving.Name, s.operationOf(leaving)
 	}
 	return step
+}
+
+// unblock lets remediation go before Machines that are being deleted and kept. What they wait for may be a member that
+// nobody but remediation takes away, and one that nobody can help must not keep others from help. Only what casts no
+// vote goes: that leaves no gap which the departure of a kept Machine could make larger, and a kept one stays as long
+// as its own verdict says so. Nothing goes while a departure makes progress, for it ends by itself.
+func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
+	if slices.ContainsFunc(kept, func(step *controlplane.Step) bool {
+		return step.Reason != controlplane.ReasonQuorum && step.Reason != controlplane.ReasonNoSpareHost &&
+			step.Reason != controlplane.ReasonOneAtATime &&
+			step.Reason != controlplane.ReasonMemberWithoutMachine
+	}) {
+		return nil
+	}
+	if s.first(reportQuorumLoss, requireReachability) != nil {
+		return nil
+	}
+	if step := dropOrphanedMembers(s); step != nil && !step.Waiting() {
+		return step
+	}
+	step := remediate(s)
+	if step == nil {
+		return nil
+	}
+	switch step.Kind {
+	case controlplane.RemoveEtcdMember:
+		return step
+	case controlplane.DeleteMachine:
+		if member := s.memberNamed(step.Machine); member == nil || member.Learner || s.dead(member) {
+			return step
+		}
+	}
+	return nil
 }

@@ -65,10 +65,10 @@ func TestPromisesHoldAlways(t *testing.T) {
 				}
 			case 23:
 				// A health check gives the one that was made ahead up, or somebody deletes it.
-				if len(w.Prepared) > 0 && rapid.Bool().Draw(t, "given up") {
-					w.Prepared[0].Unfit = "its health check gave it up"
-				} else if len(w.Prepared) > 0 {
-					w.discard(w.unprepare(w.Prepared[0].Name).Name)
+				if len(w.PreCreated) > 0 && rapid.Bool().Draw(t, "given up") {
+					w.PreCreated[0].Unfit = "its health check gave it up"
+				} else if len(w.PreCreated) > 0 {
+					w.discard(w.withoutPreCreated(w.PreCreated[0].Name).Name)
 				}
 			case 24:
 				if names := w.names(); len(names) > 0 {
@@ -186,7 +186,7 @@ func (w *world) leaveAlone(scarce bool) {
 }
 
 func (w *world) finished() bool {
-	if len(w.Machines) != w.Replicas || len(w.Prepared) > 0 || w.addons != w.Version {
+	if len(w.Machines) != w.Replicas || len(w.PreCreated) > 0 || w.addons != w.Version {
 		return false
 	}
 	for _, machine := range w.Machines {

@@ -255,8 +255,8 @@ func (s facts) carryOn(r controlplane.Recovery) *controlplane.Step {
 				"Machine %s was given up in recovery %s: it is to be replaced", machine.Name, r.ID).WithMachine(machine.Name)
 		}
 	}
-	if len(s.Prepared) > 0 {
-		return drop(s.Prepared[0], controlplane.Recover, "its bootstrap token may not be among the data that were restored")
+	if len(s.PreCreated) > 0 {
+		return drop(s.PreCreated[0], controlplane.Recover, "its bootstrap token may not be among the data that were restored")
 	}
 	return change(controlplane.EndRecovery, controlplane.Recover, controlplane.ReasonRecovered,
 		"recovery %s is complete: etcd has the one member of Machine %s, and the Machines "+

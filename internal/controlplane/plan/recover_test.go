@@ -52,7 +52,7 @@ func alone(s *controlplane.State) {
 // The whole way: each line is one look, what happened since the one before, and what is done then.
 func TestARecoveryStopsAllOthersBeforeOneSurvives(t *testing.T) {
 	s := lossOf3()
-	s.Prepared = []controlplane.Prepared{{Name: "ahead", Unfit: "it is outdated"}}
+	s.PreCreated = []controlplane.PreCreatedMachine{{Name: "ahead", Unfit: "it is outdated"}}
 	for _, look := range []struct {
 		since   func()
 		kind    controlplane.Kind
@@ -75,7 +75,7 @@ func TestARecoveryStopsAllOthersBeforeOneSurvives(t *testing.T) {
 		// It is no part of the control plane, so nobody has to name it, and no reason to hurry.
 		{func() { s.Machines[2].Health.ByHand = true }, controlplane.DeleteMachine, "ahead", "",
 			controlplane.ReasonHostClaimNotAllowed},
-		{func() { s.Prepared = nil }, controlplane.EndRecovery, "a", "", controlplane.ReasonRecovered},
+		{func() { s.PreCreated = nil }, controlplane.EndRecovery, "a", "", controlplane.ReasonRecovered},
 	} {
 		look.since()
 		step := decideAsBefore(t, s)

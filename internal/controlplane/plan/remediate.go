@@ -62,8 +62,8 @@ func (s facts) unhealthy() []controlplane.UnhealthyMachine {
 	return unhealthy
 }
 
-// unhealthyReason says why the Machine has to be replaced for its health, in a word and in a sentence without
-// its name; empty when it has not.
+// unhealthyReason says why the Machine has to be replaced for its health, in a word and in a sentence without its name;
+// empty when it has not.
 func (s facts) unhealthyReason(machine controlplane.Machine) (reason, message string) {
 	health := machine.Health
 	switch {

@@ -16,13 +16,13 @@ func replace(s facts) *controlplane.Step {
 	if outdated == 0 {
 		return nil
 	}
-	leaver := s.pick()
+	leaving := s.pick()
 	switch {
 	case active > s.Replicas:
-		if step := holdAddons(s, leaver); step != nil {
+		if step := holdAddons(s, leaving); step != nil {
 			return step
 		}
-		return remove(s, leaver, controlplane.Rollout, controlplane.ReasonReplaced, s.placeTaken(leaver))
+		return remove(s, leaving, controlplane.Rollout, controlplane.ReasonReplaced, s.placeTaken(leaving))
 	case active < s.Replicas:
 		// Never held up by what a rollout waits for: until it votes, less can fail.
 		return join(s, controlplane.ReasonTakesPlace,
@@ -31,12 +31,12 @@ func replace(s facts) *controlplane.Step {
 	if step := beforeRollout(s); step != nil {
 		return step
 	}
-	if s.hasDeadVoter(leaver) {
+	if s.hasDeadVoter(leaving) {
 		// A user marked it, and its member does not work: nothing gets worse without it, and a surge would have to reckon
 		// with a dead voter.
-		return leaveFirst(s, leaver)
+		return leaveFirst(s, leaving)
 	}
-	return s.strategy().replace(s, leaver)
+	return s.strategy().replace(s, leaving)
 }
 
 // strategy is an order in which an outdated Machine and its replacement come and go.
@@ -44,7 +44,7 @@ type strategy interface {
 	// fit refuses a spec that cannot be rolled in this order; nil when it can.
 	fit(s facts) *controlplane.Step
 	// replace is what comes next for the Machine that leaves, while there are as many as are wanted.
-	replace(s facts, leaver controlplane.Machine) *controlplane.Step
+	replace(s facts, leaving controlplane.Machine) *controlplane.Step
 	// leavesFirst reports whether a Machine may always go before its replacement votes, if a quorum is left.
 	leavesFirst() bool
 }
@@ -64,11 +64,11 @@ func (s facts) strategy() strategy {
 // its etcd member works, or a user marked it to go. A member that is silent for a while comes back sooner than a new
 // one joins.
 func (s facts) mendedByReplacement() string {
-	leaver := s.pick()
-	if leaver.Node == "" || s.memberShortcoming(leaver) != "" && (!leaver.Preferred || !s.hasDeadVoter(leaver)) {
+	leaving := s.pick()
+	if leaving.Node == "" || s.memberShortcoming(leaving) != "" && (!leaving.Preferred || !s.hasDeadVoter(leaving)) {
 		return ""
 	}
-	return leaver.Name
+	return leaving.Name
 }
 
 // dropOutdated deletes an outdated Machine that never joined: nothing has to be waited for.

@@ -19,18 +19,18 @@ func scale(s facts) *controlplane.Step {
 		return join(s, controlplane.ReasonScaleUp, fmt.Sprintf("%d of %d Machines exist: making one more", len(active),
 			s.Replicas))
 	case len(active) > s.Replicas:
-		leaver := s.pick()
+		leaving := s.pick()
 		for _, machine := range active {
 			if s.unscheduled(machine.Name) {
-				leaver = machine
+				leaving = machine
 			}
 		}
-		return remove(s, leaver, controlplane.ScaleDown, controlplane.ReasonScaleDown, s.placeTaken(leaver))
+		return remove(s, leaving, controlplane.ScaleDown, controlplane.ReasonScaleDown, s.placeTaken(leaving))
 	}
 	return nil
 }
 
-// join makes a further Machine, or admits the one that was made ahead, and before that what its join needs.
+// join makes a further Machine, or allows the one that was pre-created a host, and before that what its join needs.
 func join(s facts, reason, message string) *controlplane.Step {
 	if step := leaveNobodyBehind(s, s.ongoing(), message); step != nil {
 		return step
@@ -46,7 +46,7 @@ func join(s facts, reason, message string) *controlplane.Step {
 				verdict.WayOut)
 		}
 	}
-	if step := s.admit(reason, message); step != nil {
+	if step := s.allowHostClaim(reason, message); step != nil {
 		return step
 	}
 	return change(controlplane.CreateMachine, s.ongoing(), reason, "%s", message)
@@ -74,8 +74,8 @@ func remove(s facts, machine controlplane.Machine, operation controlplane.Operat
 
 // placeTaken are the terms of a departure after which nothing may be missing: the place of the Machine is taken, or not
 // wanted any more.
-func (s facts) placeTaken(leaver controlplane.Machine) quorum.Terms {
-	member := s.memberOf(leaver)
+func (s facts) placeTaken(leaving controlplane.Machine) quorum.Terms {
+	member := s.memberOf(leaving)
 	return quorum.Terms{Desired: s.Replicas, Spare: true, Lowered: s.dead(member), Patience: s.DeadMemberTimeout}
 }
 

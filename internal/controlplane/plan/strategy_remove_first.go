@@ -30,47 +30,48 @@ func (removeFirst) fit(s facts) *controlplane.Step {
 
 func (removeFirst) leavesFirst() bool { return true }
 
-func (removeFirst) replace(s facts, leaver controlplane.Machine) *controlplane.Step {
-	return cmp.Or(s.keepWhoseHostIsLost(leaver), leaveFirst(s, leaver))
+func (removeFirst) replace(s facts, leaving controlplane.Machine) *controlplane.Step {
+	return cmp.Or(s.keepWhoseHostIsLost(leaving), leaveFirst(s, leaving))
 }
 
 // keepWhoseHostIsLost keeps a Machine that would leave first when its replacement could have neither its host nor
 // another: etcd would be without that member until somebody registers one.
-func (s facts) keepWhoseHostIsLost(leaver controlplane.Machine) *controlplane.Step {
-	if leaver.Returns || s.Spare.Free > 0 || s.Spare.Returning > 0 {
+func (s facts) keepWhoseHostIsLost(leaving controlplane.Machine) *controlplane.Step {
+	if leaving.Returns || s.Spare.Free > 0 || s.Spare.Returning > 0 {
 		return nil
 	}
 	why := ""
-	if leaver.NoReturn != "" {
-		why = " (" + leaver.NoReturn + ")"
+	if leaving.NoReturn != "" {
+		why = " (" + leaving.NoReturn + ")"
 	}
-	help := s.missingHost(leaver)
+	help := s.missingHost(leaving)
 	if s.Spare.Pending > 0 {
 		help = s.pendingHost()
 	}
-	return s.waitFor(leaver, controlplane.ReasonNoSpareHost, "%d of %d Machines are outdated, and the host of Machine %s "+
-		"could not be claimed again%s; %s", s.outdated(), len(s.scheduled()), leaver.Name, why, help)
+	return s.waitFor(leaving, controlplane.ReasonNoSpareHost,
+		"%d of %d Machines are outdated, and the host of Machine %s could not be claimed again%s; %s",
+		s.outdated(), len(s.scheduled()), leaving.Name, why, help)
 }
 
 // leaveFirst lets an old Machine go, so that its replacement can have its host. Everything that the replacement needs
 // is made ready before, and every other Machine works whole, because meanwhile less can fail.
-func leaveFirst(s facts, leaver controlplane.Machine) *controlplane.Step {
+func leaveFirst(s facts, leaving controlplane.Machine) *controlplane.Step {
 	for _, machine := range s.scheduled() {
-		if problem := s.shortcoming(machine); problem != "" && machine.Name != leaver.Name {
+		if problem := s.shortcoming(machine); problem != "" && machine.Name != leaving.Name {
 			return s.waitFor(machine, controlplane.ReasonMachineNotReady,
-				"waiting for Machine %s, before Machine %s leaves without a replacement: %s", machine.Name, leaver.Name, problem)
+				"waiting for Machine %s, before Machine %s leaves without a replacement: %s", machine.Name, leaving.Name, problem)
 		}
 	}
 	if step := beforeJoin(s); step != nil {
 		return step
 	}
-	if step := holdAddons(s, leaver); step != nil {
+	if step := holdAddons(s, leaving); step != nil {
 		return step
 	}
-	step := remove(s, leaver, controlplane.Rollout, controlplane.ReasonRemoveFirst, s.removedFirst())
+	step := remove(s, leaving, controlplane.Rollout, controlplane.ReasonRemoveFirst, s.removedFirst())
 	if step.Kind == controlplane.DeleteMachine {
 		step.Message = fmt.Sprintf("deleting Machine %s before its replacement is made: meanwhile %d Machines do the work "+
-			"of %d", leaver.Name, len(s.scheduled())-1, s.Replicas)
+			"of %d", leaving.Name, len(s.scheduled())-1, s.Replicas)
 	}
 	return step
 }

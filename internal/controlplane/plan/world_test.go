@@ -59,7 +59,7 @@ func (w *world) observe() controlplane.State {
 	for i := range s.Machines {
 		s.Machines[i].KubeadmBegan, s.Machines[i].Returns = s.Machines[i].Joining, s.Machines[i].HostClaimed
 	}
-	s.Prepared = append([]controlplane.Prepared(nil), w.Prepared...)
+	s.PreCreated = append([]controlplane.PreCreatedMachine(nil), w.PreCreated...)
 	s.Hosts = append([]controlplane.Host(nil), w.Hosts...)
 	s.AddonsVersion = w.addons
 	s.Spare = controlplane.Spare{Free: w.free, Pending: w.cleaning, Kind: "hosts that role=control-plane selects"}
@@ -122,8 +122,8 @@ func (w *world) change(version string) {
 	for i := range w.Machines {
 		w.Machines[i].UpToDate = w.Machines[i].Version == version
 	}
-	for i := range w.Prepared {
-		w.Prepared[i].Unfit = "it is outdated"
+	for i := range w.PreCreated {
+		w.PreCreated[i].Unfit = "it is outdated"
 	}
 }
 
@@ -132,8 +132,8 @@ func (w *world) outdate() {
 	for i := range w.Machines {
 		w.Machines[i].UpToDate = false
 	}
-	for i := range w.Prepared {
-		w.Prepared[i].Unfit = "it is outdated"
+	for i := range w.PreCreated {
+		w.PreCreated[i].Unfit = "it is outdated"
 	}
 }
 
@@ -192,9 +192,9 @@ func (w *world) apply(step controlplane.Step) error {
 	case controlplane.CreateFirstMachine, controlplane.CreateMachine:
 		return w.create(step)
 	case controlplane.PreCreateMachine:
-		return w.prepare(step)
+		return w.preCreate(step)
 	case controlplane.AllowHostClaim:
-		return w.admit(step)
+		return w.allowHostClaim(step)
 	case controlplane.PrepullAddons:
 		for _, name := range step.Hosts {
 			w.asked[name][step.Version] = true
@@ -210,11 +210,11 @@ func (w *world) apply(step controlplane.Step) error {
 			member.Leader = member.ID == step.To
 		}
 	case controlplane.DeleteMachine:
-		if prepared := w.unprepare(step.Machine); prepared != nil {
-			if prepared.Unfit == "" && len(w.active()) < w.Replicas {
+		if preCreated := w.withoutPreCreated(step.Machine); preCreated != nil {
+			if preCreated.Unfit == "" && len(w.active()) < w.Replicas {
 				return fmt.Errorf("%s was made ahead, is wanted and is deleted", step.Machine)
 			}
-			w.discard(prepared.Name)
+			w.discard(preCreated.Name)
 			return nil
 		}
 		for _, machine := range w.Machines {
@@ -347,39 +347,39 @@ func (w *world) released() (released int) {
 }
 
 // prepare makes a Machine ahead, which nobody minds until it is admitted.
-func (w *world) prepare(step controlplane.Step) error {
+func (w *world) preCreate(step controlplane.Step) error {
 	switch machine := w.machine(step.Machine); {
 	case machine.Deleting && machine.DrainHook:
 		return fmt.Errorf("a Machine is made ahead although nobody agreed to the departure of %s", step.Machine)
 	case !machine.Deleting && (!machine.Joining || !machine.UpToDate):
 		return fmt.Errorf("a Machine is made ahead although %s does not join, or is no replacement", step.Machine)
-	case len(w.Prepared) > 0:
+	case len(w.PreCreated) > 0:
 		return fmt.Errorf("a second Machine is made ahead")
 	}
 	w.clock++
 	w.machines++
-	w.Prepared = append(w.Prepared, controlplane.Prepared{Name: fmt.Sprintf("m%d", w.machines)})
+	w.PreCreated = append(w.PreCreated, controlplane.PreCreatedMachine{Name: fmt.Sprintf("m%d", w.machines)})
 	return nil
 }
 
 // admit makes a part of the control plane of a Machine that was made ahead.
-func (w *world) admit(step controlplane.Step) error {
-	prepared := w.unprepare(step.Machine)
+func (w *world) allowHostClaim(step controlplane.Step) error {
+	preCreated := w.withoutPreCreated(step.Machine)
 	switch {
-	case prepared == nil:
+	case preCreated == nil:
 		return fmt.Errorf("%s is admitted, which was not made ahead", step.Machine)
-	case prepared.Unfit != "":
-		return fmt.Errorf("%s is admitted although %s", step.Machine, prepared.Unfit)
+	case preCreated.Unfit != "":
+		return fmt.Errorf("%s is admitted although %s", step.Machine, preCreated.Unfit)
 	}
-	return w.join(step, prepared.Name)
+	return w.join(step, preCreated.Name)
 }
 
-// unprepare takes out a Machine that was made ahead; nil when there is none of the name.
-func (w *world) unprepare(name string) *controlplane.Prepared {
-	for i, prepared := range w.Prepared {
-		if prepared.Name == name {
-			w.Prepared = append(w.Prepared[:i:i], w.Prepared[i+1:]...)
-			return &prepared
+// withoutPreCreated takes out a Machine that was made ahead; nil when there is none of the name.
+func (w *world) withoutPreCreated(name string) *controlplane.PreCreatedMachine {
+	for i, preCreated := range w.PreCreated {
+		if preCreated.Name == name {
+			w.PreCreated = append(w.PreCreated[:i:i], w.PreCreated[i+1:]...)
+			return &preCreated
 		}
 	}
 	return nil

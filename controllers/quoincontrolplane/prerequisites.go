@@ -29,9 +29,9 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
-// prepare makes what Machines need before the first of them: the template's owner, certificates, a kubeconfig. It
-// reports whether everything is there; if not, the outcome says what is awaited.
-func (r *Reconciler) prepare(ctx context.Context, p *reconciliation) (bool, error) {
+// ensurePrerequisites makes what Machines need before the first of them: the template's owner, certificates, a
+// kubeconfig. It reports whether everything is there; if not, the outcome says what is awaited.
+func (r *Reconciler) ensurePrerequisites(ctx context.Context, p *reconciliation) (bool, error) {
 	// What fails for one thing does not leave the others undone.
 	var failures []error
 	if err := r.ownTemplate(ctx, p); err != nil {

@@ -4,8 +4,10 @@
 package quoincontrolplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,44 +20,45 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
-// act carries out the one step that was decided.
-func (r *Reconciler) act(ctx context.Context, p *reconciliation) error {
+// execute carries out the one step that was decided.
+func (r *Reconciler) execute(ctx context.Context, p *reconciliation) error {
+	step := p.assessment.Step
 	fence := r.newFence(&p.observation.Inventory)
 	effect, err := r.perform(ctx, p, fence)
 	fence.end(ctx)
 	switch {
 	case err == nil:
-		p.outcome = p.step.Done(effect)
-	case p.step.Fallback != nil:
-		r.postpone(ctx, p.observation, p.step, err)
-		p.outcome = controlplane.Outcome{Step: *p.step.Fallback}
+		p.outcome = step.Done(effect)
+	case step.Fallback != nil:
+		r.postpone(ctx, p.observation, step, err)
+		p.outcome = controlplane.Outcome{Step: *step.Fallback}
 		return nil
 	default:
 		return err
 	}
 	if !p.outcome.Waiting() && p.outcome.Kind != controlplane.RemoveFinalizer {
-		r.tell(p.controlPlane, p.outcome.Step)
+		r.stepEvent(p.controlPlane, p.outcome.Step)
 	}
 	if p.outcome.Then != nil {
-		r.tell(p.controlPlane, *p.outcome.Then)
+		r.stepEvent(p.controlPlane, *p.outcome.Then)
 	}
 	return nil
 }
 
-// tell says in an event what was done.
-func (r *Reconciler) tell(controlPlane *controlplanev1.QuoinControlPlane, step controlplane.Step) {
+// stepEvent records that a step was carried out.
+func (r *Reconciler) stepEvent(controlPlane *controlplanev1.QuoinControlPlane, step controlplane.Step) {
+	kind, reason := corev1.EventTypeNormal, string(step.Kind)
 	if step.Reason == controlplane.ReasonToleranceLowered || step.Reason == controlplane.ReasonAPIServerStays {
-		r.event(controlPlane, corev1.EventTypeWarning, step.Reason, step.Message)
-		return
+		kind, reason = corev1.EventTypeWarning, step.Reason
 	}
-	r.event(controlPlane, corev1.EventTypeNormal, string(step.Kind), step.Message)
+	r.event(controlPlane, kind, reason, step.Message)
 }
 
-// perform finds who carries out a step. Where that changes the control plane itself or what is known of its Machines,
-// the reconciliation gets to know it.
+// perform gives each kind of step what it needs. Only what changes the control plane itself, or what is known of its
+// Machines, is given the reconciliation.
 func (r *Reconciler) perform(ctx context.Context, p *reconciliation, fence *fence) (controlplane.Effect, error) {
 	var none controlplane.Effect
-	o, step := p.observation, p.step
+	o, step := p.observation, p.assessment.Step
 	switch step.Kind {
 	case controlplane.CreateFirstMachine, controlplane.CreateMachine, controlplane.AllowHostClaim:
 		return r.addMachine(ctx, p, fence)
@@ -72,16 +75,7 @@ func (r *Reconciler) perform(ctx context.Context, p *reconciliation, fence *fenc
 	case controlplane.RemoveEtcdMember:
 		return none, r.removeMember(ctx, o, fence, step)
 	case controlplane.DeleteMachine:
-		if err := r.recordAttempt(ctx, p.controlPlane, step.Attempt); err != nil {
-			return none, err
-		}
-		if step.Then != nil {
-			// Should the deletion fail, the hook comes back with the next reconcile.
-			if err := r.releaseDrain(ctx, o.Machines[step.Then.Machine]); err != nil {
-				return none, err
-			}
-		}
-		return none, r.deleteMachine(ctx, o.Machines[step.Machine])
+		return none, r.beginDeparture(ctx, p)
 	case controlplane.ReleaseDrainHook:
 		return none, r.releaseDrain(ctx, o.Machines[step.Machine])
 	case controlplane.EvictPods:
@@ -111,27 +105,43 @@ func (r *Reconciler) perform(ctx context.Context, p *reconciliation, fence *fenc
 	return none, nil
 }
 
-// addMachine makes a Machine, or lets one have a host that was made ahead.
+// addMachine makes a Machine, or allows one that was pre-created a host.
 func (r *Reconciler) addMachine(ctx context.Context, p *reconciliation, fence *fence) (controlplane.Effect, error) {
-	o, step := p.observation, p.step
+	o, step := p.observation, p.assessment.Step
 	if step.Kind != controlplane.CreateFirstMachine {
 		// Once more, because other fields than the version may have changed since it was written.
 		if err := r.updateKubeadmConfig(ctx, o, fence); err != nil {
 			return controlplane.Effect{}, err
 		}
 	}
-	attempt := attemptOf(o, step)
+	// Nil when the Machine replaces no unhealthy one.
+	attempt := cmp.Or(step.Attempt, o.State.Remediation.Pending)
 	if attempt != nil {
 		setLastRemediation(p.controlPlane, attempt)
 	}
 	if step.Kind != controlplane.AllowHostClaim {
 		return r.createMachine(ctx, o, attempt, step.Kind == controlplane.CreateMachine)
 	}
-	admitted, err := r.allowHostClaim(ctx, o, attempt, o.Machines[step.Machine])
+	allowed, err := r.allowHostClaim(ctx, o, attempt, o.Machines[step.Machine])
 	if err == nil {
-		p.machines.Insert(admitted)
+		p.machines.Insert(allowed)
 	}
 	return controlplane.Effect{}, err
+}
+
+// beginDeparture deletes a Machine, and approves its drain where that was decided together.
+func (r *Reconciler) beginDeparture(ctx context.Context, p *reconciliation) error {
+	o, step := p.observation, p.assessment.Step
+	if err := r.recordAttempt(ctx, p.controlPlane, step.Attempt); err != nil {
+		return err
+	}
+	if step.Then != nil {
+		// Should the deletion fail, the hook comes back with the next reconcile.
+		if err := r.releaseDrain(ctx, o.Machines[step.Then.Machine]); err != nil {
+			return err
+		}
+	}
+	return r.deleteMachine(ctx, o.Machines[step.Machine])
 }
 
 // deleteMachine deletes exactly the Machine that was decided about.
@@ -145,4 +155,12 @@ func (r *Reconciler) deleteMachine(ctx context.Context, machine *clusterv1.Machi
 
 func isTrue(condition *metav1.Condition) bool {
 	return condition != nil && condition.Status == metav1.ConditionTrue
+}
+
+// requestBackup asks for a snapshot that begins now or later.
+func requestBackup(controlPlane *controlplanev1.QuoinControlPlane, now time.Time) {
+	if controlPlane.Status.Backup == nil {
+		controlPlane.Status.Backup = &controlplanev1.EtcdBackupStatus{}
+	}
+	controlPlane.Status.Backup.RequestedTime = metav1.NewTime(now)
 }

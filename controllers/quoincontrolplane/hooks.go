@@ -20,13 +20,13 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 )
 
-// What holds a control-plane Machine: a pre-drain hook until its departure was agreed to, a pre-terminate hook until
-// its etcd member is gone, and, where it has one, the same hold on its QuoinMachine, because annotations of a Machine
-// can be stripped, and Cluster API skips the first when it likes. Set while the Machine is not being deleted, and taken
-// away once and for good.
+// The deletion hooks of a control-plane Machine: a pre-drain hook until its departure was approved, a pre-terminate
+// hook until its etcd member is gone, and, where it has one, the same hook on its QuoinMachine, because annotations of
+// a Machine can be stripped, and Cluster API skips the first when it likes. Set while the Machine is not being deleted,
+// and taken away once and for good.
 
-// holdHost puts our hold into a QuoinMachine that is about to be made.
-func holdHost(controlPlane *controlplanev1.QuoinControlPlane, infra *unstructured.Unstructured) error {
+// addHostHook puts our hook into a QuoinMachine that is about to be made.
+func addHostHook(controlPlane *controlplanev1.QuoinControlPlane, infra *unstructured.Unstructured) error {
 	if !desired.StackedEtcd(controlPlane) {
 		return nil
 	}
@@ -42,21 +42,21 @@ func holdHost(controlPlane *controlplanev1.QuoinControlPlane, infra *unstructure
 	return unstructured.SetNestedSlice(infra.Object, entries, "spec", "lifecycleHooks", "preTerminate")
 }
 
-// keepHold puts our hold on the QuoinMachine of a Machine that was adopted, moved, or made before there was such a
-// hold.
-func (r *Reconciler) keepHold(ctx context.Context, inv *observe.Inventory, infra *infrav1.QuoinMachine) error {
-	if !inv.LacksHold(infra) {
+// ensureHostHook puts our hook on the QuoinMachine of a Machine that was adopted, moved, or made before there was such
+// a hold.
+func (r *Reconciler) ensureHostHook(ctx context.Context, inv *observe.Inventory, infra *infrav1.QuoinMachine) error {
+	if !inv.LacksHostHook(infra) {
 		return nil
 	}
-	return r.changeHold(ctx, infra, func(hooks []infrav1.LifecycleHook) []infrav1.LifecycleHook {
+	return r.changeHostHooks(ctx, infra, func(hooks []infrav1.LifecycleHook) []infrav1.LifecycleHook {
 		return append(slices.DeleteFunc(hooks, observe.Ours), infrav1.LifecycleHook{Name: controlplanev1.HookName,
 			Owner: desired.HookOwner(inv.ControlPlane)})
 	})
 }
 
-// changeHold changes the pre-terminate hooks of a QuoinMachine as they are now: the list is written as a whole, so
+// changeHostHooks changes the pre-terminate hooks of a QuoinMachine as they are now: the list is written as a whole, so
 // never over what somebody else did meanwhile.
-func (r *Reconciler) changeHold(
+func (r *Reconciler) changeHostHooks(
 	ctx context.Context, seen *infrav1.QuoinMachine, change func([]infrav1.LifecycleHook) []infrav1.LifecycleHook,
 ) error {
 	infra := &infrav1.QuoinMachine{}
@@ -71,7 +71,7 @@ func (r *Reconciler) changeHold(
 	}
 	patch := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, infra, patch); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("changing the hold on QuoinMachine %s: %w", infra.Name, err)
+		return fmt.Errorf("changing the hooks on QuoinMachine %s: %w", infra.Name, err)
 	}
 	return nil
 }
@@ -81,11 +81,11 @@ func (r *Reconciler) releaseDrain(ctx context.Context, machine *clusterv1.Machin
 	return r.dropHooks(ctx, machine, controlplanev1.PreDrainHookAnnotation)
 }
 
-// release takes all of our holds off a Machine. Its QuoinMachine comes first: once the Machine's hooks are gone, nobody
+// release takes all of our hooks off a Machine. Its QuoinMachine comes first: once the Machine's hooks are gone, nobody
 // may look at it again.
 func (r *Reconciler) release(ctx context.Context, inv *observe.Inventory, machine *clusterv1.Machine) error {
-	if infra := inv.QuoinMachines[machine.Name]; observe.HostHeld(infra) {
-		if err := r.changeHold(ctx, infra, func(hooks []infrav1.LifecycleHook) []infrav1.LifecycleHook {
+	if infra := inv.QuoinMachines[machine.Name]; observe.HasHostHook(infra) {
+		if err := r.changeHostHooks(ctx, infra, func(hooks []infrav1.LifecycleHook) []infrav1.LifecycleHook {
 			return slices.DeleteFunc(hooks, observe.Ours)
 		}); err != nil {
 			return err
@@ -108,7 +108,7 @@ func (r *Reconciler) dropHooks(ctx context.Context, machine *clusterv1.Machine, 
 	return nil
 }
 
-// deleteAll deletes all Machines at once. Nothing of etcd is to be kept, so no hook holds them.
+// deleteAll deletes all Machines at once. Nothing of etcd is to be kept, so no hook keeps them.
 func (r *Reconciler) deleteAll(ctx context.Context, inv *observe.Inventory) error {
 	var failures []error
 	for _, machine := range inv.Machines.SortedByCreationTimestamp() {

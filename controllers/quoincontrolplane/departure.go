@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
@@ -130,6 +131,29 @@ func (r *Reconciler) deleteNode(ctx context.Context, o *observe.Observation, fen
 	uid := node.UID
 	if err := client.IgnoreNotFound(workload.Delete(ctx, node, client.Preconditions{UID: &uid})); err != nil {
 		return fmt.Errorf("deleting Node %s: %w", name, err)
+	}
+	return nil
+}
+
+// stopAPIServer asks the host of a Machine to end its API server, once: from then on its time runs.
+func (r *Reconciler) stopAPIServer(ctx context.Context, o *observe.Observation, step controlplane.Step) error {
+	seen := o.QuoinMachines[step.Machine]
+	if seen == nil {
+		return fmt.Errorf("the QuoinMachine of Machine %s is gone", step.Machine)
+	}
+	// As it is now: the cache may not show yet that it was asked for.
+	infra := &infrav1.QuoinMachine{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(seen), infra); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if _, err := time.Parse(time.RFC3339, infra.Annotations[infrav1.StopAPIServerAnnotation]); err == nil {
+		return nil
+	}
+	original := infra.DeepCopy()
+	metav1.SetMetaDataAnnotation(&infra.ObjectMeta, infrav1.StopAPIServerAnnotation, r.Clock.Now().UTC().
+		Format(time.RFC3339))
+	if err := client.IgnoreNotFound(r.Client.Patch(ctx, infra, client.MergeFrom(original))); err != nil {
+		return fmt.Errorf("asking the host of Machine %s to end its API server: %w", step.Machine, err)
 	}
 	return nil
 }

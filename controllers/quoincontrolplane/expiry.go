@@ -123,8 +123,8 @@ func (r *Reconciler) certificateExpiry(
 }
 
 func apiServerPort(config *bootstrapv1.KubeadmConfig) int {
-	if plane := config.Spec.JoinConfiguration.ControlPlane; plane != nil && plane.LocalAPIEndpoint.BindPort != 0 {
-		return int(plane.LocalAPIEndpoint.BindPort)
+	if joined := config.Spec.JoinConfiguration.ControlPlane; joined != nil && joined.LocalAPIEndpoint.BindPort != 0 {
+		return int(joined.LocalAPIEndpoint.BindPort)
 	}
 	if port := config.Spec.InitConfiguration.LocalAPIEndpoint.BindPort; port != 0 {
 		return int(port)

@@ -12,19 +12,19 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// ahead makes the next Machine while the one that leaves is drained, if that is what follows. What Cluster API does for
-// a Machine before it can have a host takes seconds, and need not come after the drain.
-func ahead(s facts, leaver controlplane.Machine, waits *controlplane.Step) *controlplane.Step {
+// preCreateWhileDraining makes the next Machine while the one that leaves is drained, if that is what follows. What
+// Cluster API does for a Machine before it can have a host takes seconds, and need not come after the drain.
+func preCreateWhileDraining(s facts, leaving controlplane.Machine, waits *controlplane.Step) *controlplane.Step {
 	if waits.Reason != controlplane.ReasonDraining {
 		return nil
 	}
-	return s.preCreate(leaver, waits, fmt.Sprintf("while Machine %s is drained", leaver.Name), s.without(leaver))
+	return s.preCreate(leaving, waits, fmt.Sprintf("while Machine %s is drained", leaving.Name), s.without(leaving))
 }
 
-// beside makes the next Machine while another joins that a rollout waits for, if an outdated one leaves after it and
-// yet another joins: a drain may be shorter than those seconds. Once kubeadm runs the rest is short as a rule. What
-// takes longer, because the host is silent, may take days.
-func beside(s facts, waits *controlplane.Step) *controlplane.Step {
+// preCreateWhileJoining makes the next Machine while another joins that a rollout waits for, if an outdated one leaves
+// after it and yet another joins: a drain may be shorter than those seconds. Once kubeadm runs the rest is short as a
+// rule. What takes longer, because the host is silent, may take days.
+func preCreateWhileJoining(s facts, waits *controlplane.Step) *controlplane.Step {
 	at := slices.IndexFunc(s.Machines, func(machine controlplane.Machine) bool { return machine.Name == waits.Machine })
 	if waits.Reason != controlplane.ReasonMachineNotReady || at < 0 || len(s.deletingMachines()) > 0 {
 		return nil
@@ -46,11 +46,11 @@ func beside(s facts, waits *controlplane.Step) *controlplane.Step {
 		joined.without(joined.Machines[at]))
 }
 
-// preCreate makes a Machine ahead, unless there is one or something else follows than a join; what is awaited meanwhile
-// is about another Machine.
+// preCreate makes a Machine that claims no host yet, unless there is one or something else follows than a join; what is
+// awaited meanwhile is about another Machine.
 func (s facts) preCreate(about controlplane.Machine, waits *controlplane.Step, meanwhile string,
 	later facts) *controlplane.Step {
-	if len(s.Prepared) > 0 || about.NoneAhead {
+	if len(s.PreCreated) > 0 || about.PreCreationBackoff {
 		return nil
 	}
 	step := later.steadyState()
@@ -93,51 +93,50 @@ func (s facts) joined(joins controlplane.Machine) facts {
 }
 
 // without is the state as it will be when the Machine has left, and its host is being released.
-func (s facts) without(leaver controlplane.Machine) facts {
-	member := s.memberOf(leaver)
+func (s facts) without(leaving controlplane.Machine) facts {
+	member := s.memberOf(leaving)
 	s.Machines = slices.DeleteFunc(slices.Clone(s.Machines), func(machine controlplane.Machine) bool {
-		return machine.Name == leaver.Name
+		return machine.Name == leaving.Name
 	})
 	s.Hosts = slices.DeleteFunc(slices.Clone(s.Hosts),
-		func(host controlplane.Host) bool { return host.Machine == leaver.Name })
+		func(host controlplane.Host) bool { return host.Machine == leaving.Name })
 	if member != nil {
 		s.Etcd = s.Etcd.After(quorum.Operation{Kind: quorum.Remove, Members: []uint64{member.ID}})
 	}
-	if leaver.Returns {
+	if leaving.Returns {
 		s.Spare.Returning++
 	}
 	return s
 }
 
-// admit lets the Machine that was made ahead join; nil when there is none, or none that can.
-func (s facts) admit(reason, message string) *controlplane.Step {
-	if len(s.Prepared) == 0 || s.Prepared[0].Unfit != "" {
+// allowHostClaim lets the Machine that was pre-created join; nil when there is none, or none that can.
+func (s facts) allowHostClaim(reason, message string) *controlplane.Step {
+	if len(s.PreCreated) == 0 || s.PreCreated[0].Unfit != "" {
 		return nil
 	}
 	return change(controlplane.AllowHostClaim, s.ongoing(), reason, "%s: Machine %s, which was made ahead", message,
-		s.Prepared[0].Name).
-		WithMachine(s.Prepared[0].Name)
+		s.PreCreated[0].Name).WithMachine(s.PreCreated[0].Name)
 }
 
-// dropUnfit deletes a Machine that was made ahead and cannot join. There is no hurry: not while somebody leaves, and
+// dropUnfit deletes a Machine that was pre-created and cannot join. There is no hurry: not while somebody leaves, and
 // not while a person restores etcd, who names the Machines as they are.
 func dropUnfit(s facts) *controlplane.Step {
 	restoring := s.Recovery != nil && !recoveryOver(s.Recovery) || s.StackedEtcd && !s.Etcd.Agreed
-	if len(s.Prepared) == 0 || s.Prepared[0].Unfit == "" || len(s.deletingMachines()) > 0 || restoring {
+	if len(s.PreCreated) == 0 || s.PreCreated[0].Unfit == "" || len(s.deletingMachines()) > 0 || restoring {
 		return nil
 	}
-	return drop(s.Prepared[0], s.operationOf(controlplane.Machine{}), s.Prepared[0].Unfit)
+	return drop(s.PreCreated[0], s.operationOf(controlplane.Machine{}), s.PreCreated[0].Unfit)
 }
 
-// dropSurplus deletes a Machine that was made ahead when nothing is left to do that could want it.
+// dropSurplus deletes a Machine that was pre-created when nothing is left to do that could want it.
 func dropSurplus(s facts) *controlplane.Step {
-	if len(s.Prepared) == 0 {
+	if len(s.PreCreated) == 0 {
 		return nil
 	}
-	return drop(s.Prepared[0], s.operationOf(controlplane.Machine{}), "no further Machine is wanted")
+	return drop(s.PreCreated[0], s.operationOf(controlplane.Machine{}), "no further Machine is wanted")
 }
 
-func drop(machine controlplane.Prepared, operation controlplane.Operation, why string) *controlplane.Step {
+func drop(machine controlplane.PreCreatedMachine, operation controlplane.Operation, why string) *controlplane.Step {
 	return change(controlplane.DeleteMachine, operation, controlplane.ReasonHostClaimNotAllowed,
 		"deleting Machine %s, which was made ahead and has no host yet: %s", machine.Name, why).WithMachine(machine.Name)
 }
