@@ -29,7 +29,7 @@ import (
 // mostAddonVersions is what a QuoinMachine's spec may list.
 const mostAddonVersions = 8
 
-// requestAddons tells hosts to get the images of the step's version.
+// requestAddons asks hosts to get the images of the step's version.
 func (r *Reconciler) requestAddons(ctx context.Context, o *observe.Observation, step controlplane.Step) error {
 	var failures []error
 	for i := range o.ClusterQuoinMachines {

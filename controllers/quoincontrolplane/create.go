@@ -5,6 +5,7 @@ package quoincontrolplane
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -45,11 +46,11 @@ func place(
 	ctx context.Context, o *observe.Observation, attempt *controlplane.Attempt, machine *clusterv1.Machine,
 ) error {
 	if attempt != nil {
-		text, err := attemptText(attempt)
+		text, err := json.Marshal(attempt)
 		if err != nil {
 			return err
 		}
-		machine.Annotations[controlplanev1.RemediationForAnnotation] = text
+		machine.Annotations[controlplanev1.RemediationForAnnotation] = string(text)
 	}
 	machine.Spec.FailureDomain = o.NextFailureDomain(ctx)
 	return nil

@@ -27,8 +27,8 @@ import (
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedrainrules,verbs=get;list;watch
 
 // evict makes one pass of a drain as Cluster API does it: it cordons the node and evicts its pods through the Eviction
-// API, which honors disruption budgets, as MachineDrainRules say. It never waits for pods; the next look makes the next
-// pass.
+// API, which honors disruption budgets, as MachineDrainRules say. It never waits for pods; the next reconcile makes the
+// next pass.
 //
 // When it began and that it ended is written on the Machine, so that its time-out counts over restarts and moves.
 func (r *Reconciler) evict(
@@ -62,7 +62,7 @@ func (r *Reconciler) evict(
 	drainer := &drain.Helper{Client: readsLive{r.Client, r.APIReader}, RemoteClient: workload,
 		GracePeriodSeconds: -1}
 	if noderefutil.IsNodeUnreachable(node) {
-		// Nobody is there to end the pods: they count as gone a second after they were told to end.
+		// Nobody is there to end the pods: they count as gone a second after they were asked to end.
 		drainer.GracePeriodSeconds, drainer.SkipWaitForDeleteTimeoutSeconds = 1, 1
 	}
 	if err := drainer.CordonNode(ctx, node); err != nil {
@@ -82,7 +82,7 @@ func (r *Reconciler) evict(
 	return controlplane.Effect{Detail: ". " + result.ConditionMessage(metav1.NewTime(began))}, nil
 }
 
-// evictionBegan writes down when the first pass is made, and tells it ever after.
+// evictionBegan writes down when the first pass is made, and returns that ever after.
 func (r *Reconciler) evictionBegan(ctx context.Context, machine *clusterv1.Machine) (time.Time, error) {
 	if began, err := time.Parse(time.RFC3339, machine.Annotations[controlplanev1.EvictionStartedAnnotation]); err == nil {
 		return began, nil

@@ -21,7 +21,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
-// etcdStatus is the membership as status tells it. What changes all the time, such as the size of a database, is
+// etcdStatus is the membership as status shows it. What changes all the time, such as the size of a database, is
 // written only together with something that matters or when the last reading is old: each write wakes this controller
 // again.
 func (s *summary) etcdStatus(before *controlplanev1.EtcdStatus) *controlplanev1.EtcdStatus {

@@ -30,7 +30,7 @@ import (
 
 const (
 	defaultAPIServerPort = 6443
-	// certificateTimeout bounds the look at one API server's certificate.
+	// certificateTimeout bounds the reading of one API server's certificate.
 	certificateTimeout = 3 * time.Second
 )
 
@@ -42,7 +42,7 @@ func (r *Reconciler) noteCertificates(ctx context.Context, o *observe.Observatio
 	now := r.Clock.Now()
 	wanted := map[types.UID]bool{}
 	expiries := map[string]*time.Time{}
-	var looks sync.WaitGroup
+	var readings sync.WaitGroup
 	for name, machine := range o.Machines {
 		config, host := o.KubeadmConfigs[name], o.Hosts[name]
 		if !lacksExpiry(o, machine) {
@@ -54,7 +54,7 @@ func (r *Reconciler) noteCertificates(ctx context.Context, o *observe.Observatio
 		}
 		expiry := &time.Time{}
 		expiries[name] = expiry
-		looks.Go(func() {
+		readings.Go(func() {
 			read, err := r.certificateExpiry(ctx, o, config, host)
 			if err != nil {
 				ctrl.LoggerFrom(ctx).V(4).Info("When the certificates expire is not known", "machine", name, "problem", err.Error())
@@ -63,7 +63,7 @@ func (r *Reconciler) noteCertificates(ctx context.Context, o *observe.Observatio
 			r.history.Expiry.Note(o.ControlPlane.UID, machine.UID, now, err == nil)
 		})
 	}
-	looks.Wait()
+	readings.Wait()
 	r.history.Expiry.Keep(o.ControlPlane.UID, wanted)
 	var failures []error
 	for name, expiry := range expiries {

@@ -82,7 +82,7 @@ func (r *Reconciler) releaseDrain(ctx context.Context, machine *clusterv1.Machin
 }
 
 // release takes all of our hooks off a Machine. Its QuoinMachine comes first: once the Machine's hooks are gone, nobody
-// may look at it again.
+// may reconcile it again.
 func (r *Reconciler) release(ctx context.Context, inv *observe.Inventory, machine *clusterv1.Machine) error {
 	if infra := inv.QuoinMachines[machine.Name]; observe.HasHostHook(infra) {
 		if err := r.changeHostHooks(ctx, infra, func(hooks []infrav1.LifecycleHook) []infrav1.LifecycleHook {

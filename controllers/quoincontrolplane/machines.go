@@ -62,8 +62,8 @@ func (s *summary) joined(name string) bool {
 }
 
 // hasConditions reports whether the conditions of a Machine's readiness were set. While it joins they do not change:
-// each change of a Machine makes Cluster API look at it, at most once a second, and the look that it needs would come
-// later.
+// each change of a Machine makes Cluster API reconcile it, at most once a second, and the reconcile that it needs would
+// come later.
 func (s *summary) hasConditions(machine *clusterv1.Machine) bool {
 	for _, condition := range desired.MachineConditions(s.controlPlane) {
 		if !conditions.Has(machine, condition) {
@@ -116,7 +116,7 @@ func (s *summary) setPodConditions(machine *clusterv1.Machine, keep bool) {
 	}
 }
 
-// unreadable says why nothing can be told about a Machine.
+// unreadable says why nothing is known about a Machine.
 func (s *summary) unreadable(machine *clusterv1.Machine, err error) string {
 	switch {
 	case !s.Initialized():

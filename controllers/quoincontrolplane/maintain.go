@@ -82,8 +82,8 @@ func (r *Reconciler) complete(ctx context.Context, inv *observe.Inventory) error
 	return kerrors.NewAggregate(failures)
 }
 
-// createConfig makes the KubeadmConfig of a Machine, as owned by it. Cluster API looks at each object at most once a
-// second, so one that was made before its Machine, or at the same time, would cost two looks more.
+// createConfig makes the KubeadmConfig of a Machine, as owned by it. Cluster API reconciles each object at most once a
+// second, so one that was made before its Machine, or at the same time, would cost two reconciles more.
 func (r *Reconciler) createConfig(ctx context.Context, inv *observe.Inventory, machine *clusterv1.Machine) error {
 	// A second Machine is never made for an init, whatever is known at the moment: a move of the objects loses the status.
 	config, err := desired.Config(inv.ControlPlane, inv.Cluster.Name, machine.Name, machine.Spec.Version,

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +29,7 @@ const (
 	mostWaitingOn     = 512
 )
 
-// setOperation tells what is being done and what that waits for. The time stays while both stay, so that it tells for
+// setOperation shows what is being done and what that waits for. The time stays while both stay, so that it shows for
 // how long.
 func (s *summary) setOperation(failure error, now time.Time) {
 	before := s.controlPlane.Status.Operation
@@ -146,7 +147,8 @@ func (s *summary) revisions() []controlplanev1.ControlPlaneRevision {
 		result = append(result, *revision)
 	}
 	slices.SortFunc(result, func(a, b controlplanev1.ControlPlaneRevision) int {
-		aVersion, bVersion := versionOf(a.Name), versionOf(b.Name)
+		aVersion, _, _ := strings.Cut(a.Name, "/")
+		bVersion, _, _ := strings.Cut(b.Name, "/")
 		return cmp.Or(
 			-cmp.Compare(boolRank(ptr.Deref(a.Current, false)), boolRank(ptr.Deref(b.Current, false))),
 			boolRank(skew.Older(aVersion, bVersion))-boolRank(skew.Older(bVersion, aVersion)),
@@ -155,18 +157,9 @@ func (s *summary) revisions() []controlplanev1.ControlPlaneRevision {
 	return result
 }
 
-func versionOf(revision string) string {
-	for i, char := range revision {
-		if char == '/' {
-			return revision[:i]
-		}
-	}
-	return revision
-}
-
-// tellOperation says in events what is not a change and still a part of the story: that something waits for a person,
-// that less can fail meanwhile, and that an operation is over.
-func (r *Reconciler) tellOperation(s *summary, before *controlplanev1.ControlPlaneOperation) {
+// operationEvents records what is not a change and still a part of the story: that something waits for a person, that
+// less can fail meanwhile, and that an operation is over.
+func (r *Reconciler) operationEvents(s *summary, before *controlplanev1.ControlPlaneOperation) {
 	switch {
 	case s.outcome.Kind == controlplane.Refuse,
 		s.outcome.Kind == controlplane.Wait && (s.outcome.Reason == controlplane.ReasonNoSpareHost ||

@@ -125,8 +125,8 @@ func (r *Reconciler) ensureCertificates(ctx context.Context, p *reconciliation) 
 	return nil
 }
 
-// certificatesUsed reports whether a Machine may have the certificates already. Status alone does not tell: it is lost
-// when the objects are moved.
+// certificatesUsed reports whether a Machine may have the certificates already. Status alone does not show it: it is
+// lost when the objects are moved.
 func (r *Reconciler) certificatesUsed(ctx context.Context, p *reconciliation) (bool, error) {
 	if p.subject.Initialized() {
 		return true, nil

@@ -4,6 +4,7 @@
 package quoincontrolplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,18 +23,18 @@ import (
 // flickerTime is how long a new Machine may be without the condition that the next reconcile sets.
 const flickerTime = 10 * time.Second
 
-// setProgress tells what goes on: RollingOut, ScalingUp and ScalingDown, each with what is done or awaited now.
+// setProgress shows what goes on: RollingOut, ScalingUp and ScalingDown, each with what is done or awaited now.
 func (s *summary) setProgress(failure error) {
-	doing := s.outcome.Message
+	activity := s.outcome.Message
 	if failure != nil {
-		doing = failure.Error()
+		activity = failure.Error()
 	}
-	s.setRollingOut(doing, failure != nil)
-	s.setScaling(doing)
+	s.setRollingOut(activity, failure != nil)
+	s.setScaling(activity)
 }
 
-// setRollingOut also tells a failure when nothing is rolled out: people look here for what is awaited.
-func (s *summary) setRollingOut(doing string, failed bool) {
+// setRollingOut also shows a failure when nothing is rolled out: people look here for what is awaited.
+func (s *summary) setRollingOut(activity string, failed bool) {
 	const condition = controlplanev1.ControlPlaneRollingOutCondition
 	outdated := 0
 	var reasons []string
@@ -51,7 +52,7 @@ func (s *summary) setRollingOut(doing string, failed bool) {
 	})
 	text := ""
 	if failed || s.outcome.Kind == controlplane.Refuse {
-		text = sentence(doing)
+		text = sentence(activity)
 	}
 	if outdated == 0 || s.Deleting() {
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotRollingOutReason, text)
@@ -65,8 +66,8 @@ func (s *summary) setRollingOut(doing string, failed bool) {
 	for _, reason := range reasons {
 		text += "\n* " + reason
 	}
-	if doing != "" {
-		text += "\n* " + sentence(doing)
+	if activity != "" {
+		text += "\n* " + sentence(activity)
 	}
 	s.set(condition, metav1.ConditionTrue, clusterv1.RollingOutReason, text)
 }
@@ -78,37 +79,37 @@ func boolRank(b bool) int {
 	return 0
 }
 
-func (s *summary) setScaling(doing string) {
+func (s *summary) setScaling(activity string) {
 	wanted, have := s.Replicas(), len(s.parts())
 	if s.Deleting() {
 		wanted = 0
 	}
-	up, down := "", ""
+	up := ""
 	if s.TemplateProblem != "" {
 		up = "Scaling up would be blocked because " + s.TemplateProblem
-		if doing == "" {
-			doing = s.TemplateProblem
+		if activity == "" {
+			activity = s.TemplateProblem
 		}
 	}
 	if have < wanted {
 		s.set(controlplanev1.ControlPlaneScalingUpCondition, metav1.ConditionTrue, clusterv1.ScalingUpReason,
-			fmt.Sprintf("Scaling up from %d to %d replicas", have, wanted)+detail(doing))
+			fmt.Sprintf("Scaling up from %d to %d replicas", have, wanted)+detail(activity))
 	} else {
 		s.set(controlplanev1.ControlPlaneScalingUpCondition, metav1.ConditionFalse, clusterv1.NotScalingUpReason, up)
 	}
 	if have > wanted {
 		s.set(controlplanev1.ControlPlaneScalingDownCondition, metav1.ConditionTrue, clusterv1.ScalingDownReason,
-			fmt.Sprintf("Scaling down from %d to %d replicas", have, wanted)+detail(doing))
+			fmt.Sprintf("Scaling down from %d to %d replicas", have, wanted)+detail(activity))
 	} else {
-		s.set(controlplanev1.ControlPlaneScalingDownCondition, metav1.ConditionFalse, clusterv1.NotScalingDownReason, down)
+		s.set(controlplanev1.ControlPlaneScalingDownCondition, metav1.ConditionFalse, clusterv1.NotScalingDownReason, "")
 	}
 }
 
-func detail(doing string) string {
-	if doing == "" {
+func detail(activity string) string {
+	if activity == "" {
 		return ""
 	}
-	return "\n* " + sentence(doing)
+	return "\n* " + sentence(activity)
 }
 
 func (s *summary) setDeleting() {
@@ -117,7 +118,7 @@ func (s *summary) setDeleting() {
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotDeletingReason, "")
 		return
 	}
-	reason := orElse(s.outcome.Reason, clusterv1.DeletingReason)
+	reason := cmp.Or(s.outcome.Reason, clusterv1.DeletingReason)
 	text := sentence(s.outcome.Message)
 	var stages []string
 	for _, machine := range s.machines.SortedByCreationTimestamp() {
@@ -141,11 +142,11 @@ func (s *summary) setAggregates(ctx context.Context) {
 	s.aggregate(ctx, parts.UnsortedList(), clusterv1.MachineReadyCondition,
 		controlplanev1.ControlPlaneMachinesReadyCondition,
 		clusterv1.NotReadyReason, clusterv1.ReadyUnknownReason, clusterv1.ReadyReason)
-	// A Machine that was just made gets its UpToDate condition at the next look.
-	told := parts.Filter(func(m *clusterv1.Machine) bool {
+	// A Machine that was just made gets its UpToDate condition at the next reconcile.
+	judged := parts.Filter(func(m *clusterv1.Machine) bool {
 		return conditions.Has(m, clusterv1.MachineUpToDateCondition) || s.now.Sub(m.CreationTimestamp.Time) > flickerTime
 	})
-	s.aggregate(ctx, told.UnsortedList(), clusterv1.MachineUpToDateCondition,
+	s.aggregate(ctx, judged.UnsortedList(), clusterv1.MachineUpToDateCondition,
 		controlplanev1.ControlPlaneMachinesUpToDateCondition,
 		clusterv1.NotUpToDateReason, clusterv1.UpToDateUnknownReason, clusterv1.UpToDateReason)
 }

@@ -5,7 +5,6 @@ package quoincontrolplane
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +20,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
-// orderRecovery tells a host its part.
+// orderRecovery gives a host its part.
 func (r *Reconciler) orderRecovery(ctx context.Context, o *observe.Observation, step controlplane.Step) error {
 	infra := o.QuoinMachines[step.Machine]
 	if infra == nil {
@@ -65,20 +64,12 @@ func (r *Reconciler) recordRecovery(
 	}[step.Kind]
 	record := controlplane.RecoveryRecord{ID: controlPlane.Spec.Recovery.ID, State: state}
 	if state == controlplane.RecoveryBegun {
-		// What the host is told rests on it, and status is lost in a move.
+		// What the host is ordered to do rests on it, and status is lost in a move.
 		record.Data = o.Delivered()
 	}
-	text, err := json.Marshal(record)
-	if err != nil {
-		return err
+	if err := r.record(ctx, controlPlane, controlplanev1.RecoveryAnnotation, record); err != nil {
+		return fmt.Errorf("recording recovery %s: %w", record.ID, err)
 	}
-	noted := map[string]string{controlplanev1.RecoveryAnnotation: string(text)}
-	changed := controlPlane.DeepCopy()
-	annotations.AddAnnotations(changed, noted)
-	if err := r.Client.Patch(ctx, changed, client.MergeFrom(controlPlane)); err != nil {
-		return fmt.Errorf("recording recovery %s: %w", controlPlane.Spec.Recovery.ID, err)
-	}
-	annotations.AddAnnotations(controlPlane, noted)
 	if state == controlplane.RecoveryComplete || state == controlplane.RecoveryVoid {
 		return r.dropOrders(ctx, o)
 	}

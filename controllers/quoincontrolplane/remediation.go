@@ -29,11 +29,6 @@ import (
 // lossGrace is how long a quorum may be away, as while etcd elects, until it is said to be lost.
 const lossGrace = time.Minute
 
-func attemptText(attempt *controlplane.Attempt) (string, error) {
-	text, err := json.Marshal(attempt)
-	return string(text), err
-}
-
 // forgetAttempt takes the annotation off whose attempt a Machine carries by now.
 func forgetAttempt(controlPlane *controlplanev1.QuoinControlPlane, pending *controlplane.Attempt) {
 	noted := observe.AttemptFrom(controlPlane.Annotations[controlplanev1.RemediationInProgressAnnotation])
@@ -50,17 +45,27 @@ func (r *Reconciler) recordAttempt(
 	if attempt == nil {
 		return nil
 	}
-	text, err := attemptText(attempt)
+	if err := r.record(ctx, controlPlane, controlplanev1.RemediationInProgressAnnotation, attempt); err != nil {
+		return fmt.Errorf("recording the replacement of Machine %s: %w", attempt.Machine, err)
+	}
+	setLastRemediation(controlPlane, attempt)
+	return nil
+}
+
+// record writes an annotation of the control plane at once.
+func (r *Reconciler) record(
+	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, annotation string, value any,
+) error {
+	text, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	changed := controlPlane.DeepCopy()
-	annotations.AddAnnotations(changed, map[string]string{controlplanev1.RemediationInProgressAnnotation: text})
+	changed, noted := controlPlane.DeepCopy(), map[string]string{annotation: string(text)}
+	annotations.AddAnnotations(changed, noted)
 	if err := r.Client.Patch(ctx, changed, client.MergeFrom(controlPlane)); err != nil {
-		return fmt.Errorf("recording the replacement of Machine %s: %w", attempt.Machine, err)
+		return err
 	}
-	annotations.AddAnnotations(controlPlane, map[string]string{controlplanev1.RemediationInProgressAnnotation: text})
-	setLastRemediation(controlPlane, attempt)
+	annotations.AddAnnotations(controlPlane, noted)
 	return nil
 }
 

@@ -4,6 +4,7 @@
 package quoincontrolplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -63,11 +64,11 @@ func (r *Reconciler) summaryOf(p *reconciliation) *summary {
 	if s.Observation == nil {
 		s.Observation = observe.Nothing(p.subject)
 	}
-	s.dnsProblem = orElse(p.dnsProblem, s.Workload.DNSProblem)
+	s.dnsProblem = cmp.Or(p.dnsProblem, s.Workload.DNSProblem)
 	return s
 }
 
-// parts are the Machines that the control plane consists of: all but those that were made ahead.
+// parts are the Machines that the control plane consists of: all but those that were pre-created.
 func (s *summary) parts() collections.Machines {
 	return s.machines.Filter(func(machine *clusterv1.Machine) bool { return !s.PreCreated(machine) })
 }
@@ -120,7 +121,7 @@ func (r *Reconciler) summarize(ctx context.Context, p *reconciliation, failure e
 	s.setOperation(failure, s.now)
 	s.setProgressing(s.now)
 	if failure == nil {
-		r.tellOperation(s, before)
+		r.operationEvents(s, before)
 	}
 	s.setDeleting()
 	s.setAggregates(ctx)
@@ -152,7 +153,7 @@ func (s *summary) setCertificates() {
 	}
 }
 
-// setUnknownOnce says that something cannot be told, unless what was told before is recent enough.
+// setUnknownOnce says that something is not known, unless what was known before is recent enough.
 func (s *summary) setUnknownOnce(condition string, keep bool, message string) {
 	if keep && conditions.Has(s.controlPlane, condition) {
 		return
@@ -175,7 +176,7 @@ func (s *summary) setComponents(keep bool) {
 	for _, machine := range s.State.Machines {
 		if !machine.Deleting && !machine.Serving {
 			problems = append(problems, fmt.Sprintf("* Machine %s: %s", machine.Name,
-				orElse(orElse(s.Workload.Health[machine.Name].PodProblem, machine.Problem), "waiting for its Node")))
+				cmp.Or(s.Workload.Health[machine.Name].PodProblem, machine.Problem, "waiting for its Node")))
 		}
 	}
 	if len(problems) > 0 {
@@ -192,7 +193,7 @@ func (s *summary) setEtcd(keep bool) {
 		return
 	}
 	if !s.State.Etcd.Known {
-		s.setUnknownOnce(condition, keep, "etcd cannot be read: "+orElse(s.State.Etcd.Problem, "it was not read"))
+		s.setUnknownOnce(condition, keep, "etcd cannot be read: "+cmp.Or(s.State.Etcd.Problem, "it was not read"))
 		return
 	}
 	var problems []string
@@ -206,7 +207,7 @@ func (s *summary) setEtcd(keep bool) {
 		problems = append(problems, "* There is no quorum")
 	}
 	for _, member := range s.State.Etcd.Members {
-		name := orElse(member.Name, fmt.Sprintf("%x", member.ID))
+		name := cmp.Or(member.Name, fmt.Sprintf("%x", member.ID))
 		switch {
 		case slices.ContainsFunc(unclaimed, func(kept controlplane.UnclaimedMember) bool { return kept.ID == member.ID }):
 		case member.Machine == "":
@@ -242,7 +243,7 @@ func (s *summary) setAvailable(keep bool) {
 		return
 	case !s.Initialized():
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason,
-			orElse(s.outcome.Message, "Waiting for kubeadm init to end"))
+			cmp.Or(s.outcome.Message, "Waiting for kubeadm init to end"))
 		return
 	case !s.Observed() || !s.State.Reachable:
 		s.setUnknownOnce(condition, keep, message(s.Workload.Err, "The workload cluster was not read"))
@@ -301,18 +302,11 @@ func (s *summary) setAddons(failure error) {
 	}
 }
 
-func message(err error, otherwise string) string {
+func message(err error, fallback string) string {
 	if err != nil {
 		return err.Error()
 	}
-	return otherwise
-}
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
+	return fallback
 }
 
 // sentence makes a step's message stand alone.
@@ -336,8 +330,6 @@ func (s *summary) lackImages() string {
 	}
 	slices.Sort(names)
 	return fmt.Sprintf("\n* Not waited for: the hosts of %s, which cannot take the add-on images of %s now. They get "+
-		"them first of all when "+
-		"they are back, and until then kube-proxy may not start there: end the maintenance, repair them or delete their "+
-		"Machines",
-		strings.Join(names, ", "), s.State.Version)
+		"them first of all when they are back, and until then kube-proxy may not start there: end the maintenance, "+
+		"repair them or delete their Machines", strings.Join(names, ", "), s.State.Version)
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
-// Timings are how soon the controller looks again, and for how long it waits.
+// Timings are how soon the controller rechecks, and for how long it waits.
 type Timings struct {
-	// Recheck is how soon to look again at each pace.
+	// Recheck is the time of each pace.
 	Recheck map[controlplane.Recheck]time.Duration
 	// Words lies between two changes of an object that are nothing but messages.
 	Words time.Duration

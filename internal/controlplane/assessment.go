@@ -5,7 +5,7 @@ package controlplane
 
 import "github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 
-// Assessment is what a State means: what comes next, and what is to be told of it besides.
+// Assessment is what a State means: what comes next, and what is to be reported besides.
 type Assessment struct {
 	// Step comes next.
 	Step Step

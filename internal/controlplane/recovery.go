@@ -32,7 +32,7 @@ const (
 	RecoveryAsked RecoveryState = ""
 	// RecoveryFetching means: the snapshot is brought to the survivor's host. Nothing else was done yet.
 	RecoveryFetching RecoveryState = "Fetching"
-	// RecoveryBegun means: hosts may have been told to stop their members.
+	// RecoveryBegun means: hosts may have been ordered to stop their members.
 	RecoveryBegun RecoveryState = "Begun"
 	// RecoveryComplete means: the survivor is a cluster of one. Final.
 	RecoveryComplete RecoveryState = "Complete"
@@ -79,7 +79,7 @@ type RecoveryHost struct {
 	Gone bool
 	// Silent: it does not answer.
 	Silent bool
-	// Ordered: it was told its part. Succeeded and Failed tell how that ended; neither while it runs or has not begun.
+	// Ordered: it was given its part. Succeeded and Failed say how that ended; neither while it runs or has not begun.
 	Ordered, Succeeded, Failed bool
 	// Message says what went wrong.
 	Message string

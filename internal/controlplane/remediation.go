@@ -31,7 +31,7 @@ type Attempt struct {
 	RetryCount int `json:"retryCount"`
 }
 
-// Health is what tells that a Machine has to be replaced, and what speaks against it. Times are zero when they do not
+// Health is what shows that a Machine has to be replaced, and what speaks against it. Times are zero when they do not
 // apply.
 type Health struct {
 	// Marked is what a MachineHealthCheck that leaves the remedy to us says; empty when none does.

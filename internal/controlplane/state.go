@@ -75,7 +75,7 @@ type State struct {
 	Spare Spare
 	// Backup is what is known of etcd's snapshots.
 	Backup Backup
-	// InFlight is the operation that was in flight at the last look, and the Machine that it was about.
+	// InFlight is the operation that was in flight at the last reconcile, and the Machine that it was about.
 	InFlight InFlight
 }
 
@@ -156,7 +156,7 @@ type Machine struct {
 	// Healthy: the Node is Ready and so are the static pods. Problem says what is not.
 	Healthy bool
 	Problem string
-	// Health tells whether it has to be replaced.
+	// Health shows whether it has to be replaced.
 	Health Health
 	// Serving: the static pods are ready, though the Node may not be, as before a network plugin runs.
 	Serving bool
@@ -216,7 +216,7 @@ type Host struct {
 	Version string
 	// Provisioned: it is a node, so CoreDNS and kube-proxy may run there.
 	Provisioned bool
-	// Requested: it was told to hold the images of State.Version. Present: it does.
+	// Requested: it was asked to hold the images of State.Version. Present: it does.
 	Requested, Present bool
 	// Unfit says why it cannot take images now, such as "in maintenance": nobody waits for it, and it gets them before
 	// anything else when it can. Empty when it can.

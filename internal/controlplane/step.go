@@ -26,7 +26,7 @@ const (
 	PreCreateMachine Kind = "PreCreateMachine"
 	// AllowHostClaim lets Machine, which was pre-created, claim its host and join.
 	AllowHostClaim Kind = "AllowHostClaim"
-	// PrepullAddons tells Hosts to get the images of Version's CoreDNS and kube-proxy.
+	// PrepullAddons asks Hosts to get the images of Version's CoreDNS and kube-proxy.
 	PrepullAddons Kind = "PrepullAddons"
 	// UpdateKubeadmConfig writes the wanted version and settings to the kubeadm-config ConfigMap.
 	UpdateKubeadmConfig Kind = "UpdateKubeadmConfig"
@@ -54,7 +54,7 @@ const (
 	FetchSnapshot Kind = "FetchSnapshot"
 	// BeginRecovery records that the recovery of etcd that was asked for begins.
 	BeginRecovery Kind = "BeginRecovery"
-	// OrderRecovery tells Machine's host its part in the recovery: Order.
+	// OrderRecovery gives Machine's host its part in the recovery: Order.
 	OrderRecovery Kind = "OrderRecovery"
 	// MarkForRemediation marks Machine, whose etcd member was given up, for its replacement.
 	MarkForRemediation Kind = "MarkForRemediation"
@@ -146,7 +146,7 @@ type Step struct {
 	// MayProceed while the housekeeping fails: the step goes on with a departure that was begun, which nothing else holds
 	// up.
 	MayProceed bool
-	// RecheckAfter is how soon to look again; RecheckNever when nothing is left to look at.
+	// RecheckAfter is how soon to reconcile again; RecheckNever when nothing is left to do.
 	RecheckAfter Recheck
 	// Then approves the drain of the Machine that the step deletes, together with it; nil else.
 	Then    *Step
@@ -224,7 +224,7 @@ func (s Step) WaitingOn() string {
 	return s.Reason
 }
 
-// Recheck says how soon to look again; whoever carries steps out knows how long that is.
+// Recheck says how soon to reconcile again; whoever carries steps out knows how long that is.
 type Recheck string
 
 // The paces of a Recheck, from the soonest.

@@ -12,7 +12,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 )
 
-// ShutdownDelay is for how long an API server that is told to end goes on serving after it has left the endpoints of
+// ShutdownDelay is for how long an API server that is asked to end goes on serving after it has left the endpoints of
 // the Service kubernetes, so that everybody learns of that before it refuses connections: kube-proxy takes a second,
 // and HAProxy's health check, as it is by default, three times two. It is well below the grace of the pod, which is
 // half a minute.

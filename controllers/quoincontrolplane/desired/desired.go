@@ -6,6 +6,7 @@
 package desired
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 
@@ -44,10 +45,8 @@ func MakerRef(controlPlane *controlplanev1.QuoinControlPlane) metav1.OwnerRefere
 
 // KeyAlgorithm is that of the cluster's keys.
 func KeyAlgorithm(controlPlane *controlplanev1.QuoinControlPlane) bootstrapv1.EncryptionAlgorithmType {
-	if algorithm := controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.EncryptionAlgorithm; algorithm != "" {
-		return algorithm
-	}
-	return bootstrapv1.EncryptionAlgorithmRSA2048
+	return cmp.Or(controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.EncryptionAlgorithm,
+		bootstrapv1.EncryptionAlgorithmRSA2048)
 }
 
 // FixedLabels are those that no template can change: the Machine's selector, and what finds its parts.
@@ -62,28 +61,24 @@ func FixedLabels(controlPlane *controlplanev1.QuoinControlPlane, cluster string)
 
 // Labels of Machines and of what belongs to them.
 func Labels(controlPlane *controlplanev1.QuoinControlPlane, cluster string) map[string]string {
-	result := maps.Clone(controlPlane.Spec.MachineTemplate.ObjectMeta.Labels)
-	if result == nil {
-		result = map[string]string{}
-	}
+	result := map[string]string{}
+	maps.Copy(result, controlPlane.Spec.MachineTemplate.ObjectMeta.Labels)
 	maps.Copy(result, FixedLabels(controlPlane, cluster))
 	return result
 }
 
 func annotations(controlPlane *controlplanev1.QuoinControlPlane) map[string]string {
-	result := maps.Clone(controlPlane.Spec.MachineTemplate.ObjectMeta.Annotations)
-	if result == nil {
-		result = map[string]string{}
-	}
+	result := map[string]string{}
+	maps.Copy(result, controlPlane.Spec.MachineTemplate.ObjectMeta.Annotations)
 	// It is for single Machines; in a template it would hold each of them for ever.
 	delete(result, infrav1.HoldClaimAnnotation)
 	return result
 }
 
-// Machine is the Machine that the spec asks for. Of an existing one, what only a new Machine may get is kept; held says
-// that it claims no host yet.
+// Machine is the Machine that the spec asks for. Of an existing one, what only a new Machine may get is kept. One that
+// is preCreated claims no host yet.
 func Machine(
-	controlPlane *controlplanev1.QuoinControlPlane, cluster, name string, existing *clusterv1.Machine, held bool,
+	controlPlane *controlplanev1.QuoinControlPlane, cluster, name string, existing *clusterv1.Machine, preCreated bool,
 ) *clusterv1.Machine {
 	template := controlPlane.Spec.MachineTemplate.Spec
 	annotations := annotations(controlPlane)
@@ -96,8 +91,8 @@ func Machine(
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: controlPlane.Namespace, Labels: Labels(controlPlane, cluster), Annotations: annotations,
 			OwnerReferences: []metav1.OwnerReference{ControllerRef(controlPlane)},
-			// Cluster API's own, which it would add in a look of its own, a second before it does anything else. Always, because
-			// what is not applied again is taken away.
+			// Cluster API's own, which it would add in a reconcile of its own, a second before it does anything else. Always,
+			// because what is not applied again is taken away.
 			Finalizers: []string{clusterv1.MachineFinalizer},
 		},
 		Spec: clusterv1.MachineSpec{
@@ -113,7 +108,7 @@ func Machine(
 			},
 		},
 	}
-	if held {
+	if preCreated {
 		machine.Annotations[infrav1.HoldClaimAnnotation] = ""
 	}
 	if existing != nil {
@@ -171,7 +166,7 @@ func Config(
 	spec := controlPlane.Spec.KubeadmConfigSpec.DeepCopy()
 	if join {
 		spec.InitConfiguration = bootstrapv1.InitConfiguration{}
-		// Set, also when empty: it tells a join of a control plane from one of a worker, and from an init.
+		// Set, also when empty: it distinguishes a join of a control plane from one of a worker, and from an init.
 		if spec.JoinConfiguration.ControlPlane == nil {
 			spec.JoinConfiguration.ControlPlane = &bootstrapv1.JoinControlPlane{}
 		}
@@ -218,7 +213,7 @@ func HookOwner(controlPlane *controlplanev1.QuoinControlPlane) string {
 	return ControlPlaneKind + "/" + controlPlane.Name
 }
 
-// StaticPods of a control-plane node, and the condition that tells of each.
+// StaticPods of a control-plane node, and the condition of each.
 var StaticPods = []struct {
 	Component, Condition string
 	// Etcd: it is there only with stacked etcd.

@@ -17,7 +17,7 @@ type History struct {
 	Undrained Since[string]
 	// Expiry paces the reading of certificates' expiry from hosts that did not answer.
 	Expiry Backoff
-	// PreCreation paces the creation of Machines ahead, by the Machine beside which it failed.
+	// PreCreation paces the pre-creation of Machines, by the Machine beside which it failed.
 	PreCreation Backoff
 	// Applied are the digests of what was applied last.
 	Applied Digests

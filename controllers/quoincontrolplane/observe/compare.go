@@ -59,7 +59,7 @@ func (inv *Inventory) compareTemplate(machine *clusterv1.Machine) string {
 	return fmt.Sprintf("%s is not up-to-date", machine.Spec.InfrastructureRef.Kind)
 }
 
-// sameConfig compares what kubeadm and cloud-init were told with what the spec would tell them now. The Machine that
+// sameConfig compares what kubeadm and cloud-init were given with what the spec would give them now. The Machine that
 // ran init is compared as if it had joined, and when that differs as what it is: a difference between initConfiguration
 // and joinConfiguration alone is no reason to replace it.
 func (inv *Inventory) sameConfig(machine *clusterv1.Machine) (bool, error) {

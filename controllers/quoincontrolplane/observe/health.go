@@ -134,7 +134,7 @@ func (inv *Inventory) awaitedVersion() string {
 }
 
 // lostDomains are the failure domains that are lost, by the hosts of everybody in them. Hosts that nobody tries to
-// reach tell nothing.
+// reach prove nothing.
 func lostDomains(fleet []infrav1.QuoinHost) map[string]string {
 	byDomain := map[string][]outage.Host{}
 	for i := range fleet {

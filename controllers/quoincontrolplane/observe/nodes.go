@@ -89,8 +89,8 @@ func (inv *Inventory) awaitsNode(machine *clusterv1.Machine) bool {
 	return joined || Provisioned(infra)
 }
 
-// nameNodes finds the Nodes of Machines that have joined, by their provider IDs, as Cluster API will at its next look,
-// a second later or two. What it finds is written nowhere.
+// nameNodes finds the Nodes of Machines that have joined, by their provider IDs, as Cluster API will at its next
+// reconcile, a second later or two. What it finds is written nowhere.
 func (inv *Inventory) nameNodes(nodes map[string]*corev1.Node) collections.Machines {
 	machines := collections.New()
 	for name, machine := range inv.Machines {

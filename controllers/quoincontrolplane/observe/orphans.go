@@ -81,7 +81,7 @@ func (s *Subject) syntheticMachine(infra *infrav1.QuoinMachine, now time.Time) *
 		Namespace: infra.Namespace, Name: infra.Name, Labels: desired.FixedLabels(s.ControlPlane, s.Cluster.Name),
 		CreationTimestamp: infra.CreationTimestamp,
 		DeletionTimestamp: infra.DeletionTimestamp,
-		// Nobody can tell how its pods are to be evicted.
+		// Nobody knows how its pods are to be evicted.
 		Annotations: map[string]string{controlplanev1.EvictionEndedAnnotation: ""},
 	}}
 	if machine.DeletionTimestamp == nil {

@@ -89,11 +89,11 @@ func (s *Sources) failsOnCgroupV1(ctx context.Context, inv *Inventory) (bool, er
 	ctx, cancel := context.WithTimeout(ctx, WorkloadTimeout)
 	defer cancel()
 	workload, err := s.Workloads.GetUncachedReader(ctx, client.ObjectKeyFromObject(inv.Cluster))
-	// A cluster that cannot be read may tell it to start.
+	// A cluster that cannot be read may let it start.
 	return err == nil && observed.SharedFailsOnCgroupV1(ctx, workload), nil
 }
 
-// kubeletSettings is a cloud-config of all that a further Machine's bootstrap data will tell its kubelet.
+// kubeletSettings is a cloud-config of all that a further Machine's bootstrap data will give its kubelet.
 func (s *Sources) kubeletSettings(ctx context.Context, inv *Inventory) ([]byte, error) {
 	type file struct {
 		Path     string `json:"path"`

@@ -46,7 +46,7 @@ type Workload struct {
 	Health map[string]Health
 	// Nodes of the control plane, by name.
 	Nodes map[string]*corev1.Node
-	// AddonsErr is why it could not be told what the add-ons have. It concerns nothing but the add-ons.
+	// AddonsErr is why it is not known what the add-ons have. It concerns nothing but the add-ons.
 	AddonsErr     error
 	AddonsCurrent bool
 	// DNSProblem is why CoreDNS does not follow the version by itself; what to do, as a sentence.
@@ -64,7 +64,7 @@ type Workload struct {
 
 // Health is that of one Machine's node and static pods.
 type Health struct {
-	// Serving: the static pods are ready, and PodProblem is empty. Problem may tell more, of the Node.
+	// Serving: the static pods are ready, and PodProblem is empty. Problem may say more, of the Node.
 	Serving    bool
 	PodProblem string
 	// Problem is the first thing that is wrong; empty when all is well.
@@ -115,7 +115,7 @@ func (s *Sources) readWorkload(ctx context.Context, inv *Inventory) (Workload, c
 
 // workloadReader reads from the API server: whether an API server's pod is ready must not be remembered from before it
 // died. For a cached observation it reads from the cache, as long as the cluster answers the probes of its connection:
-// a cache does not tell that the cluster is silent.
+// a cache does not show that the cluster is silent.
 func (s *Sources) workloadReader(ctx context.Context, inv *Inventory, w *Workload) (client.Reader, error) {
 	cluster := client.ObjectKeyFromObject(inv.Cluster)
 	reader, err := s.Workloads.GetUncachedReader(ctx, cluster)
@@ -242,7 +242,7 @@ func (w *Workload) readHealth(
 	return health
 }
 
-// podCondition tells of a static pod by its mirror in the API; nil when there is none.
+// podCondition judges a static pod by its mirror in the API; pod is nil when there is none.
 func podCondition(name string, pod *corev1.Pod) metav1.Condition {
 	if pod == nil {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: "DoesNotExist",

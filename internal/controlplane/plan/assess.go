@@ -48,8 +48,8 @@ func (s facts) first(rules ...rule) *controlplane.Step {
 func (s facts) decide() controlplane.Step {
 	step := s.firstStep()
 	if step.Kind == controlplane.DeleteMachine {
-		// Cluster API looks at a Machine at most once a second, and its first look can be the one that drains: where the
-		// approval would follow anyhow, it is given with the deletion.
+		// Cluster API reconciles a Machine at most once a second, and its first reconcile can be the one that drains: where
+		// the approval would follow anyhow, it is given with the deletion.
 		then := s.deleted(step.Machine).firstStep()
 		if then.Kind == controlplane.ReleaseDrainHook && then.Machine == step.Machine {
 			step.Then = &then

@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -66,10 +67,6 @@ func (s facts) memberOf(machine controlplane.Machine) *quorum.Member {
 	return nil
 }
 
-func (s facts) memberNamed(machine string) *quorum.Member {
-	return s.memberOf(controlplane.Machine{Name: machine})
-}
-
 // explained adds to what is wrong with a Machine what helps when its member is dead and nobody has asked for its
 // replacement: a silent host may be back any moment, so only somebody else can say that it will not.
 func (s facts) explained(machine controlplane.Machine, problem string) string {
@@ -88,17 +85,11 @@ func (s facts) neverJoined(machine controlplane.Machine) bool {
 
 // shortcoming says why a Machine does not count as a working part of the control plane; empty when it does.
 func (s facts) shortcoming(machine controlplane.Machine) string {
-	if machine.Node == "" {
-		if machine.Problem != "" {
-			return machine.Problem
-		}
-		return "it has no Node yet"
-	}
-	if !machine.Healthy {
-		if machine.Problem != "" {
-			return machine.Problem
-		}
-		return "its Node or its static pods are not ready"
+	switch {
+	case machine.Node == "":
+		return cmp.Or(machine.Problem, "it has no Node yet")
+	case !machine.Healthy:
+		return cmp.Or(machine.Problem, "its Node or its static pods are not ready")
 	}
 	return s.memberShortcoming(machine)
 }

@@ -45,11 +45,10 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 	}
 	member := s.memberOf(machine)
 	if member == nil && machine.Node == "" && machine.Joining {
-		// The join may add its member after this look, and nobody would remove it.
+		// The join may add its member after this observation, and nobody would remove it.
 		return s.waitFor(machine, controlplane.ReasonJoinRuns,
-			"Machine %s is being deleted: its host is kept until the bootstrap that "+
-				"runs there has ended, "+
-				"because it may still add an etcd member", machine.Name)
+			"Machine %s is being deleted: its host is kept until the bootstrap that runs there has ended, because it may "+
+				"still add an etcd member", machine.Name)
 	}
 	if member == nil {
 		// A member whose Machine is not known may be the one of this Machine, which never got a Node.

@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -80,13 +81,13 @@ func reschedule(s facts) *controlplane.Step {
 
 func dropHostless(operation controlplane.Operation, machine controlplane.Machine) *controlplane.Step {
 	return change(controlplane.DeleteMachine, operation, controlplane.ReasonHostGone,
-		"Machine %s has no host, and none of failure domain %s is free "+
-			"any more: the next one is made where one is", machine.Name, machine.FailureDomain).WithMachine(machine.Name)
+		"Machine %s has no host, and none of failure domain %s is free any more: the next one is made where one is",
+		machine.Name, machine.FailureDomain).WithMachine(machine.Name)
 }
 
 // missingHost says which host is missing.
 func (s facts) missingHost(leaving controlplane.Machine) string {
-	text := fmt.Sprintf("1 more host is needed: none of the %s is free", s.hostKind())
+	text := fmt.Sprintf("1 more host is needed: none of the %s is free", cmp.Or(s.Spare.Kind, "hosts"))
 	if s.Spare.Why != "" {
 		text += " (" + s.Spare.Why + ")"
 	}
@@ -99,16 +100,9 @@ func (s facts) missingHost(leaving controlplane.Machine) string {
 
 // pendingHost says that a host will be free soon.
 func (s facts) pendingHost() string {
-	text := fmt.Sprintf("waiting for one of the %s, which is being reset or inspected", s.hostKind())
+	text := fmt.Sprintf("waiting for one of the %s, which is being reset or inspected", cmp.Or(s.Spare.Kind, "hosts"))
 	if s.Spare.Why != "" {
 		text += " (" + s.Spare.Why + ")"
 	}
 	return text
-}
-
-func (s facts) hostKind() string {
-	if s.Spare.Kind == "" {
-		return "hosts"
-	}
-	return s.Spare.Kind
 }

@@ -4,9 +4,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"sort"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
@@ -106,14 +106,8 @@ func (s facts) deletingMachines() []controlplane.Machine {
 		}
 		return 3
 	}
-	sort.SliceStable(deleting, func(i, j int) bool {
-		if a, b := rank(deleting[i]), rank(deleting[j]); a != b {
-			return a < b
-		}
-		if deleting[i].DeletedAt != deleting[j].DeletedAt {
-			return deleting[i].DeletedAt < deleting[j].DeletedAt
-		}
-		return deleting[i].Name < deleting[j].Name
+	slices.SortStableFunc(deleting, func(a, b controlplane.Machine) int {
+		return cmp.Or(rank(a)-rank(b), cmp.Compare(a.DeletedAt, b.DeletedAt), cmp.Compare(a.Name, b.Name))
 	})
 	return deleting
 }
@@ -141,9 +135,7 @@ func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
 	// A member that is dead leaves no gap.
 	if other := s.onItsWay(machine); other != "" && !s.dead(member) {
 		return s.waitFor(machine, controlplane.ReasonOneAtATime,
-			"Machine %s is being deleted but kept until Machine %s, which leaves "+
-				"now, is gone",
-			machine.Name, other)
+			"Machine %s is being deleted but kept until Machine %s, which leaves now, is gone", machine.Name, other)
 	}
 	verdict := s.mayDepart(machine, s.terms(machine))
 	if !verdict.Allowed {
@@ -194,9 +186,7 @@ func handOver(s facts, machine controlplane.Machine, operation controlplane.Oper
 		return nil
 	}
 	return &controlplane.Step{Kind: controlplane.MoveLeader, Operation: operation, MayProceed: machine.Deleting,
-		RecheckAfter: controlplane.RecheckSoon,
-		Machine:      machine.Name,
-		Member:       member.ID, To: next.ID, Reason: reason,
+		RecheckAfter: controlplane.RecheckSoon, Machine: machine.Name, Member: member.ID, To: next.ID, Reason: reason,
 		Message: fmt.Sprintf("moving etcd leadership from Machine %s to %s", machine.Name, next.Machine)}
 }
 
@@ -250,8 +240,7 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	if slices.ContainsFunc(kept, func(step *controlplane.Step) bool {
 		return step.Reason != controlplane.ReasonQuorum && step.Reason != controlplane.ReasonNoSpareHost &&
-			step.Reason != controlplane.ReasonOneAtATime &&
-			step.Reason != controlplane.ReasonMemberWithoutMachine
+			step.Reason != controlplane.ReasonOneAtATime && step.Reason != controlplane.ReasonMemberWithoutMachine
 	}) {
 		return nil
 	}
@@ -269,7 +258,7 @@ func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	case controlplane.RemoveEtcdMember:
 		return step
 	case controlplane.DeleteMachine:
-		if member := s.memberNamed(step.Machine); member == nil || member.Learner || s.dead(member) {
+		if member := s.memberOf(controlplane.Machine{Name: step.Machine}); member == nil || member.Learner || s.dead(member) {
 			return step
 		}
 	}

@@ -36,10 +36,9 @@ func (s facts) describeUnclaimed(member quorum.Member) string {
 		state = "may vote"
 	}
 	return fmt.Sprintf("etcd member %x (%s) %s, but no Machine of this control plane runs it: the objects here may be "+
-		"older than that member. "+
-		"It is never removed by itself, and until it has a Machine or is gone no Machine is made, replaced or let go. If "+
-		"another management cluster has "+
-		"its Machine, pause this Cluster. If nobody needs it: kubectl annotate quoincontrolplane %s "+
+		"older than that member. It is never removed by itself, and until it has a Machine or is gone no Machine is made, "+
+		"replaced or let go. If another management cluster has its Machine, pause this Cluster. If "+
+		"nobody needs it: kubectl annotate quoincontrolplane %s "+
 		"quoin.cluster.x-k8s.io/remove-etcd-member=%x", member.ID, member.Name, state, s.Name, member.ID)
 }
 
@@ -81,8 +80,7 @@ func (s facts) dropOrphanedMember(member quorum.Member) *controlplane.Step {
 	ordered := slices.Contains(s.RemoveMembers, member.ID)
 	if s.wavering(&member) && !ordered {
 		return s.wait(s.ongoing(), controlplane.ReasonQuorum,
-			"etcd member %x (%s) has no Machine, but was healthy less than %s ago and "+
-				"may be back: %s",
+			"etcd member %x (%s) has no Machine, but was healthy less than %s ago and may be back: %s",
 			member.ID, member.Name, s.DeadMemberTimeout, member.Problem)
 	}
 	// By the quorum alone: nobody looks after it, and while it is there nothing joins.

@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -151,10 +152,7 @@ func (s facts) quorumLoss() *controlplane.QuorumLoss {
 			continue
 		}
 		voters++
-		name := member.Name
-		if name == "" {
-			name = fmt.Sprintf("%x", member.ID)
-		}
+		name := cmp.Or(member.Name, fmt.Sprintf("%x", member.ID))
 		switch {
 		case s.holderGone(member):
 			gone++

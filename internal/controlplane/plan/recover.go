@@ -80,8 +80,7 @@ func (s facts) restoring(r controlplane.Recovery) *controlplane.Step {
 	case !survivor.Ordered:
 		return &controlplane.Step{Kind: controlplane.OrderRecovery, Operation: controlplane.Recover,
 			RecheckAfter: controlplane.RecheckStep, Machine: r.Machine,
-			Order:  controlplane.OrderSurvive,
-			Reason: controlplane.ReasonRecovering, Message: fmt.Sprintf(
+			Order: controlplane.OrderSurvive, Reason: controlplane.ReasonRecovering, Message: fmt.Sprintf(
 				"the etcd member of Machine %s becomes a cluster of one%s: no other can come back", r.Machine, withData(r))}
 	case !partDone(survivor):
 		return s.recoveryWaits(r.Machine, survivor, "makes its etcd member a cluster of one")
@@ -158,8 +157,8 @@ func orNobody(names []string) string {
 }
 
 // fence makes sure that no member that is given up can ever come back: two of them would be a majority of the old
-// cluster. Hosts that answer are told to stop theirs, all at once; of those that do not, somebody must know that they
-// do not run.
+// cluster. Hosts that answer are ordered to stop theirs, all at once; of those that do not, somebody must know that
+// they do not run.
 func (s facts) fence(r controlplane.Recovery) *controlplane.Step {
 	var first *controlplane.Step
 	for _, machine := range s.Machines {
@@ -186,8 +185,7 @@ func (s facts) fence(r controlplane.Recovery) *controlplane.Step {
 		case !host.Ordered:
 			return &controlplane.Step{Kind: controlplane.OrderRecovery, Operation: controlplane.Recover,
 				RecheckAfter: controlplane.RecheckStep, Machine: machine.Name,
-				Order:  controlplane.OrderStop,
-				Reason: controlplane.ReasonRecoveryFencing, Message: fmt.Sprintf(
+				Order: controlplane.OrderStop, Reason: controlplane.ReasonRecoveryFencing, Message: fmt.Sprintf(
 					"the etcd member of Machine %s, which is given up, is stopped for good", machine.Name)}
 		default:
 			step = s.recoveryWaits(machine.Name, host, "stops its etcd member")
@@ -241,8 +239,7 @@ func (s facts) carryOn(r controlplane.Recovery) *controlplane.Step {
 	}
 	if !s.Etcd.Known || !s.Etcd.Agreed || voters != 1 || alone.Machine != r.Machine || !alone.Healthy {
 		step := s.wait(controlplane.Recover, controlplane.ReasonRecovering,
-			"etcd on Machine %s was restored; waiting until it answers as a cluster "+
-				"of one", r.Machine).WithMachine(r.Machine)
+			"etcd on Machine %s was restored; waiting until it answers as a cluster of one", r.Machine).WithMachine(r.Machine)
 		if s.Etcd.Contradicts {
 			step.Message += ": " + s.Etcd.Problem
 		}

@@ -4,9 +4,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
@@ -51,13 +51,8 @@ func (s facts) unhealthy() []controlplane.UnhealthyMachine {
 		return 4
 	}
 	slices.SortStableFunc(unhealthy, func(a, b controlplane.UnhealthyMachine) int {
-		if order := rank(a) - rank(b); order != 0 {
-			return order
-		}
-		if a.Machine.Created != b.Machine.Created {
-			return int(a.Machine.Created - b.Machine.Created)
-		}
-		return strings.Compare(a.Machine.Name, b.Machine.Name)
+		return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Machine.Created, b.Machine.Created),
+			cmp.Compare(a.Machine.Name, b.Machine.Name))
 	})
 	return unhealthy
 }
@@ -145,8 +140,7 @@ func retryInit(s facts) *controlplane.Step {
 //
 //   - One that never became a node holds nothing and goes at once.
 //   - One whose member is dead goes before its replacement comes: without it etcd tolerates as much as with it, and
-//     etcd
-//     adds no member while too few of three answer (mayAddMember in server/etcdserver/server.go).
+//     etcd adds no member while too few of three answer (mayAddMember in server/etcdserver/server.go).
 //   - One whose member is well gets its replacement first when a host is free: etcd needs it until then.
 //
 // The departure itself has the verdict of remove, like any other.
@@ -342,8 +336,8 @@ func (s facts) attempt(target controlplane.UnhealthyMachine,
 	next.RetryCount = last.RetryCount + 1
 	if terms.MaxRetry != nil && last.RetryCount >= *terms.MaxRetry {
 		return hold(controlplane.ReasonRetriesExhausted, "It replaced Machine %s, and that was attempt %d of %d "+
-			"(spec.remediation.maxRetry). "+
-			"Mend the cause, then annotate the Machine with cluster.x-k8s.io/remediate-machine to begin a new count",
+			"(spec.remediation.maxRetry). Mend the cause, then annotate the Machine with "+
+			"cluster.x-k8s.io/remediate-machine to begin a new count",
 			last.Machine, last.RetryCount, *terms.MaxRetry)
 	}
 	period := time.Duration(0)
@@ -355,8 +349,7 @@ func (s facts) attempt(target controlplane.UnhealthyMachine,
 	}
 	if again := last.Time.Add(period); again.After(terms.Now) {
 		return hold(controlplane.ReasonRetryLater, "It replaced Machine %s; the next attempt begins at %s", last.Machine,
-			again.UTC().
-				Format(time.RFC3339))
+			again.UTC().Format(time.RFC3339))
 	}
 	return next, nil
 }

@@ -4,8 +4,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
-	"sort"
+	"slices"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
@@ -87,27 +88,24 @@ func (s facts) pick() controlplane.Machine {
 	for _, machine := range active {
 		crowd[machine.FailureDomain]++
 	}
-	sort.Slice(active, func(i, j int) bool {
-		a, b := active[i], active[j]
-		if a.Preferred != b.Preferred {
-			return a.Preferred
+	first := func(a, b bool) int {
+		switch {
+		case a == b:
+			return 0
+		case a:
+			return -1
 		}
-		// Before those that do not work: a new Machine that comes up slowly must not go in the place of an outdated one, else
-		// a surge would never end.
-		if a.UpToDate != b.UpToDate {
-			return !a.UpToDate
-		}
-		aWorks, bWorks := s.shortcoming(a) == "", s.shortcoming(b) == ""
-		if aWorks != bWorks {
-			return !aWorks
-		}
-		if crowd[a.FailureDomain] != crowd[b.FailureDomain] {
-			return crowd[a.FailureDomain] > crowd[b.FailureDomain]
-		}
-		if a.Created != b.Created {
-			return a.Created < b.Created
-		}
-		return a.Name < b.Name
+		return 1
+	}
+	return slices.MinFunc(active, func(a, b controlplane.Machine) int {
+		return cmp.Or(
+			first(a.Preferred, b.Preferred),
+			// Before those that do not work: a new Machine that comes up slowly must not go in the place of an outdated one,
+			// else a surge would never end.
+			first(!a.UpToDate, !b.UpToDate),
+			first(s.shortcoming(a) != "", s.shortcoming(b) != ""),
+			crowd[b.FailureDomain]-crowd[a.FailureDomain],
+			cmp.Compare(a.Created, b.Created),
+			cmp.Compare(a.Name, b.Name))
 	})
-	return active[0]
 }
