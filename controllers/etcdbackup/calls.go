@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // The calls that run beside the workers.
@@ -213,12 +213,7 @@ func classify(err error) *failure {
 }
 
 func (r *Reconciler) event(s *scope, kind, reason, message string) {
-	const longest = 1000
-	if len(message) > longest {
-		message = message[:longest]
-	}
-	// An error may hold what a server sent, and the cut may go through a character.
-	r.Recorder.Eventf(s.plane, nil, kind, reason, reason, "%s", strings.ToValidUTF8(message, "?"))
+	r.Recorder.Eventf(s.plane, nil, kind, reason, reason, "%s", text.Shorten(message, longestNote))
 }
 
 // busy tells that a call, which may be one that was canceled, has not ended.

@@ -20,6 +20,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // The calls about the snapshot that spec.recovery names.
@@ -203,7 +204,7 @@ func (s *scope) forgetRestored() {
 func (s *scope) setMessage(message string) {
 	if have := s.restored(); have != nil {
 		changed := have.DeepCopy()
-		changed.Message = cut(message)
+		changed.Message = text.Shorten(message, longestMessage)
 		s.setRestored(changed)
 	}
 }

@@ -5,7 +5,6 @@ package etcdbackup
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,10 +17,14 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
-// longestMessage of a condition.
-const longestMessage = 2000
+// longestMessage of a condition, and longestNote of an event.
+const (
+	longestMessage = 2000
+	longestNote    = 1000
+)
 
 // ownedCondition is set here and by nobody else; of the rest of status only the fields of status.backup that are not
 // requestedTime.
@@ -115,25 +118,8 @@ func (s *scope) setCondition() {
 			condition.Message = "The store is being looked into"
 		}
 	}
-	condition.Message = sentence(condition.Message)
+	condition.Message = text.Sentence(text.Shorten(condition.Message, longestMessage))
 	conditions.Set(s.plane, condition)
-}
-
-// cut makes a message fit for an object: an error may be long, and hold what a server sent, and the cut may go through
-// a rune.
-func cut(message string) string {
-	if len(message) > longestMessage {
-		message = message[:longestMessage]
-	}
-	return strings.ToValidUTF8(message, "?")
-}
-
-func sentence(message string) string {
-	message = cut(message)
-	if message == "" {
-		return ""
-	}
-	return strings.ToUpper(message[:1]) + message[1:]
 }
 
 // clear takes away what was told while a backup was configured.

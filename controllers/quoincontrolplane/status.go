@@ -22,6 +22,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // ownedConditions are set here and by nobody else.
@@ -316,9 +317,4 @@ func orElse(text, otherwise string) string {
 }
 
 // sentence makes a step's message stand alone.
-func sentence(text string) string {
-	if text == "" {
-		return ""
-	}
-	return strings.ToUpper(text[:1]) + text[1:]
-}
+func sentence(message string) string { return text.Sentence(message) }

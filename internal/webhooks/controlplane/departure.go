@@ -188,7 +188,7 @@ func (d *departure) lost() string {
 // refusal is all that a person sees: what would be lost, and what to do instead.
 func (d *departure) refusal(verdict quorum.Verdict, withoutReason bool) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "Machine %s cannot be deleted now: %s", d.machine.Name, sentence(verdict.Message))
+	fmt.Fprintf(&text, "Machine %s cannot be deleted now: %s", d.machine.Name, fullStop(verdict.Message))
 	var instead []string
 	if leaving := d.leaving(); len(leaving) > 0 {
 		fmt.Fprintf(&text, " Being deleted already: %s.", strings.Join(leaving, ", "))

@@ -27,6 +27,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 const machineDeletionPath = "/validate-deletion-cluster-x-k8s-io-v1beta2-machine"
@@ -114,10 +115,9 @@ func (w *MachineDeletionWebhook) override(
 ) admission.Response {
 	if !ptr.Deref(request.DryRun, false) {
 		w.Recorder.Eventf(departure.plane, departure.machine, corev1.EventTypeWarning, controlplanev1.QuorumLossAllowedReason,
-			"DeleteMachine",
-			"%s", shortened(fmt.Sprintf("%s deletes Machine %s although %s Its annotation %s says: %s",
-				request.UserInfo.Username,
-				departure.machine.Name, sentence(verdict.Message), controlplanev1.AllowQuorumLossAnnotation, reason)))
+			"DeleteMachine", "%s",
+			text.Shorten(fmt.Sprintf("%s deletes Machine %s although %s Its annotation %s says: %s", request.UserInfo.Username,
+				departure.machine.Name, fullStop(verdict.Message), controlplanev1.AllowQuorumLossAnnotation, reason), maxNote))
 	}
 	response := admission.Allowed(verdict.Reason).WithWarnings(
 		fmt.Sprintf("annotation %s lets Machine %s go; its hooks still keep its host until etcd can do without it",
@@ -129,17 +129,11 @@ func (w *MachineDeletionWebhook) override(
 	return response
 }
 
-// shortened keeps a text within the 1024 bytes that an Event holds: a longer one is not recorded at all.
-func shortened(text string) string {
-	const longest = 1000
-	if len(text) > longest {
-		return strings.ToValidUTF8(text[:longest], "") + "..."
-	}
-	return text
-}
+// maxNote is the bytes that an Event holds: a longer one is not recorded at all.
+const maxNote = 1024
 
-// sentence ends a text with one full stop.
-func sentence(text string) string { return strings.TrimRight(strings.TrimSpace(text), ".") + "." }
+// fullStop ends a text with one full stop.
+func fullStop(text string) string { return strings.TrimRight(strings.TrimSpace(text), ".") + "." }
 
 // observe reads what the verdict on a Machine's departure rests on. It stops as soon as nothing is left to judge.
 func (w *MachineDeletionWebhook) observe(ctx context.Context, machine *clusterv1.Machine) (*departure, error) {
