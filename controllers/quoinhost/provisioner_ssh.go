@@ -242,7 +242,7 @@ func (o *sshProvisioner) Verify(ctx context.Context, host *infrav1.QuoinHost,
 		if err != nil || left == nil || left.Released() && left.Quarantine.Reason == "" {
 			return nil, err
 		}
-		record.Machine, record.UID, record.Plane = left.Machine, left.UID, left.Plane
+		record.Machine, record.UID, record.ManagementCluster = left.Machine, left.UID, left.ManagementCluster
 	}
 	return nil, owner.Release(ctx, conn, record)
 }
@@ -260,7 +260,7 @@ func (o *sshProvisioner) Isolate(ctx context.Context, host *infrav1.QuoinHost, o
 			return err
 		}
 		if left != nil {
-			ours.Machine, ours.UID, ours.Plane = left.Machine, left.UID, left.Plane
+			ours.Machine, ours.UID, ours.ManagementCluster = left.Machine, left.UID, left.ManagementCluster
 		}
 	}
 	return owner.Isolate(ctx, conn, ours, why)
@@ -300,7 +300,7 @@ func mayChange(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost, reco
 		return owner.Guard{}, err
 	}
 	if left != nil {
-		record.Machine, record.UID, record.Plane = left.Machine, left.UID, left.Plane
+		record.Machine, record.UID, record.ManagementCluster = left.Machine, left.UID, left.ManagementCluster
 	}
 	return owner.Store{}.Guard(ctx, conn, record)
 }

@@ -23,7 +23,7 @@ const secretNotProtectedReason = "SecretNotProtected"
 // keepSecrets has the Secrets of the host move with it, and stay as long as it needs them. What cannot be had is told
 // and tried again, and keeps nothing else from being done: a policy that refuses our label must not stop a fleet.
 func (r *Reconciler) keepSecrets(ctx context.Context, host *infrav1.QuoinHost) {
-	tell := func(reason, message string) {
+	warn := func(reason, message string) {
 		if r.Recorder != nil {
 			r.Recorder.Eventf(host, nil, corev1.EventTypeWarning, reason, "KeepSecrets", "%s", text.Shorten(message, maxNote))
 		}
@@ -31,10 +31,10 @@ func (r *Reconciler) keepSecrets(ctx context.Context, host *infrav1.QuoinHost) {
 	verdicts, err := r.secrets.Keep(ctx, r.referrer(host))
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Keeping the Secrets of a host")
-		tell(secretNotProtectedReason, err.Error())
+		warn(secretNotProtectedReason, err.Error())
 	}
 	for _, verdict := range verdicts {
-		tell(verdict.Reason, verdict.Message)
+		warn(verdict.Reason, verdict.Message)
 	}
 }
 

@@ -30,7 +30,8 @@ const maxNote = 1024
 
 func (r *reconciliation) condition(kind string, status metav1.ConditionStatus, reason, message string) {
 	conditions.Set(r.host, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: text.Shorten(message, maxMessage), ObservedGeneration: r.host.Generation,
+		Type: kind, Status: status, Reason: reason, Message: text.Shorten(message, maxMessage),
+		ObservedGeneration: r.host.Generation,
 	})
 }
 
@@ -176,9 +177,9 @@ func (r *Reconciler) patchStatus(ctx context.Context, before, host *infrav1.Quoi
 		}
 	}
 	if !equality.Semantic.DeepEqual(before.Status, host.Status) {
-		told := before.DeepCopy()
-		told.Status = host.Status
-		if err := r.Client.Status().Patch(ctx, told, client.MergeFrom(before)); err != nil {
+		patched := before.DeepCopy()
+		patched.Status = host.Status
+		if err := r.Client.Status().Patch(ctx, patched, client.MergeFrom(before)); err != nil {
 			return fmt.Errorf("patching the status of QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
 		}
 	}

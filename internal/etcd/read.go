@@ -111,16 +111,16 @@ func askAll(ctx context.Context, endpoints []Endpoint, credentials Credentials) 
 		answer answer
 	}
 	// Room for all: who is not waited for any more must not hang.
-	told := make(chan numbered, len(endpoints))
+	arriving := make(chan numbered, len(endpoints))
 	answers := make([]answer, len(endpoints))
 	for i, endpoint := range endpoints {
 		answers[i] = answer{endpoint: endpoint.Name, err: fmt.Errorf("node %s: %w", endpoint.Name, errLate)}
-		go func() { told <- numbered{i, ask(ctx, endpoint, credentials)} }()
+		go func() { arriving <- numbered{i, ask(ctx, endpoint, credentials)} }()
 	}
 	var late <-chan time.Time
 	for range endpoints {
 		select {
-		case one := <-told:
+		case one := <-arriving:
 			answers[one.number] = one.answer
 			if one.answer.agreed && late == nil {
 				late = time.After(stragglers)
@@ -229,7 +229,7 @@ func combine(answers []answer) (Cluster, error) {
 	var (
 		best     *answer
 		failures []error
-		told     = map[uint64]*answer{}
+		byID     = map[uint64]*answer{}
 		byName   = map[string]*answer{}
 		furthest uint64
 	)
@@ -240,7 +240,7 @@ func combine(answers []answer) (Cluster, error) {
 			failures = append(failures, said.err)
 		}
 		if said.status != nil && said.status.Header != nil {
-			told[said.status.Header.MemberId] = said
+			byID[said.status.Header.MemberId] = said
 			furthest = max(furthest, said.status.RaftIndex)
 		}
 		if said.members != nil && (best == nil || said.agreed && !best.agreed) {
@@ -255,7 +255,7 @@ func combine(answers []answer) (Cluster, error) {
 	}
 	cluster := Cluster{Agreed: best.agreed}
 	for _, listed := range best.members {
-		member := best.member(listed, told[listed.ID], byName[listed.Name], furthest)
+		member := best.member(listed, byID[listed.ID], byName[listed.Name], furthest)
 		cluster.Members = append(cluster.Members, member)
 	}
 	sort.Slice(cluster.Members, func(i, j int) bool { return cluster.Members[i].ID < cluster.Members[j].ID })

@@ -76,7 +76,8 @@ func remove(s facts, machine controlplane.Machine, operation controlplane.Operat
 // wanted any more.
 func (s facts) placeTaken(leaver controlplane.Machine) quorum.Terms {
 	member := s.memberOf(leaver)
-	return quorum.Terms{Desired: s.Replicas, Spare: true, Lowered: s.dead(member), Patience: s.DeadMemberTimeout}
+	return quorum.Terms{Desired: s.Replicas, Spare: true, Lowered: s.dead(member),
+		DeadMemberTimeout: s.DeadMemberTimeout}
 }
 
 // pick is the active Machine that leaves next: one that a user marked, then outdated, then not working, then from the
