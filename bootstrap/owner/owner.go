@@ -30,7 +30,7 @@ type Record struct {
 	// UID identifies the claim; it must be stable over a pivot (a pivot changes object UIDs). Empty when the host was
 	// released.
 	UID string `json:"uid"`
-	// Generation grows with each new claim of the host, and with each change of its management plane. The host keeps the
+	// Generation grows with each new claim of the host, and with each change of its management cluster. The host keeps the
 	// highest one that it has seen.
 	Generation int64 `json:"generation"`
 	// ManagementCluster distinguishes two management clusters that count to the same generation, because both were made
@@ -69,7 +69,7 @@ func (e *HeldError) Error() string {
 		e.Holder.Namespace, e.Holder.Machine, e.Holder.UID, e.Holder.Generation)
 }
 
-// StaleError says that our knowledge is older than the host's: another management plane took over.
+// StaleError says that our knowledge is older than the host's: another management cluster took over.
 type StaleError struct{ Ours, Holder Record }
 
 // ServesAnother reports whether err is what a host says that serves another management cluster, or another claim.
@@ -165,7 +165,7 @@ func Check(ours, holder Record) error {
 	return &HeldError{Holder: holder}
 }
 
-// sibling says whether the holder is another management plane that counted to our generation of our claim. Two that
+// sibling says whether the holder is another management cluster that counted to our generation of our claim. Two that
 // were restored from one backup, or moved from one source, both do; the first that the host hears of has it.
 func sibling(ours, holder Record) bool {
 	return holder.Generation == ours.Generation && ours.UID != "" && (holder.Released() || holder.UID == ours.UID) &&

@@ -173,7 +173,7 @@ func (s *reconciliation) last() time.Time {
 	return s.known.newest.Time
 }
 
-// asked tells that somebody wants a snapshot who did not when the last attempt began.
+// asked reports whether somebody wants a snapshot who did not when the last attempt began.
 func (s *reconciliation) asked() bool {
 	status := s.controlPlane.Status.Backup
 	return status != nil && status.RequestedTime.After(s.attempted()) && !s.now.Before(s.known.failedAt.Add(firstRetry))
@@ -219,7 +219,7 @@ func (r *Reconciler) event(s *reconciliation, kind, reason, message string) {
 	r.Recorder.Eventf(s.controlPlane, nil, kind, reason, reason, "%s", text.Shorten(message, longestNote))
 }
 
-// busy tells that a call, which may be one that was canceled, has not ended.
+// busy reports whether a call, which may be one that was canceled, has not ended.
 func (r *Reconciler) busy(key types.NamespacedName) bool {
 	_, _, busy := r.calls.Running(key)
 	return busy

@@ -25,7 +25,7 @@ type death string
 const (
 	// notYet: it may still answer.
 	notYet death = "not yet"
-	// notOurs: it serves another management plane, or another claim, as far as was seen.
+	// notOurs: it serves another management cluster, or another claim, as far as was seen.
 	notOurs death = "not ours"
 	// domainLost: too many hosts fell silent with it.
 	domainLost death = "domain lost"

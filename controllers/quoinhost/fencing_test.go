@@ -20,7 +20,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
-// copyOf is another management plane on the same host, with the same objects under other UIDs: what a move leaves
+// copyOf is another management cluster on the same host, with the same objects under other UIDs: what a move leaves
 // behind when its source was not cleaned up, or what a restored backup brings back.
 func copyOf(w *world, uid string) *world {
 	w.t.Helper()

@@ -77,7 +77,7 @@ func (r *reconciliation) addressesToHandOver(ctx context.Context) ([]netip.Prefi
 	return addresses, nil
 }
 
-// heldBeforeDrain tells that a hook still keeps the Machine from being drained.
+// heldBeforeDrain reports whether a hook still keeps the Machine from being drained.
 func heldBeforeDrain(machine *clusterv1.Machine) bool {
 	for name := range machine.Annotations {
 		if strings.HasPrefix(name, clusterv1.PreDrainDeleteHookAnnotationPrefix) {

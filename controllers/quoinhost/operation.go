@@ -52,7 +52,7 @@ func (r *reconciliation) follow(ctx context.Context, id string) (run.Status, out
 	return status, ready
 }
 
-// beginsKubeadm tells that a plan has come to kubeadm join. The control plane makes its next Machine from then on.
+// beginsKubeadm reports whether a plan has come to kubeadm join. The control plane makes its next Machine from then on.
 func beginsKubeadm(before, now string) bool {
 	return now != before && now == infrav1.HostOperationStepJoin
 }

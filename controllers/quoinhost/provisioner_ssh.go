@@ -324,7 +324,7 @@ func startAs(ctx context.Context, conn ssh.Host, record owner.Record, plan run.P
 
 // ownLeftover returns the owner record that an earlier claim of this QuoinHost left, or that was released; nil when
 // there is none. A record that names another QuoinHost is somebody else's host, under another address or in another
-// management plane; one of a newer generation is that of whoever took over.
+// management cluster; one of a newer generation is that of whoever took over.
 func ownLeftover(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost,
 	ours owner.Record) (*owner.Record, error) {
 	record, err := owner.Read(ctx, conn)

@@ -174,7 +174,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: ownwrites.Timeout}, nil
 	}
 	if _, moving := host.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
-		// The copy in the other management plane owns the host now.
+		// The copy in the other management cluster owns the host now.
 		r.forget(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}

@@ -420,7 +420,7 @@ func (b *fakeBMC) told() []string {
 	return append([]string{}, b.orders...)
 }
 
-// world is a management plane with one host.
+// world is a management cluster with one host.
 type world struct {
 	t      *testing.T
 	g      *WithT

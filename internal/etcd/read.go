@@ -26,7 +26,7 @@ const quorumReadTimeout = 2 * time.Second
 type Cluster struct {
 	// Members by id.
 	Members []Member
-	// Agreed tells that a quorum confirmed the list; else it is what one member remembers.
+	// Agreed reports whether a quorum confirmed the list; else it is what one member remembers.
 	Agreed bool
 }
 
@@ -44,7 +44,7 @@ type Member struct {
 	Leader bool
 	// Alarms that are raised for the member: NOSPACE, CORRUPT.
 	Alarms []string
-	// Answers tells that the member itself was asked, and that it sees a leader.
+	// Answers reports whether the member itself was asked and sees a leader.
 	Answers bool
 	// Lag is how many entries of the log the member has not applied yet that the furthest member knows to be committed.
 	// Size is that of its database file in bytes, Version that of its etcd. Of a member that was not reached they are
@@ -58,7 +58,7 @@ type Member struct {
 	Problem string
 }
 
-// Started tells that the member has run: etcd learns an added member's name only from itself.
+// Started reports whether the member has run: etcd learns an added member's name only from itself.
 func (m Member) Started() bool { return m.Name != "" }
 
 // answer is what one member said.

@@ -55,7 +55,7 @@ type Member struct {
 	Departing, Held bool
 }
 
-// Started tells that the member has run: etcd knows an added member's name only from itself.
+// Started reports whether the member has run: etcd knows an added member's name only from itself.
 func (m Member) Started() bool { return m.Name != "" }
 
 // String names the member as a person would look for it.
@@ -85,7 +85,7 @@ type Count struct {
 	Voters, Healthy, Learners int
 }
 
-// Quorate tells that the healthy voters are a quorum.
+// Quorate reports whether the healthy voters are a quorum.
 func (c Count) Quorate() bool { return c.Tolerates() >= 0 }
 
 // Tolerates is how many more voters may fail while a quorum stays; negative without one.

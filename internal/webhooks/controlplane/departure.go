@@ -108,7 +108,7 @@ func (d *departure) members() []uint64 {
 	return ids
 }
 
-// holdsOnlyVote tells that there is one voter, which is the Machine's.
+// holdsOnlyVote reports whether there is one voter, which is the Machine's.
 func (d *departure) holdsOnlyVote() bool {
 	member := d.member()
 	return d.stacked && member != nil && !member.Learner && d.membership.Count().Voters == 1

@@ -208,7 +208,7 @@ func (w *MachineDeletionWebhook) ending(
 	return "", nil
 }
 
-// replaceable tells that a replacement can be made, or is being made, while the Machine is still there.
+// replaceable reports whether a replacement can be made, or is being made, while the Machine is still there.
 func (w *MachineDeletionWebhook) replaceable(ctx context.Context, d *departure) (bool, error) {
 	if len(d.staying()) > 0 {
 		return true, nil
