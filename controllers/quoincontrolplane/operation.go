@@ -103,8 +103,8 @@ func (s *summary) revisions() []controlplanev1.ControlPlaneRevision {
 	byName := map[string]*controlplanev1.ControlPlaneRevision{}
 	entry := func(name string) *controlplanev1.ControlPlaneRevision {
 		if byName[name] == nil {
-			byName[name] = &controlplanev1.ControlPlaneRevision{Name: text.Shorten(name, mostWaitingOn), Replicas: ptr.To[int32](0),
-				ReadyReplicas: ptr.To[int32](0)}
+			byName[name] = &controlplanev1.ControlPlaneRevision{Name: text.Shorten(name, mostWaitingOn),
+				Replicas: ptr.To[int32](0), ReadyReplicas: ptr.To[int32](0)}
 		}
 		return byName[name]
 	}
