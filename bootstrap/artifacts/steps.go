@@ -159,7 +159,7 @@ func (s *Supply) stepsFor(kind Kind, files []File) []run.Step {
 			call = fmt.Sprintf("quoin_install %s %s %d %s %s", from, file.SHA256, file.Size, ssh.Quote(file.Install), file.Mode)
 		}
 		steps = append(steps, run.Step{Name: stepName(used, verb+"-"+path.Base(file.Path)), Script: s.library() + call + "\n",
-			Timeout: s.patience(file)})
+			Timeout: s.timeoutOf(file)})
 	}
 	return steps
 }
@@ -172,8 +172,8 @@ func (s *Supply) from(file File) string {
 	return s.location.At(file.of(s.wanted.Version)) + "/" + file.Path
 }
 
-// patience is the time that a file may take: a rate that was asked for must not end in a timeout.
-func (s *Supply) patience(file File) time.Duration {
+// timeoutOf is the time that a file may take: a rate that was asked for must not end in a timeout.
+func (s *Supply) timeoutOf(file File) time.Duration {
 	if s.wanted.Bundle.BytesPerSecond == 0 {
 		return 0
 	}

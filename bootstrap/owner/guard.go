@@ -191,8 +191,9 @@ func Confirm(ours Record, holder *Record) error {
 	if err := Check(ours, *holder); err != nil {
 		return err
 	}
-	samePlane := ours.Plane == "" || holder.Plane == "" || ours.Plane == holder.Plane
-	if holder.UID != ours.UID || holder.Generation != ours.Generation || !samePlane {
+	sameCluster := ours.ManagementCluster == "" || holder.ManagementCluster == "" ||
+		ours.ManagementCluster == holder.ManagementCluster
+	if holder.UID != ours.UID || holder.Generation != ours.Generation || !sameCluster {
 		return &UnheardError{Ours: ours, Holder: holder}
 	}
 	return nil

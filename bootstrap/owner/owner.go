@@ -30,15 +30,15 @@ type Record struct {
 	// UID identifies the claim; it must be stable over a pivot (a pivot changes object UIDs). Empty when the host was
 	// released.
 	UID string `json:"uid"`
-	// Generation grows with each new claim of the host, and with each change of its management plane. The host keeps the
+	// Generation grows with each new claim of the host, and with each change of its management cluster. The host keeps the
 	// highest one that it has seen.
 	Generation int64 `json:"generation"`
-	// Plane tells two management planes apart that count to the same generation, because both were made from one copy of
-	// the objects: it is the UID of the QuoinHost that raised the generation. Empty in records of before it was written
-	// down.
-	Plane string `json:"plane,omitempty"`
+	// ManagementCluster distinguishes two management clusters that count to the same generation, because both were made
+	// from one copy of the objects: it is the UID of the QuoinHost that raised the generation. Empty in records of before
+	// it was written down.
+	ManagementCluster string `json:"plane,omitempty"`
 	// Order is the last one that the host was given under this generation. Two management clusters that were made from one
-	// snapshot of etcd have the same objects, generations and planes; after the first order that one of them gives, the
+	// snapshot of etcd have the same objects and generations; after the first order that one of them gives, the
 	// other does not know it.
 	Order string `json:"order,omitempty"`
 	// Heard is the order before Order: the host may show it because Order did not reach it yet. It is ours alone, and not
@@ -69,7 +69,7 @@ func (e *HeldError) Error() string {
 		e.Holder.Namespace, e.Holder.Machine, e.Holder.UID, e.Holder.Generation)
 }
 
-// StaleError says that our knowledge is older than the host's: another management plane took over.
+// StaleError says that our knowledge is older than the host's: another management cluster took over.
 type StaleError struct{ Ours, Holder Record }
 
 // ServesAnother reports whether err is what a host says that serves another management cluster, or another claim.
@@ -145,7 +145,7 @@ func (r Record) Validate() error {
 			return fmt.Errorf("owner record: %s %q must match %s", field, value, name)
 		}
 	}
-	for field, value := range map[string]string{"plane": r.Plane, "order": r.Order} {
+	for field, value := range map[string]string{"plane": r.ManagementCluster, "order": r.Order} {
 		if value != "" && !name.MatchString(value) {
 			return fmt.Errorf("owner record: %s %q must match %s", field, value, name)
 		}
@@ -165,17 +165,17 @@ func Check(ours, holder Record) error {
 	return &HeldError{Holder: holder}
 }
 
-// sibling says whether the holder is another management plane that counted to our generation of our claim. Two that
+// sibling says whether the holder is another management cluster that counted to our generation of our claim. Two that
 // were restored from one backup, or moved from one source, both do; the first that the host hears of has it.
 func sibling(ours, holder Record) bool {
 	return holder.Generation == ours.Generation && ours.UID != "" && (holder.Released() || holder.UID == ours.UID) &&
-		ours.Plane != "" && holder.Plane != "" && ours.Plane != holder.Plane
+		ours.ManagementCluster != "" && holder.ManagementCluster != "" && ours.ManagementCluster != holder.ManagementCluster
 }
 
 // outrun says whether the host has heard an order of our own generation, and plane, that we did not give.
 func outrun(ours, holder Record) bool {
 	return holder.Generation == ours.Generation && (holder.Released() || holder.UID == ours.UID) &&
-		ours.Plane == holder.Plane &&
+		ours.ManagementCluster == holder.ManagementCluster &&
 		holder.Order != "" && holder.Order != ours.Order && holder.Order != ours.Heard
 }
 

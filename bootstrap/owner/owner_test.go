@@ -91,7 +91,7 @@ func TestOfTwoPlanesWithOneGenerationTheFirstHasTheHost(t *testing.T) {
 	store := owner.Store{Root: t.TempDir()}
 	of := func(plane string, generation int64) owner.Record {
 		r := record("a", generation)
-		r.Plane = plane
+		r.ManagementCluster = plane
 		return r
 	}
 	g.Expect(store.Acquire(ctx, host, of("", 3))).To(Succeed())
@@ -117,7 +117,7 @@ func TestAHostKnowsTheLastOrderThatItWasGiven(t *testing.T) {
 	store := owner.Store{Root: t.TempDir()}
 	of := func(heard, given string) owner.Record {
 		r := record("a", 3)
-		r.Plane, r.Heard, r.Order = "plane", heard, given
+		r.ManagementCluster, r.Heard, r.Order = "plane", heard, given
 		return r
 	}
 	g.Expect(store.Acquire(ctx, host, of("", ""))).To(Succeed(), "a record of before orders were named")

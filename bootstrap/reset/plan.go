@@ -75,7 +75,7 @@ func Verify(ctx context.Context, host ssh.Host, o Options) ([]Finding, error) {
 	ports := o.Ports
 	if ports == nil {
 		ports = DefaultPorts
-		if o.ControlPlanePort != 0 && o.ControlPlanePort != 6443 {
+		if o.ControlPlanePort != 0 && o.ControlPlanePort != apiServerPort {
 			ports = append([]int{o.ControlPlanePort}, ports...)
 		}
 	}

@@ -24,8 +24,11 @@ type Options struct {
 	AfterReboot bool
 }
 
+// apiServerPort is what kubeadm uses when nobody says another one.
+const apiServerPort = 6443
+
 // DefaultPorts are the API server, kubelet and etcd.
-var DefaultPorts = []int{6443, 10250, 2379, 2380}
+var DefaultPorts = []int{apiServerPort, 10250, 2379, 2380}
 
 // Finding is one thing of the old node that is still there.
 type Finding struct {

@@ -141,8 +141,8 @@ type watchedMulti struct {
 // Algorithms implements ssh.MultiAlgorithmSigner.
 func (w *watchedMulti) Algorithms() []string { return w.multi.Algorithms() }
 
-// offered describes the keys that were tried, for a person who compares them with ssh-keygen -l.
-func offered(signers []ssh.Signer) []string {
+// describeKeys describes the keys that were tried, for a person who compares them with ssh-keygen -l.
+func describeKeys(signers []ssh.Signer) []string {
 	var keys []string
 	for _, s := range signers {
 		name := Fingerprint(s.PublicKey())

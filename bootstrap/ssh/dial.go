@@ -132,7 +132,7 @@ func (h *handshake) explain(ctx context.Context, err error) error {
 			Want: fingerprints(t.HostKeys), Authorities: fingerprints(t.HostAuthorities), Got: got,
 		}
 	case h.presented != nil && refusedLogin(err):
-		return &AuthError{Endpoint: t.Endpoint(), Bastion: t.isBastion, User: t.User, Fingerprints: offered(t.Signers)}
+		return &AuthError{Endpoint: t.Endpoint(), Bastion: t.isBastion, User: t.User, Fingerprints: describeKeys(t.Signers)}
 	}
 	return unreachable(ctx, h.target, err)
 }

@@ -23,7 +23,7 @@ type Pool struct {
 // pooled is one host's slot. turn serializes dialing, within each caller's context; conn is guarded by Pool.mu, failure
 // by turn.
 type pooled struct {
-	turn    chan struct{}
+	dialing chan struct{}
 	conn    *Conn
 	failure failure
 }
@@ -59,11 +59,11 @@ func (p *Pool) Get(ctx context.Context, key string, target Target) (*Conn, error
 		return nil, err
 	}
 	select {
-	case slot.turn <- struct{}{}:
+	case slot.dialing <- struct{}{}:
 	case <-ctx.Done():
 		return nil, unreachable(ctx, target, ctx.Err())
 	}
-	defer func() { <-slot.turn }()
+	defer func() { <-slot.dialing }()
 
 	p.mu.Lock()
 	old := slot.conn
@@ -142,7 +142,7 @@ func (p *Pool) slot(key string) (*pooled, error) {
 	}
 	slot := p.hosts[key]
 	if slot == nil {
-		slot = &pooled{turn: make(chan struct{}, 1)}
+		slot = &pooled{dialing: make(chan struct{}, 1)}
 		p.hosts[key] = slot
 	}
 	return slot, nil

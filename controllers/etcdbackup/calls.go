@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // The calls that run beside the workers.
@@ -42,7 +42,7 @@ type found struct {
 }
 
 // look reads from the store which snapshots there are: after a start, a move, or a change of the store.
-func (r *Reconciler) look(s *scope, t *target) {
+func (r *Reconciler) look(s *reconciliation, t *target) {
 	r.start(s, opLook, listTimeout, func(ctx context.Context) (found, error) {
 		store, done, err := t.open()
 		if err != nil {
@@ -66,10 +66,10 @@ func seen(t *target, good []backup.Metadata) found {
 }
 
 // take takes a snapshot, and then deletes what is older than the spec keeps.
-func (r *Reconciler) take(s *scope, t *target, endpoints []etcd.Endpoint) {
+func (r *Reconciler) take(s *reconciliation, t *target, endpoints []etcd.Endpoint) {
 	began := s.now
 	s.known.attempted = began
-	key := client.ObjectKeyFromObject(s.plane)
+	key := client.ObjectKeyFromObject(s.controlPlane)
 	r.start(s, opTake, snapshotTimeout, func(ctx context.Context) (found, error) {
 		// Without the wait for its turn.
 		started := r.now()
@@ -101,21 +101,23 @@ func (r *Reconciler) take(s *scope, t *target, endpoints []etcd.Endpoint) {
 }
 
 // start begins a call. Its function is given nothing that must be closed: it may never run.
-func (r *Reconciler) start(s *scope, op string, timeout time.Duration, fn func(context.Context) (found, error)) {
+func (r *Reconciler) start(
+	s *reconciliation, op string, timeout time.Duration, fn func(context.Context) (found, error),
+) {
 	s.known.running = op
-	_, _, _ = async.Do(r.calls, client.ObjectKeyFromObject(s.plane), op, timeout, fn)
+	_, _, _ = async.Do(r.calls, client.ObjectKeyFromObject(s.controlPlane), op, timeout, fn)
 }
 
 // errGone is the result of a call that is not known any more.
 var errGone = errors.New("the call is not known any more")
 
 // collect takes the result of what ran.
-func (r *Reconciler) collect(ctx context.Context, s *scope) {
+func (r *Reconciler) collect(ctx context.Context, s *reconciliation) {
 	op := s.known.running
 	if op == "" {
 		return
 	}
-	result, done, err := async.Do(r.calls, client.ObjectKeyFromObject(s.plane), op, 0,
+	result, done, err := async.Do(r.calls, client.ObjectKeyFromObject(s.controlPlane), op, 0,
 		func(context.Context) (found, error) { return found{}, errGone })
 	if !done {
 		return
@@ -139,10 +141,11 @@ func (r *Reconciler) collect(ctx context.Context, s *scope) {
 		return
 	}
 	s.known.of, s.known.newest, s.known.count = result.fingerprint, result.newest, result.count
-	observeNewest(client.ObjectKeyFromObject(s.plane), result.newest)
+	observeNewest(client.ObjectKeyFromObject(s.controlPlane), result.newest)
 	if op == opLook {
 		// The one that failed before this process began is not tried again at once: it may be why this process began.
-		if status := s.plane.Status.Backup; s.known.failures == 0 && status != nil && status.LastAttemptTime.After(s.last()) {
+		if status := s.controlPlane.Status.Backup; s.known.failures == 0 && status != nil &&
+			status.LastAttemptTime.After(s.last()) {
 			s.known.failures, s.known.failedAt = 1, status.LastAttemptTime.Time
 		} else {
 			s.known.failure = nil
@@ -163,25 +166,25 @@ func (r *Reconciler) collect(ctx context.Context, s *scope) {
 }
 
 // last is when the newest good snapshot was begun; zero when there is none.
-func (s *scope) last() time.Time {
+func (s *reconciliation) last() time.Time {
 	if s.known.newest == nil {
 		return time.Time{}
 	}
 	return s.known.newest.Time
 }
 
-// asked tells that somebody wants a snapshot who did not when the last attempt began.
-func (s *scope) asked() bool {
-	status := s.plane.Status.Backup
+// asked reports whether somebody wants a snapshot who did not when the last attempt began.
+func (s *reconciliation) asked() bool {
+	status := s.controlPlane.Status.Backup
 	return status != nil && status.RequestedTime.After(s.attempted()) && !s.now.Before(s.known.failedAt.Add(firstRetry))
 }
 
-func (s *scope) attempted() time.Time {
+func (s *reconciliation) attempted() time.Time {
 	if !s.known.attempted.IsZero() {
 		return s.known.attempted
 	}
-	if s.plane.Status.Backup != nil {
-		return s.plane.Status.Backup.LastAttemptTime.Time
+	if s.controlPlane.Status.Backup != nil {
+		return s.controlPlane.Status.Backup.LastAttemptTime.Time
 	}
 	return time.Time{}
 }
@@ -191,7 +194,7 @@ type failure struct{ reason, message string }
 
 func failed(reason string, err error) *failure { return &failure{reason: reason, message: err.Error()} }
 
-func (s *scope) failWith(f *failure) {
+func (s *reconciliation) failWith(f *failure) {
 	s.known.failures++
 	s.known.failedAt, s.known.failure = s.now, f
 }
@@ -212,16 +215,11 @@ func classify(err error) *failure {
 	return failed(controlplanev1.SnapshotFailedReason, err)
 }
 
-func (r *Reconciler) event(s *scope, kind, reason, message string) {
-	const longest = 1000
-	if len(message) > longest {
-		message = message[:longest]
-	}
-	// An error may hold what a server sent, and the cut may go through a character.
-	r.Recorder.Eventf(s.plane, nil, kind, reason, reason, "%s", strings.ToValidUTF8(message, "?"))
+func (r *Reconciler) event(s *reconciliation, kind, reason, message string) {
+	r.Recorder.Eventf(s.controlPlane, nil, kind, reason, reason, "%s", text.Shorten(message, longestNote))
 }
 
-// busy tells that a call, which may be one that was canceled, has not ended.
+// busy reports whether a call, which may be one that was canceled, has not ended.
 func (r *Reconciler) busy(key types.NamespacedName) bool {
 	_, _, busy := r.calls.Running(key)
 	return busy

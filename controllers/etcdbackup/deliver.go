@@ -199,7 +199,7 @@ func (j deliveryJob) sendOnce(ctx context.Context, data recovery.Delivery) error
 	return recovery.Deliver(ctx, guard.On(conn), data)
 }
 
-// errServes says that a host does not serve the Machine any more, or not yet in this management plane.
+// errServes says that a host does not serve the Machine any more, or not yet in this management cluster.
 var errServes = errors.New("the host does not say that it serves the Machine")
 
 // serves asks a host whether it serves the claim that it is thought to, and ties to that what follows: nothing is
@@ -220,7 +220,7 @@ func serves(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost) (owner.
 }
 
 // discardFrom removes what was delivered. Of a host that serves another the reset has removed it, and one that another
-// management plane has is left to that.
+// management cluster has is left to that.
 func discardFrom(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost, id string) error {
 	guard, err := serves(ctx, conn, host)
 	if err == nil {

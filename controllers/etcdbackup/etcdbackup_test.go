@@ -140,7 +140,7 @@ func TestWorkersDoNotWait(t *testing.T) {
 func TestWritesOnlyWhatIsItsOwn(t *testing.T) {
 	w := newWorld(t, toVolume("0 * * * *"))
 	w.request()
-	before := w.plane()
+	before := w.controlPlane()
 	w.told = nil
 	w.now = w.now.Add(time.Second)
 	w.settle()
@@ -148,7 +148,7 @@ func TestWritesOnlyWhatIsItsOwn(t *testing.T) {
 		w.Expect(patch).NotTo(ContainSubstring("requestedTime"))
 		w.Expect(patch).NotTo(ContainSubstring("replicas"))
 	}
-	after := w.plane()
+	after := w.controlPlane()
 	w.Expect(conditions.Get(after, "Available")).To(Equal(conditions.Get(before, "Available")))
 	after.Status.Backup, after.Status.Conditions, after.ResourceVersion = before.Status.Backup, before.Status.Conditions,
 		before.ResourceVersion
@@ -365,10 +365,10 @@ func TestStatusComesFromTheStore(t *testing.T) {
 	w := newWorld(t, toVolume("0 */6 * * *"))
 	w.settle()
 	known := w.status()
-	plane := w.plane()
-	before := plane.DeepCopy()
-	plane.Status.Backup, plane.Status.Conditions = nil, nil
-	w.Expect(w.api.Status().Patch(t.Context(), plane, client.MergeFrom(before))).To(Succeed())
+	controlPlane := w.controlPlane()
+	before := controlPlane.DeepCopy()
+	controlPlane.Status.Backup, controlPlane.Status.Conditions = nil, nil
+	w.Expect(w.api.Status().Patch(t.Context(), controlPlane, client.MergeFrom(before))).To(Succeed())
 	w.restart()
 	w.now = w.now.Add(time.Minute)
 	w.settle()
@@ -444,7 +444,7 @@ func TestStandsBack(t *testing.T) {
 			})
 		},
 		"a control plane that is being deleted": func(w *world) {
-			w.Expect(w.api.Delete(w.t.Context(), w.plane())).To(Succeed())
+			w.Expect(w.api.Delete(w.t.Context(), w.controlPlane())).To(Succeed())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -460,7 +460,7 @@ func TestStandsBack(t *testing.T) {
 			w.Expect(w.settle().RequeueAfter).To(BeZero())
 			w.now = w.now.Add(24 * time.Hour)
 			w.Expect(w.settle().RequeueAfter).To(BeZero())
-			quiet := conditions.IsTrue(w.plane(), controlplanev1.ControlPlaneBackupQuietCondition)
+			quiet := conditions.IsTrue(w.controlPlane(), controlplanev1.ControlPlaneBackupQuietCondition)
 			w.Expect(quiet).To(Equal(strings.Contains(name, "paused")), "a move waits for the end")
 			for _, said := range w.told[told:] {
 				w.Expect(said).To(ContainSubstring(controlplanev1.ControlPlaneBackupQuietCondition))
@@ -485,10 +485,10 @@ func TestBackupIsTakenOutOfTheSpec(t *testing.T) {
 
 func TestNotBeforeThereIsACluster(t *testing.T) {
 	w := newWorld(t, toVolume("0 * * * *"))
-	plane := w.plane()
-	before := plane.DeepCopy()
-	plane.Status.Initialization.ControlPlaneInitialized = nil
-	w.Expect(w.api.Status().Patch(t.Context(), plane, client.MergeFrom(before))).To(Succeed())
+	controlPlane := w.controlPlane()
+	before := controlPlane.DeepCopy()
+	controlPlane.Status.Initialization.ControlPlaneInitialized = nil
+	w.Expect(w.api.Status().Patch(t.Context(), controlPlane, client.MergeFrom(before))).To(Succeed())
 	w.settle()
 	w.Expect(w.asked).To(BeEmpty())
 	w.Expect(w.condition().Status).To(Equal(metav1.ConditionUnknown))

@@ -66,14 +66,14 @@ func (r *Reconciler) etcd() EtcdClient {
 const maxLag = 1000
 
 // members finds the hosts of a control plane's Machines that are nodes.
-func (r *Reconciler) members(ctx context.Context, s *scope) ([]etcd.Endpoint, *failure) {
+func (r *Reconciler) members(ctx context.Context, s *reconciliation) ([]etcd.Endpoint, *failure) {
 	machines, err := collections.GetControlPlaneMachinesForCluster(ctx, r.Client, s.cluster)
 	if err != nil {
 		return nil, failed(controlplanev1.SnapshotFailedReason, err)
 	}
 	var endpoints []etcd.Endpoint
 	for _, machine := range machines.SortedByCreationTimestamp() {
-		if !metav1.IsControlledBy(machine, s.plane) || !machine.Status.NodeRef.IsDefined() {
+		if !metav1.IsControlledBy(machine, s.controlPlane) || !machine.Status.NodeRef.IsDefined() {
 			continue
 		}
 		host, err := r.hostOf(ctx, machine)

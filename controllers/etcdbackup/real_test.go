@@ -106,7 +106,7 @@ func TestOfARealMember(t *testing.T) {
 	stored, err := backup.OpenVolume(w.volume, "clusters")
 	w.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = stored.Close() }()
-	target, problem := w.r.target(t.Context(), &scope{plane: w.plane(), cluster: w.cluster()})
+	target, problem := w.r.target(t.Context(), &reconciliation{controlPlane: w.controlPlane(), cluster: w.cluster()})
 	w.Expect(problem).To(BeNil())
 	good, err := backup.Good(t.Context(), stored, "prod/cp", target.authority)
 	w.Expect(err).NotTo(HaveOccurred())

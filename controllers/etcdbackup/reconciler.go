@@ -148,18 +148,18 @@ type memory struct {
 	delivery delivery
 }
 
-func (r *Reconciler) recall(plane *controlplanev1.QuoinControlPlane) *memory {
+func (r *Reconciler) recall(controlPlane *controlplanev1.QuoinControlPlane) *memory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := client.ObjectKeyFromObject(plane)
+	key := client.ObjectKeyFromObject(controlPlane)
 	m := r.known[key]
-	if m == nil || m.uid != plane.UID {
-		m = &memory{uid: plane.UID, generation: plane.Generation}
+	if m == nil || m.uid != controlPlane.UID {
+		m = &memory{uid: controlPlane.UID, generation: controlPlane.Generation}
 		r.known[key] = m
 	}
-	if m.generation != plane.Generation {
+	if m.generation != controlPlane.Generation {
 		// Somebody may have mended it: no need to wait as long as before.
-		m.generation, m.failures, m.delivery.failures = plane.Generation, 0, 0
+		m.generation, m.failures, m.delivery.failures = controlPlane.Generation, 0, 0
 	}
 	return m
 }
@@ -175,49 +175,50 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 
 // Reconcile looks whether a snapshot of a control plane's etcd is due, and starts it or takes its result.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	plane := &controlplanev1.QuoinControlPlane{}
-	if err := r.Client.Get(ctx, req.NamespacedName, plane); err != nil {
+	controlPlane := &controlplanev1.QuoinControlPlane{}
+	if err := r.Client.Get(ctx, req.NamespacedName, controlPlane); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			r.forget(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if _, moving := plane.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
+	if _, moving := controlPlane.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
 		r.forget(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	cluster, err := util.GetOwnerCluster(ctx, r.Client, plane.ObjectMeta)
-	if !plane.DeletionTimestamp.IsZero() {
+	cluster, err := util.GetOwnerCluster(ctx, r.Client, controlPlane.ObjectMeta)
+	if !controlPlane.DeletionTimestamp.IsZero() {
 		r.forget(req.NamespacedName)
-		if client.IgnoreNotFound(err) != nil || cluster != nil && annotations.IsPaused(cluster, plane) {
+		if client.IgnoreNotFound(err) != nil || cluster != nil && annotations.IsPaused(cluster, controlPlane) {
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
-		return ctrl.Result{}, r.releaseSecrets(ctx, plane)
+		return ctrl.Result{}, r.releaseSecrets(ctx, controlPlane)
 	}
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("reading the Cluster that owns QuoinControlPlane %s: %w", klog.KObj(plane), err)
+		return ctrl.Result{}, fmt.Errorf("reading the Cluster that owns QuoinControlPlane %s: %w",
+			klog.KObj(controlPlane), err)
 	}
-	if cluster == nil || annotations.IsPaused(cluster, plane) || !cluster.DeletionTimestamp.IsZero() {
+	if cluster == nil || annotations.IsPaused(cluster, controlPlane) || !cluster.DeletionTimestamp.IsZero() {
 		// Also in the middle of a snapshot: a paused Cluster may be about to be moved, and waits for its end.
 		r.forget(req.NamespacedName)
-		return ctrl.Result{}, r.tellQuiet(ctx, plane)
+		return ctrl.Result{}, r.reportQuiet(ctx, controlPlane)
 	}
-	kept := r.keepSecrets(ctx, plane)
-	if plane.Spec.Backup == nil {
+	kept := r.keepSecrets(ctx, controlPlane)
+	if controlPlane.Spec.Backup == nil {
 		r.forget(req.NamespacedName)
-		return ctrl.Result{}, errors.Join(kept, r.clear(ctx, plane))
+		return ctrl.Result{}, errors.Join(kept, r.clear(ctx, controlPlane))
 	}
-	s := &scope{cluster: cluster, plane: plane, known: r.recall(plane), now: r.now()}
+	s := &reconciliation{cluster: cluster, controlPlane: controlPlane, known: r.recall(controlPlane), now: r.now()}
 	result, err := r.reconcile(ctx, s)
 	return result, errors.Join(kept, err)
 }
 
-// scope is one look at a control plane.
-type scope struct {
-	cluster *clusterv1.Cluster
-	plane   *controlplanev1.QuoinControlPlane
-	known   *memory
-	now     time.Time
+// reconciliation is one pass over a control plane.
+type reconciliation struct {
+	cluster      *clusterv1.Cluster
+	controlPlane *controlplanev1.QuoinControlPlane
+	known        *memory
+	now          time.Time
 	// waiting says what a first snapshot waits for.
 	waiting string
 	// restoring is what status.backup.restore becomes; nil when it stays.
@@ -226,10 +227,10 @@ type scope struct {
 
 // reconcile takes the result of what ran, looks into the store where that is not done yet, starts a snapshot when one
 // is due, and tells.
-func (r *Reconciler) reconcile(ctx context.Context, s *scope) (ctrl.Result, error) {
+func (r *Reconciler) reconcile(ctx context.Context, s *reconciliation) (ctrl.Result, error) {
 	r.collect(ctx, s)
 	wait := r.advance(ctx, s)
-	if err := r.tell(ctx, s); err != nil {
+	if err := r.report(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: wait}, nil
@@ -237,15 +238,15 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) (ctrl.Result, erro
 
 // advance starts what comes next. It returns how long to wait until something is due; nothing is while something runs,
 // whose end sends an event.
-func (r *Reconciler) advance(ctx context.Context, s *scope) time.Duration {
+func (r *Reconciler) advance(ctx context.Context, s *reconciliation) time.Duration {
 	switch {
-	case s.known.running != "" || r.busy(client.ObjectKeyFromObject(s.plane)):
+	case s.known.running != "" || r.busy(client.ObjectKeyFromObject(s.controlPlane)):
 		return 0
-	case s.plane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined():
+	case s.controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined():
 		s.failWith(failed(controlplanev1.BackupSpecInvalidReason,
 			errors.New("etcd is external, so it is not backed up here: remove spec.backup")))
 		return 0
-	case !initialized(s.plane):
+	case !initialized(s.controlPlane):
 		s.waiting = "the control plane is not initialized yet"
 		return 0
 	}
@@ -265,7 +266,7 @@ func (r *Reconciler) advance(ctx context.Context, s *scope) time.Duration {
 		r.look(s, target)
 		return 0
 	}
-	due, err := whenDue(s.plane.Spec.Backup, s.plane.Status.Backup, s.known.newest, s.now)
+	due, err := whenDue(s.controlPlane.Spec.Backup, s.controlPlane.Status.Backup, s.known.newest, s.now)
 	if err != nil {
 		s.failWith(failed(controlplanev1.BackupSpecInvalidReason, fmt.Errorf("spec.backup.schedule: %w", err)))
 		return 0

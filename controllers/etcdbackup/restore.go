@@ -20,6 +20,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // The calls about the snapshot that spec.recovery names.
@@ -45,11 +46,11 @@ type delivery struct {
 //
 // That a file is about to be brought is told before it is begun, so that whoever comes after a kill knows where to look
 // for it.
-func (r *Reconciler) restore(ctx context.Context, s *scope) (wait time.Duration, handled bool) {
-	recovery := s.plane.Spec.Recovery
+func (r *Reconciler) restore(ctx context.Context, s *reconciliation) (wait time.Duration, handled bool) {
+	recovery := s.controlPlane.Spec.Recovery
 	record := controlplane.RecoveryRecord{}
 	if recovery != nil {
-		record = controlplane.ReadRecoveryRecord(s.plane.Annotations[controlplanev1.RecoveryAnnotation], recovery.ID)
+		record = controlplane.ReadRecoveryRecord(s.controlPlane.Annotations[controlplanev1.RecoveryAnnotation], recovery.ID)
 	}
 	have := s.restored()
 	wanted := record.State == controlplane.RecoveryFetching && recovery.Snapshot != nil
@@ -76,7 +77,9 @@ func (r *Reconciler) restore(ctx context.Context, s *scope) (wait time.Duration,
 }
 
 // beginDelivery starts the call, or says why it cannot.
-func (r *Reconciler) beginDelivery(ctx context.Context, s *scope, recovery *controlplanev1.EtcdRecovery) time.Duration {
+func (r *Reconciler) beginDelivery(
+	ctx context.Context, s *reconciliation, recovery *controlplanev1.EtcdRecovery,
+) time.Duration {
 	job := deliveryJob{recoveryID: recovery.ID, snapshot: recovery.Snapshot.Name, spool: r.Spool}
 	var problem *failure
 	if job.target, problem = r.target(ctx, s); problem != nil {
@@ -110,7 +113,7 @@ func (r *Reconciler) beginDelivery(ctx context.Context, s *scope, recovery *cont
 
 // discard removes what was brought to a host, and then forgets it. A host that serves somebody else by now was reset.
 func (r *Reconciler) discard(
-	ctx context.Context, s *scope, have *controlplanev1.EtcdRestoreStatus,
+	ctx context.Context, s *reconciliation, have *controlplanev1.EtcdRestoreStatus,
 ) (time.Duration, bool) {
 	if s.putOff() > 0 {
 		// Snapshots of a cluster that lives do not wait for a host that does not.
@@ -136,7 +139,7 @@ func (r *Reconciler) discard(
 }
 
 // collectDelivery takes the result of a call of restore.
-func (r *Reconciler) collectDelivery(ctx context.Context, s *scope, op string, result found, err error) {
+func (r *Reconciler) collectDelivery(ctx context.Context, s *reconciliation, op string, result found, err error) {
 	log := ctrl.LoggerFrom(ctx).WithValues("call", op)
 	have := s.restored()
 	switch {
@@ -166,9 +169,9 @@ func (r *Reconciler) collectDelivery(ctx context.Context, s *scope, op string, r
 }
 
 // hostOfMachine reads the host of one of the control plane's Machines; nil when it has none.
-func (r *Reconciler) hostOfMachine(ctx context.Context, s *scope, name string) (*infrav1.QuoinHost, error) {
+func (r *Reconciler) hostOfMachine(ctx context.Context, s *reconciliation, name string) (*infrav1.QuoinHost, error) {
 	machine := &clusterv1.Machine{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.plane.Namespace, Name: name}, machine); err != nil {
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.controlPlane.Namespace, Name: name}, machine); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	return r.hostOf(ctx, machine)
@@ -176,40 +179,42 @@ func (r *Reconciler) hostOfMachine(ctx context.Context, s *scope, name string) (
 
 // restored is what is to be told, or what status says, unless this process knows better: what was read may be older
 // than what was written.
-func (s *scope) restored() *controlplanev1.EtcdRestoreStatus {
+func (s *reconciliation) restored() *controlplanev1.EtcdRestoreStatus {
 	if s.restoring != nil {
 		return *s.restoring
 	}
-	var told *controlplanev1.EtcdRestoreStatus
-	if s.plane.Status.Backup != nil {
-		told = s.plane.Status.Backup.Restore
+	var recorded *controlplanev1.EtcdRestoreStatus
+	if s.controlPlane.Status.Backup != nil {
+		recorded = s.controlPlane.Status.Backup.Restore
 	}
-	if done := s.known.delivery.done; done != nil && told != nil && told.RecoveryID == done.RecoveryID &&
-		told.Machine == done.Machine && told.Snapshot == done.Snapshot {
+	if done := s.known.delivery.done; done != nil && recorded != nil && recorded.RecoveryID == done.RecoveryID &&
+		recorded.Machine == done.Machine && recorded.Snapshot == done.Snapshot {
 		return done
 	}
-	return told
+	return recorded
 }
 
 // setRestored is told at the end of the reconcile.
-func (s *scope) setRestored(restored *controlplanev1.EtcdRestoreStatus) { s.restoring = &restored }
+func (s *reconciliation) setRestored(restored *controlplanev1.EtcdRestoreStatus) {
+	s.restoring = &restored
+}
 
-func (s *scope) forgetRestored() {
+func (s *reconciliation) forgetRestored() {
 	s.known.delivery = delivery{}
 	s.setRestored(nil)
 }
 
 // setMessage says what goes on.
-func (s *scope) setMessage(message string) {
+func (s *reconciliation) setMessage(message string) {
 	if have := s.restored(); have != nil {
 		changed := have.DeepCopy()
-		changed.Message = cut(message)
+		changed.Message = text.Shorten(message, longestMessage)
 		s.setRestored(changed)
 	}
 }
 
 // deliveryFailed says why, and how long to wait.
-func (s *scope) deliveryFailed(message string) time.Duration {
+func (s *reconciliation) deliveryFailed(message string) time.Duration {
 	s.known.delivery.failures++
 	s.known.delivery.failedAt = s.now
 	s.setMessage(message)
@@ -217,7 +222,7 @@ func (s *scope) deliveryFailed(message string) time.Duration {
 }
 
 // putOff is how long the next attempt waits.
-func (s *scope) putOff() time.Duration {
+func (s *reconciliation) putOff() time.Duration {
 	if s.known.delivery.failures == 0 {
 		return 0
 	}

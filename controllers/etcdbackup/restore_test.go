@@ -114,11 +114,11 @@ func lost(t *testing.T, recipients, identity string) (*world, *shell, string) {
 // recover asks for a recovery on m1, as far as the control plane's controller has recorded it.
 func (w *world) recover(snapshot, identity, state string) {
 	w.t.Helper()
-	w.edit(func(plane *controlplanev1.QuoinControlPlane) {
-		plane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: "m1",
+	w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) {
+		controlPlane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: "m1",
 			Snapshot: &controlplanev1.RecoverySnapshot{Name: snapshot}}
-		plane.Spec.Recovery.Snapshot.IdentityRef.Name = identity
-		plane.Annotations = map[string]string{controlplanev1.RecoveryAnnotation: `{"id":"r1","state":"` + state + `"}`}
+		controlPlane.Spec.Recovery.Snapshot.IdentityRef.Name = identity
+		controlPlane.Annotations = map[string]string{controlplanev1.RecoveryAnnotation: `{"id":"r1","state":"` + state + `"}`}
 	})
 }
 

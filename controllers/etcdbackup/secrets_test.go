@@ -46,12 +46,6 @@ func (w *world) finalizers(name string) []string {
 	return secret.Finalizers
 }
 
-func (w *world) controlPlane() *controlplanev1.QuoinControlPlane {
-	plane := &controlplanev1.QuoinControlPlane{}
-	w.Expect(w.api.Get(w.t.Context(), key, plane)).To(Succeed())
-	return plane
-}
-
 func TestTheSecretsOfBackupsMoveAndStay(t *testing.T) {
 	w := bucketWorld(t)
 	w.settle()
@@ -74,13 +68,13 @@ func TestTheSecretsOfBackupsMoveAndStay(t *testing.T) {
 func TestBackupsThatAreNoLongerWantedReleaseTheirSecrets(t *testing.T) {
 	w := bucketWorld(t)
 	w.settle()
-	plane := w.controlPlane()
-	plane.Spec.Backup = nil
-	w.Expect(w.api.Update(t.Context(), plane)).To(Succeed())
+	controlPlane := w.controlPlane()
+	controlPlane.Spec.Backup = nil
+	w.Expect(w.api.Update(t.Context(), controlPlane)).To(Succeed())
 	w.settle()
-	plane = w.controlPlane()
-	w.Expect(plane.Finalizers).To(ConsistOf(controlplanev1.ControlPlaneFinalizer))
-	w.Expect(secretprotection.Holds(plane)).To(BeFalse())
+	controlPlane = w.controlPlane()
+	w.Expect(controlPlane.Finalizers).To(ConsistOf(controlplanev1.ControlPlaneFinalizer))
+	w.Expect(secretprotection.Holds(controlPlane)).To(BeFalse())
 	for _, name := range []string{"bucket", "recipients"} {
 		secret := &corev1.Secret{}
 		w.Expect(w.api.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: name}, secret)).To(Succeed())

@@ -5,7 +5,6 @@ package etcdbackup
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,50 +17,55 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
-// longestMessage of a condition.
-const longestMessage = 2000
+// longestMessage of a condition, and longestNote of an event.
+const (
+	longestMessage = 2000
+	longestNote    = 1000
+)
 
 // ownedCondition is set here and by nobody else; of the rest of status only the fields of status.backup that are not
 // requestedTime.
 const ownedCondition = controlplanev1.ControlPlaneBackupHealthyCondition
 
-// tell writes status, if something of it changed.
-func (r *Reconciler) tell(ctx context.Context, s *scope) error {
-	helper, err := objectpatch.New(s.plane, r.Client)
+// report writes status, if something of it changed.
+func (r *Reconciler) report(ctx context.Context, s *reconciliation) error {
+	helper, err := objectpatch.New(s.controlPlane, r.Client)
 	if err != nil {
 		return err
 	}
 	s.setStatus()
 	s.setCondition()
-	conditions.Delete(s.plane, controlplanev1.ControlPlaneBackupQuietCondition)
-	return apierr.IgnoreGone(helper.Patch(ctx, s.plane, ownedCondition, controlplanev1.ControlPlaneBackupQuietCondition))
+	conditions.Delete(s.controlPlane, controlplanev1.ControlPlaneBackupQuietCondition)
+	return apierr.IgnoreGone(helper.Patch(ctx, s.controlPlane, ownedCondition,
+		controlplanev1.ControlPlaneBackupQuietCondition))
 }
 
-// tellQuiet says of a paused control plane whether what was canceled has ended. Its end sends an event.
-func (r *Reconciler) tellQuiet(ctx context.Context, plane *controlplanev1.QuoinControlPlane) error {
-	if plane.Spec.Backup == nil {
+// reportQuiet reports of a paused control plane whether what was canceled has ended. Its end sends an event.
+func (r *Reconciler) reportQuiet(ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane) error {
+	if controlPlane.Spec.Backup == nil {
 		return nil
 	}
-	helper, err := objectpatch.New(plane, r.Client)
+	helper, err := objectpatch.New(controlPlane, r.Client)
 	if err != nil {
 		return err
 	}
 	condition := metav1.Condition{
 		Type: controlplanev1.ControlPlaneBackupQuietCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason,
-		ObservedGeneration: plane.Generation,
+		ObservedGeneration: controlPlane.Generation,
 	}
-	if r.busy(client.ObjectKeyFromObject(plane)) {
+	if r.busy(client.ObjectKeyFromObject(controlPlane)) {
 		condition.Status, condition.Message = metav1.ConditionFalse,
 			"a snapshot of etcd, or its way to a host, is being given up"
 	}
-	conditions.Set(plane, condition)
-	return apierr.IgnoreGone(helper.Patch(ctx, plane, controlplanev1.ControlPlaneBackupQuietCondition))
+	conditions.Set(controlPlane, condition)
+	return apierr.IgnoreGone(helper.Patch(ctx, controlPlane, controlplanev1.ControlPlaneBackupQuietCondition))
 }
 
-func (s *scope) setStatus() {
-	status := s.plane.Status.Backup
+func (s *reconciliation) setStatus() {
+	status := s.controlPlane.Status.Backup
 	if status == nil {
 		status = &controlplanev1.EtcdBackupStatus{}
 	}
@@ -73,12 +77,12 @@ func (s *scope) setStatus() {
 		status.LastGood = record(s.known.newest)
 	}
 	status.NextTime = metav1.Time{}
-	if schedule, err := backup.ParseSchedule(s.plane.Spec.Backup.Schedule); err == nil && s.known.newest != nil {
+	if schedule, err := backup.ParseSchedule(s.controlPlane.Spec.Backup.Schedule); err == nil && s.known.newest != nil {
 		status.NextTime = metav1.NewTime(schedule.Next(earlier(s.last(), s.now)))
 	}
 	status.Restore = s.restored()
 	if *status != (controlplanev1.EtcdBackupStatus{}) {
-		s.plane.Status.Backup = status
+		s.controlPlane.Status.Backup = status
 	}
 }
 
@@ -90,7 +94,7 @@ func record(m *backup.Metadata) *controlplanev1.BackupRecord {
 		SizeBytes: ptr.To(m.Size), SHA256: m.SHA256, Encrypted: ptr.To(m.Encrypted())}
 }
 
-func (s *scope) setCondition() {
+func (s *reconciliation) setCondition() {
 	condition := metav1.Condition{Type: controlplanev1.ControlPlaneBackupHealthyCondition}
 	switch {
 	case s.known.failure != nil:
@@ -101,7 +105,7 @@ func (s *scope) setCondition() {
 		return
 	case s.known.newest != nil:
 		condition.Status, condition.Reason = metav1.ConditionTrue, controlplanev1.SnapshotVerifiedReason
-	case s.known.of == "" && s.waiting == "" && conditions.Has(s.plane, condition.Type):
+	case s.known.of == "" && s.waiting == "" && conditions.Has(s.controlPlane, condition.Type):
 		// The store was not looked into yet.
 		return
 	default:
@@ -115,37 +119,21 @@ func (s *scope) setCondition() {
 			condition.Message = "The store is being looked into"
 		}
 	}
-	condition.Message = sentence(condition.Message)
-	conditions.Set(s.plane, condition)
+	condition.Message = text.Sentence(text.Shorten(condition.Message, longestMessage))
+	conditions.Set(s.controlPlane, condition)
 }
 
-// cut makes a message fit for an object: an error may be long, and hold what a server sent, and the cut may go through
-// a rune.
-func cut(message string) string {
-	if len(message) > longestMessage {
-		message = message[:longestMessage]
-	}
-	return strings.ToValidUTF8(message, "?")
-}
-
-func sentence(message string) string {
-	message = cut(message)
-	if message == "" {
-		return ""
-	}
-	return strings.ToUpper(message[:1]) + message[1:]
-}
-
-// clear takes away what was told while a backup was configured.
-func (r *Reconciler) clear(ctx context.Context, plane *controlplanev1.QuoinControlPlane) error {
-	if plane.Status.Backup == nil && !conditions.Has(plane, controlplanev1.ControlPlaneBackupHealthyCondition) {
+// clear takes away what was reported while a backup was configured.
+func (r *Reconciler) clear(ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane) error {
+	if controlPlane.Status.Backup == nil &&
+		!conditions.Has(controlPlane, controlplanev1.ControlPlaneBackupHealthyCondition) {
 		return nil
 	}
-	helper, err := objectpatch.New(plane, r.Client)
+	helper, err := objectpatch.New(controlPlane, r.Client)
 	if err != nil {
 		return err
 	}
-	plane.Status.Backup = nil
-	conditions.Delete(plane, controlplanev1.ControlPlaneBackupHealthyCondition)
-	return apierr.IgnoreGone(helper.Patch(ctx, plane, ownedCondition))
+	controlPlane.Status.Backup = nil
+	conditions.Delete(controlPlane, controlplanev1.ControlPlaneBackupHealthyCondition)
+	return apierr.IgnoreGone(helper.Patch(ctx, controlPlane, ownedCondition))
 }

@@ -52,9 +52,10 @@ type target struct {
 }
 
 // target finds the store that the spec names, without asking it anything.
-func (r *Reconciler) target(ctx context.Context, s *scope) (*target, *failure) {
-	spec := s.plane.Spec.Backup
-	t := &target{directory: path.Join(s.plane.Namespace, s.plane.Name), keep: int(ptr.Deref(spec.Keep, defaultKeep))}
+func (r *Reconciler) target(ctx context.Context, s *reconciliation) (*target, *failure) {
+	spec := s.controlPlane.Spec.Backup
+	t := &target{directory: path.Join(s.controlPlane.Namespace, s.controlPlane.Name),
+		keep: int(ptr.Deref(spec.Keep, defaultKeep))}
 	if f := r.readAuthority(ctx, s, t); f != nil {
 		return nil, f
 	}
@@ -101,7 +102,9 @@ func (r *Reconciler) openVolume(spec *controlplanev1.BackupVolume, t *target) *f
 	return nil
 }
 
-func (r *Reconciler) openBucket(ctx context.Context, s *scope, spec *controlplanev1.BackupBucket, t *target) *failure {
+func (r *Reconciler) openBucket(
+	ctx context.Context, s *reconciliation, spec *controlplanev1.BackupBucket, t *target,
+) *failure {
 	data, f := r.secret(ctx, s, spec.CredentialsRef.Name, accessKeyIDKey, secretAccessKeyKey)
 	if f != nil {
 		return f
@@ -119,11 +122,13 @@ func (r *Reconciler) openBucket(ctx context.Context, s *scope, spec *controlplan
 }
 
 // secret reads a Secret, which must have the keys.
-func (r *Reconciler) secret(ctx context.Context, s *scope, name string, keys ...string) (map[string][]byte, *failure) {
+func (r *Reconciler) secret(
+	ctx context.Context, s *reconciliation, name string, keys ...string,
+) (map[string][]byte, *failure) {
 	found := &corev1.Secret{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.plane.Namespace, Name: name}, found); err != nil {
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.controlPlane.Namespace, Name: name}, found); err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil, failed(controlplanev1.BackupSecretInvalidReason, fmt.Errorf("Secret %s does not exist in namespace %s", name, s.plane.Namespace)) //nolint:staticcheck // the name of a kind
+			return nil, failed(controlplanev1.BackupSecretInvalidReason, fmt.Errorf("Secret %s does not exist in namespace %s", name, s.controlPlane.Namespace)) //nolint:staticcheck // the name of a kind
 		}
 		return nil, failed(controlplanev1.SnapshotFailedReason, fmt.Errorf("reading Secret %s: %w", name, err))
 	}
@@ -137,7 +142,7 @@ func (r *Reconciler) secret(ctx context.Context, s *scope, name string, keys ...
 
 // readAuthority reads etcd's authority, which lets us in, and whose certificate is what tells this cluster from another
 // of its name, wherever its objects are moved to.
-func (r *Reconciler) readAuthority(ctx context.Context, s *scope, t *target) *failure {
+func (r *Reconciler) readAuthority(ctx context.Context, s *reconciliation, t *target) *failure {
 	authority, err := secret.GetFromNamespacedName(ctx, r.Client, util.ObjectKey(s.cluster), secret.EtcdCA)
 	if err != nil {
 		return failed(controlplanev1.EtcdUnavailableReason, fmt.Errorf("reading etcd's authority: %w", err))

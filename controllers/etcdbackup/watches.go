@@ -36,15 +36,15 @@ func ofInterest() predicate.Predicate {
 	}
 }
 
-func requested(plane *controlplanev1.QuoinControlPlane) time.Time {
-	if plane.Status.Backup == nil {
+func requested(controlPlane *controlplanev1.QuoinControlPlane) time.Time {
+	if controlPlane.Status.Backup == nil {
 		return time.Time{}
 	}
-	return plane.Status.Backup.RequestedTime.Time
+	return controlPlane.Status.Backup.RequestedTime.Time
 }
 
-func initialized(plane *controlplanev1.QuoinControlPlane) bool {
-	return ptr.Deref(plane.Status.Initialization.ControlPlaneInitialized, false)
+func initialized(controlPlane *controlplanev1.QuoinControlPlane) bool {
+	return ptr.Deref(controlPlane.Status.Initialization.ControlPlaneInitialized, false)
 }
 
 // controlPlaneOfCluster names the QuoinControlPlane of a Cluster.

@@ -134,24 +134,24 @@ func newWorld(t *testing.T, spec *controlplanev1.EtcdBackup) *world {
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "c", UID: "cluster"}}
 	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group,
 		Kind: "QuoinControlPlane", Name: key.Name}
-	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name,
+	controlPlane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name,
 		UID: "plane", Generation: 1,
 		Finalizers: []string{controlplanev1.ControlPlaneFinalizer},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c",
 			UID: "cluster"}}}}
-	plane.Spec.Backup = spec
-	plane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
-	plane.Status.Replicas = ptr.To[int32](3)
-	conditions.Set(plane, metav1.Condition{Type: "Available", Status: metav1.ConditionTrue, Reason: "Available"})
+	controlPlane.Spec.Backup = spec
+	controlPlane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
+	controlPlane.Status.Replicas = ptr.To[int32](3)
+	conditions.Set(controlPlane, metav1.Condition{Type: "Available", Status: metav1.ConditionTrue, Reason: "Available"})
 	caCert, caKey := certificate(w.WithT)
-	objects := []client.Object{cluster, plane,
+	objects := []client.Object{cluster, controlPlane,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "c-etcd"},
 			Data: map[string][]byte{"tls.crt": caCert, "tls.key": caKey}}}
 	for i := 1; i <= 3; i++ {
 		name := fmt.Sprintf("m%d", i)
 		machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name,
 			Labels: map[string]string{clusterv1.ClusterNameLabel: "c", clusterv1.MachineControlPlaneLabel: ""},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(plane,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(controlPlane,
 				controlplanev1.GroupVersion.WithKind("QuoinControlPlane"))}}}
 		machine.Spec.InfrastructureRef.Name = name
 		machine.Status.NodeRef.Name = "node-" + name
@@ -215,11 +215,11 @@ func (m *memory) at() string {
 	return m.running
 }
 
-func (w *world) plane() *controlplanev1.QuoinControlPlane {
+func (w *world) controlPlane() *controlplanev1.QuoinControlPlane {
 	w.t.Helper()
-	plane := &controlplanev1.QuoinControlPlane{}
-	w.Expect(w.api.Get(w.t.Context(), key, plane)).To(Succeed())
-	return plane
+	controlPlane := &controlplanev1.QuoinControlPlane{}
+	w.Expect(w.api.Get(w.t.Context(), key, controlPlane)).To(Succeed())
+	return controlPlane
 }
 
 func (w *world) cluster() *clusterv1.Cluster {
@@ -229,30 +229,30 @@ func (w *world) cluster() *clusterv1.Cluster {
 	return cluster
 }
 
-func (w *world) status() *controlplanev1.EtcdBackupStatus { return w.plane().Status.Backup }
+func (w *world) status() *controlplanev1.EtcdBackupStatus { return w.controlPlane().Status.Backup }
 
 func (w *world) condition() *metav1.Condition {
-	return conditions.Get(w.plane(), controlplanev1.ControlPlaneBackupHealthyCondition)
+	return conditions.Get(w.controlPlane(), controlplanev1.ControlPlaneBackupHealthyCondition)
 }
 
 // request does what a rollout does that wants a snapshot.
 func (w *world) request() {
 	w.t.Helper()
-	plane := w.plane()
-	before := plane.DeepCopy()
-	if plane.Status.Backup == nil {
-		plane.Status.Backup = &controlplanev1.EtcdBackupStatus{}
+	controlPlane := w.controlPlane()
+	before := controlPlane.DeepCopy()
+	if controlPlane.Status.Backup == nil {
+		controlPlane.Status.Backup = &controlplanev1.EtcdBackupStatus{}
 	}
-	plane.Status.Backup.RequestedTime = metav1.NewTime(w.now.Truncate(time.Second))
-	w.Expect(w.api.Status().Patch(w.t.Context(), plane, client.MergeFrom(before))).To(Succeed())
+	controlPlane.Status.Backup.RequestedTime = metav1.NewTime(w.now.Truncate(time.Second))
+	w.Expect(w.api.Status().Patch(w.t.Context(), controlPlane, client.MergeFrom(before))).To(Succeed())
 }
 
 func (w *world) edit(change func(*controlplanev1.QuoinControlPlane)) {
 	w.t.Helper()
-	plane := w.plane()
-	plane.Generation++
-	change(plane)
-	w.Expect(w.api.Update(w.t.Context(), plane)).To(Succeed())
+	controlPlane := w.controlPlane()
+	controlPlane.Generation++
+	change(controlPlane)
+	w.Expect(w.api.Update(w.t.Context(), controlPlane)).To(Succeed())
 }
 
 func (w *world) events() (told []string) {

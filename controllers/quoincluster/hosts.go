@@ -112,8 +112,8 @@ func domainsReachable(hosts, fleet []infrav1.QuoinHost) metav1.Condition {
 		}
 	}
 	for i := range fleet {
-		h, tells := silence(&fleet[i])
-		if _, ours := byDomain[h.Domain]; tells && ours {
+		h, counts := outageHostOf(&fleet[i])
+		if _, ours := byDomain[h.Domain]; counts && ours {
 			byDomain[h.Domain] = append(byDomain[h.Domain], h)
 		}
 	}

@@ -38,10 +38,10 @@ func (r *Reconciler) whilePaused(
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	verdict, err := r.settle(ctx, r.Client, quoinCluster, cluster)
+	verdict, err := r.holdAndJudge(ctx, r.Client, quoinCluster, cluster)
 	if err == nil && !verdict.Block && blocksMove(quoinCluster) {
 		// What the caches show of different kinds may be of different times. What is let go now is copied the next moment.
-		verdict, err = r.settle(ctx, r.APIReader, quoinCluster, cluster)
+		verdict, err = r.holdAndJudge(ctx, r.APIReader, quoinCluster, cluster)
 	}
 	if apierrors.IsConflict(err) {
 		// Somebody claimed a host, or changed it otherwise, while it was to be held.
@@ -65,8 +65,8 @@ func (r *Reconciler) whilePaused(
 	return ctrl.Result{}, nil
 }
 
-// settle holds the hosts that are to be held, and judges the Cluster by what the reader shows.
-func (r *Reconciler) settle(
+// holdAndJudge holds the hosts that are to be held, and judges the Cluster by what the reader shows.
+func (r *Reconciler) holdAndJudge(
 	ctx context.Context, reader client.Reader, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster,
 ) (moving.Verdict, error) {
 	s, err := r.survey(ctx, reader, quoinCluster, cluster)

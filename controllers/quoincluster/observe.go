@@ -24,12 +24,12 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
-// view is what the status of a QuoinCluster follows from.
-type view struct {
+// observation is what the status of a QuoinCluster follows from.
+type observation struct {
 	cluster *clusterv1.Cluster
 	// hosts that may be claimed from the cluster's namespace; the cache's own, not to be changed.
 	hosts []infrav1.QuoinHost
-	// fleet is every host of this management plane; the cache's own, not to be changed.
+	// fleet is every host of this management cluster; the cache's own, not to be changed.
 	fleet []infrav1.QuoinHost
 	// controlPlane selects the hosts that may carry the control plane.
 	controlPlane labels.Selector
@@ -37,14 +37,14 @@ type view struct {
 	machines []infrav1.QuoinMachine
 	// moves is what a move of the cluster meets; nil when there is no Cluster.
 	moves *survey
-	// others are all other QuoinClusters of this management plane.
+	// others are all other QuoinClusters of this management cluster.
 	others []infrav1.QuoinCluster
 }
 
 func (r *Reconciler) observe(
 	ctx context.Context, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster,
-) (*view, error) {
-	v := &view{cluster: cluster}
+) (*observation, error) {
+	v := &observation{cluster: cluster}
 	if cluster != nil {
 		moves, err := r.survey(ctx, r.Client, quoinCluster, cluster)
 		if err != nil {
@@ -58,7 +58,7 @@ func (r *Reconciler) observe(
 	}
 	v.fleet = hosts.Items
 	for i := range hosts.Items {
-		if offered(&hosts.Items[i], quoinCluster.Namespace) {
+		if namespaceAllowed(&hosts.Items[i], quoinCluster.Namespace) {
 			v.hosts = append(v.hosts, hosts.Items[i])
 		}
 	}
@@ -91,16 +91,16 @@ func (r *Reconciler) observe(
 	return v, nil
 }
 
-func offered(host *infrav1.QuoinHost, namespace string) bool {
-	return placement.Offered(placement.HostOf(host), namespace)
+func namespaceAllowed(host *infrav1.QuoinHost, namespace string) bool {
+	return placement.NamespaceAllowed(placement.HostOf(host), namespace)
 }
 
 // available says that the host can be claimed now.
 func available(host *infrav1.QuoinHost) bool { return placement.Free(placement.HostOf(host)) }
 
-// silence of the host as an outage is told by. Hosts that nobody tries to reach, because they are not registered, in
-// quarantine or detached, tell nothing.
-func silence(host *infrav1.QuoinHost) (_ outage.Host, tells bool) {
+// outageHostOf is the host as an outage is judged by. Hosts that nobody tries to reach, because they are not
+// registered, in quarantine or detached, do not count.
+func outageHostOf(host *infrav1.QuoinHost) (_ outage.Host, counts bool) {
 	asked := true
 	switch host.Status.State {
 	case "", infrav1.HostStateRegistering, infrav1.HostStateQuarantined:
@@ -121,8 +121,8 @@ func hostMatters() predicate.Predicate {
 		if !ok1 || !ok2 {
 			return true
 		}
-		silent1, tells1 := silence(before)
-		silent2, tells2 := silence(now)
+		silent1, tells1 := outageHostOf(before)
+		silent2, tells2 := outageHostOf(now)
 		return available(before) != available(now) || silent1 != silent2 || tells1 != tells2 ||
 			moveMatters(before) != moveMatters(now) ||
 			!equality.Semantic.DeepEqual(before.Labels, now.Labels) ||

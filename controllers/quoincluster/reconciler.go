@@ -125,12 +125,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *Reconciler) whileActive(
 	ctx context.Context, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster,
 ) (_ ctrl.Result, reterr error) {
-	view, err := r.observe(ctx, quoinCluster, cluster)
+	observation, err := r.observe(ctx, quoinCluster, cluster)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if view.moves != nil {
-		if err := r.release(ctx, view.moves); err != nil {
+	if observation.moves != nil {
+		if err := r.release(ctx, observation.moves); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -139,7 +139,7 @@ func (r *Reconciler) whileActive(
 		return ctrl.Result{}, err
 	}
 	defer func() {
-		summarize(quoinCluster, view)
+		summarize(quoinCluster, observation)
 		err := patchCluster(ctx, helper, quoinCluster)
 		if !quoinCluster.DeletionTimestamp.IsZero() {
 			err = apierr.IgnoreGone(err)
@@ -148,16 +148,16 @@ func (r *Reconciler) whileActive(
 	}()
 	if !quoinCluster.DeletionTimestamp.IsZero() {
 		// Hosts that are being reset still need to know the endpoint.
-		if len(view.machines) == 0 {
+		if len(observation.machines) == 0 {
 			controllerutil.RemoveFinalizer(quoinCluster, infrav1.ClusterFinalizer)
 		}
 		return ctrl.Result{}, nil
 	}
 	blockMove(quoinCluster)
 	if endpoint := &quoinCluster.Spec.ControlPlaneEndpoint; endpoint.Host != "" && endpoint.Port == 0 {
-		endpoint.Port = defaultPort
+		endpoint.Port = infrav1.DefaultAPIServerPort
 	}
-	if view.moves != nil && len(view.moves.Secrets) > 0 {
+	if observation.moves != nil && len(observation.moves.Secrets) > 0 {
 		// A Secret sends no event when it is mended.
 		return ctrl.Result{RequeueAfter: secretInterval}, nil
 	}

@@ -21,11 +21,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 )
 
-// defaultPort is the API server's when the endpoint has none.
-const defaultPort = 6443
-
 // summarize derives the whole status from the spec and the view.
-func summarize(c *infrav1.QuoinCluster, v *view) {
+func summarize(c *infrav1.QuoinCluster, v *observation) {
 	c.Status.Hosts = countHosts(v.hosts)
 	c.Status.FailureDomains = failureDomains(v.hosts, v.controlPlane)
 
@@ -55,7 +52,7 @@ func summarize(c *infrav1.QuoinCluster, v *view) {
 }
 
 // endpointReady says whether the endpoint is known, and this cluster's alone.
-func endpointReady(c *infrav1.QuoinCluster, v *view) metav1.Condition {
+func endpointReady(c *infrav1.QuoinCluster, v *observation) metav1.Condition {
 	condition := metav1.Condition{Type: infrav1.ClusterEndpointReadyCondition, Status: metav1.ConditionFalse}
 	known := c.Spec.ControlPlaneEndpoint.Host != "" ||
 		(v.cluster != nil && v.cluster.Spec.ControlPlaneEndpoint.IsValid() && keepalivedOf(c) == nil)
@@ -111,7 +108,7 @@ func sameEndpoint(a, b *infrav1.QuoinCluster) bool {
 
 func port(c *infrav1.QuoinCluster) int32 {
 	if c.Spec.ControlPlaneEndpoint.Port == 0 {
-		return defaultPort
+		return infrav1.DefaultAPIServerPort
 	}
 	return c.Spec.ControlPlaneEndpoint.Port
 }

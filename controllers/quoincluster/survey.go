@@ -62,19 +62,19 @@ func (r *Reconciler) survey(
 		s.Objects = append(s.Objects, moving.Object{Name: "QuoinMachine " + m.Name,
 			Paused: conditions.IsTrue(m, clusterv1.PausedCondition), Quiet: true, Owner: foreignOwner(m)})
 	}
-	plane, err := r.controlPlane(ctx, reader, cluster)
+	controlPlane, err := r.controlPlane(ctx, reader, cluster)
 	if err != nil {
 		return nil, err
 	}
 	var backups []string
-	if plane != nil {
-		backups = plane.Spec.Backup.SecretNames()
+	if controlPlane != nil {
+		backups = controlPlane.Spec.Backup.SecretNames()
 	}
 	if s.Secrets, err = r.unmovable(ctx, s, backups); err != nil {
 		return nil, err
 	}
-	if plane != nil && s.Cluster.Paused {
-		s.addControlPlane(plane)
+	if controlPlane != nil && s.Cluster.Paused {
+		s.addControlPlane(controlPlane)
 	}
 	return s, nil
 }
@@ -170,19 +170,19 @@ func hostFacts(h *infrav1.QuoinHost, clusterOf map[string]string) moving.Host {
 }
 
 // addControlPlane says whether a control plane of ours has seen the pause and has nothing under way.
-func (s *survey) addControlPlane(plane *controlplanev1.QuoinControlPlane) {
-	facts := moving.Object{Name: "QuoinControlPlane " + plane.Name,
-		Paused: conditions.IsTrue(plane, clusterv1.PausedCondition), Quiet: true, Owner: foreignOwner(plane)}
-	if c := conditions.Get(plane, controlplanev1.ControlPlaneBackupQuietCondition); plane.Spec.Backup != nil &&
-		(c == nil || c.Status != metav1.ConditionTrue) {
+func (s *survey) addControlPlane(controlPlane *controlplanev1.QuoinControlPlane) {
+	facts := moving.Object{Name: "QuoinControlPlane " + controlPlane.Name,
+		Paused: conditions.IsTrue(controlPlane, clusterv1.PausedCondition), Quiet: true, Owner: foreignOwner(controlPlane)}
+	c := conditions.Get(controlPlane, controlplanev1.ControlPlaneBackupQuietCondition)
+	if controlPlane.Spec.Backup != nil && (c == nil || c.Status != metav1.ConditionTrue) {
 		facts.Quiet, facts.Note = false, "whether a snapshot of etcd is being taken is not known yet"
 		if c != nil {
 			facts.Note = c.Message
 		}
 	}
 	s.Objects = append(s.Objects, facts)
-	if wanted := plane.Spec.Recovery; wanted != nil {
-		switch controlplane.ReadRecoveryRecord(plane.Annotations[controlplanev1.RecoveryAnnotation], wanted.ID).State {
+	if wanted := controlPlane.Spec.Recovery; wanted != nil {
+		switch controlplane.ReadRecoveryRecord(controlPlane.Annotations[controlplanev1.RecoveryAnnotation], wanted.ID).State {
 		case controlplane.RecoveryComplete, controlplane.RecoveryVoid:
 		default:
 			s.Recovery = wanted.ID

@@ -19,6 +19,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // etcdStatus is the membership as status shows it. What changes all the time, such as the size of a database, is
@@ -36,7 +37,7 @@ func (s *summary) etcdStatus(before *controlplanev1.EtcdStatus) *controlplanev1.
 	for _, member := range s.State.Etcd.Members {
 		entry := controlplanev1.EtcdMember{Name: member.Name, ID: fmt.Sprintf("%x", member.ID), Machine: member.Machine,
 			FailureDomain: member.FailureDomain, Role: "Voter", Healthy: ptr.To(member.Healthy),
-			Problem: shortened(member.Problem)}
+			Problem: text.Shorten(member.Problem, mostProblem)}
 		if entry.Name == "" || taken[entry.Name] {
 			entry.Name = entry.ID
 		}
@@ -72,14 +73,8 @@ func lasting(status *controlplanev1.EtcdStatus) *controlplanev1.EtcdStatus {
 	return copied
 }
 
-// shortened keeps a problem within what the API takes.
-func shortened(problem string) string {
-	const most = 1024
-	if len(problem) <= most {
-		return problem
-	}
-	return strings.ToValidUTF8(problem[:most], "")
-}
+// mostProblem is what the API takes of a member's problem.
+const mostProblem = 1024
 
 // observedInterval is how old a membership in status gets before it is written again although nothing happened to it.
 const observedInterval = 30 * time.Second

@@ -28,11 +28,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 )
 
-const (
-	defaultAPIServerPort = 6443
-	// certificateTimeout bounds the reading of one API server's certificate.
-	certificateTimeout = 3 * time.Second
-)
+// certificateTimeout bounds the reading of one API server's certificate.
+const certificateTimeout = 3 * time.Second
 
 // noteCertificates writes down when the certificates of a Machine expire, once for each: Cluster API brings the
 // annotation of the KubeadmConfig to the Machine's status. Of kubeadm's certificates, which are made together, the API
@@ -129,5 +126,5 @@ func apiServerPort(config *bootstrapv1.KubeadmConfig) int {
 	if port := config.Spec.InitConfiguration.LocalAPIEndpoint.BindPort; port != 0 {
 		return int(port)
 	}
-	return defaultAPIServerPort
+	return infrav1.DefaultAPIServerPort
 }

@@ -18,6 +18,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // defaultProgressDeadline is how long a step may take when the spec does not say.
@@ -39,14 +40,15 @@ func (s *summary) setOperation(failure error, now time.Time) {
 	}
 	next := &controlplanev1.ControlPlaneOperation{
 		Type: controlplanev1.OperationType(s.outcome.Operation), Machine: s.outcome.Machine,
-		WaitingOn: cut(s.outcome.WaitingOn(), mostWaitingOn), Message: cut(sentence(s.outcome.Message), mostOperationText),
+		WaitingOn: text.Shorten(s.outcome.WaitingOn(), mostWaitingOn),
+		Message:   text.Shorten(sentence(s.outcome.Message), mostOperationText),
 	}
 	if failure != nil {
 		// What failed before anything was decided belongs to what was going on.
 		if next.Type == "" && before != nil {
 			next.Type, next.Machine = before.Type, before.Machine
 		}
-		next.WaitingOn, next.Message = "Retry", cut(sentence(failure.Error()), mostOperationText)
+		next.WaitingOn, next.Message = "Retry", text.Shorten(sentence(failure.Error()), mostOperationText)
 	}
 	if next.Type == "" {
 		next.Type = s.earlyOperation()
@@ -68,22 +70,6 @@ func (s *summary) earlyOperation() controlplanev1.OperationType {
 		return controlplanev1.OperationRepair
 	}
 	return controlplanev1.OperationInitialize
-}
-
-// cut shortens a text to so many bytes, between characters.
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	const more = "..."
-	end := 0
-	for i := range text {
-		if i > most-len(more) {
-			break
-		}
-		end = i
-	}
-	return text[:end] + more
 }
 
 // setProgressing reports whether the operation in flight moves.
@@ -118,8 +104,8 @@ func (s *summary) revisions() []controlplanev1.ControlPlaneRevision {
 	byName := map[string]*controlplanev1.ControlPlaneRevision{}
 	entry := func(name string) *controlplanev1.ControlPlaneRevision {
 		if byName[name] == nil {
-			byName[name] = &controlplanev1.ControlPlaneRevision{Name: cut(name, mostWaitingOn), Replicas: ptr.To[int32](0),
-				ReadyReplicas: ptr.To[int32](0)}
+			byName[name] = &controlplanev1.ControlPlaneRevision{Name: text.Shorten(name, mostWaitingOn),
+				Replicas: ptr.To[int32](0), ReadyReplicas: ptr.To[int32](0)}
 		}
 		return byName[name]
 	}

@@ -43,6 +43,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // HostDialer opens connections from hosts, such as to the etcd member on a host's loopback address.
@@ -321,9 +322,7 @@ func (r *Reconciler) report(ctx context.Context, p *reconciliation) error {
 
 func (r *Reconciler) event(controlPlane *controlplanev1.QuoinControlPlane, kind, reason, message string) {
 	const longest = 1000
-	if len(message) > longest {
-		message = message[:longest]
-	}
+	message = text.Shorten(message, longest)
 	if !r.history.Events.New(controlPlane.UID, kind+reason+message) {
 		return
 	}

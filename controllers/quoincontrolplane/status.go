@@ -23,6 +23,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // ownedConditions are set here and by nobody else.
@@ -310,12 +311,7 @@ func message(err error, fallback string) string {
 }
 
 // sentence makes a step's message stand alone.
-func sentence(text string) string {
-	if text == "" {
-		return ""
-	}
-	return strings.ToUpper(text[:1]) + text[1:]
-}
+func sentence(message string) string { return text.Sentence(message) }
 
 // lackImages lists the hosts that are not waited for, and says what to do about them.
 func (s *summary) lackImages() string {

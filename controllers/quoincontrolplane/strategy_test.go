@@ -175,9 +175,3 @@ func TestOperationsAreThoseOfTheAPI(t *testing.T) {
 	NewWithT(t).Expect(string(controlplane.RemoveFirst)).To(Equal(string(controlplanev1.RolloutStrategyRemoveFirst)))
 	NewWithT(t).Expect(string(controlplane.Surge)).To(Equal(string(controlplanev1.RolloutStrategySurge)))
 }
-
-func TestCutKeepsCharactersWhole(t *testing.T) {
-	g := NewWithT(t)
-	g.Expect(cut("abc", 3)).To(Equal("abc"))
-	g.Expect(cut("ääää", 7)).To(Equal("ää..."))
-}

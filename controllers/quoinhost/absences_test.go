@@ -20,14 +20,14 @@ import (
 
 func TestAnAbsenceIsKnownAsItWasConfirmed(t *testing.T) {
 	g := NewWithT(t)
-	var known confirmedAbsences
+	var known confirmedAbsenceCache
 	key := types.NamespacedName{Namespace: "hosts", Name: "h1"}
 	host := newHost()
 	host.UID = "host"
 	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "c", Name: "m", Machine: "m", Claim: "0123abcd"}
 	machine := &clusterv1.Machine{}
 	machine.UID = "machine"
-	seen := absenceOf(host, claim{status: missing, machine: machine})
+	seen := consumerStateOf(host, claim{status: missing, machine: machine})
 	g.Expect(known.known(key, seen)).To(BeFalse(), "nobody has asked")
 	known.note(key, seen)
 	g.Expect(known.known(key, seen)).To(BeTrue())
@@ -41,7 +41,7 @@ func TestAnAbsenceIsKnownAsItWasConfirmed(t *testing.T) {
 	} {
 		h, c := host.DeepCopy(), claim{status: missing, machine: machine}
 		other(h, &c)
-		g.Expect(known.known(key, absenceOf(h, c))).To(BeFalse(), name)
+		g.Expect(known.known(key, consumerStateOf(h, c))).To(BeFalse(), name)
 	}
 	known.forget(key)
 	g.Expect(known.known(key, seen)).To(BeFalse())

@@ -49,7 +49,7 @@ func (r *reconciliation) dead(ctx context.Context) (res result, handled bool, er
 	if err != nil {
 		return result{}, true, err
 	}
-	s := r.silence(goes, verdict.Lost)
+	s := r.unreachability(goes, verdict.Lost)
 	next := after(min(max(r.backOff(), r.timings().Next), r.timings().Power))
 	meet := s.judge(r.now)
 	if meet == fenced || meet == giveUp {
@@ -89,10 +89,10 @@ func (r *reconciliation) dead(ctx context.Context) (res result, handled bool, er
 	return next, true, nil
 }
 
-// silence is what the verdict about the host depends on.
-func (r *reconciliation) silence(leaving, lost bool) silence {
+// unreachability is what the verdict about the host depends on.
+func (r *reconciliation) unreachability(leaving, lost bool) unreachability {
 	failed := func(reason string) bool { return hasReason(r.host, infrav1.HostFencedCondition, reason) }
-	s := silence{
+	s := unreachability{
 		policy: r.unreachablePolicy(), since: r.host.Status.UnreachableSince.Time, leaving: leaving, lost: lost,
 		usurped: usurped(r.host) != nil, fenced: r.host.Fenced(), bmc: r.host.Spec.BMC != nil,
 		bmcFailed: failed(infrav1.HostBMCFailedReason) || failed(infrav1.HostUnconfirmedReason),

@@ -306,28 +306,28 @@ func TestTheVerdictOnASilentHost(t *testing.T) {
 	since := now.Add(-time.Hour)
 	for _, c := range []struct {
 		why  string
-		s    silence
+		s    unreachability
 		want death
 	}{
-		{"the time is not over", silence{since: now.Add(-9 * time.Minute), leaving: true}, notYet},
-		{"fenced, and the claim ends", silence{since: since, leaving: true, fenced: true}, giveUp},
-		{"fenced is enough even where the domain is lost", silence{since: since, leaving: true, fenced: true, lost: true},
+		{"the time is not over", unreachability{since: now.Add(-9 * time.Minute), leaving: true}, notYet},
+		{"fenced, and the claim ends", unreachability{since: since, leaving: true, fenced: true}, giveUp},
+		{"fenced is enough even where the domain is lost", unreachability{since: since, leaving: true, fenced: true, lost: true},
 			giveUp},
-		{"fenced, and the node is still drained", silence{since: since, fenced: true}, fenced},
-		{"the domain is lost, whatever the policy", silence{since: since, leaving: true, lost: true, policy: after,
+		{"fenced, and the node is still drained", unreachability{since: since, fenced: true}, fenced},
+		{"the domain is lost, whatever the policy", unreachability{since: since, leaving: true, lost: true, policy: after,
 			bmc: true}, domainLost},
-		{"nothing can tell", silence{since: since, leaving: true}, unfenced},
-		{"nobody asks", silence{since: since, leaving: true, policy: after}, giveUp},
-		{"nobody asks, but the node is still drained", silence{since: since, policy: after}, unfenced},
-		{"a boot first", silence{since: since, leaving: true, bmc: true}, cycle},
-		{"a boot first, whatever the policy", silence{since: since, leaving: true, bmc: true, policy: after}, cycle},
-		{"a boot in an earlier silence does not count", silence{since: since, bmc: true, cycledAt: since.Add(-time.Hour)},
+		{"nothing can tell", unreachability{since: since, leaving: true}, unfenced},
+		{"nobody asks", unreachability{since: since, leaving: true, policy: after}, giveUp},
+		{"nobody asks, but the node is still drained", unreachability{since: since, policy: after}, unfenced},
+		{"a boot first", unreachability{since: since, leaving: true, bmc: true}, cycle},
+		{"a boot first, whatever the policy", unreachability{since: since, leaving: true, bmc: true, policy: after}, cycle},
+		{"a boot in an earlier silence does not count", unreachability{since: since, bmc: true, cycledAt: since.Add(-time.Hour)},
 			cycle},
-		{"it has its time to boot", silence{since: since, bmc: true, cycledAt: now.Add(-time.Minute)}, booting},
-		{"the boot did not help", silence{since: since, bmc: true, cycledAt: now.Add(-6 * time.Minute)}, fence},
-		{"the BMC fails: tried again", silence{since: since, leaving: true, bmc: true, bmcFailed: true,
+		{"it has its time to boot", unreachability{since: since, bmc: true, cycledAt: now.Add(-time.Minute)}, booting},
+		{"the boot did not help", unreachability{since: since, bmc: true, cycledAt: now.Add(-6 * time.Minute)}, fence},
+		{"the BMC fails: tried again", unreachability{since: since, leaving: true, bmc: true, bmcFailed: true,
 			cycledAt: now.Add(-6 * time.Minute)}, fence},
-		{"the BMC fails, and nobody asks", silence{since: since, leaving: true, bmc: true, bmcFailed: true, policy: after},
+		{"the BMC fails, and nobody asks", unreachability{since: since, leaving: true, bmc: true, bmcFailed: true, policy: after},
 			giveUp},
 	} {
 		t.Run(c.why, func(t *testing.T) { NewWithT(t).Expect(c.s.judge(now)).To(Equal(c.want)) })

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// defaultSilence is how long a host is silent before it counts as dead.
-	defaultSilence = 10 * time.Minute
+	// defaultUnreachableTimeout is how long a host is silent before it counts as dead.
+	defaultUnreachableTimeout = 10 * time.Minute
 	// bootTime is what a power-cycled host gets to answer.
 	bootTime = 5 * time.Minute
 )
@@ -25,7 +25,7 @@ type death string
 const (
 	// notYet: it may still answer.
 	notYet death = "not yet"
-	// notOurs: it serves another management plane, or another claim, as far as was seen.
+	// notOurs: it serves another management cluster, or another claim, as far as was seen.
 	notOurs death = "not ours"
 	// domainLost: too many hosts fell silent with it.
 	domainLost death = "domain lost"
@@ -43,8 +43,8 @@ const (
 	giveUp death = "give up"
 )
 
-// silence is all that the verdict depends on.
-type silence struct {
+// unreachability is all that the verdict depends on.
+type unreachability struct {
 	policy infrav1.UnreachablePolicy
 	// since when the host is silent.
 	since time.Time
@@ -64,14 +64,14 @@ type silence struct {
 
 func timeoutOf(policy infrav1.UnreachablePolicy) time.Duration {
 	if policy.TimeoutSeconds == nil {
-		return defaultSilence
+		return defaultUnreachableTimeout
 	}
 	return time.Duration(ptr.Deref(policy.TimeoutSeconds, 0)) * time.Second
 }
 
 // judge says what comes next. Whatever it says follows from what is recorded, so a manager that dies in between goes
 // on.
-func (s silence) judge(now time.Time) death {
+func (s unreachability) judge(now time.Time) death {
 	afterTimeout := s.policy.Release == infrav1.UnreachableReleaseAfterTimeout
 	switch {
 	case now.Before(s.since.Add(timeoutOf(s.policy))) && !s.fenced:

@@ -130,7 +130,7 @@ func (r *reconciliation) failed(ctx context.Context, err error) result {
 	r.setFalse(f.condition, f.reason, f.message)
 	switch f.condition {
 	case infrav1.HostReachableCondition:
-		r.noteSilence(err, f.reason)
+		r.noteUnreachable(err, f.reason)
 	case infrav1.HostKeyVerifiedCondition:
 		var changed *ssh.HostKeyChangedError
 		if errors.As(err, &changed) && !changed.Bastion {
@@ -158,9 +158,9 @@ func (r *reconciliation) failed(ctx context.Context, err error) result {
 	return res
 }
 
-// noteSilence records since when the host does not answer. A host that refuses our key, or asks for a password, does
-// answer; a bastion that fails says nothing about the hosts behind it.
-func (r *reconciliation) noteSilence(err error, reason string) {
+// noteUnreachable records since when the host does not answer. A host that refuses our key, or asks for a password,
+// does answer; a bastion that fails says nothing about the hosts behind it.
+func (r *reconciliation) noteUnreachable(err error, reason string) {
 	var bastion *ssh.BastionError
 	switch {
 	case errors.As(err, &bastion):

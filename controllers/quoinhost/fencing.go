@@ -20,8 +20,8 @@ import (
 
 func (r *reconciliation) ownerRecord() owner.Record { return hostaccess.OwnerRecord(r.host) }
 
-// adopt raises the generation of a claim whose host object has come from another management plane, or from a backup:
-// its UID is not the one that raised it last. Only then may this plane change the host, and the one before no longer.
+// adopt raises the generation of a claim whose host object has come from another management cluster, or from a backup:
+// its UID is not the one that raised it last. Only then may this cluster change the host, and the one before no longer.
 //
 // A claim whose QuoinMachine is not there is not adopted: its objects may be on their way still, and the plane that
 // they come from must be able to go on if they never arrive. A person who then has the host reset says that they never
@@ -50,7 +50,7 @@ func (r *reconciliation) bumpToken(ctx context.Context, generation int64) error 
 	})
 }
 
-// acquireToken tells a host that serves our claim of the generation that was raised, so that the plane before is kept
+// acquireToken tells a host that serves our claim of the generation that was raised, so that the cluster before is kept
 // away from now on, and not from the next change of the host on.
 func (r *reconciliation) acquireToken(ctx context.Context) outcome {
 	record := r.ownerRecord()
@@ -120,7 +120,7 @@ func (r *reconciliation) keepGeneration(why string) {
 		infrav1.RaiseGenerationAnnotation, why, hostaccess.Generation(r.host))
 }
 
-// staleMessage says what the host knows that is newer, and what a person does who knows that this management plane is
+// staleMessage says what the host knows that is newer, and what a person does who knows that this management cluster is
 // the right one.
 func staleMessage(stale *owner.StaleError, host *infrav1.QuoinHost) string {
 	copied := "delete its objects of the host"

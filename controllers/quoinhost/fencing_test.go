@@ -20,7 +20,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
-// copyOf is another management plane on the same host, with the same objects under other UIDs: what a move leaves
+// copyOf is another management cluster on the same host, with the same objects under other UIDs: what a move leaves
 // behind when its source was not cleaned up, or what a restored backup brings back.
 func copyOf(w *world, uid string) *world {
 	w.t.Helper()
@@ -158,7 +158,7 @@ func TestOnePlaneKeepsItsGeneration(t *testing.T) {
 	w.g.Expect(host.Spec.ClaimGeneration).To(BeEquivalentTo(1), "the end of a claim keeps the generation")
 	order := w.room.record.Order
 	w.g.Expect(order).To(HavePrefix("2-"), "one order for the node and one for its end")
-	w.g.Expect(*w.room.record).To(Equal(owner.Record{Namespace: "hosts", Host: "h1", Generation: 1, Plane: "host-uid",
+	w.g.Expect(*w.room.record).To(Equal(owner.Record{Namespace: "hosts", Host: "h1", Generation: 1, ManagementCluster: "host-uid",
 		Order: order}))
 }
 
@@ -256,7 +256,7 @@ func TestAGenerationThatIsNotBehindIsNotRaised(t *testing.T) {
 		w := leftBehind(t)
 		w.room.set(func() {
 			w.room.record = &owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 2,
-				Plane: "target"}
+				ManagementCluster: "target"}
 		})
 		refused(t, w)
 	})

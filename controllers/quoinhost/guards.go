@@ -86,7 +86,7 @@ func (r *reconciliation) guardConsumer(ctx context.Context) (res result, handled
 	return r.consumerMissing(ctx), true, nil
 }
 
-// guardAdopted: the claim has come from another management plane, or from a backup.
+// guardAdopted: the claim has come from another management cluster, or from a backup.
 func (r *reconciliation) guardAdopted(ctx context.Context) (res result, handled bool, err error) {
 	bumped, err := r.adopt(ctx)
 	if err != nil || bumped {
@@ -110,7 +110,7 @@ func (r *reconciliation) guardDead(ctx context.Context) (res result, handled boo
 	return r.dead(ctx)
 }
 
-// guardTokenAtWord: a person says that the management plane which the host obeys is gone for good.
+// guardTokenAtWord: a person says that the management cluster which the host obeys is gone for good.
 func (r *reconciliation) guardTokenAtWord(ctx context.Context) (res result, handled bool, err error) {
 	if res, handled, err = r.bumpTokenAtWord(ctx); err != nil || handled {
 		r.keepRetry()

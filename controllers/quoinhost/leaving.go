@@ -38,7 +38,7 @@ func (r *reconciliation) handOver(ctx context.Context) (outcome, error) {
 		held    bool
 		refusal error
 	}
-	told, o := call(ctx, r, op, shortCall, func(ctx context.Context, host *infrav1.QuoinHost) (answer, error) {
+	reply, o := call(ctx, r, op, shortCall, func(ctx context.Context, host *infrav1.QuoinHost) (answer, error) {
 		held, err := r.controller.Provisioner.HandOver(ctx, host, ours, addresses)
 		if answered(err) {
 			return answer{refusal: err}, nil
@@ -48,10 +48,10 @@ func (r *reconciliation) handOver(ctx context.Context) (outcome, error) {
 	switch {
 	case o.pending:
 		return o, nil
-	case told.refusal != nil:
+	case reply.refusal != nil:
 		r.event("Warning", "VirtualAddressNotHandedOver", "Machine %s leaves, and the virtual address of Cluster %s may go "+
-			"only when its API server does: %s", r.claim.machine.Name, r.claim.cluster.Name, told.refusal)
-	case told.held:
+			"only when its API server does: %s", r.claim.machine.Name, r.claim.cluster.Name, reply.refusal)
+	case reply.held:
 		r.event("Normal", "VirtualAddressHandedOver", "the host held the virtual address of Cluster %s and gave it up, "+
 			"because Machine %s leaves", r.claim.cluster.Name, r.claim.machine.Name)
 	}
@@ -77,7 +77,7 @@ func (r *reconciliation) addressesToHandOver(ctx context.Context) ([]netip.Prefi
 	return addresses, nil
 }
 
-// heldBeforeDrain tells that a hook still keeps the Machine from being drained.
+// heldBeforeDrain reports whether a hook still keeps the Machine from being drained.
 func heldBeforeDrain(machine *clusterv1.Machine) bool {
 	for name := range machine.Annotations {
 		if strings.HasPrefix(name, clusterv1.PreDrainDeleteHookAnnotationPrefix) {

@@ -97,9 +97,9 @@ func TestAConfirmationThatNobodyAskedForIsAQuestion(t *testing.T) {
 func TestAServingHostThatIsRegisteredAnewIsResetOnlyAfterTwoWords(t *testing.T) {
 	for name, record := range map[string]owner.Record{
 		"of another management cluster": {Namespace: "hosts", Host: "h1", Machine: "qm7", UID: "7777aaaa", Generation: 4,
-			Plane: "another"},
+			ManagementCluster: "another"},
 		"whose claim was taken off by hand": {Namespace: "hosts", Host: "h1", Machine: "qm7", UID: "7777aaaa", Generation: 1,
-			Plane: "host-uid"},
+			ManagementCluster: "host-uid"},
 		"from before planes were named": {Namespace: "hosts", Host: "h1", Machine: "qm7", UID: "7777aaaa", Generation: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestAHostWithoutItsConsumerIsLookedAt(t *testing.T) {
 		&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "other"}})).To(Succeed())
 	w.room.set(func() {
 		w.room.record = &owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 2,
-			Plane: "target"}
+			ManagementCluster: "target"}
 	})
 	w.untilReason(infrav1.HostReadyCondition, infrav1.HostStaleClaimReason)
 	w.room.set(func() {

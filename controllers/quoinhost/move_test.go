@@ -109,7 +109,7 @@ func TestAClaimFromBeforeGenerationsWereCountedGoesOn(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.untilState(infrav1.HostStateProvisioned)
 	w.update(func(h *infrav1.QuoinHost) { h.Spec.ClaimGeneration, h.Spec.ManagedBy = 0, "" })
-	w.room.set(func() { w.room.record.Generation, w.room.record.Plane = 1, "" })
+	w.room.set(func() { w.room.record.Generation, w.room.record.ManagementCluster = 1, "" })
 	w.restart()
 	w.now = w.now.Add(time.Hour)
 	host := w.until("adopted", func(h *infrav1.QuoinHost) bool { return h.Spec.ManagedBy == "host-uid" })
@@ -140,5 +140,5 @@ func TestAHostThatIsResetWithoutItsConsumerIsAdopted(t *testing.T) {
 	confirmReset(target)
 	target.until("reset", func(*infrav1.QuoinHost) bool { return target.room.count("clean") > 0 })
 	target.g.Expect(target.room.clean.Owner.Generation).To(BeEquivalentTo(2))
-	target.g.Expect(target.room.clean.Owner.Plane).To(Equal("target"))
+	target.g.Expect(target.room.clean.Owner.ManagementCluster).To(Equal("target"))
 }

@@ -22,7 +22,7 @@ func (r *reconciliation) namespaceAllowed() bool {
 	if ref == nil || r.claim.status == leaving || r.begun() {
 		return true
 	}
-	return placement.Offered(placement.Host{Namespace: r.host.Namespace,
+	return placement.NamespaceAllowed(placement.Host{Namespace: r.host.Namespace,
 		ConsumerNamespaces: r.host.Spec.ConsumerNamespaces}, ref.Namespace)
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
 )
 
-// standing is how a host stands towards the consumer that its spec names.
+// claimStatus is how a host stands towards the consumer that its spec names.
 type claimStatus string
 
 const (
@@ -52,7 +52,7 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.QuoinHost) (clai
 	ref := host.Spec.ConsumerRef
 	key := client.ObjectKeyFromObject(host)
 	if ref == nil {
-		r.absences.forget(key)
+		r.confirmed.forget(key)
 		return claim{status: unclaimed}, nil
 	}
 	c, err := r.observeConsumer(ctx, r.Client, host)
@@ -63,12 +63,12 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.QuoinHost) (clai
 	// What is missing may yet come: a move or a restore brings the same claim back. What leaves does not.
 	returns := c.status == missing && host.Status.State != infrav1.HostStateCleaning &&
 		host.Status.State != infrav1.HostStateQuarantined
-	if doubtful && (returns || !r.absences.known(key, absenceOf(host, c))) {
+	if doubtful && (returns || !r.confirmed.known(key, consumerStateOf(host, c))) {
 		// A cache that lags behind the claim must not look like a consumer that is gone.
 		if c, err = r.observeConsumer(ctx, r.APIReader, host); err != nil {
 			return claim{}, err
 		}
-		r.absences.note(key, absenceOf(host, c))
+		r.confirmed.note(key, consumerStateOf(host, c))
 	}
 	if c.status == missing && c.machine == nil {
 		c.cluster, err = r.pausedCluster(ctx, ref.Namespace)
@@ -265,12 +265,13 @@ func (r *Reconciler) hostsWith(ctx context.Context, selected client.ListOption) 
 	return requests
 }
 
-// confirmedAbsences remembers, while the process lives, what the API server said of consumers that the cache does not
-// show. That is asked once and not at each of the many looks at a host that is being released. The zero value is ready.
-type confirmedAbsences struct{ of sync.Map }
+// confirmedAbsenceCache remembers, while the process lives, what the API server said of consumers that the cache does
+// not show. That is asked once and not in each of the many reconciles of a host that is being released. The zero value
+// is ready.
+type confirmedAbsenceCache struct{ of sync.Map }
 
-// absence is what is there and what is not.
-type absence struct {
+// consumerState is what is there and what is not.
+type consumerState struct {
 	host     types.UID
 	consumer infrav1.ConsumerReference
 	status   claimStatus
@@ -278,8 +279,8 @@ type absence struct {
 	quoinMachine, machine types.UID
 }
 
-func absenceOf(host *infrav1.QuoinHost, c claim) absence {
-	a := absence{host: host.UID, consumer: *host.Spec.ConsumerRef, status: c.status}
+func consumerStateOf(host *infrav1.QuoinHost, c claim) consumerState {
+	a := consumerState{host: host.UID, consumer: *host.Spec.ConsumerRef, status: c.status}
 	if c.quoinMachine != nil {
 		a.quoinMachine = c.quoinMachine.UID
 	}
@@ -290,13 +291,15 @@ func absenceOf(host *infrav1.QuoinHost, c claim) absence {
 }
 
 // known says that the API server has said the same before.
-func (a *confirmedAbsences) known(key types.NamespacedName, seen absence) bool {
+func (a *confirmedAbsenceCache) known(key types.NamespacedName, seen consumerState) bool {
 	confirmed, ok := a.of.Load(key)
 	return ok && confirmed == seen
 }
 
 // note keeps what the API server says.
-func (a *confirmedAbsences) note(key types.NamespacedName, said absence) { a.of.Store(key, said) }
+func (a *confirmedAbsenceCache) note(key types.NamespacedName, said consumerState) {
+	a.of.Store(key, said)
+}
 
 // forget drops what is known of the host's consumer.
-func (a *confirmedAbsences) forget(key types.NamespacedName) { a.of.Delete(key) }
+func (a *confirmedAbsenceCache) forget(key types.NamespacedName) { a.of.Delete(key) }

@@ -43,16 +43,16 @@ func (r *reconciliation) follow(ctx context.Context, id string) (run.Status, out
 		status = run.Status{Phase: run.Interrupted, Message: journalLost}
 	}
 	if recorded != nil && recorded.ID == id && !status.Phase.Final() && string(status.Phase) == recorded.Phase &&
-		!beginsKubeadm(recorded.Step, status.Step) && r.pace().remaining(told(id), r.timings().Poll) > 0 {
+		!beginsKubeadm(recorded.Step, status.Step) && r.pace().remaining(progressNoted(id), r.timings().Poll) > 0 {
 		// Any other step of a plan that runs is no news so soon.
 		return status, pending(r.poll(id))
 	}
-	r.pace().mark(told(id))
+	r.pace().mark(progressNoted(id))
 	r.record(id, status)
 	return status, ready
 }
 
-// beginsKubeadm tells that a plan has come to kubeadm join. The control plane makes its next Machine from then on.
+// beginsKubeadm reports whether a plan has come to kubeadm join. The control plane makes its next Machine from then on.
 func beginsKubeadm(before, now string) bool {
 	return now != before && now == infrav1.HostOperationStepJoin
 }
@@ -115,8 +115,8 @@ func start[O any](
 		return pending(after(time.Millisecond))
 	}
 	o := command(ctx, r, callStart(id), longCall, order, give)
-	if told := r.host.Spec.Order; !o.pending && told != nil {
-		r.pace().mark(heard(told.Given))
+	if given := r.host.Spec.Order; !o.pending && given != nil {
+		r.pace().mark(heard(given.Given))
 	}
 	return o
 }

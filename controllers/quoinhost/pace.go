@@ -51,9 +51,9 @@ func callReboot(boot string) milestone   { return milestone{"reboot", boot} }
 func callIsolate(why string) milestone   { return milestone{"isolate", why} }
 func callAcquire(token string) milestone { return milestone{"take-over", token} }
 
-// told: the progress of the plan was recorded; begun: the plan was handed over.
-func told(plan string) milestone  { return milestone{"tell", plan} }
-func begun(plan string) milestone { return milestone{"begun", plan} }
+// progressNoted: the progress of the plan was recorded; begun: the plan was handed over.
+func progressNoted(plan string) milestone { return milestone{"progress", plan} }
+func begun(plan string) milestone         { return milestone{"begun", plan} }
 
 // heard: the host has shown the order, or taken it.
 func heard(order string) milestone { return milestone{"heard", order} }

@@ -16,9 +16,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
 )
 
-// defaultAPIServerPort is what kubeadm uses.
-const defaultAPIServerPort = 6443
-
 // provisionOrder gathers what makes a node of the host, from the objects alone.
 func (r *reconciliation) provisionOrder(ctx context.Context, id string) (ProvisionOrder, error) {
 	c, machine, facts := r.claim, r.claim.machine, r.host.Status.Facts
@@ -88,7 +85,7 @@ func virtualAddressesOf(cluster *infrav1.QuoinCluster) []netip.Prefix {
 
 func portOf(cluster *infrav1.QuoinCluster) int {
 	if cluster == nil || cluster.Spec.ControlPlaneEndpoint.Port == 0 {
-		return defaultAPIServerPort
+		return infrav1.DefaultAPIServerPort
 	}
 	return int(cluster.Spec.ControlPlaneEndpoint.Port)
 }

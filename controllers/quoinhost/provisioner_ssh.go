@@ -242,7 +242,7 @@ func (o *sshProvisioner) Verify(ctx context.Context, host *infrav1.QuoinHost,
 		if err != nil || left == nil || left.Released() && left.Quarantine.Reason == "" {
 			return nil, err
 		}
-		record.Machine, record.UID, record.Plane = left.Machine, left.UID, left.Plane
+		record.Machine, record.UID, record.ManagementCluster = left.Machine, left.UID, left.ManagementCluster
 	}
 	return nil, owner.Release(ctx, conn, record)
 }
@@ -260,7 +260,7 @@ func (o *sshProvisioner) Isolate(ctx context.Context, host *infrav1.QuoinHost, o
 			return err
 		}
 		if left != nil {
-			ours.Machine, ours.UID, ours.Plane = left.Machine, left.UID, left.Plane
+			ours.Machine, ours.UID, ours.ManagementCluster = left.Machine, left.UID, left.ManagementCluster
 		}
 	}
 	return owner.Isolate(ctx, conn, ours, why)
@@ -300,7 +300,7 @@ func mayChange(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost, reco
 		return owner.Guard{}, err
 	}
 	if left != nil {
-		record.Machine, record.UID, record.Plane = left.Machine, left.UID, left.Plane
+		record.Machine, record.UID, record.ManagementCluster = left.Machine, left.UID, left.ManagementCluster
 	}
 	return owner.Store{}.Guard(ctx, conn, record)
 }
@@ -324,7 +324,7 @@ func startAs(ctx context.Context, conn ssh.Host, record owner.Record, plan run.P
 
 // ownLeftover returns the owner record that an earlier claim of this QuoinHost left, or that was released; nil when
 // there is none. A record that names another QuoinHost is somebody else's host, under another address or in another
-// management plane; one of a newer generation is that of whoever took over.
+// management cluster; one of a newer generation is that of whoever took over.
 func ownLeftover(ctx context.Context, conn ssh.Host, host *infrav1.QuoinHost,
 	ours owner.Record) (*owner.Record, error) {
 	record, err := owner.Read(ctx, conn)

@@ -85,7 +85,7 @@ func TestAClaimedHostBecomesANode(t *testing.T) {
 		Source: artifacts.Source{Bundle: &artifacts.Bundle{Location: "/opt/bundles/{{version}}"}}}))
 	w.g.Expect(order.Owner.Order).NotTo(BeEmpty())
 	w.g.Expect(order.Owner).To(Equal(owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd",
-		Generation: 1, Plane: "host-uid", Order: host.Spec.Order.Given}))
+		Generation: 1, ManagementCluster: "host-uid", Order: host.Spec.Order.Given}))
 }
 
 func TestTheFirstControlPlaneHostTakesTheVirtualAddressOnlyWhenItIsFree(t *testing.T) {

@@ -68,10 +68,10 @@ type Reconciler struct {
 	Timings Timings
 
 	// jitter spreads the attempts on hosts that failed together; drawn from [0, 1).
-	jitter   func() float64
-	pace     pace
-	absences confirmedAbsences
-	writes   *ownwrites.Client
+	jitter    func() float64
+	pace      pace
+	confirmed confirmedAbsenceCache
+	writes    *ownwrites.Client
 	// secrets are kept as long as hosts need them.
 	secrets *secretprotection.Protection
 }
@@ -171,10 +171,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if r.writes.Behind(host) {
 		// The event of the write brings the host here again.
-		return ctrl.Result{RequeueAfter: ownwrites.Patience}, nil
+		return ctrl.Result{RequeueAfter: ownwrites.Timeout}, nil
 	}
 	if _, moving := host.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
-		// The copy in the other management plane owns the host now.
+		// The copy in the other management cluster owns the host now.
 		r.forget(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
@@ -260,6 +260,6 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 		r.PowerCalls.Cancel(key)
 	}
 	r.pace.forget(key)
-	r.absences.forget(key)
+	r.confirmed.forget(key)
 	states.forget(key)
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // reconciliation is one reconcile of one host.
@@ -49,12 +50,12 @@ func after(d time.Duration) result {
 }
 
 // patch changes spec or metadata, optimistically: of two that change the host, one has to look again.
-func (r *reconciliation) patch(ctx context.Context, doing string, change func(*infrav1.QuoinHost)) error {
+func (r *reconciliation) patch(ctx context.Context, action string, change func(*infrav1.QuoinHost)) error {
 	changed, before := r.host.DeepCopy(), client.MergeFromWithOptions(r.host.DeepCopy(),
 		client.MergeFromWithOptimisticLock{})
 	change(changed)
 	if err := r.controller.Client.Patch(ctx, changed, before); err != nil {
-		return fmt.Errorf("%s QuoinHost %s: %w", doing, r.key(), err)
+		return fmt.Errorf("%s QuoinHost %s: %w", action, r.key(), err)
 	}
 	return nil
 }
@@ -66,6 +67,7 @@ func annotate(host *infrav1.QuoinHost, annotation, value string) string {
 
 func (r *reconciliation) event(kind, reason, format string, args ...any) {
 	if r.controller.Recorder != nil {
-		r.controller.Recorder.Eventf(r.host, nil, kind, reason, reason, "%s", clip(fmt.Sprintf(format, args...), maxNote))
+		r.controller.Recorder.Eventf(r.host, nil, kind, reason, reason, "%s",
+			text.Shorten(fmt.Sprintf(format, args...), maxNote))
 	}
 }

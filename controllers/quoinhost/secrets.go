@@ -14,6 +14,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/secretprotection"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // secretNotProtectedReason of an event: the Secret may go, or stay behind in a move.
@@ -22,18 +23,18 @@ const secretNotProtectedReason = "SecretNotProtected"
 // keepSecrets has the Secrets of the host move with it, and stay as long as it needs them. What cannot be had is told
 // and tried again, and keeps nothing else from being done: a policy that refuses our label must not stop a fleet.
 func (r *Reconciler) keepSecrets(ctx context.Context, host *infrav1.QuoinHost) {
-	tell := func(reason, message string) {
+	warn := func(reason, message string) {
 		if r.Recorder != nil {
-			r.Recorder.Eventf(host, nil, corev1.EventTypeWarning, reason, "KeepSecrets", "%s", clip(message, maxNote))
+			r.Recorder.Eventf(host, nil, corev1.EventTypeWarning, reason, "KeepSecrets", "%s", text.Shorten(message, maxNote))
 		}
 	}
 	verdicts, err := r.secrets.Keep(ctx, r.referrer(host))
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Keeping the Secrets of a host")
-		tell(secretNotProtectedReason, err.Error())
+		warn(secretNotProtectedReason, err.Error())
 	}
 	for _, verdict := range verdicts {
-		tell(verdict.Reason, verdict.Message)
+		warn(verdict.Reason, verdict.Message)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // maxMessage is below what the API server takes (32768), and more than anybody reads.
@@ -29,7 +30,8 @@ const maxNote = 1024
 
 func (r *reconciliation) condition(kind string, status metav1.ConditionStatus, reason, message string) {
 	conditions.Set(r.host, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: clip(message, maxMessage), ObservedGeneration: r.host.Generation,
+		Type: kind, Status: status, Reason: reason, Message: text.Shorten(message, maxMessage),
+		ObservedGeneration: r.host.Generation,
 	})
 }
 
@@ -49,17 +51,9 @@ func (r *reconciliation) warn(kind, reason, message string) {
 	r.setFalse(kind, reason, message)
 }
 
-// clip shortens a text to n bytes without leaving half a character.
-func clip(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n-3], "") + "..."
-}
-
 // isFalse says whether the condition says this already, so that an event is not repeated.
 func (r *reconciliation) isFalse(kind, message string) bool {
-	return conditions.IsFalse(r.host, kind) && conditions.GetMessage(r.host, kind) == clip(message, maxMessage)
+	return conditions.IsFalse(r.host, kind) && conditions.GetMessage(r.host, kind) == text.Shorten(message, maxMessage)
 }
 
 func (r *reconciliation) isUnsuitable() bool {
@@ -183,9 +177,9 @@ func (r *Reconciler) patchStatus(ctx context.Context, before, host *infrav1.Quoi
 		}
 	}
 	if !equality.Semantic.DeepEqual(before.Status, host.Status) {
-		told := before.DeepCopy()
-		told.Status = host.Status
-		if err := r.Client.Status().Patch(ctx, told, client.MergeFrom(before)); err != nil {
+		patched := before.DeepCopy()
+		patched.Status = host.Status
+		if err := r.Client.Status().Patch(ctx, patched, client.MergeFrom(before)); err != nil {
 			return fmt.Errorf("patching the status of QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
 		}
 	}

@@ -46,7 +46,7 @@ func TestAPlaneThatAnotherHostDeniesPowersNothingOff(t *testing.T) {
 	for name, change := range map[string]func(*owner.Record){
 		"a newer generation":            func(r *owner.Record) { r.Generation = 2 },
 		"released by a newer one":       func(r *owner.Record) { r.Generation, r.Machine, r.UID = 2, "", "" },
-		"of a plane made from one copy": func(r *owner.Record) { r.Plane = "another" },
+		"of a plane made from one copy": func(r *owner.Record) { r.ManagementCluster = "another" },
 		"another claim":                 func(r *owner.Record) { r.UID = "ffffffff" },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -325,7 +325,7 @@ func (m *machineRoom) Verify(_ context.Context, _ *infrav1.QuoinHost, order Clea
 		return nil, err
 	}
 	m.record = &owner.Record{Namespace: order.Owner.Namespace, Host: order.Owner.Host, Generation: order.Owner.Generation,
-		Plane: order.Owner.Plane, Order: order.Owner.Order}
+		ManagementCluster: order.Owner.ManagementCluster, Order: order.Owner.Order}
 	m.changed = append(m.changed, fmt.Sprintf("release %d", order.Owner.Generation))
 	return nil, nil
 }
@@ -420,7 +420,7 @@ func (b *fakeBMC) told() []string {
 	return append([]string{}, b.orders...)
 }
 
-// world is a management plane with one host.
+// world is a management cluster with one host.
 type world struct {
 	t      *testing.T
 	g      *WithT

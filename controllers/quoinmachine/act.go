@@ -22,7 +22,7 @@ import (
 
 // reconcileNormal claims a host, once. Everything after that is the host's progress, which summarize shows.
 func (r *Reconciler) reconcileNormal(
-	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view,
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation,
 ) (ctrl.Result, error) {
 	if v.machine == nil {
 		v.obstacle = &obstacle{infrav1.MachineWaitingForOwnerReason, "waiting for a Machine to own this QuoinMachine"}
@@ -40,7 +40,9 @@ func (r *Reconciler) reconcileNormal(
 }
 
 // claim takes a free host by an update that fails when anybody else changed the host since it was read.
-func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (ctrl.Result, error) {
+func (r *Reconciler) claim(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation,
+) (ctrl.Result, error) {
 	if again, may, err := r.mayClaim(ctx, v); err != nil || !may {
 		return ctrl.Result{RequeueAfter: again}, err
 	}
@@ -91,14 +93,14 @@ func (r *Reconciler) claim(ctx context.Context, quoinMachine *infrav1.QuoinMachi
 		return ctrl.Result{RequeueAfter: again}, err
 	}
 	claimed = true
-	r.tellClaim(quoinMachine, host, picked)
+	r.reportClaim(quoinMachine, host, picked)
 	v.host = host
 	quoinMachine.Spec.ProviderID = host.ProviderID()
 	return ctrl.Result{}, nil
 }
 
 // mayClaim reports whether it is time for the machine to have a host; the obstacle says why it is not.
-func (r *Reconciler) mayClaim(ctx context.Context, v *view) (again time.Duration, may bool, err error) {
+func (r *Reconciler) mayClaim(ctx context.Context, v *observation) (again time.Duration, may bool, err error) {
 	if v.cluster == nil || !ptr.Deref(v.cluster.Status.Initialization.InfrastructureProvisioned, false) {
 		v.obstacle = &obstacle{infrav1.MachineWaitingForClusterReason,
 			fmt.Sprintf("waiting for the infrastructure of Cluster %s", v.machine.Spec.ClusterName)}
@@ -132,7 +134,7 @@ func (r *Reconciler) mayClaim(ctx context.Context, v *view) (again time.Duration
 
 // writeClaim writes the claim to the host. When the host changed meanwhile it is to be tried again.
 func (r *Reconciler) writeClaim(
-	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view, host *infrav1.QuoinHost,
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation, host *infrav1.QuoinHost,
 ) (again time.Duration, err error) {
 	host.Spec.ConsumerRef = &infrav1.ConsumerReference{
 		Namespace: quoinMachine.Namespace, Name: quoinMachine.Name, Machine: v.machine.Name,
@@ -155,7 +157,7 @@ func (r *Reconciler) writeClaim(
 
 // noHost says why no host can be claimed; others that another machine is claiming one that could be.
 func (r *Reconciler) noHost(
-	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view, request placement.Request, others bool,
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation, request placement.Request, others bool,
 ) (ctrl.Result, error) {
 	key := ask{namespace: quoinMachine.Namespace, cluster: v.cluster.Name, domain: request.FailureDomain,
 		version:      request.Version,
@@ -199,7 +201,7 @@ func groupOf(quoinMachine *infrav1.QuoinMachine) string {
 	return fmt.Sprintf("%s/%s %t", quoinMachine.Namespace, quoinMachine.Labels[clusterv1.ClusterNameLabel], controlPlane)
 }
 
-func (r *Reconciler) tellClaim(quoinMachine *infrav1.QuoinMachine, host *infrav1.QuoinHost, picked placement.Result) {
+func (r *Reconciler) reportClaim(quoinMachine *infrav1.QuoinMachine, host *infrav1.QuoinHost, picked placement.Result) {
 	if r.Recorder == nil {
 		return
 	}

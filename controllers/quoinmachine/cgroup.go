@@ -22,7 +22,7 @@ import (
 // cgroup v1: neither the host itself, nor the Machine's bootstrap data, nor the configuration that kubeadm gives all
 // kubelets of the cluster tell it to. A cluster that cannot be read may do so, and its Machines are held back by
 // nothing.
-func (r *Reconciler) failsOnCgroupV1(ctx context.Context, v *view, hosts []infrav1.QuoinHost) (bool, error) {
+func (r *Reconciler) failsOnCgroupV1(ctx context.Context, v *observation, hosts []infrav1.QuoinHost) (bool, error) {
 	if !slices.ContainsFunc(hosts, func(host infrav1.QuoinHost) bool {
 		return skew.CgroupEnded(placement.CgroupOf(host.Status.Facts), v.machine.Spec.Version) != ""
 	}) {

@@ -111,11 +111,11 @@ func TestBootstrapDataThatCannotBeRead(t *testing.T) {
 			return c.Get(ctx, key, object, options...)
 		},
 	})
-	_, err := w.r.failsOnCgroupV1(t.Context(), &view{machine: machine, cluster: &clusterv1.Cluster{}},
+	_, err := w.r.failsOnCgroupV1(t.Context(), &observation{machine: machine, cluster: &clusterv1.Cluster{}},
 		[]infrav1.QuoinHost{*free})
 	w.g.Expect(err).To(MatchError(ContainSubstring("reading the bootstrap data team/m1-bootstrap")))
 	w.r.APIReader = w.client
-	w.g.Expect(w.r.failsOnCgroupV1(t.Context(), &view{machine: machine, cluster: &clusterv1.Cluster{}},
+	w.g.Expect(w.r.failsOnCgroupV1(t.Context(), &observation{machine: machine, cluster: &clusterv1.Cluster{}},
 		[]infrav1.QuoinHost{*free})).To(BeTrue(),
 		"data that are gone tell nothing")
 }

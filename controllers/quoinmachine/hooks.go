@@ -20,8 +20,10 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
 )
 
-// annotateHooks brings spec.lifecycleHooks to the Machine, where Cluster API honors them. It tells whether it wrote.
-func (r *Reconciler) annotateHooks(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (bool, error) {
+// annotateHooks brings spec.lifecycleHooks to the Machine, where Cluster API honors them. It reports whether it wrote.
+func (r *Reconciler) annotateHooks(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation,
+) (bool, error) {
 	if v.machine == nil {
 		return false, nil
 	}
@@ -46,7 +48,7 @@ func (r *Reconciler) annotateHooks(ctx context.Context, quoinMachine *infrav1.Qu
 }
 
 // held says whether the host of a QuoinMachine in deletion must not be touched yet, and shows why.
-func (r *Reconciler) held(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (bool, error) {
+func (r *Reconciler) held(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation) (bool, error) {
 	if v.machine == nil {
 		// A cache that lags must not look like a Machine that is gone.
 		machine, err := r.ownerNow(ctx, quoinMachine)

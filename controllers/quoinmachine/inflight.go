@@ -40,7 +40,7 @@ func deletionLost(machine *clusterv1.Machine) bool {
 
 // noteDeletion writes down on the Machine that it is being deleted. A MachineSet that has too many Machines after a
 // move then picks the same one.
-func (r *Reconciler) noteDeletion(ctx context.Context, v *view) error {
+func (r *Reconciler) noteDeletion(ctx context.Context, v *observation) error {
 	if v.machine == nil || !deletionUnderWay(v.machine) {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (r *Reconciler) noteDeletion(ctx context.Context, v *view) error {
 // there is nothing to do. Admission may refuse it, as it may refuse any deletion; meanwhile the Machine is one like all
 // others.
 func (r *Reconciler) redoDeletion(
-	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view,
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation,
 ) (time.Duration, error) {
 	if v.machine == nil || !deletionLost(v.machine) {
 		return 0, nil

@@ -22,7 +22,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
-// moved is another management plane with the objects as a mover copies them: other UIDs, no status, no deletion.
+// moved is another management cluster with the objects as a mover copies them: other UIDs, no status, no deletion.
 func moved(t *testing.T, source *world) *world {
 	machine, quoinMachine, h, c := source.capiMachine("m1"), source.machine("m1"), source.host("h1"), cluster()
 	for _, o := range []client.Object{machine, quoinMachine, h} {

@@ -22,7 +22,9 @@ import (
 const absentEvery = time.Minute
 
 // hostLost shows that no host here carries the claim. The cache is not believed: a moved host may not be in it yet.
-func (r *Reconciler) hostLost(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (ctrl.Result, error) {
+func (r *Reconciler) hostLost(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation,
+) (ctrl.Result, error) {
 	host, err := r.claimedHost(ctx, quoinMachine, v.machine)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -52,7 +54,9 @@ func (r *Reconciler) hostLost(ctx context.Context, quoinMachine *infrav1.QuoinMa
 
 // keptForHost reports whether a QuoinMachine in deletion that no host here is claimed by has to stay, because the host
 // that it names is not here: nobody has reset that one, so its kubelet lives on, with the credentials of its node.
-func (r *Reconciler) keptForHost(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) (bool, error) {
+func (r *Reconciler) keptForHost(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation,
+) (bool, error) {
 	absent, err := r.hostAbsent(ctx, quoinMachine)
 	if err != nil || !absent {
 		return false, err
@@ -109,7 +113,7 @@ func (r *Reconciler) hostAbsent(ctx context.Context, quoinMachine *infrav1.Quoin
 
 // showMoving says of a paused QuoinMachine whose host is not here that it is on its way, and no more of one whose host
 // is here.
-func (r *Reconciler) showMoving(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) error {
+func (r *Reconciler) showMoving(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation) error {
 	before := quoinMachine.DeepCopy()
 	absent := quoinMachine.Spec.ProviderID != "" && v.host == nil
 	said := conditions.GetReason(quoinMachine, infrav1.MachineReadyCondition) == infrav1.MachineMovingReason

@@ -19,8 +19,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
-// view is what a QuoinMachine's state follows from. Each part is nil when it does not exist.
-type view struct {
+// observation is what a QuoinMachine's state follows from. Each part is nil when it does not exist.
+type observation struct {
 	now     time.Time
 	machine *clusterv1.Machine
 	cluster *clusterv1.Cluster
@@ -37,8 +37,8 @@ type view struct {
 // obstacle keeps a QuoinMachine from its host.
 type obstacle struct{ reason, message string }
 
-func (r *Reconciler) observe(ctx context.Context, quoinMachine *infrav1.QuoinMachine) (*view, error) {
-	v := &view{now: r.now()}
+func (r *Reconciler) observe(ctx context.Context, quoinMachine *infrav1.QuoinMachine) (*observation, error) {
+	v := &observation{now: r.now()}
 	machine, err := util.GetOwnerMachine(ctx, r.Client, quoinMachine.ObjectMeta)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the Machine of QuoinMachine %s/%s: %w", quoinMachine.Namespace, quoinMachine.Name,
@@ -144,9 +144,10 @@ func (r *Reconciler) free(ctx context.Context, quoinMachine *infrav1.QuoinMachin
 		labels = quoinMachine.Spec.HostSelector.MatchLabels
 	}
 	var all []infrav1.QuoinHost
-	for _, offered := range []string{quoinMachine.Namespace, placement.AnyNamespace} {
+	for _, namespace := range []string{quoinMachine.Namespace, placement.AnyNamespace} {
 		hosts := &infrav1.QuoinHostList{}
-		if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy, fieldindex.FreeHosts(offered, labels)); err != nil {
+		free := fieldindex.FreeHosts(namespace, labels)
+		if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy, free); err != nil {
 			return nil, fmt.Errorf("listing the free QuoinHosts: %w", err)
 		}
 		all = append(all, hosts.Items...)
@@ -158,7 +159,7 @@ func (r *Reconciler) free(ctx context.Context, quoinMachine *infrav1.QuoinMachin
 // the hosts that its machines of either role have. It asks for the hosts of each machine, because a fleet is larger
 // than a cluster.
 func (r *Reconciler) members(
-	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view,
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation,
 ) (map[string]int, []placement.Identity, error) {
 	list := &infrav1.QuoinMachineList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(quoinMachine.Namespace), client.UnsafeDisableDeepCopy,

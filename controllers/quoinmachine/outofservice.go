@@ -40,7 +40,7 @@ var outOfService = corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodes
 // freesVolumes says whether the Node of the machine may be declared out of service. Only a host that is known not to
 // run may: a volume that two nodes write to is lost. And only while the Machine is being deleted: what comes back is
 // another node.
-func freesVolumes(v *view) bool {
+func freesVolumes(v *observation) bool {
 	return v.machine != nil && !v.machine.DeletionTimestamp.IsZero() && v.machine.Status.NodeRef.IsDefined() &&
 		v.cluster != nil && v.host != nil && v.host.Fenced()
 }
@@ -48,7 +48,7 @@ func freesVolumes(v *view) bool {
 // freeVolumes declares the Node out of service, while Cluster API drains it and waits for its volumes. The QuoinMachine
 // is not being deleted then yet: its turn comes after the volumes. What goes wrong is tried again, and holds up nothing
 // else.
-func (r *Reconciler) freeVolumes(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *view) ctrl.Result {
+func (r *Reconciler) freeVolumes(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation) ctrl.Result {
 	if r.ClusterCache == nil || !freesVolumes(v) {
 		return ctrl.Result{}
 	}
@@ -72,7 +72,7 @@ func (r *Reconciler) freeVolumes(ctx context.Context, quoinMachine *infrav1.Quoi
 // taint declares the Node out of service, if it is that of the host's claim; a node of another claim may have the same
 // name.
 func (r *Reconciler) taint(
-	ctx context.Context, cluster client.ObjectKey, name string, v *view,
+	ctx context.Context, cluster client.ObjectKey, name string, v *observation,
 ) (tainted bool, err error) {
 	host := v.host
 	// Uncached: a cache of the nodes of every cluster would be kept for this alone.
@@ -129,7 +129,7 @@ func get(ctx context.Context, workload client.Client, key client.ObjectKey, node
 // hold has another host of the Cluster confirm that it serves this management cluster, one of the control plane first,
 // and keep to it until it is released: a Node is changed only by the management cluster that the hosts obey. Where
 // there is no other host, none is held: what fenced this one was the word of a person.
-func (r *Reconciler) hold(ctx context.Context, v *view) (*hostaccess.Held, error) {
+func (r *Reconciler) hold(ctx context.Context, v *observation) (*hostaccess.Held, error) {
 	hosts, err := r.neighbors(ctx, v)
 	if err != nil || len(hosts) == 0 {
 		return nil, err
@@ -143,7 +143,7 @@ func (r *Reconciler) hold(ctx context.Context, v *view) (*hostaccess.Held, error
 }
 
 // neighbors are other hosts of the Cluster, those first that have most to say.
-func (r *Reconciler) neighbors(ctx context.Context, v *view) ([]*infrav1.QuoinHost, error) {
+func (r *Reconciler) neighbors(ctx context.Context, v *observation) ([]*infrav1.QuoinHost, error) {
 	found, err := hostaccess.Neighbors(ctx, r.Client, client.ObjectKeyFromObject(v.cluster), v.host)
 	if err != nil {
 		return nil, err

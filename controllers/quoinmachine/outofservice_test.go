@@ -210,7 +210,7 @@ func TestSilentHostsHoldUpAWorkerOnceAndNotOneAfterTheOther(t *testing.T) {
 	w.r.Hosts = silent{}
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		_, err := w.r.hold(t.Context(), &view{cluster: cluster(), host: host("h1", "")})
+		_, err := w.r.hold(t.Context(), &observation{cluster: cluster(), host: host("h1", "")})
 		w.g.Expect(err).To(MatchError(ContainSubstring("no host of Cluster c1 confirms")))
 		w.g.Expect(time.Since(begin)).To(Equal(hostaccess.HoldTimeout))
 	})

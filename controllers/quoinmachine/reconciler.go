@@ -130,26 +130,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 	r.track()
 	if r.writes.Behind(quoinMachine) {
 		// The event of the write brings the QuoinMachine here again.
-		return ctrl.Result{RequeueAfter: ownwrites.Patience}, nil
+		return ctrl.Result{RequeueAfter: ownwrites.Timeout}, nil
 	}
-	view, err := r.observe(ctx, quoinMachine)
+	observation, err := r.observe(ctx, quoinMachine)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if quoinMachine.DeletionTimestamp.IsZero() && view.machine != nil {
+	if quoinMachine.DeletionTimestamp.IsZero() && observation.machine != nil {
 		// Not before the Machine owns it: core still rewrites the object's managed fields until then.
 		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, quoinMachine, infrav1.MachineFinalizer); err != nil ||
 			added {
 			return ctrl.Result{}, err
 		}
 	}
-	if err := r.noteDeletion(ctx, view); err != nil {
+	if err := r.noteDeletion(ctx, observation); err != nil {
 		return ctrl.Result{}, err
 	}
-	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, view.cluster, quoinMachine); err != nil ||
-		isPaused || requeue {
+	isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, observation.cluster, quoinMachine)
+	if err != nil || isPaused || requeue {
 		if err == nil && isPaused && !requeue {
-			err = r.showMoving(ctx, quoinMachine, view)
+			err = r.showMoving(ctx, quoinMachine, observation)
 		}
 		return ctrl.Result{}, err
 	}
@@ -159,14 +159,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		return ctrl.Result{}, err
 	}
 	defer func() {
-		err := r.report(ctx, helper, quoinMachine, view, &result, reterr != nil)
+		err := r.report(ctx, helper, quoinMachine, observation, &result, reterr != nil)
 		reterr = kerrors.NewAggregate([]error{reterr, err})
 	}()
-	redo, err := r.redoDeletion(ctx, quoinMachine, view)
+	redo, err := r.redoDeletion(ctx, quoinMachine, observation)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	result, err = r.step(ctx, quoinMachine, view)
+	result, err = r.step(ctx, quoinMachine, observation)
 	if redo > 0 {
 		result.RequeueAfter = min(redo, cmp.Or(result.RequeueAfter, redo))
 	}
@@ -175,11 +175,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 
 // report writes what became of the reconcile, or has that wait when it is nothing but other words.
 func (r *Reconciler) report(
-	ctx context.Context, helper *objectpatch.Helper, quoinMachine *infrav1.QuoinMachine, view *view, result *ctrl.Result,
-	failed bool,
+	ctx context.Context, helper *objectpatch.Helper, quoinMachine *infrav1.QuoinMachine, observation *observation,
+	result *ctrl.Result, failed bool,
 ) error {
-	summarize(quoinMachine, view)
-	spared := r.spare(ctx, quoinMachine, view)
+	summarize(quoinMachine, observation)
+	spared := r.spare(ctx, quoinMachine, observation)
 	if wait := helper.Early(r.words, quoinMachine); wait > 0 && !failed && spared == nil {
 		result.RequeueAfter = min(wait, cmp.Or(result.RequeueAfter, wait))
 		return nil
@@ -193,15 +193,17 @@ func (r *Reconciler) report(
 }
 
 // step does what comes next for a QuoinMachine that is neither paused nor on its way elsewhere.
-func (r *Reconciler) step(ctx context.Context, quoinMachine *infrav1.QuoinMachine, view *view) (ctrl.Result, error) {
-	if annotated, err := r.annotateHooks(ctx, quoinMachine, view); err != nil || annotated {
+func (r *Reconciler) step(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, observation *observation,
+) (ctrl.Result, error) {
+	if annotated, err := r.annotateHooks(ctx, quoinMachine, observation); err != nil || annotated {
 		// The Machine's event brings us back.
 		return ctrl.Result{}, err
 	}
 	if !quoinMachine.DeletionTimestamp.IsZero() {
-		return r.reconcileDelete(ctx, quoinMachine, view)
+		return r.reconcileDelete(ctx, quoinMachine, observation)
 	}
-	return r.reconcileNormal(ctx, quoinMachine, view)
+	return r.reconcileNormal(ctx, quoinMachine, observation)
 }
 
 func (r *Reconciler) now() time.Time {
@@ -214,47 +216,48 @@ func (r *Reconciler) now() time.Time {
 // reconcileDelete waits until nothing holds the host any more, and then until the claimed host was verified to be
 // clean, or given up: by a person, or as dead by its policy.
 func (r *Reconciler) reconcileDelete(
-	ctx context.Context, quoinMachine *infrav1.QuoinMachine, view *view,
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, observation *observation,
 ) (ctrl.Result, error) {
-	held, err := r.held(ctx, quoinMachine, view)
+	held, err := r.held(ctx, quoinMachine, observation)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if held {
-		return r.freeVolumes(ctx, quoinMachine, view), nil
+		return r.freeVolumes(ctx, quoinMachine, observation), nil
 	}
-	if view.host == nil {
+	if observation.host == nil {
 		// The cache may not have seen our claim yet; forgetting it would leave the host claimed by nobody.
-		host, err := r.claimedHost(ctx, quoinMachine, view.machine)
+		host, err := r.claimedHost(ctx, quoinMachine, observation.machine)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		view.host = host
+		observation.host = host
 	}
-	if view.host == nil {
-		if kept, err := r.keptForHost(ctx, quoinMachine, view); err != nil || kept {
+	if observation.host == nil {
+		if kept, err := r.keptForHost(ctx, quoinMachine, observation); err != nil || kept {
 			return ctrl.Result{RequeueAfter: absentEvery}, err
 		}
 	}
 	// The last chance; the Machine's deletion came this far without it, and does not wait for it either.
-	result := r.freeVolumes(ctx, quoinMachine, view)
-	if view.host != nil && placement.HostOf(view.host).Detached {
+	result := r.freeVolumes(ctx, quoinMachine, observation)
+	if observation.host != nil && placement.HostOf(observation.host).Detached {
 		// The claim of a detached host does not end, whatever was true of the host before.
 		return result, nil
 	}
-	givenUp := view.host != nil && view.host.GivenUp()
-	if view.host != nil && !view.host.Released() && !givenUp {
+	givenUp := observation.host != nil && observation.host.GivenUp()
+	if observation.host != nil && !observation.host.Released() && !givenUp {
 		return result, nil
 	}
 	switch {
-	case view.host == nil || r.Recorder == nil:
+	case observation.host == nil || r.Recorder == nil:
 	case givenUp:
-		r.Recorder.Eventf(quoinMachine, view.host, "Warning", "HostGivenUp", "HostGivenUp",
+		r.Recorder.Eventf(quoinMachine, observation.host, "Warning", "HostGivenUp", "HostGivenUp",
 			"host %s/%s was given up and not reset: %s",
-			view.host.Namespace, view.host.Name, conditions.GetMessage(view.host, infrav1.HostCleanCondition))
+			observation.host.Namespace, observation.host.Name,
+			conditions.GetMessage(observation.host, infrav1.HostCleanCondition))
 	default:
-		r.Recorder.Eventf(quoinMachine, view.host, "Normal", "HostReleased", "HostReleased",
-			"host %s/%s was reset and verified", view.host.Namespace, view.host.Name)
+		r.Recorder.Eventf(quoinMachine, observation.host, "Normal", "HostReleased", "HostReleased",
+			"host %s/%s was reset and verified", observation.host.Namespace, observation.host.Name)
 	}
 	controllerutil.RemoveFinalizer(quoinMachine, infrav1.MachineFinalizer)
 	return ctrl.Result{}, nil

@@ -25,15 +25,15 @@ const (
 	// patientFailures is how often in a row an exchange with a host may fail before that is no waiting any more: the
 	// pauses in between add up to more than a quarter of an hour.
 	patientFailures = 10
-	// defaultSilence is how long a host is silent before it counts as dead, when its policy does not say.
-	defaultSilence = 10 * time.Minute
+	// defaultUnreachableTimeout is how long a host is silent before it counts as dead, when its policy does not say.
+	defaultUnreachableTimeout = 10 * time.Minute
 )
 
 // waits reports whether the Machine has no node yet for a reason that another Machine would meet as well, or that
 // passes: it is held, no host is free, a bundle comes slowly. A health check counts the time since the Machine was
 // made, and would make such a Machine anew for ever. What a new Machine mends, a host that failed or fell silent, is no
 // waiting.
-func waits(m *infrav1.QuoinMachine, v *view) bool {
+func waits(m *infrav1.QuoinMachine, v *observation) bool {
 	switch {
 	case v.machine == nil || !v.machine.DeletionTimestamp.IsZero() || !m.DeletionTimestamp.IsZero() ||
 		annotations.HasRemediateMachine(v.machine):
@@ -53,7 +53,7 @@ func waits(m *infrav1.QuoinMachine, v *view) bool {
 	}
 	host := v.host
 	if since := host.Status.UnreachableSince; since != nil {
-		timeout := defaultSilence
+		timeout := defaultUnreachableTimeout
 		if seconds := host.Spec.Unreachable.OverriddenBy(m.Spec.Unreachable).TimeoutSeconds; seconds != nil {
 			timeout = time.Duration(*seconds) * time.Second
 		}
@@ -77,7 +77,7 @@ func waits(m *infrav1.QuoinMachine, v *view) bool {
 }
 
 // spare keeps health checks from a Machine that waits, and lets them have it again.
-func (r *Reconciler) spare(ctx context.Context, m *infrav1.QuoinMachine, v *view) error {
+func (r *Reconciler) spare(ctx context.Context, m *infrav1.QuoinMachine, v *observation) error {
 	if v.machine == nil || !v.machine.DeletionTimestamp.IsZero() {
 		return nil
 	}

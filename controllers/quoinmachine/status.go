@@ -27,7 +27,7 @@ import (
 // StepFailed, when the bootstrap data failed on the host, BootstrapInterrupted, when kubeadm was cut off, Abandoned and
 // Dead. AddonImagesPresent is no part of Ready: during an upgrade every machine lacks the new version's images for a
 // while, and serves all the same.
-func summarize(m *infrav1.QuoinMachine, v *view) {
+func summarize(m *infrav1.QuoinMachine, v *observation) {
 	claimed := hostClaimed(v)
 	provisioned := hostProvisioned(v)
 	conditionsOf(m, claimed, provisioned, addonImages(m, v), ready(m, v, claimed, provisioned))
@@ -50,7 +50,7 @@ func summarize(m *infrav1.QuoinMachine, v *view) {
 	}
 }
 
-func hostClaimed(v *view) metav1.Condition {
+func hostClaimed(v *observation) metav1.Condition {
 	c := metav1.Condition{Type: infrav1.MachineHostClaimedCondition, Status: metav1.ConditionFalse}
 	switch {
 	case v.host != nil:
@@ -63,7 +63,7 @@ func hostClaimed(v *view) metav1.Condition {
 	return c
 }
 
-func hostProvisioned(v *view) metav1.Condition {
+func hostProvisioned(v *observation) metav1.Condition {
 	c := metav1.Condition{Type: infrav1.MachineHostProvisionedCondition, Status: metav1.ConditionFalse}
 	if v.host == nil {
 		c.Reason, c.Message = infrav1.MachineWaitingForHostReason, "waiting for a host"
@@ -108,7 +108,7 @@ func unreached(host *infrav1.QuoinHost) *metav1.Condition {
 	return nil
 }
 
-func addonImages(m *infrav1.QuoinMachine, v *view) metav1.Condition {
+func addonImages(m *infrav1.QuoinMachine, v *observation) metav1.Condition {
 	c := metav1.Condition{Type: infrav1.MachineAddonImagesCondition, Status: metav1.ConditionTrue,
 		Reason: infrav1.MachineImagesPresentReason}
 	var present []string
@@ -137,7 +137,7 @@ func addonImages(m *infrav1.QuoinMachine, v *view) metav1.Condition {
 	return c
 }
 
-func ready(m *infrav1.QuoinMachine, v *view, claimed, provisioned metav1.Condition) metav1.Condition {
+func ready(m *infrav1.QuoinMachine, v *observation, claimed, provisioned metav1.Condition) metav1.Condition {
 	c := metav1.Condition{Type: infrav1.MachineReadyCondition, Status: metav1.ConditionFalse}
 	switch {
 	case v.hold != nil:

@@ -111,7 +111,7 @@ func statusOf(
 	for i := range hosts {
 		host := &hosts[i]
 		size := sizeOf(host)
-		if size == nil || !placement.Offered(placement.HostOf(host), namespace) ||
+		if size == nil || !placement.NamespaceAllowed(placement.HostOf(host), namespace) ||
 			!selector.Matches(labels.Set(host.Labels)) {
 			continue
 		}

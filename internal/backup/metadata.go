@@ -42,7 +42,7 @@ func newName(began time.Time, encrypted bool) string {
 	return name
 }
 
-// ours tells that a file has one of the names that are given here. Files of other names are never touched.
+// ours reports whether a file has one of the names that are given here. Files of other names are never touched.
 func ours(name string) bool {
 	return dataName.MatchString(strings.TrimSuffix(strings.TrimSuffix(name, pendingSuffix), sidecarSuffix))
 }
@@ -74,7 +74,7 @@ type Metadata struct {
 	Recipients []string `json:"recipients,omitempty"`
 }
 
-// Encrypted tells that an identity of a recipient is needed to read the data.
+// Encrypted reports whether an identity of a recipient is needed to read the data.
 func (m Metadata) Encrypted() bool { return strings.HasSuffix(m.Name, ".age") }
 
 // errMetadata is what every refusal of ParseMetadata is.

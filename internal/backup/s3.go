@@ -154,15 +154,15 @@ func loopback(host string) bool {
 func (s *S3) key(name string) string { return path.Join(s.prefix, name) }
 
 // problem names what was being done, and keeps an absent object recognizable.
-func (s *S3) problem(doing, name string, err error) error {
+func (s *S3) problem(action, name string, err error) error {
 	response := minio.ToErrorResponse(err)
 	if response.Code == minio.NoSuchKey {
-		return fmt.Errorf("%s %s: %w", doing, name, fs.ErrNotExist)
+		return fmt.Errorf("%s %s: %w", action, name, fs.ErrNotExist)
 	}
 	if response.Code != "" && !strings.Contains(err.Error(), response.Code) {
-		return fmt.Errorf("%s %s in bucket %s: %w (%s)", doing, name, s.bucket, err, response.Code)
+		return fmt.Errorf("%s %s in bucket %s: %w (%s)", action, name, s.bucket, err, response.Code)
 	}
-	return fmt.Errorf("%s %s in bucket %s: %w", doing, name, s.bucket, err)
+	return fmt.Errorf("%s %s in bucket %s: %w", action, name, s.bucket, err)
 }
 
 // Put uploads in parts, which become an object all at once.

@@ -223,7 +223,7 @@ func compare(ctx context.Context, from Store, directory string, metadata Metadat
 	return metadata.matches(size, digest)
 }
 
-// matches tells whether the store returned what was stored.
+// matches reports whether the store returned what was stored.
 func (m Metadata) matches(size int64, digest hash.Hash) error {
 	if found := hex.EncodeToString(digest.Sum(nil)); size != m.StoredSize || found != m.SHA256 {
 		return fmt.Errorf("%w: the store returned %d bytes with SHA-256 %s for %s, and %d with %s were stored",

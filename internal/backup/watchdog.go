@@ -33,7 +33,7 @@ func watch(ctx context.Context, limit time.Duration) (context.Context, *watchdog
 	}
 }
 
-// tick tells that something moved.
+// tick notes that something moved.
 func (w *watchdog) tick() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

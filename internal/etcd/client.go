@@ -144,21 +144,21 @@ func removeThrough(
 			return fmt.Errorf("through node %s: %w", endpoint.Name, err)
 		}
 	}
-	if err := settle(ctx, client); err != nil {
+	if err := persist(ctx, client); err != nil {
 		return fmt.Errorf("through node %s: %w", endpoint.Name, err)
 	}
 	return nil
 }
 
-// settled is a key that nobody has.
-const settled = "quoin.cluster.x-k8s.io/settled"
+// persistKey is a key that nobody has.
+const persistKey = "quoin.cluster.x-k8s.io/settled"
 
-// settle makes a change of the membership durable. That it was committed is written to the disk only together with the
+// persist makes a change of the membership durable. That it was committed is written to the disk only together with the
 // next entry of the log (raft.MustSync). Should the one survivor of two crash before that, it would ask the other one
 // for its vote for ever, and that one is gone because it has learned of its removal. Deleting what is not there is such
 // an entry, changes no revision, and is taken also when the database is full.
-func settle(ctx context.Context, client *clientv3.Client) error {
-	if _, err := client.Delete(ctx, settled); err != nil {
+func persist(ctx context.Context, client *clientv3.Client) error {
+	if _, err := client.Delete(ctx, persistKey); err != nil {
 		return fmt.Errorf("making the removal durable: %w", err)
 	}
 	return nil

@@ -26,7 +26,7 @@ const quorumReadTimeout = 2 * time.Second
 type Cluster struct {
 	// Members by id.
 	Members []Member
-	// Agreed tells that a quorum confirmed the list; else it is what one member remembers.
+	// Agreed reports whether a quorum confirmed the list; else it is what one member remembers.
 	Agreed bool
 }
 
@@ -44,7 +44,7 @@ type Member struct {
 	Leader bool
 	// Alarms that are raised for the member: NOSPACE, CORRUPT.
 	Alarms []string
-	// Answers tells that the member itself was asked, and that it sees a leader.
+	// Answers reports whether the member itself was asked and sees a leader.
 	Answers bool
 	// Lag is how many entries of the log the member has not applied yet that the furthest member knows to be committed.
 	// Size is that of its database file in bytes, Version that of its etcd. Of a member that was not reached they are
@@ -58,7 +58,7 @@ type Member struct {
 	Problem string
 }
 
-// Started tells that the member has run: etcd learns an added member's name only from itself.
+// Started reports whether the member has run: etcd learns an added member's name only from itself.
 func (m Member) Started() bool { return m.Name != "" }
 
 // answer is what one member said.
@@ -111,16 +111,16 @@ func askAll(ctx context.Context, endpoints []Endpoint, credentials Credentials) 
 		answer answer
 	}
 	// Room for all: who is not waited for any more must not hang.
-	told := make(chan numbered, len(endpoints))
+	arriving := make(chan numbered, len(endpoints))
 	answers := make([]answer, len(endpoints))
 	for i, endpoint := range endpoints {
 		answers[i] = answer{endpoint: endpoint.Name, err: fmt.Errorf("node %s: %w", endpoint.Name, errLate)}
-		go func() { told <- numbered{i, ask(ctx, endpoint, credentials)} }()
+		go func() { arriving <- numbered{i, ask(ctx, endpoint, credentials)} }()
 	}
 	var late <-chan time.Time
 	for range endpoints {
 		select {
-		case one := <-told:
+		case one := <-arriving:
 			answers[one.number] = one.answer
 			if one.answer.agreed && late == nil {
 				late = time.After(stragglers)
@@ -229,7 +229,7 @@ func combine(answers []answer) (Cluster, error) {
 	var (
 		best     *answer
 		failures []error
-		told     = map[uint64]*answer{}
+		byID     = map[uint64]*answer{}
 		byName   = map[string]*answer{}
 		furthest uint64
 	)
@@ -240,7 +240,7 @@ func combine(answers []answer) (Cluster, error) {
 			failures = append(failures, said.err)
 		}
 		if said.status != nil && said.status.Header != nil {
-			told[said.status.Header.MemberId] = said
+			byID[said.status.Header.MemberId] = said
 			furthest = max(furthest, said.status.RaftIndex)
 		}
 		if said.members != nil && (best == nil || said.agreed && !best.agreed) {
@@ -255,7 +255,7 @@ func combine(answers []answer) (Cluster, error) {
 	}
 	cluster := Cluster{Agreed: best.agreed}
 	for _, listed := range best.members {
-		member := best.member(listed, told[listed.ID], byName[listed.Name], furthest)
+		member := best.member(listed, byID[listed.ID], byName[listed.Name], furthest)
 		cluster.Members = append(cluster.Members, member)
 	}
 	sort.Slice(cluster.Members, func(i, j int) bool { return cluster.Members[i].ID < cluster.Members[j].ID })

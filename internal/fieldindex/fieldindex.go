@@ -154,7 +154,7 @@ func All() []Index {
 				return nil
 			}
 			var values []string
-			for _, namespace := range offeredTo(host) {
+			for _, namespace := range namespacesAllowed(host) {
 				values = append(values, namespace+"/")
 				for key, value := range host.Labels {
 					values = append(values, withLabel(namespace, key, value))
@@ -171,8 +171,8 @@ func All() []Index {
 	}
 }
 
-// offeredTo are the namespaces that may claim the host, each host in few enough of them to be found once.
-func offeredTo(host *infrav1.QuoinHost) []string {
+// namespacesAllowed are the namespaces that may claim the host, each host in few enough of them to be found once.
+func namespacesAllowed(host *infrav1.QuoinHost) []string {
 	switch {
 	case len(host.Spec.ConsumerNamespaces) == 0:
 		return []string{host.Namespace}

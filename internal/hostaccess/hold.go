@@ -18,7 +18,7 @@ import (
 // not. Without a claim it has no UID, and serves to compare generations.
 func OwnerRecord(host *infrav1.QuoinHost) owner.Record {
 	record := owner.Record{Namespace: host.Namespace, Host: host.Name, Generation: Generation(host),
-		Plane: host.Spec.ManagedBy}
+		ManagementCluster: host.Spec.ManagedBy}
 	if order := host.Spec.Order; order != nil {
 		record.Order, record.Heard = cmp.Or(order.Given, order.Heard), order.Heard
 	}

@@ -24,7 +24,7 @@ type Drain struct {
 	Reason, Message string
 }
 
-// Skipped tells that the node has still to be drained and that Cluster API will not do it.
+// Skipped reports whether the node has still to be drained and Cluster API will not do it.
 func (d Drain) Skipped() bool { return d.Reason == infrav1.MachineDrainSkippedReason }
 
 // DrainOf a Machine, by what Cluster API and the control plane wrote down about it.
@@ -118,7 +118,7 @@ func drainTimes(machine *clusterv1.Machine, now time.Time) (began *time.Time, ov
 	return began, limit > 0 && end.Sub(*began) >= time.Duration(limit)*time.Second
 }
 
-// drainedByCore tells that Cluster API came to the end of a drain: only then does it wait for volumes.
+// drainedByCore reports whether Cluster API came to the end of a drain: only then does it wait for volumes.
 func drainedByCore(machine *clusterv1.Machine) bool {
 	deletion := machine.Status.Deletion
 	if deletion == nil {

@@ -62,7 +62,7 @@ func Release(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) Ver
 	return Verdict{Allowed: true}
 }
 
-// belongsToAnother tells that the Machine has the name of the one that owned the QuoinMachine, and other
+// belongsToAnother reports whether the Machine has the name of the one that owned the QuoinMachine, and other
 // infrastructure.
 func belongsToAnother(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) bool {
 	name := machine.Spec.InfrastructureRef.Name

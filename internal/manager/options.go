@@ -141,7 +141,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Serves tells whether the manager serves a provider.
+// Serves reports whether the manager serves a provider.
 func (o *Options) Serves(provider string) bool { return slices.Contains(o.Providers, provider) }
 
 // name of the set of providers, whatever their order: quoin-control-plane-infrastructure.

@@ -48,68 +48,82 @@ type Obstacle struct {
 
 // Obstacles in the way of a move of the Cluster, the most important ones first.
 func Obstacles(s Site) []Obstacle {
-	var found []Obstacle
-	add := func(keeps bool, reason string, names []string, format string, args ...any) {
-		if len(names) > 0 {
-			found = append(found, Obstacle{Reason: reason, Keeps: keeps,
-				Message: fmt.Sprintf(format, append([]any{listed(names)}, args...)...)})
-		}
+	var found obstacles
+	found.ofHosts(s)
+	if len(s.Secrets) > 0 {
+		found.add(true, SecretsStay, []string{s.Secrets[0].Problem}, "%s%s", andMore(len(s.Secrets)-1, "Secret"))
 	}
-	ours := func(h Host) bool { return h.Namespace == s.Namespace }
-	full := func(h Host) string { return h.Namespace + "/" + h.Name }
+	if s.Recovery != "" {
+		found.add(true, RecoveryInFlight, []string{s.Recovery}, "recovery %s of etcd is under way: wait until it is complete")
+	}
 	clusterName := func(c Cluster) string { return c.Name }
+	if !s.Cluster.Paused {
+		found.add(false, NeighborPaused, named(s.Neighbors, func(c Cluster) bool { return c.Paused }, clusterName),
+			"Cluster %s of the namespace is paused, and clusterctl moves no paused Cluster: unpause it (spec.paused) when you "+
+				"know why it is")
+	}
+	found.add(false, NotProvisioned,
+		named(s.all(), func(c Cluster) bool { return !c.Ready && !c.Deleting }, clusterName),
+		"Cluster %s has no initialized control plane yet: wait for it")
+	found.ofMachines(s)
+	if s.Cluster.Hooks != "" {
+		found.add(false, HooksInFlight, []string{s.Cluster.Hooks},
+			"lifecycle hook %s of Cluster %s waits for an answer: let it end", s.Cluster.Name)
+	}
+	if s.Cluster.SharedWith != "" {
+		found.add(false, SharedClusterClass, []string{s.Cluster.Class},
+			"ClusterClass %s is copied and its original stays behind paused (%s): take cluster.x-k8s.io/paused off the "+
+				"original afterwards", s.Cluster.SharedWith)
+	}
+	return found
+}
 
-	add(true, Deleting, named(s.all(), func(c Cluster) bool { return c.Deleting }, clusterName),
+type obstacles []Obstacle
+
+// add an obstacle about objects, when there are any. The format takes their names first.
+func (o *obstacles) add(keeps bool, reason string, names []string, format string, args ...any) {
+	if len(names) > 0 {
+		*o = append(*o, Obstacle{Reason: reason, Keeps: keeps,
+			Message: fmt.Sprintf(format, append([]any{listed(names)}, args...)...)})
+	}
+}
+
+// ofHosts adds what keeps objects from coming along, or from going: deletions, and hosts and owners elsewhere.
+func (o *obstacles) ofHosts(s Site) {
+	ours := func(h Host) bool { return h.Namespace == s.Namespace }
+	o.add(true, Deleting,
+		named(s.all(), func(c Cluster) bool { return c.Deleting }, func(c Cluster) string { return c.Name }),
 		"Cluster %s is being deleted, and would come back: wait until it is gone")
-	add(true, Deleting, named(s.Hosts, func(h Host) bool { return ours(h) && h.Deleting }, hostName),
+	o.add(true, Deleting, named(s.Hosts, func(h Host) bool { return ours(h) && h.Deleting }, hostName),
 		"QuoinHost %s is being deleted, and would come back: delete the Machine that has it and wait until it is gone")
-	add(true, HostsElsewhere, named(s.Hosts, func(h Host) bool {
+	o.add(true, HostsElsewhere, named(s.Hosts, func(h Host) bool {
 		return !ours(h) && h.Consumer != nil && h.Consumer.Cluster == s.Cluster.Name
-	}, full),
+	}, func(h Host) string { return h.Namespace + "/" + h.Name }),
 		"QuoinHost %s would stay behind, because a move takes namespace %s only: replace the Machines there by such on "+
 			"hosts of this namespace", s.Namespace)
-	add(true, ConsumersElsewhere, named(s.Hosts, func(h Host) bool {
+	o.add(true, ConsumersElsewhere, named(s.Hosts, func(h Host) bool {
 		return ours(h) && h.Consumer != nil && h.Consumer.Namespace != s.Namespace
 	},
 		func(h Host) string {
 			return fmt.Sprintf("%s (of Machine %s/%s)", h.Name, h.Consumer.Namespace, h.Consumer.Machine)
 		}),
 		"QuoinHost %s would move away from its Machine: replace that Machine by one on another host")
-	add(true, ForeignOwner, s.foreign(),
+	o.add(true, ForeignOwner, s.foreign(),
 		"%s would stay behind, because a move never takes an object whose owner it does not take: remove the owner reference")
-	if len(s.Secrets) > 0 {
-		add(true, SecretsStay, []string{s.Secrets[0].Problem}, "%s%s", andMore(len(s.Secrets)-1, "Secret"))
-	}
-	if s.Recovery != "" {
-		add(true, RecoveryInFlight, []string{s.Recovery}, "recovery %s of etcd is under way: wait until it is complete")
-	}
-	if !s.Cluster.Paused {
-		add(false, NeighborPaused, named(s.Neighbors, func(c Cluster) bool { return c.Paused }, clusterName),
-			"Cluster %s of the namespace is paused, and clusterctl moves no paused Cluster: unpause it (spec.paused) when you "+
-				"know why it is")
-	}
-	add(false, NotProvisioned, named(s.all(), func(c Cluster) bool { return !c.Ready && !c.Deleting }, clusterName),
-		"Cluster %s has no initialized control plane yet: wait for it")
-	add(false, DeletionInFlight, named(s.Machines, func(m Machine) bool { return m.Deleting }, machineName),
+}
+
+// ofMachines adds what clusterctl waits for, or does not move.
+func (o *obstacles) ofMachines(s Site) {
+	o.add(false, DeletionInFlight, named(s.Machines, func(m Machine) bool { return m.Deleting }, machineName),
 		"Machine %s is being deleted: wait until it is gone")
-	add(false, MachinesWithoutNode, named(s.Machines, func(m Machine) bool {
+	o.add(false, MachinesWithoutNode, named(s.Machines, func(m Machine) bool {
 		return !m.Node && !m.Deleting && !m.Ahead
 	}, machineName),
 		"Machine %s has no node yet, and clusterctl moves none without: wait for it, or delete it")
-	add(false, MachinesWithoutNode, named(s.Machines, func(m Machine) bool {
+	o.add(false, MachinesWithoutNode, named(s.Machines, func(m Machine) bool {
 		return !m.Node && !m.Deleting && m.Ahead
 	}, machineName),
 		"Machine %s was made ahead and has no node, and clusterctl moves none without: let the rollout end, or delete it")
-	if s.Cluster.Hooks != "" {
-		add(false, HooksInFlight, []string{s.Cluster.Hooks},
-			"lifecycle hook %s of Cluster %s waits for an answer: let it end", s.Cluster.Name)
-	}
-	if s.Cluster.SharedWith != "" {
-		add(false, SharedClusterClass, []string{s.Cluster.Class},
-			"ClusterClass %s is copied and its original stays behind paused (%s): take cluster.x-k8s.io/paused off the "+
-				"original afterwards", s.Cluster.SharedWith)
-	}
-	return found
 }
 
 // foreign names the objects that have an owner outside of what a move takes.

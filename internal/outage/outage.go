@@ -52,7 +52,7 @@ func (v Verdict) String() string {
 // fell silent within one window. Hosts that were silent before do not count, for they can say nothing about the others;
 // so a rack with a dead host in it can still be lost, and one that lost its hosts one by one over days is not.
 func Judge(domain string, hosts []Host) Verdict {
-	var silences []time.Time
+	var times []time.Time
 	answering := 0
 	for _, h := range hosts {
 		switch {
@@ -60,17 +60,17 @@ func Judge(domain string, hosts []Host) Verdict {
 		case h.SilentSince.IsZero():
 			answering++
 		default:
-			silences = append(silences, h.SilentSince)
+			times = append(times, h.SilentSince)
 		}
 	}
-	slices.SortFunc(silences, time.Time.Compare)
+	slices.SortFunc(times, time.Time.Compare)
 	var worst Verdict
-	for first, since := range silences {
+	for first, since := range times {
 		last := first
-		for last < len(silences) && silences[last].Sub(since) <= Window {
+		for last < len(times) && times[last].Sub(since) <= Window {
 			last++
 		}
-		v := Verdict{Silent: last - first, Hosts: answering + len(silences) - first, Since: since}
+		v := Verdict{Silent: last - first, Hosts: answering + len(times) - first, Since: since}
 		v.Lost = v.Silent >= fewest && 2*v.Silent >= v.Hosts
 		// A loss before a mere silence, the larger before the smaller, the later before the earlier.
 		if v.Lost && (!worst.Lost || v.Silent >= worst.Silent) || !worst.Lost && v.Silent > worst.Silent {

@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Patience is how long a write is waited for. After it the cache is believed again: an API server that was restored
+// Timeout is how long a write is waited for. After it the cache is believed again: an API server that was restored
 // from a backup counts its resource versions from a lower number, and would keep a controller waiting for ever.
-const Patience = 10 * time.Second
+const Timeout = 10 * time.Second
 
 // Client notes what it writes. The zero value is not ready, see Track.
 type Client struct {
@@ -49,7 +49,7 @@ func (c *Client) Behind(o client.Object) bool {
 		return false
 	}
 	order, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), last.version)
-	if err == nil && order < 0 && c.now().Sub(last.at) < Patience {
+	if err == nil && order < 0 && c.now().Sub(last.at) < Timeout {
 		return true
 	}
 	delete(c.writes, o.GetUID())

@@ -64,7 +64,7 @@ func TestACacheIsNotWaitedForWithoutEnd(t *testing.T) {
 	written.Labels = map[string]string{"a": "b"}
 	g.Expect(c.Update(t.Context(), written)).To(Succeed())
 	g.Expect(c.Behind(cached)).To(BeTrue())
-	now = now.Add(Patience)
+	now = now.Add(Timeout)
 	g.Expect(c.Behind(cached)).To(BeFalse(), "resource versions may have begun anew")
 }
 

@@ -68,6 +68,6 @@ func Meet(a, b Host) bool {
 		offers = []string{a.Namespace}
 	}
 	return slices.ContainsFunc(offers, func(namespace string) bool {
-		return Offered(b, namespace) || namespace == AnyNamespace
+		return NamespaceAllowed(b, namespace) || namespace == AnyNamespace
 	})
 }

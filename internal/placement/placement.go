@@ -105,7 +105,7 @@ const (
 	Detached      Reason = "detached"
 	InMaintenance Reason = "in maintenance"
 	NotReady      Reason = "not ready"
-	NotPlaced     Reason = "not registered yet"
+	NotRegistered Reason = "not registered yet"
 	NoAnswer      Reason = "without an answer"
 	Duplicate     Reason = "with the hostname, machine-id or product UUID of another host of the Cluster (its condition " +
 		"Unique says which)"
@@ -179,8 +179,8 @@ func former(request Request, h Host) bool {
 	return request.PreferFormer && request.Pool != "" && h.FormerPool == request.Pool
 }
 
-// Offered says whether a machine of namespace may claim the host at all.
-func Offered(h Host, namespace string) bool {
+// NamespaceAllowed says whether a machine of namespace may claim the host at all.
+func NamespaceAllowed(h Host, namespace string) bool {
 	if len(h.ConsumerNamespaces) == 0 {
 		return h.Namespace == namespace
 	}
@@ -201,14 +201,14 @@ const (
 
 func obstacle(request Request, h Host) (Reason, int) {
 	switch {
-	case !Offered(h, request.Namespace):
+	case !NamespaceAllowed(h, request.Namespace):
 		return Reason("not offered to namespace " + request.Namespace), rankNamespace
 	case request.Selector != nil && !request.Selector.Matches(labels.Set(h.Labels)):
 		return Reason("not selected by " + request.Selector.String()), rankSelector
 	case request.FailureDomain != "" && h.FailureDomain != request.FailureDomain:
 		return Reason("not in failure domain " + request.FailureDomain), rankDomain
 	}
-	if reason, rank := standing(h); reason != "" {
+	if reason, rank := unavailable(h); reason != "" {
 		return reason, rank
 	}
 	if Common(h.Identities, request.Taken) != "" {
@@ -225,8 +225,8 @@ func obstacle(request Request, h Host) (Reason, int) {
 	return "", 0
 }
 
-// Coming says whether the host could be claimed for the request if what prepares it ends well.
-func Coming(request Request, h Host) bool { return h.Preparing && onceReset(request, h) == "" }
+// Pending says whether the host could be claimed for the request if what prepares it ends well.
+func Pending(request Request, h Host) bool { return h.Preparing && onceReset(request, h) == "" }
 
 // Returning says whether the host could be claimed for the request once the machine that leaves it has left, if its
 // reset ends well.
@@ -254,12 +254,12 @@ func onceReset(request Request, h Host) Reason {
 
 // Free says whether the host could be claimed now, by some machine that it is offered to.
 func Free(h Host) bool {
-	reason, _ := standing(h)
+	reason, _ := unavailable(h)
 	return reason == ""
 }
 
-// standing is what keeps the host from every machine.
-func standing(h Host) (Reason, int) {
+// unavailable is what keeps the host from every machine.
+func unavailable(h Host) (Reason, int) {
 	switch {
 	case h.InUse:
 		return InUse, rankInUse
@@ -272,7 +272,7 @@ func standing(h Host) (Reason, int) {
 	case h.Maintenance:
 		return InMaintenance, rankState
 	case h.State == "":
-		return NotPlaced, rankState
+		return NotRegistered, rankState
 	case h.State != StateAvailable:
 		return Reason(h.State), rankState
 	case !h.Ready:

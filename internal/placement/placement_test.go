@@ -65,7 +65,7 @@ func soon(request Request, host Host) string {
 	if Select(request, []Host{host}).Chosen != nil {
 		when = append(when, "free")
 	}
-	if Coming(request, host) {
+	if Pending(request, host) {
 		when = append(when, "coming")
 	}
 	if Returning(request, host) {

@@ -84,8 +84,8 @@ func (s Subject) judgeKubeadm(policies []skew.Policy, seen seen, hops []string) 
 	}
 	world := skew.World{APIServers: seen.world.APIServers, Components: seen.inside}
 	for _, hop := range hops {
-		tells := observed.KubeadmOf(hop, &s.ControlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration)
-		if refused := skew.Summary(tells.Judge(policies, world, skew.Kubeadm{})); refused != "" {
+		settings := observed.KubeadmOf(hop, &s.ControlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration)
+		if refused := skew.Summary(settings.Judge(policies, world, skew.Kubeadm{})); refused != "" {
 			return []quoinv1.Finding{blocks("", "Kubeadm", refused, "")}
 		}
 		world = skew.World{APIServers: []string{hop}}

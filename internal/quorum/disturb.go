@@ -37,8 +37,8 @@ func (v Verdict) restart(m Membership, op Operation) Verdict {
 	return v.allow()
 }
 
-// loseFailureDomain tells whether a quorum would be left without a failure domain. Nobody removes those members first,
-// so the others must be a quorum of all.
+// loseFailureDomain reports whether a quorum would be left without a failure domain. Nobody removes those members
+// first, so the others must be a quorum of all.
 func (v Verdict) loseFailureDomain(m Membership, op Operation) Verdict {
 	if !m.Agreed {
 		return v.lost()

@@ -53,9 +53,9 @@ type Terms struct {
 	// All: for AddLearner, each member must answer. kubeadm join asks every member in the list before it adds one
 	// (check-etcd; up to v1.36 one that does not answer ends the join, however many do), so a dead one is removed first.
 	All bool
-	// Patience is how long a voter must have been silent before its departure or removal counts as no loss. One that
-	// restarts, or that one reading missed, is not dead.
-	Patience time.Duration
+	// DeadMemberTimeout is how long a voter must have been silent before its departure or removal counts as no loss. One
+	// that restarts, or that one reading missed, is not dead.
+	DeadMemberTimeout time.Duration
 }
 
 // DefaultMaxLag is how many entries behind the furthest member still is caught up. Members are not read at the same

@@ -55,7 +55,7 @@ type Member struct {
 	Departing, Held bool
 }
 
-// Started tells that the member has run: etcd knows an added member's name only from itself.
+// Started reports whether the member has run: etcd knows an added member's name only from itself.
 func (m Member) Started() bool { return m.Name != "" }
 
 // String names the member as a person would look for it.
@@ -85,7 +85,7 @@ type Count struct {
 	Voters, Healthy, Learners int
 }
 
-// Quorate tells that the healthy voters are a quorum.
+// Quorate reports whether the healthy voters are a quorum.
 func (c Count) Quorate() bool { return c.Tolerates() >= 0 }
 
 // Tolerates is how many more voters may fail while a quorum stays; negative without one.
@@ -158,9 +158,9 @@ func (m Membership) After(op Operation) Membership {
 	case Remove, Depart:
 		after.Members = slices.DeleteFunc(after.Members, of)
 	case Restart:
-		after.silence(of, "it restarts")
+		after.markUnhealthy(of, "it restarts")
 	case LoseFailureDomain:
-		after.silence(func(member Member) bool {
+		after.markUnhealthy(func(member Member) bool {
 			return member.FailureDomain == op.FailureDomain
 		}, "its failure domain is lost")
 	}
@@ -168,7 +168,7 @@ func (m Membership) After(op Operation) Membership {
 	return after
 }
 
-func (m Membership) silence(which func(Member) bool, problem string) {
+func (m Membership) markUnhealthy(which func(Member) bool, problem string) {
 	for i := range m.Members {
 		if which(m.Members[i]) {
 			m.Members[i].Healthy, m.Members[i].Leader, m.Members[i].Problem = false, false, problem
@@ -194,13 +194,13 @@ func (m Membership) sick() []string {
 
 // mend is the way out when voters are not healthy. A database that is full comes first: until there is room nothing can
 // be written, so no replacement helps, and none can join.
-func (m Membership) mend(otherwise string) string {
+func (m Membership) mend(fallback string) string {
 	full := m.names(func(member Member) bool { return !member.Learner && !member.Healthy && member.Full })
 	switch {
 	case len(full) == 0:
-		return otherwise
+		return fallback
 	case len(full) < len(m.sick()):
-		return "First make room in the database of " + list(full) + ": " + MakeRoom + ". Then: " + otherwise
+		return "First make room in the database of " + list(full) + ": " + MakeRoom + ". Then: " + fallback
 	}
 	return "Make room in the database of " + list(full) + ": " + MakeRoom
 }
@@ -216,9 +216,9 @@ func list(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-func orElse(text, otherwise string) string {
+func orElse(text, fallback string) string {
 	if text == "" {
-		return otherwise
+		return fallback
 	}
 	return text
 }

@@ -300,7 +300,7 @@ func (w *world) observe() Membership {
 func (w *world) operate() string {
 	seen := w.observe()
 	terms := Terms{Desired: w.desired, Spare: w.spare > 0, Lowered: w.strategy == removeFirst,
-		Patience: 3 * readingInterval}
+		DeadMemberTimeout: 3 * readingInterval}
 	if w.strategy == auto {
 		terms.Lowered = w.spare == 0 && w.desired >= 3
 	}

@@ -54,7 +54,7 @@ func anyTerms(t *rapid.T) Terms {
 				Draw(t, "max age")}
 }
 
-// takesHealthyVoter tells whether an operation costs a vote that is cast now.
+// takesHealthyVoter reports whether an operation costs a vote that is cast now.
 func takesHealthyVoter(m Membership, op Operation) bool {
 	return slices.ContainsFunc(m.Members, func(member Member) bool {
 		return slices.Contains(op.Members, member.ID) && !member.Learner && member.Healthy

@@ -87,7 +87,7 @@ func asked(t *testing.T, d *datadriven.TestData, m Membership) (Operation, Terms
 		case "all":
 			terms.All = true
 		case "patience":
-			terms.Patience = time.Duration(number()) * time.Second
+			terms.DeadMemberTimeout = time.Duration(number()) * time.Second
 		case "max-age":
 			terms.MaxAge = time.Duration(number()) * time.Second
 		default:

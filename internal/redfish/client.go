@@ -141,7 +141,7 @@ func (c *Client) Close() {
 		// A BMC has room for a handful of sessions and forgets them after many minutes.
 		ctx, cancel := context.WithTimeout(context.Background(), min(c.target.RequestTimeout, 5*time.Second))
 		defer cancel()
-		_, _ = c.send(ctx, request{doing: "logging out", method: http.MethodDelete, path: session, token: token})
+		_, _ = c.send(ctx, request{action: "logging out", method: http.MethodDelete, path: session, token: token})
 	}
 	c.http.CloseIdleConnections()
 }

@@ -12,13 +12,13 @@ import (
 type UnreachableError struct {
 	// Address of the service.
 	Address string
-	// Doing is what was tried.
-	Doing string
-	Err   error
+	// Action is what was tried.
+	Action string
+	Err    error
 }
 
 func (e *UnreachableError) Error() string {
-	return fmt.Sprintf("%s: the BMC at %s does not answer: %v", e.Doing, e.Address, e.Err)
+	return fmt.Sprintf("%s: the BMC at %s does not answer: %v", e.Action, e.Address, e.Err)
 }
 
 // Unwrap returns the cause.
@@ -55,33 +55,33 @@ func (e *CertificateError) Unwrap() error { return e.Err }
 type AuthenticationError struct {
 	// Address of the service.
 	Address string
-	// Doing is what was tried.
-	Doing string
+	// Action is what was tried.
+	Action string
 	// Status is 401 or 403.
 	Status int
 }
 
 func (e *AuthenticationError) Error() string {
 	if e.Status == 403 {
-		return fmt.Sprintf("%s: the account has too few rights at the BMC at %s; give it the role Operator", e.Doing,
+		return fmt.Sprintf("%s: the account has too few rights at the BMC at %s; give it the role Operator", e.Action,
 			e.Address)
 	}
 	return fmt.Sprintf("%s: the BMC at %s refuses the user name or the password; correct the Secret that "+
-		"spec.bmc.credentialsRef names", e.Doing, e.Address)
+		"spec.bmc.credentialsRef names", e.Action, e.Address)
 }
 
 // RefusedError says that the service understood and does not do it.
 type RefusedError struct {
 	// Address of the service.
 	Address string
-	// Doing is what was tried.
-	Doing string
+	// Action is what was tried.
+	Action string
 	// Problem is what the service says, or what it lacks.
 	Problem string
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("%s: the BMC at %s refuses: %s", e.Doing, e.Address, e.Problem)
+	return fmt.Sprintf("%s: the BMC at %s refuses: %s", e.Action, e.Address, e.Problem)
 }
 
 // SystemsError says that the service has not exactly one computer, and none was named.
@@ -104,14 +104,14 @@ func (e *SystemsError) Error() string {
 type MisbehavedError struct {
 	// Address of the service.
 	Address string
-	// Doing is what was tried.
-	Doing string
+	// Action is what was tried.
+	Action string
 	// Problem is what it did instead.
 	Problem string
 }
 
 func (e *MisbehavedError) Error() string {
-	return fmt.Sprintf("%s: the BMC at %s misbehaves: %s", e.Doing, e.Address, e.Problem)
+	return fmt.Sprintf("%s: the BMC at %s misbehaves: %s", e.Action, e.Address, e.Problem)
 }
 
 func orNothing(fingerprint string) string {

@@ -99,14 +99,14 @@ func (c *Client) readSystem(ctx context.Context) (computer, error) {
 	if err != nil {
 		return computer{}, err
 	}
-	const doing = "reading the power state"
-	data, err := c.get(ctx, doing, path)
+	const action = "reading the power state"
+	data, err := c.get(ctx, action, path)
 	if err != nil {
 		return computer{}, err
 	}
 	system, err := parseComputer(data)
 	if err != nil {
-		return computer{}, c.misbehaved(doing, err.Error())
+		return computer{}, c.misbehaved(action, err.Error())
 	}
 	return system, nil
 }
@@ -131,21 +131,21 @@ func (c *Client) systemPath(ctx context.Context) (string, error) {
 }
 
 func (c *Client) onlySystem(ctx context.Context) (string, error) {
-	const doing = "looking for the computer"
-	data, err := c.get(ctx, doing, "/redfish/v1/")
+	const action = "looking for the computer"
+	data, err := c.get(ctx, action, "/redfish/v1/")
 	if err != nil {
 		return "", err
 	}
 	collection, err := parseRoot(data)
 	if err != nil {
-		return "", c.misbehaved(doing, err.Error())
+		return "", c.misbehaved(action, err.Error())
 	}
-	if data, err = c.get(ctx, doing, collection); err != nil {
+	if data, err = c.get(ctx, action, collection); err != nil {
 		return "", err
 	}
 	systems, more, err := parseSystems(data)
 	if err != nil {
-		return "", c.misbehaved(doing, err.Error())
+		return "", c.misbehaved(action, err.Error())
 	}
 	if len(systems) != 1 || more {
 		const shown = 8
@@ -162,23 +162,23 @@ func (c *Client) allowed(ctx context.Context, system computer) ([]ResetType, err
 	if system.allowed != nil || system.info == "" {
 		return system.allowed, nil
 	}
-	const doing = "reading the reset types"
-	data, err := c.get(ctx, doing, system.info)
+	const action = "reading the reset types"
+	data, err := c.get(ctx, action, system.info)
 	if err != nil {
 		return nil, err
 	}
 	types, err := parseActionInfo(data)
 	if err != nil {
-		return nil, c.misbehaved(doing, err.Error())
+		return nil, c.misbehaved(action, err.Error())
 	}
 	return types, nil
 }
 
 // reset gives the order. That it was taken says nothing about the power yet.
 func (c *Client) reset(ctx context.Context, system computer, kind ResetType) error {
-	doing := fmt.Sprintf("ordering the reset %s", kind)
+	action := fmt.Sprintf("ordering the reset %s", kind)
 	if system.target == "" {
-		return &RefusedError{Address: c.target.Address, Doing: doing,
+		return &RefusedError{Address: c.target.Address, Action: action,
 			Problem: "the system has no action ComputerSystem.Reset"}
 	}
 	types, err := c.allowed(ctx, system)
@@ -186,10 +186,10 @@ func (c *Client) reset(ctx context.Context, system computer, kind ResetType) err
 		return err
 	}
 	if types != nil && !slices.Contains(types, kind) {
-		return &RefusedError{Address: c.target.Address, Doing: doing, Problem: fmt.Sprintf("its reset types are %s",
+		return &RefusedError{Address: c.target.Address, Action: action, Problem: fmt.Sprintf("its reset types are %s",
 			joined(types))}
 	}
-	_, err = c.call(ctx, request{doing: doing, method: http.MethodPost, path: system.target,
+	_, err = c.call(ctx, request{action: action, method: http.MethodPost, path: system.target,
 		body: map[string]ResetType{"ResetType": kind}})
 	return err
 }
@@ -199,7 +199,7 @@ func (c *Client) reset(ctx context.Context, system computer, kind ResetType) err
 func (c *Client) await(ctx context.Context, want PowerState, times int) error {
 	ticker := time.NewTicker(c.target.Interval)
 	defer ticker.Stop()
-	doing := fmt.Sprintf("reading back the power state %s", want)
+	action := fmt.Sprintf("reading back the power state %s", want)
 	var row int
 	var flapped bool
 	var last PowerState
@@ -227,15 +227,15 @@ func (c *Client) await(ctx context.Context, want PowerState, times int) error {
 		}
 		switch {
 		case errors.Is(ctx.Err(), context.Canceled):
-			return fmt.Errorf("%s: %w", doing, ctx.Err())
+			return fmt.Errorf("%s: %w", action, ctx.Err())
 		case failed != nil:
-			return fmt.Errorf("%s: %w", doing, failed)
+			return fmt.Errorf("%s: %w", action, failed)
 		case flapped:
-			return c.misbehaved(doing, fmt.Sprintf("it said %s, and then something else again", want))
+			return c.misbehaved(action, fmt.Sprintf("it said %s, and then something else again", want))
 		case last == "":
-			return &UnreachableError{Address: c.target.Address, Doing: doing, Err: ctx.Err()}
+			return &UnreachableError{Address: c.target.Address, Action: action, Err: ctx.Err()}
 		}
-		return c.misbehaved(doing, fmt.Sprintf("it took the order, and says %s all the while", last))
+		return c.misbehaved(action, fmt.Sprintf("it took the order, and says %s all the while", last))
 	}
 }
 

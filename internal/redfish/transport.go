@@ -21,8 +21,8 @@ const maxBody = 1 << 20
 
 // request is one exchange.
 type request struct {
-	// doing says in an error what the request was for.
-	doing        string
+	// action says in an error what the request was for.
+	action       string
 	method, path string
 	body         any
 	// token of a session to use instead of what the client would choose; noAuth sends neither.
@@ -38,8 +38,8 @@ type response struct {
 }
 
 // get reads a resource.
-func (c *Client) get(ctx context.Context, doing, path string) ([]byte, error) {
-	answer, err := c.call(ctx, request{doing: doing, method: http.MethodGet, path: path})
+func (c *Client) get(ctx context.Context, action, path string) ([]byte, error) {
+	answer, err := c.call(ctx, request{action: action, method: http.MethodGet, path: path})
 	return answer.body, err
 }
 
@@ -62,7 +62,7 @@ func (c *Client) call(ctx context.Context, r request) (response, error) {
 			return answer, err
 		}
 	}
-	return answer, c.judge(r.doing, answer)
+	return answer, c.judge(r.action, answer)
 }
 
 func offersBasic(header http.Header) bool {
@@ -76,9 +76,9 @@ func offersBasic(header http.Header) bool {
 
 // logIn opens a session.
 func (c *Client) logIn(ctx context.Context) (string, error) {
-	const doing = "logging in"
+	const action = "logging in"
 	answer, err := c.send(ctx, request{
-		doing: doing, method: http.MethodPost, path: "/redfish/v1/SessionService/Sessions", noAuth: true,
+		action: action, method: http.MethodPost, path: "/redfish/v1/SessionService/Sessions", noAuth: true,
 		body: map[string]string{"UserName": c.target.Credentials.user, "Password": c.target.Credentials.password},
 	})
 	if err != nil {
@@ -86,14 +86,14 @@ func (c *Client) logIn(ctx context.Context) (string, error) {
 	}
 	if s := answer.status; s == http.StatusBadRequest || s == http.StatusNotFound || s == http.StatusMethodNotAllowed {
 		// Some services call a wrong password a bad request; others have no sessions.
-		return "", &AuthenticationError{Address: c.target.Address, Doing: doing, Status: http.StatusUnauthorized}
+		return "", &AuthenticationError{Address: c.target.Address, Action: action, Status: http.StatusUnauthorized}
 	}
-	if err := c.judge(doing, answer); err != nil {
+	if err := c.judge(action, answer); err != nil {
 		return "", err
 	}
 	token := answer.header.Get("X-Auth-Token")
 	if token == "" {
-		return "", c.misbehaved(doing, "it opened a session without a token")
+		return "", c.misbehaved(action, "it opened a session without a token")
 	}
 	// Where the session cannot be told, it is left to time out.
 	session := strings.TrimPrefix(answer.header.Get("Location"), c.base.String())
@@ -114,16 +114,16 @@ func (c *Client) send(ctx context.Context, r request) (response, error) {
 	if r.body != nil {
 		data, err := json.Marshal(r.body)
 		if err != nil {
-			return response{}, fmt.Errorf("%s: %w", r.doing, err)
+			return response{}, fmt.Errorf("%s: %w", r.action, err)
 		}
 		body = bytes.NewReader(data)
 	}
 	if err := checkLink(r.path); err != nil {
-		return response{}, c.misbehaved(r.doing, err.Error())
+		return response{}, c.misbehaved(r.action, err.Error())
 	}
 	req, err := http.NewRequestWithContext(requestCtx, r.method, c.base.String()+r.path, body)
 	if err != nil {
-		return response{}, fmt.Errorf("%s: %w", r.doing, err)
+		return response{}, fmt.Errorf("%s: %w", r.action, err)
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("OData-Version", "4.0")
@@ -139,23 +139,23 @@ func (c *Client) send(ctx context.Context, r request) (response, error) {
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return response{}, c.unreached(ctx, r.doing, err)
+		return response{}, c.unreached(ctx, r.action, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(res.Body, maxBody+1))
 	if err != nil {
-		return response{}, c.unreached(ctx, r.doing, err)
+		return response{}, c.unreached(ctx, r.action, err)
 	}
 	if len(data) > maxBody {
-		return response{}, c.misbehaved(r.doing, fmt.Sprintf("its answer is longer than %d bytes", maxBody))
+		return response{}, c.misbehaved(r.action, fmt.Sprintf("its answer is longer than %d bytes", maxBody))
 	}
 	return response{status: res.StatusCode, header: res.Header, body: data}, nil
 }
 
 // unreached tells a certificate that is not trusted from silence. The caller's own cancellation is neither.
-func (c *Client) unreached(ctx context.Context, doing string, err error) error {
+func (c *Client) unreached(ctx context.Context, action string, err error) error {
 	if cause := ctx.Err(); errors.Is(cause, context.Canceled) {
-		return fmt.Errorf("%s: %w", doing, cause)
+		return fmt.Errorf("%s: %w", action, cause)
 	}
 	if changed := (*CertificateError)(nil); errors.As(err, &changed) {
 		return changed
@@ -164,7 +164,7 @@ func (c *Client) unreached(ctx context.Context, doing string, err error) error {
 		return &CertificateError{Address: c.target.Address, Seen: fingerprintOf(verification.UnverifiedCertificates),
 			Err: verification.Err}
 	}
-	return &UnreachableError{Address: c.target.Address, Doing: doing, Err: err}
+	return &UnreachableError{Address: c.target.Address, Action: action, Err: err}
 }
 
 func fingerprintOf(chain []*x509.Certificate) string {
@@ -175,7 +175,7 @@ func fingerprintOf(chain []*x509.Certificate) string {
 }
 
 // judge turns a status into an error.
-func (c *Client) judge(doing string, answer response) error {
+func (c *Client) judge(action string, answer response) error {
 	message := fmt.Sprintf("HTTP status %d", answer.status)
 	if text := parseError(answer.body, c.target.Credentials); text != "" {
 		message += ": " + text
@@ -184,13 +184,13 @@ func (c *Client) judge(doing string, answer response) error {
 	case answer.status >= 200 && answer.status < 300:
 		return nil
 	case answer.status == http.StatusUnauthorized || answer.status == http.StatusForbidden:
-		return &AuthenticationError{Address: c.target.Address, Doing: doing, Status: answer.status}
+		return &AuthenticationError{Address: c.target.Address, Action: action, Status: answer.status}
 	case answer.status >= 400 && answer.status < 500:
-		return &RefusedError{Address: c.target.Address, Doing: doing, Problem: message}
+		return &RefusedError{Address: c.target.Address, Action: action, Problem: message}
 	}
-	return c.misbehaved(doing, message)
+	return c.misbehaved(action, message)
 }
 
-func (c *Client) misbehaved(doing, problem string) error {
-	return &MisbehavedError{Address: c.target.Address, Doing: doing, Problem: c.target.Credentials.strip(problem)}
+func (c *Client) misbehaved(action, problem string) error {
+	return &MisbehavedError{Address: c.target.Address, Action: action, Problem: c.target.Credentials.strip(problem)}
 }

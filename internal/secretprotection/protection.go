@@ -63,14 +63,14 @@ func (p *Protection) Keep(ctx context.Context, r Referrer) ([]Verdict, error) {
 	if err := p.record(ctx, r.Object, names(append(slices.Clone(recorded), r.Secrets...)...)); err != nil {
 		return nil, err
 	}
-	var news []Verdict
+	var changed []Verdict
 	var errs []error
 	for _, name := range r.Secrets {
 		verdict, isNew, err := p.keep(ctx, client.ObjectKey{Namespace: r.Object.GetNamespace(), Name: name})
 		if err != nil {
 			errs = append(errs, err)
 		} else if isNew && !verdict.Allowed {
-			news = append(news, verdict)
+			changed = append(changed, verdict)
 		}
 	}
 	former := slices.DeleteFunc(recorded, func(name string) bool { return slices.Contains(r.Secrets, name) })
@@ -81,7 +81,7 @@ func (p *Protection) Keep(ctx context.Context, r Referrer) ([]Verdict, error) {
 			errs = append(errs, err)
 		}
 	}
-	return news, errors.Join(errs...)
+	return changed, errors.Join(errs...)
 }
 
 // Release gives up every Secret that the object refers or referred to, unless another object needs it. The object may

@@ -18,8 +18,15 @@ func TestShorten(t *testing.T) {
 		want  string
 	}{
 		{"", 5, ""}, {"hello", 5, "hello"}, {"hello!", 5, "he..."}, {"grün war es", 6, "gr..."}, {"grün war es", 7, "grü..."},
-		{"hello", 2, ".."}, {"hello", 0, ""},
+		{"hello", 2, ".."}, {"hello", 0, ""}, {"ääää", 7, "ää..."},
+		{"a\xffb", 5, "a?b"}, {"a\xffbcdef", 5, "a?..."},
 	} {
 		NewWithT(t).Expect(text.Shorten(c.text, c.bytes)).To(Equal(c.want))
+	}
+}
+
+func TestSentence(t *testing.T) {
+	for given, want := range map[string]string{"": "", "a host": "A host", "A host": "A host", "über": "Über", "3 hosts": "3 hosts"} {
+		NewWithT(t).Expect(text.Sentence(given)).To(Equal(want))
 	}
 }

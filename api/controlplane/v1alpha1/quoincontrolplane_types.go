@@ -132,15 +132,15 @@ const (
 
 // Condition types that the control plane sets on its Machines and lists in their readiness gates.
 const (
-	// MachineAPIServerPodHealthyCondition tells the kube-apiserver static pod is ready.
+	// MachineAPIServerPodHealthyCondition reports whether the kube-apiserver static pod is ready.
 	MachineAPIServerPodHealthyCondition = "APIServerPodHealthy"
-	// MachineControllerManagerPodHealthyCondition tells the kube-controller-manager static pod is ready.
+	// MachineControllerManagerPodHealthyCondition reports whether the kube-controller-manager static pod is ready.
 	MachineControllerManagerPodHealthyCondition = "ControllerManagerPodHealthy"
-	// MachineSchedulerPodHealthyCondition tells the kube-scheduler static pod is ready.
+	// MachineSchedulerPodHealthyCondition reports whether the kube-scheduler static pod is ready.
 	MachineSchedulerPodHealthyCondition = "SchedulerPodHealthy"
-	// MachineEtcdPodHealthyCondition tells the etcd static pod is ready.
+	// MachineEtcdPodHealthyCondition reports whether the etcd static pod is ready.
 	MachineEtcdPodHealthyCondition = "EtcdPodHealthy"
-	// MachineEtcdMemberHealthyCondition tells the member votes, answers and has no alarm.
+	// MachineEtcdMemberHealthyCondition reports whether the member votes, answers and has no alarm.
 	MachineEtcdMemberHealthyCondition = "EtcdMemberHealthy"
 )
 

@@ -85,6 +85,9 @@ type APIEndpoint struct {
 	Port int32 `json:"port,omitempty"`
 }
 
+// DefaultAPIServerPort is the port of an API server whose endpoint or kubeadm configuration names none.
+const DefaultAPIServerPort = 6443
+
 // LoadBalancer says what makes the control-plane endpoint answer.
 // +kubebuilder:validation:XValidation:rule="self.type == 'Keepalived' ? has(self.keepalived) : !has(self.keepalived)",message="keepalived must be set when type is Keepalived, and only then"
 type LoadBalancer struct {

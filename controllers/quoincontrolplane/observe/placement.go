@@ -85,7 +85,7 @@ func (inv *Inventory) countSpares() error {
 		case placement.Select(request, []placement.Host{host}).Chosen != nil:
 			spare.Free++
 			inv.freeDomains[host.FailureDomain] = true
-		case placement.Coming(request, host):
+		case placement.Pending(request, host):
 			spare.Pending++
 			inv.pendingDomains[host.FailureDomain] = true
 		}

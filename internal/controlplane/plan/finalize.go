@@ -69,7 +69,7 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 		if !step.Waiting() || s.replacementComes() {
 			return step
 		}
-		verdict = s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.DeadMemberTimeout})
+		verdict = s.mayRemove(member.ID, quorum.Terms{Lowered: true, DeadMemberTimeout: s.DeadMemberTimeout})
 	}
 	if !verdict.Allowed {
 		return replaceFirst(s, machine, verdict)

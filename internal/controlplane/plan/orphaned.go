@@ -84,7 +84,8 @@ func (s facts) dropOrphanedMember(member quorum.Member) *controlplane.Step {
 			member.ID, member.Name, s.DeadMemberTimeout, member.Problem)
 	}
 	// By the quorum alone: nobody looks after it, and while it is there nothing joins.
-	if verdict := s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.DeadMemberTimeout}); !verdict.Allowed {
+	terms := quorum.Terms{Lowered: true, DeadMemberTimeout: s.DeadMemberTimeout}
+	if verdict := s.mayRemove(member.ID, terms); !verdict.Allowed {
 		return s.wait(s.ongoing(), controlplane.ReasonQuorum, "etcd member %x (%s) has no Machine but cannot be removed: %s",
 			member.ID, member.Name, verdict.Message)
 	}

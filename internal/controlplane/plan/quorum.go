@@ -18,8 +18,8 @@ func (s facts) terms(machine controlplane.Machine) quorum.Terms {
 	member := s.memberOf(machine)
 	spare := s.replaceable()
 	return quorum.Terms{Desired: s.Replicas, Spare: spare,
-		Lowered:  !spare || s.dead(member) || s.strategy().leavesFirst() && !machine.UpToDate,
-		Patience: s.DeadMemberTimeout}
+		Lowered:           !spare || s.dead(member) || s.strategy().leavesFirst() && !machine.UpToDate,
+		DeadMemberTimeout: s.DeadMemberTimeout}
 }
 
 // dead reports whether a voter has not been healthy for so long that nobody counts on it any more. One that a single

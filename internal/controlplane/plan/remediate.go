@@ -215,8 +215,8 @@ func (s facts) remedy(target controlplane.UnhealthyMachine, unhealthy []controlp
 		}
 	}
 	step := remove(s, machine, controlplane.Remediate, controlplane.ReasonRemediated, quorum.Terms{Desired: s.Replicas,
-		Lowered:  !surplus || !well,
-		Patience: s.DeadMemberTimeout})
+		Lowered:           !surplus || !well,
+		DeadMemberTimeout: s.DeadMemberTimeout})
 	if step.Kind == controlplane.DeleteMachine {
 		step.Message = fmt.Sprintf("replacing Machine %s: %s", machine.Name, target.Message)
 		step.Attempt = attempt

@@ -77,7 +77,7 @@ func remove(s facts, machine controlplane.Machine, operation controlplane.Operat
 // wanted any more.
 func (s facts) placeTaken(leaving controlplane.Machine) quorum.Terms {
 	member := s.memberOf(leaving)
-	return quorum.Terms{Desired: s.Replicas, Spare: true, Lowered: s.dead(member), Patience: s.DeadMemberTimeout}
+	return quorum.Terms{Desired: s.Replicas, Spare: true, Lowered: s.dead(member), DeadMemberTimeout: s.DeadMemberTimeout}
 }
 
 // pick is the active Machine that leaves next: one that a user marked, then outdated, then not working, then from the

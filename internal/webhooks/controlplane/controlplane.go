@@ -108,10 +108,10 @@ func (w *ControlPlaneWebhook) validateTarget(
 ) (admission.Warnings, field.ErrorList, error) {
 	cluster := &clusterv1.Cluster{}
 	key := client.ObjectKey{Namespace: after.Namespace, Name: after.Labels[clusterv1.ClusterNameLabel]}
-	told := observed.KubeadmOf(before.Spec.Version, &before.Spec.KubeadmConfigSpec.ClusterConfiguration)
-	tells := observed.KubeadmOf(after.Spec.Version, &after.Spec.KubeadmConfigSpec.ClusterConfiguration)
-	raised := told.Version != tells.Version
-	same := told.EtcdTag == tells.EtcdTag && maps.Equal(told.FeatureGates, tells.FeatureGates)
+	previous := observed.KubeadmOf(before.Spec.Version, &before.Spec.KubeadmConfigSpec.ClusterConfiguration)
+	next := observed.KubeadmOf(after.Spec.Version, &after.Spec.KubeadmConfigSpec.ClusterConfiguration)
+	raised := previous.Version != next.Version
+	same := previous.EtcdTag == next.EtcdTag && maps.Equal(previous.FeatureGates, next.FeatureGates)
 	// What API servers run already mixes nothing that is not mixed, and is the way back out of a version that is held,
 	// whatever is wrong with policies and catalogs.
 	back := same && slices.Contains(runningVersions(before), after.Spec.Version)
@@ -140,7 +140,7 @@ func (w *ControlPlaneWebhook) validateTarget(
 			"kube-proxy, etcd and the control plane's other components are not compared with the new version: %v", err))
 	}
 	world.Components = append(world.Components, inside...)
-	if refused := skew.Summary(tells.Judge(policies, world, told)); refused != "" {
+	if refused := skew.Summary(next.Judge(policies, world, previous)); refused != "" {
 		return nil, field.ErrorList{field.Forbidden(path.Child("version"), refused)}, nil
 	}
 	if !raised {
@@ -155,9 +155,9 @@ func (w *ControlPlaneWebhook) validateTarget(
 	return warnings, nil, nil
 }
 
-// patience is how long a cluster may take to tell what runs in it. Its answer decides about advice that comes too late
-// when it is not asked, and not about what an API server accepts: the edit goes on without.
-const patience = 3 * time.Second
+// clusterTimeout is how long a cluster may take to say what runs in it. Its answer decides about advice that comes too
+// late when it is not asked, and not about what an API server accepts: the edit goes on without.
+const clusterTimeout = 3 * time.Second
 
 // inside lists the components that run in the cluster as pods.
 func (w *ControlPlaneWebhook) inside(
@@ -166,7 +166,7 @@ func (w *ControlPlaneWebhook) inside(
 	if w.Workload == nil || len(world.APIServers) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	reader, err := w.Workload(ctx, cluster)
 	if err != nil {

@@ -40,32 +40,32 @@ func (w *ControlPlaneDeletionWebhook) setup(mgr ctrl.Manager) error {
 
 // Handle answers a DELETE, also as part of a DELETECOLLECTION.
 func (w *ControlPlaneDeletionWebhook) Handle(ctx context.Context, request admission.Request) admission.Response {
-	plane := &controlplanev1.QuoinControlPlane{}
-	if err := w.decoder.DecodeRaw(request.OldObject, plane); err != nil {
+	controlPlane := &controlplanev1.QuoinControlPlane{}
+	if err := w.decoder.DecodeRaw(request.OldObject, controlPlane); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the QuoinControlPlane: %w", err))
 	}
-	name := clusterOf(plane)
-	if name == "" || moved(plane) || !plane.DeletionTimestamp.IsZero() {
+	name := clusterOf(controlPlane)
+	if name == "" || moved(controlPlane) || !controlPlane.DeletionTimestamp.IsZero() {
 		return admission.Allowed("")
 	}
 	cluster := &clusterv1.Cluster{}
-	err := w.Reader.Get(ctx, client.ObjectKey{Namespace: plane.Namespace, Name: name}, cluster)
+	err := w.Reader.Get(ctx, client.ObjectKey{Namespace: controlPlane.Namespace, Name: name}, cluster)
 	switch {
 	case apierrors.IsNotFound(err):
 		return admission.Allowed("")
 	case err != nil:
 		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("read Cluster %s of QuoinControlPlane %s: %w",
-			name, plane.Name, err))
+			name, controlPlane.Name, err))
 	case !cluster.DeletionTimestamp.IsZero():
 		return admission.Allowed("")
 	}
 	return refuseProtected(ctx, w.Reader, cluster, fmt.Sprintf("delete its QuoinControlPlane %s with all its Machines",
-		plane.Name))
+		controlPlane.Name))
 }
 
 // clusterOf is the name of the Cluster that owns the control plane; empty while none does.
-func clusterOf(plane *controlplanev1.QuoinControlPlane) string {
-	for _, owner := range plane.OwnerReferences {
+func clusterOf(controlPlane *controlplanev1.QuoinControlPlane) string {
+	for _, owner := range controlPlane.OwnerReferences {
 		if owner.Kind == "Cluster" && schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).
 			Group == clusterv1.GroupVersion.Group {
 			return owner.Name

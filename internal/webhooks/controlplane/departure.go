@@ -27,7 +27,7 @@ type departure struct {
 	// paused: its Cluster is.
 	paused bool
 
-	plane *controlplanev1.QuoinControlPlane
+	controlPlane *controlplanev1.QuoinControlPlane
 	// machines of the control plane, those that are being deleted included.
 	machines collections.Machines
 	// stacked: each Machine runs a member of etcd.
@@ -108,7 +108,7 @@ func (d *departure) members() []uint64 {
 	return ids
 }
 
-// holdsOnlyVote tells that there is one voter, which is the Machine's.
+// holdsOnlyVote reports whether there is one voter, which is the Machine's.
 func (d *departure) holdsOnlyVote() bool {
 	member := d.member()
 	return d.stacked && member != nil && !member.Learner && d.membership.Count().Voters == 1
@@ -134,7 +134,8 @@ func (d *departure) judge() quorum.Verdict {
 	}
 	// Lowered, also when a host is free: then the hook before the drain lets a replacement vote first. What is asked here
 	// is whether that, or a member less meanwhile, is possible at all.
-	terms := quorum.Terms{Desired: int(ptr.Deref(d.plane.Spec.Replicas, 1)), Lowered: true, MaxAge: membershipMaxAge}
+	terms := quorum.Terms{Desired: int(ptr.Deref(d.controlPlane.Spec.Replicas, 1)), Lowered: true,
+		MaxAge: membershipMaxAge}
 	verdict := quorum.Judge(d.membership, quorum.Operation{Kind: quorum.Depart, Members: d.members()}, terms)
 	if verdict.Reason != quorum.ReasonLastMember || !d.holdsOnlyVote() {
 		return verdict
@@ -145,7 +146,7 @@ func (d *departure) judge() quorum.Verdict {
 	case !d.replaceable:
 		verdict.WayOut = fmt.Sprintf("add a free host that QuoinMachineTemplate %s selects, so that a replacement can join "+
 			"first",
-			d.plane.Spec.MachineTemplate.Spec.InfrastructureRef.Name)
+			d.controlPlane.Spec.MachineTemplate.Spec.InfrastructureRef.Name)
 	default:
 		return quorum.Verdict{Allowed: true, Message: fmt.Sprintf(
 			"Machine %s holds the only vote in etcd: it stays until a replacement votes", d.machine.Name)}
@@ -166,7 +167,7 @@ func (d *departure) judgeExternal() quorum.Verdict {
 		Message: "no other control-plane Machine has a Node and stays, so the cluster would be left without an API server",
 		WayOut: fmt.Sprintf("wait until another control-plane Machine has a Node; if none is on its way, raise "+
 			"spec.replicas of QuoinControlPlane %s first",
-			d.plane.Name),
+			d.controlPlane.Name),
 	}
 }
 
@@ -188,7 +189,7 @@ func (d *departure) lost() string {
 // refusal is all that a person sees: what would be lost, and what to do instead.
 func (d *departure) refusal(verdict quorum.Verdict, withoutReason bool) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "Machine %s cannot be deleted now: %s", d.machine.Name, sentence(verdict.Message))
+	fmt.Fprintf(&text, "Machine %s cannot be deleted now: %s", d.machine.Name, fullStop(verdict.Message))
 	var instead []string
 	if leaving := d.leaving(); len(leaving) > 0 {
 		fmt.Fprintf(&text, " Being deleted already: %s.", strings.Join(leaving, ", "))
@@ -198,7 +199,7 @@ func (d *departure) refusal(verdict quorum.Verdict, withoutReason bool) string {
 		instead = append(instead, lowered(strings.TrimRight(verdict.WayOut, ".")))
 	}
 	instead = append(instead,
-		fmt.Sprintf("to have fewer control-plane Machines, lower spec.replicas of QuoinControlPlane %s", d.plane.Name),
+		fmt.Sprintf("to have fewer control-plane Machines, lower spec.replicas of QuoinControlPlane %s", d.controlPlane.Name),
 		fmt.Sprintf("to be rid of the cluster, delete Cluster %s", d.machine.Spec.ClusterName),
 	)
 	if withoutReason {

@@ -27,6 +27,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 const machineDeletionPath = "/validate-deletion-cluster-x-k8s-io-v1beta2-machine"
@@ -113,11 +114,10 @@ func (w *MachineDeletionWebhook) override(
 	request admission.Request, departure *departure, verdict quorum.Verdict, reason string,
 ) admission.Response {
 	if !ptr.Deref(request.DryRun, false) {
-		w.Recorder.Eventf(departure.plane, departure.machine, corev1.EventTypeWarning, controlplanev1.QuorumLossAllowedReason,
-			"DeleteMachine",
-			"%s", shortened(fmt.Sprintf("%s deletes Machine %s although %s Its annotation %s says: %s",
-				request.UserInfo.Username,
-				departure.machine.Name, sentence(verdict.Message), controlplanev1.AllowQuorumLossAnnotation, reason)))
+		w.Recorder.Eventf(departure.controlPlane, departure.machine, corev1.EventTypeWarning,
+			controlplanev1.QuorumLossAllowedReason, "DeleteMachine", "%s",
+			text.Shorten(fmt.Sprintf("%s deletes Machine %s although %s Its annotation %s says: %s", request.UserInfo.Username,
+				departure.machine.Name, fullStop(verdict.Message), controlplanev1.AllowQuorumLossAnnotation, reason), maxNote))
 	}
 	response := admission.Allowed(verdict.Reason).WithWarnings(
 		fmt.Sprintf("annotation %s lets Machine %s go; its hooks still keep its host until etcd can do without it",
@@ -129,17 +129,11 @@ func (w *MachineDeletionWebhook) override(
 	return response
 }
 
-// shortened keeps a text within the 1024 bytes that an Event holds: a longer one is not recorded at all.
-func shortened(text string) string {
-	const longest = 1000
-	if len(text) > longest {
-		return strings.ToValidUTF8(text[:longest], "") + "..."
-	}
-	return text
-}
+// maxNote is the bytes that an Event holds: a longer one is not recorded at all.
+const maxNote = 1024
 
-// sentence ends a text with one full stop.
-func sentence(text string) string { return strings.TrimRight(strings.TrimSpace(text), ".") + "." }
+// fullStop ends a text with one full stop.
+func fullStop(text string) string { return strings.TrimRight(strings.TrimSpace(text), ".") + "." }
 
 // observe reads what the verdict on a Machine's departure rests on. It stops as soon as nothing is left to judge.
 func (w *MachineDeletionWebhook) observe(ctx context.Context, machine *clusterv1.Machine) (*departure, error) {
@@ -158,12 +152,12 @@ func (w *MachineDeletionWebhook) observe(ctx context.Context, machine *clusterv1
 		d.free = "it is of no QuoinControlPlane"
 		return d, nil
 	}
-	cluster, plane := &clusterv1.Cluster{}, &controlplanev1.QuoinControlPlane{}
+	cluster, controlPlane := &clusterv1.Cluster{}, &controlplanev1.QuoinControlPlane{}
 	var err error
-	if d.free, err = w.ending(ctx, machine, owner.Name, cluster, plane); err != nil || d.free != "" {
+	if d.free, err = w.ending(ctx, machine, owner.Name, cluster, controlPlane); err != nil || d.free != "" {
 		return d, err
 	}
-	d.plane = plane
+	d.controlPlane = controlPlane
 	if d.paused = ptr.Deref(cluster.Spec.Paused, false); d.paused {
 		return d, nil
 	}
@@ -171,8 +165,8 @@ func (w *MachineDeletionWebhook) observe(ctx context.Context, machine *clusterv1
 		return nil, fmt.Errorf("list the control-plane Machines: %w", err)
 	}
 	d.machines.Insert(machine)
-	d.stacked = !plane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined()
-	d.membership = membershipOf(plane.Status.Etcd, d.machines, w.now())
+	d.stacked = !controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined()
+	d.membership = membershipOf(controlPlane.Status.Etcd, d.machines, w.now())
 	if !machine.Status.NodeRef.IsDefined() && len(d.members()) == 0 {
 		d.free = "it has no Node and no member of etcd"
 		return d, nil
@@ -188,7 +182,7 @@ func (w *MachineDeletionWebhook) observe(ctx context.Context, machine *clusterv1
 // ending reads what the Machine belongs to, and says what of that goes anyway; empty when nothing does.
 func (w *MachineDeletionWebhook) ending(
 	ctx context.Context, machine *clusterv1.Machine, owner string, cluster *clusterv1.Cluster,
-	plane *controlplanev1.QuoinControlPlane,
+	controlPlane *controlplanev1.QuoinControlPlane,
 ) (string, error) {
 	// By name, whatever the UID in the reference: after a restore from a backup the garbage collector takes the Machines
 	// of a living control plane for orphans.
@@ -199,7 +193,7 @@ func (w *MachineDeletionWebhook) ending(
 	}{
 		{"Namespace", client.ObjectKey{Name: machine.Namespace}, &corev1.Namespace{}},
 		{"Cluster", client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}, cluster},
-		{"QuoinControlPlane", client.ObjectKey{Namespace: machine.Namespace, Name: owner}, plane},
+		{"QuoinControlPlane", client.ObjectKey{Namespace: machine.Namespace, Name: owner}, controlPlane},
 	} {
 		err := w.Reader.Get(ctx, above.key, above.object)
 		switch {
@@ -214,20 +208,21 @@ func (w *MachineDeletionWebhook) ending(
 	return "", nil
 }
 
-// replaceable tells that a replacement can be made, or is being made, while the Machine is still there.
+// replaceable reports whether a replacement can be made, or is being made, while the Machine is still there.
 func (w *MachineDeletionWebhook) replaceable(ctx context.Context, d *departure) (bool, error) {
 	if len(d.staying()) > 0 {
 		return true, nil
 	}
 	template := &infrav1.QuoinMachineTemplate{}
-	key := client.ObjectKey{Namespace: d.plane.Namespace, Name: d.plane.Spec.MachineTemplate.Spec.InfrastructureRef.Name}
+	key := client.ObjectKey{Namespace: d.controlPlane.Namespace,
+		Name: d.controlPlane.Spec.MachineTemplate.Spec.InfrastructureRef.Name}
 	if err := w.Reader.Get(ctx, key, template); apierrors.IsNotFound(err) {
 		// Nothing is made from it: a refusal, which names the template and can be overridden, and no failure.
 		return false, nil
 	} else if err != nil {
 		return false, fmt.Errorf("read QuoinMachineTemplate %s: %w", key.Name, err)
 	}
-	request := placement.Request{Namespace: d.plane.Namespace, Version: d.plane.Spec.Version}
+	request := placement.Request{Namespace: d.controlPlane.Namespace, Version: d.controlPlane.Spec.Version}
 	if wanted := template.Spec.Template.Spec.HostSelector; wanted != nil {
 		selector, err := metav1.LabelSelectorAsSelector(wanted)
 		if err != nil {

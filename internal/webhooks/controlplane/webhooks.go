@@ -55,7 +55,7 @@ func workload(secrets client.Reader) func(context.Context, client.ObjectKey) (cl
 		if err != nil {
 			return nil, fmt.Errorf("read the kubeconfig of Cluster %s: %w", cluster, err)
 		}
-		config.Timeout = patience
+		config.Timeout = clusterTimeout
 		reader, err := client.New(config, client.Options{Mapper: inCluster})
 		if err != nil {
 			return nil, fmt.Errorf("connect to Cluster %s: %w", cluster, err)

@@ -21,9 +21,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
-// DefaultAPIPort is the port of an API server whose endpoint names none.
-const DefaultAPIPort = 6443
-
 // +kubebuilder:webhook:verbs=create;update,path=/mutate-infrastructure-cluster-x-k8s-io-v1alpha1-quoincluster,mutating=true,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=quoinclusters,versions=v1alpha1,name=default.quoincluster.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1alpha1-quoincluster,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=quoinclusters,versions=v1alpha1,name=validation.quoincluster.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinclusters,verbs=get;list;watch
@@ -47,7 +44,7 @@ func (w *ClusterWebhook) setup(mgr ctrl.Manager) error {
 func (w *ClusterWebhook) Default(_ context.Context, cluster *infrav1.QuoinCluster) error {
 	endpoint := &cluster.Spec.ControlPlaneEndpoint
 	if endpoint.Host != "" && endpoint.Port == 0 {
-		endpoint.Port = DefaultAPIPort
+		endpoint.Port = infrav1.DefaultAPIServerPort
 	}
 	return nil
 }
@@ -180,7 +177,7 @@ func validateNoCollision(cluster, other *infrav1.QuoinCluster) field.ErrorList {
 
 func apiPort(endpoint infrav1.APIEndpoint) int32 {
 	if endpoint.Port == 0 {
-		return DefaultAPIPort
+		return infrav1.DefaultAPIServerPort
 	}
 	return endpoint.Port
 }

@@ -14,13 +14,13 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
-// Default keeps what this management plane has written about a host since another object was copied to make it, when a
-// copy of that object is written over it again: the generation and who raised it, the claim, and the key of the first
+// Default keeps what this management cluster has written about a host since another object was copied to make it, when
+// a copy of that object is written over it again: the generation and who raised it, the claim, and the key of the first
 // contact.
 //
 // clusterctl move does so when it is run again after it died: it updates what it finds on the target. Refusing that
 // would stop every further attempt, since what is refused never changes; admitting it as it comes would take the host
-// away from the plane that it obeys.
+// away from the cluster that it obeys.
 func (w *HostWebhook) Default(ctx context.Context, host *infrav1.QuoinHost) error {
 	request, err := admission.RequestFromContext(ctx)
 	if err != nil || len(request.OldObject.Raw) == 0 {
@@ -51,7 +51,7 @@ func keepClaim(before, after *infrav1.QuoinHost) {
 			before.Spec.HostCertificateAuthorities
 	}
 	if before.UID != "" && before.Spec.ManagedBy == string(before.UID) {
-		// This plane has taken the host over: the copy comes from one that the host does not obey any more.
+		// This management cluster has taken the host over: the copy comes from one that the host does not obey any more.
 		after.Spec.ManagedBy, after.Spec.ConsumerRef = before.Spec.ManagedBy, before.Spec.ConsumerRef.DeepCopy()
 		after.Spec.Order = before.Spec.Order.DeepCopy()
 	}

@@ -122,15 +122,15 @@ func (w *VersionWebhook) wanted(ctx context.Context, cluster *clusterv1.Cluster)
 	if ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
 		return "", nil
 	}
-	plane := &controlplanev1.QuoinControlPlane{}
+	controlPlane := &controlplanev1.QuoinControlPlane{}
 	key := client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}
-	switch err := w.Reader.Get(ctx, key, plane); {
+	switch err := w.Reader.Get(ctx, key, controlPlane); {
 	case apierrors.IsNotFound(err):
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("read QuoinControlPlane %s: %w", key, err)
 	}
-	return plane.Spec.Version, nil
+	return controlPlane.Spec.Version, nil
 }
 
 // handleTopology judges what Cluster API's own check leaves out: workers that would be too old for the control plane,

@@ -257,7 +257,7 @@ func seeOut(s Snapshot, machine Machine) *Step {
 		if !step.Waiting() || s.replacementComes() {
 			return step
 		}
-		verdict = s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.Patience})
+		verdict = s.mayRemove(member.ID, quorum.Terms{Lowered: true, DeadMemberTimeout: s.Patience})
 	}
 	if !verdict.Allowed {
 		return replaceFirst(s, machine, verdict)

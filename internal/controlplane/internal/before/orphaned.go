@@ -83,7 +83,7 @@ func (s Snapshot) dropOrphanedMember(member quorum.Member) *Step {
 			member.ID, member.Name, s.Patience, member.Problem)
 	}
 	// By the quorum alone: nobody looks after it, and while it is there nothing joins.
-	if verdict := s.mayRemove(member.ID, quorum.Terms{Lowered: true, Patience: s.Patience}); !verdict.Allowed {
+	if verdict := s.mayRemove(member.ID, quorum.Terms{Lowered: true, DeadMemberTimeout: s.Patience}); !verdict.Allowed {
 		return wait(ReasonQuorum, "etcd member %x (%s) has no Machine but cannot be removed: %s", member.ID, member.Name, verdict.Message)
 	}
 	why := "whose Machine is gone"

@@ -295,7 +295,7 @@ func (s Snapshot) remedy(ailment Ailment, ailing []Ailment, attempt *Attempt) *S
 			return about(ailment, step)
 		}
 	}
-	step := remove(s, machine, ReasonRemediated, quorum.Terms{Desired: s.Replicas, Lowered: !surplus || !well, Patience: s.Patience})
+	step := remove(s, machine, ReasonRemediated, quorum.Terms{Desired: s.Replicas, Lowered: !surplus || !well, DeadMemberTimeout: s.Patience})
 	if step.Kind == DeleteMachine {
 		step.Message = fmt.Sprintf("replacing Machine %s: %s", machine.Name, ailment.Message)
 		step.Attempt = attempt

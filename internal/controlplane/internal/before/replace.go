@@ -196,7 +196,7 @@ func remove(s Snapshot, machine Machine, reason string, terms quorum.Terms) *Ste
 // wanted any more.
 func (s Snapshot) placeTaken(leaver Machine) quorum.Terms {
 	member := s.memberOf(leaver)
-	return quorum.Terms{Desired: s.Replicas, Spare: true, Lowered: s.dead(member), Patience: s.Patience}
+	return quorum.Terms{Desired: s.Replicas, Spare: true, Lowered: s.dead(member), DeadMemberTimeout: s.Patience}
 }
 
 // pick is the active Machine that leaves next: one that a user marked, then outdated, then not working, then from the

@@ -69,7 +69,7 @@ func replace(s Snapshot) *Step {
 
 // removedFirst are the terms of a departure before the replacement: what is left must be a quorum.
 func (s Snapshot) removedFirst() quorum.Terms {
-	return quorum.Terms{Desired: s.Replicas, Lowered: true, Patience: s.Patience}
+	return quorum.Terms{Desired: s.Replicas, Lowered: true, DeadMemberTimeout: s.Patience}
 }
 
 // removeFirst lets an old Machine go, so that its replacement can have its host. Everything that the replacement needs is

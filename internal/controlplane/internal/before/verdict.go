@@ -15,8 +15,8 @@ func (s Snapshot) terms(machine Machine) quorum.Terms {
 	member := s.memberOf(machine)
 	spare := s.replaceable()
 	return quorum.Terms{Desired: s.Replicas, Spare: spare,
-		Lowered:  !spare || s.dead(member) || s.Strategy == RemoveFirst && !machine.UpToDate,
-		Patience: s.Patience}
+		Lowered:           !spare || s.dead(member) || s.Strategy == RemoveFirst && !machine.UpToDate,
+		DeadMemberTimeout: s.Patience}
 }
 
 // dead tells that a voter has not been healthy for so long that nobody counts on it any more. One that a single reading
