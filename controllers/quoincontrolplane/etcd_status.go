@@ -10,14 +10,12 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
@@ -96,13 +94,5 @@ func forgetRemovedMembers(controlPlane *controlplanev1.QuoinControlPlane, member
 		delete(controlPlane.Annotations, controlplanev1.RemoveEtcdMemberAnnotation)
 	case joined != value:
 		controlPlane.Annotations[controlplanev1.RemoveEtcdMemberAnnotation] = joined
-	}
-}
-
-// tellUnclaimed says in an event that a member waits for a person.
-func (r *Reconciler) tellUnclaimed(s *summary) {
-	if s.outcome.Reason == controlplane.ReasonMemberWithoutMachine {
-		r.event(s.controlPlane, corev1.EventTypeWarning, controlplanev1.MemberWithoutMachineReason,
-			sentence(s.outcome.Message))
 	}
 }
