@@ -68,13 +68,13 @@ func explain(err error, host *infrav1.QuoinHost) finding {
 func subject(state infrav1.HostState) (condition, reason string) {
 	switch state {
 	case infrav1.HostStateClaimed, infrav1.HostStateProvisioning:
-		return infrav1.HostProvisionedCondition, infrav1.HostExchangeFailedReason
+		return infrav1.HostProvisionedCondition, infrav1.HostOperationFailedReason
 	case infrav1.HostStateProvisioned:
-		return infrav1.HostAddonImagesCondition, infrav1.HostExchangeFailedReason
+		return infrav1.HostAddonImagesCondition, infrav1.HostOperationFailedReason
 	case infrav1.HostStateCleaning, infrav1.HostStateQuarantined:
-		return infrav1.HostCleanCondition, infrav1.HostExchangeFailedReason
+		return infrav1.HostCleanCondition, infrav1.HostOperationFailedReason
 	case infrav1.HostStateRegistering:
-		return infrav1.HostReachableCondition, infrav1.HostExchangeFailedReason
+		return infrav1.HostReachableCondition, infrav1.HostOperationFailedReason
 	}
 	return infrav1.HostInspectedCondition, infrav1.HostInspectionFailedReason
 }

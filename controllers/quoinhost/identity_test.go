@@ -140,7 +140,7 @@ func TestAFailedSearchForHostsThatAreAlikeIsNoDuplicate(t *testing.T) {
 	}
 	w.g.Expect(failed).To(MatchError(ContainSubstring("the API server is overloaded")), "it is tried again")
 	found := condition1(w.host(), infrav1.HostProvisionedCondition)
-	w.g.Expect(found.Reason).To(Equal(infrav1.HostExchangeFailedReason))
+	w.g.Expect(found.Reason).To(Equal(infrav1.HostOperationFailedReason))
 	w.g.Expect(found.Message).To(And(ContainSubstring("QuoinHost hosts/h0"), ContainSubstring("Machine team/m2"),
 		ContainSubstring("overloaded")))
 	w.g.Expect(w.room.count("provision")).To(BeZero())

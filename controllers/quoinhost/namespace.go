@@ -42,13 +42,13 @@ func (r *reconciliation) refuseClaim() result {
 	message := fmt.Sprintf("QuoinMachine %s/%s claims the host, but the host is not offered to namespace %s; nothing is "+
 		"done. Add the namespace to spec.consumerNamespaces, or delete Machine %s", ref.Namespace, ref.Name, ref.Namespace,
 		ref.Machine)
-	r.warn(infrav1.HostProvisionedCondition, infrav1.HostNotOfferedReason, message)
+	r.warn(infrav1.HostProvisionedCondition, infrav1.HostNamespaceNotAllowedReason, message)
 	return onEvent()
 }
 
 // forgetRefusal ends what refuseClaim said, once the host is offered or the claim gone.
 func (r *reconciliation) forgetRefusal() {
-	if hasReason(r.host, infrav1.HostProvisionedCondition, infrav1.HostNotOfferedReason) {
+	if hasReason(r.host, infrav1.HostProvisionedCondition, infrav1.HostNamespaceNotAllowedReason) {
 		conditions.Delete(r.host, infrav1.HostProvisionedCondition)
 	}
 }

@@ -134,7 +134,7 @@ func (r *reconciliation) startProvisioning(ctx context.Context, id string) (resu
 		return refuse(infrav1.ClusterEndpointMissingReason, address.Error())
 	case err != nil:
 		// It passes by itself; until then a person sees what it is.
-		r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostExchangeFailedReason, err.Error())
+		r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostOperationFailedReason, err.Error())
 		return result{}, err
 	}
 	files := PushOrder{order.Owner, order.Artifacts, order.Role}
@@ -180,7 +180,7 @@ func (r *reconciliation) unfitToStart(ctx context.Context,
 	why, err := r.outranked(ctx)
 	if err != nil {
 		// It passes by itself; until then a person sees what it is.
-		r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostExchangeFailedReason, err.Error())
+		r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostOperationFailedReason, err.Error())
 		return result{}, true, err
 	}
 	if why != "" {

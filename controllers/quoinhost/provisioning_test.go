@@ -178,7 +178,7 @@ func TestASecretThatIsNotTheMachinesBootstrapDataIsNotCarriedToAHost(t *testing.
 func TestAClaimFromANamespaceThatTheHostIsNotOfferedToIsNotServed(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerNamespaces = []string{"others"} })
-	ready := w.untilReason(infrav1.HostReadyCondition, infrav1.HostNotOfferedReason)
+	ready := w.untilReason(infrav1.HostReadyCondition, infrav1.HostNamespaceNotAllowedReason)
 	w.g.Expect(ready.Message).To(And(ContainSubstring("not offered to namespace team"),
 		ContainSubstring("spec.consumerNamespaces"), ContainSubstring("delete Machine m1")))
 	w.linger(5)
@@ -646,7 +646,7 @@ func TestAnExchangeThatFailsIsNoStepThatFailed(t *testing.T) {
 func TestWhatKeepsAHostFromBeingRegisteredIsShown(t *testing.T) {
 	w := newWorld(t, newHost())
 	w.room.err = errors.New("reading credentials Secret hosts/ssh: the server is currently unable to handle the request")
-	ready := w.untilReason(infrav1.HostReadyCondition, infrav1.HostExchangeFailedReason)
+	ready := w.untilReason(infrav1.HostReadyCondition, infrav1.HostOperationFailedReason)
 	w.g.Expect(ready.Message).To(ContainSubstring("the server is currently unable"))
 }
 
@@ -665,7 +665,7 @@ func TestABootstrapSecretThatCannotBeReadNowIsReadLater(t *testing.T) {
 	_, err := w.r.Reconcile(context.Background(), request(w))
 	w.g.Expect(err).To(MatchError(ContainSubstring("etcd has no leader")), "the queue tries it again")
 	found := condition1(w.host(), infrav1.HostProvisionedCondition)
-	w.g.Expect(found.Reason).To(Equal(infrav1.HostExchangeFailedReason))
+	w.g.Expect(found.Reason).To(Equal(infrav1.HostOperationFailedReason))
 	w.g.Expect(found.Message).NotTo(ContainSubstring("replace the Machine"))
 	w.r.APIReader = w.client
 	w.untilState(infrav1.HostStateProvisioned)

@@ -68,9 +68,9 @@ func waits(m *infrav1.QuoinMachine, v *observation) bool {
 		infrav1.HostDeadReason,
 		infrav1.HostBootstrapDataInvalidReason, infrav1.HostUnsuitableReason, infrav1.HostClockOffsetReason,
 		infrav1.HostDuplicateReason,
-		infrav1.HostNotOfferedReason:
+		infrav1.HostNamespaceNotAllowedReason:
 		return false
-	case infrav1.HostExchangeFailedReason:
+	case infrav1.HostOperationFailedReason:
 		return ptr.Deref(host.Status.Failures, 0) < patientFailures
 	}
 	return true

@@ -82,7 +82,7 @@ func TestWhatANewMachineMendsIsNotSpared(t *testing.T) {
 	}
 	failing := func(times int32) func(*infrav1.QuoinHost) {
 		return func(h *infrav1.QuoinHost) {
-			because(infrav1.HostExchangeFailedReason)(h)
+			because(infrav1.HostOperationFailedReason)(h)
 			h.Status.Failures = ptr.To(times)
 		}
 	}

@@ -56,8 +56,8 @@ const (
 	HostInspectionFailedReason = "InspectionFailed"
 	// HostStepRunningReason: a step of the installation, the bootstrap data or the reset runs.
 	HostStepRunningReason = "StepRunning"
-	// HostExchangeFailedReason: a conversation with the host, or what it needs, failed half-way; it is tried again.
-	HostExchangeFailedReason = "ExchangeFailed"
+	// HostOperationFailedReason: something that was begun on the host, or what it needs, failed half-way; it is tried again.
+	HostOperationFailedReason = "OperationFailed"
 	// HostAPIServerStoppedReason: the API server has ended, and its manifest is out of the kubelet's sight.
 	HostAPIServerStoppedReason = "Stopped"
 	// HostStepFailedReason: a step failed; the message holds its last lines.
@@ -78,9 +78,9 @@ const (
 	HostEndpointInUseReason = "EndpointInUse"
 	// HostAbandonedReason: a person stated that the host is gone or will be wiped; it was not reset.
 	HostAbandonedReason = "Abandoned"
-	// HostNotOfferedReason: the claim comes from a namespace that spec.consumerNamespaces does not name; nothing is done
+	// HostNamespaceNotAllowedReason: the claim comes from a namespace that spec.consumerNamespaces does not name; nothing is done
 	// for it.
-	HostNotOfferedReason = "NotOffered"
+	HostNamespaceNotAllowedReason = "NamespaceNotAllowed"
 	// HostNotClaimedReason: nobody owns the host.
 	HostNotClaimedReason = "NotClaimed"
 	// HostCleaningReason: the reset or its verification runs.
