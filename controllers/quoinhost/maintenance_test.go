@@ -43,7 +43,7 @@ var deeds = map[string]func(*testing.T, func(*infrav1.QuoinHost)) (*world, bool)
 		w := newWorld(t, newHost())
 		return w, during(w, mode, func() bool { return len(w.host().Spec.HostKeys) > 0 })
 	},
-	"take the host over from another management plane": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
+	"take the host over from another management cluster": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
 		w := claimedWorld(t, false)
 		w.update(func(h *infrav1.QuoinHost) { h.Spec.ClaimGeneration, h.Spec.ManagedBy = 3, "another" })
 		return w, during(w, mode, func() bool { return w.host().Spec.ClaimGeneration == 4 })
