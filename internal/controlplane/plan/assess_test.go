@@ -28,7 +28,7 @@ func TestScripts(t *testing.T) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "decide":
-				return tell(decideAsBefore(t, parse(t, d))) + "\n"
+				return tell(Assess(parse(t, d)).Step) + "\n"
 			case "cluster":
 				var replicas int
 				var version string
@@ -78,7 +78,7 @@ func TestScripts(t *testing.T) {
 				return fmt.Sprintf("free %d\n", w.free)
 			case "look":
 				// One look, before anything else happens.
-				step := decideAsBefore(t, w.observe())
+				step := Assess(w.observe()).Step
 				if err := w.apply(step); err != nil {
 					t.Fatalf("broken promise: %v", err)
 				}
@@ -119,7 +119,7 @@ func settleWorld(t *testing.T, w *world, drawn bool) string {
 	var story strings.Builder
 	last := ""
 	for range 300 {
-		step := decideAsBefore(t, w.observe())
+		step := Assess(w.observe()).Step
 		w.InFlight = controlplane.InFlight{Operation: step.Operation, Machine: step.Machine}
 		if line := tell(step); line != last {
 			last = line

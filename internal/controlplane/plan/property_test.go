@@ -109,7 +109,7 @@ func (w *world) bringUp(t *rapid.T) {
 }
 
 func (w *world) order(t *rapid.T) controlplane.Step {
-	step := decideAsBefore(t, w.observe())
+	step := Assess(w.observe()).Step
 	t.Logf("%s; %s", tell(step), census(w))
 	if err := w.apply(step); err != nil {
 		t.Fatalf("%s\nbroken promise: %v", tell(step), err)

@@ -78,7 +78,7 @@ func TestARecoveryStopsAllOthersBeforeOneSurvives(t *testing.T) {
 		{func() { s.PreCreated = nil }, controlplane.EndRecovery, "a", "", controlplane.ReasonRecovered},
 	} {
 		look.since()
-		step := decideAsBefore(t, s)
+		step := Assess(s).Step
 		g := NewWithT(t)
 		g.Expect(step.Kind).To(Equal(look.kind), step.Message)
 		g.Expect(step.Machine).To(Equal(look.machine), step.Message)

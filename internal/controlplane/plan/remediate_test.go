@@ -36,7 +36,7 @@ func TestRemediationScripts(t *testing.T) {
 			if loss := Assess(s).QuorumLoss; loss != nil {
 				fmt.Fprintf(&lines, "lost: for good=%t\n", loss.ForGood)
 			}
-			step := decideAsBefore(t, s)
+			step := Assess(s).Step
 			fmt.Fprintln(&lines, tell(step))
 			if step.Attempt != nil {
 				fmt.Fprintf(&lines, "attempt: for %s, retry %d\n", step.Attempt.Machine, step.Attempt.RetryCount)

@@ -285,7 +285,7 @@ func (w *world) apply(step controlplane.Step) error {
 			}
 		}
 		w.addons = w.Version
-	case controlplane.Wait, controlplane.Refuse, controlplane.EvictPods, controlplane.DeleteNode, controlplane.DeleteAll,
+	case controlplane.Done, controlplane.Wait, controlplane.Refuse, controlplane.EvictPods, controlplane.DeleteNode, controlplane.DeleteAll,
 		controlplane.FetchSnapshot, controlplane.BeginRecovery, controlplane.OrderRecovery,
 		controlplane.MarkForRemediation, controlplane.EndRecovery, controlplane.VoidRecovery:
 		// They change nothing that these histories look at.
