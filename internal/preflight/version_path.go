@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,18 +76,19 @@ func (s Subject) way(request plan.Request) (plan.Plan, error) {
 }
 
 // judgeKubeadm finds what kubeadm would be told to make beside members of etcd and API servers that do not allow it
-// (R17, R18). What etcd runs after the first hop nobody knows yet.
+// (R17, R18).
 func (s Subject) judgeKubeadm(policies []skew.Policy, seen seen, hops []string) []quoinv1.Finding {
 	if s.ControlPlane == nil {
 		return nil
 	}
 	world := skew.World{APIServers: seen.world.APIServers, Components: seen.inside}
-	for _, hop := range hops {
-		tells := observed.KubeadmOf(hop, &s.ControlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration)
-		if refused := skew.Summary(tells.Judge(policies, world, skew.Kubeadm{})); refused != "" {
-			return []quoinv1.Finding{blocks("", "Kubeadm", refused, "")}
-		}
-		world = skew.World{APIServers: []string{hop}}
+	tells := observed.KubeadmOf("", &s.ControlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration)
+	violations, unknown := tells.JudgeHops(policies, world, skew.Kubeadm{}, hops)
+	switch refused := skew.Summary(violations); {
+	case refused != "":
+		return []quoinv1.Finding{blocks("", "Kubeadm", refused, "")}
+	case unknown != "":
+		return []quoinv1.Finding{warns("", "Kubeadm", unknown, "")}
 	}
 	return nil
 }
@@ -148,12 +148,7 @@ func (s Subject) seen(ctx context.Context, policies []skew.Policy) (found seen, 
 func (f seen) state() plan.State {
 	state := plan.StateOf(f.machines)
 	state.Others = append(state.Others, f.others...)
-	for _, running := range f.inside {
-		if running.Component == skew.KubeProxy && !slices.Contains(state.KubeProxy, running.Version) {
-			state.KubeProxy = append(state.KubeProxy, running.Version)
-		}
-	}
-	return state
+	return state.WithAddons(f.inside)
 }
 
 // class is the ClusterClass of a managed topology; an empty one of any other Cluster, and where it is not there.

@@ -64,6 +64,44 @@ func (k Kubeadm) Judge(policies []Policy, world World, before Kubeadm) []Violati
 	return violations
 }
 
+// JudgeHops judges versions that a control plane gets one after another, of which the first is the next one in the
+// world. What of them only the live gate can judge is unknown, because it depends on what an earlier one brings.
+func (k Kubeadm) JudgeHops(
+	policies []Policy, world World, before Kubeadm, hops []string,
+) (violations []Violation, unknown string) {
+	for i, hop := range hops {
+		k.Version = hop
+		if violations := k.Judge(policies, world, before); len(violations) > 0 {
+			return violations, ""
+		}
+		if i > 0 && unknown == "" {
+			unknown = k.unsure(policies, before)
+		}
+		before, world = k, World{APIServers: []string{hop}}
+	}
+	return nil, unknown
+}
+
+// unsure says which etcd has to come with the version before, of whose patches only kubeadm knows.
+func (k Kubeadm) unsure(policies []Policy, before Kubeadm) string {
+	for _, policy := range policies {
+		if policy.Etcd == nil || k.ExternalEtcd {
+			continue
+		}
+		from, to := policy.Etcd.wanted(before), policy.Etcd.wanted(k)
+		if from == nil || to == nil || !later(to, from) {
+			continue
+		}
+		for _, step := range policy.Etcd.Steps {
+			if distance(semver.MustParse(step.To), to) == 0 && from.LessThan(semver.MustParse(step.From)) {
+				return saying("with %s etcd becomes v%s, which only v%s and later may: before that, the control plane waits "+
+					"if %s brings an earlier one (%s)", k.Version, step.To, step.From, before.Version, step.Rule)()
+			}
+		}
+	}
+	return ""
+}
+
 // wanted is the etcd that kubeadm makes new members with; nil when that is not known.
 func (e EtcdRules) wanted(k Kubeadm) *semver.Version {
 	if tag, err := Parse(k.EtcdTag); err == nil {

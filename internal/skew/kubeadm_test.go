@@ -85,3 +85,36 @@ func TestKubeletsOfAControlPlaneStayLocal(t *testing.T) {
 		})
 	}
 }
+
+// Of several versions each is judged, and what only kubeadm knows is said.
+func TestEtcdFollowsItsControlPlaneOverSeveralMinors(t *testing.T) {
+	for name, c := range map[string]struct {
+		member, tag      string
+		hops             []string
+		refused, unknown string
+		gates            map[string]bool
+	}{
+		"one":        {member: "3.5.26-0", hops: []string{"v1.34.1"}},
+		"one of two": {member: "3.5.21-0", hops: []string{"v1.34.1", "v1.35.1"}, refused: "R18"},
+		"both":       {member: "3.5.26-0", hops: []string{"v1.34.1", "v1.35.1"}},
+		"by what comes": {member: "3.5.16-0", hops: []string{"v1.33.4", "v1.34.1"},
+			unknown: "if v1.33.4 brings an earlier one"},
+		"whatever comes": {member: "3.5.21-0", tag: "3.5.21-0", hops: []string{"v1.33.4", "v1.34.1"}},
+		"the later one": {member: "3.5.26-0", hops: []string{"v1.34.1", "v1.35.1"}, refused: "R17",
+			gates: map[string]bool{"ControlPlaneKubeletLocalMode": false}},
+		"none": {member: "3.5.26-0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			world := World{APIServers: []string{"v1.33.1"},
+				Components: []Running{{Component: Etcd, Version: c.member, Object: "Pod etcd-1"}}}
+			told := Kubeadm{Version: "v1.33.1", EtcdTag: c.tag, FeatureGates: c.gates}
+			violations, unknown := told.JudgeHops([]Policy{policies[DefaultPolicy]}, world, told, c.hops)
+			g.Expect(rules(violations)).To(Equal(c.refused))
+			if c.unknown == "" {
+				g.Expect(unknown).To(BeEmpty())
+			}
+			g.Expect(unknown).To(ContainSubstring(c.unknown))
+		})
+	}
+}

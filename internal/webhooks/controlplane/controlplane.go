@@ -38,7 +38,7 @@ type ControlPlaneWebhook struct {
 	// Reader reads the Cluster and its Machines as they are: no cache, which may be of one namespace.
 	Reader client.Reader
 	// Workload reads a workload cluster; nothing in it is read when it is nil.
-	Workload func(context.Context, client.ObjectKey) (client.Reader, error)
+	Workload webhooks.Workload
 }
 
 var (
@@ -134,10 +134,9 @@ func (w *ControlPlaneWebhook) validateTarget(
 		world.APIServers = nil
 	}
 	var warnings admission.Warnings
-	inside, err := w.inside(ctx, key, world)
-	if err != nil {
-		warnings = append(warnings, fmt.Sprintf(
-			"kube-proxy, etcd and the control plane's other components are not compared with the new version: %v", err))
+	inside, unseen := w.Workload.Inside(ctx, key, world)
+	if unseen != "" {
+		warnings = append(warnings, unseen)
 	}
 	world.Components = append(world.Components, inside...)
 	if refused := skew.Summary(tells.Judge(policies, world, told)); refused != "" {
@@ -153,26 +152,6 @@ func (w *ControlPlaneWebhook) validateTarget(
 		warnings = append(warnings, warning)
 	}
 	return warnings, nil, nil
-}
-
-// patience is how long a cluster may take to tell what runs in it. Its answer decides about advice that comes too late
-// when it is not asked, and not about what an API server accepts: the edit goes on without.
-const patience = 3 * time.Second
-
-// inside lists the components that run in the cluster as pods.
-func (w *ControlPlaneWebhook) inside(
-	ctx context.Context, cluster client.ObjectKey, world skew.World,
-) ([]skew.Running, error) {
-	if w.Workload == nil || len(world.APIServers) == 0 {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	reader, err := w.Workload(ctx, cluster)
-	if err != nil {
-		return nil, client.IgnoreNotFound(err) // no kubeconfig: the cluster is about to be made, or somebody else's to reach
-	}
-	return observed.Inside(ctx, reader, world)
 }
 
 // validateVersionFollows compares a new version with what runs, not with what was asked for last: a version that was
