@@ -155,10 +155,10 @@ func (l LocalKubelets) judge(world World, k Kubeadm) []Violation {
 	if !set || local || err != nil || target.Minor() < l.Since || target.Minor() >= l.Until {
 		return nil
 	}
-	if len(servers) == 0 || !later(target, servers[0]) {
-		return nil
+	if len(servers) == 0 || !later(target, last(servers)) {
+		return nil // none runs, or one of the minor already
 	}
 	return []Violation{{Rule: l.Rule, message: saying("feature gate %s is off, with which kubelets %s of the "+
 		"control plane would talk to API servers %s as well: set it, or leave it out (%s)", l.Gate, text(target),
-		text(servers[0]), l.Rule)}}
+		text(last(servers)), l.Rule)}}
 }

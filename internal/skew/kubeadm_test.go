@@ -4,6 +4,7 @@
 package skew
 
 import (
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -76,9 +77,10 @@ func TestKubeletsOfAControlPlaneStayLocal(t *testing.T) {
 		"from the first":          {"v1.30.1", "v1.31.1", off, "R17"},
 		"when it is gone":         {"v1.35.1", "v1.36.1", off, ""},
 		"before anything runs":    {"", "v1.35.1", off, ""},
+		"another patch, later on": {"v1.34.1 v1.35.1", "v1.35.2", off, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			world := World{APIServers: []string{c.from}}
+			world := World{APIServers: strings.Fields(c.from)}
 			after := Kubeadm{Version: c.to, FeatureGates: c.gates}
 			NewWithT(t).Expect(rules(after.Judge([]Policy{policies[DefaultPolicy]}, world, Kubeadm{Version: c.from}))).
 				To(Equal(c.refused))

@@ -196,4 +196,10 @@ func TestWhoIsLeftBehind(t *testing.T) {
 		g.Expect(refusal != "").To(Equal(refused), target)
 		g.Expect(warning).To(BeEmpty(), target)
 	}
+	// A rollout that began, and goes on with another patch, leaves nobody further behind either.
+	world.APIServers = []string{"v1.37.0", "v1.36.3"}
+	for target, refused := range map[string]bool{"v1.37.0": false, "v1.37.1": false, "v1.36.4": false} {
+		refusal, _ := LeftBehind(chosen, world, target)
+		g.Expect(refusal != "").To(Equal(refused), target)
+	}
 }
