@@ -4,6 +4,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,7 +126,11 @@ func (w *ControlPlaneWebhook) validateTarget(
 	if err != nil {
 		return nil, field.ErrorList{field.Forbidden(path.Child("version"), err.Error())}, nil
 	}
-	world, err := observed.World(ctx, w.Reader, cluster, policies)
+	machines, err := observed.Machines(ctx, w.Reader, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	world, err := observed.WorldOf(ctx, w.Reader, cluster, policies, machines)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -145,13 +150,29 @@ func (w *ControlPlaneWebhook) validateTarget(
 	if !raised {
 		return warnings, nil, nil
 	}
-	switch refusal, warning := skew.Target(policies, world, after.Spec.Version); {
-	case refusal != "":
+	refusal, warning := reach(policies, world, plan.StateOf(machines).WithAddons(inside), after.Spec.Version)
+	if refusal != "" {
 		return nil, field.ErrorList{field.Forbidden(path.Child("version"), refusal)}, nil
-	case warning != "":
-		warnings = append(warnings, warning)
 	}
-	return warnings, nil, nil
+	return append(warnings, warning...), nil, nil
+}
+
+// reach says what keeps a control plane from a version, with what to raise first, or else what to know of it.
+func reach(
+	policies []skew.Policy, world skew.World, state plan.State, target string,
+) (refusal string, warnings admission.Warnings) {
+	refusal, newest := skew.Distributed(policies, world, target)
+	if refusal != "" {
+		return refusal, nil
+	}
+	behind, warning := skew.LeftBehind(policies, world, target)
+	if behind != "" {
+		return behind + state.Onward(policies, target), nil
+	}
+	if warning = cmp.Or(warning, newest); warning != "" {
+		warnings = admission.Warnings{warning}
+	}
+	return "", warnings
 }
 
 // validateVersionFollows compares a new version with what runs, not with what was asked for last: a version that was
