@@ -39,7 +39,7 @@ func (v releaseVector) world(catalog Catalog) World {
 	return world
 }
 
-func catalog(t *testing.T) Catalog {
+func catalog(t testing.TB) Catalog {
 	t.Helper()
 	content, err := os.ReadFile("testdata/catalog.yaml")
 	if err != nil {

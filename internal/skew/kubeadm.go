@@ -95,7 +95,7 @@ func (k Kubeadm) unsure(policies []Policy, before Kubeadm) string {
 		for _, step := range policy.Etcd.Steps {
 			if distance(semver.MustParse(step.To), to) == 0 && from.LessThan(semver.MustParse(step.From)) {
 				return saying("with %s etcd becomes v%s, which only v%s and later may: before that, the control plane waits "+
-					"if %s brings an earlier one (%s)", k.Version, step.To, step.From, before.Version, step.Rule)()
+					"if %s brings an earlier one (%s)", k.Version, step.To, step.From, before.Version, step.Rule)("")
 			}
 		}
 	}

@@ -6,6 +6,7 @@ package skew
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -165,17 +166,25 @@ func TestVendorsCountTheirBuilds(t *testing.T) {
 
 // BenchmarkLeftBehind judges a step of the control plane of 5,000 nodes: when it is legal, with a warning, and refused.
 func BenchmarkLeftBehind(b *testing.B) {
-	for name, kubelet := range map[string]string{"legal": "v1.36.1", "warned": "v1.34.1", "refused": "v1.33.1"} {
-		b.Run(name, func(b *testing.B) {
-			world := World{APIServers: []string{"v1.36.3", "v1.36.3", "v1.36.3"}}
+	for _, c := range []struct{ policy, name, at, to, kubelet string }{
+		{"Kubernetes", "legal", "v1.36.3", "v1.37.0", "v1.36.1"},
+		{"Kubernetes", "warned", "v1.36.3", "v1.37.0", "v1.34.1"},
+		{"Kubernetes", "refused", "v1.36.3", "v1.37.0", "v1.33.1"},
+		{"Distribution", "legal", "v1.29.500-gke.163", "v1.30.100-gke.96", "v1.29.300-gke.185"},
+		{"Distribution", "refused", "v1.29.500-gke.163", "v1.30.100-gke.96", "v1.16.6"},
+		{"Distribution", "refused/patch", "v1.29.100-gke.251", "v1.29.300-gke.185", "v1.28.100-gke.146"},
+		{"Distribution", "legal/patch", "v1.29.100-gke.251", "v1.29.300-gke.185", "v1.28.500-gke.120"},
+	} {
+		b.Run(c.policy+"/"+c.name, func(b *testing.B) {
+			world := World{APIServers: []string{c.at, c.at, c.at}, Estate: &Estate{Catalog: catalog(b)}}
 			for i := range 5000 {
-				world.Components = append(world.Components, Running{Component: Kubelet, Version: kubelet,
+				world.Components = append(world.Components, Running{Component: Kubelet, Version: c.kubelet,
 					Object: fmt.Sprintf("Machine m%d", i)})
 			}
-			chosen, _ := Policies("")
+			chosen, _ := Policies(c.policy)
 			for b.Loop() {
-				refusal, warning := LeftBehind(chosen, world, "v1.37.0")
-				if (refusal != "") != (name == "refused") || (warning != "") != (name == "warned") {
+				refusal, warning := LeftBehind(chosen, world, c.to)
+				if (refusal != "") != strings.HasPrefix(c.name, "refused") || (warning != "") != (c.name == "warned") {
 					b.Fatal(refusal, warning)
 				}
 			}

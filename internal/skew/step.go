@@ -33,8 +33,8 @@ func LeftBehind(policies []Policy, world World, target string) (refusal, warning
 }
 
 // tooOld lists the components that would be too old once an API server had the target version. What is no worse by that
-// is no reason to keep a control plane from it: bounds count minors, so nothing gets worse beside a further API server of
-// a minor that one has already, also of another patch and while others are of the minor before.
+// is no reason to keep a control plane from it: bounds count minors, so nothing gets worse beside a further API server
+// of a minor that one has already, also of another patch and while others are of the minor before.
 func tooOld(policies []Policy, world World, target *semver.Version) []Violation {
 	var behind []Violation
 	servers := parsed(world.APIServers)
@@ -51,7 +51,9 @@ func tooOld(policies []Policy, world World, target *semver.Version) []Violation 
 				before[violation.key()] = true
 			}
 		}
-		for _, violation := range policy.CheckStep(world, text(target)) {
+		found := policy.CheckStep(world, text(target))
+		behind = slices.Grow(behind, len(found))
+		for _, violation := range found {
 			if violation.Component != "" && !violation.Ahead && !before[violation.key()] {
 				behind = append(behind, violation)
 			}

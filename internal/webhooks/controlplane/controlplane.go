@@ -150,16 +150,19 @@ func (w *ControlPlaneWebhook) validateTarget(
 	if !raised {
 		return warnings, nil, nil
 	}
-	refusal, warning := reach(policies, world, plan.StateOf(machines).WithAddons(inside), after.Spec.Version)
+	refusal, warning := reach(policies, world, after.Spec.Version, func() plan.State {
+		return plan.StateOf(machines).WithAddons(inside)
+	})
 	if refusal != "" {
 		return nil, field.ErrorList{field.Forbidden(path.Child("version"), refusal)}, nil
 	}
 	return append(warnings, warning...), nil, nil
 }
 
-// reach says what keeps a control plane from a version, with what to raise first, or else what to know of it.
+// reach says what keeps a control plane from a version, with what to raise first in its state, or else what to know of
+// the version.
 func reach(
-	policies []skew.Policy, world skew.World, state plan.State, target string,
+	policies []skew.Policy, world skew.World, target string, state func() plan.State,
 ) (refusal string, warnings admission.Warnings) {
 	refusal, newest := skew.Distributed(policies, world, target)
 	if refusal != "" {
@@ -167,7 +170,7 @@ func reach(
 	}
 	behind, warning := skew.LeftBehind(policies, world, target)
 	if behind != "" {
-		return behind + state.Onward(policies, target), nil
+		return behind + state().Onward(policies, target), nil
 	}
 	if warning = cmp.Or(warning, newest); warning != "" {
 		warnings = admission.Warnings{warning}
