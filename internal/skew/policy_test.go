@@ -27,6 +27,8 @@ type vector struct {
 	KubeProxy         int `json:"kube-proxy"`
 	// Beside is the kubelet of the same node, Local the only API server that the component talks to.
 	Beside, Local int
+	// Kubeadm makes or joins or upgrades what the following are of.
+	Kubeadm, Installs, Cluster, Manages int
 }
 
 func (v vector) world() World {
@@ -74,8 +76,12 @@ func TestVectors(t *testing.T) {
 			policy, known := policies[v.Policy]
 			g.Expect(known).To(BeTrue())
 			violations := policy.Check(v.world())
-			if v.To != 0 {
+			switch {
+			case v.To != 0:
 				violations = policy.CheckStep(v.world(), of(v.To))
+			case v.Kubeadm != 0:
+				violations = policy.CheckInstaller(Installer{Object: "Machine w1", Version: of(v.Kubeadm),
+					Installs: of(v.Installs), Kubelet: of(v.Beside), Cluster: of(v.Cluster), Node: of(v.Manages)})
 			}
 			if v.Names == "" {
 				g.Expect(violations).To(BeEmpty())

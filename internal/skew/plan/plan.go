@@ -86,8 +86,8 @@ func (p Plan) Route() string {
 	return text
 }
 
-// Way is what has to be raised before the control plane may be: "raise MachineDeployment blue to v1.36.3 first, then the
-// control plane to v1.37.0"; empty when nothing has.
+// Way is what has to be raised before the control plane may be: "raise MachineDeployment blue to v1.36.3 first, then
+// the control plane to v1.37.0"; empty when nothing has.
 func (p Plan) Way() string {
 	var first []string
 	for _, step := range p.Steps {
