@@ -27,6 +27,7 @@ const patience = 3 * time.Second
 var inCluster = func() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	mapper.Add(appsv1.SchemeGroupVersion.WithKind("DaemonSet"), meta.RESTScopeNamespace)
 	return mapper
 }()
@@ -34,8 +35,8 @@ var inCluster = func() meta.RESTMapper {
 // Workload connects to a workload cluster; nothing in it is read when it is nil.
 type Workload func(context.Context, client.ObjectKey) (client.Reader, error)
 
-// WorkloadBy connects to a cluster by its kubeconfig Secret, for one edit of a version: a manager that does not lead
-// keeps no connections.
+// WorkloadBy connects to a cluster by its kubeconfig Secret, for one request: a manager that does not lead keeps no
+// connections.
 func WorkloadBy(secrets client.Reader) Workload {
 	return func(ctx context.Context, cluster client.ObjectKey) (client.Reader, error) {
 		content, err := kubeconfig.FromSecret(ctx, secrets, cluster)
@@ -74,4 +75,16 @@ func (w Workload) Inside(
 			"version: %v", err)
 	}
 	return inside, unseen
+}
+
+// FailsOnCgroupV1 reports whether the cluster leaves a kubelet that joins to fail on a host with cgroup v1. One that does
+// not answer may tell it to start.
+func (w Workload) FailsOnCgroupV1(ctx context.Context, cluster client.ObjectKey) bool {
+	if w == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	reader, err := w(ctx, cluster)
+	return err == nil && observed.SharedFailsOnCgroupV1(ctx, reader)
 }

@@ -5,12 +5,9 @@ package observe
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
@@ -27,7 +24,8 @@ func (s *Sources) failsOnCgroupV1(ctx context.Context, inv *Inventory) (bool, er
 	}) {
 		return false, nil
 	}
-	data, err := s.kubeletSettings(ctx, inv)
+	data, err := observed.KubeletSettings(ctx, s.Live, inv.ControlPlane.Namespace, &inv.ControlPlane.Spec.KubeadmConfigSpec,
+		inv.Initialized())
 	if err != nil || observed.StartsOnCgroupV1(data) {
 		return false, err
 	}
@@ -39,37 +37,4 @@ func (s *Sources) failsOnCgroupV1(ctx context.Context, inv *Inventory) (bool, er
 	workload, err := s.Workloads.GetUncachedReader(ctx, client.ObjectKeyFromObject(inv.Cluster))
 	// A cluster that cannot be read may tell it to start.
 	return err == nil && observed.SharedFailsOnCgroupV1(ctx, workload), nil
-}
-
-// kubeletSettings is a cloud-config of all that a further Machine's bootstrap data will tell its kubelet.
-func (s *Sources) kubeletSettings(ctx context.Context, inv *Inventory) ([]byte, error) {
-	type file struct {
-		Path     string `json:"path"`
-		Encoding string `json:"encoding,omitempty"`
-		Content  string `json:"content"`
-	}
-	spec := &inv.ControlPlane.Spec.KubeadmConfigSpec
-	registration := spec.InitConfiguration.NodeRegistration
-	if inv.Initialized() {
-		registration = spec.JoinConfiguration.NodeRegistration
-	}
-	arguments, err := yaml.Marshal(registration)
-	if err != nil {
-		return nil, err
-	}
-	files := []file{{Path: "/run/kubeadm/kubeadm.yaml", Content: string(arguments)}}
-	for _, written := range spec.Files {
-		content := written.Content
-		if written.ContentFrom.IsDefined() {
-			from, data := written.ContentFrom.Secret, &corev1.Secret{}
-			key := client.ObjectKey{Namespace: inv.ControlPlane.Namespace, Name: from.Name}
-			if err := client.IgnoreNotFound(s.Live.Get(ctx, key, data)); err != nil {
-				return nil, fmt.Errorf("reading Secret %s of file %s: %w", key, written.Path, err)
-			}
-			content = string(data.Data[from.Key])
-		}
-		files = append(files, file{Path: written.Path, Encoding: string(written.Encoding), Content: content})
-	}
-	text, err := yaml.Marshal(map[string]any{"write_files": files})
-	return append([]byte("#cloud-config\n"), text...), err
 }

@@ -12,12 +12,13 @@ import (
 
 // SetupWithManager serves the webhooks of the control-plane provider.
 func SetupWithManager(mgr ctrl.Manager) error {
+	workload := webhooks.WorkloadBy(mgr.GetAPIReader())
 	for _, setup := range []func(ctrl.Manager) error{
-		(&ControlPlaneWebhook{Reader: mgr.GetAPIReader(), Workload: webhooks.WorkloadBy(mgr.GetAPIReader())}).setup,
+		(&ControlPlaneWebhook{Reader: mgr.GetAPIReader(), Workload: workload}).setup,
 		(&ControlPlaneTemplateWebhook{}).setup,
 		// A scale right after a create would not find the control plane in a cache.
 		(&ScaleWebhook{Client: mgr.GetAPIReader()}).setup,
-		(&MachineDeletionWebhook{Reader: mgr.GetAPIReader(), Hosts: mgr.GetClient()}).setup,
+		(&MachineDeletionWebhook{Reader: mgr.GetAPIReader(), Hosts: mgr.GetClient(), Workload: workload}).setup,
 		(&ClusterDeletionWebhook{Reader: mgr.GetAPIReader()}).setup,
 		(&ControlPlaneDeletionWebhook{Reader: mgr.GetAPIReader()}).setup,
 	} {
