@@ -64,7 +64,7 @@ func lookAtVersionPath(ctx context.Context, s Subject) (string, []quoinv1.Findin
 	case err != nil:
 		return "", nil, err
 	}
-	findings := append(s.advice(way, newest), s.judgeKubeadm(policies, seen, way.Hops)...)
+	findings := append(s.advice(way, newest), s.judgeInside(policies, seen, way.Hops)...)
 	return strings.TrimSpace(way.String()), findings, nil
 }
 
@@ -75,13 +75,20 @@ func (s Subject) way(request plan.Request) (plan.Plan, error) {
 	return plan.For(request)
 }
 
-// judgeKubeadm finds what kubeadm would be told to make beside members of etcd and API servers that do not allow it
-// (R17, R18).
-func (s Subject) judgeKubeadm(policies []skew.Policy, seen seen, hops []string) []quoinv1.Finding {
-	if s.ControlPlane == nil {
+// judgeInside finds what runs as pods and would be too old for the first hop, and what kubeadm would be told to make
+// beside members of etcd and API servers that do not allow it (R17, R18).
+func (s Subject) judgeInside(policies []skew.Policy, seen seen, hops []string) []quoinv1.Finding {
+	if len(hops) == 0 {
 		return nil
 	}
 	world := skew.World{APIServers: seen.world.APIServers, Components: seen.inside}
+	ordinary, _ := skew.Split(policies)
+	if behind, _ := skew.LeftBehind(ordinary, world, hops[0]); behind != "" {
+		return []quoinv1.Finding{blocks("", noVersionPath, behind, "")}
+	}
+	if s.ControlPlane == nil {
+		return nil
+	}
 	tells := observed.KubeadmOf("", &s.ControlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration)
 	violations, unknown := tells.JudgeHops(policies, world, skew.Kubeadm{}, hops)
 	switch refused := skew.Summary(violations); {
