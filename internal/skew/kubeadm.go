@@ -4,6 +4,8 @@
 package skew
 
 import (
+	"slices"
+
 	"github.com/Masterminds/semver/v3"
 )
 
@@ -54,7 +56,7 @@ func (k Kubeadm) Judge(policies []Policy, world World, before Kubeadm) []Violati
 		if policy.Etcd != nil && !k.ExternalEtcd {
 			from, to := policy.Etcd.wanted(before), policy.Etcd.wanted(k)
 			if to != nil && (from == nil || distance(from, to) > 0) {
-				violations = append(violations, policy.Etcd.judge(world, to)...)
+				violations = append(violations, policy.Etcd.judge(world, to, k.EtcdTag == "")...)
 			}
 		}
 		if policy.LocalKubelets != nil {
@@ -120,7 +122,15 @@ func (e EtcdRules) wanted(k Kubeadm) *semver.Version {
 	return brought
 }
 
-func (e EtcdRules) judge(world World, to *semver.Version) []Violation {
+// judge says which members may not become the version. A member of its minor that runs beside them mixes already what
+// a further one would. Where the version is only guessed, by what kubeadm is known to bring, a member of a later minor
+// than all of that says that the guess is wrong, and not that etcd goes back.
+func (e EtcdRules) judge(world World, to *semver.Version, guessed bool) []Violation {
+	begun := slices.ContainsFunc(world.Components, func(member Running) bool {
+		own, err := Parse(member.Version)
+		return err == nil && member.Component == Etcd && distance(own, to) == 0
+	})
+	known := semver.MustParse(e.Installed[len(e.Installed)-1].Version)
 	var violations []Violation
 	for _, member := range world.Components {
 		own, err := Parse(member.Version)
@@ -131,14 +141,15 @@ func (e EtcdRules) judge(world World, to *semver.Version) []Violation {
 			violations = append(violations, Violation{Rule: rule, Component: Etcd, object: member.Object, message: saying(
 				"etcd %s of %s "+format+" (%s)", append(append([]any{text(own), member.Object}, args...), rule)...)})
 		}
-		if later(own, to) {
+		if later(own, to) && (!guessed || !later(own, known)) {
 			say(e.Back, "is newer than v%d.%d, and its data never go back: set an etcd.local.imageTag of v%d.%d or later",
 				to.Major(), to.Minor(), own.Major(), own.Minor())
 		}
 		for _, step := range e.Steps {
 			// The rest of an image's tag counts builds of it, and no versions of etcd.
 			released := semver.New(own.Major(), own.Minor(), own.Patch(), "", "")
-			if from := semver.MustParse(step.From); distance(semver.MustParse(step.To), to) == 0 && released.LessThan(from) {
+			if from := semver.MustParse(step.From); !begun && distance(semver.MustParse(step.To), to) == 0 &&
+				released.LessThan(from) {
 				say(step.Rule, "is to become v%s, which only v%s and later may: bring it there first, by "+
 					"etcd.local.imageTag and with the version that the control plane has", step.To, step.From)
 			}

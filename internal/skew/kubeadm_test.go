@@ -16,6 +16,8 @@ func TestEtcdFollowsItsControlPlane(t *testing.T) {
 		member        string
 		before, after Kubeadm
 		refused       string
+		// beside is another member.
+		beside string
 	}{
 		"3.5.26 to 3.6": {member: "3.5.26-0", before: Kubeadm{Version: "v1.33.4"},
 			after: Kubeadm{Version: "v1.34.1"}},
@@ -39,6 +41,13 @@ func TestEtcdFollowsItsControlPlane(t *testing.T) {
 			after: Kubeadm{Version: "v1.34.1"}, refused: "R18"},
 		"3.6 goes back by a tag": {member: "3.6.5-0", before: Kubeadm{Version: "v1.34.1"},
 			after: Kubeadm{Version: "v1.34.1", EtcdTag: "3.5.26-0"}, refused: "R21"},
+		"3.5.21 beside one that is 3.6": {member: "3.5.21-0", beside: "3.6.5-0", before: Kubeadm{},
+			after: Kubeadm{Version: "v1.34.1"}},
+		"3.6 beside one that is to come back": {member: "3.6.5-0", beside: "3.5.26-0", before: Kubeadm{},
+			after: Kubeadm{Version: "v1.33.4", EtcdTag: "3.5.26-0"}, refused: "R21"},
+		"what a later kubeadm brings": {member: "3.7.1-0", before: Kubeadm{}, after: Kubeadm{Version: "v1.38.1"}},
+		"what it brings, back by a tag": {member: "3.7.1-0", before: Kubeadm{},
+			after: Kubeadm{Version: "v1.38.1", EtcdTag: "3.6.5-0"}, refused: "R21"},
 		"a patch in an illegal step": {member: "3.5.21-0", before: Kubeadm{Version: "v1.34.1"},
 			after: Kubeadm{Version: "v1.34.2"}},
 		"etcd of others": {member: "3.5.21-0", before: Kubeadm{Version: "v1.33.4"},
@@ -49,7 +58,7 @@ func TestEtcdFollowsItsControlPlane(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			world := World{Components: []Running{{Component: Etcd, Version: c.member, Object: "Pod etcd-1"},
-				{Component: Kubelet, Version: "v1.33.1"}}}
+				{Component: Etcd, Version: c.beside, Object: "Pod etcd-2"}, {Component: Kubelet, Version: "v1.33.1"}}}
 			NewWithT(t).Expect(rules(c.after.Judge([]Policy{policies[DefaultPolicy]}, world, c.before))).To(Equal(c.refused))
 		})
 	}

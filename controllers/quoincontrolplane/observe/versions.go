@@ -14,6 +14,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
 )
 
 // leftBehind judges the wanted version by what runs on all Machines of the Cluster, as admission does when it is
@@ -33,11 +34,15 @@ func (s *Sources) leftBehind(ctx context.Context, l *Lists) (string, error) {
 		}
 	}
 	left, _ := skew.LeftBehind(policies, world, l.ControlPlane.Spec.Version)
+	if left != "" {
+		left += plan.StateOf(listed(l.all)).Onward(policies, l.ControlPlane.Spec.Version)
+	}
 	return left, nil
 }
 
 // judgeKubeadm adds what kubeadm is told to make beside members of etcd and API servers that do not allow it (R17,
-// R18): admission asked a cluster that need not have answered.
+// R18): admission asked a cluster that need not have answered. Etcd is told apart, since its version may be asked for
+// alone.
 func (o *Observation) judgeKubeadm() {
 	policies, err := skew.PoliciesOf(o.Cluster)
 	if err != nil {
@@ -50,7 +55,16 @@ func (o *Observation) judgeKubeadm() {
 	world := skew.World{APIServers: skew.WorldOf(listed(o.Machines)).APIServers, Components: observed.StaticPods(pods)}
 	spec := &o.ControlPlane.Spec
 	tells := observed.KubeadmOf(spec.Version, &spec.KubeadmConfigSpec.ClusterConfiguration)
-	refused := skew.Summary(tells.Judge(policies, world, skew.Kubeadm{}))
+	var members, others []skew.Violation
+	for _, violation := range tells.Judge(policies, world, skew.Kubeadm{}) {
+		if violation.Component == skew.Etcd {
+			members = append(members, violation)
+		} else {
+			others = append(others, violation)
+		}
+	}
+	o.State.EtcdBehind = skew.Summary(members)
+	refused := skew.Summary(others)
 	if o.State.LeftBehind != "" && refused != "" {
 		refused = "; " + refused
 	}

@@ -85,8 +85,8 @@ func decideAsBefore(t interface{ Fatalf(string, ...any) }, s controlplane.State)
 	old := *likeBefore[*before.Snapshot](s)
 	assessment := Assess(s)
 	step, want := assessment.Step, before.Decide(old)
-	if s.LeftBehind != "" {
-		return step // workers were nothing that it knew of
+	if s.LeftBehind != "" || s.EtcdBehind != "" {
+		return step // workers were nothing that it knew of, nor versions of etcd
 	}
 	if slices.ContainsFunc(s.Machines, func(m controlplane.Machine) bool { return !m.Returns }) && (want.Kind == before.PrepareMachine ||
 		strings.Contains(step.Message, "could not be claimed again")) {

@@ -147,8 +147,8 @@ func retryInit(s facts) *controlplane.Step {
 //   - One whose member is dead goes before its replacement comes: without it etcd tolerates as much as with it, and
 //     etcd
 //     adds no member while too few of three answer (mayAddMember in server/etcdserver/server.go).
-//   - One whose member is well gets its replacement first when a host is free: etcd needs it until then. When none is, it
-//     goes first only if its own host can be claimed again.
+//   - One whose member is well gets its replacement first when a host is free: etcd needs it until then. When none is,
+//     it goes first only if its own host can be claimed again.
 //
 // The departure itself has the verdict of remove, like any other.
 func remediate(s facts) *controlplane.Step {

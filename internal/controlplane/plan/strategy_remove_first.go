@@ -49,8 +49,8 @@ func (s facts) keepWhoseHostIsLost(leaver controlplane.Machine, meanwhile string
 	if s.Spare.Pending > 0 {
 		help = s.pendingHost()
 	}
-	return s.waitFor(leaver, controlplane.ReasonNoSpareHost, "%s, and the host of Machine %s could not be claimed again%s; %s",
-		meanwhile, leaver.Name, why, help)
+	return s.waitFor(leaver, controlplane.ReasonNoSpareHost, "%s, and the host of Machine %s could not be claimed "+
+		"again%s; %s", meanwhile, leaver.Name, why, help)
 }
 
 // leaveFirst lets an old Machine go, so that its replacement can have its host. Everything that the replacement needs
