@@ -117,7 +117,7 @@ func TestAVersionThatWouldLeaveKubeletsBehindWaits(t *testing.T) {
 	g := w.g
 	first := initialized(t, w)
 	worker := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "w",
-		Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c", clusterv1.MachineDeploymentNameLabel: "blue"}}}
 	worker.Spec.ClusterName, worker.Spec.Version = "c", oldVer
 	g.Expect(w.mgmt.Create(t.Context(), worker)).To(Succeed())
 	runs := func(version string) {
@@ -132,7 +132,8 @@ func TestAVersionThatWouldLeaveKubeletsBehindWaits(t *testing.T) {
 	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition)).To(And(
 		HaveField("Status", metav1.ConditionFalse), HaveField("Reason", controlplanev1.VersionSkewReason),
 		HaveField("Message", And(ContainSubstring("kubelet v1.32.9 of Machine w is older than API server v1.36.3"),
-			ContainSubstring("bring it to v1.33 or later first"), ContainSubstring("set spec.version back")))))
+			ContainSubstring("bring it to v1.33 or later first"),
+			ContainSubstring("raise MachineDeployment blue to "+oldVer+" first"), ContainSubstring("set spec.version back")))))
 
 	p := w.reconciliation()
 	_, err := w.r.ensurePrerequisites(t.Context(), p)
@@ -158,14 +159,7 @@ func TestAVersionThatItsEtcdMayNotReachWaits(t *testing.T) {
 	g := w.g
 	first := initialized(t, w)
 	w.edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Version = newVer })
-	runs := func(tag string) {
-		pod := &corev1.Pod{}
-		g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "etcd-n-" + first},
-			pod)).To(Succeed())
-		pod.Labels["component"], pod.Spec.NodeName = "etcd", "n-"+first
-		pod.Spec.Containers = []corev1.Container{{Name: "etcd", Image: "quoin.test/etcd:" + tag}}
-		g.Expect(w.workload.Update(t.Context(), pod)).To(Succeed())
-	}
+	runs := func(tag string) { w.runsEtcd(t, first, tag) }
 	runs("3.5.21-0")
 	w.reconcile()
 	g.Expect(w.infra(first).Spec.AddonVersions).To(BeEmpty())
@@ -179,6 +173,41 @@ func TestAVersionThatItsEtcdMayNotReachWaits(t *testing.T) {
 	w.fetchImages()
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(2))
+}
+
+// Proves: R18
+//
+// So it is when nothing but the tag of etcd's image is edited: that is no other version, and every API server runs it.
+func TestAnImageThatItsEtcdMayNotReachWaits(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	first := initialized(t, w)
+	w.runsEtcd(t, first, "3.5.21-0")
+	w.edit(func(p *controlplanev1.QuoinControlPlane) {
+		p.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.Local.ImageTag = "3.6.8-0"
+	})
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(1))
+	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition)).To(And(
+		HaveField("Status", metav1.ConditionFalse), HaveField("Reason", controlplanev1.VersionSkewReason),
+		HaveField("Message", And(ContainSubstring("but none is made: etcd v3.5.21-0"),
+			ContainSubstring("which only v3.5.26 and later may"), ContainSubstring("(R18)")))))
+	w.runsEtcd(t, first, "3.5.26-0")
+	w.reconcile()
+	w.fetchImages()
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(2))
+}
+
+// runsEtcd has the member of a Machine run an image of the tag.
+func (w *world) runsEtcd(t *testing.T, machine, tag string) {
+	t.Helper()
+	pod := &corev1.Pod{}
+	w.g.Expect(w.workload.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "etcd-n-" + machine},
+		pod)).To(Succeed())
+	pod.Labels["component"], pod.Spec.NodeName = "etcd", "n-"+machine
+	pod.Spec.Containers = []corev1.Container{{Name: "etcd", Image: "quoin.test/etcd:" + tag}}
+	w.g.Expect(w.workload.Update(t.Context(), pod)).To(Succeed())
 }
 
 // Proves: S0-30

@@ -71,9 +71,11 @@ func TestAProofOfNoRuleIsAnError(t *testing.T) {
 
 func TestTheTableCountsWhatIsProved(t *testing.T) {
 	g := NewWithT(t)
-	sections := []section{{title: "S0 first", rules: []rule{{"S0-1", "one | two"}, {"S0-2", "other"}}}}
+	sections := []section{{title: "S0 first", rules: []rule{{"S0-1", "one | two"}, {"S0-2", "other"},
+		{"S0-3", "third -- not applicable: nobody asks"}}}}
 	text := string(render(sections, map[string][]proof{"S0-1": {{"x_test.go", "TestX"}}}))
-	g.Expect(text).To(ContainSubstring("| S0 first | 2 | 1 |"))
+	g.Expect(text).To(ContainSubstring("| S0 first | 3 | 1 |"))
 	g.Expect(text).To(ContainSubstring("| S0-1 | one \\| two | `x_test.go: TestX` |"))
 	g.Expect(text).To(ContainSubstring("| S0-2 | other | - |"))
+	g.Expect(text).To(ContainSubstring("| S0-3 | third | not applicable: nobody asks |"))
 }

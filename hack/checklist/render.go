@@ -9,6 +9,9 @@ import (
 	"strings"
 )
 
+// notApplicable stands between the statement of a rule and the reason why nothing here can keep or break it.
+const notApplicable = " -- not applicable: "
+
 // render writes the checklist. The same rules and tests always give the same bytes, or --check could not work.
 func render(sections []section, proofs map[string][]proof) []byte {
 	var out, tables bytes.Buffer
@@ -23,7 +26,11 @@ func render(sections []section, proofs map[string][]proof) []byte {
 		count := 0
 		fmt.Fprintf(&tables, "\n## %s\n\n| rule | statement | proved by |\n|---|---|---|\n", s.title)
 		for _, r := range s.rules {
+			statement, why, spared := strings.Cut(r.statement, notApplicable)
 			by := "-"
+			if spared {
+				by = "not applicable: " + why
+			}
 			if found := proofs[r.id]; len(found) > 0 {
 				count++
 				names := make([]string, 0, len(found))
@@ -32,7 +39,7 @@ func render(sections []section, proofs map[string][]proof) []byte {
 				}
 				by = strings.Join(names, "<br>")
 			}
-			fmt.Fprintf(&tables, "| %s | %s | %s |\n", r.id, cell(r.statement), cell(by))
+			fmt.Fprintf(&tables, "| %s | %s | %s |\n", r.id, cell(statement), cell(by))
 		}
 		fmt.Fprintf(&out, "| %s | %d | %d |\n", cell(s.title), len(s.rules), count)
 		rules, proved = rules+len(s.rules), proved+count

@@ -51,6 +51,9 @@ type State struct {
 	// LeftBehind says which kubelets of workers an API server of Version would leave behind, and what else keeps the first
 	// Machine of that from being made; empty when nothing does.
 	LeftBehind string
+	// EtcdBehind says which members of etcd may not become what the next Machine would bring, whatever API servers run;
+	// empty when all may.
+	EtcdBehind string
 	// Hosts of all Machines of the Cluster, workers included.
 	Hosts []Host
 	// StaleHosts are those of the control plane's Machines that serve a newer generation of their claim.

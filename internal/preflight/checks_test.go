@@ -157,6 +157,8 @@ func TestVersionPathAsksWhatKubeadmIsTold(t *testing.T) {
 	}{
 		"etcd that may become 3.6": {runs: "v1.33.9", target: "v1.34.4", etcd: "3.5.26-0"},
 		"etcd that may not":        {runs: "v1.33.9", target: "v1.34.4", etcd: "3.5.24-0", want: []string{"Block  Kubeadm"}},
+		"etcd that depends on what the first hop brings": {runs: "v1.32.9", target: "v1.34.4", etcd: "3.5.16-0",
+			want: []string{"Warn  SeveralHops", "Warn  Kubeadm"}},
 		"kubelets of their own node's API server": {runs: "v1.33.9", target: "v1.34.4", etcd: "3.6.5-0",
 			gates: map[string]bool{"ControlPlaneKubeletLocalMode": true}},
 		"kubelets of any API server": {runs: "v1.33.9", target: "v1.34.4", etcd: "3.6.5-0",
@@ -173,6 +175,24 @@ func TestVersionPathAsksWhatKubeadmIsTold(t *testing.T) {
 			})
 			expect(t, lookAtVersionPath, s, c.want...)
 		})
+	}
+}
+
+// Proves: R9
+//
+// What runs as pods is asked as it is when the version is edited.
+func TestVersionPathHeedsWhatRunsInside(t *testing.T) {
+	for scheduler, want := range map[string][]string{"v1.34.1": nil, "v1.33.1": {"Block  NoVersionPath"}} {
+		var pods []client.Object
+		for component, version := range map[string]string{"kube-apiserver": "v1.35.4", "kube-scheduler": scheduler} {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: component + "-cp",
+				Labels: map[string]string{"tier": "control-plane", "component": component}}}
+			pod.Spec.NodeName = "cp"
+			pod.Spec.Containers = []corev1.Container{{Name: component, Image: "registry.k8s.io/" + component + ":" + version}}
+			pods = append(pods, pod)
+		}
+		s := subject(t, []client.Object{machine("cp", "v1.35.4", true)}, pods)
+		expect(t, lookAtVersionPath, s, want...)
 	}
 }
 

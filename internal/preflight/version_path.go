@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,7 +64,7 @@ func lookAtVersionPath(ctx context.Context, s Subject) (string, []quoinv1.Findin
 	case err != nil:
 		return "", nil, err
 	}
-	findings := append(s.advice(way, newest), s.judgeKubeadm(policies, seen, way.Hops)...)
+	findings := append(s.advice(way, newest), s.judgeInside(policies, seen, way.Hops)...)
 	return strings.TrimSpace(way.String()), findings, nil
 }
 
@@ -76,19 +75,27 @@ func (s Subject) way(request plan.Request) (plan.Plan, error) {
 	return plan.For(request)
 }
 
-// judgeKubeadm finds what kubeadm would be told to make beside members of etcd and API servers that do not allow it
-// (R17, R18). What etcd runs after the first hop nobody knows yet.
-func (s Subject) judgeKubeadm(policies []skew.Policy, seen seen, hops []string) []quoinv1.Finding {
-	if s.ControlPlane == nil {
+// judgeInside finds what runs as pods and would be too old for the first hop, and what kubeadm would be told to make
+// beside members of etcd and API servers that do not allow it (R17, R18).
+func (s Subject) judgeInside(policies []skew.Policy, seen seen, hops []string) []quoinv1.Finding {
+	if len(hops) == 0 {
 		return nil
 	}
 	world := skew.World{APIServers: seen.world.APIServers, Components: seen.inside}
-	for _, hop := range hops {
-		settings := observed.KubeadmOf(hop, &s.ControlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration)
-		if refused := skew.Summary(settings.Judge(policies, world, skew.Kubeadm{})); refused != "" {
-			return []quoinv1.Finding{blocks("", "Kubeadm", refused, "")}
-		}
-		world = skew.World{APIServers: []string{hop}}
+	ordinary, _ := skew.Split(policies)
+	if behind, _ := skew.LeftBehind(ordinary, world, hops[0]); behind != "" {
+		return []quoinv1.Finding{blocks("", noVersionPath, behind, "")}
+	}
+	if s.ControlPlane == nil {
+		return nil
+	}
+	settings := observed.KubeadmOf("", &s.ControlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration)
+	violations, unknown := settings.JudgeHops(policies, world, skew.Kubeadm{}, hops)
+	switch refused := skew.Summary(violations); {
+	case refused != "":
+		return []quoinv1.Finding{blocks("", "Kubeadm", refused, "")}
+	case unknown != "":
+		return []quoinv1.Finding{warns("", "Kubeadm", unknown, "")}
 	}
 	return nil
 }
@@ -148,12 +155,7 @@ func (s Subject) seen(ctx context.Context, policies []skew.Policy) (found seen, 
 func (f seen) state() plan.State {
 	state := plan.StateOf(f.machines)
 	state.Others = append(state.Others, f.others...)
-	for _, running := range f.inside {
-		if running.Component == skew.KubeProxy && !slices.Contains(state.KubeProxy, running.Version) {
-			state.KubeProxy = append(state.KubeProxy, running.Version)
-		}
-	}
-	return state
+	return state.WithAddons(f.inside)
 }
 
 // class is the ClusterClass of a managed topology; an empty one of any other Cluster, and where it is not there.

@@ -220,27 +220,28 @@ func (j *judgement) pools(components []Running) {
 			continue
 		}
 		found, judged := known[running.Version]
-		if own, err := Parse(running.Version); !judged && err == nil {
-			found = j.pool(own)
+		if !judged {
+			if own, err := Parse(running.Version); err == nil {
+				found = j.pool(own)
+			}
 			known[running.Version] = found
 		}
 		if found != nil {
 			violation := *found
 			violation.object = running.Object
-			violation.message = func() string {
-				return fmt.Sprintf("kubelet v%s of %s %s", strings.TrimPrefix(running.Version, "v"), running.Object,
-					found.message())
-			}
 			j.violations = append(j.violations, violation)
 		}
 	}
 }
 
-// pool says what is wrong with a kubelet of this version, without its name; nil when nothing is.
+// pool says what is wrong with a kubelet of this version, whoever runs it; nil when nothing is.
 func (j *judgement) pool(own *semver.Version) *Violation {
 	no := func(rule Rule, format string, args ...any) *Violation {
+		why := saying(format+" (%s)", append(args, rule)...)
 		return &Violation{Rule: rule, Component: Kubelet, Ahead: rule == j.Pools.Newer,
-			message: saying(format+" (%s)", append(args, rule)...)}
+			message: func(object string) string {
+				return fmt.Sprintf("kubelet %s of %s %s", text(own), object, why(object))
+			}}
 	}
 	cluster := text(j.cluster)
 	if oldest := append(slices.Clone(j.servers), j.cluster)[0]; Compare(own, oldest) > 0 {

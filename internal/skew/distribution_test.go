@@ -16,8 +16,10 @@ import (
 // releaseVector is a line of testdata/distribution.yaml.
 type releaseVector struct {
 	Row, Names, At, To, Tool, Pool, MC string
-	Self                               bool
-	UC, Gates                          []string
+	// Warns is the rule that a warning names, of what is allowed.
+	Warns     string
+	Self      bool
+	UC, Gates []string
 }
 
 func (v releaseVector) world(catalog Catalog) World {
@@ -39,7 +41,7 @@ func (v releaseVector) world(catalog Catalog) World {
 	return world
 }
 
-func catalog(t *testing.T) Catalog {
+func catalog(t testing.TB) Catalog {
 	t.Helper()
 	content, err := os.ReadFile("testdata/catalog.yaml")
 	if err != nil {
@@ -72,7 +74,14 @@ func TestVectorsOfTheDistribution(t *testing.T) {
 			if v.To != "" {
 				violations = policy.CheckStep(world, v.To)
 			}
-			if v.Names == "" {
+			_, warning := Distributed([]Policy{policy}, world, v.To)
+			switch {
+			case v.Warns != "":
+				g.Expect(violations).To(BeEmpty(), Summary(violations))
+				g.Expect(warning).To(HaveSuffix("(" + v.Warns + ")"))
+				refused[v.Row] = true
+				return
+			case v.Names == "":
 				g.Expect(violations).To(BeEmpty(), Summary(violations))
 				allowed[v.Row] = true
 				return

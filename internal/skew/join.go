@@ -3,6 +3,55 @@
 
 package skew
 
+// KubeadmBounds are how far a kubeadm may be ahead of what it works on.
+type KubeadmBounds struct {
+	// Installs bounds the Kubernetes of a control plane that it makes, Kubelet the kubelet of its host.
+	Installs Bound `json:"installs"`
+	Kubelet  Bound `json:"kubelet"`
+	// Joins bounds the kubeadm that made a cluster or last upgraded it, Upgrades the one that manages a node.
+	Joins    Bound `json:"joins"`
+	Upgrades Bound `json:"upgrades"`
+}
+
+// Installer is a kubeadm that is about to run on a host. Versions are empty of what it has nothing to do with.
+type Installer struct {
+	// Object is whose host it is, for people: "Machine w1".
+	Object, Version string
+	// Installs is the version of the control plane that it makes, Kubelet that of the kubelet beside it.
+	Installs, Kubelet string
+	// Cluster is the version of the kubeadm that made the cluster which it joins, or last upgraded it.
+	Cluster string
+	// Node is the version of the kubeadm that manages the node which it upgrades.
+	Node string
+}
+
+// CheckInstaller lists what the policy does not allow of a kubeadm (R13, R14, R15, R16).
+func (p Policy) CheckInstaller(i Installer) []Violation {
+	own, err := Parse(i.Version)
+	if err != nil || p.Kubeadm == nil {
+		return nil
+	}
+	var violations []Violation
+	for _, other := range []struct {
+		version, what string
+		bound         Bound
+	}{
+		{i.Installs, "Kubernetes", p.Kubeadm.Installs},
+		{i.Kubelet, "kubelet", p.Kubeadm.Kubelet},
+		{i.Cluster, "a cluster of kubeadm", p.Kubeadm.Joins},
+		{i.Node, "a node of kubeadm", p.Kubeadm.Upgrades},
+	} {
+		version, err := Parse(other.version)
+		if err != nil || !later(version, own) && distance(own, version) <= other.bound.of(own.Minor()) {
+			continue
+		}
+		violations = append(violations, Violation{Rule: other.bound.Rule, object: i.Object, message: saying(
+			"kubeadm %s of %s is %s from %s %s (%s): bring it to v%d.%d first", text(own), i.Object,
+			minors(distance(own, version)), other.what, text(version), other.bound.Rule, version.Major(), version.Minor())})
+	}
+	return violations
+}
+
 // JoiningKubeadm is the version of the kubeadm that a node joins with: that of the control plane's oldest API server
 // where it is of a newer minor than the node, and else the node's own. Kubelets may be three minors older than API
 // servers, while kubeadm joins only a control plane of its own minor. Versions that are none are left out.

@@ -32,3 +32,33 @@ func TestJoiningKubeadm(t *testing.T) {
 		})
 	}
 }
+
+// Proves: R14, R15
+//
+// Whatever pool may make Machines, they join with a kubeadm that fits their kubelet and their cluster.
+func TestTheKubeadmThatJoinsIsSupported(t *testing.T) {
+	joined := 0
+	for _, servers := range [][]int{{37}, {37, 36}, {36}} {
+		for pool := 30; pool < 40; pool++ {
+			world := vector{API: servers}.world()
+			policy := policies[DefaultPolicy]
+			refused, waits := Pool{Version: of(pool)}.Judge([]Policy{policy}, world)
+			if len(refused)+len(waits) > 0 {
+				continue
+			}
+			joined++
+			violations := policy.CheckInstaller(Installer{Object: "Machine w1", Kubelet: of(pool),
+				Version: JoiningKubeadm(of(pool), world.APIServers...), Cluster: Oldest(world.APIServers...)})
+			NewWithT(t).Expect(rules(violations)).To(BeEmpty(), Summary(violations))
+		}
+	}
+	g := NewWithT(t)
+	g.Expect(joined).To(BeNumerically(">", 6))
+	g.Expect(policies[DefaultPolicy].CheckInstaller(Installer{Version: "latest", Kubelet: "v1.36.3"})).To(BeEmpty())
+	g.Expect(policies["Kubernetes-1.24"].CheckInstaller(Installer{Version: "v1.37.3", Kubelet: "v1.20.3"})).To(BeEmpty(),
+		"it bounds none")
+	own := policies[DefaultPolicy].CheckInstaller(Installer{Object: "Machine w1", Version: "v1.34.2", Kubelet: "v1.34.2",
+		Cluster: "v1.36.3"})
+	g.Expect(Summary(own)).To(Equal("kubeadm v1.34.2 of Machine w1 is 2 minors from a cluster of kubeadm v1.36.3 (R15): " +
+		"bring it to v1.36 first"))
+}

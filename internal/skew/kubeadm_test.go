@@ -4,6 +4,7 @@
 package skew
 
 import (
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -15,6 +16,8 @@ func TestEtcdFollowsItsControlPlane(t *testing.T) {
 		member        string
 		before, after Kubeadm
 		refused       string
+		// beside is another member.
+		beside string
 	}{
 		"3.5.26 to 3.6": {member: "3.5.26-0", before: Kubeadm{Version: "v1.33.4"},
 			after: Kubeadm{Version: "v1.34.1"}},
@@ -38,6 +41,13 @@ func TestEtcdFollowsItsControlPlane(t *testing.T) {
 			after: Kubeadm{Version: "v1.34.1"}, refused: "R18"},
 		"3.6 goes back by a tag": {member: "3.6.5-0", before: Kubeadm{Version: "v1.34.1"},
 			after: Kubeadm{Version: "v1.34.1", EtcdTag: "3.5.26-0"}, refused: "R21"},
+		"3.5.21 beside one that is 3.6": {member: "3.5.21-0", beside: "3.6.5-0", before: Kubeadm{},
+			after: Kubeadm{Version: "v1.34.1"}},
+		"3.6 beside one that is to come back": {member: "3.6.5-0", beside: "3.5.26-0", before: Kubeadm{},
+			after: Kubeadm{Version: "v1.33.4", EtcdTag: "3.5.26-0"}, refused: "R21"},
+		"what a later kubeadm brings": {member: "3.7.1-0", before: Kubeadm{}, after: Kubeadm{Version: "v1.38.1"}},
+		"what it brings, back by a tag": {member: "3.7.1-0", before: Kubeadm{},
+			after: Kubeadm{Version: "v1.38.1", EtcdTag: "3.6.5-0"}, refused: "R21"},
 		"a patch in an illegal step": {member: "3.5.21-0", before: Kubeadm{Version: "v1.34.1"},
 			after: Kubeadm{Version: "v1.34.2"}},
 		"etcd of others": {member: "3.5.21-0", before: Kubeadm{Version: "v1.33.4"},
@@ -48,7 +58,7 @@ func TestEtcdFollowsItsControlPlane(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			world := World{Components: []Running{{Component: Etcd, Version: c.member, Object: "Pod etcd-1"},
-				{Component: Kubelet, Version: "v1.33.1"}}}
+				{Component: Etcd, Version: c.beside, Object: "Pod etcd-2"}, {Component: Kubelet, Version: "v1.33.1"}}}
 			NewWithT(t).Expect(rules(c.after.Judge([]Policy{policies[DefaultPolicy]}, world, c.before))).To(Equal(c.refused))
 		})
 	}
@@ -76,12 +86,46 @@ func TestKubeletsOfAControlPlaneStayLocal(t *testing.T) {
 		"from the first":          {"v1.30.1", "v1.31.1", off, "R17"},
 		"when it is gone":         {"v1.35.1", "v1.36.1", off, ""},
 		"before anything runs":    {"", "v1.35.1", off, ""},
+		"another patch, later on": {"v1.34.1 v1.35.1", "v1.35.2", off, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			world := World{APIServers: []string{c.from}}
+			world := World{APIServers: strings.Fields(c.from)}
 			after := Kubeadm{Version: c.to, FeatureGates: c.gates}
 			NewWithT(t).Expect(rules(after.Judge([]Policy{policies[DefaultPolicy]}, world, Kubeadm{Version: c.from}))).
 				To(Equal(c.refused))
+		})
+	}
+}
+
+// Of several versions each is judged, and what only kubeadm knows is said.
+func TestEtcdFollowsItsControlPlaneOverSeveralMinors(t *testing.T) {
+	for name, c := range map[string]struct {
+		member, tag      string
+		hops             []string
+		refused, unknown string
+		gates            map[string]bool
+	}{
+		"one":        {member: "3.5.26-0", hops: []string{"v1.34.1"}},
+		"one of two": {member: "3.5.21-0", hops: []string{"v1.34.1", "v1.35.1"}, refused: "R18"},
+		"both":       {member: "3.5.26-0", hops: []string{"v1.34.1", "v1.35.1"}},
+		"by what comes": {member: "3.5.16-0", hops: []string{"v1.33.4", "v1.34.1"},
+			unknown: "if v1.33.4 brings an earlier one"},
+		"whatever comes": {member: "3.5.21-0", tag: "3.5.21-0", hops: []string{"v1.33.4", "v1.34.1"}},
+		"the later one": {member: "3.5.26-0", hops: []string{"v1.34.1", "v1.35.1"}, refused: "R17",
+			gates: map[string]bool{"ControlPlaneKubeletLocalMode": false}},
+		"none": {member: "3.5.26-0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			world := World{APIServers: []string{"v1.33.1"},
+				Components: []Running{{Component: Etcd, Version: c.member, Object: "Pod etcd-1"}}}
+			told := Kubeadm{Version: "v1.33.1", EtcdTag: c.tag, FeatureGates: c.gates}
+			violations, unknown := told.JudgeHops([]Policy{policies[DefaultPolicy]}, world, told, c.hops)
+			g.Expect(rules(violations)).To(Equal(c.refused))
+			if c.unknown == "" {
+				g.Expect(unknown).To(BeEmpty())
+			}
+			g.Expect(unknown).To(ContainSubstring(c.unknown))
 		})
 	}
 }

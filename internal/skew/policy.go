@@ -38,6 +38,8 @@ type Policy struct {
 	Etcd       *EtcdRules   `json:"etcd,omitempty"`
 	// LocalKubelets has the kubelets of a control plane talk to the API server of their own node.
 	LocalKubelets *LocalKubelets `json:"localKubelets,omitempty"`
+	// Kubeadm bounds the kubeadm of a host.
+	Kubeadm *KubeadmBounds `json:"kubeadm,omitempty"`
 	// Distribution are the rules of a distribution, which take the place of Components.
 	Distribution *Distribution `json:"distribution,omitempty"`
 }

@@ -19,7 +19,7 @@ type Pool struct {
 // have to wait. World is what runs; nothing is judged of a cluster without an API server.
 func (p Pool) Judge(policies []Policy, world World) (refused, waits []Violation) {
 	if _, err := Parse(p.Version); err != nil {
-		return []Violation{{Rule: RuleInvalid, Component: Kubelet, message: err.Error}}, nil
+		return []Violation{{Rule: RuleInvalid, Component: Kubelet, message: saying("%s", err)}}, nil
 	}
 	kubelet := []Running{{Component: Kubelet, Version: p.Version, Object: p.Object}}
 	servers := parsed(append([]string{p.ControlPlane}, world.APIServers...))

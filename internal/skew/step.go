@@ -32,24 +32,28 @@ func LeftBehind(policies []Policy, world World, target string) (refusal, warning
 	return refusal, warning
 }
 
-// tooOld lists the components that would be too old once an API server had the target version. What is too old already
-// is no reason to keep a control plane from a patch.
+// tooOld lists the components that would be too old once an API server had the target version. What is no worse by that
+// is no reason to keep a control plane from it: bounds count minors, so nothing gets worse beside a further API server
+// of a minor that one has already, also of another patch and while others are of the minor before.
 func tooOld(policies []Policy, world World, target *semver.Version) []Violation {
 	var behind []Violation
 	servers := parsed(world.APIServers)
 	for _, policy := range policies {
 		before := map[[2]string]bool{}
-		switch apart := policy.scale(world).distance(target, servers[0]); {
-		case apart > 1:
+		switch minors := policy.scale(world); {
+		case minors.distance(target, servers[0]) > 1:
 			continue
-		case policy.Distribution != nil && apart == 0: // a patch may bring a kubelet off the list of its cluster's release
+		case minors.distance(target, last(servers)) > 0: // the first API server of its minor
+		case policy.Distribution == nil:
+			continue
+		default: // a patch may bring a kubelet off the list of its cluster's release
 			for _, violation := range policy.Check(world) {
 				before[violation.key()] = true
 			}
-		case apart == 0:
-			continue
 		}
-		for _, violation := range policy.CheckStep(world, text(target)) {
+		found := policy.CheckStep(world, text(target))
+		behind = slices.Grow(behind, len(found))
+		for _, violation := range found {
 			if violation.Component != "" && !violation.Ahead && !before[violation.key()] {
 				behind = append(behind, violation)
 			}

@@ -40,15 +40,15 @@ type Violation struct {
 	// Ahead says that the version is too new: the API servers may follow.
 	Ahead bool
 
-	object  string        // who runs it
-	message func() string // of thousands few are read
+	object  string                     // who runs it
+	message func(object string) string // of thousands few are read
 }
 
 // Message says what is wrong and what would make it right.
-func (v Violation) Message() string { return v.message() }
+func (v Violation) Message() string { return v.message(v.object) }
 
-func saying(format string, args ...any) func() string {
-	return func() string { return fmt.Sprintf(format, args...) }
+func saying(format string, args ...any) func(string) string {
+	return func(string) string { return fmt.Sprintf(format, args...) }
 }
 
 // Check lists what the policy does not allow in the world.
@@ -73,11 +73,11 @@ func (p Policy) CheckStep(w World, target string) []Violation {
 	servers := parsed(w.APIServers)
 	wanted, err := Parse(target)
 	if err != nil {
-		return []Violation{{Rule: RuleInvalid, message: err.Error}}
+		return []Violation{{Rule: RuleInvalid, message: saying("%s", err)}}
 	}
 	var violations []Violation
 	if refused := p.APIServers.step(servers, wanted, p.scale(w)); refused != nil {
-		violations = []Violation{{Rule: refused.Rule, message: refused.Numbered}}
+		violations = []Violation{{Rule: refused.Rule, message: saying("%s", refused.Numbered())}}
 		if Compare(wanted, last(servers)) < 0 {
 			return violations
 		}
@@ -94,7 +94,8 @@ func (p Policy) scale(w World) scale {
 }
 
 // bound lists the components that are too far from the API servers, which are sorted, and from the target that is to
-// run beside them, if there is one.
+// run beside them, if there is one. Those that differ in nothing but who runs them are judged once: of thousands few
+// differ in more.
 func (p Policy) bound(w World, servers []*semver.Version, target *semver.Version) []Violation {
 	if p.Distribution != nil {
 		return p.Distribution.judge(w, servers, target)
@@ -105,12 +106,25 @@ func (p Policy) bound(w World, servers []*semver.Version, target *semver.Version
 	}
 	oldest, newest := servers[0], last(servers)
 	var violations []Violation
-	known := reader{}
+	known, judged := reader{}, map[Running][]Violation{}
 	for _, running := range w.Components {
-		for _, constraint := range p.Components {
-			if constraint.Component == running.Component {
-				violations = append(violations, constraint.check(running, known, oldest, newest, target != nil)...)
+		alike := running
+		alike.Object = ""
+		found, again := judged[alike]
+		if !again {
+			for _, constraint := range p.Components {
+				if constraint.Component == running.Component {
+					found = append(found, constraint.check(running, known, oldest, newest, target != nil)...)
+				}
 			}
+			judged[alike] = found
+		}
+		if len(found) > 0 && violations == nil {
+			violations = make([]Violation, 0, len(w.Components)) // where one is too old, most are
+		}
+		for _, violation := range found {
+			violation.object = running.Object
+			violations = append(violations, violation)
 		}
 	}
 	return violations
@@ -149,8 +163,8 @@ func (c Constraint) check(r Running, known reader, oldest, newest *semver.Versio
 	var violations []Violation
 	say := func(rule Rule, ahead bool, format string, args ...any) {
 		violations = append(violations, Violation{Rule: rule, Component: r.Component, Ahead: ahead, object: r.Object,
-			message: func() string {
-				return fmt.Sprintf("%s %s of %s ", r.Component, text(own), r.Object) + fmt.Sprintf(format, args...)
+			message: func(object string) string {
+				return fmt.Sprintf("%s %s of %s ", r.Component, text(own), object) + fmt.Sprintf(format, args...)
 			}})
 	}
 	if ahead := distance(own, oldest); later(own, oldest) && ahead > c.Newer.of(own.Minor()) {

@@ -5,7 +5,6 @@ package observe
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -13,12 +12,12 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
 )
 
 // leftBehind judges the wanted version by what runs on all Machines of the Cluster, as admission does when it is
@@ -38,11 +37,14 @@ func (s *Sources) leftBehind(ctx context.Context, l *Lists) (string, error) {
 		}
 	}
 	left, _ := skew.LeftBehind(policies, world, l.ControlPlane.Spec.Version)
+	if left != "" {
+		left += plan.StateOf(listed(l.all)).Onward(policies, l.ControlPlane.Spec.Version)
+	}
 	return left, nil
 }
 
 // judgeKubeadm adds what kubeadm is to make beside members of etcd and API servers that do not allow it (R17, R18):
-// admission asked a cluster that need not have answered.
+// admission asked a cluster that need not have answered. Etcd is judged apart, since its version may be asked for alone.
 func (o *Observation) judgeKubeadm() {
 	policies, err := skew.PoliciesOf(o.Cluster)
 	if err != nil {
@@ -55,7 +57,16 @@ func (o *Observation) judgeKubeadm() {
 	world := skew.World{APIServers: skew.WorldOf(listed(o.Machines)).APIServers, Components: observed.StaticPods(pods)}
 	spec := &o.ControlPlane.Spec
 	kubeadm := observed.KubeadmOf(spec.Version, &spec.KubeadmConfigSpec.ClusterConfiguration)
-	refused := skew.Summary(kubeadm.Judge(policies, world, skew.Kubeadm{}))
+	var members, others []skew.Violation
+	for _, violation := range kubeadm.Judge(policies, world, skew.Kubeadm{}) {
+		if violation.Component == skew.Etcd {
+			members = append(members, violation)
+		} else {
+			others = append(others, violation)
+		}
+	}
+	o.State.EtcdBehind = skew.Summary(members)
+	refused := skew.Summary(others)
 	if o.State.LeftBehind != "" && refused != "" {
 		refused = "; " + refused
 	}
@@ -79,7 +90,8 @@ func (s *Sources) failsOnCgroupV1(ctx context.Context, inv *Inventory) (bool, er
 	}) {
 		return false, nil
 	}
-	data, err := s.kubeletSettings(ctx, inv)
+	data, err := observed.KubeletSettings(ctx, s.Live, inv.ControlPlane.Namespace, &inv.ControlPlane.Spec.KubeadmConfigSpec,
+		inv.Initialized())
 	if err != nil || observed.StartsOnCgroupV1(data) {
 		return false, err
 	}
@@ -91,37 +103,4 @@ func (s *Sources) failsOnCgroupV1(ctx context.Context, inv *Inventory) (bool, er
 	workload, err := s.Workloads.GetUncachedReader(ctx, client.ObjectKeyFromObject(inv.Cluster))
 	// A cluster that cannot be read may let it start.
 	return err == nil && observed.SharedFailsOnCgroupV1(ctx, workload), nil
-}
-
-// kubeletSettings is a cloud-config of all that a further Machine's bootstrap data will give its kubelet.
-func (s *Sources) kubeletSettings(ctx context.Context, inv *Inventory) ([]byte, error) {
-	type file struct {
-		Path     string `json:"path"`
-		Encoding string `json:"encoding,omitempty"`
-		Content  string `json:"content"`
-	}
-	spec := &inv.ControlPlane.Spec.KubeadmConfigSpec
-	registration := spec.InitConfiguration.NodeRegistration
-	if inv.Initialized() {
-		registration = spec.JoinConfiguration.NodeRegistration
-	}
-	arguments, err := yaml.Marshal(registration)
-	if err != nil {
-		return nil, err
-	}
-	files := []file{{Path: "/run/kubeadm/kubeadm.yaml", Content: string(arguments)}}
-	for _, written := range spec.Files {
-		content := written.Content
-		if written.ContentFrom.IsDefined() {
-			from, data := written.ContentFrom.Secret, &corev1.Secret{}
-			key := client.ObjectKey{Namespace: inv.ControlPlane.Namespace, Name: from.Name}
-			if err := client.IgnoreNotFound(s.Live.Get(ctx, key, data)); err != nil {
-				return nil, fmt.Errorf("reading Secret %s of file %s: %w", key, written.Path, err)
-			}
-			content = string(data.Data[from.Key])
-		}
-		files = append(files, file{Path: written.Path, Encoding: string(written.Encoding), Content: content})
-	}
-	text, err := yaml.Marshal(map[string]any{"write_files": files})
-	return append([]byte("#cloud-config\n"), text...), err
 }

@@ -261,6 +261,8 @@ func parse(t *testing.T, d *datadriven.TestData) controlplane.State {
 				Last: "the last good one is 2h0m0s old"}
 		case "left-behind":
 			s.LeftBehind = value
+		case "etcd-behind":
+			s.EtcdBehind = value
 		case "no-quorum":
 			s.Etcd.Agreed = false
 		case "patience":

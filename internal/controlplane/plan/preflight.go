@@ -110,12 +110,33 @@ func mixNoVersions(s facts) *controlplane.Step {
 // leaveNobodyBehind keeps the first API server of a version from starting while kubelets are too old for it (R9,
 // S1-17): admission judged them when the version was edited, and since then a pool may have changed, or nobody was
 // there to judge. It is asked wherever a Machine is made, since each is made of that version. Once one runs, going on
-// ends the mixture soonest. meanwhile begins the sentence.
+// ends the mixture soonest. Etcd that a Machine would bring too early keeps it from being made whatever runs (R18): its
+// version may be asked for alone. meanwhile begins the sentence.
 func leaveNobodyBehind(s facts, operation controlplane.Operation, meanwhile string) *controlplane.Step {
-	if s.LeftBehind == "" {
+	if s.LeftBehind == "" && s.EtcdBehind == "" {
 		return nil
 	}
-	running := ""
+	running, runs := s.newestRunning()
+	switch {
+	case runs && s.EtcdBehind == "":
+		return nil
+	case runs:
+		return s.refusal(operation, controlplane.ReasonVersionSkew, "%s, but none is made: %s", meanwhile, s.EtcdBehind)
+	}
+	behind := s.LeftBehind
+	if behind != "" && s.EtcdBehind != "" {
+		behind += "; "
+	}
+	wayBack := ""
+	if running != "" {
+		wayBack = "; or set spec.version back to " + running
+	}
+	return s.refusal(operation, controlplane.ReasonVersionSkew, "%s, but none is made of %s, which no API server runs "+
+		"yet: %s%s%s", meanwhile, s.Version, behind, s.EtcdBehind, wayBack)
+}
+
+// newestRunning is the newest version that API servers of Machines run beside the wanted one, and whether one runs that.
+func (s facts) newestRunning() (running string, wanted bool) {
 	for _, machine := range s.Machines {
 		version := machine.Version
 		if machine.Deleting {
@@ -124,17 +145,12 @@ func leaveNobodyBehind(s facts, operation controlplane.Operation, meanwhile stri
 		switch {
 		case version == "" || machine.Node == "" && !machine.Joined:
 		case version == s.Version:
-			return nil
+			wanted = true
 		case running == "" || skew.Older(running, version):
 			running = version
 		}
 	}
-	wayBack := ""
-	if running != "" {
-		wayBack = "; or set spec.version back to " + running
-	}
-	return s.refusal(operation, controlplane.ReasonVersionSkew,
-		"%s, but none is made of %s, which no API server runs yet: %s%s", meanwhile, s.Version, s.LeftBehind, wayBack)
+	return running, wanted
 }
 
 // backUp sees to it that etcd can be restored before anything is replaced.

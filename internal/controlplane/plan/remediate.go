@@ -141,7 +141,8 @@ func retryInit(s facts) *controlplane.Step {
 //   - One that never became a node holds nothing and goes at once.
 //   - One whose member is dead goes before its replacement comes: without it etcd tolerates as much as with it, and
 //     etcd adds no member while too few of three answer (mayAddMember in server/etcdserver/server.go).
-//   - One whose member is well gets its replacement first when a host is free: etcd needs it until then.
+//   - One whose member is well gets its replacement first when a host is free: etcd needs it until then. When none is,
+//     it goes first only if its own host can be claimed again.
 //
 // The departure itself has the verdict of remove, like any other.
 func remediate(s facts) *controlplane.Step {
@@ -209,6 +210,12 @@ func (s facts) remedy(target controlplane.UnhealthyMachine, unhealthy []controlp
 		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonNoSpareHost,
 			"Machine %s is ill: %s; %s, so that a replacement comes first",
 			machine.Name, target.Message, s.pendingHost()).WithMachine(machine.Name))
+	case !surplus && well && s.StackedEtcd:
+		// What votes is not given away for a place that stays empty.
+		if step := s.keepWhoseHostIsLost(machine, fmt.Sprintf("Machine %s is ill: %s", machine.Name,
+			target.Message)); step != nil {
+			return remediating(target, step)
+		}
 	case surplus && machine.Serving:
 		if step := holdAddons(s, machine); step != nil {
 			return remediating(target, step)

@@ -31,12 +31,13 @@ func (removeFirst) fit(s facts) *controlplane.Step {
 func (removeFirst) leavesFirst() bool { return true }
 
 func (removeFirst) replace(s facts, leaving controlplane.Machine) *controlplane.Step {
-	return cmp.Or(s.keepWhoseHostIsLost(leaving), leaveFirst(s, leaving))
+	outdated := fmt.Sprintf("%d of %d Machines are outdated", s.outdated(), len(s.scheduled()))
+	return cmp.Or(s.keepWhoseHostIsLost(leaving, outdated), leaveFirst(s, leaving))
 }
 
 // keepWhoseHostIsLost keeps a Machine that would leave first when its replacement could have neither its host nor
-// another: etcd would be without that member until somebody registers one.
-func (s facts) keepWhoseHostIsLost(leaving controlplane.Machine) *controlplane.Step {
+// another: etcd would be without that member until somebody registers one. meanwhile begins the sentence.
+func (s facts) keepWhoseHostIsLost(leaving controlplane.Machine, meanwhile string) *controlplane.Step {
 	if leaving.Returns || s.Spare.Free > 0 || s.Spare.Returning > 0 {
 		return nil
 	}
@@ -48,9 +49,8 @@ func (s facts) keepWhoseHostIsLost(leaving controlplane.Machine) *controlplane.S
 	if s.Spare.Pending > 0 {
 		help = s.pendingHost()
 	}
-	return s.waitFor(leaving, controlplane.ReasonNoSpareHost,
-		"%d of %d Machines are outdated, and the host of Machine %s could not be claimed again%s; %s",
-		s.outdated(), len(s.scheduled()), leaving.Name, why, help)
+	return s.waitFor(leaving, controlplane.ReasonNoSpareHost, "%s, and the host of Machine %s could not be claimed "+
+		"again%s; %s", meanwhile, leaving.Name, why, help)
 }
 
 // leaveFirst lets an old Machine go, so that its replacement can have its host. Everything that the replacement needs

@@ -5,12 +5,14 @@ package observed
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -31,6 +33,41 @@ func StartsOnCgroupV1(bootstrapData []byte) bool {
 	return err == nil && slices.ContainsFunc(config.Files, func(file cloudinit.File) bool {
 		return startsOnCgroupV1.Match(file.Content) || patchesFailCgroupV1(file.Content)
 	})
+}
+
+// KubeletSettings is a cloud-config of all that the bootstrap data of a control plane's next Machine will tell its
+// kubelet: that of the first Machine of a cluster that is not initialized yet.
+func KubeletSettings(
+	ctx context.Context, reader client.Reader, namespace string, spec *bootstrapv1.KubeadmConfigSpec, initialized bool,
+) ([]byte, error) {
+	type file struct {
+		Path     string `json:"path"`
+		Encoding string `json:"encoding,omitempty"`
+		Content  string `json:"content"`
+	}
+	registration := spec.InitConfiguration.NodeRegistration
+	if initialized {
+		registration = spec.JoinConfiguration.NodeRegistration
+	}
+	arguments, err := yaml.Marshal(registration)
+	if err != nil {
+		return nil, err
+	}
+	files := []file{{Path: "/run/kubeadm/kubeadm.yaml", Content: string(arguments)}}
+	for _, written := range spec.Files {
+		content := written.Content
+		if written.ContentFrom.IsDefined() {
+			from, data := written.ContentFrom.Secret, &corev1.Secret{}
+			key := client.ObjectKey{Namespace: namespace, Name: from.Name}
+			if err := client.IgnoreNotFound(reader.Get(ctx, key, data)); err != nil {
+				return nil, fmt.Errorf("reading Secret %s of file %s: %w", key, written.Path, err)
+			}
+			content = string(data.Data[from.Key])
+		}
+		files = append(files, file{Path: written.Path, Encoding: string(written.Encoding), Content: content})
+	}
+	text, err := yaml.Marshal(map[string]any{"write_files": files})
+	return append([]byte("#cloud-config\n"), text...), err
 }
 
 // patchesFailCgroupV1 reports whether a file is a JSON patch, which may be written as YAML, that unsets failCgroupV1.

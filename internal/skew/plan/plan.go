@@ -86,6 +86,39 @@ func (p Plan) Route() string {
 	return text
 }
 
+// Way is what has to be raised before the control plane may be: "raise MachineDeployment blue to v1.36.3 first, then
+// the control plane to v1.37.0"; empty when nothing has.
+func (p Plan) Way() string {
+	var first []string
+	for _, step := range p.Steps {
+		if step.Raises != ControlPlane {
+			first = append(first, cmp.Or(step.Pool, string(step.Raises))+" to "+step.To)
+			continue
+		}
+		if len(first) == 0 {
+			return ""
+		}
+		text := strings.Join(first[:min(len(first), most)], ", ")
+		if more := len(first) - most; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		return fmt.Sprintf("raise %s first, then the control plane to %s", text, step.To)
+	}
+	return ""
+}
+
+// most is how many pools a way names.
+const most = 3
+
+// Onward is the Way to the target as the end of a refusal that has none; empty when no plan leads there.
+func (s State) Onward(policies []skew.Policy, target string) string {
+	p, err := For(Request{State: s, Target: target, Policies: policies})
+	if err != nil || p.Way() == "" {
+		return ""
+	}
+	return "; " + p.Way()
+}
+
 // String is the plan for people, a line for each step.
 func (p Plan) String() string {
 	var text strings.Builder

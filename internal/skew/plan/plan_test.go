@@ -100,3 +100,36 @@ func TestStateOfMachines(t *testing.T) {
 		Others: []skew.Running{{Component: skew.Kubelet, Version: "v1.33.2", Object: "Machine alone"}},
 	}))
 }
+
+// What a refusal adds is what comes first, by the plan.
+func TestTheWayNamesWhatComesFirst(t *testing.T) {
+	g := NewWithT(t)
+	policies, err := skew.Policies("")
+	g.Expect(err).NotTo(HaveOccurred())
+	old := func(names ...string) State {
+		state := State{APIServers: []string{"v1.36.3"}}
+		for _, name := range names {
+			state.Pools = append(state.Pools, Pool{Object: name, Versions: []string{"v1.33.1"}})
+		}
+		return state
+	}
+	g.Expect(old("blue").Onward(policies, "v1.37.0")).
+		To(Equal("; raise blue to v1.36.3 first, then the control plane to v1.37.0"))
+	g.Expect(old("a", "b", "c", "d", "e").Onward(policies, "v1.37.0")).
+		To(Equal("; raise a to v1.36.3, b to v1.36.3, c to v1.36.3 and 2 more first, then the control plane to v1.37.0"))
+	behind := old()
+	behind.KubeProxy = []string{"v1.33.1"}
+	g.Expect(behind.Onward(policies, "v1.37.0")).
+		To(Equal("; raise add-ons to v1.36.3 first, then the control plane to v1.37.0"))
+	g.Expect(old().Onward(policies, "v1.37.0")).To(BeEmpty(), "nothing comes first")
+	g.Expect(old("blue").Onward(policies, "v1.36.4")).To(BeEmpty(), "nothing has to")
+	stays := old()
+	stays.Others = []skew.Running{{Component: skew.Kubelet, Version: "v1.33.1", Object: "Machine alone"}}
+	g.Expect(stays.Onward(policies, "v1.37.0")).To(BeEmpty(), "no plan raises what is of no pool")
+	older, err := skew.Policies("Kubernetes-1.24")
+	g.Expect(err).NotTo(HaveOccurred())
+	lags := State{APIServers: []string{"v1.35.4"}, Pools: old("blue").Pools}
+	_, err = OfTopology(Request{State: lags, Target: "v1.36.3", Policies: older})
+	g.Expect(err).To(MatchError(HaveSuffix("; raise blue to v1.35.4 first, then the control plane to v1.36.3")))
+	g.Expect(Plan{}.Way()).To(BeEmpty())
+}

@@ -68,6 +68,17 @@ func StateOf(machines []clusterv1.Machine) State {
 	return state
 }
 
+// WithAddons is the state with the add-ons that are among what runs in the cluster as pods.
+func (s State) WithAddons(inside []skew.Running) State {
+	s.KubeProxy = slices.Clone(s.KubeProxy)
+	for _, running := range inside {
+		if running.Component == skew.KubeProxy && !slices.Contains(s.KubeProxy, running.Version) {
+			s.KubeProxy = append(s.KubeProxy, running.Version)
+		}
+	}
+	return s
+}
+
 // after is the state when the step is done.
 func (s State) after(step Step) State {
 	to := []string{step.To}

@@ -54,15 +54,21 @@ func OfTopology(r Request) (Plan, error) {
 	return d.plan, nil
 }
 
-// instead adds to a refusal what to set one after another, when there is more than one hop and the first is legal.
+// instead adds to a refusal what to set one after another, when there is more than one hop and the first is legal, or
+// else what to raise before that.
 func (r Request) instead(p Plan, refusal error) error {
 	var refused *RefusedError
-	if len(p.Hops) < 2 || !errors.As(refusal, &refused) {
+	if !errors.As(refusal, &refused) {
 		return refusal
 	}
 	first := r
 	first.Target = p.Hops[0]
+	if len(p.Hops) < 2 {
+		refused.message += r.State.Onward(r.Policies, first.Target)
+		return refusal
+	}
 	if _, err := OfTopology(first); err != nil {
+		refused.message += r.State.Onward(r.Policies, first.Target)
 		return refusal
 	}
 	refused.Hops = p.Hops

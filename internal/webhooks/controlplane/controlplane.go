@@ -4,6 +4,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ type ControlPlaneWebhook struct {
 	// Reader reads the Cluster and its Machines as they are: no cache, which may be of one namespace.
 	Reader client.Reader
 	// Workload reads a workload cluster; nothing in it is read when it is nil.
-	Workload func(context.Context, client.ObjectKey) (client.Reader, error)
+	Workload webhooks.Workload
 }
 
 var (
@@ -125,7 +126,11 @@ func (w *ControlPlaneWebhook) validateTarget(
 	if err != nil {
 		return nil, field.ErrorList{field.Forbidden(path.Child("version"), err.Error())}, nil
 	}
-	world, err := observed.World(ctx, w.Reader, cluster, policies)
+	machines, err := observed.Machines(ctx, w.Reader, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	world, err := observed.WorldOf(ctx, w.Reader, cluster, policies, machines)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -134,10 +139,9 @@ func (w *ControlPlaneWebhook) validateTarget(
 		world.APIServers = nil
 	}
 	var warnings admission.Warnings
-	inside, err := w.inside(ctx, key, world)
-	if err != nil {
-		warnings = append(warnings, fmt.Sprintf(
-			"kube-proxy, etcd and the control plane's other components are not compared with the new version: %v", err))
+	inside, unseen := w.Workload.Inside(ctx, key, world)
+	if unseen != "" {
+		warnings = append(warnings, unseen)
 	}
 	world.Components = append(world.Components, inside...)
 	if refused := skew.Summary(next.Judge(policies, world, previous)); refused != "" {
@@ -146,33 +150,32 @@ func (w *ControlPlaneWebhook) validateTarget(
 	if !raised {
 		return warnings, nil, nil
 	}
-	switch refusal, warning := skew.Target(policies, world, after.Spec.Version); {
-	case refusal != "":
+	refusal, warning := reach(policies, world, after.Spec.Version, func() plan.State {
+		return plan.StateOf(machines).WithAddons(inside)
+	})
+	if refusal != "" {
 		return nil, field.ErrorList{field.Forbidden(path.Child("version"), refusal)}, nil
-	case warning != "":
-		warnings = append(warnings, warning)
 	}
-	return warnings, nil, nil
+	return append(warnings, warning...), nil, nil
 }
 
-// clusterTimeout is how long a cluster may take to say what runs in it. Its answer decides about advice that comes too
-// late when it is not asked, and not about what an API server accepts: the edit goes on without.
-const clusterTimeout = 3 * time.Second
-
-// inside lists the components that run in the cluster as pods.
-func (w *ControlPlaneWebhook) inside(
-	ctx context.Context, cluster client.ObjectKey, world skew.World,
-) ([]skew.Running, error) {
-	if w.Workload == nil || len(world.APIServers) == 0 {
-		return nil, nil
+// reach says what keeps a control plane from a version, with what to raise first in its state, or else what to know of
+// the version.
+func reach(
+	policies []skew.Policy, world skew.World, target string, state func() plan.State,
+) (refusal string, warnings admission.Warnings) {
+	refusal, newest := skew.Distributed(policies, world, target)
+	if refusal != "" {
+		return refusal, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
-	defer cancel()
-	reader, err := w.Workload(ctx, cluster)
-	if err != nil {
-		return nil, client.IgnoreNotFound(err) // no kubeconfig: the cluster is about to be made, or somebody else's to reach
+	behind, warning := skew.LeftBehind(policies, world, target)
+	if behind != "" {
+		return behind + state().Onward(policies, target), nil
 	}
-	return observed.Inside(ctx, reader, world)
+	if warning = cmp.Or(warning, newest); warning != "" {
+		warnings = admission.Warnings{warning}
+	}
+	return "", warnings
 }
 
 // validateVersionFollows compares a new version with what runs, not with what was asked for last: a version that was

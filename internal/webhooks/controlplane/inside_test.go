@@ -56,6 +56,8 @@ type insideEdit struct {
 	inside         []client.Object
 	before, after  change
 	policy, worker string
+	// pool is the MachineDeployment of the worker.
+	pool string
 	// none says that no API server runs.
 	none    bool
 	refusal string
@@ -77,7 +79,9 @@ func (c insideEdit) edit(
 		objects = objects[1:]
 	}
 	if c.worker != "" {
-		objects = append(objects, estatetest.Machine("prod", "c1", "w1", c.worker))
+		worker := estatetest.Machine("prod", "c1", "w1", c.worker)
+		worker.Labels[clusterv1.MachineDeploymentNameLabel] = c.pool
+		objects = append(objects, worker)
 	}
 	webhook := &ControlPlaneWebhook{Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(),
 		Workload: workload}
@@ -161,6 +165,18 @@ func TestWhatRunsInsideFitsTheNextVersion(t *testing.T) {
 			NewWithT(t).Expect(warnings).NotTo(ContainElement(ContainSubstring("kube-proxy")))
 		})
 	}
+}
+
+// A refusal for what is too old says which pool is to be raised to what first.
+func TestARefusalNamesTheWay(t *testing.T) {
+	old := insideEdit{from: "v1.36.3", to: "v1.37.0", worker: "v1.33.1", pool: "blue"}
+	_, err := old.edit(t, nil)
+	expectRefusal(t, err, "bring it to v1.34 or later first; raise MachineDeployment blue to v1.36.3 first, then the "+
+		"control plane to v1.37.0")
+	old.pool = ""
+	_, err = old.edit(t, nil)
+	expectRefusal(t, err, "bring it to v1.34 or later first")
+	NewWithT(t).Expect(err).NotTo(MatchError(ContainSubstring("raise")))
 }
 
 // A cluster that does not answer says nothing, and the edit is told so; one without a kubeconfig is not asked.

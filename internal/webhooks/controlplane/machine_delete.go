@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +28,10 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
 const machineDeletionPath = "/validate-deletion-cluster-x-k8s-io-v1beta2-machine"
@@ -48,7 +52,8 @@ const membershipMaxAge = 3 * time.Minute
 
 // MachineDeletionWebhook refuses to delete a Machine of a QuoinControlPlane when the members of etcd that would then be
 // on their way out are too many. It judges by what the control plane last read of etcd and by the Machines as they are,
-// and connects to no host.
+// and connects to no host. The cluster itself is asked for one thing: how its kubelets are configured, where the only
+// voter's replacement would have a host with cgroup v1.
 //
 // Two deletions at the same moment may each be judged without the other. That is no danger: the hooks on the Machines
 // and the QuoinMachines' lifecycle hooks let one member go at a time, and none that etcd needs. What this webhook adds
@@ -58,6 +63,8 @@ type MachineDeletionWebhook struct {
 	Reader client.Reader
 	// Hosts reads QuoinHosts, of which there may be thousands: a cache.
 	Hosts client.Reader
+	// Workload reads a workload cluster; nothing in it is read when it is nil.
+	Workload webhooks.Workload
 	// Recorder of the deletions that were let through although etcd does not survive them.
 	Recorder events.EventRecorder
 
@@ -232,8 +239,12 @@ func (w *MachineDeletionWebhook) replaceable(ctx context.Context, d *departure) 
 		request.Selector = selector
 	}
 	hosts := &infrav1.QuoinHostList{}
-	if err := w.Hosts.List(ctx, hosts); err != nil {
+	err := w.Hosts.List(ctx, hosts)
+	if err != nil {
 		return false, fmt.Errorf("list QuoinHosts: %w", err)
+	}
+	if request.FailCgroupV1, err = w.failsOnCgroupV1(ctx, d.controlPlane, d.machine.Spec.ClusterName, hosts.Items); err != nil {
+		return false, err
 	}
 	for i := range hosts.Items {
 		if placement.Select(request, []placement.Host{placement.HostOf(&hosts.Items[i])}).Chosen != nil {
@@ -241,4 +252,21 @@ func (w *MachineDeletionWebhook) replaceable(ctx context.Context, d *departure) 
 		}
 	}
 	return false, nil
+}
+
+// failsOnCgroupV1 reports whether the kubelet of a replacement would not start on those of the hosts that have cgroup v1
+// (R20), as the control plane and the QuoinMachine ask when they count and claim hosts.
+func (w *MachineDeletionWebhook) failsOnCgroupV1(
+	ctx context.Context, plane *controlplanev1.QuoinControlPlane, cluster string, hosts []infrav1.QuoinHost,
+) (bool, error) {
+	if !slices.ContainsFunc(hosts, func(host infrav1.QuoinHost) bool {
+		return skew.CgroupEnded(placement.CgroupOf(host.Status.Facts), plane.Spec.Version) != ""
+	}) {
+		return false, nil
+	}
+	data, err := observed.KubeletSettings(ctx, w.Reader, plane.Namespace, &plane.Spec.KubeadmConfigSpec, true)
+	if err != nil || observed.StartsOnCgroupV1(data) {
+		return false, err
+	}
+	return w.Workload.FailsOnCgroupV1(ctx, client.ObjectKey{Namespace: plane.Namespace, Name: cluster}), nil
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,7 +40,9 @@ type estate struct {
 	plane     *controlplanev1.QuoinControlPlane
 	machines  []*clusterv1.Machine
 	hosts     []*infrav1.QuoinHost
-	gone      []client.Object
+	// kubelets is what the cluster tells its kubelets; nothing in it can be read when it is empty.
+	kubelets string
+	gone     []client.Object
 }
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -153,6 +156,14 @@ func (e *estate) ask(
 	reader := builder.Build()
 	webhook := &MachineDeletionWebhook{Reader: reader, Hosts: reader, Recorder: recorder,
 		now: func() time.Time { return noon }, decoder: admission.NewDecoder(scheme)}
+	webhook.Workload = func(context.Context, client.ObjectKey) (client.Reader, error) {
+		if e.kubelets == "" {
+			return nil, errors.New("no route")
+		}
+		return fake.NewFakeClient(&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubelet-config"},
+			Data:       map[string]string{"kubelet": e.kubelets}}), nil
+	}
 	raw, err := json.Marshal(e.machines[0])
 	g.Expect(err).NotTo(HaveOccurred())
 	request := admissionv1.AdmissionRequest{Operation: admissionv1.Delete, Namespace: "prod",
@@ -266,6 +277,27 @@ func TestMachineDeletion(t *testing.T) {
 		// The only one. A hook keeps it until its replacement votes, so a replacement must be possible.
 		"the only one, with a free host": {1, func(e *estate) {
 			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+		}, ""},
+		"the only one, with a free host of cgroup v1": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+			e.hosts[0].Status.Facts = &infrav1.HostFacts{CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}
+			e.kubelets = "kind: KubeletConfiguration"
+		}, "free host"},
+		"the only one, with a free host of cgroup v1, in a cluster that allows it": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+			e.hosts[0].Status.Facts = &infrav1.HostFacts{CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}
+			e.kubelets = "failCgroupV1: false"
+		}, ""},
+		"the only one, with a free host of cgroup v1, by its kubelet's arguments": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+			e.hosts[0].Status.Facts = &infrav1.HostFacts{CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}
+			e.kubelets = "kind: KubeletConfiguration"
+			e.plane.Spec.KubeadmConfigSpec.JoinConfiguration.NodeRegistration.KubeletExtraArgs = []bootstrapv1.Arg{
+				{Name: "fail-cgroupv1", Value: ptr.To("false")}}
+		}, ""},
+		"the only one, with a free host of cgroup v1, while nothing answers": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+			e.hosts[0].Status.Facts = &infrav1.HostFacts{CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}
 		}, ""},
 		"the only one, without a host": {1, func(*estate) {}, "free host"},
 		"the only one, beside one made ahead": {1, func(e *estate) {

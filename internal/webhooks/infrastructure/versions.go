@@ -4,9 +4,7 @@
 package infrastructure
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -21,7 +19,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
 const (
@@ -41,6 +39,7 @@ const (
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusterclasses,verbs=get
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=quoin-releases,verbs=get
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list
 
 // VersionWebhook judges versions of pools of workers, and of managed topologies, before anything is made of them. It
@@ -48,8 +47,10 @@ const (
 // commit asks about each of them first.
 type VersionWebhook struct {
 	// Reader reads Clusters, control planes and Machines as they are: no cache, which may be behind and of one namespace.
-	Reader  client.Reader
-	decoder admission.Decoder
+	Reader client.Reader
+	// Workload reads the cluster of a managed topology; nothing in it is read when it is nil.
+	Workload webhooks.Workload
+	decoder  admission.Decoder
 }
 
 func (w *VersionWebhook) setup(mgr ctrl.Manager) error {
@@ -118,85 +119,28 @@ func (w *VersionWebhook) judge(
 // wanted is the version that the Cluster's control plane is to have next; empty when that is not known. That of a
 // topology may be many steps away.
 func (w *VersionWebhook) wanted(ctx context.Context, cluster *clusterv1.Cluster) (string, error) {
+	plane, err := w.controlPlane(ctx, cluster)
+	if err != nil || plane == nil {
+		return "", err
+	}
+	return plane.Spec.Version, nil
+}
+
+// controlPlane of the Cluster; nil when it is another provider's, and while it is not there.
+func (w *VersionWebhook) controlPlane(
+	ctx context.Context, cluster *clusterv1.Cluster,
+) (*controlplanev1.QuoinControlPlane, error) {
 	ref := cluster.Spec.ControlPlaneRef
 	if ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
-		return "", nil
+		return nil, nil
 	}
 	controlPlane := &controlplanev1.QuoinControlPlane{}
 	key := client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}
 	switch err := w.Reader.Get(ctx, key, controlPlane); {
 	case apierrors.IsNotFound(err):
-		return "", nil
+		return nil, nil
 	case err != nil:
-		return "", fmt.Errorf("read QuoinControlPlane %s: %w", key, err)
+		return nil, fmt.Errorf("read QuoinControlPlane %s: %w", key, err)
 	}
-	return controlPlane.Spec.Version, nil
-}
-
-// handleTopology judges what Cluster API's own check leaves out: workers that would be too old for the control plane,
-// what a distribution asks of a version, and whether on its way there Cluster API would bring together what a policy
-// does not allow. Without that, it would stop in the middle.
-func (w *VersionWebhook) handleTopology(ctx context.Context, request admission.Request) admission.Response {
-	cluster := &clusterv1.Cluster{}
-	if err := w.decoder.Decode(request, cluster); err != nil {
-		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the Cluster: %w", err))
-	}
-	policies, err := skew.PoliciesOf(cluster)
-	if err != nil {
-		return admission.Denied(err.Error())
-	}
-	machines, err := observed.Machines(ctx, w.Reader, client.ObjectKeyFromObject(cluster))
-	if err != nil {
-		return admission.Errored(http.StatusInternalServerError, err)
-	}
-	world, err := observed.WorldOf(ctx, w.Reader, cluster, policies, machines)
-	if err != nil {
-		return admission.Errored(http.StatusInternalServerError, err)
-	}
-	target := cluster.Spec.Topology.Version
-	runs := world
-	if !ptr.Deref(cluster.Status.Initialization.ControlPlaneInitialized, false) {
-		// What its Machines wait with, because the distribution does not make a cluster of that version, runs nowhere.
-		runs.APIServers = nil
-	}
-	refusal, newest := skew.Distributed(policies, runs, target)
-	behind, warning := skew.LeftBehind(policies, world, target)
-	switch class, err := w.class(ctx, cluster); {
-	case err != nil:
-		return admission.Errored(http.StatusInternalServerError, err)
-	case class.Spec.Upgrade.External.GenerateUpgradePlanExtension == "": // else its way is not known
-		// A plan knows nothing of what a distribution asks of pools.
-		_, distributions := skew.Split(policies)
-		behind, _ = skew.LeftBehind(distributions, world, target)
-		behind = cmp.Or(noWay(plan.Request{State: plan.StateOf(machines), Policies: policies, Target: target,
-			Known: class.Spec.KubernetesVersions}), behind)
-	}
-	if refusal = cmp.Or(refusal, behind); refusal != "" {
-		return admission.Denied("spec.topology.version: " + refusal)
-	}
-	response := admission.Allowed("")
-	if warning = cmp.Or(warning, newest); warning != "" {
-		response = response.WithWarnings(warning)
-	}
-	return response
-}
-
-// class is the Cluster's ClusterClass; an empty one while it is not there, in which Cluster API finds nothing to do.
-func (w *VersionWebhook) class(ctx context.Context, cluster *clusterv1.Cluster) (*clusterv1.ClusterClass, error) {
-	class := &clusterv1.ClusterClass{}
-	key := cluster.GetClassKey()
-	if err := w.Reader.Get(ctx, key, class); err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("read ClusterClass %s: %w", key, err)
-	}
-	return class, nil
-}
-
-// noWay says why Cluster API cannot bring a cluster to a version by legal steps, and by which versions it can. Nothing
-// is said of a cluster of which nothing runs, nor of versions that its ClusterClass does not list.
-func noWay(request plan.Request) string {
-	var refused *plan.RefusedError
-	if _, err := plan.OfTopology(request); errors.As(err, &refused) && refused.Rule != plan.RuleUnknown {
-		return refused.Error()
-	}
-	return ""
+	return controlPlane, nil
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/estatetest"
 )
@@ -27,6 +28,7 @@ func versionWebhook(t *testing.T, objects []client.Object) *VersionWebhook {
 	scheme := runtime.NewScheme()
 	NewWithT(t).Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	NewWithT(t).Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
+	NewWithT(t).Expect(controlplanev1.AddToScheme(scheme)).To(Succeed())
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	return &VersionWebhook{Reader: reader, decoder: admission.NewDecoder(scheme)}
 }

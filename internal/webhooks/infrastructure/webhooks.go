@@ -6,6 +6,8 @@ package infrastructure
 
 import (
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
 // SetupWithManager serves the webhooks of the infrastructure provider.
@@ -18,7 +20,7 @@ func SetupWithManager(mgr ctrl.Manager) error {
 		(&ClusterTemplateWebhook{}).setup,
 		(&MachineWebhook{}).setup,
 		(&MachineTemplateWebhook{}).setup,
-		(&VersionWebhook{Reader: mgr.GetAPIReader()}).setup,
+		(&VersionWebhook{Reader: mgr.GetAPIReader(), Workload: webhooks.WorkloadBy(mgr.GetAPIReader())}).setup,
 	} {
 		if err := setup(mgr); err != nil {
 			return err

@@ -1,0 +1,41 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// A release must not tell which versions of Kubernetes people have: a list in its ClusterClass would be all that
+// Cluster API admits. With one of their own they get over several minors.
+func TestTheReleasedClassLeavesVersionsOpen(t *testing.T) {
+	g := NewWithT(t)
+	content, err := os.ReadFile("../../../templates/clusterclass-quoin.yaml")
+	g.Expect(err).NotTo(HaveOccurred())
+	class := &clusterv1.ClusterClass{}
+	first, _, _ := bytes.Cut(content, []byte("\n---\n"))
+	g.Expect(yaml.UnmarshalStrict(first, class)).To(Succeed())
+	g.Expect(class.Name).To(Equal("quoin"))
+	g.Expect(class.Spec.KubernetesVersions).To(BeEmpty())
+
+	policies, err := skew.Policies("")
+	g.Expect(err).NotTo(HaveOccurred())
+	to := func(target string) error {
+		_, err := OfTopology(Request{State: State{APIServers: []string{"v1.34.4"}}, Target: target, Policies: policies,
+			Known: class.Spec.KubernetesVersions})
+		return err
+	}
+	g.Expect(to("v1.35.17")).To(Succeed())
+	g.Expect(to("v1.36.3")).To(MatchError(ContainSubstring("spec.kubernetesVersions of the ClusterClass")))
+	class.Spec.KubernetesVersions = []string{"v1.34.4", "v1.35.4", "v1.36.3"}
+	g.Expect(to("v1.36.3")).To(Succeed())
+}

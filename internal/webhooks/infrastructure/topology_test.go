@@ -1,0 +1,148 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package infrastructure
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/estatetest"
+)
+
+func staticPod(component, tag string) client.Object {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: component + "-a",
+			Labels: map[string]string{"tier": "control-plane", "component": component}},
+		Spec: corev1.PodSpec{NodeName: "a",
+			Containers: []corev1.Container{{Name: component, Image: "quoin.test/" + component + ":" + tag}}},
+	}
+}
+
+func kubeProxy(tag string) client.Object {
+	daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
+	daemonSet.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy",
+		Image: "quoin.test/kube-proxy:" + tag}}
+	return daemonSet
+}
+
+// insideEdit is an edit of the version of a topology in whose cluster something runs.
+type insideEdit struct {
+	from, to string
+	// lists are the versions of the ClusterClass.
+	lists          []string
+	inside         []client.Object
+	policy, etcd   string
+	gates          map[string]bool
+	foreign, plans bool
+
+	refusal, warning string
+}
+
+func (c insideEdit) edit(
+	t *testing.T, workload func(context.Context, client.ObjectKey) (client.Reader, error),
+) admission.Response {
+	t.Helper()
+	server := estatetest.Machine("prod", "c1", "cp", c.from)
+	server.Labels[clusterv1.MachineControlPlaneLabel] = ""
+	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "cp"}}
+	plane.Spec.Version = c.from
+	plane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.Local.ImageTag = c.etcd
+	plane.Spec.KubeadmConfigSpec.ClusterConfiguration.FeatureGates = c.gates
+	class := &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "quoin"}}
+	class.Spec.KubernetesVersions = c.lists
+	if c.plans {
+		class.Spec.Upgrade.External.GenerateUpgradePlanExtension = "plans.example"
+	}
+	webhook := versionWebhook(t, []client.Object{server, plane, class})
+	webhook.Workload = workload
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c1",
+		Annotations: map[string]string{skew.PolicyAnnotation: c.policy}}}
+	cluster.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "quoin"}, Version: c.to}
+	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{Kind: "QuoinControlPlane", Name: "cp",
+		APIGroup: controlplanev1.GroupVersion.Group}
+	if c.foreign {
+		cluster.Spec.ControlPlaneRef.Kind = "KubeadmControlPlane"
+	}
+	cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
+	return webhook.handleTopology(t.Context(), update(t, cluster))
+}
+
+// Proves: R4, R6, R17, R18, S1-7, S1-16, S1-25
+//
+// What runs as pods in the cluster, and what kubeadm makes of etcd, is judged of a topology as of a control plane whose
+// version somebody edits, at each hop.
+func TestWhatRunsInsideFitsTheVersionsOfATopology(t *testing.T) {
+	chain := []string{"v1.32.4", "v1.33.4", "v1.34.1", "v1.35.4", "v1.36.3", "v1.37.0"}
+	off := map[string]bool{"ControlPlaneKubeletLocalMode": false}
+	for name, c := range map[string]insideEdit{
+		"kube-proxy of four minors before": {from: "v1.36.3", to: "v1.37.0", inside: []client.Object{kubeProxy("v1.33.1")},
+			refusal: "kube-proxy v1.33.1 of DaemonSet kube-proxy is older than API server v1.37.0 by 4 minors"},
+		"kube-proxy of three minors before": {from: "v1.36.3", to: "v1.37.0", inside: []client.Object{kubeProxy("v1.34.1")}},
+		"kube-proxy of three minors before 1.24": {from: "v1.36.3", to: "v1.37.0", policy: "Kubernetes-1.24",
+			inside: []client.Object{kubeProxy("v1.34.1")}, refusal: "(S1-25)"},
+		"one kube-proxy for kubelets of two minors, 1.24": {from: "v1.36.3", to: "v1.37.0", policy: "Kubernetes-1.24",
+			inside: []client.Object{kubeProxy("v1.36.3")}, refusal: "(S1-25)"},
+		"a scheduler of two minors before": {from: "v1.36.3", to: "v1.37.0",
+			inside:  []client.Object{staticPod("kube-apiserver", "v1.36.3"), staticPod("kube-scheduler", "v1.34.3")},
+			refusal: "(R9)"},
+		"a scheduler that follows its API server": {from: "v1.34.1", to: "v1.36.3", lists: chain,
+			inside: []client.Object{staticPod("kube-apiserver", "v1.34.1"), staticPod("kube-scheduler", "v1.34.1")}},
+		"a manager of two minors before, 1.24": {from: "v1.36.3", to: "v1.37.0", policy: "Kubernetes-1.24",
+			inside:  []client.Object{staticPod("kube-apiserver", "v1.36.3"), staticPod("kube-controller-manager", "v1.34.3")},
+			refusal: "(S1-16)"},
+		"etcd that may not become 3.6": {from: "v1.33.4", to: "v1.34.1",
+			inside:  []client.Object{staticPod("etcd", "3.5.21-0")},
+			refusal: "only v3.5.26 and later may: bring it there first"},
+		"etcd that may not at the first of two": {from: "v1.33.4", to: "v1.35.4", lists: chain,
+			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, refusal: "(R18)"},
+		"etcd that depends on the first of two": {from: "v1.32.4", to: "v1.34.1", lists: chain,
+			inside: []client.Object{staticPod("etcd", "3.5.16-0")}, warning: "if v1.33.4 brings an earlier one (R18)"},
+		"etcd of its own tag": {from: "v1.33.4", to: "v1.35.4", lists: chain, etcd: "3.5.21-0",
+			inside: []client.Object{staticPod("etcd", "3.5.21-0")}},
+		"etcd of another provider's control plane": {from: "v1.33.4", to: "v1.34.1", foreign: true,
+			inside: []client.Object{staticPod("etcd", "3.5.21-0")}},
+		"kubelets that reach any API server":   {from: "v1.35.4", to: "v1.36.3", gates: off},
+		"kubelets that do at the first of two": {from: "v1.34.1", to: "v1.36.3", lists: chain, gates: off, refusal: "(R17)"},
+		"etcd below an extension, one step away": {from: "v1.33.4", to: "v1.34.1", plans: true,
+			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, refusal: "(R18)"},
+		"etcd below an extension, further away": {from: "v1.33.4", to: "v1.35.4", plans: true,
+			inside: []client.Object{staticPod("etcd", "3.5.21-0")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			response := c.edit(t, func(context.Context, client.ObjectKey) (client.Reader, error) {
+				return fake.NewClientBuilder().WithObjects(c.inside...).Build(), nil
+			})
+			g.Expect(response.Allowed).To(Equal(c.refusal == ""), response.Result.Message)
+			g.Expect(response.Result.Message).To(ContainSubstring(c.refusal))
+			if c.warning == "" {
+				g.Expect(response.Warnings).To(BeEmpty())
+			} else {
+				g.Expect(response.Warnings).To(ConsistOf(ContainSubstring(c.warning)))
+			}
+		})
+	}
+}
+
+// A cluster that does not answer says nothing, and the edit of its topology is told so.
+func TestATopologyWhoseClusterDoesNotAnswerIsNotCompared(t *testing.T) {
+	g := NewWithT(t)
+	response := insideEdit{from: "v1.36.3", to: "v1.37.0"}.edit(t,
+		func(context.Context, client.ObjectKey) (client.Reader, error) { return nil, errors.New("no route") })
+	g.Expect(response.Allowed).To(BeTrue(), response.Result.Message)
+	g.Expect(response.Warnings).To(ConsistOf(And(ContainSubstring("kube-proxy, etcd"), ContainSubstring("no route"))))
+}
