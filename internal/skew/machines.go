@@ -52,11 +52,11 @@ func WorldOf(machines []clusterv1.Machine) World {
 		switch {
 		case !util.IsControlPlaneMachine(machine):
 			world.Components = append(world.Components,
-				Running{Component: Kubelet, Version: runs(machine), Object: "Machine " + machine.Name})
+				Running{Component: Kubelet, Version: Runs(machine), Object: "Machine " + machine.Name})
 		case machine.Status.NodeRef.IsDefined():
-			world.APIServers = append(world.APIServers, runs(machine))
+			world.APIServers = append(world.APIServers, Runs(machine))
 		default:
-			unseen = append(unseen, runs(machine))
+			unseen = append(unseen, Runs(machine))
 		}
 	}
 	if len(world.APIServers) == 0 {
@@ -65,8 +65,8 @@ func WorldOf(machines []clusterv1.Machine) World {
 	return world
 }
 
-// runs is the version that the Machine's Node reports, else the one that it was made with.
-func runs(machine *clusterv1.Machine) string {
+// Runs is the version that the Machine's Node reports, else the one that it was made with.
+func Runs(machine *clusterv1.Machine) string {
 	if info := machine.Status.NodeInfo; info != nil {
 		if _, err := Parse(info.KubeletVersion); err == nil {
 			return info.KubeletVersion

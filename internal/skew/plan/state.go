@@ -43,13 +43,14 @@ type Pool struct {
 func StateOf(machines []clusterv1.Machine) State {
 	state, pools := State{APIServers: skew.WorldOf(machines).APIServers}, map[string]int{}
 	for i := range machines {
-		if util.IsControlPlaneMachine(&machines[i]) {
+		machine := &machines[i]
+		if util.IsControlPlaneMachine(machine) {
 			continue
 		}
-		runs := skew.WorldOf(machines[i : i+1]).Components
-		deployment := machines[i].Labels[clusterv1.MachineDeploymentNameLabel]
+		version, deployment := skew.Runs(machine), machine.Labels[clusterv1.MachineDeploymentNameLabel]
 		if deployment == "" {
-			state.Others = append(state.Others, runs...)
+			state.Others = append(state.Others,
+				skew.Running{Component: skew.Kubelet, Version: version, Object: "Machine " + machine.Name})
 			continue
 		}
 		at, known := pools[deployment]
@@ -58,10 +59,8 @@ func StateOf(machines []clusterv1.Machine) State {
 			pools[deployment] = at
 			state.Pools = append(state.Pools, Pool{Object: "MachineDeployment " + deployment})
 		}
-		for _, kubelet := range runs {
-			if !slices.Contains(state.Pools[at].Versions, kubelet.Version) {
-				state.Pools[at].Versions = append(state.Pools[at].Versions, kubelet.Version)
-			}
+		if !slices.Contains(state.Pools[at].Versions, version) {
+			state.Pools[at].Versions = append(state.Pools[at].Versions, version)
 		}
 	}
 	slices.SortFunc(state.Pools, func(a, b Pool) int { return strings.Compare(a.Object, b.Object) })
