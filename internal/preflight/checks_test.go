@@ -15,7 +15,6 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -453,27 +452,6 @@ func TestDeprecatedAPIs(t *testing.T) {
 	s.Metrics = func(context.Context) ([]byte, error) { return nil, errors.New("forbidden") }
 	_, _, err := lookAtDeprecatedAPIs(t.Context(), s)
 	NewWithT(t).Expect(err).To(MatchError(ContainSubstring("forbidden")))
-}
-
-func TestDisruption(t *testing.T) {
-	budget := func(name string, allowed, healthy, desired, expected int32) client.Object {
-		return &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
-			Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed, CurrentHealthy: healthy,
-				DesiredHealthy: desired, ExpectedPods: expected}}
-	}
-	volume := func(name string, source corev1.PersistentVolumeSource, claim *corev1.ObjectReference) client.Object {
-		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source, ClaimRef: claim}}
-	}
-	local := corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/data"}}
-	claim := &corev1.ObjectReference{Namespace: "shop", Name: "data"}
-	expect(t, lookAtDisruption, subject(t, nil, []client.Object{
-		budget("well", 1, 3, 2, 3), budget("nobody", 0, 0, 1, 0), budget("never", 0, 3, 3, 3), budget("ill", 0, 2, 2, 3),
-		volume("free", local, nil), volume("held", local, claim),
-		volume("path", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}, claim),
-		volume("net", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs", Path: "/"}}, claim),
-	}), "Block PodDisruptionBudget shop/never AllowsNoDisruption", "Warn PodDisruptionBudget shop/ill TooFewHealthy",
-		"Block PersistentVolume held LocalData", "Block PersistentVolume path LocalData")
 }
 
 func TestSupply(t *testing.T) {

@@ -6,14 +6,11 @@ package preflight
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -21,19 +18,18 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // lookAtSupply looks whether the control plane and each pool find the host that the first replacement of their rollouts
 // needs. They are rolled out one after another, and each host that is left serves the next.
 func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, error) {
-	hosts, pools := &infrav1.QuoinHostList{}, &clusterv1.MachineDeploymentList{}
+	hosts := &infrav1.QuoinHostList{}
 	if err := s.Management.List(ctx, hosts); err != nil {
 		return "", nil, fmt.Errorf("list the QuoinHosts: %w", err)
 	}
-	if err := s.Management.List(ctx, pools, client.InNamespace(s.Cluster.Namespace),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: s.Cluster.Name}); err != nil {
-		return "", nil, fmt.Errorf("list the MachineDeployments: %w", err)
+	pools, err := s.pools(ctx)
+	if err != nil {
+		return "", nil, err
 	}
 	machines, err := s.machines(ctx)
 	if err != nil {
@@ -63,8 +59,8 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 			findings = append(findings, judgeControlPlaneSupply(s.ControlPlane, object, why)...)
 		}
 	}
-	for i := range pools.Items {
-		pool := &pools.Items[i]
+	for i := range pools {
+		pool := &pools[i]
 		raised := pool.Spec.Template.Spec.Version == s.Version && !left[pool.Name]
 		if ptr.Deref(pool.Spec.Replicas, 1) == 0 || raised || !surges(pool) {
 			continue
@@ -80,7 +76,7 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 				"add a host, or set maxSurge: 0 and maxUnavailable: 1"))
 		}
 	}
-	return fmt.Sprintf("%d QuoinHosts for a control plane and %d MachineDeployments", len(fleet.hosts), len(pools.Items)),
+	return fmt.Sprintf("%d QuoinHosts for a control plane and %d MachineDeployments", len(fleet.hosts), len(pools)),
 		findings, nil
 }
 
@@ -98,42 +94,21 @@ func judgeControlPlaneSupply(of *controlplanev1.QuoinControlPlane, object, why s
 		"one failure less is tolerated meanwhile", "add a host")}
 }
 
-// left reports of which MachineDeployments Machines run another version, and under no name whether of the control
-// plane.
+// left reports of which groups Machines leave.
 func (s Subject) left(machines []clusterv1.Machine) map[string]bool {
 	left := map[string]bool{}
 	for i := range machines {
-		of := machines[i].Labels[clusterv1.MachineDeploymentNameLabel]
-		if util.IsControlPlaneMachine(&machines[i]) {
-			of = ""
-		} else if of == "" {
-			continue // of no pool
+		if of := group(&machines[i]); of != nil {
+			left[*of] = left[*of] || s.leaves(&machines[i])
 		}
-		world := skew.WorldOf(machines[i : i+1])
-		for _, running := range world.Components {
-			world.APIServers = append(world.APIServers, running.Version)
-		}
-		left[of] = left[of] || slices.ContainsFunc(world.APIServers, func(v string) bool { return v != s.Version })
 	}
 	return left
 }
 
-// surges reports whether a rollout of the pool begins with a further Machine. What is not set is a surge of 1 and
-// nothing unavailable, and of neither one may be unavailable, as in Cluster API.
+// surges reports whether a rollout of the pool begins with a further Machine.
 func surges(pool *clusterv1.MachineDeployment) bool {
-	rolling := pool.Spec.Rollout.Strategy.RollingUpdate
-	if pool.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType {
-		return false
-	}
-	replicas := int(ptr.Deref(pool.Spec.Replicas, 1))
-	surge, err := intstr.GetScaledValueFromIntOrPercent(ptr.To(ptr.Deref(rolling.MaxSurge, intstr.FromInt32(1))),
-		replicas, true)
-	if err != nil {
-		return false
-	}
-	unavailable, err := intstr.GetScaledValueFromIntOrPercent(
-		ptr.To(ptr.Deref(rolling.MaxUnavailable, intstr.FromInt32(0))), replicas, false)
-	return err == nil && surge > 0 && unavailable == 0
+	surge, unavailable := bounds(pool)
+	return surge > 0 && unavailable == 0
 }
 
 // supply is the hosts that there are.
