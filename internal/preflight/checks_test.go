@@ -395,9 +395,17 @@ func TestCertificates(t *testing.T) {
 	}
 	worker := with("worker", -time.Hour)
 	delete(worker.Labels, clusterv1.MachineControlPlaneLabel)
-	expect(t, lookAtCertificates, subject(t, []client.Object{with("well", certificatesSoon+time.Hour),
+	fixes := map[string]string{}
+	for _, finding := range expect(t, lookAtCertificates, subject(t, []client.Object{with("well", certificatesSoon+time.Hour),
 		with("soon", certificatesSoon), with("over", 0), machine("unknown", "v1.35.4", true), worker}, nil),
-		"Warn Machine soon ExpireSoon", "Block Machine over Expired")
+		"Warn Machine soon ExpireSoon", "Block Machine over Expired") {
+		fixes[finding.Reason] = finding.Fix
+	}
+	NewWithT(t).Expect(fixes).To(Equal(map[string]string{
+		"ExpireSoon": "let the upgrade follow soon: each new Machine has new ones",
+		"Expired": "have the Machine replaced; or renew them on its host with kubeadm certs renew all, and remove annotation " +
+			"machine.cluster.x-k8s.io/certificates-expiry from the Machine's KubeadmConfig",
+	}))
 }
 
 // Proves: S1-18
@@ -444,7 +452,11 @@ func TestDeprecatedAPIs(t *testing.T) {
 		"apiserver_request_total{code=\"200\",group=\"\"} 17\n"
 	s.Metrics = func(context.Context) ([]byte, error) { return []byte(metrics), nil }
 	const schemas, nodes = "flowcontrol.apiserver.k8s.io/v1beta3/flowschemas/status", "storage.k8s.io/v1beta1/csinodes"
-	expect(t, lookAtDeprecatedAPIs, s, "Block "+schemas+" Removed", "Warn "+nodes+" Deprecated")
+	for _, finding := range expect(t, lookAtDeprecatedAPIs, s, "Block "+schemas+" Removed", "Warn "+nodes+" Deprecated") {
+		// Neither looks again while the API server that was asked still runs.
+		NewWithT(t).Expect(finding.Fix).To(Equal("have those who ask for it use a later version; the audit log's annotation " +
+			"k8s.io/deprecated names them. An API server forgets what it was asked for only when it restarts"))
+	}
 	s.Version = "v1.35.9"
 	expect(t, lookAtDeprecatedAPIs, s, "Warn "+schemas+" Deprecated", "Warn "+nodes+" Deprecated")
 	s.Version = "v2.0.0"
@@ -563,4 +575,55 @@ func TestSupply(t *testing.T) {
 	missing := expect(t, lookAtSupply, s, "Block MachineDeployment blue NoSpareHost")
 	NewWithT(t).Expect(missing[0].Message).
 		To(ContainSubstring("QuoinMachineTemplate prod/worker, of which it is made, is not there"))
+}
+
+// Proves: R20
+func TestSupplyHeedsHostsWithCgroupV1(t *testing.T) {
+	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "old"}}
+	host.Status.State = infrav1.HostStateAvailable
+	host.Status.Facts = &infrav1.HostFacts{MachineID: "id", CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}
+	host.Status.Conditions = []metav1.Condition{{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue}}
+	template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "all"}}
+	pool := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "blue",
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}}
+	pool.Spec.Template.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachineTemplate", Name: "all"}
+	data := func(name, value string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: name},
+			Data: map[string][]byte{"value": []byte(value)}}
+	}
+	shared := func(kubelet string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kubelet-config"},
+			Data: map[string]string{"kubelet": kubelet}}
+	}
+	const says, noHost = "fail-cgroupv1: false", " NoSpareHost"
+	workers, members := "Block MachineDeployment blue"+noHost, "Block QuoinControlPlane cp"+noHost
+	for name, c := range map[string]struct {
+		version                         string
+		control, former, newest, shared string
+		want                            []string
+	}{
+		"that nothing tells":                  {want: []string{members, workers}},
+		"that the workers' data tell":         {newest: says, want: []string{members}},
+		"that only a former worker's told":    {former: says, want: []string{members, workers}},
+		"that the control plane's data tell":  {control: says, want: []string{workers}},
+		"that the shared configuration tells": {shared: "failCgroupV1: false"},
+		"of a version that needs no word":     {version: "v1.34.9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			member, former, newest := machine("m", "v1.33.4", true), machine("w1", "v1.33.4", false), machine("w2", "v1.33.4", false)
+			newest.CreationTimestamp.Time = now
+			former.CreationTimestamp.Time, member.CreationTimestamp.Time = now.Add(-time.Hour), now.Add(time.Hour)
+			for _, of := range []*clusterv1.Machine{member, former, newest} {
+				of.Spec.Bootstrap.DataSecretName = ptr.To("data-" + of.Name)
+			}
+			s := subject(t, []client.Object{host, template, pool, member, former, newest, data("data-m", c.control),
+				data("data-w1", c.former), data("data-w2", c.newest)}, []client.Object{shared(c.shared)})
+			s.Version = cmp.Or(c.version, s.Version)
+			s.ControlPlane = plane(func(p *controlplanev1.QuoinControlPlane) {
+				p.Spec.MachineTemplate.Spec.InfrastructureRef = pool.Spec.Template.Spec.InfrastructureRef
+			})
+			expect(t, lookAtSupply, s, c.want...)
+		})
+	}
 }

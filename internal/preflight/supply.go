@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -18,6 +19,8 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
 // lookAtSupply looks whether the control plane and each pool find the host that the first replacement of their rollouts
@@ -40,8 +43,10 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 	for _, machine := range machines {
 		ours[machine.Name] = true
 	}
-	fleet := supply{s: s}
+	fleet := supply{s: s, machines: machines}
 	for i := range hosts.Items {
+		fleet.cgroupEnded = fleet.cgroupEnded ||
+			skew.CgroupEnded(placement.CgroupOf(hosts.Items[i].Status.Facts), s.Version) != ""
 		fleet.hosts = append(fleet.hosts, placement.HostOf(&hosts.Items[i]))
 		if ref := hosts.Items[i].Spec.ConsumerRef; ref != nil && ref.Namespace == s.Cluster.Namespace && ours[ref.Machine] {
 			fleet.taken = append(fleet.taken, placement.IdentitiesOf(hosts.Items[i].Status.Facts)...)
@@ -51,7 +56,7 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 	if s.ControlPlane != nil && (s.ControlPlane.Spec.Version != s.Version || left[""]) {
 		template := s.ControlPlane.Spec.MachineTemplate.Spec.InfrastructureRef
 		object := "QuoinControlPlane " + s.ControlPlane.Name
-		why, err := fleet.lacks(ctx, template, "", object)
+		why, err := fleet.lacks(ctx, template, "", "", object)
 		if err != nil {
 			return "", nil, err
 		}
@@ -66,7 +71,7 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 			continue
 		}
 		object := "MachineDeployment " + pool.Name
-		why, err := fleet.lacks(ctx, pool.Spec.Template.Spec.InfrastructureRef,
+		why, err := fleet.lacks(ctx, pool.Spec.Template.Spec.InfrastructureRef, pool.Name,
 			pool.Spec.Template.Spec.FailureDomain, object)
 		if err != nil {
 			return "", nil, err
@@ -113,15 +118,18 @@ func surges(pool *clusterv1.MachineDeployment) bool {
 
 // supply is the hosts that there are.
 type supply struct {
-	s     Subject
-	hosts []placement.Host
-	taken []placement.Identity
+	s        Subject
+	machines []clusterv1.Machine
+	hosts    []placement.Host
+	taken    []placement.Identity
+	// cgroupEnded says that a kubelet of the version has to be told to start on one of the hosts.
+	cgroupEnded bool
 }
 
-// lacks says why no host of the failure domain, or of any, is free for a Machine of the template; empty when one is,
-// and when the template is not ours.
+// lacks says why no host of the failure domain, or of any, is free for a Machine of the group and its template; empty
+// when one is, and when the template is not ours.
 func (f supply) lacks(
-	ctx context.Context, ref clusterv1.ContractVersionedObjectReference, domain, object string,
+	ctx context.Context, ref clusterv1.ContractVersionedObjectReference, group, domain, object string,
 ) (string, error) {
 	if ref.Kind != "QuoinMachineTemplate" || ref.APIGroup != infrav1.GroupVersion.Group {
 		return "", nil
@@ -133,8 +141,12 @@ func (f supply) lacks(
 	case err != nil:
 		return "", fmt.Errorf("read QuoinMachineTemplate %s of %s: %w", key, object, err)
 	}
+	fails, err := f.failsOnCgroupV1(ctx, group)
+	if err != nil {
+		return "", err
+	}
 	request := placement.Request{Namespace: key.Namespace, FailureDomain: domain, Version: f.s.Version,
-		Taken: f.taken}
+		Taken: f.taken, FailCgroupV1: fails}
 	if wants := template.Spec.Template.Spec.HostSelector; wants != nil {
 		selector, err := metav1.LabelSelectorAsSelector(wants)
 		if err != nil {
@@ -147,4 +159,32 @@ func (f supply) lacks(
 		return "", nil
 	}
 	return result.Message(), nil
+}
+
+// failsOnCgroupV1 reports whether a kubelet of the group would not start on those of the hosts that have cgroup v1.
+// Neither the bootstrap data of its newest Machine tell it to, after which the next one's are made, nor does the
+// configuration that kubeadm gives all kubelets.
+func (f supply) failsOnCgroupV1(ctx context.Context, name string) (bool, error) {
+	if !f.cgroupEnded {
+		return false, nil
+	}
+	var newest *clusterv1.Machine
+	for i := range f.machines {
+		machine := &f.machines[i]
+		if of := group(machine); of != nil && *of == name && machine.Spec.Bootstrap.DataSecretName != nil &&
+			(newest == nil || newest.CreationTimestamp.Before(&machine.CreationTimestamp)) {
+			newest = machine
+		}
+	}
+	if newest != nil {
+		data := &corev1.Secret{}
+		key := client.ObjectKey{Namespace: newest.Namespace, Name: *newest.Spec.Bootstrap.DataSecretName}
+		if err := client.IgnoreNotFound(f.s.Management.Get(ctx, key, data)); err != nil {
+			return false, fmt.Errorf("read the bootstrap data of Machine %s: %w", newest.Name, err)
+		}
+		if observed.StartsOnCgroupV1(data.Data["value"]) {
+			return false, nil
+		}
+	}
+	return observed.SharedFailsOnCgroupV1(ctx, f.s.Workload), nil
 }
