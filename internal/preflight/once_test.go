@@ -48,6 +48,8 @@ func (c *counting) List(ctx context.Context, list client.ObjectList, options ...
 	return nil
 }
 
+// Proves: S0-48
+//
 // All checks together read each thing once.
 func TestChecksShareWhatTheyRead(t *testing.T) {
 	g := NewWithT(t)
@@ -65,7 +67,7 @@ func TestChecksShareWhatTheyRead(t *testing.T) {
 			g.Expect(finding.Reason).NotTo(Equal("CheckFailed"), "%s: %s", result.Name, finding.Message)
 		}
 	}
-	g.Expect(names).To(ContainElements("VersionPath", "Nodes"))
+	g.Expect(names).To(ContainElements("VersionPath", "Network", "Nodes"))
 	for _, lists := range []map[string]int{management.lists, workload.lists} {
 		g.Expect(lists).NotTo(BeEmpty())
 		for list, times := range lists {

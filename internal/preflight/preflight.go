@@ -73,6 +73,7 @@ func Checks() []Check {
 		{"DeprecatedAPIs", lookAtDeprecatedAPIs},
 		{"Disruption", lookAtDisruption},
 		{"Etcd", lookAtEtcd},
+		{"Network", lookAtNetwork},
 		{"Nodes", lookAtNodes},
 		{"Supply", lookAtSupply},
 		{"VersionPath", lookAtVersionPath},
