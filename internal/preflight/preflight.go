@@ -67,6 +67,7 @@ type Check struct {
 // Checks are all there are, by name.
 func Checks() []Check {
 	return []Check{
+		{"Artifacts", lookAtArtifacts},
 		{"Backup", lookAtBackup},
 		{"Certificates", lookAtCertificates},
 		{"ControlPlane", lookAtControlPlane},
