@@ -14,6 +14,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,6 +30,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/estatetest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -226,6 +228,27 @@ func TestNodes(t *testing.T) {
 	expect(t, lookAtNodes, s, append(want, "Block Node old RuntimeEnded")...)
 	s.Version = "v1.35.9"
 	expect(t, lookAtNodes, s, want...)
+}
+
+// A kubelet writes its own time into its Lease.
+func TestNodesHeedTheirClocks(t *testing.T) {
+	const limit = suitability.MaxClockOffset
+	for renewed, want := range map[time.Duration][]string{
+		0: nil, limit: nil, -limit - renewals: nil,
+		limit + time.Second:             {"Block Node n Clock"},
+		-limit - renewals - time.Second: {"Block Node n Clock"},
+	} {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "n"}}
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(renewed)}
+		elsewhere := lease.DeepCopy()
+		elsewhere.Namespace, elsewhere.Spec.RenewTime.Time = "shop", now.Add(time.Hour)
+		expect(t, lookAtNodes, subject(t, []client.Object{machine("n", "v1.35.4", false)}, []client.Object{lease, elsewhere,
+			node("n", corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue})}), want...)
+	}
+	gone := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "n"}}
+	gone.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(-time.Hour)}
+	expect(t, lookAtNodes, subject(t, []client.Object{machine("n", "v1.35.4", false)}, []client.Object{gone,
+		node("n", corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown})}), "Block Node n NotReady")
 }
 
 func plane(change func(*controlplanev1.QuoinControlPlane)) *controlplanev1.QuoinControlPlane {
