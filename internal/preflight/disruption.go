@@ -119,9 +119,10 @@ func guardsOf(budgets []policyv1.PodDisruptionBudget) map[string][]*guarding {
 // guard counts the pod at the budget that its eviction asks, and returns the names of all that select it. The API
 // server evicts no pod of more than one (registry/core/pod/storage/eviction.go).
 func guard(guards []*guarding, pod *corev1.Pod, machine *clusterv1.Machine) []string {
-	if phase := pod.Status.Phase; len(pod.Labels) == 0 || phase == corev1.PodSucceeded || phase == corev1.PodFailed ||
-		phase == corev1.PodPending {
+	switch pod.Status.Phase {
+	case corev1.PodPending, corev1.PodSucceeded, corev1.PodFailed:
 		return nil // evicted without a question
+	case corev1.PodRunning, corev1.PodUnknown:
 	}
 	var by []*guarding
 	var names []string
