@@ -74,6 +74,7 @@ func Checks() []Check {
 		{"DeprecatedAPIs", lookAtDeprecatedAPIs},
 		{"Disruption", lookAtDisruption},
 		{"Etcd", lookAtEtcd},
+		{"Management", lookAtManagement},
 		{"Network", lookAtNetwork},
 		{"Nodes", lookAtNodes},
 		{"Supply", lookAtSupply},
