@@ -78,12 +78,14 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=preflightchecks/status,verbs=get;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedeployments,verbs=list
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedrainrules,verbs=list
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusterclasses,verbs=get
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=list
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=quoin-releases,verbs=get
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
 
 // SetupWithManager adds the controller to the manager.
@@ -173,8 +175,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		switch err := r.write(ctx, before, check); {
 		case apierrors.IsConflict(err):
 			result = ctrl.Result{RequeueAfter: cacheLag} // it was read before somebody wrote it, which is nobody's failure
-		default:
+		case err != nil:
 			failure = errors.Join(failure, err)
+		case !check.Status.CompletionTime.IsZero():
+			r.tell(check) // what could not be written is looked at again, and may be another verdict then
 		}
 	}()
 	if cluster == nil {
@@ -246,7 +250,6 @@ func (r *Reconciler) reconcile(check *quoinv1.PreflightCheck, cluster *clusterv1
 // reach completes the subject by what only the Cluster's own API server can be asked for. One that cannot be reached is
 // found by each check that needs it.
 func (r *Reconciler) reach(ctx context.Context, subject *preflight.Subject) error {
-	subject.Now = r.Clock.Now()
 	key := client.ObjectKeyFromObject(subject.Cluster)
 	if of, ours := subject.ControlPlaneKey(); ours {
 		found := &controlplanev1.QuoinControlPlane{}
@@ -259,6 +262,7 @@ func (r *Reconciler) reach(ctx context.Context, subject *preflight.Subject) erro
 	}
 	subject.Workload = r.workload(ctx, key)
 	subject.Metrics = func(ctx context.Context) ([]byte, error) { return r.metrics(ctx, key) }
+	subject.Now = r.Clock.Now() // a connection may have taken half a minute
 	return nil
 }
 
@@ -320,10 +324,9 @@ func (r *Reconciler) keep(check *quoinv1.PreflightCheck, results []quoinv1.Check
 	check.Status.CompletionTime = metav1.NewTime(r.Clock.Now())
 	passed := metav1.Condition{Type: quoinv1.PreflightCheckPassedCondition, Status: metav1.ConditionTrue,
 		Reason: quoinv1.PassedReason, Message: summary}
-	kind := corev1.EventTypeNormal
 	switch verdict {
 	case quoinv1.VerdictBlock:
-		passed.Status, passed.Reason, kind = metav1.ConditionFalse, quoinv1.BlockedReason, corev1.EventTypeWarning
+		passed.Status, passed.Reason = metav1.ConditionFalse, quoinv1.BlockedReason
 	case quoinv1.VerdictWarn:
 		passed.Reason = quoinv1.PassedWithWarningsReason
 	case quoinv1.VerdictPass, quoinv1.VerdictSkipped:
@@ -331,5 +334,13 @@ func (r *Reconciler) keep(check *quoinv1.PreflightCheck, results []quoinv1.Check
 	conditions.Set(check, passed)
 	conditions.Set(check, metav1.Condition{Type: quoinv1.PreflightCheckCompletedCondition, Status: metav1.ConditionTrue,
 		Reason: quoinv1.CompletedReason, Message: fmt.Sprintf("%d checks have their verdict", len(results))})
-	r.Recorder.Eventf(check, nil, kind, passed.Reason, "Check", "%s", text.Shorten(summary, mostEvent))
+}
+
+// tell records the verdict as an event.
+func (r *Reconciler) tell(check *quoinv1.PreflightCheck) {
+	passed, kind := conditions.Get(check, quoinv1.PreflightCheckPassedCondition), corev1.EventTypeNormal
+	if passed.Status == metav1.ConditionFalse {
+		kind = corev1.EventTypeWarning
+	}
+	r.Recorder.Eventf(check, nil, kind, passed.Reason, "Check", "%s", text.Shorten(passed.Message, mostEvent))
 }

@@ -16,6 +16,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
@@ -180,14 +181,17 @@ func TestAResultThatCouldNotBeWrittenIsFoundAgain(t *testing.T) {
 	w.hold <- struct{}{}
 	w.Expect(w.settle()).To(MatchError(ContainSubstring("went away")))
 	w.Expect(w.check().Status.Verdict).To(BeEmpty())
+	w.Expect(w.events.Events).To(BeEmpty(), "nobody is told what is not written")
 	w.hold <- struct{}{}
 	w.Expect(w.reconcile()).To(Succeed())
 	w.Expect(w.settle()).To(Succeed())
 	w.Expect(w.check().Status.Verdict).To(Equal(quoinv1.VerdictBlock))
 	w.Expect(w.looked).To(Equal(2))
+	w.Expect(w.events.Events).To(HaveLen(1))
 }
 
-// A cache that is behind shows a PreflightCheck that nobody has begun, and what was found stays all the same.
+// A cache that is behind shows a PreflightCheck that nobody has begun, and what was found stays all the same, also when
+// its checks are made again and end before the cache has caught up.
 func TestAResultOutlivesAStaleCache(t *testing.T) {
 	for name, begun := range map[string]bool{"before it was begun": false, "while it ran": true} {
 		t.Run(name, func(t *testing.T) {
@@ -200,6 +204,8 @@ func TestAResultOutlivesAStaleCache(t *testing.T) {
 				}
 				return c.Get(ctx, key, object, options...)
 			}})
+			clock := clocktesting.NewFakePassiveClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+			w.r.Clock = clock
 			w.Expect(w.reconcile()).To(Succeed())
 			before := w.check()
 			w.Expect(w.reconcile()).To(Succeed())
@@ -211,12 +217,15 @@ func TestAResultOutlivesAStaleCache(t *testing.T) {
 			want := w.check()
 			w.Expect(want.Status.Verdict).To(Equal(quoinv1.VerdictBlock))
 			stale = before
-			_, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
-			w.Expect(err).NotTo(HaveOccurred(), "a cache catches up by itself")
+			clock.SetTime(clock.Now().Add(time.Hour))
+			w.Expect(w.reconcile()).To(Succeed(), "a cache catches up by itself")
+			w.hold <- struct{}{}
+			w.Expect(w.settle()).To(Succeed())
 			stale = nil
 			w.Expect(w.check()).To(Equal(want))
+			w.Expect(w.looked).To(Equal(2), "it was not known that it had been looked")
+			w.Expect(w.events.Events).To(HaveLen(1))
 			w.Expect(w.reconcile()).To(Succeed())
-			w.Expect(w.settle()).To(Succeed())
 			_, _, running := w.r.calls.Running(key)
 			w.Expect(running).To(BeFalse())
 		})

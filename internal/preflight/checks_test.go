@@ -14,8 +14,8 @@ import (
 
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -30,6 +30,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/estatetest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -249,6 +250,27 @@ func TestNodes(t *testing.T) {
 	expect(t, lookAtNodes, s, want...)
 }
 
+// A kubelet writes its own time into its Lease.
+func TestNodesHeedTheirClocks(t *testing.T) {
+	const limit = suitability.MaxClockOffset
+	for renewed, want := range map[time.Duration][]string{
+		0: nil, limit: nil, -limit - renewals: nil,
+		limit + time.Second:             {"Block Node n Clock"},
+		-limit - renewals - time.Second: {"Block Node n Clock"},
+	} {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "n"}}
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(renewed)}
+		elsewhere := lease.DeepCopy()
+		elsewhere.Namespace, elsewhere.Spec.RenewTime.Time = "shop", now.Add(time.Hour)
+		expect(t, lookAtNodes, subject(t, []client.Object{machine("n", "v1.35.4", false)}, []client.Object{lease, elsewhere,
+			node("n", corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue})}), want...)
+	}
+	gone := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "n"}}
+	gone.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(-time.Hour)}
+	expect(t, lookAtNodes, subject(t, []client.Object{machine("n", "v1.35.4", false)}, []client.Object{gone,
+		node("n", corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown})}), "Block Node n NotReady")
+}
+
 func plane(change func(*controlplanev1.QuoinControlPlane)) *controlplanev1.QuoinControlPlane {
 	found := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "cp"}}
 	member := func(name, role string) controlplanev1.EtcdMember {
@@ -416,9 +438,17 @@ func TestCertificates(t *testing.T) {
 	}
 	worker := with("worker", -time.Hour)
 	delete(worker.Labels, clusterv1.MachineControlPlaneLabel)
-	expect(t, lookAtCertificates, subject(t, []client.Object{with("well", certificatesSoon+time.Hour),
+	fixes := map[string]string{}
+	for _, finding := range expect(t, lookAtCertificates, subject(t, []client.Object{with("well", certificatesSoon+time.Hour),
 		with("soon", certificatesSoon), with("over", 0), machine("unknown", "v1.35.4", true), worker}, nil),
-		"Warn Machine soon ExpireSoon", "Block Machine over Expired")
+		"Warn Machine soon ExpireSoon", "Block Machine over Expired") {
+		fixes[finding.Reason] = finding.Fix
+	}
+	NewWithT(t).Expect(fixes).To(Equal(map[string]string{
+		"ExpireSoon": "let the upgrade follow soon: each new Machine has new ones",
+		"Expired": "have the Machine replaced; or renew them on its host with kubeadm certs renew all, and remove annotation " +
+			"machine.cluster.x-k8s.io/certificates-expiry from the Machine's KubeadmConfig",
+	}))
 }
 
 // Proves: S1-18
@@ -465,7 +495,11 @@ func TestDeprecatedAPIs(t *testing.T) {
 		"apiserver_request_total{code=\"200\",group=\"\"} 17\n"
 	s.Metrics = func(context.Context) ([]byte, error) { return []byte(metrics), nil }
 	const schemas, nodes = "flowcontrol.apiserver.k8s.io/v1beta3/flowschemas/status", "storage.k8s.io/v1beta1/csinodes"
-	expect(t, lookAtDeprecatedAPIs, s, "Block "+schemas+" Removed", "Warn "+nodes+" Deprecated")
+	for _, finding := range expect(t, lookAtDeprecatedAPIs, s, "Block "+schemas+" Removed", "Warn "+nodes+" Deprecated") {
+		// Neither looks again while the API server that was asked still runs.
+		NewWithT(t).Expect(finding.Fix).To(Equal("have those who ask for it use a later version; the audit log's annotation " +
+			"k8s.io/deprecated names them. An API server forgets what it was asked for only when it restarts"))
+	}
 	s.Version = "v1.35.9"
 	expect(t, lookAtDeprecatedAPIs, s, "Warn "+schemas+" Deprecated", "Warn "+nodes+" Deprecated")
 	s.Version = "v2.0.0"
@@ -473,27 +507,6 @@ func TestDeprecatedAPIs(t *testing.T) {
 	s.Metrics = func(context.Context) ([]byte, error) { return nil, errors.New("forbidden") }
 	_, _, err := lookAtDeprecatedAPIs(t.Context(), s)
 	NewWithT(t).Expect(err).To(MatchError(ContainSubstring("forbidden")))
-}
-
-func TestDisruption(t *testing.T) {
-	budget := func(name string, allowed, healthy, desired, expected int32) client.Object {
-		return &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
-			Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed, CurrentHealthy: healthy,
-				DesiredHealthy: desired, ExpectedPods: expected}}
-	}
-	volume := func(name string, source corev1.PersistentVolumeSource, claim *corev1.ObjectReference) client.Object {
-		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source, ClaimRef: claim}}
-	}
-	local := corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/data"}}
-	claim := &corev1.ObjectReference{Namespace: "shop", Name: "data"}
-	expect(t, lookAtDisruption, subject(t, nil, []client.Object{
-		budget("well", 1, 3, 2, 3), budget("nobody", 0, 0, 1, 0), budget("never", 0, 3, 3, 3), budget("ill", 0, 2, 2, 3),
-		volume("free", local, nil), volume("held", local, claim),
-		volume("path", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}, claim),
-		volume("net", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs", Path: "/"}}, claim),
-	}), "Block PodDisruptionBudget shop/never AllowsNoDisruption", "Warn PodDisruptionBudget shop/ill TooFewHealthy",
-		"Block PersistentVolume held LocalData", "Block PersistentVolume path LocalData")
 }
 
 func TestSupply(t *testing.T) {
@@ -605,4 +618,55 @@ func TestSupply(t *testing.T) {
 	missing := expect(t, lookAtSupply, s, "Block MachineDeployment blue NoSpareHost")
 	NewWithT(t).Expect(missing[0].Message).
 		To(ContainSubstring("QuoinMachineTemplate prod/worker, of which it is made, is not there"))
+}
+
+// Proves: R20
+func TestSupplyHeedsHostsWithCgroupV1(t *testing.T) {
+	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "old"}}
+	host.Status.State = infrav1.HostStateAvailable
+	host.Status.Facts = &infrav1.HostFacts{MachineID: "id", CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}
+	host.Status.Conditions = []metav1.Condition{{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue}}
+	template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "all"}}
+	pool := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "blue",
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}}
+	pool.Spec.Template.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachineTemplate", Name: "all"}
+	data := func(name, value string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: name},
+			Data: map[string][]byte{"value": []byte(value)}}
+	}
+	shared := func(kubelet string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kubelet-config"},
+			Data: map[string]string{"kubelet": kubelet}}
+	}
+	const says, noHost = "fail-cgroupv1: false", " NoSpareHost"
+	workers, members := "Block MachineDeployment blue"+noHost, "Block QuoinControlPlane cp"+noHost
+	for name, c := range map[string]struct {
+		version                         string
+		control, former, newest, shared string
+		want                            []string
+	}{
+		"that nothing tells":                  {want: []string{members, workers}},
+		"that the workers' data tell":         {newest: says, want: []string{members}},
+		"that only a former worker's told":    {former: says, want: []string{members, workers}},
+		"that the control plane's data tell":  {control: says, want: []string{workers}},
+		"that the shared configuration tells": {shared: "failCgroupV1: false"},
+		"of a version that needs no word":     {version: "v1.34.9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			member, former, newest := machine("m", "v1.33.4", true), machine("w1", "v1.33.4", false), machine("w2", "v1.33.4", false)
+			newest.CreationTimestamp.Time = now
+			former.CreationTimestamp.Time, member.CreationTimestamp.Time = now.Add(-time.Hour), now.Add(time.Hour)
+			for _, of := range []*clusterv1.Machine{member, former, newest} {
+				of.Spec.Bootstrap.DataSecretName = ptr.To("data-" + of.Name)
+			}
+			s := subject(t, []client.Object{host, template, pool, member, former, newest, data("data-m", c.control),
+				data("data-w1", c.former), data("data-w2", c.newest)}, []client.Object{shared(c.shared)})
+			s.Version = cmp.Or(c.version, s.Version)
+			s.ControlPlane = plane(func(p *controlplanev1.QuoinControlPlane) {
+				p.Spec.MachineTemplate.Spec.InfrastructureRef = pool.Spec.Template.Spec.InfrastructureRef
+			})
+			expect(t, lookAtSupply, s, c.want...)
+		})
+	}
 }

@@ -6,16 +6,21 @@ package preflight
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
 )
 
-// lookAtNodes looks whether each Node is ready, short of nothing, and able to run the version, and whether each Machine
-// has its Node.
+// lookAtNodes looks whether each Node is ready, short of nothing, on time and able to run the version, and whether each
+// Machine has its Node.
 func lookAtNodes(ctx context.Context, s Subject) (string, []quoinv1.Finding, error) {
 	nodes := &corev1.NodeList{}
 	if err := s.Workload.List(ctx, nodes); err != nil {
@@ -25,9 +30,23 @@ func lookAtNodes(ctx context.Context, s Subject) (string, []quoinv1.Finding, err
 	if err != nil {
 		return "", nil, err
 	}
+	leases := &coordinationv1.LeaseList{}
+	if err := s.Workload.List(ctx, leases, client.InNamespace(corev1.NamespaceNodeLease)); err != nil {
+		return "", nil, fmt.Errorf("list the Leases of Nodes: %w", err)
+	}
+	renewed := map[string]time.Time{}
+	for _, lease := range leases.Items {
+		if lease.Spec.RenewTime != nil {
+			renewed[lease.Name] = lease.Spec.RenewTime.Time
+		}
+	}
 	var findings []quoinv1.Finding
 	for i := range nodes.Items {
-		findings = append(findings, judgeNode(&nodes.Items[i], s.Version)...)
+		node := &nodes.Items[i]
+		findings = append(findings, judgeNode(node, s.Version)...)
+		if at, known := renewed[node.Name]; known && isReady(node) {
+			findings = append(findings, judgeClock(node, s.Now.Sub(at))...)
+		}
 	}
 	for _, node := range withoutMachine(nodes.Items, machines) {
 		findings = append(findings, warns("Node "+node.Name, "NoMachine",
@@ -80,6 +99,31 @@ func judgeNode(node *corev1.Node, version string) []quoinv1.Finding {
 			"install a later containerd on the host first"))
 	}
 	return findings
+}
+
+// renewals is how old the last renewal of a Lease is before its Node is not ready any more, and somewhat more.
+const renewals = time.Minute
+
+func isReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// judgeClock finds a clock that is as far off ours as no host's may be that is to join. A kubelet writes its own time
+// into its Lease, and nobody calls it not ready for what that says.
+func judgeClock(node *corev1.Node, age time.Duration) []quoinv1.Finding {
+	message := ""
+	switch {
+	case age < -suitability.MaxClockOffset:
+		message = fmt.Sprintf("its clock is %s ahead of the manager's", -age.Round(time.Second))
+	case age > suitability.MaxClockOffset+renewals:
+		message = fmt.Sprintf("its clock is up to %s behind the manager's", age.Round(time.Second))
+	default:
+		return nil
+	}
+	return []quoinv1.Finding{blocks("Node "+node.Name, "Clock", message+
+		": certificates that are made now are not valid for both", "let both follow a time server")}
 }
 
 // withoutMachine are the Nodes that no Machine refers to.

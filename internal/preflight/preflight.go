@@ -42,6 +42,7 @@ type Subject struct {
 	// Version that the Cluster is to get.
 	Version string
 	// Management reads the cluster that holds the Cluster's objects, Workload the Cluster itself; both as they are now.
+	// Run has them make each list once, so checks change nothing that they were given.
 	Management, Workload client.Reader
 	// Metrics are those of one API server of the Cluster, as text.
 	Metrics func(ctx context.Context) ([]byte, error)
@@ -66,15 +67,19 @@ type Check struct {
 // Checks are all there are, by name.
 func Checks() []Check {
 	return []Check{
+		{"Artifacts", lookAtArtifacts},
 		{"Backup", lookAtBackup},
 		{"Certificates", lookAtCertificates},
 		{"ControlPlane", lookAtControlPlane},
 		{"DeprecatedAPIs", lookAtDeprecatedAPIs},
 		{"Disruption", lookAtDisruption},
 		{"Etcd", lookAtEtcd},
+		{"Management", lookAtManagement},
+		{"Network", lookAtNetwork},
 		{"Nodes", lookAtNodes},
 		{"Supply", lookAtSupply},
 		{"VersionPath", lookAtVersionPath},
+		{"Volumes", lookAtVolumes},
 		{"Webhooks", lookAtWebhooks},
 	}
 }
@@ -83,6 +88,7 @@ func Checks() []Check {
 func Run(
 	ctx context.Context, checks []Check, s Subject, skip []quoinv1.SkippedCheck, clock clock.PassiveClock,
 ) []quoinv1.CheckResult {
+	s.Management, s.Workload = once(s.Management), once(s.Workload)
 	results := make([]quoinv1.CheckResult, len(checks))
 	var group sync.WaitGroup
 	for i, check := range checks {

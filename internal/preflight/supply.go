@@ -6,14 +6,12 @@ package preflight
 import (
 	"context"
 	"fmt"
-	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -22,18 +20,19 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
 // lookAtSupply looks whether the control plane and each pool find the host that the first replacement of their rollouts
 // needs. They are rolled out one after another, and each host that is left serves the next.
 func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, error) {
-	hosts, pools := &infrav1.QuoinHostList{}, &clusterv1.MachineDeploymentList{}
+	hosts := &infrav1.QuoinHostList{}
 	if err := s.Management.List(ctx, hosts); err != nil {
 		return "", nil, fmt.Errorf("list the QuoinHosts: %w", err)
 	}
-	if err := s.Management.List(ctx, pools, client.InNamespace(s.Cluster.Namespace),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: s.Cluster.Name}); err != nil {
-		return "", nil, fmt.Errorf("list the MachineDeployments: %w", err)
+	pools, err := s.pools(ctx)
+	if err != nil {
+		return "", nil, err
 	}
 	machines, err := s.machines(ctx)
 	if err != nil {
@@ -44,8 +43,10 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 	for _, machine := range machines {
 		ours[machine.Name] = true
 	}
-	fleet := supply{s: s}
+	fleet := supply{s: s, machines: machines}
 	for i := range hosts.Items {
+		fleet.cgroupEnded = fleet.cgroupEnded ||
+			skew.CgroupEnded(placement.CgroupOf(hosts.Items[i].Status.Facts), s.Version) != ""
 		fleet.hosts = append(fleet.hosts, placement.HostOf(&hosts.Items[i]))
 		if ref := hosts.Items[i].Spec.ConsumerRef; ref != nil && ref.Namespace == s.Cluster.Namespace && ours[ref.Machine] {
 			fleet.taken = append(fleet.taken, placement.IdentitiesOf(hosts.Items[i].Status.Facts)...)
@@ -55,7 +56,7 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 	if s.ControlPlane != nil && (s.ControlPlane.Spec.Version != s.Version || left[""]) {
 		template := s.ControlPlane.Spec.MachineTemplate.Spec.InfrastructureRef
 		object := "QuoinControlPlane " + s.ControlPlane.Name
-		why, err := fleet.lacks(ctx, template, "", object)
+		why, err := fleet.lacks(ctx, template, "", "", object)
 		if err != nil {
 			return "", nil, err
 		}
@@ -63,14 +64,14 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 			findings = append(findings, judgeControlPlaneSupply(s.ControlPlane, object, why)...)
 		}
 	}
-	for i := range pools.Items {
-		pool := &pools.Items[i]
+	for i := range pools {
+		pool := &pools[i]
 		raised := pool.Spec.Template.Spec.Version == s.Version && !left[pool.Name]
 		if ptr.Deref(pool.Spec.Replicas, 1) == 0 || raised || !surges(pool) {
 			continue
 		}
 		object := "MachineDeployment " + pool.Name
-		why, err := fleet.lacks(ctx, pool.Spec.Template.Spec.InfrastructureRef,
+		why, err := fleet.lacks(ctx, pool.Spec.Template.Spec.InfrastructureRef, pool.Name,
 			pool.Spec.Template.Spec.FailureDomain, object)
 		if err != nil {
 			return "", nil, err
@@ -80,7 +81,7 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 				"add a host, or set maxSurge: 0 and maxUnavailable: 1"))
 		}
 	}
-	return fmt.Sprintf("%d QuoinHosts for a control plane and %d MachineDeployments", len(fleet.hosts), len(pools.Items)),
+	return fmt.Sprintf("%d QuoinHosts for a control plane and %d MachineDeployments", len(fleet.hosts), len(pools)),
 		findings, nil
 }
 
@@ -98,55 +99,37 @@ func judgeControlPlaneSupply(of *controlplanev1.QuoinControlPlane, object, why s
 		"one failure less is tolerated meanwhile", "add a host")}
 }
 
-// left reports of which MachineDeployments Machines run another version, and under no name whether of the control
-// plane.
+// left reports of which groups Machines leave.
 func (s Subject) left(machines []clusterv1.Machine) map[string]bool {
 	left := map[string]bool{}
 	for i := range machines {
-		of := machines[i].Labels[clusterv1.MachineDeploymentNameLabel]
-		if util.IsControlPlaneMachine(&machines[i]) {
-			of = ""
-		} else if of == "" {
-			continue // of no pool
+		if of := group(&machines[i]); of != nil {
+			left[*of] = left[*of] || s.leaves(&machines[i])
 		}
-		world := skew.WorldOf(machines[i : i+1])
-		for _, running := range world.Components {
-			world.APIServers = append(world.APIServers, running.Version)
-		}
-		left[of] = left[of] || slices.ContainsFunc(world.APIServers, func(v string) bool { return v != s.Version })
 	}
 	return left
 }
 
-// surges reports whether a rollout of the pool begins with a further Machine. What is not set is a surge of 1 and
-// nothing unavailable, and of neither one may be unavailable, as in Cluster API.
+// surges reports whether a rollout of the pool begins with a further Machine.
 func surges(pool *clusterv1.MachineDeployment) bool {
-	rolling := pool.Spec.Rollout.Strategy.RollingUpdate
-	if pool.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType {
-		return false
-	}
-	replicas := int(ptr.Deref(pool.Spec.Replicas, 1))
-	surge, err := intstr.GetScaledValueFromIntOrPercent(ptr.To(ptr.Deref(rolling.MaxSurge, intstr.FromInt32(1))),
-		replicas, true)
-	if err != nil {
-		return false
-	}
-	unavailable, err := intstr.GetScaledValueFromIntOrPercent(
-		ptr.To(ptr.Deref(rolling.MaxUnavailable, intstr.FromInt32(0))), replicas, false)
-	return err == nil && surge > 0 && unavailable == 0
+	surge, unavailable := bounds(pool)
+	return surge > 0 && unavailable == 0
 }
 
 // supply is the hosts that there are.
 type supply struct {
-	s     Subject
-	hosts []placement.Host
-	taken []placement.Identity
+	s        Subject
+	machines []clusterv1.Machine
+	hosts    []placement.Host
+	taken    []placement.Identity
+	// cgroupEnded says that a kubelet of the version has to be told to start on one of the hosts.
+	cgroupEnded bool
 }
 
-// lacks says why no host of the failure domain, or of any, is free for a Machine of the template; empty when one is,
-// and when the template is not ours.
+// lacks says why no host of the failure domain, or of any, is free for a Machine of the group and its template; empty
+// when one is, and when the template is not ours.
 func (f supply) lacks(
-	ctx context.Context, ref clusterv1.ContractVersionedObjectReference, domain, object string,
+	ctx context.Context, ref clusterv1.ContractVersionedObjectReference, group, domain, object string,
 ) (string, error) {
 	if ref.Kind != "QuoinMachineTemplate" || ref.APIGroup != infrav1.GroupVersion.Group {
 		return "", nil
@@ -158,8 +141,12 @@ func (f supply) lacks(
 	case err != nil:
 		return "", fmt.Errorf("read QuoinMachineTemplate %s of %s: %w", key, object, err)
 	}
+	fails, err := f.failsOnCgroupV1(ctx, group)
+	if err != nil {
+		return "", err
+	}
 	request := placement.Request{Namespace: key.Namespace, FailureDomain: domain, Version: f.s.Version,
-		Taken: f.taken}
+		Taken: f.taken, FailCgroupV1: fails}
 	if wants := template.Spec.Template.Spec.HostSelector; wants != nil {
 		selector, err := metav1.LabelSelectorAsSelector(wants)
 		if err != nil {
@@ -172,4 +159,32 @@ func (f supply) lacks(
 		return "", nil
 	}
 	return result.Message(), nil
+}
+
+// failsOnCgroupV1 reports whether a kubelet of the group would not start on those of the hosts that have cgroup v1.
+// Neither the bootstrap data of its newest Machine tell it to, after which the next one's are made, nor does the
+// configuration that kubeadm gives all kubelets.
+func (f supply) failsOnCgroupV1(ctx context.Context, name string) (bool, error) {
+	if !f.cgroupEnded {
+		return false, nil
+	}
+	var newest *clusterv1.Machine
+	for i := range f.machines {
+		machine := &f.machines[i]
+		if of := group(machine); of != nil && *of == name && machine.Spec.Bootstrap.DataSecretName != nil &&
+			(newest == nil || newest.CreationTimestamp.Before(&machine.CreationTimestamp)) {
+			newest = machine
+		}
+	}
+	if newest != nil {
+		data := &corev1.Secret{}
+		key := client.ObjectKey{Namespace: newest.Namespace, Name: *newest.Spec.Bootstrap.DataSecretName}
+		if err := client.IgnoreNotFound(f.s.Management.Get(ctx, key, data)); err != nil {
+			return false, fmt.Errorf("read the bootstrap data of Machine %s: %w", newest.Name, err)
+		}
+		if observed.StartsOnCgroupV1(data.Data["value"]) {
+			return false, nil
+		}
+	}
+	return observed.SharedFailsOnCgroupV1(ctx, f.s.Workload), nil
 }

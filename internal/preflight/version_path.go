@@ -55,8 +55,7 @@ func lookAtVersionPath(ctx context.Context, s Subject) (string, []quoinv1.Findin
 		return "runtime extension " + extension + " plans the way, so only its end was judged",
 			s.advice(plan.Plan{Advice: []string{warning}}, newest), nil
 	}
-	way, err := s.way(plan.Request{State: seen.state(), Target: s.Version, Known: class.Spec.KubernetesVersions,
-		Policies: policies})
+	way, err := s.way(policies, seen, class)
 	var refused *plan.RefusedError
 	switch {
 	case errors.As(err, &refused):
@@ -68,7 +67,10 @@ func lookAtVersionPath(ctx context.Context, s Subject) (string, []quoinv1.Findin
 	return strings.TrimSpace(way.String()), findings, nil
 }
 
-func (s Subject) way(request plan.Request) (plan.Plan, error) {
+// way to the version, from what runs.
+func (s Subject) way(policies []skew.Policy, seen seen, class *clusterv1.ClusterClass) (plan.Plan, error) {
+	request := plan.Request{State: seen.state(), Target: s.Version, Known: class.Spec.KubernetesVersions,
+		Policies: policies}
 	if s.Cluster.Spec.Topology.IsDefined() {
 		return plan.OfTopology(request)
 	}

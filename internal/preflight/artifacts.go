@@ -1,0 +1,179 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
+)
+
+// lookAtArtifacts looks whether each version on the way can be had where the templates say. What lies on hosts it does
+// not see.
+func lookAtArtifacts(ctx context.Context, s Subject) (string, []quoinv1.Finding, error) {
+	versions, err := s.raised(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	pools, err := s.pools(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	looked := sources{s: s}
+	var findings []quoinv1.Finding
+	if s.ControlPlane != nil {
+		found, err := looked.judge(ctx, "QuoinControlPlane "+s.ControlPlane.Name,
+			s.ControlPlane.Spec.MachineTemplate.Spec.InfrastructureRef, versions[string(plan.ControlPlane)])
+		if err != nil {
+			return "", nil, err
+		}
+		findings = append(findings, found...)
+	}
+	for i := range pools {
+		object := "MachineDeployment " + pools[i].Name
+		found, err := looked.judge(ctx, object, pools[i].Spec.Template.Spec.InfrastructureRef, versions[object])
+		if err != nil {
+			return "", nil, err
+		}
+		findings = append(findings, found...)
+	}
+	return fmt.Sprintf("%d bundles, as their manifests tell", looked.bundles), findings, nil
+}
+
+// raised are the versions that the control plane and the pools get on the way. Where no way is known that is the
+// target, and a minor of which any patch will do is left out.
+func (s Subject) raised(ctx context.Context) (map[string][]string, error) {
+	policies, unknown := skew.PoliciesOf(s.Cluster)
+	seen, err := s.seen(ctx, policies)
+	if err != nil {
+		return nil, err
+	}
+	class, err := s.class(ctx)
+	if err != nil {
+		return nil, err
+	}
+	way, err := s.way(policies, seen, class)
+	var refused *plan.RefusedError
+	if err != nil && !errors.As(err, &refused) {
+		return nil, err
+	}
+	versions := map[string][]string{}
+	if unknown != nil || err != nil || class.Spec.Upgrade.External.GenerateUpgradePlanExtension != "" {
+		versions[string(plan.ControlPlane)] = []string{s.Version}
+		for _, pool := range seen.state().Pools {
+			versions[pool.Object] = []string{s.Version}
+		}
+		return versions, nil
+	}
+	for _, step := range way.Steps {
+		raised := step.Pool
+		if step.Raises == plan.ControlPlane {
+			raised = string(plan.ControlPlane)
+		}
+		if !way.AnyPatch || step.To == way.Target {
+			versions[raised] = append(versions[raised], step.To)
+		}
+	}
+	return versions, nil
+}
+
+// sources are what templates say.
+type sources struct {
+	s Subject
+	// bundles is how many were looked at.
+	bundles int
+}
+
+// judge finds what the template's source lacks of the versions. Supply says of a template that is not there.
+func (l *sources) judge(
+	ctx context.Context, object string, ref clusterv1.ContractVersionedObjectReference, versions []string,
+) ([]quoinv1.Finding, error) {
+	if ref.Kind != "QuoinMachineTemplate" || ref.APIGroup != infrav1.GroupVersion.Group || len(versions) == 0 {
+		return nil, nil
+	}
+	template, key := &infrav1.QuoinMachineTemplate{}, client.ObjectKey{Namespace: l.s.Cluster.Namespace, Name: ref.Name}
+	switch err := l.s.Management.Get(ctx, key, template); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read QuoinMachineTemplate %s of %s: %w", key, object, err)
+	}
+	switch from := template.Spec.Template.Spec.Artifacts; {
+	case from.Packages != nil:
+		return judgePackages(object, from.Packages, versions), nil
+	case from.Bundle != nil && !strings.HasPrefix(from.Bundle.Location, "/"):
+		var findings []quoinv1.Finding
+		for _, version := range versions {
+			findings = append(findings, l.judgeBundle(ctx, object, template, version)...)
+		}
+		return findings, nil
+	}
+	return []quoinv1.Finding{unseen(object, "QuoinMachineTemplate "+key.Name+" has them lie on its hosts, or beside what "+
+		"brings them there", versions)}, nil
+}
+
+// judgeBundle reads a bundle's manifest as whoever brings the bundle to a host does, and verifies its signature.
+func (l *sources) judgeBundle(
+	ctx context.Context, object string, template *infrav1.QuoinMachineTemplate, version string,
+) []quoinv1.Finding {
+	of := template.Spec.Template.Spec.Artifacts.Bundle
+	l.bundles++
+	_, err := artifacts.Find(ctx, nil, artifacts.Wanted{
+		Version: version, Architecture: string(template.Status.NodeInfo.Architecture),
+		Source: artifacts.Source{Bundle: &artifacts.Bundle{Location: of.Location, Push: true, PublicKeys: of.PublicKeys,
+			Proxy: of.Proxy, CertificateAuthorities: of.CertificateAuthorities}}})
+	var unread *artifacts.DepotError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return []quoinv1.Finding{blocks(object, "NoBundle", err.Error(),
+			fmt.Sprintf("put the bundle of %s there, or ask for a version that there is one of", version))}
+	case errors.As(err, &unread) && of.Delivery != infrav1.BundleDeliveryPush:
+		return []quoinv1.Finding{warns(object, "BundleNotSeen", err.Error()+"; its hosts, which fetch it, may be able to",
+			"see that they are: curl -I "+strings.ReplaceAll(of.Location, "{{version}}", version)+"/manifest.json")}
+	}
+	return []quoinv1.Finding{blocks(object, "BadBundle", err.Error(),
+		"make the bundle again, or correct what the message names")}
+}
+
+// minorOfRepository is a minor in a repository's path, such as that of pkgs.k8s.io/core:/stable:/v1.35/deb/.
+var minorOfRepository = regexp.MustCompile(`[/:]v(\d+\.\d+)(?:[./\s]|$)`)
+
+// judgePackages finds a repository of one minor, which has no other.
+func judgePackages(object string, packages *infrav1.Packages, versions []string) []quoinv1.Finding {
+	fixed := minorOfRepository.FindStringSubmatch(packages.Repository)
+	var lacking []string
+	for _, version := range versions {
+		if of, err := skew.Parse(version); fixed != nil && err == nil &&
+			fixed[1] != fmt.Sprintf("%d.%d", of.Major(), of.Minor()) {
+			lacking = append(lacking, version)
+		}
+	}
+	if len(lacking) == 0 {
+		return []quoinv1.Finding{unseen(object, "its hosts' package manager gets them", versions)}
+	}
+	return []quoinv1.Finding{blocks(object, "OtherMinor", fmt.Sprintf(
+		"its repository of packages is that of v%s, which has no %s", fixed[1], strings.Join(lacking, ", ")),
+		"make a template with {{minor}} in the repository, and refer to it")}
+}
+
+// unseen is said of what only hosts see.
+func unseen(object, why string, versions []string) quoinv1.Finding {
+	return warns(object, "NotLookedAt", fmt.Sprintf("whether %s can be had is not known: %s",
+		strings.Join(versions, ", "), why), "see that each host has what it needs")
+}
