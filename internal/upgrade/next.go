@@ -6,6 +6,7 @@ package upgrade
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -92,9 +93,10 @@ func Next(w World, upgrade *quoinv1.ClusterUpgrade, now time.Time) Decision {
 	return d
 }
 
-// count notes what runs (S0-54, S0-58).
+// count notes what runs (S0-54, S0-58). What comes after the end is another upgrade's.
 func (t *turn) count() {
-	if t.Cluster != nil {
+	ended := t.upgrade.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] != ""
+	if t.Cluster != nil && (!ended || t.Status.Versions == nil) {
 		t.Status.ControlPlaneVersions, t.Status.Versions = counted(t.ControlPlane.Runs), counted(t.nodes())
 	}
 }
@@ -145,7 +147,7 @@ func (t *turn) replan() bool {
 	plan.ID = idOf(all)
 	t.Status.Plan = plan
 	t.planned(fresh.String())
-	t.wait(quoinv1.PlannedReason, "the plan is made: "+fresh.String())
+	t.wait(quoinv1.PlannedReason, "the plan is made: "+strings.TrimSpace(fresh.String()))
 	return false
 }
 
@@ -161,7 +163,7 @@ func (t *turn) keepStarts(steps []quoinv1.UpgradeStep) {
 }
 
 func (t *turn) planned(text string) {
-	t.set(quoinv1.ClusterUpgradePlannedCondition, metav1.ConditionTrue, quoinv1.PlannedReason, text)
+	t.set(quoinv1.ClusterUpgradePlannedCondition, metav1.ConditionTrue, quoinv1.PlannedReason, strings.TrimSpace(text))
 }
 
 // kept reports whether a step that was done still is.
@@ -350,7 +352,7 @@ func (t *turn) complete() {
 	default:
 		t.do(Change{Kind: Complete})
 	}
-	t.progress(metav1.ConditionTrue, quoinv1.CompletedReason, "all steps are done, and it is written down")
+	t.progress(metav1.ConditionTrue, string(quoinv1.UpgradeStepHealth), "all steps are done, and that is written down")
 }
 
 // completed tells of an upgrade that is done, and restores what a move dropped.

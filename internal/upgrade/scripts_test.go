@@ -29,7 +29,7 @@ import (
 //	set <object> <version>, pool <name:version>, block <why>, pass, pause, resume, kill (the status is lost), approve,
 //	skip <check> <why>, via .., first ..
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var f *fleet
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			if d.Cmd == "fleet" {
