@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
@@ -31,7 +30,7 @@ func (r *Reconciler) apply(
 	case upgrade.Complete:
 		return r.annotate(ctx, of, quoinv1.ClusterUpgradeCompletedAnnotation)
 	case upgrade.MakeCheck:
-		if err := r.Client.Create(ctx, r.checkOf(of, change.Check)); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err := r.Client.Create(ctx, r.checkOf(of, change.Check)); err != nil {
 			return fmt.Errorf("make PreflightCheck %s: %w", change.Check.Name, err)
 		}
 	case upgrade.DeleteCheck:

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -178,21 +179,44 @@ func (o *observation) lookAtUpgrades(ctx context.Context, reader client.Reader, 
 	if err := reader.List(ctx, checks, client.InNamespace(of.Namespace)); err != nil {
 		return fmt.Errorf("list the PreflightChecks: %w", err)
 	}
-	o.world.First = firstOf(upgrades.Items, of)
+	o.world.Attempts = map[string]int{}
+	o.world.First, o.world.Took = firstOf(upgrades.Items, of), tookOf(upgrades.Items, of)
 	for i := range checks.Items {
 		found := &checks.Items[i]
-		sort, number, named := strings.Cut(strings.TrimPrefix(found.Name, of.Name+"-"), "-")
+		rest, ours := strings.CutPrefix(found.Name, of.Name+"-")
+		sort, number, named := strings.Cut(rest, "-")
 		attempt, err := strconv.Atoi(number)
-		if !metav1.IsControlledBy(found, of) || !named || err != nil {
+		if !ours || !named || err != nil {
+			continue
+		}
+		o.world.Attempts[sort] = max(o.world.Attempts[sort], attempt)
+		if !metav1.IsControlledBy(found, of) {
 			continue
 		}
 		o.objects[found.Name] = found
-		o.world.Checks = append(o.world.Checks, upgrade.Check{Name: found.Name, Health: sort == "health", Attempt: attempt,
+		o.world.Checks = append(o.world.Checks, upgrade.Check{Name: found.Name, Health: sort == upgrade.Health, Attempt: attempt,
 			Completed: found.Status.CompletionTime.Time, Blocks: found.Status.Verdict == quoinv1.VerdictBlock,
 			Summary: conditions.GetMessage(found, quoinv1.PreflightCheckPassedCondition), Skip: found.Spec.Skip})
 	}
 	slices.SortFunc(o.world.Checks, func(a, b upgrade.Check) int { return a.Attempt - b.Attempt })
 	return nil
+}
+
+// tookOf is how long steps took in the upgrades of the Cluster that are done, the latest of each.
+func tookOf(all []quoinv1.ClusterUpgrade, of *quoinv1.ClusterUpgrade) map[string]time.Duration {
+	took, latest := map[string]time.Duration{}, map[string]time.Time{}
+	for i := range all {
+		if all[i].Spec.ClusterName != of.Spec.ClusterName || !ended(&all[i]) {
+			continue
+		}
+		for _, step := range all[i].Status.Steps {
+			key, done := upgrade.StepKey(step), step.CompletionTime.Time
+			if done.After(latest[key]) {
+				took[key], latest[key] = done.Sub(step.StartTime.Time), done
+			}
+		}
+	}
+	return took
 }
 
 // field remembers the object, and names it.

@@ -141,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	result, err := r.reconcile(ctx, of)
-	if apierrors.IsConflict(err) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return ctrl.Result{RequeueAfter: cacheLag}, nil // it was read before somebody wrote it, which is nobody's failure
 	}
 	return result, err
@@ -206,7 +206,7 @@ func (r *Reconciler) adopt(
 func (r *Reconciler) refused(
 	ctx context.Context, of, before *quoinv1.ClusterUpgrade, refusal error,
 ) error {
-	if apierrors.IsConflict(refusal) {
+	if apierrors.IsConflict(refusal) || apierrors.IsAlreadyExists(refusal) {
 		return refusal
 	}
 	before.DeepCopyInto(of)

@@ -539,6 +539,36 @@ func TestAMoveDropsTheStatus(t *testing.T) {
 	w.expectEnd()
 }
 
+// One that is made again under the same name finds checks of the former one, which stay with the Cluster; and it knows
+// how long steps took.
+func TestAnUpgradeIsMadeAgain(t *testing.T) {
+	w := newWorld(t)
+	w.blocks = "Nodes: none"
+	for w.reconcile(); w.reason() != quoinv1.BlockedReason; w.reconcile() {
+		w.advance()
+	}
+	former := w.upgrade()
+	w.Expect(w.client.Delete(t.Context(), former)).To(Succeed())
+	again := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "v"},
+		Spec: former.Spec}
+	w.Expect(w.client.Create(t.Context(), again)).To(Succeed())
+	past := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "past",
+		Annotations: map[string]string{quoinv1.ClusterUpgradeCompletedAnnotation: "2026-01-01T00:00:00Z"}},
+		Spec: former.Spec}
+	past.Status.Steps = []quoinv1.UpgradeStep{{Type: quoinv1.UpgradeStepWorkers, Object: "MachineDeployment blue",
+		To: "v1.34.4", State: quoinv1.UpgradeStepDone, StartTime: metav1.NewTime(w.clock.Now().Add(-time.Hour)),
+		CompletionTime: metav1.NewTime(w.clock.Now().Add(-time.Hour + 95*time.Second))}}
+	status := past.Status
+	w.Expect(w.client.Create(t.Context(), past)).To(Succeed())
+	past.Status = status
+	w.Expect(w.client.Status().Update(t.Context(), past)).To(Succeed())
+	w.blocks = ""
+	w.run()
+	w.expectEnd()
+	w.Expect(w.upgrade().Status.Steps).To(ContainElement(And(HaveField("Object", "MachineDeployment blue"),
+		HaveField("EstimatedSeconds", HaveValue(BeEquivalentTo(95))))))
+}
+
 // What a webhook refuses is told.
 func TestAWriteThatIsRefused(t *testing.T) {
 	w := newWorld(t)

@@ -20,6 +20,12 @@ const (
 	keptChecks = 3
 )
 
+// The sorts of checks, as their names have them.
+const (
+	Preflight = "preflight"
+	Health    = "health"
+)
+
 // lookAtTheEnd are the checks that judge the Cluster as it is, and not its next version.
 var lookAtTheEnd = []string{"ControlPlane", "Etcd", "Nodes"}
 
@@ -105,7 +111,8 @@ func (t *turn) blocked(
 
 // makeCheck makes a further check, and deletes the oldest first when there are many.
 func (t *turn) makeCheck(step *quoinv1.UpgradeStep, health bool, skip []quoinv1.SkippedCheck) {
-	attempt, same := 1, []Check(nil)
+	sort := map[bool]string{false: Preflight, true: Health}[health]
+	attempt, same := t.Attempts[sort]+1, []Check(nil)
 	for _, check := range t.Checks {
 		if check.Health == health {
 			attempt, same = max(attempt, check.Attempt+1), append(same, check)
@@ -114,7 +121,6 @@ func (t *turn) makeCheck(step *quoinv1.UpgradeStep, health bool, skip []quoinv1.
 	if len(same) >= keptChecks {
 		t.do(Change{Kind: DeleteCheck, Check: same[0]})
 	} else {
-		sort := map[bool]string{false: "preflight", true: "health"}[health]
 		name := fmt.Sprintf("%s-%s-%d", t.upgrade.Name, sort, attempt)
 		t.do(Change{Kind: MakeCheck, Check: Check{Name: name, Health: health, Attempt: attempt, Skip: skip}})
 		t.Status.PreflightCheck = name

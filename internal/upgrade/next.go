@@ -143,12 +143,22 @@ func (t *turn) replan() bool {
 		})
 		t.keepStarts(all)
 	}
+	t.estimate(all)
 	t.Status.Steps = append(done, all...)
 	plan.ID = idOf(all)
 	t.Status.Plan = plan
 	t.planned(fresh.String())
 	t.wait(quoinv1.PlannedReason, "the plan is made: "+strings.TrimSpace(fresh.String()))
 	return false
+}
+
+// estimate says how long steps will take, by what they took before.
+func (t *turn) estimate(steps []quoinv1.UpgradeStep) {
+	for i := range steps {
+		if took, known := t.Took[StepKey(steps[i])]; known {
+			steps[i].EstimatedSeconds = ptr.To(int32(min(took/time.Second, 1<<30)))
+		}
+	}
 }
 
 // keepStarts has steps that were begun by the plan before go on as begun. The Cluster is looked at anew at the end.

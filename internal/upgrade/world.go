@@ -35,7 +35,15 @@ type World struct {
 	Others []skew.Running
 	// Checks that were made for this upgrade, the oldest first.
 	Checks []Check
+	// Attempts are the highest numbers that checks of an upgrade of this name have, by sort: an earlier one may have left
+	// some.
+	Attempts map[string]int
+	// Took is how long such steps took in earlier upgrades of the Cluster, by StepKey.
+	Took map[string]time.Duration
 }
+
+// StepKey is the same for steps that do the same for one object, whatever the versions.
+func StepKey(step quoinv1.UpgradeStep) string { return string(step.Type) + " " + step.Object }
 
 // Cluster is what the Cluster itself says.
 type Cluster struct {

@@ -233,6 +233,11 @@ type UpgradeStep struct {
 	// +optional
 	CompletionTime metav1.Time `json:"completionTime,omitempty,omitzero"`
 
+	// estimatedSeconds is how long the last such step of this Cluster took; unset when it never had one.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	EstimatedSeconds *int32 `json:"estimatedSeconds,omitempty"`
+
 	// message says what the step waits for.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
@@ -297,7 +302,7 @@ type ClusterUpgradeStatus struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=500
+	// +kubebuilder:validation:MaxItems=2000
 	Steps []UpgradeStep `json:"steps,omitempty"`
 
 	// preflightCheck is the name of the last PreflightCheck that was made.
