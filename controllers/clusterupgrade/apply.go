@@ -34,7 +34,7 @@ func (r *Reconciler) apply(
 			return fmt.Errorf("make PreflightCheck %s: %w", change.Check.Name, err)
 		}
 	case upgrade.DeleteCheck:
-		if err := r.Client.Delete(ctx, seen.objects[change.Check.Name]); client.IgnoreNotFound(err) != nil {
+		if err := client.IgnoreNotFound(r.Client.Delete(ctx, seen.objects[change.Check.Name])); err != nil {
 			return fmt.Errorf("delete PreflightCheck %s: %w", change.Check.Name, err)
 		}
 	case upgrade.SetVersion:

@@ -60,7 +60,10 @@ func (r *Reconciler) observe(
 			return nil, err
 		}
 	}
-	return seen, seen.lookAtUpgrades(ctx, reader, of)
+	if err := seen.lookAtUpgrades(ctx, reader, of); err != nil {
+		return nil, err
+	}
+	return seen, nil
 }
 
 func (r *Reconciler) lookAtCluster(ctx context.Context, _ client.Reader, seen *observation) error {
@@ -76,7 +79,7 @@ func (r *Reconciler) lookAtCluster(ctx context.Context, _ client.Reader, seen *o
 		return nil
 	}
 	class := &clusterv1.ClusterClass{}
-	if err := r.APIReader.Get(ctx, cluster.GetClassKey(), class); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(r.APIReader.Get(ctx, cluster.GetClassKey(), class)); err != nil {
 		return fmt.Errorf("read ClusterClass %s: %w", cluster.GetClassKey(), err)
 	}
 	found.Topology = &upgrade.Topology{Known: class.Spec.KubernetesVersions,
@@ -159,8 +162,8 @@ func lookAtPools(ctx context.Context, reader client.Reader, seen *observation) e
 		of := &deployments.Items[i]
 		pool := upgrade.Pool{Name: of.Name, Runs: runs[of.Name], Field: seen.field("MachineDeployment", of,
 			of.Spec.Template.Spec.Version, "spec", "template", "spec", "version")}
-		pool.Unsettled = unsettled(of, counts{ptr.To(ptr.Deref(of.Spec.Replicas, 1)), of.Status.Replicas, of.Status.UpToDateReplicas,
-			of.Status.AvailableReplicas, of.Status.ObservedGeneration})
+		pool.Unsettled = unsettled(of, counts{ptr.To(ptr.Deref(of.Spec.Replicas, 1)), of.Status.Replicas,
+			of.Status.UpToDateReplicas, of.Status.AvailableReplicas, of.Status.ObservedGeneration})
 		if ptr.Deref(of.Spec.Paused, false) {
 			pool.Unsettled = fmt.Sprintf("MachineDeployment %s is paused: set spec.paused to false", of.Name)
 		}
@@ -194,8 +197,8 @@ func (o *observation) lookAtUpgrades(ctx context.Context, reader client.Reader, 
 			continue
 		}
 		o.objects[found.Name] = found
-		o.world.Checks = append(o.world.Checks, upgrade.Check{Name: found.Name, Health: sort == upgrade.Health, Attempt: attempt,
-			Completed: found.Status.CompletionTime.Time, Blocks: found.Status.Verdict == quoinv1.VerdictBlock,
+		o.world.Checks = append(o.world.Checks, upgrade.Check{Name: found.Name, Health: sort == upgrade.Health,
+			Attempt: attempt, Completed: found.Status.CompletionTime.Time, Blocks: found.Status.Verdict == quoinv1.VerdictBlock,
 			Summary: conditions.GetMessage(found, quoinv1.PreflightCheckPassedCondition), Skip: found.Spec.Skip})
 	}
 	slices.SortFunc(o.world.Checks, func(a, b upgrade.Check) int { return a.Attempt - b.Attempt })
@@ -231,7 +234,7 @@ func ownerOf(managed []metav1.ManagedFieldsEntry, path []string) string {
 	var last *metav1.ManagedFieldsEntry
 	for i := range managed {
 		entry := &managed[i]
-		if entry.Subresource == "" && entry.FieldsV1 != nil && has(entry.FieldsV1.Raw, path) &&
+		if entry.Subresource == "" && entry.FieldsV1 != nil && has(entry.FieldsV1.GetRawBytes(), path) &&
 			(last == nil || last.Time.Before(entry.Time)) {
 			last = entry
 		}

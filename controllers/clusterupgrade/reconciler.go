@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusterupgrade carries out upgrades of whole Clusters: it reads what package upgrade decides by, makes the one
-// change that comes of it, and tells.
+// Package clusterupgrade carries out upgrades of whole Clusters: it reads what package upgrade decides by, makes the
+// one change that comes of it, and tells.
 package clusterupgrade
 
 import (
@@ -247,8 +247,8 @@ func onlyOf(before client.Object) client.Patch {
 	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 }
 
-// precedes reports whether an upgrade comes before another one of the same Cluster: what began first, then what was made
-// first.
+// precedes reports whether an upgrade comes before another one of the same Cluster: what began first, then what was
+// made first.
 func precedes(a, b *quoinv1.ClusterUpgrade) bool {
 	begun := func(of *quoinv1.ClusterUpgrade) bool {
 		return of.Annotations[quoinv1.ClusterUpgradeBegunAnnotation] != ""

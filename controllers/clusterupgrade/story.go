@@ -69,28 +69,28 @@ type told struct{ kind, reason, action, message string }
 // story is what people are told of a change of the status.
 func story(before, after quoinv1.ClusterUpgradeStatus) []told {
 	var events []told
-	tell := func(kind, reason, format string, args ...any) {
-		events = append(events, told{kind, reason, action, fmt.Sprintf(format, args...)})
+	tell := func(reason, format string, args ...any) {
+		events = append(events, told{corev1.EventTypeNormal, reason, action, fmt.Sprintf(format, args...)})
 	}
 	replanned := after.Plan != nil && (before.Plan == nil || before.Plan.ID != after.Plan.ID)
 	switch {
 	case replanned && before.Plan != nil:
-		tell(corev1.EventTypeNormal, "Replanned", "plan %s takes the place of %s: %s", after.Plan.ID, before.Plan.ID,
+		tell("Replanned", "plan %s takes the place of %s: %s", after.Plan.ID, before.Plan.ID,
 			after.Plan.Changed)
 	case replanned:
 		planned := meta.FindStatusCondition(after.Conditions, quoinv1.ClusterUpgradePlannedCondition)
-		tell(corev1.EventTypeNormal, quoinv1.PlannedReason, "plan %s: %s", after.Plan.ID, planned.Message)
+		tell(quoinv1.PlannedReason, "plan %s: %s", after.Plan.ID, planned.Message)
 	}
 	if before.StartTime.IsZero() && !after.StartTime.IsZero() {
-		tell(corev1.EventTypeNormal, "Begun", "the preflight passed, and the upgrade begins")
+		tell("Begun", "the preflight passed, and the upgrade begins")
 	}
 	for _, step := range finished(before, after) {
-		tell(corev1.EventTypeNormal, "StepDone", "%s took %s", nameOf(step), step.CompletionTime.Sub(step.StartTime.Time))
+		tell("StepDone", "%s took %s", nameOf(step), step.CompletionTime.Sub(step.StartTime.Time))
 	}
 	started := timesOf(before)
 	for _, step := range after.Steps {
 		if !step.StartTime.IsZero() && !started[nameOf(step)] && step.State != quoinv1.UpgradeStepDone {
-			tell(corev1.EventTypeNormal, "StepStarted", "%s: %s", nameOf(step), step.Message)
+			tell("StepStarted", "%s: %s", nameOf(step), step.Message)
 		}
 	}
 	return append(events, waits(before, after)...)
@@ -119,8 +119,8 @@ func waits(before, after quoinv1.ClusterUpgradeStatus) []told {
 	of := func(status quoinv1.ClusterUpgradeStatus, condition string) metav1.Condition {
 		return ptr.Deref(meta.FindStatusCondition(status.Conditions, condition), metav1.Condition{})
 	}
-	progress, late := of(after, quoinv1.ClusterUpgradeProgressingCondition), of(after, quoinv1.ClusterUpgradeStalledCondition)
-	was := of(before, quoinv1.ClusterUpgradeProgressingCondition)
+	was, late := of(before, quoinv1.ClusterUpgradeProgressingCondition), of(after, quoinv1.ClusterUpgradeStalledCondition)
+	progress := of(after, quoinv1.ClusterUpgradeProgressingCondition)
 	switch {
 	case progress.Status != metav1.ConditionFalse || progress.Reason == was.Reason:
 	case progress.Reason == quoinv1.CompletedReason:

@@ -35,15 +35,16 @@ func healthSkip(all []string, skip []quoinv1.SkippedCheck) []quoinv1.SkippedChec
 	for _, name := range all {
 		named := slices.ContainsFunc(skip, func(s quoinv1.SkippedCheck) bool { return s.Name == name })
 		if !named && !slices.Contains(lookAtTheEnd, name) {
-			skip = append(skip, quoinv1.SkippedCheck{Name: name, Reason: "it asks whether an upgrade may begin, and this one ends"})
+			skip = append(skip, quoinv1.SkippedCheck{Name: name,
+				Reason: "it asks whether an upgrade may begin, and this one ends"})
 		}
 	}
 	return skip
 }
 
 // AllChecks are the names that spec.skip may have.
-var AllChecks = []string{"Backup", "Certificates", "ControlPlane", "DeprecatedAPIs", "Disruption", "Etcd", "Nodes", "Supply",
-	"VersionPath", "Webhooks"}
+var AllChecks = []string{"Backup", "Certificates", "ControlPlane", "DeprecatedAPIs", "Disruption", "Etcd", "Nodes",
+	"Supply", "VersionPath", "Webhooks"}
 
 // last check of a sort, and nil when there is none.
 func (t *turn) last(health bool) *Check {
@@ -55,8 +56,8 @@ func (t *turn) last(health bool) *Check {
 	return nil
 }
 
-// preflight waits for a PreflightCheck that passes (S0-50). What was begun is not asked again: in the middle of a rollout
-// it could only block.
+// preflight waits for a PreflightCheck that passes (S0-50). What was begun is not asked again: in the middle of a
+// rollout it could only block.
 func (t *turn) preflight(step *quoinv1.UpgradeStep) bool {
 	last := t.last(false)
 	t.start(step)
@@ -81,8 +82,9 @@ func (t *turn) preflight(step *quoinv1.UpgradeStep) bool {
 func (t *turn) health(step *quoinv1.UpgradeStep) bool {
 	last, skip := t.last(true), healthSkip(AllChecks, t.spec.Skip)
 	switch {
-	case last != nil && last.Completed.IsZero():
+	case last != nil && last.Completed.IsZero(): // also one whose making was the last that a process did
 		t.start(step)
+		t.Status.PreflightCheck = last.Name
 		t.runs(step, fmt.Sprintf("PreflightCheck %s is looking", last.Name))
 	case last == nil || step.StartTime.IsZero() || last.Name != t.Status.PreflightCheck:
 		t.start(step)

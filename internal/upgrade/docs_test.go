@@ -15,7 +15,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-var block = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
+var block = regexp.MustCompile("(?s)\n```(\\w*)\n(.*?\n)```")
 
 // What the documentation shows is what happens: its example is the upgrade of testdata/scripts/hops.txt.
 func TestTheDocumentedUpgradeHappens(t *testing.T) {

@@ -43,7 +43,6 @@ type fleet struct {
 type pool struct {
 	name, spec string
 	nodes      []string
-	owner      string
 }
 
 func newFleet(to string) *fleet {

@@ -144,7 +144,7 @@ func (t *turn) replan() bool {
 		t.keepStarts(all)
 	}
 	t.estimate(all)
-	t.Status.Steps = append(done, all...)
+	t.Status.Steps = slices.Concat(done, all)
 	plan.ID = idOf(all)
 	t.Status.Plan = plan
 	t.planned(fresh.String())
@@ -307,13 +307,13 @@ func (t *turn) write(step *quoinv1.UpgradeStep) bool {
 		t.runs(step, t.unsettled(step))
 	case t.written(step):
 		t.Live = field.Owner == ""
-		t.holds(step, quoinv1.RevertedReason, fmt.Sprintf("%s was set back from %s to %s by %s: have that write %s, or delete "+
-			"this ClusterUpgrade", field.Object, to, orNothing(field.Value), orSomebody(field.Owner), to))
+		t.holds(step, quoinv1.RevertedReason, fmt.Sprintf("%s was set back from %s to %s by %s: have that write %s, or "+
+			"delete this ClusterUpgrade", field.Object, to, orNothing(field.Value), orSomebody(field.Owner), to))
 	case !record && skew.Older(to, field.Value):
 		t.Live = field.Owner == ""
-		t.holds(step, quoinv1.AheadReason, fmt.Sprintf("%s has %s, set by %s, which is later than %s, and no version is ever "+
-			"lowered here: set it to %s, or delete this ClusterUpgrade and make one to that version", field.Object, field.Value,
-			orSomebody(field.Owner), to, to))
+		t.holds(step, quoinv1.AheadReason, fmt.Sprintf("%s has %s, set by %s, which is later than %s, and no version is "+
+			"ever lowered here: set it to %s, or delete this ClusterUpgrade and make one to that version", field.Object,
+			field.Value, orSomebody(field.Owner), to, to))
 	case !record && t.unfinished() != "":
 		t.runs(step, t.unfinished())
 	default:

@@ -76,8 +76,8 @@ func (w World) around(target string, steps []quoinv1.UpgradeStep) []quoinv1.Upgr
 	all := []quoinv1.UpgradeStep{{Type: quoinv1.UpgradeStepPreflight, To: target, State: pending,
 		Why: "nothing is touched before it passed (S0-50)"}}
 	if w.Infrastructure != nil {
-		all = append(all, quoinv1.UpgradeStep{Type: quoinv1.UpgradeStepSpecVersion, Object: w.Infrastructure.Object, To: target,
-			State: pending, Why: "the target is written first (S0-2)"})
+		all = append(all, quoinv1.UpgradeStep{Type: quoinv1.UpgradeStepSpecVersion, Object: w.Infrastructure.Object,
+			To: target, State: pending, Why: "the target is written first (S0-2)"})
 	}
 	all = append(all, steps...)
 	return append(all, quoinv1.UpgradeStep{Type: quoinv1.UpgradeStepHealth, To: target, State: pending,
@@ -102,8 +102,8 @@ func idOf(steps []quoinv1.UpgradeStep) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(lines, "\n"))))[:10]
 }
 
-// reached reports whether everything that the step is for runs the version, settled or not. Steps that raise nothing are
-// never reached.
+// reached reports whether everything that the step is for runs the version, settled or not. Steps that raise nothing
+// are never reached.
 func (w World) reached(step quoinv1.UpgradeStep) bool {
 	switch step.Type {
 	case quoinv1.UpgradeStepControlPlane:

@@ -5,8 +5,8 @@
 // answers with at most one change and with what to tell.
 //
 // A decision is made anew each time, from the world alone: which steps are left follows from what runs. The status of a
-// ClusterUpgrade only keeps the plan that people were shown, so that they learn when it changes, and which versions were
-// written, so that one that somebody sets back is not written over and over.
+// ClusterUpgrade only keeps the plan that people were shown, so that they learn when it changes, and which versions
+// were written, so that one that somebody sets back is not written over and over.
 package upgrade
 
 import (

@@ -13,7 +13,8 @@ import (
 const (
 	// ClusterUpgradeBegunAnnotation has the time at which the preflight had passed, right before anything was touched.
 	ClusterUpgradeBegunAnnotation = "quoin.cluster.x-k8s.io/upgrade-begun"
-	// ClusterUpgradeCompletedAnnotation has the time at which everything was done: such a ClusterUpgrade does nothing more.
+	// ClusterUpgradeCompletedAnnotation has the time at which everything was done: such a ClusterUpgrade does nothing
+	// more.
 	ClusterUpgradeCompletedAnnotation = "quoin.cluster.x-k8s.io/upgrade-completed"
 )
 
@@ -28,8 +29,8 @@ const (
 	ClusterUpgradeProgressingCondition = "Progressing"
 	// ClusterUpgradeCompletedCondition is True when all steps are done and the Cluster was found healthy after them.
 	ClusterUpgradeCompletedCondition = "Completed"
-	// ClusterUpgradeStalledCondition is True when spec.deadlineSeconds went by before the end. The upgrade goes on as soon as
-	// it can.
+	// ClusterUpgradeStalledCondition is True when spec.deadlineSeconds went by before the end. The upgrade goes on as soon
+	// as it can.
 	ClusterUpgradeStalledCondition = "Stalled"
 	// ClusterUpgradePausedCondition is True while the Cluster or the ClusterUpgrade is paused: nothing is written then.
 	ClusterUpgradePausedCondition = clusterv1.PausedCondition
@@ -105,7 +106,8 @@ type ClusterUpgradeSpec struct {
 	Version string `json:"version,omitempty"`
 
 	// via lists a version of each minor that lies between, where there are some: a control plane goes one minor at a time,
-	// and nobody else knows which patches have artifacts. The versions of a managed topology are those of its ClusterClass.
+	// and nobody else knows which patches have artifacts. The versions of a managed topology are those of its
+	// ClusterClass.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
