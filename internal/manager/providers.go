@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/clusterupgrade"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/etcdbackup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/preflightcheck"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincluster"
@@ -134,6 +135,13 @@ func addControlPlane(
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
 		ClusterCache:     clusterCache,
+		WatchFilterValue: o.WatchFilter,
+	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
+		return err
+	}
+	if err := (&clusterupgrade.Reconciler{
+		Client:           mgr.GetClient(),
+		APIReader:        mgr.GetAPIReader(),
 		WatchFilterValue: o.WatchFilter,
 	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
 		return err

@@ -67,6 +67,13 @@ type QuoinClusterSpec struct {
 	// loadBalancer says what makes the endpoint answer. External when unset.
 	// +optional
 	LoadBalancer LoadBalancer `json:"loadBalancer,omitempty,omitzero"`
+
+	// version of Kubernetes that a ClusterUpgrade is bringing the Cluster to, or has brought it to. It is a record that
+	// nothing else writes: what runs is decided by the control plane's version, or by the topology's.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Version string `json:"version,omitempty"`
 }
 
 // APIEndpoint is where an API server is reached.
@@ -140,6 +147,12 @@ type QuoinClusterStatus struct {
 	// hosts that may be claimed from this namespace: how many there are, and how many are free.
 	// +optional
 	Hosts *HostCounts `json:"hosts,omitempty"`
+
+	// version of Kubernetes that the last ClusterUpgrade ended at; it is that of the spec once all is done.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Version string `json:"version,omitempty"`
 }
 
 // HostCounts counts hosts.

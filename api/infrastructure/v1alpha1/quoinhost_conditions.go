@@ -56,7 +56,8 @@ const (
 	HostInspectionFailedReason = "InspectionFailed"
 	// HostStepRunningReason: a step of the installation, the bootstrap data or the reset runs.
 	HostStepRunningReason = "StepRunning"
-	// HostOperationFailedReason: something that was begun on the host, or what it needs, failed half-way; it is tried again.
+	// HostOperationFailedReason: something that was begun on the host, or what it needs, failed
+	// half-way; it is tried again.
 	HostOperationFailedReason = "OperationFailed"
 	// HostAPIServerStoppedReason: the API server has ended, and its manifest is out of the kubelet's sight.
 	HostAPIServerStoppedReason = "Stopped"
@@ -78,8 +79,8 @@ const (
 	HostEndpointInUseReason = "EndpointInUse"
 	// HostAbandonedReason: a person stated that the host is gone or will be wiped; it was not reset.
 	HostAbandonedReason = "Abandoned"
-	// HostNamespaceNotAllowedReason: the claim comes from a namespace that spec.consumerNamespaces does not name; nothing is done
-	// for it.
+	// HostNamespaceNotAllowedReason: the claim comes from a namespace that spec.consumerNamespaces does not name; nothing
+	// is done for it.
 	HostNamespaceNotAllowedReason = "NamespaceNotAllowed"
 	// HostNotClaimedReason: nobody owns the host.
 	HostNotClaimedReason = "NotClaimed"

@@ -1,0 +1,407 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+// Annotations of a ClusterUpgrade. They are written by its controller, and not kept in the status because clusterctl
+// move drops that.
+const (
+	// ClusterUpgradeBegunAnnotation has the time at which the preflight had passed, right before anything was touched.
+	ClusterUpgradeBegunAnnotation = "quoin.cluster.x-k8s.io/upgrade-begun"
+	// ClusterUpgradeCompletedAnnotation has the time at which everything was done: such a ClusterUpgrade does nothing
+	// more.
+	ClusterUpgradeCompletedAnnotation = "quoin.cluster.x-k8s.io/upgrade-completed"
+)
+
+// Condition types and reasons of a ClusterUpgrade.
+const (
+	// ClusterUpgradePlannedCondition is True when the way to the version is known; its message is the plan.
+	ClusterUpgradePlannedCondition = "Planned"
+	// ClusterUpgradeApprovedCondition is True when the plan may be carried out.
+	ClusterUpgradeApprovedCondition = "Approved"
+	// ClusterUpgradeProgressingCondition is True while a step is carried out, and False while nothing goes on until
+	// somebody does what its message says.
+	ClusterUpgradeProgressingCondition = "Progressing"
+	// ClusterUpgradeCompletedCondition is True when all steps are done and the Cluster was found healthy after them.
+	ClusterUpgradeCompletedCondition = "Completed"
+	// ClusterUpgradeStalledCondition is True when spec.deadlineSeconds went by before the end. The upgrade goes on as soon
+	// as it can.
+	ClusterUpgradeStalledCondition = "Stalled"
+	// ClusterUpgradePausedCondition is True while the Cluster or the ClusterUpgrade is paused: nothing is written then.
+	ClusterUpgradePausedCondition = clusterv1.PausedCondition
+
+	// PlannedReason: the way to the version is known.
+	PlannedReason = "Planned"
+	// NoPlanReason: no legal way leads to the version; the message has the rule.
+	NoPlanReason = "NoPlan"
+	// HopsUnknownReason: the way leads over minors of which nobody said which patch to take.
+	HopsUnknownReason = "HopsUnknown"
+	// AutomaticReason: no person has to approve.
+	AutomaticReason = "Automatic"
+	// ApprovedReason: spec.approvedPlan is the plan.
+	ApprovedReason = "Approved"
+	// ApprovalRequiredReason: the plan waits until spec.approvedPlan has its id.
+	ApprovalRequiredReason = "ApprovalRequired"
+	// AnotherUpgradeReason: another ClusterUpgrade of the Cluster comes first.
+	AnotherUpgradeReason = "AnotherUpgrade"
+	// RevertedReason: somebody set a version back that had been written; the message says who owns the field.
+	RevertedReason = "Reverted"
+	// AheadReason: a version is later than the plan has it, and none is ever lowered.
+	AheadReason = "Ahead"
+	// RefusedReason: an API server did not take what was to be written; the message says why.
+	RefusedReason = "Refused"
+	// UnhealthyReason: all have the version, and the Cluster is not healthy.
+	UnhealthyReason = "Unhealthy"
+	// DeadlineExceededReason: spec.deadlineSeconds went by before the end.
+	DeadlineExceededReason = "DeadlineExceeded"
+	// OnTimeReason: spec.deadlineSeconds did not go by yet.
+	OnTimeReason = "OnTime"
+	// PausedReason: the Cluster or the ClusterUpgrade is paused.
+	PausedReason = clusterv1.PausedReason
+	// NotPausedReason: neither the Cluster nor the ClusterUpgrade is paused.
+	NotPausedReason = clusterv1.NotPausedReason
+)
+
+// UpgradeWorkers says which workers get the version.
+// +kubebuilder:validation:Enum=All;AsNeeded
+type UpgradeWorkers string
+
+const (
+	// UpgradeWorkersAll raises every MachineDeployment of the Cluster.
+	UpgradeWorkersAll UpgradeWorkers = "All"
+	// UpgradeWorkersAsNeeded raises a MachineDeployment only where its kubelets would become too old.
+	UpgradeWorkersAsNeeded UpgradeWorkers = "AsNeeded"
+)
+
+// UpgradeApproval says whether a person has to approve the plan.
+// +kubebuilder:validation:Enum=Auto;Manual
+type UpgradeApproval string
+
+const (
+	// UpgradeApprovalAuto carries the plan out as soon as the preflight passed.
+	UpgradeApprovalAuto UpgradeApproval = "Auto"
+	// UpgradeApprovalManual waits until spec.approvedPlan has the id of the plan.
+	UpgradeApprovalManual UpgradeApproval = "Manual"
+)
+
+// ClusterUpgradeSpec says which upgrade is wanted.
+// +kubebuilder:validation:XValidation:rule="self.clusterName == oldSelf.clusterName && self.version == oldSelf.version",message="clusterName and version never change: delete this ClusterUpgrade, which undoes nothing, and make another one"
+type ClusterUpgradeSpec struct {
+	// clusterName is the Cluster, of the same namespace.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ClusterName string `json:"clusterName,omitempty"`
+
+	// version of Kubernetes that the Cluster is to get, with a leading v.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)([-+].*)?$`
+	Version string `json:"version,omitempty"`
+
+	// via lists a version of each minor that lies between, where there are some: a control plane goes one minor at a time,
+	// and nobody else knows which patches have artifacts. The versions of a managed topology are those of its
+	// ClusterClass.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:Pattern=`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)([-+].*)?$`
+	Via []string `json:"via,omitempty"`
+
+	// workers says which MachineDeployments get the version. A managed topology raises all of them.
+	// +optional
+	// +kubebuilder:default=All
+	Workers UpgradeWorkers `json:"workers,omitempty"`
+
+	// approve says whether a person has to approve the plan before anything is touched.
+	// +optional
+	// +kubebuilder:default=Auto
+	Approve UpgradeApproval `json:"approve,omitempty"`
+
+	// approvedPlan is the id of the plan that a person approved, as status.plan has it. Another plan, which comes of a
+	// world that changed, has another id.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	ApprovedPlan string `json:"approvedPlan,omitempty"`
+
+	// paused keeps the upgrade from writing anything. What Machines are being replaced goes on.
+	// +optional
+	Paused *bool `json:"paused,omitempty"`
+
+	// deadlineSeconds is how long the whole upgrade may take from when it begins, before condition Stalled tells that it
+	// took longer. The upgrade goes on all the same.
+	// +optional
+	// +kubebuilder:default=86400
+	// +kubebuilder:validation:Minimum=60
+	// +kubebuilder:validation:Maximum=31536000
+	DeadlineSeconds *int32 `json:"deadlineSeconds,omitempty"`
+
+	// skip lists checks that are not made before the upgrade, nor after it, each with why that is right.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	Skip []SkippedCheck `json:"skip,omitempty"`
+}
+
+// UpgradeStepType is what a step is about.
+// +kubebuilder:validation:Enum=Preflight;SpecVersion;ControlPlane;Addons;Workers;Health
+type UpgradeStepType string
+
+// The steps of an upgrade. Hosts that serve as load balancers are those of the control plane and go with it.
+const (
+	// UpgradeStepPreflight waits for a PreflightCheck that passes.
+	UpgradeStepPreflight UpgradeStepType = "Preflight"
+	// UpgradeStepSpecVersion writes the version into the spec of the QuoinCluster.
+	UpgradeStepSpecVersion UpgradeStepType = "SpecVersion"
+	// UpgradeStepControlPlane brings the control plane one hop further.
+	UpgradeStepControlPlane UpgradeStepType = "ControlPlane"
+	// UpgradeStepAddons waits until the control plane has its add-ons follow.
+	UpgradeStepAddons UpgradeStepType = "Addons"
+	// UpgradeStepWorkers brings a MachineDeployment to a version.
+	UpgradeStepWorkers UpgradeStepType = "Workers"
+	// UpgradeStepHealth has the Cluster looked at until it is healthy.
+	UpgradeStepHealth UpgradeStepType = "Health"
+)
+
+// UpgradeStepState is how far a step is.
+// +kubebuilder:validation:Enum=Pending;Running;Waiting;Done
+type UpgradeStepState string
+
+const (
+	// UpgradeStepPending means that steps before it are not done.
+	UpgradeStepPending UpgradeStepState = "Pending"
+	// UpgradeStepRunning means that it is carried out.
+	UpgradeStepRunning UpgradeStepState = "Running"
+	// UpgradeStepWaiting means that somebody has to do something, which its message says.
+	UpgradeStepWaiting UpgradeStepState = "Waiting"
+	// UpgradeStepDone means that what it is for is so.
+	UpgradeStepDone UpgradeStepState = "Done"
+)
+
+// UpgradeStep is one step of an upgrade.
+type UpgradeStep struct {
+	// type is what the step is about.
+	// +required
+	Type UpgradeStepType `json:"type,omitempty"`
+
+	// object that the step is about, for people: "MachineDeployment blue".
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Object string `json:"object,omitempty"`
+
+	// from are the versions that ran when the step was planned, the oldest first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	From []string `json:"from,omitempty"`
+
+	// to is the version that the object gets.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	To string `json:"to,omitempty"`
+
+	// why the step is where it is, with the rule.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Why string `json:"why,omitempty"`
+
+	// state is how far the step is.
+	// +required
+	State UpgradeStepState `json:"state,omitempty"`
+
+	// startTime is when the step began.
+	// +optional
+	StartTime metav1.Time `json:"startTime,omitempty,omitzero"`
+
+	// completionTime is when the step was done.
+	// +optional
+	CompletionTime metav1.Time `json:"completionTime,omitempty,omitzero"`
+
+	// estimatedSeconds is how long the last such step of this Cluster took; unset when it never had one.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	EstimatedSeconds *int32 `json:"estimatedSeconds,omitempty"`
+
+	// message says what the step waits for.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	Message string `json:"message,omitempty"`
+}
+
+// UpgradePlan is the way to the version.
+type UpgradePlan struct {
+	// id of the plan; another plan has another one.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	ID string `json:"id,omitempty"`
+
+	// hops are the versions that the control plane gets, one after another.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	Hops []string `json:"hops,omitempty"`
+
+	// advice is what would be better and is not necessary.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=1024
+	Advice []string `json:"advice,omitempty"`
+
+	// changed says what is other than in the plan before this one; empty of the first.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	Changed string `json:"changed,omitempty"`
+}
+
+// ClusterUpgradeStatus is how far the upgrade is.
+// +kubebuilder:validation:MinProperties=1
+type ClusterUpgradeStatus struct {
+	// conditions of the ClusterUpgrade.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// plan that is carried out.
+	// +optional
+	Plan *UpgradePlan `json:"plan,omitempty"`
+
+	// step that the upgrade is at, of how many: "4/9 ControlPlane".
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Step string `json:"step,omitempty"`
+
+	// steps in their order. Those of an earlier plan that were done stay.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=2000
+	Steps []UpgradeStep `json:"steps,omitempty"`
+
+	// preflightCheck is the name of the last PreflightCheck that was made.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	PreflightCheck string `json:"preflightCheck,omitempty"`
+
+	// controlPlaneVersions counts the Nodes of the control plane by what they run.
+	// +optional
+	// +listType=map
+	// +listMapKey=version
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	ControlPlaneVersions []clusterv1.StatusVersion `json:"controlPlaneVersions,omitempty"`
+
+	// addonsVersion is the version whose add-ons were applied last.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	AddonsVersion string `json:"addonsVersion,omitempty"`
+
+	// versions counts all Nodes that have Machines by what they run.
+	// +optional
+	// +listType=map
+	// +listMapKey=version
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	Versions []clusterv1.StatusVersion `json:"versions,omitempty"`
+
+	// version that the Cluster reached; set at the end.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Version string `json:"version,omitempty"`
+
+	// startTime is when the preflight had passed and the first thing was about to be touched.
+	// +optional
+	StartTime metav1.Time `json:"startTime,omitempty,omitzero"`
+
+	// completionTime is when all steps were done.
+	// +optional
+	CompletionTime metav1.Time `json:"completionTime,omitempty,omitzero"`
+}
+
+// ClusterUpgrade brings a Cluster to another version of Kubernetes: it plans, has the Cluster looked at, sets one
+// version after another, and looks again.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=clusterupgrades,shortName=qcu,scope=Namespaced,categories=cluster-api
+// +kubebuilder:storageversion
+// +kubebuilder:subresource:status
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 200",message="a name has at most 200 characters: those of its PreflightChecks begin with it"
+// +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".spec.clusterName",description="Cluster that is upgraded"
+// +kubebuilder:printcolumn:name="Version",type="string",JSONPath=".spec.version",description="Version that it is to get"
+// +kubebuilder:printcolumn:name="Step",type="string",JSONPath=".status.step",description="Step that the upgrade is at"
+// +kubebuilder:printcolumn:name="Progress",type="string",JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`,description="What it does or waits for"
+// +kubebuilder:printcolumn:name="Completed",type="string",JSONPath=`.status.conditions[?(@.type=="Completed")].status`,description="All steps are done"
+// +kubebuilder:printcolumn:name="Stalled",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Stalled")].status`,description="It takes longer than its deadline"
+// +kubebuilder:printcolumn:name="Message",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Progressing")].message`,description="What it does or waits for"
+// +kubebuilder:printcolumn:name="Paused",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Nothing is written while paused"
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"
+type ClusterUpgrade struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object's metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec says which upgrade is wanted.
+	// +required
+	Spec ClusterUpgradeSpec `json:"spec,omitempty,omitzero"`
+	// status is how far the upgrade is.
+	// +optional
+	Status ClusterUpgradeStatus `json:"status,omitempty,omitzero"`
+}
+
+// GetConditions returns the conditions of the ClusterUpgrade.
+func (u *ClusterUpgrade) GetConditions() []metav1.Condition { return u.Status.Conditions }
+
+// SetConditions sets the conditions of the ClusterUpgrade.
+func (u *ClusterUpgrade) SetConditions(conditions []metav1.Condition) {
+	u.Status.Conditions = conditions
+}
+
+// ClusterUpgradeList is a list of ClusterUpgrades.
+//
+// +kubebuilder:object:root=true
+type ClusterUpgradeList struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard list's metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	// items of the list.
+	// +required
+	Items []ClusterUpgrade `json:"items"`
+}
+
+func init() {
+	objectTypes = append(objectTypes, &ClusterUpgrade{}, &ClusterUpgradeList{})
+}

@@ -1,0 +1,296 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterupgrade
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/external"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
+)
+
+// observation is what was read for one decision.
+type observation struct {
+	world   upgrade.World
+	cluster *clusterv1.Cluster
+	// objects whose versions may be set, as the world names them.
+	objects map[string]client.Object
+}
+
+// observe reads what a decision rests on. Through the API server it also finds who owns the versions, which the cache
+// does not keep.
+func (r *Reconciler) observe(
+	ctx context.Context, reader client.Reader, of *quoinv1.ClusterUpgrade,
+) (*observation, error) {
+	seen := &observation{objects: map[string]client.Object{}}
+	key, cluster := client.ObjectKey{Namespace: of.Namespace, Name: of.Spec.ClusterName}, &clusterv1.Cluster{}
+	switch err := reader.Get(ctx, key, cluster); {
+	case apierrors.IsNotFound(err):
+		return seen, nil
+	case err != nil:
+		return nil, fmt.Errorf("read Cluster %s: %w", key, err)
+	}
+	seen.cluster = cluster
+	for _, look := range []func(context.Context, client.Reader, *observation) error{
+		r.lookAtCluster, r.lookAtInfrastructure, r.lookAtControlPlane, lookAtPools,
+	} {
+		if err := look(ctx, reader, seen); err != nil {
+			return nil, err
+		}
+	}
+	if err := seen.lookAtUpgrades(ctx, reader, of); err != nil {
+		return nil, err
+	}
+	return seen, nil
+}
+
+func (r *Reconciler) lookAtCluster(ctx context.Context, _ client.Reader, seen *observation) error {
+	cluster := seen.cluster
+	found := &upgrade.Cluster{Name: cluster.Name, Paused: ptr.Deref(cluster.Spec.Paused, false),
+		Initialized: ptr.Deref(cluster.Status.Initialization.ControlPlaneInitialized, false)}
+	policies, err := skew.PoliciesOf(cluster)
+	if err != nil {
+		found.Problem = err.Error()
+	}
+	found.Policies, seen.world.Cluster = policies, found
+	if !cluster.Spec.Topology.IsDefined() {
+		return nil
+	}
+	class := &clusterv1.ClusterClass{}
+	if err := client.IgnoreNotFound(r.APIReader.Get(ctx, cluster.GetClassKey(), class)); err != nil {
+		return fmt.Errorf("read ClusterClass %s: %w", cluster.GetClassKey(), err)
+	}
+	found.Topology = &upgrade.Topology{Known: class.Spec.KubernetesVersions,
+		Extension: class.Spec.Upgrade.External.GenerateUpgradePlanExtension,
+		Field:     seen.field("Cluster", cluster, cluster.Spec.Topology.Version, "spec", "topology", "version")}
+	return nil
+}
+
+func (r *Reconciler) lookAtInfrastructure(ctx context.Context, _ client.Reader, seen *observation) error {
+	ref := seen.cluster.Spec.InfrastructureRef
+	if ref.Kind != "QuoinCluster" || ref.APIGroup != infrav1.GroupVersion.Group {
+		return nil
+	}
+	key, found := client.ObjectKey{Namespace: seen.cluster.Namespace, Name: ref.Name}, &infrav1.QuoinCluster{}
+	if err := r.APIReader.Get(ctx, key, found); err != nil {
+		return fmt.Errorf("read QuoinCluster %s: %w", key, err)
+	}
+	seen.world.Infrastructure = &upgrade.Infrastructure{Reached: found.Status.Version,
+		Field: seen.field("QuoinCluster", found, found.Spec.Version, "spec", "version")}
+	return nil
+}
+
+// lookAtControlPlane reads a QuoinControlPlane, or what the contract of Cluster API has every control plane tell.
+func (r *Reconciler) lookAtControlPlane(ctx context.Context, reader client.Reader, seen *observation) error {
+	ref, plane := seen.cluster.Spec.ControlPlaneRef, &seen.world.ControlPlane
+	plane.Object, plane.Unsettled = ref.Kind+" "+ref.Name, "the control plane is not there"
+	if !ref.IsDefined() {
+		return nil
+	}
+	if ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
+		found, err := external.GetObjectFromContractVersionedRef(ctx, r.APIReader, ref, seen.cluster.Namespace)
+		if err != nil {
+			return fmt.Errorf("read the control plane of Cluster %s: %w", seen.cluster.Name, err)
+		}
+		version, _, _ := unstructured.NestedString(found.Object, "spec", "version")
+		plane.Field = seen.field(ref.Kind, found, version, "spec", "version")
+		plane.Unsettled = unsettled(found, countsOf(found))
+		return nil
+	}
+	key, found := client.ObjectKey{Namespace: seen.cluster.Namespace, Name: ref.Name}, &controlplanev1.QuoinControlPlane{}
+	switch err := reader.Get(ctx, key, found); {
+	case apierrors.IsNotFound(err):
+		return nil // a plan is made by the Machines, and the preflight says what to do
+	case err != nil:
+		return fmt.Errorf("read QuoinControlPlane %s: %w", key, err)
+	}
+	plane.Field = seen.field("QuoinControlPlane", found, found.Spec.Version, "spec", "version")
+	plane.Unsettled = unsettled(found, counts{ptr.To(ptr.Deref(found.Spec.Replicas, 1)), found.Status.Replicas,
+		found.Status.UpToDateReplicas, found.Status.AvailableReplicas, found.Status.ObservedGeneration})
+	const follow = controlplanev1.ControlPlaneAddonsUpToDateCondition
+	if addons := conditions.Get(found, follow); addons == nil || addons.Status != metav1.ConditionTrue {
+		plane.Addons = "add-ons: " + conditions.GetMessage(found, follow)
+	}
+	return nil
+}
+
+// lookAtPools reads the MachineDeployments, and what runs by the Machines of all.
+func lookAtPools(ctx context.Context, reader client.Reader, seen *observation) error {
+	key := client.ObjectKeyFromObject(seen.cluster)
+	deployments := &clusterv1.MachineDeploymentList{}
+	if err := reader.List(ctx, deployments, client.InNamespace(key.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: key.Name}); err != nil {
+		return fmt.Errorf("list the MachineDeployments of Cluster %s: %w", key, err)
+	}
+	machines, err := observed.Machines(ctx, reader, key)
+	if err != nil {
+		return err
+	}
+	state := plan.StateOf(machines)
+	seen.world.ControlPlane.Runs, seen.world.Others = state.APIServers, state.Others
+	runs := map[string][]string{}
+	for i := range machines {
+		if name := machines[i].Labels[clusterv1.MachineDeploymentNameLabel]; name != "" {
+			for _, kubelet := range skew.WorldOf(machines[i : i+1]).Components {
+				runs[name] = append(runs[name], kubelet.Version)
+			}
+		}
+	}
+	for i := range deployments.Items {
+		of := &deployments.Items[i]
+		pool := upgrade.Pool{Name: of.Name, Runs: runs[of.Name], Field: seen.field("MachineDeployment", of,
+			of.Spec.Template.Spec.Version, "spec", "template", "spec", "version")}
+		pool.Unsettled = unsettled(of, counts{ptr.To(ptr.Deref(of.Spec.Replicas, 1)), of.Status.Replicas,
+			of.Status.UpToDateReplicas, of.Status.AvailableReplicas, of.Status.ObservedGeneration})
+		if ptr.Deref(of.Spec.Paused, false) {
+			pool.Unsettled = fmt.Sprintf("MachineDeployment %s is paused: set spec.paused to false", of.Name)
+		}
+		seen.world.Pools = append(seen.world.Pools, pool)
+	}
+	slices.SortFunc(seen.world.Pools, func(a, b upgrade.Pool) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// lookAtUpgrades reads the other upgrades of the Cluster, and the checks that were made for this one.
+func (o *observation) lookAtUpgrades(ctx context.Context, reader client.Reader, of *quoinv1.ClusterUpgrade) error {
+	upgrades, checks := &quoinv1.ClusterUpgradeList{}, &quoinv1.PreflightCheckList{}
+	if err := reader.List(ctx, upgrades, client.InNamespace(of.Namespace)); err != nil {
+		return fmt.Errorf("list the ClusterUpgrades: %w", err)
+	}
+	if err := reader.List(ctx, checks, client.InNamespace(of.Namespace)); err != nil {
+		return fmt.Errorf("list the PreflightChecks: %w", err)
+	}
+	o.world.Attempts = map[string]int{}
+	o.world.First, o.world.Took = firstOf(upgrades.Items, of), tookOf(upgrades.Items, of)
+	for i := range checks.Items {
+		found := &checks.Items[i]
+		rest, ours := strings.CutPrefix(found.Name, of.Name+"-")
+		sort, number, named := strings.Cut(rest, "-")
+		attempt, err := strconv.Atoi(number)
+		if !ours || !named || err != nil {
+			continue
+		}
+		o.world.Attempts[sort] = max(o.world.Attempts[sort], attempt)
+		if !metav1.IsControlledBy(found, of) {
+			continue
+		}
+		o.objects[found.Name] = found
+		o.world.Checks = append(o.world.Checks, upgrade.Check{Name: found.Name, Health: sort == upgrade.Health,
+			Attempt: attempt, Completed: found.Status.CompletionTime.Time, Blocks: found.Status.Verdict == quoinv1.VerdictBlock,
+			Summary: conditions.GetMessage(found, quoinv1.PreflightCheckPassedCondition), Skip: found.Spec.Skip})
+	}
+	slices.SortFunc(o.world.Checks, func(a, b upgrade.Check) int { return a.Attempt - b.Attempt })
+	return nil
+}
+
+// tookOf is how long steps took in the upgrades of the Cluster that are done, the latest of each.
+func tookOf(all []quoinv1.ClusterUpgrade, of *quoinv1.ClusterUpgrade) map[string]time.Duration {
+	took, latest := map[string]time.Duration{}, map[string]time.Time{}
+	for i := range all {
+		if all[i].Spec.ClusterName != of.Spec.ClusterName || !ended(&all[i]) {
+			continue
+		}
+		for _, step := range all[i].Status.Steps {
+			key, done := upgrade.StepKey(step), step.CompletionTime.Time
+			if done.After(latest[key]) {
+				took[key], latest[key] = done.Sub(step.StartTime.Time), done
+			}
+		}
+	}
+	return took
+}
+
+// field remembers the object, and names it.
+func (o *observation) field(kind string, of client.Object, value string, path ...string) upgrade.Field {
+	name := kind + " " + of.GetName()
+	o.objects[name] = of
+	return upgrade.Field{Object: name, Value: value, Owner: ownerOf(of.GetManagedFields(), path)}
+}
+
+// ownerOf is who wrote a field last, for people; empty when that is not known.
+func ownerOf(managed []metav1.ManagedFieldsEntry, path []string) string {
+	var last *metav1.ManagedFieldsEntry
+	for i := range managed {
+		entry := &managed[i]
+		if entry.Subresource == "" && entry.FieldsV1 != nil && has(entry.FieldsV1.GetRawBytes(), path) &&
+			(last == nil || last.Time.Before(entry.Time)) {
+			last = entry
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s)", last.Manager, last.Operation)
+}
+
+func has(fields []byte, path []string) bool {
+	var tree map[string]json.RawMessage
+	if err := json.Unmarshal(fields, &tree); err != nil {
+		return false
+	}
+	below, found := tree["f:"+path[0]]
+	return found && (len(path) == 1 || has(below, path[1:]))
+}
+
+// counts are what every control plane and every MachineDeployment tells of its Machines. One that is not asked for a
+// number of Machines has none to count.
+type counts struct {
+	desired, replicas, upToDate, available *int32
+	observed                               int64
+}
+
+// countsOf reads them where the contract of Cluster API has them. A generation that nobody tells was observed.
+func countsOf(of *unstructured.Unstructured) counts {
+	number := func(fields ...string) *int32 {
+		found, ok, err := unstructured.NestedInt64(of.Object, fields...)
+		if !ok || err != nil {
+			return nil
+		}
+		return ptr.To(int32(min(found, 1<<30)))
+	}
+	observed, told, _ := unstructured.NestedInt64(of.Object, "status", "observedGeneration")
+	if !told {
+		observed = of.GetGeneration()
+	}
+	return counts{number("spec", "replicas"), number("status", "replicas"), number("status", "upToDateReplicas"),
+		number("status", "availableReplicas"), observed}
+}
+
+// unsettled says what keeps the spec of an object from being carried out everywhere; empty when that is done.
+func unsettled(of client.Object, c counts) string {
+	count := func(of *int32) int32 { return ptr.Deref(of, 0) }
+	desired := count(c.desired)
+	switch {
+	case annotations.HasPaused(of):
+		return of.GetName() + " is paused: remove annotation " + clusterv1.PausedAnnotation
+	case c.observed < of.GetGeneration():
+		return of.GetName() + " was edited, and its controller did not look yet"
+	case c.desired == nil:
+	case count(c.upToDate) != desired || count(c.replicas) != desired || count(c.available) != desired:
+		return fmt.Sprintf("%d of %d Machines of %s are up to date, %d are available, and there are %d", count(c.upToDate),
+			desired, of.GetName(), count(c.available), count(c.replicas))
+	}
+	return ""
+}

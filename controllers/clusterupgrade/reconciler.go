@@ -1,0 +1,279 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clusterupgrade carries out upgrades of whole Clusters: it reads what package upgrade decides by, makes the
+// one change that comes of it, and tells.
+package clusterupgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
+)
+
+// cacheLag is how long a cache is given to catch up.
+const cacheLag = time.Second
+
+// mostEvent is what an Event holds: a longer one is not recorded at all.
+const mostEvent = 1024
+
+// Reconciler carries out ClusterUpgrades.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// APIReader reads what a change rests on as it is now, and who owns a field.
+	APIReader client.Reader
+	// Recorder of events; that of the manager when nil.
+	Recorder events.EventRecorder
+	// Clock is the real one when nil.
+	Clock clock.PassiveClock
+	// WatchFilterValue is the label value that objects must carry to be reconciled.
+	WatchFilterValue string
+}
+
+// +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=clusterupgrades,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=clusterupgrades/status,verbs=get;patch
+// +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=preflightchecks,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machinedeployments,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusterclasses,verbs=get
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinclusters,verbs=get;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinclusters/status,verbs=patch
+// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
+
+// SetupWithManager adds the controller to the manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	if r.Client == nil || r.APIReader == nil {
+		return errors.New("fields Client and APIReader must be set")
+	}
+	if r.Recorder == nil {
+		r.Recorder = mgr.GetEventRecorder("clusterupgrade-controller")
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "clusterupgrade")
+	ofCluster := handler.EnqueueRequestsFromMapFunc(r.ofCluster)
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("clusterupgrade").
+		For(&quoinv1.ClusterUpgrade{}).
+		Owns(&quoinv1.PreflightCheck{}).
+		WithOptions(options).
+		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
+		// The end of one upgrade is what another one of the same Cluster waits for.
+		Watches(&quoinv1.ClusterUpgrade{}, ofCluster).
+		// A Cluster also tells of the control planes of other providers.
+		Watches(&clusterv1.Cluster{}, ofCluster).
+		Watches(&controlplanev1.QuoinControlPlane{}, ofCluster).
+		Watches(&clusterv1.MachineDeployment{}, ofCluster).
+		Watches(&clusterv1.Machine{}, ofCluster).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the controller of ClusterUpgrades: %w", err)
+	}
+	return nil
+}
+
+// ofCluster are the ClusterUpgrades that are not done of the Cluster that the object belongs to, or is.
+func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reconcile.Request {
+	cluster := object.GetLabels()[clusterv1.ClusterNameLabel]
+	if _, is := object.(*clusterv1.Cluster); is {
+		cluster = object.GetName()
+	}
+	all := &quoinv1.ClusterUpgradeList{}
+	if err := r.Client.List(ctx, all, client.InNamespace(object.GetNamespace())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list ClusterUpgrades")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range all.Items {
+		if of := &all.Items[i]; of.Spec.ClusterName == cluster && !ended(of) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(of)})
+		}
+	}
+	return requests
+}
+
+// ended reports whether the ClusterUpgrade does nothing more.
+func ended(of *quoinv1.ClusterUpgrade) bool {
+	return of.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] != "" || leaves(of)
+}
+
+// leaves reports whether the ClusterUpgrade is deleted, or was moved away.
+func leaves(of *quoinv1.ClusterUpgrade) bool {
+	_, moved := of.Annotations[clusterctlv1.DeleteForMoveAnnotation]
+	return moved || !of.DeletionTimestamp.IsZero()
+}
+
+// Reconcile makes at most one change, and tells how far the upgrade is. A deleted ClusterUpgrade undoes nothing.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	of := &quoinv1.ClusterUpgrade{}
+	if err := r.Client.Get(ctx, req.NamespacedName, of); err != nil {
+		forgetMetrics(req.NamespacedName)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if leaves(of) {
+		forgetMetrics(req.NamespacedName)
+		return ctrl.Result{}, nil
+	}
+	result, err := r.reconcile(ctx, of)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return ctrl.Result{RequeueAfter: cacheLag}, nil // it was read before somebody wrote it, which is nobody's failure
+	}
+	return result, err
+}
+
+// reconcile decides by the cache, and once more by what is read anew before anything is changed: a cache that is behind
+// would have things done twice.
+func (r *Reconciler) reconcile(ctx context.Context, of *quoinv1.ClusterUpgrade) (ctrl.Result, error) {
+	seen, err := r.observe(ctx, r.Client, of)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if adopted, err := r.adopt(ctx, of, seen.cluster); adopted || err != nil {
+		return ctrl.Result{}, err
+	}
+	decision := upgrade.Next(seen.world, of, r.Clock.Now())
+	if decision.Live {
+		if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(of), of); err != nil {
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
+		if leaves(of) {
+			return ctrl.Result{}, nil
+		}
+		if seen, err = r.observe(ctx, r.APIReader, of); err != nil {
+			return ctrl.Result{}, err
+		}
+		decision = upgrade.Next(seen.world, of, r.Clock.Now())
+	}
+	before := of.DeepCopy()
+	if decision.Change != nil {
+		if err := r.apply(ctx, of, seen, *decision.Change); err != nil {
+			return ctrl.Result{}, r.refused(ctx, of, before, err)
+		}
+	}
+	if err := r.report(ctx, of, before.Status, decision.Status); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: decision.Again}, nil
+}
+
+// adopt makes the ClusterUpgrade belong to its Cluster: it goes where that goes, and ends with it.
+func (r *Reconciler) adopt(
+	ctx context.Context, of *quoinv1.ClusterUpgrade, cluster *clusterv1.Cluster,
+) (adopted bool, err error) {
+	if cluster == nil {
+		return false, nil
+	}
+	before := of.DeepCopy()
+	of.OwnerReferences = util.EnsureOwnerRef(of.OwnerReferences, metav1.OwnerReference{
+		APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID})
+	metav1.SetMetaDataLabel(&of.ObjectMeta, clusterv1.ClusterNameLabel, cluster.Name)
+	if equality.Semantic.DeepEqual(before.ObjectMeta, of.ObjectMeta) {
+		return false, nil
+	}
+	if err := r.Client.Patch(ctx, of, onlyOf(before)); err != nil {
+		return true, fmt.Errorf("have ClusterUpgrade %s belong to its Cluster: %w", client.ObjectKeyFromObject(of), err)
+	}
+	return true, nil
+}
+
+// refused tells people of a change that an API server did not take, which a webhook may have good reasons for.
+func (r *Reconciler) refused(
+	ctx context.Context, of, before *quoinv1.ClusterUpgrade, refusal error,
+) error {
+	if apierrors.IsConflict(refusal) || apierrors.IsAlreadyExists(refusal) {
+		return refusal
+	}
+	before.DeepCopyInto(of)
+	status := of.Status.DeepCopy()
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: quoinv1.ClusterUpgradeProgressingCondition,
+		Status: metav1.ConditionFalse, Reason: quoinv1.RefusedReason, Message: text.Shorten(refusal.Error(), mostMessage)})
+	return errors.Join(refusal, r.report(ctx, of, before.Status, *status))
+}
+
+// mostMessage is what a condition's message holds here.
+const mostMessage = 4096
+
+// report patches the status when it changed, and only what was read; then it tells the story of the change.
+func (r *Reconciler) report(
+	ctx context.Context, of *quoinv1.ClusterUpgrade, former, status quoinv1.ClusterUpgradeStatus,
+) error {
+	if equality.Semantic.DeepEqual(former, status) {
+		measure(of)
+		return nil
+	}
+	before := of.DeepCopy()
+	of.Status = status
+	if err := r.Client.Status().Patch(ctx, of, onlyOf(before)); err != nil {
+		return fmt.Errorf("patch the status of ClusterUpgrade %s: %w", client.ObjectKeyFromObject(of), err)
+	}
+	for _, told := range story(former, status) {
+		r.Recorder.Eventf(of, nil, told.kind, told.reason, told.action, "%s", text.Shorten(told.message, mostEvent))
+	}
+	for _, step := range finished(former, status) {
+		stepSeconds.WithLabelValues(string(step.Type)).Observe(step.CompletionTime.Sub(step.StartTime.Time).Seconds())
+	}
+	measure(of)
+	return nil
+}
+
+// onlyOf is the difference from what was read, which conflicts where that is not what there is.
+func onlyOf(before client.Object) client.Patch {
+	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+}
+
+// precedes reports whether an upgrade comes before another one of the same Cluster: what began first, then what was
+// made first.
+func precedes(a, b *quoinv1.ClusterUpgrade) bool {
+	begun := func(of *quoinv1.ClusterUpgrade) bool {
+		return of.Annotations[quoinv1.ClusterUpgradeBegunAnnotation] != ""
+	}
+	if begun(a) != begun(b) {
+		return begun(a)
+	}
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.Name < b.Name
+}
+
+// firstOf is the name of the ClusterUpgrade that comes before this one; empty when none does.
+func firstOf(all []quoinv1.ClusterUpgrade, of *quoinv1.ClusterUpgrade) string {
+	active := slices.DeleteFunc(slices.Clone(all), func(other quoinv1.ClusterUpgrade) bool {
+		return other.Spec.ClusterName != of.Spec.ClusterName || ended(&other) || other.Name == of.Name || precedes(of, &other)
+	})
+	if len(active) == 0 {
+		return ""
+	}
+	return slices.MinFunc(active, func(a, b quoinv1.ClusterUpgrade) int {
+		if precedes(&a, &b) {
+			return -1
+		}
+		return 1
+	}).Name
+}

@@ -1,0 +1,218 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// fleet is a model of a Cluster, node by node, and of one ClusterUpgrade of it. Nothing of it is shared with what decides.
+type fleet struct {
+	upgrade quoinv1.ClusterUpgrade
+	now     time.Time
+
+	paused   bool
+	first    string
+	policies []skew.Policy
+	topology []string // what the ClusterClass lists; nil when the Cluster is none
+	record   bool     // the infrastructure is a QuoinCluster
+
+	specVersion, statusVersion, topologyVersion string
+	plane                                       pool
+	addons                                      string
+	pools                                       []pool
+	checks                                      []Check
+	// blocks is why checks do not pass; empty when they do.
+	blocks string
+
+	// passed tells that a preflight passed.
+	passed bool
+	writes []string
+}
+
+// pool of nodes that run some versions and are to run another one.
+type pool struct {
+	name, spec string
+	nodes      []string
+}
+
+func newFleet(to string) *fleet {
+	f := &fleet{now: time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC), record: true}
+	f.upgrade.Namespace, f.upgrade.Name = "default", "prod"
+	f.upgrade.Spec = quoinv1.ClusterUpgradeSpec{ClusterName: "prod", Version: to, Workers: quoinv1.UpgradeWorkersAll}
+	f.policies, _ = skew.Policies("")
+	return f
+}
+
+func (p pool) unsettled() string {
+	for _, node := range p.nodes {
+		if node != p.spec {
+			return fmt.Sprintf("%s: Nodes of %s are replaced", p.name, node)
+		}
+	}
+	return ""
+}
+
+func (f *fleet) world() World {
+	w := World{First: f.first, Checks: f.checks}
+	w.Cluster = &Cluster{Name: "prod", Paused: f.paused, Initialized: true, Policies: f.policies}
+	if f.topology != nil {
+		w.Cluster.Topology = &Topology{Field: Field{Object: "Cluster prod", Value: f.topologyVersion, Owner: "argocd (Apply)"},
+			Known: f.topology}
+	}
+	if f.record {
+		w.Infrastructure = &Infrastructure{Field: Field{Object: "QuoinCluster prod", Value: f.specVersion,
+			Owner: "kubectl-edit (Update)"}, Reached: f.statusVersion}
+	}
+	w.ControlPlane = ControlPlane{Field: Field{Object: f.plane.name, Value: f.plane.spec, Owner: "argocd (Apply)"},
+		Runs: f.plane.nodes, Unsettled: f.plane.unsettled()}
+	if f.addons != f.plane.spec {
+		w.ControlPlane.Addons = "kube-proxy is " + f.addons
+	}
+	for _, p := range f.pools {
+		w.Pools = append(w.Pools, Pool{Name: p.name, Runs: p.nodes, Unsettled: p.unsettled(),
+			Field: Field{Object: "MachineDeployment " + p.name, Value: p.spec, Owner: "argocd (Apply)"}})
+	}
+	return w
+}
+
+// apply makes a change, as an API server would.
+func (f *fleet) apply(c Change) {
+	f.writes = append(f.writes, strings.TrimSpace(fmt.Sprintf("%s %s%s %s", c.Kind, c.Object, c.Check.Name, c.Version)))
+	annotate := func(key string) {
+		metav1.SetMetaDataAnnotation(&f.upgrade.ObjectMeta, key, f.now.Format(time.RFC3339))
+	}
+	switch c.Kind {
+	case Begin:
+		annotate(quoinv1.ClusterUpgradeBegunAnnotation)
+	case Complete:
+		annotate(quoinv1.ClusterUpgradeCompletedAnnotation)
+	case MakeCheck:
+		f.checks = append(slices.Clone(f.checks), c.Check)
+	case DeleteCheck:
+		f.checks = slices.DeleteFunc(slices.Clone(f.checks), func(have Check) bool { return have.Name == c.Check.Name })
+	case RecordVersion:
+		f.statusVersion = c.Version
+	case SetVersion:
+		*f.field(c.Object) = c.Version
+	}
+}
+
+func (f *fleet) field(object string) *string {
+	switch object {
+	case "QuoinCluster prod":
+		return &f.specVersion
+	case "Cluster prod":
+		return &f.topologyVersion
+	case f.plane.name:
+		return &f.plane.spec
+	}
+	for i := range f.pools {
+		if object == "MachineDeployment "+f.pools[i].name {
+			return &f.pools[i].spec
+		}
+	}
+	panic(object)
+}
+
+// step has the upgrade decide once, and does as it says. Killed loses the status; what was changed stays.
+func (f *fleet) step(killed bool) Decision {
+	d := Next(f.world(), &f.upgrade, f.now)
+	if d.Change != nil {
+		f.apply(*d.Change)
+	}
+	if !killed {
+		f.upgrade.Status = d.Status
+	}
+	return d
+}
+
+// advance has the world go one step further, and reports whether anything moved.
+func (f *fleet) advance() bool {
+	f.now = f.now.Add(10 * time.Second)
+	for i := range f.checks {
+		if check := &f.checks[i]; check.Completed.IsZero() {
+			check.Completed, check.Summary, check.Blocks = f.now, f.blocks, f.blocks != ""
+			f.passed = f.passed || !check.Health && !check.Blocks
+			return true
+		}
+	}
+	if f.chain() || roll(&f.plane) {
+		return true
+	}
+	if f.plane.unsettled() == "" && f.addons != f.plane.spec {
+		f.addons = f.plane.spec
+		return true
+	}
+	for i := range f.pools {
+		if roll(&f.pools[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// chain is what Cluster API does with a topology: a minor at a time, and the pools at the end.
+func (f *fleet) chain() bool {
+	if f.topology == nil || f.plane.unsettled() != "" || f.addons != f.plane.spec {
+		return false
+	}
+	if f.plane.spec != f.topologyVersion {
+		from, _ := skew.Parse(f.plane.spec)
+		for _, version := range f.topology {
+			to, _ := skew.Parse(version)
+			if to.Minor() == from.Minor()+1 || version == f.topologyVersion && to.Minor() == from.Minor() {
+				f.plane.spec = version
+				return true
+			}
+		}
+		return false
+	}
+	moved := false
+	for i := range f.pools {
+		moved = moved || f.pools[i].spec != f.topologyVersion
+		f.pools[i].spec = f.topologyVersion
+	}
+	return moved
+}
+
+// roll replaces one node.
+func roll(p *pool) bool {
+	for i, node := range p.nodes {
+		if node != p.spec {
+			p.nodes = slices.Clone(p.nodes)
+			p.nodes[i] = p.spec
+			return true
+		}
+	}
+	return false
+}
+
+// illegal is what the policies do not allow now. kube-proxy is that of the add-ons, everywhere.
+func (f *fleet) illegal() string {
+	world := skew.World{APIServers: f.plane.nodes}
+	for _, p := range f.pools {
+		for _, node := range p.nodes {
+			world.Components = append(world.Components, skew.Running{Component: skew.Kubelet, Version: node, Object: p.name})
+		}
+	}
+	for _, policy := range f.policies {
+		if violations := policy.Check(world); len(violations) > 0 {
+			return skew.Summary(violations)
+		}
+	}
+	return ""
+}
+
+func (f *fleet) completed() bool {
+	return f.upgrade.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] != ""
+}

@@ -1,0 +1,385 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+// Kind of a change.
+type Kind string
+
+const (
+	// Begin writes ClusterUpgradeBegunAnnotation.
+	Begin Kind = "Begin"
+	// MakeCheck makes a PreflightCheck.
+	MakeCheck Kind = "MakeCheck"
+	// DeleteCheck deletes one that is long done.
+	DeleteCheck Kind = "DeleteCheck"
+	// SetVersion writes a version into the spec of an object.
+	SetVersion Kind = "SetVersion"
+	// RecordVersion writes the version into the status of the QuoinCluster.
+	RecordVersion Kind = "RecordVersion"
+	// Complete writes ClusterUpgradeCompletedAnnotation.
+	Complete Kind = "Complete"
+)
+
+// Change is one write.
+type Change struct {
+	Kind Kind
+	// Check to make, or the name of the one to delete.
+	Check Check
+	// Object whose version is set, as the World names it, and that version.
+	Object, Version string
+}
+
+// Decision is what comes next.
+type Decision struct {
+	// Change is what to write; nil when nothing is.
+	Change *Change
+	// Status that the ClusterUpgrade gets once the change is made.
+	Status quoinv1.ClusterUpgradeStatus
+	// Live asks to decide again by what was read anew, which has the owners of fields.
+	Live bool
+	// Again is after how long to look again, though nothing changed; zero is never.
+	Again time.Duration
+}
+
+// turn is one decision in the making.
+type turn struct {
+	World
+	*Decision
+	upgrade *quoinv1.ClusterUpgrade
+	spec    quoinv1.ClusterUpgradeSpec
+	now     time.Time
+}
+
+// Next decides what comes next for an upgrade.
+func Next(w World, upgrade *quoinv1.ClusterUpgrade, now time.Time) Decision {
+	d := Decision{Status: *upgrade.Status.DeepCopy()}
+	t := turn{World: w, Decision: &d, upgrade: upgrade, spec: upgrade.Spec, now: now.Truncate(time.Second)}
+	t.count()
+	t.pause()
+	switch {
+	case upgrade.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] != "":
+		t.completed()
+	case meta.IsStatusConditionTrue(d.Status.Conditions, quoinv1.ClusterUpgradePausedCondition):
+		t.wait(quoinv1.PausedReason, "nothing is written while the Cluster or the ClusterUpgrade is paused")
+	case w.Cluster == nil:
+		t.wait(quoinv1.ClusterNotFoundReason, fmt.Sprintf("there is no Cluster %s in namespace %s: make it, or delete this "+
+			"ClusterUpgrade", t.spec.ClusterName, upgrade.Namespace))
+	case !w.Cluster.Initialized:
+		t.wait(quoinv1.WaitingForControlPlaneInitializedReason,
+			"nothing runs yet that could be upgraded: the control plane is not initialized")
+	case w.First != "":
+		t.wait(quoinv1.AnotherUpgradeReason, fmt.Sprintf("ClusterUpgrade %s comes first: wait for its end, or delete it, "+
+			"which undoes nothing", w.First))
+	case t.replan():
+		t.carryOut()
+	}
+	t.deadline()
+	return d
+}
+
+// count notes what runs (S0-54, S0-58). What comes after the end is another upgrade's.
+func (t *turn) count() {
+	ended := t.upgrade.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] != ""
+	if t.Cluster != nil && (!ended || t.Status.Versions == nil) {
+		t.Status.ControlPlaneVersions, t.Status.Versions = counted(t.ControlPlane.Runs), counted(t.nodes())
+	}
+}
+
+func (t *turn) pause() {
+	status, reason, message := metav1.ConditionFalse, quoinv1.NotPausedReason, ""
+	switch _, annotated := t.upgrade.Annotations[clusterv1.PausedAnnotation]; {
+	case t.Cluster != nil && t.Cluster.Paused:
+		status, reason, message = metav1.ConditionTrue, quoinv1.PausedReason, "Cluster spec.paused is set to true"
+	case ptr.Deref(t.spec.Paused, false):
+		status, reason, message = metav1.ConditionTrue, quoinv1.PausedReason, "spec.paused is set to true"
+	case annotated:
+		status, reason, message = metav1.ConditionTrue, quoinv1.PausedReason,
+			"ClusterUpgrade has the "+clusterv1.PausedAnnotation+" annotation"
+	}
+	t.set(quoinv1.ClusterUpgradePausedCondition, status, reason, message)
+}
+
+// replan makes a plan when there is none, or when the one that people were shown is no longer what is left to do, and
+// reports whether there is one to carry out now. A new plan is shown before anything is done by it.
+func (t *turn) replan() bool {
+	fresh, unplanned := t.plan(t.spec)
+	if unplanned != nil {
+		t.set(quoinv1.ClusterUpgradePlannedCondition, metav1.ConditionFalse, unplanned.reason, unplanned.message)
+		t.wait(unplanned.reason, unplanned.message)
+		return false
+	}
+	planned := t.stepsOf(fresh)
+	difference := changed(t.raises(t.Status.Steps), t.raises(planned))
+	if t.Status.Plan != nil && difference == "" {
+		t.planned(fresh.String())
+		return true
+	}
+	plan := &quoinv1.UpgradePlan{Hops: fresh.Hops, Advice: bounded(fresh.Advice)}
+	var done []quoinv1.UpgradeStep
+	all := t.around(t.spec.Version, planned)
+	if t.Status.Plan != nil {
+		plan.Changed = short(difference)
+		done = slices.DeleteFunc(t.Status.Steps, func(s quoinv1.UpgradeStep) bool {
+			return s.State != quoinv1.UpgradeStepDone || !t.kept(s)
+		})
+		all = slices.DeleteFunc(all, func(s quoinv1.UpgradeStep) bool {
+			return slices.ContainsFunc(done, func(d quoinv1.UpgradeStep) bool { return line(d) == line(s) })
+		})
+		t.keepStarts(all)
+	}
+	t.estimate(all)
+	t.Status.Steps = slices.Concat(done, all)
+	plan.ID = idOf(all)
+	t.Status.Plan = plan
+	t.planned(fresh.String())
+	t.wait(quoinv1.PlannedReason, "the plan is made: "+strings.TrimSpace(fresh.String()))
+	return false
+}
+
+// estimate says how long steps will take, by what they took before.
+func (t *turn) estimate(steps []quoinv1.UpgradeStep) {
+	for i := range steps {
+		if took, known := t.Took[StepKey(steps[i])]; known {
+			steps[i].EstimatedSeconds = ptr.To(int32(min(took/time.Second, 1<<30)))
+		}
+	}
+}
+
+// keepStarts has steps that were begun by the plan before go on as begun. The Cluster is looked at anew at the end.
+func (t *turn) keepStarts(steps []quoinv1.UpgradeStep) {
+	for i := range steps {
+		for _, former := range t.upgrade.Status.Steps {
+			if line(former) == line(steps[i]) && former.Type != quoinv1.UpgradeStepHealth {
+				steps[i].StartTime = former.StartTime
+			}
+		}
+	}
+}
+
+func (t *turn) planned(text string) {
+	t.set(quoinv1.ClusterUpgradePlannedCondition, metav1.ConditionTrue, quoinv1.PlannedReason, strings.TrimSpace(text))
+}
+
+// kept reports whether a step that was done still is.
+func (t *turn) kept(step quoinv1.UpgradeStep) bool {
+	switch step.Type {
+	case quoinv1.UpgradeStepPreflight:
+		return t.begun()
+	case quoinv1.UpgradeStepHealth:
+		return false
+	}
+	return t.reached(step)
+}
+
+// carryOut goes on at the first step that is not done.
+func (t *turn) carryOut() {
+	for i := range t.Status.Steps {
+		step := &t.Status.Steps[i]
+		if step.State == quoinv1.UpgradeStepDone && t.kept(*step) {
+			continue
+		}
+		t.Status.Step = fmt.Sprintf("%d/%d %s", i+1, len(t.Status.Steps), step.Type)
+		if step.Type != quoinv1.UpgradeStepPreflight && !t.mayTouch(step) {
+			return
+		}
+		if !t.run(step) {
+			return
+		}
+		t.finish(step)
+	}
+	t.complete()
+}
+
+// finish marks a step as done, also one that somebody else did.
+func (t *turn) finish(step *quoinv1.UpgradeStep) {
+	step.State, step.Message = quoinv1.UpgradeStepDone, ""
+	t.start(step)
+	if step.CompletionTime.IsZero() {
+		step.CompletionTime = metav1.NewTime(t.now)
+	}
+	if step.Type == quoinv1.UpgradeStepAddons {
+		t.Status.AddonsVersion = step.To
+	}
+}
+
+func (t *turn) start(step *quoinv1.UpgradeStep) {
+	if step.StartTime.IsZero() {
+		step.StartTime = metav1.NewTime(t.now)
+	}
+}
+
+// run does what a step needs next, and reports whether it is done.
+func (t *turn) run(step *quoinv1.UpgradeStep) bool {
+	switch step.Type {
+	case quoinv1.UpgradeStepPreflight:
+		return t.preflight(step)
+	case quoinv1.UpgradeStepHealth:
+		return t.health(step)
+	case quoinv1.UpgradeStepAddons:
+		if t.satisfied(*step) {
+			return true
+		}
+		t.start(step)
+		t.runs(step, t.ControlPlane.Addons)
+		return false
+	}
+	return t.write(step)
+}
+
+// begun reports whether something may have been touched already.
+func (t *turn) begun() bool {
+	return t.upgrade.Annotations[quoinv1.ClusterUpgradeBegunAnnotation] != ""
+}
+
+// approved reports whether the plan may be carried out.
+func (t *turn) approved() bool {
+	return t.spec.Approve != quoinv1.UpgradeApprovalManual || t.spec.ApprovedPlan == t.Status.Plan.ID
+}
+
+// mayTouch reports whether the plan is approved and the upgrade has begun, and begins it when it has not.
+func (t *turn) mayTouch(step *quoinv1.UpgradeStep) bool {
+	set := func(status metav1.ConditionStatus, reason, message string) {
+		t.set(quoinv1.ClusterUpgradeApprovedCondition, status, reason, message)
+	}
+	switch {
+	case !t.approved():
+		message := fmt.Sprintf("read status.plan and status.steps, and set spec.approvedPlan to %s", t.Status.Plan.ID)
+		set(metav1.ConditionFalse, quoinv1.ApprovalRequiredReason, message)
+		t.holds(step, quoinv1.ApprovalRequiredReason, message)
+		return false
+	case t.spec.Approve == quoinv1.UpgradeApprovalManual:
+		set(metav1.ConditionTrue, quoinv1.ApprovedReason, "spec.approvedPlan is the plan")
+	default:
+		set(metav1.ConditionTrue, quoinv1.AutomaticReason, "spec.approve asks for no person's approval")
+	}
+	if !t.begun() {
+		t.do(Change{Kind: Begin})
+		t.Status.StartTime = metav1.NewTime(t.now)
+		t.runs(step, "the preflight passed, and the upgrade begins")
+		return false
+	}
+	if at, err := time.Parse(time.RFC3339, t.upgrade.Annotations[quoinv1.ClusterUpgradeBegunAnnotation]); err == nil {
+		t.Status.StartTime = metav1.NewTime(at)
+	}
+	return true
+}
+
+// field is the version that somebody has to set for a step.
+func (t *turn) field(step *quoinv1.UpgradeStep) (field Field, to string) {
+	switch {
+	case step.Type == quoinv1.UpgradeStepSpecVersion:
+		return t.Infrastructure.Field, step.To
+	case t.Cluster.Topology != nil:
+		return t.Cluster.Topology.Field, t.spec.Version
+	case step.Type == quoinv1.UpgradeStepWorkers:
+		return t.pool(step.Object).Field, step.To
+	}
+	return t.ControlPlane.Field, step.To
+}
+
+// write sets a version once, and waits until it runs. One that was written and is gone was set back by somebody, who is
+// not fought.
+func (t *turn) write(step *quoinv1.UpgradeStep) bool {
+	if t.satisfied(*step) {
+		return true
+	}
+	field, to := t.field(step)
+	record := step.Type == quoinv1.UpgradeStepSpecVersion
+	switch {
+	case field.Value == to:
+		t.start(step)
+		t.runs(step, t.unsettled(step))
+	case t.written(step):
+		t.Live = field.Owner == ""
+		t.holds(step, quoinv1.RevertedReason, fmt.Sprintf("%s was set back from %s to %s by %s: have that write %s, or "+
+			"delete this ClusterUpgrade", field.Object, to, orNothing(field.Value), orSomebody(field.Owner), to))
+	case !record && skew.Older(to, field.Value):
+		t.Live = field.Owner == ""
+		t.holds(step, quoinv1.AheadReason, fmt.Sprintf("%s has %s, set by %s, which is later than %s, and no version is "+
+			"ever lowered here: set it to %s, or delete this ClusterUpgrade and make one to that version", field.Object,
+			field.Value, orSomebody(field.Owner), to, to))
+	case !record && t.unfinished() != "":
+		t.runs(step, t.unfinished())
+	default:
+		t.do(Change{Kind: SetVersion, Object: field.Object, Version: to})
+		t.start(step)
+		t.runs(step, fmt.Sprintf("%s is set to %s", field.Object, to))
+	}
+	return false
+}
+
+// written reports whether the version was set already. A topology has one for all of its steps.
+func (t *turn) written(step *quoinv1.UpgradeStep) bool {
+	if t.Cluster.Topology == nil || step.Type == quoinv1.UpgradeStepSpecVersion {
+		return !step.StartTime.IsZero()
+	}
+	return slices.ContainsFunc(t.Status.Steps, func(s quoinv1.UpgradeStep) bool {
+		raises := s.Type == quoinv1.UpgradeStepControlPlane || s.Type == quoinv1.UpgradeStepWorkers
+		return raises && !s.StartTime.IsZero()
+	})
+}
+
+// unfinished is what has to end before another version is set: whatever the control plane is about.
+func (t *turn) unfinished() string {
+	if t.ControlPlane.Unsettled != "" {
+		return t.ControlPlane.Unsettled
+	}
+	return t.ControlPlane.Addons
+}
+
+func (t *turn) unsettled(step *quoinv1.UpgradeStep) string {
+	if pool := t.pool(step.Object); step.Type == quoinv1.UpgradeStepWorkers && pool.Unsettled != "" {
+		return pool.Unsettled
+	}
+	if step.Type == quoinv1.UpgradeStepControlPlane && t.ControlPlane.Unsettled != "" {
+		return t.ControlPlane.Unsettled
+	}
+	return fmt.Sprintf("%s is not everywhere at %s yet", step.Object, step.To)
+}
+
+// complete records that all is done, one place after another (S0-3).
+func (t *turn) complete() {
+	t.Status.Step = fmt.Sprintf("%d/%d", len(t.Status.Steps), len(t.Status.Steps))
+	switch infra := t.Infrastructure; {
+	case infra != nil && infra.Reached != t.spec.Version:
+		t.do(Change{Kind: RecordVersion, Object: infra.Object, Version: t.spec.Version})
+	default:
+		t.do(Change{Kind: Complete})
+	}
+	t.progress(metav1.ConditionTrue, string(quoinv1.UpgradeStepHealth), "all steps are done, and that is written down")
+}
+
+// completed tells of an upgrade that is done, and restores what a move dropped.
+func (t *turn) completed() {
+	at, err := time.Parse(time.RFC3339, t.upgrade.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation])
+	if err == nil {
+		t.Status.CompletionTime = metav1.NewTime(at)
+	}
+	t.Status.Version = t.spec.Version
+	message := fmt.Sprintf("the Cluster was healthy at %s", t.spec.Version)
+	t.set(quoinv1.ClusterUpgradeCompletedCondition, metav1.ConditionTrue, quoinv1.CompletedReason, message)
+	t.progress(metav1.ConditionFalse, quoinv1.CompletedReason, message)
+	infra := t.Infrastructure
+	paused := meta.IsStatusConditionTrue(t.Status.Conditions, quoinv1.ClusterUpgradePausedCondition)
+	if infra != nil && !paused && infra.Reached == "" && infra.Value == t.spec.Version {
+		t.do(Change{Kind: RecordVersion, Object: infra.Object, Version: t.spec.Version})
+	}
+}
+
+func (t *turn) do(change Change) { t.Change, t.Live = &change, true }

@@ -1,0 +1,164 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+)
+
+var patches = []string{"v1.33.4", "v1.34.4", "v1.35.4", "v1.36.3"}
+
+// drawn is a legal Cluster of which a ClusterUpgrade to the last version is wanted.
+func drawn(t *rapid.T) *fleet {
+	f := newFleet(patches[len(patches)-1])
+	f.record = rapid.Bool().Draw(t, "record")
+	f.policies, _ = skew.Policies(rapid.SampledFrom([]string{"", "Kubernetes-1.24"}).Draw(t, "policy"))
+	at := rapid.IntRange(0, len(patches)-1).Draw(t, "plane")
+	version := patches[at]
+	f.plane = pool{name: "QuoinControlPlane prod", spec: version,
+		nodes: slices.Repeat([]string{version}, rapid.SampledFrom([]int{1, 3}).Draw(t, "replicas"))}
+	f.addons = version
+	if rapid.Bool().Draw(t, "topology") {
+		f.topology, f.topologyVersion = patches, version
+	} else {
+		f.upgrade.Spec.Via = patches[:len(patches)-1]
+		f.upgrade.Spec.Workers = rapid.SampledFrom([]quoinv1.UpgradeWorkers{quoinv1.UpgradeWorkersAll,
+			quoinv1.UpgradeWorkersAsNeeded}).Draw(t, "workers")
+	}
+	for i := range rapid.IntRange(0, 3).Draw(t, "pools") {
+		runs := patches[rapid.IntRange(max(0, at-2), at).Draw(t, "pool")]
+		f.pools = append(f.pools, pool{name: fmt.Sprint("pool-", i), spec: runs,
+			nodes: slices.Repeat([]string{runs}, rapid.IntRange(0, 2).Draw(t, "nodes"))})
+	}
+	return f
+}
+
+// disturb does what may happen at any time, and reports whether the process is killed right after its next write.
+func (f *fleet) disturb(t *rapid.T) (killed bool) {
+	switch rapid.SampledFrom([]string{"", "", "", "", "kill", "move", "block", "pass", "pause", "resume", "clock"}).
+		Draw(t, "happens") {
+	case "kill":
+		return true
+	case "move":
+		f.upgrade.Status = quoinv1.ClusterUpgradeStatus{}
+	case "block":
+		f.blocks = "Nodes: no"
+	case "pass":
+		f.blocks = ""
+	case "pause":
+		f.upgrade.Spec.Paused = ptr.To(true)
+	case "resume":
+		f.upgrade.Spec.Paused = nil
+	case "clock":
+		f.now = f.now.Add(7 * time.Minute)
+	}
+	return false
+}
+
+// judge holds one decision against the promises.
+func (f *fleet) judge(t *rapid.T, before int) {
+	if why := f.illegal(); why != "" {
+		t.Fatalf("illegal: %s\n%s", why, strings.Join(f.writes, "\n"))
+	}
+	for _, write := range f.writes[before:] {
+		touches := !strings.HasPrefix(write, string(MakeCheck)) && !strings.HasPrefix(write, string(DeleteCheck))
+		if touches && !f.passed {
+			t.Fatalf("%s before a preflight passed\n%s", write, strings.Join(f.writes, "\n"))
+		}
+		if ptr.Deref(f.upgrade.Spec.Paused, false) {
+			t.Fatalf("%s while paused", write)
+		}
+	}
+	if len(f.writes)-before > 1 {
+		t.Fatalf("more than one write: %v", f.writes[before:])
+	}
+}
+
+// From any legal Cluster an upgrade ends, or says why there is no plan; it passes through no illegal skew, touches
+// nothing before a preflight passed, writes nothing while paused, and goes on after a kill at any write as if nothing had
+// been.
+//
+// Proves: S0-2, S0-3, S0-50
+func TestUpgradesEndWhateverHappens(t *testing.T) {
+	ended, refused := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawn(t)
+		if f.illegal() != "" {
+			t.Skip("the Cluster is illegal from the beginning")
+		}
+		for range rapid.IntRange(0, 60).Draw(t, "disturbances") {
+			before := len(f.writes)
+			f.step(f.disturb(t))
+			f.judge(t, before)
+			if rapid.Bool().Draw(t, "moves") {
+				f.advance()
+				f.judge(t, len(f.writes))
+			}
+		}
+		f.blocks, f.upgrade.Spec.Paused = "", nil
+		for range 500 {
+			before := len(f.writes)
+			d := f.step(false)
+			f.judge(t, before)
+			if f.completed() {
+				break
+			}
+			if c := meta.FindStatusCondition(d.Status.Conditions, quoinv1.ClusterUpgradePlannedCondition); c != nil &&
+				c.Status == "False" {
+				if len(f.writes) > 0 && f.specVersion != "" {
+					t.Fatalf("stopped in the middle: %s\n%s", c.Message, strings.Join(f.writes, "\n"))
+				}
+				refused++
+				return
+			}
+			if !f.advance() {
+				f.now = f.now.Add(d.Again)
+			}
+		}
+		f.ended(t)
+		ended++
+	})
+	if ended == 0 || refused == 0 {
+		t.Fatalf("%d ended and %d refused: the one or the other was not tried", ended, refused)
+	}
+}
+
+// ended looks at the end of an upgrade.
+func (f *fleet) ended(t *rapid.T) {
+	to := f.upgrade.Spec.Version
+	f.step(false)
+	switch {
+	case !f.completed() || f.upgrade.Status.Version != to:
+		t.Fatalf("it did not end: %+v\n%s", f.upgrade.Status.Conditions, strings.Join(f.writes, "\n"))
+	case f.record && (f.specVersion != to || f.statusVersion != to):
+		t.Fatalf("recorded are %q and %q", f.specVersion, f.statusVersion)
+	case f.plane.spec != to || f.plane.unsettled() != "":
+		t.Fatalf("the control plane ended at %v", f.plane)
+	}
+	for _, p := range f.pools {
+		if p.unsettled() != "" || p.spec != to && f.upgrade.Spec.Workers == quoinv1.UpgradeWorkersAll {
+			t.Fatalf("a pool ended at %v", p)
+		}
+	}
+	sets := map[string]int{}
+	for _, write := range f.writes {
+		if sets[write]++; sets[write] > 1 && strings.HasPrefix(write, string(SetVersion)) {
+			t.Fatalf("%s twice, though nobody set it back\n%s", write, strings.Join(f.writes, "\n"))
+		}
+	}
+	if next := Next(f.world(), &f.upgrade, f.now); next.Change != nil {
+		t.Fatalf("%v after the end", next.Change)
+	}
+}

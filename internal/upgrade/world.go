@@ -1,0 +1,176 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package upgrade decides what comes next in an upgrade of a whole Cluster. It is pure: it is given what was read, and
+// answers with at most one change and with what to tell.
+//
+// A decision is made anew each time, from the world alone: which steps are left follows from what runs. The status of a
+// ClusterUpgrade only keeps the plan that people were shown, so that they learn when it changes, and which versions
+// were written, so that one that somebody sets back is not written over and over.
+package upgrade
+
+import (
+	"slices"
+	"time"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
+)
+
+// World is what an upgrade depends on.
+type World struct {
+	// Cluster is nil when there is none.
+	Cluster *Cluster
+	// First is the ClusterUpgrade of the same Cluster that comes before this one; empty when this one is the first.
+	First string
+	// Infrastructure is nil when the Cluster has another one than a QuoinCluster.
+	Infrastructure *Infrastructure
+	ControlPlane   ControlPlane
+	// Pools by name.
+	Pools []Pool
+	// Others are kubelets that no pool has.
+	Others []skew.Running
+	// Checks that were made for this upgrade, the oldest first.
+	Checks []Check
+	// Attempts are the highest numbers that checks of an upgrade of this name have, by sort: an earlier one may have left
+	// some.
+	Attempts map[string]int
+	// Took is how long such steps took in earlier upgrades of the Cluster, by StepKey.
+	Took map[string]time.Duration
+}
+
+// StepKey is the same for steps that do the same for one object, whatever the versions.
+func StepKey(step quoinv1.UpgradeStep) string { return string(step.Type) + " " + step.Object }
+
+// Cluster is what the Cluster itself says.
+type Cluster struct {
+	Name                string
+	Paused, Initialized bool
+	// Topology is nil when the Cluster is no managed topology.
+	Topology *Topology
+	// Policies that hold for the Cluster, and why they are not known.
+	Policies []skew.Policy
+	Problem  string
+}
+
+// Topology is a Cluster whose control plane and pools Cluster API raises.
+type Topology struct {
+	Field
+	// Known are the versions that the ClusterClass lists.
+	Known []string
+	// Extension plans the way instead of Cluster API; empty without one.
+	Extension string
+}
+
+// Field is a version in the spec of an object.
+type Field struct {
+	// Object for people: "QuoinControlPlane prod".
+	Object string
+	Value  string
+	// Owner wrote the value last, for people; empty when that was not read.
+	Owner string
+}
+
+// Infrastructure is a QuoinCluster, which keeps the record of upgrades.
+type Infrastructure struct {
+	Field
+	// Reached is the version in its status.
+	Reached string
+}
+
+// ControlPlane of the Cluster.
+type ControlPlane struct {
+	Field
+	// Runs are the versions of its Nodes.
+	Runs []string
+	// Unsettled says what keeps its spec from being carried out everywhere; empty when that is done.
+	Unsettled string
+	// Addons says what keeps the add-ons from being those of its version; empty when they are, and when nobody tells.
+	Addons string
+}
+
+// Pool is a MachineDeployment.
+type Pool struct {
+	Field
+	Name string
+	// Runs are the versions of its Nodes.
+	Runs []string
+	// Unsettled says what keeps its spec from being carried out everywhere; empty when that is done.
+	Unsettled string
+}
+
+// versions that the pool has or is to get.
+func (p Pool) versions() []string {
+	if p.Value == "" {
+		return p.Runs
+	}
+	return append(slices.Clone(p.Runs), p.Value)
+}
+
+// Check is a PreflightCheck that was made for the upgrade.
+type Check struct {
+	Name string
+	// Health says that the check looks at the end, not before the beginning.
+	Health  bool
+	Attempt int
+	// Completed is zero while it looks.
+	Completed time.Time
+	Blocks    bool
+	Summary   string
+	Skip      []quoinv1.SkippedCheck
+}
+
+func (w World) pool(object string) *Pool {
+	for i := range w.Pools {
+		if w.Pools[i].Object == object {
+			return &w.Pools[i]
+		}
+	}
+	return nil
+}
+
+// state is where a plan begins.
+func (w World) state(workers quoinv1.UpgradeWorkers) plan.State {
+	state := plan.State{APIServers: w.ControlPlane.Runs, Others: w.Others}
+	for _, pool := range w.Pools {
+		state.Pools = append(state.Pools, plan.Pool{Object: pool.Object, Versions: pool.versions(),
+			Stays: workers == quoinv1.UpgradeWorkersAsNeeded})
+	}
+	return state
+}
+
+// counted are the versions with how many times each is there, from the oldest.
+func counted(versions []string) []clusterv1.StatusVersion {
+	counts := map[string]int32{}
+	for _, version := range versions {
+		if version != "" {
+			counts[version]++
+		}
+	}
+	var all []clusterv1.StatusVersion
+	for version, count := range counts {
+		all = append(all, clusterv1.StatusVersion{Version: version, Replicas: count})
+	}
+	slices.SortFunc(all, func(a, b clusterv1.StatusVersion) int {
+		if skew.Older(a.Version, b.Version) {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// nodes are the versions of all Nodes.
+func (w World) nodes() []string {
+	all := slices.Clone(w.ControlPlane.Runs)
+	for _, pool := range w.Pools {
+		all = append(all, pool.Runs...)
+	}
+	for _, other := range w.Others {
+		all = append(all, other.Version)
+	}
+	return all
+}
