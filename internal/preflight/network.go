@@ -219,7 +219,7 @@ func lookAtRanges(ctx context.Context, s Subject) ([]quoinv1.Finding, error) {
 	for i := range hosts.Items {
 		host := &hosts.Items[i]
 		if host.Spec.ConsumerRef == nil && host.Status.Facts != nil &&
-			placement.Offered(placement.HostOf(host), s.Cluster.Namespace) {
+			placement.NamespaceAllowed(placement.HostOf(host), s.Cluster.Namespace) {
 			for _, address := range host.Status.Facts.NodeAddresses {
 				shadowed("QuoinHost "+host.Namespace+"/"+host.Name, address)
 			}
