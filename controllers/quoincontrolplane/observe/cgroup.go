@@ -24,8 +24,8 @@ func (s *Sources) failsOnCgroupV1(ctx context.Context, inv *Inventory) (bool, er
 	}) {
 		return false, nil
 	}
-	data, err := observed.KubeletSettings(ctx, s.Live, inv.ControlPlane.Namespace, &inv.ControlPlane.Spec.KubeadmConfigSpec,
-		inv.Initialized())
+	data, err := observed.KubeletSettings(ctx, s.Live, inv.ControlPlane.Namespace,
+		&inv.ControlPlane.Spec.KubeadmConfigSpec, inv.Initialized())
 	if err != nil || observed.StartsOnCgroupV1(data) {
 		return false, err
 	}
