@@ -77,8 +77,8 @@ func (w Workload) Inside(
 	return inside, unseen
 }
 
-// FailsOnCgroupV1 reports whether the cluster leaves a kubelet that joins to fail on a host with cgroup v1. One that does
-// not answer may tell it to start.
+// FailsOnCgroupV1 reports whether the cluster leaves a kubelet that joins to fail on a host with cgroup v1. One that
+// does not answer may tell it to start.
 func (w Workload) FailsOnCgroupV1(ctx context.Context, cluster client.ObjectKey) bool {
 	if w == nil {
 		return false

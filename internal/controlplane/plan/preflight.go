@@ -135,7 +135,8 @@ func leaveNobodyBehind(s facts, operation controlplane.Operation, meanwhile stri
 		"yet: %s%s%s", meanwhile, s.Version, behind, s.EtcdBehind, wayBack)
 }
 
-// newestRunning is the newest version that API servers of Machines run beside the wanted one, and whether one runs that.
+// newestRunning is the newest version that API servers of Machines run beside the wanted one, and whether one runs
+// that.
 func (s facts) newestRunning() (running string, wanted bool) {
 	for _, machine := range s.Machines {
 		version := machine.Version

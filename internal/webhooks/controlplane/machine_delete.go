@@ -254,8 +254,8 @@ func (w *MachineDeletionWebhook) replaceable(ctx context.Context, d *departure) 
 	return false, nil
 }
 
-// failsOnCgroupV1 reports whether the kubelet of a replacement would not start on those of the hosts that have cgroup v1
-// (R20), as the control plane and the QuoinMachine ask when they count and claim hosts.
+// failsOnCgroupV1 reports whether the kubelet of a replacement would not start on those of the hosts that have cgroup
+// v1 (R20), as the control plane and the QuoinMachine ask when they count and claim hosts.
 func (w *MachineDeletionWebhook) failsOnCgroupV1(
 	ctx context.Context, plane *controlplanev1.QuoinControlPlane, cluster string, hosts []infrav1.QuoinHost,
 ) (bool, error) {
