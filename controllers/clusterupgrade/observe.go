@@ -104,8 +104,8 @@ func (r *Reconciler) lookAtInfrastructure(ctx context.Context, _ client.Reader, 
 
 // lookAtControlPlane reads a QuoinControlPlane, or what the contract of Cluster API has every control plane tell.
 func (r *Reconciler) lookAtControlPlane(ctx context.Context, reader client.Reader, seen *observation) error {
-	ref, plane := seen.cluster.Spec.ControlPlaneRef, &seen.world.ControlPlane
-	plane.Object, plane.Unsettled = ref.Kind+" "+ref.Name, "the control plane is not there"
+	ref, controlPlane := seen.cluster.Spec.ControlPlaneRef, &seen.world.ControlPlane
+	controlPlane.Object, controlPlane.Unsettled = ref.Kind+" "+ref.Name, "the control plane is not there"
 	if !ref.IsDefined() {
 		return nil
 	}
@@ -115,8 +115,8 @@ func (r *Reconciler) lookAtControlPlane(ctx context.Context, reader client.Reade
 			return fmt.Errorf("read the control plane of Cluster %s: %w", seen.cluster.Name, err)
 		}
 		version, _, _ := unstructured.NestedString(found.Object, "spec", "version")
-		plane.Field = seen.field(ref.Kind, found, version, "spec", "version")
-		plane.Unsettled = unsettled(found, countsOf(found))
+		controlPlane.Field = seen.field(ref.Kind, found, version, "spec", "version")
+		controlPlane.Unsettled = unsettled(found, countsOf(found))
 		return nil
 	}
 	key, found := client.ObjectKey{Namespace: seen.cluster.Namespace, Name: ref.Name}, &controlplanev1.QuoinControlPlane{}
@@ -126,12 +126,12 @@ func (r *Reconciler) lookAtControlPlane(ctx context.Context, reader client.Reade
 	case err != nil:
 		return fmt.Errorf("read QuoinControlPlane %s: %w", key, err)
 	}
-	plane.Field = seen.field("QuoinControlPlane", found, found.Spec.Version, "spec", "version")
-	plane.Unsettled = unsettled(found, counts{ptr.To(ptr.Deref(found.Spec.Replicas, 1)), found.Status.Replicas,
+	controlPlane.Field = seen.field("QuoinControlPlane", found, found.Spec.Version, "spec", "version")
+	controlPlane.Unsettled = unsettled(found, counts{ptr.To(ptr.Deref(found.Spec.Replicas, 1)), found.Status.Replicas,
 		found.Status.UpToDateReplicas, found.Status.AvailableReplicas, found.Status.ObservedGeneration})
 	const follow = controlplanev1.ControlPlaneAddonsUpToDateCondition
 	if addons := conditions.Get(found, follow); addons == nil || addons.Status != metav1.ConditionTrue {
-		plane.Addons = "add-ons: " + conditions.GetMessage(found, follow)
+		controlPlane.Addons = "add-ons: " + conditions.GetMessage(found, follow)
 	}
 	return nil
 }
@@ -270,8 +270,8 @@ func countsOf(of *unstructured.Unstructured) counts {
 		}
 		return ptr.To(int32(min(found, 1<<30)))
 	}
-	observed, told, _ := unstructured.NestedInt64(of.Object, "status", "observedGeneration")
-	if !told {
+	observed, known, _ := unstructured.NestedInt64(of.Object, "status", "observedGeneration")
+	if !known {
 		observed = of.GetGeneration()
 	}
 	return counts{number("spec", "replicas"), number("status", "replicas"), number("status", "upToDateReplicas"),

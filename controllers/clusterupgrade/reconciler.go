@@ -232,8 +232,8 @@ func (r *Reconciler) report(
 	if err := r.Client.Status().Patch(ctx, of, onlyOf(before)); err != nil {
 		return fmt.Errorf("patch the status of ClusterUpgrade %s: %w", client.ObjectKeyFromObject(of), err)
 	}
-	for _, told := range story(former, status) {
-		r.Recorder.Eventf(of, nil, told.kind, told.reason, told.action, "%s", text.Shorten(told.message, mostEvent))
+	for _, entry := range story(former, status) {
+		r.Recorder.Eventf(of, nil, entry.kind, entry.reason, entry.action, "%s", text.Shorten(entry.message, mostEvent))
 	}
 	for _, step := range finished(former, status) {
 		stepSeconds.WithLabelValues(string(step.Type)).Observe(step.CompletionTime.Sub(step.StartTime.Time).Seconds())

@@ -63,34 +63,34 @@ func forgetMetrics(key types.NamespacedName) {
 // action is what events say that is done.
 const action = "Upgrade"
 
-// told is one event.
-type told struct{ kind, reason, action, message string }
+// entry is one event of the story.
+type entry struct{ kind, reason, action, message string }
 
-// story is what people are told of a change of the status.
-func story(before, after quoinv1.ClusterUpgradeStatus) []told {
-	var events []told
-	tell := func(reason, format string, args ...any) {
-		events = append(events, told{corev1.EventTypeNormal, reason, action, fmt.Sprintf(format, args...)})
+// story is what people read of a change of the status.
+func story(before, after quoinv1.ClusterUpgradeStatus) []entry {
+	var events []entry
+	note := func(reason, format string, args ...any) {
+		events = append(events, entry{corev1.EventTypeNormal, reason, action, fmt.Sprintf(format, args...)})
 	}
 	replanned := after.Plan != nil && (before.Plan == nil || before.Plan.ID != after.Plan.ID)
 	switch {
 	case replanned && before.Plan != nil:
-		tell("Replanned", "plan %s takes the place of %s: %s", after.Plan.ID, before.Plan.ID,
+		note("Replanned", "plan %s takes the place of %s: %s", after.Plan.ID, before.Plan.ID,
 			after.Plan.Changed)
 	case replanned:
 		planned := meta.FindStatusCondition(after.Conditions, quoinv1.ClusterUpgradePlannedCondition)
-		tell(quoinv1.PlannedReason, "plan %s: %s", after.Plan.ID, planned.Message)
+		note(quoinv1.PlannedReason, "plan %s: %s", after.Plan.ID, planned.Message)
 	}
 	if before.StartTime.IsZero() && !after.StartTime.IsZero() {
-		tell("Begun", "the preflight passed, and the upgrade begins")
+		note("Begun", "the preflight passed, and the upgrade begins")
 	}
 	for _, step := range finished(before, after) {
-		tell("StepDone", "%s took %s", nameOf(step), step.CompletionTime.Sub(step.StartTime.Time))
+		note("StepDone", "%s took %s", nameOf(step), step.CompletionTime.Sub(step.StartTime.Time))
 	}
 	started := timesOf(before)
 	for _, step := range after.Steps {
 		if !step.StartTime.IsZero() && !started[nameOf(step)] && step.State != quoinv1.UpgradeStepDone {
-			tell("StepStarted", "%s: %s", nameOf(step), step.Message)
+			note("StepStarted", "%s: %s", nameOf(step), step.Message)
 		}
 	}
 	return append(events, waits(before, after)...)
@@ -114,8 +114,8 @@ func timesOf(status quoinv1.ClusterUpgradeStatus) map[string]bool {
 }
 
 // waits are the events of conditions that ask for somebody, and of the end.
-func waits(before, after quoinv1.ClusterUpgradeStatus) []told {
-	var events []told
+func waits(before, after quoinv1.ClusterUpgradeStatus) []entry {
+	var events []entry
 	of := func(status quoinv1.ClusterUpgradeStatus, condition string) metav1.Condition {
 		return ptr.Deref(meta.FindStatusCondition(status.Conditions, condition), metav1.Condition{})
 	}
@@ -124,12 +124,12 @@ func waits(before, after quoinv1.ClusterUpgradeStatus) []told {
 	switch {
 	case progress.Status != metav1.ConditionFalse || progress.Reason == was.Reason:
 	case progress.Reason == quoinv1.CompletedReason:
-		events = append(events, told{corev1.EventTypeNormal, progress.Reason, action, progress.Message})
+		events = append(events, entry{corev1.EventTypeNormal, progress.Reason, action, progress.Message})
 	case progress.Reason != quoinv1.PlannedReason:
-		events = append(events, told{corev1.EventTypeWarning, progress.Reason, action, progress.Message})
+		events = append(events, entry{corev1.EventTypeWarning, progress.Reason, action, progress.Message})
 	}
 	if late.Status == metav1.ConditionTrue && of(before, late.Type).Status != late.Status {
-		events = append(events, told{corev1.EventTypeWarning, late.Reason, action, late.Message})
+		events = append(events, entry{corev1.EventTypeWarning, late.Reason, action, late.Message})
 	}
 	return events
 }

@@ -178,7 +178,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		case err != nil:
 			failure = errors.Join(failure, err)
 		case !check.Status.CompletionTime.IsZero():
-			r.tell(check) // what could not be written is looked at again, and may be another verdict then
+			r.record(check) // what could not be written is looked at again, and may be another verdict then
 		}
 	}()
 	if cluster == nil {
@@ -336,8 +336,8 @@ func (r *Reconciler) keep(check *quoinv1.PreflightCheck, results []quoinv1.Check
 		Reason: quoinv1.CompletedReason, Message: fmt.Sprintf("%d checks have their verdict", len(results))})
 }
 
-// tell records the verdict as an event.
-func (r *Reconciler) tell(check *quoinv1.PreflightCheck) {
+// record records the verdict as an event.
+func (r *Reconciler) record(check *quoinv1.PreflightCheck) {
 	passed, kind := conditions.Get(check, quoinv1.PreflightCheckPassedCondition), corev1.EventTypeNormal
 	if passed.Status == metav1.ConditionFalse {
 		kind = corev1.EventTypeWarning

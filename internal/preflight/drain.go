@@ -28,7 +28,7 @@ type drained struct {
 // rehearse has Cluster API drain the Nodes of the Machines that leave, on what was read: the code that decides is the
 // one that will drain, with its rules and labels.
 func (s Subject) rehearse(ctx context.Context) ([]drained, error) {
-	leavers, err := s.leavers(ctx)
+	leaving, err := s.leaving(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (s Subject) rehearse(ctx context.Context) ([]drained, error) {
 	ctx = ctrl.LoggerInto(ctx, logr.Discard())
 	helper := &drain.Helper{Client: stage, RemoteClient: stage, GracePeriodSeconds: -1}
 	var all []drained
-	for _, machine := range leavers {
+	for _, machine := range leaving {
 		if _, excluded := machine.Annotations[clusterv1.ExcludeNodeDrainingAnnotation]; excluded {
 			continue
 		}

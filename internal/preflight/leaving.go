@@ -42,8 +42,8 @@ func (s Subject) leaves(machine *clusterv1.Machine) bool {
 	return slices.ContainsFunc(versions, func(v string) bool { return v != s.Version })
 }
 
-// leavers are the Machines that leave and have a Node.
-func (s Subject) leavers(ctx context.Context) ([]*clusterv1.Machine, error) {
+// leaving are the Machines that leave and have a Node.
+func (s Subject) leaving(ctx context.Context) ([]*clusterv1.Machine, error) {
 	machines, err := s.machines(ctx)
 	if err != nil {
 		return nil, err

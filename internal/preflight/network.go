@@ -124,11 +124,11 @@ func lookAtDNS(ctx context.Context, s Subject) ([]quoinv1.Finding, error) {
 	for _, endpoint := range ready {
 		nodes[ptr.Deref(endpoint.NodeName, "")] = true
 	}
-	leavers, err := s.leavers(ctx)
+	leaving, err := s.leaving(ctx)
 	if err != nil {
 		return nil, err
 	}
-	leaves := slices.ContainsFunc(leavers, func(m *clusterv1.Machine) bool { return nodes[m.Status.NodeRef.Name] })
+	leaves := slices.ContainsFunc(leaving, func(m *clusterv1.Machine) bool { return nodes[m.Status.NodeRef.Name] })
 	switch {
 	case len(ready) == 0:
 		return []quoinv1.Finding{blocks(object, "NoDNS", "has no endpoint that is ready, so no name is resolved",

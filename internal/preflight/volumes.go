@@ -18,7 +18,7 @@ import (
 
 // lookAtVolumes looks for data that stay on a host when its Node leaves: the host is reset then.
 func lookAtVolumes(ctx context.Context, s Subject) (string, []quoinv1.Finding, error) {
-	leavers, err := s.leavers(ctx)
+	leaving, err := s.leaving(ctx)
 	if err != nil {
 		return "", nil, err
 	}
@@ -34,7 +34,7 @@ func lookAtVolumes(ctx context.Context, s Subject) (string, []quoinv1.Finding, e
 		return "", nil, fmt.Errorf("list the Nodes: %w", err)
 	}
 	leaves := map[string]bool{}
-	for _, machine := range leavers {
+	for _, machine := range leaving {
 		leaves[machine.Status.NodeRef.Name] = true
 	}
 	claimed := map[client.ObjectKey]*corev1.PersistentVolume{}
@@ -62,7 +62,7 @@ func lookAtVolumes(ctx context.Context, s Subject) (string, []quoinv1.Finding, e
 			}
 		}
 	}
-	return fmt.Sprintf("volumes of the pods on %d Nodes", len(leavers)), findings, nil
+	return fmt.Sprintf("volumes of the pods on %d Nodes", len(leaving)), findings, nil
 }
 
 func judgePodVolumes(

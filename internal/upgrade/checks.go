@@ -47,7 +47,7 @@ var AllChecks = []string{"Backup", "Certificates", "ControlPlane", "DeprecatedAP
 	"Supply", "VersionPath", "Webhooks"}
 
 // last check of a sort, and nil when there is none.
-func (t *turn) last(health bool) *Check {
+func (t *deliberation) last(health bool) *Check {
 	for i := range slices.Backward(t.Checks) {
 		if t.Checks[i].Health == health {
 			return &t.Checks[i]
@@ -58,7 +58,7 @@ func (t *turn) last(health bool) *Check {
 
 // preflight waits for a PreflightCheck that passes (S0-50). What was begun is not asked again: in the middle of a
 // rollout it could only block.
-func (t *turn) preflight(step *quoinv1.UpgradeStep) bool {
+func (t *deliberation) preflight(step *quoinv1.UpgradeStep) bool {
 	last := t.last(false)
 	t.start(step)
 	switch {
@@ -79,7 +79,7 @@ func (t *turn) preflight(step *quoinv1.UpgradeStep) bool {
 }
 
 // health has the Cluster looked at until all is well (S0-52, S0-53).
-func (t *turn) health(step *quoinv1.UpgradeStep) bool {
+func (t *deliberation) health(step *quoinv1.UpgradeStep) bool {
 	last, skip := t.last(true), healthSkip(AllChecks, t.spec.Skip)
 	switch {
 	case last != nil && last.Completed.IsZero(): // also one whose making was the last that a process did
@@ -98,7 +98,7 @@ func (t *turn) health(step *quoinv1.UpgradeStep) bool {
 }
 
 // blocked tells what a check found, and has it made again after a while.
-func (t *turn) blocked(
+func (t *deliberation) blocked(
 	step *quoinv1.UpgradeStep, last *Check, after time.Duration, reason string, skip []quoinv1.SkippedCheck,
 ) {
 	left := last.Completed.Add(after).Sub(t.now)
@@ -112,7 +112,7 @@ func (t *turn) blocked(
 }
 
 // makeCheck makes a further check, and deletes the oldest first when there are many.
-func (t *turn) makeCheck(step *quoinv1.UpgradeStep, health bool, skip []quoinv1.SkippedCheck) {
+func (t *deliberation) makeCheck(step *quoinv1.UpgradeStep, health bool, skip []quoinv1.SkippedCheck) {
 	sort := map[bool]string{false: Preflight, true: Health}[health]
 	attempt, same := t.Attempts[sort]+1, []Check(nil)
 	for _, check := range t.Checks {

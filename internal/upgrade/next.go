@@ -57,8 +57,8 @@ type Decision struct {
 	Again time.Duration
 }
 
-// turn is one decision in the making.
-type turn struct {
+// deliberation is one decision in the making.
+type deliberation struct {
 	World
 	*Decision
 	upgrade *quoinv1.ClusterUpgrade
@@ -69,7 +69,7 @@ type turn struct {
 // Next decides what comes next for an upgrade.
 func Next(w World, upgrade *quoinv1.ClusterUpgrade, now time.Time) Decision {
 	d := Decision{Status: *upgrade.Status.DeepCopy()}
-	t := turn{World: w, Decision: &d, upgrade: upgrade, spec: upgrade.Spec, now: now.Truncate(time.Second)}
+	t := deliberation{World: w, Decision: &d, upgrade: upgrade, spec: upgrade.Spec, now: now.Truncate(time.Second)}
 	t.count()
 	t.pause()
 	switch {
@@ -94,14 +94,14 @@ func Next(w World, upgrade *quoinv1.ClusterUpgrade, now time.Time) Decision {
 }
 
 // count notes what runs (S0-54, S0-58). What comes after the end is another upgrade's.
-func (t *turn) count() {
+func (t *deliberation) count() {
 	ended := t.upgrade.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] != ""
 	if t.Cluster != nil && (!ended || t.Status.Versions == nil) {
 		t.Status.ControlPlaneVersions, t.Status.Versions = counted(t.ControlPlane.Runs), counted(t.nodes())
 	}
 }
 
-func (t *turn) pause() {
+func (t *deliberation) pause() {
 	status, reason, message := metav1.ConditionFalse, quoinv1.NotPausedReason, ""
 	switch _, annotated := t.upgrade.Annotations[clusterv1.PausedAnnotation]; {
 	case t.Cluster != nil && t.Cluster.Paused:
@@ -117,7 +117,7 @@ func (t *turn) pause() {
 
 // replan makes a plan when there is none, or when the one that people were shown is no longer what is left to do, and
 // reports whether there is one to carry out now. A new plan is shown before anything is done by it.
-func (t *turn) replan() bool {
+func (t *deliberation) replan() bool {
 	fresh, unplanned := t.plan(t.spec)
 	if unplanned != nil {
 		t.set(quoinv1.ClusterUpgradePlannedCondition, metav1.ConditionFalse, unplanned.reason, unplanned.message)
@@ -153,7 +153,7 @@ func (t *turn) replan() bool {
 }
 
 // estimate says how long steps will take, by what they took before.
-func (t *turn) estimate(steps []quoinv1.UpgradeStep) {
+func (t *deliberation) estimate(steps []quoinv1.UpgradeStep) {
 	for i := range steps {
 		if took, known := t.Took[StepKey(steps[i])]; known {
 			steps[i].EstimatedSeconds = ptr.To(int32(min(took/time.Second, 1<<30)))
@@ -162,7 +162,7 @@ func (t *turn) estimate(steps []quoinv1.UpgradeStep) {
 }
 
 // keepStarts has steps that were begun by the plan before go on as begun. The Cluster is looked at anew at the end.
-func (t *turn) keepStarts(steps []quoinv1.UpgradeStep) {
+func (t *deliberation) keepStarts(steps []quoinv1.UpgradeStep) {
 	for i := range steps {
 		for _, former := range t.upgrade.Status.Steps {
 			if line(former) == line(steps[i]) && former.Type != quoinv1.UpgradeStepHealth {
@@ -172,12 +172,12 @@ func (t *turn) keepStarts(steps []quoinv1.UpgradeStep) {
 	}
 }
 
-func (t *turn) planned(text string) {
+func (t *deliberation) planned(text string) {
 	t.set(quoinv1.ClusterUpgradePlannedCondition, metav1.ConditionTrue, quoinv1.PlannedReason, strings.TrimSpace(text))
 }
 
 // kept reports whether a step that was done still is.
-func (t *turn) kept(step quoinv1.UpgradeStep) bool {
+func (t *deliberation) kept(step quoinv1.UpgradeStep) bool {
 	switch step.Type {
 	case quoinv1.UpgradeStepPreflight:
 		return t.begun()
@@ -188,7 +188,7 @@ func (t *turn) kept(step quoinv1.UpgradeStep) bool {
 }
 
 // carryOut goes on at the first step that is not done.
-func (t *turn) carryOut() {
+func (t *deliberation) carryOut() {
 	for i := range t.Status.Steps {
 		step := &t.Status.Steps[i]
 		if step.State == quoinv1.UpgradeStepDone && t.kept(*step) {
@@ -207,7 +207,7 @@ func (t *turn) carryOut() {
 }
 
 // finish marks a step as done, also one that somebody else did.
-func (t *turn) finish(step *quoinv1.UpgradeStep) {
+func (t *deliberation) finish(step *quoinv1.UpgradeStep) {
 	step.State, step.Message = quoinv1.UpgradeStepDone, ""
 	t.start(step)
 	if step.CompletionTime.IsZero() {
@@ -218,14 +218,14 @@ func (t *turn) finish(step *quoinv1.UpgradeStep) {
 	}
 }
 
-func (t *turn) start(step *quoinv1.UpgradeStep) {
+func (t *deliberation) start(step *quoinv1.UpgradeStep) {
 	if step.StartTime.IsZero() {
 		step.StartTime = metav1.NewTime(t.now)
 	}
 }
 
 // run does what a step needs next, and reports whether it is done.
-func (t *turn) run(step *quoinv1.UpgradeStep) bool {
+func (t *deliberation) run(step *quoinv1.UpgradeStep) bool {
 	switch step.Type {
 	case quoinv1.UpgradeStepPreflight:
 		return t.preflight(step)
@@ -243,17 +243,17 @@ func (t *turn) run(step *quoinv1.UpgradeStep) bool {
 }
 
 // begun reports whether something may have been touched already.
-func (t *turn) begun() bool {
+func (t *deliberation) begun() bool {
 	return t.upgrade.Annotations[quoinv1.ClusterUpgradeBegunAnnotation] != ""
 }
 
 // approved reports whether the plan may be carried out.
-func (t *turn) approved() bool {
+func (t *deliberation) approved() bool {
 	return t.spec.Approve != quoinv1.UpgradeApprovalManual || t.spec.ApprovedPlan == t.Status.Plan.ID
 }
 
 // mayTouch reports whether the plan is approved and the upgrade has begun, and begins it when it has not.
-func (t *turn) mayTouch(step *quoinv1.UpgradeStep) bool {
+func (t *deliberation) mayTouch(step *quoinv1.UpgradeStep) bool {
 	set := func(status metav1.ConditionStatus, reason, message string) {
 		t.set(quoinv1.ClusterUpgradeApprovedCondition, status, reason, message)
 	}
@@ -281,7 +281,7 @@ func (t *turn) mayTouch(step *quoinv1.UpgradeStep) bool {
 }
 
 // field is the version that somebody has to set for a step.
-func (t *turn) field(step *quoinv1.UpgradeStep) (field Field, to string) {
+func (t *deliberation) field(step *quoinv1.UpgradeStep) (field Field, to string) {
 	switch {
 	case step.Type == quoinv1.UpgradeStepSpecVersion:
 		return t.Infrastructure.Field, step.To
@@ -295,7 +295,7 @@ func (t *turn) field(step *quoinv1.UpgradeStep) (field Field, to string) {
 
 // write sets a version once, and waits until it runs. One that was written and is gone was set back by somebody, who is
 // not fought.
-func (t *turn) write(step *quoinv1.UpgradeStep) bool {
+func (t *deliberation) write(step *quoinv1.UpgradeStep) bool {
 	if t.satisfied(*step) {
 		return true
 	}
@@ -325,7 +325,7 @@ func (t *turn) write(step *quoinv1.UpgradeStep) bool {
 }
 
 // written reports whether the version was set already. A topology has one for all of its steps.
-func (t *turn) written(step *quoinv1.UpgradeStep) bool {
+func (t *deliberation) written(step *quoinv1.UpgradeStep) bool {
 	if t.Cluster.Topology == nil || step.Type == quoinv1.UpgradeStepSpecVersion {
 		return !step.StartTime.IsZero()
 	}
@@ -336,14 +336,14 @@ func (t *turn) written(step *quoinv1.UpgradeStep) bool {
 }
 
 // unfinished is what has to end before another version is set: whatever the control plane is about.
-func (t *turn) unfinished() string {
+func (t *deliberation) unfinished() string {
 	if t.ControlPlane.Unsettled != "" {
 		return t.ControlPlane.Unsettled
 	}
 	return t.ControlPlane.Addons
 }
 
-func (t *turn) unsettled(step *quoinv1.UpgradeStep) string {
+func (t *deliberation) unsettled(step *quoinv1.UpgradeStep) string {
 	if pool := t.pool(step.Object); step.Type == quoinv1.UpgradeStepWorkers && pool.Unsettled != "" {
 		return pool.Unsettled
 	}
@@ -354,7 +354,7 @@ func (t *turn) unsettled(step *quoinv1.UpgradeStep) string {
 }
 
 // complete records that all is done, one place after another (S0-3).
-func (t *turn) complete() {
+func (t *deliberation) complete() {
 	t.Status.Step = fmt.Sprintf("%d/%d", len(t.Status.Steps), len(t.Status.Steps))
 	switch infra := t.Infrastructure; {
 	case infra != nil && infra.Reached != t.spec.Version:
@@ -366,7 +366,7 @@ func (t *turn) complete() {
 }
 
 // completed tells of an upgrade that is done, and restores what a move dropped.
-func (t *turn) completed() {
+func (t *deliberation) completed() {
 	at, err := time.Parse(time.RFC3339, t.upgrade.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation])
 	if err == nil {
 		t.Status.CompletionTime = metav1.NewTime(at)
@@ -382,4 +382,4 @@ func (t *turn) completed() {
 	}
 }
 
-func (t *turn) do(change Change) { t.Change, t.Live = &change, true }
+func (t *deliberation) do(change Change) { t.Change, t.Live = &change, true }

@@ -39,49 +39,49 @@ func orSomebody(owner string) string { return cmp.Or(owner, "somebody") }
 
 func orNothing(version string) string { return cmp.Or(version, "nothing") }
 
-func (t *turn) set(condition string, status metav1.ConditionStatus, reason, message string) {
+func (t *deliberation) set(condition string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&t.Status.Conditions, metav1.Condition{Type: condition, Status: status, Reason: reason,
 		Message: short(message), ObservedGeneration: t.upgrade.Generation, LastTransitionTime: metav1.NewTime(t.now)})
 }
 
-func (t *turn) progress(status metav1.ConditionStatus, reason, message string) {
+func (t *deliberation) progress(status metav1.ConditionStatus, reason, message string) {
 	t.set(quoinv1.ClusterUpgradeProgressingCondition, status, reason, message)
 }
 
 // wait tells that nothing goes on, for a reason that is no step's.
-func (t *turn) wait(reason, message string) {
+func (t *deliberation) wait(reason, message string) {
 	t.progress(metav1.ConditionFalse, reason, message)
 	t.incomplete(reason, message)
 }
 
 // runs tells that a step is carried out.
-func (t *turn) runs(step *quoinv1.UpgradeStep, message string) {
+func (t *deliberation) runs(step *quoinv1.UpgradeStep, message string) {
 	step.State, step.Message = quoinv1.UpgradeStepRunning, short(message)
 	t.progress(metav1.ConditionTrue, string(step.Type), t.at(message))
 	t.incomplete(string(step.Type), t.at(message))
 }
 
 // holds tells that a step waits for somebody.
-func (t *turn) holds(step *quoinv1.UpgradeStep, reason, message string) {
+func (t *deliberation) holds(step *quoinv1.UpgradeStep, reason, message string) {
 	step.State, step.Message = quoinv1.UpgradeStepWaiting, short(message)
 	t.wait(reason, t.at(message))
 }
 
-func (t *turn) at(message string) string { return fmt.Sprintf("step %s: %s", t.Status.Step, message) }
+func (t *deliberation) at(message string) string { return fmt.Sprintf("step %s: %s", t.Status.Step, message) }
 
-func (t *turn) incomplete(reason, message string) {
+func (t *deliberation) incomplete(reason, message string) {
 	t.set(quoinv1.ClusterUpgradeCompletedCondition, metav1.ConditionFalse, reason, message)
 }
 
 // again asks for another look, the soonest of those that were asked for.
-func (t *turn) again(after time.Duration) {
+func (t *deliberation) again(after time.Duration) {
 	if t.Again == 0 || after < t.Again {
 		t.Again = after
 	}
 }
 
 // deadline tells of an upgrade that takes longer than it may (C16). It goes on all the same.
-func (t *turn) deadline() {
+func (t *deliberation) deadline() {
 	allowed := time.Duration(ptr.Deref(t.spec.DeadlineSeconds, defaultDeadline)) * time.Second
 	begun, err := time.Parse(time.RFC3339, t.upgrade.Annotations[quoinv1.ClusterUpgradeBegunAnnotation])
 	ended := t.upgrade.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] != ""

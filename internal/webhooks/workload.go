@@ -19,11 +19,11 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
-// patience is how long a cluster may take to tell what runs in it. Its answer decides about advice that comes too late
-// when it is not asked, and not about what an API server accepts: the edit goes on without.
-const patience = 3 * time.Second
+// clusterTimeout is how long a cluster may take to say what runs in it. Its answer decides about advice that comes too
+// late when it is not asked, and not about what an API server accepts: the edit goes on without.
+const clusterTimeout = 3 * time.Second
 
-// inCluster maps the kinds that are read in a cluster, so that none of the patience with it goes into its discovery.
+// inCluster maps the kinds that are read in a cluster, so that none of the time for it goes into its discovery.
 var inCluster = func() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
@@ -47,7 +47,7 @@ func WorkloadBy(secrets client.Reader) Workload {
 		if err != nil {
 			return nil, fmt.Errorf("read the kubeconfig of Cluster %s: %w", cluster, err)
 		}
-		config.Timeout = patience
+		config.Timeout = clusterTimeout
 		reader, err := client.New(config, client.Options{Mapper: inCluster})
 		if err != nil {
 			return nil, fmt.Errorf("connect to Cluster %s: %w", cluster, err)
@@ -64,7 +64,7 @@ func (w Workload) Inside(
 	if w == nil || len(world.APIServers) == 0 {
 		return nil, ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	reader, err := w(ctx, cluster)
 	if err == nil {
@@ -83,7 +83,7 @@ func (w Workload) FailsOnCgroupV1(ctx context.Context, cluster client.ObjectKey)
 	if w == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	reader, err := w(ctx, cluster)
 	return err == nil && observed.SharedFailsOnCgroupV1(ctx, reader)

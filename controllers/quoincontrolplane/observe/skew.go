@@ -44,7 +44,8 @@ func (s *Sources) leftBehind(ctx context.Context, l *Lists) (string, error) {
 }
 
 // judgeKubeadm adds what kubeadm is to make beside members of etcd and API servers that do not allow it (R17, R18):
-// admission asked a cluster that need not have answered. Etcd is judged apart, since its version may be asked for alone.
+// admission asked a cluster that need not have answered. Etcd is judged apart, since its version may be asked for
+// alone.
 func (o *Observation) judgeKubeadm() {
 	policies, err := skew.PoliciesOf(o.Cluster)
 	if err != nil {
@@ -90,8 +91,8 @@ func (s *Sources) failsOnCgroupV1(ctx context.Context, inv *Inventory) (bool, er
 	}) {
 		return false, nil
 	}
-	data, err := observed.KubeletSettings(ctx, s.Live, inv.ControlPlane.Namespace, &inv.ControlPlane.Spec.KubeadmConfigSpec,
-		inv.Initialized())
+	data, err := observed.KubeletSettings(ctx, s.Live, inv.ControlPlane.Namespace,
+		&inv.ControlPlane.Spec.KubeadmConfigSpec, inv.Initialized())
 	if err != nil || observed.StartsOnCgroupV1(data) {
 		return false, err
 	}

@@ -243,7 +243,8 @@ func (w *MachineDeletionWebhook) replaceable(ctx context.Context, d *departure) 
 	if err != nil {
 		return false, fmt.Errorf("list QuoinHosts: %w", err)
 	}
-	if request.FailCgroupV1, err = w.failsOnCgroupV1(ctx, d.controlPlane, d.machine.Spec.ClusterName, hosts.Items); err != nil {
+	request.FailCgroupV1, err = w.failsOnCgroupV1(ctx, d.controlPlane, d.machine.Spec.ClusterName, hosts.Items)
+	if err != nil {
 		return false, err
 	}
 	for i := range hosts.Items {
@@ -257,16 +258,17 @@ func (w *MachineDeletionWebhook) replaceable(ctx context.Context, d *departure) 
 // failsOnCgroupV1 reports whether the kubelet of a replacement would not start on those of the hosts that have cgroup
 // v1 (R20), as the control plane and the QuoinMachine ask when they count and claim hosts.
 func (w *MachineDeletionWebhook) failsOnCgroupV1(
-	ctx context.Context, plane *controlplanev1.QuoinControlPlane, cluster string, hosts []infrav1.QuoinHost,
+	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, cluster string, hosts []infrav1.QuoinHost,
 ) (bool, error) {
 	if !slices.ContainsFunc(hosts, func(host infrav1.QuoinHost) bool {
-		return skew.CgroupEnded(placement.CgroupOf(host.Status.Facts), plane.Spec.Version) != ""
+		return skew.CgroupEnded(placement.CgroupOf(host.Status.Facts), controlPlane.Spec.Version) != ""
 	}) {
 		return false, nil
 	}
-	data, err := observed.KubeletSettings(ctx, w.Reader, plane.Namespace, &plane.Spec.KubeadmConfigSpec, true)
+	data, err := observed.KubeletSettings(ctx, w.Reader, controlPlane.Namespace,
+		&controlPlane.Spec.KubeadmConfigSpec, true)
 	if err != nil || observed.StartsOnCgroupV1(data) {
 		return false, err
 	}
-	return w.Workload.FailsOnCgroupV1(ctx, client.ObjectKey{Namespace: plane.Namespace, Name: cluster}), nil
+	return w.Workload.FailsOnCgroupV1(ctx, client.ObjectKey{Namespace: controlPlane.Namespace, Name: cluster}), nil
 }

@@ -77,12 +77,12 @@ func (w *VersionWebhook) observeTopology(
 	if edit.class, err = w.class(ctx, cluster); err != nil {
 		return edit, err
 	}
-	plane, err := w.controlPlane(ctx, cluster)
+	controlPlane, err := w.controlPlane(ctx, cluster)
 	if err != nil {
 		return edit, err
 	}
-	if plane != nil {
-		kubeadm := observed.KubeadmOf(plane.Spec.Version, &plane.Spec.KubeadmConfigSpec.ClusterConfiguration)
+	if controlPlane != nil {
+		kubeadm := observed.KubeadmOf(controlPlane.Spec.Version, &controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration)
 		edit.kubeadm = &kubeadm
 	}
 	edit.inside, edit.unseen = w.Workload.Inside(ctx, key, edit.world)

@@ -119,11 +119,11 @@ func (w *VersionWebhook) judge(
 // wanted is the version that the Cluster's control plane is to have next; empty when that is not known. That of a
 // topology may be many steps away.
 func (w *VersionWebhook) wanted(ctx context.Context, cluster *clusterv1.Cluster) (string, error) {
-	plane, err := w.controlPlane(ctx, cluster)
-	if err != nil || plane == nil {
+	controlPlane, err := w.controlPlane(ctx, cluster)
+	if err != nil || controlPlane == nil {
 		return "", err
 	}
-	return plane.Spec.Version, nil
+	return controlPlane.Spec.Version, nil
 }
 
 // controlPlane of the Cluster; nil when it is another provider's, and while it is not there.
