@@ -6,7 +6,6 @@ package clusterupgrade
 import (
 	"context"
 	"fmt"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -53,7 +52,7 @@ func (r *Reconciler) apply(
 
 func (r *Reconciler) annotate(ctx context.Context, of *quoinv1.ClusterUpgrade, key string) error {
 	before := of.DeepCopy()
-	metav1.SetMetaDataAnnotation(&of.ObjectMeta, key, r.Clock.Now().UTC().Format(time.RFC3339))
+	metav1.SetMetaDataAnnotation(&of.ObjectMeta, key, upgrade.Mark(of, r.Clock.Now()))
 	if err := r.Client.Patch(ctx, of, onlyOf(before)); err != nil {
 		return fmt.Errorf("annotate ClusterUpgrade %s: %w", client.ObjectKeyFromObject(of), err)
 	}
@@ -70,7 +69,8 @@ func (r *Reconciler) checkOf(of *quoinv1.ClusterUpgrade, check upgrade.Check) *q
 		ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: check.Name, Labels: labels,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: quoinv1.GroupVersion.String(), Kind: "ClusterUpgrade",
 				Name: of.Name, UID: of.UID, Controller: ptr.To(true)}}},
-		Spec: quoinv1.PreflightCheckSpec{ClusterName: of.Spec.ClusterName, Version: of.Spec.Version, Skip: check.Skip},
+		Spec: quoinv1.PreflightCheckSpec{ClusterName: of.Spec.ClusterName, Version: of.Spec.Version, Via: of.Spec.Via,
+			Skip: check.Skip},
 	}
 }
 

@@ -69,6 +69,7 @@ func (r *Reconciler) observe(
 func (r *Reconciler) lookAtCluster(ctx context.Context, _ client.Reader, seen *observation) error {
 	cluster := seen.cluster
 	found := &upgrade.Cluster{Name: cluster.Name, Paused: ptr.Deref(cluster.Spec.Paused, false),
+		Deleting:    !cluster.DeletionTimestamp.IsZero(),
 		Initialized: ptr.Deref(cluster.Status.Initialization.ControlPlaneInitialized, false)}
 	policies, err := skew.PoliciesOf(cluster)
 	if err != nil {
@@ -199,7 +200,8 @@ func (o *observation) lookAtUpgrades(ctx context.Context, reader client.Reader, 
 		o.objects[found.Name] = found
 		o.world.Checks = append(o.world.Checks, upgrade.Check{Name: found.Name, Health: sort == upgrade.Health,
 			Attempt: attempt, Completed: found.Status.CompletionTime.Time, Blocks: found.Status.Verdict == quoinv1.VerdictBlock,
-			Summary: conditions.GetMessage(found, quoinv1.PreflightCheckPassedCondition), Skip: found.Spec.Skip})
+			Summary: conditions.GetMessage(found, quoinv1.PreflightCheckPassedCondition), Skip: found.Spec.Skip,
+			Via: found.Spec.Via})
 	}
 	slices.SortFunc(o.world.Checks, func(a, b upgrade.Check) int { return a.Attempt - b.Attempt })
 	return nil

@@ -120,7 +120,7 @@ func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reco
 
 // ended reports whether the ClusterUpgrade does nothing more.
 func ended(of *quoinv1.ClusterUpgrade) bool {
-	return of.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] != "" || leaves(of)
+	return upgrade.Completed(of) || leaves(of)
 }
 
 // leaves reports whether the ClusterUpgrade is deleted, or was moved away.
@@ -151,6 +151,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // would have things done twice.
 func (r *Reconciler) reconcile(ctx context.Context, of *quoinv1.ClusterUpgrade) (ctrl.Result, error) {
 	seen, err := r.observe(ctx, r.Client, of)
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return ctrl.Result{}, r.fails(ctx, of, of.DeepCopy(), quoinv1.NotReadReason, err)
+	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -173,7 +176,7 @@ func (r *Reconciler) reconcile(ctx context.Context, of *quoinv1.ClusterUpgrade) 
 	before := of.DeepCopy()
 	if decision.Change != nil {
 		if err := r.apply(ctx, of, seen, *decision.Change); err != nil {
-			return ctrl.Result{}, r.refused(ctx, of, before, err)
+			return ctrl.Result{}, r.fails(ctx, of, before, quoinv1.RefusedReason, err)
 		}
 	}
 	if err := r.report(ctx, of, before.Status, decision.Status); err != nil {
@@ -202,9 +205,10 @@ func (r *Reconciler) adopt(
 	return true, nil
 }
 
-// refused tells people of a change that an API server did not take, which a webhook may have good reasons for.
-func (r *Reconciler) refused(
-	ctx context.Context, of, before *quoinv1.ClusterUpgrade, refusal error,
+// fails reports what could not be read, which a person has to allow or make, and a change that an API server did not
+// take, which a webhook may have good reasons for.
+func (r *Reconciler) fails(
+	ctx context.Context, of, before *quoinv1.ClusterUpgrade, reason string, refusal error,
 ) error {
 	if apierrors.IsConflict(refusal) || apierrors.IsAlreadyExists(refusal) {
 		return refusal
@@ -212,7 +216,7 @@ func (r *Reconciler) refused(
 	before.DeepCopyInto(of)
 	status := of.Status.DeepCopy()
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: quoinv1.ClusterUpgradeProgressingCondition,
-		Status: metav1.ConditionFalse, Reason: quoinv1.RefusedReason, Message: text.Shorten(refusal.Error(), mostMessage)})
+		Status: metav1.ConditionFalse, Reason: reason, Message: text.Shorten(refusal.Error(), mostMessage)})
 	return errors.Join(refusal, r.report(ctx, of, before.Status, *status))
 }
 
@@ -250,11 +254,8 @@ func onlyOf(before client.Object) client.Patch {
 // precedes reports whether an upgrade comes before another one of the same Cluster: what began first, then what was
 // made first.
 func precedes(a, b *quoinv1.ClusterUpgrade) bool {
-	begun := func(of *quoinv1.ClusterUpgrade) bool {
-		return of.Annotations[quoinv1.ClusterUpgradeBegunAnnotation] != ""
-	}
-	if begun(a) != begun(b) {
-		return begun(a)
+	if upgrade.Begun(a) != upgrade.Begun(b) {
+		return upgrade.Begun(a)
 	}
 	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 		return a.CreationTimestamp.Before(&b.CreationTimestamp)

@@ -284,12 +284,18 @@ func (w *world) run() {
 		if w.advance() {
 			continue
 		}
-		if result.RequeueAfter == 0 || result.RequeueAfter > time.Hour {
+		if result.RequeueAfter == 0 || result.RequeueAfter > time.Hour || w.waitsForAPerson() {
 			return
 		}
 		w.clock.Step(result.RequeueAfter)
 	}
 	w.t.Fatal("it never ends")
+}
+
+// waitsForAPerson reports whether the upgrade only looks again whether somebody mended what holds it.
+func (w *world) waitsForAPerson() bool {
+	return slices.Contains([]string{quoinv1.RevertedReason, quoinv1.AheadReason, quoinv1.NoPlanReason,
+		quoinv1.HopsUnknownReason}, w.reason())
 }
 
 func (w *world) upgrade() *quoinv1.ClusterUpgrade {
@@ -480,6 +486,9 @@ func TestNothingIsWritten(t *testing.T) {
 		"when it was moved away": func(_ *clusterv1.Cluster, u *quoinv1.ClusterUpgrade) {
 			u.Annotations = map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}
 		},
+		"while the Cluster is being deleted": func(c *clusterv1.Cluster, _ *quoinv1.ClusterUpgrade) {
+			c.Finalizers = []string{"example.com/kept"}
+		},
 		"of a Cluster that is not there": func(_ *clusterv1.Cluster, u *quoinv1.ClusterUpgrade) { u.Spec.ClusterName = "none" },
 		"before the control plane is up": func(c *clusterv1.Cluster, _ *quoinv1.ClusterUpgrade) {
 			c.Status.Initialization.ControlPlaneInitialized = nil
@@ -494,6 +503,9 @@ func TestNothingIsWritten(t *testing.T) {
 			cluster.Status = *status
 			w.Expect(w.client.Status().Update(t.Context(), cluster)).To(Succeed())
 			w.Expect(w.client.Update(t.Context(), found)).To(Succeed())
+			if len(cluster.Finalizers) > 0 {
+				w.Expect(w.client.Delete(t.Context(), cluster)).To(Succeed())
+			}
 			w.run()
 			w.Expect(w.sets).To(BeEmpty())
 			checks := &quoinv1.PreflightCheckList{}
@@ -553,7 +565,7 @@ func TestAnUpgradeIsMadeAgain(t *testing.T) {
 		Spec: former.Spec}
 	w.Expect(w.client.Create(t.Context(), again)).To(Succeed())
 	past := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "past",
-		Annotations: map[string]string{quoinv1.ClusterUpgradeCompletedAnnotation: "2026-01-01T00:00:00Z"}},
+		Annotations: map[string]string{quoinv1.ClusterUpgradeCompletedAnnotation: "2026-01-01T00:00:00Z past/" + former.Spec.Version}},
 		Spec: former.Spec}
 	past.Status.Steps = []quoinv1.UpgradeStep{{Type: quoinv1.UpgradeStepWorkers, Object: "MachineDeployment blue",
 		To: "v1.34.4", State: quoinv1.UpgradeStepDone, StartTime: metav1.NewTime(w.clock.Now().Add(-time.Hour)),

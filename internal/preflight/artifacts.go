@@ -151,7 +151,7 @@ func (l *sources) judgeBundle(
 		"make the bundle again, or correct what the message names")}
 }
 
-// minorOfRepository is a minor in a repository's path, such as that of pkgs.k8s.io/core:/stable:/v1.35/deb/.
+// minorOfRepository is a minor in a repository's path, such as that of packages.test/core:/stable:/v1.35/deb/.
 var minorOfRepository = regexp.MustCompile(`[/:]v(\d+\.\d+)(?:[./\s]|$)`)
 
 // judgePackages finds a repository of one minor, which has no other.

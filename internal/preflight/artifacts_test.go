@@ -52,7 +52,7 @@ func TestArtifactsOfEachHop(t *testing.T) {
 	for name, c := range map[string]struct {
 		control, worker infrav1.Artifacts
 		version         string
-		known           []string
+		known, via      []string
 		want            []string
 	}{
 		"all there": {control: bundle(all, ""), worker: bundle(all, push)},
@@ -61,6 +61,8 @@ func TestArtifactsOfEachHop(t *testing.T) {
 		"no bundle of the first of two hops": {control: bundle(last, ""), worker: bundle(last, ""),
 			want: []string{"Block" + control + "NoBundle"}},
 		"any patch of the first hop": {control: bundle(last, ""), worker: bundle(last, ""), known: []string{}},
+		"the first hop by a patch that was named": {control: bundle(last, ""), worker: bundle(last, ""), known: []string{},
+			via: []string{"v1.36.3"}, want: []string{"Block" + control + "NoBundle"}},
 		"a server that is away": {control: bundle(closed.URL+"/{{version}}", ""), worker: bundle(closed.URL+"/{{version}}", push),
 			version: "v1.36.3", want: []string{"Warn" + control + "BundleNotSeen", "Block" + workers + "BadBundle"}},
 		"a bundle that nobody signed": {control: infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: all, PublicKeys: []string{
@@ -70,10 +72,10 @@ func TestArtifactsOfEachHop(t *testing.T) {
 			want: []string{"Warn" + control + "NotLookedAt", "Warn" + workers + "NotLookedAt"}},
 		"what hosts carry": {control: infrav1.Artifacts{Preinstalled: &infrav1.Preinstalled{}}, worker: bundle(all, ""),
 			want: []string{"Warn" + control + "NotLookedAt"}},
-		"packages of each minor": {control: packages("deb https://pkgs.k8s.io/core:/stable:/{{minor}}/deb/ /"),
+		"packages of each minor": {control: packages("deb https://packages.test/core:/stable:/{{minor}}/deb/ /"),
 			worker: packages(""), want: []string{"Warn" + control + "NotLookedAt", "Warn" + workers + "NotLookedAt"}},
-		"packages of one minor": {control: packages("deb https://pkgs.k8s.io/core:/stable:/v1.36/deb/ /"),
-			worker: packages("https://pkgs.k8s.io/core:/stable:/v1.37/rpm/"),
+		"packages of one minor": {control: packages("deb https://packages.test/core:/stable:/v1.36/deb/ /"),
+			worker: packages("https://packages.test/core:/stable:/v1.37/rpm/"),
 			want:   []string{"Block" + control + "OtherMinor", "Warn" + workers + "NotLookedAt"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +95,7 @@ func TestArtifactsOfEachHop(t *testing.T) {
 			class.Spec.KubernetesVersions = []string{"v1.35.4", "v1.36.3", "v1.37.0"}
 			s := subject(t, []client.Object{machine("cp", "v1.35.4", true), machine("w", "v1.35.4", false), class, pool,
 				template("control-plane", c.control), template("worker", c.worker)}, nil)
-			s.Version = cmp.Or(c.version, "v1.37.0")
+			s.Version, s.Via = cmp.Or(c.version, "v1.37.0"), c.via
 			if c.known == nil {
 				s.Cluster.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "quoin"}, Version: "v1.35.4"}
 			}

@@ -148,7 +148,7 @@ func TestVersionPathAsksWhatKubeadmIsTold(t *testing.T) {
 		Labels: map[string]string{"tier": "control-plane", "component": "etcd"}}}
 	etcd := func(tag string) *corev1.Pod {
 		of := pod.DeepCopy()
-		of.Spec.Containers = []corev1.Container{{Name: "etcd", Image: "registry.k8s.io/etcd:" + tag}}
+		of.Spec.Containers = []corev1.Container{{Name: "etcd", Image: "images.test/etcd:" + tag}}
 		return of
 	}
 	for name, c := range map[string]struct {
@@ -189,7 +189,7 @@ func TestVersionPathHeedsWhatRunsInside(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: component + "-cp",
 				Labels: map[string]string{"tier": "control-plane", "component": component}}}
 			pod.Spec.NodeName = "cp"
-			pod.Spec.Containers = []corev1.Container{{Name: component, Image: "registry.k8s.io/" + component + ":" + version}}
+			pod.Spec.Containers = []corev1.Container{{Name: component, Image: "images.test/" + component + ":" + version}}
 			pods = append(pods, pod)
 		}
 		s := subject(t, []client.Object{machine("cp", "v1.35.4", true)}, pods)

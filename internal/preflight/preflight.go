@@ -41,6 +41,8 @@ type Subject struct {
 	ControlPlane *controlplanev1.QuoinControlPlane
 	// Version that the Cluster is to get.
 	Version string
+	// Via are versions to go by, of the minors between.
+	Via []string
 	// Management reads the cluster that holds the Cluster's objects, Workload the Cluster itself; both as they are now.
 	// Run has them make each list once, so checks change nothing that they were given.
 	Management, Workload client.Reader

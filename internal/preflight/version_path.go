@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,6 +74,9 @@ func (s Subject) way(policies []skew.Policy, seen seen, class *clusterv1.Cluster
 		Policies: policies}
 	if s.Cluster.Spec.Topology.IsDefined() {
 		return plan.OfTopology(request)
+	}
+	if len(s.Via) > 0 {
+		request.Known = append(slices.Clone(s.Via), s.Version)
 	}
 	return plan.For(request)
 }

@@ -43,8 +43,8 @@ func healthSkip(all []string, skip []quoinv1.SkippedCheck) []quoinv1.SkippedChec
 }
 
 // AllChecks are the names that spec.skip may have.
-var AllChecks = []string{"Backup", "Certificates", "ControlPlane", "DeprecatedAPIs", "Disruption", "Etcd", "Nodes",
-	"Supply", "VersionPath", "Webhooks"}
+var AllChecks = []string{"Artifacts", "Backup", "Certificates", "ControlPlane", "DeprecatedAPIs", "Disruption", "Etcd",
+	"Management", "Network", "Nodes", "Supply", "VersionPath", "Volumes", "Webhooks"}
 
 // last check of a sort, and nil when there is none.
 func (t *deliberation) last(health bool) *Check {
@@ -64,7 +64,7 @@ func (t *deliberation) preflight(step *quoinv1.UpgradeStep) bool {
 	switch {
 	case t.begun():
 		return true
-	case last == nil || !slices.Equal(last.Skip, t.spec.Skip):
+	case last == nil || !slices.Equal(last.Skip, t.spec.Skip) || !slices.Equal(last.Via, t.spec.Via):
 		t.makeCheck(step, false, t.spec.Skip)
 	case last.Completed.IsZero():
 		t.runs(step, fmt.Sprintf("PreflightCheck %s is looking", last.Name))
@@ -124,7 +124,8 @@ func (t *deliberation) makeCheck(step *quoinv1.UpgradeStep, health bool, skip []
 		t.do(Change{Kind: DeleteCheck, Check: same[0]})
 	} else {
 		name := fmt.Sprintf("%s-%s-%d", t.upgrade.Name, sort, attempt)
-		t.do(Change{Kind: MakeCheck, Check: Check{Name: name, Health: health, Attempt: attempt, Skip: skip}})
+		t.do(Change{Kind: MakeCheck, Check: Check{Name: name, Health: health, Attempt: attempt, Skip: skip,
+			Via: t.spec.Via}})
 		t.Status.PreflightCheck = name
 	}
 	t.runs(step, "a PreflightCheck is made")

@@ -89,7 +89,7 @@ func (f *fleet) world() World {
 func (f *fleet) apply(c Change) {
 	f.writes = append(f.writes, strings.TrimSpace(fmt.Sprintf("%s %s%s %s", c.Kind, c.Object, c.Check.Name, c.Version)))
 	annotate := func(key string) {
-		metav1.SetMetaDataAnnotation(&f.upgrade.ObjectMeta, key, f.now.Format(time.RFC3339))
+		metav1.SetMetaDataAnnotation(&f.upgrade.ObjectMeta, key, Mark(&f.upgrade, f.now))
 	}
 	switch c.Kind {
 	case Begin:
@@ -214,5 +214,5 @@ func (f *fleet) illegal() string {
 }
 
 func (f *fleet) completed() bool {
-	return f.upgrade.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] != ""
+	return Completed(&f.upgrade)
 }

@@ -18,6 +18,10 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
+// unwatched is after how long to look again at what a person is asked to mend and nobody watches: a QuoinCluster, a
+// ClusterClass, a control plane of another provider.
+const unwatched = time.Minute
+
 // Kind of a change.
 type Kind string
 
@@ -73,13 +77,15 @@ func Next(w World, upgrade *quoinv1.ClusterUpgrade, now time.Time) Decision {
 	t.count()
 	t.pause()
 	switch {
-	case upgrade.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] != "":
+	case Completed(upgrade):
 		t.completed()
 	case meta.IsStatusConditionTrue(d.Status.Conditions, quoinv1.ClusterUpgradePausedCondition):
 		t.wait(quoinv1.PausedReason, "nothing is written while the Cluster or the ClusterUpgrade is paused")
 	case w.Cluster == nil:
 		t.wait(quoinv1.ClusterNotFoundReason, fmt.Sprintf("there is no Cluster %s in namespace %s: make it, or delete this "+
 			"ClusterUpgrade", t.spec.ClusterName, upgrade.Namespace))
+	case w.Cluster.Deleting:
+		t.wait(quoinv1.ClusterDeletingReason, "the Cluster is being deleted, so nothing is written any more")
 	case !w.Cluster.Initialized:
 		t.wait(quoinv1.WaitingForControlPlaneInitializedReason,
 			"nothing runs yet that could be upgraded: the control plane is not initialized")
@@ -95,7 +101,7 @@ func Next(w World, upgrade *quoinv1.ClusterUpgrade, now time.Time) Decision {
 
 // count notes what runs (S0-54, S0-58). What comes after the end is another upgrade's.
 func (t *deliberation) count() {
-	ended := t.upgrade.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] != ""
+	ended := Completed(t.upgrade)
 	if t.Cluster != nil && (!ended || t.Status.Versions == nil) {
 		t.Status.ControlPlaneVersions, t.Status.Versions = counted(t.ControlPlane.Runs), counted(t.nodes())
 	}
@@ -122,6 +128,7 @@ func (t *deliberation) replan() bool {
 	if unplanned != nil {
 		t.set(quoinv1.ClusterUpgradePlannedCondition, metav1.ConditionFalse, unplanned.reason, unplanned.message)
 		t.wait(unplanned.reason, unplanned.message)
+		t.again(unwatched)
 		return false
 	}
 	planned := t.stepsOf(fresh)
@@ -244,7 +251,7 @@ func (t *deliberation) run(step *quoinv1.UpgradeStep) bool {
 
 // begun reports whether something may have been touched already.
 func (t *deliberation) begun() bool {
-	return t.upgrade.Annotations[quoinv1.ClusterUpgradeBegunAnnotation] != ""
+	return Begun(t.upgrade)
 }
 
 // approved reports whether the plan may be carried out.
@@ -274,7 +281,7 @@ func (t *deliberation) mayTouch(step *quoinv1.UpgradeStep) bool {
 		t.runs(step, "the preflight passed, and the upgrade begins")
 		return false
 	}
-	if at, err := time.Parse(time.RFC3339, t.upgrade.Annotations[quoinv1.ClusterUpgradeBegunAnnotation]); err == nil {
+	if at, marked := markedAt(t.upgrade, quoinv1.ClusterUpgradeBegunAnnotation); marked {
 		t.Status.StartTime = metav1.NewTime(at)
 	}
 	return true
@@ -305,15 +312,17 @@ func (t *deliberation) write(step *quoinv1.UpgradeStep) bool {
 	case field.Value == to:
 		t.start(step)
 		t.runs(step, t.unsettled(step))
+	case !record && skew.Older(to, field.Value):
+		t.Live = field.Owner == ""
+		t.holds(step, quoinv1.AheadReason, fmt.Sprintf("%s has %s, set by %s, which is later than %s, and no version is "+
+			"ever lowered here: set it to %s while no Node runs a later one, or delete this ClusterUpgrade and make one to that "+
+			"version", field.Object, field.Value, orSomebody(field.Owner), to, to))
+		t.again(unwatched)
 	case t.written(step):
 		t.Live = field.Owner == ""
 		t.holds(step, quoinv1.RevertedReason, fmt.Sprintf("%s was set back from %s to %s by %s: have that write %s, or "+
 			"delete this ClusterUpgrade", field.Object, to, orNothing(field.Value), orSomebody(field.Owner), to))
-	case !record && skew.Older(to, field.Value):
-		t.Live = field.Owner == ""
-		t.holds(step, quoinv1.AheadReason, fmt.Sprintf("%s has %s, set by %s, which is later than %s, and no version is "+
-			"ever lowered here: set it to %s, or delete this ClusterUpgrade and make one to that version", field.Object,
-			field.Value, orSomebody(field.Owner), to, to))
+		t.again(unwatched)
 	case !record && t.unfinished() != "":
 		t.runs(step, t.unfinished())
 	default:
@@ -331,7 +340,8 @@ func (t *deliberation) written(step *quoinv1.UpgradeStep) bool {
 	}
 	return slices.ContainsFunc(t.Status.Steps, func(s quoinv1.UpgradeStep) bool {
 		raises := s.Type == quoinv1.UpgradeStepControlPlane || s.Type == quoinv1.UpgradeStepWorkers
-		return raises && !s.StartTime.IsZero()
+		// One that was done as soon as it was looked at proves nothing: somebody else did it.
+		return raises && !s.StartTime.IsZero() && !s.StartTime.Equal(&s.CompletionTime)
 	})
 }
 
@@ -367,8 +377,7 @@ func (t *deliberation) complete() {
 
 // completed tells of an upgrade that is done, and restores what a move dropped.
 func (t *deliberation) completed() {
-	at, err := time.Parse(time.RFC3339, t.upgrade.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation])
-	if err == nil {
+	if at, marked := markedAt(t.upgrade, quoinv1.ClusterUpgradeCompletedAnnotation); marked {
 		t.Status.CompletionTime = metav1.NewTime(at)
 	}
 	t.Status.Version = t.spec.Version
@@ -380,6 +389,31 @@ func (t *deliberation) completed() {
 	if infra != nil && !paused && infra.Reached == "" && infra.Value == t.spec.Version {
 		t.do(Change{Kind: RecordVersion, Object: infra.Object, Version: t.spec.Version})
 	}
+}
+
+// Mark is the value of an annotation that remembers when something was done for the upgrade. It names the upgrade, since
+// annotations go along when a manifest is copied, and then nothing was done for what it became.
+func Mark(of *quoinv1.ClusterUpgrade, at time.Time) string {
+	return at.UTC().Format(time.RFC3339) + " " + of.Name + "/" + of.Spec.Version
+}
+
+// markedAt is when the annotation was written, and whether it was for this upgrade.
+func markedAt(of *quoinv1.ClusterUpgrade, annotation string) (time.Time, bool) {
+	value, _, _ := strings.Cut(of.Annotations[annotation], " ")
+	at, err := time.Parse(time.RFC3339, value)
+	return at, err == nil && of.Annotations[annotation] == Mark(of, at)
+}
+
+// Begun reports whether something may have been touched for the upgrade.
+func Begun(of *quoinv1.ClusterUpgrade) bool {
+	_, marked := markedAt(of, quoinv1.ClusterUpgradeBegunAnnotation)
+	return marked
+}
+
+// Completed reports whether everything was done for the upgrade.
+func Completed(of *quoinv1.ClusterUpgrade) bool {
+	_, marked := markedAt(of, quoinv1.ClusterUpgradeCompletedAnnotation)
+	return marked
 }
 
 func (t *deliberation) do(change Change) { t.Change, t.Live = &change, true }

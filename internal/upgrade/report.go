@@ -67,7 +67,9 @@ func (t *deliberation) holds(step *quoinv1.UpgradeStep, reason, message string) 
 	t.wait(reason, t.at(message))
 }
 
-func (t *deliberation) at(message string) string { return fmt.Sprintf("step %s: %s", t.Status.Step, message) }
+func (t *deliberation) at(message string) string {
+	return fmt.Sprintf("step %s: %s", t.Status.Step, message)
+}
 
 func (t *deliberation) incomplete(reason, message string) {
 	t.set(quoinv1.ClusterUpgradeCompletedCondition, metav1.ConditionFalse, reason, message)
@@ -83,12 +85,12 @@ func (t *deliberation) again(after time.Duration) {
 // deadline tells of an upgrade that takes longer than it may (C16). It goes on all the same.
 func (t *deliberation) deadline() {
 	allowed := time.Duration(ptr.Deref(t.spec.DeadlineSeconds, defaultDeadline)) * time.Second
-	begun, err := time.Parse(time.RFC3339, t.upgrade.Annotations[quoinv1.ClusterUpgradeBegunAnnotation])
-	ended := t.upgrade.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] != ""
+	begun, marked := markedAt(t.upgrade, quoinv1.ClusterUpgradeBegunAnnotation)
+	ended := Completed(t.upgrade)
 	left := begun.Add(allowed).Sub(t.now)
-	if err != nil || ended || left > 0 {
+	if !marked || ended || left > 0 {
 		t.set(quoinv1.ClusterUpgradeStalledCondition, metav1.ConditionFalse, quoinv1.OnTimeReason, "")
-		if err == nil && !ended {
+		if marked && !ended {
 			t.again(left)
 		}
 		return

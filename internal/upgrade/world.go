@@ -49,6 +49,8 @@ func StepKey(step quoinv1.UpgradeStep) string { return string(step.Type) + " " +
 type Cluster struct {
 	Name                string
 	Paused, Initialized bool
+	// Deleting: the Cluster is going, and all that belongs to it.
+	Deleting bool
 	// Topology is nil when the Cluster is no managed topology.
 	Topology *Topology
 	// Policies that hold for the Cluster, and why they are not known.
@@ -121,6 +123,7 @@ type Check struct {
 	Blocks    bool
 	Summary   string
 	Skip      []quoinv1.SkippedCheck
+	Via       []string
 }
 
 func (w World) pool(object string) *Pool {

@@ -11,9 +11,10 @@ import (
 // Annotations of a ClusterUpgrade. They are written by its controller, and not kept in the status because clusterctl
 // move drops that.
 const (
-	// ClusterUpgradeBegunAnnotation has the time at which the preflight had passed, right before anything was touched.
+	// ClusterUpgradeBegunAnnotation has the time at which the preflight had passed, right before anything was touched,
+	// and the name and version of the ClusterUpgrade that this was for.
 	ClusterUpgradeBegunAnnotation = "quoin.cluster.x-k8s.io/upgrade-begun"
-	// ClusterUpgradeCompletedAnnotation has the time at which everything was done: such a ClusterUpgrade does nothing
+	// ClusterUpgradeCompletedAnnotation has the same of when everything was done: such a ClusterUpgrade does nothing
 	// more.
 	ClusterUpgradeCompletedAnnotation = "quoin.cluster.x-k8s.io/upgrade-completed"
 )
@@ -55,6 +56,10 @@ const (
 	AheadReason = "Ahead"
 	// RefusedReason: an API server did not take what was to be written; the message says why.
 	RefusedReason = "Refused"
+	// NotReadReason: something that the upgrade rests on may not be read, or is not there.
+	NotReadReason = "NotRead"
+	// ClusterDeletingReason: the Cluster is being deleted.
+	ClusterDeletingReason = "ClusterDeleting"
 	// UnhealthyReason: all have the version, and the Cluster is not healthy.
 	UnhealthyReason = "Unhealthy"
 	// DeadlineExceededReason: spec.deadlineSeconds went by before the end.

@@ -65,6 +65,16 @@ type PreflightCheckSpec struct {
 	// +kubebuilder:validation:MaxLength=256
 	Version string `json:"version,omitempty"`
 
+	// via lists a version of each minor that lies between, where there are some and a plan is asked about that goes by
+	// these. The versions of a managed topology are those of its ClusterClass.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	Via []string `json:"via,omitempty"`
+
 	// skip lists checks that are not made, each with why that is right. They are named in the verdict.
 	// +optional
 	// +listType=map
