@@ -113,7 +113,7 @@ func isReady(node *corev1.Node) bool {
 // judgeClock finds a clock that is as far off ours as no host's may be that is to join. A kubelet writes its own time
 // into its Lease, and nobody calls it not ready for what that says.
 func judgeClock(node *corev1.Node, age time.Duration) []quoinv1.Finding {
-	message := ""
+	var message string
 	switch {
 	case age < -suitability.MaxClockOffset:
 		message = fmt.Sprintf("its clock is %s ahead of the manager's", -age.Round(time.Second))
