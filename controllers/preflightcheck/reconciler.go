@@ -225,7 +225,8 @@ func (r *Reconciler) reconcile(check *quoinv1.PreflightCheck, cluster *clusterv1
 			"nothing runs yet that could be looked at: the control plane is not initialized")
 		return nil
 	}
-	subject := preflight.Subject{Cluster: cluster.DeepCopy(), Version: check.Spec.Version, Via: check.Spec.Via, Management: r.APIReader}
+	subject := preflight.Subject{Cluster: cluster.DeepCopy(), Version: check.Spec.Version, Via: check.Spec.Via,
+		Management: r.APIReader}
 	skip := check.DeepCopy().Spec.Skip
 	const timeout = connectTimeout + preflight.Timeout + 10*time.Second
 	results, done, err := async.Do(r.calls, client.ObjectKeyFromObject(check), "check", timeout,

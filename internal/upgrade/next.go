@@ -315,8 +315,8 @@ func (t *deliberation) write(step *quoinv1.UpgradeStep) bool {
 	case !record && skew.Older(to, field.Value):
 		t.Live = field.Owner == ""
 		t.holds(step, quoinv1.AheadReason, fmt.Sprintf("%s has %s, set by %s, which is later than %s, and no version is "+
-			"ever lowered here: set it to %s while no Node runs a later one, or delete this ClusterUpgrade and make one to that "+
-			"version", field.Object, field.Value, orSomebody(field.Owner), to, to))
+			"ever lowered here: set it to %s while no Node runs a later one, or delete this ClusterUpgrade and make one to "+
+			"that version", field.Object, field.Value, orSomebody(field.Owner), to, to))
 		t.again(unwatched)
 	case t.written(step):
 		t.Live = field.Owner == ""
@@ -391,7 +391,7 @@ func (t *deliberation) completed() {
 	}
 }
 
-// Mark is the value of an annotation that remembers when something was done for the upgrade. It names the upgrade, since
+// Mark is the value of an annotation that remembers when something was done for the upgrade. It names the upgrade:
 // annotations go along when a manifest is copied, and then nothing was done for what it became.
 func Mark(of *quoinv1.ClusterUpgrade, at time.Time) string {
 	return at.UTC().Format(time.RFC3339) + " " + of.Name + "/" + of.Spec.Version
