@@ -324,8 +324,8 @@ func (w *world) reason() string {
 	return conditions.GetReason(w.upgrade(), quoinv1.ClusterUpgradeProgressingCondition)
 }
 
-// told are the events since the last time.
-func (w *world) told() string {
+// recorded are the events since the last time.
+func (w *world) recorded() string {
 	var all []string
 	for {
 		select {
@@ -376,7 +376,7 @@ func TestAnUpgradeOfTwoHops(t *testing.T) {
 	w.Expect(w.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "to-v1.36-preflight-1"}, check)).
 		To(Succeed())
 	w.Expect(metav1.IsControlledBy(check, found)).To(BeTrue())
-	w.Expect(w.told()).To(And(ContainSubstring("Normal Planned plan "), ContainSubstring("Normal Begun "),
+	w.Expect(w.recorded()).To(And(ContainSubstring("Normal Planned plan "), ContainSubstring("Normal Begun "),
 		ContainSubstring("Normal StepDone ControlPlane QuoinControlPlane c1 -> v1.35.4 took "),
 		ContainSubstring("Normal Completed the Cluster was healthy at v1.36.3")))
 	before := w.writes
@@ -416,7 +416,7 @@ func TestABlockingPreflightTouchesNothing(t *testing.T) {
 	checks := &quoinv1.PreflightCheckList{}
 	w.Expect(w.client.List(t.Context(), checks)).To(Succeed())
 	w.Expect(len(checks.Items)).To(BeNumerically("<=", 3), "old ones go")
-	w.Expect(w.told()).To(ContainSubstring("Warning Blocked"))
+	w.Expect(w.recorded()).To(ContainSubstring("Warning Blocked"))
 	w.blocks = ""
 	w.run()
 	w.expectEnd()
@@ -469,7 +469,7 @@ func TestAVersionThatIsSetBack(t *testing.T) {
 	w.Expect(w.reason()).To(Equal(quoinv1.RevertedReason))
 	w.Expect(conditions.GetMessage(w.upgrade(), quoinv1.ClusterUpgradeProgressingCondition)).To(ContainSubstring(
 		"QuoinControlPlane c1 was set back from v1.35.4 to v1.34.4 by argocd (Apply): have that write v1.35.4"))
-	w.Expect(w.told()).To(ContainSubstring("Warning Reverted"))
+	w.Expect(w.recorded()).To(ContainSubstring("Warning Reverted"))
 	w.Expect(w.sets).To(HaveLen(2))
 	set("v1.35.4")
 	w.run()

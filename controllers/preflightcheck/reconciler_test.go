@@ -181,7 +181,7 @@ func TestAResultThatCouldNotBeWrittenIsFoundAgain(t *testing.T) {
 	w.hold <- struct{}{}
 	w.Expect(w.settle()).To(MatchError(ContainSubstring("went away")))
 	w.Expect(w.check().Status.Verdict).To(BeEmpty())
-	w.Expect(w.events.Events).To(BeEmpty(), "nobody is told what is not written")
+	w.Expect(w.events.Events).To(BeEmpty(), "no event says what is not written")
 	w.hold <- struct{}{}
 	w.Expect(w.reconcile()).To(Succeed())
 	w.Expect(w.settle()).To(Succeed())
