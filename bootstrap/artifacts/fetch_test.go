@@ -334,3 +334,19 @@ func TestAnImageOfTwoVersionsStays(t *testing.T) {
 	}
 	l.g.Expect(filepath.Join(l.dir, "store/proxy:same")).To(BeAnExistingFile())
 }
+
+// What came of a manifest before its server stalled is no part of what the next attempt brings.
+func TestAManifestThatIsFetchedTwiceIsReadOnce(t *testing.T) {
+	stall := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(`{"kubernetesVersion":`))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
+	l, s, wanted := serve(t, once("manifest.json", stall))
+	// A second instead of the half minute that a host waits.
+	l.write("curl/.curlrc", "max-time = 1\n", 0o600)
+	l.host.Env = append(l.host.Env, "CURL_HOME="+filepath.Join(l.dir, "curl"))
+	_, err := l.find(wanted)
+	l.g.Expect(err).NotTo(HaveOccurred())
+	l.g.Expect(s.asked("manifest.json")).To(HaveLen(2))
+}

@@ -92,17 +92,18 @@ func readByHost(
 	return []byte(result.Stdout), nil
 }
 
-// curlCommand prints a file that is fetched. The authorities come over standard input, for the host has them nowhere
-// yet.
+// curlCommand prints a file once it is whole: what is printed as it comes stays printed when an attempt fails and the
+// next one begins anew. The authorities come over standard input, for the host has them nowhere yet.
 func curlCommand(bundle *Bundle, location Location, at string) ssh.Command {
 	authorities := ""
 	if bundle.CertificateAuthorities != "" {
-		authorities = `ca=$(mktemp -d) && trap 'rm -rf "$ca"' EXIT && cat >"$ca/authorities.pem" || exit 1` + "\n"
+		authorities = `cat >"$dir/authorities.pem" || exit 1` + "\n"
 	}
 	return ssh.Command{Sudo: true, Stdin: strings.NewReader(bundle.CertificateAuthorities), Script: fmt.Sprintf(
-		"command -v curl >/dev/null || { echo 'curl is not installed' >&2; exit %d; }\n%s%squoin_curl --max-filesize %d -- "+
-			"%s || exit %d\n",
-		noCurl, authorities, curlFunction(bundle, location, `"$ca/authorities.pem"`, `"$ca/none"`), maxManifest,
+		"command -v curl >/dev/null || { echo 'curl is not installed' >&2; exit %d; }\n"+
+			`dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT && : >"$dir/file" || exit 1`+"\n"+
+			`%s%squoin_curl --max-filesize %d --output "$dir/file" -- %s || exit %d`+"\n"+`cat "$dir/file"`+"\n",
+		noCurl, authorities, curlFunction(bundle, location, `"$dir/authorities.pem"`, `"$dir/none"`), maxManifest,
 		ssh.Quote(at), noSuchFile)}
 }
 
