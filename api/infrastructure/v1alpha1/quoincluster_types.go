@@ -69,10 +69,12 @@ type QuoinClusterSpec struct {
 	LoadBalancer LoadBalancer `json:"loadBalancer,omitempty,omitzero"`
 
 	// version of Kubernetes that a ClusterUpgrade is bringing the Cluster to, or has brought it to. It is a record that
-	// nothing else writes: what runs is decided by the control plane's version, or by the topology's.
+	// nothing else writes: what runs is decided by the control plane's version, or by the topology's. A
+	// QuoinClusterTemplate has none.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)([-+].*)?$`
 	Version string `json:"version,omitempty"`
 }
 

@@ -4,10 +4,7 @@
 package controlplane
 
 import (
-	"context"
-
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -16,19 +13,17 @@ import (
 
 // +kubebuilder:webhook:verbs=create;update,path=/validate-controlplane-cluster-x-k8s-io-v1alpha1-quoincontrolplanetemplate,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanetemplates,versions=v1alpha1,name=validation.quoincontrolplanetemplate.controlplane.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 
-// ControlPlaneTemplateWebhook validates QuoinControlPlaneTemplates.
-type ControlPlaneTemplateWebhook struct{}
-
-var _ admission.Validator[*controlplanev1.QuoinControlPlaneTemplate] = &ControlPlaneTemplateWebhook{}
-
-func (w *ControlPlaneTemplateWebhook) setup(mgr ctrl.Manager) error {
-	return ctrl.NewWebhookManagedBy(mgr, &controlplanev1.QuoinControlPlaneTemplate{}).WithValidator(w).Complete()
+var controlPlaneTemplates = webhooks.Template[*controlplanev1.QuoinControlPlaneTemplate]{
+	Group: controlplanev1.GroupVersion, Kind: "QuoinControlPlaneTemplate",
+	Empty:    &controlplanev1.QuoinControlPlaneTemplate{},
+	Spec:     func(template *controlplanev1.QuoinControlPlaneTemplate) any { return template.Spec.Template.Spec },
+	Validate: validateControlPlaneTemplate,
 }
 
-// ValidateCreate refuses a template whose control planes would be refused.
-func (w *ControlPlaneTemplateWebhook) ValidateCreate(
-	_ context.Context, template *controlplanev1.QuoinControlPlaneTemplate,
-) (admission.Warnings, error) {
+// validateControlPlaneTemplate refuses a template whose control planes would be refused.
+func validateControlPlaneTemplate(
+	template *controlplanev1.QuoinControlPlaneTemplate,
+) (admission.Warnings, field.ErrorList) {
 	path := field.NewPath("spec", "template")
 	resource := &template.Spec.Template
 	reasons := resource.ObjectMeta.Validate(path.Child("metadata"))
@@ -38,31 +33,5 @@ func (w *ControlPlaneTemplateWebhook) ValidateCreate(
 		&resource.Spec.KubeadmConfigSpec)...)
 	reasons = append(reasons, validateBackup(path.Child("spec", "backup"), resource.Spec.Backup,
 		&resource.Spec.KubeadmConfigSpec)...)
-	return nil, refuseTemplate(template, reasons)
-}
-
-// ValidateUpdate refuses every change of the control planes' spec.
-func (w *ControlPlaneTemplateWebhook) ValidateUpdate(
-	ctx context.Context, before, after *controlplanev1.QuoinControlPlaneTemplate,
-) (admission.Warnings, error) {
-	if !after.DeletionTimestamp.IsZero() {
-		return nil, nil
-	}
-	reasons, err := webhooks.TemplateUnchanged(ctx, "QuoinControlPlaneTemplate", after, before.Spec.Template.Spec,
-		after.Spec.Template.Spec)
-	if err != nil {
-		return nil, err
-	}
-	return nil, refuseTemplate(after, reasons)
-}
-
-// ValidateDelete lets every template go.
-func (w *ControlPlaneTemplateWebhook) ValidateDelete(
-	context.Context, *controlplanev1.QuoinControlPlaneTemplate,
-) (admission.Warnings, error) {
-	return nil, nil
-}
-
-func refuseTemplate(template *controlplanev1.QuoinControlPlaneTemplate, reasons field.ErrorList) error {
-	return webhooks.Refuse(controlplanev1.GroupVersion, "QuoinControlPlaneTemplate", template.Name, reasons)
+	return nil, reasons
 }

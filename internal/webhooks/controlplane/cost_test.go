@@ -24,6 +24,7 @@ import (
 type besideMachines struct {
 	client.Reader
 	other client.Reader
+	nodes []corev1.Node
 }
 
 func (r besideMachines) Get(
@@ -36,14 +37,15 @@ func (r besideMachines) Get(
 }
 
 func (r besideMachines) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
-	if _, is := list.(*corev1.NodeList); is {
-		return r.other.List(ctx, list, options...)
+	if nodes, is := list.(*corev1.NodeList); is {
+		nodes.Items = r.nodes
+		return nil
 	}
 	return r.Reader.List(ctx, list, options...)
 }
 
-// BenchmarkVersionAdmission is the admission of a control plane's next version beside 5,000 workers, without the time
-// in which an API server lists them.
+// BenchmarkVersionAdmission is the admission of a control plane's next version beside 5,000 workers, 50 other Clusters
+// and a management cluster of 5,000 Nodes, without the time in which an API server lists them.
 func BenchmarkVersionAdmission(b *testing.B) {
 	for _, c := range []struct{ policy, name, at, to, kubelet string }{
 		{"Kubernetes", "legal", "v1.36.3", "v1.37.0", "v1.36.1"},
@@ -54,6 +56,9 @@ func BenchmarkVersionAdmission(b *testing.B) {
 		b.Run(c.policy+"/"+c.name, func(b *testing.B) {
 			cached, other := cachetest.New(b), fake.NewClientBuilder()
 			estate := estatetest.Estate{Tool: c.to, Clusters: map[string]string{"c1": c.at}}
+			for i := range 50 {
+				estate.Clusters[fmt.Sprintf("other-%d", i)] = c.at
+			}
 			for _, object := range estate.Objects("prod") {
 				switch object := object.(type) {
 				case *clusterv1.Cluster:
@@ -61,16 +66,19 @@ func BenchmarkVersionAdmission(b *testing.B) {
 					cached.Put(object)
 				case *clusterv1.Machine:
 					cached.Put(object)
-				default:
+				case *corev1.ConfigMap:
 					other.WithObjects(object)
 				}
 			}
-			for i := range 5000 {
+			nodes := make([]corev1.Node, 5000)
+			for i := range nodes {
+				nodes[i].Status.NodeInfo.MachineID = fmt.Sprint(i)
 				worker := estatetest.Machine("prod", "c1", fmt.Sprintf("w%d", i), c.kubelet)
 				worker.Labels[clusterv1.MachineDeploymentNameLabel] = fmt.Sprintf("md-%d", i%50)
+				worker.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: c.kubelet}
 				cached.Put(worker)
 			}
-			webhook := &ControlPlaneWebhook{Reader: besideMachines{cached, other.Build()}}
+			webhook := &ControlPlaneWebhook{Reader: besideMachines{cached, other.Build(), nodes}}
 			ofCluster := func(o *controlplanev1.QuoinControlPlane) {
 				o.ObjectMeta = metav1.ObjectMeta{Namespace: "prod", Name: "cp",
 					Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}

@@ -99,7 +99,7 @@ func (c insideEdit) edit(
 		controlPlane(ofCluster, version(c.to), after))
 }
 
-// Proves: R4, R6, R7, R17, R18, S1-7, S1-16, S1-25, S1-27
+// Proves: R4, R6, R7, R17, R18, S1-7, S1-8, S1-16, S1-25, S1-27
 //
 // What runs as pods in the cluster has to fit before its control plane is raised.
 func TestWhatRunsInsideFitsTheNextVersion(t *testing.T) {
@@ -134,6 +134,10 @@ func TestWhatRunsInsideFitsTheNextVersion(t *testing.T) {
 			policy: "Kubernetes-1.24", refusal: "(S1-16)"},
 		"a scheduler of who knows which server": {from: "v1.36.3", to: "v1.37.0",
 			inside: []client.Object{staticPod("kube-scheduler", "v1.35.3")}, refusal: "(R9)"},
+		"a scheduler of who knows which server, 1.24": {from: "v1.36.3", to: "v1.37.0", policy: "Kubernetes-1.24",
+			inside: []client.Object{staticPod("kube-scheduler", "v1.35.3")}, refusal: "(S1-16)"},
+		"a scheduler that fits both servers, 1.24": {from: "v1.36.3", to: "v1.37.0", policy: "Kubernetes-1.24",
+			inside: []client.Object{staticPod("kube-scheduler", "v1.36.3")}},
 		"etcd that may become 3.6": {from: "v1.33.4", to: "v1.34.1",
 			inside: []client.Object{staticPod("etcd", "3.5.26-0")}},
 		"etcd that may not": {from: "v1.33.4", to: "v1.34.1",

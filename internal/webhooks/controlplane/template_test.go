@@ -43,7 +43,7 @@ func TestControlPlaneTemplateSpec(t *testing.T) {
 		}, "spec.template.metadata.labels"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&ControlPlaneTemplateWebhook{}).ValidateCreate(t.Context(), template(c.change))
+			_, err := controlPlaneTemplates.ValidateCreate(t.Context(), template(c.change))
 			expectRefusal(t, err, c.refusal)
 		})
 	}
@@ -74,7 +74,7 @@ func TestControlPlaneTemplateIsNotChangedInPlace(t *testing.T) {
 		"changed, with the mark but not a dry run": {false, template(changed, topology), refusal},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&ControlPlaneTemplateWebhook{}).ValidateUpdate(request(c.dryRun), template(), c.after)
+			_, err := controlPlaneTemplates.ValidateUpdate(request(c.dryRun), template(), c.after)
 			expectRefusal(t, err, c.refusal)
 		})
 	}

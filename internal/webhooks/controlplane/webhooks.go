@@ -15,7 +15,7 @@ func SetupWithManager(mgr ctrl.Manager) error {
 	workload := webhooks.WorkloadBy(mgr.GetAPIReader())
 	for _, setup := range []func(ctrl.Manager) error{
 		(&ControlPlaneWebhook{Reader: mgr.GetAPIReader(), Workload: workload}).setup,
-		(&ControlPlaneTemplateWebhook{}).setup,
+		controlPlaneTemplates.Setup,
 		// A scale right after a create would not find the control plane in a cache.
 		(&ScaleWebhook{Client: mgr.GetAPIReader()}).setup,
 		(&MachineDeletionWebhook{Reader: mgr.GetAPIReader(), Hosts: mgr.GetClient(), Workload: workload}).setup,

@@ -102,7 +102,7 @@ func TestArtifacts(t *testing.T) {
 			}
 			template := &infrav1.QuoinMachineTemplate{}
 			template.Spec.Template.Spec = machine(c.change).Spec
-			_, err = (&MachineTemplateWebhook{}).ValidateCreate(t.Context(), template)
+			_, err = machineTemplates.ValidateCreate(t.Context(), template)
 			expectRefusal(t, err, c.refusal)
 		})
 	}
@@ -129,7 +129,7 @@ func TestArtifactsOfNobodyKnowsWhomAreWarnedOf(t *testing.T) {
 			g.Expect(warnings).To(HaveLen(map[bool]int{true: 1}[c.warned]))
 			template := &infrav1.QuoinMachineTemplate{}
 			template.Spec.Template.Spec = machine(c.change).Spec
-			fromTemplate, err := (&MachineTemplateWebhook{}).ValidateCreate(t.Context(), template)
+			fromTemplate, err := machineTemplates.ValidateCreate(t.Context(), template)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(fromTemplate).To(Equal(warnings))
 		})

@@ -83,7 +83,7 @@ func TestClusterEndpointForm(t *testing.T) {
 			expectRefusal(t, err, c.refusal)
 			template := &infrav1.QuoinClusterTemplate{}
 			template.Spec.Template.Spec = c.cluster.Spec
-			_, err = (&ClusterTemplateWebhook{}).ValidateCreate(t.Context(), template)
+			_, err = clusterTemplates.ValidateCreate(t.Context(), template)
 			if c.refusal != "" {
 				c.refusal = "spec.template." + c.refusal
 			}

@@ -4,10 +4,7 @@
 package infrastructure
 
 import (
-	"context"
-
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -16,47 +13,21 @@ import (
 
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1alpha1-quoinclustertemplate,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=quoinclustertemplates,versions=v1alpha1,name=validation.quoinclustertemplate.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 
-// ClusterTemplateWebhook validates QuoinClusterTemplates.
-type ClusterTemplateWebhook struct{}
-
-var _ admission.Validator[*infrav1.QuoinClusterTemplate] = &ClusterTemplateWebhook{}
-
-func (w *ClusterTemplateWebhook) setup(mgr ctrl.Manager) error {
-	return ctrl.NewWebhookManagedBy(mgr, &infrav1.QuoinClusterTemplate{}).WithValidator(w).Complete()
+var clusterTemplates = webhooks.Template[*infrav1.QuoinClusterTemplate]{
+	Group: infrav1.GroupVersion, Kind: "QuoinClusterTemplate", Empty: &infrav1.QuoinClusterTemplate{},
+	Spec:     func(template *infrav1.QuoinClusterTemplate) any { return template.Spec.Template.Spec },
+	Validate: validateClusterTemplate,
 }
 
-// ValidateCreate refuses a template whose clusters would be refused.
-func (w *ClusterTemplateWebhook) ValidateCreate(
-	_ context.Context, template *infrav1.QuoinClusterTemplate,
-) (admission.Warnings, error) {
+// validateClusterTemplate refuses a template whose clusters would be refused.
+func validateClusterTemplate(template *infrav1.QuoinClusterTemplate) (admission.Warnings, field.ErrorList) {
 	path := field.NewPath("spec", "template")
 	reasons := template.Spec.Template.ObjectMeta.Validate(path.Child("metadata"))
 	reasons = append(reasons, validateClusterSpec(path.Child("spec"), &template.Spec.Template.Spec)...)
-	return nil, refuseClusterTemplate(template, reasons)
-}
-
-// ValidateUpdate refuses every change of the clusters' spec.
-func (w *ClusterTemplateWebhook) ValidateUpdate(
-	ctx context.Context, before, after *infrav1.QuoinClusterTemplate,
-) (admission.Warnings, error) {
-	if !after.DeletionTimestamp.IsZero() {
-		return nil, nil
+	if template.Spec.Template.Spec.Version != "" {
+		reasons = append(reasons, field.Forbidden(path.Child("spec", "version"), "this is where a ClusterUpgrade "+
+			"records what it brings one Cluster to, and every Cluster made of the template would have that record: leave it "+
+			"out, and set spec.topology.version of the Cluster"))
 	}
-	reasons, err := webhooks.TemplateUnchanged(ctx, "QuoinClusterTemplate", after, before.Spec.Template.Spec,
-		after.Spec.Template.Spec)
-	if err != nil {
-		return nil, err
-	}
-	return nil, refuseClusterTemplate(after, reasons)
-}
-
-// ValidateDelete lets every template go.
-func (w *ClusterTemplateWebhook) ValidateDelete(
-	context.Context, *infrav1.QuoinClusterTemplate,
-) (admission.Warnings, error) {
-	return nil, nil
-}
-
-func refuseClusterTemplate(template *infrav1.QuoinClusterTemplate, reasons field.ErrorList) error {
-	return webhooks.Refuse(infrav1.GroupVersion, "QuoinClusterTemplate", template.Name, reasons)
+	return nil, reasons
 }

@@ -33,7 +33,7 @@ func TestTheExamplesOfArtifactsAreAdmitted(t *testing.T) {
 		templates++
 		template := &infrav1.QuoinMachineTemplate{}
 		g.Expect(yaml.UnmarshalStrict(block[1], template)).To(Succeed(), string(block[1]))
-		warnings, err := (&MachineTemplateWebhook{}).ValidateCreate(t.Context(), template)
+		warnings, err := machineTemplates.ValidateCreate(t.Context(), template)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(warnings).To(BeEmpty())
 	}

@@ -63,7 +63,7 @@ func TestHooksOfUsersAndOfControlPlanes(t *testing.T) {
 			expectRefusal(t, err, c.refusal)
 			template := &infrav1.QuoinMachineTemplate{}
 			template.Spec.Template.Spec = m.Spec
-			_, err = (&MachineTemplateWebhook{}).ValidateCreate(t.Context(), template)
+			_, err = machineTemplates.ValidateCreate(t.Context(), template)
 			expectRefusal(t, err, c.inTemplate)
 		})
 	}

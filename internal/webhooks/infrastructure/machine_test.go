@@ -76,7 +76,7 @@ func TestMachineSpec(t *testing.T) {
 			expectRefusal(t, err, c.refusal)
 			template := &infrav1.QuoinMachineTemplate{}
 			template.Spec.Template.Spec = machine(c.change).Spec
-			_, err = (&MachineTemplateWebhook{}).ValidateCreate(t.Context(), template)
+			_, err = machineTemplates.ValidateCreate(t.Context(), template)
 			expectRefusal(t, err, c.refusedInTemplate)
 		})
 	}

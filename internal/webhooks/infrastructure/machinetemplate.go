@@ -4,10 +4,7 @@
 package infrastructure
 
 import (
-	"context"
-
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -16,19 +13,14 @@ import (
 
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1alpha1-quoinmachinetemplate,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,versions=v1alpha1,name=validation.quoinmachinetemplate.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 
-// MachineTemplateWebhook validates QuoinMachineTemplates.
-type MachineTemplateWebhook struct{}
-
-var _ admission.Validator[*infrav1.QuoinMachineTemplate] = &MachineTemplateWebhook{}
-
-func (w *MachineTemplateWebhook) setup(mgr ctrl.Manager) error {
-	return ctrl.NewWebhookManagedBy(mgr, &infrav1.QuoinMachineTemplate{}).WithValidator(w).Complete()
+var machineTemplates = webhooks.Template[*infrav1.QuoinMachineTemplate]{
+	Group: infrav1.GroupVersion, Kind: "QuoinMachineTemplate", Empty: &infrav1.QuoinMachineTemplate{},
+	Spec:     func(template *infrav1.QuoinMachineTemplate) any { return template.Spec.Template.Spec },
+	Validate: validateMachineTemplate,
 }
 
-// ValidateCreate refuses a template whose machines would be refused, and what belongs to one machine only.
-func (w *MachineTemplateWebhook) ValidateCreate(
-	_ context.Context, template *infrav1.QuoinMachineTemplate,
-) (admission.Warnings, error) {
+// validateMachineTemplate refuses a template whose machines would be refused, and what belongs to one machine only.
+func validateMachineTemplate(template *infrav1.QuoinMachineTemplate) (admission.Warnings, field.ErrorList) {
 	path := field.NewPath("spec", "template")
 	spec := &template.Spec.Template.Spec
 	reasons := template.Spec.Template.ObjectMeta.Validate(path.Child("metadata"))
@@ -43,31 +35,5 @@ func (w *MachineTemplateWebhook) ValidateCreate(
 		reasons = append(reasons, field.Forbidden(path.Child("spec", "etcdRecovery"),
 			"it is one host's part in one recovery, and would be done by every machine of the template: leave it out"))
 	}
-	return artifactWarnings(spec), refuseMachineTemplate(template, reasons)
-}
-
-// ValidateUpdate refuses every change of the machines' spec.
-func (w *MachineTemplateWebhook) ValidateUpdate(
-	ctx context.Context, before, after *infrav1.QuoinMachineTemplate,
-) (admission.Warnings, error) {
-	if !after.DeletionTimestamp.IsZero() {
-		return nil, nil
-	}
-	reasons, err := webhooks.TemplateUnchanged(ctx, "QuoinMachineTemplate", after, before.Spec.Template.Spec,
-		after.Spec.Template.Spec)
-	if err != nil {
-		return nil, err
-	}
-	return nil, refuseMachineTemplate(after, reasons)
-}
-
-// ValidateDelete lets every template go.
-func (w *MachineTemplateWebhook) ValidateDelete(
-	context.Context, *infrav1.QuoinMachineTemplate,
-) (admission.Warnings, error) {
-	return nil, nil
-}
-
-func refuseMachineTemplate(template *infrav1.QuoinMachineTemplate, reasons field.ErrorList) error {
-	return webhooks.Refuse(infrav1.GroupVersion, "QuoinMachineTemplate", template.Name, reasons)
+	return artifactWarnings(spec), reasons
 }

@@ -16,6 +16,18 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
+// What an upgrade records of one cluster is no property of a class of them. A template that has it already stays.
+func TestATemplateRecordsNoUpgrade(t *testing.T) {
+	template := &infrav1.QuoinClusterTemplate{}
+	_, err := clusterTemplates.ValidateCreate(t.Context(), template)
+	expectRefusal(t, err, "")
+	template.Spec.Template.Spec.Version = "v1.36.3"
+	_, err = clusterTemplates.ValidateCreate(t.Context(), template)
+	expectRefusal(t, err, "leave it out, and set spec.topology.version of the Cluster")
+	_, err = clusterTemplates.ValidateUpdate(t.Context(), template, template)
+	expectRefusal(t, err, "")
+}
+
 func TestTemplatesAreNotChangedInPlace(t *testing.T) {
 	request := func(dryRun bool) context.Context {
 		return admission.NewContextWithRequest(t.Context(),
@@ -50,9 +62,9 @@ func TestTemplatesAreNotChangedInPlace(t *testing.T) {
 					"follow (changed: artifacts.bundle.location): make a new template"
 				clusterRefusal = "a QuoinClusterTemplate cannot be changed in place"
 			}
-			_, err := (&MachineTemplateWebhook{}).ValidateUpdate(request(c.dryRun), machines[0], machines[1])
+			_, err := machineTemplates.ValidateUpdate(request(c.dryRun), machines[0], machines[1])
 			expectRefusal(t, err, machineRefusal)
-			_, err = (&ClusterTemplateWebhook{}).ValidateUpdate(request(c.dryRun), clusters[0], clusters[1])
+			_, err = clusterTemplates.ValidateUpdate(request(c.dryRun), clusters[0], clusters[1])
 			expectRefusal(t, err, clusterRefusal)
 		})
 	}

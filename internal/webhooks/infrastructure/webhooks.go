@@ -17,9 +17,9 @@ func SetupWithManager(mgr ctrl.Manager) error {
 		// Two clusters with one virtual address are found across namespaces, whatever --namespace says, and at once
 		// after one another: both are beyond the cache.
 		(&ClusterWebhook{Client: mgr.GetAPIReader()}).setup,
-		(&ClusterTemplateWebhook{}).setup,
+		clusterTemplates.Setup,
 		(&MachineWebhook{}).setup,
-		(&MachineTemplateWebhook{}).setup,
+		machineTemplates.Setup,
 		(&VersionWebhook{Reader: mgr.GetAPIReader(), Workload: webhooks.WorkloadBy(mgr.GetAPIReader())}).setup,
 	} {
 		if err := setup(mgr); err != nil {
