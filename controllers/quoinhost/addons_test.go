@@ -19,6 +19,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // A worker may outlive any number of patch releases of its control plane. One version more than the API takes, and the
@@ -123,7 +124,7 @@ func TestAWorkerJoinsWithTheKubeadmOfItsControlPlane(t *testing.T) {
 		"of its own minor":            {running: versions("v1.35.9"), addons: []string{"v1.35.9"}},
 		"of its own version":          {running: versions("v1.35.4")},
 		"of another provider":         {running: versions("v1.36.2"), kind: "KubeadmControlPlane"},
-		"from packages, which have one": {running: versions("v1.36.2"),
+		"from packages, which have one": {running: versions("v1.36.2", "v1.35.9"),
 			artifacts: &infrav1.Artifacts{Packages: &infrav1.Packages{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,6 +150,78 @@ func TestAWorkerJoinsWithTheKubeadmOfItsControlPlane(t *testing.T) {
 			w.g.Expect(w.room.provision.Artifacts.Kubeadm).To(Equal(c.want))
 			w.g.Expect(w.room.provision.Artifacts.AddonVersions).To(Equal(c.addons))
 			w.g.Expect(w.room.provision.Artifacts.Version).To(Equal("v1.35.4"))
+		})
+	}
+}
+
+// Proves: R13, R14, R15
+//
+// A kubeadm is asked about before the host is touched.
+func TestAKubeadmThatDoesNotFitIsNotInstalled(t *testing.T) {
+	for name, c := range map[string]struct {
+		installer skew.Installer
+		rule      string
+	}{
+		"a control plane of its own version":     {skew.Installer{Version: "v1.36.3", Installs: "v1.36.3"}, ""},
+		"a control plane of the minor before":    {skew.Installer{Version: "v1.36.3", Installs: "v1.35.4"}, ""},
+		"a control plane of two minors before":   {skew.Installer{Version: "v1.36.3", Installs: "v1.34.4"}, "(R13)"},
+		"a control plane of the minor after":     {skew.Installer{Version: "v1.35.4", Installs: "v1.36.3"}, "(R13)"},
+		"a kubelet of three minors before":       {skew.Installer{Version: "v1.36.3", Kubelet: "v1.33.9"}, ""},
+		"a kubelet of four minors before":        {skew.Installer{Version: "v1.36.3", Kubelet: "v1.32.9"}, "(R14)"},
+		"a cluster that another one has made":    {skew.Installer{Version: "v1.36.3", Cluster: "v1.36.1"}, ""},
+		"a cluster that a later one has made":    {skew.Installer{Version: "v1.35.4", Cluster: "v1.36.1"}, "(R15)"},
+		"a cluster that an earlier one has made": {skew.Installer{Version: "v1.36.3", Cluster: "v1.35.4"}, "(R15)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := checkKubeadm(&clusterv1.Cluster{}, c.installer)
+			if c.rule == "" {
+				NewWithT(t).Expect(err).NotTo(HaveOccurred())
+				return
+			}
+			NewWithT(t).Expect(err).To(MatchError(And(ContainSubstring(c.rule), ContainSubstring("was not touched"))))
+		})
+	}
+}
+
+// Proves: R15
+//
+// Packages bring the kubeadm of the pool, which no API server of a later minor has room for.
+func TestAWorkerFromPackagesWaitsWhileItsPoolIsBehind(t *testing.T) {
+	w := claimedWorld(t, false)
+	controlPlane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "cp"}}
+	controlPlane.Status.Versions = []clusterv1.StatusVersion{{Version: "v1.36.2"}}
+	w.create(controlPlane)
+	cluster, quoinMachine := &clusterv1.Cluster{}, &infrav1.QuoinMachine{}
+	w.object(cluster, "c1")
+	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: "cp"}
+	w.g.Expect(w.client.Update(t.Context(), cluster)).To(Succeed())
+	w.object(quoinMachine, "qm1")
+	quoinMachine.Spec.Artifacts = infrav1.Artifacts{Packages: &infrav1.Packages{}}
+	w.g.Expect(w.client.Update(t.Context(), quoinMachine)).To(Succeed())
+	w.g.Expect(w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostVersionSkewReason).Message).To(And(
+		ContainSubstring("kubeadm v1.35.4 of Machine m1 is 1 minor from a cluster of kubeadm v1.36.2 (R15)"),
+		ContainSubstring("raise the pool of the Machine")))
+	w.g.Expect(w.room.provision.ID).To(BeEmpty(), "the host was not touched")
+}
+
+// Proves: S1-23, R11, C8
+//
+// A kubelet keeps the version that its host was installed with: whatever the Machine is made to say, another Machine is
+// what brings another one, and until then the host is not touched.
+func TestARunningKubeletKeepsItsVersion(t *testing.T) {
+	for name, controlPlane := range map[string]bool{"of a worker": false, "of a control plane": true} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, controlPlane)
+			w.untilState(infrav1.HostStateProvisioned)
+			before := w.room.provision
+			machine := &clusterv1.Machine{}
+			w.object(machine, "m1")
+			machine.Spec.Version = "v1.36.3"
+			w.g.Expect(w.client.Update(t.Context(), machine)).To(Succeed())
+			w.linger(20)
+			w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateProvisioned))
+			w.g.Expect(w.room.provision).To(Equal(before), "nothing is installed again")
 		})
 	}
 }

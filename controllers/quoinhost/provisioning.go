@@ -127,11 +127,14 @@ func (r *reconciliation) startProvisioning(ctx context.Context, id string) (resu
 	order, err := r.provisionOrder(ctx, id)
 	var invalid *bootstrapDataError
 	var address *endpointError
+	var kubeadm *kubeadmError
 	switch {
 	case errors.As(err, &invalid):
 		return refuse(infrav1.HostBootstrapDataInvalidReason, invalid.Error())
 	case errors.As(err, &address):
 		return refuse(infrav1.ClusterEndpointMissingReason, address.Error())
+	case errors.As(err, &kubeadm):
+		return refuse(infrav1.HostVersionSkewReason, kubeadm.Error())
 	case err != nil:
 		// It passes by itself; until then a person sees what it is.
 		r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostOperationFailedReason, err.Error())

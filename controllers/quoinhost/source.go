@@ -4,6 +4,7 @@
 package quoinhost
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -42,11 +43,11 @@ func (r *reconciliation) addonArtifacts(ctx context.Context, version string) (ar
 }
 
 // joining adds to what this worker is installed with what it needs of its control plane's version: the kubeadm that
-// joins it, and the images of the add-ons, which follow the oldest API server. Nothing with packages, on hosts that
-// carry a version already, and below another control plane.
+// joins it, and the images of the add-ons, which follow the oldest API server. Packages, and hosts that carry a version
+// already, have their own; nothing is known of another provider's control plane.
 func (r *reconciliation) joining(ctx context.Context, wanted artifacts.Wanted) (artifacts.Wanted, error) {
 	machine, ref := r.claim.machine, r.claim.cluster.Spec.ControlPlaneRef
-	if wanted.Bundle == nil || ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
+	if ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
 		return wanted, nil
 	}
 	controlPlane := &controlplanev1.QuoinControlPlane{}
@@ -58,14 +59,44 @@ func (r *reconciliation) joining(ctx context.Context, wanted artifacts.Wanted) (
 	for _, version := range controlPlane.Status.Versions {
 		running = append(running, version.Version)
 	}
-	if version := skew.JoiningKubeadm(machine.Spec.Version, running...); version != machine.Spec.Version {
-		wanted.Kubeadm = version
+	oldest := skew.Oldest(running...)
+	if wanted.Bundle != nil {
+		if version := skew.JoiningKubeadm(machine.Spec.Version, running...); version != machine.Spec.Version {
+			wanted.Kubeadm = version
+		}
+		if oldest != "" && oldest != machine.Spec.Version && !slices.Contains(wanted.AddonVersions, oldest) {
+			wanted.AddonVersions = append(slices.Clone(wanted.AddonVersions), oldest)
+		}
 	}
-	if oldest := skew.Oldest(running...); oldest != "" && oldest != machine.Spec.Version &&
-		!slices.Contains(wanted.AddonVersions, oldest) {
-		wanted.AddonVersions = append(slices.Clone(wanted.AddonVersions), oldest)
+	if skew.Older(oldest, machine.Spec.Version) {
+		oldest = "" // the Machine has waited for its API servers, of which the status may tell later
 	}
-	return wanted, nil
+	return wanted, checkKubeadm(r.claim.cluster, skew.Installer{Object: "Machine " + machine.Name,
+		Version: cmp.Or(wanted.Kubeadm, wanted.Version), Kubelet: wanted.Version, Cluster: oldest})
+}
+
+// kubeadmError says that the kubeadm that a host gets does not fit what it has to do there; the host was not touched.
+type kubeadmError struct{ violations []skew.Violation }
+
+func (e *kubeadmError) Error() string {
+	return skew.Summary(e.violations) + "; the host was not touched: raise the pool of the Machine, or have it " +
+		"installed from bundles, of which a worker takes the kubeadm of its control plane"
+}
+
+// checkKubeadm asks the policies of the Cluster about a kubeadm before it is installed (R13, R14, R15).
+func checkKubeadm(cluster *clusterv1.Cluster, installer skew.Installer) error {
+	policies, err := skew.PoliciesOf(cluster)
+	if err != nil {
+		return err
+	}
+	var violations []skew.Violation
+	for _, policy := range policies {
+		violations = append(violations, policy.CheckInstaller(installer)...)
+	}
+	if len(violations) > 0 {
+		return &kubeadmError{violations}
+	}
+	return nil
 }
 
 // sameKind reports whether Kubernetes comes to both in the same way. What a pool changes to, such as images that only

@@ -8,9 +8,8 @@ type KubeadmBounds struct {
 	// Installs bounds the Kubernetes of a control plane that it makes, Kubelet the kubelet of its host.
 	Installs Bound `json:"installs"`
 	Kubelet  Bound `json:"kubelet"`
-	// Joins bounds the kubeadm that made a cluster or last upgraded it, Upgrades the one that manages a node.
-	Joins    Bound `json:"joins"`
-	Upgrades Bound `json:"upgrades"`
+	// Joins bounds the kubeadm that made a cluster or last upgraded it.
+	Joins Bound `json:"joins"`
 }
 
 // Installer is a kubeadm that is about to run on a host. Versions are empty of what it has nothing to do with.
@@ -21,11 +20,9 @@ type Installer struct {
 	Installs, Kubelet string
 	// Cluster is the version of the kubeadm that made the cluster which it joins, or last upgraded it.
 	Cluster string
-	// Node is the version of the kubeadm that manages the node which it upgrades.
-	Node string
 }
 
-// CheckInstaller lists what the policy does not allow of a kubeadm (R13, R14, R15, R16).
+// CheckInstaller lists what the policy does not allow of a kubeadm (R13, R14, R15).
 func (p Policy) CheckInstaller(i Installer) []Violation {
 	own, err := Parse(i.Version)
 	if err != nil || p.Kubeadm == nil {
@@ -39,7 +36,6 @@ func (p Policy) CheckInstaller(i Installer) []Violation {
 		{i.Installs, "Kubernetes", p.Kubeadm.Installs},
 		{i.Kubelet, "kubelet", p.Kubeadm.Kubelet},
 		{i.Cluster, "a cluster of kubeadm", p.Kubeadm.Joins},
-		{i.Node, "a node of kubeadm", p.Kubeadm.Upgrades},
 	} {
 		version, err := Parse(other.version)
 		if err != nil || !later(version, own) && distance(own, version) <= other.bound.of(own.Minor()) {

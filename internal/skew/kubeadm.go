@@ -127,14 +127,20 @@ func (e EtcdRules) wanted(k Kubeadm) *semver.Version {
 // than all of that says that the guess is wrong, and not that etcd goes back.
 func (e EtcdRules) judge(world World, to *semver.Version, guessed bool) []Violation {
 	begun := slices.ContainsFunc(world.Components, func(member Running) bool {
+		if member.Component != Etcd {
+			return false
+		}
 		own, err := Parse(member.Version)
-		return err == nil && member.Component == Etcd && distance(own, to) == 0
+		return err == nil && distance(own, to) == 0
 	})
 	known := semver.MustParse(e.Installed[len(e.Installed)-1].Version)
 	var violations []Violation
 	for _, member := range world.Components {
+		if member.Component != Etcd {
+			continue
+		}
 		own, err := Parse(member.Version)
-		if err != nil || member.Component != Etcd {
+		if err != nil {
 			continue
 		}
 		say := func(rule Rule, format string, args ...any) {

@@ -43,20 +43,20 @@ func AskForEstate(policies []Policy) bool {
 }
 
 // WorldOf is what runs in a Cluster, by its Machines: the API servers of those of the control plane that have a Node,
-// and the kubelets of the others. While none has a Node, of a new cluster or right after a move, all of the control
-// plane count.
+// and the kubelets of the others, in their order. While none has a Node, of a new cluster or right after a move, all of
+// the control plane count.
 func WorldOf(machines []clusterv1.Machine) World {
-	world, unseen := World{}, []string(nil)
+	world, unseen, known := World{Components: make([]Running, 0, len(machines))}, []string(nil), reader{}
 	for i := range machines {
 		machine := &machines[i]
 		switch {
 		case !util.IsControlPlaneMachine(machine):
 			world.Components = append(world.Components,
-				Running{Component: Kubelet, Version: Runs(machine), Object: "Machine " + machine.Name})
+				Running{Component: Kubelet, Version: known.runs(machine), Object: "Machine " + machine.Name})
 		case machine.Status.NodeRef.IsDefined():
-			world.APIServers = append(world.APIServers, Runs(machine))
+			world.APIServers = append(world.APIServers, known.runs(machine))
 		default:
-			unseen = append(unseen, Runs(machine))
+			unseen = append(unseen, known.runs(machine))
 		}
 	}
 	if len(world.APIServers) == 0 {
@@ -66,11 +66,11 @@ func WorldOf(machines []clusterv1.Machine) World {
 }
 
 // Runs is the version that the Machine's Node reports, else the one that it was made with.
-func Runs(machine *clusterv1.Machine) string {
-	if info := machine.Status.NodeInfo; info != nil {
-		if _, err := Parse(info.KubeletVersion); err == nil {
-			return info.KubeletVersion
-		}
+func Runs(machine *clusterv1.Machine) string { return reader{}.runs(machine) }
+
+func (r reader) runs(machine *clusterv1.Machine) string {
+	if info := machine.Status.NodeInfo; info != nil && r.read(info.KubeletVersion) != nil {
+		return info.KubeletVersion
 	}
 	return machine.Spec.Version
 }

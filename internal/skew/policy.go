@@ -33,6 +33,7 @@ type Policy struct {
 	Name       string       `json:"name"`
 	APIServers APIServers   `json:"apiServers"`
 	Components []Constraint `json:"components,omitempty"`
+	Maintained Maintained   `json:"maintained,omitzero"`
 	Runtimes   []Runtime    `json:"runtimes,omitempty"`
 	Cgroups    []Cgroup     `json:"cgroups,omitempty"`
 	Etcd       *EtcdRules   `json:"etcd,omitempty"`

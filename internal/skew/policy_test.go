@@ -30,20 +30,25 @@ type vector struct {
 	KubeProxy         int `json:"kube-proxy"`
 	// Beside is the kubelet of the same node, Local the only API server that the component talks to.
 	Beside, Local int
-	// Kubeadm makes or joins or upgrades what the following are of.
-	Kubeadm, Installs, Cluster, Manages int
+	// Kubeadm makes or joins what the following are of.
+	Kubeadm, Installs, Cluster int
 	// Etcd is the version of a member, LocalKubelets the feature gate of kubeadm.
 	Etcd          string
 	LocalKubelets *bool
 	// Runtime and Cgroup are of the kubelet's host.
 	Runtime string
 	Cgroup  int32
+	// Target is what a cluster is to get, whatever it runs.
+	Target int
 }
 
 // judge asks what the vector is about.
 func (v vector) judge(policy Policy) []Violation {
 	host := cmp.Or(RuntimeEnded(v.Runtime, of(v.Kubelet)), CgroupEnded(v.Cgroup, of(v.Kubelet)))
+	ended := Unmaintained(of(v.Target))
 	switch {
+	case ended != "":
+		return []Violation{{Rule: Rule(v.Row), message: saying("%s: go to a later one", ended)}}
 	case host != "":
 		return []Violation{{Rule: Rule(v.Row), message: saying("%s: bring another host", host)}}
 	case v.Runtime != "" || v.Cgroup != 0:
@@ -59,7 +64,7 @@ func (v vector) judge(policy Policy) []Violation {
 		return policy.CheckStep(v.world(), of(v.To))
 	case v.Kubeadm != 0:
 		return policy.CheckInstaller(Installer{Object: "Machine w1", Version: of(v.Kubeadm),
-			Installs: of(v.Installs), Kubelet: of(v.Beside), Cluster: of(v.Cluster), Node: of(v.Manages)})
+			Installs: of(v.Installs), Kubelet: of(v.Beside), Cluster: of(v.Cluster)})
 	}
 	return policy.Check(v.world())
 }
@@ -214,6 +219,30 @@ func TestVendorsCountTheirBuilds(t *testing.T) {
 				NewWithT(t).Expect(Older(earlier, later)).To(Equal(i < j))
 			})
 		}
+	}
+}
+
+// Proves: C14
+//
+// The document of 1.24 prints a kubectl of 1.29 beside API servers of 1.24, and no version of a kubelet at all where it
+// says which may stay behind. Its rules count minors, and so does the policy, whatever the minor.
+func TestFormulasStandWhereTheTextHasGaps(t *testing.T) {
+	g := NewWithT(t)
+	for server := 20; server < 40; server++ {
+		var kubectl, stays []int
+		for minor := server - 6; minor <= server+6; minor++ {
+			if len(policies["Kubernetes-1.24"].Check(vector{API: []int{server}, Kubectl: minor}.world())) == 0 {
+				kubectl = append(kubectl, minor-server)
+			}
+			chosen, err := Policies("Kubernetes-1.24")
+			g.Expect(err).NotTo(HaveOccurred())
+			refused, waits := Pool{Version: of(minor)}.Judge(chosen, vector{API: []int{server}}.world())
+			if len(refused)+len(waits) == 0 {
+				stays = append(stays, minor-server)
+			}
+		}
+		g.Expect(kubectl).To(Equal([]int{-1, 0, 1}), "API servers of minor %d", server)
+		g.Expect(stays).To(Equal([]int{-2, -1, 0}), "API servers of minor %d", server)
 	}
 }
 

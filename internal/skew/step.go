@@ -76,16 +76,14 @@ func Target(policies []Policy, world World, target string) (refusal, warning str
 	return refusal, cmp.Or(behind, newest)
 }
 
-// Distributed is what distributions have to say of the target version.
+// Distributed is what distributions have to say of the target version. Components are not asked: LeftBehind is for
+// them.
 func Distributed(policies []Policy, world World, target string) (refusal, warning string) {
 	var refused []Violation
+	world.Components = nil
 	_, distributions := Split(policies)
 	for _, policy := range distributions {
-		for _, violation := range policy.CheckStep(world, target) {
-			if violation.Component == "" {
-				refused = append(refused, violation)
-			}
-		}
+		refused = append(refused, policy.CheckStep(world, target)...)
 		if to, err := Parse(target); err == nil && world.Estate != nil {
 			if newest := world.Estate.Catalog.newest(to); newest != "" {
 				warning = fmt.Sprintf("%s is a later patch than %s: it is better to go there (%s)",

@@ -69,6 +69,9 @@ const (
 	// HostBootstrapDataInvalidReason: the bootstrap data holds a directive that cannot be carried out; the host was not
 	// touched.
 	HostBootstrapDataInvalidReason = "BootstrapDataInvalid"
+	// HostVersionSkewReason: the kubeadm that the host would get does not fit what it is to do there; the host was not
+	// touched.
+	HostVersionSkewReason = "VersionSkew"
 	// HostMachineDeletingReason: the Machine is being deleted, so no bootstrap data is run for it any more.
 	HostMachineDeletingReason = "MachineDeleting"
 	// HostArtifactsUnavailableReason: the bundle of the wanted version cannot be read or does not match its checksums.

@@ -16,8 +16,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
+
+// FailsOnCgroupV1 reports whether a kubelet of the version would not start on those of the hosts that have cgroup v1
+// (R20): neither the host itself, nor the bootstrap data, nor the configuration of all kubelets of the cluster tell it
+// to. What comes later is only read when nothing before it does.
+func FailsOnCgroupV1(
+	hosts []infrav1.QuoinHost, version string, bootstrapData func() ([]byte, error), sharedFails func() bool,
+) (bool, error) {
+	if !slices.ContainsFunc(hosts, func(host infrav1.QuoinHost) bool {
+		return skew.CgroupEnded(placement.CgroupOf(host.Status.Facts), version) != ""
+	}) {
+		return false, nil
+	}
+	data, err := bootstrapData()
+	if err != nil || StartsOnCgroupV1(data) {
+		return false, err
+	}
+	return sharedFails(), nil
+}
 
 // startsOnCgroupV1 finds a kubelet's setting in bootstrap data: in a patch of its configuration, or as an argument,
 // which kubeadm takes as a map or as a list of names and values.

@@ -6,6 +6,7 @@ package observed
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,13 +51,14 @@ func estate(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluste
 		return estate, err
 	}
 	nodes, clusters, machines := &corev1.NodeList{}, &clusterv1.ClusterList{}, &clusterv1.MachineList{}
-	if err := reader.List(ctx, nodes); err != nil {
+	if err := reader.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the Nodes of the managing cluster: %w", err)
 	}
-	if err := reader.List(ctx, clusters); err != nil {
+	if err := reader.List(ctx, clusters, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the Clusters: %w", err)
 	}
-	if err := reader.List(ctx, machines, client.HasLabels{clusterv1.MachineControlPlaneLabel}); err != nil {
+	ofControlPlanes := client.HasLabels{clusterv1.MachineControlPlaneLabel}
+	if err := reader.List(ctx, machines, client.UnsafeDisableDeepCopy, ofControlPlanes); err != nil {
 		return nil, fmt.Errorf("list the Machines of control planes: %w", err)
 	}
 	of := map[client.ObjectKey][]clusterv1.Machine{}
@@ -64,6 +66,7 @@ func estate(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluste
 		key := client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.ClusterName}
 		of[key] = append(of[key], machine)
 	}
+	here := identitiesOf(nodes.Items)
 	for i := range clusters.Items {
 		other := &clusters.Items[i]
 		key := client.ObjectKeyFromObject(other)
@@ -71,7 +74,7 @@ func estate(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluste
 		version := skew.Oldest(skew.WorldOf(of[key]).APIServers...)
 		policies, err := skew.PoliciesOf(other)
 		switch {
-		case runsIn(of[key], nodes.Items):
+		case runsIn(of[key], here):
 			estate.Managing, estate.Self = version, self
 		case !self && version != "" && err == nil && skew.AskForEstate(policies):
 			estate.Managed = append(estate.Managed, skew.Managed{Object: "Cluster " + key.String(), Version: version})
@@ -80,17 +83,24 @@ func estate(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluste
 	return estate, nil
 }
 
-// runsIn reports whether one of the Machines is a Node among these.
-func runsIn(machines []clusterv1.Machine, nodes []corev1.Node) bool {
-	identities := map[[2]string]bool{}
-	for _, node := range nodes {
-		identities[[2]string{node.Status.NodeInfo.MachineID, node.Status.NodeInfo.SystemUUID}] = true
+// identity of a machine, by its machine ID and its system UUID.
+type identity [2]string
+
+// identitiesOf are the machines of the Nodes, as far as they are told.
+func identitiesOf(nodes []corev1.Node) map[identity]bool {
+	identities := make(map[identity]bool, len(nodes))
+	for i := range nodes {
+		info := &nodes[i].Status.NodeInfo
+		identities[identity{info.MachineID, info.SystemUUID}] = true
 	}
-	delete(identities, [2]string{})
-	for _, machine := range machines {
-		if info := machine.Status.NodeInfo; info != nil && identities[[2]string{info.MachineID, info.SystemUUID}] {
-			return true
-		}
-	}
-	return false
+	delete(identities, identity{})
+	return identities
+}
+
+// runsIn reports whether one of the Machines is a Node on one of these machines.
+func runsIn(machines []clusterv1.Machine, here map[identity]bool) bool {
+	return slices.ContainsFunc(machines, func(machine clusterv1.Machine) bool {
+		info := machine.Status.NodeInfo
+		return info != nil && here[identity{info.MachineID, info.SystemUUID}]
+	})
 }

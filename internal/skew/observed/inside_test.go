@@ -76,6 +76,37 @@ func TestWhatRunsInside(t *testing.T) {
 	g.Expect(observed.Inside(t.Context(), fake.NewFakeClient(), world)).To(BeEmpty(), "another one routes services")
 }
 
+// Proves: S1-20, R10
+//
+// What kubeadm starts beside an API server talks to no other, so it comes with it and never before: the components of a
+// node are judged by that one, however old the others of the control plane are.
+func TestComponentsOfANodeMoveWithItsAPIServer(t *testing.T) {
+	policies, err := skew.Policies("Kubernetes-1.24")
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	judge := func(pods ...corev1.Pod) string {
+		world := skew.World{APIServers: []string{"v1.36.3", "v1.35.4"}, Components: observed.StaticPods(pods)}
+		var found []skew.Violation
+		for _, policy := range policies {
+			found = append(found, policy.Check(world)...)
+		}
+		return skew.Summary(found)
+	}
+	newer := *pod("kube-apiserver", "a", "quoin.test/kube-apiserver:v1.36.3")
+	older := *pod("kube-apiserver", "b", "quoin.test/kube-apiserver:v1.35.4")
+	for _, component := range []string{"kube-controller-manager", "kube-scheduler"} {
+		t.Run(component, func(t *testing.T) {
+			g := NewWithT(t)
+			of := func(node, version string) corev1.Pod {
+				return *pod(component, node, "quoin.test/"+component+":"+version)
+			}
+			g.Expect(judge(newer, older, of("a", "v1.36.3"), of("b", "v1.35.4"))).To(BeEmpty())
+			g.Expect(judge(newer, older, of("b", "v1.36.3"))).To(And(ContainSubstring("is newer than API server v1.35.4"),
+				ContainSubstring("R4"), ContainSubstring("S1-")), "it came before its API server")
+			g.Expect(judge(newer, of("b", "v1.36.3"))).To(ContainSubstring("S1-8"), "nobody knows which one it reaches")
+		})
+	}
+}
+
 func TestAWorkloadClusterThatDoesNotAnswer(t *testing.T) {
 	silent := errors.New("no route")
 	for name, funcs := range map[string]interceptor.Funcs{

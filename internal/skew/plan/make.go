@@ -20,6 +20,8 @@ type Request struct {
 	// Known are the versions whose artifacts there are. What API servers run counts as known. Empty when nobody knows:
 	// then every minor has a version.
 	Known []string
+	// Listed is where Known stands, for people: "spec.via"; empty when those are versions of artifacts.
+	Listed string
 	// Policies are those that hold for the Cluster, at least one: what one of them refuses is refused. What a distribution
 	// asks of a version depends on more than the Cluster and is asked elsewhere, by skew.Distributed.
 	Policies []skew.Policy
@@ -63,9 +65,9 @@ func For(r Request) (Plan, error) {
 			return Plan{}, err
 		}
 	}
-	for _, pool := range d.state.Pools {
+	for i, pool := range d.state.Pools {
 		if oldest := parsed(pool.Versions); !pool.Stays && len(oldest) > 0 && skew.Compare(oldest[0], target) < 0 {
-			d.lift(pool, text(target), "R10", "workers follow the control plane")
+			d.lift(i, text(target), "R10", "workers follow the control plane")
 		}
 	}
 	d.warn(target)
@@ -94,14 +96,15 @@ func begin(r Request) (*draft, *semver.Version, error) {
 	}
 	d := &draft{policies: undistributed(r.Policies), state: r.State,
 		plan: Plan{Target: text(target), AnyPatch: len(r.Known) == 0}}
+	d.state.Pools = slices.Clone(r.State.Pools) // which lift changes
 	if len(d.servers()) == 0 {
 		return nil, nil, refuse(RuleUnknown,
 			"no version of an API server is known for a way to %s to start from: wait for a Node of the control plane", r.Target)
 	}
 	runs := slices.ContainsFunc(d.servers(), func(v *semver.Version) bool { return skew.Compare(v, target) == 0 })
 	if !d.plan.AnyPatch && !runs && best(parsed(r.Known), target, target) == nil {
-		return nil, nil, refuse(RuleUnknown, "there are no artifacts of %s, only of %s: add them, or choose one of these",
-			text(target), strings.Join(written(parsed(r.Known)), ", "))
+		return nil, nil, refuse(RuleUnknown, "%s, only %s: add it, or choose one of these", r.lacks(text(target)),
+			strings.Join(written(parsed(r.Known)), ", "))
 	}
 	return d, target, nil
 }
@@ -138,13 +141,21 @@ func (r Request) hops(servers []*semver.Version, target *semver.Version) ([]stri
 		}
 		if hop == nil {
 			rule := r.Policies[0].APIServers.Apart.Step
-			return nil, refuse(rule, "there are no artifacts of any v%d.%d, and a control plane that runs %s cannot go to %s "+
-				"without it (%s): add those of one, or choose a version before it",
-				target.Major(), minor, text(newest), text(target), rule)
+			return nil, refuse(rule, "%s, and a control plane that runs %s cannot go to %s without it (%s): add one of that "+
+				"minor, or choose a version before it", r.lacks(fmt.Sprintf("v%d.%d", target.Major(), minor)), text(newest),
+				text(target), rule)
 		}
 		hops = append(hops, text(hop))
 	}
 	return append(hops, text(target)), nil
+}
+
+// lacks says that a version or a minor is not among the known ones.
+func (r Request) lacks(version string) string {
+	if r.Listed != "" {
+		return r.Listed + " lists no " + version
+	}
+	return "there are no artifacts of " + version
 }
 
 func (r Request) withinLimit(oldest, target *semver.Version, p Plan) error {
@@ -172,13 +183,9 @@ func (d *draft) take(step Step) error {
 	if violations := d.state.judge(d.policies, step); len(violations) > 0 {
 		return d.refusal(step, violations)
 	}
-	d.add(step)
-	return nil
-}
-
-func (d *draft) add(step Step) {
 	d.state = d.state.after(step)
 	d.plan.Steps = append(d.plan.Steps, step)
+	return nil
 }
 
 // refusal says why no plan has the step. kube-proxy is told of first where it may not differ from its kubelet: of one
@@ -247,9 +254,9 @@ func (d *draft) addonsFirst() error {
 
 // liftTooOld raises the pools that the hop would leave behind, to what the control plane runs.
 func (d *draft) liftTooOld(hop string) {
-	for _, pool := range d.state.Pools {
+	for i, pool := range d.state.Pools {
 		if rule := d.tooOld(pool, hop); rule != "" {
-			d.lift(pool, text(d.newest()), rule, "its kubelets would be too old for "+hop)
+			d.lift(i, text(d.newest()), rule, "its kubelets would be too old for "+hop)
 		}
 	}
 }
@@ -273,8 +280,11 @@ func (d *draft) tooOld(pool Pool, hop string) skew.Rule {
 
 // lift raises a pool to what the control plane and its add-ons run: a kubelet of that version is never too old nor too
 // new, and the old ones are as they were.
-func (d *draft) lift(pool Pool, to string, rule skew.Rule, why string) {
-	d.add(Step{Raises: Workers, Pool: pool.Object, From: written(parsed(pool.Versions)), To: to, Rule: rule, Why: why})
+func (d *draft) lift(at int, to string, rule skew.Rule, why string) {
+	pool := &d.state.Pools[at]
+	d.plan.Steps = append(d.plan.Steps, Step{Raises: Workers, Pool: pool.Object, From: written(parsed(pool.Versions)),
+		To: to, Rule: rule, Why: why})
+	pool.Versions = []string{to}
 }
 
 // advise names newer patches of what runs and of the target (S1-13, S0-20).

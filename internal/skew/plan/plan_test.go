@@ -45,6 +45,7 @@ func (e example) ask(t *testing.T) (Plan, error) {
 	return For(request)
 }
 
+// Proves: R10
 func TestPlans(t *testing.T) {
 	content, err := os.ReadFile("testdata/plans.yaml")
 	if err != nil {
@@ -76,6 +77,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// Proves: C10
 func TestStateOfMachines(t *testing.T) {
 	g := NewWithT(t)
 	machine := func(name, version, deployment string, control bool) clusterv1.Machine {

@@ -41,16 +41,16 @@ type Pool struct {
 // StateOf is what runs in a Cluster by its Machines. Workers of a MachineDeployment are a pool, in the order of their
 // names; those of none stay what they are. Whether there is a kube-proxy Machines do not tell.
 func StateOf(machines []clusterv1.Machine) State {
-	state, pools := State{APIServers: skew.WorldOf(machines).APIServers}, map[string]int{}
+	world, pools := skew.WorldOf(machines), map[string]int{}
+	state, kubelets := State{APIServers: world.APIServers}, world.Components
 	for i := range machines {
-		machine := &machines[i]
-		if util.IsControlPlaneMachine(machine) {
+		if util.IsControlPlaneMachine(&machines[i]) {
 			continue
 		}
-		version, deployment := skew.Runs(machine), machine.Labels[clusterv1.MachineDeploymentNameLabel]
+		kubelet, deployment := kubelets[0], machines[i].Labels[clusterv1.MachineDeploymentNameLabel]
+		kubelets = kubelets[1:]
 		if deployment == "" {
-			state.Others = append(state.Others,
-				skew.Running{Component: skew.Kubelet, Version: version, Object: "Machine " + machine.Name})
+			state.Others = append(state.Others, kubelet)
 			continue
 		}
 		at, known := pools[deployment]
@@ -59,8 +59,8 @@ func StateOf(machines []clusterv1.Machine) State {
 			pools[deployment] = at
 			state.Pools = append(state.Pools, Pool{Object: "MachineDeployment " + deployment})
 		}
-		if !slices.Contains(state.Pools[at].Versions, version) {
-			state.Pools[at].Versions = append(state.Pools[at].Versions, version)
+		if !slices.Contains(state.Pools[at].Versions, kubelet.Version) {
+			state.Pools[at].Versions = append(state.Pools[at].Versions, kubelet.Version)
 		}
 	}
 	slices.SortFunc(state.Pools, func(a, b Pool) int { return strings.Compare(a.Object, b.Object) })
@@ -78,7 +78,7 @@ func (s State) WithAddons(inside []skew.Running) State {
 	return s
 }
 
-// after is the state when the step is done.
+// after is the state when a step of the control plane or of its add-ons is done.
 func (s State) after(step Step) State {
 	to := []string{step.To}
 	switch step.Raises {
@@ -87,13 +87,6 @@ func (s State) after(step Step) State {
 	case Addons:
 		if len(s.KubeProxy) > 0 {
 			s.KubeProxy = to
-		}
-	case Workers:
-		s.Pools = slices.Clone(s.Pools)
-		for i := range s.Pools {
-			if s.Pools[i].Object == step.Pool {
-				s.Pools[i].Versions = to
-			}
 		}
 	}
 	return s

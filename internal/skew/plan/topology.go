@@ -22,6 +22,7 @@ const topologyLag = 3
 // whether they could stay or not: when the oldest is topologyLag minors behind a control plane that has further to go,
 // and at the end. A ClusterClass with an upgrade extension has its own order, which is not simulated.
 func OfTopology(r Request) (Plan, error) {
+	r.Listed = "spec.kubernetesVersions of the ClusterClass"
 	d, target, err := begin(r)
 	if err != nil {
 		return Plan{}, err
@@ -37,6 +38,7 @@ func OfTopology(r Request) (Plan, error) {
 	if err := r.withinLimit(d.servers()[0], target, d.plan); err != nil {
 		return Plan{}, err
 	}
+	d.advise(r.Known, target)
 	if err := d.addonsFirst(); err != nil {
 		return Plan{}, err
 	}
@@ -90,9 +92,9 @@ func (d *draft) oldestWorker() *semver.Version {
 
 // liftAll raises every pool that has another version.
 func (d *draft) liftAll(to, why string) {
-	for _, pool := range d.state.Pools {
+	for i, pool := range d.state.Pools {
 		if from := written(parsed(pool.Versions)); len(from) > 1 || len(from) == 1 && from[0] != to {
-			d.lift(pool, to, "R10", why)
+			d.lift(i, to, "R10", why)
 		}
 	}
 }

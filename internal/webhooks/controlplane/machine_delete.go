@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +27,6 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
@@ -260,15 +258,10 @@ func (w *MachineDeletionWebhook) replaceable(ctx context.Context, d *departure) 
 func (w *MachineDeletionWebhook) failsOnCgroupV1(
 	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, cluster string, hosts []infrav1.QuoinHost,
 ) (bool, error) {
-	if !slices.ContainsFunc(hosts, func(host infrav1.QuoinHost) bool {
-		return skew.CgroupEnded(placement.CgroupOf(host.Status.Facts), controlPlane.Spec.Version) != ""
-	}) {
-		return false, nil
-	}
-	data, err := observed.KubeletSettings(ctx, w.Reader, controlPlane.Namespace,
-		&controlPlane.Spec.KubeadmConfigSpec, true)
-	if err != nil || observed.StartsOnCgroupV1(data) {
-		return false, err
-	}
-	return w.Workload.FailsOnCgroupV1(ctx, client.ObjectKey{Namespace: controlPlane.Namespace, Name: cluster}), nil
+	spec := &controlPlane.Spec
+	return observed.FailsOnCgroupV1(hosts, spec.Version, func() ([]byte, error) {
+		return observed.KubeletSettings(ctx, w.Reader, controlPlane.Namespace, &spec.KubeadmConfigSpec, true)
+	}, func() bool {
+		return w.Workload.FailsOnCgroupV1(ctx, client.ObjectKey{Namespace: controlPlane.Namespace, Name: cluster})
+	})
 }
