@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -80,6 +82,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedeployments,verbs=list
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedrainrules,verbs=list
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusterclasses,verbs=get
+// +kubebuilder:rbac:groups=clusterctl.cluster.x-k8s.io,resources=providers,verbs=list
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=list
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get
@@ -226,7 +229,7 @@ func (r *Reconciler) reconcile(check *quoinv1.PreflightCheck, cluster *clusterv1
 		return nil
 	}
 	subject := preflight.Subject{Cluster: cluster.DeepCopy(), Version: check.Spec.Version, Via: check.Spec.Via,
-		Management: r.APIReader}
+		Workers: check.Spec.Workers, Management: r.APIReader}
 	skip := check.DeepCopy().Spec.Skip
 	const timeout = connectTimeout + preflight.Timeout + 10*time.Second
 	results, done, err := async.Do(r.calls, client.ObjectKeyFromObject(check), "check", timeout,
@@ -262,7 +265,19 @@ func (r *Reconciler) reach(ctx context.Context, subject *preflight.Subject) erro
 		}
 	}
 	subject.Workload = r.workload(ctx, key)
-	subject.Metrics = func(ctx context.Context) ([]byte, error) { return r.metrics(ctx, key) }
+	api := sync.OnceValues(func() (rest.Interface, error) { return r.api(ctx, key) })
+	get := func(ctx context.Context, path ...string) ([]byte, error) {
+		to, err := api()
+		if err != nil {
+			return nil, err
+		}
+		return to.Get().AbsPath(path...).DoRaw(ctx)
+	}
+	subject.Metrics = func(ctx context.Context) ([]byte, error) { return get(ctx, "/metrics") }
+	subject.Kubelet = func(ctx context.Context, node string) error {
+		_, err := get(ctx, "/api/v1/nodes", node, "proxy/healthz")
+		return err
+	}
 	subject.Now = r.Clock.Now() // a connection may have taken half a minute
 	return nil
 }
@@ -286,17 +301,19 @@ func (r *Reconciler) connected(ctx context.Context, cluster client.ObjectKey) (r
 	return reader, errors.Join(err, waited)
 }
 
-// metrics of the API server that answers.
-func (r *Reconciler) metrics(ctx context.Context, cluster client.ObjectKey) ([]byte, error) {
+// api asks the API server that answers what no object tells. Who asks bounds how much.
+func (r *Reconciler) api(ctx context.Context, cluster client.ObjectKey) (rest.Interface, error) {
 	config, err := r.ClusterCache.GetRESTConfig(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
-	api, err := kubernetes.NewForConfig(config)
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	return api.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	return clients.RESTClient(), nil
 }
 
 // unreached is a Cluster that does not answer.

@@ -57,22 +57,12 @@ func lookAtArtifacts(ctx context.Context, s Subject) (string, []quoinv1.Finding,
 // raised are the versions that the control plane and the pools get on the way. Where no way is known that is the
 // target, and a minor of which any patch will do is left out.
 func (s Subject) raised(ctx context.Context) (map[string][]string, error) {
-	policies, unknown := skew.PoliciesOf(s.Cluster)
-	seen, err := s.seen(ctx, policies)
+	seen, way, err := s.planned(ctx)
 	if err != nil {
-		return nil, err
-	}
-	class, err := s.class(ctx)
-	if err != nil {
-		return nil, err
-	}
-	way, err := s.way(policies, seen, class)
-	var refused *plan.RefusedError
-	if err != nil && !errors.As(err, &refused) {
 		return nil, err
 	}
 	versions := map[string][]string{}
-	if unknown != nil || err != nil || class.Spec.Upgrade.External.GenerateUpgradePlanExtension != "" {
+	if way == nil {
 		versions[string(plan.ControlPlane)] = []string{s.Version}
 		for _, pool := range seen.state().Pools {
 			versions[pool.Object] = []string{s.Version}

@@ -18,6 +18,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // bundles serves the manifests of the versions.
@@ -109,6 +110,19 @@ func TestArtifactsOfEachHop(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A policy that nobody knows VersionPath tells of; the artifacts of the target are looked at all the same.
+func TestArtifactsWithoutAPolicy(t *testing.T) {
+	template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "of"}}
+	template.Spec.Template.Spec.Artifacts.Bundle = &infrav1.Bundle{Location: bundles(t)}
+	s := subject(t, []client.Object{machine("cp", "v1.35.4", true), template}, nil)
+	s.Cluster.Annotations = map[string]string{skew.PolicyAnnotation: "ours"}
+	s.ControlPlane = plane(func(p *controlplanev1.QuoinControlPlane) {
+		p.Spec.MachineTemplate.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+			APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachineTemplate", Name: "of"}
+	})
+	expect(t, lookAtArtifacts, s, "Block QuoinControlPlane cp NoBundle")
 }
 
 // A bundle for other processors than those of the template's hosts is none.

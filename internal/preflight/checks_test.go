@@ -22,6 +22,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -40,7 +41,7 @@ func subject(t *testing.T, management, workload []client.Object) Subject {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme,
-		infrav1.AddToScheme} {
+		clusterctlv1.AddToScheme, infrav1.AddToScheme} {
 		NewWithT(t).Expect(add(scheme)).To(Succeed())
 	}
 	reader := func(objects []client.Object) client.Reader {
@@ -132,6 +133,39 @@ func TestVersionPath(t *testing.T) {
 	expect(t, lookAtVersionPath, s, "Block Cluster c1 UnknownPolicy")
 }
 
+// Proves: S1-2
+func TestVersionPathToAMinorWithoutPatches(t *testing.T) {
+	for runs, target := range map[string]string{"v1.33.1": "v1.34.4", "v1.34.4": "v1.34.9"} {
+		findings := expect(t, lookAtVersionPath, withVersions(t, runs, target), "Warn  Unmaintained")
+		NewWithT(t).Expect(findings[0].Message).To(HavePrefix("v1.34 gets no patches any more"))
+	}
+	expect(t, lookAtVersionPath, withVersions(t, "v1.34.4", "v1.35.4"))
+}
+
+func withVersions(t *testing.T, runs, target string) Subject {
+	t.Helper()
+	s := subject(t, []client.Object{machine("cp", runs, true), machine("w", runs, false)}, nil)
+	s.Version = target
+	return s
+}
+
+// Proves: S1-13
+func TestVersionPathFromAnOldPatch(t *testing.T) {
+	const first = "go to v1.35.4, the newest known patch of what runs, before you leave v1.35.1 behind (S1-13)"
+	s := withVersions(t, "v1.35.1", "v1.36.3")
+	expect(t, lookAtVersionPath, s)
+	s.Via = []string{"v1.35.4"}
+	findings := expect(t, lookAtVersionPath, s, "Warn  Advice")
+	NewWithT(t).Expect(findings[0].Message).To(Equal(first))
+
+	class := &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "quoin"}}
+	class.Spec.KubernetesVersions = []string{"v1.35.4", "v1.36.3"}
+	s.Via, s.Management = nil, subject(t, []client.Object{machine("cp", "v1.35.1", true), class}, nil).Management
+	s.Cluster.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "quoin"}, Version: "v1.35.1"}
+	findings = expect(t, lookAtVersionPath, s, "Warn  Advice")
+	NewWithT(t).Expect(findings[0].Message).To(Equal(first))
+}
+
 // A Node that no Machine refers to keeps its kubelet, whatever is planned.
 func TestVersionPathHeedsNodesWithoutMachines(t *testing.T) {
 	for kubelet, want := range map[string][]string{"v1.34.1": nil, "v1.32.1": {"Block  NoVersionPath"}, "ours": nil} {
@@ -174,7 +208,7 @@ func TestVersionPathAsksWhatKubeadmIsTold(t *testing.T) {
 			s.ControlPlane = plane(func(p *controlplanev1.QuoinControlPlane) {
 				p.Spec.KubeadmConfigSpec.ClusterConfiguration.FeatureGates = c.gates
 			})
-			expect(t, lookAtVersionPath, s, c.want...)
+			expect(t, lookAtVersionPath, s, append(c.want, "Warn  Unmaintained")...)
 		})
 	}
 }
@@ -197,17 +231,72 @@ func TestVersionPathHeedsWhatRunsInside(t *testing.T) {
 	}
 }
 
-// Proves: S0-24
+// Proves: S0-4, S0-6, S0-7, S0-8, S0-9, S0-10, S0-11, S0-16, S0-19, S0-24
 //
-// What a distribution asks of pools no plan knows.
+// What a distribution asks of pools, of the clusters around one and of its tool no plan knows. It blocks here, so that
+// an upgrade that admission would refuse half-way touches nothing.
 func TestVersionPathAsksTheDistribution(t *testing.T) {
-	for worker, want := range map[string][]string{
-		"v1.28.6": {"Warn  Advice"}, "v1.27.8": {"Block  NoVersionPath"}} {
-		objects := estatetest.Estate{Tool: "v1.30.0", Clusters: map[string]string{"c1": "v1.29.4"}}.Objects("prod")
-		s := subject(t, append(objects, machine("w", worker, false)), nil)
-		s.Cluster.Annotations = map[string]string{skew.PolicyAnnotation: "Distribution"}
-		s.Version = "v1.30.0"
-		expect(t, lookAtVersionPath, s, want...)
+	twoBehind := []string{"ManagedClustersTwoMinorsBehind"}
+	for name, c := range map[string]struct {
+		clusters     map[string]string
+		managing     string
+		gates        []string
+		tool, to     string
+		worker, rule string
+	}{
+		"from its pool, two behind": {clusters: map[string]string{"c1": "v1.29.4"}, to: "v1.30.0", worker: "v1.28.6"},
+		"from its pool, three behind": {clusters: map[string]string{"c1": "v1.29.4"}, to: "v1.30.0", worker: "v1.27.8",
+			rule: "S0-24"},
+		"up to its managing cluster": {clusters: map[string]string{"c1": "v1.29.4", "mc": "v1.30.0"}, managing: "mc",
+			to: "v1.30.0"},
+		"past its managing cluster": {clusters: map[string]string{"c1": "v1.29.4", "mc": "v1.29.4"}, managing: "mc",
+			to: "v1.30.0", rule: "S0-4"},
+		"past its managing cluster by a patch": {clusters: map[string]string{"c1": "v1.30.0", "mc": "v1.30.0"},
+			managing: "mc", to: "v1.30.100-gke.96", rule: "S0-4"},
+		"over a bootstrap cluster": {clusters: map[string]string{"c1": "v1.29.4"}, to: "v1.30.0"},
+		"from far behind": {clusters: map[string]string{"c1": "v1.27.2", "mc": "v1.30.0"}, managing: "mc",
+			to: "v1.28.6"},
+		"beside one of another minor, below 1.30": {managing: "mc",
+			clusters: map[string]string{"c1": "v1.29.4", "c2": "v1.28.6", "mc": "v1.30.0"}, to: "v1.30.0"},
+		"to another version than the tool's": {clusters: map[string]string{"c1": "v1.29.4"}, tool: "v1.30.100-gke.96",
+			to: "v1.30.0", rule: "S0-16"},
+		"over two minors": {clusters: map[string]string{"c1": "v1.28.1"}, to: "v1.30.0", rule: "S0-19"},
+		"managing one that is two behind": {clusters: map[string]string{"c1": "v1.29.4", "c2": "v1.28.6"}, managing: "c1",
+			to: "v1.30.0"},
+		"managing one that is three behind": {clusters: map[string]string{"c1": "v1.29.4", "c2": "v1.27.8"}, managing: "c1",
+			to: "v1.30.0", rule: "S0-7"},
+		"managing one that would be two behind 1.29": {clusters: map[string]string{"c1": "v1.28.6", "c2": "v1.27.8"},
+			managing: "c1", to: "v1.29.4", rule: "S0-9"},
+		"managing that with the gate": {clusters: map[string]string{"c1": "v1.28.6", "c2": "v1.27.8"}, gates: twoBehind,
+			managing: "c1", to: "v1.29.4"},
+		"managing several minors from 1.29": {clusters: map[string]string{"c1": "v1.28.6", "c2": "v1.28.6", "c3": "v1.29.0"},
+			managing: "c1", to: "v1.29.4", rule: "S0-8"},
+		"managing one that would be two behind 1.28": {clusters: map[string]string{"c1": "v1.27.8", "c2": "v1.26.3"},
+			managing: "c1", to: "v1.28.6", rule: "S0-10"},
+		"managing several minors from 1.28": {clusters: map[string]string{"c1": "v1.27.8", "c2": "v1.27.8", "c3": "v1.28.1"},
+			managing: "c1", to: "v1.28.6", rule: "S0-11"},
+		"managing one that is far behind, by a patch": {clusters: map[string]string{"c1": "v1.30.0", "c2": "v1.26.3"},
+			managing: "c1", to: "v1.30.100-gke.96"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			objects := estatetest.Estate{Tool: cmp.Or(c.tool, c.to), Gates: c.gates, Clusters: c.clusters,
+				Managing: c.managing}.Objects("prod")
+			if c.worker != "" {
+				objects = append(objects, machine("w", c.worker, false))
+			}
+			s := subject(t, objects, nil)
+			s.Cluster.Annotations = map[string]string{skew.PolicyAnnotation: "Distribution"}
+			s.Version = c.to
+			_, findings, err := lookAtVersionPath(t.Context(), s)
+			g.Expect(err).NotTo(HaveOccurred())
+			if c.rule == "" {
+				g.Expect(says(findings)).NotTo(ContainElement(HavePrefix("Block")), "%v", findings)
+				return
+			}
+			g.Expect(says(findings)).To(ConsistOf("Block  NoVersionPath"))
+			g.Expect(findings[0].Message).To(And(ContainSubstring("("+c.rule+")"), MatchRegexp("bring|go to|set")))
+		})
 	}
 }
 
@@ -481,6 +570,38 @@ func TestWebhooks(t *testing.T) {
 	}
 }
 
+// Proves: S1-19
+//
+// No object tells whether a webhook can handle what a minor adds, so a person is asked, once for all of them.
+func TestWebhooksThatMayNotKnowWhatIsNew(t *testing.T) {
+	hook := func(name, group string, failure *admissionregistrationv1.FailurePolicyType) client.Object {
+		of := admissionregistrationv1.ValidatingWebhook{Name: name, FailurePolicy: failure}
+		of.Rules = []admissionregistrationv1.RuleWithOperations{{Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{"*"}}}}
+		return &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{of}}
+	}
+	fail, ignore := ptr.To(admissionregistrationv1.Fail), ptr.To(admissionregistrationv1.Ignore)
+	harmless := []client.Object{hook("ignores", "", ignore), hook("custom", "cluster.x-k8s.io", fail)}
+	strict := append(slices.Clone(harmless), hook("pods", "", fail), hook("apps", "apps", nil), hook("all", "*", fail))
+	for name, c := range map[string]struct {
+		runs  string
+		hooks []client.Object
+		want  []string
+	}{
+		"a further minor": {runs: "v1.35.4", hooks: strict, want: []string{"Warn  AskTheirMakers"}},
+		"a patch":         {runs: "v1.36.1", hooks: strict},
+		"that let all by": {runs: "v1.35.4", hooks: harmless},
+	} {
+		t.Run(name, func(t *testing.T) {
+			findings := expect(t, lookAtWebhooks, subject(t, []client.Object{machine("cp", c.runs, true)}, c.hooks), c.want...)
+			for _, finding := range findings {
+				NewWithT(t).Expect(finding.Message).To(HaveSuffix("is refused (S1-19): all, apps, pods"))
+			}
+		})
+	}
+}
+
 func TestDeprecatedAPIs(t *testing.T) {
 	s := subject(t, nil, nil)
 	line := func(group, removed, resource, subresource, version string) string {
@@ -554,12 +675,13 @@ func TestSupply(t *testing.T) {
 		strategy controlplanev1.RolloutStrategyType
 		want     []string
 	}{
-		"one of each":                  {more: append(worker, control), replicas: 1},
-		"none for a single member":     {more: worker, replicas: 1, want: []string{"Block" + noHost}},
-		"none for three by surge":      {more: worker, replicas: 3, strategy: surge, want: []string{"Block" + noHost}},
-		"none for three":               {more: worker, replicas: 3, want: []string{"Warn" + noHost}},
-		"none for three, automatic":    {more: worker, replicas: 3, strategy: auto, want: []string{"Warn" + noHost}},
-		"none for three that go first": {more: worker, replicas: 3, strategy: first},
+		"one of each":                    {more: append(worker, control), replicas: 1},
+		"none for a single member":       {more: worker, replicas: 1, want: []string{"Block" + noHost}},
+		"none for three by surge":        {more: worker, replicas: 3, strategy: surge, want: []string{"Block" + noHost}},
+		"none for three":                 {more: worker, replicas: 3, want: []string{"Warn" + noHost}},
+		"none for three, automatic":      {more: worker, replicas: 3, strategy: auto, want: []string{"Warn" + noHost}},
+		"none for three that go first":   {more: worker, replicas: 3, strategy: first},
+		"none by a strategy of tomorrow": {more: worker, replicas: 3, strategy: "OfTomorrow", want: []string{"Block" + noHost}},
 		"none for the pools": {more: []client.Object{control}, replicas: 1, want: []string{
 			"Block MachineDeployment blue NoSpareHost", "Block MachineDeployment red NoSpareHost"}},
 	} {

@@ -5,6 +5,7 @@ package preflight
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"testing"
 	"time"
@@ -18,6 +19,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
+// atOnce takes the first answer: of a budget that is not counted yet an API server says to come again in ten seconds,
+// which a client would do ten times.
+type atOnce struct{ http.RoundTripper }
+
+func (a atOnce) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := a.RoundTripper.RoundTrip(request)
+	if err == nil {
+		response.Header.Del("Retry-After")
+	}
+	return response, err
+}
+
 // realWorkload is a real API server, without what would schedule pods or count budgets.
 func realWorkload(t *testing.T) client.Client {
 	t.Helper()
@@ -28,6 +41,7 @@ func realWorkload(t *testing.T) client.Client {
 	config, err := environment.Start()
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { g.Expect(environment.Stop()).To(Succeed()) })
+	config.Wrap(func(wrapped http.RoundTripper) http.RoundTripper { return atOnce{wrapped} })
 	workload, err := client.New(config, client.Options{})
 	g.Expect(err).NotTo(HaveOccurred())
 	return workload

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
@@ -29,17 +30,56 @@ func group(machine *clusterv1.Machine) *string {
 	return nil
 }
 
-// leaves reports whether the Machine runs another version, so that its group replaces it.
-func (s Subject) leaves(machine *clusterv1.Machine) bool {
-	if group(machine) == nil {
+// goals are the versions that pools are to have in the end, by name.
+type goals map[string]string
+
+// goals are what the plan gives each pool, or what its template has where the plan leaves it alone. There are none
+// where all pools are raised, nor where no plan is known: every pool gets the version that is asked about then.
+func (s Subject) goals(ctx context.Context) (goals, error) {
+	if s.Workers != quoinv1.UpgradeWorkersAsNeeded {
+		return nil, nil
+	}
+	_, way, err := s.planned(ctx)
+	if err != nil || way == nil {
+		return nil, err
+	}
+	pools, err := s.pools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := goals{}
+	for i := range pools {
+		found[pools[i].Name] = pools[i].Spec.Template.Spec.Version
+		for _, step := range way.Steps {
+			if step.Pool == "MachineDeployment "+pools[i].Name {
+				found[pools[i].Name] = step.To
+			}
+		}
+	}
+	return found, nil
+}
+
+// goal is the version that the Machines of a group are to have in the end.
+func (s Subject) goal(goals goals, group string) string {
+	if goal, known := goals[group]; known {
+		return goal
+	}
+	return s.Version
+}
+
+// leaves reports whether the Machine runs another version than its group is to have, so that it is replaced.
+func (s Subject) leaves(machine *clusterv1.Machine, goals goals) bool {
+	of := group(machine)
+	if of == nil {
 		return false
 	}
+	goal := s.goal(goals, *of)
 	world := skew.WorldOf([]clusterv1.Machine{*machine})
 	versions := world.APIServers
 	for _, running := range world.Components {
 		versions = append(versions, running.Version)
 	}
-	return slices.ContainsFunc(versions, func(v string) bool { return v != s.Version })
+	return goal != "" && slices.ContainsFunc(versions, func(v string) bool { return v != goal })
 }
 
 // leaving are the Machines that leave and have a Node.
@@ -48,9 +88,13 @@ func (s Subject) leaving(ctx context.Context) ([]*clusterv1.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
+	goals, err := s.goals(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var found []*clusterv1.Machine
 	for i := range machines {
-		if machine := &machines[i]; machine.Status.NodeRef.IsDefined() && s.leaves(machine) {
+		if machine := &machines[i]; machine.Status.NodeRef.IsDefined() && s.leaves(machine, goals) {
 			found = append(found, machine)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // run on another.
 const fewestToRun = 2
 
-// lookAtManagement looks whether those who carry out the upgrade have Nodes to run on until its end. A Cluster that
-// manages itself upgrades the Nodes of its own managers.
+// lookAtManagement looks whether those who carry out the upgrade support the version, and have Nodes to run on until
+// its end. A Cluster that manages itself upgrades the Nodes of its own managers.
 func lookAtManagement(ctx context.Context, s Subject) (string, []quoinv1.Finding, error) {
 	nodes := &corev1.NodeList{}
 	if err := s.Management.List(ctx, nodes); err != nil {
@@ -54,5 +54,7 @@ func lookAtManagement(ctx context.Context, s Subject) (string, []quoinv1.Finding
 			"manages itself, and its managers have no other Node to run on while theirs is drained: nothing goes on until a "+
 				"further one is ready", "add a Node that they may run on"))
 	}
-	return fmt.Sprintf("%d Nodes of the managing cluster", len(nodes.Items)), findings, nil
+	providers, err := lookAtProviders(ctx, s, self)
+	return fmt.Sprintf("%d Nodes of the managing cluster, and its providers", len(nodes.Items)),
+		append(findings, providers...), err
 }

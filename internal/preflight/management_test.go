@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -37,7 +39,10 @@ func TestManagement(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			control, worker := machine("cp", "v1.35.4", true), machine("w", "v1.35.4", false)
 			control.Spec.ProviderID, worker.Spec.ProviderID = "quoin://prod/a/1", "quoin://prod/b/1"
-			expect(t, lookAtManagement, subject(t, append(c.nodes, control, worker, machine("new", "v1.35.4", false)), nil), c.want...)
+			core := &clusterctlv1.Provider{ObjectMeta: metav1.ObjectMeta{Namespace: "capi-system", Name: "cluster-api"},
+				ProviderName: "cluster-api", Type: "CoreProvider", Version: "v1.14.2"}
+			expect(t, lookAtManagement, subject(t, append(c.nodes, control, worker, machine("new", "v1.35.4", false), core), nil),
+				c.want...)
 		})
 	}
 }

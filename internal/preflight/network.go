@@ -29,11 +29,12 @@ import (
 )
 
 // lookAtNetwork looks whether names are resolved while Nodes come and go, whether all agree on where the API server is,
-// and whether further Nodes find addresses that nobody else uses. What lies between hosts it does not see.
+// whether that reaches the kubelets, and whether further Nodes find addresses that nobody else uses. What else lies
+// between hosts it does not see.
 func lookAtNetwork(ctx context.Context, s Subject) (string, []quoinv1.Finding, error) {
 	var findings []quoinv1.Finding
 	for _, look := range []func(context.Context, Subject) ([]quoinv1.Finding, error){
-		lookAtEndpoint, lookAtAPIServers, lookAtDNS, lookAtRanges,
+		lookAtEndpoint, lookAtAPIServers, lookAtKubelets, lookAtDNS, lookAtRanges,
 	} {
 		found, err := look(ctx, s)
 		if err != nil {
@@ -41,7 +42,7 @@ func lookAtNetwork(ctx context.Context, s Subject) (string, []quoinv1.Finding, e
 		}
 		findings = append(findings, found...)
 	}
-	return "endpoint and API servers, DNS, and ranges of addresses", findings, nil
+	return "endpoint and API servers, kubelets, DNS, and ranges of addresses", findings, nil
 }
 
 // lookAtEndpoint compares the endpoint that new nodes are given with that of the nodes that there are. A control plane

@@ -4,11 +4,14 @@
 package preflight
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -35,6 +38,8 @@ type lan struct {
 	cluster      *clusterv1.Cluster
 	nodes        []*corev1.Node
 	host         *infrav1.QuoinHost
+	// kubelets is what those of ready Nodes say.
+	kubelets error
 }
 
 func newLAN() *lan {
@@ -47,9 +52,9 @@ func newLAN() *lan {
 	n.cluster.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: "192.0.2.10", Port: 6443}
 	n.cluster.Spec.ClusterNetwork.Pods.CIDRBlocks = []string{"10.0.0.0/22", "fd00:1::/48"}
 	n.cluster.Spec.ClusterNetwork.Services.CIDRBlocks = []string{"10.96.0.0/12"}
-	for name, part := range map[string]string{"cp": "10.0.1.0/24", "w": "10.0.2.0/24"} {
+	for i, name := range []string{"cp", "w"} {
 		one := node(name)
-		one.Spec.PodCIDRs = []string{part}
+		one.Spec.PodCIDRs = []string{fmt.Sprintf("10.0.%d.0/24", i+1)}
 		one.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
 			{Type: corev1.NodeHostName, Address: name}}
 		n.nodes = append(n.nodes, one)
@@ -71,6 +76,7 @@ func (n *lan) subject(t *testing.T) Subject {
 	}
 	s := subject(t, []client.Object{machine("cp", "v1.35.4", true), machine("w", "v1.35.4", false), n.host}, workload)
 	s.Cluster.Spec = n.cluster.Spec
+	s.Kubelet = func(context.Context, string) error { return n.kubelets }
 	return s
 }
 
@@ -88,6 +94,9 @@ func TestNetwork(t *testing.T) {
 		"kubeadm knows no port":     {change: func(n *lan) { n.kubeadm = "controlPlaneEndpoint: 192.0.2.10\n" }},
 		"kubeadm knows no endpoint": {change: func(n *lan) { n.kubeadm = "clusterName: c1\n" }},
 		"there is no kubeadm":       {change: func(n *lan) { n.kubeadm = "" }},
+		"kubelets that are not reached": {change: func(n *lan) {
+			n.kubelets, n.nodes[1].Status.Conditions = apierrors.NewServiceUnavailable("dial tcp"), []corev1.NodeCondition{ready}
+		}, want: []string{"Warn Node w KubeletNotReached"}},
 		"of IPv6": {change: func(n *lan) {
 			n.cluster.Spec.ControlPlaneEndpoint.Host = "fd00::10"
 			n.kubeadm = "controlPlaneEndpoint: '[fd00::10]'\n"

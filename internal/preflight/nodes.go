@@ -40,10 +40,20 @@ func lookAtNodes(ctx context.Context, s Subject) (string, []quoinv1.Finding, err
 			renewed[lease.Name] = lease.Spec.RenewTime.Time
 		}
 	}
+	goals, err := s.goals(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	groups := map[string]string{}
+	for i := range machines {
+		if of := group(&machines[i]); of != nil {
+			groups[machines[i].Status.NodeRef.Name] = *of
+		}
+	}
 	var findings []quoinv1.Finding
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
-		findings = append(findings, judgeNode(node, s.Version)...)
+		findings = append(findings, judgeNode(node, s.goal(goals, groups[node.Name]))...)
 		if at, known := renewed[node.Name]; known && isReady(node) {
 			findings = append(findings, judgeClock(node, s.Now.Sub(at))...)
 		}

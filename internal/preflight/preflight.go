@@ -43,11 +43,15 @@ type Subject struct {
 	Version string
 	// Via are versions to go by, of the minors between.
 	Via []string
+	// Workers says which pools are to get the version; all of them when empty.
+	Workers quoinv1.UpgradeWorkers
 	// Management reads the cluster that holds the Cluster's objects, Workload the Cluster itself; both as they are now.
 	// Run has them make each list once, so checks change nothing that they were given.
 	Management, Workload client.Reader
 	// Metrics are those of one API server of the Cluster, as text.
 	Metrics func(ctx context.Context) ([]byte, error)
+	// Kubelet asks that of a Node whether it is well, through an API server of the Cluster.
+	Kubelet func(ctx context.Context, node string) error
 	Now     time.Time
 }
 

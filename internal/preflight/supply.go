@@ -38,7 +38,11 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 	if err != nil {
 		return "", nil, err
 	}
-	left := s.left(machines)
+	goals, err := s.goals(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	left := s.left(machines, goals)
 	ours := map[string]bool{}
 	for _, machine := range machines {
 		ours[machine.Name] = true
@@ -56,7 +60,7 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 	if s.ControlPlane != nil && (s.ControlPlane.Spec.Version != s.Version || left[""]) {
 		template := s.ControlPlane.Spec.MachineTemplate.Spec.InfrastructureRef
 		object := "QuoinControlPlane " + s.ControlPlane.Name
-		why, err := fleet.lacks(ctx, template, "", "", object)
+		why, err := fleet.lacks(ctx, template, "", "", object, s.Version)
 		if err != nil {
 			return "", nil, err
 		}
@@ -66,13 +70,14 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 	}
 	for i := range pools {
 		pool := &pools[i]
-		raised := pool.Spec.Template.Spec.Version == s.Version && !left[pool.Name]
+		goal := s.goal(goals, pool.Name)
+		raised := pool.Spec.Template.Spec.Version == goal && !left[pool.Name]
 		if ptr.Deref(pool.Spec.Replicas, 1) == 0 || raised || !surges(pool) {
 			continue
 		}
 		object := "MachineDeployment " + pool.Name
 		why, err := fleet.lacks(ctx, pool.Spec.Template.Spec.InfrastructureRef, pool.Name,
-			pool.Spec.Template.Spec.FailureDomain, object)
+			pool.Spec.Template.Spec.FailureDomain, object, goal)
 		if err != nil {
 			return "", nil, err
 		}
@@ -85,26 +90,30 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 		findings, nil
 }
 
-// judgeControlPlaneSupply says what the strategy makes of it that no host is free.
+// judgeControlPlaneSupply says what the strategy makes of it that no host is free. One that is not known here may need
+// one.
 func judgeControlPlaneSupply(of *controlplanev1.QuoinControlPlane, object, why string) []quoinv1.Finding {
-	strategy, replicas := of.Spec.Rollout.Strategy, ptr.Deref(of.Spec.Replicas, 1)
+	strategy, begins := of.Spec.Rollout.Strategy, "its rollout begins with a further Machine, and "
+	few := ptr.Deref(of.Spec.Replicas, 1) < controlplane.FewestToRemoveFirst
 	switch {
-	case strategy == controlplanev1.RolloutStrategySurge || replicas < controlplane.FewestToRemoveFirst:
-		return []quoinv1.Finding{blocks(object, "NoSpareHost", "its rollout begins with a further Machine, and "+why,
-			"add a host")}
+	case few || strategy == controlplanev1.RolloutStrategySurge:
 	case strategy == controlplanev1.RolloutStrategyRemoveFirst:
 		return nil
+	case strategy == "" || strategy == controlplanev1.RolloutStrategyAuto:
+		return []quoinv1.Finding{warns(object, "NoSpareHost", why+", so each member goes before its replacement comes, and "+
+			"one failure less is tolerated meanwhile", "add a host")}
+	default:
+		begins = fmt.Sprintf("nobody here knows what a rollout by strategy %s begins with, and ", strategy)
 	}
-	return []quoinv1.Finding{warns(object, "NoSpareHost", why+", so each member goes before its replacement comes, and "+
-		"one failure less is tolerated meanwhile", "add a host")}
+	return []quoinv1.Finding{blocks(object, "NoSpareHost", begins+why, "add a host")}
 }
 
 // left reports of which groups Machines leave.
-func (s Subject) left(machines []clusterv1.Machine) map[string]bool {
+func (s Subject) left(machines []clusterv1.Machine, goals goals) map[string]bool {
 	left := map[string]bool{}
 	for i := range machines {
 		if of := group(&machines[i]); of != nil {
-			left[*of] = left[*of] || s.leaves(&machines[i])
+			left[*of] = left[*of] || s.leaves(&machines[i], goals)
 		}
 	}
 	return left
@@ -126,10 +135,10 @@ type supply struct {
 	cgroupEnded bool
 }
 
-// lacks says why no host of the failure domain, or of any, is free for a Machine of the group and its template; empty
-// when one is, and when the template is not ours.
+// lacks says why no host of the failure domain, or of any, is free for a Machine of the group, its template and the
+// version; empty when one is, and when the template is not ours.
 func (f supply) lacks(
-	ctx context.Context, ref clusterv1.ContractVersionedObjectReference, group, domain, object string,
+	ctx context.Context, ref clusterv1.ContractVersionedObjectReference, group, domain, object, version string,
 ) (string, error) {
 	if ref.Kind != "QuoinMachineTemplate" || ref.APIGroup != infrav1.GroupVersion.Group {
 		return "", nil
@@ -145,7 +154,7 @@ func (f supply) lacks(
 	if err != nil {
 		return "", err
 	}
-	request := placement.Request{Namespace: key.Namespace, FailureDomain: domain, Version: f.s.Version,
+	request := placement.Request{Namespace: key.Namespace, FailureDomain: domain, Version: version,
 		Taken: f.taken, FailCgroupV1: fails}
 	if wants := template.Spec.Template.Spec.HostSelector; wants != nil {
 		selector, err := metav1.LabelSelectorAsSelector(wants)

@@ -65,6 +65,9 @@ func lookAtVersionPath(ctx context.Context, s Subject) (string, []quoinv1.Findin
 		return "", nil, err
 	}
 	findings := append(s.advice(way, newest), s.judgeInside(policies, seen, way.Hops)...)
+	if ended := skew.Unmaintained(s.Version); ended != "" && len(asked) == 0 { // a distribution has patches of its own
+		findings = append(findings, warns("", "Unmaintained", ended, "go on to a later minor soon after"))
+	}
 	return strings.TrimSpace(way.String()), findings, nil
 }
 
@@ -72,6 +75,9 @@ func lookAtVersionPath(ctx context.Context, s Subject) (string, []quoinv1.Findin
 func (s Subject) way(policies []skew.Policy, seen seen, class *clusterv1.ClusterClass) (plan.Plan, error) {
 	request := plan.Request{State: seen.state(), Target: s.Version, Known: class.Spec.KubernetesVersions,
 		Policies: policies}
+	for i := range request.State.Pools {
+		request.State.Pools[i].Stays = s.Workers == quoinv1.UpgradeWorkersAsNeeded
+	}
 	if s.Cluster.Spec.Topology.IsDefined() {
 		return plan.OfTopology(request)
 	}
@@ -79,6 +85,28 @@ func (s Subject) way(policies []skew.Policy, seen seen, class *clusterv1.Cluster
 		request.Known = append(slices.Clone(s.Via), s.Version)
 	}
 	return plan.For(request)
+}
+
+// planned is the way to the version, from what runs; nil where there is none, and where somebody else plans it.
+func (s Subject) planned(ctx context.Context) (seen, *plan.Plan, error) {
+	policies, unknown := skew.PoliciesOf(s.Cluster)
+	found, err := s.seen(ctx, policies)
+	if err != nil {
+		return seen{}, nil, err
+	}
+	class, err := s.class(ctx)
+	if err != nil || unknown != nil || class.Spec.Upgrade.External.GenerateUpgradePlanExtension != "" {
+		return found, nil, err
+	}
+	way, err := s.way(policies, found, class)
+	var refused *plan.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return found, nil, nil
+	case err != nil:
+		return seen{}, nil, err
+	}
+	return found, &way, nil
 }
 
 // judgeInside finds what runs as pods and would be too old for the first hop, and what kubeadm would be told to make
@@ -152,6 +180,11 @@ func (s Subject) seen(ctx context.Context, policies []skew.Policy) (found seen, 
 	if found.world, err = observed.WorldOf(ctx, s.Management, s.Cluster, policies, found.machines); err != nil {
 		return seen{}, err
 	}
+	if len(found.world.APIServers) == 0 {
+		if found.world.APIServers, err = observed.Hosted(ctx, s.Management, s.Cluster); err != nil {
+			return seen{}, err
+		}
+	}
 	found.world.Components = append(found.world.Components, found.others...)
 	found.inside, err = observed.Inside(ctx, s.Workload, found.world)
 	return found, err
@@ -160,7 +193,7 @@ func (s Subject) seen(ctx context.Context, policies []skew.Policy) (found seen, 
 // state is what a plan begins from.
 func (f seen) state() plan.State {
 	state := plan.StateOf(f.machines)
-	state.Others = append(state.Others, f.others...)
+	state.APIServers, state.Others = f.world.APIServers, append(state.Others, f.others...)
 	return state.WithAddons(f.inside)
 }
 

@@ -75,6 +75,12 @@ type PreflightCheckSpec struct {
 	// +kubebuilder:validation:items:MaxLength=256
 	Via []string `json:"via,omitempty"`
 
+	// workers says which MachineDeployments are to get the version: with AsNeeded, nothing is asked of those that stay
+	// where they are. A managed topology raises all of them.
+	// +optional
+	// +kubebuilder:default=All
+	Workers UpgradeWorkers `json:"workers,omitempty"`
+
 	// skip lists checks that are not made, each with why that is right. They are named in the verdict.
 	// +optional
 	// +listType=map

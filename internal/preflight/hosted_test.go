@@ -1,0 +1,38 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+// A control plane without Machines tells by itself what it runs, and a way begins there.
+func TestVersionPathOfAHostedControlPlane(t *testing.T) {
+	g := NewWithT(t)
+	scheme := runtime.NewScheme()
+	g.Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
+	g.Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "others.controlplane.example.com",
+		Labels: map[string]string{"cluster.x-k8s.io/v1beta1": "v1"}}}
+	hosted := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "controlplane.example.com/v1", "kind": "Other",
+		"metadata": map[string]any{"namespace": "prod", "name": "c1"}, "status": map[string]any{"version": "v1.35.4"}}}
+	s := subject(t, nil, nil)
+	s.Management = fake.NewClientBuilder().WithScheme(scheme).WithObjects(crd, hosted,
+		client.Object(machine("w", "v1.34.1", false))).Build()
+	s.Cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: "controlplane.example.com",
+		Kind: "Other", Name: "c1"}
+	message, findings, err := lookAtVersionPath(t.Context(), s)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(findings).To(BeEmpty())
+	g.Expect(message).To(ContainSubstring("control plane v1.35.4 -> v1.36.3: one minor at a time"))
+}
