@@ -48,11 +48,15 @@ func (s *Supply) bundlePlan(role Role) ([]run.Step, []run.File, error) {
 		steps = append(steps, enableUnits(files))
 	}
 	steps = append(steps, s.tidy(role, files))
-	var upload []run.File
+	return steps, s.uploads(), nil
+}
+
+// uploads are the files that the steps of a bundle read.
+func (s *Supply) uploads() []run.File {
 	if authorities := s.wanted.Bundle.CertificateAuthorities; authorities != "" {
-		upload = append(upload, run.File{Name: authoritiesFile, Content: []byte(authorities)})
+		return []run.File{{Name: authoritiesFile, Content: []byte(authorities)}}
 	}
-	return steps, upload, nil
+	return nil
 }
 
 func enableUnits(files []File) run.Step {
@@ -132,10 +136,14 @@ var uname = map[string]string{"amd64": "x86_64", "arm64": "aarch64", "ppc64le": 
 	"riscv64": "riscv64"}
 
 func arch(m *Manifest) run.Step {
+	return run.Step{Name: "check-bundle", Script: archScript(m) + noteNetworks}
+}
+
+func archScript(m *Manifest) string {
 	want := uname[m.Architecture]
-	return run.Step{Name: "check-bundle", Script: fmt.Sprintf(`is=$(uname -m)
+	return fmt.Sprintf(`is=$(uname -m)
 [ "$is" = %s ] || quoin_fail "the bundle of Kubernetes %s is for %s (%s), but this host is $is; use a bundle for its architecture, or select other hosts"
-`, ssh.Quote(want), m.KubernetesVersion, m.Architecture, want) + noteNetworks}
+`, ssh.Quote(want), m.KubernetesVersion, m.Architecture, want)
 }
 
 // noteNetworks is for the cleaning: pods will bring network configurations, and those that were there before stay.

@@ -36,6 +36,8 @@ type Runner struct {
 	// Guard is sh text that runs before anything is changed, each time under the lock of plans, and ends the script where
 	// that must not be: the text of an owner.Guard. It may keep descriptor 6 open.
 	Guard string
+	// Alone has Start end every other plan on the host that has not ended, before this one begins.
+	Alone bool
 	// Now is the controller's clock, with which a host's is compared; nil means time.Now.
 	Now func() time.Time
 }
@@ -79,6 +81,9 @@ func (r Runner) Start(ctx context.Context, host ssh.Host, plan Plan) error {
 		return fmt.Errorf("starting plan %s: %w", plan.ID, err)
 	}
 	upload, content := r.upload(plan)
+	if r.Alone {
+		upload += r.stopFunction() + stopOthers(plan.ID)
+	}
 	command := ssh.Command{Script: upload + r.startScript(plan.ID, clock), Stdin: content, Sudo: true}
 	if _, err := host.Run(ctx, command); err != nil {
 		return fmt.Errorf("starting plan %s: %w", plan.ID, err)
@@ -127,7 +132,7 @@ func (r Runner) Stop(ctx context.Context, host ssh.Host, id string) error {
 	if !planID.MatchString(id) {
 		return fmt.Errorf("plan ID %q must match %s", id, planID)
 	}
-	script := "set -u\n" + r.stopFunction() + "take_lock\nstop_plan " + id + "\n"
+	script := "set -u\n" + r.lock() + r.stopFunction() + "take_lock\nstop_plan " + id + "\n"
 	if _, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true}); err != nil {
 		return fmt.Errorf("stopping plan %s: %w", id, err)
 	}
@@ -137,38 +142,43 @@ func (r Runner) Stop(ctx context.Context, host ssh.Host, id string) error {
 // StopOthers is the method form of the package's StopOthers.
 func (r Runner) StopOthers(ctx context.Context, host ssh.Host, except string) error {
 	script := fmt.Sprintf(`set -u
-%s
-take_lock
+%s%stake_lock
 # A plan still on its way, from a session that was cut, must not begin after this.
 rm -rf "$root"/runs/.upload.*
-for d in "$root"/runs/*/; do
-	[ -d "$d" ] || continue
-	id=$(basename "$d")
-	[ "$id" = %s ] || stop_plan "$id" || exit 1
-done
-`, r.stopFunction(), ssh.Quote(except))
+%s`, r.lock(), r.stopFunction(), stopOthers(except))
 	if _, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true}); err != nil {
 		return fmt.Errorf("stopping the plans on the host: %w", err)
 	}
 	return nil
 }
 
+// stopOthers is sh text that stops every plan but one. The lock is held.
+func stopOthers(except string) string {
+	return fmt.Sprintf(`for other in "$root"/runs/*/; do
+	[ -d "$other" ] || continue
+	id=$(basename "$other")
+	[ "$id" = %s ] || stop_plan "$id" || exit 1
+done
+`, ssh.Quote(except))
+}
+
+// stopFunction is sh text that defines stop_plan. The lock is held when that is called.
 func (r Runner) stopFunction() string {
 	const id = `"$1"`
 	// The starter's text is made for a placeholder unit name and gets the shell variable in its place, unquoted parts
 	// excepted.
 	stop := strings.ReplaceAll(r.starter().Stop(placeholder), placeholder, "quoin-run-"+id)
-	return r.lock() + fmt.Sprintf(`stop_plan() {
-	dir=$root/runs/$1
-	if ! [ -f "$dir/complete" ]; then
-		[ -e "$dir/journal" ] || { rm -rf "$dir"; return 0; }
+	return fmt.Sprintf(`stop_plan() {
+	stopped=$root/runs/$1
+	if ! [ -f "$stopped/complete" ]; then
+		[ -e "$stopped/journal" ] || { rm -rf "$stopped"; return 0; }
 		# Only a complete plan begins: the mark was lost, not missing.
-		: >"$dir/complete"
+		: >"$stopped/complete"
 	fi
-	[ -s "$dir/result" ] && return 0
+	[ -s "$stopped/result" ] && return 0
 	%s
-	/bin/sh "$dir/runner.sh" "$root" "$dir" %s stop
-	[ -s "$dir/result" ] || { echo "plan $1 would not stop" >&2; return 1; }
+	/bin/sh "$stopped/runner.sh" "$root" "$stopped" %s stop
+	[ -s "$stopped/result" ] || { echo "plan $1 would not stop" >&2; return 1; }
 }
 `, stop, ssh.Quote(r.bootIDPath()))
 }

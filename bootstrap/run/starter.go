@@ -22,14 +22,21 @@ type Starter interface {
 }
 
 // Systemd starts transient units. They are gone after a reboot; the plan then is Lost until it is resumed.
-type Systemd struct{}
+type Systemd struct {
+	// Idle leaves processors and disks to everybody else.
+	Idle bool
+}
 
 // Start implements Starter.
-func (Systemd) Start(unit string, argv []string) string {
+func (s Systemd) Start(unit string, argv []string) string {
+	idle := ""
+	if s.Idle {
+		idle = "--property=Nice=19 --property=IOSchedulingClass=idle "
+	}
 	// --collect forgets a unit that failed, or the same name could not start again. A plan that is taken up while the host
 	// still boots waits for containerd, or the step that asks it first would fail.
 	return fmt.Sprintf("systemd-run --quiet --collect --unit=%s --property=TimeoutStopSec=15 "+
-		"--property=After=containerd.service --description='Quoin plan' -- %s", unit, quoteAll(argv))
+		"--property=After=containerd.service --description='Quoin plan' %s-- %s", unit, idle, quoteAll(argv))
 }
 
 // Alive implements Starter.

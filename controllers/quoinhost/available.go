@@ -16,6 +16,9 @@ func (r *reconciliation) available(ctx context.Context) (result, error) {
 	if r.retried && len(r.alike) > 0 {
 		return r.moveTo(infrav1.HostStateInspecting), nil
 	}
+	if res, handled, err := r.staging(ctx); err != nil || handled {
+		return res, err
+	}
 	return r.probe(ctx), nil
 }
 

@@ -16,6 +16,7 @@ import (
 // claimed waits for bootstrap data. The journal on the host is asked first: after a move the status is empty, and the
 // claim may long be a node.
 func (r *reconciliation) claimed(ctx context.Context) (result, error) {
+	r.dropStaging()
 	if r.host.Status.Facts == nil {
 		return r.moveTo(infrav1.HostStateInspecting), nil
 	}

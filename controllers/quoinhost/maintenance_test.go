@@ -70,6 +70,10 @@ var deeds = map[string]func(*testing.T, func(*infrav1.QuoinHost)) (*world, bool)
 		wantAddons(w, "v1.36.0")
 		return w, during(w, mode, func() bool { return w.room.count("addons") > 0 })
 	},
+	"stage a version on a free host": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
+		w := stagingWorld(t, infrav1.StageRoleWorker)
+		return w, during(w, mode, func() bool { return w.room.count("stage") > 0 })
+	},
 	"start a reset": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
 		w := claimedWorld(t, false)
 		w.untilState(infrav1.HostStateProvisioned)

@@ -51,6 +51,11 @@ func callReboot(boot string) milestone   { return milestone{"reboot", boot} }
 func callIsolate(why string) milestone   { return milestone{"isolate", why} }
 func callAcquire(token string) milestone { return milestone{"take-over", token} }
 
+func callStage(plan string) milestone { return milestone{stageCall, plan} }
+
+// stagingFailed: it was found that the plan cannot be carried out, or it failed.
+func stagingFailed(plan string) milestone { return milestone{"staging failed", plan} }
+
 // progressNoted: the progress of the plan was recorded; begun: the plan was handed over.
 func progressNoted(plan string) milestone { return milestone{"progress", plan} }
 func begun(plan string) milestone         { return milestone{"begun", plan} }

@@ -37,6 +37,8 @@ type Provisioner interface {
 	Push(ctx context.Context, host *infrav1.QuoinHost, order PushOrder) (Pushed, error)
 	// Provision starts the plan that makes a node of the host.
 	Provision(ctx context.Context, host *infrav1.QuoinHost, order ProvisionOrder) error
+	// Stage starts the plan that brings to a free host what it may need next.
+	Stage(ctx context.Context, host *infrav1.QuoinHost, order StageOrder) error
 	// Addons starts the plan that brings the add-on images of a version.
 	Addons(ctx context.Context, host *infrav1.QuoinHost, order AddonsOrder) error
 	// Recover starts the plan of the host's part in a recovery of etcd.
@@ -94,6 +96,14 @@ type AddonsOrder struct {
 	ID        string
 	Owner     owner.Record
 	Artifacts artifacts.Wanted
+}
+
+// StageOrder is what brings a version to a free host.
+type StageOrder struct {
+	ID        string
+	Owner     owner.Record
+	Artifacts artifacts.Wanted
+	Role      artifacts.Role
 }
 
 // CleanOrder is what makes a host clean.

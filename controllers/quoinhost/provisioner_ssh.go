@@ -108,7 +108,8 @@ func (o *sshProvisioner) Follow(ctx context.Context, host *infrav1.QuoinHost, id
 	if err != nil {
 		return status, err
 	}
-	if err := guard.Explain(ctx, conn, run.Runner{Guard: guard.Script()}.Resume(ctx, conn, id)); err != nil {
+	runner := run.Runner{Guard: guard.Script(), Starter: run.Systemd{Idle: isStaging(id)}}
+	if err := guard.Explain(ctx, conn, runner.Resume(ctx, conn, id)); err != nil {
 		return status, fmt.Errorf("taking up plan %s again: %w", id, err)
 	}
 	return run.Poll(ctx, conn, id)
@@ -152,7 +153,12 @@ func (o *sshProvisioner) Provision(ctx context.Context, host *infrav1.QuoinHost,
 	if err != nil {
 		return err
 	}
-	return startAs(ctx, conn, order.Owner, plan)
+	guard, err := acquired(ctx, conn, order.Owner)
+	if err != nil {
+		return err
+	}
+	// What was staged until now is used; what is still being staged would stand in the way.
+	return guard.Explain(ctx, conn, run.Runner{Guard: guard.Script(), Alone: true}.Start(ctx, conn, plan))
 }
 
 // Addons implements Provisioner.

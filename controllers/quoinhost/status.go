@@ -72,6 +72,7 @@ func (r *reconciliation) summarize() {
 	if h.Status.State != infrav1.HostStateProvisioned {
 		conditions.Delete(h, infrav1.HostAddonImagesCondition)
 	}
+	r.forgetStaged()
 	status, reason, message := readiness(h)
 	if r.moving() && !isDetached(h) {
 		status, reason, message = metav1.ConditionFalse, infrav1.HostMovingReason, r.movingNote()

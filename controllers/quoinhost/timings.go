@@ -20,6 +20,8 @@ type Timings struct {
 	Power time.Duration
 	// Push is how soon a host asks again for its turn to be sent files.
 	Push time.Duration
+	// Stage is how soon what could not be staged is tried again.
+	Stage time.Duration
 	// Isolate is how often the quarantine is written to a host on which that failed.
 	Isolate time.Duration
 	// Vouch is how long what another host showed counts.
@@ -39,6 +41,7 @@ func DefaultTimings() Timings {
 		RetryFirst: 5 * time.Second, RetryLast: 5 * time.Minute,
 		Power:   time.Minute,
 		Push:    10 * time.Second,
+		Stage:   10 * time.Minute,
 		Isolate: 10 * time.Minute,
 		Vouch:   time.Minute,
 		Next:    time.Second,

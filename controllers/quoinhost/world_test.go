@@ -76,9 +76,12 @@ type machineRoom struct {
 	// last orders received.
 	pushed []PushOrder
 	// pushWaits has others sent files first.
-	pushWaits  bool
-	provision  ProvisionOrder
-	addons     AddonsOrder
+	pushWaits bool
+	provision ProvisionOrder
+	addons    AddonsOrder
+	stage     StageOrder
+	// staging is what happens while a version is handed over to be staged.
+	staging    func(context.Context) error
 	clean      CleanOrder
 	recovery   RecoverOrder
 	handedOver []netip.Prefix
@@ -267,6 +270,16 @@ func (m *machineRoom) Push(_ context.Context, _ *infrav1.QuoinHost, order PushOr
 func (m *machineRoom) Provision(_ context.Context, _ *infrav1.QuoinHost, order ProvisionOrder) error {
 	m.set(func() { m.provision = order })
 	return m.start("provision", order.ID, order.Owner)
+}
+
+func (m *machineRoom) Stage(ctx context.Context, _ *infrav1.QuoinHost, order StageOrder) error {
+	var during func(context.Context) error
+	m.set(func() { m.stage, during = order, m.staging })
+	if during != nil {
+		m.set(func() { m.asked["stage"]++ })
+		return during(ctx)
+	}
+	return m.start("stage", order.ID, order.Owner)
 }
 
 func (m *machineRoom) Addons(_ context.Context, _ *infrav1.QuoinHost, order AddonsOrder) error {

@@ -26,6 +26,9 @@ const (
 	// for. Absent while it asks for none.
 	HostEtcdRecoveryCondition = "EtcdRecovered"
 
+	// HostStagedCondition is True when a free host has what spec.stage asks for. Absent while it asks for nothing.
+	HostStagedCondition = "Staged"
+
 	// HostUniqueCondition is False while another host that the same Cluster could have carries the same hostname,
 	// machine-id or product UUID. Absent otherwise.
 	HostUniqueCondition = "Unique"
@@ -72,6 +75,10 @@ const (
 	// HostVersionSkewReason: the kubeadm that the host would get does not fit what it is to do there; the host was not
 	// touched.
 	HostVersionSkewReason = "VersionSkew"
+	// HostStagedReason: what spec.stage asks for is on the host.
+	HostStagedReason = "Staged"
+	// HostStagingFailedReason: what spec.stage asks for could not be brought to the host; it is tried again.
+	HostStagingFailedReason = "StagingFailed"
 	// HostMachineDeletingReason: the Machine is being deleted, so no bootstrap data is run for it any more.
 	HostMachineDeletingReason = "MachineDeleting"
 	// HostArtifactsUnavailableReason: the bundle of the wanted version cannot be read or does not match its checksums.

@@ -177,6 +177,11 @@ type QuoinHostSpec struct {
 	// +optional
 	Order *HostOrder `json:"order,omitempty"`
 
+	// stage is what the host is asked to have while nobody has it, so that a Machine which claims it then comes up sooner.
+	// Set by the executor of ClusterUpgrades. Nothing waits for it, and a claim ends it.
+	// +optional
+	Stage *HostStage `json:"stage,omitempty"`
+
 	// heldFor, while set, keeps a host that nobody has from being claimed or changed. Set on the free hosts of a namespace
 	// when all its Clusters are paused, as clusterctl move does before it moves them; in spec, so that it arrives with the
 	// host. Set it yourself, with a reason, before you move hosts of a namespace without Clusters.
@@ -261,7 +266,7 @@ type ConsumerReference struct {
 // +kubebuilder:validation:MinProperties=1
 type QuoinHostStatus struct {
 	// conditions of the host: Ready, Reachable, HostKeyVerified, Inspected, Provisioned, AddonImagesPresent, Clean,
-	// Unique, Paused, and, while the host is paused or held, Quiet.
+	// Unique, Paused, while the host is paused or held Quiet, and while a free host is asked for something Staged.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -287,6 +292,12 @@ type QuoinHostStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=256
 	AddonVersions []string `json:"addonVersions,omitempty"`
+
+	// staged is what was brought to the host ahead since it is free. It is verified again when it is used.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Staged []StagedArtifacts `json:"staged,omitempty"`
 
 	// operation is what runs on the host, or ran last.
 	// +optional
