@@ -70,7 +70,7 @@ func (r *Reconciler) checkOf(of *quoinv1.ClusterUpgrade, check upgrade.Check) *q
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: quoinv1.GroupVersion.String(), Kind: "ClusterUpgrade",
 				Name: of.Name, UID: of.UID, Controller: ptr.To(true)}}},
 		Spec: quoinv1.PreflightCheckSpec{ClusterName: of.Spec.ClusterName, Version: of.Spec.Version, Via: of.Spec.Via,
-			Skip: check.Skip},
+			Workers: of.Spec.Workers, Skip: check.Skip},
 	}
 }
 

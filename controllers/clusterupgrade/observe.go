@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
+	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/external"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -27,7 +28,6 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
 
@@ -63,7 +63,7 @@ func (r *Reconciler) observe(
 	if err := seen.lookAtUpgrades(ctx, reader, of); err != nil {
 		return nil, err
 	}
-	return seen, nil
+	return seen, r.lookAtSpares(ctx, seen, of)
 }
 
 func (r *Reconciler) lookAtCluster(ctx context.Context, _ client.Reader, seen *observation) error {
@@ -117,7 +117,8 @@ func (r *Reconciler) lookAtControlPlane(ctx context.Context, reader client.Reade
 		}
 		version, _, _ := unstructured.NestedString(found.Object, "spec", "version")
 		controlPlane.Field = seen.field(ref.Kind, found, version, "spec", "version")
-		controlPlane.Unsettled = unsettled(found, countsOf(found))
+		controlPlane.Unsettled, controlPlane.Unwatched = foreignUnsettled(seen.cluster, found), true
+		controlPlane.Runs = observed.VersionsOf(found) // of a hosted one, unless there are Machines
 		return nil
 	}
 	key, found := client.ObjectKey{Namespace: seen.cluster.Namespace, Name: ref.Name}, &controlplanev1.QuoinControlPlane{}
@@ -132,7 +133,9 @@ func (r *Reconciler) lookAtControlPlane(ctx context.Context, reader client.Reade
 		found.Status.UpToDateReplicas, found.Status.AvailableReplicas, found.Status.ObservedGeneration})
 	const follow = controlplanev1.ControlPlaneAddonsUpToDateCondition
 	if addons := conditions.Get(found, follow); addons == nil || addons.Status != metav1.ConditionTrue {
-		controlPlane.Addons = "add-ons: " + conditions.GetMessage(found, follow)
+		controlPlane.Addons = fmt.Sprintf("add-ons do not follow yet: %s. Where that does not pass, mend it, or have them "+
+			"left alone by annotations %s and %s of %s", conditions.GetMessage(found, follow), kcpv1.SkipKubeProxyAnnotation,
+			kcpv1.SkipCoreDNSAnnotation, controlPlane.Object)
 	}
 	return nil
 }
@@ -149,18 +152,31 @@ func lookAtPools(ctx context.Context, reader client.Reader, seen *observation) e
 	if err != nil {
 		return err
 	}
-	state := plan.StateOf(machines)
-	seen.world.ControlPlane.Runs, seen.world.Others = state.APIServers, state.Others
-	runs := map[string][]string{}
+	// One that is being deleted is no pool, and its kubelets are of none until they are gone.
+	pools := slices.DeleteFunc(deployments.Items, func(of clusterv1.MachineDeployment) bool {
+		return !of.DeletionTimestamp.IsZero()
+	})
+	controlPlane, runs := &seen.world.ControlPlane, map[string][]string{}
+	for i := range pools {
+		runs[pools[i].Name] = nil
+	}
+	state := skew.WorldOf(machines)
+	if controlPlane.Hosted = len(state.APIServers) == 0 && len(controlPlane.Runs) > 0; !controlPlane.Hosted {
+		controlPlane.Runs = state.APIServers
+	}
 	for i := range machines {
-		if name := machines[i].Labels[clusterv1.MachineDeploymentNameLabel]; name != "" {
-			for _, kubelet := range skew.WorldOf(machines[i : i+1]).Components {
+		name := machines[i].Labels[clusterv1.MachineDeploymentNameLabel]
+		_, pooled := runs[name]
+		for _, kubelet := range skew.WorldOf(machines[i : i+1]).Components {
+			if pooled {
 				runs[name] = append(runs[name], kubelet.Version)
+			} else {
+				seen.world.Others = append(seen.world.Others, kubelet)
 			}
 		}
 	}
-	for i := range deployments.Items {
-		of := &deployments.Items[i]
+	for i := range pools {
+		of := &pools[i]
 		pool := upgrade.Pool{Name: of.Name, Runs: runs[of.Name], Field: seen.field("MachineDeployment", of,
 			of.Spec.Template.Spec.Version, "spec", "template", "spec", "version")}
 		pool.Unsettled = unsettled(of, counts{ptr.To(ptr.Deref(of.Spec.Replicas, 1)), of.Status.Replicas,
@@ -201,7 +217,7 @@ func (o *observation) lookAtUpgrades(ctx context.Context, reader client.Reader, 
 		o.world.Checks = append(o.world.Checks, upgrade.Check{Name: found.Name, Health: sort == upgrade.Health,
 			Attempt: attempt, Completed: found.Status.CompletionTime.Time, Blocks: found.Status.Verdict == quoinv1.VerdictBlock,
 			Summary: conditions.GetMessage(found, quoinv1.PreflightCheckPassedCondition), Skip: found.Spec.Skip,
-			Via: found.Spec.Via})
+			Via: found.Spec.Via, Workers: found.Spec.Workers})
 	}
 	slices.SortFunc(o.world.Checks, func(a, b upgrade.Check) int { return a.Attempt - b.Attempt })
 	return nil
@@ -263,21 +279,20 @@ type counts struct {
 	observed                               int64
 }
 
-// countsOf reads them where the contract of Cluster API has them. A generation that nobody tells was observed.
-func countsOf(of *unstructured.Unstructured) counts {
-	number := func(fields ...string) *int32 {
-		found, ok, err := unstructured.NestedInt64(of.Object, fields...)
-		if !ok || err != nil {
-			return nil
-		}
-		return ptr.To(int32(min(found, 1<<30)))
-	}
-	observed, known, _ := unstructured.NestedInt64(of.Object, "status", "observedGeneration")
+// foreignUnsettled says what keeps a control plane of another provider from being settled. Cluster API counts its
+// Machines in the Cluster, whatever contract the provider follows and what its fields mean by that. A generation that
+// nobody tells was observed.
+func foreignUnsettled(cluster *clusterv1.Cluster, of *unstructured.Unstructured) string {
+	generation, known, _ := unstructured.NestedInt64(of.Object, "status", "observedGeneration")
 	if !known {
-		observed = of.GetGeneration()
+		generation = of.GetGeneration()
 	}
-	return counts{number("spec", "replicas"), number("status", "replicas"), number("status", "upToDateReplicas"),
-		number("status", "availableReplicas"), observed}
+	counted := cluster.Status.ControlPlane
+	if counted == nil {
+		return fmt.Sprintf("Cluster API did not look yet how many Machines of %s there are", of.GetName())
+	}
+	return unsettled(of, counts{counted.DesiredReplicas, counted.Replicas, counted.UpToDateReplicas,
+		counted.AvailableReplicas, generation})
 }
 
 // unsettled says what keeps the spec of an object from being carried out everywhere; empty when that is done.

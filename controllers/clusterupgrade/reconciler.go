@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -23,12 +24,14 @@ import (
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
@@ -62,6 +65,8 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusterclasses,verbs=get
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinclusters,verbs=get;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get;list;watch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinclusters/status,verbs=patch
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
 
@@ -91,6 +96,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&controlplanev1.QuoinControlPlane{}, ofCluster).
 		Watches(&clusterv1.MachineDeployment{}, ofCluster).
 		Watches(&clusterv1.Machine{}, ofCluster).
+		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(ofHost), builder.WithPredicates(stagedChanged())).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("set up the controller of ClusterUpgrades: %w", err)
@@ -98,7 +104,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-// ofCluster are the ClusterUpgrades that are not done of the Cluster that the object belongs to, or is.
+// ofCluster are the ClusterUpgrades with something left to write of the Cluster that the object belongs to, or is.
 func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reconcile.Request {
 	cluster := object.GetLabels()[clusterv1.ClusterNameLabel]
 	if _, is := object.(*clusterv1.Cluster); is {
@@ -111,7 +117,7 @@ func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reco
 	}
 	var requests []reconcile.Request
 	for i := range all.Items {
-		if of := &all.Items[i]; of.Spec.ClusterName == cluster && !ended(of) {
+		if of := &all.Items[i]; of.Spec.ClusterName == cluster && !upgrade.Settled(of) && !leaves(of) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(of)})
 		}
 	}
@@ -150,15 +156,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // reconcile decides by the cache, and once more by what is read anew before anything is changed: a cache that is behind
 // would have things done twice.
 func (r *Reconciler) reconcile(ctx context.Context, of *quoinv1.ClusterUpgrade) (ctrl.Result, error) {
-	seen, err := r.observe(ctx, r.Client, of)
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-		return ctrl.Result{}, r.fails(ctx, of, of.DeepCopy(), quoinv1.NotReadReason, err)
-	}
+	seen, err := r.look(ctx, r.Client, of)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if adopted, err := r.adopt(ctx, of, seen.cluster); adopted || err != nil {
-		return ctrl.Result{}, err
+	if seen.world.Pauses(of) == "" {
+		if adopted, err := r.adopt(ctx, of, seen.cluster); adopted || err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 	decision := upgrade.Next(seen.world, of, r.Clock.Now())
 	if decision.Live {
@@ -168,21 +173,40 @@ func (r *Reconciler) reconcile(ctx context.Context, of *quoinv1.ClusterUpgrade) 
 		if leaves(of) {
 			return ctrl.Result{}, nil
 		}
-		if seen, err = r.observe(ctx, r.APIReader, of); err != nil {
+		if seen, err = r.look(ctx, r.APIReader, of); err != nil {
 			return ctrl.Result{}, err
 		}
 		decision = upgrade.Next(seen.world, of, r.Clock.Now())
 	}
 	before := of.DeepCopy()
 	if decision.Change != nil {
-		if err := r.apply(ctx, of, seen, *decision.Change); err != nil {
+		switch err := r.apply(ctx, of, seen, *decision.Change); {
+		case refused(err):
 			return ctrl.Result{}, r.fails(ctx, of, before, quoinv1.RefusedReason, err)
+		case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
+			return ctrl.Result{}, err
+		case err != nil:
+			return ctrl.Result{}, r.fails(ctx, of, before, "", err)
 		}
 	}
 	if err := r.report(ctx, of, before.Status, decision.Status); err != nil {
 		return ctrl.Result{}, err
 	}
+	if decision.Change == nil {
+		r.stage(ctx, decision.Stage)
+	}
 	return ctrl.Result{RequeueAfter: decision.Again}, nil
+}
+
+// look observes, and tells what may not be read or is not there.
+func (r *Reconciler) look(
+	ctx context.Context, reader client.Reader, of *quoinv1.ClusterUpgrade,
+) (*observation, error) {
+	seen, err := r.observe(ctx, reader, of)
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return nil, r.fails(ctx, of, of.DeepCopy(), quoinv1.NotReadReason, err)
+	}
+	return seen, err
 }
 
 // adopt makes the ClusterUpgrade belong to its Cluster: it goes where that goes, and ends with it.
@@ -206,18 +230,26 @@ func (r *Reconciler) adopt(
 }
 
 // fails reports what could not be read, which a person has to allow or make, and a change that an API server did not
-// take, which a webhook may have good reasons for.
+// take, which a webhook may have good reasons for. A failure without a reason may pass and is told of nobody, but an
+// upgrade that it makes late is.
 func (r *Reconciler) fails(
 	ctx context.Context, of, before *quoinv1.ClusterUpgrade, reason string, refusal error,
 ) error {
-	if apierrors.IsConflict(refusal) || apierrors.IsAlreadyExists(refusal) {
-		return refusal
-	}
 	before.DeepCopyInto(of)
-	status := of.Status.DeepCopy()
-	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: quoinv1.ClusterUpgradeProgressingCondition,
-		Status: metav1.ConditionFalse, Reason: reason, Message: text.Shorten(refusal.Error(), mostMessage)})
-	return errors.Join(refusal, r.report(ctx, of, before.Status, *status))
+	reported := before.DeepCopy()
+	if reason != "" {
+		meta.SetStatusCondition(&reported.Status.Conditions, metav1.Condition{Type: quoinv1.ClusterUpgradeProgressingCondition,
+			Status: metav1.ConditionFalse, Reason: reason, Message: text.Shorten(refusal.Error(), mostMessage)})
+	}
+	return errors.Join(refusal, r.report(ctx, of, before.Status, upgrade.Late(reported, r.Clock.Now())))
+}
+
+// refused reports whether an API server, or an admission that it asked, looked at a change and did not take it. What
+// another attempt may do, such as a conflict, a timeout or a webhook that does not answer, is no refusal.
+func refused(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) && slices.Contains([]int32{http.StatusBadRequest, http.StatusForbidden,
+		http.StatusUnprocessableEntity}, status.Status().Code)
 }
 
 // mostMessage is what a condition's message holds here.

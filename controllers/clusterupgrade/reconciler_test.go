@@ -14,10 +14,11 @@ import (
 
 	. "github.com/onsi/gomega"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -53,6 +54,8 @@ type world struct {
 	blocks string
 	// topology are the versions that a ClusterClass lists; nil when the Cluster is none.
 	topology []string
+	// foreign is whose control plane it is, when another provider's.
+	foreign *foreign
 	// kills tells after which writes the process is cut off; writes counts them.
 	kills  func(write int) bool
 	writes int
@@ -196,11 +199,7 @@ func (w *world) advance() bool {
 			return true
 		}
 	}
-	plane := w.plane()
-	if w.roll(plane.Spec.Version, client.HasLabels{clusterv1.MachineControlPlaneLabel}) {
-		return true
-	}
-	if w.settle(plane) || w.chain(plane) {
+	if w.foreign != nil && w.advanceForeign() || w.foreign == nil && w.advancePlane() {
 		return true
 	}
 	for _, name := range []string{"blue", "green"} {
@@ -217,6 +216,13 @@ func (w *world) advance() bool {
 		}
 	}
 	return false
+}
+
+// advancePlane has the control plane go on by one step.
+func (w *world) advancePlane() bool {
+	plane := w.plane()
+	return w.roll(plane.Spec.Version, client.HasLabels{clusterv1.MachineControlPlaneLabel}) || w.settle(plane) ||
+		w.chain(plane)
 }
 
 // settle has the control plane tell that all is as it is to be, add-ons after everything else.
@@ -349,14 +355,20 @@ var whole = []string{
 
 func (w *world) expectEnd() {
 	w.t.Helper()
+	w.expectEndOf(7, whole...)
+}
+
+// expectEndOf looks at the end of an upgrade of as many Nodes, which wrote these versions.
+func (w *world) expectEndOf(nodes int32, sets ...string) {
+	w.t.Helper()
 	found, infra := w.upgrade(), &infrav1.QuoinCluster{}
 	w.Expect(conditions.IsTrue(found, quoinv1.ClusterUpgradeCompletedCondition)).To(BeTrue(), "%+v", found.Status)
 	w.Expect(found.Status.Version).To(Equal("v1.36.3"))
-	w.Expect(found.Status.Versions).To(ConsistOf(clusterv1.StatusVersion{Version: "v1.36.3", Replicas: 7}))
+	w.Expect(found.Status.Versions).To(ConsistOf(clusterv1.StatusVersion{Version: "v1.36.3", Replicas: nodes}))
 	w.Expect(w.client.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: "c1"}, infra)).To(Succeed())
 	w.Expect(infra.Spec.Version).To(Equal("v1.36.3"))
 	w.Expect(infra.Status.Version).To(Equal("v1.36.3"))
-	w.Expect(w.sets).To(Equal(whole))
+	w.Expect(w.sets).To(Equal(sets))
 }
 
 // Proves: S0-1, S0-2, S0-3, S0-47, S0-54, S0-56, S0-58, S0-59
@@ -382,6 +394,31 @@ func TestAnUpgradeOfTwoHops(t *testing.T) {
 	before := w.writes
 	w.reconcile()
 	w.Expect(w.writes).To(Equal(before), "nothing is written any more")
+}
+
+// Proves: C2
+//
+// What a pool had stands in the steps; it may return there, and nobody brings it back.
+func TestAPoolReturnsToWhatItHad(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	w.expectEnd()
+	recorded := map[string][]string{}
+	for _, step := range w.upgrade().Status.Steps {
+		if step.Type == quoinv1.UpgradeStepWorkers {
+			recorded[step.Object] = step.From
+		}
+	}
+	w.Expect(recorded).To(Equal(map[string][]string{"MachineDeployment blue": {"v1.34.4"},
+		"MachineDeployment green": {"v1.34.4"}}))
+	pool, before := &clusterv1.MachineDeployment{}, len(w.sets)
+	w.Expect(w.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "blue"}, pool)).To(Succeed())
+	pool.Spec.Template.Spec.Version = recorded["MachineDeployment blue"][0]
+	w.Expect(w.client.Update(t.Context(), pool)).To(Succeed())
+	w.run()
+	w.Expect(w.sets).To(HaveLen(before))
+	w.Expect(w.client.Get(t.Context(), client.ObjectKeyFromObject(pool), pool)).To(Succeed())
+	w.Expect(pool.Spec.Template.Spec.Version).To(Equal("v1.34.4"))
 }
 
 // Whatever write a process dies after, the next one writes what is missing, and nothing twice: after each write, and
@@ -508,6 +545,10 @@ func TestNothingIsWritten(t *testing.T) {
 			}
 			w.run()
 			w.Expect(w.sets).To(BeEmpty())
+			if found := w.upgrade(); conditions.IsTrue(found, quoinv1.ClusterUpgradePausedCondition) {
+				w.Expect(found.OwnerReferences).To(BeEmpty(), "not even who owns it")
+				w.Expect(found.Labels).To(BeEmpty())
+			}
 			checks := &quoinv1.PreflightCheckList{}
 			w.Expect(w.client.List(t.Context(), checks)).To(Succeed())
 			w.Expect(checks.Items).To(BeEmpty())
@@ -551,6 +592,59 @@ func TestAMoveDropsTheStatus(t *testing.T) {
 	w.expectEnd()
 }
 
+// After a move the Cluster is paused for a while, and what the move dropped is restored when that ends. Later, news of
+// the Cluster are no matter of an upgrade that is done.
+func TestAMoveEndsWithThePause(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	w.Expect(w.r.ofCluster(t.Context(), w.cluster())).To(BeEmpty())
+	found, infra, cluster := w.upgrade(), &infrav1.QuoinCluster{}, w.cluster()
+	w.Expect(w.client.Get(t.Context(), client.ObjectKeyFromObject(cluster), infra)).To(Succeed())
+	found.Status, infra.Status.Version, cluster.Spec.Paused = quoinv1.ClusterUpgradeStatus{}, "", ptr.To(true)
+	w.Expect(w.client.Status().Update(t.Context(), found)).To(Succeed())
+	w.Expect(w.client.Status().Update(t.Context(), infra)).To(Succeed())
+	w.Expect(w.client.Update(t.Context(), cluster)).To(Succeed())
+	w.reconcile()
+	w.Expect(w.client.Get(t.Context(), client.ObjectKeyFromObject(cluster), infra)).To(Succeed())
+	w.Expect(infra.Status.Version).To(BeEmpty())
+	cluster.Spec.Paused = nil
+	w.Expect(w.client.Update(t.Context(), cluster)).To(Succeed())
+	w.Expect(w.r.ofCluster(t.Context(), cluster)).To(ConsistOf(ctrl.Request{NamespacedName: key}))
+	w.reconcile()
+	w.Expect(w.client.Get(t.Context(), client.ObjectKeyFromObject(cluster), infra)).To(Succeed())
+	w.Expect(infra.Status.Version).To(Equal("v1.36.3"))
+	w.Expect(w.r.ofCluster(t.Context(), cluster)).To(BeEmpty())
+}
+
+// Add-ons that do not follow say why, and how to go on without them.
+func TestAddonsThatDoNotFollow(t *testing.T) {
+	w := newWorld(t)
+	plane := w.plane()
+	conditions.Set(plane, metav1.Condition{Type: controlplanev1.ControlPlaneAddonsUpToDateCondition,
+		Status: metav1.ConditionFalse, Reason: "Test", Message: "CoreDNS has a tag of its own"})
+	w.Expect(w.client.Status().Update(t.Context(), plane)).To(Succeed())
+	seen, err := w.r.observe(t.Context(), w.client, w.upgrade())
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(seen.world.ControlPlane.Addons).To(And(ContainSubstring("CoreDNS has a tag of its own"),
+		ContainSubstring("controlplane.cluster.x-k8s.io/skip-coredns of QuoinControlPlane c1")))
+}
+
+// A MachineDeployment that is being deleted gets no version. What its kubelets run counts until they are gone.
+func TestAPoolThatIsBeingDeleted(t *testing.T) {
+	w := newWorld(t)
+	green := &clusterv1.MachineDeployment{}
+	w.Expect(w.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "green"}, green)).To(Succeed())
+	green.Finalizers = []string{clusterv1.MachineDeploymentFinalizer}
+	w.Expect(w.client.Update(t.Context(), green)).To(Succeed())
+	w.Expect(w.client.Delete(t.Context(), green)).To(Succeed())
+	w.run()
+	w.Expect(conditions.IsTrue(w.upgrade(), quoinv1.ClusterUpgradeCompletedCondition)).To(BeTrue(), "%+v",
+		w.upgrade().Status)
+	w.Expect(w.sets).To(Equal(slices.Concat(whole[:4], whole[5:])))
+	w.Expect(w.upgrade().Status.Versions).To(ConsistOf(clusterv1.StatusVersion{Version: "v1.34.4", Replicas: 2},
+		clusterv1.StatusVersion{Version: "v1.36.3", Replicas: 5}))
+}
+
 // One that is made again under the same name finds checks of the former one, which stay with the Cluster; and it knows
 // how long steps took.
 func TestAnUpgradeIsMadeAgain(t *testing.T) {
@@ -581,30 +675,92 @@ func TestAnUpgradeIsMadeAgain(t *testing.T) {
 		HaveField("EstimatedSeconds", HaveValue(BeEquivalentTo(95))))))
 }
 
-// What a webhook refuses is told.
-func TestAWriteThatIsRefused(t *testing.T) {
-	w := newWorld(t)
-	w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{
-		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch,
-			options ...client.PatchOption) error {
-			if _, is := object.(*controlplanev1.QuoinControlPlane); is {
-				return errors.New("spec.version: Forbidden: workers would be left behind (R9)")
+// What an API server or a webhook refuses is told. What another attempt may do is tried again, and told of nobody.
+func TestAWriteThatFails(t *testing.T) {
+	kind := schema.GroupKind{Group: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane"}
+	left := field.Forbidden(field.NewPath("spec", "version"), "workers would be left behind (R9)")
+	for name, c := range map[string]struct {
+		failure error
+		refused bool
+	}{
+		"an invalid one":  {apierrors.NewInvalid(kind, "c1", field.ErrorList{left}), true},
+		"a forbidden one": {apierrors.NewForbidden(schema.GroupResource{}, "c1", errors.New("left behind (R9)")), true},
+		"one that a webhook refuses": {&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 400,
+			Message: `admission webhook "versions.example.com" denied the request: left behind (R9)`}}, true},
+		"a timeout": {apierrors.NewTimeoutError("left behind (R9)", 1), false},
+		"a webhook that does not answer": {apierrors.NewInternalError(
+			errors.New(`failed calling webhook "versions.example.com": left behind (R9)`)), false},
+		"too many":      {apierrors.NewTooManyRequests("left behind (R9)", 1), false},
+		"no connection": {errors.New("connection refused: left behind (R9)"), false},
+		"a conflict":    {apierrors.NewConflict(schema.GroupResource{}, "c1", errors.New("left behind (R9)")), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			failed := false
+			w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{
+				Patch: func(ctx context.Context, to client.WithWatch, object client.Object, patch client.Patch,
+					options ...client.PatchOption) error {
+					if _, is := object.(*controlplanev1.QuoinControlPlane); is {
+						failed = true
+						return c.failure
+					}
+					return to.Patch(ctx, object, patch, options...)
+				}})
+			var result ctrl.Result
+			var err error
+			for range 60 {
+				if result, err = w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); failed {
+					break
+				}
+				w.advance()
 			}
-			return c.Patch(ctx, object, patch, options...)
-		}})
-	var err error
-	for range 60 {
-		if _, err = w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
-			break
-		}
-		w.advance()
+			if apierrors.IsConflict(c.failure) {
+				w.Expect(result.RequeueAfter).To(Equal(cacheLag))
+				w.Expect(err).NotTo(HaveOccurred())
+			} else {
+				w.Expect(err).To(MatchError(ContainSubstring("left behind (R9)")))
+			}
+			w.Expect(w.reason() == quoinv1.RefusedReason).To(Equal(c.refused))
+			if !apierrors.IsConflict(c.failure) {
+				w.clock.Step(25 * time.Hour)
+				_, err = w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+				w.Expect(err).To(HaveOccurred())
+				w.Expect(conditions.IsTrue(w.upgrade(), quoinv1.ClusterUpgradeStalledCondition)).To(BeTrue())
+			}
+			w.restart()
+			w.run()
+			w.sets = append([]string{whole[0]}, w.sets...) // which was written before
+			w.expectEnd()
+		})
 	}
-	w.Expect(err).To(MatchError(ContainSubstring("left behind (R9)")))
-	w.Expect(w.reason()).To(Equal(quoinv1.RefusedReason))
-	w.restart()
-	w.run()
-	w.sets = append([]string{whole[0]}, w.sets...) // which was written before
-	w.expectEnd()
+}
+
+// What an upgrade rests on and may not be read, or is not there, is told until it may.
+func TestWhatMayNotBeRead(t *testing.T) {
+	for name, failure := range map[string]error{
+		"forbidden": apierrors.NewForbidden(schema.GroupResource{Resource: "quoinclusters"}, "c1", errors.New("no role")),
+		"gone":      apierrors.NewNotFound(schema.GroupResource{Resource: "quoinclusters"}, "c1"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.r.APIReader = interceptor.NewClient(w.client, interceptor.Funcs{Get: func(ctx context.Context,
+				c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+				if _, is := object.(*infrav1.QuoinCluster); is {
+					return failure
+				}
+				return c.Get(ctx, key, object, options...)
+			}})
+			_, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+			w.Expect(err).To(MatchError(failure), "so that it is tried again")
+			w.Expect(w.reason()).To(Equal(quoinv1.NotReadReason))
+			w.Expect(conditions.GetMessage(w.upgrade(), quoinv1.ClusterUpgradeProgressingCondition)).
+				To(ContainSubstring("read QuoinCluster prod/c1: "))
+			w.Expect(w.recorded()).To(ContainSubstring("Warning NotRead"))
+			w.restart()
+			w.run()
+			w.expectEnd()
+		})
+	}
 }
 
 // A topology gets one version, and Cluster API does the rest.
@@ -626,34 +782,17 @@ func TestATopologyIsSetOnce(t *testing.T) {
 		"*v1alpha1.QuoinCluster c1 v1.36.3"}))
 }
 
-// The control plane of another provider is read and set by Cluster API's contract.
-func TestAForeignControlPlane(t *testing.T) {
-	foreign := &unstructured.Unstructured{Object: map[string]any{
-		"spec":   map[string]any{"version": "v1.34.4", "replicas": int64(3)},
-		"status": map[string]any{"replicas": int64(3), "upToDateReplicas": int64(2), "availableReplicas": int64(3)}}}
-	foreign.SetGroupVersionKind(schema.GroupVersionKind{Group: "controlplane.example.com", Version: "v1", Kind: "Other"})
-	foreign.SetNamespace(namespace)
-	foreign.SetName("c1")
-	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "others.controlplane.example.com",
-		Labels: map[string]string{"cluster.x-k8s.io/v1beta2": "v1"}}}
-	w := newWorld(t, foreign, crd)
-	cluster := w.cluster()
-	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: "controlplane.example.com",
-		Kind: "Other", Name: "c1"}
-	w.Expect(w.client.Update(t.Context(), cluster)).To(Succeed())
-	seen, err := w.r.observe(t.Context(), w.client, w.upgrade())
-	w.Expect(err).NotTo(HaveOccurred())
-	plane := seen.world.ControlPlane
-	w.Expect(plane.Object).To(Equal("Other c1"))
-	w.Expect(plane.Value).To(Equal("v1.34.4"))
-	w.Expect(plane.Runs).To(Equal([]string{"v1.34.4", "v1.34.4", "v1.34.4"}))
-	w.Expect(plane.Unsettled).To(Equal("2 of 3 Machines of c1 are up to date, 3 are available, and there are 3"))
-	w.Expect(w.r.apply(t.Context(), w.upgrade(), seen, upgrade.Change{Kind: upgrade.SetVersion, Object: "Other c1",
-		Version: "v1.35.4"})).To(Succeed())
-	w.Expect(w.client.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign)).To(Succeed())
-	version, _, err := unstructured.NestedString(foreign.Object, "spec", "version")
-	w.Expect(err).NotTo(HaveOccurred())
-	w.Expect(version).To(Equal("v1.35.4"))
+// The Cluster is looked at for the upgrade that is asked for.
+func TestAPreflightKnowsWhichWorkersAreRaised(t *testing.T) {
+	w := newWorld(t)
+	w.edit(func(u *quoinv1.ClusterUpgrade) { u.Spec.Workers = quoinv1.UpgradeWorkersAsNeeded })
+	w.run()
+	checks := &quoinv1.PreflightCheckList{}
+	w.Expect(w.client.List(t.Context(), checks)).To(Succeed())
+	w.Expect(checks.Items).NotTo(BeEmpty())
+	for _, check := range checks.Items {
+		w.Expect(check.Spec.Workers).To(Equal(quoinv1.UpgradeWorkersAsNeeded))
+	}
 }
 
 func TestAllChecksAreThere(t *testing.T) {

@@ -64,7 +64,8 @@ func (t *deliberation) preflight(step *quoinv1.UpgradeStep) bool {
 	switch {
 	case t.begun():
 		return true
-	case last == nil || !slices.Equal(last.Skip, t.spec.Skip) || !slices.Equal(last.Via, t.spec.Via):
+	case last == nil || !slices.Equal(last.Skip, t.spec.Skip) || !slices.Equal(last.Via, t.spec.Via) ||
+		last.Workers != t.spec.Workers:
 		t.makeCheck(step, false, t.spec.Skip)
 	case last.Completed.IsZero():
 		t.runs(step, fmt.Sprintf("PreflightCheck %s is looking", last.Name))
@@ -86,10 +87,10 @@ func (t *deliberation) health(step *quoinv1.UpgradeStep) bool {
 		t.start(step)
 		t.Status.PreflightCheck = last.Name
 		t.runs(step, fmt.Sprintf("PreflightCheck %s is looking", last.Name))
-	case last == nil || step.StartTime.IsZero() || last.Name != t.Status.PreflightCheck:
+	case last == nil || step.StartTime.IsZero() || last.Name != t.Status.PreflightCheck || !slices.Equal(last.Skip, skip):
 		t.start(step)
 		t.makeCheck(step, true, skip)
-	case last.Blocks || !slices.Equal(last.Skip, skip):
+	case last.Blocks:
 		t.blocked(step, last, healthAgain, quoinv1.UnhealthyReason, skip)
 	default:
 		return true
@@ -125,7 +126,7 @@ func (t *deliberation) makeCheck(step *quoinv1.UpgradeStep, health bool, skip []
 	} else {
 		name := fmt.Sprintf("%s-%s-%d", t.upgrade.Name, sort, attempt)
 		t.do(Change{Kind: MakeCheck, Check: Check{Name: name, Health: health, Attempt: attempt, Skip: skip,
-			Via: t.spec.Via}})
+			Via: t.spec.Via, Workers: t.spec.Workers}})
 		t.Status.PreflightCheck = name
 	}
 	t.runs(step, "a PreflightCheck is made")

@@ -21,6 +21,7 @@ type fleet struct {
 	now     time.Time
 
 	paused   bool
+	foreign  bool // another provider looks after the control plane
 	first    string
 	policies []skew.Policy
 	topology []string // what the ClusterClass lists; nil when the Cluster is none
@@ -74,7 +75,7 @@ func (f *fleet) world() World {
 			Owner: "kubectl-edit (Update)"}, Reached: f.statusVersion}
 	}
 	w.ControlPlane = ControlPlane{Field: Field{Object: f.plane.name, Value: f.plane.spec, Owner: "argocd (Apply)"},
-		Runs: f.plane.nodes, Unsettled: f.plane.unsettled()}
+		Runs: f.plane.nodes, Unsettled: f.plane.unsettled(), Unwatched: f.foreign}
 	if f.addons != f.plane.spec {
 		w.ControlPlane.Addons = "kube-proxy is " + f.addons
 	}
@@ -163,7 +164,8 @@ func (f *fleet) advance() bool {
 
 // chain is what Cluster API does with a topology: a minor at a time, and the pools at the end.
 func (f *fleet) chain() bool {
-	if f.topology == nil || f.plane.unsettled() != "" || f.addons != f.plane.spec {
+	ahead := skew.Older(f.topologyVersion, f.plane.spec)
+	if f.topology == nil || ahead || f.plane.unsettled() != "" || f.addons != f.plane.spec {
 		return false
 	}
 	if f.plane.spec != f.topologyVersion {

@@ -22,6 +22,9 @@ import (
 // ClusterClass, a control plane of another provider.
 const unwatched = time.Minute
 
+// mostListed and mostDone bound how many steps of a plan a status lists at a time, and how many that are done.
+const mostListed, mostDone = 1000, 500
+
 // Kind of a change.
 type Kind string
 
@@ -55,6 +58,8 @@ type Decision struct {
 	Change *Change
 	// Status that the ClusterUpgrade gets once the change is made.
 	Status quoinv1.ClusterUpgradeStatus
+	// Stage are free hosts that are to be asked for something ahead. It is advice: what cannot be written is left.
+	Stage []StageRequest
 	// Live asks to decide again by what was read anew, which has the owners of fields.
 	Live bool
 	// Again is after how long to look again, though nothing changed; zero is never.
@@ -68,18 +73,21 @@ type deliberation struct {
 	upgrade *quoinv1.ClusterUpgrade
 	spec    quoinv1.ClusterUpgradeSpec
 	now     time.Time
+	// unlisted are how many steps follow those that the status lists.
+	unlisted int
 }
 
 // Next decides what comes next for an upgrade.
 func Next(w World, upgrade *quoinv1.ClusterUpgrade, now time.Time) Decision {
 	d := Decision{Status: *upgrade.Status.DeepCopy()}
 	t := deliberation{World: w, Decision: &d, upgrade: upgrade, spec: upgrade.Spec, now: now.Truncate(time.Second)}
+	t.index()
 	t.count()
 	t.pause()
 	switch {
 	case Completed(upgrade):
 		t.completed()
-	case meta.IsStatusConditionTrue(d.Status.Conditions, quoinv1.ClusterUpgradePausedCondition):
+	case t.paused():
 		t.wait(quoinv1.PausedReason, "nothing is written while the Cluster or the ClusterUpgrade is paused")
 	case w.Cluster == nil:
 		t.wait(quoinv1.ClusterNotFoundReason, fmt.Sprintf("there is no Cluster %s in namespace %s: make it, or delete this "+
@@ -95,6 +103,7 @@ func Next(w World, upgrade *quoinv1.ClusterUpgrade, now time.Time) Decision {
 	case t.replan():
 		t.carryOut()
 	}
+	t.stage()
 	t.deadline()
 	return d
 }
@@ -107,18 +116,29 @@ func (t *deliberation) count() {
 	}
 }
 
-func (t *deliberation) pause() {
-	status, reason, message := metav1.ConditionFalse, quoinv1.NotPausedReason, ""
-	switch _, annotated := t.upgrade.Annotations[clusterv1.PausedAnnotation]; {
-	case t.Cluster != nil && t.Cluster.Paused:
-		status, reason, message = metav1.ConditionTrue, quoinv1.PausedReason, "Cluster spec.paused is set to true"
-	case ptr.Deref(t.spec.Paused, false):
-		status, reason, message = metav1.ConditionTrue, quoinv1.PausedReason, "spec.paused is set to true"
+// Pauses says what keeps everything of the upgrade from being written; empty when nothing does.
+func (w World) Pauses(of *quoinv1.ClusterUpgrade) string {
+	switch _, annotated := of.Annotations[clusterv1.PausedAnnotation]; {
+	case w.Cluster != nil && w.Cluster.Paused:
+		return "Cluster spec.paused is set to true"
+	case ptr.Deref(of.Spec.Paused, false):
+		return "spec.paused is set to true"
 	case annotated:
-		status, reason, message = metav1.ConditionTrue, quoinv1.PausedReason,
-			"ClusterUpgrade has the "+clusterv1.PausedAnnotation+" annotation"
+		return "ClusterUpgrade has the " + clusterv1.PausedAnnotation + " annotation"
+	}
+	return ""
+}
+
+func (t *deliberation) pause() {
+	status, reason, message := metav1.ConditionFalse, quoinv1.NotPausedReason, t.Pauses(t.upgrade)
+	if message != "" {
+		status, reason = metav1.ConditionTrue, quoinv1.PausedReason
 	}
 	t.set(quoinv1.ClusterUpgradePausedCondition, status, reason, message)
+}
+
+func (t *deliberation) paused() bool {
+	return meta.IsStatusConditionTrue(t.Status.Conditions, quoinv1.ClusterUpgradePausedCondition)
 }
 
 // replan makes a plan when there is none, or when the one that people were shown is no longer what is left to do, and
@@ -132,31 +152,75 @@ func (t *deliberation) replan() bool {
 		return false
 	}
 	planned := t.stepsOf(fresh)
-	difference := changed(t.raises(t.Status.Steps), t.raises(planned))
-	if t.Status.Plan != nil && difference == "" {
-		t.planned(fresh.String())
+	t.planned(fresh.String())
+	difference, same := t.compare(planned)
+	if same {
 		return true
 	}
-	plan := &quoinv1.UpgradePlan{Hops: fresh.Hops, Advice: bounded(fresh.Advice)}
-	var done []quoinv1.UpgradeStep
-	all := t.around(t.spec.Version, planned)
+	plan := &quoinv1.UpgradePlan{Hops: fresh.Hops, Advice: bounded(fresh.Advice), Changed: short(difference)}
+	more := len(planned) > mostListed
+	all := t.around(t.spec.Version, planned[:min(len(planned), mostListed)], more)
+	var begun []quoinv1.UpgradeStep
 	if t.Status.Plan != nil {
-		plan.Changed = short(difference)
-		done = slices.DeleteFunc(t.Status.Steps, func(s quoinv1.UpgradeStep) bool {
-			return s.State != quoinv1.UpgradeStepDone || !t.kept(s)
-		})
-		all = slices.DeleteFunc(all, func(s quoinv1.UpgradeStep) bool {
-			return slices.ContainsFunc(done, func(d quoinv1.UpgradeStep) bool { return line(d) == line(s) })
-		})
-		t.keepStarts(all)
+		begun, all = t.keep(all)
 	}
 	t.estimate(all)
-	t.Status.Steps = slices.Concat(done, all)
+	t.Status.Steps = slices.Concat(begun, all)
 	plan.ID = idOf(all)
 	t.Status.Plan = plan
-	t.planned(fresh.String())
 	t.wait(quoinv1.PlannedReason, "the plan is made: "+strings.TrimSpace(fresh.String()))
 	return false
+}
+
+// compare says what is planned that the status does not list, and the other way round; the same is nothing of both. A
+// status that does not list the end lists the next steps of a plan that is too long for it.
+func (t *deliberation) compare(planned []quoinv1.UpgradeStep) (difference string, same bool) {
+	if t.Status.Plan == nil {
+		return "", false
+	}
+	listed, left := t.raises(t.Status.Steps), t.raises(planned)
+	ends := slices.ContainsFunc(t.Status.Steps, func(s quoinv1.UpgradeStep) bool {
+		return s.Type == quoinv1.UpgradeStepHealth
+	})
+	if !ends {
+		if len(listed) == 0 {
+			return fmt.Sprintf("what it listed is done, and %d more steps are left", len(left)), false
+		}
+		t.unlisted = max(0, len(left)-len(listed)) + 1 // the look at the end
+		left = left[:min(len(left), len(listed))]
+	}
+	difference = changed(listed, left)
+	return difference, difference == ""
+}
+
+// keep parts the steps that were begun, and still are what they were for, from those of the new plan that are left. The
+// Cluster is looked at anew at the end. Of the pools that are done the last stay.
+func (t *deliberation) keep(all []quoinv1.UpgradeStep) (begun, left []quoinv1.UpgradeStep) {
+	former := map[string]quoinv1.UpgradeStep{}
+	for _, step := range t.Status.Steps {
+		former[line(step)] = step
+		if !step.StartTime.IsZero() && t.kept(step) {
+			begun = append(begun, step)
+		}
+	}
+	for _, step := range all {
+		was, known := former[line(step)]
+		switch {
+		case known && !was.StartTime.IsZero() && t.kept(was):
+			continue
+		case known && step.Type != quoinv1.UpgradeStepHealth:
+			step.StartTime = was.StartTime
+		}
+		left = append(left, step)
+	}
+	surplus := len(begun) - mostDone
+	return slices.DeleteFunc(begun, func(s quoinv1.UpgradeStep) bool {
+		drop := surplus > 0 && s.Type == quoinv1.UpgradeStepWorkers && s.State == quoinv1.UpgradeStepDone
+		if drop {
+			surplus--
+		}
+		return drop
+	}), left
 }
 
 // estimate says how long steps will take, by what they took before.
@@ -164,17 +228,6 @@ func (t *deliberation) estimate(steps []quoinv1.UpgradeStep) {
 	for i := range steps {
 		if took, known := t.Took[StepKey(steps[i])]; known {
 			steps[i].EstimatedSeconds = ptr.To(int32(min(took/time.Second, 1<<30)))
-		}
-	}
-}
-
-// keepStarts has steps that were begun by the plan before go on as begun. The Cluster is looked at anew at the end.
-func (t *deliberation) keepStarts(steps []quoinv1.UpgradeStep) {
-	for i := range steps {
-		for _, former := range t.upgrade.Status.Steps {
-			if line(former) == line(steps[i]) && former.Type != quoinv1.UpgradeStepHealth {
-				steps[i].StartTime = former.StartTime
-			}
 		}
 	}
 }
@@ -196,16 +249,20 @@ func (t *deliberation) kept(step quoinv1.UpgradeStep) bool {
 
 // carryOut goes on at the first step that is not done.
 func (t *deliberation) carryOut() {
+	total := len(t.Status.Steps) + t.unlisted
 	for i := range t.Status.Steps {
 		step := &t.Status.Steps[i]
 		if step.State == quoinv1.UpgradeStepDone && t.kept(*step) {
 			continue
 		}
-		t.Status.Step = fmt.Sprintf("%d/%d %s", i+1, len(t.Status.Steps), step.Type)
+		t.Status.Step = fmt.Sprintf("%d/%d %s", i+1, total, step.Type)
 		if step.Type != quoinv1.UpgradeStepPreflight && !t.mayTouch(step) {
 			return
 		}
 		if !t.run(step) {
+			if t.ControlPlane.Unwatched {
+				t.again(unwatched)
+			}
 			return
 		}
 		t.finish(step)
@@ -385,8 +442,7 @@ func (t *deliberation) completed() {
 	t.set(quoinv1.ClusterUpgradeCompletedCondition, metav1.ConditionTrue, quoinv1.CompletedReason, message)
 	t.progress(metav1.ConditionFalse, quoinv1.CompletedReason, message)
 	infra := t.Infrastructure
-	paused := meta.IsStatusConditionTrue(t.Status.Conditions, quoinv1.ClusterUpgradePausedCondition)
-	if infra != nil && !paused && infra.Reached == "" && infra.Value == t.spec.Version {
+	if infra != nil && !t.paused() && infra.Reached == "" && infra.Value == t.spec.Version {
 		t.do(Change{Kind: RecordVersion, Object: infra.Object, Version: t.spec.Version})
 	}
 }
@@ -408,6 +464,12 @@ func markedAt(of *quoinv1.ClusterUpgrade, annotation string) (time.Time, bool) {
 func Begun(of *quoinv1.ClusterUpgrade) bool {
 	_, marked := markedAt(of, quoinv1.ClusterUpgradeBegunAnnotation)
 	return marked
+}
+
+// Settled reports whether nothing is left to write for the upgrade, also not of what a move dropped.
+func Settled(of *quoinv1.ClusterUpgrade) bool {
+	return Completed(of) && of.Status.Versions != nil &&
+		!meta.IsStatusConditionTrue(of.Status.Conditions, quoinv1.ClusterUpgradePausedCondition)
 }
 
 // Completed reports whether everything was done for the upgrade.

@@ -82,23 +82,36 @@ func (t *deliberation) again(after time.Duration) {
 	}
 }
 
-// deadline tells of an upgrade that takes longer than it may (C16). It goes on all the same.
+// Late is the status of an upgrade of which nothing could be decided or written, with whether it takes longer than it
+// may.
+func Late(of *quoinv1.ClusterUpgrade, now time.Time) quoinv1.ClusterUpgradeStatus {
+	t := deliberation{Decision: &Decision{Status: *of.Status.DeepCopy()}, upgrade: of, spec: of.Spec,
+		now: now.Truncate(time.Second)}
+	t.deadline()
+	return t.Status
+}
+
+// deadline tells of an upgrade that takes longer than it may, to begin or to end (C16). It goes on all the same. One
+// that is paused before it begins waits for its time.
 func (t *deliberation) deadline() {
 	allowed := time.Duration(ptr.Deref(t.spec.DeadlineSeconds, defaultDeadline)) * time.Second
-	begun, marked := markedAt(t.upgrade, quoinv1.ClusterUpgradeBegunAnnotation)
-	ended := Completed(t.upgrade)
-	left := begun.Add(allowed).Sub(t.now)
-	if !marked || ended || left > 0 {
+	since, begun := markedAt(t.upgrade, quoinv1.ClusterUpgradeBegunAnnotation)
+	until := "end"
+	if !begun {
+		since, until = t.upgrade.CreationTimestamp.Time, "begin"
+	}
+	waits := Completed(t.upgrade) || since.IsZero() || !begun && t.paused()
+	left := since.Add(allowed).Sub(t.now)
+	if waits || left > 0 {
 		t.set(quoinv1.ClusterUpgradeStalledCondition, metav1.ConditionFalse, quoinv1.OnTimeReason, "")
-		if marked && !ended {
+		if !waits {
 			t.again(left)
 		}
 		return
 	}
-	waits := meta.FindStatusCondition(t.Status.Conditions, quoinv1.ClusterUpgradeProgressingCondition)
-	message := fmt.Sprintf("it was to end within %s and goes on as soon as it can", allowed)
-	if waits != nil {
-		message += "; " + waits.Message
+	message := fmt.Sprintf("it was to %s within %s and goes on as soon as it can", until, allowed)
+	if now := meta.FindStatusCondition(t.Status.Conditions, quoinv1.ClusterUpgradeProgressingCondition); now != nil {
+		message += "; " + now.Message
 	}
 	t.set(quoinv1.ClusterUpgradeStalledCondition, metav1.ConditionTrue, quoinv1.DeadlineExceededReason, message)
 }

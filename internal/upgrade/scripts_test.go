@@ -12,13 +12,14 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
-// Proves: S0-1, S0-2, S0-3, S0-50, S0-52, S0-53, S0-54, S0-58, S0-59, C3, C16
+// Proves: S0-1, S0-2, S0-3, S0-50, S0-51, S0-52, S0-53, S0-54, S0-58, S0-59, C3, C9, C10, C16, R10
 //
 // Each file tells the story of one upgrade: what it writes and what it waits for, with what happens meanwhile.
 //
@@ -65,6 +66,7 @@ func fleetOf(d *datadriven.TestData) *fleet {
 		case "deadline":
 			seconds, _ := strconv.Atoi(arg.Vals[0])
 			f.upgrade.Spec.DeadlineSeconds = ptr.To(int32(min(seconds, 1<<30)))
+			f.upgrade.CreationTimestamp = metav1.NewTime(f.now)
 		case "unrecorded":
 			f.record = false
 		default:
@@ -109,6 +111,8 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 		f.upgrade.Spec.Skip = []quoinv1.SkippedCheck{{Name: words[0], Reason: strings.Join(words[1:], " ")}}
 	case "via":
 		f.upgrade.Spec.Via = words
+	case "asneeded":
+		f.upgrade.Spec.Workers = quoinv1.UpgradeWorkersAsNeeded
 	case "first":
 		f.first = strings.Join(words, " ")
 	case "status":

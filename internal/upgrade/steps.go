@@ -29,13 +29,16 @@ func (w World) plan(spec quoinv1.ClusterUpgradeSpec) (plan.Plan, *unplannedError
 	request := plan.Request{State: w.state(spec.Workers), Target: spec.Version, Policies: w.Cluster.Policies}
 	way := plan.For
 	switch topology := w.Cluster.Topology; {
+	case topology != nil && len(spec.Via) > 0:
+		return plan.Plan{}, &unplannedError{quoinv1.NoPlanReason, "nobody heeds spec.via of a managed topology: remove it, " +
+			"and have spec.kubernetesVersions of the ClusterClass list the version to take of each minor"}
 	case topology != nil && topology.Extension != "":
 		return plan.Plan{}, &unplannedError{quoinv1.NoPlanReason, fmt.Sprintf("runtime extension %s plans the way of this "+
 			"topology, and nobody else knows it: set spec.topology.version of the Cluster instead", topology.Extension)}
 	case topology != nil:
 		way, request.Known = plan.OfTopology, topology.Known
 	case len(spec.Via) > 0:
-		request.Known = append(slices.Clone(spec.Via), spec.Version)
+		request.Known, request.Listed = append(slices.Clone(spec.Via), spec.Version), "spec.via"
 	}
 	found, err := way(request)
 	var refused *plan.RefusedError
@@ -44,11 +47,19 @@ func (w World) plan(spec quoinv1.ClusterUpgradeSpec) (plan.Plan, *unplannedError
 		return plan.Plan{}, &unplannedError{quoinv1.NoPlanReason, refused.Error()}
 	case err != nil:
 		return plan.Plan{}, &unplannedError{quoinv1.NoPlanReason, err.Error()}
-	case found.AnyPatch && len(found.Hops) > 1:
+	case found.AnyPatch && w.unknown(found.Hops):
 		return plan.Plan{}, &unplannedError{quoinv1.HopsUnknownReason, fmt.Sprintf("the way leads over %s: name in spec.via "+
 			"the patch to take of each minor between, one whose artifacts there are", found.Route())}
 	}
 	return found, nil
+}
+
+// unknown reports whether one of the hops before the last is of a patch that nobody named. What runs already is no
+// question: a rollout that was interrupted is finished first.
+func (w World) unknown(hops []string) bool {
+	return len(hops) > 1 && slices.ContainsFunc(hops[:len(hops)-1], func(hop string) bool {
+		return !slices.Contains(w.ControlPlane.Runs, hop)
+	})
 }
 
 // stepsOf are the steps of a plan between the preflight and the look at the end.
@@ -70,8 +81,8 @@ func (w World) stepsOf(p plan.Plan) []quoinv1.UpgradeStep {
 	return steps
 }
 
-// around adds to the steps of a plan what every upgrade begins and ends with.
-func (w World) around(target string, steps []quoinv1.UpgradeStep) []quoinv1.UpgradeStep {
+// around adds to the steps of a plan what every upgrade begins with, and what it ends with where more do not follow.
+func (w World) around(target string, steps []quoinv1.UpgradeStep, more bool) []quoinv1.UpgradeStep {
 	pending := quoinv1.UpgradeStepPending
 	all := []quoinv1.UpgradeStep{{Type: quoinv1.UpgradeStepPreflight, To: target, State: pending,
 		Why: "nothing is touched before it passed (S0-50)"}}
@@ -80,6 +91,9 @@ func (w World) around(target string, steps []quoinv1.UpgradeStep) []quoinv1.Upgr
 			To: target, State: pending, Why: "the target is written first (S0-2)"})
 	}
 	all = append(all, steps...)
+	if more {
+		return all
+	}
 	return append(all, quoinv1.UpgradeStep{Type: quoinv1.UpgradeStepHealth, To: target, State: pending,
 		Why: "an upgrade is complete when the Cluster is healthy (S0-53)"})
 }
@@ -159,15 +173,18 @@ func changed(before, after []string) string {
 		return ""
 	}
 	var said []string
-	for _, line := range after {
-		if !slices.Contains(before, line) {
-			said = append(said, "new: "+line)
+	missing := func(from, in []string, how string) {
+		there := make(map[string]bool, len(in))
+		for _, line := range in {
+			there[line] = true
+		}
+		for _, line := range from {
+			if !there[line] {
+				said = append(said, how+line)
+			}
 		}
 	}
-	for _, line := range before {
-		if !slices.Contains(after, line) {
-			said = append(said, "left out: "+line)
-		}
-	}
+	missing(after, before, "new: ")
+	missing(before, after, "left out: ")
 	return cmp.Or(strings.Join(said, "; "), "another order: "+strings.Join(after, ", "))
 }

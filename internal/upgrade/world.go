@@ -15,6 +15,7 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
@@ -38,8 +39,16 @@ type World struct {
 	// Attempts are the highest numbers that checks of an upgrade of this name have, by sort: an earlier one may have left
 	// some.
 	Attempts map[string]int
+	// Supplies say what the Machines of an object are made from, without a version: by the object, as steps name it, where
+	// that can be staged.
+	Supplies map[string]infrav1.StagedArtifacts
+	// Spares are the hosts that those Machines would claim next, and those that are asked for this upgrade already.
+	Spares []Spare
 	// Took is how long such steps took in earlier upgrades of the Cluster, by StepKey.
 	Took map[string]time.Duration
+
+	// byObject are the Pools, once they are indexed.
+	byObject map[string]*Pool
 }
 
 // StepKey is the same for steps that do the same for one object, whatever the versions.
@@ -86,8 +95,11 @@ type Infrastructure struct {
 // ControlPlane of the Cluster.
 type ControlPlane struct {
 	Field
-	// Runs are the versions of its Nodes.
-	Runs []string
+	// Runs are the versions of its Nodes, or of a hosted one, which has none, those that it tells.
+	Runs   []string
+	Hosted bool
+	// Unwatched: nobody tells when it changes.
+	Unwatched bool
 	// Unsettled says what keeps its spec from being carried out everywhere; empty when that is done.
 	Unsettled string
 	// Addons says what keeps the add-ons from being those of its version; empty when they are, and when nobody tells.
@@ -124,16 +136,18 @@ type Check struct {
 	Summary   string
 	Skip      []quoinv1.SkippedCheck
 	Via       []string
+	Workers   quoinv1.UpgradeWorkers
 }
 
-func (w World) pool(object string) *Pool {
+// index has pools found by their objects.
+func (w *World) index() {
+	w.byObject = make(map[string]*Pool, len(w.Pools))
 	for i := range w.Pools {
-		if w.Pools[i].Object == object {
-			return &w.Pools[i]
-		}
+		w.byObject[w.Pools[i].Object] = &w.Pools[i]
 	}
-	return nil
 }
+
+func (w World) pool(object string) *Pool { return w.byObject[object] }
 
 // state is where a plan begins.
 func (w World) state(workers quoinv1.UpgradeWorkers) plan.State {
@@ -168,7 +182,10 @@ func counted(versions []string) []clusterv1.StatusVersion {
 
 // nodes are the versions of all Nodes.
 func (w World) nodes() []string {
-	all := slices.Clone(w.ControlPlane.Runs)
+	var all []string
+	if !w.ControlPlane.Hosted {
+		all = slices.Clone(w.ControlPlane.Runs)
+	}
 	for _, pool := range w.Pools {
 		all = append(all, pool.Runs...)
 	}

@@ -30,14 +30,25 @@ const (
 	ClusterUpgradeProgressingCondition = "Progressing"
 	// ClusterUpgradeCompletedCondition is True when all steps are done and the Cluster was found healthy after them.
 	ClusterUpgradeCompletedCondition = "Completed"
-	// ClusterUpgradeStalledCondition is True when spec.deadlineSeconds went by before the end. The upgrade goes on as soon
-	// as it can.
+	// ClusterUpgradeStalledCondition is True when spec.deadlineSeconds went by before the beginning, or from then before
+	// the end. The upgrade goes on as soon as it can.
 	ClusterUpgradeStalledCondition = "Stalled"
+	// ClusterUpgradeStagedCondition is True when every free host that the next Machines would claim has what they are made
+	// of. Nothing waits for it. Absent when nothing can be staged.
+	ClusterUpgradeStagedCondition = "Staged"
 	// ClusterUpgradePausedCondition is True while the Cluster or the ClusterUpgrade is paused: nothing is written then.
 	ClusterUpgradePausedCondition = clusterv1.PausedCondition
 
 	// PlannedReason: the way to the version is known.
 	PlannedReason = "Planned"
+	// StagedReason: the free hosts have what comes next.
+	StagedReason = "Staged"
+	// StagingReason: what comes next is being brought to free hosts.
+	StagingReason = "Staging"
+	// StagingFailedReason: a free host could not get what comes next; the message says why.
+	StagingFailedReason = "StagingFailed"
+	// NoFreeHostReason: no host is free for the next Machines.
+	NoFreeHostReason = "NoFreeHost"
 	// NoPlanReason: no legal way leads to the version; the message has the rule.
 	NoPlanReason = "NoPlan"
 	// HopsUnknownReason: the way leads over minors of which nobody said which patch to take.
@@ -54,7 +65,7 @@ const (
 	RevertedReason = "Reverted"
 	// AheadReason: a version is later than the plan has it, and none is ever lowered.
 	AheadReason = "Ahead"
-	// RefusedReason: an API server did not take what was to be written; the message says why.
+	// RefusedReason: an API server or a webhook did not take what was to be written; the message says why.
 	RefusedReason = "Refused"
 	// NotReadReason: something that the upgrade rests on may not be read, or is not there.
 	NotReadReason = "NotRead"
@@ -62,7 +73,7 @@ const (
 	ClusterDeletingReason = "ClusterDeleting"
 	// UnhealthyReason: all have the version, and the Cluster is not healthy.
 	UnhealthyReason = "Unhealthy"
-	// DeadlineExceededReason: spec.deadlineSeconds went by before the end.
+	// DeadlineExceededReason: spec.deadlineSeconds went by.
 	DeadlineExceededReason = "DeadlineExceeded"
 	// OnTimeReason: spec.deadlineSeconds did not go by yet.
 	OnTimeReason = "OnTime"
@@ -111,8 +122,8 @@ type ClusterUpgradeSpec struct {
 	Version string `json:"version,omitempty"`
 
 	// via lists a version of each minor that lies between, where there are some: a control plane goes one minor at a time,
-	// and nobody else knows which patches have artifacts. The versions of a managed topology are those of its
-	// ClusterClass.
+	// and nobody else knows which patches have artifacts. There is no plan for a managed topology that has some: its
+	// versions are those of its ClusterClass.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -143,8 +154,9 @@ type ClusterUpgradeSpec struct {
 	// +optional
 	Paused *bool `json:"paused,omitempty"`
 
-	// deadlineSeconds is how long the whole upgrade may take from when it begins, before condition Stalled tells that it
-	// took longer. The upgrade goes on all the same.
+	// deadlineSeconds is how long it may take until the upgrade begins, and from then until it ends, before condition
+	// Stalled tells that it takes longer. The upgrade goes on all the same. While one that has not begun is paused its
+	// lateness is not told.
 	// +optional
 	// +kubebuilder:default=86400
 	// +kubebuilder:validation:Minimum=60
@@ -305,7 +317,8 @@ type ClusterUpgradeStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	Step string `json:"step,omitempty"`
 
-	// steps in their order. Those of an earlier plan that were done stay.
+	// steps in their order. Those of an earlier plan that were done stay, the last 500 of them. Of a plan with more than
+	// 1000 steps those are listed that come next, and another plan lists others when they are done.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -318,7 +331,8 @@ type ClusterUpgradeStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	PreflightCheck string `json:"preflightCheck,omitempty"`
 
-	// controlPlaneVersions counts the Nodes of the control plane by what they run.
+	// controlPlaneVersions counts the Nodes of the control plane by what they run. Of one that is hosted, which
+	// has none, each version that it tells counts once.
 	// +optional
 	// +listType=map
 	// +listMapKey=version
