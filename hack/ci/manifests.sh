@@ -20,9 +20,12 @@ provider() {
 }
 
 provider infrastructure ./api/infrastructure/... \
-    ./controllers/quoinhost/... ./controllers/quoinmachine/... ./controllers/quoinmachinetemplate/... ./controllers/quoincluster/... ./internal/webhooks/infrastructure/...
+    ./controllers/quoinhost/... ./controllers/quoinmachine/... ./controllers/quoinmachinetemplate/... ./controllers/quoincluster/... ./controllers/rolloutpolicy/... ./internal/webhooks/infrastructure/...
 provider control-plane './api/controlplane/...;./api/quoin/...' \
     ./controllers/quoincontrolplane/... ./controllers/etcdbackup/... ./controllers/preflightcheck/... ./controllers/clusterupgrade/... ./internal/webhooks/controlplane/...
+
+# Rollouts of workers need no control plane of ours.
+mv config/crd/{control-plane,infrastructure}/bases/quoin.cluster.x-k8s.io_rolloutpolicies.yaml
 
 # Descriptions taken over from Cluster API name a registry; ours name none.
 sed -i -E 's/ \(registry\.[a-z0-9.]+\)//' config/crd/*/bases/*.yaml

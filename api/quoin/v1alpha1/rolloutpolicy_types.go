@@ -1,0 +1,323 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+const (
+	// RolloutAdmittedAnnotation on a Machine says that its QuoinMachine may claim a host: the time of the admission and
+	// the UID of the Machine, so that a template cannot admit what is made of it.
+	RolloutAdmittedAnnotation = "quoin.cluster.x-k8s.io/rollout-admitted"
+	// MachineRolloutValidatedCondition is the readiness gate of a Machine that a RolloutPolicy admitted: the Machine is
+	// not Available before it is True, so that Cluster API deletes no Machine in exchange for it. The gate is taken off
+	// then.
+	MachineRolloutValidatedCondition = "quoin.cluster.x-k8s.io/RolloutValidated"
+)
+
+// Condition types and reasons of a RolloutPolicy.
+const (
+	// RolloutPolicyProgressingCondition is True while Machines are replaced, and False while there is nothing to replace
+	// or something has to be done first, which its message says.
+	RolloutPolicyProgressingCondition = "Progressing"
+	// RolloutPolicyStalledCondition is True when a new Machine was not validated for spec.deadlineSeconds. The rollout
+	// goes on as soon as it is.
+	RolloutPolicyStalledCondition = "Stalled"
+	// RolloutPolicyPausedCondition is True while the Cluster or the RolloutPolicy is paused: nothing is written then.
+	RolloutPolicyPausedCondition = clusterv1.PausedCondition
+
+	// RollingOutReason: Machines are replaced.
+	RollingOutReason = "RollingOut"
+	// UpToDateReason: there is nothing to replace.
+	UpToDateReason = "UpToDate"
+	// HeldReason: nothing is replaced until what the message says is so.
+	HeldReason = "Held"
+	// AnotherPolicyReason: another RolloutPolicy of the Cluster was made earlier, and holds alone.
+	AnotherPolicyReason = "AnotherPolicy"
+	// SelectorInvalidReason: a label selector of the RolloutPolicy cannot be read.
+	SelectorInvalidReason = "SelectorInvalid"
+)
+
+// RolloutPause says after which new Machines a rollout waits for a person.
+// +kubebuilder:validation:Enum=None;Canary;EachMachine
+type RolloutPause string
+
+const (
+	// RolloutPauseNone waits for nobody.
+	RolloutPauseNone RolloutPause = "None"
+	// RolloutPauseCanary waits after the first new Machine of each MachineDeployment.
+	RolloutPauseCanary RolloutPause = "Canary"
+	// RolloutPauseEachMachine waits after every new Machine, and has one made at a time.
+	RolloutPauseEachMachine RolloutPause = "EachMachine"
+)
+
+// RolloutStrategy is how Machines of a MachineDeployment are replaced.
+// +kubebuilder:validation:XValidation:rule="!has(self.maxSurge) || !has(self.maxUnavailable) || !(self.maxSurge == 0 || self.maxSurge == '0%') || self.maxUnavailable != 0",message="maxSurge and maxUnavailable cannot both be 0, or nothing could ever be replaced: give one of them a number above 0"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxSurge) || type(self.maxSurge) == string || self.maxSurge >= 0",message="maxSurge cannot be negative: give a number from 0 on, or a percentage such as 25%"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxUnavailable) || type(self.maxUnavailable) == string || self.maxUnavailable >= 0",message="maxUnavailable cannot be negative: give a number from 0 on, or a percentage such as 25%"
+type RolloutStrategy struct {
+	// maxSurge is how many Machines there may be above replicas; percentages are rounded up. The MachineDeployment's own
+	// limit counts where that is lower. Unset together with maxUnavailable, it alone counts; 1 when only that is set.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=5
+	// +kubebuilder:validation:Pattern=`^(0|[1-9][0-9]{0,3})%$`
+	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
+
+	// maxUnavailable is how many Machines may be missing from replicas; percentages are rounded down, and are at least 1.
+	// The MachineDeployment's own limit counts where that is lower. Unset, it is 1 where maxSurge is 0, and else 0.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=5
+	// +kubebuilder:validation:Pattern=`^(0|[1-9][0-9]{0,3})%$`
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+}
+
+// RolloutSelector names MachineDeployments of the Cluster.
+// +kubebuilder:validation:MinProperties=1
+type RolloutSelector struct {
+	// names of MachineDeployments.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	Names []string `json:"names,omitempty"`
+
+	// labels select MachineDeployments by their labels, beside those that names lists.
+	// +optional
+	Labels *metav1.LabelSelector `json:"labels,omitempty"`
+}
+
+// RolloutGroup is MachineDeployments that are rolled out one after another, in alphabetical order.
+type RolloutGroup struct {
+	// name of the group.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name,omitempty"`
+
+	// machineDeployments of the group. One that several groups select belongs to the first of them.
+	// +required
+	MachineDeployments RolloutSelector `json:"machineDeployments,omitempty,omitzero"`
+
+	// suspend leaves the group as it is: none of its new Machines claims a host. Later groups do not wait for it.
+	// +optional
+	Suspend *bool `json:"suspend,omitempty"`
+
+	// pauseAfter of the group; that of the policy when unset.
+	// +optional
+	PauseAfter RolloutPause `json:"pauseAfter,omitempty"`
+
+	// soakSeconds of the group; those of the policy when unset.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=604800
+	SoakSeconds *int32 `json:"soakSeconds,omitempty"`
+
+	// strategy of the group; that of the policy when unset.
+	// +optional
+	Strategy *RolloutStrategy `json:"strategy,omitempty"`
+}
+
+// RolloutPolicySpec says how workers of a Cluster are replaced. A control plane has a strategy of its own and inherits
+// nothing of this.
+// +kubebuilder:validation:XValidation:rule="self.clusterName == oldSelf.clusterName",message="clusterName never changes: delete this RolloutPolicy, which holds nothing any more then, and make another one"
+type RolloutPolicySpec struct {
+	// clusterName is the Cluster, of the same namespace.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ClusterName string `json:"clusterName,omitempty"`
+
+	// groups of MachineDeployments in the order in which they are rolled out. MachineDeployments that no group selects are
+	// replaced as if there were no policy. Without groups the policy is for all of them, in alphabetical order.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	Groups []RolloutGroup `json:"groups,omitempty"`
+
+	// pauseAfter says after which new Machines a rollout waits until continueAfter names the Machine.
+	// +optional
+	// +kubebuilder:default=None
+	PauseAfter RolloutPause `json:"pauseAfter,omitempty"`
+
+	// continueAfter is the Machine after which a rollout that waits goes on, as status.pausedAfter names it.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ContinueAfter string `json:"continueAfter,omitempty"`
+
+	// soakSeconds is how long a new Machine must be healthy without a break before it counts.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=604800
+	SoakSeconds *int32 `json:"soakSeconds,omitempty"`
+
+	// deadlineSeconds is how long a new Machine may take from its admission until it counts besides its soak, before
+	// condition Stalled names it. The rollout goes on all the same when it does.
+	// +optional
+	// +kubebuilder:default=1800
+	// +kubebuilder:validation:Minimum=60
+	// +kubebuilder:validation:Maximum=604800
+	DeadlineSeconds *int32 `json:"deadlineSeconds,omitempty"`
+
+	// strategy of every group that has none of its own.
+	// +optional
+	Strategy *RolloutStrategy `json:"strategy,omitempty"`
+}
+
+// RolloutPolicyStatus is how far rollouts are.
+// +kubebuilder:validation:MinProperties=1
+type RolloutPolicyStatus struct {
+	// conditions of the RolloutPolicy.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// pausedAfter is the new Machine that waits for spec.continueAfter to name it.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	PausedAfter string `json:"pausedAfter,omitempty"`
+
+	// progress is how many of all Machines are done: "4/9".
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=32
+	Progress string `json:"progress,omitempty"`
+
+	// machineDeployments that the policy selects, in their order.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=1000
+	MachineDeployments []RolloutProgress `json:"machineDeployments,omitempty"`
+}
+
+// RolloutProgress is how far one MachineDeployment is.
+type RolloutProgress struct {
+	// name of the MachineDeployment.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// group that it belongs to; unset when the policy has none.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Group string `json:"group,omitempty"`
+
+	// outdated is the number of its Machines that are to be replaced.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Outdated *int32 `json:"outdated,omitempty"`
+
+	// held is the number of new Machines that may not claim a host yet.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Held *int32 `json:"held,omitempty"`
+
+	// inFlight is the number of new Machines that were admitted and do not count yet.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	InFlight *int32 `json:"inFlight,omitempty"`
+
+	// done is the number of new Machines that count.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Done *int32 `json:"done,omitempty"`
+
+	// maxSurge in force: the lower of the policy's and the MachineDeployment's.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MaxSurge *int32 `json:"maxSurge,omitempty"`
+
+	// maxUnavailable in force: the lower of the policy's and the MachineDeployment's.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MaxUnavailable *int32 `json:"maxUnavailable,omitempty"`
+
+	// completed is the MachineSet whose rollout was done last: Machines that are added to it later need no order.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Completed string `json:"completed,omitempty"`
+
+	// reason why it is where it is, in one word.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
+
+	// message says what is waited for.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	Message string `json:"message,omitempty"`
+}
+
+// RolloutPolicy says in which order and how carefully the workers of a Cluster are replaced.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=rolloutpolicies,shortName=qrp,scope=Namespaced,categories=cluster-api
+// +kubebuilder:storageversion
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".spec.clusterName",description="Cluster whose workers are replaced"
+// +kubebuilder:printcolumn:name="Progress",type="string",JSONPath=`.status.progress`,description="Machines that are done, of all"
+// +kubebuilder:printcolumn:name="State",type="string",JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`,description="What goes on"
+// +kubebuilder:printcolumn:name="Paused after",type="string",JSONPath=".status.pausedAfter",description="Machine that waits for spec.continueAfter"
+// +kubebuilder:printcolumn:name="Stalled",type="string",JSONPath=`.status.conditions[?(@.type=="Stalled")].status`,description="A new Machine takes longer than its deadline"
+// +kubebuilder:printcolumn:name="Message",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Progressing")].message`,description="What is waited for"
+// +kubebuilder:printcolumn:name="Paused",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Nothing is written while paused"
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"
+type RolloutPolicy struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object's metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec says how workers are replaced.
+	// +required
+	Spec RolloutPolicySpec `json:"spec,omitempty,omitzero"`
+	// status is how far rollouts are.
+	// +optional
+	Status RolloutPolicyStatus `json:"status,omitempty,omitzero"`
+}
+
+// GetConditions returns the conditions of the RolloutPolicy.
+func (p *RolloutPolicy) GetConditions() []metav1.Condition { return p.Status.Conditions }
+
+// SetConditions sets the conditions of the RolloutPolicy.
+func (p *RolloutPolicy) SetConditions(conditions []metav1.Condition) {
+	p.Status.Conditions = conditions
+}
+
+// RolloutPolicyList is a list of RolloutPolicies.
+//
+// +kubebuilder:object:root=true
+type RolloutPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard list's metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	// items of the list.
+	// +required
+	Items []RolloutPolicy `json:"items"`
+}
+
+func init() {
+	objectTypes = append(objectTypes, &RolloutPolicy{}, &RolloutPolicyList{})
+}

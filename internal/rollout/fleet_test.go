@@ -1,0 +1,181 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// tick is how often everybody looks.
+const tick = 10 * time.Second
+
+// fleet is a model of a Cluster's workers, and of the policy for them.
+type fleet struct {
+	now                 time.Time
+	policy              quoinv1.RolloutPolicySpec
+	pools               []*deployment
+	unhealthy, outdated string
+	// broken templates make no healthy Node.
+	broken map[int]bool
+	result Result
+}
+
+func newFleet() *fleet {
+	return &fleet{now: time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC), broken: map[int]bool{}}
+}
+
+func (f *fleet) state() State {
+	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated}
+	for _, d := range f.pools {
+		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Stock: Limits{d.surge, d.unavailable},
+			Completed: d.completed, Paused: d.paused, OnDelete: d.onDelete}
+		for _, s := range d.sets {
+			if s.template == d.template {
+				p.Revision = fmt.Sprint(s.template)
+			}
+		}
+		for _, n := range d.machines {
+			p.Machines = append(p.Machines, Machine{Name: n.name, Created: n.created, Outdated: n.template != d.template,
+				Deleting: !n.deleted.IsZero(), Hosted: !n.hosted.IsZero(), Admitted: n.admitted, Gated: n.gated, Joined: n.joined,
+				Unhealthy: n.lacks(), Since: n.healthy})
+		}
+		s.Pools = append(s.Pools, p)
+	}
+	return s
+}
+
+func (n *node) lacks() string {
+	if !n.joined {
+		return "InfrastructureReady: the host is being provisioned"
+	}
+	return n.ill
+}
+
+func (f *fleet) pool(name string) *deployment {
+	for _, d := range f.pools {
+		if d.name == name {
+			return d
+		}
+	}
+	panic("no pool " + name)
+}
+
+func (d *deployment) node(name string) *node {
+	for _, n := range d.machines {
+		if n.name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// decide and do it. What is decided is returned.
+func (f *fleet) decide() []Decision {
+	f.result = Plan(f.state(), &f.policy, f.now)
+	var done []Decision
+	for _, d := range f.result.Decisions {
+		n := f.pool(d.Pool).node(d.Machine)
+		switch d.Action {
+		case Admit:
+			n.admitted, n.gated = f.now, d.Gate
+			done = append(done, d)
+		case Count:
+			n.gated = false
+			done = append(done, d)
+		}
+	}
+	for _, p := range f.result.Progress {
+		f.pool(p.Pool).completed = p.Completed
+	}
+	return done
+}
+
+// moves has everybody else look once.
+func (f *fleet) moves() {
+	for _, d := range f.pools {
+		d.stock(f.now)
+		d.hosts(f.now, f.broken)
+	}
+}
+
+// draw the pools: o is outdated, . is held, ~ is on its way, ? is healthy and does not count yet, + counts, ! is not
+// healthy, x leaves its host.
+func (f *fleet) draw() string {
+	var text strings.Builder
+	for i, d := range f.pools {
+		if i > 0 {
+			text.WriteString("  ")
+		}
+		fmt.Fprintf(&text, "%s ", d.name)
+		for _, n := range d.machines {
+			text.WriteString(d.letter(n))
+		}
+	}
+	return text.String()
+}
+
+func (d *deployment) letter(n *node) string {
+	switch {
+	case !n.deleted.IsZero():
+		return "x"
+	case !n.occupies():
+		return "."
+	case n.ill != "":
+		return "!"
+	case n.template != d.template:
+		return "o"
+	case !n.joined:
+		return "~"
+	case n.gated:
+		return "?"
+	}
+	return "+"
+}
+
+// tell the story until nothing moves any more, or the time is over.
+func (f *fleet) tell(limit time.Duration) string {
+	var story strings.Builder
+	end, drawn, said, idle := f.now.Add(limit), f.draw(), "", 0
+	fmt.Fprintf(&story, "%s %s\n", f.now.Format("15:04:05"), drawn)
+	for f.now.Before(end) && (idle < 30 || f.result.Again > 0) {
+		idle++
+		for _, d := range f.decide() {
+			fmt.Fprintf(&story, "%s %s %s (%s): %s\n", f.now.Format("15:04:05"), d.Action, d.Machine, d.Reason, d.Message)
+			idle = 0
+		}
+		if says := f.says(); says != said {
+			said, idle = says, 0
+			story.WriteString(says)
+		}
+		f.moves()
+		f.now = f.now.Add(tick)
+		if is := f.draw(); is != drawn {
+			drawn, idle = is, 0
+			fmt.Fprintf(&story, "%s %s\n", f.now.Format("15:04:05"), drawn)
+		}
+	}
+	return story.String()
+}
+
+// says is why pools are held, and what is stalled.
+func (f *fleet) says() string {
+	var text strings.Builder
+	if f.result.Problem != "" {
+		fmt.Fprintf(&text, "  %s\n", f.result.Problem)
+	}
+	for _, p := range f.result.Progress {
+		if !slices.Contains([]Reason{RollingOut, UpToDate}, p.Reason) {
+			fmt.Fprintf(&text, "  %s %s: %s\n", p.Pool, p.Reason, p.Message)
+		}
+	}
+	if f.result.Stalled != "" {
+		fmt.Fprintf(&text, "  STALLED: %s\n", f.result.Stalled)
+	}
+	return text.String()
+}

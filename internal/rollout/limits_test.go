@@ -1,0 +1,84 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// Proves: S3-23, S3-24, S3-31, K-2, K-3
+//
+// The numbers are those of kOps' own tests.
+func TestLimitsAreResolvedAsKOpsDoes(t *testing.T) {
+	for _, c := range []struct {
+		surge, unavailable string
+		of                 int
+		want               Limits
+	}{
+		{"", "", 10, Limits{1, 0}},
+		{"0", "", 10, Limits{0, 1}},
+		{"0%", "", 10, Limits{0, 1}},
+		{"1", "", 10, Limits{1, 0}},
+		{"", "0", 10, Limits{1, 0}},
+		{"0", "0%", 10, Limits{0, 1}},
+		{"0", "39%", 10, Limits{0, 3}},
+		{"0", "100%", 10, Limits{0, 10}},
+		{"0", "5%", 10, Limits{0, 1}},
+		{"31%", "", 10, Limits{4, 0}},
+		{"31%", "2", 10, Limits{4, 2}},
+		{"0", "2", 10, Limits{0, 2}},
+		{"1%", "1%", 0, Limits{0, 1}},
+	} {
+		t.Run(fmt.Sprintf("%s %s of %d", c.surge, c.unavailable, c.of), func(t *testing.T) {
+			g := NewWithT(t)
+			limits, err := Resolve(strategy(c.surge, c.unavailable), c.of)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(limits).To(Equal(c.want))
+		})
+	}
+	for _, c := range [][2]string{{"-1", ""}, {"", "-1"}, {"x", ""}, {"", "10"}} {
+		_, err := Resolve(strategy(c[0], c[1]), 10)
+		NewWithT(t).Expect(err != nil).To(Equal(c[1] != "10"), "%v", c)
+	}
+}
+
+func strategy(surge, unavailable string) quoinv1.RolloutStrategy {
+	of := func(text string) *intstr.IntOrString {
+		if text == "" {
+			return nil
+		}
+		return ptr.To(intstr.Parse(text))
+	}
+	return quoinv1.RolloutStrategy{MaxSurge: of(surge), MaxUnavailable: of(unavailable)}
+}
+
+// Proves: S3-22, K-5
+func TestTheLowerLimitCounts(t *testing.T) {
+	g := NewWithT(t)
+	pool := Pool{Name: "blue", Replicas: 8, Stock: Limits{Surge: 4, Unavailable: 1}}
+	for i := range 10 {
+		pool.Machines = append(pool.Machines, Machine{Name: fmt.Sprint(i), Hosted: true, Deleting: i < 2})
+	}
+	policy := &quoinv1.RolloutPolicySpec{}
+	limits := func() Limits {
+		arranged, err := arrange([]Pool{pool}, policy)
+		g.Expect(err).NotTo(HaveOccurred())
+		return arranged[0].limits
+	}
+	g.Expect(limits()).To(Equal(pool.Stock), "a policy that says nothing leaves the MachineDeployment's")
+	policy.Strategy = ptr.To(strategy("31%", "50%"))
+	g.Expect(limits()).To(Equal(Limits{4, 1}), "31% of the 10 that there are")
+	policy.Strategy = ptr.To(strategy("1", "0"))
+	g.Expect(limits()).To(Equal(Limits{1, 0}))
+	policy.Groups = []quoinv1.RolloutGroup{{Name: "g", MachineDeployments: quoinv1.RolloutSelector{Names: []string{"blue"}},
+		Strategy: ptr.To(strategy("3", ""))}}
+	g.Expect(limits()).To(Equal(Limits{3, 0}), "a group's own")
+}

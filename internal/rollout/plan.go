@@ -1,0 +1,311 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// Plan decides about every Machine that waits for a host or does not count yet.
+//
+// One pool is rolled out at a time (S3-6, C15). Where nothing of it is at the present template exactly one Machine is
+// admitted, and the others when that counts (S3-26, S3-35); from then on as many as the limits in force allow. What is
+// admitted goes on whatever holds the rest, but it counts only while nothing speaks against it. So a canary that fails,
+// a pause and a suspension find nothing in deletion where maxUnavailable is 0.
+func Plan(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) Result {
+	pools, err := arrange(s.Pools, policy)
+	if err != nil {
+		return Result{Problem: err.Error()}
+	}
+	p := &planner{State: s, policy: policy, now: now}
+	p.current = currentPool(pools)
+	for i := range pools {
+		p.plan(&pools[i])
+	}
+	return p.result
+}
+
+// planner holds what is decided so far.
+type planner struct {
+	State
+	policy *quoinv1.RolloutPolicySpec
+	now    time.Time
+	// current is the pool that is rolled out; empty when none is.
+	current string
+	result  Result
+}
+
+// currentPool is the pool that is rolled out: what was begun first, then by order. One that a person has to let go holds up
+// nobody.
+func currentPool(pools []rules) string {
+	begun, next := "", ""
+	for i := range pools {
+		pool := &pools[i]
+		switch {
+		case pool.suspended != "" || !pool.busy() || pool.conflict() && pool.in(inFlight) == 0:
+		case pool.in(inFlight) > 0:
+			return pool.Name
+		case pool.in(counts) > 0:
+			begun = cmp.Or(begun, pool.Name)
+		default:
+			next = cmp.Or(next, pool.Name)
+		}
+	}
+	return cmp.Or(begun, next)
+}
+
+func (p *planner) plan(pool *rules) {
+	progress := Progress{Pool: pool.Name, Group: pool.group, Limits: pool.limits, Completed: pool.completed()}
+	begin := len(p.result.Decisions)
+	for _, m := range pool.Machines {
+		switch m.stage() {
+		case inFlight:
+			progress.InFlight++
+			p.validate(pool, m)
+		case counts:
+			progress.Done++
+		case outdated:
+			progress.Outdated++
+			if m.Gated {
+				// Cluster API would take it for unavailable for ever, and might delete none beside it.
+				p.validate(pool, m)
+			}
+		}
+	}
+	room := &room{present: pool.present(), inFlight: progress.InFlight}
+	for _, old := range []bool{false, true} {
+		for _, m := range pool.Machines {
+			if m.stage() == waits && m.Outdated == old {
+				p.start(pool, m, room)
+			}
+		}
+	}
+	decided := p.result.Decisions[begin:]
+	for _, d := range decided {
+		if d.Action == Hold {
+			progress.Held++
+		}
+	}
+	progress.Reason, progress.Message = p.summary(pool, decided)
+	p.result.Progress = append(p.result.Progress, progress)
+}
+
+// room is how many Machines of a pool there are, those that this plan admits included.
+type room struct{ present, inFlight int }
+
+// start decides about a Machine that waits for its admission.
+func (p *planner) start(pool *rules, m Machine, room *room) {
+	d := Decision{Pool: pool.Name, Machine: m.Name, Action: Hold}
+	switch {
+	case m.Outdated && room.present < pool.Replicas:
+		d.Action, d.Reason = Admit, Replacement
+		d.Message = "an outdated Machine is gone before its turn, and this one takes its place"
+	case m.Outdated:
+		d.Reason, d.Message = Outdated, "it is of an earlier template and nothing is missing: Cluster API takes it away"
+	case !pool.rolling():
+		d.Action, d.Reason, d.Message = Admit, NoRollout, "nothing is being replaced"
+		// Until a revision is known to work, each Machine of it has to show that it does.
+		d.Gate = pool.Completed != pool.Revision
+	default:
+		d.Reason, d.Message = p.holds(pool, room)
+		if d.Reason == "" {
+			d.Action, d.Gate, d.Reason, d.Message = Admit, true, Next, "there is room for one more"
+			if pool.in(counts) == 0 {
+				d.Reason, d.Message = First, "nothing is at the present template: one is tried alone"
+			}
+		}
+	}
+	if d.Action == Admit {
+		room.present++
+		room.inFlight++
+	}
+	p.result.Decisions = append(p.result.Decisions, d)
+}
+
+// holdRule says what holds a rollout of a pool; its answer is empty when nothing does.
+type holdRule func(*rules, *room) (Reason, string)
+
+// holds says what a rollout of the pool waits for before it admits one more Machine: the first rule that has an answer.
+// It is empty when there is room.
+func (p *planner) holds(pool *rules, room *room) (Reason, string) {
+	for _, rule := range []holdRule{
+		p.stopped, p.afterControlPlane, p.conflicts, p.afterPrevious, p.afterPerson, p.canaryAlone, p.full,
+	} {
+		if reason, why := rule(pool, room); reason != "" {
+			return reason, why
+		}
+	}
+	return "", ""
+}
+
+func (p *planner) stopped(pool *rules, _ *room) (Reason, string) { return p.stops(pool) }
+
+func (p *planner) afterControlPlane(*rules, *room) (Reason, string) {
+	if p.Outdated == "" {
+		return "", ""
+	}
+	return ControlPlane, "workers come after the control plane: " + p.Outdated
+}
+
+func (p *planner) conflicts(pool *rules, _ *room) (Reason, string) {
+	if !pool.conflict() {
+		return "", ""
+	}
+	return Limited, fmt.Sprintf("the policy allows no surge, and MachineDeployment %s lets no Machine be missing: set its "+
+		"maxUnavailable to 1 or more, or the policy's maxSurge", pool.Name)
+}
+
+func (p *planner) afterPrevious(pool *rules, _ *room) (Reason, string) {
+	if p.current == pool.Name {
+		return "", ""
+	}
+	return Previous, fmt.Sprintf("MachineDeployment %s comes first", p.current)
+}
+
+func (p *planner) afterPerson(*rules, *room) (Reason, string) {
+	if p.result.PausedAfter == "" {
+		return "", ""
+	}
+	return Paused, fmt.Sprintf("Machine %s is validated and waits for a person", p.result.PausedAfter)
+}
+
+func (p *planner) canaryAlone(pool *rules, room *room) (Reason, string) {
+	if pool.in(counts) > 0 || room.inFlight == 0 {
+		return "", ""
+	}
+	return First, "the first Machine of the present template is tried alone"
+}
+
+// full says which limit leaves no room.
+func (p *planner) full(pool *rules, room *room) (Reason, string) {
+	l := pool.limits
+	switch {
+	case pool.pause == quoinv1.RolloutPauseEachMachine && room.inFlight > 0:
+		return InFlight, "one is made at a time, because pauseAfter is EachMachine"
+	case room.inFlight >= l.concurrency():
+		return InFlight, fmt.Sprintf("%d on their way, and %d may be", room.inFlight, l.concurrency())
+	case room.present >= pool.Replicas+l.Surge && room.present >= pool.Replicas:
+		return Surge, fmt.Sprintf("%d Machines for %d replicas, and %d more may be", room.present, pool.Replicas, l.Surge)
+	}
+	return "", ""
+}
+
+// stops says what stops a rollout of the pool with the Machines that are in flight; empty when nothing does.
+func (p *planner) stops(pool *rules) (Reason, string) {
+	if pool.suspended != "" {
+		return Suspended, pool.suspended
+	}
+	if p.Unhealthy != "" {
+		return ControlPlane, "the control plane is not healthy: " + p.Unhealthy
+	}
+	for _, m := range pool.Machines {
+		if m.stage() == counts && m.Unhealthy != "" {
+			return GroupUnhealthy, fmt.Sprintf("Machine %s is new and not healthy any more: %s", m.Name, m.Unhealthy)
+		}
+	}
+	return "", ""
+}
+
+// validate decides about a Machine that is in flight.
+func (p *planner) validate(pool *rules, m Machine) {
+	d := Decision{Pool: pool.Name, Machine: m.Name, Action: Wait}
+	end := m.Since.Add(pool.soak)
+	stop, why := p.stops(pool)
+	switch {
+	case !m.Joined:
+		d.Reason, d.Message = Provisioning, cmp.Or(m.Unhealthy, "it has no Node yet")
+	case m.Unhealthy != "":
+		d.Reason, d.Message = NotHealthy, m.Unhealthy
+	case stop != "":
+		d.Reason, d.Message = stop, why
+	case p.now.Before(end):
+		d.Reason = Soaking
+		d.Message = fmt.Sprintf("healthy since %s, counts at %s", m.Since.UTC().Format(time.RFC3339),
+			end.UTC().Format(time.RFC3339))
+		p.again(end.Sub(p.now))
+	case p.pauses(pool, m):
+		d.Reason = Paused
+		d.Message = fmt.Sprintf("it is validated; set spec.continueAfter to %s to go on", m.Name)
+		p.result.PausedAfter = cmp.Or(p.result.PausedAfter, m.Name)
+	default:
+		d.Action, d.Reason, d.Message = Count, Validated, "it is healthy"
+		if pool.soak > 0 {
+			d.Message = fmt.Sprintf("it was healthy for %s", pool.soak)
+		}
+	}
+	if d.Reason == Provisioning || d.Reason == NotHealthy {
+		p.stalls(m, d.Message)
+	}
+	p.result.Decisions = append(p.result.Decisions, d)
+}
+
+// pauses reports whether a person has to say that it goes on after the Machine.
+func (p *planner) pauses(pool *rules, m Machine) bool {
+	if m.Outdated || !pool.rolling() || p.policy.ContinueAfter == m.Name {
+		return false
+	}
+	return pool.pause == quoinv1.RolloutPauseEachMachine ||
+		pool.pause == quoinv1.RolloutPauseCanary && pool.in(counts) == 0
+}
+
+// stalls notes a Machine that takes longer than it may (C16).
+func (p *planner) stalls(m Machine, why string) {
+	deadline := seconds(p.policy.DeadlineSeconds)
+	if deadline == 0 || m.Admitted.IsZero() {
+		return
+	}
+	if late := m.Admitted.Add(deadline); p.now.Before(late) {
+		p.again(late.Sub(p.now))
+		return
+	}
+	if p.result.Stalled == "" {
+		p.result.Stalled = fmt.Sprintf("Machine %s was admitted at %s and does not count yet: %s", m.Name,
+			m.Admitted.UTC().Format(time.RFC3339), why)
+	}
+}
+
+func (p *planner) again(after time.Duration) {
+	if p.result.Again == 0 || after < p.result.Again {
+		p.result.Again = after
+	}
+}
+
+// summary is the decision that tells most about a pool.
+func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
+	for _, action := range []Action{Wait, Admit, Count, Hold} {
+		for _, d := range decided {
+			if d.Action != action {
+				continue
+			}
+			message := fmt.Sprintf("Machine %s: %s", d.Machine, d.Message)
+			switch {
+			case d.Reason == Paused || d.Reason == Suspended || d.Reason == ControlPlane || d.Reason == GroupUnhealthy,
+				action == Hold:
+				return d.Reason, message + early(pool, d.Reason)
+			default:
+				return RollingOut, message
+			}
+		}
+	}
+	if !pool.busy() {
+		return UpToDate, ""
+	}
+	if reason, why := p.holds(pool, &room{present: pool.present()}); reason != "" && reason != Surge {
+		return reason, why + early(pool, reason)
+	}
+	return RollingOut, "Cluster API replaces Machines"
+}
+
+// early says that Cluster API deletes Machines out of order. What is not made cannot keep it from that.
+func early(pool *rules, reason Reason) string {
+	if reason == Surge || pool.Stock.Unavailable == 0 {
+		return ""
+	}
+	return fmt.Sprintf(". Its maxUnavailable lets Cluster API delete %d Machines all the same: set it to 0 in "+
+		"MachineDeployment %s", pool.Stock.Unavailable, pool.Name)
+}

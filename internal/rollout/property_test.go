@@ -1,0 +1,293 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// drawn are pools that are whole, and a policy without groups.
+func drawn(t *rapid.T) *fleet {
+	f := newFleet()
+	for i := range rapid.IntRange(1, 3).Draw(t, "pools") {
+		d := &deployment{name: fmt.Sprintf("pool-%d", i), template: 1 + 100*i,
+			replicas: rapid.IntRange(0, 6).Draw(t, "replicas"), surge: rapid.IntRange(0, 3).Draw(t, "surge")}
+		d.unavailable = rapid.IntRange(0, 2).Draw(t, "unavailable")
+		if d.surge == 0 {
+			d.unavailable = max(1, d.unavailable) // Cluster API's admission refuses it
+		}
+		d.whole(f.now)
+		f.pools = append(f.pools, d)
+	}
+	f.policy.SoakSeconds = ptr.To(int32(rapid.IntRange(0, 120).Draw(t, "soak")))
+	f.policy.DeadlineSeconds = ptr.To(int32(600))
+	if rapid.Bool().Draw(t, "strategy") {
+		surge := rapid.IntRange(0, 3).Draw(t, "maxSurge")
+		f.policy.Strategy = ptr.To(strategy(fmt.Sprint(surge), ""))
+		for _, d := range f.pools {
+			d.unavailable = max(d.unavailable, 1-min(surge, 1)) // or nothing could ever be replaced
+		}
+	}
+	f.policy.PauseAfter = rapid.SampledFrom([]quoinv1.RolloutPause{quoinv1.RolloutPauseNone, quoinv1.RolloutPauseCanary,
+		quoinv1.RolloutPauseEachMachine}).Draw(t, "pauseAfter")
+	return f
+}
+
+// disturb does what may happen at any time; touched tells that Machines may be missing through it.
+func (f *fleet) disturb(t *rapid.T) (touched bool) {
+	d := rapid.SampledFrom(f.pools).Draw(t, "pool")
+	switch rapid.SampledFrom([]string{"", "", "", "", "edit", "edit", "revert", "scale", "delete", "forget", "suspend",
+		"plane", "ill"}).Draw(t, "happens") {
+	case "edit":
+		d.template++
+	case "revert":
+		d.template = max(d.template-1, d.template/100*100+1)
+	case "scale":
+		d.replicas = rapid.IntRange(0, 6).Draw(t, "to")
+		return true
+	case "delete":
+		if len(d.machines) > 0 {
+			n := rapid.SampledFrom(d.machines).Draw(t, "machine")
+			if n.deleted.IsZero() {
+				n.deleted = f.now
+			}
+		}
+		return true
+	case "forget":
+		d.completed = ""
+	case "plane":
+		f.unhealthy = map[bool]string{true: "etcd has no leader"}[f.unhealthy == ""]
+	case "ill":
+		for _, n := range d.machines {
+			if n.joined && n.ill == "" {
+				n.ill = "NodeHealthy: gone"
+				break
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// heal what fell ill, which a person or a health check does.
+func (f *fleet) heal() {
+	f.unhealthy = ""
+	for _, d := range f.pools {
+		for _, n := range d.machines {
+			if n.ill != "" {
+				n.ill, n.healthy = "", f.now
+			}
+		}
+	}
+}
+
+// replaces reports whether Machines of the pool are to be replaced.
+func (d *deployment) replaces() bool {
+	for _, n := range d.machines {
+		if n.template != d.template {
+			return true
+		}
+	}
+	return false
+}
+
+// judge one admission or count by what there was before it, without anything of the planner.
+func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
+	pool := f.pool(d.Pool)
+	present, flying, known := 0, 0, 0
+	for _, n := range pool.machines {
+		was := before[n.name]
+		switch {
+		case !was.occupies():
+		case n.name == d.Machine:
+		default:
+			present++
+			if n.template == pool.template && n.deleted.IsZero() {
+				if was.gated {
+					flying++
+				} else if was.joined {
+					known++
+				}
+			}
+		}
+	}
+	if d.Action == Count {
+		if n := before[d.Machine]; n.ill != "" || !n.joined || f.unhealthy != "" ||
+			f.now.Sub(n.healthy) < time.Duration(*f.policy.SoakSeconds)*time.Second {
+			t.Fatalf("%s counts and should not: %+v", d.Machine, n)
+		}
+		return
+	}
+	if !pool.replaces() || pool.node(d.Machine).template != pool.template {
+		return
+	}
+	surge := pool.surge
+	if f.policy.Strategy != nil {
+		surge = min(surge, f.policy.Strategy.MaxSurge.IntValue())
+	}
+	switch {
+	case present+1 > pool.replicas+surge && present+1 > pool.replicas:
+		t.Fatalf("%s: %d Machines beside it for %d replicas and a surge of %d", d.Machine, present, pool.replicas, surge)
+	case !pool.node(d.Machine).gated:
+		t.Fatalf("%s has no gate in a rollout", d.Machine)
+	case known == 0 && flying > 0:
+		t.Fatalf("%s beside a canary", d.Machine)
+	case f.policy.PauseAfter == quoinv1.RolloutPauseEachMachine && flying > 0:
+		t.Fatalf("%s beside another one", d.Machine)
+	case f.unhealthy != "":
+		t.Fatalf("%s while the control plane is ill", d.Machine)
+	}
+	f.judgeOrder(t, pool, d, flying > 0, known > 0)
+}
+
+// judgeOrder holds one admission against those of other pools. A pool of which Machines were replaced already is begun,
+// and is finished first.
+func (f *fleet) judgeOrder(t *rapid.T, pool *deployment, d Decision, flying, begun bool) {
+	flies := func(p *deployment) bool {
+		for _, n := range p.machines {
+			if n.gated && n.deleted.IsZero() && n.template == p.template && n.name != d.Machine {
+				return true
+			}
+		}
+		return false
+	}
+	for _, other := range f.pools {
+		if other == pool {
+			continue
+		}
+		if other.replaces() && flies(other) && !flying && !flies(pool) {
+			t.Fatalf("%s while a Machine of %s is on its way", d.Machine, other.name)
+		}
+		if other.name < pool.name && other.replaces() && !flying && !begun && !flies(pool) {
+			t.Fatalf("%s before %s", d.Machine, other.name)
+		}
+	}
+}
+
+// step has everybody look once, and holds what is decided against the promises.
+func (f *fleet) step(t *rapid.T) {
+	before := map[string]*node{}
+	for _, d := range f.pools {
+		for _, n := range d.machines {
+			before[n.name] = ptr.To(*n)
+		}
+	}
+	for _, d := range f.decide() {
+		f.judge(t, d, before)
+		// What was decided together was: the next one is judged beside it.
+		before[d.Machine] = ptr.To(*f.pool(d.Pool).node(d.Machine))
+	}
+	f.moves()
+	f.now = f.now.Add(tick)
+}
+
+// available says which pool has fewer Machines than its MachineDeployment allows; empty when none has.
+func (f *fleet) lacking() string {
+	for _, d := range f.pools {
+		have := 0
+		for _, n := range d.machines {
+			if n.available() {
+				have++
+			}
+		}
+		if least := d.replicas - max(d.unavailable, 1-min(d.surge, 1)); have < least {
+			return fmt.Sprintf("%s has %d available of at least %d", d.name, have, least)
+		}
+	}
+	return ""
+}
+
+// settled reports whether every pool is as it is to be.
+func (f *fleet) settled() bool {
+	for _, d := range f.pools {
+		if len(d.machines) != d.replicas {
+			return false
+		}
+		for _, n := range d.machines {
+			if n.template != d.template || !n.available() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Whatever happens, a rollout keeps its limits and its order, tries one Machine first, lets nothing count that is not
+// healthy, never has fewer Machines available than the MachineDeployment allows, and ends when hosts behave.
+func TestRolloutsEndWhateverHappens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawn(t)
+		touched := false
+		for range rapid.IntRange(0, 80).Draw(t, "steps") {
+			touched = f.disturb(t) || touched
+			f.step(t)
+			if why := f.lacking(); why != "" && !touched {
+				t.Fatalf("%s: %s", why, f.draw())
+			}
+			if f.result.PausedAfter != "" && rapid.Bool().Draw(t, "continues") {
+				f.policy.ContinueAfter = f.result.PausedAfter
+			}
+		}
+		for range 2000 {
+			f.heal()
+			f.policy.ContinueAfter = f.result.PausedAfter
+			f.step(t)
+			if f.settled() {
+				return
+			}
+		}
+		t.Fatalf("it does not end: %s\n%s\n%+v", f.draw(), f.says(), strings.Join(f.lines(), "\n"))
+	})
+}
+
+func (f *fleet) lines() []string {
+	var lines []string
+	for _, d := range f.result.Decisions {
+		lines = append(lines, fmt.Sprintf("%s %s (%s): %s", d.Action, d.Machine, d.Reason, d.Message))
+	}
+	return lines
+}
+
+// A template that makes no healthy Node touches one host, and costs no Machine where maxUnavailable is 0.
+func TestABrokenTemplateStopsAfterOneMachine(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawn(t)
+		d := f.pools[0]
+		d.replicas, d.surge, d.unavailable, f.policy.Strategy = max(1, d.replicas), max(1, d.surge), 0, nil
+		for range 20 {
+			f.step(t)
+		}
+		d.template++
+		f.broken[d.template] = true
+		made := d.made
+		for range 200 {
+			f.step(t)
+			hosted, old := 0, 0
+			for _, n := range d.machines {
+				if n.template == d.template && n.occupies() {
+					hosted++
+				} else if n.template != d.template && n.deleted.IsZero() {
+					old++
+				}
+			}
+			if hosted > 1 || old < d.replicas {
+				t.Fatalf("%d tried and %d of %d left: %s", hosted, old, d.replicas, f.draw())
+			}
+		}
+		if d.made == made {
+			t.Fatal("nothing was tried")
+		}
+		if f.result.Stalled == "" {
+			t.Fatalf("nobody is told: %s", strings.Join(f.lines(), "\n"))
+		}
+	})
+}

@@ -1,0 +1,167 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"sigs.k8s.io/yaml"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// Proves: S3-6, S3-7, S3-9, S3-25, S3-26, S3-34, S3-35, C10, C16, K-8, K-11
+//
+// Each file tells rollouts: a pool is drawn whenever it changes, one letter for each Machine (see draw), with what is
+// decided and why.
+//
+//	pool <name> replicas=3 surge=1 unavailable=0 [label=value]   a MachineDeployment with its own limits
+//	policy           the spec of a RolloutPolicy
+//	edit <pool>..    a new template
+//	revert <pool>    the template before
+//	scale <pool> <n>
+//	run [for=1h]     until nothing moves, or the time is over
+//	break <pool>, mend <pool>      Nodes of the present template are not healthy
+//	ill <machine> <why>, well <machine>, delete <machine>
+//	controlplane unhealthy|outdated <why>, controlplane
+//	forget           the status is lost
+//	status           what people see
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+		f := newFleet()
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "begin" {
+				f = newFleet()
+				return ""
+			}
+			return f.command(t, d)
+		})
+	})
+}
+
+func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
+	word := func(i int) string { return d.CmdArgs[i].Key }
+	switch d.Cmd {
+	case "pool":
+		f.addPool(d)
+	case "policy":
+		f.policy = quoinv1.RolloutPolicySpec{}
+		if err := yaml.UnmarshalStrict([]byte(d.Input), &f.policy); err != nil {
+			t.Fatal(err)
+		}
+	case "edit":
+		for i := range d.CmdArgs {
+			f.edit(word(i))
+		}
+	case "revert":
+		f.pool(word(0)).template--
+	case "scale":
+		f.pool(word(0)).replicas, _ = strconv.Atoi(word(1))
+	case "break", "mend":
+		of := f.pool(word(0))
+		f.broken[of.template] = d.Cmd == "break"
+		for _, n := range of.machines {
+			if n.template == of.template && n.joined && d.Cmd == "mend" {
+				n.ill, n.healthy = "", f.now
+			}
+		}
+	case "ill", "well", "delete":
+		f.happens(d.Cmd, word(0), strings.TrimSpace(d.Input))
+	case "controlplane":
+		f.unhealthy, f.outdated = "", ""
+		if len(d.CmdArgs) > 0 {
+			*map[string]*string{"unhealthy": &f.unhealthy, "outdated": &f.outdated}[word(0)] = strings.TrimSpace(d.Input)
+		}
+	case "forget":
+		for _, p := range f.pools {
+			p.completed = ""
+		}
+	case "run":
+		limit := 12 * time.Hour
+		if d.HasArg("for") {
+			text := ""
+			d.ScanArgs(t, "for", &text)
+			limit, _ = time.ParseDuration(text)
+		}
+		return f.tell(limit)
+	case "status":
+		return f.status()
+	default:
+		t.Fatalf("unknown command %s", d.Cmd)
+	}
+	return ""
+}
+
+func (f *fleet) addPool(d *datadriven.TestData) {
+	p := &deployment{name: d.CmdArgs[0].Key, replicas: 3, surge: 1, labels: map[string]string{}, template: 1 + 100*len(f.pools)}
+	for _, arg := range d.CmdArgs[1:] {
+		number, _ := strconv.Atoi(arg.Vals[0])
+		switch arg.Key {
+		case "replicas":
+			p.replicas = number
+		case "paused":
+			p.paused = true
+		case "ondelete":
+			p.onDelete, p.surge = true, 0
+		case "surge":
+			p.surge = number
+		case "unavailable":
+			p.unavailable = number
+		default:
+			p.labels[arg.Key] = arg.Vals[0]
+		}
+	}
+	if !d.HasArg("new") {
+		p.whole(f.now)
+	}
+	delete(p.labels, "new")
+	f.pools = append(f.pools, p)
+}
+
+func (f *fleet) edit(pool string) { f.pool(pool).template++ }
+
+func (f *fleet) happens(what, machine, why string) {
+	for _, p := range f.pools {
+		if n := p.node(machine); n != nil {
+			switch what {
+			case "ill":
+				n.ill = why
+			case "well":
+				n.ill, n.healthy = "", f.now
+			case "delete":
+				n.deleted = f.now
+			}
+			return
+		}
+	}
+	panic("no Machine " + machine)
+}
+
+// status is what people see.
+func (f *fleet) status() string {
+	f.result = Plan(f.state(), &f.policy, f.now)
+	var text strings.Builder
+	if f.result.Problem != "" {
+		return f.result.Problem + "\n"
+	}
+	for _, p := range f.result.Progress {
+		fmt.Fprintf(&text, "%s outdated=%d held=%d inFlight=%d done=%d maxSurge=%d maxUnavailable=%d %s %s\n",
+			strings.TrimPrefix(p.Group+"/"+p.Pool, "/"), p.Outdated, p.Held, p.InFlight, p.Done, p.Limits.Surge,
+			p.Limits.Unavailable, p.Reason, p.Message)
+	}
+	if f.result.PausedAfter != "" {
+		fmt.Fprintf(&text, "pausedAfter: %s\n", f.result.PausedAfter)
+	}
+	held := slices.DeleteFunc(slices.Clone(f.result.Decisions), func(d Decision) bool { return d.Action == Admit || d.Action == Count })
+	for _, d := range held {
+		fmt.Fprintf(&text, "%s %s (%s): %s\n", d.Action, d.Machine, d.Reason, d.Message)
+	}
+	return text.String()
+}

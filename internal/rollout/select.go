@@ -1,0 +1,180 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// Of is the RolloutPolicy that holds for a Cluster: the oldest, since two could only wait for each other. It is nil
+// when there is none.
+func Of(policies []quoinv1.RolloutPolicy, cluster string) *quoinv1.RolloutPolicy {
+	var first *quoinv1.RolloutPolicy
+	for i := range policies {
+		p := &policies[i]
+		if p.Spec.ClusterName != cluster || !p.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if first == nil || older(p, first) {
+			first = p
+		}
+	}
+	return first
+}
+
+func older(a, b *quoinv1.RolloutPolicy) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.Name < b.Name
+}
+
+// Select is the place of the group that a MachineDeployment belongs to; -1 when the policy does not select it. All have
+// place 0 where the policy has no groups.
+func Select(policy *quoinv1.RolloutPolicySpec, name string, has map[string]string) (int, error) {
+	if len(policy.Groups) == 0 {
+		return 0, nil
+	}
+	for i, group := range policy.Groups {
+		if slices.Contains(group.MachineDeployments.Names, name) {
+			return i, nil
+		}
+		if group.MachineDeployments.Labels == nil {
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(group.MachineDeployments.Labels)
+		if err != nil {
+			return -1, fmt.Errorf("group %s: machineDeployments.labels: %w", group.Name, err)
+		}
+		if selector.Matches(labels.Set(has)) {
+			return i, nil
+		}
+	}
+	return -1, nil
+}
+
+// rules are what holds for one pool.
+type rules struct {
+	Pool
+	place int
+	group string
+	// suspended says why nothing of the pool is begun; empty when it may be.
+	suspended string
+	pause     quoinv1.RolloutPause
+	soak      time.Duration
+	limits    Limits
+}
+
+// conflict reports whether nothing could ever be replaced: none is made beforehand, and none deleted.
+func (r *rules) conflict() bool {
+	return r.limits.Surge == 0 && r.Stock.Unavailable == 0 && !r.OnDelete
+}
+
+// arrange the selected pools in their order: by group, and alphabetically within one (S3-7).
+func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
+	var arranged []rules
+	for _, pool := range pools {
+		place, err := Select(policy, pool.Name, pool.Labels)
+		if err != nil {
+			return nil, err
+		}
+		if place < 0 {
+			continue
+		}
+		r := rules{Pool: pool, place: place, pause: policy.PauseAfter, soak: seconds(policy.SoakSeconds)}
+		if pool.Paused {
+			r.suspended = "the MachineDeployment is paused"
+		}
+		strategy := policy.Strategy
+		if len(policy.Groups) > 0 {
+			group := policy.Groups[place]
+			r.group = group.Name
+			if ptr.Deref(group.Suspend, false) {
+				r.suspended = fmt.Sprintf("group %s is suspended", group.Name)
+			}
+			r.pause = cmp.Or(group.PauseAfter, r.pause)
+			strategy = cmp.Or(group.Strategy, strategy)
+			if group.SoakSeconds != nil {
+				r.soak = seconds(group.SoakSeconds)
+			}
+		}
+		if r.limits, err = effective(strategy, pool, r.present()); err != nil {
+			return nil, fmt.Errorf("MachineDeployment %s: %w", pool.Name, err)
+		}
+		r.Machines = slices.SortedFunc(slices.Values(pool.Machines), func(a, b Machine) int {
+			return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+		})
+		arranged = append(arranged, r)
+	}
+	slices.SortFunc(arranged, func(a, b rules) int {
+		return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.Name, b.Name))
+	})
+	return arranged, nil
+}
+
+func seconds(of *int32) time.Duration { return time.Duration(ptr.Deref(of, 0)) * time.Second }
+
+// present are the Machines that have a host or may claim one, those that leave included.
+func (p Pool) present() int {
+	n := 0
+	for _, m := range p.Machines {
+		if m.started() {
+			n++
+		}
+	}
+	return n
+}
+
+// in counts the Machines of a stage.
+func (p Pool) in(s stage) int {
+	n := 0
+	for _, m := range p.Machines {
+		if m.stage() == s {
+			n++
+		}
+	}
+	return n
+}
+
+// rolling reports whether Machines of the pool are to be replaced, or the last of them were and what takes their place
+// does not count yet.
+func (p Pool) rolling() bool {
+	for _, m := range p.Machines {
+		if m.Outdated {
+			return true
+		}
+	}
+	return p.Completed != "" && p.Completed != p.Revision
+}
+
+// busy reports whether other pools wait for this one. They do not wait for a person's deletions.
+func (p Pool) busy() bool {
+	if p.OnDelete && p.in(inFlight) == 0 {
+		waiting := func(m Machine) bool { return m.stage() == waits && !m.Outdated }
+		return p.rolling() && slices.ContainsFunc(p.Machines, waiting)
+	}
+	return p.rolling() || slices.ContainsFunc(p.Machines, func(m Machine) bool { return m.Gated && !m.Deleting })
+}
+
+// completed is the revision whose rollout is done as of now.
+func (p Pool) completed() string {
+	for _, m := range p.Machines {
+		if s := m.stage(); m.Outdated || s == waits || s == inFlight {
+			return p.Completed
+		}
+	}
+	if p.Revision == "" || p.in(counts) < p.Replicas {
+		return p.Completed
+	}
+	return p.Revision
+}
