@@ -121,6 +121,10 @@ func (r *Reconciler) mayClaim(ctx context.Context, v *observation) (again time.D
 		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
 		return again, false, err
 	}
+	if why, err := r.notAdmitted(ctx, v); err != nil || why != "" {
+		v.obstacle = &obstacle{infrav1.MachineWaitingForRolloutReason, why}
+		return unseenRecheck, false, err
+	}
 	if ptr.Deref(v.machine.Spec.Bootstrap.DataSecretName, "") == "" {
 		// Workers exist long before a control plane answers. Holding hosts meanwhile could take the very ones that the
 		// control plane needs to answer at all.

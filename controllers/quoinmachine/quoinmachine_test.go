@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 )
 
@@ -41,6 +42,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	_ = clusterv1.AddToScheme(scheme)
 	_ = corev1.AddToScheme(scheme)
 	_ = infrav1.AddToScheme(scheme)
+	_ = quoinv1.AddToScheme(scheme)
 	w := &world{t: t, g: NewWithT(t)}
 	builder := fake.NewClientBuilder().WithScheme(scheme)
 	for _, index := range fieldindex.All() {

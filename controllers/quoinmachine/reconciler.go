@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/predicates"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
@@ -102,6 +103,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
 			builder.WithPredicates(predicate.Or(predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(mgr.GetScheme(),
 				log), policyChanges()))).
+		Watches(&quoinv1.RolloutPolicy{}, handler.EnqueueRequestsFromMapFunc(r.waitingForRollout)).
 		Watches(&infrav1.QuoinHost{}, r.hostEvents()).
 		Complete(r)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachine"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachinetemplate"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/rolloutpolicy"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	controlplanewebhooks "github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks/controlplane"
@@ -102,6 +103,13 @@ func addInfrastructure(
 	}
 	if err := (&quoinmachinetemplate.Reconciler{
 		Client:           mgr.GetClient(),
+		WatchFilterValue: o.WatchFilter,
+	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
+		return err
+	}
+	if err := (&rolloutpolicy.Reconciler{
+		Client:           mgr.GetClient(),
+		APIReader:        mgr.GetAPIReader(),
 		WatchFilterValue: o.WatchFilter,
 	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
 		return err

@@ -82,6 +82,8 @@ const (
 	// MachineWaitingForControlPlaneReason: the API servers that run are too old, or too new, for a kubelet of the
 	// Machine's version.
 	MachineWaitingForControlPlaneReason = "WaitingForControlPlane"
+	// MachineWaitingForRolloutReason: the RolloutPolicy that the Machine's MachineDeployment is under has not admitted it.
+	MachineWaitingForRolloutReason = "WaitingForRollout"
 	// MachineWaitingForBootstrapDataReason: the Machine has no bootstrap data.
 	MachineWaitingForBootstrapDataReason = "WaitingForBootstrapData"
 	// MachineWaitingForOwnerReason: no Machine owns the QuoinMachine.

@@ -23,6 +23,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
 // auditPolicy records who asked for what, and whether it was allowed, for ServiceAccounts alone: those are the managers.
@@ -87,7 +88,7 @@ func (r *Rig) startAPIServer(context.Context) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, bootstrapv1.AddToScheme,
-		infrav1.AddToScheme, controlplanev1.AddToScheme,
+		infrav1.AddToScheme, controlplanev1.AddToScheme, quoinv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return fmt.Errorf("building the scheme: %w", err)

@@ -1,0 +1,84 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinmachine
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+)
+
+// +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedeployments,verbs=get;list;watch
+
+// notAdmitted says why a Machine of a MachineDeployment may not claim a host yet: a RolloutPolicy selects it and did
+// not admit it. It is empty when none does, so that nothing waits for a policy that is gone.
+func (r *Reconciler) notAdmitted(ctx context.Context, v *observation) (string, error) {
+	name := v.machine.Labels[clusterv1.MachineDeploymentNameLabel]
+	if name == "" || !rollout.AdmittedAt(v.machine).IsZero() || !v.cluster.DeletionTimestamp.IsZero() {
+		return "", nil
+	}
+	policies := &quoinv1.RolloutPolicyList{}
+	if err := r.Client.List(ctx, policies, client.InNamespace(v.machine.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return "", fmt.Errorf("listing the RolloutPolicies of namespace %s: %w", v.machine.Namespace, err)
+	}
+	policy := rollout.Of(policies.Items, v.cluster.Name)
+	if policy == nil {
+		return "", nil
+	}
+	pool := &clusterv1.MachineDeployment{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: v.machine.Namespace, Name: name}, pool)
+	if apierrors.IsNotFound(err) || err == nil && !pool.DeletionTimestamp.IsZero() {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading MachineDeployment %s/%s: %w", v.machine.Namespace, name, err)
+	}
+	place, err := rollout.Select(&policy.Spec, name, pool.Labels)
+	if err != nil {
+		return fmt.Sprintf("RolloutPolicy %s: %v; correct the selector", policy.Name, err), nil
+	}
+	if place < 0 {
+		return "", nil
+	}
+	why := "it has not admitted the Machine yet"
+	for _, progress := range policy.Status.MachineDeployments {
+		if progress.Name == name && progress.Message != "" {
+			why = progress.Message
+		}
+	}
+	return fmt.Sprintf("RolloutPolicy %s: %s", policy.Name, why), nil
+}
+
+// waitingForRollout names the QuoinMachines of a policy's Cluster that wait for an admission.
+func (r *Reconciler) waitingForRollout(ctx context.Context, object client.Object) []ctrl.Request {
+	policy, ok := object.(*quoinv1.RolloutPolicy)
+	if !ok {
+		return nil
+	}
+	machines := &infrav1.QuoinMachineList{}
+	if err := r.Client.List(ctx, machines, client.UnsafeDisableDeepCopy, client.InNamespace(policy.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: policy.Spec.ClusterName}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing the QuoinMachines that wait for a rollout", "rolloutPolicy", policy.Name)
+		return nil
+	}
+	var requests []ctrl.Request
+	for i := range machines.Items {
+		if conditions.GetReason(&machines.Items[i], infrav1.MachineHostClaimedCondition) ==
+			infrav1.MachineWaitingForRolloutReason {
+			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
+		}
+	}
+	return requests
+}

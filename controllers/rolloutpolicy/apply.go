@@ -1,0 +1,114 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+)
+
+// apply does what was decided about a Machine.
+func (r *Reconciler) apply(
+	ctx context.Context, policy *quoinv1.RolloutPolicy, machine *clusterv1.Machine, d rollout.Decision,
+) error {
+	switch d.Action {
+	case rollout.Admit:
+		before := machine.DeepCopy()
+		// In one patch: no Machine is ever on its way without its gate.
+		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, quoinv1.RolloutAdmittedAnnotation,
+			rollout.Admission(machine, r.Clock.Now()))
+		if d.Gate {
+			rollout.SetGate(machine, true)
+		}
+		if err := r.Client.Patch(ctx, machine, onlyOf(before)); err != nil {
+			return fmt.Errorf("admit Machine %s: %w", client.ObjectKeyFromObject(machine), err)
+		}
+	case rollout.Count:
+		if err := r.show(ctx, machine, metav1.ConditionTrue, d); err != nil {
+			return err
+		}
+		if err := r.ungate(ctx, machine); err != nil {
+			return err
+		}
+	case rollout.Wait:
+		if rollout.Gated(machine) {
+			return r.show(ctx, machine, metav1.ConditionFalse, d)
+		}
+		return nil
+	case rollout.Hold:
+		return nil // its QuoinMachine tells
+	}
+	r.Recorder.Eventf(policy, machine, corev1.EventTypeNormal, string(d.Reason), string(d.Action), "%s: %s", d.Machine,
+		d.Message)
+	return nil
+}
+
+// show what a Machine waits for in the condition of its gate.
+func (r *Reconciler) show(
+	ctx context.Context, machine *clusterv1.Machine, status metav1.ConditionStatus, d rollout.Decision,
+) error {
+	before := machine.DeepCopy()
+	conditions.Set(machine, metav1.Condition{Type: quoinv1.MachineRolloutValidatedCondition, Status: status,
+		Reason: string(d.Reason), Message: d.Message})
+	return r.patchStatus(ctx, before, machine)
+}
+
+func (r *Reconciler) patchStatus(ctx context.Context, before, machine *clusterv1.Machine) error {
+	if equality.Semantic.DeepEqual(before.Status, machine.Status) {
+		return nil
+	}
+	// Conditions are one list: who wrote another one meanwhile must not lose it.
+	if err := r.Client.Status().Patch(ctx, machine, onlyOf(before)); err != nil {
+		return fmt.Errorf("patch the status of Machine %s: %w", client.ObjectKeyFromObject(machine), err)
+	}
+	return nil
+}
+
+func (r *Reconciler) ungate(ctx context.Context, machine *clusterv1.Machine) error {
+	before := machine.DeepCopy()
+	rollout.SetGate(machine, false)
+	if err := r.Client.Patch(ctx, machine, onlyOf(before)); err != nil {
+		return fmt.Errorf("take the readiness gate off Machine %s: %w", client.ObjectKeyFromObject(machine), err)
+	}
+	return nil
+}
+
+// release takes every gate off that a policy put on Machines of the Cluster: there is none any more, or the Cluster
+// goes.
+func (r *Reconciler) release(ctx context.Context, cluster *clusterv1.Cluster) error {
+	if annotations.IsPaused(cluster, cluster) {
+		return nil
+	}
+	machines := &clusterv1.MachineList{}
+	if err := r.Client.List(ctx, machines, client.InNamespace(cluster.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}); err != nil {
+		return fmt.Errorf("list the Machines of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
+	}
+	for i := range machines.Items {
+		machine := &machines.Items[i]
+		if !rollout.Gated(machine) {
+			continue
+		}
+		if err := client.IgnoreNotFound(r.ungate(ctx, machine)); err != nil {
+			return err
+		}
+		before := machine.DeepCopy()
+		conditions.Delete(machine, quoinv1.MachineRolloutValidatedCondition)
+		if err := client.IgnoreNotFound(r.patchStatus(ctx, before, machine)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

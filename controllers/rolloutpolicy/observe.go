@@ -1,0 +1,173 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/core/reconcilers/machinedeployment/mdutil"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+)
+
+// observation is what was read for one decision.
+type observation struct {
+	state rollout.State
+	// machines by name.
+	machines map[string]*clusterv1.Machine
+	// behind: the cache does not know the MachineSet of a Machine yet, about which nothing is decided.
+	behind bool
+}
+
+// observe reads what a decision rests on; Machines, which alone are changed, through the given reader.
+func (r *Reconciler) observe(
+	ctx context.Context, machines client.Reader, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
+) (*observation, error) {
+	seen := &observation{machines: map[string]*clusterv1.Machine{}}
+	seen.state.Unhealthy = lacks(cluster, clusterv1.ClusterControlPlaneAvailableCondition)
+	seen.state.Outdated = lacks(cluster, clusterv1.ClusterControlPlaneMachinesUpToDateCondition)
+	pools, sets, all := &clusterv1.MachineDeploymentList{}, &clusterv1.MachineSetList{}, &clusterv1.MachineList{}
+	hosted := &infrav1.QuoinMachineList{}
+	in, of := client.InNamespace(cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}
+	asIs := client.UnsafeDisableDeepCopy // nothing but Machines is changed
+	for _, list := range []struct {
+		reader client.Reader
+		of     client.ObjectList
+		by     []client.ListOption
+	}{
+		{r.Client, pools, []client.ListOption{in, asIs}}, {r.Client, sets, []client.ListOption{in, of, asIs}},
+		{r.Client, hosted, []client.ListOption{in, of, asIs}}, {machines, all, []client.ListOption{in, of}},
+	} {
+		if err := list.reader.List(ctx, list.of, list.by...); err != nil {
+			return nil, fmt.Errorf("list the workers of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
+		}
+	}
+	hosts := map[string]bool{}
+	for i := range hosted.Items {
+		hosts[hosted.Items[i].Name] = hosted.Items[i].Spec.ProviderID != ""
+	}
+	for i := range pools.Items {
+		pool := &pools.Items[i]
+		ref := pool.Spec.Template.Spec.InfrastructureRef
+		if pool.Spec.ClusterName == cluster.Name && ref.Kind == "QuoinMachineTemplate" &&
+			ref.APIGroup == infrav1.GroupVersion.Group && pool.DeletionTimestamp.IsZero() {
+			seen.pool(pool, sets.Items, all.Items, hosts, completedOf(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
+		}
+	}
+	return seen, nil
+}
+
+// lacks says what a condition of the Cluster complains about; empty when it is not False.
+func lacks(cluster *clusterv1.Cluster, condition string) string {
+	if c := conditions.Get(cluster, condition); c != nil && c.Status == metav1.ConditionFalse {
+		if c.Message == "" {
+			return fmt.Sprintf("%s is False (%s)", condition, c.Reason)
+		}
+		return c.Message
+	}
+	return ""
+}
+
+func completedOf(policy *quoinv1.RolloutPolicy, name string) string {
+	for _, progress := range policy.Status.MachineDeployments {
+		if progress.Name == name {
+			return progress.Completed
+		}
+	}
+	return ""
+}
+
+// pool adds a MachineDeployment and its Machines.
+func (seen *observation) pool(
+	of *clusterv1.MachineDeployment, sets []clusterv1.MachineSet, machines []clusterv1.Machine, hosts map[string]bool,
+	completed string, now metav1.Time,
+) {
+	pool := rollout.Pool{Name: of.Name, Labels: of.Labels, Replicas: int(ptr.Deref(of.Spec.Replicas, 1)),
+		Completed: completed, Paused: ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
+		OnDelete: of.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType}
+	if of.Spec.Replicas != nil && !pool.OnDelete {
+		pool.Stock = rollout.Limits{Surge: int(mdutil.MaxSurge(*of)), Unavailable: int(mdutil.MaxUnavailable(*of))}
+	}
+	var own []*clusterv1.MachineSet
+	names := map[string]bool{}
+	for i := range sets {
+		if metav1.IsControlledBy(&sets[i], of) {
+			own, names[sets[i].Name] = append(own, &sets[i]), true
+		}
+	}
+	if current, _, _, _ := mdutil.FindNewAndOldMachineSets(of, own, now); current != nil {
+		pool.Revision = current.Name
+	}
+	for i := range machines {
+		machine := &machines[i]
+		if machine.Labels[clusterv1.MachineDeploymentNameLabel] != of.Name {
+			continue
+		}
+		owner := metav1.GetControllerOf(machine)
+		if owner == nil || !names[owner.Name] {
+			// Its MachineSet was deleted with it, or has not come here yet.
+			seen.behind = seen.behind || owner != nil && machine.DeletionTimestamp.IsZero()
+			continue
+		}
+		lacks, since := health(machine)
+		seen.machines[machine.Name] = machine
+		pool.Machines = append(pool.Machines, rollout.Machine{
+			Name: machine.Name, Created: machine.CreationTimestamp.Time, Outdated: owner.Name != pool.Revision,
+			Deleting: !machine.DeletionTimestamp.IsZero(), Hosted: hosts[machine.Spec.InfrastructureRef.Name],
+			Admitted: rollout.AdmittedAt(machine), Gated: rollout.Gated(machine), Joined: machine.Status.NodeRef.IsDefined(),
+			Unhealthy: lacks, Since: since,
+		})
+	}
+	seen.state.Pools = append(seen.state.Pools, pool)
+}
+
+// health says what a Machine lacks to be Ready but for our gate, and since when it lacks nothing. It asks for what
+// setReadyCondition in core/reconcilers/machine/machine_controller_status.go asks for.
+func health(machine *clusterv1.Machine) (lacks string, since time.Time) {
+	type need struct {
+		condition string
+		want      metav1.ConditionStatus
+		optional  bool
+	}
+	needs := []need{
+		{condition: clusterv1.MachineBootstrapConfigReadyCondition, want: metav1.ConditionTrue},
+		{condition: clusterv1.MachineInfrastructureReadyCondition, want: metav1.ConditionTrue},
+		{condition: clusterv1.MachineNodeHealthyCondition, want: metav1.ConditionTrue},
+		{condition: clusterv1.MachineHealthCheckSucceededCondition, want: metav1.ConditionTrue, optional: true},
+		{condition: clusterv1.MachineUpdatingCondition, want: metav1.ConditionFalse, optional: true},
+	}
+	for _, gate := range machine.Spec.ReadinessGates {
+		if gate.ConditionType == quoinv1.MachineRolloutValidatedCondition {
+			continue
+		}
+		want := metav1.ConditionTrue
+		if gate.Polarity == clusterv1.NegativePolarityCondition {
+			want = metav1.ConditionFalse
+		}
+		needs = append(needs, need{condition: gate.ConditionType, want: want})
+	}
+	for _, need := range needs {
+		c := conditions.Get(machine, need.condition)
+		switch {
+		case c == nil && need.optional:
+		case c == nil:
+			return need.condition + " is not known yet", time.Time{}
+		case c.Status != need.want:
+			return fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason), time.Time{}
+		case c.LastTransitionTime.After(since):
+			since = c.LastTransitionTime.Time
+		}
+	}
+	return "", since
+}

@@ -1,0 +1,226 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rolloutpolicy leads the rollouts of workers as RolloutPolicies say: it reads what package rollout decides by,
+// opens the gates of Machines that this comes to, and tells.
+package rolloutpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/paused"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+)
+
+// cacheLag is how long a cache is given to catch up.
+const cacheLag = time.Second
+
+// Reconciler leads rollouts. It reconciles Clusters: what a RolloutPolicy that is gone left behind belongs to its
+// Cluster, and of several policies one holds.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// APIReader reads Machines as they are now before one of them is changed.
+	APIReader client.Reader
+	// Recorder of events; that of the manager when nil.
+	Recorder events.EventRecorder
+	// Clock is the real one when nil.
+	Clock clock.PassiveClock
+	// WatchFilterValue is the label value that objects must carry to be reconciled.
+	WatchFilterValue string
+}
+
+// +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies/status,verbs=get;patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machinedeployments;machinesets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines/status,verbs=patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines,verbs=list;watch
+// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
+
+// SetupWithManager adds the controller to the manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	if r.Client == nil || r.APIReader == nil {
+		return errors.New("fields Client and APIReader must be set")
+	}
+	if r.Recorder == nil {
+		r.Recorder = mgr.GetEventRecorder("rolloutpolicy-controller")
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "rolloutpolicy")
+	ofCluster := handler.EnqueueRequestsFromMapFunc(r.ofCluster)
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("rolloutpolicy").
+		WithOptions(options).
+		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
+		Watches(&quoinv1.RolloutPolicy{}, ofCluster).
+		Watches(&clusterv1.Cluster{}, ofCluster).
+		Watches(&clusterv1.MachineDeployment{}, ofCluster).
+		Watches(&clusterv1.MachineSet{}, ofCluster).
+		Watches(&clusterv1.Machine{}, ofCluster).
+		Watches(&infrav1.QuoinMachine{}, ofCluster).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the controller of RolloutPolicies: %w", err)
+	}
+	return nil
+}
+
+// ofCluster is the Cluster that the object belongs to, or is, when a policy is or was for it.
+func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reconcile.Request {
+	key := client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetLabels()[clusterv1.ClusterNameLabel]}
+	switch o := object.(type) {
+	case *quoinv1.RolloutPolicy:
+		key.Name = o.Spec.ClusterName
+		return []reconcile.Request{{NamespacedName: key}}
+	case *clusterv1.Cluster:
+		key.Name = o.Name
+	case *clusterv1.MachineDeployment:
+		key.Name = o.Spec.ClusterName
+	case *clusterv1.Machine:
+		if rollout.Gated(o) {
+			return []reconcile.Request{{NamespacedName: key}}
+		}
+	}
+	policies := &quoinv1.RolloutPolicyList{}
+	if err := r.Client.List(ctx, policies, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list RolloutPolicies")
+		return nil
+	}
+	if rollout.Of(policies.Items, key.Name) == nil {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: key}}
+}
+
+// Reconcile opens the gates of a Cluster's Machines that may be opened, and tells what the others wait for.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	result, err := r.reconcile(ctx, req.NamespacedName)
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: cacheLag}, nil // it was read before somebody wrote it, which is nobody's failure
+	}
+	return result, err
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.Result, error) {
+	policies := &quoinv1.RolloutPolicyList{}
+	if err := r.Client.List(ctx, policies, client.InNamespace(key.Namespace)); err != nil {
+		return ctrl.Result{}, fmt.Errorf("list RolloutPolicies: %w", err)
+	}
+	cluster, err := util.GetClusterByName(ctx, r.Client, key.Namespace, key.Name)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("read Cluster %s: %w", key, err)
+	}
+	policy := rollout.Of(policies.Items, key.Name)
+	if err := r.supersede(ctx, policies.Items, policy, key.Name); err != nil {
+		return ctrl.Result{}, err
+	}
+	switch {
+	case policy == nil && cluster == nil:
+		return ctrl.Result{}, nil
+	case policy == nil:
+		return ctrl.Result{}, r.release(ctx, cluster)
+	}
+	if _, moving := policy.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
+		return ctrl.Result{}, nil
+	}
+	if isPaused, written, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, policy); err != nil || isPaused ||
+		written {
+		return ctrl.Result{}, err
+	}
+	switch {
+	case cluster == nil:
+		return ctrl.Result{}, r.report(ctx, policy, notFound(policy))
+	case !cluster.DeletionTimestamp.IsZero():
+		return ctrl.Result{}, r.release(ctx, cluster)
+	}
+	if adopted, err := r.adopt(ctx, policy, cluster); adopted || err != nil {
+		return ctrl.Result{}, err
+	}
+	return r.lead(ctx, policy, cluster)
+}
+
+// lead decides by the cache, and once more by Machines that are read anew before one is changed: a cache that is behind
+// would have a second one admitted beside a canary.
+func (r *Reconciler) lead(
+	ctx context.Context, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
+) (ctrl.Result, error) {
+	seen, err := r.observe(ctx, r.Client, policy, cluster)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	plan := rollout.Plan(seen.state, &policy.Spec, r.Clock.Now())
+	if changes(plan) {
+		if seen, err = r.observe(ctx, r.APIReader, policy, cluster); err != nil {
+			return ctrl.Result{}, err
+		}
+		plan = rollout.Plan(seen.state, &policy.Spec, r.Clock.Now())
+	}
+	for _, decision := range plan.Decisions {
+		if err := r.apply(ctx, policy, seen.machines[decision.Machine], decision); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if err := r.report(ctx, policy, statusOf(policy, plan)); err != nil {
+		return ctrl.Result{}, err
+	}
+	again := plan.Again
+	if seen.behind && (again == 0 || again > cacheLag) {
+		again = cacheLag
+	}
+	return ctrl.Result{RequeueAfter: again}, nil
+}
+
+// changes reports whether the plan opens a gate.
+func changes(plan rollout.Result) bool {
+	for _, decision := range plan.Decisions {
+		if decision.Action == rollout.Admit || decision.Action == rollout.Count {
+			return true
+		}
+	}
+	return false
+}
+
+// adopt makes the RolloutPolicy belong to its Cluster: it goes where that goes, and ends with it.
+func (r *Reconciler) adopt(
+	ctx context.Context, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
+) (adopted bool, err error) {
+	before := policy.DeepCopy()
+	policy.OwnerReferences = util.EnsureOwnerRef(policy.OwnerReferences, metav1.OwnerReference{
+		APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID})
+	metav1.SetMetaDataLabel(&policy.ObjectMeta, clusterv1.ClusterNameLabel, cluster.Name)
+	if equality.Semantic.DeepEqual(before.ObjectMeta, policy.ObjectMeta) {
+		return false, nil
+	}
+	if err := r.Client.Patch(ctx, policy, onlyOf(before)); err != nil {
+		return true, fmt.Errorf("have RolloutPolicy %s belong to its Cluster: %w", client.ObjectKeyFromObject(policy), err)
+	}
+	return true, nil
+}
+
+// onlyOf is the difference from what was read, which conflicts where that is not what there is.
+func onlyOf(before client.Object) client.Patch {
+	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+}

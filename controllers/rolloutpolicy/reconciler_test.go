@@ -1,0 +1,376 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+)
+
+const namespace = "prod"
+
+var errKilled = errors.New("the process was killed")
+
+// world is Cluster c1 with a MachineDeployment blue of two Machines, whose template was just edited, and a policy.
+type world struct {
+	*WithT
+	t      *testing.T
+	client client.WithWatch
+	r      *Reconciler
+	clock  *clocktesting.FakeClock
+	events *events.FakeRecorder
+	writes int
+	// kills tells after which writes the process is cut off.
+	kills func(write int) bool
+}
+
+func newWorld(t *testing.T, objects ...client.Object) *world {
+	t.Helper()
+	w := &world{WithT: NewWithT(t), t: t, kills: func(int) bool { return false }, events: events.NewFakeRecorder(1000),
+		clock: clocktesting.NewFakeClock(time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC))}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clusterv1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme} {
+		w.Expect(add(scheme)).To(Succeed())
+	}
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c1", UID: "c1"}}
+	policy := policyOf("workers", w.clock.Now())
+	policy.Spec.SoakSeconds = ptr.To[int32](60)
+	blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "blue", UID: "blue"}}
+	blue.Spec = clusterv1.MachineDeploymentSpec{ClusterName: "c1", Replicas: ptr.To[int32](2), Template: template("v2")}
+	blue.Spec.Rollout.Strategy.Type = clusterv1.RollingUpdateMachineDeploymentStrategyType
+	all := append([]client.Object{cluster, policy, blue, setOf(blue, "v1"), setOf(blue, "v2")}, objects...)
+	for i := range 2 {
+		all = append(all, machineOf(fmt.Sprint("old-", i), "v1"), hostedBy(fmt.Sprint("old-", i), "quoin://x"))
+	}
+	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).
+		WithStatusSubresource(cluster, policy, &clusterv1.Machine{}).Build()
+	w.adjust(blue, func() {
+		rolling := &blue.Spec.Rollout.Strategy.RollingUpdate
+		rolling.MaxSurge, rolling.MaxUnavailable = ptr.To(intstr.FromInt32(2)), ptr.To(intstr.FromInt32(0))
+	})
+	w.restart()
+	return w
+}
+
+func policyOf(name string, made time.Time) *quoinv1.RolloutPolicy {
+	policy := &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name),
+		CreationTimestamp: metav1.NewTime(made)}}
+	policy.Spec.ClusterName = "c1"
+	return policy
+}
+
+func template(version string) clusterv1.MachineTemplateSpec {
+	return clusterv1.MachineTemplateSpec{Spec: clusterv1.MachineSpec{ClusterName: "c1", Version: version,
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group,
+			Kind: "QuoinMachineTemplate", Name: "blue"}}}
+}
+
+func setOf(of *clusterv1.MachineDeployment, version string) *clusterv1.MachineSet {
+	set := &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "blue-" + version,
+		UID: types.UID(version), Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(of,
+			clusterv1.GroupVersion.WithKind("MachineDeployment"))}}}
+	set.Spec.Template, set.Spec.Replicas = template(version), ptr.To[int32](2)
+	return set
+}
+
+// machineOf is a Machine of a version's MachineSet, with no host.
+func machineOf(name, version string) *clusterv1.Machine {
+	set := &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Name: "blue-" + version, UID: types.UID(version)}}
+	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name),
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineDeploymentNameLabel: "blue"},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set,
+			clusterv1.GroupVersion.WithKind("MachineSet"))}}}
+	machine.Spec = template(version).Spec
+	machine.Spec.InfrastructureRef.Kind, machine.Spec.InfrastructureRef.Name = "QuoinMachine", name
+	return machine
+}
+
+func hostedBy(name, provider string) *infrav1.QuoinMachine {
+	return &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}, Spec: infrav1.QuoinMachineSpec{ProviderID: provider}}
+}
+
+// restart has a process begin that knows nothing of the one before.
+func (w *world) restart() {
+	count := func(err error) error {
+		if err != nil {
+			return err
+		}
+		if w.writes++; w.kills(w.writes) {
+			return errKilled
+		}
+		return nil
+	}
+	writer := interceptor.NewClient(w.client, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch,
+			options ...client.PatchOption) error {
+			return count(c.Patch(ctx, object, patch, options...))
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, of string, object client.Object, patch client.Patch,
+			options ...client.SubResourcePatchOption) error {
+			return count(c.SubResource(of).Patch(ctx, object, patch, options...))
+		},
+	})
+	w.r = &Reconciler{Client: writer, APIReader: w.client, Recorder: w.events, Clock: w.clock}
+}
+
+// reconcile until nothing is written any more; a killed process is followed by another one.
+func (w *world) reconcile() ctrl.Result {
+	w.t.Helper()
+	for range 50 {
+		before := w.writes
+		result, err := w.r.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: namespace,
+			Name: "c1"}})
+		if errors.Is(err, errKilled) {
+			w.restart()
+			continue
+		}
+		w.Expect(err).NotTo(HaveOccurred())
+		if w.writes == before {
+			return result
+		}
+	}
+	w.t.Fatal("it never stops to write")
+	return ctrl.Result{}
+}
+
+func (w *world) read(object client.Object, name string) {
+	w.t.Helper()
+	w.Expect(w.client.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, object)).To(Succeed())
+}
+
+func (w *world) adjust(object client.Object, change func()) {
+	w.t.Helper()
+	w.read(object, object.GetName())
+	change()
+	w.Expect(w.client.Update(w.t.Context(), object)).To(Succeed())
+}
+
+func (w *world) make(objects ...client.Object) {
+	w.t.Helper()
+	for _, object := range objects {
+		w.Expect(w.client.Create(w.t.Context(), object)).To(Succeed())
+	}
+}
+
+func (w *world) machine(name string) *clusterv1.Machine {
+	w.t.Helper()
+	machine := &clusterv1.Machine{}
+	w.read(machine, name)
+	return machine
+}
+
+func (w *world) policy() *quoinv1.RolloutPolicy {
+	w.t.Helper()
+	policy := &quoinv1.RolloutPolicy{}
+	w.read(policy, "workers")
+	return policy
+}
+
+// joins has a Machine's Node be healthy as of now.
+func (w *world) joins(name string) {
+	w.t.Helper()
+	machine := w.machine(name)
+	machine.Status.NodeRef.Name = name
+	for _, condition := range []string{clusterv1.MachineBootstrapConfigReadyCondition,
+		clusterv1.MachineInfrastructureReadyCondition, clusterv1.MachineNodeHealthyCondition} {
+		conditions.Set(machine, metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: "Test",
+			LastTransitionTime: metav1.NewTime(w.clock.Now())})
+	}
+	w.Expect(w.client.Status().Update(w.t.Context(), machine)).To(Succeed())
+}
+
+func (w *world) admitted(name string) bool { return !rollout.AdmittedAt(w.machine(name)).IsZero() }
+
+// A canary is admitted with its gate in one write, counts after its soak, and the next one follows. Whatever write the
+// process dies at, nothing is admitted twice.
+func TestACanaryGoesFirst(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprint("killed at every write of ", every), func(t *testing.T) {
+			w := newWorld(t, machineOf("new-0", "v2"), machineOf("new-1", "v2"), hostedBy("new-0", ""), hostedBy("new-1", ""))
+			w.kills = func(write int) bool { return every > 0 && write%every == 0 && write < 40 }
+			w.reconcile()
+			w.Expect(w.admitted("new-0")).To(BeTrue())
+			w.Expect(rollout.Gated(w.machine("new-0"))).To(BeTrue())
+			w.Expect(w.admitted("new-1")).To(BeFalse())
+			w.Expect(w.policy().Labels).To(HaveKeyWithValue(clusterv1.ClusterNameLabel, "c1"))
+			blue := w.policy().Status.MachineDeployments[0]
+			w.Expect(blue.InFlight).To(HaveValue(BeEquivalentTo(1)))
+			w.Expect(blue.Held).To(HaveValue(BeEquivalentTo(1)))
+			w.Expect(blue.MaxSurge).To(HaveValue(BeEquivalentTo(2)))
+			w.Expect(w.policy().Status.Progress).To(Equal("0/3"))
+
+			w.joins("new-0")
+			result := w.reconcile()
+			w.Expect(result.RequeueAfter).To(Equal(time.Minute))
+			gate := conditions.Get(w.machine("new-0"), quoinv1.MachineRolloutValidatedCondition)
+			w.Expect(gate.Reason).To(Equal("Soaking"))
+			w.Expect(rollout.Gated(w.machine("new-0"))).To(BeTrue())
+			w.Expect(w.admitted("new-1")).To(BeFalse())
+
+			w.clock.Step(time.Minute)
+			w.reconcile()
+			w.Expect(rollout.Gated(w.machine("new-0"))).To(BeFalse())
+			w.Expect(conditions.IsTrue(w.machine("new-0"), quoinv1.MachineRolloutValidatedCondition)).To(BeTrue())
+			w.Expect(w.admitted("new-1")).To(BeTrue())
+		})
+	}
+}
+
+// A cache that has not seen the admission of a canary would have another one beside it.
+func TestACacheThatIsBehindAdmitsNoOther(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), machineOf("new-1", "v2"), hostedBy("new-0", ""), hostedBy("new-1", ""))
+	before := &clusterv1.MachineList{}
+	w.Expect(w.client.List(t.Context(), before)).To(Succeed())
+	w.reconcile()
+	w.Expect(w.admitted("new-0")).To(BeTrue())
+	w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch,
+		list client.ObjectList, options ...client.ListOption) error {
+		if machines, is := list.(*clusterv1.MachineList); is {
+			before.DeepCopyInto(machines)
+			return nil
+		}
+		return c.List(ctx, list, options...)
+	}})
+	w.reconcile()
+	w.Expect(w.admitted("new-1")).To(BeFalse())
+}
+
+// A gate that a user set stays, and ours comes and goes beside it.
+func TestOtherGatesStay(t *testing.T) {
+	machine := machineOf("new-0", "v2")
+	theirs := clusterv1.MachineReadinessGate{ConditionType: "example.com/Storage"}
+	machine.Spec.ReadinessGates = []clusterv1.MachineReadinessGate{theirs}
+	w := newWorld(t, machine, hostedBy("new-0", ""))
+	w.reconcile()
+	w.joins("new-0")
+	w.clock.Step(time.Hour)
+	w.reconcile()
+	w.Expect(w.policy().Status.MachineDeployments[0].Message).To(ContainSubstring("example.com/Storage is not known yet"))
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeTrue())
+	w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
+	w.reconcile()
+	w.Expect(w.machine("new-0").Spec.ReadinessGates).To(ConsistOf(theirs))
+}
+
+// No hold outlives its policy, whoever was running when that was deleted.
+func TestAPolicyThatIsGoneLeavesNothingBehind(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	w.reconcile()
+	gated := w.machine("new-0")
+	w.Expect(rollout.Gated(gated)).To(BeTrue())
+	w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
+	w.restart()
+	w.Expect(w.r.ofCluster(t.Context(), gated)).To(HaveLen(1), "the Machine itself brings its Cluster here")
+	w.reconcile()
+	w.Expect(w.machine("new-0").Spec.ReadinessGates).To(BeEmpty())
+	w.Expect(conditions.Has(w.machine("new-0"), quoinv1.MachineRolloutValidatedCondition)).To(BeFalse())
+	w.Expect(w.r.ofCluster(t.Context(), w.machine("new-0"))).To(BeEmpty())
+}
+
+func TestAClusterThatIsDeletedIsLeftAlone(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	w.reconcile()
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}
+	w.adjust(cluster, func() { cluster.Finalizers = []string{"test/stays"} })
+	w.Expect(w.client.Delete(t.Context(), cluster)).To(Succeed())
+	w.reconcile()
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeFalse())
+}
+
+func TestNothingIsWrittenWhilePaused(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}
+	w.adjust(cluster, func() { cluster.Spec.Paused = ptr.To(true) })
+	w.reconcile()
+	w.Expect(w.admitted("new-0")).To(BeFalse())
+	w.Expect(conditions.IsTrue(w.policy(), quoinv1.RolloutPolicyPausedCondition)).To(BeTrue())
+	w.adjust(cluster, func() { cluster.Spec.Paused = nil })
+	w.reconcile()
+	w.Expect(w.admitted("new-0")).To(BeTrue())
+	w.adjust(cluster, func() { cluster.Spec.Paused = ptr.To(true) })
+	w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
+	w.reconcile()
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeTrue())
+	w.adjust(cluster, func() { cluster.Spec.Paused = nil })
+	w.reconcile()
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeFalse())
+}
+
+// Two policies could only wait for each other: the older one holds, and the other says so.
+func TestTheOldestPolicyHolds(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	w.make(policyOf("another", w.clock.Now().Add(time.Hour)))
+	w.reconcile()
+	another := &quoinv1.RolloutPolicy{}
+	w.read(another, "another")
+	w.Expect(conditions.GetReason(another, quoinv1.RolloutPolicyProgressingCondition)).To(Equal(quoinv1.AnotherPolicyReason))
+	w.Expect(conditions.GetReason(w.policy(), quoinv1.RolloutPolicyProgressingCondition)).To(Equal(quoinv1.RollingOutReason))
+}
+
+// A cache that does not know the MachineSet of a Machine yet decides nothing about it.
+func TestAMachineOfAnUnknownMachineSetWaits(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v3"), hostedBy("new-0", ""))
+	w.Expect(w.reconcile().RequeueAfter).To(Equal(cacheLag))
+	w.Expect(w.admitted("new-0")).To(BeFalse())
+}
+
+// The control plane comes first, and is to be healthy.
+//
+// Proves: S3-6, K-8
+func TestWorkersComeAfterTheControlPlane(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	for _, condition := range []string{clusterv1.ClusterControlPlaneMachinesUpToDateCondition,
+		clusterv1.ClusterControlPlaneAvailableCondition} {
+		cluster := &clusterv1.Cluster{}
+		set := func(status metav1.ConditionStatus) {
+			w.read(cluster, "c1")
+			conditions.Set(cluster, metav1.Condition{Type: condition, Status: status, Reason: "Test", Message: "2 of 3"})
+			w.Expect(w.client.Status().Update(t.Context(), cluster)).To(Succeed())
+		}
+		set(metav1.ConditionFalse)
+		w.reconcile()
+		w.Expect(w.admitted("new-0")).To(BeFalse(), condition)
+		w.Expect(conditions.GetMessage(w.policy(), quoinv1.RolloutPolicyProgressingCondition)).To(ContainSubstring("2 of 3"))
+		set(metav1.ConditionTrue)
+	}
+	w.reconcile()
+	w.Expect(w.admitted("new-0")).To(BeTrue())
+}
+
+// clusterctl moves what its Cluster owns, and an owner of another UID has the garbage collector delete the policy.
+func TestThePolicyBelongsToTheClusterOfTheDay(t *testing.T) {
+	w := newWorld(t)
+	policy := w.policy()
+	w.adjust(policy, func() {
+		policy.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1"}
+		policy.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster",
+			Name: "c1", UID: "before"}}
+	})
+	w.reconcile()
+	w.Expect(w.policy().OwnerReferences).To(ConsistOf(And(HaveField("Kind", "Cluster"), HaveField("UID", BeEquivalentTo("c1")))))
+}

@@ -1,0 +1,145 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
+)
+
+const (
+	// mostMessage is what a message of the status holds here.
+	mostMessage = 4096
+	// mostEvent is what an Event holds: a longer one is not recorded at all.
+	mostEvent = 1024
+)
+
+// statusOf is the status that a plan comes to.
+func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result) quoinv1.RolloutPolicyStatus {
+	status := *policy.Status.DeepCopy()
+	if plan.Problem != "" {
+		progressing(&status, metav1.ConditionFalse, quoinv1.SelectorInvalidReason, plan.Problem)
+		return status
+	}
+	status.PausedAfter, status.MachineDeployments, status.Progress = plan.PausedAfter, nil, ""
+	done, all := 0, 0
+	var moving, held []string
+	for _, p := range plan.Progress {
+		done += p.Done
+		all += p.Outdated + p.InFlight + p.Done
+		status.MachineDeployments = append(status.MachineDeployments, progressOf(p))
+		line := fmt.Sprintf("%s: %s", p.Pool, cmp.Or(p.Message, string(p.Reason)))
+		switch p.Reason {
+		case rollout.UpToDate:
+		case rollout.RollingOut:
+			moving = append(moving, line)
+		default:
+			held = append(held, line)
+		}
+	}
+	if all > 0 {
+		status.Progress = fmt.Sprintf("%d/%d", done, all)
+	}
+	switch {
+	case len(moving) > 0:
+		progressing(&status, metav1.ConditionTrue, quoinv1.RollingOutReason, strings.Join(append(moving, held...), "\n"))
+	case len(held) > 0:
+		progressing(&status, metav1.ConditionFalse, quoinv1.HeldReason, strings.Join(held, "\n"))
+	default:
+		progressing(&status, metav1.ConditionFalse, quoinv1.UpToDateReason, "there is nothing to replace")
+	}
+	stalled := metav1.Condition{Type: quoinv1.RolloutPolicyStalledCondition, Status: metav1.ConditionFalse,
+		Reason: quoinv1.OnTimeReason}
+	if plan.Stalled != "" {
+		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, quoinv1.DeadlineExceededReason,
+			text.Shorten(plan.Stalled, mostMessage)
+	}
+	meta.SetStatusCondition(&status.Conditions, stalled)
+	return status
+}
+
+func progressing(status *quoinv1.RolloutPolicyStatus, is metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: quoinv1.RolloutPolicyProgressingCondition,
+		Status: is, Reason: reason, Message: text.Shorten(message, mostMessage)})
+}
+
+func progressOf(p rollout.Progress) quoinv1.RolloutProgress {
+	number := func(n int) *int32 { return ptr.To(int32(n)) } //nolint:gosec // nobody has that many Machines
+	return quoinv1.RolloutProgress{Name: p.Pool, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
+		InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
+		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, Reason: string(p.Reason),
+		Message: text.Shorten(p.Message, mostMessage)}
+}
+
+// notFound is the status of a policy whose Cluster is not there.
+func notFound(policy *quoinv1.RolloutPolicy) quoinv1.RolloutPolicyStatus {
+	status := *policy.Status.DeepCopy()
+	progressing(&status, metav1.ConditionFalse, quoinv1.ClusterNotFoundReason, fmt.Sprintf(
+		"there is no Cluster %s in namespace %s: make it, or delete this RolloutPolicy and make one for a Cluster that "+
+			"there is", policy.Spec.ClusterName, policy.Namespace))
+	return status
+}
+
+// supersede tells every other policy of the Cluster that it does not hold.
+func (r *Reconciler) supersede(
+	ctx context.Context, all []quoinv1.RolloutPolicy, holds *quoinv1.RolloutPolicy, cluster string,
+) error {
+	for i := range all {
+		other := &all[i]
+		if other.Spec.ClusterName != cluster || holds == nil || other.Name == holds.Name ||
+			!other.DeletionTimestamp.IsZero() {
+			continue
+		}
+		status := quoinv1.RolloutPolicyStatus{Conditions: other.DeepCopy().Status.Conditions}
+		progressing(&status, metav1.ConditionFalse, quoinv1.AnotherPolicyReason, fmt.Sprintf(
+			"RolloutPolicy %s of the Cluster is older and holds alone: put its groups into one of the two and delete the "+
+				"other", holds.Name))
+		if err := r.report(ctx, other, status); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report patches the status when it changed, and only what was read; then it tells what people have to know.
+func (r *Reconciler) report(
+	ctx context.Context, policy *quoinv1.RolloutPolicy, status quoinv1.RolloutPolicyStatus,
+) error {
+	if equality.Semantic.DeepEqual(policy.Status, status) {
+		return nil
+	}
+	before := policy.DeepCopy()
+	policy.Status = status
+	if err := r.Client.Status().Patch(ctx, policy, onlyOf(before)); err != nil {
+		return fmt.Errorf("patch the status of RolloutPolicy %s: %w", client.ObjectKeyFromObject(policy), err)
+	}
+	for _, condition := range status.Conditions {
+		was := ptr.Deref(meta.FindStatusCondition(before.Status.Conditions, condition.Type), metav1.Condition{})
+		kind := corev1.EventTypeNormal
+		switch {
+		case was.Reason == condition.Reason || was.Type == "" && condition.Reason == quoinv1.UpToDateReason,
+			condition.Reason == quoinv1.OnTimeReason || condition.Type == quoinv1.RolloutPolicyPausedCondition:
+			continue
+		case condition.Type == quoinv1.RolloutPolicyStalledCondition, condition.Reason == quoinv1.HeldReason,
+			condition.Reason == quoinv1.SelectorInvalidReason, condition.Reason == quoinv1.AnotherPolicyReason:
+			kind = corev1.EventTypeWarning
+		}
+		r.Recorder.Eventf(policy, nil, kind, condition.Reason, "Rollout", "%s",
+			text.Shorten(condition.Message, mostEvent))
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package manager_test
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// Proves: K-4
+//
+// refusesRollouts makes RolloutPolicies that are none on a real API server.
+func refusesRollouts(t *testing.T, c client.Client) {
+	policy := func(surge, unavailable string) *quoinv1.RolloutPolicy {
+		strategy := &quoinv1.RolloutStrategy{}
+		if surge != "" {
+			strategy.MaxSurge = ptr.To(intstr.Parse(surge))
+		}
+		if unavailable != "" {
+			strategy.MaxUnavailable = ptr.To(intstr.Parse(unavailable))
+		}
+		return &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "workers"},
+			Spec: quoinv1.RolloutPolicySpec{ClusterName: "quick", Strategy: strategy}}
+	}
+	for name, c2 := range map[string]struct{ surge, unavailable, refusal string }{
+		"a negative surge":             {"-1", "", "maxSurge cannot be negative"},
+		"less than none unavailable":   {"1", "-1", "maxUnavailable cannot be negative"},
+		"what is no number":            {"a few", "", "maxSurge"},
+		"a percentage without a sign":  {"", "1.5%", "maxUnavailable"},
+		"neither":                      {"0", "0", "cannot both be 0"},
+		"neither as a percentage":      {"0%", "0", "cannot both be 0"},
+		"percentages are fine":         {"31%", "0%", ""},
+		"no surge is fine":             {"0", "", ""},
+		"more than there are are fine": {"500%", "1000", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.Create(t.Context(), policy(c2.surge, c2.unavailable), client.DryRunAll)
+			if c2.refusal == "" {
+				NewWithT(t).Expect(err).NotTo(HaveOccurred())
+				return
+			}
+			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(c2.refusal)))
+		})
+	}
+	g := NewWithT(t)
+	made := policy("1", "")
+	g.Expect(c.Create(t.Context(), made)).To(Succeed())
+	g.Expect(made.Spec.PauseAfter).To(Equal(quoinv1.RolloutPauseNone))
+	g.Expect(made.Spec.DeadlineSeconds).To(HaveValue(BeEquivalentTo(1800)))
+	before := made.DeepCopy()
+	made.Spec.ClusterName = "another"
+	g.Expect(c.Patch(t.Context(), made, client.MergeFrom(before))).To(MatchError(ContainSubstring("never changes")))
+	g.Expect(c.Delete(t.Context(), before)).To(Succeed())
+}
