@@ -13,7 +13,7 @@ export QUOIN_CACHE
 
 # Where the results of runs go.
 ARTIFACTS := _artifacts
-# Versions that there are bundles for.
+# Versions that bundles are made of unless one is named. Only `make e2e-upgrade` makes that of v1.34.4.
 KUBERNETES_VERSIONS ?= v1.35.4 v1.36.3
 # The version of `make bundle` and of `make release`; of the latter the image, whether it is pushed (yes), and where
 # clusterctl finds the release when that is not dist/.
@@ -113,12 +113,17 @@ nightly: ## Run the random models of the control plane and its rollouts through 
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on real hosts in containers.
-	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full && !creations'
+	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full && !upgrade && !creations'
 
 .PHONY: e2e-full
-e2e-full: ## Run the longer end-to-end tests, with a control plane of three hosts, and docs/install.md.
+e2e-full: ## Run the longer end-to-end tests, with a control plane of three hosts, e2e-upgrade, and docs/install.md.
 	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=full
+	$(MAKE) e2e-upgrade
 	$(MAKE) e2e-install
+
+.PHONY: e2e-upgrade
+e2e-upgrade: ## Upgrade a control plane of three and its workers over two minors; makes the bundle of a third version.
+	go test -count 1 -timeout 118m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=upgrade
 
 .PHONY: e2e-install
 e2e-install: ## Run every command of docs/install.md, against a kind cluster and hosts of its own.

@@ -85,6 +85,10 @@ var _ = Describe("Quoin on real hosts", Label(full), Ordered, func() {
 	Context("with a cluster that manages itself", func() { pivot() })
 })
 
+var _ = Describe("Quoin on real hosts", Label("upgrade"), Ordered, func() {
+	Context("with a cluster two minors behind", func() { climb() })
+})
+
 var _ = Describe("Quoin on real hosts", Label("creations"), Ordered, func() {
 	Context("with clusters that are made again and again", func() { creations() })
 })

@@ -29,13 +29,13 @@ import (
 // upgrades edits the control plane's version, then that of the workers.
 func upgrades() {
 	It("looks ahead: what no drain could get past blocks, and nothing when it is mended", func(ctx SpecContext) {
-		awaitBudget(ctx, 2)
+		awaitBudget(ctx, the.demo, 2)
 		blocked := lookAhead(ctx, the.demo, "budget-of-two", lab.NewVersion)
 		Expect(blocked.Status.Verdict).To(Equal(quoinv1.VerdictBlock))
 		Expect(conditions.Get(blocked, quoinv1.PreflightCheckPassedCondition).Message).
 			To(HavePrefix("Disruption: PodDisruptionBudget default/web: wants all of its 2 pods"))
 
-		awaitBudget(ctx, 1)
+		awaitBudget(ctx, the.demo, 1)
 		passed := lookAhead(ctx, the.demo, "budget-of-one", lab.NewVersion)
 		Expect(passed.Status.Verdict).To(BeElementOf(quoinv1.VerdictPass, quoinv1.VerdictWarn))
 		for _, result := range passed.Status.Checks {
@@ -55,7 +55,7 @@ func upgrades() {
 
 		By("editing the control plane's version")
 		must(the.demo.EditControlPlaneVersion(ctx, lab.NewVersion))
-		killDuringJoin(ctx, target)
+		killDuringJoin(ctx, target, repository.InfrastructureLabel)
 
 		must(the.demo.AwaitReady(ctx, 10*time.Minute, lab.NewVersion, lab.OldVersion))
 		timeline.Stop()
@@ -76,7 +76,7 @@ func upgrades() {
 
 		By("having had the new node Ready before the old Machine was deleted [S2-24]")
 		must(timeline.Before(lab.Fact{What: lab.NodeReady, Name: target.Name}, lab.Fact{What: lab.MachineDeleting, Name: oldMachine}))
-		By("having drained before the host was touched [S2-1]")
+		By("having drained before the host was touched [S2-1] [S1-22] [R11]")
 		must(timeline.Before(lab.Fact{What: lab.MachineDrained, Name: oldMachine}, lab.Fact{What: lab.HostCleaning, Name: old.Name}))
 		By("having handed the virtual address over while both API servers served")
 		Expect(handOvers(ctx)).To(ContainElement(Not(BeElementOf(before))))
@@ -85,6 +85,11 @@ func upgrades() {
 
 		By("leaving one voting etcd member, that of the new node")
 		Expect(etcdMembers(ctx, target)).To(ConsistOf(target.Name + " started voter"))
+		By("having the controller-manager and the scheduler talk to the API server beside them alone [S1-20]")
+		servers := strings.Fields(need(the.lab.OnHost(ctx, target, `cd /etc/kubernetes
+sed -n 's|.*server: https://||p' controller-manager.conf scheduler.conf
+sed -n 's|.*--advertise-address=\(.*\)|\1:6443|p' manifests/kube-apiserver.yaml`)))
+		Expect(servers).To(And(HaveLen(3), HaveEach(servers[0])))
 
 		By("giving the old host back, clean")
 		must(the.lab.AwaitHosts(ctx, 2*time.Minute, infrav1.HostStateAvailable, need(the.lab.Host(old.Name))))
@@ -134,7 +139,7 @@ func upgrades() {
 			the.lab.Printf("  %-10s %s -> %s", node.Name, node.Kubelet, kubeletOf(after, node.Name))
 		}
 
-		By("having drained each worker, cleaned its host and only then deleted its Node [S2-1] [S2-18] [S2-19]")
+		By("having drained each worker, cleaned its host and only then deleted its Node [S2-1] [S2-18] [S2-19] [S1-22] [R11]")
 		for machine, node := range before {
 			must(timeline.Before(lab.Fact{What: lab.MachineDrained, Name: machine}, lab.Fact{What: lab.HostCleaning, Name: node}))
 			must(timeline.Before(lab.Fact{What: lab.HostCleaning, Name: node}, lab.Fact{What: lab.NodeGone, Name: node}))
@@ -151,21 +156,37 @@ func upgrades() {
 	}, NodeTimeout(4*time.Minute))
 }
 
-// killDuringJoin waits until kubeadm joins on a host, and ends the infrastructure manager with SIGKILL while it does.
-func killDuringJoin(ctx context.Context, target *lab.Host) {
+// killDuringJoin waits until kubeadm joins on a host, and ends managers with SIGKILL while it does.
+func killDuringJoin(ctx context.Context, target *lab.Host, providers ...string) {
 	GinkgoHelper()
 	joining := func(ctx context.Context) bool {
 		_, err := the.lab.Console(ctx, target.Container(), `pgrep -f "^/usr/bin/kubeadm join" >/dev/null`)
 		return err == nil
 	}
-	manager := need(the.lab.Manager(ctx, repository.InfrastructureLabel))
-	restarts := manager.Pod.Status.ContainerStatuses[0].RestartCount
 	Eventually(func(ctx context.Context) bool { return joining(ctx) }).WithContext(ctx).
 		WithTimeout(6*time.Minute).WithPolling(100*time.Millisecond).Should(BeTrue(), "kubeadm join on %s", target.Name)
-	must(the.lab.Kill(ctx, manager))
-	Expect(joining(ctx)).To(BeTrue(), "kubeadm still joins after the manager was killed: otherwise this proves nothing")
-	the.lab.Printf("   killed process %s of the infrastructure manager while kubeadm joined on %s", manager.PID, target.Name)
-	must(the.lab.AwaitManager(ctx, repository.InfrastructureLabel, restarts))
+	awaitKilled := kill(ctx, providers...)
+	Expect(joining(ctx)).To(BeTrue(), "kubeadm still joins after the managers were killed: otherwise this proves nothing")
+	the.lab.Printf("   kubeadm joined on %s meanwhile", target.Name)
+	awaitKilled()
+}
+
+// kill ends managers with SIGKILL; the function that it returns waits until they are back.
+func kill(ctx context.Context, providers ...string) func() {
+	GinkgoHelper()
+	restarts := map[string]int32{}
+	for _, provider := range providers {
+		manager := need(the.lab.Manager(ctx, provider))
+		restarts[provider] = manager.Pod.Status.ContainerStatuses[0].RestartCount
+		must(the.lab.Kill(ctx, manager))
+		the.lab.Printf("   killed process %s, the manager of %s", manager.PID, provider)
+	}
+	return func() {
+		GinkgoHelper()
+		for _, provider := range providers {
+			must(the.lab.AwaitManager(ctx, provider, restarts[provider]))
+		}
+	}
 }
 
 // controlPlaneNode is the only control-plane node, with the name of its Machine.
@@ -243,12 +264,12 @@ func kubeletOf(nodes []lab.Node, name string) string {
 }
 
 // awaitBudget applies the budget of web, and waits until the cluster has counted by it.
-func awaitBudget(ctx context.Context, minAvailable int) {
+func awaitBudget(ctx context.Context, cluster *lab.Cluster, minAvailable int) {
 	GinkgoHelper()
-	must(the.lab.Apply(ctx, the.demo.Kubeconfig(), budget(minAvailable)))
+	must(the.lab.Apply(ctx, cluster.Kubeconfig(), budget(minAvailable)))
 	applied := &policyv1.PodDisruptionBudget{}
 	Eventually(func(ctx context.Context) (bool, error) {
-		err := the.demo.Client.Get(ctx, client.ObjectKey{Namespace: "default", Name: "web"}, applied)
+		err := cluster.Client.Get(ctx, client.ObjectKey{Namespace: "default", Name: "web"}, applied)
 		return applied.Status.ObservedGeneration == applied.Generation, err
 	}).WithContext(ctx).Should(BeTrue())
 }
@@ -263,11 +284,16 @@ func lookAhead(ctx context.Context, cluster *lab.Cluster, name, version string) 
 		err := the.lab.Management.Get(ctx, client.ObjectKeyFromObject(check), check)
 		return conditions.IsTrue(check, quoinv1.PreflightCheckCompletedCondition), err
 	}).WithContext(ctx).WithTimeout(2*time.Minute).Should(BeTrue(), "%+v", check)
+	printChecks(check)
+	return check
+}
+
+// printChecks prints the findings of a PreflightCheck.
+func printChecks(check *quoinv1.PreflightCheck) {
 	for _, result := range check.Status.Checks {
 		the.lab.Printf("  %-6s %-15s %s", result.Verdict, result.Name, result.Message)
 		for _, finding := range result.Findings {
 			the.lab.Printf("         %s %s: %s; %s", finding.Verdict, finding.Object, finding.Message, finding.Fix)
 		}
 	}
-	return check
 }

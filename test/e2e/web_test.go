@@ -40,11 +40,15 @@ spec:
           - topologyKey: kubernetes.io/hostname
             labelSelector:
               matchLabels: {app: web}
-      terminationGracePeriodSeconds: 10
+      terminationGracePeriodSeconds: 20
       containers:
       - name: web
         image: quoin.test/webserver:v1
         imagePullPolicy: Never
+        # Requests come until every kube-proxy has heard that the pod is on its way out.
+        lifecycle:
+          preStop:
+            sleep: {seconds: 5}
         env:
         - name: NODE_NAME
           valueFrom:

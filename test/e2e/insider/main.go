@@ -1,10 +1,16 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command insider is a client that lives in a pod of the workload cluster. It reads and writes a ConfigMap through the Service
-// kubernetes every half second, over connections that it keeps, as controllers do, and writes down how long it got no answer.
+// Command insider is a client that lives in a pod of the workload cluster.
 //
 //	insider <namespace> <report>
+//
+// reads and writes a ConfigMap through the Service kubernetes every half second, over connections that it keeps, as controllers do,
+// and writes down how long it got no answer.
+//
+//	insider call <workload> <collector>
+//
+// asks a workload, and tells a collector what became of it; see call.go.
 package main
 
 import (
@@ -33,8 +39,12 @@ const (
 )
 
 func main() {
+	if len(os.Args) == 4 && os.Args[1] == "call" {
+		call(os.Args[2], os.Args[3])
+		return
+	}
 	if len(os.Args) != 3 {
-		log.Fatal("usage: insider <namespace> <report>")
+		log.Fatal("usage: insider <namespace> <report> | call <workload> <collector>")
 	}
 	authority, err := os.ReadFile(account + "/ca.crt")
 	if err != nil {

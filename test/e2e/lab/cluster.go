@@ -53,6 +53,11 @@ func Home() ClusterSpec {
 	return ClusterSpec{Name: "home", Version: OldVersion, VirtualAddress: "172.30.0.103", RouterID: 103, ControlPlanes: 3, Workers: 1}
 }
 
+// Climber is a cluster that goes over two minors. It needs the hosts of Lab.AddRacks, and the bundle of EarliestVersion.
+func Climber() ClusterSpec {
+	return ClusterSpec{Name: "climber", Version: EarliestVersion, VirtualAddress: "172.30.0.104", RouterID: 104, ControlPlanes: 3, Workers: 2}
+}
+
 func (s ClusterSpec) controlPlanes() int { return max(s.ControlPlanes, 1) }
 
 // Cluster is a workload cluster.

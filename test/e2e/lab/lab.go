@@ -29,6 +29,8 @@ const (
 	Name = "quoin-lab"
 	// Label that every container, volume and network of the lab carries.
 	Label = "dev.quoin.lab"
+	// EarliestVersion is the minor before OldVersion. Its bundle is made when BuildBundle asks for it, and not before.
+	EarliestVersion = "v1.34.4"
 	// OldVersion and NewVersion are the adjacent minors that a bundle exists for.
 	OldVersion = "v1.35.4"
 	// NewVersion is what an upgrade goes to.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/kustomize/api/krusty"
@@ -38,6 +39,33 @@ func TestATimelineTellsCauseFromEffect(t *testing.T) {
 	g.Expect(line.Before(drained, gone)).To(MatchError(ContainSubstring("never seen")))
 	g.Expect(line.Noted("DrainingNode", "web-")).To(BeTrue())
 	g.Expect(line.Noted("DrainingNode", "dns-")).To(BeFalse())
+}
+
+func TestATimelineTellsAKubeletThatChangesFromOneThatIsReplaced(t *testing.T) {
+	g := NewWithT(t)
+	line := &Timeline{kubelets: map[string]string{}}
+	plane, worker := Node{Name: "h1", UID: "1", Kubelet: "v1.35.4", ControlPlane: true}, Node{Name: "h3", UID: "3", Kubelet: "v1.35.4"}
+	line.versions([]Node{plane, worker})
+	line.versions([]Node{plane, worker})
+	plane.UID, plane.Kubelet = "2", "v1.36.3"
+	line.versions([]Node{plane, worker})
+
+	g.Expect(line.KubeletChanges()).To(BeEmpty(), "the same host is another Node")
+	g.Expect(line.Mixes()).To(Equal([]string{"control plane v1.35.4; workers v1.35.4", "control plane v1.36.3; workers v1.35.4"}))
+	worker.Kubelet = "v1.36.3"
+	line.versions([]Node{plane, worker})
+	g.Expect(line.KubeletChanges()).To(ConsistOf("node h3: v1.35.4 -> v1.36.3"))
+}
+
+func TestJournalsTellWhatPlansTook(t *testing.T) {
+	g := NewWithT(t)
+	plans := plansOf("h1", "plan provision-1\n1700000010 boot files start\n1700000012 boot files done 0\n1700000031 boot join done 0\n"+
+		"plan addons-2\n1700000040 boot images start\n1700000041 boot images done 0\n")
+	g.Expect(plans).To(Equal([]Plan{
+		{Host: "h1", ID: "provision-1", Began: time.Unix(1700000010, 0), Took: 21 * time.Second},
+		{Host: "h1", ID: "addons-2", Began: time.Unix(1700000040, 0), Took: time.Second},
+	}))
+	g.Expect(plansOf("h1", "")).To(BeEmpty())
 }
 
 // What kustomize does not find it silently leaves alone, so a renamed object in a template would lose its patch.

@@ -196,7 +196,7 @@ func (c *Cluster) Nodes(ctx context.Context) ([]Node, error) {
 }
 
 // drained names the machines in deletion whose node is cordoned and has no pod left that a drain would move.
-func (c *Cluster) drained(ctx context.Context, machines []clusterv1.Machine) []string {
+func (c *Cluster) drained(ctx context.Context, machines []clusterv1.Machine) ([]string, error) {
 	var done []string
 	for _, machine := range machines {
 		if c.Client == nil || machine.DeletionTimestamp.IsZero() || !machine.Status.NodeRef.IsDefined() {
@@ -208,11 +208,15 @@ func (c *Cluster) drained(ctx context.Context, machines []clusterv1.Machine) []s
 		if err == nil {
 			err = c.Client.Get(ctx, client.ObjectKey{Name: machine.Status.NodeRef.Name}, node)
 		}
-		if err == nil && node.Spec.Unschedulable && !slices.ContainsFunc(pods.Items, moves) {
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("pods of node %s: %w", machine.Status.NodeRef.Name, err)
+		case node.Spec.Unschedulable && !slices.ContainsFunc(pods.Items, moves):
 			done = append(done, machine.Name)
 		}
 	}
-	return done
+	return done, nil
 }
 
 // moves tells whether a drain has to move a pod: it is not a static one, not a DaemonSet's, and has not ended.

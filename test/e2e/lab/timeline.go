@@ -30,8 +30,9 @@ const (
 	// read from the node itself: the machine's own conditions follow only after its host was already asked for.
 	MachineDrained = "machine drained"
 	MachineGone    = "machine gone"
-	HostCleaning   = "host cleaning"
-	HostAvailable  = "host available again"
+	// HostCleaning is told of the host, and of the machine that had it.
+	HostCleaning  = "host cleaning"
+	HostAvailable = "host available again"
 )
 
 // Timeline records in which order things happen to a cluster's machines, nodes and hosts. It looks several times a
@@ -48,12 +49,17 @@ type Timeline struct {
 	notes map[string]int
 	alive map[Fact]bool
 	last  error
+	// kubelets by the UID of their Node, changes of them, and the mixes of versions that there were.
+	kubelets map[string]string
+	changes  []string
+	mixes    []string
 }
 
 // Watch begins a timeline; Stop ends it.
 func (c *Cluster) Watch(ctx context.Context) *Timeline {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	t := &Timeline{cluster: c, stop: cancel, done: make(chan struct{}), seen: map[Fact]int{}, notes: map[string]int{}, alive: map[Fact]bool{}}
+	t := &Timeline{cluster: c, stop: cancel, done: make(chan struct{}), seen: map[Fact]int{}, notes: map[string]int{},
+		alive: map[Fact]bool{}, kubelets: map[string]string{}}
 	go func() {
 		defer close(t.done)
 		for ctx.Err() == nil {
@@ -89,7 +95,11 @@ func (t *Timeline) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	drained := t.cluster.drained(ctx, machines)
+	// A look that could not see a cause must not note its effect either.
+	drained, err := t.cluster.drained(ctx, machines)
+	if err != nil {
+		return err
+	}
 	// A node that is Ready is the cause of what happens to machines; one that is gone is the effect of it. So, twice.
 	after, _ := t.cluster.Nodes(ctx)
 	t.mu.Lock()
@@ -97,11 +107,15 @@ func (t *Timeline) look(ctx context.Context) error {
 	t.looks++
 	if nodesErr == nil {
 		t.goneUnless(NodeReady, NodeGone, names(before, func(n Node) string { return n.Name }))
+		t.versions(t.cluster.byRole(before))
 	}
 	for _, host := range hosts.Items {
 		switch host.Status.State {
 		case infrav1.HostStateCleaning:
 			t.saw(Fact{HostCleaning, host.Name})
+			if ref := host.Spec.ConsumerRef; ref != nil {
+				t.saw(Fact{HostCleaning, ref.Machine})
+			}
 		case infrav1.HostStateAvailable:
 			if _, cleaned := t.seen[Fact{HostCleaning, host.Name}]; cleaned {
 				t.saw(Fact{HostAvailable, host.Name})
@@ -133,6 +147,68 @@ func (t *Timeline) machines(machines []clusterv1.Machine) {
 			t.notes[machine.Name+": "+condition.Reason+": "+strings.Join(strings.Fields(condition.Message), " ")]++
 		}
 	}
+}
+
+// versions notes which kubelets there are together, and any that is another one than its Node had before.
+func (t *Timeline) versions(nodes []Node) {
+	var planes, workers []string
+	for _, node := range nodes {
+		of := &workers
+		if node.ControlPlane {
+			of = &planes
+		}
+		*of = append(*of, node.Kubelet)
+		if had, known := t.kubelets[node.UID]; known && had != node.Kubelet {
+			t.changes = append(t.changes, fmt.Sprintf("node %s: %s -> %s", node.Name, had, node.Kubelet))
+		}
+		t.kubelets[node.UID] = node.Kubelet
+	}
+	distinct := func(all []string) string {
+		slices.Sort(all)
+		return strings.Join(slices.Compact(all), ", ")
+	}
+	mix := fmt.Sprintf("control plane %s; workers %s", distinct(planes), distinct(workers))
+	if len(t.mixes) == 0 || t.mixes[len(t.mixes)-1] != mix {
+		t.mixes = append(t.mixes, mix)
+	}
+}
+
+// byRole tells control-plane nodes by their hosts: a kubelet registers its Node some time before kubeadm labels it.
+func (c *Cluster) byRole(nodes []Node) []Node {
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		if host, err := c.lab.Host(nodes[i].Name); err == nil {
+			nodes[i].ControlPlane = host.Labels[RoleLabel] == "control-plane"
+		}
+	}
+	return nodes
+}
+
+// Mixes are the versions of kubelets that there were together, one after another.
+func (t *Timeline) Mixes() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.mixes)
+}
+
+// KubeletChanges are the Nodes whose kubelet became another one while they lived.
+func (t *Timeline) KubeletChanges() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.changes)
+}
+
+// Names are what a fact was seen of, in order.
+func (t *Timeline) Names(what string) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all []string
+	for _, fact := range t.order {
+		if fact.What == what {
+			all = append(all, fact.Name)
+		}
+	}
+	return all
 }
 
 func names[T any](items []T, name func(T) string) []string {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
 )
@@ -54,6 +55,14 @@ func (l *Lab) build(ctx context.Context, step *progress.Step) error {
 		}
 	}
 	return nil
+}
+
+// BuildBundle makes the bundle of a version that the lab does not begin with, unless the cache has it. All hosts see it at once.
+func (l *Lab) BuildBundle(ctx context.Context, version string) error {
+	return l.Step(ctx, "Building the bundle of "+version, 45*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		_, err := l.run(ctx, command{name: l.file("hack", "bundle", "make-bundle.sh"), args: []string{version}, line: func(line string) { step.Waiting(line) }})
+		return err
+	})
 }
 
 // pairs reads lines of the form name=value.

@@ -14,9 +14,35 @@ type Report struct {
 	Reads, Writes Gaps
 }
 
+// Calls are what a caller has seen of a workload. It counts from the first answer on: before that nothing leads from its new Node
+// to the workload yet.
+type Calls struct {
+	// Pod that calls, on Node.
+	Pod, Node string
+	Gaps      Gaps
+	// Failures are how the first few requests failed, with when.
+	Failures []string
+	// Ended says that the caller was told to end, and calls no more.
+	Ended bool
+}
+
+// maxFailures bounds what is kept of failures.
+const maxFailures = 20
+
+// Note a request that began and ended.
+func (c *Calls) Note(began, ended time.Time, err error) {
+	if err != nil && c.Gaps.Successes == 0 {
+		return
+	}
+	c.Gaps.Note(began, ended, err)
+	if err != nil && len(c.Failures) < maxFailures {
+		c.Failures = append(c.Failures, fmt.Sprintf("%s from %s: %v", ended.Format(time.TimeOnly), c.Node, err))
+	}
+}
+
 // Gaps are the times without a success.
 type Gaps struct {
-	Successes int
+	Successes, Failures int
 	// Last is when the last success came.
 	Last time.Time
 	// Longest time between two successes, Until when it lasted, and how an attempt in it failed.
@@ -31,6 +57,7 @@ type Gaps struct {
 func (g *Gaps) Note(began, ended time.Time, err error) {
 	if err != nil {
 		g.Pending = err.Error()
+		g.Failures++
 		return
 	}
 	from := g.Last
