@@ -247,7 +247,7 @@ func TestAVersionThatADistributionKeepsFromItsPoolsWaits(t *testing.T) {
 	g.Expect(w.machines()).To(HaveLen(3))
 }
 
-// Proves: S2-30, S2-33, S1-26, R6
+// Proves: S2-30, S2-33, S0-34, S1-26, R6, R10
 //
 // A version edit, step by step: images, kubeadm-config, new Machine, leader, drain, member, host, add-ons.
 func TestVersionChange(t *testing.T) {

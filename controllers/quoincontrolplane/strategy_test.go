@@ -69,7 +69,7 @@ func TestMissingHostIsNamed(t *testing.T) {
 
 // Three, and no host to spare: one leaves first, and no other before its replacement votes.
 //
-// Proves: C6
+// Proves: C6, C8
 func TestRemoveFirstWithoutASpareHost(t *testing.T) {
 	w, names := three(t)
 	g := w.g
@@ -91,9 +91,11 @@ func TestRemoveFirstWithoutASpareHost(t *testing.T) {
 	}
 	g.Expect(leaver).NotTo(BeEmpty())
 	g.Expect(w.hasDrainHook(leaver)).To(BeFalse())
+	g.Expect(w.hasHook(leaver)).To(BeTrue(), "its host, which is the next one's, is not touched before the drain")
 	w.drained(leaver)
 	w.reconcile()
 	g.Expect(w.etcd.members).To(HaveLen(2))
+	g.Expect(w.hasHook(leaver)).To(BeFalse())
 	w.gone(leaver)
 	w.spare("spare")
 	w.reconcile()

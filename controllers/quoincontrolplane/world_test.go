@@ -382,6 +382,13 @@ func (w *world) bootstrapped(name, address string) {
 	w.g.Expect(w.mgmt.Update(ctx, machine)).To(Succeed())
 	machine.Status.NodeRef.Name = "n-" + name
 	w.g.Expect(w.mgmt.Status().Update(ctx, machine)).To(Succeed())
+	w.startNode(machine, address)
+}
+
+// startNode has the Machine's node run in the workload cluster, with a voting etcd member.
+func (w *world) startNode(machine *clusterv1.Machine, address string) {
+	w.t.Helper()
+	ctx, name := w.t.Context(), machine.Name
 	if !w.up {
 		w.start(machine.Spec.Version)
 	}
