@@ -45,6 +45,8 @@ type courtOptions struct {
 	hosts, domains int
 	strategy       controlplanev1.RolloutStrategyType
 	admission      bool
+	// workers are made by Cluster API's own controllers.
+	workers bool
 	// onPhase is called before each phase of kubeadm on a host.
 	onPhase func(host *machine.Machine, verb, phase string)
 }
@@ -117,7 +119,7 @@ func newCourt(t testing.TB, o courtOptions) *court {
 	}
 	t.Cleanup(c.fleet.Close)
 	c.site, err = p.NewSite(t.Context(), plane.SiteOptions{
-		Namespace: o.name, Haste: hurry, Admission: o.admission, Connections: hasty, Retry: time.Second,
+		Namespace: o.name, Haste: hurry, Admission: o.admission, Workers: o.workers, Connections: hasty, Retry: time.Second,
 		Backups: t.TempDir(), Spool: t.TempDir(),
 		Written: func(m *plane.Manager, w plane.Write) { c.happens(event{m, w.Where, w.What}) },
 	})
@@ -151,7 +153,7 @@ func newCourt(t testing.TB, o courtOptions) *court {
 func (c *court) newSite(p *plane.Plane) *plane.Site {
 	c.t.Helper()
 	site, err := p.NewSite(c.t.Context(), plane.SiteOptions{
-		Namespace: c.options.name, Haste: hurry, Admission: c.options.admission, Connections: hasty, Retry: time.Second,
+		Namespace: c.options.name, Haste: hurry, Admission: c.options.admission, Workers: c.options.workers, Connections: hasty, Retry: time.Second,
 		Backups: c.t.TempDir(), Spool: c.t.TempDir(),
 		Written: func(m *plane.Manager, w plane.Write) { c.happens(event{m, w.Where, w.What}) },
 	})

@@ -108,7 +108,7 @@ func TestAMoveMeetsTrouble(t *testing.T) {
 		for i, row := range rows {
 			t.Run(row.point, func(t *testing.T) {
 				t.Parallel()
-				table[i] = row.run(newMovable(t, fleet, fmt.Sprintf("trouble-%d", i+1), second))
+				table[i] = row.run(newMovable(t, fleet, fmt.Sprintf("move-trouble-%d", i+1), second))
 			})
 		}
 	})

@@ -11,7 +11,9 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -25,7 +27,9 @@ import (
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/core/reconcilers/cluster"
 	"sigs.k8s.io/cluster-api/core/reconcilers/machine"
+	"sigs.k8s.io/cluster-api/core/reconcilers/machinedeployment"
 	"sigs.k8s.io/cluster-api/core/reconcilers/machinehealthcheck"
+	"sigs.k8s.io/cluster-api/core/reconcilers/machineset"
 	coresetup "sigs.k8s.io/cluster-api/core/setup"
 	coreadmission "sigs.k8s.io/cluster-api/core/webhooks/admission"
 	"sigs.k8s.io/cluster-api/util/index"
@@ -68,15 +72,21 @@ func beside(workers int) controller.Options {
 	return controller.Options{SkipNameValidation: ptr.To(true), MaxConcurrentReconciles: workers}
 }
 
-// runCore runs what a control plane meets of Cluster API's core, in one namespace, with the settings of its own manager.
-func (p *Plane) runCore(ctx context.Context, m *Manager, namespace string, retry time.Duration) error {
+// runCore runs what a control plane meets of Cluster API's core, in one namespace, with the settings of its own manager; with
+// workers, also what makes them.
+func (p *Plane) runCore(ctx context.Context, m *Manager, namespace string, retry time.Duration, workers bool) error {
 	place := namespace + "-core"
 	scheme, err := upstreamScheme()
 	if err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(m.config(p.Config), p.upstreamOptions(scheme,
-		coresetup.ManagerCacheOptions(scheme, p.name+"-"+coreManager+"-"+namespace, namespace, 10*time.Minute), coresetup.ManagerClientOptions(), place, m.dead.Load))
+	cached := coresetup.ManagerCacheOptions(scheme, p.name+"-"+coreManager+"-"+namespace, namespace, 10*time.Minute)
+	if workers {
+		// Those that make workers wait until a cache has what they wrote, and no cache of one namespace tells them.
+		cached.DefaultNamespaces, cached.DefaultFieldSelector = nil, fields.OneTermEqualSelector("metadata.namespace", namespace)
+		cached.ByObject[&apiextensionsv1.CustomResourceDefinition{}] = cache.ByObject{Field: fields.Everything()}
+	}
+	mgr, err := ctrl.NewManager(m.config(p.Config), p.upstreamOptions(scheme, cached, coresetup.ManagerClientOptions(), place, m.dead.Load))
 	if err != nil {
 		return fmt.Errorf("making core's manager: %w", err)
 	}
@@ -108,6 +118,11 @@ func (p *Plane) runCore(ctx context.Context, m *Manager, namespace string, retry
 		Client: mgr.GetClient(), ClusterCache: clusterCache,
 	}).SetupWithManager(ctx, mgr, beside(10)); err != nil {
 		return err
+	}
+	if workers {
+		if err := runWorkers(ctx, mgr, clusterCache); err != nil {
+			return err
+		}
 	}
 	if err := (&coreadmission.Cluster{Client: mgr.GetClient(), ClusterCacheReader: clusterCache}).SetupWebhookWithManager(mgr); err != nil {
 		return err
@@ -159,6 +174,9 @@ func (p *Plane) runBootstrap(ctx context.Context, m *Manager, namespace string, 
 	if err := (&bootstrapadmission.KubeadmConfig{}).SetupWebhookWithManager(mgr); err != nil {
 		return err
 	}
+	if err := (&bootstrapadmission.KubeadmConfigTemplate{}).SetupWebhookWithManager(mgr); err != nil {
+		return err
+	}
 	configurations, err := p.upstreamWebhooks("bootstrap", "kubeadm")
 	if err != nil {
 		return err
@@ -167,6 +185,25 @@ func (p *Plane) runBootstrap(ctx context.Context, m *Manager, namespace string, 
 		return err
 	}
 	return p.admit(ctx, namespace, place, configurations)
+}
+
+// runWorkers has a manager of the core make Machines of MachineDeployments.
+func runWorkers(ctx context.Context, mgr ctrl.Manager, clusterCache clustercache.ClusterCache) error {
+	if err := (&machineset.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), ClusterCache: clusterCache,
+		PreflightChecks: sets.New(clusterv1.MachineSetPreflightCheckAll),
+	}).SetupWithManager(ctx, mgr, beside(10)); err != nil {
+		return err
+	}
+	if err := (&machinedeployment.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
+	}).SetupWithManager(ctx, mgr, beside(10)); err != nil {
+		return err
+	}
+	if err := (&coreadmission.MachineSet{}).SetupWebhookWithManager(mgr); err != nil {
+		return err
+	}
+	return (&coreadmission.MachineDeployment{}).SetupWebhookWithManager(mgr)
 }
 
 // retryConnections says how soon a workload cluster that did not answer is tried again; 30 s in production, where an API
