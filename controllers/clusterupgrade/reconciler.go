@@ -236,12 +236,12 @@ func (r *Reconciler) fails(
 	ctx context.Context, of, before *quoinv1.ClusterUpgrade, reason string, refusal error,
 ) error {
 	before.DeepCopyInto(of)
-	reported := before.DeepCopy()
+	after := before.DeepCopy()
 	if reason != "" {
-		meta.SetStatusCondition(&reported.Status.Conditions, metav1.Condition{Type: quoinv1.ClusterUpgradeProgressingCondition,
+		meta.SetStatusCondition(&after.Status.Conditions, metav1.Condition{Type: quoinv1.ClusterUpgradeProgressingCondition,
 			Status: metav1.ConditionFalse, Reason: reason, Message: text.Shorten(refusal.Error(), mostMessage)})
 	}
-	return errors.Join(refusal, r.report(ctx, of, before.Status, upgrade.Late(reported, r.Clock.Now())))
+	return errors.Join(refusal, r.report(ctx, of, before.Status, upgrade.Late(after, r.Clock.Now())))
 }
 
 // refused reports whether an API server, or an admission that it asked, looked at a change and did not take it. What

@@ -40,8 +40,8 @@ type planner struct {
 	result  Result
 }
 
-// currentPool is the pool that is rolled out: what was begun first, then by order. One that a person has to let go holds up
-// nobody.
+// currentPool is the pool that is rolled out: what was begun first, then by order. One that a person has to let go holds
+// up nobody.
 func currentPool(pools []rules) string {
 	begun, next := "", ""
 	for i := range pools {
@@ -156,8 +156,8 @@ func (p *planner) conflicts(pool *rules, _ *room) (Reason, string) {
 	if !pool.conflict() {
 		return "", ""
 	}
-	return Limited, fmt.Sprintf("the policy allows no surge, and MachineDeployment %s lets no Machine be missing: set its "+
-		"maxUnavailable to 1 or more, or the policy's maxSurge", pool.Name)
+	return Limited, fmt.Sprintf("the policy allows no surge, and MachineDeployment %s lets no Machine be missing: set "+
+		"its maxUnavailable to 1 or more, or the policy's maxSurge", pool.Name)
 }
 
 func (p *planner) afterPrevious(pool *rules, _ *room) (Reason, string) {
