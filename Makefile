@@ -113,17 +113,22 @@ nightly: ## Run the random models of the control plane and its rollouts through 
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on real hosts in containers.
-	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full && !upgrade && !creations'
+	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full && !upgrade && !workers && !creations'
 
 .PHONY: e2e-full
-e2e-full: ## Run the longer end-to-end tests, with a control plane of three hosts, e2e-upgrade, and docs/install.md.
+e2e-full: ## Run the longer end-to-end tests, with a control plane of three hosts, e2e-upgrade, e2e-workers, and docs/install.md.
 	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=full
 	$(MAKE) e2e-upgrade
+	$(MAKE) e2e-workers
 	$(MAKE) e2e-install
 
 .PHONY: e2e-upgrade
 e2e-upgrade: ## Upgrade a control plane of three and its workers over two minors; makes the bundle of a third version.
 	go test -count 1 -timeout 118m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=upgrade
+
+.PHONY: e2e-workers
+e2e-workers: ## Replace a pool of three under a RolloutPolicy, with a canary that works and one that does not.
+	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=workers
 
 .PHONY: e2e-install
 e2e-install: ## Run every command of docs/install.md, against a kind cluster and hosts of its own.

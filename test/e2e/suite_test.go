@@ -89,6 +89,10 @@ var _ = Describe("Quoin on real hosts", Label("upgrade"), Ordered, func() {
 	Context("with a cluster two minors behind", func() { climb() })
 })
 
+var _ = Describe("Quoin on real hosts", Label("workers"), Ordered, func() {
+	Context("with a policy for workers", func() { workers() })
+})
+
 var _ = Describe("Quoin on real hosts", Label("creations"), Ordered, func() {
 	Context("with clusters that are made again and again", func() { creations() })
 })

@@ -58,6 +58,11 @@ func Climber() ClusterSpec {
 	return ClusterSpec{Name: "climber", Version: EarliestVersion, VirtualAddress: "172.30.0.104", RouterID: 104, ControlPlanes: 3, Workers: 2}
 }
 
+// Crew is a cluster whose workers are replaced in order. It needs the host of Lab.AddWorker.
+func Crew() ClusterSpec {
+	return ClusterSpec{Name: "crew", Version: NewVersion, VirtualAddress: "172.30.0.105", RouterID: 105, Workers: 3}
+}
+
 func (s ClusterSpec) controlPlanes() int { return max(s.ControlPlanes, 1) }
 
 // Cluster is a workload cluster.

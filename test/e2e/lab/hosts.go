@@ -72,10 +72,18 @@ func racks() []*Host {
 }
 
 // AddRacks starts and registers the hosts that a control plane of three needs besides those that the lab begins with.
-// Hosts that run already stay as they are.
-func (l *Lab) AddRacks(ctx context.Context) error {
+func (l *Lab) AddRacks(ctx context.Context) error { return l.add(ctx, racks()) }
+
+// AddWorker starts and registers a fourth host for workers, so that a pool of three has one to spare.
+func (l *Lab) AddWorker(ctx context.Context) error {
+	return l.add(ctx, []*Host{{Name: "host-8", Address: "172.30.0.19", Labels: map[string]string{RoleLabel: "worker"},
+		FailureDomain: "rack-c", Pinned: true}})
+}
+
+// add starts and registers hosts. Those that run already stay as they are.
+func (l *Lab) add(ctx context.Context, hosts []*Host) error {
 	started := false
-	for _, host := range racks() {
+	for _, host := range hosts {
 		if _, err := l.Host(host.Name); err == nil {
 			continue
 		}
@@ -91,7 +99,7 @@ func (l *Lab) AddRacks(ctx context.Context) error {
 		// A lab that is taken as it stands: they may be in use.
 		return nil
 	}
-	return l.Step(ctx, "Registering the hosts of further racks", 3*time.Minute, l.registerHosts)
+	return l.Step(ctx, "Registering further hosts", 3*time.Minute, l.registerHosts)
 }
 
 // Stranger is a sixth host that is in nobody's inventory until a test puts it there.

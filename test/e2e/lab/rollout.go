@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -258,6 +259,31 @@ func (c *Cluster) EditWorkerVersion(ctx context.Context, version string) error {
 		return fmt.Errorf("editing the version of machine deployment %s: %w", deployment.Name, err)
 	}
 	return nil
+}
+
+// EditWorkerConfig gives the workers a KubeadmConfigTemplate of another name, as a user does who changes what they are
+// made of, and returns the name of the one before. What there is of the name already is taken as it is.
+func (c *Cluster) EditWorkerConfig(ctx context.Context, name string, change func(*bootstrapv1.KubeadmConfigSpec)) (string, error) {
+	deployment, err := c.WorkerDeployment(ctx)
+	if err != nil {
+		return "", err
+	}
+	former := deployment.Spec.Template.Spec.Bootstrap.ConfigRef.Name
+	config := &bootstrapv1.KubeadmConfigTemplate{}
+	if err := c.lab.Management.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: former}, config); err != nil {
+		return "", fmt.Errorf("reading the bootstrap template of the workers: %w", err)
+	}
+	config.ObjectMeta = metav1.ObjectMeta{Namespace: Namespace, Name: name, Annotations: config.Annotations}
+	change(&config.Spec.Template.Spec)
+	if err := c.lab.Management.Create(ctx, config); err != nil && !apierrors.IsAlreadyExists(err) {
+		return "", fmt.Errorf("making bootstrap template %s: %w", name, err)
+	}
+	before := client.MergeFrom(deployment.DeepCopy())
+	deployment.Spec.Template.Spec.Bootstrap.ConfigRef.Name = name
+	if err := c.lab.Management.Patch(ctx, deployment, before); err != nil {
+		return "", fmt.Errorf("giving machine deployment %s another template: %w", deployment.Name, err)
+	}
+	return former, nil
 }
 
 // ScaleWorkers does what `kubectl scale machinedeployment` does.
