@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -229,7 +230,7 @@ func (r *Reconciler) reconcile(check *quoinv1.PreflightCheck, cluster *clusterv1
 		return nil
 	}
 	subject := preflight.Subject{Cluster: cluster.DeepCopy(), Version: check.Spec.Version, Via: check.Spec.Via,
-		Workers: check.Spec.Workers, Management: r.APIReader}
+		Workers: check.Spec.Workers, Management: r.APIReader, Upgraded: ofUpgrade(check)}
 	skip := check.DeepCopy().Spec.Skip
 	const timeout = connectTimeout + preflight.Timeout + 10*time.Second
 	results, done, err := async.Do(r.calls, client.ObjectKeyFromObject(check), "check", timeout,
@@ -249,6 +250,13 @@ func (r *Reconciler) reconcile(check *quoinv1.PreflightCheck, cluster *clusterv1
 	}
 	r.keep(check, results)
 	return nil
+}
+
+// ofUpgrade reports whether a ClusterUpgrade made the check, for what it is about to do itself.
+func ofUpgrade(check *quoinv1.PreflightCheck) bool {
+	owner := metav1.GetControllerOfNoCopy(check)
+	return owner != nil && owner.Kind == "ClusterUpgrade" &&
+		strings.HasPrefix(owner.APIVersion, quoinv1.GroupVersion.Group+"/")
 }
 
 // reach completes the subject by what only the Cluster's own API server can be asked for. One that cannot be reached is

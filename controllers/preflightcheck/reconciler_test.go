@@ -231,3 +231,35 @@ func TestAResultOutlivesAStaleCache(t *testing.T) {
 		})
 	}
 }
+
+// What a ClusterUpgrade does itself, its check advises nobody to do.
+func TestTheCheckOfAClusterUpgradeIsKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		owner metav1.OwnerReference
+		want  bool
+	}{
+		"nobody's":             {},
+		"a ClusterUpgrade's":   {metav1.OwnerReference{APIVersion: "quoin.cluster.x-k8s.io/v1alpha1", Kind: "ClusterUpgrade"}, true},
+		"a later version's":    {metav1.OwnerReference{APIVersion: "quoin.cluster.x-k8s.io/v1", Kind: "ClusterUpgrade"}, true},
+		"a Cluster's":          {metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster"}, false},
+		"another's namesake's": {metav1.OwnerReference{APIVersion: "theirs.test/v1", Kind: "ClusterUpgrade"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, interceptor.Funcs{})
+			check := w.check()
+			if c.owner.Kind != "" {
+				c.owner.Name, c.owner.UID, c.owner.Controller = "up", "2", ptr.To(true)
+				check.OwnerReferences = []metav1.OwnerReference{c.owner}
+				w.Expect(w.client.Update(t.Context(), check)).To(Succeed())
+			}
+			subjects := make(chan preflight.Subject, 1)
+			w.r.Checks[0].Look = func(_ context.Context, s preflight.Subject) (string, []quoinv1.Finding, error) {
+				subjects <- s
+				return "", nil, nil
+			}
+			w.Expect(w.reconcile()).To(Succeed()) // the condition Paused
+			w.Expect(w.reconcile()).To(Succeed())
+			w.Expect((<-subjects).Upgraded).To(Equal(c.want))
+		})
+	}
+}

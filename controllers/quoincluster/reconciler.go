@@ -42,6 +42,7 @@ type Reconciler struct {
 	WatchFilterValue string
 
 	secrets secretsRead
+	self    selfManaged
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinclusters,verbs=get;list;watch;update;patch
@@ -154,6 +155,11 @@ func (r *Reconciler) whileActive(
 		return ctrl.Result{}, nil
 	}
 	blockMove(quoinCluster)
+	managers, err := r.managersVersion(ctx, cluster)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	quoinCluster.Status.ManagersVersion = managers
 	if endpoint := &quoinCluster.Spec.ControlPlaneEndpoint; endpoint.Host != "" && endpoint.Port == 0 {
 		endpoint.Port = infrav1.DefaultAPIServerPort
 	}

@@ -4,6 +4,7 @@
 package quoinhost
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -203,6 +204,46 @@ func TestAWorkerFromPackagesWaitsWhileItsPoolIsBehind(t *testing.T) {
 		ContainSubstring("kubeadm v1.35.4 of Machine m1 is 1 minor from a cluster of kubeadm v1.36.2 (R15)"),
 		ContainSubstring("raise the pool of the Machine")))
 	w.g.Expect(w.room.provision.ID).To(BeEmpty(), "the host was not touched")
+}
+
+// Proves: R15
+//
+// A control-plane Machine that waited for a host while its control plane went on joins it no more. Its own version, and
+// an earlier one that it is to upgrade, are no reason to wait.
+func TestAControlPlaneMachineOfAFormerMinorIsNotInstalled(t *testing.T) {
+	for name, c := range map[string]struct {
+		running []string
+		kind    string
+		refused bool
+	}{
+		"the first of all":              {},
+		"of its minor":                  {running: []string{"v1.35.9", "v1.35.1"}},
+		"of the minor before":           {running: []string{"v1.34.9"}},
+		"of the minor after":            {running: []string{"v1.35.4", "v1.36.2"}, refused: true},
+		"of the minor after, another's": {running: []string{"v1.36.2"}, kind: "KubeadmControlPlane"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, true)
+			controlPlane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "cp"}}
+			for _, version := range c.running {
+				controlPlane.Status.Versions = append(controlPlane.Status.Versions, clusterv1.StatusVersion{Version: version})
+			}
+			w.create(controlPlane)
+			cluster := &clusterv1.Cluster{}
+			w.object(cluster, "c1")
+			cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{
+				APIGroup: controlplanev1.GroupVersion.Group, Kind: cmp.Or(c.kind, "QuoinControlPlane"), Name: "cp"}
+			w.g.Expect(w.client.Update(t.Context(), cluster)).To(Succeed())
+			if !c.refused {
+				w.untilState(infrav1.HostStateProvisioned)
+				return
+			}
+			w.g.Expect(w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostVersionSkewReason).Message).To(And(
+				ContainSubstring("kubeadm v1.35.4 of Machine m1 is 1 minor from a cluster of kubeadm v1.36.2 (R15)"),
+				ContainSubstring("delete it")))
+			w.g.Expect(w.room.provision.ID).To(BeEmpty(), "the host was not touched")
+		})
+	}
 }
 
 // Proves: S1-23, R11, C8

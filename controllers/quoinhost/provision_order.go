@@ -4,7 +4,6 @@
 package quoinhost
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -15,7 +14,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // provisionOrder gathers what makes a node of the host, from the objects alone.
@@ -42,9 +40,7 @@ func (r *reconciliation) provisionOrder(ctx context.Context, id string) (Provisi
 		return order, err
 	}
 	order.Role = artifacts.ControlPlane
-	installed := skew.Installer{Object: "Machine " + machine.Name, Version: cmp.Or(order.Artifacts.Kubeadm,
-		order.Artifacts.Version), Installs: machine.Spec.Version, Kubelet: machine.Spec.Version}
-	if err := checkKubeadm(c.cluster, installed); err != nil {
+	if err := r.joinable(ctx); err != nil {
 		return order, err
 	}
 	if c.quoinCluster == nil || c.quoinCluster.Spec.LoadBalancer.Type != infrav1.LoadBalancerKeepalived {

@@ -46,18 +46,10 @@ func (r *reconciliation) addonArtifacts(ctx context.Context, version string) (ar
 // joins it, and the images of the add-ons, which follow the oldest API server. Packages, and hosts that carry a version
 // already, have their own; nothing is known of another provider's control plane.
 func (r *reconciliation) joining(ctx context.Context, wanted artifacts.Wanted) (artifacts.Wanted, error) {
-	machine, ref := r.claim.machine, r.claim.cluster.Spec.ControlPlaneRef
-	if ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
-		return wanted, nil
-	}
-	controlPlane := &controlplanev1.QuoinControlPlane{}
-	found, err := r.controller.find(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: ref.Name}, controlPlane)
-	if err != nil || !found {
+	machine := r.claim.machine
+	running, ours, err := r.apiServers(ctx)
+	if err != nil || !ours {
 		return wanted, err
-	}
-	var running []string
-	for _, version := range controlPlane.Status.Versions {
-		running = append(running, version.Version)
 	}
 	oldest := skew.Oldest(running...)
 	if wanted.Bundle != nil {
@@ -75,12 +67,43 @@ func (r *reconciliation) joining(ctx context.Context, wanted artifacts.Wanted) (
 		Version: cmp.Or(wanted.Kubeadm, wanted.Version), Kubelet: wanted.Version, Cluster: oldest})
 }
 
+// joinable asks whether a control plane would let this Machine's kubeadm join it (R15): one that a later kubeadm has
+// upgraded meanwhile would not. An earlier one is what the Machine is to upgrade.
+func (r *reconciliation) joinable(ctx context.Context) error {
+	running, ours, err := r.apiServers(ctx)
+	if err != nil || !ours {
+		return err
+	}
+	own, newest := r.claim.machine.Spec.Version, skew.Newest(running...)
+	if !skew.Older(own, newest) {
+		return nil
+	}
+	return checkKubeadm(r.claim.cluster, skew.Installer{Object: "Machine " + r.claim.machine.Name, Version: own,
+		Cluster: newest})
+}
+
+// apiServers are the versions of the API servers, where the control plane is ours.
+func (r *reconciliation) apiServers(ctx context.Context) (versions []string, ours bool, err error) {
+	ref := r.claim.cluster.Spec.ControlPlaneRef
+	if ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
+		return nil, false, nil
+	}
+	controlPlane := &controlplanev1.QuoinControlPlane{}
+	key := client.ObjectKey{Namespace: r.claim.machine.Namespace, Name: ref.Name}
+	found, err := r.controller.find(ctx, key, controlPlane)
+	for _, version := range controlPlane.Status.Versions {
+		versions = append(versions, version.Version)
+	}
+	return versions, found, err
+}
+
 // kubeadmError says that the kubeadm that a host gets does not fit what it has to do there; the host was not touched.
 type kubeadmError struct{ violations []skew.Violation }
 
 func (e *kubeadmError) Error() string {
 	return skew.Summary(e.violations) + "; the host was not touched: raise the pool of the Machine, or have it " +
-		"installed from bundles, of which a worker takes the kubeadm of its control plane"
+		"installed from bundles, of which a worker takes the kubeadm of its control plane. A Machine of the control plane " +
+		"is replaced by one of its version: delete it, if that does not happen by itself"
 }
 
 // checkKubeadm asks the policies of the Cluster about a kubeadm before it is installed (R13, R14, R15).

@@ -60,6 +60,12 @@ func (r *Reconciler) unsupported(ctx context.Context, v *observation) (why strin
 	if err != nil {
 		return "", 0, err
 	}
+	if len(world.APIServers) == 0 {
+		again = unseenRecheck // nobody watches a control plane of another provider
+		if world, _, err = observed.WithHosted(ctx, r.APIReader, v.cluster, world); err != nil {
+			return "", 0, err
+		}
+	}
 	if world.RunsOnly(v.machine.Spec.Version) {
 		// A catalog that is gone must not keep a cluster from having as many Machines as it had.
 		policies, _ = skew.Split(policies)

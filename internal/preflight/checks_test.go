@@ -99,6 +99,8 @@ func TestVersionPath(t *testing.T) {
 	s.Version = "v1.37.0"
 	hops := expect(t, lookAtVersionPath, s, "Warn  SeveralHops")
 	g.Expect(hops[0].Fix).To(HavePrefix("set v1.36 first, then v1.37.0"))
+	s.Upgraded = true // by a ClusterUpgrade, which makes the hops itself
+	expect(t, lookAtVersionPath, s)
 	s.Version = "v1.34.2"
 	expect(t, lookAtVersionPath, s, "Block  NoVersionPath")
 	s.Version = "latest"

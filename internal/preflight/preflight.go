@@ -45,6 +45,8 @@ type Subject struct {
 	Via []string
 	// Workers says which pools are to get the version; all of them when empty.
 	Workers quoinv1.UpgradeWorkers
+	// Upgraded says that a ClusterUpgrade does what the plan says, so that people do the rest only.
+	Upgraded bool
 	// Management reads the cluster that holds the Cluster's objects, Workload the Cluster itself; both as they are now.
 	// Run has them make each list once, so checks change nothing that they were given.
 	Management, Workload client.Reader

@@ -42,21 +42,11 @@ func lookAtSupply(ctx context.Context, s Subject) (string, []quoinv1.Finding, er
 	if err != nil {
 		return "", nil, err
 	}
-	left := s.left(machines, goals)
-	ours := map[string]bool{}
-	for _, machine := range machines {
-		ours[machine.Name] = true
+	left, fleet := s.left(machines, goals), s.supply(hosts, machines)
+	findings, err := s.judgeHealing(ctx, pools, goals)
+	if err != nil {
+		return "", nil, err
 	}
-	fleet := supply{s: s, machines: machines}
-	for i := range hosts.Items {
-		fleet.cgroupEnded = fleet.cgroupEnded ||
-			skew.CgroupEnded(placement.CgroupOf(hosts.Items[i].Status.Facts), s.Version) != ""
-		fleet.hosts = append(fleet.hosts, placement.HostOf(&hosts.Items[i]))
-		if ref := hosts.Items[i].Spec.ConsumerRef; ref != nil && ref.Namespace == s.Cluster.Namespace && ours[ref.Machine] {
-			fleet.taken = append(fleet.taken, placement.IdentitiesOf(hosts.Items[i].Status.Facts)...)
-		}
-	}
-	var findings []quoinv1.Finding
 	if s.ControlPlane != nil && (s.ControlPlane.Spec.Version != s.Version || left[""]) {
 		template := s.ControlPlane.Spec.MachineTemplate.Spec.InfrastructureRef
 		object := "QuoinControlPlane " + s.ControlPlane.Name
@@ -133,6 +123,24 @@ type supply struct {
 	taken    []placement.Identity
 	// cgroupEnded says that a kubelet of the version has to be told to start on one of the hosts.
 	cgroupEnded bool
+}
+
+// supply is the hosts, and which of them the Machines have.
+func (s Subject) supply(hosts *infrav1.QuoinHostList, machines []clusterv1.Machine) supply {
+	ours := map[string]bool{}
+	for _, machine := range machines {
+		ours[machine.Name] = true
+	}
+	fleet := supply{s: s, machines: machines}
+	for i := range hosts.Items {
+		fleet.cgroupEnded = fleet.cgroupEnded ||
+			skew.CgroupEnded(placement.CgroupOf(hosts.Items[i].Status.Facts), s.Version) != ""
+		fleet.hosts = append(fleet.hosts, placement.HostOf(&hosts.Items[i]))
+		if ref := hosts.Items[i].Spec.ConsumerRef; ref != nil && ref.Namespace == s.Cluster.Namespace && ours[ref.Machine] {
+			fleet.taken = append(fleet.taken, placement.IdentitiesOf(hosts.Items[i].Status.Facts)...)
+		}
+	}
+	return fleet
 }
 
 // lacks says why no host of the failure domain, or of any, is free for a Machine of the group, its template and the

@@ -134,10 +134,10 @@ func (s Subject) judgeInside(policies []skew.Policy, seen seen, hops []string) [
 	return nil
 }
 
-// advice is what is better, and what a person has to do by hand.
+// advice is what is better, and what a person has to do by hand: no hops where a ClusterUpgrade makes them.
 func (s Subject) advice(way plan.Plan, newest string) []quoinv1.Finding {
 	var findings []quoinv1.Finding
-	if len(way.Hops) > 1 && !s.Cluster.Spec.Topology.IsDefined() {
+	if len(way.Hops) > 1 && !s.Cluster.Spec.Topology.IsDefined() && !s.Upgraded {
 		findings = append(findings, warns("", "SeveralHops",
 			fmt.Sprintf("a control plane moves one minor at a time, and %s is %d hops away", s.Version, len(way.Hops)),
 			"set "+way.Route()+", each when the one before it runs everywhere"))

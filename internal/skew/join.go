@@ -63,6 +63,17 @@ func JoiningKubeadm(node string, controlPlane ...string) string {
 	return node
 }
 
+// Newest of versions; empty when there is none. Versions that are none are left out.
+func Newest(versions ...string) string {
+	newest := ""
+	for _, version := range versions {
+		if _, err := Parse(version); err == nil && (newest == "" || Older(newest, version)) {
+			newest = version
+		}
+	}
+	return newest
+}
+
 // Oldest of versions; empty when there is none. Versions that are none are left out.
 func Oldest(versions ...string) string {
 	oldest := ""

@@ -155,6 +155,13 @@ type QuoinClusterStatus struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	Version string `json:"version,omitempty"`
+
+	// managersVersion is the version of Quoin whose managers run in this very Cluster, and upgrade their own Nodes. It is
+	// empty of a Cluster that is managed from another one.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	ManagersVersion string `json:"managersVersion,omitempty"`
 }
 
 // HostCounts counts hosts.
@@ -218,6 +225,7 @@ type QuoinClusterInitializationStatus struct {
 // +kubebuilder:printcolumn:name="Hosts",type="integer",JSONPath=".status.hosts.total",description="Hosts that may be claimed"
 // +kubebuilder:printcolumn:name="Free",type="integer",JSONPath=".status.hosts.available",description="Hosts that are free"
 // +kubebuilder:printcolumn:name="Waiting for",type="string",JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="What the cluster waits for"
+// +kubebuilder:printcolumn:name="Managers",type="string",JSONPath=".status.managersVersion",description="Version of Quoin that runs in this Cluster, if it manages itself",priority=10
 // +kubebuilder:printcolumn:name="Movable",type="string",JSONPath=`.status.conditions[?(@.type=="Movable")].status`,description="clusterctl move would go well",priority=10
 // +kubebuilder:printcolumn:name="Paused",type="string",JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Reconciliation paused",priority=10
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"

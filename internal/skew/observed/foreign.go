@@ -7,10 +7,13 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/external"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // Hosted are the versions of a control plane that tells them itself, having no Machines that would: that of another
@@ -25,6 +28,22 @@ func Hosted(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluste
 		return nil, fmt.Errorf("read the control plane of Cluster %s: %w", cluster.Name, err)
 	}
 	return VersionsOf(found), nil
+}
+
+// WithHosted adds to a world without API servers those of a control plane that tells them itself. One that is not
+// there, or that nobody let us read, leaves the world as it was, and unread says why.
+func WithHosted(
+	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, world skew.World,
+) (found skew.World, unread string, err error) {
+	if len(world.APIServers) > 0 {
+		return world, "", nil
+	}
+	versions, err := Hosted(ctx, reader, cluster)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return world, err.Error(), nil
+	}
+	world.APIServers = versions
+	return world, "", err
 }
 
 // VersionsOf are the versions that a control plane tells to run, each once, from the oldest: status.versions, or else

@@ -104,11 +104,18 @@ func (w *VersionWebhook) judge(
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
+	world, unread, err := observed.WithHosted(ctx, w.Reader, cluster, world)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
 	refused, waits := pool.Judge(policies, world)
 	if len(refused) > 0 {
 		return admission.Denied(skew.Summary(refused))
 	}
 	response := admission.Allowed("")
+	if unread != "" {
+		response = response.WithWarnings("the version of " + pool.Object + " is not judged by its API servers: " + unread)
+	}
 	if len(waits) > 0 {
 		response = response.WithWarnings("no host is claimed for new Machines of " + pool.Object + " yet: " +
 			skew.Summary(waits))
