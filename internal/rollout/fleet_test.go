@@ -23,6 +23,7 @@ type fleet struct {
 	unhealthy, outdated string
 	// broken templates make no healthy Node.
 	broken map[int]bool
+	looks  looks
 	result Result
 }
 
@@ -31,7 +32,7 @@ func newFleet() *fleet {
 }
 
 func (f *fleet) state() State {
-	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated}
+	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated, Validation: f.looks.record}
 	for _, d := range f.pools {
 		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Stock: Limits{d.surge, d.unavailable},
 			Completed: d.completed, Paused: d.paused, OnDelete: d.onDelete}
@@ -78,6 +79,7 @@ func (d *deployment) node(name string) *node {
 // decide and do it. What is decided is returned.
 func (f *fleet) decide() []Decision {
 	f.result = Plan(f.state(), &f.policy, f.now)
+	f.look()
 	var done []Decision
 	for _, d := range f.result.Decisions {
 		n := f.pool(d.Pool).node(d.Machine)

@@ -24,9 +24,11 @@ func Plan(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) Result {
 	}
 	p := &planner{State: s, policy: policy, now: now}
 	p.current = currentPool(pools)
+	p.recall(pools)
 	for i := range pools {
 		p.plan(&pools[i])
 	}
+	p.order()
 	return p.result
 }
 
@@ -36,8 +38,9 @@ type planner struct {
 	policy *quoinv1.RolloutPolicySpec
 	now    time.Time
 	// current is the pool that is rolled out; empty when none is.
-	current string
-	result  Result
+	current    string
+	validation validation
+	result     Result
 }
 
 // currentPool is the pool that is rolled out: what was begun first, then by order. One that a person has to let go holds
@@ -114,6 +117,9 @@ func (p *planner) start(pool *rules, m Machine, room *room) {
 	default:
 		d.Reason, d.Message = p.holds(pool, room)
 		if d.Reason == "" {
+			d.Reason, d.Message = p.validatesFirst(pool, room)
+		}
+		if d.Reason == "" {
 			d.Action, d.Gate, d.Reason, d.Message = Admit, true, Next, "there is room for one more"
 			if pool.in(counts) == 0 {
 				d.Reason, d.Message = First, "nothing is at the present template: one is tried alone"
@@ -134,7 +140,7 @@ type holdRule func(*rules, *room) (Reason, string)
 // It is empty when there is room.
 func (p *planner) holds(pool *rules, room *room) (Reason, string) {
 	for _, rule := range []holdRule{
-		p.stopped, p.afterControlPlane, p.conflicts, p.afterPrevious, p.afterPerson, p.canaryAlone, p.full,
+		p.stopped, p.afterFailedValidation, p.afterControlPlane, p.conflicts, p.afterPrevious, p.afterPerson, p.canaryAlone, p.full,
 	} {
 		if reason, why := rule(pool, room); reason != "" {
 			return reason, why
@@ -228,6 +234,7 @@ func (p *planner) validate(pool *rules, m Machine) {
 		d.Message = fmt.Sprintf("healthy since %s, counts at %s", m.Since.UTC().Format(time.RFC3339),
 			end.UTC().Format(time.RFC3339))
 		p.again(end.Sub(p.now))
+	case p.awaitsValidation(pool, m, &d):
 	case p.pauses(pool, m):
 		d.Reason = Paused
 		d.Message = fmt.Sprintf("it is validated; set spec.continueAfter to %s to go on", m.Name)
@@ -285,6 +292,7 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 			message := fmt.Sprintf("Machine %s: %s", d.Machine, d.Message)
 			switch {
 			case d.Reason == Paused || d.Reason == Suspended || d.Reason == ControlPlane || d.Reason == GroupUnhealthy,
+				d.Reason == ValidationFailed,
 				action == Hold:
 				return d.Reason, message + early(pool, d.Reason)
 			default:

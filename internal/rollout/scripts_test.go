@@ -17,7 +17,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-// Proves: S3-6, S3-7, S3-9, S3-25, S3-26, S3-34, S3-35, C10, C16, K-8, K-11
+// Proves: S3-6, S3-7, S3-9, S3-10, S3-12, S3-21, S3-25, S3-26, S3-34, S3-35, C10, C16, K-7, K-8, K-11
 //
 // Each file tells rollouts: a pool is drawn whenever it changes, one letter for each Machine (see draw), with what is
 // decided and why.
@@ -32,6 +32,7 @@ import (
 //	ill <machine> <why>, well <machine>, delete <machine>
 //	controlplane unhealthy|outdated <why>, controlplane
 //	forget           the status is lost
+//	looks find|flap  see validation_test.go
 //	status           what people see
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
@@ -83,6 +84,7 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 		for _, p := range f.pools {
 			p.completed = ""
 		}
+		f.looks.record = nil
 	case "run":
 		limit := 12 * time.Hour
 		if d.HasArg("for") {
@@ -94,7 +96,9 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 	case "status":
 		return f.status()
 	default:
-		t.Fatalf("unknown command %s", d.Cmd)
+		if !f.validates(d) {
+			t.Fatalf("unknown command %s", d.Cmd)
+		}
 	}
 	return ""
 }

@@ -73,6 +73,8 @@ type rules struct {
 	pause     quoinv1.RolloutPause
 	soak      time.Duration
 	limits    Limits
+	// validation of the pool; nil when there is none.
+	validation *quoinv1.RolloutValidation
 }
 
 // conflict reports whether nothing could ever be replaced: none is made beforehand, and none deleted.
@@ -91,7 +93,8 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 		if place < 0 {
 			continue
 		}
-		r := rules{Pool: pool, place: place, pause: policy.PauseAfter, soak: seconds(policy.SoakSeconds)}
+		r := rules{Pool: pool, place: place, pause: policy.PauseAfter, soak: seconds(policy.SoakSeconds),
+			validation: policy.Validation}
 		if pool.Paused {
 			r.suspended = "the MachineDeployment is paused"
 		}
@@ -104,6 +107,7 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 			}
 			r.pause = cmp.Or(group.PauseAfter, r.pause)
 			strategy = cmp.Or(group.Strategy, strategy)
+			r.validation = cmp.Or(group.Validation, r.validation)
 			if group.SoakSeconds != nil {
 				r.soak = seconds(group.SoakSeconds)
 			}

@@ -7,7 +7,11 @@
 // being Available until it was healthy for long enough, and so keeps Cluster API from deleting another one in exchange.
 package rollout
 
-import "time"
+import (
+	"time"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
 
 // State is what was read of a Cluster for one decision.
 type State struct {
@@ -16,7 +20,9 @@ type State struct {
 	Unhealthy string
 	// Outdated says what the control plane replaces itself; workers come after it (S3-6, C10). Empty when it is done.
 	Outdated string
-	Pools    []Pool
+	// Validation is what looks found so far; nil when there were none.
+	Validation *quoinv1.RolloutValidationStatus
+	Pools      []Pool
 }
 
 // Pool is a MachineDeployment.
@@ -181,6 +187,10 @@ type Result struct {
 	PausedAfter string
 	// Stalled says which Machine takes too long, and why; empty when none does.
 	Stalled string
+	// Look that is to be made; nil when none is needed.
+	Look *Look
+	// Validation is what is to be remembered of looks.
+	Validation *quoinv1.RolloutValidationStatus
 	// Again is when time alone changes something; 0 when it does not.
 	Again time.Duration
 }

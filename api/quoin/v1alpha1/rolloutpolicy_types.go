@@ -123,6 +123,10 @@ type RolloutGroup struct {
 	// strategy of the group; that of the policy when unset.
 	// +optional
 	Strategy *RolloutStrategy `json:"strategy,omitempty"`
+
+	// validation of the group; that of the policy when unset. A successThreshold of 0 does without.
+	// +optional
+	Validation *RolloutValidation `json:"validation,omitempty"`
 }
 
 // RolloutPolicySpec says how workers of a Cluster are replaced. A control plane has a strategy of its own and inherits
@@ -173,6 +177,11 @@ type RolloutPolicySpec struct {
 	// strategy of every group that has none of its own.
 	// +optional
 	Strategy *RolloutStrategy `json:"strategy,omitempty"`
+
+	// validation looks at the Cluster before a rollout begins and before each new Machine counts. Unset, the conditions of
+	// the Machine alone say whether it counts.
+	// +optional
+	Validation *RolloutValidation `json:"validation,omitempty"`
 }
 
 // RolloutPolicyStatus is how far rollouts are.
@@ -204,6 +213,10 @@ type RolloutPolicyStatus struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=1000
 	MachineDeployments []RolloutProgress `json:"machineDeployments,omitempty"`
+
+	// validation is what the last looks found; unset where there were none.
+	// +optional
+	Validation *RolloutValidationStatus `json:"validation,omitempty"`
 }
 
 // RolloutProgress is how far one MachineDeployment is.
