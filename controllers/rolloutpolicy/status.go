@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -79,7 +80,11 @@ func progressing(status *quoinv1.RolloutPolicyStatus, is metav1.ConditionStatus,
 
 func progressOf(p rollout.Progress) quoinv1.RolloutProgress {
 	number := func(n int) *int32 { return ptr.To(int32(n)) } //nolint:gosec // nobody has that many Machines
-	return quoinv1.RolloutProgress{Name: p.Pool, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
+	var took []int32
+	for _, t := range p.Took {
+		took = append(took, int32(t/time.Second)) //nolint:gosec // nor takes one of them that long
+	}
+	return quoinv1.RolloutProgress{Name: p.Pool, TookSeconds: took, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
 		InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
 		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, Reason: string(p.Reason),
 		Message: text.Shorten(p.Message, mostMessage)}

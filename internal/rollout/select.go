@@ -73,6 +73,8 @@ type rules struct {
 	pause     quoinv1.RolloutPause
 	soak      time.Duration
 	limits    Limits
+	// pausedAfter is the Machine of the pool after which a person has to let it go on; empty when none has to.
+	pausedAfter string
 }
 
 // conflict reports whether nothing could ever be replaced: none is made beforehand, and none deleted.

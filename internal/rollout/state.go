@@ -35,7 +35,9 @@ type Pool struct {
 	Revision string
 	// Completed is the MachineSet whose rollout was done last; empty when none was.
 	Completed string
-	Machines  []Machine
+	// Took is how long the latest Machines took from their admission until they were healthy.
+	Took     []time.Duration
+	Machines []Machine
 }
 
 // Machine of a pool.
@@ -126,6 +128,10 @@ const (
 	GroupUnhealthy Reason = "GroupUnhealthy"
 	// Paused: a person has to say that it goes on.
 	Paused Reason = "PausedAfter"
+	// Closed: no window is open.
+	Closed Reason = "WindowClosed"
+	// WillNotFit: by what the last Machines took, one more would not be done before the window closes.
+	WillNotFit Reason = "WillNotFit"
 	// InFlight: as many as may be are on their way.
 	InFlight Reason = "InFlight"
 	// Surge: there are as many Machines above replicas as may be.
@@ -166,8 +172,10 @@ type Progress struct {
 	Limits Limits
 	// Completed as of now.
 	Completed string
-	Reason    Reason
-	Message   string
+	// Took as of now.
+	Took    []time.Duration
+	Reason  Reason
+	Message string
 }
 
 // Result of a plan.
