@@ -53,6 +53,7 @@ func (r *Reconciler) observe(
 			return nil, fmt.Errorf("list the workers of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
 		}
 	}
+	seen.state.Topology = rollout.TopologyOf(cluster, pools.Items)
 	hosts := map[string]bool{}
 	for i := range hosted.Items {
 		hosts[hosted.Items[i].Name] = hosted.Items[i].Spec.ProviderID != ""

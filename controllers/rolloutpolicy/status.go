@@ -70,6 +70,13 @@ func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result) quoinv1.Rollou
 			text.Shorten(plan.Stalled, mostMessage)
 	}
 	meta.SetStatusCondition(&status.Conditions, stalled)
+	conflict := metav1.Condition{Type: quoinv1.RolloutPolicyOrderConflictCondition, Status: metav1.ConditionFalse,
+		Reason: quoinv1.NoConflictReason}
+	if plan.Misordered != "" {
+		conflict.Status, conflict.Reason, conflict.Message = metav1.ConditionTrue, quoinv1.TopologyOrderReason,
+			text.Shorten(plan.Misordered, mostMessage)
+	}
+	meta.SetStatusCondition(&status.Conditions, conflict)
 	return status
 }
 
@@ -84,8 +91,8 @@ func progressOf(p rollout.Progress) quoinv1.RolloutProgress {
 	for _, t := range p.Took {
 		took = append(took, int32(t/time.Second)) //nolint:gosec // nor takes one of them that long
 	}
-	return quoinv1.RolloutProgress{Name: p.Pool, TookSeconds: took, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
-		InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
+	return quoinv1.RolloutProgress{Name: p.Pool, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
+		TookSeconds: took, InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
 		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, Reason: string(p.Reason),
 		Message: text.Shorten(p.Message, mostMessage)}
 }
@@ -137,10 +144,12 @@ func (r *Reconciler) report(
 		kind := corev1.EventTypeNormal
 		switch {
 		case was.Reason == condition.Reason || was.Type == "" && condition.Reason == quoinv1.UpToDateReason,
+			was.Type == "" && condition.Reason == quoinv1.NoConflictReason,
 			condition.Reason == quoinv1.OnTimeReason || condition.Type == quoinv1.RolloutPolicyPausedCondition:
 			continue
 		case condition.Type == quoinv1.RolloutPolicyStalledCondition, condition.Reason == quoinv1.HeldReason,
-			condition.Reason == quoinv1.SelectorInvalidReason, condition.Reason == quoinv1.AnotherPolicyReason:
+			condition.Reason == quoinv1.SelectorInvalidReason, condition.Reason == quoinv1.TopologyOrderReason,
+			condition.Reason == quoinv1.AnotherPolicyReason:
 			kind = corev1.EventTypeWarning
 		}
 		r.Recorder.Eventf(policy, nil, kind, condition.Reason, "Rollout", "%s",

@@ -19,8 +19,8 @@ import (
 // As many pools as the policy's concurrency says are rolled out at a time (S3-6, C15), while a window is open. Where
 // nothing of a pool is at the present template exactly one Machine is admitted, and the others when that counts (S3-26,
 // S3-35); from then on as many as the limits in force allow. What is admitted goes on whatever holds the rest, but it
-// counts only while nothing speaks against it. So a canary that fails, a pause and a suspension find nothing in deletion
-// where maxUnavailable is 0.
+// counts only while nothing speaks against it. So a canary that fails, a pause and a suspension find nothing in
+// deletion where maxUnavailable is 0.
 func Plan(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) Result {
 	pools, err := arrange(s.Pools, policy)
 	if err != nil {
@@ -35,6 +35,7 @@ func Plan(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) Result {
 	for i := range pools {
 		p.plan(&pools[i])
 	}
+	p.result.Misordered = misordered(pools, s.Topology)
 	return p.result
 }
 

@@ -17,6 +17,8 @@ type State struct {
 	// Outdated says what the control plane replaces itself; workers come after it (S3-6, C10). Empty when it is done.
 	Outdated string
 	Pools    []Pool
+	// Topology of the Cluster; nil when it is not managed by one.
+	Topology *Topology
 }
 
 // Pool is a MachineDeployment.
@@ -187,6 +189,8 @@ type Result struct {
 	Progress  []Progress
 	// PausedAfter is the Machine that a person has to name; empty when nobody is waited for.
 	PausedAfter string
+	// Misordered says where the Cluster's topology has another order; empty when it has not.
+	Misordered string
 	// Stalled says which Machine takes too long, and why; empty when none does.
 	Stalled string
 	// Again is when time alone changes something; 0 when it does not.

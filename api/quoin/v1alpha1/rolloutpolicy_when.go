@@ -3,6 +3,17 @@
 
 package v1alpha1
 
+const (
+	// RolloutPolicyOrderConflictCondition is True while the Cluster's managed topology upgrades MachineDeployments in
+	// another order than the policy's. Admission refuses such a policy; the Cluster may be edited later.
+	RolloutPolicyOrderConflictCondition = "OrderConflict"
+
+	// NoConflictReason: the order of the policy is kept.
+	NoConflictReason = "NoConflict"
+	// TopologyOrderReason: the topology has another order, and does not let all go at once.
+	TopologyOrderReason = "TopologyOrder"
+)
+
 // RolloutDay is a day of the week.
 // +kubebuilder:validation:Enum=Monday;Tuesday;Wednesday;Thursday;Friday;Saturday;Sunday
 type RolloutDay string
