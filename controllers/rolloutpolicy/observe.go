@@ -53,6 +53,7 @@ func (r *Reconciler) observe(
 			return nil, fmt.Errorf("list the workers of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
 		}
 	}
+	seen.state.Topology = rollout.TopologyOf(cluster, pools.Items)
 	hosts := map[string]bool{}
 	for i := range hosted.Items {
 		hosts[hosted.Items[i].Name] = hosted.Items[i].Spec.ProviderID != ""
@@ -62,7 +63,7 @@ func (r *Reconciler) observe(
 		ref := pool.Spec.Template.Spec.InfrastructureRef
 		if pool.Spec.ClusterName == cluster.Name && ref.Kind == "QuoinMachineTemplate" &&
 			ref.APIGroup == infrav1.GroupVersion.Group && pool.DeletionTimestamp.IsZero() {
-			seen.pool(pool, sets.Items, all.Items, hosts, completedOf(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
+			seen.pool(pool, sets.Items, all.Items, hosts, known(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
 		}
 	}
 	return seen, nil
@@ -79,25 +80,29 @@ func lacks(cluster *clusterv1.Cluster, condition string) string {
 	return ""
 }
 
-func completedOf(policy *quoinv1.RolloutPolicy, name string) string {
+// known is what the status remembers of a MachineDeployment.
+func known(policy *quoinv1.RolloutPolicy, name string) quoinv1.RolloutProgress {
 	for _, progress := range policy.Status.MachineDeployments {
 		if progress.Name == name {
-			return progress.Completed
+			return progress
 		}
 	}
-	return ""
+	return quoinv1.RolloutProgress{}
 }
 
 // pool adds a MachineDeployment and its Machines.
 func (seen *observation) pool(
 	of *clusterv1.MachineDeployment, sets []clusterv1.MachineSet, machines []clusterv1.Machine, hosts map[string]bool,
-	completed string, now metav1.Time,
+	known quoinv1.RolloutProgress, now metav1.Time,
 ) {
 	pool := rollout.Pool{Name: of.Name, Labels: of.Labels, Replicas: int(ptr.Deref(of.Spec.Replicas, 1)),
-		Completed: completed, Paused: ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
+		Completed: known.Completed, Paused: ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
 		OnDelete: of.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType}
 	if of.Spec.Replicas != nil && !pool.OnDelete {
 		pool.Stock = rollout.Limits{Surge: int(mdutil.MaxSurge(*of)), Unavailable: int(mdutil.MaxUnavailable(*of))}
+	}
+	for _, took := range known.TookSeconds {
+		pool.Took = append(pool.Took, time.Duration(took)*time.Second)
 	}
 	var own []*clusterv1.MachineSet
 	names := map[string]bool{}

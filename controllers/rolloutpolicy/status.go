@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -69,6 +70,13 @@ func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result) quoinv1.Rollou
 			text.Shorten(plan.Stalled, mostMessage)
 	}
 	meta.SetStatusCondition(&status.Conditions, stalled)
+	conflict := metav1.Condition{Type: quoinv1.RolloutPolicyOrderConflictCondition, Status: metav1.ConditionFalse,
+		Reason: quoinv1.NoConflictReason}
+	if plan.Misordered != "" {
+		conflict.Status, conflict.Reason, conflict.Message = metav1.ConditionTrue, quoinv1.TopologyOrderReason,
+			text.Shorten(plan.Misordered, mostMessage)
+	}
+	meta.SetStatusCondition(&status.Conditions, conflict)
 	return status
 }
 
@@ -79,8 +87,12 @@ func progressing(status *quoinv1.RolloutPolicyStatus, is metav1.ConditionStatus,
 
 func progressOf(p rollout.Progress) quoinv1.RolloutProgress {
 	number := func(n int) *int32 { return ptr.To(int32(n)) } //nolint:gosec // nobody has that many Machines
+	var took []int32
+	for _, t := range p.Took {
+		took = append(took, int32(t/time.Second)) //nolint:gosec // nor takes one of them that long
+	}
 	return quoinv1.RolloutProgress{Name: p.Pool, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
-		InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
+		TookSeconds: took, InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
 		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, Reason: string(p.Reason),
 		Message: text.Shorten(p.Message, mostMessage)}
 }
@@ -132,10 +144,12 @@ func (r *Reconciler) report(
 		kind := corev1.EventTypeNormal
 		switch {
 		case was.Reason == condition.Reason || was.Type == "" && condition.Reason == quoinv1.UpToDateReason,
+			was.Type == "" && condition.Reason == quoinv1.NoConflictReason,
 			condition.Reason == quoinv1.OnTimeReason || condition.Type == quoinv1.RolloutPolicyPausedCondition:
 			continue
 		case condition.Type == quoinv1.RolloutPolicyStalledCondition, condition.Reason == quoinv1.HeldReason,
-			condition.Reason == quoinv1.SelectorInvalidReason, condition.Reason == quoinv1.AnotherPolicyReason:
+			condition.Reason == quoinv1.SelectorInvalidReason, condition.Reason == quoinv1.TopologyOrderReason,
+			condition.Reason == quoinv1.AnotherPolicyReason:
 			kind = corev1.EventTypeWarning
 		}
 		r.Recorder.Eventf(policy, nil, kind, condition.Reason, "Rollout", "%s",

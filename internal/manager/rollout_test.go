@@ -51,9 +51,19 @@ func refusesRollouts(t *testing.T, c client.Client) {
 		})
 	}
 	g := NewWithT(t)
+	timed := policy("1", "")
+	timed.Spec.Windows = []quoinv1.RolloutWindow{{Start: "22:00", DurationMinutes: ptr.To[int32](60), TimeZone: "Europe/Wien"}}
+	g.Expect(c.Create(t.Context(), timed, client.DryRunAll)).To(MatchError(ContainSubstring("none of the IANA database")))
+	timed.Spec.Windows[0].TimeZone, timed.Spec.Windows[0].Start = "Europe/Vienna", "24:00"
+	g.Expect(c.Create(t.Context(), timed, client.DryRunAll)).To(MatchError(ContainSubstring("spec.windows[0].start")))
+	timed.Spec.Windows[0].Start, timed.Spec.Windows[0].Days = "22:00", []quoinv1.RolloutDay{"Someday"}
+	g.Expect(c.Create(t.Context(), timed, client.DryRunAll)).To(MatchError(ContainSubstring("spec.windows[0].days[0]")))
+	timed.Spec.Windows[0].Days[0] = "Sunday"
+	g.Expect(c.Create(t.Context(), timed, client.DryRunAll)).To(Succeed())
 	made := policy("1", "")
 	g.Expect(c.Create(t.Context(), made)).To(Succeed())
 	g.Expect(made.Spec.PauseAfter).To(Equal(quoinv1.RolloutPauseNone))
+	g.Expect(made.Spec.Concurrency).To(HaveValue(BeEquivalentTo(1)))
 	g.Expect(made.Spec.DeadlineSeconds).To(HaveValue(BeEquivalentTo(1800)))
 	before := made.DeepCopy()
 	made.Spec.ClusterName = "another"

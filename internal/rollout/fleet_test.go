@@ -35,7 +35,7 @@ func (f *fleet) state() State {
 	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated, Validation: f.looks.record}
 	for _, d := range f.pools {
 		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Stock: Limits{d.surge, d.unavailable},
-			Completed: d.completed, Paused: d.paused, OnDelete: d.onDelete}
+			Completed: d.completed, Took: d.took, Paused: d.paused, OnDelete: d.onDelete}
 		for _, s := range d.sets {
 			if s.template == d.template {
 				p.Revision = fmt.Sprint(s.template)
@@ -93,7 +93,7 @@ func (f *fleet) decide() []Decision {
 		}
 	}
 	for _, p := range f.result.Progress {
-		f.pool(p.Pool).completed = p.Completed
+		f.pool(p.Pool).completed, f.pool(p.Pool).took = p.Completed, p.Took
 	}
 	return done
 }

@@ -6,29 +6,38 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
+
+	"k8s.io/utils/ptr"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
 // Plan decides about every Machine that waits for a host or does not count yet.
 //
-// One pool is rolled out at a time (S3-6, C15). Where nothing of it is at the present template exactly one Machine is
-// admitted, and the others when that counts (S3-26, S3-35); from then on as many as the limits in force allow. What is
-// admitted goes on whatever holds the rest, but it counts only while nothing speaks against it. So a canary that fails,
-// a pause and a suspension find nothing in deletion where maxUnavailable is 0.
+// As many pools as the policy's concurrency says are rolled out at a time (S3-6, C15), while a window is open. Where
+// nothing of a pool is at the present template exactly one Machine is admitted, and the others when that counts (S3-26,
+// S3-35); from then on as many as the limits in force allow. What is admitted goes on whatever holds the rest, but it
+// counts only while nothing speaks against it. So a canary that fails, a pause and a suspension find nothing in
+// deletion where maxUnavailable is 0.
 func Plan(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) Result {
 	pools, err := arrange(s.Pools, policy)
 	if err != nil {
 		return Result{Problem: err.Error()}
 	}
-	p := &planner{State: s, policy: policy, now: now}
-	p.current = currentPool(pools)
+	times, err := scheduled(policy.Windows, now)
+	if err != nil {
+		return Result{Problem: err.Error()}
+	}
+	p := &planner{State: s, policy: policy, now: now, schedule: times}
+	p.current = current(pools, int(ptr.Deref(policy.Concurrency, 1)))
 	p.recall(pools)
 	for i := range pools {
 		p.plan(&pools[i])
 	}
 	p.order()
+	p.result.Misordered = misordered(pools, s.Topology)
 	return p.result
 }
 
@@ -37,29 +46,11 @@ type planner struct {
 	State
 	policy *quoinv1.RolloutPolicySpec
 	now    time.Time
-	// current is the pool that is rolled out; empty when none is.
-	current    string
+	// current are the pools that are rolled out.
+	current    []string
+	schedule   schedule
 	validation validation
 	result     Result
-}
-
-// currentPool is the pool that is rolled out: what was begun first, then by order. One that a person has to let go holds
-// up nobody.
-func currentPool(pools []rules) string {
-	begun, next := "", ""
-	for i := range pools {
-		pool := &pools[i]
-		switch {
-		case pool.suspended != "" || !pool.busy() || pool.conflict() && pool.in(inFlight) == 0:
-		case pool.in(inFlight) > 0:
-			return pool.Name
-		case pool.in(counts) > 0:
-			begun = cmp.Or(begun, pool.Name)
-		default:
-			next = cmp.Or(next, pool.Name)
-		}
-	}
-	return cmp.Or(begun, next)
 }
 
 func (p *planner) plan(pool *rules) {
@@ -94,6 +85,7 @@ func (p *planner) plan(pool *rules) {
 			progress.Held++
 		}
 	}
+	progress.Took = pool.Took
 	progress.Reason, progress.Message = p.summary(pool, decided)
 	p.result.Progress = append(p.result.Progress, progress)
 }
@@ -140,7 +132,8 @@ type holdRule func(*rules, *room) (Reason, string)
 // It is empty when there is room.
 func (p *planner) holds(pool *rules, room *room) (Reason, string) {
 	for _, rule := range []holdRule{
-		p.stopped, p.afterFailedValidation, p.afterControlPlane, p.conflicts, p.afterPrevious, p.afterPerson, p.canaryAlone, p.full,
+		p.stopped, p.afterFailedValidation, p.afterControlPlane, p.conflicts, p.afterPrevious, p.inWindow, p.afterPerson,
+		p.canaryAlone, p.full, p.fits,
 	} {
 		if reason, why := rule(pool, room); reason != "" {
 			return reason, why
@@ -167,17 +160,17 @@ func (p *planner) conflicts(pool *rules, _ *room) (Reason, string) {
 }
 
 func (p *planner) afterPrevious(pool *rules, _ *room) (Reason, string) {
-	if p.current == pool.Name {
+	if slices.Contains(p.current, pool.Name) {
 		return "", ""
 	}
-	return Previous, fmt.Sprintf("MachineDeployment %s comes first", p.current)
+	return Previous, comeFirst(p.current)
 }
 
-func (p *planner) afterPerson(*rules, *room) (Reason, string) {
-	if p.result.PausedAfter == "" {
+func (p *planner) afterPerson(pool *rules, _ *room) (Reason, string) {
+	if pool.pausedAfter == "" {
 		return "", ""
 	}
-	return Paused, fmt.Sprintf("Machine %s is validated and waits for a person", p.result.PausedAfter)
+	return Paused, fmt.Sprintf("Machine %s is validated and waits for a person", pool.pausedAfter)
 }
 
 func (p *planner) canaryAlone(pool *rules, room *room) (Reason, string) {
@@ -238,8 +231,12 @@ func (p *planner) validate(pool *rules, m Machine) {
 	case p.pauses(pool, m):
 		d.Reason = Paused
 		d.Message = fmt.Sprintf("it is validated; set spec.continueAfter to %s to go on", m.Name)
+		pool.pausedAfter = cmp.Or(pool.pausedAfter, m.Name)
 		p.result.PausedAfter = cmp.Or(p.result.PausedAfter, m.Name)
+	case pool.rolling() && p.schedule.closed():
+		d.Reason, d.Message = p.inWindow(pool, nil)
 	default:
+		pool.Took = remember(pool.Took, m)
 		d.Action, d.Reason, d.Message = Count, Validated, "it is healthy"
 		if pool.soak > 0 {
 			d.Message = fmt.Sprintf("it was healthy for %s", pool.soak)
@@ -292,8 +289,7 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 			message := fmt.Sprintf("Machine %s: %s", d.Machine, d.Message)
 			switch {
 			case d.Reason == Paused || d.Reason == Suspended || d.Reason == ControlPlane || d.Reason == GroupUnhealthy,
-				d.Reason == ValidationFailed,
-				action == Hold:
+				d.Reason == ValidationFailed || d.Reason == Closed, action == Hold:
 				return d.Reason, message + early(pool, d.Reason)
 			default:
 				return RollingOut, message

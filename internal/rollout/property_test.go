@@ -28,8 +28,18 @@ func drawn(t *rapid.T) *fleet {
 		d.whole(f.now)
 		f.pools = append(f.pools, d)
 	}
+	f.policy.Concurrency = ptr.To(int32(rapid.IntRange(1, 3).Draw(t, "concurrency")))
 	f.policy.SoakSeconds = ptr.To(int32(rapid.IntRange(0, 120).Draw(t, "soak")))
 	f.policy.DeadlineSeconds = ptr.To(int32(600))
+	if rapid.Bool().Draw(t, "windows") {
+		start := time.Time{}.Add(time.Duration(rapid.IntRange(0, 24*60-1).Draw(t, "opens")) * time.Minute)
+		f.policy.Windows = []quoinv1.RolloutWindow{{Start: start.Format("15:04"),
+			DurationMinutes: ptr.To(int32(rapid.IntRange(30, 240).Draw(t, "minutes")))}}
+		if rapid.Bool().Draw(t, "early") {
+			f.policy.Windows[0].Start = "06:31" // it closes while Machines are on their way
+			f.policy.Windows[0].DurationMinutes = ptr.To(int32(rapid.IntRange(90, 95).Draw(t, "closes")))
+		}
+	}
 	if rapid.Bool().Draw(t, "strategy") {
 		surge := rapid.IntRange(0, 3).Draw(t, "maxSurge")
 		f.policy.Strategy = ptr.To(strategy(fmt.Sprint(surge), ""))
@@ -100,6 +110,20 @@ func (d *deployment) replaces() bool {
 	return false
 }
 
+// opened reports whether the window is open, which is in UTC here.
+func (f *fleet) opened() bool {
+	if len(f.policy.Windows) == 0 {
+		return true
+	}
+	hour, minute := 0, 0
+	if _, err := fmt.Sscanf(f.policy.Windows[0].Start, "%d:%d", &hour, &minute); err != nil {
+		panic(err)
+	}
+	day := 24 * time.Hour
+	since := f.now.Sub(f.now.Truncate(day)) - time.Duration(hour*60+minute)*time.Minute
+	return (since+day)%day < time.Duration(*f.policy.Windows[0].DurationMinutes)*time.Minute
+}
+
 // judge one admission or count by what there was before it, without anything of the planner.
 func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 	pool := f.pool(d.Pool)
@@ -120,6 +144,10 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 			}
 		}
 	}
+	rolls := pool.replaces() && pool.node(d.Machine).template == pool.template
+	if rolls && !f.opened() {
+		t.Fatalf("%s %s at %s outside of %+v", d.Action, d.Machine, f.now, f.policy.Windows)
+	}
 	if d.Action == Count {
 		if n := before[d.Machine]; n.ill != "" || !n.joined || f.unhealthy != "" ||
 			f.now.Sub(n.healthy) < time.Duration(*f.policy.SoakSeconds)*time.Second {
@@ -127,7 +155,7 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 		}
 		return
 	}
-	if !pool.replaces() || pool.node(d.Machine).template != pool.template {
+	if !rolls {
 		return
 	}
 	surge := pool.surge
@@ -160,16 +188,24 @@ func (f *fleet) judgeOrder(t *rapid.T, pool *deployment, d Decision, flying, beg
 		}
 		return false
 	}
+	onTheirWay, earlier, most := 0, 0, int(*f.policy.Concurrency)
 	for _, other := range f.pools {
-		if other == pool {
+		if other == pool || !other.replaces() {
 			continue
 		}
-		if other.replaces() && flies(other) && !flying && !flies(pool) {
-			t.Fatalf("%s while a Machine of %s is on its way", d.Machine, other.name)
+		if flies(other) {
+			onTheirWay++
 		}
-		if other.name < pool.name && other.replaces() && !flying && !begun && !flies(pool) {
-			t.Fatalf("%s before %s", d.Machine, other.name)
+		if other.name < pool.name {
+			earlier++
 		}
+	}
+	switch {
+	case flying || flies(pool):
+	case onTheirWay >= most:
+		t.Fatalf("%s while Machines of %d other pools are on their way", d.Machine, onTheirWay)
+	case earlier >= most && !begun:
+		t.Fatalf("%s before %d pools that come first", d.Machine, earlier)
 	}
 }
 
@@ -188,6 +224,13 @@ func (f *fleet) step(t *rapid.T) {
 	}
 	f.moves()
 	f.now = f.now.Add(tick)
+}
+
+// sleep until shortly before a window opens.
+func (f *fleet) sleep() {
+	if !f.opened() && f.result.Again > time.Hour {
+		f.now = f.now.Add(f.result.Again - 2*tick)
+	}
 }
 
 // available says which pool has fewer Machines than its MachineDeployment allows; empty when none has.
@@ -241,6 +284,7 @@ func TestRolloutsEndWhateverHappens(t *testing.T) {
 			f.heal()
 			f.policy.ContinueAfter = f.result.PausedAfter
 			f.step(t)
+			f.sleep()
 			if f.settled() {
 				return
 			}
@@ -263,6 +307,7 @@ func TestABrokenTemplateStopsAfterOneMachine(t *testing.T) {
 		f := drawn(t)
 		d := f.pools[0]
 		d.replicas, d.surge, d.unavailable, f.policy.Strategy = max(1, d.replicas), max(1, d.surge), 0, nil
+		f.policy.Windows = nil
 		for range 20 {
 			f.step(t)
 		}

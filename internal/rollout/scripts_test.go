@@ -17,7 +17,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-// Proves: S3-6, S3-7, S3-9, S3-10, S3-12, S3-21, S3-25, S3-26, S3-34, S3-35, C10, C16, K-7, K-8, K-11
+// Proves: S3-6, S3-7, S3-8, S3-9, S3-10, S3-12, S3-21, S3-25, S3-26, S3-34, S3-35, C10, C15, C16, K-7, K-8, K-11
 //
 // Each file tells rollouts: a pool is drawn whenever it changes, one letter for each Machine (see draw), with what is
 // decided and why.
@@ -31,6 +31,7 @@ import (
 //	break <pool>, mend <pool>      Nodes of the present template are not healthy
 //	ill <machine> <why>, well <machine>, delete <machine>
 //	controlplane unhealthy|outdated <why>, controlplane
+//	at <time>        it is so late; took <pool> <duration>..
 //	forget           the status is lost
 //	looks find|flap  see validation_test.go
 //	status           what people see
@@ -80,6 +81,8 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 		if len(d.CmdArgs) > 0 {
 			*map[string]*string{"unhealthy": &f.unhealthy, "outdated": &f.outdated}[word(0)] = strings.TrimSpace(d.Input)
 		}
+	case "at", "took":
+		f.passes(t, d)
 	case "forget":
 		for _, p := range f.pools {
 			p.completed = ""

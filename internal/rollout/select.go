@@ -75,6 +75,8 @@ type rules struct {
 	limits    Limits
 	// validation of the pool; nil when there is none.
 	validation *quoinv1.RolloutValidation
+	// pausedAfter is the Machine of the pool after which a person has to let it go on; empty when none has to.
+	pausedAfter string
 }
 
 // conflict reports whether nothing could ever be replaced: none is made beforehand, and none deleted.

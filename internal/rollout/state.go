@@ -23,6 +23,8 @@ type State struct {
 	// Validation is what looks found so far; nil when there were none.
 	Validation *quoinv1.RolloutValidationStatus
 	Pools      []Pool
+	// Topology of the Cluster; nil when it is not managed by one.
+	Topology *Topology
 }
 
 // Pool is a MachineDeployment.
@@ -41,7 +43,9 @@ type Pool struct {
 	Revision string
 	// Completed is the MachineSet whose rollout was done last; empty when none was.
 	Completed string
-	Machines  []Machine
+	// Took is how long the latest Machines took from their admission until they were healthy.
+	Took     []time.Duration
+	Machines []Machine
 }
 
 // Machine of a pool.
@@ -132,6 +136,10 @@ const (
 	GroupUnhealthy Reason = "GroupUnhealthy"
 	// Paused: a person has to say that it goes on.
 	Paused Reason = "PausedAfter"
+	// Closed: no window is open.
+	Closed Reason = "WindowClosed"
+	// WillNotFit: by what the last Machines took, one more would not be done before the window closes.
+	WillNotFit Reason = "WillNotFit"
 	// InFlight: as many as may be are on their way.
 	InFlight Reason = "InFlight"
 	// Surge: there are as many Machines above replicas as may be.
@@ -172,8 +180,10 @@ type Progress struct {
 	Limits Limits
 	// Completed as of now.
 	Completed string
-	Reason    Reason
-	Message   string
+	// Took as of now.
+	Took    []time.Duration
+	Reason  Reason
+	Message string
 }
 
 // Result of a plan.
@@ -185,6 +195,8 @@ type Result struct {
 	Progress  []Progress
 	// PausedAfter is the Machine that a person has to name; empty when nobody is waited for.
 	PausedAfter string
+	// Misordered says where the Cluster's topology has another order; empty when it has not.
+	Misordered string
 	// Stalled says which Machine takes too long, and why; empty when none does.
 	Stalled string
 	// Look that is to be made; nil when none is needed.

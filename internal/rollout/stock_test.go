@@ -25,6 +25,7 @@ type deployment struct {
 	machines           []*node
 	made               int
 	completed          string
+	took               []time.Duration
 }
 
 // set is a MachineSet.

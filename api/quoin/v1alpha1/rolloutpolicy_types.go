@@ -148,6 +148,21 @@ type RolloutPolicySpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	Groups []RolloutGroup `json:"groups,omitempty"`
 
+	// concurrency is how many MachineDeployments are rolled out at once, each with a canary of its own.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Concurrency *int32 `json:"concurrency,omitempty"`
+
+	// windows are the times in which Machines may be replaced; any time when unset. Outside of them no new Machine of a
+	// rollout claims a host, and none counts, so that no other is deleted in exchange for it.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	Windows []RolloutWindow `json:"windows,omitempty"`
+
 	// pauseAfter says after which new Machines a rollout waits until continueAfter names the Machine.
 	// +optional
 	// +kubebuilder:default=None
@@ -262,6 +277,14 @@ type RolloutProgress struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MaxUnavailable *int32 `json:"maxUnavailable,omitempty"`
+
+	// tookSeconds is how long its latest new Machines took from their admission until they were healthy, the last one at
+	// the end. A Machine for which a window leaves less time is not begun in it.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=5
+	TookSeconds []int32 `json:"tookSeconds,omitempty"`
 
 	// completed is the MachineSet whose rollout was done last: Machines that are added to it later need no order.
 	// +optional

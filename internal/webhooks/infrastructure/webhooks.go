@@ -20,6 +20,7 @@ func SetupWithManager(mgr ctrl.Manager) error {
 		clusterTemplates.Setup,
 		(&MachineWebhook{}).setup,
 		machineTemplates.Setup,
+		(&RolloutPolicyWebhook{Reader: mgr.GetAPIReader()}).setup,
 		(&VersionWebhook{Reader: mgr.GetAPIReader(), Workload: webhooks.WorkloadBy(mgr.GetAPIReader())}).setup,
 	} {
 		if err := setup(mgr); err != nil {

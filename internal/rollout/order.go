@@ -1,0 +1,46 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// current are the pools that are rolled out, at most so many: first those that have Machines on their way, then those
+// that were begun, then by order. One that a person has to let go takes nobody's place. Where the number was lowered in
+// the middle the others end what is on its way and begin nothing. They are named in their order.
+func current(pools []rules, most int) []string {
+	var moving, begun, next []string
+	for i := range pools {
+		pool := &pools[i]
+		switch {
+		case pool.suspended != "" || !pool.busy() || pool.conflict() && pool.in(inFlight) == 0:
+		case pool.in(inFlight) > 0:
+			moving = append(moving, pool.Name)
+		case pool.in(counts) > 0:
+			begun = append(begun, pool.Name)
+		default:
+			next = append(next, pool.Name)
+		}
+	}
+	first := slices.Concat(moving, begun, next)
+	first = first[:min(len(first), max(1, most))]
+	var ordered []string
+	for i := range pools {
+		if slices.Contains(first, pools[i].Name) {
+			ordered = append(ordered, pools[i].Name)
+		}
+	}
+	return ordered
+}
+
+// comeFirst says which pools are waited for.
+func comeFirst(pools []string) string {
+	if len(pools) == 1 {
+		return fmt.Sprintf("MachineDeployment %s comes first", pools[0])
+	}
+	return fmt.Sprintf("MachineDeployments %s come first", strings.Join(pools, " and "))
+}

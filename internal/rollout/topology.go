@@ -1,0 +1,76 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"strconv"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// Topology is how a managed topology upgrades MachineDeployments (computeMachineDeploymentVersion in
+// exp/topology/desiredstate/desired_state.go): it gives a new version to so many at once, in the order of its list. One
+// that a policy holds counts as upgrading.
+type Topology struct {
+	// Order is the place of each MachineDeployment, by its name.
+	Order map[string]int
+	// All is how many the topology lists.
+	All int
+	// Concurrency is how many are upgraded at once.
+	Concurrency int
+}
+
+// TopologyOf is the topology of a Cluster, whose MachineDeployments are among the given ones; nil when it has none.
+func TopologyOf(cluster *clusterv1.Cluster, pools []clusterv1.MachineDeployment) *Topology {
+	if !cluster.Spec.Topology.IsDefined() {
+		return nil
+	}
+	listed := cluster.Spec.Topology.Workers.MachineDeployments
+	t := &Topology{Order: map[string]int{}, All: len(listed), Concurrency: 1}
+	if n, err := strconv.Atoi(cluster.Annotations[clusterv1.ClusterTopologyUpgradeConcurrencyAnnotation]); err == nil {
+		t.Concurrency = n
+	}
+	places := map[string]int{}
+	for i := range listed {
+		places[listed[i].Name] = i
+	}
+	for i := range pools {
+		place, is := places[pools[i].Labels[clusterv1.ClusterTopologyMachineDeploymentNameLabel]]
+		if is && pools[i].Spec.ClusterName == cluster.Name {
+			t.Order[pools[i].Name] = place
+		}
+	}
+	return t
+}
+
+// Misordered says where the order of a policy is not the one of the topology; empty when it can be kept. The error says
+// why the policy cannot be read.
+func Misordered(pools []Pool, policy *quoinv1.RolloutPolicySpec, topology *Topology) (string, error) {
+	arranged, err := arrange(pools, policy)
+	return misordered(arranged, topology), err
+}
+
+func misordered(arranged []rules, topology *Topology) string {
+	if topology == nil || topology.Concurrency >= topology.All {
+		return "" // all go at once, and the policy alone orders them
+	}
+	before := ""
+	for i := range arranged {
+		name := arranged[i].Name
+		if _, is := topology.Order[name]; !is {
+			continue
+		}
+		if before != "" && topology.Order[before] > topology.Order[name] {
+			return fmt.Sprintf("MachineDeployment %s comes before %s here, and after it in the Cluster's topology, which "+
+				"upgrades %d at once: give groups the order of spec.topology.workers.machineDeployments, or the Cluster "+
+				"annotation %s: \"%d\"", before, name, topology.Concurrency,
+				clusterv1.ClusterTopologyUpgradeConcurrencyAnnotation, topology.All)
+		}
+		before = name
+	}
+	return ""
+}

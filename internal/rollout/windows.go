@@ -1,0 +1,204 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+	_ "time/tzdata" // the image has no zones of its own
+
+	"k8s.io/utils/ptr"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// week is how far windows are looked for: each opens once in it, and none lasts longer.
+const week = 7
+
+// opening is a time without a break in which Machines may be replaced.
+type opening struct{ from, to time.Time }
+
+// window is one that was read.
+type window struct {
+	days         []time.Weekday
+	hour, minute int
+	lasts        time.Duration
+	zone         *time.Location
+}
+
+// Window says of a RolloutWindow why it cannot be kept; nil when it can.
+func Window(of quoinv1.RolloutWindow) error {
+	_, err := read(of)
+	return err
+}
+
+func read(of quoinv1.RolloutWindow) (window, error) {
+	if of.TimeZone == "Local" {
+		return window{}, errors.New("timeZone Local is whatever the manager runs with: give one such as Europe/Vienna")
+	}
+	zone, err := time.LoadLocation(of.TimeZone)
+	if err != nil {
+		return window{}, fmt.Errorf("timeZone %s is none of the IANA database: give one such as Europe/Vienna, or none "+
+			"for UTC", of.TimeZone)
+	}
+	start, err := time.Parse("15:04", of.Start)
+	if err != nil {
+		return window{}, fmt.Errorf("start %q is no time of day: give one such as \"22:00\"", of.Start)
+	}
+	w := window{hour: start.Hour(), minute: start.Minute(), zone: zone,
+		lasts: time.Duration(ptr.Deref(of.DurationMinutes, 0)) * time.Minute}
+	for day := time.Sunday; day <= time.Saturday; day++ {
+		if len(of.Days) == 0 || slices.Contains(of.Days, quoinv1.RolloutDay(day.String())) {
+			w.days = append(w.days, day)
+		}
+	}
+	if w.lasts <= 0 || len(w.days) == 0 {
+		return window{}, errors.New("it never opens: give days of the week, and durationMinutes above 0")
+	}
+	return w, nil
+}
+
+// opens is when the window opens on a day; what the clock leaves out begins at its change, and what comes twice at the
+// first.
+func (w window) opens(year int, month time.Month, day int) time.Time {
+	is := func(t time.Time) bool { return t.Hour() == w.hour && t.Minute() == w.minute }
+	at := time.Date(year, month, day, w.hour, w.minute, 0, 0, w.zone)
+	since, until := at.ZoneBounds()
+	switch noon := time.Date(year, month, day, w.hour, w.minute, 0, 0, time.UTC); {
+	case !is(at) && wall(at).After(noon):
+		return since
+	case !is(at):
+		return until
+	case since.IsZero():
+		return at
+	}
+	_, before := since.Add(-1).Zone()
+	_, now := at.Zone()
+	if first := at.Add(time.Duration(now-before) * time.Second); first.Before(since) && is(first) {
+		return first
+	}
+	return at
+}
+
+// wall is what the clock on the wall shows, as if it were in UTC.
+func wall(t time.Time) time.Time {
+	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, time.UTC)
+}
+
+// openings of all windows around now in their order; those that meet are one.
+func openings(windows []quoinv1.RolloutWindow, now time.Time) ([]opening, error) {
+	var all []opening
+	for i, of := range windows {
+		w, err := read(of)
+		if err != nil {
+			return nil, fmt.Errorf("windows[%d]: %w", i, err)
+		}
+		today := now.In(w.zone)
+		for offset := -week - 1; offset <= week+1; offset++ {
+			day := time.Date(today.Year(), today.Month(), today.Day()+offset, 12, 0, 0, 0, time.UTC)
+			if slices.Contains(w.days, day.Weekday()) {
+				from := w.opens(day.Year(), day.Month(), day.Day())
+				all = append(all, opening{from, from.Add(w.lasts)})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b opening) int { return cmp.Or(a.from.Compare(b.from), a.to.Compare(b.to)) })
+	var joined []opening
+	for _, o := range all {
+		if last := len(joined) - 1; last >= 0 && !o.from.After(joined[last].to) {
+			if o.to.After(joined[last].to) {
+				joined[last].to = o.to
+			}
+			continue
+		}
+		joined = append(joined, o)
+	}
+	return joined, nil
+}
+
+// schedule is what windows say of a moment.
+type schedule struct {
+	// open is the window that is open; nil when none is, or when there are no windows.
+	open *opening
+	// next is the one that opens next; zero when there are no windows.
+	next opening
+}
+
+// closed reports whether nothing may be replaced.
+func (s schedule) closed() bool { return s.open == nil && !s.next.from.IsZero() }
+
+func scheduled(windows []quoinv1.RolloutWindow, now time.Time) (schedule, error) {
+	all, err := openings(windows, now)
+	if err != nil {
+		return schedule{}, err
+	}
+	s := schedule{}
+	for _, o := range all {
+		switch {
+		case o.from.After(now):
+			s.next = o
+			return s, nil
+		case now.Before(o.to):
+			s.open = &o
+		}
+	}
+	return s, nil
+}
+
+// clock writes a time as the clock of its zone shows it.
+func clock(t time.Time) string { return t.Format("Mon 2006-01-02 15:04 MST") }
+
+// inWindow keeps a rollout from going on while no window is open.
+func (p *planner) inWindow(*rules, *room) (Reason, string) {
+	if p.schedule.open != nil {
+		p.again(p.schedule.open.to.Sub(p.now))
+	}
+	if !p.schedule.closed() {
+		return "", ""
+	}
+	p.again(p.schedule.next.from.Sub(p.now))
+	return Closed, "no window is open; the next one opens " + clock(p.schedule.next.from)
+}
+
+// fits keeps a Machine from being begun that by what the last ones took would not be done before the window closes.
+func (p *planner) fits(pool *rules, _ *room) (Reason, string) {
+	takes := usual(pool.Took)
+	if p.schedule.open == nil || p.schedule.next.from.IsZero() || takes == 0 || pool.in(outdated) == 0 {
+		return "", ""
+	}
+	takes = takes.Round(time.Second) + pool.soak
+	switch open := *p.schedule.open; {
+	case !p.now.Add(takes).After(open.to):
+		return "", ""
+	case open.to.Sub(open.from) < takes && p.schedule.next.to.Sub(p.schedule.next.from) < takes:
+		return WillNotFit, fmt.Sprintf("a Machine takes %s here with its soak, and windows are shorter: give them a "+
+			"durationMinutes of at least %d", takes, int((takes+time.Minute-1)/time.Minute))
+	}
+	return WillNotFit, fmt.Sprintf("a Machine takes %s here with its soak, and the window closes %s; the next one opens "+
+		"%s", takes, clock(p.schedule.open.to), clock(p.schedule.next.from))
+}
+
+// remembered is how many durations are.
+const remembered = 5
+
+// usual is what a Machine takes from its admission until it is healthy: the median of the last ones, so that one host
+// that hung does not keep a pool from going on. It is 0 when none is known.
+func usual(took []time.Duration) time.Duration {
+	if len(took) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(took))[len(took)/2]
+}
+
+// remember how long the Machine took, without its soak and whatever it waited for then: those change.
+func remember(took []time.Duration, m Machine) []time.Duration {
+	if m.Admitted.IsZero() || m.Since.Before(m.Admitted) {
+		return took
+	}
+	took = append(slices.Clone(took), m.Since.Sub(m.Admitted))
+	return took[max(0, len(took)-remembered):]
+}

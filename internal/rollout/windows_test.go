@@ -1,0 +1,165 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// passes has a script's time pass, or Machines have taken so long.
+func (f *fleet) passes(t *testing.T, d *datadriven.TestData) {
+	if d.Cmd == "at" {
+		at, err := time.Parse(time.RFC3339, d.CmdArgs[0].Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.now = at
+		return
+	}
+	of := f.pool(d.CmdArgs[0].Key)
+	of.took = nil
+	for _, arg := range d.CmdArgs[1:] {
+		took, err := time.ParseDuration(arg.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of.took = append(of.took, took)
+	}
+}
+
+func windowOf(start string, minutes int32, zone string, days ...quoinv1.RolloutDay) quoinv1.RolloutWindow {
+	return quoinv1.RolloutWindow{Start: start, DurationMinutes: ptr.To(minutes), TimeZone: zone, Days: days}
+}
+
+// When windows open and close, as the clock on the wall and as the one in UTC shows it.
+func TestWindowsOpen(t *testing.T) {
+	const vienna, lordHowe = "Europe/Vienna", "Australia/Lord_Howe"
+	for name, c := range map[string]struct {
+		windows  []quoinv1.RolloutWindow
+		now      string
+		open     string // until then; empty when none is
+		nextFrom string
+	}{
+		"before it opens": {[]quoinv1.RolloutWindow{windowOf("22:00", 60, "")},
+			"2026-11-23T21:59:59Z", "", "2026-11-23T22:00:00Z"},
+		"as it opens": {[]quoinv1.RolloutWindow{windowOf("22:00", 60, "")},
+			"2026-11-23T22:00:00Z", "2026-11-23T23:00:00Z", "2026-11-24T22:00:00Z"},
+		"as it closes": {[]quoinv1.RolloutWindow{windowOf("22:00", 60, "")},
+			"2026-11-23T23:00:00Z", "", "2026-11-24T22:00:00Z"},
+		"over midnight, on the day after": {[]quoinv1.RolloutWindow{windowOf("22:00", 240, vienna, "Monday")},
+			"2026-11-24T00:30:00Z", "2026-11-24T01:00:00Z", "2026-11-30T21:00:00Z"},
+		"the day is the one of its zone": {[]quoinv1.RolloutWindow{windowOf("00:30", 60, vienna, "Tuesday")},
+			"2026-11-23T23:45:00Z", "2026-11-24T00:30:00Z", "2026-11-30T23:30:00Z"},
+		"a whole weekend": {[]quoinv1.RolloutWindow{windowOf("20:00", 58*60, "", "Friday")},
+			"2026-11-29T12:00:00Z", "2026-11-30T06:00:00Z", "2026-12-04T20:00:00Z"},
+		"a whole week, always": {[]quoinv1.RolloutWindow{windowOf("20:00", 7*24*60, "", "Friday")},
+			"2026-11-27T19:59:00Z", "2026-12-11T20:00:00Z", ""},
+		"two that meet are one": {[]quoinv1.RolloutWindow{windowOf("10:00", 60, ""), windowOf("11:00", 60, "")},
+			"2026-11-23T10:30:00Z", "2026-11-23T12:00:00Z", "2026-11-24T10:00:00Z"},
+		"one within another": {[]quoinv1.RolloutWindow{windowOf("10:00", 240, ""), windowOf("11:00", 60, "")},
+			"2026-11-23T10:30:00Z", "2026-11-23T14:00:00Z", "2026-11-24T10:00:00Z"},
+		"two zones": {[]quoinv1.RolloutWindow{windowOf("10:00", 60, vienna), windowOf("10:00", 60, "America/New_York")},
+			"2026-11-23T12:00:00Z", "", "2026-11-23T15:00:00Z"},
+		"no such time on that day, so at the change": {[]quoinv1.RolloutWindow{windowOf("02:30", 60, vienna, "Sunday")},
+			"2026-03-28T12:00:00Z", "", "2026-03-29T01:00:00Z"},
+		"open from the change": {[]quoinv1.RolloutWindow{windowOf("02:30", 60, vienna, "Sunday")},
+			"2026-03-29T01:59:00Z", "2026-03-29T02:00:00Z", "2026-04-05T00:30:00Z"},
+		"twice on that day, so at the first": {[]quoinv1.RolloutWindow{windowOf("02:30", 60, vienna, "Sunday")},
+			"2026-10-24T12:00:00Z", "", "2026-10-25T00:30:00Z"},
+		"and not at the second": {[]quoinv1.RolloutWindow{windowOf("02:30", 60, vienna, "Sunday")},
+			"2026-10-25T01:40:00Z", "", "2026-11-01T01:30:00Z"},
+		"over the change it lasts as long": {[]quoinv1.RolloutWindow{windowOf("22:00", 480, vienna, "Saturday")},
+			"2026-10-25T03:30:00Z", "2026-10-25T04:00:00Z", "2026-10-31T21:00:00Z"},
+		"half an hour is left out": {[]quoinv1.RolloutWindow{windowOf("02:10", 60, lordHowe, "Sunday")},
+			"2026-10-03T12:00:00Z", "", "2026-10-03T15:30:00Z"},
+		"half an hour comes twice": {[]quoinv1.RolloutWindow{windowOf("01:40", 60, lordHowe, "Sunday")},
+			"2026-04-04T12:00:00Z", "", "2026-04-04T14:40:00Z"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			now, err := time.Parse(time.RFC3339, c.now)
+			g.Expect(err).NotTo(HaveOccurred())
+			s, err := scheduled(c.windows, now)
+			g.Expect(err).NotTo(HaveOccurred())
+			open, next := "", ""
+			if s.open != nil {
+				open = s.open.to.UTC().Format(time.RFC3339)
+			}
+			if !s.next.from.IsZero() {
+				next = s.next.from.UTC().Format(time.RFC3339)
+			}
+			g.Expect(open).To(Equal(c.open))
+			g.Expect(next).To(Equal(c.nextFrom))
+			g.Expect(s.closed()).To(Equal(c.open == ""))
+		})
+	}
+}
+
+func TestWindowsThatCannotBeKept(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(Window(windowOf("22:00", 60, "Europe/Wien"))).To(MatchError(ContainSubstring("Europe/Wien is none of")))
+	g.Expect(Window(windowOf("22:00", 60, "../etc/passwd"))).To(MatchError(ContainSubstring("is none of")))
+	g.Expect(Window(windowOf("22:00", 60, "Local"))).To(MatchError(ContainSubstring("whatever the manager runs with")))
+	g.Expect(Window(windowOf("24:00", 60, ""))).To(MatchError(ContainSubstring("no time of day")))
+	g.Expect(Window(windowOf("22:00", 0, ""))).To(MatchError(ContainSubstring("never opens")))
+	g.Expect(Window(windowOf("22:00", 60, "", "Someday"))).To(MatchError(ContainSubstring("never opens")))
+	g.Expect(Window(windowOf("22:00", 60, "Asia/Kathmandu", "Sunday"))).To(Succeed())
+	policy := &quoinv1.RolloutPolicySpec{Windows: []quoinv1.RolloutWindow{windowOf("22:00", 60, "Europe/Wien")}}
+	g.Expect(Plan(State{}, policy, time.Now()).Problem).To(HavePrefix("windows[0]: timeZone Europe/Wien is none of"))
+}
+
+// A window is where any look at it says, whatever moment that is: it opens at the time that its zone shows unless the
+// clock is changed then, lasts as long as it says, and there is always a next one.
+func TestWindowsAreTheSameFromEveryMoment(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	rapid.Check(t, func(t *rapid.T) {
+		zone := rapid.SampledFrom([]string{"", "Europe/Vienna", "America/New_York", "Australia/Lord_Howe",
+			"Africa/Casablanca", "Asia/Kathmandu", "Pacific/Apia", "America/Santiago"}).Draw(t, "zone")
+		minute := rapid.IntRange(0, 24*60-1).Draw(t, "start")
+		start := time.Time{}.Add(time.Duration(minute) * time.Minute).Format("15:04")
+		lasts := int32(rapid.IntRange(1, 20*60).Draw(t, "minutes"))
+		windows := []quoinv1.RolloutWindow{windowOf(start, lasts, zone, "Sunday", "Wednesday")}
+		now := begin.Add(time.Duration(rapid.IntRange(0, 365*24*60).Draw(t, "now")) * time.Minute)
+		s, err := scheduled(windows, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := s.next.from
+		if !from.After(now) || from.Sub(now) > 5*24*time.Hour || s.next.to.Sub(from) != time.Duration(lasts)*time.Minute {
+			t.Fatalf("at %s the next is %s to %s", now, from, s.next.to)
+		}
+		changes, _ := from.ZoneBounds()
+		if from.Format("15:04") != start && !from.Equal(changes) {
+			t.Fatalf("it opens at %s", from)
+		}
+		within := from.Add(time.Duration(rapid.IntRange(0, int(lasts)-1).Draw(t, "within")) * time.Minute)
+		then, err := scheduled(windows, within)
+		if err != nil || then.open == nil || !then.open.from.Equal(from) || !then.open.to.Equal(s.next.to) {
+			t.Fatalf("seen at %s it opens %s, and at %s %+v", now, from, within, then)
+		}
+	})
+}
+
+// One host that hung does not keep a pool from going on for ever.
+func TestWhatMachinesTakeIsRemembered(t *testing.T) {
+	g := NewWithT(t)
+	admitted := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	var took []time.Duration
+	g.Expect(usual(took)).To(BeZero())
+	for _, minutes := range []int{90, 5, 6, 300, 7, 8} {
+		took = remember(took, Machine{Admitted: admitted, Since: admitted.Add(time.Duration(minutes) * time.Minute)})
+	}
+	g.Expect(took).To(HaveExactElements(5*time.Minute, 6*time.Minute, 300*time.Minute, 7*time.Minute, 8*time.Minute))
+	g.Expect(usual(took)).To(Equal(7 * time.Minute))
+	g.Expect(remember(took, Machine{Since: admitted})).To(Equal(took), "it was there before the policy")
+	g.Expect(remember(took, Machine{Admitted: admitted})).To(Equal(took))
+}

@@ -1,0 +1,192 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package infrastructure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
+)
+
+// +kubebuilder:webhook:verbs=create;update,path=/validate-quoin-cluster-x-k8s-io-v1alpha1-rolloutpolicy,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies,versions=v1alpha1,name=validation.rolloutpolicy.quoin.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
+
+// RolloutPolicyWebhook validates RolloutPolicies.
+type RolloutPolicyWebhook struct {
+	// Reader reads the Cluster, its MachineDeployments and other policies.
+	Reader client.Reader
+}
+
+var _ admission.Validator[*quoinv1.RolloutPolicy] = &RolloutPolicyWebhook{}
+
+func (w *RolloutPolicyWebhook) setup(mgr ctrl.Manager) error {
+	return ctrl.NewWebhookManagedBy(mgr, &quoinv1.RolloutPolicy{}).WithValidator(w).Complete()
+}
+
+// ValidateCreate refuses a policy that cannot be kept: windows that never open, limits and selectors that mean nothing,
+// a group for the control plane, and an order that the Cluster's topology does not leave to it.
+func (w *RolloutPolicyWebhook) ValidateCreate(
+	ctx context.Context, policy *quoinv1.RolloutPolicy,
+) (admission.Warnings, error) {
+	return w.validate(ctx, policy)
+}
+
+// ValidateUpdate refuses what ValidateCreate refuses.
+func (w *RolloutPolicyWebhook) ValidateUpdate(
+	ctx context.Context, before, after *quoinv1.RolloutPolicy,
+) (admission.Warnings, error) {
+	if !after.DeletionTimestamp.IsZero() || webhooks.Unchanged(before.Spec, after.Spec) {
+		return nil, nil
+	}
+	return w.validate(ctx, after)
+}
+
+// ValidateDelete lets every policy go.
+func (w *RolloutPolicyWebhook) ValidateDelete(context.Context, *quoinv1.RolloutPolicy) (admission.Warnings, error) {
+	return nil, nil
+}
+
+func (w *RolloutPolicyWebhook) validate(
+	ctx context.Context, policy *quoinv1.RolloutPolicy,
+) (admission.Warnings, error) {
+	reasons := validateRollout(&policy.Spec)
+	if len(reasons) > 0 {
+		return nil, refuseRollout(policy, reasons)
+	}
+	warnings, err := w.others(ctx, policy)
+	if err != nil {
+		return nil, err
+	}
+	cluster := &clusterv1.Cluster{}
+	key := client.ObjectKey{Namespace: policy.Namespace, Name: policy.Spec.ClusterName}
+	switch err := w.Reader.Get(ctx, key, cluster); {
+	case apierrors.IsNotFound(err):
+		return warnings, nil // it may be made after its policy
+	case err != nil:
+		return nil, apierrors.NewInternalError(fmt.Errorf("read Cluster %s: %w", key, err))
+	}
+	pools := &clusterv1.MachineDeploymentList{}
+	if err := w.Reader.List(ctx, pools, client.InNamespace(policy.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}); err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("list the MachineDeployments of Cluster %s: %w", key, err))
+	}
+	return warnings, refuseRollout(policy, validateRolloutOf(policy, cluster, pools.Items))
+}
+
+// others warns of a policy that another one of the Cluster keeps from holding.
+func (w *RolloutPolicyWebhook) others(
+	ctx context.Context, policy *quoinv1.RolloutPolicy,
+) (admission.Warnings, error) {
+	policies := &quoinv1.RolloutPolicyList{}
+	if err := w.Reader.List(ctx, policies, client.InNamespace(policy.Namespace)); err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("list the RolloutPolicies of %s: %w", policy.Namespace, err))
+	}
+	holds := rollout.Of(policies.Items, policy.Spec.ClusterName)
+	if holds == nil || holds.Name == policy.Name {
+		return nil, nil
+	}
+	return admission.Warnings{fmt.Sprintf("RolloutPolicy %s of Cluster %s is older and holds alone: put the groups of "+
+		"both into one of them and delete the other", holds.Name, policy.Spec.ClusterName)}, nil
+}
+
+// validateRollout says what of a policy cannot be kept whatever its Cluster is.
+func validateRollout(spec *quoinv1.RolloutPolicySpec) field.ErrorList {
+	var reasons field.ErrorList
+	path := field.NewPath("spec")
+	for i, window := range spec.Windows {
+		if err := rollout.Window(window); err != nil {
+			reasons = append(reasons, field.Invalid(path.Child("windows").Index(i), window.Start, err.Error()))
+		}
+	}
+	reasons = append(reasons, validateStrategy(path.Child("strategy"), spec.Strategy)...)
+	for i, group := range spec.Groups {
+		at := path.Child("groups").Index(i)
+		reasons = append(reasons, validateStrategy(at.Child("strategy"), group.Strategy)...)
+		if group.MachineDeployments.Labels == nil {
+			continue
+		}
+		labels := at.Child("machineDeployments", "labels")
+		selector, err := metav1.LabelSelectorAsSelector(group.MachineDeployments.Labels)
+		if err != nil {
+			reasons = append(reasons, field.Invalid(labels, group.Name, err.Error()))
+			continue
+		}
+		requirements, _ := selector.Requirements()
+		for _, r := range requirements {
+			if r.Key() == clusterv1.MachineControlPlaneLabel && !slices.Contains(
+				[]selection.Operator{selection.DoesNotExist, selection.NotIn, selection.NotEquals}, r.Operator()) {
+				reasons = append(reasons, field.Forbidden(labels, ofControlPlane("what label "+r.Key()+" is on")))
+			}
+		}
+	}
+	return reasons
+}
+
+func validateStrategy(path *field.Path, strategy *quoinv1.RolloutStrategy) field.ErrorList {
+	if strategy == nil {
+		return nil
+	}
+	if limits, err := rollout.Resolve(*strategy, 1); err != nil {
+		return field.ErrorList{field.Invalid(path, strategy.MaxSurge.String(), err.Error())}
+	} else if limits == (rollout.Limits{}) {
+		return field.ErrorList{field.Invalid(path, "0", "maxSurge and maxUnavailable cannot both be 0, or nothing could "+
+			"ever be replaced: give one of them a number above 0")}
+	}
+	return nil
+}
+
+// validateRolloutOf says what of a policy cannot be kept for its Cluster.
+func validateRolloutOf(
+	policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, all []clusterv1.MachineDeployment,
+) field.ErrorList {
+	var reasons field.ErrorList
+	var pools []rollout.Pool
+	controlPlane := cluster.Spec.ControlPlaneRef.Name
+	for i := range all {
+		if all[i].Spec.ClusterName != cluster.Name || !all[i].DeletionTimestamp.IsZero() {
+			continue
+		}
+		pools = append(pools, rollout.Pool{Name: all[i].Name, Labels: all[i].Labels})
+		if all[i].Name == controlPlane {
+			controlPlane = "" // a MachineDeployment may have that name as well
+		}
+	}
+	path := field.NewPath("spec", "groups")
+	for i, group := range policy.Spec.Groups {
+		if controlPlane != "" && slices.Contains(group.MachineDeployments.Names, controlPlane) {
+			reasons = append(reasons, field.Forbidden(path.Index(i).Child("machineDeployments", "names"),
+				ofControlPlane(cluster.Spec.ControlPlaneRef.Kind+" "+controlPlane)))
+		}
+	}
+	why, err := rollout.Misordered(pools, &policy.Spec, rollout.TopologyOf(cluster, all))
+	if err != nil {
+		why = err.Error()
+	}
+	if why != "" {
+		reasons = append(reasons, field.Forbidden(path, why))
+	}
+	return reasons
+}
+
+// ofControlPlane refuses a group for the control plane, which would inherit what workers may do.
+func ofControlPlane(what string) string {
+	return what + " is the control plane: it comes before all workers by itself, and surges by one Machine at most, as " +
+		"spec.rollout.strategy of the QuoinControlPlane says. Leave it out"
+}
+
+func refuseRollout(policy *quoinv1.RolloutPolicy, reasons field.ErrorList) error {
+	return webhooks.Refuse(quoinv1.GroupVersion, "RolloutPolicy", policy.Name, reasons)
+}

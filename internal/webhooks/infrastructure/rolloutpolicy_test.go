@@ -1,0 +1,180 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package infrastructure
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// rolloutsOf admits policies for Cluster prod: it has a topology of pools b, a and c, in this order.
+func rolloutsOf(t *testing.T, concurrency string, objects ...client.Object) *RolloutPolicyWebhook {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	NewWithT(t).Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
+	NewWithT(t).Expect(quoinv1.AddToScheme(scheme)).To(Succeed())
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "prod"}}
+	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{Kind: "QuoinControlPlane", Name: "prod-cp"}
+	cluster.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "class"}, Version: "v1.36.3"}
+	if concurrency != "" {
+		cluster.Annotations = map[string]string{clusterv1.ClusterTopologyUpgradeConcurrencyAnnotation: concurrency}
+	}
+	objects = append(objects, cluster)
+	for _, name := range []string{"b", "a", "c"} {
+		cluster.Spec.Topology.Workers.MachineDeployments = append(cluster.Spec.Topology.Workers.MachineDeployments,
+			clusterv1.MachineDeploymentTopology{Class: "worker", Name: name})
+		pool := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "prod-" + name,
+			Labels: map[string]string{clusterv1.ClusterNameLabel: "prod",
+				clusterv1.ClusterTopologyMachineDeploymentNameLabel: name}}}
+		pool.Spec.ClusterName = "prod"
+		objects = append(objects, pool)
+	}
+	return &RolloutPolicyWebhook{Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
+}
+
+func rolloutPolicy(name string, groups ...quoinv1.RolloutGroup) *quoinv1.RolloutPolicy {
+	policy := &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: name}}
+	policy.Spec.ClusterName, policy.Spec.Groups = "prod", groups
+	return policy
+}
+
+func groupOf(names ...string) quoinv1.RolloutGroup {
+	return quoinv1.RolloutGroup{Name: names[0], MachineDeployments: quoinv1.RolloutSelector{Names: names}}
+}
+
+func groupBy(key string, operator metav1.LabelSelectorOperator, values ...string) quoinv1.RolloutGroup {
+	return quoinv1.RolloutGroup{Name: "by", MachineDeployments: quoinv1.RolloutSelector{Labels: &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}}}
+}
+
+// Proves: S3-33, C6, K-4
+//
+// What cannot be kept is refused when it is written, with what to write instead.
+func TestRolloutPoliciesThatCannotBeKept(t *testing.T) {
+	surge := func(surge, unavailable intstr.IntOrString) *quoinv1.RolloutStrategy {
+		return &quoinv1.RolloutStrategy{MaxSurge: &surge, MaxUnavailable: &unavailable}
+	}
+	window := func(start string, minutes int32, zone string) func(*quoinv1.RolloutPolicySpec) {
+		return func(spec *quoinv1.RolloutPolicySpec) {
+			spec.Windows = []quoinv1.RolloutWindow{{Start: start, DurationMinutes: &minutes, TimeZone: zone}}
+		}
+	}
+	controlPlane := func(label string) func(*quoinv1.RolloutPolicySpec) {
+		return func(spec *quoinv1.RolloutPolicySpec) {
+			spec.Groups = []quoinv1.RolloutGroup{groupBy(label, metav1.LabelSelectorOpExists)}
+			spec.Groups[0].Strategy = surge(intstr.FromInt32(3), intstr.FromInt32(0))
+		}
+	}
+	for name, c := range map[string]struct {
+		policy  func(*quoinv1.RolloutPolicySpec)
+		refusal string
+	}{
+		"nothing special":           {func(*quoinv1.RolloutPolicySpec) {}, ""},
+		"a window":                  {window("22:00", 60, "Europe/Vienna"), ""},
+		"no such zone":              {window("22:00", 60, "Europe/Wien"), "spec.windows[0]: Invalid value: \"22:00\": timeZone Europe/Wien"},
+		"the zone of whatever runs": {window("22:00", 60, "Local"), "give one such as Europe/Vienna"},
+		"no time":                   {window("25:00", 60, ""), "no time of day"},
+		"never open":                {window("22:00", 0, ""), "never opens"},
+		"negative": {func(spec *quoinv1.RolloutPolicySpec) {
+			spec.Strategy = surge(intstr.FromInt32(-1), intstr.FromInt32(1))
+		}, "spec.strategy"},
+		"no number": {func(spec *quoinv1.RolloutPolicySpec) {
+			spec.Groups = []quoinv1.RolloutGroup{groupOf("prod-a")}
+			spec.Groups[0].Strategy = surge(intstr.FromString("a few"), intstr.FromInt32(1))
+		}, "spec.groups[0].strategy"},
+		"neither": {func(spec *quoinv1.RolloutPolicySpec) {
+			spec.Strategy = surge(intstr.FromString("0%"), intstr.FromInt32(0))
+		}, "cannot both be 0"},
+		"a selector that is none": {func(spec *quoinv1.RolloutPolicySpec) {
+			spec.Groups = []quoinv1.RolloutGroup{groupBy("tier", "Near")}
+		}, "spec.groups[0].machineDeployments.labels: Invalid value: \"by\": \"Near\" is not a valid label selector"},
+		"the control plane by its name": {func(spec *quoinv1.RolloutPolicySpec) {
+			spec.Groups = []quoinv1.RolloutGroup{groupOf("prod-a"), groupOf("prod-cp")}
+			spec.Groups[1].Strategy = surge(intstr.FromInt32(3), intstr.FromInt32(0))
+		}, "spec.groups[1].machineDeployments.names: Forbidden: QuoinControlPlane prod-cp is the control plane"},
+		"the control plane by its label": {controlPlane(clusterv1.MachineControlPlaneLabel),
+			"surges by one Machine at most, as spec.rollout.strategy of the QuoinControlPlane says"},
+		"any other label": {controlPlane("tier"), ""},
+		"all but the control plane": {func(spec *quoinv1.RolloutPolicySpec) {
+			spec.Groups = []quoinv1.RolloutGroup{groupBy(clusterv1.MachineControlPlaneLabel, metav1.LabelSelectorOpDoesNotExist)}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			policy, w := rolloutPolicy("workers"), rolloutsOf(t, "3")
+			c.policy(&policy.Spec)
+			_, created := w.ValidateCreate(t.Context(), policy)
+			_, updated := w.ValidateUpdate(t.Context(), rolloutPolicy("workers", groupOf("other")), policy)
+			for _, err := range []error{created, updated} {
+				if c.refusal == "" {
+					g.Expect(err).NotTo(HaveOccurred())
+				} else {
+					g.Expect(err).To(MatchError(ContainSubstring(c.refusal)))
+				}
+			}
+			_, err := w.ValidateUpdate(t.Context(), policy, policy.DeepCopy())
+			g.Expect(err).NotTo(HaveOccurred(), "what it says already is nobody's to refuse")
+			going := policy.DeepCopy()
+			going.DeletionTimestamp = ptr.To(metav1.Now())
+			_, err = w.ValidateUpdate(t.Context(), rolloutPolicy("workers"), going)
+			g.Expect(err).NotTo(HaveOccurred())
+		})
+	}
+}
+
+// A managed topology upgrades one pool at a time in the order of its list, unless all may go at once.
+func TestTheOrderIsTheTopologys(t *testing.T) {
+	for name, c := range map[string]struct {
+		concurrency string
+		groups      []quoinv1.RolloutGroup
+		refusal     string
+	}{
+		"its own order": {"", []quoinv1.RolloutGroup{groupOf("prod-b"), groupOf("prod-a"), groupOf("prod-c")}, ""},
+		"a part of it":  {"", []quoinv1.RolloutGroup{groupOf("prod-b"), groupOf("prod-c")}, ""},
+		"another one": {"", []quoinv1.RolloutGroup{groupOf("prod-c"), groupOf("prod-a")},
+			"prod-c comes before prod-a here, and after it in the Cluster's topology, which upgrades 1 at once"},
+		"the alphabet":             {"", nil, "prod-a comes before prod-b here"},
+		"the alphabet in a group":  {"", []quoinv1.RolloutGroup{groupOf("prod-a", "prod-b")}, `upgrade-concurrency: "3"`},
+		"two at once are too few":  {"2", []quoinv1.RolloutGroup{groupOf("prod-c"), groupOf("prod-a")}, "upgrades 2 at once"},
+		"all at once":              {"3", []quoinv1.RolloutGroup{groupOf("prod-c"), groupOf("prod-a")}, ""},
+		"what is not there is not": {"", []quoinv1.RolloutGroup{groupOf("other"), groupOf("prod-b")}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			_, err := rolloutsOf(t, c.concurrency).ValidateCreate(t.Context(), rolloutPolicy("workers", c.groups...))
+			if c.refusal == "" {
+				g.Expect(err).NotTo(HaveOccurred())
+				return
+			}
+			g.Expect(err).To(MatchError(ContainSubstring(c.refusal)))
+		})
+	}
+}
+
+func TestASecondRolloutPolicyIsWarnedOf(t *testing.T) {
+	g := NewWithT(t)
+	first := rolloutPolicy("first")
+	first.CreationTimestamp = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	w := rolloutsOf(t, "3", first)
+	warnings, err := w.ValidateCreate(t.Context(), rolloutPolicy("second"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(warnings).To(ConsistOf(ContainSubstring("RolloutPolicy first of Cluster prod is older and holds alone")))
+	warnings, err = w.ValidateUpdate(t.Context(), first, rolloutPolicy("first", groupOf("prod-a")))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(warnings).To(BeEmpty())
+	elsewhere := rolloutPolicy("third")
+	elsewhere.Spec.ClusterName = "not-yet-made"
+	g.Expect(w.ValidateCreate(t.Context(), elsewhere)).To(BeEmpty())
+}
