@@ -176,7 +176,7 @@ func (f *fleet) judgeOrder(t *rapid.T, pool *deployment, d Decision, flying, beg
 		if other.replaces() && flies(other) && !flying && !flies(pool) {
 			t.Fatalf("%s while a Machine of %s is on its way", d.Machine, other.name)
 		}
-		if other.name < pool.name && other.replaces() && !flying && !begun && !flies(pool) {
+		if other.name < pool.name && other.replaces() && !f.refuses(other) && !flying && !begun && !flies(pool) {
 			t.Fatalf("%s before %s", d.Machine, other.name)
 		}
 	}

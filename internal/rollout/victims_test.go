@@ -158,10 +158,27 @@ func (f *fleet) may(d *deployment) int {
 // least is how many have to be available.
 func (f *fleet) least(d *deployment) int {
 	least := d.replicas - f.may(d)
-	if d.onDelete && f.policy.Strategy != nil && f.policy.Strategy.MinAvailable != nil {
-		least = max(least, (d.replicas*60+99)/100)
+	if d.onDelete {
+		least = max(least, f.minimum(d))
 	}
 	return least
+}
+
+// minimum is how many of the deployment the policy asks for.
+func (f *fleet) minimum(d *deployment) int {
+	if f.policy.Strategy == nil || f.policy.Strategy.MinAvailable == nil {
+		return 0
+	}
+	return (d.replicas*60 + 99) / 100
+}
+
+// refuses reports whether the policy asks for more of the deployment than its replacement leaves.
+func (f *fleet) refuses(d *deployment) bool {
+	missing := d.unavailable
+	if d.onDelete {
+		missing = 1
+	}
+	return d.replicas-missing < f.minimum(d)
 }
 
 // judgeLeaving holds a deletion against the promises, by what there was before it, and has ours never touch another's
