@@ -47,8 +47,14 @@ func (r *Reconciler) apply(
 			return r.show(ctx, machine, metav1.ConditionFalse, d)
 		}
 		return nil
-	case rollout.Hold:
-		return nil // its QuoinMachine tells
+	case rollout.Delete:
+		if err := r.remove(ctx, policy, machine, d); err != nil {
+			return err
+		}
+	case rollout.Mark, rollout.Unmark:
+		return client.IgnoreNotFound(r.mark(ctx, machine, d.Action == rollout.Mark))
+	case rollout.Hold, rollout.Keep:
+		return nil // its QuoinMachine tells, or the policy
 	}
 	r.Recorder.Eventf(policy, machine, corev1.EventTypeNormal, string(d.Reason), string(d.Action), "%s: %s", d.Machine,
 		d.Message)
@@ -98,6 +104,9 @@ func (r *Reconciler) release(ctx context.Context, cluster *clusterv1.Cluster) er
 	}
 	for i := range machines.Items {
 		machine := &machines.Items[i]
+		if err := client.IgnoreNotFound(r.mark(ctx, machine, false)); err != nil {
+			return err
+		}
 		if !rollout.Gated(machine) {
 			continue
 		}

@@ -26,6 +26,9 @@ type observation struct {
 	state rollout.State
 	// machines by name.
 	machines map[string]*clusterv1.Machine
+	// pools as the cache has them, and the failure domains of hosts by QuoinMachine.
+	pools   []*clusterv1.MachineDeployment
+	domains map[string]string
 	// behind: the cache does not know the MachineSet of a Machine yet, about which nothing is decided.
 	behind bool
 }
@@ -54,6 +57,7 @@ func (r *Reconciler) observe(
 		}
 	}
 	seen.state.Topology = rollout.TopologyOf(cluster, pools.Items)
+	seen.domains = domainsOf(hosted.Items)
 	hosts := map[string]bool{}
 	for i := range hosted.Items {
 		hosts[hosted.Items[i].Name] = hosted.Items[i].Spec.ProviderID != ""
@@ -63,6 +67,7 @@ func (r *Reconciler) observe(
 		ref := pool.Spec.Template.Spec.InfrastructureRef
 		if pool.Spec.ClusterName == cluster.Name && ref.Kind == "QuoinMachineTemplate" &&
 			ref.APIGroup == infrav1.GroupVersion.Group && pool.DeletionTimestamp.IsZero() {
+			seen.pools = append(seen.pools, pool)
 			seen.pool(pool, sets.Items, all.Items, hosts, known(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
 		}
 	}
@@ -131,7 +136,7 @@ func (seen *observation) pool(
 			Name: machine.Name, Created: machine.CreationTimestamp.Time, Outdated: owner.Name != pool.Revision,
 			Deleting: !machine.DeletionTimestamp.IsZero(), Hosted: hosts[machine.Spec.InfrastructureRef.Name],
 			Admitted: rollout.AdmittedAt(machine), Gated: rollout.Gated(machine), Joined: machine.Status.NodeRef.IsDefined(),
-			Unhealthy: lacks, Since: since,
+			Unhealthy: lacks, Since: since, Departure: departure(machine, own, seen.domains),
 		})
 	}
 	seen.state.Pools = append(seen.state.Pools, pool)

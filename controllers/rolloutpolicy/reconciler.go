@@ -100,7 +100,7 @@ func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reco
 	case *clusterv1.MachineDeployment:
 		key.Name = o.Spec.ClusterName
 	case *clusterv1.Machine:
-		if rollout.Gated(o) {
+		if rollout.Gated(o) || rollout.Marked(o) {
 			return []reconcile.Request{{NamespacedName: key}}
 		}
 	}
@@ -178,10 +178,18 @@ func (r *Reconciler) lead(
 		}
 		plan = rollout.Plan(seen.state, &policy.Spec, r.Clock.Now())
 	}
+	if deletes(plan) {
+		if is, err := r.current(ctx, seen, policy, cluster); err != nil || !is {
+			return ctrl.Result{RequeueAfter: cacheLag}, err
+		}
+	}
 	for _, decision := range plan.Decisions {
 		if err := r.apply(ctx, policy, seen.machines[decision.Machine], decision); err != nil {
 			return ctrl.Result{}, err
 		}
+	}
+	if err := r.unmark(ctx, seen, plan); err != nil {
+		return ctrl.Result{}, err
 	}
 	if err := r.report(ctx, policy, statusOf(policy, plan)); err != nil {
 		return ctrl.Result{}, err
@@ -193,10 +201,11 @@ func (r *Reconciler) lead(
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// changes reports whether the plan opens a gate.
+// changes reports whether the plan changes a Machine.
 func changes(plan rollout.Result) bool {
 	for _, decision := range plan.Decisions {
-		if decision.Action == rollout.Admit || decision.Action == rollout.Count {
+		switch decision.Action {
+		case rollout.Admit, rollout.Count, rollout.Delete, rollout.Mark, rollout.Unmark:
 			return true
 		}
 	}

@@ -24,6 +24,8 @@ type fleet struct {
 	// broken templates make no healthy Node.
 	broken map[int]bool
 	looks  looks
+	// seen are the Machines that were available before others moved.
+	seen   map[*node]bool
 	result Result
 }
 
@@ -44,7 +46,7 @@ func (f *fleet) state() State {
 		for _, n := range d.machines {
 			p.Machines = append(p.Machines, Machine{Name: n.name, Created: n.created, Outdated: n.template != d.template,
 				Deleting: !n.deleted.IsZero(), Hosted: !n.hosted.IsZero(), Admitted: n.admitted, Gated: n.gated, Joined: n.joined,
-				Unhealthy: n.lacks(), Since: n.healthy})
+				Unhealthy: n.lacks(), Since: n.healthy, Departure: d.departure(n)})
 		}
 		s.Pools = append(s.Pools, p)
 	}
@@ -89,6 +91,9 @@ func (f *fleet) decide() []Decision {
 			done = append(done, d)
 		case Count:
 			n.gated = false
+			done = append(done, d)
+		case Delete, Mark, Unmark:
+			n.leaves(d, f.now)
 			done = append(done, d)
 		}
 	}

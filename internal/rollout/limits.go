@@ -54,6 +54,9 @@ func Resolve(strategy quoinv1.RolloutStrategy, machines int) (Limits, error) {
 
 // effective limits of a pool. Percentages count from the Machines that there are, deleted ones included (K-5).
 func effective(strategy *quoinv1.RolloutStrategy, pool Pool, machines int) (Limits, error) {
+	if pool.OnDelete {
+		return onDelete(strategy, machines)
+	}
 	if strategy == nil || strategy.MaxSurge == nil && strategy.MaxUnavailable == nil {
 		return pool.Stock, nil
 	}

@@ -20,7 +20,7 @@ func current(pools []rules, most int) []string {
 		case pool.suspended != "" || !pool.busy() || pool.conflict() && pool.in(inFlight) == 0:
 		case pool.in(inFlight) > 0:
 			moving = append(moving, pool.Name)
-		case pool.in(counts) > 0:
+		case pool.in(counts) > 0 || pool.begun():
 			begun = append(begun, pool.Name)
 		default:
 			next = append(next, pool.Name)

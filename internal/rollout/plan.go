@@ -79,6 +79,7 @@ func (p *planner) plan(pool *rules) {
 			}
 		}
 	}
+	p.victims(pool)
 	decided := p.result.Decisions[begin:]
 	for _, d := range decided {
 		if d.Action == Hold {
@@ -152,11 +153,10 @@ func (p *planner) afterControlPlane(*rules, *room) (Reason, string) {
 }
 
 func (p *planner) conflicts(pool *rules, _ *room) (Reason, string) {
-	if !pool.conflict() {
-		return "", ""
+	if why := pool.contradiction(); why != "" {
+		return Limited, why
 	}
-	return Limited, fmt.Sprintf("the policy allows no surge, and MachineDeployment %s lets no Machine be missing: set "+
-		"its maxUnavailable to 1 or more, or the policy's maxSurge", pool.Name)
+	return "", ""
 }
 
 func (p *planner) afterPrevious(pool *rules, _ *room) (Reason, string) {
@@ -215,6 +215,7 @@ func (p *planner) validate(pool *rules, m Machine) {
 	d := Decision{Pool: pool.Name, Machine: m.Name, Action: Wait}
 	end := m.Since.Add(pool.soak)
 	stop, why := p.stops(pool)
+	wait, until := pool.beforeCounting()
 	switch {
 	case !m.Joined:
 		d.Reason, d.Message = Provisioning, cmp.Or(m.Unhealthy, "it has no Node yet")
@@ -235,8 +236,11 @@ func (p *planner) validate(pool *rules, m Machine) {
 		p.result.PausedAfter = cmp.Or(p.result.PausedAfter, m.Name)
 	case pool.rolling() && p.schedule.closed():
 		d.Reason, d.Message = p.inWindow(pool, nil)
+	case wait != "":
+		d.Reason, d.Message = wait, until
 	default:
 		pool.Took = remember(pool.Took, m)
+		pool.counted++
 		d.Action, d.Reason, d.Message = Count, Validated, "it is healthy"
 		if pool.soak > 0 {
 			d.Message = fmt.Sprintf("it was healthy for %s", pool.soak)
@@ -281,7 +285,7 @@ func (p *planner) again(after time.Duration) {
 
 // summary is the decision that tells most about a pool.
 func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
-	for _, action := range []Action{Wait, Admit, Count, Hold} {
+	for _, action := range []Action{Wait, Admit, Count, Delete, Hold, Keep} {
 		for _, d := range decided {
 			if d.Action != action {
 				continue
@@ -289,7 +293,8 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 			message := fmt.Sprintf("Machine %s: %s", d.Machine, d.Message)
 			switch {
 			case d.Reason == Paused || d.Reason == Suspended || d.Reason == ControlPlane || d.Reason == GroupUnhealthy,
-				d.Reason == ValidationFailed || d.Reason == Closed, action == Hold:
+				d.Reason == ValidationFailed || d.Reason == Closed || d.Reason == Limited, action == Hold,
+				action == Keep && d.Reason != InFlight && d.Reason != First:
 				return d.Reason, message + early(pool, d.Reason)
 			default:
 				return RollingOut, message

@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -49,6 +50,7 @@ func drawn(t *rapid.T) *fleet {
 	}
 	f.policy.PauseAfter = rapid.SampledFrom([]quoinv1.RolloutPause{quoinv1.RolloutPauseNone, quoinv1.RolloutPauseCanary,
 		quoinv1.RolloutPauseEachMachine}).Draw(t, "pauseAfter")
+	f.widen(t)
 	return f
 }
 
@@ -56,7 +58,7 @@ func drawn(t *rapid.T) *fleet {
 func (f *fleet) disturb(t *rapid.T) (touched bool) {
 	d := rapid.SampledFrom(f.pools).Draw(t, "pool")
 	switch rapid.SampledFrom([]string{"", "", "", "", "edit", "edit", "revert", "scale", "delete", "forget", "suspend",
-		"plane", "ill"}).Draw(t, "happens") {
+		"plane", "ill", "mark"}).Draw(t, "happens") {
 	case "edit":
 		d.template++
 	case "revert":
@@ -72,6 +74,8 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 			}
 		}
 		return true
+	case "mark":
+		f.marks(d, rapid.IntRange(0, 9).Draw(t, "marked"))
 	case "forget":
 		d.completed = ""
 	case "plane":
@@ -91,6 +95,7 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 // heal what fell ill, which a person or a health check does.
 func (f *fleet) heal() {
 	f.unhealthy = ""
+	f.permit()
 	for _, d := range f.pools {
 		for _, n := range d.machines {
 			if n.ill != "" {
@@ -145,7 +150,8 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 		}
 	}
 	rolls := pool.replaces() && pool.node(d.Machine).template == pool.template
-	if rolls && !f.opened() {
+	marks := d.Action == Mark || d.Action == Unmark
+	if (rolls && !marks || d.Action == Delete) && !f.opened() {
 		t.Fatalf("%s %s at %s outside of %+v", d.Action, d.Machine, f.now, f.policy.Windows)
 	}
 	if d.Action == Count {
@@ -153,6 +159,10 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 			f.now.Sub(n.healthy) < time.Duration(*f.policy.SoakSeconds)*time.Second {
 			t.Fatalf("%s counts and should not: %+v", d.Machine, n)
 		}
+		return
+	}
+	if d.Action != Admit {
+		f.judgeLeaving(t, d, before)
 		return
 	}
 	if !rolls {
@@ -174,7 +184,7 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 	case f.unhealthy != "":
 		t.Fatalf("%s while the control plane is ill", d.Machine)
 	}
-	f.judgeOrder(t, pool, d, flying > 0, known > 0)
+	f.judgeOrder(t, pool, d, flying > 0, known > 0 || pool.begun())
 }
 
 // judgeOrder holds one admission against those of other pools. A pool of which Machines were replaced already is begun,
@@ -196,7 +206,7 @@ func (f *fleet) judgeOrder(t *rapid.T, pool *deployment, d Decision, flying, beg
 		if flies(other) {
 			onTheirWay++
 		}
-		if other.name < pool.name {
+		if other.name < pool.name && !f.refuses(other) {
 			earlier++
 		}
 	}
@@ -222,6 +232,7 @@ func (f *fleet) step(t *rapid.T) {
 		// What was decided together was: the next one is judged beside it.
 		before[d.Machine] = ptr.To(*f.pool(d.Pool).node(d.Machine))
 	}
+	f.witness()
 	f.moves()
 	f.now = f.now.Add(tick)
 }
@@ -242,7 +253,7 @@ func (f *fleet) lacking() string {
 				have++
 			}
 		}
-		if least := d.replicas - max(d.unavailable, 1-min(d.surge, 1)); have < least {
+		if least := f.least(d); have < least {
 			return fmt.Sprintf("%s has %d available of at least %d", d.name, have, least)
 		}
 	}
@@ -256,7 +267,7 @@ func (f *fleet) settled() bool {
 			return false
 		}
 		for _, n := range d.machines {
-			if n.template != d.template || !n.available() {
+			if n.template != d.template || !n.available() || n.mark == byUs {
 				return false
 			}
 		}
@@ -273,7 +284,7 @@ func TestRolloutsEndWhateverHappens(t *testing.T) {
 		for range rapid.IntRange(0, 80).Draw(t, "steps") {
 			touched = f.disturb(t) || touched
 			f.step(t)
-			if why := f.lacking(); why != "" && !touched {
+			if why := cmp.Or(f.lacking(), f.scattered()); why != "" && !touched {
 				t.Fatalf("%s: %s", why, f.draw())
 			}
 			if f.result.PausedAfter != "" && rapid.Bool().Draw(t, "continues") {
@@ -308,6 +319,7 @@ func TestABrokenTemplateStopsAfterOneMachine(t *testing.T) {
 		d := f.pools[0]
 		d.replicas, d.surge, d.unavailable, f.policy.Strategy = max(1, d.replicas), max(1, d.surge), 0, nil
 		f.policy.Windows = nil
+		d.onDelete = false
 		for range 20 {
 			f.step(t)
 		}

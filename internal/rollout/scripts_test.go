@@ -74,6 +74,8 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 				n.ill, n.healthy = "", f.now
 			}
 		}
+	case "last", "mark", "domains":
+		return f.leaving(t, d)
 	case "ill", "well", "delete":
 		f.happens(d.Cmd, word(0), strings.TrimSpace(d.Input))
 	case "controlplane":
@@ -121,6 +123,10 @@ func (f *fleet) addPool(d *datadriven.TestData) {
 			p.surge = number
 		case "unavailable":
 			p.unavailable = number
+		case "domains":
+			p.domains = strings.Split(arg.Vals[0], "/")
+		case "order":
+			p.newest = arg.Vals[0] == "newest"
 		default:
 			p.labels[arg.Key] = arg.Vals[0]
 		}

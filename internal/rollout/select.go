@@ -77,12 +77,11 @@ type rules struct {
 	validation *quoinv1.RolloutValidation
 	// pausedAfter is the Machine of the pool after which a person has to let it go on; empty when none has to.
 	pausedAfter string
+	leaving
 }
 
-// conflict reports whether nothing could ever be replaced: none is made beforehand, and none deleted.
-func (r *rules) conflict() bool {
-	return r.limits.Surge == 0 && r.Stock.Unavailable == 0 && !r.OnDelete
-}
+// conflict reports whether nothing may ever be replaced.
+func (r *rules) conflict() bool { return r.contradiction() != "" }
 
 // arrange the selected pools in their order: by group, and alphabetically within one (S3-7).
 func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
@@ -115,6 +114,9 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 			}
 		}
 		if r.limits, err = effective(strategy, pool, r.present()); err != nil {
+			return nil, fmt.Errorf("MachineDeployment %s: %w", pool.Name, err)
+		}
+		if r.leaving, err = leavingBy(strategy, pool); err != nil {
 			return nil, fmt.Errorf("MachineDeployment %s: %w", pool.Name, err)
 		}
 		r.Machines = slices.SortedFunc(slices.Values(pool.Machines), func(a, b Machine) int {
@@ -163,12 +165,8 @@ func (p Pool) rolling() bool {
 	return p.Completed != "" && p.Completed != p.Revision
 }
 
-// busy reports whether other pools wait for this one. They do not wait for a person's deletions.
+// busy reports whether other pools wait for this one.
 func (p Pool) busy() bool {
-	if p.OnDelete && p.in(inFlight) == 0 {
-		waiting := func(m Machine) bool { return m.stage() == waits && !m.Outdated }
-		return p.rolling() && slices.ContainsFunc(p.Machines, waiting)
-	}
 	return p.rolling() || slices.ContainsFunc(p.Machines, func(m Machine) bool { return m.Gated && !m.Deleting })
 }
 

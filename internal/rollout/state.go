@@ -35,7 +35,7 @@ type Pool struct {
 	Replicas int
 	// Paused MachineDeployments are left as they are by Cluster API.
 	Paused bool
-	// OnDelete MachineDeployments have Machines replaced that a person deletes.
+	// OnDelete MachineDeployments have Machines replaced that somebody deletes, which a rollout does.
 	OnDelete bool
 	// Stock are the limits of the MachineDeployment itself, which Cluster API keeps to.
 	Stock Limits
@@ -67,6 +67,7 @@ type Machine struct {
 	Unhealthy string
 	// Since is when Unhealthy became empty.
 	Since time.Time
+	Departure
 }
 
 // stage of a Machine's life that a rollout tells apart.
@@ -108,6 +109,14 @@ const (
 	Count Action = "Count"
 	// Wait keeps the readiness gate.
 	Wait Action = "Wait"
+	// Delete the Machine.
+	Delete Action = "Delete"
+	// Keep the Machine for now, which is the next to be deleted.
+	Keep Action = "Keep"
+	// Mark has Cluster API delete the Machine before others.
+	Mark Action = "Mark"
+	// Unmark takes that back.
+	Unmark Action = "Unmark"
 )
 
 // Reason of a decision, in one word.
@@ -144,6 +153,14 @@ const (
 	InFlight Reason = "InFlight"
 	// Surge: there are as many Machines above replicas as may be.
 	Surge Reason = "MaxSurge"
+	// Wave: Machines of another failure domain leave first.
+	Wave Reason = "WaitingForWave"
+	// Order: the Machine is among those that leave next.
+	Order Reason = "NextToLeave"
+	// Later: the Machine was among those that leave next, and is not any more.
+	Later Reason = "LeavesLater"
+	// MinAvailable: too few Machines would be available.
+	MinAvailable Reason = "MinAvailable"
 	// Limited: the lower limits of policy and MachineDeployment leave no room for any replacement.
 	Limited Reason = "LimitsConflict"
 	// Outdated: the Machine is of an earlier template, and nothing is missing.

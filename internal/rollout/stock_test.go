@@ -26,6 +26,9 @@ type deployment struct {
 	made               int
 	completed          string
 	took               []time.Duration
+	// domains of the hosts, and whether its MachineSets delete the newest first.
+	domains []string
+	newest  bool
 }
 
 // set is a MachineSet.
@@ -43,6 +46,11 @@ type node struct {
 	gated    bool
 	joined   bool
 	ill      string
+	// domain of its host.
+	domain string
+	// mark is whose delete-machine annotation it carries: ours, a person's, or none.
+	mark string
+	last bool
 }
 
 func (n *node) available() bool { return n.joined && n.ill == "" && !n.gated && n.deleted.IsZero() }
@@ -102,7 +110,8 @@ func (d *deployment) planOnDelete() {
 			s.replicas = min(s.replicas, d.of(s.template, func(n *node) bool { return n.deleted.IsZero() }))
 		}
 	}
-	current.replicas += max(0, min(d.replicas-sum, d.replicas-current.replicas))
+	current.replicas = min(d.replicas, current.replicas+max(0, d.replicas-sum))
+	d.scaleDownOnDelete(current)
 }
 
 func (d *deployment) plan() {
@@ -199,7 +208,10 @@ func (d *deployment) scale(s *set, now time.Time) {
 			of = append(of, n)
 		}
 	}
-	for i := len(of); i < s.replicas; i++ {
+	if d.newest {
+		slices.Reverse(of)
+	}
+	for i := len(of); i < s.replicas && (!d.onDelete || s.template == d.template); i++ {
 		d.made++
 		d.machines = append(d.machines, &node{name: fmt.Sprintf("%s-%d", d.name, d.made), template: s.template, created: now})
 	}
@@ -207,10 +219,12 @@ func (d *deployment) scale(s *set, now time.Time) {
 		switch {
 		case !n.deleted.IsZero():
 			return 0
-		case !n.joined || n.ill != "":
+		case n.mark != "":
 			return 1
+		case !n.joined || n.ill != "":
+			return 2
 		}
-		return 2
+		return 3
 	}
 	slices.SortStableFunc(of, func(a, b *node) int { return cmp.Compare(rank(a), rank(b)) })
 	for i := range max(0, len(of)-s.replicas) {
@@ -234,7 +248,7 @@ func (d *deployment) hosts(now time.Time, broken map[int]bool) {
 		switch {
 		case !n.deleted.IsZero():
 		case n.hosted.IsZero() && !n.admitted.IsZero():
-			n.hosted = now
+			n.hosted, n.domain = now, d.emptiest()
 		case !n.joined && !n.hosted.IsZero() && now.Sub(n.hosted) >= joinTakes:
 			n.joined, n.healthy = true, now
 			if broken[n.template] {
@@ -250,7 +264,8 @@ func (d *deployment) whole(now time.Time) {
 	for range d.replicas {
 		d.made++
 		d.machines = append(d.machines, &node{name: fmt.Sprintf("%s-%d", d.name, d.made), template: d.template,
-			created: now, hosted: now, healthy: now, joined: true})
+			created: now, hosted: now, healthy: now, joined: true,
+			domain: d.emptiest()})
 	}
 	d.completed = fmt.Sprint(d.template)
 }

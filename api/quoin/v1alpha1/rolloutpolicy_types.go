@@ -59,7 +59,10 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.maxSurge) || !has(self.maxUnavailable) || !(self.maxSurge == 0 || self.maxSurge == '0%') || self.maxUnavailable != 0",message="maxSurge and maxUnavailable cannot both be 0, or nothing could ever be replaced: give one of them a number above 0"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxSurge) || type(self.maxSurge) == string || self.maxSurge >= 0",message="maxSurge cannot be negative: give a number from 0 on, or a percentage such as 25%"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxUnavailable) || type(self.maxUnavailable) == string || self.maxUnavailable >= 0",message="maxUnavailable cannot be negative: give a number from 0 on, or a percentage such as 25%"
+// +kubebuilder:validation:XValidation:rule="!has(self.minAvailable) || self.minAvailable != '100%' || !has(self.maxSurge) || !(self.maxSurge == 0 || self.maxSurge == '0%')",message="minAvailable 100% leaves no Machine to replace where maxSurge is 0: lower it, or give maxSurge a number above 0"
 type RolloutStrategy struct {
+	RolloutVictims `json:",inline"`
+
 	// maxSurge is how many Machines there may be above replicas; percentages are rounded up. The MachineDeployment's own
 	// limit counts where that is lower. Unset together with maxUnavailable, it alone counts; 1 when only that is set.
 	// +optional

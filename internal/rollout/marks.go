@@ -1,0 +1,64 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// markOf is the value of Cluster API's delete-machine annotation that is ours. Cluster API takes any value. It is ours
+// by its value and not by another annotation, so that who writes it anew, as the autoscaler does, makes it theirs; and it
+// names the Machine, since those of a template are on all of them.
+func markOf(machine *clusterv1.Machine) string {
+	return "quoin.cluster.x-k8s.io/rollout " + string(machine.UID)
+}
+
+// Marked reports whether a rollout has the Machine's MachineSet delete it first.
+func Marked(machine *clusterv1.Machine) bool {
+	return machine.Annotations[clusterv1.DeleteMachineAnnotation] == markOf(machine)
+}
+
+// SetMark has the Machine's MachineSet delete it before others, or takes that back with what was written down about its
+// deletion, and reports whether that changes anything. The mark of anybody else stays.
+func SetMark(machine *clusterv1.Machine, on bool) (changed bool) {
+	_, marked := machine.Annotations[clusterv1.DeleteMachineAnnotation]
+	switch {
+	case on && marked:
+		return false
+	case on:
+		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, clusterv1.DeleteMachineAnnotation, markOf(machine))
+		return true
+	}
+	if Marked(machine) {
+		delete(machine.Annotations, clusterv1.DeleteMachineAnnotation)
+		changed = true
+	}
+	if DeletedFor(machine) != "" {
+		delete(machine.Annotations, quoinv1.RolloutDeletedAnnotation)
+		changed = true
+	}
+	return changed
+}
+
+// Deletion is the value of the annotation that says why a rollout deletes the Machine.
+func Deletion(machine *clusterv1.Machine, now time.Time, why Reason) string {
+	return fmt.Sprintf("%s %s %s", now.UTC().Format(time.RFC3339), machine.UID, why)
+}
+
+// DeletedFor is why a rollout deletes the Machine, as it is written down there; empty when none does. It names its
+// Machine, so that one in a template says nothing.
+func DeletedFor(machine *clusterv1.Machine) Reason {
+	words := strings.SplitN(machine.Annotations[quoinv1.RolloutDeletedAnnotation], " ", 3)
+	if len(words) < 3 || words[1] != string(machine.UID) {
+		return ""
+	}
+	return Reason(words[2])
+}
