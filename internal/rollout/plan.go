@@ -109,7 +109,7 @@ func (p *planner) start(pool *rules, m Machine, room *room) {
 		d.Gate = pool.Completed != pool.Revision
 	default:
 		d.Reason, d.Message = p.holds(pool, room)
-		if d.Reason == "" {
+		if d.Reason == "" && !pool.OnDelete { // there it was validated before the one was deleted that is missing now
 			d.Reason, d.Message = p.validatesFirst(pool, room)
 		}
 		if d.Reason == "" {

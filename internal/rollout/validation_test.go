@@ -151,6 +151,7 @@ func (f *fleet) validatedStep(t *rapid.T, enough int) {
 			flying[d.name] = flying[d.name] || n.occupies() && n.deleted.IsZero() && n.template == d.template &&
 				(n.gated || !n.joined)
 		}
+		flying[d.name] = flying[d.name] || d.begun()
 	}
 	at := f.now
 	f.step(t)
@@ -164,7 +165,7 @@ func (f *fleet) validatedStep(t *rapid.T, enough int) {
 			if why := f.looks.proved(d.Pool, d.Machine, n.healthy, at, enough); why != "" {
 				t.Fatalf("%s counts: %s", d.Machine, why)
 			}
-		case d.Action == Admit && (d.Reason == First || d.Reason == Next):
+		case f.pool(d.Pool).onDelete == (d.Action == Delete) && (d.Reason == First || d.Reason == Next):
 			if flying[d.Pool] {
 				continue
 			}
@@ -176,7 +177,7 @@ func (f *fleet) validatedStep(t *rapid.T, enough int) {
 				}
 			}
 			if !last.passed || at.Sub(last.at) >= time.Minute {
-				t.Fatalf("%s is admitted without a look: %+v", d.Machine, last)
+				t.Fatalf("%s is replaced without a look: %+v", d.Machine, last)
 			}
 		}
 	}

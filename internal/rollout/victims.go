@@ -177,8 +177,10 @@ func (p *planner) deletes(pool *rules) {
 			return
 		}
 		d := Decision{Pool: pool.Name, Machine: victim.Name, Action: Keep}
-		d.Reason, d.Message = p.holds(pool, &room{present: pool.present() - len(gone) - 1,
-			inFlight: pool.onTheirWay() + len(gone)})
+		room := &room{present: pool.present() - len(gone) - 1, inFlight: pool.onTheirWay() + len(gone)}
+		if d.Reason, d.Message = p.holds(pool, room); d.Reason == "" {
+			d.Reason, d.Message = p.validatesFirst(pool, room)
+		}
 		if d.Reason == "" {
 			d.Reason, d.Message = pool.keeps(victim, taken, gone)
 		}
