@@ -47,6 +47,10 @@ func (r *Reconciler) apply(
 			return r.show(ctx, machine, metav1.ConditionFalse, d)
 		}
 		return nil
+	case rollout.Remove:
+		if err := r.remove(ctx, machine, d); err != nil {
+			return err
+		}
 	case rollout.Hold:
 		return nil // its QuoinMachine tells
 	}

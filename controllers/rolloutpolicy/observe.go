@@ -57,12 +57,17 @@ func (r *Reconciler) observe(
 	for i := range hosted.Items {
 		hosts[hosted.Items[i].Name] = hosted.Items[i].Spec.ProviderID != ""
 	}
+	spares, err := r.spares(ctx, machines, policy, cluster, hosted.Items)
+	if err != nil {
+		return nil, err
+	}
 	for i := range pools.Items {
 		pool := &pools.Items[i]
 		ref := pool.Spec.Template.Spec.InfrastructureRef
 		if pool.Spec.ClusterName == cluster.Name && ref.Kind == "QuoinMachineTemplate" &&
 			ref.APIGroup == infrav1.GroupVersion.Group && pool.DeletionTimestamp.IsZero() {
 			seen.pool(pool, sets.Items, all.Items, hosts, completedOf(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
+			spares.of(&seen.state.Pools[len(seen.state.Pools)-1], seen.machines)
 		}
 	}
 	return seen, nil

@@ -53,7 +53,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies/status,verbs=get;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machinedeployments;machinesets,verbs=get;list;watch
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines/status,verbs=patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines,verbs=list;watch
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
@@ -193,10 +193,10 @@ func (r *Reconciler) lead(
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// changes reports whether the plan opens a gate.
+// changes reports whether the plan opens a gate or removes a Machine.
 func changes(plan rollout.Result) bool {
 	for _, decision := range plan.Decisions {
-		if decision.Action == rollout.Admit || decision.Action == rollout.Count {
+		if decision.Action == rollout.Admit || decision.Action == rollout.Count || decision.Action == rollout.Remove {
 			return true
 		}
 	}

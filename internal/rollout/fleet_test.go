@@ -41,7 +41,12 @@ func (f *fleet) state() State {
 			}
 		}
 		for _, n := range d.machines {
-			p.Machines = append(p.Machines, Machine{Name: n.name, Created: n.created, Outdated: n.template != d.template,
+			noHost := ""
+			if n.deleted.IsZero() && n.hosted.IsZero() && !n.admitted.IsZero() && !d.spare() {
+				noHost = fmt.Sprintf("no free host matches: %d in use", d.capacity)
+			}
+			p.Machines = append(p.Machines, Machine{NoHost: noHost, Returns: !n.hosted.IsZero() && !n.holdsOn,
+				Name: n.name, Created: n.created, Outdated: n.template != d.template,
 				Deleting: !n.deleted.IsZero(), Hosted: !n.hosted.IsZero(), Admitted: n.admitted, Gated: n.gated, Joined: n.joined,
 				Unhealthy: n.lacks(), Since: n.healthy})
 		}
@@ -87,6 +92,9 @@ func (f *fleet) decide() []Decision {
 			done = append(done, d)
 		case Count:
 			n.gated = false
+			done = append(done, d)
+		case Remove:
+			n.deleted = f.now
 			done = append(done, d)
 		}
 	}

@@ -85,6 +85,7 @@ func (p *planner) plan(pool *rules) {
 			}
 		}
 	}
+	p.removeFirst(pool)
 	decided := p.result.Decisions[begin:]
 	for _, d := range decided {
 		if d.Action == Hold {
@@ -217,6 +218,8 @@ func (p *planner) validate(pool *rules, m Machine) {
 	end := m.Since.Add(pool.soak)
 	stop, why := p.stops(pool)
 	switch {
+	case m.NoHost != "" && !m.Outdated:
+		d.Reason, d.Message = p.noSpare(pool, m)
 	case !m.Joined:
 		d.Reason, d.Message = Provisioning, cmp.Or(m.Unhealthy, "it has no Node yet")
 	case m.Unhealthy != "":
@@ -238,7 +241,7 @@ func (p *planner) validate(pool *rules, m Machine) {
 			d.Message = fmt.Sprintf("it was healthy for %s", pool.soak)
 		}
 	}
-	if d.Reason == Provisioning || d.Reason == NotHealthy {
+	if d.Reason == Provisioning || d.Reason == NotHealthy || d.Reason == NoSpare {
 		p.stalls(m, d.Message)
 	}
 	p.result.Decisions = append(p.result.Decisions, d)
@@ -285,6 +288,7 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 			message := fmt.Sprintf("Machine %s: %s", d.Machine, d.Message)
 			switch {
 			case d.Reason == Paused || d.Reason == Suspended || d.Reason == ControlPlane || d.Reason == GroupUnhealthy,
+				d.Reason == NoSpare,
 				action == Hold:
 				return d.Reason, message + early(pool, d.Reason)
 			default:

@@ -110,6 +110,8 @@ func (f *fleet) addPool(d *datadriven.TestData) {
 			p.paused = true
 		case "ondelete":
 			p.onDelete, p.surge = true, 0
+		case "hosts":
+			p.capacity = number
 		case "surge":
 			p.surge = number
 		case "unavailable":

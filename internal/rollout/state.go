@@ -36,6 +36,8 @@ type Pool struct {
 	// Completed is the MachineSet whose rollout was done last; empty when none was.
 	Completed string
 	Machines  []Machine
+	// Coming are the hosts that its Machines without one can have in a while.
+	Coming int
 }
 
 // Machine of a pool.
@@ -55,6 +57,10 @@ type Machine struct {
 	Joined bool
 	// Unhealthy says what the Machine lacks to be Available but for the gate; empty when it lacks nothing.
 	Unhealthy string
+	// NoHost says why the Machine finds no host that is free; empty when it has one or may still find one.
+	NoHost string
+	// Returns: when the Machine leaves its host, those of the pool that found none can have it.
+	Returns bool
 	// Since is when Unhealthy became empty.
 	Since time.Time
 }
@@ -98,6 +104,8 @@ const (
 	Count Action = "Count"
 	// Wait keeps the readiness gate.
 	Wait Action = "Wait"
+	// Remove deletes the Machine.
+	Remove Action = "Remove"
 )
 
 // Reason of a decision, in one word.
@@ -134,6 +142,8 @@ const (
 	Limited Reason = "LimitsConflict"
 	// Outdated: the Machine is of an earlier template, and nothing is missing.
 	Outdated Reason = "Outdated"
+	// NoSpare: the Machine finds no host, or is deleted for one that finds none.
+	NoSpare Reason = "NoSpareHost"
 	// Provisioning: the Machine has no Node yet.
 	Provisioning Reason = "Provisioning"
 	// NotHealthy: the Machine lacks something to be Available.

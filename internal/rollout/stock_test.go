@@ -25,6 +25,19 @@ type deployment struct {
 	machines           []*node
 	made               int
 	completed          string
+	// capacity is how many hosts there are for it; 0 when there is always one more.
+	capacity int
+}
+
+// spare reports whether a host is free.
+func (d *deployment) spare() bool {
+	hosted := 0
+	for _, n := range d.machines {
+		if !n.hosted.IsZero() {
+			hosted++
+		}
+	}
+	return d.capacity == 0 || hosted < d.capacity
 }
 
 // set is a MachineSet.
@@ -42,6 +55,8 @@ type node struct {
 	gated    bool
 	joined   bool
 	ill      string
+	// holdsOn to its host: nobody else could have it.
+	holdsOn bool
 }
 
 func (n *node) available() bool { return n.joined && n.ill == "" && !n.gated && n.deleted.IsZero() }
@@ -232,7 +247,7 @@ func (d *deployment) hosts(now time.Time, broken map[int]bool) {
 	for _, n := range d.machines {
 		switch {
 		case !n.deleted.IsZero():
-		case n.hosted.IsZero() && !n.admitted.IsZero():
+		case n.hosted.IsZero() && !n.admitted.IsZero() && d.spare():
 			n.hosted = now
 		case !n.joined && !n.hosted.IsZero() && now.Sub(n.hosted) >= joinTakes:
 			n.joined, n.healthy = true, now

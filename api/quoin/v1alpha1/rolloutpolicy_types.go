@@ -173,6 +173,12 @@ type RolloutPolicySpec struct {
 	// strategy of every group that has none of its own.
 	// +optional
 	Strategy *RolloutStrategy `json:"strategy,omitempty"`
+
+	// whenNoSpare says what is done when a new Machine finds no free host: Wait for one, or RemoveFirst, which consents to
+	// one Machine missing from a MachineDeployment at a time.
+	// +optional
+	// +kubebuilder:default=Wait
+	WhenNoSpare RolloutWithoutSpare `json:"whenNoSpare,omitempty"`
 }
 
 // RolloutPolicyStatus is how far rollouts are.
