@@ -68,6 +68,10 @@ func (p *planner) plan(pool *rules) {
 			progress.InFlight++
 			p.validate(pool, m)
 		case counts:
+			if m.Marked != "" {
+				progress.Outdated++
+				break
+			}
 			progress.Done++
 		case outdated:
 			progress.Outdated++
@@ -86,6 +90,7 @@ func (p *planner) plan(pool *rules) {
 		}
 	}
 	p.removeFirst(pool)
+	p.replaceMarked(pool)
 	decided := p.result.Decisions[begin:]
 	for _, d := range decided {
 		if d.Action == Hold {
@@ -205,7 +210,7 @@ func (p *planner) stops(pool *rules) (Reason, string) {
 		return ControlPlane, "the control plane is not healthy: " + p.Unhealthy
 	}
 	for _, m := range pool.Machines {
-		if m.stage() == counts && m.Unhealthy != "" {
+		if m.stage() == counts && m.Unhealthy != "" && m.Marked == "" {
 			return GroupUnhealthy, fmt.Sprintf("Machine %s is new and not healthy any more: %s", m.Name, m.Unhealthy)
 		}
 	}
@@ -295,6 +300,9 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 				return RollingOut, message
 			}
 		}
+	}
+	if _, reason, why := p.nextMarked(pool); reason != "" {
+		return reason, why
 	}
 	if !pool.busy() {
 		return UpToDate, ""

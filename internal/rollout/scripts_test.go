@@ -29,7 +29,7 @@ import (
 //	scale <pool> <n>
 //	run [for=1h]     until nothing moves, or the time is over
 //	break <pool>, mend <pool>      Nodes of the present template are not healthy
-//	ill <machine> <why>, well <machine>, delete <machine>
+//	ill <machine> <why>, well <machine>, delete <machine>, mark <machine> <why>
 //	controlplane unhealthy|outdated <why>, controlplane
 //	forget           the status is lost
 //	status           what people see
@@ -72,7 +72,7 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 				n.ill, n.healthy = "", f.now
 			}
 		}
-	case "ill", "well", "delete":
+	case "ill", "well", "delete", "mark":
 		f.happens(d.Cmd, word(0), strings.TrimSpace(d.Input))
 	case "controlplane":
 		f.unhealthy, f.outdated = "", ""
@@ -139,6 +139,8 @@ func (f *fleet) happens(what, machine, why string) {
 				n.ill, n.healthy = "", f.now
 			case "delete":
 				n.deleted = f.now
+			case "mark":
+				n.marked = why
 			}
 			return
 		}

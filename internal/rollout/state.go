@@ -57,6 +57,8 @@ type Machine struct {
 	Joined bool
 	// Unhealthy says what the Machine lacks to be Available but for the gate; empty when it lacks nothing.
 	Unhealthy string
+	// Marked says why the Machine is to be replaced although it is at the present template; empty when it is not.
+	Marked string
 	// NoHost says why the Machine finds no host that is free; empty when it has one or may still find one.
 	NoHost string
 	// Returns: when the Machine leaves its host, those of the pool that found none can have it.
@@ -144,6 +146,8 @@ const (
 	Outdated Reason = "Outdated"
 	// NoSpare: the Machine finds no host, or is deleted for one that finds none.
 	NoSpare Reason = "NoSpareHost"
+	// Selected: somebody marked the Machine as one that is to be replaced.
+	Selected Reason = "Selected"
 	// Provisioning: the Machine has no Node yet.
 	Provisioning Reason = "Provisioning"
 	// NotHealthy: the Machine lacks something to be Available.

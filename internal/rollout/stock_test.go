@@ -57,6 +57,8 @@ type node struct {
 	ill      string
 	// holdsOn to its host: nobody else could have it.
 	holdsOn bool
+	// marked by a person.
+	marked string
 }
 
 func (n *node) available() bool { return n.joined && n.ill == "" && !n.gated && n.deleted.IsZero() }
