@@ -57,6 +57,7 @@ func (r *Reconciler) observe(
 	for i := range hosted.Items {
 		hosts[hosted.Items[i].Name] = hosted.Items[i].Spec.ProviderID != ""
 	}
+	nodes := r.markedNodes(ctx, cluster)
 	spares, err := r.spares(ctx, machines, policy, cluster, hosted.Items)
 	if err != nil {
 		return nil, err
@@ -68,6 +69,7 @@ func (r *Reconciler) observe(
 			ref.APIGroup == infrav1.GroupVersion.Group && pool.DeletionTimestamp.IsZero() {
 			seen.pool(pool, sets.Items, all.Items, hosts, completedOf(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
 			spares.of(&seen.state.Pools[len(seen.state.Pools)-1], seen.machines)
+			selectMarked(&seen.state.Pools[len(seen.state.Pools)-1], seen.machines, sets.Items, nodes)
 		}
 	}
 	return seen, nil

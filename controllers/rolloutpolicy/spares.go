@@ -19,8 +19,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=list;watch
-
 // spares is what is known of hosts for Machines that find none.
 type spares struct {
 	// machines are the QuoinMachines of the Cluster by name.

@@ -7,6 +7,11 @@ package v1alpha1
 // one without this is somebody else's.
 const RolloutRemovedAnnotation = "quoin.cluster.x-k8s.io/rollout-removed"
 
+// NeedsUpdateAnnotation has the Machine replaced that carries it, or whose Node or QuoinHost does, although it is at the
+// present template. Its value is shown to people. On a QuoinHost it is moved to the Machine, and in a template it marks
+// nobody.
+const NeedsUpdateAnnotation = "quoin.cluster.x-k8s.io/needs-update"
+
 // RolloutWithoutSpare says what a rollout does when a new Machine finds no free host.
 // +kubebuilder:validation:Enum=Wait;RemoveFirst
 type RolloutWithoutSpare string
