@@ -62,6 +62,11 @@ func (r *Reconciler) observe(
 	for i := range hosted.Items {
 		hosts[hosted.Items[i].Name] = hosted.Items[i].Spec.ProviderID != ""
 	}
+	nodes := r.markedNodes(ctx, cluster)
+	spares, err := r.spares(ctx, machines, policy, cluster, hosted.Items)
+	if err != nil {
+		return nil, err
+	}
 	for i := range pools.Items {
 		pool := &pools.Items[i]
 		ref := pool.Spec.Template.Spec.InfrastructureRef
@@ -69,6 +74,8 @@ func (r *Reconciler) observe(
 			ref.APIGroup == infrav1.GroupVersion.Group && pool.DeletionTimestamp.IsZero() {
 			seen.pools = append(seen.pools, pool)
 			seen.pool(pool, sets.Items, all.Items, hosts, known(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
+			spares.of(&seen.state.Pools[len(seen.state.Pools)-1], seen.machines)
+			selectMarked(&seen.state.Pools[len(seen.state.Pools)-1], seen.machines, sets.Items, nodes)
 		}
 	}
 	return seen, nil

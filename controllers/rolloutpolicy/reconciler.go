@@ -18,10 +18,12 @@ import (
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/paused"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -42,18 +44,22 @@ type Reconciler struct {
 	Client client.Client
 	// APIReader reads Machines as they are now before one of them is changed.
 	APIReader client.Reader
+	// ClusterCache reads Nodes, which may be marked as to be replaced; none is when nil.
+	ClusterCache clustercache.ClusterCache
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
 	// Clock is the real one when nil.
 	Clock clock.PassiveClock
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string
+
+	controller controller.Controller
 }
 
 // +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies/status,verbs=get;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machinedeployments;machinesets,verbs=get;list;watch
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines/status,verbs=patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines,verbs=list;watch
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
@@ -71,7 +77,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "rolloutpolicy")
 	ofCluster := handler.EnqueueRequestsFromMapFunc(r.ofCluster)
-	err := ctrl.NewControllerManagedBy(mgr).
+	building := ctrl.NewControllerManagedBy(mgr).
 		Named("rolloutpolicy").
 		WithOptions(options).
 		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
@@ -81,8 +87,12 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&clusterv1.MachineSet{}, ofCluster).
 		Watches(&clusterv1.Machine{}, ofCluster).
 		Watches(&infrav1.QuoinMachine{}, ofCluster).
-		Complete(r)
-	if err != nil {
+		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.ofHost), builder.WithPredicates(markChanges()))
+	if r.ClusterCache != nil {
+		building = building.WatchesRawSource(r.ClusterCache.GetClusterSource("rolloutpolicy", r.ofCluster))
+	}
+	var err error
+	if r.controller, err = building.Build(r); err != nil {
 		return fmt.Errorf("set up the controller of RolloutPolicies: %w", err)
 	}
 	return nil
@@ -170,6 +180,9 @@ func (r *Reconciler) lead(
 	seen, err := r.observe(ctx, r.Client, policy, cluster)
 	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if carried, err := r.carryMarks(ctx, policy, seen); carried || err != nil {
+		return ctrl.Result{RequeueAfter: cacheLag}, err
 	}
 	plan := rollout.Plan(seen.state, &policy.Spec, r.Clock.Now())
 	if changes(plan) {

@@ -97,7 +97,7 @@ func (r *Reconciler) remove(
 	if rollout.DeletedFor(machine) == "" {
 		before := machine.DeepCopy()
 		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, quoinv1.RolloutDeletedAnnotation,
-			rollout.Deletion(machine, r.Clock.Now(), d.Reason))
+			rollout.Deletion(machine, r.Clock.Now(), d))
 		if err := r.Client.Patch(ctx, machine, onlyOf(before)); err != nil {
 			return fmt.Errorf("write down why Machine %s is deleted: %w", key, err)
 		}

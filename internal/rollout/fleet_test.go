@@ -44,7 +44,12 @@ func (f *fleet) state() State {
 			}
 		}
 		for _, n := range d.machines {
-			p.Machines = append(p.Machines, Machine{Name: n.name, Created: n.created, Outdated: n.template != d.template,
+			noHost := ""
+			if n.deleted.IsZero() && n.hosted.IsZero() && !n.admitted.IsZero() && !d.spare() {
+				noHost = fmt.Sprintf("no free host matches: %d in use", d.capacity)
+			}
+			p.Machines = append(p.Machines, Machine{NoHost: noHost, NeedsUpdate: n.needsUpdate, Returns: !n.hosted.IsZero() && !n.holdsOn,
+				Name: n.name, Created: n.created, Outdated: n.template != d.template,
 				Deleting: !n.deleted.IsZero(), Hosted: !n.hosted.IsZero(), Admitted: n.admitted, Gated: n.gated, Joined: n.joined,
 				Unhealthy: n.lacks(), Since: n.healthy, Departure: d.departure(n)})
 		}

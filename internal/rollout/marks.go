@@ -49,8 +49,8 @@ func SetMark(machine *clusterv1.Machine, on bool) (changed bool) {
 }
 
 // Deletion is the value of the annotation that says why a rollout deletes the Machine.
-func Deletion(machine *clusterv1.Machine, now time.Time, why Reason) string {
-	return fmt.Sprintf("%s %s %s", now.UTC().Format(time.RFC3339), machine.UID, why)
+func Deletion(machine *clusterv1.Machine, now time.Time, d Decision) string {
+	return fmt.Sprintf("%s %s %s: %s", now.UTC().Format(time.RFC3339), machine.UID, d.Reason, d.Message)
 }
 
 // DeletedFor is why a rollout deletes the Machine, as it is written down there; empty when none does. It names its
@@ -60,5 +60,6 @@ func DeletedFor(machine *clusterv1.Machine) Reason {
 	if len(words) < 3 || words[1] != string(machine.UID) {
 		return ""
 	}
-	return Reason(words[2])
+	reason, _, _ := strings.Cut(words[2], ":")
+	return Reason(reason)
 }

@@ -62,6 +62,10 @@ func (p *planner) plan(pool *rules) {
 			progress.InFlight++
 			p.validate(pool, m)
 		case counts:
+			if m.NeedsUpdate != "" {
+				progress.Outdated++
+				break
+			}
 			progress.Done++
 		case outdated:
 			progress.Outdated++
@@ -79,6 +83,8 @@ func (p *planner) plan(pool *rules) {
 			}
 		}
 	}
+	p.removeFirst(pool)
+	p.replaceSelected(pool)
 	p.victims(pool)
 	decided := p.result.Decisions[begin:]
 	for _, d := range decided {
@@ -203,7 +209,7 @@ func (p *planner) stops(pool *rules) (Reason, string) {
 		return ControlPlane, "the control plane is not healthy: " + p.Unhealthy
 	}
 	for _, m := range pool.Machines {
-		if m.stage() == counts && m.Unhealthy != "" {
+		if m.stage() == counts && m.Unhealthy != "" && m.NeedsUpdate == "" {
 			return GroupUnhealthy, fmt.Sprintf("Machine %s is new and not healthy any more: %s", m.Name, m.Unhealthy)
 		}
 	}
@@ -217,6 +223,8 @@ func (p *planner) validate(pool *rules, m Machine) {
 	stop, why := p.stops(pool)
 	wait, until := pool.beforeCounting()
 	switch {
+	case m.NoHost != "" && !m.Outdated:
+		d.Reason, d.Message = p.noSpare(pool, m)
 	case !m.Joined:
 		d.Reason, d.Message = Provisioning, cmp.Or(m.Unhealthy, "it has no Node yet")
 	case m.Unhealthy != "":
@@ -239,14 +247,14 @@ func (p *planner) validate(pool *rules, m Machine) {
 	case wait != "":
 		d.Reason, d.Message = wait, until
 	default:
-		pool.Took = remember(pool.Took, m)
+		pool.Took = remember(pool.Took, m, seconds(p.policy.DeadlineSeconds))
 		pool.counted++
 		d.Action, d.Reason, d.Message = Count, Validated, "it is healthy"
 		if pool.soak > 0 {
 			d.Message = fmt.Sprintf("it was healthy for %s", pool.soak)
 		}
 	}
-	if d.Reason == Provisioning || d.Reason == NotHealthy {
+	if d.Reason == Provisioning || d.Reason == NotHealthy || d.Reason == NoSpare {
 		p.stalls(m, d.Message)
 	}
 	p.result.Decisions = append(p.result.Decisions, d)
@@ -293,13 +301,17 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 			message := fmt.Sprintf("Machine %s: %s", d.Machine, d.Message)
 			switch {
 			case d.Reason == Paused || d.Reason == Suspended || d.Reason == ControlPlane || d.Reason == GroupUnhealthy,
-				d.Reason == ValidationFailed || d.Reason == Closed || d.Reason == Limited, action == Hold,
+				d.Reason == ValidationFailed || d.Reason == Closed || d.Reason == Limited || d.Reason == NoSpare,
+				action == Hold,
 				action == Keep && d.Reason != InFlight && d.Reason != First:
 				return d.Reason, message + early(pool, d.Reason)
 			default:
 				return RollingOut, message
 			}
 		}
+	}
+	if _, reason, why := p.nextSelected(pool); reason != "" {
+		return reason, why
 	}
 	if !pool.busy() {
 		return UpToDate, ""

@@ -117,16 +117,17 @@ func (d *deployment) replaces() bool {
 
 // opened reports whether the window is open, which is in UTC here.
 func (f *fleet) opened() bool {
-	if len(f.policy.Windows) == 0 {
-		return true
-	}
+	return len(f.policy.Windows) == 0 || f.since() < time.Duration(*f.policy.Windows[0].DurationMinutes)*time.Minute
+}
+
+// since is how long ago the window opened.
+func (f *fleet) since() time.Duration {
 	hour, minute := 0, 0
 	if _, err := fmt.Sscanf(f.policy.Windows[0].Start, "%d:%d", &hour, &minute); err != nil {
 		panic(err)
 	}
 	day := 24 * time.Hour
-	since := f.now.Sub(f.now.Truncate(day)) - time.Duration(hour*60+minute)*time.Minute
-	return (since+day)%day < time.Duration(*f.policy.Windows[0].DurationMinutes)*time.Minute
+	return (f.now.Sub(f.now.Truncate(day)) - time.Duration(hour*60+minute)*time.Minute + day) % day
 }
 
 // judge one admission or count by what there was before it, without anything of the planner.
@@ -235,13 +236,22 @@ func (f *fleet) step(t *rapid.T) {
 	f.witness()
 	f.moves()
 	f.now = f.now.Add(tick)
+	f.sleep()
 }
 
-// sleep until shortly before a window opens.
+// sleep until shortly before the window opens, when nothing is on its way.
 func (f *fleet) sleep() {
-	if !f.opened() && f.result.Again > time.Hour {
-		f.now = f.now.Add(f.result.Again - 2*tick)
+	if f.opened() {
+		return
 	}
+	for _, d := range f.pools {
+		for _, n := range d.machines {
+			if !n.deleted.IsZero() || n.joined == n.hosted.IsZero() {
+				return
+			}
+		}
+	}
+	f.now = f.now.Add(max(0, (24*time.Hour - f.since()).Truncate(tick)-2*tick))
 }
 
 // available says which pool has fewer Machines than its MachineDeployment allows; empty when none has.
@@ -295,7 +305,6 @@ func TestRolloutsEndWhateverHappens(t *testing.T) {
 			f.heal()
 			f.policy.ContinueAfter = f.result.PausedAfter
 			f.step(t)
-			f.sleep()
 			if f.settled() {
 				return
 			}

@@ -29,7 +29,7 @@ import (
 //	scale <pool> <n>
 //	run [for=1h]     until nothing moves, or the time is over
 //	break <pool>, mend <pool>      Nodes of the present template are not healthy
-//	ill <machine> <why>, well <machine>, delete <machine>
+//	ill <machine> <why>, well <machine>, delete <machine>, select <machine> <why>
 //	controlplane unhealthy|outdated <why>, controlplane
 //	at <time>        it is so late; took <pool> <duration>..
 //	forget           the status is lost
@@ -76,7 +76,7 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "last", "mark", "domains":
 		return f.leaving(t, d)
-	case "ill", "well", "delete":
+	case "ill", "well", "delete", "select":
 		f.happens(d.Cmd, word(0), strings.TrimSpace(d.Input))
 	case "controlplane":
 		f.unhealthy, f.outdated = "", ""
@@ -119,6 +119,8 @@ func (f *fleet) addPool(d *datadriven.TestData) {
 			p.paused = true
 		case "ondelete":
 			p.onDelete, p.surge = true, 0
+		case "hosts":
+			p.capacity = number
 		case "surge":
 			p.surge = number
 		case "unavailable":
@@ -150,6 +152,8 @@ func (f *fleet) happens(what, machine, why string) {
 				n.ill, n.healthy = "", f.now
 			case "delete":
 				n.deleted = f.now
+			case "select":
+				n.needsUpdate = why
 			}
 			return
 		}

@@ -158,7 +158,7 @@ func (p Pool) in(s stage) int {
 // does not count yet.
 func (p Pool) rolling() bool {
 	for _, m := range p.Machines {
-		if m.Outdated {
+		if m.Outdated || m.needsUpdate() {
 			return true
 		}
 	}

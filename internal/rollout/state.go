@@ -46,6 +46,8 @@ type Pool struct {
 	// Took is how long the latest Machines took from their admission until they were healthy.
 	Took     []time.Duration
 	Machines []Machine
+	// Coming are the hosts that its Machines without one can have in a while.
+	Coming int
 }
 
 // Machine of a pool.
@@ -65,6 +67,12 @@ type Machine struct {
 	Joined bool
 	// Unhealthy says what the Machine lacks to be Available but for the gate; empty when it lacks nothing.
 	Unhealthy string
+	// NeedsUpdate says why the Machine is to be replaced although it is at the present template; empty when it is not.
+	NeedsUpdate string
+	// NoHost says why the Machine finds no host that is free; empty when it has one or may still find one.
+	NoHost string
+	// Returns: when the Machine leaves its host, those of the pool that found none can have it.
+	Returns bool
 	// Since is when Unhealthy became empty.
 	Since time.Time
 	Departure
@@ -165,6 +173,10 @@ const (
 	Limited Reason = "LimitsConflict"
 	// Outdated: the Machine is of an earlier template, and nothing is missing.
 	Outdated Reason = "Outdated"
+	// NoSpare: the Machine finds no host, or is deleted for one that finds none.
+	NoSpare Reason = "NoSpareHost"
+	// Selected: somebody marked the Machine as one that is to be replaced.
+	Selected Reason = "Selected"
 	// Provisioning: the Machine has no Node yet.
 	Provisioning Reason = "Provisioning"
 	// NotHealthy: the Machine lacks something to be Available.

@@ -29,6 +29,19 @@ type deployment struct {
 	// domains of the hosts, and whether its MachineSets delete the newest first.
 	domains []string
 	newest  bool
+	// capacity is how many hosts there are for it; 0 when there is always one more.
+	capacity int
+}
+
+// spare reports whether a host is free.
+func (d *deployment) spare() bool {
+	hosted := 0
+	for _, n := range d.machines {
+		if !n.hosted.IsZero() {
+			hosted++
+		}
+	}
+	return d.capacity == 0 || hosted < d.capacity
 }
 
 // set is a MachineSet.
@@ -51,6 +64,10 @@ type node struct {
 	// mark is whose delete-machine annotation it carries: ours, a person's, or none.
 	mark string
 	last bool
+	// holdsOn to its host: nobody else could have it.
+	holdsOn bool
+	// needsUpdate says why a person wants it replaced.
+	needsUpdate string
 }
 
 func (n *node) available() bool { return n.joined && n.ill == "" && !n.gated && n.deleted.IsZero() }
@@ -247,7 +264,7 @@ func (d *deployment) hosts(now time.Time, broken map[int]bool) {
 	for _, n := range d.machines {
 		switch {
 		case !n.deleted.IsZero():
-		case n.hosted.IsZero() && !n.admitted.IsZero():
+		case n.hosted.IsZero() && !n.admitted.IsZero() && d.spare():
 			n.hosted, n.domain = now, d.emptiest()
 		case !n.joined && !n.hosted.IsZero() && now.Sub(n.hosted) >= joinTakes:
 			n.joined, n.healthy = true, now

@@ -135,7 +135,6 @@ func TestNothingCountsThatLooksDidNotProve(t *testing.T) {
 			f.heal()
 			f.policy.ContinueAfter = f.result.PausedAfter
 			f.validatedStep(t, enough)
-			f.sleep()
 			if f.settled() {
 				return
 			}

@@ -130,6 +130,8 @@ func (p *planner) victims(pool *rules) {
 		switch {
 		case wanted && !m.Marked:
 			d.Action, d.Reason, d.Message = Mark, Order, pool.says(m)
+		case p.removes(m.Name):
+			continue
 		case m.MarkedByUs && !wanted && !m.Deleting, m.Condemned && !m.Deleting && !(m.Outdated && pool.OnDelete):
 			d.Action, d.Reason, d.Message = Unmark, Later, "others leave first"
 			if !m.Outdated {
@@ -144,6 +146,13 @@ func (p *planner) victims(pool *rules) {
 	if pool.OnDelete && pool.Revision != "" && pool.counted == 0 {
 		p.deletes(pool)
 	}
+}
+
+// removes reports whether the Machine is deleted by this plan.
+func (p *planner) removes(machine string) bool {
+	return slices.ContainsFunc(p.result.Decisions, func(d Decision) bool {
+		return d.Machine == machine && d.Action == Delete
+	})
 }
 
 // early reports whether Cluster API deletes none before a new Machine has a host, whose failure domain then says where

@@ -194,9 +194,10 @@ func usual(took []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(took))[len(took)/2]
 }
 
-// remember how long the Machine took, without its soak and whatever it waited for then: those change.
-func remember(took []time.Duration, m Machine) []time.Duration {
-	if m.Admitted.IsZero() || m.Since.Before(m.Admitted) {
+// remember how long the Machine took, without its soak and whatever it waited for then: those change. One that took
+// longer than its deadline waited for somebody, and says nothing about the next one; with it none might ever fit.
+func remember(took []time.Duration, m Machine, deadline time.Duration) []time.Duration {
+	if m.Admitted.IsZero() || m.Since.Before(m.Admitted) || deadline > 0 && m.Since.Sub(m.Admitted) > deadline {
 		return took
 	}
 	took = append(slices.Clone(took), m.Since.Sub(m.Admitted))

@@ -156,10 +156,12 @@ func TestWhatMachinesTakeIsRemembered(t *testing.T) {
 	var took []time.Duration
 	g.Expect(usual(took)).To(BeZero())
 	for _, minutes := range []int{90, 5, 6, 300, 7, 8} {
-		took = remember(took, Machine{Admitted: admitted, Since: admitted.Add(time.Duration(minutes) * time.Minute)})
+		took = remember(took, Machine{Admitted: admitted, Since: admitted.Add(time.Duration(minutes) * time.Minute)}, 0)
 	}
 	g.Expect(took).To(HaveExactElements(5*time.Minute, 6*time.Minute, 300*time.Minute, 7*time.Minute, 8*time.Minute))
 	g.Expect(usual(took)).To(Equal(7 * time.Minute))
-	g.Expect(remember(took, Machine{Since: admitted})).To(Equal(took), "it was there before the policy")
-	g.Expect(remember(took, Machine{Admitted: admitted})).To(Equal(took))
+	g.Expect(remember(took, Machine{Since: admitted}, 0)).To(Equal(took), "it was there before the policy")
+	g.Expect(remember(took, Machine{Admitted: admitted}, 0)).To(Equal(took))
+	g.Expect(remember(took, Machine{Admitted: admitted, Since: admitted.Add(16 * time.Hour)}, time.Hour)).To(Equal(took),
+		"it waited for somebody")
 }

@@ -200,6 +200,12 @@ type RolloutPolicySpec struct {
 	// the Machine alone say whether it counts.
 	// +optional
 	Validation *RolloutValidation `json:"validation,omitempty"`
+
+	// whenNoSpare says what is done when a new Machine finds no free host: Wait for one, or RemoveFirst, which consents to
+	// one Machine missing from a MachineDeployment at a time.
+	// +optional
+	// +kubebuilder:default=Wait
+	WhenNoSpare RolloutWithoutSpare `json:"whenNoSpare,omitempty"`
 }
 
 // RolloutPolicyStatus is how far rollouts are.

@@ -1,0 +1,148 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+)
+
+// spares is what is known of hosts for Machines that find none.
+type spares struct {
+	// machines are the QuoinMachines of the Cluster by name.
+	machines map[string]*infrav1.QuoinMachine
+	// hosts of all namespaces; none unless they matter.
+	hosts []infrav1.QuoinHost
+	// taken is what identifies the hosts that the Cluster has.
+	taken []placement.Identity
+	// wanting says why no host was found, by QuoinMachine.
+	wanting map[string]string
+}
+
+// spares reads which QuoinMachines find no host. The hosts are read as well where the policy may free one.
+func (r *Reconciler) spares(
+	ctx context.Context, reader client.Reader, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
+	cached []infrav1.QuoinMachine,
+) (*spares, error) {
+	s := &spares{}
+	s.take(cached)
+	if len(s.wanting) == 0 || policy.Spec.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
+		return s, nil
+	}
+	live := &infrav1.QuoinMachineList{}
+	if err := reader.List(ctx, live, client.InNamespace(cluster.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}); err != nil {
+		return nil, fmt.Errorf("list the QuoinMachines of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
+	}
+	s.take(live.Items)
+	hosts := &infrav1.QuoinHostList{}
+	if err := reader.List(ctx, hosts); err != nil {
+		return nil, fmt.Errorf("list QuoinHosts: %w", err)
+	}
+	s.hosts = hosts.Items
+	for i := range s.hosts {
+		ref := s.hosts[i].Spec.ConsumerRef
+		if ref != nil && ref.Namespace == cluster.Namespace && s.machines[ref.Name] != nil {
+			s.taken = append(s.taken, placement.IdentitiesOf(s.hosts[i].Status.Facts)...)
+		}
+	}
+	return s, nil
+}
+
+// take what QuoinMachines say of their hosts.
+func (s *spares) take(machines []infrav1.QuoinMachine) {
+	s.machines, s.wanting = map[string]*infrav1.QuoinMachine{}, map[string]string{}
+	for i := range machines {
+		machine := &machines[i]
+		s.machines[machine.Name] = machine
+		claimed := conditions.Get(machine, infrav1.MachineHostClaimedCondition)
+		if machine.Spec.ProviderID == "" && claimed != nil && claimed.Reason == infrav1.MachineNoMatchingHostReason {
+			s.wanting[machine.Name] = claimed.Message
+		}
+	}
+}
+
+// of adds to a pool what is known of hosts for it. Its Machines without one are alike: the first of them asks.
+func (s *spares) of(pool *rollout.Pool, machines map[string]*clusterv1.Machine) {
+	var request *placement.Request
+	for i := range pool.Machines {
+		machine := machines[pool.Machines[i].Name]
+		infra := machine.Spec.InfrastructureRef.Name
+		if s.hostOf(s.machines[infra]) != nil {
+			continue // claimed, and its QuoinMachine does not say so yet
+		}
+		pool.Machines[i].NoHost = s.wanting[infra]
+		if s.wanting[infra] != "" && request == nil && !pool.Machines[i].Outdated {
+			request = requestOf(machine, s.machines[infra])
+		}
+	}
+	if request == nil {
+		return
+	}
+	for i := range pool.Machines {
+		infra := machines[pool.Machines[i].Name].Spec.InfrastructureRef.Name
+		host := s.hostOf(s.machines[infra])
+		pool.Machines[i].Returns = host != nil && placement.Returning(*request, placement.HostOf(host))
+	}
+	for i := range s.hosts {
+		if s.comes(*request, &s.hosts[i]) {
+			pool.Coming++
+		}
+	}
+}
+
+// comes reports whether the request can have the host in a while: it is free, is prepared, or a Machine of the Cluster
+// leaves it.
+func (s *spares) comes(request placement.Request, object *infrav1.QuoinHost) bool {
+	host := placement.HostOf(object)
+	if ref := object.Spec.ConsumerRef; ref != nil {
+		leaving := s.machines[ref.Name]
+		return ref.Namespace == request.Namespace && leaving != nil && !leaving.DeletionTimestamp.IsZero() &&
+			placement.Returning(request, host)
+	}
+	request.Taken = s.taken
+	if placement.Pending(request, host) {
+		return true
+	}
+	// Its QuoinMachine knows more of the kubelet, and says that it finds none: such a host must not be waited for for ever.
+	request.FailCgroupV1 = true
+	return placement.Select(request, []placement.Host{host}).Chosen != nil
+}
+
+// hostOf is the host whose consumer the QuoinMachine is.
+func (s *spares) hostOf(machine *infrav1.QuoinMachine) *infrav1.QuoinHost {
+	for i := range s.hosts {
+		if ref := s.hosts[i].Spec.ConsumerRef; ref != nil && machine != nil && ref.Namespace == machine.Namespace &&
+			ref.Name == machine.Name {
+			return &s.hosts[i]
+		}
+	}
+	return nil
+}
+
+// requestOf is what a Machine asks of a host; nil when its selector cannot be read, which its QuoinMachine says.
+func requestOf(machine *clusterv1.Machine, infra *infrav1.QuoinMachine) *placement.Request {
+	request := &placement.Request{Namespace: infra.Namespace, FailureDomain: machine.Spec.FailureDomain,
+		Version: machine.Spec.Version, Pool: placement.Pool(machine), Selector: labels.Everything()}
+	if infra.Spec.HostSelector == nil {
+		return request
+	}
+	selector, err := metav1.LabelSelectorAsSelector(infra.Spec.HostSelector)
+	if err != nil {
+		return nil
+	}
+	request.Selector = selector
+	return request
+}

@@ -1,0 +1,165 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+)
+
+// hostIn is a host in a state, of a Machine unless that is empty.
+func hostIn(name string, state infrav1.HostState, consumer string) *infrav1.QuoinHost {
+	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if consumer != "" {
+		host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: consumer, Machine: consumer}
+	}
+	host.Status.State = state
+	conditions.Set(host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue, Reason: "Test"})
+	return host
+}
+
+// withoutSpare is a world of two hosts that both old Machines have; a canary was admitted and finds none.
+func withoutSpare(t *testing.T, when quoinv1.RolloutWithoutSpare, more ...client.Object) *world {
+	t.Helper()
+	objects := append([]client.Object{machineOf("new-0", "v2"), hostedBy("new-0", "")}, more...)
+	for i := range 2 {
+		objects = append(objects, hostIn(fmt.Sprint("host-", i), infrav1.HostStateProvisioned, fmt.Sprint("old-", i)))
+	}
+	w := newWorld(t, objects...)
+	policy := w.policy()
+	w.adjust(policy, func() { policy.Spec.WhenNoSpare = when })
+	for i := range 2 {
+		w.joins(fmt.Sprint("old-", i))
+		old := w.machine(fmt.Sprint("old-", i))
+		w.adjust(old, func() { old.Finalizers = []string{clusterv1.MachineFinalizer} })
+	}
+	w.reconcile()
+	w.Expect(w.admitted("new-0")).To(BeTrue())
+	w.Expect(w.leaving()).To(BeEmpty())
+	w.findsNone("new-0")
+	return w
+}
+
+func (w *world) findsNone(name string) {
+	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	w.adjust(infra, func() {
+		conditions.Set(infra, metav1.Condition{Type: infrav1.MachineHostClaimedCondition, Status: metav1.ConditionFalse,
+			Reason: infrav1.MachineNoMatchingHostReason, Message: "no free host matches: 2 in use"})
+	})
+}
+
+// leaving are the Machines that are being deleted.
+func (w *world) leaving() []string {
+	var names []string
+	list := &clusterv1.MachineList{}
+	w.Expect(w.client.List(w.t.Context(), list)).To(Succeed())
+	for i := range list.Items {
+		if !list.Items[i].DeletionTimestamp.IsZero() {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names
+}
+
+func (w *world) message() string { return w.policy().Status.MachineDeployments[0].Message }
+
+// One Machine goes, with the reason on it, whatever write the process dies at, and no second one follows.
+//
+// Proves: S3-1, S3-19
+func TestWithoutASpareOneMachineIsRemoved(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprint("killed at every write of ", every), func(t *testing.T) {
+			w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst)
+			w.kills = func(write int) bool { return every > 0 && write%every == 0 && write < 40 }
+			w.reconcile()
+			w.Expect(w.leaving()).To(ConsistOf("old-0"))
+			w.Expect(w.machine("old-0").Annotations).To(HaveKeyWithValue(quoinv1.RolloutDeletedAnnotation,
+				ContainSubstring("no host is free")))
+			w.Expect(w.message()).To(ContainSubstring("Machine old-0 leaves its host"))
+		})
+	}
+}
+
+func TestWithoutConsentNothingIsRemoved(t *testing.T) {
+	w := withoutSpare(t, quoinv1.RolloutWithoutSpareWait)
+	w.reconcile()
+	w.Expect(w.leaving()).To(BeEmpty())
+	w.Expect(w.message()).To(ContainSubstring("set spec.whenNoSpare to RemoveFirst"))
+	w.Expect(conditions.GetReason(w.policy(), quoinv1.RolloutPolicyProgressingCondition)).To(Equal(quoinv1.HeldReason))
+}
+
+// A host that is free, that is prepared, or that another Machine leaves is waited for.
+func TestAHostThatComesIsWaitedFor(t *testing.T) {
+	gone := hostedBy("gone", "quoin://x")
+	gone.Finalizers = []string{"test/stays"}
+	for name, more := range map[string][]client.Object{
+		"free":     {hostIn("host-2", infrav1.HostStateAvailable, "")},
+		"prepared": {hostIn("host-2", infrav1.HostStateCleaning, "")},
+		"left":     {hostIn("host-2", infrav1.HostStateProvisioned, "gone"), gone},
+		"claimed":  {hostIn("host-2", infrav1.HostStateClaimed, "new-0")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst, more...)
+			if name == "left" {
+				w.Expect(w.client.Delete(t.Context(), gone.DeepCopy())).To(Succeed())
+			}
+			w.reconcile()
+			w.Expect(w.leaving()).To(BeEmpty(), w.message())
+		})
+	}
+}
+
+// Hosts that the new Machine could not have stay with their Machines.
+func TestAHostThatDoesNotHelpIsNotFreed(t *testing.T) {
+	w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst)
+	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Name: "new-0"}}
+	w.adjust(infra, func() {
+		infra.Spec.HostSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "fast"}}
+	})
+	w.reconcile()
+	w.Expect(w.leaving()).To(BeEmpty())
+	w.Expect(w.message()).To(ContainSubstring("add a host"))
+	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Name: "host-1"}}
+	w.adjust(host, func() { host.Labels = map[string]string{"disk": "fast"} })
+	w.reconcile()
+	w.Expect(w.leaving()).To(ConsistOf("old-1"))
+}
+
+// Who wrote the Machine after it was read comes first.
+func TestAMachineThatSomebodyWroteIsNotRemoved(t *testing.T) {
+	w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst)
+	stale := w.machine("old-0")
+	machine := w.machine("old-0")
+	w.adjust(machine, func() { metav1.SetMetaDataAnnotation(&machine.ObjectMeta, "test/keep", "") })
+	err := w.r.remove(t.Context(), w.policy(), stale, rollout.Decision{Reason: rollout.NoSpare})
+	w.Expect(err).To(HaveOccurred())
+	w.Expect(w.leaving()).To(BeEmpty())
+}
+
+// The hosts of a large fleet are read only where a Machine finds none and one may be removed for it.
+func TestHostsAreNotReadForNothing(t *testing.T) {
+	w := withoutSpare(t, quoinv1.RolloutWithoutSpareWait)
+	s, err := w.r.spares(t.Context(), failingReader{}, w.policy(), &clusterv1.Cluster{}, []infrav1.QuoinMachine{{}})
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(s.hosts).To(BeEmpty())
+}
+
+type failingReader struct{ client.Reader }
+
+func (failingReader) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("nobody is to read this")
+}

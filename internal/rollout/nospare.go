@@ -1,0 +1,107 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// spareRecheck is how often hosts are looked at again while a Machine finds none: they are not watched for that.
+const spareRecheck = time.Minute
+
+// removeFirst deletes one outdated Machine where a new one finds no host, when the policy consents to that.
+//
+// Gates only hold Machines back, so they never free a host, and Cluster API deletes nothing before the new Machine is
+// Available where maxUnavailable is 0. The MachineSet of the deleted Machine makes another outdated one when that is
+// gone. It stays behind its start gate, since the new Machine took the place, and Cluster API's planner removes it
+// when the new Machine is Available (reconcileDeadlockBreaker in machinedeployment_rollout_rollingupdate.go).
+func (p *planner) removeFirst(pool *rules) {
+	// One that a rollout deletes itself left a host already.
+	if pool.OnDelete || !slices.ContainsFunc(pool.Machines, Machine.findsNone) {
+		return
+	}
+	if victim, _, _ := p.leavesFirst(pool); victim != nil {
+		p.result.Decisions = append(p.result.Decisions, Decision{Pool: pool.Name, Machine: victim.Name, Action: Delete,
+			Reason: NoSpare, Message: "no host is free, and whenNoSpare is RemoveFirst: one Machine is missing until a new one " +
+				"counts"})
+	}
+}
+
+// noSpare says what a new Machine that finds no host waits for.
+func (p *planner) noSpare(pool *rules, m Machine) (Reason, string) {
+	if p.policy.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
+		return NoSpare, fmt.Sprintf("%s. Add a host, or set spec.whenNoSpare to RemoveFirst, so that an outdated Machine "+
+			"is deleted first and one is missing meanwhile", m.NoHost)
+	}
+	p.again(spareRecheck)
+	victim, comes, why := p.leavesFirst(pool)
+	switch {
+	case victim != nil:
+		return Provisioning, fmt.Sprintf("%s. Machine %s is deleted first, as whenNoSpare says", m.NoHost, victim.Name)
+	case comes != "":
+		return Provisioning, fmt.Sprintf("%s. %s", m.NoHost, comes)
+	}
+	return NoSpare, fmt.Sprintf("%s. whenNoSpare is RemoveFirst, but %s", m.NoHost, why)
+}
+
+// leavesFirst is the outdated Machine that makes room for a new one that finds no host; nil when a host comes anyway, or
+// when something speaks against it. One that is not healthy is the first, or else the oldest.
+func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) {
+	if p.policy.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
+		return nil, "", "the policy waits for a host"
+	}
+	if comes = comesAnyway(pool); comes != "" {
+		return nil, comes, ""
+	}
+	// What would hold one more Machine holds this as well, but for the limits, which the new Machine has passed.
+	if reason, says := p.holds(pool, &room{}); reason != "" {
+		return nil, "", says
+	}
+	for i := range pool.Machines {
+		m := &pool.Machines[i]
+		if m.stage() == outdated && m.Returns && (victim == nil || m.Unhealthy != "" && victim.Unhealthy == "") {
+			victim = m
+		}
+	}
+	if victim == nil {
+		return nil, "", "none of its outdated Machines has a host that the new one could have: add a host"
+	}
+	have, least := pool.inService(), pool.Replicas
+	if !victim.inService() {
+		least-- // it is missing already
+	} else if have-1 < pool.least {
+		return nil, "", fmt.Sprintf("minAvailable asks for %d of %d Machines: add a host, or lower it", pool.least, pool.Replicas)
+	}
+	if have < least {
+		return nil, "", fmt.Sprintf("only %d of %d Machines are available, and one more would be missing: add a host, or "+
+			"mend what is not available", have, pool.Replicas)
+	}
+	return victim, "", ""
+}
+
+// comesAnyway says which host the new Machine can have in a while; empty when there is none.
+func comesAnyway(pool *rules) string {
+	for _, m := range pool.Machines {
+		switch {
+		case m.stage() == leaves && m.Hosted:
+			return fmt.Sprintf("Machine %s leaves its host", m.Name)
+		case m.stage() == inFlight && !m.findsNone():
+			return fmt.Sprintf("Machine %s is on its way, and frees a host when it counts", m.Name)
+		}
+	}
+	switch {
+	case pool.Coming > 0:
+		return fmt.Sprintf("Hosts that it can have, %d, are free, being prepared or left", pool.Coming)
+	case pool.Stock.Unavailable > 0:
+		return "Cluster API deletes one, because maxUnavailable of the MachineDeployment is not 0"
+	}
+	return ""
+}
+
+// findsNone reports whether the Machine is a new one that may claim a host and finds none.
+func (m Machine) findsNone() bool { return m.stage() == inFlight && m.NoHost != "" }

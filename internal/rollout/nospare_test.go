@@ -1,0 +1,163 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"testing"
+
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// without are pools that have as many hosts as replicas, or a few more, and may have no Machine missing.
+func without(t *rapid.T) *fleet {
+	f := drawn(t)
+	f.policy.Strategy = nil
+	for _, d := range f.pools {
+		d.surge, d.unavailable = max(1, d.surge), 0
+		d.capacity = max(1, d.replicas) + rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "spare")
+	}
+	return f
+}
+
+func (d *deployment) have() int {
+	return d.of(d.template, (*node).available) + d.of(d.template-1, (*node).available)
+}
+
+// A fleet without a spare is rolled out with never more than one Machine missing of any pool, no host is ever given to an
+// outdated Machine again, and no more new Machines are made than were selected.
+//
+// Proves: S3-19, S3-30
+func TestAFleetWithoutASpareIsRolledOutWithOneMissing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := without(t)
+		f.policy.WhenNoSpare = quoinv1.RolloutWithoutSpareRemoveFirst
+		for range 5 {
+			f.step(t)
+		}
+		selected := map[string]int{}
+		for _, d := range f.pools {
+			d.template++
+			selected[d.name] = d.replicas
+		}
+		admitted := map[string]int{}
+		for range 3000 {
+			f.policy.ContinueAfter = f.result.PausedAfter
+			f.step(t)
+			for _, d := range f.pools {
+				if have := d.have(); have < d.replicas-1 {
+					t.Fatalf("%s has %d of %d: %s", d.name, have, d.replicas, f.draw())
+				}
+				admitted[d.name] = max(admitted[d.name], d.of(d.template, (*node).occupies))
+				if again := d.of(d.template-1, func(n *node) bool { return !n.admitted.IsZero() }); again > 0 {
+					t.Fatalf("%s has %d outdated Machines admitted: %s", d.name, again, f.draw())
+				}
+				if admitted[d.name] > selected[d.name] {
+					t.Fatalf("%s: %d new ones for %d", d.name, admitted[d.name], selected[d.name])
+				}
+			}
+			if f.settled() {
+				return
+			}
+		}
+		t.Fatalf("it does not end: %s\n%s\n%v", f.draw(), f.says(), f.lines())
+	})
+}
+
+// Whatever happens, nobody removes a Machine where one is missing already, or where the policy waits for a host.
+func TestNoMachineIsRemovedWhereOneIsMissing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := without(t)
+		f.policy.WhenNoSpare = rapid.SampledFrom([]quoinv1.RolloutWithoutSpare{"", quoinv1.RolloutWithoutSpareWait,
+			quoinv1.RolloutWithoutSpareRemoveFirst, quoinv1.RolloutWithoutSpareRemoveFirst}).Draw(t, "whenNoSpare")
+		for range rapid.IntRange(1, 120).Draw(t, "steps") {
+			f.disturb(t)
+			was := f.state()
+			for _, d := range f.decide() {
+				if d.Reason == NoSpare && d.Action == Delete {
+					judgeRemoval(t, was, d, f.policy.WhenNoSpare, f.unhealthy)
+				}
+			}
+			f.moves()
+			f.now = f.now.Add(tick)
+		}
+		for _, d := range f.pools {
+			d.capacity = 0 // hosts are added
+		}
+		for range 2000 {
+			f.heal()
+			f.policy.ContinueAfter = f.result.PausedAfter
+			f.decide()
+			f.moves()
+			f.now = f.now.Add(tick)
+			f.sleep()
+			if f.settled() {
+				return
+			}
+		}
+		t.Fatalf("it does not end: %s\n%s\n%v", f.draw(), f.says(), f.lines())
+	})
+}
+
+func judgeRemoval(t *rapid.T, was State, d Decision, when quoinv1.RolloutWithoutSpare, ill string) {
+	if when != quoinv1.RolloutWithoutSpareRemoveFirst || ill != "" {
+		t.Fatalf("%s is removed by %q while the control plane says %q", d.Machine, when, ill)
+	}
+	for _, p := range was.Pools {
+		if p.Name != d.Pool {
+			continue
+		}
+		rest, waiting := 0, 0
+		for _, m := range p.Machines {
+			switch {
+			case m.Name == d.Machine:
+				if !m.Outdated || m.Deleting || !m.Hosted {
+					t.Fatalf("%s is removed and should not: %+v", d.Machine, m)
+				}
+			case m.Deleting && m.Hosted:
+				t.Fatalf("%s is removed while %s leaves", d.Machine, m.Name)
+			case !m.Deleting && m.NoHost != "" && !m.Outdated:
+				waiting++
+			case !m.Deleting && !m.Gated && m.Joined && m.Unhealthy == "":
+				rest++
+			}
+		}
+		if rest < p.Replicas-1 || waiting == 0 {
+			t.Fatalf("%s is removed, %d of %d stay for %d that wait", d.Machine, rest, p.Replicas, waiting)
+		}
+	}
+}
+
+// Hosts that the new Machine could not have are not freed for it, and one that is being prepared is waited for.
+func TestOnlyAHostThatHelpsIsFreed(t *testing.T) {
+	f := newFleet()
+	d := &deployment{name: "blue", template: 1, replicas: 2, surge: 1, capacity: 2}
+	d.whole(f.now)
+	f.pools = append(f.pools, d)
+	f.policy.WhenNoSpare, f.policy.SoakSeconds = quoinv1.RolloutWithoutSpareRemoveFirst, ptr.To[int32](0)
+	d.template++
+	for _, n := range d.machines {
+		n.holdsOn = true
+	}
+	for range 10 {
+		f.decide()
+		f.moves()
+	}
+	if reason := f.result.Progress[0].Reason; reason != NoSpare || len(d.machines) != 3 {
+		t.Fatalf("%s: %s", reason, f.draw())
+	}
+	d.machines[1].holdsOn = false
+	s := f.state()
+	s.Pools[0].Coming = 1
+	for _, decision := range Plan(s, &f.policy, f.now).Decisions {
+		if decision.Reason == NoSpare && decision.Action == Delete {
+			t.Fatalf("%+v", decision)
+		}
+	}
+	if done := f.decide(); len(done) != 1 || done[0].Machine != "blue-2" {
+		t.Fatalf("%+v", done)
+	}
+}
