@@ -34,7 +34,7 @@ func (f *fleet) state() State {
 	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated}
 	for _, d := range f.pools {
 		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Stock: Limits{d.surge, d.unavailable},
-			Completed: d.completed, Paused: d.paused, OnDelete: d.onDelete}
+			Completed: d.completed, LastTermination: d.terminated, Paused: d.paused, OnDelete: d.onDelete}
 		for _, s := range d.sets {
 			if s.template == d.template {
 				p.Revision = fmt.Sprint(s.template)
@@ -43,7 +43,7 @@ func (f *fleet) state() State {
 		for _, n := range d.machines {
 			p.Machines = append(p.Machines, Machine{Name: n.name, Created: n.created, Outdated: n.template != d.template,
 				Deleting: !n.deleted.IsZero(), Hosted: !n.hosted.IsZero(), Admitted: n.admitted, Gated: n.gated, Joined: n.joined,
-				Unhealthy: n.lacks(), Since: n.healthy})
+				Unhealthy: n.lacks(), Since: n.healthy, Leave: n.leave(f)})
 		}
 		s.Pools = append(s.Pools, p)
 	}
@@ -90,8 +90,9 @@ func (f *fleet) decide() []Decision {
 			done = append(done, d)
 		}
 	}
+	done = append(f.depart(), done...)
 	for _, p := range f.result.Progress {
-		f.pool(p.Pool).completed = p.Completed
+		f.pool(p.Pool).completed, f.pool(p.Pool).terminated = p.Completed, p.LastTermination
 	}
 	return done
 }
@@ -105,7 +106,7 @@ func (f *fleet) moves() {
 }
 
 // draw the pools: o is outdated, . is held, ~ is on its way, ? is healthy and does not count yet, + counts, ! is not
-// healthy, x leaves its host.
+// healthy, x leaves its host, h waits to be drained, d is drained.
 func (f *fleet) draw() string {
 	var text strings.Builder
 	for i, d := range f.pools {
@@ -123,7 +124,7 @@ func (f *fleet) draw() string {
 func (d *deployment) letter(n *node) string {
 	switch {
 	case !n.deleted.IsZero():
-		return "x"
+		return n.departing()
 	case !n.occupies():
 		return "."
 	case n.ill != "":
@@ -173,6 +174,9 @@ func (f *fleet) says() string {
 		if !slices.Contains([]Reason{RollingOut, UpToDate}, p.Reason) {
 			fmt.Fprintf(&text, "  %s %s: %s\n", p.Pool, p.Reason, p.Message)
 		}
+	}
+	if f.result.DrainFailed != "" {
+		fmt.Fprintf(&text, "  STALLED: %s\n", f.result.DrainFailed)
 	}
 	if f.result.Stalled != "" {
 		fmt.Fprintf(&text, "  STALLED: %s\n", f.result.Stalled)

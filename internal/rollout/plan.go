@@ -23,7 +23,10 @@ func Plan(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) Result {
 		return Result{Problem: err.Error()}
 	}
 	p := &planner{State: s, policy: policy, now: now}
-	p.current = currentPool(pools)
+	for i := range pools {
+		pools[i].failed = pools[i].drainFailure(now)
+	}
+	p.current = currentPool(pools, now)
 	for i := range pools {
 		p.plan(&pools[i])
 	}
@@ -42,11 +45,12 @@ type planner struct {
 
 // currentPool is the pool that is rolled out: what was begun first, then by order. One that a person has to let go holds up
 // nobody.
-func currentPool(pools []rules) string {
+func currentPool(pools []rules, now time.Time) string {
 	begun, next := "", ""
 	for i := range pools {
 		pool := &pools[i]
 		switch {
+		case pool.failed != "" || pool.untouched(now):
 		case pool.suspended != "" || !pool.busy() || pool.conflict() && pool.in(inFlight) == 0:
 		case pool.in(inFlight) > 0:
 			return pool.Name
@@ -85,6 +89,7 @@ func (p *planner) plan(pool *rules) {
 			}
 		}
 	}
+	p.leave(pool, &progress)
 	decided := p.result.Decisions[begin:]
 	for _, d := range decided {
 		if d.Action == Hold {
@@ -175,7 +180,7 @@ func (p *planner) afterPerson(*rules, *room) (Reason, string) {
 }
 
 func (p *planner) canaryAlone(pool *rules, room *room) (Reason, string) {
-	if pool.in(counts) > 0 || room.inFlight == 0 {
+	if pool.in(counts) > 0 || room.inFlight == 0 || pool.off() && pool.in(inFlight) == room.inFlight && pool.proved(p.now) {
 		return "", ""
 	}
 	return First, "the first Machine of the present template is tried alone"
@@ -199,6 +204,9 @@ func (p *planner) full(pool *rules, room *room) (Reason, string) {
 func (p *planner) stops(pool *rules) (Reason, string) {
 	if pool.suspended != "" {
 		return Suspended, pool.suspended
+	}
+	if pool.failed != "" {
+		return DrainFailed, pool.failed
 	}
 	if p.Unhealthy != "" {
 		return ControlPlane, "the control plane is not healthy: " + p.Unhealthy
@@ -228,6 +236,9 @@ func (p *planner) validate(pool *rules, m Machine) {
 		d.Message = fmt.Sprintf("healthy since %s, counts at %s", m.Since.UTC().Format(time.RFC3339),
 			end.UTC().Format(time.RFC3339))
 		p.again(end.Sub(p.now))
+	case pool.off() && pool.rolling() && !m.Outdated:
+		d.Reason, d.Message = DrainOff, "it is validated and does not count, so that nothing is deleted in exchange: the "+
+			"strategy has drainAndTerminate false"
 	case p.pauses(pool, m):
 		d.Reason = Paused
 		d.Message = fmt.Sprintf("it is validated; set spec.continueAfter to %s to go on", m.Name)
@@ -277,6 +288,9 @@ func (p *planner) again(after time.Duration) {
 
 // summary is the decision that tells most about a pool.
 func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
+	if pool.failed != "" {
+		return DrainFailed, pool.failed
+	}
 	for _, action := range []Action{Wait, Admit, Count, Hold} {
 		for _, d := range decided {
 			if d.Action != action {
@@ -284,13 +298,16 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 			}
 			message := fmt.Sprintf("Machine %s: %s", d.Machine, d.Message)
 			switch {
-			case d.Reason == Paused || d.Reason == Suspended || d.Reason == ControlPlane || d.Reason == GroupUnhealthy,
-				action == Hold:
+			case d.Reason == Paused || d.Reason == Suspended || d.Reason == ControlPlane || d.Reason == GroupUnhealthy ||
+				d.Reason == DrainFailed || d.Reason == DrainOff, action == Hold:
 				return d.Reason, message + early(pool, d.Reason)
 			default:
 				return RollingOut, message
 			}
 		}
+	}
+	if reason, why := p.leaving(pool); reason != "" {
+		return reason, why
 	}
 	if !pool.busy() {
 		return UpToDate, ""
@@ -303,7 +320,7 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 
 // early says that Cluster API deletes Machines out of order. What is not made cannot keep it from that.
 func early(pool *rules, reason Reason) string {
-	if reason == Surge || pool.Stock.Unavailable == 0 {
+	if reason == Surge || pool.Stock.Unavailable == 0 || pool.drain != nil {
 		return ""
 	}
 	return fmt.Sprintf(". Its maxUnavailable lets Cluster API delete %d Machines all the same: set it to 0 in "+

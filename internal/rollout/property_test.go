@@ -37,6 +37,7 @@ func drawn(t *rapid.T) *fleet {
 			d.unavailable = max(d.unavailable, 1-min(surge, 1)) // or nothing could ever be replaced
 		}
 	}
+	f.drawLeaving(t)
 	f.policy.PauseAfter = rapid.SampledFrom([]quoinv1.RolloutPause{quoinv1.RolloutPauseNone, quoinv1.RolloutPauseCanary,
 		quoinv1.RolloutPauseEachMachine}).Draw(t, "pauseAfter")
 	return f
@@ -45,6 +46,9 @@ func drawn(t *rapid.T) *fleet {
 // disturb does what may happen at any time; touched tells that Machines may be missing through it.
 func (f *fleet) disturb(t *rapid.T) (touched bool) {
 	d := rapid.SampledFrom(f.pools).Draw(t, "pool")
+	if f.policy.Drain != nil && rapid.IntRange(0, 5).Draw(t, "leaving") == 0 {
+		return f.disturbLeaving(t, d)
+	}
 	switch rapid.SampledFrom([]string{"", "", "", "", "edit", "edit", "revert", "scale", "delete", "forget", "suspend",
 		"plane", "ill"}).Draw(t, "happens") {
 	case "edit":
@@ -86,6 +90,7 @@ func (f *fleet) heal() {
 			if n.ill != "" {
 				n.ill, n.healthy = "", f.now
 			}
+			n.protected, n.hanging, n.unreachable = false, false, false
 		}
 	}
 }
@@ -161,7 +166,7 @@ func (f *fleet) judgeOrder(t *rapid.T, pool *deployment, d Decision, flying, beg
 		return false
 	}
 	for _, other := range f.pools {
-		if other == pool {
+		if other == pool || f.drainFailed(other) {
 			continue
 		}
 		if other.replaces() && flies(other) && !flying && !flies(pool) {
@@ -182,12 +187,17 @@ func (f *fleet) step(t *rapid.T) {
 		}
 	}
 	for _, d := range f.decide() {
+		if d.Action != Admit && d.Action != Count {
+			f.judgeLeaving(t, d, before)
+			continue
+		}
 		f.judge(t, d, before)
 		// What was decided together was: the next one is judged beside it.
 		before[d.Machine] = ptr.To(*f.pool(d.Pool).node(d.Machine))
 	}
 	f.moves()
 	f.now = f.now.Add(tick)
+	f.judgeHosts(t)
 }
 
 // available says which pool has fewer Machines than its MachineDeployment allows; empty when none has.

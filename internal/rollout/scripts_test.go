@@ -94,7 +94,15 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 	case "status":
 		return f.status()
 	default:
-		t.Fatalf("unknown command %s", d.Cmd)
+		var words []string
+		for i := range d.CmdArgs {
+			words = append(words, word(i))
+		}
+		says, known := f.depicts(d.Cmd, words)
+		if !known {
+			t.Fatalf("unknown command %s", d.Cmd)
+		}
+		return says
 	}
 	return ""
 }

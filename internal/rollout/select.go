@@ -73,6 +73,10 @@ type rules struct {
 	pause     quoinv1.RolloutPause
 	soak      time.Duration
 	limits    Limits
+	// drain is how Machines leave; nil when the policy does not say.
+	drain *drainRules
+	// failed says which Machine could not be drained, which stops the pool; empty when none is.
+	failed string
 }
 
 // conflict reports whether nothing could ever be replaced: none is made beforehand, and none deleted.
@@ -95,7 +99,7 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 		if pool.Paused {
 			r.suspended = "the MachineDeployment is paused"
 		}
-		strategy := policy.Strategy
+		strategy, drain := policy.Strategy, policy.Drain
 		if len(policy.Groups) > 0 {
 			group := policy.Groups[place]
 			r.group = group.Name
@@ -103,11 +107,12 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 				r.suspended = fmt.Sprintf("group %s is suspended", group.Name)
 			}
 			r.pause = cmp.Or(group.PauseAfter, r.pause)
-			strategy = cmp.Or(group.Strategy, strategy)
+			strategy, drain = cmp.Or(group.Strategy, strategy), cmp.Or(group.Drain, drain)
 			if group.SoakSeconds != nil {
 				r.soak = seconds(group.SoakSeconds)
 			}
 		}
+		r.drain = drainOf(drain, strategy)
 		if r.limits, err = effective(strategy, pool, r.present()); err != nil {
 			return nil, fmt.Errorf("MachineDeployment %s: %w", pool.Name, err)
 		}

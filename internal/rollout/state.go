@@ -35,7 +35,9 @@ type Pool struct {
 	Revision string
 	// Completed is the MachineSet whose rollout was done last; empty when none was.
 	Completed string
-	Machines  []Machine
+	// LastTermination is when the host of a Machine was given up last; zero when none was.
+	LastTermination time.Time
+	Machines        []Machine
 }
 
 // Machine of a pool.
@@ -57,6 +59,8 @@ type Machine struct {
 	Unhealthy string
 	// Since is when Unhealthy became empty.
 	Since time.Time
+	// Leave is how the Machine leaves.
+	Leave Leave
 }
 
 // stage of a Machine's life that a rollout tells apart.
@@ -166,8 +170,10 @@ type Progress struct {
 	Limits Limits
 	// Completed as of now.
 	Completed string
-	Reason    Reason
-	Message   string
+	// LastTermination as of now.
+	LastTermination time.Time
+	Reason          Reason
+	Message         string
 }
 
 // Result of a plan.
@@ -176,11 +182,15 @@ type Result struct {
 	Problem string
 	// Decisions about every Machine that waits or is in flight, in the order of the policy.
 	Decisions []Decision
-	Progress  []Progress
+	// Leaves are about Machines that are deleted, or will be.
+	Leaves   []Decision
+	Progress []Progress
 	// PausedAfter is the Machine that a person has to name; empty when nobody is waited for.
 	PausedAfter string
 	// Stalled says which Machine takes too long, and why; empty when none does.
 	Stalled string
+	// DrainFailed says which Machine could not be drained, and what keeps it; empty when none is.
+	DrainFailed string
 	// Again is when time alone changes something; 0 when it does not.
 	Again time.Duration
 }

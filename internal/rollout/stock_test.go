@@ -25,6 +25,9 @@ type deployment struct {
 	machines           []*node
 	made               int
 	completed          string
+	terminated         time.Time
+	// terminatedBefore is kept by the test.
+	terminatedBefore time.Time
 }
 
 // set is a MachineSet.
@@ -42,6 +45,7 @@ type node struct {
 	gated    bool
 	joined   bool
 	ill      string
+	departure
 }
 
 func (n *node) available() bool { return n.joined && n.ill == "" && !n.gated && n.deleted.IsZero() }
@@ -226,8 +230,11 @@ const (
 
 // hosts is what hosts do until now. Machines of broken templates never become healthy.
 func (d *deployment) hosts(now time.Time, broken map[int]bool) {
+	for _, n := range d.machines {
+		n.walk(now)
+	}
 	d.machines = slices.DeleteFunc(d.machines, func(n *node) bool {
-		return !n.deleted.IsZero() && (n.hosted.IsZero() || now.Sub(n.deleted) >= leaveTakes)
+		return !n.deleted.IsZero() && (n.hosted.IsZero() && !n.preTerminate || n.left(now) >= leaveTakes)
 	})
 	for _, n := range d.machines {
 		switch {

@@ -75,6 +75,11 @@ type RolloutStrategy struct {
 	// +kubebuilder:validation:MaxLength=5
 	// +kubebuilder:validation:Pattern=`^(0|[1-9][0-9]{0,3})%$`
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+
+	// drainAndTerminate false has the Nodes of outdated Machines tainted and new Machines made up to maxSurge, and nothing
+	// drained or terminated.
+	// +optional
+	DrainAndTerminate *bool `json:"drainAndTerminate,omitempty"`
 }
 
 // RolloutSelector names MachineDeployments of the Cluster.
@@ -123,6 +128,10 @@ type RolloutGroup struct {
 	// strategy of the group; that of the policy when unset.
 	// +optional
 	Strategy *RolloutStrategy `json:"strategy,omitempty"`
+
+	// drain of the group; that of the policy when unset.
+	// +optional
+	Drain *RolloutDrain `json:"drain,omitempty"`
 }
 
 // RolloutPolicySpec says how workers of a Cluster are replaced. A control plane has a strategy of its own and inherits
@@ -173,6 +182,10 @@ type RolloutPolicySpec struct {
 	// strategy of every group that has none of its own.
 	// +optional
 	Strategy *RolloutStrategy `json:"strategy,omitempty"`
+
+	// drain of every group that has none of its own. Unset, Machines leave as Cluster API lets them.
+	// +optional
+	Drain *RolloutDrain `json:"drain,omitempty"`
 }
 
 // RolloutPolicyStatus is how far rollouts are.
@@ -255,6 +268,11 @@ type RolloutProgress struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Completed string `json:"completed,omitempty"`
+
+	// lastTermination is when a Machine of it was terminated last, after which the next one waits for
+	// spec.drain.intervalSeconds.
+	// +optional
+	LastTermination metav1.Time `json:"lastTermination,omitempty,omitzero"`
 
 	// reason why it is where it is, in one word.
 	// +required
