@@ -28,13 +28,18 @@ type observation struct {
 	machines map[string]*clusterv1.Machine
 	// behind: the cache does not know the MachineSet of a Machine yet, about which nothing is decided.
 	behind bool
+	// guarded Machines are of pools whose policy says how they leave; free ones carry hooks all the same.
+	guarded map[string]bool
+	free    []*clusterv1.Machine
+	// hooked: there are Machines of the first kind.
+	hooked bool
 }
 
 // observe reads what a decision rests on; Machines, which alone are changed, through the given reader.
 func (r *Reconciler) observe(
 	ctx context.Context, machines client.Reader, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
 ) (*observation, error) {
-	seen := &observation{machines: map[string]*clusterv1.Machine{}}
+	seen := &observation{machines: map[string]*clusterv1.Machine{}, guarded: map[string]bool{}}
 	seen.state.Unhealthy = lacks(cluster, clusterv1.ClusterControlPlaneAvailableCondition)
 	seen.state.Outdated = lacks(cluster, clusterv1.ClusterControlPlaneMachinesUpToDateCondition)
 	pools, sets, all := &clusterv1.MachineDeploymentList{}, &clusterv1.MachineSetList{}, &clusterv1.MachineList{}
@@ -62,9 +67,10 @@ func (r *Reconciler) observe(
 		ref := pool.Spec.Template.Spec.InfrastructureRef
 		if pool.Spec.ClusterName == cluster.Name && ref.Kind == "QuoinMachineTemplate" &&
 			ref.APIGroup == infrav1.GroupVersion.Group && pool.DeletionTimestamp.IsZero() {
-			seen.pool(pool, sets.Items, all.Items, hosts, completedOf(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
+			seen.pool(pool, sets.Items, all.Items, hosts, progressBefore(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
 		}
 	}
+	seen.guard(&policy.Spec, all.Items)
 	return seen, nil
 }
 
@@ -79,22 +85,22 @@ func lacks(cluster *clusterv1.Cluster, condition string) string {
 	return ""
 }
 
-func completedOf(policy *quoinv1.RolloutPolicy, name string) string {
+func progressBefore(policy *quoinv1.RolloutPolicy, name string) (before quoinv1.RolloutProgress) {
 	for _, progress := range policy.Status.MachineDeployments {
 		if progress.Name == name {
-			return progress.Completed
+			return progress
 		}
 	}
-	return ""
+	return before
 }
 
 // pool adds a MachineDeployment and its Machines.
 func (seen *observation) pool(
 	of *clusterv1.MachineDeployment, sets []clusterv1.MachineSet, machines []clusterv1.Machine, hosts map[string]bool,
-	completed string, now metav1.Time,
+	before quoinv1.RolloutProgress, now metav1.Time,
 ) {
 	pool := rollout.Pool{Name: of.Name, Labels: of.Labels, Replicas: int(ptr.Deref(of.Spec.Replicas, 1)),
-		Completed: completed, Paused: ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
+		Completed: before.Completed, LastTermination: before.LastTermination.Time, Paused: ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
 		OnDelete: of.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType}
 	if of.Spec.Replicas != nil && !pool.OnDelete {
 		pool.Stock = rollout.Limits{Surge: int(mdutil.MaxSurge(*of)), Unavailable: int(mdutil.MaxUnavailable(*of))}
@@ -126,7 +132,7 @@ func (seen *observation) pool(
 			Name: machine.Name, Created: machine.CreationTimestamp.Time, Outdated: owner.Name != pool.Revision,
 			Deleting: !machine.DeletionTimestamp.IsZero(), Hosted: hosts[machine.Spec.InfrastructureRef.Name],
 			Admitted: rollout.AdmittedAt(machine), Gated: rollout.Gated(machine), Joined: machine.Status.NodeRef.IsDefined(),
-			Unhealthy: lacks, Since: since,
+			Unhealthy: lacks, Since: since, Leave: rollout.LeaveOf(machine),
 		})
 	}
 	seen.state.Pools = append(seen.state.Pools, pool)

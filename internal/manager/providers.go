@@ -110,8 +110,9 @@ func addInfrastructure(
 	if err := (&rolloutpolicy.Reconciler{
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
+		ClusterCache:     clusterCache,
 		WatchFilterValue: o.WatchFilter,
-	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
+	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinClusterConcurrency)); err != nil {
 		return err
 	}
 	return (&quoincluster.Reconciler{

@@ -50,8 +50,12 @@ func LeaveOf(machine *clusterv1.Machine) Leave {
 		}
 	}
 	if deletion := machine.Status.Deletion; deletion != nil {
+		leave.Held = deletion.WaitForPreDrainHookStartTime.Time
 		leave.Began = deletion.NodeDrainStartTime.Time
 		leave.Passed = deletion.WaitForPreTerminateHookStartTime.Time
+	}
+	if !leave.Passed.IsZero() {
+		leave.Says = "" // it says no more than that it waits
 	}
 	return leave
 }

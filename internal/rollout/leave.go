@@ -28,6 +28,8 @@ type Leave struct {
 	Began time.Time
 	// Passed is when Cluster API came to the pre-terminate hooks; zero when it did not.
 	Passed time.Time
+	// Held is since when Cluster API waits at the pre-drain hooks; zero while it does not.
+	Held time.Time
 	// Says is what keeps the drain up, in the words of who drains.
 	Says string
 	Node Node
@@ -44,6 +46,8 @@ type Node struct {
 	Unschedulable, Marked bool
 	// Listed Nodes had their pods read.
 	Listed bool
+	// Says is what keeps these from being evicted, where Cluster API does not evict them.
+	Says string
 	// Pods that a drain still has to end.
 	Pods []Pod
 	// Emptied is when the last pods were seen after Cluster API had passed on; zero when none were.
@@ -128,6 +132,8 @@ const (
 	lookAgain = 20 * time.Second
 	// stuckAfter is how long after its grace period a pod counts as one that never ends.
 	stuckAfter = time.Minute
+	// patience is how long a Node that cannot be read is waited for before its drain.
+	patience = time.Minute
 	// volumesTake is how long volumes are given to be detached after pods were deleted by force.
 	volumesTake = 5 * time.Minute
 )
@@ -325,6 +331,10 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 		return Drain, NoNode, "it has no Node"
 	case m.Leave.Node.Unreachable:
 		return Drain, NoNode, "the kubelet of its Node does not answer"
+	}
+	if end := m.Leave.Held.Add(patience); !m.Leave.Node.Known && !m.Leave.Held.IsZero() && l.now.Before(end) {
+		l.again(min(lookAgain, end.Sub(l.now)))
+		return HoldDrain, NodeUnknown, "its Node cannot be read; it is drained at " + clock(end) + " all the same"
 	}
 	if reason, why := l.holdsDrain(m); reason != "" {
 		return HoldDrain, reason, why + ". To let it go all the same take the annotation " +

@@ -51,7 +51,7 @@ func (f *fleet) disturbLeaving(t *rapid.T, d *deployment) (touched bool) {
 			return true
 		}
 	case "pods":
-		if n.deleted.IsZero() {
+		if n.joined && n.deleted.IsZero() {
 			n.pods = 2
 		}
 	}
