@@ -25,7 +25,7 @@ type departure struct {
 	nodeDrainTimeout time.Duration
 	asked            time.Time
 	began, passed    time.Time
-	// released is when Cluster API deleted the infrastructure, lost how many pods were on it.
+	// released is when Cluster API deleted the infrastructure, lost how many pods were on it that could have been drained.
 	released time.Time
 	lost     int
 }
@@ -62,7 +62,10 @@ func (n *node) walk(now time.Time) {
 		}
 		return
 	}
-	n.released, n.lost = now, n.pods
+	n.released = now
+	if !n.unreachable && !n.excluded {
+		n.lost = n.pods
+	}
 }
 
 func (n *node) evict(now time.Time) {
@@ -155,7 +158,7 @@ func (f *fleet) depart() []Decision {
 
 // endangered is the first Machine whose host was given up with pods on it.
 func (d *deployment) endangered() *node {
-	i := slices.IndexFunc(d.machines, func(n *node) bool { return n.lost > 0 && !n.unreachable && !n.excluded })
+	i := slices.IndexFunc(d.machines, func(n *node) bool { return n.lost > 0 })
 	if i < 0 {
 		return nil
 	}

@@ -251,24 +251,20 @@ func (p *planner) leave(pool *rules, progress *Progress) {
 		return
 	}
 	l := &leaver{planner: p, pool: pool, serving: pool.serving()}
-	for _, m := range pool.Machines {
-		d := Decision{Pool: pool.Name, Machine: m.Name}
-		switch {
-		case m.Leave.Remediated && !m.guarded():
-		case m.Leave.Remediated:
-			d.Action, d.Reason, d.Message = Unguard, Remediated, "what is remediated is not held"
-		case !m.Deleting:
-			d.Action, d.Reason, d.Message = l.stays(m)
-		case m.Leave.PreDrain:
-			d.Action, d.Reason, d.Message = l.beforeDrain(m)
-		case m.Leave.PreTerminate:
-			d.Action, d.Reason, d.Message = l.beforeTermination(m)
-		}
-		if d.Action == Terminate && d.Reason != NoNode {
-			progress.LastTermination = p.now
-		}
-		if d.Action != "" {
-			p.result.Leaves = append(p.result.Leaves, d)
+	// What is terminated now keeps the next one from its drain.
+	for _, drained := range []bool{true, false} {
+		l.last = progress.LastTermination
+		for _, m := range pool.Machines {
+			if drained != (m.Deleting && !m.Leave.PreDrain) {
+				continue
+			}
+			d := l.decide(m)
+			if d.Action == Terminate && d.Reason != NoNode {
+				progress.LastTermination = p.now
+			}
+			if d.Action != "" {
+				p.result.Leaves = append(p.result.Leaves, d)
+			}
 		}
 	}
 	if pool.failed != "" {
@@ -282,6 +278,26 @@ type leaver struct {
 	pool *rules
 	// serving Machines take pods and are not drained.
 	serving int
+	// last termination, those that are decided included.
+	last time.Time
+	// opened: this plan has another one drained.
+	opened bool
+}
+
+func (l *leaver) decide(m Machine) Decision {
+	d := Decision{Pool: l.pool.Name, Machine: m.Name}
+	switch {
+	case m.Leave.Remediated && !m.guarded():
+	case m.Leave.Remediated:
+		d.Action, d.Reason, d.Message = Unguard, Remediated, "what is remediated is not held"
+	case !m.Deleting:
+		d.Action, d.Reason, d.Message = l.stays(m)
+	case m.Leave.PreDrain:
+		d.Action, d.Reason, d.Message = l.beforeDrain(m)
+	case m.Leave.PreTerminate:
+		d.Action, d.Reason, d.Message = l.beforeTermination(m)
+	}
+	return d
 }
 
 // serving counts the Machines that take pods and are not drained yet.
@@ -297,6 +313,18 @@ func (r *rules) serving() int {
 
 func (m Machine) serves() bool {
 	return m.Joined && !m.Gated && m.Unhealthy == "" && (!m.Deleting || m.Leave.PreDrain) && !m.Leave.Node.Unreachable
+}
+
+// coming reports whether another Machine will serve before one that waits for its drain is gone: where none will, to
+// wait would be to wait for ever.
+func (r *rules) coming() bool {
+	for _, m := range r.Machines {
+		switch s := m.stage(); {
+		case s == inFlight, s == waits && !m.Outdated, s == leaves && !m.Leave.PreDrain:
+			return true
+		}
+	}
+	return len(r.Machines) < r.Replicas+r.Stock.Surge
 }
 
 // unmarked reports whether the Node is to be tainted, and is not.
@@ -343,6 +371,7 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 	if m.serves() {
 		l.serving--
 	}
+	l.opened = true
 	return Drain, Next, "its Node is cordoned and drained"
 }
 
@@ -359,7 +388,7 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 		}
 		// Where none is made beforehand one has to be missing.
 		least := l.pool.Replicas - max(l.pool.limits.Unavailable, 1-min(l.pool.limits.Surge, 1))
-		if m.serves() && l.serving-1 < least {
+		if m.serves() && l.serving-1 < least && (l.opened || l.pool.coming()) {
 			return Unavailable, fmt.Sprintf("%d of at least %d serve%s", l.serving, least, l.missing())
 		}
 	}
@@ -370,9 +399,9 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 			}
 		}
 	}
-	if next := l.pool.LastTermination.Add(l.pool.drain.interval); l.now.Before(next) {
+	if next := l.last.Add(l.pool.drain.interval); l.now.Before(next) {
 		l.again(next.Sub(l.now))
-		return Interval, "the last one was terminated at " + clock(l.pool.LastTermination)
+		return Interval, "the last one was terminated at " + clock(l.last)
 	}
 	return "", ""
 }

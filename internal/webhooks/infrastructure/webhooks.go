@@ -21,6 +21,7 @@ func SetupWithManager(mgr ctrl.Manager) error {
 		(&MachineWebhook{}).setup,
 		machineTemplates.Setup,
 		(&VersionWebhook{Reader: mgr.GetAPIReader(), Workload: webhooks.WorkloadBy(mgr.GetAPIReader())}).setup,
+		setupHooks,
 	} {
 		if err := setup(mgr); err != nil {
 			return err
