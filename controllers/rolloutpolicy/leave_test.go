@@ -140,7 +140,7 @@ func (w *draining) pods(name string) int {
 // it, its host is kept until no pod is left and five seconds more, and the next one comes fifteen seconds later.
 // Whatever write the process dies at, it goes on.
 //
-// Proves: S3-11, S3-14, S3-15, S3-16, S3-17, S3-18, S3-20, K-1, S0-70, S0-71
+// Proves: S3-11, S3-14, S3-15, S3-16, S3-17, S3-18, S3-20, K-1, S0-71
 func TestANodeIsDrainedBeforeItsHostIsGivenUp(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3} {
 		t.Run(fmt.Sprint("killed at every write of ", every), func(t *testing.T) {

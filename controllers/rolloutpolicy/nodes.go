@@ -143,9 +143,9 @@ func (c readsLive) List(ctx context.Context, list client.ObjectList, options ...
 	return c.live.List(ctx, list, options...)
 }
 
-// remnant is what was seen of pods on the Node of a Machine that Cluster API does not drain any more, and when. A process
-// that begins anew knows nothing of it, and counts the delay after the drain from when Cluster API passed on: one that is
-// killed over and over must come to an end.
+// remnant is what was seen of pods on the Node of a Machine that Cluster API does not drain any more, and when. A
+// process that begins anew knows nothing of it, and counts the delay after the drain from when Cluster API passed on:
+// one that is killed over and over must come to an end.
 type remnant struct {
 	at   time.Time
 	says string

@@ -100,7 +100,8 @@ func (seen *observation) pool(
 	before quoinv1.RolloutProgress, now metav1.Time,
 ) {
 	pool := rollout.Pool{Name: of.Name, Labels: of.Labels, Replicas: int(ptr.Deref(of.Spec.Replicas, 1)),
-		Completed: before.Completed, LastTermination: before.LastTermination.Time, Paused: ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
+		Completed: before.Completed, LastTermination: before.LastTermination.Time,
+		Paused:   ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
 		OnDelete: of.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType}
 	if of.Spec.Replicas != nil && !pool.OnDelete {
 		pool.Stock = rollout.Limits{Surge: int(mdutil.MaxSurge(*of)), Unavailable: int(mdutil.MaxUnavailable(*of))}

@@ -85,8 +85,8 @@ func progressOf(p rollout.Progress) quoinv1.RolloutProgress {
 	number := func(n int) *int32 { return ptr.To(int32(n)) } //nolint:gosec // nobody has that many Machines
 	return quoinv1.RolloutProgress{Name: p.Pool, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
 		InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
-		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, LastTermination: metav1.NewTime(p.LastTermination), Reason: string(p.Reason),
-		Message: text.Shorten(p.Message, mostMessage)}
+		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed,
+		LastTermination: metav1.NewTime(p.LastTermination), Reason: string(p.Reason), Message: text.Shorten(p.Message, mostMessage)}
 }
 
 // notFound is the status of a policy whose Cluster is not there.

@@ -214,7 +214,8 @@ func NeedsPods(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) []stri
 	return names
 }
 
-// drainFailure says which Machine of the pool was not drained in time, and must be; empty when none is (K-6).
+// drainFailure says which Machine of the pool was not drained in time, and must be; empty when none is. It stops the
+// pool, and no other (K-6).
 func (r *rules) drainFailure(now time.Time) string {
 	if r.drain == nil || r.drain.onTimeout != quoinv1.RolloutDrainFail {
 		return ""
@@ -226,8 +227,8 @@ func (r *rules) drainFailure(now time.Time) string {
 			!l.Passed.IsZero() && l.Node.Listed && len(l.Node.Pods) == 0 {
 			continue
 		}
-		return fmt.Sprintf("Machine %s: its Node was not drained within %s and stays cordoned; other groups go on. End the "+
-			"pods, loosen what protects them, set drain.onTimeout to Proceed or Force, or take the annotation %s off the "+
+		return fmt.Sprintf("Machine %s: its Node was not drained within %s and stays cordoned; other "+
+			"MachineDeployments go on. End the pods, loosen what protects them, set drain.onTimeout to Proceed or Force, or take the annotation %s off the "+
 			"Machine to lose them. %s", m.Name, r.drain.timeout, quoinv1.RolloutPreTerminateHookAnnotation, l.keeps())
 	}
 	return ""

@@ -62,7 +62,7 @@ func (c *court) guardedMachine(name string) *clusterv1.Machine {
 // the template says, and the host is kept all the same. The policy names Machine, budget and pod. When the budget goes
 // the rollout ends by itself, and no hook stays.
 //
-// Proves: S3-11, S3-14, S3-15, S3-16, K-6, C7
+// Proves: S0-72, S3-11, S3-14, S3-15, S3-16, C7
 func TestADrainThatABudgetForbidsIsStalledAndGoesOnWithoutIt(t *testing.T) {
 	t.Parallel()
 	court := newCourt(t, courtOptions{name: "draining", replicas: 1, hosts: 3, strategy: surge, admission: true, workers: true})
