@@ -65,7 +65,7 @@ func (r *Reconciler) look(
 	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
 	defer cancel()
 	list := &corev1.NodeList{}
-	if err := cached.List(ctx, list); err != nil {
+	if err := cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the Nodes of Cluster %s: %w", cluster.Name, err)
 	}
 	byName := map[string]*corev1.Node{}

@@ -111,6 +111,8 @@ const (
 	Evicting Reason = "Evicting"
 	// NodeUnknown: the Node cannot be read.
 	NodeUnknown Reason = "NodeUnknown"
+	// DrainStarted: the Node is drained now.
+	DrainStarted Reason = "DrainStarted"
 	// Drained: no pod remains.
 	Drained Reason = "Drained"
 	// NoNode: there is nothing to drain.
@@ -373,7 +375,7 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 		l.serving--
 	}
 	l.opened = true
-	return Drain, Next, "its Node is cordoned and drained"
+	return Drain, DrainStarted, "its Node is cordoned and drained"
 }
 
 // holdsDrain says what the drain of a Machine waits for; it is empty when it may begin.
