@@ -31,13 +31,18 @@ type observation struct {
 	domains map[string]string
 	// behind: the cache does not know the MachineSet of a Machine yet, about which nothing is decided.
 	behind bool
+	// guarded Machines are of pools whose policy says how they leave; free ones carry hooks all the same.
+	guarded map[string]bool
+	free    []*clusterv1.Machine
+	// hooked: there are Machines of the first kind.
+	hooked bool
 }
 
 // observe reads what a decision rests on; Machines, which alone are changed, through the given reader.
 func (r *Reconciler) observe(
 	ctx context.Context, machines client.Reader, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
 ) (*observation, error) {
-	seen := &observation{machines: map[string]*clusterv1.Machine{}}
+	seen := &observation{machines: map[string]*clusterv1.Machine{}, guarded: map[string]bool{}}
 	seen.state.Unhealthy = lacks(cluster, clusterv1.ClusterControlPlaneAvailableCondition)
 	seen.state.Outdated = lacks(cluster, clusterv1.ClusterControlPlaneMachinesUpToDateCondition)
 	pools, sets, all := &clusterv1.MachineDeploymentList{}, &clusterv1.MachineSetList{}, &clusterv1.MachineList{}
@@ -78,6 +83,7 @@ func (r *Reconciler) observe(
 			selectMarked(&seen.state.Pools[len(seen.state.Pools)-1], seen.machines, sets.Items, nodes)
 		}
 	}
+	seen.guard(&policy.Spec, all.Items)
 	return seen, nil
 }
 
@@ -108,7 +114,8 @@ func (seen *observation) pool(
 	known quoinv1.RolloutProgress, now metav1.Time,
 ) {
 	pool := rollout.Pool{Name: of.Name, Labels: of.Labels, Replicas: int(ptr.Deref(of.Spec.Replicas, 1)),
-		Completed: known.Completed, Paused: ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
+		Completed: known.Completed, LastTermination: known.LastTermination.Time,
+		Paused:   ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
 		OnDelete: of.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType}
 	if of.Spec.Replicas != nil && !pool.OnDelete {
 		pool.Stock = rollout.Limits{Surge: int(mdutil.MaxSurge(*of)), Unavailable: int(mdutil.MaxUnavailable(*of))}
@@ -144,6 +151,7 @@ func (seen *observation) pool(
 			Deleting: !machine.DeletionTimestamp.IsZero(), Hosted: hosts[machine.Spec.InfrastructureRef.Name],
 			Admitted: rollout.AdmittedAt(machine), Gated: rollout.Gated(machine), Joined: machine.Status.NodeRef.IsDefined(),
 			Unhealthy: lacks, Since: since, Departure: departure(machine, own, seen.domains),
+			Leave: rollout.LeaveOf(machine),
 		})
 	}
 	seen.state.Pools = append(seen.state.Pools, pool)

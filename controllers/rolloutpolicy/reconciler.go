@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -44,7 +45,7 @@ type Reconciler struct {
 	Client client.Client
 	// APIReader reads Machines as they are now before one of them is changed.
 	APIReader client.Reader
-	// ClusterCache reads Nodes, which may be marked as to be replaced; none is when nil.
+	// ClusterCache reaches the Nodes of workload clusters; they are not read when it is nil.
 	ClusterCache clustercache.ClusterCache
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
@@ -52,7 +53,8 @@ type Reconciler struct {
 	Clock clock.PassiveClock
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string
-
+	// remnants by the UID of a Machine.
+	remnants   sync.Map
 	controller controller.Controller
 }
 
@@ -62,6 +64,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines/status,verbs=patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines,verbs=list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedrainrules,verbs=list
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
 
 // SetupWithManager adds the controller to the manager.
@@ -110,7 +113,7 @@ func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reco
 	case *clusterv1.MachineDeployment:
 		key.Name = o.Spec.ClusterName
 	case *clusterv1.Machine:
-		if rollout.Gated(o) || rollout.Marked(o) {
+		if rollout.Gated(o) || rollout.Marked(o) || rollout.Hooked(o) {
 			return []reconcile.Request{{NamespacedName: key}}
 		}
 	}
@@ -151,7 +154,7 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	case policy == nil && cluster == nil:
 		return ctrl.Result{}, nil
 	case policy == nil:
-		return ctrl.Result{}, r.release(ctx, cluster)
+		return r.release(ctx, cluster)
 	}
 	if _, moving := policy.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
 		return ctrl.Result{}, nil
@@ -164,7 +167,7 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	case cluster == nil:
 		return ctrl.Result{}, r.report(ctx, policy, notFound(policy))
 	case !cluster.DeletionTimestamp.IsZero():
-		return ctrl.Result{}, r.release(ctx, cluster)
+		return r.release(ctx, cluster)
 	}
 	if adopted, err := r.adopt(ctx, policy, cluster); adopted || err != nil {
 		return ctrl.Result{}, err
@@ -184,11 +187,17 @@ func (r *Reconciler) lead(
 	if carried, err := r.carryMarks(ctx, policy, seen); carried || err != nil {
 		return ctrl.Result{RequeueAfter: cacheLag}, err
 	}
+	nodes, unread := r.look(ctx, policy, cluster, seen)
+	if unread != nil {
+		ctrl.LoggerFrom(ctx).Info("The Nodes of a workload cluster were not read", "reason", unread.Error())
+	}
+	seen.fill(nodes)
 	plan := rollout.Plan(seen.state, &policy.Spec, r.Clock.Now())
 	if changes(plan) {
 		if seen, err = r.observe(ctx, r.APIReader, policy, cluster); err != nil {
 			return ctrl.Result{}, err
 		}
+		seen.fill(nodes)
 		plan = rollout.Plan(seen.state, &policy.Spec, r.Clock.Now())
 	}
 	if deletes(plan) {
@@ -207,8 +216,16 @@ func (r *Reconciler) lead(
 	if err := r.report(ctx, policy, statusOf(policy, plan)); err != nil {
 		return ctrl.Result{}, err
 	}
+	// After the status: what was terminated last is known before it is.
+	more, err := r.leave(ctx, policy, cluster, seen, plan.Leaves)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	again := plan.Again
-	if seen.behind && (again == 0 || again > cacheLag) {
+	if unread != nil && (again == 0 || again > workloadRetry) {
+		again = workloadRetry
+	}
+	if (seen.behind || more) && (again == 0 || again > cacheLag) {
 		again = cacheLag
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
@@ -219,6 +236,12 @@ func changes(plan rollout.Result) bool {
 	for _, decision := range plan.Decisions {
 		switch decision.Action {
 		case rollout.Admit, rollout.Count, rollout.Delete, rollout.Mark, rollout.Unmark:
+			return true
+		}
+	}
+	for _, decision := range plan.Leaves {
+		switch decision.Action {
+		case rollout.Drain, rollout.Skip, rollout.DeletePods, rollout.Terminate:
 			return true
 		}
 	}

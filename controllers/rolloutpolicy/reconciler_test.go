@@ -19,6 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,6 +44,8 @@ type world struct {
 	clock  *clocktesting.FakeClock
 	events *events.FakeRecorder
 	writes int
+	// workload is the Cluster's own API, where a test has one.
+	workload client.Client
 	// kills tells after which writes the process is cut off.
 	kills func(write int) bool
 }
@@ -136,6 +139,9 @@ func (w *world) restart() {
 		},
 	})
 	w.r = &Reconciler{Client: writer, APIReader: w.client, Recorder: w.events, Clock: w.clock}
+	if w.workload != nil {
+		w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: namespace, Name: "c1"})
+	}
 }
 
 // reconcile until nothing is written any more; a killed process is followed by another one.

@@ -40,13 +40,13 @@ func upToDate(t *testing.T) (*world, client.Client) {
 		w.Expect(nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
 	}
 	w.restart()
-	w.workload(nodes)
+	w.connect(nodes)
 	w.reconcile()
 	w.Expect(w.leaving()).To(BeEmpty())
 	return w, nodes
 }
 
-func (w *world) workload(nodes client.Client) {
+func (w *world) connect(nodes client.Client) {
 	w.r.ClusterCache = clustercache.NewFakeClusterCache(nodes, client.ObjectKey{Namespace: namespace, Name: "c1"}, nodesWatch)
 }
 

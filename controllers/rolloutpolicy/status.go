@@ -65,7 +65,11 @@ func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result) quoinv1.Rollou
 	}
 	stalled := metav1.Condition{Type: quoinv1.RolloutPolicyStalledCondition, Status: metav1.ConditionFalse,
 		Reason: quoinv1.OnTimeReason}
-	if plan.Stalled != "" {
+	switch {
+	case plan.DrainFailed != "":
+		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, quoinv1.DrainFailedReason,
+			text.Shorten(plan.DrainFailed, mostMessage)
+	case plan.Stalled != "":
 		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, quoinv1.DeadlineExceededReason,
 			text.Shorten(plan.Stalled, mostMessage)
 	}
@@ -93,7 +97,8 @@ func progressOf(p rollout.Progress) quoinv1.RolloutProgress {
 	}
 	return quoinv1.RolloutProgress{Name: p.Pool, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
 		TookSeconds: took, InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
-		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, Reason: string(p.Reason),
+		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed,
+		LastTermination: metav1.NewTime(p.LastTermination), Reason: string(p.Reason),
 		Message: text.Shorten(p.Message, mostMessage)}
 }
 

@@ -112,7 +112,7 @@ func addInfrastructure(
 		APIReader:        mgr.GetAPIReader(),
 		ClusterCache:     clusterCache,
 		WatchFilterValue: o.WatchFilter,
-	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
+	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinClusterConcurrency)); err != nil {
 		return err
 	}
 	return (&quoincluster.Reconciler{

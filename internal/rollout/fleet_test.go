@@ -37,7 +37,7 @@ func (f *fleet) state() State {
 	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated, Validation: f.looks.record}
 	for _, d := range f.pools {
 		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Stock: Limits{d.surge, d.unavailable},
-			Completed: d.completed, Took: d.took, Paused: d.paused, OnDelete: d.onDelete}
+			Completed: d.completed, Took: d.took, LastTermination: d.terminated, Paused: d.paused, OnDelete: d.onDelete}
 		for _, s := range d.sets {
 			if s.template == d.template {
 				p.Revision = fmt.Sprint(s.template)
@@ -51,7 +51,7 @@ func (f *fleet) state() State {
 			p.Machines = append(p.Machines, Machine{NoHost: noHost, NeedsUpdate: n.needsUpdate, Returns: !n.hosted.IsZero() && !n.holdsOn,
 				Name: n.name, Created: n.created, Outdated: n.template != d.template,
 				Deleting: !n.deleted.IsZero(), Hosted: !n.hosted.IsZero(), Admitted: n.admitted, Gated: n.gated, Joined: n.joined,
-				Unhealthy: n.lacks(), Since: n.healthy, Departure: d.departure(n)})
+				Unhealthy: n.lacks(), Since: n.healthy, Departure: d.departure(n), Leave: n.leave(f)})
 		}
 		s.Pools = append(s.Pools, p)
 	}
@@ -102,8 +102,10 @@ func (f *fleet) decide() []Decision {
 			done = append(done, d)
 		}
 	}
+	done = append(f.depart(), done...)
 	for _, p := range f.result.Progress {
 		f.pool(p.Pool).completed, f.pool(p.Pool).took = p.Completed, p.Took
+		f.pool(p.Pool).terminated = p.LastTermination
 	}
 	return done
 }
@@ -117,7 +119,7 @@ func (f *fleet) moves() {
 }
 
 // draw the pools: o is outdated, . is held, ~ is on its way, ? is healthy and does not count yet, + counts, ! is not
-// healthy, x leaves its host.
+// healthy, x leaves its host, h waits to be drained, d is drained.
 func (f *fleet) draw() string {
 	var text strings.Builder
 	for i, d := range f.pools {
@@ -135,7 +137,7 @@ func (f *fleet) draw() string {
 func (d *deployment) letter(n *node) string {
 	switch {
 	case !n.deleted.IsZero():
-		return "x"
+		return n.departing()
 	case !n.occupies():
 		return "."
 	case n.ill != "":
@@ -185,6 +187,9 @@ func (f *fleet) says() string {
 		if !slices.Contains([]Reason{RollingOut, UpToDate}, p.Reason) {
 			fmt.Fprintf(&text, "  %s %s: %s\n", p.Pool, p.Reason, p.Message)
 		}
+	}
+	if f.result.DrainFailed != "" {
+		fmt.Fprintf(&text, "  STALLED: %s\n", f.result.DrainFailed)
 	}
 	if f.result.Stalled != "" {
 		fmt.Fprintf(&text, "  STALLED: %s\n", f.result.Stalled)

@@ -7,16 +7,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // current are the pools that are rolled out, at most so many: first those that have Machines on their way, then those
 // that were begun, then by order. One that a person has to let go takes nobody's place. Where the number was lowered in
 // the middle the others end what is on its way and begin nothing. They are named in their order.
-func current(pools []rules, most int) []string {
+func current(pools []rules, most int, now time.Time) []string {
 	var moving, begun, next []string
 	for i := range pools {
 		pool := &pools[i]
 		switch {
+		case pool.failed != "" || pool.untouched(now):
 		case pool.suspended != "" || !pool.busy() || pool.conflict() && pool.in(inFlight) == 0:
 		case pool.in(inFlight) > 0:
 			moving = append(moving, pool.Name)

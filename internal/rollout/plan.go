@@ -31,7 +31,10 @@ func Plan(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) Result {
 		return Result{Problem: err.Error()}
 	}
 	p := &planner{State: s, policy: policy, now: now, schedule: times}
-	p.current = current(pools, int(ptr.Deref(policy.Concurrency, 1)))
+	for i := range pools {
+		pools[i].failed = pools[i].drainFailure(now)
+	}
+	p.current = current(pools, int(ptr.Deref(policy.Concurrency, 1)), now)
 	p.recall(pools)
 	for i := range pools {
 		p.plan(&pools[i])
@@ -86,6 +89,7 @@ func (p *planner) plan(pool *rules) {
 	p.removeFirst(pool)
 	p.replaceSelected(pool)
 	p.victims(pool)
+	p.leave(pool, &progress)
 	decided := p.result.Decisions[begin:]
 	for _, d := range decided {
 		if d.Action == Hold {
@@ -180,7 +184,7 @@ func (p *planner) afterPerson(pool *rules, _ *room) (Reason, string) {
 }
 
 func (p *planner) canaryAlone(pool *rules, room *room) (Reason, string) {
-	if pool.in(counts) > 0 || room.inFlight == 0 {
+	if pool.in(counts) > 0 || room.inFlight == 0 || pool.off() && pool.in(inFlight) == room.inFlight && pool.proved(p.now) {
 		return "", ""
 	}
 	return First, "the first Machine of the present template is tried alone"
@@ -204,6 +208,9 @@ func (p *planner) full(pool *rules, room *room) (Reason, string) {
 func (p *planner) stops(pool *rules) (Reason, string) {
 	if pool.suspended != "" {
 		return Suspended, pool.suspended
+	}
+	if pool.failed != "" {
+		return DrainFailed, pool.failed
 	}
 	if p.Unhealthy != "" {
 		return ControlPlane, "the control plane is not healthy: " + p.Unhealthy
@@ -237,6 +244,9 @@ func (p *planner) validate(pool *rules, m Machine) {
 			end.UTC().Format(time.RFC3339))
 		p.again(end.Sub(p.now))
 	case p.awaitsValidation(pool, m, &d):
+	case pool.off() && pool.rolling() && !m.Outdated:
+		d.Reason, d.Message = DrainOff, "it is validated and does not count, so that nothing is deleted in exchange: the "+
+			"strategy has drainAndTerminate false"
 	case p.pauses(pool, m):
 		d.Reason = Paused
 		d.Message = fmt.Sprintf("it is validated; set spec.continueAfter to %s to go on", m.Name)
@@ -293,6 +303,9 @@ func (p *planner) again(after time.Duration) {
 
 // summary is the decision that tells most about a pool.
 func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
+	if pool.failed != "" {
+		return DrainFailed, pool.failed
+	}
 	for _, action := range []Action{Wait, Admit, Count, Delete, Hold, Keep} {
 		for _, d := range decided {
 			if d.Action != action {
@@ -300,10 +313,8 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 			}
 			message := fmt.Sprintf("Machine %s: %s", d.Machine, d.Message)
 			switch {
-			case d.Reason == Paused || d.Reason == Suspended || d.Reason == ControlPlane || d.Reason == GroupUnhealthy,
-				d.Reason == ValidationFailed || d.Reason == Closed || d.Reason == Limited || d.Reason == NoSpare,
-				action == Hold,
-				action == Keep && d.Reason != InFlight && d.Reason != First:
+			case slices.Contains([]Reason{Paused, Suspended, ControlPlane, GroupUnhealthy, ValidationFailed, Closed, Limited, NoSpare,
+				DrainFailed, DrainOff}, d.Reason), action == Hold, action == Keep && d.Reason != InFlight && d.Reason != First:
 				return d.Reason, message + early(pool, d.Reason)
 			default:
 				return RollingOut, message
@@ -311,6 +322,9 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 		}
 	}
 	if _, reason, why := p.nextSelected(pool); reason != "" {
+		return reason, why
+	}
+	if reason, why := p.leaving(pool); reason != "" {
 		return reason, why
 	}
 	if !pool.busy() {
@@ -324,7 +338,7 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 
 // early says that Cluster API deletes Machines out of order. What is not made cannot keep it from that.
 func early(pool *rules, reason Reason) string {
-	if reason == Surge || pool.Stock.Unavailable == 0 {
+	if reason == Surge || pool.Stock.Unavailable == 0 || pool.drain != nil {
 		return ""
 	}
 	return fmt.Sprintf(". Its maxUnavailable lets Cluster API delete %d Machines all the same: set it to 0 in "+

@@ -6,6 +6,7 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,7 @@ func drawn(t *rapid.T) *fleet {
 			d.unavailable = max(d.unavailable, 1-min(surge, 1)) // or nothing could ever be replaced
 		}
 	}
+	f.drawLeaving(t)
 	f.policy.PauseAfter = rapid.SampledFrom([]quoinv1.RolloutPause{quoinv1.RolloutPauseNone, quoinv1.RolloutPauseCanary,
 		quoinv1.RolloutPauseEachMachine}).Draw(t, "pauseAfter")
 	f.widen(t)
@@ -57,6 +59,9 @@ func drawn(t *rapid.T) *fleet {
 // disturb does what may happen at any time; touched tells that Machines may be missing through it.
 func (f *fleet) disturb(t *rapid.T) (touched bool) {
 	d := rapid.SampledFrom(f.pools).Draw(t, "pool")
+	if f.policy.Drain != nil && rapid.IntRange(0, 5).Draw(t, "leaving") == 0 {
+		return f.disturbLeaving(t, d)
+	}
 	switch rapid.SampledFrom([]string{"", "", "", "", "edit", "edit", "revert", "scale", "delete", "forget", "suspend",
 		"plane", "ill", "mark"}).Draw(t, "happens") {
 	case "edit":
@@ -101,6 +106,7 @@ func (f *fleet) heal() {
 			if n.ill != "" {
 				n.ill, n.healthy = "", f.now
 			}
+			n.protected, n.hanging, n.unreachable = false, false, false
 		}
 	}
 }
@@ -201,7 +207,7 @@ func (f *fleet) judgeOrder(t *rapid.T, pool *deployment, d Decision, flying, beg
 	}
 	onTheirWay, earlier, most := 0, 0, int(*f.policy.Concurrency)
 	for _, other := range f.pools {
-		if other == pool || !other.replaces() {
+		if other == pool || f.drainFailed(other) || !other.replaces() {
 			continue
 		}
 		if flies(other) {
@@ -229,6 +235,10 @@ func (f *fleet) step(t *rapid.T) {
 		}
 	}
 	for _, d := range f.decide() {
+		if !slices.Contains([]Action{Admit, Count, Delete, Mark, Unmark}, d.Action) {
+			f.judgeDrains(t, d, before)
+			continue
+		}
 		f.judge(t, d, before)
 		// What was decided together was: the next one is judged beside it.
 		before[d.Machine] = ptr.To(*f.pool(d.Pool).node(d.Machine))
@@ -236,6 +246,7 @@ func (f *fleet) step(t *rapid.T) {
 	f.witness()
 	f.moves()
 	f.now = f.now.Add(tick)
+	f.judgeHosts(t)
 	f.sleep()
 }
 
@@ -246,12 +257,12 @@ func (f *fleet) sleep() {
 	}
 	for _, d := range f.pools {
 		for _, n := range d.machines {
-			if !n.deleted.IsZero() || n.joined == n.hosted.IsZero() {
+			if !n.deleted.IsZero() && !n.preDrain || n.deleted.IsZero() && n.joined == n.hosted.IsZero() {
 				return
 			}
 		}
 	}
-	f.now = f.now.Add(max(0, (24*time.Hour - f.since()).Truncate(tick)-2*tick))
+	f.now = f.now.Add(max(0, (24*time.Hour-f.since()).Truncate(tick)-2*tick))
 }
 
 // available says which pool has fewer Machines than its MachineDeployment allows; empty when none has.

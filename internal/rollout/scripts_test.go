@@ -101,9 +101,18 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 	case "status":
 		return f.status()
 	default:
-		if !f.validates(d) {
+		if f.validates(d) {
+			return ""
+		}
+		var words []string
+		for i := range d.CmdArgs {
+			words = append(words, word(i))
+		}
+		says, known := f.depicts(d.Cmd, words)
+		if !known {
 			t.Fatalf("unknown command %s", d.Cmd)
 		}
+		return says
 	}
 	return ""
 }

@@ -78,6 +78,10 @@ type rules struct {
 	// pausedAfter is the Machine of the pool after which a person has to let it go on; empty when none has to.
 	pausedAfter string
 	leaving
+	// drain is how Machines leave; nil when the policy does not say.
+	drain *drainRules
+	// failed says which Machine could not be drained, which stops the pool; empty when none is.
+	failed string
 }
 
 // conflict reports whether nothing may ever be replaced.
@@ -99,7 +103,7 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 		if pool.Paused {
 			r.suspended = "the MachineDeployment is paused"
 		}
-		strategy := policy.Strategy
+		strategy, drain := policy.Strategy, policy.Drain
 		if len(policy.Groups) > 0 {
 			group := policy.Groups[place]
 			r.group = group.Name
@@ -107,12 +111,13 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 				r.suspended = fmt.Sprintf("group %s is suspended", group.Name)
 			}
 			r.pause = cmp.Or(group.PauseAfter, r.pause)
-			strategy = cmp.Or(group.Strategy, strategy)
+			strategy, drain = cmp.Or(group.Strategy, strategy), cmp.Or(group.Drain, drain)
 			r.validation = cmp.Or(group.Validation, r.validation)
 			if group.SoakSeconds != nil {
 				r.soak = seconds(group.SoakSeconds)
 			}
 		}
+		r.drain = drainOf(drain, strategy)
 		if r.limits, err = effective(strategy, pool, r.present()); err != nil {
 			return nil, fmt.Errorf("MachineDeployment %s: %w", pool.Name, err)
 		}

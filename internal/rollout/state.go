@@ -44,8 +44,10 @@ type Pool struct {
 	// Completed is the MachineSet whose rollout was done last; empty when none was.
 	Completed string
 	// Took is how long the latest Machines took from their admission until they were healthy.
-	Took     []time.Duration
-	Machines []Machine
+	Took []time.Duration
+	// LastTermination is when the host of a Machine was given up last; zero when none was.
+	LastTermination time.Time
+	Machines        []Machine
 	// Coming are the hosts that its Machines without one can have in a while.
 	Coming int
 }
@@ -76,6 +78,8 @@ type Machine struct {
 	// Since is when Unhealthy became empty.
 	Since time.Time
 	Departure
+	// Leave is how the Machine leaves.
+	Leave Leave
 }
 
 // stage of a Machine's life that a rollout tells apart.
@@ -210,9 +214,11 @@ type Progress struct {
 	// Completed as of now.
 	Completed string
 	// Took as of now.
-	Took    []time.Duration
-	Reason  Reason
-	Message string
+	Took []time.Duration
+	// LastTermination as of now.
+	LastTermination time.Time
+	Reason          Reason
+	Message         string
 }
 
 // Result of a plan.
@@ -221,7 +227,9 @@ type Result struct {
 	Problem string
 	// Decisions about every Machine that waits or is in flight, in the order of the policy.
 	Decisions []Decision
-	Progress  []Progress
+	// Leaves are about Machines that are deleted, or will be.
+	Leaves   []Decision
+	Progress []Progress
 	// PausedAfter is the Machine that a person has to name; empty when nobody is waited for.
 	PausedAfter string
 	// Misordered says where the Cluster's topology has another order; empty when it has not.
@@ -232,6 +240,8 @@ type Result struct {
 	Look *Look
 	// Validation is what is to be remembered of looks.
 	Validation *quoinv1.RolloutValidationStatus
+	// DrainFailed says which Machine could not be drained, and what keeps it; empty when none is.
+	DrainFailed string
 	// Again is when time alone changes something; 0 when it does not.
 	Again time.Duration
 }

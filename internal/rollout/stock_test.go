@@ -30,7 +30,10 @@ type deployment struct {
 	domains []string
 	newest  bool
 	// capacity is how many hosts there are for it; 0 when there is always one more.
-	capacity int
+	capacity   int
+	terminated time.Time
+	// terminatedBefore is kept by the test.
+	terminatedBefore time.Time
 }
 
 // spare reports whether a host is free.
@@ -64,10 +67,13 @@ type node struct {
 	// mark is whose delete-machine annotation it carries: ours, a person's, or none.
 	mark string
 	last bool
+	// condemned Machines were deleted by the rollout.
+	condemned bool
 	// holdsOn to its host: nobody else could have it.
 	holdsOn bool
 	// needsUpdate says why a person wants it replaced.
 	needsUpdate string
+	departure
 }
 
 func (n *node) available() bool { return n.joined && n.ill == "" && !n.gated && n.deleted.IsZero() }
@@ -258,8 +264,11 @@ const (
 
 // hosts is what hosts do until now. Machines of broken templates never become healthy.
 func (d *deployment) hosts(now time.Time, broken map[int]bool) {
+	for _, n := range d.machines {
+		n.walk(now)
+	}
 	d.machines = slices.DeleteFunc(d.machines, func(n *node) bool {
-		return !n.deleted.IsZero() && (n.hosted.IsZero() || now.Sub(n.deleted) >= leaveTakes)
+		return !n.deleted.IsZero() && (n.hosted.IsZero() && !n.preTerminate || n.left(now) >= leaveTakes)
 	})
 	for _, n := range d.machines {
 		switch {

@@ -52,14 +52,15 @@ func (d *deployment) scaleDownOnDelete(current *set) {
 func (d *deployment) departure(n *node) Departure {
 	made := slices.IndexFunc(d.sets, func(s *set) bool { return s.template == n.template })
 	return Departure{Domain: n.domain, Last: n.last, Set: fmt.Sprint(n.template),
-		SetMade: time.Unix(int64(made), 0), Marked: n.mark != "", MarkedByUs: n.mark == byUs}
+		SetMade: time.Unix(int64(made), 0), Marked: n.mark != "", MarkedByUs: n.mark == byUs,
+		Condemned: n.condemned}
 }
 
 // leaves does what was decided about a Machine that is to leave, or is not.
 func (n *node) leaves(d Decision, now time.Time) {
 	switch d.Action {
 	case Delete:
-		n.deleted = now
+		n.deleted, n.condemned = now, true
 	case Mark:
 		n.mark = byUs
 	case Unmark:

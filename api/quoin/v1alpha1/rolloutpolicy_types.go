@@ -78,6 +78,11 @@ type RolloutStrategy struct {
 	// +kubebuilder:validation:MaxLength=5
 	// +kubebuilder:validation:Pattern=`^(0|[1-9][0-9]{0,3})%$`
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+
+	// drainAndTerminate false has the Nodes of outdated Machines tainted and new Machines made up to maxSurge, and nothing
+	// drained or terminated.
+	// +optional
+	DrainAndTerminate *bool `json:"drainAndTerminate,omitempty"`
 }
 
 // RolloutSelector names MachineDeployments of the Cluster.
@@ -130,6 +135,10 @@ type RolloutGroup struct {
 	// validation of the group; that of the policy when unset. A successThreshold of 0 does without.
 	// +optional
 	Validation *RolloutValidation `json:"validation,omitempty"`
+
+	// drain of the group; that of the policy when unset.
+	// +optional
+	Drain *RolloutDrain `json:"drain,omitempty"`
 }
 
 // RolloutPolicySpec says how workers of a Cluster are replaced. A control plane has a strategy of its own and inherits
@@ -206,6 +215,10 @@ type RolloutPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=Wait
 	WhenNoSpare RolloutWithoutSpare `json:"whenNoSpare,omitempty"`
+
+	// drain of every group that has none of its own. Unset, Machines leave as Cluster API lets them.
+	// +optional
+	Drain *RolloutDrain `json:"drain,omitempty"`
 }
 
 // RolloutPolicyStatus is how far rollouts are.
@@ -300,6 +313,11 @@ type RolloutProgress struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Completed string `json:"completed,omitempty"`
+
+	// lastTermination is when a Machine of it was terminated last, after which the next one waits for
+	// spec.drain.intervalSeconds.
+	// +optional
+	LastTermination metav1.Time `json:"lastTermination,omitempty,omitzero"`
 
 	// reason why it is where it is, in one word.
 	// +required

@@ -22,6 +22,7 @@ func SetupWithManager(mgr ctrl.Manager) error {
 		machineTemplates.Setup,
 		(&RolloutPolicyWebhook{Reader: mgr.GetAPIReader()}).setup,
 		(&VersionWebhook{Reader: mgr.GetAPIReader(), Workload: webhooks.WorkloadBy(mgr.GetAPIReader())}).setup,
+		setupHooks,
 	} {
 		if err := setup(mgr); err != nil {
 			return err

@@ -1,0 +1,213 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
+)
+
+// leave does what was decided about Machines that leave, or will. What goes wrong with one holds up no other.
+func (r *Reconciler) leave(
+	ctx context.Context, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, seen *observation,
+	decisions []rollout.Decision,
+) (more bool, err error) {
+	var failures []error
+	marked := 0
+	for _, d := range decisions {
+		machine := seen.machines[d.Machine]
+		if d.Action == rollout.Taint || d.Action == rollout.Untaint {
+			if marked++; marked > mostMarked {
+				more = true
+				continue
+			}
+		}
+		if err := r.leaveOne(ctx, cluster, machine, d); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		r.tellLeave(policy, machine, d)
+	}
+	for _, machine := range seen.free {
+		kept, err := r.unguard(ctx, cluster, machine)
+		more = more || kept
+		failures = append(failures, err)
+	}
+	return more, kerrors.NewAggregate(failures)
+}
+
+func (r *Reconciler) leaveOne(
+	ctx context.Context, cluster *clusterv1.Cluster, machine *clusterv1.Machine, d rollout.Decision,
+) error {
+	switch d.Action {
+	case rollout.Guard:
+		return r.change(ctx, machine, rollout.SetHooks)
+	case rollout.Unguard:
+		return r.change(ctx, machine, rollout.DropHooks)
+	case rollout.Taint, rollout.Untaint:
+		return r.inWorkload(ctx, cluster, func(ctx context.Context, _, live client.Client) error {
+			return setTaint(ctx, live, machine, d.Action == rollout.Taint)
+		})
+	case rollout.Drain:
+		if d.Reason != rollout.NoNode {
+			// Cluster API cordons as well: a Node that cannot be changed from here keeps no drain up.
+			if err := r.inWorkload(ctx, cluster, func(ctx context.Context, _, live client.Client) error {
+				return cordon(ctx, live, machine)
+			}); err != nil {
+				ctrl.LoggerFrom(ctx).Error(err, "Cordoning a Node before its drain", "Machine", machine.Name)
+			}
+		}
+		return r.change(ctx, machine, func(machine *clusterv1.Machine) {
+			delete(machine.Annotations, quoinv1.RolloutPreDrainHookAnnotation)
+		})
+	case rollout.Evict, rollout.DeletePods:
+		return r.inWorkload(ctx, cluster, func(ctx context.Context, _, live client.Client) error {
+			return r.end(ctx, live, cluster, machine, d.Action == rollout.DeletePods)
+		})
+	case rollout.Skip:
+		return r.change(ctx, machine, rollout.SkipDrain)
+	case rollout.Terminate:
+		r.remnants.Delete(machine.UID)
+		return r.change(ctx, machine, func(machine *clusterv1.Machine) {
+			delete(machine.Annotations, quoinv1.RolloutPreTerminateHookAnnotation)
+		})
+	}
+	return nil
+}
+
+// tellLeave records an event about what a person may want to know later.
+func (r *Reconciler) tellLeave(policy *quoinv1.RolloutPolicy, machine *clusterv1.Machine, d rollout.Decision) {
+	kind := corev1.EventTypeNormal
+	switch d.Action {
+	case rollout.Drain, rollout.Terminate, rollout.Unguard:
+	case rollout.Skip, rollout.DeletePods:
+		kind = corev1.EventTypeWarning
+	default:
+		return
+	}
+	r.Recorder.Eventf(policy, machine, kind, string(d.Reason), string(d.Action), "%s",
+		text.Shorten(d.Machine+": "+d.Message, mostEvent))
+}
+
+// change the annotations of a Machine, only as it was read.
+func (r *Reconciler) change(
+	ctx context.Context, machine *clusterv1.Machine, change func(*clusterv1.Machine),
+) error {
+	before := machine.DeepCopy()
+	change(machine)
+	if err := client.IgnoreNotFound(r.Client.Patch(ctx, machine, onlyOf(before))); err != nil {
+		return fmt.Errorf("change the deletion hooks of Machine %s: %w", client.ObjectKeyFromObject(machine), err)
+	}
+	return nil
+}
+
+// inWorkload changes something in a workload cluster, within bounds.
+func (r *Reconciler) inWorkload(
+	ctx context.Context, cluster *clusterv1.Cluster, do func(ctx context.Context, cached, live client.Client) error,
+) error {
+	cached, live, err := r.workload(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	defer cancel()
+	return do(ctx, cached, live)
+}
+
+// end asks the pods that remain on the Node of a Machine to end: through the Eviction API, which honors disruption
+// budgets, or whatever they say.
+func (r *Reconciler) end(
+	ctx context.Context, live client.Client, cluster *clusterv1.Cluster, machine *clusterv1.Machine, whatever bool,
+) error {
+	helper := r.drainer(live, false)
+	found, err := helper.GetPodsForEviction(ctx, cluster, machine, machine.Status.NodeRef.Name)
+	if err != nil {
+		return fmt.Errorf("list the pods of Node %s: %w", machine.Status.NodeRef.Name, err)
+	}
+	if !whatever {
+		if err := cordon(ctx, live, machine); err != nil {
+			return err
+		}
+		result := helper.EvictPods(ctx, found)
+		began := rollout.LeaveOf(machine).Passed
+		r.remnants.Store(machine.UID, remnant{at: r.Clock.Now(), says: result.ConditionMessage(metav1.NewTime(began))})
+		return nil
+	}
+	for _, pod := range found.Pods() {
+		if !pod.DeletionTimestamp.IsZero() {
+			continue
+		}
+		uid := pod.UID // a StatefulSet makes another one of that name
+		err := live.Delete(ctx, pod, client.Preconditions{UID: &uid})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("delete Pod %s: %w", client.ObjectKeyFromObject(pod), err)
+		}
+	}
+	return nil
+}
+
+// unguard takes the hooks off a Machine that no policy guards any more, and the mark off its Node first: the hooks are
+// what remembers it. A workload cluster that does not answer keeps them on a Machine that stays, and on no other.
+func (r *Reconciler) unguard(
+	ctx context.Context, cluster *clusterv1.Cluster, machine *clusterv1.Machine,
+) (kept bool, err error) {
+	r.remnants.Delete(machine.UID)
+	if machine.DeletionTimestamp.IsZero() && cluster.DeletionTimestamp.IsZero() && machine.Status.NodeRef.IsDefined() &&
+		r.ClusterCache != nil {
+		if err := r.inWorkload(ctx, cluster, func(ctx context.Context, _, live client.Client) error {
+			return setTaint(ctx, live, machine, false)
+		}); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Taking the taint of rollouts off a Node", "Machine", machine.Name)
+			return true, nil
+		}
+	}
+	return false, r.change(ctx, machine, rollout.DropHooks)
+}
+
+// guard finds out which Machines are guarded, and which carry hooks that nobody asks for any more.
+func (seen *observation) guard(policy *quoinv1.RolloutPolicySpec, machines []clusterv1.Machine) {
+	for _, pool := range seen.state.Pools {
+		guards, err := rollout.Guards(policy, pool.Name, pool.Labels)
+		if err != nil {
+			return // the plan says so, and nothing is let go of by mistake
+		}
+		for _, m := range pool.Machines {
+			seen.guarded[m.Name] = guards
+			seen.hooked = seen.hooked || guards
+		}
+	}
+	for i := range machines {
+		machine := &machines[i]
+		_, known := seen.machines[machine.Name]
+		if rollout.Hooked(machine) && !seen.guarded[machine.Name] &&
+			(known || !seen.behind || !machine.DeletionTimestamp.IsZero()) {
+			seen.free = append(seen.free, machine)
+		}
+	}
+}
+
+// fill in what was read of Nodes.
+func (seen *observation) fill(nodes map[string]rollout.Node) {
+	for i := range seen.state.Pools {
+		machines := seen.state.Pools[i].Machines
+		for j := range machines {
+			machines[j].Leave.Node = nodes[machines[j].Name]
+			if says := machines[j].Leave.Node.Says; says != "" {
+				machines[j].Leave.Says = says
+			}
+		}
+	}
+}

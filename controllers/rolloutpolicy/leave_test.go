@@ -1,0 +1,396 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// draining is a world whose two new Machines count, and whose old ones run a pod each.
+type draining struct {
+	*world
+	// refuses says why pods are not evicted; empty when they are.
+	refuses string
+}
+
+func newDraining(t *testing.T, drain quoinv1.RolloutDrain, kills int) *draining {
+	t.Helper()
+	w := &draining{world: newWorld(t, machineOf("new-0", "v2"), machineOf("new-1", "v2"), hostedBy("new-0", "quoin://y"),
+		hostedBy("new-1", "quoin://y"))}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme} {
+		w.Expect(add(scheme)).To(Succeed())
+	}
+	objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}
+	for _, name := range []string{"old-0", "old-1", "new-0", "new-1"} {
+		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + name, Labels: map[string]string{"on": name},
+				OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", Name: "db", Controller: ptr.To(true)}}},
+			Spec: corev1.PodSpec{NodeName: name}})
+	}
+	w.workload = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string {
+			return []string{o.(*corev1.Pod).Spec.NodeName}
+		}).WithInterceptorFuncs(interceptor.Funcs{SubResourceCreate: func(ctx context.Context, c client.Client, of string,
+		object, sub client.Object, options ...client.SubResourceCreateOption) error {
+		if w.refuses != "" {
+			return apierrors.NewTooManyRequests(w.refuses, 0)
+		}
+		return c.SubResource(of).Create(ctx, object, sub, options...)
+	}}).Build()
+	policy := w.policy()
+	w.adjust(policy, func() { policy.Spec.Drain = &drain })
+	for _, name := range []string{"old-0", "old-1", "new-0", "new-1"} {
+		w.joins(name)
+		machine := w.machine(name)
+		w.adjust(machine, func() { machine.Finalizers = []string{clusterv1.MachineFinalizer} })
+	}
+	w.kills = func(write int) bool { return kills > 0 && write%kills == 0 && write < 60 }
+	w.restart()
+	return w
+}
+
+func (w *draining) node(name string) *corev1.Node {
+	w.t.Helper()
+	node := &corev1.Node{}
+	w.Expect(w.workload.Get(w.t.Context(), client.ObjectKey{Name: name}, node)).To(Succeed())
+	return node
+}
+
+func (w *draining) hooks(name string) (hooks []string) {
+	w.t.Helper()
+	for _, hook := range []string{quoinv1.RolloutPreDrainHookAnnotation, quoinv1.RolloutPreTerminateHookAnnotation} {
+		if _, is := w.machine(name).Annotations[hook]; is {
+			hooks = append(hooks, hook[:len("pre-drain")])
+		}
+	}
+	return hooks
+}
+
+var both, onlyTerminate = []string{"pre-drain", "pre-termi"}, []string{"pre-termi"}
+
+func (w *draining) tainted(name string) bool {
+	w.t.Helper()
+	for _, t := range w.node(name).Spec.Taints {
+		if t == taint {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *draining) delete(name string) {
+	w.t.Helper()
+	w.Expect(w.client.Delete(w.t.Context(), w.machine(name))).To(Succeed())
+}
+
+// says has Cluster API say how far a deletion is.
+func (w *draining) says(name, reason, message string, set func(*clusterv1.MachineDeletionStatus, metav1.Time)) {
+	w.t.Helper()
+	machine := w.machine(name)
+	conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineDeletingCondition, Status: metav1.ConditionTrue,
+		Reason: reason, Message: message})
+	if machine.Status.Deletion == nil {
+		machine.Status.Deletion = &clusterv1.MachineDeletionStatus{}
+	}
+	set(machine.Status.Deletion, metav1.NewTime(w.clock.Now()))
+	w.Expect(w.client.Status().Update(w.t.Context(), machine)).To(Succeed())
+}
+
+func (w *draining) begins(name, message string) {
+	w.t.Helper()
+	w.says(name, clusterv1.MachineDeletingDrainingNodeReason, message,
+		func(d *clusterv1.MachineDeletionStatus, now metav1.Time) { d.NodeDrainStartTime = now })
+}
+
+func (w *draining) passes(name string) {
+	w.t.Helper()
+	w.says(name, clusterv1.MachineDeletingWaitingForPreTerminateHookReason, "Waiting",
+		func(d *clusterv1.MachineDeletionStatus, now metav1.Time) { d.WaitForPreTerminateHookStartTime = now })
+}
+
+func (w *draining) pods(name string) int {
+	w.t.Helper()
+	list := &corev1.PodList{}
+	w.Expect(w.workload.List(w.t.Context(), list, client.MatchingLabels{"on": name})).To(Succeed())
+	return len(list.Items)
+}
+
+// Nodes are tainted first; a Machine that leaves is cordoned and taken out of load balancers before Cluster API drains
+// it, its host is kept until no pod is left and five seconds more, and the next one comes fifteen seconds later.
+// Whatever write the process dies at, it goes on.
+//
+// Proves: S3-11, S3-14, S3-15, S3-16, S3-17, S3-18, S3-20, K-1, S0-71
+func TestANodeIsDrainedBeforeItsHostIsGivenUp(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprint("killed at every write of ", every), func(t *testing.T) {
+			w := newDraining(t, quoinv1.RolloutDrain{}, every)
+			w.reconcile()
+			for _, name := range []string{"old-0", "old-1", "new-0", "new-1"} {
+				w.Expect(w.hooks(name)).To(Equal(both), name)
+				w.Expect(w.tainted(name)).To(Equal(name[:3] == "old"), name)
+				w.Expect(w.node(name).Spec.Unschedulable).To(BeFalse())
+			}
+			version := w.node("old-0").ResourceVersion
+
+			w.delete("old-0")
+			w.reconcile()
+			w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
+			w.Expect(w.node("old-0").ResourceVersion).NotTo(Equal(version))
+			w.Expect(w.node("old-0").Spec.Unschedulable).To(BeTrue())
+			w.Expect(w.node("old-0").Labels).To(HaveKey(corev1.LabelNodeExcludeBalancers))
+			w.Expect(w.node("old-1").Spec.Unschedulable).To(BeFalse())
+
+			// Its QuoinMachine was deleted by hand: Cluster API goes on without a drain.
+			w.refuses = "the disruption budget db needs 2 healthy pods"
+			w.passes("old-0")
+			w.reconcile()
+			w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
+			w.refuses = ""
+			w.clock.Step(20 * time.Second)
+			w.reconcile()
+			w.Expect(w.pods("old-0")).To(BeZero(), "what Cluster API did not evict is evicted")
+			if every == 0 { // a process that began anew did not see them
+				w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate), "five seconds are not over")
+			}
+			w.clock.Step(5 * time.Second)
+			w.reconcile()
+			w.Expect(w.hooks("old-0")).To(BeEmpty())
+			last := w.policy().Status.MachineDeployments[0].LastTermination.Time
+			w.Expect(last).To(BeTemporally("~", w.clock.Now(), 5*time.Second))
+
+			w.delete("old-1")
+			result := w.reconcile()
+			w.Expect(w.hooks("old-1")).To(Equal(both))
+			w.Expect(result.RequeueAfter).To(Equal(last.Add(15 * time.Second).Sub(w.clock.Now())))
+			w.clock.Step(15 * time.Second)
+			w.reconcile()
+			w.Expect(w.hooks("old-1")).To(Equal(onlyTerminate))
+		})
+	}
+}
+
+// A disruption budget that never lets go: the host is kept, whatever the template's time-out says, and the policy names
+// Machine, budget and pod. It goes on by itself when that lets go.
+//
+// Proves: S3-16, K-6, C7
+func TestADrainThatFailsIsNamedAndKeepsItsHost(t *testing.T) {
+	w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+	w.reconcile()
+	w.delete("old-0")
+	w.reconcile()
+	w.begins("old-0", "Pod default/on-old-0: the disruption budget db needs 2 healthy pods")
+	w.Expect(w.reconcile().RequeueAfter).To(Equal(15 * time.Minute))
+	w.clock.Step(15 * time.Minute)
+	w.reconcile()
+	stalled := func() *metav1.Condition { return conditions.Get(w.policy(), quoinv1.RolloutPolicyStalledCondition) }
+	w.Expect(stalled().Reason).To(Equal(quoinv1.DrainFailedReason))
+	w.Expect(stalled().Message).To(And(ContainSubstring("old-0"), ContainSubstring("default/on-old-0"),
+		ContainSubstring("budget db")))
+
+	// The template's nodeDrainTimeoutSeconds is over, and Quoin evicts.
+	w.refuses = "the disruption budget web needs 3 healthy pods"
+	w.passes("old-0")
+	w.reconcile()
+	w.clock.Step(20 * time.Second)
+	w.reconcile()
+	w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
+	w.Expect(stalled().Message).To(ContainSubstring("budget web"))
+	w.delete("old-1")
+	w.reconcile()
+	w.Expect(w.hooks("old-1")).To(Equal(both), "its group waits")
+
+	w.refuses = ""
+	w.clock.Step(20 * time.Second)
+	w.reconcile()
+	w.clock.Step(5 * time.Second)
+	w.reconcile()
+	w.Expect(w.hooks("old-0")).To(BeEmpty())
+	w.Expect(stalled().Status).To(Equal(metav1.ConditionFalse))
+	w.clock.Step(15 * time.Second)
+	w.reconcile()
+	w.Expect(w.hooks("old-1")).To(Equal(onlyTerminate))
+}
+
+// Proves: C7, S0-74
+func TestWhatBecomesOfADrainThatTakesTooLong(t *testing.T) {
+	for onTimeout, after := range map[quoinv1.RolloutDrainTimeout]time.Duration{
+		quoinv1.RolloutDrainProceed: 20 * time.Minute, quoinv1.RolloutDrainForce: 15 * time.Minute,
+	} {
+		t.Run(string(onTimeout), func(t *testing.T) {
+			w := newDraining(t, quoinv1.RolloutDrain{OnTimeout: onTimeout}, 0)
+			w.reconcile()
+			w.delete("old-0")
+			w.reconcile()
+			w.begins("old-0", "Pod default/on-old-0: the disruption budget db needs 2 healthy pods")
+			w.clock.Step(after - time.Second)
+			w.reconcile()
+			w.Expect(w.pods("old-0")).To(Equal(1))
+			w.Expect(w.machine("old-0").Annotations).NotTo(HaveKey(clusterv1.ExcludeNodeDrainingAnnotation))
+			w.clock.Step(time.Second)
+			w.reconcile()
+			if onTimeout == quoinv1.RolloutDrainForce {
+				w.Expect(w.pods("old-0")).To(BeZero())
+				w.Expect(w.pods("old-1")).To(Equal(1))
+				w.Expect(w.machine("old-0").Annotations).NotTo(HaveKey(clusterv1.ExcludeNodeDrainingAnnotation))
+				w.clock.Step(5 * time.Minute) // its volumes are not detached
+				w.reconcile()
+			}
+			w.Expect(w.machine("old-0").Annotations).To(And(HaveKey(clusterv1.ExcludeNodeDrainingAnnotation),
+				HaveKey(clusterv1.ExcludeWaitForNodeVolumeDetachAnnotation)))
+			w.Expect(w.hooks("old-0")).To(BeEmpty())
+		})
+	}
+}
+
+// What carries hooks and is guarded by nobody any more is let go of, and its Node is not tainted any more. A workload
+// cluster that does not answer keeps no Machine that is being deleted.
+func TestNoHookOutlivesItsPolicy(t *testing.T) {
+	free := func(w *draining) {
+		w.t.Helper()
+		for _, name := range []string{"old-0", "old-1", "new-0", "new-1"} {
+			w.Expect(w.hooks(name)).To(BeEmpty(), name)
+		}
+	}
+	for name, end := range map[string]func(w *draining){
+		"the policy is deleted": func(w *draining) {
+			w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
+		},
+		"the policy asks for nothing": func(w *draining) {
+			policy := w.policy()
+			w.adjust(policy, func() { policy.Spec.Drain = nil })
+		},
+		"the pool leaves the policy": func(w *draining) {
+			policy := w.policy()
+			w.adjust(policy, func() {
+				policy.Spec.Groups = []quoinv1.RolloutGroup{{Name: "another",
+					MachineDeployments: quoinv1.RolloutSelector{Names: []string{"green"}}}}
+			})
+		},
+		"the pool is deleted": func(w *draining) {
+			blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
+			w.adjust(blue, func() { blue.Finalizers = []string{clusterv1.MachineDeploymentFinalizer} })
+			w.Expect(w.client.Delete(t.Context(), blue)).To(Succeed())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+			w.reconcile()
+			w.refuses = "never"
+			w.delete("old-0")
+			w.reconcile()
+			w.passes("old-0")
+			w.reconcile()
+			w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
+			cache := w.r.ClusterCache
+			w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Name: "another"})
+			end(w)
+			w.Expect(w.reconcile().RequeueAfter).NotTo(BeZero())
+			w.Expect(w.hooks("old-0")).To(BeEmpty())
+			w.Expect(w.hooks("old-1")).To(Equal(both), "the hooks remember the taint")
+			w.Expect(w.r.ofCluster(t.Context(), w.machine("old-1"))).To(HaveLen(1))
+			w.r.ClusterCache = cache
+			w.reconcile()
+			free(w)
+			w.Expect(w.tainted("old-1")).To(BeFalse())
+		})
+	}
+	t.Run("the Cluster is deleted", func(t *testing.T) {
+		w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+		w.reconcile()
+		cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}
+		w.adjust(cluster, func() { cluster.Finalizers = []string{"test/stays"} })
+		w.Expect(w.client.Delete(t.Context(), cluster)).To(Succeed())
+		w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Name: "another"})
+		w.reconcile()
+		free(w)
+	})
+	t.Run("a Machine is remediated", func(t *testing.T) {
+		w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+		w.reconcile()
+		machine := w.machine("new-0")
+		conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineOwnerRemediatedCondition,
+			Status: metav1.ConditionFalse, Reason: "Test"})
+		w.Expect(w.client.Status().Update(t.Context(), machine)).To(Succeed())
+		w.reconcile()
+		w.Expect(w.hooks("new-0")).To(BeEmpty())
+		w.Expect(w.hooks("new-1")).To(Equal(both))
+	})
+	t.Run("the template is taken back", func(t *testing.T) {
+		w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+		w.reconcile()
+		w.Expect(w.tainted("old-0")).To(BeTrue())
+		blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
+		w.adjust(blue, func() { blue.Spec.Template = template("v1") })
+		w.reconcile()
+		w.Expect(w.tainted("old-0")).To(BeFalse())
+	})
+}
+
+// A Node that is not scheduled to is not tainted, a taint is not added twice, and a Machine without a Node, or whose
+// kubelet does not answer, is neither cordoned nor waited for.
+//
+// Proves: K-1, S3-18
+func TestNodesThatAreLeftAlone(t *testing.T) {
+	w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+	node := w.node("old-0")
+	node.Spec.Unschedulable = true
+	w.Expect(w.workload.Update(t.Context(), node)).To(Succeed())
+	w.reconcile()
+	w.Expect(w.tainted("old-0")).To(BeFalse())
+	w.Expect(w.node("old-1").Spec.Taints).To(ConsistOf(taint))
+	w.reconcile()
+	w.Expect(w.node("old-1").Spec.Taints).To(ConsistOf(taint))
+
+	node = w.node("old-1")
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	w.Expect(w.workload.Status().Update(t.Context(), node)).To(Succeed())
+	w.delete("old-1")
+	w.reconcile()
+	w.passes("old-1")
+	w.reconcile()
+	w.Expect(w.pods("old-1")).To(Equal(1))
+	w.Expect(w.hooks("old-1")).To(BeEmpty())
+	w.Expect(w.node("old-1").Spec.Unschedulable).To(BeFalse())
+
+	w.Expect(w.workload.Delete(t.Context(), w.node("old-0"))).To(Succeed())
+	w.clock.Step(15 * time.Second)
+	w.delete("old-0")
+	w.reconcile()
+	w.Expect(w.hooks("old-0")).To(BeEmpty())
+}
+
+// A workload cluster that does not answer keeps no drain up for ever: Cluster API has clocks of its own.
+func TestAClusterThatDoesNotAnswerHoldsNoDrainForEver(t *testing.T) {
+	w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+	w.reconcile()
+	w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Name: "another"})
+	w.delete("old-0")
+	w.says("old-0", clusterv1.MachineDeletingWaitingForPreDrainHookReason, "Waiting",
+		func(d *clusterv1.MachineDeletionStatus, now metav1.Time) { d.WaitForPreDrainHookStartTime = now })
+	w.Expect(w.reconcile().RequeueAfter).To(Equal(workloadRetry))
+	w.Expect(w.hooks("old-0")).To(Equal(both))
+	w.clock.Step(time.Minute)
+	w.reconcile()
+	w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
+}

@@ -1,0 +1,66 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// Hooked reports whether the Machine carries a deletion hook of rollouts.
+func Hooked(machine *clusterv1.Machine) bool {
+	return has(machine, quoinv1.RolloutPreDrainHookAnnotation) || has(machine, quoinv1.RolloutPreTerminateHookAnnotation)
+}
+
+// SetHooks puts both deletion hooks of rollouts on the Machine, which has to be before its deletion.
+func SetHooks(machine *clusterv1.Machine) {
+	for _, hook := range []string{quoinv1.RolloutPreDrainHookAnnotation, quoinv1.RolloutPreTerminateHookAnnotation} {
+		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, hook, "")
+	}
+}
+
+// DropHooks takes both deletion hooks of rollouts off the Machine.
+func DropHooks(machine *clusterv1.Machine) {
+	delete(machine.Annotations, quoinv1.RolloutPreDrainHookAnnotation)
+	delete(machine.Annotations, quoinv1.RolloutPreTerminateHookAnnotation)
+}
+
+// SkipDrain has Cluster API wait neither for pods nor for volumes of the Machine any more.
+func SkipDrain(machine *clusterv1.Machine) {
+	metav1.SetMetaDataAnnotation(&machine.ObjectMeta, clusterv1.ExcludeNodeDrainingAnnotation, "")
+	metav1.SetMetaDataAnnotation(&machine.ObjectMeta, clusterv1.ExcludeWaitForNodeVolumeDetachAnnotation, "")
+}
+
+// LeaveOf is what the Machine itself says about how it leaves.
+func LeaveOf(machine *clusterv1.Machine) Leave {
+	leave := Leave{PreDrain: has(machine, quoinv1.RolloutPreDrainHookAnnotation),
+		PreTerminate: has(machine, quoinv1.RolloutPreTerminateHookAnnotation),
+		Excluded:     has(machine, clusterv1.ExcludeNodeDrainingAnnotation)}
+	for _, condition := range machine.Status.Conditions {
+		switch condition.Type {
+		case clusterv1.MachineOwnerRemediatedCondition:
+			leave.Remediated = condition.Status == metav1.ConditionFalse
+		case clusterv1.MachineDeletingCondition:
+			if condition.Status == metav1.ConditionTrue {
+				leave.Says = condition.Message
+			}
+		}
+	}
+	if deletion := machine.Status.Deletion; deletion != nil {
+		leave.Held = deletion.WaitForPreDrainHookStartTime.Time
+		leave.Began = deletion.NodeDrainStartTime.Time
+		leave.Passed = deletion.WaitForPreTerminateHookStartTime.Time
+	}
+	if !leave.Passed.IsZero() {
+		leave.Says = "" // it says no more than that it waits
+	}
+	return leave
+}
+
+func has(machine *clusterv1.Machine, annotation string) bool {
+	_, is := machine.Annotations[annotation]
+	return is
+}

@@ -1,0 +1,119 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"time"
+
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// drawLeaving says how Machines leave, in two of three fleets.
+func (f *fleet) drawLeaving(t *rapid.T) {
+	if rapid.IntRange(0, 2).Draw(t, "drains") == 0 {
+		return
+	}
+	f.policy.Drain = &quoinv1.RolloutDrain{
+		OnTimeout: rapid.SampledFrom([]quoinv1.RolloutDrainTimeout{quoinv1.RolloutDrainFail, quoinv1.RolloutDrainProceed,
+			quoinv1.RolloutDrainForce}).Draw(t, "onTimeout"),
+		TimeoutSeconds:        ptr.To(int32(rapid.IntRange(30, 300).Draw(t, "timeout"))),
+		PostDrainDelaySeconds: ptr.To(int32(rapid.IntRange(0, 30).Draw(t, "delay"))),
+		IntervalSeconds:       ptr.To(int32(rapid.IntRange(0, 60).Draw(t, "interval"))),
+	}
+	for _, d := range f.pools {
+		for _, n := range d.machines {
+			n.pods = rapid.IntRange(0, 3).Draw(t, "pods")
+			n.nodeDrainTimeout = time.Duration(rapid.IntRange(0, 2).Draw(t, "drainTimeout")) * time.Minute
+		}
+	}
+}
+
+// disturbLeaving does what keeps a drain up; touched says that Machines may be missing through it.
+func (f *fleet) disturbLeaving(t *rapid.T, d *deployment) (touched bool) {
+	if len(d.machines) == 0 {
+		return false
+	}
+	n := rapid.SampledFrom(d.machines).Draw(t, "machine")
+	switch rapid.SampledFrom([]string{"protect", "protect", "hang", "cordon", "unreachable", "pods"}).Draw(t, "leaving") {
+	case "protect":
+		n.protected = !n.protected
+	case "hang":
+		n.hanging = true
+	case "cordon":
+		n.cordoned = true
+	case "unreachable":
+		if n.joined {
+			n.is("unreachable")
+			return true
+		}
+	case "pods":
+		if n.joined && n.deleted.IsZero() {
+			n.pods = 2
+		}
+	}
+	return false
+}
+
+// judgeDrains holds what is done to a Machine that leaves against what there was before it.
+func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
+	pool, was := f.pool(d.Pool), before[d.Machine]
+	switch d.Action {
+	case Taint:
+		if was.marked || was.cordoned || was.template == pool.template {
+			t.Fatalf("%s is tainted: %+v", d.Machine, was)
+		}
+	case Drain:
+		if !was.joined || was.unreachable {
+			return
+		}
+		if since := f.now.Sub(pool.terminatedBefore); !pool.terminatedBefore.IsZero() &&
+			since < seconds(f.policy.Drain.IntervalSeconds) {
+			t.Fatalf("%s is drained %s after another was terminated", d.Machine, since)
+		}
+		for _, n := range pool.machines {
+			other := before[n.name]
+			if was.template != pool.template && other.template != pool.template && other.joined && other.deleted.IsZero() &&
+				!other.marked && !other.cordoned {
+				t.Fatalf("%s is drained before %s is tainted", d.Machine, n.name)
+			}
+		}
+	case Skip, DeletePods:
+		if f.policy.Drain.OnTimeout == quoinv1.RolloutDrainFail && !was.unreachable {
+			t.Fatalf("%s %s: %+v", d.Action, d.Machine, was)
+		}
+	case Terminate:
+		if was.joined {
+			pool.terminatedBefore = f.now
+		}
+	}
+}
+
+// judgeHosts holds that no host is given up with pods on it under Fail, unless its kubelet does not answer.
+func (f *fleet) judgeHosts(t *rapid.T) {
+	if f.policy.Drain == nil || f.policy.Drain.OnTimeout != quoinv1.RolloutDrainFail {
+		return
+	}
+	for _, d := range f.pools {
+		if n := d.endangered(); n != nil {
+			t.Fatalf("%s is terminated with %d pods: %s\n%+v", n.name, n.lost, f.draw(), n)
+		}
+	}
+}
+
+// drainFailed reports whether a drain of the pool failed, for which no other pool waits.
+func (f *fleet) drainFailed(d *deployment) bool {
+	if f.policy.Drain == nil || f.policy.Drain.OnTimeout != quoinv1.RolloutDrainFail {
+		return false
+	}
+	for _, n := range d.machines {
+		if n.joined && n.preTerminate && !n.unreachable && !n.began.IsZero() && n.pods > 0 &&
+			f.now.Sub(n.began) >= seconds(f.policy.Drain.TimeoutSeconds) {
+			return true
+		}
+	}
+	return false
+}

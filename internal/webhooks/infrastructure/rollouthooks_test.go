@@ -1,0 +1,40 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package infrastructure
+
+import (
+	"encoding/json"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// A hook that a MachineSet puts back again and again would hold every Machine for ever.
+func TestHooksOfRolloutsAreRefusedInTemplates(t *testing.T) {
+	for annotation, allowed := range map[string]bool{
+		quoinv1.RolloutPreDrainHookAnnotation:                     false,
+		quoinv1.RolloutPreTerminateHookAnnotation:                 false,
+		clusterv1.PreDrainDeleteHookAnnotationPrefix + "/storage": true,
+	} {
+		t.Run(annotation, func(t *testing.T) {
+			g := NewWithT(t)
+			set := &clusterv1.MachineSet{}
+			set.Spec.Template.Annotations = map[string]string{annotation: ""}
+			raw, err := json.Marshal(set)
+			g.Expect(err).NotTo(HaveOccurred())
+			response := refuseTemplateHooks(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+				Object: runtime.RawExtension{Raw: raw}}})
+			g.Expect(response.Allowed).To(Equal(allowed))
+			if !allowed {
+				g.Expect(response.Result.Message).To(ContainSubstring("Use another name"))
+			}
+		})
+	}
+}
