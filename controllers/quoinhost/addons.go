@@ -60,6 +60,10 @@ func addonsPlan(version string) string {
 // bringAddons brings the images of a version's add-ons to the host.
 func (r *reconciliation) bringAddons(ctx context.Context, version string) (result, error) {
 	id := r.attempt(addonsPlan(version))
+	imports, claim := &r.controller.imports, importOf(r)
+	if runs := r.host.Status.Operation; runs != nil && runs.ID == id && runs.Phase == infrav1.HostOperationRunning {
+		imports.hold(claim, r.now)
+	}
 	status, o := r.follow(ctx, id)
 	if o.pending {
 		return o.result, nil
@@ -68,6 +72,9 @@ func (r *reconciliation) bringAddons(ctx context.Context, version string) (resul
 	case run.NotStarted:
 		if r.maintenanceGate("bringing the add-on images of " + version) {
 			return r.probe(ctx), nil
+		}
+		if o, err := r.importsInTurn(ctx, version); err != nil || o.pending {
+			return o.result, err
 		}
 		wanted, err := r.addonArtifacts(ctx, version)
 		if err != nil {
@@ -83,10 +90,12 @@ func (r *reconciliation) bringAddons(ctx context.Context, version string) (resul
 		}
 		return r.started(id)
 	case run.Succeeded:
+		imports.release(claim)
 		r.holdsAddons(version)
 		r.event("Normal", "AddonImagesPresent", "the images of the add-ons of %s are on the host", version)
 		return after(0), nil
 	case run.Failed, run.Interrupted:
+		imports.release(claim)
 		message := fmt.Sprintf("the add-on images of %s could not be brought to the host: %s", version, status.Message)
 		r.setFalse(infrav1.HostAddonImagesCondition, infrav1.HostStepFailedReason, message)
 		r.event("Warning", infrav1.HostStepFailedReason, "%s", message)

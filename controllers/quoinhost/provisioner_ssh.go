@@ -175,7 +175,13 @@ func (o *sshProvisioner) Addons(ctx context.Context, host *infrav1.QuoinHost, or
 	if err != nil {
 		return &ArtifactsError{Place: order.Artifacts.Place(), Err: err}
 	}
-	return startAs(ctx, conn, order.Owner, run.Plan{ID: order.ID, Steps: steps, Files: files})
+	guard, err := acquired(ctx, conn, order.Owner)
+	if err != nil {
+		return err
+	}
+	// The node serves meanwhile, and may have a member of etcd.
+	runner := run.Runner{Guard: guard.Script(), Starter: run.Systemd{Idle: true}}
+	return guard.Explain(ctx, conn, runner.Start(ctx, conn, run.Plan{ID: order.ID, Steps: steps, Files: files}))
 }
 
 // Recover implements Provisioner.

@@ -70,6 +70,7 @@ type Reconciler struct {
 	// jitter spreads the attempts on hosts that failed together; drawn from [0, 1).
 	jitter    func() float64
 	pace      pace
+	imports   imports
 	confirmed confirmedAbsenceCache
 	writes    *ownwrites.Client
 	// secrets are kept as long as hosts need them.

@@ -404,6 +404,7 @@ type HostFailure struct {
 // +kubebuilder:printcolumn:name="CPU",type="integer",JSONPath=".status.facts.cpus",description="Logical processors",priority=10
 // +kubebuilder:printcolumn:name="Memory",type="string",JSONPath=".status.facts.memory",description="Memory",priority=10
 // +kubebuilder:printcolumn:name="Step",type="string",JSONPath=".status.operation.step",description="Step that runs or failed",priority=10
+// +kubebuilder:printcolumn:name="Staged",type="string",JSONPath=".status.staged[*].version",description="Versions that were brought to the host ahead",priority=10
 // +kubebuilder:printcolumn:name="Paused",type="string",JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Reconciliation paused",priority=10
 // +kubebuilder:printcolumn:name="Held for",type="string",JSONPath=".spec.heldFor.clusters",description="Clusters whose move the host is held for",priority=10
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"

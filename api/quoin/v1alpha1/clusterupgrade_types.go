@@ -383,6 +383,7 @@ type ClusterUpgradeStatus struct {
 // +kubebuilder:printcolumn:name="Progress",type="string",JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`,description="What it does or waits for"
 // +kubebuilder:printcolumn:name="Completed",type="string",JSONPath=`.status.conditions[?(@.type=="Completed")].status`,description="All steps are done"
 // +kubebuilder:printcolumn:name="Stalled",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Stalled")].status`,description="It takes longer than its deadline"
+// +kubebuilder:printcolumn:name="Staged",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Staged")].status`,description="The next hosts have what comes next"
 // +kubebuilder:printcolumn:name="Message",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Progressing")].message`,description="What it does or waits for"
 // +kubebuilder:printcolumn:name="Paused",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Nothing is written while paused"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"

@@ -21,6 +21,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
 // Inventory is what the management cluster says of a control plane. It does not change once it is made.
@@ -73,8 +74,8 @@ type Lists struct {
 	configs       []bootstrapv1.KubeadmConfig
 	hosts         []infrav1.QuoinHost
 	hostsByKey    map[client.ObjectKey]*infrav1.QuoinHost
-	// all are the Machines of the Cluster.
-	all collections.Machines
+	// all are the Machines of the Cluster: the cache's own, of which none is changed, in any order.
+	all []clusterv1.Machine
 	// leftBehind is LeftBehind of the inventory.
 	leftBehind string
 }
@@ -125,7 +126,7 @@ func (s *Sources) List(ctx context.Context, subject Subject, cached bool) (*List
 	}
 	lists.quoinMachines = infra.Items
 	var err error
-	if lists.all, err = collections.GetFilteredMachinesForCluster(ctx, s.Cache, subject.Cluster); err != nil {
+	if lists.all, err = observed.Machines(ctx, s.Cache, client.ObjectKeyFromObject(subject.Cluster)); err != nil {
 		return nil, err
 	}
 	hosts := &infrav1.QuoinHostList{}
@@ -155,7 +156,8 @@ func (s *Sources) Inventory(ctx context.Context, lists *Lists, machines collecti
 	inv := &Inventory{Subject: lists.Subject, Cached: lists.Cached, ClusterQuoinMachines: lists.quoinMachines,
 		fleet: lists.hosts, LeftBehind: lists.leftBehind, versions: map[string]string{}, claimed: map[string]bool{}}
 	nodeWell := map[string]bool{}
-	for _, machine := range lists.all {
+	for i := range lists.all {
+		machine := &lists.all[i]
 		inv.versions[machine.Spec.InfrastructureRef.Name] = machine.Spec.Version
 		nodeWell[machine.Spec.InfrastructureRef.Name] = conditions.IsTrue(machine, clusterv1.MachineNodeReadyCondition)
 		if _, ok := machine.Labels[clusterv1.MachineControlPlaneLabel]; !ok {

@@ -25,7 +25,7 @@ func (s *Sources) leftBehind(ctx context.Context, l *Lists) (string, error) {
 	if err != nil {
 		return err.Error() + "; correct the annotation", nil //nolint:nilerr // a person's to correct
 	}
-	world := skew.WorldOf(listed(l.all))
+	world := skew.WorldOf(l.all)
 	if skew.AskForEstate(policies) {
 		if world.Estate, err = observed.Catalog(ctx, s.Cache, l.Cluster); err != nil {
 			return "", err
@@ -36,7 +36,13 @@ func (s *Sources) leftBehind(ctx context.Context, l *Lists) (string, error) {
 	}
 	left, _ := skew.LeftBehind(policies, world, l.ControlPlane.Spec.Version)
 	if left != "" {
-		left += plan.StateOf(listed(l.all)).Onward(policies, l.ControlPlane.Spec.Version)
+		// What is said is the same in whatever order the cache has them; most have nothing said of them.
+		sorted := listed(collections.FromMachineList(&clusterv1.MachineList{Items: l.all}))
+		estate := world.Estate
+		world = skew.WorldOf(sorted)
+		world.Estate = estate
+		left, _ = skew.LeftBehind(policies, world, l.ControlPlane.Spec.Version)
+		left += plan.StateOf(sorted).Onward(policies, l.ControlPlane.Spec.Version)
 	}
 	return left, nil
 }
