@@ -43,6 +43,8 @@ type node struct {
 	gated    bool
 	joined   bool
 	ill      string
+	// marked with cluster.x-k8s.io/delete-machine.
+	marked bool
 }
 
 func (n *node) available() bool { return n.joined && n.ill == "" && !n.gated && n.deleted.IsZero() }
@@ -205,7 +207,7 @@ func (d *deployment) scale(s *set, now time.Time) {
 	}
 	rank := func(n *node) int {
 		switch {
-		case !n.deleted.IsZero():
+		case !n.deleted.IsZero() || n.marked:
 			return 0
 		case !n.joined || n.ill != "":
 			return 1
