@@ -191,7 +191,8 @@ func (r *Reconciler) members(
 }
 
 func selectorOf(quoinMachine *infrav1.QuoinMachine) (placement.Request, error) {
-	request := placement.Request{Namespace: quoinMachine.Namespace}
+	_, controlPlane := quoinMachine.Labels[clusterv1.MachineControlPlaneLabel]
+	request := placement.Request{Namespace: quoinMachine.Namespace, Worker: !controlPlane}
 	if quoinMachine.Spec.HostSelector == nil {
 		return request, nil
 	}

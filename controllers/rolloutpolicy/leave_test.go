@@ -303,7 +303,7 @@ func TestNoHookOutlivesItsPolicy(t *testing.T) {
 			w.reconcile()
 			w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
 			cache := w.r.ClusterCache
-			w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Name: "another"})
+			w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Name: "another"}, nodesWatch)
 			end(w)
 			w.Expect(w.reconcile().RequeueAfter).NotTo(BeZero())
 			w.Expect(w.hooks("old-0")).To(BeEmpty())
@@ -321,7 +321,7 @@ func TestNoHookOutlivesItsPolicy(t *testing.T) {
 		cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}
 		w.adjust(cluster, func() { cluster.Finalizers = []string{"test/stays"} })
 		w.Expect(w.client.Delete(t.Context(), cluster)).To(Succeed())
-		w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Name: "another"})
+		w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Name: "another"}, nodesWatch)
 		w.reconcile()
 		free(w)
 	})
@@ -384,7 +384,7 @@ func TestNodesThatAreLeftAlone(t *testing.T) {
 func TestAClusterThatDoesNotAnswerHoldsNoDrainForEver(t *testing.T) {
 	w := newDraining(t, quoinv1.RolloutDrain{}, 0)
 	w.reconcile()
-	w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Name: "another"})
+	w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Name: "another"}, nodesWatch)
 	w.delete("old-0")
 	w.says("old-0", clusterv1.MachineDeletingWaitingForPreDrainHookReason, "Waiting",
 		func(d *clusterv1.MachineDeletionStatus, now metav1.Time) { d.WaitForPreDrainHookStartTime = now })

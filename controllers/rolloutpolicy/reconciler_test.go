@@ -140,7 +140,8 @@ func (w *world) restart() {
 	})
 	w.r = &Reconciler{Client: writer, APIReader: w.client, Recorder: w.events, Clock: w.clock}
 	if w.workload != nil {
-		w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: namespace, Name: "c1"})
+		w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: namespace, Name: "c1"},
+			nodesWatch)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
@@ -36,6 +37,8 @@ type Request struct {
 	Namespace string
 	// Selector over the hosts' labels; nil selects every host.
 	Selector labels.Selector
+	// Worker says that the machine is none of a control plane, for which hosts may be reserved.
+	Worker bool
 	// FailureDomain the host must be in; empty for any.
 	FailureDomain string
 	// Members counts, by failure domain, the hosts that the machine's peers have. Without a wanted failure domain the
@@ -107,6 +110,7 @@ const (
 	NotReady      Reason = "not ready"
 	NotRegistered Reason = "not registered yet"
 	NoAnswer      Reason = "without an answer"
+	Reserved      Reason = "reserved for control planes"
 	Duplicate     Reason = "with the hostname, machine-id or product UUID of another host of the Cluster (its condition " +
 		"Unique says which)"
 )
@@ -205,6 +209,8 @@ func obstacle(request Request, h Host) (Reason, int) {
 		return Reason("not offered to namespace " + request.Namespace), rankNamespace
 	case request.Selector != nil && !request.Selector.Matches(labels.Set(h.Labels)):
 		return Reason("not selected by " + request.Selector.String()), rankSelector
+	case request.Worker && h.Labels[infrav1.ReservedForLabel] == infrav1.ReservedForControlPlane:
+		return Reserved, rankSelector
 	case request.FailureDomain != "" && h.FailureDomain != request.FailureDomain:
 		return Reason("not in failure domain " + request.FailureDomain), rankDomain
 	}

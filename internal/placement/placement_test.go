@@ -23,7 +23,7 @@ import (
 //	hosts       one host per line: [namespace/]name key=value ... with the keys state, domain, offer (comma separated),
 //	            former and failed (pool@minutes ago), and the flags inUse, notReady, leaving, held, detached, maintenance,
 //	            preparing, serving; any other key=value is a label
-//	select      namespace=.. selector=(..) domain=.. members=(domain=n,..) pool=.. former
+//	select      namespace=.. selector=(..) domain=.. members=(domain=n,..) pool=.. former worker
 //	soon        with the arguments of select: when each host could be claimed
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -142,6 +142,8 @@ func parseRequest(t *testing.T, d *datadriven.TestData) Request {
 			r.Pool = arg.Vals[0]
 		case "former":
 			r.PreferFormer = true
+		case "worker":
+			r.Worker = true
 		case "selector":
 			selector, err := labels.Parse(strings.Join(arg.Vals, ","))
 			if err != nil {

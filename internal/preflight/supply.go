@@ -163,7 +163,7 @@ func (f supply) lacks(
 		return "", err
 	}
 	request := placement.Request{Namespace: key.Namespace, FailureDomain: domain, Version: version,
-		Taken: f.taken, FailCgroupV1: fails}
+		Taken: f.taken, FailCgroupV1: fails, Worker: group != ""}
 	if wants := template.Spec.Template.Spec.HostSelector; wants != nil {
 		selector, err := metav1.LabelSelectorAsSelector(wants)
 		if err != nil {

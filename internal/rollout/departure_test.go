@@ -15,7 +15,7 @@ import (
 // (core/reconcilers/machine/machine_controller.go), and of the pods on its Node.
 type departure struct {
 	preDrain, preTerminate bool
-	marked, cordoned       bool
+	tainted, cordoned      bool
 	excluded               bool
 	unreachable            bool
 	// pods that are to be evicted; those that are protected are not, and those that hang never end.
@@ -98,7 +98,7 @@ func (n *node) departing() string {
 // leave is what is known of it.
 func (n *node) leave(f *fleet) Leave {
 	l := Leave{PreDrain: n.preDrain, PreTerminate: n.preTerminate, Excluded: n.excluded, Began: n.began, Passed: n.passed}
-	l.Node = Node{Known: n.joined, Unreachable: n.unreachable, Unschedulable: n.cordoned, Marked: n.marked,
+	l.Node = Node{Known: n.joined, Unreachable: n.unreachable, Unschedulable: n.cordoned, Marked: n.tainted,
 		Listed: n.joined && !n.deleted.IsZero()}
 	if n.deleted.IsZero() {
 		return l
@@ -124,7 +124,7 @@ func (f *fleet) depart() []Decision {
 			continue
 		}
 		for _, n := range d.machines {
-			n.preDrain, n.preTerminate, n.marked = false, false, false // as the controller does
+			n.preDrain, n.preTerminate, n.tainted = false, false, false // as the controller does
 		}
 	}
 	for _, d := range f.result.Leaves {
@@ -136,7 +136,7 @@ func (f *fleet) depart() []Decision {
 		case Unguard:
 			n.preDrain, n.preTerminate = false, false
 		case Taint, Untaint:
-			n.marked = d.Action == Taint
+			n.tainted = d.Action == Taint
 		case Drain:
 			n.preDrain, n.cordoned = false, n.joined
 		case Evict:
@@ -224,8 +224,8 @@ func (f *fleet) nodes() string {
 	var text strings.Builder
 	for _, d := range f.pools {
 		for _, n := range d.machines {
-			if n.marked || n.cordoned {
-				fmt.Fprintf(&text, "%s%s%s\n", n.name, map[bool]string{true: " tainted"}[n.marked],
+			if n.tainted || n.cordoned {
+				fmt.Fprintf(&text, "%s%s%s\n", n.name, map[bool]string{true: " tainted"}[n.tainted],
 					map[bool]string{true: " cordoned"}[n.cordoned])
 			}
 		}

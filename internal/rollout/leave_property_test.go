@@ -63,7 +63,7 @@ func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
 	pool, was := f.pool(d.Pool), before[d.Machine]
 	switch d.Action {
 	case Taint:
-		if was.marked || was.cordoned || was.template == pool.template {
+		if was.tainted || was.cordoned || was.template == pool.template {
 			t.Fatalf("%s is tainted: %+v", d.Machine, was)
 		}
 	case Drain:
@@ -77,7 +77,7 @@ func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
 		for _, n := range pool.machines {
 			other := before[n.name]
 			if was.template != pool.template && other.template != pool.template && other.joined && other.deleted.IsZero() &&
-				!other.marked && !other.cordoned {
+				!other.tainted && !other.cordoned {
 				t.Fatalf("%s is drained before %s is tainted", d.Machine, n.name)
 			}
 		}

@@ -379,7 +379,8 @@ func (r *rules) beforeCounting() (Reason, string) {
 		return Limited, why
 	}
 	first := r.first()
-	if first == nil {
+	// One that waits for its drain serves until a new one does.
+	if first == nil || slices.ContainsFunc(r.Machines, func(m Machine) bool { return m.Deleting && m.Leave.PreDrain }) {
 		return "", ""
 	}
 	takes := r.inService() + r.counted + 1 - max(0, r.Replicas-r.Stock.Unavailable)

@@ -248,7 +248,7 @@ func (f *fleet) scattered() string {
 		}
 		domain, leaves := "", ""
 		for _, n := range d.machines {
-			if n.deleted.IsZero() || !f.seen[n] || n.mark == byThem || d.unavailable > 1 || f.policy.Strategy == nil ||
+			if n.deleted.IsZero() || n.preDrain || !f.seen[n] || n.mark == byThem || d.unavailable > 1 || f.policy.Strategy == nil ||
 				f.policy.Strategy.Waves == "" {
 				continue
 			}

@@ -79,11 +79,14 @@ func (w *RolloutPolicyWebhook) validate(
 		return nil, apierrors.NewInternalError(fmt.Errorf("read Cluster %s: %w", key, err))
 	}
 	pools := &clusterv1.MachineDeploymentList{}
-	if err := w.Reader.List(ctx, pools, client.InNamespace(policy.Namespace),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}); err != nil {
+	if err := w.Reader.List(ctx, pools, client.InNamespace(policy.Namespace)); err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("list the MachineDeployments of Cluster %s: %w", key, err))
 	}
-	return warnings, refuseRollout(policy, validateRolloutOf(policy, cluster, pools.Items))
+	pools.Items = slices.DeleteFunc(pools.Items, func(pool clusterv1.MachineDeployment) bool {
+		return pool.Spec.ClusterName != cluster.Name || !pool.DeletionTimestamp.IsZero()
+	})
+	return append(warnings, impatient(policy, pools.Items)...), refuseRollout(policy,
+		validateRolloutOf(policy, cluster, pools.Items))
 }
 
 // others warns of a policy that another one of the Cluster keeps from holding.
@@ -156,9 +159,6 @@ func validateRolloutOf(
 	var pools []rollout.Pool
 	controlPlane := cluster.Spec.ControlPlaneRef.Name
 	for i := range all {
-		if all[i].Spec.ClusterName != cluster.Name || !all[i].DeletionTimestamp.IsZero() {
-			continue
-		}
 		pools = append(pools, rollout.Pool{Name: all[i].Name, Labels: all[i].Labels})
 		if all[i].Name == controlPlane {
 			controlPlane = "" // a MachineDeployment may have that name as well
@@ -179,6 +179,26 @@ func validateRolloutOf(
 		reasons = append(reasons, field.Forbidden(path, why))
 	}
 	return reasons
+}
+
+// provisionTime is the annotation of a MachineDeployment by which the cluster autoscaler waits longer for its Nodes.
+const provisionTime = "cluster.x-k8s.io/autoscaling-options-maxnodeprovisiontime"
+
+// impatient warns of MachineDeployments whose autoscaler takes a Machine that is held for one that failed, and lowers
+// replicas.
+func impatient(policy *quoinv1.RolloutPolicy, pools []clusterv1.MachineDeployment) admission.Warnings {
+	var warnings admission.Warnings
+	for i := range pools {
+		_, scaled := pools[i].Annotations[clusterv1.AutoscalerMaxSizeAnnotation]
+		_, patient := pools[i].Annotations[provisionTime]
+		place, err := rollout.Select(&policy.Spec, pools[i].Name, pools[i].Labels)
+		if scaled && !patient && err == nil && place >= 0 {
+			warnings = append(warnings, fmt.Sprintf("the cluster autoscaler gives up Machines of MachineDeployment %s that are "+
+				"held for long, and lowers replicas: give it annotation %s with a time longer than any hold, such as 168h",
+				pools[i].Name, provisionTime))
+		}
+	}
+	return warnings
 }
 
 // ofControlPlane refuses a group for the control plane, which would inherit what workers may do.

@@ -83,7 +83,7 @@ func TestRolloutPoliciesThatCannotBeKept(t *testing.T) {
 	}{
 		"nothing special":           {func(*quoinv1.RolloutPolicySpec) {}, ""},
 		"a window":                  {window("22:00", 60, "Europe/Vienna"), ""},
-		"no such zone":              {window("22:00", 60, "Europe/Wien"), "spec.windows[0]: Invalid value: \"22:00\": timeZone Europe/Wien"},
+		"no such zone":              {window("22:00", 60, "Europe/Wien"), "spec.windows[0]: Invalid value: \"22:00\""},
 		"the zone of whatever runs": {window("22:00", 60, "Local"), "give one such as Europe/Vienna"},
 		"no time":                   {window("25:00", 60, ""), "no time of day"},
 		"never open":                {window("22:00", 0, ""), "never opens"},
@@ -177,4 +177,24 @@ func TestASecondRolloutPolicyIsWarnedOf(t *testing.T) {
 	elsewhere := rolloutPolicy("third")
 	elsewhere.Spec.ClusterName = "not-yet-made"
 	g.Expect(w.ValidateCreate(t.Context(), elsewhere)).To(BeEmpty())
+}
+
+// An autoscaler that does not know of rollouts takes a Machine that is held for one that failed.
+func TestAnImpatientAutoscalerIsWarnedOf(t *testing.T) {
+	g := NewWithT(t)
+	w := rolloutsOf(t, "3")
+	pool := &clusterv1.MachineDeployment{}
+	g.Expect(w.Reader.Get(t.Context(), client.ObjectKey{Namespace: "tenant", Name: "prod-b"}, pool)).To(Succeed())
+	writer := w.Reader.(client.Client)
+	annotate := func(key, value string) {
+		metav1.SetMetaDataAnnotation(&pool.ObjectMeta, key, value)
+		g.Expect(writer.Update(t.Context(), pool)).To(Succeed())
+	}
+	g.Expect(w.ValidateCreate(t.Context(), rolloutPolicy("workers"))).To(BeEmpty())
+	annotate(clusterv1.AutoscalerMaxSizeAnnotation, "5")
+	g.Expect(w.ValidateCreate(t.Context(), rolloutPolicy("workers"))).To(ConsistOf(
+		ContainSubstring("MachineDeployment prod-b that are held")))
+	g.Expect(w.ValidateCreate(t.Context(), rolloutPolicy("workers", groupOf("prod-a")))).To(BeEmpty())
+	annotate(provisionTime, "168h")
+	g.Expect(w.ValidateCreate(t.Context(), rolloutPolicy("workers"))).To(BeEmpty())
 }
