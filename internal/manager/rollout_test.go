@@ -50,6 +50,7 @@ func refusesRollouts(t *testing.T, c client.Client) {
 			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(c2.refusal)))
 		})
 	}
+	refusesVictims(t, c)
 	g := NewWithT(t)
 	made := policy("1", "")
 	g.Expect(c.Create(t.Context(), made)).To(Succeed())
