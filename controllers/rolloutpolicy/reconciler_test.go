@@ -133,6 +133,9 @@ func (w *world) restart() {
 			options ...client.PatchOption) error {
 			return count(c.Patch(ctx, object, patch, options...))
 		},
+		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+			return count(c.Delete(ctx, object, options...))
+		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, of string, object client.Object, patch client.Patch,
 			options ...client.SubResourcePatchOption) error {
 			return count(c.SubResource(of).Patch(ctx, object, patch, options...))

@@ -50,6 +50,7 @@ func refusesRollouts(t *testing.T, c client.Client) {
 			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(c2.refusal)))
 		})
 	}
+	refusesVictims(t, c)
 	g := NewWithT(t)
 	timed := policy("1", "")
 	timed.Spec.Windows = []quoinv1.RolloutWindow{{Start: "22:00", DurationMinutes: ptr.To[int32](60), TimeZone: "Europe/Wien"}}

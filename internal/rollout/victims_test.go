@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -240,7 +241,7 @@ func (f *fleet) witness() {
 
 // scattered says which pool loses Machines of two failure domains although waves are asked for, or has more new ones
 // than it replaces (S3-30); empty when none does. What was not available is no loss, a person's mark is their own
-// choice, and of two that may be missing Cluster API takes both before anything is marked.
+// choice, and what may be missing Cluster API takes at every edit without asking.
 func (f *fleet) scattered() string {
 	for _, d := range f.pools {
 		if young := d.of(d.template, func(n *node) bool { return n.deleted.IsZero() && n.occupies() }); young > d.replicas {
@@ -248,7 +249,7 @@ func (f *fleet) scattered() string {
 		}
 		domain, leaves := "", ""
 		for _, n := range d.machines {
-			if n.deleted.IsZero() || n.preDrain || !f.seen[n] || n.mark == byThem || d.unavailable > 1 || f.policy.Strategy == nil ||
+			if n.deleted.IsZero() || n.preDrain || !f.seen[n] || n.mark == byThem || d.unavailable > 0 || f.policy.Strategy == nil ||
 				f.policy.Strategy.Waves == "" {
 				continue
 			}
@@ -259,4 +260,43 @@ func (f *fleet) scattered() string {
 		}
 	}
 	return ""
+}
+
+// Proves: S3-13, S3-30
+//
+// However many may leave at once, they are of one failure domain, whoever deletes them, and a second template in the
+// middle changes nothing about it.
+func TestOneFailureDomainAtATime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFleet()
+		d := &deployment{name: "blue", template: 1, replicas: rapid.IntRange(2, 8).Draw(t, "replicas"),
+			surge:  rapid.IntRange(1, 3).Draw(t, "surge"),
+			newest: rapid.Bool().Draw(t, "newest"), domains: []string{"a", "b", "c"}}
+		if d.onDelete = rapid.Bool().Draw(t, "onDelete"); d.onDelete {
+			d.surge = 0
+		}
+		d.whole(f.now)
+		for _, n := range d.machines {
+			n.last = rapid.IntRange(0, 4).Draw(t, "last") == 0
+			n.domain = rapid.SampledFrom(d.domains).Draw(t, "domain")
+		}
+		f.pools = []*deployment{d}
+		f.policy.SoakSeconds = ptr.To(int32(rapid.IntRange(0, 60).Draw(t, "soak")))
+		f.policy.Strategy = ptr.To(strategy("3", fmt.Sprint(rapid.IntRange(1, 3).Draw(t, "maxUnavailable"))))
+		f.policy.Strategy.Waves = quoinv1.RolloutWavesFailureDomain
+		again := rapid.IntRange(2, 100).Draw(t, "again")
+		for i := range 1000 {
+			if i == 1 || i == again {
+				d.template++
+			}
+			f.step(t)
+			if why := cmp.Or(f.lacking(), f.scattered()); why != "" {
+				t.Fatalf("%s: %s", why, f.draw())
+			}
+			if i > again && f.settled() {
+				return
+			}
+		}
+		t.Fatalf("it does not end: %s\n%s", f.draw(), strings.Join(f.lines(), "\n"))
+	})
 }

@@ -1,0 +1,273 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+)
+
+// onDelete has blue be of that strategy and its Machines be healthy.
+func (w *world) onDelete() {
+	w.t.Helper()
+	blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
+	w.adjust(blue, func() {
+		blue.Spec.Rollout.Strategy = clusterv1.MachineDeploymentRolloutStrategy{
+			Type: clusterv1.OnDeleteMachineDeploymentStrategyType}
+	})
+	w.joins("old-0")
+	w.joins("old-1")
+	for _, name := range []string{"old-0", "old-1"} {
+		machine := w.machine(name)
+		w.adjust(machine, func() { machine.Finalizers = []string{"test/host"} })
+	}
+}
+
+func (w *world) deleting() (names []string) {
+	w.t.Helper()
+	machines := &clusterv1.MachineList{}
+	w.Expect(w.client.List(w.t.Context(), machines)).To(Succeed())
+	for _, machine := range machines.Items {
+		if !machine.DeletionTimestamp.IsZero() {
+			names = append(names, machine.Name)
+		}
+	}
+	return names
+}
+
+// marked are the Machines that their MachineSets are to delete first, with whether we say so.
+func (w *world) marked() map[string]bool {
+	w.t.Helper()
+	machines := &clusterv1.MachineList{}
+	w.Expect(w.client.List(w.t.Context(), machines)).To(Succeed())
+	marked := map[string]bool{}
+	for i := range machines.Items {
+		if _, is := machines.Items[i].Annotations[clusterv1.DeleteMachineAnnotation]; is {
+			marked[machines.Items[i].Name] = rollout.Marked(&machines.Items[i])
+		}
+	}
+	return marked
+}
+
+// Of a pool with OnDelete exactly one Machine is deleted, with its reason written down, and the next when what takes its
+// place counts, whatever write the process dies at.
+//
+// Proves: S3-13, S3-19, S3-26
+func TestOnDeletePoolsAreDeletedOneByOne(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprint("killed at every write of ", every), func(t *testing.T) {
+			w := newWorld(t)
+			w.onDelete()
+			w.kills = func(write int) bool { return every > 0 && write%every == 0 && write < 40 }
+			w.reconcile()
+			w.Expect(w.deleting()).To(ConsistOf("old-0"))
+			gone := w.machine("old-0")
+			w.Expect(rollout.DeletedFor(gone)).To(Equal(rollout.First))
+			w.Expect(rollout.DeletedFor(w.machine("old-1"))).To(BeEmpty())
+			w.Expect(w.policy().Status.MachineDeployments[0].Message).To(ContainSubstring("old-0 is being deleted"))
+
+			w.adjust(gone, func() { gone.Finalizers = nil })
+			w.make(machineOf("new-0", "v2"), hostedBy("new-0", ""))
+			w.reconcile()
+			w.Expect(w.admitted("new-0")).To(BeTrue())
+			w.joins("new-0")
+			w.reconcile()
+			w.Expect(w.deleting()).To(BeEmpty(), "what takes its place has not soaked")
+			w.clock.Step(time.Minute)
+			w.reconcile()
+			w.Expect(w.deleting()).To(ConsistOf("old-1"))
+		})
+	}
+}
+
+// A deletion that fails has no other Machine deleted in place of it: more would be missing than may be.
+//
+// Proves: K-9
+func TestADeletionThatFailsBeginsNoOther(t *testing.T) {
+	w := newWorld(t)
+	w.onDelete()
+	policy := w.policy()
+	w.adjust(policy, func() {
+		policy.Spec.Strategy = &quoinv1.RolloutStrategy{MaxUnavailable: ptr.To(intstr.FromInt32(2))}
+	})
+	asked, refuses := []string{}, true
+	w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch,
+		object client.Object, options ...client.DeleteOption) error {
+		asked = append(asked, object.GetName())
+		if refuses {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, object.GetName(), nil)
+		}
+		return c.Delete(ctx, object, options...)
+	}})
+	for range 10 {
+		_, _ = w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: "c1"}})
+	}
+	w.Expect(asked).To(And(Not(BeEmpty()), HaveEach("old-0")))
+	w.Expect(rollout.DeletedFor(w.machine("old-0"))).NotTo(BeEmpty())
+	refuses = false
+	w.reconcile()
+	w.Expect(w.deleting()).To(ConsistOf("old-0"))
+}
+
+// A template that was reverted, which the cache does not know yet, has nothing deleted.
+func TestNothingIsDeletedByAnOldCache(t *testing.T) {
+	w := newWorld(t)
+	w.onDelete()
+	before := &clusterv1.MachineDeploymentList{}
+	w.Expect(w.client.List(t.Context(), before)).To(Succeed())
+	blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
+	w.adjust(blue, func() { blue.Spec.Template = template("v1") })
+	behind := true
+	w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch,
+		list client.ObjectList, options ...client.ListOption) error {
+		if pools, is := list.(*clusterv1.MachineDeploymentList); is && behind {
+			before.DeepCopyInto(pools)
+			return nil
+		}
+		return c.List(ctx, list, options...)
+	}})
+	for range 3 {
+		result, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: namespace,
+			Name: "c1"}})
+		w.Expect(err).NotTo(HaveOccurred())
+		w.Expect(result.RequeueAfter).To(Or(BeZero(), Equal(cacheLag)))
+	}
+	w.Expect(w.deleting()).To(BeEmpty())
+	w.adjust(blue, func() { blue.Spec.Template = template("v2") })
+	behind = false
+	w.reconcile()
+	w.Expect(w.deleting()).To(ConsistOf("old-0"))
+}
+
+// A Machine that changed after it was read is not deleted: what is deleted is exactly what was decided about.
+func TestAMachineThatChangedIsNotDeleted(t *testing.T) {
+	w := newWorld(t)
+	w.onDelete()
+	w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch,
+		object client.Object, options ...client.DeleteOption) error {
+		machine := w.machine(object.GetName())
+		w.adjust(machine, func() { metav1.SetMetaDataAnnotation(&machine.ObjectMeta, "example.com/changed", "now") })
+		return c.Delete(ctx, object, options...)
+	}})
+	_, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: "c1"}})
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(w.deleting()).To(BeEmpty())
+	w.restart()
+	w.reconcile()
+	w.Expect(w.deleting()).To(ConsistOf("old-0"))
+}
+
+// What was written down about a deletion that is no more to be done is taken off, or a person's would be taken for ours.
+func TestAReasonDoesNotOutliveItsRollout(t *testing.T) {
+	w := newWorld(t)
+	w.onDelete()
+	w.kills = func(write int) bool { return rollout.DeletedFor(w.machine("old-0")) != "" }
+	for range 20 {
+		if _, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: namespace,
+			Name: "c1"}}); err != nil {
+			break
+		}
+	}
+	w.Expect(rollout.DeletedFor(w.machine("old-0"))).NotTo(BeEmpty())
+	w.Expect(w.deleting()).To(BeEmpty())
+	w.kills = func(int) bool { return false }
+	w.restart()
+	blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
+	w.adjust(blue, func() { blue.Spec.Template = template("v1") })
+	w.reconcile()
+	w.Expect(w.machine("old-0").Annotations).NotTo(HaveKey(quoinv1.RolloutDeletedAnnotation))
+	w.Expect(w.deleting()).To(BeEmpty())
+}
+
+// inDomains has the old Machines have hosts there, and a new one that counts in a third.
+func (w *world) inDomains(domains ...string) {
+	w.t.Helper()
+	for i, domain := range domains {
+		quoinMachine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("old-", i)}}
+		w.adjust(quoinMachine, func() { quoinMachine.Status.FailureDomain = domain })
+		w.joins(fmt.Sprint("old-", i))
+	}
+	policy := w.policy()
+	w.adjust(policy, func() {
+		policy.Spec.Strategy = &quoinv1.RolloutStrategy{RolloutVictims: quoinv1.RolloutVictims{
+			Waves: quoinv1.RolloutWavesFailureDomain}}
+	})
+}
+
+// The Machines of one failure domain are marked before a new one counts. A person's mark stays whatever happens, and so
+// does ours when somebody wrote it anew; ours goes with its reason: the template is what it was, the policy is gone, or
+// no group selects the pool.
+func TestMarksComeAndGo(t *testing.T) {
+	for name, end := range map[string]func(*world){
+		"reverted": func(w *world) {
+			blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
+			w.adjust(blue, func() { blue.Spec.Template = template("v1") })
+		},
+		"policy deleted": func(w *world) { w.Expect(w.client.Delete(w.t.Context(), w.policy())).To(Succeed()) },
+		"not selected": func(w *world) {
+			policy := w.policy()
+			w.adjust(policy, func() {
+				policy.Spec.Groups = []quoinv1.RolloutGroup{{Name: "others", MachineDeployments: quoinv1.RolloutSelector{
+					Names: []string{"green"}}}}
+			})
+		},
+		"waves no more": func(w *world) {
+			policy := w.policy()
+			w.adjust(policy, func() { policy.Spec.Strategy = nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", "quoin://y"), machineOf("old-2", "v1"),
+				hostedBy("old-2", "quoin://z"), machineOf("old-3", "v1"), hostedBy("old-3", "quoin://w"))
+			w.inDomains("a", "b", "a", "a")
+			mine := w.machine("old-2")
+			w.adjust(mine, func() {
+				metav1.SetMetaDataAnnotation(&mine.ObjectMeta, clusterv1.DeleteMachineAnnotation, "")
+			})
+			w.reconcile()
+			w.Expect(w.marked()).To(Equal(map[string]bool{"old-0": true, "old-2": false, "old-3": true}))
+			anew := w.machine("old-3")
+			w.adjust(anew, func() { anew.Annotations[clusterv1.DeleteMachineAnnotation] = "by the autoscaler" })
+			marked := w.machine("old-0")
+			end(w)
+			w.restart()
+			w.Expect(w.r.ofCluster(t.Context(), marked)).To(HaveLen(1), "the Machine itself brings its Cluster here")
+			w.reconcile()
+			left := w.marked()
+			delete(left, "new-0") // which is the one to be replaced when the template is what it was
+			w.Expect(left).To(Equal(map[string]bool{"old-2": false, "old-3": false}))
+		})
+	}
+}
+
+// What a template says about marks and deletions is on every Machine, and means nothing.
+func TestATemplateMarksNothing(t *testing.T) {
+	g := NewWithT(t)
+	one, another := machineOf("one", "v1"), machineOf("another", "v1")
+	g.Expect(rollout.SetMark(one, true)).To(BeTrue())
+	one.Annotations[quoinv1.RolloutDeletedAnnotation] = rollout.Deletion(one, time.Unix(0, 0), rollout.Decision{Reason: rollout.Next})
+	another.Annotations = one.Annotations
+	g.Expect(rollout.Marked(one)).To(BeTrue())
+	g.Expect(rollout.DeletedFor(one)).To(Equal(rollout.Next))
+	g.Expect(rollout.Marked(another)).To(BeFalse())
+	g.Expect(rollout.DeletedFor(another)).To(BeEmpty())
+	g.Expect(rollout.SetMark(another, false)).To(BeFalse())
+}
