@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/paused"
 	"sigs.k8s.io/cluster-api/util/predicates"
@@ -26,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -42,12 +44,18 @@ type Reconciler struct {
 	Client client.Client
 	// APIReader reads Machines as they are now before one of them is changed.
 	APIReader client.Reader
+	// ClusterCache reaches the Clusters that are validated.
+	ClusterCache clustercache.ClusterCache
+	// AnyAddress lets a policy's checks ask this host too, for tests.
+	AnyAddress bool
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
 	// Clock is the real one when nil.
 	Clock clock.PassiveClock
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string
+
+	looker looker
 }
 
 // +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies,verbs=get;list;watch;patch
@@ -60,8 +68,11 @@ type Reconciler struct {
 
 // SetupWithManager adds the controller to the manager.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
-	if r.Client == nil || r.APIReader == nil {
-		return errors.New("fields Client and APIReader must be set")
+	if r.Client == nil || r.APIReader == nil || r.ClusterCache == nil {
+		return errors.New("fields Client, APIReader and ClusterCache must be set")
+	}
+	if err := r.looker.endWith(mgr); err != nil {
+		return err
 	}
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("rolloutpolicy-controller")
@@ -81,6 +92,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&clusterv1.MachineSet{}, ofCluster).
 		Watches(&clusterv1.Machine{}, ofCluster).
 		Watches(&infrav1.QuoinMachine{}, ofCluster).
+		WatchesRawSource(source.Channel(r.looker.begun().Events(), &handler.EnqueueRequestForObject{})).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("set up the controller of RolloutPolicies: %w", err)
@@ -171,6 +183,9 @@ func (r *Reconciler) lead(
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	if err := r.looks(ctx, policy, cluster, seen); err != nil {
+		return ctrl.Result{}, err
+	}
 	plan := rollout.Plan(seen.state, &policy.Spec, r.Clock.Now())
 	if changes(plan) {
 		if seen, err = r.observe(ctx, r.APIReader, policy, cluster); err != nil {
@@ -186,7 +201,7 @@ func (r *Reconciler) lead(
 	if err := r.report(ctx, policy, statusOf(policy, plan)); err != nil {
 		return ctrl.Result{}, err
 	}
-	again := plan.Again
+	again := r.again(cluster, plan)
 	if seen.behind && (again == 0 || again > cacheLag) {
 		again = cacheLag
 	}

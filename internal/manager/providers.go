@@ -110,6 +110,7 @@ func addInfrastructure(
 	if err := (&rolloutpolicy.Reconciler{
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
+		ClusterCache:     clusterCache,
 		WatchFilterValue: o.WatchFilter,
 	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
 		return err
