@@ -51,8 +51,8 @@ func (r *Reconciler) workload(ctx context.Context, cluster *clusterv1.Cluster) (
 	return cached, live, nil
 }
 
-// look reads the Nodes of Machines that leave or will, and the pods of those about which a decision rests on them.
-func (r *Reconciler) look(
+// readNodes reads the Nodes of Machines that leave or will, and the pods of those about which a decision rests on them.
+func (r *Reconciler) readNodes(
 	ctx context.Context, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, seen *observation,
 ) (map[string]rollout.Node, error) {
 	if !seen.hooked {

@@ -43,6 +43,7 @@ func (r *Reconciler) observe(
 	ctx context.Context, machines client.Reader, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
 ) (*observation, error) {
 	seen := &observation{machines: map[string]*clusterv1.Machine{}, guarded: map[string]bool{}}
+	seen.state.Validation = policy.Status.Validation
 	seen.state.Unhealthy = lacks(cluster, clusterv1.ClusterControlPlaneAvailableCondition)
 	seen.state.Outdated = lacks(cluster, clusterv1.ClusterControlPlaneMachinesUpToDateCondition)
 	pools, sets, all := &clusterv1.MachineDeploymentList{}, &clusterv1.MachineSetList{}, &clusterv1.MachineList{}

@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -45,8 +46,10 @@ type Reconciler struct {
 	Client client.Client
 	// APIReader reads Machines as they are now before one of them is changed.
 	APIReader client.Reader
-	// ClusterCache reaches the Nodes of workload clusters; they are not read when it is nil.
+	// ClusterCache reaches workload clusters.
 	ClusterCache clustercache.ClusterCache
+	// AnyAddress lets a policy's checks ask this host too, for tests.
+	AnyAddress bool
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
 	// Clock is the real one when nil.
@@ -56,6 +59,7 @@ type Reconciler struct {
 	// remnants by the UID of a Machine.
 	remnants   sync.Map
 	controller controller.Controller
+	looker     looker
 }
 
 // +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies,verbs=get;list;watch;patch
@@ -69,8 +73,11 @@ type Reconciler struct {
 
 // SetupWithManager adds the controller to the manager.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
-	if r.Client == nil || r.APIReader == nil {
-		return errors.New("fields Client and APIReader must be set")
+	if r.Client == nil || r.APIReader == nil || r.ClusterCache == nil {
+		return errors.New("fields Client, APIReader and ClusterCache must be set")
+	}
+	if err := r.looker.endWith(mgr); err != nil {
+		return err
 	}
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("rolloutpolicy-controller")
@@ -90,10 +97,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&clusterv1.MachineSet{}, ofCluster).
 		Watches(&clusterv1.Machine{}, ofCluster).
 		Watches(&infrav1.QuoinMachine{}, ofCluster).
-		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.ofHost), builder.WithPredicates(markChanges()))
-	if r.ClusterCache != nil {
-		building = building.WatchesRawSource(r.ClusterCache.GetClusterSource("rolloutpolicy", r.ofCluster))
-	}
+		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.ofHost), builder.WithPredicates(markChanges())).
+		WatchesRawSource(source.Channel(r.looker.begun().Events(), &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(r.ClusterCache.GetClusterSource("rolloutpolicy", r.ofCluster))
 	var err error
 	if r.controller, err = building.Build(r); err != nil {
 		return fmt.Errorf("set up the controller of RolloutPolicies: %w", err)
@@ -187,11 +193,14 @@ func (r *Reconciler) lead(
 	if carried, err := r.carryMarks(ctx, policy, seen); carried || err != nil {
 		return ctrl.Result{RequeueAfter: cacheLag}, err
 	}
-	nodes, unread := r.look(ctx, policy, cluster, seen)
+	nodes, unread := r.readNodes(ctx, policy, cluster, seen)
 	if unread != nil {
 		ctrl.LoggerFrom(ctx).Info("The Nodes of a workload cluster were not read", "reason", unread.Error())
 	}
 	seen.fill(nodes)
+	if err := r.looks(ctx, policy, cluster, seen); err != nil {
+		return ctrl.Result{}, err
+	}
 	plan := rollout.Plan(seen.state, &policy.Spec, r.Clock.Now())
 	if changes(plan) {
 		if seen, err = r.observe(ctx, r.APIReader, policy, cluster); err != nil {
@@ -221,7 +230,7 @@ func (r *Reconciler) lead(
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	again := plan.Again
+	again := r.again(cluster, plan)
 	if unread != nil && (again == 0 || again > workloadRetry) {
 		again = workloadRetry
 	}

@@ -36,6 +36,7 @@ func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result) quoinv1.Rollou
 		progressing(&status, metav1.ConditionFalse, quoinv1.SelectorInvalidReason, plan.Problem)
 		return status
 	}
+	status.Validation = plan.Validation
 	status.PausedAfter, status.MachineDeployments, status.Progress = plan.PausedAfter, nil, ""
 	done, all := 0, 0
 	var moving, held []string

@@ -92,6 +92,7 @@ func TestManager(t *testing.T) {
 	})
 	t.Run("refuses", func(t *testing.T) { refuses(t, c) })
 	t.Run("refuses rollouts", func(t *testing.T) { refusesRollouts(t, c) })
+	t.Run("refuses validations", func(t *testing.T) { refusesValidations(t, c) })
 	t.Run("upgrades", func(t *testing.T) { upgrades(t, config) }) // before a test silences the webhooks
 	t.Run("judges versions", func(t *testing.T) { judgesVersions(t, config) })
 	t.Run("looks ahead", func(t *testing.T) { looksAhead(t, c, config) })

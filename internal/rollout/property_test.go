@@ -205,7 +205,7 @@ func (f *fleet) judgeOrder(t *rapid.T, pool *deployment, d Decision, flying, beg
 		}
 		return false
 	}
-	onTheirWay, earlier, most := 0, 0, int(*f.policy.Concurrency)
+	onTheirWay, earlier, most := 0, 0, int(ptr.Deref(f.policy.Concurrency, 1))
 	for _, other := range f.pools {
 		if other == pool || f.drainFailed(other) || !other.replaces() {
 			continue

@@ -214,3 +214,36 @@ func TestTheRecordIsBounded(t *testing.T) {
 	g.Expect(record.Machines).To(ConsistOf(HaveField("Name", "other")))
 	g.Expect(record.Results[0].Since).To(Equal(metav1.NewTime(later)))
 }
+
+// A record proves a Machine only as it was when it was looked at, by the specification of now, and not for long.
+func TestARecordProvesNothingElse(t *testing.T) {
+	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	policy := &quoinv1.RolloutPolicySpec{Validation: &quoinv1.RolloutValidation{}}
+	since := now.Add(-time.Hour)
+	for name, c := range map[string]struct {
+		change func(*quoinv1.RolloutValidationStatus)
+		want   Reason
+	}{
+		"it is proved":          {func(*quoinv1.RolloutValidationStatus) {}, Validated},
+		"another specification": {func(r *quoinv1.RolloutValidationStatus) { r.Digest = "other" }, Validating},
+		"it was not healthy in between": {func(r *quoinv1.RolloutValidationStatus) {
+			r.Machines[0].HealthySince = metav1.NewTime(since.Add(-time.Second))
+		}, Validating},
+		"another Machine": {func(r *quoinv1.RolloutValidationStatus) { r.Machines[0].Name = "other" }, Validating},
+		"a minute ago": {func(r *quoinv1.RolloutValidationStatus) {
+			r.Machines[0].LastLookTime = metav1.NewTime(now.Add(-time.Minute))
+		}, Validating},
+		"too few": {func(r *quoinv1.RolloutValidationStatus) { r.Machines[0].Successes = 1 }, Validating},
+	} {
+		record := &quoinv1.RolloutValidationStatus{MachineDeployment: "blue", Digest: validationDigest(policy),
+			Since: metav1.NewTime(now.Add(-20 * time.Second)), LastLookTime: metav1.NewTime(now), Successes: ptr.To[int32](2),
+			Machines: []quoinv1.RolloutValidatedMachine{{Name: "new", MachineDeployment: "blue", Successes: 2,
+				HealthySince: metav1.NewTime(since), LastLookTime: metav1.NewTime(now)}}}
+		c.change(record)
+		pool := Pool{Name: "blue", Replicas: 1, Revision: "2", Completed: "1", Machines: []Machine{
+			{Name: "old", Outdated: true, Hosted: true, Joined: true},
+			{Name: "new", Hosted: true, Admitted: since, Gated: true, Joined: true, Since: since}}}
+		result := Plan(State{Validation: record, Pools: []Pool{pool}}, policy, now)
+		NewWithT(t).Expect(result.Decisions[0].Reason).To(Equal(c.want), name)
+	}
+}

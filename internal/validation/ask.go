@@ -1,0 +1,269 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/prometheus/common/model"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
+)
+
+const (
+	// mostBody of an answer is read.
+	mostBody = 1 << 20
+	// mostSaid of a server's own words is repeated.
+	mostSaid = 256
+)
+
+// ask makes a person's check.
+func (s *Subject) ask(ctx context.Context, check *quoinv1.RolloutCheck) (string, error) {
+	switch {
+	case check.HTTP != nil:
+		return s.askHTTP(ctx, check.HTTP)
+	case check.Prometheus != nil:
+		return s.askPrometheus(ctx, check.Prometheus)
+	}
+	return "", errors.New("this version of the manager does not know its kind")
+}
+
+func (s *Subject) askHTTP(ctx context.Context, check *quoinv1.RolloutHTTPCheck) (string, error) {
+	status, body, _, err := s.get(ctx, check.URL, check.SecretName)
+	if err != nil {
+		return "", err
+	}
+	if want := int(ptr.Deref(check.ExpectedStatus, http.StatusOK)); status != want {
+		return "", fmt.Errorf("the status is %d and should be %d", status, want)
+	}
+	// What the answer holds is not repeated: whoever reads the policy need not be allowed to read that.
+	if !bytes.Contains(body, []byte(check.BodyContains)) {
+		return "", errors.New("the answer does not contain the text of bodyContains")
+	}
+	return fmt.Sprintf("the status is %d", status), nil
+}
+
+func (s *Subject) askPrometheus(ctx context.Context, check *quoinv1.RolloutPrometheusCheck) (string, error) {
+	to := strings.TrimSuffix(check.URL, "/") + "/api/v1/query?" + url.Values{"query": {check.Query}}.Encode()
+	status, body, whole, err := s.get(ctx, to, check.SecretName)
+	switch {
+	case err != nil:
+		return "", err
+	case !whole:
+		return "", errors.New("the answer is longer than 1 MiB: have the query result in one number")
+	}
+	value, err := number(status, body)
+	if err != nil {
+		return "", err
+	}
+	said := strconv.FormatFloat(value, 'g', -1, 64)
+	for _, limit := range []struct {
+		text, fails string
+		holds       func(float64) bool
+	}{
+		{check.Min, "below", func(limit float64) bool { return value >= limit }},
+		{check.Max, "above", func(limit float64) bool { return value <= limit }},
+	} {
+		if limit.text == "" {
+			continue
+		}
+		at, err := strconv.ParseFloat(limit.text, 64)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("%q is not a number", limit.text)
+		case math.IsNaN(value):
+			return "", errors.New("the query results in NaN: it divides by nothing, or has no samples")
+		case !limit.holds(at):
+			return "", fmt.Errorf("the number is %s and %s %s", said, limit.fails, limit.text)
+		}
+	}
+	return "the number is " + said, nil
+}
+
+// number that a query results in. See the documentation of Prometheus's HTTP API, which is stable.
+func number(status int, body []byte) (float64, error) {
+	var answer struct {
+		Status string `json:"status"`
+		Error  string `json:"error"`
+		Data   struct {
+			Type   string          `json:"resultType"`
+			Result json.RawMessage `json:"result"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil || answer.Status == "" {
+		return 0, fmt.Errorf("the status is %d, and the answer is none of Prometheus: the url goes up to what comes before "+
+			"/api/v1/query", status)
+	}
+	if answer.Status != "success" {
+		return 0, fmt.Errorf("the query failed: %s", text.Shorten(cmp.Or(answer.Error, "no reason is given"), mostSaid))
+	}
+	switch answer.Data.Type {
+	case "scalar":
+		scalar := model.Scalar{}
+		if err := json.Unmarshal(answer.Data.Result, &scalar); err != nil {
+			return 0, errors.New("the scalar cannot be read")
+		}
+		return float64(scalar.Value), nil
+	case "vector":
+		vector := model.Vector{}
+		if err := json.Unmarshal(answer.Data.Result, &vector); err != nil {
+			return 0, errors.New("the vector cannot be read")
+		}
+		if len(vector) != 1 || vector[0].Histogram != nil {
+			return 0, fmt.Errorf("the query results in %d elements and should in one number: sum() makes one of several, and "+
+				"\"or vector(0)\" one of none", len(vector))
+		}
+		return float64(vector[0].Value), nil
+	}
+	return 0, fmt.Errorf("the query results in a %s and should in a scalar or a vector of one element",
+		text.Shorten(answer.Data.Type, mostSaid))
+}
+
+// get asks for a page once, and reports whether the body is whole. It follows no redirect.
+func (s *Subject) get(ctx context.Context, to, secret string) (status int, body []byte, whole bool, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, to, nil)
+	if err != nil || request.URL.User != nil || !slices.Contains([]string{"http", "https"}, request.URL.Scheme) {
+		// The parser's own error repeats the whole URL.
+		return 0, nil, false, errors.New("the url is none such as https://shop.example.com/healthz")
+	}
+	trust := &tls.Config{MinVersion: tls.VersionTLS12}
+	if secret != "" {
+		if err := s.authorize(ctx, request, trust, secret); err != nil {
+			return 0, nil, false, fmt.Errorf("secret %s: %w", secret, err)
+		}
+	}
+	transport := &http.Transport{
+		// A proxy would ask for what is refused here.
+		Proxy:                  nil,
+		DialContext:            (&net.Dialer{Timeout: Timeout, ControlContext: s.refuse}).DialContext,
+		TLSClientConfig:        trust,
+		TLSHandshakeTimeout:    Timeout,
+		MaxResponseHeaderBytes: 64 << 10,
+		DisableKeepAlives:      true,
+		ForceAttemptHTTP2:      true,
+	}
+	defer transport.CloseIdleConnections()
+	asks := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+	request.Header.Set("User-Agent", "quoin-rollout-check")
+	answer, err := asks.Do(request)
+	if err != nil {
+		var about *url.Error
+		if errors.As(err, &about) {
+			err = about.Err // the URL may hold more than everybody is to read
+		}
+		return 0, nil, false, fmt.Errorf("%s does not answer: %w", request.URL.Host, err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err = io.ReadAll(io.LimitReader(answer.Body, mostBody+1))
+	if err != nil {
+		return 0, nil, false, fmt.Errorf("the answer of %s breaks off: %w", request.URL.Host, err)
+	}
+	return answer.StatusCode, body[:min(len(body), mostBody)], len(body) <= mostBody, nil
+}
+
+// authorize adds what the Secret holds. The Secret names the origin that it is for: else whoever may write a policy and
+// not read Secrets could have any of them sent to a server of their own.
+func (s *Subject) authorize(ctx context.Context, request *http.Request, trust *tls.Config, name string) error {
+	secret := &corev1.Secret{}
+	if err := s.Management.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, secret); err != nil {
+		return fmt.Errorf("it cannot be read: %w", err)
+	}
+	value := func(key string) string { return strings.TrimSpace(string(secret.Data[key])) }
+	origin := request.URL.Scheme + "://" + request.URL.Host
+	switch {
+	case request.URL.Scheme != "https":
+		return errors.New("what it holds is sent to https:// only")
+	case value("origin") == "":
+		return fmt.Errorf("it is not meant for checks: one that is has the key origin, here with %s", origin)
+	case !strings.EqualFold(strings.TrimSuffix(value("origin"), "/"), origin):
+		return fmt.Errorf("it is for another origin than %s", origin)
+	}
+	if authority := secret.Data["ca.crt"]; len(authority) > 0 {
+		trust.RootCAs = x509.NewCertPool()
+		if !trust.RootCAs.AppendCertsFromPEM(authority) {
+			return errors.New("ca.crt holds no PEM encoded certificate")
+		}
+	}
+	switch {
+	case value("token") != "":
+		request.Header.Set("Authorization", "Bearer "+value("token"))
+	case value("username") != "" || value("password") != "":
+		request.SetBasicAuth(value("username"), string(secret.Data["password"]))
+	}
+	return nil
+}
+
+// refuse is asked with each address before it is connected to, when names are resolved already.
+func (s *Subject) refuse(_ context.Context, _, address string, _ syscall.RawConn) error {
+	if s.AnyAddress {
+		return nil
+	}
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("address %s cannot be read", address)
+	}
+	if why := forbidden(to.Addr()); why != "" {
+		return fmt.Errorf("address %s is refused: %s", to.Addr(), why)
+	}
+	return nil
+}
+
+// metadata services of clouds that are not at a link-local address: they give whoever asks the manager's host's rights.
+var metadata = []netip.Addr{
+	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("192.0.0.192"),
+	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"),
+}
+
+// embeds are prefixes of IPv6 addresses that lead to the IPv4 address in them, with the place where that begins.
+var embeds = []struct {
+	prefix netip.Prefix
+	at     int
+}{
+	{netip.MustParsePrefix("64:ff9b::/96"), 12}, {netip.MustParsePrefix("2002::/16"), 2}, {netip.MustParsePrefix("::/96"), 12},
+}
+
+// forbidden says why an address is not asked; empty when it is.
+func forbidden(address netip.Addr) string {
+	address = address.Unmap().WithZone("")
+	switch {
+	case address.IsUnspecified() || address.Is4() && address.As4()[0] == 0, address.IsLoopback():
+		return "it is the manager's own"
+	case address.IsLinkLocalUnicast():
+		return "it is link-local"
+	case address.IsMulticast(), address == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "it is no single host's"
+	case slices.Contains(metadata, address):
+		return "it is a metadata service's"
+	}
+	for _, embed := range embeds {
+		if embed.prefix.Contains(address) {
+			of := address.As16()
+			return forbidden(netip.AddrFrom4([4]byte(of[embed.at : embed.at+4])))
+		}
+	}
+	return ""
+}
