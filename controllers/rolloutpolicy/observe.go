@@ -62,7 +62,7 @@ func (r *Reconciler) observe(
 		ref := pool.Spec.Template.Spec.InfrastructureRef
 		if pool.Spec.ClusterName == cluster.Name && ref.Kind == "QuoinMachineTemplate" &&
 			ref.APIGroup == infrav1.GroupVersion.Group && pool.DeletionTimestamp.IsZero() {
-			seen.pool(pool, sets.Items, all.Items, hosts, completedOf(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
+			seen.pool(pool, sets.Items, all.Items, hosts, formerOf(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
 		}
 	}
 	return seen, nil
@@ -79,22 +79,13 @@ func lacks(cluster *clusterv1.Cluster, condition string) string {
 	return ""
 }
 
-func completedOf(policy *quoinv1.RolloutPolicy, name string) string {
-	for _, progress := range policy.Status.MachineDeployments {
-		if progress.Name == name {
-			return progress.Completed
-		}
-	}
-	return ""
-}
-
 // pool adds a MachineDeployment and its Machines.
 func (seen *observation) pool(
 	of *clusterv1.MachineDeployment, sets []clusterv1.MachineSet, machines []clusterv1.Machine, hosts map[string]bool,
-	completed string, now metav1.Time,
+	former quoinv1.RolloutProgress, now metav1.Time,
 ) {
 	pool := rollout.Pool{Name: of.Name, Labels: of.Labels, Replicas: int(ptr.Deref(of.Spec.Replicas, 1)),
-		Completed: completed, Paused: ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
+		Completed: former.Completed, Pace: paceOf(former), Paused: ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
 		OnDelete: of.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType}
 	if of.Spec.Replicas != nil && !pool.OnDelete {
 		pool.Stock = rollout.Limits{Surge: int(mdutil.MaxSurge(*of)), Unavailable: int(mdutil.MaxUnavailable(*of))}

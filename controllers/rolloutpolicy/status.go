@@ -82,7 +82,7 @@ func progressOf(p rollout.Progress) quoinv1.RolloutProgress {
 	return quoinv1.RolloutProgress{Name: p.Pool, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
 		InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
 		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, Reason: string(p.Reason),
-		Message: text.Shorten(p.Message, mostMessage)}
+		RolloutPace: paceShown(p), Message: text.Shorten(p.Message, mostMessage)}
 }
 
 // notFound is the status of a policy whose Cluster is not there.

@@ -34,7 +34,7 @@ func (f *fleet) state() State {
 	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated}
 	for _, d := range f.pools {
 		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Stock: Limits{d.surge, d.unavailable},
-			Completed: d.completed, Paused: d.paused, OnDelete: d.onDelete}
+			Completed: d.completed, Pace: d.pace, Paused: d.paused, OnDelete: d.onDelete}
 		for _, s := range d.sets {
 			if s.template == d.template {
 				p.Revision = fmt.Sprint(s.template)
@@ -91,7 +91,7 @@ func (f *fleet) decide() []Decision {
 		}
 	}
 	for _, p := range f.result.Progress {
-		f.pool(p.Pool).completed = p.Completed
+		f.pool(p.Pool).completed, f.pool(p.Pool).pace = p.Completed, p.Pace
 	}
 	return done
 }

@@ -60,13 +60,16 @@ func currentPool(pools []rules) string {
 }
 
 func (p *planner) plan(pool *rules) {
-	progress := Progress{Pool: pool.Name, Group: pool.group, Limits: pool.limits, Completed: pool.completed()}
+	progress := Progress{Pool: pool.Name, Group: pool.group, Limits: pool.limits, Completed: pool.completed(),
+		Pace: pool.Pace}
 	begin := len(p.result.Decisions)
 	for _, m := range pool.Machines {
 		switch m.stage() {
 		case inFlight:
 			progress.InFlight++
-			p.validate(pool, m)
+			if p.validate(pool, m) {
+				progress.Pace = progress.Pace.With(p.took(pool, m))
+			}
 		case counts:
 			progress.Done++
 		case outdated:
@@ -211,8 +214,8 @@ func (p *planner) stops(pool *rules) (Reason, string) {
 	return "", ""
 }
 
-// validate decides about a Machine that is in flight.
-func (p *planner) validate(pool *rules, m Machine) {
+// validate decides about a Machine that is in flight, and reports whether it counts now.
+func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 	d := Decision{Pool: pool.Name, Machine: m.Name, Action: Wait}
 	end := m.Since.Add(pool.soak)
 	stop, why := p.stops(pool)
@@ -242,6 +245,7 @@ func (p *planner) validate(pool *rules, m Machine) {
 		p.stalls(m, d.Message)
 	}
 	p.result.Decisions = append(p.result.Decisions, d)
+	return d.Action == Count
 }
 
 // pauses reports whether a person has to say that it goes on after the Machine.

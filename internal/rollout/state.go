@@ -35,7 +35,9 @@ type Pool struct {
 	Revision string
 	// Completed is the MachineSet whose rollout was done last; empty when none was.
 	Completed string
-	Machines  []Machine
+	// Pace of its Machines of late.
+	Pace     Pace
+	Machines []Machine
 }
 
 // Machine of a pool.
@@ -166,8 +168,10 @@ type Progress struct {
 	Limits Limits
 	// Completed as of now.
 	Completed string
-	Reason    Reason
-	Message   string
+	// Pace as of now.
+	Pace    Pace
+	Reason  Reason
+	Message string
 }
 
 // Result of a plan.

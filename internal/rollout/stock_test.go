@@ -25,6 +25,7 @@ type deployment struct {
 	machines           []*node
 	made               int
 	completed          string
+	pace               Pace
 }
 
 // set is a MachineSet.

@@ -197,6 +197,11 @@ type RolloutPolicyStatus struct {
 	// +kubebuilder:validation:MaxLength=32
 	Progress string `json:"progress,omitempty"`
 
+	// expectedEnd is when all of it will be done, by what was measured; unset where that of a MachineDeployment that is to
+	// be replaced is not known.
+	// +optional
+	ExpectedEnd *metav1.Time `json:"expectedEnd,omitempty"`
+
 	// machineDeployments that the policy selects, in their order.
 	// +optional
 	// +listType=map
@@ -256,6 +261,8 @@ type RolloutProgress struct {
 	// +kubebuilder:validation:MaxLength=253
 	Completed string `json:"completed,omitempty"`
 
+	RolloutPace `json:",inline"`
+
 	// reason why it is where it is, in one word.
 	// +required
 	// +kubebuilder:validation:MinLength=1
@@ -277,6 +284,7 @@ type RolloutProgress struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".spec.clusterName",description="Cluster whose workers are replaced"
 // +kubebuilder:printcolumn:name="Progress",type="string",JSONPath=`.status.progress`,description="Machines that are done, of all"
+// +kubebuilder:printcolumn:name="Expected end",type="string",JSONPath=".status.expectedEnd",description="When all of it will be done, by what was measured"
 // +kubebuilder:printcolumn:name="State",type="string",JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`,description="What goes on"
 // +kubebuilder:printcolumn:name="Paused after",type="string",JSONPath=".status.pausedAfter",description="Machine that waits for spec.continueAfter"
 // +kubebuilder:printcolumn:name="Stalled",type="string",JSONPath=`.status.conditions[?(@.type=="Stalled")].status`,description="A new Machine takes longer than its deadline"
