@@ -28,13 +28,17 @@ type observation struct {
 	machines map[string]*clusterv1.Machine
 	// behind: the cache does not know the MachineSet of a Machine yet, about which nothing is decided.
 	behind bool
+	// pools and sets are MachineDeployments and MachineSets by name.
+	pools map[string]*clusterv1.MachineDeployment
+	sets  map[string]*clusterv1.MachineSet
 }
 
 // observe reads what a decision rests on; Machines, which alone are changed, through the given reader.
 func (r *Reconciler) observe(
 	ctx context.Context, machines client.Reader, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
 ) (*observation, error) {
-	seen := &observation{machines: map[string]*clusterv1.Machine{}}
+	seen := &observation{machines: map[string]*clusterv1.Machine{}, pools: map[string]*clusterv1.MachineDeployment{},
+		sets: map[string]*clusterv1.MachineSet{}}
 	seen.state.Unhealthy = lacks(cluster, clusterv1.ClusterControlPlaneAvailableCondition)
 	seen.state.Outdated = lacks(cluster, clusterv1.ClusterControlPlaneMachinesUpToDateCondition)
 	pools, sets, all := &clusterv1.MachineDeploymentList{}, &clusterv1.MachineSetList{}, &clusterv1.MachineList{}
@@ -85,16 +89,18 @@ func (seen *observation) pool(
 	former quoinv1.RolloutProgress, now metav1.Time,
 ) {
 	pool := rollout.Pool{Name: of.Name, Labels: of.Labels, Replicas: int(ptr.Deref(of.Spec.Replicas, 1)),
-		Completed: former.Completed, Pace: paceOf(former), Paused: ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
+		Completed: former.Completed, Pace: paceOf(former), Trial: trialOf(former),
+		Paused:   ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
 		OnDelete: of.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType}
 	if of.Spec.Replicas != nil && !pool.OnDelete {
 		pool.Stock = rollout.Limits{Surge: int(mdutil.MaxSurge(*of)), Unavailable: int(mdutil.MaxUnavailable(*of))}
 	}
+	seen.pools[of.Name] = of
 	var own []*clusterv1.MachineSet
 	names := map[string]bool{}
 	for i := range sets {
 		if metav1.IsControlledBy(&sets[i], of) {
-			own, names[sets[i].Name] = append(own, &sets[i]), true
+			own, names[sets[i].Name], seen.sets[sets[i].Name] = append(own, &sets[i]), true, &sets[i]
 		}
 	}
 	if current, _, _, _ := mdutil.FindNewAndOldMachineSets(of, own, now); current != nil {

@@ -183,7 +183,9 @@ func (r *Reconciler) lead(
 			return ctrl.Result{}, err
 		}
 	}
-	if err := r.report(ctx, policy, statusOf(policy, plan)); err != nil {
+	status := statusOf(policy, plan)
+	err = errors.Join(r.record(ctx, seen, &status, plan), r.rollBack(ctx, policy, seen, plan.Failures, &status))
+	if err := errors.Join(r.report(ctx, policy, status), err); err != nil {
 		return ctrl.Result{}, err
 	}
 	again := plan.Again
@@ -193,8 +195,11 @@ func (r *Reconciler) lead(
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// changes reports whether the plan opens a gate.
+// changes reports whether the plan opens a gate or sets a template back.
 func changes(plan rollout.Result) bool {
+	if len(plan.Failures) > 0 {
+		return true
+	}
 	for _, decision := range plan.Decisions {
 		if decision.Action == rollout.Admit || decision.Action == rollout.Count {
 			return true

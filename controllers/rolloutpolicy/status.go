@@ -41,7 +41,7 @@ func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result) quoinv1.Rollou
 	for _, p := range plan.Progress {
 		done += p.Done
 		all += p.Outdated + p.InFlight + p.Done
-		status.MachineDeployments = append(status.MachineDeployments, progressOf(p))
+		status.MachineDeployments = append(status.MachineDeployments, progressOf(p, formerOf(policy, p.Pool)))
 		line := fmt.Sprintf("%s: %s", p.Pool, cmp.Or(p.Message, string(p.Reason)))
 		switch p.Reason {
 		case rollout.UpToDate:
@@ -77,12 +77,14 @@ func progressing(status *quoinv1.RolloutPolicyStatus, is metav1.ConditionStatus,
 		Status: is, Reason: reason, Message: text.Shorten(message, mostMessage)})
 }
 
-func progressOf(p rollout.Progress) quoinv1.RolloutProgress {
+func progressOf(p rollout.Progress, former quoinv1.RolloutProgress) quoinv1.RolloutProgress {
 	number := func(n int) *int32 { return ptr.To(int32(n)) } //nolint:gosec // nobody has that many Machines
 	return quoinv1.RolloutProgress{Name: p.Pool, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
 		InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
 		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, Reason: string(p.Reason),
-		RolloutPace: paceShown(p), Message: text.Shorten(p.Message, mostMessage)}
+		RolloutPace:   paceShown(p),
+		RolloutRecord: quoinv1.RolloutRecord{Recorded: former.Recorded, Trial: trialShown(p.Trial)},
+		Message:       text.Shorten(p.Message, mostMessage)}
 }
 
 // notFound is the status of a policy whose Cluster is not there.
@@ -132,9 +134,11 @@ func (r *Reconciler) report(
 		kind := corev1.EventTypeNormal
 		switch {
 		case was.Reason == condition.Reason || was.Type == "" && condition.Reason == quoinv1.UpToDateReason,
+			condition.Reason == quoinv1.RolledBackReason || condition.Reason == quoinv1.NothingRolledBackReason,
 			condition.Reason == quoinv1.OnTimeReason || condition.Type == quoinv1.RolloutPolicyPausedCondition:
 			continue
 		case condition.Type == quoinv1.RolloutPolicyStalledCondition, condition.Reason == quoinv1.HeldReason,
+			condition.Reason == quoinv1.RollbackRefusedReason,
 			condition.Reason == quoinv1.SelectorInvalidReason, condition.Reason == quoinv1.AnotherPolicyReason:
 			kind = corev1.EventTypeWarning
 		}

@@ -24,6 +24,8 @@ type fleet struct {
 	// broken templates make no healthy Node.
 	broken map[int]bool
 	result Result
+	// rolled is what became of failures.
+	rolled string
 }
 
 func newFleet() *fleet {
@@ -34,7 +36,7 @@ func (f *fleet) state() State {
 	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated}
 	for _, d := range f.pools {
 		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Stock: Limits{d.surge, d.unavailable},
-			Completed: d.completed, Pace: d.pace, Paused: d.paused, OnDelete: d.onDelete}
+			Completed: d.completed, Pace: d.pace, Trial: d.rolls.trial, Paused: d.paused, OnDelete: d.onDelete}
 		for _, s := range d.sets {
 			if s.template == d.template {
 				p.Revision = fmt.Sprint(s.template)
@@ -92,7 +94,9 @@ func (f *fleet) decide() []Decision {
 	}
 	for _, p := range f.result.Progress {
 		f.pool(p.Pool).completed, f.pool(p.Pool).pace = p.Completed, p.Pace
+		f.pool(p.Pool).rolls.trial = p.Trial
 	}
+	f.rollBack()
 	return done
 }
 
@@ -177,5 +181,6 @@ func (f *fleet) says() string {
 	if f.result.Stalled != "" {
 		fmt.Fprintf(&text, "  STALLED: %s\n", f.result.Stalled)
 	}
+	text.WriteString(f.rolled)
 	return text.String()
 }

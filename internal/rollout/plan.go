@@ -61,7 +61,7 @@ func currentPool(pools []rules) string {
 
 func (p *planner) plan(pool *rules) {
 	progress := Progress{Pool: pool.Name, Group: pool.group, Limits: pool.limits, Completed: pool.completed(),
-		Pace: pool.Pace}
+		Pace: pool.Pace, Trial: p.trial(pool), RollsBack: pool.onFailure == quoinv1.RolloutFailureRollback}
 	begin := len(p.result.Decisions)
 	for _, m := range pool.Machines {
 		switch m.stage() {
@@ -243,6 +243,7 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 	}
 	if d.Reason == Provisioning || d.Reason == NotHealthy {
 		p.stalls(m, d.Message)
+		p.fails(pool, m, d.Message)
 	}
 	p.result.Decisions = append(p.result.Decisions, d)
 	return d.Action == Count

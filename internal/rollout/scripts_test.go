@@ -27,6 +27,7 @@ import (
 //	edit <pool>..    a new template
 //	revert <pool>    the template before
 //	scale <pool> <n>
+//	pool .. topology=yes, applied=<manager>      who else writes the template
 //	run [for=1h]     until nothing moves, or the time is over
 //	break <pool>, mend <pool>      Nodes of the present template are not healthy
 //	ill <machine> <why>, well <machine>, delete <machine>
@@ -110,6 +111,8 @@ func (f *fleet) addPool(d *datadriven.TestData) {
 			p.paused = true
 		case "ondelete":
 			p.onDelete, p.surge = true, 0
+		case "topology", "applied":
+			p.rolls.topology, p.rolls.owner = arg.Key == "topology", arg.Vals[0]
 		case "surge":
 			p.surge = number
 		case "unavailable":

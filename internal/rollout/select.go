@@ -72,6 +72,7 @@ type rules struct {
 	suspended string
 	pause     quoinv1.RolloutPause
 	soak      time.Duration
+	onFailure quoinv1.RolloutFailure
 	limits    Limits
 }
 
@@ -91,7 +92,8 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 		if place < 0 {
 			continue
 		}
-		r := rules{Pool: pool, place: place, pause: policy.PauseAfter, soak: seconds(policy.SoakSeconds)}
+		r := rules{Pool: pool, place: place, pause: policy.PauseAfter, soak: seconds(policy.SoakSeconds),
+			onFailure: policy.OnFailure}
 		if pool.Paused {
 			r.suspended = "the MachineDeployment is paused"
 		}
@@ -102,7 +104,7 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 			if ptr.Deref(group.Suspend, false) {
 				r.suspended = fmt.Sprintf("group %s is suspended", group.Name)
 			}
-			r.pause = cmp.Or(group.PauseAfter, r.pause)
+			r.pause, r.onFailure = cmp.Or(group.PauseAfter, r.pause), cmp.Or(group.OnFailure, r.onFailure)
 			strategy = cmp.Or(group.Strategy, strategy)
 			if group.SoakSeconds != nil {
 				r.soak = seconds(group.SoakSeconds)

@@ -36,7 +36,9 @@ type Pool struct {
 	// Completed is the MachineSet whose rollout was done last; empty when none was.
 	Completed string
 	// Pace of its Machines of late.
-	Pace     Pace
+	Pace Pace
+	// Trial of a revision, as it was known last.
+	Trial    Trial
 	Machines []Machine
 }
 
@@ -168,10 +170,13 @@ type Progress struct {
 	Limits Limits
 	// Completed as of now.
 	Completed string
-	// Pace as of now.
-	Pace    Pace
-	Reason  Reason
-	Message string
+	// Pace and Trial as of now.
+	Pace  Pace
+	Trial Trial
+	// RollsBack: its template is set back when it fails.
+	RollsBack bool
+	Reason    Reason
+	Message   string
 }
 
 // Result of a plan.
@@ -185,6 +190,8 @@ type Result struct {
 	PausedAfter string
 	// Stalled says which Machine takes too long, and why; empty when none does.
 	Stalled string
+	// Failures are templates that are to be set back, where that may be.
+	Failures []Failure
 	// Again is when time alone changes something; 0 when it does not.
 	Again time.Duration
 }

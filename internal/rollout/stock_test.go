@@ -26,6 +26,7 @@ type deployment struct {
 	made               int
 	completed          string
 	pace               Pace
+	rolls              rollbacks
 }
 
 // set is a MachineSet.

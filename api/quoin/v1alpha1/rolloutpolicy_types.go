@@ -120,6 +120,10 @@ type RolloutGroup struct {
 	// +kubebuilder:validation:Maximum=604800
 	SoakSeconds *int32 `json:"soakSeconds,omitempty"`
 
+	// onFailure of the group; that of the policy when unset.
+	// +optional
+	OnFailure RolloutFailure `json:"onFailure,omitempty"`
+
 	// strategy of the group; that of the policy when unset.
 	// +optional
 	Strategy *RolloutStrategy `json:"strategy,omitempty"`
@@ -169,6 +173,13 @@ type RolloutPolicySpec struct {
 	// +kubebuilder:validation:Minimum=60
 	// +kubebuilder:validation:Maximum=604800
 	DeadlineSeconds *int32 `json:"deadlineSeconds,omitempty"`
+
+	// onFailure says what becomes of a template of which no Machine counts deadlineSeconds after the first one got a host:
+	// the rollout stops, or the template whose rollout was completed last is restored. That is not done under a managed
+	// topology, nor against somebody who applies the fields.
+	// +optional
+	// +kubebuilder:default=Stop
+	OnFailure RolloutFailure `json:"onFailure,omitempty"`
 
 	// strategy of every group that has none of its own.
 	// +optional
@@ -261,7 +272,8 @@ type RolloutProgress struct {
 	// +kubebuilder:validation:MaxLength=253
 	Completed string `json:"completed,omitempty"`
 
-	RolloutPace `json:",inline"`
+	RolloutPace   `json:",inline"`
+	RolloutRecord `json:",inline"`
 
 	// reason why it is where it is, in one word.
 	// +required
