@@ -27,6 +27,7 @@ import (
 //	edit <pool>..    a new template
 //	revert <pool>    the template before
 //	scale <pool> <n>
+//	pool .. current=1    so many of its Machines are at the present template already
 //	pool .. topology=yes, applied=<manager>      who else writes the template
 //	run [for=1h]     until nothing moves, or the time is over
 //	break <pool>, mend <pool>      Nodes of the present template are not healthy
@@ -125,6 +126,8 @@ func (f *fleet) addPool(d *datadriven.TestData) {
 		p.whole(f.now)
 	}
 	delete(p.labels, "new")
+	p.partly(p.labels["current"])
+	delete(p.labels, "current")
 	f.pools = append(f.pools, p)
 }
 
