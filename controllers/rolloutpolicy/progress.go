@@ -6,6 +6,7 @@ package rolloutpolicy
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -44,3 +45,20 @@ func paceShown(p rollout.Progress) quoinv1.RolloutPace {
 
 // inSeconds is a duration as the status has it: at most a year, as no Machine takes longer.
 func inSeconds(d time.Duration) int32 { return int32(min(d, 365*24*time.Hour) / time.Second) }
+
+// expect shows when MachineDeployments and all of them will be done.
+func expect(former *quoinv1.RolloutPolicy, status *quoinv1.RolloutPolicyStatus, plan rollout.Result, now time.Time) {
+	shown := func(said *metav1.Time, end time.Time) *metav1.Time {
+		steady := rollout.Steady(ptr.Deref(said, metav1.Time{}).Time, end, now)
+		if steady.IsZero() {
+			return nil
+		}
+		return ptr.To(metav1.NewTime(steady))
+	}
+	ends, all := plan.Expect(now)
+	status.ExpectedEnd = shown(former.Status.ExpectedEnd, all)
+	for i := range status.MachineDeployments {
+		of := &status.MachineDeployments[i]
+		of.ExpectedEnd = shown(formerOf(former, of.Name).ExpectedEnd, ends[of.Name])
+	}
+}

@@ -137,6 +137,9 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	if err := r.supersede(ctx, policies.Items, policy, key.Name); err != nil {
 		return ctrl.Result{}, err
 	}
+	if policy == nil || cluster == nil || !cluster.DeletionTimestamp.IsZero() {
+		forgetMetrics(key.Namespace, key.Name)
+	}
 	switch {
 	case policy == nil && cluster == nil:
 		return ctrl.Result{}, nil
@@ -184,10 +187,12 @@ func (r *Reconciler) lead(
 		}
 	}
 	status := statusOf(policy, plan)
+	expect(policy, &status, plan, r.Clock.Now())
 	err = errors.Join(r.record(ctx, seen, &status, plan), r.rollBack(ctx, policy, seen, plan.Failures, &status))
 	if err := errors.Join(r.report(ctx, policy, status), err); err != nil {
 		return ctrl.Result{}, err
 	}
+	measure(policy)
 	again := plan.Again
 	if seen.behind && (again == 0 || again > cacheLag) {
 		again = cacheLag

@@ -95,6 +95,7 @@ func (p *planner) plan(pool *rules) {
 		}
 	}
 	progress.Reason, progress.Message = p.summary(pool, decided)
+	progress.Left = p.left(pool, progress)
 	p.result.Progress = append(p.result.Progress, progress)
 }
 
@@ -237,6 +238,7 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 		p.result.PausedAfter = cmp.Or(p.result.PausedAfter, m.Name)
 	default:
 		d.Action, d.Reason, d.Message = Count, Validated, "it is healthy"
+		d.Took = p.took(pool, m)
 		if pool.soak > 0 {
 			d.Message = fmt.Sprintf("it was healthy for %s", pool.soak)
 		}

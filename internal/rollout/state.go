@@ -156,7 +156,9 @@ type Decision struct {
 	Pool, Machine string
 	Action        Action
 	// Gate the Machine with its admission.
-	Gate    bool
+	Gate bool
+	// Took is how long a Machine that counts now was on its way.
+	Took    time.Duration
 	Reason  Reason
 	Message string
 }
@@ -173,6 +175,8 @@ type Progress struct {
 	// Pace and Trial as of now.
 	Pace  Pace
 	Trial Trial
+	// Left to be done.
+	Left Left
 	// RollsBack: its template is set back when it fails.
 	RollsBack bool
 	Reason    Reason
