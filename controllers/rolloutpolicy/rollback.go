@@ -87,7 +87,7 @@ func (r revision) changed(to revision) [][]string {
 	return paths
 }
 
-// record keeps the templates whose rollout was completed, of MachineDeployments that are set back when another one fails.
+// record keeps templates whose rollout was completed, of MachineDeployments that are set back when another one fails.
 // It is made while the MachineSet is there, which Cluster API deletes with its last Machine.
 func (r *Reconciler) record(ctx context.Context, seen *observation, status *quoinv1.RolloutPolicyStatus,
 	plan rollout.Result) error {

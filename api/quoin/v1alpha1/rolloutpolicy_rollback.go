@@ -35,7 +35,7 @@ const (
 
 // RolloutRecord is what is kept of a MachineDeployment to go back.
 type RolloutRecord struct {
-	// recorded is the ControllerRevision with the template of the MachineSet of the same name, whose rollout was completed.
+	// recorded is the ControllerRevision with the template of the MachineSet of the same name, whose rollout was done.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
