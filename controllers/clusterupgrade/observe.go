@@ -5,7 +5,6 @@ package clusterupgrade
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,6 +25,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldowner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
@@ -244,32 +244,7 @@ func tookOf(all []quoinv1.ClusterUpgrade, of *quoinv1.ClusterUpgrade) map[string
 func (o *observation) field(kind string, of client.Object, value string, path ...string) upgrade.Field {
 	name := kind + " " + of.GetName()
 	o.objects[name] = of
-	return upgrade.Field{Object: name, Value: value, Owner: ownerOf(of.GetManagedFields(), path)}
-}
-
-// ownerOf is who wrote a field last, for people; empty when that is not known.
-func ownerOf(managed []metav1.ManagedFieldsEntry, path []string) string {
-	var last *metav1.ManagedFieldsEntry
-	for i := range managed {
-		entry := &managed[i]
-		if entry.Subresource == "" && entry.FieldsV1 != nil && has(entry.FieldsV1.GetRawBytes(), path) &&
-			(last == nil || last.Time.Before(entry.Time)) {
-			last = entry
-		}
-	}
-	if last == nil {
-		return ""
-	}
-	return fmt.Sprintf("%s (%s)", last.Manager, last.Operation)
-}
-
-func has(fields []byte, path []string) bool {
-	var tree map[string]json.RawMessage
-	if err := json.Unmarshal(fields, &tree); err != nil {
-		return false
-	}
-	below, found := tree["f:"+path[0]]
-	return found && (len(path) == 1 || has(below, path[1:]))
+	return upgrade.Field{Object: name, Value: value, Owner: fieldowner.Last(of.GetManagedFields(), path...)}
 }
 
 // counts are what every control plane and every MachineDeployment tells of its Machines. One that is not asked for a

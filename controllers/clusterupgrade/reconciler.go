@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -33,6 +32,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
@@ -181,7 +181,7 @@ func (r *Reconciler) reconcile(ctx context.Context, of *quoinv1.ClusterUpgrade) 
 	before := of.DeepCopy()
 	if decision.Change != nil {
 		switch err := r.apply(ctx, of, seen, *decision.Change); {
-		case refused(err):
+		case apierr.IsRefusal(err):
 			return ctrl.Result{}, r.fails(ctx, of, before, quoinv1.RefusedReason, err)
 		case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
 			return ctrl.Result{}, err
@@ -242,14 +242,6 @@ func (r *Reconciler) fails(
 			Status: metav1.ConditionFalse, Reason: reason, Message: text.Shorten(refusal.Error(), mostMessage)})
 	}
 	return errors.Join(refusal, r.report(ctx, of, before.Status, upgrade.Late(after, r.Clock.Now())))
-}
-
-// refused reports whether an API server, or an admission that it asked, looked at a change and did not take it. What
-// another attempt may do, such as a conflict, a timeout or a webhook that does not answer, is no refusal.
-func refused(err error) bool {
-	status := apierrors.APIStatus(nil)
-	return errors.As(err, &status) && slices.Contains([]int32{http.StatusBadRequest, http.StatusForbidden,
-		http.StatusUnprocessableEntity}, status.Status().Code)
 }
 
 // mostMessage is what a condition's message holds here.

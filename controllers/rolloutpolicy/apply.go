@@ -43,6 +43,7 @@ func (r *Reconciler) apply(
 		if err := r.ungate(ctx, machine); err != nil {
 			return err
 		}
+		machineSeconds.WithLabelValues(policy.Namespace, policy.Spec.ClusterName).Observe(d.Took.Seconds())
 	case rollout.Wait:
 		if rollout.Gated(machine) {
 			return r.show(ctx, machine, metav1.ConditionFalse, d)

@@ -27,7 +27,7 @@ type observation struct {
 	// machines by name.
 	machines map[string]*clusterv1.Machine
 	// pools as the cache has them, and the failure domains of hosts by QuoinMachine.
-	pools   []*clusterv1.MachineDeployment
+	pools   map[string]*clusterv1.MachineDeployment
 	domains map[string]string
 	// behind: the cache does not know the MachineSet of a Machine yet, about which nothing is decided.
 	behind bool
@@ -36,13 +36,16 @@ type observation struct {
 	free    []*clusterv1.Machine
 	// hooked: there are Machines of the first kind.
 	hooked bool
+	// sets are MachineSets by name.
+	sets map[string]*clusterv1.MachineSet
 }
 
 // observe reads what a decision rests on; Machines, which alone are changed, through the given reader.
 func (r *Reconciler) observe(
 	ctx context.Context, machines client.Reader, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
 ) (*observation, error) {
-	seen := &observation{machines: map[string]*clusterv1.Machine{}, guarded: map[string]bool{}}
+	seen := &observation{machines: map[string]*clusterv1.Machine{}, guarded: map[string]bool{},
+		sets: map[string]*clusterv1.MachineSet{}, pools: map[string]*clusterv1.MachineDeployment{}}
 	seen.state.Validation = policy.Status.Validation
 	seen.state.Unhealthy = lacks(cluster, clusterv1.ClusterControlPlaneAvailableCondition)
 	seen.state.Outdated = lacks(cluster, clusterv1.ClusterControlPlaneMachinesUpToDateCondition)
@@ -78,8 +81,8 @@ func (r *Reconciler) observe(
 		ref := pool.Spec.Template.Spec.InfrastructureRef
 		if pool.Spec.ClusterName == cluster.Name && ref.Kind == "QuoinMachineTemplate" &&
 			ref.APIGroup == infrav1.GroupVersion.Group && pool.DeletionTimestamp.IsZero() {
-			seen.pools = append(seen.pools, pool)
-			seen.pool(pool, sets.Items, all.Items, hosts, known(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
+			seen.pools[pool.Name] = pool
+			seen.pool(pool, sets.Items, all.Items, hosts, formerOf(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
 			spares.of(&seen.state.Pools[len(seen.state.Pools)-1], seen.machines)
 			selectMarked(&seen.state.Pools[len(seen.state.Pools)-1], seen.machines, sets.Items, nodes)
 		}
@@ -99,36 +102,24 @@ func lacks(cluster *clusterv1.Cluster, condition string) string {
 	return ""
 }
 
-// known is what the status remembers of a MachineDeployment.
-func known(policy *quoinv1.RolloutPolicy, name string) quoinv1.RolloutProgress {
-	for _, progress := range policy.Status.MachineDeployments {
-		if progress.Name == name {
-			return progress
-		}
-	}
-	return quoinv1.RolloutProgress{}
-}
-
 // pool adds a MachineDeployment and its Machines.
 func (seen *observation) pool(
 	of *clusterv1.MachineDeployment, sets []clusterv1.MachineSet, machines []clusterv1.Machine, hosts map[string]bool,
-	known quoinv1.RolloutProgress, now metav1.Time,
+	former quoinv1.RolloutProgress, now metav1.Time,
 ) {
 	pool := rollout.Pool{Name: of.Name, Labels: of.Labels, Replicas: int(ptr.Deref(of.Spec.Replicas, 1)),
-		Completed: known.Completed, LastTermination: known.LastTermination.Time,
+		Completed: former.Completed, LastTermination: former.LastTermination.Time,
+		Pace: paceOf(former), Trial: trialOf(former),
 		Paused:   ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
 		OnDelete: of.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType}
 	if of.Spec.Replicas != nil && !pool.OnDelete {
 		pool.Stock = rollout.Limits{Surge: int(mdutil.MaxSurge(*of)), Unavailable: int(mdutil.MaxUnavailable(*of))}
 	}
-	for _, took := range known.TookSeconds {
-		pool.Took = append(pool.Took, time.Duration(took)*time.Second)
-	}
 	var own []*clusterv1.MachineSet
 	names := map[string]bool{}
 	for i := range sets {
 		if metav1.IsControlledBy(&sets[i], of) {
-			own, names[sets[i].Name] = append(own, &sets[i]), true
+			own, names[sets[i].Name], seen.sets[sets[i].Name] = append(own, &sets[i]), true, &sets[i]
 		}
 	}
 	if current, _, _, _ := mdutil.FindNewAndOldMachineSets(of, own, now); current != nil {

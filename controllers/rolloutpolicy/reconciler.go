@@ -156,6 +156,9 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	if err := r.supersede(ctx, policies.Items, policy, key.Name); err != nil {
 		return ctrl.Result{}, err
 	}
+	if policy == nil || cluster == nil || !cluster.DeletionTimestamp.IsZero() {
+		forgetMetrics(key.Namespace, key.Name)
+	}
 	switch {
 	case policy == nil && cluster == nil:
 		return ctrl.Result{}, nil
@@ -222,9 +225,13 @@ func (r *Reconciler) lead(
 	if err := r.unmark(ctx, seen, plan); err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.report(ctx, policy, statusOf(policy, plan)); err != nil {
+	status := statusOf(policy, plan)
+	expect(policy, &status, plan, r.Clock.Now())
+	err = errors.Join(r.record(ctx, seen, &status, plan), r.rollBack(ctx, policy, seen, plan.Failures, &status))
+	if err := errors.Join(r.report(ctx, policy, status), err); err != nil {
 		return ctrl.Result{}, err
 	}
+	measure(policy)
 	// After the status: what was terminated last is known before it is.
 	more, err := r.leave(ctx, policy, cluster, seen, plan.Leaves)
 	if err != nil {
@@ -240,8 +247,11 @@ func (r *Reconciler) lead(
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// changes reports whether the plan changes a Machine.
+// changes reports whether the plan changes a Machine or sets a template back.
 func changes(plan rollout.Result) bool {
+	if len(plan.Failures) > 0 {
+		return true
+	}
 	for _, decision := range plan.Decisions {
 		switch decision.Action {
 		case rollout.Admit, rollout.Count, rollout.Delete, rollout.Mark, rollout.Unmark:

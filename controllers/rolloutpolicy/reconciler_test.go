@@ -11,6 +11,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -55,7 +56,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w := &world{WithT: NewWithT(t), t: t, kills: func(int) bool { return false }, events: events.NewFakeRecorder(1000),
 		clock: clocktesting.NewFakeClock(time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC))}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clusterv1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clusterv1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme,
+		appsv1.AddToScheme} {
 		w.Expect(add(scheme)).To(Succeed())
 	}
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c1", UID: "c1"}}
@@ -132,6 +134,9 @@ func (w *world) restart() {
 		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch,
 			options ...client.PatchOption) error {
 			return count(c.Patch(ctx, object, patch, options...))
+		},
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			return count(c.Create(ctx, object, options...))
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
 			return count(c.Delete(ctx, object, options...))

@@ -75,7 +75,7 @@ func (w *world) leaving() []string {
 	return names
 }
 
-func (w *world) message() string { return w.policy().Status.MachineDeployments[0].Message }
+func (w *world) poolMessage() string { return w.policy().Status.MachineDeployments[0].Message }
 
 // One Machine goes, with the reason on it, whatever write the process dies at, and no second one follows.
 //
@@ -89,7 +89,7 @@ func TestWithoutASpareOneMachineIsRemoved(t *testing.T) {
 			w.Expect(w.leaving()).To(ConsistOf("old-0"))
 			w.Expect(w.machine("old-0").Annotations).To(HaveKeyWithValue(quoinv1.RolloutDeletedAnnotation,
 				ContainSubstring("no host is free")))
-			w.Expect(w.message()).To(ContainSubstring("Machine old-0 leaves its host"))
+			w.Expect(w.poolMessage()).To(ContainSubstring("Machine old-0 leaves its host"))
 		})
 	}
 }
@@ -98,7 +98,7 @@ func TestWithoutConsentNothingIsRemoved(t *testing.T) {
 	w := withoutSpare(t, quoinv1.RolloutWithoutSpareWait)
 	w.reconcile()
 	w.Expect(w.leaving()).To(BeEmpty())
-	w.Expect(w.message()).To(ContainSubstring("set spec.whenNoSpare to RemoveFirst"))
+	w.Expect(w.poolMessage()).To(ContainSubstring("set spec.whenNoSpare to RemoveFirst"))
 	w.Expect(conditions.GetReason(w.policy(), quoinv1.RolloutPolicyProgressingCondition)).To(Equal(quoinv1.HeldReason))
 }
 
@@ -118,7 +118,7 @@ func TestAHostThatComesIsWaitedFor(t *testing.T) {
 				w.Expect(w.client.Delete(t.Context(), gone.DeepCopy())).To(Succeed())
 			}
 			w.reconcile()
-			w.Expect(w.leaving()).To(BeEmpty(), w.message())
+			w.Expect(w.leaving()).To(BeEmpty(), w.poolMessage())
 		})
 	}
 }
@@ -132,7 +132,7 @@ func TestAHostThatDoesNotHelpIsNotFreed(t *testing.T) {
 	})
 	w.reconcile()
 	w.Expect(w.leaving()).To(BeEmpty())
-	w.Expect(w.message()).To(ContainSubstring("add a host"))
+	w.Expect(w.poolMessage()).To(ContainSubstring("add a host"))
 	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Name: "host-1"}}
 	w.adjust(host, func() { host.Labels = map[string]string{"disk": "fast"} })
 	w.reconcile()

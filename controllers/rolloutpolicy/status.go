@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -43,7 +42,7 @@ func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result) quoinv1.Rollou
 	for _, p := range plan.Progress {
 		done += p.Done
 		all += p.Outdated + p.InFlight + p.Done
-		status.MachineDeployments = append(status.MachineDeployments, progressOf(p))
+		status.MachineDeployments = append(status.MachineDeployments, progressOf(p, formerOf(policy, p.Pool)))
 		line := fmt.Sprintf("%s: %s", p.Pool, cmp.Or(p.Message, string(p.Reason)))
 		switch p.Reason {
 		case rollout.UpToDate:
@@ -90,17 +89,15 @@ func progressing(status *quoinv1.RolloutPolicyStatus, is metav1.ConditionStatus,
 		Status: is, Reason: reason, Message: text.Shorten(message, mostMessage)})
 }
 
-func progressOf(p rollout.Progress) quoinv1.RolloutProgress {
+func progressOf(p rollout.Progress, former quoinv1.RolloutProgress) quoinv1.RolloutProgress {
 	number := func(n int) *int32 { return ptr.To(int32(n)) } //nolint:gosec // nobody has that many Machines
-	var took []int32
-	for _, t := range p.Took {
-		took = append(took, int32(t/time.Second)) //nolint:gosec // nor takes one of them that long
-	}
 	return quoinv1.RolloutProgress{Name: p.Pool, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
-		TookSeconds: took, InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
+		InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
 		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed,
 		LastTermination: metav1.NewTime(p.LastTermination), Reason: string(p.Reason),
-		Message: text.Shorten(p.Message, mostMessage)}
+		RolloutPace:   paceShown(p),
+		RolloutRecord: quoinv1.RolloutRecord{Recorded: former.Recorded, Trial: trialShown(p.Trial)},
+		Message:       text.Shorten(p.Message, mostMessage)}
 }
 
 // notFound is the status of a policy whose Cluster is not there.
@@ -151,11 +148,12 @@ func (r *Reconciler) report(
 		switch {
 		case was.Reason == condition.Reason || was.Type == "" && condition.Reason == quoinv1.UpToDateReason,
 			was.Type == "" && condition.Reason == quoinv1.NoConflictReason,
+			condition.Reason == quoinv1.RolledBackReason || condition.Reason == quoinv1.NothingRolledBackReason,
 			condition.Reason == quoinv1.OnTimeReason || condition.Type == quoinv1.RolloutPolicyPausedCondition:
 			continue
 		case condition.Type == quoinv1.RolloutPolicyStalledCondition, condition.Reason == quoinv1.HeldReason,
-			condition.Reason == quoinv1.SelectorInvalidReason, condition.Reason == quoinv1.TopologyOrderReason,
-			condition.Reason == quoinv1.AnotherPolicyReason:
+			condition.Reason == quoinv1.RollbackRefusedReason, condition.Reason == quoinv1.TopologyOrderReason,
+			condition.Reason == quoinv1.SelectorInvalidReason, condition.Reason == quoinv1.AnotherPolicyReason:
 			kind = corev1.EventTypeWarning
 		}
 		r.Recorder.Eventf(policy, nil, kind, condition.Reason, "Rollout", "%s",

@@ -39,7 +39,7 @@ func TestAWindowOpensByItself(t *testing.T) {
 	w.clock.Step(time.Minute)
 	w.Expect(w.reconcile().RequeueAfter).To(Equal(4 * time.Minute))
 	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeFalse())
-	w.Expect(w.policy().Status.MachineDeployments[0].TookSeconds).To(HaveExactElements(BeEquivalentTo(300)))
+	w.Expect(w.policy().Status.MachineDeployments[0].RecentMachineSeconds).To(HaveExactElements(BeEquivalentTo(300)))
 	w.Expect(w.admitted("new-1")).To(BeFalse())
 	w.Expect(w.policy().Status.MachineDeployments[0]).To(And(HaveField("Reason", "WillNotFit"),
 		HaveField("Message", ContainSubstring("a Machine takes 6m0s here"))))

@@ -27,6 +27,8 @@ type fleet struct {
 	// seen are the Machines that were available before others moved.
 	seen   map[*node]bool
 	result Result
+	// rolled is what became of failures.
+	rolled string
 }
 
 func newFleet() *fleet {
@@ -37,7 +39,7 @@ func (f *fleet) state() State {
 	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated, Validation: f.looks.record}
 	for _, d := range f.pools {
 		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Stock: Limits{d.surge, d.unavailable},
-			Completed: d.completed, Took: d.took, LastTermination: d.terminated, Paused: d.paused, OnDelete: d.onDelete}
+			Completed: d.completed, Pace: d.pace, LastTermination: d.terminated, Trial: d.rolls.trial, Paused: d.paused, OnDelete: d.onDelete}
 		for _, s := range d.sets {
 			if s.template == d.template {
 				p.Revision = fmt.Sprint(s.template)
@@ -104,9 +106,11 @@ func (f *fleet) decide() []Decision {
 	}
 	done = append(f.depart(), done...)
 	for _, p := range f.result.Progress {
-		f.pool(p.Pool).completed, f.pool(p.Pool).took = p.Completed, p.Took
+		f.pool(p.Pool).completed, f.pool(p.Pool).pace = p.Completed, p.Pace
+		f.pool(p.Pool).rolls.trial = p.Trial
 		f.pool(p.Pool).terminated = p.LastTermination
 	}
+	f.rollBack()
 	return done
 }
 
@@ -194,5 +198,6 @@ func (f *fleet) says() string {
 	if f.result.Stalled != "" {
 		fmt.Fprintf(&text, "  STALLED: %s\n", f.result.Stalled)
 	}
+	text.WriteString(f.rolled)
 	return text.String()
 }

@@ -57,13 +57,17 @@ type planner struct {
 }
 
 func (p *planner) plan(pool *rules) {
-	progress := Progress{Pool: pool.Name, Group: pool.group, Limits: pool.limits, Completed: pool.completed()}
+	progress := Progress{Pool: pool.Name, Group: pool.group, Limits: pool.limits, Completed: pool.completed(),
+		Pace: pool.Pace, Trial: p.trial(pool), RollsBack: pool.onFailure == quoinv1.RolloutFailureRollback}
 	begin := len(p.result.Decisions)
 	for _, m := range pool.Machines {
 		switch m.stage() {
 		case inFlight:
 			progress.InFlight++
-			p.validate(pool, m)
+			if p.validate(pool, m) {
+				pool.Pace = pool.Pace.With(m, seconds(p.policy.DeadlineSeconds))
+				progress.Pace = pool.Pace
+			}
 		case counts:
 			if m.NeedsUpdate != "" {
 				progress.Outdated++
@@ -96,8 +100,8 @@ func (p *planner) plan(pool *rules) {
 			progress.Held++
 		}
 	}
-	progress.Took = pool.Took
 	progress.Reason, progress.Message = p.summary(pool, decided)
+	progress.Left = p.left(pool, progress)
 	p.result.Progress = append(p.result.Progress, progress)
 }
 
@@ -223,8 +227,8 @@ func (p *planner) stops(pool *rules) (Reason, string) {
 	return "", ""
 }
 
-// validate decides about a Machine that is in flight.
-func (p *planner) validate(pool *rules, m Machine) {
+// validate decides about a Machine that is in flight, and reports whether it counts now.
+func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 	d := Decision{Pool: pool.Name, Machine: m.Name, Action: Wait}
 	end := m.Since.Add(pool.soak)
 	stop, why := p.stops(pool)
@@ -257,17 +261,19 @@ func (p *planner) validate(pool *rules, m Machine) {
 	case wait != "":
 		d.Reason, d.Message = wait, until
 	default:
-		pool.Took = remember(pool.Took, m, seconds(p.policy.DeadlineSeconds))
 		pool.counted++
 		d.Action, d.Reason, d.Message = Count, Validated, "it is healthy"
+		d.Took = p.took(pool, m)
 		if pool.soak > 0 {
 			d.Message = fmt.Sprintf("it was healthy for %s", pool.soak)
 		}
 	}
 	if d.Reason == Provisioning || d.Reason == NotHealthy || d.Reason == NoSpare {
 		p.stalls(m, d.Message)
+		p.fails(pool, m, d.Message)
 	}
 	p.result.Decisions = append(p.result.Decisions, d)
+	return d.Action == Count
 }
 
 // pauses reports whether a person has to say that it goes on after the Machine.

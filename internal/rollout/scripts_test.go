@@ -27,6 +27,8 @@ import (
 //	edit <pool>..    a new template
 //	revert <pool>    the template before
 //	scale <pool> <n>
+//	pool .. current=1    so many of its Machines are at the present template already
+//	pool .. topology=yes, applied=<manager>      who else writes the template
 //	run [for=1h]     until nothing moves, or the time is over
 //	break <pool>, mend <pool>      Nodes of the present template are not healthy
 //	ill <machine> <why>, well <machine>, delete <machine>, select <machine> <why>
@@ -130,6 +132,8 @@ func (f *fleet) addPool(d *datadriven.TestData) {
 			p.onDelete, p.surge = true, 0
 		case "hosts":
 			p.capacity = number
+		case "topology", "applied":
+			p.rolls.topology, p.rolls.owner = arg.Key == "topology", arg.Vals[0]
 		case "surge":
 			p.surge = number
 		case "unavailable":
@@ -146,6 +150,8 @@ func (f *fleet) addPool(d *datadriven.TestData) {
 		p.whole(f.now)
 	}
 	delete(p.labels, "new")
+	p.partly(p.labels["current"])
+	delete(p.labels, "current")
 	f.pools = append(f.pools, p)
 }
 

@@ -72,6 +72,7 @@ type rules struct {
 	suspended string
 	pause     quoinv1.RolloutPause
 	soak      time.Duration
+	onFailure quoinv1.RolloutFailure
 	limits    Limits
 	// validation of the pool; nil when there is none.
 	validation *quoinv1.RolloutValidation
@@ -99,7 +100,7 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 			continue
 		}
 		r := rules{Pool: pool, place: place, pause: policy.PauseAfter, soak: seconds(policy.SoakSeconds),
-			validation: policy.Validation}
+			validation: policy.Validation, onFailure: policy.OnFailure}
 		if pool.Paused {
 			r.suspended = "the MachineDeployment is paused"
 		}
@@ -110,7 +111,7 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 			if ptr.Deref(group.Suspend, false) {
 				r.suspended = fmt.Sprintf("group %s is suspended", group.Name)
 			}
-			r.pause = cmp.Or(group.PauseAfter, r.pause)
+			r.pause, r.onFailure = cmp.Or(group.PauseAfter, r.pause), cmp.Or(group.OnFailure, r.onFailure)
 			strategy, drain = cmp.Or(group.Strategy, strategy), cmp.Or(group.Drain, drain)
 			r.validation = cmp.Or(group.Validation, r.validation)
 			if group.SoakSeconds != nil {

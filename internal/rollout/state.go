@@ -43,8 +43,10 @@ type Pool struct {
 	Revision string
 	// Completed is the MachineSet whose rollout was done last; empty when none was.
 	Completed string
-	// Took is how long the latest Machines took from their admission until they were healthy.
-	Took []time.Duration
+	// Pace of its Machines of late.
+	Pace Pace
+	// Trial of a revision, as it was known last.
+	Trial Trial
 	// LastTermination is when the host of a Machine was given up last; zero when none was.
 	LastTermination time.Time
 	Machines        []Machine
@@ -199,7 +201,9 @@ type Decision struct {
 	Pool, Machine string
 	Action        Action
 	// Gate the Machine with its admission.
-	Gate    bool
+	Gate bool
+	// Took is how long a Machine that counts now was on its way.
+	Took    time.Duration
 	Reason  Reason
 	Message string
 }
@@ -213,12 +217,17 @@ type Progress struct {
 	Limits Limits
 	// Completed as of now.
 	Completed string
-	// Took as of now.
-	Took []time.Duration
+	// Pace and Trial as of now.
+	Pace  Pace
+	Trial Trial
 	// LastTermination as of now.
 	LastTermination time.Time
-	Reason          Reason
-	Message         string
+	// Left to be done.
+	Left Left
+	// RollsBack: its template is set back when it fails.
+	RollsBack bool
+	Reason    Reason
+	Message   string
 }
 
 // Result of a plan.
@@ -242,6 +251,8 @@ type Result struct {
 	Validation *quoinv1.RolloutValidationStatus
 	// DrainFailed says which Machine could not be drained, and what keeps it; empty when none is.
 	DrainFailed string
+	// Failures are templates that are to be set back, where that may be.
+	Failures []Failure
 	// Again is when time alone changes something; 0 when it does not.
 	Again time.Duration
 }

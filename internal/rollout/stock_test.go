@@ -25,7 +25,8 @@ type deployment struct {
 	machines           []*node
 	made               int
 	completed          string
-	took               []time.Duration
+	pace               Pace
+	rolls              rollbacks
 	// domains of the hosts, and whether its MachineSets delete the newest first.
 	domains []string
 	newest  bool

@@ -166,11 +166,11 @@ func (p *planner) inWindow(*rules, *room) (Reason, string) {
 
 // fits keeps a Machine from being begun that by what the last ones took would not be done before the window closes.
 func (p *planner) fits(pool *rules, _ *room) (Reason, string) {
-	takes := usual(pool.Took)
+	takes := pool.Pace.Median()
 	if p.schedule.open == nil || p.schedule.next.from.IsZero() || takes == 0 || pool.in(outdated) == 0 {
 		return "", ""
 	}
-	takes = takes.Round(time.Second) + pool.soak
+	takes += pool.soak
 	switch open := *p.schedule.open; {
 	case !p.now.Add(takes).After(open.to):
 		return "", ""
@@ -180,26 +180,4 @@ func (p *planner) fits(pool *rules, _ *room) (Reason, string) {
 	}
 	return WillNotFit, fmt.Sprintf("a Machine takes %s here with its soak, and the window closes %s; the next one opens "+
 		"%s", takes, clock(p.schedule.open.to), clock(p.schedule.next.from))
-}
-
-// remembered is how many durations are.
-const remembered = 5
-
-// usual is what a Machine takes from its admission until it is healthy: the median of the last ones, so that one host
-// that hung does not keep a pool from going on. It is 0 when none is known.
-func usual(took []time.Duration) time.Duration {
-	if len(took) == 0 {
-		return 0
-	}
-	return slices.Sorted(slices.Values(took))[len(took)/2]
-}
-
-// remember how long the Machine took, without its soak and whatever it waited for then: those change. One that took
-// longer than its deadline waited for somebody, and says nothing about the next one; with it none might ever fit.
-func remember(took []time.Duration, m Machine, deadline time.Duration) []time.Duration {
-	if m.Admitted.IsZero() || m.Since.Before(m.Admitted) || deadline > 0 && m.Since.Sub(m.Admitted) > deadline {
-		return took
-	}
-	took = append(slices.Clone(took), m.Since.Sub(m.Admitted))
-	return took[max(0, len(took)-remembered):]
 }

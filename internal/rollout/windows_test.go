@@ -26,13 +26,13 @@ func (f *fleet) passes(t *testing.T, d *datadriven.TestData) {
 		return
 	}
 	of := f.pool(d.CmdArgs[0].Key)
-	of.took = nil
+	of.pace = nil
 	for _, arg := range d.CmdArgs[1:] {
 		took, err := time.ParseDuration(arg.Key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		of.took = append(of.took, took)
+		of.pace = append(of.pace, took)
 	}
 }
 
@@ -147,21 +147,4 @@ func TestWindowsAreTheSameFromEveryMoment(t *testing.T) {
 			t.Fatalf("seen at %s it opens %s, and at %s %+v", now, from, within, then)
 		}
 	})
-}
-
-// One host that hung does not keep a pool from going on for ever.
-func TestWhatMachinesTakeIsRemembered(t *testing.T) {
-	g := NewWithT(t)
-	admitted := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
-	var took []time.Duration
-	g.Expect(usual(took)).To(BeZero())
-	for _, minutes := range []int{90, 5, 6, 300, 7, 8} {
-		took = remember(took, Machine{Admitted: admitted, Since: admitted.Add(time.Duration(minutes) * time.Minute)}, 0)
-	}
-	g.Expect(took).To(HaveExactElements(5*time.Minute, 6*time.Minute, 300*time.Minute, 7*time.Minute, 8*time.Minute))
-	g.Expect(usual(took)).To(Equal(7 * time.Minute))
-	g.Expect(remember(took, Machine{Since: admitted}, 0)).To(Equal(took), "it was there before the policy")
-	g.Expect(remember(took, Machine{Admitted: admitted}, 0)).To(Equal(took))
-	g.Expect(remember(took, Machine{Admitted: admitted, Since: admitted.Add(16 * time.Hour)}, time.Hour)).To(Equal(took),
-		"it waited for somebody")
 }

@@ -128,6 +128,10 @@ type RolloutGroup struct {
 	// +kubebuilder:validation:Maximum=604800
 	SoakSeconds *int32 `json:"soakSeconds,omitempty"`
 
+	// onFailure of the group; that of the policy when unset.
+	// +optional
+	OnFailure RolloutFailure `json:"onFailure,omitempty"`
+
 	// strategy of the group; that of the policy when unset.
 	// +optional
 	Strategy *RolloutStrategy `json:"strategy,omitempty"`
@@ -201,6 +205,13 @@ type RolloutPolicySpec struct {
 	// +kubebuilder:validation:Maximum=604800
 	DeadlineSeconds *int32 `json:"deadlineSeconds,omitempty"`
 
+	// onFailure says what becomes of a template of which no Machine counts deadlineSeconds after the first one got a host:
+	// the rollout stops, or the template whose rollout was completed last is restored. That is not done under a managed
+	// topology, nor against somebody who applies the fields.
+	// +optional
+	// +kubebuilder:default=Stop
+	OnFailure RolloutFailure `json:"onFailure,omitempty"`
+
 	// strategy of every group that has none of its own.
 	// +optional
 	Strategy *RolloutStrategy `json:"strategy,omitempty"`
@@ -242,6 +253,11 @@ type RolloutPolicyStatus struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
 	Progress string `json:"progress,omitempty"`
+
+	// expectedEnd is when all of it will be done, by what was measured; unset where that of a MachineDeployment that is to
+	// be replaced is not known.
+	// +optional
+	ExpectedEnd *metav1.Time `json:"expectedEnd,omitempty"`
 
 	// machineDeployments that the policy selects, in their order.
 	// +optional
@@ -300,14 +316,6 @@ type RolloutProgress struct {
 	// +kubebuilder:validation:Minimum=0
 	MaxUnavailable *int32 `json:"maxUnavailable,omitempty"`
 
-	// tookSeconds is how long its latest new Machines took from their admission until they were healthy, the last one at
-	// the end. A Machine for which a window leaves less time is not begun in it.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=5
-	TookSeconds []int32 `json:"tookSeconds,omitempty"`
-
 	// completed is the MachineSet whose rollout was done last: Machines that are added to it later need no order.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
@@ -318,6 +326,9 @@ type RolloutProgress struct {
 	// spec.drain.intervalSeconds.
 	// +optional
 	LastTermination metav1.Time `json:"lastTermination,omitempty,omitzero"`
+
+	RolloutPace   `json:",inline"`
+	RolloutRecord `json:",inline"`
 
 	// reason why it is where it is, in one word.
 	// +required
@@ -340,6 +351,7 @@ type RolloutProgress struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".spec.clusterName",description="Cluster whose workers are replaced"
 // +kubebuilder:printcolumn:name="Progress",type="string",JSONPath=`.status.progress`,description="Machines that are done, of all"
+// +kubebuilder:printcolumn:name="Expected end",type="string",JSONPath=".status.expectedEnd",description="When all of it will be done, by what was measured"
 // +kubebuilder:printcolumn:name="State",type="string",JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`,description="What goes on"
 // +kubebuilder:printcolumn:name="Paused after",type="string",JSONPath=".status.pausedAfter",description="Machine that waits for spec.continueAfter"
 // +kubebuilder:printcolumn:name="Stalled",type="string",JSONPath=`.status.conditions[?(@.type=="Stalled")].status`,description="A new Machine takes longer than its deadline"

@@ -1,0 +1,33 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// RolloutPace is how fast new Machines of a MachineDeployment came of late, and what that lets one expect. It is measured
+// from the admission until the Machine is healthy, without its soak. One that took longer than its deadline is left out.
+type RolloutPace struct {
+	// lastMachineSeconds is how long the latest new Machine took from its admission until it was healthy.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	LastMachineSeconds *int32 `json:"lastMachineSeconds,omitempty"`
+
+	// medianMachineSeconds is the median of recentMachineSeconds.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MedianMachineSeconds *int32 `json:"medianMachineSeconds,omitempty"`
+
+	// recentMachineSeconds is how long the latest new Machines took, the last one at the end.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=5
+	// +kubebuilder:validation:items:Minimum=0
+	RecentMachineSeconds []int32 `json:"recentMachineSeconds,omitempty"`
+
+	// expectedEnd is when its rollout will be done if its Machines take as long as they took of late and nobody is waited
+	// for; unset while nothing is replaced, while somebody is waited for, and before anything was measured.
+	// +optional
+	ExpectedEnd *metav1.Time `json:"expectedEnd,omitempty"`
+}

@@ -1,0 +1,60 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// RolledBackAnnotation on a MachineDeployment says that its template failed and the one before was restored: the time,
+// digests of both, and what failed. It is written together with the template.
+const RolledBackAnnotation = "quoin.cluster.x-k8s.io/rolled-back"
+
+const (
+	// RolloutPolicyRolledBackCondition is True while a MachineDeployment has the template that was restored after
+	// another one failed, and False otherwise.
+	RolloutPolicyRolledBackCondition = "RolledBack"
+
+	// RolledBackReason: a former template was restored.
+	RolledBackReason = "RolledBack"
+	// RollbackRefusedReason: a former template should be restored and must not be; the message says why, and what to do.
+	RollbackRefusedReason = "RollbackRefused"
+	// NothingRolledBackReason: every MachineDeployment has the template that somebody gave it.
+	NothingRolledBackReason = "NothingRolledBack"
+)
+
+// RolloutFailure is what becomes of a template whose first Machine fails.
+// +kubebuilder:validation:Enum=Stop;Rollback
+type RolloutFailure string
+
+const (
+	// RolloutFailureStop leaves everything as it is for a person.
+	RolloutFailureStop RolloutFailure = "Stop"
+	// RolloutFailureRollback restores the template whose rollout was completed last.
+	RolloutFailureRollback RolloutFailure = "Rollback"
+)
+
+// RolloutRecord is what is kept of a MachineDeployment to go back.
+type RolloutRecord struct {
+	// recorded is the ControllerRevision with the template of the MachineSet of the same name, whose rollout was done.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Recorded string `json:"recorded,omitempty"`
+
+	// trial is of the present template while no Machine of it counts.
+	// +optional
+	Trial RolloutTrial `json:"trial,omitempty,omitzero"`
+}
+
+// RolloutTrial is a template that is being tried.
+type RolloutTrial struct {
+	// machineSet of the template.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	MachineSet string `json:"machineSet,omitempty"`
+
+	// since a Machine of it had a host.
+	// +required
+	Since metav1.Time `json:"since,omitempty,omitzero"`
+}

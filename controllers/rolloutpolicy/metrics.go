@@ -1,0 +1,73 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+var (
+	machinesOf = gauge("quoin_rollout_machines", "Number of Machines of each MachineDeployment that a RolloutPolicy "+
+		"selects, by state: outdated, held, in_flight or done.", "machine_deployment", "state")
+	info = gauge("quoin_rollout_info", "1 for each MachineDeployment that a RolloutPolicy selects, with the reason why it "+
+		"is where it is.", "machine_deployment", "reason")
+	stalled    = gauge("quoin_rollout_stalled", "1 while a new Machine takes longer than its deadline, else 0.")
+	rolledBack = gauge("quoin_rollout_rolled_back", "1 while a template is there that was restored, else 0.")
+	refused    = gauge("quoin_rollout_rollback_refused", "1 while a template that failed may not be restored, else 0.")
+	endsAt     = gauge("quoin_rollout_expected_end_timestamp_seconds", "When the rollout will be done, by what was measured;"+
+		" absent while that is not known.")
+	machineSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "quoin_rollout_machine_duration_seconds", Help: "How long new Machines took from their admission until they " +
+			"counted.",
+		Buckets: prometheus.ExponentialBuckets(30, 2, 12), // 30 s to 17 h
+	}, []string{"namespace", "cluster"})
+
+	gauges = []*prometheus.GaugeVec{machinesOf, info, stalled, rolledBack, refused, endsAt}
+)
+
+func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help},
+		append([]string{"namespace", "cluster"}, labels...))
+}
+
+func init() {
+	metrics.Registry.MustRegister(machinesOf, info, stalled, rolledBack, refused, endsAt, machineSeconds)
+}
+
+// measure notes how far the rollouts of a Cluster are.
+func measure(policy *quoinv1.RolloutPolicy) {
+	namespace, cluster := policy.Namespace, policy.Spec.ClusterName
+	forgetMetrics(namespace, cluster)
+	for i := range policy.Status.MachineDeployments {
+		of := &policy.Status.MachineDeployments[i]
+		info.WithLabelValues(namespace, cluster, of.Name, of.Reason).Set(1)
+		for state, count := range map[string]*int32{
+			"outdated": of.Outdated, "held": of.Held, "in_flight": of.InFlight, "done": of.Done,
+		} {
+			machinesOf.WithLabelValues(namespace, cluster, of.Name, state).Set(float64(ptr.Deref(count, 0)))
+		}
+	}
+	flag := func(gauge *prometheus.GaugeVec, is bool) {
+		gauge.WithLabelValues(namespace, cluster).Set(map[bool]float64{true: 1}[is])
+	}
+	conditions := policy.Status.Conditions
+	back := meta.FindStatusCondition(conditions, quoinv1.RolloutPolicyRolledBackCondition)
+	flag(stalled, meta.IsStatusConditionTrue(conditions, quoinv1.RolloutPolicyStalledCondition))
+	flag(rolledBack, back != nil && back.Reason == quoinv1.RolledBackReason)
+	flag(refused, back != nil && back.Reason == quoinv1.RollbackRefusedReason)
+	if policy.Status.ExpectedEnd != nil {
+		endsAt.WithLabelValues(namespace, cluster).Set(float64(policy.Status.ExpectedEnd.Unix()))
+	}
+}
+
+func forgetMetrics(namespace, cluster string) {
+	for _, gauge := range gauges {
+		gauge.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "cluster": cluster})
+	}
+}

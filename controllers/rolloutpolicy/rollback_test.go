@@ -1,0 +1,239 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// failing is a world whose template v1 was completed, and whose v2 has a Machine with a host that never joins.
+func failing(t *testing.T, kills func(write int) bool) *world {
+	t.Helper()
+	w := newWorld(t, &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "blue"}})
+	w.kills = kills
+	policy := w.policy()
+	w.adjust(policy, func() {
+		policy.Spec.OnFailure, policy.Spec.DeadlineSeconds = quoinv1.RolloutFailureRollback, ptr.To[int32](600)
+	})
+	w.joins("old-0")
+	w.joins("old-1")
+	w.edits("v1")
+	w.reconcile()
+	w.Expect(w.policy().Status.MachineDeployments[0].Completed).To(Equal("blue-v1"))
+	w.Expect(w.policy().Status.MachineDeployments[0].Recorded).To(Equal("blue-v1"))
+	w.tries()
+	return w
+}
+
+// edits the template.
+func (w *world) edits(version string) {
+	w.t.Helper()
+	blue := w.blue()
+	w.adjust(blue, func() { blue.Spec.Template.Spec.Version = version })
+}
+
+// tries v2 until its deadline is over.
+func (w *world) tries() {
+	w.t.Helper()
+	w.edits("v2")
+	name := fmt.Sprintf("new-%d", w.writes)
+	w.make(machineOf(name, "v2"), hostedBy(name, "quoin://"+name))
+	w.reconcile()
+	w.clock.Step(10 * time.Minute)
+	w.reconcile()
+}
+
+func (w *world) blue() *clusterv1.MachineDeployment {
+	w.t.Helper()
+	blue := &clusterv1.MachineDeployment{}
+	w.read(blue, "blue")
+	return blue
+}
+
+func (w *world) recorded() []string {
+	var all []string
+	for {
+		select {
+		case event := <-w.events.Events:
+			all = append(all, event)
+		default:
+			return all
+		}
+	}
+}
+
+func (w *world) message(condition string) string { return conditions.GetMessage(w.policy(), condition) }
+
+// The template before is restored, whatever write the process dies at, once; nothing is deleted by us.
+//
+// Proves: C2, C16
+func TestAFailedTemplateIsSetBack(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprint("killed at every write of ", every), func(t *testing.T) {
+			w := failing(t, func(write int) bool { return every > 0 && write%every == 0 && write < 40 })
+			blue := w.blue()
+			w.Expect(blue.Spec.Template.Spec.Version).To(Equal("v1"))
+			w.Expect(blue.Annotations[quoinv1.RolledBackAnnotation]).To(ContainSubstring("does not count: BootstrapConfigReady"))
+			w.Expect(conditions.IsTrue(w.policy(), quoinv1.RolloutPolicyRolledBackCondition)).To(BeTrue())
+			w.Expect(w.message(quoinv1.RolloutPolicyRolledBackCondition)).To(ContainSubstring("Give it one that works"))
+			machines := &clusterv1.MachineList{}
+			w.Expect(w.client.List(t.Context(), machines)).To(Succeed())
+			w.Expect(machines.Items).To(HaveLen(3))
+			if every == 0 {
+				w.Expect(w.recorded()).To(ContainElement(HavePrefix("Warning RolledBack MachineDeployment blue")))
+			}
+			w.edits("v3")
+			w.reconcile()
+			w.Expect(conditions.IsFalse(w.policy(), quoinv1.RolloutPolicyRolledBackCondition)).To(BeTrue())
+		})
+	}
+}
+
+// Cluster API deletes a MachineSet with its last Machine: what was recorded is enough. What changes in place stays as a
+// person changed it since.
+func TestTheRecordOutlivesTheMachineSet(t *testing.T) {
+	w := failing(t, func(int) bool { return false })
+	w.edits("v2")
+	blue := w.blue()
+	w.adjust(blue, func() {
+		delete(blue.Annotations, quoinv1.RolledBackAnnotation)
+		blue.Spec.Template.Labels = map[string]string{"tier": "web"}
+		blue.Spec.Template.Spec.Deletion.NodeDrainTimeoutSeconds = ptr.To[int32](5)
+	})
+	for _, gone := range []client.Object{setOf(blue, "v1"), machineOf("old-0", "v1"), machineOf("old-1", "v1")} {
+		w.Expect(w.client.Delete(t.Context(), gone)).To(Succeed())
+	}
+	w.reconcile()
+	w.clock.Step(time.Hour)
+	w.reconcile()
+	blue = w.blue()
+	w.Expect(blue.Spec.Template.Spec.Version).To(Equal("v1"))
+	w.Expect(blue.Spec.Template.Labels).To(HaveKeyWithValue("tier", "web"))
+	w.Expect(blue.Spec.Template.Spec.Deletion.NodeDrainTimeoutSeconds).To(HaveValue(BeEquivalentTo(5)))
+}
+
+// A tool that writes the failed template again is not fought.
+func TestATemplateIsSetBackOnce(t *testing.T) {
+	w := failing(t, func(int) bool { return false })
+	w.recorded()
+	w.edits("v2")
+	w.reconcile()
+	w.clock.Step(time.Hour)
+	w.reconcile()
+	w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v2"))
+	w.Expect(conditions.GetReason(w.policy(), quoinv1.RolloutPolicyRolledBackCondition)).To(
+		Equal(quoinv1.RollbackRefusedReason))
+	w.Expect(w.message(quoinv1.RolloutPolicyRolledBackCondition)).To(ContainSubstring("is there again"))
+	w.Expect(w.recorded()).To(ContainElement(HavePrefix("Warning RollbackRefused")))
+}
+
+// What another one writes again and again, what a topology makes, what needs something that is gone, and what an
+// admission refuses, is left as it is; the message says whose it is.
+//
+// Proves: C2
+func TestATemplateIsNotSetBackAgainst(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(w *world)
+		says   string
+	}{
+		"a topology": {func(w *world) {
+			blue := w.blue()
+			w.adjust(blue, func() { blue.Labels = map[string]string{clusterv1.ClusterTopologyOwnedLabel: ""} })
+		}, "spec.topology.version"},
+		"somebody who applies": {func(w *world) {
+			w.r.APIReader = interceptor.NewClient(w.client, interceptor.Funcs{Get: func(ctx context.Context,
+				c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+				defer object.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "flux",
+					Operation: metav1.ManagedFieldsOperationApply,
+					FieldsV1:  metav1.NewFieldsV1(`{"f:spec":{"f:template":{"f:spec":{"f:version":{}}}}}`)}})
+				return c.Get(ctx, key, object, options...)
+			}})
+		}, "spec.template.spec.version of MachineDeployment blue is written by flux (Apply)"},
+		"a template that is gone": {func(w *world) {
+			gone := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "blue"}}
+			w.Expect(w.client.Delete(w.t.Context(), gone)).To(Succeed())
+		}, "QuoinMachineTemplate blue"},
+		"a record that is gone": {func(w *world) {
+			gone := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "blue-v1"}}
+			w.Expect(w.client.Delete(w.t.Context(), gone)).To(Succeed())
+		}, "no template of MachineDeployment blue is recorded"},
+		"a version that skew forbids": {func(w *world) {
+			w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{Patch: func(ctx context.Context,
+				c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+				if _, is := object.(*clusterv1.MachineDeployment); is {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "machinedeployments"}, "blue",
+						errors.New("v1 is four minors behind"))
+				}
+				return c.Patch(ctx, object, patch, options...)
+			}})
+		}, "v1 is four minors behind"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := failing(t, func(int) bool { return false })
+			blue := w.blue()
+			w.adjust(blue, func() { delete(blue.Annotations, quoinv1.RolledBackAnnotation) })
+			w.edits("v2")
+			c.change(w)
+			w.reconcile()
+			w.clock.Step(time.Hour)
+			w.reconcile()
+			w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v2"))
+			w.Expect(conditions.GetReason(w.policy(), quoinv1.RolloutPolicyRolledBackCondition)).To(
+				Equal(quoinv1.RollbackRefusedReason))
+			w.Expect(w.message(quoinv1.RolloutPolicyRolledBackCondition)).To(ContainSubstring(c.says))
+		})
+	}
+}
+
+// One record is kept for each MachineDeployment, which goes with it; none where nothing is set back.
+func TestRecords(t *testing.T) {
+	w := failing(t, func(int) bool { return false })
+	kept := &appsv1.ControllerRevisionList{}
+	w.Expect(w.client.List(t.Context(), kept)).To(Succeed())
+	w.Expect(kept.Items).To(HaveLen(1))
+	w.Expect(metav1.IsControlledBy(&kept.Items[0], w.blue())).To(BeTrue())
+	w.edits("v2")
+	for _, name := range []string{"old-0", "old-1"} {
+		w.Expect(w.client.Delete(t.Context(), w.machine(name))).To(Succeed())
+	}
+	machines := &clusterv1.MachineList{}
+	w.Expect(w.client.List(t.Context(), machines)).To(Succeed())
+	w.make(machineOf("more", "v2"), hostedBy("more", "quoin://more"))
+	w.joins("more")
+	w.joins(machines.Items[0].Name)
+	w.clock.Step(time.Hour)
+	w.reconcile()
+	w.clock.Step(time.Hour)
+	w.reconcile()
+	w.Expect(w.policy().Status.MachineDeployments[0].Completed).To(Equal("blue-v2"))
+	w.Expect(w.client.List(t.Context(), kept)).To(Succeed())
+	w.Expect(kept.Items).To(ConsistOf(HaveField("Name", "blue-v2")))
+
+	w = newWorld(t)
+	w.joins("old-0")
+	w.joins("old-1")
+	w.edits("v1")
+	w.reconcile()
+	w.Expect(w.policy().Status.MachineDeployments[0].Completed).To(Equal("blue-v1"))
+	w.Expect(w.client.List(t.Context(), kept)).To(Succeed())
+	w.Expect(kept.Items).To(BeEmpty())
+}

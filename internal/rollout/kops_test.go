@@ -1,0 +1,134 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// partly has so many Machines be at the present template already, as an interrupted rollout leaves them.
+func (d *deployment) partly(current string) {
+	count, _ := strconv.Atoi(current)
+	if count == 0 {
+		return
+	}
+	d.template++
+	d.current().replicas = count
+	d.sets[0].replicas -= count
+	for _, n := range d.machines[:count] {
+		n.template = d.template
+	}
+}
+
+// elsewhere are tests of kOps' rolling updates that have no twin among testdata/scripts/kops.txt, each with its reason.
+var elsewhere = map[string]string{
+	"TestIsExitableError": "a Go error type: which failures stop all groups is what the others show",
+
+	"TestRollingUpdateAllNeedUpdateCloudonly":     "--cloudonly replaces instances without looking: refused, there is no such field",
+	"TestAddAnnotatedNodesToNeedsUpdateCloudonly": "the same",
+	"TestRollingUpdateUnknownRole":                "roles are kinds of objects here: there is no field to put an unknown one in",
+	"TestRollingUpdateAllNeedUpdateNoFailOnValidate": "--fail-on-validate-error=false goes on whatever is broken: refused, " +
+		"there is no such field; a person deletes the policy",
+
+	"TestRollingUpdateAllNeedUpdateErrorsValidation": "what cannot be read ends a reconcile before anything is planned: " +
+		"controllers/rolloutpolicy",
+	"TestRollingUpdateNodes1NeedsUpdateErrorsValidation":     "the same",
+	"TestRollingUpdateClusterErrorsValidationAfterOneNode":   "the same",
+	"TestRollingUpdateClusterErrorsValidationAfterOneMaster": "the control plane's rollouts: internal/controlplane",
+	"TestRollingUpdateClusterFailsValidationAfterOneMaster":  "the control plane's rollouts: internal/controlplane",
+	"TestRollingUpdateMaxSurgeIgnoredForMaster":              "a control plane inherits nothing of a RolloutPolicy",
+	"TestRollingUpdateMaxUnavailableAllNeedUpdateMaster":     "a control plane inherits nothing of a RolloutPolicy (K-10)",
+	"TestRollingUpdateValidatesAfterBastion":                 "there are no bastions",
+
+	"TestAddAnnotatedNodesToNeedsUpdate":             "selection by annotation is not a decision of this package's plan",
+	"TestAddAnnotatedNodesToNeedsUpdateNodesMissing": "the same",
+	"TestRollingUpdateDisabledSurge": "drainAndTerminate: Cluster API deletes for what was surged, so surge without deletion " +
+		"is a rollout that waits: TestRollingUpdateDisabled",
+	"TestRollingUpdateDetachFails": "a surge that cannot be made is a Machine that finds no host: " +
+		"TestATemplateWithoutAHostIsNotJudged; none is admitted beside it, where kOps exceeds its limit (K-9)",
+	"TestRollingUpdateOnlyWarmPoolNodes":   "warm pools are instances of a cloud that are stopped; hosts that are free wait anyway",
+	"TestRollingWarmPoolBeforeJoinedNodes": "the same",
+
+	"TestSettings":       "TestLimitsAreResolvedAsKOpsDoes in limits_test.go",
+	"TestMaxUnavailable": "TestLimitsAreResolvedAsKOpsDoes in limits_test.go",
+	"TestMaxSurge":       "TestLimitsAreResolvedAsKOpsDoes in limits_test.go",
+	"TestAWSDefault":     "a default of one cloud; one more is made by default here as well (limits_test.go)",
+}
+
+// Each section of the script is headed by the test of kOps whose situation it has, with the outcome that is wanted here:
+// kOps deletes first and validates then, here nothing is deleted before something counts.
+//
+// Proves: S3-6, S3-7, S3-10, S3-25, S3-26, S3-30, S3-34, S3-35, K-8
+func TestKOpsTestsHaveTwins(t *testing.T) {
+	g := NewWithT(t)
+	script, err := os.ReadFile("testdata/scripts/kops.txt")
+	g.Expect(err).NotTo(HaveOccurred())
+	var twins []string
+	for line := range strings.Lines(string(script)) {
+		if name, said, heads := strings.Cut(strings.TrimPrefix(line, "# "), ": "); heads && strings.HasPrefix(line, "# Test") {
+			g.Expect(said).NotTo(BeEmpty())
+			twins = append(twins, name)
+		}
+	}
+	for _, name := range kOps {
+		_, excused := elsewhere[name]
+		g.Expect(slices.Contains(twins, name)).NotTo(Equal(excused), "%s has a twin or a reason why not, and not both", name)
+	}
+	g.Expect(len(twins) + len(elsewhere)).To(Equal(len(kOps)))
+}
+
+// kOps are its tests of rolling updates and of their settings, of the summer of 2026.
+var kOps = strings.Fields(`
+TestIsExitableError
+TestRollingUpdateAllNeedUpdate
+TestRollingUpdateAllNeedUpdateCloudonly
+TestRollingUpdateAllNeedUpdateNoFailOnValidate
+TestRollingUpdateNoneNeedUpdate
+TestRollingUpdateNoneNeedUpdateWithForce
+TestRollingUpdateEmptyGroup
+TestRollingUpdateUnknownRole
+TestRollingUpdateAllNeedUpdateFailsValidation
+TestRollingUpdateAllNeedUpdateErrorsValidation
+TestRollingUpdateNodes1NeedsUpdateFailsValidation
+TestRollingUpdateNodes1NeedsUpdateErrorsValidation
+TestRollingUpdateClusterFailsValidationAfterOneMaster
+TestRollingUpdateClusterErrorsValidationAfterOneMaster
+TestRollingUpdateNonRelatedInstanceGroupFailure
+TestRollingUpdateRelatedInstanceGroupFailure
+TestRollingUpdateMasterGroupFailure
+TestRollingUpdateValidationErrorInstanceGroupNil
+TestRollingUpdateValidationErrorInstanceGroupExitableError
+TestRollingUpdateClusterFailsValidationAfterOneNode
+TestRollingUpdateClusterErrorsValidationAfterOneNode
+TestRollingUpdateFlappingValidation
+TestRollingUpdateValidatesAfterBastion
+TestAddAnnotatedNodesToNeedsUpdate
+TestAddAnnotatedNodesToNeedsUpdateCloudonly
+TestAddAnnotatedNodesToNeedsUpdateNodesMissing
+TestRollingUpdateTaintAllButOneNeedUpdate
+TestRollingUpdateMaxSurgeIgnoredForMaster
+TestRollingUpdateDisabled
+TestRollingUpdateDisabledSurge
+TestRollingUpdateMaxUnavailableAllNeedUpdate
+TestRollingUpdateMaxUnavailableAllButOneNeedUpdate
+TestRollingUpdateMaxUnavailableAllNeedUpdateMaster
+TestRollingUpdateMaxSurgeAllNeedUpdate
+TestRollingUpdateMaxSurgeAllButOneNeedUpdate
+TestRollingUpdateMaxSurgeGreaterThanNeedUpdate
+TestRollingUpdateDetachFails
+TestRollingUpdateMaxSurgeAllNeedUpdateOneAlreadyDetached
+TestRollingUpdateMaxSurgeAllNeedUpdateMaxAlreadyDetached
+TestRollingUpdateOnlyWarmPoolNodes
+TestRollingWarmPoolBeforeJoinedNodes
+TestSettings
+TestMaxUnavailable
+TestMaxSurge
+TestAWSDefault
+`)

@@ -1,0 +1,144 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+const (
+	// recently is how many measured durations are kept.
+	recently = 5
+	// steady is how far an expected end may drift before another one is said: it would change with each look.
+	steady = time.Minute
+)
+
+// Pace is how long new Machines of a pool took from their admission until they were healthy, the latest last.
+type Pace []time.Duration
+
+// With is the pace after one more Machine counted, without its soak and whatever it waited for then: those change. One
+// that took longer than its deadline waited for somebody, and says nothing about the next one.
+func (p Pace) With(m Machine, deadline time.Duration) Pace {
+	took := m.Since.Sub(m.Admitted)
+	if m.Admitted.IsZero() || took < 0 || deadline > 0 && took > deadline {
+		return p
+	}
+	longer := append(slices.Clone(p), took.Round(time.Second))
+	return longer[max(0, len(longer)-recently):]
+}
+
+// Last is how long the latest one took; 0 when none was measured.
+func (p Pace) Last() time.Duration {
+	if len(p) == 0 {
+		return 0
+	}
+	return p[len(p)-1]
+}
+
+// Median of what was measured, the longer one of two; 0 when nothing was.
+func (p Pace) Median() time.Duration {
+	if len(p) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(p))[len(p)/2]
+}
+
+// took is how long a Machine that counts now was on its way. The time that a person took to look at it says nothing
+// about the next one.
+func (p *planner) took(pool *rules, m Machine) time.Duration {
+	if p.policy.ContinueAfter == m.Name {
+		return m.Since.Add(pool.soak).Sub(m.Admitted)
+	}
+	return p.now.Sub(m.Admitted)
+}
+
+// Left is what remains to be done in a pool.
+type Left struct {
+	// Machines that do not count yet, those in flight included, at so many at once.
+	Machines, AtOnce int
+	// Alone: the next one is tried alone.
+	Alone bool
+	// Latest is when the last of those in flight was admitted.
+	Latest time.Time
+	// Soak of each.
+	Soak time.Duration
+}
+
+func (p *planner) left(pool *rules, progress Progress) Left {
+	if !pool.busy() || pool.OnDelete {
+		return Left{}
+	}
+	left := Left{Soak: pool.soak, Machines: max(pool.Replicas-progress.Done, progress.InFlight), AtOnce: pool.limits.concurrency(),
+		Alone: progress.Done == 0}
+	if pool.pause == quoinv1.RolloutPauseEachMachine {
+		left.AtOnce = 1
+	}
+	for _, m := range pool.Machines {
+		if m.stage() == inFlight && m.Admitted.After(left.Latest) {
+			left.Latest = m.Admitted
+		}
+	}
+	return left
+}
+
+// takes is how long the rest of a pool takes from now.
+func (p Progress) takes(each time.Duration, now time.Time) time.Duration {
+	rest, flying := p.Left.Machines-p.InFlight, time.Duration(0)
+	if p.InFlight > 0 {
+		flying = max(p.Left.Latest.Add(each).Sub(now), 0)
+	}
+	if p.Left.Alone && p.InFlight == 0 && rest > 0 {
+		rest, flying = rest-1, each
+	}
+	return flying + time.Duration((rest+p.Left.AtOnce-1)/max(p.Left.AtOnce, 1))*each
+}
+
+// Expect says when each pool, and all of them, will be done, if Machines take as long as they took of late, one pool
+// after the other. It is zero for what is done or waits for somebody, and where nothing was measured yet.
+func (r Result) Expect(now time.Time) (ends map[string]time.Time, all time.Time) {
+	ends = map[string]time.Time{}
+	var measured Pace
+	var busy []Progress
+	for _, p := range r.Progress {
+		measured = append(measured, p.Pace...)
+		if p.Left.Machines > 0 {
+			busy = append(busy, p)
+		}
+	}
+	rank := func(p Progress) int { return slices.Index(goesOn, p.Reason) }
+	slices.SortStableFunc(busy, func(a, b Progress) int { return cmp.Compare(rank(a), rank(b)) })
+	known, at := len(busy) > 0, now
+	for _, p := range busy {
+		each := cmp.Or(p.Pace.Median(), measured.Median())
+		if each == 0 || rank(p) < 0 || r.Stalled != "" {
+			known = false
+			continue
+		}
+		at = at.Add(p.takes(each+p.Left.Soak, now))
+		ends[p.Pool] = at
+	}
+	if !known {
+		return ends, time.Time{}
+	}
+	return ends, at
+}
+
+// goesOn are the reasons of pools that nobody has to do anything for, in the order in which they come to their end.
+var goesOn = []Reason{RollingOut, InFlight, First, Surge, Previous}
+
+// Steady is the end that is said: the one that was said before unless another one is far from it.
+func Steady(said, end, now time.Time) time.Time {
+	if end.IsZero() {
+		return end
+	}
+	end = end.Truncate(time.Second)
+	if said.After(now) && said.Sub(end).Abs() <= max(steady, end.Sub(now)/10) {
+		return said
+	}
+	return end
+}

@@ -1,0 +1,144 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// Trial is since when a revision is tried: since a Machine of it had a host. It ends when one of it counts.
+type Trial struct {
+	Revision string
+	Since    time.Time
+}
+
+// Failure is a pool whose template is to be set back: no Machine of it counted in time.
+type Failure struct {
+	Pool, Machine string
+	// To is the revision that was completed last; empty when none was.
+	To string
+	// Why the Machine does not count.
+	Why string
+}
+
+// trial of the present revision as of now: kept while none of its Machines counts, whatever takes their place. What
+// fails beside a control plane that is not healthy, or while somebody suspended it, says nothing: it begins anew then.
+func (p *planner) trial(pool *rules) Trial {
+	if stop, _ := p.stops(pool); stop != "" || !pool.rolling() || pool.in(counts) > 0 || pool.Revision == "" {
+		return Trial{}
+	}
+	if pool.Trial.Revision == pool.Revision {
+		return pool.Trial
+	}
+	for _, m := range pool.Machines {
+		if m.stage() == inFlight && m.Hosted {
+			return Trial{Revision: pool.Revision, Since: p.now.Truncate(time.Second)}
+		}
+	}
+	return Trial{}
+}
+
+// fails notes a revision that did not work in time. A Machine without a host says nothing about it.
+func (p *planner) fails(pool *rules, m Machine, why string) {
+	deadline, trial := seconds(p.policy.DeadlineSeconds), p.trial(pool)
+	if pool.onFailure != quoinv1.RolloutFailureRollback || deadline == 0 || trial.Since.IsZero() || !m.Hosted ||
+		m.Outdated {
+		return
+	}
+	if m.Joined {
+		deadline += pool.soak // it may have been healthy for most of it
+	}
+	if late := trial.Since.Add(deadline); p.now.Before(late) {
+		p.again(late.Sub(p.now))
+		return
+	}
+	for _, failure := range p.result.Failures {
+		if failure.Pool == pool.Name {
+			return
+		}
+	}
+	p.result.Failures = append(p.result.Failures, Failure{Pool: pool.Name, Machine: m.Name, To: pool.Completed,
+		Why: fmt.Sprintf("Machine %s does not count: %s", m.Name, why)})
+}
+
+// Attempt is what is remembered at a MachineDeployment of a template that failed. It ends when the MachineDeployment
+// completes another one than that which was restored.
+type Attempt struct {
+	At time.Time
+	// Failed and Restored are digests of templates.
+	Failed, Restored string
+	// Why it failed.
+	Why string
+}
+
+// String is the value of the annotation.
+func (m Attempt) String() string {
+	return fmt.Sprintf("%s %s %s %s", m.At.UTC().Format(time.RFC3339), m.Failed, m.Restored, m.Why)
+}
+
+// ParseAttempt reads the annotation; what is none is zero.
+func ParseAttempt(value string) Attempt {
+	parts := strings.SplitN(value, " ", 4)
+	if len(parts) < 4 {
+		return Attempt{}
+	}
+	at, err := time.Parse(time.RFC3339, parts[0])
+	if err != nil {
+		return Attempt{}
+	}
+	return Attempt{At: at, Failed: parts[1], Restored: parts[2], Why: parts[3]}
+}
+
+// Way is what has to be known to set a template back.
+type Way struct {
+	// Cluster of the MachineDeployment.
+	Cluster string
+	// Topology: the MachineDeployment is made from the Cluster's topology.
+	Topology bool
+	// Present and Recorded are digests of templates; Recorded is empty when none was recorded.
+	Present, Recorded string
+	// Missing names an object that the recorded template needs and that is not there; empty when all are.
+	Missing string
+	// Owner applies a field that would be changed, which Field names; empty when nobody does.
+	Owner, Field string
+	// Attempt of the last time.
+	Attempt Attempt
+}
+
+// Refuse says why the template is not set back, and what a person can do; it is empty when nothing speaks against it.
+func (f Failure) Refuse(way Way) string {
+	of := "MachineDeployment " + f.Pool
+	switch {
+	case way.Topology:
+		return fmt.Sprintf("%s is made from the topology of Cluster %s, which would take it back: change there what was "+
+			"changed last, its spec.topology.version, its variables, or the templates of its ClusterClass", of, way.Cluster)
+	case way.Recorded == "":
+		return fmt.Sprintf("no template of %s is recorded: it was not completed under a policy that rolls back. Set its "+
+			"spec.template to one that works", of)
+	case way.Recorded == way.Present:
+		return fmt.Sprintf("%s has the template that was completed last, and that does not work any more: see what Machine "+
+			"%s lacks", of, f.Machine)
+	case way.Attempt.Failed == way.Present && way.Attempt.Restored == way.Recorded:
+		return fmt.Sprintf("the template of %s was set back at %s already and is there again: give it one that works", of,
+			way.Attempt.At.UTC().Format(time.RFC3339)) + writes(way)
+	case way.Owner != "":
+		return fmt.Sprintf("%s of %s is written by %s, which would take it back: have that write what was there before",
+			way.Field, of, way.Owner)
+	case way.Missing != "":
+		return fmt.Sprintf("the former template of %s needs %s, which is not there any more: make it, or set spec.template "+
+			"to one that works", of, way.Missing)
+	}
+	return ""
+}
+
+func writes(way Way) string {
+	if way.Owner == "" {
+		return ""
+	}
+	return fmt.Sprintf(". %s writes its %s", way.Owner, way.Field)
+}

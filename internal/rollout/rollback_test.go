@@ -1,0 +1,170 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// rollbacks is what a model of a MachineDeployment has to do with going back.
+type rollbacks struct {
+	trial    Trial
+	topology bool
+	// owner applies the template.
+	owner string
+	mark  Attempt
+	times int
+}
+
+// rollBack sets templates back that failed, where nothing speaks against it.
+func (f *fleet) rollBack() {
+	var text strings.Builder
+	for _, failure := range f.result.Failures {
+		d := f.pool(failure.Pool)
+		way := Way{Cluster: "prod", Topology: d.rolls.topology, Present: fmt.Sprint(d.template), Recorded: failure.To,
+			Attempt: d.rolls.mark}
+		if d.rolls.owner != "" && !d.rolls.topology {
+			way.Owner, way.Field = d.rolls.owner, "spec.template.spec.version"
+		}
+		if refusal := failure.Refuse(way); refusal != "" {
+			fmt.Fprintf(&text, "  NOT ROLLED BACK: %s\n", refusal)
+			continue
+		}
+		d.rolls.mark = Attempt{At: f.now, Failed: way.Present, Restored: way.Recorded, Why: failure.Why}
+		d.template, _ = strconv.Atoi(failure.To)
+		d.rolls.times++
+		fmt.Fprintf(&text, "  ROLLED BACK %s to %s: %s\n", d.name, failure.To, failure.Why)
+	}
+	f.rolled = text.String()
+}
+
+func TestMarks(t *testing.T) {
+	g := NewWithT(t)
+	mark := Attempt{At: time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC), Failed: "a", Restored: "b", Why: "Machine x: it is ill"}
+	g.Expect(ParseAttempt(mark.String())).To(Equal(mark))
+	for _, none := range []string{"", "x", "2026-11-23T08:00:00Z a", "yesterday a b c"} {
+		g.Expect(ParseAttempt(none)).To(BeZero(), none)
+	}
+}
+
+// Each refusal names what it is about and the way out.
+//
+// Proves: C2
+func TestWhatIsNotRolledBack(t *testing.T) {
+	ok := Way{Cluster: "prod", Present: "new", Recorded: "old"}
+	failure := Failure{Pool: "blue", Machine: "blue-4", To: "blue-a", Why: "Machine blue-4 does not count"}
+	NewWithT(t).Expect(failure.Refuse(ok)).To(BeEmpty())
+	for name, c := range map[string]struct {
+		change func(*Way)
+		says   []string
+	}{
+		"a managed topology": {func(w *Way) { w.Topology = true }, []string{"Cluster prod", "spec.topology.version"}},
+		"nothing recorded":   {func(w *Way) { w.Recorded = "" }, []string{"no template of MachineDeployment blue is recorded"}},
+		"the same template":  {func(w *Way) { w.Present = "old" }, []string{"completed last", "blue-4"}},
+		"somebody applies it": {func(w *Way) { w.Owner, w.Field = "flux (Apply)", "spec.template.spec.version" },
+			[]string{"flux (Apply)", "spec.template.spec.version"}},
+		"a template that is gone": {func(w *Way) { w.Missing = "QuoinMachineTemplate a" }, []string{"QuoinMachineTemplate a"}},
+		"it failed before":        {func(w *Way) { w.Attempt = Attempt{Failed: "new", Restored: "old"} }, []string{"already", "works"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			way := ok
+			c.change(&way)
+			for _, says := range c.says {
+				NewWithT(t).Expect(failure.Refuse(way)).To(ContainSubstring(says))
+			}
+		})
+	}
+	again := ok
+	again.Attempt = Attempt{Failed: "new", Restored: "older"}
+	NewWithT(t).Expect(failure.Refuse(again)).To(BeEmpty(), "another template was completed since")
+	again.Attempt = Attempt{Failed: "another", Restored: "old"}
+	NewWithT(t).Expect(failure.Refuse(again)).To(BeEmpty(), "another template failed")
+}
+
+// A Machine that has no host says nothing about its template, however long it waits for one.
+func TestATemplateWithoutAHostIsNotJudged(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	policy := &quoinv1.RolloutPolicySpec{OnFailure: quoinv1.RolloutFailureRollback, DeadlineSeconds: ptr.To[int32](600)}
+	machine := Machine{Name: "blue-2", Admitted: now.Add(-time.Hour), Gated: true, Unhealthy: "no host is free"}
+	pool := Pool{Name: "blue", Replicas: 1, Stock: Limits{Surge: 1}, Revision: "new", Completed: "old"}
+	look := func() Result {
+		pool.Machines = []Machine{{Name: "blue-1", Outdated: true, Hosted: true, Joined: true}, machine}
+		result := Plan(State{Pools: []Pool{pool}}, policy, now)
+		pool.Trial = result.Progress[0].Trial
+		return result
+	}
+	g.Expect(look().Stalled).To(ContainSubstring("no host is free"))
+	g.Expect(pool.Trial).To(BeZero())
+	machine.Hosted = true
+	g.Expect(look().Failures).To(BeEmpty(), "its time begins with its host")
+	g.Expect(pool.Trial).To(Equal(Trial{Revision: "new", Since: now}))
+	now = now.Add(599 * time.Second)
+	result := look()
+	g.Expect(result.Failures).To(BeEmpty())
+	now = now.Add(result.Again)
+	g.Expect(result.Again).To(Equal(time.Second))
+	g.Expect(look().Failures).To(ConsistOf(HaveField("To", "old")))
+	pool.Paused = true
+	g.Expect(look().Failures).To(BeEmpty())
+	g.Expect(pool.Trial).To(BeZero(), "what is suspended begins anew")
+}
+
+// Whatever breaks, a template is set back at most once for each edit, only while none of it counts, and where Cluster API
+// may let no Machine be missing none was deleted for it.
+func TestRollbacksEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawn(t)
+		f.policy.OnFailure = quoinv1.RolloutFailureRollback
+		d := f.pools[0]
+		d.replicas, d.surge, d.unavailable, f.policy.Strategy = max(1, d.replicas), max(1, d.surge), 0, nil
+		f.policy.SoakSeconds = ptr.To(int32(rapid.IntRange(0, 120).Draw(t, "soak")))
+		for range 20 {
+			f.step(t)
+		}
+		edits, latest := 0, d.template
+		for range rapid.IntRange(1, 4).Draw(t, "edits") {
+			// An edit in the middle of a rollout has Cluster API take one of a former template that may be Available: which
+			// one is not asked of gates.
+			whole := f.settled()
+			if rapid.Bool().Draw(t, "again") {
+				d.template = latest // a tool writes what it wrote before
+			} else {
+				latest++
+				d.template = latest
+				f.broken[latest] = rapid.Bool().Draw(t, "broken")
+			}
+			edits++
+			times := d.rolls.times
+			for range rapid.IntRange(0, 200).Draw(t, "looks") {
+				known := d.of(d.template, func(n *node) bool { return n.joined && !n.gated && n.deleted.IsZero() && n.ill == "" })
+				was := d.rolls.times
+				f.policy.ContinueAfter = f.result.PausedAfter
+				f.step(t)
+				if why := f.lacking(); why != "" && whole {
+					t.Fatalf("%s: %s", why, f.draw())
+				}
+				if d.rolls.times > was && known > 0 && f.broken[d.template] {
+					t.Fatalf("set back to what is broken: %s", f.draw())
+				}
+			}
+			if d.rolls.times > times+1 {
+				t.Fatalf("set back %d times for one edit", d.rolls.times-times)
+			}
+		}
+		if d.rolls.times > edits {
+			t.Fatalf("set back %d times for %d edits", d.rolls.times, edits)
+		}
+	})
+}
