@@ -161,19 +161,25 @@ func (o *sshProvisioner) Provision(ctx context.Context, host *infrav1.QuoinHost,
 	return guard.Explain(ctx, conn, run.Runner{Guard: guard.Script(), Alone: true}.Start(ctx, conn, plan))
 }
 
+// Stage implements Provisioner.
+func (o *sshProvisioner) Stage(ctx context.Context, host *infrav1.QuoinHost, order StageOrder) error {
+	conn, plan, err := o.planned(ctx, host, order.ID, order.Artifacts, order.Role, (*artifacts.Supply).Stage)
+	if err != nil {
+		return err
+	}
+	guard, err := mayChange(ctx, conn, host, order.Owner)
+	if err != nil {
+		return err
+	}
+	runner := run.Runner{Guard: guard.Script(), Starter: run.Systemd{Idle: true}}
+	return guard.Explain(ctx, conn, runner.Start(ctx, conn, plan))
+}
+
 // Addons implements Provisioner.
 func (o *sshProvisioner) Addons(ctx context.Context, host *infrav1.QuoinHost, order AddonsOrder) error {
-	conn, err := o.connector.Connect(ctx, host)
+	conn, plan, err := o.planned(ctx, host, order.ID, order.Artifacts, artifacts.Addon, (*artifacts.Supply).Plan)
 	if err != nil {
 		return err
-	}
-	supply, err := supplyOf(ctx, conn, order.Artifacts)
-	if err != nil {
-		return err
-	}
-	steps, files, err := supply.Plan(artifacts.Addon)
-	if err != nil {
-		return &ArtifactsError{Place: order.Artifacts.Place(), Err: err}
 	}
 	guard, err := acquired(ctx, conn, order.Owner)
 	if err != nil {
@@ -181,7 +187,27 @@ func (o *sshProvisioner) Addons(ctx context.Context, host *infrav1.QuoinHost, or
 	}
 	// The node serves meanwhile, and may have a member of etcd.
 	runner := run.Runner{Guard: guard.Script(), Starter: run.Systemd{Idle: true}}
-	return guard.Explain(ctx, conn, runner.Start(ctx, conn, run.Plan{ID: order.ID, Steps: steps, Files: files}))
+	return guard.Explain(ctx, conn, runner.Start(ctx, conn, plan))
+}
+
+// planned makes a plan of artifacts alone, for which it only reads.
+func (o *sshProvisioner) planned(
+	ctx context.Context, host *infrav1.QuoinHost, id string, wanted artifacts.Wanted, role artifacts.Role,
+	stepsOf func(*artifacts.Supply, artifacts.Role) ([]run.Step, []run.File, error),
+) (ssh.Host, run.Plan, error) {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return nil, run.Plan{}, err
+	}
+	supply, err := supplyOf(ctx, conn, wanted)
+	if err != nil {
+		return nil, run.Plan{}, err
+	}
+	steps, files, err := stepsOf(supply, role)
+	if err != nil {
+		return nil, run.Plan{}, &ArtifactsError{Place: wanted.Place(), Err: err}
+	}
+	return conn, run.Plan{ID: id, Steps: steps, Files: files}, nil
 }
 
 // Recover implements Provisioner.

@@ -206,25 +206,3 @@ func roleOf(wanted infrav1.StagedArtifacts) string {
 	}
 	return "worker"
 }
-
-// Stage implements Provisioner.
-func (o *sshProvisioner) Stage(ctx context.Context, host *infrav1.QuoinHost, order StageOrder) error {
-	conn, err := o.connector.Connect(ctx, host)
-	if err != nil {
-		return err
-	}
-	supply, err := supplyOf(ctx, conn, order.Artifacts)
-	if err != nil {
-		return err
-	}
-	steps, files, err := supply.Stage(order.Role)
-	if err != nil {
-		return &ArtifactsError{Place: order.Artifacts.Place(), Err: err}
-	}
-	guard, err := mayChange(ctx, conn, host, order.Owner)
-	if err != nil {
-		return err
-	}
-	runner := run.Runner{Guard: guard.Script(), Starter: run.Systemd{Idle: true}}
-	return guard.Explain(ctx, conn, runner.Start(ctx, conn, run.Plan{ID: order.ID, Steps: steps, Files: files}))
-}
