@@ -82,7 +82,9 @@ func (i *imports) release(of importKey) {
 
 // acquire gives the host a turn unless as many others of its Cluster have one as hosts allow, which counts them. It
 // returns the limit too.
-func (i *imports) acquire(of importKey, now time.Time, hosts func() (int, error)) (acquired bool, limit int, err error) {
+func (i *imports) acquire(
+	of importKey, now time.Time, hosts func() (int, error),
+) (acquired bool, limit int, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	cluster := i.of(of.cluster)

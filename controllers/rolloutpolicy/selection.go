@@ -62,7 +62,8 @@ func (r *Reconciler) markedNodes(ctx context.Context, cluster *clusterv1.Cluster
 func (r *Reconciler) listNodes(ctx context.Context, cluster client.ObjectKey, nodes *corev1.NodeList) error {
 	request := []reconcile.Request{{NamespacedName: cluster}}
 	err := r.ClusterCache.Watch(ctx, cluster, clustercache.NewWatcher(clustercache.WatcherOptions{
-		Name: nodesWatch, Watcher: r.controller, Kind: &corev1.Node{}, Predicates: []predicate.TypedPredicate[client.Object]{markChanges()},
+		Name: nodesWatch, Watcher: r.controller, Kind: &corev1.Node{},
+		Predicates: []predicate.TypedPredicate[client.Object]{markChanges()},
 		EventHandler: handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 			return request
 		}),

@@ -116,7 +116,8 @@ func (s *spares) comes(request placement.Request, object *infrav1.QuoinHost) boo
 	if placement.Pending(request, host) {
 		return true
 	}
-	// Its QuoinMachine knows more of the kubelet, and says that it finds none: such a host must not be waited for for ever.
+	// Its QuoinMachine knows more of the kubelet, and says that it finds none: such a host must not be waited for for
+	// ever.
 	request.FailCgroupV1 = true
 	return placement.Select(request, []placement.Host{host}).Chosen != nil
 }

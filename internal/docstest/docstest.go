@@ -18,8 +18,8 @@ var (
 	indent = regexp.MustCompile(`(?m)^ +`)
 )
 
-// Happens expects that each block of a page without a language is in the script of a test, however it is indented there,
-// and that what is yaml is such an object. It returns how many there are of both.
+// Happens expects that each block of a page without a language is in the script of a test, however it is indented
+// there, and that what is yaml is such an object. It returns how many there are of both.
 func Happens(t *testing.T, page, script string, object any) (shown int) {
 	t.Helper()
 	g := NewWithT(t)

@@ -17,8 +17,8 @@ import (
 )
 
 // judgeHealing warns of pools whose version stays so far behind the control plane that no further host of them can join
-// (R15). Only a bundle brings the control plane's kubeadm to a worker: packages, and hosts that carry a version already,
-// have that of the pool. Of another provider's control plane nothing is known.
+// (R15). Only a bundle brings the control plane's kubeadm to a worker: packages, and hosts that carry a version
+// already, have that of the pool. Of another provider's control plane nothing is known.
 func (s Subject) judgeHealing(
 	ctx context.Context, pools []clusterv1.MachineDeployment, goals goals,
 ) ([]quoinv1.Finding, error) {

@@ -231,8 +231,9 @@ func (r *rules) drainFailure(now time.Time) string {
 			continue
 		}
 		return fmt.Sprintf("Machine %s: its Node was not drained within %s and stays cordoned; other "+
-			"MachineDeployments go on. End the pods, loosen what protects them, set drain.onTimeout to Proceed or Force, or take the annotation %s off the "+
-			"Machine to lose them. %s", m.Name, r.drain.timeout, quoinv1.RolloutPreTerminateHookAnnotation, l.keeps())
+			"MachineDeployments go on. End the pods, loosen what protects them, set drain.onTimeout to Proceed or Force, "+
+			"or take the annotation %s off the Machine to lose them. %s", m.Name, r.drain.timeout,
+			quoinv1.RolloutPreTerminateHookAnnotation, l.keeps())
 	}
 	return ""
 }
@@ -352,7 +353,7 @@ func (l *leaver) stays(m Machine) (Action, Reason, string) {
 
 // replaces reports whether Machines of the pool are being replaced.
 func (l *leaver) replaces() bool {
-	return l.pool.suspended == "" && l.planner.Outdated == "" &&
+	return l.pool.suspended == "" && l.Outdated == "" &&
 		(slices.Contains(l.current, l.pool.Name) || l.pool.in(leaves) > 0 || l.pool.drain.off)
 }
 

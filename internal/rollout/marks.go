@@ -15,8 +15,8 @@ import (
 )
 
 // markOf is the value of Cluster API's delete-machine annotation that is ours. Cluster API takes any value. It is ours
-// by its value and not by another annotation, so that who writes it anew, as the autoscaler does, makes it theirs; and it
-// names the Machine, since those of a template are on all of them.
+// by its value and not by another annotation, so that who writes it anew, as the autoscaler does, makes it theirs;
+// and it names the Machine, since those of a template are on all of them.
 func markOf(machine *clusterv1.Machine) string {
 	return "quoin.cluster.x-k8s.io/rollout " + string(machine.UID)
 }

@@ -27,8 +27,8 @@ func (p *planner) removeFirst(pool *rules) {
 	}
 	if victim, _, _ := p.leavesFirst(pool); victim != nil {
 		p.result.Decisions = append(p.result.Decisions, Decision{Pool: pool.Name, Machine: victim.Name, Action: Delete,
-			Reason: NoSpare, Message: "no host is free, and whenNoSpare is RemoveFirst: one Machine is missing until a new one " +
-				"counts"})
+			Reason: NoSpare, Message: "no host is free, and whenNoSpare is RemoveFirst: one Machine is missing until a new " +
+				"one counts"})
 	}
 }
 
@@ -49,8 +49,8 @@ func (p *planner) noSpare(pool *rules, m Machine) (Reason, string) {
 	return NoSpare, fmt.Sprintf("%s. whenNoSpare is RemoveFirst, but %s", m.NoHost, why)
 }
 
-// leavesFirst is the outdated Machine that makes room for a new one that finds no host; nil when a host comes anyway, or
-// when something speaks against it. One that is not healthy is the first, or else the oldest.
+// leavesFirst is the outdated Machine that makes room for a new one that finds no host; nil when a host comes anyway,
+// or when something speaks against it. One that is not healthy is the first, or else the oldest.
 func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) {
 	if p.policy.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
 		return nil, "", "the policy waits for a host"
@@ -75,7 +75,8 @@ func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) 
 	if !victim.inService() {
 		least-- // it is missing already
 	} else if have-1 < pool.least {
-		return nil, "", fmt.Sprintf("minAvailable asks for %d of %d Machines: add a host, or lower it", pool.least, pool.Replicas)
+		return nil, "", fmt.Sprintf("minAvailable asks for %d of %d Machines: add a host, or lower it", pool.least,
+			pool.Replicas)
 	}
 	if have < least {
 		return nil, "", fmt.Sprintf("only %d of %d Machines are available, and one more would be missing: add a host, or "+

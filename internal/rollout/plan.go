@@ -188,7 +188,8 @@ func (p *planner) afterPerson(pool *rules, _ *room) (Reason, string) {
 }
 
 func (p *planner) canaryAlone(pool *rules, room *room) (Reason, string) {
-	if pool.in(counts) > 0 || room.inFlight == 0 || pool.off() && pool.in(inFlight) == room.inFlight && pool.proved(p.now) {
+	if pool.in(counts) > 0 || room.inFlight == 0 ||
+		pool.off() && pool.in(inFlight) == room.inFlight && pool.proved(p.now) {
 		return "", ""
 	}
 	return First, "the first Machine of the present template is tried alone"
@@ -319,8 +320,9 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 			}
 			message := fmt.Sprintf("Machine %s: %s", d.Machine, d.Message)
 			switch {
-			case slices.Contains([]Reason{Paused, Suspended, ControlPlane, GroupUnhealthy, ValidationFailed, Closed, Limited, NoSpare,
-				DrainFailed, DrainOff}, d.Reason), action == Hold, action == Keep && d.Reason != InFlight && d.Reason != First:
+			case slices.Contains([]Reason{Paused, Suspended, ControlPlane, GroupUnhealthy, ValidationFailed, Closed,
+				Limited, NoSpare, DrainFailed, DrainOff}, d.Reason), action == Hold,
+				action == Keep && d.Reason != InFlight && d.Reason != First:
 				return d.Reason, message + early(pool, d.Reason)
 			default:
 				return RollingOut, message

@@ -73,8 +73,8 @@ func (p *planner) left(pool *rules, progress Progress) Left {
 	if !pool.busy() || pool.OnDelete {
 		return Left{}
 	}
-	left := Left{Soak: pool.soak, Machines: max(pool.Replicas-progress.Done, progress.InFlight), AtOnce: pool.limits.concurrency(),
-		Alone: progress.Done == 0}
+	left := Left{Soak: pool.soak, Machines: max(pool.Replicas-progress.Done, progress.InFlight),
+		AtOnce: pool.limits.concurrency(), Alone: progress.Done == 0}
 	if pool.pause == quoinv1.RolloutPauseEachMachine {
 		left.AtOnce = 1
 	}

@@ -20,8 +20,8 @@ func TestPace(t *testing.T) {
 	g.Expect(pace.Median()).To(BeZero())
 	at := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
 	after := func(took time.Duration) Machine { return Machine{Admitted: at, Since: at.Add(took)} }
-	for _, minutes := range []time.Duration{9, 9, 4, 300, 5, 6, 7} {
-		pace = pace.With(after(minutes*time.Minute+time.Millisecond), 0)
+	for _, minutes := range []int{9, 9, 4, 300, 5, 6, 7} {
+		pace = pace.With(after(time.Duration(minutes)*time.Minute+time.Millisecond), 0)
 	}
 	g.Expect(pace).To(Equal(Pace{4 * time.Minute, 300 * time.Minute, 5 * time.Minute, 6 * time.Minute, 7 * time.Minute}))
 	g.Expect(pace.Last()).To(Equal(7 * time.Minute))
@@ -88,8 +88,6 @@ func TestWhenARolloutEndsIsExpected(t *testing.T) {
 	g.Expect(said[0]).To(BeTemporally("~", f.now, 10*leaveTakes))
 	g.Expect(said[len(said)-1]).To(BeTemporally("~", f.now, 2*leaveTakes))
 }
-
-func (f *fleet) whole() bool { return f.settled() }
 
 // Nothing is expected where somebody is waited for, or what is on its way is late.
 func TestNothingIsExpectedOfWhatWaits(t *testing.T) {

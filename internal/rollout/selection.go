@@ -10,14 +10,15 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-// needsUpdate reports whether the Machine is at the present template and is to be replaced all the same. One that is outdated
-// is replaced anyway, and one that waits has nothing to replace (S3-3, S3-5).
+// needsUpdate reports whether the Machine is at the present template and is to be replaced all the same. One that is
+// outdated is replaced anyway, and one that waits has nothing to replace (S3-3, S3-5).
 func (m Machine) needsUpdate() bool {
 	return m.NeedsUpdate != "" && (m.stage() == counts || m.stage() == inFlight)
 }
 
-// replaceSelected deletes one Machine that a person selected; its MachineSet makes another one at the same template. Cluster
-// API's planner knows no such selection, so that no surge precedes it, and as many are deleted as may be missing.
+// replaceSelected deletes one Machine that a person selected; its MachineSet makes another one at the same template.
+// Cluster API's planner knows no such selection, so that no surge precedes it, and as many are deleted as may be
+// missing.
 func (p *planner) replaceSelected(pool *rules) {
 	if victim, _, _ := p.nextSelected(pool); victim != nil {
 		p.result.Decisions = append(p.result.Decisions, Decision{Pool: pool.Name, Machine: victim.Name, Action: Delete,
@@ -25,8 +26,8 @@ func (p *planner) replaceSelected(pool *rules) {
 	}
 }
 
-// nextSelected is the selected Machine that is deleted now; without one it says why, unless none is selected. One that is
-// not healthy is the first, or else the oldest.
+// nextSelected is the selected Machine that is deleted now; without one it says why, unless none is selected. One
+// that is not healthy is the first, or else the oldest.
 func (p *planner) nextSelected(pool *rules) (victim *Machine, reason Reason, why string) {
 	fresh := 0
 	for i := range pool.Machines {

@@ -30,9 +30,9 @@ const (
 )
 
 const (
-	// Validating: the Cluster is looked at.
+	// Validating says that the Cluster is looked at.
 	Validating Reason = "Validating"
-	// ValidationFailed: looks found something for longer than they may.
+	// ValidationFailed says that looks found something for longer than they may.
 	ValidationFailed Reason = "ValidationFailed"
 )
 

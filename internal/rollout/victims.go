@@ -68,8 +68,8 @@ func onDelete(strategy *quoinv1.RolloutStrategy, machines int) (Limits, error) {
 func (r *rules) contradiction() string {
 	switch {
 	case r.OnDelete && r.limits.Unavailable == 0:
-		return fmt.Sprintf("the policy lets no Machine be missing, and MachineDeployment %s makes none beforehand, since its "+
-			"strategy is OnDelete: set the policy's maxUnavailable to 1 or more for it", r.Name)
+		return fmt.Sprintf("the policy lets no Machine be missing, and MachineDeployment %s makes none beforehand, since "+
+			"its strategy is OnDelete: set the policy's maxUnavailable to 1 or more for it", r.Name)
 	case !r.OnDelete && r.limits.Surge == 0 && r.Stock.Unavailable == 0:
 		return fmt.Sprintf("the policy allows no surge, and MachineDeployment %s lets no Machine be missing: set its "+
 			"maxUnavailable to 1 or more, or the policy's maxSurge", r.Name)
@@ -83,8 +83,8 @@ func (r *rules) tooFew() string {
 	if r.OnDelete {
 		missing = 1
 	}
-	asks := fmt.Sprintf("minAvailable asks for %d Machines of MachineDeployment %s, which has %d replicas", r.least, r.Name,
-		r.Replicas)
+	asks := fmt.Sprintf("minAvailable asks for %d Machines of MachineDeployment %s, which has %d replicas", r.least,
+		r.Name, r.Replicas)
 	switch {
 	case r.least == 0 || r.least <= r.Replicas-missing:
 		return ""
@@ -132,7 +132,7 @@ func (p *planner) victims(pool *rules) {
 			d.Action, d.Reason, d.Message = Mark, Order, pool.says(m)
 		case p.removes(m.Name):
 			continue
-		case m.MarkedByUs && !wanted && !m.Deleting, m.Condemned && !m.Deleting && !(m.Outdated && pool.OnDelete):
+		case m.MarkedByUs && !wanted && !m.Deleting, m.Condemned && !m.Deleting && (!m.Outdated || !pool.OnDelete):
 			d.Action, d.Reason, d.Message = Unmark, Later, "others leave first"
 			if !m.Outdated {
 				d.Message = "it is of the present template and stays"
@@ -288,8 +288,8 @@ func (r *rules) old() []*Machine {
 
 // first are the outdated Machines that leave before all others; nil when none is asked to. They are those of the wave's
 // failure domain that do not go last. Of a MachineSet that has some that are not available only these: it would take
-// what is marked instead of them, where Cluster API's planner counted on their being no loss (reconcileDeadlockBreaker in
-// machinedeployment_rollout_rollingupdate.go).
+// what is marked instead of them, where Cluster API's planner counted on their being no loss
+// (reconcileDeadlockBreaker in machinedeployment_rollout_rollingupdate.go).
 func (r *rules) first() []*Machine {
 	old := r.old()
 	if !r.waves && !slices.ContainsFunc(old, func(m *Machine) bool { return m.Last }) {
@@ -312,8 +312,8 @@ func (r *rules) first() []*Machine {
 	return first
 }
 
-// others reports whether some beside the Machine, of whatever failure domain, do not go last. A MachineSet only knows its
-// own Machines.
+// others reports whether some beside the Machine, of whatever failure domain, do not go last. A MachineSet only knows
+// its own Machines.
 func (r *rules) others(old []*Machine, than *Machine) bool {
 	return slices.ContainsFunc(old, func(m *Machine) bool { return !m.Last && r.together(m, than) })
 }

@@ -241,22 +241,22 @@ func (f *fleet) witness() {
 
 // scattered says which pool loses Machines of two failure domains although waves are asked for, or has more new ones
 // than it replaces (S3-30); empty when none does. What was not available is no loss, a person's mark is their own
-// choice, and what may be missing Cluster API takes at every edit without asking.
+// choice, what may be missing Cluster API takes at every edit without asking, and the oldest of several templates first.
 func (f *fleet) scattered() string {
 	for _, d := range f.pools {
 		if young := d.of(d.template, func(n *node) bool { return n.deleted.IsZero() && n.occupies() }); young > d.replicas {
 			return fmt.Sprintf("%s has %d new Machines for %d", d.name, young, d.replicas)
 		}
-		domain, leaves := "", ""
+		domain, leaves, template := "", "", 0
 		for _, n := range d.machines {
 			if n.deleted.IsZero() || n.preDrain || !f.seen[n] || n.mark == byThem || d.unavailable > 0 || f.policy.Strategy == nil ||
 				f.policy.Strategy.Waves == "" {
 				continue
 			}
-			if leaves != "" && n.domain != domain {
+			if leaves != "" && n.domain != domain && n.template == template {
 				return fmt.Sprintf("%s of %s leaves beside %s of %s", n.name, n.domain, leaves, domain)
 			}
-			domain, leaves = n.domain, n.name
+			domain, leaves, template = n.domain, n.name, n.template
 		}
 	}
 	return ""

@@ -243,7 +243,8 @@ var embeds = []struct {
 	prefix netip.Prefix
 	at     int
 }{
-	{netip.MustParsePrefix("64:ff9b::/96"), 12}, {netip.MustParsePrefix("2002::/16"), 2}, {netip.MustParsePrefix("::/96"), 12},
+	{netip.MustParsePrefix("64:ff9b::/96"), 12}, {netip.MustParsePrefix("2002::/16"), 2},
+	{netip.MustParsePrefix("::/96"), 12},
 }
 
 // forbidden says why an address is not asked; empty when it is.

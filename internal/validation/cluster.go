@@ -25,8 +25,9 @@ const (
 type place int
 
 const (
-	// unknown Nodes have no Machine; what fails there stops a rollout, as it belongs to no other group (K-8).
-	unknown place = iota
+	// Nodes of which nothing is said have no Machine; what fails there stops a rollout, as it belongs to no other group
+	// (K-8).
+	_ place = iota
 	// ours are of the pool that is rolled out, or of the control plane.
 	ours
 	// others are of another pool, or of a Machine that leaves.

@@ -182,8 +182,8 @@ func server(t *testing.T, tls bool) (*httptest.Server, *[]*http.Request) {
 		*asked = append(*asked, r)
 		_, _ = w.Write([]byte("all is well"))
 	})
-	handler.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/healthz", 302) })
-	handler.HandleFunc("/broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
+	handler.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/healthz", http.StatusFound) })
+	handler.HandleFunc("/broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	handler.HandleFunc("/long", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(strings.Repeat("x", mostBody) + "all is well"))
 	})

@@ -15,7 +15,7 @@ const (
 	RolloutPreTerminateHookAnnotation = clusterv1.PreTerminateDeleteHookAnnotationPrefix + "/" + RolloutHookName
 	// RolloutTaintKey is the key of the PreferNoSchedule taint on Nodes whose Machines are to be replaced.
 	RolloutTaintKey = "quoin.cluster.x-k8s.io/scheduled-for-update"
-	// DrainFailedReason: the Node of a Machine was not drained in time, and spec.drain.onTimeout is Fail.
+	// DrainFailedReason says that the Node of a Machine was not drained in time, and spec.drain.onTimeout is Fail.
 	DrainFailedReason = "DrainFailed"
 )
 

@@ -5,8 +5,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// RolloutPace is how fast new Machines of a MachineDeployment came of late, and what that lets one expect. It is measured
-// from the admission until the Machine is healthy, without its soak. One that took longer than its deadline is left out.
+// RolloutPace is how fast new Machines of a MachineDeployment came of late, and what that lets one expect. It is
+// measured from the admission until the Machine is healthy, without its soak. One that took longer than its deadline
+// is left out.
 type RolloutPace struct {
 	// lastMachineSeconds is how long the latest new Machine took from its admission until it was healthy.
 	// +optional

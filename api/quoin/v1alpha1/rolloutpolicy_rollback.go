@@ -14,11 +14,12 @@ const (
 	// another one failed, and False otherwise.
 	RolloutPolicyRolledBackCondition = "RolledBack"
 
-	// RolledBackReason: a former template was restored.
+	// RolledBackReason says that a former template was restored.
 	RolledBackReason = "RolledBack"
-	// RollbackRefusedReason: a former template should be restored and must not be; the message says why, and what to do.
+	// RollbackRefusedReason says that a former template should be restored and must not be; the message says why, and
+	// what to do.
 	RollbackRefusedReason = "RollbackRefused"
-	// NothingRolledBackReason: every MachineDeployment has the template that somebody gave it.
+	// NothingRolledBackReason says that every MachineDeployment has the template that somebody gave it.
 	NothingRolledBackReason = "NothingRolledBack"
 )
 

@@ -8,9 +8,9 @@ const (
 	// another order than the policy's. Admission refuses such a policy; the Cluster may be edited later.
 	RolloutPolicyOrderConflictCondition = "OrderConflict"
 
-	// NoConflictReason: the order of the policy is kept.
+	// NoConflictReason says that the order of the policy is kept.
 	NoConflictReason = "NoConflict"
-	// TopologyOrderReason: the topology has another order, and does not let all go at once.
+	// TopologyOrderReason says that the topology has another order, and does not let all go at once.
 	TopologyOrderReason = "TopologyOrder"
 )
 
