@@ -21,7 +21,7 @@ const (
 	// fewestImports is how many hosts of a Cluster bring add-on images at a time: an import keeps disks busy that etcd
 	// needs. Of large Clusters it is one of importShare hosts, or a rollout would wait for days.
 	fewestImports, importShare = 2, 10
-	// importLease is for how long a host that is not heard of keeps its turn.
+	// importLease is for how long a host that is not heard of keeps its place.
 	importLease = 2 * time.Minute
 	// recount is how long the number of a Cluster's hosts counts.
 	recount = time.Minute
@@ -70,7 +70,7 @@ func (i *imports) hold(of importKey, now time.Time) {
 	i.of(of.cluster).hosts[of.host] = now
 }
 
-// release lets another host have the turn.
+// release lets another host have the place.
 func (i *imports) release(of importKey) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -80,7 +80,7 @@ func (i *imports) release(of importKey) {
 	}
 }
 
-// acquire gives the host a turn unless as many others of its Cluster have one as hosts allow, which counts them. It
+// acquire gives the host a place unless as many others of its Cluster have one as hosts allow, which counts them. It
 // returns the limit too.
 func (i *imports) acquire(
 	of importKey, now time.Time, hosts func() (int, error),

@@ -142,6 +142,7 @@ func (seen *observation) pool(
 			Name: machine.Name, Created: machine.CreationTimestamp.Time, Outdated: owner.Name != pool.Revision,
 			Deleting: !machine.DeletionTimestamp.IsZero(), Hosted: hosts[machine.Spec.InfrastructureRef.Name],
 			Admitted: rollout.AdmittedAt(machine), Gated: rollout.Gated(machine), Joined: machine.Status.NodeRef.IsDefined(),
+			Available: conditions.IsTrue(machine, clusterv1.MachineAvailableCondition),
 			Unhealthy: lacks, Since: since, Departure: departure(machine, own, seen.domains),
 			Leave: rollout.LeaveOf(machine),
 		})

@@ -212,7 +212,8 @@ func (w *world) joins(name string) {
 	machine := w.machine(name)
 	machine.Status.NodeRef.Name = name
 	for _, condition := range []string{clusterv1.MachineBootstrapConfigReadyCondition,
-		clusterv1.MachineInfrastructureReadyCondition, clusterv1.MachineNodeHealthyCondition} {
+		clusterv1.MachineInfrastructureReadyCondition, clusterv1.MachineNodeHealthyCondition,
+		clusterv1.MachineAvailableCondition} {
 		conditions.Set(machine, metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: "Test",
 			LastTransitionTime: metav1.NewTime(w.clock.Now())})
 	}

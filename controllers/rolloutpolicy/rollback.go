@@ -101,9 +101,8 @@ func (r *Reconciler) record(ctx context.Context, seen *observation, status *quoi
 			return err
 		}
 		if former := shown.Recorded; former != "" {
-			old := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: former}}
-			if err := client.IgnoreNotFound(r.Client.Delete(ctx, old)); err != nil {
-				return fmt.Errorf("delete ControllerRevision %s: %w", former, err)
+			if err := r.forget(ctx, pool, former); err != nil {
+				return err
 			}
 		}
 		shown.Recorded = p.Completed
@@ -130,6 +129,19 @@ func (r *Reconciler) keep(ctx context.Context, of *clusterv1.MachineDeployment, 
 	}
 	if err != nil {
 		return fmt.Errorf("record the template of MachineSet %s: %w", set.Name, err)
+	}
+	return nil
+}
+
+// forget what was kept of a MachineSet. A status that names another's is no reason to delete that.
+func (r *Reconciler) forget(ctx context.Context, of *clusterv1.MachineDeployment, name string) error {
+	kept := &appsv1.ControllerRevision{}
+	err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: of.Namespace, Name: name}, kept)
+	if err == nil && metav1.IsControlledBy(kept, of) {
+		err = r.Client.Delete(ctx, kept, client.Preconditions{UID: &kept.UID})
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete ControllerRevision %s: %w", name, err)
 	}
 	return nil
 }

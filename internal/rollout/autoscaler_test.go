@@ -86,13 +86,13 @@ func TestTheAutoscalerNeedsToKnowHowLongMachinesAreHeld(t *testing.T) {
 	g.Expect(d.replicas).To(Equal(2), "it takes the Machine that is held for one that failed, once")
 	g.Expect(least).To(Equal(2), "never fewer than are left to be")
 
-	told := &scaler{least: 1, longest: 24 * time.Hour}
-	f, d, least := held(t, told, 2*time.Hour)
+	waits := &scaler{least: 1, longest: 24 * time.Hour}
+	f, d, least := held(t, waits, 2*time.Hour)
 	g.Expect(d.replicas).To(Equal(3))
 	g.Expect(least).To(Equal(3))
 	f.unhealthy = ""
 	for range 200 {
-		f.beside(told, d)
+		f.beside(waits, d)
 	}
 	g.Expect(f.settled()).To(BeTrue(), f.draw())
 	g.Expect(d.replicas).To(Equal(3))

@@ -323,13 +323,15 @@ func (m Machine) serves() bool {
 // coming reports whether another Machine will serve before one that waits for its drain is gone: where none will, to
 // wait would be to wait for ever.
 func (r *rules) coming() bool {
+	// What finds no host waits for that of the one that waits for its drain.
+	hostless := slices.ContainsFunc(r.Machines, Machine.findsNone)
 	for _, m := range r.Machines {
 		switch s := m.stage(); {
-		case s == inFlight, s == waits && !m.Outdated, s == leaves && !m.Leave.PreDrain:
+		case s == inFlight && !m.findsNone(), s == waits && !m.Outdated && !hostless, s == leaves && !m.Leave.PreDrain:
 			return true
 		}
 	}
-	return len(r.Machines) < r.Replicas+r.Stock.Surge
+	return !hostless && len(r.Machines) < r.Replicas+r.Stock.Surge
 }
 
 // unmarked reports whether the Node is to be tainted, and is not.
@@ -384,7 +386,7 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 	if m.Outdated && !l.pool.OnDelete {
 		if l.pool.drain.off {
-			return DrainOff, "the strategy has drainAndTerminate false"
+			return DrainOff, drainIsOff
 		}
 		for _, rule := range []holdRule{l.stopped, l.afterControlPlane, l.inOrder, l.afterPerson} {
 			if reason, why := rule(l.pool, nil); reason != "" {
@@ -397,7 +399,7 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 			return Unavailable, fmt.Sprintf("%d of at least %d serve%s", l.serving, least, l.missing())
 		}
 	}
-	if m.Outdated {
+	if m.Outdated && l.replaces() {
 		for _, other := range l.pool.Machines {
 			if other.unmarked() {
 				return Tainting, fmt.Sprintf("the Node of Machine %s is to be tainted first", other.Name)
@@ -570,6 +572,8 @@ func lost(pods []Pod) string {
 }
 
 func utc(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
+const drainIsOff = "the strategy has drainAndTerminate false"
 
 // off reports whether nothing of the pool is to be drained or terminated.
 func (r *rules) off() bool { return r.drain != nil && r.drain.off }

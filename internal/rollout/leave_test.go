@@ -16,7 +16,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-// How Machines leave is told by the scripts whose names begin with drain.
+// How Machines leave is shown by the scripts whose names begin with drain.
 //
 // Proves: S3-11, S3-13, S3-14, S3-17, S3-18, S3-20, S3-36, S3-37, K-1, K-6, C7, S0-74
 func TestMachinesLeaveAsScriptsTell(t *testing.T) {

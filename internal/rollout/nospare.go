@@ -55,6 +55,9 @@ func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) 
 	if p.policy.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
 		return nil, "", "the policy waits for a host"
 	}
+	if pool.off() {
+		return nil, "", drainIsOff
+	}
 	if comes = comesAnyway(pool); comes != "" {
 		return nil, comes, ""
 	}

@@ -364,7 +364,7 @@ func TestABrokenTemplateStopsAfterOneMachine(t *testing.T) {
 			t.Fatal("nothing was tried")
 		}
 		if f.result.Stalled == "" {
-			t.Fatalf("nobody is told: %s", strings.Join(f.lines(), "\n"))
+			t.Fatalf("nobody learns of it: %s", strings.Join(f.lines(), "\n"))
 		}
 	})
 }

@@ -74,6 +74,8 @@ type rules struct {
 	soak      time.Duration
 	onFailure quoinv1.RolloutFailure
 	limits    Limits
+	// consents to one missing Machine where no host is free.
+	consents bool
 	// validation of the pool; nil when there is none.
 	validation *quoinv1.RolloutValidation
 	// pausedAfter is the Machine of the pool after which a person has to let it go on; empty when none has to.
@@ -100,7 +102,8 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 			continue
 		}
 		r := rules{Pool: pool, place: place, pause: policy.PauseAfter, soak: seconds(policy.SoakSeconds),
-			validation: policy.Validation, onFailure: policy.OnFailure}
+			validation: policy.Validation, onFailure: policy.OnFailure,
+			consents: policy.WhenNoSpare == quoinv1.RolloutWithoutSpareRemoveFirst}
 		if pool.Paused {
 			r.suspended = "the MachineDeployment is paused"
 		}

@@ -6,8 +6,6 @@ package rollout
 import (
 	"fmt"
 	"slices"
-
-	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
 // needsUpdate reports whether the Machine is at the present template and is to be replaced all the same. One that is
@@ -46,20 +44,17 @@ func (p *planner) nextSelected(pool *rules) (victim *Machine, reason Reason, why
 	if slices.ContainsFunc(pool.Machines, func(m Machine) bool { return m.Outdated }) {
 		return nil, RollingOut, says + " when the outdated ones are"
 	}
-	// What would hold one more Machine holds this as well, but for the limits, which follow.
-	if reason, why := p.holds(pool, &room{}); reason != "" {
-		return nil, reason, says + ": " + why
+	if pool.off() {
+		return nil, DrainOff, says + ": " + drainIsOff
 	}
-	if reason, why := p.validatesFirst(pool, &room{}); reason != "" {
-		return nil, reason, says + ": " + why
-	}
-	missing := min(pool.limits.Unavailable, max(0, pool.Replicas-pool.least))
-	if p.policy.WhenNoSpare == quoinv1.RolloutWithoutSpareRemoveFirst {
-		missing = max(missing, 1)
-	}
+	missing := pool.mayMiss()
 	if missing == 0 {
 		return nil, Limited, fmt.Sprintf("%s, and no Machine may be missing meanwhile: set maxUnavailable of "+
 			"MachineDeployment %s to 1 or more, or spec.whenNoSpare to RemoveFirst", says, pool.Name)
+	}
+	// What would hold one more Machine holds this as well, but for the limits, which follow.
+	if reason, why := p.holds(pool, &room{}); reason != "" {
+		return nil, reason, says + ": " + why
 	}
 	if fresh == 0 {
 		missing = 1 // none that was replaced shows yet that it works (S3-26)
@@ -72,5 +67,23 @@ func (p *planner) nextSelected(pool *rules) (victim *Machine, reason Reason, why
 		return nil, RollingOut, fmt.Sprintf("%s: %d of %d Machines are available, and %d may be missing", says,
 			pool.inService(), pool.Replicas, missing)
 	}
+	// One that is broken is what keeps the Cluster from being validated.
+	if reason, why := p.validatesFirst(pool, &room{}); reason != "" && victim.inService() {
+		return nil, reason, says + ": " + why
+	}
 	return victim, RollingOut, says
+}
+
+// mayMiss is how many Machines of the pool a rollout may delete beforehand.
+func (r *rules) mayMiss() int {
+	missing := min(r.limits.Unavailable, max(0, r.Replicas-r.least))
+	if r.consents {
+		missing = max(missing, 1)
+	}
+	return missing
+}
+
+// onlySelected reports whether nothing of the pool is to be replaced but what a person selected.
+func (r *rules) onlySelected() bool {
+	return r.Completed == r.Revision && !slices.ContainsFunc(r.Machines, func(m Machine) bool { return m.Outdated })
 }

@@ -79,6 +79,8 @@ type Machine struct {
 	Returns bool
 	// Since is when Unhealthy became empty.
 	Since time.Time
+	// Available Machines are so to Cluster API, which knows later than their conditions.
+	Available bool
 	Departure
 	// Leave is how the Machine leaves.
 	Leave Leave

@@ -190,7 +190,9 @@ func (p *planner) recall(pools []rules) {
 	p.validation.record = record
 	for i := range pools {
 		pool := &pools[i]
-		if pool.Name != record.MachineDeployment || record.Since.IsZero() || pool.suspended != "" {
+		// A pool that came to another group meanwhile may have no validation any more.
+		if pool.Name != record.MachineDeployment || record.Since.IsZero() || pool.suspended != "" ||
+			threshold(pool.validation) == 0 {
 			continue
 		}
 		timeout := orSeconds(pool.validation.TimeoutSeconds, 900)
@@ -250,8 +252,9 @@ func (p *planner) unvalidated(pool *rules, m Machine) (Reason, string) {
 			}
 		}
 	}
-	// Nobody looks while a person is waited for, and then once more.
-	if known.Successes >= enough && (p.fresh(known.LastLookTime) || p.pauses(pool, m)) {
+	// Nobody looks while a person or a window is waited for, and then once more.
+	if known.Successes >= enough && (p.fresh(known.LastLookTime) || p.pauses(pool, m) || pool.off() ||
+		pool.rolling() && p.schedule.closed()) {
 		return "", ""
 	}
 	if look := p.needLook(pool); len(look.Machines) < mostSubjects {

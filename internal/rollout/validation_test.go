@@ -144,9 +144,10 @@ func TestNothingCountsThatLooksDidNotProve(t *testing.T) {
 }
 
 func (f *fleet) validatedStep(t *rapid.T, enough int) {
-	flying := map[string]bool{}
+	flying, available := map[string]bool{}, map[string]bool{}
 	for _, d := range f.pools {
 		for _, n := range d.machines {
+			available[n.name] = n.available()
 			flying[d.name] = flying[d.name] || n.occupies() && n.deleted.IsZero() && n.template == d.template &&
 				(n.gated || !n.joined)
 		}
@@ -165,8 +166,8 @@ func (f *fleet) validatedStep(t *rapid.T, enough int) {
 				t.Fatalf("%s counts: %s", d.Machine, why)
 			}
 		case f.pool(d.Pool).onDelete == (d.Action == Delete) && (d.Reason == First || d.Reason == Next):
-			if flying[d.Pool] {
-				continue
+			if flying[d.Pool] || d.Action == Delete && !available[d.Machine] {
+				continue // what is broken keeps the Cluster from being validated
 			}
 			flying[d.Pool] = true
 			last := lookMade{}

@@ -104,7 +104,9 @@ func (r *rules) begun() bool { return r.OnDelete && r.rolling() && r.onTheirWay(
 func (p Pool) onTheirWay() int { return max(0, p.Replicas-p.in(outdated)-p.in(counts)) }
 
 // inService reports whether Cluster API takes the Machine for Available.
-func (m Machine) inService() bool { return !m.Deleting && !m.Gated && m.Joined && m.Unhealthy == "" }
+func (m Machine) inService() bool {
+	return !m.Deleting && !m.Gated && m.Joined && m.Unhealthy == "" && m.Available
+}
 
 func (p Pool) inService() int {
 	n := 0
@@ -117,7 +119,8 @@ func (p Pool) inService() int {
 }
 
 // victims decides which Machines of a pool leave next. With OnDelete they are deleted, in exactly this order, while
-// nothing holds the rollout and enough are left. Otherwise their MachineSet deletes them and is only told which.
+// nothing holds the rollout and enough are left. Otherwise their MachineSet deletes them, and only learns
+// which one goes first.
 func (p *planner) victims(pool *rules) {
 	first := pool.first()
 	if pool.early() {
@@ -188,10 +191,14 @@ func (p *planner) deletes(pool *rules) {
 		d := Decision{Pool: pool.Name, Machine: victim.Name, Action: Keep}
 		room := &room{present: pool.present() - len(gone) - 1, inFlight: pool.onTheirWay() + len(gone)}
 		if d.Reason, d.Message = p.holds(pool, room); d.Reason == "" {
+			d.Reason, d.Message = pool.keeps(victim, taken, gone)
+		}
+		// One that is broken is what keeps the Cluster from being validated.
+		if d.Reason == "" && victim.inService() {
 			d.Reason, d.Message = p.validatesFirst(pool, room)
 		}
-		if d.Reason == "" {
-			d.Reason, d.Message = pool.keeps(victim, taken, gone)
+		if pool.off() {
+			d.Reason, d.Message = DrainOff, drainIsOff
 		}
 		if d.Reason == "" {
 			d.Action, d.Reason, d.Message = Delete, Next, "its place is taken by one of the present template"

@@ -1,0 +1,101 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+var eight = time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+
+func serving(name string) Machine {
+	return Machine{Name: name, Outdated: true, Hosted: true, Joined: true, Available: true, Since: eight.Add(-time.Hour),
+		Created: eight.Add(-time.Hour), Leave: Leave{PreDrain: true, PreTerminate: true, Node: Node{Known: true, Marked: true}}}
+}
+
+// A MachineDeployment that came to a group without validation in the middle of one is no reason to stop.
+func TestAMachineDeploymentLeavesItsValidation(t *testing.T) {
+	g := NewWithT(t)
+	groups := []quoinv1.RolloutGroup{
+		{Name: "a", MachineDeployments: quoinv1.RolloutSelector{Labels: &metav1.LabelSelector{
+			MatchLabels: map[string]string{"group": "a"}}}, Validation: &quoinv1.RolloutValidation{}},
+		{Name: "b", MachineDeployments: quoinv1.RolloutSelector{Names: []string{"blue"}}},
+	}
+	policy := &quoinv1.RolloutPolicySpec{Groups: groups}
+	state := State{Pools: []Pool{{Name: "blue", Replicas: 1, Revision: "2", Machines: []Machine{serving("blue-1")}}},
+		Validation: &quoinv1.RolloutValidationStatus{MachineDeployment: "blue", Digest: validationDigest(policy),
+			Since: metav1.NewTime(eight.Add(-time.Hour))}}
+	g.Expect(Plan(state, policy, eight).Problem).To(BeEmpty())
+}
+
+// What a person deletes is drained where a new Machine waits for just that host.
+func TestADrainDoesNotWaitForWhoWaitsForItsHost(t *testing.T) {
+	g := NewWithT(t)
+	leaver := serving("blue-1")
+	leaver.Deleting, leaver.Leave.Held = true, eight.Add(-time.Minute)
+	canary := Machine{Name: "blue-4", Admitted: eight.Add(-time.Minute), Created: eight.Add(-time.Minute), Gated: true,
+		NoHost: "no free host matches"}
+	pool := Pool{Name: "blue", Replicas: 3, Revision: "2", Stock: Limits{Surge: 1},
+		Machines: []Machine{leaver, serving("blue-2"), serving("blue-3"), canary}}
+	policy := &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}
+	leaves := Plan(State{Pools: []Pool{pool}}, policy, eight).Leaves
+	g.Expect(leaves).To(ContainElement(And(HaveField("Machine", "blue-1"), HaveField("Action", Drain))), "%+v", leaves)
+}
+
+// A strategy that says to drain and terminate nothing deletes nothing either.
+func TestNothingIsDeletedThatIsNotToBeDrained(t *testing.T) {
+	off := &quoinv1.RolloutStrategy{}
+	off.DrainAndTerminate = ptr.To(false)
+	policy := &quoinv1.RolloutPolicySpec{Strategy: off, WhenNoSpare: quoinv1.RolloutWithoutSpareRemoveFirst}
+	canary := Machine{Name: "blue-4", Admitted: eight.Add(-time.Minute), Created: eight.Add(-time.Minute), Gated: true,
+		NoHost: "no free host matches"}
+	selected := serving("blue-1")
+	selected.Outdated, selected.NeedsUpdate = false, "needs-update on its Node"
+	old := serving("blue-1")
+	old.Returns = true
+	for _, pool := range []Pool{
+		{Name: "blue", Replicas: 1, Revision: "2", Stock: Limits{Surge: 1}, Machines: []Machine{old, canary}},
+		{Name: "blue", Replicas: 1, Revision: "2", Completed: "2", Stock: Limits{Surge: 1}, Machines: []Machine{selected}},
+		{Name: "blue", Replicas: 1, Revision: "2", OnDelete: true, Machines: []Machine{serving("blue-1")}},
+	} {
+		for _, d := range Plan(State{Pools: []Pool{pool}}, policy, eight).Decisions {
+			NewWithT(t).Expect(d.Action).NotTo(Equal(Delete), "%+v", d)
+		}
+	}
+}
+
+// A person's deletion of a pool that replaces nothing now waits for no taint, which nobody sets.
+func TestADrainDoesNotWaitForTaintsThatNobodySets(t *testing.T) {
+	g := NewWithT(t)
+	leaver, other := serving("blue-1"), serving("blue-2")
+	leaver.Deleting, leaver.Leave.Held = true, eight.Add(-time.Minute)
+	leaver.Leave.Node.Marked, other.Leave.Node.Marked = false, false
+	pool := Pool{Name: "blue", Replicas: 2, Revision: "2", OnDelete: true, Machines: []Machine{leaver, other}}
+	policy := &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}
+	leaves := Plan(State{Outdated: "2 of 3 Machines are outdated", Pools: []Pool{pool}}, policy, eight).Leaves
+	g.Expect(leaves).To(ContainElement(And(HaveField("Machine", "blue-1"), HaveField("Action", Drain))), "%+v", leaves)
+}
+
+// A mark that may not be followed keeps no other pool from its rollout.
+func TestAMarkHoldsUpNobodyElse(t *testing.T) {
+	g := NewWithT(t)
+	marked := serving("zinc-1")
+	marked.Outdated, marked.NeedsUpdate = false, "needs-update on its Node"
+	held := Machine{Name: "amber-2", Created: eight}
+	pools := []Pool{
+		{Name: "amber", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+			Machines: []Machine{serving("amber-1"), held}},
+		{Name: "zinc", Replicas: 1, Revision: "2", Completed: "2", Stock: Limits{Surge: 1}, Machines: []Machine{marked}},
+	}
+	result := Plan(State{Pools: pools}, &quoinv1.RolloutPolicySpec{}, eight)
+	g.Expect(result.Decisions).To(ContainElement(And(HaveField("Machine", "amber-2"), HaveField("Action", Admit))))
+	g.Expect(result.Progress[1].Reason).To(Equal(Limited), "%+v", result.Progress[1])
+}
