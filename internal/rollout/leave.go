@@ -353,6 +353,11 @@ func (l *leaver) stays(m Machine) (Action, Reason, string) {
 	return "", "", ""
 }
 
+// unguarded reports whether the Machine is to have hooks before a rollout deletes it, and lacks them.
+func (r *rules) unguarded(m *Machine) bool {
+	return r.drain != nil && m.started() && !m.Leave.Remediated && (!m.Leave.PreDrain || !m.Leave.PreTerminate)
+}
+
 // replaces reports whether Machines of the pool are being replaced.
 func (l *leaver) replaces() bool {
 	return l.pool.suspended == "" && l.Outdated == "" &&

@@ -25,7 +25,7 @@ func (p *planner) removeFirst(pool *rules) {
 	if pool.OnDelete || !slices.ContainsFunc(pool.Machines, Machine.findsNone) {
 		return
 	}
-	if victim, _, _ := p.leavesFirst(pool); victim != nil {
+	if victim, _, _ := p.leavesFirst(pool); victim != nil && !pool.unguarded(victim) {
 		p.result.Decisions = append(p.result.Decisions, Decision{Pool: pool.Name, Machine: victim.Name, Action: Delete,
 			Reason: NoSpare, Message: "no host is free, and whenNoSpare is RemoveFirst: one Machine is missing until a new " +
 				"one counts"})

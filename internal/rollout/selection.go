@@ -18,7 +18,7 @@ func (m Machine) needsUpdate() bool {
 // Cluster API's planner knows no such selection, so that no surge precedes it, and as many are deleted as may be
 // missing.
 func (p *planner) replaceSelected(pool *rules) {
-	if victim, _, _ := p.nextSelected(pool); victim != nil {
+	if victim, _, _ := p.nextSelected(pool); victim != nil && !pool.unguarded(victim) {
 		p.result.Decisions = append(p.result.Decisions, Decision{Pool: pool.Name, Machine: victim.Name, Action: Delete,
 			Reason: Selected, Message: victim.NeedsUpdate})
 	}

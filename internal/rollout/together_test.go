@@ -99,3 +99,16 @@ func TestAMarkHoldsUpNobodyElse(t *testing.T) {
 	g.Expect(result.Decisions).To(ContainElement(And(HaveField("Machine", "amber-2"), HaveField("Action", Admit))))
 	g.Expect(result.Progress[1].Reason).To(Equal(Limited), "%+v", result.Progress[1])
 }
+
+// What a rollout deletes carries its hooks before, or it would not be drained as the policy says.
+func TestNothingIsDeletedBeforeItsHooksAreOn(t *testing.T) {
+	g := NewWithT(t)
+	policy := &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}
+	old := serving("blue-1")
+	old.Leave.PreDrain = false
+	pool := Pool{Name: "blue", Replicas: 1, Revision: "2", OnDelete: true, Machines: []Machine{old}}
+	g.Expect(Plan(State{Pools: []Pool{pool}}, policy, eight).Decisions).
+		To(ConsistOf(And(HaveField("Action", Keep), HaveField("Reason", Scheduled))))
+	pool.Machines[0].Leave.PreDrain = true
+	g.Expect(Plan(State{Pools: []Pool{pool}}, policy, eight).Decisions).To(ConsistOf(HaveField("Action", Delete)))
+}

@@ -189,16 +189,19 @@ func (p *planner) deletes(pool *rules) {
 			return
 		}
 		d := Decision{Pool: pool.Name, Machine: victim.Name, Action: Keep}
-		room := &room{present: pool.present() - len(gone) - 1, inFlight: pool.onTheirWay() + len(gone)}
+		unbegun, room := &room{}, &room{present: pool.present() - len(gone) - 1, inFlight: pool.onTheirWay() + len(gone)}
 		if d.Reason, d.Message = p.holds(pool, room); d.Reason == "" {
 			d.Reason, d.Message = pool.keeps(victim, taken, gone)
 		}
-		// One that is broken is what keeps the Cluster from being validated.
+		// One that is broken is what keeps the Cluster from being validated, and its end proves nothing for the next one.
 		if d.Reason == "" && victim.inService() {
-			d.Reason, d.Message = p.validatesFirst(pool, room)
+			d.Reason, d.Message = p.validatesFirst(pool, unbegun)
 		}
-		if pool.off() {
+		switch {
+		case pool.off():
 			d.Reason, d.Message = DrainOff, drainIsOff
+		case d.Reason == "" && pool.unguarded(victim):
+			d.Reason, d.Message = Scheduled, "its deletion hooks are put on first"
 		}
 		if d.Reason == "" {
 			d.Action, d.Reason, d.Message = Delete, Next, "its place is taken by one of the present template"
