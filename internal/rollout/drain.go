@@ -1,0 +1,416 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+const (
+	// podsRecheck is how often pods that remain are looked at, as often as Cluster API does.
+	podsRecheck = 20 * time.Second
+	// stuckAfter is how long after its grace period a pod counts as one that never ends.
+	stuckAfter = time.Minute
+	// patience is how long a Node that cannot be read is waited for before its drain.
+	patience = time.Minute
+	// volumesTake is how long volumes are given to be detached after pods were deleted by force.
+	volumesTake = 5 * time.Minute
+)
+
+// drainFailure says which Machine of the pool was not drained in time, and must be; empty when none is. It stops the
+// pool, and no other (K-6).
+func (r *rules) drainFailure(now time.Time) string {
+	if r.drain == nil || r.drain.onTimeout != quoinv1.RolloutDrainFail {
+		return ""
+	}
+	for _, m := range r.Machines {
+		l := m.Leave
+		if !m.Deleting || l.PreDrain || !l.PreTerminate || l.Remediated || m.nothingToDrain() || l.Node.Unreachable ||
+			l.began().IsZero() || now.Before(l.began().Add(r.drain.timeout)) ||
+			!l.Passed.IsZero() && l.Node.Listed && len(l.Node.Pods) == 0 {
+			continue
+		}
+		return fmt.Sprintf("Machine %s: its Node was not drained within %s and stays cordoned; other "+
+			"MachineDeployments go on. End the pods, loosen what protects them, set drain.onTimeout to Proceed or Force, "+
+			"or take the annotation %s off the Machine to lose them. %s", m.Name, r.drain.timeout,
+			quoinv1.RolloutPreTerminateHookAnnotation, l.keeps())
+	}
+	return ""
+}
+
+// leave decides about the deletion of every Machine of the pool.
+func (p *planner) leave(pool *rules, progress *Progress) {
+	progress.LastTermination = pool.LastTermination
+	if pool.drain == nil {
+		return
+	}
+	l := &leaver{planner: p, pool: pool, serving: pool.serving()}
+	// What is terminated now keeps the next one from its drain.
+	for _, drained := range []bool{true, false} {
+		l.last = progress.LastTermination
+		for _, m := range pool.Machines {
+			if drained != (m.Deleting && !m.Leave.PreDrain) {
+				continue
+			}
+			d := l.decide(m)
+			if d.Action == Terminate && d.Reason != NoNode {
+				progress.LastTermination = p.now
+			}
+			if d.Action != "" {
+				p.result.Leaves = append(p.result.Leaves, d)
+			}
+		}
+	}
+	if pool.failed != "" {
+		p.result.DrainFailed = cmp.Or(p.result.DrainFailed, pool.failed)
+	}
+}
+
+// leaver decides about the Machines of one pool.
+type leaver struct {
+	*planner
+	pool *rules
+	// serving Machines take pods and are not drained.
+	serving int
+	// last termination, those that are decided included.
+	last time.Time
+	// opened: this plan has another one drained.
+	opened bool
+}
+
+func (l *leaver) decide(m Machine) Decision {
+	d := Decision{Pool: l.pool.Name, Machine: m.Name}
+	switch {
+	case m.Leave.Remediated && !m.guarded():
+	case m.Leave.Remediated:
+		d.Action, d.Reason, d.Message = Unguard, Remediated, "what is remediated is not held"
+	case !m.Deleting:
+		d.Action, d.Reason, d.Message = l.stays(m)
+	case m.Leave.PreDrain:
+		d.Action, d.Reason, d.Message = l.beforeDrain(m)
+	case m.Leave.PreTerminate:
+		d.Action, d.Reason, d.Message = l.beforeTermination(m)
+	}
+	return d
+}
+
+// serving counts the Machines that take pods and are not drained yet.
+func (r *rules) serving() int {
+	n := 0
+	for _, m := range r.Machines {
+		if m.serves() {
+			n++
+		}
+	}
+	return n
+}
+
+func (m Machine) serves() bool {
+	return m.Joined && !m.Gated && m.Unhealthy == "" && (!m.Deleting || m.Leave.PreDrain) && !m.Leave.Node.Unreachable
+}
+
+// coming reports whether another Machine will serve before one that waits for its drain is gone: where none will, to
+// wait would be to wait for ever.
+func (r *rules) coming() bool {
+	// What finds no host waits for that of the one that waits for its drain.
+	hostless := slices.ContainsFunc(r.Machines, Machine.findsNone)
+	for _, m := range r.Machines {
+		switch s := m.stage(); {
+		case s == inFlight && !m.findsNone(), s == waits && !m.Outdated && !hostless, s == leaves && !m.Leave.PreDrain:
+			return true
+		}
+	}
+	return !hostless && len(r.Machines) < r.Replicas+r.Stock.Surge
+}
+
+// unmarked reports whether the Node is to be tainted, and is not.
+func (m Machine) unmarked() bool {
+	n := m.Leave.Node
+	return m.Outdated && m.Joined && !m.Deleting && n.Known && !n.Gone && !n.Marked && !n.Unschedulable
+}
+
+func (l *leaver) stays(m Machine) (Action, Reason, string) {
+	switch {
+	case !m.started():
+	case !m.Leave.PreDrain || !m.Leave.PreTerminate:
+		return Guard, Scheduled, "its deletion waits for the policy"
+	case m.unmarked() && l.replaces():
+		return Taint, Scheduled, "its Machine is to be replaced"
+	case !m.Outdated && m.Leave.Node.Marked:
+		return Untaint, NotScheduled, "its Machine is not to be replaced any more"
+	}
+	return "", "", ""
+}
+
+// unguarded reports whether the Machine is to have hooks before a rollout deletes it, and lacks them.
+func (r *rules) unguarded(m *Machine) bool {
+	return r.drain != nil && m.started() && !m.Leave.Remediated && (!m.Leave.PreDrain || !m.Leave.PreTerminate)
+}
+
+// replaces reports whether Machines of the pool are being replaced.
+func (l *leaver) replaces() bool {
+	return l.pool.suspended == "" && l.Outdated == "" &&
+		(slices.Contains(l.current, l.pool.Name) || l.pool.in(leaves) > 0 || l.pool.drain.off)
+}
+
+// beforeDrain decides about a Machine whose deletion waits for its drain.
+func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
+	switch {
+	case !m.Joined || m.Leave.Node.Gone:
+		return Drain, NoNode, "it has no Node"
+	case m.Leave.Node.Unreachable:
+		return Drain, NoNode, "the kubelet of its Node does not answer"
+	}
+	if end := m.Leave.Held.Add(patience); !m.Leave.Node.Known && !m.Leave.Held.IsZero() && l.now.Before(end) {
+		l.again(min(podsRecheck, end.Sub(l.now)))
+		return HoldDrain, NodeUnknown, "its Node cannot be read; it is drained at " + utc(end) + " all the same"
+	}
+	if reason, why := l.holdsDrain(m); reason != "" {
+		return HoldDrain, reason, why + ". To let it go all the same take the annotation " +
+			quoinv1.RolloutPreDrainHookAnnotation + " off the Machine"
+	}
+	if m.serves() {
+		l.serving--
+	}
+	l.opened = true
+	return Drain, DrainStarted, "its Node is cordoned and drained"
+}
+
+// holdsDrain says what the drain of a Machine waits for; it is empty when it may begin.
+func (l *leaver) holdsDrain(m Machine) (Reason, string) {
+	if m.Outdated && !l.pool.OnDelete {
+		if l.pool.drain.off {
+			return DrainOff, drainIsOff
+		}
+		for _, rule := range []holdRule{l.stopped, l.afterControlPlane, l.inOrder, l.afterPerson} {
+			if reason, why := rule(l.pool, nil); reason != "" {
+				return reason, why
+			}
+		}
+		// Where none is made beforehand one has to be missing, and what a rollout deletes itself it has judged already.
+		least := l.pool.Replicas - max(l.pool.limits.Unavailable, 1-min(l.pool.limits.Surge, 1))
+		if m.serves() && !m.Condemned && l.serving-1 < least && (l.opened || l.pool.coming()) {
+			return Unavailable, fmt.Sprintf("%d of at least %d serve%s", l.serving, least, l.missing())
+		}
+	}
+	if m.Outdated && l.replaces() {
+		for _, other := range l.pool.Machines {
+			if other.unmarked() {
+				return Tainting, fmt.Sprintf("the Node of Machine %s is to be tainted first", other.Name)
+			}
+		}
+	}
+	if next := l.last.Add(l.pool.drain.interval); l.now.Before(next) {
+		l.again(next.Sub(l.now))
+		return Interval, "the last one was terminated at " + utc(l.last)
+	}
+	return "", ""
+}
+
+// inOrder lets what is deleted go where nothing else is rolled out.
+func (l *leaver) inOrder(pool *rules, room *room) (Reason, string) {
+	if len(l.current) == 0 {
+		return "", ""
+	}
+	return l.afterPrevious(pool, room)
+}
+
+// missing names a Machine that is to serve and does not.
+func (l *leaver) missing() string {
+	for _, m := range l.pool.Machines {
+		if !m.serves() && !m.Deleting && m.started() {
+			return fmt.Sprintf("; Machine %s does not: %s", m.Name, cmp.Or(m.Unhealthy, "it does not count yet"))
+		}
+	}
+	return ""
+}
+
+// beforeTermination decides about a Machine that may be drained, and whose host is kept.
+func (l *leaver) beforeTermination(m Machine) (Action, Reason, string) {
+	switch {
+	case !m.Joined || m.Leave.Node.Gone:
+		return Terminate, NoNode, "it has no Node"
+	case m.Leave.Excluded:
+		return Terminate, NotDrained, "it has the annotation " + clusterv1.ExcludeNodeDrainingAnnotation
+	case m.Leave.began().IsZero():
+		return "", "", ""
+	}
+	end := m.Leave.began().Add(l.pool.drain.timeout)
+	over := !l.now.Before(end)
+	if !over {
+		l.again(end.Sub(l.now))
+	}
+	if m.Leave.Passed.IsZero() {
+		return l.whileDraining(m, over)
+	}
+	return l.afterDrain(m, over)
+}
+
+// whileDraining decides while Cluster API drains the Node or waits for its volumes.
+func (l *leaver) whileDraining(m Machine, over bool) (Action, Reason, string) {
+	switch {
+	case !over:
+		return Draining, Evicting, m.Leave.keeps()
+	case m.Leave.Node.Unreachable:
+		return Skip, DrainGivenUp, "the kubelet of its Node does not answer"
+	case l.pool.drain.onTimeout == quoinv1.RolloutDrainProceed:
+		return Skip, DrainGivenUp, fmt.Sprintf("its Node was not drained within %s, and onTimeout is Proceed. %s",
+			l.pool.drain.timeout, m.Leave.keeps())
+	case l.pool.drain.onTimeout == quoinv1.RolloutDrainForce:
+		if action, reason, why := l.force(m); action != Terminate {
+			return action, reason, why
+		}
+		return Skip, DrainGivenUp, "pods or volumes remain after pods were deleted. " + lost(m.Leave.Node.Pods)
+	}
+	return HoldTermination, DrainFailed, l.pool.failed
+}
+
+// afterDrain decides after Cluster API passed the drain: its time-out may have been over, or somebody deleted the
+// QuoinMachine.
+func (l *leaver) afterDrain(m Machine, over bool) (Action, Reason, string) {
+	node := m.Leave.Node
+	switch {
+	case node.Unreachable:
+		return Terminate, DrainGivenUp, "the kubelet of its Node does not answer"
+	case !node.Listed && over && l.pool.drain.onTimeout != quoinv1.RolloutDrainFail:
+		return Terminate, DrainGivenUp, "its pods cannot be read, and the time for its drain is over"
+	case !node.Listed:
+		l.again(podsRecheck)
+		return HoldTermination, NodeUnknown, "its pods cannot be read: " + cmp.Or(m.Leave.Says, "the Cluster does not answer")
+	case len(node.Pods) == 0:
+		since := m.Leave.Passed
+		if node.Emptied.After(since) {
+			since = node.Emptied
+		}
+		if end := since.Add(l.pool.drain.delay); l.now.Before(end) {
+			l.again(end.Sub(l.now))
+			return HoldTermination, DrainDelay, "its Node is drained; it is terminated at " + utc(end)
+		}
+		return Terminate, Drained, "its Node is drained"
+	case over && l.pool.drain.onTimeout == quoinv1.RolloutDrainProceed:
+		return Terminate, DrainGivenUp, lost(node.Pods)
+	case over && l.pool.drain.onTimeout == quoinv1.RolloutDrainForce:
+		return l.force(m)
+	}
+	l.again(podsRecheck)
+	if over {
+		return Evict, DrainFailed, l.pool.failed
+	}
+	return Evict, Evicting, m.Leave.keeps()
+}
+
+// force deletes the pods that remain, and gives up what does not end by that.
+func (l *leaver) force(m Machine) (Action, Reason, string) {
+	end := m.Leave.began().Add(l.pool.drain.timeout + volumesTake)
+	asked := m.Leave.Node.Listed
+	for _, pod := range m.Leave.Node.Pods {
+		if pod.Ends.IsZero() {
+			asked = false
+		} else if stuck := pod.Ends.Add(stuckAfter); stuck.After(end) {
+			end = stuck
+		}
+	}
+	switch {
+	case !l.now.Before(end):
+		return Terminate, DrainGivenUp, lost(m.Leave.Node.Pods)
+	case !asked && m.Leave.Node.Listed:
+		l.again(podsRecheck)
+		return DeletePods, DrainGivenUp, fmt.Sprintf("its Node was not drained within %s, and onTimeout is Force: %s",
+			l.pool.drain.timeout, forced(m.Leave.Node.Pods))
+	}
+	l.again(min(podsRecheck, end.Sub(l.now)))
+	return HoldTermination, Evicting, "pods that were deleted end, and volumes are detached: " + m.Leave.keeps()
+}
+
+// mostNamed pods are named in a message.
+const mostNamed = 5
+
+func names(pods []Pod) string { return describe(pods, func(Pod) string { return "" }) }
+
+func describe(pods []Pod, more func(Pod) string) string {
+	var said []string
+	for i, pod := range pods {
+		if i == mostNamed {
+			said = append(said, fmt.Sprintf("and %d more", len(pods)-mostNamed))
+			break
+		}
+		said = append(said, pod.Name+more(pod))
+	}
+	return strings.Join(said, ", ")
+}
+
+// forced says what becomes of pods that are deleted whatever protects them.
+func forced(pods []Pod) string {
+	return "deletes " + describe(pods, func(pod Pod) string {
+		what := "nobody makes it anew"
+		if pod.Owner != "" {
+			what = pod.Owner + " makes it anew elsewhere"
+			if strings.HasPrefix(pod.Owner, "StatefulSet ") {
+				what = pod.Owner + " makes it anew when it has ended"
+			}
+		}
+		if pod.Volumes > 0 {
+			what += ", and its volumes follow when they are detached"
+		}
+		return " (" + what + ")"
+	})
+}
+
+// lost says what becomes of pods whose host is taken away.
+func lost(pods []Pod) string {
+	if len(pods) == 0 {
+		return "The host is taken away; volumes are attached elsewhere when its Node is deleted"
+	}
+	return "The host is taken away with pods on it: " + names(pods) +
+		". StatefulSets make theirs anew, and volumes are attached elsewhere, when its Node is deleted"
+}
+
+func utc(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
+const drainIsOff = "the strategy has drainAndTerminate false"
+
+// off reports whether nothing of the pool is to be drained or terminated.
+func (r *rules) off() bool { return r.drain != nil && r.drain.off }
+
+// proved reports whether every Machine in flight was healthy for long enough.
+func (r *rules) proved(now time.Time) bool {
+	for _, m := range r.Machines {
+		if m.stage() == inFlight && (!m.Joined || m.Unhealthy != "" || now.Before(m.Since.Add(r.soak))) {
+			return false
+		}
+	}
+	return true
+}
+
+// untouched reports whether the pool has the surge that it may have, and nothing of it is to be drained or terminated
+// (S3-36, S3-37): others do not wait for it.
+func (r *rules) untouched(now time.Time) bool {
+	return r.off() && r.proved(now) && r.present() >= r.Replicas+min(r.limits.Surge, r.Replicas)
+}
+
+// leaving is what Machines of the pool that are being deleted wait for; empty when none waits.
+func (p *planner) leaving(pool *rules) (Reason, string) {
+	for _, action := range []Action{HoldTermination, HoldDrain, Evict, DeletePods, Draining} {
+		for _, d := range p.result.Leaves {
+			if d.Pool != pool.Name || d.Action != action {
+				continue
+			}
+			message := fmt.Sprintf("Machine %s: %s", d.Machine, d.Message)
+			switch d.Reason {
+			case Evicting, DrainDelay, Interval, Tainting, DrainGivenUp:
+				return RollingOut, message
+			}
+			return d.Reason, message
+		}
+	}
+	return "", ""
+}
