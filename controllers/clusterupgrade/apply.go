@@ -16,6 +16,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
 
@@ -42,7 +43,7 @@ func (r *Reconciler) apply(
 		if infra, is := seen.objects[change.Object].(*infrav1.QuoinCluster); is {
 			before := infra.DeepCopy()
 			infra.Status.Version = change.Version
-			if err := r.Client.Status().Patch(ctx, infra, onlyOf(before)); err != nil {
+			if err := r.Client.Status().Patch(ctx, infra, objectpatch.OnlyOf(before)); err != nil {
 				return fmt.Errorf("record %s in %s: %w", change.Version, change.Object, err)
 			}
 		}
@@ -53,7 +54,7 @@ func (r *Reconciler) apply(
 func (r *Reconciler) annotate(ctx context.Context, of *quoinv1.ClusterUpgrade, key string) error {
 	before := of.DeepCopy()
 	metav1.SetMetaDataAnnotation(&of.ObjectMeta, key, upgrade.Mark(of, r.Clock.Now()))
-	if err := r.Client.Patch(ctx, of, onlyOf(before)); err != nil {
+	if err := r.Client.Patch(ctx, of, objectpatch.OnlyOf(before)); err != nil {
 		return fmt.Errorf("annotate ClusterUpgrade %s: %w", client.ObjectKeyFromObject(of), err)
 	}
 	return nil
@@ -94,7 +95,7 @@ func (r *Reconciler) setVersion(ctx context.Context, object client.Object, chang
 			return fmt.Errorf("set the version of %s: %w", change.Object, err)
 		}
 	}
-	if err := r.Client.Patch(ctx, object, onlyOf(before)); err != nil {
+	if err := r.Client.Patch(ctx, object, objectpatch.OnlyOf(before)); err != nil {
 		return fmt.Errorf("set %s to %s: %w", change.Object, change.Version, err)
 	}
 	return nil

@@ -20,7 +20,6 @@ import (
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
-	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -33,6 +32,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
@@ -160,8 +160,8 @@ func (r *Reconciler) reconcile(ctx context.Context, of *quoinv1.ClusterUpgrade) 
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if seen.world.Pauses(of) == "" {
-		if adopted, err := r.adopt(ctx, of, seen.cluster); adopted || err != nil {
+	if seen.world.Pauses(of) == "" && seen.cluster != nil {
+		if adopted, err := objectpatch.Adopt(ctx, r.Client, of, seen.cluster); adopted || err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -209,26 +209,6 @@ func (r *Reconciler) look(
 	return seen, err
 }
 
-// adopt makes the ClusterUpgrade belong to its Cluster: it goes where that goes, and ends with it.
-func (r *Reconciler) adopt(
-	ctx context.Context, of *quoinv1.ClusterUpgrade, cluster *clusterv1.Cluster,
-) (adopted bool, err error) {
-	if cluster == nil {
-		return false, nil
-	}
-	before := of.DeepCopy()
-	of.OwnerReferences = util.EnsureOwnerRef(of.OwnerReferences, metav1.OwnerReference{
-		APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID})
-	metav1.SetMetaDataLabel(&of.ObjectMeta, clusterv1.ClusterNameLabel, cluster.Name)
-	if equality.Semantic.DeepEqual(before.ObjectMeta, of.ObjectMeta) {
-		return false, nil
-	}
-	if err := r.Client.Patch(ctx, of, onlyOf(before)); err != nil {
-		return true, fmt.Errorf("have ClusterUpgrade %s belong to its Cluster: %w", client.ObjectKeyFromObject(of), err)
-	}
-	return true, nil
-}
-
 // fails reports what could not be read, which a person has to allow or make, and a change that an API server did not
 // take, which a webhook may have good reasons for. A failure without a reason may pass and is told of nobody, but an
 // upgrade that it makes late is.
@@ -257,7 +237,7 @@ func (r *Reconciler) report(
 	}
 	before := of.DeepCopy()
 	of.Status = status
-	if err := r.Client.Status().Patch(ctx, of, onlyOf(before)); err != nil {
+	if err := r.Client.Status().Patch(ctx, of, objectpatch.OnlyOf(before)); err != nil {
 		return fmt.Errorf("patch the status of ClusterUpgrade %s: %w", client.ObjectKeyFromObject(of), err)
 	}
 	for _, entry := range story(former, status) {
@@ -268,11 +248,6 @@ func (r *Reconciler) report(
 	}
 	measure(of)
 	return nil
-}
-
-// onlyOf is the difference from what was read, which conflicts where that is not what there is.
-func onlyOf(before client.Object) client.Patch {
-	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 }
 
 // precedes reports whether an upgrade comes before another one of the same Cluster: what began first, then what was

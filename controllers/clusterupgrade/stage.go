@@ -24,6 +24,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
@@ -145,7 +146,7 @@ func (r *Reconciler) stage(ctx context.Context, requests []upgrade.StageRequest)
 		if err == nil {
 			before := host.DeepCopy()
 			host.Spec.Stage = request.Stage
-			err = r.Client.Patch(ctx, host, onlyOf(before))
+			err = r.Client.Patch(ctx, host, objectpatch.OnlyOf(before))
 		}
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			ctrl.LoggerFrom(ctx).Error(err, "Failed to ask a QuoinHost for what comes next", "host", request.Host)

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
@@ -41,12 +40,10 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/preflight"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
-
-// connectTimeout is how long a connection may take, before its Cluster is taken for one that cannot be reached.
-const connectTimeout = 30 * time.Second
 
 // cacheLag is how long a cache is given to catch up.
 const cacheLag = time.Second
@@ -198,7 +195,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 func (r *Reconciler) write(ctx context.Context, before, check *quoinv1.PreflightCheck) error {
 	status := check.Status.DeepCopy()
 	if !equality.Semantic.DeepEqual(before.ObjectMeta, check.ObjectMeta) {
-		if err := r.Client.Patch(ctx, check, onlyOf(before)); err != nil {
+		if err := r.Client.Patch(ctx, check, objectpatch.OnlyOf(before)); err != nil {
 			return fmt.Errorf("patch PreflightCheck %s: %w", client.ObjectKeyFromObject(check), err)
 		}
 		before.ResourceVersion = check.ResourceVersion
@@ -207,23 +204,16 @@ func (r *Reconciler) write(ctx context.Context, before, check *quoinv1.Preflight
 		return nil
 	}
 	check.Status = *status
-	if err := r.Client.Status().Patch(ctx, check, onlyOf(before)); err != nil {
+	if err := r.Client.Status().Patch(ctx, check, objectpatch.OnlyOf(before)); err != nil {
 		return fmt.Errorf("patch the status of PreflightCheck %s: %w", client.ObjectKeyFromObject(check), err)
 	}
 	return nil
 }
 
-// onlyOf is the difference from what was read, which conflicts where that is not what there is.
-func onlyOf(before *quoinv1.PreflightCheck) client.Patch {
-	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-}
-
 // reconcile begins the checks of a Cluster that is there, or takes what they found.
 func (r *Reconciler) reconcile(check *quoinv1.PreflightCheck, cluster *clusterv1.Cluster) error {
 	// What belongs to a Cluster goes where it goes, and ends with it.
-	check.OwnerReferences = util.EnsureOwnerRef(check.OwnerReferences, metav1.OwnerReference{
-		APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID})
-	metav1.SetMetaDataLabel(&check.ObjectMeta, clusterv1.ClusterNameLabel, cluster.Name)
+	objectpatch.BelongTo(check, cluster)
 	if !ptr.Deref(cluster.Status.Initialization.ControlPlaneInitialized, false) {
 		waits(check, quoinv1.WaitingForControlPlaneInitializedReason,
 			"nothing runs yet that could be looked at: the control plane is not initialized")
@@ -232,7 +222,7 @@ func (r *Reconciler) reconcile(check *quoinv1.PreflightCheck, cluster *clusterv1
 	subject := preflight.Subject{Cluster: cluster.DeepCopy(), Version: check.Spec.Version, Via: check.Spec.Via,
 		Workers: check.Spec.Workers, Management: r.APIReader, Upgraded: ofUpgrade(check)}
 	skip := check.DeepCopy().Spec.Skip
-	const timeout = connectTimeout + preflight.Timeout + 10*time.Second
+	const timeout = async.ConnectTimeout + preflight.Timeout + 10*time.Second
 	results, done, err := async.Do(r.calls, client.ObjectKeyFromObject(check), "check", timeout,
 		func(ctx context.Context) ([]quoinv1.CheckResult, error) {
 			if err := r.reach(ctx, &subject); err != nil {
@@ -292,21 +282,11 @@ func (r *Reconciler) reach(ctx context.Context, subject *preflight.Subject) erro
 
 // workload reads the Cluster, and fails at each reading where that cannot be reached.
 func (r *Reconciler) workload(ctx context.Context, cluster client.ObjectKey) client.Reader {
-	reader, err := r.connected(ctx, cluster)
+	reader, err := async.Connected(ctx, r.ClusterCache, cluster)
 	if err != nil {
 		return unreached{err}
 	}
 	return reader
-}
-
-// connected waits for the connection of a process, or of a Cluster, that has just begun.
-func (r *Reconciler) connected(ctx context.Context, cluster client.ObjectKey) (reader client.Reader, err error) {
-	waited := wait.PollUntilContextTimeout(ctx, time.Second, connectTimeout, true,
-		func(ctx context.Context) (bool, error) {
-			reader, err = r.ClusterCache.GetUncachedClient(ctx, cluster)
-			return !errors.Is(err, clustercache.ErrClusterNotConnected), nil
-		})
-	return reader, errors.Join(err, waited)
 }
 
 // api asks the API server that answers what no object tells. Who asks bounds how much.

@@ -65,7 +65,7 @@ var elsewhere = map[string]string{
 // Each section of the script is headed by the test of kOps whose situation it has, with the outcome that is wanted here:
 // kOps deletes first and validates then, here nothing is deleted before something counts.
 //
-// Proves: S3-6, S3-7, S3-10, S3-25, S3-26, S3-30, S3-34, S3-35, K-8
+// Proves: S3-2, S3-6, S3-7, S3-10, S3-25, S3-26, S3-27, S3-28, S3-30, S3-34, S3-35, K-8
 func TestKOpsTestsHaveTwins(t *testing.T) {
 	g := NewWithT(t)
 	script, err := os.ReadFile("testdata/scripts/kops.txt")
