@@ -25,8 +25,8 @@ const (
 type place int
 
 const (
-	// Nodes of which nothing is said have no Machine; what fails there stops a rollout, as it belongs to no other group
-	// (K-8).
+	// The zero place is that of Nodes without a Machine. They belong to no other group, so a failure there stops a
+	// rollout (K-8).
 	_ place = iota
 	// ours are of the pool that is rolled out, or of the control plane.
 	ours

@@ -123,7 +123,7 @@ func workers() {
 			serving := 0
 			for _, machine := range need(crew.Machines(ctx)) {
 				if _, controlPlane := machine.Labels[clusterv1.MachineControlPlaneLabel]; !controlPlane &&
-					conditions.IsTrue(machine, clusterv1.MachineNodeReadyCondition) {
+					conditions.IsTrue(&machine, clusterv1.MachineNodeReadyCondition) {
 					serving++
 				}
 			}
