@@ -85,7 +85,7 @@ func workers() {
 		Expect(the.lab.Management.Patch(ctx, policy, was)).To(Succeed())
 		before := workerMachines(ctx, crew)
 		former := need(crew.EditWorkerConfig(ctx, "crew-broken", func(spec *bootstrapv1.KubeadmConfigSpec) {
-			spec.PostKubeadmCommands = append(spec.PostKubeadmCommands, "systemctl disable --now kubelet")
+			spec.PostKubeadmCommands = append(spec.PostKubeadmCommands, idleKubelet)
 		}))
 		tried := map[string]string{}
 		Eventually(func(ctx context.Context) string {
@@ -137,6 +137,10 @@ func workers() {
 		Expect(workerMachines(ctx, crew)).NotTo(ContainElement(spare.Name))
 	}, NodeTimeout(40*time.Minute))
 }
+
+// idleKubelet has a unit run in the place of the kubelet that does nothing. One that is merely stopped is started again.
+const idleKubelet = `printf '[Service]\nExecStart=\nExecStart=/bin/sleep infinity\n' > ` +
+	`/etc/systemd/system/kubelet.service.d/99-idle.conf && systemctl daemon-reload && systemctl restart kubelet`
 
 // callWeb has the Service of the workload called all the time, from everywhere.
 func callWeb(ctx context.Context, cluster *lab.Cluster) *lab.Callers {
