@@ -6,10 +6,12 @@ package rolloutpolicy
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +20,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
 // upToDate is a world whose two Machines are at the present template, on hosts, with Nodes that can be read.
@@ -74,6 +77,34 @@ func TestAMarkedMachineIsReplaced(t *testing.T) {
 	w.adjust(other, func() { mark(other) })
 	w.reconcile()
 	w.Expect(w.leaving()).To(ConsistOf("old-1"), "one is missing already")
+}
+
+// What takes the place of the last marked Machine is led like every other new one, by a process that did not see the
+// marked one as well; a Machine of a scale-up is not.
+func TestWhatTakesThePlaceOfAMarkedMachineIsGated(t *testing.T) {
+	w, _ := upToDate(t)
+	machine := w.machine("old-1")
+	w.adjust(machine, func() { mark(machine) })
+	w.reconcile()
+	w.Expect(w.policy().Status.MachineDeployments).To(ConsistOf(HaveField("Selected", "old-1")))
+	w.adjust(machine, func() { machine.Finalizers = nil })
+	w.restart()
+	w.reconcile()
+	w.make(machineOf("new-0", "v1"), hostedBy("new-0", ""))
+	w.reconcile()
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeTrue())
+
+	w.joins("new-0")
+	w.clock.Step(time.Hour)
+	w.reconcile()
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeFalse())
+	w.Expect(w.policy().Status.MachineDeployments).To(ConsistOf(HaveField("Selected", BeEmpty())))
+	blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
+	w.adjust(blue, func() { blue.Spec.Replicas = ptr.To[int32](3) })
+	w.make(machineOf("new-1", "v1"), hostedBy("new-1", ""))
+	w.reconcile()
+	w.Expect(rollout.AdmittedAt(w.machine("new-1"))).NotTo(BeZero())
+	w.Expect(rollout.Gated(w.machine("new-1"))).To(BeFalse())
 }
 
 func TestAMachineIsReplacedWhoseNodeIsMarked(t *testing.T) {

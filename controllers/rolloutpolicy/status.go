@@ -93,7 +93,7 @@ func progressOf(p rollout.Progress, former quoinv1.RolloutProgress) quoinv1.Roll
 	number := func(n int) *int32 { return ptr.To(int32(n)) } //nolint:gosec // nobody has that many Machines
 	return quoinv1.RolloutProgress{Name: p.Pool, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
 		InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
-		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed,
+		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, Selected: p.Selected,
 		LastTermination: metav1.NewTime(p.LastTermination), Reason: string(p.Reason),
 		RolloutPace:   paceShown(p),
 		RolloutRecord: quoinv1.RolloutRecord{Recorded: former.Recorded, Trial: trialShown(p.Trial)},

@@ -22,8 +22,8 @@ func current(pools []rules, most int, now time.Time) []string {
 		case pool.suspended != "" || !pool.busy() || pool.conflict() && pool.in(inFlight) == 0:
 		case pool.in(inFlight) > 0:
 			moving = append(moving, pool.Name)
-		case pool.onlySelected() && pool.mayMiss() == 0: // it waits for somebody to change that
-		case pool.in(counts) > 0 && !pool.onlySelected() || pool.begun():
+		case pool.stuck():
+		case pool.in(counts) > 0 && !pool.onlySelected() || pool.begun() || pool.selected() != "":
 			begun = append(begun, pool.Name)
 		default:
 			next = append(next, pool.Name)

@@ -91,7 +91,7 @@ func (p *planner) plan(pool *rules) {
 		}
 	}
 	p.removeFirst(pool)
-	p.replaceSelected(pool)
+	p.replaceSelected(pool, &progress)
 	p.victims(pool)
 	p.leave(pool, &progress)
 	decided := p.result.Decisions[begin:]
@@ -117,18 +117,26 @@ func (p *planner) start(pool *rules, m Machine, room *room) {
 		d.Message = "an outdated Machine is gone before its turn, and this one takes its place"
 	case m.Outdated:
 		d.Reason, d.Message = Outdated, "it is of an earlier template and nothing is missing: Cluster API takes it away"
-	case !pool.rolling():
+	case !pool.rolling() || pool.stuck():
 		d.Action, d.Reason, d.Message = Admit, NoRollout, "nothing is being replaced"
 		// Until a revision is known to work, each Machine of it has to show that it does.
 		d.Gate = pool.Completed != pool.Revision
 	default:
+		selected := pool.selected()
+		if room.present >= pool.Replicas {
+			selected = "" // nothing is missing
+		}
 		d.Reason, d.Message = p.holds(pool, room)
-		if d.Reason == "" && !pool.OnDelete { // there it was validated before the one was deleted that is missing now
+		// What is missing was validated before it was deleted, and may be what the Cluster lacks.
+		if d.Reason == "" && !pool.OnDelete && selected == "" {
 			d.Reason, d.Message = p.validatesFirst(pool, room)
 		}
 		if d.Reason == "" {
 			d.Action, d.Gate, d.Reason, d.Message = Admit, true, Next, "there is room for one more"
-			if pool.in(counts) == 0 {
+			switch {
+			case selected != "":
+				d.Reason, d.Message = Selected, fmt.Sprintf("it takes the place of Machine %s", selected)
+			case pool.in(counts) == 0:
 				d.Reason, d.Message = First, "nothing is at the present template: one is tried alone"
 			}
 		}

@@ -63,7 +63,7 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 		return f.disturbLeaving(t, d)
 	}
 	switch rapid.SampledFrom([]string{"", "", "", "", "edit", "edit", "revert", "scale", "delete", "forget", "suspend",
-		"plane", "ill", "mark"}).Draw(t, "happens") {
+		"plane", "ill", "mark", "select"}).Draw(t, "happens") {
 	case "edit":
 		d.template++
 	case "revert":
@@ -81,8 +81,12 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 		return true
 	case "mark":
 		f.marks(d, rapid.IntRange(0, 9).Draw(t, "marked"))
+	case "select":
+		if len(d.machines) > 0 {
+			rapid.SampledFrom(d.machines).Draw(t, "selected").needsUpdate = "needs-update on its Node"
+		}
 	case "forget":
-		d.completed = ""
+		d.completed, d.selected, d.owes = "", "", false
 	case "plane":
 		f.unhealthy = map[bool]string{true: "etcd has no leader"}[f.unhealthy == ""]
 	case "ill":
@@ -121,6 +125,29 @@ func (d *deployment) replaces() bool {
 	return false
 }
 
+// owing finds out whether a Machine was deleted that was selected, and what takes its place does not count yet.
+func (d *deployment) owing() {
+	if d.replaces() {
+		d.owes = false
+		return
+	}
+	count, settled := 0, true
+	for _, n := range d.machines {
+		switch {
+		case !n.deleted.IsZero():
+			if n.needsUpdate != "" && n.template == d.template {
+				d.owes = true
+				return
+			}
+		case !n.joined || n.gated:
+			settled = false
+		case n.template == d.template:
+			count++
+		}
+	}
+	d.owes = d.owes && !(settled && count >= d.replicas)
+}
+
 // opened reports whether the window is open, which is in UTC here.
 func (f *fleet) opened() bool {
 	return len(f.policy.Windows) == 0 || f.since() < time.Duration(*f.policy.Windows[0].DurationMinutes)*time.Minute
@@ -156,7 +183,7 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 			}
 		}
 	}
-	rolls := pool.replaces() && pool.node(d.Machine).template == pool.template
+	rolls := (pool.replaces() || pool.owes) && pool.node(d.Machine).template == pool.template
 	marks := d.Action == Mark || d.Action == Unmark
 	if (rolls && !marks || d.Action == Delete) && !f.opened() {
 		t.Fatalf("%s %s at %s outside of %+v", d.Action, d.Machine, f.now, f.policy.Windows)
@@ -191,7 +218,7 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 	case f.unhealthy != "":
 		t.Fatalf("%s while the control plane is ill", d.Machine)
 	}
-	f.judgeOrder(t, pool, d, flying > 0, known > 0 || pool.begun())
+	f.judgeOrder(t, pool, d, flying > 0, known > 0 || pool.begun() || pool.owes)
 }
 
 // judgeOrder holds one admission against those of other pools. A pool of which Machines were replaced already is begun,
@@ -230,6 +257,7 @@ func (f *fleet) judgeOrder(t *rapid.T, pool *deployment, d Decision, flying, beg
 func (f *fleet) step(t *rapid.T) {
 	before := map[string]*node{}
 	for _, d := range f.pools {
+		d.owing()
 		for _, n := range d.machines {
 			before[n.name] = ptr.To(*n)
 		}

@@ -89,7 +89,7 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 		f.passes(t, d)
 	case "forget":
 		for _, p := range f.pools {
-			p.completed = ""
+			p.completed, p.selected = "", ""
 		}
 		f.looks.record = nil
 	case "run":

@@ -171,7 +171,7 @@ func (p Pool) rolling() bool {
 			return true
 		}
 	}
-	return p.Completed != "" && p.Completed != p.Revision
+	return p.Completed != "" && p.Completed != p.Revision || p.selected() != ""
 }
 
 // busy reports whether other pools wait for this one.

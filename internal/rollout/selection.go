@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -14,11 +15,34 @@ func (m Machine) needsUpdate() bool {
 	return m.NeedsUpdate != "" && (m.stage() == counts || m.stage() == inFlight)
 }
 
+// selected is a Machine of the pool that a person selected and that leaves or is gone, while what takes its place does
+// not count yet; empty when there is none, or when another template has all of them replaced. The Machine that takes it
+// is made when the other is gone, so that nothing of the pool itself tells it from one of a scale-up.
+func (p Pool) selected() string {
+	name, leaver, missing := p.Selected, "", p.in(counts) < p.Replicas
+	for _, m := range p.Machines {
+		switch s := m.stage(); {
+		case m.Outdated:
+			return ""
+		case s == leaves && m.NeedsUpdate != "" && !m.Leave.Remediated:
+			leaver = m.Name
+		case s == waits || s == inFlight:
+			missing = true
+		}
+	}
+	if !missing {
+		name = ""
+	}
+	return cmp.Or(leaver, name)
+}
+
 // replaceSelected deletes one Machine that a person selected; its MachineSet makes another one at the same template.
 // Cluster API's planner knows no such selection, so that no surge precedes it, and as many are deleted as may be
 // missing.
-func (p *planner) replaceSelected(pool *rules) {
+func (p *planner) replaceSelected(pool *rules, progress *Progress) {
+	progress.Selected = pool.selected()
 	if victim, _, _ := p.nextSelected(pool); victim != nil && !pool.unguarded(victim) {
+		progress.Selected = victim.Name
 		p.result.Decisions = append(p.result.Decisions, Decision{Pool: pool.Name, Machine: victim.Name, Action: Delete,
 			Reason: Selected, Message: victim.NeedsUpdate})
 	}
@@ -87,3 +111,7 @@ func (r *rules) mayMiss() int {
 func (r *rules) onlySelected() bool {
 	return r.Completed == r.Revision && !slices.ContainsFunc(r.Machines, func(m Machine) bool { return m.Outdated })
 }
+
+// stuck reports whether what a person selected is all that is to be replaced, and none of it may be missing: it waits for
+// somebody to change that, and nothing waits for it.
+func (r *rules) stuck() bool { return r.onlySelected() && r.selected() == "" && r.mayMiss() == 0 }

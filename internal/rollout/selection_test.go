@@ -46,6 +46,11 @@ func TestSelectedMachinesAreReplaced(t *testing.T) {
 		for range 2000 {
 			f.policy.ContinueAfter = f.result.PausedAfter
 			f.step(t)
+			for _, decision := range f.result.Decisions {
+				if decision.Action == Admit && !decision.Gate {
+					t.Fatalf("%s is admitted without a gate: %s", decision.Machine, f.draw())
+				}
+			}
 			left := 0
 			for _, d := range f.pools {
 				have := d.of(d.template, (*node).available)

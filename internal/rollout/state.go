@@ -43,6 +43,8 @@ type Pool struct {
 	Revision string
 	// Completed is the MachineSet whose rollout was done last; empty when none was.
 	Completed string
+	// Selected is a Machine that was selected and deleted, as it was known last; empty when what took its place counts.
+	Selected string
 	// Pace of its Machines of late.
 	Pace Pace
 	// Trial of a revision, as it was known last.
@@ -217,8 +219,8 @@ type Progress struct {
 	Outdated, Held, InFlight, Done int
 	// Limits in force.
 	Limits Limits
-	// Completed as of now.
-	Completed string
+	// Completed and Selected as of now.
+	Completed, Selected string
 	// Pace and Trial as of now.
 	Pace  Pace
 	Trial Trial

@@ -25,8 +25,11 @@ type deployment struct {
 	machines           []*node
 	made               int
 	completed          string
-	pace               Pace
-	rolls              rollbacks
+	selected           string
+	// owes what takes the place of a Machine that was selected, as the test knows it.
+	owes  bool
+	pace  Pace
+	rolls rollbacks
 	// domains of the hosts, and whether its MachineSets delete the newest first.
 	domains []string
 	newest  bool

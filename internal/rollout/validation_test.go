@@ -165,6 +165,8 @@ func (f *fleet) validatedStep(t *rapid.T, enough int) {
 			if why := f.looks.proved(d.Pool, d.Machine, n.healthy, at, enough); why != "" {
 				t.Fatalf("%s counts: %s", d.Machine, why)
 			}
+		case d.Action == Admit && d.Reason == Selected:
+			flying[d.Pool] = true // it was looked at before what it takes the place of was deleted
 		case f.pool(d.Pool).onDelete == (d.Action == Delete) && (d.Reason == First || d.Reason == Next):
 			if flying[d.Pool] || d.Action == Delete && !available[d.Machine] {
 				continue // what is broken keeps the Cluster from being validated

@@ -322,6 +322,13 @@ type RolloutProgress struct {
 	// +kubebuilder:validation:MaxLength=253
 	Completed string `json:"completed,omitempty"`
 
+	// selected is a Machine that was marked with quoin.cluster.x-k8s.io/needs-update and deleted, until what takes its
+	// place counts.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Selected string `json:"selected,omitempty"`
+
 	// lastTermination is when a Machine of it was terminated last, after which the next one waits for
 	// spec.drain.intervalSeconds.
 	// +optional
