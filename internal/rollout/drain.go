@@ -191,12 +191,21 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 		if l.pool.drain.off {
 			return DrainOff, drainIsOff
 		}
-		for _, rule := range []holdRule{l.stopped, l.afterControlPlane, l.inOrder, l.afterPerson} {
+		rules := []holdRule{l.stopped, l.afterControlPlane, l.inOrder, l.afterPerson}
+		// What a rollout deletes itself it has judged already.
+		if !m.Condemned {
+			rules = append(rules, l.conflicts, l.inWindow)
+		}
+		// One that is broken, or was only tried, may be what looks find.
+		if !m.Condemned && m.serves() {
+			rules = append(rules, l.afterLooks)
+		}
+		for _, rule := range rules {
 			if reason, why := rule(l.pool, nil); reason != "" {
 				return reason, why
 			}
 		}
-		// Where none is made beforehand one has to be missing, and what a rollout deletes itself it has judged already.
+		// Where none is made beforehand one has to be missing. What minAvailable asks for is no more than this, or a conflict.
 		least := l.pool.Replicas - max(l.pool.limits.Unavailable, 1-min(l.pool.limits.Surge, 1))
 		if m.serves() && !m.Condemned && l.serving-1 < least && (l.opened || l.pool.coming()) {
 			return Unavailable, fmt.Sprintf("%d of at least %d serve%s", l.serving, least, l.missing())
@@ -214,6 +223,14 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 		return Interval, "the last one was terminated at " + utc(l.last)
 	}
 	return "", ""
+}
+
+// afterLooks keeps what serves from its drain while the Cluster does not validate.
+func (l *leaver) afterLooks(*rules, *room) (Reason, string) {
+	if l.validation.failed == "" {
+		return "", ""
+	}
+	return ValidationFailed, l.validation.failed
 }
 
 // inOrder lets what is deleted go where nothing else is rolled out.

@@ -4,6 +4,8 @@
 package rollout
 
 import (
+	"strings"
+	"testing"
 	"time"
 
 	"k8s.io/utils/ptr"
@@ -74,6 +76,11 @@ func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
 			since < seconds(f.policy.Drain.IntervalSeconds) {
 			t.Fatalf("%s is drained %s after another was terminated", d.Machine, since)
 		}
+		if stock := was.template != pool.template && !pool.onDelete && !was.condemned; stock && !f.opened() {
+			t.Fatalf("%s is drained at %s outside of %+v", d.Machine, f.now, f.policy.Windows)
+		} else if stock && f.minimum(pool) > 0 && f.refuses(pool) {
+			t.Fatalf("%s is drained against minAvailable", d.Machine)
+		}
 		for _, n := range pool.machines {
 			other := before[n.name]
 			if was.template != pool.template && other.template != pool.template && other.joined && other.deleted.IsZero() &&
@@ -116,4 +123,48 @@ func (f *fleet) drainFailed(d *deployment) bool {
 		}
 	}
 	return false
+}
+
+// A Machine that waits for its drain keeps a host that a new one may wait for. Where Cluster API may delete beforehand a
+// rollout ends without a spare host all the same, whatever held its drains.
+//
+// Proves: S3-13
+func TestDrainsThatAreHeldKeepNoHostForEver(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawn(t)
+		f.policy.WhenNoSpare = rapid.SampledFrom([]quoinv1.RolloutWithoutSpare{quoinv1.RolloutWithoutSpareWait,
+			quoinv1.RolloutWithoutSpareRemoveFirst}).Draw(t, "whenNoSpare")
+		if f.policy.Drain == nil {
+			f.policy.Drain = &quoinv1.RolloutDrain{}
+		}
+		if rapid.Bool().Draw(t, "validates") {
+			f.policy.Validation = &quoinv1.RolloutValidation{SuccessThreshold: ptr.To[int32](1),
+				TimeoutSeconds: ptr.To[int32](60)}
+		}
+		for _, d := range f.pools {
+			if !d.onDelete {
+				d.unavailable = max(1, d.unavailable)
+			}
+			d.capacity = max(1, d.replicas)
+		}
+		for range rapid.IntRange(1, 120).Draw(t, "steps") {
+			f.disturb(t)
+			f.looks.finding = rapid.SampledFrom([]string{f.looks.finding, f.looks.finding, "", "a pod is not ready"}).
+				Draw(t, "finding")
+			f.step(t)
+		}
+		f.looks.finding = ""
+		for range 3000 {
+			for _, d := range f.pools {
+				d.capacity = max(d.capacity, d.replicas)
+			}
+			f.heal()
+			f.policy.ContinueAfter = f.result.PausedAfter
+			f.step(t)
+			if f.settled() {
+				return
+			}
+		}
+		t.Fatalf("it does not end: %s\n%s\n%s", f.draw(), f.says(), strings.Join(f.lines(), "\n"))
+	})
 }

@@ -50,6 +50,40 @@ func TestADrainDoesNotWaitForWhoWaitsForItsHost(t *testing.T) {
 	g.Expect(leaves).To(ContainElement(And(HaveField("Machine", "blue-1"), HaveField("Action", Drain))), "%+v", leaves)
 }
 
+// What serves waits for its drain while the Cluster does not validate. What is broken or was only tried may be why, and
+// what a rollout deleted was judged before.
+func TestADrainDoesNotWaitForWhatItMends(t *testing.T) {
+	policy := &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}, Validation: &quoinv1.RolloutValidation{}}
+	record := &quoinv1.RolloutValidationStatus{MachineDeployment: "blue", Digest: validationDigest(policy),
+		Since: metav1.NewTime(eight.Add(-time.Hour))}
+	for name, c := range map[string]struct {
+		change func(*Machine)
+		want   Action
+	}{
+		"it serves":                {func(*Machine) {}, HoldDrain},
+		"it is broken":             {func(m *Machine) { m.Unhealthy = "NodeHealthy is False" }, Drain},
+		"it was only tried":        {func(m *Machine) { m.Gated = true }, Drain},
+		"a rollout deleted it":     {func(m *Machine) { m.Condemned = true }, Drain},
+		"its kubelet is away":      {func(m *Machine) { m.Leave.Node.Unreachable = true }, Drain},
+		"it is remediated":         {func(m *Machine) { m.Leave.Remediated = true }, Unguard},
+		"it is up to date":         {func(m *Machine) { m.Outdated = false }, Drain},
+		"the annotation was taken": {func(m *Machine) { m.Leave.PreDrain = false }, ""},
+	} {
+		leaver := serving("blue-1")
+		leaver.Deleting = true
+		c.change(&leaver)
+		pool := Pool{Name: "blue", Replicas: 2, Revision: "2", Stock: Limits{Unavailable: 1},
+			Machines: []Machine{leaver, serving("blue-2")}}
+		var is Action
+		for _, d := range Plan(State{Pools: []Pool{pool}, Validation: record}, policy, eight).Leaves {
+			if d.Machine == leaver.Name {
+				is = d.Action
+			}
+		}
+		NewWithT(t).Expect(is).To(Equal(c.want), name)
+	}
+}
+
 // A strategy that says to drain and terminate nothing deletes nothing either.
 func TestNothingIsDeletedThatIsNotToBeDrained(t *testing.T) {
 	off := &quoinv1.RolloutStrategy{}
