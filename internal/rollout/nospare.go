@@ -50,7 +50,7 @@ func (p *planner) noSpare(pool *rules, m Machine) (Reason, string) {
 }
 
 // leavesFirst is the outdated Machine that makes room for a new one that finds no host; nil when a host comes anyway,
-// or when something speaks against it. One that is not healthy is the first, or else the oldest.
+// or when something speaks against it. It is the one whose turn it is, as it would be with a spare.
 func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) {
 	if p.policy.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
 		return nil, "", "the policy waits for a host"
@@ -65,13 +65,7 @@ func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) 
 	if reason, says := p.holds(pool, &room{}); reason != "" {
 		return nil, "", says
 	}
-	for i := range pool.Machines {
-		m := &pool.Machines[i]
-		if m.stage() == outdated && m.Returns && (victim == nil || m.Unhealthy != "" && victim.Unhealthy == "") {
-			victim = m
-		}
-	}
-	if victim == nil {
+	if victim = pool.makesRoom(); victim == nil {
 		return nil, "", "none of its outdated Machines has a host that the new one could have: add a host"
 	}
 	have, least := pool.inService(), pool.Replicas

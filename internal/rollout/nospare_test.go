@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"slices"
 	"testing"
 
 	"k8s.io/utils/ptr"
@@ -16,6 +17,10 @@ import (
 func without(t *rapid.T) *fleet {
 	f := drawn(t)
 	f.policy.Strategy = nil
+	if rapid.Bool().Draw(t, "inWaves") {
+		f.policy.Strategy = ptr.To(strategy("3", ""))
+		f.policy.Strategy.Waves = quoinv1.RolloutWavesFailureDomain
+	}
 	for _, d := range f.pools {
 		d.surge, d.unavailable = max(1, d.surge), 0
 		d.capacity = max(1, d.replicas) + rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "spare")
@@ -111,7 +116,12 @@ func judgeRemoval(t *rapid.T, was State, d Decision, when quoinv1.RolloutWithout
 			continue
 		}
 		rest, waiting := 0, 0
+		victim := p.Machines[slices.IndexFunc(p.Machines, func(m Machine) bool { return m.Name == d.Machine })]
 		for _, m := range p.Machines {
+			if victim.Last && victim.inService() && m.stage() == outdated && m.Returns && m.Set == victim.Set && !m.Last &&
+				!victim.Marked && !victim.Condemned {
+				t.Fatalf("%s goes last and is removed before %s", d.Machine, m.Name)
+			}
 			switch {
 			case m.Name == d.Machine:
 				if !m.Outdated || m.Deleting || !m.Hosted {

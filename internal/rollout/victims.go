@@ -122,7 +122,7 @@ func (p Pool) inService() int {
 // nothing holds the rollout and enough are left. Otherwise their MachineSet deletes them, and only learns
 // which one goes first.
 func (p *planner) victims(pool *rules) {
-	first := pool.first()
+	first := pool.first(pool.old())
 	if pool.early() {
 		first = nil
 	}
@@ -255,15 +255,30 @@ func (r *rules) leaver() *Machine {
 	return nil
 }
 
-// next is the Machine that leaves next: one whose deletion was written down already, then those that are not available,
-// then those that a person marked, and of one age the first by name. It is nil when none is left.
+// next is the Machine that leaves next; nil when none is left.
 func (r *rules) next(gone map[*Machine]bool) *Machine {
-	first := slices.DeleteFunc(r.first(), func(m *Machine) bool { return gone[m] || m.stage() != outdated })
-	if len(first) == 0 {
-		// Nothing is steered, or those that may leave now are on their way.
-		first = slices.DeleteFunc(r.old(), func(m *Machine) bool { return gone[m] || m.stage() != outdated })
+	away := func(m *Machine) bool { return gone[m] || m.stage() != outdated }
+	if first := slices.DeleteFunc(r.first(r.old()), away); len(first) > 0 {
+		return foremost(first)
 	}
-	if len(first) == 0 {
+	// Nothing is steered, or those that may leave now are on their way.
+	return foremost(slices.DeleteFunc(r.old(), away))
+}
+
+// makesRoom is the Machine that leaves next of those whose host a new Machine that finds none can have; nil when there
+// are none.
+func (r *rules) makesRoom() *Machine {
+	old := slices.DeleteFunc(r.old(), func(m *Machine) bool { return m.stage() != outdated || !m.Returns })
+	if first := r.first(old); len(first) > 0 {
+		return foremost(first)
+	}
+	return foremost(old)
+}
+
+// foremost is one whose deletion was written down already, then one that is not available, then one that is marked, and
+// of those that are alike the first; nil when there are none.
+func foremost(of []*Machine) *Machine {
+	if len(of) == 0 {
 		return nil
 	}
 	rank := func(m *Machine) int {
@@ -279,7 +294,7 @@ func (r *rules) next(gone map[*Machine]bool) *Machine {
 		}
 		return 3
 	}
-	return slices.MinFunc(first, func(a, b *Machine) int { return cmp.Compare(rank(a), rank(b)) })
+	return slices.MinFunc(of, func(a, b *Machine) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
 // old are the outdated Machines that do not leave yet, those of the oldest MachineSet first.
@@ -296,12 +311,11 @@ func (r *rules) old() []*Machine {
 	return old
 }
 
-// first are the outdated Machines that leave before all others; nil when none is asked to. They are those of the wave's
-// failure domain that do not go last. Of a MachineSet that has some that are not available only these: it would take
-// what is marked instead of them, where Cluster API's planner counted on their being no loss
+// first are those of the outdated Machines that leave before all others; nil when none is asked to. They are those of
+// the wave's failure domain that do not go last. Of a MachineSet that has some that are not available only these: it
+// would take what is marked instead of them, where Cluster API's planner counted on their being no loss
 // (reconcileDeadlockBreaker in machinedeployment_rollout_rollingupdate.go).
-func (r *rules) first() []*Machine {
-	old := r.old()
+func (r *rules) first(old []*Machine) []*Machine {
 	if !r.waves && !slices.ContainsFunc(old, func(m *Machine) bool { return m.Last }) {
 		return nil
 	}
@@ -388,13 +402,13 @@ func (r *rules) beforeCounting() (Reason, string) {
 	if why := r.tooFew(); why != "" {
 		return Limited, why
 	}
-	first := r.first()
+	old := r.old()
+	first := r.first(old)
 	// One that waits for its drain serves until a new one does.
 	if first == nil || slices.ContainsFunc(r.Machines, func(m Machine) bool { return m.Deleting && m.Leave.PreDrain }) {
 		return "", ""
 	}
 	takes := r.inService() + r.counted + 1 - max(0, r.Replicas-r.Stock.Unavailable)
-	old := r.old()
 	for begin := 0; begin < len(old) && takes > 0; {
 		end, marked, stray := begin, 0, false
 		for ; end < len(old) && old[end].Set == old[begin].Set; end++ {
