@@ -211,6 +211,9 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 			return Unavailable, fmt.Sprintf("%d of at least %d serve%s", l.serving, least, l.missing())
 		}
 	}
+	if why := l.pool.besides(m, l.result.Leaves); why != "" {
+		return Wave, why
+	}
 	if m.Outdated && l.replaces() {
 		for _, other := range l.pool.Machines {
 			if other.unmarked() {

@@ -246,6 +246,29 @@ func beforeOthers(m *Machine) string {
 		cmp.Or(m.Domain, "(none)"), m.Name)
 }
 
+// besides says which Machine of another failure domain is drained or given up already, or is by what was decided, or
+// comes first: Cluster API deletes ahead of a wave what a new Machine that counts makes superfluous, while one of the
+// wave waits for its drain. It is empty when the Machine may be drained. One that does not serve is no loss.
+func (r *rules) besides(m Machine, decided []Decision) string {
+	if !r.waves || r.OnDelete || !m.Outdated || !m.serves() {
+		return ""
+	}
+	for i := range r.Machines {
+		other := &r.Machines[i]
+		if !other.Deleting || other.Domain == m.Domain || other.Leave.Remediated {
+			continue
+		}
+		drains := slices.ContainsFunc(decided, func(d Decision) bool {
+			return d.Pool == r.Name && d.Machine == other.Name && d.Action == Drain && d.Reason == DrainStarted
+		})
+		if drains || !other.Leave.PreDrain && other.Joined && other.Hosted ||
+			other.Leave.PreDrain && other.serves() && other.Marked && !m.Marked {
+			return beforeOthers(other)
+		}
+	}
+	return ""
+}
+
 func (r *rules) leaver() *Machine {
 	for i := range r.Machines {
 		if r.Machines[i].Deleting {

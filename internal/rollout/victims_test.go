@@ -284,6 +284,12 @@ func TestOneFailureDomainAtATime(t *testing.T) {
 		f.policy.SoakSeconds = ptr.To(int32(rapid.IntRange(0, 60).Draw(t, "soak")))
 		f.policy.Strategy = ptr.To(strategy("3", fmt.Sprint(rapid.IntRange(1, 3).Draw(t, "maxUnavailable"))))
 		f.policy.Strategy.Waves = quoinv1.RolloutWavesFailureDomain
+		if rapid.Bool().Draw(t, "drains") {
+			f.policy.Drain = &quoinv1.RolloutDrain{IntervalSeconds: ptr.To(rapid.Int32Range(0, 300).Draw(t, "interval"))}
+			for _, n := range d.machines {
+				n.pods = rapid.IntRange(0, 1).Draw(t, "pods")
+			}
+		}
 		again := rapid.IntRange(2, 100).Draw(t, "again")
 		for i := range 1000 {
 			if i == 1 || i == again {
