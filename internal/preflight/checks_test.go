@@ -41,7 +41,7 @@ func subject(t *testing.T, management, workload []client.Object) Subject {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme,
-		clusterctlv1.AddToScheme, infrav1.AddToScheme} {
+		clusterctlv1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme} {
 		NewWithT(t).Expect(add(scheme)).To(Succeed())
 	}
 	reader := func(objects []client.Object) client.Reader {
@@ -722,6 +722,45 @@ func TestSupply(t *testing.T) {
 			expect(t, lookAtSupply, subject(t, append(used, blue, done), nil), c.want...)
 		})
 	}
+	const blocked, warned = "Block MachineDeployment blue NoSpareHost", "Warn MachineDeployment blue NoSpareHost"
+	for name, c := range map[string]struct {
+		change func(policy *quoinv1.RolloutPolicy)
+		// keeps the Machine from leaving a host that helps.
+		keeps bool
+		want  string
+	}{
+		"one Machine is missing":  {want: warned},
+		"of another Cluster":      {change: func(p *quoinv1.RolloutPolicy) { p.Spec.ClusterName = "c2" }, want: blocked},
+		"that waits":              {change: func(p *quoinv1.RolloutPolicy) { p.Spec.WhenNoSpare = "" }, want: blocked},
+		"its host is no other's":  {keeps: true, want: blocked},
+		"that cannot be read":     {change: func(p *quoinv1.RolloutPolicy) { p.Spec.Strategy = strategyOf("many") }, want: blocked},
+		"that needs all Machines": {change: func(p *quoinv1.RolloutPolicy) { p.Spec.Strategy = strategyOf("100%") }, want: blocked},
+		"that needs half of them": {change: func(p *quoinv1.RolloutPolicy) { p.Spec.Strategy = strategyOf("50%") }, want: warned},
+		"that drains nothing": {change: func(p *quoinv1.RolloutPolicy) {
+			p.Spec.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
+		}, want: blocked},
+		"of other MachineDeployments": {change: func(p *quoinv1.RolloutPolicy) {
+			p.Spec.Groups = []quoinv1.RolloutGroup{{Name: "a", MachineDeployments: quoinv1.RolloutSelector{Names: []string{"red"}}}}
+		}, want: blocked},
+	} {
+		t.Run("by a policy "+name, func(t *testing.T) {
+			policy := &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "workers"}}
+			policy.Spec.ClusterName, policy.Spec.WhenNoSpare = "c1", quoinv1.RolloutWithoutSpareRemoveFirst
+			if c.change != nil {
+				c.change(policy)
+			}
+			worker, its := machine("w", "v1.35.4", false), host("used", "worker", "w")
+			if c.keeps {
+				its.Labels = nil
+			}
+			findings := expect(t, lookAtSupply, subject(t, []client.Object{template("worker"), worker, its, policy,
+				pool("blue", 2, nil)}, nil), c.want)
+			if c.want == warned {
+				NewWithT(t).Expect(findings[0].Message).To(HaveSuffix("as whenNoSpare of RolloutPolicy workers says, and one of " +
+					"2 is missing meanwhile"))
+			}
+		})
+	}
 	done := plane(func(p *controlplanev1.QuoinControlPlane) {
 		p.Spec.Version, p.Spec.MachineTemplate.Spec.InfrastructureRef = "v1.36.3", ref("control-plane")
 	})
@@ -742,6 +781,11 @@ func TestSupply(t *testing.T) {
 	missing := expect(t, lookAtSupply, s, "Block MachineDeployment blue NoSpareHost")
 	NewWithT(t).Expect(missing[0].Message).
 		To(ContainSubstring("QuoinMachineTemplate prod/worker, of which it is made, is not there"))
+}
+
+func strategyOf(minAvailable string) *quoinv1.RolloutStrategy {
+	return &quoinv1.RolloutStrategy{RolloutVictims: quoinv1.RolloutVictims{
+		MinAvailable: ptr.To(intstr.FromString(minAvailable))}}
 }
 
 // Proves: R20

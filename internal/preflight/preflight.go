@@ -117,8 +117,10 @@ func run(ctx context.Context, check Check, s Subject, clock clock.PassiveClock) 
 		findings = append(findings, blocks("", "CheckFailed", fmt.Sprintf("it is not known whether all is well: %v", err),
 			fmt.Sprintf("make another PreflightCheck, or name %s in spec.skip with the reason why that is right", check.Name)))
 	}
-	slices.SortStableFunc(findings, func(a, b quoinv1.Finding) int {
-		return cmp.Or(severity(b.Verdict)-severity(a.Verdict), cmp.Compare(a.Object, b.Object))
+	// By all that they say: what a check gathers in a map has no order, and a result is to be the same from look to look.
+	slices.SortFunc(findings, func(a, b quoinv1.Finding) int {
+		return cmp.Or(severity(b.Verdict)-severity(a.Verdict), cmp.Compare(a.Object, b.Object),
+			cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message), cmp.Compare(a.Fix, b.Fix))
 	})
 	result := quoinv1.CheckResult{Name: check.Name, Verdict: quoinv1.VerdictPass, Message: text.Shorten(message, mostText),
 		DurationMilliseconds: ptr.To(clock.Since(began).Milliseconds())}

@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -158,6 +160,18 @@ func TestOfManyFindingsTheWorstAreKept(t *testing.T) {
 }
 
 // What may be skipped by name is what there is.
+// Of one object and one verdict the order is that of reason, message and fix, however a check came by them.
+func TestFindingsHaveOneOrder(t *testing.T) {
+	all := []quoinv1.Finding{warns("Node n0", "A", "one", "x"), warns("Node n0", "A", "one", "y"),
+		warns("Node n0", "A", "two", "x"), warns("Node n0", "B", "one", "x")}
+	for range 20 {
+		shuffled := slices.Clone(all)
+		rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		checks := []Check{{"A", func(context.Context, Subject) (string, []quoinv1.Finding, error) { return "", shuffled, nil }}}
+		NewWithT(t).Expect(Run(t.Context(), checks, Subject{}, nil, clock.RealClock{})[0].Findings).To(Equal(all))
+	}
+}
+
 func TestTheAPINamesEveryCheck(t *testing.T) {
 	g := NewWithT(t)
 	content, err := os.ReadFile("../../config/crd/control-plane/bases/quoin.cluster.x-k8s.io_preflightchecks.yaml")

@@ -32,6 +32,17 @@ func (p *planner) removeFirst(pool *rules) {
 	}
 }
 
+// RemovesFirst reports whether the policy consents to a missing Machine of the pool where a new one finds no host. The
+// error says why it cannot be read.
+func RemovesFirst(policy *quoinv1.RolloutPolicySpec, pool Pool) (bool, error) {
+	arranged, err := arrange([]Pool{pool}, policy)
+	if err != nil || len(arranged) == 0 {
+		return false, err
+	}
+	of := &arranged[0]
+	return of.consents && !of.off() && of.least < of.Replicas, nil
+}
+
 // noSpare says what a new Machine that finds no host waits for.
 func (p *planner) noSpare(pool *rules, m Machine) (Reason, string) {
 	if p.policy.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
