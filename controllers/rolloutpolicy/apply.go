@@ -11,9 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -91,44 +89,4 @@ func (r *Reconciler) ungate(ctx context.Context, machine *clusterv1.Machine) err
 		return fmt.Errorf("take the readiness gate off Machine %s: %w", client.ObjectKeyFromObject(machine), err)
 	}
 	return nil
-}
-
-// release takes every gate off that a policy put on Machines of the Cluster: there is none any more, or the Cluster
-// goes.
-func (r *Reconciler) release(ctx context.Context, cluster *clusterv1.Cluster) (ctrl.Result, error) {
-	var result ctrl.Result
-	if annotations.IsPaused(cluster, cluster) {
-		return result, nil
-	}
-	machines := &clusterv1.MachineList{}
-	if err := r.Client.List(ctx, machines, client.InNamespace(cluster.Namespace),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}); err != nil {
-		return result, fmt.Errorf("list the Machines of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
-	}
-	for i := range machines.Items {
-		machine := &machines.Items[i]
-		if err := client.IgnoreNotFound(r.mark(ctx, machine, false)); err != nil {
-			return result, err
-		}
-		if rollout.Hooked(machine) {
-			switch kept, err := r.unguard(ctx, cluster, machine); {
-			case err != nil:
-				return result, err
-			case kept:
-				result.RequeueAfter = workloadRetry
-			}
-		}
-		if !rollout.Gated(machine) {
-			continue
-		}
-		if err := client.IgnoreNotFound(r.ungate(ctx, machine)); err != nil {
-			return result, err
-		}
-		before := machine.DeepCopy()
-		conditions.Delete(machine, quoinv1.MachineRolloutValidatedCondition)
-		if err := client.IgnoreNotFound(r.patchStatus(ctx, before, machine)); err != nil {
-			return result, err
-		}
-	}
-	return result, nil
 }

@@ -41,11 +41,6 @@ func (r *Reconciler) leave(
 		}
 		r.tellLeave(policy, machine, d)
 	}
-	for _, machine := range seen.free {
-		kept, err := r.unguard(ctx, cluster, machine)
-		more = more || kept
-		failures = append(failures, err)
-	}
 	return more, kerrors.NewAggregate(failures)
 }
 
@@ -159,24 +154,6 @@ func (r *Reconciler) end(
 	return nil
 }
 
-// unguard takes the hooks off a Machine that no policy guards any more, and the mark off its Node first: the hooks are
-// what remembers it. A workload cluster that does not answer keeps them on a Machine that stays, and on no other.
-func (r *Reconciler) unguard(
-	ctx context.Context, cluster *clusterv1.Cluster, machine *clusterv1.Machine,
-) (kept bool, err error) {
-	r.remnants.Delete(machine.UID)
-	if machine.DeletionTimestamp.IsZero() && cluster.DeletionTimestamp.IsZero() && machine.Status.NodeRef.IsDefined() &&
-		r.ClusterCache != nil {
-		if err := r.inWorkload(ctx, cluster, func(ctx context.Context, _, live client.Client) error {
-			return setTaint(ctx, live, machine, false)
-		}); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Taking the taint of rollouts off a Node", "Machine", machine.Name)
-			return true, nil
-		}
-	}
-	return false, r.change(ctx, machine, rollout.DropHooks)
-}
-
 // guard finds out which Machines are guarded, and which carry hooks that nobody asks for any more.
 func (seen *observation) guard(policy *quoinv1.RolloutPolicySpec, machines []clusterv1.Machine) {
 	for _, pool := range seen.state.Pools {
@@ -192,7 +169,7 @@ func (seen *observation) guard(policy *quoinv1.RolloutPolicySpec, machines []clu
 	for i := range machines {
 		machine := &machines[i]
 		_, known := seen.machines[machine.Name]
-		if rollout.Hooked(machine) && !seen.guarded[machine.Name] &&
+		if remembers(machine) && !seen.guarded[machine.Name] &&
 			(known || !seen.behind || !machine.DeletionTimestamp.IsZero()) {
 			seen.free = append(seen.free, machine)
 		}

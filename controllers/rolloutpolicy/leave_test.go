@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
 // draining is a world whose two new Machines count, and whose old ones run a pod each.
@@ -307,12 +309,14 @@ func TestNoHookOutlivesItsPolicy(t *testing.T) {
 			end(w)
 			w.Expect(w.reconcile().RequeueAfter).NotTo(BeZero())
 			w.Expect(w.hooks("old-0")).To(BeEmpty())
-			w.Expect(w.hooks("old-1")).To(Equal(both), "the hooks remember the taint")
+			free(w)
+			w.Expect(rollout.TaintSince(w.machine("old-1"))).NotTo(BeZero(), "the Machine remembers the taint")
 			w.Expect(w.r.ofCluster(t.Context(), w.machine("old-1"))).To(HaveLen(1))
 			w.r.ClusterCache = cache
 			w.reconcile()
 			free(w)
 			w.Expect(w.tainted("old-1")).To(BeFalse())
+			w.Expect(w.machine("old-1").Annotations).NotTo(HaveKey(quoinv1.RolloutUntaintAnnotation))
 		})
 	}
 	t.Run("the Cluster is deleted", func(t *testing.T) {
@@ -345,6 +349,50 @@ func TestNoHookOutlivesItsPolicy(t *testing.T) {
 		w.reconcile()
 		w.Expect(w.tainted("old-0")).To(BeFalse())
 	})
+}
+
+// However many Nodes do not answer, one reconcile asks them for no longer than ten seconds, after every Machine was let
+// go of; they are asked again, and after an hour an event says what a person may do.
+func TestNodesThatDoNotAnswerHoldUpNobody(t *testing.T) {
+	for name, end := range map[string]func(w *draining){
+		"without a policy": func(w *draining) { w.Expect(w.client.Delete(w.t.Context(), w.policy())).To(Succeed()) },
+		"with one": func(w *draining) {
+			policy := w.policy()
+			w.adjust(policy, func() { policy.Spec.Drain = nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+				w.reconcile()
+				w.workload = interceptor.NewClient(w.workload.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context,
+					c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+					if _, is := object.(*corev1.Node); is && w.refuses != "" {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return c.Get(ctx, key, object, options...)
+				}})
+				w.restart()
+				w.refuses = "nobody answers"
+				end(w)
+				began := time.Now()
+				_, err := w.r.Reconcile(t.Context(), w.request())
+				w.Expect(err).NotTo(HaveOccurred())
+				w.Expect(time.Since(began)).To(BeNumerically("<=", 10*time.Second))
+				for _, name := range []string{"old-0", "old-1", "new-0", "new-1"} {
+					w.Expect(w.hooks(name)).To(BeEmpty(), name)
+					w.Expect(w.r.ofCluster(t.Context(), w.machine(name))).To(HaveLen(1))
+				}
+				w.clock.Step(59 * time.Minute)
+				w.Expect(w.reconcile().RequeueAfter).To(Equal(workloadRetry))
+				w.clock.Step(time.Minute)
+				w.reconcile()
+				w.Expect(w.machine("old-0").Annotations).NotTo(HaveKey(quoinv1.RolloutUntaintAnnotation))
+				w.Expect(w.recorded()).To(ContainElement(ContainSubstring("do kubectl taint nodes old-0 " + quoinv1.RolloutTaintKey + "-")))
+			})
+		})
+	}
 }
 
 // A Node that is not scheduled to is not tainted, a taint is not added twice, and a Machine without a Node, or whose

@@ -119,7 +119,7 @@ func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reco
 	case *clusterv1.MachineDeployment:
 		key.Name = o.Spec.ClusterName
 	case *clusterv1.Machine:
-		if rollout.Gated(o) || rollout.Marked(o) || rollout.Hooked(o) {
+		if rollout.Gated(o) || rollout.Marked(o) || remembers(o) {
 			return []reconcile.Request{{NamespacedName: key}}
 		}
 	}
@@ -237,8 +237,12 @@ func (r *Reconciler) lead(
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	kept, err := r.free(ctx, cluster, seen.free)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	again := r.again(cluster, plan)
-	if unread != nil && (again == 0 || again > workloadRetry) {
+	if (unread != nil || kept) && (again == 0 || again > workloadRetry) {
 		again = workloadRetry
 	}
 	if (seen.behind || more) && (again == 0 || again > cacheLag) {

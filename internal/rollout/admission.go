@@ -21,7 +21,12 @@ func Admission(machine *clusterv1.Machine, now time.Time) string {
 // AdmittedAt is since when the Machine may claim a host; zero when it may not. An admission names its Machine, so that
 // one in a template admits nothing.
 func AdmittedAt(machine *clusterv1.Machine) time.Time {
-	at, uid, _ := strings.Cut(machine.Annotations[quoinv1.RolloutAdmittedAnnotation], " ")
+	return since(machine, quoinv1.RolloutAdmittedAnnotation)
+}
+
+// since is the time in an annotation that names its Machine; zero when it names another one.
+func since(machine *clusterv1.Machine, annotation string) time.Time {
+	at, uid, _ := strings.Cut(machine.Annotations[annotation], " ")
 	since, err := time.Parse(time.RFC3339, at)
 	if err != nil || uid != string(machine.UID) {
 		return time.Time{}

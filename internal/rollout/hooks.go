@@ -4,6 +4,8 @@
 package rollout
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -20,12 +22,29 @@ func SetHooks(machine *clusterv1.Machine) {
 	for _, hook := range []string{quoinv1.RolloutPreDrainHookAnnotation, quoinv1.RolloutPreTerminateHookAnnotation} {
 		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, hook, "")
 	}
+	ForgetTaint(machine) // the hooks remember the taint
 }
 
 // DropHooks takes both deletion hooks of rollouts off the Machine.
 func DropHooks(machine *clusterv1.Machine) {
 	delete(machine.Annotations, quoinv1.RolloutPreDrainHookAnnotation)
 	delete(machine.Annotations, quoinv1.RolloutPreTerminateHookAnnotation)
+}
+
+// RememberTaint has it remembered that the taint of rollouts is to be taken off the Machine's Node.
+func RememberTaint(machine *clusterv1.Machine, now time.Time) {
+	metav1.SetMetaDataAnnotation(&machine.ObjectMeta, quoinv1.RolloutUntaintAnnotation, Admission(machine, now))
+}
+
+// TaintSince is since when the taint of rollouts is to be taken off the Machine's Node; zero when it is not. It names
+// its Machine, so that one in a template says nothing.
+func TaintSince(machine *clusterv1.Machine) time.Time {
+	return since(machine, quoinv1.RolloutUntaintAnnotation)
+}
+
+// ForgetTaint takes that back.
+func ForgetTaint(machine *clusterv1.Machine) {
+	delete(machine.Annotations, quoinv1.RolloutUntaintAnnotation)
 }
 
 // SkipDrain has Cluster API wait neither for pods nor for volumes of the Machine any more.

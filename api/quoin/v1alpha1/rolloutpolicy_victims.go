@@ -12,6 +12,9 @@ const (
 	// RolloutDeletedAnnotation on a Machine says that a rollout deletes it: since when, the UID of the Machine, and why.
 	// Cluster API records no reason of a deletion; one without this is somebody else's.
 	RolloutDeletedAnnotation = "quoin.cluster.x-k8s.io/rollout-deleted"
+	// RolloutUntaintAnnotation on a Machine says since when the taint of rollouts is to be taken off its Node, as no
+	// policy says any more how it leaves, and the UID of the Machine. It goes when that is done.
+	RolloutUntaintAnnotation = "quoin.cluster.x-k8s.io/rollout-untaint"
 )
 
 // RolloutWaves says which Machines of a MachineDeployment are replaced together.

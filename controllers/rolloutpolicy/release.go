@@ -1,0 +1,143 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+)
+
+const (
+	// untaintTimeout bounds for how long one reconcile takes taints off Nodes, however many there are.
+	untaintTimeout = 10 * time.Second
+	// untaintFor is how long a workload cluster that does not answer is asked.
+	untaintFor = time.Hour
+)
+
+// release takes off the Machines of the Cluster what a policy put on them: there is none any more, or the Cluster goes.
+func (r *Reconciler) release(ctx context.Context, cluster *clusterv1.Cluster) (ctrl.Result, error) {
+	if annotations.IsPaused(cluster, cluster) {
+		return ctrl.Result{}, nil
+	}
+	list := &clusterv1.MachineList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(cluster.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}); err != nil {
+		return ctrl.Result{}, fmt.Errorf("list the Machines of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
+	}
+	machines, failures := make([]*clusterv1.Machine, 0, len(list.Items)), []error(nil)
+	for i := range list.Items {
+		machine := &list.Items[i]
+		gated := rollout.Gated(machine)
+		machines = append(machines, machine)
+		err := r.letGo(ctx, cluster, machine, func(machine *clusterv1.Machine) {
+			rollout.SetMark(machine, false)
+			rollout.SetGate(machine, false)
+		})
+		if err == nil && gated {
+			before := machine.DeepCopy()
+			conditions.Delete(machine, quoinv1.MachineRolloutValidatedCondition)
+			err = client.IgnoreNotFound(r.patchStatus(ctx, before, machine))
+		}
+		failures = append(failures, err)
+	}
+	kept, err := r.untaint(ctx, cluster, machines)
+	result := ctrl.Result{}
+	if kept {
+		result.RequeueAfter = workloadRetry
+	}
+	return result, errors.Join(append(failures, err)...)
+}
+
+// remembers reports whether the Machine carries what remembers the taint of its Node.
+func remembers(machine *clusterv1.Machine) bool {
+	return rollout.Hooked(machine) || !rollout.TaintSince(machine).IsZero()
+}
+
+// free takes the hooks off Machines that no policy guards any more, and then the taints off their Nodes: a workload
+// cluster that does not answer keeps no Machine. It reports whether taints remain.
+func (r *Reconciler) free(
+	ctx context.Context, cluster *clusterv1.Cluster, machines []*clusterv1.Machine,
+) (kept bool, err error) {
+	var failures []error
+	for _, machine := range machines {
+		failures = append(failures, r.letGo(ctx, cluster, machine, func(*clusterv1.Machine) {}))
+	}
+	kept, err = r.untaint(ctx, cluster, machines)
+	return kept, errors.Join(append(failures, err)...)
+}
+
+// letGo takes the hooks off a Machine, and what else is to go, in one patch, which has it remember the taint of its
+// Node.
+func (r *Reconciler) letGo(
+	ctx context.Context, cluster *clusterv1.Cluster, machine *clusterv1.Machine, also func(*clusterv1.Machine),
+) error {
+	before := machine.DeepCopy()
+	if rollout.Hooked(machine) {
+		r.remnants.Delete(machine.UID)
+		rollout.DropHooks(machine)
+		if machine.DeletionTimestamp.IsZero() && cluster.DeletionTimestamp.IsZero() && machine.Status.NodeRef.IsDefined() {
+			rollout.RememberTaint(machine, r.Clock.Now())
+		}
+	}
+	also(machine)
+	if equality.Semantic.DeepEqual(before, machine) {
+		return nil
+	}
+	if err := client.IgnoreNotFound(r.Client.Patch(ctx, machine, onlyOf(before))); err != nil {
+		return fmt.Errorf("take what a rollout put on it off Machine %s: %w", client.ObjectKeyFromObject(machine), err)
+	}
+	return nil
+}
+
+// untaint takes the taint of rollouts off the Nodes of Machines that remember it, and reports whether some remain. What
+// does not answer in time is asked again, and given up in the end, as the Nodes of a Cluster that is gone for good.
+func (r *Reconciler) untaint(
+	ctx context.Context, cluster *clusterv1.Cluster, machines []*clusterv1.Machine,
+) (kept bool, err error) {
+	within, cancel := context.WithTimeout(ctx, untaintTimeout)
+	defer cancel()
+	var failures []error
+	var unasked error
+	for _, i := range rand.Perm(len(machines)) { // no Node is always the one for which there is no time
+		machine := machines[i]
+		since := rollout.TaintSince(machine)
+		if since.IsZero() || !machine.DeletionTimestamp.IsZero() || !cluster.DeletionTimestamp.IsZero() {
+			continue
+		}
+		err := within.Err()
+		if err == nil {
+			err = r.inWorkload(within, cluster, func(ctx context.Context, _, live client.Client) error {
+				return setTaint(ctx, live, machine, false)
+			})
+		}
+		switch {
+		case err != nil && r.Clock.Since(since) < untaintFor:
+			kept, unasked = true, err
+			continue
+		case err != nil:
+			r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, "TaintRemains", "Untaint", "Node %s was asked for %s "+
+				"and is not any more: if it is there, do kubectl taint nodes %s %s-", machine.Status.NodeRef.Name, untaintFor,
+				machine.Status.NodeRef.Name, quoinv1.RolloutTaintKey)
+		}
+		failures = append(failures, r.change(ctx, machine, rollout.ForgetTaint))
+	}
+	if unasked != nil {
+		ctrl.LoggerFrom(ctx).Info("Taints of rollouts remain on Nodes", "reason", unasked.Error())
+	}
+	return kept, errors.Join(failures...)
+}
