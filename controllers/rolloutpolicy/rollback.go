@@ -293,3 +293,21 @@ func trialShown(trial rollout.Trial) quoinv1.RolloutTrial {
 	}
 	return quoinv1.RolloutTrial{MachineSet: trial.Revision, Since: metav1.NewTime(trial.Since)}
 }
+
+// proofsOf and proofsShown are what was proved of Machines as the status has it.
+func proofsOf(former quoinv1.RolloutProgress) []rollout.Proof {
+	var proofs []rollout.Proof
+	for _, of := range former.Proved {
+		proofs = append(proofs, rollout.Proof{Machine: of.Name, Since: of.Since.Time, Lost: of.Lost.Time})
+	}
+	return proofs
+}
+
+func proofsShown(proofs []rollout.Proof) []quoinv1.RolloutProvedMachine {
+	var shown []quoinv1.RolloutProvedMachine
+	for _, of := range proofs {
+		shown = append(shown, quoinv1.RolloutProvedMachine{Name: of.Machine, Since: metav1.NewTime(of.Since),
+			Lost: metav1.NewTime(of.Lost)})
+	}
+	return shown
+}

@@ -204,6 +204,50 @@ func TestATemplateIsNotSetBackAgainst(t *testing.T) {
 	}
 }
 
+// A canary that was proved and waits for a person is not set back, nor called late, for a moment in which it is not
+// healthy: what the status remembers of it is enough, in whatever process. Nothing is written while it waits.
+//
+// Proves: C16
+func TestWhatWasProvedHasItsDeadlineAgain(t *testing.T) {
+	w := failing(t, func(int) bool { return false })
+	policy := w.policy()
+	w.adjust(policy, func() { policy.Spec.PauseAfter, policy.Spec.SoakSeconds = quoinv1.RolloutPauseCanary, nil })
+	blue, machines := w.blue(), &clusterv1.MachineList{}
+	w.adjust(blue, func() { delete(blue.Annotations, quoinv1.RolledBackAnnotation) })
+	w.edits("v2")
+	w.Expect(w.client.List(t.Context(), machines)).To(Succeed())
+	w.Expect(w.client.Delete(t.Context(), &machines.Items[0])).To(Succeed())
+	const name = "canary"
+	host := hostedBy(name, "")
+	w.make(machineOf(name, "v2"), host)
+	w.reconcile()
+	w.adjust(host, func() { host.Spec.ProviderID = "quoin://canary" })
+	w.joins(name)
+	w.reconcile()
+	w.Expect(w.policy().Status.PausedAfter).To(Equal(name))
+	proved := w.policy().Status.MachineDeployments[0].Proved
+	w.Expect(proved).To(ConsistOf(And(HaveField("Name", name), HaveField("Lost", BeZero()))))
+	writes := w.writes
+	w.clock.Step(48 * time.Hour)
+	w.reconcile()
+	w.Expect(w.writes).To(Equal(writes))
+
+	canary := w.machine(name)
+	conditions.Set(canary, metav1.Condition{Type: clusterv1.MachineNodeHealthyCondition, Status: metav1.ConditionFalse,
+		Reason: "Gone", LastTransitionTime: metav1.NewTime(w.clock.Now())})
+	w.Expect(w.client.Status().Update(t.Context(), canary)).To(Succeed())
+	w.reconcile()
+	w.restart()
+	w.clock.Step(9 * time.Minute)
+	w.reconcile()
+	w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v2"))
+	w.Expect(conditions.IsTrue(w.policy(), quoinv1.RolloutPolicyStalledCondition)).To(BeFalse())
+	w.Expect(w.policy().Status.MachineDeployments[0].Proved[0].Since).To(Equal(proved[0].Since))
+	w.clock.Step(time.Minute)
+	w.reconcile()
+	w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v1"))
+}
+
 // One record is kept for each MachineDeployment, which goes with it; none where nothing is set back.
 func TestRecords(t *testing.T) {
 	w := failing(t, func(int) bool { return false })

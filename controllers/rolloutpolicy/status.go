@@ -72,6 +72,9 @@ func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result) quoinv1.Rollou
 	case plan.Stalled != "":
 		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, quoinv1.DeadlineExceededReason,
 			text.Shorten(plan.Stalled, mostMessage)
+		if plan.Invalid {
+			stalled.Reason = quoinv1.ValidationFailedReason
+		}
 	}
 	meta.SetStatusCondition(&status.Conditions, stalled)
 	conflict := metav1.Condition{Type: quoinv1.RolloutPolicyOrderConflictCondition, Status: metav1.ConditionFalse,
@@ -96,7 +99,7 @@ func progressOf(p rollout.Progress, former quoinv1.RolloutProgress) quoinv1.Roll
 		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, Selected: p.Selected,
 		LastTermination: metav1.NewTime(p.LastTermination), Reason: string(p.Reason),
 		RolloutPace:   paceShown(p),
-		RolloutRecord: quoinv1.RolloutRecord{Recorded: former.Recorded, Trial: trialShown(p.Trial)},
+		RolloutRecord: quoinv1.RolloutRecord{Recorded: former.Recorded, Trial: trialShown(p.Trial), Proved: proofsShown(p.Proofs)},
 		Message:       text.Shorten(p.Message, mostMessage)}
 }
 

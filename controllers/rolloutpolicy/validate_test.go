@@ -222,6 +222,8 @@ func TestAClusterThatCannotBeReachedDoesNotValidate(t *testing.T) {
 	v.clock.Step(15 * time.Minute)
 	v.reconcile()
 	v.Expect(conditions.IsTrue(v.policy(), quoinv1.RolloutPolicyStalledCondition)).To(BeTrue())
+	v.Expect(conditions.GetReason(v.policy(), quoinv1.RolloutPolicyStalledCondition)).To(
+		Equal(quoinv1.ValidationFailedReason))
 	v.Expect(conditions.GetMessage(v.policy(), quoinv1.RolloutPolicyStalledCondition)).To(And(
 		ContainSubstring("MachineDeployment blue was not validated within 15m0s: Cluster: its API server"),
 		ContainSubstring("successThreshold of 0")))

@@ -57,6 +57,7 @@ type planner struct {
 }
 
 func (p *planner) plan(pool *rules) {
+	pool.Proofs = p.proofs(pool)
 	progress := Progress{Pool: pool.Name, Group: pool.group, Limits: pool.limits, Completed: pool.completed(),
 		Pace: pool.Pace, Trial: p.trial(pool), RollsBack: pool.onFailure == quoinv1.RolloutFailureRollback}
 	begin := len(p.result.Decisions)
@@ -67,7 +68,9 @@ func (p *planner) plan(pool *rules) {
 			if p.validate(pool, m) {
 				pool.Pace = pool.Pace.With(m, seconds(p.policy.DeadlineSeconds))
 				progress.Pace = pool.Pace
+				break
 			}
+			progress.Proofs = pool.remember(progress.Proofs, m)
 		case counts:
 			if m.NeedsUpdate != "" {
 				progress.Outdated++
@@ -79,6 +82,7 @@ func (p *planner) plan(pool *rules) {
 			if m.Gated {
 				// Cluster API would take it for unavailable for ever, and might delete none beside it.
 				p.validate(pool, m)
+				progress.Proofs = pool.remember(progress.Proofs, m)
 			}
 		}
 	}
@@ -278,7 +282,7 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 		}
 	}
 	if d.Reason == Provisioning || d.Reason == NotHealthy || d.Reason == NoSpare {
-		p.stalls(m, d.Message)
+		p.stalls(pool, m, d.Message)
 		p.fails(pool, m, d.Message)
 	}
 	p.result.Decisions = append(p.result.Decisions, d)
@@ -294,19 +298,22 @@ func (p *planner) pauses(pool *rules, m Machine) bool {
 		pool.pause == quoinv1.RolloutPauseCanary && pool.in(counts) == 0
 }
 
-// stalls notes a Machine that takes longer than it may (C16).
-func (p *planner) stalls(m Machine, why string) {
+// stalls notes a Machine that takes longer than it may (C16): since its admission, or since it was proved last.
+func (p *planner) stalls(pool *rules, m Machine, why string) {
 	deadline := seconds(p.policy.DeadlineSeconds)
 	if deadline == 0 || m.Admitted.IsZero() {
 		return
 	}
-	if late := m.Admitted.Add(deadline); p.now.Before(late) {
+	since, was := m.Admitted, "was admitted at"
+	if lost := pool.proof(m).Lost; lost.After(since) {
+		since, was = lost, "is not healthy any more since"
+	}
+	if late := since.Add(deadline); p.now.Before(late) {
 		p.again(late.Sub(p.now))
 		return
 	}
 	if p.result.Stalled == "" {
-		p.result.Stalled = fmt.Sprintf("Machine %s was admitted at %s and does not count yet: %s", m.Name,
-			m.Admitted.UTC().Format(time.RFC3339), why)
+		p.result.Stalled = fmt.Sprintf("Machine %s %s %s and does not count yet: %s", m.Name, was, utc(since), why)
 	}
 }
 

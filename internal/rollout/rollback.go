@@ -11,7 +11,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-// Trial is since when a revision is tried: since a Machine of it had a host. It ends when one of it counts.
+// Trial is since when a revision is tried: since a Machine of it had a host. It ends when one of it counts or is proved.
 type Trial struct {
 	Revision string
 	Since    time.Time
@@ -26,11 +26,90 @@ type Failure struct {
 	Why string
 }
 
+// Proof is that a Machine worked and does not count only because of something else, such as a person who is waited for.
+type Proof struct {
+	Machine string
+	// Since it was proved first.
+	Since time.Time
+	// Lost is when it ceased to be healthy, and its deadline began anew; zero while it is proved.
+	Lost time.Time
+}
+
+// proofs of the pool's new Machines as of now. One that was lost is had again with a whole soak, and not before.
+func (p *planner) proofs(pool *rules) []Proof {
+	var all []Proof
+	for _, m := range pool.Machines {
+		if s := m.stage(); s != inFlight && (s != outdated || !m.Gated) {
+			continue
+		}
+		proof, now := pool.proof(m), p.now.Truncate(time.Second)
+		switch {
+		case p.proves(pool, m):
+			proof = Proof{Machine: m.Name, Since: proof.Since}
+			if proof.Since.IsZero() {
+				proof.Since = now
+			}
+		case proof.Since.IsZero():
+			continue
+		case m.Unhealthy != "" && proof.Lost.IsZero():
+			proof.Lost = now
+		}
+		all = append(all, proof)
+	}
+	return all[:min(len(all), mostSubjects)]
+}
+
+// proof of one Machine; zero when there is none.
+func (p Pool) proof(m Machine) Proof {
+	for _, proof := range p.Proofs {
+		if proof.Machine == m.Name {
+			return proof
+		}
+	}
+	return Proof{}
+}
+
+// remember what is known of a Machine that does not count yet.
+func (p Pool) remember(proofs []Proof, m Machine) []Proof {
+	if proof := p.proof(m); proof.Machine != "" {
+		return append(proofs, proof)
+	}
+	return proofs
+}
+
+// proves reports whether a Machine was healthy for its soak, and looks hold nothing against it: they found nothing as
+// often as they have to, or something that is not its fault, or are of another pool or not made because something stops
+// the pool. A Machine that was not looked at yet is not proved: it may be one that is healthy for a moment only.
+func (p *planner) proves(pool *rules, m Machine) bool {
+	end := m.Since.Add(pool.soak)
+	if !m.Joined || m.Unhealthy != "" || p.now.Before(end) {
+		return false
+	}
+	stop, _ := p.stops(pool)
+	enough, known, record := threshold(pool.validation), p.validated(m).Successes, p.validation.record
+	switch {
+	case stop != "" || known >= enough:
+		return true
+	case known > 0 || record == nil:
+		return false
+	case !p.looksAt(pool):
+		return !record.Since.IsZero()
+	}
+	return failures(record) != "" && record.LastLookTime.After(end) && !blames(record, m)
+}
+
 // trial of the present revision as of now: kept while none of its Machines counts, whatever takes their place. What
 // fails beside a control plane that is not healthy, or while somebody suspended it, says nothing: it begins anew then.
+// So it does after one of them was proved, since a template that worked is not judged by a moment in which its Machine is
+// not Ready, however long that waited for a person or a window before.
 func (p *planner) trial(pool *rules) Trial {
 	if stop, _ := p.stops(pool); stop != "" || !pool.rolling() || pool.in(counts) > 0 || pool.Revision == "" {
 		return Trial{}
+	}
+	for _, m := range pool.Machines {
+		if m.stage() == inFlight && p.proves(pool, m) {
+			return Trial{}
+		}
 	}
 	if pool.Trial.Revision == pool.Revision {
 		return pool.Trial

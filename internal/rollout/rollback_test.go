@@ -20,6 +20,7 @@ import (
 // rollbacks is what a model of a MachineDeployment has to do with going back.
 type rollbacks struct {
 	trial    Trial
+	proofs   []Proof
 	topology bool
 	// owner applies the template.
 	owner string
@@ -121,8 +122,39 @@ func TestATemplateWithoutAHostIsNotJudged(t *testing.T) {
 	g.Expect(pool.Trial).To(BeZero(), "what is suspended begins anew")
 }
 
-// Whatever breaks, a template is set back at most once for each edit, only while none of it counts, and where Cluster API
-// may let no Machine be missing none was deleted for it.
+// blips are Machines that work and do not count yet, and are not healthy for a while.
+type blips map[string]time.Time
+
+// of the pool as of now: some of them begin and some end, and what was healthy for its soak is noted.
+func (b blips) of(t *rapid.T, f *fleet, d *deployment) {
+	for _, n := range d.machines {
+		if n.template != d.template || !n.gated || !n.joined || !n.deleted.IsZero() || f.broken[n.template] {
+			continue
+		}
+		switch {
+		case rapid.IntRange(0, 19).Draw(t, "blip") > 0:
+		case n.ill == "":
+			n.ill = "NodeHealthy: gone"
+		default:
+			n.ill, n.healthy = "", f.now
+		}
+		if n.ill == "" && f.now.Sub(n.healthy) >= time.Duration(*f.policy.SoakSeconds)*time.Second {
+			b[n.name] = f.now
+		}
+	}
+}
+
+// judge what was decided: who was healthy for its soak has the whole deadline again.
+func (b blips) judge(t *rapid.T, f *fleet, at time.Time, names []string) {
+	for _, name := range names {
+		if was, known := b[name]; known && at.Sub(was) < time.Duration(*f.policy.DeadlineSeconds)*time.Second {
+			t.Fatalf("%s was healthy at %s: %s\n%s", name, was, f.draw(), f.says())
+		}
+	}
+}
+
+// Whatever breaks, a template is set back at most once for each edit, only while none of it counts and none was well for
+// its deadline, and where Cluster API may let no Machine be missing none was deleted for it.
 func TestRollbacksEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawn(t)
@@ -133,7 +165,7 @@ func TestRollbacksEnd(t *testing.T) {
 		for range 20 {
 			f.step(t)
 		}
-		edits, latest := 0, d.template
+		edits, latest, blips := 0, d.template, blips{}
 		for range rapid.IntRange(1, 4).Draw(t, "edits") {
 			// An edit in the middle of a rollout has Cluster API take one of a former template that may be Available: which
 			// one is not asked of gates.
@@ -149,9 +181,18 @@ func TestRollbacksEnd(t *testing.T) {
 			times := d.rolls.times
 			for range rapid.IntRange(0, 200).Draw(t, "looks") {
 				known := d.of(d.template, func(n *node) bool { return n.joined && !n.gated && n.deleted.IsZero() && n.ill == "" })
-				was := d.rolls.times
-				f.policy.ContinueAfter = f.result.PausedAfter
+				was, template, at := d.rolls.times, d.template, f.now
+				if rapid.IntRange(0, 9).Draw(t, "continues") == 0 {
+					f.policy.ContinueAfter = f.result.PausedAfter
+				}
+				blips.of(t, f, d)
 				f.step(t)
+				if _, of, late := strings.Cut(f.result.Stalled, "Machine "); late {
+					blips.judge(t, f, at, strings.Fields(of)[:1])
+				}
+				if d.rolls.times > was {
+					blips.judge(t, f, at, d.names(template))
+				}
 				if why := f.lacking(); why != "" && whole {
 					t.Fatalf("%s: %s", why, f.draw())
 				}
@@ -167,4 +208,14 @@ func TestRollbacksEnd(t *testing.T) {
 			t.Fatalf("set back %d times for %d edits", d.rolls.times, edits)
 		}
 	})
+}
+
+// names of the Machines of a template.
+func (d *deployment) names(template int) (names []string) {
+	for _, n := range d.machines {
+		if n.template == template {
+			names = append(names, n.name)
+		}
+	}
+	return names
 }

@@ -47,8 +47,9 @@ type Pool struct {
 	Selected string
 	// Pace of its Machines of late.
 	Pace Pace
-	// Trial of a revision, as it was known last.
-	Trial Trial
+	// Trial of a revision, and what was proved of its Machines, as they were known last.
+	Trial  Trial
+	Proofs []Proof
 	// LastTermination is when the host of a Machine was given up last; zero when none was.
 	LastTermination time.Time
 	Machines        []Machine
@@ -221,9 +222,10 @@ type Progress struct {
 	Limits Limits
 	// Completed and Selected as of now.
 	Completed, Selected string
-	// Pace and Trial as of now.
-	Pace  Pace
-	Trial Trial
+	// Pace, Trial and Proofs as of now.
+	Pace   Pace
+	Trial  Trial
+	Proofs []Proof
 	// LastTermination as of now.
 	LastTermination time.Time
 	// Left to be done.
@@ -247,8 +249,9 @@ type Result struct {
 	PausedAfter string
 	// Misordered says where the Cluster's topology has another order; empty when it has not.
 	Misordered string
-	// Stalled says which Machine takes too long, and why; empty when none does.
+	// Stalled says which Machine takes too long, and why; empty when none does. Invalid: it is the validation that does.
 	Stalled string
+	Invalid bool
 	// Look that is to be made; nil when none is needed.
 	Look *Look
 	// Validation is what is to be remembered of looks.

@@ -33,7 +33,7 @@ const (
 	// Validating says that the Cluster is looked at.
 	Validating Reason = "Validating"
 	// ValidationFailed says that looks found something for longer than they may.
-	ValidationFailed Reason = "ValidationFailed"
+	ValidationFailed Reason = quoinv1.ValidationFailedReason
 )
 
 // Look is an order to look at a Cluster. What was found goes to Looked.
@@ -162,6 +162,13 @@ func failures(record *quoinv1.RolloutValidationStatus) string {
 	return text.Shorten(strings.Join(found, "; "), mostFailure)
 }
 
+// blames reports whether the last look holds something against a Machine.
+func blames(record *quoinv1.RolloutValidationStatus, m Machine) bool {
+	return slices.ContainsFunc(record.Results, func(result quoinv1.RolloutCheckResult) bool {
+		return result.Status != quoinv1.RolloutCheckPassed && slices.Contains(result.Machines, m.Name)
+	})
+}
+
 // validation is what is known of validation, and who needs it.
 type validation struct {
 	record *quoinv1.RolloutValidationStatus
@@ -203,7 +210,7 @@ func (p *planner) recall(pools []rules) {
 		p.validation.failed = fmt.Sprintf("MachineDeployment %s was not validated within %s: %s. Mend that, or take the "+
 			"template before, or suspend its group; a successThreshold of 0 goes on without validation", pool.Name, timeout,
 			cmp.Or(failures(record), "looks that found nothing were too few"))
-		p.result.Stalled = p.validation.failed
+		p.result.Stalled, p.result.Invalid = p.validation.failed, true
 	}
 }
 
@@ -244,14 +251,7 @@ func (p *planner) unvalidated(pool *rules, m Machine) (Reason, string) {
 	if enough == 0 {
 		return "", ""
 	}
-	var known quoinv1.RolloutValidatedMachine
-	if record := p.validation.record; record != nil {
-		for _, one := range record.Machines {
-			if one.Name == m.Name {
-				known = one
-			}
-		}
-	}
+	known := p.validated(m)
 	// Nobody looks while a person or a window is waited for, and then once more.
 	if known.Successes >= enough && (p.fresh(known.LastLookTime) || p.pauses(pool, m) || pool.off() ||
 		pool.rolling() && p.schedule.closed()) {
@@ -261,6 +261,19 @@ func (p *planner) unvalidated(pool *rules, m Machine) (Reason, string) {
 		look.Machines = append(look.Machines, Subject{Name: m.Name, Since: m.Since})
 	}
 	return p.awaits(pool, known.Successes, enough)
+}
+
+// validated is what looks found nothing against so far of a Machine.
+func (p *planner) validated(m Machine) (known quoinv1.RolloutValidatedMachine) {
+	if p.validation.record == nil {
+		return known
+	}
+	for _, one := range p.validation.record.Machines {
+		if one.Name == m.Name {
+			known = one
+		}
+	}
+	return known
 }
 
 // awaitsValidation reports whether a Machine is not validated yet, and says so in its decision.

@@ -42,9 +42,35 @@ type RolloutRecord struct {
 	// +kubebuilder:validation:MaxLength=253
 	Recorded string `json:"recorded,omitempty"`
 
-	// trial is of the present template while no Machine of it counts.
+	// trial is of the present template while no Machine of it counts or is proved.
 	// +optional
 	Trial RolloutTrial `json:"trial,omitempty,omitzero"`
+
+	// proved are new Machines that were healthy for their soak, against which validation found nothing, and that do not
+	// count yet: a person or a window is waited for, or they are not healthy any more.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	Proved []RolloutProvedMachine `json:"proved,omitempty"`
+}
+
+// RolloutProvedMachine is a new Machine that was proved and does not count yet.
+type RolloutProvedMachine struct {
+	// name of the Machine.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// since is when it was proved first.
+	// +required
+	Since metav1.Time `json:"since,omitempty,omitzero"`
+
+	// lost is when it ceased to be healthy, from which its deadline counts; unset while it is proved.
+	// +optional
+	Lost metav1.Time `json:"lost,omitempty,omitzero"`
 }
 
 // RolloutTrial is a template that is being tried.

@@ -24,8 +24,8 @@ const (
 	// RolloutPolicyProgressingCondition is True while Machines are replaced, and False while there is nothing to replace
 	// or something has to be done first, which its message says.
 	RolloutPolicyProgressingCondition = "Progressing"
-	// RolloutPolicyStalledCondition is True when a new Machine was not validated for spec.deadlineSeconds. The rollout
-	// goes on as soon as it is.
+	// RolloutPolicyStalledCondition is True when a new Machine does not count for spec.deadlineSeconds, when a Cluster was
+	// not validated in time, or a Machine not drained. The rollout goes on as soon as it is.
 	RolloutPolicyStalledCondition = "Stalled"
 	// RolloutPolicyPausedCondition is True while the Cluster or the RolloutPolicy is paused: nothing is written then.
 	RolloutPolicyPausedCondition = clusterv1.PausedCondition
@@ -38,6 +38,8 @@ const (
 	HeldReason = "Held"
 	// AnotherPolicyReason: another RolloutPolicy of the Cluster was made earlier, and holds alone.
 	AnotherPolicyReason = "AnotherPolicy"
+	// ValidationFailedReason: a Cluster was not validated within spec.validation.timeoutSeconds.
+	ValidationFailedReason = "ValidationFailed"
 	// SelectorInvalidReason: a label selector of the RolloutPolicy cannot be read.
 	SelectorInvalidReason = "SelectorInvalid"
 )
@@ -205,9 +207,10 @@ type RolloutPolicySpec struct {
 	// +kubebuilder:validation:Maximum=604800
 	DeadlineSeconds *int32 `json:"deadlineSeconds,omitempty"`
 
-	// onFailure says what becomes of a template of which no Machine counts deadlineSeconds after the first one got a host:
-	// the rollout stops, or the template whose rollout was completed last is restored. That is not done under a managed
-	// topology, nor against somebody who applies the fields.
+	// onFailure says what becomes of a template of which no Machine counts deadlineSeconds after the first one got a host,
+	// or with whose first Machine the Cluster is not validated in time: the rollout stops, or the template whose rollout
+	// was completed last is restored. That is not done under a managed topology, nor against somebody who applies the
+	// fields.
 	// +optional
 	// +kubebuilder:default=Stop
 	OnFailure RolloutFailure `json:"onFailure,omitempty"`

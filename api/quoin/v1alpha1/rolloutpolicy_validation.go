@@ -242,4 +242,14 @@ type RolloutCheckResult struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+
+	// machines are the new Machines that what was found is held against; unset where it is about something else, such as
+	// the control plane, and where nobody answered.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	Machines []string `json:"machines,omitempty"`
 }
