@@ -234,6 +234,33 @@ func TestAClusterThatCannotBeReachedDoesNotValidate(t *testing.T) {
 	v.Expect(conditions.IsTrue(v.policy(), quoinv1.RolloutPolicyStalledCondition)).To(BeFalse())
 }
 
+// A canary that is healthy and with which a person's check fails for its whole time is a template that failed. Nothing
+// was completed here, so that is all that is said.
+func TestATemplateFailsThatIsNotValidated(t *testing.T) {
+	v := newValidated(t)
+	policy := v.policy()
+	v.adjust(policy, func() { policy.Spec.OnFailure = quoinv1.RolloutFailureRollback })
+	v.reconcile()
+	v.looks()
+	host := hostedBy("new-0", "")
+	v.adjust(host, func() { host.Spec.ProviderID = "quoin://new-0" })
+	v.clock.Step(time.Minute)
+	v.joins("new-0")
+	v.ill.Store(true)
+	v.looks()
+	v.Expect(v.record().Results[2].Machines).To(Equal([]string{"new-0"}))
+	refused := func() string {
+		return conditions.GetReason(v.policy(), quoinv1.RolloutPolicyRolledBackCondition)
+	}
+	v.clock.Step(14 * time.Minute)
+	v.looks()
+	v.Expect(refused()).To(BeEmpty())
+	v.clock.Step(time.Minute)
+	v.looks()
+	v.Expect(refused()).To(Equal(quoinv1.RollbackRefusedReason))
+	v.Expect(v.message(quoinv1.RolloutPolicyRolledBackCondition)).To(ContainSubstring("no template of MachineDeployment blue"))
+}
+
 type unreachable struct{ clustercache.ClusterCache }
 
 // GetUncachedClient implements clustercache.ClusterCache.

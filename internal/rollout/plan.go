@@ -261,6 +261,7 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 			end.UTC().Format(time.RFC3339))
 		p.again(end.Sub(p.now))
 	case p.awaitsValidation(pool, m, &d):
+		p.invalidates(pool, m)
 	case pool.off() && pool.rolling() && !m.Outdated:
 		d.Reason, d.Message = DrainOff, "it is validated and does not count, so that nothing is deleted in exchange: the "+
 			"strategy has drainAndTerminate false"

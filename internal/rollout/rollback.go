@@ -17,7 +17,7 @@ type Trial struct {
 	Since    time.Time
 }
 
-// Failure is a pool whose template is to be set back: no Machine of it counted in time.
+// Failure is a pool whose template is to be set back: no Machine of it counted, or was validated, in time.
 type Failure struct {
 	Pool, Machine string
 	// To is the revision that was completed last; empty when none was.
@@ -136,6 +136,36 @@ func (p *planner) fails(pool *rules, m Machine, why string) {
 		p.again(late.Sub(p.now))
 		return
 	}
+	p.fail(pool, m, why)
+}
+
+// invalidates notes a revision with whose first Machine the Cluster did not validate in time.
+//
+// That is held against the revision only where looks hold it against this Machine, which the record of them says: what
+// they find on the control plane or on other Nodes, and what nobody answers, stops the rollout and says nothing about a
+// template (K-8). The time counts from when the Machine had soaked, and anew after looks held nothing against it, however
+// long they found something else; what was there before the first Machine of a pool is found by the look before its
+// admission, which is about none. And it takes a look that was made when the time was over: what was found before a
+// manager was away may be mended. When a Machine of the revision counts there is no trial, and nothing is set back.
+func (p *planner) invalidates(pool *rules, m Machine) {
+	record, trial := p.validation.record, p.trial(pool)
+	if pool.onFailure != quoinv1.RolloutFailureRollback || trial.Since.IsZero() || m.Outdated || !p.looksAt(pool) ||
+		record.Since.IsZero() || !blames(record, m) {
+		return
+	}
+	since, timeout := record.Since.Time, orSeconds(pool.validation.TimeoutSeconds, 900)
+	for _, later := range []time.Time{m.Since.Add(pool.soak), trial.Since} {
+		if later.After(since) {
+			since = later
+		}
+	}
+	if !record.LastLookTime.Time.Before(since.Add(timeout)) {
+		p.fail(pool, m, fmt.Sprintf("the Cluster was not validated within %s: %s", timeout, failures(record)))
+	}
+}
+
+// fail notes the first failure of a pool.
+func (p *planner) fail(pool *rules, m Machine, why string) {
 	for _, failure := range p.result.Failures {
 		if failure.Pool == pool.Name {
 			return

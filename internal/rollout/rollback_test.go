@@ -210,6 +210,49 @@ func TestRollbacksEnd(t *testing.T) {
 	})
 }
 
+// A template is set back for its validation only where looks held something against its Machines for their whole time,
+// and none of them counts; what they find elsewhere sets nothing back.
+//
+// Proves: C2, K-8
+func TestOnlyWhatLooksHoldAgainstATemplateSetsItBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawn(t)
+		timeout := rapid.IntRange(60, 600).Draw(t, "timeout")
+		f.policy.OnFailure, f.policy.DeadlineSeconds = quoinv1.RolloutFailureRollback, ptr.To[int32](7200)
+		f.policy.Validation = &quoinv1.RolloutValidation{TimeoutSeconds: ptr.To(int32(timeout))}
+		d := f.pools[0]
+		for range rapid.IntRange(1, 3).Draw(t, "edits") {
+			d.template += 1 + 1000*d.made // none that was there before
+			spoiled := time.Time{}        // first; a look or two before that may have found nothing
+			f.looks.spoil(d.template, rapid.Bool().Draw(t, "spoiled"))
+			for range rapid.IntRange(0, 200).Draw(t, "looks") {
+				switch rapid.IntRange(0, 30).Draw(t, "elsewhere") {
+				case 20:
+					f.looks.finding = "Node plane-1 is not ready"
+				case 21, 22:
+					f.looks.finding = ""
+				case 23:
+					f.looks.spoil(d.template, !f.looks.spoiled[d.template])
+				}
+				if f.looks.spoiled[d.template] && spoiled.IsZero() {
+					spoiled = f.now
+				}
+				known := d.of(d.template, func(n *node) bool { return n.joined && !n.gated })
+				was, at := d.rolls.times, f.now
+				f.policy.ContinueAfter = f.result.PausedAfter
+				f.step(t)
+				if d.rolls.times == was {
+					continue
+				}
+				if spoiled.IsZero() || known > 0 || at.Sub(spoiled) < time.Duration(timeout)*time.Second-2*tick {
+					t.Fatalf("set back at %s: spoiled at %s, %d count: %s\n%s%s", at, spoiled, known, f.draw(), f.says(), d.rolls.mark.Why)
+				}
+				break // what was restored may be what was spoiled before
+			}
+		}
+	})
+}
+
 // names of the Machines of a template.
 func (d *deployment) names(template int) (names []string) {
 	for _, n := range d.machines {

@@ -25,7 +25,9 @@ type looks struct {
 	finding, pool string
 	// flapping: every other look fails.
 	flapping bool
-	made     int
+	// spoiled are templates with whose Machines looks find something.
+	spoiled map[int]bool
+	made    int
 	// seen is by look what it was about, whether it found nothing, and when.
 	seen []lookMade
 }
@@ -50,6 +52,12 @@ func (f *fleet) look() {
 		f.looks.flapping && f.looks.made%2 == 0 {
 		result.Status, result.Message = quoinv1.RolloutCheckFailed, f.looks.finding
 	}
+	for _, m := range look.Machines {
+		if n := f.pool(look.Pool).node(m.Name); f.looks.spoiled[n.template] {
+			result.Status, result.Machines = quoinv1.RolloutCheckFailed, append(result.Machines, m.Name)
+			result.Message = "a pod on Node " + m.Name + " is not ready"
+		}
+	}
 	made := lookMade{pool: look.Pool, passed: result.Status == quoinv1.RolloutCheckPassed, at: f.now}
 	for _, m := range look.Machines {
 		made.machines = append(made.machines, m.Name)
@@ -60,14 +68,25 @@ func (f *fleet) look() {
 	f.looks.record = f.result.Validation
 }
 
+func (l *looks) spoil(template int, is bool) {
+	if l.spoiled == nil {
+		l.spoiled = map[int]bool{}
+	}
+	l.spoiled[template] = is
+}
+
 // validates does the commands of scripts that are about looks:
 //
 //	looks find [pool]    and what they find, at every look; nothing when that is empty
 //	looks flap           and what every other one finds
-//	looks                how many were made since the last time
+//	looks spoiled <pool>, looks mended <pool>    they find something on Machines of the present template, or not
 func (f *fleet) validates(d *datadriven.TestData) bool {
 	if d.Cmd != "looks" {
 		return false
+	}
+	if what := d.CmdArgs[0].Key; what == "spoiled" || what == "mended" {
+		f.looks.spoil(f.pool(d.CmdArgs[1].Key).template, what == "spoiled")
+		return true
 	}
 	f.looks.finding, f.looks.flapping, f.looks.pool = strings.TrimSpace(d.Input), d.CmdArgs[0].Key == "flap", ""
 	if f.looks.flapping {

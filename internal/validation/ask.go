@@ -39,6 +39,9 @@ const (
 	mostSaid = 256
 )
 
+// unwanted is an answer that is not as it should be. What is no answer says nothing about whatever is rolled out.
+type unwanted struct{ error }
+
 // ask makes a person's check.
 func (s *Subject) ask(ctx context.Context, check *quoinv1.RolloutCheck) (string, error) {
 	switch {
@@ -56,11 +59,11 @@ func (s *Subject) askHTTP(ctx context.Context, check *quoinv1.RolloutHTTPCheck) 
 		return "", err
 	}
 	if want := int(ptr.Deref(check.ExpectedStatus, http.StatusOK)); status != want {
-		return "", fmt.Errorf("the status is %d and should be %d", status, want)
+		return "", unwanted{fmt.Errorf("the status is %d and should be %d", status, want)}
 	}
 	// What the answer holds is not repeated: whoever reads the policy need not be allowed to read that.
 	if !bytes.Contains(body, []byte(check.BodyContains)) {
-		return "", errors.New("the answer does not contain the text of bodyContains")
+		return "", unwanted{errors.New("the answer does not contain the text of bodyContains")}
 	}
 	return fmt.Sprintf("the status is %d", status), nil
 }
@@ -96,7 +99,7 @@ func (s *Subject) askPrometheus(ctx context.Context, check *quoinv1.RolloutProme
 		case math.IsNaN(value):
 			return "", errors.New("the query results in NaN: it divides by nothing, or has no samples")
 		case !limit.holds(at):
-			return "", fmt.Errorf("the number is %s and %s %s", said, limit.fails, limit.text)
+			return "", unwanted{fmt.Errorf("the number is %s and %s %s", said, limit.fails, limit.text)}
 		}
 	}
 	return "the number is " + said, nil

@@ -52,6 +52,17 @@ func (s *Subject) places() map[string]place {
 	return places
 }
 
+// subjects are the Machines that were healthy just before, by the name of the Node.
+func (s *Subject) subjects() map[string]string {
+	of := map[string]string{}
+	for i := range s.Machines {
+		if machine := &s.Machines[i]; slices.Contains(s.Subjects, machine.Name) && machine.Status.NodeRef.IsDefined() {
+			of[machine.Status.NodeRef.Name] = machine.Name
+		}
+	}
+	return of
+}
+
 // lookAtNodes finds Nodes of the pool and of the control plane that are not there or not ready.
 func (s *Subject) lookAtNodes(ctx context.Context) (string, error) {
 	nodes := map[string]bool{}
@@ -63,27 +74,27 @@ func (s *Subject) lookAtNodes(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("list the Nodes: %w", err)
 	}
-	var wrong []string
-	looked := 0
+	wrong, looked := finding{}, 0
+	of := s.subjects()
 	for name, place := range s.places() {
 		if place != ours {
 			continue
 		}
 		looked++
 		if is, known := nodes[name]; !known {
-			wrong = append(wrong, fmt.Sprintf("Node %s is not there", name))
+			wrong.add(of[name], fmt.Sprintf("Node %s is not there", name))
 		} else if !is {
-			wrong = append(wrong, fmt.Sprintf("Node %s is not ready", name))
+			wrong.add(of[name], fmt.Sprintf("Node %s is not ready", name))
 		}
 	}
 	for _, name := range s.Subjects {
 		if !slices.ContainsFunc(s.Machines, func(m clusterv1.Machine) bool {
 			return m.Name == name && m.Status.NodeRef.IsDefined() && m.DeletionTimestamp.IsZero()
 		}) {
-			wrong = append(wrong, fmt.Sprintf("Machine %s has no Node", name))
+			wrong.add(name, fmt.Sprintf("Machine %s has no Node", name))
 		}
 	}
-	return fmt.Sprintf("%d Nodes are ready", looked), found(wrong)
+	return fmt.Sprintf("%d Nodes are ready", looked), wrong.found()
 }
 
 func ready(node *corev1.Node) bool {
@@ -95,9 +106,8 @@ func ready(node *corev1.Node) bool {
 // lookAtPods finds system-critical pods that do not run or are not ready. Those of priority system-node-critical count
 // for the group of their Node; a cluster-critical one counts wherever it is (kOps: pkg/validation/validate_cluster.go).
 func (s *Subject) lookAtPods(ctx context.Context) (string, error) {
-	places := s.places()
-	var wrong []string
-	looked := 0
+	places, of := s.places(), s.subjects()
+	wrong, looked := finding{}, 0
 	err := pages(ctx, s.Workload, func() *corev1.PodList { return &corev1.PodList{} }, func(list *corev1.PodList) {
 		for i := range list.Items {
 			pod := &list.Items[i]
@@ -108,7 +118,7 @@ func (s *Subject) lookAtPods(ctx context.Context) (string, error) {
 				pod.Spec.PriorityClassName == nodeCritical && places[pod.Spec.NodeName] != others:
 				looked++
 				if why := unwell(pod); why != "" {
-					wrong = append(wrong, why)
+					wrong.add(of[pod.Spec.NodeName], why)
 				}
 			}
 		}
@@ -116,7 +126,7 @@ func (s *Subject) lookAtPods(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("list the pods: %w", err)
 	}
-	return fmt.Sprintf("%d system-critical pods are ready", looked), found(wrong)
+	return fmt.Sprintf("%d system-critical pods are ready", looked), wrong.found()
 }
 
 // madeAnew reports whether a pod failed for good and its controller makes another one; that of a static pod makes none.

@@ -29,6 +29,8 @@ const (
 	mostMessage = 1024
 	// mostNamed of what is wrong are named.
 	mostNamed = 10
+	// ofCluster is how many checks come before a person's.
+	ofCluster = 2
 )
 
 // Subject is what is looked at.
@@ -64,17 +66,18 @@ func Look(ctx context.Context, s *Subject) []quoinv1.RolloutCheckResult {
 			return s.ask(ctx, &s.Checks[i])
 		}})
 	}
-	results := make([]quoinv1.RolloutCheckResult, len(checks))
+	results, errs := make([]quoinv1.RolloutCheckResult, len(checks)), make([]error, len(checks))
 	var group sync.WaitGroup
 	for i, check := range checks {
-		group.Go(func() { results[i] = run(ctx, check) })
+		group.Go(func() { results[i], errs[i] = run(ctx, check) })
 	}
 	group.Wait()
+	s.blame(results, errs)
 	return results
 }
 
 // run bounds a check by Timeout, also one that does not heed it, and takes a panic for an error.
-func run(ctx context.Context, check check) quoinv1.RolloutCheckResult {
+func run(ctx context.Context, check check) (quoinv1.RolloutCheckResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	type answer struct {
@@ -103,18 +106,62 @@ func run(ctx context.Context, check check) quoinv1.RolloutCheckResult {
 		result.Status, result.Message = quoinv1.RolloutCheckFailed, given.err.Error()
 	}
 	result.Message = text.Shorten(cmp.Or(result.Message, "it found nothing"), mostMessage)
-	return result
+	return result, given.err
 }
 
-// found is the error that names what is wrong; nil when nothing is.
-func found(wrong []string) error {
-	if len(wrong) == 0 {
+// finding is what is wrong in a Cluster.
+type finding struct {
+	wrong []string
+	// machines that were healthy just before and have some of it; elsewhere: others have.
+	machines  []string
+	elsewhere bool
+}
+
+// add what is wrong with one of the Machines, or with something else where that has no name.
+func (f *finding) add(machine, wrong string) {
+	f.wrong = append(f.wrong, wrong)
+	switch {
+	case machine == "":
+		f.elsewhere = true
+	case !slices.Contains(f.machines, machine):
+		f.machines = append(f.machines, machine)
+	}
+}
+
+// found is the finding; nil when nothing is wrong.
+func (f *finding) found() error {
+	if len(f.wrong) == 0 {
 		return nil
 	}
-	slices.Sort(wrong)
-	more := ""
+	return f
+}
+
+// Error names what is wrong.
+func (f *finding) Error() string {
+	wrong, more := slices.Sorted(slices.Values(f.wrong)), ""
 	if n := len(wrong) - mostNamed; n > 0 {
 		wrong, more = wrong[:mostNamed], fmt.Sprintf(", and %d more", n)
 	}
-	return errors.New(strings.Join(wrong, ", ") + more)
+	return strings.Join(wrong, ", ") + more
+}
+
+// blame notes the Machines that each result is held against. What a look at the Cluster found on one of them is. What a
+// person's check answered is held against all of them, since nothing says where it comes from; but not beside something
+// in the Cluster that is wrong elsewhere or was not seen, as that may be why (K-8). A check that nobody answered is held
+// against none: an outage of a Prometheus says nothing about a template.
+func (s *Subject) blame(results []quoinv1.RolloutCheckResult, errs []error) {
+	elsewhere := false
+	for i, err := range errs {
+		about, answer := &finding{}, unwanted{}
+		switch {
+		case err == nil:
+		case i < ofCluster && errors.As(err, &about):
+			results[i].Machines = slices.Sorted(slices.Values(about.machines))
+			elsewhere = elsewhere || about.elsewhere
+		case i < ofCluster:
+			elsewhere = true
+		case !elsewhere && errors.As(err, &answer):
+			results[i].Machines = slices.Sorted(slices.Values(s.Subjects))
+		}
+	}
 }

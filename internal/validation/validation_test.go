@@ -111,6 +111,82 @@ func TestOnlyWhatConcernsTheGroupFails(t *testing.T) {
 }
 
 // A Machine that is to be proved and lost its Node since is not.
+// What is found on a Machine that was looked at is held against it, and what a person's check answers where nothing else
+// is wrong; the rest against none.
+//
+// Proves: K-8
+func TestWhatIsHeldAgainstNewMachines(t *testing.T) {
+	shop := func(status int, body string) *quoinv1.RolloutHTTPCheck {
+		ill := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(body))
+		}))
+		t.Cleanup(ill.Close)
+		return &quoinv1.RolloutHTTPCheck{URL: ill.URL}
+	}
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	number := func(url string) *quoinv1.RolloutPrometheusCheck {
+		return &quoinv1.RolloutPrometheusCheck{URL: url, Query: "up", Max: "1"}
+	}
+	errors := `{"status":"success","data":{"resultType":"scalar","result":[1,"7"]}}`
+	running, yes, no := corev1.PodRunning, corev1.ConditionTrue, corev1.ConditionFalse
+	for name, c := range map[string]struct {
+		new, plane corev1.ConditionStatus
+		pod        *corev1.Pod
+		check      quoinv1.RolloutCheck
+		want       []string
+	}{
+		"its Node":                        {new: no, plane: yes, want: []string{"Nodes"}},
+		"a pod on it":                     {new: yes, plane: yes, pod: pod("proxy", "blue-1", nodeCritical, running, no), want: []string{"Pods"}},
+		"its Node and another":            {new: no, plane: no, want: []string{"Nodes"}},
+		"the control plane":               {new: yes, plane: no},
+		"a pod elsewhere":                 {new: yes, plane: yes, pod: pod("dns", "green-1", clusterCritical, running, no)},
+		"a pod without a Node":            {new: yes, plane: yes, pod: pod("dns", "", clusterCritical, corev1.PodPending, no)},
+		"a page":                          {new: yes, plane: yes, check: quoinv1.RolloutCheck{HTTP: shop(503, "")}, want: []string{"of mine"}},
+		"a page beside the control plane": {new: yes, plane: no, check: quoinv1.RolloutCheck{HTTP: shop(503, "")}},
+		"a number": {new: yes, plane: yes, check: quoinv1.RolloutCheck{Prometheus: number(shop(200, errors).URL)},
+			want: []string{"of mine"}},
+		"a server that is gone": {new: yes, plane: yes,
+			check: quoinv1.RolloutCheck{HTTP: &quoinv1.RolloutHTTPCheck{URL: gone.URL}}},
+		"a Prometheus that is gone": {new: yes, plane: yes, check: quoinv1.RolloutCheck{Prometheus: number(gone.URL)}},
+		"a Prometheus that fails": {new: yes, plane: yes,
+			check: quoinv1.RolloutCheck{Prometheus: number(shop(503, "").URL)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []client.Object{node("blue-1", c.new), node("plane-1", c.plane), node("green-1", yes)}
+			if c.pod != nil {
+				objects = append(objects, c.pod)
+			}
+			subject := cluster(objects...)
+			if c.check.Name = "of mine"; c.check.HTTP != nil || c.check.Prometheus != nil {
+				subject.Checks = []quoinv1.RolloutCheck{c.check}
+			}
+			g, fails, held := NewWithT(t), 0, []string(nil)
+			for _, result := range Look(t.Context(), subject) {
+				if result.Status == failed {
+					fails++
+				}
+				if len(result.Machines) > 0 {
+					g.Expect(result.Machines).To(Equal([]string{"blue-1"}))
+					held = append(held, result.Name)
+				}
+			}
+			g.Expect(fails).To(BeNumerically(">", 0))
+			g.Expect(held).To(Equal(c.want))
+		})
+	}
+	blind := cluster(node("blue-1", no))
+	blind.Workload = interceptor.NewClient(blind.Workload.(client.WithWatch), interceptor.Funcs{List: func(
+		context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+		return fmt.Errorf("etcd has no leader")
+	}})
+	blind.Checks = []quoinv1.RolloutCheck{{Name: "of mine", HTTP: shop(503, "")}}
+	for _, result := range Look(t.Context(), blind) {
+		NewWithT(t).Expect(result.Machines).To(BeEmpty(), result.Name)
+	}
+}
+
 func TestAMachineWithoutANodeFails(t *testing.T) {
 	g := NewWithT(t)
 	s := cluster(node("plane-1", corev1.ConditionTrue))
@@ -143,7 +219,7 @@ func TestLooksAreBounded(t *testing.T) {
 func TestACheckThatDoesNotAnswerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
-		result := run(t.Context(), check{"slow", func(context.Context) (string, error) { <-end; return "", nil }})
+		result, _ := run(t.Context(), check{"slow", func(context.Context) (string, error) { <-end; return "", nil }})
 		NewWithT(t).Expect(result.Message).To(Equal("no answer within 20s"))
 		close(end)
 		synctest.Wait()

@@ -6,10 +6,10 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // RolloutPace is how fast new Machines of a MachineDeployment came of late, and what that lets one expect. It is
-// measured from the admission until the Machine was proved, validation included and without its soak, to which
-// lastDrainSeconds are added. One that took longer than its deadline is left out.
+// measured from the admission until the Machine is healthy, without its soak. One that took longer than its deadline
+// is left out.
 type RolloutPace struct {
-	// lastMachineSeconds is how long the turn of the latest new Machine took.
+	// lastMachineSeconds is how long the latest new Machine took from its admission until it was healthy.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	LastMachineSeconds *int32 `json:"lastMachineSeconds,omitempty"`
@@ -19,19 +19,13 @@ type RolloutPace struct {
 	// +kubebuilder:validation:Minimum=0
 	MedianMachineSeconds *int32 `json:"medianMachineSeconds,omitempty"`
 
-	// recentMachineSeconds is how long the turns of the latest new Machines took, the last one at the end.
+	// recentMachineSeconds is how long the latest new Machines took, the last one at the end.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=5
 	// +kubebuilder:validation:items:Minimum=0
 	RecentMachineSeconds []int32 `json:"recentMachineSeconds,omitempty"`
-
-	// lastDrainSeconds is how long the drain took of the Machine that left last, with the detachment of its volumes; unset
-	// before one was measured, which takes spec.drain.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	LastDrainSeconds *int32 `json:"lastDrainSeconds,omitempty"`
 
 	// expectedEnd is when its rollout will be done if its Machines take as long as they took of late and nobody is waited
 	// for; unset while nothing is replaced, while somebody is waited for or a Machine takes longer than any did of late,

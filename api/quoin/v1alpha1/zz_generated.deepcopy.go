@@ -465,11 +465,6 @@ func (in *RolloutPace) DeepCopyInto(out *RolloutPace) {
 		*out = make([]int32, len(*in))
 		copy(*out, *in)
 	}
-	if in.LastDrainSeconds != nil {
-		in, out := &in.LastDrainSeconds, &out.LastDrainSeconds
-		*out = new(int32)
-		**out = **in
-	}
 	if in.ExpectedEnd != nil {
 		in, out := &in.ExpectedEnd, &out.ExpectedEnd
 		*out = (*in).DeepCopy()
