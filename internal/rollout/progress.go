@@ -48,6 +48,9 @@ func (p Pace) Median() time.Duration {
 	return slices.Sorted(slices.Values(p))[len(p)/2]
 }
 
+// longest of what was measured; 0 when nothing was.
+func (p Pace) longest() time.Duration { return slices.Max(append(slices.Clone(p), 0)) }
+
 // took is how long a Machine that counts now was on its way. The time that a person took to look at it says nothing
 // about the next one.
 func (p *planner) took(pool *rules, m Machine) time.Duration {
@@ -86,20 +89,27 @@ func (p *planner) left(pool *rules, progress Progress) Left {
 	return left
 }
 
-// takes is how long the rest of a pool takes from now.
-func (p Progress) takes(each time.Duration, now time.Time) time.Duration {
+// takes is how long the rest of a pool takes from now, where one Machine takes each, and at most longest. It is not known
+// once what is in flight took longer than that: its end would be now at every look.
+func (p Progress) takes(each, longest time.Duration, now time.Time) (takes time.Duration, known bool) {
 	rest, flying := p.Left.Machines-p.InFlight, time.Duration(0)
 	if p.InFlight > 0 {
-		flying = max(p.Left.Latest.Add(each).Sub(now), 0)
+		if flying = p.Left.Latest.Add(each).Sub(now); flying <= 0 {
+			flying = p.Left.Latest.Add(longest + steady).Sub(now)
+		}
+		if flying <= 0 {
+			return 0, false
+		}
 	}
 	if p.Left.Alone && p.InFlight == 0 && rest > 0 {
 		rest, flying = rest-1, each
 	}
-	return flying + time.Duration((rest+p.Left.AtOnce-1)/max(p.Left.AtOnce, 1))*each
+	return flying + time.Duration((rest+p.Left.AtOnce-1)/max(p.Left.AtOnce, 1))*each, true
 }
 
 // Expect says when each pool, and all of them, will be done, if Machines take as long as they took of late, one pool
-// after the other. It is zero for what is done or waits for somebody, and where nothing was measured yet.
+// after the other. It is zero for what is done or waits for somebody, where nothing was measured yet, and from where a
+// Machine takes longer than any did of late.
 func (r Result) Expect(now time.Time) (ends map[string]time.Time, all time.Time) {
 	ends = map[string]time.Time{}
 	var measured Pace
@@ -119,7 +129,12 @@ func (r Result) Expect(now time.Time) (ends map[string]time.Time, all time.Time)
 			known = false
 			continue
 		}
-		at = at.Add(p.takes(each+p.Left.Soak, now))
+		longest := max(each, p.Pace.longest())
+		takes, is := p.takes(each+p.Left.Soak, longest+p.Left.Soak, now)
+		if !is {
+			return ends, time.Time{}
+		}
+		at = at.Add(takes)
 		ends[p.Pool] = at
 	}
 	if !known {

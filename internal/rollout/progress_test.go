@@ -99,6 +99,21 @@ func TestNothingIsExpectedOfWhatWaits(t *testing.T) {
 	ends, all := Result{Progress: []Progress{green, blue}}.Expect(now)
 	g.Expect(ends).To(Equal(map[string]time.Time{"blue": now.Add(36 * time.Minute), "green": now.Add(56 * time.Minute)}))
 	g.Expect(all).To(Equal(now.Add(56 * time.Minute)))
+	late := func(by time.Duration) (time.Time, time.Time) {
+		blue := blue
+		blue.Pace = Pace{15 * time.Minute, 10 * time.Minute, 9 * time.Minute}
+		ends, all := Result{Progress: []Progress{blue}}.Expect(now.Add(by))
+		return ends["blue"], all
+	}
+	by, all := late(7 * time.Minute)
+	g.Expect(by).To(Equal(now.Add(-4*time.Minute+16*time.Minute+30*time.Minute)), "the slowest of late and a minute")
+	still, _ := late(9 * time.Minute)
+	g.Expect(still).To(Equal(by), "an end does not move at each look")
+	g.Expect(all).To(Equal(by))
+	gone, all := late(12 * time.Minute)
+	g.Expect(gone).To(BeZero(), "it takes longer than any did of late")
+	g.Expect(all).To(BeZero())
+
 	green.Reason = Suspended
 	ends, all = Result{Progress: []Progress{green, blue}}.Expect(now)
 	g.Expect(ends).To(Equal(map[string]time.Time{"blue": now.Add(36 * time.Minute)}))
