@@ -222,6 +222,20 @@ func refuses(t *testing.T, c client.Client) {
 func start(t *testing.T, components []unstructured.Unstructured) (client.Client, *rest.Config) {
 	t.Helper()
 	g := NewWithT(t)
+	environment := environmentOf(t, components)
+	restConfig, err := environment.Start()
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { g.Expect(environment.Stop()).To(Succeed()) })
+	run(t, environment, restConfig, manager.Harness{})
+	c, err := client.New(restConfig, client.Options{Scheme: manager.Scheme()})
+	g.Expect(err).NotTo(HaveOccurred())
+	return c, restConfig
+}
+
+// environmentOf is an API server with CRDs and webhook configurations, which is yet to be started.
+func environmentOf(t *testing.T, components []unstructured.Unstructured) *envtest.Environment {
+	t.Helper()
+	g := NewWithT(t)
 	ctrl.SetLogger(klog.Background())
 	environment := &envtest.Environment{
 		Scheme:                   manager.Scheme(),
@@ -251,13 +265,17 @@ func start(t *testing.T, components []unstructured.Unstructured) (client.Client,
 				webhooks)
 		}
 	}
-	restConfig, err := environment.Start()
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(func() { g.Expect(environment.Stop()).To(Succeed()) })
+	return environment
+}
 
+// run runs a manager until the test ends, and returns when it serves its webhooks.
+func run(t *testing.T, environment *envtest.Environment, restConfig *rest.Config, harness manager.Harness) {
+	t.Helper()
+	g := NewWithT(t)
 	var options manager.Options
 	flags := pflag.NewFlagSet("test", pflag.PanicOnError)
 	options.AddFlags(flags)
+	options.Harness = harness
 	options.WebhookPort = environment.WebhookInstallOptions.LocalServingPort
 	options.WebhookCertDir = environment.WebhookInstallOptions.LocalServingCertDir
 	options.HealthAddress = "0"
@@ -275,10 +293,6 @@ func start(t *testing.T, components []unstructured.Unstructured) (client.Client,
 		return mgr.GetWebhookServer().StartedChecker()(&http.Request{})
 	}).WithTimeout(20 * time.Second).Should(Succeed())
 	g.Expect(mgr.GetCache().WaitForCacheSync(ctx)).To(BeTrue())
-
-	c, err := client.New(restConfig, client.Options{Scheme: manager.Scheme()})
-	g.Expect(err).NotTo(HaveOccurred())
-	return c, restConfig
 }
 
 // rendered are the objects of an overlay of config/.
