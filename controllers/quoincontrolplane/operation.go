@@ -89,7 +89,7 @@ func (s *summary) setProgressing(now time.Time) {
 	if seconds := s.controlPlane.Spec.Rollout.ProgressDeadlineSeconds; seconds != nil {
 		deadline = time.Duration(*seconds) * time.Second
 	}
-	if now.Sub(operation.Since.Time) >= deadline {
+	if now.Sub(operation.Since.Time) >= deadline && s.outcome.Reason != controlplane.ReasonWindowClosed {
 		s.set(condition, metav1.ConditionFalse, controlplanev1.ProgressDeadlineExceededReason, fmt.Sprintf(
 			"%s since %s, for longer than %s: %s", operation.Type, operation.Since.UTC().Format(time.RFC3339), deadline,
 			operation.Message))

@@ -62,6 +62,10 @@ func (s *summary) setRollingOut(activity string, failed bool) {
 		s.set(condition, metav1.ConditionFalse, controlplanev1.VersionSkewReason, text)
 		return
 	}
+	if s.outcome.Reason == controlplane.ReasonWindowClosed {
+		s.set(condition, metav1.ConditionFalse, controlplanev1.WindowClosedReason, sentence(activity))
+		return
+	}
 	text = fmt.Sprintf("Rolling out %d not up-to-date replicas", outdated)
 	for _, reason := range reasons {
 		text += "\n* " + reason

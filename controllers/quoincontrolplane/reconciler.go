@@ -34,6 +34,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
@@ -107,6 +108,7 @@ const connectionGrace = 2 * time.Minute
 // +kubebuilder:rbac:groups=bootstrap.cluster.x-k8s.io,resources=kubeadmconfigs,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines;quoinmachinetemplates,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch
+// +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch;update
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
@@ -137,6 +139,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 			builder.WithPredicates(predicate.Or(hostBeganToJoin(), hostStoppedAPIServer(), hostServesAnother()))).
 		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.clusterOfHost),
 			builder.WithPredicates(hostUnavailable())).
+		Watches(&quoinv1.RolloutPolicy{}, handler.EnqueueRequestsFromMapFunc(r.controlPlaneOfPolicy),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("quoincontrolplane", controlPlaneOfCluster,
 			clustercache.WatchForProbeFailure(connectionGrace))).
 		Build(r)
@@ -295,7 +299,16 @@ func (r *Reconciler) reconcile(ctx context.Context, p *reconciliation) (result c
 	if housekeeping != nil {
 		return ctrl.Result{}, housekeeping
 	}
-	return ctrl.Result{RequeueAfter: r.Timings.Recheck[p.outcome.RecheckAfter]}, nil
+	return ctrl.Result{RequeueAfter: r.recheckAfter(p)}, nil
+}
+
+// recheckAfter is how soon to reconcile again: no later than when a window opens.
+func (r *Reconciler) recheckAfter(p *reconciliation) time.Duration {
+	after := r.Timings.Recheck[p.outcome.RecheckAfter]
+	if opens := p.observation.Window.Opens; !opens.IsZero() {
+		after = min(after, max(opens.Sub(r.Clock.Now()), r.Timings.Recheck[controlplane.RecheckSoon]))
+	}
+	return after
 }
 
 // plan asks what comes next. Until that is carried out, reports show it as it was decided.

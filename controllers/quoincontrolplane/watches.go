@@ -28,6 +28,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
@@ -62,6 +63,15 @@ func (r *Reconciler) controlPlaneOfNamed(ctx context.Context, namespace, name st
 		return nil
 	}
 	return controlPlaneOfCluster(ctx, cluster)
+}
+
+// controlPlaneOfPolicy names the QuoinControlPlane of the Cluster that a RolloutPolicy is for: its windows may be others.
+func (r *Reconciler) controlPlaneOfPolicy(ctx context.Context, object client.Object) []ctrl.Request {
+	policy, ok := object.(*quoinv1.RolloutPolicy)
+	if !ok {
+		return nil
+	}
+	return r.controlPlaneOfNamed(ctx, policy.Namespace, policy.Spec.ClusterName)
 }
 
 // machineOfInterest lets through what a control plane waits for on QuoinMachines, of which a Cluster may have

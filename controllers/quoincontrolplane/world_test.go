@@ -40,6 +40,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
@@ -138,7 +139,7 @@ var (
 	testScheme = sync.OnceValue(func() *runtime.Scheme {
 		scheme := runtime.NewScheme()
 		for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme,
-			clusterv1.AddToScheme, bootstrapv1.AddToScheme, infrav1.AddToScheme, controlplanev1.AddToScheme} {
+			clusterv1.AddToScheme, bootstrapv1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme, controlplanev1.AddToScheme} {
 			if err := add(scheme); err != nil {
 				panic(err)
 			}

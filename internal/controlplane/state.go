@@ -54,6 +54,8 @@ type State struct {
 	// EtcdBehind says which members of etcd may not become what the next Machine would bring, whatever API servers run;
 	// empty when all may.
 	EtcdBehind string
+	// Window says why it is not the time to begin a replacement, and what to do about it; empty when it is.
+	Window string
 	// Hosts of all Machines of the Cluster, workers included.
 	Hosts []Host
 	// StaleHosts are those of the control plane's Machines that serve a newer generation of their claim.
@@ -156,6 +158,8 @@ type Machine struct {
 	Kubelet string
 	// UpToDate: made from the present spec.
 	UpToDate bool
+	// CertificatesExpire: its certificates expire within a day.
+	CertificatesExpire bool
 	// Healthy: the Node is Ready and so are the static pods. Problem says what is not.
 	Healthy bool
 	Problem string

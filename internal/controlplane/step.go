@@ -90,6 +90,7 @@ const (
 	ReasonOneAtATime          = "OneAtATime"
 	ReasonNoSpareHost         = "NoSpareHost"
 	ReasonBackup              = "WaitingForBackup"
+	ReasonWindowClosed        = "WindowClosed"
 	ReasonTooFewToRemove      = "TooFewToRemoveFirst"
 	ReasonAddonImages         = "WaitingForAddonImages"
 	ReasonAddonsUnknown       = "AddonsUnknown"

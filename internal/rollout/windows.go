@@ -149,6 +149,15 @@ func scheduled(windows []quoinv1.RolloutWindow, now time.Time) (schedule, error)
 	return s, nil
 }
 
+// ClosedUntil says, while none of the windows is open, when the next one opens; it is empty, and the time zero, else.
+func ClosedUntil(windows []quoinv1.RolloutWindow, now time.Time) (message string, until time.Time, err error) {
+	s, err := scheduled(windows, now)
+	if err != nil || !s.closed() {
+		return "", time.Time{}, err
+	}
+	return "no window is open; the next one opens " + clock(s.next.from), s.next.from, nil
+}
+
 // clock writes a time as the clock of its zone shows it.
 func clock(t time.Time) string { return t.Format("Mon 2006-01-02 15:04 MST") }
 

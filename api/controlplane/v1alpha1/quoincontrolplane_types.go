@@ -110,6 +110,8 @@ const (
 	WaitingForMachineDeletionReason = "WaitingForMachineDeletion"
 	// VersionSkewReason: the wanted version cannot follow the running one.
 	VersionSkewReason = "VersionSkew"
+	// WindowClosedReason: no window of the Cluster's RolloutPolicy is open; the message says when the next one opens.
+	WindowClosedReason = "WindowClosed"
 	// EtcdMemberUnhealthyReason: an etcd member is missing, unhealthy, or without a Machine.
 	EtcdMemberUnhealthyReason = "EtcdMemberUnhealthy"
 	// MemberWithoutMachineReason: an etcd member votes, and no Machine runs it; the message says what a person can do.

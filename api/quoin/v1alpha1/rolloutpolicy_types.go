@@ -174,7 +174,8 @@ type RolloutPolicySpec struct {
 	Concurrency *int32 `json:"concurrency,omitempty"`
 
 	// windows are the times in which Machines may be replaced; any time when unset. Outside of them no new Machine of a
-	// rollout claims a host, and none counts, so that no other is deleted in exchange for it.
+	// rollout claims a host, and none counts, so that no other is deleted in exchange for it. They are for the Cluster's
+	// QuoinControlPlane too, of which no Machine's replacement begins outside of them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1

@@ -42,6 +42,8 @@ type Inventory struct {
 	Workers int
 	// LeftBehind says which Machines the wanted version would leave behind; empty when none.
 	LeftBehind string
+	// Window in which a replacement may be begun.
+	Window Window
 	// Spare counts the hosts that a further Machine could claim now, or soon.
 	Spare controlplane.Spare
 
@@ -76,8 +78,9 @@ type Lists struct {
 	hostsByKey    map[client.ObjectKey]*infrav1.QuoinHost
 	// all are the Machines of the Cluster: the cache's own, of which none is changed, in any order.
 	all []clusterv1.Machine
-	// leftBehind is LeftBehind of the inventory.
+	// leftBehind and window are LeftBehind and Window of the inventory.
 	leftBehind string
+	window     Window
 }
 
 // Machines are those that are labeled as a control plane's.
@@ -146,6 +149,9 @@ func (s *Sources) List(ctx context.Context, subject Subject, cached bool) (*List
 	if lists.leftBehind, err = s.leftBehind(ctx, lists); err != nil {
 		return nil, err
 	}
+	if lists.window, err = s.window(ctx, lists); err != nil {
+		return nil, err
+	}
 	lists.Machines, err = s.Machines(ctx, &subject, cached)
 	return lists, err
 }
@@ -154,7 +160,8 @@ func (s *Sources) List(ctx context.Context, subject Subject, cached bool) (*List
 // read one by one: Machines of QuoinMachines that have our hook, and hosts out of sight of the cache.
 func (s *Sources) Inventory(ctx context.Context, lists *Lists, machines collections.Machines) (*Inventory, error) {
 	inv := &Inventory{Subject: lists.Subject, Cached: lists.Cached, ClusterQuoinMachines: lists.quoinMachines,
-		fleet: lists.hosts, LeftBehind: lists.leftBehind, versions: map[string]string{}, claimed: map[string]bool{}}
+		fleet: lists.hosts, LeftBehind: lists.leftBehind, Window: lists.window,
+		versions: map[string]string{}, claimed: map[string]bool{}}
 	nodeWell := map[string]bool{}
 	for i := range lists.all {
 		machine := &lists.all[i]

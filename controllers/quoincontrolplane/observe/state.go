@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -33,6 +34,9 @@ func joining(host *infrav1.QuoinHost, infra *infrav1.QuoinMachine) (running, end
 	return operation.Began() && !operation.Final(), operation.Succeeded()
 }
 
+// urgentExpiry is how long before its certificates expire a Machine is replaced whatever time it is.
+const urgentExpiry = 24 * time.Hour
+
 // Provisioned reports whether a host has run the bootstrap data of a QuoinMachine.
 func Provisioned(infra *infrav1.QuoinMachine) bool {
 	return ptr.Deref(infra.Status.Initialization.Provisioned, false)
@@ -55,6 +59,7 @@ func (o *Observation) fillState() {
 	}
 	o.State.AddonsVersion = o.Workload.AddonsVersion
 	o.State.Spare, o.State.Workers, o.State.LeftBehind = o.Spare, o.Workers, o.LeftBehind
+	o.State.Window = o.Window.Closed
 	o.State.Strategy = controlplane.Strategy(o.ControlPlane.Spec.Rollout.Strategy)
 	o.State.Backup = o.backup()
 	if inFlight := o.ControlPlane.Status.Operation; inFlight != nil {
@@ -112,6 +117,8 @@ func (o *Observation) stateOf(machine *clusterv1.Machine) controlplane.Machine {
 		Deleting:      !machine.DeletionTimestamp.IsZero(),
 	}
 	result.NoHost = o.hostless(machine)
+	expiry := machine.Status.CertificatesExpiryDate
+	result.CertificatesExpire = !expiry.IsZero() && o.At.Add(urgentExpiry).After(expiry.Time)
 	_, result.Preferred = machine.Annotations[clusterv1.DeleteMachineAnnotation]
 	if infra := o.QuoinMachines[machine.Name]; infra != nil {
 		result.Bootstrapped = Provisioned(infra)

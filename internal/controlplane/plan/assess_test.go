@@ -108,6 +108,12 @@ func readWorld(t *testing.T, d *datadriven.TestData, w *world) {
 		d.ScanArgs(t, "strategy", &strategy)
 		w.Strategy = controlplane.Strategy(strategy)
 	}
+	if d.HasArg("window") {
+		d.ScanArgs(t, "window", &w.Window)
+		if w.Window = "no window is " + w.Window; w.Window == "no window is over" {
+			w.Window = ""
+		}
+	}
 	if d.HasArg("backup") {
 		w.Backup, w.ages = controlplane.Backup{Wanted: true, Last: "there is none yet"}, true
 	}
@@ -261,6 +267,8 @@ func parse(t *testing.T, d *datadriven.TestData) controlplane.State {
 				Last: "the last good one is 2h0m0s old"}
 		case "left-behind":
 			s.LeftBehind = value
+		case "window-closed":
+			s.Window = "no window is open"
 		case "etcd-behind":
 			s.EtcdBehind = value
 		case "no-quorum":
@@ -306,6 +314,8 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *controlplane.State, word
 			case "placeless":
 				// The free hosts are of other failure domains.
 				m.NoHost = true
+			case "expiring":
+				m.CertificatesExpire = true
 			case "joining":
 				m.Joining = true
 			case "none-ahead":

@@ -5,6 +5,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
@@ -23,7 +24,7 @@ func beforeJoin(s facts) *controlplane.Step {
 
 // beforeRollout is asked while no Machine is missing: the next one that is replaced may be the first of its version.
 func beforeRollout(s facts) *controlplane.Step {
-	return s.first(mixNoVersions, fitStrategy, backUp)
+	return s.first(mixNoVersions, fitStrategy, waitForWindow, backUp)
 }
 
 // refuseVersion keeps API servers from a version that does not follow theirs. Machines that never joined do not count:
@@ -152,6 +153,21 @@ func (s facts) newestRunning() (running string, wanted bool) {
 		}
 	}
 	return running, wanted
+}
+
+// waitForWindow begins no replacement while no window is open. What does not work is replaced all the same, and so is
+// everything while certificates of an outdated Machine are about to expire. What is begun never comes here.
+func waitForWindow(s facts) *controlplane.Step {
+	if s.Window == "" || s.shortcoming(s.pick()) != "" ||
+		slices.ContainsFunc(s.scheduled(), func(machine controlplane.Machine) bool {
+			return !machine.UpToDate && machine.CertificatesExpire
+		}) {
+		return nil
+	}
+	step := s.wait(s.during(controlplane.Rollout), controlplane.ReasonWindowClosed, "%d of %d Machines are outdated: %s",
+		s.outdated(), len(s.scheduled()), s.Window)
+	step.RecheckAfter = controlplane.RecheckIdle
+	return step
 }
 
 // backUp sees to it that etcd can be restored before anything is replaced.

@@ -1,0 +1,75 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoincontrolplane
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
+
+// No replacement begins while the windows of the Cluster's policy are closed, and one does when these are edited.
+func TestARolloutWaitsForItsWindow(t *testing.T) {
+	w := newWorld(t, 1, func(p *controlplanev1.QuoinControlPlane) { p.Spec.Rollout.ProgressDeadlineSeconds = ptr.To[int32](1) })
+	g := w.g
+	initialized(t, w)
+	other := &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "of-another"}}
+	other.Spec.ClusterName = "another"
+	g.Expect(w.mgmt.Create(t.Context(), other)).To(Succeed())
+	policy := &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "workers"}}
+	policy.Spec.ClusterName = "c"
+	policy.Spec.Windows = []quoinv1.RolloutWindow{{Start: "00:00", DurationMinutes: ptr.To[int32](60),
+		Days: []quoinv1.RolloutDay{quoinv1.RolloutDay(time.Now().UTC().AddDate(0, 0, 3).Weekday().String())}}}
+	g.Expect(w.mgmt.Create(t.Context(), policy)).To(Succeed())
+	w.edit(outdate)
+	w.reconcile()
+	time.Sleep(1100 * time.Millisecond)
+	w.once()
+	g.Expect(w.machines()).To(HaveLen(1))
+	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition)).To(And(
+		HaveField("Status", metav1.ConditionFalse), HaveField("Reason", controlplanev1.WindowClosedReason),
+		HaveField("Message", And(ContainSubstring("the next one opens"),
+			ContainSubstring("change spec.windows of RolloutPolicy workers")))))
+	g.Expect(w.plane().Status.Operation.WaitingOn).To(Equal(controlplane.ReasonWindowClosed))
+	g.Expect(w.condition(controlplanev1.ControlPlaneProgressingCondition).Status).To(Equal(metav1.ConditionTrue),
+		"a window that is awaited is no step that takes too long")
+
+	policy.Spec.Windows[0].TimeZone = "Nowhere/Land"
+	g.Expect(w.mgmt.Update(t.Context(), policy)).To(Succeed())
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(1))
+	g.Expect(w.plane().Status.Operation.Message).To(ContainSubstring("correct spec.windows of RolloutPolicy workers"))
+
+	g.Expect(w.r.controlPlaneOfPolicy(t.Context(), policy)).To(ConsistOf(ctrl.Request{NamespacedName: key}))
+	g.Expect(w.r.controlPlaneOfPolicy(t.Context(), other)).To(BeEmpty())
+	policy.Spec.Windows = []quoinv1.RolloutWindow{{Start: "00:00", DurationMinutes: ptr.To[int32](1440)}}
+	g.Expect(w.mgmt.Update(t.Context(), policy)).To(Succeed())
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(2))
+}
+
+// A control plane comes again when the window opens, not when it would have come anyhow.
+func TestAWindowThatOpensIsNotMissed(t *testing.T) {
+	g := NewWithT(t)
+	r := &Reconciler{Timings: DefaultTimings(), Clock: clock.RealClock{}}
+	after := func(opens time.Time) time.Duration {
+		return r.recheckAfter(&reconciliation{outcome: controlplane.Outcome{Step: controlplane.Step{
+			RecheckAfter: controlplane.RecheckIdle}},
+			observation: &observe.Observation{Inventory: observe.Inventory{Window: observe.Window{Opens: opens}}}})
+	}
+	g.Expect(after(time.Time{})).To(Equal(time.Minute))
+	g.Expect(after(time.Now().Add(time.Hour))).To(Equal(time.Minute))
+	g.Expect(after(time.Now().Add(20 * time.Second))).To(BeNumerically("~", 20*time.Second, time.Second))
+	g.Expect(after(time.Now().Add(-time.Second))).To(And(BeNumerically(">", 0), BeNumerically("<", time.Second)))
+}
