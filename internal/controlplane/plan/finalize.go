@@ -61,6 +61,10 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 		return s.depart(machine, controlplane.ReleaseTerminateHook, controlplane.ReasonLeaving,
 			"Machine %s has no etcd member any more: its host can go", machine.Name)
 	}
+	if why := s.keptByUnclaimed(machine); why != "" {
+		return s.wait(controlplane.Repair, controlplane.ReasonMemberWithoutMachine,
+			"Machine %s is drained, but its etcd member stays: %s", machine.Name, why).WithMachine(machine.Name)
+	}
 	verdict := s.mayRemove(member.ID, s.terms(machine))
 	if !verdict.Allowed {
 		// It may have been let go while its member looked dead or no host was free. Without a replacement to wait for, what
