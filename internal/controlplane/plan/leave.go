@@ -236,7 +236,8 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 // unblock lets remediation go before Machines that are being deleted and kept. What they wait for may be a member that
 // nobody but remediation takes away, and one that nobody can help must not keep others from help. Only what casts no
 // vote goes: that leaves no gap which the departure of a kept Machine could make larger, and a kept one stays as long
-// as its own verdict says so. Nothing goes while a departure makes progress, for it ends by itself.
+// as its own verdict says so. For what votes a replacement comes first, in the one place that there is for it. Nothing
+// goes while a departure makes progress, for it ends by itself.
 func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	if slices.ContainsFunc(kept, func(step *controlplane.Step) bool {
 		return step.Reason != controlplane.ReasonQuorum && step.Reason != controlplane.ReasonNoSpareHost &&
@@ -257,6 +258,11 @@ func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	switch step.Kind {
 	case controlplane.RemoveEtcdMember:
 		return step
+	case controlplane.CreateMachine, controlplane.AllowHostClaim, controlplane.UpdateKubeadmConfig,
+		controlplane.PrepullAddons:
+		if s.present() <= s.Replicas && beforeAnything(s) == nil {
+			return step
+		}
 	case controlplane.DeleteMachine:
 		if member := s.memberOf(controlplane.Machine{Name: step.Machine}); member == nil || member.Learner || s.dead(member) {
 			return step

@@ -6,6 +6,7 @@ package plan
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -36,7 +37,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 		}
 		turns := rapid.IntRange(10, 150).Draw(t, "turns")
 		for range turns {
-			switch rapid.IntRange(0, 25).Draw(t, "event") {
+			switch rapid.IntRange(0, 28).Draw(t, "event") {
 			case 0:
 				minor += rapid.IntRange(-1, 2).Draw(t, "minors")
 				w.change(fmt.Sprintf("v1.%d.0", minor))
@@ -76,6 +77,15 @@ func TestPromisesHoldAlways(t *testing.T) {
 				}
 			case 25:
 				w.LeftBehind = rapid.SampledFrom([]string{"", "a kubelet is too old"}).Draw(t, "left behind")
+			case 26:
+				// Several at once.
+				for _, name := range w.names() {
+					if !w.machine(name).Deleting && rapid.Bool().Draw(t, "deleted with others") {
+						w.deleteByUser(name)
+					}
+				}
+			case 27, 28:
+				w.loseOne(t)
 			case 5, 6:
 				w.fetch()
 				w.cleaned()
@@ -123,7 +133,7 @@ func (w *world) order(t *rapid.T) controlplane.Step {
 // sicken makes one Machine or member fail, or all well again; never so many that the quorum is lost, because nothing
 // could be promised then.
 func (w *world) sicken(t *rapid.T) {
-	names := w.names()
+	names := slices.DeleteFunc(w.names(), func(name string) bool { return w.lost[name] })
 	if len(names) == 0 {
 		return
 	}
@@ -144,17 +154,50 @@ func (w *world) sicken(t *rapid.T) {
 	}
 }
 
-// leaveAlone makes everything well and the spec legal, and gives up the members whose Machines are not known. Where a
+// loseOne loses the host of a Machine that is a node for good, as long as a quorum is left; or its API server alone, as
+// long as another one serves.
+func (w *world) loseOne(t *rapid.T) {
+	host := rapid.Bool().Draw(t, "lost with its member")
+	names := slices.DeleteFunc(w.names(), func(name string) bool {
+		machine, member := w.machine(name), w.member(name)
+		voters, _ := w.voters()
+		others := slices.ContainsFunc(w.Machines, func(other controlplane.Machine) bool {
+			return other.Name != name && other.Node != "" && !w.lost[other.Name] && (!other.Deleting || other.DrainHook)
+		})
+		return machine.Node == "" || machine.Deleting || member == nil || member.Learner || w.lost[name] ||
+			host && w.votersWithout(name) < voters/2+1 || !others
+	})
+	if len(names) > 0 {
+		w.lose(rapid.SampledFrom(names).Draw(t, "lost"), host)
+	}
+}
+
+// repairTheLast has a person repair what serves no API, if nothing else would serve: who stays must be reached.
+func (w *world) repairTheLast() {
+	if slices.ContainsFunc(w.Machines, func(machine controlplane.Machine) bool {
+		return machine.Node != "" && !machine.Deleting && !w.lost[machine.Name]
+	}) {
+		return
+	}
+	for i := range w.Machines {
+		if machine, member := &w.Machines[i], w.member(w.Machines[i].Name); member != nil && member.Healthy {
+			w.lost[machine.Name], machine.Health.Marked = false, ""
+		}
+	}
+}
+
+// leaveAlone makes everything well that is not lost, and the spec legal, and gives up the members whose Machines are not known. Where a
 // Machine may be removed first there may be just as many hosts as Machines are wanted; else there is one more.
 func (w *world) leaveAlone(scarce bool) {
+	w.repairTheLast()
 	for i := range w.Machines {
-		if w.Machines[i].Node != "" {
+		if w.Machines[i].Node != "" && !w.lost[w.Machines[i].Name] {
 			w.Machines[i].Healthy, w.Machines[i].Serving = true, true
 		}
 	}
 	for i := range w.Etcd.Members {
 		if member := &w.Etcd.Members[i]; member.Machine != "" {
-			member.Healthy = true
+			member.Healthy = member.Healthy || !w.lost[member.Machine]
 		} else {
 			w.RemoveMembers = append(w.RemoveMembers, member.ID)
 		}

@@ -193,7 +193,7 @@ func (s facts) remedy(target controlplane.UnhealthyMachine, unhealthy []controlp
 	}
 	switch {
 	case !surplus && well && s.Spare.Free > 0:
-		if step := s.othersJoinable(target); step != nil {
+		if step := s.othersJoinable(target, unhealthy); step != nil {
 			return step
 		}
 		if s.Remediation.Pending != nil {
@@ -256,22 +256,25 @@ func (s facts) remedyBlocked(target controlplane.UnhealthyMachine,
 	return nil
 }
 
-// othersCarry makes sure that the Machines that stay are a control plane without this one: at least one of them serves,
-// and none is on its way in. Those that are ill themselves are not waited for; their turn comes.
+// othersCarry makes sure that the others are a control plane without this one: at least one of them serves, and none is
+// on its way in. Those that are ill themselves are not waited for; their turn comes. One that is being deleted and kept
+// serves as long as it is kept, and is kept at least as long as this one is missing in etcd.
 func (s facts) othersCarry(target controlplane.UnhealthyMachine,
 	unhealthy []controlplane.UnhealthyMachine) *controlplane.Step {
-	carried := false
+	carried := slices.ContainsFunc(s.Machines, func(machine controlplane.Machine) bool {
+		return machine.Deleting && machine.DrainHook && s.outage(machine) == ""
+	})
 	for _, machine := range s.scheduled() {
 		if machine.Name == target.Machine.Name {
 			continue
 		}
 		problem := s.outage(machine)
 		carried = carried || problem == ""
-		ill := slices.ContainsFunc(unhealthy,
-			func(a controlplane.UnhealthyMachine) bool { return a.Machine.Name == machine.Name })
 		member := s.memberOf(machine)
-		arriving := machine.Node == "" || machine.Joining || s.StackedEtcd && (member == nil || member.Learner)
-		if problem != "" && arriving && !ill {
+		// One whose host is gone since, and for which none is left, comes when this one has left its own.
+		arriving := (machine.HostClaimed || s.hostsLeft()) &&
+			(machine.Node == "" || machine.Joining || s.StackedEtcd && (member == nil || member.Learner))
+		if problem != "" && arriving && !ill(machine, unhealthy) {
 			return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonMachineNotReady,
 				"Machine %s is ill and waits for Machine %s: %s", target.Machine.Name, machine.Name, problem))
 		}
@@ -284,9 +287,14 @@ func (s facts) othersCarry(target controlplane.UnhealthyMachine,
 }
 
 // othersJoinable makes sure that a join can succeed: etcd adds no member while another does not answer, and one Machine
-// that joins is enough.
-func (s facts) othersJoinable(target controlplane.UnhealthyMachine) *controlplane.Step {
+// that joins is enough. Of one that is ill itself only the member is asked: two that serve nothing would else wait for
+// each other.
+func (s facts) othersJoinable(target controlplane.UnhealthyMachine,
+	unhealthy []controlplane.UnhealthyMachine) *controlplane.Step {
 	for _, machine := range s.active() {
+		if !s.joins(machine) && s.memberShortcoming(machine) == "" && ill(machine, unhealthy) {
+			continue
+		}
 		if problem := s.outage(machine); problem != "" && machine.Name != target.Machine.Name {
 			return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonMachineNotReady,
 				"Machine %s is ill: %s. No replacement can join before Machine %s works or is replaced itself: %s",
@@ -308,6 +316,11 @@ func discard(target controlplane.UnhealthyMachine, attempt *controlplane.Attempt
 func remediating(target controlplane.UnhealthyMachine, step *controlplane.Step) *controlplane.Step {
 	step.Operation, step.Remediates = controlplane.Remediate, target.Machine.Name
 	return step
+}
+
+// ill reports whether the Machine is one of those.
+func ill(machine controlplane.Machine, unhealthy []controlplane.UnhealthyMachine) bool {
+	return slices.ContainsFunc(unhealthy, func(a controlplane.UnhealthyMachine) bool { return a.Machine.Name == machine.Name })
 }
 
 // certain reports whether somebody else than us says so.
@@ -368,9 +381,7 @@ func (s facts) madeAgain(machine controlplane.Machine, unhealthy []controlplane.
 		return true
 	}
 	for _, other := range active {
-		ill := slices.ContainsFunc(unhealthy,
-			func(a controlplane.UnhealthyMachine) bool { return a.Machine.Name == other.Name })
-		if other.Name != machine.Name && machine.UpToDate && (!other.UpToDate || ill) {
+		if other.Name != machine.Name && machine.UpToDate && (!other.UpToDate || ill(other, unhealthy)) {
 			return true
 		}
 	}

@@ -36,6 +36,8 @@ type world struct {
 	stays bool
 	// ages: a snapshot of etcd is too old again after each replacement.
 	ages bool
+	// lost are Machines that never work again.
+	lost map[string]bool
 }
 
 func newWorld(replicas int, version string) *world {
@@ -47,6 +49,7 @@ func newWorld(replicas int, version string) *world {
 		images:        map[string]map[string]bool{},
 		deletedByUser: map[string]bool{},
 		wanted:        map[string]int{},
+		lost:          map[string]bool{},
 	}
 }
 
@@ -150,6 +153,17 @@ func (w *world) die(name string) {
 	w.elect()
 }
 
+// lose is the end of a Machine for good, with its member or without, and a health check says so.
+func (w *world) lose(name string, withMember bool) {
+	machine := w.machine(name)
+	machine.Healthy, machine.Serving, machine.Problem = false, false, "its kube-apiserver pod is not ready"
+	w.member(name).Healthy = true
+	if withMember {
+		w.die(name)
+	}
+	w.lost[name], machine.Health.Marked = true, machine.Problem
+}
+
 // opened are the Machines whose departure was agreed to while their member works.
 func (w *world) opened() (names []string) {
 	for _, machine := range w.Machines {
@@ -217,14 +231,26 @@ func (w *world) apply(step controlplane.Step) error {
 			w.discard(preCreated.Name)
 			return nil
 		}
+		member := w.member(step.Machine)
+		votes := member != nil && !member.Learner && member.Healthy
+		remedy := step.Remediates != ""
 		for _, machine := range w.Machines {
-			if machine.Deleting && (machine.HostClaimed || machine.Hooked()) {
+			if machine.Deleting && (machine.HostClaimed || machine.Hooked()) && (!remedy || votes || !machine.DrainHook &&
+				!machine.AtTermination) {
 				return fmt.Errorf("%s deleted while %s is being deleted", step.Machine, machine.Name)
 			}
 		}
-		if member := w.member(step.Machine); member != nil && member.Leader {
+		switch voters, _ := w.voters(); {
+		case member != nil && member.Leader:
 			return fmt.Errorf("%s is deleted while it leads etcd", step.Machine)
-		} else if member != nil && !member.Learner {
+		case remedy:
+			if left := w.votersWithout(step.Machine); member != nil && !member.Learner && left < (voters-1)/2+1 {
+				return fmt.Errorf("%s is replaced while only %d of %d other voters are healthy", step.Machine, left, voters-1)
+			}
+			w.delete(step.Machine)
+			w.deletedByUser[step.Machine] = true
+			return nil
+		case member != nil && !member.Learner:
 			healthy, needed := w.votersWithout(step.Machine), w.Replicas
 			if step.Reason == controlplane.ReasonRemoveFirst {
 				needed--
@@ -507,6 +533,8 @@ func (w *world) advance(name string) bool {
 	machine := w.machine(name)
 	member := w.member(name)
 	switch {
+	case w.lost[name] && !machine.Deleting:
+		return false
 	case machine.Deleting && machine.DrainHook && !machine.AtTermination && machine.Node != "" && len(w.active()) > 0:
 		// Cluster API waits for pre-drain hooks, but not without a Node, and not when no Machine is left that stays.
 		return false
