@@ -22,7 +22,8 @@ import "slices"
 //   - Unless the terms allow less, what is left must tolerate the failures that the desired number tolerates. With that
 //     many
 //     members this holds only if a replacement votes already, so it is what "replacement first" means.
-//   - If they do allow less, it is less by one member, so that two departures never meet.
+//   - If they do allow less, it is less by one member, so that two departures never meet, and by one failure: a voter
+//     that is dead is less by one already, and goes first.
 //
 // A member that was let go already (Departing, and not Held) is counted out of a further departure: its drain may end
 // at any time. As it may also end last, there must be a quorum with it in the list too. A removal counts it in: it is
@@ -69,6 +70,8 @@ func (v Verdict) leave(m Membership, op Operation, t Terms) Verdict {
 			return v.keepTolerance(next, t, who, count)
 		case t.Desired > 0 && t.Lowered && count.Voters < t.Desired-1:
 			return v.tooMany(m, op, t, who, count)
+		case t.Desired > 0 && t.Lowered && count.Tolerates() < Tolerance(t.Desired)-1:
+			return v.keepTolerance(next, t, who, count)
 		}
 	}
 	if tolerates := caughtUp.Tolerates(); t.Desired > 0 && tolerates < Tolerance(t.Desired) || t.Desired == 0 &&

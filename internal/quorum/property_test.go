@@ -91,7 +91,7 @@ func TestWhatIsAllowedLeavesAQuorum(t *testing.T) {
 				if !terms.Lowered && (left.Tolerates() < Tolerance(terms.Desired) || left.Voters < terms.Desired) {
 					t.Fatalf("%v is left of %d wanted voters", left, terms.Desired)
 				}
-				if left.Voters < terms.Desired-1 {
+				if left.Voters < terms.Desired-1 || left.Tolerates() < Tolerance(terms.Desired)-1 {
 					t.Fatalf("%v is left of %d wanted voters, which is two less", left, terms.Desired)
 				}
 			}
