@@ -36,6 +36,24 @@ func TestSilenceIsCountedFromTheFirstMissedReading(t *testing.T) {
 	g.Expect(silent(80*time.Second, true, false)).To(BeZero())
 }
 
+// Two readings that missed a member, with a pause between them, say nothing of the time between; nor does a clock that was
+// set back.
+func TestSilenceIsNotCountedOverAPause(t *testing.T) {
+	g := NewWithT(t)
+	h := &history.History{}
+	start := time.Now()
+	silent := func(at time.Duration) time.Duration {
+		m := &quorum.Membership{Known: true, Members: []quorum.Member{{ID: 7}}}
+		noteUnhealthy(h, "uid", m, start.Add(at))
+		return m.Members[0].Silent
+	}
+	g.Expect(silent(0)).To(BeZero())
+	g.Expect(silent(time.Hour)).To(BeZero())
+	g.Expect(silent(time.Hour + time.Minute)).To(Equal(time.Minute))
+	g.Expect(silent(time.Minute)).To(BeZero())
+	g.Expect(silent(2 * time.Minute)).To(Equal(time.Minute))
+}
+
 // Cluster API tells where it has come to a moment before it tells that it has drained: nothing is evicted for that.
 func TestASkippedDrainIsBelievedWhenItStaysSo(t *testing.T) {
 	g := NewWithT(t)
