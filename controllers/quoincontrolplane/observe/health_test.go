@@ -8,8 +8,10 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
@@ -87,4 +89,35 @@ func TestASkippedDrainIsBelievedWhenItStaysSo(t *testing.T) {
 	h.Forget(plane)
 	_, doubtful = look(5*time.Second, true)
 	g.Expect(doubtful).To(BeTrue())
+}
+
+// The last that a host said before it was lost is that its bootstrap data run. Once it is known not to run, or nobody
+// waits for it any more, nothing joins there.
+func TestAHostThatIsLostDoesNotJoin(t *testing.T) {
+	infra := &infrav1.QuoinMachine{}
+	infra.Spec.ProviderID = infrav1.ProviderID("metal", "h", "c1")
+	for name, test := range map[string]struct {
+		state                     infrav1.HostState
+		condition, status, reason string
+		joins                     bool
+	}{
+		"silent":    {joins: true},
+		"fenced":    {condition: infrav1.HostFencedCondition, status: "True", reason: "PoweredOff"},
+		"running":   {condition: infrav1.HostFencedCondition, status: "False", reason: "PoweredOn", joins: true},
+		"abandoned": {infrav1.HostStateQuarantined, infrav1.HostCleanCondition, "False", infrav1.HostAbandonedReason, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := &infrav1.QuoinHost{}
+			host.Status.State = test.state
+			host.Status.Operation = &infrav1.HostOperation{ID: infrav1.ProvisionOperation("c1"),
+				Phase: infrav1.HostOperationRunning}
+			if test.condition != "" {
+				host.Status.Conditions = []metav1.Condition{{Type: test.condition, Status: metav1.ConditionStatus(test.status),
+					Reason: test.reason}}
+			}
+			running, ended := joining(host, infra)
+			NewWithT(t).Expect(running).To(Equal(test.joins))
+			NewWithT(t).Expect(ended).To(BeFalse())
+		})
+	}
 }

@@ -24,14 +24,15 @@ import (
 )
 
 // joining reads from the host's operation whether the bootstrap data of a QuoinMachine runs, and whether it ran to its
-// end. An operation of another name came before it or after it.
+// end. An operation of another name came before it or after it. What a host said last does not run any more once it is
+// known to be off, and nobody waits for one that was given up: a member that it adds all the same has no Machine.
 func joining(host *infrav1.QuoinHost, infra *infrav1.QuoinMachine) (running, ended bool) {
 	_, _, claim, err := infrav1.ParseProviderID(infra.Spec.ProviderID)
 	operation := host.Status.Operation
 	if err != nil || operation == nil || operation.ID != infrav1.ProvisionOperation(claim) {
 		return false, false
 	}
-	return operation.Began() && !operation.Final(), operation.Succeeded()
+	return operation.Began() && !operation.Final() && !host.Fenced() && !host.GivenUp(), operation.Succeeded()
 }
 
 // urgentExpiry is how long before its certificates expire a Machine is replaced whatever time it is.
