@@ -38,8 +38,8 @@ func TestSilenceIsCountedFromTheFirstMissedReading(t *testing.T) {
 	g.Expect(silent(80*time.Second, true, false)).To(BeZero())
 }
 
-// Two readings that missed a member, with a pause between them, say nothing of the time between; nor does a clock that was
-// set back.
+// Two readings that missed a member, with a pause between them, say nothing of the time between; nor does a clock that
+// was set back.
 func TestSilenceIsNotCountedOverAPause(t *testing.T) {
 	g := NewWithT(t)
 	h := &history.History{}

@@ -186,8 +186,9 @@ func (w *world) repairTheLast() {
 	}
 }
 
-// leaveAlone makes everything well that is not lost, and the spec legal, and gives up the members whose Machines are not known. Where a
-// Machine may be removed first there may be just as many hosts as Machines are wanted; else there is one more.
+// leaveAlone makes everything well that is not lost, and the spec legal, and gives up the members whose Machines are not
+// known. Where a Machine may be removed first there may be just as many hosts as Machines are wanted; else there is one
+// more.
 func (w *world) leaveAlone(scarce bool) {
 	w.repairTheLast()
 	for i := range w.Machines {

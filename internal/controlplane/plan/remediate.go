@@ -320,7 +320,8 @@ func remediating(target controlplane.UnhealthyMachine, step *controlplane.Step) 
 
 // ill reports whether the Machine is one of those.
 func ill(machine controlplane.Machine, unhealthy []controlplane.UnhealthyMachine) bool {
-	return slices.ContainsFunc(unhealthy, func(a controlplane.UnhealthyMachine) bool { return a.Machine.Name == machine.Name })
+	return slices.ContainsFunc(unhealthy,
+		func(a controlplane.UnhealthyMachine) bool { return a.Machine.Name == machine.Name })
 }
 
 // certain reports whether somebody else than us says so.
