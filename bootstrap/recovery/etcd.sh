@@ -24,13 +24,14 @@ put_manifest() {
 		quoin_fail "$manifest cannot be written"
 }
 
-# works: an etcd works on the data, whoever started it.
+# works: an etcd works on the data, whoever started it; sets $proc to where the kernel tells of it.
 works() {
 	for comm in /proc/[0-9]*/comm; do
 		read -r process 2>/dev/null <"$comm" || continue
 		[ "$process" = etcd ] || continue
-		tr '\0' '\n' 2>/dev/null <"${comm%comm}cmdline" | grep -qxF -- "--data-dir=$data" || continue
-		case $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "${comm%comm}status" 2>/dev/null) in '' | Z | X) ;; *) return 0 ;; esac
+		proc=${comm%/comm}
+		tr '\0' '\n' 2>/dev/null <"$proc/cmdline" | grep -qxF -- "--data-dir=$data" || continue
+		case $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "$proc/status" 2>/dev/null) in '' | Z | X) ;; *) return 0 ;; esac
 	done
 	return 1
 }

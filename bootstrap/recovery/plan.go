@@ -83,8 +83,9 @@ func Plan(order Order) run.Plan {
 			step("stop-etcd", "recovery_stop"),
 			step("keep-data", `recovery_keep "$kept"/`+ssh.Quote("data-"+order.ID)),
 			step("force-new-cluster", "recovery_force"),
+			step("raise-revision", "recovery_raise "+ssh.Quote(order.ID)),
 			step("start-etcd", "recovery_start "+ssh.Quote(order.ID)),
-			step("end-recovery", "recovery_end"),
+			step("end-recovery", "recovery_end_raised "+ssh.Quote(order.ID)),
 		}
 	}
 	return plan

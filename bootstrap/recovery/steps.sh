@@ -5,6 +5,7 @@
 # what was there before the first one.
 kept=$QUOIN_ROOT/recovery
 flag=--force-new-cluster
+tool=$kept/etcdutl
 
 # keep_manifest keeps how etcd was started, before anything changes; without any, no member was ever started here.
 keep_manifest() {
@@ -57,6 +58,11 @@ recovery_check() {
 	recovery_member "$1"
 	[ -d "$data/member" ] || quoin_fail "$data holds no data"
 	forced "$kept/forcing.yaml"
+	[ -n "$(argument initial-advertise-peer-urls "$kept/etcd.yaml")" ] || quoin_fail "$manifest has no --initial-advertise-peer-urls"
+	needed=$(du -sk "$data/member")
+	needed=${needed%%[!0-9]*}
+	free=$(df -Pk "$data" | awk 'END { print $4 }')
+	[ "$free" -gt "$needed" ] || quoin_fail "$data has $free KiB free, and its data are made anew there, which needs $needed: make room, and ask again under another id"
 	refuse_quorum
 }
 
@@ -93,7 +99,27 @@ recovery_put() {
 		done <"$from/sums"
 		mv -T "$new.part" "$new" && sync "$data" || quoin_fail "$data cannot be written"
 	fi
+	put_member "$1"
+}
+
+# put_member <id>: puts the member in $new in the place of the one in $data, which becomes $old. The log may have a disk of its own,
+# with the mark of the guard on it: there the files are changed.
+put_member() {
 	[ -d "$new/member" ] || return 0
+	log=$(argument wal-dir "$kept/etcd.yaml")
+	if [ -n "$log" ]; then
+		if [ ! -e "$log/before-$1" ]; then
+			mkdir -p "$log/before-$1.part" || quoin_fail "$log cannot be written"
+			for f in "$log"/*.wal; do
+				[ ! -e "$f" ] || mv "$f" "$log/before-$1.part/" || quoin_fail "the old log cannot be put aside in $log"
+			done
+			mv -T "$log/before-$1.part" "$log/before-$1" && sync "$log" || quoin_fail "$log cannot be written"
+		fi
+		rm -f "$log"/*.wal
+		for f in "$new/member/wal"/*.wal; do
+			[ ! -e "$f" ] || { cp "$f" "$log/" && sync "$log/${f##*/}" "$log"; } || quoin_fail "the log cannot be copied to $log; is there room?"
+		done
+	fi
 	if [ -e "$data/member" ]; then
 		mv -T "$data/member" "$old" || quoin_fail "the old data cannot be put aside as $old"
 	fi
@@ -114,10 +140,46 @@ recovery_keep() {
 	cp -a "$data" "$1.part" && sync "$1.part" && mv -T "$1.part" "$1" || quoin_fail "the data of etcd cannot be copied to $1; is there room?"
 }
 
+# keep_tool takes etcdutl out of the image that etcd runs from, for only that is surely of its version; else it is the host's.
+keep_tool() {
+	rm -f "$tool.part" "$tool"
+	if works && program=$(readlink "$proc/exe" 2>/dev/null) && [ -f "$proc/root${program%/*}/etcdutl" ]; then
+		cp "$proc/root${program%/*}/etcdutl" "$tool.part" || quoin_fail "etcdutl cannot be copied to $kept; is there room?"
+	else
+		program=$(command -v etcdutl) ||
+			quoin_fail "etcdutl, which has clients list everything anew, is neither in etcd's image nor on this host: install that of etcd's version, and ask again under another id"
+		ln -s "$program" "$tool.part"
+	fi
+	mv -f "$tool.part" "$tool" || quoin_fail "$kept cannot be written; is there room?"
+}
+
+# recovery_force: etcd takes what is in its log, without the others, and is stopped again: only when it ends in order its database
+# has all of that. Cut off anywhere, all of it is done again.
 recovery_force() {
 	keep_manifest
 	forced "$kept/forcing.yaml"
 	start_etcd "$kept/forcing.yaml"
+	keep_tool
+	stop_etcd
+}
+
+# recovery_raise <id>: etcd is stopped. The others may have given clients revisions that this member never had, and it would give the
+# same numbers to other writes: clients would wait for what they believe to have seen. So it goes on far above, and all before counts
+# as compacted, upon which clients list everything anew, as after a restore of a snapshot.
+recovery_raise() {
+	keep_manifest
+	umask 077
+	new=$data/raised-$1 old=$data/before-$1
+	if [ ! -e "$new" ]; then
+		peers=$(argument initial-advertise-peer-urls "$kept/etcd.yaml")
+		rm -rf "$new.part"
+		"$tool" snapshot restore "$data/member/snap/db" --skip-hash-check --data-dir="$new.part" --name="$name" \
+			--initial-cluster="$name=$(printf '%s' "$peers" | sed "s/,/,$name=/g")" --initial-advertise-peer-urls="$peers" \
+			--initial-cluster-token="$1" --bump-revision=1000000000 --mark-compacted >"$kept/etcdutl.log" 2>&1 ||
+			quoin_fail "etcdutl cannot make the data of etcd anew: $(tail -n 1 "$kept/etcdutl.log")"
+		mv -T "$new.part" "$new" && sync "$data" || quoin_fail "$data cannot be written"
+	fi
+	put_member "$1"
 }
 
 # recovery_start <id>: with the flag, every start would throw out the members that join from now on. The kubelet waits for minutes
@@ -133,6 +195,15 @@ recovery_start() {
 
 # recovery_end: the next recovery begins with the manifest that is in place then. Copies of the data stay until the reset.
 recovery_end() { rm -f "$kept/etcd.yaml" "$kept/forcing.yaml" "$kept/starting.yaml"; }
+
+# recovery_end_raised <id>: the data from before are in the copy.
+recovery_end_raised() {
+	keep_manifest
+	rm -rf "$data/raised-$1" "$data/before-$1" "$tool" "$kept/etcdutl.log"
+	log=$(argument wal-dir "$kept/etcd.yaml")
+	[ -z "$log" ] || rm -rf "$log/before-$1"
+	recovery_end
+}
 
 # recovery_end_snapshot <id>: what was brought is in place, or put away by etcd.
 recovery_end_snapshot() {

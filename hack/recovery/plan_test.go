@@ -4,6 +4,7 @@
 package recovery
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -187,4 +188,83 @@ func TestThePlanOfARecoveryFromASnapshot(t *testing.T) {
 	g.Expect(delivered).NotTo(BeADirectory())
 	g.Expect(filepath.Join(a.root, "var/lib/etcd/before-recover-r1/snap/db")).To(BeAnExistingFile())
 	g.Expect(filepath.Join(a.root, "var/lib/etcd/restored-recover-r1")).NotTo(BeADirectory())
+}
+
+// follower is a client that has seen the others' revisions, as a kubelet has: it goes on from the last one that it saw.
+type follower struct{ seen int64 }
+
+// follows writes through b while a, which is to survive, does not run, until a client has seen all of that.
+func follows(t *testing.T, a, b *host) follower {
+	t.Helper()
+	g := NewWithT(t)
+	client, put := b.client(t), b.putter(t)
+	// What is written next has a member write down that what came before is agreed on.
+	for range 3 {
+		g.Expect(a.putter(t)("last")).To(Succeed())
+	}
+	events := client.Watch(t.Context(), "", clientv3.WithPrefix())
+	g.Expect(os.Rename(a.manifestPath(), filepath.Join(a.root, "etcd.yaml"))).To(Succeed())
+	a.kill()
+	g.Eventually(func() error { return put("later-0") }, time.Minute, 200*time.Millisecond).Should(Succeed())
+	for i := range 100 {
+		g.Expect(put(fmt.Sprintf("later-%d", i))).To(Succeed())
+	}
+	f := follower{}
+	for seen := ""; seen != "later-99"; {
+		response := <-events
+		g.Expect(response.Err()).NotTo(HaveOccurred())
+		f.seen = response.Header.Revision
+		for _, event := range response.Events {
+			seen = string(event.Kv.Key)
+		}
+	}
+	return f
+}
+
+// hears expects that the client, which goes on where it was, hears of what is written now, or that it has to list anew.
+func (f follower) hears(t *testing.T, a *host) {
+	t.Helper()
+	g := NewWithT(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	events := a.client(t).Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(f.seen+1))
+	g.Eventually(func() error { return a.putter(t)("afterwards") }, time.Minute, 200*time.Millisecond).Should(Succeed())
+	response, heard := <-events
+	g.Expect(heard).To(BeTrue(), "silence: what is written gets revisions that the client believes to have seen")
+	g.Expect(response.CompactRevision != 0 || len(response.Events) > 0).To(BeTrue(), "%v", response)
+}
+
+// silenced stops the others for good, and only then lets the survivor run, without a quorum.
+func silenced(t *testing.T, hosts []*host) {
+	t.Helper()
+	g := NewWithT(t)
+	for _, h := range hosts[1:] {
+		g.Expect(os.Remove(h.manifestPath())).To(Succeed())
+		h.kill()
+	}
+	a := hosts[0]
+	g.Expect(os.Rename(filepath.Join(a.root, "etcd.yaml"), a.manifestPath())).To(Succeed())
+}
+
+// Clients that saw what only the others had received miss nothing that is written after the recovery: each step is run twice.
+func TestASurvivorHasClientsListAgainThatSawMore(t *testing.T) {
+	g := NewWithT(t)
+	hosts := three(t)
+	a := hosts[0]
+	a.fill(t)
+	f := follows(t, a, hosts[1])
+	silenced(t, hosts)
+	before, err := os.ReadFile(a.manifestPath())
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, step := range recovery.Plan(recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"}).Steps {
+		for range 2 {
+			output, err := a.step(step)
+			g.Expect(err).NotTo(HaveOccurred(), output)
+		}
+	}
+	f.hears(t, a)
+	keys, err := a.client(t).Get(t.Context(), "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(keys.Count).To(BeEquivalentTo(50))
+	g.Expect(os.ReadFile(a.manifestPath())).To(BeEquivalentTo(another(before)))
 }

@@ -39,17 +39,64 @@ until_ready() {
 	done
 }
 
+# process prints where the kernel tells of the etcd that works on the data; nothing when there is none.
+process() {
+	local comm
+	for comm in /proc/[0-9]*/comm; do
+		[ "$(cat "$comm" 2>/dev/null)" = etcd ] && tr '\0' '\n' 2>/dev/null <"${comm%comm}cmdline" | grep -qxF -- "--data-dir=$data" || continue
+		echo "${comm%/comm}"
+		return
+	done
+}
+
 # stop takes the manifest away, upon which the kubelet stops etcd.
 stop() {
 	rm -f "$manifest"
 	local left=$patience
-	while [ -n "$(answer /livez)" ]; do
+	# The port is closed before the process has let go of its files.
+	while [ -n "$(answer /livez)$(process)" ]; do
 		left=$((left - 1))
 		[ "$left" -gt 0 ] || refuse "etcd did not stop within $patience s: does the kubelet run?"
 		sleep 1
 	done
-	# The port is closed a moment before the process has let go of its files.
-	sleep 2
+}
+
+# keep_tool takes etcdutl out of the image that etcd runs from, for only that is surely of its version; else it is the host's.
+keep_tool() {
+	local proc program
+	proc=$(process)
+	program=$(readlink "$proc/exe" 2>/dev/null) || program=
+	if [ -n "$program" ] && [ -f "$proc/root${program%/*}/etcdutl" ]; then
+		install -m 0700 "$proc/root${program%/*}/etcdutl" "$kept/etcdutl"
+		return
+	fi
+	program=$(command -v etcdutl) || refuse "etcdutl is neither in etcd's image nor on this host: install that of etcd's version, and run this again"
+	ln -sf "$program" "$kept/etcdutl"
+}
+
+# argument <name>: what the manifest gives etcd.
+argument() { sed -n "s/^ *- --$1=//p" "$kept/etcd.yaml" | head -n 1; }
+
+# raise makes the data anew, far above all revisions that the others may have given to clients: those list everything again then,
+# instead of waiting for what they believe to have seen.
+raise() {
+	local new=$data/raised old=$data/before name peers
+	name=$(argument name)
+	peers=$(argument initial-advertise-peer-urls)
+	if [ ! -e "$new" ]; then
+		rm -rf "$new.part"
+		"$kept/etcdutl" snapshot restore "$data/member/snap/db" --skip-hash-check --data-dir="$new.part" --name="$name" \
+			--initial-cluster="$name=${peers//,/,$name=}" --initial-advertise-peer-urls="$peers" --initial-cluster-token="$(date +%s)" \
+			--bump-revision=1000000000 --mark-compacted >"$kept/etcdutl.log" 2>&1 ||
+			refuse "etcdutl cannot make the data of etcd anew: $(tail -n 1 "$kept/etcdutl.log")"
+		mv -T "$new.part" "$new"
+		sync "$data"
+	fi
+	if [ -d "$new/member" ]; then
+		[ ! -e "$data/member" ] || mv -T "$data/member" "$old"
+		mv -T "$new/member" "$data/member"
+		sync "$data"
+	fi
 }
 
 # start puts a manifest in place at once: the kubelet reads whatever it finds there.
@@ -73,6 +120,7 @@ install -d -m 0700 "$kept"
 	[ "$(answer /readyz)" != 200 ] || { rm -f "$kept/.etcd.yaml"; refuse "etcd answers with a quorum; nothing is lost that this would bring back"; }
 	name=$(sed -n 's/^ *- --name=//p' "$manifest")
 	[ "$name" = "$1" ] || { rm -f "$kept/.etcd.yaml"; refuse "the member on this host is $name, not $1"; }
+	! grep -qE '^ *- --wal-dir=' "$manifest" || { rm -f "$kept/.etcd.yaml"; refuse "the log of etcd is not among its data (--wal-dir): ask for the recovery in spec.recovery, which knows how"; }
 	[ -d "$data/member" ] || { rm -f "$kept/.etcd.yaml"; refuse "$data holds no data"; }
 	mv "$kept/.etcd.yaml" "$kept/etcd.yaml"
 }
@@ -90,12 +138,21 @@ if [ ! -e "$kept/forced" ]; then
 	sed "s/^\( *\)- etcd\$/&\n\1- $flag/" "$kept/etcd.yaml" >"$kept/forcing.yaml"
 	grep -q -- "$flag" "$kept/forcing.yaml" || refuse "the command in $manifest is not the one that kubeadm writes"
 	start "$kept/forcing.yaml"
+	keep_tool
+	# Only an etcd that ended in order has all of its log in its database.
+	stop
 	: >"$kept/forced"
+fi
+if [ ! -e "$kept/raised" ]; then
+	say "raising its revision, so that clients list everything again"
+	raise
+	: >"$kept/raised"
 fi
 # With the flag, every start would throw out the members that join from now on.
 say "starting it as it was before"
 stop
 start "$kept/etcd.yaml"
+rm -rf "$data/raised" "$data/before" "$kept/etcdutl"
 done=$root/var/lib/quoin-recovery.$(date -u +%Y%m%dT%H%M%SZ)
 mv "$kept" "$done"
 say "done: etcd has one member, $1. What was there before lies in $done"

@@ -81,7 +81,8 @@ func (s facts) restoring(r controlplane.Recovery) *controlplane.Step {
 		return &controlplane.Step{Kind: controlplane.OrderRecovery, Operation: controlplane.Recover,
 			RecheckAfter: controlplane.RecheckStep, Machine: r.Machine,
 			Order: controlplane.OrderSurvive, Reason: controlplane.ReasonRecovering, Message: fmt.Sprintf(
-				"the etcd member of Machine %s becomes a cluster of one%s: no other can come back", r.Machine, withData(r))}
+				"the etcd member of Machine %s becomes a cluster of one%s: no other can come back. Its revision is raised, "+
+					"so that clients which saw later ones list everything again", r.Machine, withData(r))}
 	case !partDone(survivor):
 		return s.recoveryWaits(r.Machine, survivor, "makes its etcd member a cluster of one")
 	}

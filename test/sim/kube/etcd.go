@@ -29,6 +29,9 @@ import (
 // that directory has removed the data.
 const dataMark = "/member/simulated"
 
+// grace is how long a container has to take its leave.
+const grace = 30 * time.Second
+
 // Member is the etcd of one machine: what a test does to it.
 type Member struct {
 	plane   *ControlPlane
@@ -251,6 +254,14 @@ func (c *ControlPlane) etcd(command []string) machine.Program {
 		}
 		go func() {
 			<-ctx.Done()
+			// What a recovery makes of a forced member is only in its database when that ended in order.
+			if flags["force-new-cluster"] == "true" && p.Machine.Powered() {
+				_ = process.Signal(syscall.SIGTERM)
+				select {
+				case <-done:
+				case <-time.After(grace):
+				}
+			}
 			_ = process.Kill()
 		}()
 		listeners := map[int]*machine.Listener{}

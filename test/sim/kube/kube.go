@@ -86,11 +86,13 @@ func (c *Cluster) Image() *machine.Image {
 			files[path] = file
 		}
 	}
+	programs := map[string]machine.Program{"ctr": c.ctr, "crictl": c.crictl}
+	if c.options.ControlPlane != nil {
+		programs["etcdutl"] = c.options.ControlPlane.etcdutl
+	}
 	return machine.NewImage(machine.Contents{
-		Files: files,
-		Programs: map[string]machine.Program{
-			"ctr": c.ctr, "crictl": c.crictl,
-		},
+		Files:       files,
+		Programs:    programs,
 		Installable: map[string]machine.Program{"kubeadm": c.kubeadm, "kubelet": c.kubelet, "kubectl": kubectl},
 	})
 }

@@ -1,0 +1,132 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	bolt "go.etcd.io/bbolt"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/recovery"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/backuptest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/restore"
+)
+
+// dies ends the shell before its nth change, as a reset of the host does.
+func dies(n int) string {
+	script := fmt.Sprintf("left=%d\ndie() { left=$((left - 1)); [ $left -gt 0 ] || kill -9 $$; }\n", n)
+	for _, command := range []string{"mv", "cp", "rm", "mkdir", "sync"} {
+		script += command + "() { die; command " + command + ` "$@"; }` + "\n"
+	}
+	return script
+}
+
+// Wherever the step that raises the revision is cut off, also within etcdutl, the next attempt ends with the data of a whole member,
+// far above the old ones, which are kept until the end; also where the log has a disk of its own.
+func TestRaisingTheRevisionGoesOnWhereverItWasCutOff(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		for n := 1; ; n++ {
+			h, log := stopped(t, own)
+			cut, err := h.step(raise(dies(n)))
+			g := NewWithT(t)
+			if n == 1 {
+				// Within etcdutl, which left something.
+				tool := filepath.Join(h.root, "var/lib/quoin/recovery/etcdutl")
+				whole, err := os.ReadFile(tool)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(os.WriteFile(tool, []byte("#!/bin/sh\nmkdir -p "+h.path("/var/lib/etcd/raised-recover-r1.part/member")+"\nkill -9 $PPID\n"), 0o700)).To(Succeed()) //nolint:gosec // a program
+				_, err = h.step(raise(""))
+				g.Expect(err).To(HaveOccurred())
+				g.Expect(os.WriteFile(tool, whole, 0o600)).To(Succeed()) // its mode stays
+			}
+			output, again := h.step(raise(""))
+			g.Expect(again).NotTo(HaveOccurred(), "cut off before change %d (%s): %s", n, cut, output)
+			revision := func(member string) int64 {
+				db, err := bolt.Open(h.path("/var/lib/etcd/"+member+"/snap/db"), 0o600, &bolt.Options{ReadOnly: true})
+				g.Expect(err).NotTo(HaveOccurred())
+				defer func() { _ = db.Close() }()
+				var last []byte
+				g.Expect(db.View(func(tx *bolt.Tx) error {
+					last, _ = tx.Bucket([]byte("key")).Cursor().Last()
+					return nil
+				})).To(Succeed())
+				return int64(binary.BigEndian.Uint64(last)) //nolint:gosec // revisions are positive
+			}
+			g.Expect(revision("before-recover-r1")).To(BeNumerically("<", 2_000_000_000))
+			g.Expect(revision("member")).To(BeNumerically(">", 2_000_000_000), "cut off before change %d", n)
+			logs := func(directory string) []string {
+				files, err := filepath.Glob(directory + "/*.wal")
+				g.Expect(err).NotTo(HaveOccurred())
+				return files
+			}
+			g.Expect(logs(log)).To(HaveLen(1))
+			if own {
+				g.Expect(logs(log + "/before-recover-r1")).To(HaveLen(2))
+			}
+			if err == nil {
+				g.Expect(n).To(BeNumerically(">", 4))
+				break
+			}
+		}
+	}
+}
+
+// raise is the step, with something before it.
+func raise(before string) run.Step {
+	steps := recovery.Plan(recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"}).Steps
+	step := steps[slices.IndexFunc(steps, func(s run.Step) bool { return s.Name == "raise-revision" })]
+	step.Script = before + step.Script
+	return step
+}
+
+// stopped is a host as the step before leaves it, and where the log of etcd lies: on a disk of its own, or with the data.
+func stopped(t *testing.T, own bool) (*host, string) {
+	t.Helper()
+	g := NewWithT(t)
+	h := newHost(t, "a")
+	kept, data, manifest := h.path("/var/lib/quoin/recovery"), h.path("/var/lib/etcd"), h.manifest("a="+h.peerURL)
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	g.Expect(os.WriteFile(file, backuptest.Signed(backuptest.Database(t, 10)), 0o600)).To(Succeed())
+	g.Expect(restore.Restore(file, restore.Member{Name: "a", PeerURL: h.peerURL, DataDirectory: data})).To(Succeed())
+	log := filepath.Join(data, "member/wal")
+	if own {
+		log = h.path("/var/log-of-etcd")
+		g.Expect(os.Rename(filepath.Join(data, "member/wal"), log)).To(Succeed())
+		g.Expect(os.WriteFile(filepath.Join(log, "0000000000000001-0000000000000009.wal"), nil, 0o600)).To(Succeed())
+		manifest = strings.Replace(manifest, "    - etcd\n", "    - etcd\n    - --wal-dir="+log+"\n", 1)
+	}
+	g.Expect(os.MkdirAll(kept, 0o700)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(kept, "etcd.yaml"), []byte(manifest), 0o600)).To(Succeed())
+	self, err := os.Executable()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(os.WriteFile(filepath.Join(kept, "etcdutl"), []byte("#!/bin/sh\n"+asEtcdutl+"=1 exec "+self+` "$@"`+"\n"), 0o700)).To(Succeed()) //nolint:gosec // a program
+	return h, log
+}
+
+// A member whose log has a disk of its own survives as any other.
+func TestASurvivorWhoseLogLiesElsewhere(t *testing.T) {
+	g := NewWithT(t)
+	a := alone(t)
+	log := a.path("/var/log-of-etcd")
+	g.Expect(os.Mkdir(log, 0o700)).To(Succeed())
+	a.init(t, "--wal-dir="+log)
+	a.kill()
+	output, err := a.carryOut(recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"})
+	g.Expect(err).NotTo(HaveOccurred(), output)
+	keys, err := a.client(t).Get(t.Context(), "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(keys.Count).To(BeNumerically(">=", 49), "the last one may not have been known as agreed on")
+	g.Expect(keys.Header.Revision).To(BeNumerically(">", 1_000_000_000))
+	g.Expect(filepath.Glob(a.path("/var/lib/etcd") + "/*")).To(ConsistOf(a.path("/var/lib/etcd/member")))
+	g.Expect(filepath.Join(log, "before-recover-r1")).NotTo(BeADirectory())
+}
