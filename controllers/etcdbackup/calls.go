@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,16 +54,23 @@ func (r *Reconciler) look(s *reconciliation, t *target) {
 		if err != nil {
 			return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 		}
-		return seen(t, good), nil
+		return seen(t, good, r.now()), nil
 	})
 }
 
-func seen(t *target, good []backup.Metadata) found {
+func seen(t *target, good []backup.Metadata, now time.Time) found {
 	result := found{fingerprint: t.fingerprint, where: t.where, count: int32(len(good))} //nolint:gosec // there are not so many
-	if len(good) > 0 {
-		result.newest = &good[0]
-	}
+	result.newest = newestOf(good, now)
 	return result
+}
+
+// newestOf is the first of the good snapshots, the newest first, that is not dated ahead, by which nothing can be judged;
+// one that is when there is no other, and nil when there is none.
+func newestOf(good []backup.Metadata, now time.Time) *backup.Metadata {
+	if len(good) == 0 {
+		return nil
+	}
+	return &good[max(0, slices.IndexFunc(good, func(m backup.Metadata) bool { return !m.Time.After(now) }))]
 }
 
 // take takes a snapshot, and then deletes what is older than the spec keeps.
@@ -91,7 +99,7 @@ func (r *Reconciler) take(s *reconciliation, t *target, endpoints []etcd.Endpoin
 			return found{}, err
 		}
 		good, err := backup.Prune(ctx, store, t.directory, metadata, t.keep, r.now())
-		result := seen(t, good)
+		result := seen(t, good, r.now())
 		if result.newest == nil {
 			result.count = 1
 		}

@@ -533,3 +533,14 @@ func TestWhenDue(t *testing.T) {
 		})
 	}
 }
+
+// What a wrong clock dated ahead is not the last good one, unless there is no other.
+func TestTheNewestSnapshotIsNotOfTheFuture(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	ahead, recent := backup.Metadata{Name: "ahead", Time: now.Add(time.Hour)}, backup.Metadata{Name: "recent", Time: now.Add(-time.Hour)}
+	g.Expect(newestOf([]backup.Metadata{ahead, recent}, now)).To(HaveField("Name", "recent"))
+	g.Expect(newestOf([]backup.Metadata{recent}, now)).To(HaveField("Name", "recent"))
+	g.Expect(newestOf([]backup.Metadata{ahead}, now)).To(HaveField("Name", "ahead"))
+	g.Expect(newestOf(nil, now)).To(BeNil())
+}

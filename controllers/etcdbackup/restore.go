@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,9 @@ const (
 	opDeliver = "deliver"
 	opDiscard = "discard"
 )
+
+// encryptedSuffix is how the name of an encrypted snapshot ends.
+const encryptedSuffix = ".age"
 
 // identityKey is the data key of the Secret that spec.recovery.snapshot.identityRef names.
 const identityKey = "identity"
@@ -81,6 +85,12 @@ func (r *Reconciler) beginDelivery(
 	ctx context.Context, s *reconciliation, recovery *controlplanev1.EtcdRecovery,
 ) time.Duration {
 	job := deliveryJob{recoveryID: recovery.ID, snapshot: recovery.Snapshot.Name, spool: r.Spool}
+	// Whoever can write to the store can make one, while nobody can read what is there.
+	if s.controlPlane.Spec.Backup.EncryptionKeyRef.Name != "" && !strings.HasSuffix(job.snapshot, encryptedSuffix) {
+		return s.deliveryFailed(fmt.Sprintf("snapshot %s is not encrypted, and spec.backup.encryptionKeyRef is set: anybody "+
+			"who can write to the store may have made it. Name one that ends with %s; or, when you know it by its "+
+			"checksum, take encryptionKeyRef away until the recovery is over", job.snapshot, encryptedSuffix))
+	}
 	var problem *failure
 	if job.target, problem = r.target(ctx, s); problem != nil {
 		return s.deliveryFailed(problem.message)

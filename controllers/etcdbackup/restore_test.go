@@ -175,6 +175,13 @@ func TestASnapshotThatCannotBeBroughtSaysWhy(t *testing.T) {
 		"the key is none": {identity.Recipient().String(), "AGE-SECRET-KEY-1X", "keys", nil,
 			"key identity: it holds no age private keys"},
 		"there is no such Secret": {identity.Recipient().String(), "", "absent", nil, "Secret absent does not exist"},
+		"it is not encrypted, and others would be": {"", "", "", func(w *world, _ *shell, _ *string) {
+			w.Expect(w.api.Create(w.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "public"},
+				Data: map[string][]byte{"recipients": []byte(identity.Recipient().String())}})).To(Succeed())
+			w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) {
+				controlPlane.Spec.Backup.EncryptionKeyRef.Name = "public"
+			})
+		}, "is not encrypted, and spec.backup.encryptionKeyRef is set"},
 		"it is damaged": {"", "", "", func(w *world, _ *shell, snapshot *string) {
 			path := filepath.Join(w.volume, "clusters", "prod", "cp", *snapshot)
 			content, err := os.ReadFile(path)

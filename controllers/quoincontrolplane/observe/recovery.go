@@ -114,7 +114,8 @@ func (o *Observation) backup() controlplane.Backup {
 	status := ptr.Deref(o.ControlPlane.Status.Backup, controlplanev1.EtcdBackupStatus{})
 	if good := status.LastGood; good != nil {
 		age := o.At.Sub(good.Time.Time)
-		result.Recent = age <= limit
+		// What is dated ahead, by a clock or by somebody, is of no known age. Clocks may differ a little.
+		result.Recent = age <= limit && age >= -time.Minute
 		// By its time and not by its age, which would be another text each second.
 		result.Last = fmt.Sprintf("the last good one is of %s, and %s is the limit", good.Time.UTC().Format(time.RFC3339),
 			limit)

@@ -1,0 +1,29 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+)
+
+// A snapshot that a wrong clock, or who writes to the store, dated ahead lets no rollout go on.
+func TestASnapshotFromTheFutureIsNotRecent(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for age, recent := range map[time.Duration]bool{2 * time.Hour: false, 30 * time.Minute: true, 0: true,
+		-30 * time.Second: true, -2 * time.Minute: false, -24 * time.Hour: false} {
+		o := &Observation{At: now}
+		o.ControlPlane = &controlplanev1.QuoinControlPlane{}
+		o.ControlPlane.Spec.Backup = &controlplanev1.EtcdBackup{}
+		o.ControlPlane.Status.Backup = &controlplanev1.EtcdBackupStatus{
+			LastGood: &controlplanev1.BackupRecord{Name: "s", Time: metav1.NewTime(now.Add(-age))}}
+		g.Expect(o.backup().Recent).To(Equal(recent), "%s old", age)
+	}
+}
