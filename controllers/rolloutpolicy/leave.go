@@ -35,7 +35,7 @@ func (r *Reconciler) leave(
 				continue
 			}
 		}
-		if err := r.leaveOne(ctx, cluster, machine, d); err != nil {
+		if err := r.leaveOne(ctx, cluster, seen, machine, d); err != nil {
 			failures = append(failures, err)
 			continue
 		}
@@ -45,9 +45,11 @@ func (r *Reconciler) leave(
 }
 
 func (r *Reconciler) leaveOne(
-	ctx context.Context, cluster *clusterv1.Cluster, machine *clusterv1.Machine, d rollout.Decision,
+	ctx context.Context, cluster *clusterv1.Cluster, seen *observation, machine *clusterv1.Machine, d rollout.Decision,
 ) error {
 	switch d.Action {
+	case rollout.Replace:
+		return r.replace(ctx, cluster, seen, machine)
 	case rollout.Guard:
 		return r.change(ctx, machine, rollout.SetHooks)
 	case rollout.Unguard:
@@ -87,7 +89,7 @@ func (r *Reconciler) leaveOne(
 func (r *Reconciler) tellLeave(policy *quoinv1.RolloutPolicy, machine *clusterv1.Machine, d rollout.Decision) {
 	kind := corev1.EventTypeNormal
 	switch d.Action {
-	case rollout.Drain, rollout.Terminate, rollout.Unguard:
+	case rollout.Drain, rollout.Terminate, rollout.Unguard, rollout.Replace:
 	case rollout.Skip, rollout.DeletePods:
 		kind = corev1.EventTypeWarning
 	default:

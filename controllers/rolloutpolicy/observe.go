@@ -88,7 +88,7 @@ func (r *Reconciler) observe(
 		}
 	}
 	seen.guard(&policy.Spec, all.Items)
-	return seen, nil
+	return seen, r.succession(ctx, machines, cluster, seen, spares, all.Items)
 }
 
 // lacks says what a condition of the Cluster complains about; empty when it is not False.

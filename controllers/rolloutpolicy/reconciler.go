@@ -122,6 +122,10 @@ func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reco
 		if rollout.Gated(o) || rollout.Marked(o) || remembers(o) {
 			return []reconcile.Request{{NamespacedName: key}}
 		}
+	case *infrav1.QuoinMachine:
+		if stray(o) {
+			return []reconcile.Request{{NamespacedName: key}}
+		}
 	}
 	policies := &quoinv1.RolloutPolicyList{}
 	if err := r.Client.List(ctx, policies, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -212,7 +216,7 @@ func (r *Reconciler) lead(
 		seen.fill(nodes)
 		plan = rollout.Plan(seen.state, &policy.Spec, r.Clock.Now())
 	}
-	if deletes(plan) {
+	if deletes(plan) || replaces(plan) {
 		if is, err := r.current(ctx, seen, policy, cluster); err != nil || !is {
 			return ctrl.Result{RequeueAfter: cacheLag}, err
 		}
@@ -234,7 +238,7 @@ func (r *Reconciler) lead(
 	measure(policy)
 	// After the status: what was terminated last is known before it is.
 	more, err := r.leave(ctx, policy, cluster, seen, plan.Leaves)
-	if err != nil {
+	if err := errors.Join(err, r.discard(ctx, cluster, true)); err != nil {
 		return ctrl.Result{}, err
 	}
 	kept, err := r.free(ctx, cluster, seen.free)
@@ -264,7 +268,7 @@ func changes(plan rollout.Result) bool {
 	}
 	for _, decision := range plan.Leaves {
 		switch decision.Action {
-		case rollout.Drain, rollout.Skip, rollout.DeletePods, rollout.Terminate:
+		case rollout.Drain, rollout.Skip, rollout.DeletePods, rollout.Terminate, rollout.Replace:
 			return true
 		}
 	}

@@ -60,7 +60,7 @@ func (r *Reconciler) release(ctx context.Context, cluster *clusterv1.Cluster) (c
 	if kept {
 		result.RequeueAfter = workloadRetry
 	}
-	return result, errors.Join(append(failures, err)...)
+	return result, errors.Join(append(failures, err, r.discard(ctx, cluster, false))...)
 }
 
 // remembers reports whether the Machine carries what remembers the taint of its Node.

@@ -47,9 +47,19 @@ func (r *Reconciler) spares(
 		return nil, fmt.Errorf("list the QuoinMachines of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
 	}
 	s.take(live.Items)
+	return s, r.readHosts(ctx, reader, cluster, s)
+}
+
+// readHosts reads the hosts, once.
+func (r *Reconciler) readHosts(
+	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, s *spares,
+) error {
+	if s.hosts != nil {
+		return nil
+	}
 	hosts := &infrav1.QuoinHostList{}
 	if err := reader.List(ctx, hosts); err != nil {
-		return nil, fmt.Errorf("list QuoinHosts: %w", err)
+		return fmt.Errorf("list QuoinHosts: %w", err)
 	}
 	s.hosts = hosts.Items
 	for i := range s.hosts {
@@ -58,7 +68,7 @@ func (r *Reconciler) spares(
 			s.taken = append(s.taken, placement.IdentitiesOf(s.hosts[i].Status.Facts)...)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // take what QuoinMachines say of their hosts.

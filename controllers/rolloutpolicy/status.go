@@ -46,7 +46,7 @@ func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result) quoinv1.Rollou
 		line := fmt.Sprintf("%s: %s", p.Pool, cmp.Or(p.Message, string(p.Reason)))
 		switch p.Reason {
 		case rollout.UpToDate:
-		case rollout.RollingOut:
+		case rollout.RollingOut, rollout.ReplacementFirst:
 			moving = append(moving, line)
 		default:
 			held = append(held, line)

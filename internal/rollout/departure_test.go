@@ -137,6 +137,8 @@ func (f *fleet) depart() []Decision {
 			n.preDrain, n.preTerminate = false, false
 		case Taint, Untaint:
 			n.tainted = d.Action == Taint
+		case Replace:
+			f.pool(d.Pool).replace(n, f.now)
 		case Drain:
 			n.preDrain, n.cordoned = false, n.joined
 		case Evict:

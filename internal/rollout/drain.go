@@ -174,15 +174,20 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 		l.again(min(podsRecheck, end.Sub(l.now)))
 		return HoldDrain, NodeUnknown, "its Node cannot be read; it is drained at " + utc(end) + " all the same"
 	}
+	letGo := ". To let it go all the same take the annotation " + quoinv1.RolloutPreDrainHookAnnotation +
+		" off the Machine"
+	action, first, without := l.replaceFirst(m)
+	if action != "" {
+		return action, first, without + letGo
+	}
 	if reason, why := l.holdsDrain(m); reason != "" {
-		return HoldDrain, reason, why + ". To let it go all the same take the annotation " +
-			quoinv1.RolloutPreDrainHookAnnotation + " off the Machine"
+		return HoldDrain, reason, why + letGo
 	}
 	if m.serves() {
 		l.serving--
 	}
 	l.opened = true
-	return Drain, DrainStarted, "its Node is cordoned and drained"
+	return Drain, DrainStarted, "its Node is cordoned and drained" + without
 }
 
 // holdsDrain says what the drain of a Machine waits for; it is empty when it may begin.

@@ -50,7 +50,8 @@ func (f *fleet) state() State {
 			if n.deleted.IsZero() && n.hosted.IsZero() && !n.admitted.IsZero() && !d.spare() {
 				noHost = fmt.Sprintf("no free host matches: %d in use", d.capacity)
 			}
-			p.Machines = append(p.Machines, Machine{NoHost: noHost, NeedsUpdate: n.needsUpdate, Returns: !n.hosted.IsZero() && !n.holdsOn,
+			p.Room = Room{Hosts: d.free(), Replicas: d.current().replicas}
+			p.Machines = append(p.Machines, Machine{Succession: d.succession(n), NoHost: noHost, NeedsUpdate: n.needsUpdate, Returns: !n.hosted.IsZero() && !n.holdsOn,
 				Name: n.name, Created: n.created, Outdated: n.template != d.template,
 				Deleting: !n.deleted.IsZero(), Hosted: !n.hosted.IsZero(), Admitted: n.admitted, Gated: n.gated, Joined: n.joined,
 				Unhealthy: n.lacks(), Since: n.healthy, Available: n.available(), Departure: d.departure(n), Leave: n.leave(f)})

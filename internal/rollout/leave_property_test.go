@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,16 @@ func (f *fleet) disturbLeaving(t *rapid.T, d *deployment) (touched bool) {
 func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
 	pool, was := f.pool(d.Pool), before[d.Machine]
 	switch d.Action {
+	case Replace:
+		counted := 0
+		for _, n := range pool.machines {
+			if n.replaces == nil || !slices.Contains(pool.machines, n.replaces) {
+				counted++
+			}
+		}
+		if pool.replaces() || was.condemned || was.ill != "" || counted > pool.replicas || f.unhealthy != "" {
+			t.Fatalf("one is made in the place of %s, of %d Machines: %+v", d.Machine, counted, was)
+		}
 	case Taint:
 		if was.tainted || was.cordoned || was.template == pool.template {
 			t.Fatalf("%s is tainted: %+v", d.Machine, was)

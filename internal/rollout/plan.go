@@ -329,6 +329,9 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 	if pool.failed != "" {
 		return DrainFailed, pool.failed
 	}
+	if reason, why := p.replaces(pool); reason != "" {
+		return reason, why
+	}
 	for _, action := range []Action{Wait, Admit, Count, Delete, Hold, Keep} {
 		for _, d := range decided {
 			if d.Action != action {

@@ -171,7 +171,7 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 	for _, n := range pool.machines {
 		was := before[n.name]
 		switch {
-		case !was.occupies():
+		case was == nil || !was.occupies(): // nil is what was made just now in the place of another one
 		case n.name == d.Machine:
 		default:
 			present++

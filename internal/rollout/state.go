@@ -55,6 +55,8 @@ type Pool struct {
 	Machines        []Machine
 	// Coming are the hosts that its Machines without one can have in a while.
 	Coming int
+	// Room for one more Machine, which is looked at while one that was deleted waits for its drain.
+	Room Room
 }
 
 // Machine of a pool.
@@ -85,6 +87,7 @@ type Machine struct {
 	// Available Machines are so to Cluster API, which knows later than their conditions.
 	Available bool
 	Departure
+	Succession
 	// Leave is how the Machine leaves.
 	Leave Leave
 }

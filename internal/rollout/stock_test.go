@@ -51,6 +51,14 @@ func (d *deployment) spare() bool {
 	return d.capacity == 0 || hosted < d.capacity
 }
 
+// free is how many hosts are, as far as anybody looks.
+func (d *deployment) free() int {
+	if d.capacity == 0 {
+		return 9
+	}
+	return d.capacity - len(slices.DeleteFunc(slices.Clone(d.machines), func(n *node) bool { return n.hosted.IsZero() }))
+}
+
 // set is a MachineSet.
 type set struct{ template, replicas int }
 
@@ -77,6 +85,9 @@ type node struct {
 	holdsOn bool
 	// needsUpdate says why a person wants it replaced.
 	needsUpdate string
+	// replacement is what was made in its place, replaces in whose place it was made.
+	replacement string
+	replaces    *node
 	departure
 }
 

@@ -10,6 +10,12 @@ const (
 	RolloutHookName = "quoin-rollout"
 	// RolloutPreDrainHookAnnotation keeps a Machine that is being deleted from its drain until a RolloutPolicy lets it.
 	RolloutPreDrainHookAnnotation = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/" + RolloutHookName
+	// RolloutReplacementAnnotation on a Machine that was deleted says which Machine was made in its place: its own UID and
+	// the name of the other one.
+	RolloutReplacementAnnotation = "quoin.cluster.x-k8s.io/rollout-replacement"
+	// RolloutReplacesAnnotation on a Machine, and on its parts, says in whose place it was made: the UID and the name of a
+	// Machine that was deleted.
+	RolloutReplacesAnnotation = "quoin.cluster.x-k8s.io/rollout-replaces"
 	// RolloutPreTerminateHookAnnotation keeps the host of a Machine that is being deleted while pods that are to be
 	// drained remain on its Node.
 	RolloutPreTerminateHookAnnotation = clusterv1.PreTerminateDeleteHookAnnotationPrefix + "/" + RolloutHookName
