@@ -1,0 +1,276 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
+	rollouts "github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+)
+
+// pausing has the policy of a pool stop after its canary, with a second new Machine that is held meanwhile.
+func pausing(spec *quoinv1.RolloutPolicySpec) {
+	spec.PauseAfter = quoinv1.RolloutPauseCanary
+	spec.Groups = []quoinv1.RolloutGroup{{Name: "all", MachineDeployments: quoinv1.RolloutSelector{Names: []string{"amber"}}}}
+}
+
+// surgeOfTwo has Cluster API make two new Machines at once.
+const surgeOfTwo = `{"spec":{"rollout":{"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":2,"maxUnavailable":0}}}}}`
+
+// middle edits the pool amber and waits for the middle of its rollout: a canary that waits for a person, a Machine that is
+// held, and nothing that was deleted.
+func (c *court) middle(replicas int) (edit time.Time, canary string, held clusterv1.Machine) {
+	c.t.Helper()
+	edit = c.rollOut("amber")
+	canary = c.untilPaused("amber", edit, replicas)
+	c.until("a Machine that is held", func() string {
+		_, young := c.workers("amber", edit)
+		for _, machine := range young {
+			if rollouts.AdmittedAt(&machine).IsZero() && lifecycle.Spared(&machine) {
+				held = machine
+				return ""
+			}
+		}
+		return "there is none" + c.describeWorkers()
+	})
+	return edit, canary, held
+}
+
+func (c *court) setPaused(paused bool) {
+	c.t.Helper()
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: c.key.Namespace, Name: c.key.Name}}
+	if err := c.plane.Client.Patch(c.t.Context(), cluster, client.RawPatch(types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"paused":%v}}`, paused))); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// stays says for a time what must not change.
+func (c *court) stays(what string, length time.Duration, is func() string) {
+	c.t.Helper()
+	for begin := time.Now(); time.Since(begin) < length; time.Sleep(250 * time.Millisecond) {
+		if lack := is(); lack != "" {
+			c.t.Fatalf("%s: %s", what, lack)
+		}
+	}
+}
+
+// quietly says when the Machines of the pool amber are not what they were.
+func (c *court) quietly() func() string {
+	versions := map[types.UID]bool{}
+	all, _ := c.workers("amber", time.Now().Add(time.Hour))
+	for _, machine := range all {
+		versions[machine.UID] = machine.DeletionTimestamp.IsZero()
+	}
+	hosted := c.hosted(all)
+	return func() string {
+		now, _ := c.workers("amber", time.Now().Add(time.Hour))
+		for _, machine := range now {
+			if !versions[machine.UID] || !machine.DeletionTimestamp.IsZero() {
+				return machine.Name + " was made or deleted" + c.describeWorkers()
+			}
+		}
+		if len(now) != len(versions) || c.hosted(now) != hosted {
+			return "Machines went, or got hosts" + c.describeWorkers()
+		}
+		return ""
+	}
+}
+
+// A rollout of a pool is disturbed in its middle, by all who may: each time it ends as it must, and nothing of ours is left
+// on Machines, Nodes and hosts. The last disturbance is the end of the Cluster.
+func TestAWorkerRolloutIsDisturbedInTheMiddle(t *testing.T) {
+	needsTime(t)
+	court := newPool(t, "disturbed", 2, 2, pausing)
+	court.patchPool("amber", surgeOfTwo)
+	replicas, hooks := 2, true
+	judge := court.judgePool("amber", 2, 4)
+	canary := ""
+	goOn := func() {
+		court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.ContinueAfter = canary })
+	}
+	for _, disturbance := range []struct {
+		what string
+		do   func()
+	}{
+		{"the policy soaks longer", func() {
+			court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.SoakSeconds = ptr.To[int32](3) })
+			goOn()
+		}},
+		{"the policy takes several at once and does not pause", func() {
+			court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) {
+				spec.Concurrency, spec.PauseAfter = ptr.To[int32](3), ""
+			})
+			court.until("not pausing", func() string { return court.policy().Status.PausedAfter })
+		}},
+		{"the group is suspended and resumed", func() {
+			court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.Groups[0].Suspend = ptr.To(true) })
+			goOn()
+			court.stays("being suspended", 10*time.Second, court.quietly())
+			court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.Groups[0].Suspend = nil })
+		}},
+		{"the Cluster is paused with a Machine that is held", func() {
+			court.setPaused(true)
+			court.until("seeing the pause", func() string {
+				if !conditions.IsTrue(court.policy(), quoinv1.RolloutPolicyPausedCondition) {
+					return "it does not"
+				}
+				return ""
+			})
+			goOn()
+			court.stays("being paused", 20*time.Second, court.quietly())
+			court.setPaused(false)
+		}},
+		{"the pool is scaled up", func() {
+			// Of the surge a host is left for it.
+			court.patchPool("amber", `{"spec":{"replicas":3}}`)
+			replicas = 3
+			goOn()
+		}},
+		{"the pool is scaled down", func() {
+			judge.allow(2, 5)
+			court.patchPool("amber", `{"spec":{"replicas":2}}`)
+			replicas = 2
+			goOn()
+		}},
+		{"the policy is deleted", func() {
+			if err := court.plane.Client.Delete(t.Context(), court.policy()); err != nil {
+				t.Fatal(err)
+			}
+			hooks = false
+		}},
+	} {
+		judge.allow(replicas, replicas+3)
+		var edit time.Time
+		edit, canary, _ = court.middle(replicas)
+		t.Log(disturbance.what)
+		disturbance.do()
+		court.untilOver("amber", edit, replicas, hooks)
+		if hooks {
+			court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.PauseAfter = quoinv1.RolloutPauseCanary })
+		}
+	}
+	judge.end()
+	court.addPolicy(pausing)
+	court.middle(replicas)
+	court.endsWithItsCluster()
+}
+
+// endsWithItsCluster deletes the Cluster, and waits until its Machines are gone and its hosts free.
+func (c *court) endsWithItsCluster() {
+	c.t.Helper()
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: c.key.Namespace, Name: c.key.Name}}
+	if err := c.plane.Client.Delete(c.t.Context(), cluster); err != nil {
+		c.t.Fatal(err)
+	}
+	c.collectWorkers()
+	c.until("the end of the Cluster", func() string {
+		machines, hosts := &clusterv1.MachineList{}, &infrav1.QuoinHostList{}
+		for _, list := range []client.ObjectList{machines, hosts} {
+			if err := c.plane.Client.List(context.Background(), list, client.InNamespace(c.options.name)); err != nil {
+				return err.Error()
+			}
+		}
+		if len(machines.Items) > 0 {
+			return fmt.Sprintf("%d Machines are there%s", len(machines.Items), c.describeWorkers())
+		}
+		for i := range hosts.Items {
+			if host := &hosts.Items[i]; host.Spec.ConsumerRef != nil || host.Status.State != infrav1.HostStateAvailable {
+				return fmt.Sprintf("host %s is %s, of %v", host.Name, host.Status.State, host.Spec.ConsumerRef)
+			}
+		}
+		if err := c.plane.Client.Get(context.Background(), c.key, cluster); client.IgnoreNotFound(err) != nil || err == nil {
+			return "the Cluster is there"
+		}
+		return ""
+	})
+}
+
+// collectWorkers deletes the Machines of pools, as nobody collects garbage here: Cluster API deletes MachineDeployments, and
+// what they own goes after them.
+func (c *court) collectWorkers() {
+	c.t.Helper()
+	c.until("the end of the pools", func() string {
+		pools, sets := &clusterv1.MachineDeploymentList{}, &clusterv1.MachineSetList{}
+		for _, list := range []client.ObjectList{pools, sets} {
+			if err := c.plane.Client.List(context.Background(), list, client.InNamespace(c.options.name)); err != nil {
+				return err.Error()
+			}
+		}
+		if len(pools.Items) > 0 {
+			return fmt.Sprintf("%d MachineDeployments are there", len(pools.Items))
+		}
+		for i := range sets.Items {
+			if err := client.IgnoreNotFound(c.plane.Client.Delete(context.Background(), &sets.Items[i])); err != nil {
+				return err.Error()
+			}
+		}
+		return ""
+	})
+}
+
+// A Machine that a rollout holds for longer than a health check gives a Node to start is not taken for a dead one, and is
+// the one that counts in the end. The annotation that spares it is ours, and goes with its host.
+func TestAHeldMachineIsNotRemediated(t *testing.T) {
+	needsTime(t)
+	court := newPool(t, "held", 2, 2, pausing)
+	court.patchPool("amber", surgeOfTwo)
+	court.create(&clusterv1.MachineHealthCheck{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "held", Name: "amber"},
+		Spec: clusterv1.MachineHealthCheckSpec{
+			ClusterName: court.key.Name,
+			Selector:    metav1.LabelSelector{MatchLabels: map[string]string{clusterv1.MachineDeploymentNameLabel: "amber"}},
+			Checks:      clusterv1.MachineHealthCheckChecks{NodeStartupTimeoutSeconds: ptr.To[int32](30)},
+		},
+	})
+	judge := court.judgePool("amber", 2, 4)
+	edit, canary, held := court.middle(2)
+	length := 75 * time.Second
+	if nightly() {
+		length = 5 * time.Minute
+	}
+	same := func() *clusterv1.Machine {
+		machine := &clusterv1.Machine{}
+		if err := court.plane.Client.Get(context.Background(), client.ObjectKeyFromObject(&held), machine); err != nil {
+			t.Fatalf("the Machine that is held: %v%s", err, court.describeWorkers())
+		}
+		return machine
+	}
+	court.stays("being held", length, func() string {
+		machine := same()
+		if machine.UID != held.UID || !machine.DeletionTimestamp.IsZero() || !lifecycle.Spared(machine) {
+			return "it was not spared" + court.describeWorkers()
+		}
+		return ""
+	})
+	court.goOn(canary)
+	court.until("not being spared any more", func() string {
+		machine := same()
+		if machine.UID != held.UID || !machine.DeletionTimestamp.IsZero() {
+			t.Fatalf("it was replaced%s", court.describeWorkers())
+		}
+		if _, skips := machine.Annotations[clusterv1.MachineSkipRemediationAnnotation]; skips {
+			return "it is" + court.describeWorkers()
+		}
+		return ""
+	})
+	court.untilOver("amber", edit, 2, true)
+	if _, young := court.workers("amber", edit); len(young) == 2 && young[0].UID != held.UID && young[1].UID != held.UID {
+		t.Errorf("the Machine that was held is not there any more%s", court.describeWorkers())
+	}
+	judge.end()
+}
