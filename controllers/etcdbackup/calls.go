@@ -64,8 +64,8 @@ func seen(t *target, good []backup.Metadata, now time.Time) found {
 	return result
 }
 
-// newestOf is the first of the good snapshots, the newest first, that is not dated ahead, by which nothing can be judged;
-// one that is when there is no other, and nil when there is none.
+// newestOf is the first of the good snapshots, the newest first, that is not dated ahead, by which nothing can be
+// judged; one that is when there is no other, and nil when there is none.
 func newestOf(good []backup.Metadata, now time.Time) *backup.Metadata {
 	if len(good) == 0 {
 		return nil

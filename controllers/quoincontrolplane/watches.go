@@ -65,7 +65,8 @@ func (r *Reconciler) controlPlaneOfNamed(ctx context.Context, namespace, name st
 	return controlPlaneOfCluster(ctx, cluster)
 }
 
-// controlPlaneOfPolicy names the QuoinControlPlane of the Cluster that a RolloutPolicy is for: its windows may be others.
+// controlPlaneOfPolicy names the QuoinControlPlane of the Cluster that a RolloutPolicy is for: its windows may be
+// others.
 func (r *Reconciler) controlPlaneOfPolicy(ctx context.Context, object client.Object) []ctrl.Request {
 	policy, ok := object.(*quoinv1.RolloutPolicy)
 	if !ok {

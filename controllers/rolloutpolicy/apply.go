@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
@@ -31,7 +32,7 @@ func (r *Reconciler) apply(
 		if d.Gate {
 			rollout.SetGate(machine, true)
 		}
-		if err := r.Client.Patch(ctx, machine, onlyOf(before)); err != nil {
+		if err := r.Client.Patch(ctx, machine, objectpatch.OnlyOf(before)); err != nil {
 			return fmt.Errorf("admit Machine %s: %w", client.ObjectKeyFromObject(machine), err)
 		}
 	case rollout.Count:
@@ -76,7 +77,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, before, machine *clusterv1
 		return nil
 	}
 	// Conditions are one list: who wrote another one meanwhile must not lose it.
-	if err := r.Client.Status().Patch(ctx, machine, onlyOf(before)); err != nil {
+	if err := r.Client.Status().Patch(ctx, machine, objectpatch.OnlyOf(before)); err != nil {
 		return fmt.Errorf("patch the status of Machine %s: %w", client.ObjectKeyFromObject(machine), err)
 	}
 	return nil
@@ -85,7 +86,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, before, machine *clusterv1
 func (r *Reconciler) ungate(ctx context.Context, machine *clusterv1.Machine) error {
 	before := machine.DeepCopy()
 	rollout.SetGate(machine, false)
-	if err := r.Client.Patch(ctx, machine, onlyOf(before)); err != nil {
+	if err := r.Client.Patch(ctx, machine, objectpatch.OnlyOf(before)); err != nil {
 		return fmt.Errorf("take the readiness gate off Machine %s: %w", client.ObjectKeyFromObject(machine), err)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
@@ -105,7 +106,7 @@ func (r *Reconciler) change(
 ) error {
 	before := machine.DeepCopy()
 	change(machine)
-	if err := client.IgnoreNotFound(r.Client.Patch(ctx, machine, onlyOf(before))); err != nil {
+	if err := client.IgnoreNotFound(r.Client.Patch(ctx, machine, objectpatch.OnlyOf(before))); err != nil {
 		return fmt.Errorf("change the deletion hooks of Machine %s: %w", client.ObjectKeyFromObject(machine), err)
 	}
 	return nil

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
@@ -213,7 +214,7 @@ func setTaint(ctx context.Context, workload client.Client, machine *clusterv1.Ma
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, ofRollouts)
 	}
 	// The list is replaced as a whole: nobody else may have changed it meanwhile.
-	if err := workload.Patch(ctx, node, onlyOf(before)); err != nil {
+	if err := workload.Patch(ctx, node, objectpatch.OnlyOf(before)); err != nil {
 		return fmt.Errorf("taint Node %s: %w", name, err)
 	}
 	return nil

@@ -12,9 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -33,6 +31,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
@@ -182,7 +181,7 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	case !cluster.DeletionTimestamp.IsZero():
 		return r.release(ctx, cluster)
 	}
-	if adopted, err := r.adopt(ctx, policy, cluster); adopted || err != nil {
+	if adopted, err := objectpatch.Adopt(ctx, r.Client, policy, cluster); adopted || err != nil {
 		return ctrl.Result{}, err
 	}
 	return r.lead(ctx, policy, cluster)
@@ -273,26 +272,4 @@ func changes(plan rollout.Result) bool {
 		}
 	}
 	return false
-}
-
-// adopt makes the RolloutPolicy belong to its Cluster: it goes where that goes, and ends with it.
-func (r *Reconciler) adopt(
-	ctx context.Context, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
-) (adopted bool, err error) {
-	before := policy.DeepCopy()
-	policy.OwnerReferences = util.EnsureOwnerRef(policy.OwnerReferences, metav1.OwnerReference{
-		APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID})
-	metav1.SetMetaDataLabel(&policy.ObjectMeta, clusterv1.ClusterNameLabel, cluster.Name)
-	if equality.Semantic.DeepEqual(before.ObjectMeta, policy.ObjectMeta) {
-		return false, nil
-	}
-	if err := r.Client.Patch(ctx, policy, onlyOf(before)); err != nil {
-		return true, fmt.Errorf("have RolloutPolicy %s belong to its Cluster: %w", client.ObjectKeyFromObject(policy), err)
-	}
-	return true, nil
-}
-
-// onlyOf is the difference from what was read, which conflicts where that is not what there is.
-func onlyOf(before client.Object) client.Patch {
-	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 }

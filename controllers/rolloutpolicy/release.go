@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
@@ -98,7 +99,7 @@ func (r *Reconciler) letGo(
 	if equality.Semantic.DeepEqual(before, machine) {
 		return nil
 	}
-	if err := client.IgnoreNotFound(r.Client.Patch(ctx, machine, onlyOf(before))); err != nil {
+	if err := client.IgnoreNotFound(r.Client.Patch(ctx, machine, objectpatch.OnlyOf(before))); err != nil {
 		return fmt.Errorf("take what a rollout put on it off Machine %s: %w", client.ObjectKeyFromObject(machine), err)
 	}
 	return nil

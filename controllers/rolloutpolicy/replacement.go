@@ -137,9 +137,9 @@ func unmade(set *clusterv1.MachineSet, all []clusterv1.Machine) string {
 	return ""
 }
 
-// replace has another Machine take the place of one that was deleted. First come the parts, which nobody acts on without
-// a Machine, then the Machine, then the record of it. Their name comes of the UID of the one that was deleted, so that a
-// process that begins anew goes on where another one died and makes no second one.
+// replace has another Machine take the place of one that was deleted. First come the parts, which nobody acts on
+// without a Machine, then the Machine, then the record of it. Their name comes of the UID of the one that was deleted,
+// so that a process that begins anew goes on where another one died and makes no second one.
 //
 // The parts belong to the Cluster and not to the MachineSet, which deletes parts of its own that no Machine has
 // (cleanupOrphanedBootstrapConfigsInfraMachines in machineset_controller.go). Labels, annotations and what else is
@@ -328,7 +328,8 @@ func (r *Reconciler) discard(ctx context.Context, cluster *clusterv1.Cluster, le
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete %s %s, which no Machine has: %w", configKind, part.Name, err)
 		}
-		if err := r.Client.Delete(ctx, part, client.Preconditions{UID: &part.UID}); client.IgnoreNotFound(err) != nil {
+		err = r.Client.Delete(ctx, part, client.Preconditions{UID: &part.UID})
+		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete %s %s, which no Machine has: %w", machineKind, part.Name, err)
 		}
 	}

@@ -28,6 +28,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldowner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
@@ -238,7 +239,7 @@ func (r *Reconciler) restore(
 	to.restore(&of.Spec.Template)
 	metav1.SetMetaDataAnnotation(&of.ObjectMeta, quoinv1.RolledBackAnnotation, rollout.Attempt{At: r.Clock.Now(),
 		Failed: way.Present, Restored: way.Recorded, Why: text.Shorten(failure.Why, mostWhy)}.String())
-	switch err := r.Client.Patch(ctx, of, onlyOf(before)); {
+	switch err := r.Client.Patch(ctx, of, objectpatch.OnlyOf(before)); {
 	case apierr.IsRefusal(err):
 		return fmt.Sprintf("the former template of MachineDeployment %s is not taken: %s", of.Name, err), nil
 	case err != nil:

@@ -22,6 +22,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
@@ -153,13 +154,13 @@ func (r *Reconciler) carryMark(ctx context.Context, host *infrav1.QuoinHost, mac
 	if !isMarked(machine) && machine.DeletionTimestamp.IsZero() {
 		before := machine.DeepCopy()
 		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, quoinv1.NeedsUpdateAnnotation, "QuoinHost "+key.String())
-		if err := r.Client.Patch(ctx, machine, onlyOf(before)); err != nil {
+		if err := r.Client.Patch(ctx, machine, objectpatch.OnlyOf(before)); err != nil {
 			return fmt.Errorf("mark Machine %s like QuoinHost %s: %w", client.ObjectKeyFromObject(machine), key, err)
 		}
 	}
 	before := host.DeepCopy()
 	delete(host.Annotations, quoinv1.NeedsUpdateAnnotation)
-	if err := r.Client.Patch(ctx, host, onlyOf(before)); err != nil {
+	if err := r.Client.Patch(ctx, host, objectpatch.OnlyOf(before)); err != nil {
 		return fmt.Errorf("take annotation %s off QuoinHost %s: %w", quoinv1.NeedsUpdateAnnotation, key, err)
 	}
 	return nil

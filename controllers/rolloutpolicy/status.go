@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
@@ -98,9 +99,10 @@ func progressOf(p rollout.Progress, former quoinv1.RolloutProgress) quoinv1.Roll
 		InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
 		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, Selected: p.Selected,
 		LastTermination: metav1.NewTime(p.LastTermination), Reason: string(p.Reason),
-		RolloutPace:   paceShown(p),
-		RolloutRecord: quoinv1.RolloutRecord{Recorded: former.Recorded, Trial: trialShown(p.Trial), Proved: proofsShown(p.Proofs)},
-		Message:       text.Shorten(p.Message, mostMessage)}
+		RolloutPace: paceShown(p),
+		RolloutRecord: quoinv1.RolloutRecord{
+			Recorded: former.Recorded, Trial: trialShown(p.Trial), Proved: proofsShown(p.Proofs)},
+		Message: text.Shorten(p.Message, mostMessage)}
 }
 
 // notFound is the status of a policy whose Cluster is not there.
@@ -142,7 +144,7 @@ func (r *Reconciler) report(
 	}
 	before := policy.DeepCopy()
 	policy.Status = status
-	if err := r.Client.Status().Patch(ctx, policy, onlyOf(before)); err != nil {
+	if err := r.Client.Status().Patch(ctx, policy, objectpatch.OnlyOf(before)); err != nil {
 		return fmt.Errorf("patch the status of RolloutPolicy %s: %w", client.ObjectKeyFromObject(policy), err)
 	}
 	for _, condition := range status.Conditions {

@@ -5,14 +5,11 @@ package rolloutpolicy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -25,8 +22,6 @@ import (
 )
 
 const (
-	// connectTimeout is how long a connection may take, before its Cluster is taken for one that cannot be reached.
-	connectTimeout = 30 * time.Second
 	// mostLooks are made at a time: each lists a Cluster's pods.
 	mostLooks = 8
 )
@@ -76,7 +71,7 @@ func (r *Reconciler) looks(
 		return nil
 	}
 	made, done, err := async.Do(r.looker.begun(), key, look.Pool+" "+look.Digest,
-		connectTimeout+validation.Timeout+10*time.Second, func(ctx context.Context) (looked, error) {
+		async.ConnectTimeout+validation.Timeout+10*time.Second, func(ctx context.Context) (looked, error) {
 			return looked{look: look, results: r.look(ctx, key, look)}, nil
 		})
 	switch {
@@ -100,7 +95,7 @@ func (r *Reconciler) look(ctx context.Context, key client.ObjectKey, of *rollout
 		return []quoinv1.RolloutCheckResult{{Name: name, Status: quoinv1.RolloutCheckFailed,
 			Message: text.Shorten(fmt.Sprintf("%s: %v", doing, err), mostEvent)}}
 	}
-	workload, err := r.connected(ctx, key)
+	workload, err := async.Connected(ctx, r.ClusterCache, key)
 	if err != nil {
 		return fails("Cluster", "its API server cannot be reached", err)
 	}
@@ -115,19 +110,6 @@ func (r *Reconciler) look(ctx context.Context, key client.ObjectKey, of *rollout
 		subject.Subjects = append(subject.Subjects, m.Name)
 	}
 	return validation.Look(ctx, subject)
-}
-
-// connected waits for the connection of a process, or of a Cluster, that has just begun.
-func (r *Reconciler) connected(ctx context.Context, cluster client.ObjectKey) (reader client.Reader, err error) {
-	if r.ClusterCache == nil {
-		return nil, errors.New("there is no cache of Clusters")
-	}
-	waited := wait.PollUntilContextTimeout(ctx, time.Second, connectTimeout, true,
-		func(ctx context.Context) (bool, error) {
-			reader, err = r.ClusterCache.GetUncachedClient(ctx, cluster)
-			return !errors.Is(err, clustercache.ErrClusterNotConnected), nil
-		})
-	return reader, errors.Join(err, waited)
 }
 
 // again is when a plan is to be made anew. The end of a look that runs says so itself.

@@ -15,6 +15,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
@@ -82,7 +83,7 @@ func (r *Reconciler) mark(ctx context.Context, machine *clusterv1.Machine, on bo
 	if !rollout.SetMark(machine, on) {
 		return nil
 	}
-	if err := r.Client.Patch(ctx, machine, onlyOf(before)); err != nil {
+	if err := r.Client.Patch(ctx, machine, objectpatch.OnlyOf(before)); err != nil {
 		return fmt.Errorf("mark Machine %s for deletion: %w", client.ObjectKeyFromObject(machine), err)
 	}
 	return nil
@@ -98,7 +99,7 @@ func (r *Reconciler) remove(
 		before := machine.DeepCopy()
 		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, quoinv1.RolloutDeletedAnnotation,
 			rollout.Deletion(machine, r.Clock.Now(), d))
-		if err := r.Client.Patch(ctx, machine, onlyOf(before)); err != nil {
+		if err := r.Client.Patch(ctx, machine, objectpatch.OnlyOf(before)); err != nil {
 			return fmt.Errorf("write down why Machine %s is deleted: %w", key, err)
 		}
 	}

@@ -210,7 +210,8 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 				return reason, why
 			}
 		}
-		// Where none is made beforehand one has to be missing. What minAvailable asks for is no more than this, or a conflict.
+		// Where none is made beforehand one has to be missing. What minAvailable asks for is no more than this, or a
+		// conflict.
 		least := l.pool.Replicas - max(l.pool.limits.Unavailable, 1-min(l.pool.limits.Surge, 1))
 		if m.serves() && !m.Condemned && l.serving-1 < least && (l.opened || l.pool.coming()) {
 			return Unavailable, fmt.Sprintf("%d of at least %d serve%s", l.serving, least, l.missing())

@@ -89,8 +89,8 @@ func (p *planner) left(pool *rules, progress Progress) Left {
 	return left
 }
 
-// takes is how long the rest of a pool takes from now, where one Machine takes each, and at most longest. It is not known
-// once what is in flight took longer than that: its end would be now at every look.
+// takes is how long the rest of a pool takes from now, where one Machine takes each, and at most longest. It is not
+// known once what is in flight took longer than that: its end would be now at every look.
 func (p Progress) takes(each, longest time.Duration, now time.Time) (takes time.Duration, known bool) {
 	rest, flying := p.Left.Machines-p.InFlight, time.Duration(0)
 	if p.InFlight > 0 {

@@ -146,7 +146,7 @@ func (d *deployment) owing() {
 			count++
 		}
 	}
-	d.owes = d.owes && !(settled && count >= d.replicas)
+	d.owes = d.owes && (!settled || count < d.replicas)
 }
 
 // opened reports whether the window is open, which is in UTC here.

@@ -14,8 +14,8 @@ import (
 )
 
 // A Machine that a person deletes is one of its MachineSet's replicas until it is gone, so that nobody makes another
-// one while a deletion hook keeps it (getAndAdoptMachinesForMachineSet in machineset_controller.go). A Machine that is made
-// beside it is one above replicas, and of these the MachineSet takes what is in deletion already (mustDelete in
+// one while a deletion hook keeps it (getAndAdoptMachinesForMachineSet in machineset_controller.go). A Machine that is
+// made beside it is one above replicas, and of these the MachineSet takes what is in deletion already (mustDelete in
 // machineset_deletion_order.go): it deletes no other one. So replicas are never changed.
 
 // Replace has another Machine made of the same MachineSet's templates, and keeps the pre-drain hook.

@@ -11,7 +11,8 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-// Trial is since when a revision is tried: since a Machine of it had a host. It ends when one of it counts or is proved.
+// Trial is since when a revision is tried: since a Machine of it had a host. It ends when one of it counts or is
+// proved.
 type Trial struct {
 	Revision string
 	Since    time.Time
@@ -100,8 +101,8 @@ func (p *planner) proves(pool *rules, m Machine) bool {
 
 // trial of the present revision as of now: kept while none of its Machines counts, whatever takes their place. What
 // fails beside a control plane that is not healthy, or while somebody suspended it, says nothing: it begins anew then.
-// So it does after one of them was proved, since a template that worked is not judged by a moment in which its Machine is
-// not Ready, however long that waited for a person or a window before.
+// So it does after one of them was proved, since a template that worked is not judged by a moment in which its Machine
+// is not Ready, however long that waited for a person or a window before.
 func (p *planner) trial(pool *rules) Trial {
 	if stop, _ := p.stops(pool); stop != "" || !pool.rolling() || pool.in(counts) > 0 || pool.Revision == "" {
 		return Trial{}
@@ -143,9 +144,9 @@ func (p *planner) fails(pool *rules, m Machine, why string) {
 //
 // That is held against the revision only where looks hold it against this Machine, which the record of them says: what
 // they find on the control plane or on other Nodes, and what nobody answers, stops the rollout and says nothing about a
-// template (K-8). The time counts from when the Machine had soaked, and anew after looks held nothing against it, however
-// long they found something else; what was there before the first Machine of a pool is found by the look before its
-// admission, which is about none. And it takes a look that was made when the time was over: what was found before a
+// template (K-8). The time counts from when the Machine had soaked, and anew after looks held nothing against it,
+// however long they found something else; what was there before the first Machine of a pool is found by the look before
+// its admission, which is about none. And it takes a look that was made when the time was over: what was found before a
 // manager was away may be mended. When a Machine of the revision counts there is no trial, and nothing is set back.
 func (p *planner) invalidates(pool *rules, m Machine) {
 	record, trial := p.validation.record, p.trial(pool)

@@ -112,6 +112,6 @@ func (r *rules) onlySelected() bool {
 	return r.Completed == r.Revision && !slices.ContainsFunc(r.Machines, func(m Machine) bool { return m.Outdated })
 }
 
-// stuck reports whether what a person selected is all that is to be replaced, and none of it may be missing: it waits for
-// somebody to change that, and nothing waits for it.
+// stuck reports whether what a person selected is all that is to be replaced, and none of it may be missing: it waits
+// for somebody to change that, and nothing waits for it.
 func (r *rules) stuck() bool { return r.onlySelected() && r.selected() == "" && r.mayMiss() == 0 }

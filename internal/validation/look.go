@@ -147,8 +147,8 @@ func (f *finding) Error() string {
 
 // blame notes the Machines that each result is held against. What a look at the Cluster found on one of them is. What a
 // person's check answered is held against all of them, since nothing says where it comes from; but not beside something
-// in the Cluster that is wrong elsewhere or was not seen, as that may be why (K-8). A check that nobody answered is held
-// against none: an outage of a Prometheus says nothing about a template.
+// in the Cluster that is wrong elsewhere or was not seen, as that may be why (K-8). A check that nobody answered is
+// held against none: an outage of a Prometheus says nothing about a template.
 func (s *Subject) blame(results []quoinv1.RolloutCheckResult, errs []error) {
 	elsewhere := false
 	for i, err := range errs {
