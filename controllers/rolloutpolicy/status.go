@@ -71,11 +71,8 @@ func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result) quoinv1.Rollou
 		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, quoinv1.DrainFailedReason,
 			text.Shorten(plan.DrainFailed, mostMessage)
 	case plan.Stalled != "":
-		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, quoinv1.DeadlineExceededReason,
+		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, string(plan.Cause),
 			text.Shorten(plan.Stalled, mostMessage)
-		if plan.Invalid {
-			stalled.Reason = quoinv1.ValidationFailedReason
-		}
 	}
 	meta.SetStatusCondition(&status.Conditions, stalled)
 	conflict := metav1.Condition{Type: quoinv1.RolloutPolicyOrderConflictCondition, Status: metav1.ConditionFalse,

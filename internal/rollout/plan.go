@@ -39,6 +39,11 @@ func Plan(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) Result {
 	for i := range pools {
 		p.plan(&pools[i])
 	}
+	for i := range pools {
+		if why := p.fitsNowhere(&pools[i]); why != "" && p.result.Stalled == "" && pools[i].suspended == "" {
+			p.result.Stalled, p.result.Cause = fmt.Sprintf("MachineDeployment %s: %s", pools[i].Name, why), WillNotFit
+		}
+	}
 	p.order()
 	p.result.Misordered = misordered(pools, s.Topology)
 	return p.result
@@ -314,6 +319,7 @@ func (p *planner) stalls(pool *rules, m Machine, why string) {
 		return
 	}
 	if p.result.Stalled == "" {
+		p.result.Cause = DeadlineExceeded
 		p.result.Stalled = fmt.Sprintf("Machine %s %s %s and does not count yet: %s", m.Name, was, utc(since), why)
 	}
 }

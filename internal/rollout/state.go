@@ -169,8 +169,10 @@ const (
 	Paused Reason = "PausedAfter"
 	// Closed: no window is open.
 	Closed Reason = "WindowClosed"
+	// DeadlineExceeded: a new Machine takes longer than it may.
+	DeadlineExceeded Reason = quoinv1.DeadlineExceededReason
 	// WillNotFit: by what the last Machines took, one more would not be done before the window closes.
-	WillNotFit Reason = "WillNotFit"
+	WillNotFit Reason = quoinv1.WillNotFitReason
 	// InFlight: as many as may be are on their way.
 	InFlight Reason = "InFlight"
 	// Surge: there are as many Machines above replicas as may be.
@@ -252,9 +254,9 @@ type Result struct {
 	PausedAfter string
 	// Misordered says where the Cluster's topology has another order; empty when it has not.
 	Misordered string
-	// Stalled says which Machine takes too long, and why; empty when none does. Invalid: it is the validation that does.
+	// Stalled says what takes too long, or can never be, and Cause is its reason; both are empty when nothing does.
 	Stalled string
-	Invalid bool
+	Cause   Reason
 	// Look that is to be made; nil when none is needed.
 	Look *Look
 	// Validation is what is to be remembered of looks.

@@ -210,7 +210,7 @@ func (p *planner) recall(pools []rules) {
 		p.validation.failed = fmt.Sprintf("MachineDeployment %s was not validated within %s: %s. Mend that, or take the "+
 			"template before, or suspend its group; a successThreshold of 0 goes on without validation", pool.Name, timeout,
 			cmp.Or(failures(record), "looks that found nothing were too few"))
-		p.result.Stalled, p.result.Invalid = p.validation.failed, true
+		p.result.Stalled, p.result.Cause = p.validation.failed, ValidationFailed
 	}
 }
 

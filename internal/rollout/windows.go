@@ -126,6 +126,8 @@ type schedule struct {
 	open *opening
 	// next is the one that opens next; zero when there are no windows.
 	next opening
+	// longest that a window is open within a week of now.
+	longest time.Duration
 }
 
 // closed reports whether nothing may be replaced.
@@ -137,6 +139,9 @@ func scheduled(windows []quoinv1.RolloutWindow, now time.Time) (schedule, error)
 		return schedule{}, err
 	}
 	s := schedule{}
+	for _, o := range all {
+		s.longest = max(s.longest, o.to.Sub(o.from))
+	}
 	for _, o := range all {
 		switch {
 		case o.from.After(now):
@@ -175,18 +180,32 @@ func (p *planner) inWindow(*rules, *room) (Reason, string) {
 
 // fits keeps a Machine from being begun that by what the last ones took would not be done before the window closes.
 func (p *planner) fits(pool *rules, _ *room) (Reason, string) {
-	takes := pool.Pace.Median()
-	if p.schedule.open == nil || p.schedule.next.from.IsZero() || takes == 0 || pool.in(outdated) == 0 {
+	takes := p.turn(pool)
+	if p.schedule.open == nil || p.schedule.next.from.IsZero() || !p.now.Add(takes).After(p.schedule.open.to) {
 		return "", ""
 	}
-	takes += pool.soak
-	switch open := *p.schedule.open; {
-	case !p.now.Add(takes).After(open.to):
-		return "", ""
-	case open.to.Sub(open.from) < takes && p.schedule.next.to.Sub(p.schedule.next.from) < takes:
-		return WillNotFit, fmt.Sprintf("a Machine takes %s here with its soak, and windows are shorter: give them a "+
-			"durationMinutes of at least %d", takes, int((takes+time.Minute-1)/time.Minute))
+	if why := p.fitsNowhere(pool); why != "" {
+		return WillNotFit, why
 	}
 	return WillNotFit, fmt.Sprintf("a Machine takes %s here with its soak, and the window closes %s; the next one opens "+
 		"%s", takes, clock(p.schedule.open.to), clock(p.schedule.next.from))
+}
+
+// turn is how long the next Machine of the pool takes with its soak; 0 when that is not known, or when there is none.
+func (p *planner) turn(pool *rules) time.Duration {
+	if takes := pool.Pace.Median(); takes > 0 && pool.in(outdated) > 0 {
+		return takes + pool.soak
+	}
+	return 0
+}
+
+// fitsNowhere says that no window is as long as the next Machine of the pool takes, which would wait for ever; it is
+// empty when one is.
+func (p *planner) fitsNowhere(pool *rules) string {
+	takes := p.turn(pool)
+	if p.schedule.next.from.IsZero() || takes <= p.schedule.longest {
+		return ""
+	}
+	return fmt.Sprintf("a Machine takes %s here with its soak, and windows are shorter: give them a durationMinutes of at "+
+		"least %d", takes, int((takes+time.Minute-1)/time.Minute))
 }

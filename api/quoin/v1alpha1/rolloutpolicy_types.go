@@ -25,7 +25,8 @@ const (
 	// or something has to be done first, which its message says.
 	RolloutPolicyProgressingCondition = "Progressing"
 	// RolloutPolicyStalledCondition is True when a new Machine does not count for spec.deadlineSeconds, when a Cluster was
-	// not validated in time, or a Machine not drained. The rollout goes on as soon as it is.
+	// not validated in time, or a Machine not drained, and when no window is as long as a Machine takes. The rollout goes
+	// on as soon as it can.
 	RolloutPolicyStalledCondition = "Stalled"
 	// RolloutPolicyPausedCondition is True while the Cluster or the RolloutPolicy is paused: nothing is written then.
 	RolloutPolicyPausedCondition = clusterv1.PausedCondition
@@ -38,6 +39,8 @@ const (
 	HeldReason = "Held"
 	// AnotherPolicyReason: another RolloutPolicy of the Cluster was made earlier, and holds alone.
 	AnotherPolicyReason = "AnotherPolicy"
+	// WillNotFitReason: a Machine takes longer than any window is open.
+	WillNotFitReason = "WillNotFit"
 	// ValidationFailedReason: a Cluster was not validated within spec.validation.timeoutSeconds.
 	ValidationFailedReason = "ValidationFailed"
 	// SelectorInvalidReason: a label selector of the RolloutPolicy cannot be read.
