@@ -78,7 +78,7 @@ func looksAhead(t *testing.T, c client.Client, config *rest.Config) {
 	passed := conditions.Get(early, quoinv1.PreflightCheckPassedCondition)
 	g.Expect(passed.Status).To(Equal(metav1.ConditionFalse))
 	g.Expect(passed.Reason).To(Equal(quoinv1.BlockedReason))
-	g.Expect(passed.Message).To(ContainSubstring("ControlPlane: QuoinControlPlane cp: Available is not reported"))
+	g.Expect(passed.Message).To(ContainSubstring("ControlPlane: QuoinControlPlane cp: AddonsUpToDate is not reported"))
 
 	// Nothing but the cluster's own reports is missing: whoever skips that may go on.
 	skipped := check("skipped", "preflight", quoinv1.SkippedCheck{Name: "ControlPlane", Reason: "nothing reports here"},
