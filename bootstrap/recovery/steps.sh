@@ -154,7 +154,8 @@ keep_tool() {
 }
 
 # recovery_force: etcd takes what is in its log, without the others, and is stopped again: only when it ends in order its database
-# has all of that. Cut off anywhere, all of it is done again.
+# has all of that. Cut off anywhere, all of it is done again. One that the kubelet kills, because its grace period is over, leaves its
+# last writes in the log alone, of which a copy was kept before.
 recovery_force() {
 	keep_manifest
 	forced "$kept/forcing.yaml"

@@ -5,12 +5,12 @@ package rolloutpolicy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,7 +42,7 @@ func (r *Reconciler) leave(
 		}
 		r.tellLeave(policy, machine, d)
 	}
-	return more, kerrors.NewAggregate(failures)
+	return more, errors.Join(failures...)
 }
 
 func (r *Reconciler) leaveOne(

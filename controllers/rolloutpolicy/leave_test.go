@@ -20,6 +20,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -190,6 +191,31 @@ func TestANodeIsDrainedBeforeItsHostIsGivenUp(t *testing.T) {
 			w.Expect(w.hooks("old-1")).To(Equal(onlyTerminate))
 		})
 	}
+}
+
+// Somebody writes a Machine between its reading and our patch: it is read anew soon, and nobody is told of a failure.
+func TestAMachineThatWasWrittenMeanwhileIsReadAnew(t *testing.T) {
+	w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+	w.reconcile()
+	w.delete("old-0")
+	writer, meanwhile := w.r.Client.(client.WithWatch), 1
+	w.r.Client = interceptor.NewClient(writer, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch,
+		object client.Object, patch client.Patch, options ...client.PatchOption) error {
+		if object.GetName() == "old-0" && meanwhile > 0 {
+			meanwhile--
+			machine := w.machine("old-0")
+			w.adjust(machine, func() { metav1.SetMetaDataAnnotation(&machine.ObjectMeta, "written", "meanwhile") })
+		}
+		return c.Patch(ctx, object, patch, options...)
+	}})
+	key := ctrl.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: "c1"}}
+	for meanwhile > 0 {
+		result, err := w.r.Reconcile(t.Context(), key)
+		w.Expect(err).NotTo(HaveOccurred())
+		w.Expect(result.RequeueAfter).To(Equal(cacheLag))
+	}
+	w.reconcile()
+	w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
 }
 
 // A disruption budget that never lets go: the host is kept, whatever the template's time-out says, and the policy names

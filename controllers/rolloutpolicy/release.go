@@ -45,7 +45,7 @@ func (r *Reconciler) release(ctx context.Context, cluster *clusterv1.Cluster) (c
 		machine := &list.Items[i]
 		gated := rollout.Gated(machine)
 		machines = append(machines, machine)
-		err := r.letGo(ctx, cluster, machine, func(machine *clusterv1.Machine) {
+		err := r.unhook(ctx, cluster, machine, func(machine *clusterv1.Machine) {
 			rollout.SetMark(machine, false)
 			rollout.SetGate(machine, false)
 		})
@@ -76,15 +76,15 @@ func (r *Reconciler) free(
 ) (kept bool, err error) {
 	var failures []error
 	for _, machine := range machines {
-		failures = append(failures, r.letGo(ctx, cluster, machine, func(*clusterv1.Machine) {}))
+		failures = append(failures, r.unhook(ctx, cluster, machine, func(*clusterv1.Machine) {}))
 	}
 	kept, err = r.untaint(ctx, cluster, machines)
 	return kept, errors.Join(append(failures, err)...)
 }
 
-// letGo takes the hooks off a Machine, and what else is to go, in one patch, which has it remember the taint of its
+// unhook takes the hooks off a Machine, and what else is to go, in one patch, which has it remember the taint of its
 // Node.
-func (r *Reconciler) letGo(
+func (r *Reconciler) unhook(
 	ctx context.Context, cluster *clusterv1.Cluster, machine *clusterv1.Machine, also func(*clusterv1.Machine),
 ) error {
 	before := machine.DeepCopy()

@@ -174,14 +174,14 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 		l.again(min(podsRecheck, end.Sub(l.now)))
 		return HoldDrain, NodeUnknown, "its Node cannot be read; it is drained at " + utc(end) + " all the same"
 	}
-	letGo := ". To let it go all the same take the annotation " + quoinv1.RolloutPreDrainHookAnnotation +
+	wayOut := ". To let it go all the same take the annotation " + quoinv1.RolloutPreDrainHookAnnotation +
 		" off the Machine"
 	action, first, without := l.replaceFirst(m)
 	if action != "" {
-		return action, first, without + letGo
+		return action, first, without + wayOut
 	}
 	if reason, why := l.holdsDrain(m); reason != "" {
-		return HoldDrain, reason, why + letGo
+		return HoldDrain, reason, why + wayOut
 	}
 	if m.serves() {
 		l.serving--

@@ -61,7 +61,7 @@ func (p *planner) noSpare(pool *rules, m Machine) (Reason, string) {
 }
 
 // leavesFirst is the outdated Machine that makes room for a new one that finds no host; nil when a host comes anyway,
-// or when something speaks against it. It is the one whose turn it is, as it would be with a spare.
+// or when something speaks against it. It is the one that would be next with a spare.
 func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) {
 	if p.policy.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
 		return nil, "", "the policy waits for a host"

@@ -180,7 +180,7 @@ func (p *planner) inWindow(*rules, *room) (Reason, string) {
 
 // fits keeps a Machine from being begun that by what the last ones took would not be done before the window closes.
 func (p *planner) fits(pool *rules, _ *room) (Reason, string) {
-	takes := p.turn(pool)
+	takes := p.takes(pool)
 	if p.schedule.open == nil || p.schedule.next.from.IsZero() || !p.now.Add(takes).After(p.schedule.open.to) {
 		return "", ""
 	}
@@ -191,8 +191,8 @@ func (p *planner) fits(pool *rules, _ *room) (Reason, string) {
 		"%s", takes, clock(p.schedule.open.to), clock(p.schedule.next.from))
 }
 
-// turn is how long the next Machine of the pool takes with its soak; 0 when that is not known, or when there is none.
-func (p *planner) turn(pool *rules) time.Duration {
+// takes is how long the next Machine of the pool takes with its soak; 0 when that is not known, or when there is none.
+func (p *planner) takes(pool *rules) time.Duration {
 	if takes := pool.Pace.Median(); takes > 0 && pool.in(outdated) > 0 {
 		return takes + pool.soak
 	}
@@ -202,10 +202,10 @@ func (p *planner) turn(pool *rules) time.Duration {
 // fitsNowhere says that no window is as long as the next Machine of the pool takes, which would wait for ever; it is
 // empty when one is.
 func (p *planner) fitsNowhere(pool *rules) string {
-	takes := p.turn(pool)
+	takes := p.takes(pool)
 	if p.schedule.next.from.IsZero() || takes <= p.schedule.longest {
 		return ""
 	}
-	return fmt.Sprintf("a Machine takes %s here with its soak, and windows are shorter: give them a durationMinutes of at "+
-		"least %d", takes, int((takes+time.Minute-1)/time.Minute))
+	return fmt.Sprintf("a Machine takes %s here with its soak, and windows are shorter: give them a durationMinutes of "+
+		"at least %d", takes, int((takes+time.Minute-1)/time.Minute))
 }
