@@ -4,6 +4,7 @@
 package sim_test
 
 import (
+	"math/rand/v2"
 	"regexp"
 	"strings"
 	"testing"
@@ -80,6 +81,28 @@ func TestEveryWriteOfAWorkerRolloutSurvivesAKill(t *testing.T) {
 	artifact(t, "kills-workers.txt", drawKills(kills))
 	if changes < everyKill {
 		t.Errorf("only %d kills", changes)
+	}
+	court.withoutPolicy()
+}
+
+// Our manager dies once in each rollout, after a drawn number of its writes.
+func TestAWorkerRolloutSurvivesOneKill(t *testing.T) {
+	needsTime(t)
+	random := rand.New(rand.NewPCG(seed(t), 3))
+	court := newPool(t, "kill-workers", 3, 1, nil)
+	for round := range 8 * rounds() {
+		after := 1 + round%8*25 + random.IntN(25)
+		once := false
+		kills := court.killWorkers(3, func() int {
+			if once {
+				return 0
+			}
+			once = true
+			return after
+		}, nil)
+		if len(kills) > 0 {
+			t.Logf("after write %d: %s", after, kills[0].event)
+		}
 	}
 	court.withoutPolicy()
 }

@@ -274,3 +274,19 @@ func TestAHeldMachineIsNotRemediated(t *testing.T) {
 	}
 	judge.end()
 }
+
+// A large pool is replaced with a canary, drains and one spare host, while our manager dies now and then.
+func TestALargePoolIsReplaced(t *testing.T) {
+	needsTime(t)
+	for _, replicas := range []int{10, 100} {
+		if replicas > 10 && !nightly() {
+			break
+		}
+		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
+			court := newPool(t, fmt.Sprintf("large-%d", replicas), int32(replicas), 1, nil) //nolint:gosec // small numbers
+			kills := court.killWorkers(replicas, func() int { return 300 }, nil)
+			t.Logf("%d kills", len(kills))
+			court.withoutPolicy()
+		})
+	}
+}

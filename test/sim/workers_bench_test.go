@@ -1,0 +1,109 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// workerCost is what replaced Machines of a pool cost.
+type workerCost struct {
+	machines       int
+	time           time.Duration
+	ours, upstream int64
+}
+
+func (w workerCost) seconds() float64 { return w.time.Seconds() / float64(w.machines) }
+
+func (w workerCost) requests() float64 { return float64(w.ours) / float64(w.machines) }
+
+// BenchmarkReplacedWorker replaces pools on simulated hosts by Cluster API's own controllers, in turn as they do it alone,
+// and under a RolloutPolicy that takes no time of its own: no soak, nobody who is asked. A tenth surges.
+func BenchmarkReplacedWorker(b *testing.B) {
+	sizes := []int{10}
+	if os.Getenv("QUOIN_BENCH_WORKERS") != "" {
+		sizes = append(sizes, 100, 1000)
+	}
+	for _, size := range sizes {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			var alone, led workerCost
+			court := newWorkerBench(b, size)
+			b.ResetTimer()
+			for range b.N {
+				court.measure(&alone, size)
+				court.addPolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.SoakSeconds, spec.Drain = ptr.To[int32](0), nil })
+				court.until("being up to date", func() string {
+					if reason := conditions.GetReason(court.policy(), quoinv1.RolloutPolicyProgressingCondition); reason != quoinv1.UpToDateReason {
+						return reason
+					}
+					return ""
+				})
+				court.measure(&led, size)
+				court.withoutPolicy()
+			}
+			b.StopTimer()
+			reportWorkers(b, alone, led)
+		})
+	}
+}
+
+func newWorkerBench(b *testing.B, size int) *court {
+	b.Helper()
+	surging := max(size/10, 1)
+	court := newCourt(b, courtOptions{name: fmt.Sprintf("bench-workers-%d", size), replicas: 1, hosts: 1 + size + 2*surging,
+		strategy: surge, admission: true, workers: true})
+	court.patience = whole + time.Duration(size)*time.Minute
+	court.untilWhole("coming up")
+	court.addPool("amber", int32(size)) //nolint:gosec // small numbers
+	court.patchPool("amber", fmt.Sprintf(
+		`{"spec":{"rollout":{"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":%d,"maxUnavailable":0}}}}}`, surging))
+	court.until("amber", func() string { return court.lacksPool("amber", time.Time{}, size) })
+	court.until("order", func() string { return court.lacksOrder(false) })
+	return court
+}
+
+// measure one rollout of the pool amber.
+func (c *court) measure(cost *workerCost, size int) {
+	c.t.Helper()
+	ours, upstream := c.site.Manager().Requests(), c.site.Upstream().Requests()
+	edit, begin := c.rollOut("amber"), time.Now()
+	c.until("amber", func() string { return c.lacksPool("amber", edit, size) })
+	cost.machines += size
+	cost.time += time.Since(begin)
+	// What leaves last is part of it.
+	c.until("  order", func() string { return c.lacksOrder(false) })
+	cost.ours += c.site.Manager().Requests() - ours
+	cost.upstream += c.site.Upstream().Requests() - upstream
+}
+
+func reportWorkers(b *testing.B, alone, led workerCost) {
+	b.Helper()
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "per replaced worker\talone\twith a policy\tratio")
+	for _, line := range []struct {
+		what       string
+		alone, led float64
+	}{
+		{"seconds", alone.seconds(), led.seconds()},
+		{"requests of our manager", alone.requests(), led.requests()},
+		{"requests of Cluster API's managers", float64(alone.upstream) / float64(alone.machines), float64(led.upstream) / float64(led.machines)},
+	} {
+		fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\n", line.what, line.alone, line.led, line.led/line.alone)
+	}
+	_ = w.Flush()
+	b.Logf("\n%starget: 1.05 of the time, 10 requests more", text.String())
+	b.ReportMetric(led.seconds()/alone.seconds(), "time-ratio")
+	b.ReportMetric(led.requests()-alone.requests(), "requests-more/machine")
+}
