@@ -85,7 +85,8 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 		if len(d.machines) > 0 {
 			rapid.SampledFrom(d.machines).Draw(t, "selected").needsUpdate = "needs-update on its Node"
 		}
-		return true // what takes its place does not count yet when an edit has Cluster API delete another one
+		// What takes its place does not count yet when an edit has Cluster API delete another one, and it knows no waves.
+		return true
 	case "forget":
 		d.completed, d.selected, d.owes = "", "", false
 	case "plane":
