@@ -65,6 +65,9 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 		return s.wait(controlplane.Repair, controlplane.ReasonMemberWithoutMachine,
 			"Machine %s is drained, but its etcd member stays: %s", machine.Name, why).WithMachine(machine.Name)
 	}
+	if step := dropGivenUp(s, member); step != nil {
+		return step
+	}
 	verdict := s.mayRemove(member.ID, s.terms(machine))
 	if !verdict.Allowed {
 		// It may have been let go while its member looked dead or no host was free. Without a replacement to wait for, what

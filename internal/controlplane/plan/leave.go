@@ -132,8 +132,12 @@ func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
 			"Machine %s is being deleted but kept: %s", machine.Name, why).
 			WithMachine(machine.Name)
 	}
-	// A member that is dead leaves no gap.
-	if other := s.onItsWay(machine); other != "" && !s.dead(member) {
+	if step := dropGivenUp(s, member); step != nil {
+		return step
+	}
+	// A member that is dead leaves no gap, nor does a learner beside the only voter: that stays until another one votes,
+	// which nothing can while this learner is there.
+	if other := s.onItsWay(machine); other != "" && !s.dead(member) && !s.besideOnlyVoter(member) {
 		return s.waitFor(machine, controlplane.ReasonOneAtATime,
 			"Machine %s is being deleted but kept until Machine %s, which leaves now, is gone", machine.Name, other)
 	}
@@ -161,6 +165,17 @@ func etcdUnknown(s facts, machine controlplane.Machine) *controlplane.Step {
 			"in spec.lifecycleHooks from its QuoinMachine"
 	}
 	return step
+}
+
+// besideOnlyVoter reports whether the member is a learner, and only one member votes.
+func (s facts) besideOnlyVoter(member *quorum.Member) bool {
+	voters := 0
+	for _, other := range s.Etcd.Members {
+		if !other.Learner {
+			voters++
+		}
+	}
+	return member.Learner && voters == 1
 }
 
 // onItsWay names another Machine whose drain was approved and whose departure is not over; empty when there is none.

@@ -108,12 +108,33 @@ func (s facts) keptByUnclaimed(machine controlplane.Machine) string {
 		return ""
 	}
 	votes := !member.Learner && !s.dead(member) && !s.wavering(member)
-	others := slices.ContainsFunc(s.membership().Members, func(other quorum.Member) bool {
-		leaves := other.Departing && !other.Held
-		return other.Machine != "" && other.ID != member.ID && !other.Learner && other.Healthy && !leaves
-	})
-	if !votes && others {
+	if !votes && s.othersStay(member) {
 		return ""
 	}
 	return s.describeUnclaimed(unclaimed[0])
+}
+
+// othersStay reports whether another member votes whose Machine does not leave.
+func (s facts) othersStay(member *quorum.Member) bool {
+	return slices.ContainsFunc(s.membership().Members, func(other quorum.Member) bool {
+		leaves := other.Departing && !other.Held
+		return other.Machine != "" && other.ID != member.ID && !other.Learner && other.Healthy && !leaves
+	})
+}
+
+// dropGivenUp removes the voters that a person has given up before the last Machine goes through which etcd can be
+// reached: they would have the quorum then, on hosts that no Machine of this control plane knows, and nothing could join
+// them. Nil when there are none, when another Machine stays, or when this one casts no vote.
+func dropGivenUp(s facts, member *quorum.Member) *controlplane.Step {
+	if member.Learner || s.dead(member) || s.othersStay(member) {
+		return nil
+	}
+	for _, other := range s.orphanedMembers() {
+		if !other.Learner && !s.dead(&other) && slices.Contains(s.RemoveMembers, other.ID) {
+			if step := s.dropOrphanedMember(other); !step.Waiting() {
+				return step
+			}
+		}
+	}
+	return nil
 }

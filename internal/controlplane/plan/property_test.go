@@ -42,7 +42,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 				minor += rapid.IntRange(-1, 2).Draw(t, "minors")
 				w.change(fmt.Sprintf("v1.%d.0", minor))
 			case 1:
-				w.Replicas = rapid.IntRange(0, 5).Draw(t, "replicas")
+				w.want(rapid.IntRange(0, 5).Draw(t, "replicas"))
 			case 2:
 				w.outdate()
 			case 3:
@@ -100,6 +100,15 @@ func TestPromisesHoldAlways(t *testing.T) {
 		w.leaveAlone(rapid.Bool().Draw(t, "no host to spare"))
 		w.bringUp(t)
 	})
+}
+
+// want has so many replicas be asked for. Where they are fewer, so are those that a Machine that was deleted before had to
+// leave behind.
+func (w *world) want(replicas int) {
+	w.Replicas = replicas
+	for name, others := range w.wanted {
+		w.wanted[name] = min(others, max(replicas, 1))
+	}
 }
 
 // bringUp lets controller and world take turns, undisturbed, until everything is as it was asked for.
