@@ -123,8 +123,8 @@ func (s facts) othersStay(member *quorum.Member) bool {
 }
 
 // dropGivenUp removes the voters that a person has given up before the last Machine goes through which etcd can be
-// reached: they would have the quorum then, on hosts that no Machine of this control plane knows, and nothing could join
-// them. Nil when there are none, when another Machine stays, or when this one casts no vote.
+// reached: they would have the quorum then, on hosts that no Machine of this control plane knows, and nothing could
+// join them. Nil when there are none, when another Machine stays, or when this one casts no vote.
 func dropGivenUp(s facts, member *quorum.Member) *controlplane.Step {
 	if member.Learner || s.dead(member) || s.othersStay(member) {
 		return nil
