@@ -87,7 +87,7 @@ test-all: ## Run the unit and the integration tests.
 
 .PHONY: lint
 lint: ## Run the linters.
-	$(call tool,golangci-lint) run --timeout 10m
+	$(call tool,golangci-lint) run --timeout 30m
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests.
