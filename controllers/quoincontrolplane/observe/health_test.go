@@ -92,19 +92,21 @@ func TestASkippedDrainIsBelievedWhenItStaysSo(t *testing.T) {
 }
 
 // The last that a host said before it was lost is that its bootstrap data run. Once it is known not to run, or nobody
-// waits for it any more, nothing joins there.
+// waits for it any more, or what ran there has ended by its own time, nothing joins there.
 func TestAHostThatIsLostDoesNotJoin(t *testing.T) {
-	infra := &infrav1.QuoinMachine{}
+	infra, now := &infrav1.QuoinMachine{}, time.Now()
 	infra.Spec.ProviderID = infrav1.ProviderID("metal", "h", "c1")
 	for name, test := range map[string]struct {
 		state                     infrav1.HostState
 		condition, status, reason string
 		joins                     bool
+		silent                    time.Duration
 	}{
-		"silent":    {joins: true},
+		"silent":    {joins: true, silent: time.Hour - time.Minute},
+		"lost":      {silent: time.Hour},
 		"fenced":    {condition: infrav1.HostFencedCondition, status: "True", reason: "PoweredOff"},
 		"running":   {condition: infrav1.HostFencedCondition, status: "False", reason: "PoweredOn", joins: true},
-		"abandoned": {infrav1.HostStateQuarantined, infrav1.HostCleanCondition, "False", infrav1.HostAbandonedReason, false},
+		"abandoned": {infrav1.HostStateQuarantined, infrav1.HostCleanCondition, "False", infrav1.HostAbandonedReason, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := &infrav1.QuoinHost{}
@@ -115,7 +117,10 @@ func TestAHostThatIsLostDoesNotJoin(t *testing.T) {
 				host.Status.Conditions = []metav1.Condition{{Type: test.condition, Status: metav1.ConditionStatus(test.status),
 					Reason: test.reason}}
 			}
-			running, ended := joining(host, infra)
+			if test.silent != 0 {
+				host.Status.UnreachableSince = &metav1.Time{Time: now.Add(-test.silent)}
+			}
+			running, ended := joining(host, infra, now)
 			NewWithT(t).Expect(running).To(Equal(test.joins))
 			NewWithT(t).Expect(ended).To(BeFalse())
 		})

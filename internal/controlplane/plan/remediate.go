@@ -276,7 +276,8 @@ func (s facts) othersCarry(target controlplane.UnhealthyMachine,
 			(machine.Node == "" || machine.Joining || s.StackedEtcd && (member == nil || member.Learner))
 		if problem != "" && arriving && !ill(machine, unhealthy) {
 			return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonMachineNotReady,
-				"Machine %s is ill and waits for Machine %s: %s", target.Machine.Name, machine.Name, problem))
+				"Machine %s is ill and waits for Machine %s: %s; if it will not come, have that one replaced first: annotate it "+
+					"with cluster.x-k8s.io/remediate-machine", target.Machine.Name, machine.Name, problem))
 		}
 	}
 	if !carried && len(s.active()) > 1 {
