@@ -44,12 +44,15 @@ type Member struct {
 	Leader bool
 	// Alarms that are raised for the member: NOSPACE, CORRUPT.
 	Alarms []string
-	// Answers reports whether the member itself was asked and sees a leader.
+	// Answers reports whether the member itself was asked and sees a leader, and does not hang.
 	Answers bool
-	// Lag is how many entries of the log the member has not applied yet that the furthest member knows to be committed.
-	// Size is that of its database file in bytes, Version that of its etcd. Of a member that was not reached they are
-	// zero.
+	// Hangs: it is a voter that sees a leader, and completed no read through the quorum while another voter did.
+	Hangs bool
+	// Lag is how many entries of the log the member has not applied yet that the furthest member knows to be committed,
+	// Applied the last one that it has. Size is that of its database file in bytes, Version that of its etcd. Of a member
+	// that was not reached they are zero.
 	Lag     uint64
+	Applied uint64
 	Size    int64
 	Version string
 	// Connected: its host is not known here, and a member that answers is connected with it. Unasked: nobody could tell.
@@ -75,8 +78,8 @@ type answer struct {
 
 // stragglers is how long the others are waited for once one has told what a quorum agrees on: a member that starts, or
 // whose host hangs, would else cost each reading its whole time. One that is late counts as one that did not answer
-// this time.
-const stragglers = 2 * time.Second
+// this time. It is longer than quorumReadTimeout, so that a voter that hangs has always said so before.
+const stragglers = quorumReadTimeout + time.Second
 
 // ErrContradiction is what a reading ends with when one member speaks for a quorum, and another one speaks for a quorum
 // of other members, or remembers others and knows more of etcd's log than the first. One of them is of another etcd: it
@@ -277,13 +280,16 @@ func (a *answer) member(listed *pb.Member, said, asked *answer, furthest uint64)
 	}
 	if said != nil {
 		member.Size, member.Version = said.status.DbSize, said.status.Version
-		if applied := said.status.RaftAppliedIndex; applied < furthest {
-			member.Lag = furthest - applied
+		if member.Applied = said.status.RaftAppliedIndex; member.Applied < furthest {
+			member.Lag = furthest - member.Applied
 		}
 	}
 	switch {
 	case said != nil && said.status.Leader == 0:
 		member.Problem = "it sees no leader"
+	case said != nil && a.agreed && !said.agreed && !member.Learner:
+		member.Hangs = true
+		member.Problem = "it completes no read through the quorum, though others do: look at its disk"
 	case said != nil:
 		member.Answers = true
 	case asked != nil && asked.err != nil:

@@ -96,6 +96,9 @@ func (o *Observation) Membership() quorum.Membership {
 	for _, member := range o.Etcd.Cluster.Members {
 		entry := quorum.Member{ID: member.ID, Name: member.Name, Learner: member.Learner, Leader: member.Leader,
 			Healthy: member.Answers && len(member.Alarms) == 0, Problem: member.Problem, Lag: member.Lag, Size: member.Size}
+		if member.Hangs {
+			entry.Progress = member.Applied
+		}
 		switch {
 		case len(member.Alarms) > 0:
 			entry.Problem = "alarm " + strings.Join(member.Alarms, ", ")

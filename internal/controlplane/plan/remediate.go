@@ -108,7 +108,7 @@ func (s facts) memberUnhealthyReason(machine controlplane.Machine) (reason, mess
 	case member.Learner:
 		return controlplane.UnhealthyLearnerStuck,
 			fmt.Sprintf("its etcd member %s has been a learner that does not catch up since %s", member.Name, stamp)
-	case !member.Healthy:
+	case s.dead(member):
 		return controlplane.UnhealthyMemberDead, fmt.Sprintf("its etcd member %s has not been healthy since %s, though "+
 			"its host answers: %s", member.Name, stamp, member.Problem)
 	}
