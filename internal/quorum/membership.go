@@ -47,7 +47,7 @@ type Member struct {
 	Unasked bool
 	// Silent is how long it has not been healthy, as far as that is known, while others agreed.
 	Silent time.Duration
-	// Progress is how far one has come that answers and hangs: as long as that grows it is slow, and not dead.
+	// Progress is how often one that hangs has written to its disk: as long as that grows it is slow, and not dead.
 	Progress uint64
 	// Lag is how many entries it has not applied that the furthest member has.
 	Lag uint64

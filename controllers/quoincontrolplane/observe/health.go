@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,8 +87,8 @@ func (o *Observation) memberIllSince(machine *clusterv1.Machine) time.Time {
 	if condition == nil || condition.Status != metav1.ConditionFalse {
 		return time.Time{}
 	}
-	for _, member := range o.Etcd.Cluster.Members {
-		if slices.Contains(member.Alarms, "NOSPACE") && member.Name == machine.Status.NodeRef.Name {
+	for _, member := range o.State.Etcd.Members {
+		if member.Full && member.Machine == machine.Name {
 			return time.Time{}
 		}
 	}

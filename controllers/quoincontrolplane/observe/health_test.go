@@ -62,10 +62,10 @@ func TestSilenceIsNotCountedOverAPause(t *testing.T) {
 func TestAVoterIsStuckWhenItComesNoFurtherWhileOthersAgree(t *testing.T) {
 	g := NewWithT(t)
 	h, start := &history.History{}, time.Now()
-	silent := func(at time.Duration, agreed bool, applied uint64) time.Duration {
+	silent := func(at time.Duration, agreed bool, syncs uint64) time.Duration {
 		o := &Observation{Inventory: Inventory{Subject: Subject{
 			ControlPlane: &controlplanev1.QuoinControlPlane{}}}}
-		o.Etcd.Cluster = etcd.Cluster{Agreed: agreed, Members: []etcd.Member{{ID: 7, Hangs: agreed, Applied: applied}}}
+		o.Etcd.Cluster = etcd.Cluster{Agreed: agreed, Members: []etcd.Member{{ID: 7, Hangs: agreed, Syncs: syncs}}}
 		m := o.Membership()
 		noteUnhealthy(h, "uid", &m, start.Add(at))
 		return m.Members[0].Silent

@@ -52,8 +52,8 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 				"its QuoinHost with quoin.cluster.x-k8s.io/abandon", machine.Name)
 	}
 	if member == nil {
-		// A member whose Machine is not known may be the one of this Machine, which never got a Node.
-		if step := dropOrphanedMembers(s); step != nil && machine.Node == "" {
+		// A member whose Machine is not known may be the one of this Machine.
+		if step := dropOrphanedMembers(s); step != nil {
 			return step
 		}
 		if step := deleteNode(s, machine); step != nil {
