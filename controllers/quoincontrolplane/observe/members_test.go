@@ -89,9 +89,9 @@ func TestAMemberIsThatOfTheMachineWhoseHostTellsIt(t *testing.T) {
 
 	// The host of c tells another member, so the one with its name and address is nobody's.
 	o = threeMembers()
-	members = append(o.Etcd.Cluster.Members, etcd.Member{ID: 9, Name: "other", Answers: true, ToldBy: "n-c"})
-	members[2].Answers, members[2].ToldBy = false, ""
-	o.Etcd.Cluster.Members = members
+	o.Etcd.Cluster.Members[2].Answers, o.Etcd.Cluster.Members[2].ToldBy = false, ""
+	o.Etcd.Cluster.Members = append(o.Etcd.Cluster.Members, etcd.Member{ID: 9, Name: "other", Answers: true,
+		ToldBy: "n-c"})
 	g.Expect(o.Membership().Members[2].Machine).To(BeEmpty())
 	g.Expect(o.Membership().Members[3].Machine).To(Equal("c"))
 }
