@@ -380,7 +380,8 @@ func TestAVoterWhoseDiskHangsIsKnown(t *testing.T) {
 			}
 			at := slices.IndexFunc(cluster.read().Members, func(m Member) bool { return m.Leader == leads })
 			victim := cluster.read().Members[at]
-			member := cluster.members[slices.IndexFunc(cluster.members, func(m *realMember) bool { return m.name == victim.Name })]
+			member := cluster.members[slices.IndexFunc(cluster.members,
+				func(m *realMember) bool { return m.name == victim.Name })]
 			read := func() Member {
 				read := cluster.read()
 				g.Expect(read.Agreed).To(BeTrue())
@@ -396,8 +397,8 @@ func TestAVoterWhoseDiskHangsIsKnown(t *testing.T) {
 				}
 			}
 			disk := func(delay time.Duration) (ends func()) {
-				command := exec.Command("strace", "-f", "-qq", "-o", "/dev/null", "-p", fmt.Sprint(member.process.Pid), //nolint:gosec // a test's own etcd
-					"-e", "trace=fdatasync", "-e", fmt.Sprintf("inject=fdatasync:delay_enter=%d", delay.Microseconds()))
+				command := exec.Command("strace", "-f", "-qq", "-o", "/dev/null", //nolint:gosec // a test's own etcd
+					"-p", fmt.Sprint(member.process.Pid), "-e", "trace=fdatasync", "-e", fmt.Sprintf("inject=fdatasync:delay_enter=%d", delay.Microseconds()))
 				g.Expect(command.Start()).To(Succeed())
 				return func() {
 					_ = command.Process.Kill()

@@ -91,7 +91,8 @@ func (s facts) memberUnhealthyReason(machine controlplane.Machine) (reason, mess
 	if health.AnswersSince.After(since) {
 		since = health.AnswersSince
 	}
-	if s.Remediation.Now.Sub(since) < memberDeadline {
+	// A clock that was set back is waited for no longer than one that was not.
+	if s.Remediation.Now.Sub(since).Abs() < memberDeadline {
 		return "", ""
 	}
 	stamp := since.UTC().Format(time.RFC3339)
@@ -352,7 +353,8 @@ func (s facts) attempt(target controlplane.UnhealthyMachine,
 	if terms.MinHealthyPeriod != nil {
 		healthy = *terms.MinHealthyPeriod
 	}
-	if !last.Time.Add(healthy).After(terms.Now) {
+	ago := terms.Now.Sub(last.Time).Abs() // also when the clock was set back
+	if ago >= healthy {
 		return next, nil
 	}
 	next.RetryCount = last.RetryCount + 1
@@ -369,9 +371,9 @@ func (s facts) attempt(target controlplane.UnhealthyMachine,
 	case !certain(target):
 		period = backOff(last.RetryCount)
 	}
-	if again := last.Time.Add(period); again.After(terms.Now) {
+	if ago < period {
 		return hold(controlplane.ReasonRetryLater, "It replaced Machine %s; the next attempt begins at %s", last.Machine,
-			again.UTC().Format(time.RFC3339))
+			last.Time.Add(period).UTC().Format(time.RFC3339))
 	}
 	return next, nil
 }
