@@ -398,7 +398,8 @@ func TestAVoterWhoseDiskHangsIsKnown(t *testing.T) {
 			}
 			disk := func(delay time.Duration) (ends func()) {
 				command := exec.Command("strace", "-f", "-qq", "-o", "/dev/null", //nolint:gosec // a test's own etcd
-					"-p", fmt.Sprint(member.process.Pid), "-e", "trace=fdatasync", "-e", fmt.Sprintf("inject=fdatasync:delay_enter=%d", delay.Microseconds()))
+					"-p", fmt.Sprint(member.process.Pid), "-e", "trace=fdatasync",
+					"-e", fmt.Sprintf("inject=fdatasync:delay_enter=%d", delay.Microseconds()))
 				g.Expect(command.Start()).To(Succeed())
 				return func() {
 					_ = command.Process.Kill()
