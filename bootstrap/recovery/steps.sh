@@ -126,9 +126,9 @@ put_member() {
 	mv -T "$new/member" "$data/member" && sync "$data" || quoin_fail "$data cannot be written"
 }
 
-# forced <file>: writes the manifest of a member that throws the others out of the list.
+# forced <file>: writes the manifest of a member that throws the others out of the list, and has time to end in order.
 forced() {
-	awk -v flag="$flag" '{ print } /^ *- etcd$/ { sub(/etcd$/, flag); print }' "$kept/etcd.yaml" >"$1" || quoin_fail "$1 cannot be written; is there room?"
+	awk -v flag="$flag" '/^  terminationGracePeriodSeconds:/ { next } { print } /^spec:$/ { print "  terminationGracePeriodSeconds: 600" } /^ *- etcd$/ { sub(/etcd$/, flag); print }' "$kept/etcd.yaml" >"$1" || quoin_fail "$1 cannot be written; is there room?"
 	grep -q -- "$flag" "$1" || quoin_fail "the command in $manifest is not the one that kubeadm writes"
 }
 
@@ -153,15 +153,21 @@ keep_tool() {
 	mv -f "$tool.part" "$tool" || quoin_fail "$kept cannot be written; is there room?"
 }
 
+# end_in_order: stops an etcd that works, in less time than the kubelet grants it: who ended in that was not killed.
+end_in_order() {
+	works || quoin_fail "etcd ended by itself, so its database may lack what is in its log: look why, and ask again under another id; $look"
+	rm -f "$manifest" && sync "${manifest%/*}" || quoin_fail "$manifest cannot be removed"
+	quoin_settle 240 stopped || quoin_fail "etcd did not end in order within 240 s, so its database may lack what is in its log: ask again under another id"
+}
+
 # recovery_force: etcd takes what is in its log, without the others, and is stopped again: only when it ends in order its database
-# has all of that. Cut off anywhere, all of it is done again. One that the kubelet kills, because its grace period is over, leaves its
-# last writes in the log alone, of which a copy was kept before.
+# has all of that. Cut off anywhere, all of it is done again.
 recovery_force() {
 	keep_manifest
 	forced "$kept/forcing.yaml"
 	start_etcd "$kept/forcing.yaml"
 	keep_tool
-	stop_etcd
+	end_in_order
 }
 
 # recovery_raise <id>: etcd is stopped. The others may have given clients revisions that this member never had, and it would give the

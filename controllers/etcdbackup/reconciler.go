@@ -113,6 +113,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 
 // prepare makes what Reconcile keeps.
 func (r *Reconciler) prepare() {
+	backup.SweepSpool(r.Spool)
 	r.calls = async.New(async.Options{MaxConcurrent: maxConcurrent})
 	r.known = map[types.NamespacedName]*memory{}
 	r.protection = &secretprotection.Protection{Client: r.Client, Reader: r.APIReader,

@@ -225,3 +225,12 @@ func TestASnapshotThatCannotBeBroughtSaysWhy(t *testing.T) {
 		})
 	}
 }
+
+// A manager that is killed leaves the data in the clear that it was about to deliver. Nobody may need them again.
+func TestAManagerSweepsItsSpoolWhenItStarts(t *testing.T) {
+	w := newWorld(t, nil)
+	left := filepath.Join(w.spool, "quoin-restore-1")
+	w.Expect(os.MkdirAll(filepath.Join(left, "member"), 0o700)).To(Succeed())
+	w.restart()
+	w.Expect(left).NotTo(BeADirectory())
+}

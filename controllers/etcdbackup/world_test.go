@@ -52,6 +52,7 @@ type world struct {
 	recorder *events.FakeRecorder
 	r        *Reconciler
 	volume   string
+	spool    string
 	now      time.Time
 	// told are the patches of status.
 	told []string
@@ -122,8 +123,8 @@ func certificate(g *WithT) (certPEM, keyPEM []byte) {
 
 func newWorld(t *testing.T, spec *controlplanev1.EtcdBackup) *world {
 	t.Helper()
-	w := &world{WithT: NewWithT(t), t: t, volume: t.TempDir(), now: time.Date(2026, 11, 21, 12, 0, 0, 500_000_000,
-		time.UTC),
+	w := &world{WithT: NewWithT(t), t: t, volume: t.TempDir(), spool: t.TempDir(),
+		now:      time.Date(2026, 11, 21, 12, 0, 0, 500_000_000, time.UTC),
 		recorder: events.NewFakeRecorder(100), quorum: true, snapshot: backuptest.Signed(backuptest.Database(t, 50)),
 		refuse: map[string]error{}}
 	scheme := runtime.NewScheme()
@@ -177,7 +178,7 @@ func newWorld(t *testing.T, spec *controlplanev1.EtcdBackup) *world {
 
 // restart is what a new process begins with.
 func (w *world) restart() {
-	w.r = &Reconciler{Client: w.api, APIReader: w.api, Hosts: w, Etcd: w, Directory: w.volume, Spool: w.t.TempDir(),
+	w.r = &Reconciler{Client: w.api, APIReader: w.api, Hosts: w, Etcd: w, Directory: w.volume, Spool: w.spool,
 		Recorder: w.recorder,
 		Now:      func() time.Time { return w.now }}
 	w.r.prepare()

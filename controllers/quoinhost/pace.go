@@ -45,6 +45,7 @@ var (
 
 func callFollow(plan string) milestone   { return milestone{"follow", plan} }
 func callStart(plan string) milestone    { return milestone{"start", plan} }
+func callStop(plan string) milestone     { return milestone{"stop", plan} }
 func callPush(plan string) milestone     { return milestone{"push", plan} }
 func callVerify(plan string) milestone   { return milestone{"verify", plan} }
 func callReboot(boot string) milestone   { return milestone{"reboot", boot} }

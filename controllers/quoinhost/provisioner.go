@@ -30,6 +30,8 @@ type Provisioner interface {
 	// with resume, if ours is the owner of the host. That a host knows no plan is told only to the newest generation: to
 	// any other it is an *owner.StaleError, because the plan may have been cleaned away by the one that took over.
 	Follow(ctx context.Context, host *infrav1.QuoinHost, id string, ours owner.Record, resume bool) (run.Status, error)
+	// StopPlan ends a plan with everything that it started, unless it has ended.
+	StopPlan(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record, id string) error
 	// AcquireToken tells the host of a newer generation of the claim that it serves.
 	AcquireToken(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record) error
 	// Push sends to the host what it lacks of a version that is not fetched, and tells how far it came. It ends in time

@@ -115,6 +115,19 @@ func (o *sshProvisioner) Follow(ctx context.Context, host *infrav1.QuoinHost, id
 	return run.Poll(ctx, conn, id)
 }
 
+// StopPlan implements Provisioner.
+func (o *sshProvisioner) StopPlan(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record, id string) error {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	guard, err := acquired(ctx, conn, ours)
+	if err != nil {
+		return err
+	}
+	return guard.Explain(ctx, conn, run.Runner{Guard: guard.Script()}.Stop(ctx, conn, id))
+}
+
 // AcquireToken implements Provisioner. A host that serves nobody is not taken: whatever starts on it does that.
 func (o *sshProvisioner) AcquireToken(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record) error {
 	conn, err := o.connector.Connect(ctx, host)

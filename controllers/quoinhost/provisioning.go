@@ -43,9 +43,29 @@ func (r *reconciliation) provisioning(ctx context.Context) (result, error) {
 		return r.provisionEnded(infrav1.HostBootstrapInterruptedReason, status, "kubeadm is not run twice, so the Machine "+
 			"must be replaced: delete it, and its host is reset")
 	}
+	if m := r.claim.machine; m != nil && !m.DeletionTimestamp.IsZero() && !heldBeforeDrain(m) {
+		return r.stopProvisioning(ctx, id)
+	}
 	r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostStepRunningReason,
 		fmt.Sprintf("%s on %s: %s", r.version(), r.host.Name, status.Message))
 	return r.poll(id), nil
+}
+
+// stopProvisioning ends the plan of a Machine that leaves, and may be drained. It may hang until a step's time is over,
+// and as long as it runs it may add a member to etcd, for which the control plane would keep the host.
+func (r *reconciliation) stopProvisioning(ctx context.Context, id string) (result, error) {
+	if r.maintenanceGate("the end of the bootstrap of Machine " + r.claim.machine.Name) {
+		return r.poll(id), nil
+	}
+	ours := r.ownerRecord()
+	_, o := call(ctx, r, callStop(id), shortCall, func(ctx context.Context, host *infrav1.QuoinHost) (struct{}, error) {
+		return struct{}{}, r.controller.Provisioner.StopPlan(ctx, host, ours, id)
+	})
+	if o.pending {
+		return o.result, nil
+	}
+	r.pace().unmark(callFollow(id))
+	return after(0), nil
 }
 
 // followProvisioning follows the plan of the claim. When neither the host nor our status knows the plan, but the

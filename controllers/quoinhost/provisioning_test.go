@@ -20,6 +20,7 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
@@ -323,6 +324,35 @@ func TestAddonImagesOfFurtherVersionsAreBroughtAndARetryHasAnotherPlan(t *testin
 	w.g.Expect(w.room.plans).To(HaveKey("addons-v1.36.3-2"))
 	w.untilReason(infrav1.HostAddonImagesCondition, infrav1.MachineImagesPresentReason)
 	w.g.Expect(w.room.count("provision")).To(Equal(1))
+}
+
+// A command of the bootstrap data may never end. A Machine that leaves does not wait for it: what runs is stopped as
+// soon as nothing keeps the Machine from being drained, so that nothing of it adds a member to etcd any more.
+func TestABootstrapThatHangsIsStoppedWhenItsMachineLeaves(t *testing.T) {
+	w := claimedWorld(t, true)
+	w.room.script[provisionPlanID] = []run.Status{{Phase: run.Running, Step: "runcmd-0", Message: "step 3 of 5"}}
+	w.untilState(infrav1.HostStateProvisioning)
+	machine := machineOf(w)
+	metav1.SetMetaDataAnnotation(&machine.ObjectMeta, controlplanev1.PreDrainHookAnnotation, "")
+	w.g.Expect(w.client.Update(t.Context(), machine)).To(Succeed())
+	w.linger(5)
+	w.g.Expect(w.client.Delete(t.Context(), machine)).To(Succeed())
+	w.linger(5)
+	w.g.Expect(w.room.count("stop")).To(BeZero(), "its departure was not agreed to")
+
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.Maintenance = &infrav1.Maintenance{Reason: "cables"} })
+	machine = machineOf(w)
+	delete(machine.Annotations, controlplanev1.PreDrainHookAnnotation)
+	w.g.Expect(w.client.Update(t.Context(), machine)).To(Succeed())
+	waits := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostMaintenanceReason)
+	w.g.Expect(waits.Message).To(ContainSubstring("the end of the bootstrap of Machine m1"))
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.Maintenance = nil })
+
+	w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostBootstrapInterruptedReason)
+	w.g.Expect(w.host().Status.Operation.Final()).To(BeTrue())
+	w.restart()
+	w.linger(5)
+	w.g.Expect(w.room.count("stop")).To(Equal(1))
 }
 
 func deleteMachine(w *world) {

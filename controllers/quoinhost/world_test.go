@@ -316,6 +316,20 @@ func (m *machineRoom) StopAPIServer(_ context.Context, _ *infrav1.QuoinHost, our
 	return nil
 }
 
+func (m *machineRoom) StopPlan(_ context.Context, _ *infrav1.QuoinHost, ours owner.Record, id string) error {
+	if err := m.enter("stop"); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.acquire(ours); err != nil {
+		return err
+	}
+	m.changed = append(m.changed, "stop "+id)
+	m.script[id] = []run.Status{{Phase: run.Interrupted, Message: "it was stopped"}}
+	return nil
+}
+
 func (m *machineRoom) Clean(_ context.Context, _ *infrav1.QuoinHost, order CleanOrder) error {
 	m.set(func() { m.clean = order })
 	return m.start("clean", order.ID, order.Owner)

@@ -130,3 +130,45 @@ func TestASurvivorWhoseLogLiesElsewhere(t *testing.T) {
 	g.Expect(filepath.Glob(a.path("/var/lib/etcd") + "/*")).To(ConsistOf(a.path("/var/lib/etcd/member")))
 	g.Expect(filepath.Join(log, "before-recover-r1")).NotTo(BeADirectory())
 }
+
+// late has etcd bring to its database nothing before it ends.
+var late = []string{"--backend-batch-interval=1h", "--backend-batch-limit=1000000"}
+
+// Only an etcd that ends in order has in its database what it took from its log. A large one takes longer than the kubelet grants
+// by itself.
+func TestASurvivorThatEndsSlowlyLosesNothing(t *testing.T) {
+	g := NewWithT(t)
+	a := alone(t)
+	a.init(t, late...)
+	a.kill()
+	a.mu.Lock()
+	a.slow = true
+	a.mu.Unlock()
+	output, err := a.carryOut(recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"})
+	g.Expect(err).NotTo(HaveOccurred(), output)
+	keys, err := a.client(t).Get(t.Context(), "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(keys.Count).To(BeNumerically(">=", 49), "the last one may not have been known as agreed on")
+	running, err := os.ReadFile(a.manifestPath())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(running)).NotTo(ContainSubstring("terminationGracePeriodSeconds"), "afterwards it is granted what it was before")
+}
+
+// One that crashed, or that took longer than it may, is copied by nobody: what it lacks would be gone without a word.
+func TestASurvivorThatEndsInAnyOtherWayIsNotCopied(t *testing.T) {
+	for name, test := range map[string]struct{ before, says string }{
+		"it crashed":       {"works() { return 1; }\n", "ended by itself"},
+		"it took too long": {"quoin_settle() { return 1; }\nstart_etcd() { :; }\nworks() { return 0; }\nkeep_tool() { :; }\n", "did not end in order"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			h, _ := stopped(t, false)
+			steps := recovery.Plan(recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"}).Steps
+			step := steps[slices.IndexFunc(steps, func(s run.Step) bool { return s.Name == "force-new-cluster" })]
+			step.Script = strings.Replace(step.Script, "recovery_force\n", "start_etcd() { :; }\nkeep_tool() { :; }\n"+test.before+"recovery_force\n", 1)
+			output, err := h.step(step)
+			g.Expect(err).To(HaveOccurred())
+			g.Expect(output).To(ContainSubstring(test.says))
+		})
+	}
+}

@@ -135,11 +135,14 @@ if [ ! -e "$kept/forced" ]; then
 		: >"$kept/copied"
 	fi
 	say "starting it as a cluster of one"
-	sed "s/^\( *\)- etcd\$/&\n\1- $flag/" "$kept/etcd.yaml" >"$kept/forcing.yaml"
+	# The kubelet kills what has not ended in time, and an etcd that is killed has its last writes in its log alone.
+	sed "/^  terminationGracePeriodSeconds:/d; s/^spec:\$/&\n  terminationGracePeriodSeconds: $((2 * patience))/; s/^\( *\)- etcd\$/&\n\1- $flag/" \
+		"$kept/etcd.yaml" >"$kept/forcing.yaml"
 	grep -q -- "$flag" "$kept/forcing.yaml" || refuse "the command in $manifest is not the one that kubeadm writes"
 	start "$kept/forcing.yaml"
 	keep_tool
 	# Only an etcd that ended in order has all of its log in its database.
+	[ -n "$(process)" ] || refuse "etcd ended by itself: look why, and run this again"
 	stop
 	: >"$kept/forced"
 fi

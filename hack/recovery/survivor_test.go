@@ -21,6 +21,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 )
 
@@ -35,6 +36,8 @@ type host struct {
 	starts                         []string
 	// refused counts the starts that the kubelet or the runtime refused, for what the pod mounts is not there.
 	refused int
+	// slow has etcd take a minute to end, so that the kubelet kills it before where the pod is given less.
+	slow bool
 }
 
 func freeAddress(t *testing.T) string {
@@ -145,8 +148,15 @@ func mountable(manifest []byte) bool {
 	return true
 }
 
-// stop ends etcd as the kubelet does: it may take its leave.
-func (h *host) stop() { h.end(syscall.SIGTERM) }
+// stop ends etcd as the kubelet does: it may take its leave, for as long as its pod says.
+func (h *host) stop() {
+	pod := &corev1.Pod{}
+	if h.slow && yaml.Unmarshal([]byte(h.running), pod) == nil && ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, 30) < 60 {
+		h.end(syscall.SIGKILL)
+		return
+	}
+	h.end(syscall.SIGTERM)
+}
 
 func (h *host) end(signal syscall.Signal) {
 	if h.process != nil && h.process.Process != nil {

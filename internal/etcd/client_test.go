@@ -81,6 +81,8 @@ type fakeCluster struct {
 	database database
 	// deletions of keys.
 	deletions int
+	// stuck is a member that completes no read through the quorum.
+	stuck uint64
 }
 
 // fakeMember serves one member's RPCs over TLS.
@@ -104,7 +106,11 @@ func (f *fakeMember) Status(context.Context, *pb.StatusRequest) (*pb.StatusRespo
 		Version:   "3.6.14", DbSize: int64(1000 * f.id), RaftIndex: 500, RaftAppliedIndex: 500 - 10*(f.id-1)}, nil
 }
 
-func (f *fakeMember) MemberList(_ context.Context, request *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+func (f *fakeMember) MemberList(ctx context.Context, request *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+	if request.Linearizable && f.cluster.stuck == f.id {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	f.cluster.mu.Lock()
 	defer f.cluster.mu.Unlock()
 	if request.Linearizable && f.cluster.noQuorum {
@@ -209,12 +215,35 @@ func TestReadPutsAnswersTogether(t *testing.T) {
 	g.Expect(read.Members).To(HaveLen(3))
 	g.Expect(read.Members[0]).To(Equal(Member{ID: 1, Name: "a", Leader: true, Answers: true,
 		PeerAddresses: []string{"10.0.0.1"},
-		Size:          1000, Version: "3.6.14"}))
+		Size:          1000, Version: "3.6.14", ToldBy: "a"}))
 	g.Expect(read.Members[1].Answers).To(BeFalse())
 	g.Expect(read.Members[1].Problem).To(ContainSubstring("host is off"))
 	g.Expect(read.Members[1].Alarms).To(ConsistOf("NOSPACE"))
 	g.Expect(read.Members[1].PeerAddresses).To(ConsistOf("fd00::2"))
 	g.Expect(read.Members[2].Learner).To(BeTrue())
+}
+
+// A voter whose disk hangs still says who leads. That it does not work shows only in what it cannot read while another
+// one can; when none can, none is worse than the others.
+func TestAVoterThatReadsNothingThroughTheQuorumDoesNotAnswer(t *testing.T) {
+	g := NewWithT(t)
+	ca, cluster := newAuthority(t), three()
+	cluster.stuck = 2
+	endpoints := []Endpoint{start(t, ca, cluster, 1, "a", "a"), start(t, ca, cluster, 2, "b", "b")}
+	for range 3 {
+		read, err := Client{}.Read(t.Context(), endpoints, credentialsOf(t, ca))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(read.Agreed).To(BeTrue())
+		g.Expect(read.Members[0].Answers && !read.Members[0].Hangs).To(BeTrue())
+		g.Expect(read.Members[1].Hangs).To(BeTrue())
+		g.Expect(read.Members[1].Answers).To(BeFalse())
+		g.Expect(read.Members[1].ToldBy).To(Equal("b"), "it was waited for")
+		g.Expect(read.Members[1].Problem).To(ContainSubstring("its disk"))
+	}
+	alone, err := Client{}.Read(t.Context(), endpoints[1:], credentialsOf(t, ca))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(alone.Agreed).To(BeFalse())
+	g.Expect(alone.Members[1].Answers && !alone.Members[1].Hangs).To(BeTrue())
 }
 
 func TestReadDoesNotWaitForOneThatHangsWhenOthersAgree(t *testing.T) {

@@ -112,6 +112,35 @@ func peersOf(ctx context.Context, endpoints []Endpoint, credentials Credentials)
 
 // activePeers reads from a member's metrics which others it is connected with.
 func activePeers(ctx context.Context, endpoint Endpoint, credentials Credentials) (map[uint64]bool, error) {
+	metrics, err := metricsOf(ctx, endpoint, credentials)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = metrics.Close() }()
+	return parsePeers(io.LimitReader(metrics, maxMetrics))
+}
+
+// syncCount are the metrics by which a member counts what it has written to its log and to its database.
+var syncCount = regexp.MustCompile(`^etcd_disk_(?:wal_fsync|backend_commit)_duration_seconds_count ([0-9]+)$`)
+
+// syncsOf is how often a member has written to its disk; zero when it does not say.
+func syncsOf(ctx context.Context, endpoint Endpoint, credentials Credentials) (syncs uint64) {
+	metrics, err := metricsOf(ctx, endpoint, credentials)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = metrics.Close() }()
+	for lines := bufio.NewScanner(io.LimitReader(metrics, maxMetrics)); lines.Scan(); {
+		if match := syncCount.FindStringSubmatch(lines.Text()); match != nil {
+			count, _ := strconv.ParseUint(match[1], 10, 64)
+			syncs += count
+		}
+	}
+	return syncs
+}
+
+// metricsOf a member, which it serves beside everything else.
+func metricsOf(ctx context.Context, endpoint Endpoint, credentials Credentials) (io.ReadCloser, error) {
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: credentials.forServer(endpoint.Name),
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return endpoint.Dial(ctx, "tcp", ClientAddress)
@@ -124,11 +153,11 @@ func activePeers(ctx context.Context, endpoint Endpoint, credentials Credentials
 	if err != nil {
 		return nil, fmt.Errorf("reading its metrics: %w", err)
 	}
-	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
+		_ = response.Body.Close()
 		return nil, fmt.Errorf("reading its metrics: %s", response.Status)
 	}
-	return parsePeers(io.LimitReader(response.Body, maxMetrics))
+	return response.Body, nil
 }
 
 func parsePeers(metrics io.Reader) (map[uint64]bool, error) {

@@ -38,14 +38,20 @@ type Member struct {
 	Name string
 	// PeerAddresses are the IP addresses or names in the member's peer URLs.
 	PeerAddresses []string
+	// ToldBy is the endpoint whose host has the member by its own word; empty when none said so.
+	ToldBy string
 	// Learner does not vote.
 	Learner bool
 	// Leader of the cluster.
 	Leader bool
 	// Alarms that are raised for the member: NOSPACE, CORRUPT.
 	Alarms []string
-	// Answers reports whether the member itself was asked and sees a leader.
+	// Answers reports whether the member itself was asked and sees a leader, and does not hang.
 	Answers bool
+	// Hangs: it is a voter that was reached, and completed no read through the quorum while another voter did. Syncs is
+	// how often such a one has written to its disk, by its own count: as long as that grows, the disk is merely slow.
+	Hangs bool
+	Syncs uint64
 	// Lag is how many entries of the log the member has not applied yet that the furthest member knows to be committed.
 	// Size is that of its database file in bytes, Version that of its etcd. Of a member that was not reached they are
 	// zero.
@@ -71,12 +77,24 @@ type answer struct {
 	alarms  []*pb.AlarmMember
 	agreed  bool
 	err     error
+	// syncs is how often the member has written to its disk, as far as it was asked.
+	syncs uint64
+}
+
+// hangs reports whether a member was reached and did not answer through the quorum. Whose database hangs does not even
+// tell its status.
+func (a *answer) hangs() bool {
+	return a != nil && !a.agreed && (a.status != nil || a.syncs > 0)
 }
 
 // stragglers is how long the others are waited for once one has told what a quorum agrees on: a member that starts, or
 // whose host hangs, would else cost each reading its whole time. One that is late counts as one that did not answer
-// this time.
-const stragglers = 2 * time.Second
+// this time. It is longer than quorumReadTimeout, so that a voter that hangs has always said so before.
+const stragglers = quorumReadTimeout + time.Second
+
+// hesitation is after how long one that did not answer is asked for the little that needs neither its log nor its
+// database.
+const hesitation = time.Second
 
 // ErrContradiction is what a reading ends with when one member speaks for a quorum, and another one speaks for a quorum
 // of other members, or remembers others and knows more of etcd's log than the first. One of them is of another etcd: it
@@ -117,14 +135,27 @@ func askAll(ctx context.Context, endpoints []Endpoint, credentials Credentials) 
 		answers[i] = answer{endpoint: endpoint.Name, err: fmt.Errorf("node %s: %w", endpoint.Name, errLate)}
 		go func() { arriving <- numbered{i, ask(ctx, endpoint, credentials)} }()
 	}
-	var late <-chan time.Time
-	for range endpoints {
+	var late, hesitates <-chan time.Time
+	counts, answered, awaited := make(chan numbered, len(endpoints)), make([]bool, len(endpoints)), len(endpoints)
+	for awaited > 0 {
 		select {
 		case one := <-arriving:
-			answers[one.number] = one.answer
+			one.answer.syncs = answers[one.number].syncs
+			answers[one.number], answered[one.number] = one.answer, true
+			awaited--
 			if one.answer.agreed && late == nil {
-				late = time.After(stragglers)
+				late, hesitates = time.After(stragglers), time.After(hesitation)
 			}
+		case <-hesitates:
+			for i, endpoint := range endpoints {
+				if !answered[i] {
+					awaited++
+					go func() { counts <- numbered{i, answer{syncs: syncsOf(ctx, endpoint, credentials)}} }()
+				}
+			}
+		case one := <-counts:
+			answers[one.number].syncs = one.answer.syncs
+			awaited--
 		case <-late:
 			return answers
 		}
@@ -276,14 +307,20 @@ func (a *answer) member(listed *pb.Member, said, asked *answer, furthest uint64)
 		}
 	}
 	if said != nil {
-		member.Size, member.Version = said.status.DbSize, said.status.Version
+		member.ToldBy, member.Size, member.Version = said.endpoint, said.status.DbSize, said.status.Version
 		if applied := said.status.RaftAppliedIndex; applied < furthest {
 			member.Lag = furthest - applied
 		}
 	}
+	if said != nil {
+		asked = said
+	}
 	switch {
 	case said != nil && said.status.Leader == 0:
 		member.Problem = "it sees no leader"
+	case a.agreed && !member.Learner && asked.hangs():
+		member.Hangs, member.Syncs = true, asked.syncs
+		member.Problem = "it completes no read through the quorum, though others do: look at its disk"
 	case said != nil:
 		member.Answers = true
 	case asked != nil && asked.err != nil:

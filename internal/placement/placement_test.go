@@ -27,6 +27,9 @@ import (
 //	soon        with the arguments of select: when each host could be claimed
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if strings.HasSuffix(path, ".fail") {
+			return // a history that a property left there
+		}
 		var hosts []Host
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {

@@ -45,8 +45,10 @@ type Member struct {
 	Full bool
 	// Unasked: nobody could tell whether it works, so it is no loss to be taken lightly.
 	Unasked bool
-	// Silent is how long it has not been healthy, as far as that is known.
+	// Silent is how long it has not been healthy, as far as that is known, while others agreed.
 	Silent time.Duration
+	// Progress is how often one that hangs has written to its disk: as long as that grows it is slow, and not dead.
+	Progress uint64
 	// Lag is how many entries it has not applied that the furthest member has.
 	Lag uint64
 	// Size of its database in bytes.

@@ -23,6 +23,9 @@ import (
 // then read them.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if strings.HasSuffix(path, ".fail") {
+			return // a history that a property left there
+		}
 		var m Membership
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			if strings.TrimSpace(d.Input) != "" {

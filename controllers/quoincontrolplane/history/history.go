@@ -11,8 +11,8 @@ import (
 
 // History of all control planes of a process, each by its UID. Safe for concurrent use; its zero value is empty.
 type History struct {
-	// Unhealthy says since when etcd members, by their ids, are not healthy.
-	Unhealthy Since[uint64]
+	// Unhealthy says since when etcd members, by their ids, are not healthy and come no further.
+	Unhealthy Since[Standstill]
 	// Undrained says since when the drains of Machines, by their names, look skipped.
 	Undrained Since[string]
 	// Expiry paces the reading of certificates' expiry from hosts that did not answer.
@@ -24,6 +24,9 @@ type History struct {
 	// Events are the last ones that were recorded.
 	Events Deduplicator
 }
+
+// Standstill is an etcd member, and how far it has come.
+type Standstill struct{ Member, Progress uint64 }
 
 // Forget drops what is remembered of a control plane that is gone.
 func (h *History) Forget(controlPlane types.UID) {

@@ -41,7 +41,7 @@ func TestForgetDropsOneControlPlane(t *testing.T) {
 	g := NewWithT(t)
 	h, now := &History{}, time.Now()
 	for _, plane := range []types.UID{"gone", "stays"} {
-		h.Unhealthy.Note(plane, now, []uint64{1})
+		h.Unhealthy.Note(plane, now, []Standstill{{Member: 1}})
 		h.Undrained.Note(plane, now, []string{"m"})
 		h.Expiry.Note(plane, "m", now, false)
 		h.PreCreation.Note(plane, "m", now, false)

@@ -42,4 +42,8 @@ func TestOnlyTheHostOfTheClaimIsAsked(t *testing.T) {
 	g.Expect(of(host(func(h *infrav1.QuoinHost) {
 		conditions.Delete(h, infrav1.HostAPIServerStoppedCondition)
 	}))).To(Equal(controlplane.APIServerLeaving))
+	infra.Annotations[infrav1.StopAPIServerAnnotation] = now.Add(3 * time.Hour).Format(time.RFC3339)
+	g.Expect(of(host(func(h *infrav1.QuoinHost) {
+		conditions.Delete(h, infrav1.HostAPIServerStoppedCondition)
+	}))).To(Equal(controlplane.APIServerStays), "the clock was set back, and is not waited for")
 }

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,8 +87,8 @@ func (o *Observation) memberIllSince(machine *clusterv1.Machine) time.Time {
 	if condition == nil || condition.Status != metav1.ConditionFalse {
 		return time.Time{}
 	}
-	for _, member := range o.Etcd.Cluster.Members {
-		if slices.Contains(member.Alarms, "NOSPACE") && member.Name == machine.Status.NodeRef.Name {
+	for _, member := range o.State.Etcd.Members {
+		if member.Full && member.Machine == machine.Name {
 			return time.Time{}
 		}
 	}
@@ -197,21 +196,24 @@ func AttemptFrom(value string) *controlplane.Attempt {
 }
 
 // noteUnhealthy adds to the members of a control plane how long they have not been healthy. A reading that failed
-// proves nothing about the members, so silence before it still counts; a member that was seen healthy begins anew.
+// proves nothing about the members, so silence before it still counts; a member that was seen healthy begins anew, and
+// so does one that hangs and has come further, for its disk is slow and no more. While no voter agrees to anything each
+// of them may be the one that is well, so nobody's silence counts.
 func noteUnhealthy(h *history.History, controlPlane types.UID, m *quorum.Membership, now time.Time) {
 	if !m.Known {
 		return
 	}
-	var unhealthy []uint64
+	var unhealthy []history.Standstill
 	for _, member := range m.Members {
-		if !member.Healthy {
-			unhealthy = append(unhealthy, member.ID)
+		if m.Agreed && !member.Healthy {
+			unhealthy = append(unhealthy, history.Standstill{Member: member.ID, Progress: member.Progress})
 		}
 	}
 	since := h.Unhealthy.Note(controlPlane, now, unhealthy)
 	for i := range m.Members {
-		if member := &m.Members[i]; !member.Healthy {
-			member.Silent = now.Sub(since[member.ID])
+		member := &m.Members[i]
+		if first, noted := since[history.Standstill{Member: member.ID, Progress: member.Progress}]; noted {
+			member.Silent = now.Sub(first)
 		}
 	}
 }

@@ -11,9 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
@@ -23,7 +25,7 @@ func TestSilenceIsCountedFromTheFirstMissedReading(t *testing.T) {
 	h := &history.History{}
 	start := time.Now()
 	silent := func(at time.Duration, known, healthy bool) time.Duration {
-		m := &quorum.Membership{Known: known, Members: []quorum.Member{{ID: 7, Healthy: healthy}}}
+		m := &quorum.Membership{Known: known, Agreed: true, Members: []quorum.Member{{ID: 7, Healthy: healthy}}}
 		noteUnhealthy(h, "uid", m, start.Add(at))
 		return m.Members[0].Silent
 	}
@@ -45,7 +47,7 @@ func TestSilenceIsNotCountedOverAPause(t *testing.T) {
 	h := &history.History{}
 	start := time.Now()
 	silent := func(at time.Duration) time.Duration {
-		m := &quorum.Membership{Known: true, Members: []quorum.Member{{ID: 7}}}
+		m := &quorum.Membership{Known: true, Agreed: true, Members: []quorum.Member{{ID: 7}}}
 		noteUnhealthy(h, "uid", m, start.Add(at))
 		return m.Members[0].Silent
 	}
@@ -54,6 +56,29 @@ func TestSilenceIsNotCountedOverAPause(t *testing.T) {
 	g.Expect(silent(time.Hour + time.Minute)).To(Equal(time.Minute))
 	g.Expect(silent(time.Minute)).To(BeZero())
 	g.Expect(silent(2 * time.Minute)).To(Equal(time.Minute))
+}
+
+// A voter that hangs and goes on now and then has a slow disk. Silence counts in readings in which others agreed.
+func TestAVoterIsStuckWhenItComesNoFurtherWhileOthersAgree(t *testing.T) {
+	g := NewWithT(t)
+	h, start := &history.History{}, time.Now()
+	silent := func(at time.Duration, agreed bool, syncs uint64) time.Duration {
+		o := &Observation{Inventory: Inventory{Subject: Subject{
+			ControlPlane: &controlplanev1.QuoinControlPlane{}}}}
+		o.Etcd.Cluster = etcd.Cluster{Agreed: agreed, Members: []etcd.Member{{ID: 7, Hangs: agreed, Syncs: syncs}}}
+		m := o.Membership()
+		noteUnhealthy(h, "uid", &m, start.Add(at))
+		return m.Members[0].Silent
+	}
+	for i := range 20 {
+		g.Expect(silent(time.Duration(i)*time.Minute, true, uint64(i))).To(BeZero(), "it is slow")
+	}
+	g.Expect(silent(20*time.Minute, true, 19)).To(Equal(time.Minute))
+	g.Expect(silent(21*time.Minute, true, 20)).To(BeZero(), "once more it came further")
+	g.Expect(silent(22*time.Minute, true, 20)).To(Equal(time.Minute))
+	g.Expect(silent(23*time.Minute, false, 20)).To(BeZero(), "nobody agrees")
+	g.Expect(silent(24*time.Minute, true, 20)).To(BeZero())
+	g.Expect(silent(25*time.Minute, true, 20)).To(Equal(time.Minute))
 }
 
 // Cluster API tells where it has come to a moment before it tells that it has drained: nothing is evicted for that.
@@ -92,19 +117,22 @@ func TestASkippedDrainIsBelievedWhenItStaysSo(t *testing.T) {
 }
 
 // The last that a host said before it was lost is that its bootstrap data run. Once it is known not to run, or nobody
-// waits for it any more, nothing joins there.
+// waits for it any more, or what ran there has ended by its own time, nothing joins there.
 func TestAHostThatIsLostDoesNotJoin(t *testing.T) {
-	infra := &infrav1.QuoinMachine{}
+	infra, now := &infrav1.QuoinMachine{}, time.Now()
 	infra.Spec.ProviderID = infrav1.ProviderID("metal", "h", "c1")
 	for name, test := range map[string]struct {
 		state                     infrav1.HostState
 		condition, status, reason string
 		joins                     bool
+		silent                    time.Duration
 	}{
-		"silent":    {joins: true},
-		"fenced":    {condition: infrav1.HostFencedCondition, status: "True", reason: "PoweredOff"},
-		"running":   {condition: infrav1.HostFencedCondition, status: "False", reason: "PoweredOn", joins: true},
-		"abandoned": {infrav1.HostStateQuarantined, infrav1.HostCleanCondition, "False", infrav1.HostAbandonedReason, false},
+		"silent":  {joins: true, silent: time.Hour - time.Minute},
+		"lost":    {silent: time.Hour},
+		"fenced":  {condition: infrav1.HostFencedCondition, status: "True", reason: "PoweredOff"},
+		"running": {condition: infrav1.HostFencedCondition, status: "False", reason: "PoweredOn", joins: true},
+		"abandoned": {infrav1.HostStateQuarantined, infrav1.HostCleanCondition, "False", infrav1.HostAbandonedReason,
+			false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := &infrav1.QuoinHost{}
@@ -115,7 +143,10 @@ func TestAHostThatIsLostDoesNotJoin(t *testing.T) {
 				host.Status.Conditions = []metav1.Condition{{Type: test.condition, Status: metav1.ConditionStatus(test.status),
 					Reason: test.reason}}
 			}
-			running, ended := joining(host, infra)
+			if test.silent != 0 {
+				host.Status.UnreachableSince = &metav1.Time{Time: now.Add(-test.silent)}
+			}
+			running, ended := joining(host, infra, now)
 			NewWithT(t).Expect(running).To(Equal(test.joins))
 			NewWithT(t).Expect(ended).To(BeFalse())
 		})

@@ -92,10 +92,11 @@ func (o *Observation) Membership() quorum.Membership {
 		return quorum.Membership{Problem: "it was not read"}
 	}
 	result := quorum.Membership{Known: true, Agreed: o.Etcd.Cluster.Agreed}
-	answering := map[string]bool{}
+	others := o.untold()
 	for _, member := range o.Etcd.Cluster.Members {
 		entry := quorum.Member{ID: member.ID, Name: member.Name, Learner: member.Learner, Leader: member.Leader,
-			Healthy: member.Answers && len(member.Alarms) == 0, Problem: member.Problem, Lag: member.Lag, Size: member.Size}
+			Healthy: member.Answers && len(member.Alarms) == 0, Problem: member.Problem, Lag: member.Lag, Size: member.Size,
+			Progress: member.Syncs}
 		switch {
 		case len(member.Alarms) > 0:
 			entry.Problem = "alarm " + strings.Join(member.Alarms, ", ")
@@ -105,9 +106,8 @@ func (o *Observation) Membership() quorum.Membership {
 		case !entry.Healthy && entry.Problem == "":
 			entry.Problem = "it was not reached"
 		}
-		if machine := o.machineOf(member); machine != nil {
+		if machine := o.machineOf(member, others); machine != nil {
 			entry.Machine = machine.Name
-			answering[machine.Name] = answering[machine.Name] || member.Answers
 		} else {
 			// Its host is asked by nobody here, so what the other members hear of it is what there is.
 			entry.Healthy, entry.Unasked = entry.Healthy || member.Connected && len(member.Alarms) == 0, member.Unasked
@@ -118,12 +118,6 @@ func (o *Observation) Membership() quorum.Membership {
 		entry := &result.Members[i]
 		machine := o.Machines[entry.Machine]
 		if machine == nil {
-			continue
-		}
-		// A name or an address outlives the host that had it. When the Machine's own member answers, another one under the
-		// same name is left over from an earlier Machine.
-		if answering[machine.Name] && !o.Etcd.Cluster.Members[i].Answers {
-			entry.Machine = ""
 			continue
 		}
 		entry.FailureDomain = o.failureDomainOf(machine)
@@ -143,15 +137,31 @@ func (inv *Inventory) failureDomainOf(machine *clusterv1.Machine) string {
 	return machine.Spec.FailureDomain
 }
 
-// machineOf finds the Machine of a member: by the node's name, which is the member's; else, while the member has not
-// started or the Node not registered, by the addresses of the host, which kubeadm put into the peer URL.
-func (inv *Inventory) machineOf(member etcd.Member) *clusterv1.Machine {
+// untold are the Machines whose hosts did not say which member they have: a name or an address outlives the host that
+// had it, so of the others it proves nothing. Oldest first.
+func (o *Observation) untold() []*clusterv1.Machine {
+	return slices.DeleteFunc(o.Machines.SortedByCreationTimestamp(), func(machine *clusterv1.Machine) bool {
+		return slices.ContainsFunc(o.Etcd.Cluster.Members, func(member etcd.Member) bool {
+			return member.ToldBy != "" && member.ToldBy == machine.Status.NodeRef.Name
+		})
+	})
+}
+
+// machineOf finds the Machine of a member: that whose host has it by the member's own word; else among others by the
+// node's name, which is the member's; else, while the member has not started or the Node not registered, by the
+// addresses of the host, which kubeadm put into the peer URL.
+func (inv *Inventory) machineOf(member etcd.Member, others []*clusterv1.Machine) *clusterv1.Machine {
 	for _, machine := range inv.Machines {
+		if member.ToldBy != "" && machine.Status.NodeRef.Name == member.ToldBy {
+			return machine
+		}
+	}
+	for _, machine := range others {
 		if member.Name != "" && machine.Status.NodeRef.Name == member.Name {
 			return machine
 		}
 	}
-	for _, machine := range inv.Machines.SortedByCreationTimestamp() {
+	for _, machine := range others {
 		if machine.Status.NodeRef.IsDefined() && member.Name != "" {
 			continue
 		}

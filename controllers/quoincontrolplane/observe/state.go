@@ -25,15 +25,21 @@ import (
 
 // joining reads from the host's operation whether the bootstrap data of a QuoinMachine runs, and whether it ran to its
 // end. An operation of another name came before it or after it. What a host said last does not run any more once it is
-// known to be off, and nobody waits for one that was given up: a member that it adds all the same has no Machine.
-func joining(host *infrav1.QuoinHost, infra *infrav1.QuoinMachine) (running, ended bool) {
+// known to be off, and nobody waits for one that was given up, or that has been silent for joinLasts: a member that it
+// adds all the same has no Machine.
+func joining(host *infrav1.QuoinHost, infra *infrav1.QuoinMachine, now time.Time) (running, ended bool) {
 	_, _, claim, err := infrav1.ParseProviderID(infra.Spec.ProviderID)
 	operation := host.Status.Operation
 	if err != nil || operation == nil || operation.ID != infrav1.ProvisionOperation(claim) {
 		return false, false
 	}
-	return operation.Began() && !operation.Final() && !host.Fenced() && !host.GivenUp(), operation.Succeeded()
+	silent := host.Status.UnreachableSince
+	lost := host.Fenced() || host.GivenUp() || silent != nil && now.Sub(silent.Time) >= joinLasts
+	return operation.Began() && !operation.Final() && !lost, operation.Succeeded()
 }
+
+// joinLasts is longer than a step of the bootstrap lasts on a host that nobody reaches: it ends there by its own time.
+const joinLasts = time.Hour
 
 // urgentExpiry is how long before its certificates expire a Machine is replaced whatever time it is.
 const urgentExpiry = 24 * time.Hour
@@ -128,7 +134,7 @@ func (o *Observation) stateOf(machine *clusterv1.Machine) controlplane.Machine {
 		}
 	}
 	if host, infra := o.Hosts[machine.Name], o.QuoinMachines[machine.Name]; host != nil && infra != nil {
-		result.Joining, result.Joined = joining(host, infra)
+		result.Joining, result.Joined = joining(host, infra, o.At)
 		result.KubeadmBegan = result.Joining && kubeadmBegan(host, o.At)
 		if o.request != nil {
 			result.NoReturn = string(placement.NoReturn(*o.request, placement.HostOf(host)))

@@ -74,10 +74,37 @@ func (s facts) firstStep() controlplane.Step {
 }
 
 // steadyState is the first step of the rules for when no Machine is leaving; nil when none of them has something to
-// say.
+// say. What is refused of the spec keeps nothing from going that casts no vote.
 func (s facts) steadyState() *controlplane.Step {
-	return s.first(beforeAnything, retryInit, initialize, reportQuorumLoss, requireReachability, remediate,
+	if refusal := beforeAnything(s); refusal != nil {
+		return cmp.Or(dropIll(s), refusal)
+	}
+	return s.first(retryInit, initialize, reportQuorumLoss, requireReachability, remediate,
 		dropOrphanedMembers, dropNodes, reschedule, dropOutdated, waitUntilStable, replace, scale, followVersion, dropSurplus)
+}
+
+// dropIll takes away what is ill and casts no vote, whatever else is wrong; nil when there is nothing of that kind.
+func dropIll(s facts) *controlplane.Step {
+	if !s.Initialized || s.first(reportQuorumLoss, requireReachability) != nil {
+		return nil
+	}
+	if step := remediate(s); step != nil && s.castsNoVote(step) {
+		return step
+	}
+	if step := dropOrphanedMembers(s); step != nil && s.castsNoVote(step) {
+		return step
+	}
+	return nil
+}
+
+// castsNoVote reports whether the step takes away what leaves no gap in etcd: an orphaned member, or a Machine without
+// a voter that lives.
+func (s facts) castsNoVote(step *controlplane.Step) bool {
+	if step.Kind == controlplane.DeleteMachine {
+		member := s.memberOf(controlplane.Machine{Name: step.Machine})
+		return member == nil || member.Learner || s.dead(member)
+	}
+	return step.Kind == controlplane.RemoveEtcdMember
 }
 
 // tearDown deletes the control plane: after the workers, all Machines at once, without regard for etcd.

@@ -44,15 +44,16 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 			machine.Name, list(machine.OtherHooks))
 	}
 	member := s.memberOf(machine)
-	if member == nil && machine.Node == "" && machine.Joining {
-		// The join may add its member after this observation, and nobody would remove it.
+	if member == nil && machine.Joining {
+		// The join may add its member after this observation, also when its Node is there, and nobody would remove it.
 		return s.waitFor(machine, controlplane.ReasonJoinRuns,
-			"Machine %s is being deleted: its host is kept until the bootstrap that runs there has ended, because it may "+
-				"still add an etcd member", machine.Name)
+			"Machine %s is being deleted: its host is kept until the bootstrap there has been stopped, because it may still "+
+				"add an etcd member. A host that does not answer is waited for an hour; if it does not run any more, annotate "+
+				"its QuoinHost with quoin.cluster.x-k8s.io/abandon", machine.Name)
 	}
 	if member == nil {
-		// A member whose Machine is not known may be the one of this Machine, which never got a Node.
-		if step := dropOrphanedMembers(s); step != nil && machine.Node == "" {
+		// A member whose Machine is not known may be the one of this Machine.
+		if step := dropOrphanedMembers(s); step != nil {
 			return step
 		}
 		if step := deleteNode(s, machine); step != nil {

@@ -270,16 +270,13 @@ func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	if step == nil {
 		return nil
 	}
-	switch step.Kind {
-	case controlplane.RemoveEtcdMember:
+	if s.castsNoVote(step) {
 		return step
+	}
+	switch step.Kind {
 	case controlplane.CreateMachine, controlplane.AllowHostClaim, controlplane.UpdateKubeadmConfig,
 		controlplane.PrepullAddons:
 		if s.present() <= s.Replicas && beforeAnything(s) == nil {
-			return step
-		}
-	case controlplane.DeleteMachine:
-		if member := s.memberOf(controlplane.Machine{Name: step.Machine}); member == nil || member.Learner || s.dead(member) {
 			return step
 		}
 	}

@@ -45,9 +45,11 @@ func (s facts) full() *quorum.Member {
 	return nil
 }
 
-// wavering reports whether the member is a voter that was healthy a moment ago.
+// wavering reports whether the member is a voter that was healthy a moment ago. One that is slow may be neither healthy
+// nor dead for ever: nothing waits for it to become either.
 func (s facts) wavering(member *quorum.Member) bool {
-	return member != nil && !member.Learner && !member.Healthy && !member.Full && !member.Unasked && !s.dead(member)
+	return member != nil && !member.Learner && !member.Healthy && !member.Full && !member.Unasked &&
+		member.Progress == 0 && !s.dead(member)
 }
 
 // joining names an active Machine that does not vote yet; empty when there is none.

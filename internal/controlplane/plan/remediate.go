@@ -91,7 +91,8 @@ func (s facts) memberUnhealthyReason(machine controlplane.Machine) (reason, mess
 	if health.AnswersSince.After(since) {
 		since = health.AnswersSince
 	}
-	if s.Remediation.Now.Sub(since) < memberDeadline {
+	// A clock that was set back is waited for no longer than one that was not.
+	if s.Remediation.Now.Sub(since).Abs() < memberDeadline {
 		return "", ""
 	}
 	stamp := since.UTC().Format(time.RFC3339)
@@ -108,7 +109,7 @@ func (s facts) memberUnhealthyReason(machine controlplane.Machine) (reason, mess
 	case member.Learner:
 		return controlplane.UnhealthyLearnerStuck,
 			fmt.Sprintf("its etcd member %s has been a learner that does not catch up since %s", member.Name, stamp)
-	case !member.Healthy:
+	case s.dead(member):
 		return controlplane.UnhealthyMemberDead, fmt.Sprintf("its etcd member %s has not been healthy since %s, though "+
 			"its host answers: %s", member.Name, stamp, member.Problem)
 	}
@@ -276,7 +277,8 @@ func (s facts) othersCarry(target controlplane.UnhealthyMachine,
 			(machine.Node == "" || machine.Joining || s.StackedEtcd && (member == nil || member.Learner))
 		if problem != "" && arriving && !ill(machine, unhealthy) {
 			return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonMachineNotReady,
-				"Machine %s is ill and waits for Machine %s: %s", target.Machine.Name, machine.Name, problem))
+				"Machine %s is ill and waits for Machine %s: %s; if it will not come, have that one replaced first: annotate it "+
+					"with cluster.x-k8s.io/remediate-machine", target.Machine.Name, machine.Name, problem))
 		}
 	}
 	if !carried && len(s.active()) > 1 {
@@ -351,7 +353,8 @@ func (s facts) attempt(target controlplane.UnhealthyMachine,
 	if terms.MinHealthyPeriod != nil {
 		healthy = *terms.MinHealthyPeriod
 	}
-	if !last.Time.Add(healthy).After(terms.Now) {
+	ago := terms.Now.Sub(last.Time).Abs() // also when the clock was set back
+	if ago >= healthy {
 		return next, nil
 	}
 	next.RetryCount = last.RetryCount + 1
@@ -368,9 +371,9 @@ func (s facts) attempt(target controlplane.UnhealthyMachine,
 	case !certain(target):
 		period = backOff(last.RetryCount)
 	}
-	if again := last.Time.Add(period); again.After(terms.Now) {
+	if ago < period {
 		return hold(controlplane.ReasonRetryLater, "It replaced Machine %s; the next attempt begins at %s", last.Machine,
-			again.UTC().Format(time.RFC3339))
+			last.Time.Add(period).UTC().Format(time.RFC3339))
 	}
 	return next, nil
 }

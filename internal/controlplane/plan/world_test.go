@@ -295,7 +295,7 @@ func (w *world) apply(step controlplane.Step) error {
 		if member := w.member(step.Machine); member != nil {
 			return fmt.Errorf("the host of %s is released while its etcd member exists", step.Machine)
 		}
-		if machine := w.machine(step.Machine); machine.Joining && w.Initialized && machine.Node == "" {
+		if machine := w.machine(step.Machine); machine.Joining && w.Initialized {
 			return fmt.Errorf("the host of %s is released while its join runs", step.Machine)
 		}
 		w.machine(step.Machine).Hook, w.machine(step.Machine).DrainHook = false, false

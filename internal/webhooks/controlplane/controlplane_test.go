@@ -168,6 +168,10 @@ func TestControlPlaneSpec(t *testing.T) {
 		"no image tag of etcd": {configuration(func(c *bootstrapv1.ClusterConfiguration) {
 			c.Etcd.Local.ImageTag = "v1+2"
 		}), "etcd.local.imageTag"},
+		"a name of etcd's members": {configuration(func(c *bootstrapv1.ClusterConfiguration) {
+			c.Etcd.Local.ExtraArgs = []bootstrapv1.Arg{{Name: "quota-backend-bytes", Value: ptr.To("1")},
+				{Name: "name", Value: ptr.To("one")}}
+		}), "etcd.local.extraArgs[1]"},
 		"both kinds of etcd": {func(c *controlplanev1.QuoinControlPlane) {
 			externalEtcd(c)
 			c.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.Local.ImageTag = "3.6.8-0"

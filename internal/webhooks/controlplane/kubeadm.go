@@ -45,6 +45,12 @@ func validateKubeadmConfigSpec(path *field.Path, spec *bootstrapv1.KubeadmConfig
 				"give a version of CoreDNS, such as v1.14.2; leave it out to take the one that belongs to the version"))
 		}
 	}
+	for i, arg := range cluster.Etcd.Local.ExtraArgs {
+		if arg.Name == "name" {
+			reasons = append(reasons, field.Forbidden(clusterPath.Child("etcd", "local", "extraArgs").Index(i),
+				"etcd members have the names of their Nodes, by which kubeadm finds them: leave name out"))
+		}
+	}
 	if cluster.Etcd.Local.IsDefined() && cluster.Etcd.External.IsDefined() {
 		reasons = append(reasons, field.Forbidden(clusterPath.Child("etcd"),
 			"etcd is either local or external: remove one of the two"))

@@ -28,7 +28,15 @@ func validateRecovery(
 	if after.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined() {
 		return field.ErrorList{field.Forbidden(path, "etcd is external: restore it where it runs")}
 	}
-	reasons := validateSnapshot(path.Child("snapshot"), before, after)
+	reasons := validateSnapshot(path.Child("snapshot"), after)
+	switch controlplane.ReadRecoveryRecord(before.Annotations[controlplanev1.RecoveryAnnotation], wanted.ID).State {
+	case controlplane.RecoveryBegun, controlplane.RecoveryComplete:
+		// Hosts were given their parts by what it said then, and two might become clusters of one.
+		if before.Spec.Recovery != nil && before.Spec.Recovery.ID == wanted.ID {
+			reasons = append(reasons, field.Forbidden(path,
+				fmt.Sprintf("recovery %s has begun with what it says now: ask under another id", wanted.ID)))
+		}
+	}
 	if slices.Contains(wanted.GiveUp, wanted.Machine) {
 		reasons = append(reasons, field.Invalid(path.Child("giveUp"), strings.Join(wanted.GiveUp, ", "),
 			fmt.Sprintf("Machine %s is the one that survives: name the others", wanted.Machine)))
@@ -47,20 +55,13 @@ func validateRecovery(
 
 // validateSnapshot refuses a snapshot that could not be had. Whether the store has it, whole, is looked at before any
 // member is stopped.
-func validateSnapshot(path *field.Path, before, after *controlplanev1.QuoinControlPlane) field.ErrorList {
+func validateSnapshot(path *field.Path, after *controlplanev1.QuoinControlPlane) field.ErrorList {
 	wanted := after.Spec.Recovery
 	var reasons field.ErrorList
 	if wanted.Snapshot != nil && after.Spec.Backup == nil {
 		reasons = append(reasons, field.Forbidden(path,
 			"spec.backup is not set, so no store is known: set spec.backup.store to where the snapshot is, "+
 				"or make the member's data of it by hand (docs/disaster-recovery.md) and leave snapshot out"))
-	}
-	begun := controlplane.ReadRecoveryRecord(before.Annotations[controlplanev1.RecoveryAnnotation], wanted.ID).
-		State == controlplane.RecoveryBegun
-	if begun && before.Spec.Recovery != nil && before.Spec.Recovery.ID == wanted.ID &&
-		!equality.Semantic.DeepEqual(before.Spec.Recovery.Snapshot, wanted.Snapshot) {
-		reasons = append(reasons, field.Forbidden(path,
-			fmt.Sprintf("recovery %s has begun with what it says of the data: ask under another id", wanted.ID)))
 	}
 	return reasons
 }

@@ -20,6 +20,12 @@ func recovered(giveUp ...string) change {
 	}
 }
 
+func survivor(name string) change {
+	return func(c *controlplanev1.QuoinControlPlane) {
+		c.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: name, GiveUp: []string{"cp-1"}}
+	}
+}
+
 func fromSnapshot(c *controlplanev1.QuoinControlPlane) {
 	c.Spec.Recovery.Snapshot = &controlplanev1.RecoverySnapshot{Name: "20261121T120000Z-5f3a2c91b044.db"}
 }
@@ -67,6 +73,14 @@ func TestARecoveryIsAdmittedOnlyWithoutAQuorum(t *testing.T) {
 		"another snapshot after the members were stopped": {[]change{storing, recovered("cp-1"),
 			recorded(`{"id":"r1","state":"Begun"}`)},
 			[]change{storing, recovered("cp-1"), fromSnapshot}, "ask under another id"},
+		"another one is given up after the members were stopped": {[]change{recovered("cp-1"),
+			recorded(`{"id":"r1","state":"Begun"}`)}, []change{recovered("cp-1", "cp-2"), read(false, 0)},
+			"ask under another id"},
+		"another one survives after it began": {[]change{recovered("cp-1"), recorded(`{"id":"r1","state":"Complete"}`)},
+			[]change{survivor("cp-2"), read(false, 0)}, "ask under another id"},
+		"another one survives before anything was done": {[]change{recovered("cp-1")}, []change{survivor("cp-2")}, ""},
+		"it is asked for anew under another id": {[]change{recovered("cp-1"), recorded(`{"id":"r1","state":"Begun"}`)},
+			[]change{survivor("cp-2"), func(c *controlplanev1.QuoinControlPlane) { c.Spec.Recovery.ID = "r2" }}, ""},
 		"etcd is external": {[]change{externalEtcd}, []change{externalEtcd, recovered("cp-1")}, "where it runs"},
 	} {
 		t.Run(name, func(t *testing.T) {
