@@ -52,9 +52,12 @@ func (r *reconciliation) holdsAddons(version string) {
 	r.host.Status.AddonVersions = kept
 }
 
+// addonsPrefix begins the names of plans that bring the images of add-ons.
+const addonsPrefix = "addons-"
+
 // addonsPlan names the plan for a version. A plan's ID has no capitals and no plus sign, which a version may have.
 func addonsPlan(version string) string {
-	return "addons-" + strings.NewReplacer("+", "-", "_", "-").Replace(strings.ToLower(version))
+	return addonsPrefix + strings.NewReplacer("+", "-", "_", "-").Replace(strings.ToLower(version))
 }
 
 // bringAddons brings the images of a version's add-ons to the host.

@@ -108,7 +108,7 @@ func (o *sshProvisioner) Follow(ctx context.Context, host *infrav1.QuoinHost, id
 	if err != nil {
 		return status, err
 	}
-	runner := run.Runner{Guard: guard.Script(), Starter: run.Systemd{Idle: isStaging(id)}}
+	runner := run.Runner{Guard: guard.Script(), Starter: starterOf(id)}
 	if err := guard.Explain(ctx, conn, runner.Resume(ctx, conn, id)); err != nil {
 		return status, fmt.Errorf("taking up plan %s again: %w", id, err)
 	}
@@ -126,6 +126,12 @@ func (o *sshProvisioner) StopPlan(ctx context.Context, host *infrav1.QuoinHost, 
 		return err
 	}
 	return guard.Explain(ctx, conn, run.Runner{Guard: guard.Script()}.Stop(ctx, conn, id))
+}
+
+// starterOf leaves processors and disks to others where nobody waits for the plan, or the node serves meanwhile and may
+// have a member of etcd: at its start, and when it is taken up again.
+func starterOf(id string) run.Systemd {
+	return run.Systemd{Idle: isStaging(id) || strings.HasPrefix(id, addonsPrefix)}
 }
 
 // AcquireToken implements Provisioner. A host that serves nobody is not taken: whatever starts on it does that.
@@ -184,7 +190,7 @@ func (o *sshProvisioner) Stage(ctx context.Context, host *infrav1.QuoinHost, ord
 	if err != nil {
 		return err
 	}
-	runner := run.Runner{Guard: guard.Script(), Starter: run.Systemd{Idle: true}}
+	runner := run.Runner{Guard: guard.Script(), Starter: starterOf(order.ID)}
 	return guard.Explain(ctx, conn, runner.Start(ctx, conn, plan))
 }
 
@@ -198,8 +204,7 @@ func (o *sshProvisioner) Addons(ctx context.Context, host *infrav1.QuoinHost, or
 	if err != nil {
 		return err
 	}
-	// The node serves meanwhile, and may have a member of etcd.
-	runner := run.Runner{Guard: guard.Script(), Starter: run.Systemd{Idle: true}}
+	runner := run.Runner{Guard: guard.Script(), Starter: starterOf(order.ID)}
 	return guard.Explain(ctx, conn, runner.Start(ctx, conn, plan))
 }
 

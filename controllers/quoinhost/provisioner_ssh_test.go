@@ -6,12 +6,14 @@ package quoinhost
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 
@@ -33,6 +35,8 @@ type scripted struct {
 	answers map[string]string
 	errs    map[string]error
 	scripts []string
+	// takes uploads.
+	takes bool
 }
 
 func (s *scripted) Run(_ context.Context, command ssh.Command) (ssh.Result, error) {
@@ -51,6 +55,9 @@ func (s *scripted) Run(_ context.Context, command ssh.Command) (ssh.Result, erro
 }
 
 func (s *scripted) Upload(context.Context, string, os.FileMode, []byte) error {
+	if s.takes {
+		return nil
+	}
 	return errors.New("not expected")
 }
 
@@ -317,4 +324,74 @@ func TestAStaleControllerIsToldSoBeforeItHearsThatAPlanIsGone(t *testing.T) {
 	status, err := provisioner.Follow(context.Background(), newHost(), provisionPlanID, ours, true)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(status.Phase).To(Equal(run.NotStarted))
+}
+
+// starts are the commands that made a host start a plan.
+func (s *scripted) starts() (all []string) {
+	for _, script := range s.scripts {
+		for line := range strings.Lines(script) {
+			if strings.HasPrefix(line, "systemd-run") {
+				all = append(all, line)
+			}
+		}
+	}
+	return all
+}
+
+// idle is how systemd is told to leave processors and disks to everybody else.
+const idle = "--property=Nice=19 --property=IOSchedulingClass=idle"
+
+func TestWhatAPlanLeavesToOthersIsTheSameAfterAReboot(t *testing.T) {
+	for id, leaves := range map[string]bool{
+		addonsPlan("v1.36.3"):                             true,
+		nextAttempt("addons-v1.36.3", "addons-v1.36.3"):   true,
+		stagePlan(infrav1.StagedArtifacts{Version: "v1"}): true,
+		provisionPlanID:                                   false,
+		"reset-0123abcd":                                  false,
+	} {
+		t.Run(id, func(t *testing.T) {
+			g := NewWithT(t)
+			host := &scripted{answers: map[string]string{
+				"now $(date":   "now 1700000010\ncomplete\n",
+				"/proc/uptime": "clock 1700000010.0 60 b1\n",
+				"cat \"$":      `{"namespace":"hosts","host":"h1","machine":"qm1","uid":"0123abcd","generation":2}`,
+			}}
+			ours := owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 2}
+
+			_, err := (&sshProvisioner{connector: host}).Follow(t.Context(), newHost(), id, ours, true)
+
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(host.starts()).To(HaveLen(1))
+			g.Expect(strings.Contains(host.starts()[0], idle)).To(Equal(leaves), host.starts()[0])
+		})
+	}
+}
+
+func TestWhatNobodyWaitsForIsStartedIdle(t *testing.T) {
+	order := provisionOrderOf(t, "/opt/{{version}}")
+	for name, start := range map[string]func(*sshProvisioner) error{
+		"staging": func(p *sshProvisioner) error {
+			return p.Stage(t.Context(), newHost(), StageOrder{ID: stagePlan(infrav1.StagedArtifacts{Version: "v1"}),
+				Owner: order.Owner, Artifacts: order.Artifacts, Role: artifacts.Worker})
+		},
+		"images of add-ons": func(p *sshProvisioner) error {
+			return p.Addons(t.Context(), newHost(), AddonsOrder{ID: addonsPlan("v1.35.4"), Owner: order.Owner,
+				Artifacts: order.Artifacts})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			host := &scripted{takes: true, answers: map[string]string{
+				"/proc/uptime": fmt.Sprintf("clock %d.0 60 b1\n", time.Now().Unix()),
+				"manifest.json": strings.Replace(manifestText, "]}]}", `]},
+{"path":"images/dns.tar","sha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","size":1,
+"kind":"image","images":["quoin.test/dns:v1"],"roles":["control-plane","worker","addon"]}]}`, 1),
+				"cat \"$": `{"namespace":"hosts","host":"h1","machine":"qm1","uid":"0123abcd","generation":1}`,
+			}}
+
+			g.Expect(start(&sshProvisioner{connector: host})).To(Succeed())
+
+			g.Expect(host.starts()).To(ConsistOf(ContainSubstring(idle)))
+		})
+	}
 }

@@ -81,7 +81,7 @@ func climb() {
 		Expect(begun(ctx, upgrade)).To(BeTrue())
 
 		By("killing the managers in the first hop, while kubeadm joins")
-		killDuringJoin(ctx, plane, repository.ControlPlaneLabel, repository.InfrastructureLabel)
+		kills := []lab.Span{killDuringJoin(ctx, plane, repository.ControlPlaneLabel, repository.InfrastructureLabel)}
 
 		awaitUpgrade(ctx, upgrade, 30*time.Minute, quoinv1.UpgradeStepWorkers)
 		seen := need(insider.Report(ctx))
@@ -89,7 +89,7 @@ func climb() {
 		By("killing the managers while the first worker's replacement is provisioned")
 		Eventually(func(ctx context.Context) infrav1.HostState { return quoinHost(ctx, worker.Name).Status.State }).WithContext(ctx).
 			WithTimeout(4 * time.Minute).WithPolling(200 * time.Millisecond).Should(Equal(infrav1.HostStateProvisioning))
-		kill(ctx, repository.ControlPlaneLabel, repository.InfrastructureLabel)()
+		kills = append(kills, kill(ctx, repository.ControlPlaneLabel, repository.InfrastructureLabel)())
 
 		awaitUpgrade(ctx, upgrade, 20*time.Minute, "")
 		must(climber.AwaitReady(ctx, 3*time.Minute, lab.NewVersion, lab.NewVersion))
@@ -99,7 +99,7 @@ func climb() {
 		calls, err := callers.Stop(ctx)
 		plans := work.Stop(ctx)
 		logNodes(ctx, climber, "at the end")
-		logUpgrade(ctx, upgrade, plans)
+		logUpgrade(ctx, upgrade, plans, timeline.Lives(), kills)
 		total := lab.Total(calls)
 		the.lab.Printf("\nRequests of the workload: %d answered, %d failed, longest gap %s\n%s", total.Gaps.Successes, total.Gaps.Failures,
 			total.Gaps.Longest, lab.Describe(calls))
@@ -258,24 +258,28 @@ func logCheck(ctx context.Context, name string) {
 	printChecks(check)
 }
 
-// logUpgrade prints what each step of an upgrade took, and the whole beside the sum of what ran on hosts.
-func logUpgrade(ctx context.Context, upgrade *quoinv1.ClusterUpgrade, plans []lab.Plan) {
+// logUpgrade prints what each step of an upgrade took, and to which phases its time went.
+func logUpgrade(ctx context.Context, upgrade *quoinv1.ClusterUpgrade, plans []lab.Plan, lives []lab.Life, spans []lab.Span) {
 	GinkgoHelper()
 	read(ctx, upgrade)
 	the.lab.Printf("\nWhat the steps of the upgrade took:")
 	for i, step := range upgrade.Status.Steps {
 		the.lab.Printf("  %d. %-12s %-40s %-8s %6s", i+1, step.Type, step.Object, step.To, step.CompletionTime.Sub(step.StartTime.Time))
+		phases := map[quoinv1.UpgradeStepType]lab.Phase{quoinv1.UpgradeStepAddons: lab.Addons, quoinv1.UpgradeStepHealth: lab.Health}
+		if phase, is := phases[step.Type]; is {
+			spans = append(spans, lab.Span{Phase: phase, From: step.StartTime.Time, To: step.CompletionTime.Time})
+		}
 	}
-	number, took := map[string]int{}, map[string]time.Duration{}
-	var sum time.Duration
 	for _, plan := range plans {
-		kind, _, _ := strings.Cut(plan.ID, "-")
-		number[kind]++
-		took[kind] += plan.Took
-		sum += plan.Took
 		the.lab.Printf("     %s %-8s %-24s %6s", plan.Began.Format(time.TimeOnly), plan.Host, plan.ID, plan.Took)
 	}
-	wall := upgrade.Status.CompletionTime.Sub(upgrade.Status.StartTime.Time)
-	the.lab.Printf("Wall time %s, the hosts' own steps %s (provisioning %d times %s, reset %d times %s): ratio %.2f", wall, sum,
-		number["provision"], took["provision"], number["reset"], took["reset"], wall.Seconds()/sum.Seconds())
+	for _, life := range lives {
+		spans = append(spans, life.Spans(plans)...)
+	}
+	from, to := upgrade.Status.StartTime.Time, upgrade.Status.CompletionTime.Time
+	shares := lab.Part(from, to, spans)
+	wall, hosts := to.Sub(from), lab.OfHosts(shares)
+	the.lab.Printf("\nTo what the time went:\n%s", lab.Table(lives, plans, shares))
+	the.lab.Printf("Wall time %s, of which hosts were at work that others wait for %s: ratio %.2f", wall, hosts,
+		wall.Seconds()/hosts.Seconds())
 }

@@ -156,8 +156,9 @@ sed -n 's|.*--advertise-address=\(.*\)|\1:6443|p' manifests/kube-apiserver.yaml`
 	}, NodeTimeout(4*time.Minute))
 }
 
-// killDuringJoin waits until kubeadm joins on a host, and ends managers with SIGKILL while it does.
-func killDuringJoin(ctx context.Context, target *lab.Host, providers ...string) {
+// killDuringJoin waits until kubeadm joins on a host, and ends managers with SIGKILL while it does. It returns for how long
+// they were away.
+func killDuringJoin(ctx context.Context, target *lab.Host, providers ...string) lab.Span {
 	GinkgoHelper()
 	joining := func(ctx context.Context) bool {
 		_, err := the.lab.Console(ctx, target.Container(), `pgrep -f "^/usr/bin/kubeadm join" >/dev/null`)
@@ -168,12 +169,14 @@ func killDuringJoin(ctx context.Context, target *lab.Host, providers ...string) 
 	awaitKilled := kill(ctx, providers...)
 	Expect(joining(ctx)).To(BeTrue(), "kubeadm still joins after the managers were killed: otherwise this proves nothing")
 	the.lab.Printf("   kubeadm joined on %s meanwhile", target.Name)
-	awaitKilled()
+	return awaitKilled()
 }
 
-// kill ends managers with SIGKILL; the function that it returns waits until they are back.
-func kill(ctx context.Context, providers ...string) func() {
+// kill ends managers with SIGKILL; the function that it returns waits until they are back, and says for how long they were
+// away.
+func kill(ctx context.Context, providers ...string) func() lab.Span {
 	GinkgoHelper()
+	began := time.Now()
 	restarts := map[string]int32{}
 	for _, provider := range providers {
 		manager := need(the.lab.Manager(ctx, provider))
@@ -181,11 +184,12 @@ func kill(ctx context.Context, providers ...string) func() {
 		must(the.lab.Kill(ctx, manager))
 		the.lab.Printf("   killed process %s, the manager of %s", manager.PID, provider)
 	}
-	return func() {
+	return func() lab.Span {
 		GinkgoHelper()
 		for _, provider := range providers {
 			must(the.lab.AwaitManager(ctx, provider, restarts[provider]))
 		}
+		return lab.Span{Phase: lab.Killed, From: began, To: time.Now()}
 	}
 }
 

@@ -34,6 +34,14 @@ type Plan struct {
 	Host, ID string
 	Began    time.Time
 	Took     time.Duration
+	// Steps in their order.
+	Steps []PlanStep
+}
+
+// PlanStep is a step that ended.
+type PlanStep struct {
+	Name  string
+	Ended time.Time
 }
 
 // journals prints those of all plans that have ended on a host, each after a line with its name.
@@ -104,6 +112,9 @@ func plansOf(host, text string) []Plan {
 			last.Began = time.Unix(seconds, 0)
 		}
 		last.Took = time.Unix(seconds, 0).Sub(last.Began)
+		if len(fields) > 3 && fields[3] == "done" {
+			last.Steps = append(last.Steps, PlanStep{Name: fields[2], Ended: time.Unix(seconds, 0)})
+		}
 	}
 	return plans
 }

@@ -62,8 +62,10 @@ func TestJournalsTellWhatPlansTook(t *testing.T) {
 	plans := plansOf("h1", "plan provision-1\n1700000010 boot files start\n1700000012 boot files done 0\n1700000031 boot join done 0\n"+
 		"plan addons-2\n1700000040 boot images start\n1700000041 boot images done 0\n")
 	g.Expect(plans).To(Equal([]Plan{
-		{Host: "h1", ID: "provision-1", Began: time.Unix(1700000010, 0), Took: 21 * time.Second},
-		{Host: "h1", ID: "addons-2", Began: time.Unix(1700000040, 0), Took: time.Second},
+		{Host: "h1", ID: "provision-1", Began: time.Unix(1700000010, 0), Took: 21 * time.Second,
+			Steps: []PlanStep{{"files", time.Unix(1700000012, 0)}, {"join", time.Unix(1700000031, 0)}}},
+		{Host: "h1", ID: "addons-2", Began: time.Unix(1700000040, 0), Took: time.Second,
+			Steps: []PlanStep{{"images", time.Unix(1700000041, 0)}}},
 	}))
 	g.Expect(plansOf("h1", "")).To(BeEmpty())
 }

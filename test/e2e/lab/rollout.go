@@ -169,6 +169,8 @@ func bullet(message string, at int) string {
 type Node struct {
 	Name, Kubelet, BootID, UID, ProviderID string
 	ControlPlane, Ready                    bool
+	// ReadySince is when the Node last became Ready.
+	ReadySince time.Time
 }
 
 // Nodes by name.
@@ -188,7 +190,9 @@ func (c *Cluster) Nodes(ctx context.Context) ([]Node, error) {
 			UID: string(one.UID), ProviderID: one.Spec.ProviderID, ControlPlane: controlPlane,
 		}
 		for _, condition := range one.Status.Conditions {
-			node.Ready = node.Ready || condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+				node.Ready, node.ReadySince = true, condition.LastTransitionTime.Time
+			}
 		}
 		nodes = append(nodes, node)
 	}

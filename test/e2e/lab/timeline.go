@@ -4,6 +4,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,9 +13,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
@@ -53,13 +56,15 @@ type Timeline struct {
 	kubelets map[string]string
 	changes  []string
 	mixes    []string
+	// lives of the Machines, by name.
+	lives map[string]*Life
 }
 
 // Watch begins a timeline; Stop ends it.
 func (c *Cluster) Watch(ctx context.Context) *Timeline {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	t := &Timeline{cluster: c, stop: cancel, done: make(chan struct{}), seen: map[Fact]int{}, notes: map[string]int{},
-		alive: map[Fact]bool{}, kubelets: map[string]string{}}
+		alive: map[Fact]bool{}, kubelets: map[string]string{}, lives: map[string]*Life{}}
 	go func() {
 		defer close(t.done)
 		for ctx.Err() == nil {
@@ -95,6 +100,10 @@ func (t *Timeline) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	infra := &infrav1.QuoinMachineList{}
+	if err := t.cluster.lab.Management.List(ctx, infra, client.InNamespace(Namespace)); err != nil {
+		return fmt.Errorf("QuoinMachines: %w", err)
+	}
 	// A look that could not see a cause must not note its effect either.
 	drained, err := t.cluster.drained(ctx, machines)
 	if err != nil {
@@ -123,6 +132,7 @@ func (t *Timeline) look(ctx context.Context) error {
 		}
 	}
 	t.machines(machines)
+	t.live(time.Now(), machines, infra.Items, after, hosts.Items, drained)
 	for _, machine := range drained {
 		t.saw(Fact{MachineDrained, machine})
 	}
@@ -133,6 +143,86 @@ func (t *Timeline) look(ctx context.Context) error {
 		}
 	}
 	return nodesErr
+}
+
+// live notes when something is seen first. What an object says about the time goes before that of the look.
+func (t *Timeline) live(
+	now time.Time, machines []clusterv1.Machine, infra []infrav1.QuoinMachine, nodes []Node, hosts []infrav1.QuoinHost,
+	drained []string,
+) {
+	first := func(at *time.Time, since time.Time) {
+		if at.IsZero() {
+			*at = since
+		}
+	}
+	since := func(at *time.Time, all []metav1.Condition, kind string) {
+		if of := meta.FindStatusCondition(all, kind); of != nil && of.Status == metav1.ConditionTrue {
+			first(at, of.LastTransitionTime.Time)
+		}
+	}
+	for _, machine := range machines {
+		life := t.lives[machine.Name]
+		if life == nil {
+			life = &Life{Name: machine.Name, Created: machine.CreationTimestamp.Time}
+			t.lives[machine.Name] = life
+		}
+		// quoin://namespace/host/claim
+		if parts := strings.Split(machine.Spec.ProviderID, "/"); len(parts) == 5 {
+			life.Host, life.Claim = parts[3], parts[4]
+		}
+		since(&life.Votes, machine.Status.Conditions, controlplanev1.MachineEtcdMemberHealthyCondition)
+		since(&life.Available, machine.Status.Conditions, clusterv1.AvailableCondition)
+		if !machine.DeletionTimestamp.IsZero() {
+			life.Deleting = machine.DeletionTimestamp.Time
+		}
+		for _, of := range infra {
+			if of.Name != machine.Spec.InfrastructureRef.Name {
+				continue
+			}
+			since(&life.Claimed, of.Status.Conditions, infrav1.MachineHostClaimedCondition)
+			if !life.Deleting.IsZero() {
+				since(&life.Drainable, of.Status.Conditions, infrav1.MachineDrainableCondition)
+				since(&life.Drained, of.Status.Conditions, infrav1.MachineDrainedCondition)
+				since(&life.Terminable, of.Status.Conditions, infrav1.MachineTerminableCondition)
+			}
+		}
+		for _, node := range nodes {
+			if node.Ready && node.ProviderID == machine.Spec.ProviderID {
+				first(&life.NodeReady, node.ReadySince)
+			}
+		}
+	}
+	for name, life := range t.lives {
+		if slices.Contains(drained, name) {
+			first(&life.Empty, now)
+		}
+		if !slices.ContainsFunc(machines, func(of clusterv1.Machine) bool { return of.Name == name }) {
+			first(&life.Gone, now)
+		}
+		for _, host := range hosts {
+			switch ref := host.Spec.ConsumerRef; {
+			case host.Name != life.Host:
+			case host.Status.State == infrav1.HostStateCleaning && ref != nil && ref.Machine == name:
+				first(&life.Cleaning, now)
+			case host.Status.State == infrav1.HostStateAvailable && !life.Cleaning.IsZero():
+				first(&life.Free, now)
+			}
+		}
+	}
+}
+
+// Lives are those of the Machines that there were, the oldest first.
+func (t *Timeline) Lives() []Life {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all []Life
+	for _, life := range t.lives {
+		all = append(all, *life)
+	}
+	slices.SortFunc(all, func(a, b Life) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
+	})
+	return all
 }
 
 func (t *Timeline) machines(machines []clusterv1.Machine) {
