@@ -116,7 +116,7 @@ func (w *world) recover(snapshot, identity, state string) {
 	w.t.Helper()
 	w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) {
 		controlPlane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: "m1",
-			Snapshot: &controlplanev1.RecoverySnapshot{Name: snapshot}}
+			Snapshot: &controlplanev1.RecoverySnapshot{Name: snapshot, SHA256: w.sha256}}
 		controlPlane.Spec.Recovery.Snapshot.IdentityRef.Name = identity
 		controlPlane.Annotations = map[string]string{controlplanev1.RecoveryAnnotation: `{"id":"r1","state":"` + state + `"}`}
 	})
@@ -126,6 +126,7 @@ func TestASnapshotIsBroughtToTheHostOfARecoveryAndTakenAwayAfterwards(t *testing
 	identity, err := age.GenerateX25519Identity()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	w, shell, name := lost(t, identity.Recipient().String(), identity.String())
+	w.sha256 = w.status().LastGood.SHA256
 	w.recover(name, "keys", "Fetching")
 	w.reconcile()
 	w.Expect(w.status().Restore).To(HaveField("SHA256", ""),
@@ -182,6 +183,11 @@ func TestASnapshotThatCannotBeBroughtSaysWhy(t *testing.T) {
 				controlPlane.Spec.Backup.EncryptionKeyRef.Name = "public"
 			})
 		}, "is not encrypted, and spec.backup.encryptionKeyRef is set"},
+		"its checksum is another one": {"", "", "", func(w *world, _ *shell, _ *string) {
+			// Nobody asks the host, which would not answer.
+			w.sha256, w.host = strings.Repeat("ab", 32), nil
+		}, "and spec.recovery.snapshot.sha256 is " + strings.Repeat("ab", 32) + ": the store has another snapshot under " +
+			"this name"},
 		"it is damaged": {"", "", "", func(w *world, _ *shell, snapshot *string) {
 			path := filepath.Join(w.volume, "clusters", "prod", "cp", *snapshot)
 			content, err := os.ReadFile(path)
