@@ -24,6 +24,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 )
 
 // shell is a host that answers what it is asked, and takes what it is given.
@@ -230,4 +231,22 @@ func TestASnapshotThatCannotBeBroughtSaysWhy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A manager that was killed while it made the data of a member left them in the clear. The next one needs no recovery to
+// remove them.
+func TestWhatAKilledManagerLeftInTheSpoolIsRemovedAtTheStart(t *testing.T) {
+	w := newWorld(t, toVolume("0 * * * *"))
+	left := filepath.Join(w.r.Spool, "quoin-restore-1", "data")
+	used, release, err := backup.Workspace(w.r.Spool, 1)
+	w.Expect(err).NotTo(HaveOccurred())
+	defer release()
+	w.Expect(os.MkdirAll(left, 0o700)).To(Succeed())
+	w.Expect(os.WriteFile(filepath.Join(left, "db"), []byte("Secrets"), 0o600)).To(Succeed())
+
+	begun := &Reconciler{Client: w.api, APIReader: w.api, Spool: w.r.Spool}
+	begun.prepare()
+	defer begun.calls.Close()
+	w.Expect(filepath.Dir(left)).NotTo(BeADirectory())
+	w.Expect(used).To(BeADirectory(), "somebody works there")
 }
