@@ -33,8 +33,11 @@ const (
 	recipientsKey      = "recipients"
 )
 
-// defaultKeep is how many snapshots stay when the spec does not say.
-const defaultKeep = 7
+// What stays when the spec does not say.
+const (
+	defaultKeep      = 7
+	defaultKeepDaily = 7
+)
 
 // target is where snapshots of a control plane go.
 type target struct {
@@ -46,7 +49,7 @@ type target struct {
 	authority     string
 	caCert, caKey []byte
 	recipients    backup.Recipients
-	keep          int
+	keep          backup.Retention
 	// fingerprint of the store and the cluster: what was seen in another is worth nothing.
 	fingerprint string
 }
@@ -55,7 +58,8 @@ type target struct {
 func (r *Reconciler) target(ctx context.Context, s *reconciliation) (*target, *failure) {
 	spec := s.controlPlane.Spec.Backup
 	t := &target{directory: path.Join(s.controlPlane.Namespace, s.controlPlane.Name),
-		keep: int(ptr.Deref(spec.Keep, defaultKeep))}
+		keep: backup.Retention{Last: int(ptr.Deref(spec.Keep, defaultKeep)), Hourly: int(ptr.Deref(spec.KeepHourly, 0)),
+			Daily: int(ptr.Deref(spec.KeepDaily, defaultKeepDaily)), Weekly: int(ptr.Deref(spec.KeepWeekly, 0))}}
 	if f := r.readAuthority(ctx, s, t); f != nil {
 		return nil, f
 	}

@@ -278,7 +278,7 @@ func TestCutOffAnywhere(t *testing.T) {
 				taken := job(t, ending, raw)
 				metadata, err := Take(t.Context(), taken)
 				if err == nil {
-					_, err = Prune(t.Context(), ending, directory, metadata, 2, noon)
+					_, err = Prune(t.Context(), ending, directory, metadata, Retention{Last: 2}, noon)
 				}
 				if ending.after > 0 {
 					g.Expect(err).NotTo(HaveOccurred())
@@ -294,7 +294,7 @@ func TestCutOffAnywhere(t *testing.T) {
 				later.Began = noon.Add(25 * time.Hour)
 				metadata, err = Take(t.Context(), later)
 				g.Expect(err).NotTo(HaveOccurred())
-				found, err = Prune(t.Context(), store, directory, metadata, 2, later.Began)
+				found, err = Prune(t.Context(), store, directory, metadata, Retention{Last: 2}, later.Began)
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(found).To(HaveLen(2))
 				g.Expect(names(t, store, directory)).To(ConsistOf(found[0].Name, found[0].Name+".json", found[1].Name,
@@ -390,6 +390,7 @@ func TestPrune(t *testing.T) {
 		g.Expect(store.Delete(t.Context(), directory+"/"+orphan.Name+".json")).To(Succeed())
 		pending := newName(noon.Add(-30*time.Hour), false)
 		recent := newName(noon.Add(-time.Hour), false)
+		now := noon.Add(4 * time.Hour)
 		foreign := []string{"notes.txt", "20261121T110000Z-0123456789ab.db.bak", "other.json", "x.db.pending"}
 		for _, name := range append([]string{pending, pending + ".pending", recent, recent + ".pending"}, foreign...) {
 			g.Expect(store.Put(t.Context(), directory+"/"+name, strings.NewReader("x"))).To(Succeed())
@@ -399,11 +400,11 @@ func TestPrune(t *testing.T) {
 		g.Expect(store.Put(t.Context(), directory+"/"+bad+".json", strings.NewReader("{}"))).To(Succeed())
 
 		// Of one that the store does not show as the newest nothing follows.
-		_, err := Prune(t.Context(), store, directory, first, 1, noon)
+		_, err := Prune(t.Context(), store, directory, first, Retention{Last: 1}, now)
 		g.Expect(err).To(MatchError(ContainSubstring("nothing is deleted")))
 		g.Expect(Good(t.Context(), store, directory, authority)).To(ConsistOf(third, second, first))
 
-		kept, err := Prune(t.Context(), store, directory, third, 2, noon)
+		kept, err := Prune(t.Context(), store, directory, third, Retention{Last: 2}, now)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(kept).To(Equal([]Metadata{third, second}))
 		g.Expect(Good(t.Context(), store, directory, authority)).To(Equal([]Metadata{third, second}))
@@ -412,7 +413,7 @@ func TestPrune(t *testing.T) {
 			orphan.Name, recent, recent + ".pending", bad, bad + ".json"}, foreign...)
 		g.Expect(names(t, store, directory)).To(ConsistOf(left))
 		// At least one stays whatever is asked.
-		kept, err = Prune(t.Context(), store, directory, third, 0, noon)
+		kept, err = Prune(t.Context(), store, directory, third, Retention{}, now)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(kept).To(Equal([]Metadata{third}))
 	})
