@@ -89,7 +89,12 @@ func (j deliveryJob) run(ctx context.Context) (recovery.Snapshot, error) {
 
 // find looks for the snapshot among the good ones of this very cluster.
 func (j deliveryJob) find(ctx context.Context, store backup.Store) (backup.Metadata, error) {
-	good, err := backup.Good(ctx, store, j.target.directory, j.target.authority)
+	keys := j.target.signing
+	if j.sha256 != "" {
+		// Who names a digest needs nobody else to vouch for the data.
+		keys = nil
+	}
+	good, err := backup.Good(ctx, store, j.target.directory, j.target.authority, keys)
 	if err != nil {
 		return backup.Metadata{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 	}
@@ -103,6 +108,17 @@ func (j deliveryJob) find(ctx context.Context, store backup.Store) (backup.Metad
 				"it, and name another snapshot", j.snapshot, j.target.where, metadata.SHA256, j.sha256)
 		}
 		return metadata, nil
+	}
+	if len(keys) > 0 {
+		all, err := backup.Good(ctx, store, j.target.directory, j.target.authority, nil)
+		if err != nil {
+			return backup.Metadata{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
+		}
+		if slices.ContainsFunc(all, func(m backup.Metadata) bool { return m.Name == j.snapshot }) {
+			return backup.Metadata{}, fmt.Errorf("snapshot %s in %s is not signed with any key of spec.backup.encryptionKeyRef: "+
+				"anybody who can write to the store may have made it. When you know its SHA-256 from elsewhere, name it in "+
+				"spec.recovery.snapshot.sha256", j.snapshot, j.target.where)
+		}
 	}
 	if len(good) == 0 {
 		return backup.Metadata{}, fmt.Errorf("%s has no good snapshot of this cluster in %s", j.target.where,

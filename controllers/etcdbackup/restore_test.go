@@ -250,3 +250,32 @@ func TestWhatAKilledManagerLeftInTheSpoolIsRemovedAtTheStart(t *testing.T) {
 	w.Expect(filepath.Dir(left)).NotTo(BeADirectory())
 	w.Expect(used).To(BeADirectory(), "somebody works there")
 }
+
+// A key of the sidecars that is set late: what was stored before is not signed, so a new one is taken at once, and a
+// recovery takes an old one only from who knows its digest.
+func TestAnUnsignedSnapshotIsTakenByItsDigestAlone(t *testing.T) {
+	identity, err := age.GenerateX25519Identity()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	w, shell, name := lost(t, identity.Recipient().String(), identity.String())
+	unsigned := w.status().LastGood
+	secret := &corev1.Secret{}
+	w.Expect(w.api.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: "keys"}, secret)).To(Succeed())
+	secret.Data["signing"] = []byte(strings.Repeat("k", 64))
+	w.Expect(w.api.Update(t.Context(), secret)).To(Succeed())
+	w.quorum, w.now = true, w.now.Add(time.Minute)
+	w.settle()
+	w.Expect(w.asked).To(HaveLen(2))
+	w.Expect(w.status().Count).To(HaveValue(BeEquivalentTo(1)), "only what is signed counts")
+	w.Expect(w.files()).To(ContainElement(name), "and what is not is left")
+
+	w.quorum = false
+	w.recover(name, "keys", "Fetching")
+	w.reconcile()
+	w.settle()
+	w.Expect(w.status().Restore.Message).To(ContainSubstring("is not signed with any key of spec.backup.encryptionKeyRef"))
+	w.Expect(shell.uploaded).To(BeEmpty())
+	w.sha256 = unsigned.SHA256
+	w.recover(name, "keys", "Fetching")
+	w.settle()
+	w.Expect(w.status().Restore.SHA256).To(HaveLen(64), "%v", w.status().Restore)
+}

@@ -31,6 +31,8 @@ const (
 	secretAccessKeyKey = "secretAccessKey"
 	authorityKey       = "ca.crt"
 	recipientsKey      = "recipients"
+	// signingKey is optional.
+	signingKey = "signing"
 )
 
 // What stays when the spec does not say.
@@ -49,6 +51,7 @@ type target struct {
 	authority     string
 	caCert, caKey []byte
 	recipients    backup.Recipients
+	signing       backup.SigningKeys
 	keep          backup.Retention
 	// fingerprint of the store and the cluster: what was seen in another is worth nothing.
 	fingerprint string
@@ -72,8 +75,13 @@ func (r *Reconciler) target(ctx context.Context, s *reconciliation) (*target, *f
 		if t.recipients, err = backup.ParseRecipients(data[recipientsKey]); err != nil {
 			return nil, failed(controlplanev1.BackupSecretInvalidReason, fmt.Errorf("Secret %s, key %s: %w", name, recipientsKey, err)) //nolint:staticcheck // the name of a kind
 		}
+		if raw, ok := data[signingKey]; ok {
+			if t.signing, err = backup.ParseSigningKeys(raw); err != nil {
+				return nil, failed(controlplanev1.BackupSecretInvalidReason, fmt.Errorf("Secret %s, key %s: %w", name, signingKey, err)) //nolint:staticcheck // the name of a kind
+			}
+		}
 	}
-	settings, err := json.Marshal(spec.Store)
+	settings, err := json.Marshal([]any{spec.Store, t.signing})
 	if err != nil {
 		return nil, failed(controlplanev1.BackupSpecInvalidReason, err)
 	}

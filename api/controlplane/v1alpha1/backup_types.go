@@ -57,7 +57,9 @@ type EtcdBackup struct {
 
 	// encryptionKeyRef names a Secret in the namespace of the control plane whose data key "recipients" holds age public
 	// keys (age1..., one per line). Snapshots are encrypted to them before they leave the manager. Secrets of the workload
-	// cluster are in every snapshot: without encryption whoever reads the store reads them.
+	// cluster are in every snapshot: without encryption whoever reads the store reads them. Its data key "signing", if
+	// there is one, holds keys for the signatures of what is stored, one per line: the first one signs, each is believed,
+	// and what none of them signed does not count as a good snapshot.
 	// +optional
 	EncryptionKeyRef SecretReference `json:"encryptionKeyRef,omitempty,omitzero"`
 }
