@@ -115,9 +115,9 @@ func (j deliveryJob) find(ctx context.Context, store backup.Store) (backup.Metad
 			return backup.Metadata{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 		}
 		if slices.ContainsFunc(all, func(m backup.Metadata) bool { return m.Name == j.snapshot }) {
-			return backup.Metadata{}, fmt.Errorf("snapshot %s in %s is not signed with any key of spec.backup.encryptionKeyRef: "+
-				"anybody who can write to the store may have made it. When you know its SHA-256 from elsewhere, name it in "+
-				"spec.recovery.snapshot.sha256", j.snapshot, j.target.where)
+			return backup.Metadata{}, fmt.Errorf("snapshot %s in %s is not signed with any key of "+
+				"spec.backup.encryptionKeyRef: anybody who can write to the store may have made it. When you know its "+
+				"SHA-256 from elsewhere, name it in spec.recovery.snapshot.sha256", j.snapshot, j.target.where)
 		}
 	}
 	if len(good) == 0 {

@@ -233,8 +233,8 @@ func TestASnapshotThatCannotBeBroughtSaysWhy(t *testing.T) {
 	}
 }
 
-// A manager that was killed while it made the data of a member left them in the clear. The next one needs no recovery to
-// remove them.
+// A manager that was killed while it made the data of a member left them in the clear. The next one needs no
+// recovery to remove them.
 func TestWhatAKilledManagerLeftInTheSpoolIsRemovedAtTheStart(t *testing.T) {
 	w := newWorld(t, toVolume("0 * * * *"))
 	left := filepath.Join(w.r.Spool, "quoin-restore-1", "data")

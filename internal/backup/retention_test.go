@@ -13,8 +13,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestRetention takes the snapshots of a script, one after another, and deletes after each what does not stay. A line is
-// a time, or the first one, the time between two, and how many there are. "ahead" is a snapshot of a clock that is ahead.
+// TestRetention takes the snapshots of a script, one after another, and deletes after each what does not stay. A line
+// is a time, or the first one, the time between two, and how many there are. "ahead" is one of a clock that is ahead.
 func TestRetention(t *testing.T) {
 	datadriven.RunTest(t, "testdata/retention.txt", func(t *testing.T, d *datadriven.TestData) string {
 		var r Retention

@@ -43,8 +43,8 @@ func ParseSigningKeys(raw []byte) (SigningKeys, error) {
 	return keys, nil
 }
 
-// sign returns the metadata with their signature, which covers everything else in them: name, cluster, time and digests.
-// So it holds for no other name and no other cluster.
+// sign returns the metadata with their signature, which covers everything else in them: name, cluster, time and
+// digests. So it holds for no other name and no other cluster.
 func (k SigningKeys) sign(m Metadata) Metadata {
 	m.Signature = ""
 	if len(k) > 0 {
