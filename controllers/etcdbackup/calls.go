@@ -50,7 +50,7 @@ func (r *Reconciler) look(s *reconciliation, t *target) {
 			return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 		}
 		defer done()
-		good, err := backup.Good(ctx, store, t.directory, t.authority)
+		good, err := backup.Good(ctx, store, t.directory, t.authority, t.signing)
 		if err != nil {
 			return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 		}
@@ -90,7 +90,7 @@ func (r *Reconciler) take(s *reconciliation, t *target, endpoints []etcd.Endpoin
 			Source: func(ctx context.Context) (backup.Stream, error) {
 				return open(ctx, r.etcd(), endpoints, r.credentials(t))
 			},
-			Recipients: t.recipients, Spool: r.Spool, Began: began})
+			Recipients: t.recipients, Signing: t.signing, Spool: r.Spool, Began: began})
 		if !errors.Is(ctx.Err(), context.Canceled) {
 			// Else the control plane was forgotten, and its metrics with it.
 			observe(key, r.now().Sub(started), err)
@@ -98,7 +98,7 @@ func (r *Reconciler) take(s *reconciliation, t *target, endpoints []etcd.Endpoin
 		if err != nil {
 			return found{}, err
 		}
-		good, err := backup.Prune(ctx, store, t.directory, metadata, t.keep, r.now())
+		good, err := backup.Prune(ctx, store, t.directory, metadata, t.keep, t.signing, r.now())
 		result := seen(t, good, r.now())
 		if result.newest == nil {
 			result.count = 1

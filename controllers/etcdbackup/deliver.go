@@ -41,13 +41,24 @@ const (
 // deliveryJob makes the data of a member of a snapshot, and brings them to its host.
 type deliveryJob struct {
 	recoveryID, snapshot, spool string
-	target                      *target
-	identities                  []age.Identity
-	host                        *infrav1.QuoinHost
-	connect                     func(context.Context) (ssh.Host, error)
+	// sha256 that the stored data must have; empty when nobody knows it.
+	sha256     string
+	target     *target
+	identities []age.Identity
+	host       *infrav1.QuoinHost
+	connect    func(context.Context) (ssh.Host, error)
 }
 
 func (j deliveryJob) run(ctx context.Context) (recovery.Snapshot, error) {
+	store, done, err := j.target.open()
+	if err != nil {
+		return recovery.Snapshot{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
+	}
+	defer done()
+	metadata, err := j.find(ctx, store)
+	if err != nil {
+		return recovery.Snapshot{}, err
+	}
 	conn, err := j.connect(ctx)
 	if err != nil {
 		return recovery.Snapshot{}, err
@@ -56,15 +67,6 @@ func (j deliveryJob) run(ctx context.Context) (recovery.Snapshot, error) {
 		return recovery.Snapshot{}, err
 	}
 	peer, err := recovery.ReadPeer(ctx, conn)
-	if err != nil {
-		return recovery.Snapshot{}, err
-	}
-	store, done, err := j.target.open()
-	if err != nil {
-		return recovery.Snapshot{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
-	}
-	defer done()
-	metadata, err := j.find(ctx, store)
 	if err != nil {
 		return recovery.Snapshot{}, err
 	}
@@ -87,13 +89,35 @@ func (j deliveryJob) run(ctx context.Context) (recovery.Snapshot, error) {
 
 // find looks for the snapshot among the good ones of this very cluster.
 func (j deliveryJob) find(ctx context.Context, store backup.Store) (backup.Metadata, error) {
-	good, err := backup.Good(ctx, store, j.target.directory, j.target.authority)
+	keys := j.target.signing
+	if j.sha256 != "" {
+		// Who names a digest needs nobody else to vouch for the data.
+		keys = nil
+	}
+	good, err := backup.Good(ctx, store, j.target.directory, j.target.authority, keys)
 	if err != nil {
 		return backup.Metadata{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 	}
 	for _, metadata := range good {
-		if metadata.Name == j.snapshot {
-			return metadata, nil
+		if metadata.Name != j.snapshot {
+			continue
+		}
+		if j.sha256 != "" && metadata.SHA256 != j.sha256 {
+			return backup.Metadata{}, fmt.Errorf("snapshot %s in %s has the SHA-256 %s, and spec.recovery.snapshot.sha256 is "+
+				"%s: the store has another snapshot under this name than the one that was taken note of. Look who wrote to "+
+				"it, and name another snapshot", j.snapshot, j.target.where, metadata.SHA256, j.sha256)
+		}
+		return metadata, nil
+	}
+	if len(keys) > 0 {
+		all, err := backup.Good(ctx, store, j.target.directory, j.target.authority, nil)
+		if err != nil {
+			return backup.Metadata{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
+		}
+		if slices.ContainsFunc(all, func(m backup.Metadata) bool { return m.Name == j.snapshot }) {
+			return backup.Metadata{}, fmt.Errorf("snapshot %s in %s is not signed with any key of "+
+				"spec.backup.encryptionKeyRef: anybody who can write to the store may have made it. When you know its "+
+				"SHA-256 from elsewhere, name it in spec.recovery.snapshot.sha256", j.snapshot, j.target.where)
 		}
 	}
 	if len(good) == 0 {

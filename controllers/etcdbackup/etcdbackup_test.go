@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -84,11 +85,24 @@ func TestBySchedule(t *testing.T) {
 		w.now = w.now.Add(6 * time.Hour)
 		w.settle()
 	}
-	// Of the four the spec keeps two.
+	// Of the four the spec keeps two, and the last one of the day before, unless somebody wants none.
 	w.Expect(w.asked).To(HaveLen(4))
-	w.Expect(w.status().Count).To(HaveValue(BeEquivalentTo(2)))
-	w.Expect(w.files()).To(HaveLen(4))
+	w.Expect(w.status().Count).To(HaveValue(BeEquivalentTo(3)))
+	w.Expect(w.files()).To(HaveLen(6))
 	w.Expect(w.files()).NotTo(ContainElement(first.LastGood.Name))
+	w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) {
+		controlPlane.Spec.Backup.KeepDaily = ptr.To[int32](0)
+	})
+	w.now = w.now.Add(6 * time.Hour)
+	w.settle()
+	w.Expect(w.status().Count).To(HaveValue(BeEquivalentTo(2)))
+	// By hours one more stays.
+	w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) {
+		controlPlane.Spec.Backup.KeepHourly, controlPlane.Spec.Backup.KeepWeekly = ptr.To[int32](4), ptr.To[int32](1)
+	})
+	w.now = w.now.Add(6 * time.Hour)
+	w.settle()
+	w.Expect(w.status().Count).To(HaveValue(BeEquivalentTo(3)))
 }
 
 func TestAskedByARollout(t *testing.T) {

@@ -108,7 +108,7 @@ func TestOfARealMember(t *testing.T) {
 	defer func() { _ = stored.Close() }()
 	target, problem := w.r.target(t.Context(), &reconciliation{controlPlane: w.controlPlane(), cluster: w.cluster()})
 	w.Expect(problem).To(BeNil())
-	good, err := backup.Good(t.Context(), stored, "prod/cp", target.authority)
+	good, err := backup.Good(t.Context(), stored, "prod/cp", target.authority, nil)
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(good).To(HaveLen(1))
 	w.Expect(good[0].Node).To(Equal("node-m2"))

@@ -111,7 +111,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-// prepare makes what Reconcile keeps.
+// prepare makes what Reconcile keeps, and removes what a process before this one left in the clear.
 func (r *Reconciler) prepare() {
 	backup.SweepSpool(r.Spool)
 	r.calls = async.New(async.Options{MaxConcurrent: maxConcurrent})

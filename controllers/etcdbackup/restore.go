@@ -84,7 +84,8 @@ func (r *Reconciler) restore(ctx context.Context, s *reconciliation) (wait time.
 func (r *Reconciler) beginDelivery(
 	ctx context.Context, s *reconciliation, recovery *controlplanev1.EtcdRecovery,
 ) time.Duration {
-	job := deliveryJob{recoveryID: recovery.ID, snapshot: recovery.Snapshot.Name, spool: r.Spool}
+	job := deliveryJob{recoveryID: recovery.ID, snapshot: recovery.Snapshot.Name,
+		sha256: recovery.Snapshot.SHA256, spool: r.Spool}
 	// Whoever can write to the store can make one, while nobody can read what is there.
 	if s.controlPlane.Spec.Backup.EncryptionKeyRef.Name != "" && !strings.HasSuffix(job.snapshot, encryptedSuffix) {
 		return s.deliveryFailed(fmt.Sprintf("snapshot %s is not encrypted, and spec.backup.encryptionKeyRef is set: anybody "+

@@ -24,6 +24,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 )
 
 // shell is a host that answers what it is asked, and takes what it is given.
@@ -116,7 +117,7 @@ func (w *world) recover(snapshot, identity, state string) {
 	w.t.Helper()
 	w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) {
 		controlPlane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: "m1",
-			Snapshot: &controlplanev1.RecoverySnapshot{Name: snapshot}}
+			Snapshot: &controlplanev1.RecoverySnapshot{Name: snapshot, SHA256: w.sha256}}
 		controlPlane.Spec.Recovery.Snapshot.IdentityRef.Name = identity
 		controlPlane.Annotations = map[string]string{controlplanev1.RecoveryAnnotation: `{"id":"r1","state":"` + state + `"}`}
 	})
@@ -126,6 +127,7 @@ func TestASnapshotIsBroughtToTheHostOfARecoveryAndTakenAwayAfterwards(t *testing
 	identity, err := age.GenerateX25519Identity()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	w, shell, name := lost(t, identity.Recipient().String(), identity.String())
+	w.sha256 = w.status().LastGood.SHA256
 	w.recover(name, "keys", "Fetching")
 	w.reconcile()
 	w.Expect(w.status().Restore).To(HaveField("SHA256", ""),
@@ -182,6 +184,11 @@ func TestASnapshotThatCannotBeBroughtSaysWhy(t *testing.T) {
 				controlPlane.Spec.Backup.EncryptionKeyRef.Name = "public"
 			})
 		}, "is not encrypted, and spec.backup.encryptionKeyRef is set"},
+		"its checksum is another one": {"", "", "", func(w *world, _ *shell, _ *string) {
+			// Nobody asks the host, which would not answer.
+			w.sha256, w.host = strings.Repeat("ab", 32), nil
+		}, "and spec.recovery.snapshot.sha256 is " + strings.Repeat("ab", 32) + ": the store has another snapshot under " +
+			"this name"},
 		"it is damaged": {"", "", "", func(w *world, _ *shell, snapshot *string) {
 			path := filepath.Join(w.volume, "clusters", "prod", "cp", *snapshot)
 			content, err := os.ReadFile(path)
@@ -226,11 +233,49 @@ func TestASnapshotThatCannotBeBroughtSaysWhy(t *testing.T) {
 	}
 }
 
-// A manager that is killed leaves the data in the clear that it was about to deliver. Nobody may need them again.
-func TestAManagerSweepsItsSpoolWhenItStarts(t *testing.T) {
-	w := newWorld(t, nil)
-	left := filepath.Join(w.spool, "quoin-restore-1")
-	w.Expect(os.MkdirAll(filepath.Join(left, "member"), 0o700)).To(Succeed())
-	w.restart()
-	w.Expect(left).NotTo(BeADirectory())
+// A manager that was killed while it made the data of a member left them in the clear. The next one needs no
+// recovery to remove them.
+func TestWhatAKilledManagerLeftInTheSpoolIsRemovedAtTheStart(t *testing.T) {
+	w := newWorld(t, toVolume("0 * * * *"))
+	left := filepath.Join(w.r.Spool, "quoin-restore-1", "data")
+	used, release, err := backup.Workspace(w.r.Spool, 1)
+	w.Expect(err).NotTo(HaveOccurred())
+	defer release()
+	w.Expect(os.MkdirAll(left, 0o700)).To(Succeed())
+	w.Expect(os.WriteFile(filepath.Join(left, "db"), []byte("Secrets"), 0o600)).To(Succeed())
+
+	begun := &Reconciler{Client: w.api, APIReader: w.api, Spool: w.r.Spool}
+	begun.prepare()
+	defer begun.calls.Close()
+	w.Expect(filepath.Dir(left)).NotTo(BeADirectory())
+	w.Expect(used).To(BeADirectory(), "somebody works there")
+}
+
+// A key of the sidecars that is set late: what was stored before is not signed, so a new one is taken at once, and a
+// recovery takes an old one only from who knows its digest.
+func TestAnUnsignedSnapshotIsTakenByItsDigestAlone(t *testing.T) {
+	identity, err := age.GenerateX25519Identity()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	w, shell, name := lost(t, identity.Recipient().String(), identity.String())
+	unsigned := w.status().LastGood
+	secret := &corev1.Secret{}
+	w.Expect(w.api.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: "keys"}, secret)).To(Succeed())
+	secret.Data["signing"] = []byte(strings.Repeat("k", 64))
+	w.Expect(w.api.Update(t.Context(), secret)).To(Succeed())
+	w.quorum, w.now = true, w.now.Add(time.Minute)
+	w.settle()
+	w.Expect(w.asked).To(HaveLen(2))
+	w.Expect(w.status().Count).To(HaveValue(BeEquivalentTo(1)), "only what is signed counts")
+	w.Expect(w.files()).To(ContainElement(name), "and what is not is left")
+
+	w.quorum = false
+	w.recover(name, "keys", "Fetching")
+	w.reconcile()
+	w.settle()
+	w.Expect(w.status().Restore.Message).To(ContainSubstring("is not signed with any key of spec.backup.encryptionKeyRef"))
+	w.Expect(shell.uploaded).To(BeEmpty())
+	w.sha256 = unsigned.SHA256
+	w.recover(name, "keys", "Fetching")
+	w.settle()
+	w.Expect(w.status().Restore.SHA256).To(HaveLen(64), "%v", w.status().Restore)
 }

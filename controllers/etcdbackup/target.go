@@ -31,10 +31,15 @@ const (
 	secretAccessKeyKey = "secretAccessKey"
 	authorityKey       = "ca.crt"
 	recipientsKey      = "recipients"
+	// signingKey is optional.
+	signingKey = "signing"
 )
 
-// defaultKeep is how many snapshots stay when the spec does not say.
-const defaultKeep = 7
+// What stays when the spec does not say.
+const (
+	defaultKeep      = 7
+	defaultKeepDaily = 7
+)
 
 // target is where snapshots of a control plane go.
 type target struct {
@@ -46,7 +51,8 @@ type target struct {
 	authority     string
 	caCert, caKey []byte
 	recipients    backup.Recipients
-	keep          int
+	signing       backup.SigningKeys
+	keep          backup.Retention
 	// fingerprint of the store and the cluster: what was seen in another is worth nothing.
 	fingerprint string
 }
@@ -55,7 +61,8 @@ type target struct {
 func (r *Reconciler) target(ctx context.Context, s *reconciliation) (*target, *failure) {
 	spec := s.controlPlane.Spec.Backup
 	t := &target{directory: path.Join(s.controlPlane.Namespace, s.controlPlane.Name),
-		keep: int(ptr.Deref(spec.Keep, defaultKeep))}
+		keep: backup.Retention{Last: int(ptr.Deref(spec.Keep, defaultKeep)), Hourly: int(ptr.Deref(spec.KeepHourly, 0)),
+			Daily: int(ptr.Deref(spec.KeepDaily, defaultKeepDaily)), Weekly: int(ptr.Deref(spec.KeepWeekly, 0))}}
 	if f := r.readAuthority(ctx, s, t); f != nil {
 		return nil, f
 	}
@@ -68,8 +75,13 @@ func (r *Reconciler) target(ctx context.Context, s *reconciliation) (*target, *f
 		if t.recipients, err = backup.ParseRecipients(data[recipientsKey]); err != nil {
 			return nil, failed(controlplanev1.BackupSecretInvalidReason, fmt.Errorf("Secret %s, key %s: %w", name, recipientsKey, err)) //nolint:staticcheck // the name of a kind
 		}
+		if raw, ok := data[signingKey]; ok {
+			if t.signing, err = backup.ParseSigningKeys(raw); err != nil {
+				return nil, failed(controlplanev1.BackupSecretInvalidReason, fmt.Errorf("Secret %s, key %s: %w", name, signingKey, err)) //nolint:staticcheck // the name of a kind
+			}
+		}
 	}
-	settings, err := json.Marshal(spec.Store)
+	settings, err := json.Marshal([]any{spec.Store, t.signing})
 	if err != nil {
 		return nil, failed(controlplanev1.BackupSpecInvalidReason, err)
 	}

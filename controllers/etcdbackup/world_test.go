@@ -66,6 +66,8 @@ type world struct {
 	hold  chan struct{}
 	// host is the shell of every host; all are switched off when nil.
 	host ssh.Host
+	// sha256 is what a person who asks for a recovery knows of the snapshot.
+	sha256 string
 	// refuse is what members answer.
 	refuse map[string]error
 }

@@ -21,16 +21,20 @@ const abandoned = 24 * time.Hour
 
 // Good returns the good snapshots of one etcd cluster in a directory, newest first. Whatever else lies there is left
 // out: files of others, snapshots of another cluster, sidecars that say nothing sensible, data of another length than
-// its sidecar says.
-func Good(ctx context.Context, store Store, directory, authority string) ([]Metadata, error) {
+// its sidecar says, and, where there are keys, sidecars that none of them signed.
+func Good(
+	ctx context.Context, store Store, directory, authority string, keys SigningKeys,
+) ([]Metadata, error) {
 	files, err := store.List(ctx, directory)
 	if err != nil {
 		return nil, err
 	}
-	return good(ctx, store, directory, authority, files)
+	return good(ctx, store, directory, authority, keys, files)
 }
 
-func good(ctx context.Context, store Store, directory, authority string, files []File) ([]Metadata, error) {
+func good(
+	ctx context.Context, store Store, directory, authority string, keys SigningKeys, files []File,
+) ([]Metadata, error) {
 	sizes := map[string]int64{}
 	for _, file := range files {
 		sizes[file.Name] = file.Size
@@ -51,7 +55,8 @@ func good(ctx context.Context, store Store, directory, authority string, files [
 			return nil, err
 		}
 		metadata, err := ParseMetadata(raw)
-		if err != nil || metadata.Name != name || metadata.StoredSize != size || metadata.Authority != authority {
+		if err != nil || metadata.Name != name || metadata.StoredSize != size || metadata.Authority != authority ||
+			!keys.believe(metadata) {
 			continue
 		}
 		found = append(found, metadata)
@@ -74,32 +79,35 @@ func read(ctx context.Context, store Store, name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, maxSidecar+1))
 }
 
-// Prune deletes what is older than the newest keep good snapshots of a cluster, and what interrupted work left a day
-// ago. verified is the snapshot that was just taken: without it being among the newest, nothing is deleted.
+// Prune deletes the good snapshots of a cluster that the retention does not keep, and what interrupted work left a day
+// ago. verified is the snapshot that was just taken: without it being among those that stay, nothing is deleted.
 func Prune(
-	ctx context.Context, store Store, directory string, verified Metadata, keep int, now time.Time,
+	ctx context.Context, store Store, directory string, verified Metadata, keep Retention, keys SigningKeys,
+	now time.Time,
 ) ([]Metadata, error) {
 	files, err := store.List(ctx, directory)
 	if err != nil {
 		return nil, err
 	}
-	found, err := good(ctx, store, directory, verified.Authority, files)
+	found, err := good(ctx, store, directory, verified.Authority, keys, files)
 	if err != nil {
 		return nil, err
 	}
-	keep = max(keep, 1)
-	if !slices.ContainsFunc(found[:min(keep, len(found))], func(m Metadata) bool { return m.Name == verified.Name }) {
-		return found, fmt.Errorf("nothing is deleted: snapshot %s, which was just stored, is not among the newest %d that "+
-			"the store shows", verified.Name, keep)
+	kept := keep.keeps(found, now)
+	if i := slices.IndexFunc(found, func(m Metadata) bool { return m.Name == verified.Name }); i < 0 || !kept[i] {
+		return found, fmt.Errorf("nothing is deleted: snapshot %s, which was just stored, is not among those of the store "+
+			"that would stay", verified.Name)
 	}
 	var failures []error
-	for len(found) > keep {
-		oldest := found[len(found)-1]
-		if err := drop(ctx, store, path.Join(directory, oldest.Name)); err != nil {
-			failures = append(failures, fmt.Errorf("deleting the old snapshot %s: %w", oldest.Name, err))
+	for i := len(found) - 1; i >= 0; i-- {
+		if kept[i] {
+			continue
+		}
+		if err := drop(ctx, store, path.Join(directory, found[i].Name)); err != nil {
+			failures = append(failures, fmt.Errorf("deleting the old snapshot %s: %w", found[i].Name, err))
 			break
 		}
-		found = found[:len(found)-1]
+		found = slices.Delete(found, i, i+1)
 	}
 	failures = append(failures, sweep(ctx, store, directory, files, now.Add(-abandoned)))
 	return found, errors.Join(failures...)

@@ -72,6 +72,8 @@ type Metadata struct {
 	SHA256     string `json:"sha256"`
 	// Recipients that it is encrypted to; none when it is not encrypted.
 	Recipients []string `json:"recipients,omitempty"`
+	// Signature is the HMAC-SHA256 of all of the above, in hexadecimal; none when there was no key.
+	Signature string `json:"signature,omitempty"`
 }
 
 // Encrypted reports whether an identity of a recipient is needed to read the data.

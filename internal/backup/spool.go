@@ -63,11 +63,14 @@ var makingWorkspace sync.Mutex
 
 // Workspace makes a directory in a spool for what must have names, such as a member's data, and refuses with a
 // *NoRoomError where so many bytes have no room. release removes it. What a process that was killed left behind is
-// removed by SweepSpool, and by the next Workspace: the lock of a directory ends with its process.
+// removed by the next Workspace, or by SweepSpool: the lock of a directory ends with its process.
 func Workspace(spool string, need int64) (path string, release func(), err error) {
 	makingWorkspace.Lock()
 	defer makingWorkspace.Unlock()
-	spool = sweepSpool(spool)
+	if spool == "" {
+		spool = os.TempDir()
+	}
+	sweepSpool(spool)
 	if path, err = os.MkdirTemp(spool, workspaces); err != nil {
 		return "", nil, fmt.Errorf("making a directory in the spool directory: %w", err)
 	}
@@ -91,18 +94,17 @@ func Workspace(spool string, need int64) (path string, release func(), err error
 	return path, release, nil
 }
 
-// SweepSpool removes from the spool directory the data in the clear that processes left there which died.
+// SweepSpool removes what workspaces of processes that were killed left in a spool: a database in the clear among it.
 func SweepSpool(spool string) {
 	makingWorkspace.Lock()
 	defer makingWorkspace.Unlock()
-	sweepSpool(spool)
-}
-
-// sweepSpool returns the directory; the lock is held.
-func sweepSpool(spool string) string {
 	if spool == "" {
 		spool = os.TempDir()
 	}
+	sweepSpool(spool)
+}
+
+func sweepSpool(spool string) {
 	left, _ := filepath.Glob(filepath.Join(spool, workspaces+"*"))
 	for _, path := range left {
 		if lock, err := lockDirectory(path); err == nil {
@@ -110,7 +112,6 @@ func sweepSpool(spool string) string {
 			_ = lock.Close()
 		}
 	}
-	return spool
 }
 
 func lockDirectory(path string) (*os.File, error) {

@@ -57,6 +57,8 @@ type Job struct {
 	Source func(context.Context) (Stream, error)
 	// Recipients that it is encrypted to; it is stored in the clear when there are none.
 	Recipients Recipients
+	// Signing keys, of which the first one signs the sidecar; none for no signature.
+	Signing SigningKeys
 	// Spool is a directory with room for one snapshot; the system's for temporary files when empty. What lies there has no
 	// name, and is gone with the process.
 	Spool string
@@ -201,6 +203,7 @@ func store(ctx context.Context, job Job, spool *os.File, metadata *Metadata, pro
 	if err := compare(ctx, job.Store, job.Directory, *metadata, progress); err != nil {
 		return err
 	}
+	*metadata = job.Signing.sign(*metadata)
 	sidecar, err := metadata.marshal()
 	if err != nil {
 		return err

@@ -58,12 +58,12 @@ func TestTake(t *testing.T) {
 		g.Expect(metadata.Size).To(BeEquivalentTo(len(raw)))
 		g.Expect(metadata.StoredSize).To(Equal(metadata.Size))
 		g.Expect(metadata.Node).To(Equal("node-1"))
-		g.Expect(Good(t.Context(), store, directory, authority)).To(ConsistOf(metadata))
+		g.Expect(Good(t.Context(), store, directory, authority, nil)).To(ConsistOf(metadata))
 		g.Expect(names(t, store, directory)).To(ConsistOf(metadata.Name, metadata.Name+".json"))
 		g.Expect(bytes.Equal(content(t, store, directory+"/"+metadata.Name), raw)).To(BeTrue())
 		g.Expect(os.ReadDir(taken.Spool)).To(BeEmpty())
 		// Of another cluster that had the same name.
-		g.Expect(Good(t.Context(), store, directory, strings.Repeat("cd", 32))).To(BeEmpty())
+		g.Expect(Good(t.Context(), store, directory, strings.Repeat("cd", 32), nil)).To(BeEmpty())
 	})
 }
 
@@ -83,7 +83,7 @@ func TestTakeEncrypts(t *testing.T) {
 		g.Expect(metadata.Encrypted()).To(BeTrue())
 		g.Expect(metadata.Recipients).To(ConsistOf(mine.Recipient().String()))
 		g.Expect(metadata.StoredSize).To(BeNumerically(">", metadata.Size))
-		g.Expect(Good(t.Context(), store, directory, authority)).To(ConsistOf(metadata))
+		g.Expect(Good(t.Context(), store, directory, authority, nil)).To(ConsistOf(metadata))
 		stored := content(t, store, directory+"/"+metadata.Name)
 		g.Expect(bytes.HasPrefix(stored, []byte("age-encryption.org/v1\n"))).To(BeTrue())
 		g.Expect(bytes.Contains(stored, bytes.Repeat([]byte{7}, 64))).To(BeFalse())
@@ -278,12 +278,12 @@ func TestCutOffAnywhere(t *testing.T) {
 				taken := job(t, ending, raw)
 				metadata, err := Take(t.Context(), taken)
 				if err == nil {
-					_, err = Prune(t.Context(), ending, directory, metadata, 2, noon)
+					_, err = Prune(t.Context(), ending, directory, metadata, Retention{Last: 2}, nil, noon)
 				}
 				if ending.after > 0 {
 					g.Expect(err).NotTo(HaveOccurred())
 				}
-				found, err := Good(t.Context(), store, directory, authority)
+				found, err := Good(t.Context(), store, directory, authority, nil)
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(len(found)).To(BeNumerically(">=", 2))
 				for _, m := range found {
@@ -294,7 +294,7 @@ func TestCutOffAnywhere(t *testing.T) {
 				later.Began = noon.Add(25 * time.Hour)
 				metadata, err = Take(t.Context(), later)
 				g.Expect(err).NotTo(HaveOccurred())
-				found, err = Prune(t.Context(), store, directory, metadata, 2, later.Began)
+				found, err = Prune(t.Context(), store, directory, metadata, Retention{Last: 2}, nil, later.Began)
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(found).To(HaveLen(2))
 				g.Expect(names(t, store, directory)).To(ConsistOf(found[0].Name, found[0].Name+".json", found[1].Name,
@@ -390,6 +390,7 @@ func TestPrune(t *testing.T) {
 		g.Expect(store.Delete(t.Context(), directory+"/"+orphan.Name+".json")).To(Succeed())
 		pending := newName(noon.Add(-30*time.Hour), false)
 		recent := newName(noon.Add(-time.Hour), false)
+		now := noon.Add(4 * time.Hour)
 		foreign := []string{"notes.txt", "20261121T110000Z-0123456789ab.db.bak", "other.json", "x.db.pending"}
 		for _, name := range append([]string{pending, pending + ".pending", recent, recent + ".pending"}, foreign...) {
 			g.Expect(store.Put(t.Context(), directory+"/"+name, strings.NewReader("x"))).To(Succeed())
@@ -399,20 +400,20 @@ func TestPrune(t *testing.T) {
 		g.Expect(store.Put(t.Context(), directory+"/"+bad+".json", strings.NewReader("{}"))).To(Succeed())
 
 		// Of one that the store does not show as the newest nothing follows.
-		_, err := Prune(t.Context(), store, directory, first, 1, noon)
+		_, err := Prune(t.Context(), store, directory, first, Retention{Last: 1}, nil, now)
 		g.Expect(err).To(MatchError(ContainSubstring("nothing is deleted")))
-		g.Expect(Good(t.Context(), store, directory, authority)).To(ConsistOf(third, second, first))
+		g.Expect(Good(t.Context(), store, directory, authority, nil)).To(ConsistOf(third, second, first))
 
-		kept, err := Prune(t.Context(), store, directory, third, 2, noon)
+		kept, err := Prune(t.Context(), store, directory, third, Retention{Last: 2}, nil, now)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(kept).To(Equal([]Metadata{third, second}))
-		g.Expect(Good(t.Context(), store, directory, authority)).To(Equal([]Metadata{third, second}))
+		g.Expect(Good(t.Context(), store, directory, authority, nil)).To(Equal([]Metadata{third, second}))
 		left := append([]string{third.Name, third.Name + ".json", second.Name, second.Name + ".json", other.Name, other.Name +
 			".json",
 			orphan.Name, recent, recent + ".pending", bad, bad + ".json"}, foreign...)
 		g.Expect(names(t, store, directory)).To(ConsistOf(left))
 		// At least one stays whatever is asked.
-		kept, err = Prune(t.Context(), store, directory, third, 0, noon)
+		kept, err = Prune(t.Context(), store, directory, third, Retention{}, nil, now)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(kept).To(Equal([]Metadata{third}))
 	})
@@ -424,7 +425,7 @@ func TestGoodSaysWhatItCouldNotRead(t *testing.T) {
 	store := newVolume(t)
 	_, err := Take(t.Context(), job(t, store, backuptest.Signed(backuptest.Database(t, 10))))
 	g.Expect(err).NotTo(HaveOccurred())
-	_, err = Good(t.Context(), &cut{Store: store, after: 1}, directory, authority)
+	_, err = Good(t.Context(), &cut{Store: store, after: 1}, directory, authority, nil)
 	g.Expect(err).To(MatchError(errCut))
 }
 
@@ -442,10 +443,10 @@ func TestGoodLeavesOutWhatDoesNotFit(t *testing.T) {
 		{name + ".json", strings.Repeat(" ", maxSidecar) + string(sidecar)},
 	} {
 		g.Expect(store.Put(t.Context(), put.name, strings.NewReader(put.content))).To(Succeed())
-		g.Expect(Good(t.Context(), store, directory, authority)).To(BeEmpty())
+		g.Expect(Good(t.Context(), store, directory, authority, nil)).To(BeEmpty())
 		g.Expect(store.Put(t.Context(), name, bytes.NewReader(data))).To(Succeed())
 		g.Expect(store.Put(t.Context(), name+".json", bytes.NewReader(sidecar))).To(Succeed())
-		g.Expect(Good(t.Context(), store, directory, authority)).To(ConsistOf(metadata))
+		g.Expect(Good(t.Context(), store, directory, authority, nil)).To(ConsistOf(metadata))
 	}
 }
 

@@ -28,15 +28,38 @@ type EtcdBackup struct {
 	// +kubebuilder:validation:Minimum=60
 	MaxAgeSeconds *int32 `json:"maxAgeSeconds,omitempty"`
 
-	// keep is how many good snapshots stay; older ones are deleted once a newer one is verified. 7 when unset.
+	// keep is how many of the newest good snapshots stay. What neither this nor the fields below keep is deleted once a
+	// newer one is verified. 7 when unset.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Keep *int32 `json:"keep,omitempty"`
 
+	// keepHourly: of each of so many hours in which snapshots were taken, the newest stays. None when unset.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	KeepHourly *int32 `json:"keepHourly,omitempty"`
+
+	// keepDaily: of each of so many days (of UTC) in which snapshots were taken, the newest stays.
+	// 7 when unset, so that the snapshots of a rollout do not push out those of former days.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	KeepDaily *int32 `json:"keepDaily,omitempty"`
+
+	// keepWeekly: of each of so many weeks (from Monday) in which snapshots were taken, the newest stays.
+	// None when unset.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	KeepWeekly *int32 `json:"keepWeekly,omitempty"`
+
 	// encryptionKeyRef names a Secret in the namespace of the control plane whose data key "recipients" holds age public
 	// keys (age1..., one per line). Snapshots are encrypted to them before they leave the manager. Secrets of the workload
-	// cluster are in every snapshot: without encryption whoever reads the store reads them.
+	// cluster are in every snapshot: without encryption whoever reads the store reads them. Its data key "signing", if
+	// there is one, holds keys for the signatures of what is stored, one per line: the first one signs, each is believed,
+	// and what none of them signed does not count as a good snapshot.
 	// +optional
 	EncryptionKeyRef SecretReference `json:"encryptionKeyRef,omitempty,omitzero"`
 }

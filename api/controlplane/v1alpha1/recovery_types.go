@@ -57,6 +57,14 @@ type RecoverySnapshot struct {
 	// +kubebuilder:validation:Pattern=`^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}\.db(\.age)?$`
 	Name string `json:"name,omitempty"`
 
+	// sha256 of what is stored, in hexadecimal, as status.backup.lastGood said it, or who took note of it. A snapshot with
+	// another one is refused before its host is touched. Unset, what the store says of the snapshot is believed.
+	// +optional
+	// +kubebuilder:validation:MinLength=64
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	SHA256 string `json:"sha256,omitempty"`
+
 	// identityRef names a Secret in the namespace of the control plane whose data key "identity" holds the age private key
 	// (AGE-SECRET-KEY-1...) of a recipient of the snapshot. It is read while the snapshot is fetched. Delete the Secret
 	// after the recovery.

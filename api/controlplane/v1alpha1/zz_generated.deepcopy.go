@@ -157,6 +157,21 @@ func (in *EtcdBackup) DeepCopyInto(out *EtcdBackup) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.KeepHourly != nil {
+		in, out := &in.KeepHourly, &out.KeepHourly
+		*out = new(int32)
+		**out = **in
+	}
+	if in.KeepDaily != nil {
+		in, out := &in.KeepDaily, &out.KeepDaily
+		*out = new(int32)
+		**out = **in
+	}
+	if in.KeepWeekly != nil {
+		in, out := &in.KeepWeekly, &out.KeepWeekly
+		*out = new(int32)
+		**out = **in
+	}
 	out.EncryptionKeyRef = in.EncryptionKeyRef
 }
 
