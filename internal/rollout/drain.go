@@ -83,7 +83,7 @@ type leaver struct {
 	serving int
 	// last termination, those that are decided included.
 	last time.Time
-	// opened: this plan has another one drained.
+	// opened: this plan has another one drained or replaced first.
 	opened bool
 }
 
@@ -120,16 +120,16 @@ func (m Machine) serves() bool {
 
 // coming reports whether another Machine will serve before one that waits for its drain is gone: where none will, to
 // wait would be to wait for ever.
-func (r *rules) coming() bool {
+func (r *rules) coming(surge int) bool {
 	// What finds no host waits for that of the one that waits for its drain.
-	hostless := slices.ContainsFunc(r.Machines, Machine.findsNone)
+	hostless := slices.ContainsFunc(r.Machines, func(m Machine) bool { return !m.Deleting && m.NoHost != "" })
 	for _, m := range r.Machines {
 		switch s := m.stage(); {
 		case s == inFlight && !m.findsNone(), s == waits && !m.Outdated && !hostless, s == leaves && !m.Leave.PreDrain:
 			return true
 		}
 	}
-	return !hostless && len(r.Machines) < r.Replicas+r.Stock.Surge
+	return !hostless && len(r.Machines) < r.Replicas+surge
 }
 
 // unmarked reports whether the Node is to be tainted, and is not.
@@ -178,6 +178,7 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 		" off the Machine"
 	action, first, without := l.replaceFirst(m)
 	if action != "" {
+		l.opened = l.opened || action == Replace
 		return action, first, without + wayOut
 	}
 	if reason, why := l.holdsDrain(m); reason != "" {
@@ -210,12 +211,9 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 				return reason, why
 			}
 		}
-		// Where none is made beforehand one has to be missing. What minAvailable asks for is no more than this, or a
-		// conflict.
-		least := l.pool.Replicas - max(l.pool.limits.Unavailable, 1-min(l.pool.limits.Surge, 1))
-		if m.serves() && !m.Condemned && l.serving-1 < least && (l.opened || l.pool.coming()) {
-			return Unavailable, fmt.Sprintf("%d of at least %d serve%s", l.serving, least, l.missing())
-		}
+	}
+	if reason, why := l.tooFewServe(m); reason != "" {
+		return reason, why
 	}
 	if why := l.pool.besides(m, l.result.Leaves); why != "" {
 		return Wave, why
@@ -232,6 +230,29 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 		return Interval, "the last one was terminated at " + utc(l.last)
 	}
 	return "", ""
+}
+
+// tooFewServe has Machines that serve leave one after another. What Cluster API replaces waits while another one comes,
+// what a person deletes no longer than for its replacement: nobody surges for that.
+func (l *leaver) tooFewServe(m Machine) (Reason, string) {
+	// Where none is made beforehand one has to be missing. What minAvailable asks for is no more than this, or a conflict.
+	least := l.pool.Replicas - max(l.pool.limits.Unavailable, 1-min(l.pool.limits.Surge, 1))
+	if !m.serves() || m.Condemned || l.serving-1 >= least {
+		return "", ""
+	}
+	surge, until := l.pool.Stock.Surge, ""
+	if !m.Outdated || l.pool.OnDelete {
+		end := m.Deleted.Add(l.replacementTakes())
+		if !l.now.Before(end) {
+			return "", ""
+		}
+		l.again(end.Sub(l.now))
+		surge, until = 0, ", and more are waited for until "+utc(end)
+	}
+	if !l.opened && !l.pool.coming(surge) {
+		return "", ""
+	}
+	return Unavailable, fmt.Sprintf("%d of at least %d serve%s%s", l.serving, least, l.missing(), until)
 }
 
 // afterLooks keeps what serves from its drain while the Cluster does not validate.
