@@ -182,6 +182,9 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 		return action, first, without + wayOut
 	}
 	if reason, why := l.holdsDrain(m); reason != "" {
+		if l.Unhealthy != "" || l.Outdated != "" {
+			l.again(spareRecheck) // the control plane may come to wait for this host
+		}
 		return HoldDrain, reason, why + wayOut
 	}
 	if m.serves() {
@@ -193,10 +196,12 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 
 // holdsDrain says what the drain of a Machine waits for; it is empty when it may begin.
 func (l *leaver) holdsDrain(m Machine) (Reason, string) {
-	if m.Outdated && !l.pool.OnDelete {
-		if l.pool.drain.off {
-			return DrainOff, drainIsOff
-		}
+	stock, helps := m.Outdated && !l.pool.OnDelete, m.Wanted && l.helps(m)
+	if stock && l.pool.drain.off {
+		return DrainOff, drainIsOff
+	}
+	// What waits for the control plane, which waits for just that host, would wait for ever.
+	if stock && !helps {
 		rules := []holdRule{l.stopped, l.afterControlPlane, l.inOrder, l.afterPerson}
 		// What a rollout deletes itself it has judged already.
 		if !m.Condemned {
@@ -212,7 +217,7 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 			}
 		}
 	}
-	if reason, why := l.tooFewServe(m); reason != "" {
+	if reason, why := l.tooFewServe(m); reason != "" && !helps {
 		return reason, why
 	}
 	if why := l.pool.besides(m, l.result.Leaves); why != "" {
@@ -230,6 +235,19 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 		return Interval, "the last one was terminated at " + utc(l.last)
 	}
 	return "", ""
+}
+
+// helps reports whether the Machine is the first of those whose host the control plane waits for, and none leaves its
+// host already.
+func (l *leaver) helps(m Machine) bool {
+	for _, pool := range l.Pools {
+		for _, other := range pool.Machines {
+			if other.Deleting && other.Wanted && other.Name != m.Name && (!other.Leave.PreDrain || other.Name < m.Name) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // tooFewServe has Machines that serve leave one after another. What Cluster API replaces waits while another one comes,
