@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,6 +34,8 @@ type spares struct {
 	hosts []infrav1.QuoinHost
 	// taken is what identifies the hosts that the Cluster has.
 	taken []placement.Identity
+	// promised hosts, by UID, are for a replacement of another pool.
+	promised map[types.UID]bool
 	// wanting says why no host was found, by QuoinMachine.
 	wanting map[string]string
 }
@@ -42,7 +45,7 @@ func (r *Reconciler) spares(
 	ctx context.Context, reader client.Reader, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
 	cached []infrav1.QuoinMachine,
 ) (*spares, error) {
-	s := &spares{}
+	s := &spares{promised: map[types.UID]bool{}}
 	s.take(cached)
 	if len(s.wanting) == 0 || policy.Spec.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
 		return s, nil
