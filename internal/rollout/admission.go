@@ -39,7 +39,7 @@ func Gated(machine *clusterv1.Machine) bool {
 	return slices.ContainsFunc(machine.Spec.ReadinessGates, ours)
 }
 
-// SetGate puts the readiness gate of rollouts on the Machine, or takes it off. A MachineSet that has to delete one looks
+// SetGate puts the readiness gate of rollouts on the Machine, or takes it off. A MachineSet that deletes one looks
 // at Nodes and not at gates (machineset_deletion_order.go): the mark has it take one that does not count.
 func SetGate(machine *clusterv1.Machine, on bool) {
 	SetMark(machine, on)

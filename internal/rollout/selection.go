@@ -99,7 +99,7 @@ func (p *planner) nextSelected(pool *rules) (victim *Machine, reason Reason, why
 	return victim, RollingOut, says
 }
 
-// replacing counts the Machines that are missing, or on their way, but for those that are to be replaced or find no host.
+// replacing counts the Machines that are missing or on their way, without those that are selected or find no host.
 func (p Pool) replacing() int {
 	n := p.onTheirWay()
 	for _, m := range p.Machines {

@@ -135,7 +135,8 @@ func (p *planner) victims(pool *rules) {
 			d.Action, d.Reason, d.Message = Mark, Order, pool.says(m)
 		case p.removes(m.Name):
 			continue
-		case m.MarkedByUs && !wanted && !m.Deleting && !m.Gated, m.Condemned && !m.Deleting && (!m.Outdated || !pool.OnDelete):
+		case m.MarkedByUs && !wanted && !m.Deleting && !m.Gated,
+			m.Condemned && !m.Deleting && (!m.Outdated || !pool.OnDelete):
 			d.Action, d.Reason, d.Message = Unmark, Later, "others leave first"
 			if !m.Outdated {
 				d.Message = "it is of the present template and stays"
