@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
@@ -467,4 +469,37 @@ func TestAClusterThatDoesNotAnswerHoldsNoDrainForEver(t *testing.T) {
 	w.clock.Step(time.Minute)
 	w.reconcile()
 	w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
+}
+
+// A worker that was deleted ahead of the control plane gives its host up where the control plane waits for it, and only
+// there.
+func TestAWorkerGivesItsHostToTheControlPlane(t *testing.T) {
+	for _, waits := range []string{"NoSpareHost", "Quorum"} {
+		w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+		w.reconcile()
+		member := machineOf("member", "v2")
+		member.OwnerReferences = nil
+		member.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: ""}
+		controlPlane := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{
+			"operation": map[string]any{"waitingOn": waits + " since 08:00"}}}}
+		controlPlane.SetAPIVersion("controlplane.cluster.x-k8s.io/v1alpha1")
+		controlPlane.SetKind("QuoinControlPlane")
+		controlPlane.SetNamespace(namespace)
+		controlPlane.SetName("c1")
+		for _, object := range []client.Object{member, hostedBy("member", "quoin://m"), controlPlane,
+			hostIn("host-0", infrav1.HostStateProvisioned, "old-0")} {
+			w.make(object)
+		}
+		cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}
+		w.adjust(cluster, func() {
+			cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{Kind: "QuoinControlPlane", Name: "c1",
+				APIGroup: "controlplane.cluster.x-k8s.io"}
+		})
+		conditions.Set(cluster, metav1.Condition{Type: clusterv1.ClusterControlPlaneMachinesUpToDateCondition,
+			Status: metav1.ConditionFalse, Reason: "NotUpToDate", Message: "1 of 3 is outdated"})
+		w.Expect(w.client.Status().Update(t.Context(), cluster)).To(Succeed())
+		w.delete("old-0")
+		w.reconcile()
+		w.Expect(w.hooks("old-0")).To(Equal(map[string][]string{"NoSpareHost": onlyTerminate, "Quorum": both}[waits]), waits)
+	}
 }

@@ -87,6 +87,9 @@ func (r *Reconciler) observe(
 			selectMarked(&seen.state.Pools[len(seen.state.Pools)-1], seen.machines, sets.Items, nodes)
 		}
 	}
+	if err := r.wanted(ctx, machines, cluster, seen, spares, all.Items); err != nil {
+		return nil, err
+	}
 	seen.guard(&policy.Spec, all.Items)
 	return seen, r.succession(ctx, machines, cluster, seen, spares, all.Items)
 }

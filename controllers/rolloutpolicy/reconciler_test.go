@@ -232,6 +232,7 @@ func TestACanaryGoesFirst(t *testing.T) {
 			w.reconcile()
 			w.Expect(w.admitted("new-0")).To(BeTrue())
 			w.Expect(rollout.Gated(w.machine("new-0"))).To(BeTrue())
+			w.Expect(rollout.Marked(w.machine("new-0"))).To(BeTrue())
 			w.Expect(w.admitted("new-1")).To(BeFalse())
 			w.Expect(w.policy().Labels).To(HaveKeyWithValue(clusterv1.ClusterNameLabel, "c1"))
 			blue := w.policy().Status.MachineDeployments[0]
@@ -251,6 +252,7 @@ func TestACanaryGoesFirst(t *testing.T) {
 			w.clock.Step(time.Minute)
 			w.reconcile()
 			w.Expect(rollout.Gated(w.machine("new-0"))).To(BeFalse())
+			w.Expect(rollout.Marked(w.machine("new-0"))).To(BeFalse())
 			w.Expect(conditions.IsTrue(w.machine("new-0"), quoinv1.MachineRolloutValidatedCondition)).To(BeTrue())
 			w.Expect(w.admitted("new-1")).To(BeTrue())
 		})

@@ -46,7 +46,6 @@ func (r *Reconciler) release(ctx context.Context, cluster *clusterv1.Cluster) (c
 		gated := rollout.Gated(machine)
 		machines = append(machines, machine)
 		err := r.unhook(ctx, cluster, machine, func(machine *clusterv1.Machine) {
-			rollout.SetMark(machine, false)
 			rollout.SetGate(machine, false)
 		})
 		if err == nil && gated {

@@ -52,8 +52,10 @@ func (r *Reconciler) succession(
 	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, seen *observation, s *spares,
 	all []clusterv1.Machine,
 ) error {
+	// In one order, so that pools that could have the same host agree on whose it is.
+	slices.SortFunc(seen.state.Pools, func(a, b rollout.Pool) int { return strings.Compare(a.Name, b.Name) })
 	for i := range seen.state.Pools {
-		pool := &seen.state.Pools[i]
+		pool, wants := &seen.state.Pools[i], 0
 		byUID := map[string]string{}
 		for _, m := range pool.Machines {
 			byUID[string(seen.machines[m.Name].UID)] = m.Name
@@ -65,8 +67,12 @@ func (r *Reconciler) succession(
 			m.Succession = rollout.SuccessionOf(machine)
 			uid, _, _ := strings.Cut(machine.Annotations[quoinv1.RolloutReplacesAnnotation], " ")
 			m.Replaces = byUID[uid]
-			if first == nil && !m.Deleted.IsZero() && m.Leave.PreDrain && !m.Outdated && m.Replacement == "" {
-				first = machine
+			switch {
+			case !m.Deleting && !m.Hosted:
+				wants++
+			case !m.Deleted.IsZero() && m.Leave.PreDrain && !m.Outdated && m.Replacement == "":
+				wants++
+				first = cmp.Or(first, machine)
 			}
 		}
 		if first == nil || !seen.guarded[first.Name] {
@@ -85,13 +91,16 @@ func (r *Reconciler) succession(
 		if err := r.readHosts(ctx, reader, cluster, s); err != nil {
 			return err
 		}
-		pool.Room.Hosts = s.free(first, set, infra)
+		pool.Room.Hosts = s.free(first, set, infra, wants)
 	}
 	return nil
 }
 
-// free counts the hosts that one more Machine of the MachineSet could claim.
-func (s *spares) free(like *clusterv1.Machine, set *clusterv1.MachineSet, infra *infrav1.QuoinMachine) int {
+// free counts the hosts that one more Machine of the MachineSet could claim. As many as its pool wants are not free for
+// the pools that come after it.
+func (s *spares) free(
+	like *clusterv1.Machine, set *clusterv1.MachineSet, infra *infrav1.QuoinMachine, wants int,
+) int {
 	request := requestOf(like, infra)
 	if request == nil {
 		return 0
@@ -100,8 +109,12 @@ func (s *spares) free(like *clusterv1.Machine, set *clusterv1.MachineSet, infra 
 	request.FailureDomain, request.Version = set.Spec.Template.Spec.FailureDomain, set.Spec.Template.Spec.Version
 	n := 0
 	for i := range s.hosts {
-		if placement.Select(*request, []placement.Host{placement.HostOf(&s.hosts[i])}).Chosen != nil {
-			n++
+		host := &s.hosts[i]
+		if s.promised[host.UID] || placement.Select(*request, []placement.Host{placement.HostOf(host)}).Chosen == nil {
+			continue
+		}
+		if n++; n <= wants {
+			s.promised[host.UID] = true
 		}
 	}
 	return n

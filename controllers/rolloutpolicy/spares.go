@@ -6,15 +6,22 @@ package rolloutpolicy
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
@@ -27,6 +34,8 @@ type spares struct {
 	hosts []infrav1.QuoinHost
 	// taken is what identifies the hosts that the Cluster has.
 	taken []placement.Identity
+	// promised hosts, by UID, are for a replacement of another pool.
+	promised map[types.UID]bool
 	// wanting says why no host was found, by QuoinMachine.
 	wanting map[string]string
 }
@@ -36,7 +45,7 @@ func (r *Reconciler) spares(
 	ctx context.Context, reader client.Reader, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
 	cached []infrav1.QuoinMachine,
 ) (*spares, error) {
-	s := &spares{}
+	s := &spares{promised: map[types.UID]bool{}}
 	s.take(cached)
 	if len(s.wanting) == 0 || policy.Spec.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
 		return s, nil
@@ -111,6 +120,59 @@ func (s *spares) of(pool *rollout.Pool, machines map[string]*clusterv1.Machine) 
 			pool.Coming++
 		}
 	}
+}
+
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get
+
+// wanted finds out which Machines that are being deleted have a host that the control plane waits for. It asks for what
+// its Machines ask for.
+func (r *Reconciler) wanted(
+	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, seen *observation, s *spares,
+	all []clusterv1.Machine,
+) error {
+	ref := cluster.Spec.ControlPlaneRef
+	if seen.state.Outdated == "" && seen.state.Unhealthy == "" || ref.Kind != "QuoinControlPlane" {
+		return nil
+	}
+	var leaving []*rollout.Machine
+	for i := range seen.state.Pools {
+		for j := range seen.state.Pools[i].Machines {
+			if m := &seen.state.Pools[i].Machines[j]; m.Deleting && m.Hosted {
+				leaving = append(leaving, m)
+			}
+		}
+	}
+	member := slices.IndexFunc(all, func(m clusterv1.Machine) bool {
+		_, is := m.Labels[clusterv1.MachineControlPlaneLabel]
+		return is && s.machines[m.Spec.InfrastructureRef.Name] != nil
+	})
+	if len(leaving) == 0 || member < 0 {
+		return nil
+	}
+	controlPlane := &unstructured.Unstructured{}
+	controlPlane.SetAPIVersion(controlplanev1.GroupVersion.String())
+	controlPlane.SetKind(ref.Kind)
+	key := client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}
+	if err := r.APIReader.Get(ctx, key, controlPlane); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("read QuoinControlPlane %s: %w", key, err)
+	}
+	waits, _, _ := unstructured.NestedString(controlPlane.Object, "status", "operation", "waitingOn")
+	request := requestOf(&all[member], s.machines[all[member].Spec.InfrastructureRef.Name])
+	if !strings.HasPrefix(waits, controlplane.ReasonNoSpareHost) || request == nil {
+		return nil
+	}
+	request.FailureDomain = ""
+	if err := r.readHosts(ctx, reader, cluster, s); err != nil {
+		return err
+	}
+	for _, m := range leaving {
+		host := s.hostOf(s.machines[seen.machines[m.Name].Spec.InfrastructureRef.Name])
+		m.Wanted = host != nil && placement.Returning(*request, placement.HostOf(host))
+	}
+	return nil
 }
 
 // comes reports whether the request can have the host in a while: it is free, is prepared, or a Machine of the Cluster

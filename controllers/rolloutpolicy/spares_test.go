@@ -11,6 +11,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -148,6 +149,22 @@ func TestAMachineThatSomebodyWroteIsNotRemoved(t *testing.T) {
 	err := w.r.remove(t.Context(), w.policy(), stale, rollout.Decision{Reason: rollout.NoSpare})
 	w.Expect(err).To(HaveOccurred())
 	w.Expect(w.leaving()).To(BeEmpty())
+}
+
+// A host that a pool takes for a replacement is not free for the next pool.
+func TestTwoPoolsDoNotCountTheSameHost(t *testing.T) {
+	w := newWorld(t)
+	s := &spares{promised: map[types.UID]bool{}}
+	for _, name := range []string{"host-0", "host-1"} {
+		host := hostIn(name, infrav1.HostStateAvailable, "")
+		host.UID = types.UID(name)
+		s.hosts = append(s.hosts, *host)
+	}
+	set := &clusterv1.MachineSet{}
+	free := func(wants int) int { return s.free(w.machine("old-0"), set, hostedBy("old-0", ""), wants) }
+	w.Expect(free(1)).To(Equal(2))
+	w.Expect(free(1)).To(Equal(1))
+	w.Expect(free(1)).To(Equal(0))
 }
 
 // The hosts of a large fleet are read only where a Machine finds none and one may be removed for it.

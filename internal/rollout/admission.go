@@ -39,8 +39,10 @@ func Gated(machine *clusterv1.Machine) bool {
 	return slices.ContainsFunc(machine.Spec.ReadinessGates, ours)
 }
 
-// SetGate puts the readiness gate of rollouts on the Machine, or takes it off.
+// SetGate puts the readiness gate of rollouts on the Machine, or takes it off. A MachineSet that deletes one looks
+// at Nodes and not at gates (machineset_deletion_order.go): the mark has it take one that does not count.
 func SetGate(machine *clusterv1.Machine, on bool) {
+	SetMark(machine, on)
 	gates := slices.DeleteFunc(slices.Clone(machine.Spec.ReadinessGates), ours)
 	if on {
 		gates = append(gates, clusterv1.MachineReadinessGate{ConditionType: quoinv1.MachineRolloutValidatedCondition})

@@ -83,7 +83,7 @@ type leaver struct {
 	serving int
 	// last termination, those that are decided included.
 	last time.Time
-	// opened: this plan has another one drained.
+	// opened: this plan has another one drained or replaced first.
 	opened bool
 }
 
@@ -120,16 +120,16 @@ func (m Machine) serves() bool {
 
 // coming reports whether another Machine will serve before one that waits for its drain is gone: where none will, to
 // wait would be to wait for ever.
-func (r *rules) coming() bool {
+func (r *rules) coming(surge int) bool {
 	// What finds no host waits for that of the one that waits for its drain.
-	hostless := slices.ContainsFunc(r.Machines, Machine.findsNone)
+	hostless := slices.ContainsFunc(r.Machines, func(m Machine) bool { return !m.Deleting && m.NoHost != "" })
 	for _, m := range r.Machines {
 		switch s := m.stage(); {
 		case s == inFlight && !m.findsNone(), s == waits && !m.Outdated && !hostless, s == leaves && !m.Leave.PreDrain:
 			return true
 		}
 	}
-	return !hostless && len(r.Machines) < r.Replicas+r.Stock.Surge
+	return !hostless && len(r.Machines) < r.Replicas+surge
 }
 
 // unmarked reports whether the Node is to be tainted, and is not.
@@ -178,9 +178,13 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 		" off the Machine"
 	action, first, without := l.replaceFirst(m)
 	if action != "" {
+		l.opened = l.opened || action == Replace
 		return action, first, without + wayOut
 	}
 	if reason, why := l.holdsDrain(m); reason != "" {
+		if l.Unhealthy != "" || l.Outdated != "" {
+			l.again(spareRecheck) // the control plane may come to wait for this host
+		}
 		return HoldDrain, reason, why + wayOut
 	}
 	if m.serves() {
@@ -192,10 +196,12 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 
 // holdsDrain says what the drain of a Machine waits for; it is empty when it may begin.
 func (l *leaver) holdsDrain(m Machine) (Reason, string) {
-	if m.Outdated && !l.pool.OnDelete {
-		if l.pool.drain.off {
-			return DrainOff, drainIsOff
-		}
+	stock, helps := m.Outdated && !l.pool.OnDelete, m.Wanted && l.helps(m)
+	if stock && l.pool.drain.off {
+		return DrainOff, drainIsOff
+	}
+	// What waits for the control plane, which waits for just that host, would wait for ever.
+	if stock && !helps {
 		rules := []holdRule{l.stopped, l.afterControlPlane, l.inOrder, l.afterPerson}
 		// What a rollout deletes itself it has judged already.
 		if !m.Condemned {
@@ -210,12 +216,9 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 				return reason, why
 			}
 		}
-		// Where none is made beforehand one has to be missing. What minAvailable asks for is no more than this, or a
-		// conflict.
-		least := l.pool.Replicas - max(l.pool.limits.Unavailable, 1-min(l.pool.limits.Surge, 1))
-		if m.serves() && !m.Condemned && l.serving-1 < least && (l.opened || l.pool.coming()) {
-			return Unavailable, fmt.Sprintf("%d of at least %d serve%s", l.serving, least, l.missing())
-		}
+	}
+	if reason, why := l.tooFewServe(m); reason != "" && !helps {
+		return reason, why
 	}
 	if why := l.pool.besides(m, l.result.Leaves); why != "" {
 		return Wave, why
@@ -232,6 +235,42 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 		return Interval, "the last one was terminated at " + utc(l.last)
 	}
 	return "", ""
+}
+
+// helps reports whether the Machine is the first of those whose host the control plane waits for, and none leaves its
+// host already.
+func (l *leaver) helps(m Machine) bool {
+	for _, pool := range l.Pools {
+		for _, other := range pool.Machines {
+			if other.Deleting && other.Wanted && other.Name != m.Name && (!other.Leave.PreDrain || other.Name < m.Name) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// tooFewServe has Machines that serve leave one after another. What Cluster API replaces waits while another one comes,
+// what a person deletes no longer than for its replacement: nobody surges for that.
+func (l *leaver) tooFewServe(m Machine) (Reason, string) {
+	// Where none is made beforehand one has to be missing. What minAvailable asks for is no more than this, or a conflict.
+	least := l.pool.Replicas - max(l.pool.limits.Unavailable, 1-min(l.pool.limits.Surge, 1))
+	if !m.serves() || m.Condemned || l.serving-1 >= least {
+		return "", ""
+	}
+	surge, until := l.pool.Stock.Surge, ""
+	if !m.Outdated || l.pool.OnDelete {
+		end := m.Deleted.Add(l.replacementTakes())
+		if !l.now.Before(end) {
+			return "", ""
+		}
+		l.again(end.Sub(l.now))
+		surge, until = 0, ", and more are waited for until "+utc(end)
+	}
+	if !l.opened && !l.pool.coming(surge) {
+		return "", ""
+	}
+	return Unavailable, fmt.Sprintf("%d of at least %d serve%s%s", l.serving, least, l.missing(), until)
 }
 
 // afterLooks keeps what serves from its drain while the Cluster does not validate.

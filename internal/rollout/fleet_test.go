@@ -96,9 +96,15 @@ func (f *fleet) decide() []Decision {
 		switch d.Action {
 		case Admit:
 			n.admitted, n.gated = f.now, d.Gate
+			if d.Gate && n.mark == "" {
+				n.mark = byUs
+			}
 			done = append(done, d)
 		case Count:
 			n.gated = false
+			if n.mark == byUs {
+				n.mark = ""
+			}
 			done = append(done, d)
 		case Delete, Mark, Unmark:
 			n.leaves(d, f.now)

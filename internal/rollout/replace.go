@@ -93,6 +93,8 @@ func (l *leaver) replaceFirst(m Machine) (action Action, reason Reason, why stri
 			return "", "", fmt.Sprintf(". Machine %s%s is Available", other.Name, made)
 		case other.NoHost != "":
 			return "", "", fmt.Sprintf(". Machine %s%s finds no host: %s", other.Name, made, other.NoHost)
+		case other.Outdated && !other.started():
+			return "", "", fmt.Sprintf(". Machine %s%s is of an earlier template by now and gets no host", other.Name, made)
 		case !l.now.Before(end):
 			return "", "", fmt.Sprintf(". Machine %s%s is not Available after %s: %s", other.Name, made,
 				l.replacementTakes(), other.Unhealthy)

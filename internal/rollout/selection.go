@@ -83,11 +83,12 @@ func (p *planner) nextSelected(pool *rules) (victim *Machine, reason Reason, why
 	if fresh == 0 {
 		missing = 1 // none that was replaced shows yet that it works (S3-26)
 	}
+	// Nothing is lost with one that is broken: it waits for no other one of its kind, only for what is replaced already.
 	have := pool.inService()
-	if victim.Unhealthy == "" && !victim.Gated {
-		have--
+	if !victim.inService() {
+		have = pool.Replicas - pool.replacing()
 	}
-	if have < pool.Replicas-missing || pool.Replicas == 0 {
+	if have-1 < pool.Replicas-missing || pool.Replicas == 0 {
 		return nil, RollingOut, fmt.Sprintf("%s: %d of %d Machines are available, and %d may be missing", says,
 			pool.inService(), pool.Replicas, missing)
 	}
@@ -96,6 +97,17 @@ func (p *planner) nextSelected(pool *rules) (victim *Machine, reason Reason, why
 		return nil, reason, says + ": " + why
 	}
 	return victim, RollingOut, says
+}
+
+// replacing counts the Machines that are missing or on their way, without those that are selected or find no host.
+func (p Pool) replacing() int {
+	n := p.onTheirWay()
+	for _, m := range p.Machines {
+		if m.stage() == inFlight && (m.NeedsUpdate != "" || m.findsNone()) {
+			n--
+		}
+	}
+	return n
 }
 
 // mayMiss is how many Machines of the pool a rollout may delete beforehand.

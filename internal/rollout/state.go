@@ -82,6 +82,8 @@ type Machine struct {
 	NoHost string
 	// Returns: when the Machine leaves its host, those of the pool that found none can have it.
 	Returns bool
+	// Wanted: the control plane waits for a host, and could have that of the Machine.
+	Wanted bool
 	// Since is when Unhealthy became empty.
 	Since time.Time
 	// Available Machines are so to Cluster API, which knows later than their conditions.

@@ -50,6 +50,35 @@ func TestADrainDoesNotWaitForWhoWaitsForItsHost(t *testing.T) {
 	g.Expect(leaves).To(ContainElement(And(HaveField("Machine", "blue-1"), HaveField("Action", Drain))), "%+v", leaves)
 }
 
+// What Cluster API or a person deleted ahead of the control plane, or outside of a window, is drained where the control
+// plane waits for its host: one at a time, and none where another host is left already.
+func TestADrainDoesNotWaitForAControlPlaneThatWaitsForItsHost(t *testing.T) {
+	policy := &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}, Windows: []quoinv1.RolloutWindow{{Start: "20:00",
+		DurationMinutes: ptr.To[int32](60)}}}
+	for name, c := range map[string]struct {
+		change func(*Machine, *Machine)
+		want   int
+	}{
+		"both could help":   {func(a, b *Machine) { a.Wanted, b.Wanted = true, true }, 1},
+		"the second could":  {func(_, b *Machine) { b.Wanted = true }, 1},
+		"none could":        {func(*Machine, *Machine) {}, 0},
+		"one leaves it now": {func(a, b *Machine) { a.Wanted, b.Wanted, a.Leave.PreDrain = true, true, false }, 0},
+	} {
+		a, b := serving("blue-1"), serving("blue-2")
+		a.Deleting, b.Deleting = true, true
+		c.change(&a, &b)
+		pool := Pool{Name: "blue", Replicas: 3, Revision: "2", Stock: Limits{Unavailable: 2},
+			Machines: []Machine{a, b, serving("blue-3"), {Name: "blue-4"}}}
+		drained := 0
+		for _, d := range Plan(State{Pools: []Pool{pool}, Outdated: "1 of 3 is outdated"}, policy, eight).Leaves {
+			if d.Action == Drain {
+				drained++
+			}
+		}
+		NewWithT(t).Expect(drained).To(Equal(c.want), name)
+	}
+}
+
 // What serves waits for its drain while the Cluster does not validate. What is broken or was only tried may be why, and
 // what a rollout deleted was judged before.
 func TestADrainDoesNotWaitForWhatItMends(t *testing.T) {

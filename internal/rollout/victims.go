@@ -135,7 +135,8 @@ func (p *planner) victims(pool *rules) {
 			d.Action, d.Reason, d.Message = Mark, Order, pool.says(m)
 		case p.removes(m.Name):
 			continue
-		case m.MarkedByUs && !wanted && !m.Deleting, m.Condemned && !m.Deleting && (!m.Outdated || !pool.OnDelete):
+		case m.MarkedByUs && !wanted && !m.Deleting && !m.Gated,
+			m.Condemned && !m.Deleting && (!m.Outdated || !pool.OnDelete):
 			d.Action, d.Reason, d.Message = Unmark, Later, "others leave first"
 			if !m.Outdated {
 				d.Message = "it is of the present template and stays"
@@ -162,7 +163,7 @@ func (p *planner) removes(machine string) bool {
 // the first wave is.
 func (r *rules) early() bool {
 	return r.Stock.Unavailable == 0 && !slices.ContainsFunc(r.Machines, func(m Machine) bool {
-		return m.MarkedByUs || m.Deleting || m.Hosted && !m.Outdated
+		return m.MarkedByUs && m.Outdated || m.Deleting || m.Hosted && !m.Outdated
 	})
 }
 
