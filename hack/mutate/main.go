@@ -8,9 +8,9 @@
 // A survivor is mended by a test, or listed in equivalents.txt with the reason why it changes nothing: a line of
 // "file function: mutated text  # reason", by text and not by line number, so that it outlives changes beside it.
 //
-// Of other tools, go-mutesting writes mutants over the sources, gremlins runs `go test` on a copy of the module and
-// removes no statement, and ooze is a library that copies the module too. With none of them a list of equivalents by
-// their text, rapid's fixed seed and quick tests first come together; an overlay needs no copy, so this stays small.
+// Of other tools, go-mutesting lists equivalents by the MD5 of the mutated file, so that each edit of the file outdates
+// them; gremlins says itself that it does not suit big modules; ooze runs a whole suite for each mutant. Here the list
+// goes by text, an overlay needs no copy of the module, and rapid's seed is fixed, so that two runs say the same.
 package main
 
 import (
