@@ -25,6 +25,9 @@ URL ?=
 BENCH ?= .
 FUZZ ?=
 FUZZTIME ?= 20s
+# The packages of `make mutate`, and flags of hack/mutate: --files, --shard, --changed-since, --checks.
+PACKAGES ?= internal/quorum internal/controlplane/plan internal/rollout internal/upgrade internal/skew
+MUTATE ?=
 # Tests of test/sim about single hosts; all others are about control planes.
 SIM_HOSTS := EveryStep|TheOlder|AChangedHostKey|ALife|ALine|TheSimulation
 
@@ -147,6 +150,10 @@ sim-transcripts: ## Record what plans do to a real host in a container, for simu
 bench: ## Measure placement, events of hosts, moves, fleets of simulated hosts, and rollouts against Cluster API's own; BENCH=<regexp> picks.
 	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 40m \
 		./internal/placement ./internal/webhooks/... ./controllers/... $$(go list ./test/sim/...) ./test/peer
+
+.PHONY: mutate
+mutate: ## Change one thing at a time in PACKAGES that decide, and print what no test notices; MUTATE="--shard 1/8" takes a part.
+	go run ./hack/mutate $(MUTATE) $(PACKAGES)
 
 .PHONY: fuzz
 fuzz: ## Fuzz each parser of what users and hosts send, each for FUZZTIME (20s); FUZZ=<regexp> picks.

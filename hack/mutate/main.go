@@ -1,0 +1,287 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command mutate changes one thing at a time in packages that decide, and prints what their tests do not notice.
+//
+//	go run ./hack/mutate [--files leave.go] [--shard 1/4] [--changed-since main] internal/quorum ...
+//
+// A survivor is mended by a test, or listed in equivalents.txt with the reason why it changes nothing: a line of
+// "file function: mutated text  # reason", by text and not by line number, so that it outlives changes beside it.
+//
+// Of other tools, go-mutesting lists equivalents by the MD5 of the mutated file, so that each edit of the file outdates
+// them; gremlins says itself that it does not suit big modules; ooze runs a whole suite for each mutant. Here the list
+// goes by text, an overlay needs no copy of the module, and rapid's seed is fixed, so that two runs say the same.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// options of a run.
+type options struct {
+	files, shard, since, equivalents string
+	checks                           int
+	timeout                          time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.files, "files", "", "names of the files to mutate, with commas; all when empty")
+	flag.StringVar(&o.shard, "shard", "1/1", "i/n: the i-th of n parts of the mutants")
+	flag.StringVar(&o.since, "changed-since", "", "mutate files alone that changed since a revision")
+	flag.StringVar(&o.equivalents, "equivalents", "hack/mutate/equivalents.txt", "survivors that change nothing")
+	flag.IntVar(&o.checks, "checks", 100, "checks of each property (rapid.checks)")
+	flag.DurationVar(&o.timeout, "timeout", time.Minute, "how long the tests of one mutant may take")
+	flag.Parse()
+	bad, err := run(context.Background(), o, flag.Args(), os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(2)
+	}
+	if bad > 0 {
+		os.Exit(1)
+	}
+}
+
+// run mutates packages, and returns how many survivors are not listed and how many entries of the list are stale.
+func run(ctx context.Context, o options, packages []string, out io.Writer) (int, error) {
+	var part, parts int
+	if _, err := fmt.Sscanf(o.shard, "%d/%d", &part, &parts); err != nil || part < 1 || part > parts {
+		return 0, fmt.Errorf("--shard %q is no i/n", o.shard)
+	}
+	listed, err := readEquivalents(o.equivalents)
+	if err != nil {
+		return 0, err
+	}
+	scratch, err := os.MkdirTemp("", "mutate-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(scratch)
+	begun, total, killed, invalid, bad, number := time.Now(), 0, 0, 0, 0, 0
+	equivalent := 0
+	for _, dir := range packages {
+		files, err := sources(ctx, dir, o)
+		if err != nil {
+			return 0, err
+		}
+		if len(files) == 0 {
+			continue
+		}
+		suite, err := measure(ctx, dir, scratch, o)
+		if err != nil {
+			return 0, err
+		}
+		known := map[string]bool{}
+		for _, file := range files {
+			mutants, err := mutate(file)
+			if err != nil {
+				return 0, err
+			}
+			for _, m := range mutants {
+				known[m.key()] = true
+				if number++; number%parts != part%parts {
+					continue
+				}
+				how := "not covered"
+				if suite.covered(m) {
+					if how, err = suite.try(ctx, m); err != nil {
+						return 0, err
+					}
+				}
+				switch {
+				case how == invalidMutant:
+					invalid++
+					continue
+				case how == killedMutant:
+					killed++
+				case listed[m.key()] != "":
+					equivalent++
+				default:
+					bad++
+					fmt.Fprintf(out, "%s:%d: %s: %s: %s\n", m.file, m.line, how, m.function, m.text)
+				}
+				total++
+			}
+			for key := range listed {
+				if strings.HasPrefix(key, file+" ") && !known[key] {
+					bad++
+					fmt.Fprintf(out, "%s: stale: %s\n", o.equivalents, key)
+				}
+			}
+		}
+	}
+	fmt.Fprintf(out, "%d mutants, %d killed, %d equivalent, %d to mend, %d did not compile, %.1f minutes\n",
+		total, killed, equivalent, bad, invalid, time.Since(begun).Minutes())
+	return bad, nil
+}
+
+// sources of a package, without its tests, as far as the options pick them.
+func sources(ctx context.Context, dir string, o options) ([]string, error) {
+	dir = filepath.Clean(dir)
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	changed := ""
+	if o.since != "" {
+		diff, err := exec.CommandContext(ctx, "git", "diff", "--name-only", "--relative", o.since, "--", dir).Output()
+		if err != nil {
+			return nil, fmt.Errorf("what changed since %s: %w", o.since, err)
+		}
+		changed = "\n" + string(diff)
+	}
+	return slices.DeleteFunc(files, func(file string) bool {
+		return strings.HasSuffix(file, "_test.go") || strings.Contains(file, "zz_generated") ||
+			o.files != "" && !slices.Contains(strings.Split(o.files, ","), filepath.Base(file)) ||
+			o.since != "" && !strings.Contains(changed, "\n"+file+"\n")
+	}), nil
+}
+
+// readEquivalents reads the list: reasons by key.
+func readEquivalents(path string) (map[string]string, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // named by who runs it
+	if err != nil {
+		return nil, err
+	}
+	listed := map[string]string{}
+	for i, line := range strings.Split(string(data), "\n") {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		at := strings.LastIndex(line, "  # ")
+		if at < 0 {
+			return nil, fmt.Errorf("%s:%d: no reason", path, i+1)
+		}
+		listed[strings.TrimSpace(line[:at])] = line[at+4:]
+	}
+	return listed, nil
+}
+
+// suite is the tests of a package.
+type suite struct {
+	dir, scratch string
+	o            options
+	flags        []string
+	// stages are patterns of tests, the quick ones first.
+	stages []string
+	// lines that some test covers, as from and to, by the file's base name.
+	lines map[string][][2]int
+}
+
+var (
+	passed  = regexp.MustCompile(`(?m)^--- PASS: (\w+) \((\d+\.\d+)s\)`)
+	profile = regexp.MustCompile(`(?m)/([^/]+\.go):(\d+)\.\d+,(\d+)\.\d+ \d+ [1-9]\d*$`)
+)
+
+// quick is how long a test takes that is tried before the others.
+const quick = 0.2
+
+// measure runs the tests of what is not mutated: they must pass, and tell what they cover and how long each takes.
+func measure(ctx context.Context, dir, scratch string, o options) (*suite, error) {
+	s := &suite{dir: dir, scratch: scratch, o: o, lines: map[string][][2]int{}}
+	tests, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		return nil, err
+	}
+	for _, test := range tests {
+		text, err := os.ReadFile(test) //nolint:gosec // a test of the package
+		if err != nil {
+			return nil, err
+		}
+		if bytes.Contains(text, []byte(`"pgregory.net/rapid"`)) {
+			s.flags = []string{"-rapid.seed=1", "-rapid.nofailfile", fmt.Sprintf("-rapid.checks=%d", o.checks)}
+		}
+	}
+	coverage := filepath.Join(scratch, "coverage")
+	args := append([]string{"test", "-count=1", "-v", "-coverprofile", coverage, "./" + dir}, s.flags...)
+	told, err := exec.CommandContext(ctx, "go", args...).CombinedOutput() //nolint:gosec // the package was named
+	if err != nil {
+		return nil, fmt.Errorf("the tests of %s fail before anything is mutated: %w\n%s", dir, err, told)
+	}
+	var fast, slow []string
+	for _, match := range passed.FindAllStringSubmatch(string(told), -1) {
+		if seconds, _ := strconv.ParseFloat(match[2], 64); seconds < quick {
+			fast = append(fast, match[1])
+		} else {
+			slow = append(slow, match[1])
+		}
+	}
+	for _, names := range [][]string{fast, slow} {
+		if len(names) > 0 {
+			s.stages = append(s.stages, "^("+strings.Join(names, "|")+")$")
+		}
+	}
+	data, err := os.ReadFile(coverage) //nolint:gosec // written above
+	if err != nil {
+		return nil, err
+	}
+	for _, match := range profile.FindAllStringSubmatch(string(data), -1) {
+		from, _ := strconv.Atoi(match[2])
+		to, _ := strconv.Atoi(match[3])
+		s.lines[match[1]] = append(s.lines[match[1]], [2]int{from, to})
+	}
+	return s, nil
+}
+
+// covered reports whether a test runs the line of a mutant. A constant outside of functions is in no profile.
+func (s *suite) covered(m mutant) bool {
+	return m.function == "" || slices.ContainsFunc(s.lines[filepath.Base(m.file)], func(span [2]int) bool {
+		return span[0] <= m.line && m.line <= span[1]
+	})
+}
+
+// What became of a mutant.
+const (
+	killedMutant  = "killed"
+	invalidMutant = "did not compile"
+	survivor      = "survives"
+)
+
+// try compiles the tests with a mutant and runs them. One that takes longer than the timeout is killed.
+func (s *suite) try(ctx context.Context, m mutant) (string, error) {
+	file, err := filepath.Abs(m.file)
+	if err != nil {
+		return "", err
+	}
+	mutated, overlay, binary := filepath.Join(s.scratch, "mutated.go"), filepath.Join(s.scratch, "overlay.json"),
+		filepath.Join(s.scratch, "tests")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{file: mutated}})
+	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(os.WriteFile(mutated, m.source, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+		return "", err
+	}
+	//nolint:gosec // the package was named
+	if err := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-ldflags=-s -w", "-o", binary,
+		"./"+s.dir).Run(); err != nil {
+		return invalidMutant, ctx.Err()
+	}
+	limited, cancel := context.WithTimeout(ctx, s.o.timeout)
+	defer cancel()
+	for _, stage := range s.stages {
+		args := append([]string{"-test.failfast", "-test.run", stage}, s.flags...)
+		tests := exec.CommandContext(limited, binary, args...) //nolint:gosec // compiled above
+		tests.Dir = s.dir
+		tests.WaitDelay = time.Second
+		if tests.Run() != nil {
+			return killedMutant, ctx.Err()
+		}
+	}
+	return survivor, nil
+}
