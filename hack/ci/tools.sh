@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Gets the programs without which tests skip: those that destroy and look at
-# disks, and at the rules and links of a host, prove that nobody's data is lost.
+# disks, and at the rules and links of a host, prove that nobody's data is lost,
+# and strace has the disk of an etcd hang.
 # Where packages are not ours to install it names what will not be proved.
 set -euo pipefail
 
@@ -28,6 +29,7 @@ want ip iproute2
 want iptables-save iptables
 want curl curl
 want ssh-keygen openssh-client
+want strace strace
 [ ${#lacking[@]} -gt 0 ] || exit 0
 
 if [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then
