@@ -85,7 +85,7 @@ test: lint verify-generated test-all ## Lint, unit and integration tests.
 # command does not see, and are never taken from its cache.
 .PHONY: test-all
 test-all: ## Run the unit and the integration tests.
-	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 40m ./test/sim ./test/integration/... \
+	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 48m ./test/sim ./test/integration/... \
 		$$(go list ./... | grep -v -e /test/integration -e '/test/sim$$')
 
 .PHONY: lint
