@@ -96,7 +96,7 @@ func (p *planner) proves(pool *rules, m Machine) bool {
 	case !p.looksAt(pool):
 		return !record.Since.IsZero()
 	}
-	return failures(record) != "" && record.LastLookTime.After(end) && !blames(record, m)
+	return failures(record) != "" && !record.LastLookTime.Time.Before(end) && !blames(record, m)
 }
 
 // trial of the present revision as of now: kept while none of its Machines counts, whatever takes their place. What
