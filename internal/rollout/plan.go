@@ -245,6 +245,9 @@ func (p *planner) stops(pool *rules) (Reason, string) {
 	return "", ""
 }
 
+// noNode is what a Machine waits for that is on its way.
+const noNode = "it has no Node yet"
+
 // validate decides about a Machine that is in flight, and reports whether it counts now.
 func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 	d := Decision{Pool: pool.Name, Machine: m.Name, Action: Wait}
@@ -255,7 +258,8 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 	case m.NoHost != "" && !m.Outdated:
 		d.Reason, d.Message = p.noSpare(pool, m)
 	case !m.Joined:
-		d.Reason, d.Message = Provisioning, cmp.Or(m.Unhealthy, "it has no Node yet")
+		// Its own conditions say how far it is: to repeat that would be two writes for each step of its way.
+		d.Reason, d.Message = Provisioning, noNode
 	case m.Unhealthy != "":
 		d.Reason, d.Message = NotHealthy, m.Unhealthy
 	case stop != "":
@@ -288,8 +292,12 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 		}
 	}
 	if d.Reason == Provisioning || d.Reason == NotHealthy || d.Reason == NoSpare {
-		p.stalls(pool, m, d.Message)
-		p.fails(pool, m, d.Message)
+		why := d.Message
+		if d.Message == noNode {
+			why = cmp.Or(m.Unhealthy, noNode)
+		}
+		p.stalls(pool, m, why)
+		p.fails(pool, m, why)
 	}
 	p.result.Decisions = append(p.result.Decisions, d)
 	return d.Action == Count

@@ -5,7 +5,10 @@ package sim_test
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -22,6 +25,7 @@ type workerCost struct {
 	machines       int
 	time           time.Duration
 	ours, upstream int64
+	kinds          map[string]int64
 }
 
 func (w workerCost) seconds() float64 { return w.time.Seconds() / float64(w.machines) }
@@ -76,7 +80,7 @@ func newWorkerBench(b *testing.B, size int) *court {
 // measure one rollout of the pool amber.
 func (c *court) measure(cost *workerCost, size int) {
 	c.t.Helper()
-	ours, upstream := c.site.Manager().Requests(), c.site.Upstream().Requests()
+	ours, upstream, kinds := c.site.Manager().Requests(), c.site.Upstream().Requests(), c.site.Manager().Kinds()
 	edit, begin := c.rollOut("amber"), time.Now()
 	c.until("amber", func() string { return c.lacksPool("amber", edit, size) })
 	cost.machines += size
@@ -85,6 +89,12 @@ func (c *court) measure(cost *workerCost, size int) {
 	c.until("  order", func() string { return c.lacksOrder(false) })
 	cost.ours += c.site.Manager().Requests() - ours
 	cost.upstream += c.site.Upstream().Requests() - upstream
+	if cost.kinds == nil {
+		cost.kinds = map[string]int64{}
+	}
+	for kind, n := range c.site.Manager().Kinds() {
+		cost.kinds[kind] += n - kinds[kind]
+	}
 }
 
 func reportWorkers(b *testing.B, alone, led workerCost) {
@@ -101,6 +111,12 @@ func reportWorkers(b *testing.B, alone, led workerCost) {
 		{"requests of Cluster API's managers", float64(alone.upstream) / float64(alone.machines), float64(led.upstream) / float64(led.machines)},
 	} {
 		fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\n", line.what, line.alone, line.led, line.led/line.alone)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(led.kinds)) {
+		without := float64(alone.kinds[kind]) / float64(alone.machines)
+		if with := float64(led.kinds[kind]) / float64(led.machines); math.Abs(with-without) >= 0.2 {
+			fmt.Fprintf(w, "  %s\t%.2f\t%.2f\t%+.2f\n", kind, without, with, with-without)
+		}
 	}
 	_ = w.Flush()
 	b.Logf("\n%starget: 1.05 of the time, 10 requests more", text.String())

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"regexp"
 	"strings"
@@ -50,6 +51,7 @@ type Manager struct {
 	running sync.WaitGroup
 	mu      sync.Mutex
 	errs    []error
+	kinds   map[string]int64
 }
 
 // config reaches the API server as long as the manager lives.
@@ -66,7 +68,7 @@ func (m *Manager) config(to *rest.Config) *rest.Config {
 			if m.silent.Load() {
 				return nil, errSilent
 			}
-			m.requests.Add(1)
+			m.count(request)
 			response, err := next.RoundTrip(request)
 			if err == nil && response.StatusCode < 300 && request.Method != http.MethodGet {
 				if what := changed(request); what != "" && m.versions.news(request.URL.Path, response) {
@@ -198,6 +200,48 @@ func (m *Manager) Stop() error {
 
 // Requests counts what the manager asked the API server for, Writes what it changed there, in workload clusters and etcd.
 func (m *Manager) Requests() int64 { return m.requests.Load() }
+
+// count a request, also by what it asks for.
+func (m *Manager) count(request *http.Request) {
+	m.requests.Add(1)
+	kind := kindOf(request)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.kinds == nil {
+		m.kinds = map[string]int64{}
+	}
+	m.kinds[kind]++
+}
+
+// kindOf a request is its method and resource without the name of the object, such as "PATCH machines status".
+func kindOf(request *http.Request) string {
+	path := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
+	resource := min(2, len(path)-1) // /api/v1/<resource>
+	if path[0] == "apis" {
+		resource = min(3, len(path)-1)
+	}
+	if path[resource] == "namespaces" && resource+2 < len(path) {
+		resource += 2
+	}
+	kind := request.Method + " " + path[resource]
+	switch {
+	case resource+2 < len(path):
+		kind += " " + path[resource+2]
+	case request.Method == http.MethodGet && resource+1 == len(path):
+		kind = "LIST " + path[resource]
+		if request.URL.Query().Has("watch") {
+			kind = "WATCH " + path[resource]
+		}
+	}
+	return kind
+}
+
+// Kinds are Requests by method and resource.
+func (m *Manager) Kinds() map[string]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.kinds)
+}
 
 // Writes counts changes.
 func (m *Manager) Writes() int64 { return m.writes.Load() }
