@@ -78,9 +78,9 @@ func (p Pool) remember(proofs []Proof, m Machine) []Proof {
 	return proofs
 }
 
-// proves reports whether a Machine was healthy for its soak, and looks hold nothing against it: they found nothing as
-// often as they have to, or something that is not its fault, or are of another pool or not made because something stops
-// the pool. A Machine that was not looked at yet is not proved: it may be one that is healthy for a moment only.
+// proves reports whether a Machine was healthy for its soak, and looks hold nothing against it: the last one found
+// nothing, or something that is not its fault, or looks are of another pool or not made because something stops the
+// pool. A Machine that was not looked at yet is not proved: it may be one that is healthy for a moment only.
 func (p *planner) proves(pool *rules, m Machine) bool {
 	end := m.Since.Add(pool.soak)
 	if !m.Joined || m.Unhealthy != "" || p.now.Before(end) {
@@ -89,9 +89,9 @@ func (p *planner) proves(pool *rules, m Machine) bool {
 	stop, _ := p.stops(pool)
 	enough, known, record := threshold(pool.validation), p.validated(m).Successes, p.validation.record
 	switch {
-	case stop != "" || known >= enough:
+	case stop != "" || enough == 0 || known > 0:
 		return true
-	case known > 0 || record == nil:
+	case record == nil:
 		return false
 	case !p.looksAt(pool):
 		return !record.Since.IsZero()
