@@ -117,11 +117,7 @@ func (o *sshProvisioner) Follow(ctx context.Context, host *infrav1.QuoinHost, id
 
 // StopPlan implements Provisioner.
 func (o *sshProvisioner) StopPlan(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record, id string) error {
-	conn, err := o.connector.Connect(ctx, host)
-	if err != nil {
-		return err
-	}
-	guard, err := acquired(ctx, conn, ours)
+	conn, guard, err := o.connectAs(ctx, host, ours)
 	if err != nil {
 		return err
 	}
@@ -240,11 +236,7 @@ func (o *sshProvisioner) Recover(ctx context.Context, host *infrav1.QuoinHost, o
 // HandOver implements Provisioner.
 func (o *sshProvisioner) HandOver(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record,
 	addresses []netip.Prefix) (bool, error) {
-	conn, err := o.connector.Connect(ctx, host)
-	if err != nil {
-		return false, err
-	}
-	guard, err := acquired(ctx, conn, ours)
+	conn, guard, err := o.connectAs(ctx, host, ours)
 	if err != nil {
 		return false, err
 	}
@@ -253,11 +245,7 @@ func (o *sshProvisioner) HandOver(ctx context.Context, host *infrav1.QuoinHost, 
 
 // StopAPIServer implements Provisioner.
 func (o *sshProvisioner) StopAPIServer(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record) error {
-	conn, err := o.connector.Connect(ctx, host)
-	if err != nil {
-		return err
-	}
-	guard, err := acquired(ctx, conn, ours)
+	conn, guard, err := o.connectAs(ctx, host, ours)
 	if err != nil {
 		return err
 	}
@@ -367,6 +355,18 @@ func acquired(ctx context.Context, conn ssh.Host, record owner.Record) (owner.Gu
 		return owner.Guard{}, err
 	}
 	return owner.Store{}.Guard(ctx, conn, record)
+}
+
+// connectAs connects with a host, and takes it for its owner.
+func (o *sshProvisioner) connectAs(
+	ctx context.Context, host *infrav1.QuoinHost, ours owner.Record,
+) (ssh.Host, owner.Guard, error) {
+	conn, err := o.connector.Connect(ctx, host)
+	if err != nil {
+		return nil, owner.Guard{}, err
+	}
+	guard, err := acquired(ctx, conn, ours)
+	return conn, guard, err
 }
 
 // startAs starts a plan on a host for its owner.

@@ -209,12 +209,12 @@ func measure(ctx context.Context, dir, scratch string, o options) (*suite, error
 	}
 	coverage := filepath.Join(scratch, "coverage")
 	args := append([]string{"test", "-count=1", "-v", "-coverprofile", coverage, "./" + dir}, s.flags...)
-	told, err := exec.CommandContext(ctx, "go", args...).CombinedOutput() //nolint:gosec // the package was named
+	output, err := exec.CommandContext(ctx, "go", args...).CombinedOutput() //nolint:gosec // the package was named
 	if err != nil {
-		return nil, fmt.Errorf("the tests of %s fail before anything is mutated: %w\n%s", dir, err, told)
+		return nil, fmt.Errorf("the tests of %s fail before anything is mutated: %w\n%s", dir, err, output)
 	}
 	var fast, slow []string
-	for _, match := range passed.FindAllStringSubmatch(string(told), -1) {
+	for _, match := range passed.FindAllStringSubmatch(string(output), -1) {
 		if seconds, _ := strconv.ParseFloat(match[2], 64); seconds < quick {
 			fast = append(fast, match[1])
 		} else {

@@ -125,7 +125,7 @@ func (m *mutator) visit(root ast.Node) {
 	})
 }
 
-// returns gives each result its zero value; a truth is told the other way round.
+// returns gives each result its zero value; a bool is the other way round.
 func (m *mutator) returns(n *ast.ReturnStmt) {
 	if len(n.Results) != len(m.results) {
 		return

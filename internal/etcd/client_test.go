@@ -215,7 +215,7 @@ func TestReadPutsAnswersTogether(t *testing.T) {
 	g.Expect(read.Members).To(HaveLen(3))
 	g.Expect(read.Members[0]).To(Equal(Member{ID: 1, Name: "a", Leader: true, Answers: true,
 		PeerAddresses: []string{"10.0.0.1"},
-		Size:          1000, Version: "3.6.14", ToldBy: "a"}))
+		Size:          1000, Version: "3.6.14", ReportedBy: "a"}))
 	g.Expect(read.Members[1].Answers).To(BeFalse())
 	g.Expect(read.Members[1].Problem).To(ContainSubstring("host is off"))
 	g.Expect(read.Members[1].Alarms).To(ConsistOf("NOSPACE"))
@@ -237,7 +237,7 @@ func TestAVoterThatReadsNothingThroughTheQuorumDoesNotAnswer(t *testing.T) {
 		g.Expect(read.Members[0].Answers && !read.Members[0].Hangs).To(BeTrue())
 		g.Expect(read.Members[1].Hangs).To(BeTrue())
 		g.Expect(read.Members[1].Answers).To(BeFalse())
-		g.Expect(read.Members[1].ToldBy).To(Equal("b"), "it was waited for")
+		g.Expect(read.Members[1].ReportedBy).To(Equal("b"), "it was waited for")
 		g.Expect(read.Members[1].Problem).To(ContainSubstring("its disk"))
 	}
 	alone, err := Client{}.Read(t.Context(), endpoints[1:], credentialsOf(t, ca))

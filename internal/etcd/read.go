@@ -38,8 +38,8 @@ type Member struct {
 	Name string
 	// PeerAddresses are the IP addresses or names in the member's peer URLs.
 	PeerAddresses []string
-	// ToldBy is the endpoint whose host has the member by its own word; empty when none said so.
-	ToldBy string
+	// ReportedBy is the endpoint whose host has the member by its own word; empty when none said so.
+	ReportedBy string
 	// Learner does not vote.
 	Learner bool
 	// Leader of the cluster.
@@ -307,7 +307,7 @@ func (a *answer) member(listed *pb.Member, said, asked *answer, furthest uint64)
 		}
 	}
 	if said != nil {
-		member.ToldBy, member.Size, member.Version = said.endpoint, said.status.DbSize, said.status.Version
+		member.ReportedBy, member.Size, member.Version = said.endpoint, said.status.DbSize, said.status.Version
 		if applied := said.status.RaftAppliedIndex; applied < furthest {
 			member.Lag = furthest - applied
 		}

@@ -92,7 +92,7 @@ func (o *Observation) Membership() quorum.Membership {
 		return quorum.Membership{Problem: "it was not read"}
 	}
 	result := quorum.Membership{Known: true, Agreed: o.Etcd.Cluster.Agreed}
-	others := o.untold()
+	others := o.unreported()
 	for _, member := range o.Etcd.Cluster.Members {
 		entry := quorum.Member{ID: member.ID, Name: member.Name, Learner: member.Learner, Leader: member.Leader,
 			Healthy: member.Answers && len(member.Alarms) == 0, Problem: member.Problem, Lag: member.Lag, Size: member.Size,
@@ -137,12 +137,12 @@ func (inv *Inventory) failureDomainOf(machine *clusterv1.Machine) string {
 	return machine.Spec.FailureDomain
 }
 
-// untold are the Machines whose hosts did not say which member they have: a name or an address outlives the host that
+// unreported are the Machines whose hosts did not say which member they have: a name or an address outlives the host that
 // had it, so of the others it proves nothing. Oldest first.
-func (o *Observation) untold() []*clusterv1.Machine {
+func (o *Observation) unreported() []*clusterv1.Machine {
 	return slices.DeleteFunc(o.Machines.SortedByCreationTimestamp(), func(machine *clusterv1.Machine) bool {
 		return slices.ContainsFunc(o.Etcd.Cluster.Members, func(member etcd.Member) bool {
-			return member.ToldBy != "" && member.ToldBy == machine.Status.NodeRef.Name
+			return member.ReportedBy != "" && member.ReportedBy == machine.Status.NodeRef.Name
 		})
 	})
 }
@@ -152,7 +152,7 @@ func (o *Observation) untold() []*clusterv1.Machine {
 // addresses of the host, which kubeadm put into the peer URL.
 func (inv *Inventory) machineOf(member etcd.Member, others []*clusterv1.Machine) *clusterv1.Machine {
 	for _, machine := range inv.Machines {
-		if member.ToldBy != "" && machine.Status.NodeRef.Name == member.ToldBy {
+		if member.ReportedBy != "" && machine.Status.NodeRef.Name == member.ReportedBy {
 			return machine
 		}
 	}

@@ -30,7 +30,7 @@ func threeMembers() *Observation {
 		o.Machines[name] = machine
 		o.QuoinMachines[name] = &infrav1.QuoinMachine{Status: infrav1.QuoinMachineStatus{FailureDomain: "zone-" + name}}
 		o.Etcd.Cluster.Members = append(o.Etcd.Cluster.Members, etcd.Member{ID: uint64(i + 1), Name: "n-" + name,
-			Answers: true, ToldBy: "n-" + name, Leader: i == 0, Size: 4096, PeerAddresses: []string{"192.0.2." + name}})
+			Answers: true, ReportedBy: "n-" + name, Leader: i == 0, Size: 4096, PeerAddresses: []string{"192.0.2." + name}})
 	}
 	return o
 }
@@ -39,7 +39,7 @@ func TestMembershipTellsWhereMembersAre(t *testing.T) {
 	g := NewWithT(t)
 	o := threeMembers()
 	o.Etcd.Cluster.Members[1].Alarms = []string{"NOSPACE"}
-	o.Etcd.Cluster.Members[2].Answers, o.Etcd.Cluster.Members[2].ToldBy = false, ""
+	o.Etcd.Cluster.Members[2].Answers, o.Etcd.Cluster.Members[2].ReportedBy = false, ""
 	membership := o.Membership()
 	g.Expect(membership.Known && membership.Agreed).To(BeTrue())
 	g.Expect(membership.Members[0]).To(Equal(quorum.Member{ID: 1, Name: "n-a", Machine: "a", FailureDomain: "zone-a",
@@ -82,16 +82,16 @@ func TestAMemberIsThatOfTheMachineWhoseHostTellsIt(t *testing.T) {
 	members := o.Etcd.Cluster.Members
 	members[0].Name, members[0].PeerAddresses = "one", nil
 	members[1].Name, members[2].Name = "n-c", "n-b"
-	members[0].ToldBy, members[1].ToldBy, members[2].ToldBy = "n-a", "n-b", "n-c"
+	members[0].ReportedBy, members[1].ReportedBy, members[2].ReportedBy = "n-a", "n-b", "n-c"
 	for i, machine := range []string{"a", "b", "c"} {
 		g.Expect(o.Membership().Members[i].Machine).To(Equal(machine))
 	}
 
 	// The host of c tells another member, so the one with its name and address is nobody's.
 	o = threeMembers()
-	o.Etcd.Cluster.Members[2].Answers, o.Etcd.Cluster.Members[2].ToldBy = false, ""
+	o.Etcd.Cluster.Members[2].Answers, o.Etcd.Cluster.Members[2].ReportedBy = false, ""
 	o.Etcd.Cluster.Members = append(o.Etcd.Cluster.Members, etcd.Member{ID: 9, Name: "other", Answers: true,
-		ToldBy: "n-c"})
+		ReportedBy: "n-c"})
 	g.Expect(o.Membership().Members[2].Machine).To(BeEmpty())
 	g.Expect(o.Membership().Members[3].Machine).To(Equal("c"))
 }
