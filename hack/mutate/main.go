@@ -23,11 +23,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -47,7 +49,9 @@ func main() {
 	flag.IntVar(&o.checks, "checks", 100, "checks of each property (rapid.checks)")
 	flag.DurationVar(&o.timeout, "timeout", time.Minute, "how long the tests of one mutant may take")
 	flag.Parse()
-	bad, err := run(context.Background(), o, flag.Args(), os.Stdout)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	bad, err := run(ctx, o, flag.Args(), os.Stdout)
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(2)
@@ -57,8 +61,9 @@ func main() {
 	}
 }
 
-// run mutates packages, and returns how many survivors are not listed and how many entries of the list are stale.
-func run(ctx context.Context, o options, packages []string, out io.Writer) (int, error) {
+// run mutates packages, and returns how many survivors are not listed and how many entries of the list are stale. Cut
+// short, it tells the totals so far.
+func run(ctx context.Context, o options, packages []string, out io.Writer) (bad int, err error) {
 	var part, parts int
 	if _, err := fmt.Sscanf(o.shard, "%d/%d", &part, &parts); err != nil || part < 1 || part > parts {
 		return 0, fmt.Errorf("--shard %q is no i/n", o.shard)
@@ -72,25 +77,28 @@ func run(ctx context.Context, o options, packages []string, out io.Writer) (int,
 		return 0, err
 	}
 	defer os.RemoveAll(scratch)
-	begun, total, killed, invalid, bad, number := time.Now(), 0, 0, 0, 0, 0
-	equivalent := 0
+	begun, total, killed, invalid, equivalent, number := time.Now(), 0, 0, 0, 0, 0
+	defer func() {
+		fmt.Fprintf(out, "%d mutants, %d killed, %d equivalent, %d to mend, %d did not compile, %.1f minutes\n",
+			total, killed, equivalent, bad, invalid, time.Since(begun).Minutes())
+	}()
 	for _, dir := range packages {
 		files, err := sources(ctx, dir, o)
 		if err != nil {
-			return 0, err
+			return bad, err
 		}
 		if len(files) == 0 {
 			continue
 		}
 		suite, err := measure(ctx, dir, scratch, o)
 		if err != nil {
-			return 0, err
+			return bad, err
 		}
 		known := map[string]bool{}
 		for _, file := range files {
 			mutants, err := mutate(file)
 			if err != nil {
-				return 0, err
+				return bad, err
 			}
 			for _, m := range mutants {
 				known[m.key()] = true
@@ -100,7 +108,7 @@ func run(ctx context.Context, o options, packages []string, out io.Writer) (int,
 				how := "not covered"
 				if suite.covered(m) {
 					if how, err = suite.try(ctx, m); err != nil {
-						return 0, err
+						return bad, err
 					}
 				}
 				switch {
@@ -125,8 +133,6 @@ func run(ctx context.Context, o options, packages []string, out io.Writer) (int,
 			}
 		}
 	}
-	fmt.Fprintf(out, "%d mutants, %d killed, %d equivalent, %d to mend, %d did not compile, %.1f minutes\n",
-		total, killed, equivalent, bad, invalid, time.Since(begun).Minutes())
 	return bad, nil
 }
 
@@ -209,7 +215,7 @@ func measure(ctx context.Context, dir, scratch string, o options) (*suite, error
 	}
 	coverage := filepath.Join(scratch, "coverage")
 	args := append([]string{"test", "-count=1", "-v", "-coverprofile", coverage, "./" + dir}, s.flags...)
-	output, err := exec.CommandContext(ctx, "go", args...).CombinedOutput() //nolint:gosec // the package was named
+	output, err := command(ctx, scratch, "go", args...).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("the tests of %s fail before anything is mutated: %w\n%s", dir, err, output)
 	}
@@ -236,6 +242,16 @@ func measure(ctx context.Context, dir, scratch string, o options) (*suite, error
 		s.lines[match[1]] = append(s.lines[match[1]], [2]int{from, to})
 	}
 	return s, nil
+}
+
+// command leaves what it writes for a while in the scratch directory, also when it is killed. The go command is asked
+// to end, because it ends its compilers then.
+func command(ctx context.Context, scratch, name string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, name, args...) //nolint:gosec // go, or tests that it compiled
+	c.Env = append(os.Environ(), "TMPDIR="+scratch)
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	c.WaitDelay = time.Second
+	return c
 }
 
 // covered reports whether a test runs the line of a mutant. A constant outside of functions is in no profile.
@@ -267,8 +283,7 @@ func (s *suite) try(ctx context.Context, m mutant) (string, error) {
 	if err := errors.Join(os.WriteFile(mutated, m.source, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
 		return "", err
 	}
-	//nolint:gosec // the package was named
-	if err := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-ldflags=-s -w", "-o", binary,
+	if err := command(ctx, s.scratch, "go", "test", "-c", "-overlay", overlay, "-ldflags=-s -w", "-o", binary,
 		"./"+s.dir).Run(); err != nil {
 		return invalidMutant, ctx.Err()
 	}
@@ -276,9 +291,8 @@ func (s *suite) try(ctx context.Context, m mutant) (string, error) {
 	defer cancel()
 	for _, stage := range s.stages {
 		args := append([]string{"-test.failfast", "-test.run", stage}, s.flags...)
-		tests := exec.CommandContext(limited, binary, args...) //nolint:gosec // compiled above
+		tests := command(limited, s.scratch, binary, args...)
 		tests.Dir = s.dir
-		tests.WaitDelay = time.Second
 		if tests.Run() != nil {
 			return killedMutant, ctx.Err()
 		}

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -39,4 +40,33 @@ testdata/tiny/tiny.go:12: not covered: idle: func idle() string { return *new(st
 	g.Expect(out).NotTo(ContainSubstring("return age > 18"))
 	g.Expect(out).To(ContainSubstring("stale: testdata/tiny/tiny.go Grown: return age > 81"))
 	g.Expect(out).To(ContainSubstring("1 killed, 1 equivalent, 4 to mend"))
+}
+
+// cutter cancels a run when it tells the first survivor.
+type cutter struct {
+	bytes.Buffer
+	cancel context.CancelFunc
+}
+
+func (c *cutter) Write(told []byte) (int, error) {
+	c.cancel()
+	return c.Buffer.Write(told)
+}
+
+// A run that is cut short tells its totals so far, and leaves nothing behind.
+func TestRunThatIsCutShort(t *testing.T) {
+	g := NewWithT(t)
+	list, scratch := filepath.Join(t.TempDir(), "equivalents.txt"), t.TempDir()
+	g.Expect(os.WriteFile(list, nil, 0o600)).To(Succeed())
+	t.Setenv("TMPDIR", scratch)
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &cutter{cancel: cancel}
+	bad, err := run(ctx, options{shard: "1/1", equivalents: list, checks: 1, timeout: time.Minute},
+		[]string{"testdata/tiny"}, out)
+	g.Expect(err).To(MatchError(context.Canceled))
+	g.Expect(bad).To(Equal(1))
+	g.Expect(out.String()).To(MatchRegexp(`(?s)^[^\n]* survives: [^\n]*\n2 mutants, 1 killed, 0 equivalent, 1 to mend, `))
+	left, err := os.ReadDir(scratch)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(left).To(BeEmpty())
 }

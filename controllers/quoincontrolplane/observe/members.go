@@ -137,8 +137,8 @@ func (inv *Inventory) failureDomainOf(machine *clusterv1.Machine) string {
 	return machine.Spec.FailureDomain
 }
 
-// unreported are the Machines whose hosts did not say which member they have: a name or an address outlives the host that
-// had it, so of the others it proves nothing. Oldest first.
+// unreported are the Machines whose hosts did not say which member they have: a name or an address outlives the host
+// that had it, so of the others it proves nothing. Oldest first.
 func (o *Observation) unreported() []*clusterv1.Machine {
 	return slices.DeleteFunc(o.Machines.SortedByCreationTimestamp(), func(machine *clusterv1.Machine) bool {
 		return slices.ContainsFunc(o.Etcd.Cluster.Members, func(member etcd.Member) bool {
