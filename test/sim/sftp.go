@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -92,11 +93,16 @@ func (u *upload) WriteAt(p []byte, off int64) (int, error) {
 	if err := u.files.may(u.name); err != nil {
 		return 0, err
 	}
-	content := make([]byte, max(len(u.content), int(off)+len(p)))
-	copy(content, u.content)
-	copy(content[off:], p)
-	u.content = content
-	if err := u.files.machine.FS().WriteFile(u.name, machine.File{Mode: u.mode, Content: content}); err != nil {
+	if off < int64(len(u.content)) {
+		// The machine has what was written so far, and keeps it as it was.
+		u.content = slices.Clone(u.content)
+	}
+	// What is appended lies beyond the end of what the machine has: a file costs its size, not the square of it.
+	if gap := off + int64(len(p)) - int64(len(u.content)); gap > 0 {
+		u.content = append(u.content, make([]byte, gap)...)
+	}
+	copy(u.content[off:], p)
+	if err := u.files.machine.FS().WriteFile(u.name, machine.File{Mode: u.mode, Content: u.content}); err != nil {
 		return 0, translate(err)
 	}
 	return len(p), nil
