@@ -29,7 +29,7 @@ func TestAnUploadCostsTheSizeOfItsFile(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 	}
 	runtime.ReadMemStats(&after)
-	g.Expect(after.TotalAlloc-before.TotalAlloc).To(BeNumerically("<", 10*size))
+	g.Expect(after.TotalAlloc - before.TotalAlloc).To(BeNumerically("<", 10*size))
 	read := func() []byte {
 		written, err := host.FS().ReadFile("/root/wal")
 		g.Expect(err).NotTo(HaveOccurred())
