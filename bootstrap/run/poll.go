@@ -4,6 +4,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -25,6 +26,17 @@ const (
 
 // Poll is the method form of the package's Poll.
 func (r Runner) Poll(ctx context.Context, host ssh.Host, id string) (Status, error) {
+	return r.Await(ctx, host, id, "", 0)
+}
+
+// looks are how often the host itself looks at a plan within Await.
+const looks = 15
+
+// Await is Poll when the plan has ended or has come to a step, if it names one, and at the latest after within. The host
+// does the waiting, so that the answer comes when there is news.
+func (r Runner) Await(
+	ctx context.Context, host ssh.Host, id, step string, within time.Duration,
+) (Status, error) {
 	if !planID.MatchString(id) {
 		return Status{}, fmt.Errorf("plan ID %q must match %s", id, planID)
 	}
@@ -32,6 +44,13 @@ func (r Runner) Poll(ctx context.Context, host ssh.Host, id string) (Status, err
 	// look lost.
 	script := fmt.Sprintf(`set -u
 dir=%[1]s
+left=%[6]d
+while [ $left -gt 0 ] && [ -f "$dir/complete" ] && ! [ -s "$dir/result" ]; do
+	set -- $(tail -n 1 "$dir/journal" 2>/dev/null)
+	[ "${3:-}" = %[7]s ] && break
+	sleep %.3[8]f
+	left=$((left - 1))
+done
 echo "now $(date +%%s)"
 [ -f "$dir/complete" ] || exit 0
 echo complete
@@ -47,7 +66,8 @@ if [ -f "$dir/journal" ]; then
 	fi
 fi
 exit 0
-`, ssh.Quote(r.dir(id)), r.starter().Alive(unit(id)), tailLines, maxList, tailBytes)
+`, ssh.Quote(r.dir(id)), r.starter().Alive(unit(id)), tailLines, maxList, tailBytes,
+		min(within.Milliseconds(), looks), ssh.Quote(cmp.Or(step, "-")), within.Seconds()/looks)
 	result, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
 	if err != nil {
 		return Status{}, fmt.Errorf("polling plan %s: %w", id, err)

@@ -107,5 +107,5 @@ func (r *reconciliation) bringAddons(ctx context.Context, version string) (resul
 	}
 	r.setFalse(infrav1.HostAddonImagesCondition, infrav1.HostStepRunningReason,
 		fmt.Sprintf("add-on images of %s: %s", version, status.Message))
-	return r.poll(id), nil
+	return r.poll(), nil
 }

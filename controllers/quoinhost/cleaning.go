@@ -71,7 +71,7 @@ func (r *reconciliation) cleaning(ctx context.Context) (result, error) {
 		return r.tryLater(), nil
 	}
 	r.setFalse(infrav1.HostCleanCondition, infrav1.HostCleaningReason, "reset: "+status.Message)
-	return r.poll(id), nil
+	return r.poll(), nil
 }
 
 // verify reads back what the reset left: once, or again after a boot.

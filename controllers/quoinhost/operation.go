@@ -29,13 +29,17 @@ func (r *reconciliation) follow(ctx context.Context, id string) (run.Status, out
 			return run.Status{Phase: phase, Step: recorded.Step}, ready
 		}
 	}
-	if wait := r.pace().remaining(op, r.pollPause(id)); wait > 0 {
+	if wait := r.pace().remaining(op, r.timings().PollPause); wait > 0 {
 		return run.Status{}, pending(after(wait))
 	}
-	ours, resume := r.ownerRecord(), !r.paused
-	status, o := call(ctx, r, op, shortCall, func(ctx context.Context, host *infrav1.QuoinHost) (run.Status, error) {
-		return r.controller.Provisioner.Follow(ctx, host, id, ours, resume)
-	})
+	order := FollowOrder{ID: id, Owner: r.ownerRecord(), Resume: !r.paused}
+	if recorded != nil && recorded.ID == id && r.pace().marked(op) {
+		order.Within = r.timings().Poll
+		if beginsKubeadm(recorded.Step, infrav1.HostOperationStepJoin) {
+			order.Step = infrav1.HostOperationStepJoin
+		}
+	}
+	status, o := call(ctx, r, op, shortCall, with(order, r.controller.Provisioner.Follow))
 	if o.pending {
 		return status, o
 	}
@@ -45,7 +49,7 @@ func (r *reconciliation) follow(ctx context.Context, id string) (run.Status, out
 	if recorded != nil && recorded.ID == id && !status.Phase.Final() && string(status.Phase) == recorded.Phase &&
 		!beginsKubeadm(recorded.Step, status.Step) && r.pace().remaining(progressNoted(id), r.timings().Poll) > 0 {
 		// Any other step of a plan that runs is no news so soon.
-		return status, pending(r.poll(id))
+		return status, pending(r.poll())
 	}
 	r.pace().mark(progressNoted(id))
 	r.record(id, status)
@@ -57,13 +61,8 @@ func beginsKubeadm(before, now string) bool {
 	return now != before && now == infrav1.HostOperationStepJoin
 }
 
-// pollPause lies between two looks at a running plan: it grows with the time that the plan has run.
-func (r *reconciliation) pollPause(id string) time.Duration {
-	return min(max(r.pace().since(begun(id))/6, r.timings().PollFirst), r.timings().Poll)
-}
-
 // poll asks for another look at a running plan.
-func (r *reconciliation) poll(id string) result { return after(r.pollPause(id)) }
+func (r *reconciliation) poll() result { return after(r.timings().PollPause) }
 
 // journalLost is the sentence of a plan that ran and that its host knows nothing about any more.
 const journalLost = "the host lost its journal (it was reinstalled, or /var/lib/quoin was removed), so how far the " +
@@ -79,9 +78,8 @@ func lostJournal(recorded run.Phase, now run.Status) bool {
 // started notes that the plan was handed to the host.
 func (r *reconciliation) started(id string) (result, error) {
 	r.pace().mark(callFollow(id))
-	r.pace().mark(begun(id))
 	r.record(id, run.Status{Phase: run.Running})
-	return r.poll(id), nil
+	return r.poll(), nil
 }
 
 func (r *reconciliation) record(id string, status run.Status) {

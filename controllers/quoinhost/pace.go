@@ -57,9 +57,8 @@ func callStage(plan string) milestone { return milestone{stageCall, plan} }
 // stagingFailed: it was found that the plan cannot be carried out, or it failed.
 func stagingFailed(plan string) milestone { return milestone{"staging failed", plan} }
 
-// progressNoted: the progress of the plan was recorded; begun: the plan was handed over.
+// progressNoted: the progress of the plan was recorded.
 func progressNoted(plan string) milestone { return milestone{"progress", plan} }
-func begun(plan string) milestone         { return milestone{"begun", plan} }
 
 // heard: the host has shown the order, or taken it.
 func heard(order string) milestone { return milestone{"heard", order} }

@@ -4,6 +4,7 @@
 package quoinhost
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -15,30 +16,25 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
-// A plan is looked at often in its first seconds, in which a short one ends, and then less and less often.
-func TestPausesBetweenLooksGrowWithTheAgeOfThePlan(t *testing.T) {
-	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for _, tc := range []struct {
-		age, pause time.Duration
-	}{
-		{0, 500 * time.Millisecond},
-		{3 * time.Second, 500 * time.Millisecond},
-		{6 * time.Second, time.Second},
-		{12 * time.Second, 2 * time.Second},
-		{18 * time.Second, 3 * time.Second},
-		{time.Hour, 3 * time.Second},
-	} {
-		t.Run(tc.age.String(), func(t *testing.T) {
-			g := NewWithT(t)
-			one := &reconciliation{controller: &Reconciler{Timings: DefaultTimings()}, host: newHost(), now: begin}
-			_, err := one.started("provision-1")
-			g.Expect(err).NotTo(HaveOccurred())
-			one.now = begin.Add(tc.age)
-			g.Expect(one.pollPause("provision-1")).To(Equal(tc.pause))
-			g.Expect(one.poll("provision-1")).To(Equal(after(tc.pause)))
-			g.Expect(one.pollPause("provision-2")).To(Equal(DefaultTimings().Poll), "one that another process began is taken for an old one")
-		})
+// A look waits on the host for the end of the plan, and for kubeadm while that was not told: a pause between looks would
+// come after each of both. A process that knows nothing yet asks without waiting.
+func TestLooksWaitOnTheHostForNews(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.r.Timings = DefaultTimings()
+	w.r.Timings.PollPause = time.Millisecond
+	script := []run.Status{}
+	for _, step := range []string{"write-files", cloudinit.JoinStep, cloudinit.JoinStep} {
+		script = append(script, run.Status{Phase: run.Running, Step: step})
 	}
+	w.room.script[provisionPlanID] = append(script, run.Status{Phase: run.Succeeded})
+	w.untilState(infrav1.HostStateProvisioned)
+	var heard []string
+	for _, order := range w.room.followed {
+		if order.ID == provisionPlanID {
+			heard = append(heard, fmt.Sprintf("%s for %s", order.Step, order.Within))
+		}
+	}
+	w.g.Expect(heard).To(Equal([]string{" for 0s", "kubeadm-join for 3s", "kubeadm-join for 3s", " for 3s", " for 3s"}))
 }
 
 // That kubeadm runs is told at once; any other step only when nothing was told for a while.
@@ -65,15 +61,11 @@ func TestTimingsShortenThePausesBetweenLooks(t *testing.T) {
 	g := NewWithT(t)
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	timings := DefaultTimings()
-	timings.Poll, timings.PollFirst = 300*time.Millisecond, 50*time.Millisecond
+	timings.PollPause = 50 * time.Millisecond
 	one := &reconciliation{controller: &Reconciler{Timings: timings}, host: newHost(), now: begin}
 	first, err := one.started("provision-1")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(first).To(Equal(after(50 * time.Millisecond)))
-	one.now = begin.Add(1200 * time.Millisecond)
-	g.Expect(one.poll("provision-1")).To(Equal(after(200 * time.Millisecond)))
-	one.now = begin.Add(time.Minute)
-	g.Expect(one.poll("provision-1")).To(Equal(after(300 * time.Millisecond)))
 }
 
 // No host is left alone for longer than its timings say, whatever a state asks for.

@@ -6,6 +6,7 @@ package quoinhost
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
@@ -26,10 +27,11 @@ type Provisioner interface {
 	Probe(ctx context.Context, host *infrav1.QuoinHost) (ProbeResult, error)
 	// Inspect reads the facts.
 	Inspect(ctx context.Context, host *infrav1.QuoinHost) (*inspect.Facts, error)
-	// Follow reads where a plan stands. A plan that nothing runs any more, because the host rebooted, is taken up again
-	// with resume, if ours is the owner of the host. That a host knows no plan is told only to the newest generation: to
-	// any other it is an *owner.StaleError, because the plan may have been cleaned away by the one that took over.
-	Follow(ctx context.Context, host *infrav1.QuoinHost, id string, ours owner.Record, resume bool) (run.Status, error)
+	// Follow reads where a plan stands, once there is news of it. A plan that nothing runs any more, because the host
+	// rebooted, is taken up again where the order says so, if its owner is that of the host. That a host knows no plan is
+	// told only to the newest generation: to any other it is an *owner.StaleError, because the plan may have been cleaned
+	// away by the one that took over.
+	Follow(ctx context.Context, host *infrav1.QuoinHost, order FollowOrder) (run.Status, error)
 	// StopPlan ends a plan with everything that it started, unless it has ended.
 	StopPlan(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record, id string) error
 	// AcquireToken tells the host of a newer generation of the claim that it serves.
@@ -72,6 +74,19 @@ type ProbeResult struct {
 	BootID string
 	// Owner record; nil when there is none.
 	Owner *owner.Record
+}
+
+// FollowOrder is what is to be heard of a plan.
+type FollowOrder struct {
+	// ID of the plan.
+	ID string
+	// Owner whose plan it is.
+	Owner owner.Record
+	// Resume takes the plan up again when nothing runs it.
+	Resume bool
+	// Within bounds the wait for news; 0 asks where the plan stands now. Its end is news, and that it comes to Step.
+	Within time.Duration
+	Step   string
 }
 
 // ProvisionOrder is what makes a node of a host.

@@ -83,13 +83,15 @@ func (o *sshProvisioner) Inspect(ctx context.Context, host *infrav1.QuoinHost) (
 }
 
 // Follow implements Provisioner.
-func (o *sshProvisioner) Follow(ctx context.Context, host *infrav1.QuoinHost, id string, ours owner.Record,
-	resume bool) (run.Status, error) {
+func (o *sshProvisioner) Follow(
+	ctx context.Context, host *infrav1.QuoinHost, order FollowOrder,
+) (run.Status, error) {
+	id, ours := order.ID, order.Owner
 	conn, err := o.connector.ConnectAgain(ctx, host)
 	if err != nil {
 		return run.Status{}, err
 	}
-	status, err := run.Poll(ctx, conn, id)
+	status, err := run.Runner{}.Await(ctx, conn, id, order.Step, order.Within)
 	if err != nil || !status.Lost && status.Phase != run.NotStarted {
 		return status, err
 	}
@@ -100,7 +102,7 @@ func (o *sshProvisioner) Follow(ctx context.Context, host *infrav1.QuoinHost, id
 	if record != nil && asStale(owner.Check(ours, *record)) != nil {
 		return status, &owner.StaleError{Ours: ours, Holder: *record}
 	}
-	if !status.Lost || !resume {
+	if !status.Lost || !order.Resume {
 		return status, nil
 	}
 	// Taking up a plan changes the host, which only its owner may.

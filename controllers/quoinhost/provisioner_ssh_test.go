@@ -305,7 +305,8 @@ func TestAStaleControllerIsToldSoBeforeItHearsThatAPlanIsGone(t *testing.T) {
 	provisioner := &sshProvisioner{connector: host}
 	var stale *owner.StaleError
 	for _, resume := range []bool{true, false} {
-		_, err := provisioner.Follow(context.Background(), newHost(), provisionPlanID, ours, resume)
+		_, err := provisioner.Follow(context.Background(), newHost(),
+			FollowOrder{ID: provisionPlanID, Owner: ours, Resume: resume})
 		g.Expect(errors.As(err, &stale)).To(BeTrue(), "%v", err)
 	}
 	g.Expect(errors.As(provisioner.Clean(context.Background(), newHost(), CleanOrder{ID: "reset-0123abcd", Owner: ours}),
@@ -321,7 +322,8 @@ func TestAStaleControllerIsToldSoBeforeItHearsThatAPlanIsGone(t *testing.T) {
 	g.Expect(probed.Owner).To(BeNil(), "the answer is one line here, the boot ID")
 
 	ours.Generation = 3
-	status, err := provisioner.Follow(context.Background(), newHost(), provisionPlanID, ours, true)
+	status, err := provisioner.Follow(context.Background(), newHost(),
+		FollowOrder{ID: provisionPlanID, Owner: ours, Resume: true})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(status.Phase).To(Equal(run.NotStarted))
 }
@@ -358,7 +360,8 @@ func TestWhatAPlanLeavesToOthersIsTheSameAfterAReboot(t *testing.T) {
 			}}
 			ours := owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 2}
 
-			_, err := (&sshProvisioner{connector: host}).Follow(t.Context(), newHost(), id, ours, true)
+			_, err := (&sshProvisioner{connector: host}).Follow(t.Context(), newHost(),
+				FollowOrder{ID: id, Owner: ours, Resume: true})
 
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(host.starts()).To(HaveLen(1))

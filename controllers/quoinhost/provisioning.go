@@ -48,14 +48,14 @@ func (r *reconciliation) provisioning(ctx context.Context) (result, error) {
 	}
 	r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostStepRunningReason,
 		fmt.Sprintf("%s on %s: %s", r.version(), r.host.Name, status.Message))
-	return r.poll(id), nil
+	return r.poll(), nil
 }
 
 // stopProvisioning ends the plan of a Machine that leaves, and may be drained. It may hang until a step's time is over,
 // and as long as it runs it may add a member to etcd, for which the control plane would keep the host.
 func (r *reconciliation) stopProvisioning(ctx context.Context, id string) (result, error) {
 	if r.maintenanceGate("the end of the bootstrap of Machine " + r.claim.machine.Name) {
-		return r.poll(id), nil
+		return after(r.timings().Poll), nil
 	}
 	ours := r.ownerRecord()
 	_, o := call(ctx, r, callStop(id), shortCall, func(ctx context.Context, host *infrav1.QuoinHost) (struct{}, error) {

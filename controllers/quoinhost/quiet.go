@@ -60,7 +60,7 @@ func (r *reconciliation) watchOnly(ctx context.Context) result {
 	if o.pending {
 		return o.result
 	}
-	return r.poll(operation.ID)
+	return r.poll()
 }
 
 // conversation is what this process has under way with the host or its BMC.

@@ -74,5 +74,5 @@ func (r *reconciliation) recovering(ctx context.Context) (_ result, handled bool
 		return r.probe(ctx), true, nil
 	}
 	say(metav1.ConditionFalse, infrav1.HostStepRunningReason, "recovery of etcd: "+status.Message)
-	return r.poll(id), true, nil
+	return r.poll(), true, nil
 }

@@ -83,7 +83,7 @@ func (r *reconciliation) staging(ctx context.Context) (res result, handled bool,
 	}
 	r.setFalse(infrav1.HostStagedCondition, infrav1.HostStepRunningReason,
 		fmt.Sprintf("a %s of %s: %s", roleOf(wanted), wanted.Version, status.Message))
-	return r.poll(id), true, nil
+	return r.poll(), true, nil
 }
 
 // followWithdrawn sees a plan to its end that nobody asks for any more.
@@ -94,7 +94,7 @@ func (r *reconciliation) followWithdrawn(ctx context.Context) (res result, handl
 	}
 	status, o := r.follow(ctx, runs.ID)
 	if !o.pending && !status.Phase.Final() {
-		o = pending(r.poll(runs.ID))
+		o = pending(r.poll())
 	}
 	return o.result, o.pending, nil
 }

@@ -7,9 +7,9 @@ import "time"
 
 // Timings are how soon the controller looks at a host again, and for how long what it saw counts.
 type Timings struct {
-	// Poll is how often a running plan is asked for its progress: its end is an event on the host, not here. PollFirst is
-	// the same in its first seconds, in which a short one ends.
-	Poll, PollFirst time.Duration
+	// Poll is how long one look at a running plan waits on the host for news, and so how often its progress is told.
+	// PollPause lies between two looks: where the host cannot wait they are no storm.
+	Poll, PollPause time.Duration
 	// Probe is how often a host that nothing happens to is asked whether it is there.
 	Probe time.Duration
 	// Inspect is how soon the facts of a host are read again that lacks something.
@@ -35,7 +35,7 @@ type Timings struct {
 // DefaultTimings are those of real hosts.
 func DefaultTimings() Timings {
 	return Timings{
-		Poll: 3 * time.Second, PollFirst: 500 * time.Millisecond,
+		Poll: 3 * time.Second, PollPause: 300 * time.Millisecond,
 		Probe:      3 * time.Minute,
 		Inspect:    time.Minute,
 		RetryFirst: 5 * time.Second, RetryLast: 5 * time.Minute,

@@ -75,6 +75,8 @@ type machineRoom struct {
 	asked map[string]int
 	// last orders received.
 	pushed []PushOrder
+	// followed are all looks at plans.
+	followed []FollowOrder
 	// pushWaits has others sent files first.
 	pushWaits bool
 	provision ProvisionOrder
@@ -200,13 +202,14 @@ func (m *machineRoom) Inspect(context.Context, *infrav1.QuoinHost) (*inspect.Fac
 	return &facts, err
 }
 
-func (m *machineRoom) Follow(_ context.Context, _ *infrav1.QuoinHost, id string, ours owner.Record,
-	resume bool) (run.Status, error) {
+func (m *machineRoom) Follow(_ context.Context, _ *infrav1.QuoinHost, order FollowOrder) (run.Status, error) {
+	id, ours, resume := order.ID, order.Owner, order.Resume
 	if err := m.enter("follow"); err != nil {
 		return run.Status{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.followed = append(m.followed, order)
 	plan := m.plans[id]
 	if plan == nil {
 		if m.record != nil && asStale(owner.Check(ours, *m.record)) != nil {

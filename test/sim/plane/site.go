@@ -135,7 +135,7 @@ func quicker(times int) quoincontrolplane.Timings {
 // quickerHosts are the waits for hosts that are so many times quicker than real ones.
 func quickerHosts(times int) quoinhost.Timings {
 	t := quoinhost.DefaultTimings()
-	for _, wait := range []*time.Duration{&t.Poll, &t.PollFirst, &t.Probe, &t.Inspect, &t.RetryFirst, &t.RetryLast, &t.Power, &t.Push,
+	for _, wait := range []*time.Duration{&t.Poll, &t.PollPause, &t.Probe, &t.Inspect, &t.RetryFirst, &t.RetryLast, &t.Power, &t.Push,
 		&t.Isolate, &t.Vouch, &t.Next, &t.Longest} {
 		*wait /= time.Duration(max(times, 1))
 	}
