@@ -86,7 +86,8 @@ func TestWhatTakesThePlaceOfAMarkedMachineIsGated(t *testing.T) {
 	machine := w.machine("old-1")
 	w.adjust(machine, func() { mark(machine) })
 	w.reconcile()
-	w.Expect(w.policy().Status.MachineDeployments).To(ConsistOf(HaveField("Selected", "old-1")))
+	w.Expect(w.policy().Status.MachineDeployments).To(ConsistOf(And(HaveField("Selected", "old-1"),
+		HaveField("SelectedOf", HaveValue(BeEquivalentTo(2))))))
 	w.adjust(machine, func() { machine.Finalizers = nil })
 	w.restart()
 	w.reconcile()

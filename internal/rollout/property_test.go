@@ -88,7 +88,7 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 		// What takes its place does not count yet when an edit has Cluster API delete another one, and it knows no waves.
 		return true
 	case "forget":
-		d.completed, d.selected, d.owes = "", "", false
+		d.completed, d.selected, d.selectedOf, d.owes = "", "", 0, 0
 	case "plane":
 		f.unhealthy = map[bool]string{true: "etcd has no leader"}[f.unhealthy == ""]
 	case "ill":
@@ -127,27 +127,28 @@ func (d *deployment) replaces() bool {
 	return false
 }
 
-// owing finds out whether a Machine was deleted that was selected, and what takes its place does not count yet.
+// owing finds out whether a Machine was deleted that was selected, and not as many count yet as before.
 func (d *deployment) owing() {
 	if d.replaces() {
-		d.owes = false
+		d.owes = 0
 		return
 	}
-	count, settled := 0, true
+	count, leave := 0, 0
 	for _, n := range d.machines {
 		switch {
-		case !n.deleted.IsZero():
-			if n.needsUpdate != "" && n.template == d.template {
-				d.owes = true
-				return
-			}
-		case !n.joined || n.gated:
-			settled = false
-		case n.template == d.template:
+		case n.template != d.template || n.hosted.IsZero():
+		case !n.deleted.IsZero() && n.needsUpdate != "":
+			leave++
+		case n.deleted.IsZero() && n.joined && !n.gated:
 			count++
 		}
 	}
-	d.owes = d.owes && (!settled || count < d.replicas)
+	switch {
+	case leave > 0 && d.owes == 0:
+		d.owes = count + leave
+	case leave == 0 && count >= min(d.owes, d.replicas):
+		d.owes = 0
+	}
 }
 
 // opened reports whether the window is open, which is in UTC here.
@@ -185,7 +186,7 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 			}
 		}
 	}
-	rolls := (pool.replaces() || pool.owes) && pool.node(d.Machine).template == pool.template
+	rolls := (pool.replaces() || pool.owes > 0) && pool.node(d.Machine).template == pool.template
 	marks := d.Action == Mark || d.Action == Unmark
 	if (rolls && !marks || d.Action == Delete) && !f.opened() {
 		t.Fatalf("%s %s at %s outside of %+v", d.Action, d.Machine, f.now, f.policy.Windows)
@@ -220,7 +221,7 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 	case f.unhealthy != "":
 		t.Fatalf("%s while the control plane is ill", d.Machine)
 	}
-	f.judgeOrder(t, pool, d, flying > 0, known > 0 || pool.begun() || pool.owes)
+	f.judgeOrder(t, pool, d, flying > 0, known > 0 || pool.begun() || pool.owes > 0)
 }
 
 // judgeOrder holds one admission against those of other pools. A pool of which Machines were replaced already is begun,

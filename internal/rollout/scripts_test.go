@@ -89,7 +89,7 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 		f.passes(t, d)
 	case "forget":
 		for _, p := range f.pools {
-			p.completed, p.selected = "", ""
+			p.completed, p.selected, p.selectedOf = "", "", 0
 		}
 		f.looks.record = nil
 	case "run":

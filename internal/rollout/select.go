@@ -174,9 +174,11 @@ func (p Pool) rolling() bool {
 	return p.Completed != "" && p.Completed != p.Revision || p.selected() != ""
 }
 
-// busy reports whether other pools wait for this one.
+// busy reports whether other pools wait for this one. Where nothing is to be replaced they do not for what finds no host.
 func (p Pool) busy() bool {
-	return p.rolling() || slices.ContainsFunc(p.Machines, func(m Machine) bool { return m.Gated && !m.Deleting })
+	return p.rolling() || slices.ContainsFunc(p.Machines, func(m Machine) bool {
+		return m.Gated && !m.Deleting && !m.findsNone()
+	})
 }
 
 // completed is the revision whose rollout is done as of now.

@@ -17,23 +17,45 @@ func (m Machine) needsUpdate() bool {
 
 // selected is a Machine of the pool that a person selected and that leaves or is gone, while what takes its place does
 // not count yet; empty when there is none, or when another template has all of them replaced. The Machine that takes it
-// is made when the other is gone, so that nothing of the pool itself tells it from one of a scale-up.
+// is made when the other is gone, so that nothing of the pool itself tells it from one of a scale-up: as many have to
+// count as there were.
 func (p Pool) selected() string {
-	name, leaver, missing := p.Selected, "", p.in(counts) < p.Replicas
+	name, leaver := p.Selected, ""
 	for _, m := range p.Machines {
-		switch s := m.stage(); {
+		switch {
 		case m.Outdated:
 			return ""
-		case s == leaves && m.NeedsUpdate != "" && !m.Leave.Remediated:
+		case m.leavesSelected():
 			leaver = m.Name
-		case s == waits || s == inFlight:
-			missing = true
 		}
 	}
-	if !missing {
+	if p.in(counts) >= min(p.Replicas, cmp.Or(p.SelectedOf, p.Replicas)) {
 		name = ""
 	}
 	return cmp.Or(leaver, name)
+}
+
+// leavesSelected reports whether the Machine leaves because a person selected it.
+func (m Machine) leavesSelected() bool {
+	return m.stage() == leaves && m.NeedsUpdate != "" && !m.Leave.Remediated
+}
+
+// selectedOf is how many Machines have to count before what takes the place of the given selected one does, which
+// leaves now: those that are at work, and what was waited for before.
+func (p Pool) selectedOf(selected string) int {
+	switch selected {
+	case "":
+		return 0
+	case p.Selected:
+		return p.SelectedOf
+	}
+	n := 0
+	for _, m := range p.Machines {
+		if s := m.stage(); m.Hosted && (s == counts || s == inFlight || m.leavesSelected()) {
+			n++
+		}
+	}
+	return max(p.SelectedOf, n)
 }
 
 // replaceSelected deletes one Machine that a person selected; its MachineSet makes another one at the same template.
@@ -46,6 +68,7 @@ func (p *planner) replaceSelected(pool *rules, progress *Progress) {
 		p.result.Decisions = append(p.result.Decisions, Decision{Pool: pool.Name, Machine: victim.Name, Action: Delete,
 			Reason: Selected, Message: victim.NeedsUpdate})
 	}
+	progress.SelectedOf = pool.selectedOf(progress.Selected)
 }
 
 // nextSelected is the selected Machine that is deleted now; without one it says why, unless none is selected. One

@@ -45,6 +45,8 @@ type Pool struct {
 	Completed string
 	// Selected is a Machine that was selected and deleted, as it was known last; empty when what took its place counts.
 	Selected string
+	// SelectedOf is how many Machines count when that does.
+	SelectedOf int
 	// Pace of its Machines of late.
 	Pace Pace
 	// Trial of a revision, and what was proved of its Machines, as they were known last.
@@ -229,6 +231,7 @@ type Progress struct {
 	Limits Limits
 	// Completed and Selected as of now.
 	Completed, Selected string
+	SelectedOf          int
 	// Pace, Trial and Proofs as of now.
 	Pace   Pace
 	Trial  Trial

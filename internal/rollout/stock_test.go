@@ -26,8 +26,9 @@ type deployment struct {
 	made               int
 	completed          string
 	selected           string
-	// owes what takes the place of a Machine that was selected, as the test knows it.
-	owes  bool
+	selectedOf         int
+	// owes is how many have to count before what takes the place of a Machine that was selected does, as the test knows it.
+	owes  int
 	pace  Pace
 	rolls rollbacks
 	// domains of the hosts, and whether its MachineSets delete the newest first.

@@ -336,6 +336,12 @@ type RolloutProgress struct {
 	// +kubebuilder:validation:MaxLength=253
 	Selected string `json:"selected,omitempty"`
 
+	// selectedOf is the number of its Machines that count when what takes the place of the selected ones does: those of a
+	// scale-up are none of them.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	SelectedOf *int32 `json:"selectedOf,omitempty"`
+
 	// lastTermination is when a Machine of it was terminated last, after which the next one waits for
 	// spec.drain.intervalSeconds.
 	// +optional

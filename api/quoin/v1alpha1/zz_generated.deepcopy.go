@@ -670,6 +670,11 @@ func (in *RolloutProgress) DeepCopyInto(out *RolloutProgress) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.SelectedOf != nil {
+		in, out := &in.SelectedOf, &out.SelectedOf
+		*out = new(int32)
+		**out = **in
+	}
 	in.LastTermination.DeepCopyInto(&out.LastTermination)
 	in.RolloutPace.DeepCopyInto(&out.RolloutPace)
 	in.RolloutRecord.DeepCopyInto(&out.RolloutRecord)
