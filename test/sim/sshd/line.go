@@ -36,6 +36,9 @@ func (s *Server) SetLine(line Line) {
 		if line.Times > 0 && left == 0 {
 			break
 		}
+		if c.isClosed() {
+			continue
+		}
 		left--
 		c.set(line)
 	}
@@ -77,6 +80,16 @@ func newWire(raw net.Conn, line *Line) *wire {
 func (w *wire) set(line Line) {
 	if old := w.line.Swap(&behavior{Line: line, changed: make(chan struct{})}); old != nil {
 		close(old.changed)
+	}
+}
+
+// isClosed reports whether the connection was cut, and only waits for the end of who serves it.
+func (w *wire) isClosed() bool {
+	select {
+	case <-w.closed:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -93,6 +93,8 @@ func TestTheLineMisbehaves(t *testing.T) {
 	_, err = dial(t, target)
 	g.Expect(errors.As(err, &unreachable)).To(BeTrue(), "cut in the handshake: %v", err)
 
+	// The dial may have given up before the line cut it; the next line is for the next connection.
+	g.Eventually(server.Open, "30s", "1ms").Should(BeZero())
 	server.SetLine(sshd.Line{DropAfter: 100_000, Times: 1})
 	conn, err := dial(t, target)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -111,6 +113,21 @@ func TestTheLineMisbehaves(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	_, err = conn.Run(t.Context(), ssh.Command{Script: "true"})
 	g.Expect(err).NotTo(HaveOccurred(), "the line behaves again")
+}
+
+// The line concerns who may still use it: not a connection that was cut and whose end nobody has seen to yet.
+func TestALineIsNotSpentOnAConnectionThatWasCut(t *testing.T) {
+	g := NewWithT(t)
+	server, target := serve(t)
+	raw, err := net.Dial("tcp", server.Addr().String())
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = raw.Close() }()
+	g.Eventually(server.Open, "10s", "1ms").Should(Equal(1))
+	server.Cut()
+	server.SetLine(sshd.Line{DropAfter: 1000, Times: 1})
+	_, err = dial(t, target)
+	var unreachable *ssh.UnreachableError
+	g.Expect(errors.As(err, &unreachable)).To(BeTrue(), "%v", err)
 }
 
 func TestTheHostKeyChanges(t *testing.T) {
