@@ -10,14 +10,13 @@
 //
 // Of other tools, go-mutesting lists equivalents by the MD5 of the mutated file, so that each edit of the file outdates
 // them; gremlins says itself that it does not suit big modules; ooze runs a whole suite for each mutant. Here the list
-// goes by text, an overlay needs no copy of the module, and rapid's seed is fixed, so that two runs say the same.
+// goes by text, an overlay needs no copy of the module, one test binary has all mutants of a package, and rapid's seed is
+// fixed, so that two runs say the same.
 package main
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -77,10 +76,13 @@ func run(ctx context.Context, o options, packages []string, out io.Writer) (bad 
 		return 0, err
 	}
 	defer os.RemoveAll(scratch)
-	begun, total, killed, invalid, equivalent, number := time.Now(), 0, 0, 0, 0, 0
+	begun, number := time.Now(), 0
+	became := map[string]int{}
 	defer func() {
-		fmt.Fprintf(out, "%d mutants, %d killed, %d equivalent, %d to mend, %d did not compile, %.1f minutes\n",
-			total, killed, equivalent, bad, invalid, time.Since(begun).Minutes())
+		fmt.Fprintf(out, "%d mutants, %d killed, %d ran out of time, %d equivalent, %d to mend, %d did not compile, "+
+			"%.1f minutes\n", became[killedMutant]+became[suspect]+became[listedMutant]+became[survivor],
+			became[killedMutant], became[suspect], became[listedMutant], bad, became[invalidMutant],
+			time.Since(begun).Minutes())
 	}()
 	for _, dir := range packages {
 		files, err := sources(ctx, dir, o)
@@ -94,6 +96,7 @@ func run(ctx context.Context, o options, packages []string, out io.Writer) (bad 
 		if err != nil {
 			return bad, err
 		}
+		var together, alone []*mutant
 		known := map[string]bool{}
 		for _, file := range files {
 			mutants, err := mutate(file)
@@ -102,34 +105,58 @@ func run(ctx context.Context, o options, packages []string, out io.Writer) (bad 
 			}
 			for _, m := range mutants {
 				known[m.key()] = true
-				if number++; number%parts != part%parts {
-					continue
-				}
-				how := "not covered"
-				if suite.covered(m) {
-					if how, err = suite.try(ctx, m); err != nil {
-						return bad, err
-					}
-				}
+				number++
+				m.number = strconv.Itoa(number)
 				switch {
-				case how == invalidMutant:
-					invalid++
-					continue
-				case how == killedMutant:
-					killed++
-				case listed[m.key()] != "":
-					equivalent++
+				case number%parts != part%parts:
+				case m.alone():
+					alone = append(alone, m)
 				default:
-					bad++
-					fmt.Fprintf(out, "%s:%d: %s: %s: %s\n", m.file, m.line, how, m.function, m.text)
+					together = append(together, m)
 				}
-				total++
 			}
 			for key := range listed {
 				if strings.HasPrefix(key, file+" ") && !known[key] {
 					bad++
 					fmt.Fprintf(out, "%s: stale: %s\n", o.equivalents, key)
 				}
+			}
+		}
+		judge := func(mutants []*mutant) error {
+			if len(mutants) == 0 {
+				return nil
+			}
+			if err := suite.compile(ctx, mutants); err != nil {
+				return err
+			}
+			for _, m := range mutants {
+				how, err := suite.try(ctx, m)
+				if err != nil {
+					return err
+				}
+				if how == survivor && listed[m.key()] != "" {
+					how = listedMutant
+				}
+				became[how]++
+				if how == survivor {
+					bad++
+				}
+				if how == survivor && !suite.covered(m) {
+					how = "not covered"
+				}
+				if how != killedMutant && how != listedMutant && how != invalidMutant {
+					fmt.Fprintf(out, "%s:%d: %s: %s: %s\n", m.file, m.line, how, m.function, m.text)
+				}
+			}
+			return nil
+		}
+		binaries := [][]*mutant{together}
+		for _, m := range alone {
+			binaries = append(binaries, []*mutant{m})
+		}
+		for _, mutants := range binaries {
+			if err := judge(mutants); err != nil {
+				return bad, err
 			}
 		}
 	}
@@ -185,6 +212,8 @@ type suite struct {
 	flags        []string
 	// stages are patterns of tests, the quick ones first.
 	stages []string
+	// binary of the tests, with the mutants.
+	binary string
 	// lines that some test covers, as from and to, by the file's base name.
 	lines map[string][][2]int
 }
@@ -255,47 +284,42 @@ func command(ctx context.Context, scratch, name string, args ...string) *exec.Cm
 }
 
 // covered reports whether a test runs the line of a mutant. A constant outside of functions is in no profile.
-func (s *suite) covered(m mutant) bool {
+func (s *suite) covered(m *mutant) bool {
 	return m.function == "" || slices.ContainsFunc(s.lines[filepath.Base(m.file)], func(span [2]int) bool {
 		return span[0] <= m.line && m.line <= span[1]
 	})
 }
 
-// What became of a mutant.
+// What became of a mutant. One that ran out of time is suspected to have been killed: it may loop, or the machine is slow.
 const (
 	killedMutant  = "killed"
 	invalidMutant = "did not compile"
+	listedMutant  = "equivalent"
 	survivor      = "survives"
+	suspect       = "ran out of time"
 )
 
-// try compiles the tests with a mutant and runs them. One that takes longer than the timeout is killed.
-func (s *suite) try(ctx context.Context, m mutant) (string, error) {
-	file, err := filepath.Abs(m.file)
-	if err != nil {
-		return "", err
-	}
-	mutated, overlay, binary := filepath.Join(s.scratch, "mutated.go"), filepath.Join(s.scratch, "overlay.json"),
-		filepath.Join(s.scratch, "tests")
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{file: mutated}})
-	if err != nil {
-		return "", err
-	}
-	if err := errors.Join(os.WriteFile(mutated, m.source, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
-		return "", err
-	}
-	if err := command(ctx, s.scratch, "go", "test", "-c", "-overlay", overlay, "-ldflags=-s -w", "-o", binary,
-		"./"+s.dir).Run(); err != nil {
-		return invalidMutant, ctx.Err()
+// try runs the tests with a mutant, which was compiled.
+func (s *suite) try(ctx context.Context, m *mutant) (string, error) {
+	switch {
+	case m.invalid:
+		return invalidMutant, nil
+	case !s.covered(m):
+		return survivor, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, s.o.timeout)
 	defer cancel()
 	for _, stage := range s.stages {
 		args := append([]string{"-test.failfast", "-test.run", stage}, s.flags...)
-		tests := command(limited, s.scratch, binary, args...)
-		tests.Dir = s.dir
-		if tests.Run() != nil {
-			return killedMutant, ctx.Err()
+		tests := command(limited, s.scratch, s.binary, args...)
+		tests.Dir, tests.Env = s.dir, append(tests.Env, chosen+"="+m.number)
+		if tests.Run() == nil {
+			continue
 		}
+		if limited.Err() != nil {
+			return suspect, ctx.Err()
+		}
+		return killedMutant, nil
 	}
 	return survivor, nil
 }

@@ -18,12 +18,18 @@ import (
 type mutant struct {
 	file, function string
 	line           int
-	// text is the mutated source line, or "- " and the first line of what was removed.
-	text   string
-	source []byte
+	// text is the mutated source line, or "- " and the first line of what was removed; with "[2]" behind it when it is the
+	// second of the same text in the function.
+	text string
+	// of is its file, in its declaration there, and declaration what becomes of that. number names it in its package.
+	of                  *mutator
+	in                  ast.Decl
+	declaration, number string
+	// invalid: it does not compile.
+	invalid bool
 }
 
-func (m mutant) key() string { return fmt.Sprintf("%s %s: %s", m.file, m.function, m.text) }
+func (m *mutant) key() string { return fmt.Sprintf("%s %s: %s", m.file, m.function, m.text) }
 
 // swapped operators: boundaries, negations and connectives.
 var swapped = map[token.Token]string{
@@ -36,24 +42,28 @@ type mutator struct {
 	file     string
 	set      *token.FileSet
 	source   []byte
+	parsed   *ast.File
+	within   ast.Decl
 	function string
 	results  []string
-	mutants  []mutant
+	mutants  []*mutant
+	// told counts the mutants by their key without a number.
+	told map[string]int
 }
 
 // mutate returns the mutants of a file. Types are not looked at: what does not compile is sorted out by the compiler.
-func mutate(file string) ([]mutant, error) {
+func mutate(file string) ([]*mutant, error) {
 	source, err := os.ReadFile(file) //nolint:gosec // a source of the package
 	if err != nil {
 		return nil, err
 	}
-	m := &mutator{file: filepath.ToSlash(file), set: token.NewFileSet(), source: source}
-	parsed, err := parser.ParseFile(m.set, file, source, parser.SkipObjectResolution)
+	m := &mutator{file: filepath.ToSlash(file), set: token.NewFileSet(), source: source, told: map[string]int{}}
+	m.parsed, err = parser.ParseFile(m.set, file, source, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
-	for _, declaration := range parsed.Decls {
-		m.function, m.results = "", nil
+	for _, declaration := range m.parsed.Decls {
+		m.function, m.results, m.within = "", nil, declaration
 		if function, ok := declaration.(*ast.FuncDecl); ok {
 			m.function = function.Name.Name
 			m.results = m.typesOf(function.Type)
@@ -68,7 +78,7 @@ func mutate(file string) ([]mutant, error) {
 
 func (m *mutator) at(pos token.Pos) int { return m.set.Position(pos).Offset }
 
-func (m *mutator) of(node ast.Node) string {
+func (m *mutator) text(node ast.Node) string {
 	return string(m.source[m.at(node.Pos()):m.at(node.End())])
 }
 
@@ -80,7 +90,7 @@ func (m *mutator) typesOf(function *ast.FuncType) []string {
 	}
 	for _, field := range function.Results.List {
 		for range max(1, len(field.Names)) {
-			types = append(types, m.of(field.Type))
+			types = append(types, m.text(field.Type))
 		}
 	}
 	return types
@@ -106,7 +116,7 @@ func (m *mutator) visit(root ast.Node) {
 			}
 		case *ast.IfStmt:
 			if compared, ok := n.Cond.(*ast.BinaryExpr); !ok || compared.Op != token.EQL && compared.Op != token.NEQ {
-				m.replace(n.Cond.Pos(), n.Cond.End(), "!("+m.of(n.Cond)+")")
+				m.replace(n.Cond.Pos(), n.Cond.End(), "!("+m.text(n.Cond)+")")
 			}
 		case *ast.BasicLit:
 			if value, err := strconv.Atoi(n.Value); n.Kind == token.INT && err == nil {
@@ -131,7 +141,7 @@ func (m *mutator) returns(n *ast.ReturnStmt) {
 		return
 	}
 	for i, result := range n.Results {
-		text, zero := m.of(result), "*new("+m.results[i]+")"
+		text, zero := m.text(result), "*new("+m.results[i]+")"
 		switch {
 		case m.results[i] == "bool":
 			zero = "!(" + text + ")"
@@ -161,21 +171,26 @@ func (m *mutator) statements(list []ast.Stmt) {
 }
 
 func (m *mutator) remove(node ast.Node) {
-	first, _, _ := strings.Cut(m.of(node), "\n")
+	first, _, _ := strings.Cut(m.text(node), "\n")
 	m.add(node.Pos(), node.End(), "", "- "+first)
 }
 
 func (m *mutator) replace(from, to token.Pos, by string) { m.add(from, to, by, "") }
 
 func (m *mutator) add(from, to token.Pos, by, text string) {
-	start, end := m.at(from), m.at(to)
-	source := string(m.source[:start]) + by + string(m.source[end:])
+	start, end, begin := m.at(from), m.at(to), m.at(m.within.Pos())
+	source := string(m.source)
 	if text == "" {
-		begin := strings.LastIndexByte(source[:start], '\n') + 1
-		line, _, _ := strings.Cut(source[begin:start], "\n")
-		rest, _, _ := strings.Cut(source[start+len(by):], "\n")
+		line, rest := source[:start], source[end:]
+		line, _, _ = strings.Cut(line[strings.LastIndexByte(line, '\n')+1:], "\n")
+		rest, _, _ = strings.Cut(rest, "\n")
 		text = line + strings.Join(strings.Fields(by), " ") + rest
 	}
-	m.mutants = append(m.mutants, mutant{file: m.file, function: m.function, line: m.set.Position(from).Line,
-		text: strings.TrimSpace(text), source: []byte(source)})
+	mutant := &mutant{file: m.file, function: m.function, line: m.set.Position(from).Line, text: strings.TrimSpace(text),
+		of: m, in: m.within, declaration: source[begin:start] + by + source[end:m.at(m.within.End())]}
+	key := mutant.key()
+	if m.told[key]++; m.told[key] > 1 {
+		mutant.text += fmt.Sprintf(" [%d]", m.told[key])
+	}
+	m.mutants = append(m.mutants, mutant)
 }

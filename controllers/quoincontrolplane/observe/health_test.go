@@ -58,6 +58,22 @@ func TestSilenceIsNotCountedOverAPause(t *testing.T) {
 	g.Expect(silent(2 * time.Minute)).To(Equal(time.Minute))
 }
 
+// A voter whose database is full votes all the same, and one that nobody could ask may: what comes after that, such as a
+// restart while there is made room, is no end of a long silence.
+func TestAFullDatabaseIsNoSilence(t *testing.T) {
+	g := NewWithT(t)
+	start := time.Now()
+	for _, before := range []quorum.Member{{ID: 7, Full: true}, {ID: 7, Unasked: true}} {
+		h, last := &history.History{}, time.Duration(0)
+		for i, member := range []quorum.Member{before, before, {ID: 7}, {ID: 7}} {
+			m := &quorum.Membership{Known: true, Agreed: true, Members: []quorum.Member{member}}
+			noteUnhealthy(h, "uid", m, start.Add(time.Duration(i)*time.Minute))
+			last = m.Members[0].Silent
+		}
+		g.Expect(last).To(Equal(time.Minute))
+	}
+}
+
 // A voter that hangs and goes on now and then has a slow disk. Silence counts in readings in which others agreed.
 func TestAVoterIsStuckWhenItComesNoFurtherWhileOthersAgree(t *testing.T) {
 	g := NewWithT(t)

@@ -9,4 +9,7 @@ func TestGrown(t *testing.T) {
 	if Grown(16) || !Grown(19) {
 		t.Fatal("who may vote")
 	}
+	if Least(3) != 1 || Later(1) < 2 {
+		t.Fatal("how it counts")
+	}
 }
