@@ -121,10 +121,6 @@ func (r *Reconciler) mayClaim(ctx context.Context, v *observation) (again time.D
 		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
 		return again, false, err
 	}
-	if why, err := r.notAdmitted(ctx, v); err != nil || why != "" {
-		v.obstacle = &obstacle{infrav1.MachineWaitingForRolloutReason, why}
-		return unseenRecheck, false, err
-	}
 	if ptr.Deref(v.machine.Spec.Bootstrap.DataSecretName, "") == "" {
 		// Workers exist long before a control plane answers. Holding hosts meanwhile could take the very ones that the
 		// control plane needs to answer at all.
@@ -132,6 +128,11 @@ func (r *Reconciler) mayClaim(ctx context.Context, v *observation) (again time.D
 			fmt.Sprintf("waiting for the bootstrap data of Machine %s/%s; a host is claimed when it is there",
 				v.machine.Namespace, v.machine.Name)}
 		return 0, false, nil
+	}
+	// Last: most are admitted before there is anything else to wait for, and need not say in between that they were not.
+	if why, err := r.notAdmitted(ctx, v); err != nil || why != "" {
+		v.obstacle = &obstacle{infrav1.MachineWaitingForRolloutReason, why}
+		return unseenRecheck, false, err
 	}
 	return 0, true, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	. "github.com/onsi/gomega"
@@ -59,6 +60,19 @@ func TestAWorkerUnderAPolicyClaimsNoHostUntilItIsAdmitted(t *testing.T) {
 	})
 	w.claims()
 	w.g.Expect(w.r.waitingForRollout(t.Context(), policy)).To(BeEmpty())
+}
+
+// What every Machine waits for first is said first: one that is admitted meanwhile costs no status more than without a
+// policy.
+func TestAnAdmissionThatComesBeforeTheBootstrapDataCostsNoStatus(t *testing.T) {
+	w, _ := rolledOut(t)
+	data := ptr.To("m1-bootstrap")
+	w.change("m1", func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = nil })
+	w.reconcile("m1")
+	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse,
+		infrav1.MachineWaitingForBootstrapDataReason, "waiting for the bootstrap data")
+	w.change("m1", func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = data })
+	w.waitsForRollout("amber comes first")
 }
 
 func TestNothingWaitsForAPolicyThatIsGone(t *testing.T) {

@@ -36,15 +36,17 @@ func (r *Reconciler) apply(
 			return fmt.Errorf("admit Machine %s: %w", client.ObjectKeyFromObject(machine), err)
 		}
 	case rollout.Count:
-		if err := r.show(ctx, machine, metav1.ConditionTrue, d); err != nil {
-			return err
+		if tells(machine) {
+			if err := r.show(ctx, machine, metav1.ConditionTrue, d); err != nil {
+				return err
+			}
 		}
 		if err := r.ungate(ctx, machine); err != nil {
 			return err
 		}
 		machineSeconds.WithLabelValues(policy.Namespace, policy.Spec.ClusterName).Observe(d.Took.Seconds())
 	case rollout.Wait:
-		if rollout.Gated(machine) {
+		if rollout.Gated(machine) && (tells(machine) || !saidElsewhere(d)) {
 			return r.show(ctx, machine, metav1.ConditionFalse, d)
 		}
 		return nil
@@ -60,6 +62,17 @@ func (r *Reconciler) apply(
 	r.Recorder.Eventf(policy, machine, corev1.EventTypeNormal, string(d.Reason), string(d.Action), "%s: %s", d.Machine,
 		d.Message)
 	return nil
+}
+
+// tells reports whether the Machine has the condition of its gate. It gets one when it waits for something that none of
+// its other conditions says, and keeps it: one that only had to become healthy costs no patch. Cluster API takes a gate
+// whose condition is not there for one that is not True.
+func tells(machine *clusterv1.Machine) bool {
+	return conditions.Has(machine, quoinv1.MachineRolloutValidatedCondition)
+}
+
+func saidElsewhere(d rollout.Decision) bool {
+	return d.Reason == rollout.Provisioning || d.Reason == rollout.NotHealthy
 }
 
 // show what a Machine waits for in the condition of its gate.

@@ -56,7 +56,11 @@ type Reconciler struct {
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string
 	// remnants by the UID of a Machine.
-	remnants   sync.Map
+	remnants sync.Map
+	// words of policies' statuses are kept apart; nil holds nothing back.
+	words *objectpatch.Pace
+	// rest of Clusters between two reconciles; nil lets them have none.
+	rest       *rest
 	controller controller.Controller
 	looker     looker
 }
@@ -84,6 +88,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
 	}
+	r.pace()
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "rolloutpolicy")
 	ofCluster := handler.EnqueueRequestsFromMapFunc(r.ofCluster)
 	building := ctrl.NewControllerManagedBy(mgr).
@@ -104,6 +109,11 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		return fmt.Errorf("set up the controller of RolloutPolicies: %w", err)
 	}
 	return nil
+}
+
+// pace keeps apart what many Machines cause from now on.
+func (r *Reconciler) pace() {
+	r.words, r.rest = &objectpatch.Pace{Interval: countsInterval, Counts: counts, Now: r.Clock.Now}, &rest{}
 }
 
 // ofCluster is the Cluster that the object belongs to, or is, when a policy is or was for it.
@@ -139,6 +149,9 @@ func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reco
 
 // Reconcile opens the gates of a Cluster's Machines that may be opened, and tells what the others wait for.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if left := r.rest.left(req.NamespacedName, r.Clock.Now()); left > 0 {
+		return ctrl.Result{RequeueAfter: left}, nil
+	}
 	result, err := r.reconcile(ctx, req.NamespacedName)
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: cacheLag}, nil // it was read before somebody wrote it, which is nobody's failure
@@ -177,7 +190,8 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	}
 	switch {
 	case cluster == nil:
-		return ctrl.Result{}, r.report(ctx, policy, notFound(policy))
+		wait, err := r.report(ctx, policy, notFound(policy))
+		return ctrl.Result{RequeueAfter: wait}, err
 	case !cluster.DeletionTimestamp.IsZero():
 		return r.release(ctx, cluster)
 	}
@@ -231,7 +245,8 @@ func (r *Reconciler) lead(
 	status := statusOf(policy, plan)
 	expect(policy, &status, plan, r.Clock.Now())
 	err = errors.Join(r.record(ctx, seen, &status, plan), r.rollBack(ctx, policy, seen, plan.Failures, &status))
-	if err := errors.Join(r.report(ctx, policy, status), err); err != nil {
+	unsaid, failed := r.report(ctx, policy, status)
+	if err := errors.Join(failed, err); err != nil {
 		return ctrl.Result{}, err
 	}
 	measure(policy)
@@ -245,12 +260,16 @@ func (r *Reconciler) lead(
 		return ctrl.Result{}, err
 	}
 	again := r.again(cluster, plan)
-	if (unread != nil || kept) && (again == 0 || again > workloadRetry) {
-		again = workloadRetry
+	for _, other := range []struct {
+		applies bool
+		after   time.Duration
+	}{{unread != nil || kept, workloadRetry}, {seen.behind || more, cacheLag}, {unsaid > 0, unsaid}} {
+		if other.applies && (again == 0 || again > other.after) {
+			again = other.after
+		}
 	}
-	if (seen.behind || more) && (again == 0 || again > cacheLag) {
-		again = cacheLag
-	}
+	// Not after a failure: what returns in a rest has the queue forget how often it failed.
+	r.rest.begin(client.ObjectKeyFromObject(cluster), len(seen.machines), r.Clock.Now())
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 

@@ -312,7 +312,7 @@ func stray(machine *infrav1.QuoinMachine) bool {
 func (r *Reconciler) discard(ctx context.Context, cluster *clusterv1.Cluster, led bool) error {
 	parts := &infrav1.QuoinMachineList{}
 	if err := r.Client.List(ctx, parts, client.InNamespace(cluster.Namespace),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}); err != nil {
+		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list the QuoinMachines of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
 	}
 	parts.Items = slices.DeleteFunc(parts.Items, func(m infrav1.QuoinMachine) bool { return !stray(&m) })

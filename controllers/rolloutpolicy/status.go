@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -27,7 +28,12 @@ const (
 	mostMessage = 4096
 	// mostEvent is what an Event holds: a longer one is not recorded at all.
 	mostEvent = 1024
+	// countsInterval lies between two statuses that differ in nothing but words and in counts of Machines.
+	countsInterval = 5 * time.Second
 )
+
+// counts are the fields of the status by which nothing is decided, and which change with each step of each Machine.
+var counts = []string{"progress", "outdated", "held", "inFlight", "done", "expectedEnd"}
 
 // statusOf is the status that a plan comes to.
 func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result) quoinv1.RolloutPolicyStatus {
@@ -125,24 +131,28 @@ func (r *Reconciler) supersede(
 		progressing(&status, metav1.ConditionFalse, quoinv1.AnotherPolicyReason, fmt.Sprintf(
 			"RolloutPolicy %s of the Cluster is older and holds alone: put its groups into one of the two and delete the "+
 				"other", holds.Name))
-		if err := r.report(ctx, other, status); err != nil {
+		if _, err := r.report(ctx, other, status); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// report patches the status when it changed, and only what was read; then it tells what people have to know.
+// report patches the status when it changed, and only what was read; then it tells what people have to know. What it
+// returns is when to do so, where nothing but counts and words changed and they were written a moment ago.
 func (r *Reconciler) report(
 	ctx context.Context, policy *quoinv1.RolloutPolicy, status quoinv1.RolloutPolicyStatus,
-) error {
+) (wait time.Duration, err error) {
 	if equality.Semantic.DeepEqual(policy.Status, status) {
-		return nil
+		return 0, nil
 	}
 	before := policy.DeepCopy()
 	policy.Status = status
+	if wait := r.words.Early(before, policy); wait > 0 {
+		return wait, nil
+	}
 	if err := r.Client.Status().Patch(ctx, policy, objectpatch.OnlyOf(before)); err != nil {
-		return fmt.Errorf("patch the status of RolloutPolicy %s: %w", client.ObjectKeyFromObject(policy), err)
+		return 0, fmt.Errorf("patch the status of RolloutPolicy %s: %w", client.ObjectKeyFromObject(policy), err)
 	}
 	for _, condition := range status.Conditions {
 		was := ptr.Deref(meta.FindStatusCondition(before.Status.Conditions, condition.Type), metav1.Condition{})
@@ -161,5 +171,5 @@ func (r *Reconciler) report(
 		r.Recorder.Eventf(policy, nil, kind, condition.Reason, "Rollout", "%s",
 			text.Shorten(condition.Message, mostEvent))
 	}
-	return nil
+	return 0, nil
 }

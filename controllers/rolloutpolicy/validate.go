@@ -82,7 +82,7 @@ func (r *Reconciler) looks(
 	}
 	status := *policy.Status.DeepCopy()
 	status.Validation = rollout.Looked(plan.Validation, made.look, made.results, r.Clock.Now())
-	if err := r.report(ctx, policy, status); err != nil {
+	if _, err := r.report(ctx, policy, status); err != nil {
 		return err
 	}
 	seen.state.Validation = policy.Status.Validation

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 )
 
@@ -57,6 +58,7 @@ func New(tb testing.TB, objects ...client.Object) *Client {
 	c := &Client{tb: tb, scheme: runtime.NewScheme(), stores: map[schema.GroupVersionKind]toolscache.Indexer{}}
 	c.must(clusterv1.AddToScheme(c.scheme))
 	c.must(infrav1.AddToScheme(c.scheme))
+	c.must(quoinv1.AddToScheme(c.scheme))
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for gvk := range c.scheme.AllKnownTypes() {
 		mapper.Add(gvk, meta.RESTScopeNamespace)
@@ -126,6 +128,12 @@ func (c *Client) Put(object client.Object) {
 		c.tb.Fatalf("%T is no object", object)
 	}
 	c.must(c.store(object).Update(stored))
+}
+
+// Remove the object as somebody else does, which does not count.
+func (c *Client) Remove(object client.Object) {
+	c.tb.Helper()
+	c.must(c.store(object).Delete(object))
 }
 
 func (c *Client) store(object client.Object) toolscache.Indexer {

@@ -66,14 +66,9 @@ func (h *Helper) Patch(ctx context.Context, object client.Object, owned ...strin
 }
 
 // Early tells how long what changed in the object can wait, because by the pace it is too early for it; zero when it is
-// to be patched now. An object that cannot be compared is never early: Patch says what is wrong with it.
+// to be patched now.
 func (h *Helper) Early(pace *Pace, object client.Object) time.Duration {
-	before, errBefore := contentOf(h.before)
-	after, errAfter := contentOf(object)
-	if pace == nil || errBefore != nil || errAfter != nil {
-		return 0
-	}
-	return pace.early(object.GetUID(), before, after)
+	return pace.Early(h.before, object)
 }
 
 // patchStatus carries the version that the status was derived from: conditions are a list, which a patch replaces

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // wordsInterval lies between two changes of an object's words. Each of them makes all who watch the object look at it,
@@ -23,8 +24,10 @@ const wordsInterval = time.Second
 type Pace struct {
 	// Interval lies between two changes of words; a second when 0.
 	Interval time.Duration
-
-	now func() time.Time
+	// Counts are the names of fields that are words too, beside message: what they say is counted anew each time.
+	Counts []string
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
 
 	mu      sync.Mutex
 	written map[types.UID]time.Time
@@ -32,6 +35,17 @@ type Pace struct {
 
 // mostPaced bounds the memory; forgetting lets some words through that could have waited.
 const mostPaced = 10000
+
+// Early tells how long the change of an object can wait, because it is too early for it; zero when it is to be written
+// now, which is noted. An object that cannot be compared is never early: who writes it finds what is wrong with it.
+func (p *Pace) Early(before, after client.Object) time.Duration {
+	was, errBefore := contentOf(before)
+	is, errAfter := contentOf(after)
+	if p == nil || errBefore != nil || errAfter != nil {
+		return 0
+	}
+	return p.early(after.GetUID(), was, is)
+}
 
 // early tells how long to wait with the change; zero lets it through, and notes it.
 func (p *Pace) early(uid types.UID, before, after map[string]any) time.Duration {
@@ -41,12 +55,12 @@ func (p *Pace) early(uid types.UID, before, after map[string]any) time.Duration 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now
-	if p.now != nil {
-		now = p.now
+	if p.Now != nil {
+		now = p.Now
 	}
 	at, known := p.written[uid]
 	if left := cmp.Or(p.Interval, wordsInterval) - now().Sub(at); known && left > 0 &&
-		equality.Semantic.DeepEqual(withoutWords(before), withoutWords(after)) {
+		equality.Semantic.DeepEqual(p.withoutWords(before), p.withoutWords(after)) {
 		return left
 	}
 	if p.written == nil || len(p.written) >= mostPaced {
@@ -56,20 +70,23 @@ func (p *Pace) early(uid types.UID, before, after map[string]any) time.Duration 
 	return 0
 }
 
-// withoutWords is a copy in which no field is called message.
-func withoutWords(value any) any {
+// withoutWords is a copy in which no field is called message, or as a count is.
+func (p *Pace) withoutWords(value any) any {
 	switch typed := value.(type) {
 	case map[string]any:
 		copied := maps.Clone(typed)
 		delete(copied, "message")
+		for _, count := range p.Counts {
+			delete(copied, count)
+		}
 		for key := range copied {
-			copied[key] = withoutWords(copied[key])
+			copied[key] = p.withoutWords(copied[key])
 		}
 		return copied
 	case []any:
 		copied := make([]any, len(typed))
 		for i := range typed {
-			copied[i] = withoutWords(typed[i])
+			copied[i] = p.withoutWords(typed[i])
 		}
 		return copied
 	}

@@ -9,15 +9,16 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 )
 
 func TestWordsAreWrittenOnceInASecond(t *testing.T) {
 	w := newWorld(t)
 	now := time.Now()
-	pace := &Pace{now: func() time.Time { return now }}
+	pace := &Pace{Now: func() time.Time { return now }, Counts: []string{"provisioned"}}
 	cluster := w.read()
-	cluster.UID = "uid"
+	cluster.UID, cluster.Status.Initialization.Provisioned = "uid", ptr.To(false)
 	// tell changes the Ready condition as somebody else has read it, and asks whether that is early.
 	tell := func(reason, message string) time.Duration {
 		helper := w.helper(cluster)
@@ -35,6 +36,9 @@ func TestWordsAreWrittenOnceInASecond(t *testing.T) {
 	w.Expect(tell("Broken", "step 4")).To(BeZero())
 
 	helper := w.helper(cluster)
+	cluster.Status.Initialization.Provisioned = ptr.To(true)
+	w.Expect(helper.Early(pace, cluster)).To(Equal(time.Second), "a count is no more than words")
+	helper = w.helper(cluster)
 	cluster.Labels = map[string]string{"a": "b"}
 	w.Expect(helper.Early(pace, cluster)).To(BeZero(), "a label is no word")
 	helper = w.helper(cluster)
