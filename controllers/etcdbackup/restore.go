@@ -96,6 +96,7 @@ func (r *Reconciler) beginDelivery(
 	if job.target, problem = r.target(ctx, s); problem != nil {
 		return s.deliveryFailed(problem.message)
 	}
+	job.last = s.lastGood(job.target)
 	if name := recovery.Snapshot.IdentityRef.Name; name != "" {
 		data, problem := r.secret(ctx, s, name, identityKey)
 		if problem != nil {
