@@ -40,8 +40,9 @@ type found struct {
 	took      time.Duration
 	where     string
 	retention error
-	// delivered are the data of a recovery's snapshot that are on a host now.
+	// delivered are the data of a recovery's snapshot that are on a host now, and stored the digest of the snapshot.
 	delivered recovery.Snapshot
+	stored    string
 }
 
 // look reads from the store which snapshots there are: after a start, a move, or a change of the store.

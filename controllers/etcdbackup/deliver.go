@@ -52,42 +52,43 @@ type deliveryJob struct {
 	connect    func(context.Context) (ssh.Host, error)
 }
 
-func (j deliveryJob) run(ctx context.Context) (recovery.Snapshot, error) {
+func (j deliveryJob) run(ctx context.Context) (found, error) {
 	store, done, err := j.target.open()
 	if err != nil {
-		return recovery.Snapshot{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
+		return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 	}
 	defer done()
 	metadata, err := j.find(ctx, store)
 	if err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
 	conn, err := j.connect(ctx)
 	if err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
 	if _, err := serves(ctx, conn, j.host); err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
 	peer, err := recovery.ReadPeer(ctx, conn)
 	if err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
 	workspace, release, err := backup.Workspace(j.spool, 2*metadata.Size+overhead)
 	if err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
 	defer release()
 	data, err := j.makeData(ctx, store, metadata, peer, workspace)
 	if err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
 	files, closeAll, err := filesOf(data)
 	defer closeAll()
 	if err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
-	return j.send(ctx, recovery.Delivery{ID: infrav1.RecoverOperation(j.recoveryID), Files: files})
+	delivered, err := j.send(ctx, recovery.Delivery{ID: infrav1.RecoverOperation(j.recoveryID), Files: files})
+	return found{delivered: delivered, stored: metadata.SHA256}, err
 }
 
 // find looks for the snapshot among the good ones of this very cluster.

@@ -155,3 +155,27 @@ func TestARecoveryWithAnOlderSnapshotThanTheLastGoodOneNamesItsDigest(t *testing
 	w.settle()
 	w.Expect(w.status().Restore.SHA256).To(HaveLen(64), "%v", w.status().Restore)
 }
+
+// What lies on the host is what the spec says now, or is fetched anew.
+func TestADigestThatIsEditedAfterTheDeliveryIsHeldAgainstWhatWasDelivered(t *testing.T) {
+	w, shell, name := lost(t, "", "")
+	digest := w.status().LastGood.SHA256
+	w.recover(name, "", "Fetching")
+	w.reconcile()
+	w.settle()
+	w.Expect(w.status().Restore.SHA256).To(HaveLen(64))
+	w.sha256 = digest
+	w.recover(name, "", "Fetching")
+	w.settle()
+	w.Expect(shell.removed).To(BeEmpty(), "it is what was delivered")
+
+	w.sha256 = strings.Repeat("ab", 32)
+	w.recover(name, "", "Fetching")
+	w.Expect(w.status().Restore.For(w.controlPlane().Spec.Recovery)).To(BeFalse(), "nobody goes on with it")
+	for range 4 {
+		w.settle()
+	}
+	w.Expect(shell.removed).To(ContainElement(HaveSuffix("/recovery/snapshot-recover-r1'")))
+	w.Expect(w.status().Restore).To(And(HaveField("SHA256", ""),
+		HaveField("Message", ContainSubstring("and spec.recovery.snapshot.sha256 is "+w.sha256))))
+}
