@@ -96,9 +96,9 @@ func missed(last *controlplanev1.BackupRecord, newest *backup.Metadata) string {
 	if newest != nil {
 		left = "and the newest that it has is " + newest.Name
 	}
-	return fmt.Sprintf("the store has lost the last good snapshot %s, with the SHA-256 %s, %s: somebody may want a recovery "+
-		"to begin with an old one. Look who deletes there, and put it back if you can; a new one is taken at once", last.Name,
-		last.SHA256, left)
+	return fmt.Sprintf("the store has lost the last good snapshot %s, with the SHA-256 %s, %s: somebody may want a "+
+		"recovery to begin with an old one. Look who deletes there, and put it back if you can; a new one is taken at once",
+		last.Name, last.SHA256, left)
 }
 
 func record(m *backup.Metadata) *controlplanev1.BackupRecord {

@@ -115,7 +115,7 @@ type EtcdRestoreStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
-// For says whether the data are those that a recovery asks for, by the digest that it names, on the host that it asks for.
+// For says whether the data are those that a recovery asks for, by its digest, on the host that it asks for.
 func (r *EtcdRestoreStatus) For(recovery *EtcdRecovery) bool {
 	return recovery != nil && recovery.Snapshot != nil && r.RecoveryID == recovery.ID && r.Machine == recovery.Machine &&
 		r.Snapshot == recovery.Snapshot.Name &&

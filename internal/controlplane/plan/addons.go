@@ -10,8 +10,8 @@ import (
 )
 
 // imagesWayOut is what a person can do about a host that images do not come to.
-const imagesWayOut = ". Condition AddonImagesPresent of a QuoinHost says what keeps them from it; the Machine of one that " +
-	"will never hold them is replaced when it is annotated with cluster.x-k8s.io/remediate-machine"
+const imagesWayOut = ". Condition AddonImagesPresent of a QuoinHost says what keeps them from it; the Machine of one " +
+	"that will never hold them is replaced when it is annotated with cluster.x-k8s.io/remediate-machine"
 
 // fetchAddons sees to it that every host holds the images that CoreDNS and kube-proxy will have.
 func fetchAddons(s facts) *controlplane.Step {
