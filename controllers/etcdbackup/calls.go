@@ -31,19 +31,23 @@ const (
 
 // found is what a store holds, after a look into it or a new snapshot.
 type found struct {
-	fingerprint string
-	newest      *backup.Metadata
-	count       int32
+	store, fingerprint string
+	newest             *backup.Metadata
+	count              int32
+	// missing is the last good snapshot of status when only older ones are there.
+	missing *controlplanev1.BackupRecord
 	// took is how long a new snapshot took, and where it went; retention says what of old ones could not be deleted.
 	took      time.Duration
 	where     string
 	retention error
-	// delivered are the data of a recovery's snapshot that are on a host now.
+	// delivered are the data of a recovery's snapshot that are on a host now, and stored the digest of the snapshot.
 	delivered recovery.Snapshot
+	stored    string
 }
 
 // look reads from the store which snapshots there are: after a start, a move, or a change of the store.
 func (r *Reconciler) look(s *reconciliation, t *target) {
+	last := s.lastGood(t)
 	r.start(s, opLook, listTimeout, func(ctx context.Context) (found, error) {
 		store, done, err := t.open()
 		if err != nil {
@@ -54,12 +58,38 @@ func (r *Reconciler) look(s *reconciliation, t *target) {
 		if err != nil {
 			return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 		}
-		return seen(t, good, r.now()), nil
+		result := seen(t, good, r.now())
+		if last == nil || result.newest != nil && result.newest.Time.After(last.Time.Time) {
+			return result, nil
+		}
+		// Also one that the keys of today have not signed is there.
+		all, err := backup.Good(ctx, store, t.directory, t.authority, nil)
+		if err != nil {
+			return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
+		}
+		if !slices.ContainsFunc(all, func(m backup.Metadata) bool { return isRecord(m, last) }) {
+			result.missing = last
+		}
+		return result, nil
 	})
 }
 
+// lastGood is the last good snapshot that status has of a store; nil when it has none, or that of another one.
+func (s *reconciliation) lastGood(t *target) *controlplanev1.BackupRecord {
+	if status := s.controlPlane.Status.Backup; status != nil && status.Store == t.store {
+		return status.LastGood
+	}
+	return nil
+}
+
+// isRecord reports whether a snapshot is the one of a record, and not another one under its name.
+func isRecord(m backup.Metadata, record *controlplanev1.BackupRecord) bool {
+	return m.Name == record.Name && m.SHA256 == record.SHA256
+}
+
 func seen(t *target, good []backup.Metadata, now time.Time) found {
-	result := found{fingerprint: t.fingerprint, where: t.where, count: int32(len(good))} //nolint:gosec // there are not so many
+	result := found{store: t.store, fingerprint: t.fingerprint, where: t.where}
+	result.count = int32(len(good)) //nolint:gosec // there are not so many
 	result.newest = newestOf(good, now)
 	return result
 }
@@ -149,13 +179,17 @@ func (r *Reconciler) collect(ctx context.Context, s *reconciliation) {
 		return
 	}
 	s.known.of, s.known.newest, s.known.count = result.fingerprint, result.newest, result.count
+	if result.missing != nil && s.known.missing == nil {
+		r.event(s, corev1.EventTypeWarning, "SnapshotMissing", missed(result.missing, result.newest))
+	}
+	s.known.store, s.known.missing = result.store, result.missing
 	observeNewest(client.ObjectKeyFromObject(s.controlPlane), result.newest)
 	if op == opLook {
 		// The one that failed before this process began is not tried again at once: it may be why this process began.
 		if status := s.controlPlane.Status.Backup; s.known.failures == 0 && status != nil &&
 			status.LastAttemptTime.After(s.last()) {
 			s.known.failures, s.known.failedAt = 1, status.LastAttemptTime.Time
-		} else {
+		} else if s.known.missing == nil {
 			s.known.failure = nil
 		}
 		return
@@ -173,9 +207,12 @@ func (r *Reconciler) collect(ctx context.Context, s *reconciliation) {
 	}
 }
 
-// last is when the newest good snapshot was begun; zero when there is none.
+// last is when the last good snapshot was begun, which the store may have lost; zero when there is none.
 func (s *reconciliation) last() time.Time {
-	if s.known.newest == nil {
+	switch {
+	case s.known.missing != nil:
+		return s.known.missing.Time.Time
+	case s.known.newest == nil:
 		return time.Time{}
 	}
 	return s.known.newest.Time
@@ -203,6 +240,10 @@ type failure struct{ reason, message string }
 func failed(reason string, err error) *failure { return &failure{reason: reason, message: err.Error()} }
 
 func (s *reconciliation) failWith(f *failure) {
+	if s.known.missing != nil {
+		// Somebody may put it back.
+		s.known.of = ""
+	}
 	s.known.failures++
 	s.known.failedAt, s.known.failure = s.now, f
 }

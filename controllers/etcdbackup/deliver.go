@@ -19,6 +19,7 @@ import (
 
 	"filippo.io/age"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/recovery"
@@ -42,49 +43,52 @@ const (
 type deliveryJob struct {
 	recoveryID, snapshot, spool string
 	// sha256 that the stored data must have; empty when nobody knows it.
-	sha256     string
+	sha256 string
+	// last good snapshot that is known of the store; nil when none is.
+	last       *controlplanev1.BackupRecord
 	target     *target
 	identities []age.Identity
 	host       *infrav1.QuoinHost
 	connect    func(context.Context) (ssh.Host, error)
 }
 
-func (j deliveryJob) run(ctx context.Context) (recovery.Snapshot, error) {
+func (j deliveryJob) run(ctx context.Context) (found, error) {
 	store, done, err := j.target.open()
 	if err != nil {
-		return recovery.Snapshot{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
+		return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 	}
 	defer done()
 	metadata, err := j.find(ctx, store)
 	if err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
 	conn, err := j.connect(ctx)
 	if err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
 	if _, err := serves(ctx, conn, j.host); err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
 	peer, err := recovery.ReadPeer(ctx, conn)
 	if err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
 	workspace, release, err := backup.Workspace(j.spool, 2*metadata.Size+overhead)
 	if err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
 	defer release()
 	data, err := j.makeData(ctx, store, metadata, peer, workspace)
 	if err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
 	files, closeAll, err := filesOf(data)
 	defer closeAll()
 	if err != nil {
-		return recovery.Snapshot{}, err
+		return found{}, err
 	}
-	return j.send(ctx, recovery.Delivery{ID: infrav1.RecoverOperation(j.recoveryID), Files: files})
+	delivered, err := j.send(ctx, recovery.Delivery{ID: infrav1.RecoverOperation(j.recoveryID), Files: files})
+	return found{delivered: delivered, stored: metadata.SHA256}, err
 }
 
 // find looks for the snapshot among the good ones of this very cluster.
@@ -106,6 +110,12 @@ func (j deliveryJob) find(ctx context.Context, store backup.Store) (backup.Metad
 			return backup.Metadata{}, fmt.Errorf("snapshot %s in %s has the SHA-256 %s, and spec.recovery.snapshot.sha256 is "+
 				"%s: the store has another snapshot under this name than the one that was taken note of. Look who wrote to "+
 				"it, and name another snapshot", j.snapshot, j.target.where, metadata.SHA256, j.sha256)
+		}
+		if j.sha256 == "" && j.last != nil && !metadata.Time.After(j.last.Time.Time) && !isRecord(metadata, j.last) {
+			return backup.Metadata{}, fmt.Errorf("snapshot %s in %s is not the last good one, which is %s with the SHA-256 %s: "+
+				"what was written since would be lost. Look whether somebody took that one away. When %s is the one that "+
+				"you want, say so with its SHA-256 in spec.recovery.snapshot.sha256", j.snapshot, j.target.where, j.last.Name,
+				j.last.SHA256, j.snapshot)
 		}
 		return metadata, nil
 	}

@@ -139,6 +139,9 @@ type memory struct {
 	// newest is nil when the store has no good snapshot; count of them.
 	newest *backup.Metadata
 	count  int32
+	// store is what status.backup.store becomes; missing the last good snapshot of status when only older ones are there.
+	store   string
+	missing *controlplanev1.BackupRecord
 	// attempted is when this process began the last snapshot.
 	attempted time.Time
 	// failures in a row since the last success, the time and what the last one says.
@@ -271,6 +274,9 @@ func (r *Reconciler) advance(ctx context.Context, s *reconciliation) time.Durati
 	if err != nil {
 		s.failWith(failed(controlplanev1.BackupSpecInvalidReason, fmt.Errorf("spec.backup.schedule: %w", err)))
 		return 0
+	}
+	if s.known.missing != nil {
+		due = s.now
 	}
 	if due.IsZero() || s.now.Before(due) {
 		// What failed on the way here is mended, and nothing else can: no attempt would tell before the next one is due.

@@ -58,6 +58,14 @@ func (r *Reconciler) restore(ctx context.Context, s *reconciliation) (wait time.
 	}
 	have := s.restored()
 	wanted := record.State == controlplane.RecoveryFetching && recovery.Snapshot != nil
+	if have != nil && have.SHA256 == "" && wanted {
+		// Nothing was verified yet, so it goes on with the digest that is asked for now.
+		asked := have.DeepCopy()
+		if asked.SnapshotSHA256 = recovery.Snapshot.SHA256; asked.For(recovery) && *asked != *have {
+			have = asked
+			s.setRestored(have)
+		}
+	}
 	switch {
 	case have != nil && (have.For(recovery) && (wanted || record.State == controlplane.RecoveryBegun)):
 		if have.SHA256 != "" || !wanted {
@@ -70,8 +78,8 @@ func (r *Reconciler) restore(ctx context.Context, s *reconciliation) (wait time.
 	default:
 		s.known.delivery = delivery{}
 		s.setRestored(&controlplanev1.EtcdRestoreStatus{RecoveryID: recovery.ID, Machine: recovery.Machine,
-			Snapshot: recovery.Snapshot.Name,
-			Message:  "it is looked for in the store"})
+			Snapshot: recovery.Snapshot.Name, SnapshotSHA256: recovery.Snapshot.SHA256,
+			Message: "it is looked for in the store"})
 		return time.Second, true
 	}
 	if wait := s.putOff(); wait > 0 {
@@ -96,6 +104,7 @@ func (r *Reconciler) beginDelivery(
 	if job.target, problem = r.target(ctx, s); problem != nil {
 		return s.deliveryFailed(problem.message)
 	}
+	job.last = s.lastGood(job.target)
 	if name := recovery.Snapshot.IdentityRef.Name; name != "" {
 		data, problem := r.secret(ctx, s, name, identityKey)
 		if problem != nil {
@@ -115,10 +124,7 @@ func (r *Reconciler) beginDelivery(
 	}
 	job.host, job.connect = host, func(ctx context.Context) (ssh.Host, error) { return r.Hosts.Connect(ctx, host) }
 	s.setMessage("it is fetched, checked and sent")
-	r.start(s, opDeliver, snapshotTimeout, func(ctx context.Context) (found, error) {
-		data, err := job.run(ctx)
-		return found{delivered: data}, err
-	})
+	r.start(s, opDeliver, snapshotTimeout, job.run)
 	return 0
 }
 
@@ -169,6 +175,7 @@ func (r *Reconciler) collectDelivery(ctx context.Context, s *reconciliation, op 
 		done := have.DeepCopy()
 		done.SHA256, done.SizeBytes, done.Message = result.delivered.SHA256, ptr.To(result.delivered.Size),
 			"it is there, and verified"
+		done.SnapshotSHA256 = result.stored
 		s.known.delivery = delivery{done: done}
 		s.setRestored(done)
 		log.Info("Brought the data of a snapshot to a host", "name", done.Snapshot, "machine", done.Machine, "size",

@@ -5,6 +5,7 @@ package etcdbackup
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,7 +75,10 @@ func (s *reconciliation) setStatus() {
 	}
 	if s.known.of != "" {
 		status.Count = ptr.To(s.known.count)
-		status.LastGood = record(s.known.newest)
+		status.Store, status.LastGood = s.known.store, record(s.known.newest)
+		if s.known.missing != nil {
+			status.LastGood = s.known.missing
+		}
 	}
 	status.NextTime = metav1.Time{}
 	if schedule, err := backup.ParseSchedule(s.controlPlane.Spec.Backup.Schedule); err == nil && s.known.newest != nil {
@@ -84,6 +88,17 @@ func (s *reconciliation) setStatus() {
 	if *status != (controlplanev1.EtcdBackupStatus{}) {
 		s.controlPlane.Status.Backup = status
 	}
+}
+
+// missed says which snapshot the store has lost, and what to do.
+func missed(last *controlplanev1.BackupRecord, newest *backup.Metadata) string {
+	left := "and has no other"
+	if newest != nil {
+		left = "and the newest that it has is " + newest.Name
+	}
+	return fmt.Sprintf("the store has lost the last good snapshot %s, with the SHA-256 %s, %s: somebody may want a "+
+		"recovery to begin with an old one. Look who deletes there, and put it back if you can; a new one is taken at once",
+		last.Name, last.SHA256, left)
 }
 
 func record(m *backup.Metadata) *controlplanev1.BackupRecord {
@@ -97,6 +112,12 @@ func record(m *backup.Metadata) *controlplanev1.BackupRecord {
 func (s *reconciliation) setCondition() {
 	condition := metav1.Condition{Type: controlplanev1.ControlPlaneBackupHealthyCondition}
 	switch {
+	case s.known.missing != nil:
+		condition.Status, condition.Reason = metav1.ConditionFalse, controlplanev1.SnapshotMissingReason
+		condition.Message = missed(s.known.missing, s.known.newest)
+		if s.known.failure != nil {
+			condition.Message += ", which fails: " + s.known.failure.message
+		}
 	case s.known.failure != nil:
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, s.known.failure.reason,
 			s.known.failure.message

@@ -53,8 +53,8 @@ type target struct {
 	recipients    backup.Recipients
 	signing       backup.SigningKeys
 	keep          backup.Retention
-	// fingerprint of the store and the cluster: what was seen in another is worth nothing.
-	fingerprint string
+	// store and the cluster, as a digest; fingerprint of both and the keys: what was seen in another is worth nothing.
+	store, fingerprint string
 }
 
 // target finds the store that the spec names, without asking it anything.
@@ -81,12 +81,7 @@ func (r *Reconciler) target(ctx context.Context, s *reconciliation) (*target, *f
 			}
 		}
 	}
-	settings, err := json.Marshal([]any{spec.Store, t.signing})
-	if err != nil {
-		return nil, failed(controlplanev1.BackupSpecInvalidReason, err)
-	}
-	digest := sha256.Sum256(append(settings, t.authority...))
-	t.fingerprint = hex.EncodeToString(digest[:])
+	t.store, t.fingerprint = digestOf(spec.Store, t.authority), digestOf(spec.Store, t.authority, t.signing)
 	switch {
 	case spec.Store.Volume != nil:
 		return t, r.openVolume(spec.Store.Volume, t)
@@ -94,6 +89,12 @@ func (r *Reconciler) target(ctx context.Context, s *reconciliation) (*target, *f
 		return t, r.openBucket(ctx, s, spec.Store.S3, t)
 	}
 	return nil, failed(controlplanev1.BackupSpecInvalidReason, errors.New("spec.backup.store names no store"))
+}
+
+func digestOf(parts ...any) string {
+	raw, _ := json.Marshal(parts) // none of them can fail
+	digest := sha256.Sum256(raw)
+	return hex.EncodeToString(digest[:])
 }
 
 func (r *Reconciler) openVolume(spec *controlplanev1.BackupVolume, t *target) *failure {

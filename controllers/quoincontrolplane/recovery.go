@@ -67,7 +67,9 @@ func (r *Reconciler) recordRecovery(
 		// What the host is ordered to do rests on it, and status is lost in a move.
 		record.Data = o.Delivered()
 	}
-	if err := r.record(ctx, controlPlane, controlplanev1.RecoveryAnnotation, record); err != nil {
+	// An edit of the request that came meanwhile is read before anything is done at its word.
+	if err := r.record(ctx, controlPlane, controlplanev1.RecoveryAnnotation, record,
+		client.MergeFromWithOptimisticLock{}); err != nil {
 		return fmt.Errorf("recording recovery %s: %w", record.ID, err)
 	}
 	if state == controlplane.RecoveryComplete || state == controlplane.RecoveryVoid {

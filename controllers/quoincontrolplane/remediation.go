@@ -55,6 +55,7 @@ func (r *Reconciler) recordAttempt(
 // record writes an annotation of the control plane at once.
 func (r *Reconciler) record(
 	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, annotation string, value any,
+	options ...client.MergeFromOption,
 ) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -62,7 +63,7 @@ func (r *Reconciler) record(
 	}
 	changed, noted := controlPlane.DeepCopy(), map[string]string{annotation: string(text)}
 	annotations.AddAnnotations(changed, noted)
-	if err := r.Client.Patch(ctx, changed, client.MergeFrom(controlPlane)); err != nil {
+	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(controlPlane, options...)); err != nil {
 		return err
 	}
 	annotations.AddAnnotations(controlPlane, noted)

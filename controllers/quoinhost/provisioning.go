@@ -43,12 +43,18 @@ func (r *reconciliation) provisioning(ctx context.Context) (result, error) {
 		return r.provisionEnded(infrav1.HostBootstrapInterruptedReason, status, "kubeadm is not run twice, so the Machine "+
 			"must be replaced: delete it, and its host is reset")
 	}
-	if m := r.claim.machine; m != nil && !m.DeletionTimestamp.IsZero() && !heldBeforeDrain(m) {
+	if r.mayBeStopped() {
 		return r.stopProvisioning(ctx, id)
 	}
 	r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostStepRunningReason,
 		fmt.Sprintf("%s on %s: %s", r.version(), r.host.Name, status.Message))
 	return r.poll(), nil
+}
+
+// mayBeStopped reports whether the Machine leaves, and nothing keeps it from being drained.
+func (r *reconciliation) mayBeStopped() bool {
+	m := r.claim.machine
+	return m != nil && !m.DeletionTimestamp.IsZero() && !heldBeforeDrain(m)
 }
 
 // stopProvisioning ends the plan of a Machine that leaves, and may be drained. It may hang until a step's time is over,
@@ -107,8 +113,10 @@ func (r *reconciliation) provisionEnded(reason string, status run.Status, todo s
 	message += "\n" + todo
 	if !r.isFalse(infrav1.HostProvisionedCondition, message) {
 		r.event("Warning", reason, "%s", message)
-		// Another attempt of the same pool tries other hosts first.
-		r.host.Status.LastFailure = &infrav1.HostFailure{Time: metav1.Time{Time: r.now}, Pool: r.pool(), Reason: reason}
+		if reason != infrav1.HostBootstrapInterruptedReason || !r.mayBeStopped() {
+			// Another attempt of the same pool tries other hosts first. One that was stopped by order is no failure of a host.
+			r.host.Status.LastFailure = &infrav1.HostFailure{Time: metav1.Time{Time: r.now}, Pool: r.pool(), Reason: reason}
+		}
 	}
 	r.setFalse(infrav1.HostProvisionedCondition, reason, message)
 	return onEvent(), nil

@@ -353,6 +353,7 @@ func TestABootstrapThatHangsIsStoppedWhenItsMachineLeaves(t *testing.T) {
 	w.restart()
 	w.linger(5)
 	w.g.Expect(w.room.count("stop")).To(Equal(1))
+	w.g.Expect(w.host().Status.LastFailure).To(BeNil(), "it was ordered, and is no failure of the host")
 }
 
 func deleteMachine(w *world) {

@@ -145,9 +145,16 @@ type BackupBucket struct {
 // EtcdBackupStatus is what is known of the snapshots.
 // +kubebuilder:validation:MinProperties=1
 type EtcdBackupStatus struct {
-	// lastGood is the newest snapshot that was stored and verified.
+	// lastGood is the newest snapshot that was stored and verified. It stays when the store has lost it and has older
+	// ones only, until a newer one is taken; BackupHealthy is False with the reason SnapshotMissing then.
 	// +optional
 	LastGood *BackupRecord `json:"lastGood,omitempty"`
+
+	// store is a digest of spec.backup.store and of the cluster: in another one nobody looks for lastGood.
+	// +optional
+	// +kubebuilder:validation:MinLength=64
+	// +kubebuilder:validation:MaxLength=64
+	Store string `json:"store,omitempty"`
 
 	// count of the good snapshots in the store.
 	// +optional
@@ -221,6 +228,8 @@ const (
 	SnapshotDamagedReason = "SnapshotDamaged"
 	// NoRoomReason: the snapshot does not fit into the store or the spool directory.
 	NoRoomReason = "NoRoom"
+	// SnapshotMissingReason: the last good snapshot is not in the store any more, and no newer one is.
+	SnapshotMissingReason = "SnapshotMissing"
 	// SnapshotFailedReason: it failed otherwise.
 	SnapshotFailedReason = "SnapshotFailed"
 )

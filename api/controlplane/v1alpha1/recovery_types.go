@@ -92,6 +92,12 @@ type EtcdRestoreStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	Snapshot string `json:"snapshot,omitempty"`
 
+	// snapshotSHA256 of the snapshot as it is stored, in hexadecimal.
+	// +optional
+	// +kubebuilder:validation:MinLength=64
+	// +kubebuilder:validation:MaxLength=64
+	SnapshotSHA256 string `json:"snapshotSHA256,omitempty"`
+
 	// sha256 of the list of files with their checksums, in hexadecimal. Set once the host has verified all of them.
 	// +optional
 	// +kubebuilder:validation:MinLength=64
@@ -109,8 +115,9 @@ type EtcdRestoreStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
-// For says whether the data are those that a recovery asks for, on the host that it asks for.
+// For says whether the data are those that a recovery asks for, by its digest, on the host that it asks for.
 func (r *EtcdRestoreStatus) For(recovery *EtcdRecovery) bool {
 	return recovery != nil && recovery.Snapshot != nil && r.RecoveryID == recovery.ID && r.Machine == recovery.Machine &&
-		r.Snapshot == recovery.Snapshot.Name
+		r.Snapshot == recovery.Snapshot.Name &&
+		(recovery.Snapshot.SHA256 == "" || r.SnapshotSHA256 == recovery.Snapshot.SHA256)
 }

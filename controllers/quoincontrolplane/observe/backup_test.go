@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 )
@@ -26,4 +27,19 @@ func TestASnapshotFromTheFutureIsNotRecent(t *testing.T) {
 			LastGood: &controlplanev1.BackupRecord{Name: "s", Time: metav1.NewTime(now.Add(-age))}}
 		g.Expect(o.backup().Recent).To(Equal(recent), "%s old", age)
 	}
+}
+
+// What the store has lost is nothing to go back to, however young it was.
+func TestASnapshotThatTheStoreHasLostIsNotRecent(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	o := &Observation{At: now}
+	o.ControlPlane = &controlplanev1.QuoinControlPlane{}
+	o.ControlPlane.Spec.Backup = &controlplanev1.EtcdBackup{}
+	o.ControlPlane.Status.Backup = &controlplanev1.EtcdBackupStatus{
+		LastGood: &controlplanev1.BackupRecord{Name: "s", Time: metav1.NewTime(now)}}
+	g.Expect(o.backup().Recent).To(BeTrue())
+	conditions.Set(o.ControlPlane, metav1.Condition{Type: controlplanev1.ControlPlaneBackupHealthyCondition,
+		Status: metav1.ConditionFalse, Reason: controlplanev1.SnapshotMissingReason})
+	g.Expect(o.backup()).To(And(HaveField("Recent", BeFalse()), HaveField("Last", ContainSubstring("lost"))))
 }

@@ -119,6 +119,10 @@ func (o *Observation) backup() controlplane.Backup {
 		// By its time and not by its age, which would be another text each second.
 		result.Last = fmt.Sprintf("the last good one is of %s, and %s is the limit", good.Time.UTC().Format(time.RFC3339),
 			limit)
+		if conditions.GetReason(o.ControlPlane, controlplanev1.ControlPlaneBackupHealthyCondition) ==
+			controlplanev1.SnapshotMissingReason {
+			result.Recent, result.Last = false, "the store has lost the last good one"
+		}
 		result.Requested = status.RequestedTime.After(good.Time.Time)
 	} else {
 		result.Requested = !status.RequestedTime.IsZero()

@@ -9,6 +9,10 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
+// imagesWayOut is what a person can do about a host that images do not come to.
+const imagesWayOut = ". Condition AddonImagesPresent of a QuoinHost says what keeps them from it; the Machine of one " +
+	"that will never hold them is replaced when it is annotated with cluster.x-k8s.io/remediate-machine"
+
 // fetchAddons sees to it that every host holds the images that CoreDNS and kube-proxy will have.
 func fetchAddons(s facts) *controlplane.Step {
 	var unasked, lacking []string
@@ -29,7 +33,7 @@ func fetchAddons(s facts) *controlplane.Step {
 	}
 	if len(lacking) > 0 {
 		return s.wait(s.during(controlplane.Rollout), controlplane.ReasonAddonImages,
-			"waiting for the add-on images of %s on the hosts of %s", s.Version, list(lacking))
+			"waiting for the add-on images of %s on the hosts of %s%s", s.Version, list(lacking), imagesWayOut)
 	}
 	return nil
 }
@@ -56,8 +60,8 @@ func holdAddons(s facts, leaving controlplane.Machine) *controlplane.Step {
 	}
 	if len(lacking) > 0 {
 		return s.wait(s.during(controlplane.Rollout), controlplane.ReasonAddonImages,
-			"Machine %s stays until the hosts of %s hold the add-on images of %s, which run now",
-			leaving.Name, list(lacking), s.AddonsVersion)
+			"Machine %s stays until the hosts of %s hold the add-on images of %s, which run now%s",
+			leaving.Name, list(lacking), s.AddonsVersion, imagesWayOut)
 	}
 	return nil
 }
@@ -93,8 +97,9 @@ func followVersion(s facts) *controlplane.Step {
 	}
 	for _, machine := range s.Machines {
 		if machine.Kubelet != s.Version {
-			return s.wait(s.ongoing(), controlplane.ReasonMachineNotReady, "waiting for Machine %s: its kubelet runs %q, not %s",
-				machine.Name, machine.Kubelet, s.Version)
+			return s.wait(s.ongoing(), controlplane.ReasonMachineNotReady, "waiting for Machine %s: its kubelet runs %q, not "+
+				"%s; if that stays so, have it replaced: annotate it with cluster.x-k8s.io/remediate-machine", machine.Name,
+				machine.Kubelet, s.Version)
 		}
 	}
 	if s.AddonsProblem != "" {

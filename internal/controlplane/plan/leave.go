@@ -29,8 +29,8 @@ func leave(s facts) *controlplane.Step {
 			if step := follow(s, deleting); step != nil {
 				return step
 			}
-			return s.waitFor(machine, controlplane.ReasonTerminating, "Machine %s is being deleted: its host is released",
-				machine.Name)
+			return s.waitFor(machine, controlplane.ReasonTerminating, "Machine %s is being deleted: its host is released; "+
+				"condition Ready of its QuoinMachine says what that waits for", machine.Name)
 		}
 	}
 	// The first that can go goes, so that one that is kept does not keep the others.

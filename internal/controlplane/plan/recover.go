@@ -182,7 +182,9 @@ func (s facts) fence(r controlplane.Recovery) *controlplane.Step {
 				machine.Name, host.Name).WithMachine(machine.Name)
 		case !machine.Bootstrapped:
 			step = s.wait(controlplane.Recover, controlplane.ReasonRecoveryFencing,
-				"the bootstrap data of Machine %s, which is given up, still runs", machine.Name).WithMachine(machine.Name)
+				"the bootstrap data of Machine %s, which is given up, still runs, until the time of its step is over at the "+
+					"latest. If its host does not run any more, say so: kubectl annotate quoinhost %s "+
+					"quoin.cluster.x-k8s.io/abandon=", machine.Name, host.Name).WithMachine(machine.Name)
 		case !host.Ordered:
 			return &controlplane.Step{Kind: controlplane.OrderRecovery, Operation: controlplane.Recover,
 				RecheckAfter: controlplane.RecheckStep, Machine: machine.Name,
@@ -215,6 +217,9 @@ func (s facts) recoveryWaits(machine string, host controlplane.RecoveryHost, wha
 	if host.Message != "" {
 		text += ": " + host.Message
 	}
+	if host.Silent {
+		text += ". It does not answer: bring it back; or, if it is gone for good, ask under another id"
+	}
 	return s.wait(controlplane.Recover, controlplane.ReasonRecovering, "%s", text).WithMachine(machine)
 }
 
@@ -240,7 +245,9 @@ func (s facts) carryOn(r controlplane.Recovery) *controlplane.Step {
 	}
 	if !s.Etcd.Known || !s.Etcd.Agreed || voters != 1 || alone.Machine != r.Machine || !alone.Healthy {
 		step := s.wait(controlplane.Recover, controlplane.ReasonRecovering,
-			"etcd on Machine %s was restored; waiting until it answers as a cluster of one", r.Machine).WithMachine(r.Machine)
+			"etcd on Machine %s was restored; waiting until it answers as a cluster of one. If it "+
+				"does not, look at etcd on its host, and ask under another id if that cannot be mended", r.Machine).
+			WithMachine(r.Machine)
 		if s.Etcd.Contradicts {
 			step.Message += ": " + s.Etcd.Problem
 		}

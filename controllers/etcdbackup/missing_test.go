@@ -1,0 +1,181 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdbackup
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+)
+
+// remove takes a snapshot and its sidecar away, as who has the store's credentials can.
+func (w *world) remove(name string) {
+	w.t.Helper()
+	for _, file := range []string{name, name + ".json"} {
+		w.Expect(os.Remove(filepath.Join(w.volume, "clusters", key.Namespace, key.Name, file))).To(Succeed())
+	}
+}
+
+// two is a world with two snapshots, an hour apart, whose newer one is the last good one.
+func two(t *testing.T) (w *world, older, newer *controlplanev1.BackupRecord) {
+	t.Helper()
+	w = newWorld(t, toVolume("0 * * * *"))
+	w.settle()
+	older = w.status().LastGood
+	w.now = w.now.Add(time.Hour)
+	w.settle()
+	newer = w.status().LastGood
+	w.Expect(newer.Name).NotTo(Equal(older.Name))
+	w.events()
+	return w, older, newer
+}
+
+// Who takes the newest pairs away makes an old one, good under its own date, the newest of the store.
+func TestTheLastGoodSnapshotIsMissedWhenTheStoreHasOnlyOlderOnes(t *testing.T) {
+	w, older, newer := two(t)
+	w.remove(newer.Name)
+	w.restart()
+	w.quorum = false
+	w.settle()
+	w.settle()
+	w.Expect(w.status().LastGood).To(Equal(newer), "what was known is not overwritten with less")
+	w.Expect(w.condition()).To(And(HaveField("Status", metav1.ConditionFalse),
+		HaveField("Reason", controlplanev1.SnapshotMissingReason), HaveField("Message", And(ContainSubstring(newer.Name),
+			ContainSubstring(newer.SHA256), ContainSubstring(older.Name), ContainSubstring("put it back"),
+			ContainSubstring("they have no quorum")))))
+	w.Expect(w.events()).To(ContainElement(HavePrefix("Warning SnapshotMissing ")))
+	// Neither the next process nor time forgets it.
+	w.restart()
+	w.now = w.now.Add(20 * time.Minute)
+	w.settle()
+	w.Expect(w.status().LastGood).To(Equal(newer))
+	w.Expect(w.condition().Reason).To(Equal(controlplanev1.SnapshotMissingReason))
+
+	// A new one is taken as soon as it can be, whatever the schedule says.
+	w.quorum, w.now = true, w.now.Add(20*time.Minute)
+	w.settle()
+	w.Expect(w.status().LastGood.Time.After(newer.Time.Time)).To(BeTrue())
+	w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue))
+}
+
+// The name of the last good one with other data is not the last good one.
+func TestTheLastGoodSnapshotIsMissedUnderADigestOfItsOwn(t *testing.T) {
+	w, _, newer := two(t)
+	sidecar := filepath.Join(w.volume, "clusters", key.Namespace, key.Name, newer.Name+".json")
+	content, err := os.ReadFile(sidecar)
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(os.WriteFile(sidecar, []byte(strings.ReplaceAll(string(content), newer.SHA256, strings.Repeat("ab", 32))),
+		0o600)).To(Succeed())
+	w.restart()
+	w.quorum = false
+	w.settle()
+	w.Expect(w.status().LastGood).To(Equal(newer))
+	w.Expect(w.condition().Reason).To(Equal(controlplanev1.SnapshotMissingReason))
+}
+
+func TestNoSnapshotIsMissedThatWentByTheSpec(t *testing.T) {
+	for name, change := range map[string]func(w *world, older, newer *controlplanev1.BackupRecord){
+		"it is there": func(*world, *controlplanev1.BackupRecord, *controlplanev1.BackupRecord) {},
+		"it was put back": func(w *world, _, newer *controlplanev1.BackupRecord) {
+			directory := filepath.Join(w.volume, "clusters", key.Namespace, key.Name)
+			aside := w.t.TempDir()
+			for _, file := range []string{newer.Name, newer.Name + ".json"} {
+				w.Expect(os.Rename(filepath.Join(directory, file), filepath.Join(aside, file))).To(Succeed())
+			}
+			w.restart()
+			w.settle()
+			w.Expect(w.condition().Reason).To(Equal(controlplanev1.SnapshotMissingReason))
+			for _, file := range []string{newer.Name, newer.Name + ".json"} {
+				w.Expect(os.Rename(filepath.Join(aside, file), filepath.Join(directory, file))).To(Succeed())
+			}
+			w.events()
+		},
+		"retention has deleted it, and who took the newer one was killed before it told": func(
+			w *world, older, _ *controlplanev1.BackupRecord,
+		) {
+			w.remove(older.Name)
+			controlPlane := w.controlPlane()
+			before := controlPlane.DeepCopy()
+			controlPlane.Status.Backup.LastGood = older
+			w.Expect(w.api.Status().Patch(w.t.Context(), controlPlane, client.MergeFrom(before))).To(Succeed())
+		},
+		"the store is another one": func(w *world, _, _ *controlplanev1.BackupRecord) {
+			w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) {
+				controlPlane.Spec.Backup.Store.Volume.Path = "elsewhere"
+			})
+		},
+		"sidecars are signed from now on": func(w *world, _, _ *controlplanev1.BackupRecord) {
+			w.Expect(w.api.Create(w.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "keys"},
+				Data: map[string][]byte{"recipients": []byte("age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"),
+					"signing": []byte(strings.Repeat("k", 64))}})).To(Succeed())
+			w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) {
+				controlPlane.Spec.Backup.EncryptionKeyRef.Name = "keys"
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, older, newer := two(t)
+			w.quorum = false
+			change(w, older, newer)
+			w.restart()
+			w.settle()
+			w.Expect(w.events()).NotTo(ContainElement(ContainSubstring("SnapshotMissing")))
+			w.Expect(w.condition()).NotTo(HaveField("Reason", controlplanev1.SnapshotMissingReason))
+		})
+	}
+}
+
+// Nobody who takes away the newest ones gets a recovery to begin with an old one unawares.
+func TestARecoveryWithAnOlderSnapshotThanTheLastGoodOneNamesItsDigest(t *testing.T) {
+	w, shell, older := lost(t, "", "")
+	digest := w.status().LastGood.SHA256
+	w.quorum, w.now = true, w.now.Add(time.Hour)
+	w.settle()
+	newer := w.status().LastGood
+	w.quorum = false
+	w.remove(newer.Name)
+	w.recover(older, "", "Fetching")
+	w.reconcile()
+	w.settle()
+	w.Expect(w.status().Restore.Message).To(And(ContainSubstring(newer.Name), ContainSubstring(newer.SHA256),
+		ContainSubstring("spec.recovery.snapshot.sha256")))
+	w.Expect(shell.uploaded).To(BeEmpty())
+	w.sha256 = digest
+	w.recover(older, "", "Fetching")
+	w.settle()
+	w.Expect(w.status().Restore.SHA256).To(HaveLen(64), "%v", w.status().Restore)
+}
+
+// What lies on the host is what the spec says now, or is fetched anew.
+func TestADigestThatIsEditedAfterTheDeliveryIsHeldAgainstWhatWasDelivered(t *testing.T) {
+	w, shell, name := lost(t, "", "")
+	digest := w.status().LastGood.SHA256
+	w.recover(name, "", "Fetching")
+	w.reconcile()
+	w.settle()
+	w.Expect(w.status().Restore.SHA256).To(HaveLen(64))
+	w.sha256 = digest
+	w.recover(name, "", "Fetching")
+	w.settle()
+	w.Expect(shell.removed).To(BeEmpty(), "it is what was delivered")
+
+	w.sha256 = strings.Repeat("ab", 32)
+	w.recover(name, "", "Fetching")
+	w.Expect(w.status().Restore.For(w.controlPlane().Spec.Recovery)).To(BeFalse(), "nobody goes on with it")
+	for range 4 {
+		w.settle()
+	}
+	w.Expect(shell.removed).To(ContainElement(HaveSuffix("/recovery/snapshot-recover-r1'")))
+	w.Expect(w.status().Restore).To(And(HaveField("SHA256", ""),
+		HaveField("Message", ContainSubstring("and spec.recovery.snapshot.sha256 is "+w.sha256))))
+}
