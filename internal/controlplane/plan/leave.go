@@ -256,7 +256,8 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	if slices.ContainsFunc(kept, func(step *controlplane.Step) bool {
 		return step.Reason != controlplane.ReasonQuorum && step.Reason != controlplane.ReasonNoSpareHost &&
-			step.Reason != controlplane.ReasonOneAtATime && step.Reason != controlplane.ReasonMemberWithoutMachine
+			step.Reason != controlplane.ReasonOneAtATime && step.Reason != controlplane.ReasonMemberWithoutMachine &&
+			step.Reason != controlplane.ReasonMachineNotReady
 	}) {
 		return nil
 	}

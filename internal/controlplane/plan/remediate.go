@@ -28,7 +28,8 @@ const (
 
 // unhealthy are the Machines that have to be replaced for their health, and may be, the one that goes first in front:
 // what never became a node costs nothing, and what has no healthy voter costs no fault tolerance; then what a person
-// asked for, then what serves nothing. Machines that are being deleted are not among them.
+// asked for, then what serves nothing; last the only one that serves, which waits for the others. Machines that are
+// being deleted are not among them.
 func (s facts) unhealthy() []controlplane.UnhealthyMachine {
 	var unhealthy []controlplane.UnhealthyMachine
 	for _, machine := range s.active() {
@@ -43,6 +44,8 @@ func (s facts) unhealthy() []controlplane.UnhealthyMachine {
 			return 0
 		case s.StackedEtcd && s.Etcd.Known && (member == nil || member.Learner || !member.Healthy):
 			return 1
+		case !s.servedWithout(a.Machine):
+			return 5
 		case a.Reason == controlplane.UnhealthyByHand:
 			return 2
 		case !a.Machine.Serving:
@@ -262,15 +265,11 @@ func (s facts) remedyBlocked(target controlplane.UnhealthyMachine,
 // serves as long as it is kept, and is kept at least as long as this one is missing in etcd.
 func (s facts) othersCarry(target controlplane.UnhealthyMachine,
 	unhealthy []controlplane.UnhealthyMachine) *controlplane.Step {
-	carried := slices.ContainsFunc(s.Machines, func(machine controlplane.Machine) bool {
-		return machine.Deleting && machine.DrainHook && s.outage(machine) == ""
-	})
 	for _, machine := range s.scheduled() {
 		if machine.Name == target.Machine.Name {
 			continue
 		}
 		problem := s.outage(machine)
-		carried = carried || problem == ""
 		member := s.memberOf(machine)
 		// One whose host is gone since, and for which none is left, comes when this one has left its own.
 		arriving := (machine.HostClaimed || s.hostsLeft()) &&
@@ -281,11 +280,18 @@ func (s facts) othersCarry(target controlplane.UnhealthyMachine,
 					"with cluster.x-k8s.io/remediate-machine", target.Machine.Name, machine.Name, problem))
 		}
 	}
-	if !carried && len(s.active()) > 1 {
+	if !s.servedWithout(target.Machine) && len(s.active()) > 1 {
 		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonQuorum,
 			"Machine %s is ill but stays: no other Machine serves the cluster's API", target.Machine.Name))
 	}
 	return nil
+}
+
+// servedWithout reports whether another Machine serves the cluster's API that stays, or is kept.
+func (s facts) servedWithout(machine controlplane.Machine) bool {
+	return slices.ContainsFunc(s.Machines, func(other controlplane.Machine) bool {
+		return other.Name != machine.Name && (!other.Deleting || other.DrainHook) && s.outage(other) == ""
+	})
 }
 
 // othersJoinable makes sure that a join can succeed: etcd adds no member while another does not answer, and one Machine
