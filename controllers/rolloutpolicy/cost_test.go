@@ -322,7 +322,9 @@ func BenchmarkRollout(b *testing.B) {
 				"listed": c.listed, "reconciles": c.reconciles, "ms": took * 1e3} {
 				b.ReportMetric(value, unit+"/machine")
 			}
-			b.ReportMetric(took/smallest, "growth")
+			if smallest > 0 {
+				b.ReportMetric(took/smallest, "growth")
+			}
 		})
 	}
 }

@@ -218,10 +218,10 @@ func (r *Reconciler) lead(
 		ctrl.LoggerFrom(ctx).Info("The Nodes of a workload cluster were not read", "reason", unread.Error())
 	}
 	seen.fill(nodes)
-	if err := r.looks(ctx, policy, cluster, seen); err != nil {
+	plan, err := r.looks(ctx, policy, cluster, seen)
+	if err != nil {
 		return ctrl.Result{}, err
 	}
-	plan := rollout.Plan(seen.state, &policy.Spec, r.Clock.Now())
 	if changes(plan) {
 		if seen, err = r.observe(ctx, r.APIReader, policy, cluster); err != nil {
 			return ctrl.Result{}, err

@@ -58,17 +58,18 @@ type looked struct {
 	results []quoinv1.RolloutCheckResult
 }
 
-// looks has a look begun that is due, and keeps what one found that ended. That is written before anything is decided
-// by it: a process that dies invents no success, and a cache that is behind finds its record refused.
+// looks is the plan by what looks found. It has one begun that is due, and keeps what one found that ended. That is
+// written before anything is decided by it: a process that dies invents no success, and a cache that is behind finds its
+// record refused.
 func (r *Reconciler) looks(
 	ctx context.Context, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, seen *observation,
-) error {
+) (rollout.Result, error) {
 	key := client.ObjectKeyFromObject(cluster)
 	plan := rollout.Plan(seen.state, &policy.Spec, r.Clock.Now())
 	look := plan.Look
 	if look == nil || look.Due.After(r.Clock.Now()) {
 		r.looker.begun().Cancel(key) // nobody needs what runs
-		return nil
+		return plan, nil
 	}
 	made, done, err := async.Do(r.looker.begun(), key, look.Pool+" "+look.Digest,
 		async.ConnectTimeout+validation.Timeout+10*time.Second, func(ctx context.Context) (looked, error) {
@@ -76,17 +77,17 @@ func (r *Reconciler) looks(
 		})
 	switch {
 	case err != nil:
-		return fmt.Errorf("look at Cluster %s: %w", key, err)
+		return plan, fmt.Errorf("look at Cluster %s: %w", key, err)
 	case !done:
-		return nil
+		return plan, nil
 	}
 	status := *policy.Status.DeepCopy()
 	status.Validation = rollout.Looked(plan.Validation, made.look, made.results, r.Clock.Now())
 	if _, err := r.report(ctx, policy, status); err != nil {
-		return err
+		return plan, err
 	}
 	seen.state.Validation = policy.Status.Validation
-	return nil
+	return rollout.Plan(seen.state, &policy.Spec, r.Clock.Now()), nil
 }
 
 // look at a Cluster once.

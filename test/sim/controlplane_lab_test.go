@@ -4,6 +4,7 @@
 package sim_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -79,6 +80,8 @@ type court struct {
 	generation int
 	// patience with what is waited for.
 	patience time.Duration
+	// pause between two looks at it; who measures sets it, looks seldom, and describes nothing meanwhile.
+	pause time.Duration
 	// hears is told of each event; nobody when nil.
 	hears atomic.Pointer[func(event)]
 }
@@ -299,7 +302,7 @@ func (c *court) until(what string, lacks func() string) {
 		if time.Since(begin) > c.patience {
 			c.t.Fatalf("%s: %s\n%s", what, lack, c.describe())
 		}
-		time.Sleep(250 * time.Millisecond)
+		time.Sleep(cmp.Or(c.pause, 250*time.Millisecond))
 	}
 }
 

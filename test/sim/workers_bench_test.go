@@ -4,11 +4,13 @@
 package sim_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -34,12 +36,13 @@ func (w workerCost) requests() float64 { return float64(w.ours) / float64(w.mach
 
 // BenchmarkReplacedWorker replaces pools on simulated hosts by Cluster API's own controllers, in turn as they do it alone,
 // and under a RolloutPolicy that takes no time of its own: no soak, nobody who is asked. A tenth surges.
+// QUOIN_BENCH_WORKERS has the sizes of the pools, 10 when unset.
 func BenchmarkReplacedWorker(b *testing.B) {
-	sizes := []int{10}
-	if os.Getenv("QUOIN_BENCH_WORKERS") != "" {
-		sizes = append(sizes, 100, 1000)
-	}
-	for _, size := range sizes {
+	for _, word := range strings.Fields(cmp.Or(os.Getenv("QUOIN_BENCH_WORKERS"), "10")) {
+		size, err := strconv.Atoi(word)
+		if err != nil {
+			b.Fatalf("QUOIN_BENCH_WORKERS has sizes of pools, such as \"10 100\": %v", err)
+		}
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			var alone, led workerCost
 			court := newWorkerBench(b, size)
@@ -68,6 +71,7 @@ func newWorkerBench(b *testing.B, size int) *court {
 	court := newCourt(b, courtOptions{name: fmt.Sprintf("bench-workers-%d", size), replicas: 1, hosts: 1 + size + 2*surging,
 		strategy: surge, admission: true, workers: true})
 	court.patience = whole + time.Duration(size)*time.Minute
+	court.pause = 250*time.Millisecond + time.Duration(size)*time.Millisecond
 	court.untilWhole("coming up")
 	court.addPool("amber", int32(size)) //nolint:gosec // small numbers
 	court.patchPool("amber", fmt.Sprintf(

@@ -73,6 +73,9 @@ func (c *court) lacksPool(pool string, since time.Time, replicas int) string {
 
 // describeWorkers is what there is of them, for a failure.
 func (c *court) describeWorkers() string {
+	if c.pause > 0 {
+		return ""
+	}
 	var text strings.Builder
 	policies, machines := &quoinv1.RolloutPolicyList{}, &clusterv1.MachineList{}
 	_ = c.plane.Client.List(context.Background(), policies, client.InNamespace(c.options.name))
