@@ -64,7 +64,8 @@ func (e Estate) Objects(namespace string) []client.Object {
 		objects = append(objects, machine, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
 			Annotations: map[string]string{skew.PolicyAnnotation: "Distribution"}}})
 		if name == e.Managing {
-			objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"},
+			objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1",
+				Labels: map[string]string{observed.ControlPlaneNodeLabel: ""}},
 				Status: corev1.NodeStatus{NodeInfo: *machine.Status.NodeInfo}})
 		}
 	}
