@@ -80,3 +80,16 @@ func Machine(namespace, cluster, name, version string) *clusterv1.Machine {
 		Spec: clusterv1.MachineSpec{ClusterName: cluster, Version: version},
 	}
 }
+
+// Workers are that many Machines of the Cluster in 50 MachineDeployments, whose kubelets are of a version.
+func Workers(namespace, cluster, version string, count int) []client.Object {
+	var workers []client.Object
+	for i := range count {
+		worker := Machine(namespace, cluster, fmt.Sprintf("w%d", i), version)
+		worker.Labels[clusterv1.MachineDeploymentNameLabel] = fmt.Sprintf("md-%d", i%50)
+		worker.Status.NodeRef.Name = worker.Name
+		worker.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: version}
+		workers = append(workers, worker)
+	}
+	return workers
+}
