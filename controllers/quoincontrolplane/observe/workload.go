@@ -20,11 +20,12 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
 const (
 	// ControlPlaneNodeLabel is on the Nodes of a control plane.
-	ControlPlaneNodeLabel = "node-role.kubernetes.io/control-plane"
+	ControlPlaneNodeLabel = observed.ControlPlaneNodeLabel
 	// KubeadmConfigName is that of the ConfigMap that kubeadm joins with.
 	KubeadmConfigName = "kubeadm-config"
 	// WorkloadTimeout bounds all that one reconcile reads from a workload cluster.

@@ -64,7 +64,8 @@ func (e Estate) Objects(namespace string) []client.Object {
 		objects = append(objects, machine, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
 			Annotations: map[string]string{skew.PolicyAnnotation: "Distribution"}}})
 		if name == e.Managing {
-			objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"},
+			objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1",
+				Labels: map[string]string{observed.ControlPlaneNodeLabel: ""}},
 				Status: corev1.NodeStatus{NodeInfo: *machine.Status.NodeInfo}})
 		}
 	}
@@ -78,4 +79,17 @@ func Machine(namespace, cluster, name, version string) *clusterv1.Machine {
 			Labels: map[string]string{clusterv1.ClusterNameLabel: cluster}},
 		Spec: clusterv1.MachineSpec{ClusterName: cluster, Version: version},
 	}
+}
+
+// Workers are that many Machines of the Cluster in 50 MachineDeployments, whose kubelets are of a version.
+func Workers(namespace, cluster, version string, count int) []client.Object {
+	var workers []client.Object
+	for i := range count {
+		worker := Machine(namespace, cluster, fmt.Sprintf("w%d", i), version)
+		worker.Labels[clusterv1.MachineDeploymentNameLabel] = fmt.Sprintf("md-%d", i%50)
+		worker.Status.NodeRef.Name = worker.Name
+		worker.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: version}
+		workers = append(workers, worker)
+	}
+	return workers
 }

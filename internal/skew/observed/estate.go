@@ -23,6 +23,9 @@ const (
 	CatalogKey  = "releases.yaml"
 )
 
+// ControlPlaneNodeLabel is on the Nodes of a control plane.
+const ControlPlaneNodeLabel = "node-role.kubernetes.io/control-plane"
+
 // Catalog is the Estate without other clusters.
 func Catalog(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster) (*skew.Estate, error) {
 	key, found := client.ObjectKey{Namespace: cluster.Namespace, Name: CatalogName}, &corev1.ConfigMap{}
@@ -43,15 +46,15 @@ func Catalog(ctx context.Context, reader client.Reader, cluster *clusterv1.Clust
 }
 
 // estate is the catalog, and the other Clusters of which a policy asks the same. The managing one is the Cluster whose
-// Nodes are those of the cluster in which we read: their machines tell, whatever names and addresses they have. Its
-// policies are its own business.
+// control plane's Nodes are in the cluster in which we read: their machines tell, whatever names and addresses they
+// have. Its policies are its own business.
 func estate(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster) (*skew.Estate, error) {
 	estate, err := Catalog(ctx, reader, cluster)
 	if err != nil || estate.Problem != "" {
 		return estate, err
 	}
 	nodes, clusters, machines := &corev1.NodeList{}, &clusterv1.ClusterList{}, &clusterv1.MachineList{}
-	if err := reader.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := reader.List(ctx, nodes, client.HasLabels{ControlPlaneNodeLabel}); err != nil {
 		return nil, fmt.Errorf("list the Nodes of the managing cluster: %w", err)
 	}
 	if err := reader.List(ctx, clusters, client.UnsafeDisableDeepCopy); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -72,6 +73,23 @@ func TestTheManagingClusterIsKnownByItsMachines(t *testing.T) {
 		world.Estate.Catalog = skew.Catalog{}
 		g.Expect(*world.Estate).To(Equal(want), name)
 	}
+}
+
+// A managing cluster of thousands of Nodes is known by few of them.
+func TestOfTheManagingClusterTheControlPlaneIsRead(t *testing.T) {
+	g := NewWithT(t)
+	worker, nodes := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, 0
+	_, err := read(t, interceptor.NewClient(estate(t, func(*clusterv1.Cluster, *clusterv1.Machine) {}, worker),
+		interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+			options ...client.ListOption) error {
+			err := c.List(ctx, list, options...)
+			if of, is := list.(*corev1.NodeList); is {
+				nodes += len(of.Items)
+			}
+			return err
+		}}), "c1")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(nodes).To(Equal(1))
 }
 
 // Clusters with other policies are of no distribution, and are not compared with those that are.
