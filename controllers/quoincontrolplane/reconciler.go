@@ -44,6 +44,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
@@ -160,7 +161,7 @@ func (r *Reconciler) defaults() {
 		r.Timings = DefaultTimings()
 	}
 	if r.Clock == nil {
-		r.Clock = clock.RealClock{}
+		r.Clock = steady.New()
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/outage"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // mustEnd says whether the claim of the host has to end: its QuoinMachine is being deleted, or its Machine is and the
@@ -93,12 +94,13 @@ func (r *reconciliation) dead(ctx context.Context) (res result, handled bool, er
 func (r *reconciliation) unreachability(leaving, lost bool) unreachability {
 	failed := func(reason string) bool { return hasReason(r.host, infrav1.HostFencedCondition, reason) }
 	s := unreachability{
-		policy: r.unreachablePolicy(), since: r.host.Status.UnreachableSince.Time, leaving: leaving, lost: lost,
+		policy: r.unreachablePolicy(), leaving: leaving, lost: lost,
+		since:   steady.Shift(r.controller.clock, r.host.Status.UnreachableSince.Time),
 		usurped: usurped(r.host) != nil, fenced: r.host.Fenced(), bmc: r.host.Spec.BMC != nil,
 		bmcFailed: failed(infrav1.HostBMCFailedReason) || failed(infrav1.HostUnconfirmedReason),
 	}
 	if power := r.host.Status.Power; power != nil && power.CycledAt != nil {
-		s.cycledAt = power.CycledAt.Time
+		s.cycledAt = steady.Shift(r.controller.clock, power.CycledAt.Time)
 	}
 	return s
 }

@@ -40,6 +40,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostpower"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/secretprotection"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // Reconciler reconciles QuoinHosts.
@@ -62,6 +63,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
+	// clock that Now is of; nil when it is another one.
+	clock *steady.Clock
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string
 	// Timings of waits; DefaultTimings when zero.
@@ -136,7 +139,8 @@ func (r *Reconciler) defaults() {
 		r.Client = r.writes
 	}
 	if r.Now == nil {
-		r.Now = time.Now
+		r.clock = steady.New()
+		r.Now = r.clock.Now
 	}
 	if r.secrets == nil {
 		r.secrets = &secretprotection.Protection{Client: r.Client, Reader: r.APIReader,

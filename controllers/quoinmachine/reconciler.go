@@ -38,6 +38,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // Reconciler reconciles QuoinMachines.
@@ -54,6 +55,8 @@ type Reconciler struct {
 	Hosts hostaccess.Holder
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
+	// clock that Now is of; nil when it is another one.
+	clock *steady.Clock
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
@@ -79,6 +82,10 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	if r.Client == nil || r.APIReader == nil || r.ClusterCache != nil && r.Hosts == nil {
 		return errors.New("the reconciler needs a Client and an APIReader, and Hosts with a ClusterCache")
+	}
+	if r.Now == nil {
+		r.clock = steady.New()
+		r.Now = r.clock.Now
 	}
 	r.track()
 	r.words = &objectpatch.Pace{}

@@ -52,11 +52,11 @@ func atTermination(machine *clusterv1.Machine, infra *infrav1.QuoinMachine) bool
 }
 
 // fillAPIServers says in the decision's words how far the API servers of Machines in deletion have left.
-func (o *Observation) fillAPIServers(now time.Time, timeout time.Duration) {
+func (o *Observation) fillAPIServers(timeout time.Duration) {
 	for i := range o.State.Machines {
 		machine := &o.State.Machines[i]
 		if infra := o.QuoinMachines[machine.Name]; machine.Deleting && infra != nil && Provisioned(infra) {
-			machine.APIServer, machine.APIServerProblem = apiServerOf(o.Hosts[machine.Name], infra, now, timeout)
+			machine.APIServer, machine.APIServerProblem = apiServerOf(o.Hosts[machine.Name], infra, o.ago, timeout)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (o *Observation) fillAPIServers(now time.Time, timeout time.Duration) {
 // apiServerOf reads what the host says, and nothing of a host that serves another claim by now or does not run any
 // more.
 func apiServerOf(
-	host *infrav1.QuoinHost, infra *infrav1.QuoinMachine, now time.Time, timeout time.Duration,
+	host *infrav1.QuoinHost, infra *infrav1.QuoinMachine, ago func(time.Time) time.Duration, timeout time.Duration,
 ) (_ controlplane.APIServer, problem string) {
 	if host == nil || host.Spec.ConsumerRef == nil || host.ProviderID() != infra.Spec.ProviderID || host.Fenced() {
 		return "", ""
@@ -74,13 +74,13 @@ func apiServerOf(
 	switch {
 	case err == nil && isTrue(stopped):
 		return controlplane.APIServerLeft, ""
-	case silent != nil && now.Sub(silent.Time) > timeout:
+	case silent != nil && ago(silent.Time) > timeout:
 		return controlplane.APIServerStays, fmt.Sprintf("host %s does not answer", host.Name)
 	case err != nil:
 		return controlplane.APIServerServing, ""
 	case stopped != nil && stopped.Reason == infrav1.HostStepFailedReason:
 		return controlplane.APIServerStays, stopped.Message
-	case now.Sub(asked).Abs() > timeout: // also when the clock was set back
+	case ago(asked).Abs() > timeout: // also when the clock was set back
 		problem = fmt.Sprintf("host %s has not ended it within %s", host.Name, timeout)
 		if stopped != nil && stopped.Message != "" {
 			problem += " (" + stopped.Message + ")"

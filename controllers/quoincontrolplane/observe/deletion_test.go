@@ -28,7 +28,7 @@ func TestOnlyTheHostOfTheClaimIsAsked(t *testing.T) {
 	}
 	infra := &infrav1.QuoinMachine{Spec: infrav1.QuoinMachineSpec{ProviderID: "quoin://hosts/h/1"}}
 	of := func(h *infrav1.QuoinHost) controlplane.APIServer {
-		state, _ := apiServerOf(h, infra, now, time.Minute)
+		state, _ := apiServerOf(h, infra, now.Sub, time.Minute)
 		return state
 	}
 	none := controlplane.APIServer("")

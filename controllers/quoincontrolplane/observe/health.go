@@ -24,6 +24,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/outage"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // fillHealth adds to the state what Machines are replaced for, and what speaks against it.
@@ -51,9 +52,12 @@ func (o *Observation) healthOf(machine *clusterv1.Machine, lost map[string]strin
 		Spared:         Spared(machine),
 		Born:           machine.CreationTimestamp.Time,
 		Replaces:       AttemptFrom(machine.Annotations[controlplanev1.RemediationForAnnotation]),
-		NodeLostSince:  o.Workload.Health[machine.Name].lostSince,
-		NodeReadySince: o.Workload.Health[machine.Name].readySince,
-		MemberIllSince: o.memberIllSince(machine),
+		NodeLostSince:  steady.Shift(o.clock, o.Workload.Health[machine.Name].lostSince),
+		NodeReadySince: steady.Shift(o.clock, o.Workload.Health[machine.Name].readySince),
+		MemberIllSince: steady.Shift(o.clock, o.memberIllSince(machine)),
+	}
+	if health.Replaces != nil {
+		health.Replaces.Time = steady.Shift(o.clock, health.Replaces.Time)
 	}
 	check := conditions.Get(machine, clusterv1.MachineHealthCheckSucceededCondition)
 	if check != nil && check.Status == metav1.ConditionFalse &&
@@ -72,9 +76,9 @@ func (o *Observation) healthOf(machine *clusterv1.Machine, lost map[string]strin
 	if host := o.Hosts[machine.Name]; host != nil {
 		health.DomainLost = lost[host.Spec.FailureDomain]
 		if since := host.Status.UnreachableSince; since != nil {
-			health.SilentSince = since.Time
+			health.SilentSince = steady.Shift(o.clock, since.Time)
 		} else if reachable := conditions.Get(host, infrav1.HostReachableCondition); isTrue(reachable) {
-			health.AnswersSince = reachable.LastTransitionTime.Time
+			health.AnswersSince = steady.Shift(o.clock, reachable.LastTransitionTime.Time)
 		}
 	}
 	return health
@@ -101,8 +105,9 @@ func (o *Observation) pendingAttempt() *controlplane.Attempt {
 	if attempt == nil {
 		return nil
 	}
+	at := steady.Shift(o.clock, attempt.Time)
 	for _, machine := range o.State.Machines {
-		if made := machine.Health.Replaces; made != nil && made.Machine == attempt.Machine && made.Time.Equal(attempt.Time) {
+		if made := machine.Health.Replaces; made != nil && made.Machine == attempt.Machine && made.Time.Equal(at) {
 			return nil
 		}
 	}

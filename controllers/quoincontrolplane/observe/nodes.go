@@ -85,7 +85,7 @@ func (inv *Inventory) awaitsNode(machine *clusterv1.Machine) bool {
 	if machine.Status.NodeRef.IsDefined() || !machine.DeletionTimestamp.IsZero() || host == nil || infra == nil {
 		return false
 	}
-	_, joined := joining(host, infra, time.Time{})
+	_, joined := joining(host, infra, 0)
 	return joined || Provisioned(infra)
 }
 

@@ -9,12 +9,15 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // Observation is what is known of a control plane: its inventory, and what the workload cluster, etcd and the hosts
@@ -25,6 +28,8 @@ type Observation struct {
 	Inventory
 	// At is when it was made; zero when nothing was observed.
 	At time.Time
+	// clock that At was read from.
+	clock clock.PassiveClock
 	// Outdated says of each Machine what of the spec only a new one can have.
 	Outdated map[string][]string
 	Workload Workload
@@ -91,7 +96,7 @@ func (s *Sources) Again(ctx context.Context, before *Observation, lists *Lists) 
 
 // buildState makes the state of what was read.
 func (s *Sources) buildState(o *Observation) {
-	o.At = s.Clock.Now()
+	o.At, o.clock = s.Clock.Now(), s.Clock
 	if o.Workload.ConfigVersion != "" && !ptr.Deref(o.ControlPlane.Status.Initialization.ControlPlaneInitialized, false) {
 		o.ControlPlane = o.ControlPlane.DeepCopy()
 		o.ControlPlane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
@@ -102,9 +107,21 @@ func (s *Sources) buildState(o *Observation) {
 	noteUnhealthy(s.History, o.ControlPlane.UID, &o.State.Etcd, o.Etcd.ReadAt)
 	s.recallPreCreations(o)
 	o.State.DrainInGrace = debounceDrains(s.History, o.ControlPlane.UID, o.State.Machines, o.At, s.Delays.SkippedDrain)
-	o.fillAPIServers(o.At, s.Delays.APIServerStop)
+	o.fillAPIServers(s.Delays.APIServerStop)
 	o.fillHealth()
 	o.State.Recovery = o.recovery()
+}
+
+// ago is how long ago something was that is known by its time alone. By how much the clock was set forward since does
+// not count.
+func (o *Observation) ago(t time.Time) time.Duration { return o.At.Sub(steady.Shift(o.clock, t)) }
+
+// silence of a host; 0 when it answers.
+func (o *Observation) silence(host *infrav1.QuoinHost) time.Duration {
+	if host.Status.UnreachableSince == nil {
+		return 0
+	}
+	return o.ago(host.Status.UnreachableSince.Time)
 }
 
 // sameMachines reports whether two readings show the same Machines in the same state. A synthetic one is in no state.

@@ -27,14 +27,13 @@ import (
 // end. An operation of another name came before it or after it. What a host said last does not run any more once it is
 // known to be off, and nobody waits for one that was given up, or that has been silent for joinLasts: a member that it
 // adds all the same has no Machine.
-func joining(host *infrav1.QuoinHost, infra *infrav1.QuoinMachine, now time.Time) (running, ended bool) {
+func joining(host *infrav1.QuoinHost, infra *infrav1.QuoinMachine, silence time.Duration) (running, ended bool) {
 	_, _, claim, err := infrav1.ParseProviderID(infra.Spec.ProviderID)
 	operation := host.Status.Operation
 	if err != nil || operation == nil || operation.ID != infrav1.ProvisionOperation(claim) {
 		return false, false
 	}
-	silent := host.Status.UnreachableSince
-	lost := host.Fenced() || host.GivenUp() || silent != nil && now.Sub(silent.Time) >= joinLasts
+	lost := host.Fenced() || host.GivenUp() || silence >= joinLasts
 	return operation.Began() && !operation.Final() && !lost, operation.Succeeded()
 }
 
@@ -134,7 +133,7 @@ func (o *Observation) stateOf(machine *clusterv1.Machine) controlplane.Machine {
 		}
 	}
 	if host, infra := o.Hosts[machine.Name], o.QuoinMachines[machine.Name]; host != nil && infra != nil {
-		result.Joining, result.Joined = joining(host, infra, o.At)
+		result.Joining, result.Joined = joining(host, infra, o.silence(host))
 		result.KubeadmBegan = result.Joining && kubeadmBegan(host, o.At)
 		if o.request != nil {
 			result.NoReturn = string(placement.NoReturn(*o.request, placement.HostOf(host)))

@@ -1,0 +1,100 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package steady keeps a step of the clock from being taken for time that passed. Deadlines that outlive a process are
+// absolute times. When the clock is set forward by a day, or the machine of the manager was frozen for one, a host that
+// fell silent a moment ago was silent for a day by them, and in that day nobody looked.
+package steady
+
+import (
+	"sync"
+	"time"
+)
+
+// smallest step that is one; less is a clock that is being slewed.
+const smallest = time.Minute
+
+// Clock is the system's clock, which remembers by how much it was set forward while the process lives. Safe for
+// concurrent use.
+type Clock struct {
+	wall    func() time.Time
+	elapsed func() time.Duration
+
+	mu sync.Mutex
+	// seen and at are what wall and elapsed said last.
+	seen time.Time
+	at   time.Duration
+	// steps forward that were not taken back, the oldest first.
+	steps []step
+}
+
+// step forward of the clock, at a time that it then showed.
+type step struct {
+	from time.Time
+	by   time.Duration
+}
+
+// New returns a clock that has seen no step yet.
+func New() *Clock {
+	start := time.Now()
+	return From(time.Now, func() time.Duration { return time.Since(start) })
+}
+
+// From returns a clock that shows one time, and knows by another one how long that took.
+func From(wall func() time.Time, elapsed func() time.Duration) *Clock {
+	c := &Clock{wall: wall, elapsed: elapsed}
+	c.Now()
+	return c
+}
+
+// Now is what the clock shows.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, elapsed := c.wall(), c.elapsed()
+	expected := c.seen.Add(elapsed - c.at)
+	if c.seen.IsZero() {
+		expected = now.Round(0)
+	}
+	by := now.Round(0).Sub(expected)
+	if by >= smallest {
+		c.steps = append(c.steps, step{from: expected, by: by})
+	}
+	for back := -by; back >= smallest && len(c.steps) > 0; {
+		last := &c.steps[len(c.steps)-1]
+		taken := min(back, last.by)
+		if back, last.by = back-taken, last.by-taken; last.by == 0 {
+			c.steps = c.steps[:len(c.steps)-1]
+		}
+	}
+	c.seen, c.at = now.Round(0), elapsed
+	return now
+}
+
+// Since is how long ago a time was by what the clock shows.
+func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// Shift returns the time at which something began, as the clock would have shown it then had it been set before: what
+// it was set forward by since then did not pass.
+func (c *Clock) Shift(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	c.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, step := range c.steps {
+		if !t.After(step.from) {
+			t = t.Add(step.by)
+		}
+	}
+	return t
+}
+
+// Shift is that of a clock that can; by any other nothing is shifted.
+func Shift(clock any, t time.Time) time.Time {
+	if c, ok := clock.(*Clock); ok && c != nil {
+		return c.Shift(t)
+	}
+	return t
+}
