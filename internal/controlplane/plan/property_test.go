@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"pgregory.net/rapid"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
@@ -23,13 +25,16 @@ import (
 func TestPromisesHoldAlways(t *testing.T) {
 	// Histories are cheap: enough of them that every broken rule was met when it was tried.
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
-		NewWithT(t).Expect(checks.Value.Set("3000")).To(Succeed())
+		NewWithT(t).Expect(checks.Value.Set("2000")).To(Succeed())
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), "v1.30.0")
 		w.Strategy = rapid.SampledFrom([]controlplane.Strategy{"", controlplane.Auto, controlplane.Surge,
 			controlplane.RemoveFirst}).Draw(t, "strategy")
 		w.stays = rapid.Bool().Draw(t, "API servers stay")
+		if rapid.Bool().Draw(t, "patient") {
+			w.DeadMemberTimeout = 3 * time.Minute
+		}
 		w.free = w.Replicas + rapid.IntRange(0, 2).Draw(t, "spares")
 		minor := 30
 		if rapid.Bool().Draw(t, "running") {
@@ -37,7 +42,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 		}
 		turns := rapid.IntRange(10, 150).Draw(t, "turns")
 		for range turns {
-			switch rapid.IntRange(0, 28).Draw(t, "event") {
+			switch rapid.IntRange(0, 31).Draw(t, "event") {
 			case 0:
 				minor += rapid.IntRange(-1, 2).Draw(t, "minors")
 				w.change(fmt.Sprintf("v1.%d.0", minor))
@@ -86,6 +91,12 @@ func TestPromisesHoldAlways(t *testing.T) {
 				}
 			case 27, 28:
 				w.loseOne(t)
+			case 29:
+				w.unread = rapid.SampledFrom([]string{"", "unknown", "unconfirmed"}).Draw(t, "etcd")
+			case 30:
+				w.mark(t)
+			case 31:
+				w.loseJoining(t)
 			case 5, 6:
 				w.fetch()
 				w.cleaned()
@@ -128,8 +139,11 @@ func (w *world) bringUp(t *rapid.T) {
 }
 
 func (w *world) order(t *rapid.T) controlplane.Step {
-	step := Assess(w.observe()).Step
+	step := Assess(w.look()).Step
 	t.Logf("%s; %s", tell(step), census(w))
+	if w.unread != "" && w.needsEtcd(step) {
+		t.Fatalf("%s\nbroken promise: etcd is %s", tell(step), w.unread)
+	}
 	if err := w.apply(step); err != nil {
 		t.Fatalf("%s\nbroken promise: %v", tell(step), err)
 	}
@@ -137,6 +151,80 @@ func (w *world) order(t *rapid.T) controlplane.Step {
 		t.Fatalf("%d Machines for %d replicas", len(w.Machines), w.Replicas)
 	}
 	return step
+}
+
+// look is an observation a minute after the one before: for so long a member has been silent that was missed by both.
+func (w *world) look() controlplane.State {
+	s := w.observe()
+	switch w.unread {
+	case "unknown":
+		s.Etcd = quorum.Membership{Problem: "no member answered"}
+	case "unconfirmed":
+		s.Etcd.Agreed = false
+	}
+	for i, member := range s.Etcd.Members {
+		if member.Healthy || !s.Etcd.Agreed {
+			delete(w.missed, member.ID)
+			continue
+		}
+		s.Etcd.Members[i].Silent = time.Duration(w.missed[member.ID]) * time.Minute
+		w.missed[member.ID]++
+	}
+	return s
+}
+
+// needsEtcd reports whether the step makes or takes what a member may be of. Leadership is moved by the leader alone.
+func (w *world) needsEtcd(step controlplane.Step) bool {
+	switch step.Kind {
+	case controlplane.CreateMachine, controlplane.AllowHostClaim, controlplane.RemoveEtcdMember:
+		return true
+	case controlplane.DeleteMachine, controlplane.ReleaseDrainHook, controlplane.ReleaseTerminateHook:
+		return w.member(step.Machine) != nil
+	}
+	return false
+}
+
+// mark has a health check or a person say that a Machine is to be replaced, whatever it does, or take it back.
+func (w *world) mark(t *rapid.T) {
+	names := slices.DeleteFunc(w.names(), func(name string) bool { return w.lost[name] })
+	if len(names) == 0 {
+		return
+	}
+	health := &w.machine(rapid.SampledFrom(names).Draw(t, "called ill")).Health
+	if health.Marked != "" || rapid.Bool().Draw(t, "by hand") {
+		health.Marked, health.ByHand = "", health.Marked == ""
+		return
+	}
+	health.Marked = "its Node lacks a condition"
+}
+
+// loseJoining has the join of a Machine fail or hang for good, or its host be lost in the middle of it, with the member
+// that it may have added.
+func (w *world) loseJoining(t *rapid.T) {
+	names := slices.DeleteFunc(w.names(), func(name string) bool {
+		machine, member := w.machine(name), w.member(name)
+		return !machine.HostClaimed || machine.Bootstrapped || machine.Deleting || w.lost[name] ||
+			member != nil && !member.Learner || w.Initialized && w.votersWithout(name) == 0
+	})
+	if len(names) == 0 {
+		return
+	}
+	machine := w.machine(rapid.SampledFrom(names).Draw(t, "joins in vain"))
+	w.lost[machine.Name], machine.Healthy, machine.Serving = true, false, false
+	member := w.member(machine.Name)
+	switch rapid.SampledFrom([]string{"fails", "hangs", "lost"}).Draw(t, "how") {
+	case "hangs":
+		machine.Problem, machine.Health.Marked = "its bootstrap runs", "it has no Node for long"
+		return
+	case "fails":
+		machine.Problem = "kubeadm join failed"
+	case "lost":
+		machine.Problem = "its host was given up"
+		if member != nil {
+			member.Healthy, member.Problem = false, "it does not answer"
+		}
+	}
+	machine.Joining, machine.Health.Final = false, machine.Problem
 }
 
 // sicken makes one Machine or member fail, or all well again; never so many that the quorum is lost, because nothing
@@ -190,7 +278,7 @@ func (w *world) repairTheLast() {
 	}
 	for i := range w.Machines {
 		if machine, member := &w.Machines[i], w.member(w.Machines[i].Name); member != nil && member.Healthy {
-			w.lost[machine.Name], machine.Health.Marked = false, ""
+			w.lost[machine.Name], machine.Health.Marked, machine.Health.Final = false, "", ""
 		}
 	}
 }
@@ -199,10 +287,11 @@ func (w *world) repairTheLast() {
 // known. Where a Machine may be removed first there may be just as many hosts as Machines are wanted; else there is one
 // more.
 func (w *world) leaveAlone(scarce bool) {
+	w.unread = ""
 	w.repairTheLast()
 	for i := range w.Machines {
 		if w.Machines[i].Node != "" && !w.lost[w.Machines[i].Name] {
-			w.Machines[i].Healthy, w.Machines[i].Serving = true, true
+			w.Machines[i].Healthy, w.Machines[i].Serving, w.Machines[i].Health.Marked = true, true, ""
 		}
 	}
 	for i := range w.Etcd.Members {

@@ -159,7 +159,7 @@ func remediate(s facts) *controlplane.Step {
 		return step
 	}
 	why := s.suspended()
-	var first *controlplane.Step
+	var first, waits *controlplane.Step
 	for _, target := range unhealthy {
 		var attempt *controlplane.Attempt
 		var held *controlplane.Step
@@ -167,13 +167,16 @@ func remediate(s facts) *controlplane.Step {
 			held = remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonRemediationSuspended,
 				"Machine %s is not replaced now: %s", target.Machine.Name, why))
 		} else if attempt, held = s.attempt(target, unhealthy); held == nil {
-			return s.remedy(target, unhealthy, attempt)
+			// One that waits may wait for one that is ill itself.
+			step := s.remedy(target, unhealthy, attempt)
+			if !step.Waiting() {
+				return step
+			}
+			waits = cmp.Or(waits, step)
 		}
-		if first == nil {
-			first = held
-		}
+		first = cmp.Or(first, held)
 	}
-	return first
+	return cmp.Or(waits, first)
 }
 
 // remedy is the next step of the replacement of a Machine. attempt is nil when its place is taken already.

@@ -38,6 +38,10 @@ type world struct {
 	ages bool
 	// lost are Machines that never work again.
 	lost map[string]bool
+	// unread says what keeps etcd from being read; empty when nothing does. missed counts the looks in a row in which a
+	// member was not healthy.
+	unread string
+	missed map[uint64]int
 }
 
 func newWorld(replicas int, version string) *world {
@@ -50,6 +54,7 @@ func newWorld(replicas int, version string) *world {
 		deletedByUser: map[string]bool{},
 		wanted:        map[string]int{},
 		lost:          map[string]bool{},
+		missed:        map[uint64]int{},
 	}
 }
 
@@ -437,7 +442,7 @@ func (w *world) join(step controlplane.Step, name string) error {
 		return fmt.Errorf("%d Machines exist and %d are wanted, but another is made", parts, w.Replicas)
 	}
 	for _, machine := range w.Machines {
-		if machine.Node == "" && !machine.Deleting {
+		if machine.Node == "" && !machine.Deleting && machine.Name != step.Remediates {
 			return fmt.Errorf("a Machine is made while %s has not joined", machine.Name)
 		}
 		if machine.Kubelet == "" {
