@@ -26,6 +26,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldowner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
@@ -63,7 +64,23 @@ func (r *Reconciler) observe(
 	if err := seen.lookAtUpgrades(ctx, reader, of); err != nil {
 		return nil, err
 	}
+	var err error
+	if seen.world.Windows, err = r.windows(ctx, of); err != nil {
+		return nil, err
+	}
 	return seen, r.lookAtSpares(ctx, seen, of)
+}
+
+// windows of the RolloutPolicy that holds for the Cluster. The cache will do: nothing is changed by them.
+func (r *Reconciler) windows(ctx context.Context, of *quoinv1.ClusterUpgrade) ([]quoinv1.RolloutWindow, error) {
+	policies := &quoinv1.RolloutPolicyList{}
+	if err := r.Client.List(ctx, policies, client.InNamespace(of.Namespace)); err != nil {
+		return nil, fmt.Errorf("list the RolloutPolicies: %w", err)
+	}
+	if policy := rollout.Of(policies.Items, of.Spec.ClusterName); policy != nil {
+		return policy.Spec.Windows, nil
+	}
+	return nil, nil
 }
 
 func (r *Reconciler) lookAtCluster(ctx context.Context, _ client.Reader, seen *observation) error {

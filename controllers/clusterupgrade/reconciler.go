@@ -60,6 +60,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=clusterupgrades,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=clusterupgrades/status,verbs=get;patch
 // +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=preflightchecks,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machinedeployments,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusterclasses,verbs=get
@@ -94,6 +95,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		// A Cluster also tells of the control planes of other providers.
 		Watches(&clusterv1.Cluster{}, ofCluster).
 		Watches(&controlplanev1.QuoinControlPlane{}, ofCluster).
+		Watches(&quoinv1.RolloutPolicy{}, ofCluster).
 		Watches(&clusterv1.MachineDeployment{}, ofCluster).
 		Watches(&clusterv1.Machine{}, ofCluster).
 		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(ofHost), builder.WithPredicates(stagedChanged())).
@@ -107,8 +109,11 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 // ofCluster are the ClusterUpgrades with something left to write of the Cluster that the object belongs to, or is.
 func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reconcile.Request {
 	cluster := object.GetLabels()[clusterv1.ClusterNameLabel]
-	if _, is := object.(*clusterv1.Cluster); is {
-		cluster = object.GetName()
+	switch o := object.(type) {
+	case *clusterv1.Cluster:
+		cluster = o.Name
+	case *quoinv1.RolloutPolicy:
+		cluster = o.Spec.ClusterName
 	}
 	all := &quoinv1.ClusterUpgradeList{}
 	if err := r.Client.List(ctx, all, client.InNamespace(object.GetNamespace())); err != nil {
@@ -221,7 +226,8 @@ func (r *Reconciler) fails(
 		meta.SetStatusCondition(&after.Status.Conditions, metav1.Condition{Type: quoinv1.ClusterUpgradeProgressingCondition,
 			Status: metav1.ConditionFalse, Reason: reason, Message: text.Shorten(refusal.Error(), mostMessage)})
 	}
-	return errors.Join(refusal, r.report(ctx, of, before.Status, upgrade.Late(after, r.Clock.Now())))
+	windows, unread := r.windows(ctx, of)
+	return errors.Join(refusal, unread, r.report(ctx, of, before.Status, upgrade.Late(after, windows, r.Clock.Now())))
 }
 
 // mostMessage is what a condition's message holds here.

@@ -572,6 +572,31 @@ func TestOneUpgradeAtATime(t *testing.T) {
 	w.expectEnd()
 }
 
+// An upgrade that waits for its window is not late, and says when that opens. Who takes the windows away wakes it.
+//
+// Proves: C16
+func TestClosedWindowsAreNoDelay(t *testing.T) {
+	policy := &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "weekends"}}
+	policy.Spec.ClusterName = "c1"
+	policy.Spec.Windows = []quoinv1.RolloutWindow{{Days: []quoinv1.RolloutDay{"Saturday"}, Start: "08:00",
+		DurationMinutes: ptr.To[int32](120)}}
+	w := newWorld(t, policy)
+	w.reconcile()
+	w.advance()
+	w.reconcile()
+	w.Expect(upgrade.Begun(w.upgrade())).To(BeTrue())
+	w.clock.Step(48 * time.Hour)
+	again := w.reconcile().RequeueAfter
+	w.Expect(conditions.IsTrue(w.upgrade(), quoinv1.ClusterUpgradeStalledCondition)).To(BeFalse())
+	w.Expect(conditions.GetMessage(w.upgrade(), quoinv1.ClusterUpgradeProgressingCondition)).To(
+		ContainSubstring("the next one opens Sat 2026-11-28 08:00 UTC"))
+	w.Expect(w.clock.Now().Add(again)).To(Equal(time.Date(2026, 11, 28, 8, 0, 0, 0, time.UTC)))
+	w.Expect(w.r.ofCluster(t.Context(), policy)).To(ConsistOf(ctrl.Request{NamespacedName: key}))
+	w.Expect(w.client.Delete(t.Context(), policy)).To(Succeed())
+	w.reconcile()
+	w.Expect(conditions.IsTrue(w.upgrade(), quoinv1.ClusterUpgradeStalledCondition)).To(BeTrue())
+}
+
 // A move drops every status, and what was done is not done again.
 func TestAMoveDropsTheStatus(t *testing.T) {
 	w := newWorld(t)

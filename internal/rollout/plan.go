@@ -136,6 +136,9 @@ func (p *planner) start(pool *rules, m Machine, room *room) {
 			selected = "" // nothing is missing
 		}
 		d.Reason, d.Message = p.holds(pool, room)
+		if d.Reason == WillNotFit && room.present < pool.Replicas {
+			d.Reason = "" // to wait would have it missing until the next window
+		}
 		// What is missing was validated before it was deleted, and may be what the Cluster lacks.
 		if d.Reason == "" && !pool.OnDelete && selected == "" {
 			d.Reason, d.Message = p.validatesFirst(pool, room)

@@ -89,17 +89,20 @@ func wall(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, time.UTC)
 }
 
-// openings of all windows around now in their order; those that meet are one.
-func openings(windows []quoinv1.RolloutWindow, now time.Time) ([]opening, error) {
+// openings of all windows between two times and around them, in their order; those that meet are one.
+func openings(windows []quoinv1.RolloutWindow, since, until time.Time) ([]opening, error) {
 	var all []opening
 	for i, of := range windows {
 		w, err := read(of)
 		if err != nil {
 			return nil, fmt.Errorf("windows[%d]: %w", i, err)
 		}
-		today := now.In(w.zone)
-		for offset := -week - 1; offset <= week+1; offset++ {
-			day := time.Date(today.Year(), today.Month(), today.Day()+offset, 12, 0, 0, 0, time.UTC)
+		noon := func(at time.Time, offset int) time.Time {
+			is := at.In(w.zone)
+			return time.Date(is.Year(), is.Month(), is.Day()+offset, 12, 0, 0, 0, time.UTC)
+		}
+		last := noon(until, week+1)
+		for day := noon(since, -week-1); !day.After(last); day = day.AddDate(0, 0, 1) {
 			if slices.Contains(w.days, day.Weekday()) {
 				from := w.opens(day.Year(), day.Month(), day.Day())
 				all = append(all, opening{from, from.Add(w.lasts)})
@@ -134,7 +137,7 @@ type schedule struct {
 func (s schedule) closed() bool { return s.open == nil && !s.next.from.IsZero() }
 
 func scheduled(windows []quoinv1.RolloutWindow, now time.Time) (schedule, error) {
-	all, err := openings(windows, now)
+	all, err := openings(windows, now, now)
 	if err != nil {
 		return schedule{}, err
 	}
@@ -161,6 +164,26 @@ func ClosedUntil(windows []quoinv1.RolloutWindow, now time.Time) (message string
 		return "", time.Time{}, err
 	}
 	return "no window is open; the next one opens " + clock(s.next.from), s.next.from, nil
+}
+
+// ClosedFor is how long none of the windows was open between two times; 0 where there are none, or they cannot be read.
+func ClosedFor(windows []quoinv1.RolloutWindow, since, until time.Time) time.Duration {
+	all, err := openings(windows, since, until)
+	if err != nil || len(all) == 0 || until.Before(since) {
+		return 0
+	}
+	closed := until.Sub(since)
+	for _, o := range all {
+		from, to := o.from, o.to
+		if from.Before(since) {
+			from = since
+		}
+		if to.After(until) {
+			to = until
+		}
+		closed -= max(0, to.Sub(from))
+	}
+	return closed
 }
 
 // clock writes a time as the clock of its zone shows it.
@@ -193,7 +216,8 @@ func (p *planner) fits(pool *rules, _ *room) (Reason, string) {
 
 // takes is how long the next Machine of the pool takes with its soak; 0 when that is not known, or when there is none.
 func (p *planner) takes(pool *rules) time.Duration {
-	if takes := pool.Pace.Median(); takes > 0 && pool.in(outdated) > 0 {
+	if takes := pool.Pace.Median(); takes > 0 && (pool.in(outdated) > 0 ||
+		slices.ContainsFunc(pool.Machines, Machine.needsUpdate)) {
 		return takes + pool.soak
 	}
 	return 0

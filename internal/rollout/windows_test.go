@@ -117,6 +117,34 @@ func TestWindowsThatCannotBeKept(t *testing.T) {
 	g.Expect(Plan(State{}, policy, time.Now()).Problem).To(HavePrefix("windows[0]: timeZone Europe/Wien is none of"))
 }
 
+// How long windows were closed, each time once.
+func TestClosedFor(t *testing.T) {
+	weekly := windowOf("08:00", 60, "", "Saturday")
+	for name, c := range map[string]struct {
+		windows      []quoinv1.RolloutWindow
+		since, until string
+		closed       time.Duration
+	}{
+		"no windows":        {nil, "2026-11-23T08:00:00Z", "2026-11-30T08:00:00Z", 0},
+		"always open":       {[]quoinv1.RolloutWindow{windowOf("20:00", 7*24*60, "", "Friday")}, "2026-01-23T08:00:00Z", "2026-11-30T08:00:00Z", 0},
+		"between two":       {[]quoinv1.RolloutWindow{weekly}, "2026-11-23T08:00:00Z", "2026-11-24T08:00:00Z", 24 * time.Hour},
+		"over a year":       {[]quoinv1.RolloutWindow{weekly}, "2025-11-24T08:00:00Z", "2026-11-23T08:00:00Z", 364*24*time.Hour - 52*time.Hour},
+		"from one into one": {[]quoinv1.RolloutWindow{weekly}, "2026-11-21T08:45:00Z", "2026-11-28T08:10:00Z", 7*24*time.Hour - time.Hour},
+		"two that overlap": {[]quoinv1.RolloutWindow{weekly, windowOf("08:30", 60, "")},
+			"2026-11-28T00:00:00Z", "2026-11-29T00:00:00Z", 22*time.Hour + 30*time.Minute},
+		"no such zone": {[]quoinv1.RolloutWindow{windowOf("08:00", 60, "Europe/Wien")}, "2026-11-23T08:00:00Z", "2026-11-24T08:00:00Z", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			since, err := time.Parse(time.RFC3339, c.since)
+			g.Expect(err).NotTo(HaveOccurred())
+			until, err := time.Parse(time.RFC3339, c.until)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(ClosedFor(c.windows, since, until)).To(Equal(c.closed))
+		})
+	}
+}
+
 // A window is where any look at it says, whatever moment that is: it opens at the time that its zone shows unless the
 // clock is changed then, lasts as long as it says, and there is always a next one.
 func TestWindowsAreTheSameFromEveryMoment(t *testing.T) {

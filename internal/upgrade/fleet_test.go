@@ -34,6 +34,9 @@ type fleet struct {
 	checks                                      []Check
 	// blocks is why checks do not pass; empty when they do.
 	blocks string
+	// windows are in UTC, and end on the day on which they begin.
+	windows []quoinv1.RolloutWindow
+	frozen  bool // no node is replaced
 
 	// passed tells that a preflight passed.
 	passed bool
@@ -64,7 +67,7 @@ func (p pool) unsettled() string {
 }
 
 func (f *fleet) world() World {
-	w := World{First: f.first, Checks: f.checks}
+	w := World{First: f.first, Checks: f.checks, Windows: f.windows}
 	w.Cluster = &Cluster{Name: "prod", Paused: f.paused, Initialized: true, Policies: f.policies}
 	if f.topology != nil {
 		w.Cluster.Topology = &Topology{Field: Field{Object: "Cluster prod", Value: f.topologyVersion, Owner: "argocd (Apply)"},
@@ -147,7 +150,7 @@ func (f *fleet) advance() bool {
 			return true
 		}
 	}
-	if f.chain() || roll(&f.plane) {
+	if f.chain() || f.roll(&f.plane) {
 		return true
 	}
 	if f.plane.unsettled() == "" && f.addons != f.plane.spec {
@@ -155,7 +158,7 @@ func (f *fleet) advance() bool {
 		return true
 	}
 	for i := range f.pools {
-		if roll(&f.pools[i]) {
+		if f.roll(&f.pools[i]) {
 			return true
 		}
 	}
@@ -187,8 +190,24 @@ func (f *fleet) chain() bool {
 	return moved
 }
 
+// opened reports whether nodes may be replaced.
+func (f *fleet) opened() bool {
+	for _, window := range f.windows {
+		at, _ := time.Parse("15:04", window.Start)
+		today := slices.Contains(window.Days, quoinv1.RolloutDay(f.now.Weekday().String())) || len(window.Days) == 0
+		since := f.now.Sub(f.now.Truncate(24 * time.Hour).Add(time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute))
+		if today && since >= 0 && since < time.Duration(*window.DurationMinutes)*time.Minute {
+			return true
+		}
+	}
+	return len(f.windows) == 0
+}
+
 // roll replaces one node.
-func roll(p *pool) bool {
+func (f *fleet) roll(p *pool) bool {
+	if f.frozen || !f.opened() {
+		return false
+	}
 	for i, node := range p.nodes {
 		if node != p.spec {
 			p.nodes = slices.Clone(p.nodes)

@@ -368,7 +368,7 @@ func (t *deliberation) write(step *quoinv1.UpgradeStep) bool {
 	switch {
 	case field.Value == to:
 		t.start(step)
-		t.runs(step, t.unsettled(step))
+		t.runs(step, t.unsettled(step)+t.closed())
 	case !record && skew.Older(to, field.Value):
 		t.Live = field.Owner == ""
 		t.holds(step, quoinv1.AheadReason, fmt.Sprintf("%s has %s, set by %s, which is later than %s, and no version is "+
@@ -381,7 +381,7 @@ func (t *deliberation) write(step *quoinv1.UpgradeStep) bool {
 			"delete this ClusterUpgrade", field.Object, to, orNothing(field.Value), orSomebody(field.Owner), to))
 		t.again(unwatched)
 	case !record && t.unfinished() != "":
-		t.runs(step, t.unfinished())
+		t.runs(step, t.unfinished()+t.closed())
 	default:
 		t.do(Change{Kind: SetVersion, Object: field.Object, Version: to})
 		t.start(step)

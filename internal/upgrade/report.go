@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
@@ -84,24 +85,36 @@ func (t *deliberation) again(after time.Duration) {
 
 // Late is the status of an upgrade of which nothing could be decided or written, with whether it takes longer than it
 // may.
-func Late(of *quoinv1.ClusterUpgrade, now time.Time) quoinv1.ClusterUpgradeStatus {
-	t := deliberation{Decision: &Decision{Status: *of.Status.DeepCopy()}, upgrade: of, spec: of.Spec,
-		now: now.Truncate(time.Second)}
+func Late(
+	of *quoinv1.ClusterUpgrade, windows []quoinv1.RolloutWindow, now time.Time,
+) quoinv1.ClusterUpgradeStatus {
+	t := deliberation{World: World{Windows: windows}, Decision: &Decision{Status: *of.Status.DeepCopy()}, upgrade: of,
+		spec: of.Spec, now: now.Truncate(time.Second)}
 	t.deadline()
 	return t.Status
 }
 
+// closed says when Machines may be replaced again, and has that looked at; empty when they may.
+func (t *deliberation) closed() string {
+	message, until, err := rollout.ClosedUntil(t.Windows, t.now)
+	if err != nil || message == "" {
+		return "" // the RolloutPolicy says what is wrong with it
+	}
+	t.again(until.Sub(t.now))
+	return "; " + message
+}
+
 // deadline tells of an upgrade that takes longer than it may, to begin or to end (C16). It goes on all the same. One
-// that is paused before it begins waits for its time.
+// that is paused before it begins waits for its time, and one that was begun for windows, whose closed time is none.
 func (t *deliberation) deadline() {
 	allowed := time.Duration(ptr.Deref(t.spec.DeadlineSeconds, defaultDeadline)) * time.Second
 	since, begun := markedAt(t.upgrade, quoinv1.ClusterUpgradeBegunAnnotation)
-	until := "end"
+	until, windows := "end", t.Windows
 	if !begun {
-		since, until = t.upgrade.CreationTimestamp.Time, "begin"
+		since, until, windows = t.upgrade.CreationTimestamp.Time, "begin", nil
 	}
 	waits := Completed(t.upgrade) || since.IsZero() || !begun && t.paused()
-	left := since.Add(allowed).Sub(t.now)
+	left := since.Add(allowed + rollout.ClosedFor(windows, since, t.now)).Sub(t.now)
 	if waits || left > 0 {
 		t.set(quoinv1.ClusterUpgradeStalledCondition, metav1.ConditionFalse, quoinv1.OnTimeReason, "")
 		if !waits {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
@@ -29,6 +30,8 @@ import (
 //	status           what people see
 //	set <object> <version>, pool <name:version>, block <why>, pass, pause, resume, kill (the status is lost), approve,
 //	skip <check> <why>, via .., first ..
+//	windows          of the RolloutPolicy, as YAML
+//	freeze           no node is replaced any more
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var f *fleet
@@ -115,6 +118,13 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 		f.upgrade.Spec.Workers = quoinv1.UpgradeWorkersAsNeeded
 	case "first":
 		f.first = strings.Join(words, " ")
+	case "freeze":
+		f.frozen = true
+	case "windows":
+		f.windows = nil
+		if err := yaml.UnmarshalStrict([]byte(d.Input), &f.windows); err != nil {
+			t.Fatal(err)
+		}
 	case "status":
 		return f.status()
 	default:
@@ -139,7 +149,7 @@ func (f *fleet) tell(limit time.Duration, once bool) string {
 			fmt.Fprintf(&story, "  %s\n", strings.ReplaceAll(strings.TrimSpace(said), "\n", "\n  "))
 		}
 		if d.Change != nil {
-			fmt.Fprintf(&story, "%s %s\n", before.Format("15:04:05"), f.writes[len(f.writes)-1])
+			fmt.Fprintf(&story, "%s %s\n", f.clock(before), f.writes[len(f.writes)-1])
 			if once {
 				return story.String()
 			}
@@ -147,7 +157,7 @@ func (f *fleet) tell(limit time.Duration, once bool) string {
 		}
 		if stalled := meta.FindStatusCondition(d.Status.Conditions, quoinv1.ClusterUpgradeStalledCondition); stalled.Status == "True" &&
 			!strings.Contains(story.String(), "STALLED") {
-			fmt.Fprintf(&story, "%s STALLED: %s\n", before.Format("15:04:05"), stalled.Message)
+			fmt.Fprintf(&story, "%s STALLED: %s\n", f.clock(before), stalled.Message)
 		}
 		if meta.FindStatusCondition(d.Status.Conditions, quoinv1.ClusterUpgradeProgressingCondition).Reason ==
 			quoinv1.PlannedReason {
@@ -162,6 +172,14 @@ func (f *fleet) tell(limit time.Duration, once bool) string {
 		}
 	}
 	return story.String()
+}
+
+// clock shows the day as well where windows make it matter.
+func (f *fleet) clock(at time.Time) string {
+	if len(f.windows) > 0 {
+		return at.Format("Mon 15:04:05")
+	}
+	return at.Format("15:04:05")
 }
 
 // status is what people see of it.

@@ -44,6 +44,8 @@ type World struct {
 	Supplies map[string]infrav1.StagedArtifacts
 	// Spares are the hosts that those Machines would claim next, and those that are asked for this upgrade already.
 	Spares []Spare
+	// Windows of the RolloutPolicy that holds for the Cluster, in which alone Machines are replaced.
+	Windows []quoinv1.RolloutWindow
 	// Took is how long such steps took in earlier upgrades of the Cluster, by StepKey.
 	Took map[string]time.Duration
 

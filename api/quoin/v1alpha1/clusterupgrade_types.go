@@ -156,7 +156,7 @@ type ClusterUpgradeSpec struct {
 
 	// deadlineSeconds is how long it may take until the upgrade begins, and from then until it ends, before condition
 	// Stalled tells that it takes longer. The upgrade goes on all the same. While one that has not begun is paused its
-	// lateness is not told.
+	// lateness is not told, and the time in which windows of the RolloutPolicy are closed is none of one that has begun.
 	// +optional
 	// +kubebuilder:default=86400
 	// +kubebuilder:validation:Minimum=60
