@@ -32,8 +32,8 @@ func (r Runner) Poll(ctx context.Context, host ssh.Host, id string) (Status, err
 // looks are how often the host itself looks at a plan within Await.
 const looks = 15
 
-// Await is Poll when the plan has ended or has come to a step, if it names one, and at the latest after within. The host
-// does the waiting, so that the answer comes when there is news.
+// Await is Poll when the plan has ended or has come to a step, if one is named, and at the latest after within. The
+// host does the waiting, so that the answer comes when there is news.
 func (r Runner) Await(
 	ctx context.Context, host ssh.Host, id, step string, within time.Duration,
 ) (Status, error) {

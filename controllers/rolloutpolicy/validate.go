@@ -59,8 +59,8 @@ type looked struct {
 }
 
 // looks is the plan by what looks found. It has one begun that is due, and keeps what one found that ended. That is
-// written before anything is decided by it: a process that dies invents no success, and a cache that is behind finds its
-// record refused.
+// written before anything is decided by it: a process that dies invents no success, and a cache that is behind finds
+// its record refused.
 func (r *Reconciler) looks(
 	ctx context.Context, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, seen *observation,
 ) (rollout.Result, error) {

@@ -174,7 +174,8 @@ func (p Pool) rolling() bool {
 	return p.Completed != "" && p.Completed != p.Revision || p.selected() != ""
 }
 
-// busy reports whether other pools wait for this one. Where nothing is to be replaced they do not for what finds no host.
+// busy reports whether other pools wait for this one. Where nothing is to be replaced they do not for what finds no
+// host.
 func (p Pool) busy() bool {
 	return p.rolling() || slices.ContainsFunc(p.Machines, func(m Machine) bool {
 		return m.Gated && !m.Deleting && !m.findsNone()

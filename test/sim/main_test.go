@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"testing"
 
@@ -22,13 +21,6 @@ import (
 
 // parallelLives bounds the hosts that live at once.
 const parallelLives = 16
-
-// garbage names what tells each process how much it may leave before it collects; more than usual spares a sixth of the
-// processors' time, and there is room.
-const (
-	garbage        = "GOGC"
-	garbagePercent = 400
-)
 
 // thePlane is the API server of all tests of this package; nil without its binaries.
 var thePlane *plane.Plane
@@ -43,11 +35,6 @@ func run(m *testing.M) int {
 	}
 	if os.Getenv(rig.AssetsVariable) == "" {
 		return m.Run()
-	}
-	if os.Getenv(garbage) == "" {
-		// The API server, etcd and Cluster API's managers begin with it.
-		_ = os.Setenv(garbage, strconv.Itoa(garbagePercent))
-		debug.SetGCPercent(garbagePercent)
 	}
 	var err error
 	if thePlane, err = plane.Start(context.Background(), "sim"); err != nil {

@@ -202,9 +202,9 @@ func AttemptFrom(value string) *controlplane.Attempt {
 
 // noteUnhealthy adds to the members of a control plane how long they have not been healthy. A reading that failed
 // proves nothing about the members, so silence before it still counts; a member that was seen healthy begins anew, and
-// so does one that hangs and has come further, for its disk is slow and no more, one whose database is full, which votes
-// all the same, and one that nobody could ask. While no voter agrees to anything each of them may be the one that is
-// well, so nobody's silence counts.
+// so does one that hangs and has come further, for its disk is slow and no more, one whose database is full, which
+// votes all the same, and one that nobody could ask. While no voter agrees to anything each of them may be the one that
+// is well, so nobody's silence counts.
 func noteUnhealthy(h *history.History, controlPlane types.UID, m *quorum.Membership, now time.Time) {
 	if !m.Known {
 		return
