@@ -85,6 +85,13 @@ func (r *Reconciler) show(
 	return r.patchStatus(ctx, before, machine)
 }
 
+// unshow takes the condition of a gate off that is gone.
+func (r *Reconciler) unshow(ctx context.Context, machine *clusterv1.Machine) error {
+	before := machine.DeepCopy()
+	conditions.Delete(machine, quoinv1.MachineRolloutValidatedCondition)
+	return r.patchStatus(ctx, before, machine)
+}
+
 func (r *Reconciler) patchStatus(ctx context.Context, before, machine *clusterv1.Machine) error {
 	if equality.Semantic.DeepEqual(before.Status, machine.Status) {
 		return nil

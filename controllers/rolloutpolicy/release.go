@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
-	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,9 +48,7 @@ func (r *Reconciler) release(ctx context.Context, cluster *clusterv1.Cluster) (c
 			rollout.SetGate(machine, false)
 		})
 		if err == nil && gated {
-			before := machine.DeepCopy()
-			conditions.Delete(machine, quoinv1.MachineRolloutValidatedCondition)
-			err = client.IgnoreNotFound(r.patchStatus(ctx, before, machine))
+			err = client.IgnoreNotFound(r.unshow(ctx, machine))
 		}
 		failures = append(failures, err)
 	}

@@ -116,7 +116,8 @@ func (r *Reconciler) remove(
 	return nil
 }
 
-// unmark takes our marks off Machines of pools that the plan is not about, because no group selects them any more.
+// unmark takes our marks and gates off Machines of pools that the plan is not about, because no group selects them any
+// more.
 func (r *Reconciler) unmark(ctx context.Context, seen *observation, plan rollout.Result) error {
 	about := map[string]bool{}
 	for _, progress := range plan.Progress {
@@ -127,10 +128,14 @@ func (r *Reconciler) unmark(ctx context.Context, seen *observation, plan rollout
 			continue
 		}
 		for _, m := range pool.Machines {
-			if !m.MarkedByUs && !m.Condemned || m.Deleting {
+			if !m.MarkedByUs && !m.Condemned && !m.Gated || m.Deleting {
 				continue
 			}
-			if err := client.IgnoreNotFound(r.mark(ctx, seen.machines[m.Name], false)); err != nil {
+			err := r.ungate(ctx, seen.machines[m.Name])
+			if err == nil && m.Gated {
+				err = r.unshow(ctx, seen.machines[m.Name])
+			}
+			if err := client.IgnoreNotFound(err); err != nil {
 				return err
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -210,6 +211,23 @@ func (w *world) inDomains(domains ...string) {
 		policy.Spec.Strategy = &quoinv1.RolloutStrategy{RolloutVictims: quoinv1.RolloutVictims{
 			Waves: quoinv1.RolloutWavesFailureDomain}}
 	})
+}
+
+// A Machine that is on its way when its pool is taken out of all groups has no gate that nobody would open.
+func TestAPoolThatNoGroupSelectsAnyMoreIsNotHeld(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	w.reconcile()
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeTrue())
+	w.joins("new-0")
+	w.reconcile()
+	policy := w.policy()
+	w.adjust(policy, func() {
+		policy.Spec.Groups = []quoinv1.RolloutGroup{{Name: "others", MachineDeployments: quoinv1.RolloutSelector{
+			Names: []string{"green"}}}}
+	})
+	w.reconcile()
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeFalse())
+	w.Expect(conditions.Get(w.machine("new-0"), quoinv1.MachineRolloutValidatedCondition)).To(BeNil())
 }
 
 // The Machines of one failure domain are marked before a new one counts. A person's mark stays whatever happens, and so
