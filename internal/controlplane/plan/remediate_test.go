@@ -148,7 +148,7 @@ func parseHealth(t *testing.T, d *datadriven.TestData) controlplane.State {
 				t.Fatalf("%s: unknown word %s", d.Pos, word)
 			}
 		}
-		if len(words) > 1 {
+		if len(words) > 1 && words[0] == "machine" {
 			health[words[1]] = h
 		}
 		plain = append(plain, strings.Join(kept, " "))
