@@ -130,16 +130,18 @@ func (u *upgraded) replace(version string, machines ...*clusterv1.Machine) {
 	u.t.Helper()
 	for _, machine := range machines {
 		u.Expect(u.c.Get(u.t.Context(), client.ObjectKeyFromObject(machine), machine)).To(Succeed())
+		before := client.MergeFrom(machine.DeepCopy())
 		machine.Spec.Version = version
-		u.Expect(u.c.Update(u.t.Context(), machine)).To(Succeed())
+		u.Expect(u.c.Patch(u.t.Context(), machine, before)).To(Succeed())
 	}
 }
 
-// settle has the control plane and the pool tell that all is as it is to be.
+// settle has the control plane and the pool tell that all is as it is to be. The managers may write both meanwhile.
 func (u *upgraded) settle() {
 	u.t.Helper()
 	u.read(u.t, metav1.Now().Time)
 	u.Expect(u.c.Get(u.t.Context(), client.ObjectKeyFromObject(u.plane), u.plane)).To(Succeed())
+	before := client.MergeFrom(u.plane.DeepCopy())
 	status := &u.plane.Status
 	status.Replicas, status.UpToDateReplicas, status.AvailableReplicas = ptr.To[int32](3), ptr.To[int32](3), ptr.To[int32](3)
 	status.Versions = []clusterv1.StatusVersion{{Version: u.machines[0].Spec.Version, Replicas: 3}}
@@ -152,12 +154,13 @@ func (u *upgraded) settle() {
 	} {
 		conditions.Set(u.plane, metav1.Condition{Type: condition, Status: is, Reason: "Test"})
 	}
-	u.Expect(u.c.Status().Update(u.t.Context(), u.plane)).To(Succeed())
+	u.Expect(u.c.Status().Patch(u.t.Context(), u.plane, before)).To(Succeed())
 	u.Expect(u.c.Get(u.t.Context(), client.ObjectKeyFromObject(u.pool), u.pool)).To(Succeed())
+	before = client.MergeFrom(u.pool.DeepCopy())
 	one := ptr.To[int32](1)
 	u.pool.Status.Replicas, u.pool.Status.UpToDateReplicas, u.pool.Status.AvailableReplicas = one, one, one
 	u.pool.Status.ObservedGeneration = u.pool.Generation
-	u.Expect(u.c.Status().Update(u.t.Context(), u.pool)).To(Succeed())
+	u.Expect(u.c.Status().Patch(u.t.Context(), u.pool, before)).To(Succeed())
 }
 
 func (u *upgraded) record() *infrav1.QuoinCluster {
