@@ -125,25 +125,25 @@ func TestAwaitAnswersWhenThereIsNews(t *testing.T) {
 	let := func(file string) { l.write(filepath.Join(l.root, file), "") }
 	const long, short = 15 * time.Second, 300 * time.Millisecond
 	await := func(step string, within time.Duration) <-chan run.Status {
-		told := make(chan run.Status, 1)
+		answer := make(chan run.Status, 1)
 		go func() {
 			status, _ := l.runner.Await(context.Background(), l.host, "p", step, within)
-			told <- status
+			answer <- status
 		}()
-		return told
+		return answer
 	}
 	g.Expect(<-await("b", long)).To(HaveField("Phase", run.NotStarted), "there is nothing to wait for")
 	l.start(run.Plan{ID: "p", Steps: []run.Step{{Name: "a", Script: until("first")}, {Name: "b", Script: until("second")}}})
 
 	g.Eventually(await("", short), "10s").Should(Receive(HaveField("Phase", run.Running)), "time is over")
-	told := await("b", long)
-	g.Consistently(told, "300ms").ShouldNot(Receive())
+	answer := await("b", long)
+	g.Consistently(answer, "300ms").ShouldNot(Receive())
 	let("first")
-	g.Eventually(told, "20s").Should(Receive(And(HaveField("Phase", run.Running), HaveField("Step", "b"))))
-	told = await("", long)
-	g.Consistently(told, "300ms").ShouldNot(Receive(), "a step that nobody asked for is no news")
+	g.Eventually(answer, "20s").Should(Receive(And(HaveField("Phase", run.Running), HaveField("Step", "b"))))
+	answer = await("", long)
+	g.Consistently(answer, "300ms").ShouldNot(Receive(), "a step that nobody asked for is no news")
 	let("second")
-	g.Eventually(told, "20s").Should(Receive(HaveField("Phase", run.Succeeded)))
+	g.Eventually(answer, "20s").Should(Receive(HaveField("Phase", run.Succeeded)))
 	g.Eventually(await("", long), "5s").Should(Receive(HaveField("Phase", run.Succeeded)), "it has ended")
 }
 

@@ -100,7 +100,7 @@ func TestNoSnapshotIsMissedThatWentByTheSpec(t *testing.T) {
 			}
 			w.events()
 		},
-		"retention has deleted it, and who took the newer one was killed before it told": func(
+		"retention has deleted it, and who took the newer one was killed before it reported": func(
 			w *world, older, _ *controlplanev1.BackupRecord,
 		) {
 			w.remove(older.Name)

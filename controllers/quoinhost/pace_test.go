@@ -16,8 +16,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
-// A look waits on the host for the end of the plan, and for kubeadm while that was not told: a pause between looks would
-// come after each of both. A process that knows nothing yet asks without waiting.
+// A look waits on the host for the end of the plan, and for kubeadm while that was not reported: a pause between looks
+// would come after each of both. A process that knows nothing yet asks without waiting.
 func TestLooksWaitOnTheHostForNews(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.r.Timings = DefaultTimings()

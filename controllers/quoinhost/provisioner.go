@@ -29,7 +29,7 @@ type Provisioner interface {
 	Inspect(ctx context.Context, host *infrav1.QuoinHost) (*inspect.Facts, error)
 	// Follow reads where a plan stands, once there is news of it. A plan that nothing runs any more, because the host
 	// rebooted, is taken up again where the order says so, if its owner is that of the host. That a host knows no plan is
-	// told only to the newest generation: to any other it is an *owner.StaleError, because the plan may have been cleaned
+	// said only to the newest generation: to any other it is an *owner.StaleError, because the plan may have been cleaned
 	// away by the one that took over.
 	Follow(ctx context.Context, host *infrav1.QuoinHost, order FollowOrder) (run.Status, error)
 	// StopPlan ends a plan with everything that it started, unless it has ended.
@@ -76,7 +76,7 @@ type ProbeResult struct {
 	Owner *owner.Record
 }
 
-// FollowOrder is what is to be heard of a plan.
+// FollowOrder is which plan is followed, and what is waited for.
 type FollowOrder struct {
 	// ID of the plan.
 	ID string
@@ -84,9 +84,10 @@ type FollowOrder struct {
 	Owner owner.Record
 	// Resume takes the plan up again when nothing runs it.
 	Resume bool
-	// Within bounds the wait for news; 0 asks where the plan stands now. Its end is news, and that it comes to Step.
+	// Within bounds the wait for the end of the plan; 0 asks where it stands now.
 	Within time.Duration
-	Step   string
+	// Step ends the wait as well once the plan comes to it; empty for none.
+	Step string
 }
 
 // ProvisionOrder is what makes a node of a host.

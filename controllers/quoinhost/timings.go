@@ -7,7 +7,7 @@ import "time"
 
 // Timings are how soon the controller looks at a host again, and for how long what it saw counts.
 type Timings struct {
-	// Poll is how long one look at a running plan waits on the host for news, and so how often its progress is told.
+	// Poll is how long one look at a running plan waits on the host for news, and so how often its step is reported.
 	// PollPause lies between two looks: where the host cannot wait they are no storm.
 	Poll, PollPause time.Duration
 	// Probe is how often a host that nothing happens to is asked whether it is there.

@@ -15,12 +15,13 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// What no test notices is told by its line, what is listed is not, and an entry that fits nothing is told as well. An
-// entry is about one of several that read the same, and what runs out of time is told but may have been noticed.
+// What no test notices is printed by its line, what is listed is not, and an entry that fits nothing is printed as
+// well. An entry is about one of several that read the same, and what runs out of time is printed but may have been
+// noticed.
 func TestSurvivorsAreToldUnlessListed(t *testing.T) {
 	g := NewWithT(t)
 	list := filepath.Join(t.TempDir(), "equivalents.txt")
-	told := func(listed string) (int, string) {
+	printed := func(listed string) (int, string) {
 		g.Expect(os.WriteFile(list, []byte(listed), 0o600)).To(Succeed())
 		var out bytes.Buffer
 		bad, err := run(t.Context(), options{shard: "1/1", equivalents: list, checks: 1, timeout: 10 * time.Second},
@@ -28,7 +29,7 @@ func TestSurvivorsAreToldUnlessListed(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		return bad, regexp.MustCompile(`[\d.]+ minutes`).ReplaceAllString(out.String(), "x minutes")
 	}
-	bad, out := told("")
+	bad, out := printed("")
 	g.Expect(out).To(Equal(`testdata/tiny/tiny.go:10: survives: Grown: return age > 18
 testdata/tiny/tiny.go:10: survives: Grown: return age >= 19
 testdata/tiny/tiny.go:10: survives: Grown: return age >= 17
@@ -39,7 +40,7 @@ testdata/tiny/tiny.go:26: survives: Later: - n++ [2]
 13 mutants, 6 killed, 1 ran out of time, 0 equivalent, 6 to mend, 0 did not compile, x minutes
 `))
 	g.Expect(bad).To(Equal(6))
-	_, out = told("testdata/tiny/tiny.go Grown: return age > 18  # nobody asks at eighteen\n" +
+	_, out = printed("testdata/tiny/tiny.go Grown: return age > 18  # nobody asks at eighteen\n" +
 		"testdata/tiny/tiny.go Later: - n++  # sooner\n" +
 		"testdata/tiny/tiny.go Grown: return age > 81  # nobody is so old\n")
 	g.Expect(out).NotTo(ContainSubstring("return age > 18"))
@@ -54,9 +55,9 @@ type cutter struct {
 	cancel context.CancelFunc
 }
 
-func (c *cutter) Write(told []byte) (int, error) {
+func (c *cutter) Write(output []byte) (int, error) {
 	c.cancel()
-	return c.Buffer.Write(told)
+	return c.Buffer.Write(output)
 }
 
 // A run that is cut short tells its totals so far, and leaves nothing behind.

@@ -47,8 +47,8 @@ type mutator struct {
 	function string
 	results  []string
 	mutants  []*mutant
-	// told counts the mutants by their key without a number.
-	told map[string]int
+	// counted are the mutants by their key without a number.
+	counted map[string]int
 }
 
 // mutate returns the mutants of a file. Types are not looked at: what does not compile is sorted out by the compiler.
@@ -57,7 +57,7 @@ func mutate(file string) ([]*mutant, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mutator{file: filepath.ToSlash(file), set: token.NewFileSet(), source: source, told: map[string]int{}}
+	m := &mutator{file: filepath.ToSlash(file), set: token.NewFileSet(), source: source, counted: map[string]int{}}
 	m.parsed, err = parser.ParseFile(m.set, file, source, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
@@ -189,8 +189,8 @@ func (m *mutator) add(from, to token.Pos, by, text string) {
 	mutant := &mutant{file: m.file, function: m.function, line: m.set.Position(from).Line, text: strings.TrimSpace(text),
 		of: m, in: m.within, declaration: source[begin:start] + by + source[end:m.at(m.within.End())]}
 	key := mutant.key()
-	if m.told[key]++; m.told[key] > 1 {
-		mutant.text += fmt.Sprintf(" [%d]", m.told[key])
+	if m.counted[key]++; m.counted[key] > 1 {
+		mutant.text += fmt.Sprintf(" [%d]", m.counted[key])
 	}
 	m.mutants = append(m.mutants, mutant)
 }
