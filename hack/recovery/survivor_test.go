@@ -99,9 +99,9 @@ func (h *host) kubelet(ctx context.Context) {
 }
 
 func (h *host) sync() {
-	content, _ := os.ReadFile(h.manifestPath())
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	content, _ := os.ReadFile(h.manifestPath())
 	if string(content) == h.running {
 		return
 	}
