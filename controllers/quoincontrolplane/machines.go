@@ -157,10 +157,8 @@ func (s *summary) setMemberCondition(machine *clusterv1.Machine, keep bool) {
 		switch {
 		case member.Machine != machine.Name:
 			continue
-		case member.Learner:
-			set(metav1.ConditionFalse, reasonNotHealthy, "The member is a learner that still copies the data")
-		case !member.Healthy:
-			set(metav1.ConditionFalse, reasonNotHealthy, "The member is not healthy: "+member.Problem)
+		case member.Shortcoming() != "":
+			set(metav1.ConditionFalse, reasonNotHealthy, "The member "+member.Shortcoming())
 		default:
 			set(metav1.ConditionTrue, reasonHealthy, "")
 		}

@@ -213,10 +213,8 @@ func (s *summary) setEtcd(keep bool) {
 		case slices.ContainsFunc(unclaimed, func(kept controlplane.UnclaimedMember) bool { return kept.ID == member.ID }):
 		case member.Machine == "":
 			problems = append(problems, fmt.Sprintf("* Member %s has no Machine", name))
-		case member.Learner:
-			problems = append(problems, fmt.Sprintf("* Member %s is a learner that still copies the data", name))
-		case !member.Healthy:
-			problems = append(problems, fmt.Sprintf("* Member %s is not healthy: %s", name, member.Problem))
+		case member.Shortcoming() != "":
+			problems = append(problems, fmt.Sprintf("* Member %s %s", name, member.Shortcoming()))
 		}
 	}
 	for _, machine := range s.State.Machines {

@@ -36,32 +36,6 @@ type Operation struct {
 	FailureDomain string
 }
 
-// Terms are what a verdict depends on besides the membership.
-type Terms struct {
-	// Desired is the number of voters that the control plane wants. When 0 nothing but the quorum counts.
-	Desired int
-	// Spare: a matching host is free, so that a replacement can be made before a departure. It decides what a refusal
-	// advises.
-	Spare bool
-	// Lowered: for Depart and Remove, fewer failures may be tolerated afterwards than the desired number would tolerate,
-	// as long as a quorum stays: there is no spare host, or the strategy removes first.
-	Lowered bool
-	// MaxLag is how many entries a voter may be behind and still count as caught up; DefaultMaxLag when 0.
-	MaxLag uint64
-	// MaxAge of the reading; unlimited when 0.
-	MaxAge time.Duration
-	// All: for AddLearner, each member must answer. kubeadm join asks every member in the list before it adds one
-	// (check-etcd; up to v1.36 one that does not answer ends the join, however many do), so a dead one is removed first.
-	All bool
-	// DeadMemberTimeout is how long a voter must have been silent before its departure or removal counts as no loss. One
-	// that restarts, or that one reading missed, is not dead.
-	DeadMemberTimeout time.Duration
-}
-
-// DefaultMaxLag is how many entries behind the furthest member still is caught up. Members are not read at the same
-// instant, so a busy cluster shows some lag that is none.
-const DefaultMaxLag = 1000
-
 // Verdict is the answer to "may this be done".
 type Verdict struct {
 	Allowed bool

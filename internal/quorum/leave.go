@@ -48,8 +48,7 @@ func (v Verdict) leave(m Membership, op Operation, t Terms) Verdict {
 		return v.lost()
 	}
 	if !slices.ContainsFunc(m.Members, func(member Member) bool {
-		return slices.Contains(op.Members, member.ID) && !member.Learner &&
-			(member.Healthy || member.Full || member.Unasked || member.Silent < t.DeadMemberTimeout)
+		return slices.Contains(op.Members, member.ID) && member.State(t.DeadMemberTimeout).Counts()
 	}) {
 		return v.leaveUnvoting(m, op, t, who)
 	}

@@ -211,7 +211,7 @@ func noteUnhealthy(h *history.History, controlPlane types.UID, m *quorum.Members
 	}
 	var unhealthy []history.Standstill
 	for _, member := range m.Members {
-		if m.Agreed && !member.Healthy && !member.Full && !member.Unasked {
+		if m.Agreed && member.Failing() {
 			unhealthy = append(unhealthy, history.Standstill{Member: member.ID, Progress: member.Progress})
 		}
 	}

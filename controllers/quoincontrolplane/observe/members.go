@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/secret"
 
-	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
@@ -107,24 +106,12 @@ func (o *Observation) Membership() quorum.Membership {
 			entry.Problem = "it was not reached"
 		}
 		if machine := o.machineOf(member, others); machine != nil {
-			entry.Machine = machine.Name
+			entry.Machine, entry.FailureDomain = machine.Name, o.failureDomainOf(machine)
 		} else {
 			// Its host is asked by nobody here, so what the other members hear of it is what there is.
 			entry.Healthy, entry.Unasked = entry.Healthy || member.Connected && len(member.Alarms) == 0, member.Unasked
 		}
 		result.Members = append(result.Members, entry)
-	}
-	for i := range result.Members {
-		entry := &result.Members[i]
-		machine := o.Machines[entry.Machine]
-		if machine == nil {
-			continue
-		}
-		entry.FailureDomain = o.failureDomainOf(machine)
-		entry.Departing = !machine.DeletionTimestamp.IsZero()
-		// Taking the hook away is how a departure is allowed. One that Cluster API went past is still there.
-		_, entry.Held = machine.Annotations[controlplanev1.PreDrainHookAnnotation]
-		entry.Held = entry.Held && entry.Departing
 	}
 	return result
 }

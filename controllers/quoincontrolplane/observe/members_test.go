@@ -50,7 +50,8 @@ func TestMembershipTellsWhereMembersAre(t *testing.T) {
 	g.Expect(membership.Count()).To(Equal(quorum.Count{Voters: 3, Healthy: 1}))
 }
 
-func TestMemberIsHeldUntilItsDepartureIsAllowed(t *testing.T) {
+// That they depart, and are held, is for the plan to say of the members.
+func TestMachinesAreHeldUntilTheirDepartureIsAllowed(t *testing.T) {
 	g := NewWithT(t)
 	o := threeMembers()
 	now := metav1.Now()
@@ -59,10 +60,10 @@ func TestMemberIsHeldUntilItsDepartureIsAllowed(t *testing.T) {
 	for _, name := range []string{"a", "c"} {
 		o.Machines[name].Annotations = map[string]string{controlplanev1.PreDrainHookAnnotation: ""}
 	}
-	members := o.Membership().Members
-	g.Expect(members[0].Departing && members[0].Held).To(BeTrue(), "it still has the hook")
-	g.Expect(members[1].Departing && !members[1].Held).To(BeTrue(), "it was let go")
-	g.Expect(members[2].Departing || members[2].Held).To(BeFalse(), "nobody deletes it")
+	for name, want := range map[string][]bool{"a": {true, true}, "b": {true, false}, "c": {false, true}} {
+		machine := o.stateOf(o.Machines[name])
+		g.Expect([]bool{machine.Deleting, machine.DrainHook}).To(Equal(want), "%s: deleting, with the hook", name)
+	}
 }
 
 func TestLeftoversOfAnEarlierMachineAreNobodys(t *testing.T) {

@@ -58,7 +58,10 @@ func forgetful(s facts, step controlplane.Step) string {
 		return fmt.Sprintf("%+v makes a Machine beside member %x, which nobody knows", step, unclaimed[0].ID)
 	case controlplane.DeleteMachine, controlplane.ReleaseDrainHook, controlplane.RemoveEtcdMember:
 		ordered := member != nil && slices.Contains(s.RemoveMembers, member.ID) && member.Machine == ""
-		if member != nil && !member.Learner && !s.dead(member) && !s.wavering(member) && !ordered {
+		// In its own words: a voter that works, or of which nobody knows that it does not, or whose disk comes further.
+		works := member != nil && !member.Learner && (member.Healthy || member.Full || member.Unasked ||
+			member.Progress > 0 && member.Silent < s.DeadMemberTimeout)
+		if works && !ordered {
 			return fmt.Sprintf("%+v takes a voter beside member %x, which nobody knows", step, unclaimed[0].ID)
 		}
 	}

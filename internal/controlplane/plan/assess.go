@@ -101,8 +101,7 @@ func dropIll(s facts) *controlplane.Step {
 // a voter that lives.
 func (s facts) castsNoVote(step *controlplane.Step) bool {
 	if step.Kind == controlplane.DeleteMachine {
-		member := s.memberOf(controlplane.Machine{Name: step.Machine})
-		return member == nil || member.Learner || s.dead(member)
+		return !s.memberState(controlplane.Machine{Name: step.Machine}).Counts()
 	}
 	return step.Kind == controlplane.RemoveEtcdMember
 }

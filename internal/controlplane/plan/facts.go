@@ -67,20 +67,41 @@ func (s facts) memberOf(machine controlplane.Machine) *quorum.Member {
 	return nil
 }
 
+// memberState is what the Machine is worth to etcd. Without a member of its own it may still have one: until etcd was
+// read, and while some member has no known Machine, which might be that of any Machine with a host.
+func (s facts) memberState(machine controlplane.Machine) quorum.MemberState {
+	member := s.memberOf(machine)
+	switch {
+	case member != nil:
+		return s.stateOf(*member)
+	case !s.StackedEtcd:
+		return quorum.MemberNone
+	case machine.HostClaimed && (!s.Etcd.Known || len(s.orphanedMembers()) > 0):
+		return quorum.MemberUnknown
+	case machine.Joining:
+		return quorum.MemberJoining
+	}
+	return quorum.MemberNone
+}
+
+func (s facts) stateOf(member quorum.Member) quorum.MemberState {
+	return member.State(s.DeadMemberTimeout)
+}
+
 // explained adds to what is wrong with a Machine what helps when its member is dead and nobody has asked for its
 // replacement: a silent host may be back any moment, so only somebody else can say that it will not.
 func (s facts) explained(machine controlplane.Machine, problem string) string {
-	if reason, _ := s.unhealthyReason(machine); !s.StackedEtcd || !s.dead(s.memberOf(machine)) || reason != "" {
+	if reason, _ := s.unhealthyReason(machine); s.memberState(machine) != quorum.MemberDead || reason != "" {
 		return problem
 	}
 	return problem + "; if it will not be back, have it replaced: annotate it with cluster.x-k8s.io/remediate-machine"
 }
 
-// neverJoined reports whether the Machine holds nothing of the cluster: no node, and certainly no etcd member. While
-// some member has no known Machine it might be that of any Machine with a host, so then the answer is no.
+// neverJoined reports whether the Machine holds nothing of the cluster: no node, and certainly no etcd member.
 func (s facts) neverJoined(machine controlplane.Machine) bool {
-	mayRun := machine.HostClaimed && len(s.orphanedMembers()) > 0
-	return machine.Node == "" && !machine.Joined && s.memberOf(machine) == nil && !mayRun
+	state := s.memberState(machine)
+	return machine.Node == "" && !machine.Joined &&
+		(state == quorum.MemberNone || state == quorum.MemberJoining)
 }
 
 // shortcoming says why a Machine does not count as a working part of the control plane; empty when it does.
@@ -115,13 +136,11 @@ func (s facts) memberShortcoming(machine controlplane.Machine) string {
 		return ""
 	}
 	member := s.memberOf(machine)
-	switch {
-	case member == nil:
+	if member == nil {
 		return "it has no etcd member yet"
-	case member.Learner:
-		return "its etcd member is a learner that still copies the data"
-	case !member.Healthy:
-		return "its etcd member is not healthy: " + member.Problem
+	}
+	if shortcoming := member.Shortcoming(); shortcoming != "" {
+		return "its etcd member " + shortcoming
 	}
 	return ""
 }

@@ -77,7 +77,7 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 		if !step.Waiting() || s.replacementComes() {
 			return step
 		}
-		verdict = s.mayRemove(member.ID, quorum.Terms{Lowered: true, DeadMemberTimeout: s.DeadMemberTimeout})
+		verdict = s.mayRemove(member.ID, quorum.ByQuorumAlone(s.DeadMemberTimeout))
 	}
 	if !verdict.Allowed {
 		return replaceFirst(s, machine, verdict)
@@ -93,7 +93,7 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 // kubernetes only while etcd answers it. Nil when nothing has to be done or awaited: also when the member is dead, for
 // then it hangs already.
 func stopAPIServer(s facts, machine controlplane.Machine, member *quorum.Member) *controlplane.Step {
-	if s.dead(member) {
+	if s.stateOf(*member) == quorum.MemberDead {
 		return nil
 	}
 	switch machine.APIServer {

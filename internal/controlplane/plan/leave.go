@@ -137,7 +137,7 @@ func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
 	}
 	// A member that is dead leaves no gap, nor does a learner beside the only voter: that stays until another one votes,
 	// which nothing can while this learner is there.
-	if other := s.onItsWay(machine); other != "" && !s.dead(member) && !s.besideOnlyVoter(member) {
+	if other := s.onItsWay(machine); other != "" && s.stateOf(*member) != quorum.MemberDead && !s.besideOnlyVoter(member) {
 		return s.waitFor(machine, controlplane.ReasonOneAtATime,
 			"Machine %s is being deleted but kept until Machine %s, which leaves now, is gone", machine.Name, other)
 	}
@@ -211,9 +211,9 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 	if step := beforeAnything(s); step != nil {
 		return step
 	}
-	if member := s.memberOf(leaving); s.wavering(member) {
-		return s.waitFor(leaving, controlplane.ReasonQuorum,
-			"%s. Its etcd member was healthy less than %s ago and may be back: %s", held, s.DeadMemberTimeout, member.Problem)
+	if s.memberState(leaving) == quorum.MemberWavering {
+		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s. Its etcd member was healthy less than %s ago and may be "+
+			"back: %s", held, s.DeadMemberTimeout, s.memberOf(leaving).Problem)
 	}
 	if !s.Initialized || !s.Reachable {
 		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s", held)
@@ -231,7 +231,7 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s. %s", held, verdict.WayOut)
 	}
 	for _, member := range s.Etcd.Members {
-		if member.Learner || !member.Healthy {
+		if member.Shortcoming() != "" {
 			return s.waitFor(leaving, controlplane.ReasonQuorum, "%s. %s", held, verdict.WayOut)
 		}
 	}

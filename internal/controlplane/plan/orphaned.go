@@ -25,7 +25,7 @@ func (s facts) unclaimed() []quorum.Member {
 		return nil
 	}
 	return slices.DeleteFunc(s.orphanedMembers(), func(member quorum.Member) bool {
-		return member.Learner || s.dead(&member) || s.wavering(&member) || slices.Contains(s.RemoveMembers, member.ID)
+		return !s.stateOf(member).Works() || slices.Contains(s.RemoveMembers, member.ID)
 	})
 }
 
@@ -78,14 +78,13 @@ func dropOrphanedMembers(s facts) *controlplane.Step {
 
 func (s facts) dropOrphanedMember(member quorum.Member) *controlplane.Step {
 	ordered := slices.Contains(s.RemoveMembers, member.ID)
-	if s.wavering(&member) && !ordered {
+	if s.stateOf(member) == quorum.MemberWavering && !ordered {
 		return s.wait(s.ongoing(), controlplane.ReasonQuorum,
 			"etcd member %x (%s) has no Machine, but was healthy less than %s ago and may be back: %s",
 			member.ID, member.Name, s.DeadMemberTimeout, member.Problem)
 	}
 	// By the quorum alone: nobody looks after it, and while it is there nothing joins.
-	terms := quorum.Terms{Lowered: true, DeadMemberTimeout: s.DeadMemberTimeout}
-	if verdict := s.mayRemove(member.ID, terms); !verdict.Allowed {
+	if verdict := s.mayRemove(member.ID, quorum.ByQuorumAlone(s.DeadMemberTimeout)); !verdict.Allowed {
 		return s.wait(s.ongoing(), controlplane.ReasonQuorum, "etcd member %x (%s) has no Machine but cannot be removed: %s",
 			member.ID, member.Name, verdict.Message)
 	}
@@ -107,8 +106,7 @@ func (s facts) keptByUnclaimed(machine controlplane.Machine) string {
 	if len(unclaimed) == 0 || member == nil {
 		return ""
 	}
-	votes := !member.Learner && !s.dead(member) && !s.wavering(member)
-	if !votes && s.othersStay(member) {
+	if !s.stateOf(*member).Works() && s.othersStay(member) {
 		return ""
 	}
 	return s.describeUnclaimed(unclaimed[0])
@@ -118,7 +116,7 @@ func (s facts) keptByUnclaimed(machine controlplane.Machine) string {
 func (s facts) othersStay(member *quorum.Member) bool {
 	return slices.ContainsFunc(s.membership().Members, func(other quorum.Member) bool {
 		leaves := other.Departing && !other.Held
-		return other.Machine != "" && other.ID != member.ID && !other.Learner && other.Healthy && !leaves
+		return other.Machine != "" && other.ID != member.ID && other.Shortcoming() == "" && !leaves
 	})
 }
 
@@ -126,11 +124,11 @@ func (s facts) othersStay(member *quorum.Member) bool {
 // reached: they would have the quorum then, on hosts that no Machine of this control plane knows, and nothing could
 // join them. Nil when there are none, when another Machine stays, or when this one casts no vote.
 func dropGivenUp(s facts, member *quorum.Member) *controlplane.Step {
-	if member.Learner || s.dead(member) || s.othersStay(member) {
+	if !s.stateOf(*member).Counts() || s.othersStay(member) {
 		return nil
 	}
 	for _, other := range s.orphanedMembers() {
-		if !other.Learner && !s.dead(&other) && slices.Contains(s.RemoveMembers, other.ID) {
+		if s.stateOf(other).Counts() && slices.Contains(s.RemoveMembers, other.ID) {
 			if step := s.dropOrphanedMember(other); !step.Waiting() {
 				return step
 			}

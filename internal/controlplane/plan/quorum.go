@@ -6,7 +6,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
@@ -15,41 +14,21 @@ import (
 // terms are those of a departure that somebody asked for: as much must be tolerated afterwards as is wanted, unless
 // there is nothing to make a replacement from, or nothing to lose.
 func (s facts) terms(machine controlplane.Machine) quorum.Terms {
-	member := s.memberOf(machine)
 	spare := s.replaceable()
-	return quorum.Terms{Desired: s.Replicas, Spare: spare,
-		Lowered:           !spare || s.dead(member) || s.strategy().leavesFirst() && !machine.UpToDate,
-		DeadMemberTimeout: s.DeadMemberTimeout}
-}
-
-// dead reports whether a voter has not been healthy for so long that nobody counts on it any more. One that a single
-// reading missed, or that restarts, is still a voter whose loss would be felt.
-func (s facts) dead(member *quorum.Member) bool {
-	return member != nil && !member.Learner && !member.Healthy && !member.Full && !member.Unasked &&
-		member.Silent >= s.DeadMemberTimeout
-}
-
-// hasDeadVoter reports whether the Machine's member is a voter that is dead.
-func (s facts) hasDeadVoter(machine controlplane.Machine) bool {
-	member := s.memberOf(machine)
-	return s.StackedEtcd && s.dead(member)
+	terms := quorum.ToLeave(s.Replicas, spare, s.DeadMemberTimeout)
+	terms.Lowered = !spare || s.memberState(machine) == quorum.MemberDead ||
+		s.strategy().leavesFirst() && !machine.UpToDate
+	return terms
 }
 
 // full is a voter whose database has reached its quota; nil when there is none.
 func (s facts) full() *quorum.Member {
 	for i := range s.Etcd.Members {
-		if member := &s.Etcd.Members[i]; s.StackedEtcd && !member.Learner && member.Full {
+		if member := &s.Etcd.Members[i]; s.StackedEtcd && s.stateOf(*member) == quorum.MemberFull {
 			return member
 		}
 	}
 	return nil
-}
-
-// wavering reports whether the member is a voter that was healthy a moment ago. One that is slow may be neither healthy
-// nor dead for ever: nothing waits for it to become either.
-func (s facts) wavering(member *quorum.Member) bool {
-	return member != nil && !member.Learner && !member.Healthy && !member.Full && !member.Unasked &&
-		member.Progress == 0 && !s.dead(member)
 }
 
 // joining names an active Machine that does not vote yet; empty when there is none.
@@ -64,8 +43,7 @@ func (s facts) joining() string {
 
 // joins reports whether the Machine does not vote yet.
 func (s facts) joins(machine controlplane.Machine) bool {
-	member := s.memberOf(machine)
-	return s.StackedEtcd && (member == nil || member.Learner) || machine.Node == ""
+	return s.StackedEtcd && !s.memberState(machine).Votes() || machine.Node == ""
 }
 
 // mayDepart judges etcd without the Machine's member.
@@ -85,19 +63,12 @@ func (s facts) mayRemove(id uint64, terms quorum.Terms) quorum.Verdict {
 // membership is etcd with what is known of the members' Machines: whose is being deleted departs, and until its drain
 // was opened nothing happens to it, so that meanwhile it is as good as any other.
 func (s facts) membership() quorum.Membership {
-	judged := s.Etcd
-	judged.Members = slices.Clone(s.Etcd.Members)
-	for i := range judged.Members {
-		if member := &judged.Members[i]; member.Machine == "" {
-			member.Departing = slices.Contains(s.RemoveMembers, member.ID)
-		}
-		for _, machine := range s.Machines {
-			if member := &judged.Members[i]; member.Machine == machine.Name {
-				member.Departing, member.Held, member.FailureDomain = machine.Deleting, machine.DrainHook, machine.FailureDomain
-			}
-		}
+	holders := make([]quorum.Holder, 0, len(s.Machines))
+	for _, machine := range s.Machines {
+		holders = append(holders, quorum.Holder{Name: machine.Name, FailureDomain: machine.FailureDomain,
+			Deleting: machine.Deleting, Held: machine.DrainHook})
 	}
-	return judged
+	return s.Etcd.HeldBy(holders, s.RemoveMembers)
 }
 
 // successor is the voter that takes over from the leader: healthy, on a Machine that stays before one that is kept for
@@ -107,7 +78,7 @@ func (s facts) successor(leader quorum.Member) *quorum.Member {
 	var bestMachine controlplane.Machine
 	for i := range s.Etcd.Members {
 		member := &s.Etcd.Members[i]
-		if member.ID == leader.ID || member.Learner || !member.Healthy {
+		if member.ID == leader.ID || member.Shortcoming() != "" {
 			continue
 		}
 		for _, machine := range s.Machines {
@@ -165,7 +136,7 @@ func (s facts) quorumLoss() *controlplane.QuorumLoss {
 			healthy++
 		}
 	}
-	needed := voters/2 + 1
+	needed := quorum.Majority(voters)
 	if healthy >= needed {
 		// They see a leader; the list was merely not confirmed in time.
 		return nil

@@ -38,11 +38,10 @@ func (s facts) unhealthy() []controlplane.UnhealthyMachine {
 		}
 	}
 	rank := func(a controlplane.UnhealthyMachine) int {
-		member := s.memberOf(a.Machine)
 		switch {
-		case a.Machine.Node == "" && member == nil:
+		case a.Machine.Node == "" && s.memberOf(a.Machine) == nil:
 			return 0
-		case s.StackedEtcd && s.Etcd.Known && (member == nil || member.Learner || !member.Healthy):
+		case s.StackedEtcd && s.Etcd.Known && s.memberState(a.Machine) != quorum.MemberHealthy:
 			return 1
 		case !s.servedWithout(a.Machine):
 			return 5
@@ -99,20 +98,19 @@ func (s facts) memberUnhealthyReason(machine controlplane.Machine) (reason, mess
 		return "", ""
 	}
 	stamp := since.UTC().Format(time.RFC3339)
-	switch member := s.memberOf(machine); {
-	case member == nil && len(s.orphanedMembers()) > 0:
-		// One of them may be its own.
-		return "", ""
-	case member == nil:
+	switch member, state := s.memberOf(machine), s.memberState(machine); {
+	case state == quorum.MemberNone:
 		return controlplane.UnhealthyMemberMissing,
 			fmt.Sprintf("it has had no etcd member since %s, though its host answers", stamp)
-	case member.Name == "":
+	case member == nil:
+		return "", ""
+	case !member.Started():
 		return controlplane.UnhealthyMemberNeverStarted,
 			fmt.Sprintf("its etcd member %x has not started since %s, though its host answers", member.ID, stamp)
-	case member.Learner:
+	case state == quorum.MemberLearner:
 		return controlplane.UnhealthyLearnerStuck,
 			fmt.Sprintf("its etcd member %s has been a learner that does not catch up since %s", member.Name, stamp)
-	case s.dead(member):
+	case state == quorum.MemberDead:
 		return controlplane.UnhealthyMemberDead, fmt.Sprintf("its etcd member %s has not been healthy since %s, though "+
 			"its host answers: %s", member.Name, stamp, member.Problem)
 	}
@@ -182,15 +180,15 @@ func remediate(s facts) *controlplane.Step {
 // remedy is the next step of the replacement of a Machine. attempt is nil when its place is taken already.
 func (s facts) remedy(target controlplane.UnhealthyMachine, unhealthy []controlplane.UnhealthyMachine,
 	attempt *controlplane.Attempt) *controlplane.Step {
-	machine, member := target.Machine, s.memberOf(target.Machine)
-	if machine.Node == "" && member == nil {
+	machine := target.Machine
+	if machine.Node == "" && s.memberOf(machine) == nil {
 		return discard(target, attempt)
 	}
 	if blocked := s.remedyBlocked(target, unhealthy); blocked != nil {
 		return blocked
 	}
 	surplus := len(s.scheduled()) > s.Replicas
-	well := !s.StackedEtcd || member != nil && member.Healthy && !member.Learner
+	well := !s.StackedEtcd || s.memberState(machine) == quorum.MemberHealthy
 	if !surplus && well {
 		// Without a replacement etcd would lose a voter for as long as none may be made.
 		if step := leaveNobodyBehind(s, controlplane.Remediate, fmt.Sprintf("Machine %s is ill: %s", machine.Name,
@@ -228,9 +226,9 @@ func (s facts) remedy(target controlplane.UnhealthyMachine, unhealthy []controlp
 			return remediating(target, step)
 		}
 	}
-	step := remove(s, machine, controlplane.Remediate, controlplane.ReasonRemediated, quorum.Terms{Desired: s.Replicas,
-		Lowered:           !surplus || !well,
-		DeadMemberTimeout: s.DeadMemberTimeout})
+	terms := quorum.ToLeave(s.Replicas, false, s.DeadMemberTimeout)
+	terms.Lowered = !surplus || !well
+	step := remove(s, machine, controlplane.Remediate, controlplane.ReasonRemediated, terms)
 	if step.Kind == controlplane.DeleteMachine {
 		step.Message = fmt.Sprintf("replacing Machine %s: %s", machine.Name, target.Message)
 		step.Attempt = attempt
@@ -254,11 +252,11 @@ func (s facts) remedyBlocked(target controlplane.UnhealthyMachine,
 	if step := s.othersCarry(target, unhealthy); step != nil {
 		return step
 	}
-	if member := s.memberOf(machine); s.StackedEtcd && s.wavering(member) {
+	if s.memberState(machine) == quorum.MemberWavering {
 		// Whether its replacement comes first depends on whether it is dead.
 		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonQuorum,
 			"Machine %s is ill: %s. Its etcd member was healthy less than %s ago and may be back: %s",
-			machine.Name, target.Message, s.DeadMemberTimeout, member.Problem).WithMachine(machine.Name))
+			machine.Name, target.Message, s.DeadMemberTimeout, s.memberOf(machine).Problem).WithMachine(machine.Name))
 	}
 	return nil
 }
@@ -273,10 +271,8 @@ func (s facts) othersCarry(target controlplane.UnhealthyMachine,
 			continue
 		}
 		problem := s.outage(machine)
-		member := s.memberOf(machine)
 		// One whose host is gone since, and for which none is left, comes when this one has left its own.
-		arriving := (machine.HostClaimed || s.hostsLeft()) &&
-			(machine.Node == "" || machine.Joining || s.StackedEtcd && (member == nil || member.Learner))
+		arriving := (machine.HostClaimed || s.hostsLeft()) && (machine.Joining || s.joins(machine))
 		if problem != "" && arriving && !ill(machine, unhealthy) {
 			return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonMachineNotReady,
 				"Machine %s is ill and waits for Machine %s: %s; if it will not come, have that one replaced first: annotate it "+

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 // replace rolls outdated Machines, one at a time, in the order that the strategy says: by a surge of one, where a new
@@ -31,7 +32,7 @@ func replace(s facts) *controlplane.Step {
 	if step := beforeRollout(s); step != nil {
 		return step
 	}
-	if s.hasDeadVoter(leaving) {
+	if s.memberState(leaving) == quorum.MemberDead {
 		// A user marked it, and its member does not work: nothing gets worse without it, and a surge would have to reckon
 		// with a dead voter.
 		return leaveFirst(s, leaving)
@@ -65,7 +66,8 @@ func (s facts) strategy() strategy {
 // one joins.
 func (s facts) mendedByReplacement() string {
 	leaving := s.pick()
-	if leaving.Node == "" || s.memberShortcoming(leaving) != "" && (!leaving.Preferred || !s.hasDeadVoter(leaving)) {
+	if leaving.Node == "" || s.memberShortcoming(leaving) != "" &&
+		(!leaving.Preferred || s.memberState(leaving) != quorum.MemberDead) {
 		return ""
 	}
 	return leaving.Name

@@ -40,8 +40,7 @@ func join(s facts, reason, message string) *controlplane.Step {
 		return step
 	}
 	if s.StackedEtcd {
-		verdict := quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.AddLearner},
-			quorum.Terms{Desired: s.Replicas, All: true})
+		verdict := quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.AddLearner}, quorum.ToJoin(s.Replicas))
 		if !verdict.Allowed {
 			return s.wait(s.ongoing(), controlplane.ReasonQuorum, "%s, but none can join now: %s. %s", message, verdict.Message,
 				verdict.WayOut)
@@ -76,8 +75,9 @@ func remove(s facts, machine controlplane.Machine, operation controlplane.Operat
 // placeTaken are the terms of a departure after which nothing may be missing: the place of the Machine is taken, or not
 // wanted any more.
 func (s facts) placeTaken(leaving controlplane.Machine) quorum.Terms {
-	member := s.memberOf(leaving)
-	return quorum.Terms{Desired: s.Replicas, Spare: true, Lowered: s.dead(member), DeadMemberTimeout: s.DeadMemberTimeout}
+	terms := quorum.ToLeave(s.Replicas, true, s.DeadMemberTimeout)
+	terms.Lowered = s.memberState(leaving) == quorum.MemberDead
+	return terms
 }
 
 // pick is the active Machine that leaves next: one that a user marked, then outdated, then not working, then from the

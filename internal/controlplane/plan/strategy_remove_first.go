@@ -13,7 +13,7 @@ import (
 
 // removedFirst are the terms of a departure before the replacement: what is left must be a quorum.
 func (s facts) removedFirst() quorum.Terms {
-	return quorum.Terms{Desired: s.Replicas, Lowered: true, DeadMemberTimeout: s.DeadMemberTimeout}
+	return quorum.ToLeaveFirst(s.Replicas, s.DeadMemberTimeout)
 }
 
 // removeFirst lets the old member go first; its replacement takes the host that becomes free.

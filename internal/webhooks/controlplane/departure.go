@@ -74,13 +74,14 @@ func membershipOf(status *controlplanev1.EtcdStatus, machines collections.Machin
 				member.Machine = machine.Name
 			}
 		}
-		if machine := machines[member.Machine]; member.Machine != "" &&
-			(machine == nil || !machine.DeletionTimestamp.IsZero()) {
-			member.Departing = true
-		}
 		membership.Members = append(membership.Members, member)
 	}
-	return membership
+	holders := make([]quorum.Holder, 0, len(machines))
+	for _, machine := range machines {
+		// Nobody is held here: of Machines that are deleted together, each is judged without those before it.
+		holders = append(holders, quorum.Holder{Name: machine.Name, Deleting: !machine.DeletionTimestamp.IsZero()})
+	}
+	return membership.HeldBy(holders, nil)
 }
 
 // member of the Machine; nil when it has none.
@@ -111,7 +112,7 @@ func (d *departure) members() []uint64 {
 // holdsOnlyVote reports whether there is one voter, which is the Machine's.
 func (d *departure) holdsOnlyVote() bool {
 	member := d.member()
-	return d.stacked && member != nil && !member.Learner && d.membership.Count().Voters == 1
+	return d.stacked && member != nil && member.State(0).Votes() && d.membership.Count().Voters == 1
 }
 
 // staying are the names of the other Machines that are not being deleted, leaving those of the other Machines that are.
@@ -134,8 +135,8 @@ func (d *departure) judge() quorum.Verdict {
 	}
 	// Lowered, also when a host is free: then the hook before the drain lets a replacement vote first. What is asked here
 	// is whether that, or a member less meanwhile, is possible at all.
-	terms := quorum.Terms{Desired: int(ptr.Deref(d.controlPlane.Spec.Replicas, 1)), Lowered: true,
-		MaxAge: membershipMaxAge}
+	terms := quorum.ToLeaveFirst(int(ptr.Deref(d.controlPlane.Spec.Replicas, 1)), 0)
+	terms.MaxAge = membershipMaxAge
 	verdict := quorum.Judge(d.membership, quorum.Operation{Kind: quorum.Depart, Members: d.members()}, terms)
 	if verdict.Reason != quorum.ReasonLastMember || !d.holdsOnlyVote() {
 		return verdict
