@@ -8,6 +8,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -160,14 +162,16 @@ sed -n 's|.*--advertise-address=\(.*\)|\1:6443|p' manifests/kube-apiserver.yaml`
 // they were away.
 func killDuringJoin(ctx context.Context, target *lab.Host, providers ...string) lab.Span {
 	GinkgoHelper()
-	joining := func(ctx context.Context) bool {
-		_, err := the.lab.Console(ctx, target.Container(), `pgrep -f "^/usr/bin/kubeadm join" >/dev/null`)
-		return err == nil
-	}
-	Eventually(func(ctx context.Context) bool { return joining(ctx) }).WithContext(ctx).
-		WithTimeout(6*time.Minute).WithPolling(100*time.Millisecond).Should(BeTrue(), "kubeadm join on %s", target.Name)
-	awaitKilled := kill(ctx, providers...)
-	Expect(joining(ctx)).To(BeTrue(), "kubeadm still joins after the managers were killed: otherwise this proves nothing")
+	const joins = `pgrep -f "^/usr/bin/kubeadm join" >/dev/null`
+	// On a busy machine the search for the managers may take longer than kubeadm, and beginning a command in a container is what
+	// keeps it busy, so one command looks all the time.
+	killAll := aim(ctx, providers...)
+	_, err := the.lab.Console(ctx, target.Container(),
+		"end=$(($(date +%s) + 720)); until "+joins+"; do [ $(date +%s) -lt $end ] || exit 1; sleep 0.1; done")
+	Expect(err).NotTo(HaveOccurred(), "kubeadm join on %s", target.Name)
+	awaitKilled := killAll()
+	_, err = the.lab.Console(ctx, target.Container(), joins)
+	Expect(err).NotTo(HaveOccurred(), "kubeadm still joins after the managers were killed: otherwise this proves nothing")
 	the.lab.Printf("   kubeadm joined on %s meanwhile", target.Name)
 	return awaitKilled()
 }
@@ -176,20 +180,31 @@ func killDuringJoin(ctx context.Context, target *lab.Host, providers ...string) 
 // away.
 func kill(ctx context.Context, providers ...string) func() lab.Span {
 	GinkgoHelper()
-	began := time.Now()
-	restarts := map[string]int32{}
+	return aim(ctx, providers...)()
+}
+
+// aim finds the processes of managers, and returns what kill does.
+func aim(ctx context.Context, providers ...string) func() func() lab.Span {
+	GinkgoHelper()
+	restarts, managers := map[string]int32{}, map[string]*lab.Manager{}
 	for _, provider := range providers {
-		manager := need(the.lab.Manager(ctx, provider))
-		restarts[provider] = manager.Pod.Status.ContainerStatuses[0].RestartCount
-		must(the.lab.Kill(ctx, manager))
-		the.lab.Printf("   killed process %s, the manager of %s", manager.PID, provider)
+		managers[provider] = need(the.lab.Manager(ctx, provider))
+		restarts[provider] = managers[provider].Pod.Status.ContainerStatuses[0].RestartCount
 	}
-	return func() lab.Span {
+	return func() func() lab.Span {
 		GinkgoHelper()
-		for _, provider := range providers {
-			must(the.lab.AwaitManager(ctx, provider, restarts[provider]))
+		began := time.Now()
+		must(the.lab.Kill(ctx, slices.Collect(maps.Values(managers))...))
+		for provider, manager := range managers {
+			the.lab.Printf("   killed process %s, the manager of %s", manager.PID, provider)
 		}
-		return lab.Span{Phase: lab.Killed, From: began, To: time.Now()}
+		return func() lab.Span {
+			GinkgoHelper()
+			for _, provider := range providers {
+				must(the.lab.AwaitManager(ctx, provider, restarts[provider]))
+			}
+			return lab.Span{Phase: lab.Killed, From: began, To: time.Now()}
+		}
 	}
 }
 

@@ -96,9 +96,13 @@ func (l *Lab) pod(ctx context.Context, provider string) (*corev1.Pod, error) {
 	return &pods.Items[0], nil
 }
 
-// Kill ends a manager with SIGKILL: it has no moment to finish anything.
-func (l *Lab) Kill(ctx context.Context, manager *Manager) error {
-	_, err := l.Console(ctx, kindNode, "kill -KILL "+manager.PID)
+// Kill ends managers with SIGKILL, at one instant: they have no moment to finish anything.
+func (l *Lab) Kill(ctx context.Context, managers ...*Manager) error {
+	script := "kill -KILL"
+	for _, manager := range managers {
+		script += " " + manager.PID
+	}
+	_, err := l.Console(ctx, kindNode, script)
 	return err
 }
 
