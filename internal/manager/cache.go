@@ -4,6 +4,7 @@
 package manager
 
 import (
+	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -97,4 +98,37 @@ func secretCachingClient(mgr ctrl.Manager) (client.Client, error) {
 		return nil, fmt.Errorf("make the client that caches Secrets: %w", err)
 	}
 	return c, nil
+}
+
+// inventory reads the Machines and Clusters, of which there are thousands, from a cache, and everything else from the
+// API server.
+type inventory struct {
+	client.Reader
+	cache cache.Cache
+}
+
+// newInventory reads what new versions are judged by. A cache of one namespace is none: admission is for all of them.
+func newInventory(mgr ctrl.Manager, o *Options) client.Reader {
+	if o.Namespace != "" {
+		return mgr.GetAPIReader()
+	}
+	return inventory{mgr.GetAPIReader(), mgr.GetCache()}
+}
+
+// List implements client.Reader. Admission is served before the cache has begun, and must not wait for it.
+func (i inventory) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	var of client.Object
+	switch list.(type) {
+	case *clusterv1.MachineList:
+		of = &clusterv1.Machine{}
+	case *clusterv1.ClusterList:
+		of = &clusterv1.Cluster{}
+	default:
+		return i.Reader.List(ctx, list, options...)
+	}
+	known, err := i.cache.GetInformer(ctx, of, cache.BlockUntilSynced(false))
+	if err != nil || !known.HasSynced() {
+		return i.Reader.List(ctx, list, options...)
+	}
+	return i.cache.List(ctx, list, options...)
 }

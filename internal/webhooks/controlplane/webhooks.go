@@ -6,15 +6,17 @@ package controlplane
 
 import (
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
-// SetupWithManager serves the webhooks of the control-plane provider.
-func SetupWithManager(mgr ctrl.Manager) error {
+// SetupWithManager serves the webhooks of the control-plane provider. New versions are judged by what inventory reads,
+// whose lists may be seconds old.
+func SetupWithManager(mgr ctrl.Manager, inventory client.Reader) error {
 	workload := webhooks.WorkloadBy(mgr.GetAPIReader())
 	for _, setup := range []func(ctrl.Manager) error{
-		(&ControlPlaneWebhook{Reader: mgr.GetAPIReader(), Workload: workload}).setup,
+		(&ControlPlaneWebhook{Reader: inventory, Workload: workload}).setup,
 		controlPlaneTemplates.Setup,
 		// A scale right after a create would not find the control plane in a cache.
 		(&ScaleWebhook{Client: mgr.GetAPIReader()}).setup,

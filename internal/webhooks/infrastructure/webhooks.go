@@ -6,12 +6,14 @@ package infrastructure
 
 import (
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
-// SetupWithManager serves the webhooks of the infrastructure provider.
-func SetupWithManager(mgr ctrl.Manager) error {
+// SetupWithManager serves the webhooks of the infrastructure provider. New versions are judged by what inventory reads,
+// whose lists may be seconds old.
+func SetupWithManager(mgr ctrl.Manager, inventory client.Reader) error {
 	for _, setup := range []func(ctrl.Manager) error{
 		(&HostWebhook{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}).setup,
 		// Two clusters with one virtual address are found across namespaces, whatever --namespace says, and at once
@@ -21,7 +23,7 @@ func SetupWithManager(mgr ctrl.Manager) error {
 		(&MachineWebhook{}).setup,
 		machineTemplates.Setup,
 		(&RolloutPolicyWebhook{Reader: mgr.GetAPIReader()}).setup,
-		(&VersionWebhook{Reader: mgr.GetAPIReader(), Workload: webhooks.WorkloadBy(mgr.GetAPIReader())}).setup,
+		(&VersionWebhook{Reader: inventory, Workload: webhooks.WorkloadBy(mgr.GetAPIReader())}).setup,
 		setupHooks,
 	} {
 		if err := setup(mgr); err != nil {
