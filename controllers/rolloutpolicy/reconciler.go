@@ -18,7 +18,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
-	"sigs.k8s.io/cluster-api/controllers/external"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/paused"
 	"sigs.k8s.io/cluster-api/util/predicates"
@@ -63,9 +62,7 @@ type Reconciler struct {
 	// rest of Clusters between two reconciles; nil lets them have none.
 	rest       *rest
 	controller controller.Controller
-	// tracker watches kinds that are not everywhere.
-	tracker external.ObjectTracker
-	looker  looker
+	looker     looker
 }
 
 // +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies,verbs=get;list;watch;patch
@@ -111,8 +108,6 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	if r.controller, err = building.Build(r); err != nil {
 		return fmt.Errorf("set up the controller of RolloutPolicies: %w", err)
 	}
-	r.tracker.Controller, r.tracker.Cache = r.controller, mgr.GetCache()
-	r.tracker.Scheme, r.tracker.PredicateLogger = mgr.GetScheme(), &log
 	return nil
 }
 

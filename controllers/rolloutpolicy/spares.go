@@ -9,21 +9,18 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
@@ -125,23 +122,7 @@ func (s *spares) of(pool *rollout.Pool, machines map[string]*clusterv1.Machine) 
 	}
 }
 
-// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get;list;watch
-
-// waitsForHost reports whether the control plane waits for a host.
-func waitsForHost(of client.Object) bool {
-	controlPlane, is := of.(*controlplanev1.QuoinControlPlane)
-	return is && controlPlane.Status.Operation != nil &&
-		strings.HasPrefix(controlPlane.Status.Operation.WaitingOn, controlplane.ReasonNoSpareHost)
-}
-
-// watchControlPlane has its Cluster decided about anew when one comes to wait for a host, or waits no more. That begins
-// with the first one that is read: where another provider looks after control planes there may be no such kind.
-func (r *Reconciler) watchControlPlane(ctx context.Context, of *controlplanev1.QuoinControlPlane) error {
-	changes := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return waitsForHost(e.ObjectOld) != waitsForHost(e.ObjectNew)
-	}}
-	return r.tracker.Watch(ctrl.LoggerFrom(ctx), of, handler.EnqueueRequestsFromMapFunc(r.ofCluster), changes)
-}
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get
 
 // wanted finds out which Machines that are being deleted have a host that the control plane waits for. It asks for what
 // its Machines ask for.
@@ -168,18 +149,19 @@ func (r *Reconciler) wanted(
 	if len(leaving) == 0 || member < 0 {
 		return nil
 	}
-	controlPlane := &controlplanev1.QuoinControlPlane{}
+	controlPlane := &unstructured.Unstructured{}
+	controlPlane.SetAPIVersion(controlplanev1.GroupVersion.String())
+	controlPlane.SetKind(ref.Kind)
 	key := client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}
-	if err := reader.Get(ctx, key, controlPlane); apierr.IsAbsent(err) {
-		return nil
-	} else if err != nil {
+	if err := r.APIReader.Get(ctx, key, controlPlane); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
 		return fmt.Errorf("read QuoinControlPlane %s: %w", key, err)
 	}
-	if err := r.watchControlPlane(ctx, controlPlane); err != nil {
-		return err
-	}
+	waits, _, _ := unstructured.NestedString(controlPlane.Object, "status", "operation", "waitingOn")
 	request := requestOf(&all[member], s.machines[all[member].Spec.InfrastructureRef.Name])
-	if !waitsForHost(controlPlane) || request == nil {
+	if !strings.HasPrefix(waits, controlplane.ReasonNoSpareHost) || request == nil {
 		return nil
 	}
 	request.FailureDomain = ""

@@ -182,6 +182,9 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 		return action, first, without + wayOut
 	}
 	if reason, why := l.holdsDrain(m); reason != "" {
+		if l.Unhealthy != "" || l.Outdated != "" {
+			l.again(spareRecheck) // the control plane may come to wait for this host
+		}
 		return HoldDrain, reason, why + wayOut
 	}
 	if m.serves() {
