@@ -100,35 +100,31 @@ func secretCachingClient(mgr ctrl.Manager) (client.Client, error) {
 	return c, nil
 }
 
-// inventory reads the Machines and Clusters, of which there are thousands, from a cache, and everything else from the
-// API server.
-type inventory struct {
+// cachedMachines lists the Machines of a namespace, which may be thousands, from a cache, and reads everything else from
+// the API server.
+type cachedMachines struct {
 	client.Reader
 	cache cache.Cache
 }
 
-// newInventory reads what new versions are judged by. A cache of one namespace is none: admission is for all of them.
-func newInventory(mgr ctrl.Manager, o *Options) client.Reader {
+// newCachedMachines reads what new versions are judged by. A cache of one namespace is none: admission is for all.
+func newCachedMachines(mgr ctrl.Manager, o *Options) client.Reader {
 	if o.Namespace != "" {
 		return mgr.GetAPIReader()
 	}
-	return inventory{mgr.GetAPIReader(), mgr.GetCache()}
+	return cachedMachines{mgr.GetAPIReader(), mgr.GetCache()}
 }
 
-// List implements client.Reader. Admission is served before the cache has begun, and must not wait for it.
-func (i inventory) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
-	var of client.Object
-	switch list.(type) {
-	case *clusterv1.MachineList:
-		of = &clusterv1.Machine{}
-	case *clusterv1.ClusterList:
-		of = &clusterv1.Cluster{}
-	default:
-		return i.Reader.List(ctx, list, options...)
+// List implements client.Reader. Admission is served before the cache has begun, and must not wait for it. What is asked
+// of all namespaces is asked of other Clusters, whose rules no gate asks again.
+func (c cachedMachines) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	asked := (&client.ListOptions{}).ApplyOptions(options)
+	if _, machines := list.(*clusterv1.MachineList); !machines || asked.Namespace == "" {
+		return c.Reader.List(ctx, list, options...)
 	}
-	known, err := i.cache.GetInformer(ctx, of, cache.BlockUntilSynced(false))
+	known, err := c.cache.GetInformer(ctx, &clusterv1.Machine{}, cache.BlockUntilSynced(false))
 	if err != nil || !known.HasSynced() {
-		return i.Reader.List(ctx, list, options...)
+		return c.Reader.List(ctx, list, options...)
 	}
-	return i.cache.List(ctx, list, options...)
+	return c.cache.List(ctx, list, options...)
 }

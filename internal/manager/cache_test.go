@@ -44,7 +44,7 @@ func TestAdmissionListsFromTheCacheOnceThatIsFilled(t *testing.T) {
 			&clusterv1.Cluster{ObjectMeta: meta}, &clusterv1.MachineSet{ObjectMeta: meta}).Build()
 	}
 	cached := &filling{of: of("cached")}
-	reader := inventory{of("live"), cached}
+	reader := cachedMachines{of("live"), cached}
 	expect := func(of, others string) {
 		t.Helper()
 		machines, clusters, sets := &clusterv1.MachineList{}, &clusterv1.ClusterList{}, &clusterv1.MachineSetList{}
@@ -52,8 +52,10 @@ func TestAdmissionListsFromTheCacheOnceThatIsFilled(t *testing.T) {
 			g.Expect(reader.List(t.Context(), list, client.InNamespace("prod"))).To(Succeed())
 		}
 		g.Expect(machines.Items).To(ConsistOf(HaveField("Name", of)))
-		g.Expect(clusters.Items).To(ConsistOf(HaveField("Name", of)))
+		g.Expect(clusters.Items).To(ConsistOf(HaveField("Name", others)))
 		g.Expect(sets.Items).To(ConsistOf(HaveField("Name", others)))
+		g.Expect(reader.List(t.Context(), machines)).To(Succeed())
+		g.Expect(machines.Items).To(ConsistOf(HaveField("Name", others)), "what other Clusters are held against")
 		g.Expect(reader.Get(t.Context(), client.ObjectKey{Namespace: "prod", Name: "live"}, &clusterv1.Machine{})).To(Succeed())
 	}
 	expect("live", "live")

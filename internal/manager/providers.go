@@ -51,14 +51,14 @@ func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
 		return fmt.Errorf("set up the connections to workload clusters: %w", err)
 	}
 	clusterCache = o.Harness.clusterCache(clusterCache)
-	inventory := newInventory(mgr, o)
+	machines := newCachedMachines(mgr, o)
 	if o.Serves(Infrastructure) {
-		if err := addInfrastructure(ctx, mgr, o, connector, clusterCache, inventory); err != nil {
+		if err := addInfrastructure(ctx, mgr, o, connector, clusterCache, machines); err != nil {
 			return fmt.Errorf("set up the infrastructure provider: %w", err)
 		}
 	}
 	if o.Serves(ControlPlane) {
-		if err := addControlPlane(ctx, mgr, o, connector, clusterCache, secrets, inventory); err != nil {
+		if err := addControlPlane(ctx, mgr, o, connector, clusterCache, secrets, machines); err != nil {
 			return fmt.Errorf("set up the control-plane provider: %w", err)
 		}
 	}
@@ -76,12 +76,12 @@ func kubeconfigReader(mgr ctrl.Manager, o *Options) (client.Client, error) {
 
 func addInfrastructure(
 	ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector,
-	clusterCache clustercache.ClusterCache, inventory client.Reader,
+	clusterCache clustercache.ClusterCache, machines client.Reader,
 ) error {
 	if err := fieldindex.Add(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	if err := infrawebhooks.SetupWithManager(mgr, inventory); err != nil {
+	if err := infrawebhooks.SetupWithManager(mgr, machines); err != nil {
 		return err
 	}
 	if err := (&quoinhost.Reconciler{
@@ -125,9 +125,9 @@ func addInfrastructure(
 
 func addControlPlane(
 	ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector,
-	clusterCache clustercache.ClusterCache, secrets client.Client, inventory client.Reader,
+	clusterCache clustercache.ClusterCache, secrets client.Client, machines client.Reader,
 ) error {
-	if err := controlplanewebhooks.SetupWithManager(mgr, inventory); err != nil {
+	if err := controlplanewebhooks.SetupWithManager(mgr, machines); err != nil {
 		return err
 	}
 	if err := (&etcdbackup.Reconciler{

@@ -36,7 +36,7 @@ import (
 
 // ControlPlaneWebhook defaults and validates QuoinControlPlanes.
 type ControlPlaneWebhook struct {
-	// Reader reads the Cluster as it is, of every namespace. Lists may be seconds old: gates ask again.
+	// Reader reads the Cluster as it is, of every namespace. Its Machines may be seconds old: gates ask again.
 	Reader client.Reader
 	// Workload reads a workload cluster; nothing in it is read when it is nil.
 	Workload webhooks.Workload

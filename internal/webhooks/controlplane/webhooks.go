@@ -11,12 +11,12 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
-// SetupWithManager serves the webhooks of the control-plane provider. New versions are judged by what inventory reads,
-// whose lists may be seconds old.
-func SetupWithManager(mgr ctrl.Manager, inventory client.Reader) error {
+// SetupWithManager serves the webhooks of the control-plane provider. New versions are judged by what machines
+// reads, whose Machines may be seconds old.
+func SetupWithManager(mgr ctrl.Manager, machines client.Reader) error {
 	workload := webhooks.WorkloadBy(mgr.GetAPIReader())
 	for _, setup := range []func(ctrl.Manager) error{
-		(&ControlPlaneWebhook{Reader: inventory, Workload: workload}).setup,
+		(&ControlPlaneWebhook{Reader: machines, Workload: workload}).setup,
 		controlPlaneTemplates.Setup,
 		// A scale right after a create would not find the control plane in a cache.
 		(&ScaleWebhook{Client: mgr.GetAPIReader()}).setup,

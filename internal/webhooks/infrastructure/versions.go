@@ -46,7 +46,8 @@ const (
 // refuses what no next step makes legal, and warns of what waits for its control plane: whoever applies both in one
 // commit asks about each of them first.
 type VersionWebhook struct {
-	// Reader reads Clusters and control planes as they are, of every namespace. Lists may be seconds old: gates ask again.
+	// Reader reads Clusters and control planes as they are, of every namespace. Machines may be seconds old: gates ask
+	// again.
 	Reader client.Reader
 	// Workload reads the cluster of a managed topology; nothing in it is read when it is nil.
 	Workload webhooks.Workload

@@ -11,9 +11,9 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
-// SetupWithManager serves the webhooks of the infrastructure provider. New versions are judged by what inventory reads,
-// whose lists may be seconds old.
-func SetupWithManager(mgr ctrl.Manager, inventory client.Reader) error {
+// SetupWithManager serves the webhooks of the infrastructure provider. New versions are judged by what machines
+// reads, whose Machines may be seconds old.
+func SetupWithManager(mgr ctrl.Manager, machines client.Reader) error {
 	for _, setup := range []func(ctrl.Manager) error{
 		(&HostWebhook{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}).setup,
 		// Two clusters with one virtual address are found across namespaces, whatever --namespace says, and at once
@@ -23,7 +23,7 @@ func SetupWithManager(mgr ctrl.Manager, inventory client.Reader) error {
 		(&MachineWebhook{}).setup,
 		machineTemplates.Setup,
 		(&RolloutPolicyWebhook{Reader: mgr.GetAPIReader()}).setup,
-		(&VersionWebhook{Reader: inventory, Workload: webhooks.WorkloadBy(mgr.GetAPIReader())}).setup,
+		(&VersionWebhook{Reader: machines, Workload: webhooks.WorkloadBy(mgr.GetAPIReader())}).setup,
 		setupHooks,
 	} {
 		if err := setup(mgr); err != nil {
