@@ -39,7 +39,7 @@ type State struct {
 	Machines []Machine
 	// PreCreated are not among Machines; oldest first.
 	PreCreated []PreCreatedMachine
-	// Etcd is the membership as last read.
+	// Etcd is the membership as last read; who departs is to be added with HeldBy before it is judged.
 	Etcd quorum.Membership
 	// RemoveMembers are ids of members that a person wants to be removed although they work and no Machine runs them.
 	RemoveMembers []uint64

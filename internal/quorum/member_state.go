@@ -5,19 +5,19 @@ package quorum
 
 import "time"
 
-// MemberState is what a Machine is worth to etcd. Everything that depends on the state of a member asks for it here,
-// so that nobody takes for dead what somebody else counts on.
+// MemberState is what a Machine is worth to etcd. Whether a member counts, works or is dead is asked here alone, so
+// that nobody takes for dead what somebody else counts on.
 type MemberState string
 
 // The states of a Machine, from nothing to a vote.
 const (
 	// MemberNone: it has no member, and none is on its way.
 	MemberNone MemberState = "None"
-	// MemberUnknown: it may have a member. Etcd was not read, or somebody is in the list whom no Machine is known to run.
+	// MemberUnknown: it may have a member. Etcd was not read, or a member is in the list that no Machine is known to run.
 	MemberUnknown MemberState = "Unknown"
 	// MemberJoining: it has no member, and its bootstrap, which may add one, runs.
 	MemberJoining MemberState = "Joining"
-	// MemberLearner: its member does not vote yet, or has not started.
+	// MemberLearner: its member does not vote yet.
 	MemberLearner MemberState = "Learner"
 	// MemberHealthy: its member votes and works.
 	MemberHealthy MemberState = "Healthy"

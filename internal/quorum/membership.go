@@ -53,7 +53,8 @@ type Member struct {
 	Lag uint64
 	// Size of its database in bytes.
 	Size int64
-	// Departing: its Machine is being deleted. Held: but it has not been let go, and stays until a verdict of its own.
+	// Departing: its Machine is being deleted or gone, or a person has given it up. Held: but it has not been let go, and
+	// stays until a verdict of its own. HeldBy says both.
 	Departing, Held bool
 }
 

@@ -82,7 +82,7 @@ func (s *Sources) readEtcd(ctx context.Context, inv *Inventory) Membership {
 	return m
 }
 
-// Membership says which Machine runs which member, and what a verdict needs to know of both.
+// Membership says which Machine runs which member, and how it is. Who departs is known with the Machines: HeldBy.
 func (o *Observation) Membership() quorum.Membership {
 	if o.Etcd.Err != nil {
 		return quorum.Membership{Problem: o.Etcd.Err.Error(), Contradicts: errors.Is(o.Etcd.Err, etcd.ErrContradiction)}

@@ -72,14 +72,14 @@ func (s facts) memberOf(machine controlplane.Machine) *quorum.Member {
 func (s facts) memberState(machine controlplane.Machine) quorum.MemberState {
 	member := s.memberOf(machine)
 	switch {
-	case member != nil:
-		return s.stateOf(*member)
+	case member == nil && machine.Joining:
+		return quorum.MemberJoining
 	case !s.StackedEtcd:
 		return quorum.MemberNone
+	case member != nil:
+		return s.stateOf(*member)
 	case machine.HostClaimed && (!s.Etcd.Known || len(s.orphanedMembers()) > 0):
 		return quorum.MemberUnknown
-	case machine.Joining:
-		return quorum.MemberJoining
 	}
 	return quorum.MemberNone
 }
@@ -100,8 +100,8 @@ func (s facts) explained(machine controlplane.Machine, problem string) string {
 // neverJoined reports whether the Machine holds nothing of the cluster: no node, and certainly no etcd member.
 func (s facts) neverJoined(machine controlplane.Machine) bool {
 	state := s.memberState(machine)
-	return machine.Node == "" && !machine.Joined &&
-		(state == quorum.MemberNone || state == quorum.MemberJoining)
+	return machine.Node == "" && !machine.Joined && (state == quorum.MemberNone ||
+		state == quorum.MemberJoining && len(s.orphanedMembers()) == 0)
 }
 
 // shortcoming says why a Machine does not count as a working part of the control plane; empty when it does.

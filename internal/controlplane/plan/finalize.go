@@ -44,7 +44,7 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 			machine.Name, list(machine.OtherHooks))
 	}
 	member := s.memberOf(machine)
-	if member == nil && machine.Joining {
+	if s.memberState(machine) == quorum.MemberJoining {
 		// The join may add its member after this observation, also when its Node is there, and nobody would remove it.
 		return s.waitFor(machine, controlplane.ReasonJoinRuns,
 			"Machine %s is being deleted: its host is kept until the bootstrap there has been stopped, because it may still "+
