@@ -128,11 +128,11 @@ e2e-full: ## Run the longer end-to-end tests, with a control plane of three host
 
 .PHONY: e2e-upgrade
 e2e-upgrade: ## Upgrade a control plane of three and its workers over two minors; makes the bundle of a third version.
-	go test -count 1 -timeout 118m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=upgrade
+	go test -count 1 -timeout 148m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=upgrade
 
 .PHONY: e2e-workers
 e2e-workers: ## Replace a pool of three under a RolloutPolicy, with a canary that works and one that does not.
-	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=workers
+	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=workers
 
 .PHONY: e2e-install
 e2e-install: ## Run every command of docs/install.md, against a kind cluster and hosts of its own.

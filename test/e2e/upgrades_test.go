@@ -96,7 +96,7 @@ sed -n 's|.*--advertise-address=\(.*\)|\1:6443|p' manifests/kube-apiserver.yaml`
 		By("giving the old host back, clean")
 		must(the.lab.AwaitHosts(ctx, 2*time.Minute, infrav1.HostStateAvailable, need(the.lab.Host(old.Name))))
 		expectClean(ctx, need(the.lab.Host(old.Name)))
-	}, NodeTimeout(18*time.Minute))
+	}, NodeTimeout(25*time.Minute))
 
 	It("lets CoreDNS and kube-proxy follow the control plane", func(ctx SpecContext) {
 		proxy := &appsv1.DaemonSet{}

@@ -15,7 +15,7 @@ import (
 
 // resources of the management cluster that tell how things stand.
 const resources = "clusters,quoinclusters,quoincontrolplanes,machinedeployments,machinesets,machines,quoinmachines,quoinhosts," +
-	"kubeadmconfigs,quoinmachinetemplates,clusterclasses,clusterupgrades,preflightchecks"
+	"kubeadmconfigs,quoinmachinetemplates,clusterclasses,clusterupgrades,preflightchecks,rolloutpolicies"
 
 // hostReport is what is worth knowing of a host.
 const hostReport = `

@@ -49,7 +49,7 @@ func (l *Lab) removeAll(ctx context.Context, _ *progress.Step) error {
 	}
 	for _, path := range []string{
 		l.KindKubeconfig(), l.privateKeyFile(), l.Path("home"), l.Path("clusters"), l.Path("repository"),
-		l.Path("clone"), l.Path("bin"), l.Path("variables.sh"),
+		l.Path("clone"), l.Path("insider"), l.Path("bin"), l.Path("variables.sh"),
 	} {
 		errs = append(errs, os.RemoveAll(path))
 	}
