@@ -100,8 +100,8 @@ func secretCachingClient(mgr ctrl.Manager) (client.Client, error) {
 	return c, nil
 }
 
-// cachedMachines lists the Machines of a namespace, which may be thousands, from a cache, and reads everything else from
-// the API server.
+// cachedMachines lists the Machines of a namespace, which may be thousands, from a cache, and reads everything else
+// from the API server.
 type cachedMachines struct {
 	client.Reader
 	cache cache.Cache
@@ -115,8 +115,8 @@ func newCachedMachines(mgr ctrl.Manager, o *Options) client.Reader {
 	return cachedMachines{mgr.GetAPIReader(), mgr.GetCache()}
 }
 
-// List implements client.Reader. Admission is served before the cache has begun, and must not wait for it. What is asked
-// of all namespaces is asked of other Clusters, whose rules no gate asks again.
+// List implements client.Reader. Admission is served before the cache has begun, and must not wait for it. What is
+// asked of all namespaces is asked of other Clusters, whose rules no gate asks again.
 func (c cachedMachines) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	asked := (&client.ListOptions{}).ApplyOptions(options)
 	if _, machines := list.(*clusterv1.MachineList); !machines || asked.Namespace == "" {
