@@ -169,13 +169,7 @@ func etcdUnknown(s facts, machine controlplane.Machine) *controlplane.Step {
 
 // besideOnlyVoter reports whether the member is a learner, and only one member votes.
 func (s facts) besideOnlyVoter(member *quorum.Member) bool {
-	voters := 0
-	for _, other := range s.Etcd.Members {
-		if !other.Learner {
-			voters++
-		}
-	}
-	return member.Learner && voters == 1
+	return s.stateOf(*member) == quorum.MemberLearner && s.Etcd.Count().Voters == 1
 }
 
 // onItsWay names another Machine whose drain was approved and whose departure is not over; empty when there is none.
@@ -188,12 +182,20 @@ func (s facts) onItsWay(except controlplane.Machine) string {
 	return ""
 }
 
+// leads is the Machine's member while it leads etcd and works; nil else.
+func (s facts) leads(machine controlplane.Machine) *quorum.Member {
+	if member := s.memberOf(machine); member != nil && member.Leader && member.Healthy {
+		return member
+	}
+	return nil
+}
+
 // handOver moves leadership away from the Machine's member while all members still work. Only the leader itself can
 // hand over: one that does not answer loses its lead by the removal.
 func handOver(s facts, machine controlplane.Machine, operation controlplane.Operation,
 	reason string) *controlplane.Step {
-	member := s.memberOf(machine)
-	if member == nil || !member.Leader || !member.Healthy {
+	member := s.leads(machine)
+	if member == nil {
 		return nil
 	}
 	next := s.successor(*member)

@@ -235,15 +235,8 @@ func (s facts) recoveryFailed(r controlplane.Recovery, machine string,
 // carryOn gives up the Machines of the lost members once the survivor is a cluster that works; what follows is
 // ordinary.
 func (s facts) carryOn(r controlplane.Recovery) *controlplane.Step {
-	voters := 0
-	var alone *quorum.Member
-	for i, member := range s.Etcd.Members {
-		if !member.Learner {
-			voters++
-			alone = &s.Etcd.Members[i]
-		}
-	}
-	if !s.Etcd.Known || !s.Etcd.Agreed || voters != 1 || alone.Machine != r.Machine || !alone.Healthy {
+	alone := s.memberState(controlplane.Machine{Name: r.Machine}) == quorum.MemberHealthy && s.Etcd.Count().Voters == 1
+	if !s.Etcd.Known || !s.Etcd.Agreed || !alone {
 		step := s.wait(controlplane.Recover, controlplane.ReasonRecovering,
 			"etcd on Machine %s was restored; waiting until it answers as a cluster of one. If it "+
 				"does not, look at etcd on its host, and ask under another id if that cannot be mended", r.Machine).

@@ -63,7 +63,7 @@ func remove(s facts, machine controlplane.Machine, operation controlplane.Operat
 		if step := handOver(s, machine, operation, reason); step != nil {
 			return step
 		}
-		if member := s.memberOf(machine); member != nil && member.Leader && member.Healthy {
+		if s.leads(machine) != nil {
 			return s.waitFor(machine, controlplane.ReasonQuorum, "Machine %s cannot go: no other member can lead etcd",
 				machine.Name)
 		}
