@@ -28,6 +28,7 @@ func TestMemberState(t *testing.T) {
 		"missed by one reading":       {Member{}, MemberWavering, true, true, false},
 		"silent for a bit less":       {Member{Silent: bound - 1}, MemberWavering, true, true, false},
 		"silent for as long":          {Member{Silent: bound}, MemberDead, true, false, false},
+		"hangs, and wrote once":       {Member{Progress: 1}, MemberSlow, true, true, true},
 		"hangs, and its disk goes on": {Member{Progress: 7, Silent: bound - 1}, MemberSlow, true, true, true},
 		"hung where it is":            {Member{Progress: 7, Silent: bound}, MemberDead, true, false, false},
 	} {
@@ -71,4 +72,29 @@ func TestHeldBy(t *testing.T) {
 		{ID: 5, Departing: true}, {ID: 6}}))
 	g.Expect(held.Known).To(BeTrue())
 	g.Expect(read.Members[1].Departing).To(BeFalse(), "what was read stays as it is")
+}
+
+func TestShortcoming(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(Member{Healthy: true}.Shortcoming()).To(BeEmpty())
+	g.Expect(Member{Problem: "it hangs"}.Shortcoming()).To(Equal("is not healthy: it hangs"))
+	for _, learner := range []Member{{Learner: true}, {Learner: true, Healthy: true}} {
+		g.Expect(learner.Shortcoming()).To(Equal("is a learner that still copies the data"))
+	}
+}
+
+// What each purpose comes to, with three wanted and three that work, of which one goes.
+func TestTermsByPurpose(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(ToJoin(3)).To(Equal(Terms{Desired: 3, All: true}))
+	g.Expect(ToLeave(3, true, bound)).To(Equal(Terms{Desired: 3, Spare: true, DeadMemberTimeout: bound}))
+	g.Expect(ToLeaveFirst(3, bound)).To(Equal(Terms{Desired: 3, Lowered: true, DeadMemberTimeout: bound}))
+	g.Expect(ByQuorumAlone(bound)).To(Equal(Terms{Lowered: true, DeadMemberTimeout: bound}))
+	m := Membership{Known: true, Agreed: true, Members: []Member{{ID: 1, Healthy: true}, {ID: 2, Healthy: true}, {ID: 3, Healthy: true}}}
+	one := Operation{Kind: Remove, Members: []uint64{1}}
+	g.Expect(Judge(m, one, ToLeave(3, true, bound)).Reason).To(Equal(ReasonReplacementFirst))
+	g.Expect(Judge(m, one, ToLeave(3, false, bound)).Reason).To(Equal(ReasonNoSpareHost))
+	g.Expect(Judge(m, one, ToLeaveFirst(3, bound)).Allowed).To(BeTrue())
+	g.Expect(Judge(m, one, ToLeaveFirst(5, bound)).Allowed).To(BeFalse(), "one member less, and no more")
+	g.Expect(Judge(m, one, ByQuorumAlone(bound)).Allowed).To(BeTrue())
 }
