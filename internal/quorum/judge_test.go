@@ -1,0 +1,34 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quorum
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// A verdict by an old reading is worth less than none; where nobody says what is old, nothing is.
+func TestAnOldReadingIsNotJudged(t *testing.T) {
+	g := NewWithT(t)
+	m := Membership{Known: true, Agreed: true, Members: []Member{{ID: 1, Healthy: true}, {ID: 2, Healthy: true}, {ID: 3, Healthy: true}}}
+	for _, test := range []struct {
+		age, limit time.Duration
+		outdated   bool
+	}{{time.Hour, 0, false}, {2, 1, true}, {1, 1, false}, {time.Minute, time.Minute, false}, {time.Minute + 1, time.Minute, true}} {
+		m.Age = test.age
+		verdict := Judge(m, Operation{Kind: Restart, Members: []uint64{1}}, Terms{MaxAge: test.limit})
+		g.Expect(verdict.Reason == ReasonOutdated).To(Equal(test.outdated), "%s of %s", test.age, test.limit)
+		g.Expect(verdict.Allowed).To(Equal(!test.outdated))
+	}
+}
+
+func TestWhatIsNoOperationIsRefused(t *testing.T) {
+	g := NewWithT(t)
+	verdict := Judge(Membership{Known: true, Agreed: true, Members: []Member{{ID: 1, Healthy: true}}}, Operation{Kind: "Move"}, Terms{})
+	g.Expect(verdict.Allowed).To(BeFalse())
+	g.Expect(verdict.Message).To(Equal(`"Move" is no operation`))
+	g.Expect(verdict.Before).To(Equal(Count{Voters: 1, Healthy: 1}))
+}
