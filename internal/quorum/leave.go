@@ -65,16 +65,16 @@ func (v Verdict) leave(m Membership, op Operation, t Terms) Verdict {
 			return v.refuse(ReasonQuorumAtRisk, repair(next, t),
 				"without %s %d of %d voters would be healthy, and %d are needed%s",
 				list(who), count.Healthy, count.Voters, Majority(count.Voters), behind(next, t))
-		case t.Desired > 0 && !t.Lowered && (count.Tolerates() < Tolerance(t.Desired) || count.Voters < t.Desired):
+		case !t.Lowered && (count.Tolerates() < Tolerance(t.Desired) || count.Voters < t.Desired):
 			return v.keepTolerance(next, t, who, count)
-		case t.Desired > 0 && t.Lowered && count.Voters < t.Desired-1:
+		case t.Lowered && count.Voters < t.Desired-1:
 			return v.tooMany(m, op, t, who, count)
-		case t.Desired > 0 && t.Lowered && count.Tolerates() < Tolerance(t.Desired)-1:
+		case t.Lowered && count.Tolerates() < Tolerance(t.Desired)-1:
 			return v.keepTolerance(next, t, who, count)
 		}
 	}
-	if tolerates := caughtUp.Tolerates(); t.Desired > 0 && tolerates < Tolerance(t.Desired) || t.Desired == 0 &&
-		tolerates < v.Before.Tolerates() {
+	if tolerates := caughtUp.Tolerates(); tolerates < Tolerance(t.Desired) ||
+		t.Desired == 0 && tolerates < v.Before.Tolerates() {
 		return v.allowWith(ReasonToleranceLowered, "without %s etcd has %d voters and tolerates %s until a replacement votes",
 			list(who), caughtUp.Voters, failures(tolerates))
 	}
@@ -91,7 +91,7 @@ func (v Verdict) leaveUnvoting(m Membership, op Operation, t Terms, who []string
 			"without %s %d of %d voters would be healthy, and %d are needed",
 			list(who), after.Healthy, after.Voters, Majority(after.Voters))
 	}
-	if t.Desired > 0 && after.Voters < v.Before.Voters && after.Tolerates() < Tolerance(t.Desired) {
+	if after.Voters < v.Before.Voters && after.Tolerates() < Tolerance(t.Desired) {
 		return v.allowWith(ReasonToleranceLowered, "%s casts no vote; without it etcd has %d voters and tolerates %s until "+
 			"a replacement votes",
 			list(who), after.Voters, failures(after.Tolerates()))

@@ -79,7 +79,8 @@ func (m Member) leaving() bool { return m.Departing && !m.Held }
 // knows.
 func Majority(voters int) int { return voters/2 + 1 }
 
-// Tolerance is how many of n voters may fail while a quorum stays.
+// Tolerance is how many of n voters may fail while a quorum stays; negative of none, so that any quorum is enough where
+// nobody wants a number.
 func Tolerance(voters int) int { return voters - Majority(voters) }
 
 // Count is a membership in numbers.
