@@ -32,3 +32,26 @@ func TestWhatIsNoOperationIsRefused(t *testing.T) {
 	g.Expect(verdict.Message).To(Equal(`"Move" is no operation`))
 	g.Expect(verdict.Before).To(Equal(Count{Voters: 1, Healthy: 1}))
 }
+
+func TestMembership(t *testing.T) {
+	g := NewWithT(t)
+	m := Membership{Known: true, Agreed: true, Members: []Member{{ID: 1, Name: "n", Machine: "m", Healthy: true},
+		{ID: 2, Name: "o", Healthy: true}, {ID: 0x2a}}}
+	for i, name := range []string{"m", "o", "member 2a"} {
+		g.Expect(m.Members[i].String()).To(Equal(name))
+	}
+	member, found := m.Member(2)
+	g.Expect(found).To(BeTrue())
+	g.Expect(member.Name).To(Equal("o"))
+	_, found = m.Member(3)
+	g.Expect(found).To(BeFalse())
+	g.Expect(Count{}.Tolerates()).To(Equal(-1), "nobody is no quorum")
+
+	added := m.After(Operation{Kind: AddLearner, Members: []uint64{7}})
+	g.Expect(added.Members[3]).To(Equal(Member{ID: 7, Learner: true, Problem: "it has not started"}))
+	g.Expect(added.Agreed).To(BeTrue())
+	g.Expect(m.After(Operation{Kind: AddLearner}).Members[3].ID).To(BeZero(), "nobody knows its number yet")
+	g.Expect(m.After(Operation{Kind: Restart, Members: []uint64{1}}).Agreed).To(BeFalse(), "one of three is left")
+	m.Agreed = false
+	g.Expect(m.After(Operation{Kind: Remove, Members: []uint64{0x2a}}).Agreed).To(BeFalse(), "nobody agrees meanwhile")
+}

@@ -138,10 +138,8 @@ func repair(left Membership, t Terms) string {
 	if sick := left.sick(); len(sick) > 0 {
 		return left.mend("Repair " + list(sick) + ", or let it be replaced first")
 	}
-	if slow := left.names(func(member Member) bool { return !member.Learner && member.Lag > t.MaxLag }); len(slow) > 0 {
-		return "Wait until " + list(slow) + " has caught up"
-	}
-	return "Wait until a replacement votes"
+	slow := left.names(func(member Member) bool { return !member.Learner && member.Lag > t.MaxLag })
+	return "Wait until " + list(slow) + " has caught up"
 }
 
 // behind says which of the members that stay have not caught up; empty when all have.

@@ -94,9 +94,6 @@ func (c Count) Quorate() bool { return c.Tolerates() >= 0 }
 
 // Tolerates is how many more voters may fail while a quorum stays; negative without one.
 func (c Count) Tolerates() int {
-	if c.Voters == 0 {
-		return -1
-	}
 	return c.Healthy - Majority(c.Voters)
 }
 
