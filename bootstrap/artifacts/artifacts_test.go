@@ -128,11 +128,12 @@ func (l *lab) run(steps []run.Step, files []run.File, err error) run.Status {
 	id := fmt.Sprintf("p%d", l.plans)
 	l.g.Expect(l.runner.Start(context.Background(), l.host, run.Plan{ID: id, Steps: steps, Files: files})).To(Succeed())
 	var status run.Status
+	// The host does the waiting: to ask it again and again takes longer than most plans.
 	l.g.Eventually(func() bool {
 		var err error
-		status, err = l.runner.Poll(context.Background(), l.host, id)
+		status, err = l.runner.Await(context.Background(), l.host, id, "", 1500*time.Millisecond)
 		return err == nil && status.Phase.Final()
-	}, "2m", "20ms").Should(BeTrue())
+	}, "10m", "20ms").Should(BeTrue())
 	return status
 }
 
