@@ -13,7 +13,6 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -163,18 +162,7 @@ func (w *writer) halt() []string {
 // without are those of the keys that the cluster does not have.
 func (c *court) without(keys []string) []string {
 	c.t.Helper()
-	workload, err := c.workload(10 * time.Second)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	list, err := workload.CoreV1().ConfigMaps(metav1.NamespaceDefault).List(c.t.Context(), metav1.ListOptions{LabelSelector: written})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	there := map[string]bool{}
-	for _, object := range list.Items {
-		there[object.Name] = true
-	}
+	there := c.keys(written)
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return there[key] })
 }
 

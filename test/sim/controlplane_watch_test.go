@@ -263,6 +263,27 @@ func (w *writer) put(name string) error {
 	return err
 }
 
+// keys are those that the cluster has, by a selector of labels. A busy machine may take several requests to say so.
+func (c *court) keys(selector string) map[string]bool {
+	c.t.Helper()
+	there := map[string]bool{}
+	c.until("  reading what was written", func() string {
+		workload, err := c.workload(30 * time.Second)
+		if err != nil {
+			return err.Error()
+		}
+		list, err := workload.CoreV1().ConfigMaps(metav1.NamespaceDefault).List(context.Background(), metav1.ListOptions{LabelSelector: selector})
+		if err != nil {
+			return err.Error()
+		}
+		for i := range list.Items {
+			there[list.Items[i].Name] = true
+		}
+		return ""
+	})
+	return there
+}
+
 // end waits until one more key was acknowledged and stops writing. It fails the test when nothing can be written any more, and
 // when a key is lost that was acknowledged. How long nothing could be written meanwhile is printed.
 func (w *writer) end() {
@@ -276,21 +297,7 @@ func (w *writer) end() {
 	})
 	close(w.stop)
 	<-w.done
-	there := map[string]bool{}
-	w.c.until("  reading what was written", func() string {
-		workload, err := w.c.workload(30 * time.Second)
-		if err != nil {
-			return err.Error()
-		}
-		list, err := workload.CoreV1().ConfigMaps(metav1.NamespaceDefault).List(context.Background(), metav1.ListOptions{LabelSelector: written + "=" + w.run})
-		if err != nil {
-			return err.Error()
-		}
-		for i := range list.Items {
-			there[list.Items[i].Name] = true
-		}
-		return ""
-	})
+	there := w.c.keys(written + "=" + w.run)
 	lost := slices.DeleteFunc(slices.Clone(w.acked), func(key string) bool { return there[key] })
 	w.c.t.Logf("  %d of %d writes acknowledged, the longest gap between two %s", len(w.acked), w.tried, w.longest.Round(10*time.Millisecond))
 	if len(lost) > 0 {
