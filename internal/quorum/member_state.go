@@ -39,7 +39,7 @@ func (s MemberState) Votes() bool { return s.Counts() || s == MemberDead }
 // Counts reports whether the loss of the vote would be felt: somebody counts on it, or has to.
 func (s MemberState) Counts() bool { return s.Works() || s == MemberWavering }
 
-// Works reports whether the vote is cast, or may be: there is no doubt about the member that passes by itself.
+// Works reports whether the vote is cast, or may be: nothing is wrong with the member that would pass by itself.
 func (s MemberState) Works() bool {
 	switch s {
 	case MemberHealthy, MemberFull, MemberUnasked, MemberSlow:
