@@ -49,8 +49,8 @@ func another(manifest []byte) string {
 	return strings.Replace(string(manifest), "  annotations:\n", "  annotations:\n    quoin.cluster.x-k8s.io/recovery: \"recover-r1\"\n", 1)
 }
 
-// takeAway moves the manifest of etcd aside, upon which the kubelet stops it: at once, for a host that is merely believed to be
-// silent is half of a quorum.
+// takeAway moves the manifest of etcd away, upon which the kubelet stops it: at once, for a host that is merely believed
+// to be silent is half of a quorum.
 func (h *host) takeAway(t *testing.T) {
 	t.Helper()
 	h.mu.Lock()

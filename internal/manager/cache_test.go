@@ -56,7 +56,8 @@ func TestAdmissionListsFromTheCacheOnceThatIsFilled(t *testing.T) {
 		g.Expect(sets.Items).To(ConsistOf(HaveField("Name", others)))
 		g.Expect(reader.List(t.Context(), machines)).To(Succeed())
 		g.Expect(machines.Items).To(ConsistOf(HaveField("Name", others)), "what other Clusters are held against")
-		g.Expect(reader.Get(t.Context(), client.ObjectKey{Namespace: "prod", Name: "live"}, &clusterv1.Machine{})).To(Succeed())
+		live := client.ObjectKey{Namespace: "prod", Name: "live"}
+		g.Expect(reader.Get(t.Context(), live, &clusterv1.Machine{})).To(Succeed())
 	}
 	expect("live", "live")
 	cached.synced = true

@@ -10,14 +10,22 @@ import (
 	. "github.com/onsi/gomega"
 )
 
+func threeHealthy() Membership {
+	return Membership{Known: true, Agreed: true,
+		Members: []Member{{ID: 1, Healthy: true}, {ID: 2, Healthy: true}, {ID: 3, Healthy: true}}}
+}
+
 // A verdict by an old reading is worth less than none; where nobody says what is old, nothing is.
 func TestAnOldReadingIsNotJudged(t *testing.T) {
 	g := NewWithT(t)
-	m := Membership{Known: true, Agreed: true, Members: []Member{{ID: 1, Healthy: true}, {ID: 2, Healthy: true}, {ID: 3, Healthy: true}}}
+	m := threeHealthy()
 	for _, test := range []struct {
 		age, limit time.Duration
 		outdated   bool
-	}{{time.Hour, 0, false}, {2, 1, true}, {1, 1, false}, {time.Minute, time.Minute, false}, {time.Minute + 1, time.Minute, true}} {
+	}{
+		{time.Hour, 0, false}, {2, 1, true}, {1, 1, false},
+		{time.Minute, time.Minute, false}, {time.Minute + 1, time.Minute, true},
+	} {
 		m.Age = test.age
 		verdict := Judge(m, Operation{Kind: Restart, Members: []uint64{1}}, Terms{MaxAge: test.limit})
 		g.Expect(verdict.Reason == ReasonOutdated).To(Equal(test.outdated), "%s of %s", test.age, test.limit)
@@ -27,10 +35,10 @@ func TestAnOldReadingIsNotJudged(t *testing.T) {
 
 func TestWhatIsNoOperationIsRefused(t *testing.T) {
 	g := NewWithT(t)
-	verdict := Judge(Membership{Known: true, Agreed: true, Members: []Member{{ID: 1, Healthy: true}}}, Operation{Kind: "Move"}, Terms{})
+	verdict := Judge(threeHealthy(), Operation{Kind: "Move"}, Terms{})
 	g.Expect(verdict.Allowed).To(BeFalse())
 	g.Expect(verdict.Message).To(Equal(`"Move" is no operation`))
-	g.Expect(verdict.Before).To(Equal(Count{Voters: 1, Healthy: 1}))
+	g.Expect(verdict.Before).To(Equal(Count{Voters: 3, Healthy: 3}))
 }
 
 func TestMembership(t *testing.T) {

@@ -90,7 +90,7 @@ func TestTermsByPurpose(t *testing.T) {
 	g.Expect(ToLeave(3, true, bound)).To(Equal(Terms{Desired: 3, Spare: true, DeadMemberTimeout: bound}))
 	g.Expect(ToLeaveFirst(3, bound)).To(Equal(Terms{Desired: 3, Lowered: true, DeadMemberTimeout: bound}))
 	g.Expect(ByQuorumAlone(bound)).To(Equal(Terms{Lowered: true, DeadMemberTimeout: bound}))
-	m := Membership{Known: true, Agreed: true, Members: []Member{{ID: 1, Healthy: true}, {ID: 2, Healthy: true}, {ID: 3, Healthy: true}}}
+	m := threeHealthy()
 	one := Operation{Kind: Remove, Members: []uint64{1}}
 	g.Expect(Judge(m, one, ToLeave(3, true, bound)).Reason).To(Equal(ReasonReplacementFirst))
 	g.Expect(Judge(m, one, ToLeave(3, false, bound)).Reason).To(Equal(ReasonNoSpareHost))

@@ -163,8 +163,8 @@ sed -n 's|.*--advertise-address=\(.*\)|\1:6443|p' manifests/kube-apiserver.yaml`
 func killDuringJoin(ctx context.Context, target *lab.Host, providers ...string) lab.Span {
 	GinkgoHelper()
 	const joins = `pgrep -f "^/usr/bin/kubeadm join" >/dev/null`
-	// On a busy machine the search for the managers may take longer than kubeadm, and beginning a command in a container is what
-	// keeps it busy, so one command looks all the time.
+	// On a busy machine the search for the managers may take longer than kubeadm, and beginning a command in a container
+	// is what keeps it busy, so one command looks all the time.
 	killAll := aim(ctx, providers...)
 	_, err := the.lab.Console(ctx, target.Container(),
 		"end=$(($(date +%s) + 720)); until "+joins+"; do [ $(date +%s) -lt $end ] || exit 1; sleep 0.1; done")

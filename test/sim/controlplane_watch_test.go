@@ -272,7 +272,8 @@ func (c *court) keys(selector string) map[string]bool {
 		if err != nil {
 			return err.Error()
 		}
-		list, err := workload.CoreV1().ConfigMaps(metav1.NamespaceDefault).List(context.Background(), metav1.ListOptions{LabelSelector: selector})
+		list, err := workload.CoreV1().ConfigMaps(metav1.NamespaceDefault).List(context.Background(),
+			metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			return err.Error()
 		}
