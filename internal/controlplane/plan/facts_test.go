@@ -55,3 +55,22 @@ func TestMemberStateOfAMachine(t *testing.T) {
 		})
 	}
 }
+
+// A member that does not vote in health is awaited only beside a Node, and by what was read.
+func TestAMemberIsAwaited(t *testing.T) {
+	g := NewWithT(t)
+	s := ofThree()
+	g.Expect(facts{s}.awaitsMember()).To(BeFalse())
+	g.Expect(facts{s}.memberShortcoming(s.Machines[1])).To(BeEmpty())
+	s.Etcd.Members[1].Learner = true
+	g.Expect(facts{s}.awaitsMember()).To(BeTrue())
+	g.Expect(facts{s}.memberShortcoming(s.Machines[1])).To(Equal("its etcd member is a learner that still copies the data"))
+	s.Machines[1].Node = ""
+	g.Expect(facts{s}.awaitsMember()).To(BeFalse(), "it has no Node")
+	s.Machines[1].Node, s.Etcd.Known = "b", false
+	g.Expect(facts{s}.awaitsMember()).To(BeFalse(), "nobody knows")
+	s.Etcd = quorum.Membership{Known: true}
+	g.Expect(facts{s}.memberShortcoming(s.Machines[1])).To(Equal("it has no etcd member yet"))
+	s.StackedEtcd = false
+	g.Expect(facts{s}.memberShortcoming(s.Machines[1])).To(BeEmpty(), "etcd is somebody else's")
+}
