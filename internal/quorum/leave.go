@@ -39,7 +39,7 @@ func (v Verdict) leave(m Membership, op Operation, t Terms) Verdict {
 	if len(who) == 0 {
 		return v.allow()
 	}
-	if v.After.Voters == 0 && v.Before.Voters > 0 {
+	if v.After.Voters == 0 {
 		const keep = "Add members first; to give up the cluster and its data, delete the Cluster"
 		return v.refuse(ReasonLastMember, keep, "no voting etcd member would be left without %s, so the cluster's data "+
 			"would be lost", list(who))
