@@ -254,15 +254,17 @@ func TestVersionChange(t *testing.T) {
 	w := newWorld(t, 1)
 	g := w.g
 	first := initialized(t, w)
+	w.provisionedWorker(nil)
 	w.edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Version = newVer })
 
 	w.reconcile()
-	g.Expect(w.infra(first).Spec.AddonVersions).To(ConsistOf(newVer))
+	g.Expect(w.infra("worker").Spec.AddonVersions).To(ConsistOf(newVer))
+	g.Expect(w.infra(first).Spec.AddonVersions).To(BeEmpty(), "it leaves before the add-ons follow")
 	g.Expect(w.machines()).To(HaveLen(1), "no Machine before the hosts have the add-ons' images")
 	g.Expect(w.configVersion()).To(Equal(oldVer))
 	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition)).To(And(
 		HaveField("Status", metav1.ConditionFalse), HaveField("Reason", controlplanev1.WaitingForAddonImagesReason),
-		HaveField("Message", ContainSubstring(first))))
+		HaveField("Message", ContainSubstring("hosts of worker"))))
 
 	w.fetchImages()
 	w.once()
@@ -487,22 +489,13 @@ func TestAWorkerThatCannotTakeImagesIsNotWaitedFor(t *testing.T) {
 func testNotWaitedFor(t *testing.T, reason string, set func(*infrav1.QuoinHost)) {
 	w := newWorld(t, 1)
 	g := w.g
-	first := initialized(t, w)
+	initialized(t, w)
 	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "dead"}}
 	g.Expect(w.mgmt.Create(t.Context(), host)).To(Succeed())
 	before := host.DeepCopy()
 	before.Spec.ConsumerRef = &infrav1.ConsumerReference{}
-	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker",
-		Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
-	g.Expect(w.mgmt.Create(t.Context(), infra)).To(Succeed())
-	infra.Status.HostRef = &infrav1.HostReference{Namespace: "hosts", Name: "dead"}
-	infra.Status.Initialization.Provisioned = ptr.To(true)
-	g.Expect(w.mgmt.Status().Update(t.Context(), infra)).To(Succeed())
+	w.provisionedWorker(&infrav1.HostReference{Namespace: "hosts", Name: "dead"})
 	w.edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Version = newVer })
-	w.once()
-	control := w.infra(first)
-	control.Status.AddonVersions = append(control.Status.AddonVersions, newVer)
-	g.Expect(w.mgmt.Status().Update(t.Context(), control)).To(Succeed())
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(1), "it can be given images, so it is waited for")
 	g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Message).

@@ -456,6 +456,15 @@ func (w *world) infra(name string) *infrav1.QuoinMachine {
 }
 
 // fetchImages gives every host the images it was asked for.
+func (w *world) provisionedWorker(host *infrav1.HostReference) {
+	w.t.Helper()
+	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker",
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
+	w.g.Expect(w.mgmt.Create(w.t.Context(), infra)).To(Succeed())
+	infra.Status.HostRef, infra.Status.Initialization.Provisioned = host, ptr.To(true)
+	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), infra)).To(Succeed())
+}
+
 func (w *world) fetchImages() {
 	w.t.Helper()
 	list := &infrav1.QuoinMachineList{}

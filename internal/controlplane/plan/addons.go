@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
@@ -13,12 +14,14 @@ import (
 const imagesWayOut = ". Condition AddonImagesPresent of a QuoinHost says what keeps them from it; the Machine of one " +
 	"that will never hold them is replaced when it is annotated with cluster.x-k8s.io/remediate-machine"
 
-// fetchAddons sees to it that every host holds the images that CoreDNS and kube-proxy will have.
+// fetchAddons sees to it that every host that stays holds the images that CoreDNS and kube-proxy will have. Outdated
+// Machines leave before these follow: on their hosts an import would take processors and disk from an etcd that serves,
+// for nothing.
 func fetchAddons(s facts) *controlplane.Step {
 	var unasked, lacking []string
 	for _, host := range s.Hosts {
 		// What a host of this version needs comes with its provisioning.
-		if host.Present || host.Version == s.Version {
+		if host.Present || host.Version == s.Version || s.leavesOutdated(host) {
 			continue
 		}
 		if !host.Requested {
@@ -36,6 +39,13 @@ func fetchAddons(s facts) *controlplane.Step {
 			"waiting for the add-on images of %s on the hosts of %s%s", s.Version, list(lacking), imagesWayOut)
 	}
 	return nil
+}
+
+// leavesOutdated reports whether the host is of an outdated Machine of the control plane.
+func (s facts) leavesOutdated(host controlplane.Host) bool {
+	return slices.ContainsFunc(s.Machines, func(machine controlplane.Machine) bool {
+		return machine.Name == host.Machine && !machine.UpToDate
+	})
 }
 
 // holdAddons sees to it that the Machines that stay can run what runs on the one that leaves: CoreDNS and kube-proxy

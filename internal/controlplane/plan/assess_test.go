@@ -101,7 +101,7 @@ func readWorld(t *testing.T, d *datadriven.TestData, w *world) {
 	if d.HasArg("hosts") {
 		// All of them, those in use included.
 		d.ScanArgs(t, "hosts", &w.free)
-		w.free -= len(w.Hosts)
+		w.free -= w.taken()
 	}
 	if d.HasArg("strategy") {
 		var strategy string

@@ -310,9 +310,9 @@ func (w *world) leaveAlone(scarce bool) {
 	}
 	w.cleaned()
 	if scarce && w.Replicas >= 3 && w.Strategy != controlplane.Surge {
-		w.free = max(0, w.Replicas-len(w.Hosts))
+		w.free = max(0, w.Replicas-w.taken())
 	} else {
-		w.free = max(w.free, w.Replicas+1-len(w.Hosts), 1)
+		w.free = max(w.free, w.Replicas+1-w.taken(), 1)
 	}
 	newest := ""
 	for _, machine := range w.Machines {

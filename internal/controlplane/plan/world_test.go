@@ -45,12 +45,14 @@ type world struct {
 }
 
 func newWorld(replicas int, version string) *world {
+	const worker = "worker" // it stays at its version
 	return &world{
 		free: 10,
 		facts: facts{controlplane.State{Replicas: replicas, Version: version, StackedEtcd: true, Certificates: true,
-			Etcd: quorum.Membership{Known: true, Agreed: true}}},
-		asked:         map[string]map[string]bool{},
-		images:        map[string]map[string]bool{},
+			Hosts: []controlplane.Host{{Name: worker, Version: version, Provisioned: true}},
+			Etcd:  quorum.Membership{Known: true, Agreed: true}}},
+		asked:         map[string]map[string]bool{worker: {}},
+		images:        map[string]map[string]bool{worker: {version: true}},
 		deletedByUser: map[string]bool{},
 		wanted:        map[string]int{},
 		lost:          map[string]bool{},
@@ -77,7 +79,7 @@ func (w *world) observe() controlplane.State {
 		}
 	}
 	if w.free == 0 {
-		s.Spare.Why = fmt.Sprintf("%d in use", len(w.Hosts))
+		s.Spare.Why = fmt.Sprintf("%d in use", w.taken())
 	}
 	for i := range s.Hosts {
 		host := &s.Hosts[i]
@@ -104,6 +106,14 @@ func (w *world) voters() (voters, healthy int) {
 		}
 	}
 	return voters, healthy
+}
+
+// taken is how many hosts the control plane has; one more is the worker's.
+func (w *world) taken() int { return len(w.Hosts) - 1 }
+
+func (w *world) outdated(name string) bool {
+	machine := w.machine(name)
+	return machine != nil && !machine.UpToDate
 }
 
 func (w *world) machine(name string) *controlplane.Machine {
@@ -311,7 +321,7 @@ func (w *world) apply(step controlplane.Step) error {
 			}
 		}
 		for _, host := range w.Hosts {
-			if host.Provisioned && !w.images[host.Name][w.Version] {
+			if host.Provisioned && !w.images[host.Name][w.Version] && !w.outdated(host.Machine) {
 				return fmt.Errorf("add-ons go to %s while the host of %s lacks the images", w.Version, host.Name)
 			}
 		}
@@ -461,7 +471,7 @@ func (w *world) join(step controlplane.Step, name string) error {
 			return fmt.Errorf("a Machine of %s joins while kubeadm-config holds %s", w.Version, w.ConfigVersion)
 		}
 		for _, host := range w.Hosts {
-			if host.Provisioned && !w.images[host.Name][w.Version] {
+			if host.Provisioned && !w.images[host.Name][w.Version] && !w.outdated(host.Machine) {
 				return fmt.Errorf("a Machine of %s joins while the host of %s lacks its add-on images", w.Version, host.Name)
 			}
 		}
