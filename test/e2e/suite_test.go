@@ -30,7 +30,12 @@ func TestEndToEnd(t *testing.T) {
 	// Else an Eventually with a context waits as long as the whole spec may take.
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	SetDefaultEventuallyPollingInterval(time.Second)
-	RunSpecs(t, "End to end")
+	suite, reporter := GinkgoConfiguration()
+	if deadline, ok := t.Deadline(); ok {
+		// Ginkgo ends a suite after an hour of its own; the rest is for what a failure says, and for the lab's removal.
+		suite.Timeout = time.Until(deadline) - 6*time.Minute
+	}
+	RunSpecs(t, "End to end", suite, reporter)
 }
 
 // the is what the specs share: they tell one story, in order.
