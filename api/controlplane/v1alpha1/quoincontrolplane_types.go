@@ -102,7 +102,7 @@ const (
 	WaitingForClusterInfrastructureReason = "WaitingForClusterInfrastructure"
 	// WaitingForControlPlaneEndpointReason: the Cluster has no endpoint yet.
 	WaitingForControlPlaneEndpointReason = "WaitingForControlPlaneEndpoint"
-	// WaitingForAddonImagesReason: not every host holds the images of the wanted version's add-ons.
+	// WaitingForAddonImagesReason: not every host that stays holds the images of the wanted version's add-ons.
 	WaitingForAddonImagesReason = "WaitingForAddonImages"
 	// WaitingForWorkersDeletionReason: the control plane goes after the workers.
 	WaitingForWorkersDeletionReason = "WaitingForWorkersDeletion"

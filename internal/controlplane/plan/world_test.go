@@ -321,7 +321,7 @@ func (w *world) apply(step controlplane.Step) error {
 			}
 		}
 		for _, host := range w.Hosts {
-			if host.Provisioned && !w.images[host.Name][w.Version] && !w.outdated(host.Machine) {
+			if host.Provisioned && !w.images[host.Name][w.Version] {
 				return fmt.Errorf("add-ons go to %s while the host of %s lacks the images", w.Version, host.Name)
 			}
 		}
