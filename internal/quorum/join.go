@@ -32,7 +32,7 @@ func (v Verdict) addLearner(m Membership, t Terms) Verdict {
 	}
 	if t.Desired > 0 && v.Before.Voters > t.Desired {
 		return v.refuse(ReasonEnoughMembers, "Remove one of the members before another joins",
-			"etcd has %d voters already, and %d are wanted", v.Before.Voters, t.Desired)
+			"etcd has %d voters already; wanted: %d", v.Before.Voters, t.Desired)
 	}
 	grown := v.grow(m, v.Before.Voters+1)
 	if sick := m.sick(); grown.Allowed && t.All && len(sick) > 0 {
