@@ -128,7 +128,7 @@ e2e-full: ## Run the longer end-to-end tests, with a control plane of three host
 
 .PHONY: e2e-upgrade
 e2e-upgrade: ## Upgrade a control plane of three and its workers over two minors; makes the bundle of a third version.
-	go test -count 1 -timeout 148m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=upgrade
+	go test -count 1 -timeout 238m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=upgrade
 
 .PHONY: e2e-workers
 e2e-workers: ## Replace a pool of three under a RolloutPolicy, with a canary that works and one that does not.

@@ -83,7 +83,7 @@ func climb() {
 		By("killing the managers in the first hop, while kubeadm joins")
 		kills := []lab.Span{killDuringJoin(ctx, plane, repository.ControlPlaneLabel, repository.InfrastructureLabel)}
 
-		awaitUpgrade(ctx, upgrade, time.Hour, quoinv1.UpgradeStepWorkers)
+		awaitUpgrade(ctx, upgrade, 95*time.Minute, quoinv1.UpgradeStepWorkers)
 		seen := need(insider.Report(ctx))
 		must(insider.Stop(ctx, climber))
 		By("killing the managers while the first worker's replacement is provisioned")
@@ -91,7 +91,7 @@ func climb() {
 			WithTimeout(4 * time.Minute).WithPolling(200 * time.Millisecond).Should(Equal(infrav1.HostStateProvisioning))
 		kills = append(kills, kill(ctx, repository.ControlPlaneLabel, repository.InfrastructureLabel)())
 
-		awaitUpgrade(ctx, upgrade, 30*time.Minute, "")
+		awaitUpgrade(ctx, upgrade, 40*time.Minute, "")
 		must(climber.AwaitReady(ctx, 3*time.Minute, lab.NewVersion, lab.NewVersion))
 		timeline.Stop()
 		counts := census.Stop()
@@ -144,7 +144,7 @@ func climb() {
 			Expect(after).NotTo(ContainElement(HaveField("UID", node.UID)))
 		}
 		expectWeb(ctx, climber)
-	}, NodeTimeout(105*time.Minute))
+	}, NodeTimeout(150*time.Minute))
 
 	It("says the same version everywhere, and what each step took [S0-3]", func(ctx SpecContext) {
 		read(ctx, upgrade)
