@@ -160,24 +160,29 @@ func TestAHostThatStoppedItsAPIServerWakesTheControlPlane(t *testing.T) {
 	g.Expect(hostStoppedAPIServer().Update(event.UpdateEvent{ObjectOld: after, ObjectNew: before})).To(BeFalse())
 }
 
-// delays are the values of the flag that an API server is given.
-func delays(server bootstrapv1.APIServer) (values []string) {
+// shutdown is how an API server that is asked to end was told to do that.
+func shutdown(server bootstrapv1.APIServer) (flags []string) {
 	for _, arg := range server.ExtraArgs {
-		if arg.Name == desired.ShutdownDelay.Name {
-			values = append(values, *arg.Value)
+		if strings.HasPrefix(arg.Name, "shutdown-") {
+			flags = append(flags, arg.Name+"="+*arg.Value)
 		}
 	}
-	return values
+	return flags
 }
 
-func TestAPIServersOfNewMachinesGoOnServingForAWhile(t *testing.T) {
+const (
+	defaultDelay   = "shutdown-delay-duration=8s"
+	defaultWatches = "shutdown-watch-termination-grace-period=5s"
+)
+
+func TestAPIServersOfNewMachinesEndInOrder(t *testing.T) {
 	w, _ := three(t)
 	g := w.g
 	configs := &bootstrapv1.KubeadmConfigList{}
 	g.Expect(w.mgmt.List(t.Context(), configs)).To(Succeed())
 	g.Expect(configs.Items).To(HaveLen(3))
 	for _, config := range configs.Items {
-		g.Expect(delays(config.Spec.ClusterConfiguration.APIServer)).To(Equal([]string{"8s"}))
+		g.Expect(shutdown(config.Spec.ClusterConfiguration.APIServer)).To(Equal([]string{defaultDelay, defaultWatches}))
 	}
 	// That is what kubeadm join reads.
 	stored := &corev1.ConfigMap{}
@@ -185,33 +190,56 @@ func TestAPIServersOfNewMachinesGoOnServingForAWhile(t *testing.T) {
 		Name: observe.KubeadmConfigName},
 		stored)).To(Succeed())
 	g.Expect(strings.Count(stored.Data["ClusterConfiguration"], "shutdown-delay-duration")).To(Equal(1))
-	g.Expect(delays(w.plane().Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer)).
+	g.Expect(strings.Count(stored.Data["ClusterConfiguration"], "shutdown-watch-termination-grace-period")).To(Equal(1))
+	g.Expect(shutdown(w.plane().Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer)).
 		To(BeEmpty(), "the spec is the user's")
 }
 
-// Machines that are older than the default keep what they have until something else replaces them.
-func TestNobodyIsReplacedForTheDelay(t *testing.T) {
+// Machines that are older than a default keep what they have until something else replaces them.
+func TestNobodyIsReplacedForADefault(t *testing.T) {
+	for name, had := range map[string][]bootstrapv1.Arg{
+		"none of them": nil, "the delay alone": {desired.ShutdownDelay}, "the watches alone": {desired.WatchTermination},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, names := three(t)
+			g := w.g
+			for _, name := range names {
+				config := &bootstrapv1.KubeadmConfig{}
+				g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, config)).To(Succeed())
+				config.Spec.ClusterConfiguration.APIServer.ExtraArgs = had
+				g.Expect(w.mgmt.Update(t.Context(), config)).To(Succeed())
+			}
+			w.reconcile()
+			g.Expect(w.machines()).To(HaveLen(3))
+			g.Expect(w.plane().Status.UpToDateReplicas).To(HaveValue(BeEquivalentTo(3)))
+			// Whoever asks for one gets it everywhere.
+			w.edit(func(plane *controlplanev1.QuoinControlPlane) {
+				plane.Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer.ExtraArgs = []bootstrapv1.Arg{
+					{Name: desired.ShutdownDelay.Name, Value: ptr.To("5s")}}
+			})
+			w.reconcile()
+			g.Expect(w.machines()).To(HaveLen(4), "the first of three that are replaced")
+			w.reconcile()
+			config := &bootstrapv1.KubeadmConfig{}
+			g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: w.machines()[0].Name}, config)).
+				To(Succeed())
+			g.Expect(shutdown(config.Spec.ClusterConfiguration.APIServer)).
+				To(Equal([]string{"shutdown-delay-duration=5s", defaultWatches}))
+		})
+	}
+}
+
+// Whoever takes a flag back gets the default, which replaces what has the flag.
+func TestWhoTakesAFlagBackGetsTheDefault(t *testing.T) {
 	w, names := three(t)
 	g := w.g
 	for _, name := range names {
 		config := &bootstrapv1.KubeadmConfig{}
 		g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, config)).To(Succeed())
-		config.Spec.ClusterConfiguration.APIServer.ExtraArgs = nil
+		config.Spec.ClusterConfiguration.APIServer.ExtraArgs = []bootstrapv1.Arg{
+			{Name: desired.WatchTermination.Name, Value: ptr.To("20s")}}
 		g.Expect(w.mgmt.Update(t.Context(), config)).To(Succeed())
 	}
 	w.reconcile()
-	g.Expect(w.machines()).To(HaveLen(3))
-	g.Expect(w.plane().Status.UpToDateReplicas).To(HaveValue(BeEquivalentTo(3)))
-	// Whoever asks for one gets it everywhere.
-	w.edit(func(plane *controlplanev1.QuoinControlPlane) {
-		plane.Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer.ExtraArgs = []bootstrapv1.Arg{
-			{Name: desired.ShutdownDelay.Name, Value: ptr.To("5s")}}
-	})
-	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(4), "the first of three that are replaced")
-	w.reconcile()
-	config := &bootstrapv1.KubeadmConfig{}
-	g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: w.machines()[0].Name}, config)).
-		To(Succeed())
-	g.Expect(delays(config.Spec.ClusterConfiguration.APIServer)).To(Equal([]string{"5s"}))
 }

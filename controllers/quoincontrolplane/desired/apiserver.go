@@ -18,22 +18,35 @@ import (
 // half a minute.
 var ShutdownDelay = bootstrapv1.Arg{Name: "shutdown-delay-duration", Value: ptr.To("8s")}
 
-// DefaultAPIServer gives an API server the delay, unless the user did.
-func DefaultAPIServer(server *bootstrapv1.APIServer) {
-	if !delaysShutdown(*server) {
-		server.ExtraArgs = append(slices.Clone(server.ExtraArgs), ShutdownDelay)
-	}
-}
+// WatchTermination is within what time such an API server then ends the watches that it serves; 200 a second may end
+// at least. Without it watches go on until the kubelet kills the API server when the grace of its pod is over.
+var WatchTermination = bootstrapv1.Arg{Name: "shutdown-watch-termination-grace-period", Value: ptr.To("5s")}
 
-func delaysShutdown(server bootstrapv1.APIServer) bool {
-	return slices.ContainsFunc(server.ExtraArgs, func(arg bootstrapv1.Arg) bool { return arg.Name == ShutdownDelay.Name })
-}
+// shutdown are the flags that make an API server leave in order.
+var shutdown = []bootstrapv1.Arg{ShutdownDelay, WatchTermination}
 
-// SpareOlder takes the default out of the desired KubeadmConfig of a Machine that was made without it: nothing is
-// replaced for what the user did not ask for.
+// DefaultAPIServer gives an API server the flags of a shutdown in order, but for those that the user has set.
+func DefaultAPIServer(server *bootstrapv1.APIServer) { defaultTo(server, shutdown) }
+
+// SpareOlder takes those of the flags out of the desired KubeadmConfig of a Machine that the Machine was made without:
+// nothing is replaced for what the user did not ask for.
 func SpareOlder(controlPlane *controlplanev1.QuoinControlPlane, desired, current *bootstrapv1.KubeadmConfig) {
-	wanted := controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer
-	if !delaysShutdown(wanted) && !delaysShutdown(current.Spec.ClusterConfiguration.APIServer) {
-		desired.Spec.ClusterConfiguration.APIServer = wanted
+	server := controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer
+	defaultTo(&server, slices.DeleteFunc(slices.Clone(shutdown), func(arg bootstrapv1.Arg) bool {
+		return !sets(current.Spec.ClusterConfiguration.APIServer.ExtraArgs, arg.Name)
+	}))
+	desired.Spec.ClusterConfiguration.APIServer = server
+}
+
+func defaultTo(server *bootstrapv1.APIServer, args []bootstrapv1.Arg) {
+	user := server.ExtraArgs
+	for _, arg := range args {
+		if !sets(user, arg.Name) {
+			server.ExtraArgs = append(slices.Clone(server.ExtraArgs), arg)
+		}
 	}
+}
+
+func sets(args []bootstrapv1.Arg, name string) bool {
+	return slices.ContainsFunc(args, func(arg bootstrapv1.Arg) bool { return arg.Name == name })
 }
