@@ -78,17 +78,24 @@ func (w *HostWork) look(ctx context.Context) {
 		if err != nil || operation == nil || !operation.Final() || w.read[operation.ID] {
 			continue
 		}
-		out, err := w.lab.OnHost(ctx, host, journals)
-		if err != nil {
-			continue
-		}
-		w.read[operation.ID] = true
-		for _, plan := range plansOf(host.Name, out) {
-			if plan.Began.After(w.began) {
-				w.took[plan.ID] = plan
-			}
+		if w.note(ctx, host) {
+			w.read[operation.ID] = true
 		}
 	}
+}
+
+// note reads the journals of a host, and reports whether it could.
+func (w *HostWork) note(ctx context.Context, host *Host) bool {
+	out, err := w.lab.OnHost(ctx, host, journals)
+	if err != nil {
+		return false
+	}
+	for _, plan := range plansOf(host.Name, out) {
+		if plan.Began.After(w.began) {
+			w.took[plan.ID] = plan
+		}
+	}
+	return true
 }
 
 // plansOf reads what journals printed. Each line of a journal begins with seconds; a plan took from its first to its last.
@@ -123,6 +130,9 @@ func plansOf(host, text string) []Plan {
 func (w *HostWork) Stop(ctx context.Context) []Plan {
 	w.stop()
 	<-w.done
-	w.look(ctx)
+	// The last order of a host may be forgotten before a look sees that it is final.
+	for _, host := range w.lab.Hosts {
+		w.note(ctx, host)
+	}
 	return slices.SortedFunc(maps.Values(w.took), func(a, b Plan) int { return a.Began.Compare(b.Began) })
 }

@@ -54,8 +54,9 @@ var (
 )
 
 // ranks says which of several phases at a time has the second: what hosts do that others wait for, then what somebody
-// could do sooner. A reset delays nobody but who waits for that host, and for want of anything else a decision is due.
-var ranks = []Phase{Kubeadm, Artifacts, NodeStart, Voter, Drain, Killed, Drained, Connect, Healthy, Hold, Member, Release, Reset,
+// could do sooner. That a member votes is told by managers, so it is theirs to be away. A reset delays nobody but who waits for
+// that host, and for want of anything else a decision is due.
+var ranks = []Phase{Kubeadm, Artifacts, NodeStart, Drain, Killed, Voter, Drained, Connect, Healthy, Hold, Member, Release, Reset,
 	Verify, Claim, Gone, Addons, Health}
 
 // Span is a phase under way.
@@ -162,10 +163,10 @@ func Part(from, to time.Time, spans []Span) []Share {
 	return shares
 }
 
-// OfHosts is what hosts have to do one after another, whoever waits for them.
-func OfHosts(shares []Share) (sum time.Duration) {
+// Of is what an owner has of a time. That of the hosts is what they have to do one after another, whoever waits for them.
+func Of(shares []Share, owner Owner) (sum time.Duration) {
 	for _, share := range shares {
-		if share.Owner == ByHosts {
+		if share.Owner == owner {
 			sum += share.Took
 		}
 	}

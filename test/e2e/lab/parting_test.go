@@ -71,13 +71,13 @@ func TestEverySecondOfAnUpgradeHasOnePhase(t *testing.T) {
 	}
 	g.Expect(sum).To(Equal(100 * time.Second))
 	g.Expect(took).To(HaveKeyWithValue(Kubeadm, time.Duration(18)), "a kill costs nothing that kubeadm needs anyhow")
-	g.Expect(took).To(HaveKeyWithValue(Killed, time.Duration(1)))
+	g.Expect(took).To(HaveKeyWithValue(Killed, time.Duration(4)), "nor do managers tell who votes")
 	g.Expect(took).NotTo(HaveKey(Healthy), "nobody could look")
 	g.Expect(took).To(HaveKeyWithValue(Addons, time.Duration(13)), "from when the host was free again")
 	g.Expect(took).To(HaveKeyWithValue(Decision, time.Duration(2+2+10)), "nothing was under way")
-	g.Expect(OfHosts(shares)).To(Equal((12 + 18 + 3 + 3 + 10 + 10) * time.Second))
+	g.Expect(Of(shares, ByHosts)).To(Equal((12 + 18 + 3 + 10 + 10) * time.Second))
 	g.Expect(Table(lives, plans, shares)).To(And(ContainSubstring("new on h2; "), ContainSubstring(" kubeadm 18s"),
-		MatchRegexp(`kubeadm +host +18s`), MatchRegexp(`managers away +kills +1s`)))
+		MatchRegexp(`kubeadm +host +18s`), MatchRegexp(`managers away +kills +4s`)))
 }
 
 func TestAResetDelaysOnlyWhoWaitsForTheHost(t *testing.T) {
@@ -118,7 +118,24 @@ func TestATimelineNotesWhenThingsAreSeenFirst(t *testing.T) {
 	host.Status.State, host.Spec.ConsumerRef = infrav1.HostStateAvailable, nil
 	look(30)
 
+	host.Status.State, host.Spec.ConsumerRef = infrav1.HostStateProvisioned, &infrav1.ConsumerReference{Machine: "m2"}
+	look(40)
+
 	g.Expect(line.Lives()).To(ConsistOf(Life{Name: "m1", Host: "h1", Claim: "aaaa", Created: second(0), Claimed: second(1),
 		NodeReady: second(9), Deleting: second(18), Empty: second(20), Drained: second(21), Cleaning: second(22),
 		Free: second(30), Gone: second(30)}))
+}
+
+func TestAHostThatGoesToTheNextAtOnceWasFree(t *testing.T) {
+	g := NewWithT(t)
+	line := &Timeline{lives: map[string]*Life{"m1": {Name: "m1", Host: "h1"}}}
+	host := infrav1.QuoinHost{}
+	host.Name, host.Status.State, host.Spec.ConsumerRef = "h1", infrav1.HostStateCleaning, &infrav1.ConsumerReference{Machine: "m1"}
+	look := func(n int) { line.live(second(n), nil, nil, nil, []infrav1.QuoinHost{host}, nil) }
+	look(10)
+	host.Status.State, host.Spec.ConsumerRef.Machine = infrav1.HostStateClaimed, "m2"
+	look(20)
+	host.Status.State, host.Spec.ConsumerRef = infrav1.HostStateAvailable, nil
+	look(30)
+	g.Expect(line.Lives()[0].Free).To(Equal(second(20)))
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -144,6 +145,31 @@ func (l *Lab) AwaitManager(ctx context.Context, provider string, restartsBefore 
 			return len(pod.Status.ContainerStatuses) > 0 && pod.Status.ContainerStatuses[0].RestartCount > restartsBefore
 		})
 	})
+}
+
+// AwaitLeader waits until a provider's manager leads that came to do so later than that: whoever was killed leaves a lease
+// that has to run out first. It returns when that was.
+func (l *Lab) AwaitLeader(ctx context.Context, provider string, since time.Time) (led time.Time, err error) {
+	title := "Waiting until the manager of " + provider + " leads"
+	err = l.Step(ctx, title, 3*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		return step.Poll(ctx, time.Second, func(ctx context.Context) (bool, []string, error) {
+			pod, err := l.pod(ctx, provider)
+			if err != nil {
+				return false, nil, err
+			}
+			leases := &coordinationv1.LeaseList{}
+			if err := l.Management.List(ctx, leases, client.InNamespace(pod.Namespace)); err != nil {
+				return false, nil, fmt.Errorf("leases of %s: %w", provider, err)
+			}
+			for _, lease := range leases.Items {
+				if lease.Spec.AcquireTime != nil && lease.Spec.AcquireTime.After(since) {
+					led = lease.Spec.AcquireTime.Time
+				}
+			}
+			return !led.IsZero(), []string{"a lease that began after " + since.Format(time.TimeOnly)}, nil
+		})
+	})
+	return led, err
 }
 
 func (l *Lab) pollManager(ctx context.Context, step *progress.Step, provider string, accept func(*corev1.Pod) bool) error {

@@ -204,7 +204,8 @@ func (t *Timeline) live(
 			case host.Name != life.Host:
 			case host.Status.State == infrav1.HostStateCleaning && ref != nil && ref.Machine == name:
 				first(&life.Cleaning, now)
-			case host.Status.State == infrav1.HostStateAvailable && !life.Cleaning.IsZero():
+			// One that others wait for may have the next Machine before anybody sees that it is free.
+			case !life.Cleaning.IsZero() && (host.Status.State == infrav1.HostStateAvailable || ref != nil && ref.Machine != name):
 				first(&life.Free, now)
 			}
 		}
