@@ -114,9 +114,9 @@ type QuoinMachineSpec struct {
 
 	// hostNamespaces are the namespaces whose hosts may be claimed; "*" stands for every namespace. The Machine's own
 	// namespace when empty. A host gets the bootstrap data of its Machine, and that of a control plane has the keys of the
-	// cluster's certificate authorities: whoever may register hosts in one of these namespaces may get them. A host must be
-	// offered to the namespace of the Machine as well, by its spec.consumerNamespaces. It can be changed while the Machine
-	// waits; a host that runs its bootstrap data is kept.
+	// cluster's certificate authorities: whoever may register hosts in one of these namespaces may get them. A host must
+	// be offered to the namespace of the Machine as well, by its spec.consumerNamespaces. In a QuoinMachine it can be
+	// changed; a host that runs its bootstrap data is kept.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

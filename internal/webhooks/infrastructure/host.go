@@ -215,9 +215,9 @@ func validateGeneration(before, after int64) field.ErrorList {
 			"over from another management plane", before))}
 }
 
-// validateAccepted refuses to write a claim of a QuoinMachine that accepts no hosts of this namespace: whoever reads the
-// claim would take the host for that Machine's. One whose node the host is, by its provider ID, comes back from a move or
-// a restore as it was. So does one whose QuoinMachine is not here yet; nothing begins before that is read.
+// validateAccepted refuses to write a claim of a QuoinMachine that accepts no hosts of this namespace: whoever reads
+// the claim would take the host for that Machine's. One whose node the host is, by its provider ID, comes back from a
+// move or a restore as it was. So does one whose QuoinMachine is not here yet; nothing begins before that is read.
 func (w *HostWebhook) validateAccepted(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
 	ref := host.Spec.ConsumerRef
 	if ref == nil || ref.Namespace == host.Namespace {
@@ -236,8 +236,9 @@ func (w *HostWebhook) validateAccepted(ctx context.Context, host *infrav1.QuoinH
 		return nil, nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "consumerRef"), fmt.Sprintf(
-		"QuoinMachine %s/%s accepts no hosts of namespace %s, and would give its bootstrap data to this one: leave the claim "+
-			"out, or have its owner add the namespace to spec.hostNamespaces", ref.Namespace, ref.Name, host.Namespace))}, nil
+		"QuoinMachine %s/%s accepts no hosts of namespace %s, and would give its bootstrap data to this one: leave the "+
+			"claim out, or have its owner add the namespace to spec.hostNamespaces",
+		ref.Namespace, ref.Name, host.Namespace))}, nil
 }
 
 // validateReleased refuses to end a claim while its QuoinMachine exists. The controller asks no less: it ends a claim
