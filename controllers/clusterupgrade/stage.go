@@ -115,7 +115,8 @@ func (r *Reconciler) lookAtSupplies(
 		}
 		seen.world.Supplies[object] = infrav1.StagedArtifacts{Namespace: of.Namespace, Template: ref.Name, Role: role}
 		groups = append(groups, group{object, machines, placement.Request{Namespace: of.Namespace, Selector: selector,
-			Worker: role == infrav1.StageRoleWorker, FailureDomain: domain, Version: of.Spec.Version, Now: r.Clock.Now()}})
+			HostNamespaces: template.Spec.Template.Spec.HostNamespaces, Worker: role == infrav1.StageRoleWorker,
+			FailureDomain: domain, Version: of.Spec.Version, Now: r.Clock.Now()}})
 		return nil
 	}
 	plane := seen.world.ControlPlane

@@ -32,6 +32,7 @@ func freeHost(name, role string, namespaces ...string) *infrav1.QuoinHost {
 func templateOf(role string) *infrav1.QuoinMachineTemplate {
 	template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role}}
 	template.Spec.Template.Spec.HostSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"role": role}}
+	template.Spec.Template.Spec.HostNamespaces = []string{"hosts"}
 	template.Spec.Template.Spec.Artifacts.Bundle = &infrav1.Bundle{Location: "https://bundles.test/{{version}}"}
 	return template
 }
@@ -82,10 +83,13 @@ func TestHostsThatMachinesMayClaimAreAskedForWhatComesNext(t *testing.T) {
 	inUse.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "prod", Name: "x"}
 	broken := freeHost("broken", "plane", "*")
 	broken.Status.State = infrav1.HostStateQuarantined
+	careful := templateOf("plane")
+	careful.Spec.Template.Spec.HostNamespaces = nil
 	for name, c := range map[string]struct {
 		objects []client.Object
 		want    []string
 	}{
+		"that their template accepts": {[]client.Object{careful, freeHost("a", "plane", "*")}, nil},
 		"by their roles": {[]client.Object{templateOf("plane"), templateOf("worker"), freeHost("a", "plane", "*"),
 			freeHost("b", "worker", namespace), freeHost("c", "other", "*")},
 			[]string{"a v1.35.4 ControlPlane", "b v1.36.3 Worker"}},

@@ -16,6 +16,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get;list;watch
@@ -41,10 +42,12 @@ func (r *Reconciler) controlPlane(
 	return controlPlane, nil
 }
 
-// controlPlaneSelector selects the hosts that Machines of the Cluster's control plane may claim: every one, unless the
+// controlPlaneHosts tells the hosts that Machines of the Cluster's control plane may claim: every one, unless the
 // template of a QuoinControlPlane says otherwise.
-func (r *Reconciler) controlPlaneSelector(ctx context.Context, cluster *clusterv1.Cluster) (labels.Selector, error) {
-	every := labels.Everything()
+func (r *Reconciler) controlPlaneHosts(
+	ctx context.Context, cluster *clusterv1.Cluster,
+) (func(*infrav1.QuoinHost) bool, error) {
+	every := func(*infrav1.QuoinHost) bool { return true }
 	controlPlane, err := r.controlPlane(ctx, r.Client, cluster)
 	if err != nil || controlPlane == nil {
 		return every, err
@@ -55,16 +58,21 @@ func (r *Reconciler) controlPlaneSelector(ctx context.Context, cluster *clusterv
 	}
 	template := &infrav1.QuoinMachineTemplate{}
 	err = r.Client.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}, template)
-	if apierr.IsAbsent(err) || err == nil && template.Spec.Template.Spec.HostSelector == nil {
+	if apierr.IsAbsent(err) {
 		return every, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the machine template of the control plane of Cluster %s: %w", cluster.Name, err)
 	}
-	selector, err := metav1.LabelSelectorAsSelector(template.Spec.Template.Spec.HostSelector)
-	if err != nil {
-		// Admission refuses it, and its Machines say so.
-		return labels.Nothing(), nil //nolint:nilerr // it selects nothing
+	wanted, selector := template.Spec.Template.Spec, labels.Everything()
+	if wanted.HostSelector != nil {
+		if selector, err = metav1.LabelSelectorAsSelector(wanted.HostSelector); err != nil {
+			// Admission refuses it, and its Machines say so.
+			selector = labels.Nothing()
+		}
 	}
-	return selector, nil
+	return func(host *infrav1.QuoinHost) bool {
+		return placement.NamespaceAccepted(wanted.HostNamespaces, cluster.Namespace, host.Namespace) &&
+			selector.Matches(labels.Set(host.Labels))
+	}, nil
 }

@@ -49,12 +49,13 @@ func TestAFailureDomainIsAControlPlanesOnlyWhereOneOfItsHostsIs(t *testing.T) {
 	every := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "every"}}
 	for name, c := range map[string]struct {
 		kind, template string
-		want           bool
+		want, theirs   bool
 	}{
-		"by its template":               {"QuoinControlPlane", "cp", false},
-		"without a selector":            {"QuoinControlPlane", "every", true},
-		"of another kind":               {"KubeadmControlPlane", "cp", true},
-		"whose template is yet to come": {"QuoinControlPlane", "later", true},
+		"by its template":               {"QuoinControlPlane", "cp", false, false},
+		"without a selector":            {"QuoinControlPlane", "every", true, false},
+		"that accepts other hosts too":  {"QuoinControlPlane", "workers", true, true},
+		"of another kind":               {"KubeadmControlPlane", "cp", true, true},
+		"whose template is yet to come": {"QuoinControlPlane", "later", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster, quoinCluster := owned("c1", "10.0.0.100", 51, 0)
@@ -65,11 +66,14 @@ func TestAFailureDomainIsAControlPlanesOnlyWhereOneOfItsHostsIs(t *testing.T) {
 				APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachineTemplate", Name: c.template}
 			one := host("team", "h1", "rack-a", false)
 			one.Labels = map[string]string{"role": "cp"}
-			w := newWorld(t, cluster, quoinCluster, controlPlane, selected, every, one, host("team", "h2", "rack-a", true),
-				host("team", "h3", "rack-b", true))
+			theirs := host("hosts", "h4", "rack-c", true, "team")
+			theirs.Labels = one.Labels
+			w := newWorld(t, cluster, quoinCluster, controlPlane, selected, every, accepting("workers", "team", "hosts"), one,
+				host("team", "h2", "rack-a", true), host("team", "h3", "rack-b", true), theirs)
 			w.reconcile("c1")
 			w.g.Expect(w.get("c1").Status.FailureDomains).To(Equal([]clusterv1.FailureDomain{
 				{Name: "rack-a", ControlPlane: ptr.To(true)}, {Name: "rack-b", ControlPlane: ptr.To(c.want)},
+				{Name: "rack-c", ControlPlane: ptr.To(c.theirs)},
 			}))
 		})
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -62,10 +61,12 @@ func countHosts(hosts []infrav1.QuoinHost) *infrav1.HostCounts {
 
 // failureDomains of the hosts, in the order of their names. A control plane belongs where some host is that it may
 // have.
-func failureDomains(hosts []infrav1.QuoinHost, controlPlane labels.Selector) []clusterv1.FailureDomain {
+func failureDomains(
+	hosts []infrav1.QuoinHost, controlPlane func(*infrav1.QuoinHost) bool,
+) []clusterv1.FailureDomain {
 	carries := map[string]bool{}
 	for i := range hosts {
-		if controlPlane.Matches(labels.Set(hosts[i].Labels)) {
+		if controlPlane(&hosts[i]) {
 			carries[hosts[i].Spec.FailureDomain] = true
 		}
 	}
@@ -76,8 +77,8 @@ func failureDomains(hosts []infrav1.QuoinHost, controlPlane labels.Selector) []c
 	return out
 }
 
-// hostsAvailable says how many hosts are free, and where.
-func hostsAvailable(namespace string, counts *infrav1.HostCounts) metav1.Condition {
+// hostsAvailable says how many hosts are free, and where; and when none is, how many would be ours with our consent.
+func hostsAvailable(namespace string, counts *infrav1.HostCounts, unaccepted int) metav1.Condition {
 	condition := metav1.Condition{
 		Type: infrav1.ClusterHostsAvailableCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostAvailableReason,
 		Message: fmt.Sprintf("%d of %d hosts are free", *counts.Available, *counts.Total),
@@ -86,8 +87,11 @@ func hostsAvailable(namespace string, counts *infrav1.HostCounts) metav1.Conditi
 		condition.Status, condition.Reason = metav1.ConditionFalse, infrav1.ClusterNoHostsReason
 		condition.Message = fmt.Sprintf(
 			"no QuoinHost may be claimed from namespace %s; register hosts there, or name it in spec.consumerNamespaces of "+
-				"others", namespace)
-		return condition
+				"others, and their namespace in hostNamespaces of the machine templates", namespace)
+	}
+	if *counts.Available == 0 && unaccepted > 0 {
+		condition.Message += fmt.Sprintf("; %d hosts are offered to it from namespaces that hostNamespaces of no machine "+
+			"template names", unaccepted)
 	}
 	var full []string
 	for _, domain := range counts.Domains {

@@ -28,7 +28,7 @@ func silent(name, domain string, since time.Duration) *infrav1.QuoinHost {
 
 func TestHostsAreCountedByFailureDomain(t *testing.T) {
 	cluster, quoinCluster := owned("c1", "10.0.0.100", 51, 0)
-	w := newWorld(t, cluster, quoinCluster,
+	w := newWorld(t, cluster, quoinCluster, accepting("own"), accepting("pool", "hosts"),
 		host("team", "h1", "rack-b", true), host("team", "h2", "rack-b", true), silent("h3", "rack-b", 0),
 		host("team", "h4", "rack-a", false), host("team", "h5", "", true),
 		host("hosts", "h6", "rack-a", true, "team"), host("hosts", "h7", "rack-a", true), host("hosts", "h8", "rack-c", true))
@@ -41,6 +41,35 @@ func TestHostsAreCountedByFailureDomain(t *testing.T) {
 		{Name: "rack-b", Total: ptr.To[int32](3), Available: ptr.To[int32](2), Unreachable: ptr.To[int32](1)},
 	}), "and nothing of hosts that the namespace may not claim")
 	w.expect("c1", infrav1.ClusterDomainsReachableCondition, metav1.ConditionTrue, infrav1.HostReachableReason)
+}
+
+// Whoever offers hosts to every namespace adds nothing to the clusters there. A host that a Machine has stays.
+func TestHostsThatNobodyAcceptsAddNoFailureDomains(t *testing.T) {
+	cluster, quoinCluster := owned("c1", "10.0.0.100", 51, 0)
+	had := host("hosts", "h1", "rack-a", false, "team")
+	had.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m1", Machine: "m1", Claim: "0123abcd"}
+	imposed := had.DeepCopy()
+	imposed.Namespace, imposed.Spec.FailureDomain = "hostile", "evil"
+	machine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "m1",
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}}
+	machine.Spec.ProviderID = "quoin://hosts/h1/0123abcd"
+	w := newWorld(t, cluster, quoinCluster, accepting("own"), machine, had, imposed,
+		host("hostile", "h2", "evil", true, "*"))
+	w.reconcile("c1")
+	c := w.get("c1")
+	w.g.Expect(c.Status.FailureDomains).To(Equal([]clusterv1.FailureDomain{
+		{Name: "rack-a", ControlPlane: ptr.To(true)}}))
+	w.expect("c1", infrav1.ClusterHostsAvailableCondition, metav1.ConditionTrue, infrav1.HostAvailableReason,
+		"0 of 1 hosts are free", "2 hosts are offered", "hostNamespaces of no machine template names")
+}
+
+func TestANamespaceThatAcceptsNoneOfTheOfferedHostsIsToldWhatToSet(t *testing.T) {
+	cluster, quoinCluster := owned("c1", "10.0.0.100", 51, 0)
+	w := newWorld(t, cluster, quoinCluster, host("hosts", "h1", "rack-a", true, "*"))
+	w.reconcile("c1")
+	w.expect("c1", infrav1.ClusterHostsAvailableCondition, metav1.ConditionFalse, infrav1.ClusterNoHostsReason,
+		"spec.consumerNamespaces of others, and their namespace in hostNamespaces of the machine templates",
+		"1 hosts are offered to it")
 }
 
 func TestAFailureDomainWithoutAFreeHostIsNamed(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/labels"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -27,12 +26,15 @@ import (
 // observation is what the status of a QuoinCluster follows from.
 type observation struct {
 	cluster *clusterv1.Cluster
-	// hosts that may be claimed from the cluster's namespace; the cache's own, not to be changed.
+	// hosts that may be claimed from the cluster's namespace, and those that its Machines have; the cache's own, not to be
+	// changed.
 	hosts []infrav1.QuoinHost
+	// unaccepted counts the hosts that are offered to the namespace, while no machine template there accepts them.
+	unaccepted int
 	// fleet is every host of this management cluster; the cache's own, not to be changed.
 	fleet []infrav1.QuoinHost
-	// controlPlane selects the hosts that may carry the control plane.
-	controlPlane labels.Selector
+	// controlPlane reports whether the host may carry the control plane.
+	controlPlane func(*infrav1.QuoinHost) bool
 	// machines of the cluster.
 	machines []infrav1.QuoinMachine
 	// moves is what a move of the cluster meets; nil when there is no Cluster.
@@ -57,13 +59,8 @@ func (r *Reconciler) observe(
 		return nil, fmt.Errorf("listing QuoinHosts: %w", err)
 	}
 	v.fleet = hosts.Items
-	for i := range hosts.Items {
-		if namespaceAllowed(&hosts.Items[i], quoinCluster.Namespace) {
-			v.hosts = append(v.hosts, hosts.Items[i])
-		}
-	}
 	var err error
-	if v.controlPlane, err = r.controlPlaneSelector(ctx, cluster); err != nil {
+	if v.controlPlane, err = r.controlPlaneHosts(ctx, cluster); err != nil {
 		return nil, err
 	}
 	clusters := &infrav1.QuoinClusterList{}
@@ -79,20 +76,46 @@ func (r *Reconciler) observe(
 	if cluster != nil {
 		name = cluster.Name
 	}
-	if name == "" {
-		return v, nil
+	if name != "" {
+		machines := &infrav1.QuoinMachineList{}
+		if err := r.Client.List(ctx, machines, client.InNamespace(quoinCluster.Namespace),
+			client.MatchingLabels{clusterv1.ClusterNameLabel: name}); err != nil {
+			return nil, fmt.Errorf("listing the QuoinMachines of Cluster %s: %w", name, err)
+		}
+		v.machines = machines.Items
 	}
-	machines := &infrav1.QuoinMachineList{}
-	if err := r.Client.List(ctx, machines, client.InNamespace(quoinCluster.Namespace),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: name}); err != nil {
-		return nil, fmt.Errorf("listing the QuoinMachines of Cluster %s: %w", name, err)
-	}
-	v.machines = machines.Items
-	return v, nil
+	return v, r.chooseHosts(ctx, quoinCluster.Namespace, v)
 }
 
-func namespaceAllowed(host *infrav1.QuoinHost, namespace string) bool {
-	return placement.NamespaceAllowed(placement.HostOf(host), namespace)
+// chooseHosts finds the hosts of the fleet that the cluster counts: those that are offered to its namespace and that a
+// machine template there accepts, so that nobody adds failure domains of his own to it. A host that was claimed before
+// it had to be accepted stays.
+func (r *Reconciler) chooseHosts(ctx context.Context, namespace string, v *observation) error {
+	templates := &infrav1.QuoinMachineTemplateList{}
+	if err := r.Client.List(ctx, templates, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing the QuoinMachineTemplates of namespace %s: %w", namespace, err)
+	}
+	had := map[string]bool{}
+	for i := range v.machines {
+		had[v.machines[i].Spec.ProviderID] = true
+	}
+	accepted := map[string]bool{}
+	for i := range v.fleet {
+		host := &v.fleet[i]
+		if !placement.NamespaceAllowed(placement.HostOf(host), namespace) {
+			continue
+		}
+		of := host.Namespace
+		if _, known := accepted[of]; !known {
+			accepted[of] = placement.AcceptedByAny(templates.Items, namespace, of)
+		}
+		if accepted[of] || host.Spec.ConsumerRef != nil && had[host.ProviderID()] {
+			v.hosts = append(v.hosts, *host)
+		} else {
+			v.unaccepted++
+		}
+	}
+	return nil
 }
 
 // available says that the host can be claimed now.
@@ -159,7 +182,7 @@ func machineMatters() predicate.Predicate {
 	}}
 }
 
-// clustersBeside maps a Cluster to the QuoinClusters of its namespace.
+// clustersBeside maps a Cluster or a machine template to the QuoinClusters of its namespace.
 func (r *Reconciler) clustersBeside(ctx context.Context, o client.Object) []ctrl.Request {
 	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool { return c.Namespace == o.GetNamespace() })
 }

@@ -107,9 +107,16 @@ func host(namespace, name, domain string, free bool, namespaces ...string) *infr
 	return h
 }
 
+// accepting is a machine template whose Machines accept hosts of the namespaces.
+func accepting(name string, namespaces ...string) *infrav1.QuoinMachineTemplate {
+	template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name}}
+	template.Spec.Template.Spec.HostNamespaces = namespaces
+	return template
+}
+
 func TestAClusterShowsEndpointFailureDomainsAndHosts(t *testing.T) {
 	cluster, quoinCluster := owned("c1", "10.0.0.100", 51, 0)
-	w := newWorld(t, cluster, quoinCluster,
+	w := newWorld(t, cluster, quoinCluster, accepting("pool", "team", "hosts"),
 		host("team", "h1", "rack-b", true), host("team", "h2", "rack-a", false), host("hosts", "h3", "rack-c", true, "team"),
 		host("hosts", "h4", "rack-d", true), host("team", "h5", "rack-e", true, "others"), host("team", "h6", "", true))
 	w.reconcile("c1")

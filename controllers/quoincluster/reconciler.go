@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
@@ -72,6 +73,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.clusterOfMachine),
 			builder.WithPredicates(machineMatters())).
 		Watches(&infrav1.QuoinMachine{}, handler.EnqueueRequestsFromMapFunc(r.waitingClusterOf)).
+		// What the templates accept says which hosts count.
+		Watches(&infrav1.QuoinMachineTemplate{}, handler.EnqueueRequestsFromMapFunc(r.clustersBeside),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		// Another QuoinCluster that goes, or changes its endpoint, may end a conflict.
 		Watches(&infrav1.QuoinCluster{}, handler.EnqueueRequestsFromMapFunc(r.rivalsOf)).
 		Complete(r)

@@ -27,7 +27,7 @@ func summarize(c *infrav1.QuoinCluster, v *observation) {
 	c.Status.FailureDomains = failureDomains(v.hosts, v.controlPlane)
 
 	endpoint := endpointReady(c, v)
-	hosts := hostsAvailable(c.Namespace, c.Status.Hosts)
+	hosts := hostsAvailable(c.Namespace, c.Status.Hosts, v.unaccepted)
 	domains := domainsReachable(v.hosts, v.fleet)
 	// Once true it stays, as the contract wants; a conflict that comes later shows in the conditions.
 	if endpoint.Status == metav1.ConditionTrue {

@@ -192,6 +192,7 @@ func newWorld(t *testing.T, replicas int32, edit ...func(*controlplanev1.QuoinCo
 	}
 	template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cp"}}
 	template.Spec.Template.Spec.Artifacts.Bundle = &infrav1.Bundle{Location: "/opt/{{version}}"}
+	template.Spec.Template.Spec.HostNamespaces = []string{namespace, "hosts"}
 	w.mgmt = newFake().
 		WithObjects(cluster, plane, template, crd("quoinmachinetemplates")).
 		WithStatusSubresource(&clusterv1.Cluster{}, &clusterv1.Machine{}, &controlplanev1.QuoinControlPlane{},

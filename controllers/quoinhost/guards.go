@@ -67,11 +67,10 @@ func (r *reconciliation) guardAbandoned(context.Context) (res result, handled bo
 	return result{}, false, nil
 }
 
-// guardNamespace: the claim comes from a namespace that the host is not offered to. What passes has its state from here
-// on.
+// guardNamespace: host and QuoinMachine do not both consent to the claim. What passes has its state from here on.
 func (r *reconciliation) guardNamespace(context.Context) (res result, handled bool, err error) {
-	if !r.namespaceAllowed() {
-		return r.refuseClaim(), true, nil
+	if why := r.objection(); why.reason != "" {
+		return r.refuseClaim(why), true, nil
 	}
 	r.forgetRefusal()
 	r.enter(nextState(r.host.Status.State, r.claim.status, trusted(r.host), r.ownerlessCleaning()))

@@ -218,6 +218,14 @@ func (r *reconciliation) unfitToStart(ctx context.Context,
 		r.warn(infrav1.HostProvisionedCondition, infrav1.HostDuplicateReason, why)
 		return r.reinspect(), true, nil
 	}
+	// Last: nothing lies between this answer and the bootstrap data.
+	refused, err := r.withheld(ctx)
+	if err != nil {
+		return result{}, true, err
+	}
+	if refused.reason != "" {
+		return r.refuseClaim(refused), true, nil
+	}
 	return result{}, false, nil
 }
 

@@ -143,6 +143,13 @@ func (r *reconciliation) stageOrder(
 	if found, err := r.controller.find(ctx, key, template); err != nil || !found {
 		return order, fmt.Sprintf("there is no QuoinMachineTemplate %s", key), err
 	}
+	// Nothing of it is secret. But whoever writes a QuoinHost could ask for any template here, which says where its
+	// bundles lie; and what no Machine of the template accepts, it need not have.
+	if accepted := template.Spec.Template.Spec.HostNamespaces; !placement.NamespaceAccepted(accepted, key.Namespace,
+		r.host.Namespace) {
+		return order, fmt.Sprintf("spec.template.spec.hostNamespaces of QuoinMachineTemplate %s does not name namespace %s",
+			key, r.host.Namespace), nil
+	}
 	order = StageOrder{ID: id, Owner: r.ownerRecord(), Role: artifacts.Worker, Artifacts: artifacts.Wanted{
 		Version: wanted.Version, Source: sourceOf(template.Spec.Template.Spec.Artifacts)}}
 	if wanted.Role == infrav1.StageRoleControlPlane {

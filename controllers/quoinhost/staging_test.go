@@ -32,6 +32,7 @@ func stagingWorld(t *testing.T, roles ...string) *world {
 	w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = nil })
 	template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "t1"}}
 	template.Spec.Template.Spec.Artifacts.Bundle = &infrav1.Bundle{Location: "https://bundles.test/{{version}}"}
+	template.Spec.Template.Spec.HostNamespaces = []string{"hosts"}
 	w.create(template)
 	w.untilState(infrav1.HostStateAvailable)
 	w.ask(roles...)
@@ -208,6 +209,12 @@ func TestWhatCannotBeStagedIsToldAndLeavesTheHostFree(t *testing.T) {
 		"another namespace": {func(w *world) {
 			w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerNamespaces = []string{"others"} })
 		}, "spec.consumerNamespaces does not offer the host to namespace team"},
+		"a template that does not accept the host": {func(w *world) {
+			template := &infrav1.QuoinMachineTemplate{}
+			w.object(template, "t1")
+			template.Spec.Template.Spec.HostNamespaces = []string{"team"}
+			w.g.Expect(w.client.Update(context.Background(), template)).To(Succeed())
+		}, "spec.template.spec.hostNamespaces of QuoinMachineTemplate team/t1 does not name namespace hosts"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := stagingWorld(t, infrav1.StageRoleWorker)

@@ -128,7 +128,7 @@ func readiness(h *infrav1.QuoinHost) (metav1.ConditionStatus, string, string) {
 		obstacles = append(obstacles, c.Type)
 	case conditions.IsFalse(h, infrav1.HostResetConfirmedCondition):
 		obstacles = []string{infrav1.HostResetConfirmedCondition}
-	case hasReason(h, infrav1.HostProvisionedCondition, infrav1.HostNamespaceNotAllowedReason):
+	case refusedClaim(h):
 		obstacles = []string{infrav1.HostProvisionedCondition}
 	case h.GivenUp():
 		// Nobody waits for it any more.

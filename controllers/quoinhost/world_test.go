@@ -656,8 +656,8 @@ func consumer(controlPlane bool) (*clusterv1.Cluster, *infrav1.QuoinCluster, *cl
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "qm1", Labels: labels,
 			Finalizers: []string{infrav1.MachineFinalizer}},
 		Spec: infrav1.QuoinMachineSpec{
-			ProviderID: "quoin://hosts/h1/0123abcd",
-			Artifacts:  infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: "/opt/bundles/{{version}}"}},
+			ProviderID: "quoin://hosts/h1/0123abcd", HostNamespaces: []string{"hosts"},
+			Artifacts: infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: "/opt/bundles/{{version}}"}},
 		},
 	}
 	secret := &corev1.Secret{

@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -165,7 +167,7 @@ func (r *Reconciler) noHost(
 	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation, request placement.Request, others bool,
 ) (ctrl.Result, error) {
 	key := ask{namespace: quoinMachine.Namespace, cluster: v.cluster.Name, domain: request.FailureDomain,
-		version:      request.Version,
+		version: request.Version, accepted: strings.Join(slices.Sorted(slices.Values(request.HostNamespaces)), ","),
 		failCgroupV1: request.FailCgroupV1}
 	if request.Selector != nil {
 		key.selector = request.Selector.String()

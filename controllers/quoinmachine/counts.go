@@ -36,8 +36,8 @@ type counts struct {
 
 // ask is what the counts depend on beside the hosts.
 type ask struct {
-	namespace, cluster, selector, domain, version string
-	failCgroupV1                                  bool
+	namespace, accepted, cluster, selector, domain, version string
+	failCgroupV1                                            bool
 }
 
 type count struct {

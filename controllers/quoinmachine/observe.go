@@ -115,6 +115,10 @@ func claims(host *infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine, machine
 		return false
 	case quoinMachine.Spec.ProviderID != "":
 		return quoinMachine.Spec.ProviderID == host.ProviderID()
+	case !placement.NamespaceAccepted(quoinMachine.Spec.HostNamespaces, quoinMachine.Namespace, host.Namespace):
+		// Whoever may write a QuoinHost can write any claim into it. It does not bind a QuoinMachine that would not have
+		// claimed that host.
+		return false
 	}
 	return machine == nil || ref.Claim == infrav1.ClaimOf(string(machine.UID))
 }
@@ -194,7 +198,8 @@ func (r *Reconciler) members(
 
 func selectorOf(quoinMachine *infrav1.QuoinMachine) (placement.Request, error) {
 	_, controlPlane := quoinMachine.Labels[clusterv1.MachineControlPlaneLabel]
-	request := placement.Request{Namespace: quoinMachine.Namespace, Worker: !controlPlane}
+	request := placement.Request{Namespace: quoinMachine.Namespace, HostNamespaces: quoinMachine.Spec.HostNamespaces,
+		Worker: !controlPlane}
 	if quoinMachine.Spec.HostSelector == nil {
 		return request, nil
 	}

@@ -93,6 +93,7 @@ func TestTheFormerHostOfThePoolIsPreferredWhenTheTemplateSaysSo(t *testing.T) {
 // anybody reading a Secret for them.
 func TestAHostOfAnotherNamespaceServesWithoutItsSecretsBeingRead(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
+	quoinMachine.Spec.HostNamespaces = []string{"hosts"}
 	offered, hidden := host("b", ""), host("a", "")
 	offered.Namespace, hidden.Namespace = "hosts", "hosts"
 	offered.Spec.ConsumerNamespaces = []string{"team"}
@@ -126,6 +127,73 @@ func TestAHostOfAnotherNamespaceServesWithoutItsSecretsBeingRead(t *testing.T) {
 	w.g.Expect(w.client.Status().Update(context.Background(), released)).To(Succeed())
 	w.reconcile("m1")
 	w.g.Expect(w.deleted("m1")).To(BeTrue())
+}
+
+// hostile is a machine that a tenant registered in a namespace of his own, and offers to every other.
+func hostile(name string) *infrav1.QuoinHost {
+	h := host(name, "")
+	h.Namespace, h.Spec.ConsumerNamespaces = "hostile", []string{"*"}
+	return h
+}
+
+func TestAHostThatNobodyAcceptedIsNotClaimed(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	trusting, accepting := owned("m2", "99999999-0000-0000-0000-000000000000")
+	accepting.Spec.HostNamespaces = []string{"hostile"}
+	used := hostile("h2")
+	used.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "others", Name: "x", Machine: "x", Claim: "ffffffff"}
+	w := newWorld(t, cluster(), machine, quoinMachine, trusting, accepting, used)
+	w.reconcile("m1")
+	w.reconcile("m2")
+	w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineNoMatchingHostReason,
+		"no free host matches: 1 in a namespace that spec.hostNamespaces does not name")
+	w.expect("m2", infrav1.MachineReadyCondition, metav1.ConditionFalse, infrav1.MachineNoMatchingHostReason,
+		"no free host matches: 1 in use")
+
+	w.g.Expect(w.client.Create(context.Background(), hostile("h1"))).To(Succeed())
+	w.reconcile("m1")
+	w.g.Expect(w.machine("m1").Spec.ProviderID).To(BeEmpty())
+	at, later := woken(t, nil, hostile("h1"))
+	w.g.Expect(at).To(BeEmpty(), "nobody looks whom it does not concern")
+	w.g.Expect(later).To(Equal([]string{"m1"}))
+	quoinMachine = w.machine("m1")
+	quoinMachine.Spec.HostNamespaces = []string{"team", "hostile"}
+	w.g.Expect(w.client.Update(context.Background(), quoinMachine)).To(Succeed())
+	w.reconcile("m1")
+	w.g.Expect(w.machine("m1").Spec.ProviderID).To(Equal("quoin://hostile/h1/0123abcd"))
+}
+
+// Whoever may write QuoinHosts can write any claim into one. It binds nobody, and keeps nobody from going.
+func TestAClaimThatAHostCameWithDoesNotBindTheMachine(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	imposed := hostile("h1")
+	imposed.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m1", Machine: "m1", Claim: "0123abcd"}
+	w := newWorld(t, cluster(), machine, quoinMachine, imposed)
+	w.reconcile("m1")
+	w.g.Expect(w.machine("m1").Spec.ProviderID).To(BeEmpty())
+	w.g.Expect(w.client.Create(context.Background(), host("own", ""))).To(Succeed())
+	w.r.counts = counts{}
+	w.reconcile("m1")
+	w.g.Expect(w.machine("m1").Spec.ProviderID).To(Equal("quoin://team/own/0123abcd"))
+
+	machine, quoinMachine = owned("m1", uid1)
+	w = newWorld(t, cluster(), machine, quoinMachine, imposed.DeepCopy())
+	w.reconcile("m1")
+	w.delete("m1")
+	w.reconcile("m1")
+	w.g.Expect(w.deleted("m1")).To(BeTrue())
+}
+
+// A claim that was made before hosts had to be accepted stays with its Machine.
+func TestAClaimOfAHostThatWasNeverAcceptedStays(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	quoinMachine.Spec.ProviderID = "quoin://hostile/h1/0123abcd"
+	had := hostile("h1")
+	had.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m1", Machine: "m1", Claim: "0123abcd"}
+	w := newWorld(t, cluster(), machine, quoinMachine, had, host("own", ""))
+	w.reconcile("m1")
+	w.g.Expect(w.machine("m1").Status.HostRef.Name).To(Equal("h1"))
+	w.g.Expect(w.host("own").Spec.ConsumerRef).To(BeNil())
 }
 
 func TestTheClaimOfADetachedHostDoesNotEnd(t *testing.T) {

@@ -75,6 +75,18 @@ func TestATemplateTellsWhatTheSmallestOfItsHostsHas(t *testing.T) {
 	g.Expect(status.NodeInfo).To(Equal(infrav1.NodeInfo{Architecture: "amd64", OperatingSystem: "linux"}))
 }
 
+func TestATemplateTellsNothingOfHostsThatItDoesNotAccept(t *testing.T) {
+	g := NewWithT(t)
+	hostile := host("h2", "worker", "arm64", 1, "1Gi")
+	hostile.Namespace, hostile.Spec.ConsumerNamespaces = "hostile", []string{"*"}
+	status := reconciled(t, template(), host("h1", "worker", "amd64", 16, "128Gi"), hostile.DeepCopy())
+	g.Expect(status.Capacity.Cpu().Value()).To(BeEquivalentTo(16))
+	accepting := template()
+	accepting.Spec.Template.Spec.HostNamespaces = []string{"team", "hostile"}
+	status = reconciled(t, accepting, host("h1", "worker", "amd64", 16, "128Gi"), hostile.DeepCopy())
+	g.Expect(status.Capacity.Cpu().Value()).To(BeEquivalentTo(1))
+}
+
 func TestATemplateTellsNoArchitectureWhereHostsDiffer(t *testing.T) {
 	g := NewWithT(t)
 	every := template()

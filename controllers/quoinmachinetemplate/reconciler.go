@@ -89,7 +89,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 	}
 	before := template.DeepCopy()
-	template.Status = statusOf(template.Namespace, selector, hosts.Items)
+	template.Status = statusOf(template, selector, hosts.Items)
 	if equality.Semantic.DeepEqual(before.Status, template.Status) {
 		return ctrl.Result{}, nil
 	}
@@ -104,14 +104,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // whichever is claimed. The architecture is told when it is the same everywhere. Without such a host nothing is told,
 // and an autoscaler leaves a pool without nodes alone.
 func statusOf(
-	namespace string, selector labels.Selector, hosts []infrav1.QuoinHost,
+	template *infrav1.QuoinMachineTemplate, selector labels.Selector, hosts []infrav1.QuoinHost,
 ) infrav1.QuoinMachineTemplateStatus {
+	accepted := template.Spec.Template.Spec.HostNamespaces
 	var status infrav1.QuoinMachineTemplateStatus
 	var architectures []string
 	for i := range hosts {
 		host := &hosts[i]
 		size := sizeOf(host)
-		if size == nil || !placement.NamespaceAllowed(placement.HostOf(host), namespace) ||
+		if size == nil || !placement.NamespaceAllowed(placement.HostOf(host), template.Namespace) ||
+			!placement.NamespaceAccepted(accepted, template.Namespace, host.Namespace) ||
 			!selector.Matches(labels.Set(host.Labels)) {
 			continue
 		}

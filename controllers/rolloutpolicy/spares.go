@@ -207,8 +207,9 @@ func (s *spares) hostOf(machine *infrav1.QuoinMachine) *infrav1.QuoinHost {
 
 // requestOf is what a Machine asks of a host; nil when its selector cannot be read, which its QuoinMachine says.
 func requestOf(machine *clusterv1.Machine, infra *infrav1.QuoinMachine) *placement.Request {
-	request := &placement.Request{Namespace: infra.Namespace, FailureDomain: machine.Spec.FailureDomain,
-		Version: machine.Spec.Version, Pool: placement.Pool(machine), Selector: labels.Everything()}
+	request := &placement.Request{Namespace: infra.Namespace, HostNamespaces: infra.Spec.HostNamespaces,
+		FailureDomain: machine.Spec.FailureDomain, Version: machine.Spec.Version, Pool: placement.Pool(machine),
+		Selector: labels.Everything()}
 	if infra.Spec.HostSelector == nil {
 		return request
 	}

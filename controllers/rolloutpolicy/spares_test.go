@@ -140,6 +140,20 @@ func TestAHostThatDoesNotHelpIsNotFreed(t *testing.T) {
 	w.Expect(w.leaving()).To(ConsistOf("old-1"))
 }
 
+// A host that its new Machine would not accept is not freed for it, and one of a stranger is not waited for.
+func TestAHostThatIsNotAcceptedDoesNotHelp(t *testing.T) {
+	stranger := hostIn("host-2", infrav1.HostStateAvailable, "")
+	stranger.Namespace, stranger.Spec.ConsumerNamespaces = "hostile", []string{"*"}
+	w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst, stranger)
+	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Name: "new-0"}}
+	w.adjust(infra, func() { infra.Spec.HostNamespaces = []string{"elsewhere"} })
+	w.reconcile()
+	w.Expect(w.leaving()).To(BeEmpty())
+	w.adjust(infra, func() { infra.Spec.HostNamespaces = nil })
+	w.reconcile()
+	w.Expect(w.leaving()).To(HaveLen(1))
+}
+
 // Who wrote the Machine after it was read comes first.
 func TestAMachineThatSomebodyWroteIsNotRemoved(t *testing.T) {
 	w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst)

@@ -21,7 +21,8 @@ import (
 // StateAvailable is the state of a host that may be claimed.
 const StateAvailable = "Available"
 
-// AnyNamespace in Host.ConsumerNamespaces offers the host to every namespace.
+// AnyNamespace in Host.ConsumerNamespaces offers the host to every namespace, and in Request.HostNamespaces accepts
+// hosts of every one.
 const AnyNamespace = "*"
 
 // How long a host that failed a machine is taken only when there is no other. Its own pool asks for the same thing that
@@ -35,6 +36,8 @@ const (
 type Request struct {
 	// Namespace of the machine.
 	Namespace string
+	// HostNamespaces whose hosts the machine accepts; those of its own one when empty.
+	HostNamespaces []string
 	// Selector over the hosts' labels; nil selects every host.
 	Selector labels.Selector
 	// Worker says that the machine is none of a control plane, for which hosts may be reserved.
@@ -111,6 +114,7 @@ const (
 	NotRegistered Reason = "not registered yet"
 	NoAnswer      Reason = "without an answer"
 	Reserved      Reason = "reserved for control planes"
+	NotAccepted   Reason = "in a namespace that spec.hostNamespaces does not name"
 	Duplicate     Reason = "with the hostname, machine-id or product UUID of another host of the Cluster (its condition " +
 		"Unique says which)"
 )
@@ -183,12 +187,36 @@ func former(request Request, h Host) bool {
 	return request.PreferFormer && request.Pool != "" && h.FormerPool == request.Pool
 }
 
-// NamespaceAllowed says whether a machine of namespace may claim the host at all.
+// NamespaceAllowed reports whether the host is offered to machines of namespace. That is the host's consent to a claim,
+// and NamespaceAccepted the machine's: a claim needs both.
 func NamespaceAllowed(h Host, namespace string) bool {
-	if len(h.ConsumerNamespaces) == 0 {
-		return h.Namespace == namespace
+	return names(h.ConsumerNamespaces, h.Namespace, namespace)
+}
+
+// NamespaceAccepted reports whether a machine of namespace accepts hosts of the namespace of, when it names
+// hostNamespaces. Whoever registers a host says by himself to whom it is offered, and a host is given its machine's
+// bootstrap data.
+func NamespaceAccepted(hostNamespaces []string, namespace, of string) bool {
+	return names(hostNamespaces, namespace, of)
+}
+
+// AcceptedByAny reports whether a machine of one of the templates, all of namespace, accepts hosts of the namespace of.
+// Without a template, machines are taken to accept what they do by default.
+func AcceptedByAny(templates []infrav1.QuoinMachineTemplate, namespace, of string) bool {
+	if len(templates) == 0 {
+		return NamespaceAccepted(nil, namespace, of)
 	}
-	return slices.Contains(h.ConsumerNamespaces, namespace) || slices.Contains(h.ConsumerNamespaces, AnyNamespace)
+	return slices.ContainsFunc(templates, func(template infrav1.QuoinMachineTemplate) bool {
+		return NamespaceAccepted(template.Spec.Template.Spec.HostNamespaces, namespace, of)
+	})
+}
+
+// names reports whether the list names the namespace; an empty one names its owner's own.
+func names(list []string, own, namespace string) bool {
+	if len(list) == 0 {
+		return namespace == own
+	}
+	return slices.Contains(list, namespace) || slices.Contains(list, AnyNamespace)
 }
 
 // Ranks order the reasons in a message: what frees itself first comes first.
@@ -200,6 +228,7 @@ const (
 	rankRuntime
 	rankDomain
 	rankSelector
+	rankAccepted
 	rankNamespace
 )
 
@@ -207,6 +236,8 @@ func obstacle(request Request, h Host) (Reason, int) {
 	switch {
 	case !NamespaceAllowed(h, request.Namespace):
 		return Reason("not offered to namespace " + request.Namespace), rankNamespace
+	case !NamespaceAccepted(request.HostNamespaces, request.Namespace, h.Namespace):
+		return NotAccepted, rankAccepted
 	case request.Selector != nil && !request.Selector.Matches(labels.Set(h.Labels)):
 		return Reason("not selected by " + request.Selector.String()), rankSelector
 	case request.Worker && h.Labels[infrav1.ReservedForLabel] == infrav1.ReservedForControlPlane:

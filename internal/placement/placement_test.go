@@ -23,7 +23,7 @@ import (
 //	hosts       one host per line: [namespace/]name key=value ... with the keys state, domain, offer (comma separated),
 //	            former and failed (pool@minutes ago), and the flags inUse, notReady, leaving, held, detached, maintenance,
 //	            preparing, serving; any other key=value is a label
-//	select      namespace=.. selector=(..) domain=.. members=(domain=n,..) pool=.. former worker
+//	select      namespace=.. accept=(..) selector=(..) domain=.. members=(domain=n,..) pool=.. former worker
 //	soon        with the arguments of select: when each host could be claimed
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -139,6 +139,8 @@ func parseRequest(t *testing.T, d *datadriven.TestData) Request {
 		switch arg.Key {
 		case "namespace":
 			r.Namespace = arg.Vals[0]
+		case "accept":
+			r.HostNamespaces = arg.Vals
 		case "domain":
 			r.FailureDomain = arg.Vals[0]
 		case "pool":
@@ -164,7 +166,7 @@ func parseRequest(t *testing.T, d *datadriven.TestData) Request {
 }
 
 // TestSelectNeverPicksAnIneligibleHostAndIsDeterministic draws hosts at random: whatever the order they come in, the
-// same one is picked, and it is free, offered, selected and in the wanted failure domain. Nobody waits while a host is
+// same one is picked, and it is free, offered, accepted, selected and in the wanted failure domain. Nobody waits while a host is
 // free.
 func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -197,7 +199,8 @@ func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
 			return h.Namespace + "/" + h.Name
 		}).Draw(t, "hosts")
 		request := Request{Namespace: namespace.Draw(t, "for"), Now: now, Pool: pool.Draw(t, "pool"),
-			PreferFormer: rapid.Bool().Draw(t, "prefers"), FailureDomain: domain.Draw(t, "in"), Members: map[string]int{
+			HostNamespaces: rapid.SampledFrom([][]string{nil, {AnyNamespace}, {"hosts"}, {"default", "team"}}).Draw(t, "accepts"),
+			PreferFormer:   rapid.Bool().Draw(t, "prefers"), FailureDomain: domain.Draw(t, "in"), Members: map[string]int{
 				"a": rapid.IntRange(0, 3).Draw(t, "a"), "b": rapid.IntRange(0, 3).Draw(t, "b"),
 			}}
 		if rapid.Bool().Draw(t, "selects") {
@@ -209,7 +212,11 @@ func TestSelectNeverPicksAnIneligibleHostAndIsDeterministic(t *testing.T) {
 			if len(h.ConsumerNamespaces) > 0 {
 				offered = slices.Contains(h.ConsumerNamespaces, request.Namespace) || slices.Contains(h.ConsumerNamespaces, "*")
 			}
-			return offered && h.State == StateAvailable && h.Ready && !h.InUse && !h.Leaving && !h.Held && !h.Detached &&
+			accepted := h.Namespace == request.Namespace
+			if len(request.HostNamespaces) > 0 {
+				accepted = slices.Contains(request.HostNamespaces, h.Namespace) || slices.Contains(request.HostNamespaces, "*")
+			}
+			return offered && accepted && h.State == StateAvailable && h.Ready && !h.InUse && !h.Leaving && !h.Held && !h.Detached &&
 				!h.Maintenance &&
 				(request.Selector == nil || h.Labels["role"] == "worker") &&
 				(request.FailureDomain == "" || request.FailureDomain == h.FailureDomain)

@@ -669,6 +669,8 @@ func TestSupply(t *testing.T) {
 	pools := []client.Object{pool("blue", 2, nil), pool("empty", 0, nil),
 		pool("green", 2, ptr.To(intstr.FromInt32(1))), pool("red", 2, ptr.To(intstr.FromString("10%")))}
 	control, worker := host("a", "control-plane", ""), []client.Object{host("b", "worker", "")}
+	theirs := host("c", "control-plane", "")
+	theirs.Namespace, theirs.Spec.ConsumerNamespaces = "hostile", []string{"*"}
 	const noHost, auto = " QuoinControlPlane cp NoSpareHost", controlplanev1.RolloutStrategyAuto
 	surge, first := controlplanev1.RolloutStrategySurge, controlplanev1.RolloutStrategyRemoveFirst
 	for name, c := range map[string]struct {
@@ -679,6 +681,7 @@ func TestSupply(t *testing.T) {
 	}{
 		"one of each":                    {more: append(worker, control), replicas: 1},
 		"none for a single member":       {more: worker, replicas: 1, want: []string{"Block" + noHost}},
+		"one that is not accepted":       {more: append(worker, theirs), replicas: 1, want: []string{"Block" + noHost}},
 		"none for three by surge":        {more: worker, replicas: 3, strategy: surge, want: []string{"Block" + noHost}},
 		"none for three":                 {more: worker, replicas: 3, want: []string{"Warn" + noHost}},
 		"none for three, automatic":      {more: worker, replicas: 3, strategy: auto, want: []string{"Warn" + noHost}},

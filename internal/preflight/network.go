@@ -217,10 +217,15 @@ func lookAtRanges(ctx context.Context, s Subject) ([]quoinv1.Finding, error) {
 			}
 		}
 	}
+	templates := &infrav1.QuoinMachineTemplateList{}
+	if err := s.Management.List(ctx, templates, client.InNamespace(s.Cluster.Namespace)); err != nil {
+		return nil, fmt.Errorf("list the QuoinMachineTemplates: %w", err)
+	}
 	for i := range hosts.Items {
 		host := &hosts.Items[i]
 		if host.Spec.ConsumerRef == nil && host.Status.Facts != nil &&
-			placement.NamespaceAllowed(placement.HostOf(host), s.Cluster.Namespace) {
+			placement.NamespaceAllowed(placement.HostOf(host), s.Cluster.Namespace) &&
+			placement.AcceptedByAny(templates.Items, s.Cluster.Namespace, host.Namespace) {
 			for _, address := range host.Status.Facts.NodeAddresses {
 				shadowed("QuoinHost "+host.Namespace+"/"+host.Name, address)
 			}

@@ -129,6 +129,10 @@ func TestNetwork(t *testing.T) {
 		"a host of others among services": {change: func(n *lan) {
 			n.host.Namespace, n.host.Status.Facts.NodeAddresses = "elsewhere", []string{"10.97.0.9"}
 		}},
+		"a host that is not accepted among services": {change: func(n *lan) {
+			n.host.Namespace, n.host.Spec.ConsumerNamespaces = "hostile", []string{"*"}
+			n.host.Status.Facts.NodeAddresses = []string{"10.97.0.9"}
+		}},
 		"a host in use among services": {change: func(n *lan) {
 			n.host.Status.Facts.NodeAddresses, n.host.Spec.ConsumerRef = []string{"10.97.0.9"}, &infrav1.ConsumerReference{Machine: "w"}
 		}},

@@ -220,8 +220,8 @@ func (f supply) lacks(
 	if err != nil {
 		return lack{}, err
 	}
-	request := placement.Request{Namespace: key.Namespace, FailureDomain: domain, Version: version,
-		Taken: f.taken, FailCgroupV1: fails, Worker: group != ""}
+	request := placement.Request{Namespace: key.Namespace, HostNamespaces: template.Spec.Template.Spec.HostNamespaces,
+		FailureDomain: domain, Version: version, Taken: f.taken, FailCgroupV1: fails, Worker: group != ""}
 	if wants := template.Spec.Template.Spec.HostSelector; wants != nil {
 		selector, err := metav1.LabelSelectorAsSelector(wants)
 		if err != nil {

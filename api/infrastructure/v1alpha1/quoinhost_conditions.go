@@ -92,6 +92,9 @@ const (
 	// HostNamespaceNotAllowedReason: the claim comes from a namespace that spec.consumerNamespaces does not name; nothing
 	// is done for it.
 	HostNamespaceNotAllowedReason = "NamespaceNotAllowed"
+	// HostNotAcceptedReason: spec.hostNamespaces of the QuoinMachine that the claim names does not name the host's
+	// namespace; nothing is done for it.
+	HostNotAcceptedReason = "HostNotAccepted"
 	// HostNotClaimedReason: nobody owns the host.
 	HostNotClaimedReason = "NotClaimed"
 	// HostCleaningReason: the reset or its verification runs.

@@ -149,7 +149,8 @@ type QuoinHostSpec struct {
 	BMC *BMC `json:"bmc,omitempty"`
 
 	// consumerNamespaces are the namespaces whose QuoinMachines may claim the host; "*" stands for every namespace.
-	// The host's own namespace when empty.
+	// The host's own namespace when empty. A QuoinMachine of another namespace must accept the host as well, by its
+	// spec.hostNamespaces.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

@@ -112,6 +112,19 @@ type QuoinMachineSpec struct {
 	// +optional
 	HostSelector *metav1.LabelSelector `json:"hostSelector,omitempty"`
 
+	// hostNamespaces are the namespaces whose hosts may be claimed; "*" stands for every namespace. The Machine's own
+	// namespace when empty. A host gets the bootstrap data of its Machine, and that of a control plane has the keys of the
+	// cluster's certificate authorities: whoever may register hosts in one of these namespaces may get them. A host must
+	// be offered to the namespace of the Machine as well, by its spec.consumerNamespaces. In a QuoinMachine it can be
+	// changed; a host that runs its bootstrap data is kept.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	HostNamespaces []string `json:"hostNamespaces,omitempty"`
+
 	// hostPreference says which of several fitting hosts is taken. Any takes the one of the emptiest failure domain;
 	// Former prefers, within that, a host that had a Machine of the same pool before, whose caches are warm.
 	// +optional

@@ -1247,6 +1247,11 @@ func (in *QuoinMachineSpec) DeepCopyInto(out *QuoinMachineSpec) {
 		*out = new(v1.LabelSelector)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.HostNamespaces != nil {
+		in, out := &in.HostNamespaces, &out.HostNamespaces
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	in.Unreachable.DeepCopyInto(&out.Unreachable)
 	in.Artifacts.DeepCopyInto(&out.Artifacts)
 	if in.AddonVersions != nil {

@@ -69,7 +69,11 @@ func (inv *Inventory) countSpares() error {
 	if err != nil {
 		return err
 	}
-	request := placement.Request{Namespace: inv.ControlPlane.Namespace, Selector: selector,
+	accepted, _, err := unstructured.NestedStringSlice(inv.Template.Object, "spec", "template", "spec", "hostNamespaces")
+	if err != nil {
+		return fmt.Errorf("reading hostNamespaces of %s %s: %w", inv.Template.GetKind(), inv.Template.GetName(), err)
+	}
+	request := placement.Request{Namespace: inv.ControlPlane.Namespace, HostNamespaces: accepted, Selector: selector,
 		Version: inv.ControlPlane.Spec.Version, Taken: inv.taken(hosts), FailCgroupV1: inv.failCgroupV1}
 	inv.request = &request
 	fleet := make([]placement.Host, 0, len(hosts))

@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
@@ -86,6 +87,25 @@ func TestHostsThatMachinesHaveLeftForGoodAreCounted(t *testing.T) {
 			g.Expect(inv.pendingDomains).To(HaveKey("a"), "a Machine may be bound to its failure domain")
 		})
 	}
+}
+
+// A host of another namespace is no spare, whoever registered it and whatever it offers, unless the template accepts it.
+func TestOnlyHostsThatTheTemplateAcceptsAreSpare(t *testing.T) {
+	g := NewWithT(t)
+	theirs := func(_ *clusterv1.Machine, _ *infrav1.QuoinMachine, h *infrav1.QuoinHost) {
+		h.Namespace, h.Spec.ConsumerNamespaces, h.Spec.ConsumerRef = "hosts", []string{"*"}, nil
+		h.Status.State = infrav1.HostStateAvailable
+		h.Status.Conditions = []metav1.Condition{{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue}}
+	}
+	inv := leaver(t, theirs)
+	g.Expect(inv.countSpares()).To(Succeed())
+	g.Expect(inv.Spare.Free).To(BeZero())
+	g.Expect(inv.Spare.Why).To(Equal("1 in a namespace that spec.hostNamespaces does not name"))
+	g.Expect(inv.freeDomains).To(BeEmpty())
+	g.Expect(unstructured.SetNestedStringSlice(inv.Template.Object, []string{"hosts"}, "spec", "template", "spec",
+		"hostNamespaces")).To(Succeed())
+	g.Expect(inv.countSpares()).To(Succeed())
+	g.Expect(inv.Spare.Free).To(Equal(1))
 }
 
 // What is not known of a Machine is no host that returns.

@@ -227,7 +227,8 @@ func (w *MachineDeletionWebhook) replaceable(ctx context.Context, d *departure) 
 	} else if err != nil {
 		return false, fmt.Errorf("read QuoinMachineTemplate %s: %w", key.Name, err)
 	}
-	request := placement.Request{Namespace: d.controlPlane.Namespace, Version: d.controlPlane.Spec.Version}
+	request := placement.Request{Namespace: d.controlPlane.Namespace, Version: d.controlPlane.Spec.Version,
+		HostNamespaces: template.Spec.Template.Spec.HostNamespaces}
 	if wanted := template.Spec.Template.Spec.HostSelector; wanted != nil {
 		selector, err := metav1.LabelSelectorAsSelector(wanted)
 		if err != nil {

@@ -278,6 +278,10 @@ func TestMachineDeletion(t *testing.T) {
 		"the only one, with a free host": {1, func(e *estate) {
 			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
 		}, ""},
+		"the only one, with a free host that its template does not accept": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+			e.hosts[0].Namespace, e.hosts[0].Spec.ConsumerNamespaces = "hostile", []string{"*"}
+		}, "free host"},
 		"the only one, with a free host of cgroup v1": {1, func(e *estate) {
 			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
 			e.hosts[0].Status.Facts = &infrav1.HostFacts{CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}

@@ -20,6 +20,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
@@ -46,9 +47,15 @@ func (w *HostWebhook) setup(mgr ctrl.Manager) error {
 	return ctrl.NewWebhookManagedBy(mgr, &infrav1.QuoinHost{}).WithDefaulter(w).WithValidator(w).Complete()
 }
 
-// ValidateCreate refuses a host that cannot be reached as written, or that another object already describes.
+// ValidateCreate refuses a host that cannot be reached as written, that another object already describes, or that comes
+// with a claim of somebody who does not accept it.
 func (w *HostWebhook) ValidateCreate(ctx context.Context, host *infrav1.QuoinHost) (admission.Warnings, error) {
 	reasons := validateHostSpec(&host.Spec)
+	imposed, err := w.validateAccepted(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	reasons = append(reasons, imposed...)
 	duplicates, err := w.validateAddressIsNew(ctx, host)
 	if err != nil {
 		return nil, err
@@ -70,6 +77,13 @@ func (w *HostWebhook) ValidateUpdate(
 	reasons = append(reasons, validateGeneration(before.Spec.ClaimGeneration, after.Spec.ClaimGeneration)...)
 	reasons = append(reasons, validateQuarantine(before, after)...)
 	reasons = append(reasons, validateLostTrust(&before.Spec, &after.Spec)...)
+	if before.Spec.ConsumerRef == nil && after.Spec.ConsumerRef != nil {
+		imposed, err := w.validateAccepted(ctx, after)
+		if err != nil {
+			return nil, err
+		}
+		reasons = append(reasons, imposed...)
+	}
 	if before.Spec.ConsumerRef != nil && after.Spec.ConsumerRef == nil {
 		held, err := w.validateReleased(ctx, before)
 		if err != nil {
@@ -105,9 +119,13 @@ func validateHostSpec(spec *infrav1.QuoinHostSpec) field.ErrorList {
 	for i, address := range spec.NodeNetwork.Addresses {
 		reasons = append(reasons, validateNodeAddress(path.Child("nodeNetwork", "addresses").Index(i), address)...)
 	}
-	for i, namespace := range spec.ConsumerNamespaces {
-		if namespace != "*" && len(validation.IsDNS1123Label(namespace)) > 0 {
-			reasons = append(reasons, field.Invalid(path.Child("consumerNamespaces").Index(i), namespace,
+	return append(reasons, validateNamespaces(path.Child("consumerNamespaces"), spec.ConsumerNamespaces)...)
+}
+
+func validateNamespaces(path *field.Path, namespaces []string) (reasons field.ErrorList) {
+	for i, namespace := range namespaces {
+		if namespace != placement.AnyNamespace && len(validation.IsDNS1123Label(namespace)) > 0 {
+			reasons = append(reasons, field.Invalid(path.Index(i), namespace,
 				`give the name of a namespace, or "*" for every namespace; patterns are not understood`))
 		}
 	}
@@ -195,6 +213,32 @@ func validateGeneration(before, after int64) field.ErrorList {
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "claimGeneration"), fmt.Sprintf(
 		"the generation counts the claims of the host and never goes back: keep %d, or give a higher one to take the host "+
 			"over from another management plane", before))}
+}
+
+// validateAccepted refuses to write a claim of a QuoinMachine that accepts no hosts of this namespace: whoever reads
+// the claim would take the host for that Machine's. One whose node the host is, by its provider ID, comes back from a
+// move or a restore as it was. So does one whose QuoinMachine is not here yet; nothing begins before that is read.
+func (w *HostWebhook) validateAccepted(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
+	ref := host.Spec.ConsumerRef
+	if ref == nil || ref.Namespace == host.Namespace {
+		return nil, nil
+	}
+	machine := &infrav1.QuoinMachine{}
+	if err := w.Live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, machine); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, apierrors.NewInternalError(fmt.Errorf("read QuoinMachine %s/%s to find out whether it accepts the host: "+
+			"%w", ref.Namespace, ref.Name, err))
+	}
+	if placement.NamespaceAccepted(machine.Spec.HostNamespaces, machine.Namespace, host.Namespace) ||
+		machine.Spec.ProviderID == host.ProviderID() {
+		return nil, nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "consumerRef"), fmt.Sprintf(
+		"QuoinMachine %s/%s accepts no hosts of namespace %s, and would give its bootstrap data to this one: leave the "+
+			"claim out, or have its owner add the namespace to spec.hostNamespaces",
+		ref.Namespace, ref.Name, host.Namespace))}, nil
 }
 
 // validateReleased refuses to end a claim while its QuoinMachine exists. The controller asks no less: it ends a claim

@@ -175,6 +175,36 @@ func TestHostIsNotHandedOn(t *testing.T) {
 	}
 }
 
+// A claim that is written into a host of one's own does not make it another namespace's.
+func TestAClaimIsNotImposedOnAMachineThatDoesNotAcceptTheHost(t *testing.T) {
+	claim := func(h *infrav1.QuoinHost) {
+		h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "prod", Name: "m", Machine: "m", Claim: "0a1b2c3d"}
+	}
+	const refusal = "QuoinMachine prod/m accepts no hosts of namespace hosts"
+	for name, c := range map[string]struct {
+		there   []client.Object
+		refusal string
+	}{
+		"it accepts none":              {[]client.Object{machine()}, refusal},
+		"it accepts others":            {[]client.Object{machine(accepting("prod", "elsewhere"))}, refusal},
+		"it has another host":          {[]client.Object{machine(provided("quoin://prod/a/0a1b2c3d"))}, refusal},
+		"it accepts the namespace":     {[]client.Object{machine(accepting("hosts"))}, ""},
+		"it accepts every namespace":   {[]client.Object{machine(accepting("*"))}, ""},
+		"the host is its node's":       {[]client.Object{machine(provided("quoin://hosts/a/0a1b2c3d"))}, ""},
+		"it is not here, as in a move": {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			webhook := &HostWebhook{Client: reader(t), Live: reader(t, c.there...)}
+			_, err := webhook.ValidateUpdate(t.Context(), host("a"), host("a", claim))
+			expectRefusal(t, err, c.refusal)
+			_, err = webhook.ValidateCreate(t.Context(), host("a", claim))
+			expectRefusal(t, err, c.refusal)
+			_, err = webhook.ValidateUpdate(t.Context(), host("a", claim), host("a", claim, at("192.0.2.99")))
+			expectRefusal(t, err, "")
+		})
+	}
+}
+
 func TestHostBeingDeletedIsLetThrough(t *testing.T) {
 	deleting := func(h *infrav1.QuoinHost) { now := metav1.Now(); h.DeletionTimestamp = &now }
 	webhook := &HostWebhook{Client: reader(t)}

@@ -83,6 +83,7 @@ func validateMachineSpec(path *field.Path, spec *infrav1.QuoinMachineSpec) field
 		reasons = append(reasons, field.Invalid(path.Child("hostSelector"), spec.HostSelector, fmt.Sprintf(
 			"no host could ever match: %v. Correct the selector, or leave it out to allow every host", err)))
 	}
+	reasons = append(reasons, validateNamespaces(path.Child("hostNamespaces"), spec.HostNamespaces)...)
 	for i, version := range spec.AddonVersions {
 		if _, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v")); err != nil ||
 			!strings.HasPrefix(version, "v") {
@@ -93,6 +94,8 @@ func validateMachineSpec(path *field.Path, spec *infrav1.QuoinMachineSpec) field
 	return reasons
 }
 
+// validateMachineStays refuses to change what cannot follow. The hosts' namespaces can be changed: a Machine that waits
+// has to be able to consent, and one that has its host is not asked again.
 func validateMachineStays(before, after *infrav1.QuoinMachineSpec) (field.ErrorList, error) {
 	path := field.NewPath("spec")
 	var reasons field.ErrorList

@@ -44,6 +44,10 @@ func from(location string) machineChange {
 	return func(s *infrav1.QuoinMachineSpec) { s.Artifacts.Bundle = &infrav1.Bundle{Location: location} }
 }
 
+func accepting(namespaces ...string) machineChange {
+	return func(s *infrav1.QuoinMachineSpec) { s.HostNamespaces = namespaces }
+}
+
 func nothing(*infrav1.QuoinMachineSpec) {}
 
 func TestMachineSpec(t *testing.T) {
@@ -62,6 +66,10 @@ func TestMachineSpec(t *testing.T) {
 		"a selector's operator": {selecting("disk", "Is", "ssd"), "spec.hostSelector", "spec.template.spec.hostSelector"},
 		"a selector's key": {selecting("not a key", metav1.LabelSelectorOpExists), "spec.hostSelector",
 			"spec.template.spec.hostSelector"},
+		"hosts of a namespace":     {accepting("hosts"), "", ""},
+		"hosts of every namespace": {accepting("*"), "", ""},
+		"hosts of a pattern": {accepting("hosts", "rack-*"), "spec.hostNamespaces[1]",
+			"spec.template.spec.hostNamespaces[1]"},
 		"add-on versions": {addons("v1.36.3", "v1.35.4"), "", ""},
 		"an add-on version, half": {addons("v1.36.3", "v1.35"), "spec.addonVersions[1]",
 			"spec.template.spec.addonVersions[1]"},
@@ -97,6 +105,10 @@ func TestMachineKeepsWhatItsHostWasChosenBy(t *testing.T) {
 		"gets a selector": {nothing, selecting("gpu", metav1.LabelSelectorOpExists), "spec.hostSelector"},
 		"keeps its selector": {selecting("gpu", metav1.LabelSelectorOpExists),
 			selecting("gpu", metav1.LabelSelectorOpExists), ""},
+		"accepts hosts of another namespace": {provided(one), func(s *infrav1.QuoinMachineSpec) {
+			s.ProviderID, s.HostNamespaces = one, []string{"hosts"}
+		}, ""},
+		"takes that back":           {accepting("hosts"), nothing, ""},
 		"changes its artifacts":     {nothing, from("/elsewhere/{{version}}"), "spec.artifacts"},
 		"gets an add-on version":    {addons("v1.35.4"), addons("v1.35.4", "v1.36.3"), ""},
 		"loses its add-on versions": {addons("v1.35.4"), nothing, ""},
