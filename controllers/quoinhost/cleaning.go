@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 )
 
@@ -42,11 +43,15 @@ func (r *reconciliation) cleaning(ctx context.Context) (result, error) {
 		return o.result, nil
 	}
 	id := r.resetID()
+	order := r.cleanOrder(id)
+	if operation := r.host.Status.Operation; operation != nil && operation.Succeeded() && staged(operation.Step) {
+		// It was verified once; where that was all that a person asked for, the host knows no plan of this name.
+		return r.verify(ctx, order)
+	}
 	status, o := r.follow(ctx, id)
 	if o.pending {
 		return o.result, nil
 	}
-	order := r.cleanOrder(id)
 	switch status.Phase {
 	case run.NotStarted:
 		if r.maintenanceGate("the reset") {
@@ -87,17 +92,26 @@ func (r *reconciliation) verify(ctx context.Context, order CleanOrder) (result, 
 		return o.result, nil
 	}
 	if len(findings) > 0 {
-		var lines []string
-		for _, f := range findings {
-			lines = append(lines, f.What+" ("+f.Fix+")")
+		when := "after the reset: "
+		if order.AfterReboot {
+			when = "after the reboot: "
 		}
-		return r.notClean("after the reset: " + strings.Join(lines, "; "))
+		return r.notClean(when + listed(findings))
 	}
 	if order.RebootFollows {
 		r.host.Status.Operation.Step = stageVerified
 		return after(0), nil
 	}
 	return r.clean()
+}
+
+// listed are the findings with what to do about each.
+func listed(findings []reset.Finding) string {
+	var lines []string
+	for _, f := range findings {
+		lines = append(lines, f.What+" ("+f.Fix+")")
+	}
+	return strings.Join(lines, "; ")
 }
 
 // clean is the end of a reset that was verified.
@@ -162,6 +176,14 @@ func (r *reconciliation) resetPlan() string {
 		return id[:len(ownerlessPlan)+i]
 	}
 	return id
+}
+
+// nextReset is the attempt that follows the last one.
+func (r *reconciliation) nextReset() string {
+	if r.claim.status == unclaimed {
+		return fmt.Sprintf("%s%d", ownerlessPlan, r.now.Unix())
+	}
+	return nextAttempt(r.resetID(), r.resetPlan())
 }
 
 func (r *reconciliation) resetID() string {

@@ -276,6 +276,9 @@ func TestADeadHostThatReturnsIsNotTrustedUntilItWasReset(t *testing.T) {
 	w.until("let go", func(h *infrav1.QuoinHost) bool { return h.Spec.ConsumerRef == nil })
 	w.never("was forgotten", func(h *infrav1.QuoinHost) bool { return !h.GivenUp() }, 5)
 
+	w.until("looked for", func(h *infrav1.QuoinHost) bool { return h.Status.NextAttempt != nil })
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Message).NotTo(ContainSubstring("to try now"),
+		"the same word resets it")
 	w.room.set(func() { w.room.err = nil })
 	w.now = w.now.Add(time.Hour)
 	found := w.untilReason(infrav1.HostCleanCondition, infrav1.HostReturnedReason)

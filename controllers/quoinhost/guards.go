@@ -19,6 +19,7 @@ var guards = []guard{
 	(*reconciliation).guardPaused,
 	(*reconciliation).guardAbandoned,
 	(*reconciliation).guardNamespace,
+	(*reconciliation).guardWords,
 	(*reconciliation).guardConsumer,
 	(*reconciliation).guardAdopted,
 	(*reconciliation).guardToken,
@@ -74,6 +75,12 @@ func (r *reconciliation) guardNamespace(context.Context) (res result, handled bo
 	}
 	r.forgetRefusal()
 	r.enter(nextState(r.host.Status.State, r.claim.status, trusted(r.host), r.ownerlessCleaning()))
+	return result{}, false, nil
+}
+
+// guardWords: what a person said of a quarantine that is none, or of another claim, is taken back.
+func (r *reconciliation) guardWords(context.Context) (res result, handled bool, err error) {
+	r.forgetWords()
 	return result{}, false, nil
 }
 

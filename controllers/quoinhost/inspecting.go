@@ -19,6 +19,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // inspecting reads the facts and judges them. A host that nobody has must be clean to become Available; what is found
@@ -77,7 +78,7 @@ func leftovers(facts *inspect.Facts, host *infrav1.QuoinHost) (reason, message s
 	}
 	named := record != nil && record.Namespace == host.Namespace && record.Host == host.Name
 	if record != nil && record.Quarantine.Reason != "" && (named || record.Released()) {
-		return record.Quarantine.Reason, remembered(record, host)
+		return record.Quarantine.Reason, remembered(record, host, false)
 	}
 	if record != nil && !record.Released() {
 		if !named {
@@ -90,7 +91,7 @@ func leftovers(facts *inspect.Facts, host *infrav1.QuoinHost) (reason, message s
 	}
 	if len(facts.KubernetesPresent) > 0 {
 		return infrav1.HostNotCleanReason, fmt.Sprintf("an earlier Kubernetes is on the host: %s; look whether it is still "+
-			"needed. To reset the host: %s", strings.Join(facts.KubernetesPresent, ", "), retry)
+			"needed", text.Shorten(strings.Join(facts.KubernetesPresent, ", "), maxCause)) + waysOut(host, false)
 	}
 	return "", ""
 }

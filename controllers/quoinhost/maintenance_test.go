@@ -115,6 +115,21 @@ var deeds = map[string]func(*testing.T, func(*infrav1.QuoinHost)) (*world, bool)
 		w.untilState(infrav1.HostStateQuarantined)
 		return w, during(w, mode, func() bool { return w.room.count("isolate") > 0 })
 	},
+	"verify a quarantined host without a reset": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
+		w := unclean(t, false)
+		before := w.room.count("verify")
+		return w, during(w, func(h *infrav1.QuoinHost) {
+			mode(h)
+			metav1.SetMetaDataAnnotation(&h.ObjectMeta, infrav1.VerifyOnlyAnnotation, "")
+		}, func() bool { return w.room.count("verify") > before })
+	},
+	"let a Machine go without a clean host": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
+		w := unclean(t, false)
+		return w, during(w, func(h *infrav1.QuoinHost) {
+			mode(h)
+			metav1.SetMetaDataAnnotation(&h.ObjectMeta, infrav1.ReleaseUncleanAnnotation, h.ProviderID())
+		}, func() bool { return w.host().ReleasedUnclean() })
+	},
 	"carry out abandon": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
 		w := atWork(t)
 		return w, during(w, func(h *infrav1.QuoinHost) {

@@ -67,7 +67,7 @@ func (r *reconciliation) mayReset(ctx context.Context) (ok bool, o outcome) {
 		ref := r.host.Spec.ConsumerRef
 		return r.confirmed(r.host.ProviderID(), machineNamed(ref), consumerElsewhere(ref)), ready
 	}
-	if r.claim.status != unclaimed || r.host.GivenUp() {
+	if r.claim.status != unclaimed || r.host.GivenUp() || r.host.ReleasedUnclean() {
 		return true, ready
 	}
 	probed, o := call(ctx, r, callServes, shortCall, r.controller.Provisioner.Probe)

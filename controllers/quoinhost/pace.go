@@ -54,6 +54,8 @@ func callAcquire(token string) milestone { return milestone{"take-over", token} 
 
 func callStage(plan string) milestone { return milestone{stageCall, plan} }
 
+func callVerifyOnly(word string) milestone { return milestone{"verify only", word} }
+
 // stagingFailed: it was found that the plan cannot be carried out, or it failed.
 func stagingFailed(plan string) milestone { return milestone{"staging failed", plan} }
 

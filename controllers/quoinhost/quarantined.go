@@ -19,13 +19,24 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // quarantined waits for a person.
 func (r *reconciliation) quarantined(ctx context.Context) (result, error) {
-	if !r.retried {
-		return r.stayQuarantined(ctx)
+	switch {
+	case r.retried:
+		return r.resetAgain(ctx)
+	case r.releaseUnclean():
+		return after(0), nil
+	case r.said(infrav1.VerifyOnlyAnnotation):
+		return r.verifyOnly(ctx)
 	}
+	return r.stayQuarantined(ctx)
+}
+
+// resetAgain takes a host out of its quarantine, through a reset and its verification.
+func (r *reconciliation) resetAgain(ctx context.Context) (result, error) {
 	if ok, o := r.mayReset(ctx); o.pending {
 		return o.result, nil
 	} else if !ok {
@@ -35,12 +46,10 @@ func (r *reconciliation) quarantined(ctx context.Context) (result, error) {
 	// From here on its silence counts anew, and nothing says any more that it does not run.
 	r.host.Status.UnreachableSince = nil
 	conditions.Delete(r.host, infrav1.HostFencedCondition)
-	id := fmt.Sprintf("%s%d", ownerlessPlan, r.now.Unix())
-	if r.claim.status != unclaimed {
-		id = nextAttempt(r.resetID(), r.resetPlan())
-	}
+	delete(r.host.Annotations, infrav1.ReleaseUncleanAnnotation)
+	delete(r.host.Annotations, infrav1.VerifyOnlyAnnotation)
 	// Written down before it starts, so that a manager which dies in between takes the same plan up.
-	r.record(id, run.Status{Phase: run.NotStarted})
+	r.record(r.nextReset(), run.Status{Phase: run.NotStarted})
 	return r.moveTo(infrav1.HostStateCleaning), nil
 }
 
@@ -50,6 +59,9 @@ func (r *reconciliation) stayQuarantined(ctx context.Context) (result, error) {
 	if !r.host.GivenUp() {
 		if o := r.isolate(ctx); o.pending {
 			return o.result, nil
+		}
+		if r.host.ReleasedUnclean() {
+			return r.abandoned(ctx)
 		}
 		return onEvent(), nil
 	}
@@ -62,8 +74,7 @@ func (r *reconciliation) stayQuarantined(ctx context.Context) (result, error) {
 
 // quarantine keeps everybody away from a host until a person has looked.
 func (r *reconciliation) quarantine(reason, message string) (result, error) {
-	message += fmt.Sprintf(". Look at the host, then have it reset and verified again: %s",
-		annotate(r.host, infrav1.RetryAnnotation, ""))
+	message = text.Shorten(message, maxCause) + waysOut(r.host, r.machineWaits())
 	r.setFalse(infrav1.HostCleanCondition, reason, message)
 	r.event("Warning", reason, "%s", message)
 	return r.moveTo(infrav1.HostStateQuarantined), nil
@@ -111,7 +122,7 @@ func (r *reconciliation) quarantineNow() *infrav1.HostQuarantine {
 	}
 	now := &infrav1.HostQuarantine{Reason: clean.Reason, Message: clean.Message, Since: metav1.NewTime(r.now),
 		By: infrav1.WordGiverController}
-	if clean.Reason == infrav1.HostAbandonedReason {
+	if clean.Reason == infrav1.HostAbandonedReason || clean.Reason == infrav1.HostReleasedUncleanReason {
 		now.By = infrav1.WordGiverPerson
 	}
 	if q != nil {
@@ -171,7 +182,11 @@ func (r *reconciliation) isolate(ctx context.Context) outcome {
 		return ready
 	}
 	host, ours := r.host.DeepCopy(), r.ownerRecord()
-	why := owner.Quarantine{Reason: q.Reason, Message: q.Message, Since: stamp(q.Since.Time)}
+	why := owner.Quarantine{Reason: q.Reason, Message: cause(q.Message), Since: stamp(q.Since.Time)}
+	if q.Reason == infrav1.HostReleasedUncleanReason {
+		// A word is about the claim of these objects; to older ones it says no more than what the host is like.
+		why.Reason = infrav1.HostNotCleanReason
+	}
 	_, done, err := async.Do(r.controller.Calls, r.key(), op.String(), shortCall, func(ctx context.Context) (struct{},
 		error) {
 		begin := time.Now()
@@ -197,17 +212,17 @@ func (r *reconciliation) quarantinedBy(record *owner.Record) bool {
 	if record == nil || record.Quarantine.Reason == "" || owner.Check(r.ownerRecord(), *record) != nil {
 		return false
 	}
-	r.setFalse(infrav1.HostCleanCondition, record.Quarantine.Reason, remembered(record, r.host))
-	r.event("Warning", record.Quarantine.Reason, "%s", remembered(record, r.host))
+	message := remembered(record, r.host, r.machineWaits())
+	r.setFalse(infrav1.HostCleanCondition, record.Quarantine.Reason, message)
+	r.event("Warning", record.Quarantine.Reason, "%s", message)
 	r.enter(infrav1.HostStateQuarantined)
 	return true
 }
 
 // remembered is what the owner record says of its quarantine, as a sentence.
-func remembered(record *owner.Record, host *infrav1.QuoinHost) string {
-	return fmt.Sprintf("the host says that it was quarantined at %s: %s. These objects are older than that. To have it "+
-		"reset and verified: %s",
-		record.Quarantine.Since, record.Quarantine.Message, annotate(host, infrav1.RetryAnnotation, ""))
+func remembered(record *owner.Record, host *infrav1.QuoinHost, machineWaits bool) string {
+	return fmt.Sprintf("the host says that it was quarantined at %s: %s. These objects are older than that",
+		record.Quarantine.Since, text.Shorten(record.Quarantine.Message, maxCause)) + waysOut(host, machineWaits)
 }
 
 // stillOff reads the power of a host that we turned off and of which the status is lost: off, it is as fenced as it

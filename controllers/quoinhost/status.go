@@ -130,7 +130,7 @@ func readiness(h *infrav1.QuoinHost) (metav1.ConditionStatus, string, string) {
 		obstacles = []string{infrav1.HostResetConfirmedCondition}
 	case refusedClaim(h):
 		obstacles = []string{infrav1.HostProvisionedCondition}
-	case h.GivenUp():
+	case h.GivenUp(), h.ReleasedUnclean():
 		// Nobody waits for it any more.
 		obstacles = []string{infrav1.HostCleanCondition}
 	case h.Status.UnreachableSince != nil && conditions.IsFalse(h, infrav1.HostFencedCondition):
@@ -207,11 +207,14 @@ func (r *reconciliation) waiting(status metav1.ConditionStatus, reason, message 
 		if n := ptr.Deref(h.Status.Failures, 0); n > 0 {
 			note = fmt.Sprintf("failed %d times in a row, %s", n, note)
 		}
-		if !bereft(h, r.claim) {
-			// There, it is the first half of the word that resets the host.
+		if !bereft(h, r.claim) && h.Status.State != infrav1.HostStateQuarantined {
+			// There, it is a word, or the first half of one, that resets the host.
 			note += "; to try now: " + annotate(h, infrav1.RetryAnnotation, "")
 		}
 		notes = append(notes, note)
+	}
+	if word := r.uncleanNote(); word != "" {
+		notes = append(notes, word)
 	}
 	if r.paused && !isDetached(h) && reason != infrav1.HostMovingReason {
 		notes = append(notes, pausedNote(h))

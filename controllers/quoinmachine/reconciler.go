@@ -39,7 +39,11 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
+
+// maxNote is what the API server takes for an event; a longer one is refused as a whole.
+const maxNote = 1024
 
 // Reconciler reconciles QuoinMachines.
 type Reconciler struct {
@@ -223,7 +227,7 @@ func (r *Reconciler) now() time.Time {
 }
 
 // reconcileDelete waits until nothing holds the host any more, and then until the claimed host was verified to be
-// clean, or given up: by a person, or as dead by its policy.
+// clean, or given up: by a person, or as dead by its policy; or until a person let it go as it is.
 func (r *Reconciler) reconcileDelete(
 	ctx context.Context, quoinMachine *infrav1.QuoinMachine, observation *observation,
 ) (ctrl.Result, error) {
@@ -254,20 +258,27 @@ func (r *Reconciler) reconcileDelete(
 		return result, nil
 	}
 	givenUp := observation.host != nil && observation.host.GivenUp()
-	if observation.host != nil && !observation.host.Released() && !givenUp {
+	unclean := observation.host != nil && observation.host.ReleasedUnclean()
+	if observation.host != nil && !observation.host.Released() && !givenUp && !unclean {
 		return result, nil
 	}
 	switch {
 	case observation.host == nil || r.Recorder == nil:
 	case givenUp:
-		r.Recorder.Eventf(quoinMachine, observation.host, "Warning", "HostGivenUp", "HostGivenUp",
-			"host %s/%s was given up and not reset: %s",
-			observation.host.Namespace, observation.host.Name,
-			conditions.GetMessage(observation.host, infrav1.HostCleanCondition))
+		r.eventOfHost(quoinMachine, observation.host, "HostGivenUp", "was given up and not reset")
+	case unclean:
+		r.eventOfHost(quoinMachine, observation.host, infrav1.HostReleasedUncleanReason, "was not verified to be clean")
 	default:
 		r.Recorder.Eventf(quoinMachine, observation.host, "Normal", "HostReleased", "HostReleased",
 			"host %s/%s was reset and verified", observation.host.Namespace, observation.host.Name)
 	}
 	controllerutil.RemoveFinalizer(quoinMachine, infrav1.MachineFinalizer)
 	return ctrl.Result{}, nil
+}
+
+// eventOfHost tells that the QuoinMachine goes although its host is not clean, and why that is so.
+func (r *Reconciler) eventOfHost(quoinMachine *infrav1.QuoinMachine, host *infrav1.QuoinHost, reason, what string) {
+	note := fmt.Sprintf("host %s/%s %s: %s", host.Namespace, host.Name, what,
+		conditions.GetMessage(host, infrav1.HostCleanCondition))
+	r.Recorder.Eventf(quoinMachine, host, "Warning", reason, reason, "%s", text.Shorten(note, maxNote))
 }

@@ -18,6 +18,20 @@ func (h *QuoinHost) GivenUp() bool {
 	return false
 }
 
+// ReleasedUnclean says whether a person let the Machine of the host go although the host is not known to be clean. Its
+// claim ends without that, and it stays Quarantined; unlike one that was given up it may run.
+func (h *QuoinHost) ReleasedUnclean() bool {
+	if h.Status.State != HostStateQuarantined {
+		return false
+	}
+	for _, c := range h.Status.Conditions {
+		if c.Type == HostCleanCondition {
+			return c.Status == "False" && c.Reason == HostReleasedUncleanReason
+		}
+	}
+	return false
+}
+
 // Fenced says whether the host is known not to run: its power was confirmed to be off, or a person stated that it is
 // gone.
 func (h *QuoinHost) Fenced() bool {

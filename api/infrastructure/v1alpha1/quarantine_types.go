@@ -22,7 +22,8 @@ const (
 // HostQuarantine keeps everybody away from a host. It lies in spec, because neither a move nor a backup of the objects
 // keeps a status.
 type HostQuarantine struct {
-	// reason is the one of the condition Clean: NotClean, StepFailed, Abandoned, Dead, Returned and others.
+	// reason is the one of the condition Clean: NotClean, StepFailed, Abandoned, ReleasedUnclean, Dead, Returned
+	// and others.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
@@ -38,7 +39,8 @@ type HostQuarantine struct {
 	// +required
 	Since metav1.Time `json:"since,omitempty,omitzero"`
 
-	// by says on whose word: Person when the host was abandoned, else Controller.
+	// by says on whose word: Person when the host was abandoned, or its Machine let go without a clean host, else
+	// Controller.
 	// +required
 	By WordGiver `json:"by,omitempty"`
 

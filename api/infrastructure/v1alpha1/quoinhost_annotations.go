@@ -21,6 +21,19 @@ const RetryAnnotation = "quoin.cluster.x-k8s.io/retry"
 // On a QuoinMachine whose host object is not here it says the same of that host; its value is then the provider ID.
 const AbandonAnnotation = "quoin.cluster.x-k8s.io/abandon"
 
+// ReleaseUncleanAnnotation is a person's word that the Machine of a Quarantined QuoinHost with this provider ID may go
+// although its host was not verified to be clean. The host stays Quarantined, counts as neither fenced nor stopped, and
+// none of its volumes is freed. It waits until the QuoinMachine is being deleted and no hook holds that, so an etcd
+// member that is still in the member list keeps its host. It is removed when it has been carried out, and when it names
+// another claim or no quarantine.
+const ReleaseUncleanAnnotation = "quoin.cluster.x-k8s.io/release-unclean"
+
+// VerifyOnlyAnnotation has a Quarantined QuoinHost, which a person mended, verified without another reset. A host on
+// which nothing is found goes on as after a reset. Any value; on a host that says that it serves somebody whom its
+// QuoinHost does not know, or whose consumer is missing, it is the provider ID. It is removed when the host has
+// answered, or did not.
+const VerifyOnlyAnnotation = "quoin.cluster.x-k8s.io/verify-only"
+
 // PowerOffAnnotation is a person's word that a silent QuoinHost with this provider ID may be cycled and powered off
 // through its BMC from here, where no other host of its Cluster can confirm that this management cluster is the one it
 // serves. It is removed when the host is off, or answers.

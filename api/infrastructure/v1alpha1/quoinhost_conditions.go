@@ -89,6 +89,8 @@ const (
 	HostEndpointInUseReason = "EndpointInUse"
 	// HostAbandonedReason: a person stated that the host is gone or will be wiped; it was not reset.
 	HostAbandonedReason = "Abandoned"
+	// HostReleasedUncleanReason: a person let the Machine go although the host is not known to be clean, or to be stopped.
+	HostReleasedUncleanReason = "ReleasedUnclean"
 	// HostNamespaceNotAllowedReason: the claim comes from a namespace that spec.consumerNamespaces does not name; nothing
 	// is done for it.
 	HostNamespaceNotAllowedReason = "NamespaceNotAllowed"

@@ -196,7 +196,7 @@ type QuoinHostSpec struct {
 
 	// quarantine, while set, keeps everybody away from the host: Quarantined for its reason wherever the object goes. Set
 	// by the controller; it ends with a reset and its verification, which the quoin.cluster.x-k8s.io/retry annotation asks
-	// for.
+	// for, or with the verification alone (quoin.cluster.x-k8s.io/verify-only).
 	// +optional
 	Quarantine *HostQuarantine `json:"quarantine,omitempty"`
 

@@ -68,7 +68,10 @@ func (w *HostWebhook) ValidateCreate(ctx context.Context, host *infrav1.QuoinHos
 func (w *HostWebhook) ValidateUpdate(
 	ctx context.Context, before, after *infrav1.QuoinHost,
 ) (admission.Warnings, error) {
-	if !after.DeletionTimestamp.IsZero() || webhooks.Unchanged(before.Spec, after.Spec) {
+	if webhooks.Unchanged(before.Spec, after.Spec) {
+		return nil, refuseHost(after, validateWords(before, after))
+	}
+	if !after.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
 	reasons := validateHostSpec(&after.Spec)
@@ -180,14 +183,49 @@ func validateClaim(before, after *infrav1.ConsumerReference) field.ErrorList {
 // validateQuarantine refuses to take a quarantine off by hand. The controller does it while the annotation that asks
 // for it is still there.
 func validateQuarantine(before, after *infrav1.QuoinHost) field.ErrorList {
-	if _, asked := after.Annotations[infrav1.RetryAnnotation]; asked || before.Spec.Quarantine == nil ||
-		after.Spec.Quarantine != nil {
+	_, again := after.Annotations[infrav1.RetryAnnotation]
+	_, verify := after.Annotations[infrav1.VerifyOnlyAnnotation]
+	if again || verify || before.Spec.Quarantine == nil || after.Spec.Quarantine != nil {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "quarantine"), fmt.Sprintf(
 		"the host is quarantined (%s) and not known to be clean; a reset and its verification end that: kubectl -n %s "+
-			"annotate quoinhost %s %s=",
-		before.Spec.Quarantine.Reason, before.Namespace, before.Name, infrav1.RetryAnnotation))}
+			"annotate quoinhost %s %s=, or the verification alone, where you mended it by hand: %s=",
+		before.Spec.Quarantine.Reason, before.Namespace, before.Name, infrav1.RetryAnnotation,
+		infrav1.VerifyOnlyAnnotation))}
+}
+
+// validateWords refuses what a person says of a quarantine when there is none, or about another claim. The controller
+// takes such a word back as well; here the person still looks. Only a word that is new is judged, and only where
+// nothing but metadata changes: a copy that clusterctl move writes over an object must not be refused for it.
+func validateWords(before, after *infrav1.QuoinHost) (reasons field.ErrorList) {
+	path := field.NewPath("metadata", "annotations")
+	isNew := func(annotation string) bool {
+		was, had := before.Annotations[annotation]
+		is, has := after.Annotations[annotation]
+		return has && (!had || was != is)
+	}
+	for _, annotation := range []string{infrav1.VerifyOnlyAnnotation, infrav1.ReleaseUncleanAnnotation} {
+		if isNew(annotation) && after.Spec.Quarantine == nil && after.Status.State != infrav1.HostStateQuarantined {
+			reasons = append(reasons, field.Forbidden(path.Key(annotation), fmt.Sprintf(
+				"the host is %s, and only one that is Quarantined has a use for it", cmp.Or(string(after.Status.State), "new"))))
+		}
+	}
+	word := after.Annotations[infrav1.ReleaseUncleanAnnotation]
+	switch {
+	case len(reasons) > 0 || !isNew(infrav1.ReleaseUncleanAnnotation):
+	case after.Spec.ConsumerRef == nil:
+		reasons = append(reasons, field.Forbidden(path.Key(infrav1.ReleaseUncleanAnnotation),
+			"no Machine has the host, so there is none to let go"))
+	case word != after.ProviderID():
+		reasons = append(reasons, field.Invalid(path.Key(infrav1.ReleaseUncleanAnnotation), word, fmt.Sprintf(
+			"name the claim that is to end, so that the word is about no later one: kubectl -n %s annotate --overwrite "+
+				"quoinhost %s %s=%s", after.Namespace, after.Name, infrav1.ReleaseUncleanAnnotation, after.ProviderID())))
+	case after.GivenUp():
+		reasons = append(reasons, field.Forbidden(path.Key(infrav1.ReleaseUncleanAnnotation),
+			"the host was given up, so its Machine does not wait for it any more"))
+	}
+	return reasons
 }
 
 // validateHold refuses to claim a host that is held: it may be on its way to another management cluster, or not be ours

@@ -289,6 +289,10 @@ func TestAQuarantineIsNotTakenOffByAccident(t *testing.T) {
 			h.Spec.Quarantine = nil
 			h.Annotations = map[string]string{infrav1.RetryAnnotation: ""}
 		}, ""},
+		"with the word for its verification": {func(h *infrav1.QuoinHost) {
+			h.Spec.Quarantine = nil
+			h.Annotations = map[string]string{infrav1.VerifyOnlyAnnotation: ""}
+		}, ""},
 		"another reason": {func(h *infrav1.QuoinHost) {
 			h.Spec.Quarantine = &infrav1.HostQuarantine{Reason: infrav1.HostDeadReason}
 		}, ""},
@@ -299,6 +303,60 @@ func TestAQuarantineIsNotTakenOffByAccident(t *testing.T) {
 			c.change(after)
 			_, err := (&HostWebhook{Client: reader(t), Live: reader(t)}).ValidateUpdate(t.Context(), quarantined, after)
 			expectRefusal(t, err, c.refusal)
+		})
+	}
+}
+
+func TestAWordAboutAQuarantineIsRefusedWhereThereIsNoCauseForIt(t *testing.T) {
+	const id = "quoin://hosts/h1/0123abcd"
+	claimed := func(h *infrav1.QuoinHost) {
+		h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "qm1", Machine: "m1", Claim: "0123abcd"}
+	}
+	quarantined := func(h *infrav1.QuoinHost) {
+		h.Spec.Quarantine = &infrav1.HostQuarantine{Reason: infrav1.HostNotCleanReason}
+	}
+	inState := func(state infrav1.HostState) func(*infrav1.QuoinHost) {
+		return func(h *infrav1.QuoinHost) { h.Status.State = state }
+	}
+	abandoned := func(h *infrav1.QuoinHost) {
+		h.Status.Conditions = []metav1.Condition{{Type: infrav1.HostCleanCondition, Status: metav1.ConditionFalse,
+			Reason: infrav1.HostAbandonedReason}}
+	}
+	up := []func(*infrav1.QuoinHost){claimed, inState(infrav1.HostStateQuarantined), abandoned}
+	const release, verify = infrav1.ReleaseUncleanAnnotation, infrav1.VerifyOnlyAnnotation
+	for name, c := range map[string]struct {
+		host              *infrav1.QuoinHost
+		annotation, value string
+		refusal           string
+	}{
+		"its claim":          {host("h1", claimed, quarantined), release, id, ""},
+		"another claim":      {host("h1", claimed, quarantined), release, "quoin://hosts/h1/ffffffff", release + "=" + id},
+		"any value":          {host("h1", claimed, quarantined), release, "", release + "=" + id},
+		"no claim":           {host("h1", quarantined), release, "", "no Machine has the host"},
+		"no quarantine":      {host("h1", claimed, inState(infrav1.HostStateCleaning)), release, id, "the host is Cleaning"},
+		"a host given up":    {host("h1", up...), release, id, "given up"},
+		"mended":             {host("h1", quarantined), verify, "", ""},
+		"mended, by status":  {host("h1", inState(infrav1.HostStateQuarantined)), verify, "", ""},
+		"nothing to verify":  {host("h1", inState(infrav1.HostStateAvailable)), verify, "", "the host is Available"},
+		"another annotation": {host("h1"), infrav1.RetryAnnotation, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			after := c.host.DeepCopy()
+			after.Annotations = map[string]string{c.annotation: c.value}
+			webhook := &HostWebhook{Client: reader(t), Live: reader(t)}
+			_, err := webhook.ValidateUpdate(t.Context(), c.host, after)
+			expectRefusal(t, err, c.refusal)
+
+			_, err = webhook.ValidateUpdate(t.Context(), after, after)
+			expectRefusal(t, err, "")
+			further := after.DeepCopy()
+			further.Finalizers = []string{"another.example.com/finalizer"}
+			_, err = webhook.ValidateUpdate(t.Context(), after, further)
+			expectRefusal(t, err, "")
+			moved := after.DeepCopy()
+			moved.Spec.FailureDomain, moved.Spec.HostKeys = "rack-b", []string{ed25519Key}
+			_, err = webhook.ValidateUpdate(t.Context(), c.host, moved)
+			expectRefusal(t, err, "")
 		})
 	}
 }
