@@ -28,6 +28,8 @@ type Template[T client.Object] struct {
 	Spec func(T) any
 	// Validate says what keeps a new template from being used, and what to know of it.
 	Validate func(T) (admission.Warnings, field.ErrorList)
+	// Mutable judges what may change in place, if anything may.
+	Mutable func(T) field.ErrorList
 }
 
 // Setup serves the webhook.
@@ -52,6 +54,9 @@ func (t Template[T]) ValidateUpdate(ctx context.Context, before, after T) (admis
 	changes, err := Changes(t.Spec(before), t.Spec(after))
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
+	}
+	if len(changes) == 0 && t.Mutable != nil {
+		return nil, Refuse(t.Group, t.Kind, after.GetName(), t.Mutable(after))
 	}
 	if len(changes) == 0 || isTopologyDryRun(ctx, after) {
 		return nil, nil

@@ -15,8 +15,21 @@ import (
 
 var machineTemplates = webhooks.Template[*infrav1.QuoinMachineTemplate]{
 	Group: infrav1.GroupVersion, Kind: "QuoinMachineTemplate", Empty: &infrav1.QuoinMachineTemplate{},
-	Spec:     func(template *infrav1.QuoinMachineTemplate) any { return template.Spec.Template.Spec },
+	Spec:     whatMachinesAreMadeOf,
 	Validate: validateMachineTemplate,
+	Mutable: func(template *infrav1.QuoinMachineTemplate) field.ErrorList {
+		return validateNamespaces(field.NewPath("spec", "template", "spec", "hostNamespaces"),
+			template.Spec.Template.Spec.HostNamespaces)
+	},
+}
+
+// whatMachinesAreMadeOf is what cannot change without other Machines. From which namespaces hosts are accepted is no part of
+// it: nothing of a Machine that has its host follows from that, and a pool whose hosts are shared must be able to consent
+// without being replaced.
+func whatMachinesAreMadeOf(template *infrav1.QuoinMachineTemplate) any {
+	spec := template.Spec.Template.Spec
+	spec.HostNamespaces = nil
+	return spec
 }
 
 // validateMachineTemplate refuses a template whose machines would be refused, and what belongs to one machine only.

@@ -69,3 +69,18 @@ func TestTemplatesAreNotChangedInPlace(t *testing.T) {
 		})
 	}
 }
+
+// A pool whose hosts are shared consents to them without being replaced.
+func TestATemplateMayAcceptHostsOfOtherNamespacesLater(t *testing.T) {
+	before := &infrav1.QuoinMachineTemplate{}
+	before.Spec.Template.Spec = machine().Spec
+	after := before.DeepCopy()
+	after.Spec.Template.Spec.HostNamespaces = []string{"team", "pool"}
+	_, err := machineTemplates.ValidateUpdate(t.Context(), before, after)
+	expectRefusal(t, err, "")
+	_, err = machineTemplates.ValidateUpdate(t.Context(), after, before)
+	expectRefusal(t, err, "")
+	after.Spec.Template.Spec.HostNamespaces = []string{"team-*"}
+	_, err = machineTemplates.ValidateUpdate(t.Context(), before, after)
+	expectRefusal(t, err, "patterns are not understood")
+}
