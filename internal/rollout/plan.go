@@ -382,7 +382,7 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 
 // early says that Cluster API deletes Machines out of order. What is not made cannot keep it from that.
 func early(pool *rules, reason Reason) string {
-	if reason == Surge || pool.Stock.Unavailable == 0 || pool.drain != nil {
+	if reason == Surge || pool.Stock.Unavailable == 0 || pool.drain != nil || reason == NoSpare && !pool.hasOutdated() {
 		return ""
 	}
 	return fmt.Sprintf(". Its maxUnavailable lets Cluster API delete %d Machines all the same: set it to 0 in "+
