@@ -85,6 +85,9 @@ type rules struct {
 	drain *drainRules
 	// failed says which Machine could not be drained, which stops the pool; empty when none is.
 	failed string
+	// failing is the first Machine that counts and is not healthy any more, which stops the pool; nil when none is. It is
+	// found once: each Machine in flight asks for it.
+	failing *Machine
 }
 
 // conflict reports whether nothing may ever be replaced.
@@ -131,6 +134,11 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 		r.Machines = slices.SortedFunc(slices.Values(pool.Machines), func(a, b Machine) int {
 			return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 		})
+		for i := range r.Machines {
+			if m := &r.Machines[i]; r.failing == nil && m.stage() == counts && m.Unhealthy != "" && m.NeedsUpdate == "" {
+				r.failing = m
+			}
+		}
 		arranged = append(arranged, r)
 	}
 	slices.SortFunc(arranged, func(a, b rules) int {
