@@ -139,7 +139,8 @@ func (r *reconciliation) moving() bool {
 func (r *reconciliation) movingNote() string {
 	ref := r.host.Spec.ConsumerRef
 	return fmt.Sprintf("QuoinMachine %s/%s is not here and Cluster %s/%s is paused, as clusterctl move does while the "+
-		"objects move: nothing is done to the host. If no move is under way, "+noConsumer, ref.Namespace, ref.Name, ref.Namespace, r.claim.cluster.Name)
+		"objects move: nothing is done to the host. If no move is under way, "+noConsumer, ref.Namespace,
+		ref.Name, ref.Namespace, r.claim.cluster.Name)
 }
 
 // bereft reports whether the host has a claim whose consumer is missing, and is not being reset already: a release ends

@@ -212,6 +212,7 @@ func withData(r controlplane.Recovery) string {
 	return " with the data of snapshot " + r.Snapshot
 }
 
+// recoveryWaits has no bound. Another survivor would have other writes than this one: who wants one says so.
 func (s facts) recoveryWaits(machine string, host controlplane.RecoveryHost, what string) *controlplane.Step {
 	text := fmt.Sprintf("the host of Machine %s %s", machine, what)
 	if host.Message != "" {
