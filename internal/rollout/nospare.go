@@ -77,8 +77,8 @@ func lacksHost(m Machine) string {
 }
 
 // fewer says how many replicas need no host more, as the other way out for a new Machine that finds none; empty where
-// that is no way out. A scale-up in the middle of a rollout may leave outdated Machines that no other one could replace:
-// none of what the pool is to have by now may be missing.
+// that is no way out. A scale-up in the middle of a rollout may leave outdated Machines that no other one could
+// replace: none of what the pool is to have by now may be missing.
 func fewer(pool *rules) string {
 	to, why := pool.DoneOf, ", as before, until its rollout is done"
 	if !pool.hasOutdated() {

@@ -204,7 +204,7 @@ func (p Pool) completed() string {
 			return p.Completed
 		}
 	}
-	if p.Revision == "" || p.in(counts) < p.Replicas && !(hostless && p.whole()) {
+	if p.Revision == "" || p.in(counts) < p.Replicas && (!hostless || !p.whole()) {
 		return p.Completed
 	}
 	return p.Revision

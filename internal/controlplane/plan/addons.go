@@ -10,8 +10,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
-// imagesWayOut is what a person can do about a host that images do not come to. There is no time after which one that can
-// take images is not waited for: CoreDNS would be moved to where it cannot start.
+// imagesWayOut is what a person can do about a host that images do not come to. There is no time after which one that
+// can take images is not waited for: CoreDNS would be moved to where it cannot start.
 const imagesWayOut = ". Condition AddonImagesPresent of a QuoinHost says what keeps them from it; the Machine of one " +
 	"that will never hold them is replaced when it is annotated with cluster.x-k8s.io/remediate-machine"
 
