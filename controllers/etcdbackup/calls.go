@@ -45,7 +45,7 @@ type found struct {
 	stored    string
 }
 
-// look reads from the store which snapshots there are: after a start, a move, or a change of the store.
+// look reads from the store which snapshots there are: after a start, a move, a change of the store, and at intervals.
 func (r *Reconciler) look(s *reconciliation, t *target) {
 	last := s.lastGood(t)
 	r.start(s, opLook, listTimeout, func(ctx context.Context) (found, error) {
@@ -179,6 +179,7 @@ func (r *Reconciler) collect(ctx context.Context, s *reconciliation) {
 		return
 	}
 	s.known.of, s.known.newest, s.known.count = result.fingerprint, result.newest, result.count
+	s.known.looked = s.now
 	if result.missing != nil && s.known.missing == nil {
 		r.event(s, corev1.EventTypeWarning, "SnapshotMissing", missed(result.missing, result.newest))
 	}

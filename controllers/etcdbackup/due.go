@@ -13,6 +13,9 @@ import (
 const (
 	firstRetry = 30 * time.Second
 	lastRetry  = 15 * time.Minute
+	// lookInterval is how often a store is looked into in which nothing is to be stored: whether the last good snapshot
+	// is still there. What is stored meanwhile is a look as well.
+	lookInterval = 15 * time.Minute
 )
 
 // backoff is how long to wait after so many failures in a row.

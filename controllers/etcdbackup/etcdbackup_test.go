@@ -68,7 +68,7 @@ func TestBySchedule(t *testing.T) {
 	w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue))
 	w.Expect(w.condition().Reason).To(Equal(controlplanev1.SnapshotVerifiedReason))
 	w.Expect(w.files()).To(ConsistOf(first.LastGood.Name, first.LastGood.Name+".json"))
-	w.Expect(result.RequeueAfter).To(BeNumerically("~", 6*time.Hour, time.Second))
+	w.Expect(result.RequeueAfter).To(Equal(lookInterval))
 	// Not from the leader.
 	w.Expect(w.asked).To(Equal([]string{"node-m2"}))
 	w.Expect(w.events()).To(ConsistOf(HavePrefix("Normal BackupSucceeded Snapshot " + first.LastGood.Name +
@@ -107,7 +107,7 @@ func TestBySchedule(t *testing.T) {
 
 func TestAskedByARollout(t *testing.T) {
 	w := newWorld(t, toVolume(""))
-	w.Expect(w.settle().RequeueAfter).To(BeZero())
+	w.Expect(w.settle().RequeueAfter).To(Equal(lookInterval))
 	w.Expect(w.condition().Status).To(Equal(metav1.ConditionUnknown))
 	w.Expect(w.condition().Message).To(ContainSubstring("before the next rollout"))
 	w.Expect(w.asked).To(BeEmpty())
@@ -352,7 +352,7 @@ func TestMendedWhileNothingIsDue(t *testing.T) {
 	w.Expect(w.condition().Reason).To(Equal(controlplanev1.BackupSecretInvalidReason))
 	w.Expect(w.api.Create(t.Context(), secret())).To(Succeed())
 	w.now = w.now.Add(firstRetry)
-	w.Expect(w.settle().RequeueAfter).To(BeNumerically(">", time.Hour))
+	w.Expect(w.settle().RequeueAfter).To(BeNumerically(">", 10*time.Minute))
 	w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue))
 	w.Expect(w.asked).To(HaveLen(1))
 }

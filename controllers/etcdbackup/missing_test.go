@@ -179,3 +179,64 @@ func TestADigestThatIsEditedAfterTheDeliveryIsHeldAgainstWhatWasDelivered(t *tes
 	w.Expect(w.status().Restore).To(And(HaveField("SHA256", ""),
 		HaveField("Message", ContainSubstring("and spec.recovery.snapshot.sha256 is "+w.sha256))))
 }
+
+// A manager runs for months: what is taken away meanwhile is seen while it runs, whether there is a schedule or not.
+func TestTheStoreIsLookedIntoWhileTheManagerRuns(t *testing.T) {
+	for name, schedule := range map[string]string{"between two that are due": "0 0 * * *", "without a schedule": ""} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, toVolume(schedule))
+			w.request()
+			w.now = w.now.Add(2 * time.Second)
+			result := w.settle()
+			w.Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", lookInterval)))
+			last := w.status().LastGood
+			w.Expect(last).NotTo(BeNil())
+			w.events()
+			for range 3 {
+				w.now = w.now.Add(lookInterval)
+				w.told = nil
+				w.Expect(w.settle().RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", lookInterval)))
+				w.Expect(w.told).To(BeEmpty(), "nothing has changed")
+			}
+
+			w.remove(last.Name)
+			w.now = w.now.Add(lookInterval - time.Minute)
+			w.settle()
+			w.Expect(w.events()).To(BeEmpty(), "it is not looked into at every reconcile")
+			w.quorum, w.now = false, w.now.Add(time.Minute)
+			w.settle()
+			w.Expect(w.events()).To(ContainElement(HavePrefix("Warning SnapshotMissing ")))
+			w.Expect(w.condition().Reason).To(Equal(controlplanev1.SnapshotMissingReason))
+			w.Expect(w.status().LastGood).To(Equal(last))
+			w.quorum, w.now = true, w.now.Add(20*time.Minute)
+			w.settle()
+			w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue))
+			w.Expect(w.status().LastGood.Name).NotTo(Equal(last.Name))
+			if schedule != "" {
+				w.now = w.now.Truncate(24 * time.Hour).Add(24*time.Hour - 5*time.Minute)
+				w.Expect(w.settle().RequeueAfter).To(Equal(5 * time.Minute))
+			}
+		})
+	}
+}
+
+// A store that does not answer a look is told of until it does, and is not asked more often than for a snapshot.
+func TestAStoreThatDoesNotAnswerALookIsToldOf(t *testing.T) {
+	w := newWorld(t, toVolume("0 0 * * *"))
+	w.settle()
+	clusters, aside := filepath.Join(w.volume, "clusters"), filepath.Join(w.t.TempDir(), "clusters")
+	w.Expect(os.Rename(clusters, aside)).To(Succeed())
+	w.Expect(os.WriteFile(clusters, nil, 0o600)).To(Succeed())
+	w.now = w.now.Add(lookInterval)
+	last := time.Duration(0)
+	for range 4 {
+		wait := w.settle().RequeueAfter
+		w.Expect(wait).To(BeNumerically(">", last))
+		w.Expect(w.condition().Reason).To(Equal(controlplanev1.BackupStoreUnavailableReason))
+		last, w.now = wait, w.now.Add(wait)
+	}
+	w.Expect(os.Remove(clusters)).To(Succeed())
+	w.Expect(os.Rename(aside, clusters)).To(Succeed())
+	w.Expect(w.settle().RequeueAfter).To(BeNumerically("~", lookInterval, time.Second))
+	w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue))
+}

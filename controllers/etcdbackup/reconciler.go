@@ -136,6 +136,8 @@ type memory struct {
 	running string
 	// of says which store was looked into, and for which cluster; empty before.
 	of string
+	// looked is when what it has was read last, by a look or after a new snapshot.
+	looked time.Time
 	// newest is nil when the store has no good snapshot; count of them.
 	newest *backup.Metadata
 	count  int32
@@ -279,13 +281,7 @@ func (r *Reconciler) advance(ctx context.Context, s *reconciliation) time.Durati
 		due = s.now
 	}
 	if due.IsZero() || s.now.Before(due) {
-		// What failed on the way here is mended, and nothing else can: no attempt would tell before the next one is due.
-		s.known.failures, s.known.failure = 0, nil
-		if due.IsZero() {
-			s.waiting = "one is taken before the next rollout"
-			return 0
-		}
-		return max(due.Sub(s.now), time.Second)
+		return r.idle(s, target, due)
 	}
 	members, problem := r.members(ctx, s)
 	if problem != nil {
@@ -294,4 +290,23 @@ func (r *Reconciler) advance(ctx context.Context, s *reconciliation) time.Durati
 	}
 	r.take(s, target, members)
 	return 0
+}
+
+// idle looks into the store at intervals while nothing is to be stored. It returns how long to wait for what comes
+// first, that or the next snapshot; due is zero when none is.
+func (r *Reconciler) idle(s *reconciliation, t *target, due time.Time) time.Duration {
+	if due.IsZero() {
+		s.waiting = "one is taken before the next rollout"
+	}
+	look := s.known.looked.Add(lookInterval)
+	if !s.now.Before(look) {
+		r.look(s, t) // what failed before may be this
+		return 0
+	}
+	// What failed on the way here is mended, and nothing else can: no attempt would tell before the next one is due.
+	s.known.failures, s.known.failure = 0, nil
+	if due.IsZero() || look.Before(due) {
+		due = look
+	}
+	return max(due.Sub(s.now), time.Second)
 }

@@ -37,7 +37,7 @@ func (r *reconciliation) consumerMissing(ctx context.Context) result {
 		"QuoinMachine %s/%s, which claimed the host, is not here, and its deletion was not seen: it may be on its way from "+
 			"another management cluster, or be there, while its node runs on this host. Nothing is done to the host. If "+
 			"Machine %s is in another management cluster, this QuoinHost was left behind by a move and belongs there, with "+
-			"its Secrets. docs/hosts.md (A host without its consumer) has every way out",
+			"its Secrets. "+noConsumer,
 		ref.Namespace, ref.Name, ref.Machine))
 	return r.probe(ctx)
 }
@@ -139,8 +139,8 @@ func (r *reconciliation) moving() bool {
 func (r *reconciliation) movingNote() string {
 	ref := r.host.Spec.ConsumerRef
 	return fmt.Sprintf("QuoinMachine %s/%s is not here and Cluster %s/%s is paused, as clusterctl move does while the "+
-		"objects move: nothing is done to the host. If no move is under way, docs/hosts.md (A host without its consumer) "+
-		"has every way out", ref.Namespace, ref.Name, ref.Namespace, r.claim.cluster.Name)
+		"objects move: nothing is done to the host. If no move is under way, "+noConsumer, ref.Namespace,
+		ref.Name, ref.Namespace, r.claim.cluster.Name)
 }
 
 // bereft reports whether the host has a claim whose consumer is missing, and is not being reset already: a release ends

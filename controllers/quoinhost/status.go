@@ -222,6 +222,11 @@ func (r *reconciliation) waiting(status metav1.ConditionStatus, reason, message 
 	if h.Spec.Maintenance != nil && reason != infrav1.HostMaintenanceReason {
 		notes = append(notes, maintenanceNote(h, "nothing new is started"))
 	}
+	if status == metav1.ConditionFalse {
+		if way := r.wayOn(message + strings.Join(notes, "")); way != "" {
+			notes = append(notes, way)
+		}
+	}
 	if len(notes) == 0 {
 		return message
 	}
@@ -231,5 +236,4 @@ func (r *reconciliation) waiting(status metav1.ConditionStatus, reason, message 
 	return message + strings.Join(notes, ". ")
 }
 
-// stamp is a moment as a person reads it, to the second: what is shown must not change with every look.
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339) }

@@ -232,8 +232,8 @@ func (r *reconciliation) powerUnvouched(err error) (res result, ok bool) {
 	cluster := r.clusterName()
 	if unvouched.verdict == refuse {
 		r.notFenced(infrav1.HostContradictedReason, fmt.Sprintf("%s; its power is left as it is, because another "+
-			"management cluster has Cluster %s/%s: %v%s",
-			r.silent(), r.host.Spec.ConsumerRef.Namespace, cluster, unvouched, again))
+			"management cluster has Cluster %s/%s: %v%s. Look at the Cluster there",
+			r.silent(), r.host.Spec.ConsumerRef.Namespace, cluster, unvouched, again)+r.wayOut())
 		return after(r.timings().Power), true
 	}
 	r.notFenced(infrav1.HostUnconfirmedReason, fmt.Sprintf("%s; its power is left as it is, because no other host of "+

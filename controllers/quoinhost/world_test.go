@@ -545,6 +545,7 @@ func (w *world) attempt() (ctrl.Result, error) {
 		default:
 		}
 	}
+	w.saysTheWayOut()
 	return result, err
 }
 

@@ -111,7 +111,7 @@ func (seen *observation) pool(
 	former quoinv1.RolloutProgress, now metav1.Time,
 ) {
 	pool := rollout.Pool{Name: of.Name, Labels: of.Labels, Replicas: int(ptr.Deref(of.Spec.Replicas, 1)),
-		Completed: former.Completed, Selected: former.Selected, SelectedOf: int(ptr.Deref(former.SelectedOf, 0)),
+		Completed: former.Completed, Selected: former.Selected, DoneOf: int(ptr.Deref(former.DoneOf, 0)),
 		LastTermination: former.LastTermination.Time, Pace: paceOf(former), Trial: trialOf(former), Proofs: proofsOf(former),
 		Paused:   ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
 		OnDelete: of.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType}

@@ -87,7 +87,7 @@ func TestWhatTakesThePlaceOfAMarkedMachineIsGated(t *testing.T) {
 	w.adjust(machine, func() { mark(machine) })
 	w.reconcile()
 	w.Expect(w.policy().Status.MachineDeployments).To(ConsistOf(And(HaveField("Selected", "old-1"),
-		HaveField("SelectedOf", HaveValue(BeEquivalentTo(2))))))
+		HaveField("DoneOf", HaveValue(BeEquivalentTo(2))))))
 	w.adjust(machine, func() { machine.Finalizers = nil })
 	w.restart()
 	w.reconcile()

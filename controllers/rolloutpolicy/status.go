@@ -101,7 +101,7 @@ func progressOf(p rollout.Progress, former quoinv1.RolloutProgress) quoinv1.Roll
 	return quoinv1.RolloutProgress{Name: p.Pool, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
 		InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
 		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, Selected: p.Selected,
-		SelectedOf: number(p.SelectedOf), LastTermination: metav1.NewTime(p.LastTermination), Reason: string(p.Reason),
+		DoneOf: number(p.DoneOf), LastTermination: metav1.NewTime(p.LastTermination), Reason: string(p.Reason),
 		RolloutPace: paceShown(p),
 		RolloutRecord: quoinv1.RolloutRecord{
 			Recorded: former.Recorded, Trial: trialShown(p.Trial), Proved: proofsShown(p.Proofs)},

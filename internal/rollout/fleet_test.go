@@ -39,7 +39,7 @@ func (f *fleet) state() State {
 	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated, Validation: f.looks.record}
 	for _, d := range f.pools {
 		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Stock: Limits{d.surge, d.unavailable},
-			Completed: d.completed, Selected: d.selected, SelectedOf: d.selectedOf, Pace: d.pace, LastTermination: d.terminated, Trial: d.rolls.trial, Proofs: d.rolls.proofs, Paused: d.paused, OnDelete: d.onDelete}
+			Completed: d.completed, Selected: d.selected, DoneOf: d.doneOf, Pace: d.pace, LastTermination: d.terminated, Trial: d.rolls.trial, Proofs: d.rolls.proofs, Paused: d.paused, OnDelete: d.onDelete}
 		for _, s := range d.sets {
 			if s.template == d.template {
 				p.Revision = fmt.Sprint(s.template)
@@ -115,7 +115,7 @@ func (f *fleet) decide() []Decision {
 	for _, p := range f.result.Progress {
 		f.pool(p.Pool).completed, f.pool(p.Pool).selected, f.pool(p.Pool).pace = p.Completed, p.Selected, p.Pace
 		f.pool(p.Pool).rolls.trial, f.pool(p.Pool).rolls.proofs = p.Trial, p.Proofs
-		f.pool(p.Pool).terminated, f.pool(p.Pool).selectedOf = p.LastTermination, p.SelectedOf
+		f.pool(p.Pool).terminated, f.pool(p.Pool).doneOf = p.LastTermination, p.DoneOf
 	}
 	f.rollBack()
 	return done

@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -45,19 +46,53 @@ func RemovesFirst(policy *quoinv1.RolloutPolicySpec, pool Pool) (bool, error) {
 
 // noSpare says what a new Machine that finds no host waits for.
 func (p *planner) noSpare(pool *rules, m Machine) (Reason, string) {
-	if p.policy.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
-		return NoSpare, fmt.Sprintf("%s. Add a host, or set spec.whenNoSpare to RemoveFirst, so that an outdated Machine "+
-			"is deleted first and one is missing meanwhile", m.NoHost)
+	why := ""
+	if p.policy.WhenNoSpare == quoinv1.RolloutWithoutSpareRemoveFirst {
+		p.again(spareRecheck)
+		victim, comes, not := p.leavesFirst(pool)
+		switch {
+		case victim != nil:
+			return Provisioning, fmt.Sprintf("%s. Machine %s is deleted first, as whenNoSpare says", m.NoHost, victim.Name)
+		case comes != "":
+			return Provisioning, fmt.Sprintf("%s. %s", m.NoHost, comes)
+		}
+		why = "whenNoSpare is RemoveFirst, but " + not
 	}
-	p.again(spareRecheck)
-	victim, comes, why := p.leavesFirst(pool)
 	switch {
-	case victim != nil:
-		return Provisioning, fmt.Sprintf("%s. Machine %s is deleted first, as whenNoSpare says", m.NoHost, victim.Name)
-	case comes != "":
-		return Provisioning, fmt.Sprintf("%s. %s", m.NoHost, comes)
+	case !pool.hasOutdated():
+		why = "Add a host" + fewer(pool)
+	case why == "":
+		why = "Add a host" + cmp.Or(fewer(pool), ", or set spec.whenNoSpare to RemoveFirst, so that an outdated Machine is "+
+			"deleted first and one is missing meanwhile")
 	}
-	return NoSpare, fmt.Sprintf("%s. whenNoSpare is RemoveFirst, but %s", m.NoHost, why)
+	return NoSpare, fmt.Sprintf("%s. %s", lacksHost(m), why)
+}
+
+// lacksHost says what the Machine finds, and since when it looks.
+func lacksHost(m Machine) string {
+	if m.Admitted.IsZero() {
+		return m.NoHost
+	}
+	return fmt.Sprintf("%s, since %s", m.NoHost, utc(m.Admitted))
+}
+
+// fewer says how many replicas need no host more, as the other way out for a new Machine that finds none; empty where
+// that is no way out. A scale-up in the middle of a rollout may leave outdated Machines that no other one could
+// replace: none of what the pool is to have by now may be missing.
+func fewer(pool *rules) string {
+	to, why := pool.DoneOf, ", as before, until its rollout is done"
+	if !pool.hasOutdated() {
+		to, why = 0, ""
+		for _, m := range pool.Machines {
+			if s := m.stage(); s == counts || s == inFlight && !m.findsNone() {
+				to++
+			}
+		}
+	}
+	if to == 0 || to >= pool.Replicas {
+		return ""
+	}
+	return fmt.Sprintf(", or set replicas of MachineDeployment %s to %d%s", pool.Name, to, why)
 }
 
 // leavesFirst is the outdated Machine that makes room for a new one that finds no host; nil when a host comes anyway,
@@ -88,7 +123,7 @@ func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) 
 	}
 	if have < least {
 		return nil, "", fmt.Sprintf("only %d of %d Machines are available, and one more would be missing: add a host, or "+
-			"mend what is not available", have, pool.Replicas)
+			"mend what is not available%s", have, pool.Replicas, fewer(pool))
 	}
 	return victim, "", ""
 }

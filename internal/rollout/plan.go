@@ -240,10 +240,8 @@ func (p *planner) stops(pool *rules) (Reason, string) {
 	if p.Unhealthy != "" {
 		return ControlPlane, "the control plane is not healthy: " + p.Unhealthy
 	}
-	for _, m := range pool.Machines {
-		if m.stage() == counts && m.Unhealthy != "" && m.NeedsUpdate == "" {
-			return GroupUnhealthy, fmt.Sprintf("Machine %s is new and not healthy any more: %s", m.Name, m.Unhealthy)
-		}
+	if m := pool.failing; m != nil {
+		return GroupUnhealthy, fmt.Sprintf("Machine %s is new and not healthy any more: %s", m.Name, m.Unhealthy)
 	}
 	return "", ""
 }
@@ -256,7 +254,6 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 	d := Decision{Pool: pool.Name, Machine: m.Name, Action: Wait}
 	end := m.Since.Add(pool.soak)
 	stop, why := p.stops(pool)
-	wait, until := pool.beforeCounting()
 	switch {
 	case m.NoHost != "" && !m.Outdated:
 		d.Reason, d.Message = p.noSpare(pool, m)
@@ -284,9 +281,10 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 		p.result.PausedAfter = cmp.Or(p.result.PausedAfter, m.Name)
 	case pool.rolling() && p.schedule.closed():
 		d.Reason, d.Message = p.inWindow(pool, nil)
-	case wait != "":
-		d.Reason, d.Message = wait, until
 	default:
+		if d.Reason, d.Message = pool.beforeCounting(); d.Reason != "" {
+			break
+		}
 		pool.counted++
 		d.Action, d.Reason, d.Message = Count, Validated, "it is healthy"
 		d.Took = p.took(pool, m)
@@ -382,7 +380,7 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 
 // early says that Cluster API deletes Machines out of order. What is not made cannot keep it from that.
 func early(pool *rules, reason Reason) string {
-	if reason == Surge || pool.Stock.Unavailable == 0 || pool.drain != nil {
+	if reason == Surge || pool.Stock.Unavailable == 0 || pool.drain != nil || reason == NoSpare && !pool.hasOutdated() {
 		return ""
 	}
 	return fmt.Sprintf(". Its maxUnavailable lets Cluster API delete %d Machines all the same: set it to 0 in "+

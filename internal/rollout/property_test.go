@@ -88,7 +88,7 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 		// What takes its place does not count yet when an edit has Cluster API delete another one, and it knows no waves.
 		return true
 	case "forget":
-		d.completed, d.selected, d.selectedOf, d.owes = "", "", 0, 0
+		d.completed, d.selected, d.doneOf, d.owes = "", "", 0, 0
 	case "plane":
 		f.unhealthy = map[bool]string{true: "etcd has no leader"}[f.unhealthy == ""]
 	case "ill":

@@ -26,7 +26,7 @@ import (
 //	policy           the spec of a RolloutPolicy
 //	edit <pool>..    a new template
 //	revert <pool>    the template before
-//	scale <pool> <n>
+//	scale <pool> <n>, hosts <pool> <n>
 //	pool .. current=1    so many of its Machines are at the present template already
 //	pool .. topology=yes, applied=<manager>      who else writes the template
 //	run [for=1h]     until nothing moves, or the time is over
@@ -68,6 +68,8 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 		f.pool(word(0)).template--
 	case "scale":
 		f.pool(word(0)).replicas, _ = strconv.Atoi(word(1))
+	case "hosts":
+		f.pool(word(0)).capacity, _ = strconv.Atoi(word(1))
 	case "break", "mend":
 		of := f.pool(word(0))
 		f.broken[of.template] = d.Cmd == "break"
@@ -89,7 +91,7 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 		f.passes(t, d)
 	case "forget":
 		for _, p := range f.pools {
-			p.completed, p.selected, p.selectedOf = "", "", 0
+			p.completed, p.selected, p.doneOf = "", "", 0
 		}
 		f.looks.record = nil
 	case "run":

@@ -85,6 +85,9 @@ type rules struct {
 	drain *drainRules
 	// failed says which Machine could not be drained, which stops the pool; empty when none is.
 	failed string
+	// failing is the first Machine that counts and is not healthy any more, which stops the pool; nil when none is. It is
+	// found once: each Machine in flight asks for it.
+	failing *Machine
 }
 
 // conflict reports whether nothing may ever be replaced.
@@ -131,6 +134,11 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 		r.Machines = slices.SortedFunc(slices.Values(pool.Machines), func(a, b Machine) int {
 			return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 		})
+		for i := range r.Machines {
+			if m := &r.Machines[i]; r.failing == nil && m.stage() == counts && m.Unhealthy != "" && m.NeedsUpdate == "" {
+				r.failing = m
+			}
+		}
 		arranged = append(arranged, r)
 	}
 	slices.SortFunc(arranged, func(a, b rules) int {
@@ -182,15 +190,45 @@ func (p Pool) busy() bool {
 	})
 }
 
-// completed is the revision whose rollout is done as of now.
+// hasOutdated reports whether Machines of the pool belong to another template, those that leave included.
+func (p Pool) hasOutdated() bool {
+	return slices.ContainsFunc(p.Machines, func(m Machine) bool { return m.Outdated })
+}
+
+// completed is the revision whose rollout is done as of now. What finds no host, and what waits behind it, is of a
+// scale-up where as many count as were at work: those keep nothing open.
 func (p Pool) completed() string {
+	hostless := slices.ContainsFunc(p.Machines, Machine.findsNone)
 	for _, m := range p.Machines {
-		if s := m.stage(); m.Outdated || s == waits || s == inFlight {
+		if s := m.stage(); m.Outdated || s == waits && !hostless || s == inFlight && !m.findsNone() {
 			return p.Completed
 		}
 	}
-	if p.Revision == "" || p.in(counts) < p.Replicas {
+	if p.Revision == "" || p.in(counts) < p.Replicas && (!hostless || !p.whole()) {
 		return p.Completed
 	}
 	return p.Revision
+}
+
+// whole reports whether as many Machines count as were at work when the present template came, or when a person
+// selected one.
+func (p Pool) whole() bool { return p.in(counts) >= min(p.Replicas, cmp.Or(p.DoneOf, p.Replicas)) }
+
+// doneOf is how many Machines have to count before the present template is done, or what takes the place of the given
+// selected Machine, which leaves now: those that are at work as that begins, and what counted since or was waited for
+// before. Where nothing is at work nobody was replaced: a pool that is made has all its replicas to make.
+func (p Pool) doneOf(selected string) int {
+	switch {
+	case selected == "" && !p.hasOutdated() && (p.DoneOf == 0 || p.completed() == p.Revision):
+		return 0
+	case p.DoneOf > 0 && selected == p.Selected:
+		return max(p.DoneOf, p.in(counts))
+	}
+	n := 0
+	for _, m := range p.Machines {
+		if s := m.stage(); m.Hosted && (s != leaves || m.leavesReplaced()) {
+			n++
+		}
+	}
+	return max(p.DoneOf, min(n, p.Replicas))
 }

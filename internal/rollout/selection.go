@@ -6,7 +6,6 @@ package rollout
 import (
 	"cmp"
 	"fmt"
-	"slices"
 )
 
 // needsUpdate reports whether the Machine is at the present template and is to be replaced all the same. One that is
@@ -25,37 +24,19 @@ func (p Pool) selected() string {
 		switch {
 		case m.Outdated:
 			return ""
-		case m.leavesSelected():
+		case m.leavesReplaced():
 			leaver = m.Name
 		}
 	}
-	if p.in(counts) >= min(p.Replicas, cmp.Or(p.SelectedOf, p.Replicas)) {
+	if p.whole() {
 		name = ""
 	}
 	return cmp.Or(leaver, name)
 }
 
-// leavesSelected reports whether the Machine leaves because a person selected it.
-func (m Machine) leavesSelected() bool {
-	return m.stage() == leaves && m.NeedsUpdate != "" && !m.Leave.Remediated
-}
-
-// selectedOf is how many Machines have to count before what takes the place of the given selected one does, which
-// leaves now: those that are at work, and what was waited for before.
-func (p Pool) selectedOf(selected string) int {
-	switch selected {
-	case "":
-		return 0
-	case p.Selected:
-		return p.SelectedOf
-	}
-	n := 0
-	for _, m := range p.Machines {
-		if s := m.stage(); m.Hosted && (s == counts || s == inFlight || m.leavesSelected()) {
-			n++
-		}
-	}
-	return max(p.SelectedOf, n)
+// leavesReplaced reports whether the Machine leaves because it is replaced: it is outdated, or a person selected it.
+func (m Machine) leavesReplaced() bool {
+	return m.stage() == leaves && (m.Outdated || m.NeedsUpdate != "") && !m.Leave.Remediated
 }
 
 // replaceSelected deletes one Machine that a person selected; its MachineSet makes another one at the same template.
@@ -68,7 +49,7 @@ func (p *planner) replaceSelected(pool *rules, progress *Progress) {
 		p.result.Decisions = append(p.result.Decisions, Decision{Pool: pool.Name, Machine: victim.Name, Action: Delete,
 			Reason: Selected, Message: victim.NeedsUpdate})
 	}
-	progress.SelectedOf = pool.selectedOf(progress.Selected)
+	progress.DoneOf = pool.doneOf(progress.Selected)
 }
 
 // nextSelected is the selected Machine that is deleted now; without one it says why, unless none is selected. One
@@ -88,7 +69,7 @@ func (p *planner) nextSelected(pool *rules) (victim *Machine, reason Reason, why
 		return nil, "", ""
 	}
 	says := fmt.Sprintf("Machine %s is to be replaced (%s)", victim.Name, victim.NeedsUpdate)
-	if slices.ContainsFunc(pool.Machines, func(m Machine) bool { return m.Outdated }) {
+	if pool.hasOutdated() {
 		return nil, RollingOut, says + " when the outdated ones are"
 	}
 	if pool.off() {
@@ -144,7 +125,7 @@ func (r *rules) mayMiss() int {
 
 // onlySelected reports whether nothing of the pool is to be replaced but what a person selected.
 func (r *rules) onlySelected() bool {
-	return r.Completed == r.Revision && !slices.ContainsFunc(r.Machines, func(m Machine) bool { return m.Outdated })
+	return r.Completed == r.Revision && !r.hasOutdated()
 }
 
 // stuck reports whether what a person selected is all that is to be replaced, and none of it may be missing: it waits

@@ -45,8 +45,9 @@ type Pool struct {
 	Completed string
 	// Selected is a Machine that was selected and deleted, as it was known last; empty when what took its place counts.
 	Selected string
-	// SelectedOf is how many Machines count when that does.
-	SelectedOf int
+	// DoneOf is how many Machines count when the present template is done, or what takes the place of a selected Machine,
+	// where others find no host; 0 while neither is on its way.
+	DoneOf int
 	// Pace of its Machines of late.
 	Pace Pace
 	// Trial of a revision, and what was proved of its Machines, as they were known last.
@@ -231,7 +232,7 @@ type Progress struct {
 	Limits Limits
 	// Completed and Selected as of now.
 	Completed, Selected string
-	SelectedOf          int
+	DoneOf              int
 	// Pace, Trial and Proofs as of now.
 	Pace   Pace
 	Trial  Trial

@@ -26,7 +26,7 @@ type deployment struct {
 	made               int
 	completed          string
 	selected           string
-	selectedOf         int
+	doneOf             int
 	// owes is how many have to count before what takes the place of a Machine that was selected does, as the test knows it.
 	owes  int
 	pace  Pace

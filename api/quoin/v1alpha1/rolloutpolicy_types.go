@@ -336,11 +336,11 @@ type RolloutProgress struct {
 	// +kubebuilder:validation:MaxLength=253
 	Selected string `json:"selected,omitempty"`
 
-	// selectedOf is the number of its Machines that count when what takes the place of the selected ones does: those of a
-	// scale-up are none of them.
+	// doneOf is the number of its Machines that count when the present template, or what takes the place of the selected
+	// ones, is done where others find no host: those of a scale-up meanwhile are none of them.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	SelectedOf *int32 `json:"selectedOf,omitempty"`
+	DoneOf *int32 `json:"doneOf,omitempty"`
 
 	// lastTermination is when a Machine of it was terminated last, after which the next one waits for
 	// spec.drain.intervalSeconds.

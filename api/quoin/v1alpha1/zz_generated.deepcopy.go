@@ -670,8 +670,8 @@ func (in *RolloutProgress) DeepCopyInto(out *RolloutProgress) {
 		*out = new(int32)
 		**out = **in
 	}
-	if in.SelectedOf != nil {
-		in, out := &in.SelectedOf, &out.SelectedOf
+	if in.DoneOf != nil {
+		in, out := &in.DoneOf, &out.DoneOf
 		*out = new(int32)
 		**out = **in
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
-// imagesWayOut is what a person can do about a host that images do not come to.
+// imagesWayOut is what a person can do about a host that images do not come to. There is no time after which one that
+// can take images is not waited for: CoreDNS would be moved to where it cannot start.
 const imagesWayOut = ". Condition AddonImagesPresent of a QuoinHost says what keeps them from it; the Machine of one " +
 	"that will never hold them is replaced when it is annotated with cluster.x-k8s.io/remediate-machine"
 
@@ -97,7 +98,8 @@ func configure(s facts) *controlplane.Step {
 }
 
 // followVersion gives the add-ons the version once every API server runs it, because kube-proxy may not be newer than
-// any of them.
+// any of them. A kubelet of another version is waited for without a bound: its Machine votes, and what replaces it for
+// no more than that is a person, or a health check that was asked to.
 func followVersion(s facts) *controlplane.Step {
 	if len(s.Machines) == 0 {
 		return nil

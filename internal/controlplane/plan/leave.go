@@ -23,7 +23,8 @@ func leave(s facts) *controlplane.Step {
 				"Machine %s holds no etcd member: its host can go", machine.Name)
 		}
 	}
-	// One host after another: the next member goes when the one before is gone for good.
+	// One host after another: the next member goes when the one before is gone for good, which no time that passes tells.
+	// A host has bounds of its own: so many resets, and what its policy for silence says.
 	for _, machine := range deleting {
 		if !machine.Hooked() {
 			if step := follow(s, deleting); step != nil {

@@ -159,7 +159,7 @@ func orNobody(names []string) string {
 
 // fence makes sure that no member that is given up can ever come back: two of them would be a majority of the old
 // cluster. Hosts that answer are ordered to stop theirs, all at once; of those that do not, somebody must know that
-// they do not run.
+// they do not run: no time that passes tells.
 func (s facts) fence(r controlplane.Recovery) *controlplane.Step {
 	var first *controlplane.Step
 	for _, machine := range s.Machines {
@@ -212,6 +212,7 @@ func withData(r controlplane.Recovery) string {
 	return " with the data of snapshot " + r.Snapshot
 }
 
+// recoveryWaits has no bound. Another survivor would have other writes than this one: who wants one says so.
 func (s facts) recoveryWaits(machine string, host controlplane.RecoveryHost, what string) *controlplane.Step {
 	text := fmt.Sprintf("the host of Machine %s %s", machine, what)
 	if host.Message != "" {
