@@ -18,6 +18,7 @@ import (
 	capi "sigs.k8s.io/cluster-api/bootstrap/kubeadm/pkg/cloudinit"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
 )
@@ -171,4 +172,29 @@ func TestCloudInitIsGuardedWhereItIsEnabled(t *testing.T) {
 	created, err := os.ReadFile(filepath.Join(dir, "created"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(strings.Count(string(created), "file "+file)).To(Equal(1))
+}
+
+func TestSecretsAreWhatOfBootstrapDataNobodyMayBeTold(t *testing.T) {
+	g := NewWithT(t)
+	data := []byte(`## template: jinja
+#cloud-config
+write_files:
+- {path: /etc/a, encoding: base64, content: aHVudGVyMmh1bnRlcg==}
+runcmd:
+- systemctl restart containerd.service
+- 'kubeadm join --token abcdef.0123456789abcdef --node-name {{ ds.meta_data.local_hostname }}'
+users:
+- {name: ops, passwd: plainpassword}
+`)
+	variables := cloudinit.InstanceData("node-7f8a9b0c1d2e3f4a", "quoin://hosts/h1/0123abcd", "")
+	secrets := cloudinit.Secrets(data, variables)
+	g.Expect(secrets).To(ContainElements("hunter2hunter", "abcdef.0123456789abcdef", "0123456789abcdef", "plainpassword",
+		"systemctl restart containerd.service"))
+	hide := redact.New(secrets...)
+	for _, public := range []string{"containerd.service failed", "node node-7f8a9b0c1d2e3f4a is not ready",
+		"error execution phase preflight: couldn't validate the identity of the API Server"} {
+		g.Expect(hide.Text(public)).To(Equal(public))
+	}
+	g.Expect(redact.New(cloudinit.Secrets([]byte("no YAML:\n\tits one line"), nil)...).Text("x its one line")).
+		To(Equal("x " + redact.Mark))
 }

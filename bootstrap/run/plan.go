@@ -89,7 +89,8 @@ type Status struct {
 	HostTime time.Time
 	// Message is a sentence for people, without secrets.
 	Message string
-	// Tail is the end of what the failing step printed; empty for Secret steps. Tokens are masked.
+	// Tail is the end of what the failing step printed; empty for Secret steps. It
+	// went through package redact.
 	Tail string
 	// Lost says that the plan is unfinished but nothing runs it, for example after a reboot: call Resume.
 	Lost bool
@@ -98,6 +99,15 @@ type Status struct {
 
 	// exceeded is the time that the failed step was given and did not end in.
 	exceeded time.Duration
+}
+
+// WithoutTail is the status without anything that a step printed.
+func (s Status) WithoutTail() Status {
+	if s.Tail != "" {
+		s.Tail = ""
+		s.Message = s.sentence()
+	}
+	return s
 }
 
 var (

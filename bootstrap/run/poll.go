@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
@@ -72,20 +73,26 @@ exit 0
 	if err != nil {
 		return Status{}, fmt.Errorf("polling plan %s: %w", id, err)
 	}
-	return parseStatus(result.Stdout), nil
+	return parseStatus(result.Stdout, func() *redact.Redactor {
+		if r.Secrets == nil {
+			return nil
+		}
+		return r.Secrets(ctx)
+	}), nil
 }
 
-func parseStatus(output string) Status {
+// parseStatus takes out of the tail what must not be told; secrets are only asked for where there is one.
+func parseStatus(output string, secrets func() *redact.Redactor) Status {
 	status := Status{Phase: NotStarted}
 	var complete, alive bool
 	var ended []string
 	var steps []string
 	secret := map[string]bool{}
 	var tail []string
-	// What is no text can be written to no status.
-	for line := range strings.SplitSeq(strings.ToValidUTF8(output, "?"), "\n") {
+	for line := range strings.SplitSeq(output, "\n") {
 		word, rest, _ := strings.Cut(line, " ")
-		fields := strings.Fields(rest)
+		// What is no text can be written to no status.
+		fields := strings.Fields(strings.ToValidUTF8(rest, "?"))
 		switch {
 		case word == "now":
 			status.HostTime = unixTime(rest)
@@ -105,8 +112,8 @@ func parseStatus(output string) Status {
 		}
 	}
 	status.end(ended)
-	if status.Phase == Failed && !secret[status.Step] {
-		status.Tail = mask(strings.TrimSpace(whole(strings.Join(tail, "\n"))))
+	if status.Phase == Failed && !secret[status.Step] && len(tail) > 0 {
+		status.Tail = readable(strings.Join(tail, "\n"), secrets())
 	}
 	status.StepCount = len(steps)
 	for i, name := range steps {
@@ -122,16 +129,13 @@ func parseStatus(output string) Status {
 	return status
 }
 
-// whole drops the first word or line of a tail that was cut by bytes: half a token does not look like one.
-func whole(tail string) string {
-	if len(tail) < tailBytes-1 {
-		return tail
+// readable is a tail for people.
+func readable(tail string, secrets *redact.Redactor) string {
+	hide := secrets.Text
+	if len(tail) >= tailBytes-1 {
+		hide = secrets.Tail
 	}
-	if _, rest, found := strings.Cut(tail, "\n"); found {
-		return rest
-	}
-	_, rest, _ := strings.Cut(tail, " ")
-	return rest
+	return strings.TrimSpace(strings.ToValidUTF8(hide(tail), "?"))
 }
 
 // end takes in the result: succeeded | failed <step> <code> [<seconds it was given>] | interrupted <step>. Only the

@@ -17,6 +17,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
@@ -217,6 +218,29 @@ func TestAFailingStepShowsItsTail(t *testing.T) {
 	g.Expect(status.Message).To(Equal("step 1 of 2, bad, failed with code 1: disk /dev/sdz is missing"))
 	g.Expect(l.exists("never")).To(BeFalse())
 	g.Expect(l.exists("runs", "p", "scripts")).To(BeFalse())
+}
+
+// The real runner prints a value in the middle of a line that its tail cuts, and again where the error is.
+func TestAFailingStepTellsNoneOfTheValuesThatAreKnown(t *testing.T) {
+	g := NewWithT(t)
+	l := newLab(t)
+	const value, lines = "correct horse battery staple", "first secret line\nsecond secret line"
+	l.runner.Secrets = func(context.Context) *redact.Redactor { return redact.New(value, lines) }
+	l.start(run.Plan{ID: "p", Steps: []run.Step{{Name: "bad", Script: `printf 'x%s' '` + value + `'
+head -c 7960 /dev/zero | tr '\0' ' '
+printf '\n%s\n' '` + lines + `'
+quoin_fail 'error: ` + value + ` is wrong'`}}})
+	status := l.wait("p", final)
+	g.Expect(status.Message).To(HaveSuffix("error: " + redact.Mark + " is wrong"))
+	g.Expect(status.WithoutTail().Message).To(Equal("step 1 of 1, bad, failed with code 1"))
+	for _, text := range []string{"horse", "battery", "staple", "secret line"} {
+		g.Expect(status.Tail + status.Message).NotTo(ContainSubstring(text))
+		for _, file := range []string{"journal", "steps", "result"} {
+			content, err := os.ReadFile(filepath.Join(l.root, "runs", "p", file))
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(string(content)).NotTo(ContainSubstring(text), file)
+		}
+	}
 }
 
 func TestTheMessageIsTheLineThatTells(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
@@ -38,6 +39,9 @@ type Runner struct {
 	Guard string
 	// Alone has Start end every other plan on the host that has not ended, before this one begins.
 	Alone bool
+	// Secrets says what must not be told of what a step printed. It is asked when a plan has failed; nil hides only what
+	// looks like a secret.
+	Secrets func(context.Context) *redact.Redactor
 	// Now is the controller's clock, with which a host's is compared; nil means time.Now.
 	Now func() time.Time
 }

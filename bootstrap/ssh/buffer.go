@@ -35,12 +35,23 @@ func (b *headBuffer) truncated() bool { b.mu.Lock(); defer b.mu.Unlock(); return
 type tailBuffer struct {
 	limit int
 	buf   []byte
+	// cut says that there was more before.
+	cut bool
+}
+
+// String is what is kept, without the rest of a line that was cut in two, which may be half a secret. Of a single line
+// all stays: what it is cut for is its end.
+func (b *tailBuffer) String() string {
+	if i := bytes.IndexByte(b.buf, '\n'); b.cut && i >= 0 && i+1 < len(b.buf) {
+		return string(b.buf[i+1:])
+	}
+	return string(b.buf)
 }
 
 func (b *tailBuffer) write(p []byte) {
 	b.buf = append(b.buf, p...)
 	if over := len(b.buf) - b.limit; over > 0 {
-		b.buf = append(b.buf[:0], b.buf[over:]...)
+		b.buf, b.cut = append(b.buf[:0], b.buf[over:]...), true
 	}
 }
 
@@ -67,11 +78,11 @@ func (b *startedBuffer) Write(p []byte) (int, error) {
 		if i := bytes.Index(b.tail.buf, []byte(started)); i >= 0 {
 			b.seen = true
 			close(b.began)
-			b.tail.buf = append(b.tail.buf[:0], b.tail.buf[i+len(started):]...)
+			b.tail.buf, b.tail.cut = append(b.tail.buf[:0], b.tail.buf[i+len(started):]...), false
 		}
 	}
 	return len(p), nil
 }
 
-func (b *startedBuffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return string(b.tail.buf) }
+func (b *startedBuffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return b.tail.String() }
 func (b *startedBuffer) begun() bool    { b.mu.Lock(); defer b.mu.Unlock(); return b.seen }

@@ -45,6 +45,18 @@ func (e *UnreachableError) Error() string {
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
+// ShellError says that the user's login shell did something else than to start our script. It comes in an
+// *UnreachableError.
+type ShellError struct {
+	User string
+	// Said is what came in place of the script's output.
+	Said string
+}
+
+func (e *ShellError) Error() string {
+	return fmt.Sprintf("the login shell of user %q did not start /bin/sh: %s", e.User, e.Said)
+}
+
 // BastionError says that the jump host failed, so that nothing is known about the host behind it: the script never ran.
 // It is never an *UnreachableError, not even by errors.As: whoever counts how long a host has been silent must not
 // count the silence of its bastion. An *AuthError, *HostKeyChangedError or *ForwardingError of the bastion is found by

@@ -161,7 +161,7 @@ func (c *Conn) noShell(said string) error {
 		said = "it said nothing; look for a ForceCommand in sshd_config, a command in authorized_keys, or another login " +
 			"shell than sh"
 	}
-	return c.unreachable(fmt.Errorf("the login shell of user %q did not start /bin/sh: %s", c.user, said))
+	return c.unreachable(&ShellError{User: c.user, Said: said})
 }
 
 // Upload implements Host.

@@ -49,7 +49,7 @@ func call[T any](ctx context.Context, r *reconciliation, op milestone, timeout t
 		begin := time.Now()
 		value, err := fn(ctx, host)
 		observeCall(op.String(), time.Since(begin), err)
-		return value, err
+		return value, r.controller.redacted(ctx, host, err)
 	})
 	switch {
 	case !done:

@@ -118,6 +118,7 @@ func (r *reconciliation) failed(ctx context.Context, err error) result {
 		return after(time.Millisecond)
 	}
 	f := explain(err, r.host)
+	f.message = readable(err, f.message)
 	callFailures.WithLabelValues(f.reason).Inc()
 	if r.host.Status.State == infrav1.HostStateCleaning && !answered(err) {
 		f.message += r.wayOut()

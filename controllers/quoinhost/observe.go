@@ -191,19 +191,19 @@ func (r *Reconciler) bootstrapData(ctx context.Context, machine *clusterv1.Machi
 	// Whoever may name a Secret in a Machine must not have any Secret's content carried to a host: this one was made for
 	// it.
 	if secret.Type != clusterv1.ClusterSecretType {
-		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data Secret %s has type %q, not %q, so no bootstrap "+
+		return nil, &bootstrapDataError{err: fmt.Errorf("the bootstrap data Secret %s has type %q, not %q, so no bootstrap "+
 			"provider made it", name, secret.Type, clusterv1.ClusterSecretType)}
 	}
 	if cluster := secret.Labels[clusterv1.ClusterNameLabel]; cluster != machine.Spec.ClusterName {
-		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data Secret %s has label %s=%q, but the Machine belongs "+
-			"to Cluster %s", name, clusterv1.ClusterNameLabel, cluster, machine.Spec.ClusterName)}
+		return nil, &bootstrapDataError{err: fmt.Errorf("the bootstrap data Secret %s has label %s=%q, but the Machine "+
+			"belongs to Cluster %s", name, clusterv1.ClusterNameLabel, cluster, machine.Spec.ClusterName)}
 	}
 	if format := string(secret.Data["format"]); format != "" && format != "cloud-config" {
-		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data in Secret %s has format %q; only cloud-config can "+
-			"be carried out: set format: cloud-config in the KubeadmConfig", name, format)}
+		return nil, &bootstrapDataError{err: fmt.Errorf("the bootstrap data in Secret %s has format %q; only cloud-config "+
+			"can be carried out: set format: cloud-config in the KubeadmConfig", name, format)}
 	}
 	if len(secret.Data["value"]) == 0 {
-		return nil, &bootstrapDataError{fmt.Errorf("the bootstrap data Secret %s has no key \"value\"", name)}
+		return nil, &bootstrapDataError{err: fmt.Errorf("the bootstrap data Secret %s has no key \"value\"", name)}
 	}
 	return secret.Data["value"], nil
 }

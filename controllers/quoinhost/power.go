@@ -43,10 +43,12 @@ func (r *reconciliation) powerOrder(op string,
 		op += " " + bmc.Address + bmc.System
 	}
 	state, done, err = async.Do(r.controller.PowerCalls, r.key(), op, longCall, func(ctx context.Context) (string, error) {
-		if err := fn(ctx, host); err != nil {
-			return "", err
+		err := fn(ctx, host)
+		now := ""
+		if err == nil {
+			now, err = r.controller.Power.State(ctx, host)
 		}
-		return r.controller.Power.State(ctx, host)
+		return now, r.controller.redacted(ctx, host, err)
 	})
 	if done && err == nil {
 		r.notePower(state)

@@ -32,8 +32,8 @@ func (r *reconciliation) provisionOrder(ctx context.Context, id string) (Provisi
 	}
 	order.Bootstrap, err = cloudinit.Parse(data, instanceData(r.host, order.ProviderID))
 	if err != nil {
-		return order, &bootstrapDataError{fmt.Errorf("the bootstrap data of Machine %s/%s: %w", machine.Namespace,
-			machine.Name, err)}
+		return order, &bootstrapDataError{quotes: true, err: fmt.Errorf("the bootstrap data of Machine %s/%s: %w",
+			machine.Namespace, machine.Name, err)}
 	}
 	if !util.IsControlPlaneMachine(machine) {
 		order.Artifacts, err = r.joining(ctx, order.Artifacts)

@@ -17,6 +17,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/recovery"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
@@ -26,6 +27,8 @@ import (
 // sshProvisioner makes the calls to real hosts.
 type sshProvisioner struct {
 	connector connector
+	// secrets of a host, which nobody is told; nil knows none.
+	secrets func(context.Context, *infrav1.QuoinHost) *redact.Redactor
 	// pushing counts the hosts that are being sent files.
 	pushing atomic.Int32
 }
@@ -52,6 +55,16 @@ func (o *sshProvisioner) Identify(ctx context.Context, host *infrav1.QuoinHost) 
 // Used implements Provisioner.
 func (o *sshProvisioner) Used(host *infrav1.QuoinHost) (fingerprint, secretVersion string, ok bool) {
 	return o.connector.Used(host)
+}
+
+// secretsOf the host, for who tells what it says.
+func (o *sshProvisioner) secretsOf(host *infrav1.QuoinHost) func(context.Context) *redact.Redactor {
+	return func(ctx context.Context) *redact.Redactor {
+		if o.secrets == nil {
+			return nil
+		}
+		return o.secrets(ctx, host)
+	}
 }
 
 // Forget implements Provisioner.
@@ -91,7 +104,7 @@ func (o *sshProvisioner) Follow(
 	if err != nil {
 		return run.Status{}, err
 	}
-	status, err := run.Runner{}.Await(ctx, conn, id, order.Step, order.Within)
+	status, err := run.Runner{Secrets: o.secretsOf(host)}.Await(ctx, conn, id, order.Step, order.Within)
 	if err != nil || !status.Lost && status.Phase != run.NotStarted {
 		return status, err
 	}
@@ -110,11 +123,11 @@ func (o *sshProvisioner) Follow(
 	if err != nil {
 		return status, err
 	}
-	runner := run.Runner{Guard: guard.Script(), Starter: starterOf(id)}
+	runner := run.Runner{Guard: guard.Script(), Starter: starterOf(id), Secrets: o.secretsOf(host)}
 	if err := guard.Explain(ctx, conn, runner.Resume(ctx, conn, id)); err != nil {
 		return status, fmt.Errorf("taking up plan %s again: %w", id, err)
 	}
-	return run.Poll(ctx, conn, id)
+	return runner.Poll(ctx, conn, id)
 }
 
 // StopPlan implements Provisioner.
@@ -279,6 +292,12 @@ func (o *sshProvisioner) Verify(ctx context.Context, host *infrav1.QuoinHost,
 		return nil, err
 	}
 	findings, err := reset.Verify(ctx, conn, order.options())
+	if len(findings) > 0 {
+		secrets := o.secretsOf(host)(ctx)
+		for i, f := range findings {
+			findings[i] = reset.Finding{What: secrets.Values(f.What), Fix: secrets.Values(f.Fix)}
+		}
+	}
 	if err != nil || len(findings) > 0 || order.RebootFollows {
 		return findings, err
 	}

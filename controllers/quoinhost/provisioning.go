@@ -35,13 +35,13 @@ func (r *reconciliation) provisioning(ctx context.Context) (result, error) {
 	case run.NotStarted:
 		return r.startProvisioning(ctx, id)
 	case run.Succeeded:
-		return r.becameNode()
+		return r.becameNode(ctx)
 	case run.Failed:
-		return r.provisionEnded(infrav1.HostStepFailedReason, status, "the Machine must be replaced: delete it, and its "+
-			"host is reset")
+		return r.provisionEnded(ctx, infrav1.HostStepFailedReason, status, "the Machine must be replaced: delete it, and "+
+			"its host is reset")
 	case run.Interrupted:
-		return r.provisionEnded(infrav1.HostBootstrapInterruptedReason, status, "kubeadm is not run twice, so the Machine "+
-			"must be replaced: delete it, and its host is reset")
+		return r.provisionEnded(ctx, infrav1.HostBootstrapInterruptedReason, status, "kubeadm is not run twice, so the "+
+			"Machine must be replaced: delete it, and its host is reset")
 	}
 	if r.mayBeStopped() {
 		return r.stopProvisioning(ctx, id)
@@ -98,7 +98,9 @@ func (r *reconciliation) wasNode() bool {
 
 // provisionEnded shows why the bootstrap data will not run to its end. A phase that was only remembered has no message;
 // the condition then says it already.
-func (r *reconciliation) provisionEnded(reason string, status run.Status, todo string) (result, error) {
+func (r *reconciliation) provisionEnded(
+	ctx context.Context, reason string, status run.Status, todo string,
+) (result, error) {
 	if status.Message == "" {
 		if conditions.GetReason(r.host, infrav1.HostProvisionedCondition) == reason {
 			return onEvent(), nil
@@ -109,6 +111,12 @@ func (r *reconciliation) provisionEnded(reason string, status run.Status, todo s
 	message := status.Message
 	if status.Tail != "" {
 		message += "\n" + lastLines(status.Tail, 12)
+	}
+	if r.elsewhere() {
+		if err := r.tellMachine(ctx, reason, message+"\n"+todo); err != nil {
+			return result{}, err
+		}
+		message = status.WithoutTail().Message + "; " + r.see()
 	}
 	message += "\n" + todo
 	if !r.isFalse(infrav1.HostProvisionedCondition, message) {
@@ -123,7 +131,10 @@ func (r *reconciliation) provisionEnded(reason string, status run.Status, todo s
 }
 
 // becameNode is the end of the way.
-func (r *reconciliation) becameNode() (result, error) {
+func (r *reconciliation) becameNode(ctx context.Context) (result, error) {
+	if err := r.untellMachine(ctx); err != nil {
+		return result{}, err
+	}
 	version := r.version()
 	r.host.Status.Version = version
 	r.holdsAddons(version)
@@ -158,7 +169,11 @@ func (r *reconciliation) startProvisioning(ctx context.Context, id string) (resu
 	var kubeadm *kubeadmError
 	switch {
 	case errors.As(err, &invalid):
-		return refuse(infrav1.HostBootstrapDataInvalidReason, invalid.Error())
+		message, err := r.refusal(ctx, invalid)
+		if err != nil {
+			return result{}, err
+		}
+		return refuse(infrav1.HostBootstrapDataInvalidReason, message)
 	case errors.As(err, &address):
 		return refuse(infrav1.ClusterEndpointMissingReason, address.Error())
 	case errors.As(err, &kubeadm):
@@ -230,10 +245,28 @@ func (r *reconciliation) unfitToStart(ctx context.Context,
 }
 
 // bootstrapDataError says that the bootstrap data cannot be carried out; the host was not touched.
-type bootstrapDataError struct{ err error }
+type bootstrapDataError struct {
+	err error
+	// quotes says that the text may hold parts of the bootstrap data.
+	quotes bool
+}
 
 func (e *bootstrapDataError) Error() string {
 	return e.err.Error() + "; the host was not touched. Correct the KubeadmConfig and replace the Machine"
+}
+
+// refusal is what the host says of bootstrap data that cannot be carried out.
+func (r *reconciliation) refusal(ctx context.Context, invalid *bootstrapDataError) (string, error) {
+	if !invalid.quotes {
+		return invalid.Error(), nil
+	}
+	message := r.controller.secretsOf(ctx, r.host).Values(invalid.Error())
+	if !r.elsewhere() {
+		return message, nil
+	}
+	text := &bootstrapDataError{err: fmt.Errorf("the bootstrap data of Machine %s/%s cannot be carried out, %s",
+		r.claim.machine.Namespace, r.claim.machine.Name, r.see())}
+	return text.Error(), r.tellMachine(ctx, infrav1.HostBootstrapDataInvalidReason, message)
 }
 
 // endpointError says that the virtual address cannot be made of the spec.

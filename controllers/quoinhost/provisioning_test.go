@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -128,6 +129,7 @@ func TestTheVirtualAddressIsNeverANodeAddress(t *testing.T) {
 }
 
 func TestBootstrapDataThatCannotBeCarriedOutNeverReachesTheHost(t *testing.T) {
+	says := map[string]string{"directive": "cloud-config disk_setup", "variable": "ds.meta_data.nothing"}
 	for name, text := range map[string]string{
 		"directive": "#cloud-config\ndisk_setup:\n  /dev/sda: {}\n",
 		"variable":  "## template: jinja\n#cloud-config\nruncmd:\n- echo {{ ds.meta_data.nothing }}\n",
@@ -137,6 +139,11 @@ func TestBootstrapDataThatCannotBeCarriedOutNeverReachesTheHost(t *testing.T) {
 			w.setBootstrapData(text)
 			found := w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostBootstrapDataInvalidReason)
 			w.g.Expect(found.Message).To(And(ContainSubstring("the host was not touched"), ContainSubstring("KubeadmConfig")))
+			told := &infrav1.QuoinMachine{}
+			w.object(told, "qm1")
+			w.g.Expect(conditions.GetMessage(told, infrav1.MachineBootstrapDataRanCondition)).To(
+				And(ContainSubstring(says[name]), ContainSubstring("KubeadmConfig")))
+			w.g.Expect(found.Message).NotTo(ContainSubstring(says[name]), "another namespace reads that")
 			w.linger(5)
 			w.g.Expect(w.room.count("provision")).To(BeZero())
 		})
@@ -274,8 +281,12 @@ func TestAPlanThatFailedOrWasInterruptedSaysThatTheMachineMustBeReplaced(t *test
 			w := claimedWorld(t, false)
 			w.room.script[provisionPlanID] = []run.Status{status}
 			found := w.untilReason(infrav1.HostProvisionedCondition, reason)
-			w.g.Expect(found.Message).To(And(ContainSubstring(status.Message), ContainSubstring(status.Tail),
-				ContainSubstring("Machine must be replaced")))
+			told := &infrav1.QuoinMachine{}
+			w.object(told, "qm1")
+			w.g.Expect(conditions.GetMessage(told, infrav1.MachineBootstrapDataRanCondition)).To(
+				And(ContainSubstring(status.Message), ContainSubstring(status.Tail), ContainSubstring("Machine must be replaced")))
+			w.g.Expect(found.Message).To(And(ContainSubstring("kubeadm-join, "), ContainSubstring("see QuoinMachine team/qm1"),
+				ContainSubstring("Machine must be replaced"), Not(ContainSubstring("couldn't validate"))))
 			w.linger(5)
 			w.restart()
 			w.linger(5)

@@ -192,7 +192,7 @@ func (r *reconciliation) isolate(ctx context.Context) outcome {
 		begin := time.Now()
 		err := r.controller.Provisioner.Isolate(ctx, host, ours, why)
 		observeCall("isolate", time.Since(begin), err)
-		return struct{}{}, err
+		return struct{}{}, r.controller.redacted(ctx, host, err)
 	})
 	switch {
 	case !done:

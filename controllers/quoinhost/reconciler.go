@@ -82,6 +82,7 @@ type Reconciler struct {
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines/status,verbs=patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts/finalizers,verbs=get;update;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines;quoinclusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
@@ -153,7 +154,7 @@ func (r *Reconciler) defaults() {
 		r.Timings = DefaultTimings()
 	}
 	if r.Provisioner == nil {
-		r.Provisioner = &sshProvisioner{connector: r.Connector}
+		r.Provisioner = &sshProvisioner{connector: r.Connector, secrets: r.secretsOf}
 	}
 	if r.Power == nil {
 		r.Power = &hostpower.Power{Reader: r.APIReader}

@@ -460,6 +460,8 @@ type world struct {
 	r      *Reconciler
 	now    time.Time
 	key    types.NamespacedName
+	// ctx of reconciles.
+	ctx context.Context //nolint:containedctx // it carries a logger
 }
 
 func newScheme() *runtime.Scheme {
@@ -482,7 +484,7 @@ func newHost() *infrav1.QuoinHost {
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
-	w := &world{t: t, g: NewWithT(t), room: newRoom(), bmc: &fakeBMC{state: "On"},
+	w := &world{t: t, g: NewWithT(t), ctx: context.Background(), room: newRoom(), bmc: &fakeBMC{state: "On"},
 		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), key: types.NamespacedName{Namespace: "hosts", Name: "h1"}}
 	builder := fake.NewClientBuilder().WithScheme(newScheme())
 	for _, index := range fieldindex.All() {
@@ -526,7 +528,7 @@ func (w *world) reconcile() ctrl.Result {
 // attempt is reconcile where that may fail.
 func (w *world) attempt() (ctrl.Result, error) {
 	w.t.Helper()
-	result, err := w.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: w.key})
+	result, err := w.r.Reconcile(w.ctx, ctrl.Request{NamespacedName: w.key})
 	for _, calls := range []*async.Calls{w.r.Calls, w.r.PowerCalls} {
 		for {
 			if _, _, running := calls.Running(w.key); !running {

@@ -357,6 +357,25 @@ func TestAFailedOrInterruptedBootstrapIsTheReasonOfReady(t *testing.T) {
 	}
 }
 
+func TestWhatAHostOfAnotherNamespaceDoesNotTellIsToldHere(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
+	w.reconcile("m1")
+	told := w.machine("m1")
+	conditions.Set(told, metav1.Condition{Type: infrav1.MachineBootstrapDataRanCondition, Status: metav1.ConditionFalse,
+		Reason: infrav1.HostStepFailedReason, Message: "error: no such disk"})
+	w.g.Expect(w.client.Status().Update(t.Context(), told)).To(Succeed())
+	for reason, says := range map[string]string{infrav1.HostStepFailedReason: "host team/h1: error: no such disk",
+		infrav1.HostDeadReason: "host team/h1: see QuoinMachine"} {
+		w.updateHost("h1", func(h *infrav1.QuoinHost) {
+			setCondition(h, infrav1.HostProvisionedCondition, metav1.ConditionFalse, reason, "see QuoinMachine team/m1")
+		})
+		w.reconcile("m1")
+		w.expect("m1", infrav1.MachineReadyCondition, metav1.ConditionFalse, reason, says)
+	}
+	w.g.Expect(conditions.Has(w.machine("m1"), infrav1.MachineBootstrapDataRanCondition)).To(BeTrue(), "it is not ours")
+}
+
 func TestAnUnreachableHostIsTheReasonWhileTheNodeIsBeingMadeButNotAfterwards(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)
 	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))

@@ -29,7 +29,7 @@ import (
 // while, and serves all the same.
 func summarize(m *infrav1.QuoinMachine, v *observation) {
 	claimed := hostClaimed(v)
-	provisioned := hostProvisioned(v)
+	provisioned := hostProvisioned(m, v)
 	conditionsOf(m, claimed, provisioned, addonImages(m, v), ready(m, v, claimed, provisioned))
 	conditionsOf(m, lifecycle.Conditions(m, v.machine, v.now)...)
 	m.Status.Candidates = v.candidates
@@ -63,7 +63,7 @@ func hostClaimed(v *observation) metav1.Condition {
 	return c
 }
 
-func hostProvisioned(v *observation) metav1.Condition {
+func hostProvisioned(m *infrav1.QuoinMachine, v *observation) metav1.Condition {
 	c := metav1.Condition{Type: infrav1.MachineHostProvisionedCondition, Status: metav1.ConditionFalse}
 	if v.host == nil {
 		c.Reason, c.Message = infrav1.MachineWaitingForHostReason, "waiting for a host"
@@ -79,6 +79,10 @@ func hostProvisioned(v *observation) metav1.Condition {
 		c.Status, c.Reason = metav1.ConditionTrue, source.Reason
 	default:
 		c.Reason, c.Message = source.Reason, fmt.Sprintf("host %s: %s", name, source.Message)
+		if told := conditions.Get(m, infrav1.MachineBootstrapDataRanCondition); told != nil && told.Reason == source.Reason {
+			// A host of another namespace does not tell that.
+			c.Message = fmt.Sprintf("host %s: %s", name, told.Message)
+		}
 		// The way to the host is the nearer obstacle, unless the end is known already.
 		if obstacle := unreached(v.host); obstacle != nil && !final(source.Reason) {
 			c.Reason, c.Message = obstacle.Reason, fmt.Sprintf("host %s: %s", name, obstacle.Message)

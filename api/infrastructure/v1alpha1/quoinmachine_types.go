@@ -38,6 +38,9 @@ const (
 	MachineHostClaimedCondition = "HostClaimed"
 	// MachineHostProvisionedCondition mirrors the Provisioned condition of the host.
 	MachineHostProvisionedCondition = "HostProvisioned"
+	// MachineBootstrapDataRanCondition is False when the bootstrap data failed on a host of another namespace, and has what
+	// they printed: the host's status does not tell it there. It is absent otherwise.
+	MachineBootstrapDataRanCondition = "BootstrapDataRan"
 	// MachineAddonImagesCondition is True when the host holds the images of every version in spec.addonVersions.
 	MachineAddonImagesCondition = "AddonImagesPresent"
 	// MachineDrainableCondition is True when no pre-drain hook is left; else it names them, their owners and their age.
@@ -210,7 +213,7 @@ const (
 // +kubebuilder:validation:MinProperties=1
 type QuoinMachineStatus struct {
 	// conditions of the machine: Ready, HostClaimed, HostProvisioned, AddonImagesPresent, Drainable, Drained, Terminable,
-	// Paused.
+	// Paused, and BootstrapDataRan where the bootstrap data failed on a host of another namespace.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

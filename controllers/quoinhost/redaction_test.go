@@ -1,0 +1,333 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+// tokens are what the Secrets of a host and of its Machine hold, by the field.
+type tokens map[string]string
+
+func drawTokens() tokens {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	draw := func() string {
+		text := make([]byte, 32)
+		for i := range text {
+			text[i] = letters[rand.IntN(len(letters))] //nolint:gosec // opens nothing
+		}
+		return string(text)
+	}
+	drawn := tokens{}
+	for _, field := range []string{"file", "encoded file", "command", "listed command", "boot command", "server", "password",
+		"ssh", "jump", "bmc user", "bmc"} {
+		drawn[field] = draw()
+	}
+	drawn["phrase"] = "correct horse / \"battery\" staple"
+	drawn["lines"] = draw() + "\n" + draw() + "\n" + draw()
+	return drawn
+}
+
+func (t tokens) bootstrapData() string {
+	indent := func(text string) string { return strings.ReplaceAll(text, "\n", "\n    ") }
+	return fmt.Sprintf(`#cloud-config
+write_files:
+- path: /etc/one
+  content: |
+    key: %s
+- path: /etc/two
+  encoding: base64
+  content: %s
+- path: /etc/three
+  content: |
+    %s
+- path: /etc/four
+  content: '%s'
+bootcmd:
+- echo %s
+runcmd:
+- /usr/local/bin/log-in --as %s || exit 1
+- [curl, -d, "%s", https://example.com]
+- kubeadm join --config /run/kubeadm/kubeadm-join-config.yaml
+ntp: {servers: [%s]}
+users:
+- {name: ops, passwd: %s}
+`, t["file"], base64.StdEncoding.EncodeToString([]byte("x "+t["encoded file"])), indent(t["lines"]), t["phrase"],
+		t["boot command"], t["command"], t["listed command"], t["server"], t["password"])
+}
+
+// forms are what programs make of a token.
+func (t tokens) forms() []string {
+	var forms []string
+	for _, token := range t {
+		for _, line := range append(strings.Split(token, "\n"), token) {
+			quoted, _ := json.Marshal(line)
+			forms = append(forms, line, strings.Trim(string(quoted), `"`), url.QueryEscape(line), url.PathEscape(line),
+				base64.StdEncoding.EncodeToString([]byte(line)))
+		}
+	}
+	return forms
+}
+
+// told are texts that hold every token in every form, at every place of a base64.
+func (t tokens) told() string {
+	var text strings.Builder
+	for _, form := range t.forms() {
+		text.WriteString("it says " + strings.ReplaceAll(form, "\n", "\ntail ") + ";")
+	}
+	for _, token := range t {
+		for before := range 3 {
+			text.WriteString(" " + base64.StdEncoding.EncodeToString([]byte("xyz"[:before]+strings.Split(token, "\n")[0])))
+		}
+	}
+	return text.String()
+}
+
+// leaks are the tokens that a text tells.
+func (t tokens) leaks(text string) []string {
+	var found []string
+	for _, form := range t.forms() {
+		if strings.Contains(text, form) {
+			found = append(found, form)
+		}
+	}
+	for _, token := range t {
+		for line := range strings.SplitSeq(token, "\n") {
+			for before := range 3 {
+				// Without what its neighbors decide, too.
+				encoded := base64.StdEncoding.EncodeToString([]byte("xyz"[:before] + line))
+				if middle := encoded[4 : len(encoded)-4]; strings.Contains(text, middle) {
+					found = append(found, middle)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// printing is a host whose bootstrap data fail, and print what the host answers.
+type printing struct {
+	*machineRoom
+	ssh *sshProvisioner
+}
+
+func (p *printing) Follow(ctx context.Context, host *infrav1.QuoinHost, order FollowOrder) (run.Status, error) {
+	if status, err := p.machineRoom.Follow(ctx, host, order); err != nil || status.Phase == run.NotStarted {
+		return status, err
+	}
+	return p.ssh.Follow(ctx, host, order)
+}
+
+// secretWorld has tokens in every Secret, and a host that prints.
+type secretWorld struct {
+	*world
+	tokens tokens
+	host   *scripted
+	said   *events.FakeRecorder
+	logs   *strings.Builder
+}
+
+func newSecretWorld(t *testing.T, namespace string) *secretWorld {
+	host := newHost()
+	host.Namespace, host.Spec.HostKeys = namespace, []string{keyA}
+	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "qm1", Machine: "m1", Claim: "0123abcd"}
+	host.Spec.Bastion = &infrav1.Bastion{Address: "192.0.2.1", CredentialsRef: &infrav1.SecretReference{Name: "jump"}}
+	withBMC(host)
+	cluster, quoinCluster, machine, quoinMachine, secret := consumer(false)
+	quoinMachine.Spec.ProviderID = "quoin://" + namespace + "/h1/0123abcd"
+	w := &secretWorld{tokens: drawTokens(), host: &scripted{answers: map[string]string{}}, logs: &strings.Builder{}}
+	secret.Data["value"] = []byte(w.tokens.bootstrapData())
+	objects := []client.Object{host, cluster, quoinCluster, machine, quoinMachine, secret}
+	for name, data := range map[string]map[string][]byte{
+		"ssh":  {"ssh-privatekey": []byte(w.tokens["ssh"])},
+		"jump": {"ssh-privatekey": []byte("-----BEGIN X-----\n" + w.tokens["jump"] + "\n-----END X-----\n")},
+		"bmc":  {"username": []byte(w.tokens["bmc user"]), "password": []byte(w.tokens["bmc"])},
+	} {
+		objects = append(objects, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: data})
+	}
+	w.world = newWorld(t, objects...)
+	w.key.Namespace = namespace
+	w.said = events.NewFakeRecorder(10_000)
+	w.ctx = ctrl.LoggerInto(t.Context(), funcr.New(func(prefix, args string) {
+		w.logs.WriteString(prefix + args)
+	}, funcr.Options{Verbosity: 10}))
+	w.r.Recorder = w.said
+	w.r.Provisioner = &printing{machineRoom: w.room, ssh: &sshProvisioner{connector: w.host, secrets: w.r.secretsOf}}
+	return w
+}
+
+// prints has the bootstrap data fail with this output.
+func (w *secretWorld) prints(tail string) {
+	w.host.answers["/runs/"] = "now 1\ncomplete\nresult failed pre-kubeadm 1\nstep pre-kubeadm 0 0 60\n" +
+		"journal 1 b pre-kubeadm start\njournal 1 b pre-kubeadm failed 1\ntail " + tail + "\n"
+}
+
+// surface is everything that people may read.
+func (w *secretWorld) surface() (host, all string) {
+	w.t.Helper()
+	var text strings.Builder
+	show := func(o any) {
+		data, err := json.Marshal(o)
+		w.g.Expect(err).NotTo(HaveOccurred())
+		// As people read it.
+		text.WriteString(strings.NewReplacer(`\n`, "\n", `\"`, `"`, `\u003c`, "<").Replace(string(data)))
+	}
+	show(w.world.host())
+	host = text.String()
+	machine, quoinMachine := &clusterv1.Machine{}, &infrav1.QuoinMachine{}
+	w.object(machine, "m1")
+	w.object(quoinMachine, "qm1")
+	show(machine)
+	show(quoinMachine)
+	for len(w.said.Events) > 0 {
+		text.WriteString(<-w.said.Events)
+	}
+	families, err := metrics.Registry.Gather()
+	w.g.Expect(err).NotTo(HaveOccurred())
+	show(families)
+	return host, text.String() + w.logs.String()
+}
+
+func TestNoSecretSurfaces(t *testing.T) {
+	for _, namespace := range []string{"hosts", "team"} {
+		t.Run(namespace, func(t *testing.T) {
+			w := newSecretWorld(t, namespace)
+			w.prints("before\ntail " + w.tokens.told() + "\ntail error: it failed with " + w.tokens["command"])
+			w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostStepFailedReason)
+			host, all := w.surface()
+			w.g.Expect(w.tokens.leaks(all)).To(BeEmpty())
+			w.g.Expect(all).To(ContainSubstring("error: it failed with "+redact.Mark), "the rest is told")
+			if namespace == "hosts" {
+				w.g.Expect(host).NotTo(ContainSubstring("it failed with"), "to its own namespace")
+				w.g.Expect(host).To(ContainSubstring("see QuoinMachine team/qm1"))
+			}
+		})
+	}
+}
+
+func TestATokenThatTheOutputsCutWentThroughIsNotLeftInPart(t *testing.T) {
+	for _, field := range []string{"command", "phrase"} {
+		w := newSecretWorld(t, "team")
+		token := w.tokens[field]
+		w.prints(token[5:] + " is wrong " + strings.Repeat("word ", 1600))
+		w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostStepFailedReason)
+		_, all := w.surface()
+		w.g.Expect(all).To(ContainSubstring("is wrong word"))
+		for at := 5; at+redact.Least <= len(token); at++ {
+			w.g.Expect(all).NotTo(ContainSubstring(token[at:at+redact.Least]), field)
+		}
+	}
+}
+
+func TestALineOfAnErrorThatWasCutLosesItsBeginning(t *testing.T) {
+	w := newSecretWorld(t, "hosts")
+	token := w.tokens["phrase"]
+	said := (token[3:] + " is wrong" + strings.Repeat(" word", ssh.MaxStderr))[:ssh.MaxStderr]
+	err := w.r.redacted(t.Context(), w.world.host(), fmt.Errorf("starting: %w", &ssh.ExitError{Code: 1, Stderr: said}))
+	w.g.Expect(err.Error()).To(HavePrefix("starting: the command ended with code 1: is wrong word"))
+}
+
+func TestAnErrorOfAHostTellsNoSecret(t *testing.T) {
+	for name, fail := range map[string]func(string) error{
+		"a script": func(said string) error { return fmt.Errorf("starting: %w", &ssh.ExitError{Code: 1, Stderr: said}) },
+		"sudo":     func(said string) error { return &ssh.SudoError{Endpoint: "x", User: "ops", Detail: said} },
+		"a login shell": func(said string) error {
+			return &ssh.UnreachableError{Endpoint: "x", Err: &ssh.ShellError{User: "ops", Said: said}}
+		},
+		"a source": func(said string) error { return &ArtifactsError{Place: "/opt", Err: errors.New(said)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newSecretWorld(t, "hosts")
+			w.prints("x")
+			w.room.set(func() { w.room.errs["provision"] = fail("it said: " + w.tokens.told()) })
+			w.until("tried", func(*infrav1.QuoinHost) bool { return w.room.count("provision") > 1 })
+			_, all := w.surface()
+			w.g.Expect(all).To(ContainSubstring("it said"))
+			w.g.Expect(w.tokens.leaks(all)).To(BeEmpty())
+			answer := w.r.redacted(t.Context(), w.world.host(), fail(w.tokens.told()))
+			w.g.Expect(w.tokens.leaks(answer.Error())).To(BeEmpty())
+		})
+	}
+}
+
+func TestASilentHostHasNoSecretRead(t *testing.T) {
+	g := NewWithT(t)
+	r := &Reconciler{APIReader: interceptor.NewClient(newWorld(t).watching(), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			t.Error("it was read")
+			return nil
+		}})}
+	for _, err := range []error{nil, errNoRoute, context.DeadlineExceeded, &ssh.AuthError{}} {
+		if err == nil {
+			g.Expect(r.redacted(t.Context(), newHost(), nil)).To(Succeed())
+			continue
+		}
+		g.Expect(r.redacted(t.Context(), newHost(), err)).To(BeIdenticalTo(err))
+	}
+}
+
+func TestWhatCannotBeComparedIsNotShown(t *testing.T) {
+	w := newSecretWorld(t, "team")
+	secret := &corev1.Secret{}
+	w.prints("it says something")
+	w.untilState(infrav1.HostStateProvisioning)
+	w.until("started", func(h *infrav1.QuoinHost) bool {
+		return h.Status.Operation != nil && h.Status.Operation.Phase == string(run.Running)
+	})
+	w.object(secret, "m1-bootstrap")
+	w.g.Expect(w.client.Delete(t.Context(), secret)).To(Succeed())
+	w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostStepFailedReason)
+	_, all := w.surface()
+	w.g.Expect(all).NotTo(ContainSubstring("something"))
+	w.g.Expect(all).To(ContainSubstring("(not shown: reading bootstrap data Secret team/m1-bootstrap"))
+}
+
+func TestAFindingOfAVerificationTellsNoSecret(t *testing.T) {
+	w := newSecretWorld(t, "hosts")
+	w.host.answers["found "] = "found /etc/x is not empty: /etc/" + w.tokens["command"] + "\tremove it\nend\n"
+	provisioner := &sshProvisioner{connector: w.host, secrets: w.r.secretsOf}
+	findings, err := provisioner.Verify(t.Context(), w.world.host(), CleanOrder{ID: "reset-1"})
+	w.g.Expect(err).NotTo(HaveOccurred())
+	w.g.Expect(findings).NotTo(BeEmpty())
+	w.g.Expect(w.tokens.leaks(fmt.Sprint(findings))).To(BeEmpty())
+}
+
+func TestWhatWasToldOfAnAttemptIsTakenBackWhenTheHostIsANode(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.setBootstrapData("#cloud-config\npackages: [x]\n")
+	w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostBootstrapDataInvalidReason)
+	told := &infrav1.QuoinMachine{}
+	w.object(told, "qm1")
+	w.g.Expect(conditions.Has(told, infrav1.MachineBootstrapDataRanCondition)).To(BeTrue())
+	w.setBootstrapData(work)
+	w.untilState(infrav1.HostStateProvisioned)
+	w.object(told, "qm1")
+	w.g.Expect(conditions.Has(told, infrav1.MachineBootstrapDataRanCondition)).To(BeFalse())
+}
