@@ -161,7 +161,7 @@ func newSecretWorld(t *testing.T, namespace string) *secretWorld {
 	host.Spec.Bastion = &infrav1.Bastion{Address: "192.0.2.1", CredentialsRef: &infrav1.SecretReference{Name: "jump"}}
 	withBMC(host)
 	cluster, quoinCluster, machine, quoinMachine, secret := consumer(false)
-	quoinMachine.Spec.ProviderID = "quoin://" + namespace + "/h1/0123abcd"
+	quoinMachine.Spec.ProviderID, quoinMachine.Spec.HostNamespaces = "quoin://"+namespace+"/h1/0123abcd", []string{namespace}
 	w := &secretWorld{tokens: drawTokens(), host: &scripted{answers: map[string]string{}}, logs: &strings.Builder{}}
 	secret.Data["value"] = []byte(w.tokens.bootstrapData())
 	objects := []client.Object{host, cluster, quoinCluster, machine, quoinMachine, secret}

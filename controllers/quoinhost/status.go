@@ -22,8 +22,12 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
-// maxMessage is below what the API server takes (32768), and more than anybody reads.
-const maxMessage = 4096
+// maxMessage is below what the API server takes (32768), and more than anybody reads. An obstacle has half of it in
+// Ready, so that what a person can do about it always follows; its own condition has the rest.
+const (
+	maxMessage  = 4096
+	maxObstacle = maxMessage / 2
+)
 
 // maxNote is what the API server takes for an event; a longer one is refused as a whole.
 const maxNote = 1024
@@ -230,7 +234,7 @@ func (r *reconciliation) waiting(status metav1.ConditionStatus, reason, message 
 	if len(notes) == 0 {
 		return message
 	}
-	if message = strings.TrimRight(message, "."); message != "" {
+	if message = text.Shorten(strings.TrimRight(message, "."), maxObstacle); message != "" {
 		message += ". "
 	}
 	return message + strings.Join(notes, ". ")

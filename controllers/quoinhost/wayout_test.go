@@ -8,6 +8,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,8 @@ func TestEveryStateHasAWayOut(t *testing.T) {
 			}
 			g.Expect(r.waiting(metav1.ConditionFalse, "Anything", "it waits")).To(MatchRegexp(`^it waits\. .*kubectl -n \S+ `),
 				"%s, claimed: %v", state, claimed)
+			g.Expect(r.waiting(metav1.ConditionFalse, "Anything", strings.Repeat("output ", maxMessage))).
+				To(And(MatchRegexp(`kubectl -n \S+ `), WithTransform(func(said string) int { return len(said) }, BeNumerically("<", maxMessage))))
 			g.Expect(r.waiting(metav1.ConditionTrue, "Anything", "")).To(BeEmpty())
 			g.Expect(r.waiting(metav1.ConditionFalse, "Anything", "do: kubectl get")).To(Equal("do: kubectl get"))
 		}
