@@ -38,8 +38,8 @@ const (
 	MachineHostClaimedCondition = "HostClaimed"
 	// MachineHostProvisionedCondition mirrors the Provisioned condition of the host.
 	MachineHostProvisionedCondition = "HostProvisioned"
-	// MachineBootstrapDataRanCondition is False when the bootstrap data failed on a host of another namespace, and has what
-	// they printed: the host's status does not tell it there. It is absent otherwise.
+	// MachineBootstrapDataRanCondition is False when the bootstrap data failed on a host of another namespace, and has
+	// what they printed: the host's status does not tell it there. It is absent otherwise.
 	MachineBootstrapDataRanCondition = "BootstrapDataRan"
 	// MachineAddonImagesCondition is True when the host holds the images of every version in spec.addonVersions.
 	MachineAddonImagesCondition = "AddonImagesPresent"

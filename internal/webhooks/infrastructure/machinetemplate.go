@@ -23,9 +23,9 @@ var machineTemplates = webhooks.Template[*infrav1.QuoinMachineTemplate]{
 	},
 }
 
-// whatMachinesAreMadeOf is what cannot change without other Machines. From which namespaces hosts are accepted is no part of
-// it: nothing of a Machine that has its host follows from that, and a pool whose hosts are shared must be able to consent
-// without being replaced.
+// whatMachinesAreMadeOf is what cannot change without other Machines. From which namespaces hosts are accepted is no
+// part of it: nothing of a Machine that has its host follows from that, and a pool whose hosts are shared must be able
+// to consent without being replaced.
 func whatMachinesAreMadeOf(template *infrav1.QuoinMachineTemplate) any {
 	spec := template.Spec.Template.Spec
 	spec.HostNamespaces = nil
