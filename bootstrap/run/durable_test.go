@@ -45,6 +45,45 @@ func TestAStepThatCannotBeJournaledDoesNotBegin(t *testing.T) {
 	g.Expect(len(l.lines("once"))).To(BeNumerically("<=", 1))
 }
 
+// A journal that cannot be read is not one without the line that is asked for: what runs once would run again.
+func TestAJournalThatCannotBeReadBeginsNothing(t *testing.T) {
+	for name, failure := range map[string]string{
+		"awk fails":                     "exit 2",
+		"awk says what it says of none": "exit 1",
+		"awk is killed":                 "kill -KILL $$",
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := newLab(t)
+			plan := onceUntilGo(l, "p")
+			l.start(plan)
+			l.wait("p", func(run.Status) bool { return len(l.lines("once")) == 1 })
+			l.kill("p")
+			l.wait("p", func(s run.Status) bool { return s.Lost })
+
+			stubs := t.TempDir()
+			broken := filepath.Join(stubs, "broken")
+			found, err := exec.LookPath("awk")
+			g.Expect(err).NotTo(HaveOccurred())
+			stub := "#!/bin/sh\n[ -e '" + broken + "' ] && " + failure + "\nexec " + found + " \"$@\"\n"
+			g.Expect(os.WriteFile(filepath.Join(stubs, "awk"), []byte(stub), 0o755)).To(Succeed())
+			g.Expect(os.WriteFile(broken, nil, 0o600)).To(Succeed())
+			l.host.Env = []string{"PATH=" + stubs + ":" + os.Getenv("PATH")}
+			journal := filepath.Join("runs", "p", "journal")
+			before := l.lines(journal)
+			l.start(plan)
+			time.Sleep(200 * time.Millisecond)
+			g.Expect(l.lines(journal)).To(Equal(before))
+			g.Expect(l.lines("once")).To(HaveLen(1))
+
+			g.Expect(os.Remove(broken)).To(Succeed())
+			l.start(plan)
+			g.Expect(l.wait("p", final).Phase).To(Equal(run.Interrupted))
+			g.Expect(l.lines("once")).To(HaveLen(1))
+		})
+	}
+}
+
 func TestAnEmptyResultIsNone(t *testing.T) {
 	for name, end := range map[string]func(*lab, run.Plan){
 		"start": func(l *lab, plan run.Plan) { l.start(plan) },

@@ -29,9 +29,15 @@ note() {
 	printf '%s %s %s\n' "$(date +%s)" "$boot" "$*" >>"$journal" && sync "$journal" || exit 1
 }
 
-# has <step> <word>: is there such a line? Field by field, for a name may be the beginning of another.
+# has <step> <word>: is there such a line? Field by field, for a name may be the beginning of another. A journal that was
+# not read to its end says neither: the plan then is lost, as in note, and nothing runs twice.
 has() {
-	awk -v s="$1" -v w="$2" '$3 == s && $4 == w { f = 1 } END { exit !f }' "$journal"
+	awk -v s="$1" -v w="$2" '$3 == s && $4 == w { f = 1 } END { exit f ? 10 : 11 }' <"$journal"
+	case $? in
+	10) return 0 ;;
+	11) return 1 ;;
+	esac
+	exit 1
 }
 
 # The end of a plan, good or bad: secrets go, journal and logs of plain steps stay.
@@ -52,11 +58,12 @@ if [ -s "$journal" ] && [ -n "$(tail -c 1 "$journal")" ]; then
 fi
 
 # An end that was journaled but not yet summed up.
-ended=$(awk '$4 == "failed" { print "failed", $3, $5, $6 } $4 == "interrupted" { print "interrupted", $3 }' "$journal" | head -n 1)
+ended=$(awk '$4 == "failed" { print "failed", $3, $5, $6; exit } $4 == "interrupted" { print "interrupted", $3; exit }' <"$journal") ||
+	exit 1
 [ -n "$ended" ] && finish "$ended"
 
 if [ "$verb" = stop ]; then
-	step=$(awk '$4 == "start" { s = $3 } END { print s }' "$journal")
+	step=$(awk '$4 == "start" { s = $3 } END { print s }' <"$journal") || exit 1
 	note "${step:--} interrupted"
 	finish "interrupted ${step:--}"
 fi
