@@ -71,9 +71,6 @@ func (w *HostWebhook) ValidateUpdate(
 	if webhooks.Unchanged(before.Spec, after.Spec) {
 		return nil, refuseHost(after, validateWords(before, after))
 	}
-	if !after.DeletionTimestamp.IsZero() {
-		return nil, nil
-	}
 	reasons := validateHostSpec(&after.Spec)
 	reasons = append(reasons, validateClaim(before.Spec.ConsumerRef, after.Spec.ConsumerRef)...)
 	reasons = append(reasons, validateHold(before, after)...)

@@ -205,13 +205,36 @@ func TestAClaimIsNotImposedOnAMachineThatDoesNotAcceptTheHost(t *testing.T) {
 	}
 }
 
-func TestHostBeingDeletedIsLetThrough(t *testing.T) {
-	deleting := func(h *infrav1.QuoinHost) { now := metav1.Now(); h.DeletionTimestamp = &now }
-	webhook := &HostWebhook{Client: reader(t)}
-	_, err := webhook.ValidateUpdate(t.Context(), host("a"), host("a", at("0.0.0.0"), deleting))
-	expectRefusal(t, err, "")
-	_, err = webhook.ValidateUpdate(t.Context(), host("a"), host("a", at("0.0.0.0")))
-	expectRefusal(t, err, "spec.address")
+// Until its last finalizer goes, a host is connected to and reset, so each rule holds for one that is being deleted too.
+func TestAHostThatIsBeingDeletedIsValidated(t *testing.T) {
+	deleted := func(change func(*infrav1.QuoinHost)) *infrav1.QuoinHost {
+		return host("a", func(h *infrav1.QuoinHost) {
+			now := metav1.Now()
+			h.DeletionTimestamp, h.Finalizers = &now, []string{infrav1.HostFinalizer}
+			h.Spec.HostKeys = []string{ed25519Key}
+			h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "prod", Name: "m", Machine: "m", Claim: "0a1b2c3d"}
+			h.Spec.ClaimGeneration = 3
+			change(h)
+		})
+	}
+	for name, c := range map[string]struct {
+		change  func(*infrav1.QuoinHost)
+		refusal string
+	}{
+		"an address that nobody has": {at("0.0.0.0"), "spec.address"},
+		"trust that is taken away":   {func(h *infrav1.QuoinHost) { h.Spec.HostKeys = nil }, infrav1.AcceptHostKeyAnnotation},
+		"a claim that changes hands": {func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef.Name = "other" }, "spec.consumerRef"},
+		"a claim that ends early":    {func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = nil }, "delete Machine m"},
+		"a claim that is forgotten":  {func(h *infrav1.QuoinHost) { h.Spec.ClaimGeneration = 2 }, "keep 3"},
+		"another address":            {at("192.0.2.99"), ""},
+		"its finalizer that goes":    {func(h *infrav1.QuoinHost) { h.Finalizers = nil }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			webhook := &HostWebhook{Client: reader(t), Live: reader(t, machine(provided("quoin://hosts/a/0a1b2c3d")))}
+			_, err := webhook.ValidateUpdate(t.Context(), deleted(func(*infrav1.QuoinHost) {}), deleted(c.change))
+			expectRefusal(t, err, c.refusal)
+		})
+	}
 }
 
 func TestHostTrustIsNotGivenAnewUnseen(t *testing.T) {
@@ -222,11 +245,6 @@ func TestHostTrustIsNotGivenAnewUnseen(t *testing.T) {
 	_, err := webhook.ValidateUpdate(t.Context(), host("a", keys(ed25519Key)), host("a"))
 	expectRefusal(t, err, infrav1.AcceptHostKeyAnnotation)
 	_, err = webhook.ValidateUpdate(t.Context(), host("a"), host("a", keys(ed25519Key)))
-	expectRefusal(t, err, "")
-	now := metav1.Now()
-	_, err = webhook.ValidateUpdate(t.Context(), host("a", keys(ed25519Key)), host("a", func(h *infrav1.QuoinHost) {
-		h.DeletionTimestamp = &now
-	}))
 	expectRefusal(t, err, "")
 }
 
