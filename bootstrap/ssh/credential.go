@@ -28,6 +28,14 @@ func ParseSigner(privateKey []byte) (ssh.Signer, error) {
 		return nil, errors.New("the SSH private key cannot be parsed; expected PEM or OpenSSH format, for example made by " +
 			"ssh-keygen -t ed25519")
 	}
+	switch signer.PublicKey().Type() {
+	case ssh.InsecureKeyAlgoDSA:
+		return nil, errors.New("the SSH private key is a DSA key, which is too weak to be used; make another one, for " +
+			"example by ssh-keygen -t ed25519")
+	case ssh.KeyAlgoRSA:
+		// Unless told otherwise it would sign with SHA-1 too, where a host asks for no other.
+		return ssh.NewSignerWithAlgorithms(signer.(ssh.AlgorithmSigner), []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256})
+	}
 	return signer, nil
 }
 

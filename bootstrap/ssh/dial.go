@@ -90,7 +90,12 @@ type handshake struct {
 }
 
 func (h *handshake) shake(raw net.Conn) (*ssh.Client, error) {
+	algorithms := ssh.SupportedAlgorithms()
 	config := &ssh.ClientConfig{
+		// What the library offers unless told otherwise has algorithms with known weaknesses among it.
+		Config: ssh.Config{
+			KeyExchanges: algorithms.KeyExchanges, Ciphers: algorithms.Ciphers, MACs: algorithms.MACs,
+		},
 		User:              h.target.User,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(h.proof.watch(h.target.Signers)...)},
 		HostKeyAlgorithms: h.target.hostKeyAlgorithms(),
@@ -130,6 +135,11 @@ func (h *handshake) explain(ctx context.Context, err error) error {
 		return &HostKeyChangedError{
 			Endpoint: t.Endpoint(), Bastion: t.isBastion,
 			Want: fingerprints(t.HostKeys), Authorities: fingerprints(t.HostAuthorities), Got: got,
+		}
+	case negotiation != nil && !strings.Contains(negotiation.What, "host key"):
+		return &AlgorithmsError{
+			Endpoint: t.Endpoint(), Bastion: t.isBastion, Kind: negotiation.What,
+			Accepted: negotiation.SupportedAlgorithms, Offered: negotiation.RequestedAlgorithms,
 		}
 	case h.presented != nil && refusedLogin(err):
 		return &AuthError{Endpoint: t.Endpoint(), Bastion: t.isBastion, User: t.User, Fingerprints: describeKeys(t.Signers)}

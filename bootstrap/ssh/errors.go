@@ -164,6 +164,28 @@ func (e *AuthError) Error() string {
 		who, e.User, strings.Join(e.Fingerprints, ", "))
 }
 
+// AlgorithmsError says that the host answers, but agrees to no algorithm of a kind that is still known to be strong: the
+// script never ran.
+type AlgorithmsError struct {
+	Endpoint string
+	// Bastion says that Endpoint is a jump host, not the host itself.
+	Bastion bool
+	// Kind is what there is no agreement about, such as "key exchange".
+	Kind string
+	// Accepted would have been agreed to; Offered is what the host does, as it says itself.
+	Accepted, Offered []string
+}
+
+func (e *AlgorithmsError) Error() string {
+	who := e.Endpoint
+	if e.Bastion {
+		who = "bastion " + who
+	}
+	// Whoever answers there may say anything, and much of it.
+	return fmt.Sprintf("sshd at %s agrees to no %s that is accepted (it offers %.200q); have its sshd_config offer one of %s",
+		who, e.Kind, strings.Join(e.Offered, ","), strings.Join(e.Accepted, ","))
+}
+
 // SudoError says that the user may log in but not become root without a password: the script never ran.
 type SudoError struct {
 	Endpoint, User string
@@ -238,10 +260,11 @@ func NeverRan(err error) bool {
 	var unreachable *UnreachableError
 	var hostKey *HostKeyChangedError
 	var auth *AuthError
+	var algorithms *AlgorithmsError
 	var sudo *SudoError
 	var bastion *BastionError
-	return errors.As(err, &bastion) || errors.As(err, &unreachable) || errors.As(err, &hostKey) || errors.As(err, &auth) ||
-		errors.As(err, &sudo)
+	return errors.As(err, &bastion) || errors.As(err, &algorithms) || errors.As(err, &unreachable) || errors.As(err, &hostKey) ||
+		errors.As(err, &auth) || errors.As(err, &sudo)
 }
 
 func lastLines(text string, n int) string {

@@ -40,7 +40,7 @@ func explain(err error, host *infrav1.QuoinHost) finding {
 		return finding{infrav1.HostKeyVerifiedCondition, infrav1.HostKeyMissingReason, err.Error()}
 	case keyChanged:
 		return finding{infrav1.HostKeyVerifiedCondition, infrav1.HostKeyChangedReason, hostKeyMessage(hostKey, host)}
-	case is[*ssh.AuthError](err), is[*ssh.SudoError](err):
+	case is[*ssh.AuthError](err), is[*ssh.AlgorithmsError](err), is[*ssh.SudoError](err):
 		return finding{infrav1.HostReachableCondition, infrav1.HostAuthenticationFailedReason, err.Error()}
 	case is[*ssh.BastionError](err):
 		return finding{infrav1.HostReachableCondition, infrav1.HostUnreachableReason, err.Error()}
@@ -159,8 +159,8 @@ func (r *reconciliation) failed(ctx context.Context, err error) result {
 	return res
 }
 
-// noteUnreachable records since when the host does not answer. A host that refuses our key, or asks for a password,
-// does answer; a bastion that fails says nothing about the hosts behind it.
+// noteUnreachable records since when the host does not answer. A host that refuses our key or algorithms, or asks
+// for a password, does answer; a bastion that fails says nothing about the hosts behind it.
 func (r *reconciliation) noteUnreachable(err error, reason string) {
 	var bastion *ssh.BastionError
 	switch {

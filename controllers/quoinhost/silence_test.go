@@ -27,6 +27,7 @@ func TestAHostThatAnswersWithAnotherKeyOrRefusesOursIsNotPoweredOff(t *testing.T
 			Got: "SHA256:new"},
 		"lost behind its bastion": &ssh.BastionError{Bastion: "192.0.2.1:22", Err: errors.New("no route to host")},
 		"no entry":                &ssh.AuthError{Endpoint: "192.0.2.11:22", User: "root"},
+		"weak algorithms":         &ssh.AlgorithmsError{Endpoint: "192.0.2.11:22", Kind: "key exchange"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := silentWorld(t, withBMC)

@@ -29,6 +29,8 @@ type ServerOptions struct {
 	Authorize func(user string, key ssh.PublicKey) bool
 	// HostKey is presented; a fresh one when nil.
 	HostKey ssh.Signer
+	// Algorithms are all that the server agrees to, field by field; those of the library where a field is empty.
+	Algorithms ssh.Algorithms
 	// HostCertificate is presented to clients that ask for certificates; made by Certify.
 	HostCertificate ssh.Signer
 	// Env is the environment of the commands, PATH included. A directory with a stub named sudo comes first there.
@@ -72,6 +74,10 @@ func NewServer(o ServerOptions) (*Server, error) {
 	}
 	s := &Server{options: o, listener: listener, conns: map[net.Conn]bool{}}
 	s.config = &ssh.ServerConfig{
+		Config: ssh.Config{
+			KeyExchanges: o.Algorithms.KeyExchanges, Ciphers: o.Algorithms.Ciphers, MACs: o.Algorithms.MACs,
+		},
+		PublicKeyAuthAlgorithms: o.Algorithms.PublicKeyAuths,
 		PublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
 			if o.Authorize != nil {
 				if o.Authorize(meta.User(), key) {
