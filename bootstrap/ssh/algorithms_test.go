@@ -25,10 +25,10 @@ import (
 func TestWeakAlgorithmsAreNotAgreedTo(t *testing.T) {
 	weak := xssh.InsecureAlgorithms()
 	for name, only := range map[string]xssh.Algorithms{
-		"key exchange":                  {KeyExchanges: weak.KeyExchanges},
-		"client to server cipher":       {Ciphers: weak.Ciphers},
-		"client to server MAC":          {MACs: weak.MACs, Ciphers: []string{xssh.CipherAES256CTR}},
-		"":                       {Ciphers: []string{xssh.CipherAES256CTR}},
+		"key exchange":            {KeyExchanges: weak.KeyExchanges},
+		"client to server cipher": {Ciphers: weak.Ciphers},
+		"client to server MAC":    {MACs: weak.MACs, Ciphers: []string{xssh.CipherAES256CTR}},
+		"":                        {Ciphers: []string{xssh.CipherAES256CTR}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -29,7 +29,7 @@ func ParseSigner(privateKey []byte) (ssh.Signer, error) {
 			"ssh-keygen -t ed25519")
 	}
 	switch signer.PublicKey().Type() {
-	case ssh.InsecureKeyAlgoDSA:
+	case ssh.InsecureKeyAlgoDSA: //nolint:staticcheck // Named to refuse it.
 		return nil, errors.New("the SSH private key is a DSA key, which is too weak to be used; make another one, for " +
 			"example by ssh-keygen -t ed25519")
 	case ssh.KeyAlgoRSA:

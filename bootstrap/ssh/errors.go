@@ -164,8 +164,8 @@ func (e *AuthError) Error() string {
 		who, e.User, strings.Join(e.Fingerprints, ", "))
 }
 
-// AlgorithmsError says that the host answers, but agrees to no algorithm of a kind that is still known to be strong: the
-// script never ran.
+// AlgorithmsError says that the host answers, but agrees to no algorithm of a kind that is still known to be strong:
+// the script never ran.
 type AlgorithmsError struct {
 	Endpoint string
 	// Bastion says that Endpoint is a jump host, not the host itself.
@@ -182,8 +182,8 @@ func (e *AlgorithmsError) Error() string {
 		who = "bastion " + who
 	}
 	// Whoever answers there may say anything, and much of it.
-	return fmt.Sprintf("sshd at %s agrees to no %s that is accepted (it offers %.200q); have its sshd_config offer one of %s",
-		who, e.Kind, strings.Join(e.Offered, ","), strings.Join(e.Accepted, ","))
+	return fmt.Sprintf("sshd at %s agrees to no %s that is accepted (it offers %.200q); have its sshd_config offer one "+
+		"of %s", who, e.Kind, strings.Join(e.Offered, ","), strings.Join(e.Accepted, ","))
 }
 
 // SudoError says that the user may log in but not become root without a password: the script never ran.
@@ -263,8 +263,8 @@ func NeverRan(err error) bool {
 	var algorithms *AlgorithmsError
 	var sudo *SudoError
 	var bastion *BastionError
-	return errors.As(err, &bastion) || errors.As(err, &algorithms) || errors.As(err, &unreachable) || errors.As(err, &hostKey) ||
-		errors.As(err, &auth) || errors.As(err, &sudo)
+	return errors.As(err, &bastion) || errors.As(err, &algorithms) || errors.As(err, &unreachable) ||
+		errors.As(err, &hostKey) || errors.As(err, &auth) || errors.As(err, &sudo)
 }
 
 func lastLines(text string, n int) string {
