@@ -46,13 +46,14 @@ func depotError(at string, err error) error {
 	return &DepotError{text: fmt.Sprintf("the manager cannot read %s: %v", at, err)}
 }
 
-func openDepot(bundle *Bundle, location Location, version string) *depot {
-	d := &depot{at: location.At(version)}
+func openDepot(wanted Wanted, location Location, version string) *depot {
+	bundle, d := wanted.Bundle, &depot{at: location.At(version)}
 	if !location.Remote() {
 		return d
 	}
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: answerTime}).DialContext,
+		// That of the manager's own environment is not for its users.
+		Proxy: nil, DialContext: (&net.Dialer{Timeout: answerTime, ControlContext: wanted.Control}).DialContext,
 		ResponseHeaderTimeout: answerTime, TLSHandshakeTimeout: answerTime,
 	}
 	if bundle.Proxy != "" {
@@ -68,8 +69,10 @@ func openDepot(bundle *Bundle, location Location, version string) *depot {
 		switch {
 		case len(via) > 10:
 			return errors.New("redirected more than ten times")
-		case via[0].URL.Scheme == "https" && r.URL.Scheme != "https":
-			return errors.New("redirected from HTTPS to something weaker")
+		case r.URL.Scheme != via[0].URL.Scheme || r.URL.Host != via[0].URL.Host:
+			// Where it leads to is for the server to say, which is a user's, and to be read by the hosts of that user.
+			return fmt.Errorf("redirected to %s://%s, which is not followed; give that as the location, or have the hosts "+
+				"fetch the bundle (delivery: Fetch)", r.URL.Scheme, r.URL.Host)
 		}
 		return nil
 	}}

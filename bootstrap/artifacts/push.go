@@ -66,7 +66,7 @@ func Push(ctx context.Context, host ssh.Host, wanted Wanted, role Role, budget t
 	for _, file := range lacking {
 		d := depots[file.of(wanted.Version)]
 		if d == nil {
-			d = openDepot(wanted.Bundle, supply.location, file.of(wanted.Version))
+			d = openDepot(wanted, supply.location, file.of(wanted.Version))
 			depots[file.of(wanted.Version)] = d
 		}
 		sent, err := pushFile(ctx, host, d, file, wanted.Bundle.BytesPerSecond, until)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -197,13 +198,76 @@ func TestOnlyWhatLiesInTheBundleIsPushed(t *testing.T) {
 	}
 }
 
-func TestTheAddressOfARedirectIsNotRepeated(t *testing.T) {
+// Whoever names a bundle may not have this process ask what only it can reach.
+func TestARedirectIsFollowedWithinItsOriginOnly(t *testing.T) {
 	l, wanted := pushing(t)
-	server := httptest.NewServer(http.RedirectHandler("http://127.0.0.1:1/x?signature=hunter2", http.StatusFound))
+	asked := 0
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+	defer elsewhere.Close()
+	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL+"/x?signature=hunter2", http.StatusFound))
 	defer server.Close()
 	wanted.Bundle.Location = server.URL + "/{{version}}"
 	_, err := l.push(wanted, artifacts.Worker, time.Minute)
-	l.g.Expect(err).To(MatchError(And(ContainSubstring("connection refused"), Not(ContainSubstring("hunter2")))))
+	l.g.Expect(err).To(MatchError(And(ContainSubstring("redirected to "+elsewhere.URL), Not(ContainSubstring("hunter2")),
+		ContainSubstring("delivery: Fetch"))))
+	l.g.Expect(asked).To(BeZero())
+
+	// The same origin may lead to another folder, and what leads nowhere is not repeated.
+	shelf := &shelf{l: l}
+	moved := http.NewServeMux()
+	moved.Handle("/old/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, strings.TrimPrefix(r.URL.Path, "/old"), http.StatusFound)
+	}))
+	moved.Handle("/", shelf)
+	same := httptest.NewServer(moved)
+	defer same.Close()
+	wanted.Bundle.Location = same.URL + "/old/{{version}}"
+	progress, err := l.push(wanted, artifacts.Worker, time.Minute)
+	l.g.Expect(err).NotTo(HaveOccurred())
+	l.g.Expect(progress).NotTo(BeZero())
+}
+
+func TestTheServerOfABundleIsConnectedToByTheRules(t *testing.T) {
+	l, wanted := pushing(t)
+	server := httptest.NewServer(&shelf{l: l})
+	defer server.Close()
+	wanted.Bundle.Location = strings.Replace(server.URL, "127.0.0.1", "localhost", 1) + "/{{version}}"
+	var judged []string
+	refusal := errors.New("it is the manager's own")
+	wanted.Control = func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		judged = append(judged, address)
+		return refusal
+	}
+	_, err := l.push(wanted, artifacts.Worker, time.Minute)
+	var depot *artifacts.DepotError
+	l.g.Expect(errors.As(err, &depot)).To(BeTrue(), "%v", err)
+	l.g.Expect(err).To(MatchError(ContainSubstring("it is the manager's own")))
+	l.g.Expect(judged).To(ContainElement(strings.TrimPrefix(server.URL, "http://")))
+	refusal = nil
+	_, err = l.push(wanted, artifacts.Worker, time.Minute)
+	l.g.Expect(err).NotTo(HaveOccurred())
+}
+
+// A proxy that the manager's environment names would be asked in place of what is judged. The environment is read once
+// in a process, so this one has its own.
+func TestTheProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
+	const inner = "QUOIN_TEST_OWN_PROCESS"
+	if os.Getenv(inner) != "" {
+		l, wanted := pushing(t)
+		wanted.Bundle.Location = "http://bundles.invalid/{{version}}"
+		_, err := l.push(wanted, artifacts.Worker, time.Minute)
+		l.g.Expect(err).To(HaveOccurred())
+		return
+	}
+	g := NewWithT(t)
+	asked := 0
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+	defer proxy.Close()
+	own := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	own.Env = append(os.Environ(), inner+"=1", "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL)
+	output, err := own.CombinedOutput()
+	g.Expect(err).NotTo(HaveOccurred(), "%s", output)
+	g.Expect(asked).To(BeZero())
 }
 
 // A server that stalls is no host that does not answer: hosts are given up for that.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
@@ -26,6 +27,9 @@ type Wanted struct {
 	// them: they stay when what other versions left is removed, and from bundles that can be had they come before the node
 	// joins.
 	AddonVersions []string
+	// Control is that of net.Dialer, for this process's own connections to the server of a bundle: what it refuses is not
+	// connected to. Nothing is refused when nil.
+	Control func(ctx context.Context, network, address string, c syscall.RawConn) error
 }
 
 // Place names the source, for people.
@@ -105,7 +109,7 @@ func (s *Supply) read(ctx context.Context, host ssh.Host, wanted Wanted) (*Manif
 		return readByHost(ctx, host, wanted.Bundle, s.location, wanted.Version, name)
 	}
 	if wanted.Pushed() {
-		d := openDepot(wanted.Bundle, s.location, wanted.Version)
+		d := openDepot(wanted, s.location, wanted.Version)
 		defer d.close()
 		read = d.read
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -283,4 +284,32 @@ func TestABastionsConnectionIsNotSharedBetweenKeys(t *testing.T) {
 	g.Expect(second).NotTo(BeIdenticalTo(first))
 	_, err = first.Run(context.Background(), ssh.Command{Script: "true"})
 	g.Expect(err).To(HaveOccurred())
+}
+
+// Control judges what this process connects to itself: a host without a bastion, or the bastion.
+func TestAnAddressThatIsRefusedIsNeverDialed(t *testing.T) {
+	host, target := serve(t, sshtest.ServerOptions{})
+	target.HostKeys = []xssh.PublicKey{host.HostKey()}
+	_, through := behind(t, target, sshtest.ServerOptions{})
+	var judged []string
+	options := ssh.PoolOptions{Control: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		judged = append(judged, address)
+		return errors.New("it is in none of the allowed networks")
+	}}
+	for name, target := range map[string]ssh.Target{"a host": target, "a bastion": through} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			judged = nil
+			_, err := ssh.Dial(context.Background(), target, options)
+			var refused *ssh.RefusedError
+			var unreachable *ssh.UnreachableError
+			g.Expect(errors.As(err, &refused)).To(BeTrue(), "%v", err)
+			g.Expect(refused.Bastion).To(Equal(target.Bastion != nil))
+			g.Expect(errors.As(err, &unreachable)).To(BeFalse(), "whoever waits for silence must not hear any")
+			g.Expect(ssh.NeverRan(err)).To(BeTrue())
+			g.Expect(ssh.IsTransient(err)).To(BeFalse())
+			g.Expect(err).To(MatchError(ContainSubstring("it is in none of the allowed networks")))
+			g.Expect(judged).To(HaveLen(1))
+		})
+	}
 }

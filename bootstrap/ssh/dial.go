@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -43,11 +44,30 @@ func dialDirect(ctx context.Context, target Target, o PoolOptions) (*Conn, error
 	if err := target.check(); err != nil {
 		return nil, err
 	}
-	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", target.Endpoint())
+	raw, err := (&net.Dialer{ControlContext: o.control()}).DialContext(ctx, "tcp", target.Endpoint())
 	if err != nil {
+		var refused *refusal
+		if errors.As(err, &refused) {
+			return nil, &RefusedError{Endpoint: target.Endpoint(), Bastion: target.isBastion, Err: refused.error}
+		}
 		return nil, unreachable(ctx, target, err)
 	}
 	return login(ctx, raw, target, o)
+}
+
+// refusal is what Control said, which the dialer hands on among errors of its own.
+type refusal struct{ error }
+
+func (o PoolOptions) control() func(context.Context, string, string, syscall.RawConn) error {
+	if o.Control == nil {
+		return nil
+	}
+	return func(ctx context.Context, network, address string, c syscall.RawConn) error {
+		if err := o.Control(ctx, network, address, c); err != nil {
+			return &refusal{err}
+		}
+		return nil
+	}
 }
 
 // check refuses what cannot work before anything is dialed.
@@ -187,6 +207,10 @@ type PoolOptions struct {
 	// PreferredKey is how long a connection made with another key than the first is kept before the first is tried again.
 	// 5 min.
 	PreferredKey time.Duration
+	// Control is that of net.Dialer: what it refuses is not connected to, which a *RefusedError says. It is asked for the
+	// addresses that this process itself connects to, so for a bastion and not for the hosts behind it. Nothing is refused
+	// when nil.
+	Control func(ctx context.Context, network, address string, c syscall.RawConn) error
 	// Clock tells how long a pooled connection was idle; the real one when nil.
 	Clock clock.WithTicker
 }

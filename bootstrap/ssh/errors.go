@@ -57,6 +57,25 @@ func (e *ShellError) Error() string {
 	return fmt.Sprintf("the login shell of user %q did not start /bin/sh: %s", e.User, e.Said)
 }
 
+// RefusedError says that PoolOptions.Control refused the address: nothing was dialed, and nothing is known about the
+// host. It is no *UnreachableError, for the same reason as a *BastionError.
+type RefusedError struct {
+	Endpoint string
+	// Bastion says that Endpoint is a jump host, not the host itself.
+	Bastion bool
+	Err     error
+}
+
+func (e *RefusedError) Error() string {
+	who := e.Endpoint
+	if e.Bastion {
+		who = "bastion " + who
+	}
+	return fmt.Sprintf("%s is not connected to: %v", who, e.Err)
+}
+
+func (e *RefusedError) Unwrap() error { return e.Err }
+
 // BastionError says that the jump host failed, so that nothing is known about the host behind it: the script never ran.
 // It is never an *UnreachableError, not even by errors.As: whoever counts how long a host has been silent must not
 // count the silence of its bastion. An *AuthError, *HostKeyChangedError or *ForwardingError of the bastion is found by
@@ -261,10 +280,11 @@ func NeverRan(err error) bool {
 	var hostKey *HostKeyChangedError
 	var auth *AuthError
 	var algorithms *AlgorithmsError
+	var refused *RefusedError
 	var sudo *SudoError
 	var bastion *BastionError
-	return errors.As(err, &bastion) || errors.As(err, &algorithms) || errors.As(err, &unreachable) ||
-		errors.As(err, &hostKey) || errors.As(err, &auth) || errors.As(err, &sudo)
+	return errors.As(err, &bastion) || errors.As(err, &algorithms) || errors.As(err, &refused) ||
+		errors.As(err, &unreachable) || errors.As(err, &hostKey) || errors.As(err, &auth) || errors.As(err, &sudo)
 }
 
 func lastLines(text string, n int) string {

@@ -32,6 +32,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/secretprotection"
 )
 
@@ -58,6 +59,8 @@ type Reconciler struct {
 	// Directory of volume stores; none when empty. Spool holds one snapshot at a time; the system's for temporary files
 	// when empty.
 	Directory, Spool string
+	// Egress rules which object stores are connected to.
+	Egress *egress.Rules
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
 	// WatchFilterValue is the label value that objects must carry to be reconciled.

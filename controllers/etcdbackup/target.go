@@ -125,7 +125,7 @@ func (r *Reconciler) openBucket(
 	bucket, err := backup.OpenS3(backup.Bucket{Endpoint: spec.Endpoint, Name: spec.Bucket, Region: spec.Region,
 		Prefix:      spec.Prefix,
 		AccessKeyID: string(data[accessKeyIDKey]), SecretAccessKey: string(data[secretAccessKeyKey]),
-		Authority: data[authorityKey]})
+		Authority: data[authorityKey], Proxy: spec.Proxy, Control: r.Egress.WithServices().Control})
 	if err != nil {
 		return failed(controlplanev1.BackupSpecInvalidReason, err)
 	}

@@ -40,6 +40,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/preflight"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
@@ -64,6 +65,8 @@ type Reconciler struct {
 	ClusterCache clustercache.ClusterCache
 	// Checks to make; all there are when nil.
 	Checks []preflight.Check
+	// Egress rules which servers of bundles are connected to.
+	Egress *egress.Rules
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
 	// Clock is the real one when nil.
@@ -221,7 +224,7 @@ func (r *Reconciler) reconcile(check *quoinv1.PreflightCheck, cluster *clusterv1
 		return nil
 	}
 	subject := preflight.Subject{Cluster: cluster.DeepCopy(), Version: check.Spec.Version, Via: check.Spec.Via,
-		Workers: check.Spec.Workers, Management: r.APIReader, Upgraded: ofUpgrade(check)}
+		Workers: check.Spec.Workers, Management: r.APIReader, Upgraded: ofUpgrade(check), Egress: r.Egress}
 	skip := check.DeepCopy().Spec.Skip
 	const timeout = async.ConnectTimeout + preflight.Timeout + 10*time.Second
 	results, done, err := async.Do(r.calls, client.ObjectKeyFromObject(check), "check", timeout,

@@ -42,6 +42,8 @@ func explain(err error, host *infrav1.QuoinHost) finding {
 		return finding{infrav1.HostKeyVerifiedCondition, infrav1.HostKeyChangedReason, hostKeyMessage(hostKey, host)}
 	case is[*ssh.AuthError](err), is[*ssh.AlgorithmsError](err), is[*ssh.SudoError](err):
 		return finding{infrav1.HostReachableCondition, infrav1.HostAuthenticationFailedReason, err.Error()}
+	case is[*ssh.RefusedError](err):
+		return finding{infrav1.HostReachableCondition, infrav1.HostAddressRefusedReason, err.Error()}
 	case is[*ssh.BastionError](err):
 		return finding{infrav1.HostReachableCondition, infrav1.HostUnreachableReason, err.Error()}
 	case silent:
@@ -162,11 +164,10 @@ func (r *reconciliation) failed(ctx context.Context, err error) result {
 // noteUnreachable records since when the host does not answer. A host that refuses our key or algorithms, or asks
 // for a password, does answer; a bastion that fails says nothing about the hosts behind it.
 func (r *reconciliation) noteUnreachable(err error, reason string) {
-	var bastion *ssh.BastionError
 	switch {
-	case errors.As(err, &bastion):
+	case is[*ssh.BastionError](err), reason == infrav1.HostAddressRefusedReason:
 		if !r.host.Fenced() {
-			// Whether the silence goes on behind it, nobody knows.
+			// Whether the silence goes on, nobody knows.
 			r.host.Status.UnreachableSince = nil
 		}
 	case reason == infrav1.HostAuthenticationFailedReason:

@@ -21,6 +21,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
 
@@ -29,6 +30,8 @@ type sshProvisioner struct {
 	connector connector
 	// secrets of a host, which nobody is told; nil knows none.
 	secrets func(context.Context, *infrav1.QuoinHost) *redact.Redactor
+	// egress rules which servers of bundles this process connects to.
+	egress *egress.Rules
 	// pushing counts the hosts that are being sent files.
 	pushing atomic.Int32
 }
@@ -175,7 +178,7 @@ func (o *sshProvisioner) Provision(ctx context.Context, host *infrav1.QuoinHost,
 			}
 		}
 	}
-	supply, err := supplyOf(ctx, conn, order.Artifacts)
+	supply, err := o.supplyOf(ctx, conn, order.Artifacts)
 	if err != nil {
 		return err
 	}
@@ -228,7 +231,7 @@ func (o *sshProvisioner) planned(
 	if err != nil {
 		return nil, run.Plan{}, err
 	}
-	supply, err := supplyOf(ctx, conn, wanted)
+	supply, err := o.supplyOf(ctx, conn, wanted)
 	if err != nil {
 		return nil, run.Plan{}, err
 	}
@@ -447,12 +450,13 @@ func addressFree(ctx context.Context, conn ssh.Host, c keepalived.Config) error 
 
 // supplyOf looks at the source of a version. What cannot be read because the connection failed is no fault of the
 // source.
-func supplyOf(ctx context.Context, conn ssh.Host, wanted artifacts.Wanted) (*artifacts.Supply, error) {
+func (o *sshProvisioner) supplyOf(ctx context.Context, conn ssh.Host, wanted artifacts.Wanted) (*artifacts.Supply, error) {
 	if wanted.Fetched() {
 		if err := needs(ctx, conn, "curl", "the bundle is fetched from "+wanted.Place()); err != nil {
 			return nil, err
 		}
 	}
+	wanted.Control = o.egress.Control
 	supply, err := artifacts.Find(ctx, conn, wanted)
 	return supply, sourceError(wanted, err)
 }

@@ -36,6 +36,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostpower"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
@@ -59,6 +60,8 @@ type Reconciler struct {
 	Power Power
 	// PowerCalls runs the orders to BMCs, apart from the calls with hosts; made by SetupWithManager when nil.
 	PowerCalls *async.Calls
+	// Egress rules which BMCs and servers of bundles are connected to; the Connector keeps the rules for hosts.
+	Egress *egress.Rules
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
 	// Now is the clock; time.Now when nil.
@@ -154,10 +157,10 @@ func (r *Reconciler) defaults() {
 		r.Timings = DefaultTimings()
 	}
 	if r.Provisioner == nil {
-		r.Provisioner = &sshProvisioner{connector: r.Connector, secrets: r.secretsOf}
+		r.Provisioner = &sshProvisioner{connector: r.Connector, secrets: r.secretsOf, egress: r.Egress}
 	}
 	if r.Power == nil {
-		r.Power = &hostpower.Power{Reader: r.APIReader}
+		r.Power = &hostpower.Power{Reader: r.APIReader, Egress: r.Egress}
 	}
 	if r.PowerCalls == nil {
 		r.PowerCalls = async.New(async.Options{})

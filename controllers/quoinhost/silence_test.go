@@ -26,6 +26,7 @@ func TestAHostThatAnswersWithAnotherKeyOrRefusesOursIsNotPoweredOff(t *testing.T
 		"another key": &ssh.HostKeyChangedError{Endpoint: "192.0.2.11:22", Want: []string{"SHA256:old"},
 			Got: "SHA256:new"},
 		"lost behind its bastion": &ssh.BastionError{Bastion: "192.0.2.1:22", Err: errors.New("no route to host")},
+		"refused by an operator":  &ssh.RefusedError{Endpoint: "192.0.2.11:22", Err: errors.New("it is in none of them")},
 		"no entry":                &ssh.AuthError{Endpoint: "192.0.2.11:22", User: "root"},
 		"weak algorithms":         &ssh.AlgorithmsError{Endpoint: "192.0.2.11:22", Kind: "key exchange"},
 	} {

@@ -57,6 +57,21 @@ func TestARotationOfCredentialsCanBeFollowed(t *testing.T) {
 	w.g.Expect(host.Status.Credentials.Since.Time).To(BeTemporally(">", first.Since.Time))
 }
 
+func TestAnAddressThatIsRefusedSaysNothingAboutTheHost(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	for _, err := range []error{
+		&ssh.RefusedError{Endpoint: "192.0.2.11:22", Err: errors.New("it is link-local")},
+		&ssh.BastionError{Bastion: "192.0.2.1:22", Err: &ssh.RefusedError{Endpoint: "192.0.2.1:22", Bastion: true,
+			Err: errors.New("it is link-local")}},
+	} {
+		w.room.set(func() { w.room.err = err })
+		found := w.untilReason(infrav1.HostReachableCondition, infrav1.HostAddressRefusedReason)
+		w.g.Expect(found.Message).To(ContainSubstring("it is link-local"))
+		w.g.Expect(w.host().Status.UnreachableSince).To(BeNil())
+	}
+}
+
 func TestABastionThatFailsSaysNothingAboutTheHost(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.untilState(infrav1.HostStateProvisioned)

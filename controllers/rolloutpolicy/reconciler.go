@@ -31,6 +31,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
@@ -47,8 +48,8 @@ type Reconciler struct {
 	APIReader client.Reader
 	// ClusterCache reaches workload clusters.
 	ClusterCache clustercache.ClusterCache
-	// AnyAddress lets a policy's checks ask this host too, for tests.
-	AnyAddress bool
+	// Egress rules which addresses a policy's checks ask.
+	Egress *egress.Rules
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
 	// Clock is the real one when nil.

@@ -106,7 +106,7 @@ func (r *Reconciler) look(ctx context.Context, key client.ObjectKey, of *rollout
 		return fails("Machines", "list the Machines", err)
 	}
 	subject := &validation.Subject{Pool: of.Pool, Machines: machines.Items, Checks: of.Validation.Checks,
-		Namespace: key.Namespace, Management: r.APIReader, Workload: workload, AnyAddress: r.AnyAddress}
+		Namespace: key.Namespace, Management: r.APIReader, Workload: workload, Egress: r.Egress.WithServices()}
 	for _, m := range of.Machines {
 		subject.Subjects = append(subject.Subjects, m.Name)
 	}

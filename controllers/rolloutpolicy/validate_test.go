@@ -62,7 +62,6 @@ func newValidated(t *testing.T) *validated {
 // restart has another process begin, which is connected to the Cluster.
 func (v *validated) restart() {
 	v.world.restart()
-	v.r.AnyAddress = true
 	v.r.ClusterCache = clustercache.NewFakeClusterCache(v.workload, client.ObjectKey{Namespace: namespace, Name: "c1"}, nodesWatch)
 	v.t.Cleanup(v.r.looker.begun().Close)
 }

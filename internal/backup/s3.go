@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -46,6 +47,10 @@ type Bucket struct {
 	AccessKeyID, SecretAccessKey string
 	// Authority of the endpoint's certificate, PEM encoded; the system's when empty.
 	Authority []byte
+	// Proxy through which it is reached, http://<host>:<port>; none when empty.
+	Proxy string
+	// Control is that of net.Dialer: what it refuses is not connected to. Nothing is refused when nil.
+	Control func(ctx context.Context, network, address string, c syscall.RawConn) error
 }
 
 // S3 is a Store in a bucket of an object store with the S3 protocol.
@@ -68,6 +73,15 @@ func OpenS3(b Bucket) (*S3, error) {
 	if b.AccessKeyID == "" || b.SecretAccessKey == "" {
 		return nil, errors.New("the credentials of the bucket need an access key ID and a secret access key")
 	}
+	// That of the manager's own environment is not for its users.
+	var proxy func(*http.Request) (*url.URL, error)
+	if b.Proxy != "" {
+		through, err := url.Parse(b.Proxy)
+		if err != nil || through.Host == "" {
+			return nil, errors.New("the proxy is not of the form http://<host>:<port>")
+		}
+		proxy = http.ProxyURL(through)
+	}
 	trust := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(b.Authority) > 0 {
 		trust.RootCAs = x509.NewCertPool()
@@ -86,8 +100,10 @@ func OpenS3(b Bucket) (*S3, error) {
 		Region: region,
 		// The client library follows no redirect, so nothing leaves https on the way.
 		Transport: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: 15 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+			Proxy: proxy,
+			DialContext: (&net.Dialer{
+				Timeout: 15 * time.Second, KeepAlive: 15 * time.Second, ControlContext: b.Control,
+			}).DialContext,
 			TLSClientConfig:       trust,
 			TLSHandshakeTimeout:   15 * time.Second,
 			ResponseHeaderTimeout: answerTimeout,

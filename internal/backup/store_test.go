@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -252,6 +253,34 @@ func TestSweepRemovesWhatIsOld(t *testing.T) {
 		g.Expect(store.Sweep(t.Context(), "cp", time.Now().Add(time.Hour))).To(Succeed())
 		g.Expect(uploads()).To(BeEmpty())
 	})
+}
+
+func TestAnEndpointThatIsRefusedIsNotConnectedTo(t *testing.T) {
+	g := NewWithT(t)
+	server := newObjectStore(t)
+	asked := 0
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer proxy.Close()
+	b := server.Bucket
+	b.Control = func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		if strings.HasSuffix(proxy.URL, address) {
+			return nil
+		}
+		return errors.New("it is the manager's own")
+	}
+	store, err := OpenS3(b)
+	g.Expect(err).NotTo(HaveOccurred())
+	_, err = store.List(t.Context(), "cp")
+	g.Expect(err).To(MatchError(ContainSubstring("it is the manager's own")))
+
+	b.Proxy = proxy.URL
+	store, err = OpenS3(b)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(store.List(t.Context(), "cp")).Error().To(HaveOccurred())
+	g.Expect(asked).NotTo(BeZero())
 }
 
 func TestS3KeepsItsSecrets(t *testing.T) {

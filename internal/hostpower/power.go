@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
 )
@@ -28,6 +29,8 @@ var ErrNoBMC = errors.New("the host has no BMC; set spec.bmc")
 type Power struct {
 	// Reader of Secrets; it should be uncached.
 	Reader client.Reader
+	// Egress rules which addresses are connected to.
+	Egress *egress.Rules
 	// Interval between two readings of a state that should change; that of package redfish when 0.
 	Interval time.Duration
 }
@@ -70,7 +73,7 @@ func (p *Power) with(ctx context.Context, host *infrav1.QuoinHost, do func(*redf
 	}
 	c, err := redfish.New(redfish.Target{
 		Address: bmc.Address, System: bmc.System, Credentials: credentials, Fingerprint: bmc.CertificateFingerprint,
-		Interval: p.Interval,
+		Interval: p.Interval, Control: p.Egress.Control,
 	})
 	if err != nil {
 		return fmt.Errorf("spec.bmc of QuoinHost %s/%s: %w", host.Namespace, host.Name, err)

@@ -30,6 +30,8 @@ import (
 // The diagnostics endpoint asks the API server who calls and whether they may.
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// The ranges of Services are not connected to at the word of users.
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=servicecidrs,verbs=list
 // Cluster API's utilities read a kind's version and contract from the labels of its CRD.
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
 

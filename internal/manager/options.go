@@ -14,6 +14,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/feature"
 	"sigs.k8s.io/cluster-api/util/flags"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 )
 
 // The providers, as clusterctl knows them.
@@ -45,6 +47,9 @@ type Options struct {
 
 	// BackupDirectory is that of volume stores, BackupSpool where a snapshot waits to be stored.
 	BackupDirectory, BackupSpool string
+
+	// AllowedNetworks that are connected to at the word of users, in CIDR notation; see package egress.
+	AllowedNetworks []string
 
 	WebhookPort     int
 	WebhookCertDir  string
@@ -113,6 +118,11 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"Folder with room for the largest snapshots, each of which waits there while it is stored. That for temporary "+
 			"files when empty.")
 
+	fs.StringSliceVar(&o.AllowedNetworks, egress.Flag, nil,
+		"Networks of hosts, bastions, BMCs, servers of bundles, object stores and checks of rollouts, such as 10.1.0.0/16; "+
+			"nothing else is connected to. When empty: all but loopback and link-local addresses, those of metadata services "+
+			"and, for what cannot be one, Services, which only a network that lies within such a range allows.")
+
 	fs.IntVar(&o.WebhookPort, "webhook-port", 9443, "Port of the webhook server.")
 	fs.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs/",
 		"Folder of the webhook server's certificate and key.")
@@ -137,6 +147,9 @@ func (o *Options) Validate() error {
 		if provider != Infrastructure && provider != ControlPlane {
 			return fmt.Errorf("--providers: there is no provider %q, only %s and %s", provider, Infrastructure, ControlPlane)
 		}
+	}
+	if _, err := egress.Parse(o.AllowedNetworks); err != nil {
+		return fmt.Errorf("--%s: %w", egress.Flag, err)
 	}
 	return nil
 }

@@ -33,7 +33,9 @@ func TestProviders(t *testing.T) {
 		"the other":                 {[]string{"--providers=control-plane"}, false, true, "quoin-control-plane", ""},
 		"both in any order": {[]string{"--providers=infrastructure,control-plane"}, true, true,
 			"quoin-control-plane-infrastructure", ""},
-		"none":           {[]string{"--providers="}, false, false, "", "names no provider"},
+		"none": {[]string{"--providers="}, false, false, "", "names no provider"},
+		"a wrong network": {[]string{"--allowed-networks=10.1.2.3/16"}, false, false, "",
+			"--allowed-networks: network \"10.1.2.3/16\" has bits set behind its prefix"},
 		"an unknown one": {[]string{"--providers=bootstrap"}, false, false, "", `no provider "bootstrap"`},
 	} {
 		t.Run(name, func(t *testing.T) {

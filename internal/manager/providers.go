@@ -23,6 +23,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachine"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachinetemplate"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/rolloutpolicy"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	controlplanewebhooks "github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks/controlplane"
@@ -30,8 +31,15 @@ import (
 )
 
 func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
+	allowed, err := egress.Parse(o.AllowedNetworks)
+	if err != nil {
+		return err
+	}
+	rules := egress.New(allowed, mgr.GetAPIReader())
 	// One pool of connections for everything in this process.
-	connector := hostaccess.New(mgr.GetAPIReader(), o.Harness.SSH)
+	connections := o.Harness.SSH
+	connections.Control = rules.Control
+	connector := hostaccess.New(mgr.GetAPIReader(), connections)
 	if o.Harness.Connector != nil {
 		o.Harness.Connector(connector)
 	}
@@ -53,12 +61,12 @@ func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
 	clusterCache = o.Harness.clusterCache(clusterCache)
 	machines := newCachedMachines(mgr, o)
 	if o.Serves(Infrastructure) {
-		if err := addInfrastructure(ctx, mgr, o, connector, clusterCache, machines); err != nil {
+		if err := addInfrastructure(ctx, mgr, o, connector, rules, clusterCache, machines); err != nil {
 			return fmt.Errorf("set up the infrastructure provider: %w", err)
 		}
 	}
 	if o.Serves(ControlPlane) {
-		if err := addControlPlane(ctx, mgr, o, connector, clusterCache, secrets, machines); err != nil {
+		if err := addControlPlane(ctx, mgr, o, connector, rules, clusterCache, secrets, machines); err != nil {
 			return fmt.Errorf("set up the control-plane provider: %w", err)
 		}
 	}
@@ -75,7 +83,7 @@ func kubeconfigReader(mgr ctrl.Manager, o *Options) (client.Client, error) {
 }
 
 func addInfrastructure(
-	ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector,
+	ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector, rules *egress.Rules,
 	clusterCache clustercache.ClusterCache, machines client.Reader,
 ) error {
 	if err := fieldindex.Add(ctx, mgr.GetFieldIndexer()); err != nil {
@@ -88,6 +96,7 @@ func addInfrastructure(
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
 		Connector:        connector,
+		Egress:           rules,
 		WatchFilterValue: o.WatchFilter,
 		Timings:          o.Harness.Hosts,
 	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinHostConcurrency)); err != nil {
@@ -112,6 +121,7 @@ func addInfrastructure(
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
 		ClusterCache:     clusterCache,
+		Egress:           rules,
 		WatchFilterValue: o.WatchFilter,
 	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinClusterConcurrency)); err != nil {
 		return err
@@ -124,7 +134,7 @@ func addInfrastructure(
 }
 
 func addControlPlane(
-	ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector,
+	ctx context.Context, mgr ctrl.Manager, o *Options, connector *hostaccess.Connector, rules *egress.Rules,
 	clusterCache clustercache.ClusterCache, secrets client.Client, machines client.Reader,
 ) error {
 	if err := controlplanewebhooks.SetupWithManager(mgr, machines); err != nil {
@@ -137,6 +147,7 @@ func addControlPlane(
 		Etcd:             o.Harness.Backup,
 		Directory:        o.BackupDirectory,
 		Spool:            o.BackupSpool,
+		Egress:           rules,
 		WatchFilterValue: o.WatchFilter,
 	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinControlPlaneConcurrency)); err != nil {
 		return err
@@ -145,6 +156,7 @@ func addControlPlane(
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
 		ClusterCache:     clusterCache,
+		Egress:           rules,
 		WatchFilterValue: o.WatchFilter,
 	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
 		return err

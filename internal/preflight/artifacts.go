@@ -124,6 +124,7 @@ func (l *sources) judgeBundle(
 	l.bundles++
 	_, err := artifacts.Find(ctx, nil, artifacts.Wanted{
 		Version: version, Architecture: string(template.Status.NodeInfo.Architecture),
+		Control: l.s.Egress.Control,
 		Source: artifacts.Source{Bundle: &artifacts.Bundle{Location: of.Location, Push: true, PublicKeys: of.PublicKeys,
 			Proxy: of.Proxy, CertificateAuthorities: of.CertificateAuthorities}}})
 	var unread *artifacts.DepotError

@@ -22,6 +22,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
@@ -55,6 +56,8 @@ type Subject struct {
 	// Kubelet asks that of a Node whether it is well, through an API server of the Cluster.
 	Kubelet func(ctx context.Context, node string) error
 	Now     time.Time
+	// Egress rules which servers of bundles are connected to.
+	Egress *egress.Rules
 }
 
 // ControlPlaneKey names the QuoinControlPlane that the Cluster refers to, and reports whether it refers to one.

@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -55,6 +56,8 @@ type Target struct {
 	RequestTimeout time.Duration
 	// ChangeTimeout bounds a change of power with its readings; 2 min when 0, and never longer than the context.
 	ChangeTimeout time.Duration
+	// Control is that of net.Dialer: what it refuses is not connected to. Nothing is refused when nil.
+	Control func(ctx context.Context, network, address string, c syscall.RawConn) error
 }
 
 // Client talks to one BMC. It is safe for concurrent use; Close ends its session and its connections.
@@ -98,7 +101,7 @@ func New(target Target) (*Client, error) {
 			// A management network is reached as hosts are: directly. A proxy that the environment names for fetching
 			// artifacts must never see these credentials.
 			Proxy:                  nil,
-			DialContext:            (&net.Dialer{Timeout: target.RequestTimeout}).DialContext,
+			DialContext:            (&net.Dialer{Timeout: target.RequestTimeout, ControlContext: target.Control}).DialContext,
 			TLSClientConfig:        tlsConfig(target),
 			TLSHandshakeTimeout:    target.RequestTimeout,
 			MaxResponseHeaderBytes: 64 << 10,

@@ -4,12 +4,15 @@
 package redfish_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -112,6 +115,20 @@ func TestLinksAndRedirectionsLeadNowhereElse(t *testing.T) {
 	defer c.Close()
 	w.g.Expect(c.State(t.Context())).Error().To(MatchError(ContainSubstring("HTTP status 307")))
 	w.g.Expect(visits.Load()).To(BeZero())
+}
+
+func TestAnAddressThatIsRefusedIsNotConnectedTo(t *testing.T) {
+	for _, refusal := range []error{errors.New("it is link-local"), nil} {
+		w := newWorld(t, redfishtest.Options{}, func(t *redfish.Target) {
+			t.Control = func(context.Context, string, string, syscall.RawConn) error { return refusal }
+		})
+		_, err := w.c.State(t.Context())
+		if refusal == nil {
+			w.g.Expect(err).NotTo(HaveOccurred())
+			continue
+		}
+		w.g.Expect(err).To(MatchError(ContainSubstring("it is link-local")))
+	}
 }
 
 func TestTheFingerprintMayBeWrittenInCapitals(t *testing.T) {

@@ -16,12 +16,10 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
@@ -160,7 +158,7 @@ func (s *Subject) get(ctx context.Context, to, secret string) (status int, body 
 	transport := &http.Transport{
 		// A proxy would ask for what is refused here.
 		Proxy:                  nil,
-		DialContext:            (&net.Dialer{Timeout: Timeout, ControlContext: s.refuse}).DialContext,
+		DialContext:            (&net.Dialer{Timeout: Timeout, ControlContext: s.Egress.Control}).DialContext,
 		TLSClientConfig:        trust,
 		TLSHandshakeTimeout:    Timeout,
 		MaxResponseHeaderBytes: 64 << 10,
@@ -218,56 +216,4 @@ func (s *Subject) authorize(ctx context.Context, request *http.Request, trust *t
 		request.SetBasicAuth(value("username"), string(secret.Data["password"]))
 	}
 	return nil
-}
-
-// refuse is asked with each address before it is connected to, when names are resolved already.
-func (s *Subject) refuse(_ context.Context, _, address string, _ syscall.RawConn) error {
-	if s.AnyAddress {
-		return nil
-	}
-	to, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return fmt.Errorf("address %s cannot be read", address)
-	}
-	if why := forbidden(to.Addr()); why != "" {
-		return fmt.Errorf("address %s is refused: %s", to.Addr(), why)
-	}
-	return nil
-}
-
-// metadata services of clouds that are not at a link-local address: they give whoever asks the manager's host's rights.
-var metadata = []netip.Addr{
-	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("192.0.0.192"),
-	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"),
-}
-
-// embeds are prefixes of IPv6 addresses that lead to the IPv4 address in them, with the place where that begins.
-var embeds = []struct {
-	prefix netip.Prefix
-	at     int
-}{
-	{netip.MustParsePrefix("64:ff9b::/96"), 12}, {netip.MustParsePrefix("2002::/16"), 2},
-	{netip.MustParsePrefix("::/96"), 12},
-}
-
-// forbidden says why an address is not asked; empty when it is.
-func forbidden(address netip.Addr) string {
-	address = address.Unmap().WithZone("")
-	switch {
-	case address.IsUnspecified() || address.Is4() && address.As4()[0] == 0, address.IsLoopback():
-		return "it is the manager's own"
-	case address.IsLinkLocalUnicast():
-		return "it is link-local"
-	case address.IsMulticast(), address == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "it is no single host's"
-	case slices.Contains(metadata, address):
-		return "it is a metadata service's"
-	}
-	for _, embed := range embeds {
-		if embed.prefix.Contains(address) {
-			of := address.As16()
-			return forbidden(netip.AddrFrom4([4]byte(of[embed.at : embed.at+4])))
-		}
-	}
-	return ""
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
@@ -47,8 +48,8 @@ type Subject struct {
 	Namespace string
 	// Management reads Secrets, Workload the Cluster itself; both as they are now.
 	Management, Workload client.Reader
-	// AnyAddress lets checks ask this host too, for tests.
-	AnyAddress bool
+	// Egress rules which addresses checks ask.
+	Egress *egress.Rules
 }
 
 // check is one thing to look at. It returns what was seen, or an error that says what is wrong.

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 )
 
 const passed, failed = quoinv1.RolloutCheckPassed, quoinv1.RolloutCheckFailed
@@ -54,7 +54,7 @@ func pod(name, on, class string, phase corev1.PodPhase, is corev1.ConditionStatu
 func cluster(objects ...client.Object) *Subject {
 	gone := machine("blue-gone", clusterv1.MachineDeploymentNameLabel, "blue")
 	gone.DeletionTimestamp = ptr.To(metav1.Now())
-	return &Subject{Pool: "blue", Subjects: []string{"blue-1"}, Namespace: "prod", AnyAddress: true,
+	return &Subject{Pool: "blue", Subjects: []string{"blue-1"}, Namespace: "prod",
 		Machines: []clusterv1.Machine{machine("blue-1", clusterv1.MachineDeploymentNameLabel, "blue"), gone,
 			machine("green-1", clusterv1.MachineDeploymentNameLabel, "green"),
 			machine("plane-1", clusterv1.MachineControlPlaneLabel, "")},
@@ -403,26 +403,12 @@ func TestPrometheusChecks(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("does not know its kind")))
 }
 
-// The address that is connected to is judged, and not the name.
 func TestAddressesThatAreNotAsked(t *testing.T) {
-	for address, refused := range map[string]bool{
-		"127.0.0.1": true, "127.9.9.9": true, "::1": true, "0.0.0.0": true, "0.1.2.3": true, "::": true,
-		"169.254.169.254": true, "fe80::1": true, "fe80::1%eth0": true, "::ffff:169.254.169.254": true, "::ffff:127.0.0.1": true,
-		"64:ff9b::a9fe:a9fe": true, "2002:7f00:1::": true, "::7f00:1": true, "fd00:ec2::254": true, "100.100.100.200": true,
-		"224.0.0.1": true, "ff02::1": true, "255.255.255.255": true,
-		"10.0.0.1": false, "192.168.1.1": false, "203.0.113.7": false, "2001:db8::1": false, "64:ff9b::cb00:7107": false,
-		"fd12::1": false,
-	} {
-		NewWithT(t).Expect(forbidden(netip.MustParseAddr(address)) != "").To(Equal(refused), address)
-	}
 	g := NewWithT(t)
 	to, asked := server(t, false)
 	s := cluster()
-	s.AnyAddress = false
-	for _, host := range []string{"127.0.0.1", "localhost"} {
-		url := strings.Replace(to.URL, "127.0.0.1", host, 1) + "/healthz"
-		_, err := s.ask(t.Context(), &quoinv1.RolloutCheck{HTTP: &quoinv1.RolloutHTTPCheck{URL: url}})
-		g.Expect(err).To(MatchError(ContainSubstring("is refused: it is the manager's own")))
-	}
+	s.Egress = egress.New(nil, nil)
+	_, err := s.ask(t.Context(), &quoinv1.RolloutCheck{HTTP: &quoinv1.RolloutHTTPCheck{URL: to.URL + "/healthz"}})
+	g.Expect(err).To(MatchError(ContainSubstring("is refused: it is the manager's own")))
 	g.Expect(*asked).To(BeEmpty())
 }

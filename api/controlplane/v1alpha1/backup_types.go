@@ -136,6 +136,13 @@ type BackupBucket struct {
 	// +kubebuilder:validation:MaxLength=512
 	Prefix string `json:"prefix,omitempty"`
 
+	// proxy through which the endpoint is reached: http://<host>:<port>. That of the manager's environment is not used.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^https?://[A-Za-z0-9._:\[\]-]+/?$`
+	Proxy string `json:"proxy,omitempty"`
+
 	// credentialsRef names a Secret in the namespace of the control plane with the data keys accessKeyID and
 	// secretAccessKey, and, for an endpoint with an authority of its own, ca.crt.
 	// +required

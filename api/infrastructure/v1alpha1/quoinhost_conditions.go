@@ -45,6 +45,8 @@ const (
 
 	// HostUnreachableReason: no TCP or SSH connection.
 	HostUnreachableReason = "Unreachable"
+	// HostAddressRefusedReason: the manager's --allowed-networks does not let it connect to the address.
+	HostAddressRefusedReason = "AddressRefused"
 	// HostAuthenticationFailedReason: the host refused the user's key.
 	HostAuthenticationFailedReason = "AuthenticationFailed"
 	// HostCredentialsInvalidReason: the Secret is missing or holds no usable key.

@@ -17,6 +17,9 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/hack/components/repository"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 )
 
 // providerLabel is set by clusterctl on everything it installs for a provider.
@@ -103,6 +106,10 @@ func (r *Rig) startManager(ctx context.Context, manager *Manager) error {
 		fmt.Sprintf("--diagnostics-address=127.0.0.1:%d", ports[1]),
 		"--insecure-diagnostics=true",
 	)
+	if manager.Label == repository.ControlPlaneLabel || manager.Label == repository.InfrastructureLabel {
+		// Test hosts and servers are on loopback addresses.
+		args = append(args, "--"+egress.Flag+"=0.0.0.0/0,::/0,127.0.0.0/8,::1/128")
+	}
 	manager.process, err = r.startProcess(manager.Label, podEnvironment(manager.deployment), r.tools.managers[manager.Label], args...)
 	if err != nil {
 		return err

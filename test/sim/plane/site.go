@@ -97,6 +97,8 @@ func (s *Site) Start() error {
 	options.Namespace = s.options.Namespace
 	options.HealthAddress, options.Serving.DiagnosticsAddress = "0", "0"
 	options.BackupDirectory, options.BackupSpool = s.options.Backups, s.options.Spool
+	// Hosts are on loopback addresses.
+	options.AllowedNetworks = []string{"127.0.0.0/8", "::1/128"}
 	// The API servers are ours alone, and asked more often than in production.
 	options.KubeAPIQPS, options.ClusterCacheClientQPS = -1, -1
 	options.Harness = manager.Harness{
