@@ -19,9 +19,9 @@ import (
 
 // Options tune Calls.
 type Options struct {
-	// MaxConcurrent bounds running calls over all keys; 0 means 512. More calls wait their turn. A call mostly waits for
+	// MaxConcurrent bounds running calls over all keys; 0 means 640. More calls wait their turn. A call mostly waits for
 	// its host, and costs little meanwhile: the bound must exceed what may fall silent together, or silence holds up the
-	// rest.
+	// rest. One namespace has at most four fifths of it, 512 of 640, and less where others are busy too.
 	MaxConcurrent int
 }
 
@@ -29,7 +29,7 @@ type Options struct {
 type Calls struct {
 	ctx    context.Context //nolint:containedctx // the parent of every call, which outlives the reconcile that made it
 	cancel context.CancelFunc
-	slots  chan struct{}
+	turns  *turns
 	events chan event.GenericEvent
 	done   sync.WaitGroup
 
@@ -50,11 +50,11 @@ type call struct {
 // New makes an empty registry.
 func New(o Options) *Calls {
 	if o.MaxConcurrent <= 0 {
-		o.MaxConcurrent = 512
+		o.MaxConcurrent = 640
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Calls{
-		ctx: ctx, cancel: cancel, slots: make(chan struct{}, o.MaxConcurrent),
+		ctx: ctx, cancel: cancel, turns: newTurns(o.MaxConcurrent),
 		events: make(chan event.GenericEvent, 1024), calls: map[types.NamespacedName]*call{},
 	}
 }
@@ -91,21 +91,19 @@ func Do[T any](
 	started := &call{op: op, since: time.Now(), cancel: cancel}
 	c.calls[key] = started
 	c.done.Go(func() {
-		result, err := c.run(ctx, op, timeout, func(ctx context.Context) (any, error) { return fn(ctx) })
+		result, err := c.run(ctx, key.Namespace, op, timeout, func(ctx context.Context) (any, error) { return fn(ctx) })
 		c.finish(key, started, result, err)
 	})
 	return value, false, nil
 }
 
 func (c *Calls) run(
-	ctx context.Context, op string, timeout time.Duration, fn func(context.Context) (any, error),
+	ctx context.Context, namespace, op string, timeout time.Duration, fn func(context.Context) (any, error),
 ) (value any, err error) {
-	select {
-	case c.slots <- struct{}{}:
-		defer func() { <-c.slots }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%s: %w", op, ctx.Err())
+	if err := c.turns.take(ctx, namespace); err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
 	}
+	defer c.turns.leave(namespace)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %w", op, ctx.Err())
 	}
