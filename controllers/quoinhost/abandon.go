@@ -88,9 +88,3 @@ func (r *reconciliation) pool() string {
 	}
 	return placement.Pool(r.claim.machine)
 }
-
-// wayOut tells of abandon, where a deletion waits for a host that may never answer again.
-func (r *reconciliation) wayOut() string {
-	return fmt.Sprintf(". If the host does not run any more, and is gone for good or will be wiped, end the wait "+
-		"without a reset (its Node's volumes are freed then): %s", annotate(r.host, infrav1.AbandonAnnotation, ""))
-}
