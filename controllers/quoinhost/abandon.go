@@ -21,6 +21,8 @@ const abandonedWord = "a person stated that the host does not run any more, and 
 // host back.
 func (r *reconciliation) abandon() result {
 	delete(r.host.Annotations, infrav1.AbandonAnnotation)
+	// That it was mended was said before.
+	delete(r.host.Annotations, infrav1.VerifyOnlyAnnotation)
 	r.controller.Calls.Cancel(r.key())
 	r.controller.PowerCalls.Cancel(r.key())
 	r.enter(infrav1.HostStateQuarantined)

@@ -120,6 +120,7 @@ func (r *reconciliation) failed(ctx context.Context, err error) result {
 	}
 	f := explain(err, r.host)
 	f.message = readable(err, f.message)
+	r.failure = f.message
 	callFailures.WithLabelValues(f.reason).Inc()
 	r.cleaningFails()
 	if r.host.Status.State == infrav1.HostStateCleaning && (!answered(err) || r.stuck()) {

@@ -160,10 +160,9 @@ func (r *reconciliation) uncleanHold() string {
 			ref.Namespace, ref.Machine)
 	}
 	switch since := r.host.Status.CleaningFailsSince; {
-	case since == nil || r.stuck():
 	case usurped(r.host) != nil:
 		return "the host says that it serves somebody else, whose Node it may be"
-	default:
+	case since != nil && !r.stuck():
 		return fmt.Sprintf("its cleaning fails since %s, and may succeed until %s", stamp(since.Time), stamp(r.stuckAt()))
 	}
 	return lifecycle.Release(r.claim.quoinMachine, r.claim.machine).Message
