@@ -183,8 +183,9 @@ func (r *reconciliation) uncleanNote() string {
 }
 
 // releaseUnclean lets the Machine of a host go at a person's word that is quarantined, or that cannot be cleaned, and
-// reports whether it did. What is tried on the host ends with that, and the host is quarantined. It states nothing about the host but what is known: it is not called fenced, so that nothing of its Node is freed, and what may
-// still run there is said.
+// reports whether it did. What is tried on the host ends with that, and the host is quarantined. It states nothing
+// about the host but what is known: it is not called fenced, so that nothing of its Node is freed, and what may still
+// run there is said.
 func (r *reconciliation) releaseUnclean() bool {
 	h, ref := r.host, r.host.Spec.ConsumerRef
 	if !r.said(infrav1.ReleaseUncleanAnnotation) || r.uncleanHold() != "" {
