@@ -90,8 +90,8 @@ func (r *reconciliation) verify(ctx context.Context, order CleanOrder) (result, 
 	if stage == stageVerified || strings.HasPrefix(stage, stageReboot) {
 		return r.rebootAfterReset(ctx, order, stage)
 	}
-	order.AfterReboot = stage == stageRebooted
-	order.RebootFollows = ptr.Deref(r.host.Spec.Cleaning.Reboot, false) && !order.AfterReboot
+	rebooted := stage == stageRebooted
+	order.RebootFollows = ptr.Deref(r.host.Spec.Cleaning.Reboot, false) && !rebooted
 	findings, o := call(ctx, r, callVerify(order.ID), shortCall, with(order, r.controller.Provisioner.Verify))
 	if o.pending {
 		return o.result, nil
@@ -99,7 +99,7 @@ func (r *reconciliation) verify(ctx context.Context, order CleanOrder) (result, 
 	r.host.Status.CleaningFailsSince = nil
 	if len(findings) > 0 {
 		when := "after the reset: "
-		if order.AfterReboot {
+		if rebooted {
 			when = "after the reboot: "
 		}
 		return r.notClean(when + listed(findings))

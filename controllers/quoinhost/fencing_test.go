@@ -159,8 +159,7 @@ func TestOnePlaneKeepsItsGeneration(t *testing.T) {
 	order := w.room.record.Order
 	w.g.Expect(order).To(HavePrefix("2-"), "one order for the node and one for its end")
 	w.g.Expect(*w.room.record).To(Equal(owner.Record{Namespace: "hosts", Host: "h1", Generation: 1,
-		ManagementCluster: "host-uid",
-		Order:             order}))
+		ManagementCluster: "host-uid", Order: order}))
 }
 
 func TestNothingIsAdoptedWhilePausedOrWhileTheConsumerIsOnItsWay(t *testing.T) {

@@ -87,7 +87,7 @@ func TestAMendedHostIsVerifiedAgainAfterABootWhenThatIsAsked(t *testing.T) {
 	w.g.Expect(w.host().Released()).To(BeTrue(), describe(w.host()))
 	w.g.Expect(w.room.boots).To(Equal(1))
 	w.g.Expect(w.room.count("clean")).To(Equal(resets), "no reset")
-	w.g.Expect(w.room.verified[len(w.room.verified)-1].AfterReboot).To(BeTrue())
+	w.g.Expect(w.room.verified[len(w.room.verified)-1].RebootFollows).To(BeFalse())
 }
 
 func TestAFreeHostThatWasMendedIsInspectedAnew(t *testing.T) {
