@@ -93,10 +93,6 @@ func Verify(ctx context.Context, host ssh.Host, o Options) ([]Finding, error) {
 		args = append(args, quoted(o.WipeDisks))
 		script = inspect.DiskFunctions + script
 	}
-	args = append(args, "--")
-	if o.AfterReboot {
-		args = append(args, "booted")
-	}
 	script = "set -- " + strings.Join(args, " ") + "\n" + script
 	result, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
 	if err != nil {

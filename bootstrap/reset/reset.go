@@ -20,8 +20,6 @@ type Options struct {
 	WipeDisks []string
 	// DataDisks are the IDs of the disks whose content stays, so that no second name of one is wiped.
 	DataDisks []string
-	// AfterReboot lets Verify look also for what comes with a boot.
-	AfterReboot bool
 }
 
 // apiServerPort is what kubeadm uses when nobody says another one.

@@ -118,10 +118,9 @@ cat $D/calls | sort -u
 
 func TestResetLeavesWhatItFoundAndNothingElse(t *testing.T) {
 	g := NewWithT(t)
-	prelude := "cat >$D/prelude <<'PRELUDE'\n" + run.Prelude + "\nPRELUDE\n"
 	verify := "verify() { /bin/sh -s -- /var/lib/quoin 6443 10250 -- 10.0.0.100 <<'VERIFY'\n" + verifyScript +
 		"\nVERIFY\n}\n"
-	out := sandbox(t, prelude+verify+scripts(t)+"set +e\n"+dirt+"echo BEFORE; verify; reset_all; echo AFTER; verify; "+
+	out := sandbox(t, prelude()+verify+scripts(t)+"set +e\n"+dirt+"echo BEFORE; verify; reset_all; echo AFTER; verify; "+
 		"reset_all; echo AGAIN; verify"+state)
 	before, rest, _ := strings.Cut(out, "AFTER\n")
 	after, again, _ := strings.Cut(rest, "AGAIN\n")
@@ -153,6 +152,53 @@ func TestResetLeavesWhatItFoundAndNothingElse(t *testing.T) {
 	g.Expect(again).To(ContainSubstring("kubeadm reset --force"))
 	g.Expect(again).To(ContainSubstring("systemctl disable --now keepalived.service"))
 }
+
+// What the reset removes is looked for, each by itself: a person may have removed the rest.
+func TestWhatAResetRemovesIsLookedFor(t *testing.T) {
+	for name, c := range map[string]struct{ left, found string }{
+		"a journal":       {"mkdir -p $QUOIN_ROOT/runs/provision-0123abcd", "provision-0123abcd"},
+		"another journal": {"mkdir -p $QUOIN_ROOT/runs/addons-1.35.4", "addons-1.35.4"},
+		"a snapshot":      {"mkdir -p $QUOIN_ROOT/recovery/a", "/recovery"},
+		"an original":     {"mkdir -p $QUOIN_ROOT/originals/etc", "/originals"},
+		"what was before": {"mkdir -p $QUOIN_ROOT/before", "/before"},
+		"the arguments":   {"touch $QUOIN_ROOT/kubelet.env", "kubelet.env"},
+		"a sentinel": {"mkdir -p /run/cluster-api; touch /run/cluster-api/bootstrap-success.complete",
+			"bootstrap-success"},
+		"bootstrap data": {"mkdir -p /run/kubeadm; touch /run/kubeadm/kubeadm.yaml", "/run/kubeadm is not empty"},
+		"logs":           {"mkdir -p /var/log/pods/a_b_c/d", "/var/log/pods is not empty"},
+		"links to logs": {"mkdir -p /var/log/containers; ln -s /gone /var/log/containers/a",
+			"/var/log/containers is not empty"},
+		"keepalived": {"mkdir -p /etc/keepalived; echo '# Written by Quoin. Do not edit: cleaning the host removes " +
+			"this file.' >/etc/keepalived/keepalived.conf", "keepalived.conf"},
+		"another's":        {"mkdir -p /etc/keepalived; echo '# mine' >/etc/keepalived/keepalived.conf", ""},
+		"an enabled unit":  {"echo 'echo enabled' >>$D/systemctl", "the kubelet starts with the host"},
+		"its own journal":  {"mkdir -p $QUOIN_ROOT/runs/reset-0123abcd-2 $QUOIN_ROOT/runs/scrub-17", ""},
+		"what was staged":  {"mkdir -p $QUOIN_ROOT/runs/stage-1 $QUOIN_ROOT/cache", ""},
+		"nothing whatever": {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			out := sandbox(t, prelude()+scripts(t)+verifyFunction()+"sed -i '/^exit 0$/d' $D/systemctl\n"+c.left+
+				"\nverify; reset_all; echo RESET; verify\n")
+			g.Expect(out).NotTo(ContainSubstring("FAILED"))
+			before, after, _ := strings.Cut(out, "RESET\n")
+			found, err := parse(before)
+			g.Expect(err).NotTo(HaveOccurred())
+			if c.found == "" {
+				g.Expect(found).To(BeEmpty())
+			} else {
+				g.Expect(found).To(HaveLen(1))
+				g.Expect(found[0].What).To(ContainSubstring(c.found))
+				g.Expect(found[0].Fix).NotTo(BeEmpty())
+			}
+			if name != "an enabled unit" { // that stub never does anything
+				g.Expect(parse(after)).To(BeEmpty())
+			}
+		})
+	}
+}
+
+func prelude() string { return "cat >$D/prelude <<'PRELUDE'\n" + run.Prelude + "\nPRELUDE\n" }
 
 func TestKeepalivedGoesFirst(t *testing.T) {
 	g := NewWithT(t)

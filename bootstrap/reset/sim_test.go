@@ -74,7 +74,6 @@ runcmd:
 	status := end(t, host, "reset")
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	g.Expect(m.FS().Exists("/data/precious")).To(BeFalse(), "it is not mounted any more")
-	options.AfterReboot = true
 	findings, err = reset.Verify(t.Context(), host, options)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(findings).To(BeEmpty())

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Prints what is left of a node: a sentence, a tab, and what to do. Changes nothing.
-#   arguments: the root directory, the ports, "--", the virtual addresses, "--", the disks to be empty, "--", "booted" after a reboot
+#   arguments: the root directory, the ports, "--", the virtual addresses, "--", the disks to be empty
 found() { printf 'found %s\t%s\n' "$1" "$2"; }
 command -v awk >/dev/null && command -v ip >/dev/null || { echo "awk or ip is not installed on this host, so nothing can be verified" >&2; exit 1; }
 root=$1
@@ -23,11 +23,25 @@ for comm in /proc/[0-9]*/comm; do
 done
 
 data=$(cat "$root/etcd-data-dir" 2>/dev/null)
-for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet; do
+for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet /run/kubeadm /var/run/kubernetes; do
 	# With the slash, for it may be a link.
 	left=$(find "$d/" -type f 2>/dev/null | head -n 1)
 	[ -z "$left" ] || found "$d is not empty: $left" "look whether it is needed, then remove it"
 done
+for d in /var/log/pods /var/log/containers; do
+	# Not files alone: the second has links only.
+	left=$(find "$d/" -mindepth 1 2>/dev/null | head -n 1)
+	[ -z "$left" ] || found "$d is not empty: $left" "remove what is in it"
+done
+# The next claim's plans would take these for its own. The journal of the reset itself stays, and what was staged.
+for left in "$root"/runs/provision-* "$root"/runs/addons-* "$root"/runs/recover-* "$root/recovery" "$root/originals" "$root/before" \
+	"$root/cni-before" "$root/kubelet.env" /run/cluster-api/bootstrap-success.complete /run/cluster-api/placeholder; do
+	[ ! -e "$left" ] || found "$left remains" "remove it: rm -r $left"
+done
+if grep -qs '^# Written by Quoin\.' /etc/keepalived/keepalived.conf; then
+	found "/etc/keepalived/keepalived.conf is the one of a node" "systemctl disable --now keepalived.service, then remove it"
+fi
+case $(systemctl is-enabled kubelet.service 2>/dev/null) in enabled | enabled-runtime) found "the kubelet starts with the host" "disable it: systemctl disable --now kubelet.service" ;; esac
 [ ! -s "$root/created" ] || found "$root/created still lists what was installed" "see which step of the reset failed, and clean again"
 
 if command -v ctr >/dev/null; then
@@ -86,8 +100,4 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	shift
 done
 
-[ $# -eq 0 ] || shift
-if [ "${1:-}" = booted ]; then
-	case $(systemctl is-enabled kubelet.service 2>/dev/null) in enabled | enabled-runtime) found "the kubelet starts with the host" "disable it: systemctl disable --now kubelet.service" ;; esac
-fi
 echo end

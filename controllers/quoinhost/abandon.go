@@ -21,6 +21,8 @@ const abandonedWord = "a person stated that the host does not run any more, and 
 // host back.
 func (r *reconciliation) abandon() result {
 	delete(r.host.Annotations, infrav1.AbandonAnnotation)
+	// That it was mended was said before.
+	delete(r.host.Annotations, infrav1.VerifyOnlyAnnotation)
 	r.controller.Calls.Cancel(r.key())
 	r.controller.PowerCalls.Cancel(r.key())
 	r.enter(infrav1.HostStateQuarantined)
@@ -87,10 +89,4 @@ func (r *reconciliation) pool() string {
 		return ""
 	}
 	return placement.Pool(r.claim.machine)
-}
-
-// wayOut tells of abandon, where a deletion waits for a host that may never answer again.
-func (r *reconciliation) wayOut() string {
-	return fmt.Sprintf(". If the host does not run any more, and is gone for good or will be wiped, end the wait "+
-		"without a reset (its Node's volumes are freed then): %s", annotate(r.host, infrav1.AbandonAnnotation, ""))
 }

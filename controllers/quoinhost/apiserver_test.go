@@ -129,7 +129,8 @@ func TestAManagementClusterThatIsNoneAnyMoreEndsNoAPIServer(t *testing.T) {
 	g := NewWithT(t)
 	w := leavingWorld(t, true, nil)
 	w.room.set(func() {
-		newer := owner.Record{Namespace: "hosts", Host: "h1", Machine: "m1", UID: "0123abcd", Generation: 9, ManagementCluster: "another"}
+		newer := owner.Record{Namespace: "hosts", Host: "h1", Machine: "m1", UID: "0123abcd", Generation: 9,
+			ManagementCluster: "another"}
 		w.room.record = &newer
 	})
 	askToStop(w, now)

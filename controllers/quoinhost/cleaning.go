@@ -57,10 +57,14 @@ func (r *reconciliation) cleaning(ctx context.Context) (result, error) {
 		if r.maintenanceGate("the reset") {
 			return onEvent(), nil
 		}
-		r.setFalse(infrav1.HostCleanCondition, infrav1.HostCleaningReason, "the reset is about to start")
+		if r.host.Status.CleaningFailsSince == nil {
+			// Else what the last attempt ended with stays until one succeeds.
+			r.setFalse(infrav1.HostCleanCondition, infrav1.HostCleaningReason, "the reset is about to start")
+		}
 		if o := start(ctx, r, id, order, r.controller.Provisioner.Clean); o.pending {
 			return o.result, nil
 		}
+		r.host.Status.CleaningFailsSince = nil
 		r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostCleaningReason, "the host is being reset")
 		return r.started(id)
 	case run.Succeeded:
@@ -75,6 +79,7 @@ func (r *reconciliation) cleaning(ctx context.Context) (result, error) {
 		r.record(nextAttempt(id, r.resetPlan()), run.Status{Phase: run.NotStarted})
 		return r.tryLater(), nil
 	}
+	r.host.Status.CleaningFailsSince = nil
 	r.setFalse(infrav1.HostCleanCondition, infrav1.HostCleaningReason, "reset: "+status.Message)
 	return r.poll(), nil
 }
@@ -85,15 +90,16 @@ func (r *reconciliation) verify(ctx context.Context, order CleanOrder) (result, 
 	if stage == stageVerified || strings.HasPrefix(stage, stageReboot) {
 		return r.rebootAfterReset(ctx, order, stage)
 	}
-	order.AfterReboot = stage == stageRebooted
-	order.RebootFollows = ptr.Deref(r.host.Spec.Cleaning.Reboot, false) && !order.AfterReboot
+	rebooted := stage == stageRebooted
+	order.RebootFollows = ptr.Deref(r.host.Spec.Cleaning.Reboot, false) && !rebooted
 	findings, o := call(ctx, r, callVerify(order.ID), shortCall, with(order, r.controller.Provisioner.Verify))
 	if o.pending {
 		return o.result, nil
 	}
+	r.host.Status.CleaningFailsSince = nil
 	if len(findings) > 0 {
 		when := "after the reset: "
-		if order.AfterReboot {
+		if rebooted {
 			when = "after the reboot: "
 		}
 		return r.notClean(when + listed(findings))
@@ -228,8 +234,10 @@ func (r *reconciliation) rebootAfterReset(ctx context.Context, order CleanOrder,
 	if r.maintenanceGate("the reboot after the reset") {
 		return onEvent(), nil
 	}
-	r.setFalse(infrav1.HostCleanCondition, infrav1.HostCleaningReason, "the reset was verified; the host reboots, and "+
-		"is verified once more")
+	if r.host.Status.CleaningFailsSince == nil {
+		r.setFalse(infrav1.HostCleanCondition, infrav1.HostCleaningReason, "the reset was verified; the host reboots, and "+
+			"is verified once more")
+	}
 	before := strings.TrimPrefix(stage, stageReboot)
 	if stage == stageVerified {
 		before = ""
@@ -242,13 +250,16 @@ func (r *reconciliation) rebootAfterReset(ctx context.Context, order CleanOrder,
 	case o.pending:
 		return o.result, nil
 	case before == "":
+		r.host.Status.CleaningFailsSince = nil
 		r.host.Status.Operation.Step = stageReboot + boot
 		return after(0), nil
 	case boot == before:
 		// It is going down, and still answers.
+		r.cleaningFails()
 		r.host.Status.NextAttempt = &metav1.Time{Time: r.now.Add(r.timings().RetryFirst)}
 		return after(r.timings().RetryFirst), nil
 	}
+	r.host.Status.CleaningFailsSince = nil
 	r.host.Status.Operation.Step = stageRebooted
 	r.event("Normal", "Rebooted", "the host rebooted after its reset")
 	return after(0), nil

@@ -305,6 +305,7 @@ func (r *reconciliation) wake() outcome {
 		return pending(onEvent())
 	case err != nil:
 		r.pace().mark(powerFailed)
+		r.cleaningFails()
 		r.setFalse(infrav1.HostCleanCondition, infrav1.HostBMCFailedReason,
 			fmt.Sprintf("the host is to be turned on: %v; tried again at %s", err, stamp(r.now.Add(r.timings().Power))))
 		return pending(after(r.timings().Power))

@@ -314,7 +314,8 @@ func TestTheVerdictOnASilentHost(t *testing.T) {
 	}{
 		{"the time is not over", unreachability{since: now.Add(-9 * time.Minute), leaving: true}, notYet},
 		{"fenced, and the claim ends", unreachability{since: since, leaving: true, fenced: true}, giveUp},
-		{"fenced is enough even where the domain is lost", unreachability{since: since, leaving: true, fenced: true, lost: true},
+		{"fenced is enough even where the domain is lost",
+			unreachability{since: since, leaving: true, fenced: true, lost: true},
 			giveUp},
 		{"fenced, and the node is still drained", unreachability{since: since, fenced: true}, fenced},
 		{"the domain is lost, whatever the policy", unreachability{since: since, leaving: true, lost: true, policy: after,
@@ -324,13 +325,15 @@ func TestTheVerdictOnASilentHost(t *testing.T) {
 		{"nobody asks, but the node is still drained", unreachability{since: since, policy: after}, unfenced},
 		{"a boot first", unreachability{since: since, leaving: true, bmc: true}, cycle},
 		{"a boot first, whatever the policy", unreachability{since: since, leaving: true, bmc: true, policy: after}, cycle},
-		{"a boot in an earlier silence does not count", unreachability{since: since, bmc: true, cycledAt: since.Add(-time.Hour)},
+		{"a boot in an earlier silence does not count",
+			unreachability{since: since, bmc: true, cycledAt: since.Add(-time.Hour)},
 			cycle},
 		{"it has its time to boot", unreachability{since: since, bmc: true, cycledAt: now.Add(-time.Minute)}, booting},
 		{"the boot did not help", unreachability{since: since, bmc: true, cycledAt: now.Add(-6 * time.Minute)}, fence},
 		{"the BMC fails: tried again", unreachability{since: since, leaving: true, bmc: true, bmcFailed: true,
 			cycledAt: now.Add(-6 * time.Minute)}, fence},
-		{"the BMC fails, and nobody asks", unreachability{since: since, leaving: true, bmc: true, bmcFailed: true, policy: after},
+		{"the BMC fails, and nobody asks",
+			unreachability{since: since, leaving: true, bmc: true, bmcFailed: true, policy: after},
 			giveUp},
 	} {
 		t.Run(c.why, func(t *testing.T) { NewWithT(t).Expect(c.s.judge(now)).To(Equal(c.want)) })

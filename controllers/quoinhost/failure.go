@@ -21,6 +21,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // finding is what an error means: which condition is False, and why.
@@ -121,9 +122,11 @@ func (r *reconciliation) failed(ctx context.Context, err error) result {
 	}
 	f := explain(err, r.host)
 	f.message = readable(err, f.message)
+	r.failure = f.message
 	callFailures.WithLabelValues(f.reason).Inc()
-	if r.host.Status.State == infrav1.HostStateCleaning && !answered(err) {
-		f.message += r.wayOut()
+	r.cleaningFails()
+	if r.host.Status.State == infrav1.HostStateCleaning && (!answered(err) || r.stuck()) {
+		f.message = text.Shorten(f.message, maxCause) + r.wayOut()
 	}
 	if f.condition == infrav1.HostCleanCondition && r.host.Status.State == infrav1.HostStateQuarantined {
 		// Why it is there stays what its condition says, whatever becomes of a look whether it is back.

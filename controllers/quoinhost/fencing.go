@@ -162,10 +162,14 @@ func (r *reconciliation) find(err error) {
 func usurped(host *infrav1.QuoinHost) *metav1.Condition {
 	kind, _ := subject(host.Status.State)
 	c := conditions.Get(host, kind)
-	if c == nil || c.Reason != infrav1.HostStaleClaimReason && c.Reason != infrav1.HostOwnedByOtherReason {
+	if c == nil || !usurps(c.Reason) {
 		return nil
 	}
 	return c
+}
+
+func usurps(reason string) bool {
+	return reason == infrav1.HostStaleClaimReason || reason == infrav1.HostOwnedByOtherReason
 }
 
 // recordOf reads the owner record among the facts of a host; nil when there is none.

@@ -158,8 +158,8 @@ func TestOnePlaneKeepsItsGeneration(t *testing.T) {
 	w.g.Expect(host.Spec.ClaimGeneration).To(BeEquivalentTo(1), "the end of a claim keeps the generation")
 	order := w.room.record.Order
 	w.g.Expect(order).To(HavePrefix("2-"), "one order for the node and one for its end")
-	w.g.Expect(*w.room.record).To(Equal(owner.Record{Namespace: "hosts", Host: "h1", Generation: 1, ManagementCluster: "host-uid",
-		Order: order}))
+	w.g.Expect(*w.room.record).To(Equal(owner.Record{Namespace: "hosts", Host: "h1", Generation: 1,
+		ManagementCluster: "host-uid", Order: order}))
 }
 
 func TestNothingIsAdoptedWhilePausedOrWhileTheConsumerIsOnItsWay(t *testing.T) {

@@ -23,6 +23,7 @@ var guards = []guard{
 	(*reconciliation).guardConsumer,
 	(*reconciliation).guardAdopted,
 	(*reconciliation).guardToken,
+	(*reconciliation).guardStuck,
 	(*reconciliation).guardDead,
 	(*reconciliation).guardTokenAtWord,
 }
@@ -49,7 +50,10 @@ func (r *reconciliation) guardDetached(context.Context) (res result, handled boo
 // guardPaused: nothing new starts. A person's words are heard after that.
 func (r *reconciliation) guardPaused(ctx context.Context) (res result, handled bool, err error) {
 	if r.paused {
-		return r.watchOnly(ctx), true, nil
+		res = r.watchOnly(ctx)
+		// While nothing is tried, nothing fails.
+		r.host.Status.CleaningFailsSince = nil
+		return res, true, nil
 	}
 	r.notQuiet()
 	r.takeRetry()
@@ -108,6 +112,11 @@ func (r *reconciliation) guardToken(ctx context.Context) (res result, handled bo
 	}
 	o := r.acquireToken(ctx)
 	return o.result, o.pending, nil
+}
+
+// guardStuck: a person lets the Machine of a host go that cannot be cleaned.
+func (r *reconciliation) guardStuck(context.Context) (res result, handled bool, err error) {
+	return after(0), r.host.Status.State == infrav1.HostStateCleaning && r.releaseUnclean(), nil
 }
 
 // guardDead: the host does not answer while its claim must end.

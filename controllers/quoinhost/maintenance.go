@@ -29,7 +29,7 @@ func (r *reconciliation) detached() result {
 	r.controller.PowerCalls.Cancel(r.key())
 	r.controller.Provisioner.Forget(r.host)
 	r.controller.pace.forget(r.key())
-	r.host.Status.UnreachableSince = nil
+	r.host.Status.UnreachableSince, r.host.Status.CleaningFailsSince = nil, nil
 	if !r.host.Abandoned() {
 		// Nobody looks any more whether it stays off.
 		conditions.Delete(r.host, infrav1.HostFencedCondition)

@@ -136,8 +136,6 @@ type CleanOrder struct {
 	WipeDisks, DataDisks []string
 	// RebootFollows keeps the owner record at the verification, because another one comes after a boot.
 	RebootFollows bool
-	// AfterReboot verifies also what comes with a boot.
-	AfterReboot bool
 }
 
 // EndpointInUseError says that something else answers at the control-plane endpoint.

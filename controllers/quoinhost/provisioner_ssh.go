@@ -354,7 +354,7 @@ func (o *sshProvisioner) Reboot(ctx context.Context, host *infrav1.QuoinHost, or
 
 func (c CleanOrder) options() reset.Options {
 	return reset.Options{VirtualAddresses: c.VirtualAddresses, ControlPlanePort: c.ControlPlanePort,
-		WipeDisks: c.WipeDisks, DataDisks: c.DataDisks, AfterReboot: c.AfterReboot}
+		WipeDisks: c.WipeDisks, DataDisks: c.DataDisks}
 }
 
 // mayChange takes the host for its owner. Without a claim it only looks whether somebody else has the host. What

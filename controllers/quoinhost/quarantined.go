@@ -173,8 +173,7 @@ func (r *reconciliation) keepWords(ctx context.Context) error {
 // left alone, and the record of somebody else's host is theirs.
 func (r *reconciliation) isolate(ctx context.Context) outcome {
 	q := r.host.Spec.Quarantine
-	if q == nil || r.host.GivenUp() || q.Reason == infrav1.HostStaleClaimReason ||
-		q.Reason == infrav1.HostOwnedByOtherReason {
+	if q == nil || r.host.GivenUp() || usurps(q.Reason) {
 		return ready
 	}
 	op, failed := callIsolate(q.Reason), milestone{"failed to isolate", q.Reason}

@@ -33,7 +33,7 @@ func TestAHostIsVerifiedAgainAfterARebootWhenThatIsAsked(t *testing.T) {
 	w.g.Expect(w.room.boots).To(Equal(1))
 	w.g.Expect(w.room.verified).To(HaveLen(2))
 	w.g.Expect(w.room.verified[0].RebootFollows).To(BeTrue())
-	w.g.Expect(w.room.verified[1].AfterReboot).To(BeTrue())
+	w.g.Expect(w.room.verified[1].RebootFollows).To(BeFalse())
 	w.g.Expect(w.room.record.Released()).To(BeTrue())
 }
 

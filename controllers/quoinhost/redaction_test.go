@@ -46,7 +46,8 @@ func drawTokens() tokens {
 		return string(text)
 	}
 	drawn := tokens{}
-	for _, field := range []string{"file", "encoded file", "command", "listed command", "boot command", "server", "password",
+	for _, field := range []string{"file", "encoded file", "command", "listed command", "boot command", "server",
+		"password",
 		"ssh", "jump", "bmc user", "bmc"} {
 		drawn[field] = draw()
 	}
@@ -161,7 +162,8 @@ func newSecretWorld(t *testing.T, namespace string) *secretWorld {
 	host.Spec.Bastion = &infrav1.Bastion{Address: "192.0.2.1", CredentialsRef: &infrav1.SecretReference{Name: "jump"}}
 	withBMC(host)
 	cluster, quoinCluster, machine, quoinMachine, secret := consumer(false)
-	quoinMachine.Spec.ProviderID, quoinMachine.Spec.HostNamespaces = "quoin://"+namespace+"/h1/0123abcd", []string{namespace}
+	quoinMachine.Spec.ProviderID, quoinMachine.Spec.HostNamespaces = "quoin://"+namespace+"/h1/0123abcd",
+		[]string{namespace}
 	w := &secretWorld{tokens: drawTokens(), host: &scripted{answers: map[string]string{}}, logs: &strings.Builder{}}
 	secret.Data["value"] = []byte(w.tokens.bootstrapData())
 	objects := []client.Object{host, cluster, quoinCluster, machine, quoinMachine, secret}

@@ -59,6 +59,7 @@ func (r *reconciliation) enter(state infrav1.HostState) {
 		return
 	}
 	usurper := usurped(r.host)
+	r.host.Status.CleaningFailsSince = nil
 	r.host.Status.State = state
 	if usurper != nil && state == infrav1.HostStateCleaning {
 		// Should the host fall silent now, it is still not ours to power off.

@@ -226,18 +226,20 @@ func (r *reconciliation) waiting(status metav1.ConditionStatus, reason, message 
 	if h.Spec.Maintenance != nil && reason != infrav1.HostMaintenanceReason {
 		notes = append(notes, maintenanceNote(h, "nothing new is started"))
 	}
+	shown := text.Shorten(strings.TrimRight(message, "."), maxObstacle)
 	if status == metav1.ConditionFalse {
-		if way := r.wayOn(message + strings.Join(notes, "")); way != "" {
+		if way := r.wayOn(shown + strings.Join(notes, "")); way != "" {
 			notes = append(notes, way)
 		}
 	}
 	if len(notes) == 0 {
 		return message
 	}
-	if message = text.Shorten(strings.TrimRight(message, "."), maxObstacle); message != "" {
-		message += ". "
+	if shown != "" {
+		shown += ". "
 	}
-	return message + strings.Join(notes, ". ")
+	return shown + strings.Join(notes, ". ")
 }
 
+// stamp is a moment as a person reads it, to the second: what is shown must not change with every look.
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339) }

@@ -6,12 +6,16 @@ package quoinhost
 import (
 	"fmt"
 	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
@@ -20,8 +24,13 @@ const (
 	waysBegin = ". Ways out: "
 	// causeBegin comes before the cause where something else was said first.
 	causeBegin = ". It was quarantined because: "
+	// giveUpBegin begins what ends the wait for a host that does not run, after its cause.
+	giveUpBegin = ". If the host does not run any more"
 	// maxCause leaves room for the ways out behind whatever a host was found with.
 	maxCause = 1024
+	// maxFailing is how long the cleaning of a host fails before its Machine may go at a person's word. A silent host is
+	// cycled and powered off before that, where it has a BMC and nothing else is said.
+	maxFailing = 30 * time.Minute
 )
 
 // waysOut are what a person can do about a quarantine, each with its command. machineWaits says that the deletion of a
@@ -32,18 +41,53 @@ func waysOut(host *infrav1.QuoinHost, machineWaits bool) string {
 		"have what you mended by hand verified, without a reset: " + annotate(host, infrav1.VerifyOnlyAnnotation, ""),
 	}
 	if machineWaits {
-		ways = append(ways, fmt.Sprintf("let Machine %s/%s go while the host stays quarantined, and perhaps runs: %s",
-			host.Spec.ConsumerRef.Namespace, host.Spec.ConsumerRef.Machine,
-			annotate(host, infrav1.ReleaseUncleanAnnotation, host.ProviderID())))
+		ways = append(ways, letGo(host))
 	}
-	ways = append(ways, "only if it does not run any more, and is gone or will be wiped, give it up (its Node's volumes "+
-		"are freed then): "+annotate(host, infrav1.AbandonAnnotation, ""))
-	return waysBegin + strings.Join(ways, "; ")
+	return waysBegin + strings.Join(append(ways, orGiveUp(host)), "; ")
+}
+
+func letGo(host *infrav1.QuoinHost) string {
+	return fmt.Sprintf("let Machine %s/%s go while the host stays quarantined, and perhaps runs: %s",
+		host.Spec.ConsumerRef.Namespace, host.Spec.ConsumerRef.Machine,
+		annotate(host, infrav1.ReleaseUncleanAnnotation, host.ProviderID()))
+}
+
+func orGiveUp(host *infrav1.QuoinHost) string {
+	return "only if it does not run any more, and is gone or will be wiped, give it up (its Node's volumes are freed " +
+		"then): " + annotate(host, infrav1.AbandonAnnotation, "")
+}
+
+// wayOut tells how the deletion of a Machine ends that waits for a host which may never be clean.
+func (r *reconciliation) wayOut() string {
+	if !r.stuck() || !r.machineWaits() {
+		return fmt.Sprintf("%s, and is gone for good or will be wiped, end the wait without a reset (its Node's volumes are "+
+			"freed then): %s", giveUpBegin, annotate(r.host, infrav1.AbandonAnnotation, ""))
+	}
+	return fmt.Sprintf(". It could not be cleaned since %s, and is tried again%s%s; %s",
+		stamp(r.host.Status.CleaningFailsSince.Time), waysBegin, letGo(r.host), orGiveUp(r.host))
+}
+
+// cleaningFails notes since when the cleaning cannot be carried out, whether the host answers or not.
+func (r *reconciliation) cleaningFails() {
+	if r.host.Status.State == infrav1.HostStateCleaning && r.host.Status.CleaningFailsSince == nil {
+		r.host.Status.CleaningFailsSince = &metav1.Time{Time: r.now}
+	}
+}
+
+// stuck reports whether the cleaning failed for so long that a person may let the Machine go. A host that serves
+// somebody else is none of it: its Node may be wanted there.
+func (r *reconciliation) stuck() bool {
+	return r.host.Status.CleaningFailsSince != nil && !r.now.Before(r.stuckAt()) && usurped(r.host) == nil
+}
+
+func (r *reconciliation) stuckAt() time.Time {
+	return steady.Shift(r.controller.clock, r.host.Status.CleaningFailsSince.Time).Add(maxFailing)
 }
 
 // cause is why a host is quarantined, without the ways out, and without what came of a person's words since.
 func cause(message string) string {
 	why, _, _ := strings.Cut(message, waysBegin)
+	why, _, _ = strings.Cut(why, giveUpBegin)
 	if _, last, found := strings.Cut(why, causeBegin); found {
 		return last
 	}
@@ -52,7 +96,11 @@ func cause(message string) string {
 
 // because is the cause behind another sentence.
 func (r *reconciliation) because() string {
-	return causeBegin + text.Shorten(cause(conditions.GetMessage(r.host, infrav1.HostCleanCondition)), maxCause)
+	message := conditions.GetMessage(r.host, infrav1.HostCleanCondition)
+	if r.host.Status.State == infrav1.HostStateCleaning {
+		_, _, message = readiness(r.host)
+	}
+	return causeBegin + text.Shorten(cause(message), maxCause)
 }
 
 // said reports whether the annotation is there, whatever its value.
@@ -72,6 +120,7 @@ func (r *reconciliation) machineWaits() bool {
 func (r *reconciliation) forgetWords() {
 	h := r.host
 	ended := h.Status.State != infrav1.HostStateQuarantined
+	goesOn := ended && h.Status.CleaningFailsSince == nil
 	if r.said(infrav1.VerifyOnlyAnnotation) && ended {
 		r.takeBack(infrav1.VerifyOnlyAnnotation, "the host is not Quarantined")
 	}
@@ -83,8 +132,8 @@ func (r *reconciliation) forgetWords() {
 	case word != h.ProviderID():
 		r.takeBack(infrav1.ReleaseUncleanAnnotation, fmt.Sprintf("it names %q, and the claim of the host is %s", word,
 			h.ProviderID()))
-	case ended:
-		r.takeBack(infrav1.ReleaseUncleanAnnotation, "the host is not Quarantined")
+	case goesOn:
+		r.takeBack(infrav1.ReleaseUncleanAnnotation, "the host is not Quarantined, and its cleaning does not fail")
 	case h.GivenUp():
 		r.takeBack(infrav1.ReleaseUncleanAnnotation, "the host was given up, so nobody waits for its reset")
 	case h.ReleasedUnclean():
@@ -99,8 +148,8 @@ func (r *reconciliation) takeBack(annotation, why string) {
 	r.event("Warning", "WordTakenBack", "%s did nothing, and was taken off: %s", annotation, why)
 }
 
-// uncleanHold is why the Machine of a quarantined host cannot go on a person's word yet; empty when it can. Hooks hold
-// it as they hold a reset: that of an etcd member which is still in the member list is one.
+// uncleanHold is why the Machine of a host that is not clean cannot go on a person's word yet; empty when it can. Hooks
+// hold it as they hold a reset: that of an etcd member which is still in the member list is one.
 func (r *reconciliation) uncleanHold() string {
 	ref := r.host.Spec.ConsumerRef
 	switch infra := r.claim.quoinMachine; {
@@ -110,14 +159,20 @@ func (r *reconciliation) uncleanHold() string {
 		return fmt.Sprintf("Machine %s/%s has not come so far: its QuoinMachine is not being deleted. Delete the Machine",
 			ref.Namespace, ref.Machine)
 	}
+	switch since := r.host.Status.CleaningFailsSince; {
+	case usurped(r.host) != nil:
+		return "the host says that it serves somebody else, whose Node it may be"
+	case since != nil && !r.stuck():
+		return fmt.Sprintf("its cleaning fails since %s, and may succeed until %s", stamp(since.Time), stamp(r.stuckAt()))
+	}
 	return lifecycle.Release(r.claim.quoinMachine, r.claim.machine).Message
 }
 
 // uncleanNote is what Ready says of a word that waits.
 func (r *reconciliation) uncleanNote() string {
 	h := r.host
-	if h.Status.State != infrav1.HostStateQuarantined || h.Spec.ConsumerRef == nil ||
-		h.Annotations[infrav1.ReleaseUncleanAnnotation] != h.ProviderID() {
+	if h.Status.State != infrav1.HostStateQuarantined && h.Status.CleaningFailsSince == nil ||
+		h.Spec.ConsumerRef == nil || h.Annotations[infrav1.ReleaseUncleanAnnotation] != h.ProviderID() {
 		return ""
 	}
 	why := r.uncleanHold()
@@ -127,18 +182,22 @@ func (r *reconciliation) uncleanNote() string {
 	return fmt.Sprintf("%s does nothing yet: %s", infrav1.ReleaseUncleanAnnotation, why)
 }
 
-// releaseUnclean lets the Machine of a quarantined host go at a person's word, and reports whether it did. It states
-// nothing about the host but what is known: it is not called fenced, so that nothing of its Node is freed, and what may
-// still run there is said.
+// releaseUnclean lets the Machine of a host go at a person's word that is quarantined, or that cannot be cleaned, and
+// reports whether it did. What is tried on the host ends with that, and the host is quarantined. It states nothing
+// about the host but what is known: it is not called fenced, so that nothing of its Node is freed, and what may still
+// run there is said.
 func (r *reconciliation) releaseUnclean() bool {
 	h, ref := r.host, r.host.Spec.ConsumerRef
 	if !r.said(infrav1.ReleaseUncleanAnnotation) || r.uncleanHold() != "" {
 		return false
 	}
 	delete(h.Annotations, infrav1.ReleaseUncleanAnnotation)
+	r.controller.Calls.Cancel(r.key())
+	r.controller.PowerCalls.Cancel(r.key())
 	message := fmt.Sprintf("a person let Machine %s/%s go although its host is not known to be clean. %s. It is neither "+
 		"fenced nor clean, and no volume of its Node was freed", ref.Namespace, ref.Machine, r.mayRun()) + r.because() +
 		waysOut(h, false)
+	r.enter(infrav1.HostStateQuarantined)
 	r.setFalse(infrav1.HostCleanCondition, infrav1.HostReleasedUncleanReason, message)
 	if !h.Fenced() {
 		r.setFalse(infrav1.HostFencedCondition, infrav1.HostNotFencedReason,

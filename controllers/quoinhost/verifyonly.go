@@ -6,6 +6,7 @@ package quoinhost
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"k8s.io/utils/ptr"
 
@@ -17,6 +18,9 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
+
+// saidBegin comes before what a host said of whom it serves, where something was found there since.
+const saidBegin = ". Before that it said: "
 
 // reading is what a host answered to a verification without a reset.
 type reading struct {
@@ -53,7 +57,7 @@ func (r *reconciliation) verifyOnly(ctx context.Context) (result, error) {
 	case o.pending:
 		r.forgetFailures()
 		r.takeBack(infrav1.VerifyOnlyAnnotation, "the host did not answer, or not to the end; ask again when it does: "+
-			conditions.GetMessage(r.host, infrav1.HostReachableCondition))
+			r.failure)
 		return r.stayQuarantined(ctx)
 	case read.serves != nil:
 		id := infrav1.ProviderID(read.serves.Namespace, read.serves.Host, read.serves.UID)
@@ -99,20 +103,33 @@ func (r *reconciliation) notAsked(why string) (result, error) {
 }
 
 // notVerified keeps the host where it is, and says what was found. What a person said of it before stays, but that it
-// does not run: it answers.
+// does not run: it answers. So does that it serves somebody else, which is asked last: that nothing of a node is left
+// comes first.
 func (r *reconciliation) notVerified(reason, found string) (result, error) {
 	delete(r.host.Annotations, infrav1.VerifyOnlyAnnotation)
-	switch {
+	found = text.Shorten(found, 2*maxCause)
+	switch c := usurped(r.host); {
+	case c != nil && !usurps(reason):
+		reason, found = c.Reason, text.Shorten(found, maxCause)+saidBegin+text.Shorten(served(c.Message), maxCause)
 	case r.host.GivenUp() && r.running:
 		reason = infrav1.HostReturnedReason
 	case r.host.ReleasedUnclean():
 		reason = infrav1.HostReleasedUncleanReason
 	}
-	message := text.Shorten(found, 2*maxCause) + waysOut(r.host, r.machineWaits() && !r.host.GivenUp() &&
-		!r.host.ReleasedUnclean())
+	message := found + waysOut(r.host, r.machineWaits() && !r.host.GivenUp() && !r.host.ReleasedUnclean() &&
+		!usurps(reason))
 	r.setFalse(infrav1.HostCleanCondition, reason, message)
 	r.event("Warning", reason, "%s", message)
 	return after(0), nil
+}
+
+// served is whom a host serves by a message, without what was found there since.
+func served(message string) string {
+	before, _, _ := strings.Cut(message, waysBegin)
+	if _, last, found := strings.Cut(before, saidBegin); found {
+		return last
+	}
+	return before
 }
 
 // verified takes a host on which nothing was found out of its quarantine, to where a verified reset ends, or to the

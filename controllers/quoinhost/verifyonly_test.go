@@ -5,6 +5,7 @@ package quoinhost
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
@@ -85,7 +87,7 @@ func TestAMendedHostIsVerifiedAgainAfterABootWhenThatIsAsked(t *testing.T) {
 	w.g.Expect(w.host().Released()).To(BeTrue(), describe(w.host()))
 	w.g.Expect(w.room.boots).To(Equal(1))
 	w.g.Expect(w.room.count("clean")).To(Equal(resets), "no reset")
-	w.g.Expect(w.room.verified[len(w.room.verified)-1].AfterReboot).To(BeTrue())
+	w.g.Expect(w.room.verified[len(w.room.verified)-1].RebootFollows).To(BeFalse())
 }
 
 func TestAFreeHostThatWasMendedIsInspectedAnew(t *testing.T) {
@@ -118,9 +120,28 @@ func TestASilentHostIsVerifiedWhenItAnswersAndAPersonAsksAgain(t *testing.T) {
 	w.g.Expect(condition1(host, infrav1.HostReadyCondition).Message).To(ContainSubstring("a mount"), "why it is there")
 	w.g.Expect(host.Status.NextAttempt).To(BeNil())
 
+	w.room.set(func() { w.room.err = errors.New("Secret ssh cannot be read") })
+	w.annotate(infrav1.VerifyOnlyAnnotation, "")
+	w.linger(5)
+	w.g.Expect(told(recorder)).To(And(ContainSubstring("Secret ssh cannot be read"), Not(ContainSubstring("no route"))),
+		"what kept this look from its end, and not an earlier one")
+
 	w.room.set(func() { w.room.err = nil })
 	w.annotate(infrav1.VerifyOnlyAnnotation, "")
 	w.until("clean", (*infrav1.QuoinHost).Released)
+}
+
+// A host that does not run is not verified.
+func TestAHostThatIsGivenUpIsNotVerifiedAtAnEarlierWord(t *testing.T) {
+	w := unclean(t, false)
+	verified := w.room.count("verify")
+	w.update(func(h *infrav1.QuoinHost) {
+		h.Annotations = map[string]string{infrav1.AbandonAnnotation: "", infrav1.VerifyOnlyAnnotation: ""}
+	})
+	w.linger(5)
+	w.g.Expect(w.host().Abandoned()).To(BeTrue())
+	w.g.Expect(w.host().Annotations).NotTo(HaveKey(infrav1.VerifyOnlyAnnotation))
+	w.g.Expect(w.room.count("verify")).To(Equal(verified))
 }
 
 // A host that cannot tell, or serves another management cluster, is not clean.
@@ -145,6 +166,28 @@ func TestAHostThatCannotBeVerifiedSaysWhy(t *testing.T) {
 	stale := w.untilReason(infrav1.HostCleanCondition, infrav1.HostStaleClaimReason)
 	w.g.Expect(stale.Message).To(ContainSubstring("knows generation 7"))
 	w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateQuarantined))
+
+	// Whose it is was not asked again where something is found before, or the verification ends early.
+	for _, change := range []func(){
+		func() { w.room.findings = []reset.Finding{{What: "a mount", Fix: "umount it"}} },
+		func() {
+			w.room.errs["verify"] = &ssh.ExitError{Code: 1, Stderr: "awk or ip is not installed on this host"}
+		},
+	} {
+		verified := w.room.count("verify")
+		w.room.set(change)
+		w.annotate(infrav1.VerifyOnlyAnnotation, "")
+		w.until("verified", func(h *infrav1.QuoinHost) bool {
+			_, asked := h.Annotations[infrav1.VerifyOnlyAnnotation]
+			return !asked && w.room.count("verify") > verified
+		})
+		ready := condition1(w.host(), infrav1.HostReadyCondition)
+		w.g.Expect(ready.Reason).To(Equal(infrav1.HostStaleClaimReason))
+		w.g.Expect(ready.Message).To(And(ContainSubstring("knows generation 7"),
+			Not(ContainSubstring(infrav1.ReleaseUncleanAnnotation))))
+	}
+	w.annotate(infrav1.ReleaseUncleanAnnotation, w.host().ProviderID())
+	w.never("was let go", (*infrav1.QuoinHost).ReleasedUnclean, 5)
 }
 
 func TestAHostThatServesSomebodyUnknownIsTakenFromThatByNameOnly(t *testing.T) {

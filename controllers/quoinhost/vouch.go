@@ -145,8 +145,7 @@ func first(a, b bool) int {
 // claim.
 func servesAnother(host *infrav1.QuoinHost) bool {
 	return slices.ContainsFunc(host.Status.Conditions, func(c metav1.Condition) bool {
-		return c.Type != infrav1.HostFencedCondition && c.Status == metav1.ConditionFalse &&
-			(c.Reason == infrav1.HostStaleClaimReason || c.Reason == infrav1.HostOwnedByOtherReason)
+		return c.Type != infrav1.HostFencedCondition && c.Status == metav1.ConditionFalse && usurps(c.Reason)
 	})
 }
 

@@ -32,12 +32,20 @@ const noConsumer = "docs/hosts.md (A host without its consumer) has every way ou
 func (r *reconciliation) wayOn(message string) string {
 	way, ok := waysOn[r.host.Status.State]
 	switch {
-	case !ok, strings.Contains(message, "kubectl "), strings.Contains(message, noConsumer), r.paused, isDetached(r.host):
+	case !ok, r.hasCommand(message), strings.Contains(message, noConsumer), r.paused, isDetached(r.host):
 		return ""
 	case bereft(r.host, r.claim):
 		return noConsumer
 	}
 	return way(r)
+}
+
+// hasCommand reports whether the message names a command about the host or its consumer. What a host printed may name
+// any other.
+func (r *reconciliation) hasCommand(message string) bool {
+	about := func(namespace string) bool { return strings.Contains(message, "kubectl -n "+namespace+" ") }
+	ref := r.host.Spec.ConsumerRef
+	return about(r.host.Namespace) || ref != nil && about(ref.Namespace)
 }
 
 // orDetach is for hosts that nobody has: what asks them has an end, and is done again.

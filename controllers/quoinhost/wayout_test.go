@@ -22,7 +22,8 @@ import (
 )
 
 // ways are the words of what a person can do: a command, an annotation, an edit, a page.
-var ways = regexp.MustCompile(`kubectl |spec\.|[Dd]elete (Machine|QuoinHost|one of the two)|the Machine must be replaced|docs/`)
+var ways = regexp.MustCompile(`kubectl -n |spec\.|[Dd]elete (Machine|QuoinHost|one of the two)|` +
+	`the Machine must be replaced|docs/`)
 
 // saysTheWayOut holds what the host shows after each reconcile of each test: whatever it waits for, its condition Ready
 // says what a person can do about it.
@@ -55,9 +56,17 @@ func TestEveryStateHasAWayOut(t *testing.T) {
 			g.Expect(r.waiting(metav1.ConditionFalse, "Anything", "it waits")).To(MatchRegexp(`^it waits\. .*kubectl -n \S+ `),
 				"%s, claimed: %v", state, claimed)
 			g.Expect(r.waiting(metav1.ConditionFalse, "Anything", strings.Repeat("output ", maxMessage))).
-				To(And(MatchRegexp(`kubectl -n \S+ `), WithTransform(func(said string) int { return len(said) }, BeNumerically("<", maxMessage))))
+				To(And(MatchRegexp(`kubectl -n \S+ `), WithTransform(func(said string) int { return len(said) },
+					BeNumerically("<", maxMessage))))
 			g.Expect(r.waiting(metav1.ConditionTrue, "Anything", "")).To(BeEmpty())
-			g.Expect(r.waiting(metav1.ConditionFalse, "Anything", "do: kubectl get")).To(Equal("do: kubectl get"))
+			g.Expect(r.waiting(metav1.ConditionFalse, "Anything", "do: kubectl -n hosts get")).To(
+				Equal("do: kubectl -n hosts get"))
+			// What a host printed is no way out, nor is one that is cut off.
+			for _, output := range []string{"see kubectl logs", "kubectl -n kube-system logs x",
+				strings.Repeat("output ", maxMessage) + "kubectl -n hosts get"} {
+				g.Expect(r.waiting(metav1.ConditionFalse, "Anything", output)).To(MatchRegexp(`kubectl -n (hosts|team) `),
+					"%s, claimed: %v: %s", state, claimed, output[:16])
+			}
 		}
 	}
 }
@@ -72,7 +81,8 @@ func TestAWaitSaysSinceWhen(t *testing.T) {
 		Since: &metav1.Time{Time: time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)}}
 	r := &reconciliation{host: host, claim: claim{status: held}}
 	g.Expect(r.waiting(metav1.ConditionFalse, infrav1.HostStepRunningReason, "kubeadm join")).To(And(
-		ContainSubstring("since 2026-11-23T08:00:00Z; each has its time"), ContainSubstring("kubectl -n team delete machine m1")))
+		ContainSubstring("since 2026-11-23T08:00:00Z; each has its time"),
+		ContainSubstring("kubectl -n team delete machine m1")))
 	r.claim.machine = &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: host.Status.Operation.Since}}
 	g.Expect(r.waiting(metav1.ConditionFalse, infrav1.HostStepRunningReason, "kubeadm join")).To(And(
 		ContainSubstring("being deleted since 2026-11-23T08:00:00Z"), ContainSubstring("describe machine m1"),

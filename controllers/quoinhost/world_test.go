@@ -65,8 +65,10 @@ type machineRoom struct {
 	// changed lists every change of the host.
 	changed []string
 	// boots counts the boots after a reset, verified the orders of verifications.
-	boots    int
-	verified []CleanOrder
+	boots int
+	// neverBoots takes the order to boot, and does nothing.
+	neverBoots bool
+	verified   []CleanOrder
 	// neighbors answer probes of other hosts than the world's, by name; who is not among them is silent.
 	neighbors map[string]*owner.Record
 	// used are the fingerprint and the Secret's version that the host accepted.
@@ -392,7 +394,9 @@ func (m *machineRoom) Reboot(_ context.Context, _ *infrav1.QuoinHost, order Clea
 		}
 		m.boots++
 		m.changed = append(m.changed, "reboot")
-		m.facts.BootID = fmt.Sprintf("boot-after-%s", bootID)
+		if !m.neverBoots {
+			m.facts.BootID = fmt.Sprintf("boot-after-%s", bootID)
+		}
 		return bootID, nil
 	}
 	return m.facts.BootID, nil

@@ -312,6 +312,10 @@ type QuoinHostStatus struct {
 	// +optional
 	UnreachableSince *metav1.Time `json:"unreachableSince,omitempty"`
 
+	// cleaningFailsSince is since when the cleaning of the host cannot be carried out; unset while it goes on.
+	// +optional
+	CleaningFailsSince *metav1.Time `json:"cleaningFailsSince,omitempty"`
+
 	// power is what the BMC says.
 	// +optional
 	Power *HostPower `json:"power,omitempty"`

@@ -1129,6 +1129,10 @@ func (in *QuoinHostStatus) DeepCopyInto(out *QuoinHostStatus) {
 		in, out := &in.UnreachableSince, &out.UnreachableSince
 		*out = (*in).DeepCopy()
 	}
+	if in.CleaningFailsSince != nil {
+		in, out := &in.CleaningFailsSince, &out.CleaningFailsSince
+		*out = (*in).DeepCopy()
+	}
 	if in.Power != nil {
 		in, out := &in.Power, &out.Power
 		*out = new(HostPower)

@@ -192,7 +192,7 @@ func validateQuarantine(before, after *infrav1.QuoinHost) field.ErrorList {
 		infrav1.VerifyOnlyAnnotation))}
 }
 
-// validateWords refuses what a person says of a quarantine when there is none, or about another claim. The controller
+// validateWords refuses what a person says of a host that there is no cause for, or about another claim. The controller
 // takes such a word back as well; here the person still looks. Only a word that is new is judged, and only where
 // nothing but metadata changes: a copy that clusterctl move writes over an object must not be refused for it.
 func validateWords(before, after *infrav1.QuoinHost) (reasons field.ErrorList) {
@@ -203,9 +203,16 @@ func validateWords(before, after *infrav1.QuoinHost) (reasons field.ErrorList) {
 		return has && (!had || was != is)
 	}
 	for _, annotation := range []string{infrav1.VerifyOnlyAnnotation, infrav1.ReleaseUncleanAnnotation} {
-		if isNew(annotation) && after.Spec.Quarantine == nil && after.Status.State != infrav1.HostStateQuarantined {
+		uses := "one that is Quarantined"
+		fails := false
+		if annotation == infrav1.ReleaseUncleanAnnotation {
+			// For how long it fails is judged by the controller, with whom the word waits.
+			uses, fails = uses+", or that cannot be cleaned,", after.Status.CleaningFailsSince != nil
+		}
+		if isNew(annotation) && after.Spec.Quarantine == nil && after.Status.State != infrav1.HostStateQuarantined &&
+			!fails {
 			reasons = append(reasons, field.Forbidden(path.Key(annotation), fmt.Sprintf(
-				"the host is %s, and only one that is Quarantined has a use for it", cmp.Or(string(after.Status.State), "new"))))
+				"the host is %s, and only %s has a use for it", cmp.Or(string(after.Status.State), "new"), uses)))
 		}
 	}
 	word := after.Annotations[infrav1.ReleaseUncleanAnnotation]

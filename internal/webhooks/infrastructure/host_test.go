@@ -5,6 +5,7 @@ package infrastructure
 
 import (
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -336,6 +337,7 @@ func TestAWordAboutAQuarantineIsRefusedWhereThereIsNoCauseForIt(t *testing.T) {
 	inState := func(state infrav1.HostState) func(*infrav1.QuoinHost) {
 		return func(h *infrav1.QuoinHost) { h.Status.State = state }
 	}
+	failing := func(h *infrav1.QuoinHost) { h.Status.CleaningFailsSince = &metav1.Time{Time: time.Now()} }
 	abandoned := func(h *infrav1.QuoinHost) {
 		h.Status.Conditions = []metav1.Condition{{Type: infrav1.HostCleanCondition, Status: metav1.ConditionFalse,
 			Reason: infrav1.HostAbandonedReason}}
@@ -347,11 +349,14 @@ func TestAWordAboutAQuarantineIsRefusedWhereThereIsNoCauseForIt(t *testing.T) {
 		annotation, value string
 		refusal           string
 	}{
-		"its claim":          {host("h1", claimed, quarantined), release, id, ""},
-		"another claim":      {host("h1", claimed, quarantined), release, "quoin://hosts/h1/ffffffff", release + "=" + id},
-		"any value":          {host("h1", claimed, quarantined), release, "", release + "=" + id},
-		"no claim":           {host("h1", quarantined), release, "", "no Machine has the host"},
-		"no quarantine":      {host("h1", claimed, inState(infrav1.HostStateCleaning)), release, id, "the host is Cleaning"},
+		"its claim":             {host("h1", claimed, quarantined), release, id, ""},
+		"another claim":         {host("h1", claimed, quarantined), release, "quoin://hosts/h1/ffffffff", release + "=" + id},
+		"any value":             {host("h1", claimed, quarantined), release, "", release + "=" + id},
+		"no claim":              {host("h1", quarantined), release, "", "no Machine has the host"},
+		"no quarantine":         {host("h1", claimed, inState(infrav1.HostStateCleaning)), release, id, "the host is Cleaning"},
+		"a cleaning that fails": {host("h1", claimed, inState(infrav1.HostStateCleaning), failing), release, id, ""},
+		"a cleaning that fails, and nothing to verify": {host("h1", claimed, inState(infrav1.HostStateCleaning), failing),
+			verify, "", "the host is Cleaning"},
 		"a host given up":    {host("h1", up...), release, id, "given up"},
 		"mended":             {host("h1", quarantined), verify, "", ""},
 		"mended, by status":  {host("h1", inState(infrav1.HostStateQuarantined)), verify, "", ""},
