@@ -35,6 +35,7 @@ import (
 //	controlplane unhealthy|outdated <why>, controlplane
 //	at <time>        it is so late; took <pool> <duration>..
 //	forget           the status is lost
+//	forget-doneof    it does not say how many are to count, as that of an earlier release
 //	looks find|flap  see validation_test.go
 //	status           what people see
 func TestScripts(t *testing.T) {
@@ -94,6 +95,10 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 			p.completed, p.selected, p.doneOf = "", "", 0
 		}
 		f.looks.record = nil
+	case "forget-doneof":
+		for _, p := range f.pools {
+			p.doneOf = 0
+		}
 	case "run":
 		limit := 12 * time.Hour
 		if d.HasArg("for") {
