@@ -145,7 +145,7 @@ func (d *deployment) owing() {
 	}
 	switch {
 	case leave > 0 && d.owes == 0:
-		d.owes = count + leave
+		d.owes = min(count+leave, d.replicas) // what a scale-down took beside it is nobody's to bring back
 	case leave == 0 && count >= min(d.owes, d.replicas):
 		d.owes = 0
 	}
@@ -275,6 +275,9 @@ func (f *fleet) step(t *rapid.T) {
 		before[d.Machine] = ptr.To(*f.pool(d.Pool).node(d.Machine))
 	}
 	f.witness()
+	for _, d := range f.pools {
+		d.owing()
+	}
 	f.moves()
 	f.now = f.now.Add(tick)
 	f.judgeHosts(t)
