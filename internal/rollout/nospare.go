@@ -111,7 +111,7 @@ func fewer(pool *rules) string {
 	if to == 0 || to >= pool.Replicas {
 		return ""
 	}
-	return fmt.Sprintf(", or set replicas of MachineDeployment %s to %d%s", pool.Name, to, why)
+	return fmt.Sprintf(", or set %s to %d%s", pool.replicasOf(), to, why)
 }
 
 // leavesFirst is the outdated Machine that makes room for a new one that finds no host; nil when a host comes anyway,

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/yaml"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -141,6 +142,10 @@ func (f *fleet) addPool(d *datadriven.TestData) {
 			p.capacity = number
 		case "topology", "applied":
 			p.rolls.topology, p.rolls.owner = arg.Key == "topology", arg.Vals[0]
+			if p.rolls.topology {
+				p.labels[clusterv1.ClusterTopologyOwnedLabel], p.labels[clusterv1.ClusterNameLabel] = "", "prod"
+				p.labels[clusterv1.ClusterTopologyMachineDeploymentNameLabel] = "md-" + p.name
+			}
 		case "surge":
 			p.surge = number
 		case "unavailable":
