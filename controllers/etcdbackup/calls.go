@@ -225,6 +225,20 @@ func (s *reconciliation) asked() bool {
 	return status != nil && status.RequestedTime.After(s.attempted()) && !s.now.Before(s.known.failedAt.Add(firstRetry))
 }
 
+// retry is when what failed is tried again: a snapshot that was not due yet as it failed does not wait for longer than
+// until it is.
+func (s *reconciliation) retry() time.Time {
+	retry := s.known.failedAt.Add(backoff(s.known.failures))
+	if s.known.newest == nil {
+		return retry
+	}
+	due, err := whenDue(s.controlPlane.Spec.Backup, nil, s.known.newest, s.now)
+	if err != nil || !due.After(s.known.failedAt) {
+		return retry
+	}
+	return earlier(retry, due)
+}
+
 func (s *reconciliation) attempted() time.Time {
 	if !s.known.attempted.IsZero() {
 		return s.known.attempted

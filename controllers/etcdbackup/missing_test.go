@@ -240,3 +240,26 @@ func TestAStoreThatDoesNotAnswerALookIsToldOf(t *testing.T) {
 	w.Expect(w.settle().RequeueAfter).To(BeNumerically("~", lookInterval, time.Second))
 	w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue))
 }
+
+// A look that fails puts off no snapshot that is due before the next look.
+func TestALookThatFailsPutsOffNoSnapshot(t *testing.T) {
+	w := newWorld(t, toVolume("0 0 * * *"))
+	w.settle()
+	due := w.now.Truncate(24 * time.Hour).Add(24 * time.Hour)
+	w.now = due.Add(-20 * time.Minute)
+	clusters, aside := filepath.Join(w.volume, "clusters"), filepath.Join(w.t.TempDir(), "clusters")
+	w.Expect(os.Rename(clusters, aside)).To(Succeed())
+	w.Expect(os.WriteFile(clusters, nil, 0o600)).To(Succeed())
+	for w.now.Before(due) {
+		w.now = w.now.Add(w.settle().RequeueAfter)
+		w.Expect(w.condition().Reason).To(Equal(controlplanev1.BackupStoreUnavailableReason))
+	}
+	w.Expect(w.now).To(Equal(due))
+	w.Expect(w.settle().RequeueAfter).To(Equal(lastRetry), "what fails when it is due waits as long as ever")
+	w.Expect(os.Remove(clusters)).To(Succeed())
+	w.Expect(os.Rename(aside, clusters)).To(Succeed())
+	w.now = w.now.Add(lastRetry)
+	w.settle()
+	w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue))
+	w.Expect(w.status().LastGood.Time.Time).To(BeTemporally("==", due.Add(lastRetry)))
+}

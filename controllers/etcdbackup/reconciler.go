@@ -262,14 +262,13 @@ func (r *Reconciler) advance(ctx context.Context, s *reconciliation) time.Durati
 	if wait, handled := r.restore(ctx, s); handled {
 		return wait
 	}
-	if retry := s.known.failedAt.Add(backoff(s.known.failures)); s.known.failures > 0 && s.now.Before(retry) &&
-		!s.asked() {
+	if retry := s.retry(); s.known.failures > 0 && s.now.Before(retry) && !s.asked() {
 		return retry.Sub(s.now)
 	}
 	target, problem := r.target(ctx, s)
 	if problem != nil {
 		s.failWith(problem)
-		return backoff(s.known.failures)
+		return s.retry().Sub(s.now)
 	}
 	if s.known.of != target.fingerprint {
 		r.look(s, target)
@@ -289,7 +288,7 @@ func (r *Reconciler) advance(ctx context.Context, s *reconciliation) time.Durati
 	members, problem := r.members(ctx, s)
 	if problem != nil {
 		s.failWith(problem)
-		return backoff(s.known.failures)
+		return s.retry().Sub(s.now)
 	}
 	r.take(s, target, members)
 	return 0

@@ -456,7 +456,7 @@ func (w *world) infra(name string) *infrav1.QuoinMachine {
 	return infra
 }
 
-// fetchImages gives every host the images it was asked for.
+// provisionedWorker has a worker run on the host.
 func (w *world) provisionedWorker(host *infrav1.HostReference) {
 	w.t.Helper()
 	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker",
@@ -466,6 +466,7 @@ func (w *world) provisionedWorker(host *infrav1.HostReference) {
 	w.g.Expect(w.mgmt.Status().Update(w.t.Context(), infra)).To(Succeed())
 }
 
+// fetchImages gives every host the images it was asked for.
 func (w *world) fetchImages() {
 	w.t.Helper()
 	list := &infrav1.QuoinMachineList{}

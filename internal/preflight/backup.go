@@ -30,7 +30,7 @@ func lookAtBackup(_ context.Context, s Subject) (string, []quoinv1.Finding, erro
 	var findings []quoinv1.Finding
 	if healthy := conditions.Get(s.ControlPlane, controlplanev1.ControlPlaneBackupHealthyCondition); healthy != nil &&
 		healthy.Status == metav1.ConditionFalse {
-		findings = append(findings, warns(object, "Failing", "snapshots fail: "+healthy.Message,
+		findings = append(findings, warns(object, "Failing", "the backup is not healthy: "+healthy.Message,
 			"mend what condition BackupHealthy names"))
 	}
 	status := s.ControlPlane.Status.Backup

@@ -4,7 +4,6 @@
 package rollout
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -47,7 +46,7 @@ func RemovesFirst(policy *quoinv1.RolloutPolicySpec, pool Pool) (bool, error) {
 // noSpare says what a new Machine that finds no host waits for.
 func (p *planner) noSpare(pool *rules, m Machine) (Reason, string) {
 	why := ""
-	if p.policy.WhenNoSpare == quoinv1.RolloutWithoutSpareRemoveFirst {
+	if !pool.OnDelete && p.policy.WhenNoSpare == quoinv1.RolloutWithoutSpareRemoveFirst {
 		p.again(spareRecheck)
 		victim, comes, not := p.leavesFirst(pool)
 		switch {
@@ -58,12 +57,8 @@ func (p *planner) noSpare(pool *rules, m Machine) (Reason, string) {
 		}
 		why = "whenNoSpare is RemoveFirst, but " + not
 	}
-	switch {
-	case !pool.hasOutdated():
-		why = "Add a host" + fewer(pool)
-	case why == "":
-		why = "Add a host" + cmp.Or(fewer(pool), ", or set spec.whenNoSpare to RemoveFirst, so that an outdated Machine is "+
-			"deleted first and one is missing meanwhile")
+	if why == "" || !pool.hasOutdated() {
+		why = "Add a host" + waysOut(pool)
 	}
 	return NoSpare, fmt.Sprintf("%s. %s", lacksHost(m), why)
 }
@@ -74,6 +69,30 @@ func lacksHost(m Machine) string {
 		return m.NoHost
 	}
 	return fmt.Sprintf("%s, since %s", m.NoHost, utc(m.Admitted))
+}
+
+// waysOut are those beside one more host. Fewer replicas alone free a host only where more Machines serve than these
+// ask for.
+func waysOut(pool *rules) string {
+	less, joins := fewer(pool), ", or set"
+	if less != "" {
+		joins = ", and"
+	}
+	if pool.OnDelete || !pool.hasOutdated() || less != "" && pool.frees(pool.DoneOf) {
+		return less
+	}
+	return less + joins + " spec.whenNoSpare to RemoveFirst, so that an outdated Machine is deleted first and one is " +
+		"missing meanwhile"
+}
+
+// frees reports whether the next outdated Machine is deleted without anybody's consent where the pool has so many
+// replicas: as many serve without it.
+func (r *rules) frees(replicas int) bool {
+	missing := r.Stock.Unavailable
+	if r.OnDelete {
+		missing = r.limits.Unavailable
+	}
+	return r.inService() > replicas-missing || r.in(counts) >= replicas
 }
 
 // fewer says how many replicas need no host more, as the other way out for a new Machine that finds none; empty where
@@ -92,7 +111,7 @@ func fewer(pool *rules) string {
 	if to == 0 || to >= pool.Replicas {
 		return ""
 	}
-	return fmt.Sprintf(", or set replicas of MachineDeployment %s to %d%s", pool.Name, to, why)
+	return fmt.Sprintf(", or set %s to %d%s", pool.replicasOf(), to, why)
 }
 
 // leavesFirst is the outdated Machine that makes room for a new one that finds no host; nil when a host comes anyway,
@@ -112,7 +131,11 @@ func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) 
 		return nil, "", says
 	}
 	if victim = pool.makesRoom(); victim == nil {
-		return nil, "", "none of its outdated Machines has a host that the new one could have: add a host"
+		why = "none of its outdated Machines has a host that the new one could have: add a host"
+		if pool.frees(pool.DoneOf) {
+			why += fewer(pool)
+		}
+		return nil, "", why
 	}
 	have, least := pool.inService(), pool.Replicas
 	if !victim.inService() {
@@ -122,8 +145,12 @@ func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) 
 			pool.Replicas)
 	}
 	if have < least {
-		return nil, "", fmt.Sprintf("only %d of %d Machines are available, and one more would be missing: add a host, or "+
-			"mend what is not available%s", have, pool.Replicas, fewer(pool))
+		why = fmt.Sprintf("only %d of %d Machines are available, and one more would be missing: add a host, or mend what is "+
+			"not available", have, pool.Replicas)
+		if have-least >= pool.DoneOf-pool.Replicas {
+			why += fewer(pool) // enough for so many
+		}
+		return nil, "", why
 	}
 	return victim, "", ""
 }
@@ -141,7 +168,7 @@ func comesAnyway(pool *rules) string {
 	switch {
 	case pool.Coming > 0:
 		return fmt.Sprintf("Hosts that it can have, %d, are free, being prepared or left", pool.Coming)
-	case pool.Stock.Unavailable > 0:
+	case pool.Stock.Unavailable > 0 && pool.frees(pool.Replicas):
 		return "Cluster API deletes one, because maxUnavailable of the MachineDeployment is not 0"
 	}
 	return ""

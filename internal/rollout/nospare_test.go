@@ -4,8 +4,11 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
@@ -32,8 +35,8 @@ func (d *deployment) have() int {
 	return d.of(d.template, (*node).available) + d.of(d.template-1, (*node).available)
 }
 
-// A fleet without a spare is rolled out with never more than one Machine missing of any pool, no host is ever given to an
-// outdated Machine again, and no more new Machines are made than were selected.
+// A fleet without a spare is rolled out with never more than one Machine missing of any pool, no host is ever given to
+// an outdated Machine again, and no more new Machines are made than were selected.
 //
 // Proves: S3-19, S3-30
 func TestAFleetWithoutASpareIsRolledOutWithOneMissing(t *testing.T) {
@@ -170,4 +173,40 @@ func TestOnlyAHostThatHelpsIsFreed(t *testing.T) {
 	if done := f.decide(); len(done) != 1 || done[0].Machine != "blue-2" {
 		t.Fatalf("%+v", done)
 	}
+}
+
+// Whoever does what the message of a pool without a spare says, and adds no host, has its rollout end.
+func TestTheWayOutEndsTheRollout(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFleet()
+		d := &deployment{name: "blue", template: 1, replicas: rapid.IntRange(1, 4).Draw(t, "replicas")}
+		if d.onDelete = rapid.Bool().Draw(t, "onDelete"); !d.onDelete {
+			d.surge, d.unavailable = rapid.IntRange(1, 2).Draw(t, "surge"), rapid.IntRange(0, 1).Draw(t, "unavailable")
+		}
+		d.capacity = d.replicas + rapid.IntRange(0, 1).Draw(t, "spare")
+		d.whole(f.now)
+		f.pools = append(f.pools, d)
+		f.policy.WhenNoSpare = rapid.SampledFrom([]quoinv1.RolloutWithoutSpare{quoinv1.RolloutWithoutSpareWait,
+			quoinv1.RolloutWithoutSpareRemoveFirst}).Draw(t, "whenNoSpare")
+		d.template++
+		f.tell(time.Duration(rapid.IntRange(0, 60).Draw(t, "after")) * tick)
+		d.replicas += rapid.IntRange(0, 3).Draw(t, "more")
+		for range 4 {
+			f.tell(time.Hour)
+			again := d.of(d.template-1, func(n *node) bool { return !n.admitted.IsZero() })
+			if d.completed == fmt.Sprint(d.template) || again > 0 {
+				return // it is done, or an outdated one took the place of another and is among those that may be
+			}
+			says := f.says()
+			if _, to, is := strings.Cut(says, "or set replicas of MachineDeployment blue to "); is {
+				if _, err := fmt.Sscanf(to, "%d", &d.replicas); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if strings.Contains(says, "spec.whenNoSpare to RemoveFirst") {
+				f.policy.WhenNoSpare = quoinv1.RolloutWithoutSpareRemoveFirst
+			}
+		}
+		t.Fatalf("it does not end: %s %d of %d hosts\n%s", f.draw(), d.replicas, d.capacity, f.says())
+	})
 }

@@ -21,7 +21,8 @@ func BenchmarkPlan(b *testing.B) {
 			now := newFleet().now
 			pool := Pool{Name: "blue", Replicas: machines, Stock: Limits{Surge: machines / 2}, Revision: "2", Completed: "1"}
 			for i := range machines {
-				m := Machine{Name: fmt.Sprintf("blue-%05d", i), Hosted: true, Joined: true, Admitted: now, Since: now, Available: true}
+				m := Machine{Name: fmt.Sprintf("blue-%05d", i), Hosted: true, Joined: true, Admitted: now, Since: now,
+					Available: true}
 				m.Outdated, m.Gated = i%2 == 0, i%2 == 1
 				pool.Machines = append(pool.Machines, m)
 			}

@@ -145,7 +145,7 @@ func (d *deployment) owing() {
 	}
 	switch {
 	case leave > 0 && d.owes == 0:
-		d.owes = count + leave
+		d.owes = min(count+leave, d.replicas) // what a scale-down took beside it is nobody's to bring back
 	case leave == 0 && count >= min(d.owes, d.replicas):
 		d.owes = 0
 	}
@@ -258,14 +258,21 @@ func (f *fleet) judgeOrder(t *rapid.T, pool *deployment, d Decision, flying, beg
 
 // step has everybody look once, and holds what is decided against the promises.
 func (f *fleet) step(t *rapid.T) {
-	before := map[string]*node{}
+	before, completed := map[string]*node{}, map[*deployment]string{}
 	for _, d := range f.pools {
 		d.owing()
+		completed[d] = d.completed
 		for _, n := range d.machines {
 			before[n.name] = ptr.To(*n)
 		}
 	}
-	for _, d := range f.decide() {
+	decided := f.decide()
+	for d, was := range completed {
+		if is := fmt.Sprint(d.template); d.completed == is && was != is {
+			d.judgeCompleted(t, before)
+		}
+	}
+	for _, d := range decided {
 		if !slices.Contains([]Action{Admit, Count, Delete, Mark, Unmark}, d.Action) {
 			f.judgeDrains(t, d, before)
 			continue
@@ -275,10 +282,37 @@ func (f *fleet) step(t *rapid.T) {
 		before[d.Machine] = ptr.To(*f.pool(d.Pool).node(d.Machine))
 	}
 	f.witness()
+	for _, d := range f.pools {
+		d.owing()
+	}
 	f.moves()
 	f.now = f.now.Add(tick)
 	f.judgeHosts(t)
 	f.sleep()
+}
+
+// judgeCompleted holds a template that is said to be done now against the Machines that there were: none is of another
+// one or on its way to a host, and as many count as were at work and are asked for, or all where hosts are free.
+func (d *deployment) judgeCompleted(t *rapid.T, before map[string]*node) {
+	count, least := 0, d.replicas
+	if !d.spare() {
+		least = min(least, d.atWork)
+	}
+	for _, n := range d.machines {
+		switch was := before[n.name]; {
+		case was == nil: // made just now in the place of another one
+		case was.template != d.template:
+			t.Fatalf("%s is done and %s is outdated", d.name, n.name)
+		case !was.deleted.IsZero():
+		case was.joined && !was.gated:
+			count++
+		case !was.hosted.IsZero() || d.spare():
+			t.Fatalf("%s is done and %s is on its way", d.name, n.name)
+		}
+	}
+	if count < least {
+		t.Fatalf("%s is done and %d of %d count", d.name, count, least)
+	}
 }
 
 // sleep until shortly before the window opens, when nothing is on its way.
@@ -312,10 +346,10 @@ func (f *fleet) lacking() string {
 	return ""
 }
 
-// settled reports whether every pool is as it is to be.
+// settled reports whether every pool is as it is to be, and is said to be.
 func (f *fleet) settled() bool {
 	for _, d := range f.pools {
-		if len(d.machines) != d.replicas {
+		if len(d.machines) != d.replicas || d.completed != fmt.Sprint(d.template) {
 			return false
 		}
 		for _, n := range d.machines {
@@ -398,5 +432,44 @@ func TestABrokenTemplateStopsAfterOneMachine(t *testing.T) {
 		if f.result.Stalled == "" {
 			t.Fatalf("nobody learns of it: %s", strings.Join(f.lines(), "\n"))
 		}
+	})
+}
+
+// A template is done when it is, whatever happens to a pool that has few hosts, and it is done once there are enough.
+func TestARolloutIsCompletedWhenItIs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := without(t)
+		f.policy.WhenNoSpare = quoinv1.RolloutWithoutSpareRemoveFirst
+		f.step(t)
+		for _, d := range f.pools {
+			d.atWork = d.replicas
+			d.template++
+		}
+		for range rapid.IntRange(0, 120).Draw(t, "steps") {
+			d := rapid.SampledFrom(f.pools).Draw(t, "pool")
+			switch rapid.SampledFrom([]string{"", "", "", "", "", "scale", "host", "lost", "forget"}).Draw(t, "happens") {
+			case "scale":
+				d.replicas += rapid.IntRange(0, 2).Draw(t, "more")
+			case "host":
+				d.capacity++
+			case "lost":
+				d.capacity = max(1, d.capacity-1) // with whoever leaves it next
+			case "forget":
+				d.doneOf = 0
+			}
+			f.policy.ContinueAfter = f.result.PausedAfter
+			f.step(t)
+		}
+		for _, d := range f.pools {
+			d.capacity = 0
+		}
+		for range 2000 {
+			f.policy.ContinueAfter = f.result.PausedAfter
+			f.step(t)
+			if f.settled() {
+				return
+			}
+		}
+		t.Fatalf("it does not end: %s\n%s\n%v", f.draw(), f.says(), f.lines())
 	})
 }

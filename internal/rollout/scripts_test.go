@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/yaml"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -35,6 +36,7 @@ import (
 //	controlplane unhealthy|outdated <why>, controlplane
 //	at <time>        it is so late; took <pool> <duration>..
 //	forget           the status is lost
+//	forget-doneof    it does not say how many are to count, as that of an earlier release
 //	looks find|flap  see validation_test.go
 //	status           what people see
 func TestScripts(t *testing.T) {
@@ -94,6 +96,10 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 			p.completed, p.selected, p.doneOf = "", "", 0
 		}
 		f.looks.record = nil
+	case "forget-doneof":
+		for _, p := range f.pools {
+			p.doneOf = 0
+		}
 	case "run":
 		limit := 12 * time.Hour
 		if d.HasArg("for") {
@@ -136,6 +142,10 @@ func (f *fleet) addPool(d *datadriven.TestData) {
 			p.capacity = number
 		case "topology", "applied":
 			p.rolls.topology, p.rolls.owner = arg.Key == "topology", arg.Vals[0]
+			if p.rolls.topology {
+				p.labels[clusterv1.ClusterTopologyOwnedLabel], p.labels[clusterv1.ClusterNameLabel] = "", "prod"
+				p.labels[clusterv1.ClusterTopologyMachineDeploymentNameLabel] = "md-" + p.name
+			}
 		case "surge":
 			p.surge = number
 		case "unavailable":

@@ -216,13 +216,17 @@ func (p Pool) whole() bool { return p.in(counts) >= min(p.Replicas, cmp.Or(p.Don
 
 // doneOf is how many Machines have to count before the present template is done, or what takes the place of the given
 // selected Machine, which leaves now: those that are at work as that begins, and what counted since or was waited for
-// before. Where nothing is at work nobody was replaced: a pool that is made has all its replicas to make.
+// before. Where nothing is at work nobody was replaced: a pool that is made has all its replicas to make. They are all
+// replicas too where it began before and nobody knows any more how many were at work then: those that are at work now
+// are fewer.
 func (p Pool) doneOf(selected string) int {
 	switch {
 	case selected == "" && !p.hasOutdated() && (p.DoneOf == 0 || p.completed() == p.Revision):
 		return 0
 	case p.DoneOf > 0 && selected == p.Selected:
 		return max(p.DoneOf, p.in(counts))
+	case p.DoneOf == 0 && p.began(selected):
+		return p.Replicas
 	}
 	n := 0
 	for _, m := range p.Machines {
@@ -231,4 +235,11 @@ func (p Pool) doneOf(selected string) int {
 		}
 	}
 	return max(p.DoneOf, min(n, p.Replicas))
+}
+
+// began reports whether Machines were replaced before this: by those of the present template that are there beside
+// outdated ones, or one in the place of the given selected Machine.
+func (p Pool) began(selected string) bool {
+	current := func(m Machine) bool { return !m.Outdated && m.started() }
+	return selected != "" && selected == p.Selected || p.hasOutdated() && slices.ContainsFunc(p.Machines, current)
 }

@@ -17,6 +17,8 @@ type deployment struct {
 	name     string
 	labels   map[string]string
 	replicas int
+	// atWork are as many as served when its template came, as the test knows it.
+	atWork int
 	// surge and unavailable are of the MachineDeployment; asked are the policy's.
 	surge, unavailable int
 	paused, onDelete   bool

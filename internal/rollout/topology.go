@@ -47,6 +47,16 @@ func TopologyOf(cluster *clusterv1.Cluster, pools []clusterv1.MachineDeployment)
 	return t
 }
 
+// replicasOf says where replicas of the pool are set. A topology takes back what is set in a MachineDeployment that it
+// owns.
+func (p Pool) replicasOf() string {
+	if _, owned := p.Labels[clusterv1.ClusterTopologyOwnedLabel]; !owned {
+		return "replicas of MachineDeployment " + p.Name
+	}
+	return fmt.Sprintf("spec.topology.workers.machineDeployments[name=%s].replicas of Cluster %s",
+		p.Labels[clusterv1.ClusterTopologyMachineDeploymentNameLabel], p.Labels[clusterv1.ClusterNameLabel])
+}
+
 // Misordered says where the order of a policy is not the one of the topology; empty when it can be kept. The error says
 // why the policy cannot be read.
 func Misordered(pools []Pool, policy *quoinv1.RolloutPolicySpec, topology *Topology) (string, error) {

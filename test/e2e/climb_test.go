@@ -30,7 +30,8 @@ func climb() {
 	var climber *lab.Cluster
 	upgrade := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: lab.Namespace, Name: "climb"}}
 
-	It("makes a cluster of three control planes and two workers with a guarded workload, at "+lab.EarliestVersion, func(ctx SpecContext) {
+	It("makes a cluster of three control planes and two workers with a guarded workload, at "+
+		lab.EarliestVersion, func(ctx SpecContext) {
 		must(the.lab.BuildBundle(ctx, lab.EarliestVersion))
 		must(the.lab.AddRacks(ctx))
 		climber = need(the.lab.Create(ctx, lab.Climber()))
@@ -46,20 +47,24 @@ func climb() {
 
 	It("is blocked by a budget that no drain can keep, and touches nothing [S0-50]", func(ctx SpecContext) {
 		before := standing(ctx, climber)
-		upgrade.Spec = quoinv1.ClusterUpgradeSpec{ClusterName: climber.Name, Version: lab.NewVersion, Via: []string{lab.OldVersion}}
+		upgrade.Spec = quoinv1.ClusterUpgradeSpec{ClusterName: climber.Name, Version: lab.NewVersion,
+			Via: []string{lab.OldVersion}}
 		Expect(the.lab.Management.Create(ctx, upgrade)).To(Succeed())
 		Eventually(func(ctx context.Context) string { return progressOf(ctx, upgrade) }).WithContext(ctx).
 			WithTimeout(3*time.Minute).Should(HavePrefix("Progressing=False Blocked"), "what the preflight finds")
-		the.lab.Printf("\n%s\n%s", conditions.GetMessage(upgrade, quoinv1.ClusterUpgradePlannedCondition), progressOf(ctx, upgrade))
+		the.lab.Printf("\n%s\n%s", conditions.GetMessage(upgrade, quoinv1.ClusterUpgradePlannedCondition),
+			progressOf(ctx, upgrade))
 		logCheck(ctx, upgrade.Status.PreflightCheck)
-		Expect(progressOf(ctx, upgrade)).To(ContainSubstring("Disruption: PodDisruptionBudget default/web: wants all of its 2 pods"))
+		Expect(progressOf(ctx, upgrade)).To(
+			ContainSubstring("Disruption: PodDisruptionBudget default/web: wants all of its 2 pods"))
 		Expect(upgrade.Status.Plan.Hops).To(Equal([]string{lab.OldVersion, lab.NewVersion}))
 		Consistently(func(ctx context.Context) string { return standing(ctx, climber) }).WithContext(ctx).
 			WithTimeout(10 * time.Second).Should(Equal(before))
 		Expect(begun(ctx, upgrade)).To(BeFalse())
 	}, NodeTimeout(6*time.Minute))
 
-	It("goes on when that is mended: two hops, then the workers, while managers are killed and requests go on", func(ctx SpecContext) {
+	It("goes on when that is mended: two hops, then the workers, while managers are killed and "+
+		"requests go on", func(ctx SpecContext) {
 		plane, worker := spareHost(ctx, "control-plane"), spareHost(ctx, "worker")
 		writer := need(climber.Write(ctx))
 		defer writer.Stop()
@@ -88,8 +93,9 @@ func climb() {
 		seen := need(insider.Report(ctx))
 		must(insider.Stop(ctx, climber))
 		By("killing the managers while the first worker's replacement is provisioned")
-		Eventually(func(ctx context.Context) infrav1.HostState { return quoinHost(ctx, worker.Name).Status.State }).WithContext(ctx).
-			WithTimeout(4 * time.Minute).WithPolling(200 * time.Millisecond).Should(Equal(infrav1.HostStateProvisioning))
+		Eventually(func(ctx context.Context) infrav1.HostState { return quoinHost(ctx, worker.Name).Status.State }).
+			WithContext(ctx).WithTimeout(4 * time.Minute).WithPolling(200 * time.Millisecond).
+			Should(Equal(infrav1.HostStateProvisioning))
 		kills = append(kills, untilLed(ctx, kill(ctx, providers...)(), providers))
 
 		awaitUpgrade(ctx, upgrade, 40*time.Minute, "")
@@ -102,11 +108,12 @@ func climb() {
 		logNodes(ctx, climber, "at the end")
 		logUpgrade(ctx, upgrade, plans, timeline.Lives(), kills)
 		total := lab.Total(calls)
-		the.lab.Printf("\nRequests of the workload: %d answered, %d failed, longest gap %s\n%s", total.Gaps.Successes, total.Gaps.Failures,
-			total.Gaps.Longest, lab.Describe(calls))
+		the.lab.Printf("\nRequests of the workload: %d answered, %d failed, longest gap %s\n%s", total.Gaps.Successes,
+			total.Gaps.Failures, total.Gaps.Longest, lab.Describe(calls))
 		the.lab.Printf("What happened:\n%s", timeline)
 		the.lab.Printf("What the control plane did:\n  %s", strings.Join(census.Story(), "\n  "))
-		the.lab.Printf("API and etcd, from outside: %s\nFrom a pod, during both hops: longest gap between reads %s, between writes %s\n%+v\n  %s",
+		the.lab.Printf("API and etcd, from outside: %s\n"+
+			"From a pod, during both hops: longest gap between reads %s, between writes %s\n%+v\n  %s",
 			writer.Report(), seen.Reads, seen.Writes, counts, strings.Join(timeline.Mixes(), "\n  "))
 		must(err)
 
@@ -136,7 +143,8 @@ func climb() {
 		})
 		Expect(left).To(HaveLen(3+3+2), "Machines that left their hosts")
 		for _, machine := range left {
-			must(timeline.Before(lab.Fact{What: lab.MachineDrained, Name: machine}, lab.Fact{What: lab.HostCleaning, Name: machine}))
+			must(timeline.Before(lab.Fact{What: lab.MachineDrained, Name: machine},
+				lab.Fact{What: lab.HostCleaning, Name: machine}))
 		}
 		By("having changed no kubelet that ran [S1-23]")
 		Expect(timeline.KubeletChanges()).To(BeEmpty())
@@ -149,7 +157,8 @@ func climb() {
 
 	It("says the same version everywhere, and what each step took [S0-3]", func(ctx SpecContext) {
 		read(ctx, upgrade)
-		Expect(condition(upgrade.Status.Conditions, quoinv1.ClusterUpgradeCompletedCondition)).To(HavePrefix("Completed=True"))
+		completed := condition(upgrade.Status.Conditions, quoinv1.ClusterUpgradeCompletedCondition)
+		Expect(completed).To(HavePrefix("Completed=True"))
 		Expect(upgrade.Status.Version).To(Equal(lab.NewVersion))
 		var types []quoinv1.UpgradeStepType
 		for _, step := range upgrade.Status.Steps {
@@ -158,8 +167,8 @@ func climb() {
 			Expect(step.StartTime.IsZero() || step.CompletionTime.IsZero()).To(BeFalse(), "%+v", step)
 		}
 		Expect(types).To(Equal([]quoinv1.UpgradeStepType{quoinv1.UpgradeStepPreflight, quoinv1.UpgradeStepSpecVersion,
-			quoinv1.UpgradeStepControlPlane, quoinv1.UpgradeStepAddons, quoinv1.UpgradeStepControlPlane, quoinv1.UpgradeStepAddons,
-			quoinv1.UpgradeStepWorkers, quoinv1.UpgradeStepHealth}))
+			quoinv1.UpgradeStepControlPlane, quoinv1.UpgradeStepAddons, quoinv1.UpgradeStepControlPlane,
+			quoinv1.UpgradeStepAddons, quoinv1.UpgradeStepWorkers, quoinv1.UpgradeStepHealth}))
 		cluster := &infrav1.QuoinCluster{}
 		Expect(the.lab.Management.Get(ctx, climber.Key(), cluster)).To(Succeed())
 		Expect([]string{cluster.Spec.Version, cluster.Status.Version}).To(HaveEach(lab.NewVersion))
@@ -210,8 +219,11 @@ func editUpgrade(ctx context.Context, upgrade *quoinv1.ClusterUpgrade, change fu
 	Expect(the.lab.Management.Patch(ctx, upgrade, before)).To(Succeed())
 }
 
-// awaitUpgrade waits until an upgrade carries out a step of a type or, without one, is completed; it tells each new step.
-func awaitUpgrade(ctx context.Context, upgrade *quoinv1.ClusterUpgrade, deadline time.Duration, until quoinv1.UpgradeStepType) {
+// awaitUpgrade waits until an upgrade carries out a step of a type or, without one, is completed; it tells each new
+// step.
+func awaitUpgrade(
+	ctx context.Context, upgrade *quoinv1.ClusterUpgrade, deadline time.Duration, until quoinv1.UpgradeStepType,
+) {
 	GinkgoHelper()
 	var told string
 	Eventually(func(ctx context.Context) (bool, error) {
@@ -230,12 +242,13 @@ func awaitUpgrade(ctx context.Context, upgrade *quoinv1.ClusterUpgrade, deadline
 			return step.Type == until && !step.StartTime.IsZero()
 		}), nil
 	}).WithContext(ctx).WithTimeout(deadline).WithPolling(500*time.Millisecond).Should(BeTrue(), func() string {
-		return fmt.Sprintf("step %s: %s", upgrade.Status.Step, condition(upgrade.Status.Conditions, quoinv1.ClusterUpgradeProgressingCondition))
+		return fmt.Sprintf("step %s: %s", upgrade.Status.Step,
+			condition(upgrade.Status.Conditions, quoinv1.ClusterUpgradeProgressingCondition))
 	})
 }
 
-// standing is what an upgrade must leave alone before its preflight passed: the versions in all specs, Machines, Nodes, and
-// who has which host. What is staged on free hosts is none of the Cluster's.
+// standing is what an upgrade must leave alone before its preflight passed: the versions in all specs, Machines, Nodes,
+// and who has which host. What is staged on free hosts is none of the Cluster's.
 func standing(ctx context.Context, cluster *lab.Cluster) string {
 	GinkgoHelper()
 	var text []string
@@ -271,13 +284,17 @@ func logCheck(ctx context.Context, name string) {
 }
 
 // logUpgrade prints what each step of an upgrade took, and to which phases its time went.
-func logUpgrade(ctx context.Context, upgrade *quoinv1.ClusterUpgrade, plans []lab.Plan, lives []lab.Life, spans []lab.Span) {
+func logUpgrade(
+	ctx context.Context, upgrade *quoinv1.ClusterUpgrade, plans []lab.Plan, lives []lab.Life, spans []lab.Span,
+) {
 	GinkgoHelper()
 	read(ctx, upgrade)
 	the.lab.Printf("\nWhat the steps of the upgrade took:")
 	for i, step := range upgrade.Status.Steps {
-		the.lab.Printf("  %d. %-12s %-40s %-8s %6s", i+1, step.Type, step.Object, step.To, step.CompletionTime.Sub(step.StartTime.Time))
-		phases := map[quoinv1.UpgradeStepType]lab.Phase{quoinv1.UpgradeStepAddons: lab.Addons, quoinv1.UpgradeStepHealth: lab.Health}
+		the.lab.Printf("  %d. %-12s %-40s %-8s %6s", i+1, step.Type, step.Object, step.To,
+			step.CompletionTime.Sub(step.StartTime.Time))
+		phases := map[quoinv1.UpgradeStepType]lab.Phase{quoinv1.UpgradeStepAddons: lab.Addons,
+			quoinv1.UpgradeStepHealth: lab.Health}
 		if phase, is := phases[step.Type]; is {
 			spans = append(spans, lab.Span{Phase: phase, From: step.StartTime.Time, To: step.CompletionTime.Time})
 		}
@@ -292,6 +309,6 @@ func logUpgrade(ctx context.Context, upgrade *quoinv1.ClusterUpgrade, plans []la
 	shares := lab.Part(from, to, spans)
 	wall, hosts, killed := to.Sub(from), lab.Of(shares, lab.ByHosts), lab.Of(shares, lab.ByKills)
 	the.lab.Printf("\nTo what the time went:\n%s", lab.Table(lives, plans, shares))
-	the.lab.Printf("Wall time %s, of which hosts were at work that others wait for %s, and kills left nobody to decide for %s: "+
-		"ratio %.2f without the kills", wall, hosts, killed, (wall-killed).Seconds()/hosts.Seconds())
+	the.lab.Printf("Wall time %s, of which hosts were at work that others wait for %s, and kills left nobody to decide "+
+		"for %s: ratio %.2f without the kills", wall, hosts, killed, (wall-killed).Seconds()/hosts.Seconds())
 }

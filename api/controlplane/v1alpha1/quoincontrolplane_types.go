@@ -88,7 +88,8 @@ const (
 	ControlPlaneProgressingCondition = "Progressing"
 	// ControlPlaneRemediatingCondition is True while an unhealthy Machine is being replaced, with what that waits for.
 	ControlPlaneRemediatingCondition = clusterv1.RemediatingCondition
-	// ControlPlaneBackupHealthyCondition is True while the last snapshot that was due was taken and verified.
+	// ControlPlaneBackupHealthyCondition is True while the last snapshot that was due was taken and verified, and the
+	// store shows the last good one when it is looked into.
 	ControlPlaneBackupHealthyCondition = "BackupHealthy"
 	// ControlPlaneBackupQuietCondition is True when no snapshot of a paused control plane is on its way any more. Absent
 	// while it is not paused, or has no backup.

@@ -54,10 +54,10 @@ var (
 )
 
 // ranks says which of several phases at a time has the second: what hosts do that others wait for, then what somebody
-// could do sooner. That a member votes is told by managers, so it is theirs to be away. A reset delays nobody but who waits for
-// that host, and for want of anything else a decision is due.
-var ranks = []Phase{Kubeadm, Artifacts, NodeStart, Drain, Killed, Voter, Drained, Connect, Healthy, Hold, Member, Release, Reset,
-	Verify, Claim, Gone, Addons, Health}
+// could do sooner. That a member votes is told by managers, so it is theirs to be away. A reset delays nobody but who
+// waits for that host, and for want of anything else a decision is due.
+var ranks = []Phase{Kubeadm, Artifacts, NodeStart, Drain, Killed, Voter, Drained, Connect, Healthy, Hold, Member,
+	Release, Reset, Verify, Claim, Gone, Addons, Health}
 
 // Span is a phase under way.
 type Span struct {
@@ -129,7 +129,8 @@ type Share struct {
 	Took time.Duration
 }
 
-// Part gives every moment of a time to one phase, the highest in rank of those under way; the shares add up to the whole.
+// Part gives every moment of a time to one phase, the highest in rank of those under way; the shares add up to the
+// whole.
 func Part(from, to time.Time, spans []Span) []Share {
 	cuts := []time.Time{from, to}
 	for _, span := range spans {
@@ -163,7 +164,8 @@ func Part(from, to time.Time, spans []Span) []Share {
 	return shares
 }
 
-// Of is what an owner has of a time. That of the hosts is what they have to do one after another, whoever waits for them.
+// Of is what an owner has of a time. That of the hosts is what they have to do one after another, whoever waits for
+// them.
 func Of(shares []Share, owner Owner) (sum time.Duration) {
 	for _, share := range shares {
 		if share.Owner == owner {
@@ -179,7 +181,8 @@ func Table(lives []Life, plans []Plan, shares []Share) string {
 	for _, life := range lives {
 		_, _ = fmt.Fprintf(&text, "  %s on %s", life.Name, life.Host)
 		for _, span := range life.Spans(plans) {
-			_, _ = fmt.Fprintf(&text, "; %s %s %s", span.From.Format(time.TimeOnly), span.Name, span.To.Sub(span.From).Round(time.Second/10))
+			_, _ = fmt.Fprintf(&text, "; %s %s %s", span.From.Format(time.TimeOnly), span.Name,
+				span.To.Sub(span.From).Round(time.Second/10))
 		}
 		text.WriteByte('\n')
 	}

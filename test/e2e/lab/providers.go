@@ -147,8 +147,8 @@ func (l *Lab) AwaitManager(ctx context.Context, provider string, restartsBefore 
 	})
 }
 
-// AwaitLeader waits until a provider's manager leads that came to do so later than that: whoever was killed leaves a lease
-// that has to run out first. It returns when that was.
+// AwaitLeader waits until a provider's manager leads that came to do so later than that: whoever was killed leaves a
+// lease that has to run out first. It returns when that was.
 func (l *Lab) AwaitLeader(ctx context.Context, provider string, since time.Time) (led time.Time, err error) {
 	title := "Waiting until the manager of " + provider + " leads"
 	err = l.Step(ctx, title, 3*time.Minute, func(ctx context.Context, step *progress.Step) error {

@@ -205,7 +205,8 @@ func (t *Timeline) live(
 			case host.Status.State == infrav1.HostStateCleaning && ref != nil && ref.Machine == name:
 				first(&life.Cleaning, now)
 			// One that others wait for may have the next Machine before anybody sees that it is free.
-			case !life.Cleaning.IsZero() && (host.Status.State == infrav1.HostStateAvailable || ref != nil && ref.Machine != name):
+			case !life.Cleaning.IsZero() &&
+				(host.Status.State == infrav1.HostStateAvailable || ref != nil && ref.Machine != name):
 				first(&life.Free, now)
 			}
 		}
