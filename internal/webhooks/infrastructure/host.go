@@ -36,6 +36,8 @@ type HostWebhook struct {
 	// Live reads the claiming QuoinMachine from the API server: a cache that has not seen its end yet would keep the
 	// controller from releasing the host.
 	Live client.Reader
+	// Reviews asks the API server what a user may do, by SubjectAccessReviews.
+	Reviews client.Writer
 }
 
 var (
@@ -56,6 +58,11 @@ func (w *HostWebhook) ValidateCreate(ctx context.Context, host *infrav1.QuoinHos
 		return nil, err
 	}
 	reasons = append(reasons, imposed...)
+	secret, err := w.validateBMCAccess(ctx, nil, host)
+	if err != nil {
+		return nil, err
+	}
+	reasons = append(reasons, secret...)
 	duplicates, err := w.validateAddressIsNew(ctx, host)
 	if err != nil {
 		return nil, err
@@ -91,6 +98,11 @@ func (w *HostWebhook) ValidateUpdate(
 		}
 		reasons = append(reasons, held...)
 	}
+	secret, err := w.validateBMCAccess(ctx, before.Spec.BMC, after)
+	if err != nil {
+		return nil, err
+	}
+	reasons = append(reasons, secret...)
 	if before.Spec.Address != after.Spec.Address || before.Spec.Port != after.Spec.Port {
 		duplicates, err := w.validateAddressIsNew(ctx, after)
 		if err != nil {

@@ -68,7 +68,8 @@ func TestWhatAHostIsKnownAndReachedBy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := host("h1")
 			c.change(&h.Spec)
-			_, err := (&HostWebhook{Client: reader(t), Live: reader(t)}).ValidateCreate(context.Background(), h)
+			_, err := (&HostWebhook{Client: reader(t), Live: reader(t), Reviews: rights(true)}).
+				ValidateCreate(by("operator"), h)
 			expectRefusal(t, err, c.refusal)
 		})
 	}

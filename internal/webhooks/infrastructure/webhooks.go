@@ -15,7 +15,7 @@ import (
 // reads, whose Machines may be seconds old.
 func SetupWithManager(mgr ctrl.Manager, machines client.Reader) error {
 	for _, setup := range []func(ctrl.Manager) error{
-		(&HostWebhook{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}).setup,
+		(&HostWebhook{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Reviews: mgr.GetClient()}).setup,
 		// Two clusters with one virtual address are found across namespaces, whatever --namespace says, and at once
 		// after one another: both are beyond the cache.
 		(&ClusterWebhook{Client: mgr.GetAPIReader()}).setup,

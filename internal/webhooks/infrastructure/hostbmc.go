@@ -1,0 +1,60 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package infrastructure
+
+import (
+	"context"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// validateBMCAccess refuses a BMC of whoever may not read the Secret that it names: the manager sends what that holds,
+// a password, to the address beside it. before is nil at creation.
+func (w *HostWebhook) validateBMCAccess(
+	ctx context.Context, before *infrav1.BMC, host *infrav1.QuoinHost,
+) (field.ErrorList, error) {
+	bmc := host.Spec.BMC
+	if bmc == nil || before != nil && *before == *bmc {
+		return nil, nil
+	}
+	request, err := admission.RequestFromContext(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("finding out who sets spec.bmc: %w", err)
+	}
+	allowed, err := mayRead(ctx, w.Reviews, request.UserInfo, host.Namespace, bmc.CredentialsRef.Name)
+	if err != nil {
+		return nil, fmt.Errorf("asking whether user %q may read Secret %s/%s, which spec.bmc names: %w",
+			request.UserInfo.Username, host.Namespace, bmc.CredentialsRef.Name, err)
+	}
+	if allowed {
+		return nil, nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc"), fmt.Sprintf("the credentials in Secret %s are sent "+
+		"to the address, and user %q may not read them: have somebody set it who may, or get the right to get that Secret",
+		bmc.CredentialsRef.Name, request.UserInfo.Username))}, nil
+}
+
+func mayRead(
+	ctx context.Context, reviews client.Writer, user authenticationv1.UserInfo, namespace, secret string,
+) (bool, error) {
+	extra := map[string]authorizationv1.ExtraValue{}
+	for key, values := range user.Extra {
+		extra[key] = authorizationv1.ExtraValue(values)
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: "get", Version: "v1", Resource: "secrets", Name: secret,
+		},
+	}}
+	err := reviews.Create(ctx, review)
+	return review.Status.Allowed, err
+}

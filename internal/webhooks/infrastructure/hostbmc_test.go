@@ -1,0 +1,111 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package infrastructure
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// by is the context of a user's request.
+func by(user string) context.Context {
+	request := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{UserInfo: authenticationv1.UserInfo{
+		Username: user, Groups: []string{"tenants"}, Extra: map[string]authenticationv1.ExtraValue{"scope": {"a"}},
+	}}}
+	return admission.NewContextWithRequest(context.Background(), request)
+}
+
+// reviewer answers SubjectAccessReviews.
+type reviewer struct {
+	client.Writer
+	allowed bool
+	err     error
+	asked   []authorizationv1.SubjectAccessReviewSpec
+}
+
+func rights(allowed bool) *reviewer { return &reviewer{allowed: allowed} }
+
+func (r *reviewer) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	review := o.(*authorizationv1.SubjectAccessReview) //nolint:forcetypeassert // nothing else is created
+	r.asked = append(r.asked, review.Spec)
+	review.Status.Allowed = r.allowed
+	return r.err
+}
+
+// Whoever may write hosts must not have the password of a BMC sent to a server of their own.
+func TestABMCIsSetByWhoeverMayReadItsSecret(t *testing.T) {
+	with := func(address, secret, fingerprint string) *infrav1.QuoinHost {
+		return host("h1", func(h *infrav1.QuoinHost) {
+			h.Spec.HostKeys = []string{ed25519Key}
+			h.Spec.BMC = &infrav1.BMC{Address: address, CredentialsRef: infrav1.SecretReference{Name: secret},
+				CertificateFingerprint: fingerprint}
+		})
+	}
+	without := host("h1", func(h *infrav1.QuoinHost) { h.Spec.HostKeys = []string{ed25519Key} })
+	before := with("https://192.0.2.107", "bmc", "aa")
+	for name, c := range map[string]struct {
+		before, after *infrav1.QuoinHost
+		asked         bool
+	}{
+		"a new host":               {nil, before, true},
+		"a new host without a BMC": {nil, without, false},
+		"a BMC is added":           {without, before, true},
+		"the address":              {before, with("https://203.0.113.9", "bmc", "aa"), true},
+		"the Secret":               {before, with("https://192.0.2.107", "other", "aa"), true},
+		"the pinned certificate":   {before, with("https://192.0.2.107", "bmc", "bb"), true},
+		"the BMC is taken away":    {before, without, false},
+		"something else of the host": {before, func() *infrav1.QuoinHost {
+			h := before.DeepCopy()
+			h.Spec.User = "quoin"
+			return h
+		}(), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, allowed := range []bool{true, false} {
+				g := NewWithT(t)
+				reviews := rights(allowed)
+				w := &HostWebhook{Client: reader(t), Live: reader(t), Reviews: reviews}
+				var err error
+				if c.before == nil {
+					_, err = w.ValidateCreate(by("mallory"), c.after)
+				} else {
+					_, err = w.ValidateUpdate(by("mallory"), c.before, c.after)
+				}
+				if !c.asked {
+					g.Expect(err).NotTo(HaveOccurred())
+					g.Expect(reviews.asked).To(BeEmpty())
+					continue
+				}
+				g.Expect(reviews.asked).To(ConsistOf(authorizationv1.SubjectAccessReviewSpec{
+					User: "mallory", Groups: []string{"tenants"},
+					Extra: map[string]authorizationv1.ExtraValue{"scope": {"a"}},
+					ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "hosts", Verb: "get", Version: "v1",
+						Resource: "secrets", Name: c.after.Spec.BMC.CredentialsRef.Name},
+				}))
+				if allowed {
+					g.Expect(err).NotTo(HaveOccurred())
+					continue
+				}
+				expectRefusal(t, err, "spec.bmc: Forbidden: the credentials in Secret "+c.after.Spec.BMC.CredentialsRef.Name)
+				g.Expect(err).To(MatchError(ContainSubstring(`user "mallory" may not read them: have somebody set it who may`)))
+			}
+		})
+	}
+	g := NewWithT(t)
+	w := &HostWebhook{Client: reader(t), Live: reader(t), Reviews: &reviewer{allowed: true, err: errors.New("no answer")}}
+	_, err := w.ValidateCreate(by("operator"), before)
+	g.Expect(err).To(MatchError(ContainSubstring("no answer")), "nobody knows")
+	_, err = w.ValidateCreate(context.Background(), before)
+	g.Expect(err).To(MatchError(ContainSubstring("who sets spec.bmc")))
+}
