@@ -20,11 +20,13 @@ type Facts struct {
 	MachineID    string
 	// ProductUUID is what the firmware calls the machine; empty where it has no such tables.
 	ProductUUID string
-	CPUs        int
-	MemoryBytes int64
-	Disks       []Disk
-	Addresses   []Address
-	Links       []Link
+	// SerialNumber is what the maker calls the machine; empty where the firmware does not say.
+	SerialNumber string
+	CPUs         int
+	MemoryBytes  int64
+	Disks        []Disk
+	Addresses    []Address
+	Links        []Link
 	// DefaultInterface carries the default route; empty when there is none.
 	DefaultInterface string
 	// CgroupVersion is 1 or 2.

@@ -26,6 +26,7 @@ say machine "$(uname -m)"
 say boot "$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
 say machineid "$(cat /etc/machine-id 2>/dev/null)"
 say uuid "$(cat /sys/class/dmi/id/product_uuid 2>/dev/null)"
+say serial "$(cat /sys/class/dmi/id/product_serial 2>/dev/null)"
 say cpus "$(nproc 2>/dev/null || grep -c '^processor' /proc/cpuinfo)"
 say memory.kib "$(sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo)"
 [ "$(wc -l </proc/swaps)" -gt 1 ] && say swap yes

@@ -24,7 +24,8 @@ kernel 5.14.0
 machine aarch64
 boot 1111-2222
 machineid abcd
-uuid 4c4c4544-0001
+uuid 4c4c4544-0044-4a10-8054-b4c04f4d3132
+serial S4EWNX0M
 cpus 8
 memory.kib 16384
 swap yes
@@ -72,7 +73,7 @@ func TestParse(t *testing.T) {
 	g.Expect(facts).To(Equal(&inspect.Facts{
 		Hostname: "node-1", OS: inspect.OS{ID: "rocky", VersionID: "9.4", PrettyName: "Rocky Linux 9.4 (Blue Onyx)"},
 		Kernel:       "5.14.0",
-		Architecture: "arm64", BootID: "1111-2222", MachineID: "abcd", ProductUUID: "4c4c4544-0001", CPUs: 8,
+		Architecture: "arm64", BootID: "1111-2222", MachineID: "abcd", ProductUUID: "4c4c4544-0044-4a10-8054-b4c04f4d3132", SerialNumber: "S4EWNX0M", CPUs: 8,
 		MemoryBytes: 16 << 20, SwapEnabled: true,
 		Disks: []inspect.Disk{{ID: "wwn-0x5000c500", Name: "sda", SizeBytes: 1 << 30, Rotational: true, WWN: "naa.5000c500",
 			Serial: "Z1 D3", Content: "gpt",

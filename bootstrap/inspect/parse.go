@@ -138,6 +138,8 @@ func (f *Facts) hardware(word, value string) (known bool, err error) {
 		}
 	case "uuid":
 		f.ProductUUID = value
+	case "serial":
+		f.SerialNumber = value
 	case "cpus":
 		f.CPUs, err = strconv.Atoi(value)
 	case "memory.kib":

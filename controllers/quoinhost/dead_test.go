@@ -223,6 +223,19 @@ func TestALostFailureDomainHoldsEveryReplacementThere(t *testing.T) {
 	w.until("given up", (*infrav1.QuoinHost).GivenUp)
 }
 
+// Whoever registers hosts in another namespace names any rack, and any number of them falls silent at will.
+func TestSilentHostsOfAnotherNamespaceHoldNoFencingUp(t *testing.T) {
+	w := silentWorld(t, withBMC)
+	since := w.host().Status.UnreachableSince.Add(4 * time.Minute)
+	for _, name := range []string{"h2", "h3", "h4"} {
+		stranger := neighbor(name, &metav1.Time{Time: since})
+		stranger.Namespace = "strangers"
+		w.create(stranger)
+	}
+	deleteMachine(w)
+	w.until("given up", (*infrav1.QuoinHost).GivenUp)
+}
+
 func TestAHostAtWhichSomebodyWorksIsNotPowered(t *testing.T) {
 	w := silentWorld(t, withBMC)
 	w.update(modes["in maintenance"])

@@ -109,6 +109,7 @@ func hostFacts(facts *inspect.Facts, host *infrav1.QuoinHost, virtual []netip.Pr
 		BootID:               facts.BootID,
 		MachineID:            facts.MachineID,
 		ProductUUID:          facts.ProductUUID,
+		SerialNumber:         facts.SerialNumber,
 		CPUs:                 int32(facts.CPUs), //nolint:gosec // a host has fewer processors than that
 		Memory:               resource.NewQuantity(facts.MemoryBytes, resource.BinarySI),
 		DefaultInterface:     facts.DefaultInterface,

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,6 +38,8 @@ const (
 	hostDomain = "failureDomain"
 	// hostAddress is the address and the port of a QuoinHost, in one form of the many.
 	hostAddress = "address"
+	// hostBMC is the address of the BMC of a QuoinHost, in one form of the many.
+	hostBMC = "bmc"
 	// hostFree is each namespace that a free QuoinHost is offered to, or placement.AnyNamespace, alone and with each of
 	// its labels.
 	hostFree = "free"
@@ -64,22 +67,30 @@ func HostsWithIdentity(identity placement.Identity) client.ListOption {
 	return client.MatchingFields{hostIdentity: string(identity)}
 }
 
-// HostsOfDomain selects the QuoinHosts of the failure domain of host. Those without one are of one domain with those of
-// their namespace.
+// HostsOfDomain selects the QuoinHosts of the failure domain of host in its namespace: who may write those of another one
+// must not decide by their silence whether this one is fenced. Those without a domain are of one.
 func HostsOfDomain(host *infrav1.QuoinHost) client.ListOption {
 	return client.MatchingFields{hostDomain: domainOf(host)}
 }
 
 func domainOf(host *infrav1.QuoinHost) string {
-	if host.Spec.FailureDomain == "" {
-		return "/" + host.Namespace
-	}
-	return host.Spec.FailureDomain
+	return host.Namespace + "/" + host.Spec.FailureDomain
 }
 
 // HostsAtAddress selects the QuoinHosts whose address and port are those of host, however they are written.
 func HostsAtAddress(host *infrav1.QuoinHost) client.ListOption {
 	return client.MatchingFields{hostAddress: addressOf(host)}
+}
+
+// HostsAtBMC selects the QuoinHosts whose BMC has the address, however it is written.
+func HostsAtBMC(address string) client.ListOption { return client.MatchingFields{hostBMC: bmcAt(address)} }
+
+func bmcAt(address string) string {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	return net.JoinHostPort(NormalAddress(parsed.Hostname()), cmp.Or(parsed.Port(), "443"))
 }
 
 func addressOf(host *infrav1.QuoinHost) string {
@@ -148,6 +159,12 @@ func All() []Index {
 		}},
 		{&infrav1.QuoinHost{}, hostDomain, func(o client.Object) []string { return ofHost(o, domainOf) }},
 		{&infrav1.QuoinHost{}, hostAddress, func(o client.Object) []string { return ofHost(o, addressOf) }},
+		{&infrav1.QuoinHost{}, hostBMC, func(o client.Object) []string {
+			if host, ok := o.(*infrav1.QuoinHost); ok && host.Spec.BMC != nil {
+				return []string{bmcAt(host.Spec.BMC.Address)}
+			}
+			return nil
+		}},
 		{&infrav1.QuoinHost{}, hostFree, func(o client.Object) []string {
 			host, ok := o.(*infrav1.QuoinHost)
 			if !ok || !placement.Free(placement.HostOf(host)) {

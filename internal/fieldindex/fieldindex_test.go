@@ -25,7 +25,8 @@ func TestHostsAreFoundByTheirFailureDomain(t *testing.T) {
 	c := cachetest.New(t, in("a", "1", "rack"), in("b", "2", "rack"), in("a", "3", "other"), in("a", "4", ""),
 		in("b", "5", ""))
 	for host, wanted := range map[*infrav1.QuoinHost][]string{
-		in("c", "x", "rack"): {"1", "2"}, in("a", "x", ""): {"4"}, in("c", "x", ""): nil, in("c", "x", "a"): nil,
+		in("a", "x", "rack"): {"1"}, in("b", "x", "rack"): {"2"}, in("c", "x", "rack"): nil,
+		in("a", "x", ""): {"4"}, in("c", "x", ""): nil, in("c", "x", "a"): nil,
 	} {
 		hosts := &infrav1.QuoinHostList{}
 		g.Expect(c.List(t.Context(), hosts, client.UnsafeDisableDeepCopy, fieldindex.HostsOfDomain(host))).To(Succeed())

@@ -73,13 +73,25 @@ func (p *Power) with(ctx context.Context, host *infrav1.QuoinHost, do func(*redf
 	}
 	c, err := redfish.New(redfish.Target{
 		Address: bmc.Address, System: bmc.System, Credentials: credentials, Fingerprint: bmc.CertificateFingerprint,
-		Interval: p.Interval, Control: p.Egress.Control,
+		Machine: machineOf(host), Interval: p.Interval, Control: p.Egress.Control,
 	})
 	if err != nil {
 		return fmt.Errorf("spec.bmc of QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
 	}
 	defer c.Close()
 	return do(c)
+}
+
+// machineOf is by what the host's computer is known: a person's word, or what its own firmware said when it was
+// inspected.
+func machineOf(host *infrav1.QuoinHost) redfish.Machine {
+	switch facts := host.Status.Facts; {
+	case host.Spec.BMC.SystemUUID != "":
+		return redfish.Machine{UUID: host.Spec.BMC.SystemUUID}
+	case facts != nil:
+		return redfish.Machine{UUID: facts.ProductUUID, Serial: facts.SerialNumber}
+	}
+	return redfish.Machine{}
 }
 
 func (p *Power) credentials(ctx context.Context, name client.ObjectKey) (redfish.Credentials, error) {

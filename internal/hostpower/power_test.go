@@ -37,6 +37,7 @@ func behind(bmc *redfishtest.Server) *infrav1.QuoinHost {
 			Address: bmc.Address(), CredentialsRef: infrav1.SecretReference{Name: "bmc"},
 			CertificateFingerprint: bmc.Fingerprint(),
 		}},
+		Status: infrav1.QuoinHostStatus{Facts: &infrav1.HostFacts{ProductUUID: redfishtest.UUID("1")}},
 	}
 }
 
@@ -60,9 +61,46 @@ func TestOneOfSeveralSystemsIsThatOfTheSpec(t *testing.T) {
 	defer bmc.Close()
 	host := behind(bmc)
 	host.Spec.BMC.System = "/redfish/v1/Systems/b"
+	host.Status.Facts.ProductUUID = redfishtest.UUID("b")
 	g.Expect(power(account("hosts")).Off(t.Context(), host)).To(Succeed())
 	g.Expect(bmc.Power("a")).To(Equal("On"))
 	g.Expect(bmc.Power("b")).To(Equal("Off"))
+}
+
+// What a person says of the computer counts in place of what was found on the host.
+func TestTheBMCOfAnotherMachineIsNotUsed(t *testing.T) {
+	bmc := redfishtest.New(redfishtest.Options{})
+	defer bmc.Close()
+	for name, c := range map[string]struct {
+		change func(*infrav1.QuoinHost)
+		same   bool
+	}{
+		"its own":                 {func(*infrav1.QuoinHost) {}, true},
+		"another's":               {func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = redfishtest.UUID("2") }, false},
+		"no UUID was found":       {func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = "" }, false},
+		"nothing was found":       {func(h *infrav1.QuoinHost) { h.Status.Facts = nil }, false},
+		"a person says it is":     {func(h *infrav1.QuoinHost) { h.Status.Facts, h.Spec.BMC.SystemUUID = nil, redfishtest.UUID("1") }, true},
+		"a person says otherwise": {func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemUUID = redfishtest.UUID("2") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			host, p := behind(bmc), power(account("hosts"))
+			c.change(host)
+			orders := len(bmc.Orders())
+			_, err := p.State(t.Context(), host)
+			for _, err := range []error{err, p.Off(t.Context(), host), p.On(t.Context(), host), p.Cycle(t.Context(), host)} {
+				if c.same {
+					g.Expect(err).NotTo(HaveOccurred())
+					continue
+				}
+				g.Expect(err).To(BeAssignableToTypeOf(&redfish.IdentityError{}))
+				g.Expect(err).To(MatchError(ContainSubstring("spec.bmc.systemUUID")))
+			}
+			if !c.same {
+				g.Expect(bmc.Orders()).To(HaveLen(orders))
+			}
+		})
+	}
 }
 
 func TestAnUnpinnedOrChangedCertificateIsNotTrusted(t *testing.T) {

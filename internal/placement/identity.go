@@ -8,17 +8,12 @@ import (
 	"strings"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/firmware"
 )
 
 // Identity is what must be a host's own within a Cluster, as words for people: a node is named after its hostname, DHCP
 // leases and journals go by the machine-id, and network plugins by one or the other.
 type Identity string
-
-// placeholders are product UUIDs that boards carry which were never given one.
-var placeholders = []string{
-	"00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff",
-	"03000200-0400-0500-0006-000700080009", "12345678-1234-5678-90ab-cddeefaabbcc",
-}
 
 // IdentitiesOf lists what is known of the identity of a host. What every host of a make has tells nothing.
 func IdentitiesOf(facts *infrav1.HostFacts) []Identity {
@@ -33,7 +28,7 @@ func IdentitiesOf(facts *infrav1.HostFacts) []Identity {
 	if id := facts.MachineID; id != "" && id != "uninitialized" {
 		out = append(out, Identity("machine-id "+id))
 	}
-	if id := strings.ToLower(facts.ProductUUID); id != "" && !slices.Contains(placeholders, id) {
+	if id := firmware.UUID(facts.ProductUUID); id != "" {
 		out = append(out, Identity("product UUID "+id))
 	}
 	return out

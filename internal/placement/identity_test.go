@@ -14,9 +14,9 @@ import (
 func TestIdentitiesAreWhatIsAHostsOwn(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(IdentitiesOf(nil)).To(BeEmpty())
-	g.Expect(IdentitiesOf(&infrav1.HostFacts{Hostname: "Node-1", MachineID: "abcd", ProductUUID: "4C4C4544-0001"})).
+	g.Expect(IdentitiesOf(&infrav1.HostFacts{Hostname: "Node-1", MachineID: "abcd", ProductUUID: "4C4C4544-0044-4A10-8054-B4C04F4D3132"})).
 		To(Equal(
-			[]Identity{"hostname node-1", "machine-id abcd", "product UUID 4c4c4544-0001"}))
+			[]Identity{"hostname node-1", "machine-id abcd", "product UUID 4c4c4544-0044-4a10-8054-b4c04f4d3132"}))
 	g.Expect(IdentitiesOf(&infrav1.HostFacts{Hostname: "localhost.localdomain", MachineID: "uninitialized",
 		ProductUUID: "03000200-0400-0500-0006-000700080009"})).To(BeEmpty(), "what half of the world has refuses nobody")
 	g.Expect(Common([]Identity{"hostname a", "machine-id b"}, []Identity{"machine-id b", "hostname c"})).

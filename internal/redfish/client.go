@@ -41,6 +41,8 @@ type Target struct {
 	Address string
 	// System is the @odata.id of the ComputerSystem; the only one there is when empty.
 	System string
+	// Machine that is meant: nothing is believed or ordered of a ComputerSystem that is not it.
+	Machine Machine
 	// Credentials to log in with.
 	Credentials Credentials
 	// Fingerprint pins the service's certificate: the SHA-256 of its DER form in hexadecimal digits. When empty, the
@@ -58,6 +60,12 @@ type Target struct {
 	ChangeTimeout time.Duration
 	// Control is that of net.Dialer: what it refuses is not connected to. Nothing is refused when nil.
 	Control func(ctx context.Context, network, address string, c syscall.RawConn) error
+}
+
+// Machine is by what a computer is known, of which one suffices.
+type Machine struct {
+	// UUID of its firmware, in either byte order; Serial number of its maker. Empty when unknown.
+	UUID, Serial string
 }
 
 // Client talks to one BMC. It is safe for concurrent use; Close ends its session and its connections.

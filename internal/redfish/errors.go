@@ -6,6 +6,8 @@ package redfish
 import (
 	"fmt"
 	"strings"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/firmware"
 )
 
 // UnreachableError says that no answer came: no connection, or not within the time.
@@ -98,6 +100,47 @@ func (e *SystemsError) Error() string {
 	}
 	return fmt.Sprintf("the BMC at %s has several systems; name that of the host in spec.bmc.system: %s", e.Address,
 		strings.Join(e.Systems, ", "))
+}
+
+// IdentityError says that the computer is not the machine that is meant, or that nothing tells whether it is. Its power
+// was not switched, and what it says of its power is not the machine's.
+type IdentityError struct {
+	// Address of the service, and the computer's path there.
+	Address, System string
+	// Differs says that both are known.
+	Differs bool
+	// Meant is what the machine's firmware says; Seen is what the BMC says of the computer.
+	Meant, Seen Machine
+}
+
+func (e *IdentityError) Error() string {
+	if e.Differs {
+		return fmt.Sprintf("the BMC at %s is another machine's: its %s has %s, and the host %s; correct spec.bmc, or, if this is "+
+			"the host's all the same, set spec.bmc.systemUUID to the former", e.Address, e.System, e.Seen, e.Meant)
+	}
+	return fmt.Sprintf("nothing tells whether the BMC at %s is the host's: its %s has %s, and the host %s; set "+
+		"spec.bmc.systemUUID to the UUID of the host's ComputerSystem, which the BMC's own pages show. The host's is read as "+
+		"root, when it is inspected", e.Address, e.System, e.Seen, e.Meant)
+}
+
+func (e *IdentityError) unless(same bool) error {
+	if same {
+		return nil
+	}
+	return e
+}
+
+func (m Machine) String() string {
+	uuid, serial := firmware.UUID(m.UUID), firmware.Serial(m.Serial)
+	switch {
+	case uuid == "" && serial == "":
+		return "neither UUID nor serial number"
+	case serial == "":
+		return "UUID " + uuid
+	case uuid == "":
+		return "serial number " + serial
+	}
+	return fmt.Sprintf("UUID %s and serial number %s", uuid, serial)
 }
 
 // MisbehavedError says that the service broke, or did not do what it said it did.

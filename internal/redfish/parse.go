@@ -35,6 +35,9 @@ type link struct {
 // computer is what is read of a ComputerSystem.
 type computer struct {
 	power PowerState
+	// uuid, serial and sku are what the service calls it; some makers have in the SKU what the firmware has as the serial
+	// number.
+	uuid, serial, sku string
 	// target of the Reset action.
 	target string
 	// allowed reset types; nil when the service does not list them here, and then info may name a resource that does.
@@ -74,8 +77,9 @@ func parseSystems(data []byte) (systems []string, more bool, err error) {
 
 func parseComputer(data []byte) (computer, error) {
 	var system struct {
-		PowerState string
-		Actions    struct {
+		PowerState              string
+		UUID, SerialNumber, SKU string
+		Actions                 struct {
 			Reset struct {
 				Target  string   `json:"target"`
 				Allowed []string `json:"ResetType@Redfish.AllowableValues"`
@@ -87,7 +91,8 @@ func parseComputer(data []byte) (computer, error) {
 		return computer{}, err
 	}
 	c := computer{power: PowerState(system.PowerState), target: system.Actions.Reset.Target,
-		info: system.Actions.Reset.Info}
+		info: system.Actions.Reset.Info,
+		uuid: printable(system.UUID), serial: printable(system.SerialNumber), sku: printable(system.SKU)}
 	if !slices.Contains([]PowerState{On, Off, PoweringOn, PoweringOff, Paused}, c.power) {
 		return computer{}, fmt.Errorf("its PowerState is %q", printable(system.PowerState))
 	}

@@ -4,6 +4,7 @@
 package redfish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/firmware"
 )
 
 // PowerOff turns the computer off the hard way, and returns when the BMC has said Off twice in a row. Without that, it
@@ -108,7 +111,20 @@ func (c *Client) readSystem(ctx context.Context) (computer, error) {
 	if err != nil {
 		return computer{}, c.misbehaved(action, err.Error())
 	}
-	return system, nil
+	return system, c.identify(path, system)
+}
+
+// identify returns an *IdentityError unless the computer is the machine that is meant.
+func (c *Client) identify(path string, system computer) error {
+	meant := c.target.Machine
+	e := &IdentityError{Address: c.target.Address, System: path, Meant: meant,
+		Seen: Machine{UUID: firmware.UUID(system.uuid), Serial: firmware.Serial(cmp.Or(system.sku, system.serial))}}
+	if firmware.UUID(meant.UUID) != "" && e.Seen.UUID != "" {
+		e.Differs = !firmware.SameUUID(meant.UUID, system.uuid)
+		return e.unless(!e.Differs)
+	}
+	e.Differs = firmware.Serial(meant.Serial) != "" && e.Seen.Serial != ""
+	return e.unless(firmware.SameSerial(meant.Serial, system.serial) || firmware.SameSerial(meant.Serial, system.sku))
 }
 
 func (c *Client) systemPath(ctx context.Context) (string, error) {
@@ -244,7 +260,8 @@ func lasting(err error) bool {
 	var authentication *AuthenticationError
 	var certificate *CertificateError
 	var refused *RefusedError
-	return errors.As(err, &authentication) || errors.As(err, &certificate) || errors.As(err, &refused)
+	var identity *IdentityError
+	return errors.As(err, &identity) || errors.As(err, &authentication) || errors.As(err, &certificate) || errors.As(err, &refused)
 }
 
 func joined(types []ResetType) string {

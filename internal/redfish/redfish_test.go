@@ -28,8 +28,8 @@ func newWorld(t *testing.T, options redfishtest.Options, change ...func(*redfish
 	t.Cleanup(w.bmc.Close)
 	target := redfish.Target{
 		Address: w.bmc.Address(), Fingerprint: w.bmc.Fingerprint(),
-		Credentials: redfish.Login(redfishtest.User, redfishtest.Password),
-		Interval:    time.Millisecond,
+		Credentials: redfish.Login(redfishtest.User, redfishtest.Password), Machine: redfish.Machine{UUID: redfishtest.UUID("1")},
+		Interval: time.Millisecond,
 		// Long enough for a busy machine; what must not end ends by the context of its test.
 		RequestTimeout: 10 * time.Second, ChangeTimeout: 20 * time.Second,
 	}
@@ -147,7 +147,9 @@ func TestOneOfSeveralSystemsMustBeNamed(t *testing.T) {
 	w.g.Expect(err).To(MatchError(And(ContainSubstring("spec.bmc.system"),
 		ContainSubstring("/redfish/v1/Systems/blade-1, /redfish/v1/Systems/blade-2"))))
 
-	w = newWorld(t, options, func(t *redfish.Target) { t.System = "/redfish/v1/Systems/blade-2" })
+	w = newWorld(t, options, func(t *redfish.Target) {
+		t.System, t.Machine.UUID = "/redfish/v1/Systems/blade-2", redfishtest.UUID("blade-2")
+	})
 	w.g.Expect(w.c.PowerOff(t.Context())).To(Succeed())
 	w.g.Expect(w.bmc.Power("blade-1")).To(Equal("On"))
 	w.g.Expect(w.bmc.Power("blade-2")).To(Equal("Off"))

@@ -43,6 +43,7 @@ func TestWithoutAPinTheCertificateMustBeTrusted(t *testing.T) {
 
 	trusting, err := redfish.New(redfish.Target{
 		Address: w.bmc.Address(), Credentials: redfish.Login(redfishtest.User, redfishtest.Password), Roots: w.bmc.Roots(),
+		Machine: redfish.Machine{UUID: redfishtest.UUID("1")},
 	})
 	w.g.Expect(err).NotTo(HaveOccurred())
 	defer trusting.Close()
@@ -128,6 +129,47 @@ func TestAnAddressThatIsRefusedIsNotConnectedTo(t *testing.T) {
 			continue
 		}
 		w.g.Expect(err).To(MatchError(ContainSubstring("it is link-local")))
+	}
+}
+
+func TestTheComputerIsTheMachineThatIsMeant(t *testing.T) {
+	const uuid, swapped = "33221100-5544-7766-8899-aabbccddeeff", "00112233-4455-6677-8899-AABBCCDDEEFF"
+	const zeros, filler = "00000000-0000-0000-0000-000000000000", "To be filled by O.E.M."
+	for name, c := range map[string]struct {
+		meant             redfish.Machine
+		uuid, serial, sku string
+		says              string
+	}{
+		"one UUID":                         {redfish.Machine{UUID: uuid}, uuid, "", "", ""},
+		"the other byte order":             {redfish.Machine{UUID: uuid}, swapped, "", "", ""},
+		"another UUID":                     {redfish.Machine{UUID: uuid}, redfishtest.UUID("2"), "", "", "is another machine's"},
+		"another UUID with its serial":     {redfish.Machine{UUID: uuid, Serial: "S4EWNX0M"}, redfishtest.UUID("2"), "S4EWNX0M", "", "is another machine's"},
+		"its serial number":                {redfish.Machine{Serial: "S4EWNX0M"}, uuid, "s4ewnx0m", "", ""},
+		"its serial number as the SKU":     {redfish.Machine{UUID: zeros, Serial: "S4EWNX0M"}, zeros, "CN7016346B00AB", "S4EWNX0M", ""},
+		"another serial number":            {redfish.Machine{Serial: "S4EWNX0M"}, "", "S4EWNX0N", "", "is another machine's"},
+		"no UUID on either side":           {redfish.Machine{UUID: zeros}, zeros, "", "", "nothing tells whether"},
+		"serial numbers of no machine":     {redfish.Machine{Serial: filler}, "", filler, "", "nothing tells whether"},
+		"a UUID here and a serial there":   {redfish.Machine{UUID: uuid}, "", "S4EWNX0M", "", "nothing tells whether"},
+		"nothing is known of the machine":  {redfish.Machine{}, uuid, "", "", "nothing tells whether"},
+		"nothing is known of the computer": {redfish.Machine{UUID: uuid}, "", "", "", "nothing tells whether"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, redfishtest.Options{Identify: func(string) (string, string, string) { return c.uuid, c.serial, c.sku }},
+				func(t *redfish.Target) { t.Machine = c.meant })
+			errs := []error{w.c.PowerCycle(t.Context()), w.c.PowerOff(t.Context()), w.c.PowerOn(t.Context()), w.c.ShutDown(t.Context())}
+			_, err := w.c.State(t.Context())
+			for _, err := range append(errs, err) {
+				if c.says == "" {
+					w.g.Expect(err).NotTo(HaveOccurred())
+					continue
+				}
+				w.g.Expect(err).To(BeAssignableToTypeOf(&redfish.IdentityError{}))
+				w.g.Expect(err).To(MatchError(And(ContainSubstring(c.says), ContainSubstring("spec.bmc.systemUUID"))))
+			}
+			if c.says != "" {
+				w.g.Expect(w.bmc.Orders()).To(BeEmpty())
+			}
+		})
 	}
 }
 

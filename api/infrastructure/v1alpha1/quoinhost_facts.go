@@ -37,6 +37,9 @@ type HostFacts struct {
 	// productUUID is what the firmware calls the machine.
 	// +optional
 	ProductUUID string `json:"productUUID,omitempty"`
+	// serialNumber is what the maker calls the machine.
+	// +optional
+	SerialNumber string `json:"serialNumber,omitempty"`
 	// cpus is the number of logical processors.
 	// +optional
 	CPUs int32 `json:"cpus,omitempty"`

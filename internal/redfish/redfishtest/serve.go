@@ -123,7 +123,8 @@ func (s *Server) show(w http.ResponseWriter, name string) {
 	} else if len(s.options.ResetTypes) > 0 {
 		action["ResetType@Redfish.AllowableValues"] = s.options.ResetTypes
 	}
-	answer(w, object{"@odata.id": path, "Id": name, "PowerState": power,
+	uuid, serial, sku := s.options.Identify(name)
+	answer(w, object{"@odata.id": path, "Id": name, "UUID": uuid, "SerialNumber": serial, "SKU": sku, "PowerState": power,
 		"Actions": object{"#ComputerSystem.Reset": action}})
 }
 

@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -40,6 +41,8 @@ type Options struct {
 	InActionInfo bool
 	// SessionsOnly takes no basic authentication.
 	SessionsOnly bool
+	// Identify a computer: its UUID, SerialNumber and SKU; UUID(system) alone when nil.
+	Identify func(system string) (uuid, serial, sku string)
 	// OnPower is told each real change of a computer's power: "cycle" also when it was on before. May be nil.
 	OnPower func(system, change string)
 }
@@ -92,6 +95,9 @@ func New(options Options) *Server {
 	if options.ResetTypes == nil {
 		options.ResetTypes = []string{"On", "ForceOff", "GracefulShutdown", "ForceRestart", "PowerCycle"}
 	}
+	if options.Identify == nil {
+		options.Identify = func(system string) (uuid, serial, sku string) { return UUID(system), "", "" }
+	}
 	s := &Server{options: options, power: map[string]string{}, sessions: map[string]string{},
 		certificate: newCertificate()}
 	for _, name := range options.Systems {
@@ -107,6 +113,13 @@ func New(options Options) *Server {
 	}}
 	s.http.StartTLS()
 	return s
+}
+
+// UUID of a computer that is not identified otherwise.
+func UUID(system string) string {
+	sum := sha256.Sum256([]byte(system))
+	id := hex.EncodeToString(sum[:16])
+	return strings.Join([]string{id[:8], id[8:12], id[12:16], id[16:20], id[20:]}, "-")
 }
 
 // Close ends the BMC.

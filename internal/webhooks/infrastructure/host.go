@@ -58,11 +58,11 @@ func (w *HostWebhook) ValidateCreate(ctx context.Context, host *infrav1.QuoinHos
 		return nil, err
 	}
 	reasons = append(reasons, imposed...)
-	secret, err := w.validateBMCAccess(ctx, nil, host)
+	bmc, err := w.validateNewBMC(ctx, nil, host)
 	if err != nil {
 		return nil, err
 	}
-	reasons = append(reasons, secret...)
+	reasons = append(reasons, bmc...)
 	duplicates, err := w.validateAddressIsNew(ctx, host)
 	if err != nil {
 		return nil, err
@@ -98,11 +98,11 @@ func (w *HostWebhook) ValidateUpdate(
 		}
 		reasons = append(reasons, held...)
 	}
-	secret, err := w.validateBMCAccess(ctx, before.Spec.BMC, after)
+	bmc, err := w.validateNewBMC(ctx, before.Spec.BMC, after)
 	if err != nil {
 		return nil, err
 	}
-	reasons = append(reasons, secret...)
+	reasons = append(reasons, bmc...)
 	if before.Spec.Address != after.Spec.Address || before.Spec.Port != after.Spec.Port {
 		duplicates, err := w.validateAddressIsNew(ctx, after)
 		if err != nil {

@@ -9,16 +9,18 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 )
 
-// validateBMCAccess refuses a BMC of whoever may not read the Secret that it names: the manager sends what that holds,
-// a password, to the address beside it. before is nil at creation.
-func (w *HostWebhook) validateBMCAccess(
+// validateNewBMC refuses a BMC of whoever may not read the Secret that it names: the manager sends what that holds, a
+// password, to the address beside it. Nor is it another host's. before is nil at creation.
+func (w *HostWebhook) validateNewBMC(
 	ctx context.Context, before *infrav1.BMC, host *infrav1.QuoinHost,
 ) (field.ErrorList, error) {
 	bmc := host.Spec.BMC
@@ -35,11 +37,34 @@ func (w *HostWebhook) validateBMCAccess(
 			request.UserInfo.Username, host.Namespace, bmc.CredentialsRef.Name, err)
 	}
 	if allowed {
-		return nil, nil
+		return w.validateBMCIsNew(ctx, host)
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc"), fmt.Sprintf("the credentials in Secret %s are sent "+
 		"to the address, and user %q may not read them: have somebody set it who may, or get the right to get that Secret",
 		bmc.CredentialsRef.Name, request.UserInfo.Username))}, nil
+}
+
+// validateBMCIsNew refuses the BMC of another host: one of the two would be switched off for the other.
+func (w *HostWebhook) validateBMCIsNew(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
+	bmc := host.Spec.BMC
+	if bmc == nil {
+		return nil, nil
+	}
+	var hosts infrav1.QuoinHostList
+	if err := w.Client.List(ctx, &hosts, client.UnsafeDisableDeepCopy, fieldindex.HostsAtBMC(bmc.Address)); err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("list QuoinHosts to find out whether one has this BMC: %w", err))
+	}
+	for i := range hosts.Items {
+		other := &hosts.Items[i]
+		same := bmc.System == "" || other.Spec.BMC.System == "" || bmc.System == other.Spec.BMC.System
+		if !same || other.Namespace == host.Namespace && other.Name == host.Name {
+			continue
+		}
+		return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc", "address"), fmt.Sprintf("QuoinHost %s/%s has this "+
+			"BMC: correct one of them, or, if it has several computers, set spec.bmc.system of both", other.Namespace,
+			other.Name))}, nil
+	}
+	return nil, nil
 }
 
 func mayRead(

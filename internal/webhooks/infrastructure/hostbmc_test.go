@@ -102,6 +102,35 @@ func TestABMCIsSetByWhoeverMayReadItsSecret(t *testing.T) {
 			}
 		})
 	}
+	for name, c := range map[string]struct {
+		change  func(*infrav1.BMC)
+		refusal string
+	}{
+		"that of another host":              {func(*infrav1.BMC) {}, "QuoinHost hosts/other has this BMC"},
+		"written otherwise":                 {func(b *infrav1.BMC) { b.Address = "https://192.0.2.107:443/" }, "has this BMC"},
+		"a computer of one that names none": {func(b *infrav1.BMC) { b.System = "/redfish/v1/Systems/1" }, "has this BMC"},
+		"another address":                   {func(b *infrav1.BMC) { b.Address = "https://192.0.2.108" }, ""},
+		"another port, as behind a NAT":     {func(b *infrav1.BMC) { b.Address = "https://192.0.2.107:8443" }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := before.DeepCopy()
+			other.Name, other.Spec.Address = "other", "192.0.2.9"
+			h := before.DeepCopy()
+			c.change(h.Spec.BMC)
+			w := &HostWebhook{Client: reader(t, other), Live: reader(t), Reviews: rights(true)}
+			_, err := w.ValidateCreate(by("operator"), h)
+			expectRefusal(t, err, c.refusal)
+			_, err = w.ValidateUpdate(by("operator"), without, h)
+			expectRefusal(t, err, c.refusal)
+			if c.refusal != "" {
+				// Two blades of one chassis.
+				other.Spec.BMC.System, h.Spec.BMC.System = "/redfish/v1/Systems/1", "/redfish/v1/Systems/2"
+				_, err = (&HostWebhook{Client: reader(t, other), Live: reader(t), Reviews: rights(true)}).
+					ValidateCreate(by("operator"), h)
+				expectRefusal(t, err, "")
+			}
+		})
+	}
 	g := NewWithT(t)
 	w := &HostWebhook{Client: reader(t), Live: reader(t), Reviews: &reviewer{allowed: true, err: errors.New("no answer")}}
 	_, err := w.ValidateCreate(by("operator"), before)
