@@ -48,7 +48,7 @@ type Policy struct {
 // Runtime is a series of a container runtime.
 type Runtime struct {
 	Name  string `json:"name"`
-	Major uint64 `json:"major"`
+	Major int    `json:"major"`
 	// Last is the last minor of the kubelet that supports the series.
 	Last uint64 `json:"last"`
 	Rule Rule   `json:"rule"`
