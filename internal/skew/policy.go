@@ -117,10 +117,10 @@ func (b Bound) of(minor uint64) uint64 {
 //go:embed policies
 var files embed.FS
 
-var policies = load()
+var policies = load(files)
 
 // load reads the files; one that cannot be read is a defect of the program.
-func load() map[string]Policy {
+func load(files fs.FS) map[string]Policy {
 	all := map[string]Policy{}
 	entries, err := fs.ReadDir(files, "policies")
 	if err != nil {

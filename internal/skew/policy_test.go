@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
+	"testing/fstest"
 
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/yaml"
@@ -264,30 +264,13 @@ func TestFormulasStandWhereTheTextHasGaps(t *testing.T) {
 	}
 }
 
-// BenchmarkLeftBehind judges a step of the control plane of 5,000 nodes: when it is legal, with a warning, and refused.
-func BenchmarkLeftBehind(b *testing.B) {
-	for _, c := range []struct{ policy, name, at, to, kubelet string }{
-		{"Kubernetes", "legal", "v1.36.3", "v1.37.0", "v1.36.1"},
-		{"Kubernetes", "warned", "v1.36.3", "v1.37.0", "v1.34.1"},
-		{"Kubernetes", "refused", "v1.36.3", "v1.37.0", "v1.33.1"},
-		{"Distribution", "legal", "v1.29.500-gke.163", "v1.30.100-gke.96", "v1.29.300-gke.185"},
-		{"Distribution", "refused", "v1.29.500-gke.163", "v1.30.100-gke.96", "v1.16.6"},
-		{"Distribution", "refused/patch", "v1.29.100-gke.251", "v1.29.300-gke.185", "v1.28.100-gke.146"},
-		{"Distribution", "legal/patch", "v1.29.100-gke.251", "v1.29.300-gke.185", "v1.28.500-gke.120"},
+// A file that cannot be read, or has a word that nobody knows, ends the program before it judges.
+func TestAPolicyThatCannotBeRead(t *testing.T) {
+	for says, files := range map[string]fstest.MapFS{
+		"open policies":              {},
+		"read policies.a.yaml":       {"policies/a.yaml/b": {}},
+		"policy a.yaml: .*\"skews\"": {"policies/a.yaml": {Data: []byte("skews: 1")}},
 	} {
-		b.Run(c.policy+"/"+c.name, func(b *testing.B) {
-			world := World{APIServers: []string{c.at, c.at, c.at}, Estate: &Estate{Catalog: catalog(b)}}
-			for i := range 5000 {
-				world.Components = append(world.Components, Running{Component: Kubelet, Version: c.kubelet,
-					Object: fmt.Sprintf("Machine m%d", i)})
-			}
-			chosen, _ := Policies(c.policy)
-			for b.Loop() {
-				refusal, warning := LeftBehind(chosen, world, c.to)
-				if (refusal != "") != strings.HasPrefix(c.name, "refused") || (warning != "") != (c.name == "warned") {
-					b.Fatal(refusal, warning)
-				}
-			}
-		})
+		NewWithT(t).Expect(func() { load(files) }).To(PanicWith(MatchError(MatchRegexp(says))))
 	}
 }

@@ -6,6 +6,7 @@ package skew
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strings"
 	"unicode"
 
@@ -252,7 +253,7 @@ func last(versions []*semver.Version) *semver.Version {
 }
 
 // majorsApart is more minors than anything allows.
-const majorsApart = 1000
+const majorsApart uint64 = math.MaxUint64
 
 // distance in minors, in either direction; majorsApart between majors.
 func distance(a, b *semver.Version) uint64 {
@@ -271,7 +272,7 @@ func text(v *semver.Version) string { return "v" + v.String() }
 
 func minors(n uint64) string {
 	switch {
-	case n >= majorsApart:
+	case n == majorsApart:
 		return "a major"
 	case n == 1:
 		return "1 minor"
