@@ -135,11 +135,12 @@ func (s scale) distance(a, b *semver.Version) uint64 {
 
 // back is the earliest minor that is not further behind the version than so many minors, in the form v1.36.
 func (s scale) back(version *semver.Version, minors uint64) string {
-	earliest := semver.New(version.Major(), version.Minor()-min(version.Minor(), minors), 0, "", "")
+	major, minor := version.Major(), version.Minor()-min(version.Minor(), minors)
 	if place := s.at(version); place >= 0 {
-		earliest = s[max(place-int(minors), 0)] //nolint:gosec // a few minors
+		earliest := s[max(place-int(minors), 0)] //nolint:gosec // a few minors
+		major, minor = earliest.Major(), earliest.Minor()
 	}
-	return fmt.Sprintf("v%d.%d", earliest.Major(), earliest.Minor())
+	return fmt.Sprintf("v%d.%d", major, minor)
 }
 
 // next is the minor that follows the version's, in the form v1.36.

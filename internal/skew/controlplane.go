@@ -7,6 +7,7 @@ package skew
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/Masterminds/semver/v3"
 )
@@ -29,11 +30,7 @@ func (v *ViolationError) Error() string { return v.message }
 // Parse reads a Kubernetes version, with or without a leading v. All three numbers are required: "1.36" names no
 // release whose artifacts could be installed.
 func Parse(version string) (*semver.Version, error) {
-	trimmed := version
-	if len(trimmed) > 0 && trimmed[0] == 'v' {
-		trimmed = trimmed[1:]
-	}
-	parsed, err := semver.StrictNewVersion(trimmed)
+	parsed, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v"))
 	if err != nil {
 		return nil, &ViolationError{Rule: RuleInvalid,
 			message: fmt.Sprintf("version %q is not a semantic version: use the form v1.36.3", version)}

@@ -255,9 +255,7 @@ func (j *judgement) pool(own *semver.Version) *Violation {
 	case ours != nil && !ours.lists(own):
 		return no(j.Pools.Listed, "is none of the versions that release %s lists for pools: bring it to one of %s first",
 			cluster, strings.Join(ours.Pools, ", "))
-	case set.Released == "" || Compare(own, j.cluster) == 0:
-		return nil
-	case its.released() > ours.released():
+	case set.Released != "" && its.released() > ours.released():
 		return no(set.Released, "was released on %s, after its cluster's %s%s: "+
 			"bring the cluster to a release of that day or later first", its.Released, cluster, ours.day())
 	}

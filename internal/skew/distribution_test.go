@@ -9,13 +9,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/Masterminds/semver/v3"
 	. "github.com/onsi/gomega"
-	"sigs.k8s.io/yaml"
 )
 
 // releaseVector is a line of testdata/distribution.yaml.
 type releaseVector struct {
 	Row, Names, At, To, Tool, Pool, MC string
+	// Says is a part of what a refusal says.
+	Says string
 	// Warns is the rule that a warning names, of what is allowed.
 	Warns     string
 	Self      bool
@@ -28,15 +30,14 @@ func (v releaseVector) world(catalog Catalog) World {
 		catalog.Tool = v.To
 	}
 	world := World{Estate: &Estate{Catalog: catalog, Managing: v.MC, Self: v.Self}}
-	if v.At != "" {
-		world.APIServers = []string{v.At}
-	}
+	world.APIServers = strings.Fields(v.At)
 	for i, version := range v.UC {
 		world.Estate.Managed = append(world.Estate.Managed, Managed{Object: fmt.Sprintf("Cluster uc-%d", i),
 			Version: version})
 	}
-	if v.Pool != "" {
-		world.Components = []Running{{Component: Kubelet, Version: v.Pool, Object: "Machine w1"}}
+	for i, version := range strings.Fields(v.Pool) {
+		world.Components = append(world.Components, Running{Component: Kubelet, Version: version,
+			Object: fmt.Sprintf("Machine w%d", i+1)})
 	}
 	return world
 }
@@ -56,14 +57,8 @@ func catalog(t testing.TB) Catalog {
 
 // Each rule allows something and refuses something, and a refusal says what to do.
 func TestVectorsOfTheDistribution(t *testing.T) {
-	content, err := os.ReadFile("testdata/distribution.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var vectors []releaseVector
-	if err := yaml.UnmarshalStrict(content, &vectors); err != nil {
-		t.Fatal(err)
-	}
+	read(t, "distribution", &vectors)
 	releases, allowed, refused := catalog(t), map[string]bool{}, map[string]bool{}
 	for i, v := range vectors {
 		t.Run(fmt.Sprintf("%d %s", i, v.Row), func(t *testing.T) {
@@ -86,8 +81,9 @@ func TestVectorsOfTheDistribution(t *testing.T) {
 				allowed[v.Row] = true
 				return
 			}
-			g.Expect(violations).To(ContainElement(HaveField("Rule", Rule(v.Names))), Summary(violations))
+			g.Expect(rules(violations)).To(Equal(v.Names), Summary(violations))
 			g.Expect(violations).To(HaveEach(HaveField("Message()", MatchRegexp(`(bring|go to|set).*\(S0-\d+\)`))))
+			g.Expect(Summary(violations)).To(ContainSubstring(v.Says))
 			refused[v.Row] = true
 		})
 	}
@@ -153,9 +149,6 @@ func TestAnIllegalEstateCanBeRepaired(t *testing.T) {
 		refusal, _ := Target(chosen, v.world(catalog(t)), v.To)
 		g.Expect(refusal).To(BeEmpty(), name)
 	}
-	v := releaseVector{At: "1.29.100-gke.251", To: "1.29.300-gke.185", Pool: "1.29.0-gke.1449"}
-	refusal, _ := Target(chosen, v.world(catalog(t)), v.To)
-	g.Expect(refusal).To(ContainSubstring("S0-30"), "a patch that takes its pool's version off the list")
 }
 
 // A pool that is ahead waits for the tool's version, and for no other.
@@ -190,6 +183,48 @@ func TestAPoolWaitsForTheRestOfItsControlPlane(t *testing.T) {
 	g.Expect(rules(waits)).To(Equal("S0-23"))
 }
 
+// What runs already asks for nothing new.
+func TestAWorldThatRunsOnlyOneVersion(t *testing.T) {
+	for _, c := range []struct {
+		servers, version string
+		only             bool
+	}{
+		{"v1.36.3", "v1.36.3", true},
+		{"v1.36.3 1.36.3", "1.36.3", true},
+		{"v1.36.3 v1.36.2", "v1.36.3", false},
+		{"v1.36.3 v1.36.4", "v1.36.3", false},
+		{"v1.36.3", "v1.36.4", false},
+		{"v1.36.3", "latest", false},
+		{"", "v1.36.3", false},
+	} {
+		NewWithT(t).Expect(World{APIServers: strings.Fields(c.servers)}.RunsOnly(c.version)).To(Equal(c.only), "%v", c)
+	}
+}
+
+// Minors are what the list of releases says they are.
+func TestVectorsOfMinors(t *testing.T) {
+	var vectors []struct {
+		Row, Of, To, Next, Back string
+		List                    []string
+		Apart                   uint64
+	}
+	read(t, "minors", &vectors)
+	for _, v := range vectors {
+		t.Run(fmt.Sprint(v.List, v.Of), func(t *testing.T) {
+			g := NewWithT(t)
+			releases := Catalog{}
+			for _, version := range v.List {
+				releases.Releases = append(releases.Releases, Release{Version: version})
+			}
+			minors, of := releases.minors(), semver.MustParse(v.Of)
+			g.Expect(minors.distance(of, semver.MustParse(v.To))).To(Equal(v.Apart))
+			g.Expect(minors.distance(semver.MustParse(v.To), of)).To(Equal(v.Apart))
+			g.Expect(minors.next(of)).To(Equal(v.Next))
+			g.Expect(minors.back(of, 2)).To(Equal(v.Back))
+		})
+	}
+}
+
 // Advice names a minor that there is.
 func TestMinorsAreNamedAlongTheList(t *testing.T) {
 	releases := Catalog{Tool: "v1.37.0", Releases: []Release{{Version: "v1.33.0"}, {Version: "v1.35.0"}}}
@@ -206,27 +241,21 @@ func rules(violations []Violation) string {
 	return strings.Join(all, " ")
 }
 
-// A newer patch is better, and a catalog that nobody knows holds everything.
-func TestTheTargetOfAControlPlane(t *testing.T) {
+// What nobody knows the releases of is held.
+func TestACatalogThatNobodyKnows(t *testing.T) {
 	g := NewWithT(t)
 	chosen, err := Policies("Distribution")
 	g.Expect(err).NotTo(HaveOccurred())
-	releases := catalog(t)
-	refusal, warning := Target(chosen, releaseVector{At: "1.29.0-gke.1449", To: "1.30.0-gke.1930"}.world(releases),
-		"1.30.0-gke.1930")
-	g.Expect(refusal).To(BeEmpty())
-	g.Expect(warning).To(Equal("v1.30.100-gke.96 is a later patch than 1.30.0-gke.1930: it is better to go there (S0-20)"))
-	_, warning = Target(chosen, releaseVector{At: "1.29.0-gke.1449", To: "1.30.100-gke.96"}.world(releases),
-		"1.30.100-gke.96")
-	g.Expect(warning).To(BeEmpty())
 	world := World{APIServers: []string{"v1.30.0"}, Estate: &Estate{Problem: "make the ConfigMap"}}
-	refusal, _ = Target(chosen, world, "v1.30.1")
+	refusal, _ := Target(chosen, world, "v1.30.1")
 	g.Expect(refusal).To(Equal("make the ConfigMap"))
 	refused, _ := Pool{Version: "v1.30.0"}.Judge(chosen, world)
 	g.Expect(rules(refused)).To(Equal(string(RuleCatalog)))
 	world.Estate = nil
 	refusal, _ = Target(chosen, world, "v1.30.1")
 	g.Expect(refusal).To(ContainSubstring("no catalog"))
+	refused, _ = Pool{Version: "v1.30.0"}.Judge(chosen, world)
+	g.Expect(Summary(refused)).To(ContainSubstring("no catalog"))
 	ordinary, _ := Policies("")
 	refusal, _ = Target(ordinary, World{APIServers: []string{"v1.30.0"}}, "v1.30.1")
 	g.Expect(refusal).To(BeEmpty())

@@ -4,6 +4,7 @@
 package skew
 
 import (
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -30,6 +31,21 @@ func TestJoiningKubeadm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			NewWithT(t).Expect(JoiningKubeadm(c.node, c.controlPlane...)).To(Equal(c.want))
 		})
+	}
+}
+
+func TestTheNewestAndTheOldest(t *testing.T) {
+	for _, c := range []struct{ versions, oldest, newest string }{
+		{"", "", ""},
+		{"latest what", "", ""},
+		{"v1.36.3", "v1.36.3", "v1.36.3"},
+		{"v1.36.3 v1.37.0 v1.35.4 v1.36.0", "v1.35.4", "v1.37.0"},
+		{"latest v1.36.3 what v1.37.0 latest", "v1.36.3", "v1.37.0"},
+		{"what v1.37.0 latest v1.36.3 what", "v1.36.3", "v1.37.0"},
+	} {
+		g := NewWithT(t)
+		g.Expect(Oldest(strings.Fields(c.versions)...)).To(Equal(c.oldest), c.versions)
+		g.Expect(Newest(strings.Fields(c.versions)...)).To(Equal(c.newest), c.versions)
 	}
 }
 

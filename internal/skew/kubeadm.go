@@ -91,7 +91,7 @@ func (k Kubeadm) unsure(policies []Policy, before Kubeadm) string {
 			continue
 		}
 		from, to := policy.Etcd.wanted(before), policy.Etcd.wanted(k)
-		if from == nil || to == nil || !later(to, from) {
+		if from == nil || to == nil {
 			continue
 		}
 		for _, step := range policy.Etcd.Steps {

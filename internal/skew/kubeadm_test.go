@@ -41,6 +41,8 @@ func TestEtcdFollowsItsControlPlane(t *testing.T) {
 			after: Kubeadm{Version: "v1.34.1"}, refused: "R18"},
 		"3.6 goes back by a tag": {member: "3.6.5-0", before: Kubeadm{Version: "v1.34.1"},
 			after: Kubeadm{Version: "v1.34.1", EtcdTag: "3.5.26-0"}, refused: "R21"},
+		"3.6 goes back without its tag": {member: "3.6.5-0", before: Kubeadm{Version: "v1.33.4", EtcdTag: "3.6.5-0"},
+			after: Kubeadm{Version: "v1.33.4"}, refused: "R21"},
 		"3.5.21 beside one that is 3.6": {member: "3.5.21-0", beside: "3.6.5-0", before: Kubeadm{},
 			after: Kubeadm{Version: "v1.34.1"}},
 		"3.6 beside one that is to come back": {member: "3.6.5-0", beside: "3.5.26-0", before: Kubeadm{},
@@ -58,7 +60,7 @@ func TestEtcdFollowsItsControlPlane(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			world := World{Components: []Running{{Component: Etcd, Version: c.member, Object: "Pod etcd-1"},
-				{Component: Etcd, Version: c.beside, Object: "Pod etcd-2"}, {Component: Kubelet, Version: "v1.33.1"}}}
+				{Component: Etcd, Version: c.beside, Object: "Pod etcd-2"}, {Component: Kubelet, Version: "v3.6.1"}}}
 			NewWithT(t).Expect(rules(c.after.Judge([]Policy{policies[DefaultPolicy]}, world, c.before))).To(Equal(c.refused))
 		})
 	}
@@ -103,6 +105,7 @@ func TestEtcdFollowsItsControlPlaneOverSeveralMinors(t *testing.T) {
 		member, tag      string
 		hops             []string
 		refused, unknown string
+		external         bool
 		gates            map[string]bool
 	}{
 		"one":        {member: "3.5.26-0", hops: []string{"v1.34.1"}},
@@ -113,14 +116,19 @@ func TestEtcdFollowsItsControlPlaneOverSeveralMinors(t *testing.T) {
 		"whatever comes": {member: "3.5.21-0", tag: "3.5.21-0", hops: []string{"v1.33.4", "v1.34.1"}},
 		"the later one": {member: "3.5.26-0", hops: []string{"v1.34.1", "v1.35.1"}, refused: "R17",
 			gates: map[string]bool{"ControlPlaneKubeletLocalMode": false}},
-		"none": {member: "3.5.26-0"},
+		"etcd of others":           {member: "3.5.16-0", external: true, hops: []string{"v1.33.4", "v1.34.1"}},
+		"stays at its minor":       {member: "3.5.16-0", hops: []string{"v1.32.4", "v1.33.1"}},
+		"when it becomes known":    {member: "3.5.16-0", hops: []string{"v1.30.4", "v1.31.1"}},
+		"when it is known no more": {member: "3.5.16-0", hops: []string{"v1.31.4", "v1.30.1"}},
+		"none":                     {member: "3.5.26-0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			world := World{APIServers: []string{"v1.33.1"},
 				Components: []Running{{Component: Etcd, Version: c.member, Object: "Pod etcd-1"}}}
-			told := Kubeadm{Version: "v1.33.1", EtcdTag: c.tag, FeatureGates: c.gates}
-			violations, unknown := told.JudgeHops([]Policy{policies[DefaultPolicy]}, world, told, c.hops)
+			told := Kubeadm{Version: "v1.33.1", EtcdTag: c.tag, ExternalEtcd: c.external, FeatureGates: c.gates}
+			chosen := []Policy{policies["Kubernetes-1.24"], policies[DefaultPolicy]} // the first says nothing of etcd
+			violations, unknown := told.JudgeHops(chosen, world, told, c.hops)
 			g.Expect(rules(violations)).To(Equal(c.refused))
 			if c.unknown == "" {
 				g.Expect(unknown).To(BeEmpty())

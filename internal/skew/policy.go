@@ -48,7 +48,7 @@ type Policy struct {
 // Runtime is a series of a container runtime.
 type Runtime struct {
 	Name  string `json:"name"`
-	Major uint64 `json:"major"`
+	Major int    `json:"major"`
 	// Last is the last minor of the kubelet that supports the series.
 	Last uint64 `json:"last"`
 	Rule Rule   `json:"rule"`
@@ -117,10 +117,10 @@ func (b Bound) of(minor uint64) uint64 {
 //go:embed policies
 var files embed.FS
 
-var policies = load()
+var policies = load(files)
 
 // load reads the files; one that cannot be read is a defect of the program.
-func load() map[string]Policy {
+func load(files fs.FS) map[string]Policy {
 	all := map[string]Policy{}
 	entries, err := fs.ReadDir(files, "policies")
 	if err != nil {

@@ -45,12 +45,10 @@ func (p Pool) Judge(policies []Policy, world World) (refused, waits []Violation)
 // next is the latest version that one step brings API servers of the newest version to.
 func (p Policy) next(newest *semver.Version, estate *Estate) string {
 	if p.Distribution == nil {
-		return text(semver.New(newest.Major(), newest.Minor()+1, 0, "", ""))
+		following := newest.IncMinor()
+		return text(&following)
 	}
-	if tool, err := Parse(estate.tool()); err == nil && Compare(tool, newest) > 0 {
-		return text(tool)
-	}
-	return text(newest)
+	return Newest(text(newest), estate.tool())
 }
 
 // ahead reports whether something is too new.

@@ -15,7 +15,7 @@ func RuntimeEnded(runtime, kubelet string) string {
 	name, version, _ := strings.Cut(runtime, "://")
 	major, _, _ := strings.Cut(version, ".")
 	for _, series := range policies[DefaultPolicy].Runtimes {
-		if series.Name != name || strconv.FormatUint(series.Major, 10) != major {
+		if series.Name != name || strconv.Itoa(series.Major) != major {
 			continue // of thousands of hosts nearly all
 		}
 		if node, err := Parse(kubelet); err == nil && node.Minor() > series.Last {

@@ -25,7 +25,8 @@ func LeftBehind(policies []Policy, world World, target string) (refusal, warning
 		workers := slices.DeleteFunc(slices.Clone(world.Components), func(r Running) bool { return r.Component != Kubelet })
 		done := World{APIServers: []string{target}, Components: workers}
 		ordinary, _ := Split(policies)
-		if then := Summary(tooOld(ordinary, done, semver.New(to.Major(), to.Minor()+1, 0, "", ""))); then != "" {
+		following := to.IncMinor()
+		if then := Summary(tooOld(ordinary, done, &following)); then != "" {
 			warning = fmt.Sprintf("the minor after %s will need newer workers: %s", target, then)
 		}
 	}
@@ -51,13 +52,9 @@ func tooOld(policies []Policy, world World, target *semver.Version) []Violation 
 				before[violation.key()] = true
 			}
 		}
-		found := policy.CheckStep(world, text(target))
-		behind = slices.Grow(behind, len(found))
-		for _, violation := range found {
-			if violation.Component != "" && !violation.Ahead && !before[violation.key()] {
-				behind = append(behind, violation)
-			}
-		}
+		behind = append(behind, slices.DeleteFunc(policy.CheckStep(world, text(target)), func(violation Violation) bool {
+			return violation.Component == "" || violation.Ahead || before[violation.key()]
+		})...)
 	}
 	return behind
 }

@@ -6,7 +6,9 @@ package skew
 import (
 	"cmp"
 	"fmt"
-	"slices"
+	"math"
+	"strings"
+	"unicode"
 
 	"github.com/Masterminds/semver/v3"
 )
@@ -101,8 +103,7 @@ func (p Policy) bound(w World, servers []*semver.Version, target *semver.Version
 		return p.Distribution.judge(w, servers, target)
 	}
 	if target != nil {
-		servers = append(slices.Clone(servers), target)
-		sortVersions(servers)
+		servers = append(servers, target) // which is no earlier
 	}
 	oldest, newest := servers[0], last(servers)
 	var violations []Violation
@@ -119,9 +120,6 @@ func (p Policy) bound(w World, servers []*semver.Version, target *semver.Version
 			}
 			judged[alike] = found
 		}
-		if len(found) > 0 && violations == nil {
-			violations = make([]Violation, 0, len(w.Components)) // where one is too old, most are
-		}
 		for _, violation := range found {
 			violation.object = running.Object
 			violations = append(violations, violation)
@@ -136,7 +134,7 @@ type reader map[string]*semver.Version
 // read returns nil for what is no version.
 func (r reader) read(version string) *semver.Version {
 	parsed, known := r[version]
-	if !known && version != "" {
+	if !known {
 		parsed, _ = Parse(version)
 		r[version] = parsed
 	}
@@ -162,7 +160,7 @@ func (c Constraint) check(r Running, known reader, oldest, newest *semver.Versio
 	}
 	var violations []Violation
 	say := func(rule Rule, ahead bool, format string, args ...any) {
-		violations = append(violations, Violation{Rule: rule, Component: r.Component, Ahead: ahead, object: r.Object,
+		violations = append(violations, Violation{Rule: rule, Component: r.Component, Ahead: ahead,
 			message: func(object string) string {
 				return fmt.Sprintf("%s %s of %s ", r.Component, text(own), object) + fmt.Sprintf(format, args...)
 			}})
@@ -222,27 +220,17 @@ type run struct {
 }
 
 func nextRun(s string) (first run, rest string) {
-	digit := func(c byte) bool { return c >= '0' && c <= '9' }
-	end := 1
-	for end < len(s) && digit(s[end]) == digit(s[0]) {
-		end++
-	}
-	return run{s[:end], digit(s[0])}, s[end:]
+	number := unicode.IsDigit(rune(s[0]))
+	rest = strings.TrimLeftFunc(s, func(c rune) bool { return unicode.IsDigit(c) == number })
+	return run{s[:len(s)-len(rest)], number}, rest
 }
 
 func (r run) compare(other run) int {
 	if !r.number || !other.number {
 		return cmp.Compare(r.text, other.text)
 	}
-	left, right := trimZeros(r.text), trimZeros(other.text)
+	left, right := strings.TrimLeft(r.text, "0"), strings.TrimLeft(other.text, "0")
 	return cmp.Or(cmp.Compare(len(left), len(right)), cmp.Compare(left, right))
-}
-
-func trimZeros(s string) string {
-	for len(s) > 1 && s[0] == '0' {
-		s = s[1:]
-	}
-	return s
 }
 
 // parsed are the versions among the strings, sorted.
@@ -265,7 +253,7 @@ func last(versions []*semver.Version) *semver.Version {
 }
 
 // majorsApart is more minors than anything allows.
-const majorsApart = 1000
+const majorsApart uint64 = math.MaxUint64
 
 // distance in minors, in either direction; majorsApart between majors.
 func distance(a, b *semver.Version) uint64 {
@@ -284,7 +272,7 @@ func text(v *semver.Version) string { return "v" + v.String() }
 
 func minors(n uint64) string {
 	switch {
-	case n >= majorsApart:
+	case n == majorsApart:
 		return "a major"
 	case n == 1:
 		return "1 minor"
