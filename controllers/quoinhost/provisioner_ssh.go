@@ -450,7 +450,9 @@ func addressFree(ctx context.Context, conn ssh.Host, c keepalived.Config) error 
 
 // supplyOf looks at the source of a version. What cannot be read because the connection failed is no fault of the
 // source.
-func (o *sshProvisioner) supplyOf(ctx context.Context, conn ssh.Host, wanted artifacts.Wanted) (*artifacts.Supply, error) {
+func (o *sshProvisioner) supplyOf(
+	ctx context.Context, conn ssh.Host, wanted artifacts.Wanted,
+) (*artifacts.Supply, error) {
 	if wanted.Fetched() {
 		if err := needs(ctx, conn, "curl", "the bundle is fetched from "+wanted.Place()); err != nil {
 			return nil, err

@@ -18,8 +18,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
-// fullDisk is what the host says of a plan that it cannot store.
-var fullDisk = &ssh.ExitError{Code: 1, Stderr: "mkdir: No space left on device"}
+// errFullDisk is what the host says of a plan that it cannot store.
+var errFullDisk = &ssh.ExitError{Code: 1, Stderr: "mkdir: No space left on device"}
 
 // stuckWorld is a host whose Machine is being deleted, and whose cleaning ends each time as the room is made to.
 func stuckWorld(t *testing.T, controlPlane bool, fails func(*machineRoom)) *world {
@@ -47,7 +47,7 @@ func TestAMachineIsLetGoAtAPersonsWordWhenItsHostCannotBeCleaned(t *testing.T) {
 		fails func(*machineRoom)
 		said  string
 	}{
-		"a full disk": {func(m *machineRoom) { m.errs["clean"] = fullDisk },
+		"a full disk": {func(m *machineRoom) { m.errs["clean"] = errFullDisk },
 			"No space left"},
 		"a start that takes too long": {func(m *machineRoom) {
 			m.errs["clean"] = &ssh.UnreachableError{
@@ -109,7 +109,7 @@ func TestTheWaysOutOfACleaningThatFailsFollowALongOutput(t *testing.T) {
 }
 
 func TestAHostThatCanBeCleanedAfterAllIsReleasedAsAnyOther(t *testing.T) {
-	w := stuckWorld(t, false, func(m *machineRoom) { m.errs["clean"] = fullDisk })
+	w := stuckWorld(t, false, func(m *machineRoom) { m.errs["clean"] = errFullDisk })
 	w.pass(2 * maxFailing)
 	w.room.set(func() { delete(w.room.errs, "clean") })
 	w.until("clean", (*infrav1.QuoinHost).Released)
@@ -120,7 +120,7 @@ func TestAHostThatCanBeCleanedAfterAllIsReleasedAsAnyOther(t *testing.T) {
 
 // A word that is given early waits for the time, and is taken back when the cleaning goes on.
 func TestAWordAboutACleaningThatFailsWaitsForItsTime(t *testing.T) {
-	w := stuckWorld(t, false, func(m *machineRoom) { m.errs["clean"] = fullDisk })
+	w := stuckWorld(t, false, func(m *machineRoom) { m.errs["clean"] = errFullDisk })
 	w.pass(maxFailing / 3)
 	w.annotate(infrav1.ReleaseUncleanAnnotation, w.host().ProviderID())
 	w.pass(maxFailing / 3)
@@ -133,7 +133,7 @@ func TestAWordAboutACleaningThatFailsWaitsForItsTime(t *testing.T) {
 	w.linger(2)
 	w.g.Expect(w.host().Annotations).NotTo(HaveKey(infrav1.ReleaseUncleanAnnotation))
 
-	w = stuckWorld(t, false, func(m *machineRoom) { m.errs["clean"] = fullDisk })
+	w = stuckWorld(t, false, func(m *machineRoom) { m.errs["clean"] = errFullDisk })
 	w.pass(maxFailing / 3)
 	w.annotate(infrav1.ReleaseUncleanAnnotation, w.host().ProviderID())
 	w.pass(maxFailing)
@@ -141,7 +141,7 @@ func TestAWordAboutACleaningThatFailsWaitsForItsTime(t *testing.T) {
 }
 
 func TestAHostThatCannotBeCleanedAndMayRunAMemberIsNotLetGo(t *testing.T) {
-	w := stuckWorld(t, true, func(m *machineRoom) { m.errs["clean"] = fullDisk })
+	w := stuckWorld(t, true, func(m *machineRoom) { m.errs["clean"] = errFullDisk })
 	hook(w, infrav1.LifecycleHook{Name: controlplanev1.HookName, Owner: "QuoinControlPlane/cp"})
 	w.pass(2 * maxFailing)
 	w.annotate(infrav1.ReleaseUncleanAnnotation, w.host().ProviderID())

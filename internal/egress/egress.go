@@ -93,8 +93,8 @@ func (r *Rules) Control(ctx context.Context, _, address string, _ syscall.RawCon
 	return r.Check(ctx, to.Addr())
 }
 
-// Check tells whether an address is connected to. Its error is a *RefusedError, or says that the Services' ranges cannot
-// be read.
+// Check tells whether an address is connected to. Its error is a *RefusedError, or says that the Services' ranges
+// cannot be read.
 func (r *Rules) Check(ctx context.Context, address netip.Addr) error {
 	if r == nil {
 		return nil
@@ -151,8 +151,8 @@ var reserved = slices.Concat(
 	reservations("it is link-local", "169.254.0.0/16", "fe80::/10"),
 	reservations("it is no single host's", "224.0.0.0/4", "255.255.255.255/32", "ff00::/8"),
 	// They give whoever asks the rights of the manager's host.
-	reservations("it is a metadata service's", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::254/128",
-		"fd20:ce::254/128"),
+	reservations("it is a metadata service's", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
+		"fd00:ec2::254/128", "fd20:ce::254/128"),
 )
 
 type reservation struct {

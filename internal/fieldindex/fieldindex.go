@@ -67,8 +67,8 @@ func HostsWithIdentity(identity placement.Identity) client.ListOption {
 	return client.MatchingFields{hostIdentity: string(identity)}
 }
 
-// HostsOfDomain selects the QuoinHosts of the failure domain of host in its namespace: who may write those of another one
-// must not decide by their silence whether this one is fenced. Those without a domain are of one.
+// HostsOfDomain selects the QuoinHosts of the failure domain of host in its namespace: who may write those of another
+// one must not decide by their silence whether this one is fenced. Those without a domain are of one.
 func HostsOfDomain(host *infrav1.QuoinHost) client.ListOption {
 	return client.MatchingFields{hostDomain: domainOf(host)}
 }
@@ -83,7 +83,9 @@ func HostsAtAddress(host *infrav1.QuoinHost) client.ListOption {
 }
 
 // HostsAtBMC selects the QuoinHosts whose BMC has the address, however it is written.
-func HostsAtBMC(address string) client.ListOption { return client.MatchingFields{hostBMC: bmcAt(address)} }
+func HostsAtBMC(address string) client.ListOption {
+	return client.MatchingFields{hostBMC: bmcAt(address)}
+}
 
 func bmcAt(address string) string {
 	parsed, err := url.Parse(address)

@@ -261,7 +261,8 @@ func lasting(err error) bool {
 	var certificate *CertificateError
 	var refused *RefusedError
 	var identity *IdentityError
-	return errors.As(err, &identity) || errors.As(err, &authentication) || errors.As(err, &certificate) || errors.As(err, &refused)
+	return errors.As(err, &identity) || errors.As(err, &authentication) || errors.As(err, &certificate) ||
+		errors.As(err, &refused)
 }
 
 func joined(types []ResetType) string {

@@ -271,10 +271,10 @@ func later(a, b *semver.Version) bool {
 func text(v *semver.Version) string { return "v" + v.String() }
 
 func minors(n uint64) string {
-	switch {
-	case n == majorsApart:
+	switch n {
+	case majorsApart:
 		return "a major"
-	case n == 1:
+	case 1:
 		return "1 minor"
 	}
 	return fmt.Sprintf("%d minors", n)

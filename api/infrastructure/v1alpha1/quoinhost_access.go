@@ -68,8 +68,8 @@ type BMC struct {
 	// +kubebuilder:validation:Pattern=`^/redfish/v1/Systems/[^?#]+$`
 	System string `json:"system,omitempty"`
 
-	// systemUUID is that of the host's ComputerSystem, as the BMC says it. When unset, the product UUID or the serial number
-	// of status.facts must be the computer's: no power is switched at a BMC that may be another machine's.
+	// systemUUID is that of the host's ComputerSystem, as the BMC says it. When unset, the product UUID or the serial
+	// number of status.facts must be the computer's: no power is switched at a BMC that may be another machine's.
 	// +optional
 	// +kubebuilder:validation:MinLength=36
 	// +kubebuilder:validation:MaxLength=36

@@ -24,8 +24,8 @@ const AbandonAnnotation = "quoin.cluster.x-k8s.io/abandon"
 // ReleaseUncleanAnnotation is a person's word that the Machine of a QuoinHost with this provider ID may go although its
 // host was not verified to be clean: one that is Quarantined, or whose cleaning cannot be carried out for half an hour.
 // The host is Quarantined then, counts as neither fenced nor stopped, and none of its volumes is freed. It waits until
-// the QuoinMachine is being deleted and no hook holds that, so an etcd member that is still in the member list keeps its
-// host. It is removed when it has been carried out, and when it names another claim, or a host that is neither.
+// the QuoinMachine is being deleted and no hook holds that, so an etcd member that is still in the member list keeps
+// its host. It is removed when it has been carried out, and when it names another claim, or a host that is neither.
 const ReleaseUncleanAnnotation = "quoin.cluster.x-k8s.io/release-unclean"
 
 // VerifyOnlyAnnotation has a Quarantined QuoinHost, which a person mended, verified without another reset. A host on

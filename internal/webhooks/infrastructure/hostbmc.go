@@ -39,8 +39,8 @@ func (w *HostWebhook) validateNewBMC(
 	if allowed {
 		return w.validateBMCIsNew(ctx, host)
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc"), fmt.Sprintf("the credentials in Secret %s are sent "+
-		"to the address, and user %q may not read them: have somebody set it who may, or get the right to get that Secret",
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc"), fmt.Sprintf("the credentials in Secret %s are "+
+		"sent to the address, and user %q may not read them: have somebody set it who may, or get the right to get that Secret",
 		bmc.CredentialsRef.Name, request.UserInfo.Username))}, nil
 }
 
@@ -60,8 +60,8 @@ func (w *HostWebhook) validateBMCIsNew(ctx context.Context, host *infrav1.QuoinH
 		if !same || other.Namespace == host.Namespace && other.Name == host.Name {
 			continue
 		}
-		return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc", "address"), fmt.Sprintf("QuoinHost %s/%s has this "+
-			"BMC: correct one of them, or, if it has several computers, set spec.bmc.system of both", other.Namespace,
+		return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc", "address"), fmt.Sprintf("QuoinHost %s/%s has "+
+			"this BMC: correct one of them, or, if it has several computers, set spec.bmc.system of both", other.Namespace,
 			other.Name))}, nil
 	}
 	return nil, nil
