@@ -115,8 +115,8 @@ type IdentityError struct {
 
 func (e *IdentityError) Error() string {
 	if e.Differs {
-		return fmt.Sprintf("the BMC at %s is another machine's: its %s has %s, and the host %s; correct spec.bmc, or, if this "+
-			"is the host's all the same, set spec.bmc.systemUUID to the former", e.Address, e.System, e.Seen, e.Meant)
+		return fmt.Sprintf("the BMC at %s is another machine's: its %s has %s, and the host %s; correct spec.bmc, or, if "+
+			"this is the host's all the same, set spec.bmc.systemUUID to the former", e.Address, e.System, e.Seen, e.Meant)
 	}
 	return fmt.Sprintf("nothing tells whether the BMC at %s is the host's: its %s has %s, and the host %s; set "+
 		"spec.bmc.systemUUID to the UUID of the host's ComputerSystem, which the BMC's own pages show. The host's is read "+

@@ -40,8 +40,8 @@ func (w *HostWebhook) validateNewBMC(
 		return w.validateBMCIsNew(ctx, host)
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc"), fmt.Sprintf("the credentials in Secret %s are "+
-		"sent to the address, and user %q may not read them: have somebody set it who may, or get the right to get that Secret",
-		bmc.CredentialsRef.Name, request.UserInfo.Username))}, nil
+		"sent to the address, and user %q may not read them: have somebody set it who may, or get the right to get "+
+		"that Secret", bmc.CredentialsRef.Name, request.UserInfo.Username))}, nil
 }
 
 // validateBMCIsNew refuses the BMC of another host: one of the two would be switched off for the other.
