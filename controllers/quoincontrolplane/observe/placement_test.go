@@ -99,7 +99,8 @@ func TestHostsThatWillBeFreeAreCounted(t *testing.T) {
 func TestAHostThatOnlyNamesAQuoinMachineIsNotItsOwn(t *testing.T) {
 	g := NewWithT(t)
 	host := infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "h"}}
-	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: "cp-0", Machine: "cp-0", Claim: "89abcdef"}
+	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: "cp-0", Machine: "cp-0",
+		Claim: "89abcdef"}
 	host.Status.Facts = &infrav1.HostFacts{MachineID: "of-another"}
 	inv := withTemplate(host)
 	inv.ClusterQuoinMachines = []infrav1.QuoinMachine{{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cp-0",
