@@ -43,9 +43,9 @@ func (r *Reconciler) controlPlane(
 }
 
 // controlPlaneHosts tells the hosts that Machines of the Cluster's control plane may claim: every one, unless the
-// template of a QuoinControlPlane says otherwise.
+// template of a QuoinControlPlane says otherwise. A host that one of them has was accepted once, and stays theirs.
 func (r *Reconciler) controlPlaneHosts(
-	ctx context.Context, cluster *clusterv1.Cluster,
+	ctx context.Context, cluster *clusterv1.Cluster, machines []infrav1.QuoinMachine,
 ) (func(*infrav1.QuoinHost) bool, error) {
 	every := func(*infrav1.QuoinHost) bool { return true }
 	controlPlane, err := r.controlPlane(ctx, r.Client, cluster)
@@ -71,8 +71,15 @@ func (r *Reconciler) controlPlaneHosts(
 			selector = labels.Nothing()
 		}
 	}
+	had := map[string]bool{}
+	for i := range machines {
+		if _, member := machines[i].Labels[clusterv1.MachineControlPlaneLabel]; member {
+			had[machines[i].Spec.ProviderID] = true
+		}
+	}
 	return func(host *infrav1.QuoinHost) bool {
-		return placement.NamespaceAccepted(wanted.HostNamespaces, cluster.Namespace, host.Namespace) &&
-			selector.Matches(labels.Set(host.Labels))
+		accepted := placement.NamespaceAccepted(wanted.HostNamespaces, cluster.Namespace, host.Namespace) ||
+			host.Spec.ConsumerRef != nil && had[host.ProviderID()]
+		return accepted && selector.Matches(labels.Set(host.Labels))
 	}, nil
 }

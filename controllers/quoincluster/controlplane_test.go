@@ -79,6 +79,33 @@ func TestAFailureDomainIsAControlPlanesOnlyWhereOneOfItsHostsIs(t *testing.T) {
 	}
 }
 
+// A host that a member had before its namespace had to be accepted keeps its failure domain a control plane's, and one
+// that a worker has makes none.
+func TestAFailureDomainOfAMemberStaysAControlPlanes(t *testing.T) {
+	cluster, quoinCluster := owned("c1", "10.0.0.100", 51, 0)
+	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: "cp"}
+	controlPlane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "cp"}}
+	controlPlane.Spec.MachineTemplate.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachineTemplate", Name: "own"}
+	objects := []client.Object{cluster, quoinCluster, controlPlane, accepting("own")}
+	for name, domain := range map[string]string{"member": "rack-a", "worker": "rack-b"} {
+		had := host("hosts", name, domain, false, "team")
+		had.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: name, Machine: name, Claim: "0123abcd"}
+		machine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name,
+			Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}}
+		if name == "member" {
+			machine.Labels[clusterv1.MachineControlPlaneLabel] = ""
+		}
+		machine.Spec.ProviderID = had.ProviderID()
+		objects = append(objects, had, machine)
+	}
+	w := newWorld(t, objects...)
+	w.reconcile("c1")
+	w.g.Expect(w.get("c1").Status.FailureDomains).To(Equal([]clusterv1.FailureDomain{
+		{Name: "rack-a", ControlPlane: ptr.To(true)}, {Name: "rack-b", ControlPlane: ptr.To(false)}}))
+}
+
 // An endpoint that somebody else provides comes when it comes.
 func TestAnEndpointOfTheClusterThatComesLaterWakesItsInfrastructure(t *testing.T) {
 	cluster, quoinCluster := owned("c1", "", 0, 0)

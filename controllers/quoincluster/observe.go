@@ -59,10 +59,6 @@ func (r *Reconciler) observe(
 		return nil, fmt.Errorf("listing QuoinHosts: %w", err)
 	}
 	v.fleet = hosts.Items
-	var err error
-	if v.controlPlane, err = r.controlPlaneHosts(ctx, cluster); err != nil {
-		return nil, err
-	}
 	clusters := &infrav1.QuoinClusterList{}
 	if err := r.Client.List(ctx, clusters); err != nil {
 		return nil, fmt.Errorf("listing QuoinClusters: %w", err)
@@ -83,6 +79,10 @@ func (r *Reconciler) observe(
 			return nil, fmt.Errorf("listing the QuoinMachines of Cluster %s: %w", name, err)
 		}
 		v.machines = machines.Items
+	}
+	var err error
+	if v.controlPlane, err = r.controlPlaneHosts(ctx, cluster, v.machines); err != nil {
+		return nil, err
 	}
 	return v, r.chooseHosts(ctx, quoinCluster.Namespace, v)
 }

@@ -97,3 +97,21 @@ func TestAPersonsWordDoesNotResetAHostWhoseConsumerHasComeBack(t *testing.T) {
 	w.g.Expect(condition1(w.host(), infrav1.HostResetConfirmedCondition)).To(BeNil(), "the question ends with what it "+
 		"was about")
 }
+
+// Two claims of one Machine may be written at once; its QuoinMachine settles on one of the hosts. The other one would
+// else be lost for as long as the Machine lives.
+func TestAHostIsFreedWhoseQuoinMachineSettledOnAnother(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.pair(func(q *infrav1.QuoinMachine, _ *clusterv1.Machine) { q.Spec.ProviderID = "quoin://hosts/h2/0123abcd" })
+	w.untilState(infrav1.HostStateAvailable)
+	w.g.Expect(w.host().Spec.ConsumerRef).To(BeNil())
+	w.g.Expect(w.room.count("clean")).To(Equal(1))
+
+	w = claimedWorld(t, false)
+	w.pair(func(q *infrav1.QuoinMachine, m *clusterv1.Machine) {
+		q.Spec.ProviderID, m.Spec.ProviderID = "quoin://hosts/h2/0123abcd", "quoin://hosts/h1/0123abcd"
+	})
+	w.until("clean", (*infrav1.QuoinHost).Released)
+	w.linger(5)
+	w.g.Expect(w.host().Spec.ConsumerRef).NotTo(BeNil(), "the Node of the Machine is this one's")
+}

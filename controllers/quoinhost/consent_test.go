@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -89,6 +90,91 @@ func TestANodeStaysWhereNobodyAskedWhetherItsHostIsAccepted(t *testing.T) {
 	w.object(machine, "m1")
 	machine.Spec.ProviderID = w.host().ProviderID()
 	w.g.Expect(w.client.Update(context.Background(), machine)).To(Succeed())
+	w.restart()
+	w.linger(3)
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue))
+
+	w.forgetStatus()
+	w.untilState(infrav1.HostStateProvisioned)
+	w.linger(1)
+	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue))
+	w.g.Expect(w.room.count("provision")).To(Equal(1))
+}
+
+// pair changes qm1 and m1.
+func (w *world) pair(change func(*infrav1.QuoinMachine, *clusterv1.Machine)) {
+	w.t.Helper()
+	quoinMachine, machine := &infrav1.QuoinMachine{}, &clusterv1.Machine{}
+	w.object(quoinMachine, "qm1")
+	w.object(machine, "m1")
+	change(quoinMachine, machine)
+	w.g.Expect(w.client.Update(context.Background(), quoinMachine)).To(Succeed())
+	w.g.Expect(w.client.Update(context.Background(), machine)).To(Succeed())
+}
+
+// Whoever writes a QuoinHost writes the Machine into its claim. A host that one of his Machines has must not get the
+// bootstrap data of another, which may be those of a control plane.
+func TestAHostGetsTheBootstrapDataOfItsOwnMachineOnly(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"of another": func(w *world) {
+			_, _, machine, _, secret := consumer(true)
+			machine.Name, machine.UID, machine.Spec.InfrastructureRef.Name = "cp", "89abcdef-0000", "qcp"
+			machine.Spec.Bootstrap.DataSecretName = ptr.To("cp-bootstrap")
+			secret.Name = "cp-bootstrap"
+			w.create(machine, secret)
+			w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef.Machine = "cp" })
+		},
+		"of one with other infrastructure": func(w *world) {
+			w.pair(func(_ *infrav1.QuoinMachine, m *clusterv1.Machine) { m.Spec.InfrastructureRef.Name = "qm2" })
+		},
+		"of one with infrastructure of another kind": func(w *world) {
+			w.pair(func(_ *infrav1.QuoinMachine, m *clusterv1.Machine) { m.Spec.InfrastructureRef.Kind = "OtherMachine" })
+		},
+		"of a later one of the name": func(w *world) {
+			w.pair(func(q *infrav1.QuoinMachine, _ *clusterv1.Machine) { q.OwnerReferences[0].UID = "89abcdef-0000" })
+		},
+		"of one that does not own the QuoinMachine": func(w *world) {
+			w.pair(func(q *infrav1.QuoinMachine, _ *clusterv1.Machine) { q.OwnerReferences = nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, true)
+			change(w)
+			w.live(func(*infrav1.QuoinMachine) {})
+			w.linger(30)
+			w.g.Expect(w.room.asked).To(BeEmpty(), "nobody even connects")
+			ready := condition1(w.host(), infrav1.HostReadyCondition)
+			w.g.Expect(ready.Reason).To(Equal(infrav1.HostMachineMismatchReason))
+			w.g.Expect(ready.Message).To(And(ContainSubstring("QuoinMachine team/qm1 is not that of Machine team/"),
+				ContainSubstring("delete Machine")))
+		})
+	}
+}
+
+// What the API server says counts: the cache may show a QuoinMachine as it was before.
+func TestBootstrapDataAreNotReadForAHostThatTheQuoinMachineDoesNotHaveAnyMore(t *testing.T) {
+	for name, change := range map[string]func(*infrav1.QuoinMachine){
+		"it has another":        func(m *infrav1.QuoinMachine) { m.Spec.ProviderID = "quoin://hosts/h2/0123abcd" },
+		"another Machine's now": func(m *infrav1.QuoinMachine) { m.OwnerReferences[0].UID = "89abcdef-0000" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, true)
+			w.live(change)
+			w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostMachineMismatchReason)
+			w.linger(30)
+			w.g.Expect(w.room.count("provision")).To(BeZero())
+		})
+	}
+}
+
+// A restore brings owner references with UIDs of before, and a move may bring the QuoinMachine before them: a node is
+// not disturbed by either.
+func TestANodeStaysWhileItsQuoinMachineNamesNoOwner(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.untilState(infrav1.HostStateProvisioned)
+	w.pair(func(q *infrav1.QuoinMachine, m *clusterv1.Machine) {
+		q.OwnerReferences, m.Spec.ProviderID = nil, w.host().ProviderID()
+	})
 	w.restart()
 	w.linger(3)
 	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue))

@@ -45,6 +45,7 @@ func (w *world) addPeer(name string, change func(*owner.Record)) *infrav1.QuoinH
 	host.Status.State = infrav1.HostStateProvisioned
 	_, _, machine, _, _ := consumer(false)
 	machine.Name, machine.UID = "m"+name, types.UID("machine-"+name)
+	machine.Spec.ProviderID = host.ProviderID()
 	w.create(host, machine)
 	if change != nil {
 		record := hostaccess.OwnerRecord(host)

@@ -144,8 +144,9 @@ func claims(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine, host
 }
 
 // consumerGone says, from the API server itself, that the claim's QuoinMachine and Machine do not exist any more.
-// Objects of the same name that have another claim do not count. That one of them is there may be said by the cache: it
-// tells when that changes.
+// Objects of the same name that have another claim do not count, and neither does a Machine whose QuoinMachine settled
+// on another host, unless its Node is this one's. That one of them is there may be said by the cache: it tells when that
+// changes.
 func (r *Reconciler) consumerGone(ctx context.Context,
 	host *infrav1.QuoinHost) (gone bool, waitsFor string, err error) {
 	if gone, waitsFor, err = consumerGone(ctx, r.Client, host); err != nil || !gone {
@@ -173,7 +174,8 @@ func consumerGone(ctx context.Context, reader client.Reader,
 	if err == nil && claims(quoinMachine, machine, host) {
 		return false, fmt.Sprintf("QuoinMachine %s/%s", ref.Namespace, ref.Name), nil
 	}
-	if machine != nil && (infrav1.ClaimOf(string(machine.UID)) == ref.Claim ||
+	elsewhere := err == nil && quoinMachine.Spec.ProviderID != ""
+	if machine != nil && (infrav1.ClaimOf(string(machine.UID)) == ref.Claim && !elsewhere ||
 		machine.Spec.ProviderID == host.ProviderID()) {
 		return false, fmt.Sprintf("Machine %s/%s, and its Node with it,", ref.Namespace, ref.Machine), nil
 	}

@@ -53,8 +53,8 @@ func (r *Reconciler) secretsOf(ctx context.Context, host *infrav1.QuoinHost) *re
 	return redact.New(append(values, redact.Without(bootstrap, public...)...)...)
 }
 
-// bootstrapSecrets are those of the bootstrap data that the host was given; none when its Machine has none. As long as
-// they may run there, they have to be known.
+// bootstrapSecrets are those of the bootstrap data that the host was given; none when its Machine has none, or never
+// had this host. As long as they may run there, they have to be known.
 func (r *Reconciler) bootstrapSecrets(ctx context.Context, host *infrav1.QuoinHost) ([]string, error) {
 	ref := host.Spec.ConsumerRef
 	if ref == nil {
@@ -67,6 +67,9 @@ func (r *Reconciler) bootstrapSecrets(ctx context.Context, host *infrav1.QuoinHo
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading Machine %s/%s: %w", ref.Namespace, ref.Machine, err)
+	}
+	if had, err := r.hadBy(ctx, host, machine); err != nil || !had {
+		return nil, err
 	}
 	data, err := r.bootstrapData(ctx, machine)
 	switch {
@@ -83,6 +86,25 @@ func (r *Reconciler) bootstrapSecrets(ctx context.Context, host *infrav1.QuoinHo
 		variables = instanceData(host, host.ProviderID())
 	}
 	return cloudinit.Secrets(data, variables), nil
+}
+
+// hadBy reports whether the host may have been given the bootstrap data of the Machine that its claim names. Whoever
+// writes the claim names any Machine, and what is taken out of the words of his host would tell him what its data say.
+// A QuoinMachine that is gone speaks against nothing: its Machine names it still.
+func (r *Reconciler) hadBy(ctx context.Context, host *infrav1.QuoinHost, machine *clusterv1.Machine) (bool, error) {
+	ref := host.Spec.ConsumerRef
+	if machine.Spec.ProviderID != "" {
+		return machine.Spec.ProviderID == host.ProviderID(), nil
+	}
+	if machine.Spec.InfrastructureRef.Name != ref.Name {
+		return false, nil
+	}
+	quoinMachine := &infrav1.QuoinMachine{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, quoinMachine)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading QuoinMachine %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	return err != nil || host.ClaimedBy(quoinMachine), nil
 }
 
 // redactedError is an error without what must not be told.

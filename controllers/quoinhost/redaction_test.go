@@ -333,3 +333,32 @@ func TestWhatWasToldOfAnAttemptIsTakenBackWhenTheHostIsANode(t *testing.T) {
 	w.object(told, "qm1")
 	w.g.Expect(conditions.Has(told, infrav1.MachineBootstrapDataRanCondition)).To(BeFalse())
 }
+
+// Where a claim names somebody else's Machine, what the host says must not tell which words its bootstrap data have.
+func TestOnlyTheBootstrapDataOfTheHostsOwnMachineAreTakenOutOfWhatItSays(t *testing.T) {
+	const here, there = "quoin://hosts/h1/0123abcd", "quoin://hosts/h2/0123abcd"
+	for name, c := range map[string]struct {
+		change func(*infrav1.QuoinMachine, *clusterv1.Machine)
+		taken  bool
+	}{
+		"it has the host":  {func(*infrav1.QuoinMachine, *clusterv1.Machine) {}, true},
+		"after a move":     {func(_ *infrav1.QuoinMachine, m *clusterv1.Machine) { m.UID = "89abcdef-0000" }, true},
+		"it is its node":   {func(_ *infrav1.QuoinMachine, m *clusterv1.Machine) { m.Spec.ProviderID = here }, true},
+		"it has another":   {func(_ *infrav1.QuoinMachine, m *clusterv1.Machine) { m.Spec.ProviderID = there }, false},
+		"it will have one": {func(q *infrav1.QuoinMachine, _ *clusterv1.Machine) { q.Spec.ProviderID = there }, false},
+		"other QuoinMachine": {func(_ *infrav1.QuoinMachine, m *clusterv1.Machine) { m.Spec.InfrastructureRef.Name = "qm2" },
+			false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, true)
+			host := w.host()
+			cluster, quoinCluster, machine, quoinMachine, secret := consumer(true)
+			c.change(quoinMachine, machine)
+			secret.Data["value"] = []byte("#cloud-config\nwrite_files:\n- {path: /x, content: abcdefghijklmnopqrstuvwxyz}\n")
+			w = newWorld(t, host, cluster, quoinCluster, machine, quoinMachine, secret)
+			secrets, err := w.r.bootstrapSecrets(w.ctx, host)
+			w.g.Expect(err).NotTo(HaveOccurred())
+			w.g.Expect(len(secrets) > 0).To(Equal(c.taken))
+		})
+	}
+}

@@ -657,11 +657,14 @@ func consumer(controlPlane bool) (*clusterv1.Cluster, *infrav1.QuoinCluster, *cl
 		Spec: clusterv1.MachineSpec{
 			ClusterName: "c1", Version: "v1.35.4",
 			Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To("m1-bootstrap")},
+			InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group,
+				Kind: "QuoinMachine", Name: "qm1"},
 		},
 	}
 	quoinMachine := &infrav1.QuoinMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "qm1", Labels: labels,
-			Finalizers: []string{infrav1.MachineFinalizer}},
+			Finalizers: []string{infrav1.MachineFinalizer}, OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind("Machine"))}},
 		Spec: infrav1.QuoinMachineSpec{
 			ProviderID: "quoin://hosts/h1/0123abcd", HostNamespaces: []string{"hosts"},
 			Artifacts: infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: "/opt/bundles/{{version}}"}},

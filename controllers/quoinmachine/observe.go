@@ -105,22 +105,21 @@ func find(
 	return nil
 }
 
-// claims says whether the host carries the claim of the QuoinMachine. The provider ID names the host; before that is
-// set, a manager may have died between claiming the host and writing it down, and the Machine's UID tells our claim
-// from one of an earlier Machine.
+// claims says whether the host carries the claim of the QuoinMachine. Before the provider ID is set, a manager may have
+// died between claiming the host and writing it down; the Machine's name and UID tell our claim from one of an earlier
+// Machine, and from one that names the QuoinMachine and somebody else's Machine.
 func claims(host *infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) bool {
-	ref := host.Spec.ConsumerRef
 	switch {
-	case ref == nil || ref.Namespace != quoinMachine.Namespace || ref.Name != quoinMachine.Name:
+	case !host.ClaimedBy(quoinMachine):
 		return false
 	case quoinMachine.Spec.ProviderID != "":
-		return quoinMachine.Spec.ProviderID == host.ProviderID()
+		return true
 	case !placement.NamespaceAccepted(quoinMachine.Spec.HostNamespaces, quoinMachine.Namespace, host.Namespace):
 		// Whoever may write a QuoinHost can write any claim into it. It does not bind a QuoinMachine that would not have
 		// claimed that host.
 		return false
 	}
-	return machine == nil || ref.Claim == infrav1.ClaimOf(string(machine.UID))
+	return machine == nil || host.Serves(machine)
 }
 
 // candidates are the hosts as placement sees them.

@@ -163,6 +163,7 @@ func TestANodeIsDeclaredOutOfServiceOnlyWhileAnotherHostHoldsItsOwnerRecord(t *t
 				h := host(name, "")
 				h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m-" + name, Machine: "m-" + name,
 					Claim: "u-" + name}
+				machine.Spec.ProviderID = h.ProviderID()
 				w.g.Expect(w.client.Create(context.Background(), machine)).To(Succeed())
 				w.g.Expect(w.client.Create(context.Background(), h)).To(Succeed())
 			}
@@ -204,6 +205,7 @@ func TestSilentHostsHoldUpAWorkerOnceAndNotOneAfterTheOther(t *testing.T) {
 		h := host(name, "")
 		h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m-" + name, Machine: "m-" + name,
 			Claim: "u-" + name}
+		machine.Spec.ProviderID = h.ProviderID()
 		w.g.Expect(w.client.Create(context.Background(), machine)).To(Succeed())
 		w.g.Expect(w.client.Create(context.Background(), h)).To(Succeed())
 	}

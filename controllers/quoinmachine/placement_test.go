@@ -184,6 +184,20 @@ func TestAClaimThatAHostCameWithDoesNotBindTheMachine(t *testing.T) {
 	w.g.Expect(w.deleted("m1")).To(BeTrue())
 }
 
+// An accepted host binds a QuoinMachine no more when its claim names somebody else's Machine: the bootstrap data are
+// those of the Machine.
+func TestAClaimThatNamesAnotherMachineDoesNotBind(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	imposed := host("h1", "")
+	imposed.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "team", Name: "m1", Machine: "cp", Claim: "0123abcd"}
+	w := newWorld(t, cluster(), machine, quoinMachine, imposed)
+	w.reconcile("m1")
+	w.g.Expect(w.machine("m1").Spec.ProviderID).To(BeEmpty())
+	w.delete("m1")
+	w.reconcile("m1")
+	w.g.Expect(w.deleted("m1")).To(BeTrue())
+}
+
 // A claim that was made before hosts had to be accepted stays with its Machine.
 func TestAClaimOfAHostThatWasNeverAcceptedStays(t *testing.T) {
 	machine, quoinMachine := owned("m1", uid1)

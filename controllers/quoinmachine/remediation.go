@@ -69,7 +69,7 @@ func waits(m *infrav1.QuoinMachine, v *observation) bool {
 		infrav1.HostDeadReason,
 		infrav1.HostBootstrapDataInvalidReason, infrav1.HostUnsuitableReason, infrav1.HostClockOffsetReason,
 		infrav1.HostDuplicateReason,
-		infrav1.HostNamespaceNotAllowedReason, infrav1.HostNotAcceptedReason:
+		infrav1.HostNamespaceNotAllowedReason, infrav1.HostNotAcceptedReason, infrav1.HostMachineMismatchReason:
 		return false
 	case infrav1.HostOperationFailedReason:
 		return ptr.Deref(host.Status.Failures, 0) < patientFailures

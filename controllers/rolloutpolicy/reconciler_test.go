@@ -68,7 +68,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	blue.Spec.Rollout.Strategy.Type = clusterv1.RollingUpdateMachineDeploymentStrategyType
 	all := append([]client.Object{cluster, policy, blue, setOf(blue, "v1"), setOf(blue, "v2")}, objects...)
 	for i := range 2 {
-		all = append(all, machineOf(fmt.Sprint("old-", i), "v1"), hostedBy(fmt.Sprint("old-", i), "quoin://x"))
+		all = append(all, machineOf(fmt.Sprint("old-", i), "v1"), hostedBy(fmt.Sprint("old-", i),
+			fmt.Sprintf("quoin://%s/host-%d/old-%d", namespace, i, i)))
 	}
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).
 		WithStatusSubresource(cluster, policy, &clusterv1.Machine{}).Build()

@@ -138,7 +138,7 @@ func (r *Reconciler) carryMarks(
 			on = seen.selected(policy)
 		}
 		machine := on[ref.Name]
-		if machine == nil {
+		if machine == nil || !hosts.Items[i].Serves(machine) {
 			continue
 		}
 		if err := r.carryMark(ctx, hosts.Items[i].DeepCopy(), machine); err != nil {

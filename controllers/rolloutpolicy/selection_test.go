@@ -144,6 +144,20 @@ func TestAMarkOnAHostIsForOneMachine(t *testing.T) {
 	}
 }
 
+// Whoever may write a QuoinHost could have any Machine replaced by a mark on it.
+func TestTheMarkOfAHostThatOnlyNamesAMachineStays(t *testing.T) {
+	w, _ := upToDate(t)
+	machine := w.machine("old-1")
+	w.adjust(machine, func() { machine.Spec.ProviderID = "quoin://prod/host-1/old-1" })
+	host := hostIn("usurper", infrav1.HostStateProvisioned, "old-1")
+	mark(host)
+	w.make(host)
+	w.reconcile()
+	w.Expect(w.leaving()).To(BeEmpty())
+	w.read(host, host.Name)
+	w.Expect(isMarked(host)).To(BeTrue())
+}
+
 // Hosts of Machines that no policy selects keep their marks, and so do free ones.
 func TestMarksOfOthersStay(t *testing.T) {
 	w, _ := upToDate(t)

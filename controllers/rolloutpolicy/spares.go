@@ -73,7 +73,7 @@ func (r *Reconciler) readHosts(
 	s.hosts = hosts.Items
 	for i := range s.hosts {
 		ref := s.hosts[i].Spec.ConsumerRef
-		if ref != nil && ref.Namespace == cluster.Namespace && s.machines[ref.Name] != nil {
+		if ref != nil && s.machines[ref.Name] != nil && s.hosts[i].ClaimedBy(s.machines[ref.Name]) {
 			s.taken = append(s.taken, placement.IdentitiesOf(s.hosts[i].Status.Facts)...)
 		}
 	}
@@ -181,7 +181,7 @@ func (s *spares) comes(request placement.Request, object *infrav1.QuoinHost) boo
 	host := placement.HostOf(object)
 	if ref := object.Spec.ConsumerRef; ref != nil {
 		leaving := s.machines[ref.Name]
-		return ref.Namespace == request.Namespace && leaving != nil && !leaving.DeletionTimestamp.IsZero() &&
+		return leaving != nil && object.ClaimedBy(leaving) && !leaving.DeletionTimestamp.IsZero() &&
 			placement.Returning(request, host)
 	}
 	request.Taken = s.taken
@@ -194,11 +194,10 @@ func (s *spares) comes(request placement.Request, object *infrav1.QuoinHost) boo
 	return placement.Select(request, []placement.Host{host}).Chosen != nil
 }
 
-// hostOf is the host whose consumer the QuoinMachine is.
+// hostOf is the host that carries the claim of the QuoinMachine.
 func (s *spares) hostOf(machine *infrav1.QuoinMachine) *infrav1.QuoinHost {
 	for i := range s.hosts {
-		if ref := s.hosts[i].Spec.ConsumerRef; ref != nil && machine != nil && ref.Namespace == machine.Namespace &&
-			ref.Name == machine.Name {
+		if machine != nil && s.hosts[i].ClaimedBy(machine) {
 			return &s.hosts[i]
 		}
 	}

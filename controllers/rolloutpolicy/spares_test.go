@@ -26,7 +26,8 @@ import (
 func hostIn(name string, state infrav1.HostState, consumer string) *infrav1.QuoinHost {
 	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if consumer != "" {
-		host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: consumer, Machine: consumer}
+		host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: consumer, Machine: consumer,
+			Claim: infrav1.ClaimOf(consumer)}
 	}
 	host.Status.State = state
 	conditions.Set(host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue, Reason: "Test"})
@@ -105,7 +106,7 @@ func TestWithoutConsentNothingIsRemoved(t *testing.T) {
 
 // A host that is free, that is prepared, or that another Machine leaves is waited for.
 func TestAHostThatComesIsWaitedFor(t *testing.T) {
-	gone := hostedBy("gone", "quoin://x")
+	gone := hostedBy("gone", "quoin://prod/host-2/gone")
 	gone.Finalizers = []string{"test/stays"}
 	for name, more := range map[string][]client.Object{
 		"free":     {hostIn("host-2", infrav1.HostStateAvailable, "")},
@@ -138,6 +139,20 @@ func TestAHostThatDoesNotHelpIsNotFreed(t *testing.T) {
 	w.adjust(host, func() { host.Labels = map[string]string{"disk": "fast"} })
 	w.reconcile()
 	w.Expect(w.leaving()).To(ConsistOf("old-1"))
+}
+
+// A host that names a Machine, which has another one, is none that is freed when it goes.
+func TestAHostThatOnlyNamesAMachineDoesNotHelp(t *testing.T) {
+	usurper := hostIn("a-host", infrav1.HostStateProvisioned, "old-1")
+	usurper.Labels = map[string]string{"disk": "fast"}
+	w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst, usurper)
+	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Name: "new-0"}}
+	w.adjust(infra, func() {
+		infra.Spec.HostSelector = &metav1.LabelSelector{MatchLabels: usurper.Labels}
+	})
+	w.reconcile()
+	w.Expect(w.leaving()).To(BeEmpty())
+	w.Expect(w.poolMessage()).To(ContainSubstring("add a host"))
 }
 
 // A host that its new Machine would not accept is not freed for it, and one of a stranger is not waited for.

@@ -21,8 +21,9 @@ type Neighbor struct {
 	Machine *clusterv1.Machine
 }
 
-// Neighbors are the hosts of the Cluster's Machines without the host itself: those that can say which management
-// cluster the Cluster serves. The reader is one with the indexes of package fieldindex.
+// Neighbors are the hosts of the Cluster's nodes without the host itself: those that can say which management cluster
+// the Cluster serves. A claim that only names a Machine of the Cluster is no more than the word of who wrote the host.
+// The reader is one with the indexes of package fieldindex.
 func Neighbors(
 	ctx context.Context, reader client.Reader, cluster client.ObjectKey, host *infrav1.QuoinHost,
 ) ([]Neighbor, error) {
@@ -39,7 +40,8 @@ func Neighbors(
 			return nil, fmt.Errorf("listing the hosts of Cluster %s: %w", cluster, err)
 		}
 		for j := range hosts.Items {
-			if client.ObjectKeyFromObject(&hosts.Items[j]) != client.ObjectKeyFromObject(host) {
+			if hosts.Items[j].ProviderID() == machine.Spec.ProviderID &&
+				client.ObjectKeyFromObject(&hosts.Items[j]) != client.ObjectKeyFromObject(host) {
 				neighbors = append(neighbors, Neighbor{Host: &hosts.Items[j], Machine: machine})
 			}
 		}

@@ -730,12 +730,15 @@ func TestSupply(t *testing.T) {
 		change func(policy *quoinv1.RolloutPolicy)
 		// keeps the Machine from leaving a host that helps.
 		keeps bool
+		// named by another host, which would help, but is none of its own.
+		named bool
 		want  string
 	}{
 		"one Machine is missing":  {want: warned},
 		"of another Cluster":      {change: func(p *quoinv1.RolloutPolicy) { p.Spec.ClusterName = "c2" }, want: blocked},
 		"that waits":              {change: func(p *quoinv1.RolloutPolicy) { p.Spec.WhenNoSpare = "" }, want: blocked},
 		"its host is no other's":  {keeps: true, want: blocked},
+		"a stranger's would be":   {keeps: true, named: true, want: blocked},
 		"that cannot be read":     {change: func(p *quoinv1.RolloutPolicy) { p.Spec.Strategy = strategyOf("many") }, want: blocked},
 		"that needs all Machines": {change: func(p *quoinv1.RolloutPolicy) { p.Spec.Strategy = strategyOf("100%") }, want: blocked},
 		"that needs half of them": {change: func(p *quoinv1.RolloutPolicy) { p.Spec.Strategy = strategyOf("50%") }, want: warned},
@@ -756,8 +759,12 @@ func TestSupply(t *testing.T) {
 			if c.keeps {
 				its.Labels = nil
 			}
-			findings := expect(t, lookAtSupply, subject(t, []client.Object{template("worker"), worker, its, policy,
-				pool("blue", 2, nil)}, nil), c.want)
+			objects := []client.Object{template("worker"), worker, its, policy, pool("blue", 2, nil)}
+			if c.named {
+				worker.Spec.ProviderID = its.ProviderID()
+				objects = append(objects, host("usurper", "worker", "w"))
+			}
+			findings := expect(t, lookAtSupply, subject(t, objects, nil), c.want)
 			if c.want == warned {
 				NewWithT(t).Expect(findings[0].Message).To(HaveSuffix("as whenNoSpare of RolloutPolicy workers says, and one of " +
 					"2 is missing meanwhile"))

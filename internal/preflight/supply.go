@@ -168,16 +168,17 @@ type supply struct {
 
 // supply is the hosts, and which of them the Machines have.
 func (s Subject) supply(hosts *infrav1.QuoinHostList, machines []clusterv1.Machine) supply {
-	ours := map[string]bool{}
-	for _, machine := range machines {
-		ours[machine.Name] = true
+	ours := map[string]*clusterv1.Machine{}
+	for i := range machines {
+		ours[machines[i].Name] = &machines[i]
 	}
 	fleet := supply{s: s, machines: machines, claimed: map[string]placement.Host{}}
 	for i := range hosts.Items {
 		fleet.cgroupEnded = fleet.cgroupEnded ||
 			skew.CgroupEnded(placement.CgroupOf(hosts.Items[i].Status.Facts), s.Version) != ""
 		fleet.hosts = append(fleet.hosts, placement.HostOf(&hosts.Items[i]))
-		if ref := hosts.Items[i].Spec.ConsumerRef; ref != nil && ref.Namespace == s.Cluster.Namespace && ours[ref.Machine] {
+		ref := hosts.Items[i].Spec.ConsumerRef
+		if ref != nil && ours[ref.Machine] != nil && hosts.Items[i].Serves(ours[ref.Machine]) {
 			fleet.taken = append(fleet.taken, placement.IdentitiesOf(hosts.Items[i].Status.Facts)...)
 			fleet.claimed[ref.Machine] = placement.HostOf(&hosts.Items[i])
 		}

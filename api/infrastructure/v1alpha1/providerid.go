@@ -6,6 +6,8 @@ package v1alpha1
 import (
 	"fmt"
 	"strings"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
 // ProviderIDPrefix begins every provider ID of ours.
@@ -53,6 +55,37 @@ func (h *QuoinHost) ProviderID() string {
 		return ""
 	}
 	return ProviderID(h.Namespace, h.Name, h.Spec.ConsumerRef.Claim)
+}
+
+// ClaimedBy reports whether the host's claim is that of the QuoinMachine. Its provider ID decides, because UIDs change
+// in a move. Before it is set, the Machine that owns the QuoinMachine does: whoever may write a QuoinHost can write any
+// name into its claim.
+func (h *QuoinHost) ClaimedBy(m *QuoinMachine) bool {
+	ref := h.Spec.ConsumerRef
+	switch {
+	case ref == nil || ref.Namespace != m.Namespace || ref.Name != m.Name:
+		return false
+	case m.Spec.ProviderID != "":
+		return m.Spec.ProviderID == h.ProviderID()
+	}
+	for _, owner := range m.OwnerReferences {
+		if owner.Kind == "Machine" {
+			return owner.Name == ref.Machine && ClaimOf(string(owner.UID)) == ref.Claim
+		}
+	}
+	return true
+}
+
+// Serves reports whether the host's claim is that of the Machine, by the same rule.
+func (h *QuoinHost) Serves(m *clusterv1.Machine) bool {
+	ref := h.Spec.ConsumerRef
+	switch {
+	case ref == nil || ref.Namespace != m.Namespace || ref.Machine != m.Name:
+		return false
+	case m.Spec.ProviderID != "":
+		return m.Spec.ProviderID == h.ProviderID()
+	}
+	return ref.Claim == ClaimOf(string(m.UID))
 }
 
 // ResetOperation begins the ID of the plan that resets a host after a claim; a repeated attempt adds "-2" and so on.

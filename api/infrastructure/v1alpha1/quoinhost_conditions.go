@@ -99,6 +99,9 @@ const (
 	// HostNotAcceptedReason: spec.hostNamespaces of the QuoinMachine that the claim names does not name the host's
 	// namespace; nothing is done for it.
 	HostNotAcceptedReason = "HostNotAccepted"
+	// HostMachineMismatchReason: the QuoinMachine that the claim names is not that of the Machine which it names, or has
+	// another host; nothing is done for it.
+	HostMachineMismatchReason = "MachineMismatch"
 	// HostNotClaimedReason: nobody owns the host.
 	HostNotClaimedReason = "NotClaimed"
 	// HostCleaningReason: the reset or its verification runs.

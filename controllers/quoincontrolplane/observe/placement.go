@@ -108,13 +108,14 @@ func (inv *Inventory) countSpares() error {
 
 // taken lists what identifies the hosts that Machines of the Cluster have.
 func (inv *Inventory) taken(hosts []infrav1.QuoinHost) []placement.Identity {
-	machines := map[string]bool{}
+	machines := map[string]*infrav1.QuoinMachine{}
 	for i := range inv.ClusterQuoinMachines {
-		machines[inv.ClusterQuoinMachines[i].Name] = true
+		machines[inv.ClusterQuoinMachines[i].Name] = &inv.ClusterQuoinMachines[i]
 	}
 	var taken []placement.Identity
 	for i := range hosts {
-		if ref := hosts[i].Spec.ConsumerRef; ref != nil && ref.Namespace == inv.ControlPlane.Namespace && machines[ref.Name] {
+		ref := hosts[i].Spec.ConsumerRef
+		if ref != nil && machines[ref.Name] != nil && hosts[i].ClaimedBy(machines[ref.Name]) {
 			taken = append(taken, placement.IdentitiesOf(hosts[i].Status.Facts)...)
 		}
 	}
@@ -147,11 +148,11 @@ func (inv *Inventory) hostless(machine *clusterv1.Machine) bool {
 	return domain != "" && inv.Template != nil && !inv.freeDomains[domain] && !inv.pendingDomains[domain]
 }
 
-// claimedFor reports whether a host names the QuoinMachine as its consumer. A claim is written there before the
+// claimedFor reports whether a host carries the claim of the QuoinMachine. A claim is written there before the
 // QuoinMachine shows it, and in between the host is not free any more.
 func (inv *Inventory) claimedFor(infra *infrav1.QuoinMachine) bool {
 	for i := range inv.fleet {
-		if ref := inv.fleet[i].Spec.ConsumerRef; ref != nil && ref.Namespace == infra.Namespace && ref.Name == infra.Name {
+		if inv.fleet[i].ClaimedBy(infra) {
 			return true
 		}
 	}

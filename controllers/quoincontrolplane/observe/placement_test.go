@@ -94,3 +94,25 @@ func TestHostsThatWillBeFreeAreCounted(t *testing.T) {
 	infra.Name = "cp-1"
 	g.Expect(inv.claimedFor(infra)).To(BeFalse())
 }
+
+// Whoever may write a QuoinHost can write the name of any QuoinMachine into it.
+func TestAHostThatOnlyNamesAQuoinMachineIsNotItsOwn(t *testing.T) {
+	g := NewWithT(t)
+	host := infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "h"}}
+	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: "cp-0", Machine: "cp-0",
+		Claim: "89abcdef"}
+	host.Status.Facts = &infrav1.HostFacts{MachineID: "of-another"}
+	inv := withTemplate(host)
+	inv.ClusterQuoinMachines = []infrav1.QuoinMachine{{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cp-0",
+		OwnerReferences: []metav1.OwnerReference{{Kind: "Machine", Name: "cp-0", UID: "89abcdef-0000"}}}}}
+	infra := &inv.ClusterQuoinMachines[0]
+	g.Expect(inv.claimedFor(infra)).To(BeTrue())
+	g.Expect(inv.taken(inv.fleet)).NotTo(BeEmpty())
+	infra.OwnerReferences[0].UID = "0123abcd-0000"
+	g.Expect(inv.claimedFor(infra)).To(BeFalse())
+	g.Expect(inv.taken(inv.fleet)).To(BeEmpty())
+	infra.Spec.ProviderID = host.ProviderID()
+	g.Expect(inv.taken(inv.fleet)).NotTo(BeEmpty())
+	infra.Spec.ProviderID = "quoin://default/another/89abcdef"
+	g.Expect(inv.taken(inv.fleet)).To(BeEmpty())
+}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,15 +71,15 @@ func (w *HostWebhook) ValidateCreate(ctx context.Context, host *infrav1.QuoinHos
 	return warnAboutTrust(&host.Spec), refuseHost(host, append(reasons, duplicates...))
 }
 
-// ValidateUpdate refuses what ValidateCreate refuses, a claim that changes hands or ends without a release, and trust
-// that is given anew without a look at the key.
+// ValidateUpdate refuses what ValidateCreate refuses and is new, a claim that changes hands or ends without a release,
+// and trust that is given anew without a look at the key.
 func (w *HostWebhook) ValidateUpdate(
 	ctx context.Context, before, after *infrav1.QuoinHost,
 ) (admission.Warnings, error) {
 	if webhooks.Unchanged(before.Spec, after.Spec) {
 		return nil, refuseHost(after, validateWords(before, after))
 	}
-	reasons := validateHostSpec(&after.Spec)
+	reasons := without(validateHostSpec(&after.Spec), validateHostSpec(&before.Spec))
 	reasons = append(reasons, validateClaim(before.Spec.ConsumerRef, after.Spec.ConsumerRef)...)
 	reasons = append(reasons, validateHold(before, after)...)
 	reasons = append(reasons, validateGeneration(before.Spec.ClaimGeneration, after.Spec.ClaimGeneration)...)
@@ -120,6 +121,14 @@ func (w *HostWebhook) ValidateDelete(context.Context, *infrav1.QuoinHost) (admis
 
 func refuseHost(host *infrav1.QuoinHost, reasons field.ErrorList) error {
 	return webhooks.Refuse(infrav1.GroupVersion, "QuoinHost", host.Name, reasons)
+}
+
+// without leaves out the reasons that spoke against the host before. One that was stored under looser rules is claimed,
+// quarantined and released by updates that leave the rest of its spec as it is, and would else never lose its finalizer.
+func without(reasons, before field.ErrorList) field.ErrorList {
+	return slices.DeleteFunc(reasons, func(reason *field.Error) bool {
+		return slices.ContainsFunc(before, func(known *field.Error) bool { return known.Error() == reason.Error() })
+	})
 }
 
 func validateHostSpec(spec *infrav1.QuoinHostSpec) field.ErrorList {

@@ -238,6 +238,39 @@ func TestAHostThatIsBeingDeletedIsValidated(t *testing.T) {
 	}
 }
 
+// A host that was stored before a rule was there is claimed, quarantined, released and goes like any other. A person who
+// brings what the rule refuses is refused.
+func TestAHostIsNotRefusedForWhatItWasBefore(t *testing.T) {
+	stored := func(changes ...func(*infrav1.QuoinHost)) *infrav1.QuoinHost {
+		h := host("a", at("0.0.0.0"))
+		now := metav1.Now()
+		h.DeletionTimestamp, h.Finalizers = &now, []string{infrav1.HostFinalizer}
+		h.Spec.NodeNetwork.Addresses, h.Spec.ConsumerNamespaces = []string{"127.0.0.1"}, []string{"team-*"}
+		h.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "prod", Name: "m", Machine: "m", Claim: "0a1b2c3d"}
+		for _, change := range changes {
+			change(h)
+		}
+		return h
+	}
+	for name, c := range map[string]struct {
+		change  func(*infrav1.QuoinHost)
+		refusal string
+	}{
+		"its finalizer goes":   {func(h *infrav1.QuoinHost) { h.Finalizers = nil }, ""},
+		"its claim ends":       {func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = nil }, ""},
+		"it is quarantined":    {func(h *infrav1.QuoinHost) { h.Spec.Quarantine = &infrav1.HostQuarantine{Reason: "x"} }, ""},
+		"one of its faults":    {at("192.0.2.7"), ""},
+		"another address":      {at("224.0.0.1"), "224.0.0.1"},
+		"another node address": {func(h *infrav1.QuoinHost) { h.Spec.NodeNetwork.Addresses[0] = "::1" }, "nodeNetwork.addresses"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			webhook := &HostWebhook{Client: reader(t), Live: reader(t)}
+			_, err := webhook.ValidateUpdate(t.Context(), stored(), stored(c.change))
+			expectRefusal(t, err, c.refusal)
+		})
+	}
+}
+
 func TestHostTrustIsNotGivenAnewUnseen(t *testing.T) {
 	keys := func(keys ...string) func(*infrav1.QuoinHost) {
 		return func(h *infrav1.QuoinHost) { h.Spec.HostKeys = keys }
