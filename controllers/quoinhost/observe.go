@@ -145,8 +145,8 @@ func claims(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine, host
 
 // consumerGone says, from the API server itself, that the claim's QuoinMachine and Machine do not exist any more.
 // Objects of the same name that have another claim do not count, and neither does a Machine whose QuoinMachine settled
-// on another host, unless its Node is this one's. That one of them is there may be said by the cache: it tells when that
-// changes.
+// on another host, unless its Node is this one's. That one of them is there may be said by the cache: it tells when
+// that changes.
 func (r *Reconciler) consumerGone(ctx context.Context,
 	host *infrav1.QuoinHost) (gone bool, waitsFor string, err error) {
 	if gone, waitsFor, err = consumerGone(ctx, r.Client, host); err != nil || !gone {

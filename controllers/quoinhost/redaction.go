@@ -101,10 +101,13 @@ func (r *Reconciler) hadBy(ctx context.Context, host *infrav1.QuoinHost, machine
 	}
 	quoinMachine := &infrav1.QuoinMachine{}
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, quoinMachine)
-	if client.IgnoreNotFound(err) != nil {
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
 		return false, fmt.Errorf("reading QuoinMachine %s/%s: %w", ref.Namespace, ref.Name, err)
 	}
-	return err != nil || host.ClaimedBy(quoinMachine), nil
+	return host.ClaimedBy(quoinMachine), nil
 }
 
 // redactedError is an error without what must not be told.

@@ -91,7 +91,7 @@ func (r *Reconciler) observe(
 		return nil, err
 	}
 	seen.guard(&policy.Spec, all.Items)
-	return seen, r.succession(ctx, machines, cluster, seen, spares, all.Items)
+	return seen, r.succession(ctx, machines, seen, spares, all.Items)
 }
 
 // lacks says what a condition of the Cluster complains about; empty when it is not False.

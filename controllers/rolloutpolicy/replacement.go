@@ -49,8 +49,7 @@ const (
 
 // succession fills in which Machine takes the place of which, and whether another one could be made.
 func (r *Reconciler) succession(
-	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, seen *observation, s *spares,
-	all []clusterv1.Machine,
+	ctx context.Context, reader client.Reader, seen *observation, s *spares, all []clusterv1.Machine,
 ) error {
 	// In one order, so that pools that could have the same host agree on whose it is.
 	slices.SortFunc(seen.state.Pools, func(a, b rollout.Pool) int { return strings.Compare(a.Name, b.Name) })
@@ -88,7 +87,7 @@ func (r *Reconciler) succession(
 			pool.Room.Unmade = "its QuoinMachine is not there"
 			continue
 		}
-		if err := r.readHosts(ctx, reader, cluster, s); err != nil {
+		if err := r.readHosts(ctx, reader, s); err != nil {
 			return err
 		}
 		pool.Room.Hosts = s.free(first, set, infra, wants)

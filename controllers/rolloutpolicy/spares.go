@@ -56,13 +56,11 @@ func (r *Reconciler) spares(
 		return nil, fmt.Errorf("list the QuoinMachines of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
 	}
 	s.take(live.Items)
-	return s, r.readHosts(ctx, reader, cluster, s)
+	return s, r.readHosts(ctx, reader, s)
 }
 
 // readHosts reads the hosts, once.
-func (r *Reconciler) readHosts(
-	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, s *spares,
-) error {
+func (r *Reconciler) readHosts(ctx context.Context, reader client.Reader, s *spares) error {
 	if s.hosts != nil {
 		return nil
 	}
@@ -165,7 +163,7 @@ func (r *Reconciler) wanted(
 		return nil
 	}
 	request.FailureDomain = ""
-	if err := r.readHosts(ctx, reader, cluster, s); err != nil {
+	if err := r.readHosts(ctx, reader, s); err != nil {
 		return err
 	}
 	for _, m := range leaving {

@@ -124,7 +124,8 @@ func refuseHost(host *infrav1.QuoinHost, reasons field.ErrorList) error {
 }
 
 // without leaves out the reasons that spoke against the host before. One that was stored under looser rules is claimed,
-// quarantined and released by updates that leave the rest of its spec as it is, and would else never lose its finalizer.
+// quarantined and released by updates that leave the rest of its spec as it is, and would else never lose its
+// finalizer.
 func without(reasons, before field.ErrorList) field.ErrorList {
 	return slices.DeleteFunc(reasons, func(reason *field.Error) bool {
 		return slices.ContainsFunc(before, func(known *field.Error) bool { return known.Error() == reason.Error() })
