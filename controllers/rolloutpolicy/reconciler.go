@@ -236,7 +236,13 @@ func (r *Reconciler) lead(
 		}
 	}
 	for _, decision := range plan.Decisions {
-		if err := r.apply(ctx, policy, seen.machines[decision.Machine], decision); err != nil {
+		machine := seen.machines[decision.Machine]
+		if decision.Action == rollout.Admit {
+			if dead, err := r.replaceDead(ctx, policy, cluster, machine); dead || err != nil {
+				return ctrl.Result{RequeueAfter: cacheLag}, err
+			}
+		}
+		if err := r.apply(ctx, policy, machine, decision); err != nil {
 			return ctrl.Result{}, err
 		}
 	}

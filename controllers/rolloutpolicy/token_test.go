@@ -1,0 +1,94 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+// kubeadm is a KubeadmConfig, or a template of one, with a bootstrap token.
+func kubeadm(kind, name, token string, path ...string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetGroupVersionKind(bootstrapv1.GroupVersion.WithKind(kind))
+	object.SetNamespace(namespace)
+	object.SetName(name)
+	if kind == configKind {
+		object.SetAnnotations(map[string]string{clusterv1.TemplateClonedFromNameAnnotation: "blue"})
+	}
+	if token != "" {
+		path = append(append([]string{"spec"}, path...), "joinConfiguration", "discovery", "bootstrapToken", "token")
+		_ = unstructured.SetNestedField(object.Object, token, path...)
+	}
+	return object
+}
+
+// A Machine that was held for longer than its bootstrap token lived is not given a host: it could never join.
+func TestAMachineWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
+	secret := func(name string) client.Object {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
+	}
+	const token = "abcdef.0123456789abcdef" //nolint:gosec // of no cluster
+	for name, c := range map[string]struct {
+		age          time.Duration
+		config       string
+		chosen       string
+		there        []client.Object
+		unreachable  bool
+		withoutReady bool
+		replaced     bool
+	}{
+		"it is gone":                   {age: time.Hour, config: token, replaced: true},
+		"another one is there":         {age: time.Hour, config: token, there: []client.Object{secret("bootstrap-token-fedcba")}, replaced: true},
+		"it is there":                  {age: time.Hour, config: token, there: []client.Object{secret("bootstrap-token-abcdef")}},
+		"the Machine is young":         {age: time.Minute, config: token},
+		"it has no token":              {age: time.Hour},
+		"a person chose the token":     {age: time.Hour, config: token, chosen: token},
+		"the Cluster is not connected": {age: time.Hour, config: token, unreachable: true},
+		"its data are not made yet":    {age: time.Hour, config: token, withoutReady: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			w := newWorld(t)
+			machine := machineOf("new-0", "v2")
+			machine.CreationTimestamp = metav1.NewTime(w.clock.Now().Add(-c.age))
+			machine.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{
+				APIGroup: bootstrapv1.GroupVersion.Group, Kind: configKind, Name: "new-0"}
+			if !c.withoutReady {
+				machine.Spec.Bootstrap.DataSecretName = ptr.To("new-0")
+			}
+			w.make(machine, hostedBy("new-0", ""), kubeadm(configKind, "new-0", c.config),
+				kubeadm(configKind+"Template", "blue", c.chosen, "template", "spec"))
+			if !c.unreachable {
+				w.workload = fake.NewClientBuilder().WithObjects(c.there...).Build()
+			}
+			w.restart()
+			w.reconcile()
+			err := w.client.Get(t.Context(), client.ObjectKeyFromObject(machine), &clusterv1.Machine{})
+			if !c.replaced {
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(w.admitted("new-0")).To(BeTrue())
+				return
+			}
+			g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+			g.Expect(w.events.Events).To(Receive(And(ContainSubstring("BootstrapTokenGone"),
+				ContainSubstring("kube-system/bootstrap-token-abcdef"))))
+			// What its MachineSet makes in its place is tried as it would have been.
+			w.make(machineOf("new-1", "v2"), hostedBy("new-1", ""))
+			w.reconcile()
+			g.Expect(w.admitted("new-1")).To(BeTrue())
+		})
+	}
+}
