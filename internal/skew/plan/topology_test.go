@@ -6,14 +6,45 @@ package plan
 import (
 	"bytes"
 	"os"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
+
+// Pools that stay behind their control plane grow and heal: Cluster API makes no Machine for them before the checks of
+// it are skipped that do not know by which kubeadm a host joins.
+func TestPoolsOfTheReleasedTemplatesMayStayBehind(t *testing.T) {
+	for file, checks := range map[string][]clusterv1.MachineSetPreflightCheck{
+		"cluster-template.yaml": {clusterv1.MachineSetPreflightCheckKubeadmVersionSkew},
+		"clusterclass-quoin.yaml": {clusterv1.MachineSetPreflightCheckKubeadmVersionSkew,
+			clusterv1.MachineSetPreflightCheckControlPlaneVersionSkew},
+	} {
+		g := NewWithT(t)
+		content, err := os.ReadFile("../../../templates/" + file)
+		g.Expect(err).NotTo(HaveOccurred())
+		found := 0
+		for _, document := range bytes.Split(content, []byte("\n---\n")) {
+			object := &metav1.PartialObjectMetadata{}
+			g.Expect(yaml.Unmarshal(document, object)).To(Succeed(), file)
+			if object.Kind != "KubeadmConfigTemplate" {
+				continue
+			}
+			found++
+			var skipped []clusterv1.MachineSetPreflightCheck
+			for _, check := range strings.Split(object.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation], ",") {
+				skipped = append(skipped, clusterv1.MachineSetPreflightCheck(check))
+			}
+			g.Expect(skipped).To(ConsistOf(checks), "%s: %s", file, object.Name)
+		}
+		g.Expect(found).NotTo(BeZero(), file)
+	}
+}
 
 // A release must not tell which versions of Kubernetes people have: a list in its ClusterClass would be all that
 // Cluster API admits. With one of their own they get over several minors.
