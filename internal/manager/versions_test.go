@@ -115,7 +115,7 @@ func (f *fleet) raise(t *testing.T, version string, options ...client.PatchOptio
 	return err
 }
 
-// Proves: S0-23, S0-31, S1-4, S1-5, S1-17, S1-21, S1-24, R2, R9, R12
+// Proves: S0-19, S0-23, S0-31, S1-4, S1-5, S1-17, S1-21, S1-24, R2, R9, R12
 //
 // judgesVersions edits versions of pools and control planes in every way there is.
 func judgesVersions(t *testing.T, config *rest.Config) {
@@ -146,8 +146,23 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 			Spec: clusterv1.MachineSetSpec{ClusterName: f.cluster.Name,
 				Selector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}},
 				Template: f.template("v1.38.0", "QuoinMachineTemplate")}}
-		g.Expect(f.c.Create(t.Context(), set.DeepCopy())).To(MatchError(ContainSubstring("MachineSet alone is newer")))
+		g.Expect(f.c.Create(t.Context(), set.DeepCopy())).To(MatchError(And(
+			ContainSubstring("MachineSet alone is newer"), ContainSubstring("R2"))))
+		set.Spec.Template.Spec.Version = "v1.35.4"
+		legal := set.DeepCopy()
+		g.Expect(f.c.Create(t.Context(), legal)).To(Succeed())
+		for version, rule := range map[string]string{"v1.38.0": "R2", "v1.31.0": "R2"} {
+			edited := legal.DeepCopy()
+			edited.Spec.Template.Spec.Version = version
+			g.Expect(f.c.Patch(t.Context(), edited, client.MergeFrom(legal))).To(MatchError(ContainSubstring(rule)), version)
+		}
+		foreign := legal.DeepCopy()
+		foreign.ObjectMeta = metav1.ObjectMeta{Namespace: f.namespace, Name: "foreign"}
+		foreign.Spec.Template = f.template("v1.38.0", "DockerMachineTemplate")
+		g.Expect(f.c.Create(t.Context(), foreign)).To(Succeed(), "another provider's")
+		set.Spec.Template.Spec.Version = "v1.38.0"
 		owned := set.DeepCopy()
+		owned.Name = "owned"
 		owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(),
 			Kind: "MachineDeployment", Name: "blue", UID: "1", Controller: ptr.To(true)}}
 		g.Expect(f.c.Create(t.Context(), owned)).To(Succeed(), "its MachineDeployment was asked")
@@ -213,6 +228,21 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		g.Eventually(reason, patience).Should(Equal(infrav1.MachineWaitingForControlPlaneReason))
 		annotate("Kubernetes-1.24")
 		g.Eventually(reason, patience).Should(Equal(infrav1.MachineNoMatchingHostReason), "another policy holds")
+	})
+	t.Run("of a control plane alone", func(t *testing.T) {
+		g := NewWithT(t)
+		f := newFleet(t, config, "planes", "v1.35.4")
+		before := f.plane.DeepCopy()
+		f.plane.Status.Versions = []clusterv1.StatusVersion{{Version: "v1.35.4", Replicas: 3}}
+		g.Expect(f.c.Status().Patch(t.Context(), f.plane, client.MergeFrom(before))).To(Succeed())
+		for version, rule := range map[string]string{
+			"v1.37.0": "go to v1.36 first (R8)", "v1.34.9": "set v1.35.4 or later (R21)", "v1.35.3": "(R21)", "v2.0.0": "(R8)",
+		} {
+			g.Expect(f.raise(t, version, client.DryRunAll)).To(MatchError(ContainSubstring(rule)), version)
+		}
+		for _, version := range []string{"v1.35.4", "v1.35.9", "v1.36.3"} {
+			g.Expect(f.raise(t, version, client.DryRunAll)).To(Succeed(), version)
+		}
 	})
 	t.Run("of a control plane whose workers are old", func(t *testing.T) {
 		g := NewWithT(t)
@@ -336,6 +366,71 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		pool.Spec.Replicas, pool.Finalizers = ptr.To[int32](7), nil
 		g.Expect(f.c.Patch(t.Context(), pool, client.MergeFrom(before))).To(Succeed(), "scaling")
 	})
+	t.Run("while nobody answers about control planes", func(t *testing.T) {
+		g := NewWithT(t)
+		f := newFleet(t, config, "silent-planes", "v1.35.4")
+		silenceControlPlanes(t, f.c)
+		edit := func(change func(*controlplanev1.QuoinControlPlane)) error {
+			g.Expect(f.c.Get(t.Context(), client.ObjectKeyFromObject(f.plane), f.plane)).To(Succeed())
+			before := f.plane.DeepCopy()
+			change(f.plane)
+			return f.c.Patch(t.Context(), f.plane, client.MergeFrom(before), client.DryRunAll)
+		}
+		silent := MatchError(ContainSubstring("failed calling webhook"))
+		g.Eventually(func() error {
+			return edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Version = "v1.35.5" })
+		}, patience).Should(silent)
+		g.Expect(edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Replicas = ptr.To[int32](5) })).To(silent,
+			"how many etcd members there are is judged")
+		g.Expect(edit(func(p *controlplanev1.QuoinControlPlane) {
+			p.Annotations = map[string]string{controlplanev1.RemoveEtcdMemberAnnotation: "nonsense"}
+		})).To(silent)
+		g.Expect(edit(func(p *controlplanev1.QuoinControlPlane) {
+			p.Labels, p.Annotations = map[string]string{"team": "a"}, map[string]string{"note": "b"}
+			p.Finalizers = append(p.Finalizers, "example.com/one")
+		})).To(Succeed())
+	})
+}
+
+// silenceControlPlanes points the webhooks of edited control planes to where nobody listens, until the test ends.
+func silenceControlPlanes(t *testing.T, c client.Client) {
+	t.Helper()
+	g := NewWithT(t)
+	nobody := admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/nobody")}
+	validating, mutating := &admissionregistrationv1.ValidatingWebhookConfigurationList{},
+		&admissionregistrationv1.MutatingWebhookConfigurationList{}
+	g.Expect(c.List(t.Context(), validating)).To(Succeed())
+	g.Expect(c.List(t.Context(), mutating)).To(Succeed())
+	silenced := 0
+	patch := func(before, after client.Object) {
+		g.Expect(c.Patch(t.Context(), after, client.MergeFrom(before))).To(Succeed())
+		t.Cleanup(func() {
+			back := before.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy is what it is a copy of
+			back.SetResourceVersion(after.GetResourceVersion())
+			_ = c.Update(context.Background(), back)
+		})
+	}
+	for i := range validating.Items {
+		before, after := &validating.Items[i], validating.Items[i].DeepCopy()
+		for j := range after.Webhooks {
+			if after.Webhooks[j].Name == "validation.quoincontrolplane.controlplane.cluster.x-k8s.io" {
+				after.Webhooks[j].ClientConfig = nobody
+				silenced++
+			}
+		}
+		patch(before, after)
+	}
+	for i := range mutating.Items {
+		before, after := &mutating.Items[i], mutating.Items[i].DeepCopy()
+		for j := range after.Webhooks {
+			if after.Webhooks[j].Name == "default.quoincontrolplane.controlplane.cluster.x-k8s.io" {
+				after.Webhooks[j].ClientConfig = nobody
+				silenced++
+			}
+		}
+		patch(before, after)
+	}
+	g.Expect(silenced).To(Equal(2))
 }
 
 // silenceVersions points the webhooks of versions to where nobody listens.
