@@ -16,6 +16,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/outage"
 )
 
@@ -106,23 +107,25 @@ func hostsAvailable(namespace string, counts *infrav1.HostCounts, unaccepted int
 }
 
 // domainsReachable says which failure domains of the hosts were lost at once. None of their hosts is given up or
-// powered off meanwhile. Every host of the fleet tells about its domain, whoever may claim it, as it does where that is
-// decided.
+// powered off meanwhile. Every host of the fleet tells about the domain in its namespace, whoever may claim it, as it
+// does where that is decided.
 func domainsReachable(hosts, fleet []infrav1.QuoinHost) metav1.Condition {
 	byDomain := map[string][]outage.Host{}
 	for i := range hosts {
-		if name := hosts[i].Spec.FailureDomain; name != "" {
-			byDomain[name] = nil
+		if hosts[i].Spec.FailureDomain != "" {
+			byDomain[fieldindex.DomainOf(&hosts[i])] = nil
 		}
 	}
 	for i := range fleet {
 		h, counts := outageHostOf(&fleet[i])
-		if _, ours := byDomain[h.Domain]; counts && ours {
-			byDomain[h.Domain] = append(byDomain[h.Domain], h)
+		key := fieldindex.DomainOf(&fleet[i])
+		if _, ours := byDomain[key]; counts && ours {
+			byDomain[key] = append(byDomain[key], h)
 		}
 	}
 	var lost []string
-	for name, members := range byDomain {
+	for key, members := range byDomain {
+		_, name, _ := strings.Cut(key, "/")
 		if verdict := outage.Judge(name, members); verdict.Lost {
 			lost = append(lost, fmt.Sprintf("%s (%d of %d hosts fell silent together from %s on)",
 				name, verdict.Silent, verdict.Hosts, verdict.Since.UTC().Format(time.RFC3339)))

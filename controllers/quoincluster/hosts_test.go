@@ -104,8 +104,9 @@ func TestALostFailureDomainIsSaid(t *testing.T) {
 	w.expect("c1", infrav1.ClusterReadyCondition, metav1.ConditionTrue, clusterv1.ReadyReason)
 }
 
-// What is said here is what the hosts' own verdict follows, and that asks every host of the domain.
-func TestHostsOfOtherNamespacesTellOfTheirDomainToo(t *testing.T) {
+// What is said here is what the hosts' own verdict follows, and that asks the hosts of one namespace: others are
+// somebody else's to silence.
+func TestHostsOfOtherNamespacesTellNothingOfADomain(t *testing.T) {
 	foreign := func(name string, since time.Duration) *infrav1.QuoinHost {
 		h := silent(name, "rack-a", since)
 		h.Namespace = "hosts"
@@ -122,9 +123,9 @@ func TestHostsOfOtherNamespacesTellOfTheirDomainToo(t *testing.T) {
 		reason string
 	}{
 		"they answer": {[]client.Object{silent("h1", "rack-a", 0), silent("h2", "rack-a", 0), answering("h3"),
-			answering("h4"), answering("h5")}, metav1.ConditionTrue, infrav1.HostReachableReason},
-		"they are silent": {[]client.Object{silent("h1", "rack-a", 0), foreign("h2", time.Minute)}, metav1.ConditionFalse,
-			infrav1.HostDomainLostReason},
+			answering("h4"), answering("h5")}, metav1.ConditionFalse, infrav1.HostDomainLostReason},
+		"they are silent": {[]client.Object{silent("h1", "rack-a", 0), foreign("h2", time.Minute)}, metav1.ConditionTrue,
+			infrav1.HostReachableReason},
 		"none is ours": {[]client.Object{foreign("h1", 0), foreign("h2", 0)}, metav1.ConditionTrue,
 			infrav1.HostReachableReason},
 	} {

@@ -50,7 +50,7 @@ type Health struct {
 	SilentSince, AnswersSince time.Time
 	// NodeLostSince is since when its kubelet does not report, NodeReadySince since when its Node is Ready.
 	NodeLostSince, NodeReadySince time.Time
-	// DomainLost says that its failure domain is taken for lost, by the hosts of everybody in it.
+	// DomainLost says that its failure domain is taken for lost, by the hosts of its namespace in it.
 	DomainLost string
 	// Born is when the Machine was made.
 	Born time.Time

@@ -70,10 +70,11 @@ func HostsWithIdentity(identity placement.Identity) client.ListOption {
 // HostsOfDomain selects the QuoinHosts of the failure domain of host in its namespace: who may write those of another
 // one must not decide by their silence whether this one is fenced. Those without a domain are of one.
 func HostsOfDomain(host *infrav1.QuoinHost) client.ListOption {
-	return client.MatchingFields{hostDomain: domainOf(host)}
+	return client.MatchingFields{hostDomain: DomainOf(host)}
 }
 
-func domainOf(host *infrav1.QuoinHost) string {
+// DomainOf is the failure domain of a host within its namespace: an outage is judged by the hosts of one.
+func DomainOf(host *infrav1.QuoinHost) string {
 	return host.Namespace + "/" + host.Spec.FailureDomain
 }
 
@@ -159,7 +160,7 @@ func All() []Index {
 			}
 			return values
 		}},
-		{&infrav1.QuoinHost{}, hostDomain, func(o client.Object) []string { return ofHost(o, domainOf) }},
+		{&infrav1.QuoinHost{}, hostDomain, func(o client.Object) []string { return ofHost(o, DomainOf) }},
 		{&infrav1.QuoinHost{}, hostAddress, func(o client.Object) []string { return ofHost(o, addressOf) }},
 		{&infrav1.QuoinHost{}, hostBMC, func(o client.Object) []string {
 			if host, ok := o.(*infrav1.QuoinHost); ok && host.Spec.BMC != nil {

@@ -20,6 +20,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/outage"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
@@ -74,7 +75,7 @@ func (o *Observation) healthOf(machine *clusterv1.Machine, lost map[string]strin
 		health.InfrastructureGone = true
 	}
 	if host := o.Hosts[machine.Name]; host != nil {
-		health.DomainLost = lost[host.Spec.FailureDomain]
+		health.DomainLost = lost[fieldindex.DomainOf(host)]
 		if since := host.Status.UnreachableSince; since != nil {
 			health.SilentSince = steady.Shift(o.clock, since.Time)
 		} else if reachable := conditions.Get(host, infrav1.HostReachableCondition); isTrue(reachable) {
@@ -137,8 +138,8 @@ func (inv *Inventory) awaitedVersion() string {
 	return fmt.Sprintf("version %s has yet to come from the Cluster's topology", awaited)
 }
 
-// lostDomains are the failure domains that are lost, by the hosts of everybody in them. Hosts that nobody tries to
-// reach prove nothing.
+// lostDomains are the failure domains that are lost, by the hosts of one namespace in them: who writes those of another
+// must not suspend remediation here. Hosts that nobody tries to reach prove nothing.
 func lostDomains(fleet []infrav1.QuoinHost) map[string]string {
 	byDomain := map[string][]outage.Host{}
 	for i := range fleet {
@@ -152,12 +153,13 @@ func lostDomains(fleet []infrav1.QuoinHost) map[string]string {
 		if host.Status.UnreachableSince != nil {
 			one.SilentSince = host.Status.UnreachableSince.Time
 		}
-		byDomain[domain] = append(byDomain[domain], one)
+		byDomain[fieldindex.DomainOf(host)] = append(byDomain[fieldindex.DomainOf(host)], one)
 	}
 	lost := map[string]string{}
-	for domain, hosts := range byDomain {
+	for key, hosts := range byDomain {
+		domain := hosts[0].Domain
 		if verdict := outage.Judge(domain, hosts); verdict.Lost {
-			lost[domain] = fmt.Sprintf("failure domain %s is %s. Look at the network and the power there", domain, verdict)
+			lost[key] = fmt.Sprintf("failure domain %s is %s. Look at the network and the power there", domain, verdict)
 		}
 	}
 	return lost

@@ -16,6 +16,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
@@ -164,4 +165,21 @@ func TestAHostThatIsLostDoesNotJoin(t *testing.T) {
 			NewWithT(t).Expect(ended).To(BeFalse())
 		})
 	}
+}
+
+// Whoever registers hosts in another namespace names any failure domain, and silences any number of them.
+func TestAFailureDomainIsLostByTheHostsOfItsNamespace(t *testing.T) {
+	g := NewWithT(t)
+	silent := func(namespace, name string) infrav1.QuoinHost {
+		host := infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		host.Spec.FailureDomain, host.Status.State = "rack-a", infrav1.HostStateProvisioned
+		host.Status.UnreachableSince = &metav1.Time{Time: time.Date(2026, 11, 25, 8, 0, 0, 0, time.UTC)}
+		return host
+	}
+	mine, strangers := silent("hosts", "h1"), []infrav1.QuoinHost{silent("other", "h2"), silent("other", "h3")}
+	lost := lostDomains(append(strangers, mine))
+	g.Expect(lost).To(HaveKey(fieldindex.DomainOf(&strangers[0])))
+	g.Expect(lost).NotTo(HaveKey(fieldindex.DomainOf(&mine)))
+	lost = lostDomains([]infrav1.QuoinHost{mine, silent("hosts", "h2")})
+	g.Expect(lost[fieldindex.DomainOf(&mine)]).To(HavePrefix("failure domain rack-a is lost: 2 of 2 hosts"))
 }
