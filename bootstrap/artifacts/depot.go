@@ -71,8 +71,8 @@ func openDepot(wanted Wanted, location Location, version string) *depot {
 			return errors.New("redirected more than ten times")
 		case r.URL.Scheme != via[0].URL.Scheme || r.URL.Host != via[0].URL.Host:
 			// Where it leads to is for the server to say, which is a user's, and to be read by the hosts of that user.
-			return fmt.Errorf("redirected to %s://%s, which is not followed; give that as the location, or have the hosts "+
-				"fetch the bundle (delivery: Fetch)", r.URL.Scheme, r.URL.Host)
+			return fmt.Errorf("redirected to %s://%s, which the manager does not follow, and hosts that fetch a bundle "+
+				"themselves do; give that as the location", r.URL.Scheme, r.URL.Host)
 		}
 		return nil
 	}}

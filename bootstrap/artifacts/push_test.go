@@ -209,7 +209,7 @@ func TestARedirectIsFollowedWithinItsOriginOnly(t *testing.T) {
 	wanted.Bundle.Location = server.URL + "/{{version}}"
 	_, err := l.push(wanted, artifacts.Worker, time.Minute)
 	l.g.Expect(err).To(MatchError(And(ContainSubstring("redirected to "+elsewhere.URL), Not(ContainSubstring("hunter2")),
-		ContainSubstring("delivery: Fetch"))))
+		ContainSubstring("give that as the location"))))
 	l.g.Expect(asked).To(BeZero())
 
 	// The same origin may lead to another folder, and what leads nowhere is not repeated.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -44,30 +45,49 @@ func dialDirect(ctx context.Context, target Target, o PoolOptions) (*Conn, error
 	if err := target.check(); err != nil {
 		return nil, err
 	}
-	raw, err := (&net.Dialer{ControlContext: o.control()}).DialContext(ctx, "tcp", target.Endpoint())
+	asked := &judgement{of: o.Control}
+	raw, err := (&net.Dialer{ControlContext: asked.control}).DialContext(ctx, "tcp", target.Endpoint())
 	if err != nil {
-		var refused *refusal
-		if errors.As(err, &refused) {
-			return nil, &RefusedError{Endpoint: target.Endpoint(), Bastion: target.isBastion, Err: refused.error}
+		if refused := asked.all(); refused != nil {
+			return nil, &RefusedError{Endpoint: target.Endpoint(), Bastion: target.isBastion, Err: refused}
 		}
 		return nil, unreachable(ctx, target, err)
 	}
 	return login(ctx, raw, target, o)
 }
 
-// refusal is what Control said, which the dialer hands on among errors of its own.
-type refusal struct{ error }
+// judgement is what Control said of the addresses of one name. A dialer tries several at once.
+type judgement struct {
+	of func(ctx context.Context, network, address string, c syscall.RawConn) error
 
-func (o PoolOptions) control() func(context.Context, string, string, syscall.RawConn) error {
-	if o.Control == nil {
+	mu      sync.Mutex
+	allowed bool
+	refused error
+}
+
+func (j *judgement) control(ctx context.Context, network, address string, c syscall.RawConn) error {
+	var err error
+	if j.of != nil {
+		err = j.of(ctx, network, address, c)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err == nil {
+		j.allowed = true
+	} else {
+		j.refused = err
+	}
+	return err
+}
+
+// all is why none was connected to; nil when one was, whose silence is the host's.
+func (j *judgement) all() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.allowed {
 		return nil
 	}
-	return func(ctx context.Context, network, address string, c syscall.RawConn) error {
-		if err := o.Control(ctx, network, address, c); err != nil {
-			return &refusal{err}
-		}
-		return nil
-	}
+	return j.refused
 }
 
 // check refuses what cannot work before anything is dialed.

@@ -20,6 +20,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
@@ -43,9 +44,9 @@ func explain(err error, host *infrav1.QuoinHost) finding {
 		return finding{infrav1.HostKeyVerifiedCondition, infrav1.HostKeyChangedReason, hostKeyMessage(hostKey, host)}
 	case is[*ssh.AuthError](err), is[*ssh.AlgorithmsError](err), is[*ssh.SudoError](err):
 		return finding{infrav1.HostReachableCondition, infrav1.HostAuthenticationFailedReason, err.Error()}
-	case is[*ssh.RefusedError](err):
+	case is[*egress.RefusedError](err):
 		return finding{infrav1.HostReachableCondition, infrav1.HostAddressRefusedReason, err.Error()}
-	case is[*ssh.BastionError](err):
+	case is[*ssh.BastionError](err), is[*ssh.RefusedError](err):
 		return finding{infrav1.HostReachableCondition, infrav1.HostUnreachableReason, err.Error()}
 	case silent:
 		return finding{infrav1.HostReachableCondition, infrav1.HostUnreachableReason, unreachable.Error()}
@@ -168,6 +169,8 @@ func (r *reconciliation) failed(ctx context.Context, err error) result {
 // for a password, does answer; a bastion that fails says nothing about the hosts behind it.
 func (r *reconciliation) noteUnreachable(err error, reason string) {
 	switch {
+	case is[*ssh.RefusedError](err) && !is[*egress.RefusedError](err):
+		// It is not known which addresses are allowed, which says nothing about the host.
 	case is[*ssh.BastionError](err), reason == infrav1.HostAddressRefusedReason:
 		if !r.host.Fenced() {
 			// Whether the silence goes on, nobody knows.

@@ -69,6 +69,8 @@ func (r *reconciliation) maintenanceGate(what string) bool {
 		// It may have been about to start when the maintenance began: the host knows.
 		r.pace().unmark(callFollow(operation.ID))
 	}
+	// While nothing is tried, nothing fails.
+	r.host.Status.CleaningFailsSince = nil
 	kind, _ := subject(r.host.Status.State)
 	message := maintenanceNote(r.host, what+" waits for its end")
 	if !r.isFalse(kind, message) {

@@ -53,9 +53,10 @@ func objectionTo(host *infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine, ma
 	case quoinMachine != nil && machine != nil && (!host.ClaimedBy(quoinMachine) || !paired(quoinMachine, machine)):
 		return objection{infrav1.HostMachineMismatchReason, fmt.Sprintf("the claim on the host names QuoinMachine %s/%s and "+
 			"Machine %s/%s, but QuoinMachine %s/%s is not that of Machine %s/%s, or has another host; nothing is done. "+
-			"If nobody is moving or restoring these objects, somebody wrote the claim: to end it, delete Machine %s/%s",
+			"If nobody is moving or restoring these objects, somebody wrote the claim: to end it, kubectl -n %s patch "+
+			"quoinhost %s --type=json -p '[{\"op\":\"remove\",\"path\":\"/spec/consumerRef\"}]'",
 			ref.Namespace, ref.Name, ref.Namespace, ref.Machine, ref.Namespace, ref.Name, ref.Namespace, ref.Machine,
-			ref.Namespace, ownerOf(quoinMachine, ref.Machine))}
+			host.Namespace, host.Name)}
 	}
 	return objection{}
 }
@@ -70,16 +71,6 @@ func paired(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) bool
 		slices.ContainsFunc(quoinMachine.OwnerReferences, func(owner metav1.OwnerReference) bool {
 			return owner.Kind == "Machine" && owner.Name == machine.Name && owner.UID == machine.UID
 		})
-}
-
-// ownerOf names the Machine that owns the QuoinMachine; otherwise when it has none.
-func ownerOf(quoinMachine *infrav1.QuoinMachine, otherwise string) string {
-	for _, owner := range quoinMachine.OwnerReferences {
-		if owner.Kind == "Machine" {
-			return owner.Name
-		}
-	}
-	return otherwise
 }
 
 // accepts reports whether the QuoinMachine names the namespace of the host.

@@ -174,7 +174,9 @@ func consumerGone(ctx context.Context, reader client.Reader,
 	if err == nil && claims(quoinMachine, machine, host) {
 		return false, fmt.Sprintf("QuoinMachine %s/%s", ref.Namespace, ref.Name), nil
 	}
-	elsewhere := err == nil && quoinMachine.Spec.ProviderID != ""
+	// Whoever writes a claim names any Machine: it counts where the QuoinMachine of the claim is its own.
+	elsewhere := err == nil && quoinMachine.Spec.ProviderID != "" ||
+		machine != nil && machine.Spec.InfrastructureRef.Name != ref.Name
 	if machine != nil && (infrav1.ClaimOf(string(machine.UID)) == ref.Claim && !elsewhere ||
 		machine.Spec.ProviderID == host.ProviderID()) {
 		return false, fmt.Sprintf("Machine %s/%s, and its Node with it,", ref.Namespace, ref.Machine), nil

@@ -6,6 +6,7 @@ package quoinhost
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 )
 
 // A machine that is installed anew is silent meanwhile, and presents another key afterwards.
@@ -26,9 +28,10 @@ func TestAHostThatAnswersWithAnotherKeyOrRefusesOursIsNotPoweredOff(t *testing.T
 		"another key": &ssh.HostKeyChangedError{Endpoint: "192.0.2.11:22", Want: []string{"SHA256:old"},
 			Got: "SHA256:new"},
 		"lost behind its bastion": &ssh.BastionError{Bastion: "192.0.2.1:22", Err: errors.New("no route to host")},
-		"refused by an operator":  &ssh.RefusedError{Endpoint: "192.0.2.11:22", Err: errors.New("it is in none of them")},
-		"no entry":                &ssh.AuthError{Endpoint: "192.0.2.11:22", User: "root"},
-		"weak algorithms":         &ssh.AlgorithmsError{Endpoint: "192.0.2.11:22", Kind: "key exchange"},
+		"refused by an operator": &ssh.RefusedError{Endpoint: "192.0.2.11:22",
+			Err: &egress.RefusedError{Address: netip.MustParseAddr("192.0.2.11"), Why: "it is in none of them"}},
+		"no entry":        &ssh.AuthError{Endpoint: "192.0.2.11:22", User: "root"},
+		"weak algorithms": &ssh.AlgorithmsError{Endpoint: "192.0.2.11:22", Kind: "key exchange"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := silentWorld(t, withBMC)

@@ -5,6 +5,7 @@ package quoinhost
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 )
 
 func TestAStrictHostWithoutAKeyIsNotConnectedTo(t *testing.T) {
@@ -60,10 +62,11 @@ func TestARotationOfCredentialsCanBeFollowed(t *testing.T) {
 func TestAnAddressThatIsRefusedSaysNothingAboutTheHost(t *testing.T) {
 	w := claimedWorld(t, false)
 	w.untilState(infrav1.HostStateProvisioned)
+	refused := &egress.RefusedError{Address: netip.MustParseAddr("192.0.2.11"), Why: "it is link-local"}
 	for _, err := range []error{
-		&ssh.RefusedError{Endpoint: "192.0.2.11:22", Err: errors.New("it is link-local")},
+		&ssh.RefusedError{Endpoint: "192.0.2.11:22", Err: refused},
 		&ssh.BastionError{Bastion: "192.0.2.1:22", Err: &ssh.RefusedError{Endpoint: "192.0.2.1:22", Bastion: true,
-			Err: errors.New("it is link-local")}},
+			Err: refused}},
 	} {
 		w.room.set(func() { w.room.err = err })
 		found := w.untilReason(infrav1.HostReachableCondition, infrav1.HostAddressRefusedReason)

@@ -150,6 +150,7 @@ var reserved = slices.Concat(
 	reservations("it is the manager's own", "0.0.0.0/8", "::/128", "127.0.0.0/8", "::1/128"),
 	reservations("it is link-local", "169.254.0.0/16", "fe80::/10"),
 	reservations("it is no single host's", "224.0.0.0/4", "255.255.255.255/32", "ff00::/8"),
+	reservations("it leads to an IPv4 address that cannot be known", "64:ff9b:1::/48"), // RFC 8215
 	// They give whoever asks the rights of the manager's host.
 	reservations("it is a metadata service's", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 		"fd00:ec2::254/128", "fd20:ce::254/128"),

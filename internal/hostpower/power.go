@@ -85,13 +85,11 @@ func (p *Power) with(ctx context.Context, host *infrav1.QuoinHost, do func(*redf
 // machineOf is by what the host's computer is known: a person's word, or what its own firmware said when it was
 // inspected.
 func machineOf(host *infrav1.QuoinHost) redfish.Machine {
-	switch facts := host.Status.Facts; {
-	case host.Spec.BMC.SystemUUID != "":
-		return redfish.Machine{UUID: host.Spec.BMC.SystemUUID}
-	case facts != nil:
-		return redfish.Machine{UUID: facts.ProductUUID, Serial: facts.SerialNumber}
+	machine := redfish.Machine{ID: host.Spec.BMC.SystemID}
+	if facts := host.Status.Facts; facts != nil {
+		machine.UUID, machine.Serial = facts.ProductUUID, facts.SerialNumber
 	}
-	return redfish.Machine{}
+	return machine
 }
 
 func (p *Power) credentials(ctx context.Context, name client.ObjectKey) (redfish.Credentials, error) {

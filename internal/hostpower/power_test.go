@@ -79,8 +79,8 @@ func TestTheBMCOfAnotherMachineIsNotUsed(t *testing.T) {
 		"another's":               {func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = redfishtest.UUID("2") }, false},
 		"no UUID was found":       {func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = "" }, false},
 		"nothing was found":       {func(h *infrav1.QuoinHost) { h.Status.Facts = nil }, false},
-		"a person says it is":     {func(h *infrav1.QuoinHost) { h.Status.Facts, h.Spec.BMC.SystemUUID = nil, redfishtest.UUID("1") }, true},
-		"a person says otherwise": {func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemUUID = redfishtest.UUID("2") }, false},
+		"a person says it is":     {func(h *infrav1.QuoinHost) { h.Status.Facts, h.Spec.BMC.SystemID = nil, redfishtest.UUID("1") }, true},
+		"a person says otherwise": {func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = redfishtest.UUID("2") }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -94,7 +94,7 @@ func TestTheBMCOfAnotherMachineIsNotUsed(t *testing.T) {
 					continue
 				}
 				g.Expect(err).To(BeAssignableToTypeOf(&redfish.IdentityError{}))
-				g.Expect(err).To(MatchError(ContainSubstring("spec.bmc.systemUUID")))
+				g.Expect(err).To(MatchError(ContainSubstring("spec.bmc.systemID")))
 			}
 			if !c.same {
 				g.Expect(bmc.Orders()).To(HaveLen(orders))

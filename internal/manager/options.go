@@ -121,7 +121,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.AllowedNetworks, egress.Flag, nil,
 		"Networks of hosts, bastions, BMCs, servers of bundles, object stores and checks of rollouts, such as 10.1.0.0/16; "+
 			"nothing else is connected to. When empty: all but loopback and link-local addresses, those of metadata services "+
-			"and, for what cannot be one, Services, which only a network that lies within such a range allows.")
+			"and, for what cannot be one, Services (by ServiceCIDRs, of Kubernetes 1.33 and later), which only a network "+
+			"that lies within such a range allows.")
 
 	fs.IntVar(&o.WebhookPort, "webhook-port", 9443, "Port of the webhook server.")
 	fs.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs/",

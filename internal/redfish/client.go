@@ -62,9 +62,12 @@ type Target struct {
 	Control func(ctx context.Context, network, address string, c syscall.RawConn) error
 }
 
-// Machine is by what a computer is known, of which one suffices.
+// Machine is by what a computer is known, of which one suffices. What is empty is unknown.
 type Machine struct {
-	// UUID of its firmware, in either byte order; Serial number of its maker. Empty when unknown.
+	// ID is a person's word: the UUID, the SerialNumber or the SKU that the BMC itself says, as it is written there.
+	// Nothing else counts then.
+	ID string
+	// UUID of its firmware, in either byte order; Serial number of its maker.
 	UUID, Serial string
 }
 

@@ -109,38 +109,36 @@ type IdentityError struct {
 	Address, System string
 	// Differs says that both are known.
 	Differs bool
-	// Meant is what the machine's firmware says; Seen is what the BMC says of the computer.
-	Meant, Seen Machine
+	// Meant is what is known of the machine.
+	Meant Machine
+	// UUID, Serial number and SKU are what the BMC says of the computer.
+	UUID, Serial, SKU string
 }
 
 func (e *IdentityError) Error() string {
+	problem := "nothing tells whether the BMC at %s is the host's"
 	if e.Differs {
-		return fmt.Sprintf("the BMC at %s is another machine's: its %s has %s, and the host %s; correct spec.bmc, or, if "+
-			"this is the host's all the same, set spec.bmc.systemUUID to the former", e.Address, e.System, e.Seen, e.Meant)
+		problem = "the BMC at %s is another machine's"
 	}
-	return fmt.Sprintf("nothing tells whether the BMC at %s is the host's: its %s has %s, and the host %s; set "+
-		"spec.bmc.systemUUID to the UUID of the host's ComputerSystem, which the BMC's own pages show. The host's is read "+
-		"as root, when it is inspected", e.Address, e.System, e.Seen, e.Meant)
+	return fmt.Sprintf(problem+": its %s has %s, and the host %s; correct spec.bmc, or, if it is the host's, set "+
+		"spec.bmc.systemID to what this BMC says there", e.Address, e.System,
+		known("UUID", e.UUID, "SerialNumber", e.Serial, "SKU", e.SKU),
+		known("by spec.bmc.systemID", e.Meant.ID, "product UUID", firmware.UUID(e.Meant.UUID), "serial number",
+			firmware.Serial(e.Meant.Serial)))
 }
 
-func (e *IdentityError) unless(same bool) error {
-	if same {
-		return nil
+// known lists what is not empty, of pairs of a name and a value.
+func known(pairs ...string) string {
+	var all []string
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			all = append(all, pairs[i]+" "+pairs[i+1])
+		}
 	}
-	return e
-}
-
-func (m Machine) String() string {
-	uuid, serial := firmware.UUID(m.UUID), firmware.Serial(m.Serial)
-	switch {
-	case uuid == "" && serial == "":
-		return "neither UUID nor serial number"
-	case serial == "":
-		return "UUID " + uuid
-	case uuid == "":
-		return "serial number " + serial
+	if len(all) == 0 {
+		return "no identity"
 	}
-	return fmt.Sprintf("UUID %s and serial number %s", uuid, serial)
+	return strings.Join(all, ", ")
 }
 
 // MisbehavedError says that the service broke, or did not do what it said it did.

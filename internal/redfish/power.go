@@ -4,7 +4,6 @@
 package redfish
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,14 +116,23 @@ func (c *Client) readSystem(ctx context.Context) (computer, error) {
 // identify returns an *IdentityError unless the computer is the machine that is meant.
 func (c *Client) identify(path string, system computer) error {
 	meant := c.target.Machine
-	e := &IdentityError{Address: c.target.Address, System: path, Meant: meant,
-		Seen: Machine{UUID: firmware.UUID(system.uuid), Serial: firmware.Serial(cmp.Or(system.sku, system.serial))}}
-	if firmware.UUID(meant.UUID) != "" && e.Seen.UUID != "" {
-		e.Differs = !firmware.SameUUID(meant.UUID, system.uuid)
-		return e.unless(!e.Differs)
+	e := &IdentityError{Address: c.target.Address, System: path, Meant: meant, UUID: system.uuid, Serial: system.serial,
+		SKU: system.sku}
+	says := func(word string) bool { return strings.EqualFold(strings.TrimSpace(meant.ID), word) }
+	var same bool
+	switch {
+	case meant.ID != "":
+		same, e.Differs = says(system.uuid) || says(system.serial) || says(system.sku), true
+	case firmware.UUID(meant.UUID) != "" && firmware.UUID(system.uuid) != "":
+		same, e.Differs = firmware.SameUUID(meant.UUID, system.uuid), true
+	default:
+		same = firmware.SameSerial(meant.Serial, system.serial) || firmware.SameSerial(meant.Serial, system.sku)
+		e.Differs = firmware.Serial(meant.Serial) != "" && firmware.Serial(system.serial) != ""
 	}
-	e.Differs = firmware.Serial(meant.Serial) != "" && e.Seen.Serial != ""
-	return e.unless(firmware.SameSerial(meant.Serial, system.serial) || firmware.SameSerial(meant.Serial, system.sku))
+	if same {
+		return nil
+	}
+	return e
 }
 
 func (c *Client) systemPath(ctx context.Context) (string, error) {

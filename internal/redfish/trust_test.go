@@ -147,6 +147,10 @@ func TestTheComputerIsTheMachineThatIsMeant(t *testing.T) {
 		"its serial number":                {redfish.Machine{Serial: "S4EWNX0M"}, uuid, "s4ewnx0m", "", ""},
 		"its serial number as the SKU":     {redfish.Machine{UUID: zeros, Serial: "S4EWNX0M"}, zeros, "CN7016346B00AB", "S4EWNX0M", ""},
 		"another serial number":            {redfish.Machine{Serial: "S4EWNX0M"}, "", "S4EWNX0N", "", "is another machine's"},
+		"a person's UUID that is none":     {redfish.Machine{ID: zeros}, zeros, "", "", ""},
+		"a person's serial number":         {redfish.Machine{ID: "x1", UUID: uuid}, "", "X1", "", ""},
+		"a person's SKU":                   {redfish.Machine{ID: "S4EWNX0M"}, "", "", "S4EWNX0M", ""},
+		"a person says otherwise":          {redfish.Machine{ID: "S4EWNX0N", UUID: uuid}, uuid, "S4EWNX0M", "", "is another machine's"},
 		"no UUID on either side":           {redfish.Machine{UUID: zeros}, zeros, "", "", "nothing tells whether"},
 		"serial numbers of no machine":     {redfish.Machine{Serial: filler}, "", filler, "", "nothing tells whether"},
 		"a UUID here and a serial there":   {redfish.Machine{UUID: uuid}, "", "S4EWNX0M", "", "nothing tells whether"},
@@ -164,7 +168,7 @@ func TestTheComputerIsTheMachineThatIsMeant(t *testing.T) {
 					continue
 				}
 				w.g.Expect(err).To(BeAssignableToTypeOf(&redfish.IdentityError{}))
-				w.g.Expect(err).To(MatchError(And(ContainSubstring(c.says), ContainSubstring("spec.bmc.systemUUID"))))
+				w.g.Expect(err).To(MatchError(And(ContainSubstring(c.says), ContainSubstring("spec.bmc.systemID"))))
 			}
 			if c.says != "" {
 				w.g.Expect(w.bmc.Orders()).To(BeEmpty())

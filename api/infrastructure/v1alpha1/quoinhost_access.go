@@ -68,13 +68,13 @@ type BMC struct {
 	// +kubebuilder:validation:Pattern=`^/redfish/v1/Systems/[^?#]+$`
 	System string `json:"system,omitempty"`
 
-	// systemUUID is that of the host's ComputerSystem, as the BMC says it. When unset, the product UUID or the serial
-	// number of status.facts must be the computer's: no power is switched at a BMC that may be another machine's.
+	// systemID is what the BMC says of the host's ComputerSystem: its UUID, or its SerialNumber or SKU where it says no
+	// UUID. When unset, the product UUID or the serial number of status.facts must be the computer's: no power is
+	// switched at a BMC that may be another machine's.
 	// +optional
-	// +kubebuilder:validation:MinLength=36
-	// +kubebuilder:validation:MaxLength=36
-	// +kubebuilder:validation:Pattern=`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`
-	SystemUUID string `json:"systemUUID,omitempty"`
+	// +kubebuilder:validation:MinLength=4
+	// +kubebuilder:validation:MaxLength=128
+	SystemID string `json:"systemID,omitempty"`
 
 	// credentialsRef names a Secret of type kubernetes.io/basic-auth in the host's own namespace.
 	// +required

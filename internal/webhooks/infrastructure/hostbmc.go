@@ -37,17 +37,21 @@ func (w *HostWebhook) validateNewBMC(
 			request.UserInfo.Username, host.Namespace, bmc.CredentialsRef.Name, err)
 	}
 	if allowed {
-		return w.validateBMCIsNew(ctx, host)
+		return w.validateBMCIsNew(ctx, before, host)
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc"), fmt.Sprintf("the credentials in Secret %s are "+
 		"sent to the address, and user %q may not read them: have somebody set it who may, or get the right to get "+
 		"that Secret", bmc.CredentialsRef.Name, request.UserInfo.Username))}, nil
 }
 
-// validateBMCIsNew refuses the BMC of another host: one of the two would be switched off for the other.
-func (w *HostWebhook) validateBMCIsNew(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
+// validateBMCIsNew refuses the computer of another host, one of which is wrong: the identities that are compared before
+// each order keep it from being switched off for the other. What a move or a restore brings was there before.
+func (w *HostWebhook) validateBMCIsNew(
+	ctx context.Context, before *infrav1.BMC, host *infrav1.QuoinHost,
+) (field.ErrorList, error) {
 	bmc := host.Spec.BMC
-	if bmc == nil {
+	brought := before == nil && host.Spec.ConsumerRef != nil
+	if brought || before != nil && before.Address == bmc.Address && before.System == bmc.System {
 		return nil, nil
 	}
 	var hosts infrav1.QuoinHostList
@@ -56,8 +60,7 @@ func (w *HostWebhook) validateBMCIsNew(ctx context.Context, host *infrav1.QuoinH
 	}
 	for i := range hosts.Items {
 		other := &hosts.Items[i]
-		same := bmc.System == "" || other.Spec.BMC.System == "" || bmc.System == other.Spec.BMC.System
-		if !same || other.Namespace == host.Namespace && other.Name == host.Name {
+		if bmc.System != other.Spec.BMC.System || other.Namespace == host.Namespace && other.Name == host.Name {
 			continue
 		}
 		return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc", "address"), fmt.Sprintf("QuoinHost %s/%s has "+

@@ -108,7 +108,7 @@ func TestABMCIsSetByWhoeverMayReadItsSecret(t *testing.T) {
 	}{
 		"that of another host":              {func(*infrav1.BMC) {}, "QuoinHost hosts/other has this BMC"},
 		"written otherwise":                 {func(b *infrav1.BMC) { b.Address = "https://192.0.2.107:443/" }, "has this BMC"},
-		"a computer of one that names none": {func(b *infrav1.BMC) { b.System = "/redfish/v1/Systems/1" }, "has this BMC"},
+		"a computer of one that names none": {func(b *infrav1.BMC) { b.System = "/redfish/v1/Systems/1" }, ""},
 		"another address":                   {func(b *infrav1.BMC) { b.Address = "https://192.0.2.108" }, ""},
 		"another port, as behind a NAT":     {func(b *infrav1.BMC) { b.Address = "https://192.0.2.107:8443" }, ""},
 	} {
@@ -123,6 +123,19 @@ func TestABMCIsSetByWhoeverMayReadItsSecret(t *testing.T) {
 			_, err = w.ValidateUpdate(by("operator"), without, h)
 			expectRefusal(t, err, c.refusal)
 			if c.refusal != "" {
+				// They were stored before: whatever else changes is not refused, and one names its computer after the other.
+				rotated := h.DeepCopy()
+				rotated.Spec.BMC.CertificateFingerprint = "cc"
+				_, err = w.ValidateUpdate(by("operator"), h, rotated)
+				expectRefusal(t, err, "")
+				named := h.DeepCopy()
+				named.Spec.BMC.System = "/redfish/v1/Systems/1"
+				_, err = w.ValidateUpdate(by("operator"), h, named)
+				expectRefusal(t, err, "")
+				moved := h.DeepCopy()
+				moved.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "hosts", Name: "m", Machine: "m", Claim: "0123abcd"}
+				_, err = w.ValidateCreate(by("operator"), moved)
+				expectRefusal(t, err, "")
 				// Two blades of one chassis.
 				other.Spec.BMC.System, h.Spec.BMC.System = "/redfish/v1/Systems/1", "/redfish/v1/Systems/2"
 				_, err = (&HostWebhook{Client: reader(t, other), Live: reader(t), Reviews: rights(true)}).
