@@ -34,6 +34,11 @@ func TestProofsAreFoundInBothForms(t *testing.T) {
 		"a/b_test.go":            {Data: []byte(sample)},
 		"a/b.go":                 {Data: []byte("package x\n\n// Proves: S1-1\nfunc f() {}\n")},
 		"hack/tools/x/y_test.go": {Data: []byte("not Go")},
+		"a/testdata/story.txt": {Data: []byte("# One goes first: the others\n# wait.\n# Proves: S3-1, S3-2\nrun\n----\n\n" +
+			"# Nothing is proved.\nrun\n# Another one.\n# Proves: S3-2\n")},
+		"a/testdata/table.yaml": {Data: []byte("# Proves nothing\n- {policy: Kubernetes, row: R1, api: [37]}\n" +
+			"- {row: S0-15, from: v1}\n- {rows: R3}\n")},
+		"a/story.txt": {Data: []byte("# One.\n# Proves: S3-9\n")},
 	})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(proofs).To(Equal(map[string][]proof{
@@ -43,6 +48,10 @@ func TestProofsAreFoundInBothForms(t *testing.T) {
 		"S2-33": {{"a/b_test.go", "hooks"}},
 		"S2-30": {{"a/b_test.go", "promotes first and"}},
 		"C11":   {{"a/b_test.go", "promotes first and"}},
+		"S3-1":  {{"a/testdata/story.txt", "One goes first"}},
+		"S3-2":  {{"a/testdata/story.txt", "One goes first"}, {"a/testdata/story.txt", "Another one"}},
+		"R1":    {{"a/testdata/table.yaml", ""}},
+		"S0-15": {{"a/testdata/table.yaml", ""}},
 	}))
 }
 

@@ -24,18 +24,28 @@ var ginkgoCalls = []string{"Describe", "DescribeTable", "Context", "When", "It",
 var (
 	bracketed = regexp.MustCompile(`\[([^\][]+)\]`)
 	separator = regexp.MustCompile(`[,\s]+`)
+	// sentence ends where a reader would.
+	sentence = regexp.MustCompile(`^.*?[.:;] `)
+	// rowed is an entry of a table that is named after a rule.
+	rowed = regexp.MustCompile(`^- \{.*\brow: ([A-Z][0-9]*(?:-?[0-9]+)),`)
 )
 
-// proof is a test that proves a rule.
+// proof is a test that proves a rule, or a story in a test's data; test is empty for a row of a table.
 type proof struct {
 	file, test string
 }
 
 // String is how the checklist names it.
-func (p proof) String() string { return p.file + ": " + p.test }
+func (p proof) String() string {
+	if p.test == "" {
+		return p.file
+	}
+	return p.file + ": " + p.test
+}
 
 // findProofs reads every test file for the two forms: a line `// Proves: <ids>` at or in a test function, and
-// bracketed numbers in the texts of Ginkgo's nodes.
+// bracketed numbers in the texts of Ginkgo's nodes. In data of tests it reads lines `# Proves: <ids>` below what a story
+// is about, and `row: <id>` of tables.
 func findProofs(tree fs.FS) (map[string][]proof, error) {
 	proofs := map[string][]proof{}
 	err := fs.WalkDir(tree, ".", func(path string, entry fs.DirEntry, err error) error {
@@ -48,17 +58,13 @@ func findProofs(tree fs.FS) (map[string][]proof, error) {
 			}
 			return nil
 		}
-		if !strings.HasSuffix(path, "_test.go") {
+		data := strings.Contains(path, "testdata/") && (strings.HasSuffix(path, ".txt") || strings.HasSuffix(path, ".yaml"))
+		if !data && !strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
 		content, err := fs.ReadFile(tree, path)
 		if err != nil {
 			return err
-		}
-		files := token.NewFileSet()
-		file, err := parser.ParseFile(files, path, content, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return fmt.Errorf("reading the proofs of %s: %w", path, err)
 		}
 		add := func(id, test string) {
 			found := proof{file: path, test: test}
@@ -66,11 +72,44 @@ func findProofs(tree fs.FS) (map[string][]proof, error) {
 				proofs[id] = append(proofs[id], found)
 			}
 		}
+		if data {
+			told(string(content), add)
+			return nil
+		}
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, path, content, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return fmt.Errorf("reading the proofs of %s: %w", path, err)
+		}
 		commented(file, add)
 		ginkgo(file, add)
 		return nil
 	})
 	return proofs, err
+}
+
+// told finds what data of tests prove. A story is named by the first sentence of its comment.
+func told(content string, add func(id, test string)) {
+	var story []string
+	for line := range strings.Lines(content) {
+		line = strings.TrimSpace(line)
+		ids, proves := strings.CutPrefix(line, "# Proves:")
+		comment, is := strings.CutPrefix(line, "# ")
+		switch {
+		case proves:
+			name := sentence.FindString(strings.Join(story, " ") + " ")
+			for _, id := range separator.Split(strings.TrimSpace(ids), -1) {
+				add(id, strings.TrimRight(name, ".:; "))
+			}
+		case is:
+			story = append(story, comment)
+		default:
+			story = nil
+		}
+		if row := rowed.FindStringSubmatch(line); row != nil {
+			add(row[1], "")
+		}
+	}
 }
 
 // commented finds the `// Proves:` lines; each counts for the function that it is in, or that follows it.

@@ -17,8 +17,6 @@ import (
 )
 
 // How Machines leave is shown by the scripts whose names begin with drain.
-//
-// Proves: S3-11, S3-13, S3-14, S3-17, S3-18, S3-20, S3-36, S3-37, K-1, K-6, C7, S0-74
 func TestMachinesLeaveAsScriptsTell(t *testing.T) {
 	paths, err := filepath.Glob("testdata/scripts/drain*.txt")
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())

@@ -18,8 +18,6 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-// Proves: S3-6, S3-7, S3-8, S3-9, S3-10, S3-12, S3-21, S3-25, S3-26, S3-34, S3-35, C10, C15, C16, K-7, K-8, K-11
-//
 // Each file tells rollouts: a pool is drawn whenever it changes, one letter for each Machine (see draw), with what is
 // decided and why.
 //

@@ -20,8 +20,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
-// Proves: S0-1, S0-2, S0-3, S0-50, S0-51, S0-52, S0-53, S0-54, S0-58, S0-59, C3, C9, C10, C16, R10
-//
 // Each file tells the story of one upgrade: what it writes and what it waits for, with what happens meanwhile.
 //
 //	fleet to=v1.36.3 [via=..] plane=v1.34.4,v1.34.4 pool=blue:v1.34.4 [policy=..] [topology=..] [manual] [unrecorded]
