@@ -1,0 +1,92 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package skew
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// numbers visits every number of a policy that is set.
+func numbers(of reflect.Value, path string, visit func(path string, number reflect.Value)) {
+	switch of.Kind() {
+	case reflect.Pointer:
+		if !of.IsNil() {
+			numbers(of.Elem(), path, visit)
+		}
+	case reflect.Struct:
+		for i := range of.NumField() {
+			numbers(of.Field(i), path+"."+of.Type().Field(i).Name, visit)
+		}
+	case reflect.Slice:
+		for i := range of.Len() {
+			numbers(of.Index(i), fmt.Sprintf("%s[%d]", path, i), visit)
+		}
+	case reflect.Uint64, reflect.Int32, reflect.Int, reflect.Int64:
+		visit(path, of)
+	}
+}
+
+// holds reports whether the policies judge each vector as it says.
+func holds(vectors []vector) bool {
+	for _, v := range vectors {
+		if violations := v.judge(policies[v.Policy]); rules(violations) != v.Names ||
+			!strings.Contains(Summary(violations), v.Says) {
+			return false
+		}
+	}
+	return true
+}
+
+// A policy is data, so that a reviewer reads it: each number in it that is one more or one less has a case fail. That of
+// a distribution is held by vectors of its own.
+func TestEveryNumberOfAPolicyIsHeldByACase(t *testing.T) {
+	var vectors []vector
+	read(t, "vectors", &vectors)
+	NewWithT(t).Expect(holds(vectors)).To(BeTrue())
+	t.Cleanup(func() { policies = load(files) })
+	seen := 0
+	for _, name := range []string{DefaultPolicy, "Kubernetes-1.24"} {
+		var paths []string
+		whole := policies[name]
+		numbers(reflect.ValueOf(&whole), name, func(path string, _ reflect.Value) {
+			// What is maintained is asked of one policy.
+			if name == DefaultPolicy || !strings.Contains(path, ".Maintained.") {
+				paths = append(paths, path)
+			}
+		})
+		for _, wanted := range paths {
+			for _, by := range []int64{1, -1} {
+				policies = load(files)
+				changed, was := policies[name], ""
+				numbers(reflect.ValueOf(&changed), name, func(path string, number reflect.Value) {
+					switch {
+					case path != wanted:
+					case number.CanUint() && (by > 0 || number.Uint() > 0):
+						was = fmt.Sprint(number.Uint())
+						number.SetUint(uint64(int64(number.Uint()) + by)) //nolint:gosec // small numbers
+					case number.CanInt() && (by > 0 || number.Int() > 0):
+						was = fmt.Sprint(number.Int())
+						number.SetInt(number.Int() + by)
+					}
+				})
+				if was == "" {
+					continue
+				}
+				policies[name] = changed
+				seen++
+				if holds(vectors) {
+					t.Errorf("%s may be %s%+d, and no case of testdata/vectors.yaml notices", wanted, was, by)
+				}
+			}
+		}
+	}
+	if seen < 60 {
+		t.Errorf("only %d numbers were changed", seen)
+	}
+}
