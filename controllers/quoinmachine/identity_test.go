@@ -18,7 +18,7 @@ func TestNoClusterGetsTwoHostsOfOneIdentity(t *testing.T) {
 	for name, set := range map[string]func(*infrav1.HostFacts){
 		"hostname":     func(f *infrav1.HostFacts) { f.Hostname = "Node" },
 		"machine-id":   func(f *infrav1.HostFacts) { f.MachineID = "abcd" },
-		"product UUID": func(f *infrav1.HostFacts) { f.ProductUUID = "4c4c" },
+		"product UUID": func(f *infrav1.HostFacts) { f.ProductUUID = "4c4c4544-0044-4a10-8054-b4c04f4d3132" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, quoinFirst := owned("m1", uid1)
