@@ -73,7 +73,7 @@ func findProofs(tree fs.FS) (map[string][]proof, error) {
 			}
 		}
 		if data {
-			told(string(content), add)
+			stories(string(content), add)
 			return nil
 		}
 		files := token.NewFileSet()
@@ -88,8 +88,8 @@ func findProofs(tree fs.FS) (map[string][]proof, error) {
 	return proofs, err
 }
 
-// told finds what data of tests prove. A story is named by the first sentence of its comment.
-func told(content string, add func(id, test string)) {
+// stories finds what data of tests prove. A story is named by the first sentence of its comment.
+func stories(content string, add func(id, test string)) {
 	var story []string
 	for line := range strings.Lines(content) {
 		line = strings.TrimSpace(line)

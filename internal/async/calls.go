@@ -19,7 +19,7 @@ import (
 
 // Options tune Calls.
 type Options struct {
-	// MaxConcurrent bounds running calls over all keys; 0 means 640. More calls wait their turn. A call mostly waits for
+	// MaxConcurrent bounds running calls over all keys; 0 means 640. More calls wait for a slot. A call mostly waits for
 	// its host, and costs little meanwhile: the bound must exceed what may fall silent together, or silence holds up the
 	// rest. One namespace has at most four fifths of it, 512 of 640, and less where others are busy too.
 	MaxConcurrent int
@@ -29,7 +29,7 @@ type Options struct {
 type Calls struct {
 	ctx    context.Context //nolint:containedctx // the parent of every call, which outlives the reconcile that made it
 	cancel context.CancelFunc
-	turns  *turns
+	slots  *slots
 	events chan event.GenericEvent
 	done   sync.WaitGroup
 
@@ -54,7 +54,7 @@ func New(o Options) *Calls {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Calls{
-		ctx: ctx, cancel: cancel, turns: newTurns(o.MaxConcurrent),
+		ctx: ctx, cancel: cancel, slots: newSlots(o.MaxConcurrent),
 		events: make(chan event.GenericEvent, 1024), calls: map[types.NamespacedName]*call{},
 	}
 }
@@ -67,7 +67,7 @@ func (c *Calls) Events() <-chan event.GenericEvent { return c.events }
 //
 // While another op of the key runs, Do returns done false and starts nothing; that op's end fires the event. A finished
 // result of another op that nobody took is dropped: the reconciler has changed its mind since. timeout bounds fn from
-// its start, not from its wait for a turn; 0 means none. A panic in fn becomes its error.
+// its start, not from its wait for a slot; 0 means none. A panic in fn becomes its error.
 func Do[T any](
 	c *Calls, key types.NamespacedName, op string, timeout time.Duration, fn func(context.Context) (T, error),
 ) (value T, done bool, err error) {
@@ -100,10 +100,10 @@ func Do[T any](
 func (c *Calls) run(
 	ctx context.Context, namespace, op string, timeout time.Duration, fn func(context.Context) (any, error),
 ) (value any, err error) {
-	if err := c.turns.take(ctx, namespace); err != nil {
+	if err := c.slots.take(ctx, namespace); err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
-	defer c.turns.leave(namespace)
+	defer c.slots.leave(namespace)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %w", op, ctx.Err())
 	}

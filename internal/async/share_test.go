@@ -10,12 +10,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// However many namespaces keep their calls running, one that comes anew has a turn as long as any slot is free, and none
+// However many namespaces keep their calls running, one that comes anew begins as long as any slot is free, and none
 // has more than its share.
-func TestTurnsAreShared(t *testing.T) {
+func TestSlotsAreShared(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		slots := rapid.IntRange(1, 40).Draw(t, "slots")
-		shared := newTurns(slots)
+		shared := newSlots(slots)
 		own := map[string]int{}
 		all := 0
 		now, cancel := context.WithCancel(context.Background())
@@ -29,7 +29,7 @@ func TestTurnsAreShared(t *testing.T) {
 				continue
 			}
 			free := slots - all
-			// A turn that cannot begin at once is given up at once.
+			// What cannot begin at once is given up at once.
 			if shared.take(now, namespace) == nil {
 				if free == 0 || own[namespace] > 0 && (free == 1 || own[namespace] >= 4*(free-1)) {
 					t.Fatalf("%s has another one beside %d of its own, where %d are free", namespace, own[namespace], free)

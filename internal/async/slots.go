@@ -12,25 +12,25 @@ import (
 // greed is how many times what is free one namespace may have: with 4, all but a fifth of what the others leave.
 const greed = 4
 
-// turns shares slots between namespaces, as switches share a buffer between ports (the dynamic threshold of Choudhury
+// slots shares slots between namespaces, as switches share a buffer between ports (the dynamic threshold of Choudhury
 // and Hahne, 1998): whoever has more than a multiple of what is free waits. So what one namespace keeps busy for long
 // leaves slots for the others however much that is, without any being kept for namespaces that ask for nothing.
-type turns struct {
-	slots int
+type slots struct {
+	all int
 
 	mu      sync.Mutex
 	taken   int
 	by      map[string]int
-	waiting []*turn
+	waiting []*waiter
 }
 
-// turn is one that waits. begins is closed when it has a slot.
-type turn struct {
+// waiter is one that waits. begins is closed when it has a slot.
+type waiter struct {
 	namespace string
 	begins    chan struct{}
 }
 
-func newTurns(slots int) *turns { return &turns{slots: slots, by: map[string]int{}} }
+func newSlots(all int) *slots { return &slots{all: all, by: map[string]int{}} }
 
 // has reports whether a namespace that has so many slots gets another one where so many are free. The last free one is
 // for a namespace without any.
@@ -42,13 +42,13 @@ func has(own, free int) bool {
 }
 
 // take waits for a slot. Those of a namespace get theirs in the order in which they ask.
-func (t *turns) take(ctx context.Context, namespace string) error {
-	mine := &turn{namespace: namespace, begins: make(chan struct{})}
-	t.mu.Lock()
-	t.waiting = append(t.waiting, mine)
-	t.next()
-	begins := !slices.Contains(t.waiting, mine)
-	t.mu.Unlock()
+func (s *slots) take(ctx context.Context, namespace string) error {
+	mine := &waiter{namespace: namespace, begins: make(chan struct{})}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, mine)
+	s.next()
+	begins := !slices.Contains(s.waiting, mine)
+	s.mu.Unlock()
 	if begins {
 		return nil
 	}
@@ -57,40 +57,40 @@ func (t *turns) take(ctx context.Context, namespace string) error {
 		return nil
 	case <-ctx.Done():
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if at := slices.Index(t.waiting, mine); at >= 0 {
-		t.waiting = slices.Delete(t.waiting, at, at+1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at := slices.Index(s.waiting, mine); at >= 0 {
+		s.waiting = slices.Delete(s.waiting, at, at+1)
 		return ctx.Err()
 	}
 	// It got one at the same time.
-	t.give(namespace)
+	s.give(namespace)
 	return ctx.Err()
 }
 
 // leave gives a slot back.
-func (t *turns) leave(namespace string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.give(namespace)
+func (s *slots) leave(namespace string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.give(namespace)
 }
 
-func (t *turns) give(namespace string) {
-	t.taken--
-	if t.by[namespace]--; t.by[namespace] == 0 {
-		delete(t.by, namespace)
+func (s *slots) give(namespace string) {
+	s.taken--
+	if s.by[namespace]--; s.by[namespace] == 0 {
+		delete(s.by, namespace)
 	}
-	t.next()
+	s.next()
 }
 
 // next gives slots to those who may have one, in their order.
-func (t *turns) next() {
-	t.waiting = slices.DeleteFunc(t.waiting, func(w *turn) bool {
-		if !has(t.by[w.namespace], t.slots-t.taken) {
+func (s *slots) next() {
+	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
+		if !has(s.by[w.namespace], s.all-s.taken) {
 			return false
 		}
-		t.taken++
-		t.by[w.namespace]++
+		s.taken++
+		s.by[w.namespace]++
 		close(w.begins)
 		return true
 	})

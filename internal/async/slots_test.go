@@ -66,7 +66,7 @@ func TestHostsOfOneNamespaceThatAnswerSlowlyStarveNoOther(t *testing.T) {
 	for number := range 600 {
 		b.begin("tarpits", number)
 	}
-	// What may fall silent together still finds its turn where nobody else is.
+	// What may fall silent together still finds a slot where nobody else is.
 	g.Eventually(func() int { return b.running("tarpits") }).WithTimeout(30 * time.Second).Should(Equal(512))
 	for number := range 50 {
 		b.begin("good", number)
