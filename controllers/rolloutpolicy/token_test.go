@@ -4,6 +4,7 @@
 package rolloutpolicy
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -37,22 +38,19 @@ func kubeadm(kind, name, token string, path ...string) *unstructured.Unstructure
 
 // A Machine that was held for longer than its bootstrap token lived is not given a host: it could never join.
 func TestAMachineWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
-	secret := func(name string) client.Object {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
-	}
 	const token = "abcdef.0123456789abcdef" //nolint:gosec // of no cluster
 	for name, c := range map[string]struct {
 		age          time.Duration
 		config       string
 		chosen       string
-		there        []client.Object
+		there        string
 		unreachable  bool
 		withoutReady bool
 		replaced     bool
 	}{
 		"it is gone":                   {age: time.Hour, config: token, replaced: true},
-		"another one is there":         {age: time.Hour, config: token, there: []client.Object{secret("bootstrap-token-fedcba")}, replaced: true},
-		"it is there":                  {age: time.Hour, config: token, there: []client.Object{secret("bootstrap-token-abcdef")}},
+		"another one is there":         {age: time.Hour, config: token, there: "bootstrap-token-fedcba", replaced: true},
+		"it is there":                  {age: time.Hour, config: token, there: "bootstrap-token-abcdef"},
 		"the Machine is young":         {age: time.Minute, config: token},
 		"it has no token":              {age: time.Hour},
 		"a person chose the token":     {age: time.Hour, config: token, chosen: token},
@@ -72,7 +70,8 @@ func TestAMachineWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
 			w.make(machine, hostedBy("new-0", ""), kubeadm(configKind, "new-0", c.config),
 				kubeadm(configKind+"Template", "blue", c.chosen, "template", "spec"))
 			if !c.unreachable {
-				w.workload = fake.NewClientBuilder().WithObjects(c.there...).Build()
+				w.workload = fake.NewClientBuilder().WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+					Namespace: "kube-system", Name: cmp.Or(c.there, "none")}}).Build()
 			}
 			w.restart()
 			w.reconcile()

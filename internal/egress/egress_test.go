@@ -146,7 +146,8 @@ func TestServicesAreReadNowAndThen(t *testing.T) {
 		}})
 	r, now := New(nil, reader), time.Now()
 	r.services.now = func() time.Time { return now }
-	host, service, added := netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("10.200.0.1")
+	at := netip.MustParseAddr
+	host, service, added := at("10.1.2.3"), at("10.96.0.1"), at("10.200.0.1")
 
 	fails = errors.New("no answer")
 	err := r.Check(t.Context(), host)

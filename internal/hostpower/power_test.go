@@ -75,11 +75,13 @@ func TestTheBMCOfAnotherMachineIsNotUsed(t *testing.T) {
 		change func(*infrav1.QuoinHost)
 		same   bool
 	}{
-		"its own":                 {func(*infrav1.QuoinHost) {}, true},
-		"another's":               {func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = redfishtest.UUID("2") }, false},
-		"no UUID was found":       {func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = "" }, false},
-		"nothing was found":       {func(h *infrav1.QuoinHost) { h.Status.Facts = nil }, false},
-		"a person says it is":     {func(h *infrav1.QuoinHost) { h.Status.Facts, h.Spec.BMC.SystemID = nil, redfishtest.UUID("1") }, true},
+		"its own":           {func(*infrav1.QuoinHost) {}, true},
+		"another's":         {func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = redfishtest.UUID("2") }, false},
+		"no UUID was found": {func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = "" }, false},
+		"nothing was found": {func(h *infrav1.QuoinHost) { h.Status.Facts = nil }, false},
+		"a person says it is": {func(h *infrav1.QuoinHost) {
+			h.Status.Facts, h.Spec.BMC.SystemID = nil, redfishtest.UUID("1")
+		}, true},
 		"a person says otherwise": {func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = redfishtest.UUID("2") }, false},
 	} {
 		t.Run(name, func(t *testing.T) {

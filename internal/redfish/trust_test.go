@@ -134,35 +134,38 @@ func TestAnAddressThatIsRefusedIsNotConnectedTo(t *testing.T) {
 
 func TestTheComputerIsTheMachineThatIsMeant(t *testing.T) {
 	const uuid, swapped = "33221100-5544-7766-8899-aabbccddeeff", "00112233-4455-6677-8899-AABBCCDDEEFF"
+	type machine = redfish.Machine
+	other := redfishtest.UUID("2")
+	const another, unknown = "is another machine's", "nothing tells whether"
 	const zeros, filler = "00000000-0000-0000-0000-000000000000", "To be filled by O.E.M."
 	for name, c := range map[string]struct {
-		meant             redfish.Machine
+		meant             machine
 		uuid, serial, sku string
 		says              string
 	}{
-		"one UUID":                         {redfish.Machine{UUID: uuid}, uuid, "", "", ""},
-		"the other byte order":             {redfish.Machine{UUID: uuid}, swapped, "", "", ""},
-		"another UUID":                     {redfish.Machine{UUID: uuid}, redfishtest.UUID("2"), "", "", "is another machine's"},
-		"another UUID with its serial":     {redfish.Machine{UUID: uuid, Serial: "S4EWNX0M"}, redfishtest.UUID("2"), "S4EWNX0M", "", "is another machine's"},
-		"its serial number":                {redfish.Machine{Serial: "S4EWNX0M"}, uuid, "s4ewnx0m", "", ""},
-		"its serial number as the SKU":     {redfish.Machine{UUID: zeros, Serial: "S4EWNX0M"}, zeros, "CN7016346B00AB", "S4EWNX0M", ""},
-		"another serial number":            {redfish.Machine{Serial: "S4EWNX0M"}, "", "S4EWNX0N", "", "is another machine's"},
-		"a person's UUID that is none":     {redfish.Machine{ID: zeros}, zeros, "", "", ""},
-		"a person's serial number":         {redfish.Machine{ID: "x1", UUID: uuid}, "", "X1", "", ""},
-		"a person's SKU":                   {redfish.Machine{ID: "S4EWNX0M"}, "", "", "S4EWNX0M", ""},
-		"a person says otherwise":          {redfish.Machine{ID: "S4EWNX0N", UUID: uuid}, uuid, "S4EWNX0M", "", "is another machine's"},
-		"no UUID on either side":           {redfish.Machine{UUID: zeros}, zeros, "", "", "nothing tells whether"},
-		"serial numbers of no machine":     {redfish.Machine{Serial: filler}, "", filler, "", "nothing tells whether"},
-		"a UUID here and a serial there":   {redfish.Machine{UUID: uuid}, "", "S4EWNX0M", "", "nothing tells whether"},
-		"nothing is known of the machine":  {redfish.Machine{}, uuid, "", "", "nothing tells whether"},
-		"nothing is known of the computer": {redfish.Machine{UUID: uuid}, "", "", "", "nothing tells whether"},
+		"one UUID":                         {machine{UUID: uuid}, uuid, "", "", ""},
+		"the other byte order":             {machine{UUID: uuid}, swapped, "", "", ""},
+		"another UUID":                     {machine{UUID: uuid}, other, "", "", another},
+		"another UUID with its serial":     {machine{UUID: uuid, Serial: "S4EWNX0M"}, other, "S4EWNX0M", "", another},
+		"its serial number":                {machine{Serial: "S4EWNX0M"}, uuid, "s4ewnx0m", "", ""},
+		"its serial number as the SKU":     {machine{UUID: zeros, Serial: "S4EWNX0M"}, zeros, "CN7016346B00AB", "S4EWNX0M", ""},
+		"another serial number":            {machine{Serial: "S4EWNX0M"}, "", "S4EWNX0N", "", another},
+		"a person's UUID that is none":     {machine{ID: zeros}, zeros, "", "", ""},
+		"a person's serial number":         {machine{ID: "x1", UUID: uuid}, "", "X1", "", ""},
+		"a person's SKU":                   {machine{ID: "S4EWNX0M"}, "", "", "S4EWNX0M", ""},
+		"a person says otherwise":          {machine{ID: "S4EWNX0N", UUID: uuid}, uuid, "S4EWNX0M", "", another},
+		"no UUID on either side":           {machine{UUID: zeros}, zeros, "", "", unknown},
+		"serial numbers of no machine":     {machine{Serial: filler}, "", filler, "", unknown},
+		"a UUID here and a serial there":   {machine{UUID: uuid}, "", "S4EWNX0M", "", unknown},
+		"nothing is known of the machine":  {machine{}, uuid, "", "", unknown},
+		"nothing is known of the computer": {machine{UUID: uuid}, "", "", "", unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, redfishtest.Options{Identify: func(string) (string, string, string) { return c.uuid, c.serial, c.sku }},
-				func(t *redfish.Target) { t.Machine = c.meant })
-			errs := []error{w.c.PowerCycle(t.Context()), w.c.PowerOff(t.Context()), w.c.PowerOn(t.Context()), w.c.ShutDown(t.Context())}
+			identify := func(string) (uuid, serial, sku string) { return c.uuid, c.serial, c.sku }
+			w := newWorld(t, redfishtest.Options{Identify: identify}, func(t *redfish.Target) { t.Machine = c.meant })
 			_, err := w.c.State(t.Context())
-			for _, err := range append(errs, err) {
+			for _, err := range []error{err, w.c.PowerCycle(t.Context()), w.c.PowerOff(t.Context()),
+				w.c.PowerOn(t.Context()), w.c.ShutDown(t.Context())} {
 				if c.says == "" {
 					w.g.Expect(err).NotTo(HaveOccurred())
 					continue

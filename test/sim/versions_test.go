@@ -71,15 +71,16 @@ func (j *versionJudge) end() {
 	}
 }
 
-// One commit raises the control plane and a pool by a minor, in whichever order they are applied, with Cluster API's own
-// controllers: the pool waits for the last API server, without a Machine missing, and then follows by itself.
+// One commit raises the control plane and a pool by a minor, in whichever order they are applied, with Cluster API's
+// own controllers: the pool waits for the last API server, without a Machine missing, and then follows by itself.
 //
 // Proves: S1-21
 func TestOneCommitRaisesControlPlaneAndPool(t *testing.T) {
 	for name, poolFirst := range map[string]bool{"commit-plane-pool": false, "commit-pool-plane": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			court := newCourt(t, courtOptions{name: name, replicas: 1, hosts: 4, strategy: surge, admission: true, workers: true})
+			court := newCourt(t, courtOptions{name: name, replicas: 1, hosts: 4, strategy: surge, admission: true,
+				workers: true})
 			court.untilWhole("coming up")
 			court.addPool("amber", 2)
 			court.until("amber", func() string { return court.lacksPool("amber", time.Time{}, 2) })
@@ -106,8 +107,9 @@ func TestOneCommitRaisesControlPlaneAndPool(t *testing.T) {
 			available.end()
 			_, young := court.workers("amber", edit)
 			for _, worker := range young {
-				if worker.Spec.Version != version || worker.Status.NodeInfo == nil || worker.Status.NodeInfo.KubeletVersion != version {
-					t.Errorf("%s is %s and runs %v", worker.Name, worker.Spec.Version, worker.Status.NodeInfo)
+				info := worker.Status.NodeInfo
+				if worker.Spec.Version != version || info == nil || info.KubeletVersion != version {
+					t.Errorf("%s is %s and runs %v", worker.Name, worker.Spec.Version, info)
 				}
 			}
 		})

@@ -107,7 +107,7 @@ func TestABMCIsSetByWhoeverMayReadItsSecret(t *testing.T) {
 		refusal string
 	}{
 		"that of another host":              {func(*infrav1.BMC) {}, "QuoinHost hosts/other has this BMC"},
-		"written otherwise":                 {func(b *infrav1.BMC) { b.Address = "https://192.0.2.107:443/" }, "has this BMC"},
+		"written otherwise":                 {func(b *infrav1.BMC) { b.Address = "https://192.0.2.107:443/" }, "has this"},
 		"a computer of one that names none": {func(b *infrav1.BMC) { b.System = "/redfish/v1/Systems/1" }, ""},
 		"another address":                   {func(b *infrav1.BMC) { b.Address = "https://192.0.2.108" }, ""},
 		"another port, as behind a NAT":     {func(b *infrav1.BMC) { b.Address = "https://192.0.2.107:8443" }, ""},
