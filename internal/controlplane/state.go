@@ -66,8 +66,6 @@ type State struct {
 	AddonsCurrent bool
 	// AddonsProblem says why AddonsCurrent is not known; empty when it is.
 	AddonsProblem string
-	// AddonsRefused says beside which kubelets kube-proxy may not have Version; empty when it may.
-	AddonsRefused string
 	// AddonsVersion is the Kubernetes version whose images CoreDNS and kube-proxy have now; empty when it is not known.
 	AddonsVersion string
 	// Remediation is what the replacement of unhealthy Machines depends on.

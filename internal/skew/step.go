@@ -33,25 +33,6 @@ func LeftBehind(policies []Policy, world World, target string) (refusal, warning
 	return refusal, warning
 }
 
-// ProxiesRefused says why kube-proxy may not get a version beside the kubelets that run (R7, S1-25, S1-27): every node
-// has it from one DaemonSet. It is empty when it may.
-func ProxiesRefused(policies []Policy, world World, version string) string {
-	proxies := World{APIServers: world.APIServers, Estate: world.Estate}
-	for _, kubelet := range world.Components {
-		if kubelet.Component == Kubelet {
-			proxies.Components = append(proxies.Components, Running{Component: KubeProxy, Version: version,
-				Kubelet: kubelet.Version, Object: kubelet.Object})
-		}
-	}
-	var refused []Violation
-	for _, policy := range policies {
-		refused = append(refused, slices.DeleteFunc(policy.Check(proxies), func(violation Violation) bool {
-			return violation.Component != KubeProxy
-		})...)
-	}
-	return Summary(refused)
-}
-
 // tooOld lists the components that would be too old once an API server had the target version. What is no worse by that
 // is no reason to keep a control plane from it: bounds count minors, so nothing gets worse beside a further API server
 // of a minor that one has already, also of another patch and while others are of the minor before.

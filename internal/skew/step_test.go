@@ -40,31 +40,6 @@ func TestVectorsOfTargets(t *testing.T) {
 	}
 }
 
-// One DaemonSet gives every node the same kube-proxy.
-//
-// Proves: R7, S1-25
-func TestKubeProxyBesideTheKubeletsThatRun(t *testing.T) {
-	for _, c := range []struct{ policy, version, kubelets, says string }{
-		{"", "v1.36.3", "v1.36.1 v1.35.4 v1.33.9", ""},
-		{"", "v1.37.0", "v1.36.1 v1.33.9", "Machine w1"},
-		{"Kubernetes-1.24", "v1.36.3", "v1.36.1", ""},
-		{"Kubernetes-1.24", "v1.36.3", "v1.36.1 v1.35.4", "S1-25"},
-		{"Kubernetes-1.24", "v1.36.3", "", ""},
-	} {
-		g := NewWithT(t)
-		chosen, err := Policies(c.policy)
-		g.Expect(err).NotTo(HaveOccurred())
-		world := World{APIServers: []string{c.version}}
-		for i, version := range strings.Fields(c.kubelets) {
-			world.Components = append(world.Components, Running{Component: Kubelet, Version: version,
-				Object: fmt.Sprintf("Machine w%d", i)})
-		}
-		refused := ProxiesRefused(chosen, world, c.version)
-		g.Expect(refused).To(ContainSubstring(c.says), "%+v", c)
-		g.Expect(refused == "").To(Equal(c.says == ""), "%+v: %s", c, refused)
-	}
-}
-
 // thousands are steps of the control plane of 5,000 nodes of one version.
 var thousands = []struct{ policy, name, at, to, kubelet string }{
 	{"Kubernetes", "legal", "v1.36.3", "v1.37.0", "v1.36.1"},

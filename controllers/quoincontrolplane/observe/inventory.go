@@ -40,9 +40,8 @@ type Inventory struct {
 	Leftovers []client.Object
 	// Workers is how many Machines of the Cluster are none of a control plane.
 	Workers int
-	// LeftBehind says which Machines the wanted version would leave behind; empty when none. ProxiesRefused says beside
-	// which kubelets kube-proxy may not have it.
-	LeftBehind, ProxiesRefused string
+	// LeftBehind says which Machines the wanted version would leave behind; empty when none.
+	LeftBehind string
 	// Window in which a replacement may be begun.
 	Window Window
 	// Spare counts the hosts that a further Machine could claim now, or soon.
@@ -79,9 +78,9 @@ type Lists struct {
 	hostsByKey    map[client.ObjectKey]*infrav1.QuoinHost
 	// all are the Machines of the Cluster: the cache's own, of which none is changed, in any order.
 	all []clusterv1.Machine
-	// leftBehind, proxiesRefused and window are LeftBehind, ProxiesRefused and Window of the inventory.
-	leftBehind, proxiesRefused string
-	window                     Window
+	// leftBehind and window are LeftBehind and Window of the inventory.
+	leftBehind string
+	window     Window
 }
 
 // Machines are those that are labeled as a control plane's.
@@ -147,7 +146,7 @@ func (s *Sources) List(ctx context.Context, subject Subject, cached bool) (*List
 		return nil, fmt.Errorf("listing the control plane's KubeadmConfigs: %w", err)
 	}
 	lists.configs = configs.Items
-	if lists.leftBehind, lists.proxiesRefused, err = s.leftBehind(ctx, lists); err != nil {
+	if lists.leftBehind, err = s.leftBehind(ctx, lists); err != nil {
 		return nil, err
 	}
 	if lists.window, err = s.window(ctx, lists); err != nil {
@@ -161,7 +160,7 @@ func (s *Sources) List(ctx context.Context, subject Subject, cached bool) (*List
 // read one by one: Machines of QuoinMachines that have our hook, and hosts out of sight of the cache.
 func (s *Sources) Inventory(ctx context.Context, lists *Lists, machines collections.Machines) (*Inventory, error) {
 	inv := &Inventory{Subject: lists.Subject, Cached: lists.Cached, ClusterQuoinMachines: lists.quoinMachines,
-		fleet: lists.hosts, LeftBehind: lists.leftBehind, ProxiesRefused: lists.proxiesRefused, Window: lists.window,
+		fleet: lists.hosts, LeftBehind: lists.leftBehind, Window: lists.window,
 		versions: map[string]string{}, claimed: map[string]bool{}}
 	nodeWell := map[string]bool{}
 	for i := range lists.all {

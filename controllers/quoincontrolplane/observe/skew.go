@@ -19,35 +19,32 @@ import (
 )
 
 // leftBehind judges the wanted version by what runs on all Machines of the Cluster, as admission does when it is
-// edited, and kube-proxy of that version beside their kubelets.
-func (s *Sources) leftBehind(ctx context.Context, l *Lists) (left, proxies string, err error) {
+// edited.
+func (s *Sources) leftBehind(ctx context.Context, l *Lists) (string, error) {
 	policies, err := skew.PoliciesOf(l.Cluster)
 	if err != nil {
-		return err.Error() + "; correct the annotation", "", nil //nolint:nilerr // a person's to correct
+		return err.Error() + "; correct the annotation", nil //nolint:nilerr // a person's to correct
 	}
 	world := skew.WorldOf(l.all)
 	if skew.AskForEstate(policies) {
 		if world.Estate, err = observed.Catalog(ctx, s.Cache, l.Cluster); err != nil {
-			return "", "", err
+			return "", err
 		}
 		if world.Estate.Problem != "" {
-			return world.Estate.Problem, "", nil
+			return world.Estate.Problem, nil
 		}
 	}
-	left, _ = skew.LeftBehind(policies, world, l.ControlPlane.Spec.Version)
-	proxies = skew.ProxiesRefused(policies, world, l.ControlPlane.Spec.Version)
-	if left != "" || proxies != "" {
+	left, _ := skew.LeftBehind(policies, world, l.ControlPlane.Spec.Version)
+	if left != "" {
 		// What is said is the same in whatever order the cache has them; most have nothing said of them.
 		sorted := listed(collections.FromMachineList(&clusterv1.MachineList{Items: l.all}))
 		estate := world.Estate
 		world = skew.WorldOf(sorted)
 		world.Estate = estate
-		proxies = skew.ProxiesRefused(policies, world, l.ControlPlane.Spec.Version)
-		if left, _ = skew.LeftBehind(policies, world, l.ControlPlane.Spec.Version); left != "" {
-			left += plan.StateOf(sorted).Onward(policies, l.ControlPlane.Spec.Version)
-		}
+		left, _ = skew.LeftBehind(policies, world, l.ControlPlane.Spec.Version)
+		left += plan.StateOf(sorted).Onward(policies, l.ControlPlane.Spec.Version)
 	}
-	return left, proxies, nil
+	return left, nil
 }
 
 // judgeKubeadm adds what kubeadm is to make beside members of etcd and API servers that do not allow it (R17, R18):

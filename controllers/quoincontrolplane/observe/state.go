@@ -63,7 +63,7 @@ func (o *Observation) fillState() {
 	if o.Workload.AddonsErr != nil {
 		o.State.AddonsProblem = o.Workload.AddonsErr.Error()
 	}
-	o.State.AddonsVersion, o.State.AddonsRefused = o.Workload.AddonsVersion, o.ProxiesRefused
+	o.State.AddonsVersion = o.Workload.AddonsVersion
 	o.State.Spare, o.State.Workers, o.State.LeftBehind = o.Spare, o.Workers, o.LeftBehind
 	o.State.Window = o.Window.Closed
 	o.State.Strategy = controlplane.Strategy(o.ControlPlane.Spec.Rollout.Strategy)

@@ -118,10 +118,6 @@ func followVersion(s facts) *controlplane.Step {
 		return s.wait(s.during(controlplane.Rollout), controlplane.ReasonAddonsUnknown,
 			"CoreDNS and kube-proxy cannot follow: %s", s.AddonsProblem)
 	}
-	if !s.AddonsCurrent && s.AddonsRefused != "" {
-		return s.refusal(s.during(controlplane.Rollout), controlplane.ReasonVersionSkew,
-			"CoreDNS and kube-proxy keep the images that they have: %s", s.AddonsRefused)
-	}
 	if !s.AddonsCurrent {
 		return change(controlplane.UpdateAddons, s.during(controlplane.Rollout), controlplane.ReasonNewVersion,
 			"giving CoreDNS and kube-proxy the images of %s", s.Version)

@@ -254,8 +254,6 @@ func parse(t *testing.T, d *datadriven.TestData) controlplane.State {
 			s.AddonsCurrent = false
 		case "addons-unknown":
 			s.AddonsCurrent, s.AddonsProblem = false, "kube-proxy could not be read"
-		case "addons-refused":
-			s.AddonsCurrent, s.AddonsRefused = false, "kube-proxy v1.36.3 of Machine w is newer than its kubelet (S1-25)"
 		case "addons":
 			s.AddonsVersion = value
 		case "strategy":
