@@ -53,10 +53,9 @@ func objectionTo(host *infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine, ma
 	case quoinMachine != nil && machine != nil && (!host.ClaimedBy(quoinMachine) || !paired(quoinMachine, machine)):
 		return objection{infrav1.HostMachineMismatchReason, fmt.Sprintf("the claim on the host names QuoinMachine %s/%s and "+
 			"Machine %s/%s, but QuoinMachine %s/%s is not that of Machine %s/%s, or has another host; nothing is done. "+
-			"If nobody is moving or restoring these objects, somebody wrote the claim: to end it, kubectl -n %s patch "+
-			"quoinhost %s --type=json -p '[{\"op\":\"remove\",\"path\":\"/spec/consumerRef\"}]'",
+			"If nobody is moving or restoring these objects, somebody wrote the claim: to end it, %s",
 			ref.Namespace, ref.Name, ref.Namespace, ref.Machine, ref.Namespace, ref.Name, ref.Namespace, ref.Machine,
-			host.Namespace, host.Name)}
+			endOfClaim(host, quoinMachine))}
 	}
 	return objection{}
 }
@@ -71,6 +70,22 @@ func paired(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine) bool
 		slices.ContainsFunc(quoinMachine.OwnerReferences, func(owner metav1.OwnerReference) bool {
 			return owner.Kind == "Machine" && owner.Name == machine.Name && owner.UID == machine.UID
 		})
+}
+
+// endOfClaim says how a claim ends that somebody wrote. One whose QuoinMachine has this host ends with that; any other
+// may be taken off.
+func endOfClaim(host *infrav1.QuoinHost, quoinMachine *infrav1.QuoinMachine) string {
+	ref := host.Spec.ConsumerRef
+	if quoinMachine.Spec.ProviderID != host.ProviderID() {
+		return fmt.Sprintf("kubectl -n %s patch quoinhost %s --type=json -p '[{\"op\":\"remove\",\"path\":"+
+			"\"/spec/consumerRef\"}]'", host.Namespace, host.Name)
+	}
+	for _, owner := range quoinMachine.OwnerReferences {
+		if owner.Kind == "Machine" {
+			return fmt.Sprintf("kubectl -n %s delete machine %s, whose QuoinMachine has the host", ref.Namespace, owner.Name)
+		}
+	}
+	return fmt.Sprintf("kubectl -n %s delete quoinmachine %s, which has the host", ref.Namespace, ref.Name)
 }
 
 // accepts reports whether the QuoinMachine names the namespace of the host.

@@ -238,7 +238,7 @@ func (r *Reconciler) lead(
 	for _, decision := range plan.Decisions {
 		machine := seen.machines[decision.Machine]
 		if decision.Action == rollout.Admit {
-			if dead, err := r.replaceDead(ctx, policy, cluster, machine); dead || err != nil {
+			if dead, err := r.replaceDead(ctx, policy, cluster, seen, machine); dead || err != nil {
 				return ctrl.Result{RequeueAfter: cacheLag}, err
 			}
 		}

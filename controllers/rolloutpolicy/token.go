@@ -18,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
@@ -32,32 +33,32 @@ const (
 // replaceDead deletes a Machine that is to be admitted and can never join, and reports whether it did. Its MachineSet
 // makes another one, with a token of its own. Cluster API's kubeadm provider refreshes the token of a Machine that
 // waits as long as it exists, but makes no other one for it: a pause of the Cluster that outlasts a token leaves one
-// without, and no condition says so.
+// without, and no condition says so. What is not known deletes nothing: the join says what is wrong.
 func (r *Reconciler) replaceDead(
-	ctx context.Context, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, machine *clusterv1.Machine,
+	ctx context.Context, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, seen *observation,
+	machine *clusterv1.Machine,
 ) (bool, error) {
-	if r.Clock.Since(machine.CreationTimestamp.Time) < tokenAge {
+	// One that was made in place of another is nobody's to make anew.
+	if r.Clock.Since(machine.CreationTimestamp.Time) < tokenAge || joins(machine) ||
+		machine.Annotations[quoinv1.RolloutReplacesAnnotation] != "" {
 		return false, nil
 	}
-	token, err := r.tokenOf(ctx, machine)
-	if err != nil || token == "" {
-		return false, err
+	gone, err := r.tokenGone(ctx, cluster, machine)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("Whether the bootstrap token of a Machine is there is not known", "machine", machine.Name,
+			"reason", err.Error())
 	}
-	id, _, _ := strings.Cut(token, ".")
-	name := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: tokenPrefix + id}
-	_, live, err := r.workload(ctx, cluster)
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
-		defer cancel()
-		err = live.Get(ctx, name, &corev1.Secret{})
-	}
-	if !apierrors.IsNotFound(err) {
-		if err != nil {
-			// Whoever cannot be asked is not joined either; the join says so.
-			ctrl.LoggerFrom(ctx).Info("The bootstrap token of a Machine was not read", "machine", machine.Name,
-				"reason", err.Error())
-		}
+	if gone == "" {
 		return false, nil
+	}
+	live := &infrav1.QuoinMachine{}
+	of := client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.InfrastructureRef.Name}
+	if err := r.APIReader.Get(ctx, of, live); err != nil || live.Spec.ProviderID != "" {
+		// It is not here, as after a restore, or has a host: its Node may run.
+		return false, client.IgnoreNotFound(err)
+	}
+	if is, err := r.current(ctx, seen, policy, cluster); err != nil || !is {
+		return true, err
 	}
 	err = r.Client.Delete(ctx, machine.DeepCopy(), client.Preconditions{UID: &machine.UID,
 		ResourceVersion: &machine.ResourceVersion})
@@ -70,8 +71,35 @@ func (r *Reconciler) replaceDead(
 			err)
 	}
 	r.Recorder.Eventf(policy, machine, corev1.EventTypeNormal, "BootstrapTokenGone", "Delete", "%s: its bootstrap token "+
-		"is gone (Secret %s of the Cluster), so it could never join; its MachineSet makes another one", machine.Name, name)
+		"is gone (Secret %s of the Cluster), so it could never join; its MachineSet makes another one", machine.Name, gone)
 	return true, nil
+}
+
+// joins reports whether the Machine has or had a Node or a host, whose token is gone because it was used.
+func joins(machine *clusterv1.Machine) bool {
+	return machine.Spec.ProviderID != "" || machine.Status.NodeRef.IsDefined() || !machine.DeletionTimestamp.IsZero()
+}
+
+// tokenGone names the Secret of the Machine's bootstrap token, if the Cluster certainly has it no more.
+func (r *Reconciler) tokenGone(
+	ctx context.Context, cluster *clusterv1.Cluster, machine *clusterv1.Machine,
+) (string, error) {
+	token, err := r.tokenOf(ctx, machine)
+	if err != nil || token == "" {
+		return "", err
+	}
+	_, live, err := r.workload(ctx, cluster)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	defer cancel()
+	id, _, _ := strings.Cut(token, ".")
+	name := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: tokenPrefix + id}
+	if err := live.Get(ctx, name, &corev1.Secret{}); !apierrors.IsNotFound(err) {
+		return "", err
+	}
+	return name.String(), nil
 }
 
 // tokenOf is the bootstrap token in the bootstrap data of a Machine; empty when they have none, are not made yet, and

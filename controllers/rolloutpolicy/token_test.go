@@ -18,6 +18,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
 // kubeadm is a KubeadmConfig, or a template of one, with a bootstrap token.
@@ -46,6 +48,8 @@ func TestAMachineWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
 		there        string
 		unreachable  bool
 		withoutReady bool
+		change       func(*clusterv1.Machine)
+		provider     string
 		replaced     bool
 	}{
 		"it is gone":                   {age: time.Hour, config: token, replaced: true},
@@ -56,6 +60,19 @@ func TestAMachineWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
 		"a person chose the token":     {age: time.Hour, config: token, chosen: token},
 		"the Cluster is not connected": {age: time.Hour, config: token, unreachable: true},
 		"its data are not made yet":    {age: time.Hour, config: token, withoutReady: true},
+		"it has a Node, which used the token": {age: time.Hour, config: token, change: func(m *clusterv1.Machine) {
+			m.Status.NodeRef.Name = "new-0"
+		}},
+		"it has a host": {age: time.Hour, config: token, change: func(m *clusterv1.Machine) {
+			m.Spec.ProviderID = "quoin://prod/host-9/new-0"
+		}},
+		"its QuoinMachine has a host": {age: time.Hour, config: token, provider: "quoin://prod/host-9/new-0"},
+		"its KubeadmConfig is not there": {age: time.Hour, config: token, change: func(m *clusterv1.Machine) {
+			m.Spec.Bootstrap.ConfigRef.Name = "none"
+		}},
+		"it was made in place of another": {age: time.Hour, config: token, change: func(m *clusterv1.Machine) {
+			m.Annotations = map[string]string{quoinv1.RolloutReplacesAnnotation: "old-0"}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -67,7 +84,10 @@ func TestAMachineWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
 			if !c.withoutReady {
 				machine.Spec.Bootstrap.DataSecretName = ptr.To("new-0")
 			}
-			w.make(machine, hostedBy("new-0", ""), kubeadm(configKind, "new-0", c.config),
+			if c.change != nil {
+				c.change(machine)
+			}
+			w.make(machine, hostedBy("new-0", c.provider), kubeadm(configKind, "new-0", c.config),
 				kubeadm(configKind+"Template", "blue", c.chosen, "template", "spec"))
 			if !c.unreachable {
 				w.workload = fake.NewClientBuilder().WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{
@@ -78,7 +98,9 @@ func TestAMachineWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
 			err := w.client.Get(t.Context(), client.ObjectKeyFromObject(machine), &clusterv1.Machine{})
 			if !c.replaced {
 				g.Expect(err).NotTo(HaveOccurred())
-				g.Expect(w.admitted("new-0")).To(BeTrue())
+				if c.provider == "" && c.change == nil {
+					g.Expect(w.admitted("new-0")).To(BeTrue())
+				}
 				return
 			}
 			g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)

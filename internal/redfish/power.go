@@ -118,7 +118,7 @@ func (c *Client) identify(path string, system computer) error {
 	meant := c.target.Machine
 	e := &IdentityError{Address: c.target.Address, System: path, Meant: meant, UUID: system.uuid, Serial: system.serial,
 		SKU: system.sku}
-	says := func(word string) bool { return strings.EqualFold(strings.TrimSpace(meant.ID), word) }
+	says := func(word string) bool { return word != "" && strings.EqualFold(strings.TrimSpace(meant.ID), word) }
 	var same bool
 	switch {
 	case meant.ID != "":

@@ -153,6 +153,7 @@ func TestTheComputerIsTheMachineThatIsMeant(t *testing.T) {
 		"a person's UUID that is none":     {machine{ID: zeros}, zeros, "", "", ""},
 		"a person's serial number":         {machine{ID: "x1", UUID: uuid}, "", "X1", "", ""},
 		"a person's SKU":                   {machine{ID: "S4EWNX0M"}, "", "", "S4EWNX0M", ""},
+		"a person says nothing":            {machine{ID: "    "}, uuid, "", "", another},
 		"a person says otherwise":          {machine{ID: "S4EWNX0N", UUID: uuid}, uuid, "S4EWNX0M", "", another},
 		"no UUID on either side":           {machine{UUID: zeros}, zeros, "", "", unknown},
 		"serial numbers of no machine":     {machine{Serial: filler}, "", filler, "", unknown},

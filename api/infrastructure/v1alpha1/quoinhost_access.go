@@ -74,6 +74,7 @@ type BMC struct {
 	// +optional
 	// +kubebuilder:validation:MinLength=4
 	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^\S(.*\S)?$`
 	SystemID string `json:"systemID,omitempty"`
 
 	// credentialsRef names a Secret of type kubernetes.io/basic-auth in the host's own namespace.

@@ -99,7 +99,7 @@ func (w *HostWebhook) ValidateUpdate(
 		}
 		reasons = append(reasons, held...)
 	}
-	bmc, err := w.validateNewBMC(ctx, before.Spec.BMC, after)
+	bmc, err := w.validateNewBMC(ctx, before, after)
 	if err != nil {
 		return nil, err
 	}

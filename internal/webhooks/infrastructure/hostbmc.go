@@ -6,6 +6,7 @@ package infrastructure
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -19,12 +20,12 @@ import (
 )
 
 // validateNewBMC refuses a BMC of whoever may not read the Secret that it names: the manager sends what that holds, a
-// password, to the address beside it. Nor is it another host's. before is nil at creation.
+// password, to the address beside it. Nor is it another host's. old is nil at creation.
 func (w *HostWebhook) validateNewBMC(
-	ctx context.Context, before *infrav1.BMC, host *infrav1.QuoinHost,
+	ctx context.Context, old, host *infrav1.QuoinHost,
 ) (field.ErrorList, error) {
 	bmc := host.Spec.BMC
-	if bmc == nil || before != nil && *before == *bmc {
+	if bmc == nil || old != nil && old.Spec.BMC != nil && *old.Spec.BMC == *bmc {
 		return nil, nil
 	}
 	request, err := admission.RequestFromContext(ctx)
@@ -37,7 +38,7 @@ func (w *HostWebhook) validateNewBMC(
 			request.UserInfo.Username, host.Namespace, bmc.CredentialsRef.Name, err)
 	}
 	if allowed {
-		return w.validateBMCIsNew(ctx, before, host)
+		return w.validateBMCIsNew(ctx, old, host)
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc"), fmt.Sprintf("the credentials in Secret %s are "+
 		"sent to the address, and user %q may not read them: have somebody set it who may, or get the right to get "+
@@ -47,11 +48,12 @@ func (w *HostWebhook) validateNewBMC(
 // validateBMCIsNew refuses the computer of another host, one of which is wrong: the identities that are compared before
 // each order keep it from being switched off for the other. What a move or a restore brings was there before.
 func (w *HostWebhook) validateBMCIsNew(
-	ctx context.Context, before *infrav1.BMC, host *infrav1.QuoinHost,
+	ctx context.Context, old, host *infrav1.QuoinHost,
 ) (field.ErrorList, error) {
 	bmc := host.Spec.BMC
-	brought := before == nil && host.Spec.ConsumerRef != nil
-	if brought || before != nil && before.Address == bmc.Address && before.System == bmc.System {
+	brought := old == nil && host.Spec.ConsumerRef != nil
+	if brought || old != nil && old.Spec.BMC != nil && old.Spec.BMC.Address == bmc.Address &&
+		old.Spec.BMC.System == bmc.System && old.Spec.BMC.SystemID == bmc.SystemID {
 		return nil, nil
 	}
 	var hosts infrav1.QuoinHostList
@@ -60,7 +62,9 @@ func (w *HostWebhook) validateBMCIsNew(
 	}
 	for i := range hosts.Items {
 		other := &hosts.Items[i]
-		if bmc.System != other.Spec.BMC.System || other.Namespace == host.Namespace && other.Name == host.Name {
+		alike := bmc.System == other.Spec.BMC.System ||
+			bmc.SystemID != "" && strings.EqualFold(bmc.SystemID, other.Spec.BMC.SystemID)
+		if !alike || other.Namespace == host.Namespace && other.Name == host.Name {
 			continue
 		}
 		return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc", "address"), fmt.Sprintf("QuoinHost %s/%s has "+

@@ -132,6 +132,11 @@ func TestABMCIsSetByWhoeverMayReadItsSecret(t *testing.T) {
 				named.Spec.BMC.System = "/redfish/v1/Systems/1"
 				_, err = w.ValidateUpdate(by("operator"), h, named)
 				expectRefusal(t, err, "")
+				given, bare := h.DeepCopy(), without.DeepCopy()
+				given.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "hosts", Name: "m", Machine: "m", Claim: "0123abcd"}
+				bare.Spec.ConsumerRef = given.Spec.ConsumerRef.DeepCopy()
+				_, err = w.ValidateUpdate(by("operator"), bare, given)
+				expectRefusal(t, err, c.refusal)
 				moved := h.DeepCopy()
 				moved.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "hosts", Name: "m", Machine: "m", Claim: "0123abcd"}
 				_, err = w.ValidateCreate(by("operator"), moved)
