@@ -41,17 +41,19 @@ func waysOut(host *infrav1.QuoinHost, machineWaits bool) string {
 		"have what you mended by hand verified, without a reset: " + annotate(host, infrav1.VerifyOnlyAnnotation, ""),
 	}
 	if machineWaits {
-		ways = append(ways, letGo(host))
+		ways = append(ways, wayUnclean(host))
 	}
 	return waysBegin + strings.Join(append(ways, orGiveUp(host)), "; ")
 }
 
-func letGo(host *infrav1.QuoinHost) string {
+// wayUnclean is the command by which the Machine of a host goes although the host is not clean.
+func wayUnclean(host *infrav1.QuoinHost) string {
 	return fmt.Sprintf("let Machine %s/%s go while the host stays quarantined, and perhaps runs: %s",
 		host.Spec.ConsumerRef.Namespace, host.Spec.ConsumerRef.Machine,
 		annotate(host, infrav1.ReleaseUncleanAnnotation, host.ProviderID()))
 }
 
+// orGiveUp is the last way: the command that gives the host up.
 func orGiveUp(host *infrav1.QuoinHost) string {
 	return "only if it does not run any more, and is gone or will be wiped, give it up (its Node's volumes are freed " +
 		"then): " + annotate(host, infrav1.AbandonAnnotation, "")
@@ -64,7 +66,7 @@ func (r *reconciliation) wayOut() string {
 			"freed then): %s", giveUpBegin, annotate(r.host, infrav1.AbandonAnnotation, ""))
 	}
 	return fmt.Sprintf(". It could not be cleaned since %s, and is tried again%s%s; %s",
-		stamp(r.host.Status.CleaningFailsSince.Time), waysBegin, letGo(r.host), orGiveUp(r.host))
+		stamp(r.host.Status.CleaningFailsSince.Time), waysBegin, wayUnclean(r.host), orGiveUp(r.host))
 }
 
 // cleaningFails notes since when the cleaning cannot be carried out, whether the host answers or not.
