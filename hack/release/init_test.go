@@ -10,7 +10,11 @@ import (
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -46,6 +50,14 @@ func TestClusterctlInstallsAndUpgradesARelease(t *testing.T) {
 		HaveKeyWithValue("infrastructure-quoin", "v0.1.0"), HaveKeyWithValue("control-plane-quoin", "v0.1.0")))
 	g.Expect(images(t, plane.Client)).To(HaveEach(testImage + ":v0.1.0"))
 	g.Expect(images(t, plane.Client)).To(HaveLen(2))
+	for _, label := range repository.OwnLabels() {
+		deployment := deploymentOf(t, plane.Client, label)
+		g.Expect(createPod(t, plane.Client, deployment, func(*corev1.PodSpec) {})).To(Succeed())
+		g.Expect(createPod(t, plane.Client, deployment, func(pod *corev1.PodSpec) {
+			pod.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil
+		})).To(MatchError(ContainSubstring(`violates PodSecurity "restricted:latest"`)))
+		expectPolicy(t, plane.Client, deployment)
+	}
 
 	releaseInto(t, arguments{folder: folder, version: "v0.1.1", image: testImage})
 	_, _, err = plane.Clusterctl(ctx, nil, "upgrade", "apply", "--control-plane=quoin:v0.1.1", "--infrastructure=quoin:v0.1.1")
@@ -96,18 +108,73 @@ func versions(t *testing.T, c client.Client) map[string]string {
 	return found
 }
 
+// deploymentOf is the manager of a provider.
+func deploymentOf(t *testing.T, c client.Client, label string) *appsv1.Deployment {
+	t.Helper()
+	list := &appsv1.DeploymentList{}
+	if err := c.List(t.Context(), list, client.MatchingLabels{"cluster.x-k8s.io/provider": label}); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 1 {
+		t.Fatalf("%d Deployments of %s instead of one", len(list.Items), label)
+	}
+	return &list.Items[0]
+}
+
+// createPod creates what the Deployment's controller would, where the API server judges it, and removes it again.
+func createPod(t *testing.T, c client.Client, deployment *appsv1.Deployment, change func(*corev1.PodSpec)) error {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: deployment.Namespace, Name: "judged", Labels: deployment.Spec.Template.Labels},
+		Spec:       *deployment.Spec.Template.Spec.DeepCopy(),
+	}
+	change(&pod.Spec)
+	if err := c.Create(t.Context(), pod); err != nil {
+		return err
+	}
+	return c.Delete(t.Context(), pod, client.GracePeriodSeconds(0))
+}
+
+// expectPolicy compares the NetworkPolicy of a manager with the Service of its webhooks and with its own ports.
+func expectPolicy(t *testing.T, c client.Client, deployment *appsv1.Deployment) {
+	t.Helper()
+	g := NewWithT(t)
+	policies, services := &networkingv1.NetworkPolicyList{}, &corev1.ServiceList{}
+	g.Expect(c.List(t.Context(), policies, client.InNamespace(deployment.Namespace))).To(Succeed())
+	g.Expect(c.List(t.Context(), services, client.InNamespace(deployment.Namespace))).To(Succeed())
+	g.Expect(policies.Items).To(HaveLen(1))
+	spec := policies.Items[0].Spec
+	selector, err := metav1.LabelSelectorAsSelector(&spec.PodSelector)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(selector.Matches(labels.Set(deployment.Spec.Template.Labels))).To(BeTrue())
+	g.Expect(spec.PolicyTypes).To(ConsistOf(networkingv1.PolicyTypeIngress))
+	named := map[string]bool{}
+	for _, port := range deployment.Spec.Template.Spec.Containers[0].Ports {
+		named[port.Name] = true
+	}
+	opened := map[string]bool{}
+	for _, rule := range spec.Ingress {
+		g.Expect(rule.From).To(BeEmpty(), "API servers may be anywhere")
+		for _, port := range rule.Ports {
+			g.Expect(named).To(HaveKey(port.Port.StrVal))
+			opened[port.Port.StrVal] = true
+		}
+	}
+	for _, service := range services.Items {
+		for _, port := range service.Spec.Ports {
+			g.Expect(opened).To(HaveKey(port.TargetPort.StrVal), service.Name)
+		}
+	}
+	g.Expect(opened).To(HaveLen(2), "the webhooks and the metrics")
+}
+
 // images of our managers' Deployments, by namespace and name.
 func images(t *testing.T, c client.Client) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	for _, label := range repository.OwnLabels() {
-		list := &appsv1.DeploymentList{}
-		if err := c.List(t.Context(), list, client.MatchingLabels{"cluster.x-k8s.io/provider": label}); err != nil {
-			t.Fatal(err)
-		}
-		for _, one := range list.Items {
-			found[one.Namespace+"/"+one.Name] = one.Spec.Template.Spec.Containers[0].Image
-		}
+		deployment := deploymentOf(t, c, label)
+		found[deployment.Namespace+"/"+deployment.Name] = deployment.Spec.Template.Spec.Containers[0].Image
 	}
 	return found
 }
