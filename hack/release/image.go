@@ -32,17 +32,26 @@ type programBuilder func(ctx context.Context, o options, architecture, path stri
 // buildManager compiles the manager. Nothing of this machine's settings reaches the program.
 func buildManager(ctx context.Context, o options, architecture, path string) error {
 	const at = "github.com/quoin-dev/cluster-api-provider-quoin/internal/version"
-	flags := "-s -w -buildid= -X " + at + ".version=" + o.version
+	flags := "-X " + at + ".version=" + o.version
 	if commit := commit(ctx, o.root); commit != "" {
 		flags += " -X " + at + ".commit=" + commit
 	}
+	if err := compile(ctx, o.root, ".", flags, architecture, path); err != nil {
+		return fmt.Errorf("building the manager for %s: %w", architecture, err)
+	}
+	return nil
+}
+
+// compile a package of the checkout into a program that is the same wherever the checkout lies.
+func compile(ctx context.Context, root, pkg, flags, architecture, path string) error {
 	var stderr bytes.Buffer
-	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", path, ".")
-	command.Dir, command.Stderr = o.root, &stderr
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid= "+flags,
+		"-o", path, pkg)
+	command.Dir, command.Stderr = root, &stderr
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOEXPERIMENT=", "GOOS=linux",
 		"GOARCH="+architecture, "GOAMD64=v1", "GOARM64=v8.0")
 	if err := command.Run(); err != nil {
-		return fmt.Errorf("building the manager for %s: %w\n%s", architecture, err, stderr.String())
+		return fmt.Errorf("%w\n%s", err, stderr.String())
 	}
 	return nil
 }
@@ -65,35 +74,44 @@ func commit(ctx context.Context, root string) string {
 	return revision
 }
 
-// managerIndex makes the manager's image for every architecture.
-func managerIndex(ctx context.Context, builder *image.Builder, o options, build programBuilder) (v1.ImageIndex, error) {
+// managerIndex makes the manager's image for every architecture, and the list of what is in its programs.
+func managerIndex(
+	ctx context.Context, builder *image.Builder, o options, build programBuilder,
+) (v1.ImageIndex, []byte, error) {
 	work, err := os.MkdirTemp("", "quoin-release-")
 	if err != nil {
-		return nil, fmt.Errorf("folder of the program: %w", err)
+		return nil, nil, fmt.Errorf("folder of the program: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	images := make([]v1.Image, 0, len(architectures))
+	images, programs := make([]v1.Image, 0, len(architectures)), make([]builtManager, 0, len(architectures))
 	for _, architecture := range architectures {
 		layer := filepath.Join(work, architecture)
 		if err := os.Mkdir(layer, 0o755); err != nil {
-			return nil, fmt.Errorf("folder of the program: %w", err)
+			return nil, nil, fmt.Errorf("folder of the program: %w", err)
 		}
-		if err := build(ctx, o, architecture, filepath.Join(layer, "manager")); err != nil {
-			return nil, err
+		manager := filepath.Join(layer, "manager")
+		if err := build(ctx, o, architecture, manager); err != nil {
+			return nil, nil, err
 		}
+		programs = append(programs, builtManager{architecture: architecture, path: manager})
 		if err := image.PlainModes(layer); err != nil {
-			return nil, fmt.Errorf("modes of the program: %w", err)
+			return nil, nil, fmt.Errorf("modes of the program: %w", err)
 		}
 		one, err := builder.OCI(image.Options{
 			Architecture: architecture, Entrypoint: []string{"/manager"}, User: "65532:65532",
 			Labels: map[string]string{"org.opencontainers.image.version": o.version},
 		}, layer)
 		if err != nil {
-			return nil, fmt.Errorf("image for %s: %w", architecture, err)
+			return nil, nil, fmt.Errorf("image for %s: %w", architecture, err)
 		}
 		images = append(images, one)
 	}
-	return image.Index(images...)
+	list, err := sbom(o.version, programs)
+	if err != nil {
+		return nil, nil, err
+	}
+	index, err := image.Index(images...)
+	return index, list, err
 }
 
 // push sends the image to its registry, once: a tag that users may have pulled never changes its meaning.

@@ -60,7 +60,7 @@ func makeRelease(ctx context.Context, o options, build programBuilder, out io.Wr
 		return err
 	}
 	defer func() { _ = builder.Close() }()
-	index, err := managerIndex(ctx, builder, o, build)
+	index, list, err := managerIndex(ctx, builder, o, build)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func makeRelease(ctx context.Context, o options, build programBuilder, out io.Wr
 		_, _ = fmt.Fprintf(out, "pushed %s@%s\n", o.tag, digest)
 	}
 	archive := func(path string) error { return builder.WriteOCI(path, index, o.tag) }
-	if err := write(o, archive); err != nil {
+	if err := write(o, archive, list); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, "release %s: %s\nclusterctl: %s\nimage %s: %s\n", o.version, o.assets(),

@@ -61,7 +61,9 @@ func TestARegistryGetsTheImageOfTheArchive(t *testing.T) {
 		g.Expect(config.Architecture).To(Equal(architecture))
 		g.Expect(config.Config.User).To(Equal("65532:65532"))
 		g.Expect(config.Config.Entrypoint).To(Equal([]string{"/manager"}))
-		g.Expect(program(t, image)).To(Equal("manager v0.1.0 " + architecture))
+		path := filepath.Join(t.TempDir(), "manager")
+		g.Expect(fakeManager(t.Context(), options{root: checkoutRoot, version: "v0.1.0"}, architecture, path)).To(Succeed())
+		g.Expect(program(t, image) == read(t, path)).To(BeTrue(), architecture)
 	}
 }
 
@@ -80,8 +82,9 @@ func TestATagIsPushedOnce(t *testing.T) {
 
 	o, err := a.parse()
 	g.Expect(err).NotTo(HaveOccurred())
-	other := func(_ context.Context, _ options, _, path string) error {
-		return os.WriteFile(path, []byte("other"), 0o755)
+	other := func(ctx context.Context, o options, architecture, path string) error {
+		o.version = "v0.1.0-other"
+		return fakeManager(ctx, o, architecture, path)
 	}
 	g.Expect(makeRelease(t.Context(), o, other, io.Discard)).To(MatchError(And(
 		ContainSubstring("another image"), ContainSubstring(before.Digest.String()), ContainSubstring("choose another VERSION"))))

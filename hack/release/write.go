@@ -33,10 +33,10 @@ func (o options) assets() string { return filepath.Join(o.folder, assetsLabel, o
 //
 //	<folder>/clusterctl.yaml
 //	<folder>/<provider label>/<version>/   what clusterctl reads from a folder
-//	<folder>/assets/<version>/             all of it and the image, to be uploaded
+//	<folder>/assets/<version>/             all of it, the image and its SBOM, to be uploaded
 //
 // Folders of other versions stay: clusterctl generates clusters from the version that is installed.
-func write(o options, archive func(path string) error) error {
+func write(o options, archive func(path string) error, sbom []byte) error {
 	if err := os.MkdirAll(o.folder, 0o755); err != nil {
 		return fmt.Errorf("folder of the release: %w", err)
 	}
@@ -70,6 +70,9 @@ func write(o options, archive func(path string) error) error {
 	}
 	if err := archive(filepath.Join(assets, archiveName)); err != nil {
 		return err
+	}
+	if err := os.WriteFile(filepath.Join(assets, sbomName), sbom, 0o644); err != nil {
+		return fmt.Errorf("writing %s: %w", sbomName, err)
 	}
 	config := clusterctlConfig(o, written.Providers)
 	if o.location.flat {
