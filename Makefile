@@ -21,6 +21,8 @@ VERSION ?=
 IMAGE ?=
 PUSH ?= no
 URL ?=
+# The folder of the database of `make vulnerabilities`.
+VULNDB ?=
 # Which benchmarks run; which fuzz targets, and how long each.
 BENCH ?= .
 FUZZ ?=
@@ -155,6 +157,10 @@ bench: ## Measure placement, events of hosts, moves, fleets of simulated hosts, 
 .PHONY: mutate
 mutate: ## Change one thing at a time in PACKAGES that decide, and print what no test notices; MUTATE="--shard 1/8" takes a part.
 	go run ./hack/mutate $(MUTATE) $(PACKAGES)
+
+.PHONY: vulnerabilities
+vulnerabilities: ## Fail when code is called that a database of vulnerabilities names: VULNDB=<folder like vuln.go.dev>.
+	VULNDB='$(VULNDB)' hack/ci/vulnerabilities.sh
 
 .PHONY: fuzz
 fuzz: ## Fuzz each parser of what users and hosts send, each for FUZZTIME (20s); FUZZ=<regexp> picks.

@@ -26,7 +26,8 @@ describe() {
     kustomize) folder=kustomize source=sigs.k8s.io/kustomize/kustomize/v5 package=$source ;;
     controller-gen) folder=controller-gen source=sigs.k8s.io/controller-tools package=$source/cmd/controller-gen ;;
     golangci-lint) folder=golangci-lint source=github.com/golangci/golangci-lint/v2 package=$source/cmd/golangci-lint ;;
-    *) die "unknown tool $1; there are: cluster-api-controller kubeadm-bootstrap-controller clusterctl kubeadm-control-plane-controller cluster-api-dev-controller kustomize controller-gen golangci-lint" ;;
+    govulncheck) folder=govulncheck source=golang.org/x/vuln package=$source/cmd/govulncheck ;;
+    *) die "unknown tool $1; there are: cluster-api-controller kubeadm-bootstrap-controller clusterctl kubeadm-control-plane-controller cluster-api-dev-controller kustomize controller-gen golangci-lint govulncheck" ;;
   esac
   version=$(cd "$QUOIN_ROOT/hack/tools/$folder" && GOWORK=off go list -m -f '{{.Version}}' "$source")
   case "$folder" in
