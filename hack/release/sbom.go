@@ -56,9 +56,9 @@ func sbom(version string, programs []builtManager) ([]byte, error) {
 			modules[component.BOMRef] = component
 		}
 	}
-	components := append(files, slices.SortedFunc(maps.Values(modules), func(a, b cyclonedx.Component) int {
+	components := slices.Concat(files, slices.SortedFunc(maps.Values(modules), func(a, b cyclonedx.Component) int {
 		return cmp.Compare(a.BOMRef, b.BOMRef)
-	})...)
+	}))
 	list := cyclonedx.NewBOM()
 	list.Metadata = &cyclonedx.Metadata{Component: &cyclonedx.Component{
 		BOMRef: "quoin-manager", Type: cyclonedx.ComponentTypeApplication, Name: "quoin-manager", Version: version}}
