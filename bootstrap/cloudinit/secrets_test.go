@@ -174,6 +174,47 @@ func TestCloudInitIsGuardedWhereItIsEnabled(t *testing.T) {
 	g.Expect(strings.Count(string(created), "file "+file)).To(Equal(1))
 }
 
+// The script runs as the runner has it run, and all that it prints is read.
+func TestWhatAMarkedCommandPrintsIsKeptNowhere(t *testing.T) {
+	const say = `sh -c 'echo letmein; echo letmein >&2; exit 3'`
+	for name, c := range map[string]struct {
+		commands string
+		shown    []string
+		hidden   bool
+	}{
+		"it fails": {"- echo before\n- quoin_secret " + say + "\n- echo after\n",
+			[]string{"before", "command 2 of 3 in preKubeadmCommands ended with code 3"}, true},
+		"it is a list": {"- [quoin_secret, sh, -c, echo letmein; exit 5]\n",
+			[]string{"command 1 of 1 in preKubeadmCommands ended with code 5"}, true},
+		"it may fail": {"- quoin_secret " + say + " || true\n- exit 3\n", nil, true},
+		"it is a function, and the shell goes on": {"- f() { echo letmein; A=here; }; quoin_secret f\n- echo after $A\n- exit 3\n",
+			[]string{"after here"}, true},
+		"it is not marked": {"- " + say + "\n", []string{"letmein"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			parsed, err := cloudinit.Parse([]byte("#cloud-config\nruncmd:\n"+c.commands), nil)
+			g.Expect(err).NotTo(HaveOccurred())
+			_, steps, err := parsed.Steps(cloudinit.Options{})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(steps).To(HaveLen(1))
+			dir := t.TempDir()
+			g.Expect(os.WriteFile(filepath.Join(dir, "prelude"), []byte(run.Prelude), 0o600)).To(Succeed())
+			g.Expect(os.WriteFile(filepath.Join(dir, "script"), []byte(steps[0].Script), 0o600)).To(Succeed())
+			cmd := exec.Command("/bin/sh", "-c", `. "$0"; . "$1"`, filepath.Join(dir, "prelude"), filepath.Join(dir, "script"))
+			cmd.Env = append(os.Environ(), "QUOIN_ROOT="+dir, "QUOIN_RUN_DIR="+dir)
+			out, err := cmd.CombinedOutput()
+			g.Expect(err).To(HaveOccurred())
+			for _, text := range c.shown {
+				g.Expect(string(out)).To(ContainSubstring(text))
+			}
+			if c.hidden {
+				g.Expect(string(out)).NotTo(ContainSubstring("letmein"))
+			}
+		})
+	}
+}
+
 func TestSecretsAreWhatOfBootstrapDataNobodyMayBeTold(t *testing.T) {
 	g := NewWithT(t)
 	data := []byte(`## template: jinja

@@ -14,6 +14,11 @@ quoin_fail() {
 	exit 1
 }
 
+# quoin_secret <command...>: runs a command of bootstrap data, and keeps nothing of what it prints.
+quoin_secret() {
+	"$@" >/dev/null 2>&1
+}
+
 # quoin_settle <seconds> <command...>: waits until the command succeeds.
 quoin_settle() {
 	left=$1
