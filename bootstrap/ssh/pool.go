@@ -20,11 +20,13 @@ type Pool struct {
 	hosts  map[string]*pooled
 }
 
-// pooled is one host's slot. turn serializes dialing, within each caller's context; conn is guarded by Pool.mu, failure
-// by turn.
+// pooled is one host's slot. dialing serializes that, within each caller's context; conn and callers are guarded by
+// Pool.mu, failure by dialing.
 type pooled struct {
 	dialing chan struct{}
 	conn    *Conn
+	// callers of Get that hold the slot: it stays as long as there are any.
+	callers int
 	failure failure
 }
 
@@ -58,6 +60,7 @@ func (p *Pool) Get(ctx context.Context, key string, target Target) (*Conn, error
 	if err != nil {
 		return nil, err
 	}
+	defer p.leave(slot)
 	select {
 	case slot.dialing <- struct{}{}:
 	case <-ctx.Done():
@@ -145,7 +148,14 @@ func (p *Pool) slot(key string) (*pooled, error) {
 		slot = &pooled{dialing: make(chan struct{}, 1)}
 		p.hosts[key] = slot
 	}
+	slot.callers++
 	return slot, nil
+}
+
+func (p *Pool) leave(slot *pooled) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	slot.callers--
 }
 
 // Forget closes the connection for key, if any.
@@ -186,8 +196,11 @@ func (p *Pool) closeIdle() {
 		case <-ticker.C():
 		}
 		p.mu.Lock()
-		for _, slot := range p.hosts {
+		for key, slot := range p.hosts {
 			if slot.conn == nil {
+				if slot.callers == 0 {
+					delete(p.hosts, key)
+				}
 				continue
 			}
 			if since, idle := slot.conn.idleSince(); slot.conn.broken() || idle &&

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/memorytest"
 )
 
 func serve(t *testing.T, o sshtest.ServerOptions) (*sshtest.Server, ssh.Target) {
@@ -357,6 +359,29 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	_, err = pool.Get(t.Context(), "k", target)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(server.Accepted()).To(Equal(2))
+}
+
+// Hosts come and go, and a manager that only dials through them hears of none that goes.
+func TestAPoolKeepsNothingOfHostsThatNobodyConnectsTo(t *testing.T) {
+	g := NewWithT(t)
+	_, target := serve(t, sshtest.ServerOptions{})
+	now := clocktesting.NewFakeClock(time.Now())
+	pool := ssh.NewPool(ssh.PoolOptions{Clock: now})
+	defer pool.Close()
+	const hosts = 20
+	for i := range hosts {
+		_, err := pool.Get(t.Context(), fmt.Sprint("host-", i), target)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	_, err := pool.Get(t.Context(), "silent", ssh.Target{Address: "127.0.0.1", Port: 1})
+	g.Expect(err).To(HaveOccurred())
+	g.Expect(memorytest.Entries(pool)).To(Equal(map[string]int{".hosts": hosts + 1}))
+	g.Eventually(func() map[string]int {
+		now.Step(time.Minute)
+		return memorytest.Entries(pool)
+	}, "20s", "50ms").Should(BeEmpty())
+	_, err = pool.Get(t.Context(), "host-0", target)
+	g.Expect(err).NotTo(HaveOccurred())
 }
 
 func TestKeepAliveNoticesASilentHost(t *testing.T) {

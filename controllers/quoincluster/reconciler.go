@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -89,6 +90,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	quoinCluster := &infrav1.QuoinCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, quoinCluster); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.secrets.forget(req.NamespacedName)
+			r.self.forget(req.NamespacedName)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if _, moving := quoinCluster.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
@@ -159,7 +164,7 @@ func (r *Reconciler) whileActive(
 		return ctrl.Result{}, nil
 	}
 	blockMove(quoinCluster)
-	managers, err := r.managersVersion(ctx, cluster)
+	managers, err := r.managersVersion(ctx, quoinCluster, cluster)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

@@ -22,7 +22,7 @@ import (
 // secretInterval is how long it is believed that Secrets are as they were: they are neither cached nor watched.
 const secretInterval = time.Minute
 
-// secretsRead remembers, by Cluster, what the Secrets that move with it looked like. The zero value is ready.
+// secretsRead remembers, by QuoinCluster, what the Secrets that move with it looked like. The zero value is ready.
 type secretsRead struct {
 	mu   sync.Mutex
 	last map[client.ObjectKey]secretsFound
@@ -36,8 +36,10 @@ type secretsFound struct {
 
 // unmovable are the Secrets that a move would leave behind: of the namespace's hosts, and those of the Cluster's
 // backups. While the Cluster is paused they are read anew.
-func (r *Reconciler) unmovable(ctx context.Context, s *survey, backups []string) ([]moving.Secret, error) {
-	key, needed := client.ObjectKey{Namespace: s.Namespace, Name: s.Cluster.Name}, map[string]bool{}
+func (r *Reconciler) unmovable(
+	ctx context.Context, key client.ObjectKey, s *survey, backups []string,
+) ([]moving.Secret, error) {
+	needed := map[string]bool{}
 	for _, name := range backups {
 		needed[name] = true
 	}
@@ -77,4 +79,10 @@ func (r *Reconciler) unmovable(ctx context.Context, s *survey, backups []string)
 	}
 	r.secrets.last[key] = found
 	return found.stay, nil
+}
+
+func (s *secretsRead) forget(key client.ObjectKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.last, key)
 }

@@ -14,12 +14,13 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/version"
 )
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
 
-// selfManaged remembers, by Cluster, what was found of one of its control-plane Machines. The zero value is ready.
+// selfManaged remembers, by QuoinCluster, what was found of one of its control-plane Machines. The zero value is ready.
 type selfManaged struct {
 	mu   sync.Mutex
 	last map[client.ObjectKey]lookedUp
@@ -33,12 +34,14 @@ type lookedUp struct {
 // managersVersion is the version of Quoin where the Cluster is the one that this manager runs in, and empty elsewhere
 // (S0-55). The managers' own API server then knows a Node of the Cluster's control plane, by the provider ID that no
 // other has. It is asked once for each Machine that is looked at.
-func (r *Reconciler) managersVersion(ctx context.Context, cluster *clusterv1.Cluster) (string, error) {
-	key, machines := client.ObjectKeyFromObject(cluster), &clusterv1.MachineList{}
+func (r *Reconciler) managersVersion(
+	ctx context.Context, quoinCluster *infrav1.QuoinCluster, cluster *clusterv1.Cluster,
+) (string, error) {
+	key, machines := client.ObjectKeyFromObject(quoinCluster), &clusterv1.MachineList{}
 	if err := r.Client.List(ctx, machines, client.UnsafeDisableDeepCopy, client.InNamespace(key.Namespace),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: key.Name}, client.HasLabels{clusterv1.MachineControlPlaneLabel},
+		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}, client.HasLabels{clusterv1.MachineControlPlaneLabel},
 	); err != nil {
-		return "", fmt.Errorf("listing the control-plane Machines of Cluster %s: %w", key, err)
+		return "", fmt.Errorf("listing the control-plane Machines of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
 	}
 	var member *clusterv1.Machine
 	for i := range machines.Items {
@@ -72,4 +75,10 @@ func (r *Reconciler) managersVersion(ctx context.Context, cluster *clusterv1.Clu
 		return "", nil
 	}
 	return version.Get().Version, nil
+}
+
+func (s *selfManaged) forget(key client.ObjectKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.last, key)
 }

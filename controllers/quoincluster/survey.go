@@ -70,7 +70,7 @@ func (r *Reconciler) survey(
 	if controlPlane != nil {
 		backups = controlPlane.Spec.Backup.SecretNames()
 	}
-	if s.Secrets, err = r.unmovable(ctx, s, backups); err != nil {
+	if s.Secrets, err = r.unmovable(ctx, client.ObjectKeyFromObject(quoinCluster), s, backups); err != nil {
 		return nil, err
 	}
 	if controlPlane != nil && s.Cluster.Paused {

@@ -4,9 +4,11 @@
 package quoinmachine
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,7 +32,11 @@ type reservation struct {
 	// group is the cluster and role whose members are spread over failure domains.
 	group   string
 	version string
+	at      time.Time
 }
+
+// longestReservation is far longer than a cache is behind. A host that is gone is never looked at again.
+const longestReservation = 10 * time.Minute
 
 // fits reports whether a host that no other machine has reserved may be what is asked for, if it shares nothing with
 // the hosts of the machine's cluster. others says that one may be that another machine has reserved.
@@ -66,8 +72,11 @@ func (r *reservations) choose(
 	if r.hosts == nil {
 		r.hosts = map[client.ObjectKey]reservation{}
 	}
+	now := time.Now()
+	maps.DeleteFunc(r.hosts, func(_ client.ObjectKey, held reservation) bool { return now.Sub(held.at) > longestReservation })
 	host := hostNamed(hosts, picked.Chosen)
-	r.hosts[client.ObjectKeyFromObject(host)] = reservation{machine: machine, group: group, version: host.ResourceVersion}
+	r.hosts[client.ObjectKeyFromObject(host)] = reservation{machine: machine, group: group, version: host.ResourceVersion,
+		at: now}
 	return picked, others
 }
 

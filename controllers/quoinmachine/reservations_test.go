@@ -4,7 +4,10 @@
 package quoinmachine
 
 import (
+	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,4 +57,18 @@ func TestMachinesThatComeTogetherTakeDifferentHosts(t *testing.T) {
 
 	hosts[0].ResourceVersion = "2"
 	g.Expect(choose("m5")).To(Equal("a1"), "another version tells the truth: the claim of m1 was not made")
+}
+
+func TestNothingIsReservedOfHostsThatAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		var r reservations
+		for i := range 1000 {
+			hosts := []infrav1.QuoinHost{freeHost(fmt.Sprintf("h%d", i), "a", "1")}
+			picked, _ := r.choose(placement.Request{Namespace: "n"}, hosts, client.ObjectKey{Name: "m1"}, "workers")
+			g.Expect(picked.Chosen).NotTo(BeNil())
+			time.Sleep(time.Minute)
+		}
+		g.Expect(len(r.hosts)).To(BeNumerically("<=", 12))
+	})
 }

@@ -77,36 +77,56 @@ func New(reader client.Reader, options ssh.PoolOptions) *Connector {
 // a change of it is noticed at the next call. Errors are *CredentialsError, *HostKeyMissingError, ErrNotPinned, or
 // those of package bootstrap/ssh; a *ssh.BastionError tells nothing about the host.
 func (c *Connector) Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
-	return c.connect(ctx, c.recent.anew(), host)
+	connection, used, err := c.connect(ctx, c.recent.anew(), host)
+	if err != nil {
+		return nil, err
+	}
+	c.note(host, used)
+	return connection, nil
 }
 
 // ConnectAgain is Connect for who asks the same host every few moments: a Secret that was read within the last seconds
 // is not read again, unless it led nowhere.
 func (c *Connector) ConnectAgain(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
+	connection, used, err := c.connectAgain(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	c.note(host, used)
+	return connection, nil
+}
+
+func (c *Connector) connectAgain(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, use, error) {
 	secrets := &noted{Reader: c.recent}
-	connection, err := c.connect(ctx, secrets, host)
+	connection, used, err := c.connect(ctx, secrets, host)
 	if err != nil {
 		c.recent.forget(secrets.keys...)
 	}
-	return connection, err
+	return connection, used, err
 }
 
-func (c *Connector) connect(ctx context.Context, secrets client.Reader, host *infrav1.QuoinHost) (ssh.Host, error) {
+func (c *Connector) connect(
+	ctx context.Context, secrets client.Reader, host *infrav1.QuoinHost,
+) (ssh.Host, use, error) {
 	way, err := readWay(ctx, secrets, host)
 	if err != nil {
-		return nil, err
+		return nil, use{}, err
 	}
 	if err := trusts(host); err != nil {
-		return nil, err
+		return nil, use{}, err
 	}
 	conn, err := c.pool.Get(ctx, key(host), way.target)
 	if err != nil {
-		return nil, way.annotate(c.withPresentedKey(ctx, way.target, err))
+		return nil, use{}, way.annotate(c.withPresentedKey(ctx, way.target, err))
 	}
+	return conn, use{conn.Credential(), way.secretVersion}, nil
+}
+
+// note keeps what the host accepted for Used, until it is forgotten.
+func (c *Connector) note(host *infrav1.QuoinHost, u use) {
 	c.mu.Lock()
-	c.used[key(host)] = use{conn.Credential(), way.secretVersion}
-	c.mu.Unlock()
-	return conn, nil
+	defer c.mu.Unlock()
+	c.used[key(host)] = u
 }
 
 // Used says which key the host accepted, by its fingerprint as ssh-keygen -l prints it, and the resourceVersion of the
@@ -121,9 +141,10 @@ func (c *Connector) Used(host *infrav1.QuoinHost) (fingerprint, secretVersion st
 // DialHost opens a connection from the host itself, for example to what listens on its loopback address. Its sshd must
 // allow TCP forwarding.
 //
-// etcd is asked so on every look at a control plane, over all of its hosts, so this is ConnectAgain.
+// etcd is asked so on every look at a control plane, over all of its hosts, so this is ConnectAgain. Used does not tell of
+// it: who only dials through hosts does not hear when one is deleted.
 func (c *Connector) DialHost(ctx context.Context, host *infrav1.QuoinHost, network, address string) (net.Conn, error) {
-	connection, err := c.ConnectAgain(ctx, host)
+	connection, _, err := c.connectAgain(ctx, host)
 	if err != nil {
 		return nil, err
 	}

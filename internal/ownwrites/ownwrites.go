@@ -8,6 +8,7 @@ package ownwrites
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -27,6 +28,8 @@ type Client struct {
 
 	mu     sync.Mutex
 	writes map[types.UID]write
+	// swept is when what is too old to be waited for was last dropped: nobody asks for an object that is gone.
+	swept time.Time
 }
 
 type write struct {
@@ -40,7 +43,7 @@ func Track(c client.Client) *Client {
 }
 
 // Behind says that the object, as it was read from the cache, is older than what was last written to it here. The event
-// of that write is still to come, so a reconciler may just return; after Patience the answer is no.
+// of that write is still to come, so a reconciler may just return; after Timeout the answer is no.
 func (c *Client) Behind(o client.Object) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,12 +61,21 @@ func (c *Client) Behind(o client.Object) bool {
 
 // note keeps the version that the API server answered a write with.
 func (c *Client) note(o client.Object, err error) error {
-	if err != nil || o.GetUID() == "" || !o.GetDeletionTimestamp().IsZero() && len(o.GetFinalizers()) == 0 {
+	if err != nil || o.GetUID() == "" {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.writes[o.GetUID()] = write{version: o.GetResourceVersion(), at: c.now()}
+	now := c.now()
+	if now.Sub(c.swept) >= Timeout {
+		maps.DeleteFunc(c.writes, func(_ types.UID, w write) bool { return now.Sub(w.at) >= Timeout })
+		c.swept = now
+	}
+	if gone := !o.GetDeletionTimestamp().IsZero() && len(o.GetFinalizers()) == 0; gone {
+		delete(c.writes, o.GetUID())
+		return nil
+	}
+	c.writes[o.GetUID()] = write{version: o.GetResourceVersion(), at: now}
 	return nil
 }
 

@@ -4,12 +4,14 @@
 package ownwrites
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
@@ -77,4 +79,37 @@ func TestWhatIsGoneIsForgotten(t *testing.T) {
 	node.Finalizers = nil
 	g.Expect(c.Update(t.Context(), node)).To(Succeed())
 	g.Expect(c.writes).To(BeEmpty(), "the write that took the last finalizer off was the object's end")
+}
+
+// What others end, and what a last write came before, nobody asks for again.
+func TestNothingIsRememberedOfObjectsThatAreGone(t *testing.T) {
+	g := NewWithT(t)
+	c := Track(fake.NewClientBuilder().Build())
+	now := time.Now()
+	c.now = func() time.Time { return now }
+	write := func(i int) *corev1.Node {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)),
+			Finalizers: []string{"a/b"}}}
+		g.Expect(c.Create(t.Context(), node)).To(Succeed())
+		node.Labels = map[string]string{"a": "b"}
+		g.Expect(c.Update(t.Context(), node)).To(Succeed())
+		return node
+	}
+	ended := write(0)
+	g.Expect(c.Delete(t.Context(), ended)).To(Succeed())
+	g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(ended), ended)).To(Succeed())
+	ended.Finalizers = nil
+	g.Expect(c.Update(t.Context(), ended)).To(Succeed())
+	g.Expect(c.writes).To(BeEmpty(), "it was written to before its end")
+
+	most := 0
+	for i := range 200 {
+		write(i + 1)
+		most = max(most, len(c.writes))
+		now = now.Add(Timeout / 10)
+	}
+	g.Expect(most).To(BeNumerically("<=", 20))
+	now = now.Add(Timeout)
+	write(2000)
+	g.Expect(c.writes).To(HaveLen(1))
 }
