@@ -41,7 +41,8 @@ func (r *Reconciler) managersVersion(
 	if err := r.Client.List(ctx, machines, client.UnsafeDisableDeepCopy, client.InNamespace(key.Namespace),
 		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name}, client.HasLabels{clusterv1.MachineControlPlaneLabel},
 	); err != nil {
-		return "", fmt.Errorf("listing the control-plane Machines of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
+		return "", fmt.Errorf("listing the control-plane Machines of Cluster %s: %w",
+			client.ObjectKeyFromObject(cluster), err)
 	}
 	var member *clusterv1.Machine
 	for i := range machines.Items {

@@ -73,7 +73,9 @@ func (r *reservations) choose(
 		r.hosts = map[client.ObjectKey]reservation{}
 	}
 	now := time.Now()
-	maps.DeleteFunc(r.hosts, func(_ client.ObjectKey, held reservation) bool { return now.Sub(held.at) > longestReservation })
+	maps.DeleteFunc(r.hosts, func(_ client.ObjectKey, held reservation) bool {
+		return now.Sub(held.at) > longestReservation
+	})
 	host := hostNamed(hosts, picked.Chosen)
 	r.hosts[client.ObjectKeyFromObject(host)] = reservation{machine: machine, group: group, version: host.ResourceVersion,
 		at: now}

@@ -141,8 +141,8 @@ func (c *Connector) Used(host *infrav1.QuoinHost) (fingerprint, secretVersion st
 // DialHost opens a connection from the host itself, for example to what listens on its loopback address. Its sshd must
 // allow TCP forwarding.
 //
-// etcd is asked so on every look at a control plane, over all of its hosts, so this is ConnectAgain. Used does not tell of
-// it: who only dials through hosts does not hear when one is deleted.
+// etcd is asked so on every look at a control plane, over all of its hosts, so this is ConnectAgain. Used does not
+// tell of it: who only dials through hosts does not hear when one is deleted.
 func (c *Connector) DialHost(ctx context.Context, host *infrav1.QuoinHost, network, address string) (net.Conn, error) {
 	connection, _, err := c.connectAgain(ctx, host)
 	if err != nil {
