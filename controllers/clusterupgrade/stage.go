@@ -143,7 +143,7 @@ func (r *Reconciler) lookAtSupplies(
 		seen.world.Supplies[object] = infrav1.StagedArtifacts{Namespace: of.Namespace, Template: ref.Name, Role: role}
 		groups = append(groups, group{object, machines, placement.Request{Namespace: of.Namespace, Selector: selector,
 			HostNamespaces: template.Spec.Template.Spec.HostNamespaces, Worker: role == infrav1.StageRoleWorker,
-			FailureDomain: domain, Version: of.Spec.Version, Now: r.Clock.Now()}})
+			FailureDomain: domain, Version: nextVersion(of, object), Now: r.Clock.Now()}})
 		return nil
 	}
 	plane := seen.world.ControlPlane
@@ -163,6 +163,17 @@ func (r *Reconciler) lookAtSupplies(
 		}
 	}
 	return groups, nil
+}
+
+// nextVersion is that of the object's next Machines, by the plan; the target while there is none.
+func nextVersion(of *quoinv1.ClusterUpgrade, object string) string {
+	for _, step := range of.Status.Steps {
+		if step.State != quoinv1.UpgradeStepDone && step.Object == object &&
+			(step.Type == quoinv1.UpgradeStepControlPlane || step.Type == quoinv1.UpgradeStepWorkers) {
+			return step.To
+		}
+	}
+	return of.Spec.Version
 }
 
 // stage asks hosts for what comes next. It is advice, so what cannot be written waits for the next look.

@@ -39,8 +39,8 @@ type fleet struct {
 	// rollout is what the RolloutPolicy says besides.
 	rollout quoinv1.RolloutPolicySpec
 	// spare is the host that the next Machine gets.
-	spare string
-	frozen  bool // no node is replaced
+	spare  string
+	frozen bool // no node is replaced
 
 	// passed tells that a preflight passed.
 	passed bool
