@@ -38,6 +38,8 @@ type observation struct {
 	cluster *clusterv1.Cluster
 	// objects whose versions may be set, as the world names them.
 	objects map[string]client.Object
+	// machines of the Cluster.
+	machines []clusterv1.Machine
 }
 
 // observe reads what a decision rests on. Through the API server it also finds who owns the versions, which the cache
@@ -65,22 +67,19 @@ func (r *Reconciler) observe(
 		return nil, err
 	}
 	var err error
-	if seen.world.Windows, err = r.windows(ctx, of); err != nil {
+	if seen.world.Policy, err = r.policy(ctx, of); err != nil {
 		return nil, err
 	}
 	return seen, r.lookAtSpares(ctx, seen, of)
 }
 
-// windows of the RolloutPolicy that holds for the Cluster. The cache will do: nothing is changed by them.
-func (r *Reconciler) windows(ctx context.Context, of *quoinv1.ClusterUpgrade) ([]quoinv1.RolloutWindow, error) {
+// policy is the RolloutPolicy that holds for the Cluster. The cache will do: nothing is changed by it.
+func (r *Reconciler) policy(ctx context.Context, of *quoinv1.ClusterUpgrade) (*quoinv1.RolloutPolicy, error) {
 	policies := &quoinv1.RolloutPolicyList{}
 	if err := r.Client.List(ctx, policies, client.InNamespace(of.Namespace)); err != nil {
 		return nil, fmt.Errorf("list the RolloutPolicies: %w", err)
 	}
-	if policy := rollout.Of(policies.Items, of.Spec.ClusterName); policy != nil {
-		return policy.Spec.Windows, nil
-	}
-	return nil, nil
+	return rollout.Of(policies.Items, of.Spec.ClusterName), nil
 }
 
 func (r *Reconciler) lookAtCluster(ctx context.Context, _ client.Reader, seen *observation) error {
@@ -173,6 +172,7 @@ func lookAtPools(ctx context.Context, reader client.Reader, seen *observation) e
 	pools := slices.DeleteFunc(deployments.Items, func(of clusterv1.MachineDeployment) bool {
 		return !of.DeletionTimestamp.IsZero()
 	})
+	seen.machines = machines
 	controlPlane, runs := &seen.world.ControlPlane, map[string][]string{}
 	for i := range pools {
 		runs[pools[i].Name] = nil
@@ -194,11 +194,14 @@ func lookAtPools(ctx context.Context, reader client.Reader, seen *observation) e
 	}
 	for i := range pools {
 		of := &pools[i]
-		pool := upgrade.Pool{Name: of.Name, Runs: runs[of.Name], Field: seen.field("MachineDeployment", of,
-			of.Spec.Template.Spec.Version, "spec", "template", "spec", "version")}
+		pool := upgrade.Pool{Name: of.Name, Runs: runs[of.Name], Labels: of.Labels,
+			Paused:   ptr.Deref(of.Spec.Paused, false),
+			OnDelete: of.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType,
+			Field: seen.field("MachineDeployment", of, of.Spec.Template.Spec.Version, "spec", "template", "spec",
+				"version")}
 		pool.Unsettled = unsettled(of, counts{ptr.To(ptr.Deref(of.Spec.Replicas, 1)), of.Status.Replicas,
 			of.Status.UpToDateReplicas, of.Status.AvailableReplicas, of.Status.ObservedGeneration})
-		if ptr.Deref(of.Spec.Paused, false) {
+		if pool.Paused {
 			pool.Unsettled = fmt.Sprintf("MachineDeployment %s is paused: set spec.paused to false", of.Name)
 		}
 		seen.world.Pools = append(seen.world.Pools, pool)

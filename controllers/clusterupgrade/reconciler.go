@@ -226,8 +226,8 @@ func (r *Reconciler) fails(
 		meta.SetStatusCondition(&after.Status.Conditions, metav1.Condition{Type: quoinv1.ClusterUpgradeProgressingCondition,
 			Status: metav1.ConditionFalse, Reason: reason, Message: text.Shorten(refusal.Error(), mostMessage)})
 	}
-	windows, unread := r.windows(ctx, of)
-	return errors.Join(refusal, unread, r.report(ctx, of, before.Status, upgrade.Late(after, windows, r.Clock.Now())))
+	policy, unread := r.policy(ctx, of)
+	return errors.Join(refusal, unread, r.report(ctx, of, before.Status, upgrade.Late(after, policy, r.Clock.Now())))
 }
 
 // mostMessage is what a condition's message holds here.

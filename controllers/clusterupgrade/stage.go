@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +27,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
 
@@ -49,6 +51,7 @@ func (r *Reconciler) lookAtSpares(ctx context.Context, seen *observation, of *qu
 	if err := r.Client.List(ctx, hosts, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list the QuoinHosts: %w", err)
 	}
+	seen.world.Nodes = seen.nodes(hosts.Items)
 	var free []placement.Host
 	for i := range hosts.Items {
 		if host := placement.HostOf(&hosts.Items[i]); placement.Free(host) {
@@ -71,6 +74,30 @@ func (r *Reconciler) lookAtSpares(ctx context.Context, seen *observation, of *qu
 	}
 	slices.SortFunc(seen.world.Spares, func(a, b upgrade.Spare) int { return strings.Compare(a.Name, b.Name) })
 	return nil
+}
+
+// nodes are the Machines by what made them, and the hosts that they have.
+func (o *observation) nodes(hosts []infrav1.QuoinHost) map[string][]upgrade.Node {
+	claims := map[types.NamespacedName]string{}
+	for i := range hosts {
+		if by := hosts[i].Spec.ConsumerRef; by != nil {
+			claims[types.NamespacedName{Namespace: by.Namespace, Name: by.Name}] = client.ObjectKeyFromObject(&hosts[i]).String()
+		}
+	}
+	nodes := map[string][]upgrade.Node{}
+	for i := range o.machines {
+		machine := &o.machines[i]
+		object := "MachineDeployment " + machine.Labels[clusterv1.MachineDeploymentNameLabel]
+		if util.IsControlPlaneMachine(machine) {
+			object = o.world.ControlPlane.Object
+		}
+		node := upgrade.Node{Host: "Machine " + machine.Name, Version: skew.Runs(machine)}
+		if ref := machine.Spec.InfrastructureRef; ref.Kind == "QuoinMachine" && ref.APIGroup == infrav1.GroupVersion.Group {
+			node.Host = cmp.Or(claims[types.NamespacedName{Namespace: machine.Namespace, Name: ref.Name}], node.Host)
+		}
+		nodes[object] = append(nodes[object], node)
+	}
+	return nodes
 }
 
 // servedBy has placement choose as many hosts for each group as it may need, and lists the groups by host.
@@ -116,7 +143,7 @@ func (r *Reconciler) lookAtSupplies(
 		seen.world.Supplies[object] = infrav1.StagedArtifacts{Namespace: of.Namespace, Template: ref.Name, Role: role}
 		groups = append(groups, group{object, machines, placement.Request{Namespace: of.Namespace, Selector: selector,
 			HostNamespaces: template.Spec.Template.Spec.HostNamespaces, Worker: role == infrav1.StageRoleWorker,
-			FailureDomain: domain, Version: of.Spec.Version, Now: r.Clock.Now()}})
+			FailureDomain: domain, Version: nextVersion(of, object), Now: r.Clock.Now()}})
 		return nil
 	}
 	plane := seen.world.ControlPlane
@@ -136,6 +163,17 @@ func (r *Reconciler) lookAtSupplies(
 		}
 	}
 	return groups, nil
+}
+
+// nextVersion is that of the object's next Machines, by the plan; the target while there is none.
+func nextVersion(of *quoinv1.ClusterUpgrade, object string) string {
+	for _, step := range of.Status.Steps {
+		if step.State != quoinv1.UpgradeStepDone && step.Object == object &&
+			(step.Type == quoinv1.UpgradeStepControlPlane || step.Type == quoinv1.UpgradeStepWorkers) {
+			return step.To
+		}
+	}
+	return of.Spec.Version
 }
 
 // stage asks hosts for what comes next. It is advice, so what cannot be written waits for the next look.

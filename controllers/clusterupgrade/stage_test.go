@@ -116,6 +116,21 @@ func TestNoMoreHostsAreAskedThanThereAreMachines(t *testing.T) {
 	w.Expect(w.asked()).To(HaveLen(3))
 }
 
+// A host that becomes free does not take the place of one that has the next version already, whatever its name.
+func TestAHostThatHasTheVersionStaysAsked(t *testing.T) {
+	w := stagingWorld(t, templateOf("plane"), freeHost("b", "plane", "*"), freeHost("c", "plane", "*"),
+		freeHost("d", "plane", "*"))
+	w.reconcile()
+	for _, name := range []string{"b", "c", "d"} {
+		host := w.host(name)
+		host.Status.Staged = host.Spec.Stage.Artifacts
+		w.Expect(w.client.Update(t.Context(), host)).To(Succeed())
+	}
+	w.Expect(w.client.Create(t.Context(), freeHost("a", "plane", "*"))).To(Succeed())
+	w.reconcile()
+	w.Expect(w.asked()).To(Equal([]string{"b v1.35.4 ControlPlane", "c v1.35.4 ControlPlane", "d v1.35.4 ControlPlane"}))
+}
+
 // Each process dies after each of its writes, and the hosts are asked for what comes next all the same; at the end
 // nobody is asked for anything.
 func TestHostsAreAskedUntilTheUpgradeIsOver(t *testing.T) {

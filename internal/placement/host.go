@@ -27,6 +27,7 @@ func HostOf(h *infrav1.QuoinHost) Host {
 		ConsumerNamespaces: h.Spec.ConsumerNamespaces,
 		Identities:         IdentitiesOf(h.Status.Facts),
 		FormerPool:         h.Annotations[infrav1.FormerPoolAnnotation],
+		Staged:             h.Status.Staged,
 	}
 	if h.Status.Facts != nil {
 		host.Runtime = h.Status.Facts.ContainerRuntime

@@ -95,6 +95,8 @@ type Host struct {
 	Cgroup int32
 	// FormerPool is the pool of the machine that had the host last.
 	FormerPool string
+	// Staged is what was brought to the host ahead.
+	Staged []infrav1.StagedArtifacts
 	// FailedAt is when a claim of FailedPool last ended in failure on the host; zero when none did.
 	FailedAt   time.Time
 	FailedPool string
@@ -140,8 +142,8 @@ type Count struct {
 }
 
 // Select picks the host for request. Among the eligible ones come first those that did not fail lately, then those of
-// the emptiest failure domain, then a former host of the pool if the machine wants one, then by namespace (the
-// machine's own first) and name.
+// the emptiest failure domain, then a former host of the pool if the machine wants one, then those that have the
+// machine's version already, then by namespace (the machine's own first) and name.
 func Select(request Request, hosts []Host) Result {
 	result := Result{Reasons: map[Reason]int{}}
 	var free []Host
@@ -164,6 +166,7 @@ func Select(request Request, hosts []Host) Result {
 			cmpBool(avoided(request, a), avoided(request, b)),
 			cmp.Compare(request.Members[a.FailureDomain], request.Members[b.FailureDomain]),
 			-cmpBool(former(request, a), former(request, b)),
+			-cmpBool(staged(request, a), staged(request, b)),
 			-cmpBool(a.Namespace == request.Namespace, b.Namespace == request.Namespace),
 			strings.Compare(a.Namespace, b.Namespace),
 			strings.Compare(a.Name, b.Name),
@@ -185,6 +188,18 @@ func avoided(request Request, h Host) bool {
 
 func former(request Request, h Host) bool {
 	return request.PreferFormer && request.Pool != "" && h.FormerPool == request.Pool
+}
+
+// staged reports whether the host has what a machine of that version and role is made of. From where it came does not
+// matter: files and images are known by their checksums.
+func staged(request Request, h Host) bool {
+	role := infrav1.StageRoleControlPlane
+	if request.Worker {
+		role = infrav1.StageRoleWorker
+	}
+	return slices.ContainsFunc(h.Staged, func(has infrav1.StagedArtifacts) bool {
+		return has.Version == request.Version && has.Role == role
+	})
 }
 
 // NamespaceAllowed reports whether the host is offered to machines of namespace. That is the host's consent to a claim,

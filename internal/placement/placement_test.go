@@ -16,14 +16,17 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"k8s.io/apimachinery/pkg/labels"
 	"pgregory.net/rapid"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
 // TestScripts runs the scenarios of testdata. Commands:
 //
 //	hosts       one host per line: [namespace/]name key=value ... with the keys state, domain, offer (comma separated),
-//	            former and failed (pool@minutes ago), and the flags inUse, notReady, leaving, held, detached, maintenance,
+//	            former, failed (pool@minutes ago) and staged (version@role), and the flags inUse, notReady, leaving, held, detached, maintenance,
 //	            preparing, serving; any other key=value is a label
-//	select      namespace=.. accept=(..) selector=(..) domain=.. members=(domain=n,..) pool=.. former worker
+//	select      namespace=.. accept=(..) selector=(..) domain=.. members=(domain=n,..) pool=.. version=.. former
+//	            worker
 //	soon        with the arguments of select: when each host could be claimed
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -116,6 +119,9 @@ func parseHost(t *testing.T, line string) Host {
 			h.Serving = true
 		case "former":
 			h.FormerPool = value
+		case "staged":
+			version, role, _ := strings.Cut(value, "@")
+			h.Staged = append(h.Staged, infrav1.StagedArtifacts{Namespace: "default", Template: "t", Version: version, Role: role})
 		case "failed":
 			pool, age, _ := strings.Cut(value, "@")
 			minutes, err := strconv.Atoi(age)
@@ -149,6 +155,8 @@ func parseRequest(t *testing.T, d *datadriven.TestData) Request {
 			r.PreferFormer = true
 		case "worker":
 			r.Worker = true
+		case "version":
+			r.Version = arg.Vals[0]
 		case "selector":
 			selector, err := labels.Parse(strings.Join(arg.Vals, ","))
 			if err != nil {

@@ -15,6 +15,6 @@ import (
 // What the documentation shows is what happens: its example is the upgrade of testdata/scripts/hops.txt.
 func TestTheDocumentedUpgradeHappens(t *testing.T) {
 	g, example := NewWithT(t), &quoinv1.ClusterUpgrade{}
-	g.Expect(docstest.Happens(t, "../../docs/upgrades.md", "testdata/scripts/hops.txt", example)).To(Equal(3))
+	g.Expect(docstest.Happens(t, "../../docs/upgrades.md", "testdata/scripts/hops.txt", example)).To(Equal(4))
 	g.Expect(example.Spec.Via).To(Equal([]string{"v1.35.4"}))
 }

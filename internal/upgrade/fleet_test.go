@@ -36,7 +36,11 @@ type fleet struct {
 	blocks string
 	// windows are in UTC, and end on the day on which they begin.
 	windows []quoinv1.RolloutWindow
-	frozen  bool // no node is replaced
+	// rollout is what the RolloutPolicy says besides.
+	rollout quoinv1.RolloutPolicySpec
+	// spare is the host that the next Machine gets.
+	spare  string
+	frozen bool // no node is replaced
 
 	// passed tells that a preflight passed.
 	passed bool
@@ -47,6 +51,25 @@ type fleet struct {
 type pool struct {
 	name, spec string
 	nodes      []string
+	// hosts of the nodes, once one was replaced.
+	hosts            []string
+	paused, onDelete bool
+}
+
+// host of a node.
+func (p pool) host(i int) string {
+	if p.hosts != nil {
+		return p.hosts[i]
+	}
+	return fmt.Sprintf("metal/%s-%d", p.name[strings.LastIndex(p.name, " ")+1:], i+1)
+}
+
+// placed are the nodes with their hosts.
+func (p pool) placed() (nodes []Node) {
+	for i, version := range p.nodes {
+		nodes = append(nodes, Node{Host: p.host(i), Version: version})
+	}
+	return nodes
 }
 
 func newFleet(to string) *fleet {
@@ -67,7 +90,11 @@ func (p pool) unsettled() string {
 }
 
 func (f *fleet) world() World {
-	w := World{First: f.first, Checks: f.checks, Windows: f.windows}
+	w := World{First: f.first, Checks: f.checks, Nodes: map[string][]Node{f.plane.name: f.plane.placed()}}
+	if f.rollout.Windows = f.windows; len(f.windows)+len(f.rollout.Groups) > 0 {
+		w.Policy = &quoinv1.RolloutPolicy{Spec: f.rollout}
+		w.Policy.Name = "prod"
+	}
 	w.Cluster = &Cluster{Name: "prod", Paused: f.paused, Initialized: true, Policies: f.policies}
 	if f.topology != nil {
 		w.Cluster.Topology = &Topology{Field: Field{Object: "Cluster prod", Value: f.topologyVersion, Owner: "argocd (Apply)"},
@@ -83,8 +110,9 @@ func (f *fleet) world() World {
 		w.ControlPlane.Addons = "kube-proxy is " + f.addons
 	}
 	for _, p := range f.pools {
-		w.Pools = append(w.Pools, Pool{Name: p.name, Runs: p.nodes, Unsettled: p.unsettled(),
-			Field: Field{Object: "MachineDeployment " + p.name, Value: p.spec, Owner: "argocd (Apply)"}})
+		w.Nodes["MachineDeployment "+p.name] = p.placed()
+		w.Pools = append(w.Pools, Pool{Name: p.name, Runs: p.nodes, Unsettled: p.unsettled(), Paused: p.paused,
+			OnDelete: p.onDelete, Field: Field{Object: "MachineDeployment " + p.name, Value: p.spec, Owner: "argocd (Apply)"}})
 	}
 	return w
 }
@@ -210,12 +238,25 @@ func (f *fleet) roll(p *pool) bool {
 	}
 	for i, node := range p.nodes {
 		if node != p.spec {
-			p.nodes = slices.Clone(p.nodes)
-			p.nodes[i] = p.spec
+			p.replace(i, &f.spare)
 			return true
 		}
 	}
 	return false
+}
+
+// replace has a node on the spare host take the place of one, whose host is the spare one then.
+func (p *pool) replace(i int, spare *string) {
+	hosts := make([]string, len(p.nodes))
+	for j := range hosts {
+		hosts[j] = p.host(j)
+	}
+	if *spare == "" {
+		*spare = "metal/spare"
+	}
+	hosts[i], *spare = *spare, hosts[i]
+	p.nodes, p.hosts = slices.Clone(p.nodes), hosts
+	p.nodes[i] = p.spec
 }
 
 // illegal is what the policies do not allow now. kube-proxy is that of the add-ons, everywhere.

@@ -103,6 +103,7 @@ func Next(w World, upgrade *quoinv1.ClusterUpgrade, now time.Time) Decision {
 	case t.replan():
 		t.carryOut()
 	}
+	t.show()
 	t.stage()
 	t.deadline()
 	return d
@@ -209,7 +210,7 @@ func (t *deliberation) keep(all []quoinv1.UpgradeStep) (begun, left []quoinv1.Up
 		case known && !was.StartTime.IsZero() && t.kept(was):
 			continue
 		case known && step.Type != quoinv1.UpgradeStepHealth:
-			step.StartTime = was.StartTime
+			step.StartTime, step.Change, step.Machines = was.StartTime, was.Change, was.Machines
 		}
 		left = append(left, step)
 	}

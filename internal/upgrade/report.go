@@ -86,9 +86,9 @@ func (t *deliberation) again(after time.Duration) {
 // Late is the status of an upgrade of which nothing could be decided or written, with whether it takes longer than it
 // may.
 func Late(
-	of *quoinv1.ClusterUpgrade, windows []quoinv1.RolloutWindow, now time.Time,
+	of *quoinv1.ClusterUpgrade, policy *quoinv1.RolloutPolicy, now time.Time,
 ) quoinv1.ClusterUpgradeStatus {
-	t := deliberation{World: World{Windows: windows}, Decision: &Decision{Status: *of.Status.DeepCopy()}, upgrade: of,
+	t := deliberation{World: World{Policy: policy}, Decision: &Decision{Status: *of.Status.DeepCopy()}, upgrade: of,
 		spec: of.Spec, now: now.Truncate(time.Second)}
 	t.deadline()
 	return t.Status
@@ -96,7 +96,7 @@ func Late(
 
 // closed says when Machines may be replaced again, and has that looked at; empty when they may.
 func (t *deliberation) closed() string {
-	message, until, err := rollout.ClosedUntil(t.Windows, t.now)
+	message, until, err := rollout.ClosedUntil(t.windows(), t.now)
 	if err != nil || message == "" {
 		return "" // the RolloutPolicy says what is wrong with it
 	}
@@ -109,7 +109,7 @@ func (t *deliberation) closed() string {
 func (t *deliberation) deadline() {
 	allowed := time.Duration(ptr.Deref(t.spec.DeadlineSeconds, defaultDeadline)) * time.Second
 	since, begun := markedAt(t.upgrade, quoinv1.ClusterUpgradeBegunAnnotation)
-	until, windows := "end", t.Windows
+	until, windows := "end", t.windows()
 	if !begun {
 		since, until, windows = t.upgrade.CreationTimestamp.Time, "begin", nil
 	}

@@ -5,6 +5,7 @@ package upgrade
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,7 +29,11 @@ import (
 //	status           what people see
 //	set <object> <version>, pool <name:version>, block <why>, pass, pause, resume, kill (the status is lost), approve,
 //	skip <check> <why>, via .., first ..
+//	plan             what people see of what is left, before and while it is done
 //	windows          of the RolloutPolicy, as YAML
+//	rollout          the spec of the RolloutPolicy, as YAML
+//	pools            paused=.. ondelete=..
+//	move <host>      the first Machine of the control plane is on another host
 //	freeze           no node is replaced any more
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
@@ -123,12 +128,62 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 		if err := yaml.UnmarshalStrict([]byte(d.Input), &f.windows); err != nil {
 			t.Fatal(err)
 		}
+	case "rollout":
+		f.rollout = quoinv1.RolloutPolicySpec{}
+		if err := yaml.UnmarshalStrict([]byte(d.Input), &f.rollout); err != nil {
+			t.Fatal(err)
+		}
+		f.windows = f.rollout.Windows
+	case "pools":
+		for i := range f.pools {
+			f.pools[i].paused, f.pools[i].onDelete = argIs(d, "paused", f.pools[i].name), argIs(d, "ondelete", f.pools[i].name)
+		}
+	case "move":
+		spare := words[0]
+		f.plane.replace(0, &spare)
+		f.plane.nodes[0] = f.plane.nodes[1]
+	case "plan":
+		return f.shown()
 	case "status":
 		return f.status()
 	default:
 		t.Fatalf("unknown command %s", d.Cmd)
 	}
 	return ""
+}
+
+func argIs(d *datadriven.TestData, key, value string) bool {
+	return slices.ContainsFunc(d.CmdArgs, func(arg datadriven.CmdArg) bool {
+		return arg.Key == key && slices.Contains(arg.Vals, value)
+	})
+}
+
+// shown is what people see of the steps that are left.
+func (f *fleet) shown() string {
+	var text strings.Builder
+	plan := f.upgrade.Status.Plan
+	fmt.Fprintf(&text, "plan %s\n", plan.ID)
+	said := func(holds []quoinv1.UpgradeHold) {
+		for _, hold := range holds {
+			fmt.Fprintf(&text, "  %s: %s\n", hold.Type, hold.Message)
+		}
+	}
+	said(plan.Holds)
+	for _, step := range f.upgrade.Status.Steps {
+		if step.State == quoinv1.UpgradeStepDone {
+			continue
+		}
+		fmt.Fprintln(&text, line(step))
+		switch machines := step.Machines; {
+		case machines != nil:
+			more := map[bool]string{true: " .."}[int(*machines.Count) > len(machines.Hosts)]
+			fmt.Fprintf(&text, "  %s %d: %s%s\n", step.Change, *machines.Count, strings.Join(machines.Hosts, ", "), more)
+		case step.Change != "":
+			fmt.Fprintf(&text, "  %s\n", step.Change)
+		}
+		said(step.Holds)
+	}
+	return text.String()
 }
 
 // tell is what the upgrade writes and says, each when it changes.

@@ -121,9 +121,8 @@ func (t *deliberation) wants(spare Spare) []infrav1.StagedArtifacts {
 	var wants []infrav1.StagedArtifacts
 	seen := map[string]bool{}
 	for _, step := range t.Status.Steps {
-		raises := step.Type == quoinv1.UpgradeStepControlPlane || step.Type == quoinv1.UpgradeStepWorkers
 		of, known := t.Supplies[step.Object]
-		if !raises || step.State == quoinv1.UpgradeStepDone || seen[step.Object] || !known ||
+		if !raises(step) || step.State == quoinv1.UpgradeStepDone || seen[step.Object] || !known ||
 			!slices.Contains(spare.Serves, step.Object) {
 			continue
 		}

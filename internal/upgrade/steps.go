@@ -159,8 +159,7 @@ func (w World) satisfied(step quoinv1.UpgradeStep) bool {
 func (w World) raises(steps []quoinv1.UpgradeStep) []string {
 	var lines []string
 	for _, step := range steps {
-		raises := step.Type == quoinv1.UpgradeStepControlPlane || step.Type == quoinv1.UpgradeStepWorkers
-		if raises && !w.reached(step) {
+		if raises(step) && !w.reached(step) {
 			lines = append(lines, line(step))
 		}
 	}

@@ -44,8 +44,10 @@ type World struct {
 	Supplies map[string]infrav1.StagedArtifacts
 	// Spares are the hosts that those Machines would claim next, and those that are asked for this upgrade already.
 	Spares []Spare
-	// Windows of the RolloutPolicy that holds for the Cluster, in which alone Machines are replaced.
-	Windows []quoinv1.RolloutWindow
+	// Nodes are the Machines that there are, by the object that made them, as steps name it.
+	Nodes map[string][]Node
+	// Policy is the RolloutPolicy that holds for the Cluster; nil without one.
+	Policy *quoinv1.RolloutPolicy
 	// Took is how long such steps took in earlier upgrades of the Cluster, by StepKey.
 	Took map[string]time.Duration
 
@@ -116,6 +118,10 @@ type Pool struct {
 	Runs []string
 	// Unsettled says what keeps its spec from being carried out everywhere; empty when that is done.
 	Unsettled string
+	// Labels by which a RolloutPolicy selects it.
+	Labels map[string]string
+	// Paused: Cluster API replaces none of its Machines. OnDelete: only those that somebody deletes.
+	Paused, OnDelete bool
 }
 
 // versions that the pool has or is to get.
@@ -147,6 +153,14 @@ func (w *World) index() {
 	for i := range w.Pools {
 		w.byObject[w.Pools[i].Object] = &w.Pools[i]
 	}
+}
+
+// windows in which alone Machines are replaced.
+func (w World) windows() []quoinv1.RolloutWindow {
+	if w.Policy == nil {
+		return nil
+	}
+	return w.Policy.Spec.Windows
 }
 
 func (w World) pool(object string) *Pool { return w.byObject[object] }

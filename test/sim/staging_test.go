@@ -15,6 +15,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim"
@@ -137,6 +138,32 @@ func TestAStagedHostJoinsWithoutFetching(t *testing.T) {
 	g.Expect(l.untilState(infrav1.HostStateProvisioned).Status.Staged).To(BeEmpty())
 	l.deleteMachine()
 	l.untilState(infrav1.HostStateAvailable)
+}
+
+// TestAMachineTakesTheHostThatIsStaged has two free hosts, of which the first one by its name has nothing.
+func TestAMachineTakesTheHostThatIsStaged(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	l, d := newStagingLab(t, "preferred", "")
+	bare, err := l.fleet.Add("a-bare")
+	g.Expect(err).NotTo(HaveOccurred())
+	l.create(quoinHost(bare, l.key.Namespace))
+	other := func() *infrav1.QuoinHost {
+		host := &infrav1.QuoinHost{}
+		g.Expect(l.plane.Client.Get(t.Context(), types.NamespacedName{Namespace: l.key.Namespace, Name: bare.Name},
+			host)).To(Succeed())
+		return host
+	}
+	g.Eventually(func() infrav1.HostState { return other().Status.State }, patience).Should(
+		Equal(infrav1.HostStateAvailable))
+	l.untilStaged()
+	asked := d.asked()
+	l.addFetched()
+	g.Eventually(func() bool { return l.object().Spec.ConsumerRef != nil || other().Spec.ConsumerRef != nil },
+		patience).Should(BeTrue())
+	g.Expect(other().Spec.ConsumerRef).To(BeNil(), "the other host was claimed")
+	g.Expect(l.untilProvisioned()).To(Equal(infrav1.HostProvisionedReason), l.describe())
+	g.Expect(d.asked()).To(Equal(asked), "nothing was fetched again")
 }
 
 // TestAStagedFileIsTrustedForNothing spoils each file that was staged.

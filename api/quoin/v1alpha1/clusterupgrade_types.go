@@ -207,6 +207,66 @@ const (
 	UpgradeStepDone UpgradeStepState = "Done"
 )
 
+// UpgradeStepChange says how what a step is about gets its version.
+// +kubebuilder:validation:Enum=Replace;Update
+type UpgradeStepChange string
+
+const (
+	// UpgradeStepReplace has new Machines take the place of old ones, on other hosts or, once they are reset, on the same.
+	UpgradeStepReplace UpgradeStepChange = "Replace"
+	// UpgradeStepUpdate changes objects in place; no Machine and no host is replaced.
+	UpgradeStepUpdate UpgradeStepChange = "Update"
+)
+
+// UpgradeStepMachines are the Machines that a step replaces.
+type UpgradeStepMachines struct {
+	// count of them.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Count *int32 `json:"count,omitempty"`
+
+	// hosts of the first three, by name: "namespace/name" of a QuoinHost, "Machine name" where a Machine has none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=317
+	Hosts []string `json:"hosts,omitempty"`
+}
+
+// UpgradeHoldType is what holds.
+// +kubebuilder:validation:Enum=Approval;Pause;Window;Order;Version;OnDelete
+type UpgradeHoldType string
+
+const (
+	// UpgradeHoldApproval waits until a person approves the plan.
+	UpgradeHoldApproval UpgradeHoldType = "Approval"
+	// UpgradeHoldPause waits until a person takes a pause off, or continues after a Machine.
+	UpgradeHoldPause UpgradeHoldType = "Pause"
+	// UpgradeHoldWindow replaces Machines in the windows of a RolloutPolicy alone.
+	UpgradeHoldWindow UpgradeHoldType = "Window"
+	// UpgradeHoldOrder replaces the Machines of other MachineDeployments first, by the groups of a RolloutPolicy.
+	UpgradeHoldOrder UpgradeHoldType = "Order"
+	// UpgradeHoldVersion has other parts of the Cluster get their versions first, by the rule that the message names.
+	UpgradeHoldVersion UpgradeHoldType = "Version"
+	// UpgradeHoldOnDelete waits until somebody deletes each Machine that is to be replaced.
+	UpgradeHoldOnDelete UpgradeHoldType = "OnDelete"
+)
+
+// UpgradeHold is what holds a step, or every step, until something is so.
+type UpgradeHold struct {
+	// type is what holds.
+	// +required
+	Type UpgradeHoldType `json:"type,omitempty"`
+
+	// message names whose rule it is, and until when it holds.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Message string `json:"message,omitempty"`
+}
+
 // UpgradeStep is one step of an upgrade.
 type UpgradeStep struct {
 	// type is what the step is about.
@@ -239,6 +299,23 @@ type UpgradeStep struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Why string `json:"why,omitempty"`
+
+	// change says how the object gets the version; unset where nothing of the Cluster is changed, and of a control plane
+	// that is hosted, which has no Machines.
+	// +optional
+	Change UpgradeStepChange `json:"change,omitempty"`
+
+	// machines that the step replaces, as they are until it begins. Another host makes no other plan.
+	// +optional
+	Machines *UpgradeStepMachines `json:"machines,omitempty"`
+
+	// holds are what is known to hold the step until something is so, besides the holds of the plan. Some may hold
+	// nothing when it comes to that, such as an order of what nothing is outdated of by then.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	Holds []UpgradeHold `json:"holds,omitempty"`
 
 	// state is how far the step is.
 	// +required
@@ -289,6 +366,14 @@ type UpgradePlan struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=1024
 	Advice []string `json:"advice,omitempty"`
+
+	// holds are what holds the steps that are left: all of them, or of a window those that replace Machines of a
+	// QuoinControlPlane or of what the RolloutPolicy selects. They may change without another plan.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	Holds []UpgradeHold `json:"holds,omitempty"`
 
 	// changed says what is other than in the plan before this one; empty of the first.
 	// +optional
