@@ -6,10 +6,13 @@ package quoinhost
 import (
 	"slices"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
 )
 
 func TestTheWordOfAnotherBMCFencesNobody(t *testing.T) {
@@ -25,4 +28,74 @@ func TestTheWordOfAnotherBMCFencesNobody(t *testing.T) {
 	})
 	w.until("fenced", (*infrav1.QuoinHost).Fenced)
 	w.g.Expect(w.bmc.told()).To(Equal([]string{"cycle", "off", "off"}))
+}
+
+// bmcWorld is a free host with a BMC.
+func bmcWorld(t *testing.T) *world {
+	host := newHost()
+	host.Spec.HostKeys = []string{keyA}
+	withBMC(host)
+	w := newWorld(t, host)
+	w.bmc.count = true
+	w.untilState(infrav1.HostStateAvailable)
+	return w
+}
+
+func TestABMCIsAskedBeforeItIsNeeded(t *testing.T) {
+	w := bmcWorld(t)
+	w.untilReason(infrav1.HostBMCVerifiedCondition, infrav1.HostBMCVerifiedReason)
+	w.g.Expect(w.host().Status.Power.State).To(BeEmpty(), "nobody needs it now")
+	w.g.Expect(w.bmc.told()).To(Equal([]string{"state"}))
+	w.linger(100)
+	w.restart()
+	w.linger(10)
+	w.g.Expect(w.bmc.told()).To(HaveLen(1), "nor does another manager, on the same day")
+	w.now = w.now.Add(25 * time.Hour)
+	w.linger(5)
+	w.g.Expect(w.bmc.told()).To(HaveLen(2))
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.BMC.Address, h.Generation = "https://192.0.2.112", h.Generation+1 })
+	w.linger(5)
+	w.g.Expect(w.bmc.told()).To(HaveLen(3), "another one is asked at once")
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.BMC = nil })
+	w.linger(2)
+	w.g.Expect(condition1(w.host(), infrav1.HostBMCVerifiedCondition)).To(BeNil())
+}
+
+func TestABMCThatWouldBeOfNoUseIsNamedWhileTheHostIsWell(t *testing.T) {
+	for name, c := range map[string]struct {
+		state string
+		err   error
+		says  string
+		// times it is asked within 25 hours.
+		times int
+	}{
+		"it does not answer": {err: &redfish.UnreachableError{Address: "192.0.2.111", Action: "log in", Err: errNoRoute},
+			says: "does not answer", times: 25},
+		"it refuses the account": {err: &redfish.AuthenticationError{Address: "192.0.2.111", Action: "log in", Status: 401},
+			says: "refuses the user name or the password", times: 2},
+		"it is another machine's": {err: &redfish.IdentityError{Address: "192.0.2.111"}, says: "192.0.2.111", times: 25},
+		"it says that the host is off": {state: "Off", says: "the power is off, and the host answers", times: 25},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := newHost()
+			host.Spec.HostKeys = []string{keyA}
+			withBMC(host)
+			w := newWorld(t, host)
+			w.bmc.count, w.bmc.err, w.bmc.state = true, c.err, c.state
+			w.untilReason(infrav1.HostBMCVerifiedCondition, infrav1.HostBMCFailedReason)
+			message := condition1(w.host(), infrav1.HostBMCVerifiedCondition).Message
+			w.g.Expect(message).To(And(ContainSubstring(c.says), ContainSubstring("the host cannot be fenced"),
+				ContainSubstring("quoin.cluster.x-k8s.io/retry=")))
+			w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateAvailable), "it serves all the same")
+			w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Status).To(Equal(metav1.ConditionTrue))
+			w.g.Expect(w.host().Fenced()).To(BeFalse())
+			for end := w.now.Add(24*time.Hour + 30*time.Minute); w.now.Before(end); {
+				w.linger(1)
+			}
+			w.g.Expect(len(w.bmc.told())).To(BeNumerically("~", c.times, 1))
+			w.bmc.set(nil, "On")
+			w.annotate(infrav1.RetryAnnotation, "")
+			w.untilReason(infrav1.HostBMCVerifiedCondition, infrav1.HostBMCVerifiedReason)
+		})
+	}
 }

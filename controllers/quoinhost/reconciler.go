@@ -231,6 +231,9 @@ func (r *Reconciler) takeStep(
 		return ctrl.Result{}, err
 	}
 	result, err := one.step(ctx)
+	if wait := one.verifyBMC(); wait > 0 {
+		result.requeueAfter = min(result.requeueAfter, wait)
+	}
 	if err == nil {
 		err = one.giveOrder(ctx)
 	}

@@ -18,6 +18,9 @@ type Timings struct {
 	RetryFirst, RetryLast time.Duration
 	// Power lies between two orders to a BMC that fails.
 	Power time.Duration
+	// BMC is how often a BMC is asked that nobody needs at the moment, and BMCRetry how soon again when it did not do. One
+	// that refuses the account is not asked more often: BMCs lock accounts.
+	BMC, BMCRetry time.Duration
 	// Push is how soon a host asks again for its turn to be sent files.
 	Push time.Duration
 	// Stage is how soon what could not be staged is tried again.
@@ -40,6 +43,7 @@ func DefaultTimings() Timings {
 		Inspect:    time.Minute,
 		RetryFirst: 5 * time.Second, RetryLast: 5 * time.Minute,
 		Power:   time.Minute,
+		BMC:     24 * time.Hour, BMCRetry: time.Hour,
 		Push:    10 * time.Second,
 		Stage:   10 * time.Minute,
 		Isolate: 10 * time.Minute,

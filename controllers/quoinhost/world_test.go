@@ -418,6 +418,14 @@ type fakeBMC struct {
 	// onCycle is what a boot brings about.
 	onCycle func()
 	orders  []string
+	// count: questions are orders too.
+	count bool
+}
+
+func (b *fakeBMC) set(err error, state string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err, b.state = err, state
 }
 
 func (b *fakeBMC) command(name, state string) error {
@@ -433,6 +441,9 @@ func (b *fakeBMC) command(name, state string) error {
 func (b *fakeBMC) State(context.Context, *infrav1.QuoinHost) (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.count {
+		b.orders = append(b.orders, "state")
+	}
 	return b.state, b.err
 }
 

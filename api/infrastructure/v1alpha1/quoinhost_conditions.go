@@ -20,6 +20,9 @@ const (
 	// HostFencedCondition is True when the host is known not to run: its BMC confirms that the power is off, or a person
 	// stated that it is gone. Absent while nobody asks.
 	HostFencedCondition = "Fenced"
+	// HostBMCVerifiedCondition is True while the host's BMC let us in when it was last asked, and speaks of this host's
+	// computer: it is asked when the host is new or changes, and daily. Absent where there is no BMC, and until it was asked.
+	HostBMCVerifiedCondition = "BMCVerified"
 	// HostAddonImagesCondition is True when the host holds the images of every version that its QuoinMachine asks for.
 	HostAddonImagesCondition = "AddonImagesPresent"
 	// HostEtcdRecoveryCondition is True when the host has done its part in a recovery of etcd that its QuoinMachine asks
@@ -147,6 +150,8 @@ const (
 	HostDomainLostReason = "FailureDomainLost"
 	// HostPoweringReason: the BMC was told to change the power, and that is being read back.
 	HostPoweringReason = "Powering"
+	// HostBMCVerifiedReason: the BMC answered for this host.
+	HostBMCVerifiedReason = "Verified"
 	// HostBMCFailedReason: the BMC did not answer or refused.
 	HostBMCFailedReason = "BMCFailed"
 	// HostUnconfirmedReason: no other host of the Cluster confirms that it serves this management cluster, so the power of

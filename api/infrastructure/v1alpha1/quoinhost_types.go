@@ -358,12 +358,12 @@ type HostCredentials struct {
 
 // HostPower is what a BMC says.
 type HostPower struct {
-	// state is On, Off, PoweringOn or PoweringOff.
+	// state is On, Off, PoweringOn or PoweringOff, as it was when it mattered; empty while it does not.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	State string `json:"state,omitempty"`
 
-	// readAt is when it was read.
+	// readAt is when the BMC was last read.
 	// +optional
 	ReadAt *metav1.Time `json:"readAt,omitempty"`
 
