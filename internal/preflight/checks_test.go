@@ -262,7 +262,7 @@ func TestVersionPathAsksTheDistribution(t *testing.T) {
 			clusters: map[string]string{"c1": "v1.29.4", "c2": "v1.28.6", "mc": "v1.30.0"}, to: "v1.30.0"},
 		"to another version than the tool's": {clusters: map[string]string{"c1": "v1.29.4"}, tool: "v1.30.100-gke.96",
 			to: "v1.30.0", rule: "S0-16"},
-		"over two minors": {clusters: map[string]string{"c1": "v1.28.1"}, to: "v1.30.0", rule: "S0-19"},
+		"over two minors":               {clusters: map[string]string{"c1": "v1.28.1"}, to: "v1.30.0", rule: "S0-19"},
 		"over a minor that it left out": {clusters: map[string]string{"c1": "v1.31.0"}, to: "v1.33.0", rule: "S0-19"},
 		"managing one that is two behind": {clusters: map[string]string{"c1": "v1.29.4", "c2": "v1.28.6"}, managing: "c1",
 			to: "v1.30.0"},

@@ -156,8 +156,8 @@ func (r Request) oneTool(oldest *semver.Version, p Plan) error {
 		return nil
 	}
 	rule := distributions[0].APIServers.Apart.Step
-	refused := refuse(rule, "policy %s goes one hop at a time, each with the tool of its version, not from %s to %s at once "+
-		"(%s): go to %s", distributions[0].Name, text(oldest), p.Target, rule, p.Route())
+	refused := refuse(rule, "policy %s goes one hop at a time, each with the tool of its version, not from %s to %s at "+
+		"once (%s): go to %s", distributions[0].Name, text(oldest), p.Target, rule, p.Route())
 	refused.Hops = p.Hops
 	return refused
 }
