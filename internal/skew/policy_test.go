@@ -34,6 +34,8 @@ type vector struct {
 	Beside, Local int
 	// Kubeadm makes or joins what the following are of.
 	Kubeadm, Installs, Cluster int
+	// Joins is a kubelet that joins the API servers, with the kubeadm that is chosen for it.
+	Joins int
 	// Etcd is the version of a member, LocalKubelets the feature gate of kubeadm.
 	Etcd          string
 	LocalKubelets *bool
@@ -76,6 +78,10 @@ func (v vector) judge(policy Policy) []Violation {
 		return tells.Judge([]Policy{policy}, world, Kubeadm{Version: of(v.API[0])})
 	case v.To != 0:
 		return policy.CheckStep(v.world(), of(v.To))
+	case v.Joins != 0:
+		servers := v.world().APIServers
+		return policy.CheckInstaller(Installer{Object: "Machine w1", Version: JoiningKubeadm(of(v.Joins), servers...),
+			Kubelet: of(v.Joins), Cluster: Oldest(servers...)})
 	case v.Kubeadm != 0:
 		return policy.CheckInstaller(Installer{Object: "Machine w1", Version: of(v.Kubeadm),
 			Installs: of(v.Installs), Kubelet: of(v.Beside), Cluster: of(v.Cluster)})

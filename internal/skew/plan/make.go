@@ -23,18 +23,9 @@ type Request struct {
 	// Listed is where Known stands, for people: "spec.via"; empty when those are versions of artifacts.
 	Listed string
 	// Policies are those that hold for the Cluster, at least one: what one of them refuses is refused. What a distribution
-	// asks of a version depends on more than the Cluster and is asked elsewhere, by skew.Distributed.
+	// asks of a version depends on more than the Cluster and is asked elsewhere, by skew.Distributed. Its tool gives a
+	// control plane one version, so with one of them no plan has several hops.
 	Policies []skew.Policy
-	// Limit bounds how far one request may go; nil when nothing does.
-	Limit *Limit
-}
-
-// Limit is how many minors of the control plane one request may span, whatever a chain of hops could do (S0-19).
-type Limit struct {
-	Minors uint64
-	Rule   skew.Rule
-	// Of is whose limit it is, for people: "policy Distribution".
-	Of string
 }
 
 // For returns the shortest plan, or a *RefusedError when there is none.
@@ -52,7 +43,7 @@ func For(r Request) (Plan, error) {
 		return Plan{}, err
 	}
 	d.plan.Hops = hops
-	if err := r.withinLimit(d.servers()[0], target, d.plan); err != nil {
+	if err := r.oneTool(d.servers()[0], d.plan); err != nil {
 		return Plan{}, err
 	}
 	d.advise(r.Known, target)
@@ -158,12 +149,15 @@ func (r Request) lacks(version string) string {
 	return "there are no artifacts of " + version
 }
 
-func (r Request) withinLimit(oldest, target *semver.Version, p Plan) error {
-	if r.Limit == nil || target.Major() != oldest.Major() || target.Minor() <= oldest.Minor()+r.Limit.Minors {
+// oneTool refuses several hops where a distribution's tool gives a control plane its own version alone (S0-16, S0-19).
+func (r Request) oneTool(oldest *semver.Version, p Plan) error {
+	_, distributions := skew.Split(r.Policies)
+	if len(distributions) == 0 || len(p.Hops) < 2 {
 		return nil
 	}
-	refused := refuse(r.Limit.Rule, "%s allows an upgrade over %s, not one from %s to %s (%s): go to %s",
-		r.Limit.Of, count(int(min(r.Limit.Minors, 1<<16)), "minor"), text(oldest), text(target), r.Limit.Rule, p.Route())
+	rule := distributions[0].APIServers.Apart.Step
+	refused := refuse(rule, "policy %s goes one hop at a time, each with the tool of its version, not from %s to %s at "+
+		"once (%s): go to %s", distributions[0].Name, text(oldest), p.Target, rule, p.Route())
 	refused.Hops = p.Hops
 	return refused
 }

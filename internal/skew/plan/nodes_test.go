@@ -17,6 +17,8 @@ type cluster struct {
 	pools   [][]node
 	stays   []bool
 	proxy   string // of the DaemonSet; empty without one
+	// forbids is what a distribution has against it; nil without one.
+	forbids func(cluster) string
 }
 
 type node struct{ kubelet, proxy string }
@@ -50,6 +52,11 @@ func (c cluster) state() State {
 
 // illegal is what the policies do not allow now.
 func (c cluster) illegal(policies []skew.Policy) string {
+	if c.forbids != nil {
+		if why := c.forbids(c); why != "" {
+			return why
+		}
+	}
 	world := skew.World{}
 	run := func(running skew.Running) { world.Components = append(world.Components, running) }
 	for _, n := range c.control {

@@ -36,9 +36,6 @@ func (e example) ask(t *testing.T) (Plan, error) {
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	request := Request{Target: e.To, Known: e.Known, Policies: policies,
 		State: State{APIServers: e.API, Pools: e.Pools, KubeProxy: e.Proxy, Others: e.Beside}}
-	if e.Limit > 0 {
-		request.Limit = &Limit{Minors: e.Limit, Rule: "S0-19", Of: "the tool"}
-	}
 	if e.Topology {
 		return OfTopology(request)
 	}

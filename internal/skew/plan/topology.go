@@ -35,7 +35,7 @@ func OfTopology(r Request) (Plan, error) {
 		return Plan{}, r.instead(d.plan, refuse(rule, "Cluster API goes from %s to %s only when spec.kubernetesVersions of "+
 			"the ClusterClass lists a version of each minor between (%s)", text(d.newest()), text(target), rule))
 	}
-	if err := r.withinLimit(d.servers()[0], target, d.plan); err != nil {
+	if err := r.oneTool(d.servers()[0], d.plan); err != nil {
 		return Plan{}, err
 	}
 	d.advise(r.Known, target)
