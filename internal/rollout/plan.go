@@ -100,6 +100,7 @@ func (p *planner) plan(pool *rules) {
 		}
 	}
 	p.removeFirst(pool)
+	p.makeWay(pool)
 	p.replaceSelected(pool, &progress)
 	p.victims(pool)
 	p.leave(pool, &progress)
