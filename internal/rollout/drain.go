@@ -135,7 +135,7 @@ func (r *rules) coming(surge int) bool {
 // unmarked reports whether the Node is to be tainted, and is not.
 func (m Machine) unmarked() bool {
 	n := m.Leave.Node
-	return m.Outdated && m.Joined && !m.Deleting && n.Known && !n.Gone && !n.Marked && !n.Unschedulable
+	return (m.Outdated || m.needsUpdate()) && m.Joined && !m.Deleting && n.Known && !n.Gone && !n.Marked && !n.Unschedulable
 }
 
 func (l *leaver) stays(m Machine) (Action, Reason, string) {
@@ -145,7 +145,7 @@ func (l *leaver) stays(m Machine) (Action, Reason, string) {
 		return Guard, Scheduled, "its deletion waits for the policy"
 	case m.unmarked() && l.replaces():
 		return Taint, Scheduled, "its Machine is to be replaced"
-	case !m.Outdated && m.Leave.Node.Marked:
+	case !m.Outdated && !m.needsUpdate() && m.Leave.Node.Marked:
 		return Untaint, NotScheduled, "its Machine is not to be replaced any more"
 	}
 	return "", "", ""
@@ -223,7 +223,7 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 	if why := l.pool.besides(m, l.result.Leaves); why != "" {
 		return Wave, why
 	}
-	if m.Outdated && l.replaces() {
+	if (m.Outdated || m.NeedsUpdate != "") && l.replaces() {
 		for _, other := range l.pool.Machines {
 			if other.unmarked() {
 				return Tainting, fmt.Sprintf("the Node of Machine %s is to be tainted first", other.Name)
