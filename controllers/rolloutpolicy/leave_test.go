@@ -262,6 +262,70 @@ func TestADrainThatFailsIsNamedAndKeepsItsHost(t *testing.T) {
 	w.Expect(w.hooks("old-1")).To(Equal(onlyTerminate))
 }
 
+// Cluster API waits for volumes before the pre-terminate hooks, and not again for those of pods that were evicted
+// since: the host is kept until they are detached, and for the delay that logs have. What is never detached keeps it
+// for five minutes, and no minute where the Machine says that nobody waits for volumes.
+//
+// Proves: S2-26, S2-27, C7
+func TestVolumesAreDetachedBeforeTheHostIsGivenUp(t *testing.T) {
+	attached := func(w *draining, volumes ...corev1.AttachedVolume) {
+		node := w.node("old-0")
+		node.Status.VolumesAttached = volumes
+		w.Expect(w.workload.Status().Update(w.t.Context(), node)).To(Succeed())
+	}
+	begin := func(t *testing.T, onTimeout quoinv1.RolloutDrainTimeout) *draining {
+		w := newDraining(t, quoinv1.RolloutDrain{OnTimeout: onTimeout, PostDrainDelaySeconds: ptr.To[int32](30)}, 0)
+		w.reconcile()
+		attached(w, corev1.AttachedVolume{Name: "csi/db"})
+		w.delete("old-0")
+		w.reconcile()
+		w.begins("old-0", "Pod default/on-old-0: the disruption budget db needs 2 healthy pods")
+		w.passes("old-0") // the template's nodeDrainTimeoutSeconds is over
+		return w
+	}
+	for _, onTimeout := range []quoinv1.RolloutDrainTimeout{quoinv1.RolloutDrainFail, quoinv1.RolloutDrainForce} {
+		t.Run(string(onTimeout), func(t *testing.T) {
+			w := begin(t, onTimeout)
+			if onTimeout == quoinv1.RolloutDrainForce {
+				w.refuses = "the disruption budget db needs 2 healthy pods"
+				w.lookAfter(15 * time.Minute)
+				w.Expect(w.recorded()).To(ContainElement(ContainSubstring(
+					"deletes default/on-old-0 (StatefulSet db makes it anew when it has ended)")))
+			} else {
+				w.lookAfter(20 * time.Second)
+			}
+			w.Expect(w.pods("old-0")).To(BeZero())
+			w.Expect(w.lookAfter(time.Minute)).To(Equal(onlyTerminate), "the volume is attached")
+			w.Expect(w.policy().Status.MachineDeployments[0].Message).To(ContainSubstring("1 volumes are attached"))
+			attached(w)
+			w.Expect(w.lookAfter(time.Second)).To(BeEmpty(), "thirty seconds are over since the last pod")
+		})
+	}
+	t.Run("never", func(t *testing.T) {
+		w := begin(t, quoinv1.RolloutDrainFail)
+		w.lookAfter(20 * time.Second)
+		w.Expect(w.lookAfter(4 * time.Minute)).To(Equal(onlyTerminate))
+		w.Expect(w.lookAfter(time.Minute)).To(BeEmpty())
+	})
+	t.Run("nobody is to wait", func(t *testing.T) {
+		w := begin(t, quoinv1.RolloutDrainFail)
+		machine := w.machine("old-0")
+		w.adjust(machine, func() { machine.Annotations[clusterv1.ExcludeWaitForNodeVolumeDetachAnnotation] = "" })
+		w.lookAfter(20 * time.Second)
+		w.Expect(w.lookAfter(29*time.Second)).To(Equal(onlyTerminate), "the delay for logs")
+		w.Expect(w.lookAfter(time.Second)).To(BeEmpty())
+	})
+	t.Run("Proceed", func(t *testing.T) {
+		w := begin(t, quoinv1.RolloutDrainProceed)
+		w.refuses = "the disruption budget db needs 2 healthy pods"
+		w.Expect(w.lookAfter(19 * time.Minute)).To(Equal(onlyTerminate))
+		w.Expect(w.lookAfter(time.Minute)).To(BeEmpty())
+		w.Expect(w.pods("old-0")).To(Equal(1))
+		w.Expect(w.recorded()).To(ContainElement(ContainSubstring("The host is taken away with pods on it: default/on-old-0" +
+			". StatefulSets make theirs anew, and volumes are attached elsewhere, when its Node is deleted")))
+	})
+}
+
 // Proves: C7, S0-74
 func TestWhatBecomesOfADrainThatTakesTooLong(t *testing.T) {
 	for onTimeout, after := range map[quoinv1.RolloutDrainTimeout]time.Duration{
@@ -456,13 +520,14 @@ func TestNodesThatAreLeftAlone(t *testing.T) {
 	w.Expect(w.hooks("old-0")).To(BeEmpty())
 }
 
-// Cluster API taints what is outdated and nothing that a person marked, and takes its taint off by itself: ours is beside
-// it, on both, and leaves it alone.
+// Cluster API taints what is outdated and nothing that a person marked, and takes its taint off by itself: ours is
+// beside it, on both, and leaves it alone.
 //
 // Proves: S3-3, S3-11, K-1
 func TestOurTaintIsBesideClusterAPIs(t *testing.T) {
 	w := newDraining(t, quoinv1.RolloutDrain{}, 0)
-	theirs, another := clusterv1.NodeOutdatedRevisionTaint, corev1.Taint{Key: "storage", Effect: corev1.TaintEffectNoSchedule}
+	theirs := clusterv1.NodeOutdatedRevisionTaint
+	another := corev1.Taint{Key: "storage", Effect: corev1.TaintEffectNoSchedule}
 	node := w.node("old-0")
 	node.Spec.Taints = []corev1.Taint{theirs, another}
 	w.Expect(w.workload.Update(t.Context(), node)).To(Succeed())
@@ -487,8 +552,8 @@ func TestOurTaintIsBesideClusterAPIs(t *testing.T) {
 }
 
 // MachineDrainRules hold as in Cluster API's own drain where Quoin goes on with it: what is skipped is neither evicted
-// nor waited for, what is later in the order is evicted when the earlier ones are gone, and what is to complete is waited
-// for and never evicted.
+// nor waited for, what is later in the order is evicted when the earlier ones are gone, and what is to complete is
+// waited for and never evicted.
 //
 // Proves: S2-25, S3-16
 func TestDrainRulesHoldAfterClusterAPIPassedOn(t *testing.T) {
@@ -523,7 +588,7 @@ func TestDrainRulesHoldAfterClusterAPIPassedOn(t *testing.T) {
 	w.passes("old-0") // the template's nodeDrainTimeoutSeconds is over
 	w.Expect(w.lookAfter(20 * time.Second)).To(ConsistOf("pre-termi"))
 	w.Expect(left()).To(ConsistOf("agent", "job", "storage"), "what has no rule is of order 0 and goes first")
-	w.Expect(w.lookAfter(10 * time.Minute)).To(ConsistOf("pre-termi"), "the job has not completed, and is of order 0")
+	w.Expect(w.lookAfter(10*time.Minute)).To(ConsistOf("pre-termi"), "the job has not completed, and is of order 0")
 	w.Expect(left()).To(ConsistOf("agent", "job", "storage"))
 	w.Expect(w.workload.Delete(t.Context(), pod("job"))).To(Succeed())
 	w.Expect(w.lookAfter(20 * time.Second)).To(ConsistOf("pre-termi"))

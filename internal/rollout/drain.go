@@ -22,7 +22,7 @@ const (
 	stuckAfter = time.Minute
 	// patience is how long a Node that cannot be read is waited for before its drain.
 	patience = time.Minute
-	// volumesTake is how long volumes are given to be detached after pods were deleted by force.
+	// volumesTake is how long volumes of pods are given to be detached that Cluster API did not evict.
 	volumesTake = 5 * time.Minute
 )
 
@@ -135,7 +135,8 @@ func (r *rules) coming(surge int) bool {
 // unmarked reports whether the Node is to be tainted, and is not.
 func (m Machine) unmarked() bool {
 	n := m.Leave.Node
-	return (m.Outdated || m.needsUpdate()) && m.Joined && !m.Deleting && n.Known && !n.Gone && !n.Marked && !n.Unschedulable
+	return (m.Outdated || m.needsUpdate()) && m.Joined && !m.Deleting && n.Known && !n.Gone && !n.Marked &&
+		!n.Unschedulable
 }
 
 func (l *leaver) stays(m Machine) (Action, Reason, string) {
@@ -352,6 +353,13 @@ func (l *leaver) afterDrain(m Machine, over bool) (Action, Reason, string) {
 		l.again(podsRecheck)
 		return HoldTermination, NodeUnknown, "its pods cannot be read: " + cmp.Or(m.Leave.Says, "the Cluster does not answer")
 	case len(node.Pods) == 0:
+		// Cluster API waited for volumes before it passed, and does not for those of pods that were evicted since.
+		if end := node.Emptied.Add(volumesTake); node.Volumes > 0 && !node.Emptied.IsZero() && l.now.Before(end) &&
+			!m.Leave.VolumesExcluded {
+			l.again(min(podsRecheck, end.Sub(l.now)))
+			return HoldTermination, Evicting, fmt.Sprintf("%d volumes are attached to its Node; it is terminated at %s all the "+
+				"same", node.Volumes, utc(end))
+		}
 		since := m.Leave.Passed
 		if node.Emptied.After(since) {
 			since = node.Emptied

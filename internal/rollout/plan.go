@@ -382,7 +382,8 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 // early says that Cluster API deletes Machines out of order. What is not made cannot keep it from that. Where limits
 // contradict each other that is said already.
 func early(pool *rules, reason Reason) string {
-	if reason == Surge || reason == Limited || pool.Stock.Unavailable == 0 || pool.drain != nil || reason == NoSpare && !pool.hasOutdated() {
+	if reason == Surge || reason == Limited || pool.Stock.Unavailable == 0 || pool.drain != nil ||
+		reason == NoSpare && !pool.hasOutdated() {
 		return ""
 	}
 	return fmt.Sprintf(". Cluster API may delete %d Machines all the same: set %s to 0", pool.Stock.Unavailable,
