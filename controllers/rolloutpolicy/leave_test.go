@@ -262,6 +262,70 @@ func TestADrainThatFailsIsNamedAndKeepsItsHost(t *testing.T) {
 	w.Expect(w.hooks("old-1")).To(Equal(onlyTerminate))
 }
 
+// Cluster API waits for volumes before the pre-terminate hooks, and not again for those of pods that were evicted
+// since: the host is kept until they are detached, and for the delay that logs have. What is never detached keeps it
+// for five minutes, and no minute where the Machine says that nobody waits for volumes.
+//
+// Proves: S2-26, S2-27, C7
+func TestVolumesAreDetachedBeforeTheHostIsGivenUp(t *testing.T) {
+	attached := func(w *draining, volumes ...corev1.AttachedVolume) {
+		node := w.node("old-0")
+		node.Status.VolumesAttached = volumes
+		w.Expect(w.workload.Status().Update(w.t.Context(), node)).To(Succeed())
+	}
+	begin := func(t *testing.T, onTimeout quoinv1.RolloutDrainTimeout) *draining {
+		w := newDraining(t, quoinv1.RolloutDrain{OnTimeout: onTimeout, PostDrainDelaySeconds: ptr.To[int32](30)}, 0)
+		w.reconcile()
+		attached(w, corev1.AttachedVolume{Name: "csi/db"})
+		w.delete("old-0")
+		w.reconcile()
+		w.begins("old-0", "Pod default/on-old-0: the disruption budget db needs 2 healthy pods")
+		w.passes("old-0") // the template's nodeDrainTimeoutSeconds is over
+		return w
+	}
+	for _, onTimeout := range []quoinv1.RolloutDrainTimeout{quoinv1.RolloutDrainFail, quoinv1.RolloutDrainForce} {
+		t.Run(string(onTimeout), func(t *testing.T) {
+			w := begin(t, onTimeout)
+			if onTimeout == quoinv1.RolloutDrainForce {
+				w.refuses = "the disruption budget db needs 2 healthy pods"
+				w.lookAfter(15 * time.Minute)
+				w.Expect(w.recorded()).To(ContainElement(ContainSubstring(
+					"deletes default/on-old-0 (StatefulSet db makes it anew when it has ended)")))
+			} else {
+				w.lookAfter(20 * time.Second)
+			}
+			w.Expect(w.pods("old-0")).To(BeZero())
+			w.Expect(w.lookAfter(time.Minute)).To(Equal(onlyTerminate), "the volume is attached")
+			w.Expect(w.policy().Status.MachineDeployments[0].Message).To(ContainSubstring("1 volumes are attached"))
+			attached(w)
+			w.Expect(w.lookAfter(time.Second)).To(BeEmpty(), "thirty seconds are over since the last pod")
+		})
+	}
+	t.Run("never", func(t *testing.T) {
+		w := begin(t, quoinv1.RolloutDrainFail)
+		w.lookAfter(20 * time.Second)
+		w.Expect(w.lookAfter(4 * time.Minute)).To(Equal(onlyTerminate))
+		w.Expect(w.lookAfter(time.Minute)).To(BeEmpty())
+	})
+	t.Run("nobody is to wait", func(t *testing.T) {
+		w := begin(t, quoinv1.RolloutDrainFail)
+		machine := w.machine("old-0")
+		w.adjust(machine, func() { machine.Annotations[clusterv1.ExcludeWaitForNodeVolumeDetachAnnotation] = "" })
+		w.lookAfter(20 * time.Second)
+		w.Expect(w.lookAfter(29*time.Second)).To(Equal(onlyTerminate), "the delay for logs")
+		w.Expect(w.lookAfter(time.Second)).To(BeEmpty())
+	})
+	t.Run("Proceed", func(t *testing.T) {
+		w := begin(t, quoinv1.RolloutDrainProceed)
+		w.refuses = "the disruption budget db needs 2 healthy pods"
+		w.Expect(w.lookAfter(19 * time.Minute)).To(Equal(onlyTerminate))
+		w.Expect(w.lookAfter(time.Minute)).To(BeEmpty())
+		w.Expect(w.pods("old-0")).To(Equal(1))
+		w.Expect(w.recorded()).To(ContainElement(ContainSubstring("The host is taken away with pods on it: default/on-old-0" +
+			". StatefulSets make theirs anew, and volumes are attached elsewhere, when its Node is deleted")))
+	})
+}
+
 // Proves: C7, S0-74
 func TestWhatBecomesOfADrainThatTakesTooLong(t *testing.T) {
 	for onTimeout, after := range map[quoinv1.RolloutDrainTimeout]time.Duration{
@@ -454,6 +518,92 @@ func TestNodesThatAreLeftAlone(t *testing.T) {
 	w.delete("old-0")
 	w.reconcile()
 	w.Expect(w.hooks("old-0")).To(BeEmpty())
+}
+
+// Cluster API taints what is outdated and nothing that a person marked, and takes its taint off by itself: ours is
+// beside it, on both, and leaves it alone.
+//
+// Proves: S3-3, S3-11, K-1
+func TestOurTaintIsBesideClusterAPIs(t *testing.T) {
+	w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+	theirs := clusterv1.NodeOutdatedRevisionTaint
+	another := corev1.Taint{Key: "storage", Effect: corev1.TaintEffectNoSchedule}
+	node := w.node("old-0")
+	node.Spec.Taints = []corev1.Taint{theirs, another}
+	w.Expect(w.workload.Update(t.Context(), node)).To(Succeed())
+	marked := w.machine("new-0")
+	w.adjust(marked, func() { mark(marked) })
+	w.reconcile()
+	w.Expect(w.node("old-0").Spec.Taints).To(ConsistOf(theirs, another, taint))
+	w.Expect(w.node("new-0").Spec.Taints).To(ConsistOf(taint))
+	w.Expect(w.node("new-1").Spec.Taints).To(BeEmpty())
+
+	marked = w.machine("new-0")
+	w.adjust(marked, func() { delete(marked.Annotations, quoinv1.NeedsUpdateAnnotation) })
+	blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
+	w.adjust(blue, func() { blue.Spec.Template = template("v1") })
+	w.reconcile()
+	w.Expect(w.node("old-0").Spec.Taints).To(ConsistOf(theirs, another))
+	w.Expect(w.node("new-1").Spec.Taints).To(ConsistOf(taint), "it is outdated now")
+	blue = &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
+	w.adjust(blue, func() { blue.Spec.Template = template("v2") })
+	w.reconcile()
+	w.Expect(w.node("new-0").Spec.Taints).To(BeEmpty(), "it is neither outdated nor marked any more")
+}
+
+// MachineDrainRules hold as in Cluster API's own drain where Quoin goes on with it: what is skipped is neither evicted
+// nor waited for, what is later in the order is evicted when the earlier ones are gone, and what is to complete is
+// waited for and never evicted.
+//
+// Proves: S2-25, S3-16
+func TestDrainRulesHoldAfterClusterAPIPassedOn(t *testing.T) {
+	w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+	pod := func(app string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: app,
+			Labels: map[string]string{"on": "old-0", "app": app}}, Spec: corev1.PodSpec{NodeName: "old-0"}}
+	}
+	rule := func(app string, behavior clusterv1.MachineDrainRuleDrainBehavior, order *int32) *clusterv1.MachineDrainRule {
+		return &clusterv1.MachineDrainRule{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: app},
+			Spec: clusterv1.MachineDrainRuleSpec{Drain: clusterv1.MachineDrainRuleDrainConfig{Behavior: behavior, Order: order},
+				Pods: []clusterv1.MachineDrainRulePodSelector{{
+					Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}}}
+	}
+	for _, app := range []string{"agent", "job", "storage"} {
+		w.Expect(w.workload.Create(t.Context(), pod(app))).To(Succeed())
+	}
+	w.make(rule("agent", clusterv1.MachineDrainRuleDrainBehaviorSkip, nil),
+		rule("job", clusterv1.MachineDrainRuleDrainBehaviorWaitCompleted, nil),
+		rule("storage", clusterv1.MachineDrainRuleDrainBehaviorDrain, ptr.To[int32](10)))
+	left := func() (names []string) {
+		list := &corev1.PodList{}
+		w.Expect(w.workload.List(t.Context(), list, client.MatchingLabels{"on": "old-0"})).To(Succeed())
+		for _, pod := range list.Items {
+			names = append(names, pod.Name)
+		}
+		return names
+	}
+	w.reconcile()
+	w.delete("old-0")
+	w.reconcile()
+	w.passes("old-0") // the template's nodeDrainTimeoutSeconds is over
+	w.Expect(w.lookAfter(20 * time.Second)).To(ConsistOf("pre-termi"))
+	w.Expect(left()).To(ConsistOf("agent", "job", "storage"), "what has no rule is of order 0 and goes first")
+	w.Expect(w.lookAfter(10*time.Minute)).To(ConsistOf("pre-termi"), "the job has not completed, and is of order 0")
+	w.Expect(left()).To(ConsistOf("agent", "job", "storage"))
+	w.Expect(w.workload.Delete(t.Context(), pod("job"))).To(Succeed())
+	w.Expect(w.lookAfter(20 * time.Second)).To(ConsistOf("pre-termi"))
+	w.Expect(left()).To(ConsistOf("agent"))
+	w.Expect(w.lookAfter(20 * time.Second)).To(BeEmpty())
+	w.Expect(left()).To(ConsistOf("agent"))
+}
+
+// lookAfter has a reconcile look once after so long, and is the hooks of old-0 then.
+func (w *draining) lookAfter(after time.Duration) []string {
+	w.t.Helper()
+	w.clock.Step(after)
+	_, err := w.r.Reconcile(w.t.Context(), w.request())
+	w.Expect(err).NotTo(HaveOccurred())
+	return w.hooks("old-0")
 }
 
 // A workload cluster that does not answer keeps no drain up for ever: Cluster API has clocks of its own.

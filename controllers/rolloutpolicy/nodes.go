@@ -114,7 +114,8 @@ func nodeOf(
 		return rollout.Node{Known: true, Gone: true}, nil
 	}
 	return rollout.Node{Known: true, Unreachable: noderefutil.IsNodeUnreachable(node),
-		Unschedulable: node.Spec.Unschedulable, Marked: slices.ContainsFunc(node.Spec.Taints, ofRollouts)}, nil
+		Unschedulable: node.Spec.Unschedulable, Marked: slices.ContainsFunc(node.Spec.Taints, ofRollouts),
+		Volumes: len(node.Status.VolumesAttached)}, nil
 }
 
 // another reports whether the Node has the name of that of the Machine and another host.

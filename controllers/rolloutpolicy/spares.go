@@ -40,14 +40,15 @@ type spares struct {
 	wanting map[string]string
 }
 
-// spares reads which QuoinMachines find no host. The hosts are read as well where the policy may free one.
+// spares reads which QuoinMachines find no host, with the given reader where some do. The hosts are read as well where
+// the policy may free one.
 func (r *Reconciler) spares(
 	ctx context.Context, reader client.Reader, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
 	cached []infrav1.QuoinMachine,
 ) (*spares, error) {
 	s := &spares{promised: map[types.UID]bool{}}
 	s.take(cached)
-	if len(s.wanting) == 0 || policy.Spec.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
+	if len(s.wanting) == 0 {
 		return s, nil
 	}
 	live := &infrav1.QuoinMachineList{}
@@ -56,6 +57,9 @@ func (r *Reconciler) spares(
 		return nil, fmt.Errorf("list the QuoinMachines of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
 	}
 	s.take(live.Items)
+	if policy.Spec.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
+		return s, nil
+	}
 	return s, r.readHosts(ctx, reader, s)
 }
 

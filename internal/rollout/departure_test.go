@@ -21,6 +21,9 @@ type departure struct {
 	// pods that are to be evicted; those that are protected are not, and those that hang never end.
 	pods               int
 	protected, hanging bool
+	// volumes that are attached, and when pods were seen last that Cluster API does not evict any more.
+	volumes int
+	emptied time.Time
 	// nodeDrainTimeout of the Machine; 0 is none.
 	nodeDrainTimeout time.Duration
 	asked            time.Time
@@ -99,10 +102,14 @@ func (n *node) departing() string {
 func (n *node) leave(f *fleet) Leave {
 	l := Leave{PreDrain: n.preDrain, PreTerminate: n.preTerminate, Excluded: n.excluded, Began: n.began, Passed: n.passed}
 	l.Node = Node{Known: n.joined, Unreachable: n.unreachable, Unschedulable: n.cordoned, Marked: n.tainted,
-		Listed: n.joined && !n.deleted.IsZero()}
+		Listed: n.joined && !n.deleted.IsZero(), Volumes: n.volumes}
 	if n.deleted.IsZero() {
 		return l
 	}
+	if n.pods > 0 && !n.passed.IsZero() {
+		n.emptied = f.now
+	}
+	l.Node.Emptied = n.emptied
 	for i := range n.pods {
 		pod := Pod{Name: fmt.Sprintf("prod/%s-%c", n.name, 'a'+i), Owner: "StatefulSet db", Volumes: 1}
 		if !n.asked.IsZero() {
@@ -170,6 +177,7 @@ func (d *deployment) endangered() *node {
 // depicts what a script says of Machines that leave:
 //
 //	pods <pool> <n>                 that every Node runs, and a drain evicts
+//	volumes <pool> <n>              that are attached to every Node
 //	drainTimeout <pool> <duration>  nodeDrainTimeoutSeconds of every Machine
 //	protect, loosen, hang, unreachable, cordon, exclude, unhook <machine>
 //	nodes                           which are tainted or cordoned
@@ -182,6 +190,8 @@ func (f *fleet) depicts(what string, words []string) (says string, known bool) {
 			switch what {
 			case "pods":
 				n.pods, _ = strconv.Atoi(words[1])
+			case "volumes":
+				n.volumes, _ = strconv.Atoi(words[1])
 			case "drainTimeout":
 				n.nodeDrainTimeout, _ = time.ParseDuration(words[1])
 			default:

@@ -22,7 +22,7 @@ const (
 	stuckAfter = time.Minute
 	// patience is how long a Node that cannot be read is waited for before its drain.
 	patience = time.Minute
-	// volumesTake is how long volumes are given to be detached after pods were deleted by force.
+	// volumesTake is how long volumes of pods are given to be detached that Cluster API did not evict.
 	volumesTake = 5 * time.Minute
 )
 
@@ -135,7 +135,8 @@ func (r *rules) coming(surge int) bool {
 // unmarked reports whether the Node is to be tainted, and is not.
 func (m Machine) unmarked() bool {
 	n := m.Leave.Node
-	return m.Outdated && m.Joined && !m.Deleting && n.Known && !n.Gone && !n.Marked && !n.Unschedulable
+	return (m.Outdated || m.needsUpdate()) && m.Joined && !m.Deleting && n.Known && !n.Gone && !n.Marked &&
+		!n.Unschedulable
 }
 
 func (l *leaver) stays(m Machine) (Action, Reason, string) {
@@ -145,7 +146,7 @@ func (l *leaver) stays(m Machine) (Action, Reason, string) {
 		return Guard, Scheduled, "its deletion waits for the policy"
 	case m.unmarked() && l.replaces():
 		return Taint, Scheduled, "its Machine is to be replaced"
-	case !m.Outdated && m.Leave.Node.Marked:
+	case !m.Outdated && !m.needsUpdate() && m.Leave.Node.Marked:
 		return Untaint, NotScheduled, "its Machine is not to be replaced any more"
 	}
 	return "", "", ""
@@ -223,7 +224,7 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 	if why := l.pool.besides(m, l.result.Leaves); why != "" {
 		return Wave, why
 	}
-	if m.Outdated && l.replaces() {
+	if (m.Outdated || m.NeedsUpdate != "") && l.replaces() {
 		for _, other := range l.pool.Machines {
 			if other.unmarked() {
 				return Tainting, fmt.Sprintf("the Node of Machine %s is to be tainted first", other.Name)
@@ -352,6 +353,13 @@ func (l *leaver) afterDrain(m Machine, over bool) (Action, Reason, string) {
 		l.again(podsRecheck)
 		return HoldTermination, NodeUnknown, "its pods cannot be read: " + cmp.Or(m.Leave.Says, "the Cluster does not answer")
 	case len(node.Pods) == 0:
+		// Cluster API waited for volumes before it passed, and does not for those of pods that were evicted since.
+		if end := node.Emptied.Add(volumesTake); node.Volumes > 0 && !node.Emptied.IsZero() && l.now.Before(end) &&
+			!m.Leave.VolumesExcluded {
+			l.again(min(podsRecheck, end.Sub(l.now)))
+			return HoldTermination, Evicting, fmt.Sprintf("%d volumes are attached to its Node; it is terminated at %s all the "+
+				"same", node.Volumes, utc(end))
+		}
 		since := m.Leave.Passed
 		if node.Emptied.After(since) {
 			since = node.Emptied

@@ -57,7 +57,9 @@ func SkipDrain(machine *clusterv1.Machine) {
 func LeaveOf(machine *clusterv1.Machine) Leave {
 	leave := Leave{PreDrain: has(machine, quoinv1.RolloutPreDrainHookAnnotation),
 		PreTerminate: has(machine, quoinv1.RolloutPreTerminateHookAnnotation),
-		Excluded:     has(machine, clusterv1.ExcludeNodeDrainingAnnotation)}
+		Excluded:     has(machine, clusterv1.ExcludeNodeDrainingAnnotation),
+
+		VolumesExcluded: has(machine, clusterv1.ExcludeWaitForNodeVolumeDetachAnnotation)}
 	for _, condition := range machine.Status.Conditions {
 		switch condition.Type {
 		case clusterv1.MachineOwnerRemediatedCondition:

@@ -66,8 +66,9 @@ func (i *interruption) leavers() (leavers map[*node]bool, serve int) {
 // look once and hold what becomes of leavers against what there was before.
 func (i *interruption) look(t *rapid.T) {
 	leavers, serve := i.leavers()
-	// While Machines of earlier templates take all places nothing new can come before one of them goes.
-	taken := i.d.of(i.d.template, func(*node) bool { return true }) == 0 && len(i.d.machines) >= i.d.replicas+i.d.surge
+	// While Machines that count and those of earlier templates take all places nothing new comes before one of them goes.
+	comes := i.d.of(i.d.template, func(n *node) bool { return n.deleted.IsZero() && !n.available() })
+	taken := comes == 0 && len(i.d.machines) >= i.d.replicas+i.d.surge
 	i.waited += len(leavers)
 	i.step(t)
 	drained, hosts := 0, 0

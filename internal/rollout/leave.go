@@ -19,8 +19,8 @@ type Leave struct {
 	PreDrain, PreTerminate bool
 	// Remediated Machines are replaced because they fail, and are held by nothing.
 	Remediated bool
-	// Excluded Machines are not drained by Cluster API.
-	Excluded bool
+	// Excluded Machines are not drained by Cluster API, and nobody waits for volumes of those that are VolumesExcluded.
+	Excluded, VolumesExcluded bool
 	// Began is when Cluster API began to drain; zero when it did not.
 	Began time.Time
 	// Passed is when Cluster API came to the pre-terminate hooks; zero when it did not.
@@ -45,6 +45,8 @@ type Node struct {
 	Listed bool
 	// Says is what keeps these from being evicted, where Cluster API does not evict them.
 	Says string
+	// Volumes that are attached to the Node.
+	Volumes int
 	// Pods that a drain still has to end.
 	Pods []Pod
 	// Emptied is when the last pods were seen after Cluster API had passed on; zero when none were.

@@ -76,7 +76,7 @@ func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
 			t.Fatalf("one is made in the place of %s, of %d Machines: %+v", d.Machine, counted, was)
 		}
 	case Taint:
-		if was.tainted || was.cordoned || was.template == pool.template {
+		if was.tainted || was.cordoned || was.template == pool.template && was.needsUpdate == "" {
 			t.Fatalf("%s is tainted: %+v", d.Machine, was)
 		}
 	case Drain:
@@ -94,8 +94,8 @@ func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
 		}
 		for _, n := range pool.machines {
 			other := before[n.name]
-			if was.template != pool.template && other.template != pool.template && other.joined && other.deleted.IsZero() &&
-				!other.tainted && !other.cordoned {
+			selected := func(n *node) bool { return n.template != pool.template || n.needsUpdate != "" }
+			if selected(was) && selected(other) && other.joined && other.deleted.IsZero() && !other.tainted && !other.cordoned {
 				t.Fatalf("%s is drained before %s is tainted", d.Machine, n.name)
 			}
 		}

@@ -32,6 +32,24 @@ func (p *planner) removeFirst(pool *rules) {
 	}
 }
 
+// makeWay deletes an outdated Machine that finds no host where it keeps a new one from being admitted. It was to take
+// the place of one that is gone, and is one too many since replicas were lowered. Cluster API may take none then:
+// scaleDownOldMSs expects that a MachineSet takes one that serves, and reconcileDeadlockBreaker waits for the new one
+// (machinedeployment_rollout_rollingupdate.go). Nothing is lost with it, so nobody has to consent.
+func (p *planner) makeWay(pool *rules) {
+	full := func(d Decision) bool { return d.Pool == pool.Name && d.Action == Hold && d.Reason == Surge }
+	if pool.OnDelete || pool.off() || !slices.ContainsFunc(p.result.Decisions, full) {
+		return
+	}
+	for _, m := range pool.old() {
+		if m.stage() == outdated && !m.Hosted && m.NoHost != "" && !pool.unguarded(m) {
+			p.result.Decisions = append(p.result.Decisions, Decision{Pool: pool.Name, Machine: m.Name, Action: Delete,
+				Reason: Outdated, Message: "it is of an earlier template and finds no host: a new one has its place"})
+			return
+		}
+	}
+}
+
 // RemovesFirst reports whether the policy consents to a missing Machine of the pool where a new one finds no host. The
 // error says why it cannot be read.
 func RemovesFirst(policy *quoinv1.RolloutPolicySpec, pool Pool) (bool, error) {

@@ -88,6 +88,9 @@ func TestNoMachineIsRemovedWhereOneIsMissing(t *testing.T) {
 				if d.Reason == NoSpare && d.Action == Delete {
 					judgeRemoval(t, was, d, f.policy.WhenNoSpare, f.unhealthy)
 				}
+				if d.Reason == Outdated && d.Action == Delete {
+					f.pool(d.Pool).judgeWay(t, d.Machine)
+				}
 			}
 			f.moves()
 			f.now = f.now.Add(tick)
@@ -108,6 +111,14 @@ func TestNoMachineIsRemovedWhereOneIsMissing(t *testing.T) {
 		}
 		t.Fatalf("it does not end: %s\n%s\n%v", f.draw(), f.says(), f.lines())
 	})
+}
+
+// judgeWay holds the deletion of a Machine that makes way for a new one against what is lost with it, which is nothing.
+func (d *deployment) judgeWay(t *rapid.T, machine string) {
+	awaits := d.of(d.template, func(n *node) bool { return n.deleted.IsZero() && !n.occupies() })
+	if n := d.node(machine); n.template == d.template || !n.hosted.IsZero() || d.spare() || d.onDelete || awaits == 0 {
+		t.Fatalf("%s makes way for %d and should not: %+v", machine, awaits, n)
+	}
 }
 
 func judgeRemoval(t *rapid.T, was State, d Decision, when quoinv1.RolloutWithoutSpare, ill string) {
@@ -193,9 +204,8 @@ func TestTheWayOutEndsTheRollout(t *testing.T) {
 		d.replicas += rapid.IntRange(0, 3).Draw(t, "more")
 		for range 4 {
 			f.tell(time.Hour)
-			again := d.of(d.template-1, func(n *node) bool { return !n.admitted.IsZero() })
-			if d.completed == fmt.Sprint(d.template) || again > 0 {
-				return // it is done, or an outdated one took the place of another and is among those that may be
+			if d.completed == fmt.Sprint(d.template) {
+				return
 			}
 			says := f.says()
 			if _, to, is := strings.Cut(says, "or set replicas of MachineDeployment blue to "); is {

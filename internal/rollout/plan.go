@@ -100,6 +100,7 @@ func (p *planner) plan(pool *rules) {
 		}
 	}
 	p.removeFirst(pool)
+	p.makeWay(pool)
 	p.replaceSelected(pool, &progress)
 	p.victims(pool)
 	p.leave(pool, &progress)
@@ -378,11 +379,13 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 	return RollingOut, "Cluster API replaces Machines"
 }
 
-// early says that Cluster API deletes Machines out of order. What is not made cannot keep it from that.
+// early says that Cluster API deletes Machines out of order. What is not made cannot keep it from that. Where limits
+// contradict each other that is said already.
 func early(pool *rules, reason Reason) string {
-	if reason == Surge || pool.Stock.Unavailable == 0 || pool.drain != nil || reason == NoSpare && !pool.hasOutdated() {
+	if reason == Surge || reason == Limited || pool.Stock.Unavailable == 0 || pool.drain != nil ||
+		reason == NoSpare && !pool.hasOutdated() {
 		return ""
 	}
-	return fmt.Sprintf(". Its maxUnavailable lets Cluster API delete %d Machines all the same: set it to 0 in "+
-		"MachineDeployment %s", pool.Stock.Unavailable, pool.Name)
+	return fmt.Sprintf(". Cluster API may delete %d Machines all the same: set %s to 0", pool.Stock.Unavailable,
+		pool.maxUnavailableOf())
 }

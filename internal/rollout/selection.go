@@ -77,8 +77,7 @@ func (p *planner) nextSelected(pool *rules) (victim *Machine, reason Reason, why
 	}
 	missing := pool.mayMiss()
 	if missing == 0 {
-		return nil, Limited, fmt.Sprintf("%s, and no Machine may be missing meanwhile: set maxUnavailable of "+
-			"MachineDeployment %s to 1 or more, or spec.whenNoSpare to RemoveFirst", says, pool.Name)
+		return nil, Limited, fmt.Sprintf("%s, and no Machine may be missing meanwhile: %s", says, pool.toMiss())
 	}
 	// What would hold one more Machine holds this as well, but for the limits, which follow.
 	if reason, why := p.holds(pool, &room{}); reason != "" {
@@ -117,10 +116,21 @@ func (p Pool) replacing() int {
 // mayMiss is how many Machines of the pool a rollout may delete beforehand.
 func (r *rules) mayMiss() int {
 	missing := min(r.limits.Unavailable, max(0, r.Replicas-r.least))
-	if r.consents {
+	if r.consents && r.least < r.Replicas {
 		missing = max(missing, 1)
 	}
 	return missing
+}
+
+// toMiss says what to change where no Machine may be deleted beforehand.
+func (r *rules) toMiss() string {
+	switch {
+	case r.least > 0 && r.least >= r.Replicas:
+		return fmt.Sprintf("minAvailable asks for %d of %d: lower it", r.least, r.Replicas)
+	case r.OnDelete || r.Stock.Unavailable > 0:
+		return "set the policy's maxUnavailable to 1 or more, or spec.whenNoSpare to RemoveFirst"
+	}
+	return fmt.Sprintf("set %s to 1 or more, or spec.whenNoSpare to RemoveFirst", r.maxUnavailableOf())
 }
 
 // onlySelected reports whether nothing of the pool is to be replaced but what a person selected.

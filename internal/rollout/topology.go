@@ -47,14 +47,22 @@ func TopologyOf(cluster *clusterv1.Cluster, pools []clusterv1.MachineDeployment)
 	return t
 }
 
-// replicasOf says where replicas of the pool are set. A topology takes back what is set in a MachineDeployment that it
-// owns.
-func (p Pool) replicasOf() string {
+// replicasOf says where replicas of the pool are set.
+func (p Pool) replicasOf() string { return p.setIn("replicas", "replicas") }
+
+// maxUnavailableOf says where it is set how many Machines Cluster API lets be missing.
+func (p Pool) maxUnavailableOf() string {
+	return p.setIn("maxUnavailable", "rollout.strategy.rollingUpdate.maxUnavailable")
+}
+
+// setIn names a field of the MachineDeployment, or that of the topology which it comes from: what is set in a
+// MachineDeployment that a topology owns is taken back.
+func (p Pool) setIn(field, ofTopology string) string {
 	if _, owned := p.Labels[clusterv1.ClusterTopologyOwnedLabel]; !owned {
-		return "replicas of MachineDeployment " + p.Name
+		return fmt.Sprintf("%s of MachineDeployment %s", field, p.Name)
 	}
-	return fmt.Sprintf("spec.topology.workers.machineDeployments[name=%s].replicas of Cluster %s",
-		p.Labels[clusterv1.ClusterTopologyMachineDeploymentNameLabel], p.Labels[clusterv1.ClusterNameLabel])
+	return fmt.Sprintf("spec.topology.workers.machineDeployments[name=%s].%s of Cluster %s",
+		p.Labels[clusterv1.ClusterTopologyMachineDeploymentNameLabel], ofTopology, p.Labels[clusterv1.ClusterNameLabel])
 }
 
 // Misordered says where the order of a policy is not the one of the topology; empty when it can be kept. The error says

@@ -71,8 +71,8 @@ func (r *rules) contradiction() string {
 		return fmt.Sprintf("the policy lets no Machine be missing, and MachineDeployment %s makes none beforehand, since "+
 			"its strategy is OnDelete: set the policy's maxUnavailable to 1 or more for it", r.Name)
 	case !r.OnDelete && r.limits.Surge == 0 && r.Stock.Unavailable == 0:
-		return fmt.Sprintf("the policy allows no surge, and MachineDeployment %s lets no Machine be missing: set its "+
-			"maxUnavailable to 1 or more, or the policy's maxSurge", r.Name)
+		return fmt.Sprintf("the policy allows no surge, and MachineDeployment %s lets no Machine be missing: set "+
+			"%s to 1 or more, or the policy's maxSurge", r.Name, r.maxUnavailableOf())
 	}
 	return r.tooFew()
 }
@@ -93,8 +93,8 @@ func (r *rules) tooFew() string {
 	case r.OnDelete:
 		return asks + ". Each replacement leaves one missing, since its strategy is OnDelete: lower minAvailable"
 	}
-	return asks + fmt.Sprintf(". Its maxUnavailable lets %d be missing: set that to %d, or lower minAvailable", missing,
-		r.Replicas-r.least)
+	return asks + fmt.Sprintf(". Cluster API lets %d be missing: set %s to %d, or lower minAvailable", missing,
+		r.maxUnavailableOf(), r.Replicas-r.least)
 }
 
 // begun reports whether an outdated Machine is gone already, so that the pool is finished before another is begun.

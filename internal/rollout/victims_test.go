@@ -196,6 +196,10 @@ func (f *fleet) judgeLeaving(t *rapid.T, d Decision, before map[string]*node) {
 	if d.Reason == Selected || d.Reason == NoSpare {
 		return // see selection_test.go and nospare_test.go
 	}
+	if d.Reason == Outdated {
+		pool.judgeWay(t, d.Machine)
+		return
+	}
 	there, known, available := 0, 0, 0
 	for _, n := range pool.machines {
 		b := before[n.name]
