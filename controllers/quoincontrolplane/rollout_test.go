@@ -264,7 +264,8 @@ func TestKubeProxyIsHeldBackByTheKubeletsOfWorkers(t *testing.T) {
 				worker.Spec.Version = oldVer
 				g.Expect(w.mgmt.Update(t.Context(), worker)).To(Succeed())
 			}},
-		"one that is too old for all": {proxy: "v1.31.1", worker: "v1.31.1", held: []string{"is 4 minors from kubelet v1.31.1", "R7"},
+		"one that is too old for all": {proxy: "v1.31.1", worker: "v1.31.1",
+			held:    []string{"is 4 minors from kubelet v1.31.1", "R7"},
 			release: func(g *WithT, w *world) { g.Expect(w.mgmt.Delete(t.Context(), w.machine("w"))).To(Succeed()) }},
 		"a policy that is none": {policy: "Kubernets", proxy: "v1.34.1", worker: oldVer,
 			held: []string{"correct the annotation"}, release: func(_ *WithT, w *world) { w.policy("") }},
