@@ -152,6 +152,7 @@ func (r *Reconciler) lookAtControlPlane(ctx context.Context, reader client.Reade
 		controlPlane.Addons = fmt.Sprintf("add-ons do not follow yet: %s. Where that does not pass, mend it, or have them "+
 			"left alone by annotations %s and %s of %s", conditions.GetMessage(found, follow), kcpv1.SkipKubeProxyAnnotation,
 			kcpv1.SkipCoreDNSAnnotation, controlPlane.Object)
+		controlPlane.AddonsHeld = conditions.GetReason(found, follow) == controlplanev1.VersionSkewReason
 	}
 	return nil
 }

@@ -120,6 +120,9 @@ func (r *Reconciler) updateAddons(
 	if err := skipPinned(ctx, images, synthetic); err != nil {
 		return dnsProblem, err
 	}
+	if o.Workload.ProxyHeld != "" {
+		synthetic.Annotations[kcpv1.SkipKubeProxyAnnotation] = ""
+	}
 	if err := workloadFunctions(workload).UpdateCoreDNS(ctx, synthetic); err != nil {
 		return dnsProblem, fmt.Errorf("updating CoreDNS: %w", err)
 	}

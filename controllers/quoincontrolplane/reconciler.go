@@ -131,7 +131,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		WithOptions(options).
 		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(controlPlaneOfCluster),
-			builder.WithPredicates(predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(mgr.GetScheme(), log))).
+			builder.WithPredicates(predicate.Or(skewPolicyChanged(),
+				predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(mgr.GetScheme(), log)))).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.controlPlaneOfLabelled),
+			builder.WithPredicates(workerChangedVersion())).
 		Watches(&infrav1.QuoinMachine{}, handler.EnqueueRequestsFromMapFunc(r.controlPlaneOfLabelled),
 			builder.WithPredicates(machineOfInterest())).
 		Watches(&infrav1.QuoinHost{}, handler.EnqueueRequestsFromMapFunc(r.controlPlanesInNeed),

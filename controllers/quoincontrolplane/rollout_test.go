@@ -247,6 +247,83 @@ func TestAVersionThatADistributionKeepsFromItsPoolsWaits(t *testing.T) {
 	g.Expect(w.machines()).To(HaveLen(3))
 }
 
+// Proves: R7, S1-25
+//
+// kube-proxy gets no other minor that a policy forbids beside a worker's kubelet, and CoreDNS does not wait for that. It
+// says by which rule, and follows once it may. What no policy forbids follows at once.
+func TestKubeProxyIsHeldBackByTheKubeletsOfWorkers(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy, proxy, worker string
+		held                  []string
+		release               func(g *WithT, w *world)
+	}{
+		"a kubelet of the minor before": {policy: "Kubernetes-1.24", proxy: "v1.34.1", worker: "v1.34.1",
+			held: []string{"kube-proxy keeps v1.34.1", "beside Machine w", "kubelet v1.34.1", "S1-25", "skip-kube-proxy"},
+			release: func(g *WithT, w *world) {
+				worker := w.machine("w")
+				worker.Spec.Version = oldVer
+				g.Expect(w.mgmt.Update(t.Context(), worker)).To(Succeed())
+			}},
+		"one that is too old for all": {proxy: "v1.31.1", worker: "v1.31.1",
+			held:    []string{"is 4 minors from kubelet v1.31.1", "R7"},
+			release: func(g *WithT, w *world) { g.Expect(w.mgmt.Delete(t.Context(), w.machine("w"))).To(Succeed()) }},
+		"a policy that is none": {policy: "Kubernets", proxy: "v1.34.1", worker: oldVer,
+			held: []string{"correct the annotation"}, release: func(_ *WithT, w *world) { w.policy("") }},
+		"three minors by default":        {proxy: "v1.34.1", worker: "v1.32.1"},
+		"another patch":                  {policy: "Kubernetes-1.24", proxy: "v1.35.1", worker: "v1.34.1"},
+		"another patch, whatever policy": {policy: "Kubernets", proxy: "v1.35.1", worker: "v1.34.1"},
+		"releases that nobody lists":     {policy: "Distribution", proxy: "v1.34.1", worker: "v1.34.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1)
+			g := w.g
+			initialized(t, w)
+			w.policy(c.policy)
+			worker := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "w",
+				Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
+			worker.Spec.ClusterName, worker.Spec.Version = "c", c.worker
+			g.Expect(w.mgmt.Create(t.Context(), worker)).To(Succeed())
+			w.runsAddons("quoin.test/kube-proxy:"+c.proxy, "quoin.test/coredns:v1.12.0")
+			w.reconcile()
+			g.Expect(w.image(&appsv1.Deployment{}, observe.CoreDNS)).To(HaveSuffix(":v1.13.1"))
+			if c.release != nil {
+				g.Expect(w.image(&appsv1.DaemonSet{}, observe.KubeProxy)).To(HaveSuffix(":" + c.proxy))
+				condition := w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition)
+				g.Expect(condition).To(And(HaveField("Status", metav1.ConditionFalse),
+					HaveField("Reason", controlplanev1.VersionSkewReason)))
+				for _, says := range c.held {
+					g.Expect(condition.Message).To(ContainSubstring(says))
+				}
+				c.release(g, w)
+				w.reconcile()
+			}
+			g.Expect(w.image(&appsv1.DaemonSet{}, observe.KubeProxy)).To(HaveSuffix(":" + oldVer))
+			g.Expect(w.condition(controlplanev1.ControlPlaneAddonsUpToDateCondition).Status).To(Equal(metav1.ConditionTrue))
+		})
+	}
+}
+
+// policy chooses policies of versions for the Cluster.
+func (w *world) policy(names string) {
+	w.t.Helper()
+	cluster := &clusterv1.Cluster{}
+	w.g.Expect(w.mgmt.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: "c"}, cluster)).To(Succeed())
+	cluster.Annotations = map[string]string{skew.PolicyAnnotation: names}
+	w.g.Expect(w.mgmt.Update(w.t.Context(), cluster)).To(Succeed())
+}
+
+// runsAddons gives the add-ons these images.
+func (w *world) runsAddons(proxy, dns string) {
+	w.t.Helper()
+	daemonSet, deployment := &appsv1.DaemonSet{}, &appsv1.Deployment{}
+	w.image(daemonSet, observe.KubeProxy)
+	w.image(deployment, observe.CoreDNS)
+	daemonSet.Spec.Template = podTemplate(observe.KubeProxy, proxy)
+	deployment.Spec.Template = podTemplate(observe.CoreDNS, dns)
+	w.g.Expect(w.workload.Update(w.t.Context(), daemonSet)).To(Succeed())
+	w.g.Expect(w.workload.Update(w.t.Context(), deployment)).To(Succeed())
+}
+
 // Proves: S2-30, S2-33, S0-34, S1-26, R6, R10
 //
 // A version edit, step by step: images, kubeadm-config, new Machine, leader, drain, member, host, add-ons.

@@ -290,6 +290,9 @@ func (s *summary) setAddons(failure error) {
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, sentence(failure.Error()))
 	case s.Workload.AddonsErr != nil:
 		s.set(condition, metav1.ConditionUnknown, clusterv1.InspectionFailedReason, sentence(s.Workload.AddonsErr.Error()))
+	case s.Workload.ProxyHeld != "":
+		s.set(condition, metav1.ConditionFalse, controlplanev1.VersionSkewReason,
+			strings.TrimSpace(s.Workload.ProxyHeld+"\n"+s.dnsProblem)+lacking)
 	case s.dnsProblem != "":
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotUpToDateReason, s.dnsProblem)
 	case s.State.AddonsCurrent || s.outcome.Kind == controlplane.UpdateAddons:

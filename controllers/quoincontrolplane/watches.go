@@ -33,6 +33,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // controlPlaneOfCluster names the QuoinControlPlane of a Cluster.
@@ -96,6 +97,39 @@ func machineOfInterest() predicate.Predicate {
 			_, controlPlane := after.Labels[clusterv1.MachineControlPlaneLabel]
 			return controlPlane && conditions.GetMessage(before, infrav1.MachineReadyCondition) !=
 				conditions.GetMessage(after, infrav1.MachineReadyCondition)
+		},
+	}
+}
+
+// skewPolicyChanged lets through Clusters that get other policies of versions.
+func skewPolicyChanged() predicate.Predicate {
+	return predicate.Funcs{
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return e.ObjectOld.GetAnnotations()[skew.PolicyAnnotation] != e.ObjectNew.GetAnnotations()[skew.PolicyAnnotation]
+		},
+	}
+}
+
+// workerChangedVersion lets through workers that are gone or report another kubelet: a version of the control plane, or
+// of kube-proxy, may have waited for them.
+func workerChangedVersion() predicate.Predicate {
+	worker := func(object client.Object) *clusterv1.Machine {
+		machine, ok := object.(*clusterv1.Machine)
+		if !ok || util.IsControlPlaneMachine(machine) {
+			return nil
+		}
+		return machine
+	}
+	return predicate.Funcs{
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		DeleteFunc:  func(e event.DeleteEvent) bool { return worker(e.Object) != nil },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, after := worker(e.ObjectOld), worker(e.ObjectNew)
+			return before != nil && after != nil && skew.Runs(before) != skew.Runs(after)
 		},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 func TestOnlyOthersChangesOfAControlPlaneAreNews(t *testing.T) {
@@ -61,6 +62,27 @@ func TestOnlyOthersChangesOfAControlPlaneAreNews(t *testing.T) {
 				To(Equal(c.news))
 		})
 	}
+}
+
+// What a version, or kube-proxy, waited for is heard at once.
+func TestWorkersThatNoLongerHoldAVersionAreNews(t *testing.T) {
+	g := NewWithT(t)
+	old := &clusterv1.Machine{}
+	old.Spec.Version = oldVer
+	raised, labeled, ours := old.DeepCopy(), old.DeepCopy(), old.DeepCopy()
+	raised.Spec.Version = newVer
+	labeled.Labels = map[string]string{"a": "b"}
+	ours.Labels = map[string]string{clusterv1.MachineControlPlaneLabel: ""}
+	p := workerChangedVersion()
+	g.Expect(p.Update(event.UpdateEvent{ObjectOld: old, ObjectNew: raised})).To(BeTrue())
+	g.Expect(p.Update(event.UpdateEvent{ObjectOld: old, ObjectNew: labeled})).To(BeFalse())
+	g.Expect(p.Delete(event.DeleteEvent{Object: old})).To(BeTrue())
+	g.Expect(p.Delete(event.DeleteEvent{Object: ours})).To(BeFalse(), "it is watched already")
+	cluster := &clusterv1.Cluster{}
+	strict := cluster.DeepCopy()
+	strict.Annotations = map[string]string{skew.PolicyAnnotation: "Kubernetes-1.24"}
+	g.Expect(skewPolicyChanged().Update(event.UpdateEvent{ObjectOld: cluster, ObjectNew: strict})).To(BeTrue())
+	g.Expect(skewPolicyChanged().Update(event.UpdateEvent{ObjectOld: strict, ObjectNew: strict})).To(BeFalse())
 }
 
 func TestStaticPodsAreNewsWhenTheirReadinessChanges(t *testing.T) {

@@ -64,6 +64,8 @@ type State struct {
 	OrphanNodes []string
 	// AddonsCurrent: CoreDNS and kube-proxy have the images of Version, or are not ours to change.
 	AddonsCurrent bool
+	// ProxyHeld: policies keep kube-proxy from Version now. It then counts for current.
+	ProxyHeld bool
 	// AddonsProblem says why AddonsCurrent is not known; empty when it is.
 	AddonsProblem string
 	// AddonsVersion is the Kubernetes version whose images CoreDNS and kube-proxy have now; empty when it is not known.

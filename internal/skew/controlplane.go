@@ -90,3 +90,10 @@ func Older(a, b string) bool {
 	}
 	return Compare(left, right) < 0
 }
+
+// OtherMinor reports whether two versions are of different minors; what is no version is of none.
+func OtherMinor(a, b string) bool {
+	left, leftErr := Parse(a)
+	right, rightErr := Parse(b)
+	return leftErr == nil && rightErr == nil && distance(left, right) != 0
+}

@@ -13,6 +13,7 @@ import (
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
 )
 
 // fleet is a model of a Cluster, node by node, and of one ClusterUpgrade of it. Nothing of it is shared with what decides.
@@ -30,8 +31,10 @@ type fleet struct {
 	specVersion, statusVersion, topologyVersion string
 	plane                                       pool
 	addons                                      string
-	pools                                       []pool
-	checks                                      []Check
+	// proxy: there is a kube-proxy among the add-ons, and pathSkipped: no check looks at the way of the versions.
+	proxy, pathSkipped bool
+	pools              []pool
+	checks             []Check
 	// blocks is why checks do not pass; empty when they do.
 	blocks string
 	// windows are in UTC, and end on the day on which they begin.
@@ -107,7 +110,7 @@ func (f *fleet) world() World {
 	w.ControlPlane = ControlPlane{Field: Field{Object: f.plane.name, Value: f.plane.spec, Owner: "argocd (Apply)"},
 		Runs: f.plane.nodes, Unsettled: f.plane.unsettled(), Unwatched: f.foreign}
 	if f.addons != f.plane.spec {
-		w.ControlPlane.Addons = "kube-proxy is " + f.addons
+		w.ControlPlane.Addons, w.ControlPlane.AddonsHeld = "kube-proxy is "+f.addons, f.held()
 	}
 	for _, p := range f.pools {
 		w.Nodes["MachineDeployment "+p.name] = p.placed()
@@ -173,7 +176,11 @@ func (f *fleet) advance() bool {
 	f.now = f.now.Add(10 * time.Second)
 	for i := range f.checks {
 		if check := &f.checks[i]; check.Completed.IsZero() {
-			check.Completed, check.Summary, check.Blocks = f.now, f.blocks, f.blocks != ""
+			why := f.blocks
+			if why == "" && !check.Health {
+				why = f.noPath()
+			}
+			check.Completed, check.Summary, check.Blocks = f.now, why, why != ""
 			f.passed = f.passed || !check.Health && !check.Blocks
 			return true
 		}
@@ -181,7 +188,7 @@ func (f *fleet) advance() bool {
 	if f.chain() || f.roll(&f.plane) {
 		return true
 	}
-	if f.plane.unsettled() == "" && f.addons != f.plane.spec {
+	if f.plane.unsettled() == "" && f.addons != f.plane.spec && !f.held() {
 		f.addons = f.plane.spec
 		return true
 	}
@@ -191,6 +198,35 @@ func (f *fleet) advance() bool {
 		}
 	}
 	return false
+}
+
+// state is what a preflight sees inside the Cluster.
+func (f *fleet) state() plan.State {
+	state := plan.State{APIServers: f.plane.nodes}
+	if f.proxy {
+		state.KubeProxy = []string{f.addons}
+	}
+	for _, p := range f.pools {
+		state.Pools = append(state.Pools, plan.Pool{Object: p.name, Versions: p.nodes,
+			Stays: f.upgrade.Spec.Workers == quoinv1.UpgradeWorkersAsNeeded})
+	}
+	return state
+}
+
+// held reports whether the control plane keeps kube-proxy from its version.
+func (f *fleet) held() bool { return f.state().ProxyRefused(f.policies, f.plane.spec) != "" }
+
+// noPath is what a preflight says of the way to the version; empty when there is one.
+func (f *fleet) noPath() string {
+	request := plan.Request{State: f.state(), Target: f.upgrade.Spec.Version, Policies: f.policies, Known: f.topology}
+	way := plan.For
+	if f.topology != nil {
+		way = plan.OfTopology
+	}
+	if _, err := way(request); err != nil && !f.pathSkipped {
+		return err.Error()
+	}
+	return ""
 }
 
 // chain is what Cluster API does with a topology: a minor at a time, and the pools at the end.

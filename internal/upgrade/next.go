@@ -381,8 +381,8 @@ func (t *deliberation) write(step *quoinv1.UpgradeStep) bool {
 		t.holds(step, quoinv1.RevertedReason, fmt.Sprintf("%s was set back from %s to %s by %s: have that write %s, or "+
 			"delete this ClusterUpgrade", field.Object, to, orNothing(field.Value), orSomebody(field.Owner), to))
 		t.again(unwatched)
-	case !record && t.unfinished() != "":
-		t.runs(step, t.unfinished()+t.closed())
+	case !record && t.unfinished(step) != "":
+		t.runs(step, t.unfinished(step)+t.closed())
 	default:
 		t.do(Change{Kind: SetVersion, Object: field.Object, Version: to})
 		t.start(step)
@@ -403,9 +403,10 @@ func (t *deliberation) written(step *quoinv1.UpgradeStep) bool {
 	})
 }
 
-// unfinished is what has to end before another version is set: whatever the control plane is about.
-func (t *deliberation) unfinished() string {
-	if t.ControlPlane.Unsettled != "" {
+// unfinished is what has to end before another version is set: whatever the control plane is about. Add-ons that are
+// held until the kubelets are newer keep no workers from that.
+func (t *deliberation) unfinished(step *quoinv1.UpgradeStep) string {
+	if t.ControlPlane.Unsettled != "" || t.ControlPlane.AddonsHeld && step.Type == quoinv1.UpgradeStepWorkers {
 		return t.ControlPlane.Unsettled
 	}
 	return t.ControlPlane.Addons

@@ -24,12 +24,12 @@ var patches = []string{"v1.33.4", "v1.34.4", "v1.35.4", "v1.36.3"}
 func drawn(t *rapid.T) *fleet {
 	f := newFleet(patches[len(patches)-1])
 	f.record = rapid.Bool().Draw(t, "record")
-	f.policies, _ = skew.Policies(rapid.SampledFrom([]string{"", "Kubernetes-1.24"}).Draw(t, "policy"))
+	f.policies, _ = skew.Policies(rapid.SampledFrom([]string{"", "Kubernetes-1.24", "Distribution"}).Draw(t, "policy"))
 	at := rapid.IntRange(0, len(patches)-1).Draw(t, "plane")
 	version := patches[at]
 	f.plane = pool{name: "QuoinControlPlane prod", spec: version,
 		nodes: slices.Repeat([]string{version}, rapid.SampledFrom([]int{1, 3}).Draw(t, "replicas"))}
-	f.addons = version
+	f.addons, f.proxy = version, rapid.Bool().Draw(t, "kube-proxy")
 	if rapid.Bool().Draw(t, "topology") {
 		f.topology, f.topologyVersion = patches, version
 	} else {
@@ -127,11 +127,34 @@ func TestUpgradesEndWhateverHappens(t *testing.T) {
 				f.now = f.now.Add(d.Again)
 			}
 		}
+		if f.noPath() != "" && !f.passed {
+			refused++ // a preflight says why, and nothing was touched
+			return
+		}
 		f.ended(t)
 		ended++
 	})
 	if ended <= refused {
 		t.Fatalf("%d ended and %d were refused: too few were tried to their end", ended, refused)
+	}
+}
+
+// Add-ons that wait for the kubelets of workers keep nobody from raising these: who has the way of the versions checked
+// learns that no policy allows it, and who skips that gets to the end.
+func TestAddonsThatWaitForWorkersDoNotKeepThemBack(t *testing.T) {
+	for _, skipped := range []bool{false, true} {
+		f := newFleet("v1.36.3")
+		f.policies, _ = skew.Policies("Kubernetes-1.24")
+		f.plane = pool{name: "QuoinControlPlane prod", spec: "v1.36.3", nodes: []string{"v1.36.3"}}
+		f.pools = []pool{{name: "blue", spec: "v1.35.4", nodes: []string{"v1.35.4", "v1.35.4"}}}
+		f.addons, f.proxy, f.pathSkipped = "v1.35.4", true, skipped
+		for range 100 {
+			f.step(false)
+			f.advance()
+		}
+		if f.completed() != skipped || f.passed != skipped || skipped && f.addons != "v1.36.3" {
+			t.Errorf("skipped %v: completed %v, kube-proxy %s: %s", skipped, f.completed(), f.addons, f.writes)
+		}
 	}
 }
 

@@ -108,6 +108,8 @@ type ControlPlane struct {
 	Unsettled string
 	// Addons says what keeps the add-ons from being those of its version; empty when they are, and when nobody tells.
 	Addons string
+	// AddonsHeld: kubelets keep kube-proxy from the version, so add-ons wait for the workers.
+	AddonsHeld bool
 }
 
 // Pool is a MachineDeployment.

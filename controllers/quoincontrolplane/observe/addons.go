@@ -26,6 +26,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
 )
 
 // The names of the add-ons.
@@ -110,24 +111,50 @@ func runningAddons(
 
 // readAddons finds out what the add-ons have.
 func (w *Workload) readAddons(
-	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, machines collections.Machines,
-	images *AddonImages,
+	ctx context.Context, inv *Inventory, machines collections.Machines, images *AddonImages,
 ) {
-	w.AddonsVersion = runningAddons(ctx, controlPlane, RunningVersions(machines, w.Health), images)
-	w.AddonsCurrent, w.DNSProblem, w.AddonsErr = addonsCurrent(ctx, controlPlane, images)
+	w.AddonsVersion = runningAddons(ctx, inv.ControlPlane, RunningVersions(machines, w.Health), images)
+	w.AddonsErr = w.compareAddons(ctx, inv, images)
 	w.Images = images.known
 }
 
-// addonsCurrent reports whether CoreDNS and kube-proxy have the wanted images, are absent, or are to be left alone. If
-// CoreDNS does not follow the version by itself, it says why.
-func addonsCurrent(
-	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, images *AddonImages,
-) (current bool, dnsProblem string, err error) {
-	proxy, err := proxyCurrent(ctx, controlPlane, images)
-	if err != nil || !proxy {
-		return false, "", err
+// compareAddons finds out whether CoreDNS and kube-proxy have the wanted images, are absent, or are to be left alone. A
+// kube-proxy that is held back keeps CoreDNS from nothing.
+func (w *Workload) compareAddons(ctx context.Context, inv *Inventory, images *AddonImages) error {
+	current, err := proxyCurrent(ctx, inv.ControlPlane, images)
+	if err != nil {
+		return err
 	}
-	return dnsCurrent(ctx, controlPlane, images)
+	if !current {
+		if w.ProxyHeld = inv.proxyHeld(images.known[KubeProxy]); w.ProxyHeld == "" {
+			return nil
+		}
+	}
+	w.AddonsCurrent, w.DNSProblem, err = dnsCurrent(ctx, inv.ControlPlane, images)
+	return err
+}
+
+// proxyHeld says why kube-proxy of this image may not follow the version now, by what a plan would say of it; empty
+// when it may. Policies that nobody knows allow no other minor.
+func (inv *Inventory) proxyHeld(image string) string {
+	reference, err := containerutil.ImageFromString(image)
+	if err != nil || !skew.OtherMinor(reference.Tag, inv.ControlPlane.Spec.Version) {
+		return ""
+	}
+	const wayOut = "%s keeps %s: %s. It follows by itself once that is so no more; annotation %s has it left to you"
+	say := func(why string) string {
+		return fmt.Sprintf(wayOut, KubeProxy, reference.Tag, why, kcpv1.SkipKubeProxyAnnotation)
+	}
+	policies, err := skew.PoliciesOf(inv.Cluster)
+	if err != nil {
+		return say(err.Error() + "; correct the annotation")
+	}
+	state := plan.StateOf(listed(collections.FromMachineList(&clusterv1.MachineList{Items: inv.all})))
+	state.KubeProxy = []string{reference.Tag}
+	if refused := state.ProxyRefused(policies, inv.ControlPlane.Spec.Version); refused != "" {
+		return say(refused)
+	}
+	return ""
 }
 
 func proxyCurrent(

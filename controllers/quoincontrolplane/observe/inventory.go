@@ -42,6 +42,8 @@ type Inventory struct {
 	Workers int
 	// LeftBehind says which Machines the wanted version would leave behind; empty when none.
 	LeftBehind string
+	// all are the Machines of the Cluster: the cache's own, of which none is changed, in any order.
+	all []clusterv1.Machine
 	// Window in which a replacement may be begun.
 	Window Window
 	// Spare counts the hosts that a further Machine could claim now, or soon.
@@ -160,7 +162,7 @@ func (s *Sources) List(ctx context.Context, subject Subject, cached bool) (*List
 // read one by one: Machines of QuoinMachines that have our hook, and hosts out of sight of the cache.
 func (s *Sources) Inventory(ctx context.Context, lists *Lists, machines collections.Machines) (*Inventory, error) {
 	inv := &Inventory{Subject: lists.Subject, Cached: lists.Cached, ClusterQuoinMachines: lists.quoinMachines,
-		fleet: lists.hosts, LeftBehind: lists.leftBehind, Window: lists.window,
+		fleet: lists.hosts, all: lists.all, LeftBehind: lists.leftBehind, Window: lists.window,
 		versions: map[string]string{}, claimed: map[string]bool{}}
 	nodeWell := map[string]bool{}
 	for i := range lists.all {

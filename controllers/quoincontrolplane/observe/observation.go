@@ -86,7 +86,7 @@ func (o *Observation) Holds(machines collections.Machines, now time.Time) bool {
 // everything else.
 func (s *Sources) Again(ctx context.Context, before *Observation, lists *Lists) *Observation {
 	o := &Observation{Inventory: before.Inventory, Outdated: before.Outdated, Etcd: before.Etcd}
-	o.Cached, o.LeftBehind, o.Window = false, lists.leftBehind, lists.window
+	o.Cached, o.all, o.LeftBehind, o.Window = false, lists.all, lists.leftBehind, lists.window
 	if o.ControlPlane.DeletionTimestamp.IsZero() {
 		o.Workload, o.Machines = s.readWorkload(ctx, &o.Inventory)
 	}

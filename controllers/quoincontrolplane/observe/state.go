@@ -59,7 +59,7 @@ func (o *Observation) fillState() {
 	o.State.Initialized = o.Initialized()
 	o.State.Reachable = o.Workload.Err == nil && o.Workload.Connected
 	o.State.ConfigVersion = o.Workload.ConfigVersion
-	o.State.AddonsCurrent = o.Workload.AddonsCurrent
+	o.State.AddonsCurrent, o.State.ProxyHeld = o.Workload.AddonsCurrent, o.Workload.ProxyHeld != ""
 	if o.Workload.AddonsErr != nil {
 		o.State.AddonsProblem = o.Workload.AddonsErr.Error()
 	}

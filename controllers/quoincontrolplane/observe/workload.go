@@ -48,8 +48,12 @@ type Workload struct {
 	// Nodes of the control plane, by name.
 	Nodes map[string]*corev1.Node
 	// AddonsErr is why it is not known what the add-ons have. It concerns nothing but the add-ons.
-	AddonsErr     error
+	AddonsErr error
+	// AddonsCurrent: there is nothing that the add-ons are to get now.
 	AddonsCurrent bool
+	// ProxyHeld says what keeps kube-proxy from the wanted version beside the kubelets that run, and the way out; empty
+	// when nothing does.
+	ProxyHeld string
 	// DNSProblem is why CoreDNS does not follow the version by itself; what to do, as a sentence.
 	DNSProblem string
 	// AddonsVersion is the Kubernetes version whose images the add-ons have now; empty when it is not known.
@@ -110,7 +114,7 @@ func (s *Sources) readWorkload(ctx context.Context, inv *Inventory) (Workload, c
 			w.Health[name] = w.readHealth(ctx, reader, machine, desired.StackedEtcd(inv.ControlPlane))
 		}
 	}
-	w.readAddons(ctx, inv.ControlPlane, machines, NewAddonImages(reader, nil))
+	w.readAddons(ctx, inv, machines, NewAddonImages(reader, nil))
 	return w, machines
 }
 

@@ -119,8 +119,12 @@ func followVersion(s facts) *controlplane.Step {
 			"CoreDNS and kube-proxy cannot follow: %s", s.AddonsProblem)
 	}
 	if !s.AddonsCurrent {
+		followers := "CoreDNS and kube-proxy"
+		if s.ProxyHeld {
+			followers = "CoreDNS"
+		}
 		return change(controlplane.UpdateAddons, s.during(controlplane.Rollout), controlplane.ReasonNewVersion,
-			"giving CoreDNS and kube-proxy the images of %s", s.Version)
+			"giving %s the images of %s", followers, s.Version)
 	}
 	return nil
 }

@@ -109,29 +109,40 @@ func (p Pool) kubelets() []skew.Running {
 	return kubelets
 }
 
-// workers are the versions of all kubelets but the control plane's, each once.
-func (s State) workers() []string {
-	var versions []string
+// workers are the kubelets of each version but the control plane's: of each the first.
+func (s State) workers() []skew.Running {
+	var kubelets []skew.Running
 	for _, running := range slices.Concat(s.kubelets(), s.Others) {
 		if running.Component == skew.Kubelet {
-			versions = append(versions, running.Version)
+			kubelets = append(kubelets, running)
 		}
 	}
-	slices.Sort(versions)
-	return slices.Compact(versions)
+	byVersion := func(a, b skew.Running) int { return strings.Compare(a.Version, b.Version) }
+	slices.SortStableFunc(kubelets, byVersion)
+	return slices.CompactFunc(kubelets, func(a, b skew.Running) bool { return byVersion(a, b) == 0 })
 }
 
 // proxies is a kube-proxy of each version beside a kubelet of each: which node gets its new one when is the
 // DaemonSet's.
-func proxies(versions, kubelets []string) []skew.Running {
+func proxies(versions []string, kubelets []skew.Running) []skew.Running {
 	var running []skew.Running
 	for _, version := range versions {
 		for _, kubelet := range kubelets {
-			running = append(running, skew.Running{
-				Component: skew.KubeProxy, Version: version, Object: "DaemonSet kube-proxy", Kubelet: kubelet})
+			running = append(running, skew.Running{Component: skew.KubeProxy, Version: version,
+				Object: "DaemonSet kube-proxy beside " + kubelet.Object, Kubelet: kubelet.Version})
 		}
 	}
 	return running
+}
+
+// ProxyRefused says why no plan would give kube-proxy the version that all API servers have by then: beside which
+// kubelets it may not have it. It is empty when it may, which it may where there is none, and where its minor stays.
+func (s State) ProxyRefused(policies []skew.Policy, to string) string {
+	if _, err := skew.Parse(to); err != nil {
+		return err.Error()
+	}
+	s.APIServers = []string{to}
+	return skew.Summary(s.judge(undistributed(policies), Step{Raises: Addons, From: s.KubeProxy, To: to}))
 }
 
 // judge lists what the policies do not allow at some time of a step of the control plane or its add-ons. Only what the
@@ -158,7 +169,8 @@ func (s State) judge(policies []skew.Policy, step Step) []skew.Violation {
 
 // judgeControlPlane leaves out what is ahead of the API servers: raising them puts nothing ahead that was not before.
 func (s State) judgeControlPlane(policies []skew.Policy, to string, newest *semver.Version) []skew.Violation {
-	components := slices.Concat(s.kubelets(), s.Others, proxies(s.KubeProxy, append(s.workers(), to)))
+	components := slices.Concat(s.kubelets(), s.Others, proxies(s.KubeProxy, append(s.workers(),
+		skew.Running{Version: to, Object: "the control plane"})))
 	changes := changesMinor([]*semver.Version{newest}, parsed([]string{to})[0])
 	var found []skew.Violation
 	for _, policy := range policies {
