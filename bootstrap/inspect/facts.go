@@ -52,6 +52,8 @@ type Facts struct {
 	KubernetesPresent []string
 	// OwnerRecord is the raw content of the owner record; empty when there is none.
 	OwnerRecord string
+	// Traces of what is on the host and would outlive a claim.
+	Traces Traces
 }
 
 // OS is from os-release.

@@ -112,6 +112,7 @@ if has containerd || has ctr; then
 			;;
 		esac
 		case $answer in *Server:*) say runtime.socket yes ;; esac
+		ids=$(timeout -k 5 30 ctr -n k8s.io containers ls -q 2>/dev/null) && [ -n "$ids" ] && say kubernetes "containers $(echo $ids | cut -c 1-200)"
 	fi
 fi
 has keepalived && say keepalived yes
@@ -138,8 +139,10 @@ for comm in /proc/[0-9]*/comm; do
 	read -r name 2>/dev/null <"$comm" || continue
 	case $name in kubelet | etcd | kube-apiserver | kube-controller | kube-scheduler | kube-proxy) if lives "${comm%/comm}"; then say kubernetes "process $name"; fi ;; esac
 done | sort -u
+quoin_left | sed -n 's/^found \([^	]*\)	.*/kubernetes \1/p'
 [ -s /var/lib/quoin/created ] && say kubernetes "files that Quoin installed and has not cleaned"
 
 [ -r /var/lib/quoin/owner.json ] && say owner "$(cat /var/lib/quoin/owner.json)"
+quoin_traces
 say clock.end "$(date +%s.%N)"
 say end ok

@@ -28,10 +28,11 @@ const (
 	maxValue     = 16 << 10
 )
 
-// Script prints the facts; Parse reads them.
-//
 //go:embed inspect.sh
-var Script string
+var factsScript string
+
+// Script prints the facts; Parse reads them.
+var Script = TraceFunctions + LeftFunctions + factsScript
 
 // Collect runs Script on the host as root and parses the answer.
 func Collect(ctx context.Context, host ssh.Host) (*Facts, error) {
@@ -64,6 +65,9 @@ func Parse(output string) (*Facts, error) {
 	complete := false
 	// What is no text can be written to no status.
 	for line := range strings.SplitSeq(strings.ToValidUTF8(output, "?"), "\n") {
+		if facts.Traces.Take(line) {
+			continue
+		}
 		word, value, _ := strings.Cut(line, " ")
 		value = strings.TrimSpace(value)
 		if len(value) > maxValue {

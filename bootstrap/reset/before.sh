@@ -13,7 +13,13 @@ ip -6 rule list >rules6 2>/dev/null
 ip -4 route list >routes4 2>/dev/null
 ip -6 route list >routes6 2>/dev/null
 if command -v ipvsadm >/dev/null; then ipvsadm --save --numeric >services 2>/dev/null; fi
-for d in /var/lib/calico /var/lib/cilium /var/lib/weave /run/calico /run/cilium /run/flannel; do
+# Whole, for network plugins put their own in the place of these.
+mkdir plugins
+for f in /opt/cni/bin/*; do
+	[ -f "$f" ] || continue
+	cp -a "$f" plugins/ && sync "plugins/${f##*/}" || quoin_fail "$QUOIN_ROOT cannot be written"
+done
+for d in /root/.kube /var/lib/calico /var/lib/cilium /var/lib/weave /run/calico /run/cilium /run/flannel; do
 	[ ! -e "$d" ] || echo "$d"
 done >dirs
 # The list of earlier times, which a reset may look for.

@@ -15,10 +15,11 @@ func FuzzFindings(f *testing.F) {
 		f.Add(answer)
 	}
 	f.Fuzz(func(t *testing.T, answer string) {
-		findings, err := parse(answer)
+		verified, err := parse(answer, Options{})
 		if err != nil {
 			return
 		}
+		findings := verified.Findings
 		if len(findings) > maxFindings {
 			t.Fatalf("%d findings", len(findings))
 		}

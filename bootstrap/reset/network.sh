@@ -20,6 +20,8 @@ bird_runs() {
 # nothing else.
 clear_rules() {
 	command -v "$1" >/dev/null && command -v "$2" >/dev/null || return 0
+	# Not a word to a variant that nobody uses: the kernel would load it.
+	"$1" 2>/dev/null | grep -qE "$quoin_chains" || return 0
 	"$1" 2>/dev/null | awk '
 		/^\*/ { print; n = 0 }
 		/^:(KUBE-|CNI-|cali-|CILIUM_|OLD_CILIUM_|FLANNEL-|WEAVE)/ { chains[++n] = substr($1, 2) }
@@ -48,34 +50,12 @@ clear_services() {
 	done
 }
 
-# paired <link>: is its other end here too, and not in a pod?
-paired() {
-	read -r own <"/sys/class/net/$1/ifindex" && read -r peer <"/sys/class/net/$1/iflink" || return 1
-	for other in /sys/class/net/*; do
-		read -r index <"$other/ifindex" && [ "$index" = "$peer" ] && read -r back <"$other/iflink" && [ "$back" = "$own" ] && return 0
-	done
-	return 1
-}
-
-# plugin_link <link>: one that has a master belongs to a bridge of somebody's.
+# plugin_link <link>: those that nobody else makes go in any case.
 plugin_link() {
 	case $1 in
 	cni0 | flannel.* | flannel-v6.* | nodelocaldns | kube-ipvs0) return 0 ;;
 	esac
-	[ -f "$QUOIN_ROOT/before/links" ] && ! before links "$1" || return 1
-	case $1 in
-	lxcbr* | lxdbr*) return 1 ;;
-	vethwe-*) return 0 ;;
-	veth*)
-		if ! [ -e "/sys/class/net/$1/master" ]; then
-			paired "$1" && return 1
-			return 0
-		fi
-		case $(basename "$(readlink -f "/sys/class/net/$1/master")") in cni0 | kube-bridge | weave) return 0 ;; *) return 1 ;; esac
-		;;
-	cali* | cilium_* | lxc* | vxlan.calico | vxlan-v6.calico | wireguard.cali | wg-v6.cali | weave | kube-* | vxlan-*) return 0 ;;
-	esac
-	return 1
+	[ -f "$QUOIN_ROOT/before/links" ] && ! before links "$1" && { quoin_cluster_link "$1" || quoin_plugin_link "$1"; }
 }
 
 clear_links() {
@@ -94,11 +74,7 @@ clear_lookups() {
 	fi
 	ip "-$1" rule list 2>/dev/null | while read -r pref words; do
 		before "rules$1" "$pref	$words" && continue
-		case " $words " in
-		*" fwmark 0x200/0xf00 lookup 2004 "* | *" fwmark 0xa00/0xf00 lookup 2005 "* | *" lookup 77 "* | *" lookup 78 "* | *" lookup 79 "*) ;;
-		" from all lookup local ") [ "$pref" = 100: ] || continue ;;
-		*) continue ;;
-		esac
+		quoin_plugin_rule "$words" || [ "$pref $words" = '100: from all lookup local' ] || continue
 		ip "-$1" rule delete pref "${pref%:}" $words || :
 	done
 	ip "-$1" route list 2>/dev/null | while read -r words; do
@@ -112,23 +88,32 @@ clear_lookups() {
 	done
 }
 
+# put_plugins_back: programs that containerd runs as root, some of them in the place of the host's own.
+put_plugins_back() {
+	[ -d "$QUOIN_ROOT/before/plugins" ] && [ -d /opt/cni/bin ] || return 0
+	ls -A /opt/cni/bin | while read -r name; do
+		[ -e "$QUOIN_ROOT/before/plugins/$name" ] || rm -rf "/opt/cni/bin/$name"
+	done
+	ls -A "$QUOIN_ROOT/before/plugins" | while read -r name; do
+		cmp -s "$QUOIN_ROOT/before/plugins/$name" "/opt/cni/bin/$name" && continue
+		cp -a "$QUOIN_ROOT/before/plugins/$name" "/opt/cni/bin/$name.quoin-part" && mv -fT "/opt/cni/bin/$name.quoin-part" "/opt/cni/bin/$name" || :
+	done
+}
+
 reset_network() {
 	unmount_own
-	clear_rules iptables-save iptables-restore
-	clear_rules ip6tables-save ip6tables-restore
+	# A plugin picks the variant that it likes, whatever the host uses.
+	for variant in iptables ip6tables iptables-legacy ip6tables-legacy iptables-nft ip6tables-nft; do clear_rules $variant-save $variant-restore; done
 	if command -v nft >/dev/null; then
-		for family in ip ip6; do
-			for table in kube-proxy calico flannel-ipv4 flannel-ipv6; do nft delete table "$family" "$table" 2>/dev/null || :; done
-		done
+		quoin_nft_tables | while read -r family table; do nft delete table "$family" "$table" || :; done
 	fi
 	clear_services
 	clear_links
 	clear_lookups 4
 	clear_lookups 6
 	if command -v ipset >/dev/null; then
-		ipset list -name 2>/dev/null | while read -r set; do
-			case $set in KUBE-* | cali40* | cali60* | weave-* | inet6:KUBE-*) ipset destroy "$set" 2>/dev/null || : ;; esac
-		done
+		# A set of sets is in the way of those it lists.
+		for set in $(quoin_sets) $(quoin_sets); do ipset destroy "$set" 2>/dev/null || :; done
 	fi
 	# Programs that Cilium pinned stay on the host's own links, and drop what they do not know.
 	[ ! -d /sys/fs/bpf ] || rm -rf /sys/fs/bpf/cilium /sys/fs/bpf/tc/globals/cilium_* 2>/dev/null
@@ -138,6 +123,7 @@ reset_network() {
 			grep -qxF -- "$name" "$QUOIN_ROOT/cni-before" || rm -rf "/etc/cni/net.d/$name"
 		done
 	fi
+	put_plugins_back
 	empty /var/lib/cni
 	for d in /var/lib/calico /var/lib/cilium /var/lib/weave /run/calico /run/cilium /run/flannel; do
 		[ -f "$QUOIN_ROOT/before/dirs" ] && ! before dirs "$d" || continue

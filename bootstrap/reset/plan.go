@@ -32,7 +32,10 @@ var (
 )
 
 // stepFunctions is what the steps call.
-var stepFunctions = commonFunctions + networkFunctions
+var stepFunctions = inspect.TraceFunctions + inspect.LeftFunctions + commonFunctions + networkFunctions
+
+// verifyFunctions is what the verification calls.
+var verifyFunctions = inspect.TraceFunctions + inspect.LeftFunctions
 
 // BeforeStep notes what networks the host has, so that the reset at the end of the claim can tell what came since. It
 // belongs before everything that brings pods onto the host.
@@ -41,7 +44,8 @@ func BeforeStep() run.Step { return run.Step{Name: "note-networks", Script: befo
 // Plan is idempotent: every step may run on a host that was reset already, or that was never a node. The owner record
 // is left alone: release it after Verify found nothing. Call run.StopOthers first, with this plan's ID.
 //
-// Images stay in containerd: they are a cache under checked names, and the next claim is likely to need them.
+// Images that the host had before the claim stay, by their digests: they are a cache, and the next claim is likely to
+// need them. Without a baseline, all of them stay.
 func Plan(id string, o Options) run.Plan {
 	// Without keepalived first, the address would move to a member that is going away, or stay with a dead API server.
 	steps := keepalived.ReleaseSteps(o.VirtualAddresses)
@@ -59,6 +63,9 @@ func Plan(id string, o Options) run.Plan {
 			// After kubeadm, which is one of them, and before the list of them goes.
 			steps = append(steps, artifacts.ReleaseSteps()...)
 		}
+		if step.name == "remove-pods" && !o.IgnoreChanges {
+			step.function += "\nbaseline=" + ssh.Quote(o.Baseline) + "\nreset_images"
+		}
 		steps = append(steps, run.Step{Name: step.name, Script: stepFunctions + step.function + "\n"})
 	}
 	if len(o.WipeDisks) > 0 {
@@ -71,7 +78,7 @@ func Plan(id string, o Options) run.Plan {
 }
 
 // Verify reads back, in one exchange, what is left. No findings and no error means clean.
-func Verify(ctx context.Context, host ssh.Host, o Options) ([]Finding, error) {
+func Verify(ctx context.Context, host ssh.Host, o Options) (Verification, error) {
 	ports := o.Ports
 	if ports == nil {
 		ports = DefaultPorts
@@ -88,7 +95,7 @@ func Verify(ctx context.Context, host ssh.Host, o Options) ([]Finding, error) {
 		args = append(args, address.Addr().String())
 	}
 	args = append(args, "--")
-	script := verifyScript
+	script := verifyFunctions + verifyScript
 	if len(o.WipeDisks) > 0 {
 		args = append(args, quoted(o.WipeDisks))
 		script = inspect.DiskFunctions + script
@@ -96,9 +103,9 @@ func Verify(ctx context.Context, host ssh.Host, o Options) ([]Finding, error) {
 	script = "set -- " + strings.Join(args, " ") + "\n" + script
 	result, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
 	if err != nil {
-		return nil, fmt.Errorf("verifying the reset: %w", err)
+		return Verification{}, fmt.Errorf("verifying the reset: %w", err)
 	}
-	return parse(result.Stdout)
+	return parse(result.Stdout, o)
 }
 
 func quoted(words []string) string {
@@ -115,23 +122,32 @@ const (
 	maxFinding  = 1000
 )
 
-func parse(output string) ([]Finding, error) {
-	var findings []Finding
+// shorten bounds a text of the host, between two characters.
+func shorten(s string, bytes int) string { return strings.ToValidUTF8(s[:min(len(s), bytes)], "") }
+
+func parse(output string, o Options) (Verification, error) {
+	var v Verification
+	var traces inspect.Traces
 	complete := false
-	for line := range strings.SplitSeq(output, "\n") {
+	for line := range strings.SplitSeq(strings.ToValidUTF8(output, "?"), "\n") {
 		if line == "end" {
 			complete = true
 		}
-		if rest, ok := strings.CutPrefix(line, "found "); ok && len(findings) < maxFindings {
+		if traces.Take(line) {
+			continue
+		}
+		if rest, ok := strings.CutPrefix(line, "skipped "); ok && len(v.Skipped) < maxFindings {
+			v.Skipped = append(v.Skipped, shorten(rest, maxFinding))
+		}
+		if rest, ok := strings.CutPrefix(line, "found "); ok && len(v.Findings) < maxFindings {
 			what, fix, _ := strings.Cut(rest, "\t")
-			what, fix = strings.ToValidUTF8(what[:min(len(what), maxFinding)], ""),
-				strings.ToValidUTF8(fix[:min(len(fix), maxFinding)], "")
-			findings = append(findings, Finding{What: what, Fix: fix})
+			v.Findings = append(v.Findings, Finding{What: shorten(what, maxFinding), Fix: shorten(fix, maxFinding)})
 		}
 	}
 	if !complete {
 		// Silence must never pass for cleanliness.
-		return nil, errors.New("verifying the reset: the host's answer is cut off; it is asked again")
+		return Verification{}, errors.New("verifying the reset: the host's answer is cut off; it is asked again")
 	}
-	return findings, nil
+	v.compare(o, &traces)
+	return v, nil
 }

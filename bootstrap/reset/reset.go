@@ -20,6 +20,12 @@ type Options struct {
 	WipeDisks []string
 	// DataDisks are the IDs of the disks whose content stays, so that no second name of one is wiped.
 	DataDisks []string
+	// Baseline is what was on the host before the claim, of inspect.Traces; empty where nobody knows.
+	Baseline string
+	// IgnoreChanges lets pass what came or changed since the baseline.
+	IgnoreChanges bool
+	// OwnKey is the fingerprint of the key by which we came. An operator may have exchanged it during the claim.
+	OwnKey string
 }
 
 // apiServerPort is what kubeadm uses when nobody says another one.
@@ -34,6 +40,13 @@ type Finding struct {
 	What string
 	// Fix says what a person can do.
 	Fix string
+}
+
+// Verification is what a host answered to Verify.
+type Verification struct {
+	Findings []Finding
+	// Skipped are sentences about what could not be looked for.
+	Skipped []string
 }
 
 // String is the finding with its way out.

@@ -118,7 +118,7 @@ cat $D/calls | sort -u
 
 func TestResetLeavesWhatItFoundAndNothingElse(t *testing.T) {
 	g := NewWithT(t)
-	verify := "verify() { /bin/sh -s -- /var/lib/quoin 6443 10250 -- 10.0.0.100 <<'VERIFY'\n" + verifyScript +
+	verify := "verify() { /bin/sh -s -- /var/lib/quoin 6443 10250 -- 10.0.0.100 <<'VERIFY'\n" + verifyFunctions + verifyScript +
 		"\nVERIFY\n}\n"
 	out := sandbox(t, prelude()+verify+scripts(t)+"set +e\n"+dirt+"echo BEFORE; verify; reset_all; echo AFTER; verify; "+
 		"reset_all; echo AGAIN; verify"+state)
@@ -127,10 +127,10 @@ func TestResetLeavesWhatItFoundAndNothingElse(t *testing.T) {
 	t.Log(out)
 
 	_, before, _ = strings.Cut(before, "BEFORE\n")
-	found, err := parse(before[:strings.Index(before, "\nend\n")+5])
+	verified, err := parse(before[:strings.Index(before, "\nend\n")+5], Options{})
 	g.Expect(err).NotTo(HaveOccurred())
 	var what []string
-	for _, f := range found {
+	for _, f := range verified.Findings {
 		what = append(what, f.What)
 		g.Expect(f.Fix).NotTo(BeEmpty())
 	}
@@ -141,9 +141,9 @@ func TestResetLeavesWhatItFoundAndNothingElse(t *testing.T) {
 		ContainSubstring("created still lists")))
 
 	for _, text := range []string{after, again} {
-		found, err = parse(text)
+		verified, err = parse(text, Options{})
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(found).To(BeEmpty())
+		g.Expect(verified.Findings).To(BeEmpty())
 	}
 	g.Expect(out).NotTo(ContainSubstring("FAILED"))
 	g.Expect(again).To(ContainSubstring("hosts=theirs theirs=untouched log=theirs cni=87-podman.conflist,"))
@@ -182,7 +182,8 @@ func TestWhatAResetRemovesIsLookedFor(t *testing.T) {
 				"\nverify; reset_all; echo RESET; verify\n")
 			g.Expect(out).NotTo(ContainSubstring("FAILED"))
 			before, after, _ := strings.Cut(out, "RESET\n")
-			found, err := parse(before)
+			verified, err := parse(before, Options{})
+			found := verified.Findings
 			g.Expect(err).NotTo(HaveOccurred())
 			if c.found == "" {
 				g.Expect(found).To(BeEmpty())
@@ -192,7 +193,9 @@ func TestWhatAResetRemovesIsLookedFor(t *testing.T) {
 				g.Expect(found[0].Fix).NotTo(BeEmpty())
 			}
 			if name != "an enabled unit" { // that stub never does anything
-				g.Expect(parse(after)).To(BeEmpty())
+				verified, err = parse(after, Options{})
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(verified.Findings).To(BeEmpty())
 			}
 		})
 	}
@@ -243,7 +246,7 @@ echo "left=$(grep -c -e /var/lib/kubelet -e quoin-mount /proc/self/mounts)"
 }
 
 func verifyFunction() string {
-	return "verify() { /bin/sh -s -- /var/lib/quoin 6443 -- <<'VERIFY'\n" + verifyScript + "\nVERIFY\n}\nset +e\n"
+	return "verify() { /bin/sh -s -- /var/lib/quoin 6443 -- <<'VERIFY'\n" + verifyFunctions + verifyScript + "\nVERIFY\n}\nset +e\n"
 }
 
 func TestAZombieIsNoProcess(t *testing.T) {

@@ -67,16 +67,16 @@ runcmd:
 	}
 	options := reset.Options{WipeDisks: []string{"wwn-0x3"}, DataDisks: []string{"wwn-0x2"}}
 	claim("first", "precious\n")
-	findings, err := reset.Verify(t.Context(), host, options)
+	verified, err := reset.Verify(t.Context(), host, options)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(findings).NotTo(BeEmpty())
+	g.Expect(verified.Findings).NotTo(BeEmpty())
 	g.Expect(run.Start(t.Context(), host, reset.Plan("reset", options))).To(Succeed())
 	status := end(t, host, "reset")
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	g.Expect(m.FS().Exists("/data/precious")).To(BeFalse(), "it is not mounted any more")
-	findings, err = reset.Verify(t.Context(), host, options)
+	verified, err = reset.Verify(t.Context(), host, options)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(findings).To(BeEmpty())
+	g.Expect(verified.Findings).To(BeEmpty())
 	claim("second", "precious\nprecious\n")
 	g.Expect(m.Unknown()).To(BeEmpty())
 }

@@ -79,6 +79,20 @@ reset_pods() {
 	return 0
 }
 
+# reset_images removes what the host did not have before the claim, by digest: what a tenant named, or named anew, is in no
+# baseline of the management cluster. $baseline is empty where nothing is known, or is to be compared.
+reset_images() {
+	case ,${baseline%%:*}, in *,image,*) ;; *) return 0 ;; esac
+	command -v ctr >/dev/null || return 0
+	ctrk images ls | while read -r name _ digest _; do
+		case $digest in *:*) ;; *) continue ;; esac
+		sum=$(printf 'image\t%s\t%s' "$name" "$digest" | sha256sum | cut -c 1-24)
+		case $baseline in *"$sum"*) continue ;; esac
+		grep -lxF -- "$name" "$QUOIN_ROOT"/images/* 2>/dev/null | while read -r mark; do rm -f "$mark"; done
+		ctrk images rm "$name" </dev/null >/dev/null || :
+	done
+}
+
 # mounted <path>: not mountpoint, for that asks the file system itself, which may be the one that hangs.
 mounted() { awk -v p="$1" '$2 == p { f = 1 } END { exit !f }' /proc/self/mounts; }
 
@@ -132,6 +146,7 @@ reset_files() {
 	data=$(cat "$QUOIN_ROOT/etcd-data-dir" 2>/dev/null)
 	# The logs of its pods are the cluster's too: the next one may be somebody else's, and its kubelet would count them as restarts.
 	for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet /var/log/pods /var/log/containers /run/kubeadm /var/run/kubernetes; do empty "$d"; done
+	if [ -f "$QUOIN_ROOT/before/dirs" ] && ! grep -qxF /root/.kube "$QUOIN_ROOT/before/dirs"; then rm -rf /root/.kube; fi
 	rm -f /run/cluster-api/bootstrap-success.complete /run/cluster-api/placeholder "$QUOIN_ROOT/kubelet.env"
 	rmdir /run/cluster-api 2>/dev/null
 	if [ -f "$QUOIN_ROOT/created" ]; then

@@ -3,7 +3,6 @@
 #
 # Prints what is left of a node: a sentence, a tab, and what to do. Changes nothing.
 #   arguments: the root directory, the ports, "--", the virtual addresses, "--", the disks to be empty
-found() { printf 'found %s\t%s\n' "$1" "$2"; }
 command -v awk >/dev/null && command -v ip >/dev/null || { echo "awk or ip is not installed on this host, so nothing can be verified" >&2; exit 1; }
 root=$1
 shift
@@ -27,11 +26,6 @@ for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet /run/kubeadm /var/
 	# With the slash, for it may be a link.
 	left=$(find "$d/" -type f 2>/dev/null | head -n 1)
 	[ -z "$left" ] || found "$d is not empty: $left" "look whether it is needed, then remove it"
-done
-for d in /var/log/pods /var/log/containers; do
-	# Not files alone: the second has links only.
-	left=$(find "$d/" -mindepth 1 2>/dev/null | head -n 1)
-	[ -z "$left" ] || found "$d is not empty: $left" "remove what is in it"
 done
 # The next claim's plans would take these for its own. The journal of the reset itself stays, and what was staged.
 for left in "$root"/runs/provision-* "$root"/runs/addons-* "$root"/runs/recover-* "$root/recovery" "$root/originals" "$root/before" \
@@ -73,20 +67,9 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	shift
 done
 
-for link in /sys/class/net/*; do
-	case ${link##*/} in cni0 | flannel.* | cilium_* | vxlan.calico | kube-ipvs0 | kube-bridge)
-		[ ! -e "$link" ] || found "the network link ${link##*/} of a cluster remains" "remove it: ip link delete ${link##*/}" ;;
-	esac
-done
-if command -v tc >/dev/null; then
-	for link in /sys/class/net/*; do
-		[ -e "$link/device" ] || continue
-		link=${link##*/}
-		if { tc filter show dev "$link" ingress; tc filter show dev "$link" egress; } 2>/dev/null | grep -q cil_; then
-			found "programs of Cilium remain on the network link $link" "reboot the host, or remove them: tc qdisc del dev $link clsact"
-		fi
-	done
-fi
+quoin_left
+left=$(find /var/lib/cni/ -type f 2>/dev/null | head -n 1)
+[ -z "$left" ] || found "/var/lib/cni is not empty: $left" "remove what is in it"
 
 [ $# -eq 0 ] || shift
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -100,4 +83,5 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	shift
 done
 
+quoin_traces
 echo end

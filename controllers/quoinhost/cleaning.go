@@ -16,6 +16,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 const (
@@ -92,23 +93,23 @@ func (r *reconciliation) verify(ctx context.Context, order CleanOrder) (result, 
 	}
 	rebooted := stage == stageRebooted
 	order.RebootFollows = ptr.Deref(r.host.Spec.Cleaning.Reboot, false) && !rebooted
-	findings, o := call(ctx, r, callVerify(order.ID), shortCall, with(order, r.controller.Provisioner.Verify))
+	verified, o := call(ctx, r, callVerify(order.ID), shortCall, with(order, r.controller.Provisioner.Verify))
 	if o.pending {
 		return o.result, nil
 	}
 	r.host.Status.CleaningFailsSince = nil
-	if len(findings) > 0 {
+	if len(verified.Findings) > 0 {
 		when := "after the reset: "
 		if rebooted {
 			when = "after the reboot: "
 		}
-		return r.notClean(when + listed(findings))
+		return r.notClean(when + listed(verified.Findings))
 	}
 	if order.RebootFollows {
 		r.host.Status.Operation.Step = stageVerified
 		return after(0), nil
 	}
-	return r.clean()
+	return r.clean(verified.Skipped)
 }
 
 // listed are the findings with what to do about each.
@@ -120,19 +121,24 @@ func listed(findings []reset.Finding) string {
 	return strings.Join(lines, "; ")
 }
 
-// clean is the end of a reset that was verified.
-func (r *reconciliation) clean() (result, error) {
+// clean is the end of a reset that was verified. What could not be looked for is named, for nobody takes it for clean.
+func (r *reconciliation) clean(skipped []string) (result, error) {
 	r.host.Status.Version = ""
 	r.host.Status.AddonVersions = nil
 	conditions.Delete(r.host, infrav1.HostAPIServerStoppedCondition)
+	unseen := ""
+	if len(skipped) > 0 {
+		unseen = text.Shorten("; not looked for: "+strings.Join(skipped, "; "), maxCause)
+	}
 	if r.claim.status == unclaimed {
+		r.event("Normal", "HostClean", "the reset was verified%s", unseen)
 		r.setTrue(infrav1.HostCleanCondition, infrav1.HostCleanReason)
 		return r.moveTo(infrav1.HostStateInspecting), nil
 	}
-	r.event("Normal", "HostClean", "the reset was verified: nothing of the claim %s is left",
-		r.host.Spec.ConsumerRef.Claim)
+	r.event("Normal", "HostClean", "the reset was verified: nothing of the claim %s is left%s",
+		r.host.Spec.ConsumerRef.Claim, unseen)
 	r.condition(infrav1.HostCleanCondition, metav1.ConditionTrue, infrav1.HostReleasePendingReason,
-		"clean; the host is released when its Machine is gone")
+		"clean; the host is released when its Machine is gone"+unseen)
 	return after(0), nil
 }
 
@@ -202,7 +208,8 @@ func (r *reconciliation) resetID() string {
 // cleanOrder names the owner whose claim ended; without a claim the call looks at the host's own record.
 func (r *reconciliation) cleanOrder(id string) CleanOrder {
 	order := CleanOrder{ID: id, Owner: r.ownerRecord(), VirtualAddresses: r.virtualAddresses(),
-		ControlPlanePort: portOf(r.claim.quoinCluster)}
+		ControlPlanePort: portOf(r.claim.quoinCluster), Baseline: r.host.Spec.Baseline,
+		IgnoreChanges: ptr.Deref(r.host.Spec.Cleaning.IgnoreChanges, false)}
 	for _, disk := range r.host.Spec.Disks {
 		switch disk.Role {
 		case infrav1.DiskRoleWipe:

@@ -60,6 +60,7 @@ func (r *reconciliation) inspecting(ctx context.Context) (result, error) {
 		r.event("Warning", reason, "%s", message)
 		return r.moveTo(infrav1.HostStateQuarantined), nil
 	}
+	r.baseline = ptr.To(facts.Traces.Encode())
 	r.setTrue(infrav1.HostCleanCondition, infrav1.HostCleanReason)
 	r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostNotClaimedReason, "the host is free")
 	return r.moveTo(infrav1.HostStateAvailable), nil

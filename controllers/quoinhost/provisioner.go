@@ -56,7 +56,7 @@ type Provisioner interface {
 	// Clean stops whatever plan runs, and starts the reset.
 	Clean(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) error
 	// Verify reads back what the reset left. When that is nothing, the owner record goes as well.
-	Verify(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) ([]reset.Finding, error)
+	Verify(ctx context.Context, host *infrav1.QuoinHost, order CleanOrder) (reset.Verification, error)
 	// Isolate writes into the owner record of the host why nobody may use it.
 	Isolate(ctx context.Context, host *infrav1.QuoinHost, ours owner.Record, why owner.Quarantine) error
 	// Used says which key the host accepted last, and the resourceVersion of the Secret that held it; not ok before it
@@ -134,6 +134,10 @@ type CleanOrder struct {
 	ControlPlanePort int
 	// WipeDisks are the IDs of the disks that belonged to the claim, DataDisks of those whose content stays.
 	WipeDisks, DataDisks []string
+	// Baseline is what was on the host before the claim; empty where nobody knows.
+	Baseline string
+	// IgnoreChanges lets pass what is not in it.
+	IgnoreChanges bool
 	// RebootFollows keeps the owner record at the verification, because another one comes after a boot.
 	RebootFollows bool
 }

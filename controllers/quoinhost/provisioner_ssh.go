@@ -289,30 +289,32 @@ func (o *sshProvisioner) Clean(ctx context.Context, host *infrav1.QuoinHost, ord
 
 // Verify implements Provisioner.
 func (o *sshProvisioner) Verify(ctx context.Context, host *infrav1.QuoinHost,
-	order CleanOrder) ([]reset.Finding, error) {
+	order CleanOrder) (reset.Verification, error) {
 	conn, err := o.connector.Connect(ctx, host)
 	if err != nil {
-		return nil, err
+		return reset.Verification{}, err
 	}
-	findings, err := reset.Verify(ctx, conn, order.options())
-	if len(findings) > 0 {
+	options := order.options()
+	options.OwnKey, _, _ = o.connector.Used(host)
+	verified, err := reset.Verify(ctx, conn, options)
+	if findings := verified.Findings; len(findings) > 0 {
 		secrets := o.secretsOf(host)(ctx)
 		for i, f := range findings {
 			findings[i] = reset.Finding{What: secrets.Values(f.What), Fix: secrets.Values(f.Fix)}
 		}
 	}
-	if err != nil || len(findings) > 0 || order.RebootFollows {
-		return findings, err
+	if err != nil || len(verified.Findings) > 0 || order.RebootFollows {
+		return verified, err
 	}
 	record := order.Owner
 	if record.UID == "" {
 		left, err := ownLeftover(ctx, conn, host, record)
 		if err != nil || left == nil || left.Released() && left.Quarantine.Reason == "" {
-			return nil, err
+			return verified, err
 		}
 		record.Machine, record.UID, record.ManagementCluster = left.Machine, left.UID, left.ManagementCluster
 	}
-	return nil, owner.Release(ctx, conn, record)
+	return verified, owner.Release(ctx, conn, record)
 }
 
 // Isolate implements Provisioner.
@@ -354,7 +356,7 @@ func (o *sshProvisioner) Reboot(ctx context.Context, host *infrav1.QuoinHost, or
 
 func (c CleanOrder) options() reset.Options {
 	return reset.Options{VirtualAddresses: c.VirtualAddresses, ControlPlanePort: c.ControlPlanePort,
-		WipeDisks: c.WipeDisks, DataDisks: c.DataDisks}
+		WipeDisks: c.WipeDisks, DataDisks: c.DataDisks, Baseline: c.Baseline, IgnoreChanges: c.IgnoreChanges}
 }
 
 // mayChange takes the host for its owner. Without a claim it only looks whether somebody else has the host. What

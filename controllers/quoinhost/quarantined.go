@@ -151,19 +151,23 @@ func (r *reconciliation) poweredOffNow() *infrav1.HostPoweredOff {
 	return off
 }
 
-// keepWords writes both into spec.
+// keepWords writes both into spec, and what an inspection found on a free host.
 func (r *reconciliation) keepWords(ctx context.Context) error {
 	if r.paused || isDetached(r.host) {
 		return nil
 	}
 	before, after := r.host.DeepCopy(), r.host.DeepCopy()
 	after.Spec.Quarantine, after.Spec.PoweredOff = r.quarantineNow(), r.poweredOffNow()
+	if r.baseline != nil {
+		after.Spec.Baseline = *r.baseline
+	}
 	if equality.Semantic.DeepEqual(before.Spec, after.Spec) {
 		return nil
 	}
 	r.host.Spec.Quarantine, r.host.Spec.PoweredOff = after.Spec.Quarantine, after.Spec.PoweredOff
+	r.host.Spec.Baseline = after.Spec.Baseline
 	if err := client.IgnoreNotFound(r.controller.Client.Patch(ctx, after, client.MergeFrom(before))); err != nil {
-		return fmt.Errorf("writing the quarantine of QuoinHost %s down: %w", r.key(), err)
+		return fmt.Errorf("writing down the spec of QuoinHost %s: %w", r.key(), err)
 	}
 	return nil
 }

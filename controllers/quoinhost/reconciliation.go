@@ -31,6 +31,8 @@ type reconciliation struct {
 	alike []infrav1.QuoinHost
 	// orders is the plan whose order is to be written down before it is started.
 	orders string
+	// baseline is what an inspection found on a free host, to be written down; nil when there was none.
+	baseline *string
 	// failure is what the call of this reconcile failed with; empty when none did.
 	failure string
 	// lifted says that a quarantine ends, and running that something answers at the host's address.

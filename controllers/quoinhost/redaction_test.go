@@ -315,10 +315,10 @@ func TestAFindingOfAVerificationTellsNoSecret(t *testing.T) {
 	w := newSecretWorld(t, "hosts")
 	w.host.answers["found "] = "found /etc/x is not empty: /etc/" + w.tokens["command"] + "\tremove it\nend\n"
 	provisioner := &sshProvisioner{connector: w.host, secrets: w.r.secretsOf}
-	findings, err := provisioner.Verify(t.Context(), w.world.host(), CleanOrder{ID: "reset-1"})
+	verified, err := provisioner.Verify(t.Context(), w.world.host(), CleanOrder{ID: "reset-1"})
 	w.g.Expect(err).NotTo(HaveOccurred())
-	w.g.Expect(findings).NotTo(BeEmpty())
-	w.g.Expect(w.tokens.leaks(fmt.Sprint(findings))).To(BeEmpty())
+	w.g.Expect(verified.Findings).NotTo(BeEmpty())
+	w.g.Expect(w.tokens.leaks(fmt.Sprint(verified.Findings))).To(BeEmpty())
 }
 
 func TestWhatWasToldOfAnAttemptIsTakenBackWhenTheHostIsANode(t *testing.T) {

@@ -24,7 +24,7 @@ const saidBegin = ". Before that it said: "
 
 // reading is what a host answered to a verification without a reset.
 type reading struct {
-	findings []reset.Finding
+	reset.Verification
 	// serves is set when the host says that it serves somebody whom its QuoinHost does not know; nothing was verified.
 	serves *owner.Record
 	// refused is why the host could not be verified, in its own words.
@@ -68,10 +68,10 @@ func (r *reconciliation) verifyOnly(ctx context.Context) (result, error) {
 	case read.refused != nil:
 		f := explain(read.refused, r.host)
 		return r.notVerified(f.reason, "the host could not be verified: "+f.message+r.because())
-	case len(read.findings) > 0:
-		return r.notVerified(infrav1.HostNotCleanReason, "verified without a reset: "+listed(read.findings))
+	case len(read.Findings) > 0:
+		return r.notVerified(infrav1.HostNotCleanReason, "verified without a reset: "+listed(read.Findings))
 	}
-	return r.verified(id, order.RebootFollows)
+	return r.verified(id, order.RebootFollows, read.Skipped)
 }
 
 // read is the conversation. known says that whomever the host serves, its QuoinHost knows of; word names somebody else
@@ -89,11 +89,11 @@ func (r *Reconciler) read(
 			return reading{serves: o}, nil
 		}
 	}
-	findings, err := r.Provisioner.Verify(ctx, host, order)
+	verified, err := r.Provisioner.Verify(ctx, host, order)
 	if err != nil && answered(err) {
 		return reading{refused: err}, nil
 	}
-	return reading{findings: findings}, err
+	return reading{Verification: verified}, err
 }
 
 // notAsked keeps the host for its reason, and says what a person has to say first.
@@ -134,7 +134,7 @@ func served(message string) string {
 
 // verified takes a host on which nothing was found out of its quarantine, to where a verified reset ends, or to the
 // boot that comes between its two verifications. The attempt has no plan: none ran.
-func (r *reconciliation) verified(id string, rebootFollows bool) (result, error) {
+func (r *reconciliation) verified(id string, rebootFollows bool, skipped []string) (result, error) {
 	delete(r.host.Annotations, infrav1.VerifyOnlyAnnotation)
 	r.lifted = true
 	r.event("Normal", "VerifiedOnly", "nothing was found on the host, which was verified without a reset at a person's "+
@@ -147,5 +147,5 @@ func (r *reconciliation) verified(id string, rebootFollows bool) (result, error)
 			"is verified once more")
 		return r.moveTo(infrav1.HostStateCleaning), nil
 	}
-	return r.clean()
+	return r.clean(skipped)
 }

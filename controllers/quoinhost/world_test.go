@@ -60,6 +60,7 @@ type machineRoom struct {
 	facts    inspect.Facts
 	plans    map[string]*fakePlan
 	findings []reset.Finding
+	skipped  []string
 	// record is the owner record.
 	record *owner.Record
 	// changed lists every change of the host.
@@ -340,26 +341,26 @@ func (m *machineRoom) Clean(_ context.Context, _ *infrav1.QuoinHost, order Clean
 	return m.start("clean", order.ID, order.Owner)
 }
 
-func (m *machineRoom) Verify(_ context.Context, _ *infrav1.QuoinHost, order CleanOrder) ([]reset.Finding, error) {
+func (m *machineRoom) Verify(_ context.Context, _ *infrav1.QuoinHost, order CleanOrder) (reset.Verification, error) {
 	if err := m.enter("verify"); err != nil {
-		return nil, err
+		return reset.Verification{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.verified = append(m.verified, order)
 	if len(m.findings) > 0 || order.RebootFollows {
-		return m.findings, nil
+		return reset.Verification{Findings: m.findings, Skipped: m.skipped}, nil
 	}
 	if order.Owner.UID == "" && (m.record == nil || m.record.Released() && m.record.Quarantine.Reason == "") {
-		return nil, nil
+		return reset.Verification{Skipped: m.skipped}, nil
 	}
 	if err := m.acquire(order.Owner); err != nil {
-		return nil, err
+		return reset.Verification{}, err
 	}
 	m.record = &owner.Record{Namespace: order.Owner.Namespace, Host: order.Owner.Host, Generation: order.Owner.Generation,
 		ManagementCluster: order.Owner.ManagementCluster, Order: order.Owner.Order}
 	m.changed = append(m.changed, fmt.Sprintf("release %d", order.Owner.Generation))
-	return nil, nil
+	return reset.Verification{Skipped: m.skipped}, nil
 }
 
 func (m *machineRoom) Isolate(_ context.Context, _ *infrav1.QuoinHost, ours owner.Record, why owner.Quarantine) error {

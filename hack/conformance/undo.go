@@ -146,12 +146,12 @@ func (s *session) verify(ctx context.Context, before string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	findings, err := reset.Verify(ctx, conn, reset.Options{})
+	verified, err := reset.Verify(ctx, conn, reset.Options{})
 	if err != nil {
 		return "", err
 	}
 	var wrong []string
-	for _, finding := range findings {
+	for _, finding := range verified.Findings {
 		wrong = append(wrong, finding.String())
 	}
 	left, err := s.run(ctx, remains)

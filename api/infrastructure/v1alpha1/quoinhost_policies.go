@@ -46,6 +46,11 @@ type Cleaning struct {
 	// reboot after the reset, and verify once more: what only a boot brings back is then found.
 	// +optional
 	Reboot *bool `json:"reboot,omitempty"`
+
+	// ignoreChanges lets users, keys, jobs, units and others pass that came or changed since the host was last inspected
+	// as a free one. Otherwise they are found after the reset and the host is quarantined. For hosts that are not shared.
+	// +optional
+	IgnoreChanges *bool `json:"ignoreChanges,omitempty"`
 }
 
 // UnreachableRelease says when a claim may end without a reset of its host.

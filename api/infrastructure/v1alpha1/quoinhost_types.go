@@ -178,6 +178,14 @@ type QuoinHostSpec struct {
 	// +optional
 	Order *HostOrder `json:"order,omitempty"`
 
+	// baseline is what was on the host when it was last inspected as a free one: the kinds that were read, and a hash of
+	// each user, key, job, unit and others. What is there after a reset and not here came with the claim. Set by the
+	// controller; without it nothing is compared.
+	// +optional
+	// +kubebuilder:validation:MaxLength=50000
+	// +kubebuilder:validation:Pattern=`^[a-z,-]*:[0-9a-f]*$`
+	Baseline string `json:"baseline,omitempty"`
+
 	// stage is what the host is asked to have while nobody has it, so that a Machine which claims it then comes up sooner.
 	// Set by the executor of ClusterUpgrades. Nothing waits for it, and a claim ends it.
 	// +optional

@@ -240,9 +240,9 @@ func TestTheLifeOfANodeOnAMachine(t *testing.T) {
 	g.Expect(m.Mounts()).To(ContainElement("/var/data"))
 	g.Expect(m.AddRules(rules...)).To(Succeed())
 	m.AddLink(machine.Link{Name: "cni0", Kind: "bridge"})
-	findings, err := reset.Verify(t.Context(), h, resetOptions)
+	verified, err := reset.Verify(t.Context(), h, resetOptions)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(fmt.Sprint(findings)).To(And(ContainSubstring("process kubelet runs"), ContainSubstring("/etc/kubernetes is not empty"),
+	g.Expect(fmt.Sprint(verified.Findings)).To(And(ContainSubstring("process kubelet runs"), ContainSubstring("/etc/kubernetes is not empty"),
 		ContainSubstring("listens on port 10250"), ContainSubstring("virtual address 10.0.0.100"), ContainSubstring("still holds xfs")))
 
 	for _, first := range []bool{true, false} {
@@ -263,9 +263,9 @@ func TestTheLifeOfANodeOnAMachine(t *testing.T) {
 	g.Expect(run.Start(t.Context(), h, reset.Plan("reset", resetOptions))).To(Succeed())
 	status = wait(t, h, "reset", final)
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", &status)
-	findings, err = reset.Verify(t.Context(), h, resetOptions)
+	verified, err = reset.Verify(t.Context(), h, resetOptions)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(findings).To(BeEmpty())
+	g.Expect(verified.Findings).To(BeEmpty())
 	g.Expect(fs.List("/etc")).To(Equal(before))
 	held, err := keepalived.HandOver(t.Context(), h, vip.Addresses)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -319,9 +319,9 @@ func TestANodeCutAtEachJournalLine(t *testing.T) {
 			}
 			status = drive(reset.Plan("reset", resetOptions))
 			g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", &status)
-			findings, err := reset.Verify(t.Context(), h, resetOptions)
+			verified, err := reset.Verify(t.Context(), h, resetOptions)
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(findings).To(BeEmpty())
+			g.Expect(verified.Findings).To(BeEmpty())
 			g.Expect(m.FS().List("/etc")).To(Equal(before))
 			g.Expect(m.Boots()).To(Equal(3))
 			known(t, m)

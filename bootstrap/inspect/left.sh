@@ -1,0 +1,83 @@
+# Copyright The Quoin Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Prints what a cluster left under names that nobody else uses. Changes nothing.
+#   found <sentence>, a tab, what to do
+#   skipped <what cannot be seen, and why>
+
+found() { printf 'found %s\t%s\n' "$1" "$2"; }
+skipped() { printf 'skipped %s\n' "$*"; }
+
+quoin_chains='^:(KUBE-|CNI-|cali-|CILIUM_|OLD_CILIUM_|FLANNEL-|WEAVE)'
+
+# quoin_nft_tables: the family and the name of each that is a plugin's.
+quoin_nft_tables() {
+	nft list tables 2>/dev/null | while read -r _ family table; do
+		case $table in kube-proxy | calico | flannel-ipv4 | flannel-ipv6 | cilium) echo "$family $table" ;; esac
+	done
+}
+
+quoin_sets() {
+	ipset list -name 2>/dev/null | while read -r set; do
+		case $set in KUBE-* | cali40* | cali60* | weave-* | inet6:KUBE-*) echo "$set" ;; esac
+	done
+}
+
+quoin_left_rules() {
+	seen=
+	for save in iptables-save ip6tables-save iptables-legacy-save ip6tables-legacy-save iptables-nft-save ip6tables-nft-save; do
+		command -v $save >/dev/null || continue
+		if ! rules=$($save 2>/dev/null); then
+			skipped "rules of iptables: $save fails on this host"
+			continue
+		fi
+		seen=yes
+		chain=$(printf '%s\n' "$rules" | grep -E "$quoin_chains" | head -n 1)
+		[ -z "$chain" ] || found "rules of a cluster remain in iptables: chain ${chain%% *}" "see: $save | grep ${chain%% *}"
+	done
+	[ -n "$seen" ] || skipped "rules of iptables: no iptables-save works on this host"
+	if ! command -v nft >/dev/null; then
+		skipped "tables of nftables: nft is not installed on this host"
+	elif ! nft list tables >/dev/null 2>&1; then
+		skipped "tables of nftables: nft fails on this host"
+	else
+		quoin_nft_tables | while read -r family table; do
+			found "the nftables table $family $table of a cluster remains" "remove it: nft delete table $family $table"
+		done
+	fi
+	if ! command -v ipset >/dev/null; then
+		skipped "sets of ipset: ipset is not installed on this host"
+	elif ! ipset list -name >/dev/null 2>&1; then
+		skipped "sets of ipset: ipset fails on this host"
+	else
+		for set in $(quoin_sets); do found "the ipset $set of a cluster remains" "remove it: ipset destroy $set"; done
+	fi
+}
+
+quoin_left() {
+	quoin_left_rules
+	for dir in /var/log/pods /var/log/containers; do
+		# Not files alone: the second has links only.
+		file=$(find "$dir/" -mindepth 1 2>/dev/null | head -n 1)
+		[ -z "$file" ] || found "$dir is not empty: $file" "remove what is in it"
+	done
+	for link in /sys/class/net/*; do
+		link=${link##*/}
+		! quoin_cluster_link "$link" || found "the network link $link of a cluster remains" "remove it: ip link delete $link"
+	done
+	for pin in /sys/fs/bpf/cilium /sys/fs/bpf/tc/globals/cilium_*; do
+		[ ! -e "$pin" ] || found "programs of Cilium remain at $pin" "remove them: rm -r $pin"
+	done
+	if ! command -v tc >/dev/null; then
+		skipped "programs of Cilium on network links: tc is not installed on this host"
+		return 0
+	fi
+	for link in /sys/class/net/*; do
+		[ -e "$link/device" ] || continue
+		link=${link##*/}
+		if { tc filter show dev "$link" ingress; tc filter show dev "$link" egress; } 2>/dev/null | grep -q cil_; then
+			found "programs of Cilium remain on the network link $link" "reboot the host, or remove them: tc qdisc del dev $link clsact"
+		fi
+	done
+	return 0
+}

@@ -1,0 +1,159 @@
+# Copyright The Quoin Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Prints what outlives a claim unless somebody takes it back, so that what a host had before one can be compared with
+# what it has afterwards. Changes nothing.
+#   trace <kind>, a tab, the name, a tab, what it is
+#   traced <kind>: all of that kind was printed
+
+quoin_trace() { printf 'trace %s\t%s\t%s\n' "$1" "$2" "$3"; }
+
+# quoin_trace_files <kind> <file or directory>...: by their content.
+quoin_trace_files() {
+	kind=$1
+	shift
+	for top in "$@"; do
+		# With the slash, for it may be a link.
+		if [ -d "$top" ]; then find "$top/" 2>/dev/null; elif [ -e "$top" ] || [ -L "$top" ]; then echo "$top"; fi
+	done | while IFS= read -r file; do
+		if [ -L "$file" ]; then
+			quoin_trace "$kind" "$file" "-> $(readlink "$file")"
+		elif [ -f "$file" ]; then
+			sum=$(sha256sum <"$file" 2>/dev/null)
+			quoin_trace "$kind" "$file" "${sum%% *}"
+		fi
+	done
+	echo "traced $kind"
+}
+
+# quoin_trace_users: who may log in, and with what. A service's account without a shell is none of these.
+quoin_trace_users() {
+	while IFS=: read -r name _ uid gid _ home shell; do
+		case $shell in
+		*/nologin | */false | /bin/sync) [ "$uid" = 0 ] || continue ;;
+		esac
+		quoin_trace user "$name" "$uid:$gid:$home:$shell"
+	done </etc/passwd && echo 'traced user'
+	while IFS=: read -r name _ _ _ _ home _; do
+		for file in "$home/.ssh/authorized_keys" "$home/.ssh/authorized_keys2"; do
+			[ -f "$file" ] || continue
+			while IFS= read -r line || [ -n "$line" ]; do
+				case $line in '' | '#'*) ;; *) quoin_trace key "$name" "$line" ;; esac
+			done <"$file"
+		done
+	done </etc/passwd && echo 'traced key'
+	while IFS=: read -r group _ _ members; do
+		for name in $(printf '%s\n' "$members" | tr , ' '); do quoin_trace member "$name" "$group"; done
+	done </etc/group && echo 'traced member'
+	[ -r /etc/shadow ] || return 0
+	while IFS=: read -r name hash _; do
+		case $hash in '!'* | '*'*) continue ;; esac
+		sum=$(printf '%s' "$hash" | sha256sum)
+		quoin_trace password "$name" "${sum%% *}"
+	done </etc/shadow && echo 'traced password'
+}
+
+# quoin_cluster_link <link>: has it a name that only a cluster gives?
+quoin_cluster_link() {
+	case $1 in
+	cni0 | flannel.* | flannel-v6.* | cilium_* | vxlan.calico | vxlan-v6.calico | wireguard.cali | wg-v6.cali | kube-ipvs0 | kube-bridge | \
+		nodelocaldns) return 0 ;;
+	esac
+	return 1
+}
+
+# quoin_plugin_link <link>: is it what network plugins make? What has a master belongs to a bridge of somebody's.
+quoin_plugin_link() {
+	case $1 in
+	lxcbr* | lxdbr*) return 1 ;;
+	cali* | lxc* | weave | vethwe-* | kube-* | vxlan-*) return 0 ;;
+	veth*)
+		if ! [ -e "/sys/class/net/$1/master" ]; then
+			quoin_paired "$1" && return 1
+			return 0
+		fi
+		case $(basename "$(readlink -f "/sys/class/net/$1/master")") in cni0 | kube-bridge | weave) return 0 ;; esac
+		;;
+	esac
+	return 1
+}
+
+# quoin_paired <link>: is its other end here too, and not in a pod?
+quoin_paired() {
+	read -r own <"/sys/class/net/$1/ifindex" && read -r peer <"/sys/class/net/$1/iflink" || return 1
+	for other in /sys/class/net/*; do
+		read -r index <"$other/ifindex" && [ "$index" = "$peer" ] && read -r back <"$other/iflink" && [ "$back" = "$own" ] && return 0
+	done
+	return 1
+}
+
+# quoin_plugin_rule <rule of policy routing without its priority>
+quoin_plugin_rule() {
+	case " $1 " in
+	*" fwmark 0x200/0xf00 lookup 2004 "* | *" fwmark 0xa00/0xf00 lookup 2005 "* | *" lookup 77 "* | *" lookup 78 "* | *" lookup 79 "*) return 0 ;;
+	esac
+	return 1
+}
+
+quoin_trace_network() {
+	for link in /sys/class/net/*; do
+		link=${link##*/}
+		if ! quoin_cluster_link "$link" && quoin_plugin_link "$link"; then quoin_trace link "$link" ''; fi
+	done
+	echo 'traced link'
+	command -v ip >/dev/null || return 0
+	for family in 4 6; do
+		ip "-$family" rule list 2>/dev/null | while read -r pref words; do
+			if quoin_plugin_rule "$words" || [ "$pref $words" = '100: from all lookup local' ]; then quoin_trace rule "$words" "$family"; fi
+		done
+		ip "-$family" route list 2>/dev/null | while read -r words; do
+			case " $words " in *" proto bird "* | *" proto 80 "*) quoin_trace route "$words" '' ;; esac
+		done
+	done
+	printf 'traced rule\ntraced route\n'
+	# Of the kernel itself, without a program. A kernel that has none has no such file.
+	if [ -r /proc/net/ip_vs ]; then
+		while read -r proto service _; do
+			case $proto in TCP | UDP | SCTP | FWM) quoin_trace ipvs "$proto $service" '' ;; esac
+		done </proc/net/ip_vs
+	fi
+	echo 'traced ipvs'
+}
+
+# quoin_trace_images: a name says nothing, for whoever has the host can give it to anything.
+quoin_trace_images() {
+	if command -v ctr >/dev/null; then
+		images=$(timeout -k 5 30 ctr -n k8s.io images ls 2>/dev/null) || return 0
+		printf '%s\n' "$images" | while read -r name _ digest _; do
+			case $digest in *:*) quoin_trace image "$name" "$digest" ;; esac
+		done
+	fi
+	echo 'traced image'
+}
+
+# quoin_trace_data: where volumes of the host's own directories and storage plugins leave what they held.
+quoin_trace_data() {
+	for dir in /* /opt/* /srv/* /mnt/* /var/local/* /var/openebs /var/lib/calico /var/lib/cilium /var/lib/weave /var/lib/csi-* \
+		/var/lib/longhorn /var/lib/openebs* /var/lib/rook; do
+		case $dir in /opt/cni | /opt/containerd | /run | /tmp | /lost+found) continue ;; esac
+		if [ -d "$dir" ] && ! [ -L "$dir" ]; then quoin_trace data "$dir" ''; fi
+	done
+	echo 'traced data'
+}
+
+quoin_traces() {
+	quoin_trace_network
+	quoin_trace_images
+	quoin_trace_data
+	quoin_trace_files plugin /opt/cni/bin /usr/libexec/kubernetes
+	quoin_trace_files cni /etc/cni/net.d
+	quoin_trace_files kube /root/.kube
+	quoin_trace_users
+	quoin_trace_files sudo /etc/sudoers /etc/sudoers.d
+	# Its own keys are pinned.
+	quoin_trace_files sshd /etc/ssh | grep -v '	/etc/ssh/ssh_host_'
+	quoin_trace_files cron /etc/crontab /etc/anacrontab /etc/cron.d /etc/cron.hourly /etc/cron.daily /etc/cron.weekly /etc/cron.monthly \
+		/var/spool/cron /var/spool/at
+	quoin_trace_files unit /etc/systemd/system /etc/systemd/user /etc/systemd/system-generators /usr/local/lib/systemd /root/.config/systemd
+	quoin_trace_files boot /etc/rc.local /etc/init.d /etc/ld.so.preload /etc/udev/rules.d
+}

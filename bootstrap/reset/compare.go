@@ -1,0 +1,89 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package reset
+
+import (
+	"fmt"
+	"strings"
+
+	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
+)
+
+// nameOf is what people call a trace.
+var nameOf = map[string]func(t inspect.Trace) string{
+	"user":     func(t inspect.Trace) string { return "user " + t.Name },
+	"password": func(t inspect.Trace) string { return "password of user " + t.Name },
+	"member":   func(t inspect.Trace) string { return fmt.Sprintf("user %s in group %s", t.Name, t.Value) },
+	"key":      nameOfKey,
+	"sudo":     func(t inspect.Trace) string { return "rule of sudo " + t.Name },
+	"sshd":     func(t inspect.Trace) string { return "setting of sshd " + t.Name },
+	"cron":     func(t inspect.Trace) string { return "cron job " + t.Name },
+	"unit":     func(t inspect.Trace) string { return "unit " + t.Name },
+	"link":     func(t inspect.Trace) string { return "network link " + t.Name },
+	"rule":     func(t inspect.Trace) string { return "rule of policy routing " + t.Name },
+	"ipvs":     func(t inspect.Trace) string { return "virtual server of ipvs " + t.Name },
+	"image":    func(t inspect.Trace) string { return "image " + t.Name + " with " + t.Value },
+	"data":     func(t inspect.Trace) string { return "directory " + t.Name },
+	"plugin":   func(t inspect.Trace) string { return "program of network or volumes " + t.Name },
+	"cni":      func(t inspect.Trace) string { return "configuration of a network " + t.Name },
+	"kube":     func(t inspect.Trace) string { return "credentials " + t.Name },
+	"boot":     func(t inspect.Trace) string { return "file that runs by itself " + t.Name },
+}
+
+// fingerprint of the key that a line holds; empty where it holds none.
+func fingerprint(t inspect.Trace) string {
+	key, _, _, _, err := gossh.ParseAuthorizedKey([]byte(t.Value)) //nolint:dogsled // of upstream
+	if err != nil {
+		return ""
+	}
+	return gossh.FingerprintSHA256(key)
+}
+
+// nameOfKey has the key's fingerprint and comment; a line that is no key is shown as it is.
+func nameOfKey(t inspect.Trace) string {
+	key, comment, _, _, err := gossh.ParseAuthorizedKey([]byte(t.Value))
+	if err != nil {
+		return fmt.Sprintf("line %q in the authorized keys of user %s", shorten(t.Value, 80), t.Name)
+	}
+	return fmt.Sprintf("authorized key %s %q of user %s", gossh.FingerprintSHA256(key), shorten(comment, 80), t.Name)
+}
+
+// compare finds what came or changed since the host was inspected before the claim. Whose it is, nothing on the host
+// can prove, so it is never removed.
+func (v *Verification) compare(o Options, now *inspect.Traces) {
+	baseline, err := inspect.ParseBaseline(o.Baseline)
+	switch {
+	case o.IgnoreChanges:
+		v.Skipped = append(v.Skipped, "what came since the inspection: spec.cleaning.ignoreChanges lets it pass")
+		return
+	case err != nil:
+		v.Skipped = append(v.Skipped, "what came since the inspection: "+err.Error())
+		return
+	case baseline == nil:
+		v.Skipped = append(v.Skipped, "what came since the inspection: nothing is on record of it")
+		return
+	}
+	if missing := baseline.Missing(now); len(missing) > 0 {
+		v.Skipped = append(v.Skipped, "what came since the inspection, of "+strings.Join(missing, ", ")+
+			": not read both then and now")
+	}
+	for _, t := range baseline.Later(now) {
+		if len(v.Findings) >= maxFindings {
+			return
+		}
+		if t.Kind == "key" && o.OwnKey != "" && fingerprint(t) == o.OwnKey {
+			continue
+		}
+		name := t.Kind + " " + t.Name
+		if say := nameOf[t.Kind]; say != nil {
+			name = say(t)
+		}
+		v.Findings = append(v.Findings, Finding{
+			What: shorten(name, maxFinding) + " came or changed since the inspection",
+			Fix:  "put back what was there; or, if it is yours, set spec.cleaning.ignoreChanges",
+		})
+	}
+}

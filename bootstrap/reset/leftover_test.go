@@ -1,0 +1,351 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package reset
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+)
+
+var update = flag.Bool("update", false, "write the table of docs/trust.md")
+
+// leftover is what a claim may leave behind.
+type leftover struct {
+	what string
+	// make makes the host dirty; it ends with code 77 where the kernel or the system lacks what that needs.
+	make string
+	// found is in the finding of a verification, while it is there.
+	found string
+	// stays says that a reset cannot know whose it is, so it is found afterwards too.
+	stays bool
+}
+
+// Everything is there before the claim, too, under another name: an administrator's own, which stays and is not found.
+const beforeClaim = `
+mkdir -p /root/.ssh /etc/sudoers.d /etc/cron.d /etc/systemd/system /etc/ssh /etc/udev/rules.d /opt/cni/bin /etc/cni/net.d /srv/theirs
+echo 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAdministratorAdministratorAdministratorAdm admin' >/root/.ssh/authorized_keys
+for f in /etc/sudoers.d/theirs /etc/cron.d/theirs /etc/systemd/system/theirs.service /etc/ssh/sshd_config /etc/udev/rules.d/theirs.rules \
+	/opt/cni/bin/bridge /etc/cni/net.d/87-theirs.conflist; do echo theirs >$f; done
+echo 'theirs:x:1500:1500::/home/theirs:/bin/sh' >>/etc/passwd
+printf 'theirs:*:1::::::\nroot:*:1::::::\n' >/etc/shadow
+printf 'quoin.test/theirs:1 t sha256:aa 1\nquoin.test/other:1 t sha256:bb 1\n' >$D/images
+ip link add name lxcbr0 type bridge 2>/dev/null || :
+ip rule add pref 50 from 10.9.0.7 lookup 100
+`
+
+// afterReset prints what an administrator had before and has no longer.
+const afterReset = `
+for f in /root/.ssh/authorized_keys /etc/sudoers.d/theirs /etc/cron.d/theirs /etc/systemd/system/theirs.service /etc/ssh/sshd_config \
+	/etc/udev/rules.d/theirs.rules /opt/cni/bin/bridge /etc/cni/net.d/87-theirs.conflist /srv/theirs; do [ -e $f ] || echo "GONE $f"; done
+grep -q '^theirs' /etc/passwd || echo GONE user
+grep -q quoin.test/theirs:1 $D/images || echo GONE image
+ip rule list | grep -q '^50:' || echo GONE rule
+`
+
+var leftovers = []leftover{
+	{"key of a user who was there",
+		`echo 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAITenant tenant' >>/root/.ssh/authorized_keys`,
+		"authorized keys of user root", true},
+	{"second file of keys", `echo key >/root/.ssh/authorized_keys2`, "authorized keys of user root", true},
+	{"user", `echo 'tenant:x:1501:1501::/home/tenant:/bin/sh' >>/etc/passwd`, "user tenant", true},
+	{"user who is root by another name",
+		`echo 'daemon2:x:0:0::/:/usr/sbin/nologin' >>/etc/passwd`, "user daemon2", true},
+	{"shell for a user who had none",
+		`sed -i 's|^\(games:.*\):/usr/sbin/nologin|\1:/bin/sh|' /etc/passwd`, "user games", true},
+	{"password", `sed -i 's|^root:\*|root:$6$salt$hash|' /etc/shadow`, "password of user root", true},
+	{"membership in a group", `sed -i 's|^\(sudo:.*\)$|\1theirs|' /etc/group`, "user theirs in group sudo", true},
+	{"rule of sudo", `echo 'x ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/x`, "/etc/sudoers.d/x", true},
+	{"rule of sudo in a file that was there", `echo more >>/etc/sudoers.d/theirs`, "/etc/sudoers.d/theirs", true},
+	{"setting of sshd", `echo more >>/etc/ssh/sshd_config`, "/etc/ssh/sshd_config", true},
+	{"cron job", `echo x >/etc/cron.d/x`, "/etc/cron.d/x", true},
+	{"cron job of a user", `mkdir -p /var/spool/cron/crontabs; echo x >/var/spool/cron/crontabs/tenant`,
+		"/var/spool/cron/crontabs/tenant", true},
+	{"unit of systemd", `echo x >/etc/systemd/system/x.service`, "/etc/systemd/system/x.service", true},
+	{"unit that is enabled", `mkdir -p /etc/systemd/system/multi-user.target.wants
+ln -s /usr/lib/systemd/system/x.service /etc/systemd/system/multi-user.target.wants/x.service`, "wants/x.service", true},
+	{"library that each program loads",
+		`for f in /lib/*/libm.so.6 /lib64/libm.so.6; do [ ! -e $f ] || echo $f >/etc/ld.so.preload; done`, "/etc/ld.so.preload", true},
+	{"rule of udev", `echo x >/etc/udev/rules.d/x.rules`, "/etc/udev/rules.d/x.rules", true},
+
+	{"rules of kube-proxy in iptables", `command -v iptables >/dev/null || exit 77
+iptables -N KUBE-SERVICES && iptables -A FORWARD -j KUBE-SERVICES || exit 77`, "chain :KUBE-SERVICES", false},
+	{"rules of kube-proxy in ip6tables",
+		`ip6tables -N KUBE-SERVICES 2>/dev/null || exit 77`, "chain :KUBE-SERVICES", false},
+	{"rules in the other variant of iptables, legacy", `iptables-legacy -N cali-FORWARD 2>/dev/null || exit 77`,
+		"chain :cali-FORWARD", false},
+	{"rules in the other variant of iptables, nft", `iptables-nft -N cali-FORWARD 2>/dev/null || exit 77`,
+		"chain :cali-FORWARD", false},
+	{"table of nftables",
+		`command -v nft >/dev/null || stub nft 'list tables' 'delete table' 'table ip theirs' 'table ip kube-proxy'
+nft list tables | grep -q kube-proxy || nft add table ip kube-proxy 2>/dev/null || exit 77`, "nftables table ip kube-proxy", false},
+	{"set of ipset", `command -v ipset >/dev/null || stub ipset 'list -name' destroy theirs KUBE-CLUSTER-IP
+ipset list -name | grep -q KUBE || ipset create KUBE-CLUSTER-IP hash:ip 2>/dev/null || exit 77`, "ipset KUBE-CLUSTER-IP", false},
+	{"virtual server of ipvs",
+		`ip link add name kube-ipvs0 type bridge && ip address add 10.96.0.1/32 dev kube-ipvs0 || exit 77
+ipvsadm -A -t 10.96.0.1:443 -s rr 2>/dev/null || exit 77`, "virtual server of ipvs", false},
+	{"link of flannel or of a bridge plugin", `ip link add name cni0 type bridge || exit 77`, "link cni0", false},
+	{"link of Calico", `ip link add name cali123 type bridge || exit 77`, "link cali123", false},
+	{"link of Cilium", `ip link add name lxcabc type bridge && ip link add name cilium_net type bridge || exit 77`,
+		"link lxcabc", false},
+	{"rule of policy routing",
+		`ip rule add pref 9 fwmark 0x200/0xf00 lookup 2004 || exit 77`, "rule of policy routing", false},
+	{"route of a plugin",
+		`ip route add blackhole 10.244.7.0/26 proto 80 || exit 77`, "route blackhole 10.244.7.0/26", false},
+	{"configuration of a network plugin",
+		`echo x >/etc/cni/net.d/10-x.conflist`, "/etc/cni/net.d/10-x.conflist", false},
+	{"addresses that a network plugin gave",
+		`mkdir -p /var/lib/cni/networks/x; echo x >/var/lib/cni/networks/x/10.0.0.2`,
+		"/var/lib/cni is not empty", false},
+	{"program of a network plugin", `echo x >/opt/cni/bin/x`, "/opt/cni/bin/x", false},
+	{"program in the place of the host's own", `echo x >/opt/cni/bin/x; mv /opt/cni/bin/x /opt/cni/bin/bridge`,
+		"/opt/cni/bin/bridge", false},
+	{"the host's own program overwritten", `echo x >/opt/cni/bin/bridge`, "/opt/cni/bin/bridge", false},
+
+	{"image", `printf 'quoin.test/x:1 t sha256:aa 1\n' >>$D/images`, "image quoin.test/x:1 with sha256:aa", false},
+	{"image under the name of another", `sed -i 's/sha256:bb/sha256:cc/' $D/images`,
+		"image quoin.test/other:1 with sha256:cc", false},
+	{"containers", `echo c1 >$D/containers`, "containers of Kubernetes remain", false},
+	{"directory of the kubelet", `mkdir -p /var/lib/kubelet/pods/a; echo x >/var/lib/kubelet/pods/a/x`,
+		"/var/lib/kubelet is not empty", false},
+	{"remains of a CSI driver", `mkdir -p /var/lib/kubelet/plugins/x; echo x >/var/lib/kubelet/plugins/x/state`,
+		"/var/lib/kubelet is not empty", false},
+	{"mount of a volume", `mkdir -p /var/lib/kubelet/pods/a/v; mount -t tmpfs none /var/lib/kubelet/pods/a/v`,
+		"mounts remain", false},
+	{"data of etcd",
+		`mkdir -p /var/lib/etcd/member; echo x >/var/lib/etcd/member/wal`, "/var/lib/etcd is not empty", false},
+	{"certificates and configuration of the node",
+		`mkdir -p /etc/kubernetes/pki; echo x >/etc/kubernetes/pki/ca.key`,
+		"/etc/kubernetes is not empty", false},
+	{"logs of pods",
+		`mkdir -p /var/log/pods/a_b_c/d; echo x >/var/log/pods/a_b_c/d/0.log`, "/var/log/pods is not empty", false},
+	{"credentials of an administrator of the cluster",
+		`mkdir -p /root/.kube; echo x >/root/.kube/config`, "/root/.kube/config",
+		false},
+	{"data of a hostPath volume",
+		`mkdir -p /opt/local-path-provisioner/pvc-1`, "directory /opt/local-path-provisioner", true},
+	{"data of a storage plugin", `mkdir -p /var/lib/rook/mon-a`, "directory /var/lib/rook", true},
+	{"data below a directory that was there", `mkdir -p /srv/theirs/x`, "", true},
+	{"program of the system replaced", `cp /bin/true $D/sshd`, "", true},
+}
+
+// inspected is what an inspection before the claim makes of the host.
+func inspected(t *testing.T) Options {
+	t.Helper()
+	traces := &inspect.Traces{}
+	for line := range strings.SplitSeq(sandbox(t, fixture+inspect.TraceFunctions+"quoin_traces\n"), "\n") {
+		traces.Take(line)
+	}
+	return Options{Baseline: traces.Encode()}
+}
+
+// dirtySandbox makes a host dirty in one way and resets it. What it lacks for that is none of the reset's.
+func dirtySandbox(t *testing.T, l leftover, o Options) (before, after Verification, out string, lacks bool) {
+	t.Helper()
+	g := NewWithT(t)
+	out = sandbox(t, fixture+"(\n"+run.Prelude+beforeScript+"\n)\nset +e\n(\n"+l.make+
+		"\n)\n[ $? != 77 ] || { echo LACKS; exit 0; }\n"+verifyFunction()+"echo BEFORE; verify\necho AFTER\n"+
+		stepsOf(t, o)+"reset_all >$D/log 2>&1; grep FAILED $D/log && cat $D/log\nverify\necho STATE\n"+afterReset)
+	if strings.Contains(out, "LACKS\n") {
+		return before, after, out, true
+	}
+	_, rest, _ := strings.Cut(out, "BEFORE\n")
+	dirty, rest, _ := strings.Cut(rest, "AFTER\n")
+	clean, state, _ := strings.Cut(rest, "STATE\n")
+	before, err := parse(dirty, o)
+	g.Expect(err).NotTo(HaveOccurred(), out)
+	after, err = parse(clean, o)
+	g.Expect(err).NotTo(HaveOccurred(), out)
+	g.Expect(state).To(BeEmpty(), "what an administrator had stays")
+	g.Expect(out).NotTo(ContainSubstring("FAILED"))
+	return before, after, out, false
+}
+
+const fixture = `
+for d in /root /opt /srv /mnt /var/spool; do mkdir -p $d; mount -t tmpfs none $d; done
+cat >$D/ctr <<'STUB'
+#!/bin/sh
+case "$*" in
+*"containers ls -q") cat $D/containers 2>/dev/null;;
+*"containers delete"*) rm -f $D/containers;;
+*"images ls") echo REF TYPE DIGEST; cat $D/images;;
+*"images rm"*) for last; do :; done; grep -v "^$last " $D/images >$D/images.new; mv $D/images.new $D/images;;
+esac
+exit 0
+STUB
+# stub <program> <list> <delete> <thing>...: where the system has no such program, one that has these things.
+stub() {
+	program=$1 list=$2 delete=$3
+	shift 3
+	printf '%s\n' "$@" >$D/$program.has
+	cat >$D/$program <<STUB
+#!/bin/sh
+case "\$*" in
+"$list") cat $D/$program.has ;;
+"$delete "*) w="\$*"; w=\${w#* }; grep -v -- "\$w\$" $D/$program.has >$D/$program.new; mv $D/$program.new $D/$program.has ;;
+esac
+STUB
+	chmod +x $D/$program
+}
+mount -t sysfs none /sys
+` + beforeClaim
+
+func stepsOf(t *testing.T, o Options) string {
+	t.Helper()
+	dir := t.TempDir()
+	var all strings.Builder
+	all.WriteString("reset_all() {\n")
+	for _, step := range Plan("reset", o).Steps {
+		path := dir + "/" + step.Name
+		if err := os.WriteFile(path, []byte(run.Prelude+step.Script), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all.WriteString("/bin/sh " + path + " || echo STEP " + step.Name + " FAILED\n")
+	}
+	all.WriteString("}\n")
+	return all.String()
+}
+
+// The table of docs/trust.md is what the scripts do: to a host that was made dirty in each way.
+func TestWhatAClaimMayLeaveBehind(t *testing.T) {
+	o := inspected(t)
+	var table strings.Builder
+	table.WriteString("| what a claim may leave behind | the reset | the verification |\n|---|---|---|\n")
+	for _, l := range leftovers {
+		t.Run(l.what, func(t *testing.T) {
+			g := NewWithT(t)
+			before, after, out, lacks := dirtySandbox(t, l, o)
+			if lacks {
+				t.Skip("the kernel, or this system, lacks what it needs")
+			}
+			found := func(v Verification) string { return fmt.Sprint(v.Findings) }
+			if l.found == "" {
+				g.Expect(found(before)).NotTo(ContainSubstring("since the inspection"))
+				g.Expect(after.Findings).To(BeEmpty())
+				return
+			}
+			g.Expect(found(before)).To(ContainSubstring(l.found), "while it is there: %s", out)
+			if l.stays {
+				g.Expect(after.Findings).To(HaveLen(1), out)
+				g.Expect(found(after)).To(ContainSubstring(l.found))
+				g.Expect(after.Findings[0].Fix).To(ContainSubstring("spec.cleaning.ignoreChanges"))
+			} else {
+				g.Expect(after.Findings).To(BeEmpty(), out)
+			}
+		})
+		cleans, finds := "removes it", "finds it"
+		if l.stays {
+			cleans = "leaves it: nothing proves whose it is"
+		}
+		if l.found == "" {
+			cleans, finds = "leaves it", "**does not see it**"
+		}
+		fmt.Fprintf(&table, "| %s | %s | %s |\n", l.what, cleans, finds)
+	}
+	holdTable(t, "../../docs/trust.md", table.String())
+}
+
+// holdTable holds the table between two comments of a page against another one, or writes it there.
+func holdTable(t *testing.T, page, table string) {
+	t.Helper()
+	g := NewWithT(t)
+	content, err := os.ReadFile(page)
+	g.Expect(err).NotTo(HaveOccurred())
+	const begin, end = "<!-- begin: go test ./bootstrap/reset -update -->\n\n", "\n<!-- end -->"
+	head, rest, ok := strings.Cut(string(content), begin)
+	g.Expect(ok).To(BeTrue(), "the page has a place for the table")
+	shown, tail, _ := strings.Cut(rest, end)
+	if *update {
+		g.Expect(os.WriteFile(page, []byte(head+begin+table+end+tail), 0o644)).To(Succeed()) //nolint:gosec // a page
+		return
+	}
+	g.Expect(shown).To(Equal(table), "run: go test ./bootstrap/reset -run MayLeaveBehind -update")
+}
+
+// What the kernel or the system lacks is named, and never passes for clean in silence.
+func TestWhatCannotBeSeenIsNamed(t *testing.T) {
+	g := NewWithT(t)
+	out := sandbox(t, verifyFunction()+`
+for f in iptables-save ip6tables-save iptables-legacy-save ip6tables-legacy-save iptables-nft-save ip6tables-nft-save nft ipset; do
+	printf '#!/bin/sh\nexit 1\n' >$D/$f; chmod +x $D/$f
+done
+verify
+`)
+	verified, err := parse(out, Options{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(strings.Join(verified.Skipped, "\n")).To(And(ContainSubstring("rules of iptables: iptables-legacy-save fails"),
+		ContainSubstring("tables of nftables: nft fails"), ContainSubstring("sets of ipset: ipset fails"),
+		ContainSubstring("what came since the inspection: nothing is on record")))
+
+	verified, err = parse("traced user\ntraced image\nend\n", Options{Baseline: "user:"})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(verified).To(Equal(Verification{
+		Skipped: []string{"what came since the inspection, of image: not read both then and now"}}))
+	verified, err = parse("trace user\tx\t0\nend\n", Options{Baseline: "nonsense"})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(verified.Skipped).To(HaveLen(1))
+}
+
+// The key by which we came may have been exchanged during the claim; another one of the same user may not.
+func TestTheKeyInUseIsNoChange(t *testing.T) {
+	g := NewWithT(t)
+	const blob = "AAAAC3NzaC1lZDI1NTE5AAAAIJ4V6Zd3xVYQ0Yd7cCk9F0TtqLrkVn3GJ8T3K7Wb5H2M"
+	line := "trace key\troot\tssh-ed25519 " + blob + " rotated\ntraced key\nend\n"
+	verified, err := parse(line, Options{Baseline: "key:"})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(verified.Findings).To(HaveLen(1))
+	own := fingerprint(inspect.Trace{Value: "ssh-ed25519 " + blob})
+	g.Expect(verified.Findings[0].What).To(ContainSubstring(own))
+	verified, err = parse(line, Options{Baseline: "key:", OwnKey: own})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(verified.Findings).To(BeEmpty())
+}
+
+// An owner who shares no hosts may let changes pass, and then keeps the images too.
+func TestChangesPassOnAPersonsWord(t *testing.T) {
+	g := NewWithT(t)
+	o := inspected(t)
+	o.IgnoreChanges = true
+	image := leftover{make: "printf 'quoin.test/x:1 t sha256:aa 1\\n' >>$D/images; echo x >/etc/cron.d/x"}
+	before, after, out, _ := dirtySandbox(t, image, o)
+	g.Expect(fmt.Sprint(before.Findings)).NotTo(ContainSubstring("cron"))
+	g.Expect(after.Findings).To(BeEmpty())
+	g.Expect(after.Skipped).To(ContainElement(ContainSubstring("ignoreChanges")))
+	_, clean, _ := strings.Cut(out, "AFTER\n")
+	g.Expect(clean).To(ContainSubstring("trace image\tquoin.test/x:1"))
+}
+
+// A host that was registered anew has no baseline, so an inspection looks for what needs none.
+func TestAnInspectionFindsWhatAClusterLeft(t *testing.T) {
+	for name, c := range map[string]struct{ left, found string }{
+		"rules": {"iptables -N KUBE-SERVICES || exit 77", "KUBE-SERVICES"},
+		"link":  {"ip link add name cni0 type bridge || exit 77", "link cni0"},
+		"logs":  {"mkdir -p /var/log/pods/a_b_c", "/var/log/pods"},
+		"set":   {"stub ipset 'list -name' destroy KUBE-CLUSTER-IP", "ipset KUBE-CLUSTER-IP"},
+		"none":  {":", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			out := sandbox(t, fixture+"set +e\n("+c.left+"\n)\n[ $? != 77 ] || { echo LACKS; exit 0; }\n(\n"+inspect.Script+
+				"\n) 2>/dev/null\n")
+			if strings.Contains(out, "LACKS\n") {
+				t.Skip("the kernel, or this system, lacks what it needs")
+			}
+			facts, err := inspect.Parse(out)
+			g.Expect(err).NotTo(HaveOccurred())
+			if c.found == "" {
+				g.Expect(facts.KubernetesPresent).To(BeEmpty())
+				return
+			}
+			g.Expect(facts.KubernetesPresent).To(ContainElement(ContainSubstring(c.found)))
+		})
+	}
+}

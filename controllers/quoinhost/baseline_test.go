@@ -1,0 +1,60 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quoinhost
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
+)
+
+func tracesOf(users ...string) inspect.Traces {
+	t := inspect.Traces{Kinds: []string{"user"}}
+	for _, name := range users {
+		t.All = append(t.All, inspect.Trace{Kind: "user", Name: name})
+	}
+	return t
+}
+
+// What an inspection of a free host found lies in spec, where neither the host nor a move changes it. What is on a
+// claimed host is its tenant's, and never becomes part of it.
+func TestAReleaseIsComparedWithTheInspectionBeforeTheClaim(t *testing.T) {
+	w := claimedWorld(t, false)
+	before, dirty := tracesOf("admin"), tracesOf("admin", "tenant")
+	w.room.facts.Traces = before
+	ref := w.host().Spec.ConsumerRef
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = nil })
+	w.untilState(infrav1.HostStateAvailable)
+	w.g.Expect(w.host().Spec.Baseline).To(Equal(before.Encode()))
+
+	w.update(func(h *infrav1.QuoinHost) {
+		h.Spec.ConsumerRef = ref
+		h.Spec.Cleaning.IgnoreChanges = ptr.To(true)
+	})
+	w.untilState(infrav1.HostStateProvisioned)
+	w.room.set(func() {
+		w.room.facts.Traces = dirty
+		w.room.skipped = []string{"sets of ipset: ipset is not installed on this host"}
+	})
+	// As a move leaves it.
+	lost := w.host()
+	lost.Status = infrav1.QuoinHostStatus{}
+	w.g.Expect(w.client.Status().Update(t.Context(), lost)).To(Succeed())
+	w.untilState(infrav1.HostStateProvisioned)
+	w.g.Expect(w.host().Spec.Baseline).To(Equal(before.Encode()))
+
+	deleteMachine(w)
+	w.until("clean", (*infrav1.QuoinHost).Released)
+	w.g.Expect(w.room.verified).NotTo(BeEmpty())
+	for _, order := range append(w.room.verified, w.room.clean) {
+		w.g.Expect(order.Baseline).To(Equal(before.Encode()))
+		w.g.Expect(order.IgnoreChanges).To(BeTrue())
+	}
+	w.g.Expect(condition1(w.host(), infrav1.HostCleanCondition).Message).To(ContainSubstring(
+		"not looked for: sets of ipset: ipset is not installed"))
+}
