@@ -71,18 +71,18 @@ func lookAtConnectivity(ctx context.Context, s Subject) (string, []quoinv1.Findi
 	return fmt.Sprintf("routes, ports and names from %d QuoinHosts", len(hosts)), findings, nil
 }
 
-// peersOf are the ports that the host needs: every one the Cluster's endpoint and each API server, since any of them may
-// have a virtual address, and a control plane's the other members of etcd and each kubelet.
+// peersOf are the ports that the host needs: every one the Cluster's endpoint and each API server, since any of them
+// may have a virtual address, and a control plane's the other members of etcd and each kubelet.
 func (s Subject) peersOf(host clusterHost, nodes []corev1.Node, members map[string]bool) []peer {
 	var peers []peer
-	add := func(address, what string, ports ...int32) {
+	add := func(kubelet bool, address, what string, ports ...int32) {
 		for _, port := range ports {
-			peers = append(peers, peer{at: reach.Endpoint{Host: address, Port: uint16(port)}, what: what,
-				kubelet: port == kubeletPort}) //nolint:gosec // the API bounds ports
+			at := reach.Endpoint{Host: address, Port: uint16(port)} //nolint:gosec // the API bounds ports
+			peers = append(peers, peer{at: at, what: what, kubelet: kubelet})
 		}
 	}
 	if endpoint := s.Cluster.Spec.ControlPlaneEndpoint; !endpoint.IsZero() {
-		add(strings.Trim(endpoint.Host, "[]"), "the Cluster's endpoint", endpoint.Port)
+		add(false, strings.Trim(endpoint.Host, "[]"), "the Cluster's endpoint", endpoint.Port)
 	}
 	for i := range nodes {
 		node, address := &nodes[i], addressOf(&nodes[i])
@@ -90,13 +90,14 @@ func (s Subject) peersOf(host clusterHost, nodes []corev1.Node, members map[stri
 			continue
 		}
 		if members[node.Name] {
-			add(address, "the API server of Node "+node.Name, s.apiServerPort())
+			add(false, address, "the API server of Node "+node.Name, s.apiServerPort())
 			if host.controlPlane() && s.stackedEtcd() {
-				add(address, "etcd of Node "+node.Name, etcdClientPort, etcdPeerPort)
+				add(false, address, "etcd of Node "+node.Name, etcdClientPort, etcdPeerPort)
 			}
 		}
 		if host.controlPlane() {
-			add(address, "the kubelet of Node "+node.Name, cmp.Or(node.Status.DaemonEndpoints.KubeletEndpoint.Port, kubeletPort))
+			add(true, address, "the kubelet of Node "+node.Name,
+				cmp.Or(node.Status.DaemonEndpoints.KubeletEndpoint.Port, kubeletPort))
 		}
 	}
 	return peers

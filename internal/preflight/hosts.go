@@ -54,8 +54,8 @@ func (h clusterHost) finding(reason, message, fix string) quoinv1.Finding {
 	return blocks(h.object(), reason, message, fix)
 }
 
-// clusterHosts are the hosts that Machines of the Cluster have, those of the control plane first, and the free ones that
-// its templates may take.
+// clusterHosts are the hosts that Machines of the Cluster have, those of the control plane first, and the free ones
+// that its templates may take.
 func (s Subject) clusterHosts(ctx context.Context) ([]clusterHost, error) {
 	machines, err := s.machines(ctx)
 	if err != nil {
