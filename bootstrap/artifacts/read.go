@@ -68,13 +68,13 @@ func readManifest(ctx context.Context, read reader, wanted Wanted) (*Manifest, e
 
 // readByHost reads a file of the bundle through the host, as the host itself will read the others: one SSH exchange.
 func readByHost(
-	ctx context.Context, host ssh.Host, bundle *Bundle, location Location, version, name string,
+	ctx context.Context, host ssh.Host, wanted Wanted, location Location, name string,
 ) ([]byte, error) {
-	at := location.At(version) + "/" + name
+	at := location.At(wanted.Version) + "/" + name
 	command := ssh.Command{Sudo: true, Script: fmt.Sprintf("[ -r %[1]s ] || { echo 'no such file' >&2; exit %[2]d; "+
 		"}\ncat %[1]s\n", ssh.Quote(at), noSuchFile)}
 	if location.Remote() {
-		command = curlCommand(bundle, location, at)
+		command = curlCommand(wanted, location, at)
 	}
 	result, err := host.Run(ctx, command)
 	var exit *ssh.ExitError
@@ -94,16 +94,19 @@ func readByHost(
 
 // curlCommand prints a file once it is whole: what is printed as it comes stays printed when an attempt fails and the
 // next one begins anew. The authorities come over standard input, for the host has them nowhere yet.
-func curlCommand(bundle *Bundle, location Location, at string) ssh.Command {
-	authorities := ""
+func curlCommand(wanted Wanted, location Location, at string) ssh.Command {
+	bundle, authorities, patience := wanted.Bundle, "", ""
+	if wanted.Once {
+		patience = "--retry 0 --connect-timeout 3 --max-time 5 " // the last of each word counts
+	}
 	if bundle.CertificateAuthorities != "" {
 		authorities = `cat >"$dir/authorities.pem" || exit 1` + "\n"
 	}
 	return ssh.Command{Sudo: true, Stdin: strings.NewReader(bundle.CertificateAuthorities), Script: fmt.Sprintf(
 		"command -v curl >/dev/null || { echo 'curl is not installed' >&2; exit %d; }\n"+
 			`dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT && : >"$dir/file" || exit 1`+"\n"+
-			`%s%squoin_curl --max-filesize %d --output "$dir/file" -- %s || exit %d`+"\n"+`cat "$dir/file"`+"\n",
-		noCurl, authorities, curlFunction(bundle, location, `"$dir/authorities.pem"`, `"$dir/none"`), maxManifest,
+			`%s%squoin_curl %s--max-filesize %d --output "$dir/file" -- %s || exit %d`+"\n"+`cat "$dir/file"`+"\n",
+		noCurl, authorities, curlFunction(bundle, location, `"$dir/authorities.pem"`, `"$dir/none"`), patience, maxManifest,
 		ssh.Quote(at), noSuchFile)}
 }
 

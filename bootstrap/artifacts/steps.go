@@ -85,6 +85,11 @@ var containerdRoot = "/var/lib/containerd"
 // room tells before the first byte is fetched that not everything will fit. What is there already needs no more: an
 // image that has a mark, a file that has the right size.
 func (s *Supply) room(files []File) run.Step {
+	return run.Step{Name: "check-room", Script: s.library() + s.roomScript(files, false)}
+}
+
+// roomScript fails when not everything fits; with cached, what is to be pushed counts as well.
+func (s *Supply) roomScript(files []File, cached bool) string {
 	var script strings.Builder
 	script.WriteString("{\n")
 	onTheWay := s.location.Remote() && !s.wanted.Bundle.Push
@@ -97,13 +102,17 @@ func (s *Supply) room(files []File) run.Step {
 			fmt.Fprintf(&script, "[ \"$(quoin_size %[1]s)\" = %[2]d ] || echo %[2]d %[3]s\n", ssh.Quote(file.Install), file.Size,
 				ssh.Quote(path.Dir(file.Install)))
 		}
+		if cached {
+			fmt.Fprintf(&script, "[ \"$(quoin_size \"$QUOIN_ROOT/cache/%[1]s\")\" = %[2]d ] || echo %[2]d \"$QUOIN_ROOT\"\n",
+				file.SHA256, file.Size)
+		}
 		largest = max(largest, file.Size)
 	}
 	if onTheWay {
 		fmt.Fprintf(&script, "echo %d \"$QUOIN_ROOT\"\n", largest)
 	}
 	script.WriteString("} | quoin_whole\n")
-	return run.Step{Name: "check-room", Script: s.library() + script.String()}
+	return script.String()
 }
 
 // tidy notes what this version has on the host, and after an installation removes what other versions left.

@@ -5,8 +5,10 @@ package artifacts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
@@ -27,6 +29,8 @@ type Wanted struct {
 	// them: they stay when what other versions left is removed, and from bundles that can be had they come before the node
 	// joins.
 	AddonVersions []string
+	// Once has a host that fetches try once, and a few seconds only, as who just looks does.
+	Once bool
 	// Control is that of net.Dialer, for this process's own connections to the server of a bundle: what it refuses is not
 	// connected to. Nothing is refused when nil.
 	Control func(ctx context.Context, network, address string, c syscall.RawConn) error
@@ -106,7 +110,7 @@ func (s *Supply) read(ctx context.Context, host ssh.Host, wanted Wanted) (*Manif
 		return nil, fmt.Errorf("version %q is not of the form v1.36.3", wanted.Version)
 	}
 	read := func(ctx context.Context, name string) ([]byte, error) {
-		return readByHost(ctx, host, wanted.Bundle, s.location, wanted.Version, name)
+		return readByHost(ctx, host, wanted, s.location, name)
 	}
 	if wanted.Pushed() {
 		d := openDepot(wanted, s.location, wanted.Version)
@@ -132,3 +136,29 @@ func (s *Supply) Plan(role Role) ([]run.Step, []run.File, error) {
 	}
 	return s.bundlePlan(role)
 }
+
+// HasRoom asks the host, in one exchange that changes nothing, whether its file systems have room for what role needs
+// of a bundle, by the sizes of the manifest: the very words by which the installation refuses to begin. Files that are
+// pushed wait on the host until all of them are there, so they take their room twice. It returns a *RoomError when
+// there is too little.
+func (s *Supply) HasRoom(ctx context.Context, host ssh.Host, role Role) error {
+	if s.manifest == nil {
+		return nil // of packages, and what lies on hosts already, nobody knows the sizes here
+	}
+	files := s.manifest.For(role)
+	_, err := host.Run(ctx, ssh.Command{Sudo: true, Script: "QUOIN_ROOT=" + ssh.Quote(hostRoot) + "\n" + run.Prelude +
+		s.library() + s.roomScript(files, s.wanted.Pushed())})
+	var exit *ssh.ExitError
+	if errors.As(err, &exit) && exit.Code == 1 {
+		return &RoomError{text: strings.TrimSpace(exit.Stderr)}
+	}
+	if err != nil {
+		return fmt.Errorf("ask the host for its room: %w", err)
+	}
+	return nil
+}
+
+// RoomError says which file system of a host has too little room.
+type RoomError struct{ text string }
+
+func (e *RoomError) Error() string { return e.text }

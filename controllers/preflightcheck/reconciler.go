@@ -38,7 +38,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
@@ -55,6 +57,11 @@ const mostChecks = 4
 // mostEvent is what an Event holds: a longer one is not recorded at all.
 const mostEvent = 1024
 
+// Hosts is what is used of *hostaccess.Connector.
+type Hosts interface {
+	Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error)
+}
+
 // Reconciler makes the checks. Its workers never wait for a Cluster: that is asked beside them.
 type Reconciler struct {
 	// Client reads from the cache and writes.
@@ -63,6 +70,8 @@ type Reconciler struct {
 	APIReader client.Reader
 	// ClusterCache reaches the Clusters.
 	ClusterCache clustercache.ClusterCache
+	// Hosts connects to what checks ask.
+	Hosts Hosts
 	// Checks to make; all there are when nil.
 	Checks []preflight.Check
 	// Egress rules which servers of bundles are connected to.
@@ -95,8 +104,8 @@ type Reconciler struct {
 
 // SetupWithManager adds the controller to the manager.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
-	if r.Client == nil || r.APIReader == nil || r.ClusterCache == nil {
-		return errors.New("fields Client, APIReader and ClusterCache must be set")
+	if r.Client == nil || r.APIReader == nil || r.ClusterCache == nil || r.Hosts == nil {
+		return errors.New("fields Client, APIReader, ClusterCache and Hosts must be set")
 	}
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("preflightcheck-controller")
@@ -225,6 +234,9 @@ func (r *Reconciler) reconcile(check *quoinv1.PreflightCheck, cluster *clusterv1
 	}
 	subject := preflight.Subject{Cluster: cluster.DeepCopy(), Version: check.Spec.Version, Via: check.Spec.Via,
 		Workers: check.Spec.Workers, Management: r.APIReader, Upgraded: ofUpgrade(check), Egress: r.Egress}
+	subject.Connect = func(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
+		return r.Hosts.Connect(ctx, host)
+	}
 	skip := check.DeepCopy().Spec.Skip
 	const timeout = async.ConnectTimeout + preflight.Timeout + 10*time.Second
 	results, done, err := async.Do(r.calls, client.ObjectKeyFromObject(check), "check", timeout,

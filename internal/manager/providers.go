@@ -156,6 +156,7 @@ func addControlPlane(
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
 		ClusterCache:     clusterCache,
+		Hosts:            connector,
 		Egress:           rules,
 		WatchFilterValue: o.WatchFilter,
 	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,8 +23,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
 )
 
-// lookAtArtifacts looks whether each version on the way can be had where the templates say. What lies on hosts it does
-// not see.
+// lookAtArtifacts looks whether each version on the way can be had where the templates say: by the manager that pushes
+// a bundle, and by each host that reads it itself. Packages it does not see.
 func lookAtArtifacts(ctx context.Context, s Subject) (string, []quoinv1.Finding, error) {
 	versions, err := s.raised(ctx)
 	if err != nil {
@@ -33,24 +34,30 @@ func lookAtArtifacts(ctx context.Context, s Subject) (string, []quoinv1.Finding,
 	if err != nil {
 		return "", nil, err
 	}
-	looked := sources{s: s}
+	hosts, err := s.clusterHosts(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	looked := sources{s: s, hosts: hosts, addons: versions[string(plan.ControlPlane)]}
 	var findings []quoinv1.Finding
 	if s.ControlPlane != nil {
-		found, err := looked.judge(ctx, "QuoinControlPlane "+s.ControlPlane.Name,
-			s.ControlPlane.Spec.MachineTemplate.Spec.InfrastructureRef, versions[string(plan.ControlPlane)])
+		found, err := looked.judge(ctx, "QuoinControlPlane "+s.ControlPlane.Name, pulled{versions: looked.addons},
+			s.ControlPlane.Spec.MachineTemplate.Spec.InfrastructureRef)
 		if err != nil {
 			return "", nil, err
 		}
 		findings = append(findings, found...)
 	}
 	for i := range pools {
-		object := "MachineDeployment " + pools[i].Name
-		found, err := looked.judge(ctx, object, pools[i].Spec.Template.Spec.InfrastructureRef, versions[object])
+		object, template := "MachineDeployment "+pools[i].Name, pools[i].Spec.Template.Spec
+		found, err := looked.judge(ctx, object,
+			pulled{group: pools[i].Name, domain: template.FailureDomain, versions: versions[object]}, template.InfrastructureRef)
 		if err != nil {
 			return "", nil, err
 		}
 		findings = append(findings, found...)
 	}
+	findings = append(findings, s.lookAtPulled(ctx, looked.pulled, hosts)...)
 	return fmt.Sprintf("%d bundles, as their manifests tell", looked.bundles), findings, nil
 }
 
@@ -83,15 +90,21 @@ func (s Subject) raised(ctx context.Context) (map[string][]string, error) {
 
 // sources are what templates say.
 type sources struct {
-	s Subject
+	s     Subject
+	hosts []clusterHost
+	// addons are the versions whose add-on images every host gets.
+	addons []string
+	// pulled are the groups whose hosts are to be asked.
+	pulled []pulled
 	// bundles is how many were looked at.
 	bundles int
 }
 
 // judge finds what the template's source lacks of the versions. Supply says of a template that is not there.
 func (l *sources) judge(
-	ctx context.Context, object string, ref clusterv1.ContractVersionedObjectReference, versions []string,
+	ctx context.Context, object string, of pulled, ref clusterv1.ContractVersionedObjectReference,
 ) ([]quoinv1.Finding, error) {
+	versions := of.versions
 	if ref.Kind != "QuoinMachineTemplate" || ref.APIGroup != infrav1.GroupVersion.Group || len(versions) == 0 {
 		return nil, nil
 	}
@@ -105,10 +118,18 @@ func (l *sources) judge(
 	switch from := template.Spec.Template.Spec.Artifacts; {
 	case from.Packages != nil:
 		return judgePackages(object, from.Packages, versions), nil
+	case from.Bundle != nil && from.Bundle.Delivery != infrav1.BundleDeliveryPush && l.asks(of, template):
+		l.bundles += len(versions)
+		return nil, nil
 	case from.Bundle != nil && !strings.HasPrefix(from.Bundle.Location, "/"):
 		var findings []quoinv1.Finding
+		of.sent = map[string]*artifacts.Supply{}
 		for _, version := range versions {
-			findings = append(findings, l.judgeBundle(ctx, object, template, version)...)
+			found, supply := l.judgeBundle(ctx, object, template, version)
+			findings, of.sent[version] = append(findings, found...), supply
+		}
+		if from.Bundle.Delivery == infrav1.BundleDeliveryPush {
+			l.asks(of, template) // for their room
 		}
 		return findings, nil
 	}
@@ -116,13 +137,24 @@ func (l *sources) judge(
 		"brings them there", versions)}, nil
 }
 
-// judgeBundle reads a bundle's manifest as whoever brings the bundle to a host does, and verifies its signature.
+// asks reports whether there are hosts that see the group's bundles, and has them asked.
+func (l *sources) asks(of pulled, template *infrav1.QuoinMachineTemplate) bool {
+	of.template, of.addons = template, l.addons
+	if !slices.ContainsFunc(l.hosts, func(host clusterHost) bool { return len(of.wants(host)) > 0 }) {
+		return false
+	}
+	l.pulled = append(l.pulled, of)
+	return true
+}
+
+// judgeBundle reads a bundle's manifest as whoever brings the bundle to a host does, and verifies its signature. The
+// supply is nil when that fails.
 func (l *sources) judgeBundle(
 	ctx context.Context, object string, template *infrav1.QuoinMachineTemplate, version string,
-) []quoinv1.Finding {
+) ([]quoinv1.Finding, *artifacts.Supply) {
 	of := template.Spec.Template.Spec.Artifacts.Bundle
 	l.bundles++
-	_, err := artifacts.Find(ctx, nil, artifacts.Wanted{
+	supply, err := artifacts.Find(ctx, nil, artifacts.Wanted{
 		Version: version, Architecture: string(template.Status.NodeInfo.Architecture),
 		Control: l.s.Egress.Control,
 		Source: artifacts.Source{Bundle: &artifacts.Bundle{Location: of.Location, Push: true, PublicKeys: of.PublicKeys,
@@ -130,16 +162,16 @@ func (l *sources) judgeBundle(
 	var unread *artifacts.DepotError
 	switch {
 	case err == nil:
-		return nil
+		return nil, supply
 	case errors.Is(err, fs.ErrNotExist):
 		return []quoinv1.Finding{blocks(object, "NoBundle", err.Error(),
-			fmt.Sprintf("put the bundle of %s there, or ask for a version that there is one of", version))}
+			fmt.Sprintf("put the bundle of %s there, or ask for a version that there is one of", version))}, nil
 	case errors.As(err, &unread) && of.Delivery != infrav1.BundleDeliveryPush:
 		return []quoinv1.Finding{warns(object, "BundleNotSeen", err.Error()+"; its hosts, which fetch it, may be able to",
-			"see that they are: curl -I "+strings.ReplaceAll(of.Location, "{{version}}", version)+"/manifest.json")}
+			"see that they are: curl -I "+strings.ReplaceAll(of.Location, "{{version}}", version)+"/manifest.json")}, nil
 	}
 	return []quoinv1.Finding{blocks(object, "BadBundle", err.Error(),
-		"make the bundle again, or correct what the message names")}
+		"make the bundle again, or correct what the message names")}, nil
 }
 
 // minorOfRepository is a minor in a repository's path, such as that of packages.test/core:/stable:/v1.35/deb/.

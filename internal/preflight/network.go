@@ -29,8 +29,8 @@ import (
 )
 
 // lookAtNetwork looks whether names are resolved while Nodes come and go, whether all agree on where the API server is,
-// whether that reaches the kubelets, and whether further Nodes find addresses that nobody else uses. What else lies
-// between hosts it does not see.
+// whether that reaches the kubelets, and whether further Nodes find addresses that nobody else uses. Connectivity asks
+// hosts what lies between them.
 func lookAtNetwork(ctx context.Context, s Subject) (string, []quoinv1.Finding, error) {
 	var findings []quoinv1.Finding
 	for _, look := range []func(context.Context, Subject) ([]quoinv1.Finding, error){

@@ -21,7 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
@@ -55,6 +57,8 @@ type Subject struct {
 	Metrics func(ctx context.Context) ([]byte, error)
 	// Kubelet asks that of a Node whether it is well, through an API server of the Cluster.
 	Kubelet func(ctx context.Context, node string) error
+	// Connect returns a connection to a host, which checks ask what it sees. They run nothing there that changes it.
+	Connect func(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error)
 	Now     time.Time
 	// Egress rules which servers of bundles are connected to.
 	Egress *egress.Rules
@@ -81,6 +85,7 @@ func Checks() []Check {
 		{"Artifacts", lookAtArtifacts},
 		{"Backup", lookAtBackup},
 		{"Certificates", lookAtCertificates},
+		{"Connectivity", lookAtConnectivity},
 		{"ControlPlane", lookAtControlPlane},
 		{"DeprecatedAPIs", lookAtDeprecatedAPIs},
 		{"Disruption", lookAtDisruption},

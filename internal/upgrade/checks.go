@@ -43,8 +43,8 @@ func healthSkip(all []string, skip []quoinv1.SkippedCheck) []quoinv1.SkippedChec
 }
 
 // AllChecks are the names that spec.skip may have.
-var AllChecks = []string{"Artifacts", "Backup", "Certificates", "ControlPlane", "DeprecatedAPIs", "Disruption", "Etcd",
-	"Management", "Network", "Nodes", "Supply", "VersionPath", "Volumes", "Webhooks"}
+var AllChecks = []string{"Artifacts", "Backup", "Certificates", "Connectivity", "ControlPlane", "DeprecatedAPIs",
+	"Disruption", "Etcd", "Management", "Network", "Nodes", "Supply", "VersionPath", "Volumes", "Webhooks"}
 
 // last check of a sort, and nil when there is none.
 func (t *deliberation) last(health bool) *Check {

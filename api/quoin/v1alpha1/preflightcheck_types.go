@@ -94,7 +94,7 @@ type PreflightCheckSpec struct {
 type SkippedCheck struct {
 	// name of the check, as in status.checks.
 	// +required
-	// +kubebuilder:validation:Enum=Artifacts;Backup;Certificates;ControlPlane;DeprecatedAPIs;Disruption;Etcd;Management;Network;Nodes;Supply;VersionPath;Volumes;Webhooks
+	// +kubebuilder:validation:Enum=Artifacts;Backup;Certificates;Connectivity;ControlPlane;DeprecatedAPIs;Disruption;Etcd;Management;Network;Nodes;Supply;VersionPath;Volumes;Webhooks
 	Name string `json:"name,omitempty"`
 
 	// reason why it need not be made, for whoever reads the result later.
