@@ -94,7 +94,8 @@ func looksAhead(t *testing.T, c client.Client, config *rest.Config) {
 	}
 	g.Expect(verdicts).To(Equal(map[string]quoinv1.Verdict{"Artifacts": quoinv1.VerdictPass, "Backup": quoinv1.VerdictWarn,
 		"Management": quoinv1.VerdictWarn, "Network": quoinv1.VerdictWarn, "Volumes": quoinv1.VerdictPass,
-		"Certificates": quoinv1.VerdictPass, "ControlPlane": quoinv1.VerdictSkipped, "DeprecatedAPIs": quoinv1.VerdictPass,
+		"Certificates": quoinv1.VerdictPass, "Connectivity": quoinv1.VerdictPass,
+		"ControlPlane": quoinv1.VerdictSkipped, "DeprecatedAPIs": quoinv1.VerdictPass,
 		"Disruption": quoinv1.VerdictPass, "Etcd": quoinv1.VerdictPass, "Nodes": quoinv1.VerdictPass,
 		"Supply": quoinv1.VerdictSkipped, "VersionPath": quoinv1.VerdictPass, "Webhooks": quoinv1.VerdictSkipped}))
 	passed = conditions.Get(skipped, quoinv1.PreflightCheckPassedCondition)
