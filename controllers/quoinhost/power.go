@@ -115,8 +115,8 @@ func (r *reconciliation) verifyBMC() time.Duration {
 	return r.untilBMC()
 }
 
-// untilBMC is when the BMC is to be asked again; zero is now. What a BMC last did well is in the status, so that a fleet
-// is not asked anew by each manager that starts.
+// untilBMC is when the BMC is to be asked again; zero is now. That a BMC did well is in the status, so that a fleet is
+// not asked anew by each manager that starts.
 func (r *reconciliation) untilBMC() time.Duration {
 	known := conditions.Get(r.host, infrav1.HostBMCVerifiedCondition)
 	if known == nil || known.ObservedGeneration != r.host.Generation || r.retried {

@@ -73,7 +73,7 @@ func TestABMCThatWouldBeOfNoUseIsNamedWhileTheHostIsWell(t *testing.T) {
 			says: "does not answer", times: 25},
 		"it refuses the account": {err: &redfish.AuthenticationError{Address: "192.0.2.111", Action: "log in", Status: 401},
 			says: "refuses the user name or the password", times: 2},
-		"it is another machine's": {err: &redfish.IdentityError{Address: "192.0.2.111"}, says: "192.0.2.111", times: 25},
+		"it is another machine's":      {err: &redfish.IdentityError{Address: "192.0.2.111"}, says: "192.0.2.111", times: 25},
 		"it says that the host is off": {state: "Off", says: "the power is off, and the host answers", times: 25},
 	} {
 		t.Run(name, func(t *testing.T) {

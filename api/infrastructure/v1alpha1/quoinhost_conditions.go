@@ -21,7 +21,8 @@ const (
 	// stated that it is gone. Absent while nobody asks.
 	HostFencedCondition = "Fenced"
 	// HostBMCVerifiedCondition is True while the host's BMC let us in when it was last asked, and speaks of this host's
-	// computer: it is asked when the host is new or changes, and daily. Absent where there is no BMC, and until it was asked.
+	// computer: it is asked when the host is new or changes, and daily. Absent where there is no BMC, and until it was
+	// asked.
 	HostBMCVerifiedCondition = "BMCVerified"
 	// HostAddonImagesCondition is True when the host holds the images of every version that its QuoinMachine asks for.
 	HostAddonImagesCondition = "AddonImagesPresent"
