@@ -26,23 +26,29 @@ import (
 // architectures of the manager's image.
 var architectures = []string{"amd64", "arm64"}
 
-// programBuilder builds the manager of a checkout for an architecture into a file.
-type programBuilder func(ctx context.Context, o options, architecture, path string) error
+// programBuilder builds a package of a checkout for an architecture into a file.
+type programBuilder func(ctx context.Context, o options, pkg, architecture, path string) error
 
-// buildManager compiles the manager. Nothing of this machine's settings reaches the program.
-func buildManager(ctx context.Context, o options, architecture, path string) error {
+// Packages of programs.
+const (
+	managerPackage = "."
+	pluginPackage  = "./cmd/clusterctl-quoin"
+)
+
+// buildProgram compiles a program. Nothing of this machine's settings reaches it.
+func buildProgram(ctx context.Context, o options, pkg, architecture, path string) error {
 	const at = "github.com/quoin-dev/cluster-api-provider-quoin/internal/version"
 	flags := "-s -w -buildid= -X " + at + ".version=" + o.version
 	if commit := commit(ctx, o.root); commit != "" {
 		flags += " -X " + at + ".commit=" + commit
 	}
 	var stderr bytes.Buffer
-	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", path, ".")
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", path, pkg)
 	command.Dir, command.Stderr = o.root, &stderr
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOEXPERIMENT=", "GOOS=linux",
 		"GOARCH="+architecture, "GOAMD64=v1", "GOARM64=v8.0")
 	if err := command.Run(); err != nil {
-		return fmt.Errorf("building the manager for %s: %w\n%s", architecture, err, stderr.String())
+		return fmt.Errorf("building %s for %s: %w\n%s", pkg, architecture, err, stderr.String())
 	}
 	return nil
 }
@@ -78,7 +84,7 @@ func managerIndex(ctx context.Context, builder *image.Builder, o options, build 
 		if err := os.Mkdir(layer, 0o755); err != nil {
 			return nil, fmt.Errorf("folder of the program: %w", err)
 		}
-		if err := build(ctx, o, architecture, filepath.Join(layer, "manager")); err != nil {
+		if err := build(ctx, o, managerPackage, architecture, filepath.Join(layer, "manager")); err != nil {
 			return nil, err
 		}
 		if err := image.PlainModes(layer); err != nil {
@@ -94,6 +100,17 @@ func managerIndex(ctx context.Context, builder *image.Builder, o options, build 
 		images = append(images, one)
 	}
 	return image.Index(images...)
+}
+
+// plugins makes clusterctl's plugin for every architecture.
+func plugins(ctx context.Context, o options, build programBuilder, folder string) error {
+	for _, architecture := range architectures {
+		path := filepath.Join(folder, "clusterctl-quoin-linux-"+architecture)
+		if err := build(ctx, o, pluginPackage, architecture, path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // push sends the image to its registry, once: a tag that users may have pulled never changes its meaning.

@@ -61,7 +61,7 @@ func TestARegistryGetsTheImageOfTheArchive(t *testing.T) {
 		g.Expect(config.Architecture).To(Equal(architecture))
 		g.Expect(config.Config.User).To(Equal("65532:65532"))
 		g.Expect(config.Config.Entrypoint).To(Equal([]string{"/manager"}))
-		g.Expect(program(t, image)).To(Equal("manager v0.1.0 " + architecture))
+		g.Expect(program(t, image)).To(Equal(". v0.1.0 " + architecture))
 	}
 }
 
@@ -80,7 +80,7 @@ func TestATagIsPushedOnce(t *testing.T) {
 
 	o, err := a.parse()
 	g.Expect(err).NotTo(HaveOccurred())
-	other := func(_ context.Context, _ options, _, path string) error {
+	other := func(_ context.Context, _ options, _, _, path string) error {
 		return os.WriteFile(path, []byte("other"), 0o755)
 	}
 	g.Expect(makeRelease(t.Context(), o, other, io.Discard)).To(MatchError(And(

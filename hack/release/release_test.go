@@ -24,8 +24,8 @@ const (
 )
 
 // fakeManager stands for the compiler: a program whose bytes say what it was built for.
-func fakeManager(_ context.Context, o options, architecture, path string) error {
-	return os.WriteFile(path, []byte("manager "+o.version+" "+architecture), 0o755)
+func fakeManager(_ context.Context, o options, pkg, architecture, path string) error {
+	return os.WriteFile(path, []byte(pkg+" "+o.version+" "+architecture), 0o755)
 }
 
 // releaseInto makes a release with a manager that needs no compiler, and returns what was printed.
@@ -50,6 +50,7 @@ func TestAReleaseHasWhatClusterctlAndAPersonNeed(t *testing.T) {
 	g.Expect(names(t, folder)).To(ConsistOf(
 		"clusterctl.yaml",
 		"assets/v0.1.0/SHA256SUMS", "assets/v0.1.0/quoin-manager.tar", "assets/v0.1.0/metadata.yaml",
+		"assets/v0.1.0/clusterctl-quoin-linux-amd64", "assets/v0.1.0/clusterctl-quoin-linux-arm64",
 		"assets/v0.1.0/infrastructure-components.yaml", "assets/v0.1.0/control-plane-components.yaml",
 		"assets/v0.1.0/cluster-template.yaml", "assets/v0.1.0/cluster-template-topology.yaml",
 		"assets/v0.1.0/cluster-template-topology-network-plugin.yaml", "assets/v0.1.0/clusterclass-quoin.yaml",
@@ -118,7 +119,7 @@ func TestAFailedReleaseLeavesTheEarlierOne(t *testing.T) {
 	g.Expect(write(o, func(string) error { return full })).To(MatchError(full))
 	g.Expect(names(t, folder)).To(Equal(there))
 	g.Expect(read(t, folder, "clusterctl.yaml")).To(Equal(config))
-	g.Expect(makeRelease(t.Context(), o, func(context.Context, options, string, string) error { return full }, nil)).To(MatchError(full))
+	g.Expect(makeRelease(t.Context(), o, func(context.Context, options, string, string, string) error { return full }, nil)).To(MatchError(full))
 	g.Expect(names(t, folder)).To(Equal(there))
 }
 

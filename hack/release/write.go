@@ -33,10 +33,10 @@ func (o options) assets() string { return filepath.Join(o.folder, assetsLabel, o
 //
 //	<folder>/clusterctl.yaml
 //	<folder>/<provider label>/<version>/   what clusterctl reads from a folder
-//	<folder>/assets/<version>/             all of it and the image, to be uploaded
+//	<folder>/assets/<version>/             all of it, the image and the plugin, to be uploaded
 //
 // Folders of other versions stay: clusterctl generates clusters from the version that is installed.
-func write(o options, archive func(path string) error) error {
+func write(o options, programs func(folder string) error) error {
 	if err := os.MkdirAll(o.folder, 0o755); err != nil {
 		return fmt.Errorf("folder of the release: %w", err)
 	}
@@ -68,7 +68,7 @@ func write(o options, archive func(path string) error) error {
 			return err
 		}
 	}
-	if err := archive(filepath.Join(assets, archiveName)); err != nil {
+	if err := programs(assets); err != nil {
 		return err
 	}
 	config := clusterctlConfig(o, written.Providers)
