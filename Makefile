@@ -105,7 +105,8 @@ test-integration: ## Run the integration tests: a real API server, Cluster API's
 
 .PHONY: test-sim
 test-sim: ## Roll control planes of simulated hosts longer: a kill of the controllers at every event, other losses, restores.
-	QUOIN_SIM_LONG=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 110m -v -skip '$(SIM_HOSTS)' ./test/sim
+	QUOIN_SIM_LONG=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 110m -v -skip '$(SIM_HOSTS)' ./test/sim \
+		./internal/pivot/execute
 
 .PHONY: nightly
 nightly: ## Run the random models of the control plane and its rollouts through troubles with thousands of seeds.
@@ -178,6 +179,10 @@ host-conformance: ## Try whether a real machine can serve: HOST=user@address[:po
 		$(if $(OUTPUT),--output '$(OUTPUT)') $(FLAGS)
 
 ##@ Build
+
+.PHONY: plugin
+plugin: ## Build clusterctl's plugin: bin/clusterctl-quoin. In the PATH, `clusterctl quoin` runs it.
+	CGO_ENABLED=0 go build -trimpath -o bin/clusterctl-quoin ./cmd/clusterctl-quoin
 
 .PHONY: bundle
 bundle: ## Make the bundle of VERSION, or those of all versions.

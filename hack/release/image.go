@@ -26,20 +26,23 @@ import (
 // architectures of the manager's image.
 var architectures = []string{"amd64", "arm64"}
 
-// programBuilder builds the manager of a checkout for an architecture into a file.
-type programBuilder func(ctx context.Context, o options, architecture, path string) error
+// programBuilder builds a package of a checkout for an architecture into a file.
+type programBuilder func(ctx context.Context, o options, pkg, architecture, path string) error
 
-// buildManager compiles the manager. Nothing of this machine's settings reaches the program.
-func buildManager(ctx context.Context, o options, architecture, path string) error {
+// Packages of programs.
+const (
+	managerPackage = "."
+	pluginPackage  = "./cmd/clusterctl-quoin"
+)
+
+// buildProgram compiles a program. Nothing of this machine's settings reaches it.
+func buildProgram(ctx context.Context, o options, pkg, architecture, path string) error {
 	const at = "github.com/quoin-dev/cluster-api-provider-quoin/internal/version"
 	flags := "-X " + at + ".version=" + o.version
 	if commit := commit(ctx, o.root); commit != "" {
 		flags += " -X " + at + ".commit=" + commit
 	}
-	if err := compile(ctx, o.root, ".", flags, architecture, path); err != nil {
-		return fmt.Errorf("building the manager for %s: %w", architecture, err)
-	}
-	return nil
+	return compile(ctx, o.root, pkg, flags, architecture, path)
 }
 
 // compile a package of the checkout into a program that is the same wherever the checkout lies.
@@ -51,7 +54,7 @@ func compile(ctx context.Context, root, pkg, flags, architecture, path string) e
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOEXPERIMENT=", "GOOS=linux",
 		"GOARCH="+architecture, "GOAMD64=v1", "GOARM64=v8.0")
 	if err := command.Run(); err != nil {
-		return fmt.Errorf("%w\n%s", err, stderr.String())
+		return fmt.Errorf("building %s for %s: %w\n%s", pkg, architecture, err, stderr.String())
 	}
 	return nil
 }
@@ -74,26 +77,21 @@ func commit(ctx context.Context, root string) string {
 	return revision
 }
 
-// managerIndex makes the manager's image for every architecture, and the list of what is in its programs.
+// managerIndex makes the manager's image for every architecture, of programs that it builds below a folder.
 func managerIndex(
-	ctx context.Context, builder *image.Builder, o options, build programBuilder,
-) (v1.ImageIndex, []byte, error) {
-	work, err := os.MkdirTemp("", "quoin-release-")
-	if err != nil {
-		return nil, nil, fmt.Errorf("folder of the program: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(work) }()
-	images, programs := make([]v1.Image, 0, len(architectures)), make([]builtManager, 0, len(architectures))
+	ctx context.Context, builder *image.Builder, o options, build programBuilder, work string,
+) (v1.ImageIndex, []builtProgram, error) {
+	images, programs := make([]v1.Image, 0, len(architectures)), make([]builtProgram, 0, len(architectures))
 	for _, architecture := range architectures {
 		layer := filepath.Join(work, architecture)
 		if err := os.Mkdir(layer, 0o755); err != nil {
 			return nil, nil, fmt.Errorf("folder of the program: %w", err)
 		}
 		manager := filepath.Join(layer, "manager")
-		if err := build(ctx, o, architecture, manager); err != nil {
+		if err := build(ctx, o, managerPackage, architecture, manager); err != nil {
 			return nil, nil, err
 		}
-		programs = append(programs, builtManager{architecture: architecture, path: manager})
+		programs = append(programs, builtProgram{name: "manager-linux-" + architecture, path: manager})
 		if err := image.PlainModes(layer); err != nil {
 			return nil, nil, fmt.Errorf("modes of the program: %w", err)
 		}
@@ -106,12 +104,22 @@ func managerIndex(
 		}
 		images = append(images, one)
 	}
-	list, err := sbom(o.version, programs)
-	if err != nil {
-		return nil, nil, err
-	}
 	index, err := image.Index(images...)
-	return index, list, err
+	return index, programs, err
+}
+
+// plugins makes clusterctl's plugin for every architecture.
+func plugins(ctx context.Context, o options, build programBuilder, folder string) ([]builtProgram, error) {
+	made := make([]builtProgram, 0, len(architectures))
+	for _, architecture := range architectures {
+		name := "clusterctl-quoin-linux-" + architecture
+		path := filepath.Join(folder, name)
+		if err := build(ctx, o, pluginPackage, architecture, path); err != nil {
+			return nil, err
+		}
+		made = append(made, builtProgram{name: name, path: path})
+	}
+	return made, nil
 }
 
 // push sends the image to its registry, once: a tag that users may have pulled never changes its meaning.

@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release makes a release of Quoin's providers: a clusterctl repository, the manager's image for every
-// architecture, and checksums. `make release` runs it; docs/install.md says what to do with the result.
+// Command release makes a release of Quoin's providers: a clusterctl repository, the manager's image and clusterctl's
+// plugin for every architecture, and checksums. `make release` runs it; docs/install.md says what to do with the result.
 //
 //	go run ./hack/release --version v0.1.0 --image registry.example.com/quoin/manager [--push yes] [--url URL]
 //
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return makeRelease(ctx, options, buildManager, out)
+	return makeRelease(ctx, options, buildProgram, out)
 }
 
 // makeRelease writes the release, and pushes its image before anything names it.
@@ -60,7 +60,12 @@ func makeRelease(ctx context.Context, o options, build programBuilder, out io.Wr
 		return err
 	}
 	defer func() { _ = builder.Close() }()
-	index, list, err := managerIndex(ctx, builder, o, build)
+	work, err := os.MkdirTemp("", "quoin-release-")
+	if err != nil {
+		return fmt.Errorf("folder of the programs: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	index, managers, err := managerIndex(ctx, builder, o, build, work)
 	if err != nil {
 		return err
 	}
@@ -74,8 +79,21 @@ func makeRelease(ctx context.Context, o options, build programBuilder, out io.Wr
 		}
 		_, _ = fmt.Fprintf(out, "pushed %s@%s\n", o.tag, digest)
 	}
-	archive := func(path string) error { return builder.WriteOCI(path, index, o.tag) }
-	if err := write(o, archive, list); err != nil {
+	programs := func(folder string) error {
+		if err := builder.WriteOCI(filepath.Join(folder, archiveName), index, o.tag); err != nil {
+			return err
+		}
+		made, err := plugins(ctx, o, build, folder)
+		if err != nil {
+			return err
+		}
+		list, err := sbom(o.version, append(managers, made...))
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(folder, sbomName), list, 0o644)
+	}
+	if err := write(o, programs); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, "release %s: %s\nclusterctl: %s\nimage %s: %s\n", o.version, o.assets(),

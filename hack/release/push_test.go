@@ -62,7 +62,7 @@ func TestARegistryGetsTheImageOfTheArchive(t *testing.T) {
 		g.Expect(config.Config.User).To(Equal("65532:65532"))
 		g.Expect(config.Config.Entrypoint).To(Equal([]string{"/manager"}))
 		path := filepath.Join(t.TempDir(), "manager")
-		g.Expect(fakeManager(t.Context(), options{root: checkoutRoot, version: "v0.1.0"}, architecture, path)).To(Succeed())
+		g.Expect(fakeManager(t.Context(), options{root: checkoutRoot, version: "v0.1.0"}, managerPackage, architecture, path)).To(Succeed())
 		g.Expect(program(t, image) == read(t, path)).To(BeTrue(), architecture)
 	}
 }
@@ -82,9 +82,9 @@ func TestATagIsPushedOnce(t *testing.T) {
 
 	o, err := a.parse()
 	g.Expect(err).NotTo(HaveOccurred())
-	other := func(ctx context.Context, o options, architecture, path string) error {
+	other := func(ctx context.Context, o options, pkg, architecture, path string) error {
 		o.version = "v0.1.0-other"
-		return fakeManager(ctx, o, architecture, path)
+		return fakeManager(ctx, o, pkg, architecture, path)
 	}
 	g.Expect(makeRelease(t.Context(), o, other, io.Discard)).To(MatchError(And(
 		ContainSubstring("another image"), ContainSubstring(before.Digest.String()), ContainSubstring("choose another VERSION"))))

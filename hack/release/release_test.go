@@ -23,9 +23,9 @@ const (
 	testImage    = "registry.example.com/quoin/manager"
 )
 
-// fakeManager stands for the manager: a program that is compiled in a moment.
-func fakeManager(ctx context.Context, o options, architecture, path string) error {
-	return compile(ctx, o.root, "./hack/release/testdata/program", "-X main.version="+o.version, architecture, path)
+// fakeManager stands for each program: it is compiled in a moment.
+func fakeManager(ctx context.Context, o options, pkg, architecture, path string) error {
+	return compile(ctx, o.root, "./hack/release/testdata/program", "-X main.version="+o.version+pkg, architecture, path)
 }
 
 // releaseInto makes a release with a manager that needs no compiler, and returns what was printed.
@@ -49,7 +49,8 @@ func TestAReleaseHasWhatClusterctlAndAPersonNeed(t *testing.T) {
 	printed := releaseInto(t, arguments{folder: folder, version: "v0.1.0", image: testImage})
 	g.Expect(names(t, folder)).To(ConsistOf(
 		"clusterctl.yaml",
-		"assets/v0.1.0/SHA256SUMS", "assets/v0.1.0/quoin-manager.tar", "assets/v0.1.0/quoin-manager.cdx.json",
+		"assets/v0.1.0/SHA256SUMS", "assets/v0.1.0/quoin-manager.tar", "assets/v0.1.0/quoin.cdx.json",
+		"assets/v0.1.0/clusterctl-quoin-linux-amd64", "assets/v0.1.0/clusterctl-quoin-linux-arm64",
 		"assets/v0.1.0/metadata.yaml",
 		"assets/v0.1.0/infrastructure-components.yaml", "assets/v0.1.0/control-plane-components.yaml",
 		"assets/v0.1.0/cluster-template.yaml", "assets/v0.1.0/cluster-template-topology.yaml",
@@ -116,10 +117,11 @@ func TestAFailedReleaseLeavesTheEarlierOne(t *testing.T) {
 	o, err := arguments{root: checkoutRoot, folder: folder, version: "v0.1.1", image: testImage}.parse()
 	g.Expect(err).NotTo(HaveOccurred())
 	full := errors.New("no space left on device")
-	g.Expect(write(o, func(string) error { return full }, nil)).To(MatchError(full))
+	g.Expect(write(o, func(string) error { return full })).To(MatchError(full))
 	g.Expect(names(t, folder)).To(Equal(there))
 	g.Expect(read(t, folder, "clusterctl.yaml")).To(Equal(config))
-	g.Expect(makeRelease(t.Context(), o, func(context.Context, options, string, string) error { return full }, nil)).To(MatchError(full))
+	broken := func(context.Context, options, string, string, string) error { return full }
+	g.Expect(makeRelease(t.Context(), o, broken, nil)).To(MatchError(full))
 	g.Expect(names(t, folder)).To(Equal(there))
 }
 

@@ -18,40 +18,38 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// sbomName is the list of what the manager is made of, as CycloneDX.
-const sbomName = "quoin-manager.cdx.json"
+// sbomName is the list of what the programs are made of, as CycloneDX.
+const sbomName = "quoin.cdx.json"
 
-// builtManager is the manager of an architecture.
-type builtManager struct {
-	architecture string
-	// path of the file.
-	path string
+// builtProgram is a program of an architecture.
+type builtProgram struct {
+	// name of it, like manager-linux-amd64, and path of its file.
+	name, path string
 }
 
 // sbom lists what the programs are made of: the modules that the linker says are in them, with the checksums that the
 // go command compared with go.sum, the Go that built them, and the programs themselves. Nothing of it says when or
 // where it was made.
-func sbom(version string, programs []builtManager) ([]byte, error) {
+func sbom(version string, programs []builtProgram) ([]byte, error) {
 	files := make([]cyclonedx.Component, 0, len(programs))
 	modules := map[string]cyclonedx.Component{}
 	for _, one := range programs {
 		info, err := buildinfo.ReadFile(one.path)
 		if err != nil {
-			return nil, fmt.Errorf("modules of the manager for %s: %w", one.architecture, err)
+			return nil, fmt.Errorf("modules of %s: %w", one.name, err)
 		}
 		sum, err := checksum(one.path)
 		if err != nil {
-			return nil, fmt.Errorf("checksum of the manager for %s: %w", one.architecture, err)
+			return nil, fmt.Errorf("checksum of %s: %w", one.name, err)
 		}
-		name := "manager-linux-" + one.architecture
-		files = append(files, cyclonedx.Component{BOMRef: name, Type: cyclonedx.ComponentTypeFile, Name: name, Version: version,
-			Hashes: &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: sum}}})
+		files = append(files, cyclonedx.Component{BOMRef: one.name, Type: cyclonedx.ComponentTypeFile, Name: one.name,
+			Version: version, Hashes: &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: sum}}})
 		standard := strings.TrimPrefix(info.GoVersion, "go")
 		modules["std"] = library("std", standard, nil)
 		for _, module := range info.Deps {
 			component, err := ofModule(module)
 			if err != nil {
-				return nil, fmt.Errorf("modules of the manager for %s: %w", one.architecture, err)
+				return nil, fmt.Errorf("modules of %s: %w", one.name, err)
 			}
 			modules[component.BOMRef] = component
 		}
@@ -61,7 +59,7 @@ func sbom(version string, programs []builtManager) ([]byte, error) {
 	}))
 	list := cyclonedx.NewBOM()
 	list.Metadata = &cyclonedx.Metadata{Component: &cyclonedx.Component{
-		BOMRef: "quoin-manager", Type: cyclonedx.ComponentTypeApplication, Name: "quoin-manager", Version: version}}
+		BOMRef: "quoin", Type: cyclonedx.ComponentTypeApplication, Name: "quoin", Version: version}}
 	list.Components = &components
 	var text bytes.Buffer
 	if err := cyclonedx.NewBOMEncoder(&text, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(list); err != nil {

@@ -43,6 +43,8 @@ func TestTheListOfModulesIsThatOfTheProgramsInTheImage(t *testing.T) {
 	g.Expect(programs).To(HaveLen(len(architectures)))
 	for _, architecture := range architectures {
 		g.Expect(programs).To(ContainElement(said["manager-linux-"+architecture]))
+		plugin := "clusterctl-quoin-linux-" + architecture
+		g.Expect(checksum(filepath.Join(folder, "assets/v0.1.0", plugin))).To(Equal(said[plugin]))
 	}
 	info, _ := debug.ReadBuildInfo()
 	g.Expect(said).To(HaveKey("pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")))
@@ -56,7 +58,7 @@ func TestTheListOfModulesIsThatOfTheProgramsInTheImage(t *testing.T) {
 		}
 	}
 	g.Expect(modules).To(Equal(1))
-	g.Expect(said).To(HaveLen(len(architectures)+2), "two programs, the standard library and one module")
+	g.Expect(said).To(HaveLen(2*len(architectures)+2), "two programs, the standard library and one module")
 }
 
 // programsOf are the checksums of the programs in an archive of images.
@@ -119,8 +121,8 @@ func TestWhatIsNoProgramOfGoIsRefused(t *testing.T) {
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "manager")
 	g.Expect(os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755)).To(Succeed())
-	_, err := sbom("v0.1.0", []builtManager{{architecture: "amd64", path: path}})
-	g.Expect(err).To(MatchError(ContainSubstring("modules of the manager for amd64")))
+	_, err := sbom("v0.1.0", []builtProgram{{name: "manager-linux-amd64", path: path}})
+	g.Expect(err).To(MatchError(ContainSubstring("modules of manager-linux-amd64")))
 }
 
 // The manager itself, compiled in two checkouts.
@@ -143,7 +145,7 @@ func TestTwoFoldersGiveOneManager(t *testing.T) {
 			g.Expect(os.WriteFile(filepath.Join(root, file), content, 0o644)).To(Succeed())
 		}
 		path := filepath.Join(root, "manager")
-		g.Expect(buildManager(t.Context(), options{root: root, version: "v0.1.0"}, "amd64", path)).To(Succeed())
+		g.Expect(buildProgram(t.Context(), options{root: root, version: "v0.1.0"}, managerPackage, "amd64", path)).To(Succeed())
 		sums[name], err = checksum(path)
 		g.Expect(err).NotTo(HaveOccurred())
 	}

@@ -33,10 +33,10 @@ func (o options) assets() string { return filepath.Join(o.folder, assetsLabel, o
 //
 //	<folder>/clusterctl.yaml
 //	<folder>/<provider label>/<version>/   what clusterctl reads from a folder
-//	<folder>/assets/<version>/             all of it, the image and its SBOM, to be uploaded
+//	<folder>/assets/<version>/             all of it, the image and the plugin, to be uploaded
 //
 // Folders of other versions stay: clusterctl generates clusters from the version that is installed.
-func write(o options, archive func(path string) error, sbom []byte) error {
+func write(o options, programs func(folder string) error) error {
 	if err := os.MkdirAll(o.folder, 0o755); err != nil {
 		return fmt.Errorf("folder of the release: %w", err)
 	}
@@ -68,11 +68,8 @@ func write(o options, archive func(path string) error, sbom []byte) error {
 			return err
 		}
 	}
-	if err := archive(filepath.Join(assets, archiveName)); err != nil {
+	if err := programs(assets); err != nil {
 		return err
-	}
-	if err := os.WriteFile(filepath.Join(assets, sbomName), sbom, 0o644); err != nil {
-		return fmt.Errorf("writing %s: %w", sbomName, err)
 	}
 	config := clusterctlConfig(o, written.Providers)
 	if o.location.flat {

@@ -1,0 +1,183 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kind "sigs.k8s.io/kind/pkg/cluster"
+	kindcmd "sigs.k8s.io/kind/pkg/cmd"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
+)
+
+// kindClusters is what is asked of kind.
+type kindClusters interface {
+	List() ([]string, error)
+	Create(name string, options ...kind.CreateOption) error
+	KubeConfig(name string, internal bool) (string, error)
+	Delete(name, kubeconfig string) error
+}
+
+// bootstrap is the kind cluster that a cluster is born in.
+type bootstrap struct {
+	*options
+	kind          kindClusters
+	image, config string
+	wait          time.Duration
+	force         bool
+}
+
+func newBootstrap(o *options) *cobra.Command {
+	b := &bootstrap{options: o}
+	command := &cobra.Command{Use: "bootstrap",
+		Short: "Make and delete the kind cluster that a cluster is born in, or pivots to"}
+	sub := func(use, short string, run func(context.Context, workspace, string) error) *cobra.Command {
+		c := &cobra.Command{Use: use + " CLUSTER", Short: short, Args: cobra.ExactArgs(1)}
+		c.RunE = func(c *cobra.Command, args []string) error {
+			w, err := o.workspaceOf(args[0])
+			if err != nil {
+				return err
+			}
+			b.kind = kind.NewProvider(kind.ProviderWithLogger(kindcmd.NewLogger()))
+			return run(c.Context(), w, args[0])
+		}
+		command.AddCommand(c)
+		return c
+	}
+	create := sub("create", "Make the bootstrap cluster, and write its kubeconfig to the workspace", b.create)
+	create.Flags().StringVar(&b.image, "image", "", "image of its node; by default the one of kind's release")
+	create.Flags().StringVar(&b.config, "config", "", "configuration of kind; by default one node, no registry")
+	create.Flags().DurationVar(&b.wait, "wait", 2*time.Minute, "how long to wait until its node is ready")
+	remove := sub("delete", "Delete the bootstrap cluster, when no Cluster and no host is left in it", b.remove)
+	remove.Flags().BoolVar(&b.force, "force", false,
+		"delete it with what it manages: its clusters stay as they are, and nobody resets their hosts")
+	sub("kubeconfig", "Print the path of the bootstrap cluster's kubeconfig", b.kubeconfigPath)
+	return command
+}
+
+// kindName is what kind calls it.
+func kindName(cluster string) string { return "quoin-" + cluster }
+
+func (b *bootstrap) create(_ context.Context, w workspace, name string) error {
+	existing, err := b.kind.List()
+	if err != nil {
+		return fmt.Errorf("listing kind clusters: %w", err)
+	}
+	if !slices.Contains(existing, kindName(name)) {
+		if err := os.MkdirAll(w.dir, 0o700); err != nil {
+			return fmt.Errorf("making the workspace: %w", err)
+		}
+		// kind writes a kubeconfig wherever it is told, and in the user's own file otherwise.
+		scratch, err := os.MkdirTemp(w.dir, ".kind-")
+		if err != nil {
+			return fmt.Errorf("making the workspace: %w", err)
+		}
+		defer func() { _ = os.RemoveAll(scratch) }()
+		options := []kind.CreateOption{kind.CreateWithKubeconfigPath(filepath.Join(scratch, "kubeconfig")),
+			kind.CreateWithWaitForReady(b.wait), kind.CreateWithDisplayUsage(false), kind.CreateWithDisplaySalutation(false)}
+		if b.image != "" {
+			options = append(options, kind.CreateWithNodeImage(b.image))
+		}
+		if b.config != "" {
+			options = append(options, kind.CreateWithConfigFile(b.config))
+		}
+		if err := b.kind.Create(kindName(name), options...); err != nil {
+			return fmt.Errorf("making the bootstrap cluster: %w", err)
+		}
+	}
+	kubeconfig, err := b.kind.KubeConfig(kindName(name), false)
+	if err != nil {
+		return fmt.Errorf("kind cluster %s is there, and does not say how it is reached (%w): delete it with "+
+			"`clusterctl quoin bootstrap delete %s --force`, and make it again", kindName(name), err, name)
+	}
+	if err := w.write(w.bootstrapKubeconfig(), []byte(kubeconfig)); err != nil {
+		return err
+	}
+	fmt.Fprintf(b.out, "bootstrap cluster %s: %s\n", kindName(name), w.bootstrapKubeconfig())
+	return nil
+}
+
+func (b *bootstrap) remove(ctx context.Context, w workspace, name string) error {
+	existing, err := b.kind.List()
+	if err != nil {
+		return fmt.Errorf("listing kind clusters: %w", err)
+	}
+	if slices.Contains(existing, kindName(name)) && !b.force {
+		managed, err := managedBy(ctx, w.bootstrapKubeconfig())
+		if err != nil {
+			return fmt.Errorf("%w: the bootstrap cluster does not say what it manages: %w; --force deletes it regardless",
+				execute.ErrRefused, err)
+		}
+		if managed != "" {
+			return fmt.Errorf("%w: the bootstrap cluster manages %s: pivot them away or delete them first, or use --force",
+				execute.ErrRefused, managed)
+		}
+	}
+	if err := b.kind.Delete(kindName(name), w.bootstrapKubeconfig()); err != nil {
+		return fmt.Errorf("deleting the bootstrap cluster: %w", err)
+	}
+	if err := os.Remove(w.bootstrapKubeconfig()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing its kubeconfig: %w", err)
+	}
+	fmt.Fprintf(b.out, "bootstrap cluster %s is deleted\n", kindName(name))
+	return nil
+}
+
+func (b *bootstrap) kubeconfigPath(_ context.Context, w workspace, name string) error {
+	if !w.hasBootstrap() {
+		return fmt.Errorf("there is no %s: `clusterctl quoin bootstrap create %s` makes the cluster",
+			w.bootstrapKubeconfig(), name)
+	}
+	fmt.Fprintln(b.out, w.bootstrapKubeconfig())
+	return nil
+}
+
+// managedBy names the first Cluster or host that a management cluster has; empty when it has none, or no Cluster API.
+func managedBy(ctx context.Context, kubeconfig string) (string, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", kubeconfig, err)
+	}
+	config.Timeout = 20 * time.Second
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clusterv1.AddToScheme(scheme), infrav1.AddToScheme(scheme)); err != nil {
+		return "", err
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return "", err
+	}
+	for kind, list := range map[string]client.ObjectList{
+		"Cluster": &clusterv1.ClusterList{}, "QuoinHost": &infrav1.QuoinHostList{},
+	} {
+		if err := c.List(ctx, list, client.Limit(1)); meta.IsNoMatchError(err) {
+			continue
+		} else if err != nil {
+			return "", fmt.Errorf("listing: %w", err)
+		}
+		items, err := meta.ExtractList(list)
+		if err != nil {
+			return "", err
+		}
+		if len(items) > 0 {
+			return kind + " " + client.ObjectKeyFromObject(items[0].(client.Object)).String(), nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,155 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+	kind "sigs.k8s.io/kind/pkg/cluster"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
+)
+
+// TestHelpAndTables draws the help of every command, and the tables.
+func TestHelpAndTables(t *testing.T) {
+	tables := map[string][][]string{
+		"preflight": checkTable([]pivot.Check{
+			{Name: "Cluster prod is movable", Result: pivot.Failed, Message: "MachinesWithoutNode: Machine prod-3 has no node yet"},
+			{Name: "Managers can be rescheduled on the target", Result: pivot.Warning, Message: "1 schedulable nodes"},
+		}),
+		"status": statusTable(execute.Status{Phase: pivot.Releasing, Next: pivot.Step{Action: pivot.Release, Message: "goes on releasing"},
+			World: pivot.World{Source: pivot.Side{Present: []pivot.Object{{Kind: "QuoinHost", Name: "h"}}, Marked: 1},
+				Target: pivot.Side{Clusters: []pivot.Cluster{{Name: "prod", Paused: true}, {Name: "edge"}}}}}),
+	}
+	datadriven.RunTest(t, "testdata/output.txt", func(t *testing.T, d *datadriven.TestData) string {
+		var out bytes.Buffer
+		switch d.Cmd {
+		case "run":
+			root := newRoot(&out)
+			root.SetArgs(strings.Fields(d.Input))
+			if err := root.ExecuteContext(t.Context()); err != nil {
+				fmt.Fprintln(&out, "Error:", err)
+			}
+		case "table":
+			if err := show(&out, "", nil, tables[d.Input]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return out.String()
+	})
+}
+
+func TestExitCodes(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(exitCode(fmt.Errorf("%w: it is paused", execute.ErrRefused))).To(Equal(3))
+	g.Expect(exitCode(fmt.Errorf("%w: no", execute.ErrUndone))).To(Equal(4))
+	g.Expect(exitCode(errors.New("no route"))).To(Equal(1))
+}
+
+// fakeKind has clusters by name, with the kubeconfig of each.
+type fakeKind struct {
+	clusters map[string]string
+	created  int
+}
+
+func (f *fakeKind) List() (names []string, _ error) {
+	for name := range f.clusters {
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func (f *fakeKind) Create(name string, _ ...kind.CreateOption) error {
+	f.created++
+	f.clusters[name] = "a kubeconfig with its key"
+	return nil
+}
+func (f *fakeKind) KubeConfig(name string, _ bool) (string, error) { return f.clusters[name], nil }
+func (f *fakeKind) Delete(name, _ string) error                    { delete(f.clusters, name); return nil }
+
+// Proves: S0-67
+func TestTheBootstrapKubeconfigHasAKnownPlace(t *testing.T) {
+	g, dir, out := NewWithT(t), t.TempDir(), &bytes.Buffer{}
+	o := &options{workspace: filepath.Join(dir, "quoin-workspace"), out: out}
+	fake := &fakeKind{clusters: map[string]string{}}
+	b := &bootstrap{options: o, kind: fake}
+	w, err := o.workspaceOf("prod")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(b.kubeconfigPath(t.Context(), w, "prod")).NotTo(Succeed())
+	g.Expect(b.create(t.Context(), w, "prod")).To(Succeed())
+	path := filepath.Join(dir, "quoin-workspace", "prod", "bootstrap.kubeconfig")
+	content, err := os.ReadFile(path)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(content)).To(Equal("a kubeconfig with its key"))
+	info, err := os.Stat(path)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o600)))
+	entries, err := os.ReadDir(w.dir)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(entries).To(HaveLen(1), "no other file with the key")
+
+	g.Expect(b.create(t.Context(), w, "prod")).To(Succeed(), "again")
+	g.Expect(fake.created).To(Equal(1))
+	out.Reset()
+	g.Expect(b.kubeconfigPath(t.Context(), w, "prod")).To(Succeed())
+	g.Expect(out.String()).To(Equal(path + "\n"))
+
+	g.Expect(b.remove(t.Context(), w, "prod")).To(MatchError(execute.ErrRefused), "nobody says what it manages")
+	g.Expect(fake.clusters).To(HaveLen(1))
+	b.force = true
+	g.Expect(b.remove(t.Context(), w, "prod")).To(Succeed())
+	g.Expect(fake.clusters).To(BeEmpty())
+	g.Expect(path).NotTo(BeAnExistingFile())
+}
+
+// The workspace remembers both sides, so that the way back needs no name of a file.
+func TestThePivotBackNeedsNoHand(t *testing.T) {
+	g := NewWithT(t)
+	o := &options{workspace: t.TempDir(), namespace: "n"}
+	w, err := o.workspaceOf("prod")
+	g.Expect(err).NotTo(HaveOccurred())
+	kindSide, self := cluster.Kubeconfig{Path: w.bootstrapKubeconfig()}, cluster.Kubeconfig{Path: "self.kubeconfig", Context: "admin"}
+	between := func(p pivotOptions) (record, error) {
+		p.options = o
+		return p.between(w)
+	}
+	ended := func(r record, phase pivot.Phase) {
+		l := &local{w, r}
+		g.Expect(l.Save(&pivot.Journal{ID: "a", Phase: phase})).To(Succeed())
+	}
+	_, err = between(pivotOptions{back: true})
+	g.Expect(err).To(MatchError(execute.ErrRefused), "back from where?")
+	g.Expect(w.write(w.bootstrapKubeconfig(), nil)).To(Succeed())
+
+	there, err := between(pivotOptions{to: self})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(there).To(Equal(record{Source: kindSide, Target: self, Namespace: "n"}), "from the bootstrap cluster of the workspace")
+	ended(there, pivot.Copying)
+	_, err = between(pivotOptions{back: true})
+	g.Expect(err).To(MatchError(execute.ErrRefused), "the way there is not finished")
+	aborted, err := between(pivotOptions{wish: pivot.Wish{Abort: true}})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(aborted.Target).To(Equal(self))
+	ended(there, pivot.Done)
+
+	back, err := between(pivotOptions{back: true})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(back).To(Equal(record{Source: self, Target: kindSide, Namespace: "n", Back: true}))
+	for _, phase := range []pivot.Phase{pivot.Copying, pivot.Releasing, pivot.Done} {
+		ended(back, phase)
+		again, err := between(pivotOptions{back: true})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(again.Source).To(Equal(self), "the same way while it is %s", phase)
+	}
+}

@@ -1,0 +1,141 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
+)
+
+// pivotOptions say where a pivot goes.
+type pivotOptions struct {
+	*options
+	to      cluster.Kubeconfig
+	back    bool
+	wish    pivot.Wish
+	verbose bool
+}
+
+func newPivot(o *options) *cobra.Command {
+	p := &pivotOptions{options: o}
+	command := &cobra.Command{
+		Use:   "pivot CLUSTER",
+		Short: "Move a namespace with its Clusters to another management cluster, or go on with that",
+		Long: `Move a namespace with its Clusters to another management cluster, or go on with that.
+
+Everything is copied to the target by clusterctl's own mover, compared there, and only then deleted on the source. A
+journal says how far it came: the same command, run again after it was killed at any point, finishes. Until all objects
+are on the target, --abort gives everything back to the source; a failure before that point does so by itself.`,
+		Example: `  clusterctl quoin pivot prod --to prod.kubeconfig -n prod
+  clusterctl quoin pivot prod --back`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return p.run(c.Context(), args[0]) },
+	}
+	p.addSource(command)
+	p.addTarget(command)
+	flags := command.Flags()
+	flags.BoolVar(&p.back, "back", false, "move back to where the last pivot came from")
+	flags.BoolVar(&p.wish.Abort, "abort", false, "undo a pivot that is under way")
+	flags.BoolVar(&p.wish.TakeOver, "take-over", false,
+		"what is paused was left so by a clusterctl move that died: go on with that")
+	flags.BoolVarP(&p.verbose, "verbose", "v", false, "print each write before it is made")
+	command.MarkFlagsMutuallyExclusive("to", "back")
+	command.MarkFlagsMutuallyExclusive("abort", "take-over")
+	command.MarkFlagsOneRequired("to", "back", "abort")
+	return command
+}
+
+func (p *pivotOptions) addTarget(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&p.to.Path, "to", "", "kubeconfig of the management cluster to move to")
+	flags.StringVar(&p.to.Context, "to-context", "", "context in that kubeconfig")
+}
+
+// between completes what the flags say by what the workspace remembers.
+func (p *pivotOptions) between(w workspace) (record, error) {
+	last, err := w.lastPivot()
+	if err != nil {
+		return record{}, err
+	}
+	r := record{Source: p.kubeconfig, Target: p.to, Namespace: p.namespace, Back: p.back}
+	if r.Target.Path == "" { // --back, or --abort alone
+		switch {
+		case last == nil:
+			return record{}, fmt.Errorf("%w: %s knows of no pivot: name the target with --to", execute.ErrRefused,
+				w.recordPath())
+		case last.Journal.Open() || p.wish.Abort:
+			if last.Back != p.back && !p.wish.Abort {
+				return record{}, fmt.Errorf("%w: the pivot of namespace %s to %s is %s: finish that first", execute.ErrRefused,
+					last.Namespace, last.Target.Path, last.Journal.Phase)
+			}
+			r.Source, r.Target, r.Back = last.Source, last.Target, last.Back
+		case last.Back:
+			// It is back already: the same command says so.
+			r.Source, r.Target = last.Source, last.Target
+		default:
+			r.Source, r.Target = last.Target, last.Source
+		}
+		if r.Namespace == "" {
+			r.Namespace = last.Namespace
+		}
+	}
+	if r.Source.Path == "" && w.hasBootstrap() {
+		r.Source.Path = w.bootstrapKubeconfig()
+	}
+	if r.Namespace == "" {
+		if r.Namespace, err = cluster.NewProxy(r.Source).CurrentNamespace(); err != nil {
+			return record{}, err
+		}
+	}
+	if r.Source.Path == "" {
+		// The file of the environment, so that --back finds it from anywhere.
+		r.Source.Path = clientcmd.NewDefaultClientConfigLoadingRules().GetDefaultFilename()
+	}
+	return r, nil
+}
+
+// connect reaches both sides.
+func (p *pivotOptions) connect(ctx context.Context, name string) (*execute.Pivot, *local, error) {
+	w, err := p.workspaceOf(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := p.between(w)
+	if err != nil {
+		return nil, nil, err
+	}
+	observe := func(write execute.Write) error {
+		if p.verbose {
+			fmt.Fprintln(p.out, "  ", write)
+		}
+		return nil
+	}
+	source, err := execute.Connect(ctx, "source", r.Source, observe)
+	if err != nil {
+		return nil, nil, err
+	}
+	target, err := execute.Connect(ctx, "target", r.Target, observe)
+	if err != nil {
+		return nil, nil, err
+	}
+	kept := &local{w, r}
+	report := func(format string, args ...any) { fmt.Fprintf(p.out, format+"\n", args...) }
+	return &execute.Pivot{Source: source, Target: target, Namespace: r.Namespace, Local: kept, Report: report}, kept, nil
+}
+
+func (p *pivotOptions) run(ctx context.Context, name string) error {
+	work, kept, err := p.connect(ctx, name)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.out, "namespace %s: %s -> %s\n", work.Namespace, kept.record.Source.Path, kept.record.Target.Path)
+	return work.Run(ctx, p.wish)
+}

@@ -1,0 +1,51 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/version"
+)
+
+// options that all commands have.
+type options struct {
+	workspace  string
+	kubeconfig cluster.Kubeconfig
+	namespace  string
+	out        io.Writer
+}
+
+func newRoot(out io.Writer) *cobra.Command {
+	o := &options{out: out}
+	root := &cobra.Command{
+		Use:   "quoin",
+		Short: "Give bare metal clusters a management cluster, and move them to another one",
+		Long: "Give bare metal clusters a management cluster, and move them to another one.\n\n" +
+			"Exit codes: 0 done, 1 failed, 3 refused (nothing was done), 4 undone (what was begun was taken back).",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "clusterctl quoin"},
+		Version:       version.Get().Version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetOut(out)
+	flags := root.PersistentFlags()
+	flags.StringVar(&o.workspace, "workspace", "quoin-workspace",
+		"folder of what is kept: <cluster>/bootstrap.kubeconfig and <cluster>/pivot.json")
+	root.AddCommand(newBootstrap(o), newPivot(o), newPreflight(o), newStatus(o))
+	return root
+}
+
+// addSource adds the flags that name the management cluster which has the Clusters now.
+func (o *options) addSource(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&o.kubeconfig.Path, "kubeconfig", "",
+		"management cluster that has the Clusters; by default the workspace's bootstrap cluster, else $KUBECONFIG")
+	flags.StringVar(&o.kubeconfig.Context, "kubeconfig-context", "", "context in that kubeconfig")
+	flags.StringVarP(&o.namespace, "namespace", "n", "",
+		"namespace that moves, with all its Clusters; by default that of the context")
+}

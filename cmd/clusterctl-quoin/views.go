@@ -1,0 +1,145 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
+)
+
+// newPreflight says whether a pivot may begin.
+func newPreflight(o *options) *cobra.Command {
+	p := &pivotOptions{options: o}
+	var output string
+	command := &cobra.Command{
+		Use:   "preflight CLUSTER --to KUBECONFIG",
+		Short: "Say whether a pivot may begin, and write nothing",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			work, _, err := p.connect(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			checks, _, err := work.Preflight(c.Context())
+			if err != nil {
+				return err
+			}
+			if err := show(o.out, output, checks, checkTable(checks)); err != nil {
+				return err
+			}
+			if pivot.Blocks(checks) {
+				return fmt.Errorf("%w: a check has failed", execute.ErrRefused)
+			}
+			return nil
+		},
+	}
+	o.addSource(command)
+	p.addTarget(command)
+	addOutput(command, &output)
+	_ = command.MarkFlagRequired("to")
+	return command
+}
+
+func checkTable(checks []pivot.Check) [][]string {
+	rows := [][]string{{"CHECK", "RESULT", "MESSAGE"}}
+	for _, check := range checks {
+		rows = append(rows, []string{check.Name, string(check.Result), check.Message})
+	}
+	return rows
+}
+
+// newStatus says how far a pivot came.
+func newStatus(o *options) *cobra.Command {
+	p := &pivotOptions{options: o}
+	var output string
+	command := &cobra.Command{
+		Use:   "status CLUSTER",
+		Short: "Say how far a pivot came, which side acts, and what the same command would do next",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			w, err := o.workspaceOf(args[0])
+			if err != nil {
+				return err
+			}
+			if last, err := w.lastPivot(); err == nil && last != nil && p.to.Path == "" {
+				o.kubeconfig, p.to, o.namespace = last.Source, last.Target, last.Namespace
+			}
+			work, _, err := p.connect(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			s, err := work.Status(c.Context())
+			if err != nil {
+				return err
+			}
+			return show(o.out, output, s, statusTable(s))
+		},
+	}
+	o.addSource(command)
+	p.addTarget(command)
+	addOutput(command, &output)
+	return command
+}
+
+func statusTable(s execute.Status) [][]string {
+	side := func(name string, side pivot.Side) []string {
+		state := "nothing"
+		if len(side.Clusters) > 0 {
+			var states []string
+			for _, c := range side.Clusters {
+				word := "acts on"
+				if c.Paused {
+					word = "has paused"
+				}
+				states = append(states, word+" "+c.Name)
+			}
+			state = strings.Join(states, ", ")
+		}
+		return []string{name, state, fmt.Sprint(len(side.Present)), fmt.Sprint(side.Marked)}
+	}
+	return [][]string{
+		{"SIDE", "CLUSTERS", "OBJECTS", "MARKED"},
+		side("source", s.World.Source), side("target", s.World.Target),
+		nil,
+		{"PHASE", string(s.Phase)},
+		{"NEXT", string(s.Next.Action) + ": " + s.Next.Message},
+	}
+}
+
+func addOutput(command *cobra.Command, output *string) {
+	command.Flags().StringVarP(output, "output", "o", "", "json or yaml instead of a table")
+}
+
+// show a value as it was asked for.
+func show(out io.Writer, format string, value any, rows [][]string) error {
+	switch format {
+	case "json":
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(value)
+	case "yaml":
+		content, err := yaml.Marshal(value)
+		if err != nil {
+			return fmt.Errorf("encoding: %w", err)
+		}
+		_, err = out.Write(content)
+		return err
+	case "":
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		for _, row := range rows {
+			fmt.Fprintln(w, strings.Join(row, "\t"))
+		}
+		return w.Flush()
+	}
+	return fmt.Errorf("there is no output %q: json, yaml, or none of them for a table", format)
+}

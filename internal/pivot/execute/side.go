@@ -1,0 +1,178 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package execute carries pivots out: it reads both management clusters, asks internal/pivot what comes next, and has
+// clusterctl's own mover do it, through clients that list, verify and gate what the mover writes.
+package execute
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+)
+
+// Write is one that is about to be made.
+type Write struct{ Side, Verb, Kind, Name string }
+
+// String is one line of a log.
+func (w Write) String() string { return w.Side + " " + w.Verb + " " + w.Kind + " " + w.Name }
+
+// Side is one of the two management clusters.
+type Side struct {
+	// Name is source or target.
+	Name string
+	// UID of the management cluster: that of its namespace kube-system.
+	UID string
+	// Client has the rights of the kubeconfig.
+	Client client.WithWatch
+
+	base cluster.Proxy
+}
+
+// Connect reaches a management cluster as clusterctl does. Before is called before each write to it, and keeps it from
+// being made with an error; it may be nil.
+func Connect(ctx context.Context, name string, kubeconfig cluster.Kubeconfig, before func(Write) error) (*Side, error) {
+	s := &Side{Name: name, base: cluster.NewProxy(kubeconfig, cluster.InjectWarningHandler(rest.NoWarnings{}))}
+	plain, err := s.base.NewClient(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reaching the %s: %w", name, err)
+	}
+	config, err := s.base.GetConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reaching the %s: %w", name, err)
+	}
+	// One client for the whole pivot: clusterctl makes a new one, with its own discovery, for each object.
+	direct, err := client.NewWithWatch(config, client.Options{Scheme: plain.Scheme()})
+	if err != nil {
+		return nil, fmt.Errorf("reaching the %s: %w", name, err)
+	}
+	s.Client = observed(name, direct, before)
+	system := &corev1.Namespace{}
+	if err := s.Client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil {
+		return nil, fmt.Errorf("reaching the %s: %w", name, err)
+	}
+	s.UID = string(system.UID)
+	if err := s.clusterctl(s.Client).ProviderInventory().CheckCAPIContract(ctx); err != nil {
+		return nil, fmt.Errorf("the %s is no management cluster: %w", name, err)
+	}
+	return s, nil
+}
+
+// observed is a client whose writes are shown before they are made.
+func observed(side string, direct client.WithWatch, before func(Write) error) client.WithWatch {
+	if before == nil {
+		return direct
+	}
+	show := func(verb string, o client.Object) error {
+		kind := o.GetObjectKind().GroupVersionKind().Kind
+		if kind == "" {
+			if gvk, err := direct.GroupVersionKindFor(o); err == nil {
+				kind = gvk.Kind
+			}
+		}
+		return before(Write{side, verb, kind, o.GetName()})
+	}
+	return interceptor.NewClient(direct, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			if !dry(options) {
+				if err := show("create", o); err != nil {
+					return err
+				}
+			}
+			return c.Create(ctx, o, options...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
+			if err := show("update", o); err != nil {
+				return err
+			}
+			return c.Update(ctx, o, options...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
+			options ...client.PatchOption) error {
+			if err := show("patch", o); err != nil {
+				return err
+			}
+			return c.Patch(ctx, o, p, options...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+			if err := show("delete", o); err != nil {
+				return err
+			}
+			return c.Delete(ctx, o, options...)
+		},
+	})
+}
+
+func dry(options []client.CreateOption) bool {
+	applied := (&client.CreateOptions{}).ApplyOptions(options)
+	return len(applied.DryRun) > 0
+}
+
+// clusterctl works on the side through the client.
+func (s *Side) clusterctl(through client.Client) cluster.Client {
+	return cluster.New(cluster.Kubeconfig{}, nil, cluster.InjectProxy(&proxy{s.base, through}))
+}
+
+// proxy is clusterctl's own, but for its client.
+type proxy struct {
+	cluster.Proxy
+	client client.Client
+}
+
+// NewClient implements cluster.Proxy.
+func (p *proxy) NewClient(context.Context) (client.Client, error) { return p.client, nil }
+
+// JournalName is the ConfigMap in the namespace that moves, on both sides.
+const JournalName = "quoin-pivot"
+
+// journalKey of the ConfigMap's data.
+const journalKey = "journal.json"
+
+// journal reads that of the side; nil when there is none.
+func (s *Side) journal(ctx context.Context, namespace string) (*pivot.Journal, error) {
+	kept := &corev1.ConfigMap{}
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: JournalName}, kept); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading the journal of the %s: %w", s.Name, err)
+	}
+	j := &pivot.Journal{}
+	if err := json.Unmarshal([]byte(kept.Data[journalKey]), j); err != nil {
+		return nil, fmt.Errorf("decoding the journal of the %s (ConfigMap %s/%s): %w", s.Name, namespace, JournalName, err)
+	}
+	return j, nil
+}
+
+// keep writes the journal of the side.
+func (s *Side) keep(ctx context.Context, j *pivot.Journal) error {
+	content, err := json.Marshal(j)
+	if err != nil {
+		return fmt.Errorf("encoding the journal: %w", err)
+	}
+	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: JournalName}}
+	kept.Data = map[string]string{journalKey: string(content)}
+	if err = s.Client.Update(ctx, kept); apierrors.IsNotFound(err) {
+		err = s.Client.Create(ctx, kept)
+		if apierrors.IsNotFound(err) {
+			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: j.Namespace}}
+			if err = s.Client.Create(ctx, namespace); err == nil {
+				err = s.Client.Create(ctx, kept)
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("writing the journal of the %s: %w", s.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pivot decides how a management cluster's objects go to another one: what was found on both sides and in the
+// journal, and what comes next. It asks nobody and writes nothing; internal/pivot/execute does.
+package pivot
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Phase of a pivot.
+type Phase string
+
+// Phases of a pivot. A phase is written down before its first write is made.
+const (
+	// Copying: the source is paused and its objects are made on the target. It can be undone.
+	Copying Phase = "Copying"
+	// Undoing: the copies are deleted on the target, and the source resumes. It can only be finished.
+	Undoing Phase = "Undoing"
+	// Releasing: every object has been seen on the target. They are deleted on the source, and the target resumes. It can
+	// only be finished.
+	Releasing Phase = "Releasing"
+	// Undone: the source acts, and the target has nothing.
+	Undone Phase = "Undone"
+	// Done: the target acts, and the source has nothing.
+	Done Phase = "Done"
+)
+
+// ranks of phases, from the first to the last that a pivot can be in.
+var ranks = []Phase{Copying, Undoing, Releasing, Undone, Done}
+
+// Object is named as both sides know it.
+type Object struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+}
+
+// String is how a person names it.
+func (o Object) String() string { return o.Kind + " " + o.Name }
+
+// Journal of a pivot. It is kept in both management clusters and in the workspace, and holds names alone.
+type Journal struct {
+	// ID of the pivot.
+	ID string `json:"id"`
+	// Began is when its first phase was written down.
+	Began time.Time `json:"began"`
+	Phase Phase     `json:"phase"`
+	// Reason why it is undone, in one sentence.
+	Reason    string `json:"reason,omitempty"`
+	Namespace string `json:"namespace"`
+	// Source and Target are the UIDs of the namespaces kube-system.
+	Source string `json:"source"`
+	Target string `json:"target"`
+	// Objects that move.
+	Objects []Object `json:"objects"`
+}
+
+// Open reports whether there is something left to do.
+func (j *Journal) Open() bool { return j != nil && j.Phase != Done && j.Phase != Undone }
+
+// Has reports whether the object moves.
+func (j *Journal) Has(o Object) bool { return j != nil && slices.Contains(j.Objects, o) }
+
+// Merge is what the copies of a journal say together; nil when there is none. The phase that is furthest counts,
+// because each is written down before it begins, and a kill can come between two of the copies.
+func Merge(copies ...*Journal) *Journal {
+	var last *Journal
+	for _, j := range copies {
+		switch {
+		case j == nil:
+		case last == nil || j.Began.After(last.Began):
+			last = j
+		case j.ID == last.ID && slices.Index(ranks, j.Phase) > slices.Index(ranks, last.Phase):
+			last = j
+		case j.ID == last.ID && j.Phase == last.Phase && len(j.Objects) > len(last.Objects):
+			last = j
+		}
+	}
+	return last
+}
+
+// Between says why the journal is about other management clusters than these; empty when it is about them.
+func (j *Journal) Between(namespace, source, target string) string {
+	if j.Namespace == namespace && j.Source == source && j.Target == target {
+		return ""
+	}
+	if j.Source == target && j.Target == source {
+		return fmt.Sprintf("a pivot of namespace %s the other way is %s: finish that first (the same command as then)",
+			j.Namespace, j.Phase)
+	}
+	return fmt.Sprintf("a pivot of namespace %s to another management cluster is %s: finish that first",
+		j.Namespace, j.Phase)
+}

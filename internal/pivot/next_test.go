@@ -1,0 +1,268 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pivot
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestScripts asks what comes next for the worlds of testdata. One line each:
+//
+//	journal <phase>                        three objects move: Cluster c, Machine m, QuoinHost h; no line, no journal
+//	source|target <cluster>[:paused].. has=<objects> marked=<n>
+//	wish    abort takeOver
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			var j *Journal
+			var w World
+			var wish Wish
+			for line := range strings.Lines(d.Input) {
+				words := strings.Fields(line)
+				switch words[0] {
+				case "journal":
+					j = &Journal{Phase: Phase(words[1]), Reason: "Machine m differs", Objects: objectsOf("c,m,h")}
+				case "source":
+					w.Source = sideOf(t, words[1:])
+				case "target":
+					w.Target = sideOf(t, words[1:])
+				case "wish":
+					for _, word := range words[1:] {
+						wish.Abort = wish.Abort || word == "abort"
+						wish.TakeOver = wish.TakeOver || word == "takeOver"
+					}
+				default:
+					t.Fatalf("unknown line %s", line)
+				}
+			}
+			step := Next(j, w, wish)
+			return fmt.Sprintf("%s: %s\n", step.Action, step.Message)
+		})
+	})
+}
+
+func objectsOf(names string) []Object {
+	kinds := map[string]Object{
+		"c": {APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: "c"},
+		"m": {APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine", Name: "m"},
+		"h": {APIVersion: "infrastructure.cluster.x-k8s.io/v1alpha1", Kind: "QuoinHost", Name: "h"},
+	}
+	var objects []Object
+	for _, name := range strings.Split(names, ",") {
+		objects = append(objects, kinds[name])
+	}
+	return objects
+}
+
+func sideOf(t *testing.T, words []string) (s Side) {
+	t.Helper()
+	for _, word := range words {
+		if names, ok := strings.CutPrefix(word, "has="); ok {
+			s.Present = objectsOf(names)
+		} else if n, ok := strings.CutPrefix(word, "marked="); ok {
+			s.Marked, _ = strconv.Atoi(n)
+		} else {
+			name, isPaused := strings.CutSuffix(word, ":paused")
+			s.Clusters = append(s.Clusters, Cluster{Name: name, Paused: isPaused})
+		}
+	}
+	return s
+}
+
+// In no world does the next step let both sides act, undo what a target has that acts, or delete what the target lacks.
+func TestNoStepLosesAnything(t *testing.T) {
+	g := NewWithT(t)
+	sides := []Side{}
+	for _, clusters := range [][]Cluster{nil, {{Name: "c"}}, {{Name: "c", Paused: true}}} {
+		for _, has := range []string{"", "h", "c,m,h"} {
+			for _, marked := range []int{0, 1} {
+				s := Side{Clusters: clusters, Marked: marked}
+				if has != "" {
+					s.Present = objectsOf(has)
+				}
+				sides = append(sides, s)
+			}
+		}
+	}
+	for _, phase := range []Phase{"", Copying, Undoing, Releasing, Undone, Done} {
+		j := &Journal{Phase: phase, Objects: objectsOf("c,m,h")}
+		if phase == "" {
+			j = nil
+		}
+		for _, source := range sides {
+			for _, target := range sides {
+				for _, wish := range []Wish{{}, {Abort: true}, {TakeOver: true}, {Abort: true, TakeOver: true}} {
+					step := Next(j, World{source, target}, wish)
+					state := fmt.Sprintf("%s: %+v %+v %+v -> %+v", phase, source, target, wish, step)
+					if len(active(source)) > 0 && len(active(target)) > 0 {
+						g.Expect(step.Action).To(Equal(Refuse), state)
+					}
+					switch step.Action {
+					case Undo:
+						g.Expect(active(target)).To(BeEmpty(), state)
+						g.Expect(phase).To(BeElementOf(Copying, Undoing), state)
+					case Release:
+						g.Expect(phase == Releasing || wish.TakeOver).To(BeTrue(), state)
+						if phase == Releasing {
+							g.Expect(absent(j.Objects, target.Present)).To(BeEmpty(), state)
+						}
+					case Resume:
+						g.Expect(source.Present).To(BeEmpty(), state)
+					case Copy, Begin:
+						g.Expect(phase).NotTo(BeElementOf(Undoing, Releasing), state)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestTheCopiesOfAJournalAreMerged(t *testing.T) {
+	g := NewWithT(t)
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	of := func(id string, minutes int, phase Phase, objects int) *Journal {
+		return &Journal{ID: id, Began: began.Add(time.Duration(minutes) * time.Minute), Phase: phase, Objects: make([]Object, objects)}
+	}
+	g.Expect(Merge(nil, nil)).To(BeNil())
+	g.Expect(Merge(nil, of("a", 0, Copying, 1), nil).ID).To(Equal("a"))
+	g.Expect(Merge(of("a", 0, Copying, 1), of("a", 0, Releasing, 1)).Phase).To(Equal(Releasing), "a kill came between two copies")
+	g.Expect(Merge(of("a", 0, Releasing, 1), of("a", 0, Copying, 1)).Phase).To(Equal(Releasing))
+	g.Expect(Merge(of("a", 0, Copying, 1), of("a", 0, Copying, 2)).Objects).To(HaveLen(2))
+	g.Expect(Merge(of("a", 0, Done, 1), of("b", 1, Copying, 1)).ID).To(Equal("b"), "the later pivot")
+	g.Expect(Merge(of("b", 1, Copying, 1), of("a", 0, Done, 1)).ID).To(Equal("b"))
+}
+
+func TestWhatHasNotArrivedIsNamed(t *testing.T) {
+	owner := Object{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Namespace: "n", Name: "c"}
+	uids := map[Object]types.UID{owner: "there"}
+	object := func() *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "infrastructure.cluster.x-k8s.io/v1alpha1", "kind": "QuoinHost",
+			"spec": map[string]any{"address": "a", "claimGeneration": int64(1), "managedBy": "source",
+				"consumerRef": map[string]any{"machine": "m"}},
+			"status": map[string]any{"state": "Provisioned"},
+		}}
+		o.SetNamespace("n")
+		o.SetName("h")
+		o.SetUID("copy")
+		o.SetLabels(map[string]string{"l": "1"})
+		o.SetAnnotations(map[string]string{"a": "1", "clusterctl.cluster.x-k8s.io/block-move": ""})
+		o.SetFinalizers([]string{"f"})
+		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: "there"}})
+		return o
+	}
+	set := func(value any, fields ...string) func(*unstructured.Unstructured) {
+		return func(o *unstructured.Unstructured) { _ = unstructured.SetNestedField(o.Object, value, fields...) }
+	}
+	for name, row := range map[string]struct {
+		change func(*unstructured.Unstructured)
+		want   []any
+	}{
+		"nothing":               {func(*unstructured.Unstructured) {}, nil},
+		"status":                {func(o *unstructured.Unstructured) { delete(o.Object, "status") }, nil},
+		"a field of admission":  {set("x", "spec", "defaulted"), nil},
+		"a label":               {func(o *unstructured.Unstructured) { o.SetLabels(nil) }, []any{"metadata.labels[l]"}},
+		"an annotation's value": {func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{"a": "2"}) }, []any{"metadata.annotations[a]"}},
+		"a finalizer":           {func(o *unstructured.Unstructured) { o.SetFinalizers(nil) }, []any{"metadata.finalizers[f]"}},
+		"an owner":              {func(o *unstructured.Unstructured) { o.SetOwnerReferences(nil) }, []any{"metadata.ownerReferences[Cluster c]"}},
+		"an owner of another UID": {func(o *unstructured.Unstructured) {
+			r := o.GetOwnerReferences()
+			r[0].UID = "here"
+			o.SetOwnerReferences(r)
+		}, []any{"metadata.ownerReferences[Cluster c]"}},
+		"a claim":            {set("other", "spec", "consumerRef", "machine"), []any{"spec.consumerRef.machine"}},
+		"all claims":         {func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "spec", "consumerRef") }, []any{"spec.consumerRef.machine"}},
+		"a lower generation": {set(int64(0), "spec", "claimGeneration"), []any{"spec.claimGeneration"}},
+		"a host that was taken over": {func(o *unstructured.Unstructured) {
+			set(int64(2), "spec", "claimGeneration")(o)
+			set("copy", "spec", "managedBy")(o)
+		}, nil},
+		"a host that somebody else took over": {func(o *unstructured.Unstructured) {
+			set(int64(2), "spec", "claimGeneration")(o)
+			set("third", "spec", "managedBy")(o)
+		}, []any{"spec.claimGeneration", "spec.managedBy"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			arrived := object()
+			row.change(arrived)
+			NewWithT(t).Expect(Differences(object(), arrived, uids)).To(HaveExactElements(row.want...))
+		})
+	}
+}
+
+func TestASecretsValueIsNotPrinted(t *testing.T) {
+	g := NewWithT(t)
+	secret := func(value string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s"},
+			"data": map[string]any{"key": value}}}
+	}
+	g.Expect(Differences(secret("one"), secret("two"), nil)).To(Equal([]string{"data.key"}))
+	deleted := secret("one")
+	now := metav1.Now()
+	deleted.SetDeletionTimestamp(&now)
+	g.Expect(Differences(deleted, secret("one"), nil)).To(Equal([]string{"metadata.deletionTimestamp"}), "it would come back")
+}
+
+func TestAPreflight(t *testing.T) {
+	g := NewWithT(t)
+	node := func(name string, change func(*corev1.Node)) corev1.Node {
+		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+		if change != nil {
+			change(&n)
+		}
+		return n
+	}
+	taint := func(key string, effect corev1.TaintEffect) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: key, Effect: effect}} }
+	}
+	facts := func(change func(*Facts)) Facts {
+		f := Facts{Movable: map[string]*metav1.Condition{"c": {Status: metav1.ConditionTrue, Reason: "Movable"}}, Moving: 3, Tried: true,
+			Nodes: []corev1.Node{node("a", nil), node("b", taint("node-role.kubernetes.io/control-plane", corev1.TaintEffectNoSchedule))}}
+		change(&f)
+		return f
+	}
+	results := func(f Facts) string {
+		var line []string
+		for _, check := range Preflight(f) {
+			line = append(line, string(check.Result))
+		}
+		return strings.Join(line, " ")
+	}
+	says := func(reason string, status metav1.ConditionStatus) func(*Facts) {
+		return func(f *Facts) { f.Movable["c"] = &metav1.Condition{Status: status, Reason: reason} }
+	}
+	for want, changes := range map[string][]func(*Facts){
+		"Passed Passed Passed Passed": {func(*Facts) {}, func(f *Facts) { f.Tried = false }},
+		"Warning Passed Passed Passed": {says("DeletionInFlight", metav1.ConditionFalse), says("HooksInFlight", metav1.ConditionFalse),
+			says("SharedClusterClass", metav1.ConditionFalse)},
+		"Failed Passed Passed Passed": {says("MachinesWithoutNode", metav1.ConditionFalse), says("Movable", metav1.ConditionUnknown),
+			func(f *Facts) { f.Movable["c"] = nil }},
+		"Passed Failed Passed Passed": {func(f *Facts) { f.Rehearsal = fmt.Errorf("provider quoin is older") }},
+		"Passed Passed Failed Passed": {func(f *Facts) { f.Existing = objectsOf("h") }},
+		"Passed Passed Passed Warning": {
+			func(f *Facts) { f.Nodes = f.Nodes[:1] },
+			func(f *Facts) { f.Nodes[0].Spec.Unschedulable = true },
+			func(f *Facts) { f.Nodes[0].Status.Conditions[0].Status = corev1.ConditionUnknown },
+			func(f *Facts) { f.Nodes[0] = node("a", taint("gpu", corev1.TaintEffectNoExecute)) },
+		},
+	} {
+		for i, change := range changes {
+			g.Expect(results(facts(change))).To(Equal(want), "%d of %s", i, want)
+			g.Expect(Blocks(Preflight(facts(change)))).To(Equal(strings.Contains(want, "Failed")))
+		}
+	}
+	g.Expect(results(facts(func(f *Facts) { f.Nodes[0] = node("a", taint("soft", corev1.TaintEffectPreferNoSchedule)) }))).To(HaveSuffix("Passed"))
+}
