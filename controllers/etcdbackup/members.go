@@ -29,7 +29,7 @@ import (
 // Hosts are reached over SSH.
 type Hosts interface {
 	// Connect returns the connection to a host.
-	Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error)
+	ConnectOnce(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error)
 	// DialHost opens a connection from a host, such as to the etcd member on its loopback address.
 	DialHost(ctx context.Context, host *infrav1.QuoinHost, network, address string) (net.Conn, error)
 }

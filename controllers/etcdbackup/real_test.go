@@ -34,7 +34,7 @@ import (
 // onlyHost reaches one host, at whose loopback address a real etcd answers.
 type onlyHost struct{ name, address string }
 
-func (o onlyHost) Connect(context.Context, *infrav1.QuoinHost) (ssh.Host, error) {
+func (o onlyHost) ConnectOnce(context.Context, *infrav1.QuoinHost) (ssh.Host, error) {
 	return nil, errors.New("not in this test")
 }
 

@@ -122,7 +122,7 @@ func (r *Reconciler) beginDelivery(
 	if err != nil {
 		return s.deliveryFailed(err.Error())
 	}
-	job.host, job.connect = host, func(ctx context.Context) (ssh.Host, error) { return r.Hosts.Connect(ctx, host) }
+	job.host, job.connect = host, func(ctx context.Context) (ssh.Host, error) { return r.Hosts.ConnectOnce(ctx, host) }
 	s.setMessage("it is fetched, checked and sent")
 	r.start(s, opDeliver, snapshotTimeout, job.run)
 	return 0
@@ -146,7 +146,7 @@ func (r *Reconciler) discard(
 	}
 	id := infrav1.RecoverOperation(have.RecoveryID)
 	r.start(s, opDiscard, listTimeout, func(ctx context.Context) (found, error) {
-		conn, err := r.Hosts.Connect(ctx, host)
+		conn, err := r.Hosts.ConnectOnce(ctx, host)
 		if err != nil {
 			return found{}, err
 		}

@@ -97,7 +97,7 @@ func (w *world) Snapshot(ctx context.Context, endpoint etcd.Endpoint, _ etcd.Cre
 		Node: endpoint.Name, Version: "3.6.14"}, nil
 }
 
-func (w *world) Connect(context.Context, *infrav1.QuoinHost) (ssh.Host, error) {
+func (w *world) ConnectOnce(context.Context, *infrav1.QuoinHost) (ssh.Host, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.host == nil {

@@ -59,7 +59,7 @@ const mostEvent = 1024
 
 // Hosts is what is used of *hostaccess.Connector.
 type Hosts interface {
-	Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error)
+	ConnectOnce(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error)
 }
 
 // Reconciler makes the checks. Its workers never wait for a Cluster: that is asked beside them.
@@ -235,7 +235,7 @@ func (r *Reconciler) reconcile(check *quoinv1.PreflightCheck, cluster *clusterv1
 	subject := preflight.Subject{Cluster: cluster.DeepCopy(), Version: check.Spec.Version, Via: check.Spec.Via,
 		Workers: check.Spec.Workers, Management: r.APIReader, Upgraded: ofUpgrade(check), Egress: r.Egress}
 	subject.Connect = func(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
-		return r.Hosts.Connect(ctx, host)
+		return r.Hosts.ConnectOnce(ctx, host)
 	}
 	skip := check.DeepCopy().Spec.Skip
 	const timeout = async.ConnectTimeout + preflight.Timeout + 10*time.Second

@@ -39,11 +39,8 @@ var (
 	confirmed = milestone{what: "confirmed"}
 	// powerFailed: its BMC did not do what it was told.
 	powerFailed = milestone{what: "power failed"}
-	// bmcAsked: the BMC was asked whether it would be of use; askingBMC while the answer was not taken; bmcRefused when it
-	// refused the account.
-	bmcAsked   = milestone{what: "BMC asked"}
-	askingBMC  = milestone{what: "asking the BMC"}
-	bmcRefused = milestone{what: "BMC refused"}
+	// askingBMC: the BMC is asked whether it would be of use, and the answer was not taken yet.
+	askingBMC = milestone{what: "asking the BMC"}
 	// askedWhilePaused: the host said, since it was paused or held, that its plan does not run.
 	askedWhilePaused = milestone{what: "asked while paused"}
 )

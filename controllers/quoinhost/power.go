@@ -5,6 +5,9 @@ package quoinhost
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -83,8 +86,7 @@ func (r *reconciliation) verifyBMC() time.Duration {
 	}
 	r.pace().mark(askingBMC)
 	host := r.host.DeepCopy()
-	op := fmt.Sprintf("verify %s %s %d", bmc.Address, bmc.System, host.Generation)
-	power, done, err := async.Do(r.controller.PowerCalls, r.key(), op, shortCall,
+	power, done, err := async.Do(r.controller.PowerCalls, r.key(), "verify "+fingerprintOf(bmc), shortCall,
 		func(ctx context.Context) (string, error) {
 			power, err := r.controller.Power.State(ctx, host)
 			return power, r.controller.redacted(ctx, host, err)
@@ -93,40 +95,45 @@ func (r *reconciliation) verifyBMC() time.Duration {
 		return longest
 	}
 	r.pace().unmark(askingBMC)
-	r.pace().mark(bmcAsked)
+	if r.host.Status.Power == nil {
+		r.host.Status.Power = &infrav1.HostPower{}
+	}
+	// The state is not noted: it is old when somebody needs it, and would speak against a person's word for it then.
+	r.host.Status.Power.AskedAt, r.host.Status.Power.AskedOf = &metav1.Time{Time: r.now}, fingerprintOf(bmc)
 	if err == nil && power == powerOff {
 		err = fmt.Errorf("the BMC at %s says that the power is off, and the host answers: it is another computer's, or "+
 			"misbehaves; correct spec.bmc", bmc.Address)
 	}
-	if is[*redfish.AuthenticationError](err) {
-		r.pace().mark(bmcRefused)
-	}
-	if err != nil {
-		r.warn(infrav1.HostBMCVerifiedCondition, infrav1.HostBMCFailedReason, fmt.Sprintf("%v; as it is, the host cannot be "+
-			"fenced; to ask again now: %s", err, annotate(r.host, infrav1.RetryAnnotation, "")))
+	if err == nil {
+		r.setTrue(infrav1.HostBMCVerifiedCondition, infrav1.HostBMCVerifiedReason)
 		return r.untilBMC()
 	}
-	// The state is not noted: it is old when somebody needs it, and would speak against a person's word for it then.
-	if r.host.Status.Power == nil {
-		r.host.Status.Power = &infrav1.HostPower{}
+	reason := infrav1.HostBMCFailedReason
+	if is[*redfish.AuthenticationError](err) {
+		reason = infrav1.HostBMCLoginRefusedReason
 	}
-	r.host.Status.Power.ReadAt = &metav1.Time{Time: r.now}
-	r.setTrue(infrav1.HostBMCVerifiedCondition, infrav1.HostBMCVerifiedReason)
+	r.warn(infrav1.HostBMCVerifiedCondition, reason, fmt.Sprintf("%v; as it is, the host cannot be fenced; to ask again now: %s",
+		err, annotate(r.host, infrav1.RetryAnnotation, "")))
 	return r.untilBMC()
 }
 
-// untilBMC is when the BMC is to be asked again; zero is now. That a BMC did well is in the status, so that a fleet is
-// not asked anew by each manager that starts.
+// untilBMC is when the BMC is to be asked again; zero is now. All of it is in the status, so that managers that start one
+// after another do not ask a fleet anew, or lock its accounts.
 func (r *reconciliation) untilBMC() time.Duration {
-	known := conditions.Get(r.host, infrav1.HostBMCVerifiedCondition)
-	if known == nil || known.ObservedGeneration != r.host.Generation || r.retried {
+	known, power := conditions.Get(r.host, infrav1.HostBMCVerifiedCondition), r.host.Status.Power
+	if known == nil || power == nil || power.AskedAt == nil || power.AskedOf != fingerprintOf(r.host.Spec.BMC) || r.retried {
 		return 0
 	}
-	if power := r.host.Status.Power; known.Status == metav1.ConditionTrue {
-		if power == nil || power.ReadAt == nil {
-			return 0
-		}
-		return max(0, power.ReadAt.Add(r.timings().BMC).Sub(r.now))
+	every := r.timings().BMC
+	if known.Reason == infrav1.HostBMCFailedReason {
+		every = r.timings().BMCRetry
 	}
-	return max(r.pace().remaining(bmcAsked, r.timings().BMCRetry), r.pace().remaining(bmcRefused, r.timings().BMC))
+	return max(0, power.AskedAt.Add(every).Sub(r.now))
+}
+
+// fingerprintOf stands for what a QuoinHost says of its BMC.
+func fingerprintOf(bmc *infrav1.BMC) string {
+	text, _ := json.Marshal(bmc) // It has strings alone.
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
 }

@@ -89,8 +89,8 @@ func (s Subject) peersOf(host clusterHost, nodes []corev1.Node, members map[stri
 		if address == "" || host.machine != nil && host.machine.Status.NodeRef.Name == node.Name {
 			continue
 		}
-		if members[node.Name] {
-			add(false, address, "the API server of Node "+node.Name, s.apiServerPort())
+		if port := s.apiServerPort(); members[node.Name] && port != 0 {
+			add(false, address, "the API server of Node "+node.Name, port)
 			if host.controlPlane() && s.stackedEtcd() {
 				add(false, address, "etcd of Node "+node.Name, etcdClientPort, etcdPeerPort)
 			}
@@ -103,7 +103,7 @@ func (s Subject) peersOf(host clusterHost, nodes []corev1.Node, members map[stri
 	return peers
 }
 
-// apiServerPort is the one that each API server listens on.
+// apiServerPort is the one that each API server listens on; 0 where a control plane of another provider does not say.
 func (s Subject) apiServerPort() int32 {
 	port := s.Cluster.Spec.ClusterNetwork.APIServerPort
 	if s.ControlPlane != nil {
@@ -113,6 +113,9 @@ func (s Subject) apiServerPort() int32 {
 		} else {
 			port = cmp.Or(config.InitConfiguration.LocalAPIEndpoint.BindPort, port)
 		}
+	}
+	if s.ControlPlane == nil {
+		return port
 	}
 	return cmp.Or(port, infrav1.DefaultAPIServerPort)
 }

@@ -153,6 +153,8 @@ const (
 	HostPoweringReason = "Powering"
 	// HostBMCVerifiedReason: the BMC answered for this host.
 	HostBMCVerifiedReason = "Verified"
+	// HostBMCLoginRefusedReason: the BMC refused the account.
+	HostBMCLoginRefusedReason = "LoginRefused"
 	// HostBMCFailedReason: the BMC did not answer or refused.
 	HostBMCFailedReason = "BMCFailed"
 	// HostUnconfirmedReason: no other host of the Cluster confirms that it serves this management cluster, so the power of

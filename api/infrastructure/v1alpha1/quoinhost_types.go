@@ -371,13 +371,22 @@ type HostPower struct {
 	// +kubebuilder:validation:MaxLength=32
 	State string `json:"state,omitempty"`
 
-	// readAt is when the BMC was last read.
+	// readAt is when it was read.
 	// +optional
 	ReadAt *metav1.Time `json:"readAt,omitempty"`
 
 	// cycledAt is when the host was last power-cycled by us.
 	// +optional
 	CycledAt *metav1.Time `json:"cycledAt,omitempty"`
+
+	// askedAt is when the BMC was last asked whether it would do: condition BMCVerified.
+	// +optional
+	AskedAt *metav1.Time `json:"askedAt,omitempty"`
+
+	// askedOf stands for spec.bmc as it was then.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	AskedOf string `json:"askedOf,omitempty"`
 }
 
 // HostFailure is a claim that ended in failure.
