@@ -56,9 +56,6 @@ func nameOfKey(t inspect.Trace) string {
 func (v *Verification) compare(o Options, now *inspect.Traces) {
 	baseline, err := inspect.ParseBaseline(o.Baseline)
 	switch {
-	case o.IgnoreChanges:
-		v.Skipped = append(v.Skipped, "what came since the inspection: spec.cleaning.ignoreChanges lets it pass")
-		return
 	case err != nil:
 		v.Skipped = append(v.Skipped, "what came since the inspection: "+err.Error())
 		return
@@ -70,10 +67,8 @@ func (v *Verification) compare(o Options, now *inspect.Traces) {
 		v.Skipped = append(v.Skipped, "what came since the inspection, of "+strings.Join(missing, ", ")+
 			": not read both then and now")
 	}
+	var names []string
 	for _, t := range baseline.Later(now) {
-		if len(v.Findings) >= maxFindings {
-			return
-		}
 		if t.Kind == "key" && o.OwnKey != "" && fingerprint(t) == o.OwnKey {
 			continue
 		}
@@ -81,9 +76,30 @@ func (v *Verification) compare(o Options, now *inspect.Traces) {
 		if say := nameOf[t.Kind]; say != nil {
 			name = say(t)
 		}
+		names = append(names, shorten(name, maxFinding))
+	}
+	if o.IgnoreChanges {
+		v.pass(names)
+		return
+	}
+	for _, name := range names[:min(len(names), max(0, maxFindings-len(v.Findings)))] {
 		v.Findings = append(v.Findings, Finding{
-			What: shorten(name, maxFinding) + " came or changed since the inspection",
+			What: name + " came or changed since the inspection",
 			Fix:  "put back what was there; or, if it is yours, set spec.cleaning.ignoreChanges",
 		})
 	}
+}
+
+// pass names what is let pass, the first of many.
+func (v *Verification) pass(names []string) {
+	const shown = 5
+	if len(names) == 0 {
+		return
+	}
+	more := ""
+	if len(names) > shown {
+		more = fmt.Sprintf(" and %d more", len(names)-shown)
+	}
+	v.Skipped = append(v.Skipped, fmt.Sprintf("whose these are that came or changed since the inspection: %s%s",
+		strings.Join(names[:min(len(names), shown)], ", "), more))
 }

@@ -23,6 +23,29 @@ func tracesOf(users ...string) inspect.Traces {
 
 // What an inspection of a free host found lies in spec, where neither the host nor a move changes it. What is on a
 // claimed host is its tenant's, and never becomes part of it.
+func TestChangesAreLetPassOnHostsThatAreNotShared(t *testing.T) {
+	for name, c := range map[string]struct {
+		namespaces []string
+		said       *bool
+		pass       bool
+	}{
+		"nobody else may claim it":     {nil, nil, true},
+		"by its own namespace's name":  {[]string{"hosts"}, nil, true},
+		"another namespace may":        {[]string{"hosts", "team"}, nil, false},
+		"every namespace may":          {[]string{"*"}, nil, false},
+		"it is to be compared":         {nil, ptr.To(false), false},
+		"shared, and changes may pass": {[]string{"*"}, ptr.To(true), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, false)
+			host := w.host()
+			host.Spec.ConsumerNamespaces, host.Spec.Cleaning.IgnoreChanges = c.namespaces, c.said
+			one := &reconciliation{controller: w.r, host: host, now: w.now}
+			w.g.Expect(one.cleanOrder("x").IgnoreChanges).To(Equal(c.pass))
+		})
+	}
+}
+
 func TestAReleaseIsComparedWithTheInspectionBeforeTheClaim(t *testing.T) {
 	w := claimedWorld(t, false)
 	before, dirty := tracesOf("admin"), tracesOf("admin", "tenant")

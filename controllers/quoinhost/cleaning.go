@@ -209,7 +209,7 @@ func (r *reconciliation) resetID() string {
 func (r *reconciliation) cleanOrder(id string) CleanOrder {
 	order := CleanOrder{ID: id, Owner: r.ownerRecord(), VirtualAddresses: r.virtualAddresses(),
 		ControlPlanePort: portOf(r.claim.quoinCluster), Baseline: r.host.Spec.Baseline,
-		IgnoreChanges: ptr.Deref(r.host.Spec.Cleaning.IgnoreChanges, false)}
+		IgnoreChanges: ptr.Deref(r.host.Spec.Cleaning.IgnoreChanges, !r.host.Shared())}
 	for _, disk := range r.host.Spec.Disks {
 		switch disk.Role {
 		case infrav1.DiskRoleWipe:

@@ -72,7 +72,7 @@ func (r *Reconciler) observe(
 		hosts[hosted.Items[i].Name] = hosted.Items[i].Spec.ProviderID != ""
 	}
 	nodes := r.markedNodes(ctx, cluster)
-	spares, err := r.spares(ctx, machines, policy, cluster, hosted.Items)
+	spares, err := r.spares(ctx, machines, cluster, hosted.Items)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,6 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
@@ -40,11 +39,10 @@ type spares struct {
 	wanting map[string]string
 }
 
-// spares reads which QuoinMachines find no host, with the given reader where some do. The hosts are read as well where
-// the policy may free one.
+// spares reads which QuoinMachines find no host, with the given reader where some do. The hosts are read as well then: one
+// is claimed before its QuoinMachine says so, and a Machine that has a host is not deleted for having none.
 func (r *Reconciler) spares(
-	ctx context.Context, reader client.Reader, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster,
-	cached []infrav1.QuoinMachine,
+	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, cached []infrav1.QuoinMachine,
 ) (*spares, error) {
 	s := &spares{promised: map[types.UID]bool{}}
 	s.take(cached)
@@ -57,9 +55,6 @@ func (r *Reconciler) spares(
 		return nil, fmt.Errorf("list the QuoinMachines of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
 	}
 	s.take(live.Items)
-	if policy.Spec.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
-		return s, nil
-	}
 	return s, r.readHosts(ctx, reader, s)
 }
 

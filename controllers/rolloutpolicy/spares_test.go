@@ -196,10 +196,10 @@ func TestTwoPoolsDoNotCountTheSameHost(t *testing.T) {
 	w.Expect(free(1)).To(Equal(0))
 }
 
-// The hosts of a large fleet are read only where a Machine finds none and one may be removed for it.
+// The hosts of a large fleet are read only where a Machine finds none.
 func TestHostsAreNotReadForNothing(t *testing.T) {
 	w := withoutSpare(t, quoinv1.RolloutWithoutSpareWait)
-	s, err := w.r.spares(t.Context(), failingReader{}, w.policy(), &clusterv1.Cluster{}, []infrav1.QuoinMachine{{}})
+	s, err := w.r.spares(t.Context(), failingReader{}, &clusterv1.Cluster{}, []infrav1.QuoinMachine{{}})
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(s.hosts).To(BeEmpty())
 }

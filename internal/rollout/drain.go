@@ -132,11 +132,12 @@ func (r *rules) coming(surge int) bool {
 	return !hostless && len(r.Machines) < r.Replicas+surge
 }
 
-// unmarked reports whether the Node is to be tainted, and is not.
+// unmarked reports whether the Node is to be tainted, and is not. What is remediated is not held, so nothing waits for its
+// taint either.
 func (m Machine) unmarked() bool {
 	n := m.Leave.Node
-	return (m.Outdated || m.needsUpdate()) && m.Joined && !m.Deleting && n.Known && !n.Gone && !n.Marked &&
-		!n.Unschedulable
+	return (m.Outdated || m.needsUpdate()) && m.Joined && !m.Deleting && !m.Leave.Remediated && n.Known &&
+		!n.Gone && !n.Marked && !n.Unschedulable
 }
 
 func (l *leaver) stays(m Machine) (Action, Reason, string) {

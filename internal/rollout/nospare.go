@@ -41,6 +41,14 @@ func (p *planner) makeWay(pool *rules) {
 	if pool.OnDelete || pool.off() || !slices.ContainsFunc(p.result.Decisions, full) {
 		return
 	}
+	// What validates first holds the new one as well, and the MachineSet makes the old one anew meanwhile.
+	if reason, _ := p.validatesFirst(pool, &room{inFlight: pool.in(inFlight)}); reason != "" {
+		return
+	}
+	// One that leaves already makes way.
+	if slices.ContainsFunc(pool.Machines, func(m Machine) bool { return m.stage() == leaves && !m.Hosted }) {
+		return
+	}
 	for _, m := range pool.old() {
 		if m.stage() == outdated && !m.Hosted && m.NoHost != "" && !pool.unguarded(m) {
 			p.result.Decisions = append(p.result.Decisions, Decision{Pool: pool.Name, Machine: m.Name, Action: Delete,

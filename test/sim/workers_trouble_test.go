@@ -132,7 +132,11 @@ func TestAWorkerRolloutIsDisturbedInTheMiddle(t *testing.T) {
 				return ""
 			})
 			goOn()
-			court.stays("being paused", 20*time.Second, court.quietly())
+			length := 20 * time.Second
+			if nightly() {
+				length = 20 * time.Minute // bootstrap tokens end meanwhile
+			}
+			court.stays("being paused", length, court.quietly())
 			court.setPaused(false)
 		}},
 		{"the pool is scaled up", func() {

@@ -48,7 +48,8 @@ type Cleaning struct {
 	Reboot *bool `json:"reboot,omitempty"`
 
 	// ignoreChanges lets users, keys, jobs, units and others pass that came or changed since the host was last inspected
-	// as a free one. Otherwise they are found after the reset and the host is quarantined. For hosts that are not shared.
+	// as a free one: they are named, and no more. When false, they are found after the reset and the host is quarantined.
+	// When unset, it is false for a host that other namespaces may claim, and true for others.
 	// +optional
 	IgnoreChanges *bool `json:"ignoreChanges,omitempty"`
 }

@@ -450,6 +450,11 @@ func (h *QuoinHost) GetConditions() []metav1.Condition { return h.Status.Conditi
 // SetConditions sets the conditions of the host.
 func (h *QuoinHost) SetConditions(conditions []metav1.Condition) { h.Status.Conditions = conditions }
 
+// Shared reports whether Machines of other namespaces may have the host.
+func (h *QuoinHost) Shared() bool {
+	return slices.ContainsFunc(h.Spec.ConsumerNamespaces, func(namespace string) bool { return namespace != h.Namespace })
+}
+
 // SecretNames are the Secrets of its namespace that the host needs: its own credentials, those of its bastion and of
 // its BMC. Sorted, each once.
 func (h *QuoinHost) SecretNames() []string {
