@@ -175,3 +175,59 @@ func TestNothingIsDeletedBeforeItsHooksAreOn(t *testing.T) {
 	pool.Machines[0].Leave.PreDrain = true
 	g.Expect(Plan(State{Pools: []Pool{pool}}, policy, eight).Decisions).To(ConsistOf(HaveField("Action", Delete)))
 }
+
+// What is remediated is neither tainted nor held, so no drain waits for its taint.
+func TestADrainDoesNotWaitForTheTaintOfWhatIsRemediated(t *testing.T) {
+	for name, c := range map[string]struct {
+		remediated bool
+		want       Action
+	}{"it is to be tainted": {false, HoldDrain}, "it is remediated": {true, Drain}} {
+		leaver, other := serving("blue-1"), serving("blue-2")
+		leaver.Deleting, leaver.Leave.Held = true, eight.Add(-time.Minute)
+		other.Leave.Node.Marked, other.Leave.Remediated = false, c.remediated
+		other.Leave.PreDrain, other.Leave.PreTerminate = !c.remediated, !c.remediated
+		pool := Pool{Name: "blue", Replicas: 3, Revision: "2", Stock: Limits{Surge: 1, Unavailable: 1},
+			Machines: []Machine{leaver, other, serving("blue-3")}}
+		policy := &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}
+		leaves := Plan(State{Pools: []Pool{pool}}, policy, eight).Leaves
+		NewWithT(t).Expect(leaves).To(ContainElement(And(HaveField("Machine", "blue-1"), HaveField("Action", c.want))),
+			"%s: %+v", name, leaves)
+	}
+}
+
+// An outdated Machine without a host makes way once, and only where its place is all that the new one lacks.
+func TestAMachineWithoutAHostMakesWayOnce(t *testing.T) {
+	hostless := func(name string) Machine {
+		return Machine{Name: name, Outdated: true, Admitted: eight.Add(-time.Minute), Created: eight.Add(-time.Minute),
+			NoHost: "no free host matches", Leave: Leave{PreDrain: true, PreTerminate: true}}
+	}
+	leaving := hostless("blue-3")
+	leaving.Deleting = true
+	current := serving("blue-1")
+	current.Outdated = false
+	validates := &quoinv1.RolloutPolicySpec{Validation: &quoinv1.RolloutValidation{}}
+	for name, c := range map[string]struct {
+		policy  *quoinv1.RolloutPolicySpec
+		first   Machine
+		deleted int
+	}{
+		"nothing else holds the new one": {&quoinv1.RolloutPolicySpec{}, hostless("blue-3"), 1},
+		"another one makes way already":  {&quoinv1.RolloutPolicySpec{}, leaving, 0},
+		"the Cluster is to be validated": {validates, hostless("blue-3"), 0},
+	} {
+		pool := Pool{Name: "blue", Replicas: 3, Revision: "2", Stock: Limits{Unavailable: 1},
+			Machines: []Machine{current, c.first, hostless("blue-4"), {Name: "blue-5", Created: eight}}}
+		result := Plan(State{Pools: []Pool{pool}}, c.policy, eight)
+		deleted := 0
+		for _, d := range result.Decisions {
+			if d.Action == Delete {
+				deleted++
+			}
+		}
+		g := NewWithT(t)
+		g.Expect(deleted).To(Equal(c.deleted), "%s: %+v", name, result.Decisions)
+		if c.policy == validates {
+			g.Expect(result.Look).NotTo(BeNil(), "it is looked at, or nothing would end it")
+		}
+	}
+}
