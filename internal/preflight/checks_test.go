@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -417,6 +418,13 @@ func TestControlPlaneEtcdAndBackup(t *testing.T) {
 				p.Status.Etcd.Members[1].Role = "Learner"
 			},
 			plane: []string{"Block" + object + "RollingOut"}, etcd: []string{"Block etcd member b Learner"},
+		},
+		"add-ons that wait for workers": {
+			change: func(p *controlplanev1.QuoinControlPlane) {
+				conditions.Set(p, metav1.Condition{Type: controlplanev1.ControlPlaneAddonsUpToDateCondition,
+					Status: metav1.ConditionFalse, Reason: controlplanev1.VersionSkewReason})
+			},
+			plane: []string{"Warn" + object + "AddonsHeld"},
 		},
 		"short of a member": {
 			change: func(p *controlplanev1.QuoinControlPlane) {

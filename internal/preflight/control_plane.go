@@ -53,8 +53,8 @@ func judgeControlPlane(of *controlplanev1.QuoinControlPlane) (string, []quoinv1.
 		{controlplanev1.ControlPlaneScalingUpCondition, "ScalingUp", waitForEnd, metav1.ConditionFalse},
 		{controlplanev1.ControlPlaneScalingDownCondition, "ScalingDown", waitForEnd, metav1.ConditionFalse},
 		{controlplanev1.ControlPlaneRemediatingCondition, "Remediating", waitForEnd, metav1.ConditionFalse},
-		{controlplanev1.ControlPlaneAddonsUpToDateCondition, "AddonsOutOfDate", fixNamed, metav1.ConditionTrue},
 	})
+	findings = append(findings, judgeAddons(of, object)...)
 	switch {
 	case annotations.HasPaused(of):
 		findings = append(findings, blocks(object, "Paused", "is paused, so nothing would upgrade it",
@@ -64,6 +64,16 @@ func judgeControlPlane(of *controlplanev1.QuoinControlPlane) (string, []quoinv1.
 			"make another PreflightCheck in a minute"))
 	}
 	return "conditions of " + object, findings, nil
+}
+
+// judgeAddons blocks for add-ons that are out of date. Those that wait for the kubelets of workers are the upgrade's own to
+// mend, when it raises these; the path of versions says whether it can.
+func judgeAddons(of *controlplanev1.QuoinControlPlane, object string) []quoinv1.Finding {
+	const kind = controlplanev1.ControlPlaneAddonsUpToDateCondition
+	if conditions.GetReason(of, kind) == controlplanev1.VersionSkewReason {
+		return []quoinv1.Finding{warns(object, "AddonsHeld", kind+" is False: "+conditions.GetMessage(of, kind), fixNamed)}
+	}
+	return judgeConditions(of, object, []wanted{{kind, "AddonsOutOfDate", fixNamed, metav1.ConditionTrue}})
 }
 
 // judgeConditions finds those that are others than wanted. One that is not reported is not in order.

@@ -301,6 +301,11 @@ func (t *deliberation) run(step *quoinv1.UpgradeStep) bool {
 			return true
 		}
 		t.start(step)
+		if t.ControlPlane.AddonsHeld {
+			// Steps go one after another, so the workers that it waits for are raised by somebody else, or not at all.
+			t.holds(step, quoinv1.AddonsHeldReason, t.ControlPlane.Addons)
+			return false
+		}
 		t.runs(step, t.ControlPlane.Addons)
 		return false
 	}
