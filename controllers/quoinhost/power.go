@@ -112,16 +112,17 @@ func (r *reconciliation) verifyBMC() time.Duration {
 	if is[*redfish.AuthenticationError](err) {
 		reason = infrav1.HostBMCLoginRefusedReason
 	}
-	r.warn(infrav1.HostBMCVerifiedCondition, reason, fmt.Sprintf("%v; as it is, the host cannot be fenced; to ask again now: %s",
-		err, annotate(r.host, infrav1.RetryAnnotation, "")))
+	r.warn(infrav1.HostBMCVerifiedCondition, reason, fmt.Sprintf("%v; as it is, the host cannot be fenced; "+
+		"to ask again now: %s", err, annotate(r.host, infrav1.RetryAnnotation, "")))
 	return r.untilBMC()
 }
 
-// untilBMC is when the BMC is to be asked again; zero is now. All of it is in the status, so that managers that start one
-// after another do not ask a fleet anew, or lock its accounts.
+// untilBMC is when the BMC is to be asked again; zero is now. All of it is in the status, so that managers that start
+// one after another do not ask a fleet anew, or lock its accounts.
 func (r *reconciliation) untilBMC() time.Duration {
 	known, power := conditions.Get(r.host, infrav1.HostBMCVerifiedCondition), r.host.Status.Power
-	if known == nil || power == nil || power.AskedAt == nil || power.AskedOf != fingerprintOf(r.host.Spec.BMC) || r.retried {
+	if r.retried || known == nil || power == nil || power.AskedAt == nil ||
+		power.AskedOf != fingerprintOf(r.host.Spec.BMC) {
 		return 0
 	}
 	every := r.timings().BMC

@@ -39,8 +39,8 @@ type spares struct {
 	wanting map[string]string
 }
 
-// spares reads which QuoinMachines find no host, with the given reader where some do. The hosts are read as well then: one
-// is claimed before its QuoinMachine says so, and a Machine that has a host is not deleted for having none.
+// spares reads which QuoinMachines find no host, with the given reader where some do. The hosts are read as well then:
+// one is claimed before its QuoinMachine says so, and a Machine that has a host is not deleted for having none.
 func (r *Reconciler) spares(
 	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, cached []infrav1.QuoinMachine,
 ) (*spares, error) {

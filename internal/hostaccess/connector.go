@@ -85,7 +85,8 @@ func (c *Connector) Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.H
 	return connection, nil
 }
 
-// ConnectOnce is Connect for who does not hear when a host is deleted, and so never forgets it: Used does not tell of it.
+// ConnectOnce is Connect for who does not hear when a host is deleted, and so never forgets it: Used does not tell of
+// it.
 func (c *Connector) ConnectOnce(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
 	connection, _, err := c.connect(ctx, c.recent.anew(), host)
 	return connection, err

@@ -132,8 +132,8 @@ func (r *rules) coming(surge int) bool {
 	return !hostless && len(r.Machines) < r.Replicas+surge
 }
 
-// unmarked reports whether the Node is to be tainted, and is not. What is remediated is not held, so nothing waits for its
-// taint either.
+// unmarked reports whether the Node is to be tainted, and is not. What is remediated is not held, so nothing waits for
+// its taint either.
 func (m Machine) unmarked() bool {
 	n := m.Leave.Node
 	return (m.Outdated || m.needsUpdate()) && m.Joined && !m.Deleting && !m.Leave.Remediated && n.Known &&
