@@ -309,6 +309,15 @@ func TestTheKeyInUseIsNoChange(t *testing.T) {
 	g.Expect(verified.Findings).To(BeEmpty())
 }
 
+// What an earlier version noted before a claim says nothing about what it did not look at.
+func TestAnEarlierNoteKeepsWhatItDidNotLookAt(t *testing.T) {
+	g := NewWithT(t)
+	out := sandbox(t, fixture+`mkdir -p $QUOIN_ROOT/before /root/.kube; : >$QUOIN_ROOT/before/dirs
+echo theirs >/root/.kube/config
+`+stepsOf(t, Options{})+`reset_all >$D/log 2>&1; cat /root/.kube/config`)
+	g.Expect(out).To(ContainSubstring("theirs"))
+}
+
 // An owner who shares no hosts may let changes pass, and then keeps the images too.
 func TestChangesPassOnAPersonsWord(t *testing.T) {
 	g := NewWithT(t)

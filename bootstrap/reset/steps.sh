@@ -146,7 +146,10 @@ reset_files() {
 	data=$(cat "$QUOIN_ROOT/etcd-data-dir" 2>/dev/null)
 	# The logs of its pods are the cluster's too: the next one may be somebody else's, and its kubelet would count them as restarts.
 	for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet /var/log/pods /var/log/containers /run/kubeadm /var/run/kubernetes; do empty "$d"; done
-	if [ -f "$QUOIN_ROOT/before/dirs" ] && ! grep -qxF /root/.kube "$QUOIN_ROOT/before/dirs"; then rm -rf /root/.kube; fi
+	# The lists of claims that began before there was a copy of the plugins say nothing about it.
+	if [ -d "$QUOIN_ROOT/before/plugins" ] && [ -f "$QUOIN_ROOT/before/dirs" ] && ! grep -qxF /root/.kube "$QUOIN_ROOT/before/dirs"; then
+		rm -rf /root/.kube
+	fi
 	rm -f /run/cluster-api/bootstrap-success.complete /run/cluster-api/placeholder "$QUOIN_ROOT/kubelet.env"
 	rmdir /run/cluster-api 2>/dev/null
 	if [ -f "$QUOIN_ROOT/created" ]; then
