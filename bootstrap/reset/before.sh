@@ -15,6 +15,9 @@ ip -6 route list >routes6 2>/dev/null
 if command -v ipvsadm >/dev/null; then ipvsadm --save --numeric >services 2>/dev/null; fi
 # Whole, for network plugins put their own in the place of these.
 mkdir plugins
+# Of what is no program, a directory or a link, the name is enough: nobody puts another in its place.
+ls -A /opt/cni/bin >names 2>/dev/null
+ls -A /usr/libexec/kubernetes/kubelet-plugins/volume/exec >volumes 2>/dev/null
 for f in /opt/cni/bin/*; do
 	[ -f "$f" ] || continue
 	cp -a "$f" plugins/ && sync "plugins/${f##*/}" || quoin_fail "$QUOIN_ROOT cannot be written"

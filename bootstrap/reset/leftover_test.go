@@ -31,10 +31,13 @@ type leftover struct {
 
 // Everything is there before the claim, too, under another name: an administrator's own, which stays and is not found.
 const beforeClaim = `
+volumes=/usr/libexec/kubernetes/kubelet-plugins/volume/exec
 mkdir -p /root/.ssh /etc/sudoers.d /etc/cron.d /etc/systemd/system /etc/ssh /etc/udev/rules.d /opt/cni/bin /etc/cni/net.d /srv/theirs
 echo 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAdministratorAdministratorAdministratorAdm admin' >/root/.ssh/authorized_keys
 for f in /etc/sudoers.d/theirs /etc/cron.d/theirs /etc/systemd/system/theirs.service /etc/ssh/sshd_config /etc/udev/rules.d/theirs.rules \
 	/opt/cni/bin/bridge /etc/cni/net.d/87-theirs.conflist; do echo theirs >$f; done
+mkdir -p /opt/cni/bin/theirs.d $volumes/theirs~driver
+ln -s bridge /opt/cni/bin/theirs
 echo 'theirs:x:1500:1500::/home/theirs:/bin/sh' >>/etc/passwd
 printf 'theirs:*:1::::::\nroot:*:1::::::\n' >/etc/shadow
 printf 'quoin.test/theirs:1 t sha256:aa 1\nquoin.test/other:1 t sha256:bb 1\n' >$D/images
@@ -45,7 +48,8 @@ ip rule add pref 50 from 10.9.0.7 lookup 100
 // afterReset prints what an administrator had before and has no longer.
 const afterReset = `
 for f in /root/.ssh/authorized_keys /etc/sudoers.d/theirs /etc/cron.d/theirs /etc/systemd/system/theirs.service /etc/ssh/sshd_config \
-	/etc/udev/rules.d/theirs.rules /opt/cni/bin/bridge /etc/cni/net.d/87-theirs.conflist /srv/theirs; do [ -e $f ] || echo "GONE $f"; done
+	/etc/udev/rules.d/theirs.rules /opt/cni/bin/bridge /opt/cni/bin/theirs.d /opt/cni/bin/theirs $volumes/theirs~driver \
+	/etc/cni/net.d/87-theirs.conflist /srv/theirs; do [ -e $f ] || echo "GONE $f"; done
 grep -q '^theirs' /etc/passwd || echo GONE user
 grep -q quoin.test/theirs:1 $D/images || echo GONE image
 ip rule list | grep -q '^50:' || echo GONE rule
@@ -110,6 +114,9 @@ ipvsadm -A -t 10.96.0.1:443 -s rr 2>/dev/null || exit 77`, "virtual server of ip
 		"/opt/cni/bin/bridge", false},
 	{"the host's own program overwritten", `echo x >/opt/cni/bin/bridge`, "/opt/cni/bin/bridge", false},
 
+	{"driver of volumes",
+		`mkdir -p $volumes/nodeagent~uds; echo x >$volumes/nodeagent~uds/uds`, "volume/exec/nodeagent~uds/uds", false},
+
 	{"image", `printf 'quoin.test/x:1 t sha256:aa 1\n' >>$D/images`, "image quoin.test/x:1 with sha256:aa", false},
 	{"image under the name of another", `sed -i 's/sha256:bb/sha256:cc/' $D/images`,
 		"image quoin.test/other:1 with sha256:cc", false},
@@ -170,7 +177,8 @@ func dirtySandbox(t *testing.T, l leftover, o Options) (before, after Verificati
 }
 
 const fixture = `
-for d in /root /opt /srv /mnt /var/spool; do mkdir -p $d; mount -t tmpfs none $d; done
+mkdir -p /usr/libexec
+for d in /root /opt /srv /mnt /var/spool /usr/libexec; do mkdir -p $d; mount -t tmpfs none $d; done
 cat >$D/ctr <<'STUB'
 #!/bin/sh
 case "$*" in

@@ -90,9 +90,15 @@ clear_lookups() {
 
 # put_plugins_back: programs that containerd runs as root, some of them in the place of the host's own.
 put_plugins_back() {
+	# Drivers of volumes, which the kubelet runs as root.
+	drivers=/usr/libexec/kubernetes/kubelet-plugins/volume/exec
+	if [ -f "$QUOIN_ROOT/before/volumes" ] && [ -d $drivers ]; then
+		ls -A $drivers | while read -r name; do before volumes "$name" || rm -rf "$drivers/$name"; done
+	fi
 	[ -d "$QUOIN_ROOT/before/plugins" ] && [ -d /opt/cni/bin ] || return 0
 	ls -A /opt/cni/bin | while read -r name; do
-		[ -e "$QUOIN_ROOT/before/plugins/$name" ] || rm -rf "/opt/cni/bin/$name"
+		# Claims that began before there was a list of names have the copies alone.
+		if [ -f "$QUOIN_ROOT/before/names" ]; then before names "$name"; else [ -e "$QUOIN_ROOT/before/plugins/$name" ]; fi || rm -rf "/opt/cni/bin/$name"
 	done
 	ls -A "$QUOIN_ROOT/before/plugins" | while read -r name; do
 		cmp -s "$QUOIN_ROOT/before/plugins/$name" "/opt/cni/bin/$name" && continue
