@@ -326,6 +326,15 @@ echo theirs >/root/.kube/config
 	g.Expect(out).To(ContainSubstring("theirs"))
 }
 
+// What rewrites itself on a host that nobody touched is no change.
+func TestWhatKubectlRewritesIsNoTrace(t *testing.T) {
+	g := NewWithT(t)
+	out := sandbox(t, fixture+inspect.TraceFunctions+`mkdir -p /root/.kube/cache/http
+echo x >/root/.kube/cache/http/x; echo x >/root/.kube/config; quoin_traces`)
+	g.Expect(out).To(And(ContainSubstring("/root/.kube/config"), ContainSubstring("traced kube\n"),
+		Not(ContainSubstring("/root/.kube/cache"))))
+}
+
 // An owner who shares no hosts may let changes pass, and then keeps the images too.
 func TestChangesPassOnAPersonsWord(t *testing.T) {
 	g := NewWithT(t)
