@@ -95,6 +95,15 @@ quoin_plugin_rule() {
 	return 1
 }
 
+# bird_runs: the one of a network plugin ended with its pod, so this one is the administrator's, and so are its routes.
+bird_runs() {
+	for comm in /proc/[0-9]*/comm; do
+		read -r name 2>/dev/null <"$comm" || continue
+		case $name in bird | bird6) return 0 ;; esac
+	done
+	return 1
+}
+
 quoin_trace_network() {
 	for link in /sys/class/net/*; do
 		link=${link##*/}
@@ -107,7 +116,10 @@ quoin_trace_network() {
 			if quoin_plugin_rule "$words" || [ "$pref $words" = '100: from all lookup local' ]; then quoin_trace rule "$words" "$family"; fi
 		done
 		ip "-$family" route list 2>/dev/null | while read -r words; do
-			case " $words " in *" proto bird "* | *" proto 80 "*) quoin_trace route "$words" '' ;; esac
+			case " $words " in
+			*" proto bird "*) bird_runs || quoin_trace route "$words" '' ;;
+			*" proto 80 "*) quoin_trace route "$words" '' ;;
+			esac
 		done
 	done
 	printf 'traced rule\ntraced route\n'

@@ -24,6 +24,7 @@ var nameOf = map[string]func(t inspect.Trace) string{
 	"unit":     func(t inspect.Trace) string { return "unit " + t.Name },
 	"link":     func(t inspect.Trace) string { return "network link " + t.Name },
 	"rule":     func(t inspect.Trace) string { return "rule of policy routing " + t.Name },
+	"route":    func(t inspect.Trace) string { return "route " + t.Name },
 	"ipvs":     func(t inspect.Trace) string { return "virtual server of ipvs " + t.Name },
 	"image":    func(t inspect.Trace) string { return "image " + t.Name + " with " + t.Value },
 	"data":     func(t inspect.Trace) string { return "directory " + t.Name },

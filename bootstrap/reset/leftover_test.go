@@ -335,6 +335,20 @@ echo x >/root/.kube/cache/http/x; echo x >/root/.kube/config; quoin_traces`)
 		Not(ContainSubstring("/root/.kube/cache"))))
 }
 
+// The routes of a bird that runs on the host itself come and go.
+func TestRoutesOfTheHostsOwnBirdAreNoTraces(t *testing.T) {
+	g := NewWithT(t)
+	out := sandbox(t, fixture+inspect.TraceFunctions+`ip route add blackhole 10.244.7.0/26 proto 12
+ip route list | grep -q 'proto bird' || { echo LACKS; exit 0; }
+quoin_trace_network; cp "$(command -v sleep)" $D/bird; $D/bird 60 & sleep 0.2; echo RUNS; quoin_trace_network; kill $!`)
+	if strings.Contains(out, "LACKS") {
+		t.Skip("this system has no name for bird's routes")
+	}
+	dead, alive, _ := strings.Cut(out, "RUNS")
+	g.Expect(dead).To(ContainSubstring("trace route\tblackhole 10.244.7.0/26"))
+	g.Expect(alive).NotTo(ContainSubstring("trace route"))
+}
+
 // An owner who shares no hosts may let changes pass, and then keeps the images too.
 func TestChangesPassOnAPersonsWord(t *testing.T) {
 	g := NewWithT(t)

@@ -7,15 +7,6 @@
 # before <list> <line>: was it there before the claim? Blanks at the end, which ip prints and read drops, say nothing.
 before() { sed 's/[[:space:]]*$//' "$QUOIN_ROOT/before/$1" 2>/dev/null | grep -xF -- "$2" >/dev/null; }
 
-# bird_runs: the one of a network plugin ended with its pod, so this one is the administrator's, and so are its routes.
-bird_runs() {
-	for comm in /proc/[0-9]*/comm; do
-		read -r name 2>/dev/null <"$comm" || continue
-		case $name in bird | bird6) return 0 ;; esac
-	done
-	return 1
-}
-
 # clear_rules <save> <restore>: deletes the chains of Kubernetes and of network plugins and the rules that jump to them;
 # nothing else.
 clear_rules() {
