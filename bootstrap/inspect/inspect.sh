@@ -139,6 +139,8 @@ for comm in /proc/[0-9]*/comm; do
 	read -r name 2>/dev/null <"$comm" || continue
 	case $name in kubelet | etcd | kube-apiserver | kube-controller | kube-scheduler | kube-proxy) if lives "${comm%/comm}"; then say kubernetes "process $name"; fi ;; esac
 done | sort -u
+# Without a claim, chains of CNI may be those of podman or nerdctl.
+quoin_chains=$(printf '%s\n' "$quoin_chains" | sed 's/CNI-|//')
 quoin_left | sed -n 's/^found \([^	]*\)	.*/kubernetes \1/p'
 [ -s /var/lib/quoin/created ] && say kubernetes "files that Quoin installed and has not cleaned"
 

@@ -111,3 +111,22 @@ func TestANodeBehindALinkIsSeen(t *testing.T) {
 	g.Expect(os.WriteFile(filepath.Join(dir, "big", "pki", "kubelet.crt"), nil, 0o600)).To(Succeed())
 	g.Expect(found()).To(ContainSubstring("kubernetes files below " + filepath.Join(dir, "kubelet")))
 }
+
+// A look into what a server that is gone exports never ends.
+func TestWhatOtherMachinesExportIsNotLookedAt(t *testing.T) {
+	g := NewWithT(t)
+	root := t.TempDir()
+	for _, dir := range []string{"mnt/local", "mnt/backup", "srv/data", "opt/a"} {
+		g.Expect(os.MkdirAll(filepath.Join(root, dir), 0o755)).To(Succeed())
+	}
+	mounts := filepath.Join(root, "mounts")
+	g.Expect(os.WriteFile(mounts, []byte("/dev/sda1 / ext4 rw 0 0\nnas:/backup "+root+"/mnt/backup nfs4 rw 0 0\n"+
+		"nas:/data "+root+"/srv nfs rw 0 0\n/dev/sdb1 "+root+"/opt/a ext4 rw 0 0\n"), 0o600)).To(Succeed())
+	functions := strings.NewReplacer("/proc/self/mounts", mounts, "quoin_below / /opt /srv /mnt /var/local",
+		"quoin_below "+root+"/opt "+root+"/srv "+root+"/mnt").Replace(inspect.TraceFunctions)
+	out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", functions+"\nquoin_trace_data").Output()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(out)).To(And(ContainSubstring(root+"/mnt/local"), ContainSubstring(root+"/opt/a"),
+		HaveSuffix("traced data\n")))
+	g.Expect(string(out)).NotTo(Or(ContainSubstring("backup"), ContainSubstring("srv")))
+}

@@ -35,6 +35,7 @@ quoin_trace_users() {
 		quoin_trace user "$name" "$uid:$gid:$home:$shell"
 	done </etc/passwd && echo 'traced user'
 	while IFS=: read -r name _ _ _ _ home _; do
+		quoin_remote "$home" && continue
 		for file in "$home/.ssh/authorized_keys" "$home/.ssh/authorized_keys2"; do
 			[ -f "$file" ] || continue
 			while IFS= read -r line || [ -n "$line" ]; do
@@ -143,11 +144,31 @@ quoin_trace_images() {
 	echo 'traced image'
 }
 
+# Where other machines' file systems are mounted: a look there waits for them, and what they hold is not this host's.
+quoin_remotes=$(awk '$3 ~ /^(nfs.*|cifs|smb.*|ceph|glusterfs|9p|afs|lustre|autofs|fuse\..*)$/ { print $2 }' /proc/self/mounts)
+
+# quoin_remote <path>: reports whether the path lies there.
+quoin_remote() {
+	for mount in $quoin_remotes; do
+		case $1/ in "$mount"/*) return 0 ;; esac
+	done
+	return 1
+}
+
+# quoin_below <directory...>: what is in them, a name without blanks a line.
+quoin_below() {
+	for parent in "$@"; do
+		quoin_remote "$parent" && continue
+		ls -A "$parent" 2>/dev/null | grep -v '[[:space:]*?[]' | sed "s|^|${parent%/}/|"
+	done
+}
+
 # quoin_trace_data: where volumes of the host's own directories and storage plugins leave what they held.
 quoin_trace_data() {
-	for dir in /* /opt/* /srv/* /mnt/* /var/local/* /var/openebs /var/lib/calico /var/lib/cilium /var/lib/weave /var/lib/csi-* \
+	for dir in $(quoin_below / /opt /srv /mnt /var/local) /var/openebs /var/lib/calico /var/lib/cilium /var/lib/weave /var/lib/csi-* \
 		/var/lib/longhorn /var/lib/openebs* /var/lib/rook; do
 		case $dir in /opt/cni | /opt/containerd | /run | /tmp | /lost+found) continue ;; esac
+		quoin_remote "$dir" && continue
 		if [ -d "$dir" ] && ! [ -L "$dir" ]; then quoin_trace data "$dir" ''; fi
 	done
 	echo 'traced data'
