@@ -66,8 +66,8 @@ func judgeControlPlane(of *controlplanev1.QuoinControlPlane) (string, []quoinv1.
 	return "conditions of " + object, findings, nil
 }
 
-// judgeAddons blocks for add-ons that are out of date. Those that wait for the kubelets of workers are the upgrade's own
-// to mend, when it raises these; the path of versions says whether it can.
+// judgeAddons blocks for add-ons that are out of date. Those that wait for the kubelets of workers are the upgrade's to
+// mend, when it raises these; the path of versions says whether it can.
 func judgeAddons(of *controlplanev1.QuoinControlPlane, object string) []quoinv1.Finding {
 	const kind = controlplanev1.ControlPlaneAddonsUpToDateCondition
 	if conditions.GetReason(of, kind) == controlplanev1.VersionSkewReason {
