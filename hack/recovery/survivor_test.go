@@ -234,7 +234,7 @@ func (h *host) waits(t *testing.T) {
 			_ = conn.Close()
 		}
 		return err
-	}, time.Minute, 100*time.Millisecond).Should(Succeed())
+	}, 3*time.Minute, 100*time.Millisecond).Should(Succeed())
 }
 
 // survive runs the script as a person does.
