@@ -142,6 +142,9 @@ func TestTheCopiesOfAJournalAreMerged(t *testing.T) {
 	g.Expect(Merge(of("a", 0, Copying, 1), of("a", 0, Copying, 2)).Objects).To(HaveLen(2))
 	g.Expect(Merge(of("a", 0, Done, 1), of("b", 1, Copying, 1)).ID).To(Equal("b"), "the later pivot")
 	g.Expect(Merge(of("b", 1, Copying, 1), of("a", 0, Done, 1)).ID).To(Equal("b"))
+	g.Expect(Merge(of("b", 0, Copying, 1), of("a", 1, Done, 1)).ID).To(Equal("b"), "a clock that goes ahead hides no open pivot")
+	g.Expect(Merge(of("a", 1, Done, 1), of("b", 0, Copying, 1)).ID).To(Equal("b"))
+	g.Expect(Merge(of("a", 0, Copying, 1), of("b", 1, Undone, 1), of("a", 0, Done, 1)).ID).To(Equal("b"), "a is closed")
 }
 
 func TestWhatHasNotArrivedIsNamed(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
@@ -117,6 +118,9 @@ type site struct {
 	source, target *rig.Rig
 	local          memory
 	lines          []string
+	// runs of the command; early is how much earlier than the end of the former one's lease the next begins.
+	runs  int
+	early time.Duration
 	// graph of owners before the pivot.
 	graph []string
 }
@@ -228,7 +232,10 @@ func (s *site) ownersIn(r *rig.Rig) []string {
 	return lines
 }
 
-var errKilled = errors.New("killed")
+var (
+	errKilled = errors.New("killed")
+	began     = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+)
 
 // run the command; before is called before each write, whose answer an error is. errKilled kills the command.
 func (s *site) run(from, to *rig.Rig, wish pivot.Wish, before func(number int, w Write) error) ([]Write, error) {
@@ -237,6 +244,9 @@ func (s *site) run(from, to *rig.Rig, wish pivot.Wish, before func(number int, w
 	defer cancel()
 	var writes []Write
 	observe := func(w Write) error {
+		if ctx.Err() != nil {
+			return ctx.Err() // what is killed says no goodbye
+		}
 		if before != nil {
 			if err := before(len(writes)+1, w); errors.Is(err, errKilled) {
 				cancel()
@@ -255,6 +265,9 @@ func (s *site) run(from, to *rig.Rig, wish pivot.Wish, before func(number int, w
 	p := &Pivot{Source: source, Target: target, Namespace: s.namespace, Local: &s.local, Report: func(format string, args ...any) {
 		s.lines = append(s.lines, fmt.Sprintf(format, args...))
 	}}
+	s.runs++
+	now := began.Add(time.Duration(s.runs)*pivot.Lease - s.early)
+	p.now = func() time.Time { return now }
 	return writes, p.Run(ctx, wish)
 }
 
@@ -546,6 +559,83 @@ func TestAPivotThatWouldNotGoWellDoesNotBegin(t *testing.T) {
 			s.g.Expect(s.ownersIn(s.source)).To(Equal(s.graph))
 		})
 	}
+}
+
+// Two people run the command at once: the second is refused while the first lives. A first one that was taken for dead
+// writes nothing any more once it is back.
+func TestTwoPivotsAtOnce(t *testing.T) {
+	for name, early := range map[string]time.Duration{"lives": time.Second, "taken-for-dead": 0} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, "two-"+name)
+			var first, second error
+			created := 0
+			_, first = s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+				if w.Verb == "create" && w.Kind != "ConfigMap" && w.Kind != "Namespace" {
+					created++
+				}
+				if created == 10 && w.String() == "target update ConfigMap "+JournalName && second == nil {
+					s.early = early
+					_, second = s.run(s.source, s.target, pivot.Wish{Abort: true}, nil)
+				}
+				return nil
+			})
+			s.sound()
+			if early > 0 {
+				s.g.Expect(second).To(MatchError(ErrRefused))
+				s.g.Expect(second).To(MatchError(ContainSubstring("this command goes on 2m0s after its last word")))
+				s.g.Expect(first).NotTo(HaveOccurred())
+				s.rests(s.target, s.source)
+				return
+			}
+			s.g.Expect(second).To(MatchError(ErrUndone))
+			s.g.Expect(first).To(MatchError(errOvertaken))
+			s.rests(s.source, s.target)
+		})
+	}
+}
+
+// Two people begin at once: one journal is written.
+func TestTwoPivotsBeginAtOnce(t *testing.T) {
+	s := newSite(t, "two-begin")
+	var second error
+	done := false
+	_, first := s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "target create ConfigMap "+JournalName && !done {
+			done = true
+			_, second = s.run(s.source, s.target, pivot.Wish{}, nil)
+		}
+		return nil
+	})
+	s.g.Expect(second).NotTo(HaveOccurred())
+	s.g.Expect(first).To(MatchError(ErrRefused))
+	s.rests(s.target, s.source)
+}
+
+// A run that lives long says so, and ends when another one has gone on.
+func TestARunSaysThatItLives(t *testing.T) {
+	s := newSite(t, "lives-long")
+	side, err := Connect(t.Context(), "target", cluster.Kubeconfig{Path: s.target.Kubeconfig}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	now := began
+	p := &Pivot{Target: side, Namespace: s.namespace, holder: "first", now: func() time.Time { return now }}
+	j := &pivot.Journal{ID: "a", Phase: pivot.Copying, Namespace: s.namespace}
+	s.g.Expect(p.hold(t.Context(), j)).To(Succeed())
+	version := side.version
+	s.g.Expect(p.alive(t.Context())).To(Succeed())
+	s.g.Expect(side.version).To(Equal(version), "not yet")
+	now = now.Add(renewal)
+	s.g.Expect(p.alive(t.Context())).To(Succeed())
+	kept, err := side.journal(t.Context(), s.namespace)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(kept.HeldFrom("second", now.Add(pivot.Lease-1))).NotTo(BeEmpty())
+	s.g.Expect(kept.HeldFrom("second", now.Add(pivot.Lease))).To(BeEmpty())
+	other, err := Connect(t.Context(), "target", cluster.Kubeconfig{Path: s.target.Kubeconfig}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	_, err = other.journal(t.Context(), s.namespace)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(other.keep(t.Context(), j)).To(Succeed())
+	now = now.Add(renewal)
+	s.g.Expect(p.alive(t.Context())).To(MatchError(errOvertaken))
 }
 
 func (s *site) pause(r *rig.Rig) {

@@ -64,6 +64,8 @@ type run struct {
 	arriving func(context.Context, pivot.Object) error
 	// gate is called before the first deletion, with what moves; only when copying.
 	gate func(context.Context, []pivot.Object) error
+	// alive is called before each write, and while something is waited for. Its error ends the run.
+	alive func(context.Context) error
 	// waiting is called while something holds the move up.
 	waiting func(what string)
 
@@ -131,6 +133,11 @@ func (r *run) fromClient() client.Client {
 
 // mayWrite reports whether a write to the from side is made. It opens the gate before the first deletion.
 func (r *run) mayWrite(ctx context.Context, o client.Object, deletes bool) (bool, error) {
+	if r.writes() {
+		if err := r.alive(ctx); err != nil {
+			return false, r.give(err)
+		}
+	}
 	switch r.mode {
 	case copying:
 		if deletes && !r.open {
@@ -193,6 +200,9 @@ func (r *run) untilQuiet(ctx context.Context, c client.Client, key client.Object
 	}
 	r.waiting(fmt.Sprintf("%s %s: waiting until it is quiet (its condition Movable says for what)", o.Kind, o.Name))
 	err := wait.PollUntilContextTimeout(ctx, quietInterval, quietTimeout, false, func(ctx context.Context) (bool, error) {
+		if err := r.alive(ctx); err != nil {
+			return false, r.give(err)
+		}
 		if err := c.Get(ctx, key, o); err != nil {
 			return false, client.IgnoreNotFound(err)
 		}
@@ -298,7 +308,7 @@ func (r *run) create(ctx context.Context, c client.WithWatch, o client.Object, o
 		}
 		return err
 	default:
-		if err := r.arriving(ctx, object); err != nil {
+		if err := errors.Join(r.alive(ctx), r.arriving(ctx, object)); err != nil {
 			return r.give(err)
 		}
 		return r.answered(o, c.Create(ctx, o, options...))

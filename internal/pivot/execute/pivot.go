@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -41,7 +42,16 @@ type Pivot struct {
 	Local          Local
 	// Report prints one line of progress.
 	Report func(format string, args ...any)
+
+	// holder names this run, held is the journal that it wrote last.
+	holder string
+	held   *pivot.Journal
+	// now is the clock; nil is that of the machine.
+	now func() time.Time
 }
+
+// renewal is how often a run says that it lives.
+const renewal = pivot.Lease / 4
 
 // ErrRefused is what a pivot ends with that cannot go on by itself. Nothing was written since it was found.
 var ErrRefused = errors.New("refused")
@@ -54,12 +64,24 @@ func (p *Pivot) Run(ctx context.Context, wish pivot.Wish) error {
 	if p.Source.UID == p.Target.UID {
 		return fmt.Errorf("%w: source and target are the same management cluster", ErrRefused)
 	}
+	host, _ := os.Hostname()
+	p.holder = fmt.Sprintf("%s, process %d, %s", host, os.Getpid(), uuid.NewString()[:8])
 	j, w, err := p.found(ctx)
 	if err != nil {
 		return err
 	}
+	if why := j.HeldFrom(p.holder, p.time()); why != "" {
+		return fmt.Errorf("%w: %s", ErrRefused, why)
+	}
 	step := pivot.Next(j, w, wish)
 	p.Report("%s", step.Message)
+	if j != nil && step.Action != pivot.Refuse {
+		// From here on no other run can write the journal.
+		if err := p.hold(ctx, j); err != nil {
+			return refusal(err)
+		}
+	}
+	defer p.leave(ctx)
 	switch step.Action {
 	case pivot.Refuse:
 		return fmt.Errorf("%w: %s", ErrRefused, step.Message)
@@ -141,18 +163,86 @@ func (p *Pivot) journal(ctx context.Context) (*pivot.Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pivot.Merge(local, source, target), nil
+	j := pivot.Merge(source, target)
+	// The workspace may be about another pivot, or older than what both sides have.
+	if local != nil && local.Between(p.Namespace, p.Source.UID, p.Target.UID) == "" && (j == nil || j.ID == local.ID) {
+		j = pivot.Merge(local, source, target)
+	}
+	if j == nil {
+		return nil, nil
+	}
+	merged := *j
+	merged.Holder, merged.Renewed = "", time.Time{}
+	if target != nil && target.ID == j.ID {
+		merged.Holder, merged.Renewed = target.Holder, target.Renewed
+	}
+	return &merged, nil
 }
 
-// save writes the journal at all three places. The target is first: it is what a later command surely has.
+func (p *Pivot) time() time.Time {
+	if p.now != nil {
+		return p.now()
+	}
+	return time.Now().UTC()
+}
+
+// save writes the journal at all three places. The target is first, and decides which of two runs goes on; the others
+// are copies, in case that the target is lost.
 func (p *Pivot) save(ctx context.Context, j *pivot.Journal) error {
-	if err := p.Target.keep(ctx, j); err != nil {
+	if err := p.hold(ctx, j); err != nil {
 		return err
 	}
 	if err := p.Source.keep(ctx, j); err != nil {
 		return err
 	}
 	return p.Local.Save(j)
+}
+
+// hold writes the journal on the target, with this run as the one that works on it.
+func (p *Pivot) hold(ctx context.Context, j *pivot.Journal) error {
+	j.Holder, j.Renewed = p.holder, p.time()
+	if !j.Open() {
+		j.Holder, j.Renewed = "", time.Time{}
+	}
+	if err := p.Target.keep(ctx, j); err != nil {
+		return err
+	}
+	held := *j
+	p.held = &held
+	return nil
+}
+
+// alive says now and then that this run lives, and ends it when another one has gone on. A target that does not answer
+// is no reason to end.
+func (p *Pivot) alive(ctx context.Context) error {
+	if !p.held.Open() || p.time().Sub(p.held.Renewed) < renewal {
+		return nil
+	}
+	held := *p.held
+	if err := p.hold(ctx, &held); errors.Is(err, errOvertaken) {
+		return err
+	}
+	return nil
+}
+
+// leave lets the next run go on at once.
+func (p *Pivot) leave(ctx context.Context) {
+	if !p.held.Open() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	left := *p.held
+	left.Holder, left.Renewed = "", time.Time{}
+	_ = p.Target.keep(ctx, &left) // It is free after a while otherwise.
+}
+
+// refusal is for a run that has done nothing yet.
+func refusal(err error) error {
+	if errors.Is(err, errOvertaken) {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return err
 }
 
 // begin lists what moves and writes the journal. What is on the target already is taken for a copy when a move that
@@ -192,12 +282,12 @@ func (p *Pivot) begin(ctx context.Context, takeOver bool, phase pivot.Phase) (*p
 			return nil, err
 		}
 	}
-	j := &pivot.Journal{ID: uuid.NewString(), Began: time.Now().UTC(), Phase: phase, Namespace: p.Namespace,
+	j := &pivot.Journal{ID: uuid.NewString(), Began: p.time(), Phase: phase, Namespace: p.Namespace,
 		Source: p.Source.UID, Target: p.Target.UID, Objects: moving}
 	if phase == pivot.Copying {
 		p.Report("%d objects move; --abort undoes the pivot until all of them are on the target", len(j.Objects))
 	}
-	return j, p.save(ctx, j)
+	return j, refusal(p.save(ctx, j))
 }
 
 // Preflight says whether a pivot may begin, and which objects it would move. It writes nothing.
@@ -238,7 +328,7 @@ func (p *Pivot) Preflight(ctx context.Context) ([]pivot.Check, []pivot.Object, e
 }
 
 func (p *Pivot) run(m mode) *run {
-	return &run{mode: m, from: p.Source, to: p.Target, namespace: p.Namespace,
+	return &run{mode: m, from: p.Source, to: p.Target, namespace: p.Namespace, alive: p.alive,
 		waiting: func(what string) { p.Report("%s", what) }}
 }
 
@@ -274,6 +364,8 @@ func (p *Pivot) copyOrUndo(ctx context.Context, j *pivot.Journal) error {
 	switch {
 	case err == nil:
 		return p.finish(ctx, j)
+	case errors.Is(err, errOvertaken):
+		return err
 	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted while %s: Clusters of namespace %s are paused on the source; the same command "+
 			"finishes, with --abort it undoes: %w", j.Phase, p.Namespace, err)
