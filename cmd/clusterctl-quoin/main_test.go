@@ -14,6 +14,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	. "github.com/onsi/gomega"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	kind "sigs.k8s.io/kind/pkg/cluster"
 
@@ -113,6 +115,36 @@ func TestTheBootstrapKubeconfigHasAKnownPlace(t *testing.T) {
 	g.Expect(path).NotTo(BeAnExistingFile())
 }
 
+// A kubeconfig is kept as it is found from any folder, and when another context is made the current one.
+func TestAKubeconfigIsResolved(t *testing.T) {
+	g := NewWithT(t)
+	t.Chdir(t.TempDir())
+	config := clientcmdapi.NewConfig()
+	config.Contexts["a"], config.CurrentContext = &clientcmdapi.Context{}, "a"
+	g.Expect(clientcmd.WriteToFile(*config, "k")).To(Succeed())
+	dir, err := os.Getwd()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(resolved(cluster.Kubeconfig{Path: "k"})).To(Equal(cluster.Kubeconfig{Path: filepath.Join(dir, "k"), Context: "a"}))
+	g.Expect(resolved(cluster.Kubeconfig{Path: "k", Context: "b"})).To(HaveField("Context", "b"))
+}
+
+// A way that the workspace remembers is refused where a file of it reaches another management cluster now.
+func TestTheWayBackIsTheSame(t *testing.T) {
+	g := NewWithT(t)
+	last := &record{Journal: &pivot.Journal{Source: "kind", Target: "self"}}
+	back := record{Back: true}
+	g.Expect(sameWay(last, back, "self", "kind")).To(Succeed())
+	g.Expect(sameWay(last, back, "other", "kind")).To(MatchError(execute.ErrRefused))
+	g.Expect(sameWay(last, back, "self", "other")).To(MatchError(execute.ErrRefused))
+	g.Expect(sameWay(last, record{}, "kind", "self")).To(Succeed(), "--abort of the way there")
+	g.Expect(sameWay(last, record{}, "self", "kind")).To(MatchError(execute.ErrRefused))
+	last = &record{Back: true, Journal: &pivot.Journal{Source: "self", Target: "kind"}}
+	g.Expect(sameWay(last, back, "self", "kind")).To(Succeed(), "again")
+	g.Expect(sameWay(last, back, "other", "kind")).To(MatchError(execute.ErrRefused))
+	g.Expect(sameWay(last, record{named: true}, "other", "third")).To(Succeed(), "the command names both")
+	g.Expect(sameWay(nil, record{}, "a", "b")).To(Succeed())
+}
+
 // The workspace remembers both sides, so that the way back needs no name of a file.
 func TestThePivotBackNeedsNoHand(t *testing.T) {
 	g := NewWithT(t)
@@ -134,7 +166,7 @@ func TestThePivotBackNeedsNoHand(t *testing.T) {
 
 	there, err := between(pivotOptions{to: self})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(there).To(Equal(record{Source: kindSide, Target: self, Namespace: "n"}), "from the bootstrap cluster of the workspace")
+	g.Expect(there).To(Equal(record{Source: kindSide, Target: self, Namespace: "n", named: true}), "from the bootstrap cluster of the workspace")
 	ended(there, pivot.Copying)
 	_, err = between(pivotOptions{back: true})
 	g.Expect(err).To(MatchError(execute.ErrRefused), "the way there is not finished")
