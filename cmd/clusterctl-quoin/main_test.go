@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -113,6 +115,41 @@ func TestTheBootstrapKubeconfigHasAKnownPlace(t *testing.T) {
 	g.Expect(b.remove(t.Context(), w, "prod")).To(Succeed())
 	g.Expect(fake.clusters).To(BeEmpty())
 	g.Expect(path).NotTo(BeAnExistingFile())
+}
+
+// The bootstrap cluster itself is asked what it manages: the workspace's file may be about another one, which is empty.
+func TestTheBootstrapClusterItselfIsAsked(t *testing.T) {
+	g := NewWithT(t)
+	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/api":
+			fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
+		case "/apis":
+			fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
+		case "/api/v1":
+			fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[]}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+		}
+	}))
+	defer empty.Close()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: empty.URL}
+	config.Contexts["c"], config.CurrentContext = &clientcmdapi.Context{Cluster: "c"}, "c"
+	content, err := clientcmd.Write(*config)
+	g.Expect(err).NotTo(HaveOccurred())
+
+	o := &options{workspace: t.TempDir(), out: &bytes.Buffer{}}
+	w, err := o.workspaceOf("prod")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(w.write(w.bootstrapKubeconfig(), content)).To(Succeed())
+	g.Expect(managedBy(t.Context(), content)).To(BeEmpty())
+	fake := &fakeKind{clusters: map[string]string{kindName("prod"): "that of another cluster"}}
+	b := &bootstrap{options: o, kind: fake}
+	g.Expect(b.remove(t.Context(), w, "prod")).To(MatchError(execute.ErrRefused))
+	g.Expect(fake.clusters).To(HaveLen(1))
 }
 
 // A kubeconfig is kept as it is found from any folder, and when another context is made the current one.
