@@ -8,6 +8,7 @@ package pivot
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -58,6 +59,10 @@ type Journal struct {
 	Target string `json:"target"`
 	// Objects that move.
 	Objects []Object `json:"objects"`
+	// Existing are those that the target had before: they are not overwritten, and an undoing leaves them.
+	Existing []Object `json:"existing,omitempty"`
+	// Acted are Clusters that acted on the target before everything was there.
+	Acted []string `json:"acted,omitempty"`
 	// Holder is the run that works on the pivot, and Renewed when it last said so. Only the target's copy counts.
 	Holder  string    `json:"holder,omitempty"`
 	Renewed time.Time `json:"renewed,omitzero"`
@@ -80,6 +85,13 @@ func (j *Journal) Open() bool { return j != nil && j.Phase != Done && j.Phase !=
 
 // Has reports whether the object moves.
 func (j *Journal) Has(o Object) bool { return j != nil && slices.Contains(j.Objects, o) }
+
+// Moves reports whether the Cluster moves.
+func (j *Journal) Moves(cluster string) bool {
+	return j != nil && slices.ContainsFunc(j.Objects, func(o Object) bool {
+		return o.Kind == "Cluster" && o.Name == cluster && strings.HasPrefix(o.APIVersion, "cluster.x-k8s.io/")
+	})
+}
 
 // Merge is what the copies of a journal say together; nil when there is none. Only copies with the same ID are about the
 // same pivot: of these the phase that is furthest counts, because each is written down before it begins, and a kill can

@@ -638,6 +638,206 @@ func TestARunSaysThatItLives(t *testing.T) {
 	s.g.Expect(p.alive(t.Context())).To(MatchError(errOvertaken))
 }
 
+// A target that somebody resumed while it was copied may have taken hosts over: it is neither overwritten nor undone.
+func TestATargetThatActsIsNeitherOverwrittenNorUndone(t *testing.T) {
+	resume := func(s *site) {
+		home := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c"}}
+		s.g.Expect(s.target.Client.Patch(t.Context(), home, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":null}}`)))).To(Succeed())
+	}
+	untouched := func(_ int, w Write) error {
+		if w.Side == "target" && w.Kind != "ConfigMap" {
+			t.Errorf("the target acts: %s", w)
+		}
+		return nil
+	}
+	s := half(t, "acts-before")
+	resume(s)
+	for _, wish := range []pivot.Wish{{}, {Abort: true}, {}} {
+		_, err := s.run(s.source, s.target, wish, untouched)
+		s.g.Expect(err).To(MatchError(ErrRefused))
+		s.g.Expect(err).To(MatchError(ContainSubstring("Something arrived")))
+		s.g.Expect(s.ownersIn(s.target)).To(Equal(s.graph))
+	}
+	s.pause(s.target)
+	_, err := s.run(s.source, s.target, pivot.Wish{Abort: true}, untouched)
+	s.g.Expect(err).To(MatchError(ErrRefused), "it has acted")
+
+	s = half(t, "acts-meanwhile")
+	resumed := false
+	_, err = s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "target create Cluster c" {
+			resume(s)
+			resumed = true
+		} else if resumed {
+			return untouched(0, w)
+		}
+		return nil
+	})
+	s.g.Expect(resumed).To(BeTrue())
+	s.g.Expect(err).To(MatchError(ContainSubstring("Cluster c acts on the target")))
+	s.g.Expect(err).NotTo(Or(MatchError(ErrUndone), MatchError(ErrRefused)))
+	s.g.Expect(s.acts(s.target)).To(BeTrue())
+	s.sound()
+}
+
+// A move that died while it deleted is not gone on with when the target lacks something.
+func TestATakeOverLosesNothing(t *testing.T) {
+	s := newSite(t, "take-over")
+	s.stock("source delete Machine m")
+	late := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "late", Labels: map[string]string{clusterctlv1.ClusterctlMoveLabel: ""}}}
+	s.g.Expect(s.source.Client.Create(t.Context(), late)).To(Succeed())
+	_, err := s.run(s.source, s.target, pivot.Wish{TakeOver: true}, func(int, Write) error { return errKilled })
+	s.g.Expect(err).To(MatchError(ErrRefused))
+	s.g.Expect(err).To(MatchError(ContainSubstring("Secret late is not on the target")))
+	s.g.Expect(s.source.Client.Delete(t.Context(), late)).To(Succeed())
+	_, err = s.run(s.source, s.target, pivot.Wish{TakeOver: true}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.rests(s.target, s.source)
+}
+
+// other makes a Cluster that does not move.
+func (s *site) other(r *rig.Rig) {
+	s.g.Expect(client.IgnoreAlreadyExists(r.Client.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))).To(Succeed())
+	s.g.Expect(r.Client.Create(s.t.Context(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "other"},
+		Spec: clusterv1.ClusterSpec{InfrastructureRef: clusterv1.ContractVersionedObjectReference{
+			APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinCluster", Name: "other"}}})).To(Succeed())
+}
+
+// Another Cluster of the target's namespace is neither in the way nor touched, when all goes well and when it is undone.
+func TestAnotherClusterOfTheTargetIsLeftAlone(t *testing.T) {
+	s := newSite(t, "other")
+	s.other(s.target)
+	before := s.ownersIn(s.target)
+	_, err := s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "target create Machine m" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", errors.New("a policy says no"))
+		}
+		return nil
+	})
+	s.g.Expect(err).To(MatchError(ErrUndone))
+	s.g.Expect(s.ownersIn(s.source)).To(Equal(s.graph))
+	s.g.Expect(s.ownersIn(s.target)).To(Equal(before))
+	_, err = s.run(s.source, s.target, pivot.Wish{}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(s.ownersIn(s.source)).To(BeEmpty())
+	s.g.Expect(s.acts(s.target)).To(BeTrue())
+}
+
+// What the target had before is neither overwritten nor deleted; where it differs, a pivot does not begin.
+func TestWhatTheTargetHadStaysThere(t *testing.T) {
+	template := func(location string) *infrav1.QuoinMachineTemplate {
+		o := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "had", Name: "w"}}
+		o.Spec.Template.Spec.Artifacts = infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: location}}
+		return o
+	}
+	s := newSite(t, "had")
+	s.g.Expect(s.target.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}})).To(Succeed())
+	home := &clusterv1.Cluster{}
+	s.g.Expect(s.source.Client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "c"}, home)).To(Succeed())
+	moves := template("/opt/one/{{version}}")
+	moves.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c", UID: home.UID}}
+	s.g.Expect(s.source.Client.Create(t.Context(), moves)).To(Succeed())
+	other := template("/opt/other/{{version}}")
+	s.g.Expect(s.target.Client.Create(t.Context(), other)).To(Succeed())
+	_, err := s.run(s.source, s.target, pivot.Wish{}, nil)
+	s.g.Expect(err).To(MatchError(ErrRefused))
+	s.g.Expect(err).To(MatchError(ContainSubstring("QuoinMachineTemplate w")))
+	s.g.Expect(s.target.Client.Delete(t.Context(), other)).To(Succeed())
+
+	same := template("/opt/one/{{version}}")
+	s.g.Expect(s.target.Client.Create(t.Context(), same)).To(Succeed())
+	there := func() *infrav1.QuoinMachineTemplate {
+		o := &infrav1.QuoinMachineTemplate{}
+		s.g.Expect(s.target.Client.Get(t.Context(), client.ObjectKeyFromObject(same), o)).To(Succeed())
+		return o
+	}
+	_, err = s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "target create Secret m" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "m", errors.New("a policy says no to "+secretWord))
+		}
+		return nil
+	})
+	s.g.Expect(err).To(MatchError(ErrUndone))
+	s.g.Expect(there().UID).To(Equal(same.UID))
+	s.g.Expect(there().OwnerReferences).To(BeEmpty(), "the copy that owned it is deleted")
+	s.rests(s.source, s.target)
+	s.g.Expect(err.Error()).NotTo(ContainSubstring(secretWord))
+	s.sound()
+	j, loadErr := s.local.Load()
+	s.g.Expect(loadErr).NotTo(HaveOccurred())
+	s.g.Expect(j.Reason).To(Equal("the target refuses Secret m (Forbidden)"))
+
+	_, err = s.run(s.source, s.target, pivot.Wish{}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred(), strings.Join(s.lines, "\n"))
+	s.g.Expect(there().UID).To(Equal(same.UID))
+	s.rests(s.target, s.source)
+}
+
+// A take-over overwrites nothing that is another object of the same name.
+func TestATakeOverOverwritesNothing(t *testing.T) {
+	s := newSite(t, "take-ssh")
+	s.other(s.target)
+	key := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "ssh"}, StringData: map[string]string{"value": "another"}}
+	s.g.Expect(s.target.Client.Create(t.Context(), key)).To(Succeed())
+	_, err := s.run(s.source, s.target, pivot.Wish{TakeOver: true}, nil)
+	s.g.Expect(err).To(MatchError(ErrRefused))
+	s.g.Expect(err).To(MatchError(ContainSubstring("Secret ssh")))
+	s.g.Expect(s.target.Client.Get(t.Context(), client.ObjectKeyFromObject(key), key)).To(Succeed())
+	s.g.Expect(string(key.Data["value"])).To(Equal("another"))
+	s.g.Expect(s.acts(s.source)).To(BeTrue())
+}
+
+// What is made on the source while it is copied would stay behind, or be lost with it: the pivot is undone.
+func TestAnObjectThatIsMadeMeanwhileIsNotLost(t *testing.T) {
+	s := newSite(t, "meanwhile")
+	made, deleted := false, false
+	_, err := s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "target create Machine m" && !made {
+			made = true
+			s.other(s.source)
+		}
+		deleted = deleted || w.Side == "source" && w.Verb == "delete"
+		return nil
+	})
+	s.g.Expect(err).To(MatchError(ErrUndone))
+	s.g.Expect(err).To(MatchError(ContainSubstring("Cluster other was made on the source while it was copied")))
+	s.g.Expect(deleted).To(BeFalse())
+	s.g.Expect(s.acts(s.source)).To(BeTrue())
+	s.g.Expect(s.ownersIn(s.target)).To(BeEmpty())
+}
+
+// An edit of the source after it was verified is found by its version.
+func TestAnEditAfterTheComparisonIsFound(t *testing.T) {
+	s := half(t, "edited")
+	side, err := Connect(t.Context(), "source", cluster.Kubeconfig{Path: s.source.Kubeconfig}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	target, err := Connect(t.Context(), "target", cluster.Kubeconfig{Path: s.target.Kubeconfig}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	p := &Pivot{Source: side, Target: target, Namespace: s.namespace}
+	j, err := s.local.Load()
+	s.g.Expect(err).NotTo(HaveOccurred())
+	versions, err := p.verify(t.Context(), j, j.Objects)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(versions).To(HaveLen(len(j.Objects)))
+	s.g.Expect(p.edited(t.Context(), versions)).To(BeEmpty())
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c-ca"}}
+	s.g.Expect(s.source.Client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType, []byte(`{"data":{"more":"bW9yZQ=="}}`)))).To(Succeed())
+	s.g.Expect(p.edited(t.Context(), versions)).To(ConsistOf("Secret c-ca"))
+	s.g.Expect(p.settled(t.Context(), j, j.Objects)).To(MatchError(ContainSubstring("Secret c-ca differs in data.more")))
+}
+
+// An undoing that is interrupted says how the source is left.
+func TestAnUndoingThatIsInterruptedSaysSo(t *testing.T) {
+	s := half(t, "undo-says")
+	_, err := s.run(s.source, s.target, pivot.Wish{Abort: true}, func(_ int, w Write) error {
+		if w.Side == "target" && w.Verb == "delete" {
+			return errKilled
+		}
+		return nil
+	})
+	s.g.Expect(err).To(MatchError(ContainSubstring("still paused on the source: run the same command again")))
+}
+
 func (s *site) pause(r *rig.Rig) {
 	home := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c"}}
 	s.g.Expect(r.Client.Patch(s.t.Context(), home, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":true}}`)))).To(Succeed())
