@@ -120,8 +120,8 @@ func resolved(k cluster.Kubeconfig) (cluster.Kubeconfig, error) {
 	return k, nil
 }
 
-// sameWay refuses the way of the last pivot, or its way back, where a kubeconfig reaches another management cluster than
-// it did then. Source and target are the UIDs of those that were reached.
+// sameWay refuses the way of the last pivot, or its way back, where a kubeconfig reaches another management cluster
+// than it did then. Source and target are the UIDs of those that were reached.
 func sameWay(last *record, r record, source, target string) error {
 	if last == nil || last.Journal == nil || r.named {
 		return nil

@@ -54,7 +54,8 @@ func Differences(original, arrived *unstructured.Unstructured, uids map[Object]t
 	return found
 }
 
-// Changed says what of an object's content, beside its metadata and status, is not there as it was, by the paths of fields.
+// Changed says what of an object's content, beside its metadata and status, is not there as it was, by the paths of
+// fields.
 func Changed(original, arrived *unstructured.Unstructured) []string {
 	var found []string
 	add := func(path string) { found = append(found, path) }

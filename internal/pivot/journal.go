@@ -76,8 +76,8 @@ func (j *Journal) HeldFrom(run string, now time.Time) string {
 	if !j.Open() || j.Holder == "" || j.Holder == run || !now.Before(j.Renewed.Add(Lease)) {
 		return ""
 	}
-	return fmt.Sprintf("another run (%s) works on this pivot, and said so %s ago: wait for its end. When it is dead, this "+
-		"command goes on %s after its last word", j.Holder, now.Sub(j.Renewed).Round(time.Second), Lease)
+	return fmt.Sprintf("another run (%s) works on this pivot, and said so %s ago: wait for its end. When it is dead, "+
+		"this command goes on %s after its last word", j.Holder, now.Sub(j.Renewed).Round(time.Second), Lease)
 }
 
 // Open reports whether there is something left to do.
@@ -93,9 +93,9 @@ func (j *Journal) Moves(cluster string) bool {
 	})
 }
 
-// Merge is what the copies of a journal say together; nil when there is none. Only copies with the same ID are about the
-// same pivot: of these the phase that is furthest counts, because each is written down before it begins, and a kill can
-// come between two of the copies. A pivot that is open comes before one that is closed, whenever it began.
+// Merge is what the copies of a journal say together; nil when there is none. Only copies with the same ID are about
+// the same pivot: of these the phase that is furthest counts, because each is written down before it begins, and a kill
+// can come between two of the copies. A pivot that is open comes before one that is closed, whenever it began.
 func Merge(copies ...*Journal) *Journal {
 	var last *Journal
 	for _, j := range copies {

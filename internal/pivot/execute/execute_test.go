@@ -838,6 +838,32 @@ func TestAnUndoingThatIsInterruptedSaysSo(t *testing.T) {
 	s.g.Expect(err).To(MatchError(ContainSubstring("still paused on the source: run the same command again")))
 }
 
+// A command that was killed before it wrote the end down everywhere makes up for it.
+func TestTheEndIsWrittenDownEverywhere(t *testing.T) {
+	s := newSite(t, "end")
+	ended := false
+	_, err := s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "source update ConfigMap "+JournalName && s.acts(s.target) && !ended {
+			ended = true
+			return errKilled
+		}
+		return nil
+	})
+	s.g.Expect(err).To(HaveOccurred())
+	s.g.Expect(ended).To(BeTrue())
+	j, err := s.local.Load()
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(j.Phase).To(Equal(pivot.Releasing))
+	_, err = s.run(s.source, s.target, pivot.Wish{}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	j, err = s.local.Load()
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(j.Phase).To(Equal(pivot.Done))
+	kept := &corev1.ConfigMap{}
+	s.g.Expect(s.source.Client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: JournalName}, kept)).To(Succeed())
+	s.g.Expect(kept.Data[journalKey]).To(ContainSubstring(`"phase":"Done"`))
+}
+
 func (s *site) pause(r *rig.Rig) {
 	home := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c"}}
 	s.g.Expect(r.Client.Patch(s.t.Context(), home, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":true}}`)))).To(Succeed())

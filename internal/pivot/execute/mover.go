@@ -332,8 +332,8 @@ func (r *run) create(ctx context.Context, c client.WithWatch, o client.Object, o
 	}
 }
 
-// pausedThere keeps a Cluster that somebody has resumed on the target from being overwritten. The update fails when it is
-// resumed after that, because it names the version that was read before.
+// pausedThere keeps a Cluster that somebody has resumed on the target from being overwritten. The update fails when it
+// is resumed after that, because it names the version that was read before.
 func (r *run) pausedThere(ctx context.Context, c client.Client, o client.Object) error {
 	if r.object(o).Kind != "Cluster" {
 		return nil
@@ -343,7 +343,7 @@ func (r *run) pausedThere(ctx context.Context, c client.Client, o client.Object)
 		return err
 	}
 	if !ptr.Deref(there.Spec.Paused, false) {
-		return fmt.Errorf("Cluster %s acts on the target", there.Name)
+		return finding(fmt.Sprintf("Cluster %s acts on the target", there.Name))
 	}
 	return nil
 }

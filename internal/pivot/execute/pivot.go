@@ -47,6 +47,8 @@ type Pivot struct {
 	// holder names this run, held is the journal that it wrote last.
 	holder string
 	held   *pivot.Journal
+	// behind write a pivot that has ended where its end is not written down.
+	behind []func(context.Context) error
 	// now is the clock; nil is that of the machine.
 	now func() time.Time
 }
@@ -73,6 +75,11 @@ func (p *Pivot) Run(ctx context.Context, wish pivot.Wish) error {
 	}
 	if why := j.HeldFrom(p.holder, p.time()); why != "" {
 		return fmt.Errorf("%w: %s", ErrRefused, why)
+	}
+	for _, write := range p.behind {
+		if err := write(ctx); err != nil {
+			return refusal(err)
+		}
 	}
 	step, err := p.next(ctx, j, w, wish)
 	if err != nil {
@@ -117,8 +124,8 @@ func (p *Pivot) Run(ctx context.Context, wish pivot.Wish) error {
 	return nil
 }
 
-// next asks what comes next, and writes down first that a Cluster acted on the target before everything was there: it is
-// never undone from then on, also when it is paused again.
+// next asks what comes next, and writes down first that a Cluster acted on the target before everything was there: it
+// is never undone from then on, also when it is paused again.
 func (p *Pivot) next(ctx context.Context, j *pivot.Journal, w pivot.World, wish pivot.Wish) (pivot.Step, error) {
 	if acting := j.Acting(w); len(acting) > 0 && !slices.Equal(acting, j.Acted) {
 		j.Acted = acting
@@ -129,8 +136,8 @@ func (p *Pivot) next(ctx context.Context, j *pivot.Journal, w pivot.World, wish 
 	return pivot.Next(j, w, wish), nil
 }
 
-// released is the journal of a move that died while it deleted: what is left on the source, all of which is on the target,
-// and the Clusters that it left paused there.
+// released is the journal of a move that died while it deleted: what is left on the source, all of which is on the
+// target, and the Clusters that it left paused there.
 func (p *Pivot) released(w pivot.World) *pivot.Journal {
 	j := p.written(pivot.Releasing, slices.Clone(w.Source.Present))
 	for _, c := range w.Target.Clusters {
@@ -211,6 +218,18 @@ func (p *Pivot) journal(ctx context.Context) (*pivot.Journal, error) {
 	merged.Holder, merged.Renewed = "", time.Time{}
 	if target != nil && target.ID == j.ID {
 		merged.Holder, merged.Renewed = target.Holder, target.Renewed
+	}
+	p.behind = nil
+	late := func(kept *pivot.Journal) bool {
+		return !merged.Open() && kept != nil && kept.ID == merged.ID && kept.Phase != merged.Phase
+	}
+	for _, side := range []*Side{p.Target, p.Source} {
+		if kept := map[*Side]*pivot.Journal{p.Target: target, p.Source: source}[side]; late(kept) {
+			p.behind = append(p.behind, func(ctx context.Context) error { return side.keep(ctx, &merged) })
+		}
+	}
+	if late(local) {
+		p.behind = append(p.behind, func(context.Context) error { return p.Local.Save(&merged) })
 	}
 	return &merged, nil
 }
@@ -422,7 +441,7 @@ func (p *Pivot) copyOrUndo(ctx context.Context, j *pivot.Journal) error {
 	p.Report("giving up: %v", err)
 	if undoErr := p.undo(ctx, j, reason(err)); !errors.Is(undoErr, ErrUndone) {
 		// Something was done: neither refused nor undone.
-		return fmt.Errorf("%v; undoing: %v", err, undoErr)
+		return errors.New(err.Error() + "; undoing: " + undoErr.Error())
 	}
 	return fmt.Errorf("%w: %w", ErrUndone, err)
 }
@@ -445,7 +464,7 @@ func (p *Pivot) finish(ctx context.Context, j *pivot.Journal) error {
 	}
 	for i := range clusters {
 		if name := clusters[i].Name; j == nil || j.Moves(name) {
-			return fmt.Errorf("Cluster %s is left on the source; the target is still paused: run the same command again", name)
+			return fmt.Errorf("the source still has Cluster %s; the target is still paused: run the same command again", name)
 		}
 	}
 	for _, side := range []*Side{p.Source, p.Target} {
@@ -470,8 +489,8 @@ func (p *Pivot) undo(ctx context.Context, j *pivot.Journal, reason string) error
 	case errors.Is(err, ErrUndone), errors.Is(err, ErrRefused), errors.Is(err, errOvertaken):
 		return err
 	}
-	return fmt.Errorf("%w; Clusters of namespace %s are still paused on the source: run the same command again, it goes on "+
-		"undoing", err, p.Namespace)
+	return fmt.Errorf("%w; Clusters of namespace %s are still paused on the source: run the same command again, it goes "+
+		"on undoing", err, p.Namespace)
 }
 
 func (p *Pivot) takeBack(ctx context.Context, j *pivot.Journal, reason string) error {
@@ -616,8 +635,8 @@ func read(ctx context.Context, side *Side, object pivot.Object) (*unstructured.U
 // rounds in which the source has to come to rest.
 const rounds = 5
 
-// settled verifies what moves, and that the source has nothing beside it and is as it was when that was verified: what is
-// made or edited while it is paused would be lost.
+// settled verifies what moves, and that the source has nothing beside it and is as it was when that was verified: what
+// is made or edited while it is paused would be lost.
 func (p *Pivot) settled(ctx context.Context, j *pivot.Journal, moving []pivot.Object) error {
 	var edited []string
 	for range rounds {
@@ -672,7 +691,8 @@ func (p *Pivot) edited(ctx context.Context, versions map[pivot.Object]string) ([
 	return edited, nil
 }
 
-// verify compares every object on both sides before the first one is deleted. It ends with the versions of the originals.
+// verify compares every object on both sides before the first one is deleted. It ends with the versions of the
+// originals.
 func (p *Pivot) verify(ctx context.Context, j *pivot.Journal, moving []pivot.Object) (map[pivot.Object]string, error) {
 	originals, copies := map[pivot.Object]*unstructured.Unstructured{}, map[pivot.Object]*unstructured.Unstructured{}
 	uids := map[pivot.Object]types.UID{}
