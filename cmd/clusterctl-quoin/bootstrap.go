@@ -119,7 +119,12 @@ func (b *bootstrap) remove(ctx context.Context, w workspace, name string) error 
 		return fmt.Errorf("listing kind clusters: %w", err)
 	}
 	if slices.Contains(existing, kindName(name)) && !b.force {
-		managed, err := managedBy(ctx, w.bootstrapKubeconfig())
+		// The workspace's file may be about another cluster.
+		kubeconfig, err := b.kind.KubeConfig(kindName(name), false)
+		managed := ""
+		if err == nil {
+			managed, err = managedBy(ctx, []byte(kubeconfig))
+		}
 		if err != nil {
 			return fmt.Errorf("%w: the bootstrap cluster does not say what it manages: %w; --force deletes it regardless",
 				execute.ErrRefused, err)
@@ -149,10 +154,10 @@ func (b *bootstrap) kubeconfigPath(_ context.Context, w workspace, name string) 
 }
 
 // managedBy names the first Cluster or host that a management cluster has; empty when it has none, or no Cluster API.
-func managedBy(ctx context.Context, kubeconfig string) (string, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+func managedBy(ctx context.Context, kubeconfig []byte) (string, error) {
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", kubeconfig, err)
+		return "", errors.New("its kubeconfig cannot be read")
 	}
 	config.Timeout = 20 * time.Second
 	scheme := runtime.NewScheme()

@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	. "github.com/onsi/gomega"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	kind "sigs.k8s.io/kind/pkg/cluster"
 
@@ -113,6 +117,71 @@ func TestTheBootstrapKubeconfigHasAKnownPlace(t *testing.T) {
 	g.Expect(path).NotTo(BeAnExistingFile())
 }
 
+// The bootstrap cluster itself is asked what it manages: the workspace's file may be about another one, which is empty.
+func TestTheBootstrapClusterItselfIsAsked(t *testing.T) {
+	g := NewWithT(t)
+	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/api":
+			fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
+		case "/apis":
+			fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
+		case "/api/v1":
+			fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[]}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+		}
+	}))
+	defer empty.Close()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: empty.URL}
+	config.Contexts["c"], config.CurrentContext = &clientcmdapi.Context{Cluster: "c"}, "c"
+	content, err := clientcmd.Write(*config)
+	g.Expect(err).NotTo(HaveOccurred())
+
+	o := &options{workspace: t.TempDir(), out: &bytes.Buffer{}}
+	w, err := o.workspaceOf("prod")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(w.write(w.bootstrapKubeconfig(), content)).To(Succeed())
+	g.Expect(managedBy(t.Context(), content)).To(BeEmpty())
+	fake := &fakeKind{clusters: map[string]string{kindName("prod"): "that of another cluster"}}
+	b := &bootstrap{options: o, kind: fake}
+	g.Expect(b.remove(t.Context(), w, "prod")).To(MatchError(execute.ErrRefused))
+	g.Expect(fake.clusters).To(HaveLen(1))
+}
+
+// A kubeconfig is kept as it is found from any folder, and when another context is made the current one.
+func TestAKubeconfigIsResolved(t *testing.T) {
+	g := NewWithT(t)
+	t.Chdir(t.TempDir())
+	config := clientcmdapi.NewConfig()
+	config.Contexts["a"], config.CurrentContext = &clientcmdapi.Context{}, "a"
+	g.Expect(clientcmd.WriteToFile(*config, "k")).To(Succeed())
+	dir, err := os.Getwd()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(resolved(cluster.Kubeconfig{Path: "k"})).To(Equal(cluster.Kubeconfig{Path: filepath.Join(dir, "k"), Context: "a"}))
+	g.Expect(resolved(cluster.Kubeconfig{Path: "k", Context: "b"})).To(HaveField("Context", "b"))
+}
+
+// A way that the workspace remembers is refused where a file of it reaches another management cluster now.
+func TestTheWayBackIsTheSame(t *testing.T) {
+	g := NewWithT(t)
+	last := &record{Journal: &pivot.Journal{Source: "kind", Target: "self"}}
+	back := record{Back: true}
+	g.Expect(sameWay(last, back, "self", "kind")).To(Succeed())
+	g.Expect(sameWay(last, back, "other", "kind")).To(MatchError(execute.ErrRefused))
+	g.Expect(sameWay(last, back, "self", "other")).To(MatchError(execute.ErrRefused))
+	g.Expect(sameWay(last, record{}, "kind", "self")).To(Succeed(), "--abort of the way there")
+	g.Expect(sameWay(last, record{}, "self", "kind")).To(MatchError(execute.ErrRefused))
+	last = &record{Back: true, Journal: &pivot.Journal{Source: "self", Target: "kind"}}
+	g.Expect(sameWay(last, back, "self", "kind")).To(Succeed(), "again")
+	g.Expect(sameWay(last, back, "other", "kind")).To(MatchError(execute.ErrRefused))
+	g.Expect(sameWay(last, record{named: true}, "other", "third")).To(Succeed(), "the command names both")
+	g.Expect(sameWay(nil, record{}, "a", "b")).To(Succeed())
+}
+
 // The workspace remembers both sides, so that the way back needs no name of a file.
 func TestThePivotBackNeedsNoHand(t *testing.T) {
 	g := NewWithT(t)
@@ -134,7 +203,7 @@ func TestThePivotBackNeedsNoHand(t *testing.T) {
 
 	there, err := between(pivotOptions{to: self})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(there).To(Equal(record{Source: kindSide, Target: self, Namespace: "n"}), "from the bootstrap cluster of the workspace")
+	g.Expect(there).To(Equal(record{Source: kindSide, Target: self, Namespace: "n", named: true}), "from the bootstrap cluster of the workspace")
 	ended(there, pivot.Copying)
 	_, err = between(pivotOptions{back: true})
 	g.Expect(err).To(MatchError(execute.ErrRefused), "the way there is not finished")

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
@@ -65,7 +66,7 @@ func (p *pivotOptions) between(w workspace) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	r := record{Source: p.kubeconfig, Target: p.to, Namespace: p.namespace, Back: p.back}
+	r := record{Source: p.kubeconfig, Target: p.to, Namespace: p.namespace, Back: p.back, named: p.to.Path != ""}
 	if r.Target.Path == "" { // --back, or --abort alone
 		switch {
 		case last == nil:
@@ -102,6 +103,44 @@ func (p *pivotOptions) between(w workspace) (record, error) {
 	return r, nil
 }
 
+// resolved is a kubeconfig as it is found from anywhere, and when its current context is another one.
+func resolved(k cluster.Kubeconfig) (cluster.Kubeconfig, error) {
+	path, err := filepath.Abs(k.Path)
+	if err != nil {
+		return k, fmt.Errorf("resolving %s: %w", k.Path, err)
+	}
+	k.Path = path
+	if k.Context == "" {
+		config, err := clientcmd.LoadFromFile(path)
+		if err != nil {
+			return k, fmt.Errorf("reading %s: %w", path, err)
+		}
+		k.Context = config.CurrentContext
+	}
+	return k, nil
+}
+
+// sameWay refuses the way of the last pivot, or its way back, where a kubeconfig reaches another management cluster
+// than it did then. Source and target are the UIDs of those that were reached.
+func sameWay(last *record, r record, source, target string) error {
+	if last == nil || last.Journal == nil || r.named {
+		return nil
+	}
+	was := [2]string{last.Journal.Source, last.Journal.Target}
+	if r.Back != last.Back {
+		was[0], was[1] = was[1], was[0]
+	}
+	for i, reached := range []struct{ name, uid, path string }{
+		{"source", source, r.Source.Path}, {"target", target, r.Target.Path},
+	} {
+		if reached.uid != was[i] {
+			return fmt.Errorf("%w: %s reaches another management cluster than the %s of the last pivot implies: name both "+
+				"with --kubeconfig and --to", execute.ErrRefused, reached.path, reached.name)
+		}
+	}
+	return nil
+}
+
 // connect reaches both sides.
 func (p *pivotOptions) connect(ctx context.Context, name string) (*execute.Pivot, *local, error) {
 	w, err := p.workspaceOf(name)
@@ -111,6 +150,11 @@ func (p *pivotOptions) connect(ctx context.Context, name string) (*execute.Pivot
 	r, err := p.between(w)
 	if err != nil {
 		return nil, nil, err
+	}
+	for _, k := range []*cluster.Kubeconfig{&r.Source, &r.Target} {
+		if *k, err = resolved(*k); err != nil {
+			return nil, nil, err
+		}
 	}
 	observe := func(write execute.Write) error {
 		if p.verbose {
@@ -124,6 +168,13 @@ func (p *pivotOptions) connect(ctx context.Context, name string) (*execute.Pivot
 	}
 	target, err := execute.Connect(ctx, "target", r.Target, observe)
 	if err != nil {
+		return nil, nil, err
+	}
+	last, err := w.lastPivot()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := sameWay(last, r, source.UID, target.UID); err != nil {
 		return nil, nil, err
 	}
 	kept := &local{w, r}

@@ -45,6 +45,9 @@ type record struct {
 	// Back says that it was asked for by --back.
 	Back    bool           `json:"back,omitempty"`
 	Journal *pivot.Journal `json:"journal,omitempty"`
+
+	// named says that the command names the target itself.
+	named bool
 }
 
 func (w workspace) recordPath() string { return filepath.Join(w.dir, "pivot.json") }

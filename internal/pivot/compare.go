@@ -49,6 +49,16 @@ func Differences(original, arrived *unstructured.Unstructured, uids map[Object]t
 			add(fmt.Sprintf("metadata.ownerReferences[%s %s]", owner.Kind, owner.Name))
 		}
 	}
+	found = append(found, Changed(original, arrived)...)
+	slices.Sort(found)
+	return found
+}
+
+// Changed says what of an object's content, beside its metadata and status, is not there as it was, by the paths of
+// fields.
+func Changed(original, arrived *unstructured.Unstructured) []string {
+	var found []string
+	add := func(path string) { found = append(found, path) }
 	for key, value := range original.Object {
 		switch key {
 		case "apiVersion", "kind", "metadata", "status":

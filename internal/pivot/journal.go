@@ -8,6 +8,7 @@ package pivot
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -58,6 +59,25 @@ type Journal struct {
 	Target string `json:"target"`
 	// Objects that move.
 	Objects []Object `json:"objects"`
+	// Existing are those that the target had before: they are not overwritten, and an undoing leaves them.
+	Existing []Object `json:"existing,omitempty"`
+	// Acted are Clusters that acted on the target before everything was there.
+	Acted []string `json:"acted,omitempty"`
+	// Holder is the run that works on the pivot, and Renewed when it last said so. Only the target's copy counts.
+	Holder  string    `json:"holder,omitempty"`
+	Renewed time.Time `json:"renewed,omitzero"`
+}
+
+// Lease is how long a run that says nothing is taken for alive.
+const Lease = 2 * time.Minute
+
+// HeldFrom says why a run may not work on the pivot yet; empty when it may.
+func (j *Journal) HeldFrom(run string, now time.Time) string {
+	if !j.Open() || j.Holder == "" || j.Holder == run || !now.Before(j.Renewed.Add(Lease)) {
+		return ""
+	}
+	return fmt.Sprintf("another run (%s) works on this pivot, and said so %s ago: wait for its end. When it is dead, "+
+		"this command goes on %s after its last word", j.Holder, now.Sub(j.Renewed).Round(time.Second), Lease)
 }
 
 // Open reports whether there is something left to do.
@@ -66,22 +86,43 @@ func (j *Journal) Open() bool { return j != nil && j.Phase != Done && j.Phase !=
 // Has reports whether the object moves.
 func (j *Journal) Has(o Object) bool { return j != nil && slices.Contains(j.Objects, o) }
 
-// Merge is what the copies of a journal say together; nil when there is none. The phase that is furthest counts,
-// because each is written down before it begins, and a kill can come between two of the copies.
+// Moves reports whether the Cluster moves.
+func (j *Journal) Moves(cluster string) bool {
+	return j != nil && slices.ContainsFunc(j.Objects, func(o Object) bool {
+		return o.Kind == "Cluster" && o.Name == cluster && strings.HasPrefix(o.APIVersion, "cluster.x-k8s.io/")
+	})
+}
+
+// Merge is what the copies of a journal say together; nil when there is none. Only copies with the same ID are about
+// the same pivot: of these the phase that is furthest counts, because each is written down before it begins, and a kill
+// can come between two of the copies. A pivot that is open comes before one that is closed, whenever it began.
 func Merge(copies ...*Journal) *Journal {
 	var last *Journal
 	for _, j := range copies {
+		j = furthest(j, copies)
 		switch {
 		case j == nil:
-		case last == nil || j.Began.After(last.Began):
+		case last == nil || j.Open() && !last.Open():
 			last = j
-		case j.ID == last.ID && slices.Index(ranks, j.Phase) > slices.Index(ranks, last.Phase):
-			last = j
-		case j.ID == last.ID && j.Phase == last.Phase && len(j.Objects) > len(last.Objects):
+		case j.Open() == last.Open() && j.Began.After(last.Began):
 			last = j
 		}
 	}
 	return last
+}
+
+// furthest of the copies that are about the same pivot.
+func furthest(j *Journal, copies []*Journal) *Journal {
+	for _, other := range copies {
+		if other == nil || j == nil || other.ID != j.ID {
+			continue
+		}
+		was, is := slices.Index(ranks, j.Phase), slices.Index(ranks, other.Phase)
+		if is > was || is == was && len(other.Objects) > len(j.Objects) {
+			j = other
+		}
+	}
+	return j
 }
 
 // Between says why the journal is about other management clusters than these; empty when it is about them.

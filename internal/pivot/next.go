@@ -68,6 +68,9 @@ type Step struct {
 // Next decides what comes next for what was found. Never does it let both sides act, and never does it delete the last
 // copy of an object.
 func Next(j *Journal, w World, wish Wish) Step {
+	if j.Open() {
+		w = j.only(w)
+	}
 	if names := both(active(w.Source), active(w.Target)); len(names) > 0 {
 		return refusef("Cluster %s acts on both sides: pause it on the one whose hosts report StaleClaim "+
 			"(spec.paused), and run this again", strings.Join(names, ", "))
@@ -78,17 +81,39 @@ func Next(j *Journal, w World, wish Wish) Step {
 	return unwritten(w, wish)
 }
 
+// only leaves out Clusters that do not move: they neither hold the pivot up nor are touched by it.
+func (j *Journal) only(w World) World {
+	others := func(c Cluster) bool { return !j.Moves(c.Name) }
+	w.Source.Clusters = slices.DeleteFunc(slices.Clone(w.Source.Clusters), others)
+	w.Target.Clusters = slices.DeleteFunc(slices.Clone(w.Target.Clusters), others)
+	return w
+}
+
+// Acting are the Clusters of the journal that act on the target before everything is there; only while it is copied.
+func (j *Journal) Acting(w World) []string {
+	if j == nil || j.Phase != Copying {
+		return nil
+	}
+	return active(j.only(w).Target)
+}
+
 // next for a pivot that has been written down.
 func (j *Journal) next(w World, wish Wish) Step {
+	acting := j.Acting(w)
+	if len(acting) == 0 && j.Phase == Copying {
+		acting = j.Acted
+	}
 	switch {
+	case len(acting) > 0:
+		return refusef("Cluster %s acted on the target before everything was there, and may have taken hosts over: "+
+			"nothing is copied over it, and nothing of it is deleted. Pause it there (spec.paused), go on as docs/move.md "+
+			"says under \"Something arrived\", and then delete the ConfigMap quoin-pivot on both sides and pivot.json in "+
+			"the workspace", strings.Join(acting, ", "))
 	case wish.Abort && j.Phase == Releasing:
 		return refusef("the point of no return is behind: every object is on the target. Run this without --abort to finish")
 	case j.Phase == Undoing && len(active(w.Target)) > 0:
 		return refusef("Cluster %s acts on the target, and its copy is to be deleted there: pause it there "+
 			"(spec.paused) first", strings.Join(active(w.Target), ", "))
-	case wish.Abort && len(active(w.Target)) > 0:
-		return refusef("Cluster %s acts on the target, which may have taken hosts over: run this without --abort to finish",
-			strings.Join(active(w.Target), ", "))
 	case j.Phase == Undoing:
 		return Step{Undo, "goes on undoing: " + j.Reason}
 	case wish.Abort:
@@ -117,6 +142,8 @@ func (j *Journal) finish(w World) Step {
 // unwritten is what comes next where no pivot is under way as far as anybody wrote down.
 func unwritten(w World, wish Wish) Step {
 	source, target := w.Source.Clusters, w.Target.Clusters
+	shared := both(clusterNames(source), clusterNames(target))
+	missing := absent(w.Source.Present, w.Target.Present)
 	takeOver := func(a Action, format string, args ...any) Step {
 		message := fmt.Sprintf(format, args...)
 		if wish.TakeOver {
@@ -134,15 +161,22 @@ func unwritten(w World, wish Wish) Step {
 	case len(source) == 0 && len(w.Source.Present) == 0:
 		return takeOver(Resume, "everything is on the target, and Cluster %s is paused there",
 			strings.Join(paused(w.Target), ", "))
+	case len(target) > 0 && (len(source) == 0 || w.Source.Marked > 0) && len(missing) > 0:
+		return refusef("a move that died was deleting on the source, and %s is not on the target: move that by hand, or "+
+			"delete it on the source when nobody needs it, and run this again", listed(missing))
 	case len(target) > 0 && (len(source) == 0 || w.Source.Marked > 0):
 		return takeOver(Release, "%d objects are left on the source, %d of them marked as moved",
 			len(w.Source.Present), w.Source.Marked)
-	case len(target) > 0:
-		return takeOver(Copy, "Cluster %s is on both sides", clusterNames(target))
+	case len(both(shared, active(w.Target))) > 0:
+		return refusef("Cluster %s acts on the target, and may have taken hosts over: nothing is copied over it. Pause it "+
+			"there (spec.paused), and go on as docs/move.md says under \"Something arrived\"",
+			strings.Join(both(shared, active(w.Target)), ", "))
+	case len(shared) > 0:
+		return takeOver(Copy, "Cluster %s is on both sides", strings.Join(shared, ", "))
 	case len(paused(w.Source)) > 0:
 		return takeOver(Begin, "Cluster %s is paused on the source", strings.Join(paused(w.Source), ", "))
 	}
-	return Step{Begin, fmt.Sprintf("Cluster %s moves", clusterNames(source))}
+	return Step{Begin, fmt.Sprintf("Cluster %s moves", strings.Join(clusterNames(source), ", "))}
 }
 
 func refusef(format string, args ...any) Step { return Step{Refuse, fmt.Sprintf(format, args...)} }
@@ -161,8 +195,8 @@ func named(s Side, match func(Cluster) bool) []string {
 func active(s Side) []string { return named(s, func(c Cluster) bool { return !c.Paused }) }
 func paused(s Side) []string { return named(s, func(c Cluster) bool { return c.Paused }) }
 
-func clusterNames(clusters []Cluster) string {
-	return strings.Join(named(Side{Clusters: clusters}, func(Cluster) bool { return true }), ", ")
+func clusterNames(clusters []Cluster) []string {
+	return named(Side{Clusters: clusters}, func(Cluster) bool { return true })
 }
 
 func both(a, b []string) []string {

@@ -118,14 +118,26 @@ func TestNoStepLosesAnything(t *testing.T) {
 						if phase == Releasing {
 							g.Expect(absent(j.Objects, target.Present)).To(BeEmpty(), state)
 						}
+						g.Expect(absent(source.Present, target.Present)).To(BeEmpty(), state)
 					case Resume:
 						g.Expect(source.Present).To(BeEmpty(), state)
 					case Copy, Begin:
 						g.Expect(phase).NotTo(BeElementOf(Undoing, Releasing), state)
+						g.Expect(active(target)).To(BeEmpty(), state)
 					}
 				}
 			}
 		}
+	}
+}
+
+// A target that acted once is neither copied over nor undone, also when it is paused again.
+func TestATargetThatActedIsLeftAlone(t *testing.T) {
+	g := NewWithT(t)
+	j := &Journal{Phase: Copying, Objects: objectsOf("c,m,h"), Acted: []string{"c"}}
+	w := World{Source: sideOf(t, []string{"c:paused", "has=c,m,h"}), Target: sideOf(t, []string{"c:paused", "has=c"})}
+	for _, wish := range []Wish{{}, {Abort: true}, {TakeOver: true}} {
+		g.Expect(Next(j, w, wish).Action).To(Equal(Refuse))
 	}
 }
 
@@ -142,6 +154,9 @@ func TestTheCopiesOfAJournalAreMerged(t *testing.T) {
 	g.Expect(Merge(of("a", 0, Copying, 1), of("a", 0, Copying, 2)).Objects).To(HaveLen(2))
 	g.Expect(Merge(of("a", 0, Done, 1), of("b", 1, Copying, 1)).ID).To(Equal("b"), "the later pivot")
 	g.Expect(Merge(of("b", 1, Copying, 1), of("a", 0, Done, 1)).ID).To(Equal("b"))
+	g.Expect(Merge(of("b", 0, Copying, 1), of("a", 1, Done, 1)).ID).To(Equal("b"), "a clock that goes ahead hides no open pivot")
+	g.Expect(Merge(of("a", 1, Done, 1), of("b", 0, Copying, 1)).ID).To(Equal("b"))
+	g.Expect(Merge(of("a", 0, Copying, 1), of("b", 1, Undone, 1), of("a", 0, Done, 1)).ID).To(Equal("b"), "a is closed")
 }
 
 func TestWhatHasNotArrivedIsNamed(t *testing.T) {

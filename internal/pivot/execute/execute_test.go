@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
@@ -117,6 +118,9 @@ type site struct {
 	source, target *rig.Rig
 	local          memory
 	lines          []string
+	// runs of the command; early is how much earlier than the end of the former one's lease the next begins.
+	runs  int
+	early time.Duration
 	// graph of owners before the pivot.
 	graph []string
 }
@@ -228,7 +232,10 @@ func (s *site) ownersIn(r *rig.Rig) []string {
 	return lines
 }
 
-var errKilled = errors.New("killed")
+var (
+	errKilled = errors.New("killed")
+	began     = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+)
 
 // run the command; before is called before each write, whose answer an error is. errKilled kills the command.
 func (s *site) run(from, to *rig.Rig, wish pivot.Wish, before func(number int, w Write) error) ([]Write, error) {
@@ -237,6 +244,9 @@ func (s *site) run(from, to *rig.Rig, wish pivot.Wish, before func(number int, w
 	defer cancel()
 	var writes []Write
 	observe := func(w Write) error {
+		if ctx.Err() != nil {
+			return ctx.Err() // what is killed says no goodbye
+		}
 		if before != nil {
 			if err := before(len(writes)+1, w); errors.Is(err, errKilled) {
 				cancel()
@@ -255,6 +265,9 @@ func (s *site) run(from, to *rig.Rig, wish pivot.Wish, before func(number int, w
 	p := &Pivot{Source: source, Target: target, Namespace: s.namespace, Local: &s.local, Report: func(format string, args ...any) {
 		s.lines = append(s.lines, fmt.Sprintf(format, args...))
 	}}
+	s.runs++
+	now := began.Add(time.Duration(s.runs)*pivot.Lease - s.early)
+	p.now = func() time.Time { return now }
 	return writes, p.Run(ctx, wish)
 }
 
@@ -546,6 +559,309 @@ func TestAPivotThatWouldNotGoWellDoesNotBegin(t *testing.T) {
 			s.g.Expect(s.ownersIn(s.source)).To(Equal(s.graph))
 		})
 	}
+}
+
+// Two people run the command at once: the second is refused while the first lives. A first one that was taken for dead
+// writes nothing any more once it is back.
+func TestTwoPivotsAtOnce(t *testing.T) {
+	for name, early := range map[string]time.Duration{"lives": time.Second, "taken-for-dead": 0} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, "two-"+name)
+			var first, second error
+			created := 0
+			_, first = s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+				if w.Verb == "create" && w.Kind != "ConfigMap" && w.Kind != "Namespace" {
+					created++
+				}
+				if created == 10 && w.String() == "target update ConfigMap "+JournalName && second == nil {
+					s.early = early
+					_, second = s.run(s.source, s.target, pivot.Wish{Abort: true}, nil)
+				}
+				return nil
+			})
+			s.sound()
+			if early > 0 {
+				s.g.Expect(second).To(MatchError(ErrRefused))
+				s.g.Expect(second).To(MatchError(ContainSubstring("this command goes on 2m0s after its last word")))
+				s.g.Expect(first).NotTo(HaveOccurred())
+				s.rests(s.target, s.source)
+				return
+			}
+			s.g.Expect(second).To(MatchError(ErrUndone))
+			s.g.Expect(first).To(MatchError(errOvertaken))
+			s.rests(s.source, s.target)
+		})
+	}
+}
+
+// Two people begin at once: one journal is written.
+func TestTwoPivotsBeginAtOnce(t *testing.T) {
+	s := newSite(t, "two-begin")
+	var second error
+	done := false
+	_, first := s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "target create ConfigMap "+JournalName && !done {
+			done = true
+			_, second = s.run(s.source, s.target, pivot.Wish{}, nil)
+		}
+		return nil
+	})
+	s.g.Expect(second).NotTo(HaveOccurred())
+	s.g.Expect(first).To(MatchError(ErrRefused))
+	s.rests(s.target, s.source)
+}
+
+// A run that lives long says so, and ends when another one has gone on.
+func TestARunSaysThatItLives(t *testing.T) {
+	s := newSite(t, "lives-long")
+	side, err := Connect(t.Context(), "target", cluster.Kubeconfig{Path: s.target.Kubeconfig}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	now := began
+	p := &Pivot{Target: side, Namespace: s.namespace, holder: "first", now: func() time.Time { return now }}
+	j := &pivot.Journal{ID: "a", Phase: pivot.Copying, Namespace: s.namespace}
+	s.g.Expect(p.hold(t.Context(), j)).To(Succeed())
+	version := side.version
+	s.g.Expect(p.alive(t.Context())).To(Succeed())
+	s.g.Expect(side.version).To(Equal(version), "not yet")
+	now = now.Add(renewal)
+	s.g.Expect(p.alive(t.Context())).To(Succeed())
+	kept, err := side.journal(t.Context(), s.namespace)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(kept.HeldFrom("second", now.Add(pivot.Lease-1))).NotTo(BeEmpty())
+	s.g.Expect(kept.HeldFrom("second", now.Add(pivot.Lease))).To(BeEmpty())
+	other, err := Connect(t.Context(), "target", cluster.Kubeconfig{Path: s.target.Kubeconfig}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	_, err = other.journal(t.Context(), s.namespace)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(other.keep(t.Context(), j)).To(Succeed())
+	now = now.Add(renewal)
+	s.g.Expect(p.alive(t.Context())).To(MatchError(errOvertaken))
+}
+
+// A target that somebody resumed while it was copied may have taken hosts over: it is neither overwritten nor undone.
+func TestATargetThatActsIsNeitherOverwrittenNorUndone(t *testing.T) {
+	resume := func(s *site) {
+		home := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c"}}
+		s.g.Expect(s.target.Client.Patch(t.Context(), home, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":null}}`)))).To(Succeed())
+	}
+	untouched := func(_ int, w Write) error {
+		if w.Side == "target" && w.Kind != "ConfigMap" {
+			t.Errorf("the target acts: %s", w)
+		}
+		return nil
+	}
+	s := half(t, "acts-before")
+	resume(s)
+	for _, wish := range []pivot.Wish{{}, {Abort: true}, {}} {
+		_, err := s.run(s.source, s.target, wish, untouched)
+		s.g.Expect(err).To(MatchError(ErrRefused))
+		s.g.Expect(err).To(MatchError(ContainSubstring("Something arrived")))
+		s.g.Expect(s.ownersIn(s.target)).To(Equal(s.graph))
+	}
+	s.pause(s.target)
+	_, err := s.run(s.source, s.target, pivot.Wish{Abort: true}, untouched)
+	s.g.Expect(err).To(MatchError(ErrRefused), "it has acted")
+
+	s = half(t, "acts-meanwhile")
+	resumed := false
+	_, err = s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "target create Cluster c" {
+			resume(s)
+			resumed = true
+		} else if resumed {
+			return untouched(0, w)
+		}
+		return nil
+	})
+	s.g.Expect(resumed).To(BeTrue())
+	s.g.Expect(err).To(MatchError(ContainSubstring("Cluster c acts on the target")))
+	s.g.Expect(err).NotTo(Or(MatchError(ErrUndone), MatchError(ErrRefused)))
+	s.g.Expect(s.acts(s.target)).To(BeTrue())
+	s.sound()
+}
+
+// A move that died while it deleted is not gone on with when the target lacks something.
+func TestATakeOverLosesNothing(t *testing.T) {
+	s := newSite(t, "take-over")
+	s.stock("source delete Machine m")
+	late := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "late", Labels: map[string]string{clusterctlv1.ClusterctlMoveLabel: ""}}}
+	s.g.Expect(s.source.Client.Create(t.Context(), late)).To(Succeed())
+	_, err := s.run(s.source, s.target, pivot.Wish{TakeOver: true}, func(int, Write) error { return errKilled })
+	s.g.Expect(err).To(MatchError(ErrRefused))
+	s.g.Expect(err).To(MatchError(ContainSubstring("Secret late is not on the target")))
+	s.g.Expect(s.source.Client.Delete(t.Context(), late)).To(Succeed())
+	_, err = s.run(s.source, s.target, pivot.Wish{TakeOver: true}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.rests(s.target, s.source)
+}
+
+// other makes a Cluster that does not move.
+func (s *site) other(r *rig.Rig) {
+	s.g.Expect(client.IgnoreAlreadyExists(r.Client.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))).To(Succeed())
+	s.g.Expect(r.Client.Create(s.t.Context(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "other"},
+		Spec: clusterv1.ClusterSpec{InfrastructureRef: clusterv1.ContractVersionedObjectReference{
+			APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinCluster", Name: "other"}}})).To(Succeed())
+}
+
+// Another Cluster of the target's namespace is neither in the way nor touched, when all goes well and when it is undone.
+func TestAnotherClusterOfTheTargetIsLeftAlone(t *testing.T) {
+	s := newSite(t, "other")
+	s.other(s.target)
+	before := s.ownersIn(s.target)
+	_, err := s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "target create Machine m" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", errors.New("a policy says no"))
+		}
+		return nil
+	})
+	s.g.Expect(err).To(MatchError(ErrUndone))
+	s.g.Expect(s.ownersIn(s.source)).To(Equal(s.graph))
+	s.g.Expect(s.ownersIn(s.target)).To(Equal(before))
+	_, err = s.run(s.source, s.target, pivot.Wish{}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(s.ownersIn(s.source)).To(BeEmpty())
+	s.g.Expect(s.acts(s.target)).To(BeTrue())
+}
+
+// What the target had before is neither overwritten nor deleted; where it differs, a pivot does not begin.
+func TestWhatTheTargetHadStaysThere(t *testing.T) {
+	template := func(location string) *infrav1.QuoinMachineTemplate {
+		o := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "had", Name: "w"}}
+		o.Spec.Template.Spec.Artifacts = infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: location}}
+		return o
+	}
+	s := newSite(t, "had")
+	s.g.Expect(s.target.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}})).To(Succeed())
+	home := &clusterv1.Cluster{}
+	s.g.Expect(s.source.Client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "c"}, home)).To(Succeed())
+	moves := template("/opt/one/{{version}}")
+	moves.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c", UID: home.UID}}
+	s.g.Expect(s.source.Client.Create(t.Context(), moves)).To(Succeed())
+	other := template("/opt/other/{{version}}")
+	s.g.Expect(s.target.Client.Create(t.Context(), other)).To(Succeed())
+	_, err := s.run(s.source, s.target, pivot.Wish{}, nil)
+	s.g.Expect(err).To(MatchError(ErrRefused))
+	s.g.Expect(err).To(MatchError(ContainSubstring("QuoinMachineTemplate w")))
+	s.g.Expect(s.target.Client.Delete(t.Context(), other)).To(Succeed())
+
+	same := template("/opt/one/{{version}}")
+	s.g.Expect(s.target.Client.Create(t.Context(), same)).To(Succeed())
+	there := func() *infrav1.QuoinMachineTemplate {
+		o := &infrav1.QuoinMachineTemplate{}
+		s.g.Expect(s.target.Client.Get(t.Context(), client.ObjectKeyFromObject(same), o)).To(Succeed())
+		return o
+	}
+	_, err = s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "target create Secret m" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "m", errors.New("a policy says no to "+secretWord))
+		}
+		return nil
+	})
+	s.g.Expect(err).To(MatchError(ErrUndone))
+	s.g.Expect(there().UID).To(Equal(same.UID))
+	s.g.Expect(there().OwnerReferences).To(BeEmpty(), "the copy that owned it is deleted")
+	s.rests(s.source, s.target)
+	s.g.Expect(err.Error()).NotTo(ContainSubstring(secretWord))
+	s.sound()
+	j, loadErr := s.local.Load()
+	s.g.Expect(loadErr).NotTo(HaveOccurred())
+	s.g.Expect(j.Reason).To(Equal("the target refuses Secret m (Forbidden)"))
+
+	_, err = s.run(s.source, s.target, pivot.Wish{}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred(), strings.Join(s.lines, "\n"))
+	s.g.Expect(there().UID).To(Equal(same.UID))
+	s.rests(s.target, s.source)
+}
+
+// A take-over overwrites nothing that is another object of the same name.
+func TestATakeOverOverwritesNothing(t *testing.T) {
+	s := newSite(t, "take-ssh")
+	s.other(s.target)
+	key := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "ssh"}, StringData: map[string]string{"value": "another"}}
+	s.g.Expect(s.target.Client.Create(t.Context(), key)).To(Succeed())
+	_, err := s.run(s.source, s.target, pivot.Wish{TakeOver: true}, nil)
+	s.g.Expect(err).To(MatchError(ErrRefused))
+	s.g.Expect(err).To(MatchError(ContainSubstring("Secret ssh")))
+	s.g.Expect(s.target.Client.Get(t.Context(), client.ObjectKeyFromObject(key), key)).To(Succeed())
+	s.g.Expect(string(key.Data["value"])).To(Equal("another"))
+	s.g.Expect(s.acts(s.source)).To(BeTrue())
+}
+
+// What is made on the source while it is copied would stay behind, or be lost with it: the pivot is undone.
+func TestAnObjectThatIsMadeMeanwhileIsNotLost(t *testing.T) {
+	s := newSite(t, "meanwhile")
+	made, deleted := false, false
+	_, err := s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "target create Machine m" && !made {
+			made = true
+			s.other(s.source)
+		}
+		deleted = deleted || w.Side == "source" && w.Verb == "delete"
+		return nil
+	})
+	s.g.Expect(err).To(MatchError(ErrUndone))
+	s.g.Expect(err).To(MatchError(ContainSubstring("Cluster other was made on the source while it was copied")))
+	s.g.Expect(deleted).To(BeFalse())
+	s.g.Expect(s.acts(s.source)).To(BeTrue())
+	s.g.Expect(s.ownersIn(s.target)).To(BeEmpty())
+}
+
+// An edit of the source after it was verified is found by its version.
+func TestAnEditAfterTheComparisonIsFound(t *testing.T) {
+	s := half(t, "edited")
+	side, err := Connect(t.Context(), "source", cluster.Kubeconfig{Path: s.source.Kubeconfig}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	target, err := Connect(t.Context(), "target", cluster.Kubeconfig{Path: s.target.Kubeconfig}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	p := &Pivot{Source: side, Target: target, Namespace: s.namespace}
+	j, err := s.local.Load()
+	s.g.Expect(err).NotTo(HaveOccurred())
+	versions, err := p.verify(t.Context(), j, j.Objects)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(versions).To(HaveLen(len(j.Objects)))
+	s.g.Expect(p.edited(t.Context(), versions)).To(BeEmpty())
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c-ca"}}
+	s.g.Expect(s.source.Client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType, []byte(`{"data":{"more":"bW9yZQ=="}}`)))).To(Succeed())
+	s.g.Expect(p.edited(t.Context(), versions)).To(ConsistOf("Secret c-ca"))
+	s.g.Expect(p.settled(t.Context(), j, j.Objects)).To(MatchError(ContainSubstring("Secret c-ca differs in data.more")))
+}
+
+// An undoing that is interrupted says how the source is left.
+func TestAnUndoingThatIsInterruptedSaysSo(t *testing.T) {
+	s := half(t, "undo-says")
+	_, err := s.run(s.source, s.target, pivot.Wish{Abort: true}, func(_ int, w Write) error {
+		if w.Side == "target" && w.Verb == "delete" {
+			return errKilled
+		}
+		return nil
+	})
+	s.g.Expect(err).To(MatchError(ContainSubstring("still paused on the source: run the same command again")))
+}
+
+// A command that was killed before it wrote the end down everywhere makes up for it.
+func TestTheEndIsWrittenDownEverywhere(t *testing.T) {
+	s := newSite(t, "end")
+	ended := false
+	_, err := s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "source update ConfigMap "+JournalName && s.acts(s.target) && !ended {
+			ended = true
+			return errKilled
+		}
+		return nil
+	})
+	s.g.Expect(err).To(HaveOccurred())
+	s.g.Expect(ended).To(BeTrue())
+	j, err := s.local.Load()
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(j.Phase).To(Equal(pivot.Releasing))
+	_, err = s.run(s.source, s.target, pivot.Wish{}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	j, err = s.local.Load()
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(j.Phase).To(Equal(pivot.Done))
+	kept := &corev1.ConfigMap{}
+	s.g.Expect(s.source.Client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: JournalName}, kept)).To(Succeed())
+	s.g.Expect(kept.Data[journalKey]).To(ContainSubstring(`"phase":"Done"`))
 }
 
 func (s *site) pause(r *rig.Rig) {

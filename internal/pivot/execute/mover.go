@@ -58,21 +58,26 @@ type run struct {
 	namespace string
 	// again says that a pause was written by an earlier run, so that clusterctl is not to stop at it.
 	again bool
-	// journal is what may be deleted; only when removing.
+	// journal of the pivot; only when copying or removing.
 	journal *pivot.Journal
+	// spared are not deleted; only when removing.
+	spared []pivot.Object
 	// arriving is called before an object is made on the target for the first time; only when copying.
 	arriving func(context.Context, pivot.Object) error
 	// gate is called before the first deletion, with what moves; only when copying.
 	gate func(context.Context, []pivot.Object) error
+	// alive is called before each write, and while something is waited for. Its error ends the run.
+	alive func(context.Context) error
 	// waiting is called while something holds the move up.
 	waiting func(what string)
 
 	cancel context.CancelCauseFunc
 	open   bool
-	// seen are the objects that move, in their order; existing are those that the target has already.
-	seen, existing []pivot.Object
-	refused        map[pivot.Object]int
-	tryAdmission   bool
+	// seen are the objects that move, in their order; existing are those that the target has already, differing those of
+	// them with another content.
+	seen, existing, differing []pivot.Object
+	refused                   map[pivot.Object]int
+	tryAdmission              bool
 }
 
 // do runs it.
@@ -131,6 +136,11 @@ func (r *run) fromClient() client.Client {
 
 // mayWrite reports whether a write to the from side is made. It opens the gate before the first deletion.
 func (r *run) mayWrite(ctx context.Context, o client.Object, deletes bool) (bool, error) {
+	if r.writes() {
+		if err := r.alive(ctx); err != nil {
+			return false, r.give(err)
+		}
+	}
 	switch r.mode {
 	case copying:
 		if deletes && !r.open {
@@ -141,7 +151,8 @@ func (r *run) mayWrite(ctx context.Context, o client.Object, deletes bool) (bool
 		}
 		return true, nil
 	case removing:
-		return r.journal.Has(r.object(o)), nil
+		object := r.object(o)
+		return r.journal.Has(object) && !slices.Contains(r.spared, object), nil
 	default:
 		return false, nil
 	}
@@ -193,14 +204,17 @@ func (r *run) untilQuiet(ctx context.Context, c client.Client, key client.Object
 	}
 	r.waiting(fmt.Sprintf("%s %s: waiting until it is quiet (its condition Movable says for what)", o.Kind, o.Name))
 	err := wait.PollUntilContextTimeout(ctx, quietInterval, quietTimeout, false, func(ctx context.Context) (bool, error) {
+		if err := r.alive(ctx); err != nil {
+			return false, r.give(err)
+		}
 		if err := c.Get(ctx, key, o); err != nil {
 			return false, client.IgnoreNotFound(err)
 		}
 		return !blocked(), nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		return r.give(fmt.Errorf("%s %s is not quiet after %s: its condition Movable says what is waited for", o.Kind, o.Name,
-			quietTimeout))
+		return r.give(finding(fmt.Sprintf("%s %s is not quiet after %s: its condition Movable says what is waited for",
+			o.Kind, o.Name, quietTimeout)))
 	}
 	return err
 }
@@ -213,7 +227,11 @@ func (r *run) toClient() client.Client {
 			if _, isNamespace := o.(*corev1.Namespace); !r.writes() && !isNamespace {
 				return nil // what was only rehearsed is not there
 			}
-			return c.Get(ctx, key, o, options...)
+			err := c.Get(ctx, key, o, options...)
+			if r.mode == removing && apierrors.IsNotFound(err) && !r.journal.Has(r.object(o)) {
+				return nil // a Cluster that does not move, and is not resumed either
+			}
+			return err
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			// Providers matter to objects that are to be reconciled there, not to those that go.
@@ -234,6 +252,12 @@ func (r *run) toClient() client.Client {
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
 			if r.mode != copying {
 				return nil
+			}
+			if err := r.pausedThere(ctx, c, o); err != nil {
+				return r.give(err)
+			}
+			if slices.Contains(r.journal.Existing, r.object(o)) {
+				return nil // It has the same content, and stays what it was for others.
 			}
 			return r.answered(o, c.Update(ctx, o, options...))
 		},
@@ -273,13 +297,16 @@ func (r *run) create(ctx context.Context, c client.WithWatch, o client.Object, o
 		switch {
 		case err == nil:
 			r.existing = append(r.existing, object)
+			if original, ok := o.(*unstructured.Unstructured); !ok || len(pivot.Changed(original, there)) > 0 {
+				r.differing = append(r.differing, object)
+			}
 		case !apierrors.IsNotFound(err):
 			return r.give(fmt.Errorf("reading %s on the %s: %w", object, r.to.Name, err))
 		case r.tryAdmission:
 			tried := o.DeepCopyObject().(client.Object)
 			tried.SetUID("")
 			if err := r.to.Client.Create(ctx, tried, client.DryRunAll); err != nil {
-				return r.give(fmt.Errorf("the %s refuses %s: %w", r.to.Name, object, err))
+				return r.give(&rejection{r.to.Name, object, err})
 			}
 		}
 		o.SetUID("rehearsed")
@@ -298,11 +325,27 @@ func (r *run) create(ctx context.Context, c client.WithWatch, o client.Object, o
 		}
 		return err
 	default:
-		if err := r.arriving(ctx, object); err != nil {
+		if err := errors.Join(r.alive(ctx), r.arriving(ctx, object)); err != nil {
 			return r.give(err)
 		}
 		return r.answered(o, c.Create(ctx, o, options...))
 	}
+}
+
+// pausedThere keeps a Cluster that somebody has resumed on the target from being overwritten. The update fails when it
+// is resumed after that, because it names the version that was read before.
+func (r *run) pausedThere(ctx context.Context, c client.Client, o client.Object) error {
+	if r.object(o).Kind != "Cluster" {
+		return nil
+	}
+	there := &clusterv1.Cluster{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(o), there); err != nil {
+		return err
+	}
+	if !ptr.Deref(there.Spec.Paused, false) {
+		return finding(fmt.Sprintf("Cluster %s acts on the target", there.Name))
+	}
+	return nil
 }
 
 // answered gives the move up where the target will not take an object; an API server that does not answer is asked
@@ -316,9 +359,54 @@ func (r *run) answered(o client.Object, err error) error {
 	r.refused[object]++
 	final := apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)
 	if final || r.refused[object] >= refusals {
-		return r.give(fmt.Errorf("the %s refuses %s: %w", r.to.Name, object, err))
+		return r.give(&rejection{r.to.Name, object, err})
 	}
 	return err
+}
+
+// rejection of an object by a side.
+type rejection struct {
+	side   string
+	object pivot.Object
+	err    error
+}
+
+// Error implements error. What is said about a Secret may quote it.
+func (r *rejection) Error() string {
+	if r.object.Kind == "Secret" {
+		return r.String()
+	}
+	return fmt.Sprintf("the %s refuses %s: %v", r.side, r.object, r.err)
+}
+
+// String is what may be written down: an answer of admission may quote anything.
+func (r *rejection) String() string {
+	return fmt.Sprintf("the %s refuses %s (%s)", r.side, r.object, apierrors.ReasonForError(r.err))
+}
+
+// Unwrap implements errors.Unwrap.
+func (r *rejection) Unwrap() error { return r.err }
+
+// finding is an error that names objects and fields alone, and may be written down.
+type finding string
+
+// Error implements error.
+func (f finding) Error() string { return string(f) }
+
+// reason of an error that may be written down.
+func reason(err error) string {
+	var f finding
+	var r *rejection
+	switch {
+	case errors.As(err, &f):
+		return f.Error()
+	case errors.As(err, &r):
+		return r.String()
+	}
+	if answer := apierrors.ReasonForError(err); answer != metav1.StatusReasonUnknown {
+		return fmt.Sprintf("an API server answered %s", answer)
+	}
+	return "copying failed"
 }
 
 func (r *run) object(o client.Object) pivot.Object {

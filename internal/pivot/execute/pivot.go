@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -41,7 +43,18 @@ type Pivot struct {
 	Local          Local
 	// Report prints one line of progress.
 	Report func(format string, args ...any)
+
+	// holder names this run, held is the journal that it wrote last.
+	holder string
+	held   *pivot.Journal
+	// behind write a pivot that has ended where its end is not written down.
+	behind []func(context.Context) error
+	// now is the clock; nil is that of the machine.
+	now func() time.Time
 }
+
+// renewal is how often a run says that it lives.
+const renewal = pivot.Lease / 4
 
 // ErrRefused is what a pivot ends with that cannot go on by itself. Nothing was written since it was found.
 var ErrRefused = errors.New("refused")
@@ -54,40 +67,92 @@ func (p *Pivot) Run(ctx context.Context, wish pivot.Wish) error {
 	if p.Source.UID == p.Target.UID {
 		return fmt.Errorf("%w: source and target are the same management cluster", ErrRefused)
 	}
+	host, _ := os.Hostname()
+	p.holder = fmt.Sprintf("%s, process %d, %s", host, os.Getpid(), uuid.NewString()[:8])
 	j, w, err := p.found(ctx)
 	if err != nil {
 		return err
 	}
-	step := pivot.Next(j, w, wish)
+	if why := j.HeldFrom(p.holder, p.time()); why != "" {
+		return fmt.Errorf("%w: %s", ErrRefused, why)
+	}
+	for _, write := range p.behind {
+		if err := write(ctx); err != nil {
+			return refusal(err)
+		}
+	}
+	step, err := p.next(ctx, j, w, wish)
+	if err != nil {
+		return refusal(err)
+	}
 	p.Report("%s", step.Message)
+	if j != nil && step.Action != pivot.Refuse {
+		// From here on no other run can write the journal.
+		if err := p.hold(ctx, j); err != nil {
+			return refusal(err)
+		}
+	}
+	defer p.leave(ctx)
 	switch step.Action {
 	case pivot.Refuse:
 		return fmt.Errorf("%w: %s", ErrRefused, step.Message)
 	case pivot.Begin:
-		if j, err = p.begin(ctx, wish.TakeOver, pivot.Copying); err != nil {
+		if j, err = p.begin(ctx, wish.TakeOver); err != nil {
 			return err
 		}
 		return p.copyOrUndo(ctx, j)
 	case pivot.Copy:
 		if j == nil {
-			if j, err = p.begin(ctx, true, pivot.Copying); err != nil {
+			if j, err = p.begin(ctx, true); err != nil {
 				return err
 			}
 		}
 		return p.copyOrUndo(ctx, j)
 	case pivot.Release:
 		if j == nil {
-			if j, err = p.begin(ctx, true, pivot.Releasing); err != nil {
-				return err
+			j = p.released(w)
+			if err := p.save(ctx, j); err != nil {
+				return refusal(err)
 			}
 		}
 		return p.release(ctx, j)
 	case pivot.Resume:
 		return p.finish(ctx, j)
 	case pivot.Undo:
-		return p.undo(ctx, j, "a person asked for it")
+		return p.undo(ctx, j, "--abort")
 	}
 	return nil
+}
+
+// next asks what comes next, and writes down first that a Cluster acted on the target before everything was there: it
+// is never undone from then on, also when it is paused again.
+func (p *Pivot) next(ctx context.Context, j *pivot.Journal, w pivot.World, wish pivot.Wish) (pivot.Step, error) {
+	if acting := j.Acting(w); len(acting) > 0 && !slices.Equal(acting, j.Acted) {
+		j.Acted = acting
+		if err := p.save(ctx, j); err != nil {
+			return pivot.Step{}, err
+		}
+	}
+	return pivot.Next(j, w, wish), nil
+}
+
+// released is the journal of a move that died while it deleted: what is left on the source, all of which is on the
+// target, and the Clusters that it left paused there.
+func (p *Pivot) released(w pivot.World) *pivot.Journal {
+	j := p.written(pivot.Releasing, slices.Clone(w.Source.Present))
+	for _, c := range w.Target.Clusters {
+		if c.Paused && !j.Moves(c.Name) {
+			j.Objects = append(j.Objects, pivot.Object{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster",
+				Namespace: p.Namespace, Name: c.Name})
+		}
+	}
+	return j
+}
+
+// written is a new journal.
+func (p *Pivot) written(phase pivot.Phase, moving []pivot.Object) *pivot.Journal {
+	return &pivot.Journal{ID: uuid.NewString(), Began: p.time(), Phase: phase, Namespace: p.Namespace,
+		Source: p.Source.UID, Target: p.Target.UID, Objects: moving}
 }
 
 // found is the journal of the pivot that is under way, nil when none is, and what both sides have.
@@ -141,12 +206,45 @@ func (p *Pivot) journal(ctx context.Context) (*pivot.Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pivot.Merge(local, source, target), nil
+	j := pivot.Merge(source, target)
+	// The workspace may be about another pivot, or older than what both sides have.
+	if local != nil && local.Between(p.Namespace, p.Source.UID, p.Target.UID) == "" && (j == nil || j.ID == local.ID) {
+		j = pivot.Merge(local, source, target)
+	}
+	if j == nil {
+		return nil, nil
+	}
+	merged := *j
+	merged.Holder, merged.Renewed = "", time.Time{}
+	if target != nil && target.ID == j.ID {
+		merged.Holder, merged.Renewed = target.Holder, target.Renewed
+	}
+	p.behind = nil
+	late := func(kept *pivot.Journal) bool {
+		return !merged.Open() && kept != nil && kept.ID == merged.ID && kept.Phase != merged.Phase
+	}
+	for _, side := range []*Side{p.Target, p.Source} {
+		if kept := map[*Side]*pivot.Journal{p.Target: target, p.Source: source}[side]; late(kept) {
+			p.behind = append(p.behind, func(ctx context.Context) error { return side.keep(ctx, &merged) })
+		}
+	}
+	if late(local) {
+		p.behind = append(p.behind, func(context.Context) error { return p.Local.Save(&merged) })
+	}
+	return &merged, nil
 }
 
-// save writes the journal at all three places. The target is first: it is what a later command surely has.
+func (p *Pivot) time() time.Time {
+	if p.now != nil {
+		return p.now()
+	}
+	return time.Now().UTC()
+}
+
+// save writes the journal at all three places. The target is first, and decides which of two runs goes on; the others
+// are copies, in case that the target is lost.
 func (p *Pivot) save(ctx context.Context, j *pivot.Journal) error {
-	if err := p.Target.keep(ctx, j); err != nil {
+	if err := p.hold(ctx, j); err != nil {
 		return err
 	}
 	if err := p.Source.keep(ctx, j); err != nil {
@@ -155,20 +253,67 @@ func (p *Pivot) save(ctx context.Context, j *pivot.Journal) error {
 	return p.Local.Save(j)
 }
 
+// hold writes the journal on the target, with this run as the one that works on it.
+func (p *Pivot) hold(ctx context.Context, j *pivot.Journal) error {
+	j.Holder, j.Renewed = p.holder, p.time()
+	if !j.Open() {
+		j.Holder, j.Renewed = "", time.Time{}
+	}
+	if err := p.Target.keep(ctx, j); err != nil {
+		return err
+	}
+	held := *j
+	p.held = &held
+	return nil
+}
+
+// alive says now and then that this run lives, and ends it when another one has gone on. A target that does not answer
+// is no reason to end.
+func (p *Pivot) alive(ctx context.Context) error {
+	if !p.held.Open() || p.time().Sub(p.held.Renewed) < renewal {
+		return nil
+	}
+	held := *p.held
+	if err := p.hold(ctx, &held); errors.Is(err, errOvertaken) {
+		return err
+	}
+	return nil
+}
+
+// leave lets the next run go on at once.
+func (p *Pivot) leave(ctx context.Context) {
+	if !p.held.Open() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	left := *p.held
+	left.Holder, left.Renewed = "", time.Time{}
+	_ = p.Target.keep(ctx, &left) // It is free after a while otherwise.
+}
+
+// refusal is for a run that has done nothing yet.
+func refusal(err error) error {
+	if errors.Is(err, errOvertaken) {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return err
+}
+
 // begin lists what moves and writes the journal. What is on the target already is taken for a copy when a move that
 // died is taken over, and is in the way otherwise.
-func (p *Pivot) begin(ctx context.Context, takeOver bool, phase pivot.Phase) (*pivot.Journal, error) {
-	var moving []pivot.Object
+func (p *Pivot) begin(ctx context.Context, takeOver bool) (*pivot.Journal, error) {
+	var r *run
 	if takeOver {
-		r := p.run(rehearse)
+		r = p.run(rehearse)
 		r.again = true
-		if phase == pivot.Releasing {
-			r.mode = survey
-		}
 		if err := r.do(ctx); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 		}
-		moving = r.seen
+		if len(r.differing) > 0 {
+			return nil, fmt.Errorf("%w: the target has %s with another content, and nothing is overwritten: see which of the "+
+				"two is right, and make them equal or delete one", ErrRefused, r.differing[0])
+		}
 	} else {
 		// With the namespace there, the target's admission can be asked about everything that comes.
 		err := p.Target.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.Namespace}})
@@ -176,7 +321,7 @@ func (p *Pivot) begin(ctx context.Context, takeOver bool, phase pivot.Phase) (*p
 			return nil, fmt.Errorf("making namespace %s on the target: %w", p.Namespace, err)
 		}
 		var checks []pivot.Check
-		if checks, moving, err = p.Preflight(ctx); err != nil {
+		if checks, r, err = p.preflight(ctx); err != nil {
 			return nil, err
 		}
 		for _, check := range checks {
@@ -192,16 +337,22 @@ func (p *Pivot) begin(ctx context.Context, takeOver bool, phase pivot.Phase) (*p
 			return nil, err
 		}
 	}
-	j := &pivot.Journal{ID: uuid.NewString(), Began: time.Now().UTC(), Phase: phase, Namespace: p.Namespace,
-		Source: p.Source.UID, Target: p.Target.UID, Objects: moving}
-	if phase == pivot.Copying {
-		p.Report("%d objects move; --abort undoes the pivot until all of them are on the target", len(j.Objects))
-	}
-	return j, p.save(ctx, j)
+	j := p.written(pivot.Copying, r.seen)
+	j.Existing = r.existing
+	p.Report("%d objects move; --abort undoes the pivot until all of them are on the target", len(j.Objects))
+	return j, refusal(p.save(ctx, j))
 }
 
 // Preflight says whether a pivot may begin, and which objects it would move. It writes nothing.
 func (p *Pivot) Preflight(ctx context.Context) ([]pivot.Check, []pivot.Object, error) {
+	checks, r, err := p.preflight(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return checks, r.seen, nil
+}
+
+func (p *Pivot) preflight(ctx context.Context) ([]pivot.Check, *run, error) {
 	facts := pivot.Facts{Movable: map[string]*metav1.Condition{}}
 	clusters, err := p.clusters(ctx, p.Source)
 	if err != nil {
@@ -230,15 +381,20 @@ func (p *Pivot) Preflight(ctx context.Context) ([]pivot.Check, []pivot.Object, e
 	r := p.run(rehearse)
 	facts.Rehearsal = r.do(ctx)
 	facts.Moving, facts.Tried = len(r.seen), r.tryAdmission
-	facts.Existing = slices.DeleteFunc(r.existing, func(o pivot.Object) bool {
-		// A ClusterClass is shared, and stays behind with its templates where other Clusters use it.
-		return strings.HasSuffix(o.Kind, "Class") || strings.HasSuffix(o.Kind, "Template")
+	facts.Existing = slices.DeleteFunc(slices.Clone(r.existing), func(o pivot.Object) bool {
+		return shareable(o) && !slices.Contains(r.differing, o)
 	})
-	return pivot.Preflight(facts), r.seen, nil
+	return pivot.Preflight(facts), r, nil
+}
+
+// shareable reports whether several Clusters may use the object: a ClusterClass stays behind with its templates where
+// others use it.
+func shareable(o pivot.Object) bool {
+	return strings.HasSuffix(o.Kind, "Class") || strings.HasSuffix(o.Kind, "Template")
 }
 
 func (p *Pivot) run(m mode) *run {
-	return &run{mode: m, from: p.Source, to: p.Target, namespace: p.Namespace,
+	return &run{mode: m, from: p.Source, to: p.Target, namespace: p.Namespace, alive: p.alive,
 		waiting: func(what string) { p.Report("%s", what) }}
 }
 
@@ -248,7 +404,7 @@ func (p *Pivot) copyOrUndo(ctx context.Context, j *pivot.Journal) error {
 	p.Report("copying: Clusters of namespace %s are paused on the source meanwhile, and nothing is done to their hosts",
 		p.Namespace)
 	r := p.run(copying)
-	r.again = true
+	r.again, r.journal = true, j
 	r.arriving = func(ctx context.Context, o pivot.Object) error {
 		if j.Has(o) {
 			return nil
@@ -257,7 +413,7 @@ func (p *Pivot) copyOrUndo(ctx context.Context, j *pivot.Journal) error {
 		return p.save(ctx, j)
 	}
 	r.gate = func(ctx context.Context, moving []pivot.Object) error {
-		if err := p.verify(ctx, j, moving); err != nil {
+		if err := p.settled(ctx, j, moving); err != nil {
 			return err
 		}
 		released := *j
@@ -274,6 +430,8 @@ func (p *Pivot) copyOrUndo(ctx context.Context, j *pivot.Journal) error {
 	switch {
 	case err == nil:
 		return p.finish(ctx, j)
+	case errors.Is(err, errOvertaken):
+		return err
 	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted while %s: Clusters of namespace %s are paused on the source; the same command "+
 			"finishes, with --abort it undoes: %w", j.Phase, p.Namespace, err)
@@ -281,9 +439,9 @@ func (p *Pivot) copyOrUndo(ctx context.Context, j *pivot.Journal) error {
 		return fmt.Errorf("the source is half released, and the target still paused: run the same command again: %w", err)
 	}
 	p.Report("giving up: %v", err)
-	if undoErr := p.undo(ctx, j, err.Error()); undoErr != nil && !errors.Is(undoErr, ErrUndone) {
-		return fmt.Errorf("%w; undoing: %w; Clusters of namespace %s are still paused on the source: run the same "+
-			"command again", err, undoErr, p.Namespace)
+	if undoErr := p.undo(ctx, j, reason(err)); !errors.Is(undoErr, ErrUndone) {
+		// Something was done: neither refused nor undone.
+		return errors.New(err.Error() + "; undoing: " + undoErr.Error())
 	}
 	return fmt.Errorf("%w: %w", ErrUndone, err)
 }
@@ -300,8 +458,14 @@ func (p *Pivot) release(ctx context.Context, j *pivot.Journal) error {
 
 // finish lets the target go on, and what stays on the source for others.
 func (p *Pivot) finish(ctx context.Context, j *pivot.Journal) error {
-	if clusters, err := p.clusters(ctx, p.Source); err != nil || len(clusters) > 0 {
-		return errors.Join(err, fmt.Errorf("%d Clusters are left on the source; the target is still paused", len(clusters)))
+	clusters, err := p.clusters(ctx, p.Source)
+	if err != nil {
+		return err
+	}
+	for i := range clusters {
+		if name := clusters[i].Name; j == nil || j.Moves(name) {
+			return fmt.Errorf("the source still has Cluster %s; the target is still paused: run the same command again", name)
+		}
 	}
 	for _, side := range []*Side{p.Source, p.Target} {
 		if err := p.resume(ctx, side, j); err != nil {
@@ -318,13 +482,27 @@ func (p *Pivot) finish(ctx context.Context, j *pivot.Journal) error {
 	return nil
 }
 
-// undo deletes the copies, and lets the source go on.
+// undo deletes the copies, and lets the source go on. It ends with ErrUndone, or says how the source is left.
 func (p *Pivot) undo(ctx context.Context, j *pivot.Journal, reason string) error {
+	err := p.takeBack(ctx, j, reason)
+	switch {
+	case errors.Is(err, ErrUndone), errors.Is(err, ErrRefused), errors.Is(err, errOvertaken):
+		return err
+	}
+	return fmt.Errorf("%w; Clusters of namespace %s are still paused on the source: run the same command again, it goes "+
+		"on undoing", err, p.Namespace)
+}
+
+func (p *Pivot) takeBack(ctx context.Context, j *pivot.Journal, reason string) error {
 	w, err := p.world(ctx, j)
 	if err != nil {
 		return err
 	}
-	if step := pivot.Next(j, w, pivot.Wish{Abort: true}); step.Action != pivot.Undo {
+	step, err := p.next(ctx, j, w, pivot.Wish{Abort: true})
+	if err != nil {
+		return err
+	}
+	if step.Action != pivot.Undo {
 		return fmt.Errorf("%w: %s", ErrRefused, step.Message)
 	}
 	if j.Phase != pivot.Undoing {
@@ -334,7 +512,7 @@ func (p *Pivot) undo(ctx context.Context, j *pivot.Journal, reason string) error
 		}
 	}
 	r := p.run(removing)
-	r.from, r.to, r.journal = p.Target, p.Source, j
+	r.from, r.to, r.journal, r.spared = p.Target, p.Source, j, j.Existing
 	if err := r.do(ctx); err != nil {
 		return fmt.Errorf("removing the copies from the target: %w", err)
 	}
@@ -345,7 +523,7 @@ func (p *Pivot) undo(ctx context.Context, j *pivot.Journal, reason string) error
 	if err := p.save(ctx, j); err != nil {
 		return err
 	}
-	p.Report("undone: the source manages namespace %s as before, and the target has nothing of it", p.Namespace)
+	p.Report("undone: the source manages namespace %s as before, and no copy is on the target", p.Namespace)
 	return ErrUndone
 }
 
@@ -454,8 +632,68 @@ func read(ctx context.Context, side *Side, object pivot.Object) (*unstructured.U
 	return o, nil
 }
 
-// verify compares every object on both sides before the first one is deleted.
-func (p *Pivot) verify(ctx context.Context, j *pivot.Journal, moving []pivot.Object) error {
+// rounds in which the source has to come to rest.
+const rounds = 5
+
+// settled verifies what moves, and that the source has nothing beside it and is as it was when that was verified: what
+// is made or edited while it is paused would be lost.
+func (p *Pivot) settled(ctx context.Context, j *pivot.Journal, moving []pivot.Object) error {
+	var edited []string
+	for range rounds {
+		versions, err := p.verify(ctx, j, moving)
+		if err != nil {
+			return err
+		}
+		now := p.run(survey)
+		if err := now.do(ctx); err != nil {
+			return fmt.Errorf("listing the objects of the source again: %w", err)
+		}
+		for _, object := range now.seen {
+			if !slices.Contains(moving, object) {
+				return finding(object.String() + " was made on the source while it was copied")
+			}
+		}
+		if edited, err = p.edited(ctx, versions); err != nil || len(edited) == 0 {
+			return err
+		}
+	}
+	return finding(fmt.Sprintf("the source does not come to rest: %s is written while it is paused",
+		strings.Join(edited[:min(5, len(edited))], ", ")))
+}
+
+// edited are objects of the source with another version than that.
+func (p *Pivot) edited(ctx context.Context, versions map[pivot.Object]string) ([]string, error) {
+	now, listed := map[pivot.Object]string{}, map[pivot.Object]bool{}
+	for object := range versions {
+		kind := object
+		kind.Name = ""
+		if listed[kind] {
+			continue
+		}
+		listed[kind] = true
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(schema.FromAPIVersionAndKind(object.APIVersion, object.Kind+"List"))
+		if err := p.Source.Client.List(ctx, list, client.InNamespace(object.Namespace)); err != nil {
+			return nil, fmt.Errorf("listing %s of the source: %w", object.Kind, err)
+		}
+		for i := range list.Items {
+			kind.Name = list.Items[i].Name
+			now[kind] = list.Items[i].ResourceVersion
+		}
+	}
+	var edited []string
+	for object, version := range versions {
+		if now[object] != version {
+			edited = append(edited, object.String())
+		}
+	}
+	slices.Sort(edited)
+	return edited, nil
+}
+
+// verify compares every object on both sides before the first one is deleted. It ends with the versions of the
+// originals.
+func (p *Pivot) verify(ctx context.Context, j *pivot.Journal, moving []pivot.Object) (map[pivot.Object]string, error) {
 	originals, copies := map[pivot.Object]*unstructured.Unstructured{}, map[pivot.Object]*unstructured.Unstructured{}
 	uids := map[pivot.Object]types.UID{}
 	var found []string
@@ -465,12 +703,12 @@ func (p *Pivot) verify(ctx context.Context, j *pivot.Journal, moving []pivot.Obj
 		}
 		original, err := read(ctx, p.Source, object)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		arrived, err := read(ctx, p.Target, object)
 		switch {
 		case err != nil:
-			return err
+			return nil, err
 		case original == nil && arrived == nil:
 		case arrived == nil:
 			found = append(found, object.String()+" has not arrived")
@@ -480,14 +718,20 @@ func (p *Pivot) verify(ctx context.Context, j *pivot.Journal, moving []pivot.Obj
 			originals[object], copies[object], uids[object] = original, arrived, arrived.GetUID()
 		}
 	}
+	versions := map[pivot.Object]string{}
 	for object, original := range originals {
-		if differences := pivot.Differences(original, copies[object], uids); len(differences) > 0 {
+		versions[object] = original.GetResourceVersion()
+		differences := pivot.Differences(original, copies[object], uids)
+		if shareable(object) && slices.Contains(j.Existing, object) {
+			differences = pivot.Changed(original, copies[object])
+		}
+		if len(differences) > 0 {
 			found = append(found, fmt.Sprintf("%s differs in %s", object, strings.Join(differences, ", ")))
 		}
 	}
 	if len(found) == 0 {
-		return nil
+		return versions, nil
 	}
 	slices.Sort(found)
-	return fmt.Errorf("not everything has arrived as it was: %s", strings.Join(found[:min(5, len(found))], "; "))
+	return nil, finding("not everything has arrived as it was: " + strings.Join(found[:min(5, len(found))], "; "))
 }

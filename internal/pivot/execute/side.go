@@ -8,6 +8,7 @@ package execute
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +38,8 @@ type Side struct {
 	Client client.WithWatch
 
 	base cluster.Proxy
+	// version of the ConfigMap that was read or written last; empty when there was none.
+	version string
 }
 
 // Connect reaches a management cluster as clusterctl does. Before is called before each write to it, and keeps it from
@@ -138,15 +141,21 @@ const JournalName = "quoin-pivot"
 // journalKey of the ConfigMap's data.
 const journalKey = "journal.json"
 
+// errOvertaken is what a write of the journal ends with when another run has written it meanwhile.
+var errOvertaken = errors.New("another run goes on with this pivot, or one answer of the target was lost: look at " +
+	"`clusterctl quoin status`, and run the same command again")
+
 // journal reads that of the side; nil when there is none.
 func (s *Side) journal(ctx context.Context, namespace string) (*pivot.Journal, error) {
 	kept := &corev1.ConfigMap{}
+	s.version = ""
 	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: JournalName}, kept); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("reading the journal of the %s: %w", s.Name, err)
 	}
+	s.version = kept.ResourceVersion
 	j := &pivot.Journal{}
 	if err := json.Unmarshal([]byte(kept.Data[journalKey]), j); err != nil {
 		return nil, fmt.Errorf("decoding the journal of the %s (ConfigMap %s/%s): %w", s.Name, namespace, JournalName, err)
@@ -154,25 +163,29 @@ func (s *Side) journal(ctx context.Context, namespace string) (*pivot.Journal, e
 	return j, nil
 }
 
-// keep writes the journal of the side.
+// keep writes the journal of the side over the one that was read or written last, and over no other.
 func (s *Side) keep(ctx context.Context, j *pivot.Journal) error {
 	content, err := json.Marshal(j)
 	if err != nil {
 		return fmt.Errorf("encoding the journal: %w", err)
 	}
-	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: JournalName}}
+	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: JournalName,
+		ResourceVersion: s.version}}
 	kept.Data = map[string]string{journalKey: string(content)}
-	if err = s.Client.Update(ctx, kept); apierrors.IsNotFound(err) {
-		err = s.Client.Create(ctx, kept)
-		if apierrors.IsNotFound(err) {
-			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: j.Namespace}}
-			if err = s.Client.Create(ctx, namespace); err == nil {
-				err = s.Client.Create(ctx, kept)
-			}
+	if s.version != "" {
+		err = s.Client.Update(ctx, kept)
+	} else if err = s.Client.Create(ctx, kept); apierrors.IsNotFound(err) {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: j.Namespace}}
+		if err = s.Client.Create(ctx, namespace); err == nil {
+			err = s.Client.Create(ctx, kept)
 		}
 	}
-	if err != nil {
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+		return fmt.Errorf("writing the journal of the %s: %w", s.Name, errOvertaken)
+	case err != nil:
 		return fmt.Errorf("writing the journal of the %s: %w", s.Name, err)
 	}
+	s.version = kept.ResourceVersion
 	return nil
 }
