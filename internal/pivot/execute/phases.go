@@ -1,0 +1,192 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package execute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+)
+
+// copyOrUndo copies, verifies and releases. Where that fails before the point of no return, the source gets everything
+// back; a command that is interrupted leaves that to the next one.
+func (p *Pivot) copyOrUndo(ctx context.Context, j *pivot.Journal) error {
+	p.Report("copying: Clusters of namespace %s are paused on the source meanwhile, and nothing is done to their hosts",
+		p.Namespace)
+	r := p.run(copying)
+	r.again, r.journal = true, j
+	r.arriving = func(ctx context.Context, o pivot.Object) error {
+		if j.Has(o) {
+			return nil
+		}
+		j.Objects = append(j.Objects, o)
+		return p.save(ctx, j)
+	}
+	r.gate = func(ctx context.Context, moving []pivot.Object) error {
+		if err := p.settled(ctx, j, moving); err != nil {
+			return err
+		}
+		released := *j
+		released.Phase, released.Objects = pivot.Releasing, moving
+		if err := p.save(ctx, &released); err != nil {
+			return err
+		}
+		*j = released
+		p.Report("all %d objects are on the target as they were on the source. This is the point of no return: "+
+			"from here on the same command finishes, and nothing undoes", len(moving))
+		return nil
+	}
+	err := r.do(ctx)
+	switch {
+	case err == nil:
+		return p.finish(ctx, j)
+	case errors.Is(err, errOvertaken):
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted while %s: Clusters of namespace %s are paused on the source; the same command "+
+			"finishes, with --abort it undoes: %w", j.Phase, p.Namespace, err)
+	case r.open:
+		return fmt.Errorf("the source is half released, and the target still paused: run the same command again: %w", err)
+	}
+	p.Report("giving up: %v", err)
+	if undoErr := p.undo(ctx, j, reason(err)); !errors.Is(undoErr, ErrUndone) {
+		// Something was done: neither refused nor undone.
+		return errors.New(err.Error() + "; undoing: " + undoErr.Error())
+	}
+	return fmt.Errorf("%w: %w", ErrUndone, err)
+}
+
+// release deletes on the source what the target has, and lets the target go on.
+func (p *Pivot) release(ctx context.Context, j *pivot.Journal) error {
+	r := p.run(removing)
+	r.journal = j
+	if err := r.do(ctx); err != nil {
+		return fmt.Errorf("releasing the source: %w; the target is still paused: run the same command again", err)
+	}
+	return p.finish(ctx, j)
+}
+
+// finish lets the target go on, and what stays on the source for others.
+func (p *Pivot) finish(ctx context.Context, j *pivot.Journal) error {
+	clusters, err := p.clusters(ctx, p.Source)
+	if err != nil {
+		return err
+	}
+	for i := range clusters {
+		if name := clusters[i].Name; j == nil || j.Moves(name) {
+			return fmt.Errorf("the source still has Cluster %s; the target is still paused: run the same command again", name)
+		}
+	}
+	for _, side := range []*Side{p.Source, p.Target} {
+		if err := p.resume(ctx, side, j); err != nil {
+			return err
+		}
+	}
+	if j.Open() {
+		j.Phase = pivot.Done
+		if err := p.save(ctx, j); err != nil {
+			return err
+		}
+	}
+	p.Report("done: the target manages namespace %s", p.Namespace)
+	return nil
+}
+
+// undo deletes the copies, and lets the source go on. It ends with ErrUndone, or says how the source is left.
+func (p *Pivot) undo(ctx context.Context, j *pivot.Journal, reason string) error {
+	err := p.takeBack(ctx, j, reason)
+	switch {
+	case errors.Is(err, ErrUndone), errors.Is(err, ErrRefused), errors.Is(err, errOvertaken):
+		return err
+	}
+	return fmt.Errorf("%w; Clusters of namespace %s are still paused on the source: run the same command again, it goes "+
+		"on undoing", err, p.Namespace)
+}
+
+func (p *Pivot) takeBack(ctx context.Context, j *pivot.Journal, reason string) error {
+	w, err := p.world(ctx, j)
+	if err != nil {
+		return err
+	}
+	step, err := p.next(ctx, j, w, pivot.Wish{Abort: true})
+	if err != nil {
+		return err
+	}
+	if step.Action != pivot.Undo {
+		return fmt.Errorf("%w: %s", ErrRefused, step.Message)
+	}
+	if j.Phase != pivot.Undoing {
+		j.Phase, j.Reason = pivot.Undoing, reason
+		if err := p.save(ctx, j); err != nil {
+			return err
+		}
+	}
+	r := p.run(removing)
+	r.from, r.to, r.journal, r.spared = p.Target, p.Source, j, j.Existing
+	if err := r.do(ctx); err != nil {
+		return fmt.Errorf("removing the copies from the target: %w", err)
+	}
+	if err := p.resume(ctx, p.Source, j); err != nil {
+		return err
+	}
+	j.Phase = pivot.Undone
+	if err := p.save(ctx, j); err != nil {
+		return err
+	}
+	p.Report("undone: the source manages namespace %s as before, and no copy is on the target", p.Namespace)
+	return ErrUndone
+}
+
+// resume takes the pause off the Clusters and ClusterClasses of a side that move, or off all where nothing says which
+// do. The mover did so, unless it was killed.
+func (p *Pivot) resume(ctx context.Context, side *Side, j *pivot.Journal) error {
+	moves := func(kind, name string) bool {
+		return j == nil || j.Has(pivot.Object{APIVersion: clusterv1.GroupVersion.String(), Kind: kind,
+			Namespace: p.Namespace, Name: name})
+	}
+	classes := &clusterv1.ClusterClassList{}
+	if err := side.Client.List(ctx, classes, client.InNamespace(p.Namespace)); err != nil {
+		return fmt.Errorf("listing ClusterClasses of the %s: %w", side.Name, err)
+	}
+	for i := range classes.Items {
+		class := &classes.Items[i]
+		if _, ok := class.Annotations[clusterv1.PausedAnnotation]; !ok || !moves("ClusterClass", class.Name) {
+			continue
+		}
+		before := class.DeepCopy()
+		delete(class.Annotations, clusterv1.PausedAnnotation)
+		if err := side.Client.Patch(ctx, class, client.MergeFrom(before)); err != nil {
+			return fmt.Errorf("resuming ClusterClass %s of the %s: %w", class.Name, side.Name, err)
+		}
+	}
+	clusters, err := p.clusters(ctx, side)
+	if err != nil {
+		return err
+	}
+	for i := range clusters {
+		if !ptr.Deref(clusters[i].Spec.Paused, false) || !moves("Cluster", clusters[i].Name) {
+			continue
+		}
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":null}}`))
+		if err := side.Client.Patch(ctx, &clusters[i], patch); err != nil {
+			return fmt.Errorf("resuming Cluster %s of the %s: %w", clusters[i].Name, side.Name, err)
+		}
+	}
+	return nil
+}
+
+func (p *Pivot) clusters(ctx context.Context, side *Side) ([]clusterv1.Cluster, error) {
+	list := &clusterv1.ClusterList{}
+	if err := side.Client.List(ctx, list, client.InNamespace(p.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing Clusters of the %s: %w", side.Name, err)
+	}
+	return list.Items, nil
+}
