@@ -36,6 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
@@ -746,6 +747,18 @@ func TestWhatTheTargetHadStaysThere(t *testing.T) {
 
 	same := template("/opt/one/{{version}}")
 	s.g.Expect(s.target.Client.Create(t.Context(), same)).To(Succeed())
+	// Unlike a template, clusterctl finds a class without any owner, and so for a deletion too.
+	class := func() *clusterv1.ClusterClass {
+		o := &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "k"}}
+		o.Spec.Infrastructure.TemplateRef = clusterv1.ClusterClassTemplateReference{
+			APIVersion: infrav1.GroupVersion.String(), Kind: "QuoinClusterTemplate", Name: "k"}
+		o.Spec.ControlPlane.TemplateRef = clusterv1.ClusterClassTemplateReference{
+			APIVersion: controlplanev1.GroupVersion.String(), Kind: "QuoinControlPlaneTemplate", Name: "k"}
+		return o
+	}
+	hadClass := class()
+	s.g.Expect(s.source.Client.Create(t.Context(), class())).To(Succeed())
+	s.g.Expect(s.target.Client.Create(t.Context(), hadClass)).To(Succeed())
 	there := func() *infrav1.QuoinMachineTemplate {
 		o := &infrav1.QuoinMachineTemplate{}
 		s.g.Expect(s.target.Client.Get(t.Context(), client.ObjectKeyFromObject(same), o)).To(Succeed())
@@ -760,6 +773,9 @@ func TestWhatTheTargetHadStaysThere(t *testing.T) {
 	s.g.Expect(err).To(MatchError(ErrUndone))
 	s.g.Expect(there().UID).To(Equal(same.UID))
 	s.g.Expect(there().OwnerReferences).To(BeEmpty(), "the copy that owned it is deleted")
+	kept := &clusterv1.ClusterClass{}
+	s.g.Expect(s.target.Client.Get(t.Context(), client.ObjectKeyFromObject(hadClass), kept)).To(Succeed())
+	s.g.Expect(kept.UID).To(Equal(hadClass.UID))
 	s.rests(s.source, s.target)
 	s.g.Expect(err.Error()).NotTo(ContainSubstring(secretWord))
 	s.sound()
