@@ -83,7 +83,7 @@ func (b *bootstrap) create(_ context.Context, w workspace, name string) error {
 		if err := os.MkdirAll(w.dir, 0o700); err != nil {
 			return fmt.Errorf("making the workspace: %w", err)
 		}
-		// kind writes a kubeconfig wherever it is told, and in the user's own file otherwise.
+		// kind writes a kubeconfig to the path that it is given, and in the user's own file otherwise.
 		scratch, err := os.MkdirTemp(w.dir, ".kind-")
 		if err != nil {
 			return fmt.Errorf("making the workspace: %w", err)

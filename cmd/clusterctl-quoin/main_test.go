@@ -29,10 +29,12 @@ import (
 func TestHelpAndTables(t *testing.T) {
 	tables := map[string][][]string{
 		"preflight": checkTable([]pivot.Check{
-			{Name: "Cluster prod is movable", Result: pivot.Failed, Message: "MachinesWithoutNode: Machine prod-3 has no node yet"},
+			{Name: "Cluster prod is movable", Result: pivot.Failed,
+				Message: "MachinesWithoutNode: Machine prod-3 has no node yet"},
 			{Name: "Managers can be rescheduled on the target", Result: pivot.Warning, Message: "1 schedulable nodes"},
 		}),
-		"status": statusTable(execute.Status{Phase: pivot.Releasing, Next: pivot.Step{Action: pivot.Release, Message: "goes on releasing"},
+		"status": statusTable(execute.Status{Phase: pivot.Releasing, Next: pivot.Step{Action: pivot.Release,
+			Message: "goes on releasing"},
 			World: pivot.World{Source: pivot.Side{Present: []pivot.Object{{Kind: "QuoinHost", Name: "h"}}, Marked: 1},
 				Target: pivot.Side{Clusters: []pivot.Cluster{{Name: "prod", Paused: true}, {Name: "edge"}}}}}),
 	}
@@ -161,7 +163,8 @@ func TestAKubeconfigIsResolved(t *testing.T) {
 	g.Expect(clientcmd.WriteToFile(*config, "k")).To(Succeed())
 	dir, err := os.Getwd()
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(resolved(cluster.Kubeconfig{Path: "k"})).To(Equal(cluster.Kubeconfig{Path: filepath.Join(dir, "k"), Context: "a"}))
+	g.Expect(resolved(cluster.Kubeconfig{Path: "k"})).
+		To(Equal(cluster.Kubeconfig{Path: filepath.Join(dir, "k"), Context: "a"}))
 	g.Expect(resolved(cluster.Kubeconfig{Path: "k", Context: "b"})).To(HaveField("Context", "b"))
 }
 
@@ -188,7 +191,8 @@ func TestThePivotBackNeedsNoHand(t *testing.T) {
 	o := &options{workspace: t.TempDir(), namespace: "n"}
 	w, err := o.workspaceOf("prod")
 	g.Expect(err).NotTo(HaveOccurred())
-	kindSide, self := cluster.Kubeconfig{Path: w.bootstrapKubeconfig()}, cluster.Kubeconfig{Path: "self.kubeconfig", Context: "admin"}
+	kindSide, self := cluster.Kubeconfig{Path: w.bootstrapKubeconfig()}, cluster.Kubeconfig{Path: "self.kubeconfig",
+		Context: "admin"}
 	between := func(p pivotOptions) (record, error) {
 		p.options = o
 		return p.between(w)
@@ -203,7 +207,8 @@ func TestThePivotBackNeedsNoHand(t *testing.T) {
 
 	there, err := between(pivotOptions{to: self})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(there).To(Equal(record{Source: kindSide, Target: self, Namespace: "n", named: true}), "from the bootstrap cluster of the workspace")
+	g.Expect(there).To(Equal(record{Source: kindSide, Target: self, Namespace: "n", named: true}),
+		"from the bootstrap cluster of the workspace")
 	ended(there, pivot.Copying)
 	_, err = between(pivotOptions{back: true})
 	g.Expect(err).To(MatchError(execute.ErrRefused), "the way there is not finished")

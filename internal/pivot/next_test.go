@@ -145,16 +145,19 @@ func TestTheCopiesOfAJournalAreMerged(t *testing.T) {
 	g := NewWithT(t)
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	of := func(id string, minutes int, phase Phase, objects int) *Journal {
-		return &Journal{ID: id, Began: began.Add(time.Duration(minutes) * time.Minute), Phase: phase, Objects: make([]Object, objects)}
+		return &Journal{ID: id, Began: began.Add(time.Duration(minutes) * time.Minute), Phase: phase,
+			Objects: make([]Object, objects)}
 	}
 	g.Expect(Merge(nil, nil)).To(BeNil())
 	g.Expect(Merge(nil, of("a", 0, Copying, 1), nil).ID).To(Equal("a"))
-	g.Expect(Merge(of("a", 0, Copying, 1), of("a", 0, Releasing, 1)).Phase).To(Equal(Releasing), "a kill came between two copies")
+	g.Expect(Merge(of("a", 0, Copying, 1), of("a", 0, Releasing, 1)).Phase).
+		To(Equal(Releasing), "a kill came between two copies")
 	g.Expect(Merge(of("a", 0, Releasing, 1), of("a", 0, Copying, 1)).Phase).To(Equal(Releasing))
 	g.Expect(Merge(of("a", 0, Copying, 1), of("a", 0, Copying, 2)).Objects).To(HaveLen(2))
 	g.Expect(Merge(of("a", 0, Done, 1), of("b", 1, Copying, 1)).ID).To(Equal("b"), "the later pivot")
 	g.Expect(Merge(of("b", 1, Copying, 1), of("a", 0, Done, 1)).ID).To(Equal("b"))
-	g.Expect(Merge(of("b", 0, Copying, 1), of("a", 1, Done, 1)).ID).To(Equal("b"), "a clock that goes ahead hides no open pivot")
+	g.Expect(Merge(of("b", 0, Copying, 1), of("a", 1, Done, 1)).ID).
+		To(Equal("b"), "a clock that goes ahead hides no open pivot")
 	g.Expect(Merge(of("a", 1, Done, 1), of("b", 0, Copying, 1)).ID).To(Equal("b"))
 	g.Expect(Merge(of("a", 0, Copying, 1), of("b", 1, Undone, 1), of("a", 0, Done, 1)).ID).To(Equal("b"), "a is closed")
 }
@@ -175,7 +178,8 @@ func TestWhatHasNotArrivedIsNamed(t *testing.T) {
 		o.SetLabels(map[string]string{"l": "1"})
 		o.SetAnnotations(map[string]string{"a": "1", "clusterctl.cluster.x-k8s.io/block-move": ""})
 		o.SetFinalizers([]string{"f"})
-		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: "there"}})
+		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name,
+			UID: "there"}})
 		return o
 	}
 	set := func(value any, fields ...string) func(*unstructured.Unstructured) {
@@ -185,20 +189,26 @@ func TestWhatHasNotArrivedIsNamed(t *testing.T) {
 		change func(*unstructured.Unstructured)
 		want   []any
 	}{
-		"nothing":               {func(*unstructured.Unstructured) {}, nil},
-		"status":                {func(o *unstructured.Unstructured) { delete(o.Object, "status") }, nil},
-		"a field of admission":  {set("x", "spec", "defaulted"), nil},
-		"a label":               {func(o *unstructured.Unstructured) { o.SetLabels(nil) }, []any{"metadata.labels[l]"}},
-		"an annotation's value": {func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{"a": "2"}) }, []any{"metadata.annotations[a]"}},
-		"a finalizer":           {func(o *unstructured.Unstructured) { o.SetFinalizers(nil) }, []any{"metadata.finalizers[f]"}},
-		"an owner":              {func(o *unstructured.Unstructured) { o.SetOwnerReferences(nil) }, []any{"metadata.ownerReferences[Cluster c]"}},
+		"nothing":              {func(*unstructured.Unstructured) {}, nil},
+		"status":               {func(o *unstructured.Unstructured) { delete(o.Object, "status") }, nil},
+		"a field of admission": {set("x", "spec", "defaulted"), nil},
+		"a label":              {func(o *unstructured.Unstructured) { o.SetLabels(nil) }, []any{"metadata.labels[l]"}},
+		"an annotation's value": {func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{"a": "2"}) },
+			[]any{"metadata.annotations[a]"}},
+		"a finalizer": {func(o *unstructured.Unstructured) { o.SetFinalizers(nil) },
+			[]any{"metadata.finalizers[f]"}},
+		"an owner": {func(o *unstructured.Unstructured) { o.SetOwnerReferences(nil) },
+			[]any{"metadata.ownerReferences[Cluster c]"}},
 		"an owner of another UID": {func(o *unstructured.Unstructured) {
 			r := o.GetOwnerReferences()
 			r[0].UID = "here"
 			o.SetOwnerReferences(r)
 		}, []any{"metadata.ownerReferences[Cluster c]"}},
-		"a claim":            {set("other", "spec", "consumerRef", "machine"), []any{"spec.consumerRef.machine"}},
-		"all claims":         {func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "spec", "consumerRef") }, []any{"spec.consumerRef.machine"}},
+		"a claim": {set("other", "spec", "consumerRef", "machine"), []any{"spec.consumerRef.machine"}},
+		"all claims": {func(o *unstructured.Unstructured) {
+			unstructured.RemoveNestedField(o.Object, "spec",
+				"consumerRef")
+		}, []any{"spec.consumerRef.machine"}},
 		"a lower generation": {set(int64(0), "spec", "claimGeneration"), []any{"spec.claimGeneration"}},
 		"a host that was taken over": {func(o *unstructured.Unstructured) {
 			set(int64(2), "spec", "claimGeneration")(o)
@@ -220,21 +230,24 @@ func TestWhatHasNotArrivedIsNamed(t *testing.T) {
 func TestASecretsValueIsNotPrinted(t *testing.T) {
 	g := NewWithT(t)
 	secret := func(value string) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s"},
-			"data": map[string]any{"key": value}}}
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret",
+			"metadata": map[string]any{"name": "s"},
+			"data":     map[string]any{"key": value}}}
 	}
 	g.Expect(Differences(secret("one"), secret("two"), nil)).To(Equal([]string{"data.key"}))
 	deleted := secret("one")
 	now := metav1.Now()
 	deleted.SetDeletionTimestamp(&now)
-	g.Expect(Differences(deleted, secret("one"), nil)).To(Equal([]string{"metadata.deletionTimestamp"}), "it would come back")
+	g.Expect(Differences(deleted, secret("one"), nil)).
+		To(Equal([]string{"metadata.deletionTimestamp"}), "it would come back")
 }
 
 func TestAPreflight(t *testing.T) {
 	g := NewWithT(t)
 	node := func(name string, change func(*corev1.Node)) corev1.Node {
-		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-			{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
 		if change != nil {
 			change(&n)
 		}
@@ -244,8 +257,10 @@ func TestAPreflight(t *testing.T) {
 		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: key, Effect: effect}} }
 	}
 	facts := func(change func(*Facts)) Facts {
-		f := Facts{Movable: map[string]*metav1.Condition{"c": {Status: metav1.ConditionTrue, Reason: "Movable"}}, Moving: 3, Tried: true,
-			Nodes: []corev1.Node{node("a", nil), node("b", taint("node-role.kubernetes.io/control-plane", corev1.TaintEffectNoSchedule))}}
+		f := Facts{Movable: map[string]*metav1.Condition{"c": {Status: metav1.ConditionTrue, Reason: "Movable"}}, Moving: 3,
+			Tried: true,
+			Nodes: []corev1.Node{node("a", nil), node("b", taint("node-role.kubernetes.io/control-plane",
+				corev1.TaintEffectNoSchedule))}}
 		change(&f)
 		return f
 	}
@@ -261,9 +276,11 @@ func TestAPreflight(t *testing.T) {
 	}
 	for want, changes := range map[string][]func(*Facts){
 		"Passed Passed Passed Passed": {func(*Facts) {}, func(f *Facts) { f.Tried = false }},
-		"Warning Passed Passed Passed": {says("DeletionInFlight", metav1.ConditionFalse), says("HooksInFlight", metav1.ConditionFalse),
+		"Warning Passed Passed Passed": {says("DeletionInFlight", metav1.ConditionFalse), says("HooksInFlight",
+			metav1.ConditionFalse),
 			says("SharedClusterClass", metav1.ConditionFalse)},
-		"Failed Passed Passed Passed": {says("MachinesWithoutNode", metav1.ConditionFalse), says("Movable", metav1.ConditionUnknown),
+		"Failed Passed Passed Passed": {says("MachinesWithoutNode", metav1.ConditionFalse), says("Movable",
+			metav1.ConditionUnknown),
 			func(f *Facts) { f.Movable["c"] = nil }},
 		"Passed Failed Passed Passed": {func(f *Facts) { f.Rehearsal = fmt.Errorf("provider quoin is older") }},
 		"Passed Passed Failed Passed": {func(f *Facts) { f.Existing = objectsOf("h") }},
@@ -279,5 +296,6 @@ func TestAPreflight(t *testing.T) {
 			g.Expect(Blocks(Preflight(facts(change)))).To(Equal(strings.Contains(want, "Failed")))
 		}
 	}
-	g.Expect(results(facts(func(f *Facts) { f.Nodes[0] = node("a", taint("soft", corev1.TaintEffectPreferNoSchedule)) }))).To(HaveSuffix("Passed"))
+	g.Expect(results(facts(func(f *Facts) { f.Nodes[0] = node("a", taint("soft", corev1.TaintEffectPreferNoSchedule)) }))).
+		To(HaveSuffix("Passed"))
 }

@@ -78,7 +78,8 @@ func warm(r *rig.Rig) error {
 		of := crds.Items[i].Spec
 		group.Go(func() error {
 			list := &unstructured.UnstructuredList{}
-			list.SetGroupVersionKind(schema.GroupVersionKind{Group: of.Group, Version: of.Versions[len(of.Versions)-1].Name, Kind: of.Names.ListKind})
+			list.SetGroupVersionKind(schema.GroupVersionKind{Group: of.Group, Version: of.Versions[len(of.Versions)-1].Name,
+				Kind: of.Names.ListKind})
 			return client.IgnoreNotFound(r.Client.List(context.Background(), list))
 		})
 	}
@@ -88,11 +89,12 @@ func warm(r *rig.Rig) error {
 // provider writes down in clusterctl's inventory that ours is installed in a version.
 func provider(r *rig.Rig, version string) error {
 	name := clusterctlv1.ManifestLabel("quoin", clusterctlv1.InfrastructureProviderType)
-	return cluster.New(cluster.Kubeconfig{Path: r.Kubeconfig}, nil).ProviderInventory().Create(context.Background(), clusterctlv1.Provider{
-		TypeMeta:     metav1.TypeMeta{APIVersion: clusterctlv1.GroupVersion.String(), Kind: "Provider"},
-		ObjectMeta:   metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		ProviderName: "quoin", Type: string(clusterctlv1.InfrastructureProviderType), Version: version,
-	})
+	return cluster.New(cluster.Kubeconfig{Path: r.Kubeconfig}, nil).ProviderInventory().Create(context.Background(),
+		clusterctlv1.Provider{
+			TypeMeta:     metav1.TypeMeta{APIVersion: clusterctlv1.GroupVersion.String(), Kind: "Provider"},
+			ObjectMeta:   metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+			ProviderName: "quoin", Type: string(clusterctlv1.InfrastructureProviderType), Version: version,
+		})
 }
 
 func TestMain(m *testing.M) {
@@ -172,14 +174,16 @@ func newSite(t *testing.T, namespace string) *site {
 	}
 	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	home := &clusterv1.Cluster{ObjectMeta: of("c"), Spec: clusterv1.ClusterSpec{
-		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinCluster", Name: "c"}}}
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group,
+			Kind: "QuoinCluster", Name: "c"}}}
 	create(home)
 	quoinCluster := &infrav1.QuoinCluster{ObjectMeta: of("c", home)}
 	quoinCluster.Finalizers = []string{"quoincluster.infrastructure.cluster.x-k8s.io"}
 	create(quoinCluster)
 	machine := &clusterv1.Machine{ObjectMeta: of("m", home), Spec: clusterv1.MachineSpec{ClusterName: "c",
-		Bootstrap:         clusterv1.Bootstrap{DataSecretName: ptr.To("m")},
-		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachine", Name: "m"}}}
+		Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To("m")},
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group,
+			Kind: "QuoinMachine", Name: "m"}}}
 	create(machine)
 	quoinMachine := &infrav1.QuoinMachine{ObjectMeta: of("m", machine), Spec: infrav1.QuoinMachineSpec{
 		Artifacts: infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: "/opt/{{version}}"}}}}
@@ -188,12 +192,14 @@ func newSite(t *testing.T, namespace string) *site {
 	config := create(&bootstrapv1.KubeadmConfig{ObjectMeta: of("m", machine)})
 	create(secret(of("m", config)))
 	create(secret(of("c-ca")))
-	key := secret(metav1.ObjectMeta{Namespace: namespace, Name: "ssh", Labels: map[string]string{clusterctlv1.ClusterctlMoveLabel: ""},
+	key := secret(metav1.ObjectMeta{Namespace: namespace, Name: "ssh",
+		Labels:     map[string]string{clusterctlv1.ClusterctlMoveLabel: ""},
 		Finalizers: []string{infrav1.HostSecretFinalizer}})
 	create(key)
 	create(secret(metav1.ObjectMeta{Namespace: namespace, Name: "stays"}))
 	for _, name := range []string{"srv-1", "srv-2"} {
-		host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Finalizers: []string{"example.com/host"}},
+		host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+			Finalizers: []string{"example.com/host"}},
 			Spec: infrav1.QuoinHostSpec{Address: "0.0.0.10", User: "ops", CredentialsRef: infrav1.SecretReference{Name: "ssh"}}}
 		if name == "srv-1" {
 			host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: namespace, Name: "m", Machine: "m", Claim: "a"}
@@ -210,7 +216,8 @@ func newSite(t *testing.T, namespace string) *site {
 func (s *site) ownersIn(r *rig.Rig) []string {
 	s.t.Helper()
 	names, owners := map[types.UID]string{}, map[types.UID][]metav1.OwnerReference{}
-	for _, list := range []client.ObjectList{&clusterv1.ClusterList{}, &clusterv1.MachineList{}, &bootstrapv1.KubeadmConfigList{},
+	for _, list := range []client.ObjectList{&clusterv1.ClusterList{}, &clusterv1.MachineList{},
+		&bootstrapv1.KubeadmConfigList{},
 		&infrav1.QuoinClusterList{}, &infrav1.QuoinMachineList{}, &infrav1.QuoinHostList{}, &corev1.SecretList{}} {
 		s.g.Expect(r.Client.List(s.t.Context(), list, client.InNamespace(s.namespace))).To(Succeed())
 		s.g.Expect(meta.EachListItem(list, func(item runtime.Object) error {
@@ -263,7 +270,8 @@ func (s *site) run(from, to *rig.Rig, wish pivot.Wish, before func(number int, w
 	s.g.Expect(err).NotTo(HaveOccurred())
 	target, err := Connect(ctx, "target", cluster.Kubeconfig{Path: to.Kubeconfig}, observe)
 	s.g.Expect(err).NotTo(HaveOccurred())
-	p := &Pivot{Source: source, Target: target, Namespace: s.namespace, Local: &s.local, Report: func(format string, args ...any) {
+	p := &Pivot{Source: source, Target: target, Namespace: s.namespace, Local: &s.local, Report: func(format string,
+		args ...any) {
 		s.lines = append(s.lines, fmt.Sprintf(format, args...))
 	}}
 	s.runs++
@@ -328,7 +336,8 @@ func TestAPivotThereAndBack(t *testing.T) {
 	s.g.Expect(err).NotTo(HaveOccurred(), "again: there is nothing to do, and nothing is written")
 
 	host := &infrav1.QuoinHost{}
-	s.g.Expect(s.target.Client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "srv-1"}, host)).To(Succeed())
+	s.g.Expect(s.target.Client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "srv-1"}, host)).
+		To(Succeed())
 	s.g.Expect(host.Spec.ConsumerRef.Machine).To(Equal("m"))
 	s.settle(s.target)
 	_, err = s.run(s.target, s.source, pivot.Wish{}, nil)
@@ -341,12 +350,15 @@ func (s *site) settle(r *rig.Rig) {
 	ctx, key := s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "c"}
 	home, machine := &clusterv1.Cluster{}, &clusterv1.Machine{}
 	s.g.Expect(r.Client.Get(ctx, key, home)).To(Succeed())
-	home.Status.Initialization.InfrastructureProvisioned, home.Status.Initialization.ControlPlaneInitialized = ptr.To(true), ptr.To(true)
-	conditions.Set(home, metav1.Condition{Type: clusterv1.ClusterControlPlaneInitializedCondition, Status: metav1.ConditionTrue, Reason: "Initialized"})
+	home.Status.Initialization.InfrastructureProvisioned,
+		home.Status.Initialization.ControlPlaneInitialized = ptr.To(true), ptr.To(true)
+	conditions.Set(home, metav1.Condition{Type: clusterv1.ClusterControlPlaneInitializedCondition,
+		Status: metav1.ConditionTrue, Reason: "Initialized"})
 	s.g.Expect(r.Client.Status().Update(ctx, home)).To(Succeed())
 	movable := &infrav1.QuoinCluster{}
 	s.g.Expect(r.Client.Get(ctx, key, movable)).To(Succeed())
-	conditions.Set(movable, metav1.Condition{Type: infrav1.ClusterMovableCondition, Status: metav1.ConditionTrue, Reason: "Movable"})
+	conditions.Set(movable, metav1.Condition{Type: infrav1.ClusterMovableCondition, Status: metav1.ConditionTrue,
+		Reason: "Movable"})
 	s.g.Expect(r.Client.Status().Update(ctx, movable)).To(Succeed())
 	key.Name = "m"
 	s.g.Expect(r.Client.Get(ctx, key, machine)).To(Succeed())
@@ -360,8 +372,8 @@ func sparse(i int, w Write) bool {
 	return os.Getenv("QUOIN_SIM_LONG") == "" && !special && i%15 != 0
 }
 
-// A pivot is killed before each of its writes. The same command then finishes it, and with --abort undoes it as long as the
-// point of no return is not behind.
+// A pivot is killed before each of its writes. The same command then finishes it, and with --abort undoes it as long
+// as the point of no return is not behind.
 func TestAPivotThatIsKilledAnywhere(t *testing.T) {
 	s := newSite(t, "kill-none")
 	all, err := s.run(s.source, s.target, pivot.Wish{}, nil)
@@ -470,7 +482,8 @@ func TestAnUndoingThatIsKilledAnywhere(t *testing.T) {
 func TestAPivotThatFailsIsUndone(t *testing.T) {
 	tamper := func(s *site, change func(*infrav1.QuoinHost)) error {
 		host := &infrav1.QuoinHost{}
-		if err := s.target.Client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "srv-1"}, host); err != nil {
+		if err := s.target.Client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "srv-1"},
+			host); err != nil {
 			return err
 		}
 		change(host)
@@ -503,7 +516,8 @@ func TestAPivotThatFailsIsUndone(t *testing.T) {
 			return tamper(s, func(h *infrav1.QuoinHost) { h.Finalizers = nil })
 		}), "QuoinHost srv-1 differs in metadata.finalizers[example.com/host]"},
 		"gone": {atTheEnd(func(s *site) error {
-			return s.target.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c-ca"}})
+			return s.target.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace,
+				Name: "c-ca"}})
 		}), "Secret c-ca has not arrived"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -535,7 +549,8 @@ func TestAPivotThatWouldNotGoWellDoesNotBegin(t *testing.T) {
 		"movable": {func(s *site) {
 			c := &infrav1.QuoinCluster{}
 			update(s, c, "c", func() {
-				conditions.Set(c, metav1.Condition{Type: infrav1.ClusterMovableCondition, Status: metav1.ConditionFalse, Reason: "Deleting", Message: "host h"})
+				conditions.Set(c, metav1.Condition{Type: infrav1.ClusterMovableCondition, Status: metav1.ConditionFalse,
+					Reason: "Deleting", Message: "host h"})
 			})
 		}, "Deleting: host h"},
 		"node": {func(s *site) {
@@ -543,8 +558,11 @@ func TestAPivotThatWouldNotGoWellDoesNotBegin(t *testing.T) {
 			update(s, m, "m", func() { m.Status.NodeRef.Name = ""; m.Status.Phase = "Running" })
 		}, "is still provisioning the node"},
 		"names": {func(s *site) {
-			s.g.Expect(s.target.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}})).To(Succeed())
-			s.g.Expect(s.target.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "ssh"}})).To(Succeed())
+			s.g.Expect(s.target.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}})).
+				To(Succeed())
+			s.g.Expect(s.target.Client.Create(t.Context(),
+				&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "ssh"}})).
+				To(Succeed())
 		}, "Secret ssh"},
 		"paused": {func(s *site) { s.pause(s.source) }, "--take-over"},
 	} {
@@ -643,7 +661,9 @@ func TestARunSaysThatItLives(t *testing.T) {
 func TestATargetThatActsIsNeitherOverwrittenNorUndone(t *testing.T) {
 	resume := func(s *site) {
 		home := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c"}}
-		s.g.Expect(s.target.Client.Patch(t.Context(), home, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":null}}`)))).To(Succeed())
+		s.g.Expect(s.target.Client.Patch(t.Context(), home, client.RawPatch(types.MergePatchType,
+			[]byte(`{"spec":{"paused":null}}`)))).
+			To(Succeed())
 	}
 	untouched := func(_ int, w Write) error {
 		if w.Side == "target" && w.Kind != "ConfigMap" {
@@ -685,7 +705,8 @@ func TestATargetThatActsIsNeitherOverwrittenNorUndone(t *testing.T) {
 func TestATakeOverLosesNothing(t *testing.T) {
 	s := newSite(t, "take-over")
 	s.stock("source delete Machine m")
-	late := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "late", Labels: map[string]string{clusterctlv1.ClusterctlMoveLabel: ""}}}
+	late := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "late",
+		Labels: map[string]string{clusterctlv1.ClusterctlMoveLabel: ""}}}
 	s.g.Expect(s.source.Client.Create(t.Context(), late)).To(Succeed())
 	_, err := s.run(s.source, s.target, pivot.Wish{TakeOver: true}, func(int, Write) error { return errKilled })
 	s.g.Expect(err).To(MatchError(ErrRefused))
@@ -698,13 +719,17 @@ func TestATakeOverLosesNothing(t *testing.T) {
 
 // other makes a Cluster that does not move.
 func (s *site) other(r *rig.Rig) {
-	s.g.Expect(client.IgnoreAlreadyExists(r.Client.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))).To(Succeed())
-	s.g.Expect(r.Client.Create(s.t.Context(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "other"},
+	s.g.Expect(client.IgnoreAlreadyExists(r.Client.Create(s.t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))).
+		To(Succeed())
+	s.g.Expect(r.Client.Create(s.t.Context(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace,
+		Name: "other"},
 		Spec: clusterv1.ClusterSpec{InfrastructureRef: clusterv1.ContractVersionedObjectReference{
 			APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinCluster", Name: "other"}}})).To(Succeed())
 }
 
-// Another Cluster of the target's namespace is neither in the way nor touched, when all goes well and when it is undone.
+// Another Cluster of the target's namespace is neither in the way nor touched, when all goes well and when it is
+// undone.
 func TestAnotherClusterOfTheTargetIsLeftAlone(t *testing.T) {
 	s := newSite(t, "other")
 	s.other(s.target)
@@ -732,11 +757,13 @@ func TestWhatTheTargetHadStaysThere(t *testing.T) {
 		return o
 	}
 	s := newSite(t, "had")
-	s.g.Expect(s.target.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}})).To(Succeed())
+	s.g.Expect(s.target.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}})).
+		To(Succeed())
 	home := &clusterv1.Cluster{}
 	s.g.Expect(s.source.Client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "c"}, home)).To(Succeed())
 	moves := template("/opt/one/{{version}}")
-	moves.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c", UID: home.UID}}
+	moves.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster",
+		Name: "c", UID: home.UID}}
 	s.g.Expect(s.source.Client.Create(t.Context(), moves)).To(Succeed())
 	other := template("/opt/other/{{version}}")
 	s.g.Expect(s.target.Client.Create(t.Context(), other)).To(Succeed())
@@ -766,7 +793,8 @@ func TestWhatTheTargetHadStaysThere(t *testing.T) {
 	}
 	_, err = s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
 		if w.String() == "target create Secret m" {
-			return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "m", errors.New("a policy says no to "+secretWord))
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "m",
+				errors.New("a policy says no to "+secretWord))
 		}
 		return nil
 	})
@@ -793,7 +821,8 @@ func TestWhatTheTargetHadStaysThere(t *testing.T) {
 func TestATakeOverOverwritesNothing(t *testing.T) {
 	s := newSite(t, "take-ssh")
 	s.other(s.target)
-	key := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "ssh"}, StringData: map[string]string{"value": "another"}}
+	key := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "ssh"},
+		StringData: map[string]string{"value": "another"}}
 	s.g.Expect(s.target.Client.Create(t.Context(), key)).To(Succeed())
 	_, err := s.run(s.source, s.target, pivot.Wish{TakeOver: true}, nil)
 	s.g.Expect(err).To(MatchError(ErrRefused))
@@ -837,7 +866,9 @@ func TestAnEditAfterTheComparisonIsFound(t *testing.T) {
 	s.g.Expect(versions).To(HaveLen(len(j.Objects)))
 	s.g.Expect(p.edited(t.Context(), versions)).To(BeEmpty())
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c-ca"}}
-	s.g.Expect(s.source.Client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType, []byte(`{"data":{"more":"bW9yZQ=="}}`)))).To(Succeed())
+	s.g.Expect(s.source.Client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType,
+		[]byte(`{"data":{"more":"bW9yZQ=="}}`)))).
+		To(Succeed())
 	s.g.Expect(p.edited(t.Context(), versions)).To(ConsistOf("Secret c-ca"))
 	s.g.Expect(p.settled(t.Context(), j, j.Objects)).To(MatchError(ContainSubstring("Secret c-ca differs in data.more")))
 }
@@ -876,17 +907,20 @@ func TestTheEndIsWrittenDownEverywhere(t *testing.T) {
 	s.g.Expect(err).NotTo(HaveOccurred())
 	s.g.Expect(j.Phase).To(Equal(pivot.Done))
 	kept := &corev1.ConfigMap{}
-	s.g.Expect(s.source.Client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: JournalName}, kept)).To(Succeed())
+	s.g.Expect(s.source.Client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: JournalName}, kept)).
+		To(Succeed())
 	s.g.Expect(kept.Data[journalKey]).To(ContainSubstring(`"phase":"Done"`))
 }
 
 func (s *site) pause(r *rig.Rig) {
 	home := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c"}}
-	s.g.Expect(r.Client.Patch(s.t.Context(), home, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":true}}`)))).To(Succeed())
+	s.g.Expect(r.Client.Patch(s.t.Context(), home, client.RawPatch(types.MergePatchType,
+		[]byte(`{"spec":{"paused":true}}`)))).
+		To(Succeed())
 }
 
-// Stock clusterctl died: it leaves the source paused and refuses to go on, or the target paused and takes that for success.
-// The command takes over, when it is told that this is so.
+// Stock clusterctl died: it leaves the source paused and refuses to go on, or the target paused and takes that for
+// success. The command takes over, when it is told that this is so.
 func TestAMoveThatDiedIsTakenOver(t *testing.T) {
 	for name, point := range map[string]string{
 		"paused": "target create QuoinHost srv-1", "copied": "source patch Secret m", "deleting": "source delete Machine m",
