@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/yaml"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -240,8 +241,17 @@ func (f *fleet) status() string {
 	var text strings.Builder
 	status := f.upgrade.Status
 	fmt.Fprintf(&text, "%s  record %s -> %s", status.Step, f.statusVersion, f.specVersion)
-	for _, v := range status.Versions {
-		fmt.Fprintf(&text, "  %s: %d", v.Version, v.Replicas)
+	for _, of := range []struct {
+		what     string
+		versions []clusterv1.StatusVersion
+	}{{"control plane", status.ControlPlaneVersions}, {"all", status.Versions}} {
+		fmt.Fprintf(&text, "  %s", of.what)
+		for _, v := range of.versions {
+			fmt.Fprintf(&text, " %s: %d", v.Version, v.Replicas)
+		}
+	}
+	if status.AddonsVersion != "" {
+		fmt.Fprintf(&text, "  add-ons %s", status.AddonsVersion)
 	}
 	fmt.Fprintf(&text, "  version %q\n", status.Version)
 	if status.Plan != nil && status.Plan.Changed != "" {
