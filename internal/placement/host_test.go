@@ -8,10 +8,12 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // Each thing that a QuoinHost says is one thing that placement knows, and nothing else changes by it.
@@ -37,7 +39,8 @@ func TestWhatPlacementKnowsOfAHost(t *testing.T) {
 	}
 	cgroup := func(told *bool) func(*infrav1.QuoinHost) {
 		return func(h *infrav1.QuoinHost) {
-			h.Status.Facts = &infrav1.HostFacts{ContainerRuntime: "containerd://2.2.0", CgroupVersion: 1, KubeletOnCgroupV1: told}
+			h.Status.Facts = &infrav1.HostFacts{ContainerRuntime: "containerd://2.2.0", CgroupVersion: 1,
+				KubeletOnCgroupV1: told}
 		}
 	}
 	failed := metav1.Now()
@@ -45,16 +48,20 @@ func TestWhatPlacementKnowsOfAHost(t *testing.T) {
 		change func(*infrav1.QuoinHost)
 		want   Host
 	}{
-		"nothing":        {func(*infrav1.QuoinHost) {}, Host{}},
-		"ready":          {is(infrav1.HostReadyCondition, metav1.ConditionTrue), Host{Ready: true}},
-		"not ready":      {is(infrav1.HostReadyCondition, metav1.ConditionFalse), Host{}},
-		"in use":         {func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = &infrav1.ConsumerReference{} }, Host{InUse: true}},
-		"deleted":        {func(h *infrav1.QuoinHost) { h.DeletionTimestamp = &failed }, Host{Leaving: true}},
-		"paused":         {noted(clusterv1.PausedAnnotation), Host{Leaving: true}},
-		"detached":       {noted(infrav1.DetachedAnnotation), Host{Detached: true}},
-		"former":         {noted(infrav1.FormerPoolAnnotation), Host{FormerPool: "team/blue"}},
-		"held":           {func(h *infrav1.QuoinHost) { h.Spec.HeldFor = &infrav1.HostHold{} }, Host{Held: true}},
-		"maintained":     {func(h *infrav1.QuoinHost) { h.Spec.Maintenance = &infrav1.Maintenance{} }, Host{Maintenance: true}},
+		"nothing":   {func(*infrav1.QuoinHost) {}, Host{}},
+		"ready":     {is(infrav1.HostReadyCondition, metav1.ConditionTrue), Host{Ready: true}},
+		"not ready": {is(infrav1.HostReadyCondition, metav1.ConditionFalse), Host{}},
+		"in use": {func(h *infrav1.QuoinHost) {
+			h.Spec.ConsumerRef = &infrav1.ConsumerReference{}
+		}, Host{InUse: true}},
+		"deleted":  {func(h *infrav1.QuoinHost) { h.DeletionTimestamp = &failed }, Host{Leaving: true}},
+		"paused":   {noted(clusterv1.PausedAnnotation), Host{Leaving: true}},
+		"detached": {noted(infrav1.DetachedAnnotation), Host{Detached: true}},
+		"former":   {noted(infrav1.FormerPoolAnnotation), Host{FormerPool: "team/blue"}},
+		"held":     {func(h *infrav1.QuoinHost) { h.Spec.HeldFor = &infrav1.HostHold{} }, Host{Held: true}},
+		"maintained": {func(h *infrav1.QuoinHost) {
+			h.Spec.Maintenance = &infrav1.Maintenance{}
+		}, Host{Maintenance: true}},
 		"available":      {in(infrav1.HostStateAvailable), Host{State: "Available"}},
 		"cleaning":       {in(infrav1.HostStateCleaning), Host{State: "Cleaning", Preparing: true}},
 		"silent":         {in(infrav1.HostStateCleaning, silent), Host{State: "Cleaning"}},
@@ -105,22 +112,66 @@ func TestTemplatesAcceptHosts(t *testing.T) {
 	}
 }
 
-// What keeps a host from a machine is counted in the order in which it frees itself, and a host that is free now is
-// none of that.
+// What keeps hosts from a machine is counted in the order in which it goes away: what frees itself first.
 func TestWhyHostsAreNotFree(t *testing.T) {
 	g := NewWithT(t)
+	request := Request{Namespace: "team", Worker: true, Version: "v1.36.3", FailCgroupV1: true, FailureDomain: "a",
+		Selector: labels.SelectorFromSet(labels.Set{"role": "worker"}), Taken: []Identity{"hostname x"}}
+	free := Host{Namespace: "team", State: StateAvailable, Ready: true, FailureDomain: "a",
+		Labels: map[string]string{"role": "worker"}}
+	g.Expect(Select(request, []Host{free}).Counts()).To(BeEmpty())
+	g.Expect(Select(request, []Host{free}).Message()).To(BeEmpty())
+	g.Expect(Select(request, nil).Message()).To(HaveSuffix("there are no QuoinHosts; register one"))
+	var hosts []Host
+	var counts []Count
+	for _, c := range []struct {
+		change func(*Host)
+		reason Reason
+	}{
+		{func(h *Host) { h.InUse = true }, InUse},
+		{func(h *Host) { h.State = "Cleaning" }, "Cleaning"},
+		{func(h *Host) { h.Leaving = true }, Leaving},
+		{func(h *Host) { h.Detached = true }, Detached},
+		{func(h *Host) { h.Held = true }, Held},
+		{func(h *Host) { h.Maintenance = true }, InMaintenance},
+		{func(h *Host) { h.State = "" }, NotRegistered},
+		{func(h *Host) { h.Ready = false }, NotReady},
+		{func(h *Host) { h.Identities = request.Taken }, Duplicate},
+		{func(h *Host) { h.Cgroup = 1 }, Reason(skew.CgroupEnded(1, "v1.36.3"))},
+		{func(h *Host) { h.Runtime = "containerd://1.7.1" }, Reason(skew.RuntimeEnded("containerd://1.7.1", "v1.36.3"))},
+		{func(h *Host) { h.FailureDomain = "b" }, "not in failure domain a"},
+		{func(h *Host) { h.Labels = nil }, "not selected by role=worker"},
+		{func(h *Host) {
+			h.Labels = map[string]string{"role": "worker", infrav1.ReservedForLabel: infrav1.ReservedForControlPlane}
+		}, Reserved},
+		{func(h *Host) { h.Namespace, h.ConsumerNamespaces = "hosts", []string{AnyNamespace} }, NotAccepted},
+		{func(h *Host) { h.ConsumerNamespaces = []string{"hosts"} }, "not offered to namespace team"},
+	} {
+		host := free
+		c.change(&host)
+		hosts = append([]Host{host}, hosts...)
+		counts = append(counts, Count{c.reason, 1})
+	}
+	g.Expect(Select(request, hosts).Counts()).To(Equal(counts))
+}
+
+// A host that is in use, or not ready, is free for nobody; one that is used returns when it answers.
+func TestFreeAndReturningHosts(t *testing.T) {
+	g, request := NewWithT(t), Request{Namespace: "team"}
 	free := Host{Namespace: "team", State: StateAvailable, Ready: true}
 	used, unready := free, free
 	used.InUse, unready.Ready = true, false
 	g.Expect([]bool{Free(free), Free(used), Free(unready)}).To(Equal([]bool{true, false, false}))
-	request := Request{Namespace: "team"}
-	g.Expect(Select(request, []Host{unready, used, unready}).Counts()).To(Equal([]Count{{InUse, 1}, {NotReady, 2}}))
-	g.Expect(Select(request, []Host{free}).Counts()).To(BeEmpty())
-	g.Expect(Select(request, nil).Message()).To(HaveSuffix("there are no QuoinHosts; register one"))
-	g.Expect(Select(request, []Host{free}).Message()).To(BeEmpty())
 	g.Expect(NoReturn(request, used)).To(Equal(NoAnswer))
 	used.Serving = true
 	g.Expect(NoReturn(request, used)).To(BeEmpty())
 	used.Detached = true
 	g.Expect(NoReturn(request, used)).To(Equal(Detached))
+}
+
+// Who does not say what time it is asks for no failure.
+func TestFailuresCountOnlyAtATime(t *testing.T) {
+	failed := Host{Namespace: "team", State: StateAvailable, Ready: true, FailedAt: now}
+	NewWithT(t).Expect(Select(Request{Namespace: "team"}, []Host{failed}).LastResort).To(BeFalse())
+	NewWithT(t).Expect(Select(Request{Namespace: "team", Now: now}, []Host{failed}).LastResort).To(BeTrue())
 }

@@ -80,9 +80,10 @@ func TestAKubeletThatFailsOnCgroupV1(t *testing.T) {
 		shared           bool
 		reads, asks, bad bool
 	}{
-		"none has it":              {cgroups: []int32{2, 2}, version: "v1.35.1", shared: true},
-		"a kubelet that may":       {cgroups: []int32{1}, version: "v1.34.1", shared: true},
-		"one of them has it":       {cgroups: []int32{2, 1}, version: "v1.35.1", shared: true, reads: true, asks: true, bad: true},
+		"none has it":        {cgroups: []int32{2, 2}, version: "v1.35.1", shared: true},
+		"a kubelet that may": {cgroups: []int32{1}, version: "v1.34.1", shared: true},
+		"one of them has it": {cgroups: []int32{2, 1}, version: "v1.35.1", shared: true, reads: true, asks: true,
+			bad: true},
 		"the bootstrap data tell":  {cgroups: []int32{1}, version: "v1.35.1", data: starts, shared: true, reads: true},
 		"the cluster tells":        {cgroups: []int32{1}, version: "v1.35.1", reads: true, asks: true},
 		"data that cannot be read": {cgroups: []int32{1}, version: "v1.35.1", unread: unread, shared: true, reads: true},
@@ -93,8 +94,13 @@ func TestAKubeletThatFailsOnCgroupV1(t *testing.T) {
 			for i, version := range c.cgroups {
 				hosts[i].Status.Facts = &infrav1.HostFacts{CgroupVersion: version, KubeletOnCgroupV1: ptr.To(false)}
 			}
-			bad, err := FailsOnCgroupV1(hosts, c.version, func() ([]byte, error) { read = true; return []byte(c.data), c.unread },
-				func() bool { asked = true; return c.shared })
+			bad, err := FailsOnCgroupV1(hosts, c.version, func() ([]byte, error) {
+				read = true
+				return []byte(c.data), c.unread
+			}, func() bool {
+				asked = true
+				return c.shared
+			})
 			g.Expect(errors.Is(err, c.unread)).To(BeTrue(), "%v", err)
 			g.Expect([]bool{bad, read, asked}).To(Equal([]bool{c.bad, c.reads, c.asks}))
 		})
@@ -141,7 +147,8 @@ func TestTheKubeletSettingsOfAControlPlane(t *testing.T) {
 		client.ObjectKey, client.Object, ...client.GetOption) error {
 		return errors.New("no route")
 	}})
-	_, err := KubeletSettings(t.Context(), silent, "team", &bootstrapv1.KubeadmConfigSpec{Files: []bootstrapv1.File{from}}, true)
+	spec := &bootstrapv1.KubeadmConfigSpec{Files: []bootstrapv1.File{from}}
+	_, err := KubeletSettings(t.Context(), silent, "team", spec, true)
 	NewWithT(t).Expect(err).To(MatchError("reading Secret team/patches of file /etc/patch.yaml: no route"))
 }
 
