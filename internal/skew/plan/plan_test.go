@@ -117,6 +117,8 @@ func TestTheWayNamesWhatComesFirst(t *testing.T) {
 		To(Equal("; raise blue to v1.36.3 first, then the control plane to v1.37.0"))
 	g.Expect(old("a", "b", "c", "d", "e").Onward(policies, "v1.37.0")).
 		To(Equal("; raise a to v1.36.3, b to v1.36.3, c to v1.36.3 and 2 more first, then the control plane to v1.37.0"))
+	g.Expect(old("a", "b", "c", "d").Onward(policies, "v1.37.0")).To(ContainSubstring("c to v1.36.3 and 1 more first,"))
+	g.Expect(old("a", "b", "c").Onward(policies, "v1.37.0")).To(ContainSubstring("c to v1.36.3 first,"))
 	behind := old()
 	behind.KubeProxy = []string{"v1.33.1"}
 	g.Expect(behind.Onward(policies, "v1.37.0")).
@@ -167,4 +169,17 @@ func TestWhatKubeProxyMayNotHave(t *testing.T) {
 			g.Expect(refused == "").To(Equal(c.refused == ""), refused)
 		})
 	}
+}
+
+// Of thousands of kubelets each version is judged once, by the first that has it.
+func TestKubeProxyIsJudgedBesideEachVersionOnce(t *testing.T) {
+	g := NewWithT(t)
+	policies, err := skew.Policies("Kubernetes-1.24")
+	g.Expect(err).NotTo(HaveOccurred())
+	state := State{KubeProxy: []string{"v1.35.4"},
+		Pools: []Pool{{Object: "blue", Versions: []string{"v1.35.4", "v1.33.1"}},
+			{Object: "green", Versions: []string{"v1.35.4"}}},
+		Others: []skew.Running{{Component: skew.Kubelet, Version: "v1.33.1", Object: "Machine w1"}}}
+	g.Expect(state.ProxyRefused(policies, "v1.36.3")).To(MatchRegexp(
+		`^[^;]* beside blue is 3 minors from kubelet v1.33.1 [^;]*; [^;]* beside blue is 1 minor [^;]*$`))
 }
