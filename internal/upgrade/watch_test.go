@@ -61,6 +61,12 @@ func TestWhatNobodyWatchesIsLookedAtAgain(t *testing.T) {
 			}
 			g.Expect(d.Status.Conditions).To(ContainElement(And(HaveField("Type", "Progressing"),
 				HaveField("Reason", c.reason))))
+			if c.reason == quoinv1.RevertedReason || c.reason == quoinv1.AheadReason {
+				w := f.world()
+				g.Expect(Next(w, &f.upgrade, f.now).Live).To(BeFalse())
+				w.ControlPlane.Owner = ""
+				g.Expect(Next(w, &f.upgrade, f.now).Live).To(BeTrue(), "who wrote it is read anew")
+			}
 			if c.again > 0 {
 				g.Expect(d.Again).To(Equal(c.again))
 			} else {
@@ -68,6 +74,17 @@ func TestWhatNobodyWatchesIsLookedAtAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// In the middle of a rollout a preflight could only block.
+func TestWhatWasBegunIsNotAskedAgain(t *testing.T) {
+	g, f := NewWithT(t), large(1)
+	metav1.SetMetaDataAnnotation(&f.upgrade.ObjectMeta, quoinv1.ClusterUpgradeBegunAnnotation, Mark(&f.upgrade, f.now))
+	for range 3 {
+		f.step(false)
+	}
+	g.Expect(f.checks).To(BeEmpty())
+	g.Expect(f.writes).To(ContainElement("SetVersion QuoinControlPlane prod v1.36.3"))
 }
 
 // An upgrade of which nothing can be decided is late all the same, and its windows count.

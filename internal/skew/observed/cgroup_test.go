@@ -67,8 +67,6 @@ func TestBootstrapDataThatTellOfCgroupV1(t *testing.T) {
 	}
 }
 
-// Proves: R20
-//
 // What costs a read is only read when nothing before it tells the kubelet to start.
 func TestAKubeletThatFailsOnCgroupV1(t *testing.T) {
 	const starts = "failCgroupV1: false"
