@@ -47,3 +47,19 @@ func TestOlder(t *testing.T) {
 	g.Expect(Older("a", "b")).To(BeTrue())
 	g.Expect(Older("b", "a")).To(BeFalse())
 }
+
+// What is no version is of no minor, so of no other one.
+func TestOtherMinor(t *testing.T) {
+	for _, c := range []struct {
+		a, b  string
+		other bool
+	}{
+		{"v1.36.3", "v1.35.4", true},
+		{"v1.36.3", "1.36.0", false},
+		{"v1.36.3", "v2.36.3", true},
+		{"v1.36.3", "latest", false},
+		{"latest", "v1.36.3", false},
+	} {
+		NewWithT(t).Expect(OtherMinor(c.a, c.b)).To(Equal(c.other), "%v", c)
+	}
+}
