@@ -193,6 +193,7 @@ func (s Subject) seen(ctx context.Context, policies []skew.Policy) (found seen, 
 // state is what a plan begins from.
 func (f seen) state() plan.State {
 	state := plan.StateOf(f.machines)
+	state.Estate = f.world.Estate
 	state.APIServers, state.Others = f.world.APIServers, append(state.Others, f.others...)
 	return state.WithAddons(f.inside)
 }
