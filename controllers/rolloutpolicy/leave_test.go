@@ -309,37 +309,64 @@ func TestVolumesAreDetachedBeforeTheHostIsGivenUp(t *testing.T) {
 		w.Expect(w.lookAfter(4 * time.Minute)).To(Equal(onlyTerminate))
 		w.Expect(w.lookAfter(time.Minute)).To(BeEmpty())
 	})
-	// has a claim be bound to a volume of a driver, which the API server says is attached.
-	has := func(w *draining, claim string) {
-		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim}}
-		pv.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "default", Name: claim}
-		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "csi", VolumeHandle: claim}
-		attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: claim}}
-		attachment.Spec.NodeName, attachment.Spec.Source.PersistentVolumeName = "old-0", &pv.Name
-		attachment.Status.Attached = true
-		for _, object := range []client.Object{pv, attachment} {
-			w.Expect(w.workload.Create(t.Context(), object)).To(Succeed())
+	// claims are bound to volumes of a driver, by their handles.
+	claims := func(w *draining, handles map[string]string) {
+		for claim, handle := range handles {
+			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim}}
+			pv.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "default", Name: claim}
+			pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "csi", VolumeHandle: handle}
+			w.Expect(w.workload.Create(t.Context(), pv)).To(Succeed())
 		}
 	}
-	t.Run("of pods that a drain skips", func(t *testing.T) {
+	attachment := func(name string, volume *string) *storagev1.VolumeAttachment {
+		a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		a.Spec.NodeName, a.Spec.Source.PersistentVolumeName, a.Status.Attached = "old-0", volume, true
+		return a
+	}
+	// skipped has an agent run on the Node that no drain ends, with a claim.
+	skipped := func(t *testing.T, claim string) *draining {
 		w := begin(t, quoinv1.RolloutDrainFail)
-		attached(w, corev1.AttachedVolume{Name: "kubernetes.io/csi/csi^logs"},
-			corev1.AttachedVolume{Name: "kubernetes.io/csi/csi^db"})
-		has(w, "logs")
-		has(w, "db")
 		agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agent",
 			Labels: map[string]string{clusterv1.PodDrainLabel: "skip"}}, Spec: corev1.PodSpec{NodeName: "old-0"}}
-		agent.Spec.Volumes = []corev1.Volume{{Name: "logs", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "logs"}}}}
+		agent.Spec.Volumes = []corev1.Volume{{Name: claim, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
 		w.Expect(w.workload.Create(t.Context(), agent)).To(Succeed())
+		return w
+	}
+	const handle = "kubernetes.io/csi/csi^"
+	t.Run("of pods that a drain skips", func(t *testing.T) {
+		w := skipped(t, "logs")
+		attached(w, corev1.AttachedVolume{Name: handle + "logs"}, corev1.AttachedVolume{Name: handle + "db"})
+		claims(w, map[string]string{"logs": "logs", "db": "db"})
+		db := attachment("a", ptr.To("pv-db"))
+		w.Expect(w.workload.Create(t.Context(), db)).To(Succeed())
+		w.Expect(w.workload.Create(t.Context(), attachment("b", ptr.To("pv-logs")))).To(Succeed())
 		w.lookAfter(20 * time.Second)
 		w.Expect(w.lookAfter(time.Minute)).To(Equal(onlyTerminate), "the volume of db is attached")
 		w.Expect(w.policy().Status.MachineDeployments[0].Message).To(ContainSubstring("to its Node: default/db;"))
-		attached(w, corev1.AttachedVolume{Name: "kubernetes.io/csi/csi^logs"})
+		attached(w, corev1.AttachedVolume{Name: handle + "logs"})
 		w.Expect(w.lookAfter(time.Second)).To(Equal(onlyTerminate), "it is being detached")
 		w.Expect(w.policy().Status.MachineDeployments[0].Message).To(ContainSubstring("to its Node: default/db;"))
-		w.Expect(w.workload.Delete(t.Context(), &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "db"}})).
-			To(Succeed())
+		w.Expect(w.workload.Delete(t.Context(), db)).To(Succeed())
+		w.Expect(w.lookAfter(time.Second)).To(BeEmpty())
+	})
+	t.Run("that pods share with one that a drain skips", func(t *testing.T) {
+		w := skipped(t, "cache")
+		attached(w, corev1.AttachedVolume{Name: handle + "share"})
+		claims(w, map[string]string{"cache": "share", "db": "share", "web": "share"})
+		w.lookAfter(20 * time.Second)
+		w.Expect(w.lookAfter(time.Minute)).To(Equal(onlyTerminate), "the Node reports it")
+		w.Expect(w.policy().Status.MachineDeployments[0].Message).To(
+			ContainSubstring("to its Node: default/db, default/web;"))
+	})
+	t.Run("that no PersistentVolume has", func(t *testing.T) {
+		w := begin(t, quoinv1.RolloutDrainFail)
+		attached(w)
+		inline := attachment("inline", nil)
+		w.Expect(w.workload.Create(t.Context(), inline)).To(Succeed())
+		w.lookAfter(20 * time.Second)
+		w.Expect(w.lookAfter(time.Minute)).To(Equal(onlyTerminate))
+		w.Expect(w.workload.Delete(t.Context(), inline)).To(Succeed())
 		w.Expect(w.lookAfter(time.Second)).To(BeEmpty())
 	})
 	t.Run("nobody is to wait", func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/noderefutil"
 	"sigs.k8s.io/cluster-api/core/reconcilers/machine/drain"
@@ -194,14 +195,14 @@ func (r *Reconciler) pods(
 func volumes(
 	ctx context.Context, live client.Reader, node string, reported []string, skipped []*corev1.Pod,
 ) ([]string, error) {
-	attached, waited, skips := sets.New(reported...), sets.Set[string]{}, sets.Set[string]{}
+	attached, found, claims, skips := sets.New(reported...), sets.Set[string]{}, sets.Set[string]{}, sets.Set[string]{}
 	attachments := &storagev1.VolumeAttachmentList{}
 	if err := live.List(ctx, attachments); err != nil {
 		return nil, fmt.Errorf("list the VolumeAttachments of Node %s: %w", node, err)
 	}
 	for _, a := range attachments.Items {
-		if a.Spec.NodeName == node && a.Status.Attached && a.Spec.Source.PersistentVolumeName != nil {
-			attached.Insert(*a.Spec.Source.PersistentVolumeName)
+		if a.Spec.NodeName == node && a.Status.Attached {
+			attached.Insert(ptr.Deref(a.Spec.Source.PersistentVolumeName, a.Name))
 		}
 	}
 	if attached.Len() == 0 {
@@ -224,11 +225,11 @@ func volumes(
 			handle = "kubernetes.io/csi/" + csi.Driver + "^" + csi.VolumeHandle
 		}
 		if claim := pv.Spec.ClaimRef; claim != nil && attached.HasAny(pv.Name, handle) {
-			attached.Delete(pv.Name, handle)
-			waited.Insert(claim.Namespace + "/" + claim.Name)
+			found.Insert(pv.Name, handle) // which another PersistentVolume may have as well
+			claims.Insert(claim.Namespace + "/" + claim.Name)
 		}
 	}
-	return sets.List(waited.Difference(skips).Union(attached)), nil
+	return sets.List(claims.Difference(skips).Union(attached.Difference(found))), nil
 }
 
 func podOf(pod *corev1.Pod) rollout.Pod {
