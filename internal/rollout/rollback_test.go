@@ -300,8 +300,6 @@ func TestProofsAreOfMachinesThatDoNotCountYet(t *testing.T) {
 }
 
 // What looks found proves that a Machine works, or that its template does not, or neither.
-//
-// Proves: C2, K-8
 func TestWhatLooksSayOfATemplate(t *testing.T) {
 	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
 	hour := now.Add(-time.Hour)

@@ -246,9 +246,26 @@ func TestTheTermsOfADeparture(t *testing.T) {
 	g.Expect(facts{s}.placeTaken(s.Machines[0]).Lowered).To(BeTrue())
 	s = ofThree()
 	s.Etcd.Members[0].Machine, s.Etcd.Members[1].Machine = "", ""
+	g.Expect(facts{s}.removedFirst()).To(Equal(quorum.ToLeaveFirst(3, s.DeadMemberTimeout)))
 	step := remove(facts{s}, s.Machines[2], controlplane.Rollout, controlplane.ReasonReplaced, facts{s}.removedFirst())
 	g.Expect(step.Message).To(Equal("Machine c cannot go: no other member can lead etcd"))
 	s.Machines[0] = controlplane.Machine{Name: "a"}
 	s.Machines = s.Machines[:1]
 	g.Expect(dropOutdated(facts{s})).To(BeNil(), "it is the last one")
+}
+
+// A Machine leaves before its replacement is made only when nothing is missing that this will need.
+func TestWhatIsThereBeforeOneLeavesFirst(t *testing.T) {
+	g := NewWithT(t)
+	s := ofThree()
+	s.Spare = controlplane.Spare{}
+	g.Expect(facts{s}.keepWhoseHostIsLost(s.Machines[0], "")).NotTo(BeNil())
+	s.Spare.Returning = 1
+	g.Expect(facts{s}.keepWhoseHostIsLost(s.Machines[0], "")).To(BeNil())
+	g.Expect(leaveFirst(facts{s}, s.Machines[0]).Kind).To(Equal(controlplane.DeleteMachine))
+	s.AddonsVersion = "v1.29.0"
+	s.Hosts = []controlplane.Host{{Name: "b", Machine: "b", Present: true, Version: s.Version}}
+	g.Expect(leaveFirst(facts{s}, s.Machines[0]).Kind).To(Equal(controlplane.PrepullAddons))
+	s.Certificates = false
+	g.Expect(leaveFirst(facts{s}, s.Machines[0]).Reason).To(Equal(controlplane.ReasonCertificates))
 }
