@@ -60,8 +60,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Render is the text of keepalived.conf. Equals that take over at the same moment both announce the address, and the one that
-// yields may be heard last: who stays announces it again a second later, where keepalived would wait for five.
+// Render is the text of keepalived.conf. Equals that take over at the same moment both announce the address, and the
+// one that yields may be heard last: who stays announces it again a second later, where keepalived would wait for five.
 func (c Config) Render() (string, error) {
 	if err := c.Validate(); err != nil {
 		return "", err
