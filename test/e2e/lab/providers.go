@@ -14,6 +14,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/hack/components/repository"
@@ -65,7 +66,7 @@ type Manager struct {
 	PID string
 }
 
-// Manager finds the running manager of a provider, like repository.InfrastructureLabel.
+// Manager finds the leading manager of a provider, like repository.InfrastructureLabel.
 func (l *Lab) Manager(ctx context.Context, provider string) (*Manager, error) {
 	pod, err := l.pod(ctx, provider)
 	if err != nil {
@@ -85,16 +86,38 @@ func (l *Lab) Manager(ctx context.Context, provider string) (*Manager, error) {
 	return &Manager{Pod: pod, PID: strings.TrimSpace(out)}, nil
 }
 
-// pod is the only pod of a provider's manager.
+// pod is the only pod of a provider's manager, or the one that leads. After the leader was killed nobody may lead for a
+// minute.
 func (l *Lab) pod(ctx context.Context, provider string) (*corev1.Pod, error) {
-	pods := &corev1.PodList{}
-	if err := l.Management.List(ctx, pods, client.MatchingLabels{providerLabel: provider}); err != nil {
-		return nil, fmt.Errorf("pods of %s: %w", provider, err)
+	deadline := time.Now().Add(2 * time.Minute)
+	for {
+		pods, leases := &corev1.PodList{}, &coordinationv1.LeaseList{}
+		if err := l.Management.List(ctx, pods, client.MatchingLabels{providerLabel: provider}); err != nil {
+			return nil, fmt.Errorf("pods of %s: %w", provider, err)
+		}
+		if len(pods.Items) == 1 {
+			return &pods.Items[0], nil
+		}
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			if err := l.Management.List(ctx, leases, client.InNamespace(pod.Namespace)); err != nil {
+				return nil, fmt.Errorf("leases of %s: %w", provider, err)
+			}
+			for _, lease := range leases.Items {
+				if strings.HasPrefix(ptr.Deref(lease.Spec.HolderIdentity, ""), pod.Name+"_") {
+					return pod, nil
+				}
+			}
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("none of %d pods of %s leads", len(pods.Items), provider)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Second):
+		}
 	}
-	if len(pods.Items) != 1 {
-		return nil, fmt.Errorf("%d pods of %s instead of one", len(pods.Items), provider)
-	}
-	return &pods.Items[0], nil
 }
 
 // Kill ends managers with SIGKILL, at one instant: they have no moment to finish anything.
@@ -153,12 +176,14 @@ func (l *Lab) AwaitLeader(ctx context.Context, provider string, since time.Time)
 	title := "Waiting until the manager of " + provider + " leads"
 	err = l.Step(ctx, title, 3*time.Minute, func(ctx context.Context, step *progress.Step) error {
 		return step.Poll(ctx, time.Second, func(ctx context.Context) (bool, []string, error) {
-			pod, err := l.pod(ctx, provider)
-			if err != nil {
-				return false, nil, err
+			pods, leases := &corev1.PodList{}, &coordinationv1.LeaseList{}
+			if err := l.Management.List(ctx, pods, client.MatchingLabels{providerLabel: provider}); err != nil {
+				return false, nil, fmt.Errorf("pods of %s: %w", provider, err)
 			}
-			leases := &coordinationv1.LeaseList{}
-			if err := l.Management.List(ctx, leases, client.InNamespace(pod.Namespace)); err != nil {
+			if len(pods.Items) == 0 {
+				return false, []string{"a pod of " + provider}, nil
+			}
+			if err := l.Management.List(ctx, leases, client.InNamespace(pods.Items[0].Namespace)); err != nil {
 				return false, nil, fmt.Errorf("leases of %s: %w", provider, err)
 			}
 			for _, lease := range leases.Items {
