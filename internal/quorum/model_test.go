@@ -448,6 +448,14 @@ func (w *world) operate() string {
 		read, _ := seen.Member(m.ID)
 		return read.Learner || !read.Healthy && !read.Full && !read.Unasked && read.Silent >= terms.DeadMemberTimeout
 	}
+	// reached: another voter works whose Machine stays, so that etcd can be asked without this one. Once all others were
+	// given up nobody waits for that.
+	reached := func(m *modelMember) bool {
+		return w.calm || slices.ContainsFunc(w.members, func(other *modelMember) bool {
+			read, _ := seen.Member(other.ID)
+			return other != m && other.Machine != "" && !read.Learner && read.Healthy && (!other.Departing || other.Held)
+		})
+	}
 	// Of those that no Machine runs the dead go, and a person gives the others up at some time. Until then nobody else goes
 	// whose vote counts, and nobody joins.
 	stray := slices.IndexFunc(w.members, func(m *modelMember) bool { return m.Machine == "" })
@@ -460,7 +468,7 @@ func (w *world) operate() string {
 	}
 	// What was begun is ended first. Nothing but the verdict keeps several from going at once.
 	for i, m := range w.members {
-		if m.Departing && !m.Held && (stray < 0 || dead(m)) && may(Remove, m.ID) {
+		if m.Departing && !m.Held && (stray < 0 || dead(m) && reached(m)) && may(Remove, m.ID) {
 			return w.remove(i, seen, terms)
 		}
 	}
@@ -470,7 +478,7 @@ func (w *world) operate() string {
 		if m.lost && !m.Departing && w.rng.IntN(3) == 0 {
 			m.Departing, m.Held = true, true
 		}
-		if m.Held && (stray < 0 || dead(m)) && may(Depart, m.ID) {
+		if m.Held && (stray < 0 || dead(m) && reached(m)) && may(Depart, m.ID) {
 			m.Held = false
 			w.done[Depart]++
 			w.say("%s may go", m.Machine)

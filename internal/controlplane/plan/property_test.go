@@ -469,8 +469,9 @@ func (w *world) leaveAlone(scarce bool) {
 	for i := range w.Machines {
 		if machine := &w.Machines[i]; !w.lost[machine.Name] {
 			w.hear(machine, true)
-		} else if !machine.Health.SilentSince.IsZero() {
-			// Those that were lost together nobody but a person tells from those that will be back.
+		} else if !machine.Health.SilentSince.IsZero() || machine.Health.Final != "" {
+			// Those that were lost together nobody but a person tells from those that will be back, and until then no other
+			// is replaced.
 			machine.Health.ByHand = true
 		}
 		if w.Machines[i].Node != "" && !w.lost[w.Machines[i].Name] {
