@@ -43,8 +43,8 @@ func modelRuns() uint64 {
 // Every other world is harsh: more members fail than the wanted number tolerates, what is down looks healthy, nobody can
 // be asked, the database is full, Machines are lost whose members vote, and the world goes on between the look and the
 // deed. Then a quorum may be lost, but not by a deed: none takes a quorum that was there unless more that was read is
-// wrong than the strategy leaves room for, and all that was acknowledged stays with a member that can come back. Each of
-// these is drawn: one that no world meets any more is an error.
+// wrong than the strategy leaves room for, and all that was acknowledged stays with a member that can come back. Each
+// of these is drawn: one that no world meets any more is an error.
 func TestModel(t *testing.T) {
 	for _, test := range []struct {
 		desired  int

@@ -48,8 +48,8 @@ var draws = []string{drawPatience, drawUnknown, drawUnconfirmed, drawFull, drawU
 // Proves: K-10, S2-30, S2-33, S1-14, S1-26, R6, R8, R9, R21
 //
 // Whatever users edit and delete, and in whatever order Machines come up and go, no order breaks a promise (world.apply
-// checks each), and once everybody leaves it alone the control plane becomes what was asked for. Each of the troubles is
-// drawn: one that no history meets any more is an error.
+// checks each), and once everybody leaves it alone the control plane becomes what was asked for. Each of the troubles
+// is drawn: one that no history meets any more is an error.
 func TestPromisesHoldAlways(t *testing.T) {
 	const enough = 2000
 	// Histories are cheap: enough of them that every broken rule was met when it was tried.
