@@ -28,7 +28,8 @@ BENCH ?= .
 FUZZ ?=
 FUZZTIME ?= 20s
 # The packages of `make mutate`, and flags of hack/mutate: --files, --shard, --changed-since, --checks.
-PACKAGES ?= internal/quorum internal/controlplane/plan internal/rollout internal/upgrade internal/skew
+PACKAGES ?= internal/quorum internal/controlplane/plan internal/rollout internal/upgrade internal/skew internal/skew/plan \
+	internal/placement internal/suitability
 MUTATE ?=
 # Tests of test/sim about single hosts; all others are about control planes.
 SIM_HOSTS := EveryStep|TheOlder|AChangedHostKey|ALife|ALine|TheSimulation
@@ -120,13 +121,14 @@ nightly: ## Run the random models of the control plane and its rollouts through 
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on real hosts in containers.
-	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full && !upgrade && !workers && !creations'
+	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full && !upgrade && !workers && !creations && !plugin'
 
 .PHONY: e2e-full
-e2e-full: ## Run the longer end-to-end tests, with a control plane of three hosts, e2e-upgrade, e2e-workers, and docs/install.md.
+e2e-full: ## Run the longer end-to-end tests, with a control plane of three hosts, e2e-upgrade, e2e-workers, e2e-plugin, and docs/install.md.
 	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=full
 	$(MAKE) e2e-upgrade
 	$(MAKE) e2e-workers
+	$(MAKE) e2e-plugin
 	$(MAKE) e2e-install
 
 .PHONY: e2e-upgrade
@@ -140,6 +142,10 @@ e2e-workers: ## Replace a pool of three under a RolloutPolicy, with a canary tha
 .PHONY: e2e-install
 e2e-install: ## Run every command of docs/install.md, against a kind cluster and hosts of its own.
 	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e/install
+
+.PHONY: e2e-plugin
+e2e-plugin: ## Create a cluster that manages itself with clusterctl's plugin, which is killed in the middle.
+	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=plugin
 
 .PHONY: e2e-creations
 e2e-creations: ## Make 20 first control planes, half of them three at a time, and tell what each took.

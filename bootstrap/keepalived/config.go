@@ -60,7 +60,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Render is the text of keepalived.conf.
+// Render is the text of keepalived.conf. Equals that take over at the same moment both announce the address, and the
+// one that yields may be heard last: who stays announces it again a second later, where keepalived would wait for five.
 func (c Config) Render() (string, error) {
 	if err := c.Validate(); err != nil {
 		return "", err
@@ -109,7 +110,9 @@ vrrp_instance quoin {
   virtual_router_id %d
   priority %d
   advert_int 1
+  garp_master_delay 1
   garp_master_refresh 60
+  garp_lower_prio_delay 1
   track_script {
     quoin_apiserver
     quoin_stays

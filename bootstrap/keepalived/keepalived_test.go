@@ -28,7 +28,7 @@ func TestRender(t *testing.T) {
 	text, err := config.Render()
 	g.Expect(err).NotTo(HaveOccurred())
 	for _, want := range []string{"state BACKUP", "virtual_router_id 51", "priority 100", "weight 50", "weight 20",
-		"/usr/bin/test ! -e /etc/keepalived/quoin-leaving",
+		"/usr/bin/test ! -e /etc/keepalived/quoin-leaving", "garp_master_delay 1", "garp_lower_prio_delay 1",
 		"virtual_ipaddress {\n    10.0.0.100/32 dev eth0\n  }",
 		"virtual_ipaddress_excluded {\n    fd00::100/128 dev eth0\n  }"} {
 		g.Expect(text).To(ContainSubstring(want))

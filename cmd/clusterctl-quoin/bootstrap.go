@@ -61,14 +61,20 @@ func newBootstrap(o *options) *cobra.Command {
 		return c
 	}
 	create := sub("create", "Make the bootstrap cluster, and write its kubeconfig to the workspace", b.create)
-	create.Flags().StringVar(&b.image, "image", "", "image of its node; by default the one of kind's release")
-	create.Flags().StringVar(&b.config, "config", "", "configuration of kind; by default one node, no registry")
-	create.Flags().DurationVar(&b.wait, "wait", 2*time.Minute, "how long to wait until its node is ready")
+	b.addCreation(create)
 	remove := sub("delete", "Delete the bootstrap cluster, when no Cluster and no host is left in it", b.remove)
 	remove.Flags().BoolVar(&b.force, "force", false,
 		"delete it with what it manages: its clusters stay as they are, and nobody resets their hosts")
 	sub("kubeconfig", "Print the path of the bootstrap cluster's kubeconfig", b.kubeconfigPath)
 	return command
+}
+
+// addCreation adds the flags that say what it is made of.
+func (b *bootstrap) addCreation(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&b.image, "image", "", "image of the bootstrap cluster's node; by default the one of kind's release")
+	flags.StringVar(&b.config, "config", "", "configuration of kind; by default one node, no registry")
+	flags.DurationVar(&b.wait, "wait", 2*time.Minute, "how long to wait until that node is ready")
 }
 
 // kindName is what kind calls it.

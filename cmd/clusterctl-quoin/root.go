@@ -35,8 +35,8 @@ func newRoot(out io.Writer) *cobra.Command {
 	root.SetOut(out)
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.workspace, "workspace", "quoin-workspace",
-		"folder of what is kept: <cluster>/bootstrap.kubeconfig and <cluster>/pivot.json")
-	root.AddCommand(newBootstrap(o), newPivot(o), newPreflight(o), newStatus(o))
+		"folder of what is kept: <cluster>/bootstrap.kubeconfig, kubeconfig and pivot.json")
+	root.AddCommand(newCreate(o), newBootstrap(o), newPivot(o), newPreflight(o), newStatus(o))
 	return root
 }
 

@@ -30,6 +30,9 @@ func (o *options) workspaceOf(name string) (workspace, error) {
 // bootstrapKubeconfig is where the kubeconfig of the bootstrap cluster is (S0-67).
 func (w workspace) bootstrapKubeconfig() string { return filepath.Join(w.dir, "bootstrap.kubeconfig") }
 
+// kubeconfig is where that of the cluster itself is.
+func (w workspace) kubeconfig() string { return filepath.Join(w.dir, "kubeconfig") }
+
 func (w workspace) hasBootstrap() bool {
 	_, err := os.Stat(w.bootstrapKubeconfig())
 	return err == nil

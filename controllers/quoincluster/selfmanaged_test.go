@@ -6,6 +6,7 @@ package quoincluster
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/yaml"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/version"
 )
@@ -36,27 +38,35 @@ func nodeOf(name, providerID string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: providerID}}
 }
 
-// Proves: S0-55
-//
 // A Cluster that its own managers run in shows their version, and no other does.
 func TestAClusterThatManagesItselfShowsItsManagersVersion(t *testing.T) {
-	joining := member("m1", true)
-	joining.Status.NodeRef.Name = ""
-	for name, c := range map[string]struct {
-		objects []client.Object
-		want    string
-	}{
-		"that manages itself":                  {[]client.Object{member("m1", true), nodeOf("node-m1", "quoin://m1")}, version.Get().Version},
-		"below another one":                    {[]client.Object{member("m1", true), nodeOf("kind", "kind://m1")}, ""},
-		"with a Node of a name that both have": {[]client.Object{member("m1", true), nodeOf("node-m1", "kind://m1")}, ""},
-		"with a worker in the managing one":    {[]client.Object{member("m1", false), nodeOf("node-m1", "quoin://m1")}, ""},
-		"that is being made":                   {[]client.Object{joining, nodeOf("node-m1", "quoin://m1")}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
+	content, err := os.ReadFile("testdata/managers.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct {
+		Row, Name       string
+		Worker, Joining bool
+		Node            string
+		ProviderID      string
+		Shown           bool
+	}
+	if err := yaml.UnmarshalStrict(content, &cases); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		t.Run(c.Row+" "+c.Name, func(t *testing.T) {
 			cluster, quoinCluster := owned("c1", "192.0.2.10", 1, 0)
-			w := newWorld(t, append(c.objects, cluster, quoinCluster)...)
+			machine, want := member("m1", !c.Worker), ""
+			if c.Joining {
+				machine.Status.NodeRef.Name = ""
+			}
+			if c.Shown {
+				want = version.Get().Version
+			}
+			w := newWorld(t, machine, nodeOf(c.Node, c.ProviderID), cluster, quoinCluster)
 			w.reconcile("c1")
-			w.g.Expect(w.get("c1").Status.ManagersVersion).To(Equal(c.want))
+			w.g.Expect(w.get("c1").Status.ManagersVersion).To(Equal(want))
 		})
 	}
 }

@@ -245,24 +245,3 @@ func TestAControlPlaneMachineOfAFormerMinorIsNotInstalled(t *testing.T) {
 		})
 	}
 }
-
-// Proves: S1-23, R11, C8
-//
-// A kubelet keeps the version that its host was installed with: whatever the Machine is made to say, another Machine is
-// what brings another one, and until then the host is not touched.
-func TestARunningKubeletKeepsItsVersion(t *testing.T) {
-	for name, controlPlane := range map[string]bool{"of a worker": false, "of a control plane": true} {
-		t.Run(name, func(t *testing.T) {
-			w := claimedWorld(t, controlPlane)
-			w.untilState(infrav1.HostStateProvisioned)
-			before := w.room.provision
-			machine := &clusterv1.Machine{}
-			w.object(machine, "m1")
-			machine.Spec.Version = "v1.36.3"
-			w.g.Expect(w.client.Update(t.Context(), machine)).To(Succeed())
-			w.linger(20)
-			w.g.Expect(w.host().Status.State).To(Equal(infrav1.HostStateProvisioned))
-			w.g.Expect(w.room.provision).To(Equal(before), "nothing is installed again")
-		})
-	}
-}

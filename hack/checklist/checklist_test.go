@@ -38,7 +38,8 @@ func TestProofsAreFoundInBothForms(t *testing.T) {
 			"# Nothing is proved.\nrun\n# Another one.\n# Proves: S3-2\n")},
 		"a/testdata/table.yaml": {Data: []byte("# Proves nothing\n- {policy: Kubernetes, row: R1, api: [37]}\n" +
 			"- {row: S0-15, from: v1}\n- {rows: R3}\n")},
-		"a/story.txt": {Data: []byte("# One.\n# Proves: S3-9\n")},
+		"test/former/stored.yaml": {Data: []byte("# Objects of a former commit.\n# Proves: S0-14\nkind: Cluster\n")},
+		"a/story.txt":             {Data: []byte("# One.\n# Proves: S3-9\n")},
 	})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(proofs).To(Equal(map[string][]proof{
@@ -52,6 +53,7 @@ func TestProofsAreFoundInBothForms(t *testing.T) {
 		"S3-2":  {{"a/testdata/story.txt", "One goes first"}, {"a/testdata/story.txt", "Another one"}},
 		"R1":    {{"a/testdata/table.yaml", ""}},
 		"S0-15": {{"a/testdata/table.yaml", ""}},
+		"S0-14": {{"test/former/stored.yaml", "Objects of a former commit"}},
 	}))
 }
 

@@ -58,7 +58,8 @@ func findProofs(tree fs.FS) (map[string][]proof, error) {
 			}
 			return nil
 		}
-		data := strings.Contains(path, "testdata/") && (strings.HasSuffix(path, ".txt") || strings.HasSuffix(path, ".yaml"))
+		data := (strings.Contains(path, "testdata/") || strings.HasPrefix(path, "test/former/")) &&
+			(strings.HasSuffix(path, ".txt") || strings.HasSuffix(path, ".yaml"))
 		if !data && !strings.HasSuffix(path, "_test.go") {
 			return nil
 		}

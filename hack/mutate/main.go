@@ -283,9 +283,11 @@ func command(ctx context.Context, scratch, name string, args ...string) *exec.Cm
 	return c
 }
 
-// covered reports whether a test runs the line of a mutant. A constant outside of functions is in no profile.
+// covered reports whether a test runs the line of a mutant. A constant outside of functions is in no profile, and a
+// profile has of a case its body alone.
 func (s *suite) covered(m *mutant) bool {
-	return m.function == "" || slices.ContainsFunc(s.lines[filepath.Base(m.file)], func(span [2]int) bool {
+	asks := strings.HasPrefix(strings.TrimPrefix(m.text, "- "), "case ")
+	return m.function == "" || asks || slices.ContainsFunc(s.lines[filepath.Base(m.file)], func(span [2]int) bool {
 		return span[0] <= m.line && m.line <= span[1]
 	})
 }

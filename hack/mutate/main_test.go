@@ -49,6 +49,14 @@ testdata/tiny/tiny.go:26: survives: Later: - n++ [2]
 	g.Expect(out).To(ContainSubstring("2 equivalent, 5 to mend"))
 }
 
+// What a case asks is run also where its body is not.
+func TestWhatACaseAsksIsCovered(t *testing.T) {
+	g, s := NewWithT(t), &suite{}
+	for text, covered := range map[string]bool{"case a || b:": true, "- case a:": true, "a = b": false, "- a()": false} {
+		g.Expect(s.covered(&mutant{function: "f", text: text})).To(Equal(covered), text)
+	}
+}
+
 // cutter cancels a run when it tells the first survivor.
 type cutter struct {
 	bytes.Buffer

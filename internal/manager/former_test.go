@@ -323,8 +323,8 @@ func record(t *testing.T, commit, file string) {
 
 	content, err := os.ReadFile(file)
 	g.Expect(err).NotTo(HaveOccurred())
-	head, _, _ := bytes.Cut(content, []byte("\n"))
-	out := bytes.NewBuffer(append(head, '\n'))
+	head, _, _ := strings.Cut(string(content), "apiVersion:")
+	out := bytes.NewBufferString(head)
 	for i, object := range parsed(t, content) {
 		object.SetNamespace("default")
 		made := object.DeepCopy()

@@ -179,10 +179,10 @@ func Select(request Request, hosts []Host) Result {
 // avoided says that the host failed so lately that it comes last. Last, and not never: a fleet of one broken and no
 // other host may have been broken by something that is mended by now.
 func avoided(request Request, h Host) bool {
-	if h.FailedAt.IsZero() || request.Now.IsZero() {
+	if request.Now.IsZero() {
 		return false
 	}
-	age := request.Now.Sub(h.FailedAt)
+	age := request.Now.Sub(h.FailedAt) // ages, where none ever failed
 	return age < AvoidForAll || (age < AvoidForSamePool && h.FailedPool != "" && h.FailedPool == request.Pool)
 }
 

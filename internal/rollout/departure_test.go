@@ -180,10 +180,16 @@ func (d *deployment) endangered() *node {
 //	volumes <pool> <n>              that are attached to every Node
 //	drainTimeout <pool> <duration>  nodeDrainTimeoutSeconds of every Machine
 //	protect, loosen, hang, unreachable, cordon, exclude, unhook <machine>
-//	nodes                           which are tainted or cordoned
+//	kubelet <pool> <version>        of Machines that are made from its template
+//	nodes                           which are tainted or cordoned, and what their kubelets are
 func (f *fleet) depicts(what string, words []string) (says string, known bool) {
 	if what == "nodes" {
 		return f.nodes(), true
+	}
+	if what == "kubelet" {
+		of := f.pool(words[0])
+		of.kubelets[of.template] = words[1]
+		return "", true
 	}
 	if len(words) == 2 {
 		for _, n := range f.pool(words[0]).machines {
@@ -231,13 +237,17 @@ func (n *node) is(what string) bool {
 	return true
 }
 
-// nodes says which are tainted or cordoned.
+// nodes says which are tainted or cordoned, and what their kubelets are.
 func (f *fleet) nodes() string {
 	var text strings.Builder
 	for _, d := range f.pools {
 		for _, n := range d.machines {
-			if n.tainted || n.cordoned {
-				fmt.Fprintf(&text, "%s%s%s\n", n.name, map[bool]string{true: " tainted"}[n.tainted],
+			kubelet := ""
+			if is := d.kubelets[n.template]; is != "" && n.joined {
+				kubelet = " " + is
+			}
+			if n.tainted || n.cordoned || kubelet != "" {
+				fmt.Fprintf(&text, "%s%s%s%s\n", n.name, kubelet, map[bool]string{true: " tainted"}[n.tainted],
 					map[bool]string{true: " cordoned"}[n.cordoned])
 			}
 		}

@@ -20,7 +20,7 @@ import (
 func TestMachinesLeaveAsScriptsTell(t *testing.T) {
 	paths, err := filepath.Glob("testdata/scripts/drain*.txt")
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	NewWithT(t).Expect(paths).To(HaveLen(6))
+	NewWithT(t).Expect(paths).To(HaveLen(7))
 	for _, path := range paths {
 		f := newFleet()
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

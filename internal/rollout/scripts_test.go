@@ -126,7 +126,8 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 }
 
 func (f *fleet) addPool(d *datadriven.TestData) {
-	p := &deployment{name: d.CmdArgs[0].Key, replicas: 3, surge: 1, labels: map[string]string{}, template: 1 + 100*len(f.pools)}
+	p := &deployment{name: d.CmdArgs[0].Key, replicas: 3, surge: 1, labels: map[string]string{}, kubelets: map[int]string{},
+		template: 1 + 100*len(f.pools)}
 	for _, arg := range d.CmdArgs[1:] {
 		number, _ := strconv.Atoi(arg.Vals[0])
 		switch arg.Key {

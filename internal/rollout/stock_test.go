@@ -23,12 +23,14 @@ type deployment struct {
 	surge, unavailable int
 	paused, onDelete   bool
 	template           int
-	sets               []*set
-	machines           []*node
-	made               int
-	completed          string
-	selected           string
-	doneOf             int
+	// kubelets of the Machines, by their template, where a script says.
+	kubelets  map[int]string
+	sets      []*set
+	machines  []*node
+	made      int
+	completed string
+	selected  string
+	doneOf    int
 	// owes is how many have to count before what takes the place of a Machine that was selected does, as the test knows it.
 	owes  int
 	pace  Pace

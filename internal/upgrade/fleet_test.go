@@ -22,7 +22,8 @@ type fleet struct {
 	now     time.Time
 
 	paused   bool
-	foreign  bool // another provider looks after the control plane
+	cluster  string // gone, deleting or new; empty when it is there
+	foreign  bool   // another provider looks after the control plane
 	first    string
 	policies []skew.Policy
 	topology []string // what the ClusterClass lists; nil when the Cluster is none
@@ -98,7 +99,7 @@ func (f *fleet) world() World {
 		w.Policy = &quoinv1.RolloutPolicy{Spec: f.rollout}
 		w.Policy.Name = "prod"
 	}
-	w.Cluster = &Cluster{Name: "prod", Paused: f.paused, Initialized: true, Policies: f.policies}
+	w.Cluster = &Cluster{Name: "prod", Paused: f.paused, Policies: f.policies}
 	if f.topology != nil {
 		w.Cluster.Topology = &Topology{Field: Field{Object: "Cluster prod", Value: f.topologyVersion, Owner: "argocd (Apply)"},
 			Known: f.topology}
@@ -106,6 +107,10 @@ func (f *fleet) world() World {
 	if f.record {
 		w.Infrastructure = &Infrastructure{Field: Field{Object: "QuoinCluster prod", Value: f.specVersion,
 			Owner: "kubectl-edit (Update)"}, Reached: f.statusVersion}
+	}
+	w.Cluster.Deleting, w.Cluster.Initialized = f.cluster == "deleting", f.cluster != "new"
+	if f.cluster == "gone" {
+		w.Cluster = nil
 	}
 	w.ControlPlane = ControlPlane{Field: Field{Object: f.plane.name, Value: f.plane.spec, Owner: "argocd (Apply)"},
 		Runs: f.plane.nodes, Unsettled: f.plane.unsettled(), Unwatched: f.foreign}

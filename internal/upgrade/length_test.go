@@ -8,8 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
@@ -36,6 +39,9 @@ func TestALongPlanIsListedInParts(t *testing.T) {
 	parts, listed := map[string]bool{}, map[string]bool{}
 	for range 400 {
 		d := f.step(false)
+		if step := d.Status.Step; strings.HasPrefix(step, "1/") {
+			g.Expect(step).To(Equal("1/2505 Preflight"))
+		}
 		g.Expect(len(f.upgrade.Status.Steps)).To(BeNumerically("<=", mostSteps))
 		if d.Change != nil && d.Change.Kind == SetVersion && strings.HasPrefix(d.Change.Object, "MachineDeployment") {
 			g.Expect(listed).To(HaveKey(d.Change.Object), "set before it was listed")
@@ -60,6 +66,62 @@ func TestALongPlanIsListedInParts(t *testing.T) {
 	for _, p := range f.pools {
 		g.Expect(p.nodes).To(Equal([]string{"v1.36.3"}), p.name)
 	}
+}
+
+// A plan that just fits is listed to its end.
+func TestAPlanThatFitsIsListedWhole(t *testing.T) {
+	for pools, last := range map[int]quoinv1.UpgradeStepType{998: quoinv1.UpgradeStepHealth,
+		999: quoinv1.UpgradeStepWorkers} {
+		steps := large(pools).step(false).Status.Steps
+		NewWithT(t).Expect(steps[len(steps)-1].Type).To(Equal(last))
+	}
+}
+
+// Of the pools that are done the last stay, and of what is left the look at the end begins anew.
+func TestStepsThatAreDoneAreKept(t *testing.T) {
+	g, f := NewWithT(t), large(512)
+	metav1.SetMetaDataAnnotation(&f.upgrade.ObjectMeta, quoinv1.ClusterUpgradeBegunAnnotation, Mark(&f.upgrade, f.now))
+	at := metav1.NewTime(f.now)
+	steps := []quoinv1.UpgradeStep{{Type: quoinv1.UpgradeStepPreflight, State: quoinv1.UpgradeStepDone, StartTime: at}}
+	for i := range f.pools {
+		f.pools[i].spec, f.pools[i].nodes = "v1.36.3", []string{"v1.36.3"}
+		steps = append(steps, quoinv1.UpgradeStep{Type: quoinv1.UpgradeStepWorkers, To: "v1.36.3", StartTime: at,
+			Object: "MachineDeployment " + f.pools[i].name, State: quoinv1.UpgradeStepDone})
+	}
+	steps[1].State = quoinv1.UpgradeStepRunning
+	end := quoinv1.UpgradeStep{Type: quoinv1.UpgradeStepHealth, StartTime: at}
+	f.upgrade.Status.Steps = append(slices.Clone(steps), end)
+	of := deliberation{World: f.world(), Decision: &Decision{Status: f.upgrade.Status}, upgrade: &f.upgrade, now: f.now}
+	of.index()
+	end.StartTime = metav1.Time{}
+	kept, left := of.keep([]quoinv1.UpgradeStep{end})
+	g.Expect(kept).To(Equal(append(slices.Clone(steps[:2]), steps[15:]...)))
+	g.Expect(kept).To(HaveLen(500))
+	g.Expect(left).To(Equal([]quoinv1.UpgradeStep{end}))
+}
+
+// Steps take as long as they did before, as far as that is known.
+func TestStepsAreEstimated(t *testing.T) {
+	g, f := NewWithT(t), large(2)
+	w := f.world()
+	w.Took = map[string]time.Duration{"Workers MachineDeployment pool-0000": 90 * time.Second,
+		"Workers MachineDeployment pool-0001": (1 << 31) * time.Second}
+	estimates := map[string]*int32{}
+	for _, step := range Next(w, &f.upgrade, f.now).Status.Steps {
+		estimates[step.Object] = step.EstimatedSeconds
+	}
+	g.Expect(estimates).To(And(HaveKeyWithValue("MachineDeployment pool-0000", ptr.To[int32](90)),
+		HaveKeyWithValue("MachineDeployment pool-0001", ptr.To[int32](1<<30)),
+		HaveKeyWithValue("QuoinControlPlane prod", BeNil())))
+}
+
+// The look at the end leaves out what asks whether an upgrade may begin, and what people left out stays so.
+func TestTheLookAtTheEndLeavesOut(t *testing.T) {
+	g := NewWithT(t)
+	asked := append(make([]quoinv1.SkippedCheck, 0, 8), quoinv1.SkippedCheck{Name: "Backup", Reason: "no store"})
+	skipped := healthSkip([]string{"Backup", "Etcd", "Supply"}, asked)
+	g.Expect(skipped).To(HaveExactElements(asked[0], HaveField("Name", "Supply")))
+	g.Expect(asked[:2][1]).To(BeZero())
 }
 
 // raiseMost does what would take long: all but each hundredth of the listed pools, once the control plane is there.

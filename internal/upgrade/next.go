@@ -239,11 +239,8 @@ func (t *deliberation) planned(text string) {
 
 // kept reports whether a step that was done still is.
 func (t *deliberation) kept(step quoinv1.UpgradeStep) bool {
-	switch step.Type {
-	case quoinv1.UpgradeStepPreflight:
+	if step.Type == quoinv1.UpgradeStepPreflight {
 		return t.begun()
-	case quoinv1.UpgradeStepHealth:
-		return false
 	}
 	return t.reached(step)
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/yaml"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -34,6 +35,8 @@ import (
 //	rollout          the spec of the RolloutPolicy, as YAML
 //	pools            paused=.. ondelete=..
 //	move <host>      the first Machine of the control plane is on another host
+//	said             the conditions, and what steps say
+//	cluster          gone, deleting, new or there
 //	freeze           no node is replaced any more
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
@@ -75,6 +78,8 @@ func fleetOf(d *datadriven.TestData) *fleet {
 			f.upgrade.CreationTimestamp = metav1.NewTime(f.now)
 		case "unrecorded":
 			f.record = false
+		case "unchecked":
+			f.proxy, f.pathSkipped, f.addons = true, true, arg.Vals[0]
 		default:
 			panic(arg.Key)
 		}
@@ -123,6 +128,10 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 		f.first = strings.Join(words, " ")
 	case "freeze":
 		f.frozen = true
+	case "cluster":
+		f.cluster = words[0]
+	case "said":
+		return f.said()
 	case "windows":
 		f.windows = nil
 		if err := yaml.UnmarshalStrict([]byte(d.Input), &f.windows); err != nil {
@@ -240,8 +249,17 @@ func (f *fleet) status() string {
 	var text strings.Builder
 	status := f.upgrade.Status
 	fmt.Fprintf(&text, "%s  record %s -> %s", status.Step, f.statusVersion, f.specVersion)
-	for _, v := range status.Versions {
-		fmt.Fprintf(&text, "  %s: %d", v.Version, v.Replicas)
+	for _, of := range []struct {
+		what     string
+		versions []clusterv1.StatusVersion
+	}{{"control plane", status.ControlPlaneVersions}, {"all", status.Versions}} {
+		fmt.Fprintf(&text, "  %s", of.what)
+		for _, v := range of.versions {
+			fmt.Fprintf(&text, " %s: %d", v.Version, v.Replicas)
+		}
+	}
+	if status.AddonsVersion != "" {
+		fmt.Fprintf(&text, "  add-ons %s", status.AddonsVersion)
 	}
 	fmt.Fprintf(&text, "  version %q\n", status.Version)
 	if status.Plan != nil && status.Plan.Changed != "" {
@@ -253,6 +271,28 @@ func (f *fleet) status() string {
 			took = step.CompletionTime.Sub(step.StartTime.Time).String()
 		}
 		fmt.Fprintf(&text, "%-8s %-60s %-8s %s\n", step.State, line(step), took, step.Why)
+	}
+	return text.String()
+}
+
+// said is what the upgrade says of itself and of its steps.
+func (f *fleet) said() string {
+	var text strings.Builder
+	status := f.upgrade.Status
+	fmt.Fprintf(&text, "began %s, ended %s, add-ons %q\n", f.clock(status.StartTime.Time),
+		f.clock(status.CompletionTime.Time), status.AddonsVersion)
+	for _, c := range status.Conditions {
+		if c.Type != quoinv1.ClusterUpgradePlannedCondition {
+			fmt.Fprintf(&text, "%s %s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+		}
+	}
+	for _, step := range status.Steps {
+		if step.State != quoinv1.UpgradeStepPending && step.State != quoinv1.UpgradeStepDone {
+			fmt.Fprintf(&text, "%s %s: %s\n", step.State, line(step), step.Message)
+		}
+	}
+	for _, v := range status.Versions {
+		fmt.Fprintf(&text, "%d of %s\n", v.Replicas, v.Version)
 	}
 	return text.String()
 }

@@ -120,15 +120,13 @@ func idOf(steps []quoinv1.UpgradeStep) string {
 // are never reached.
 func (w World) reached(step quoinv1.UpgradeStep) bool {
 	switch step.Type {
-	case quoinv1.UpgradeStepControlPlane:
+	case quoinv1.UpgradeStepControlPlane, quoinv1.UpgradeStepAddons:
 		return none(w.ControlPlane.Runs, step.To)
 	case quoinv1.UpgradeStepWorkers:
 		pool := w.pool(step.Object)
 		return pool != nil && none(pool.versions(), step.To)
 	case quoinv1.UpgradeStepSpecVersion:
 		return w.Infrastructure == nil || w.Infrastructure.Value == step.To
-	case quoinv1.UpgradeStepAddons:
-		return none(w.ControlPlane.Runs, step.To)
 	}
 	return false
 }

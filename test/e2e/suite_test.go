@@ -98,6 +98,10 @@ var _ = Describe("Quoin on real hosts", Label("workers"), Ordered, func() {
 	Context("with a policy for workers", func() { workers() })
 })
 
+var _ = Describe("Quoin on real hosts", Label("plugin"), Ordered, func() {
+	Context("with clusterctl's plugin", func() { birth() })
+})
+
 var _ = Describe("Quoin on real hosts", Label("creations"), Ordered, func() {
 	Context("with clusters that are made again and again", func() { creations() })
 })

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -116,6 +117,8 @@ func TestTheWayNamesWhatComesFirst(t *testing.T) {
 		To(Equal("; raise blue to v1.36.3 first, then the control plane to v1.37.0"))
 	g.Expect(old("a", "b", "c", "d", "e").Onward(policies, "v1.37.0")).
 		To(Equal("; raise a to v1.36.3, b to v1.36.3, c to v1.36.3 and 2 more first, then the control plane to v1.37.0"))
+	g.Expect(old("a", "b", "c", "d").Onward(policies, "v1.37.0")).To(ContainSubstring("c to v1.36.3 and 1 more first,"))
+	g.Expect(old("a", "b", "c").Onward(policies, "v1.37.0")).To(ContainSubstring("c to v1.36.3 first,"))
 	behind := old()
 	behind.KubeProxy = []string{"v1.33.1"}
 	g.Expect(behind.Onward(policies, "v1.37.0")).
@@ -131,4 +134,52 @@ func TestTheWayNamesWhatComesFirst(t *testing.T) {
 	_, err = OfTopology(Request{State: lags, Target: "v1.36.3", Policies: older})
 	g.Expect(err).To(MatchError(HaveSuffix("; raise blue to v1.35.4 first, then the control plane to v1.36.3")))
 	g.Expect(Plan{}.Way()).To(BeEmpty())
+}
+
+// A state knows of its add-ons what runs as pods, and keeps what another one knows as it is.
+func TestAddonsOfAState(t *testing.T) {
+	g := NewWithT(t)
+	known := append(make([]string, 0, 4), "v1.35.4")
+	proxy := func(version string) skew.Running { return skew.Running{Component: skew.KubeProxy, Version: version} }
+	state := State{KubeProxy: known}.WithAddons([]skew.Running{proxy("v1.35.4"), proxy("v1.36.3"),
+		{Component: skew.Kubelet, Version: "v1.34.1"}, proxy("v1.36.3")})
+	g.Expect(state.KubeProxy).To(Equal([]string{"v1.35.4", "v1.36.3"}))
+	g.Expect(known[:2]).To(Equal([]string{"v1.35.4", ""}))
+}
+
+// kube-proxy follows a control plane that is there, unless a policy forbids it beside the kubelets.
+func TestWhatKubeProxyMayNotHave(t *testing.T) {
+	for _, c := range []struct{ policies, proxy, kubelet, to, refused string }{
+		{"", "v1.35.4", "v1.35.4", "v1.36.3", ""},
+		{"", "v1.35.4", "v1.32.1", "v1.36.3", "(R7)"},
+		{"Kubernetes-1.24", "v1.35.4", "v1.35.4", "v1.36.3", "(S1-25)"},
+		{"Kubernetes-1.24", "v1.35.4", "v1.34.1", "v1.35.9", ""},
+		{"Kubernetes-1.24", "", "v1.35.4", "v1.36.3", ""},
+		{"Distribution", "v1.35.4", "v1.35.4", "v1.36.3", ""},
+		{"", "v1.35.4", "v1.35.4", "latest", "is not a semantic version"},
+	} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			g := NewWithT(t)
+			policies, err := skew.Policies(c.policies)
+			g.Expect(err).NotTo(HaveOccurred())
+			state := State{APIServers: []string{"v1.35.4"}, KubeProxy: strings.Fields(c.proxy),
+				Pools: []Pool{{Object: "blue", Versions: []string{c.kubelet}}}}
+			refused := state.ProxyRefused(policies, c.to)
+			g.Expect(refused).To(ContainSubstring(c.refused))
+			g.Expect(refused == "").To(Equal(c.refused == ""), refused)
+		})
+	}
+}
+
+// Of thousands of kubelets each version is judged once, by the first that has it.
+func TestKubeProxyIsJudgedBesideEachVersionOnce(t *testing.T) {
+	g := NewWithT(t)
+	policies, err := skew.Policies("Kubernetes-1.24")
+	g.Expect(err).NotTo(HaveOccurred())
+	state := State{KubeProxy: []string{"v1.35.4"},
+		Pools: []Pool{{Object: "blue", Versions: []string{"v1.35.4", "v1.33.1"}},
+			{Object: "green", Versions: []string{"v1.35.4"}}},
+		Others: []skew.Running{{Component: skew.Kubelet, Version: "v1.33.1", Object: "Machine w1"}}}
+	g.Expect(state.ProxyRefused(policies, "v1.36.3")).To(MatchRegexp(
+		`^[^;]* beside blue is 3 minors from kubelet v1.33.1 [^;]*; [^;]* beside blue is 1 minor [^;]*$`))
 }

@@ -60,21 +60,17 @@ func OfTopology(r Request) (Plan, error) {
 // else what to raise before that.
 func (r Request) instead(p Plan, refusal error) error {
 	var refused *RefusedError
-	if !errors.As(refusal, &refused) {
-		return refusal
-	}
+	errors.As(refusal, &refused) // whatever a draft fails with
 	first := r
 	first.Target = p.Hops[0]
-	if len(p.Hops) < 2 {
-		refused.message += r.State.Onward(r.Policies, first.Target)
-		return refusal
+	if len(p.Hops) > 1 {
+		if _, err := OfTopology(first); err == nil {
+			refused.Hops = p.Hops
+			refused.message += ": go to " + p.Route()
+			return refused
+		}
 	}
-	if _, err := OfTopology(first); err != nil {
-		refused.message += r.State.Onward(r.Policies, first.Target)
-		return refusal
-	}
-	refused.Hops = p.Hops
-	refused.message += ": go to " + p.Route()
+	refused.message += r.State.Onward(r.Policies, first.Target)
 	return refused
 }
 

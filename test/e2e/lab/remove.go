@@ -43,6 +43,7 @@ func (l *Lab) removeAll(ctx context.Context, _ *progress.Step) error {
 	errs := []error{
 		// kind labels its nodes itself, with the name of their cluster.
 		l.removeContainers(ctx, "io.x-k8s.kind.cluster="+Name),
+		l.removeContainers(ctx, "io.x-k8s.kind.cluster="+siteKind),
 		l.removeContainers(ctx, Label+"="+Name),
 		l.removeNetwork(ctx),
 		l.fence(ctx, false),

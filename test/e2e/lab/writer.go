@@ -85,7 +85,7 @@ func (c *Cluster) Write(ctx context.Context) (*Writer, error) {
 	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	run := time.Now().UnixNano()
 	w.done.Go(func() {
-		w.every(ctx, 200*time.Millisecond, &w.writes, func(ctx context.Context, n int) error {
+		w.every(ctx, 50*time.Millisecond, &w.writes, func(ctx context.Context, n int) error {
 			name := fmt.Sprintf("key-%d-%06d", run, n)
 			if err := w.client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: writerNamespace, Name: name}}); err != nil {
 				return err

@@ -1,0 +1,202 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	kind "sigs.k8s.io/kind/pkg/cluster"
+	kindcmd "sigs.k8s.io/kind/pkg/cmd"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
+)
+
+// stage of a cluster that is created. Each is found in what exists, so that the same command goes on from anywhere.
+type stage string
+
+// Stages in their order.
+const (
+	makeBootstrap    stage = "make the bootstrap cluster"
+	installThere     stage = "install the providers on the bootstrap cluster"
+	applyObjects     stage = "apply the objects"
+	awaitInitialized stage = "wait for the first control-plane machine"
+	applyNetwork     stage = "apply the network plugin"
+	awaitAvailable   stage = "wait until the cluster is available"
+	installHere      stage = "install the providers on the cluster itself"
+	pivotHere        stage = "pivot to the cluster itself"
+	removeBootstrap  stage = "delete the bootstrap cluster"
+	created          stage = "done"
+)
+
+// progress of a cluster that is created, as it is found.
+type progress struct {
+	// Bootstrap says that kind has the bootstrap cluster.
+	Bootstrap bool
+	// Lacks are the providers that the bootstrap cluster does not have, and LacksHere those of the cluster itself.
+	Lacks, LacksHere []string
+	// Applied says that this run has applied the files: a file that was edited since the last run counts.
+	Applied bool
+	// Initialized and Available are the Cluster's conditions.
+	Initialized, Available bool
+	// Network says that the network plugin's file is applied, or that there is none.
+	Network bool
+	// Pivot is the phase of the journal; empty when there is none.
+	Pivot pivot.Phase
+}
+
+// next is what comes next. After the pivot has begun nothing is applied to the bootstrap cluster any more, and only one that
+// is done leads to its deletion (S0-69).
+func (p progress) next() stage {
+	switch p.Pivot {
+	case pivot.Done:
+		if p.Bootstrap {
+			return removeBootstrap
+		}
+		return created
+	case pivot.Copying, pivot.Undoing, pivot.Releasing:
+		return pivotHere
+	}
+	switch {
+	case !p.Bootstrap:
+		return makeBootstrap
+	case len(p.Lacks) > 0:
+		return installThere
+	case !p.Applied:
+		return applyObjects
+	case !p.Initialized:
+		return awaitInitialized
+	case !p.Network:
+		return applyNetwork
+	case !p.Available:
+		return awaitAvailable
+	case len(p.LacksHere) > 0:
+		return installHere
+	}
+	return pivotHere
+}
+
+// creation creates a cluster that manages itself.
+type creation struct {
+	*options
+	bootstrap bootstrap
+	// Files have the Cluster and all that it needs, hosts and their Secrets too.
+	files []string
+	// Network is the file of the network plugin.
+	network   string
+	providers providers
+	timeout   time.Duration
+	dryRun    bool
+}
+
+// site is where a cluster is created.
+type site interface {
+	// progress is what is found.
+	progress(context.Context) (progress, error)
+	// reach a stage, or fail.
+	reach(context.Context, stage) error
+}
+
+func newCreate(o *options) *cobra.Command {
+	c := &creation{options: o, bootstrap: bootstrap{options: o}}
+	create := &cobra.Command{Use: "create", Short: "Create a cluster that manages itself"}
+	command := &cobra.Command{
+		Use:   "cluster CLUSTER -f FILE",
+		Short: "Create a cluster on bare hosts, and have it manage itself",
+		Long: `Create a cluster on bare hosts, and have it manage itself.
+
+A bootstrap cluster is made with kind and gets the providers and the objects of the files: the Cluster, its templates,
+the hosts and their Secrets, all of one namespace. When the cluster is available it gets the providers too, everything
+pivots to it, and the bootstrap cluster is deleted. It is kept when something fails. The same command, run again after
+it failed or was killed at any point, goes on.`,
+		Example: `  clusterctl quoin create cluster prod -f hosts.yaml -f prod.yaml --network cni.yaml`,
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(command *cobra.Command, args []string) error { return c.run(command.Context(), args[0]) },
+	}
+	flags := command.Flags()
+	flags.StringArrayVarP(&c.files, "filename", "f", nil, "file with objects; may be given several times")
+	flags.StringVar(&c.network, "network", "",
+		"file of the network plugin, which is applied to the cluster; none where its Machines bring one")
+	c.bootstrap.addCreation(command)
+	c.providers.add(command)
+	flags.DurationVar(&c.timeout, "timeout", time.Hour, "how long each wait for the cluster may take")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "say what comes next, and write nothing")
+	_ = command.MarkFlagRequired("filename")
+	create.AddCommand(command)
+	return create
+}
+
+func (c *creation) run(ctx context.Context, name string) error {
+	w, err := c.workspaceOf(name)
+	if err != nil {
+		return err
+	}
+	objects, err := readObjects(c.files)
+	if err != nil {
+		return err
+	}
+	namespace, err := oneNamespace(objects, name)
+	if err != nil {
+		return fmt.Errorf("%w: %w", execute.ErrRefused, err)
+	}
+	if c.network != "" {
+		if _, err := os.Stat(c.network); err != nil {
+			return fmt.Errorf("%w: the network plugin: %w", execute.ErrRefused, err)
+		}
+	}
+	c.bootstrap.kind = kind.NewProvider(kind.ProviderWithLogger(kindcmd.NewLogger()))
+	s := &realSite{creation: c, workspace: w, name: name, namespace: namespace, objects: objects}
+	if c.dryRun {
+		found, err := s.progress(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.out, "next: %s\n", found.next())
+		return nil
+	}
+	if err := createAt(ctx, s, c.say); err != nil {
+		if w.hasBootstrap() {
+			return fmt.Errorf("%w\nThe bootstrap cluster is kept. Look into it:\n"+
+				"  kubectl --kubeconfig %s -n %s get clusters,machines,quoinhosts\n"+
+				"The same command goes on. To give up, delete Cluster %s there, which resets the hosts, and then:\n"+
+				"  clusterctl quoin bootstrap delete %s", err, w.bootstrapKubeconfig(), namespace, name, name)
+		}
+		return err
+	}
+	fmt.Fprintf(c.out, "cluster %s manages itself: %s\n", name, w.kubeconfig())
+	return nil
+}
+
+// say prints a line with the time.
+func (c *creation) say(format string, args ...any) {
+	fmt.Fprintf(c.out, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
+}
+
+// createAt reaches one stage after the other. A stage that was reached and is still the next one ends it: nothing would.
+func createAt(ctx context.Context, s site, say func(string, ...any)) error {
+	var reached []stage
+	for {
+		found, err := s.progress(ctx)
+		if err != nil {
+			return err
+		}
+		next := found.next()
+		if next == created {
+			return nil
+		}
+		if slices.Contains(reached, next) {
+			return fmt.Errorf("%q is done, and does not show: look at what undoes it", next)
+		}
+		say("%s", next)
+		if err := s.reach(ctx, next); err != nil {
+			return fmt.Errorf("cannot %s: %w", next, err)
+		}
+		reached = append(reached, next)
+	}
+}

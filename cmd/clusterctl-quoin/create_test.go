@@ -1,0 +1,167 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+)
+
+// memorySite is a machine with kind in memory. It fails, or dies, before or after a stage.
+type memorySite struct {
+	found progress
+	// managed says that the bootstrap cluster has the Cluster.
+	managed bool
+	log     []stage
+	fail    func(stage, bool) error
+}
+
+func (m *memorySite) progress(context.Context) (progress, error) { return m.found, nil }
+
+func (m *memorySite) reach(_ context.Context, next stage) error {
+	if err := m.fail(next, false); err != nil {
+		return err
+	}
+	m.log = append(m.log, next)
+	p := &m.found
+	switch next {
+	case makeBootstrap:
+		p.Bootstrap, p.Lacks, p.LacksHere = true, []string{"quoin"}, []string{"quoin"}
+	case installThere:
+		p.Lacks = nil
+	case applyObjects:
+		p.Applied, m.managed = true, true
+	case awaitInitialized:
+		p.Initialized = true
+	case applyNetwork:
+		p.Network = true
+	case awaitAvailable:
+		p.Available = true
+	case installHere:
+		p.LacksHere = nil
+	case pivotHere:
+		p.Pivot = pivot.Releasing
+		if err := m.fail(next, true); err != nil {
+			return err
+		}
+		p.Pivot, m.managed = pivot.Done, false
+	case removeBootstrap:
+		if m.managed {
+			return errors.New("the only management cluster is deleted")
+		}
+		p.Bootstrap = false
+	}
+	return m.fail(next, true)
+}
+
+var allStages = []stage{makeBootstrap, installThere, applyObjects, awaitInitialized, applyNetwork, awaitAvailable,
+	installHere, pivotHere, removeBootstrap}
+
+// A command that fails before or after any stage keeps the bootstrap cluster, and the next one goes on: no stage but the
+// files' is reached a second time.
+//
+// Proves: S0-69
+func TestACreationThatFailsGoesOn(t *testing.T) {
+	silent := func(string, ...any) {}
+	for _, fatal := range allStages {
+		for _, after := range []bool{false, true} {
+			t.Run(string(fatal), func(t *testing.T) {
+				g, broken := NewWithT(t), errors.New("killed")
+				m := &memorySite{fail: func(s stage, done bool) error {
+					if s == fatal && done == after {
+						return broken
+					}
+					return nil
+				}}
+				g.Expect(createAt(t.Context(), m, silent)).To(MatchError(broken))
+				g.Expect(m.found.Bootstrap).To(Equal(m.found.Pivot == pivot.Done && fatal == removeBootstrap && !after ||
+					fatal != removeBootstrap && (fatal != makeBootstrap || after)), "kept after a failure")
+				m.fail = func(stage, bool) error { return nil }
+				m.found.Applied = false // another run
+				g.Expect(createAt(t.Context(), m, silent)).To(Succeed())
+				g.Expect(m.found.Bootstrap).To(BeFalse(), "deleted after success")
+				g.Expect(m.found.Pivot).To(Equal(pivot.Done))
+				count := map[stage]int{}
+				for _, s := range m.log {
+					count[s]++
+				}
+				for _, s := range allStages {
+					switch s {
+					case applyObjects, pivotHere: // the files may have been edited; a pivot that is open goes on
+						g.Expect(count[s]).To(BeElementOf(1, 2), "%s", s)
+					default:
+						g.Expect(count[s]).To(Equal(1), "%s", s)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A stage that is reached and does not show ends the command, where it would go round for ever.
+func TestAStageThatDoesNotShowEndsIt(t *testing.T) {
+	g := NewWithT(t)
+	m := &memorySite{fail: func(stage, bool) error { return nil }}
+	err := createAt(t.Context(), stuck{m}, func(string, ...any) {})
+	g.Expect(err).To(MatchError(ContainSubstring(string(makeBootstrap))))
+}
+
+// stuck forgets what was reached.
+type stuck struct{ *memorySite }
+
+func (stuck) progress(context.Context) (progress, error) { return progress{}, nil }
+
+// What is not in the Cluster's own namespace would go with the bootstrap cluster.
+func TestFilesHaveOneNamespace(t *testing.T) {
+	const prod = "apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\nmetadata: {name: prod, namespace: site}\n"
+	for name, c := range map[string]struct{ content, namespace, problem string }{
+		"one":             {prod + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: ssh, namespace: site}\n", "site", ""},
+		"its Namespace":   {"apiVersion: v1\nkind: Namespace\nmetadata: {name: site}\n---\n" + prod, "site", ""},
+		"another":         {prod + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: ssh, namespace: other}\n", "", "other"},
+		"none is default": {prod + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: ssh}\n", "", "default"},
+		"no Cluster":      {"apiVersion: v1\nkind: Secret\nmetadata: {name: ssh}\n", "", "no file has a Cluster prod"},
+		"another API's Cluster": {"apiVersion: example.com/v1\nkind: Cluster\nmetadata: {name: prod}\n", "",
+			"no file has a Cluster prod"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			file := filepath.Join(t.TempDir(), "objects.yaml")
+			g.Expect(os.WriteFile(file, []byte(c.content), 0o600)).To(Succeed())
+			objects, err := readObjects([]string{file})
+			g.Expect(err).NotTo(HaveOccurred())
+			namespace, err := oneNamespace(objects, "prod")
+			g.Expect(namespace).To(Equal(c.namespace))
+			if c.problem == "" {
+				g.Expect(err).NotTo(HaveOccurred())
+			} else {
+				g.Expect(err).To(MatchError(ContainSubstring(c.problem)))
+			}
+		})
+	}
+}
+
+// What was installed before a kill is not asked for again, whichever version it has: clusterctl would refuse.
+func TestOnlyMissingProvidersAreInstalled(t *testing.T) {
+	g := NewWithT(t)
+	p := &providers{core: "cluster-api:v1.14.2", bootstraps: []string{"kubeadm"}, controlPlanes: []string{"quoin"},
+		infras: []string{"quoin:v0.1.0", "docker"}}
+	g.Expect(names(p.missing(nil))).To(ConsistOf("cluster-api:v1.14.2", "kubeadm", "quoin", "quoin:v0.1.0", "docker"))
+	there := []clusterctlv1.Provider{
+		{Type: string(clusterctlv1.CoreProviderType), ProviderName: "cluster-api", Version: "v1.14.1"},
+		{Type: string(clusterctlv1.InfrastructureProviderType), ProviderName: "quoin", Version: "v0.1.0"},
+	}
+	missing := p.missing(there)
+	g.Expect(missing.CoreProvider).To(BeEmpty())
+	g.Expect(missing.BootstrapProviders).To(Equal([]string{"kubeadm"}))
+	g.Expect(missing.ControlPlaneProviders).To(Equal([]string{"quoin"}), "one of the same name serves another purpose")
+	g.Expect(missing.InfrastructureProviders).To(Equal([]string{"docker"}))
+}

@@ -1,0 +1,379 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	utilyaml "sigs.k8s.io/cluster-api/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
+)
+
+// fieldOwner of what the command applies.
+const fieldOwner = "clusterctl-quoin"
+
+// providers that both management clusters get, in clusterctl's notation: name[:version].
+type providers struct {
+	config                            string
+	core                              string
+	bootstraps, controlPlanes, infras []string
+}
+
+func (p *providers) add(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&p.config, "clusterctl-config", "", "configuration of clusterctl, which says where providers are")
+	flags.StringVar(&p.core, "core", "cluster-api", "core provider")
+	flags.StringSliceVar(&p.bootstraps, "bootstrap-providers", []string{"kubeadm"}, "bootstrap providers")
+	flags.StringSliceVar(&p.controlPlanes, "control-plane", []string{"quoin"}, "control-plane providers")
+	flags.StringSliceVar(&p.infras, "infrastructure", []string{"quoin"}, "infrastructure providers")
+}
+
+// missing are the wanted providers that there leaves out.
+func (p *providers) missing(there []clusterctlv1.Provider) clusterctl.InitOptions {
+	lacks := func(kind clusterctlv1.ProviderType, wanted ...string) (missing []string) {
+		for _, want := range wanted {
+			name, _, _ := strings.Cut(want, ":")
+			if !slices.ContainsFunc(there, func(p clusterctlv1.Provider) bool {
+				return p.Type == string(kind) && p.ProviderName == name
+			}) {
+				missing = append(missing, want)
+			}
+		}
+		return missing
+	}
+	return clusterctl.InitOptions{
+		CoreProvider:            strings.Join(lacks(clusterctlv1.CoreProviderType, p.core), ""),
+		BootstrapProviders:      lacks(clusterctlv1.BootstrapProviderType, p.bootstraps...),
+		ControlPlaneProviders:   lacks(clusterctlv1.ControlPlaneProviderType, p.controlPlanes...),
+		InfrastructureProviders: lacks(clusterctlv1.InfrastructureProviderType, p.infras...),
+	}
+}
+
+// names of the providers that are to be installed.
+func names(o clusterctl.InitOptions) []string {
+	all := slices.Concat(o.BootstrapProviders, o.ControlPlaneProviders, o.InfrastructureProviders)
+	if o.CoreProvider != "" {
+		all = append(all, o.CoreProvider)
+	}
+	return all
+}
+
+// readObjects reads what files have; the order is theirs.
+func readObjects(files []string) (objects []unstructured.Unstructured, err error) {
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading objects: %w", err)
+		}
+		some, err := utilyaml.ToUnstructured(content)
+		if err != nil {
+			return nil, fmt.Errorf("reading objects of %s: %w", file, err)
+		}
+		objects = append(objects, some...)
+	}
+	return objects, nil
+}
+
+// oneNamespace is that of the Cluster, which is to be there. A pivot moves one namespace: what lies in another one would stay
+// behind, and go with the bootstrap cluster.
+func oneNamespace(objects []unstructured.Unstructured, name string) (string, error) {
+	namespace := ""
+	for _, o := range objects {
+		if o.GetKind() == clusterv1.ClusterKind && o.GroupVersionKind().Group == clusterv1.GroupVersion.Group &&
+			o.GetName() == name {
+			namespace = namespaceOf(o)
+		}
+	}
+	if namespace == "" {
+		return "", fmt.Errorf("no file has a Cluster %s", name)
+	}
+	for _, o := range objects {
+		if o.GetKind() == "Namespace" && o.GetName() == namespace {
+			continue
+		}
+		if namespaceOf(o) != namespace {
+			return "", fmt.Errorf("%s %s is in namespace %s, and Cluster %s in %s: only what is in the Cluster's own moves "+
+				"with it, the rest would be lost with the bootstrap cluster", o.GetKind(), o.GetName(), namespaceOf(o), name,
+				namespace)
+		}
+	}
+	return namespace, nil
+}
+
+// namespaceOf is what kubectl would take.
+func namespaceOf(o unstructured.Unstructured) string {
+	if o.GetNamespace() == "" {
+		return metav1.NamespaceDefault
+	}
+	return o.GetNamespace()
+}
+
+// realSite is one machine with kind, and the hosts.
+type realSite struct {
+	*creation
+	workspace       workspace
+	name, namespace string
+	objects         []unstructured.Unstructured
+
+	applied bool
+	// source is the bootstrap cluster's client, once it is there.
+	source client.Client
+}
+
+func (s *realSite) sourceKubeconfig() cluster.Kubeconfig {
+	return cluster.Kubeconfig{Path: s.workspace.bootstrapKubeconfig()}
+}
+
+func (s *realSite) targetKubeconfig() cluster.Kubeconfig {
+	return cluster.Kubeconfig{Path: s.workspace.kubeconfig()}
+}
+
+// progress implements site.
+func (s *realSite) progress(ctx context.Context) (p progress, err error) {
+	last, err := s.workspace.lastPivot()
+	if err != nil {
+		return p, err
+	}
+	if last != nil && last.Journal != nil && !last.Back {
+		p.Pivot = last.Journal.Phase
+	}
+	there, err := s.bootstrap.kind.List()
+	if err != nil {
+		return p, fmt.Errorf("listing kind clusters: %w", err)
+	}
+	p.Bootstrap = slices.Contains(there, kindName(s.name)) && s.workspace.hasBootstrap()
+	p.Applied, p.Network = s.applied, s.network == ""
+	if !p.Bootstrap || p.Pivot == pivot.Done {
+		return p, nil
+	}
+	if s.source, err = cluster.NewProxy(s.sourceKubeconfig()).NewClient(ctx); err != nil {
+		return p, fmt.Errorf("reaching the bootstrap cluster: %w", err)
+	}
+	if p.Lacks, err = s.lacks(ctx, s.source); err != nil || len(p.Lacks) > 0 {
+		return p, err
+	}
+	c := &clusterv1.Cluster{}
+	err = s.source.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: s.name}, c)
+	if apierrors.IsNotFound(err) {
+		return p, nil
+	} else if err != nil {
+		return p, fmt.Errorf("reading Cluster %s: %w", s.name, err)
+	}
+	p.Initialized = conditions.IsTrue(c, clusterv1.ClusterControlPlaneInitializedCondition)
+	p.Available = conditions.IsTrue(c, clusterv1.ClusterAvailableCondition)
+	if !p.Initialized || !p.Applied {
+		return p, nil
+	}
+	target, err := s.target(ctx)
+	if err != nil {
+		return p, err
+	}
+	if s.network != "" {
+		if p.Network, err = s.networkThere(ctx, target); err != nil {
+			return p, err
+		}
+	}
+	p.LacksHere, err = s.lacks(ctx, target)
+	return p, err
+}
+
+// lacks names the providers that a management cluster does not have.
+func (s *realSite) lacks(ctx context.Context, c client.Client) ([]string, error) {
+	list := &clusterctlv1.ProviderList{}
+	if err := c.List(ctx, list); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("listing providers: %w", err)
+	}
+	return names(s.providers.missing(list.Items)), nil
+}
+
+// target is a client of the cluster itself. Its kubeconfig goes to the workspace.
+func (s *realSite) target(ctx context.Context) (client.Client, error) {
+	kubeconfig, err := cluster.New(s.sourceKubeconfig(), nil).WorkloadCluster().GetKubeconfig(ctx, s.name, s.namespace)
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster's kubeconfig: %w", err)
+	}
+	if err := s.workspace.write(s.workspace.kubeconfig(), []byte(kubeconfig)); err != nil {
+		return nil, err
+	}
+	c, err := cluster.NewProxy(s.targetKubeconfig()).NewClient(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reaching the cluster: %w", err)
+	}
+	return c, nil
+}
+
+// networkThere reports whether every object of the network plugin is in the cluster.
+func (s *realSite) networkThere(ctx context.Context, c client.Client) (bool, error) {
+	objects, err := readObjects([]string{s.network})
+	if err != nil {
+		return false, err
+	}
+	for i := range objects {
+		found := objects[i].DeepCopy()
+		err := c.Get(ctx, client.ObjectKeyFromObject(found), found)
+		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+			return false, nil
+		} else if err != nil {
+			return false, fmt.Errorf("reading %s %s: %w", found.GetKind(), found.GetName(), err)
+		}
+	}
+	return true, nil
+}
+
+// reach implements site.
+func (s *realSite) reach(ctx context.Context, next stage) error {
+	switch next {
+	case makeBootstrap:
+		return s.bootstrap.create(ctx, s.workspace, s.name)
+	case installThere:
+		return s.install(ctx, s.sourceKubeconfig())
+	case applyObjects:
+		if err := s.apply(ctx, s.source, s.objects); err != nil {
+			return err
+		}
+		s.applied = true
+		return nil
+	case awaitInitialized:
+		return s.await(ctx, clusterv1.ClusterControlPlaneInitializedCondition)
+	case awaitAvailable:
+		return s.await(ctx, clusterv1.ClusterAvailableCondition)
+	case applyNetwork:
+		target, err := s.target(ctx)
+		if err != nil {
+			return err
+		}
+		objects, err := readObjects([]string{s.network})
+		if err != nil {
+			return err
+		}
+		return s.apply(ctx, target, objects)
+	case installHere:
+		return s.install(ctx, s.targetKubeconfig())
+	case pivotHere:
+		return s.pivot(ctx)
+	case removeBootstrap:
+		return s.bootstrap.remove(ctx, s.workspace, s.name)
+	}
+	return fmt.Errorf("no stage %q", next)
+}
+
+// install the providers that are missing, and wait until they run.
+func (s *realSite) install(ctx context.Context, kubeconfig cluster.Kubeconfig) error {
+	c, err := cluster.NewProxy(kubeconfig).NewClient(ctx)
+	if err != nil {
+		return err
+	}
+	there := &clusterctlv1.ProviderList{}
+	if err := c.List(ctx, there); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("listing providers: %w", err)
+	}
+	library, err := clusterctl.New(ctx, s.providers.config)
+	if err != nil {
+		return err
+	}
+	o := s.providers.missing(there.Items)
+	o.Kubeconfig, o.WaitProviders, o.WaitProviderTimeout = clusterctl.Kubeconfig(kubeconfig), true, 10*time.Minute
+	_, err = library.Init(ctx, o)
+	return err
+}
+
+// apply the objects, and their namespace. Webhooks that were installed a moment ago may not answer yet.
+func (s *realSite) apply(ctx context.Context, c client.Client, objects []unstructured.Unstructured) error {
+	if c == s.source {
+		err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("making namespace %s: %w", s.namespace, err)
+		}
+	}
+	for i := range objects {
+		o := &objects[i]
+		if c == s.source && o.GetKind() != "Namespace" {
+			o.SetNamespace(s.namespace)
+		}
+		var last error
+		err := wait.PollUntilContextTimeout(ctx, 2*time.Second, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+			last = c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(fieldOwner))
+			if apierrors.IsInternalError(last) || apierrors.IsServiceUnavailable(last) || apierrors.IsTooManyRequests(last) ||
+				meta.IsNoMatchError(last) {
+				return false, nil
+			}
+			return true, nil
+		})
+		if last != nil {
+			err = last
+		}
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// await a condition of the Cluster, and say what it waits for whenever that changes.
+func (s *realSite) await(ctx context.Context, condition string) error {
+	said := ""
+	err := wait.PollUntilContextTimeout(ctx, 3*time.Second, s.timeout, true, func(ctx context.Context) (bool, error) {
+		c := &clusterv1.Cluster{}
+		if err := s.source.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: s.name}, c); err != nil {
+			// The bootstrap cluster may be busy; the time-out is the bound.
+			said = err.Error()
+			return false, nil //nolint:nilerr // it is said when the time is over
+		}
+		if conditions.IsTrue(c, condition) {
+			return true, nil
+		}
+		if message := conditions.GetMessage(c, condition); message != said && message != "" {
+			said = message
+			s.say("  %s", strings.ReplaceAll(message, "\n", "\n           "))
+		}
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("condition %s of Cluster %s after %s: %s", condition, s.name, s.timeout, said)
+	}
+	return nil
+}
+
+// pivot moves the namespace to the cluster itself, as soon as that may begin.
+func (s *realSite) pivot(ctx context.Context) error {
+	p := &pivotOptions{options: &options{workspace: s.options.workspace, out: s.out, namespace: s.namespace,
+		kubeconfig: s.sourceKubeconfig()}, to: s.targetKubeconfig()}
+	said := ""
+	err := wait.PollUntilContextTimeout(ctx, 5*time.Second, s.timeout, true, func(ctx context.Context) (bool, error) {
+		err := p.run(ctx, s.name)
+		if !errors.Is(err, execute.ErrRefused) {
+			return true, err
+		}
+		if err.Error() != said {
+			said = err.Error()
+			s.say("  %s", said)
+		}
+		return false, nil
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("it may not begin after %s: %s", s.timeout, said)
+	}
+	return err
+}
