@@ -437,7 +437,9 @@ func (w *world) expendable(host bool) []string {
 		machine, member := w.machine(name), w.member(name)
 		voters, _ := w.voters()
 		others := slices.ContainsFunc(w.Machines, func(other controlplane.Machine) bool {
-			return other.Name != name && other.Node != "" && !w.lost[other.Name] && (!other.Deleting || other.DrainHook)
+			voter := w.member(other.Name)
+			return other.Name != name && other.Node != "" && !w.lost[other.Name] && (!other.Deleting || other.DrainHook) &&
+				voter != nil && !voter.Learner && voter.Healthy
 		})
 		return machine.Node == "" || machine.Deleting || member == nil || member.Learner || w.lost[name] ||
 			host && w.votersWithout(name) < voters/2+1 || !others
