@@ -194,7 +194,7 @@ func (w *world) order(t *rapid.T) controlplane.Step {
 	step := Assess(s).Step
 	t.Logf("%s; %s", tell(step), census(w))
 	if together := awayTogether(s); together != "" && w.Initialized && step.Kind == controlplane.DeleteMachine &&
-		step.Remediates != "" && !w.machine(step.Remediates).Health.ByHand {
+		step.Remediates != "" && mayBeBack(s, step.Remediates) {
 		t.Fatalf("%s\nbroken promise: replaced although %s", tell(step), together)
 	}
 	if w.unread != "" && w.needsEtcd(step) {
@@ -471,7 +471,7 @@ func (w *world) leaveAlone(scarce bool) {
 	for i := range w.Machines {
 		if machine := &w.Machines[i]; !w.lost[machine.Name] {
 			w.hear(machine, true)
-		} else if !machine.Health.SilentSince.IsZero() || machine.Health.Final != "" {
+		} else if !machine.Health.SilentSince.IsZero() {
 			// Those that were lost together nobody but a person tells from those that will be back, and until then no other
 			// is replaced.
 			machine.Health.ByHand = true
