@@ -43,7 +43,8 @@ func modelRuns() uint64 {
 // Every other world is harsh: more members fail than the wanted number tolerates, what is down looks healthy, nobody can
 // be asked, the database is full, Machines are lost whose members vote, and the world goes on between the look and the
 // deed. Then a quorum may be lost, but not by a deed: none takes a quorum that was there unless more that was read is
-// wrong than the strategy leaves room for, and all that was acknowledged stays with a member that can come back.
+// wrong than the strategy leaves room for, and all that was acknowledged stays with a member that can come back. Each
+// of these is drawn: one that no world meets any more is an error.
 func TestModel(t *testing.T) {
 	for _, test := range []struct {
 		desired  int
@@ -51,7 +52,7 @@ func TestModel(t *testing.T) {
 	}{{1, surge}, {3, surge}, {5, surge}, {3, removeFirst}, {5, removeFirst}, {1, auto}, {3, auto}, {5, auto}} {
 		t.Run(fmt.Sprintf("%d/%s", test.desired, test.strategy), func(t *testing.T) {
 			t.Parallel()
-			done, fooled := map[Kind]int{}, 0
+			done, drawn, fooled := map[Kind]int{}, map[string]int{}, 0
 			for seed := range modelRuns() {
 				w := newWorld(test.desired, test.strategy, seed)
 				if problem := w.run(); problem != "" {
@@ -60,8 +61,18 @@ func TestModel(t *testing.T) {
 				for kind, n := range w.done {
 					done[kind] += n
 				}
+				for draw, n := range w.drawn {
+					drawn[draw] += n
+				}
 				if w.fooled {
 					fooled++
+				}
+			}
+			t.Logf("%d worlds, of which %d were fooled; steps %v, draws %v", modelRuns(), fooled, done, drawn)
+			for _, draw := range draws {
+				// Beside a single one there is another voter for a moment only.
+				if drawn[draw] == 0 && (draw != drawStray || test.desired > 1) {
+					t.Errorf("no world drew %q", draw)
 				}
 			}
 			if fooled > int(modelRuns())/5 { //nolint:gosec // some thousands
@@ -75,6 +86,30 @@ func TestModel(t *testing.T) {
 		})
 	}
 }
+
+// Draws of a harsh world.
+const (
+	drawAgreement = "agreement without a healthy quorum"
+	drawSilence   = "a voter silent for long enough to be dead"
+	drawBriefly   = "a voter silent for a moment"
+	drawFull      = "a full disk"
+	drawUnasked   = "a voter that nobody could ask"
+	drawStray     = "a voter without a Machine"
+	drawLie       = "a voter that is down and looks healthy"
+	drawMissed    = "a voter that is up and looks ill"
+	drawUnread    = "no reading"
+	drawApart     = "a voter that fails between the look and the deed"
+	drawTooMany   = "more voters down than tolerated"
+)
+
+var draws = []string{drawAgreement, drawSilence, drawBriefly, drawFull, drawUnasked, drawStray, drawLie, drawMissed,
+	drawUnread, drawApart, drawTooMany}
+
+// quorate reports whether so many of all can agree, in etcd's words and not in those of what is tested.
+func quorate(up, all int) bool { return 2*up > all }
+
+// bears is how many of so many may fail, so that the others can agree.
+func bears(all int) int { return (all - 1) / 2 }
 
 // modelMember is a member and what its host does.
 type modelMember struct {
@@ -108,12 +143,13 @@ type world struct {
 	all       bool
 	deletions int
 	done      map[Kind]int
+	drawn     map[string]int
 	story     []string
 }
 
 func newWorld(desired int, strategy strategy, seed uint64) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, uint64(desired))), desired: desired, strategy: strategy, done: map[Kind]int{}, //nolint:gosec // reproducible
-		spare: 1, deletions: 2, acknowledged: 1000}
+		drawn: map[string]int{}, spare: 1, deletions: 2, acknowledged: 1000}
 	w.harsh = seed%2 == 1
 	w.all = w.harsh && w.rng.IntN(2) == 0
 	if strategy != surge {
@@ -173,7 +209,7 @@ func (w *world) voters() (all, up int) {
 // commit appends an entry and has it acknowledged by some majority.
 func (w *world) commit() {
 	all, up := w.voters()
-	if up < Majority(all) || w.full {
+	if !quorate(up, all) || w.full {
 		return
 	}
 	w.append()
@@ -183,11 +219,11 @@ func (w *world) commit() {
 func (w *world) append() {
 	all, _ := w.voters()
 	w.acknowledged++
-	need := Majority(all)
+	have := 0
 	for _, i := range w.rng.Perm(len(w.members)) {
-		if m := w.members[i]; m.up && !m.Learner && need > 0 {
+		if m := w.members[i]; m.up && !m.Learner && !quorate(have, all) {
 			m.index = w.acknowledged
-			need--
+			have++
 		}
 	}
 }
@@ -249,7 +285,7 @@ func (w *world) rage() {
 			m.index = w.acknowledged
 		}
 		// kubeadm asks for this, and etcd checks that the learner is alive and has nearly everything.
-		if m.Learner && m.up && m.index > w.acknowledged*9/10 && up >= Majority(all) && (w.calm || w.rng.IntN(3) == 0) {
+		if m.Learner && m.up && m.index > w.acknowledged*9/10 && quorate(up, all) && (w.calm || w.rng.IntN(3) == 0) {
 			m.Learner = false
 			w.done[Promote]++
 			w.say("%s votes", m.Machine)
@@ -260,11 +296,12 @@ func (w *world) rage() {
 		all, up := w.voters()
 		down := all - up + max(0, w.desired-all)
 		switch {
-		case m.up && (m.Learner || down+1 <= Tolerance(w.desired) || w.harshly(20)) && w.chance(4):
+		case m.up && (m.Learner || down+1 <= bears(w.desired) || w.harshly(20)) && w.chance(4):
 			m.up = false
 			if w.chance(50) && w.bearable(m) {
 				m.lost, m.index = true, 0
 			}
+			w.note(drawTooMany, !m.Learner && down+1 > bears(w.desired))
 			w.say("%s is down, for good: %t", m.Machine, m.lost)
 		case !m.up && !m.lost && w.chance(20):
 			m.up = true
@@ -304,7 +341,7 @@ func (w *world) bearable(lost *modelMember) bool {
 			kept, reached = kept || m.index >= w.acknowledged, reached || m.Machine != ""
 		}
 	}
-	return !w.harsh || lost.Learner || left >= Majority(all) && kept && reached
+	return !w.harsh || lost.Learner || quorate(left, all) && kept && reached
 }
 
 // forget loses the Machine of a voter that works, while another one has its own.
@@ -314,13 +351,14 @@ func (w *world) forget(m *modelMember) {
 	}) {
 		w.say("the Machine of %s is lost", m.Machine)
 		m.Machine = ""
+		w.drawn[drawStray]++
 	}
 }
 
 func (w *world) check() string {
 	all, up := w.voters()
 	switch {
-	case up < Majority(all) && !w.harsh:
+	case !quorate(up, all) && !w.harsh:
 		return fmt.Sprintf("%d of %d voters are up", up, all)
 	case all > w.desired+1:
 		return fmt.Sprintf("there are %d voters", all)
@@ -339,10 +377,11 @@ const readingInterval = 10 * time.Second
 // observe reads what the operator sees: now and then a member that is up is not reached, or none is.
 func (w *world) observe() Membership {
 	if w.chance(3) {
+		w.drawn[drawUnread]++
 		return Membership{Problem: "not this time"}
 	}
 	all, up := w.voters()
-	result := Membership{Known: true, Agreed: up >= Majority(all)}
+	result := Membership{Known: true, Agreed: quorate(up, all)}
 	for _, m := range w.members {
 		seen := m.Member
 		m.lies = !m.up && w.harshly(map[bool]int{true: 70, false: 2}[m.lies])
@@ -357,8 +396,35 @@ func (w *world) observe() Membership {
 			seen.Lag = uint64(w.acknowledged - m.index) //nolint:gosec // never negative
 		}
 		result.Members = append(result.Members, seen)
+		w.noteReading(m, seen)
 	}
+	healthy := 0
+	for _, seen := range result.Members {
+		if !seen.Learner && seen.Healthy {
+			healthy++
+		}
+	}
+	w.note(drawAgreement, result.Agreed && !quorate(healthy, all))
 	return result
+}
+
+// noteReading counts what a reading says of a voter, beside what is so.
+func (w *world) noteReading(m *modelMember, seen Member) {
+	if seen.Learner {
+		return
+	}
+	w.note(drawFull, seen.Full)
+	w.note(drawUnasked, seen.Unasked)
+	w.note(drawLie, m.lies)
+	w.note(drawMissed, m.up && !seen.Healthy && !seen.Full)
+	w.note(drawSilence, m.silent >= 3)
+	w.note(drawBriefly, m.silent == 1)
+}
+
+func (w *world) note(draw string, drawn bool) {
+	if drawn {
+		w.drawn[draw]++
+	}
 }
 
 // operate does one thing, if Judge allows it.
@@ -367,7 +433,10 @@ func (w *world) operate() string {
 	terms := Terms{Desired: w.desired, Spare: w.spare > 0, Lowered: w.strategy == removeFirst, All: w.all,
 		DeadMemberTimeout: 3 * readingInterval}
 	if w.harshly(20) {
+		_, before := w.voters()
 		w.rage()
+		_, after := w.voters()
+		w.note(drawApart, after < before)
 	}
 	if w.strategy == auto {
 		terms.Lowered = w.spare == 0 && w.desired >= 3
@@ -378,6 +447,14 @@ func (w *world) operate() string {
 	dead := func(m *modelMember) bool {
 		read, _ := seen.Member(m.ID)
 		return read.Learner || !read.Healthy && !read.Full && !read.Unasked && read.Silent >= terms.DeadMemberTimeout
+	}
+	// reached: another voter works whose Machine stays, so that etcd can be asked without this one. Once all others were
+	// given up nobody waits for that.
+	reached := func(m *modelMember) bool {
+		return w.calm || slices.ContainsFunc(w.members, func(other *modelMember) bool {
+			read, _ := seen.Member(other.ID)
+			return other != m && other.Machine != "" && !read.Learner && read.Healthy && (!other.Departing || other.Held)
+		})
 	}
 	// Of those that no Machine runs the dead go, and a person gives the others up at some time. Until then nobody else goes
 	// whose vote counts, and nobody joins.
@@ -391,7 +468,7 @@ func (w *world) operate() string {
 	}
 	// What was begun is ended first. Nothing but the verdict keeps several from going at once.
 	for i, m := range w.members {
-		if m.Departing && !m.Held && (stray < 0 || dead(m)) && may(Remove, m.ID) {
+		if m.Departing && !m.Held && (stray < 0 || dead(m) && reached(m)) && may(Remove, m.ID) {
 			return w.remove(i, seen, terms)
 		}
 	}
@@ -401,7 +478,7 @@ func (w *world) operate() string {
 		if m.lost && !m.Departing && w.rng.IntN(3) == 0 {
 			m.Departing, m.Held = true, true
 		}
-		if m.Held && (stray < 0 || dead(m)) && may(Depart, m.ID) {
+		if m.Held && (stray < 0 || dead(m) && reached(m)) && may(Depart, m.ID) {
 			m.Held = false
 			w.done[Depart]++
 			w.say("%s may go", m.Machine)
@@ -442,7 +519,7 @@ func (w *world) operate() string {
 // agree has the members agree to a change of their list, and reports whether they could.
 func (w *world) agree() bool {
 	all, up := w.voters()
-	if up < Majority(all) {
+	if !quorate(up, all) {
 		return false
 	}
 	w.append()
@@ -461,7 +538,7 @@ func (w *world) remove(i int, seen Membership, terms Terms) string {
 	}
 	w.say("%s is removed", gone.Machine)
 	all, up := w.voters()
-	if up < Majority(all) && w.harsh {
+	if !quorate(up, all) && w.harsh {
 		w.fooled = w.misread(gone, seen, terms)
 		if !w.fooled {
 			return fmt.Sprintf("%d of %d voters are up without %s, and enough of what was read was right", up, all, gone)
@@ -484,7 +561,7 @@ func (w *world) remove(i int, seen Membership, terms Terms) string {
 // misread reports whether more of what a removal rests on was wrong than it leaves room for. One that is down takes no
 // quorum along, whoever is misread.
 func (w *world) misread(gone *modelMember, seen Membership, terms Terms) bool {
-	wrong, room := 0, max(0, Tolerance(w.desired))
+	wrong, room := 0, bears(w.desired)
 	for _, m := range w.members {
 		if read, _ := seen.Member(m.ID); read.Healthy && !m.up {
 			wrong++

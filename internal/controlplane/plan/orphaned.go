@@ -52,7 +52,8 @@ func dropOrphanedMembers(s facts) *controlplane.Step {
 	for _, machine := range s.active() {
 		if len(orphaned) > 0 && machine.Node == "" && machine.HostClaimed {
 			return s.waitFor(machine, controlplane.ReasonMachineNotReady,
-				"an etcd member (%x) may belong to Machine %s, which has no Node yet: %s",
+				"an etcd member (%x) may belong to Machine %s, which has no Node yet: %s; if it will not come, have it "+
+					"replaced: annotate it with cluster.x-k8s.io/remediate-machine",
 				orphaned[0].ID, machine.Name, s.shortcoming(machine))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -18,17 +19,57 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
+// What histories draw besides orders, users and the pace of Machines.
+const (
+	drawPatience    = "a member that was not healthy for a moment"
+	drawUnknown     = "an unknown etcd"
+	drawUnconfirmed = "an etcd whose list nobody confirmed"
+	drawFull        = "a full database"
+	drawUnasked     = "a member that nobody could ask"
+	drawSlow        = "a member that is slow"
+	drawStray       = "a member without a Machine"
+	drawMark        = "a health mark"
+	drawByHand      = "an order to replace a Machine"
+	drawJoinFails   = "a join that fails"
+	drawJoinHangs   = "a join that hangs"
+	drawJoinLost    = "a host that is lost in mid-join"
+	drawStuck       = "a learner that never votes"
+	drawHostLost    = "a host that is lost for good"
+	drawServerLost  = "an API server that is lost for good"
+	drawMemberLost  = "a member that is lost for good"
+	drawOutage      = "hosts that are away together"
+	drawRetry       = "a replacement that is replaced"
+)
+
+var draws = []string{drawPatience, drawUnknown, drawUnconfirmed, drawFull, drawUnasked, drawSlow, drawStray, drawMark,
+	drawByHand, drawJoinFails, drawJoinHangs, drawJoinLost, drawStuck, drawHostLost, drawServerLost, drawMemberLost,
+	drawOutage, drawRetry}
+
 // Proves: K-10, S2-30, S2-33, S1-14, S1-26, R6, R8, R9, R21
 //
 // Whatever users edit and delete, and in whatever order Machines come up and go, no order breaks a promise (world.apply
-// checks each), and once everybody leaves it alone the control plane becomes what was asked for.
+// checks each), and once everybody leaves it alone the control plane becomes what was asked for. Each of the troubles
+// is drawn: one that no history meets any more is an error.
 func TestPromisesHoldAlways(t *testing.T) {
+	const enough = 2000
 	// Histories are cheap: enough of them that every broken rule was met when it was tried.
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
-		NewWithT(t).Expect(checks.Value.Set("2000")).To(Succeed())
+		NewWithT(t).Expect(checks.Value.Set(strconv.Itoa(enough))).To(Succeed())
+		defer func() { _ = checks.Value.Set(checks.DefValue) }()
 	}
+	drawn, histories := map[string]int{}, 0
+	defer func() {
+		t.Logf("%d histories: %v", histories, drawn)
+		for _, draw := range draws {
+			if histories >= enough && drawn[draw] == 0 && !t.Failed() {
+				t.Errorf("no history drew %q", draw)
+			}
+		}
+	}()
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), "v1.30.0")
+		w.drawn = drawn
+		histories++
 		w.Strategy = rapid.SampledFrom([]controlplane.Strategy{"", controlplane.Auto, controlplane.Surge,
 			controlplane.RemoveFirst}).Draw(t, "strategy")
 		w.stays = rapid.Bool().Draw(t, "API servers stay")
@@ -42,7 +83,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 		}
 		turns := rapid.IntRange(10, 150).Draw(t, "turns")
 		for range turns {
-			switch rapid.IntRange(0, 31).Draw(t, "event") {
+			switch rapid.IntRange(0, 38).Draw(t, "event") {
 			case 0:
 				minor += rapid.IntRange(-1, 2).Draw(t, "minors")
 				w.change(fmt.Sprintf("v1.%d.0", minor))
@@ -95,14 +136,24 @@ func TestPromisesHoldAlways(t *testing.T) {
 				w.unread = rapid.SampledFrom([]string{"", "unknown", "unconfirmed"}).Draw(t, "etcd")
 			case 30:
 				w.mark(t)
-			case 31:
+			case 31, 35, 36:
 				w.loseJoining(t)
+			case 32:
+				w.misread(t)
+			case 33:
+				w.cutOff(t)
+			case 34:
+				w.loseMember(t)
 			case 5, 6:
 				w.fetch()
 				w.cleaned()
 			case 7, 8, 9, 10, 11, 12:
 				if names := w.names(); len(names) > 0 {
 					w.advance(rapid.SampledFrom(names).Draw(t, "machine"))
+				}
+			case 13:
+				for _, name := range w.names() {
+					w.advance(name)
 				}
 			default:
 				w.order(t)
@@ -139,8 +190,13 @@ func (w *world) bringUp(t *rapid.T) {
 }
 
 func (w *world) order(t *rapid.T) controlplane.Step {
-	step := Assess(w.look()).Step
+	s := w.look()
+	step := Assess(s).Step
 	t.Logf("%s; %s", tell(step), census(w))
+	if together := awayTogether(s); together != "" && w.Initialized && step.Kind == controlplane.DeleteMachine &&
+		step.Remediates != "" && mayBeBack(s, step.Remediates) {
+		t.Fatalf("%s\nbroken promise: replaced although %s", tell(step), together)
+	}
 	if w.unread != "" && w.needsEtcd(step) {
 		t.Fatalf("%s\nbroken promise: etcd is %s", tell(step), w.unread)
 	}
@@ -155,22 +211,59 @@ func (w *world) order(t *rapid.T) controlplane.Step {
 
 // look is an observation a minute after the one before: for so long a member has been silent that was missed by both.
 func (w *world) look() controlplane.State {
+	w.minutes++
 	s := w.observe()
 	switch w.unread {
 	case "unknown":
 		s.Etcd = quorum.Membership{Problem: "no member answered"}
+		w.note(drawUnknown)
 	case "unconfirmed":
 		s.Etcd.Agreed = false
+		w.note(drawUnconfirmed)
 	}
-	for i, member := range s.Etcd.Members {
-		if member.Healthy || !s.Etcd.Agreed {
-			delete(w.missed, member.ID)
+	for i := range s.Etcd.Members {
+		member := &s.Etcd.Members[i]
+		if odd := w.odd[member.ID]; odd != "" && member.Healthy {
+			member.Healthy, member.Problem = false, odd
+			member.Full, member.Unasked, member.Progress = odd == drawFull, odd == drawUnasked, uint64(w.minutes)
+			w.note(odd)
+		} else if !member.Healthy && s.Etcd.Agreed {
+			member.Silent = time.Duration(w.missed[member.ID]) * time.Minute
+			w.missed[member.ID]++
+			if member.Silent < s.DeadMemberTimeout {
+				w.note(drawPatience)
+			}
 			continue
 		}
-		s.Etcd.Members[i].Silent = time.Duration(w.missed[member.ID]) * time.Minute
-		w.missed[member.ID]++
+		delete(w.missed, member.ID)
+	}
+	for i := range s.Machines {
+		w.lookAt(&s, &s.Machines[i])
+	}
+	if awayTogether(s) != "" {
+		w.note(drawOutage)
 	}
 	return s
+}
+
+// lookAt adds what is known of a Machine by the time.
+func (w *world) lookAt(s *controlplane.State, machine *controlplane.Machine) {
+	name := machine.Name
+	voter := slices.ContainsFunc(s.Etcd.Members, func(member quorum.Member) bool {
+		return member.Machine == name && !member.Learner && (member.Healthy || member.Full)
+	})
+	if _, noted := w.ill[name]; voter || machine.Node == "" || !s.Etcd.Known {
+		delete(w.ill, name)
+	} else if !noted {
+		w.ill[name] = w.now()
+	}
+	machine.Health.MemberIllSince = w.ill[name]
+	if machine.Health.SilentSince.IsZero() && machine.HostClaimed && machine.Health.AnswersSince.IsZero() {
+		machine.Health.AnswersSince = machine.Health.Born
+	}
+	if last := machine.Health.Replaces; last != nil && last.RetryCount > 0 {
+		w.note(drawRetry)
+	}
 }
 
 // needsEtcd reports whether the step makes or takes what a member may be of. Leadership is moved by the leader alone.
@@ -193,33 +286,102 @@ func (w *world) mark(t *rapid.T) {
 	health := &w.machine(rapid.SampledFrom(names).Draw(t, "called ill")).Health
 	if health.Marked != "" || rapid.Bool().Draw(t, "by hand") {
 		health.Marked, health.ByHand = "", health.Marked == ""
+		w.note(drawByHand)
 		return
 	}
 	health.Marked = "its Node lacks a condition"
+	w.note(drawMark)
+}
+
+// misread has a member that works look as if it did not, or again as it is.
+func (w *world) misread(t *rapid.T) {
+	if len(w.Etcd.Members) == 0 {
+		return
+	}
+	looks := []string{"", drawFull, drawUnasked}
+	if w.DeadMemberTimeout > 0 {
+		// Without patience everybody is dead at once.
+		looks = append(looks, drawSlow)
+	}
+	w.odd[rapid.SampledFrom(w.Etcd.Members).Draw(t, "misread").ID] = rapid.SampledFrom(looks).Draw(t, "as")
+}
+
+// cutOff has hosts be silent, several at once, while what runs there goes on; or they are back.
+func (w *world) cutOff(t *rapid.T) {
+	silent := rapid.Bool().Draw(t, "silent")
+	for i := range w.Machines {
+		if machine := &w.Machines[i]; machine.HostClaimed && !w.lost[machine.Name] && rapid.Bool().Draw(t, "cut off") {
+			w.hear(machine, !silent)
+		}
+	}
+}
+
+// hear notes that the host of a Machine answers, or does not, from now on.
+func (w *world) hear(machine *controlplane.Machine, answers bool) {
+	switch health := &machine.Health; {
+	case answers && !health.SilentSince.IsZero():
+		health.SilentSince, health.AnswersSince = time.Time{}, w.now()
+	case !answers && health.SilentSince.IsZero():
+		health.SilentSince, health.AnswersSince = w.now(), time.Time{}
+	}
+}
+
+// loseMember has the member of a Machine die for good whose host answers, and no health check says so.
+func (w *world) loseMember(t *rapid.T) {
+	// What still runs its bootstrap data ends that before anybody judges its member.
+	names := slices.DeleteFunc(w.expendable(true), func(name string) bool { return !w.machine(name).Bootstrapped })
+	if len(names) == 0 {
+		return
+	}
+	machine := w.machine(rapid.SampledFrom(names).Draw(t, "its member died"))
+	w.die(machine.Name)
+	w.lost[machine.Name] = true
+	w.hear(machine, true)
+	w.note(drawMemberLost)
 }
 
 // loseJoining has the join of a Machine fail or hang for good, or its host be lost in the middle of it, with the member
 // that it may have added.
 func (w *world) loseJoining(t *rapid.T) {
 	names := slices.DeleteFunc(w.names(), func(name string) bool {
-		machine, member := w.machine(name), w.member(name)
-		return !machine.HostClaimed || machine.Bootstrapped || machine.Deleting || w.lost[name] ||
-			member != nil && !member.Learner || w.Initialized && w.votersWithout(name) == 0
+		machine := w.machine(name)
+		return machine.Bootstrapped || machine.Deleting || w.lost[name]
 	})
 	if len(names) == 0 {
 		return
 	}
-	machine := w.machine(rapid.SampledFrom(names).Draw(t, "joins in vain"))
-	w.lost[machine.Name], machine.Healthy, machine.Serving = true, false, false
-	member := w.member(machine.Name)
-	switch rapid.SampledFrom([]string{"fails", "hangs", "lost"}).Draw(t, "how") {
+	name := rapid.SampledFrom(names).Draw(t, "joins in vain")
+	for range rapid.IntRange(0, 5).Draw(t, "after so many steps") {
+		w.advance(name)
+	}
+	machine, member := w.machine(name), w.member(name)
+	if !machine.HostClaimed || machine.Bootstrapped || member != nil && !member.Learner ||
+		w.Initialized && w.votersWithout(name) == 0 {
+		return
+	}
+	w.lost[name], machine.Healthy, machine.Serving = true, false, false
+	ways := []string{"fails", "hangs", "lost"}
+	if member != nil && machine.Node != "" {
+		ways = append(ways, "learns", "learns")
+	}
+	switch rapid.SampledFrom(ways).Draw(t, "how") {
+	case "learns":
+		// For ever, and the time alone says so.
+		machine.Joining, machine.Problem = false, "its member is a learner"
+		w.hear(machine, true)
+		w.note(drawStuck)
+		return
 	case "hangs":
 		machine.Problem, machine.Health.Marked = "its bootstrap runs", "it has no Node for long"
+		w.note(drawJoinHangs)
 		return
 	case "fails":
 		machine.Problem = "kubeadm join failed"
+		w.note(drawJoinFails)
 	case "lost":
 		machine.Problem = "its host was given up"
+		w.hear(machine, false)
+		w.note(drawJoinLost)
 		if member != nil {
 			member.Healthy, member.Problem = false, "it does not answer"
 		}
@@ -255,18 +417,33 @@ func (w *world) sicken(t *rapid.T) {
 // long as another one serves.
 func (w *world) loseOne(t *rapid.T) {
 	host := rapid.Bool().Draw(t, "lost with its member")
-	names := slices.DeleteFunc(w.names(), func(name string) bool {
+	names := w.expendable(host)
+	if len(names) == 0 {
+		return
+	}
+	name := rapid.SampledFrom(names).Draw(t, "lost")
+	w.lose(name, host)
+	if host {
+		w.hear(w.machine(name), false)
+		w.note(drawHostLost)
+	} else {
+		w.note(drawServerLost)
+	}
+}
+
+// expendable are the Machines that are a node and may be lost for good, with their member or without.
+func (w *world) expendable(host bool) []string {
+	return slices.DeleteFunc(w.names(), func(name string) bool {
 		machine, member := w.machine(name), w.member(name)
 		voters, _ := w.voters()
 		others := slices.ContainsFunc(w.Machines, func(other controlplane.Machine) bool {
-			return other.Name != name && other.Node != "" && !w.lost[other.Name] && (!other.Deleting || other.DrainHook)
+			voter := w.member(other.Name)
+			return other.Name != name && other.Node != "" && !w.lost[other.Name] && (!other.Deleting || other.DrainHook) &&
+				voter != nil && !voter.Learner && voter.Healthy
 		})
 		return machine.Node == "" || machine.Deleting || member == nil || member.Learner || w.lost[name] ||
 			host && w.votersWithout(name) < voters/2+1 || !others
 	})
-	if len(names) > 0 {
-		w.lose(rapid.SampledFrom(names).Draw(t, "lost"), host)
-	}
 }
 
 // repairTheLast has a person repair what serves no API, if nothing else would serve: who stays must be reached.
@@ -279,6 +456,7 @@ func (w *world) repairTheLast() {
 	for i := range w.Machines {
 		if machine, member := &w.Machines[i], w.member(w.Machines[i].Name); member != nil && member.Healthy {
 			w.lost[machine.Name], machine.Health.Marked, machine.Health.Final = false, "", ""
+			w.hear(machine, true)
 		}
 	}
 }
@@ -288,8 +466,16 @@ func (w *world) repairTheLast() {
 // more.
 func (w *world) leaveAlone(scarce bool) {
 	w.unread = ""
+	clear(w.odd)
 	w.repairTheLast()
 	for i := range w.Machines {
+		if machine := &w.Machines[i]; !w.lost[machine.Name] {
+			w.hear(machine, true)
+		} else if !machine.Health.SilentSince.IsZero() {
+			// Those that were lost together nobody but a person tells from those that will be back, and until then no other
+			// is replaced.
+			machine.Health.ByHand = true
+		}
 		if w.Machines[i].Node != "" && !w.lost[w.Machines[i].Name] {
 			w.Machines[i].Healthy, w.Machines[i].Serving, w.Machines[i].Health.Marked = true, true, ""
 		}

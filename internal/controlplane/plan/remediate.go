@@ -161,9 +161,10 @@ func remediate(s facts) *controlplane.Step {
 	for _, target := range unhealthy {
 		var attempt *controlplane.Attempt
 		var held *controlplane.Step
-		if why != "" && !target.Machine.Health.ByHand {
+		if why != "" && !target.Machine.Health.ByHand && !s.illApart(target.Machine) {
 			held = remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonRemediationSuspended,
-				"Machine %s is not replaced now: %s", target.Machine.Name, why))
+				"Machine %s is not replaced now: %s. If it will not be back, annotate it with "+
+					"cluster.x-k8s.io/remediate-machine", target.Machine.Name, why))
 		} else if attempt, held = s.attempt(target, unhealthy); held == nil {
 			// One that waits may wait for one that is ill itself.
 			step := s.remedy(target, unhealthy, attempt)
@@ -175,6 +176,13 @@ func remediate(s facts) *controlplane.Step {
 		first = cmp.Or(first, held)
 	}
 	return cmp.Or(waits, first)
+}
+
+// illApart reports whether the Machine is ill for a reason of its own, whatever hosts went away together: it holds
+// nothing that could come back, never was a node beside them, and its host is not silent. What was lost together may
+// itself wait for it to go, because an orphaned member may be its own.
+func (s facts) illApart(machine controlplane.Machine) bool {
+	return machine.Node == "" && !machine.Joined && s.memberOf(machine) == nil && away(machine).IsZero()
 }
 
 // remedy is the next step of the replacement of a Machine. attempt is nil when its place is taken already.

@@ -4,10 +4,12 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
@@ -42,6 +44,22 @@ type world struct {
 	// member was not healthy.
 	unread string
 	missed map[uint64]int
+	// minutes that have passed. ill is since when Machines that are Nodes have no healthy voter.
+	minutes int
+	ill     map[string]time.Time
+	// odd says as what a member is read that works.
+	odd map[uint64]string
+	// drawn counts what was drawn, of all histories.
+	drawn map[string]int
+}
+
+func (w *world) now() time.Time { return noon.Add(time.Duration(w.minutes) * time.Minute) }
+
+// note counts what was drawn, where somebody counts.
+func (w *world) note(draw string) {
+	if w.drawn != nil {
+		w.drawn[draw]++
+	}
 }
 
 func newWorld(replicas int, version string) *world {
@@ -57,13 +75,15 @@ func newWorld(replicas int, version string) *world {
 		wanted:        map[string]int{},
 		lost:          map[string]bool{},
 		missed:        map[uint64]int{},
+		ill:           map[string]time.Time{},
+		odd:           map[uint64]string{},
 	}
 }
 
 // observe is what the controller sees.
 func (w *world) observe() controlplane.State {
 	s := w.State
-	s.Reachable = s.Initialized
+	s.Reachable, s.Remediation.Now = s.Initialized, w.now()
 	s.AddonsCurrent = w.addons == w.Version
 	s.Machines = append([]controlplane.Machine(nil), w.Machines...)
 	for i := range s.Machines {
@@ -255,8 +275,11 @@ func (w *world) apply(step controlplane.Step) error {
 				return fmt.Errorf("%s deleted while %s is being deleted", step.Machine, machine.Name)
 			}
 		}
+		if step.Attempt != nil {
+			w.Remediation.Pending = step.Attempt
+		}
 		switch voters, _ := w.voters(); {
-		case member != nil && member.Leader:
+		case member != nil && member.Leader && w.odd[member.ID] == "":
 			return fmt.Errorf("%s is deleted while it leads etcd", step.Machine)
 		case remedy:
 			if left := w.votersWithout(step.Machine); member != nil && !member.Learner && left < (voters-1)/2+1 {
@@ -343,7 +366,7 @@ func (w *world) open(step controlplane.Step) error {
 	if member == nil || member.Learner {
 		return nil
 	}
-	if member.Leader {
+	if member.Leader && w.odd[member.ID] == "" {
 		return fmt.Errorf("%s is drained while it leads etcd", step.Machine)
 	}
 	// One that looked dead when it was let go may have come back since; the next dead one still leaves no gap.
@@ -482,8 +505,13 @@ func (w *world) join(step controlplane.Step, name string) error {
 	}
 	// The host of a new Machine is told at once to hold the images of what runs.
 	w.asked[name], w.images[name] = map[string]bool{w.addons: true}, map[string]bool{}
-	w.Machines = append(w.Machines, controlplane.Machine{Name: name, Version: w.Version, UpToDate: true,
-		Created: w.clock, Hook: true, DrainHook: true, FailureDomain: fmt.Sprintf("r%d", w.machines%3)})
+	made := controlplane.Machine{Name: name, Version: w.Version, UpToDate: true, Created: w.clock, Hook: true,
+		DrainHook: true, FailureDomain: fmt.Sprintf("r%d", w.machines%3)}
+	made.Health.Born, made.Health.Replaces = w.now(), cmp.Or(step.Attempt, w.Remediation.Pending)
+	if made.Health.Replaces == w.Remediation.Pending {
+		w.Remediation.Pending = nil
+	}
+	w.Machines = append(w.Machines, made)
 	return nil
 }
 
@@ -633,6 +661,7 @@ func (w *world) forget(name string) {
 	w.Machines = slices.DeleteFunc(w.Machines, func(machine controlplane.Machine) bool { return machine.Name == name })
 	w.Hosts = slices.DeleteFunc(w.Hosts, func(host controlplane.Host) bool { return host.Name == name })
 	w.member(name).Machine = ""
+	w.note(drawStray)
 }
 
 // vanish takes a Machine away with its host. A member that it leaves behind is dead.
