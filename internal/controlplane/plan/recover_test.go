@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -157,6 +158,15 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 		"one is named who is not there": {func(s *controlplane.State) {
 			s.Recovery.GiveUp = []string{"b", "c", "d"}
 		}, controlplane.Refuse, "names b, c, d"},
+		"nobody is named": {func(s *controlplane.State) { s.Recovery.GiveUp = nil }, controlplane.Refuse,
+			"giveUp names none, but the Machines whose members would be lost are b, c"},
+		"in whatever order they are": {func(s *controlplane.State) {
+			slices.Reverse(s.Machines)
+			s.Recovery.GiveUp = []string{"c"}
+		}, controlplane.Refuse, "are b, c"},
+		"etcd is somebody else's": {func(s *controlplane.State) {
+			s.StackedEtcd, s.Etcd = false, quorum.Membership{}
+		}, controlplane.Refuse, "etcd is external and has to be restored where it runs"},
 		"members contradict each other": {func(s *controlplane.State) {
 			s.Etcd = quorum.Membership{Contradicts: true, Problem: "nodes a and b tell different members"}
 		}, controlplane.Refuse, "nodes a and b tell different members"},
