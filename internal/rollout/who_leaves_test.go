@@ -59,8 +59,8 @@ func TestWhatARolloutDeletes(t *testing.T) {
 			"Deleting"}},
 		"one failure domain at a time": {func(_ *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.Waves = quoinv1.RolloutWavesFailureDomain
-		}, []string{"Delete a (Next)", "Keep b (WaitingForWave): failure domain x is replaced, and Machine a of it has to be " +
-			"gone before another one begins"}},
+		}, []string{"Delete a (Next)", "Keep b (WaitingForWave): failure domain x is replaced, and Machine a of it has to " +
+			"be gone before another one begins"}},
 		"nothing is terminated": {func(p *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.DrainAndTerminate = ptr.To(false)
 			guard(p.Machines)
@@ -93,9 +93,7 @@ func TestMarksAreTakenBack(t *testing.T) {
 	g := NewWithT(t)
 	did := func(pool Pool) (did []string) {
 		for _, d := range Plan(State{Pools: []Pool{pool}}, &quoinv1.RolloutPolicySpec{}, time.Now()).Decisions {
-			if d.Action == Delete || d.Action == Unmark {
-				did = append(did, string(d.Action)+" "+d.Machine)
-			}
+			did = append(did, string(d.Action)+" "+d.Machine)
 		}
 		return did
 	}
@@ -128,16 +126,18 @@ func TestWhoIsDrainedBesideWhom(t *testing.T) {
 		change func(r *rules, m, other *Machine)
 		waits  bool
 	}{
-		"one is drained":                  {func(_ *rules, _, _ *Machine) {}, true},
-		"there are no waves":              {func(r *rules, _, _ *Machine) { r.waves = false }, false},
-		"a person deletes what is old":    {func(r *rules, _, _ *Machine) { r.OnDelete = true }, false},
-		"it is of the present template":   {func(_ *rules, m, _ *Machine) { m.Outdated = false }, false},
-		"it serves nothing":               {func(_ *rules, m, _ *Machine) { m.Unhealthy = "gone" }, false},
-		"they are of one domain":          {func(_ *rules, m, other *Machine) { m.Domain = other.Domain }, false},
-		"the other stays":                 {func(_ *rules, _, other *Machine) { other.Deleting = false }, false},
-		"the other is broken":             {func(_ *rules, _, other *Machine) { other.Leave.Remediated = true }, false},
-		"the other waits for its drain":   {func(_ *rules, _, other *Machine) { other.Leave.PreDrain = true }, false},
-		"the other waits and comes first": {func(_ *rules, _, other *Machine) { other.Leave.PreDrain, other.Marked = true, true }, true},
+		"one is drained":                {func(_ *rules, _, _ *Machine) {}, true},
+		"there are no waves":            {func(r *rules, _, _ *Machine) { r.waves = false }, false},
+		"a person deletes what is old":  {func(r *rules, _, _ *Machine) { r.OnDelete = true }, false},
+		"it is of the present template": {func(_ *rules, m, _ *Machine) { m.Outdated = false }, false},
+		"it serves nothing":             {func(_ *rules, m, _ *Machine) { m.Unhealthy = "gone" }, false},
+		"they are of one domain":        {func(_ *rules, m, other *Machine) { m.Domain = other.Domain }, false},
+		"the other stays":               {func(_ *rules, _, other *Machine) { other.Deleting = false }, false},
+		"the other is broken":           {func(_ *rules, _, other *Machine) { other.Leave.Remediated = true }, false},
+		"the other waits for its drain": {func(_ *rules, _, other *Machine) { other.Leave.PreDrain = true }, false},
+		"the other waits and comes first": {func(_ *rules, _, other *Machine) {
+			other.Leave.PreDrain, other.Marked = true, true
+		}, true},
 		"both come first": {func(_ *rules, m, other *Machine) {
 			m.Marked, other.Leave.PreDrain, other.Marked = true, true, true
 		}, false},
@@ -196,12 +196,37 @@ func TestWhatHasToBeMarkedBeforeOneMoreCounts(t *testing.T) {
 		change func(*rules)
 		reason Reason
 	}{
-		"two are taken, and two are marked":        {func(*rules) {}, ""},
-		"one more counts as of now":                {func(r *rules) { r.counted = 1 }, Wave},
-		"fewer may be missing":                     {func(r *rules) { r.Replicas, r.Stock.Unavailable = 2, 1 }, ""},
-		"more may be missing than there are":       {func(r *rules) { r.Replicas, r.Stock.Unavailable = 1, 2 }, Wave},
-		"all may be missing":                       {func(r *rules) { r.Replicas, r.Stock.Unavailable = 2, 2 }, Wave},
-		"there are no waves":                       {func(r *rules) { r.waves, r.counted = false, 1 }, ""},
+		"two are taken, and two are marked":  {func(*rules) {}, ""},
+		"one more counts as of now":          {func(r *rules) { r.counted = 1 }, Wave},
+		"fewer may be missing":               {func(r *rules) { r.Replicas, r.Stock.Unavailable = 2, 1 }, ""},
+		"more may be missing than there are": {func(r *rules) { r.Replicas, r.Stock.Unavailable = 1, 2 }, Wave},
+		"all may be missing":                 {func(r *rules) { r.Replicas, r.Stock.Unavailable = 2, 2 }, Wave},
+		"there are no waves":                 {func(r *rules) { r.waves, r.counted = false, 1 }, ""},
+		"three are taken, and three are marked": {func(r *rules) {
+			r.Stock.Unavailable, r.Machines[2].Set, r.Machines[2].Marked = 2, "1", true
+		}, ""},
+		"a mark that is to be taken back is of no MachineSet that is reached": {func(r *rules) {
+			r.Machines[2].Marked, r.Machines[2].MarkedByUs, r.Machines[2].Domain = true, true, "y"
+		}, ""},
+		"a mark is to be taken back": {func(r *rules) {
+			r.Machines[2].Marked, r.Machines[2].MarkedByUs, r.Machines[2].Domain = true, true, "y"
+			r.Machines[3].Marked, r.Machines[2].Available, r.Machines[3].Available, r.counted = true, true, true, 1
+			r.Replicas = 3
+		}, Wave},
+		"all of two MachineSets are taken, and all are marked": {func(r *rules) {
+			r.Machines[2].Marked, r.Machines[3].Marked, r.counted = true, true, 3
+		}, ""},
+		"all of two are taken and one of a third, which is not marked": {func(r *rules) {
+			third := old("e", "x")
+			third.Set, third.Available = "3", false
+			r.Machines[2].Marked, r.Machines[3].Marked, r.counted = true, true, 3
+			r.Machines = append(r.Machines, third)
+		}, Wave},
+		"one leaves, and one more counts as of now": {func(r *rules) {
+			gone := old("gone", "x")
+			gone.Deleting, r.counted = true, 1
+			r.Machines = append(r.Machines, gone)
+		}, Wave},
 		"a person deletes":                         {func(r *rules) { r.OnDelete, r.counted = true, 1 }, ""},
 		"too few would be left":                    {func(r *rules) { r.least = 3 }, Limited},
 		"nothing is replaced that could be missed": {func(r *rules) { r.least = 3; r.Machines = nil; r.Completed = "2" }, ""},
@@ -222,4 +247,20 @@ func TestWhatHasToBeMarkedBeforeOneMoreCounts(t *testing.T) {
 		NewWithT(t).Expect(reason).To(Equal(c.reason), name)
 		NewWithT(t).Expect(why != "").To(Equal(reason != ""), name)
 	}
+}
+
+// Outdated Machines are known by the age of their MachineSets, and of sets that are as old by name.
+func TestTheOldestMachineSetComesFirst(t *testing.T) {
+	r := &rules{}
+	for i, name := range []string{"c", "b", "a"} {
+		m := old(name, "")
+		m.Set, m.SetMade = name, time.Unix(map[string]int64{"c": 2}[name], 0)
+		m.Created = time.Unix(int64(i), 0)
+		r.Machines = append(r.Machines, m)
+	}
+	var names []string
+	for _, m := range r.old() {
+		names = append(names, m.Name)
+	}
+	NewWithT(t).Expect(names).To(Equal([]string{"a", "b", "c"}))
 }

@@ -222,7 +222,7 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 				s.explained(machine, problem))
 		}
 	}
-	if s.present() > s.Replicas || len(s.active()) >= s.Replicas {
+	if s.present() > s.Replicas {
 		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s. %s", held, verdict.WayOut)
 	}
 	for _, member := range s.Etcd.Members {

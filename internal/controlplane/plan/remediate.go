@@ -258,9 +258,6 @@ func (s facts) remedyBlocked(target controlplane.UnhealthyMachine,
 func (s facts) othersCarry(target controlplane.UnhealthyMachine,
 	unhealthy []controlplane.UnhealthyMachine) *controlplane.Step {
 	for _, machine := range s.scheduled() {
-		if machine.Name == target.Machine.Name {
-			continue
-		}
 		problem := s.outage(machine)
 		// One whose host is gone since, and for which none is left, comes when this one has left its own.
 		arriving := (machine.HostClaimed || s.hostsLeft()) && (machine.Joining || s.joins(machine))
@@ -392,9 +389,7 @@ func (s facts) madeAgain(machine controlplane.Machine, unhealthy []controlplane.
 func backOff(retries int) time.Duration {
 	period := firstBackOff
 	for range retries {
-		if period *= 2; period >= longestBackOff {
-			return longestBackOff
-		}
+		period = min(period*2, longestBackOff)
 	}
 	return period
 }
