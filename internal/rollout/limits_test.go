@@ -84,4 +84,8 @@ func TestTheLowerLimitCounts(t *testing.T) {
 	policy.Groups[0].Strategy = ptr.To(strategy("x", ""))
 	_, err := arrange([]Pool{pool}, policy)
 	g.Expect(err).To(MatchError(HavePrefix("MachineDeployment blue: maxSurge: ")))
+	policy.Groups[0].Strategy = &quoinv1.RolloutStrategy{}
+	policy.Groups[0].Strategy.MinAvailable = ptr.To(intstr.FromString("x"))
+	_, err = arrange([]Pool{pool}, policy)
+	g.Expect(err).To(MatchError(HavePrefix("MachineDeployment blue: minAvailable: ")))
 }

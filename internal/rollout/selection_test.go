@@ -172,6 +172,9 @@ func TestWhichSelectedMachineIsDeleted(t *testing.T) {
 		"of two that are broken the place of one is awaited": {func(s state) {
 			s.Machines[1].Unhealthy, s.Machines[2].Deleting, s.Machines[2].NeedsUpdate = "gone", true, "marked"
 		}, "", RollingOut, "Machine b is to be replaced (marked): 1 of 3 Machines are available, and 1 may be missing"},
+		"nobody looked yet whether the Cluster is in order": {func(s state) {
+			s.policy.Validation = &quoinv1.RolloutValidation{}
+		}, "", Validating, says + ": the Cluster is validated: 0 of 2 looks in a row found nothing"},
 		"what takes its place is marked too": {func(s state) {
 			onItsWay(&s.Machines[1])
 			s.Machines[1].Unhealthy = "gone"

@@ -65,4 +65,14 @@ func TestWhatIsOnItsWayComesFirst(t *testing.T) {
 	g.Expect(current(pools, 1, time.Time{})).To(Equal([]string{"green"}))
 	g.Expect(current(pools, 2, time.Time{})).To(Equal([]string{"blue", "green"}))
 	g.Expect(current(pools, 0, time.Time{})).To(Equal([]string{"green"}))
+
+	// With OnDelete an outdated one is gone before one at the present template is there: that is begun, and no other.
+	pools, err = arrange([]Pool{
+		{Name: "blue", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1}, Machines: []Machine{old}},
+		{Name: "green", Replicas: 1, Revision: "2", Completed: "1", OnDelete: true, Machines: []Machine{old}},
+	}, &quoinv1.RolloutPolicySpec{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(current(pools, 1, time.Time{})).To(Equal([]string{"blue"}))
+	pools[1].Replicas = 2
+	g.Expect(current(pools, 1, time.Time{})).To(Equal([]string{"green"}))
 }

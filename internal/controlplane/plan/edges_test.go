@@ -5,6 +5,7 @@ package plan
 
 import (
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 
@@ -268,4 +269,148 @@ func TestWhatIsThereBeforeOneLeavesFirst(t *testing.T) {
 	g.Expect(leaveFirst(facts{s}, s.Machines[0]).Kind).To(Equal(controlplane.PrepullAddons))
 	s.Certificates = false
 	g.Expect(leaveFirst(facts{s}, s.Machines[0]).Reason).To(Equal(controlplane.ReasonCertificates))
+}
+
+// Of Machines in deletion those go first that have no member, then what was begun, then what does not work anyway.
+func TestInWhichOrderMachinesLeave(t *testing.T) {
+	s := ofThree()
+	s.Machines = append(s.Machines, s.Machines[0], s.Machines[1], s.Machines[2])
+	for i, name := range []string{"works", "works-too", "broken", "begun", "begun-and-broken", "no-member"} {
+		s.Machines[i].Name, s.Machines[i].Deleting, s.Machines[i].DeletedAt = name, true, int64(i)
+		s.Machines[i].DrainHook = i != 3 && i != 4
+	}
+	s.Etcd.Members = nil
+	for i, machine := range s.Machines[:5] {
+		s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: uint64(i + 1), Name: machine.Name, Machine: machine.Name,
+			Healthy: i != 2 && i != 4})
+	}
+	var names []string
+	for _, machine := range (facts{s}).deletingMachines() {
+		names = append(names, machine.Name)
+	}
+	NewWithT(t).Expect(names).To(Equal([]string{"no-member", "begun", "begun-and-broken", "broken", "works", "works-too"}))
+}
+
+// Of ill Machines those go first that cost nothing, and last the one without which nobody serves.
+func TestInWhichOrderMachinesAreReplaced(t *testing.T) {
+	order := func(s controlplane.State) []string {
+		var names []string
+		for _, each := range (facts{s}).unhealthy() {
+			names = append(names, each.Machine.Name)
+		}
+		return names
+	}
+	s := ofThree()
+	for len(s.Machines) < 6 {
+		s.Machines = append(s.Machines, s.Machines[0])
+	}
+	s.Etcd.Members = nil
+	for i, name := range []string{"serves", "serves-not", "by-hand", "dead", "no-member", "never"} {
+		m := &s.Machines[i]
+		m.Name, m.Created, m.Health.Marked = name, int64(i), "ill"
+		m.Serving, m.Healthy, m.Health.ByHand = name != "serves-not", name != "serves-not", name == "by-hand"
+		if name == "never" {
+			m.Node, m.HostClaimed, m.Healthy, m.Serving = "", false, false, false
+		}
+		if i < 4 {
+			s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: uint64(i + 1), Name: name, Machine: name,
+				Healthy: name != "dead"})
+		}
+	}
+	g := NewWithT(t)
+	g.Expect(order(s)).To(Equal([]string{"never", "dead", "no-member", "by-hand", "serves-not", "serves"}))
+	s.Etcd.Known = false
+	g.Expect(order(s)).To(Equal([]string{"never", "by-hand", "serves-not", "serves", "dead", "no-member"}))
+
+	s = ofThree()
+	for i := range s.Machines {
+		m := &s.Machines[i]
+		m.Created, m.Health.Marked, m.Health.ByHand = int64(i), "ill", i == 0
+		m.Serving, m.Healthy, m.Problem = i == 0, i == 0, map[bool]string{false: "it is ill"}[i == 0]
+	}
+	g.Expect(order(s)).To(Equal([]string{"b", "c", "a"}), "nobody serves without a")
+	s.Machines[2].Serving = true
+	g.Expect(order(s)).To(Equal([]string{"a", "b", "c"}), "c serves as well")
+}
+
+// What is refused of the spec keeps nothing from going that casts no vote, as long as there is a quorum that is read.
+func TestWhatIsIllGoesBesideARefusal(t *testing.T) {
+	illOne := func(change func(*controlplane.State)) *controlplane.Step {
+		s := ofThree()
+		s.Replicas, s.Etcd.Members, s.Remediation.Now = 2, s.Etcd.Members[:2], noon
+		s.Machines[2].Health.ByHand, s.Etcd.Members[0].Leader = true, true
+		s.Machines[2].Node, s.Machines[2].Joined, s.Machines[2].Bootstrapped = "", false, false
+		change(&s)
+		return dropIll(facts{s})
+	}
+	g := NewWithT(t)
+	g.Expect(illOne(func(*controlplane.State) {})).To(And(HaveField("Kind", controlplane.DeleteMachine),
+		HaveField("Machine", "c")))
+	g.Expect(illOne(func(s *controlplane.State) { s.Initialized = false })).To(BeNil())
+	g.Expect(illOne(func(s *controlplane.State) { s.Reachable = false })).To(BeNil())
+	g.Expect(illOne(func(s *controlplane.State) { s.Machines[2].Health.ByHand = false })).To(BeNil())
+	orphaned := func(s *controlplane.State) {
+		s.Machines[2].Health.ByHand, s.Machines[2].HostClaimed = false, false
+		s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: 9, Name: "x", Learner: true})
+	}
+	g.Expect(illOne(orphaned)).To(And(HaveField("Kind", controlplane.RemoveEtcdMember), HaveField("Member", uint64(9))))
+}
+
+// Nothing is judged of a member that nobody could read, or beside a bootstrap that still runs.
+func TestWhichMembersAreJudged(t *testing.T) {
+	type machine = controlplane.Machine
+	for name, c := range map[string]struct {
+		change func(*controlplane.State, *machine)
+		judged bool
+	}{
+		"its host answers":              {func(*controlplane.State, *machine) {}, true},
+		"it has not joined":             {func(_ *controlplane.State, m *machine) { m.Joined, m.Node = false, "" }, false},
+		"it has joined, without a Node": {func(_ *controlplane.State, m *machine) { m.Node = "" }, true},
+		"it has a Node, after a move":   {func(_ *controlplane.State, m *machine) { m.Joined = false }, true},
+		"its bootstrap runs":            {func(_ *controlplane.State, m *machine) { m.Joining = true }, false},
+		"etcd is somebody else's":       {func(s *controlplane.State, _ *machine) { s.StackedEtcd = false }, false},
+		"there is no cluster yet":       {func(s *controlplane.State, _ *machine) { s.Initialized = false }, false},
+		"etcd was not read":             {func(s *controlplane.State, _ *machine) { s.Etcd.Known = false }, false},
+		"etcd has no quorum":            {func(s *controlplane.State, _ *machine) { s.Etcd.Agreed = false }, false},
+		"its host does not answer": {func(_ *controlplane.State, m *machine) {
+			m.Health.AnswersSince = time.Time{}
+		}, false},
+	} {
+		s := ofThree()
+		s.Remediation.Now, s.Etcd.Members = noon, s.Etcd.Members[:2]
+		m := &s.Machines[2]
+		m.Health.MemberIllSince, m.Health.AnswersSince = noon.Add(-time.Hour), noon.Add(-time.Hour)
+		c.change(&s, m)
+		reason, _ := facts{s}.memberUnhealthyReason(*m)
+		NewWithT(t).Expect(reason != "").To(Equal(c.judged), name)
+	}
+}
+
+// An attempt begins when the period is over, which doubles up to an hour.
+func TestWhenAnAttemptBegins(t *testing.T) {
+	g := NewWithT(t)
+	held := func(ago time.Duration, change ...func(*controlplane.Remediation)) bool {
+		s := ofThree()
+		s.Remediation.Now = noon
+		m := &s.Machines[0]
+		m.Health.Marked, m.Health.Replaces = "ill", &controlplane.Attempt{Machine: "x", Time: noon.Add(-ago)}
+		for _, each := range change {
+			each(&s.Remediation)
+		}
+		_, step := facts{s}.attempt(controlplane.UnhealthyMachine{Machine: *m,
+			Reason: controlplane.UnhealthyHealthCheck}, nil)
+		return step != nil
+	}
+	retry := func(period time.Duration) func(*controlplane.Remediation) {
+		return func(r *controlplane.Remediation) { r.RetryPeriod = &period }
+	}
+	never := func(r *controlplane.Remediation) { r.MaxRetry = new(int) }
+	g.Expect(held(9*time.Minute, retry(10*time.Minute))).To(BeTrue())
+	g.Expect(held(10*time.Minute, retry(10*time.Minute))).To(BeFalse())
+	g.Expect(held(0, retry(0))).To(BeFalse())
+	g.Expect(held(59*time.Minute, never)).To(BeTrue())
+	g.Expect(held(time.Hour, never)).To(BeFalse(), "it was healthy for long enough")
+	for retries, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		g.Expect(backOff(retries)).To(Equal(want * time.Minute))
+	}
 }
