@@ -410,7 +410,7 @@ func TestWhenAnAttemptBegins(t *testing.T) {
 	g.Expect(held(0, retry(0))).To(BeFalse())
 	g.Expect(held(59*time.Minute, never)).To(BeTrue())
 	g.Expect(held(time.Hour, never)).To(BeFalse(), "it was healthy for long enough")
-	for retries, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-		g.Expect(backOff(retries)).To(Equal(want * time.Minute))
+	for retries, minutes := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+		g.Expect(backOff(retries)).To(Equal(time.Duration(minutes) * time.Minute))
 	}
 }
