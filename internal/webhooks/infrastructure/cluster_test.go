@@ -189,16 +189,16 @@ func TestTheRecordOfAVersionIsWarnedOf(t *testing.T) {
 	}
 	const upgrade = "make a ClusterUpgrade to v1.36.3 instead"
 	for name, c := range map[string]struct {
-		ctx           context.Context
+		by            string
 		before, after clusterChange
 		warning       string
 	}{
-		"by hand":             {by("kubectl-edit"), record("v1.35.4"), record("v1.36.3"), upgrade},
-		"by nobody named":     {t.Context(), record("v1.35.4"), record("v1.36.3"), upgrade},
-		"the first one":       {by("kubectl-edit"), record(""), record("v1.36.3"), upgrade},
-		"taken away":          {by("kubectl-edit"), record("v1.35.4"), record(""), "upgrades nothing"},
-		"by a ClusterUpgrade": {by(fieldowner.Upgrades), record("v1.35.4"), record("v1.36.3"), ""},
-		"something else": {by("kubectl-edit"), record("v1.36.3"), func(c *infrav1.QuoinCluster) {
+		"by hand":             {"kubectl-edit", record("v1.35.4"), record("v1.36.3"), upgrade},
+		"by nobody named":     {"", record("v1.35.4"), record("v1.36.3"), upgrade},
+		"the first one":       {"kubectl-edit", record(""), record("v1.36.3"), upgrade},
+		"taken away":          {"kubectl-edit", record("v1.35.4"), record(""), "upgrades nothing"},
+		"by a ClusterUpgrade": {fieldowner.Upgrades, record("v1.35.4"), record("v1.36.3"), ""},
+		"something else": {"kubectl-edit", record("v1.36.3"), func(c *infrav1.QuoinCluster) {
 			record("v1.36.3")(c)
 			endpoint("192.0.2.10", 6443)(c)
 		}, ""},
@@ -206,7 +206,7 @@ func TestTheRecordOfAVersionIsWarnedOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			webhook := &ClusterWebhook{Client: reader(t)}
-			warnings, err := webhook.ValidateUpdate(c.ctx, cluster("a", c.before), cluster("a", c.after))
+			warnings, err := webhook.ValidateUpdate(by(c.by), cluster("a", c.before), cluster("a", c.after))
 			g.Expect(err).NotTo(HaveOccurred())
 			if c.warning == "" {
 				g.Expect(warnings).To(BeEmpty())
