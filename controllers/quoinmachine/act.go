@@ -91,6 +91,11 @@ func (r *Reconciler) claim(
 		}
 		return ctrl.Result{}, err
 	}
+	// Asked once more, of the API server: a cache that is behind knows nothing of the newest API server yet.
+	if why, again, err := r.unsupported(ctx, r.APIReader, v); err != nil || why != "" {
+		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
+		return ctrl.Result{RequeueAfter: cmp.Or(again, time.Second)}, err
+	}
 	if again, err := r.writeClaim(ctx, quoinMachine, v, host); err != nil || again > 0 {
 		return ctrl.Result{RequeueAfter: again}, err
 	}
@@ -119,7 +124,7 @@ func (r *Reconciler) mayClaim(ctx context.Context, v *observation) (again time.D
 				v.machine.Namespace, v.machine.Name, infrav1.HoldClaimAnnotation)}
 		return 0, false, nil
 	}
-	if why, again, err := r.unsupported(ctx, v); err != nil || why != "" {
+	if why, again, err := r.unsupported(ctx, r.Client, v); err != nil || why != "" {
 		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
 		return again, false, err
 	}

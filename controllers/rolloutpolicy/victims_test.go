@@ -24,6 +24,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // onDelete has blue be of that strategy and its Machines be healthy.
@@ -97,6 +98,35 @@ func TestOnDeletePoolsAreDeletedOneByOne(t *testing.T) {
 			w.Expect(w.deleting()).To(ConsistOf("old-1"))
 		})
 	}
+}
+
+// What takes the place of a Machine would not start beside older API servers, nor while nobody knows the policy: so the
+// Machine stays until it would.
+//
+// Proves: R3
+func TestNoMachineIsDeletedForOneThatMayNotStart(t *testing.T) {
+	plane := machineOf("cp", "")
+	plane.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: ""}
+	plane.OwnerReferences, plane.Spec.Version, plane.Status.NodeRef.Name = nil, "v1.35.4", "cp"
+	w := newWorld(t, plane)
+	w.onDelete()
+	blue, set, cluster := &clusterv1.MachineDeployment{}, &clusterv1.MachineSet{}, &clusterv1.Cluster{}
+	blue.Name, set.Name, cluster.Name = "blue", "blue-v2", "c1"
+	w.adjust(blue, func() { blue.Spec.Template.Spec.Version = "v1.36.3" })
+	w.adjust(set, func() { set.Spec.Template.Spec.Version = "v1.36.3" })
+	stays := func(why string) {
+		w.reconcile()
+		w.Expect(w.deleting()).To(BeEmpty())
+		w.Expect(w.policy().Status.MachineDeployments[0]).To(And(HaveField("Reason", string(rollout.ControlPlane)),
+			HaveField("Message", ContainSubstring(why))))
+	}
+	stays("newer than API server v1.35.4")
+	w.adjust(cluster, func() { cluster.Annotations = map[string]string{skew.PolicyAnnotation: "Kubernets"} })
+	stays("correct the annotation")
+	w.adjust(cluster, func() { cluster.Annotations = nil })
+	w.adjust(plane, func() { plane.Spec.Version = "v1.36.3" })
+	w.reconcile()
+	w.Expect(w.deleting()).To(ConsistOf("old-0"))
 }
 
 // A deletion that fails has no other Machine deleted in place of it: more would be missing than may be.

@@ -180,11 +180,14 @@ func (p *planner) holds(pool *rules, room *room) (Reason, string) {
 
 func (p *planner) stopped(pool *rules, _ *room) (Reason, string) { return p.stops(pool) }
 
-func (p *planner) afterControlPlane(*rules, *room) (Reason, string) {
-	if p.Outdated == "" {
-		return "", ""
+func (p *planner) afterControlPlane(pool *rules, _ *room) (Reason, string) {
+	switch {
+	case p.Outdated != "":
+		return ControlPlane, "workers come after the control plane: " + p.Outdated
+	case pool.Unsupported != "":
+		return ControlPlane, "what takes the place of a Machine would not start: " + pool.Unsupported
 	}
-	return ControlPlane, "workers come after the control plane: " + p.Outdated
+	return "", ""
 }
 
 func (p *planner) conflicts(pool *rules, _ *room) (Reason, string) {

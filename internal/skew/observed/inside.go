@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	containerutil "sigs.k8s.io/cluster-api/util/container"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -85,6 +86,28 @@ func proxies(pod corev1.PodSpec, world skew.World) []skew.Running {
 		return []skew.Running{found}
 	}
 	return beside
+}
+
+// KeepProxy is what runs inside where the annotations of a control plane leave kube-proxy alone: that keeps its version
+// while the API servers are raised, and by which kubelets it runs is whose it is. As long as kubeadm alone is not to
+// install one, a kube-proxy that is there follows all the same.
+func KeepProxy(inside []skew.Running, annotations map[string]string) []skew.Running {
+	if _, alone := annotations[kcpv1.SkipKubeProxyAnnotation]; !alone {
+		return inside
+	}
+	kept, of := []skew.Running(nil), (*skew.Running)(nil)
+	for i := range inside {
+		if inside[i].Component == skew.KubeProxy {
+			of = &inside[i]
+		} else {
+			kept = append(kept, inside[i])
+		}
+	}
+	if of != nil {
+		kept = append(kept, skew.Running{Component: skew.KubeProxy, Version: of.Version, Kept: true,
+			Object: "DaemonSet kube-proxy, which is left to you,"})
+	}
+	return kept
 }
 
 // versionOf is the tag of the named container's image; empty when it has none that is a version.

@@ -50,6 +50,9 @@ func For(r Request) (Plan, error) {
 	if err := d.addonsFirst(); err != nil {
 		return Plan{}, err
 	}
+	if err := d.liftForProxy(); err != nil {
+		return Plan{}, err
+	}
 	for _, hop := range hops {
 		d.liftTooOld(hop)
 		if err := d.raise(hop); err != nil {
@@ -241,6 +244,25 @@ func (d *draft) addonsFirst() error {
 	switch {
 	case len(behind) == 0 || changesMinor(d.servers(), newest):
 	case len(d.plan.Hops) == 0 || changesMinor(behind, newest):
+		return d.follow(text(newest))
+	}
+	return nil
+}
+
+// liftForProxy raises the pools that a kube-proxy waits for, and has it follow: it would wait for good where they came
+// after it, and the control plane's next minor with it. Kubelets that no pool has it waits for all the same.
+func (d *draft) liftForProxy() error {
+	if newest := d.newest(); d.state.ProxyWaits && !changesMinor(d.servers(), newest) {
+		for i, pool := range d.state.Pools {
+			beside := proxies([]string{text(newest)}, pool.kubelets())
+			for _, policy := range d.policies {
+				found := policy.Check(skew.World{APIServers: d.state.APIServers, Components: beside})
+				if len(found) > 0 {
+					d.lift(i, text(newest), found[0].Rule, "kube-proxy waits for its kubelets")
+					break
+				}
+			}
+		}
 		return d.follow(text(newest))
 	}
 	return nil

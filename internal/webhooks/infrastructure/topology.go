@@ -81,11 +81,12 @@ func (w *VersionWebhook) observeTopology(
 	if err != nil {
 		return edit, err
 	}
+	edit.inside, edit.unseen = w.Workload.Inside(ctx, key, edit.world)
 	if controlPlane != nil {
+		edit.inside = observed.KeepProxy(edit.inside, controlPlane.Annotations)
 		kubeadm := observed.KubeadmOf(controlPlane.Spec.Version, &controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration)
 		edit.kubeadm = &kubeadm
 	}
-	edit.inside, edit.unseen = w.Workload.Inside(ctx, key, edit.world)
 	return edit, nil
 }
 
