@@ -168,6 +168,28 @@ func TestNothingLeavesForWhatMayNotStart(t *testing.T) {
 	}
 }
 
+// What is deleted and gets no successor, because as many stay as are wanted, does not wait for one that would not start.
+// A new Machine without a host is none of these.
+func TestWhatIsNotReplacedLeavesWhateverMayNotStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		replicas int
+		beside   []Machine
+		want     Action
+	}{
+		"scaled down":                    {1, []Machine{serving("blue-2")}, Drain},
+		"more stay than are wanted":      {1, []Machine{serving("blue-2"), serving("blue-3")}, Drain},
+		"one is to take its place":       {2, []Machine{serving("blue-2")}, HoldDrain},
+		"and is there, but cannot start": {2, []Machine{serving("blue-2"), {Name: "blue-3", Created: eight}}, HoldDrain},
+	} {
+		leaver := serving("blue-1")
+		leaver.Deleting, leaver.Leave.Held = true, eight.Add(-time.Minute)
+		pool := Pool{Name: "blue", Replicas: c.replicas, Revision: "2", Stock: Limits{Unavailable: 1},
+			Unsupported: "MachineDeployment blue is newer", Machines: append([]Machine{leaver}, c.beside...)}
+		leaves := Plan(State{Pools: []Pool{pool}}, &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}, eight).Leaves
+		NewWithT(t).Expect(leaves).To(ContainElement(And(HaveField("Machine", "blue-1"), HaveField("Action", c.want))), name)
+	}
+}
+
 // A person's deletion of a pool that replaces nothing now waits for no taint, which nobody sets.
 func TestADrainDoesNotWaitForTaintsThatNobodySets(t *testing.T) {
 	g := NewWithT(t)
