@@ -21,6 +21,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
 // observation is what was read for one decision.
@@ -73,7 +74,11 @@ func (r *Reconciler) observe(
 	for i := range hosted.Items {
 		hosts[hosted.Items[i].Name] = hosted.Items[i].Spec.ProviderID != ""
 	}
-	nodes, judge := r.markedNodes(ctx, cluster), judgeStarts(cluster, all.Items)
+	nodes := r.markedNodes(ctx, cluster)
+	judge, err := r.judgeStarts(ctx, cluster, all.Items)
+	if err != nil {
+		return nil, err
+	}
 	spares, err := r.spares(ctx, machines, cluster, hosted.Items)
 	if err != nil {
 		return nil, err
@@ -100,10 +105,13 @@ func (r *Reconciler) observe(
 
 // judgeStarts returns what says why no Machine of a pool would start, by the API servers that run, as its QuoinMachine
 // would: what is deleted for it would be missed until then. What a distribution asks of pools their Machines alone ask.
-func judgeStarts(cluster *clusterv1.Cluster, machines []clusterv1.Machine) func(*clusterv1.MachineDeployment) string {
+func (r *Reconciler) judgeStarts(
+	ctx context.Context, cluster *clusterv1.Cluster, machines []clusterv1.Machine,
+) (func(*clusterv1.MachineDeployment) string, error) {
 	policies, err := skew.PoliciesOf(cluster)
 	if err != nil {
-		return func(*clusterv1.MachineDeployment) string { return err.Error() + "; correct the annotation" }
+		why := err.Error() + "; correct the annotation"
+		return func(*clusterv1.MachineDeployment) string { return why }, nil
 	}
 	policies, _ = skew.Split(policies)
 	var members []clusterv1.Machine
@@ -112,7 +120,7 @@ func judgeStarts(cluster *clusterv1.Cluster, machines []clusterv1.Machine) func(
 			members = append(members, machines[i])
 		}
 	}
-	world := skew.WorldOf(members)
+	world, _, err := observed.WithHosted(ctx, r.APIReader, cluster, skew.WorldOf(members))
 	return func(of *clusterv1.MachineDeployment) string {
 		version := of.Spec.Template.Spec.Version
 		if _, err := skew.Parse(version); err != nil {
@@ -120,7 +128,7 @@ func judgeStarts(cluster *clusterv1.Cluster, machines []clusterv1.Machine) func(
 		}
 		pool := skew.Pool{Object: "MachineDeployment " + of.Name, Version: version}
 		return skew.Summary(slices.Concat(pool.Judge(policies, world)))
-	}
+	}, err
 }
 
 // lacks says what a condition of the Cluster complains about; empty when it is not False.
