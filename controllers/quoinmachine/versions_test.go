@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -90,6 +91,29 @@ func TestAClaimIsJudgedByWhatRunsNow(t *testing.T) {
 	w.r.APIReader = w.client
 	w.reconcile("m1")
 	w.g.Expect(w.host("h1").Spec.ConsumerRef).NotTo(BeNil())
+}
+
+// An API server that does not answer is an error, which is tried again soon, and nothing that a control plane has to do.
+func TestAClaimThatIsNotJudgedIsNoWait(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	machine.Spec.Version = "v1.36.3"
+	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""), apiServer("cp", "v1.36.3"))
+	w.r.APIReader = interceptor.NewClient(w.client, interceptor.Funcs{List: func(ctx context.Context,
+		c client.WithWatch, list client.ObjectList, options ...client.ListOption,
+	) error {
+		if _, are := list.(*clusterv1.MachineList); are {
+			return context.DeadlineExceeded
+		}
+		return c.List(ctx, list, options...)
+	}})
+	var err error
+	for range 3 {
+		_, err = w.r.Reconcile(t.Context(), request("m1"))
+	}
+	w.g.Expect(err).To(MatchError(context.DeadlineExceeded))
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
+	w.g.Expect(conditions.GetReason(w.machine("m1"), infrav1.MachineHostClaimedCondition)).NotTo(
+		Equal(infrav1.MachineWaitingForControlPlaneReason))
 }
 
 func TestThePolicyOfTheClusterHoldsForItsWorkers(t *testing.T) {
