@@ -39,7 +39,8 @@ func OfTopology(r Request) (Plan, error) {
 		return Plan{}, err
 	}
 	d.advise(r.Known, target)
-	if err := d.addonsFirst(); err != nil {
+	// Cluster API raises pools before add-ons follow, but none for a control plane that goes on.
+	if err := d.addonsFirst(len(d.plan.Hops) == 0); err != nil {
 		return Plan{}, err
 	}
 	for _, hop := range d.plan.Hops {
