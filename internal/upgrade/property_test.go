@@ -231,6 +231,36 @@ func TestAddonsThatWaitForAKubeletOfNoPoolArePeoples(t *testing.T) {
 	}
 }
 
+// A RolloutPolicy that changes meanwhile has no pool raised beside one that has begun, but for one that it suspends.
+func TestAPoolThatHasBegunIsFinishedFirst(t *testing.T) {
+	for _, suspends := range []bool{false, true} {
+		f := newFleet("v1.36.3")
+		f.plane = pool{name: "QuoinControlPlane prod", spec: "v1.35.4", nodes: []string{"v1.35.4"}}
+		f.addons = "v1.35.4"
+		for _, pool := range []string{"a", "b", "c"} {
+			f.pool(pool + ":v1.35.4")
+		}
+		f.rollout.Groups = []quoinv1.RolloutGroup{group("c", 0), group("b", 1)}
+		for range 200 {
+			if f.step(false); f.pools[2].spec == "v1.36.3" {
+				break
+			}
+			f.advance()
+		}
+		f.frozen = true
+		f.rollout.Groups = []quoinv1.RolloutGroup{group("b", 0), group("c", 1)}
+		f.rollout.Groups[1].Suspend = ptr.To(suspends)
+		f.through()
+		if raised := f.pools[1].spec == "v1.36.3"; raised != suspends || f.pools[2].spec != "v1.36.3" {
+			t.Errorf("suspended %v: b has %s, c has %s", suspends, f.pools[1].spec, f.pools[2].spec)
+		}
+		f.frozen = false
+		if f.through(); !f.completed() {
+			t.Errorf("suspended %v: it does not end: %s", suspends, strings.Join(f.writes, "\n"))
+		}
+	}
+}
+
 // Pools are raised as the RolloutPolicy has them: by its groups, then those that it does not select, and last those of
 // a group that is suspended, which others would else wait for though the policy has them wait for nobody.
 func TestPoolsAreRaisedInTheOrderOfTheRolloutPolicy(t *testing.T) {

@@ -187,7 +187,8 @@ func (w World) proxyWaits() bool {
 
 // ordered are the pools as the RolloutPolicy has them rolled out, by group and then by name: one that is raised before
 // its turn would wait for others that nobody raised yet. Then come those that it does not select, and last those of a
-// group that is suspended, which it lets nobody wait for. A topology's are Cluster API's to raise.
+// group that is suspended, which it lets nobody wait for. Before all of them is what has begun: a policy that changes
+// meanwhile has no second pool raised beside it. A topology's are Cluster API's to raise.
 func (w World) ordered() []Pool {
 	if w.Policy == nil || len(w.Policy.Spec.Groups) == 0 || w.Cluster.Topology != nil {
 		return w.Pools
@@ -196,10 +197,12 @@ func (w World) ordered() []Pool {
 	for _, pool := range w.Pools {
 		place := w.place(pool)
 		switch {
+		case place >= 0 && w.suspended(place):
+			place = len(w.Policy.Spec.Groups) + 1
+		case !none(pool.Runs, pool.Value):
+			place = -1
 		case place < 0:
 			place = len(w.Policy.Spec.Groups)
-		case w.suspended(place):
-			place = len(w.Policy.Spec.Groups) + 1
 		}
 		places[pool.Name] = place
 	}
