@@ -61,7 +61,9 @@ func OfTopology(r Request) (Plan, error) {
 // else what to raise before that.
 func (r Request) instead(p Plan, refusal error) error {
 	var refused *RefusedError
-	errors.As(refusal, &refused) // whatever a draft fails with
+	if !errors.As(refusal, &refused) {
+		return refusal
+	}
 	first := r
 	first.Target = p.Hops[0]
 	if len(p.Hops) > 1 {
