@@ -111,7 +111,7 @@ func (r *Reconciler) judgeStarts(
 	policies, err := skew.PoliciesOf(cluster)
 	if err != nil {
 		why := err.Error() + "; correct the annotation"
-		return func(*clusterv1.MachineDeployment) string { return why }, nil
+		return func(*clusterv1.MachineDeployment) string { return why }, nil //nolint:nilerr // a person's to correct
 	}
 	policies, _ = skew.Split(policies)
 	var members []clusterv1.Machine

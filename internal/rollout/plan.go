@@ -180,8 +180,8 @@ func (p *planner) holds(pool *rules, room *room) (Reason, string) {
 
 func (p *planner) stopped(pool *rules, _ *room) (Reason, string) { return p.stops(pool) }
 
-// afterControlPlane has workers come after it. What is deleted already, which has no room, waits for what takes its place
-// only where something does.
+// afterControlPlane has workers come after it. What is deleted already, which has no room, waits for what takes its
+// place only where something does.
 func (p *planner) afterControlPlane(pool *rules, room *room) (Reason, string) {
 	switch {
 	case p.Outdated != "":
