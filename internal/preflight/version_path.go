@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/controllers/external"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -190,29 +189,8 @@ func (s Subject) seen(ctx context.Context, policies []skew.Policy) (found seen, 
 	if found.inside, err = observed.Inside(ctx, s.Workload, found.world); err != nil {
 		return seen{}, err
 	}
-	annotations, err := s.controlPlaneAnnotations(ctx)
-	found.inside = observed.KeepProxy(found.inside, annotations)
+	found.inside, err = observed.KeepProxyOf(ctx, s.Management, s.Cluster, s.ControlPlane, found.inside)
 	return found, err
-}
-
-// controlPlaneAnnotations are those of the Cluster's control plane, whoever provides it; none where nobody let us read
-// it.
-func (s Subject) controlPlaneAnnotations(ctx context.Context) (map[string]string, error) {
-	if s.ControlPlane != nil {
-		return s.ControlPlane.Annotations, nil
-	}
-	if _, ours := s.ControlPlaneKey(); ours || !s.Cluster.Spec.ControlPlaneRef.IsDefined() {
-		return nil, nil
-	}
-	found, err := external.GetObjectFromContractVersionedRef(ctx, s.Management, s.Cluster.Spec.ControlPlaneRef,
-		s.Cluster.Namespace)
-	switch {
-	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read the control plane of Cluster %s: %w", s.Cluster.Name, err)
-	}
-	return found.GetAnnotations(), nil
 }
 
 // state is what a plan begins from.

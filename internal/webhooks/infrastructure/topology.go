@@ -82,8 +82,10 @@ func (w *VersionWebhook) observeTopology(
 		return edit, err
 	}
 	edit.inside, edit.unseen = w.Workload.Inside(ctx, key, edit.world)
+	if edit.inside, err = observed.KeepProxyOf(ctx, w.Reader, cluster, controlPlane, edit.inside); err != nil {
+		return edit, err
+	}
 	if controlPlane != nil {
-		edit.inside = observed.KeepProxy(edit.inside, controlPlane.Annotations)
 		kubeadm := observed.KubeadmOf(controlPlane.Spec.Version, &controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration)
 		edit.kubeadm = &kubeadm
 	}
