@@ -186,7 +186,10 @@ func (s Subject) seen(ctx context.Context, policies []skew.Policy) (found seen, 
 		}
 	}
 	found.world.Components = append(found.world.Components, found.others...)
-	found.inside, err = observed.Inside(ctx, s.Workload, found.world)
+	if found.inside, err = observed.Inside(ctx, s.Workload, found.world); err != nil {
+		return seen{}, err
+	}
+	found.inside, err = observed.KeepProxyOf(ctx, s.Management, s.Cluster, s.ControlPlane, found.inside)
 	return found, err
 }
 

@@ -48,7 +48,7 @@ func For(r Request) (Plan, error) {
 		return Plan{}, err
 	}
 	d.advise(r.Known, target)
-	if err := d.addonsFirst(); err != nil {
+	if err := d.addonsFirst(true); err != nil {
 		return Plan{}, err
 	}
 	for _, hop := range hops {
@@ -256,15 +256,36 @@ func (d *draft) follow(hop string) error {
 	return d.take(Step{Raises: Addons, From: from, To: hop, Rule: "R10", Why: "they follow the control plane"})
 }
 
-// addonsFirst brings add-ons that were left behind to the control plane that runs: by a minor, or for good.
-func (d *draft) addonsFirst() error {
+// addonsFirst brings add-ons that were left behind to the control plane that runs: by a minor, or for good. With lifts
+// the pools that kube-proxy waits for come before it: it would wait for good where they came after, and the control
+// plane's next minor with it. The old kube-proxy runs beside the control plane's kubelets of that version already, so
+// those that are raised to it are nothing worse. Kubelets that no pool has it waits for all the same.
+func (d *draft) addonsFirst(lifts bool) error {
 	behind, newest := parsed(d.state.KubeProxy), d.newest()
+	waits := d.state.ProxyWaits || changesMinor(behind, newest)
 	switch {
-	case len(behind) == 0 || changesMinor(d.servers(), newest):
-	case len(d.plan.Hops) == 0 || changesMinor(behind, newest):
-		return d.follow(text(newest))
+	case changesMinor(d.servers(), newest):
+		return nil
+	case waits && lifts:
+		d.liftForProxy(newest)
+	case !waits && (len(behind) == 0 || len(d.plan.Hops) > 0):
+		return nil
 	}
-	return nil
+	return d.follow(text(newest))
+}
+
+// liftForProxy raises the pools beside whose kubelets kube-proxy may not be of the version.
+func (d *draft) liftForProxy(to *semver.Version) {
+	for i, pool := range d.state.Pools {
+		beside := proxies([]string{text(to)}, pool.kubelets())
+		for _, policy := range d.policies {
+			found := policy.Check(skew.World{APIServers: d.state.APIServers, Components: beside})
+			if len(found) > 0 {
+				d.lift(i, text(to), found[0].Rule, "kube-proxy waits for its kubelets")
+				break
+			}
+		}
+	}
 }
 
 // liftTooOld raises the pools that the hop would leave behind, to what the control plane runs.

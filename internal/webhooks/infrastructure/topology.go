@@ -81,11 +81,14 @@ func (w *VersionWebhook) observeTopology(
 	if err != nil {
 		return edit, err
 	}
+	edit.inside, edit.unseen = w.Workload.Inside(ctx, key, edit.world)
+	if edit.inside, err = observed.KeepProxyOf(ctx, w.Reader, cluster, controlPlane, edit.inside); err != nil {
+		return edit, err
+	}
 	if controlPlane != nil {
 		kubeadm := observed.KubeadmOf(controlPlane.Spec.Version, &controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration)
 		edit.kubeadm = &kubeadm
 	}
-	edit.inside, edit.unseen = w.Workload.Inside(ctx, key, edit.world)
 	return edit, nil
 }
 
