@@ -218,6 +218,7 @@ func (s Subject) controlPlaneAnnotations(ctx context.Context) (map[string]string
 // state is what a plan begins from.
 func (f seen) state() plan.State {
 	state := plan.StateOf(f.machines)
+	state.Estate = f.world.Estate
 	state.APIServers, state.Others = f.world.APIServers, append(state.Others, f.others...)
 	return state.WithAddons(f.inside)
 }

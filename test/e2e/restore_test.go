@@ -106,10 +106,14 @@ func backUp(ctx context.Context) *controlplanev1.RecoverySnapshot {
 			Expect(client.IgnoreNotFound(the.lab.Management.Delete(ctx, secret))).To(Succeed())
 		})
 	}
-	must(the.trio.EditControlPlane(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) {
-		spec.Backup = &controlplanev1.EtcdBackup{Schedule: "0 0 1 1 *", EncryptionKeyRef: controlplanev1.SecretReference{Name: "recipients"},
-			Store: controlplanev1.BackupStore{Volume: &controlplanev1.BackupVolume{Path: "e2e"}}}
-	}))
+	// The API server learns of the only manager's webhooks a moment after that is ready.
+	Eventually(func(ctx context.Context) error {
+		return the.trio.EditControlPlane(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) {
+			spec.Backup = &controlplanev1.EtcdBackup{Schedule: "0 0 1 1 *",
+				EncryptionKeyRef: controlplanev1.SecretReference{Name: "recipients"},
+				Store:            controlplanev1.BackupStore{Volume: &controlplanev1.BackupVolume{Path: "e2e"}}}
+		})
+	}).WithContext(ctx).Should(Succeed())
 	var name string
 	Eventually(func(ctx context.Context) string {
 		if backup := need(the.trio.ControlPlane(ctx)).Status.Backup; backup != nil && backup.LastGood != nil {

@@ -23,7 +23,8 @@ type Request struct {
 	// Listed is where Known stands, for people: "spec.via"; empty when those are versions of artifacts.
 	Listed string
 	// Policies are those that hold for the Cluster, at least one: what one of them refuses is refused. What a distribution
-	// asks of a version depends on more than the Cluster and is asked elsewhere, by skew.Distributed. Its tool gives a
+	// asks of a version and of the pools that run depends on more than the Cluster and is asked elsewhere, by
+	// skew.Distributed and skew.LeftBehind; of a pool that a plan raises it is asked by State.Estate. Its tool gives a
 	// control plane one version, so with one of them no plan has several hops.
 	Policies []skew.Policy
 }
@@ -70,9 +71,9 @@ func For(r Request) (Plan, error) {
 
 // draft is a plan in the making, with the state that its steps lead to.
 type draft struct {
-	policies []skew.Policy
-	state    State
-	plan     Plan
+	policies, distributions []skew.Policy
+	state                   State
+	plan                    Plan
 }
 
 func undistributed(policies []skew.Policy) []skew.Policy {
@@ -88,7 +89,8 @@ func begin(r Request) (*draft, *semver.Version, error) {
 	if err != nil {
 		return nil, nil, refuse(skew.RuleInvalid, "%s", err)
 	}
-	d := &draft{policies: undistributed(r.Policies), state: r.State,
+	_, distributions := skew.Split(r.Policies)
+	d := &draft{policies: undistributed(r.Policies), distributions: distributions, state: r.State,
 		plan: Plan{Target: text(target), AnyPatch: len(r.Known) == 0}}
 	d.state.Pools = slices.Clone(r.State.Pools) // which lift changes
 	if len(d.servers()) == 0 {
@@ -177,12 +179,31 @@ func best(known []*semver.Version, from, to *semver.Version) *semver.Version {
 
 // take adds a step that is legal all the way, and refuses one that is not.
 func (d *draft) take(step Step) error {
-	if violations := d.state.judge(d.policies, step); len(violations) > 0 {
+	violations := d.state.judge(d.policies, step)
+	if step.Raises == ControlPlane {
+		violations = append(violations, d.offTheList(step.To)...)
+	}
+	if len(violations) > 0 {
 		return d.refusal(step, violations)
 	}
 	d.state = d.state.after(step)
 	d.plan.Steps = append(d.plan.Steps, step)
 	return nil
+}
+
+// offTheList lists the pools that this plan raised to what a distribution does not have beside the version (S0-23..30).
+// What it has beside pools that nobody raised is asked where the version is (skew.LeftBehind).
+func (d *draft) offTheList(to string) []skew.Violation {
+	if d.state.Estate == nil {
+		return nil
+	}
+	world := skew.World{APIServers: d.state.APIServers, Estate: d.state.Estate}
+	for _, pool := range d.state.Pools {
+		if slices.ContainsFunc(d.plan.Steps, func(s Step) bool { return s.Raises == Workers && s.Pool == pool.Object }) {
+			world.Components = append(world.Components, pool.kubelets()...)
+		}
+	}
+	return skew.TooOld(d.distributions, world, parsed([]string{to})[0])
 }
 
 // refusal says why no plan has the step. kube-proxy is told of first where it may not differ from its kubelet: of one

@@ -29,6 +29,8 @@ type State struct {
 	// Others keep their versions whatever the plan: kubelets of no pool, a cloud-controller-manager, a
 	// kube-proxy that is left alone.
 	Others []skew.Running
+	// Estate is what distributions judge by the pools that a plan raises; nil where none holds and where nobody looked.
+	Estate *skew.Estate
 }
 
 // Pool is workers of one template.

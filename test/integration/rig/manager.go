@@ -54,7 +54,7 @@ func (r *Rig) StartManagers(ctx context.Context) error {
 		}
 	}
 	for _, manager := range r.Managers {
-		if err := manager.process.waitFor(ctx, http.DefaultClient, manager.ready, patience); err != nil {
+		if err := manager.process.waitFor(ctx, http.DefaultClient, manager.ready); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func (r *Rig) RestartManager(ctx context.Context, label string) error {
 	if err := r.startManager(ctx, manager); err != nil {
 		return err
 	}
-	return manager.process.waitFor(ctx, http.DefaultClient, manager.ready, patience)
+	return manager.process.waitFor(ctx, http.DefaultClient, manager.ready)
 }
 
 func (r *Rig) startManager(ctx context.Context, manager *Manager) error {

@@ -56,7 +56,7 @@ func (r *Rig) Replicate(ctx context.Context, label string, count int) (*Replicas
 			return replicas, err
 		}
 		replicas.Members = append(replicas.Members, member)
-		if err := member.process.waitFor(ctx, http.DefaultClient, member.ready, patience); err != nil {
+		if err := member.process.waitFor(ctx, http.DefaultClient, member.ready); err != nil {
 			return replicas, err
 		}
 		replicas.mu.Lock()
@@ -109,7 +109,7 @@ func (r *Replicas) Restore(ctx context.Context) error {
 	if err := r.rig.startManager(ctx, r.alone); err != nil {
 		return err
 	}
-	return r.alone.process.waitFor(ctx, http.DefaultClient, r.alone.ready, patience)
+	return r.alone.process.waitFor(ctx, http.DefaultClient, r.alone.ready)
 }
 
 // forward connects who calls a webhook with one of those who serve.
