@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/controllers/external"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -201,18 +200,10 @@ func (s Subject) controlPlaneAnnotations(ctx context.Context) (map[string]string
 	if s.ControlPlane != nil {
 		return s.ControlPlane.Annotations, nil
 	}
-	if _, ours := s.ControlPlaneKey(); ours || !s.Cluster.Spec.ControlPlaneRef.IsDefined() {
+	if _, ours := s.ControlPlaneKey(); ours {
 		return nil, nil
 	}
-	found, err := external.GetObjectFromContractVersionedRef(ctx, s.Management, s.Cluster.Spec.ControlPlaneRef,
-		s.Cluster.Namespace)
-	switch {
-	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read the control plane of Cluster %s: %w", s.Cluster.Name, err)
-	}
-	return found.GetAnnotations(), nil
+	return observed.Annotations(ctx, s.Management, s.Cluster)
 }
 
 // state is what a plan begins from.

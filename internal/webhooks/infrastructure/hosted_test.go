@@ -149,3 +149,47 @@ func TestATopologyOfAHostedControlPlane(t *testing.T) {
 		})
 	}
 }
+
+// Proves: S1-25
+//
+// Where kube-proxy has to be of its kubelet's minor, a pool is compared with the one that runs, which never goes back.
+func TestAPoolBesideKubeProxy(t *testing.T) {
+	for name, c := range map[string]struct {
+		pool, proxy, policy string
+		mute                bool
+		refusal, warning    string
+	}{
+		"older than it": {pool: "v1.34.1", proxy: "v1.35.4", policy: "Kubernetes-1.24",
+			refusal: "(S1-25)"},
+		"older than it, and may be":         {pool: "v1.34.1", proxy: "v1.35.4"},
+		"of its minor":                      {pool: "v1.35.1", proxy: "v1.35.4", policy: "Kubernetes-1.24"},
+		"newer than it, so that it follows": {pool: "v1.35.1", proxy: "v1.34.4", policy: "Kubernetes-1.24"},
+		"in a cluster that is mute": {pool: "v1.34.1", proxy: "v1.35.4", policy: "Kubernetes-1.24", mute: true,
+			warning: "not compared"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c1",
+				Annotations: map[string]string{skew.PolicyAnnotation: c.policy}}}
+			server := estatetest.Machine("prod", "c1", "cp", "v1.35.4")
+			server.Labels[clusterv1.MachineControlPlaneLabel], server.Status.NodeRef.Name = "", "cp"
+			webhook := versionWebhook(t, []client.Object{cluster, server})
+			webhook.Workload = func(context.Context, client.ObjectKey) (client.Reader, error) {
+				if c.mute {
+					return nil, context.DeadlineExceeded
+				}
+				return fake.NewClientBuilder().WithObjects(kubeProxy(c.proxy)).Build(), nil
+			}
+			deployment := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "blue"}}
+			deployment.Spec.ClusterName, deployment.Spec.Template.Spec.Version = "c1", c.pool
+			response := webhook.handleDeployment(t.Context(), update(t, deployment))
+			g.Expect(response.Allowed).To(Equal(c.refusal == ""), response.Result.Message)
+			g.Expect(response.Result.Message).To(ContainSubstring(c.refusal))
+			if c.warning == "" {
+				g.Expect(response.Warnings).To(BeEmpty())
+			} else {
+				g.Expect(response.Warnings).To(ConsistOf(ContainSubstring(c.warning)))
+			}
+		})
+	}
+}
