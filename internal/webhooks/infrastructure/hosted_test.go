@@ -5,6 +5,7 @@ package infrastructure
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -156,7 +158,7 @@ func TestATopologyOfAHostedControlPlane(t *testing.T) {
 func TestAPoolBesideKubeProxy(t *testing.T) {
 	for name, c := range map[string]struct {
 		pool, proxy, policy string
-		mute                bool
+		mute, alone         bool
 		refusal, warning    string
 	}{
 		"older than it": {pool: "v1.34.1", proxy: "v1.35.4", policy: "Kubernetes-1.24",
@@ -164,16 +166,25 @@ func TestAPoolBesideKubeProxy(t *testing.T) {
 		"older than it, and may be":         {pool: "v1.34.1", proxy: "v1.35.4"},
 		"of its minor":                      {pool: "v1.35.1", proxy: "v1.35.4", policy: "Kubernetes-1.24"},
 		"newer than it, so that it follows": {pool: "v1.35.1", proxy: "v1.34.4", policy: "Kubernetes-1.24"},
+		"older than one that is left alone": {pool: "v1.34.1", proxy: "v1.35.4", policy: "Kubernetes-1.24", alone: true},
 		"in a cluster that is mute": {pool: "v1.34.1", proxy: "v1.35.4", policy: "Kubernetes-1.24", mute: true,
 			warning: "not compared"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c1",
-				Annotations: map[string]string{skew.PolicyAnnotation: c.policy}}}
-			server := estatetest.Machine("prod", "c1", "cp", "v1.35.4")
-			server.Labels[clusterv1.MachineControlPlaneLabel], server.Status.NodeRef.Name = "", "cp"
-			webhook := versionWebhook(t, []client.Object{cluster, server})
+			webhook, cluster := hosted(t, false, nil)
+			annotate := func(object client.Object, key, value string) {
+				patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value)
+				writer, is := webhook.Reader.(client.Client)
+				g.Expect(is).To(BeTrue())
+				g.Expect(writer.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch)))).To(Succeed())
+			}
+			annotate(cluster, skew.PolicyAnnotation, c.policy)
+			if c.alone {
+				plane := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "controlplane.example.com/v1",
+					"kind": "Other", "metadata": map[string]any{"namespace": "prod", "name": "c1"}}}
+				annotate(plane, "controlplane.cluster.x-k8s.io/skip-kube-proxy", "")
+			}
 			webhook.Workload = func(context.Context, client.ObjectKey) (client.Reader, error) {
 				if c.mute {
 					return nil, context.DeadlineExceeded
