@@ -72,12 +72,40 @@ func (r *Reconciler) unsupported(
 		// A catalog that is gone must not keep a cluster from having as many Machines as it had.
 		policies, _ = skew.Split(policies)
 	}
+	if skew.AskForProxy(policies) {
+		again = unseenRecheck
+		if world.Components, err = r.inside(ctx, v.cluster, world); err != nil {
+			return "", 0, err
+		}
+	}
 	pool := skew.Pool{Object: "Machine " + v.machine.Name, Version: v.machine.Spec.Version}
 	refused, waits := pool.Judge(policies, world)
 	if violations := slices.Concat(refused, waits); len(violations) > 0 {
-		return "no host is claimed while the control plane is of another version: " + skew.Summary(violations), again, nil
+		return "no host is claimed while the control plane or kube-proxy is of another version: " +
+			skew.Summary(violations), again, nil
 	}
 	return "", 0, nil
+}
+
+// inside is what runs in the cluster as pods, nothing while that cannot be read.
+func (r *Reconciler) inside(
+	ctx context.Context, cluster *clusterv1.Cluster, world skew.World,
+) ([]skew.Running, error) {
+	if r.ClusterCache == nil {
+		return nil, nil
+	}
+	workload, err := r.ClusterCache.GetUncachedClient(ctx, client.ObjectKeyFromObject(cluster))
+	if err != nil {
+		return nil, nil //nolint:nilerr // no Machine joins a cluster that does not answer
+	}
+	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	defer cancel()
+	running, err := observed.Inside(ctx, workload, world)
+	if err != nil {
+		return nil, nil //nolint:nilerr // likewise
+	}
+	annotations, err := observed.Annotations(ctx, r.APIReader, cluster)
+	return observed.KeepProxy(running, annotations), err
 }
 
 // waitingForControlPlane names the QuoinMachines of a control-plane Machine's Cluster that wait for other API servers.

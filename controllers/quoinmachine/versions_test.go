@@ -9,11 +9,14 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -132,6 +135,45 @@ func TestThePolicyOfTheClusterHoldsForItsWorkers(t *testing.T) {
 	w.reconcile("m1")
 	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason,
 		`no version-skew policy "Kubernets"`)
+}
+
+// Proves: S1-25
+//
+// A pool without Machines holds kube-proxy back by nothing. When it grows, its kubelets wait rather than run beside one
+// that is too new.
+func TestAWorkerThatIsOlderThanKubeProxyIsGivenNoHost(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy, proxy string
+		gone, held    bool
+	}{
+		"newer":                     {policy: "Kubernetes-1.24", proxy: "v1.24.3", held: true},
+		"of its minor":              {policy: "Kubernetes-1.24", proxy: "v1.23.0"},
+		"newer, and may be":         {proxy: "v1.24.3"},
+		"in a cluster that is mute": {policy: "Kubernetes-1.24", proxy: "v1.24.3", gone: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			machine, quoinMachine := owned("m1", uid1)
+			machine.Spec.Version = "v1.23.9"
+			restricted := cluster()
+			restricted.Annotations = map[string]string{skew.PolicyAnnotation: c.policy}
+			w := newWorld(t, restricted, machine, quoinMachine, host("h1", ""), apiServer("cp", "v1.24.3"))
+			daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
+			daemonSet.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy",
+				Image: "quoin.test/kube-proxy:" + c.proxy}}
+			w.r.ClusterCache = clustercache.NewFakeClusterCache(fake.NewClientBuilder().WithObjects(daemonSet).Build(),
+				client.ObjectKeyFromObject(restricted))
+			if c.gone {
+				w.r.ClusterCache = clustercache.NewFakeEmptyClusterCache()
+			}
+			result := w.reconcile("m1")
+			w.g.Expect(w.host("h1").Spec.ConsumerRef == nil).To(Equal(c.held))
+			if c.held {
+				w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse,
+					infrav1.MachineWaitingForControlPlaneReason, "kube-proxy v1.24.3", "S1-25")
+				w.g.Expect(result.RequeueAfter).To(Equal(unseenRecheck))
+			}
+		})
+	}
 }
 
 func TestWhatChangesTheAPIServersThatRun(t *testing.T) {

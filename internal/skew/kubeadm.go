@@ -49,13 +49,13 @@ type Kubeadm struct {
 }
 
 // Judge lists what the policies do not allow of the change from what kubeadm was told before, in a world whose
-// components hold the members of etcd. What was asked for already is not judged again.
+// components hold the members of etcd. What was asked for already is not judged again, but with the next minor.
 func (k Kubeadm) Judge(policies []Policy, world World, before Kubeadm) []Violation {
 	var violations []Violation
 	for _, policy := range policies {
 		if policy.Etcd != nil && !k.ExternalEtcd {
 			from, to := policy.Etcd.wanted(before), policy.Etcd.wanted(k)
-			if to != nil && (from == nil || distance(from, to) > 0) {
+			if to != nil && (from == nil || distance(from, to) > 0 || OtherMinor(before.Version, k.Version)) {
 				violations = append(violations, policy.Etcd.judge(world, to, k.EtcdTag == "")...)
 			}
 		}

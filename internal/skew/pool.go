@@ -3,7 +3,11 @@
 
 package skew
 
-import "github.com/Masterminds/semver/v3"
+import (
+	"slices"
+
+	"github.com/Masterminds/semver/v3"
+)
 
 // Pool is the version that workers of one template are to have. It may be an earlier one than they have: new Machines
 // take the place of the old ones, so a kubelet never goes back.
@@ -15,8 +19,8 @@ type Pool struct {
 	ControlPlane string
 }
 
-// Judge says what of it no next step of the control plane makes right (S0-23, S1-4, S1-21), and for what its Machines
-// have to wait. World is what runs; nothing is judged of a cluster without an API server.
+// Judge says what of it no next step of the control plane makes right (S0-23, S1-4, S1-21), nor of kube-proxy (S1-25),
+// and for what its Machines have to wait. World is what runs; nothing is judged of a cluster without an API server.
 func (p Pool) Judge(policies []Policy, world World) (refused, waits []Violation) {
 	if _, err := Parse(p.Version); err != nil {
 		return []Violation{{Rule: RuleInvalid, Component: Kubelet, message: saying("%s", err)}}, nil
@@ -27,6 +31,7 @@ func (p Pool) Judge(policies []Policy, world World) (refused, waits []Violation)
 		return nil, nil
 	}
 	for _, policy := range policies {
+		refused = append(refused, policy.overtaken(p, world)...)
 		next := policy.next(last(servers), world.Estate)
 		tooNew := ahead(policy.Check(World{APIServers: []string{next}, Components: kubelet, Estate: world.Estate}))
 		for _, violation := range policy.Check(World{APIServers: texts(servers), Components: kubelet, Estate: world.Estate}) {
@@ -40,6 +45,40 @@ func (p Pool) Judge(policies []Policy, world World) (refused, waits []Violation)
 		}
 	}
 	return refused, waits
+}
+
+// AskForProxy reports whether by one of the policies a kube-proxy may be too new for a kubelet that its API servers
+// allow.
+func AskForProxy(policies []Policy) bool {
+	return slices.ContainsFunc(policies, func(policy Policy) bool {
+		return slices.ContainsFunc(policy.Components, func(c Constraint) bool {
+			return c.Kubelet != nil && c.Kubelet.Minors < c.Older.Minors
+		})
+	})
+}
+
+// overtaken lists the kube-proxies that are too new for the pool's kubelets: they never go back. Those that are too old
+// follow their kubelets.
+func (p Policy) overtaken(pool Pool, world World) []Violation {
+	var found []Violation
+	versions := reader{}
+	kubelet := versions.read(pool.Version)
+	for _, running := range world.Components {
+		own := versions.read(running.Version)
+		if running.Component != KubeProxy || running.Kept || own == nil || !later(own, kubelet) {
+			continue
+		}
+		running.Kubelet = pool.Version
+		for _, constraint := range p.Components {
+			if constraint.Component == KubeProxy {
+				found = append(found, constraint.check(running, versions, own, own, false)...) // no API server bounds it here
+			}
+		}
+	}
+	for i := range found {
+		found[i].object = "DaemonSet kube-proxy beside " + pool.Object
+	}
+	return found
 }
 
 // next is the latest version that one step brings API servers of the newest version to.

@@ -9,12 +9,14 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// Proves: S0-23, S0-31, S1-4, S1-5, S1-21, R2, R3
+// Proves: S0-23, S0-31, S1-4, S1-5, S1-21, S1-25, R2, R3
 func TestAPool(t *testing.T) {
+	proxy := func(version string) Running { return Running{Component: KubeProxy, Version: version} }
 	for name, c := range map[string]struct {
 		pool           Pool
 		servers        []string
 		policies       string
+		proxy          Running
 		refused, waits Rule
 		says           string
 	}{
@@ -46,6 +48,21 @@ func TestAPool(t *testing.T) {
 			servers: []string{"v1.35.3"}, refused: "R3", waits: "R3"},
 		"is of another major": {pool: Pool{Version: "v2.0.0"}, servers: []string{"v1.36.3"},
 			refused: "R2", says: "by a major"},
+		"is older than kube-proxy": {pool: Pool{Version: "v1.23.4"}, servers: []string{"v1.24.3"}, proxy: proxy("v1.24.3"),
+			policies: "Kubernetes-1.24", refused: "S1-25", says: "kube-proxy v1.24.3 of DaemonSet kube-proxy beside " +
+				"MachineDeployment blue is 1 minor from kubelet v1.23.4"},
+		"is older than kube-proxy, and may be": {pool: Pool{Version: "v1.23.4"}, servers: []string{"v1.24.3"},
+			proxy: proxy("v1.24.3")},
+		"is of the minor of kube-proxy": {pool: Pool{Version: "v1.24.0"}, servers: []string{"v1.24.3"},
+			proxy: proxy("v1.24.3"), policies: "Kubernetes-1.24"},
+		"is newer than kube-proxy, which follows": {pool: Pool{Version: "v1.24.0"}, servers: []string{"v1.24.3"},
+			proxy: proxy("v1.23.4"), policies: "Kubernetes-1.24"},
+		"is older than a kube-proxy that is left alone": {pool: Pool{Version: "v1.23.4"}, servers: []string{"v1.24.3"},
+			proxy: Running{Component: KubeProxy, Version: "v1.24.3", Kept: true}, policies: "Kubernetes-1.24"},
+		"is older than something else": {pool: Pool{Version: "v1.23.4"}, servers: []string{"v1.24.3"},
+			proxy: Running{Component: Scheduler, Version: "v1.24.3"}, policies: "Kubernetes-1.24"},
+		"is older than a kube-proxy of no version": {pool: Pool{Version: "v1.23.4"}, servers: []string{"v1.24.3"},
+			proxy: proxy("latest"), policies: "Kubernetes-1.24"},
 		"has no version": {pool: Pool{Version: "latest"}, servers: []string{"v1.36.3"},
 			refused: RuleInvalid},
 	} {
@@ -54,7 +71,7 @@ func TestAPool(t *testing.T) {
 			chosen, err := Policies(c.policies)
 			g.Expect(err).NotTo(HaveOccurred())
 			c.pool.Object = "MachineDeployment blue"
-			refused, waits := c.pool.Judge(chosen, World{APIServers: c.servers})
+			refused, waits := c.pool.Judge(chosen, World{APIServers: c.servers, Components: []Running{c.proxy}})
 			for rule, violations := range map[*Rule][]Violation{&c.refused: refused, &c.waits: waits} {
 				if *rule == "" {
 					g.Expect(violations).To(BeEmpty())

@@ -46,6 +46,22 @@ func WithHosted(
 	return world, "", err
 }
 
+// Annotations are those of the Cluster's control plane, whoever provides it; none where it is not there, and where
+// nobody let us read it.
+func Annotations(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster) (map[string]string, error) {
+	if !cluster.Spec.ControlPlaneRef.IsDefined() {
+		return nil, nil
+	}
+	found, err := external.GetObjectFromContractVersionedRef(ctx, reader, cluster.Spec.ControlPlaneRef, cluster.Namespace)
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the control plane of Cluster %s: %w", cluster.Name, err)
+	}
+	return found.GetAnnotations(), nil
+}
+
 // VersionsOf are the versions that a control plane tells to run, each once, from the oldest: status.versions, or else
 // status.version, which is the oldest alone.
 func VersionsOf(controlPlane *unstructured.Unstructured) []string {

@@ -16,6 +16,7 @@ type cluster struct {
 	control []node
 	pools   [][]node
 	stays   []bool
+	others  []node // of no pool; nothing raises them
 	proxy   string // of the DaemonSet; empty without one
 	// forbids is what a distribution has against it; nil without one.
 	forbids func(cluster) string
@@ -24,7 +25,7 @@ type cluster struct {
 type node struct{ kubelet, proxy string }
 
 func (c cluster) clone() cluster {
-	c.control, c.pools = slices.Clone(c.control), slices.Clone(c.pools)
+	c.control, c.pools, c.others = slices.Clone(c.control), slices.Clone(c.pools), slices.Clone(c.others)
 	for i := range c.pools {
 		c.pools[i] = slices.Clone(c.pools[i])
 	}
@@ -43,6 +44,9 @@ func (c cluster) state() State {
 			seen.Versions = append(seen.Versions, n.kubelet)
 		}
 		state.Pools = append(state.Pools, seen)
+	}
+	for _, n := range c.others {
+		state.Others = append(state.Others, skew.Running{Component: skew.Kubelet, Version: n.kubelet, Object: "Machine lone"})
 	}
 	if c.proxy != "" {
 		state.KubeProxy = []string{c.proxy}
@@ -65,12 +69,10 @@ func (c cluster) illegal(policies []skew.Policy) string {
 			run(skew.Running{Component: local, Version: n.kubelet, APIServer: n.kubelet, Object: "control"})
 		}
 	}
-	for _, pool := range c.pools {
-		for _, n := range pool {
-			run(skew.Running{Component: skew.Kubelet, Version: n.kubelet, Object: "worker"})
-		}
+	for _, n := range slices.Concat(append(slices.Clone(c.pools), c.others)...) {
+		run(skew.Running{Component: skew.Kubelet, Version: n.kubelet, Object: "worker"})
 	}
-	for _, n := range slices.Concat(append(c.pools, c.control)...) {
+	for _, n := range slices.Concat(c.nodes()...) {
 		if n.proxy != "" {
 			run(skew.Running{Component: skew.KubeProxy, Version: n.proxy, Kubelet: n.kubelet, Object: "node"})
 		}
@@ -82,6 +84,9 @@ func (c cluster) illegal(policies []skew.Policy) string {
 	}
 	return ""
 }
+
+// nodes are all, each by its place.
+func (c cluster) nodes() [][]node { return append(slices.Clone(c.pools), c.control, c.others) }
 
 // roll replaces nodes one by one, with a spare first or by removing first, and tells what was illegal on the way.
 func (c *cluster) roll(policies []skew.Policy, nodes *[]node, to string, surge bool) string {
@@ -123,7 +128,7 @@ func (c *cluster) run(policies []skew.Policy, step Step, surge bool) string {
 		return ""
 	}
 	c.proxy = step.To
-	for _, nodes := range append(c.pools, c.control) {
+	for _, nodes := range c.nodes() {
 		for i := range nodes {
 			nodes[i].proxy = step.To
 			if why := c.illegal(policies); why != "" {

@@ -51,10 +51,16 @@ func drawn(t *rapid.T) question {
 			c.pools[len(c.pools)-1] = []node{{kubelet: version(low)}}
 		}
 	}
+	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "of no pool") {
+		c.others = append(c.others, node{kubelet: version(low - rapid.IntRange(0, 3).Draw(t, "behind"))})
+		if c.illegal(q.policies) != "" {
+			c.others[len(c.others)-1] = node{kubelet: version(low)}
+		}
+	}
 	if rapid.Bool().Draw(t, "proxy") {
 		proxied := c.clone()
 		proxied.proxy = version(low - rapid.IntRange(0, 2).Draw(t, "proxy behind"))
-		for _, nodes := range append(proxied.pools, proxied.control) {
+		for _, nodes := range proxied.nodes() {
 			for i := range nodes {
 				nodes[i].proxy = proxied.proxy
 			}

@@ -22,26 +22,35 @@ const topologyLag = 3
 // whether they could stay or not: when the oldest is topologyLag minors behind a control plane that has further to go,
 // and at the end. A ClusterClass with an upgrade extension has its own order, which is not simulated.
 func OfTopology(r Request) (Plan, error) {
-	r.Listed = "spec.kubernetesVersions of the ClusterClass"
-	d, target, err := begin(r)
+	d, err := ofTopology(r)
 	if err != nil {
 		return Plan{}, err
 	}
+	return d.plan, nil
+}
+
+// ofTopology is a draft that got to the target.
+func ofTopology(r Request) (*draft, error) {
+	r.Listed = "spec.kubernetesVersions of the ClusterClass"
+	d, target, err := begin(r)
+	if err != nil {
+		return nil, err
+	}
 	if d.plan.Hops, err = r.hops(d.servers(), target); err != nil {
-		return Plan{}, err
+		return nil, err
 	}
 	if d.plan.AnyPatch && target.Minor() > d.newest().Minor()+1 {
 		rule := r.Policies[0].APIServers.Apart.Step
-		return Plan{}, r.instead(d.plan, refuse(rule, "Cluster API goes from %s to %s only when spec.kubernetesVersions of "+
+		return nil, r.instead(d.plan, refuse(rule, "Cluster API goes from %s to %s only when spec.kubernetesVersions of "+
 			"the ClusterClass lists a version of each minor between (%s)", text(d.newest()), text(target), rule))
 	}
 	if err := r.oneTool(d.servers()[0], d.plan); err != nil {
-		return Plan{}, err
+		return nil, err
 	}
 	d.advise(r.Known, target)
 	// Cluster API raises pools before add-ons follow, but none for a control plane that goes on.
 	if err := d.addonsFirst(len(d.plan.Hops) == 0); err != nil {
-		return Plan{}, err
+		return nil, err
 	}
 	for _, hop := range d.plan.Hops {
 		if oldest := d.oldestWorker(); oldest != nil && oldest.Minor()+topologyLag <= d.newest().Minor() {
@@ -50,31 +59,39 @@ func OfTopology(r Request) (Plan, error) {
 			}
 		}
 		if err := d.raise(hop); err != nil {
-			return Plan{}, r.instead(d.plan, err)
+			return nil, r.instead(d.plan, err)
 		}
 	}
 	d.liftAll(text(target), "workers follow the control plane")
-	return d.plan, nil
+	return d, nil
 }
 
-// instead adds to a refusal what to set one after another, when there is more than one hop and the first is legal, or
-// else what to raise before that.
+// instead adds to a refusal what to set one after another, when there is more than one hop and each is legal then, or
+// else what to raise before the first.
 func (r Request) instead(p Plan, refusal error) error {
 	var refused *RefusedError
 	if !errors.As(refusal, &refused) {
 		return refusal
 	}
-	first := r
-	first.Target = p.Hops[0]
-	if len(p.Hops) > 1 {
-		if _, err := OfTopology(first); err == nil {
-			refused.Hops = p.Hops
-			refused.message += ": go to " + p.Route()
-			return refused
-		}
+	if len(p.Hops) > 1 && r.oneByOne(p.Hops) {
+		refused.Hops = p.Hops
+		refused.message += ": go to " + p.Route()
+		return refused
 	}
-	refused.message += r.State.Onward(r.Policies, first.Target)
+	refused.message += r.State.Onward(r.Policies, p.Hops[0])
 	return refused
+}
+
+// oneByOne reports whether Cluster API gets to each of the versions when they are set one after another.
+func (r Request) oneByOne(hops []string) bool {
+	for _, r.Target = range hops {
+		d, err := ofTopology(r)
+		if err != nil {
+			return false
+		}
+		r.State = d.state
+	}
+	return true
 }
 
 // oldestWorker is the version of the oldest kubelet of a pool; nil without workers.

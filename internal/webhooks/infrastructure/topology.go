@@ -51,10 +51,11 @@ type topologyEdit struct {
 	target   string
 	policies []skew.Policy
 	machines []clusterv1.Machine
-	// world is what runs by the Machines, inside what runs as pods. unseen warns that the latter is not known.
-	world  skew.World
-	inside []skew.Running
-	unseen string
+	// world is what runs by the Machines and the control plane, inside what runs as pods. unread warns that what a control
+	// plane without Machines runs is not known, unseen that inside is not.
+	world          skew.World
+	inside         []skew.Running
+	unread, unseen string
 	// made says that the cluster runs.
 	made bool
 	// kubeadm is what it is told now; nil when that is not known.
@@ -73,6 +74,12 @@ func (w *VersionWebhook) observeTopology(
 	}
 	if edit.world, err = observed.WorldOf(ctx, w.Reader, cluster, policies, edit.machines); err != nil {
 		return edit, err
+	}
+	if edit.world, edit.unread, err = observed.WithHosted(ctx, w.Reader, cluster, edit.world); err != nil {
+		return edit, err
+	}
+	if edit.unread != "" {
+		edit.unread = "the workers are not compared with the new version: " + edit.unread
 	}
 	if edit.class, err = w.class(ctx, cluster); err != nil {
 		return edit, err
@@ -113,14 +120,14 @@ func (e topologyEdit) judge() (refusal string, warnings []string) {
 		return refusal, nil
 	}
 	refusal, unknown := e.judgeInside(hops)
-	return refusal, []string{cmp.Or(warning, newest), e.unseen, unknown}
+	return refusal, []string{cmp.Or(warning, newest), e.unread, e.unseen, unknown}
 }
 
 // way of Cluster API to the version, and why it does not get there by legal steps, with the versions by which it does.
 // Nothing is said of a cluster of which nothing runs, nor of versions that its ClusterClass does not list.
 func (e topologyEdit) way() (way plan.Plan, stops string) {
 	state := plan.StateOf(e.machines).WithAddons(e.inside)
-	state.Estate = e.world.Estate
+	state.APIServers, state.Estate = e.world.APIServers, e.world.Estate
 	way, err := plan.OfTopology(plan.Request{State: state, Policies: e.policies, Target: e.target,
 		Known: e.class.Spec.KubernetesVersions})
 	var refused *plan.RefusedError

@@ -49,7 +49,8 @@ type VersionWebhook struct {
 	// Reader reads Clusters and control planes as they are, of every namespace. Machines may be seconds old: gates ask
 	// again.
 	Reader client.Reader
-	// Workload reads the cluster of a managed topology; nothing in it is read when it is nil.
+	// Workload reads the cluster itself, of a pool only where a policy asks for kube-proxy; nothing in it is read when it
+	// is nil.
 	Workload webhooks.Workload
 	decoder  admission.Decoder
 }
@@ -109,6 +110,15 @@ func (w *VersionWebhook) judge(
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
+	unseen := ""
+	if skew.AskForProxy(policies) {
+		var annotations map[string]string
+		world.Components, unseen = w.Workload.Inside(ctx, key, world)
+		if annotations, err = observed.Annotations(ctx, w.Reader, cluster); err != nil {
+			return admission.Errored(http.StatusInternalServerError, err)
+		}
+		world.Components = observed.KeepProxy(world.Components, annotations)
+	}
 	refused, waits := pool.Judge(policies, world)
 	if len(refused) > 0 {
 		return admission.Denied(skew.Summary(refused))
@@ -116,6 +126,9 @@ func (w *VersionWebhook) judge(
 	response := admission.Allowed("")
 	if unread != "" {
 		response = response.WithWarnings("the version of " + pool.Object + " is not judged by its API servers: " + unread)
+	}
+	if unseen != "" {
+		response = response.WithWarnings(unseen)
 	}
 	if len(waits) > 0 {
 		response = response.WithWarnings("no host is claimed for new Machines of " + pool.Object + " yet: " +
