@@ -353,18 +353,58 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 	t.Run("while nobody answers", func(t *testing.T) {
 		g := NewWithT(t)
 		f := newFleet(t, config, "silent", "v1.35.4")
+		patch := func(object client.Object, change func(), options ...client.PatchOption) error {
+			before := object.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy is what it is a copy of
+			change()
+			return f.c.Patch(t.Context(), object, client.MergeFrom(before), options...)
+		}
+		set := func(name, kind string) *clusterv1.MachineSet {
+			return &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name},
+				Spec: clusterv1.MachineSetSpec{ClusterName: f.cluster.Name, Replicas: ptr.To[int32](1),
+					Selector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}},
+					Template: f.template("v1.35.4", kind)}}
+		}
 		pool, foreign := f.pool("blue", "v1.35.4"), f.pool("foreign", "v1.35.4")
 		foreign.Spec.Template = f.template("v1.35.4", "DockerMachineTemplate")
-		g.Expect(f.c.Create(t.Context(), pool)).To(Succeed())
-		g.Expect(f.c.Create(t.Context(), foreign)).To(Succeed())
+		alone, foreignSet := set("alone", "QuoinMachineTemplate"), set("foreign", "DockerMachineTemplate")
+		docker := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "docker"}}
+		docker.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+			APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "DockerCluster", Name: "docker"}
+		docker.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "docker"}, Version: "v1.35.4"}
+		for _, object := range []client.Object{pool, foreign, alone, foreignSet, docker} {
+			g.Expect(f.c.Create(t.Context(), object)).To(Succeed(), object.GetName())
+		}
+		illegal := f.pool("illegal", "v1.40.0")
+		g.Expect(patch(f.cluster, func() { f.cluster.Spec.Paused = ptr.To(true) })).To(Succeed())
+		g.Expect(f.c.Create(t.Context(), illegal)).To(Succeed(), "it came with a move")
+		g.Expect(patch(f.cluster, func() {
+			f.cluster.Spec.Paused = nil
+			f.cluster.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "quoin"}, Version: "v1.35.4"}
+		})).To(Succeed())
 		silenceVersions(t, f.c)
-		g.Eventually(func() error {
-			return f.edit(t, pool, "v1.35.5", client.DryRunAll)
-		}, patience).Should(MatchError(ContainSubstring("failed calling webhook")))
-		g.Expect(f.edit(t, foreign, "v1.39.0")).To(Succeed(), "another provider's")
-		before := pool.DeepCopy()
-		pool.Spec.Replicas, pool.Finalizers = ptr.To[int32](7), nil
-		g.Expect(f.c.Patch(t.Context(), pool, client.MergeFrom(before))).To(Succeed(), "scaling")
+
+		silent := MatchError(ContainSubstring("failed calling webhook"))
+		g.Eventually(func() error { return f.edit(t, pool.DeepCopy(), "v1.35.5", client.DryRunAll) }, patience).Should(silent)
+		edited, cluster := alone.DeepCopy(), f.cluster.DeepCopy()
+		g.Expect(patch(edited, func() { edited.Spec.Template.Spec.Version = "v1.35.5" }, client.DryRunAll)).To(silent)
+		g.Expect(patch(cluster, func() { cluster.Spec.Topology.Version = "v1.35.5" }, client.DryRunAll)).To(silent)
+
+		g.Expect(f.edit(t, foreign, "v1.39.0")).To(Succeed(), "another provider's pool")
+		g.Expect(patch(foreignSet, func() { foreignSet.Spec.Template.Spec.Version = "v1.39.0" })).To(Succeed(),
+			"another provider's MachineSet")
+		g.Expect(patch(docker, func() { docker.Spec.Topology.Version = "v1.39.0" })).To(Succeed(),
+			"another provider's topology")
+		g.Expect(patch(pool, func() { pool.Spec.Replicas = ptr.To[int32](7) })).To(Succeed(), "scaling")
+		g.Expect(patch(alone, func() { alone.Spec.Replicas = ptr.To[int32](7) })).To(Succeed(), "scaling a MachineSet")
+		g.Expect(patch(illegal, func() { illegal.Spec.Replicas = ptr.To[int32](7) })).To(Succeed(),
+			"scaling a pool whose version is illegal already")
+		for _, object := range []client.Object{pool, alone, f.cluster} {
+			g.Expect(patch(object, func() { object.SetLabels(map[string]string{"team": "a"}) })).To(Succeed())
+			g.Expect(patch(object, func() { object.SetFinalizers([]string{"example.com/one"}) })).To(Succeed())
+			g.Expect(object.GetFinalizers()).To(ConsistOf("example.com/one"))
+			g.Expect(patch(object, func() { object.SetFinalizers(nil) })).To(Succeed())
+			g.Expect(object.GetFinalizers()).To(BeEmpty())
+		}
 	})
 	t.Run("while nobody answers about control planes", func(t *testing.T) {
 		g := NewWithT(t)
