@@ -194,41 +194,6 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 			"selector": map[string]any{},
 			"template": map[string]any{}}))).To(Succeed())
 	})
-	t.Run("and lets what waits go on", func(t *testing.T) {
-		g := NewWithT(t)
-		f := newFleet(t, config, "waiting", "v1.35.4")
-		f.cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
-		g.Expect(f.c.Status().Update(t.Context(), f.cluster)).To(Succeed())
-		f.worker(t, "w1", "v1.36.3")
-		machine := &clusterv1.Machine{}
-		g.Expect(f.c.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: "w1"}, machine)).To(Succeed())
-		quoinMachine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "w1",
-			Labels: map[string]string{clusterv1.ClusterNameLabel: f.cluster.Name},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: "w1",
-				UID: machine.UID}}}}
-		g.Expect(f.c.Create(t.Context(), quoinMachine)).To(Succeed())
-		reason := func() string {
-			if err := f.c.Get(t.Context(), client.ObjectKeyFromObject(quoinMachine), quoinMachine); err != nil {
-				return err.Error()
-			}
-			return conditions.GetReason(quoinMachine, infrav1.MachineHostClaimedCondition)
-		}
-		g.Eventually(reason, patience).Should(Equal(infrav1.MachineWaitingForControlPlaneReason))
-		for _, machine := range f.machines {
-			machine.Spec.Version = "v1.36.3"
-			g.Expect(f.c.Update(t.Context(), machine)).To(Succeed())
-		}
-		g.Eventually(reason, patience).Should(Equal(infrav1.MachineNoMatchingHostReason), "the API servers are new enough")
-		annotate := func(policy string) {
-			g.Expect(f.c.Get(t.Context(), client.ObjectKeyFromObject(f.cluster), f.cluster)).To(Succeed())
-			f.cluster.Annotations = map[string]string{skew.PolicyAnnotation: policy}
-			g.Expect(f.c.Update(t.Context(), f.cluster)).To(Succeed())
-		}
-		annotate("none-such")
-		g.Eventually(reason, patience).Should(Equal(infrav1.MachineWaitingForControlPlaneReason))
-		annotate("Kubernetes-1.24")
-		g.Eventually(reason, patience).Should(Equal(infrav1.MachineNoMatchingHostReason), "another policy holds")
-	})
 	t.Run("of a control plane alone", func(t *testing.T) {
 		g := NewWithT(t)
 		f := newFleet(t, config, "planes", "v1.35.4")
@@ -269,9 +234,11 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 			return f.raise(t, "v1.37.0", client.DryRunAll)
 		}, patience).Should(MatchError(ContainSubstring("S1-17")))
 	})
-	t.Run("of both in one commit", func(t *testing.T) {
+	t.Run("of both in one commit, which lands in order", func(t *testing.T) {
 		g := NewWithT(t)
 		f := newFleet(t, config, "together", "v1.35.4")
+		f.cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
+		g.Expect(f.c.Status().Update(t.Context(), f.cluster)).To(Succeed())
 		pool := f.pool("blue", "v1.35.4")
 		g.Expect(f.c.Create(t.Context(), pool)).To(Succeed())
 		waits := ConsistOf(And(ContainSubstring("no host is claimed for new Machines of MachineDeployment blue yet"),
@@ -281,9 +248,44 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 			return f.told.warnings
 		}, patience).Should(waits)
 		g.Expect(f.raise(t, "v1.36.3", client.DryRunAll)).To(Succeed())
-		g.Expect(f.raise(t, "v1.36.3")).To(Succeed())
+		// The worse of the two orders: the pool is there before the control plane is to have the version.
 		g.Expect(f.edit(t, pool, "v1.36.3")).To(Succeed())
 		g.Expect(f.told.warnings).To(waits)
+		g.Expect(f.raise(t, "v1.36.3")).To(Succeed())
+
+		f.worker(t, "blue-1", pool.Spec.Template.Spec.Version)
+		machine := &clusterv1.Machine{}
+		g.Expect(f.c.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: "blue-1"}, machine)).To(Succeed())
+		quoinMachine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "blue-1",
+			Labels: map[string]string{clusterv1.ClusterNameLabel: f.cluster.Name},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine",
+				Name: "blue-1", UID: machine.UID}}}}
+		g.Expect(f.c.Create(t.Context(), quoinMachine)).To(Succeed())
+		reason := func() string {
+			if err := f.c.Get(t.Context(), client.ObjectKeyFromObject(quoinMachine), quoinMachine); err != nil {
+				return err.Error()
+			}
+			return conditions.GetReason(quoinMachine, infrav1.MachineHostClaimedCondition)
+		}
+		g.Eventually(reason, patience).Should(Equal(infrav1.MachineWaitingForControlPlaneReason))
+		for i, machine := range f.machines {
+			machine.Spec.Version = "v1.36.3"
+			g.Expect(f.c.Update(t.Context(), machine)).To(Succeed())
+			if i < len(f.machines)-1 {
+				g.Consistently(reason, time.Second).Should(Equal(infrav1.MachineWaitingForControlPlaneReason),
+					"%d API servers are new enough", i+1)
+			}
+		}
+		g.Eventually(reason, patience).Should(Equal(infrav1.MachineNoMatchingHostReason), "the API servers are new enough")
+		annotate := func(policy string) {
+			g.Expect(f.c.Get(t.Context(), client.ObjectKeyFromObject(f.cluster), f.cluster)).To(Succeed())
+			f.cluster.Annotations = map[string]string{skew.PolicyAnnotation: policy}
+			g.Expect(f.c.Update(t.Context(), f.cluster)).To(Succeed())
+		}
+		annotate("none-such")
+		g.Eventually(reason, patience).Should(Equal(infrav1.MachineWaitingForControlPlaneReason))
+		annotate("Kubernetes-1.24")
+		g.Eventually(reason, patience).Should(Equal(infrav1.MachineNoMatchingHostReason), "another policy holds")
 	})
 	t.Run("of a topology", func(t *testing.T) {
 		g := NewWithT(t)
