@@ -43,7 +43,8 @@ func healthSkip(all []string, skip []quoinv1.SkippedCheck) []quoinv1.SkippedChec
 	return skip
 }
 
-// ended says how the Cluster was at the end (S0-53): by the check that let the upgrade end, else by what it asks to skip.
+// ended says how the Cluster was at the end (S0-53): by the check that let the upgrade end, else by what it asks to
+// skip.
 func (t *deliberation) ended() string {
 	skip, left := t.spec.Skip, []string(nil)
 	if last := t.last(true); last != nil {
