@@ -194,41 +194,6 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 			"selector": map[string]any{},
 			"template": map[string]any{}}))).To(Succeed())
 	})
-	t.Run("and lets what waits go on", func(t *testing.T) {
-		g := NewWithT(t)
-		f := newFleet(t, config, "waiting", "v1.35.4")
-		f.cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
-		g.Expect(f.c.Status().Update(t.Context(), f.cluster)).To(Succeed())
-		f.worker(t, "w1", "v1.36.3")
-		machine := &clusterv1.Machine{}
-		g.Expect(f.c.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: "w1"}, machine)).To(Succeed())
-		quoinMachine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "w1",
-			Labels: map[string]string{clusterv1.ClusterNameLabel: f.cluster.Name},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: "w1",
-				UID: machine.UID}}}}
-		g.Expect(f.c.Create(t.Context(), quoinMachine)).To(Succeed())
-		reason := func() string {
-			if err := f.c.Get(t.Context(), client.ObjectKeyFromObject(quoinMachine), quoinMachine); err != nil {
-				return err.Error()
-			}
-			return conditions.GetReason(quoinMachine, infrav1.MachineHostClaimedCondition)
-		}
-		g.Eventually(reason, patience).Should(Equal(infrav1.MachineWaitingForControlPlaneReason))
-		for _, machine := range f.machines {
-			machine.Spec.Version = "v1.36.3"
-			g.Expect(f.c.Update(t.Context(), machine)).To(Succeed())
-		}
-		g.Eventually(reason, patience).Should(Equal(infrav1.MachineNoMatchingHostReason), "the API servers are new enough")
-		annotate := func(policy string) {
-			g.Expect(f.c.Get(t.Context(), client.ObjectKeyFromObject(f.cluster), f.cluster)).To(Succeed())
-			f.cluster.Annotations = map[string]string{skew.PolicyAnnotation: policy}
-			g.Expect(f.c.Update(t.Context(), f.cluster)).To(Succeed())
-		}
-		annotate("none-such")
-		g.Eventually(reason, patience).Should(Equal(infrav1.MachineWaitingForControlPlaneReason))
-		annotate("Kubernetes-1.24")
-		g.Eventually(reason, patience).Should(Equal(infrav1.MachineNoMatchingHostReason), "another policy holds")
-	})
 	t.Run("of a control plane alone", func(t *testing.T) {
 		g := NewWithT(t)
 		f := newFleet(t, config, "planes", "v1.35.4")
@@ -269,9 +234,11 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 			return f.raise(t, "v1.37.0", client.DryRunAll)
 		}, patience).Should(MatchError(ContainSubstring("S1-17")))
 	})
-	t.Run("of both in one commit", func(t *testing.T) {
+	t.Run("of both in one commit, which lands in order", func(t *testing.T) {
 		g := NewWithT(t)
 		f := newFleet(t, config, "together", "v1.35.4")
+		f.cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
+		g.Expect(f.c.Status().Update(t.Context(), f.cluster)).To(Succeed())
 		pool := f.pool("blue", "v1.35.4")
 		g.Expect(f.c.Create(t.Context(), pool)).To(Succeed())
 		waits := ConsistOf(And(ContainSubstring("no host is claimed for new Machines of MachineDeployment blue yet"),
@@ -281,9 +248,44 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 			return f.told.warnings
 		}, patience).Should(waits)
 		g.Expect(f.raise(t, "v1.36.3", client.DryRunAll)).To(Succeed())
-		g.Expect(f.raise(t, "v1.36.3")).To(Succeed())
+		// The worse of the two orders: the pool is there before the control plane is to have the version.
 		g.Expect(f.edit(t, pool, "v1.36.3")).To(Succeed())
 		g.Expect(f.told.warnings).To(waits)
+		g.Expect(f.raise(t, "v1.36.3")).To(Succeed())
+
+		f.worker(t, "blue-1", pool.Spec.Template.Spec.Version)
+		machine := &clusterv1.Machine{}
+		g.Expect(f.c.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: "blue-1"}, machine)).To(Succeed())
+		quoinMachine := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "blue-1",
+			Labels: map[string]string{clusterv1.ClusterNameLabel: f.cluster.Name},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine",
+				Name: "blue-1", UID: machine.UID}}}}
+		g.Expect(f.c.Create(t.Context(), quoinMachine)).To(Succeed())
+		reason := func() string {
+			if err := f.c.Get(t.Context(), client.ObjectKeyFromObject(quoinMachine), quoinMachine); err != nil {
+				return err.Error()
+			}
+			return conditions.GetReason(quoinMachine, infrav1.MachineHostClaimedCondition)
+		}
+		g.Eventually(reason, patience).Should(Equal(infrav1.MachineWaitingForControlPlaneReason))
+		for i, machine := range f.machines {
+			machine.Spec.Version = "v1.36.3"
+			g.Expect(f.c.Update(t.Context(), machine)).To(Succeed())
+			if i < len(f.machines)-1 {
+				g.Consistently(reason, time.Second).Should(Equal(infrav1.MachineWaitingForControlPlaneReason),
+					"%d API servers are new enough", i+1)
+			}
+		}
+		g.Eventually(reason, patience).Should(Equal(infrav1.MachineNoMatchingHostReason), "the API servers are new enough")
+		annotate := func(policy string) {
+			g.Expect(f.c.Get(t.Context(), client.ObjectKeyFromObject(f.cluster), f.cluster)).To(Succeed())
+			f.cluster.Annotations = map[string]string{skew.PolicyAnnotation: policy}
+			g.Expect(f.c.Update(t.Context(), f.cluster)).To(Succeed())
+		}
+		annotate("none-such")
+		g.Eventually(reason, patience).Should(Equal(infrav1.MachineWaitingForControlPlaneReason))
+		annotate("Kubernetes-1.24")
+		g.Eventually(reason, patience).Should(Equal(infrav1.MachineNoMatchingHostReason), "another policy holds")
 	})
 	t.Run("of a topology", func(t *testing.T) {
 		g := NewWithT(t)
@@ -353,18 +355,58 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 	t.Run("while nobody answers", func(t *testing.T) {
 		g := NewWithT(t)
 		f := newFleet(t, config, "silent", "v1.35.4")
+		patch := func(object client.Object, change func(), options ...client.PatchOption) error {
+			before := object.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy is what it is a copy of
+			change()
+			return f.c.Patch(t.Context(), object, client.MergeFrom(before), options...)
+		}
+		set := func(name, kind string) *clusterv1.MachineSet {
+			return &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name},
+				Spec: clusterv1.MachineSetSpec{ClusterName: f.cluster.Name, Replicas: ptr.To[int32](1),
+					Selector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}},
+					Template: f.template("v1.35.4", kind)}}
+		}
 		pool, foreign := f.pool("blue", "v1.35.4"), f.pool("foreign", "v1.35.4")
 		foreign.Spec.Template = f.template("v1.35.4", "DockerMachineTemplate")
-		g.Expect(f.c.Create(t.Context(), pool)).To(Succeed())
-		g.Expect(f.c.Create(t.Context(), foreign)).To(Succeed())
+		alone, foreignSet := set("alone", "QuoinMachineTemplate"), set("foreign", "DockerMachineTemplate")
+		docker := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "docker"}}
+		docker.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+			APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "DockerCluster", Name: "docker"}
+		docker.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "docker"}, Version: "v1.35.4"}
+		for _, object := range []client.Object{pool, foreign, alone, foreignSet, docker} {
+			g.Expect(f.c.Create(t.Context(), object)).To(Succeed(), object.GetName())
+		}
+		illegal := f.pool("illegal", "v1.40.0")
+		g.Expect(patch(f.cluster, func() { f.cluster.Spec.Paused = ptr.To(true) })).To(Succeed())
+		g.Expect(f.c.Create(t.Context(), illegal)).To(Succeed(), "it came with a move")
+		g.Expect(patch(f.cluster, func() {
+			f.cluster.Spec.Paused = nil
+			f.cluster.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "quoin"}, Version: "v1.35.4"}
+		})).To(Succeed())
 		silenceVersions(t, f.c)
-		g.Eventually(func() error {
-			return f.edit(t, pool, "v1.35.5", client.DryRunAll)
-		}, patience).Should(MatchError(ContainSubstring("failed calling webhook")))
-		g.Expect(f.edit(t, foreign, "v1.39.0")).To(Succeed(), "another provider's")
-		before := pool.DeepCopy()
-		pool.Spec.Replicas, pool.Finalizers = ptr.To[int32](7), nil
-		g.Expect(f.c.Patch(t.Context(), pool, client.MergeFrom(before))).To(Succeed(), "scaling")
+
+		silent := MatchError(ContainSubstring("failed calling webhook"))
+		g.Eventually(func() error { return f.edit(t, pool.DeepCopy(), "v1.35.5", client.DryRunAll) }, patience).Should(silent)
+		edited, cluster := alone.DeepCopy(), f.cluster.DeepCopy()
+		g.Expect(patch(edited, func() { edited.Spec.Template.Spec.Version = "v1.35.5" }, client.DryRunAll)).To(silent)
+		g.Expect(patch(cluster, func() { cluster.Spec.Topology.Version = "v1.35.5" }, client.DryRunAll)).To(silent)
+
+		g.Expect(f.edit(t, foreign, "v1.39.0")).To(Succeed(), "another provider's pool")
+		g.Expect(patch(foreignSet, func() { foreignSet.Spec.Template.Spec.Version = "v1.39.0" })).To(Succeed(),
+			"another provider's MachineSet")
+		g.Expect(patch(docker, func() { docker.Spec.Topology.Version = "v1.39.0" })).To(Succeed(),
+			"another provider's topology")
+		g.Expect(patch(pool, func() { pool.Spec.Replicas = ptr.To[int32](7) })).To(Succeed(), "scaling")
+		g.Expect(patch(alone, func() { alone.Spec.Replicas = ptr.To[int32](7) })).To(Succeed(), "scaling a MachineSet")
+		g.Expect(patch(illegal, func() { illegal.Spec.Replicas = ptr.To[int32](7) })).To(Succeed(),
+			"scaling a pool whose version is illegal already")
+		for _, object := range []client.Object{pool, alone, f.cluster} {
+			g.Expect(patch(object, func() { object.SetLabels(map[string]string{"team": "a"}) })).To(Succeed())
+			g.Expect(patch(object, func() { object.SetFinalizers([]string{"example.com/one"}) })).To(Succeed())
+			g.Expect(object.GetFinalizers()).To(ConsistOf("example.com/one"))
+			g.Expect(patch(object, func() { object.SetFinalizers(nil) })).To(Succeed())
+			g.Expect(object.GetFinalizers()).To(BeEmpty())
+		}
 	})
 	t.Run("while nobody answers about control planes", func(t *testing.T) {
 		g := NewWithT(t)

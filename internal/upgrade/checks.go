@@ -6,6 +6,7 @@ package upgrade
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -27,7 +28,7 @@ const (
 )
 
 // lookAtTheEnd are the checks that judge the Cluster as it is, and not its next version.
-var lookAtTheEnd = []string{"ControlPlane", "Etcd", "Nodes"}
+var lookAtTheEnd = []string{"ControlPlane", "Etcd", "Network", "Nodes"}
 
 // healthSkip leaves out the checks that ask whether an upgrade may begin.
 func healthSkip(all []string, skip []quoinv1.SkippedCheck) []quoinv1.SkippedCheck {
@@ -40,6 +41,30 @@ func healthSkip(all []string, skip []quoinv1.SkippedCheck) []quoinv1.SkippedChec
 		}
 	}
 	return skip
+}
+
+// ended says how the Cluster was at the end (S0-53): by the check that let the upgrade end, else by what it asks to
+// skip.
+func (t *deliberation) ended() string {
+	skip, left := t.spec.Skip, []string(nil)
+	if last := t.last(true); last != nil {
+		skip = last.Skip
+	}
+	for _, name := range lookAtTheEnd {
+		if slices.ContainsFunc(skip, func(s quoinv1.SkippedCheck) bool { return s.Name == name }) {
+			left = append(left, name)
+		}
+	}
+	skipped := strings.Join(left, ", ")
+	switch len(left) {
+	case 0:
+		return "the Cluster was healthy at " + t.spec.Version
+	case len(lookAtTheEnd):
+		return fmt.Sprintf("the Cluster runs %s, and nobody looked whether it is healthy: spec.skip had %s left out",
+			t.spec.Version, skipped)
+	}
+	return fmt.Sprintf("the Cluster was healthy at %s as far as was looked: spec.skip had %s left out", t.spec.Version,
+		skipped)
 }
 
 // AllChecks are the names that spec.skip may have.

@@ -119,7 +119,7 @@ func TestStepsAreEstimated(t *testing.T) {
 func TestTheLookAtTheEndLeavesOut(t *testing.T) {
 	g := NewWithT(t)
 	asked := append(make([]quoinv1.SkippedCheck, 0, 8), quoinv1.SkippedCheck{Name: "Backup", Reason: "no store"})
-	skipped := healthSkip([]string{"Backup", "Etcd", "Supply"}, asked)
+	skipped := healthSkip([]string{"Backup", "ControlPlane", "Etcd", "Network", "Nodes", "Supply"}, asked)
 	g.Expect(skipped).To(HaveExactElements(asked[0], HaveField("Name", "Supply")))
 	g.Expect(asked[:2][1]).To(BeZero())
 }

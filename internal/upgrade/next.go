@@ -442,7 +442,7 @@ func (t *deliberation) completed() {
 		t.Status.CompletionTime = metav1.NewTime(at)
 	}
 	t.Status.Version = t.spec.Version
-	message := fmt.Sprintf("the Cluster was healthy at %s", t.spec.Version)
+	message := t.ended()
 	t.set(quoinv1.ClusterUpgradeCompletedCondition, metav1.ConditionTrue, quoinv1.CompletedReason, message)
 	t.progress(metav1.ConditionFalse, quoinv1.CompletedReason, message)
 	infra := t.Infrastructure

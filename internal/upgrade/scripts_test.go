@@ -30,7 +30,7 @@ import (
 //	once             until the next write
 //	status           what people see
 //	set <object> <version>, pool <name:version>, block <why>, pass, pause, resume, kill (the status is lost), approve,
-//	skip <check> <why>, via .., first ..
+//	skip <check> <why>, a line for each, via .., first ..
 //	plan             what people see of what is left, before and while it is done
 //	windows          of the RolloutPolicy, as YAML
 //	rollout          the spec of the RolloutPolicy, as YAML
@@ -122,7 +122,11 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 	case "approve":
 		f.upgrade.Spec.ApprovedPlan = f.upgrade.Status.Plan.ID
 	case "skip":
-		f.upgrade.Spec.Skip = []quoinv1.SkippedCheck{{Name: words[0], Reason: strings.Join(words[1:], " ")}}
+		f.upgrade.Spec.Skip = nil
+		for said := range strings.Lines(d.Input) {
+			name, why, _ := strings.Cut(strings.TrimSpace(said), " ")
+			f.upgrade.Spec.Skip = append(f.upgrade.Spec.Skip, quoinv1.SkippedCheck{Name: name, Reason: why})
+		}
 	case "via":
 		f.upgrade.Spec.Via = words
 	case "asneeded":
