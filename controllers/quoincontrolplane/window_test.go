@@ -4,11 +4,14 @@
 package quoincontrolplane
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -57,6 +60,48 @@ func TestARolloutWaitsForItsWindow(t *testing.T) {
 	g.Expect(w.mgmt.Update(t.Context(), policy)).To(Succeed())
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(2))
+}
+
+// What a policy for the whole Cluster lets workers do is not the control plane's: it surges by one Machine.
+//
+// Proves: S3-32
+func TestTheSurgeOfWorkersIsNotTheControlPlanes(t *testing.T) {
+	w, names := three(t)
+	g := w.g
+	for i := range 3 {
+		w.spare(fmt.Sprintf("spare-%d", i))
+	}
+	policy := &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "workers"}}
+	policy.Spec.ClusterName = "c"
+	policy.Spec.Strategy = &quoinv1.RolloutStrategy{MaxSurge: ptr.To(intstr.FromInt32(4))}
+	g.Expect(w.mgmt.Create(t.Context(), policy)).To(Succeed())
+	w.edit(outdate)
+	most := 0
+	for range 15 {
+		w.reconcile()
+		there := 0
+		for _, machine := range w.admitted() {
+			if machine.DeletionTimestamp.IsZero() || w.hasHook(machine.Name) {
+				there++ // whose hook is off has left etcd, and its host is released
+			}
+			switch {
+			case !slices.Contains(names, machine.Name):
+				names = append(names, machine.Name)
+				w.provision(machine.Name)
+				w.hold(machine.Name)
+			case machine.DeletionTimestamp.IsZero():
+			case w.hasHook(machine.Name):
+				w.drained(machine.Name)
+			default:
+				w.gone(machine.Name)
+			}
+		}
+		most = max(most, there)
+	}
+	g.Expect(most).To(Equal(4), "one above replicas")
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(3))
+	g.Expect(w.plane().Status.UpToDateReplicas).To(HaveValue(BeEquivalentTo(3)))
 }
 
 // A control plane comes again when the window opens, not when it would have come anyhow.

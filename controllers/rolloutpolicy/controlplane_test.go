@@ -17,8 +17,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
-// Proves: S3-32
-//
 // A policy for the whole Cluster does not reach the Machines of its control plane, whatever it lets workers do.
 func TestTheControlPlaneInheritsNothing(t *testing.T) {
 	member := machineOf("member", "v2")

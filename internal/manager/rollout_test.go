@@ -10,8 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
@@ -51,6 +53,7 @@ func refusesRollouts(t *testing.T, c client.Client) {
 		})
 	}
 	refusesVictims(t, c)
+	refusesHolds(t, c)
 	g := NewWithT(t)
 	timed := policy("1", "")
 	timed.Spec.Windows = []quoinv1.RolloutWindow{{Start: "22:00", DurationMinutes: ptr.To[int32](60), TimeZone: "Europe/Wien"}}
@@ -70,4 +73,36 @@ func refusesRollouts(t *testing.T, c client.Client) {
 	made.Spec.ClusterName = "another"
 	g.Expect(c.Patch(t.Context(), made, client.MergeFrom(before))).To(MatchError(ContainSubstring("never changes")))
 	g.Expect(c.Delete(t.Context(), before)).To(Succeed())
+}
+
+// refusesHolds puts what holds a Machine into templates, which give it to every Machine for ever.
+func refusesHolds(t *testing.T, c client.Client) {
+	meta := metav1.ObjectMeta{Namespace: "tenant", Name: "held"}
+	selector := metav1.LabelSelector{MatchLabels: map[string]string{"pool": "held"}}
+	for annotation, refused := range map[string]bool{
+		quoinv1.RolloutPreDrainHookAnnotation:     true,
+		quoinv1.RolloutPreTerminateHookAnnotation: true,
+		infrav1.HoldClaimAnnotation:               true,
+		"example.com/hold-claim":                  false,
+	} {
+		template := clusterv1.MachineTemplateSpec{
+			ObjectMeta: clusterv1.ObjectMeta{Labels: selector.MatchLabels, Annotations: map[string]string{annotation: ""}},
+			Spec: clusterv1.MachineSpec{ClusterName: "quick", Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To("none")},
+				InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io",
+					Kind: "QuoinMachineTemplate", Name: "w"}}}
+		for _, object := range []client.Object{
+			&clusterv1.MachineDeployment{ObjectMeta: meta,
+				Spec: clusterv1.MachineDeploymentSpec{ClusterName: "quick", Selector: selector, Template: template}},
+			&clusterv1.MachineSet{ObjectMeta: meta,
+				Spec: clusterv1.MachineSetSpec{ClusterName: "quick", Selector: selector, Template: template}},
+		} {
+			err := c.Create(t.Context(), object, client.DryRunAll)
+			if !refused {
+				NewWithT(t).Expect(err).NotTo(HaveOccurred(), "%T with %s", object, annotation)
+				continue
+			}
+			NewWithT(t).Expect(err).To(MatchError(ContainSubstring("spec.template.metadata.annotations["+annotation+"]")),
+				"%T", object)
+		}
+	}
 }

@@ -27,7 +27,8 @@ func (d *deployment) partly(current string) {
 	}
 }
 
-// elsewhere are tests of kOps' rolling updates that have no twin among testdata/scripts/kops.txt, each with its reason.
+// elsewhere are tests of kOps' rolling updates that have no twin among testdata/scripts/kops.txt, each with its reason,
+// or with the section of another script that is its twin.
 var elsewhere = map[string]string{
 	"TestIsExitableError": "a Go error type: which failures stop all groups is what the others show",
 
@@ -37,20 +38,21 @@ var elsewhere = map[string]string{
 	"TestRollingUpdateAllNeedUpdateNoFailOnValidate": "--fail-on-validate-error=false goes on whatever is broken: refused, " +
 		"there is no such field; a person deletes the policy",
 
-	"TestRollingUpdateAllNeedUpdateErrorsValidation": "what cannot be read ends a reconcile before anything is planned: " +
-		"controllers/rolloutpolicy",
+	"TestRollingUpdateAllNeedUpdateErrorsValidation": "a Cluster that cannot be read does not validate: " +
+		"TestAClusterThatCannotBeReachedDoesNotValidate in controllers/rolloutpolicy",
 	"TestRollingUpdateNodes1NeedsUpdateErrorsValidation":     "the same",
 	"TestRollingUpdateClusterErrorsValidationAfterOneNode":   "the same",
 	"TestRollingUpdateClusterErrorsValidationAfterOneMaster": "the control plane's rollouts: internal/controlplane",
 	"TestRollingUpdateClusterFailsValidationAfterOneMaster":  "the control plane's rollouts: internal/controlplane",
 	"TestRollingUpdateMaxSurgeIgnoredForMaster":              "a control plane inherits nothing of a RolloutPolicy",
 	"TestRollingUpdateMaxUnavailableAllNeedUpdateMaster":     "a control plane inherits nothing of a RolloutPolicy (K-10)",
-	"TestRollingUpdateValidatesAfterBastion":                 "there are no bastions",
+	"TestRollingUpdateValidatesAfterBastion":                 "validation.txt: Looks are left out with a threshold of 0",
 
-	"TestAddAnnotatedNodesToNeedsUpdate":             "selection by annotation is not a decision of this package's plan",
-	"TestAddAnnotatedNodesToNeedsUpdateNodesMissing": "the same",
-	"TestRollingUpdateDisabledSurge": "drainAndTerminate: Cluster API deletes for what was surged, so surge without deletion " +
-		"is a rollout that waits: TestRollingUpdateDisabled",
+	"TestAddAnnotatedNodesToNeedsUpdate": "selection.txt: A Machine is marked by a person",
+	"TestAddAnnotatedNodesToNeedsUpdateNodesMissing": "a mark is not seen where no Node is: " +
+		"TestAMachineIsReplacedWhoseNodeIsMarked in controllers/rolloutpolicy",
+	"TestRollingUpdateDisabled":      "drainorder.txt: Nothing is drained or terminated",
+	"TestRollingUpdateDisabledSurge": "drainorder.txt: Nothing is drained or terminated",
 	"TestRollingUpdateDetachFails": "a surge that cannot be made is a Machine that finds no host: " +
 		"TestATemplateWithoutAHostIsNotJudged; none is admitted beside it, where kOps exceeds its limit (K-9)",
 	"TestRollingUpdateOnlyWarmPoolNodes":   "warm pools are instances of a cloud that are stopped; hosts that are free wait anyway",
@@ -82,6 +84,13 @@ func TestKOpsTestsHaveTwins(t *testing.T) {
 		g.Expect(slices.Contains(twins, name)).NotTo(Equal(excused), "%s has a twin or a reason why not, and not both", name)
 	}
 	g.Expect(len(twins) + len(elsewhere)).To(Equal(len(kOps)))
+	for name, why := range elsewhere {
+		if file, section, is := strings.Cut(why, ".txt: "); is {
+			script, err := os.ReadFile("testdata/scripts/" + file + ".txt")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect("\n"+string(script)).To(ContainSubstring("\n# "+section), name)
+		}
+	}
 }
 
 // kOps are its tests of rolling updates and of their settings, of the summer of 2026.

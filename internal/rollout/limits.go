@@ -39,8 +39,8 @@ func Resolve(strategy quoinv1.RolloutStrategy, machines int) (Limits, error) {
 		if err != nil {
 			return Limits{}, fmt.Errorf("maxUnavailable: %w", err)
 		}
-		if strategy.MaxUnavailable.Type == intstr.String {
-			l.Unavailable = max(1, l.Unavailable)
+		if strategy.MaxUnavailable.Type == intstr.String && l.Unavailable == 0 {
+			l.Unavailable = 1
 		}
 	case l.Surge == 0:
 		l.Unavailable = 1

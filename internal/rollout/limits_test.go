@@ -44,7 +44,7 @@ func TestLimitsAreResolvedAsKOpsDoes(t *testing.T) {
 			g.Expect(limits).To(Equal(c.want))
 		})
 	}
-	for _, c := range [][2]string{{"-1", ""}, {"", "-1"}, {"x", ""}, {"", "x"}, {"", "10"}} {
+	for _, c := range [][2]string{{"-1", ""}, {"", "-1"}, {"-50%", ""}, {"", "-50%"}, {"x", ""}, {"", "x"}, {"", "10"}} {
 		_, err := Resolve(strategy(c[0], c[1]), 10)
 		NewWithT(t).Expect(err != nil).To(Equal(c[1] != "10"), "%v", c)
 	}

@@ -56,6 +56,32 @@ func drawn(t *rapid.T) *fleet {
 	return f
 }
 
+// drawGroups puts every pool into a group of its own, in any order.
+func (f *fleet) drawGroups(t *rapid.T) {
+	if !rapid.Bool().Draw(t, "groups") {
+		return
+	}
+	for _, d := range rapid.Permutation(f.pools).Draw(t, "order") {
+		f.policy.Groups = append(f.policy.Groups, quoinv1.RolloutGroup{Name: d.name,
+			MachineDeployments: quoinv1.RolloutSelector{Names: []string{d.name}}, Suspend: ptr.To(false)})
+	}
+}
+
+// group of the pool, and its place among them; nil and the place among the pools where there are none.
+func (f *fleet) group(d *deployment) (*quoinv1.RolloutGroup, int) {
+	for i := range f.policy.Groups {
+		if f.policy.Groups[i].Name == d.name {
+			return &f.policy.Groups[i], i
+		}
+	}
+	return nil, slices.Index(f.pools, d)
+}
+
+func (f *fleet) suspends(d *deployment) bool {
+	group, _ := f.group(d)
+	return group != nil && *group.Suspend
+}
+
 // disturb does what may happen at any time; touched tells that Machines may be missing through it.
 func (f *fleet) disturb(t *rapid.T) (touched bool) {
 	d := rapid.SampledFrom(f.pools).Draw(t, "pool")
@@ -87,6 +113,10 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 		}
 		// What takes its place does not count yet when an edit has Cluster API delete another one, and it knows no waves.
 		return true
+	case "suspend":
+		if group, _ := f.group(d); group != nil {
+			group.Suspend = ptr.To(!*group.Suspend)
+		}
 	case "forget":
 		d.completed, d.selected, d.doneOf, d.owes = "", "", 0, 0
 	case "plane":
@@ -107,6 +137,9 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 func (f *fleet) heal() {
 	f.unhealthy = ""
 	f.permit()
+	for i := range f.policy.Groups {
+		f.policy.Groups[i].Suspend = ptr.To(false)
+	}
 	for _, d := range f.pools {
 		for _, n := range d.machines {
 			if n.ill != "" {
@@ -191,6 +224,9 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 	if (rolls && !marks || d.Action == Delete) && !f.opened() {
 		t.Fatalf("%s %s at %s outside of %+v", d.Action, d.Machine, f.now, f.policy.Windows)
 	}
+	if (d.Action == Count || d.Action == Delete || d.Action == Admit && rolls) && f.suspends(pool) {
+		t.Fatalf("%s %s of a group that is suspended", d.Action, d.Machine)
+	}
 	if d.Action == Count {
 		if n := before[d.Machine]; n.ill != "" || !n.joined || f.unhealthy != "" ||
 			f.now.Sub(n.healthy) < time.Duration(*f.policy.SoakSeconds)*time.Second {
@@ -235,15 +271,16 @@ func (f *fleet) judgeOrder(t *rapid.T, pool *deployment, d Decision, flying, beg
 		}
 		return false
 	}
+	_, own := f.group(pool)
 	onTheirWay, earlier, most := 0, 0, int(ptr.Deref(f.policy.Concurrency, 1))
 	for _, other := range f.pools {
-		if other == pool || f.drainFailed(other) || !other.replaces() {
+		if other == pool || f.drainFailed(other) || f.suspends(other) || !other.replaces() {
 			continue
 		}
 		if flies(other) {
 			onTheirWay++
 		}
-		if other.name < pool.name && !f.refuses(other) {
+		if _, place := f.group(other); place < own && !f.refuses(other) {
 			earlier++
 		}
 	}
@@ -361,19 +398,36 @@ func (f *fleet) settled() bool {
 	return true
 }
 
+// calm reports whether nothing is missing any more through what happened, or will be.
+func (f *fleet) calm() bool {
+	for _, d := range f.pools {
+		for _, n := range d.machines {
+			if n.needsUpdate != "" || n.unreachable {
+				return false
+			}
+		}
+	}
+	return f.settled()
+}
+
 // Whatever happens, a rollout keeps its limits and its order, tries one Machine first, lets nothing count that is not
 // healthy, never has fewer Machines available than the MachineDeployment allows, and ends when hosts behave.
 func TestRolloutsEndWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawn(t)
+		f.drawGroups(t)
 		f.step(t) // what is deleted before it has its hooks is nobody's to keep
 		touched := false
-		for range rapid.IntRange(0, 80).Draw(t, "steps") {
-			touched = f.disturb(t) || touched
+		step := func() {
 			f.step(t)
 			if why := cmp.Or(f.lacking(), f.scattered()); why != "" && !touched {
 				t.Fatalf("%s: %s", why, f.draw())
 			}
+			touched = touched && !f.calm()
+		}
+		for range rapid.IntRange(0, 80).Draw(t, "steps") {
+			touched = f.disturb(t) || touched
+			step()
 			if f.result.PausedAfter != "" && rapid.Bool().Draw(t, "continues") {
 				f.policy.ContinueAfter = f.result.PausedAfter
 			}
@@ -381,7 +435,7 @@ func TestRolloutsEndWhateverHappens(t *testing.T) {
 		for range 2000 {
 			f.heal()
 			f.policy.ContinueAfter = f.result.PausedAfter
-			f.step(t)
+			step()
 			if f.settled() {
 				return
 			}

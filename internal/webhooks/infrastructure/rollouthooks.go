@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
@@ -21,14 +22,14 @@ const (
 	setHooksPath        = "/validate-hooks-cluster-x-k8s-io-v1beta2-machineset"
 )
 
-// The webhooks are called for nothing but templates that carry one of the hooks, which
+// The webhooks are called for nothing but templates that carry one of the annotations, which
 // config/infrastructure-quoin/match_conditions.yaml says.
 //
 // +kubebuilder:webhook:verbs=create;update,path=/validate-hooks-cluster-x-k8s-io-v1beta2-machinedeployment,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=machinedeployments,versions=v1beta2,name=hooks.machinedeployment.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
 // +kubebuilder:webhook:verbs=create;update,path=/validate-hooks-cluster-x-k8s-io-v1beta2-machineset,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=machinesets,versions=v1beta2,name=hooks.machineset.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
 
-// setupHooks serves the webhooks that refuse deletion hooks of rollouts in templates: a MachineSet gives annotations of
-// its template to every Machine, again and again, and a hook that comes back holds its Machine for ever.
+// setupHooks serves the webhooks that refuse deletion hooks of rollouts and holds of claims in templates: a MachineSet
+// gives annotations of its template to every Machine, again and again, and what comes back holds its Machine for ever.
 func setupHooks(mgr ctrl.Manager) error {
 	for _, path := range []string{deploymentHooksPath, setHooksPath} {
 		mgr.GetWebhookServer().Register(path, &admission.Webhook{Handler: admission.HandlerFunc(refuseTemplateHooks)})
@@ -53,6 +54,11 @@ func refuseTemplateHooks(_ context.Context, request admission.Request) admission
 				"off by RolloutPolicies, and one that comes back from a template holds its Machine for ever. Use another name",
 				hook))
 		}
+	}
+	if _, is := object.Spec.Template.Metadata.Annotations[infrav1.HoldClaimAnnotation]; is {
+		return admission.Denied(fmt.Sprintf("spec.template.metadata.annotations[%s]: the annotation is for single Machines, "+
+			"and none that it comes back to from a template ever claims a host. To hold new Machines, set suspend for their "+
+			"group of a RolloutPolicy", infrav1.HoldClaimAnnotation))
 	}
 	return admission.Allowed("")
 }

@@ -13,15 +13,17 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-// A hook that a MachineSet puts back again and again would hold every Machine for ever.
+// What a MachineSet puts back again and again would hold every Machine for ever.
 func TestHooksOfRolloutsAreRefusedInTemplates(t *testing.T) {
-	for annotation, allowed := range map[string]bool{
-		quoinv1.RolloutPreDrainHookAnnotation:                     false,
-		quoinv1.RolloutPreTerminateHookAnnotation:                 false,
-		clusterv1.PreDrainDeleteHookAnnotationPrefix + "/storage": true,
+	for annotation, refusal := range map[string]string{
+		quoinv1.RolloutPreDrainHookAnnotation:                     "Use another name",
+		quoinv1.RolloutPreTerminateHookAnnotation:                 "Use another name",
+		infrav1.HoldClaimAnnotation:                               "set suspend for their group of a RolloutPolicy",
+		clusterv1.PreDrainDeleteHookAnnotationPrefix + "/storage": "",
 	} {
 		t.Run(annotation, func(t *testing.T) {
 			g := NewWithT(t)
@@ -31,10 +33,8 @@ func TestHooksOfRolloutsAreRefusedInTemplates(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 			response := refuseTemplateHooks(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
 				Object: runtime.RawExtension{Raw: raw}}})
-			g.Expect(response.Allowed).To(Equal(allowed))
-			if !allowed {
-				g.Expect(response.Result.Message).To(ContainSubstring("Use another name"))
-			}
+			g.Expect(response.Allowed).To(Equal(refusal == ""))
+			g.Expect(response.Result.Message).To(ContainSubstring(refusal))
 		})
 	}
 }
