@@ -9,12 +9,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/controllers/external"
 	containerutil "sigs.k8s.io/cluster-api/util/container"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -106,14 +104,8 @@ func KeepProxyOf(
 	case !ref.IsDefined() || ref.Kind == "QuoinControlPlane" && ref.APIGroup == controlplanev1.GroupVersion.Group:
 		return inside, nil
 	}
-	found, err := external.GetObjectFromContractVersionedRef(ctx, reader, ref, cluster.Namespace)
-	switch {
-	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
-		return inside, nil
-	case err != nil:
-		return nil, fmt.Errorf("read the control plane of Cluster %s: %w", cluster.Name, err)
-	}
-	return KeepProxy(inside, found.GetAnnotations()), nil
+	annotations, err := Annotations(ctx, reader, cluster)
+	return KeepProxy(inside, annotations), err
 }
 
 // KeepProxy is what runs inside where the annotations of a control plane leave kube-proxy alone: that keeps its version
