@@ -96,13 +96,13 @@ func (r *Reconciler) inside(
 	}
 	workload, err := r.ClusterCache.GetUncachedClient(ctx, client.ObjectKeyFromObject(cluster))
 	if err != nil {
-		return nil, nil //nolint:nilerr // no Machine joins a cluster that does not answer
+		return nil, nil // no Machine joins a cluster that does not answer
 	}
 	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
 	defer cancel()
 	running, err := observed.Inside(ctx, workload, world)
 	if err != nil {
-		return nil, nil //nolint:nilerr // likewise
+		return nil, nil // likewise
 	}
 	annotations, err := observed.Annotations(ctx, r.APIReader, cluster)
 	return observed.KeepProxy(running, annotations), err
