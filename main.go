@@ -61,6 +61,7 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("find the API server (--kubeconfig, KUBECONFIG, or the Pod's own): %w", err)
 	}
+	options.LeaderElection.Namespace = os.Getenv("POD_NAMESPACE") // the components set it
 	ctx := ctrl.SetupSignalHandler()
 	mgr, err := manager.New(ctx, restConfig, &options)
 	if err != nil {

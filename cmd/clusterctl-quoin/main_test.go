@@ -13,21 +13,48 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	kind "sigs.k8s.io/kind/pkg/cluster"
 
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
 
 // TestHelpAndTables draws the help of every command, and the tables.
 func TestHelpAndTables(t *testing.T) {
+	running := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Name: "to-1.36"},
+		Spec: quoinv1.ClusterUpgradeSpec{ClusterName: "prod", Version: "v1.36.3"},
+		Status: quoinv1.ClusterUpgradeStatus{
+			Plan: &quoinv1.UpgradePlan{ID: "5f3a", Holds: []quoinv1.UpgradeHold{{Type: quoinv1.UpgradeHoldApproval,
+				Message: "spec.approvedPlan is to be 5f3a"}}},
+			Conditions: []metav1.Condition{
+				{Type: quoinv1.ClusterUpgradeProgressingCondition, Status: metav1.ConditionFalse,
+					Reason: quoinv1.ApprovalRequiredReason, Message: "waits for a person\nwho approves"},
+				{Type: quoinv1.ClusterUpgradePlannedCondition, Status: metav1.ConditionTrue, Reason: quoinv1.PlannedReason,
+					Message: "left out, for the table says it"}},
+			Steps: []quoinv1.UpgradeStep{
+				{Type: quoinv1.UpgradeStepPreflight, State: quoinv1.UpgradeStepDone, Message: "left out, for it is done"},
+				{Type: quoinv1.UpgradeStepWorkers, Object: "MachineDeployment blue", From: []string{"v1.34.1", "v1.35.4"},
+					To: "v1.36.3", Change: quoinv1.UpgradeStepReplace, EstimatedSeconds: ptr.To[int32](690),
+					Machines: &quoinv1.UpgradeStepMachines{Count: ptr.To[int32](3)}, State: quoinv1.UpgradeStepPending,
+					Holds: []quoinv1.UpgradeHold{{Type: quoinv1.UpgradeHoldWindow, Message: "Saturday 02:00 UTC"}}},
+			}}}
 	tables := map[string][][]string{
+		"plan": planTable(running),
+		"not planned": planTable(&quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Name: "new"},
+			Spec: quoinv1.ClusterUpgradeSpec{Version: "v1.36.3"}}),
 		"preflight": checkTable([]pivot.Check{
 			{Name: "Cluster prod is movable", Result: pivot.Failed,
 				Message: "MachinesWithoutNode: Machine prod-3 has no node yet"},
@@ -83,6 +110,33 @@ func (f *fakeKind) Create(name string, _ ...kind.CreateOption) error {
 }
 func (f *fakeKind) KubeConfig(name string, _ bool) (string, error) { return f.clusters[name], nil }
 func (f *fakeKind) Delete(name, _ string) error                    { delete(f.clusters, name); return nil }
+
+// The upgrade that is carried out is shown, not one that waits for it, nor one that is over.
+func TestThePlanIsOfTheUpgradeThatIsCarriedOut(t *testing.T) {
+	g := NewWithT(t)
+	const over, begun = quoinv1.ClusterUpgradeCompletedAnnotation, quoinv1.ClusterUpgradeBegunAnnotation
+	made := func(name, of string, minute int, annotations ...string) *quoinv1.ClusterUpgrade {
+		at := time.Date(2026, 11, 25, 12, minute, 0, 0, time.UTC)
+		u := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+			CreationTimestamp: metav1.NewTime(at), Annotations: map[string]string{}},
+			Spec: quoinv1.ClusterUpgradeSpec{ClusterName: of, Version: "v1.36.3"}}
+		for _, annotation := range annotations {
+			u.Annotations[annotation] = upgrade.Mark(u, at)
+		}
+		return u
+	}
+	scheme := runtime.NewScheme()
+	g.Expect(quoinv1.AddToScheme(scheme)).To(Succeed())
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		made("a-over", "prod", 1, begun, over), made("b-waits", "prod", 2), made("c-runs", "prod", 3, begun),
+		made("d-first", "next", 1), made("e-second", "next", 2),
+		made("g-over", "edge", 1, begun, over), made("f-newest", "edge", 2, begun, over)).Build()
+	for cluster, want := range map[string]string{"prod": "c-runs", "next": "d-first", "edge": "f-newest"} {
+		g.Expect(upgradeOf(t.Context(), c, "ns", cluster)).To(HaveField("Name", want))
+	}
+	_, err := upgradeOf(t.Context(), c, "elsewhere", "prod")
+	g.Expect(err).To(MatchError(ContainSubstring("no ClusterUpgrade")))
+}
 
 // Proves: S0-67
 func TestTheBootstrapKubeconfigHasAKnownPlace(t *testing.T) {

@@ -36,8 +36,14 @@ func newRoot(out io.Writer) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.workspace, "workspace", "quoin-workspace",
 		"folder of what is kept: <cluster>/bootstrap.kubeconfig, kubeconfig and pivot.json")
-	root.AddCommand(newCreate(o), newBootstrap(o), newPivot(o), newPreflight(o), newStatus(o))
+	root.AddCommand(newCreate(o), newBootstrap(o), newPivot(o), newPreflight(o), newStatus(o), newPlan(o))
 	return root
+}
+
+// addReader adds the flags that name a management cluster which is read.
+func (o *options) addReader(command *cobra.Command) {
+	o.addSource(command)
+	command.Flags().Lookup("namespace").Usage = "namespace of the objects; by default that of the context"
 }
 
 // addSource adds the flags that name the management cluster which has the Clusters now.

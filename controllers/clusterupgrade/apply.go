@@ -16,6 +16,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldowner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
@@ -81,9 +82,11 @@ func (r *Reconciler) setVersion(ctx context.Context, object client.Object, chang
 	if !copied {
 		return fmt.Errorf("%s is no object", change.Object)
 	}
+	var options []client.PatchOption
 	switch of := object.(type) {
 	case *infrav1.QuoinCluster:
 		of.Spec.Version = change.Version
+		options = append(options, client.FieldOwner(fieldowner.Upgrades)) // of anybody else's write admission warns
 	case *clusterv1.Cluster:
 		of.Spec.Topology.Version = change.Version
 	case *clusterv1.MachineDeployment:
@@ -95,7 +98,7 @@ func (r *Reconciler) setVersion(ctx context.Context, object client.Object, chang
 			return fmt.Errorf("set the version of %s: %w", change.Object, err)
 		}
 	}
-	if err := r.Client.Patch(ctx, object, objectpatch.OnlyOf(before)); err != nil {
+	if err := r.Client.Patch(ctx, object, objectpatch.OnlyOf(before), options...); err != nil {
 		return fmt.Errorf("set %s to %s: %w", change.Object, change.Version, err)
 	}
 	return nil

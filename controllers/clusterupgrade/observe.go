@@ -67,16 +67,18 @@ func (r *Reconciler) observe(
 		return nil, err
 	}
 	var err error
-	if seen.world.Policy, err = r.policy(ctx, of); err != nil {
+	if seen.world.Policy, err = r.policy(ctx, reader, of); err != nil {
 		return nil, err
 	}
 	return seen, r.lookAtSpares(ctx, seen, of)
 }
 
-// policy is the RolloutPolicy that holds for the Cluster. The cache will do: nothing is changed by it.
-func (r *Reconciler) policy(ctx context.Context, of *quoinv1.ClusterUpgrade) (*quoinv1.RolloutPolicy, error) {
+// policy is the RolloutPolicy that holds for the Cluster: pools are raised in its order.
+func (r *Reconciler) policy(
+	ctx context.Context, reader client.Reader, of *quoinv1.ClusterUpgrade,
+) (*quoinv1.RolloutPolicy, error) {
 	policies := &quoinv1.RolloutPolicyList{}
-	if err := r.Client.List(ctx, policies, client.InNamespace(of.Namespace)); err != nil {
+	if err := reader.List(ctx, policies, client.InNamespace(of.Namespace)); err != nil {
 		return nil, fmt.Errorf("list the RolloutPolicies: %w", err)
 	}
 	return rollout.Of(policies.Items, of.Spec.ClusterName), nil

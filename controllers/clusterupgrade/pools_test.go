@@ -90,12 +90,12 @@ func TestStepsNameTheHostsOfTheirMachines(t *testing.T) {
 	w.Expect(steps[3].Change).To(Equal(quoinv1.UpgradeStepUpdate))
 	w.Expect(steps[7].Machines.Count).To(HaveValue(BeEquivalentTo(2)))
 	var holds []quoinv1.UpgradeHoldType
-	for _, hold := range steps[7].Holds {
+	for _, hold := range steps[6].Holds {
 		holds = append(holds, hold.Type)
 	}
 	w.Expect(holds).To(Equal([]quoinv1.UpgradeHoldType{quoinv1.UpgradeHoldVersion, quoinv1.UpgradeHoldOnDelete,
 		quoinv1.UpgradeHoldPause}))
-	w.Expect(steps[6].Holds).To(HaveLen(1), "no group has pool blue")
+	w.Expect(steps[7].Holds).To(HaveLen(1), "no group has pool blue, so that it comes last")
 
 	told := len(w.events.Events)
 	host := w.host("h1")

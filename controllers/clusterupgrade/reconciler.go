@@ -226,7 +226,7 @@ func (r *Reconciler) fails(
 		meta.SetStatusCondition(&after.Status.Conditions, metav1.Condition{Type: quoinv1.ClusterUpgradeProgressingCondition,
 			Status: metav1.ConditionFalse, Reason: reason, Message: text.Shorten(refusal.Error(), mostMessage)})
 	}
-	policy, unread := r.policy(ctx, of)
+	policy, unread := r.policy(ctx, r.Client, of)
 	return errors.Join(refusal, unread, r.report(ctx, of, before.Status, upgrade.Late(after, policy, r.Clock.Now())))
 }
 

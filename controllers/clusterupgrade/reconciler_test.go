@@ -52,6 +52,8 @@ type world struct {
 	events *events.FakeRecorder
 	// blocks is what PreflightChecks find.
 	blocks string
+	// held is why a policy keeps kube-proxy from its version; empty when none does.
+	held string
 	// topology are the versions that a ClusterClass lists; nil when the Cluster is none.
 	topology []string
 	// foreign is whose control plane it is, when another provider's.
@@ -227,13 +229,16 @@ func (w *world) advancePlane() bool {
 
 // settle has the control plane tell that all is as it is to be, add-ons after everything else.
 func (w *world) settle(plane *controlplanev1.QuoinControlPlane) bool {
-	status, said := &plane.Status, "of "+plane.Spec.Version
+	status, said, is, reason := &plane.Status, "of "+plane.Spec.Version, metav1.ConditionTrue, "Test"
+	if w.held != "" {
+		said, is, reason = w.held, metav1.ConditionFalse, controlplanev1.VersionSkewReason
+	}
 	if ptr.Deref(status.UpToDateReplicas, 0) == 3 && conditions.GetMessage(plane, "AddonsUpToDate") == said {
 		return false
 	}
 	status.Replicas, status.UpToDateReplicas, status.AvailableReplicas = ptr.To[int32](3), ptr.To[int32](3), ptr.To[int32](3)
 	conditions.Set(plane, metav1.Condition{Type: controlplanev1.ControlPlaneAddonsUpToDateCondition,
-		Status: metav1.ConditionTrue, Reason: "Test", Message: said})
+		Status: is, Reason: reason, Message: said})
 	w.Expect(w.client.Status().Update(w.t.Context(), plane)).To(Succeed())
 	return true
 }
@@ -652,6 +657,61 @@ func TestAddonsThatDoNotFollow(t *testing.T) {
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(seen.world.ControlPlane.Addons).To(And(ContainSubstring("CoreDNS has a tag of its own"),
 		ContainSubstring("controlplane.cluster.x-k8s.io/skip-coredns of QuoinControlPlane c1")))
+}
+
+// A kube-proxy that waits for what no pool has waits for a person, who learns that once; the upgrade goes on by itself
+// then.
+func TestAddonsThatAPolicyHolds(t *testing.T) {
+	w := newWorld(t)
+	for len(w.sets) < 2 {
+		w.reconcile()
+		w.advance()
+	}
+	w.held = "kube-proxy keeps v1.34.4: beside Machine lone"
+	w.settle(w.plane())
+	w.run()
+	w.Expect(w.sets).To(Equal(whole[:2]), "no other version is set meanwhile")
+	w.Expect(w.reason()).To(Equal(quoinv1.AddonsHeldReason))
+	found := w.upgrade()
+	w.Expect(conditions.IsFalse(found, quoinv1.ClusterUpgradeProgressingCondition)).To(BeTrue())
+	w.Expect(found.Status.Step).To(HaveSuffix(string(quoinv1.UpgradeStepAddons)))
+	w.Expect(conditions.GetMessage(found, quoinv1.ClusterUpgradeProgressingCondition)).To(And(ContainSubstring(w.held),
+		ContainSubstring("controlplane.cluster.x-k8s.io/skip-kube-proxy")))
+	w.Expect(strings.Count(w.recorded(), "Warning "+quoinv1.AddonsHeldReason)).To(Equal(1))
+	w.held = ""
+	w.run()
+	w.expectEnd()
+}
+
+// What the cache does not know yet keeps a version from being set: what runs is asked anew right before.
+//
+// Proves: R9
+func TestAVersionIsSetByWhatRunsNow(t *testing.T) {
+	w := newWorld(t)
+	for len(w.sets) < 1 {
+		w.reconcile()
+		w.advance()
+	}
+	w.r.APIReader = interceptor.NewClient(w.client, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch,
+		list client.ObjectList, options ...client.ListOption) error {
+		err := c.List(ctx, list, options...)
+		if machines, are := list.(*clusterv1.MachineList); are {
+			old := machineOf("lone", "")
+			old.Spec.Version = "v1.31.4"
+			machines.Items = append(machines.Items, *old)
+		}
+		return err
+	}})
+	for range 10 {
+		w.reconcile()
+	}
+	w.Expect(w.sets).To(Equal(whole[:1]))
+	w.Expect(w.reason()).To(Equal(quoinv1.NoPlanReason))
+	w.Expect(conditions.GetMessage(w.upgrade(), quoinv1.ClusterUpgradeProgressingCondition)).To(ContainSubstring(
+		"kubelet v1.31.4 of Machine lone is older than API server v1.35.4"))
+	w.r.APIReader = w.client
+	w.run()
+	w.expectEnd()
 }
 
 // A MachineDeployment that is being deleted gets no version. What its kubelets run counts until they are gone.

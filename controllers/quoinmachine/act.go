@@ -91,6 +91,14 @@ func (r *Reconciler) claim(
 		}
 		return ctrl.Result{}, err
 	}
+	// Asked once more, of the API server: a cache that is behind knows nothing of the newest API server yet.
+	switch why, again, err := r.unsupported(ctx, r.APIReader, v); {
+	case err != nil:
+		return ctrl.Result{}, err
+	case why != "":
+		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
+		return ctrl.Result{RequeueAfter: cmp.Or(again, time.Second)}, nil
+	}
 	if again, err := r.writeClaim(ctx, quoinMachine, v, host); err != nil || again > 0 {
 		return ctrl.Result{RequeueAfter: again}, err
 	}
@@ -119,9 +127,12 @@ func (r *Reconciler) mayClaim(ctx context.Context, v *observation) (again time.D
 				v.machine.Namespace, v.machine.Name, infrav1.HoldClaimAnnotation)}
 		return 0, false, nil
 	}
-	if why, again, err := r.unsupported(ctx, v); err != nil || why != "" {
+	switch why, again, err := r.unsupported(ctx, r.Client, v); {
+	case err != nil:
+		return 0, false, err
+	case why != "":
 		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
-		return again, false, err
+		return again, false, nil
 	}
 	if ptr.Deref(v.machine.Spec.Bootstrap.DataSecretName, "") == "" {
 		// Workers exist long before a control plane answers. Holding hosts meanwhile could take the very ones that the

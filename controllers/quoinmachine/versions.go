@@ -30,7 +30,9 @@ const unseenRecheck = time.Minute
 // unsupported says why a Machine of its version may not become a Node; empty when it may. A worker's pool may be ahead
 // of its control plane for a while, because both were written in one commit; its Machines wait without a host. The
 // first Machine of a control plane waits while its Cluster may not be made of that version at all.
-func (r *Reconciler) unsupported(ctx context.Context, v *observation) (why string, again time.Duration, err error) {
+func (r *Reconciler) unsupported(
+	ctx context.Context, reader client.Reader, v *observation,
+) (why string, again time.Duration, err error) {
 	if _, err := skew.Parse(v.machine.Spec.Version); err != nil {
 		return "", 0, nil //nolint:nilerr // nothing is judged of a version that is none
 	}
@@ -56,7 +58,7 @@ func (r *Reconciler) unsupported(ctx context.Context, v *observation) (why strin
 		}
 		return "", 0, nil
 	}
-	world, err := observed.APIServers(ctx, r.Client, v.cluster, policies)
+	world, err := observed.APIServers(ctx, reader, v.cluster, policies)
 	if err != nil {
 		return "", 0, err
 	}

@@ -4,13 +4,17 @@
 package quoinmachine
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -59,6 +63,57 @@ func TestAWorkerThatIsTooOldForItsControlPlaneIsGivenNoHost(t *testing.T) {
 		"bring it to v1.34 or later")
 	w.change("m1", func(m *clusterv1.Machine) { m.Spec.Version = "v1.34.1" })
 	w.g.Expect(w.host("h1").Spec.ConsumerRef).NotTo(BeNil())
+}
+
+// The cache may have seen no Machine of the control plane's new version yet: the API server is asked right before the
+// claim, and again in a moment.
+//
+// Proves: R9
+func TestAClaimIsJudgedByWhatRunsNow(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	machine.Spec.Version = "v1.33.9"
+	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""), apiServer("cp", "v1.36.3"))
+	w.r.APIReader = interceptor.NewClient(w.client, interceptor.Funcs{List: func(ctx context.Context,
+		c client.WithWatch, list client.ObjectList, options ...client.ListOption,
+	) error {
+		err := c.List(ctx, list, options...)
+		if machines, are := list.(*clusterv1.MachineList); are {
+			for i := range machines.Items {
+				machines.Items[i].Spec.Version = "v1.37.0"
+			}
+		}
+		return err
+	}})
+	w.g.Expect(w.reconcile("m1").RequeueAfter).To(Equal(time.Second))
+	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason,
+		"bring it to v1.34 or later")
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
+	w.r.APIReader = w.client
+	w.reconcile("m1")
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).NotTo(BeNil())
+}
+
+// An API server that does not answer is an error, which is tried again soon, and nothing that a control plane has to do.
+func TestAClaimThatIsNotJudgedIsNoWait(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	machine.Spec.Version = "v1.36.3"
+	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""), apiServer("cp", "v1.36.3"))
+	w.r.APIReader = interceptor.NewClient(w.client, interceptor.Funcs{List: func(ctx context.Context,
+		c client.WithWatch, list client.ObjectList, options ...client.ListOption,
+	) error {
+		if _, are := list.(*clusterv1.MachineList); are {
+			return context.DeadlineExceeded
+		}
+		return c.List(ctx, list, options...)
+	}})
+	var err error
+	for range 3 {
+		_, err = w.r.Reconcile(t.Context(), request("m1"))
+	}
+	w.g.Expect(err).To(MatchError(context.DeadlineExceeded))
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
+	w.g.Expect(conditions.GetReason(w.machine("m1"), infrav1.MachineHostClaimedCondition)).NotTo(
+		Equal(infrav1.MachineWaitingForControlPlaneReason))
 }
 
 func TestThePolicyOfTheClusterHoldsForItsWorkers(t *testing.T) {

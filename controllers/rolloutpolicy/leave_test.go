@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -43,7 +44,7 @@ func newDraining(t *testing.T, drain quoinv1.RolloutDrain, kills int) *draining 
 	w := &draining{world: newWorld(t, machineOf("new-0", "v2"), machineOf("new-1", "v2"), hostedBy("new-0", "quoin://y"),
 		hostedBy("new-1", "quoin://y"))}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, storagev1.AddToScheme} {
 		w.Expect(add(scheme)).To(Succeed())
 	}
 	objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}
@@ -296,7 +297,8 @@ func TestVolumesAreDetachedBeforeTheHostIsGivenUp(t *testing.T) {
 			}
 			w.Expect(w.pods("old-0")).To(BeZero())
 			w.Expect(w.lookAfter(time.Minute)).To(Equal(onlyTerminate), "the volume is attached")
-			w.Expect(w.policy().Status.MachineDeployments[0].Message).To(ContainSubstring("1 volumes are attached"))
+			w.Expect(w.policy().Status.MachineDeployments[0].Message).To(
+				ContainSubstring("volumes are attached to its Node: csi/db;"))
 			attached(w)
 			w.Expect(w.lookAfter(time.Second)).To(BeEmpty(), "thirty seconds are over since the last pod")
 		})
@@ -306,6 +308,66 @@ func TestVolumesAreDetachedBeforeTheHostIsGivenUp(t *testing.T) {
 		w.lookAfter(20 * time.Second)
 		w.Expect(w.lookAfter(4 * time.Minute)).To(Equal(onlyTerminate))
 		w.Expect(w.lookAfter(time.Minute)).To(BeEmpty())
+	})
+	// claims are bound to volumes of a driver, by their handles.
+	claims := func(w *draining, handles map[string]string) {
+		for claim, handle := range handles {
+			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim}}
+			pv.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "default", Name: claim}
+			pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "csi", VolumeHandle: handle}
+			w.Expect(w.workload.Create(t.Context(), pv)).To(Succeed())
+		}
+	}
+	attachment := func(name string, volume *string) *storagev1.VolumeAttachment {
+		a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		a.Spec.NodeName, a.Spec.Source.PersistentVolumeName, a.Status.Attached = "old-0", volume, true
+		return a
+	}
+	// skipped has an agent run on the Node that no drain ends, with a claim.
+	skipped := func(t *testing.T, claim string) *draining {
+		w := begin(t, quoinv1.RolloutDrainFail)
+		agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agent",
+			Labels: map[string]string{clusterv1.PodDrainLabel: "skip"}}, Spec: corev1.PodSpec{NodeName: "old-0"}}
+		agent.Spec.Volumes = []corev1.Volume{{Name: claim, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+		w.Expect(w.workload.Create(t.Context(), agent)).To(Succeed())
+		return w
+	}
+	const handle = "kubernetes.io/csi/csi^"
+	t.Run("of pods that a drain skips", func(t *testing.T) {
+		w := skipped(t, "logs")
+		attached(w, corev1.AttachedVolume{Name: handle + "logs"}, corev1.AttachedVolume{Name: handle + "db"})
+		claims(w, map[string]string{"logs": "logs", "db": "db"})
+		db := attachment("a", ptr.To("pv-db"))
+		w.Expect(w.workload.Create(t.Context(), db)).To(Succeed())
+		w.Expect(w.workload.Create(t.Context(), attachment("b", ptr.To("pv-logs")))).To(Succeed())
+		w.lookAfter(20 * time.Second)
+		w.Expect(w.lookAfter(time.Minute)).To(Equal(onlyTerminate), "the volume of db is attached")
+		w.Expect(w.policy().Status.MachineDeployments[0].Message).To(ContainSubstring("to its Node: default/db;"))
+		attached(w, corev1.AttachedVolume{Name: handle + "logs"})
+		w.Expect(w.lookAfter(time.Second)).To(Equal(onlyTerminate), "it is being detached")
+		w.Expect(w.policy().Status.MachineDeployments[0].Message).To(ContainSubstring("to its Node: default/db;"))
+		w.Expect(w.workload.Delete(t.Context(), db)).To(Succeed())
+		w.Expect(w.lookAfter(time.Second)).To(BeEmpty())
+	})
+	t.Run("that pods share with one that a drain skips", func(t *testing.T) {
+		w := skipped(t, "cache")
+		attached(w, corev1.AttachedVolume{Name: handle + "share"})
+		claims(w, map[string]string{"cache": "share", "db": "share", "web": "share"})
+		w.lookAfter(20 * time.Second)
+		w.Expect(w.lookAfter(time.Minute)).To(Equal(onlyTerminate), "the Node reports it")
+		w.Expect(w.policy().Status.MachineDeployments[0].Message).To(
+			ContainSubstring("to its Node: default/db, default/web;"))
+	})
+	t.Run("that no PersistentVolume has", func(t *testing.T) {
+		w := begin(t, quoinv1.RolloutDrainFail)
+		attached(w)
+		inline := attachment("inline", nil)
+		w.Expect(w.workload.Create(t.Context(), inline)).To(Succeed())
+		w.lookAfter(20 * time.Second)
+		w.Expect(w.lookAfter(time.Minute)).To(Equal(onlyTerminate))
+		w.Expect(w.workload.Delete(t.Context(), inline)).To(Succeed())
+		w.Expect(w.lookAfter(time.Second)).To(BeEmpty())
 	})
 	t.Run("nobody is to wait", func(t *testing.T) {
 		w := begin(t, quoinv1.RolloutDrainFail)

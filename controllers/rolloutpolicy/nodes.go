@@ -12,7 +12,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/noderefutil"
 	"sigs.k8s.io/cluster-api/core/reconcilers/machine/drain"
@@ -113,9 +116,12 @@ func nodeOf(
 	if another(machine, node) {
 		return rollout.Node{Known: true, Gone: true}, nil
 	}
-	return rollout.Node{Known: true, Unreachable: noderefutil.IsNodeUnreachable(node),
-		Unschedulable: node.Spec.Unschedulable, Marked: slices.ContainsFunc(node.Spec.Taints, ofRollouts),
-		Volumes: len(node.Status.VolumesAttached)}, nil
+	found := rollout.Node{Known: true, Unreachable: noderefutil.IsNodeUnreachable(node),
+		Unschedulable: node.Spec.Unschedulable, Marked: slices.ContainsFunc(node.Spec.Taints, ofRollouts)}
+	for _, volume := range node.Status.VolumesAttached {
+		found.Volumes = append(found.Volumes, string(volume.Name))
+	}
+	return found, nil
 }
 
 // another reports whether the Node has the name of that of the Machine and another host.
@@ -177,7 +183,53 @@ func (r *Reconciler) pods(
 		node.Says = last.says
 	}
 	node.Emptied = last.at
-	return nil
+	if len(node.Pods) == 0 && !last.at.IsZero() {
+		node.Volumes, err = volumes(ctx, live, machine.Status.NodeRef.Name, node.Volumes, found.SkippedPods())
+	}
+	return err
+}
+
+// volumes that are to be detached from a Node, besides those that its status reports: the attach-detach controller
+// takes a volume off the status before it detaches it, and its VolumeAttachment away after that. Like Cluster API's
+// Machine controller (shouldWaitForNodeVolumes) it leaves out the claims of pods that a drain skips.
+func volumes(
+	ctx context.Context, live client.Reader, node string, reported []string, skipped []*corev1.Pod,
+) ([]string, error) {
+	attached, found, claims, skips := sets.New(reported...), sets.Set[string]{}, sets.Set[string]{}, sets.Set[string]{}
+	attachments := &storagev1.VolumeAttachmentList{}
+	if err := live.List(ctx, attachments); err != nil {
+		return nil, fmt.Errorf("list the VolumeAttachments of Node %s: %w", node, err)
+	}
+	for _, a := range attachments.Items {
+		if a.Spec.NodeName == node && a.Status.Attached {
+			attached.Insert(ptr.Deref(a.Spec.Source.PersistentVolumeName, a.Name))
+		}
+	}
+	if attached.Len() == 0 {
+		return nil, nil
+	}
+	for _, pod := range skipped {
+		for _, volume := range pod.Spec.Volumes {
+			if volume.PersistentVolumeClaim != nil {
+				skips.Insert(pod.Namespace + "/" + volume.PersistentVolumeClaim.ClaimName)
+			}
+		}
+	}
+	list := &corev1.PersistentVolumeList{}
+	if err := live.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("list the PersistentVolumes of Node %s: %w", node, err)
+	}
+	for _, pv := range list.Items {
+		handle := pv.Name
+		if csi := pv.Spec.CSI; csi != nil {
+			handle = "kubernetes.io/csi/" + csi.Driver + "^" + csi.VolumeHandle
+		}
+		if claim := pv.Spec.ClaimRef; claim != nil && attached.HasAny(pv.Name, handle) {
+			found.Insert(pv.Name, handle) // which another PersistentVolume may have as well
+			claims.Insert(claim.Namespace + "/" + claim.Name)
+		}
+	}
+	return sets.List(claims.Difference(skips).Union(attached.Difference(found))), nil
 }
 
 func podOf(pod *corev1.Pod) rollout.Pod {

@@ -6,6 +6,7 @@ package rolloutpolicy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,8 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
 // observation is what was read for one decision.
@@ -72,6 +75,10 @@ func (r *Reconciler) observe(
 		hosts[hosted.Items[i].Name] = hosted.Items[i].Spec.ProviderID != ""
 	}
 	nodes := r.markedNodes(ctx, cluster)
+	judge, err := r.judgeStarts(ctx, cluster, all.Items)
+	if err != nil {
+		return nil, err
+	}
 	spares, err := r.spares(ctx, machines, cluster, hosted.Items)
 	if err != nil {
 		return nil, err
@@ -83,8 +90,10 @@ func (r *Reconciler) observe(
 			ref.APIGroup == infrav1.GroupVersion.Group && pool.DeletionTimestamp.IsZero() {
 			seen.pools[pool.Name] = pool
 			seen.pool(pool, sets.Items, all.Items, hosts, formerOf(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
-			spares.of(&seen.state.Pools[len(seen.state.Pools)-1], seen.machines)
-			selectMarked(&seen.state.Pools[len(seen.state.Pools)-1], seen.machines, sets.Items, nodes)
+			added := &seen.state.Pools[len(seen.state.Pools)-1]
+			added.Unsupported = judge(pool)
+			spares.of(added, seen.machines)
+			selectMarked(added, seen.machines, sets.Items, nodes)
 		}
 	}
 	if err := r.wanted(ctx, machines, cluster, seen, spares, all.Items); err != nil {
@@ -92,6 +101,34 @@ func (r *Reconciler) observe(
 	}
 	seen.guard(&policy.Spec, all.Items)
 	return seen, r.succession(ctx, machines, seen, spares, all.Items)
+}
+
+// judgeStarts returns what says why no Machine of a pool would start, by the API servers that run, as its QuoinMachine
+// would: what is deleted for it would be missed until then. What a distribution asks of pools their Machines alone ask.
+func (r *Reconciler) judgeStarts(
+	ctx context.Context, cluster *clusterv1.Cluster, machines []clusterv1.Machine,
+) (func(*clusterv1.MachineDeployment) string, error) {
+	policies, err := skew.PoliciesOf(cluster)
+	if err != nil {
+		why := err.Error() + "; correct the annotation"
+		return func(*clusterv1.MachineDeployment) string { return why }, nil //nolint:nilerr // a person's to correct
+	}
+	policies, _ = skew.Split(policies)
+	var members []clusterv1.Machine
+	for i := range machines {
+		if _, is := machines[i].Labels[clusterv1.MachineControlPlaneLabel]; is {
+			members = append(members, machines[i])
+		}
+	}
+	world, _, err := observed.WithHosted(ctx, r.APIReader, cluster, skew.WorldOf(members))
+	return func(of *clusterv1.MachineDeployment) string {
+		version := of.Spec.Template.Spec.Version
+		if _, err := skew.Parse(version); err != nil {
+			return "" // nothing is judged of a version that is none
+		}
+		pool := skew.Pool{Object: "MachineDeployment " + of.Name, Version: version}
+		return skew.Summary(slices.Concat(pool.Judge(policies, world)))
+	}, err
 }
 
 // lacks says what a condition of the Cluster complains about; empty when it is not False.

@@ -10,8 +10,11 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -19,11 +22,13 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // onDelete has blue be of that strategy and its Machines be healthy.
@@ -97,6 +102,75 @@ func TestOnDeletePoolsAreDeletedOneByOne(t *testing.T) {
 			w.Expect(w.deleting()).To(ConsistOf("old-1"))
 		})
 	}
+}
+
+// What takes the place of a Machine would not start beside older API servers, nor while nobody knows the policy: so the
+// Machine stays until it would.
+//
+// Proves: R3
+func TestNoMachineIsDeletedForOneThatMayNotStart(t *testing.T) {
+	plane := machineOf("cp", "")
+	plane.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: ""}
+	plane.OwnerReferences, plane.Spec.Version, plane.Status.NodeRef.Name = nil, "v1.35.4", "cp"
+	w := newWorld(t, plane)
+	w.onDelete()
+	blue, set, cluster := &clusterv1.MachineDeployment{}, &clusterv1.MachineSet{}, &clusterv1.Cluster{}
+	blue.Name, set.Name, cluster.Name = "blue", "blue-v2", "c1"
+	w.adjust(blue, func() { blue.Spec.Template.Spec.Version = "v1.36.3" })
+	w.adjust(set, func() { set.Spec.Template.Spec.Version = "v1.36.3" })
+	stays := func(why string) {
+		w.reconcile()
+		w.Expect(w.deleting()).To(BeEmpty())
+		w.Expect(w.policy().Status.MachineDeployments[0]).To(And(HaveField("Reason", string(rollout.ControlPlane)),
+			HaveField("Message", ContainSubstring(why))))
+	}
+	stays("newer than API server v1.35.4")
+	w.adjust(cluster, func() { cluster.Annotations = map[string]string{skew.PolicyAnnotation: "Kubernets"} })
+	stays("correct the annotation")
+	w.adjust(cluster, func() { cluster.Annotations = nil })
+	w.adjust(plane, func() { plane.Spec.Version = "v1.36.3" })
+	w.reconcile()
+	w.Expect(w.deleting()).To(ConsistOf("old-0"))
+}
+
+// A control plane without Machines tells by itself what it runs.
+//
+// Proves: R3
+func TestNoMachineIsDeletedForOneThatAHostedControlPlaneDoesNotAllow(t *testing.T) {
+	w := newWorld(t)
+	w.onDelete()
+	blue, set, cluster := &clusterv1.MachineDeployment{}, &clusterv1.MachineSet{}, &clusterv1.Cluster{}
+	blue.Name, set.Name, cluster.Name = "blue", "blue-v2", "c1"
+	w.adjust(blue, func() { blue.Spec.Template.Spec.Version = "v1.36.3" })
+	w.adjust(set, func() { set.Spec.Template.Spec.Version = "v1.36.3" })
+	w.adjust(cluster, func() {
+		cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{Kind: "Hosted", Name: "c1",
+			APIGroup: "controlplane.example.com"}
+	})
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
+		Name: "hosteds.controlplane.example.com", Labels: map[string]string{"cluster.x-k8s.io/v1beta2": "v1"}}}
+	hosted := &unstructured.Unstructured{Object: map[string]any{"kind": "Hosted",
+		"apiVersion": "controlplane.example.com/v1", "metadata": map[string]any{"namespace": namespace, "name": "c1"},
+		"status": map[string]any{"version": "v1.35.4"}}}
+	scheme := runtime.NewScheme()
+	w.Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
+	foreign := fake.NewClientBuilder().WithScheme(scheme).WithObjects(crd, hosted).Build()
+	w.r.APIReader = interceptor.NewClient(w.client, interceptor.Funcs{Get: func(ctx context.Context,
+		c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+		switch object.(type) {
+		case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
+			return foreign.Get(ctx, key, object, options...)
+		}
+		return c.Get(ctx, key, object, options...)
+	}})
+	w.reconcile()
+	w.Expect(w.deleting()).To(BeEmpty())
+	w.Expect(w.policy().Status.MachineDeployments[0]).To(And(HaveField("Reason", string(rollout.ControlPlane)),
+		HaveField("Message", ContainSubstring("newer than API server v1.35.4"))))
+	w.Expect(unstructured.SetNestedField(hosted.Object, "v1.36.3", "status", "version")).To(Succeed())
+	w.Expect(foreign.Update(t.Context(), hosted)).To(Succeed())
+	w.reconcile()
+	w.Expect(w.deleting()).To(ConsistOf("old-0"))
 }
 
 // A deletion that fails has no other Machine deleted in place of it: more would be missing than may be.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/hack/components/repository"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/manager"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
 )
 
@@ -57,6 +59,7 @@ func TestClusterctlInstallsAndUpgradesARelease(t *testing.T) {
 			pod.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil
 		})).To(MatchError(ContainSubstring(`violates PodSecurity "restricted:latest"`)))
 		expectPolicy(t, plane.Client, deployment)
+		expectReplicas(g, deployment)
 	}
 
 	releaseInto(t, arguments{folder: folder, version: "v0.1.1", image: testImage})
@@ -166,6 +169,21 @@ func expectPolicy(t *testing.T, c client.Client, deployment *appsv1.Deployment) 
 		}
 	}
 	g.Expect(opened).To(HaveLen(2), "the webhooks and the metrics")
+}
+
+// expectReplicas expects two Pods that one node can run, and that have the time to end.
+func expectReplicas(g Gomega, deployment *appsv1.Deployment) {
+	g.Expect(deployment.Spec.Replicas).To(HaveValue(BeEquivalentTo(2)))
+	pod := deployment.Spec.Template.Spec
+	g.Expect(pod.Affinity).To(BeNil())
+	g.Expect(pod.TopologySpreadConstraints).To(HaveLen(1))
+	spread := pod.TopologySpreadConstraints[0]
+	g.Expect(spread.WhenUnsatisfiable).To(Equal(corev1.ScheduleAnyway))
+	g.Expect(spread.LabelSelector.MatchLabels).To(Equal(deployment.Spec.Selector.MatchLabels))
+	g.Expect(pod.Tolerations).To(ContainElement(HaveField("Key", "node-role.kubernetes.io/control-plane")))
+	pause := time.Duration(pod.Containers[0].Lifecycle.PreStop.Sleep.Seconds) * time.Second
+	g.Expect(time.Duration(*pod.TerminationGracePeriodSeconds)*time.Second).To(
+		BeNumerically(">", pause+manager.ShutdownTimeout), "or a lease is not handed over")
 }
 
 // images of our managers' Deployments, by namespace and name.

@@ -12,6 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// Upgrades is the field manager by which a ClusterUpgrade writes the record of a version.
+const Upgrades = "quoin-clusterupgrade"
+
 // tools write what a repository says again and again, though not all of them apply: Argo CD's default is an update.
 var tools = []string{"argocd-controller", "kustomize-controller", "helm-controller"}
 

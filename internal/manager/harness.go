@@ -51,10 +51,10 @@ func (h *Harness) clusterCache(c clustercache.ClusterCache) clustercache.Cluster
 	return h.ClusterCache(c)
 }
 
-// shutdownTimeout is how long the manager waits for what runs when it ends; its default when nil.
+// shutdownTimeout is how long the manager waits for what runs when it ends.
 func (h *Harness) shutdownTimeout() *time.Duration {
 	if !h.Beside {
-		return nil
+		return ptr.To(ShutdownTimeout)
 	}
 	return ptr.To(time.Duration(0))
 }

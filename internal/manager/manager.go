@@ -27,6 +27,10 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/version"
 )
 
+// ShutdownTimeout is how long what runs may take to end before the lease is handed over all the same. The Deployment's
+// terminationGracePeriodSeconds is longer.
+const ShutdownTimeout = 20 * time.Second
+
 // The diagnostics endpoint asks the API server who calls and whether they may.
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
@@ -56,6 +60,7 @@ func New(ctx context.Context, restConfig *rest.Config, o *Options) (ctrl.Manager
 		},
 		LeaderElection:             o.LeaderElection.Enabled,
 		LeaderElectionID:           o.name() + "-leader-election",
+		LeaderElectionNamespace:    o.LeaderElection.Namespace,
 		LeaseDuration:              &o.LeaderElection.LeaseDuration,
 		RenewDeadline:              &o.LeaderElection.RenewDeadline,
 		RetryPeriod:                &o.LeaderElection.RetryPeriod,

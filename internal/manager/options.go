@@ -69,7 +69,9 @@ type Options struct {
 
 // LeaderElection says whether and how managers agree on one of them.
 type LeaderElection struct {
-	Enabled       bool
+	Enabled bool
+	// Namespace of the lease; that of the Pod's ServiceAccount when empty.
+	Namespace     string
 	LeaseDuration time.Duration
 	RenewDeadline time.Duration
 	RetryPeriod   time.Duration

@@ -19,6 +19,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldowner"
 )
 
 // upgraded is a Cluster whose Machines a test replaces, and a ClusterUpgrade of it.
@@ -50,6 +51,14 @@ func upgrades(t *testing.T, config *rest.Config) {
 
 	u.eventually("Progressing", quoinv1.BlockedReason)
 	u.Expect(u.record().Spec.Version).To(BeEmpty(), "a blocking preflight touches nothing")
+	byHand := u.record()
+	byHand.Spec.Version = "v1.35.4"
+	u.told.warnings = nil
+	u.Expect(u.c.Update(t.Context(), byHand)).To(Succeed())
+	u.Expect(u.told.warnings).To(ConsistOf(ContainSubstring("make a ClusterUpgrade to v1.35.4 instead")))
+	byHand.Spec.Version, u.told.warnings = "", nil
+	u.Expect(u.c.Update(t.Context(), byHand, client.FieldOwner(fieldowner.Upgrades))).To(Succeed())
+	u.Expect(u.told.warnings).To(BeEmpty(), "as a ClusterUpgrade writes it")
 	before := u.of.DeepCopy()
 	u.of.Spec.Version = "v1.36.4"
 	u.Expect(u.c.Patch(t.Context(), u.of, client.MergeFrom(before))).To(MatchError(ContainSubstring("never change")))
@@ -60,6 +69,7 @@ func upgrades(t *testing.T, config *rest.Config) {
 	// The version is set; somebody sets it back.
 	u.Eventually(u.wanted, "1m").Should(Equal("v1.36.3"), u.story)
 	u.Expect(u.record().Spec.Version).To(Equal("v1.36.3"), "it is written first")
+	u.Expect(fieldowner.Last(u.record().ManagedFields, "spec", "version")).To(Equal(fieldowner.Upgrades + " (Update)"))
 	u.setPlane("v1.35.4")
 	u.eventually("Progressing", quoinv1.RevertedReason)
 	u.Expect(conditions.GetMessage(u.of, quoinv1.ClusterUpgradeProgressingCondition)).

@@ -12,10 +12,14 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
 // TestScripts asks what comes next for the worlds of testdata. One line each:
@@ -275,21 +279,22 @@ func TestAPreflight(t *testing.T) {
 		return func(f *Facts) { f.Movable["c"] = &metav1.Condition{Status: status, Reason: reason} }
 	}
 	for want, changes := range map[string][]func(*Facts){
-		"Passed Passed Passed Passed": {func(*Facts) {}, func(f *Facts) { f.Tried = false }},
-		"Warning Passed Passed Passed": {says("DeletionInFlight", metav1.ConditionFalse), says("HooksInFlight",
+		"Passed Passed Passed Passed Passed": {func(*Facts) {}, func(f *Facts) { f.Tried = false }},
+		"Warning Passed Passed Passed Passed": {says("DeletionInFlight", metav1.ConditionFalse), says("HooksInFlight",
 			metav1.ConditionFalse),
 			says("SharedClusterClass", metav1.ConditionFalse)},
-		"Failed Passed Passed Passed": {says("MachinesWithoutNode", metav1.ConditionFalse), says("Movable",
+		"Failed Passed Passed Passed Passed": {says("MachinesWithoutNode", metav1.ConditionFalse), says("Movable",
 			metav1.ConditionUnknown),
 			func(f *Facts) { f.Movable["c"] = nil }},
-		"Passed Failed Passed Passed": {func(f *Facts) { f.Rehearsal = fmt.Errorf("provider quoin is older") }},
-		"Passed Passed Failed Passed": {func(f *Facts) { f.Existing = objectsOf("h") }},
-		"Passed Passed Passed Warning": {
+		"Passed Failed Passed Passed Passed": {func(f *Facts) { f.Rehearsal = fmt.Errorf("provider quoin is older") }},
+		"Passed Passed Failed Passed Passed": {func(f *Facts) { f.Existing = objectsOf("h") }},
+		"Passed Passed Passed Warning Passed": {
 			func(f *Facts) { f.Nodes = f.Nodes[:1] },
 			func(f *Facts) { f.Nodes[0].Spec.Unschedulable = true },
 			func(f *Facts) { f.Nodes[0].Status.Conditions[0].Status = corev1.ConditionUnknown },
 			func(f *Facts) { f.Nodes[0] = node("a", taint("gpu", corev1.TaintEffectNoExecute)) },
 		},
+		"Passed Passed Passed Passed Warning": {func(f *Facts) { f.Unmounted = []string{"snapshots"} }},
 	} {
 		for i, change := range changes {
 			g.Expect(results(facts(change))).To(Equal(want), "%d of %s", i, want)
@@ -298,4 +303,42 @@ func TestAPreflight(t *testing.T) {
 	}
 	g.Expect(results(facts(func(f *Facts) { f.Nodes[0] = node("a", taint("soft", corev1.TaintEffectPreferNoSchedule)) }))).
 		To(HaveSuffix("Passed"))
+}
+
+func TestVolumesThatTheTargetsManagersLackAreNamed(t *testing.T) {
+	g := NewWithT(t)
+	planes := make([]controlplanev1.QuoinControlPlane, 3)
+	planes[0].Name, planes[1].Name, planes[2].Name = "volume", "bucket", "none"
+	planes[0].Spec.Backup = &controlplanev1.EtcdBackup{
+		Store: controlplanev1.BackupStore{Volume: &controlplanev1.BackupVolume{Path: "a"}}}
+	planes[1].Spec.Backup = &controlplanev1.EtcdBackup{
+		Store: controlplanev1.BackupStore{S3: &controlplanev1.BackupBucket{}}}
+	templates := make([]infrav1.QuoinMachineTemplate, 4)
+	for i, bundle := range []*infrav1.Bundle{nil, {Location: "/on/the/host/{{version}}"},
+		{Location: "https://bundles.example.test/{{version}}", Delivery: infrav1.BundleDeliveryPush},
+		{Location: "/bundles/{{version}}", Delivery: infrav1.BundleDeliveryPush}} {
+		templates[i].Name, templates[i].Spec.Template.Spec.Artifacts.Bundle = fmt.Sprint("t", i), bundle
+	}
+	manager := func(path string, args ...string) []appsv1.Deployment {
+		d := appsv1.Deployment{}
+		d.Spec.Template.Spec.Containers = []corev1.Container{{Args: args,
+			VolumeMounts: []corev1.VolumeMount{{MountPath: path}}}}
+		return []appsv1.Deployment{{}, d}
+	}
+	const snapshots = "snapshots of QuoinControlPlane volume (--backup-directory)"
+	const bundles = "bundles of QuoinMachineTemplate t3 (/bundles/{{version}})"
+	for _, row := range []struct {
+		managers []appsv1.Deployment
+		missing  []string
+	}{
+		{nil, []string{snapshots, bundles}},
+		{manager("/bundles"), []string{snapshots}},
+		{manager("/bund"), []string{snapshots, bundles}},
+		{manager("/var/lib/quoin", "--backup-directory=/var/lib/quoin/backup"), []string{bundles}},
+		{manager("/var/lib/other", "--backup-directory=/var/lib/quoin/backup"), []string{snapshots, bundles}},
+		{append(manager("/bundles"), manager("/b/", "--backup-directory=/b")...), nil},
+	} {
+		g.Expect(Unmounted(planes, templates, row.managers)).To(Equal(row.missing))
+	}
+	g.Expect(Unmounted(planes[1:], templates[:3], nil)).To(BeEmpty())
 }

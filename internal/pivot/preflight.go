@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,8 @@ type Facts struct {
 	Existing []Object
 	// Nodes of the target.
 	Nodes []corev1.Node
+	// Unmounted is what the managers of the target have no volume for.
+	Unmounted []string
 }
 
 // noObstacle are reasons of the condition Movable that hold no move up (docs/move.md).
@@ -51,11 +54,11 @@ var noObstacle = []string{moving.DeletionInFlight, moving.HooksInFlight, moving.
 
 // Preflight judges whether a pivot may begin.
 func Preflight(f Facts) []Check {
-	checks := make([]Check, 0, len(f.Movable)+3)
+	checks := make([]Check, 0, len(f.Movable)+4)
 	for _, name := range slices.Sorted(maps.Keys(f.Movable)) {
 		checks = append(checks, movable(name, f.Movable[name]))
 	}
-	return append(checks, f.rehearsal(), f.room(), f.nodes())
+	return append(checks, f.rehearsal(), f.room(), f.nodes(), f.volumes())
 }
 
 // Blocks reports whether one of the checks keeps a pivot from beginning.
@@ -117,6 +120,16 @@ func (f Facts) nodes() Check {
 	if len(names) < 2 {
 		c.Result = Warning
 		c.Message += ": a target that is to upgrade itself needs two, or the drain of one leaves its managers nowhere to run"
+	}
+	return c
+}
+
+// volumes warns only: whoever moves back to delete a cluster needs none.
+func (f Facts) volumes() Check {
+	c := Check{Name: "Volumes of managers are mounted on the target", Result: Passed, Message: "none is missing"}
+	if len(f.Unmounted) > 0 {
+		c.Result = Warning
+		c.Message = "its managers have no volume for " + strings.Join(f.Unmounted, ", ")
 	}
 	return c
 }

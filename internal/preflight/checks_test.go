@@ -14,6 +14,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
+	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -177,6 +179,44 @@ func TestVersionPathHeedsNodesWithoutMachines(t *testing.T) {
 		s := subject(t, []client.Object{machine("cp", "v1.35.4", true)}, []client.Object{stray})
 		expect(t, lookAtVersionPath, s, want...)
 	}
+}
+
+// Proves: R6, S1-25, S1-27
+//
+// A kube-proxy that is left alone keeps its version at every hop, and the kubelets beside it are a person's matter; one
+// that follows is judged as it is by then.
+func TestVersionPathOfAKubeProxyThatIsLeftAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		runs, target, policy string
+		follows, alone       []string
+	}{
+		"the kubelets beside it": {runs: "v1.35.4", target: "v1.36.3", policy: "Kubernetes-1.24",
+			follows: []string{"Block  NoVersionPath"}},
+		"as many hops as it may stay": {runs: "v1.34.4", target: "v1.36.3", follows: []string{"Warn  SeveralHops"},
+			alone: []string{"Warn  SeveralHops"}},
+		"a hop more": {runs: "v1.32.4", target: "v1.36.3", follows: []string{"Warn  SeveralHops", "Warn  Kubeadm"},
+			alone: []string{"Block  NoVersionPath"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := subject(t, []client.Object{machine("cp", c.runs, true), machine("w", c.runs, false)},
+				[]client.Object{kubeProxy(c.runs)})
+			s.Version, s.Cluster.Annotations = c.target, map[string]string{skew.PolicyAnnotation: c.policy}
+			s.ControlPlane = plane(func(*controlplanev1.QuoinControlPlane) {})
+			expect(t, lookAtVersionPath, s, c.follows...)
+			s.ControlPlane.Annotations = map[string]string{kcpv1.SkipKubeProxyAnnotation: ""}
+			for _, finding := range expect(t, lookAtVersionPath, s, c.alone...) {
+				if finding.Verdict == quoinv1.VerdictBlock {
+					NewWithT(t).Expect(finding.Message).To(ContainSubstring("DaemonSet kube-proxy, which is left to you, is older"))
+				}
+			}
+		})
+	}
+}
+
+func kubeProxy(tag string) client.Object {
+	of := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}}
+	of.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy", Image: "images.test/kube-proxy:" + tag}}
+	return of
 }
 
 // Proves: R17, R18

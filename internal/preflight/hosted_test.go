@@ -11,9 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // A control plane without Machines tells by itself what it runs, and a way begins there.
@@ -35,4 +38,17 @@ func TestVersionPathOfAHostedControlPlane(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(findings).To(BeEmpty())
 	g.Expect(message).To(ContainSubstring("control plane v1.35.4 -> v1.36.3: one minor at a time"))
+
+	// Its annotation leaves kube-proxy alone as well, where it may be read.
+	s.Cluster.Annotations = map[string]string{skew.PolicyAnnotation: "Kubernetes-1.24"}
+	s.Workload = subject(t, nil, []client.Object{kubeProxy("v1.34.4")}).Workload
+	expect(t, lookAtVersionPath, s, "Block  NoVersionPath")
+	hosted.SetAnnotations(map[string]string{kcpv1.SkipKubeProxyAnnotation: ""})
+	objects := []client.Object{crd, hosted, machine("w", "v1.34.1", false), machine("cp", "v1.35.4", true)}
+	for _, last := range []int{3, 4} { // hosted, and with Machines
+		s.Management = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects[:last]...).Build()
+		expect(t, lookAtVersionPath, s)
+	}
+	s.Management = fake.NewClientBuilder().WithScheme(scheme).WithObjects(crd, objects[2], objects[3]).Build()
+	expect(t, lookAtVersionPath, s, "Block  NoVersionPath")
 }

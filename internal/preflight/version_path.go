@@ -186,13 +186,17 @@ func (s Subject) seen(ctx context.Context, policies []skew.Policy) (found seen, 
 		}
 	}
 	found.world.Components = append(found.world.Components, found.others...)
-	found.inside, err = observed.Inside(ctx, s.Workload, found.world)
+	if found.inside, err = observed.Inside(ctx, s.Workload, found.world); err != nil {
+		return seen{}, err
+	}
+	found.inside, err = observed.KeepProxyOf(ctx, s.Management, s.Cluster, s.ControlPlane, found.inside)
 	return found, err
 }
 
 // state is what a plan begins from.
 func (f seen) state() plan.State {
 	state := plan.StateOf(f.machines)
+	state.Estate = f.world.Estate
 	state.APIServers, state.Others = f.world.APIServers, append(state.Others, f.others...)
 	return state.WithAddons(f.inside)
 }

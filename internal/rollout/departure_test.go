@@ -102,7 +102,7 @@ func (n *node) departing() string {
 func (n *node) leave(f *fleet) Leave {
 	l := Leave{PreDrain: n.preDrain, PreTerminate: n.preTerminate, Excluded: n.excluded, Began: n.began, Passed: n.passed}
 	l.Node = Node{Known: n.joined, Unreachable: n.unreachable, Unschedulable: n.cordoned, Marked: n.tainted,
-		Listed: n.joined && !n.deleted.IsZero(), Volumes: n.volumes}
+		Listed: n.joined && !n.deleted.IsZero(), Volumes: slices.Repeat([]string{"prod/data"}, n.volumes)}
 	if n.deleted.IsZero() {
 		return l
 	}

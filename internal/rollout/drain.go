@@ -355,11 +355,11 @@ func (l *leaver) afterDrain(m Machine, over bool) (Action, Reason, string) {
 		return HoldTermination, NodeUnknown, "its pods cannot be read: " + cmp.Or(m.Leave.Says, "the Cluster does not answer")
 	case len(node.Pods) == 0:
 		// Cluster API waited for volumes before it passed, and does not for those of pods that were evicted since.
-		if end := node.Emptied.Add(volumesTake); node.Volumes > 0 && !node.Emptied.IsZero() && l.now.Before(end) &&
+		if end := node.Emptied.Add(volumesTake); len(node.Volumes) > 0 && !node.Emptied.IsZero() && l.now.Before(end) &&
 			!m.Leave.VolumesExcluded {
 			l.again(min(podsRecheck, end.Sub(l.now)))
-			return HoldTermination, Evicting, fmt.Sprintf("%d volumes are attached to its Node; it is terminated at %s all the "+
-				"same", node.Volumes, utc(end))
+			return HoldTermination, Evicting, fmt.Sprintf("volumes are attached to its Node: %s; it is terminated at %s all "+
+				"the same", some(node.Volumes), utc(end))
 		}
 		since := m.Leave.Passed
 		if node.Emptied.After(since) {
@@ -405,19 +405,22 @@ func (l *leaver) force(m Machine) (Action, Reason, string) {
 	return HoldTermination, Evicting, "pods that were deleted end, and volumes are detached: " + m.Leave.keeps()
 }
 
-// mostNamed pods are named in a message.
+// mostNamed pods or volumes are named in a message.
 const mostNamed = 5
 
 func names(pods []Pod) string { return describe(pods, func(Pod) string { return "" }) }
 
 func describe(pods []Pod, more func(Pod) string) string {
 	var said []string
-	for i, pod := range pods {
-		if i == mostNamed {
-			said = append(said, fmt.Sprintf("and %d more", len(pods)-mostNamed))
-			break
-		}
+	for _, pod := range pods {
 		said = append(said, pod.Name+more(pod))
+	}
+	return some(said)
+}
+
+func some(said []string) string {
+	if rest := len(said) - mostNamed; rest > 0 {
+		said = append(slices.Clone(said[:mostNamed]), fmt.Sprintf("and %d more", rest))
 	}
 	return strings.Join(said, ", ")
 }

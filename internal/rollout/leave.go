@@ -45,8 +45,8 @@ type Node struct {
 	Listed bool
 	// Says is what keeps these from being evicted, where Cluster API does not evict them.
 	Says string
-	// Volumes that are attached to the Node.
-	Volumes int
+	// Volumes that are attached to the Node, by the names of their claims where these are known.
+	Volumes []string
 	// Pods that a drain still has to end.
 	Pods []Pod
 	// Emptied is when the last pods were seen after Cluster API had passed on; zero when none were.

@@ -44,7 +44,7 @@ func TestLimitsAreResolvedAsKOpsDoes(t *testing.T) {
 			g.Expect(limits).To(Equal(c.want))
 		})
 	}
-	for _, c := range [][2]string{{"-1", ""}, {"", "-1"}, {"x", ""}, {"", "10"}} {
+	for _, c := range [][2]string{{"-1", ""}, {"", "-1"}, {"x", ""}, {"", "x"}, {"", "10"}} {
 		_, err := Resolve(strategy(c[0], c[1]), 10)
 		NewWithT(t).Expect(err != nil).To(Equal(c[1] != "10"), "%v", c)
 	}
@@ -81,4 +81,11 @@ func TestTheLowerLimitCounts(t *testing.T) {
 	policy.Groups = []quoinv1.RolloutGroup{{Name: "g", MachineDeployments: quoinv1.RolloutSelector{Names: []string{"blue"}},
 		Strategy: ptr.To(strategy("3", ""))}}
 	g.Expect(limits()).To(Equal(Limits{3, 0}), "a group's own")
+	policy.Groups[0].Strategy = ptr.To(strategy("x", ""))
+	_, err := arrange([]Pool{pool}, policy)
+	g.Expect(err).To(MatchError(HavePrefix("MachineDeployment blue: maxSurge: ")))
+	policy.Groups[0].Strategy = &quoinv1.RolloutStrategy{}
+	policy.Groups[0].Strategy.MinAvailable = ptr.To(intstr.FromString("x"))
+	_, err = arrange([]Pool{pool}, policy)
+	g.Expect(err).To(MatchError(HavePrefix("MachineDeployment blue: minAvailable: ")))
 }

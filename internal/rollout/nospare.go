@@ -22,7 +22,7 @@ const spareRecheck = time.Minute
 // when the new Machine is Available (reconcileDeadlockBreaker in machinedeployment_rollout_rollingupdate.go).
 func (p *planner) removeFirst(pool *rules) {
 	// One that a rollout deletes itself left a host already.
-	if pool.OnDelete || !slices.ContainsFunc(pool.Machines, Machine.findsNone) {
+	if pool.OnDelete || !pool.consents || !slices.ContainsFunc(pool.Machines, Machine.findsNone) {
 		return
 	}
 	if victim, _, _ := p.leavesFirst(pool); victim != nil && !pool.unguarded(victim) {
@@ -72,7 +72,7 @@ func RemovesFirst(policy *quoinv1.RolloutPolicySpec, pool Pool) (bool, error) {
 // noSpare says what a new Machine that finds no host waits for.
 func (p *planner) noSpare(pool *rules, m Machine) (Reason, string) {
 	why := ""
-	if !pool.OnDelete && p.policy.WhenNoSpare == quoinv1.RolloutWithoutSpareRemoveFirst {
+	if !pool.OnDelete && pool.consents {
 		p.again(spareRecheck)
 		victim, comes, not := p.leavesFirst(pool)
 		switch {
@@ -86,15 +86,7 @@ func (p *planner) noSpare(pool *rules, m Machine) (Reason, string) {
 	if why == "" || !pool.hasOutdated() {
 		why = "Add a host" + waysOut(pool)
 	}
-	return NoSpare, fmt.Sprintf("%s. %s", lacksHost(m), why)
-}
-
-// lacksHost says what the Machine finds, and since when it looks.
-func lacksHost(m Machine) string {
-	if m.Admitted.IsZero() {
-		return m.NoHost
-	}
-	return fmt.Sprintf("%s, since %s", m.NoHost, utc(m.Admitted))
+	return NoSpare, fmt.Sprintf("%s, since %s. %s", m.NoHost, utc(m.Admitted), why)
 }
 
 // waysOut are those beside one more host. Fewer replicas alone free a host only where more Machines serve than these
@@ -111,14 +103,10 @@ func waysOut(pool *rules) string {
 		"missing meanwhile"
 }
 
-// frees reports whether the next outdated Machine is deleted without anybody's consent where the pool has so many
-// replicas: as many serve without it.
+// frees reports whether Cluster API deletes the next outdated Machine without anybody's consent where the pool has so
+// many replicas: as many serve without it.
 func (r *rules) frees(replicas int) bool {
-	missing := r.Stock.Unavailable
-	if r.OnDelete {
-		missing = r.limits.Unavailable
-	}
-	return r.inService() > replicas-missing || r.in(counts) >= replicas
+	return r.inService() > replicas-r.Stock.Unavailable || r.in(counts) >= replicas
 }
 
 // fewer says how many replicas need no host more, as the other way out for a new Machine that finds none; empty where
@@ -143,9 +131,6 @@ func fewer(pool *rules) string {
 // leavesFirst is the outdated Machine that makes room for a new one that finds no host; nil when a host comes anyway,
 // or when something speaks against it. It is the one that would be next with a spare.
 func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) {
-	if p.policy.WhenNoSpare != quoinv1.RolloutWithoutSpareRemoveFirst {
-		return nil, "", "the policy waits for a host"
-	}
 	if pool.off() {
 		return nil, "", drainIsOff
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
@@ -219,4 +221,135 @@ func TestTheWayOutEndsTheRollout(t *testing.T) {
 		}
 		t.Fatalf("it does not end: %s %d of %d hosts\n%s", f.draw(), d.replicas, d.capacity, f.says())
 	})
+}
+
+// What a new Machine that finds no host waits for, and whether an outdated one is deleted for it.
+func TestWhatANewMachineWithoutAHostWaitsFor(t *testing.T) {
+	const victim = "no free host. Machine blue-1 is deleted first, as whenNoSpare says"
+	const but = "no free host, since 2026-11-23T08:00:00Z. whenNoSpare is RemoveFirst, but "
+	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		change func(*Pool, *quoinv1.RolloutPolicySpec)
+		says   string
+	}{
+		"one that serves makes room": {func(*Pool, *quoinv1.RolloutPolicySpec) {}, victim},
+		"nobody consents": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) { policy.WhenNoSpare = "" },
+			"no free host, since 2026-11-23T08:00:00Z. Add a host, or set spec.whenNoSpare to RemoveFirst, so that an " +
+				"outdated Machine is deleted first and one is missing meanwhile"},
+		"Cluster API deletes one": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Stock.Unavailable = 1 },
+			"no free host. Cluster API deletes one, because maxUnavailable of the MachineDeployment is not 0"},
+		"as many are missing as Cluster API lets be": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Stock.Unavailable, p.Machines[0].Unhealthy = 1, "ill"
+		}, victim},
+		"nothing leaves its host": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) {
+			policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
+		}, but + drainIsOff},
+		"no host would help": {holds, but + "none of its outdated Machines has a host that the new one could have: add a " +
+			"host"},
+		"no host would help more replicas than there were": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			holds(p, policy)
+			p.DoneOf = 2
+		}, but + "none of its outdated Machines has a host that the new one could have: add a host, or set replicas of " +
+			"MachineDeployment blue to 2, as before, until its rollout is done"},
+		"all have to be available": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) { policy.Strategy = least(3) },
+			but + "minAvailable asks for 3 of 3 Machines: add a host, or lower it"},
+		"two have to be available": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) { policy.Strategy = least(2) }, victim},
+		"fewer are available than there were": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Replicas, p.DoneOf = 5, 3
+			p.Machines[2].Unhealthy, p.Machines[2].Returns = "ill", false
+		}, but + "only 2 of 5 Machines are available, and one more would be missing: add a host, or mend what is not " +
+			"available"},
+		"nothing is replaced, and nothing counts": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Replicas, p.Machines = 1, p.Machines[3:]
+		}, "no free host, since 2026-11-23T08:00:00Z. Add a host"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			pool := Pool{Name: "blue", Replicas: 3, Stock: Limits{Surge: 1}, Revision: "new", Completed: "old"}
+			for i := range 3 {
+				pool.Machines = append(pool.Machines, Machine{Name: fmt.Sprintf("blue-%d", i+1), Outdated: true, Hosted: true,
+					Joined: true, Available: true, Returns: true, Created: now.Add(-time.Hour)})
+			}
+			pool.Machines = append(pool.Machines, Machine{Name: "blue-4", Admitted: now, Gated: true, NoHost: "no free host",
+				Created: now})
+			policy := &quoinv1.RolloutPolicySpec{WhenNoSpare: quoinv1.RolloutWithoutSpareRemoveFirst}
+			c.change(&pool, policy)
+			result := Plan(State{Pools: []Pool{pool}}, policy, now)
+			g.Expect(result.Decisions[0].Message).To(Equal(c.says))
+			g.Expect(removes(result)).To(Equal(c.says == victim))
+		})
+	}
+}
+
+func removes(r Result) bool {
+	return slices.ContainsFunc(r.Decisions, func(d Decision) bool { return d.Action == Delete })
+}
+
+func holds(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+	for i := range p.Machines {
+		p.Machines[i].Returns = false
+	}
+}
+
+func least(machines int) *quoinv1.RolloutStrategy {
+	strategy := &quoinv1.RolloutStrategy{}
+	strategy.MinAvailable = ptr.To(intstr.FromInt(machines))
+	return strategy
+}
+
+// An outdated Machine makes way for a new one only where nothing is lost with it, and nobody else takes it.
+func TestWhoMakesWay(t *testing.T) {
+	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		change func(*Pool, *quoinv1.RolloutPolicySpec)
+		makes  bool
+	}{
+		"one that finds no host": {func(*Pool, *quoinv1.RolloutPolicySpec) {}, true},
+		"one that may find one":  {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Machines[1].NoHost = "" }, false},
+		"one without its hooks": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) { policy.Drain = &quoinv1.RolloutDrain{} },
+			false},
+		"Cluster API makes one for each that is deleted": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.OnDelete, p.Completed = true, "old"
+		}, false},
+		"nothing leaves its host": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) {
+			policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := Pool{Name: "blue", Replicas: 1, Stock: Limits{Surge: 1}, Revision: "new", Completed: "old",
+				Machines: []Machine{
+					{Name: "blue-1", Hosted: true, Joined: true, Available: true, Created: now.Add(-2 * time.Hour)},
+					{Name: "blue-2", Outdated: true, Admitted: now, NoHost: "no free host", Created: now.Add(-time.Hour)},
+					{Name: "blue-3", Created: now},
+				}}
+			policy := &quoinv1.RolloutPolicySpec{}
+			c.change(&pool, policy)
+			result := Plan(State{Pools: []Pool{pool}}, policy, now)
+			NewWithT(t).Expect(removes(result)).To(Equal(c.makes), "%+v", result.Decisions)
+		})
+	}
+}
+
+// A policy consents to one that is missing where it says so, something leaves its host, and enough stay available.
+func TestRemovesFirst(t *testing.T) {
+	g := NewWithT(t)
+	pool := Pool{Name: "blue", Replicas: 3}
+	policy := &quoinv1.RolloutPolicySpec{WhenNoSpare: quoinv1.RolloutWithoutSpareRemoveFirst, Strategy: least(2)}
+	is := func(change func()) bool {
+		saved, strategy := *policy, *policy.Strategy
+		change()
+		removes, err := RemovesFirst(policy, pool)
+		g.Expect(err).NotTo(HaveOccurred())
+		*policy = saved
+		*policy.Strategy = strategy
+		return removes
+	}
+	g.Expect(is(func() {})).To(BeTrue())
+	g.Expect(is(func() { policy.WhenNoSpare = quoinv1.RolloutWithoutSpareWait })).To(BeFalse())
+	g.Expect(is(func() { policy.Strategy.DrainAndTerminate = ptr.To(false) })).To(BeFalse())
+	g.Expect(is(func() { policy.Strategy.MinAvailable = ptr.To(intstr.FromInt(3)) })).To(BeFalse())
+	g.Expect(is(func() { policy.Groups = []quoinv1.RolloutGroup{{Name: "none"}} })).To(BeFalse(), "it is not selected")
+	policy.Strategy.MinAvailable = ptr.To(intstr.FromString("x"))
+	_, err := RemovesFirst(policy, pool)
+	g.Expect(err).To(HaveOccurred())
 }

@@ -180,11 +180,27 @@ func (p *planner) holds(pool *rules, room *room) (Reason, string) {
 
 func (p *planner) stopped(pool *rules, _ *room) (Reason, string) { return p.stops(pool) }
 
-func (p *planner) afterControlPlane(*rules, *room) (Reason, string) {
-	if p.Outdated == "" {
-		return "", ""
+// afterControlPlane has workers come after it. What is deleted already, which has no room, waits for what takes its
+// place only where something does.
+func (p *planner) afterControlPlane(pool *rules, room *room) (Reason, string) {
+	switch {
+	case p.Outdated != "":
+		return ControlPlane, "workers come after the control plane: " + p.Outdated
+	case pool.Unsupported != "" && (room != nil || pool.staying() < pool.Replicas):
+		return ControlPlane, "what takes the place of a Machine would not start: " + pool.Unsupported
 	}
-	return ControlPlane, "workers come after the control plane: " + p.Outdated
+	return "", ""
+}
+
+// staying counts the Machines that stay and have a host, or had one: others would not start either.
+func (p Pool) staying() int {
+	n := 0
+	for _, m := range p.Machines {
+		if !m.Deleting && (m.Hosted || m.Joined) {
+			n++
+		}
+	}
+	return n
 }
 
 func (p *planner) conflicts(pool *rules, _ *room) (Reason, string) {

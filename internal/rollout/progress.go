@@ -25,7 +25,7 @@ type Pace []time.Duration
 // that took longer than its deadline waited for somebody, and says nothing about the next one.
 func (p Pace) With(m Machine, deadline time.Duration) Pace {
 	took := m.Since.Sub(m.Admitted)
-	if m.Admitted.IsZero() || took < 0 || deadline > 0 && took > deadline {
+	if m.Admitted.IsZero() || took < 0 || deadline != 0 && took > deadline {
 		return p
 	}
 	longer := append(slices.Clone(p), took.Round(time.Second))
@@ -47,9 +47,6 @@ func (p Pace) Median() time.Duration {
 	}
 	return slices.Sorted(slices.Values(p))[len(p)/2]
 }
-
-// longest of what was measured; 0 when nothing was.
-func (p Pace) longest() time.Duration { return slices.Max(append(slices.Clone(p), 0)) }
 
 // took is how long a Machine that counts now was on its way. The time that a person took to look at it says nothing
 // about the next one.
@@ -92,19 +89,17 @@ func (p *planner) left(pool *rules, progress Progress) Left {
 // takes is how long the rest of a pool takes from now, where one Machine takes each, and at most longest. It is not
 // known once what is in flight took longer than that: its end would be now at every look.
 func (p Progress) takes(each, longest time.Duration, now time.Time) (takes time.Duration, known bool) {
-	rest, flying := p.Left.Machines-p.InFlight, time.Duration(0)
-	if p.InFlight > 0 {
-		if flying = p.Left.Latest.Add(each).Sub(now); flying <= 0 {
-			flying = p.Left.Latest.Add(longest + steady).Sub(now)
+	rest, at := p.Left.Machines-p.InFlight, now
+	switch {
+	case p.InFlight > 0:
+		if at = p.Left.Latest.Add(each); !at.After(now) {
+			at = p.Left.Latest.Add(longest + steady)
 		}
-		if flying <= 0 {
-			return 0, false
-		}
+	case p.Left.Alone:
+		rest, at = rest-1, now.Add(each)
 	}
-	if p.Left.Alone && p.InFlight == 0 && rest > 0 {
-		rest, flying = rest-1, each
-	}
-	return flying + time.Duration((rest+p.Left.AtOnce-1)/max(p.Left.AtOnce, 1))*each, true
+	rounds := (rest + p.Left.AtOnce - 1) / p.Left.AtOnce
+	return at.Sub(now) + time.Duration(rounds)*each, p.InFlight == 0 || at.After(now)
 }
 
 // Expect says when each pool, and all of them, will be done, if Machines take as long as they took of late, one pool
@@ -129,7 +124,7 @@ func (r Result) Expect(now time.Time) (ends map[string]time.Time, all time.Time)
 			known = false
 			continue
 		}
-		longest := max(each, p.Pace.longest())
+		longest := slices.Max(append(slices.Clone(p.Pace), each))
 		takes, is := p.takes(each+p.Left.Soak, longest+p.Left.Soak, now)
 		if !is {
 			return ends, time.Time{}
@@ -148,9 +143,6 @@ var goesOn = []Reason{RollingOut, InFlight, First, Surge, Previous}
 
 // Steady is the end that is said: the one that was said before unless another one is far from it.
 func Steady(said, end, now time.Time) time.Time {
-	if end.IsZero() {
-		return end
-	}
 	end = end.Truncate(time.Second)
 	if said.After(now) && said.Sub(end).Abs() <= max(steady, end.Sub(now)/10) {
 		return said

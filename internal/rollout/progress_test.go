@@ -8,6 +8,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
@@ -26,7 +27,9 @@ func TestPace(t *testing.T) {
 	g.Expect(pace).To(Equal(Pace{4 * time.Minute, 300 * time.Minute, 5 * time.Minute, 6 * time.Minute, 7 * time.Minute}))
 	g.Expect(pace.Last()).To(Equal(7 * time.Minute))
 	g.Expect(pace.Median()).To(Equal(6 * time.Minute))
-	g.Expect(pace.With(after(-time.Second), 0)).To(Equal(pace), "a clock that was set back measures nothing")
+	g.Expect(Pace{}.With(after(0), 0)).To(Equal(Pace{0}), "it was healthy when it was admitted")
+	g.Expect(Pace{}.With(after(time.Hour), time.Hour)).To(Equal(Pace{time.Hour}))
+	g.Expect(pace.With(after(-1), 0)).To(Equal(pace), "a clock that was set back measures nothing")
 	g.Expect(pace.With(after(16*time.Hour), time.Hour)).To(Equal(pace), "it waited for somebody")
 	g.Expect(pace.With(Machine{Since: at}, 0)).To(Equal(pace), "it was there before the policy")
 }
@@ -122,9 +125,128 @@ func TestNothingIsExpectedOfWhatWaits(t *testing.T) {
 	g.Expect(all).To(BeZero())
 	_, all = Result{}.Expect(now)
 	g.Expect(all).To(BeZero())
+}
 
-	g.Expect(Steady(now.Add(time.Hour), now.Add(time.Hour+5*time.Minute), now)).To(Equal(now.Add(time.Hour)))
-	g.Expect(Steady(now.Add(time.Hour), now.Add(time.Hour+8*time.Minute), now)).To(Equal(now.Add(time.Hour + 8*time.Minute)))
-	g.Expect(Steady(now.Add(-time.Second), now, now)).To(Equal(now))
+// What a Machine took that counts now is without what a person took to look at it.
+func TestWhatAMachineTookWithoutAPerson(t *testing.T) {
+	g := NewWithT(t)
+	admitted := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	pool := Pool{Name: "blue", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+		Machines: []Machine{{Name: "old", Outdated: true, Hosted: true, Joined: true}, {Name: "new", Admitted: admitted,
+			Hosted: true, Joined: true, Gated: true, Since: admitted.Add(3 * time.Minute)}}}
+	policy := &quoinv1.RolloutPolicySpec{SoakSeconds: ptr.To[int32](60)}
+	took := func() time.Duration {
+		result := Plan(State{Pools: []Pool{pool}}, policy, admitted.Add(time.Hour))
+		g.Expect(result.Decisions[0]).To(And(HaveField("Machine", "new"), HaveField("Action", Count)))
+		return result.Decisions[0].Took
+	}
+	g.Expect(took()).To(Equal(time.Hour))
+	policy.ContinueAfter = "old"
+	g.Expect(took()).To(Equal(time.Hour))
+	policy.ContinueAfter = "new"
+	g.Expect(took()).To(Equal(4 * time.Minute))
+}
+
+// What is left of a pool are the Machines that do not count, as many at once as its limits say.
+func TestWhatIsLeftOfAPool(t *testing.T) {
+	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	old := Machine{Outdated: true, Hosted: true, Joined: true}
+	done := Machine{Hosted: true, Joined: true, Admitted: now}
+	going := func(since time.Duration) Machine {
+		return Machine{Hosted: true, Gated: true, Admitted: now.Add(-since)}
+	}
+	for name, c := range map[string]struct {
+		change func(*Pool, *quoinv1.RolloutPolicySpec)
+		want   Left
+	}{
+		"nothing counts yet": {nil, Left{Machines: 3, AtOnce: 2, Alone: true}},
+		"nothing is replaced": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines, p.Completed = nil, "2"
+		}, Left{}},
+		"a person deletes what is old": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.OnDelete = true }, Left{}},
+		"each Machine soaks": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) { policy.SoakSeconds = ptr.To[int32](9) },
+			Left{Machines: 3, AtOnce: 2, Alone: true, Soak: 9 * time.Second}},
+		"some count": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Machines = append(p.Machines, done, done) },
+			Left{Machines: 1, AtOnce: 2}},
+		"a person looks at each": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			p.Machines, policy.PauseAfter = append(p.Machines, done), quoinv1.RolloutPauseEachMachine
+		}, Left{Machines: 2, AtOnce: 1}},
+		"a person looked at the first": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			p.Machines, policy.PauseAfter = append(p.Machines, done), quoinv1.RolloutPauseCanary
+		}, Left{Machines: 2, AtOnce: 2}},
+		"two are on their way": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines = append(p.Machines, going(time.Hour), going(time.Minute), done)
+		}, Left{Machines: 2, AtOnce: 2, Latest: now.Add(-time.Minute)}},
+		"more are on their way than are missing": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines = append(p.Machines, going(time.Minute), going(time.Hour), done, done)
+		}, Left{Machines: 2, AtOnce: 2, Latest: now.Add(-time.Minute)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := Pool{Name: "blue", Replicas: 3, Revision: "2", Completed: "1", Stock: Limits{Surge: 1, Unavailable: 1},
+				Machines: []Machine{old, old, old}}
+			policy := &quoinv1.RolloutPolicySpec{}
+			if c.change != nil {
+				c.change(&pool, policy)
+			}
+			result := Plan(State{Pools: []Pool{pool}}, policy, now)
+			NewWithT(t).Expect(result.Progress[0].Left).To(Equal(c.want))
+		})
+	}
+}
+
+// The first of a template goes alone and the rest in rounds, each of which takes as long as a Machine and its soak.
+func TestHowLongTheRestTakes(t *testing.T) {
+	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	ago := func(minutes int) time.Time { return now.Add(-time.Duration(minutes) * time.Minute) }
+	for name, c := range map[string]struct {
+		left     Left
+		inFlight int
+		pace     Pace
+		takes    time.Duration
+	}{
+		"two rounds":               {left: Left{Machines: 4, AtOnce: 2}, takes: 20 * time.Minute},
+		"a round that is not full": {left: Left{Machines: 5, AtOnce: 2}, takes: 30 * time.Minute},
+		"the first alone":          {left: Left{Machines: 4, AtOnce: 2, Alone: true}, takes: 30 * time.Minute},
+		"the first is on its way": {left: Left{Machines: 4, AtOnce: 2, Alone: true, Latest: now}, inFlight: 1,
+			takes: 30 * time.Minute},
+		"others are on their way": {left: Left{Machines: 4, AtOnce: 2, Latest: now}, inFlight: 2, takes: 20 * time.Minute},
+		"each soaks":              {left: Left{Machines: 4, AtOnce: 2, Soak: time.Minute}, takes: 22 * time.Minute},
+		"it took as long as most": {left: Left{Machines: 1, AtOnce: 2, Latest: ago(10)}, inFlight: 1, takes: time.Minute},
+		"it is slower than most": {left: Left{Machines: 1, AtOnce: 2, Latest: ago(12)}, inFlight: 1,
+			pace: Pace{14 * time.Minute, 10 * time.Minute, 9 * time.Minute}, takes: 3 * time.Minute},
+		"it soaks": {left: Left{Machines: 1, AtOnce: 2, Soak: time.Minute, Latest: ago(11)}, inFlight: 1,
+			takes: time.Minute},
+		"it is late": {left: Left{Machines: 1, AtOnce: 2, Latest: ago(11)}, inFlight: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			if c.pace == nil {
+				c.pace = Pace{10 * time.Minute}
+			}
+			first := Progress{Pool: "green", Reason: RollingOut, Pace: Pace{time.Hour}, Left: Left{Machines: 1, AtOnce: 1}}
+			p := Progress{Pool: "blue", Reason: Previous, Pace: c.pace, InFlight: c.inFlight, Left: c.left}
+			want := map[string]time.Time{"green": now.Add(time.Hour)}
+			if c.takes > 0 {
+				want["blue"] = now.Add(time.Hour + c.takes)
+			}
+			ends, all := Result{Progress: []Progress{p, first}}.Expect(now)
+			g.Expect(ends).To(Equal(want))
+			g.Expect(all).To(Equal(want["blue"]))
+		})
+	}
+}
+
+// The end that was said is said again until another one is a minute from it, or a tenth of the time that is left.
+func TestAnEndIsSaidSteadily(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	steady := func(said, end time.Duration) time.Duration { return Steady(now.Add(said), now.Add(end), now).Sub(now) }
+	g.Expect(steady(5*time.Minute, 6*time.Minute)).To(Equal(5 * time.Minute))
+	g.Expect(steady(5*time.Minute, 6*time.Minute+time.Second)).To(Equal(6*time.Minute + time.Second))
+	g.Expect(steady(90*time.Minute, 100*time.Minute)).To(Equal(90 * time.Minute))
+	g.Expect(steady(110*time.Minute, 100*time.Minute)).To(Equal(110 * time.Minute))
+	g.Expect(steady(100*time.Minute-time.Second-10*time.Minute, 100*time.Minute)).To(Equal(100 * time.Minute))
+	g.Expect(steady(time.Hour, 2*time.Hour+time.Millisecond)).To(Equal(2 * time.Hour))
+	g.Expect(steady(-time.Second, 0)).To(BeZero())
 	g.Expect(Steady(now, time.Time{}, now)).To(BeZero())
 }

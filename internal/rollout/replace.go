@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -109,10 +110,7 @@ func (l *leaver) replaceFirst(m Machine) (action Action, reason Reason, why stri
 
 // replacementTakes is how long a replacement may take.
 func (p *planner) replacementTakes() time.Duration {
-	if deadline := seconds(p.policy.DeadlineSeconds); deadline > 0 {
-		return deadline
-	}
-	return replacementTakes
+	return cmp.Or(seconds(p.policy.DeadlineSeconds), replacementTakes)
 }
 
 // unreplaced says why no Machine is made in the place of one that was deleted; empty when one is. Whoever deleted it is

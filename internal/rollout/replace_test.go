@@ -11,6 +11,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -44,7 +45,88 @@ func TestAReplacementIsOfOneMachine(t *testing.T) {
 	g.Expect(SuccessionOf(machine).Replacement).To(Equal("b"))
 	machine.UID = "2"
 	g.Expect(SuccessionOf(machine).Replacement).To(BeEmpty())
+	machine.DeletionTimestamp = ptr.To(metav1.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC))
+	g.Expect(SuccessionOf(machine)).To(Equal(Succession{Deleted: machine.DeletionTimestamp.Time}))
 	machine.UID = ""
 	machine.Annotations[quoinv1.RolloutReplacementAnnotation] = "b"
 	g.Expect(SuccessionOf(machine).Replacement).To(BeEmpty())
+}
+
+// Whether another Machine is made, or waited for, before one that a person deleted is drained.
+func TestWhatTakesThePlaceOfAMachine(t *testing.T) {
+	const none = "its Node is cordoned and drained, and none is made in its place before: "
+	const made = "its Node is cordoned and drained. Machine blue-3, which was made in its place, "
+	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	third := func(s *State, m Machine) {
+		m.Name, m.Hosted = "blue-3", m.NoHost == ""
+		s.Pools[0].Machines = append(s.Pools[0].Machines, m)
+	}
+	replaced := func(s *State, m Machine) {
+		s.Pools[0].Machines[1].Replacement, m.Replaces, m.Admitted = "blue-3", "blue-2", now
+		third(s, m)
+	}
+	for name, c := range map[string]struct {
+		change func(*State, *Machine)
+		action Action
+		says   string
+	}{
+		"it serves": {func(*State, *Machine) {}, Replace, "another Machine is made in its place"},
+		"it is ill": {func(_ *State, m *Machine) { m.Unhealthy = "ill" }, Drain, none + "it does not serve"},
+		"another one is to be replaced": {func(s *State, _ *Machine) { s.Pools[0].Machines[0].NeedsUpdate = "old" },
+			Drain, none + "its MachineDeployment is rolled out"},
+		"its pool is left alone": {func(s *State, _ *Machine) { s.Pools[0].Paused = true }, Drain,
+			none + "the MachineDeployment is paused"},
+		"the control plane is ill": {func(s *State, _ *Machine) { s.Unhealthy = "etcd" }, Drain,
+			none + "the control plane is not healthy: etcd"},
+		"the control plane comes first": {func(s *State, _ *Machine) { s.Outdated = "its version" }, Drain,
+			none + "workers come after the control plane: its version"},
+		"it was deleted long ago": {func(_ *State, m *Machine) { m.Deleted = now.Add(-20 * time.Minute) }, Drain,
+			none + "it was deleted at 2026-11-23T07:40:00Z"},
+		"it was deleted a while ago": {func(_ *State, m *Machine) { m.Deleted = now.Add(time.Second - 20*time.Minute) },
+			Replace,
+			"another Machine is made"},
+		"one was made, which was not noted": {func(s *State, _ *Machine) {
+			s.Pools[0].Room.Hosts = 0
+			third(s, Machine{Succession: Succession{Replaces: "blue-2"}})
+		}, Replace, "another Machine is made"},
+		"that one is deleted": {func(s *State, _ *Machine) {
+			s.Pools[0].Room.Hosts = 0
+			third(s, Machine{Succession: Succession{Replaces: "blue-2"}, Deleting: true})
+		}, Drain, none + "no host is free"},
+		"one was made in the place of another one": {func(s *State, _ *Machine) {
+			s.Pools[0].Machines[0].Replacement = "blue-3"
+			third(s, Machine{Succession: Succession{Replaces: "blue-1"}})
+		}, Replace, "another Machine is made"},
+		"one is too many": {func(s *State, _ *Machine) { third(s, Machine{}) }, Drain,
+			none + "there are 3 Machines for 2 replicas"},
+		"none can be made": {func(s *State, _ *Machine) { s.Pools[0].Room.Unmade = "it has a name" }, Drain,
+			none + "it has a name"},
+		"it is deleted as well": {func(s *State, _ *Machine) { replaced(s, Machine{Deleting: true}) }, Drain,
+			made + "is being deleted"},
+		"it has no Node": {func(s *State, _ *Machine) { replaced(s, Machine{}) }, HoldDrain,
+			"Machine blue-3 takes its place"},
+		"it is not Available": {func(s *State, _ *Machine) { replaced(s, Machine{Joined: true}) }, HoldDrain,
+			"Machine blue-3 takes its"},
+		"it is": {func(s *State, _ *Machine) { replaced(s, Machine{Joined: true, Available: true}) }, Drain,
+			made + "is Available"},
+		"it finds no host": {func(s *State, _ *Machine) { replaced(s, Machine{NoHost: "none is free"}) }, Drain,
+			made + "finds no host: none is free"},
+		"it is gone": {func(_ *State, m *Machine) { m.Replacement = "blue-3" }, Drain, made + "is gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			leave := Leave{PreDrain: true, PreTerminate: true, Node: Node{Known: true}}
+			s := State{Pools: []Pool{{Name: "blue", Replicas: 2, Revision: "1", Completed: "1",
+				Room: Room{Hosts: 1, Replicas: 2},
+				Machines: []Machine{
+					{Name: "blue-1", Hosted: true, Joined: true, Available: true, Leave: leave},
+					{Name: "blue-2", Hosted: true, Joined: true, Available: true, Leave: leave, Deleting: true,
+						Succession: Succession{Deleted: now}},
+				}}}}
+			c.change(&s, &s.Pools[0].Machines[1])
+			leaves := Plan(s, &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}, now).Leaves
+			g.Expect(leaves).To(ContainElement(And(HaveField("Machine", "blue-2"), HaveField("Action", c.action),
+				HaveField("Message", HavePrefix(c.says)))))
+		})
+	}
 }

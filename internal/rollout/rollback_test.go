@@ -11,6 +11,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
@@ -54,7 +55,7 @@ func TestMarks(t *testing.T) {
 	g := NewWithT(t)
 	mark := Attempt{At: time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC), Failed: "a", Restored: "b", Why: "Machine x: it is ill"}
 	g.Expect(ParseAttempt(mark.String())).To(Equal(mark))
-	for _, none := range []string{"", "x", "2026-11-23T08:00:00Z a", "yesterday a b c"} {
+	for _, none := range []string{"", "x", "2026-11-23T08:00:00Z a", "2026-11-23T08:00:00Z a b", "yesterday a b c"} {
 		g.Expect(ParseAttempt(none)).To(BeZero(), none)
 	}
 }
@@ -87,6 +88,9 @@ func TestWhatIsNotRolledBack(t *testing.T) {
 		})
 	}
 	again := ok
+	again.Attempt, again.Owner, again.Field = Attempt{Failed: "new", Restored: "old"}, "flux (Apply)", "version"
+	NewWithT(t).Expect(failure.Refuse(again)).To(HaveSuffix("give it one that works. flux (Apply) writes its version"))
+	again = ok
 	again.Attempt = Attempt{Failed: "new", Restored: "older"}
 	NewWithT(t).Expect(failure.Refuse(again)).To(BeEmpty(), "another template was completed since")
 	again.Attempt = Attempt{Failed: "another", Restored: "old"}
@@ -117,6 +121,16 @@ func TestATemplateWithoutAHostIsNotJudged(t *testing.T) {
 	now = now.Add(result.Again)
 	g.Expect(result.Again).To(Equal(time.Second))
 	g.Expect(look().Failures).To(ConsistOf(HaveField("To", "old")))
+	for _, says := range []func(*Machine){
+		func(m *Machine) { m.Hosted = false }, // it lost its host
+		func(m *Machine) { m.Outdated = true },
+	} {
+		saved := machine
+		says(&machine)
+		g.Expect(look().Failures).To(BeEmpty())
+		g.Expect(pool.Trial).NotTo(BeZero())
+		machine = saved
+	}
 	pool.Paused = true
 	g.Expect(look().Failures).To(BeEmpty())
 	g.Expect(pool.Trial).To(BeZero(), "what is suspended begins anew")
@@ -261,4 +275,93 @@ func (d *deployment) names(template int) (names []string) {
 		}
 	}
 	return names
+}
+
+// What is known of the Machines that do not count yet is kept for each of them, however many others there are.
+func TestProofsAreOfMachinesThatDoNotCountYet(t *testing.T) {
+	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	pool := Pool{Name: "blue", Replicas: 70, Stock: Limits{Surge: 99}, Revision: "new", Completed: "old"}
+	add := func(name string, m Machine) {
+		m.Name, m.Created = name, now.Add(time.Duration(len(pool.Machines))*time.Second)
+		m.Hosted, m.Since = true, now.Add(-time.Hour)
+		pool.Machines = append(pool.Machines, m)
+	}
+	for i := range mostSubjects {
+		add(fmt.Sprintf("old-%d", i), Machine{Outdated: true, Joined: true})
+		add(fmt.Sprintf("coming-%d", i), Machine{Gated: true})
+	}
+	add("new", Machine{Gated: true, Joined: true})
+	add("gated", Machine{Gated: true, Joined: true, Outdated: true})
+	add("last", Machine{Gated: true})
+	result := Plan(State{Pools: []Pool{pool}},
+		&quoinv1.RolloutPolicySpec{PauseAfter: quoinv1.RolloutPauseEachMachine}, now)
+	NewWithT(t).Expect(result.Progress[0].Proofs).To(ConsistOf(Proof{Machine: "new", Since: now},
+		Proof{Machine: "gated", Since: now}))
+}
+
+// What looks found proves that a Machine works, or that its template does not, or neither.
+func TestWhatLooksSayOfATemplate(t *testing.T) {
+	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	hour := now.Add(-time.Hour)
+	type state struct {
+		machine *Machine
+		record  *quoinv1.RolloutValidationStatus
+	}
+	blamed := func(s state) {
+		s.record.Results = []quoinv1.RolloutCheckResult{{Name: "Pods", Status: quoinv1.RolloutCheckFailed, Message: "ill",
+			Machines: []string{"blue-2"}}}
+	}
+	for name, c := range map[string]struct {
+		change         func(state)
+		proves, failed bool
+	}{
+		"one look found nothing": {change: func(s state) {
+			s.record.Machines = []quoinv1.RolloutValidatedMachine{{Name: "blue-2", MachineDeployment: "blue", Successes: 1,
+				HealthySince: metav1.NewTime(hour), LastLookTime: metav1.NewTime(now)}}
+		}, proves: true},
+		"nobody looked":             {change: func(s state) { s.record.Digest = "another" }},
+		"another pool is looked at": {change: func(s state) { s.record.MachineDeployment = "green" }, proves: true},
+		"another pool was looked at": {change: func(s state) {
+			s.record.MachineDeployment, s.record.Since = "green", metav1.Time{}
+		}},
+		"looks find something elsewhere": {change: func(s state) {
+			blamed(s)
+			s.record.Results[0].Machines = []string{"blue-1"}
+		}, proves: true},
+		"they found that before": {change: func(s state) {
+			blamed(s)
+			s.record.Results[0].Machines, s.record.LastLookTime = nil, metav1.NewTime(hour.Add(-time.Second))
+		}},
+		"looks find something with it": {change: blamed, failed: true},
+		"with another pool's looks": {change: func(s state) {
+			blamed(s)
+			s.record.MachineDeployment = "green"
+		}, proves: true},
+		"they are over":                {change: func(s state) { blamed(s); s.record.Since = metav1.Time{} }},
+		"it is of an earlier template": {change: func(s state) { blamed(s); s.machine.Outdated = true }},
+		"for a second less than 15 minutes": {change: func(s state) {
+			blamed(s)
+			s.record.Since = metav1.NewTime(now.Add(-899 * time.Second))
+		}},
+		"for 15 minutes, and that is long enough": {change: func(s state) {
+			blamed(s)
+			s.record.Since = metav1.NewTime(now.Add(-900 * time.Second))
+		}, failed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			policy := &quoinv1.RolloutPolicySpec{OnFailure: quoinv1.RolloutFailureRollback,
+				Validation: &quoinv1.RolloutValidation{}}
+			machine := Machine{Name: "blue-2", Admitted: hour, Hosted: true, Joined: true, Gated: true, Since: hour}
+			record := &quoinv1.RolloutValidationStatus{MachineDeployment: "blue", Digest: validationDigest(policy),
+				Since: metav1.NewTime(hour), LastLookTime: metav1.NewTime(now)}
+			c.change(state{&machine, record})
+			pool := Pool{Name: "blue", Replicas: 1, Stock: Limits{Surge: 1}, Revision: "new", Completed: "old",
+				Trial:    Trial{Revision: "new", Since: hour},
+				Machines: []Machine{{Name: "blue-1", Outdated: true, Hosted: true, Joined: true}, machine}}
+			result := Plan(State{Pools: []Pool{pool}, Validation: record}, policy, now)
+			g.Expect(result.Progress[0].Proofs).To(HaveLen(map[bool]int{true: 1}[c.proves]))
+			g.Expect(result.Failures).To(HaveLen(map[bool]int{true: 1}[c.failed]))
+		})
+	}
 }

@@ -22,10 +22,7 @@ func Of(policies []quoinv1.RolloutPolicy, cluster string) *quoinv1.RolloutPolicy
 	var first *quoinv1.RolloutPolicy
 	for i := range policies {
 		p := &policies[i]
-		if p.Spec.ClusterName != cluster || !p.DeletionTimestamp.IsZero() {
-			continue
-		}
-		if first == nil || older(p, first) {
+		if p.Spec.ClusterName == cluster && p.DeletionTimestamp.IsZero() && (first == nil || older(p, first)) {
 			first = p
 		}
 	}
@@ -33,10 +30,7 @@ func Of(policies []quoinv1.RolloutPolicy, cluster string) *quoinv1.RolloutPolicy
 }
 
 func older(a, b *quoinv1.RolloutPolicy) bool {
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	return a.Name < b.Name
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
 }
 
 // Select is the place of the group that a MachineDeployment belongs to; -1 when the policy does not select it. All have
@@ -48,9 +42,6 @@ func Select(policy *quoinv1.RolloutPolicySpec, name string, has map[string]strin
 	for i, group := range policy.Groups {
 		if slices.Contains(group.MachineDeployments.Names, name) {
 			return i, nil
-		}
-		if group.MachineDeployments.Labels == nil {
-			continue
 		}
 		selector, err := metav1.LabelSelectorAsSelector(group.MachineDeployments.Labels)
 		if err != nil {

@@ -91,7 +91,7 @@ func (p *planner) nextSelected(pool *rules) (victim *Machine, reason Reason, why
 	if !victim.inService() {
 		have = pool.Replicas - pool.replacing()
 	}
-	if have-1 < pool.Replicas-missing || pool.Replicas == 0 {
+	if have-1 < pool.Replicas-missing {
 		return nil, RollingOut, fmt.Sprintf("%s: %d of %d Machines are available, and %d may be missing", says,
 			pool.inService(), pool.Replicas, missing)
 	}

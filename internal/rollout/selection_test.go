@@ -5,7 +5,11 @@ package rollout
 
 import (
 	"testing"
+	"time"
 
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -99,5 +103,112 @@ func TestASelectedMachineStaysWhereNoneMayBeMissing(t *testing.T) {
 	}
 	if p := f.result.Progress[0]; p.Reason != Limited || p.Outdated != 1 || p.Done != 1 {
 		t.Fatalf("%+v", p)
+	}
+}
+
+// Of a pool of three in which all but one are marked the oldest is deleted, and what keeps it is said.
+func TestWhichSelectedMachineIsDeleted(t *testing.T) {
+	hour := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	type state struct {
+		*Pool
+		policy *quoinv1.RolloutPolicySpec
+	}
+	minAvailable := func(s state, n int32) {
+		s.policy.Strategy = &quoinv1.RolloutStrategy{}
+		s.policy.Strategy.MinAvailable = ptr.To(intstr.FromInt32(n))
+	}
+	onItsWay := func(m *Machine) { m.Gated, m.Available, m.Admitted = true, false, hour }
+	const says = "Machine a is to be replaced (marked)"
+	const limited = says + ", and no Machine may be missing meanwhile: "
+	for name, c := range map[string]struct {
+		change func(state)
+		// deleted is a Machine, and without one why is what the pool waits for.
+		deleted string
+		reason  Reason
+		why     string
+	}{
+		"one is": {func(state) {}, "a", RollingOut, "Machine a: marked"},
+		"one that is on its way is": {func(s state) {
+			s.Machines[1].NeedsUpdate = ""
+			onItsWay(&s.Machines[0])
+		}, "a", RollingOut, "Machine a: it is healthy"},
+		"one that waits for its admission is not": {func(s state) {
+			s.Machines[0].Hosted, s.Machines[1].NeedsUpdate = false, ""
+		}, "", RollingOut, "Machine a: nothing is being replaced"},
+		"of a pool without replicas none is": {func(s state) { s.Replicas = 0 }, "", Limited, limited +
+			"set the policy's maxUnavailable to 1 or more, or spec.whenNoSpare to RemoveFirst"},
+		"of a pool of one that is asked for it is not": {func(s state) {
+			s.Replicas, s.Machines = 1, s.Machines[:1]
+			minAvailable(s, 1)
+		}, "", Limited, limited + "minAvailable asks for 1 of 1: lower it"},
+		"outdated ones come first": {func(s state) { s.Machines[2].Outdated = true }, "", RollingOut,
+			says + " when the outdated ones are"},
+		"nothing is terminated": {func(s state) {
+			s.policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
+			guard(s.Machines)
+		}, "", DrainOff, says + ": " + drainIsOff},
+		"hooks come first": {func(s state) { s.policy.Drain = &quoinv1.RolloutDrain{} }, "", RollingOut, says},
+		"as many are asked for": {func(s state) { minAvailable(s, 3) }, "", Limited,
+			limited + "minAvailable asks for 3 of 3: lower it"},
+		"more are asked for": {func(s state) { minAvailable(s, 4) }, "", Limited,
+			limited + "minAvailable asks for 4 of 3: lower it"},
+		"fewer are asked for": {func(s state) { minAvailable(s, 2) }, "a", RollingOut, "Machine a: marked"},
+		"the limits let none be missing": {func(s state) {
+			minAvailable(s, 1)
+			s.Stock.Unavailable = 0
+		}, "", Limited, limited + "set maxUnavailable of MachineDeployment blue to 1 or more, or spec.whenNoSpare to " +
+			"RemoveFirst"},
+		"one is missing": {func(s state) { s.Machines[2].Available = false }, "", RollingOut,
+			says + ": 2 of 3 Machines are available, and 1 may be missing"},
+		"two may be": {func(s state) {
+			s.Machines[2].Available, s.Stock.Unavailable = false, 2
+		}, "a", RollingOut, "Machine a: marked"},
+		"two may be, and none that is not marked counts": {func(s state) {
+			s.Machines[2].Available, s.Machines[2].NeedsUpdate, s.Stock.Unavailable = false, "marked", 2
+		}, "", RollingOut, says + ": 2 of 3 Machines are available, and 1 may be missing"},
+		"one that is broken is, whatever is missing": {func(s state) {
+			s.Machines[1].Unhealthy, s.Machines[2].Available = "gone", false
+		}, "b", RollingOut, "Machine b: marked"},
+		"of two that are broken the place of one is awaited": {func(s state) {
+			s.Machines[1].Unhealthy, s.Machines[2].Deleting, s.Machines[2].NeedsUpdate = "gone", true, "marked"
+		}, "", RollingOut, "Machine b is to be replaced (marked): 1 of 3 Machines are available, and 1 may be missing"},
+		"nobody looked yet whether the Cluster is in order": {func(s state) {
+			s.policy.Validation = &quoinv1.RolloutValidation{}
+		}, "", Validating, says + ": the Cluster is validated: 0 of 2 looks in a row found nothing"},
+		"what takes its place is marked too": {func(s state) {
+			onItsWay(&s.Machines[1])
+			s.Machines[1].Unhealthy = "gone"
+		}, "b", RollingOut, "Machine b: gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			pool := Pool{Name: "blue", Replicas: 3, Revision: "1", Completed: "1", Stock: Limits{Surge: 1, Unavailable: 1}}
+			for _, name := range []string{"a", "b", "c"} {
+				pool.Machines = append(pool.Machines, Machine{Name: name, Hosted: true, Joined: true, Available: true,
+					Since: hour, NeedsUpdate: map[string]string{"a": "marked", "b": "marked"}[name]})
+			}
+			policy := &quoinv1.RolloutPolicySpec{}
+			c.change(state{&pool, policy})
+			result := Plan(State{Pools: []Pool{pool}}, policy, hour)
+			deleted := ""
+			for _, d := range result.Decisions {
+				if d.Action == Delete {
+					deleted += d.Machine
+				}
+			}
+			g.Expect(deleted).To(Equal(c.deleted))
+			if deleted != "" {
+				g.Expect(result.Progress[0].Selected).To(Equal(deleted))
+			}
+			g.Expect(result.Progress[0].Reason).To(Equal(c.reason))
+			g.Expect(result.Progress[0].Message).To(Equal(c.why))
+		})
+	}
+}
+
+// guard the Machines as the controller does before a rollout deletes them.
+func guard(machines []Machine) {
+	for i := range machines {
+		machines[i].Leave.PreDrain, machines[i].Leave.PreTerminate = true, true
 	}
 }

@@ -37,6 +37,9 @@ type Pool struct {
 	Paused bool
 	// OnDelete MachineDeployments have Machines replaced that somebody deletes, which a rollout does.
 	OnDelete bool
+	// Unsupported says why no Machine of the present template would start beside the API servers that run; empty when one
+	// would.
+	Unsupported string
 	// Stock are the limits of the MachineDeployment itself, which Cluster API keeps to.
 	Stock Limits
 	// Revision is the MachineSet of the present template; empty while there is none.

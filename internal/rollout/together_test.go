@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -132,6 +133,60 @@ func TestNothingIsDeletedThatIsNotToBeDrained(t *testing.T) {
 		for _, d := range Plan(State{Pools: []Pool{pool}}, policy, eight).Decisions {
 			NewWithT(t).Expect(d.Action).NotTo(Equal(Delete), "%+v", d)
 		}
+	}
+}
+
+// None is deleted, and what Cluster API deletes is not drained, while what takes its place would not start.
+//
+// Proves: R3
+func TestNothingLeavesForWhatMayNotStart(t *testing.T) {
+	const why = "MachineDeployment blue is newer"
+	canary := Machine{Name: "blue-4", Admitted: eight.Add(-time.Minute), Created: eight.Add(-time.Minute), Gated: true,
+		NoHost: "no free host matches"}
+	selected, old, leaver := serving("blue-1"), serving("blue-1"), serving("blue-1")
+	selected.Outdated, selected.NeedsUpdate, old.Returns = false, "needs-update on its Node", true
+	leaver.Deleting, leaver.Leave.Held = true, eight.Add(-time.Minute)
+	policy := &quoinv1.RolloutPolicySpec{WhenNoSpare: quoinv1.RolloutWithoutSpareRemoveFirst,
+		Drain: &quoinv1.RolloutDrain{}}
+	for name, pool := range map[string]Pool{
+		"without a spare": {Stock: Limits{Surge: 1}, Machines: []Machine{old, canary}},
+		"selected":        {Completed: "2", Stock: Limits{Surge: 1}, Machines: []Machine{selected}},
+		"on delete":       {OnDelete: true, Machines: []Machine{serving("blue-1")}},
+		"by Cluster API":  {Stock: Limits{Unavailable: 1}, Machines: []Machine{leaver}},
+	} {
+		g := NewWithT(t)
+		pool.Name, pool.Replicas, pool.Revision = "blue", 1, "2"
+		leaves := func(unsupported string) bool {
+			pool.Unsupported = unsupported
+			result := Plan(State{Pools: []Pool{pool}}, policy, eight)
+			return slices.ContainsFunc(slices.Concat(result.Decisions, result.Leaves), func(d Decision) bool {
+				return d.Action == Delete || d.Action == Drain
+			})
+		}
+		g.Expect(leaves("")).To(BeTrue(), name)
+		g.Expect(leaves(why)).To(BeFalse(), name)
+	}
+}
+
+// What is deleted and gets no successor, because as many stay as are wanted, does not wait for one that would not start.
+// A new Machine without a host is none of these.
+func TestWhatIsNotReplacedLeavesWhateverMayNotStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		replicas int
+		beside   []Machine
+		want     Action
+	}{
+		"scaled down":                    {1, []Machine{serving("blue-2")}, Drain},
+		"more stay than are wanted":      {1, []Machine{serving("blue-2"), serving("blue-3")}, Drain},
+		"one is to take its place":       {2, []Machine{serving("blue-2")}, HoldDrain},
+		"and is there, but cannot start": {2, []Machine{serving("blue-2"), {Name: "blue-3", Created: eight}}, HoldDrain},
+	} {
+		leaver := serving("blue-1")
+		leaver.Deleting, leaver.Leave.Held = true, eight.Add(-time.Minute)
+		pool := Pool{Name: "blue", Replicas: c.replicas, Revision: "2", Stock: Limits{Unavailable: 1},
+			Unsupported: "MachineDeployment blue is newer", Machines: append([]Machine{leaver}, c.beside...)}
+		leaves := Plan(State{Pools: []Pool{pool}}, &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}, eight).Leaves
+		NewWithT(t).Expect(leaves).To(ContainElement(And(HaveField("Machine", "blue-1"), HaveField("Action", c.want))), name)
 	}
 }
 

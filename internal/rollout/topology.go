@@ -55,6 +55,9 @@ func (p Pool) maxUnavailableOf() string {
 	return p.setIn("maxUnavailable", "rollout.strategy.rollingUpdate.maxUnavailable")
 }
 
+// AnnotationsOf says where annotations of the MachineDeployment are set.
+func (p Pool) AnnotationsOf() string { return p.setIn("annotations", "metadata.annotations") }
+
 // setIn names a field of the MachineDeployment, or that of the topology which it comes from: what is set in a
 // MachineDeployment that a topology owns is taken back.
 func (p Pool) setIn(field, ofTopology string) string {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
@@ -41,17 +42,15 @@ type leaving struct {
 }
 
 func leavingBy(strategy *quoinv1.RolloutStrategy, pool Pool) (l leaving, err error) {
-	if strategy == nil {
-		return l, nil
-	}
-	l.waves = strategy.Waves == quoinv1.RolloutWavesFailureDomain
-	if strategy.MinAvailable != nil {
-		l.least, err = intstr.GetScaledValueFromIntOrPercent(strategy.MinAvailable, pool.Replicas, true)
+	asked := ptr.Deref(strategy, quoinv1.RolloutStrategy{})
+	l.waves = asked.Waves == quoinv1.RolloutWavesFailureDomain
+	if asked.MinAvailable != nil {
+		l.least, err = intstr.GetScaledValueFromIntOrPercent(asked.MinAvailable, pool.Replicas, true)
 	}
 	if err != nil {
-		return l, fmt.Errorf("minAvailable: %w", err)
+		err = fmt.Errorf("minAvailable: %w", err)
 	}
-	return l, nil
+	return l, err
 }
 
 // onDelete are the limits of a pool whose Machines a rollout deletes: none is made beforehand, so at least one is
@@ -306,17 +305,7 @@ func foremost(of []*Machine) *Machine {
 		return nil
 	}
 	rank := func(m *Machine) int {
-		switch {
-		case m.Condemned:
-			return 0
-		case !m.inService():
-			return 1
-		case m.Marked:
-			return 2
-		case m.Last:
-			return 4
-		}
-		return 3
+		return slices.Index([]bool{m.Condemned, !m.inService(), m.Marked, !m.Last, true}, true)
 	}
 	return slices.MinFunc(of, func(a, b *Machine) int { return cmp.Compare(rank(a), rank(b)) })
 }

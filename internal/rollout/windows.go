@@ -65,28 +65,26 @@ func read(of quoinv1.RolloutWindow) (window, error) {
 // opens is when the window opens on a day; what the clock leaves out begins at its change, and what comes twice at the
 // first.
 func (w window) opens(year int, month time.Month, day int) time.Time {
-	is := func(t time.Time) bool { return t.Hour() == w.hour && t.Minute() == w.minute }
+	asked := time.Date(year, month, day, w.hour, w.minute, 0, 0, time.UTC)
 	at := time.Date(year, month, day, w.hour, w.minute, 0, 0, w.zone)
 	since, until := at.ZoneBounds()
-	switch noon := time.Date(year, month, day, w.hour, w.minute, 0, 0, time.UTC); {
-	case !is(at) && wall(at).After(noon):
+	// What the clock leaves out was taken for a time beside its change.
+	switch assumed := asked.Sub(at); {
+	case offset(at) > assumed:
 		return since
-	case !is(at):
+	case offset(at) < assumed:
 		return until
-	case since.IsZero():
-		return at
 	}
-	_, before := since.Add(-1).Zone()
-	_, now := at.Zone()
-	if first := at.Add(time.Duration(now-before) * time.Second); first.Before(since) && is(first) {
+	if first := at.Add(offset(at) - offset(since.Add(-time.Second))); first.Before(since) {
 		return first
 	}
 	return at
 }
 
-// wall is what the clock on the wall shows, as if it were in UTC.
-func wall(t time.Time) time.Time {
-	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, time.UTC)
+// offset of the clock on the wall from UTC.
+func offset(at time.Time) time.Duration {
+	_, east := at.Zone()
+	return time.Duration(east) * time.Second
 }
 
 // openings of all windows between two times and around them, in their order; those that meet are one.
@@ -101,8 +99,8 @@ func openings(windows []quoinv1.RolloutWindow, since, until time.Time) ([]openin
 			is := at.In(w.zone)
 			return time.Date(is.Year(), is.Month(), is.Day()+offset, 12, 0, 0, 0, time.UTC)
 		}
-		last := noon(until, week+1)
-		for day := noon(since, -week-1); !day.After(last); day = day.AddDate(0, 0, 1) {
+		last := noon(until, week)
+		for day := noon(since, -week); !day.After(last); day = day.AddDate(0, 0, 1) {
 			if slices.Contains(w.days, day.Weekday()) {
 				from := w.opens(day.Year(), day.Month(), day.Day())
 				all = append(all, opening{from, from.Add(w.lasts)})

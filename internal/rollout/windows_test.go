@@ -71,6 +71,8 @@ func TestWindowsOpen(t *testing.T) {
 			"2026-11-23T12:00:00Z", "", "2026-11-23T15:00:00Z"},
 		"no such time on that day, so at the change": {[]quoinv1.RolloutWindow{windowOf("02:30", 60, vienna, "Sunday")},
 			"2026-03-28T12:00:00Z", "", "2026-03-29T01:00:00Z"},
+		"no such time in the west": {[]quoinv1.RolloutWindow{windowOf("02:30", 60, "America/New_York", "Sunday")},
+			"2026-03-07T12:00:00Z", "", "2026-03-08T07:00:00Z"},
 		"open from the change": {[]quoinv1.RolloutWindow{windowOf("02:30", 60, vienna, "Sunday")},
 			"2026-03-29T01:59:00Z", "2026-03-29T02:00:00Z", "2026-04-05T00:30:00Z"},
 		"twice on that day, so at the first": {[]quoinv1.RolloutWindow{windowOf("02:30", 60, vienna, "Sunday")},
@@ -111,6 +113,7 @@ func TestWindowsThatCannotBeKept(t *testing.T) {
 	g.Expect(Window(windowOf("22:00", 60, "Local"))).To(MatchError(ContainSubstring("whatever the manager runs with")))
 	g.Expect(Window(windowOf("24:00", 60, ""))).To(MatchError(ContainSubstring("no time of day")))
 	g.Expect(Window(windowOf("22:00", 0, ""))).To(MatchError(ContainSubstring("never opens")))
+	g.Expect(Window(quoinv1.RolloutWindow{Start: "22:00"})).To(MatchError(ContainSubstring("never opens")))
 	g.Expect(Window(windowOf("22:00", 60, "", "Someday"))).To(MatchError(ContainSubstring("never opens")))
 	g.Expect(Window(windowOf("22:00", 60, "Asia/Kathmandu", "Sunday"))).To(Succeed())
 	policy := &quoinv1.RolloutPolicySpec{Windows: []quoinv1.RolloutWindow{windowOf("22:00", 60, "Europe/Wien")}}

@@ -20,23 +20,23 @@ func LeftBehind(policies []Policy, world World, target string) (refusal, warning
 	if err != nil || len(servers) == 0 {
 		return "", ""
 	}
-	refusal = Summary(tooOld(policies, world, to))
+	refusal = Summary(TooOld(policies, world, to))
 	if refusal == "" && later(to, servers[0]) && distance(to, servers[0]) == 1 {
 		workers := slices.DeleteFunc(slices.Clone(world.Components), func(r Running) bool { return r.Component != Kubelet })
 		done := World{APIServers: []string{target}, Components: workers}
 		ordinary, _ := Split(policies)
 		following := to.IncMinor()
-		if then := Summary(tooOld(ordinary, done, &following)); then != "" {
+		if then := Summary(TooOld(ordinary, done, &following)); then != "" {
 			warning = fmt.Sprintf("the minor after %s will need newer workers: %s", target, then)
 		}
 	}
 	return refusal, warning
 }
 
-// tooOld lists the components that would be too old once an API server had the target version. What is no worse by that
+// TooOld lists the components that would be too old once an API server had the target version. What is no worse by that
 // is no reason to keep a control plane from it: bounds count minors, so nothing gets worse beside a further API server
 // of a minor that one has already, also of another patch and while others are of the minor before.
-func tooOld(policies []Policy, world World, target *semver.Version) []Violation {
+func TooOld(policies []Policy, world World, target *semver.Version) []Violation {
 	var behind []Violation
 	servers := parsed(world.APIServers)
 	for _, policy := range policies {

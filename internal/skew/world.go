@@ -32,6 +32,8 @@ type Running struct {
 	APIServer string
 	// Kubelet is the version of the kubelet of its own node; empty when that is not known.
 	Kubelet string
+	// Kept: nobody here ever gives it another version.
+	Kept bool
 }
 
 // Violation is a version that a policy does not allow.

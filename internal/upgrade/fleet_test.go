@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
@@ -35,7 +36,9 @@ type fleet struct {
 	// proxy: there is a kube-proxy among the add-ons, and pathSkipped: no check looks at the way of the versions.
 	proxy, pathSkipped bool
 	pools              []pool
-	checks             []Check
+	// others are the versions of kubelets that no pool has.
+	others []string
+	checks []Check
 	// blocks is why checks do not pass; empty when they do.
 	blocks string
 	// windows are in UTC, and end on the day on which they begin.
@@ -117,6 +120,7 @@ func (f *fleet) world() World {
 	if f.addons != f.plane.spec {
 		w.ControlPlane.Addons, w.ControlPlane.AddonsHeld = "kube-proxy is "+f.addons, f.held()
 	}
+	w.Others = f.state().Others
 	for _, p := range f.pools {
 		w.Nodes["MachineDeployment "+p.name] = p.placed()
 		w.Pools = append(w.Pools, Pool{Name: p.name, Runs: p.nodes, Unsettled: p.unsettled(), Paused: p.paused,
@@ -198,11 +202,28 @@ func (f *fleet) advance() bool {
 		return true
 	}
 	for i := range f.pools {
-		if f.roll(&f.pools[i]) {
+		if f.turn(f.pools[i].name) && f.roll(&f.pools[i]) {
 			return true
 		}
 	}
 	return false
+}
+
+// turn reports whether the RolloutPolicy lets a pool be rolled out: of those that it selects none while there is
+// something outdated in a group before, but for one that is suspended.
+func (f *fleet) turn(name string) bool {
+	free := true
+	for _, group := range f.rollout.Groups {
+		first := group.MachineDeployments.Names[0]
+		suspended := ptr.Deref(group.Suspend, false)
+		if first == name {
+			return free
+		}
+		free = free && (suspended || !slices.ContainsFunc(f.pools, func(p pool) bool {
+			return p.name == first && p.unsettled() != ""
+		}))
+	}
+	return true
 }
 
 // state is what a preflight sees inside the Cluster.
@@ -214,6 +235,9 @@ func (f *fleet) state() plan.State {
 	for _, p := range f.pools {
 		state.Pools = append(state.Pools, plan.Pool{Object: p.name, Versions: p.nodes,
 			Stays: f.upgrade.Spec.Workers == quoinv1.UpgradeWorkersAsNeeded})
+	}
+	for _, version := range f.others {
+		state.Others = append(state.Others, skew.Running{Component: skew.Kubelet, Version: version, Object: "Machine lone"})
 	}
 	return state
 }
@@ -237,7 +261,8 @@ func (f *fleet) noPath() string {
 // chain is what Cluster API does with a topology: a minor at a time, and the pools at the end.
 func (f *fleet) chain() bool {
 	ahead := skew.Older(f.topologyVersion, f.plane.spec)
-	if f.topology == nil || ahead || f.plane.unsettled() != "" || f.addons != f.plane.spec {
+	follow := f.addons != f.plane.spec && !f.held() // nobody waits for them, but they are quick
+	if f.topology == nil || ahead || f.plane.unsettled() != "" || follow {
 		return false
 	}
 	if f.plane.spec != f.topologyVersion {

@@ -298,8 +298,8 @@ func (t *deliberation) run(step *quoinv1.UpgradeStep) bool {
 			return true
 		}
 		t.start(step)
-		if t.ControlPlane.AddonsHeld {
-			// Steps go one after another, so the workers that it waits for are raised by somebody else, or not at all.
+		if t.proxyWaits() {
+			// The pools that it waits for come before, so what is left is of no pool, and a person's.
 			t.holds(step, quoinv1.AddonsHeldReason, t.ControlPlane.Addons)
 			return false
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
@@ -30,6 +31,7 @@ func drawn(t *rapid.T) *fleet {
 	f.plane = pool{name: "QuoinControlPlane prod", spec: version,
 		nodes: slices.Repeat([]string{version}, rapid.SampledFrom([]int{1, 3}).Draw(t, "replicas"))}
 	f.addons, f.proxy = version, rapid.Bool().Draw(t, "kube-proxy")
+	f.pathSkipped = rapid.Bool().Draw(t, "the path is skipped")
 	if rapid.Bool().Draw(t, "topology") {
 		f.topology, f.topologyVersion = patches, version
 	} else {
@@ -41,6 +43,9 @@ func drawn(t *rapid.T) *fleet {
 		runs := patches[rapid.IntRange(max(0, at-2), at).Draw(t, "pool")]
 		f.pools = append(f.pools, pool{name: fmt.Sprint("pool-", i), spec: runs,
 			nodes: slices.Repeat([]string{runs}, rapid.IntRange(0, 2).Draw(t, "nodes"))})
+	}
+	for i := range rapid.IntRange(0, 3).Draw(t, "groups") {
+		f.rollout.Groups = append(f.rollout.Groups, group(fmt.Sprint("pool-", rapid.IntRange(0, 2).Draw(t, "group")), i))
 	}
 	return f
 }
@@ -139,21 +144,155 @@ func TestUpgradesEndWhateverHappens(t *testing.T) {
 	}
 }
 
-// Add-ons that wait for the kubelets of workers keep nobody from raising these: who has the way of the versions checked
-// learns that no policy allows it, and who skips that gets to the end.
-func TestAddonsThatWaitForWorkersDoNotKeepThemBack(t *testing.T) {
-	for _, skipped := range []bool{false, true} {
+// group of a RolloutPolicy that selects one pool.
+func group(pool string, place int) quoinv1.RolloutGroup {
+	return quoinv1.RolloutGroup{Name: fmt.Sprint("group-", place),
+		MachineDeployments: quoinv1.RolloutSelector{Names: []string{pool}}}
+}
+
+// through carries an upgrade out as far as it gets by itself, and returns why it stays there.
+func (f *fleet) through() metav1.Condition {
+	var last metav1.Condition
+	for range 200 {
+		d := f.step(false)
+		last = *meta.FindStatusCondition(d.Status.Conditions, quoinv1.ClusterUpgradeProgressingCondition)
+		f.advance()
+	}
+	return last
+}
+
+// A kube-proxy that waits for kubelets is never waited for before these are raised, however the plan began: who has the
+// way of the versions checked learns that no policy allows it, unless only pools are left, and who skips that gets to
+// the end.
+func TestAKubeProxyThatWaitsForWorkersComesAfterThem(t *testing.T) {
+	for name, begins := range map[string]func(*fleet){
+		"the control plane is there": func(f *fleet) {
+			f.plane.spec, f.plane.nodes = "v1.36.3", []string{"v1.36.3"}
+		},
+		"one hop":               func(*fleet) {},
+		"pools stay":            func(f *fleet) { f.upgrade.Spec.Workers = quoinv1.UpgradeWorkersAsNeeded },
+		"two hops":              twoHops,
+		"two hops, pools stay":  func(f *fleet) { twoHops(f); f.upgrade.Spec.Workers = quoinv1.UpgradeWorkersAsNeeded },
+		"a topology":            func(f *fleet) { f.topology, f.topologyVersion = patches, "v1.35.4" },
+		"a topology, two hops":  func(f *fleet) { f.topology, f.topologyVersion = patches, "v1.34.4"; twoHops(f) },
+		"the policy comes late": func(f *fleet) { f.policies, _ = skew.Policies("") },
+	} {
+		for _, skipped := range []bool{false, true} {
+			f := newFleet("v1.36.3")
+			f.policies, _ = skew.Policies("Kubernetes-1.24")
+			f.plane = pool{name: "QuoinControlPlane prod", spec: "v1.35.4", nodes: []string{"v1.35.4"}}
+			f.pools = []pool{{name: "blue", spec: "v1.35.4", nodes: []string{"v1.35.4", "v1.35.4"}}}
+			f.addons, f.proxy, f.pathSkipped = "v1.35.4", true, skipped
+			begins(f)
+			late := name == "the policy comes late"
+			for late && f.plane.spec != "v1.36.3" {
+				f.step(false)
+				f.advance()
+			}
+			f.policies, _ = skew.Policies("Kubernetes-1.24")
+			last := f.through()
+			ends := skipped || late || name == "the control plane is there"
+			if f.completed() != ends || f.passed != ends || ends && f.addons != "v1.36.3" {
+				t.Errorf("%s, skipped %v: completed %v, kube-proxy %s: %s: %s", name, skipped, f.completed(), f.addons,
+					last.Message, strings.Join(f.writes, "\n"))
+			}
+		}
+	}
+}
+
+func twoHops(f *fleet) {
+	f.upgrade.Spec.Via = nil
+	if f.plane.spec, f.plane.nodes, f.addons = "v1.34.4", []string{"v1.34.4"}, "v1.34.4"; f.topology == nil {
+		f.upgrade.Spec.Via = []string{"v1.35.4"}
+	}
+	f.pools = []pool{{name: "blue", spec: "v1.34.4", nodes: []string{"v1.34.4", "v1.34.4"}}}
+}
+
+// A kubelet of no pool is nobody's here: add-ons that wait for it wait for a person, who is asked, also when the status
+// was lost. It goes on as soon as that is done.
+func TestAddonsThatWaitForAKubeletOfNoPoolArePeoples(t *testing.T) {
+	f := newFleet("v1.36.3")
+	f.policies, _ = skew.Policies("Kubernetes-1.24")
+	f.plane = pool{name: "QuoinControlPlane prod", spec: "v1.35.4", nodes: []string{"v1.35.4"}}
+	f.addons, f.proxy, f.pathSkipped, f.others = "v1.35.4", true, true, []string{"v1.35.4"}
+	for range 2 {
+		if held := f.through(); held.Status != "False" || held.Reason != quoinv1.AddonsHeldReason ||
+			!strings.Contains(held.Message, "kube-proxy is v1.35.4") || f.completed() {
+			t.Fatalf("held is %+v: %s", held, strings.Join(f.writes, "\n"))
+		}
+		if step := f.upgrade.Status.Step; !strings.HasSuffix(step, string(quoinv1.UpgradeStepAddons)) {
+			t.Fatalf("it waits at step %s", step)
+		}
+		f.upgrade.Status = quoinv1.ClusterUpgradeStatus{}
+	}
+	f.others = nil
+	if f.through(); !f.completed() || f.addons != "v1.36.3" {
+		t.Fatalf("kube-proxy is %s: %s", f.addons, strings.Join(f.writes, "\n"))
+	}
+}
+
+// A RolloutPolicy that changes meanwhile has no pool raised beside one that has begun, but for one that it suspends.
+func TestAPoolThatHasBegunIsFinishedFirst(t *testing.T) {
+	for _, suspends := range []bool{false, true} {
 		f := newFleet("v1.36.3")
-		f.policies, _ = skew.Policies("Kubernetes-1.24")
-		f.plane = pool{name: "QuoinControlPlane prod", spec: "v1.36.3", nodes: []string{"v1.36.3"}}
-		f.pools = []pool{{name: "blue", spec: "v1.35.4", nodes: []string{"v1.35.4", "v1.35.4"}}}
-		f.addons, f.proxy, f.pathSkipped = "v1.35.4", true, skipped
-		for range 100 {
-			f.step(false)
+		f.plane = pool{name: "QuoinControlPlane prod", spec: "v1.35.4", nodes: []string{"v1.35.4"}}
+		f.addons = "v1.35.4"
+		for _, pool := range []string{"a", "b", "c"} {
+			f.pool(pool + ":v1.35.4")
+		}
+		f.rollout.Groups = []quoinv1.RolloutGroup{group("c", 0), group("b", 1)}
+		for range 200 {
+			if f.step(false); f.pools[2].spec == "v1.36.3" {
+				break
+			}
 			f.advance()
 		}
-		if f.completed() != skipped || f.passed != skipped || skipped && f.addons != "v1.36.3" {
-			t.Errorf("skipped %v: completed %v, kube-proxy %s: %s", skipped, f.completed(), f.addons, f.writes)
+		f.frozen = true
+		f.rollout.Groups = []quoinv1.RolloutGroup{group("b", 0), group("c", 1)}
+		f.rollout.Groups[1].Suspend = ptr.To(suspends)
+		f.through()
+		if raised := f.pools[1].spec == "v1.36.3"; raised != suspends || f.pools[2].spec != "v1.36.3" {
+			t.Errorf("suspended %v: b has %s, c has %s", suspends, f.pools[1].spec, f.pools[2].spec)
+		}
+		f.frozen = false
+		if f.through(); !f.completed() {
+			t.Errorf("suspended %v: it does not end: %s", suspends, strings.Join(f.writes, "\n"))
+		}
+	}
+}
+
+// Pools are raised as the RolloutPolicy has them: by its groups, then those that it does not select, and last those of
+// a group that is suspended, which others would else wait for though the policy has them wait for nobody.
+func TestPoolsAreRaisedInTheOrderOfTheRolloutPolicy(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy func(*quoinv1.RolloutPolicySpec)
+		want   []string
+	}{
+		"no policy": {policy: func(*quoinv1.RolloutPolicySpec) {}, want: []string{"a", "b", "c", "d"}},
+		"groups": {want: []string{"d", "b", "a", "c"}, policy: func(s *quoinv1.RolloutPolicySpec) {
+			s.Groups = []quoinv1.RolloutGroup{group("d", 0), group("b", 1)}
+		}},
+		"one is suspended": {want: []string{"b", "a", "c", "d"}, policy: func(s *quoinv1.RolloutPolicySpec) {
+			s.Groups = []quoinv1.RolloutGroup{group("d", 0), group("b", 1)}
+			s.Groups[0].Suspend = ptr.To(true)
+		}},
+	} {
+		f := newFleet("v1.36.3")
+		f.plane = pool{name: "QuoinControlPlane prod", spec: "v1.35.4", nodes: []string{"v1.35.4"}}
+		f.addons = "v1.35.4"
+		for _, pool := range []string{"a", "b", "c", "d"} {
+			f.pool(pool + ":v1.35.4")
+		}
+		c.policy(&f.rollout)
+		f.through()
+		var raised []string
+		for _, write := range f.writes {
+			if rest, of := strings.CutPrefix(write, "SetVersion MachineDeployment "); of {
+				raised = append(raised, strings.Fields(rest)[0])
+			}
+		}
+		if !slices.Equal(raised, c.want) || !f.completed() {
+			t.Errorf("%s: raised are %v, not %v, and completed is %v", name, raised, c.want, f.completed())
 		}
 	}
 }

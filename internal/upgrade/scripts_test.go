@@ -25,6 +25,7 @@ import (
 // Each file tells the story of one upgrade: what it writes and what it waits for, with what happens meanwhile.
 //
 //	fleet to=v1.36.3 [via=..] plane=v1.34.4,v1.34.4 pool=blue:v1.34.4 [policy=..] [topology=..] [manual] [unrecorded]
+//	      [other=..]  kubelets of no pool
 //	run [for=1h]     until nothing moves, or the time is over
 //	once             until the next write
 //	status           what people see
@@ -64,6 +65,8 @@ func fleetOf(d *datadriven.TestData) *fleet {
 			f.plane.nodes, f.plane.spec, f.addons = arg.Vals, arg.Vals[0], arg.Vals[0]
 		case "pool":
 			f.pool(arg.Vals[0])
+		case "other":
+			f.others = arg.Vals
 		case "policy":
 			f.policies, _ = skew.Policies(arg.Vals[0])
 		case "topology":

@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
@@ -140,8 +139,7 @@ func (t *deliberation) versionHolds() map[int][]quoinv1.UpgradeHold {
 	return holds
 }
 
-// places are the groups of the RolloutPolicy by the pools that are left and that it selects. What is wrong with the
-// policy its own status says.
+// places are the groups of the RolloutPolicy by the pools that are left and that it selects.
 func (t *deliberation) places() map[string]int {
 	places := map[string]int{}
 	if t.Policy == nil {
@@ -152,7 +150,7 @@ func (t *deliberation) places() map[string]int {
 		if step.State == quoinv1.UpgradeStepDone || pool == nil {
 			continue
 		}
-		if place, err := rollout.Select(&t.Policy.Spec, pool.Name, pool.Labels); err == nil && place >= 0 {
+		if place := t.place(*pool); place >= 0 {
 			places[step.Object] = place
 		}
 	}
@@ -194,12 +192,6 @@ func (t *deliberation) predecessors(places map[string]int) map[string]string {
 
 // atOnce is how many MachineDeployments the RolloutPolicy has rolled out at once.
 func (t *deliberation) atOnce() int { return int(max(1, ptr.Deref(t.Policy.Spec.Concurrency, 1))) }
-
-// suspended reports whether a group is: nothing that comes later waits for it.
-func (t *deliberation) suspended(place int) bool {
-	groups := t.Policy.Spec.Groups
-	return len(groups) > 0 && ptr.Deref(groups[place].Suspend, false)
-}
 
 // poolHolds are what the pool of a step and the RolloutPolicy say.
 func (t *deliberation) poolHolds(

@@ -153,11 +153,13 @@ func (w World) satisfied(step quoinv1.UpgradeStep) bool {
 	return true
 }
 
-// raises are the lines of the steps that give a version to the control plane or to a pool, and are not reached.
+// raises are the lines of the steps that give a version to the control plane or to a pool, and are not reached. Add-ons
+// whose kube-proxy waits are among them: where they stand then is what the rest depends on.
 func (w World) raises(steps []quoinv1.UpgradeStep) []string {
 	var lines []string
 	for _, step := range steps {
-		if raises(step) && !w.reached(step) {
+		held := step.Type == quoinv1.UpgradeStepAddons && step.To == w.ControlPlane.Value && w.proxyWaits()
+		if raises(step) && !w.reached(step) || held {
 			lines = append(lines, line(step))
 		}
 	}

@@ -13,10 +13,12 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
 )
@@ -169,12 +171,60 @@ func (w World) pool(object string) *Pool { return w.byObject[object] }
 
 // state is where a plan begins.
 func (w World) state(workers quoinv1.UpgradeWorkers) plan.State {
-	state := plan.State{APIServers: w.ControlPlane.Runs, Others: w.Others}
-	for _, pool := range w.Pools {
+	state := plan.State{APIServers: w.ControlPlane.Runs, Others: w.Others, ProxyWaits: w.proxyWaits()}
+	for _, pool := range w.ordered() {
 		state.Pools = append(state.Pools, plan.Pool{Object: pool.Object, Versions: pool.versions(),
 			Stays: workers == quoinv1.UpgradeWorkersAsNeeded})
 	}
 	return state
+}
+
+// proxyWaits reports whether kubelets keep kube-proxy from a version that all API servers run. Those of a topology are
+// raised by Cluster API, which waits for no add-ons.
+func (w World) proxyWaits() bool {
+	return w.ControlPlane.AddonsHeld && w.Cluster.Topology == nil && none(w.ControlPlane.Runs, w.ControlPlane.Value)
+}
+
+// ordered are the pools as the RolloutPolicy has them rolled out, by group and then by name: one that is raised before
+// its turn would wait for others that nobody raised yet. Then come those that it does not select, and last those of a
+// group that is suspended, which it lets nobody wait for. Before all of them is what has begun: a policy that changes
+// meanwhile has no second pool raised beside it. A topology's are Cluster API's to raise.
+func (w World) ordered() []Pool {
+	if w.Policy == nil || len(w.Policy.Spec.Groups) == 0 || w.Cluster.Topology != nil {
+		return w.Pools
+	}
+	places := make(map[string]int, len(w.Pools))
+	for _, pool := range w.Pools {
+		place := w.place(pool)
+		switch {
+		case place >= 0 && w.suspended(place):
+			place = len(w.Policy.Spec.Groups) + 1
+		case !none(pool.Runs, pool.Value):
+			place = -1
+		case place < 0:
+			place = len(w.Policy.Spec.Groups)
+		}
+		places[pool.Name] = place
+	}
+	pools := slices.Clone(w.Pools)
+	slices.SortStableFunc(pools, func(a, b Pool) int { return places[a.Name] - places[b.Name] })
+	return pools
+}
+
+// place of the pool's group in the RolloutPolicy; negative when that does not select it. What is wrong with the policy
+// its own status says.
+func (w World) place(pool Pool) int {
+	place, err := rollout.Select(&w.Policy.Spec, pool.Name, pool.Labels)
+	if err != nil {
+		return -1
+	}
+	return place
+}
+
+// suspended reports whether a group is: nothing that comes later waits for it.
+func (w World) suspended(place int) bool {
+	groups := w.Policy.Spec.Groups
+	return len(groups) > 0 && ptr.Deref(groups[place].Suspend, false)
 }
 
 // counted are the versions with how many times each is there, from the oldest.

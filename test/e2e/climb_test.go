@@ -227,7 +227,7 @@ func awaitUpgrade(
 	GinkgoHelper()
 	var told string
 	Eventually(func(ctx context.Context) (bool, error) {
-		// A manager that was killed takes its webhooks along for a moment; reads go on.
+		// Who was killed is asked for webhooks a moment longer; reads go on.
 		if err := the.lab.Management.Get(ctx, client.ObjectKeyFromObject(upgrade), upgrade); err != nil {
 			return false, err
 		}

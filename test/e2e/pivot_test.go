@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/hack/components/repository"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab"
 )
 
@@ -64,6 +65,7 @@ func pivot() {
 		expectMoved(ctx, home, generations)
 		must(home.AwaitReady(ctx, 5*time.Minute, lab.OldVersion, lab.OldVersion))
 		Expect(need(home.Nodes(ctx))).To(Equal(before), "the same nodes, which nobody restarted")
+		expectManagers(ctx)
 		expectQuarantined(ctx, quarantined, why)
 		Expect(quoinHost(ctx, maintained).Spec.Maintenance).To(HaveField("Reason", "its fans are being replaced"))
 	}, NodeTimeout(30*time.Minute))
@@ -101,6 +103,7 @@ func pivot() {
 		Expect(counts.FewestVoters).To(Equal(3))
 		Expect(counts.MostLeaving).To(Equal(1))
 		logNodes(ctx, home, "after the upgrade")
+		expectManagers(ctx)
 		expectTrio(ctx, home)
 	}, NodeTimeout(50*time.Minute))
 
@@ -155,6 +158,19 @@ func editHost(ctx context.Context, name string, change func(*infrav1.QuoinHost))
 	before := client.MergeFrom(host.DeepCopy())
 	change(host)
 	Expect(the.lab.Management.Patch(ctx, host, before)).To(Succeed())
+}
+
+// expectManagers waits until both managers of each provider are ready, and prints where they run.
+func expectManagers(ctx context.Context) {
+	GinkgoHelper()
+	for _, provider := range []string{repository.ControlPlaneLabel, repository.InfrastructureLabel} {
+		Eventually(func(ctx context.Context) ([]corev1.Pod, error) { return the.lab.Pods(ctx, provider) }).WithContext(ctx).
+			WithTimeout(3*time.Minute).Should(And(HaveLen(2), HaveEach(HaveField("Status.Conditions", ContainElement(
+			And(HaveField("Type", corev1.PodReady), HaveField("Status", corev1.ConditionTrue)))))), provider)
+		for _, pod := range need(the.lab.Pods(ctx, provider)) {
+			the.lab.Printf("  %s on %s", pod.Name, pod.Spec.NodeName)
+		}
+	}
 }
 
 // expectMovable waits for the word that a move would go well, and for the command that does it.

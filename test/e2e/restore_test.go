@@ -79,13 +79,15 @@ func written(ctx context.Context) *lab.Writer {
 	return writer
 }
 
-// mountBackups gives the control-plane manager a volume for snapshots, as docs/backups.md says.
+// mountBackups gives the control-plane manager a volume for snapshots, and no second replica, as docs/backups.md says.
 func mountBackups(ctx context.Context) {
 	GinkgoHelper()
 	manager := []string{"--namespace", "quoin-control-plane-system", "deployment", "quoin-control-plane-controller-manager"}
 	arguments := need(the.lab.Kubectl(ctx, the.lab.Kubeconfig(), append([]string{"get", "--output", "jsonpath={..args}"}, manager...)...))
 	if !strings.Contains(arguments, "--backup-directory") {
 		_ = need(the.lab.Kubectl(ctx, the.lab.Kubeconfig(), append([]string{"patch", "--type=json", "--patch", `[
+  {"op": "replace", "path": "/spec/replicas", "value": 1},
+  {"op": "replace", "path": "/spec/strategy", "value": {"type": "Recreate"}},
   {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--backup-directory=/var/lib/quoin/backup"},
   {"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-", "value": {"name": "backup", "mountPath": "/var/lib/quoin/backup"}},
   {"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "backup", "emptyDir": {}}}]`}, manager...)...))
@@ -104,10 +106,14 @@ func backUp(ctx context.Context) *controlplanev1.RecoverySnapshot {
 			Expect(client.IgnoreNotFound(the.lab.Management.Delete(ctx, secret))).To(Succeed())
 		})
 	}
-	must(the.trio.EditControlPlane(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) {
-		spec.Backup = &controlplanev1.EtcdBackup{Schedule: "0 0 1 1 *", EncryptionKeyRef: controlplanev1.SecretReference{Name: "recipients"},
-			Store: controlplanev1.BackupStore{Volume: &controlplanev1.BackupVolume{Path: "e2e"}}}
-	}))
+	// The API server learns of the only manager's webhooks a moment after that is ready.
+	Eventually(func(ctx context.Context) error {
+		return the.trio.EditControlPlane(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) {
+			spec.Backup = &controlplanev1.EtcdBackup{Schedule: "0 0 1 1 *",
+				EncryptionKeyRef: controlplanev1.SecretReference{Name: "recipients"},
+				Store:            controlplanev1.BackupStore{Volume: &controlplanev1.BackupVolume{Path: "e2e"}}}
+		})
+	}).WithContext(ctx).Should(Succeed())
 	var name string
 	Eventually(func(ctx context.Context) string {
 		if backup := need(the.trio.ControlPlane(ctx)).Status.Backup; backup != nil && backup.LastGood != nil {

@@ -183,13 +183,12 @@ func kill(ctx context.Context, providers ...string) func() lab.Span {
 	return aim(ctx, providers...)()
 }
 
-// aim finds the processes of managers, and returns what kill does.
+// aim finds the processes of the managers that lead, and returns what kill does.
 func aim(ctx context.Context, providers ...string) func() func() lab.Span {
 	GinkgoHelper()
-	restarts, managers := map[string]int32{}, map[string]*lab.Manager{}
+	managers := map[string]*lab.Manager{}
 	for _, provider := range providers {
 		managers[provider] = need(the.lab.Manager(ctx, provider))
-		restarts[provider] = managers[provider].Pod.Status.ContainerStatuses[0].RestartCount
 	}
 	return func() func() lab.Span {
 		GinkgoHelper()
@@ -200,8 +199,8 @@ func aim(ctx context.Context, providers ...string) func() func() lab.Span {
 		}
 		return func() lab.Span {
 			GinkgoHelper()
-			for _, provider := range providers {
-				must(the.lab.AwaitManager(ctx, provider, restarts[provider]))
+			for _, manager := range managers {
+				must(the.lab.AwaitManager(ctx, manager))
 			}
 			return lab.Span{Phase: lab.Killed, From: began, To: time.Now()}
 		}

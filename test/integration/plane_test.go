@@ -97,6 +97,8 @@ var _ = Describe("The providers", Ordered, ContinueOnFailure, func() {
 
 	Context("with an inventory of hosts", moves)
 
+	Context("in two replicas", replicas)
+
 	Context("under their own ServiceAccounts", func() {
 		It("ask for nothing that their roles do not allow", func(ctx SpecContext) {
 			// A restart lists and watches everything once more, now that there is something to list.

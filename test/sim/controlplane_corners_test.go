@@ -40,6 +40,8 @@ func TestAControlPlaneWaitsForRoomInEtcd(t *testing.T) {
 	etcd, err := c.cluster.EtcdClient()
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = etcd.Close() }()
+	// A full database takes no writes.
+	judge.lose(3)
 	for _, id := range members {
 		_, err := pb.NewMaintenanceClient(etcd.ActiveConnection()).Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: id, Alarm: pb.AlarmType_NOSPACE})
 		g.Expect(err).NotTo(HaveOccurred())
@@ -61,6 +63,7 @@ func TestAControlPlaneWaitsForRoomInEtcd(t *testing.T) {
 	// All alarms of all members.
 	_, err = etcd.AlarmDisarm(t.Context(), &clientv3.AlarmMember{})
 	g.Expect(err).NotTo(HaveOccurred())
+	judge.lose(-3)
 	c.untilReplaced("going on when there is room", old)
 	writer.end()
 	judge.end()

@@ -50,6 +50,10 @@ type courtOptions struct {
 	workers bool
 	// onPhase is called before each phase of kubeadm on a host.
 	onPhase func(host *machine.Machine, verb, phase string)
+	// syncs has etcd sync its files, so that disks can be slow.
+	syncs bool
+	// haste divides the waits of our controllers; hurry when 0.
+	haste int
 }
 
 // event is a moment of a rollout at which something can go wrong.
@@ -84,9 +88,18 @@ type court struct {
 	pause time.Duration
 	// hears is told of each event; nobody when nil.
 	hears atomic.Pointer[func(event)]
+	// records is told of each event before that, and of those that nobody hears.
+	records atomic.Pointer[func(event)]
+	// joins is told of each phase of a kubeadm join, before it begins; nobody when nil.
+	joins atomic.Pointer[func(host *sim.Host, phase string)]
+	// What writers have come to; those that write now.
+	writers, tried, acked atomic.Int64
 }
 
 func (c *court) happens(e event) {
+	if record := c.records.Load(); record != nil {
+		(*record)(e)
+	}
 	if hear := c.hears.Load(); hear != nil {
 		(*hear)(e)
 	}
@@ -101,17 +114,27 @@ func (c *court) listen(hear func(event)) {
 	c.hears.Store(&hear)
 }
 
+// phase of kubeadm that is about to begin.
+func (c *court) phase(host *machine.Machine, verb, phase string) {
+	if c.options.onPhase != nil {
+		c.options.onPhase(host, verb, phase)
+	}
+	if joins := c.joins.Load(); joins != nil && verb == "join" {
+		(*joins)(host.Owner.(*sim.Host), phase)
+	}
+}
+
 // newCourt makes the hosts and the Cluster, and waits for nothing.
 func newCourt(t testing.TB, o courtOptions) *court {
 	t.Helper()
 	p := needsPlane(t)
 	c := &court{t: t, options: o, plane: p, domains: map[*sim.Host]string{}, burnt: map[*sim.Host]bool{}, patience: whole}
 	var err error
-	if c.cluster, err = kube.NewControlPlane(kube.ControlPlaneOptions{}); err != nil {
+	if c.cluster, err = kube.NewControlPlane(kube.ControlPlaneOptions{Syncs: o.syncs}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.cluster.Close)
-	nodes, err := kube.New(kube.Options{ControlPlane: c.cluster, Versions: []string{before, version}, OnPhase: o.onPhase})
+	nodes, err := kube.New(kube.Options{ControlPlane: c.cluster, Versions: []string{before, version}, OnPhase: c.phase})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,19 +144,7 @@ func newCourt(t testing.TB, o courtOptions) *court {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.fleet.Close)
-	c.site, err = p.NewSite(t.Context(), plane.SiteOptions{
-		Namespace: o.name, Haste: hurry, Admission: o.admission, Workers: o.workers, Connections: hasty, Retry: time.Second,
-		Backups: t.TempDir(), Spool: t.TempDir(),
-		Written: func(m *plane.Manager, w plane.Write) { c.happens(event{m, w.Where, w.What}) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.site.Stop(); err != nil {
-			t.Errorf("stopping the site: %v", err)
-		}
-	})
+	c.site = c.newSite(p)
 	c.create(credentials(c.fleet, o.name))
 	if o.hosts == 0 {
 		o.hosts = int(o.replicas) + 1
@@ -156,7 +167,7 @@ func newCourt(t testing.TB, o courtOptions) *court {
 func (c *court) newSite(p *plane.Plane) *plane.Site {
 	c.t.Helper()
 	site, err := p.NewSite(c.t.Context(), plane.SiteOptions{
-		Namespace: c.options.name, Haste: hurry, Admission: c.options.admission, Workers: c.options.workers, Connections: hasty, Retry: time.Second,
+		Namespace: c.options.name, Haste: cmp.Or(c.options.haste, hurry), Admission: c.options.admission, Workers: c.options.workers, Connections: hasty, Retry: time.Second,
 		Backups: c.t.TempDir(), Spool: c.t.TempDir(),
 		Written: func(m *plane.Manager, w plane.Write) { c.happens(event{m, w.Where, w.What}) },
 	})

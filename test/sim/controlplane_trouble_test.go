@@ -31,6 +31,9 @@ const (
 	etcdKilled  blow = "etcd killed"
 	etcdStopped blow = "etcd stopped"
 	etcdAlone   blow = "etcd cut off"
+	etcdParted  blow = "etcd cut off from one other"
+	diskSlow    blow = "disk of etcd slow"
+	clockSteps  blow = "clock of a host set"
 	hostCrashes blow = "host crashed"
 	hostOff     blow = "host without power"
 	domainOff   blow = "failure domain without power"
@@ -38,16 +41,22 @@ const (
 	diskDead   blow = "disk of etcd dead, a person asks for a replacement"
 	hostBurns  blow = "host burnt, as a person says"
 	hostSilent blow = "host gone, as a MachineHealthCheck finds"
+	joinerLost blow = "host burnt while it joins"
 )
 
 // passing are the blows that end by themselves; lasting are those that somebody has to mend.
 var (
-	passing = []blow{etcdKilled, etcdStopped, etcdAlone, hostCrashes, hostOff, domainOff}
-	lasting = []blow{diskDead, hostBurns, hostSilent}
+	passing = []blow{etcdKilled, etcdStopped, etcdAlone, etcdParted, hostCrashes, hostOff, domainOff, clockSteps}
+	lasting = []blow{diskDead, hostBurns, hostSilent, joinerLost}
 )
 
 // forGood tells whether the member is lost.
 func (b blow) forGood() bool { return b == diskDead || b == hostBurns || b == hostSilent }
+
+// joinPhases are those of kubeadm join at which a host is lost for good; from the last two on its member votes.
+var joinPhases = []string{
+	"preflight", "check-etcd", "kubelet-start", "etcd-join", "etcd-added", "etcd-started", "etcd-promoted", "mark-control-plane",
+}
 
 // trouble is what goes wrong during one rollout. All of it is drawn before the rollout begins.
 type trouble struct {
@@ -100,7 +109,7 @@ func (a *avenger) hear(e event) {
 		// A membership that was changed this instant.
 		a.judge.look()
 	}
-	if a.events.Add(1) != int64(a.at) || a.blow == nothing {
+	if a.events.Add(1) != int64(a.at) || a.blow == nothing || a.blow == joinerLost {
 		return
 	}
 	a.busy.Add(1)
@@ -108,6 +117,20 @@ func (a *avenger) hear(e event) {
 		defer a.busy.Done()
 		a.strike()
 	}()
+}
+
+// joins is told of every phase of a kubeadm join, and loses the first host that comes to the drawn one.
+func (a *avenger) joins(host *sim.Host, phase string) {
+	at := a.host % len(joinPhases)
+	if a.blow != joinerLost || phase != joinPhases[at] || a.struck.Load() != nil {
+		return
+	}
+	a.told = fmt.Sprintf("%s: %s, before %s", host.Name, a.blow, phase)
+	if at >= slices.Index(joinPhases, "etcd-promoted") {
+		a.judge.burn(1)
+	}
+	host.PowerOff()
+	a.struck.Store(host)
 }
 
 // victim is the host that the blow falls on: one whose member votes, if the loss is for good.
@@ -149,7 +172,9 @@ func (a *avenger) strike() {
 		return
 	}
 	member := a.court.cluster.Etcd(host.Machine)
-	if member == nil && (a.blow == etcdKilled || a.blow == etcdStopped || a.blow == etcdAlone) {
+	other := a.other(host)
+	if member == nil && slices.Contains([]blow{etcdKilled, etcdStopped, etcdAlone, diskSlow}, a.blow) ||
+		a.blow == etcdParted && (member == nil || other == nil) {
 		a.blow = hostCrashes
 	}
 	a.told = fmt.Sprintf("%s: %s", host.Name, a.blow)
@@ -188,6 +213,23 @@ func (a *avenger) strike() {
 		member.Isolate(true)
 		time.Sleep(a.length)
 		member.Isolate(false)
+	case etcdParted:
+		member.Part(other, true)
+		time.Sleep(a.length)
+		member.Part(other, false)
+	case diskSlow:
+		quick, err := member.Disk(time.Second + a.length*2/3)
+		if err != nil {
+			a.told += ", which ended before"
+			return
+		}
+		time.Sleep(3 * a.length)
+		quick()
+	case clockSteps:
+		for _, offset := range []time.Duration{time.Duration(1+a.host%12) * time.Hour, -time.Duration(1+a.host%7) * time.Hour, 0} {
+			host.Machine.SetClockOffset(offset)
+			time.Sleep(a.length / 2)
+		}
 	case hostCrashes:
 		host.Reboot()
 	case hostOff, domainOff:
@@ -199,6 +241,17 @@ func (a *avenger) strike() {
 			host.PowerOn()
 		}
 	}
+}
+
+// other member than that of the host, which runs; nil when there is none.
+func (a *avenger) other(host *sim.Host) *kube.Member {
+	for i := range a.court.hosts {
+		other := a.court.hosts[(a.host+i)%len(a.court.hosts)]
+		if member := a.court.cluster.Etcd(other.Machine); other != host && member != nil && member.Running() {
+			return member
+		}
+	}
+	return nil
 }
 
 // untilBack waits until the members of the hosts answer again, or are members no more.
@@ -255,7 +308,7 @@ func (a *avenger) mend() string {
 		c.annotate(machine, clusterv1.RemediateMachineAnnotation)
 	case a.blow == hostSilent && a.check == nil:
 		a.check = c.healthCheck()
-	case a.blow == hostBurns, a.blow == hostSilent && !machine.DeletionTimestamp.IsZero():
+	case a.blow == hostBurns, a.blow == joinerLost, a.blow == hostSilent && !machine.DeletionTimestamp.IsZero():
 		// The way out that the host's condition names.
 		if object.Status.State != infrav1.HostStateQuarantined {
 			c.annotate(object, infrav1.AbandonAnnotation)

@@ -6,11 +6,13 @@ package sim_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -245,6 +247,31 @@ func (l *lab) untilProvisioned() (reason string) {
 		return h.Status.State == infrav1.HostStateQuarantined
 	})
 	return conditions.GetReason(host, infrav1.HostProvisionedCondition)
+}
+
+// settled is what lies on the host once its kubelet, which works on by itself, wrote all that it writes.
+func (l *lab) settled() map[string]string {
+	l.t.Helper()
+	gomega.NewWithT(l.t).Eventually(func() bool { return kube.RunsPod(l.host.Machine, "kube-proxy") }).
+		WithTimeout(patience).Should(gomega.BeTrue(), l.describe)
+	return l.host.Tree()
+}
+
+// differing are the paths at which two trees differ, with what lies there in each.
+func differing(before, after map[string]string) []string {
+	var paths []string
+	for path := range before {
+		if before[path] != after[path] {
+			paths = append(paths, fmt.Sprintf("%s: %.200q, then %.200q", path, before[path], after[path]))
+		}
+	}
+	for path := range after {
+		if _, was := before[path]; !was {
+			paths = append(paths, fmt.Sprintf("%s: nothing, then %.200q", path, after[path]))
+		}
+	}
+	slices.Sort(paths)
+	return paths
 }
 
 // describe is all there is to know when a test fails.

@@ -6,6 +6,7 @@ package sim_test
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -66,25 +67,14 @@ func TestAPlaneThatStayedBehindChangesNothingInTheCluster(t *testing.T) {
 	g := NewWithT(t)
 	court := newCourt(t, courtOptions{name: "behind", replicas: 3, hosts: 4, strategy: removeFirst})
 	court.untilWhole("coming up")
-	first, firstSite, second := court.plane, court.site, secondPlane(t)
-	secondSite := court.newSite(second)
-	g.Expect((&plane.Move{From: first, To: second, Namespace: court.options.name, Before: firstDeletion}).Run(t.Context())).To(MatchError(plane.ErrMoverKilled))
-	firstSite.Kill()
-	for _, p := range []*plane.Plane{first, second} {
-		cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: court.key.Namespace, Name: court.key.Name}}
-		g.Expect(p.Client.Patch(t.Context(), cluster, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":null}}`)))).To(Succeed())
-	}
-	behind := court.on(first, firstSite)
-	court.plane, court.site = second, secondSite
-	court.until("taking over", func() string { return court.lacksGeneration(2) })
-	court.untilWhole("being whole where it was moved to")
+	behind := court.leaveBehind()
 	before, trees := court.inside(), court.trees()
 
 	behind.change(func(spec *controlplanev1.QuoinControlPlaneSpec) {
 		spec.Version, spec.Replicas = version, ptr.To[int32](1)
 	})
 	machine := behind.machines()[0]
-	g.Expect(first.Client.Delete(t.Context(), &machine)).To(Succeed())
+	g.Expect(behind.plane.Client.Delete(t.Context(), &machine)).To(Succeed())
 	var mu sync.Mutex
 	changes := map[*plane.Manager][]string{}
 	court.listen(func(e event) {
@@ -95,17 +85,80 @@ func TestAPlaneThatStayedBehindChangesNothingInTheCluster(t *testing.T) {
 		}
 	})
 	judge := court.watchMembers(3)
-	g.Expect(firstSite.Start()).To(Succeed())
+	g.Expect(behind.site.Start()).To(Succeed())
 	behind.untilReason(controlplanev1.ControlPlaneProgressingCondition, "StaleClaim")
 	time.Sleep(10 * time.Second)
 	g.Expect(conditions.GetReason(behind.object(), controlplanev1.ControlPlaneProgressingCondition)).To(Equal("StaleClaim"))
 	judge.end()
 	mu.Lock()
 	defer mu.Unlock()
-	g.Expect(changes[firstSite.Manager()]).To(BeEmpty(), "of etcd, and through the API server of the cluster")
+	g.Expect(changes[behind.site.Manager()]).To(BeEmpty(), "of etcd, and through the API server of the cluster")
 	g.Expect(court.inside()).To(Equal(before))
 	g.Expect(court.trees()).To(Equal(trees), "no host is changed")
 	g.Expect(court.lacks()).To(BeEmpty())
+}
+
+// leaveBehind moves the court's objects to another plane, and leaves the plane that they come from with all of them, dead and
+// without knowing.
+func (c *court) leaveBehind() *court {
+	c.t.Helper()
+	g := NewWithT(c.t)
+	first, firstSite, second := c.plane, c.site, secondPlane(c.t)
+	secondSite := c.newSite(second)
+	g.Expect((&plane.Move{From: first, To: second, Namespace: c.options.name, Before: firstDeletion}).Run(c.t.Context())).
+		To(MatchError(plane.ErrMoverKilled))
+	firstSite.Kill()
+	for _, p := range []*plane.Plane{first, second} {
+		cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: c.key.Namespace, Name: c.key.Name}}
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":null}}`))
+		g.Expect(p.Client.Patch(c.t.Context(), cluster, patch)).To(Succeed())
+	}
+	behind := c.on(first, firstSite)
+	c.plane, c.site = second, secondSite
+	c.until("taking over", func() string { return c.lacksGeneration(2) })
+	c.untilWhole("being whole where it was moved to")
+	return behind
+}
+
+// The plane that stayed behind wakes up and wants another version, fewer replicas and a Machine less, while the other one rolls
+// through troubles: hosts are released and claimed, and members come and go. Whatever it sees of that, it changes nothing.
+func TestAControlPlaneRollsBesideAPlaneThatStayedBehind(t *testing.T) {
+	needsTime(t)
+	t.Parallel()
+	g := NewWithT(t)
+	court := newCourt(t, courtOptions{name: "beside", replicas: 3, hosts: 4, domains: 3, strategy: surge})
+	court.untilWhole("coming up")
+	behind := court.leaveBehind()
+	behind.change(func(spec *controlplanev1.QuoinControlPlaneSpec) {
+		spec.Version, spec.Replicas = version, ptr.To[int32](1)
+	})
+	machine := behind.machines()[0]
+	g.Expect(behind.plane.Client.Delete(t.Context(), &machine)).To(Succeed())
+	var mu sync.Mutex
+	var changes []string
+	records := func(e event) {
+		if e.manager != nil && e.manager == behind.site.Manager() && (e.where == "etcd" || e.where == "workload") {
+			mu.Lock()
+			defer mu.Unlock()
+			changes = append(changes, e.String())
+		}
+	}
+	court.records.Store(&records)
+	g.Expect(behind.site.Start()).To(Succeed())
+	behind.untilReason(controlplanev1.ControlPlaneProgressingCondition, "StaleClaim")
+	drawn := seed(t)
+	for i, strategy := range []controlplanev1.RolloutStrategyType{surge, auto, surge, removeFirst} {
+		random := rand.New(rand.NewPCG(drawn, uint64(i))) //nolint:gosec // small numbers
+		court.suffer(rollout{strategy, 1, 1, passing}, drawTrouble(random, passing, 1))
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	g.Expect(changes).To(BeEmpty(), "of etcd, and through the API server of the cluster")
+	for _, host := range court.quoinHosts(court.plane) {
+		if host.Spec.ConsumerRef != nil {
+			g.Expect(court.record(host.Name).Generation).To(Equal(host.Spec.ClaimGeneration), host.Name)
+		}
+	}
 }
 
 // on is the same court, seen from one of two management planes.

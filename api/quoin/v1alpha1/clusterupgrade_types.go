@@ -61,7 +61,7 @@ const (
 	ApprovalRequiredReason = "ApprovalRequired"
 	// AnotherUpgradeReason: another ClusterUpgrade of the Cluster comes first.
 	AnotherUpgradeReason = "AnotherUpgrade"
-	// AddonsHeldReason: add-ons wait for kubelets that are too old for them, and no step before raises these.
+	// AddonsHeldReason: add-ons wait for kubelets that are too old for them, and that no pool has.
 	AddonsHeldReason = "AddonsHeld"
 	// RevertedReason: somebody set a version back that had been written; the message says who owns the field.
 	RevertedReason = "Reverted"

@@ -101,9 +101,6 @@ func configure(s facts) *controlplane.Step {
 // any of them. A kubelet of another version is waited for without a bound: its Machine votes, and what replaces it for
 // no more than that is a person, or a health check that was asked to.
 func followVersion(s facts) *controlplane.Step {
-	if len(s.Machines) == 0 {
-		return nil
-	}
 	if step := s.first(configure, fetchAddons); step != nil {
 		return step
 	}

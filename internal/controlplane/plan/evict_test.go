@@ -112,6 +112,7 @@ func TestNodesWithoutMachinesAreDeleted(t *testing.T) {
 	step := Assess(s).Step
 	g.Expect(step.Kind).To(Equal(controlplane.DeleteNode))
 	g.Expect(step.Node).To(Equal("n-x"))
+	g.Expect(step.Message).To(Equal("deleting Node n-x, whose Machine is gone"))
 	s.Reachable = false
 	g.Expect(Assess(s).Step.Kind).To(Equal(controlplane.Wait))
 }

@@ -97,17 +97,9 @@ func (s facts) deletingMachines() []controlplane.Machine {
 	}
 	rank := func(machine controlplane.Machine) int {
 		member := s.memberOf(machine)
-		switch {
-		case member == nil:
-			return 0
-		case !machine.DrainHook:
-			return 1
-		case !member.Healthy:
-			return 2
-		}
-		return 3
+		return place(member == nil, !machine.DrainHook, member != nil && !member.Healthy)
 	}
-	slices.SortStableFunc(deleting, func(a, b controlplane.Machine) int {
+	slices.SortFunc(deleting, func(a, b controlplane.Machine) int {
 		return cmp.Or(rank(a)-rank(b), cmp.Compare(a.DeletedAt, b.DeletedAt), cmp.Compare(a.Name, b.Name))
 	})
 	return deleting
@@ -230,7 +222,7 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 				s.explained(machine, problem))
 		}
 	}
-	if s.present() > s.Replicas || len(s.active()) >= s.Replicas {
+	if s.present() > s.Replicas {
 		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s. %s", held, verdict.WayOut)
 	}
 	for _, member := range s.Etcd.Members {

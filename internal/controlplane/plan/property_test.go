@@ -61,7 +61,11 @@ func TestPromisesHoldAlways(t *testing.T) {
 	defer func() {
 		t.Logf("%d histories: %v", histories, drawn)
 		for _, draw := range draws {
-			if histories >= enough && drawn[draw] == 0 && !t.Failed() {
+			least := enough
+			if draw == drawRetry { // few histories come so far: one of seven times none of 2,000
+				least *= 10
+			}
+			if histories >= least && drawn[draw] == 0 && !t.Failed() {
 				t.Errorf("no history drew %q", draw)
 			}
 		}

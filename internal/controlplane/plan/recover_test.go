@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -157,6 +158,15 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 		"one is named who is not there": {func(s *controlplane.State) {
 			s.Recovery.GiveUp = []string{"b", "c", "d"}
 		}, controlplane.Refuse, "names b, c, d"},
+		"nobody is named": {func(s *controlplane.State) { s.Recovery.GiveUp = nil }, controlplane.Refuse,
+			"giveUp names none, but the Machines whose members would be lost are b, c"},
+		"in whatever order they are": {func(s *controlplane.State) {
+			slices.Reverse(s.Machines)
+			s.Recovery.GiveUp = []string{"c"}
+		}, controlplane.Refuse, "are b, c"},
+		"etcd is somebody else's": {func(s *controlplane.State) {
+			s.StackedEtcd, s.Etcd = false, quorum.Membership{}
+		}, controlplane.Refuse, "etcd is external and has to be restored where it runs"},
 		"members contradict each other": {func(s *controlplane.State) {
 			s.Etcd = quorum.Membership{Contradicts: true, Problem: "nodes a and b tell different members"}
 		}, controlplane.Refuse, "nodes a and b tell different members"},
@@ -211,5 +221,78 @@ func TestARecoveryThatIsOverIsNotCarriedOutAgain(t *testing.T) {
 		s := lossOf3()
 		s.Recovery.State = state
 		NewWithT(t).Expect(Assess(s).Step.Reason).To(Equal(controlplane.ReasonQuorumLost))
+	}
+}
+
+// A recovery that is void frees its hosts as one that is complete does, and stays void.
+func TestARecoveryThatIsOverFreesItsHosts(t *testing.T) {
+	for state, kind := range map[controlplane.RecoveryState]controlplane.Kind{
+		controlplane.RecoveryComplete: controlplane.EndRecovery, controlplane.RecoveryVoid: controlplane.VoidRecovery,
+	} {
+		s := lossOf3()
+		s.Recovery.State = state
+		part(&s, "b", running)
+		NewWithT(t).Expect(Assess(s).Step.Kind).To(Equal(kind))
+	}
+}
+
+// A quorum that is there, or may be, ends a recovery or keeps it from beginning; that of the survivor alone does not.
+func TestARecoveryBesideAQuorum(t *testing.T) {
+	g := NewWithT(t)
+	s := lossOf3()
+	s.Etcd.Members[0].Healthy, s.Etcd.Members[1].Healthy = true, true
+	g.Expect(Assess(s).Step.Operation).NotTo(Equal(controlplane.Recover), "the list was not confirmed in time")
+	s = lossOf3()
+	g.Expect(Assess(s).Step.Message).NotTo(ContainSubstring("snapshot"))
+	s.Recovery.State = controlplane.RecoveryBegun
+	part(&s, "a", running)
+	s.Etcd.Agreed, s.Etcd.Members = true, s.Etcd.Members[:2]
+	g.Expect(Assess(s).Step.Kind).To(Equal(controlplane.VoidRecovery))
+	s.Etcd.Members = s.Etcd.Members[:1]
+	g.Expect(Assess(s).Step.Kind).NotTo(Equal(controlplane.VoidRecovery))
+}
+
+// What a host says is passed on while it is waited for.
+func TestARecoverySaysWhatItWaitsFor(t *testing.T) {
+	g := NewWithT(t)
+	s := lossOf3()
+	s.Recovery.State = controlplane.RecoveryBegun
+	part(&s, "b", gone)
+	part(&s, "c", gone)
+	part(&s, "a", running)
+	g.Expect(Assess(s).Step.Message).To(HaveSuffix("makes its etcd member a cluster of one"))
+	part(&s, "a", func(h *controlplane.RecoveryHost) { h.Message = "it copies" })
+	g.Expect(Assess(s).Step.Message).To(HaveSuffix("makes its etcd member a cluster of one: it copies"))
+}
+
+// The Machines that were given up are replaced when the survivor answers as a cluster of one, and no sooner.
+func TestASurvivorAnswersAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*controlplane.State)
+		waits  bool
+	}{
+		"it does":                  {func(*controlplane.State) {}, false},
+		"etcd was not read":        {func(s *controlplane.State) { s.Etcd.Known = false }, true},
+		"it sees no quorum":        {func(s *controlplane.State) { s.Etcd.Agreed = false }, true},
+		"its member does not work": {func(s *controlplane.State) { s.Etcd.Members[0].Healthy = false }, true},
+		"another votes": {func(s *controlplane.State) {
+			s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: 2, Name: "node-b", Machine: "b", Healthy: true})
+		}, true},
+		"members contradict each other": {func(s *controlplane.State) {
+			s.Etcd = quorum.Membership{Contradicts: true, Problem: "nodes tell different members"}
+		}, true},
+	} {
+		g := NewWithT(t)
+		s := lossOf3()
+		alone(&s)
+		c.change(&s)
+		step := facts{s}.carryOn(*s.Recovery)
+		g.Expect(step.Kind == controlplane.Wait).To(Equal(c.waits), name)
+		g.Expect(step.Kind == controlplane.MarkForRemediation).To(Equal(!c.waits), name)
+		if s.Etcd.Problem != "" {
+			g.Expect(step.Message).To(HaveSuffix(": nodes tell different members"))
+		} else {
+			g.Expect(step.Message).NotTo(HaveSuffix(": "))
+		}
 	}
 }

@@ -38,21 +38,12 @@ func (s facts) unhealthy() []controlplane.UnhealthyMachine {
 		}
 	}
 	rank := func(a controlplane.UnhealthyMachine) int {
-		switch {
-		case a.Machine.Node == "" && s.memberOf(a.Machine) == nil:
-			return 0
-		case s.StackedEtcd && s.Etcd.Known && s.memberState(a.Machine) != quorum.MemberHealthy:
-			return 1
-		case !s.servedWithout(a.Machine):
-			return 5
-		case a.Reason == controlplane.UnhealthyByHand:
-			return 2
-		case !a.Machine.Serving:
-			return 3
-		}
-		return 4
+		served := s.servedWithout(a.Machine)
+		return place(a.Machine.Node == "" && s.memberOf(a.Machine) == nil,
+			s.StackedEtcd && s.Etcd.Known && s.memberState(a.Machine) != quorum.MemberHealthy,
+			served && a.Reason == controlplane.UnhealthyByHand, served && !a.Machine.Serving)
 	}
-	slices.SortStableFunc(unhealthy, func(a, b controlplane.UnhealthyMachine) int {
+	slices.SortFunc(unhealthy, func(a, b controlplane.UnhealthyMachine) int {
 		return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Machine.Created, b.Machine.Created),
 			cmp.Compare(a.Machine.Name, b.Machine.Name))
 	})
@@ -275,9 +266,6 @@ func (s facts) remedyBlocked(target controlplane.UnhealthyMachine,
 func (s facts) othersCarry(target controlplane.UnhealthyMachine,
 	unhealthy []controlplane.UnhealthyMachine) *controlplane.Step {
 	for _, machine := range s.scheduled() {
-		if machine.Name == target.Machine.Name {
-			continue
-		}
 		problem := s.outage(machine)
 		// One whose host is gone since, and for which none is left, comes when this one has left its own.
 		arriving := (machine.HostClaimed || s.hostsLeft()) && (machine.Joining || s.joins(machine))
@@ -377,7 +365,7 @@ func (s facts) attempt(target controlplane.UnhealthyMachine,
 			"cluster.x-k8s.io/remediate-machine to begin a new count",
 			last.Machine, last.RetryCount, *terms.MaxRetry)
 	}
-	period := time.Duration(0)
+	var period time.Duration
 	switch {
 	case terms.RetryPeriod != nil:
 		period = *terms.RetryPeriod
@@ -409,9 +397,7 @@ func (s facts) madeAgain(machine controlplane.Machine, unhealthy []controlplane.
 func backOff(retries int) time.Duration {
 	period := firstBackOff
 	for range retries {
-		if period *= 2; period >= longestBackOff {
-			return longestBackOff
-		}
+		period = min(period*2, longestBackOff)
 	}
 	return period
 }

@@ -25,8 +25,7 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 // something began, from noon on.
 func TestRemediationScripts(t *testing.T) {
 	for _, file := range []string{"remediation.txt", "remediation_members.txt", "remediation_together.txt",
-		"remediation_beside_leavers.txt",
-		"corner_cases.txt"} {
+		"remediation_beside_leavers.txt", "remediation_edges.txt", "corner_cases.txt"} {
 		datadriven.RunTest(t, "testdata/"+file, func(t *testing.T, d *datadriven.TestData) string {
 			s := parseHealth(t, d)
 			var lines strings.Builder

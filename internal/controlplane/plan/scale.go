@@ -88,24 +88,18 @@ func (s facts) pick() controlplane.Machine {
 	for _, machine := range active {
 		crowd[machine.FailureDomain]++
 	}
-	first := func(a, b bool) int {
-		switch {
-		case a == b:
-			return 0
-		case a:
-			return -1
-		}
-		return 1
-	}
 	return slices.MinFunc(active, func(a, b controlplane.Machine) int {
 		return cmp.Or(
-			first(a.Preferred, b.Preferred),
+			place(a.Preferred)-place(b.Preferred),
 			// Before those that do not work: a new Machine that comes up slowly must not go in the place of an outdated one,
 			// else a surge would never end.
-			first(!a.UpToDate, !b.UpToDate),
-			first(s.shortcoming(a) != "", s.shortcoming(b) != ""),
+			place(!a.UpToDate)-place(!b.UpToDate),
+			place(s.shortcoming(a) != "")-place(s.shortcoming(b) != ""),
 			crowd[b.FailureDomain]-crowd[a.FailureDomain],
 			cmp.Compare(a.Created, b.Created),
 			cmp.Compare(a.Name, b.Name))
 	})
 }
+
+// place of the first condition that holds; where none does it is after the last.
+func place(conditions ...bool) int { return slices.Index(append(conditions, true), true) }

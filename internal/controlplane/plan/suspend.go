@@ -66,9 +66,6 @@ func lostDomain(hosts []outage.Host, domains map[string]bool) string {
 				"Look at the network and the power there", verdict.Silent, domain, verdict.Since.UTC().Format(time.RFC3339)))
 		}
 	}
-	if len(lost) == 0 {
-		return ""
-	}
 	slices.Sort(lost)
 	return strings.Join(lost, "; ")
 }

@@ -13,16 +13,21 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 )
@@ -273,6 +278,9 @@ func (p *Pivot) preflight(ctx context.Context) ([]pivot.Check, *run, error) {
 		return nil, nil, fmt.Errorf("listing nodes of the target: %w", err)
 	}
 	facts.Nodes = nodes.Items
+	if facts.Unmounted, err = p.unmounted(ctx); err != nil {
+		return nil, nil, err
+	}
 	r := p.run(rehearse)
 	facts.Rehearsal = r.do(ctx)
 	facts.Moving, facts.Tried = len(r.seen), r.tryAdmission
@@ -280,6 +288,31 @@ func (p *Pivot) preflight(ctx context.Context) ([]pivot.Check, *run, error) {
 		return shareable(o) && !slices.Contains(r.differing, o)
 	})
 	return pivot.Preflight(facts), r, nil
+}
+
+// unmounted names what moves and rests on a volume that the managers of the target do not have.
+func (p *Pivot) unmounted(ctx context.Context) ([]string, error) {
+	planes, templates := &controlplanev1.QuoinControlPlaneList{}, &infrav1.QuoinMachineTemplateList{}
+	for kind, typed := range map[schema.GroupVersionKind]client.ObjectList{
+		controlplanev1.GroupVersion.WithKind("QuoinControlPlaneList"): planes,
+		infrav1.GroupVersion.WithKind("QuoinMachineTemplateList"):     templates,
+	} {
+		list := &unstructured.UnstructuredList{} // clusterctl's client knows no types of ours
+		list.SetGroupVersionKind(kind)
+		if err := p.Source.Client.List(ctx, list, client.InNamespace(p.Namespace)); meta.IsNoMatchError(err) {
+			continue
+		} else if err != nil {
+			return nil, fmt.Errorf("listing %s of the source: %w", kind.Kind, err)
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.UnstructuredContent(), typed); err != nil {
+			return nil, fmt.Errorf("decoding %s of the source: %w", kind.Kind, err)
+		}
+	}
+	managers := &appsv1.DeploymentList{}
+	if err := p.Target.Client.List(ctx, managers, client.HasLabels{clusterv1.ProviderNameLabel}); err != nil {
+		return nil, fmt.Errorf("listing managers of the target: %w", err)
+	}
+	return pivot.Unmounted(planes.Items, templates.Items, managers.Items), nil
 }
 
 // shareable reports whether several Clusters may use the object: a ClusterClass stays behind with its templates where

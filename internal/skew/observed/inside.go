@@ -9,11 +9,16 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/external"
 	containerutil "sigs.k8s.io/cluster-api/util/container"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
@@ -85,6 +90,52 @@ func proxies(pod corev1.PodSpec, world skew.World) []skew.Running {
 		return []skew.Running{found}
 	}
 	return beside
+}
+
+// KeepProxyOf is KeepProxy by the Cluster's control plane, whoever provides it: by the given QuoinControlPlane, of
+// which there may be none, or as another provider's is read. One that is not there, or that nobody let us read, leaves
+// nothing alone.
+func KeepProxyOf(
+	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, own *controlplanev1.QuoinControlPlane,
+	inside []skew.Running,
+) ([]skew.Running, error) {
+	ref := cluster.Spec.ControlPlaneRef
+	switch {
+	case own != nil:
+		return KeepProxy(inside, own.Annotations), nil
+	case !ref.IsDefined() || ref.Kind == "QuoinControlPlane" && ref.APIGroup == controlplanev1.GroupVersion.Group:
+		return inside, nil
+	}
+	found, err := external.GetObjectFromContractVersionedRef(ctx, reader, ref, cluster.Namespace)
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		return inside, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the control plane of Cluster %s: %w", cluster.Name, err)
+	}
+	return KeepProxy(inside, found.GetAnnotations()), nil
+}
+
+// KeepProxy is what runs inside where the annotations of a control plane leave kube-proxy alone: that keeps its version
+// while the API servers are raised, and by which kubelets it runs is whose it is. As long as kubeadm alone is not to
+// install one, a kube-proxy that is there follows all the same.
+func KeepProxy(inside []skew.Running, annotations map[string]string) []skew.Running {
+	if _, alone := annotations[kcpv1.SkipKubeProxyAnnotation]; !alone {
+		return inside
+	}
+	kept, of := []skew.Running(nil), (*skew.Running)(nil)
+	for i := range inside {
+		if inside[i].Component == skew.KubeProxy {
+			of = &inside[i]
+		} else {
+			kept = append(kept, inside[i])
+		}
+	}
+	if of != nil {
+		kept = append(kept, skew.Running{Component: skew.KubeProxy, Version: of.Version, Kept: true,
+			Object: "DaemonSet kube-proxy, which is left to you,"})
+	}
+	return kept
 }
 
 // versionOf is the tag of the named container's image; empty when it has none that is a version.

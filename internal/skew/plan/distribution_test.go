@@ -6,6 +6,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -76,6 +77,10 @@ func (e estate) forbidsTarget() bool {
 	}
 	for _, n := range slices.Concat(e.cluster.pools...) {
 		if e.forbidsPool(e.releases[n.kubelet], e.at, e.to) {
+			return true
+		}
+		tooOld := e.to.minor-e.releases[n.kubelet].minor > 3 // of Kubernetes, where the list leaves minors out
+		if tooOld && e.forbidsPool(e.at, e.at, e.to) {       // what it has to be raised to
 			return true
 		}
 	}
@@ -199,7 +204,9 @@ func TestPlansOfADistributionAreLegalEndAndAreShortest(t *testing.T) {
 		if why == "" {
 			why, _ = skew.LeftBehind(distributions, world, to)
 		}
-		p, err := For(Request{State: e.cluster.state(), Target: to, Policies: policies})
+		state := e.cluster.state()
+		state.Estate = world.Estate
+		p, err := For(Request{State: state, Target: to, Policies: policies})
 		if why == "" && err != nil {
 			why = err.Error()
 		}
@@ -241,5 +248,33 @@ func TestPlansOfADistributionAreLegalEndAndAreShortest(t *testing.T) {
 	}
 	if planned == 0 || refused == 0 {
 		t.Fatalf("%d planned and %d refused: the one or the other was not tried", planned, refused)
+	}
+}
+
+// A pool that Kubernetes forces up, and that the next release does not list where it is then, is refused before
+// anything is raised (S0-30).
+func TestNoPlanRaisesAPoolOffTheListOfTheNextRelease(t *testing.T) {
+	policies, err := skew.Policies("Distribution")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, listed := range []bool{true, false} {
+		catalog := skew.Catalog{Tool: "v1.30.1", Releases: []skew.Release{
+			{Version: "v1.26.0", Released: "2024-01-01"},
+			{Version: "v1.29.0", Released: "2024-01-04"}, // v1.27 and v1.28 are left out
+			{Version: "v1.30.1", Released: "2024-01-07", Pools: []string{"v1.26.0", "v1.30.1"}},
+		}}
+		if listed {
+			catalog.Releases[2].Pools = append(catalog.Releases[2].Pools, "v1.29.0")
+		}
+		state := State{APIServers: []string{"v1.29.0"}, Estate: &skew.Estate{Catalog: catalog},
+			Pools: []Pool{{Object: "MachineDeployment blue", Versions: []string{"v1.26.0"}}}}
+		request := Request{State: state, Target: "v1.30.1", Known: []string{"v1.30.1"}, Policies: policies}
+		for name, plan := range map[string]func(Request) (Plan, error){"For": For, "OfTopology": OfTopology} {
+			_, err := plan(request)
+			if refused := err != nil && strings.Contains(err.Error(), "(S0-30)"); refused == listed || listed && err != nil {
+				t.Errorf("%s: listed is %t, and what is said %v", name, listed, err)
+			}
+		}
 	}
 }

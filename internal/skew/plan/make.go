@@ -23,7 +23,8 @@ type Request struct {
 	// Listed is where Known stands, for people: "spec.via"; empty when those are versions of artifacts.
 	Listed string
 	// Policies are those that hold for the Cluster, at least one: what one of them refuses is refused. What a distribution
-	// asks of a version depends on more than the Cluster and is asked elsewhere, by skew.Distributed. Its tool gives a
+	// asks of a version and of the pools that run depends on more than the Cluster and is asked elsewhere, by
+	// skew.Distributed and skew.LeftBehind; of a pool that a plan raises it is asked by State.Estate. Its tool gives a
 	// control plane one version, so with one of them no plan has several hops.
 	Policies []skew.Policy
 }
@@ -47,7 +48,7 @@ func For(r Request) (Plan, error) {
 		return Plan{}, err
 	}
 	d.advise(r.Known, target)
-	if err := d.addonsFirst(); err != nil {
+	if err := d.addonsFirst(true); err != nil {
 		return Plan{}, err
 	}
 	for _, hop := range hops {
@@ -67,9 +68,9 @@ func For(r Request) (Plan, error) {
 
 // draft is a plan in the making, with the state that its steps lead to.
 type draft struct {
-	policies []skew.Policy
-	state    State
-	plan     Plan
+	policies, distributions []skew.Policy
+	state                   State
+	plan                    Plan
 }
 
 func undistributed(policies []skew.Policy) []skew.Policy {
@@ -85,7 +86,8 @@ func begin(r Request) (*draft, *semver.Version, error) {
 	if err != nil {
 		return nil, nil, refuse(skew.RuleInvalid, "%s", err)
 	}
-	d := &draft{policies: undistributed(r.Policies), state: r.State,
+	_, distributions := skew.Split(r.Policies)
+	d := &draft{policies: undistributed(r.Policies), distributions: distributions, state: r.State,
 		plan: Plan{Target: text(target), AnyPatch: len(r.Known) == 0}}
 	d.state.Pools = slices.Clone(r.State.Pools) // which lift changes
 	if len(d.servers()) == 0 {
@@ -174,12 +176,31 @@ func best(known []*semver.Version, from, to *semver.Version) *semver.Version {
 
 // take adds a step that is legal all the way, and refuses one that is not.
 func (d *draft) take(step Step) error {
-	if violations := d.state.judge(d.policies, step); len(violations) > 0 {
+	violations := d.state.judge(d.policies, step)
+	if step.Raises == ControlPlane {
+		violations = append(violations, d.offTheList(step.To)...)
+	}
+	if len(violations) > 0 {
 		return d.refusal(step, violations)
 	}
 	d.state = d.state.after(step)
 	d.plan.Steps = append(d.plan.Steps, step)
 	return nil
+}
+
+// offTheList lists the pools that this plan raised to what a distribution does not have beside the version (S0-23..30).
+// What it has beside pools that nobody raised is asked where the version is (skew.LeftBehind).
+func (d *draft) offTheList(to string) []skew.Violation {
+	if d.state.Estate == nil {
+		return nil
+	}
+	world := skew.World{APIServers: d.state.APIServers, Estate: d.state.Estate}
+	for _, pool := range d.state.Pools {
+		if slices.ContainsFunc(d.plan.Steps, func(s Step) bool { return s.Raises == Workers && s.Pool == pool.Object }) {
+			world.Components = append(world.Components, pool.kubelets()...)
+		}
+	}
+	return skew.TooOld(d.distributions, world, parsed([]string{to})[0])
 }
 
 // refusal says why no plan has the step. kube-proxy is told of first where it may not differ from its kubelet: of one
@@ -235,15 +256,36 @@ func (d *draft) follow(hop string) error {
 	return d.take(Step{Raises: Addons, From: from, To: hop, Rule: "R10", Why: "they follow the control plane"})
 }
 
-// addonsFirst brings add-ons that were left behind to the control plane that runs: by a minor, or for good.
-func (d *draft) addonsFirst() error {
+// addonsFirst brings add-ons that were left behind to the control plane that runs: by a minor, or for good. With lifts
+// the pools that kube-proxy waits for come before it: it would wait for good where they came after, and the control
+// plane's next minor with it. The old kube-proxy runs beside the control plane's kubelets of that version already, so
+// those that are raised to it are nothing worse. Kubelets that no pool has it waits for all the same.
+func (d *draft) addonsFirst(lifts bool) error {
 	behind, newest := parsed(d.state.KubeProxy), d.newest()
+	waits := d.state.ProxyWaits || changesMinor(behind, newest)
 	switch {
-	case len(behind) == 0 || changesMinor(d.servers(), newest):
-	case len(d.plan.Hops) == 0 || changesMinor(behind, newest):
-		return d.follow(text(newest))
+	case changesMinor(d.servers(), newest):
+		return nil
+	case waits && lifts:
+		d.liftForProxy(newest)
+	case !waits && (len(behind) == 0 || len(d.plan.Hops) > 0):
+		return nil
 	}
-	return nil
+	return d.follow(text(newest))
+}
+
+// liftForProxy raises the pools beside whose kubelets kube-proxy may not be of the version.
+func (d *draft) liftForProxy(to *semver.Version) {
+	for i, pool := range d.state.Pools {
+		beside := proxies([]string{text(to)}, pool.kubelets())
+		for _, policy := range d.policies {
+			found := policy.Check(skew.World{APIServers: d.state.APIServers, Components: beside})
+			if len(found) > 0 {
+				d.lift(i, text(to), found[0].Rule, "kube-proxy waits for its kubelets")
+				break
+			}
+		}
+	}
 }
 
 // liftTooOld raises the pools that the hop would leave behind, to what the control plane runs.

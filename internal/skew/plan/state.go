@@ -24,8 +24,13 @@ type State struct {
 	// KubeProxy are the versions of kube-proxy, which is one DaemonSet on every node: more than one while that is rolled
 	// out, none where there is no kube-proxy and where nobody looked.
 	KubeProxy []string
-	// Others keep their versions whatever the plan: kubelets of no pool, a cloud-controller-manager.
+	// ProxyWaits: kube-proxy, whose versions nobody looked for, waits for kubelets to be of the API servers' minor.
+	ProxyWaits bool
+	// Others keep their versions whatever the plan: kubelets of no pool, a cloud-controller-manager, a
+	// kube-proxy that is left alone.
 	Others []skew.Running
+	// Estate is what distributions judge by the pools that a plan raises; nil where none holds and where nobody looked.
+	Estate *skew.Estate
 }
 
 // Pool is workers of one template.
@@ -67,11 +72,16 @@ func StateOf(machines []clusterv1.Machine) State {
 	return state
 }
 
-// WithAddons is the state with the add-ons that are among what runs in the cluster as pods.
+// WithAddons is the state with the add-ons that are among what runs in the cluster as pods; those that are kept are
+// Others.
 func (s State) WithAddons(inside []skew.Running) State {
-	s.KubeProxy = slices.Clone(s.KubeProxy)
+	s.KubeProxy, s.Others = slices.Clone(s.KubeProxy), slices.Clone(s.Others)
 	for _, running := range inside {
-		if running.Component == skew.KubeProxy && !slices.Contains(s.KubeProxy, running.Version) {
+		switch {
+		case running.Component != skew.KubeProxy:
+		case running.Kept:
+			s.Others = append(s.Others, running)
+		case !slices.Contains(s.KubeProxy, running.Version):
 			s.KubeProxy = append(s.KubeProxy, running.Version)
 		}
 	}

@@ -39,7 +39,8 @@ func OfTopology(r Request) (Plan, error) {
 		return Plan{}, err
 	}
 	d.advise(r.Known, target)
-	if err := d.addonsFirst(); err != nil {
+	// Cluster API raises pools before add-ons follow, but none for a control plane that goes on.
+	if err := d.addonsFirst(len(d.plan.Hops) == 0); err != nil {
 		return Plan{}, err
 	}
 	for _, hop := range d.plan.Hops {
@@ -60,7 +61,9 @@ func OfTopology(r Request) (Plan, error) {
 // else what to raise before that.
 func (r Request) instead(p Plan, refusal error) error {
 	var refused *RefusedError
-	errors.As(refusal, &refused) // whatever a draft fails with
+	if !errors.As(refusal, &refused) {
+		return refusal
+	}
 	first := r
 	first.Target = p.Hops[0]
 	if len(p.Hops) > 1 {

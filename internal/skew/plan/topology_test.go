@@ -5,6 +5,7 @@ package plan
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -16,6 +17,12 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
+
+// What is no refusal names no other versions, and is not lost.
+func TestAnErrorIsNoRefusal(t *testing.T) {
+	failed := errors.New("it failed")
+	NewWithT(t).Expect(Request{}.instead(Plan{Hops: []string{"v1.36.3"}}, failed)).To(MatchError(failed))
+}
 
 // Pools that stay behind their control plane grow and heal: Cluster API makes no Machine for them before the checks of
 // it are skipped that do not know by which kubeadm a host joins.

@@ -143,6 +143,7 @@ func (w *ControlPlaneWebhook) validateTarget(
 	if unseen != "" {
 		warnings = append(warnings, unseen)
 	}
+	inside = observed.KeepProxy(inside, after.Annotations)
 	world.Components = append(world.Components, inside...)
 	if refused := skew.Summary(next.Judge(policies, world, previous)); refused != "" {
 		return nil, field.ErrorList{field.Forbidden(path.Child("version"), refused)}, nil

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -42,6 +43,10 @@ func kubeProxy(tag string) client.Object {
 	daemonSet.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy", Image: "quoin.test/kube-proxy:" +
 		tag}}
 	return daemonSet
+}
+
+func leftAlone(o *controlplanev1.QuoinControlPlane) {
+	o.Annotations = map[string]string{kcpv1.SkipKubeProxyAnnotation: ""}
 }
 
 func etcdTag(tag string) change {
@@ -124,6 +129,11 @@ func TestWhatRunsInsideFitsTheNextVersion(t *testing.T) {
 			inside: []client.Object{kubeProxy("v1.36.3")}, worker: "v1.35.1", policy: "Kubernetes-1.24", refusal: "(S1-25)"},
 		"kube-proxy like a kubelet, 1.24": {from: "v1.36.3", to: "v1.37.0",
 			inside: []client.Object{kubeProxy("v1.36.3")}, worker: "v1.36.1", policy: "Kubernetes-1.24"},
+		"kube-proxy unlike a kubelet, 1.24, left alone": {from: "v1.36.3", to: "v1.37.0", after: leftAlone,
+			inside: []client.Object{kubeProxy("v1.36.3")}, worker: "v1.35.1", policy: "Kubernetes-1.24"},
+		"kube-proxy of four minors before, left alone": {from: "v1.36.3", to: "v1.37.0", after: leftAlone,
+			inside:  []client.Object{kubeProxy("v1.33.1")},
+			refusal: "kube-proxy v1.33.1 of DaemonSet kube-proxy, which is left to you, is older than API server v1.37.0"},
 		"a scheduler of the minor before": {from: "v1.36.3", to: "v1.37.0",
 			inside: []client.Object{staticPod("kube-apiserver", "v1.36.3"), staticPod("kube-scheduler", "v1.35.3")}},
 		"a scheduler of two minors before": {from: "v1.36.3", to: "v1.37.0",

@@ -5,11 +5,13 @@ package infrastructure
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -18,6 +20,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldowner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
@@ -58,10 +61,15 @@ func (w *ClusterWebhook) ValidateCreate(
 	if err != nil {
 		return nil, err
 	}
-	return nil, refuseCluster(cluster, append(reasons, collisions...))
+	var warnings admission.Warnings
+	if len(cluster.OwnerReferences) == 0 { // else a move or a restore brings along what was written before
+		warnings = warnOfRecord(ctx, "", cluster.Spec.Version)
+	}
+	return warnings, refuseCluster(cluster, append(reasons, collisions...))
 }
 
-// ValidateUpdate refuses what ValidateCreate refuses, and to move the endpoint of a cluster.
+// ValidateUpdate refuses what ValidateCreate refuses, and to move the endpoint of a cluster. It warns of a version that
+// is not a ClusterUpgrade's.
 func (w *ClusterWebhook) ValidateUpdate(
 	ctx context.Context, before, after *infrav1.QuoinCluster,
 ) (admission.Warnings, error) {
@@ -74,7 +82,34 @@ func (w *ClusterWebhook) ValidateUpdate(
 	if err != nil {
 		return nil, err
 	}
-	return nil, refuseCluster(after, append(reasons, collisions...))
+	return warnOfRecord(ctx, before.Spec.Version, after.Spec.Version), refuseCluster(after, append(reasons, collisions...))
+}
+
+// warnOfRecord says what the record of a version is worth to whoever writes it, but for a ClusterUpgrade (S0-2). It is
+// advice, so the name by which a client goes is trusted.
+func warnOfRecord(ctx context.Context, before, after string) admission.Warnings {
+	if before == after || fieldManager(ctx) == fieldowner.Upgrades {
+		return nil
+	}
+	text := "spec.version is a record, which a ClusterUpgrade writes, and upgrades nothing: spec.version of the control " +
+		"plane decides what runs, in a managed topology spec.topology.version of the Cluster"
+	if after != "" {
+		text += "; make a ClusterUpgrade to " + after + " instead"
+	}
+	return admission.Warnings{text}
+}
+
+// fieldManager is the name that a request gives its writer; empty without one.
+func fieldManager(ctx context.Context) string {
+	request, err := admission.RequestFromContext(ctx)
+	if err != nil {
+		return ""
+	}
+	options := metav1.UpdateOptions{} // those of a patch come as these
+	if err := json.Unmarshal(request.Options.Raw, &options); err != nil {
+		return ""
+	}
+	return options.FieldManager
 }
 
 // ValidateDelete lets every cluster go: its finalizer keeps it while it has machines.

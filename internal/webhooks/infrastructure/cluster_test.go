@@ -4,12 +4,17 @@
 package infrastructure
 
 import (
+	"context"
 	"testing"
 
 	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldowner"
 )
 
 type clusterChange func(*infrav1.QuoinCluster)
@@ -168,4 +173,53 @@ func TestClusterBeingDeletedIsLetThrough(t *testing.T) {
 	deletingCluster(after)
 	_, err = webhook.ValidateUpdate(t.Context(), before, after)
 	expectRefusal(t, err, "")
+}
+
+// The record of a version decides nothing, which who writes it by hand learns. A ClusterUpgrade does not warn itself.
+//
+// Proves: S0-2
+func TestTheRecordOfAVersionIsWarnedOf(t *testing.T) {
+	record := func(version string) clusterChange { return func(c *infrav1.QuoinCluster) { c.Spec.Version = version } }
+	owned := func(c *infrav1.QuoinCluster) {
+		c.OwnerReferences = []metav1.OwnerReference{{Kind: "Cluster", Name: "a"}}
+	}
+	by := func(manager string) context.Context {
+		return admission.NewContextWithRequest(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+			Options: runtime.RawExtension{Raw: []byte(`{"kind":"PatchOptions","fieldManager":"` + manager + `"}`)}}})
+	}
+	const upgrade = "make a ClusterUpgrade to v1.36.3 instead"
+	for name, c := range map[string]struct {
+		by            string
+		before, after clusterChange
+		warning       string
+	}{
+		"by hand":             {"kubectl-edit", record("v1.35.4"), record("v1.36.3"), upgrade},
+		"by nobody named":     {"", record("v1.35.4"), record("v1.36.3"), upgrade},
+		"the first one":       {"kubectl-edit", record(""), record("v1.36.3"), upgrade},
+		"taken away":          {"kubectl-edit", record("v1.35.4"), record(""), "upgrades nothing"},
+		"by a ClusterUpgrade": {fieldowner.Upgrades, record("v1.35.4"), record("v1.36.3"), ""},
+		"something else": {"kubectl-edit", record("v1.36.3"), func(c *infrav1.QuoinCluster) {
+			record("v1.36.3")(c)
+			endpoint("192.0.2.10", 6443)(c)
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			webhook := &ClusterWebhook{Client: reader(t)}
+			warnings, err := webhook.ValidateUpdate(by(c.by), cluster("a", c.before), cluster("a", c.after))
+			g.Expect(err).NotTo(HaveOccurred())
+			if c.warning == "" {
+				g.Expect(warnings).To(BeEmpty())
+				return
+			}
+			g.Expect(warnings).To(ConsistOf(And(HavePrefix("spec.version "), ContainSubstring(c.warning),
+				ContainSubstring("spec.version of the control plane"), ContainSubstring("spec.topology.version"))))
+		})
+	}
+	g, webhook := NewWithT(t), &ClusterWebhook{Client: reader(t)}
+	g.Expect(webhook.ValidateCreate(t.Context(), cluster("a", record("v1.36.3")))).
+		To(ConsistOf(ContainSubstring("upgrades nothing")))
+	g.Expect(webhook.ValidateCreate(t.Context(), cluster("a"))).To(BeEmpty())
+	g.Expect(webhook.ValidateCreate(t.Context(), cluster("a", record("v1.36.3"), owned))).
+		To(BeEmpty(), "a move and a restore bring it along")
 }

@@ -193,9 +193,10 @@ func impatient(policy *quoinv1.RolloutPolicy, pools []clusterv1.MachineDeploymen
 		_, patient := pools[i].Annotations[provisionTime]
 		place, err := rollout.Select(&policy.Spec, pools[i].Name, pools[i].Labels)
 		if scaled && !patient && err == nil && place >= 0 {
+			pool := rollout.Pool{Name: pools[i].Name, Labels: pools[i].Labels}
 			warnings = append(warnings, fmt.Sprintf("the cluster autoscaler gives up Machines of MachineDeployment %s that are "+
-				"held for long, and lowers replicas: give it annotation %s with a time longer than any hold, such as 168h",
-				pools[i].Name, provisionTime))
+				"held for long, and lowers replicas: put %s with a time longer than any hold, such as 168h, into %s",
+				pool.Name, provisionTime, pool.AnnotationsOf()))
 		}
 	}
 	return warnings

@@ -193,8 +193,15 @@ func TestAnImpatientAutoscalerIsWarnedOf(t *testing.T) {
 	g.Expect(w.ValidateCreate(t.Context(), rolloutPolicy("workers"))).To(BeEmpty())
 	annotate(clusterv1.AutoscalerMaxSizeAnnotation, "5")
 	g.Expect(w.ValidateCreate(t.Context(), rolloutPolicy("workers"))).To(ConsistOf(
-		ContainSubstring("MachineDeployment prod-b that are held")))
+		HaveSuffix("into annotations of MachineDeployment prod-b")))
 	g.Expect(w.ValidateCreate(t.Context(), rolloutPolicy("workers", groupOf("prod-a")))).To(BeEmpty())
+	for key, value := range map[string]string{clusterv1.ClusterTopologyOwnedLabel: "", clusterv1.ClusterNameLabel: "prod",
+		clusterv1.ClusterTopologyMachineDeploymentNameLabel: "b"} {
+		metav1.SetMetaDataLabel(&pool.ObjectMeta, key, value)
+	}
+	g.Expect(writer.Update(t.Context(), pool)).To(Succeed())
+	g.Expect(w.ValidateCreate(t.Context(), rolloutPolicy("workers"))).To(ConsistOf(
+		HaveSuffix("into spec.topology.workers.machineDeployments[name=b].metadata.annotations of Cluster prod")))
 	annotate(provisionTime, "168h")
 	g.Expect(w.ValidateCreate(t.Context(), rolloutPolicy("workers"))).To(BeEmpty())
 }

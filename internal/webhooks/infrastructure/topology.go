@@ -81,11 +81,14 @@ func (w *VersionWebhook) observeTopology(
 	if err != nil {
 		return edit, err
 	}
+	edit.inside, edit.unseen = w.Workload.Inside(ctx, key, edit.world)
+	if edit.inside, err = observed.KeepProxyOf(ctx, w.Reader, cluster, controlPlane, edit.inside); err != nil {
+		return edit, err
+	}
 	if controlPlane != nil {
 		kubeadm := observed.KubeadmOf(controlPlane.Spec.Version, &controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration)
 		edit.kubeadm = &kubeadm
 	}
-	edit.inside, edit.unseen = w.Workload.Inside(ctx, key, edit.world)
 	return edit, nil
 }
 
@@ -116,8 +119,10 @@ func (e topologyEdit) judge() (refusal string, warnings []string) {
 // way of Cluster API to the version, and why it does not get there by legal steps, with the versions by which it does.
 // Nothing is said of a cluster of which nothing runs, nor of versions that its ClusterClass does not list.
 func (e topologyEdit) way() (way plan.Plan, stops string) {
-	way, err := plan.OfTopology(plan.Request{State: plan.StateOf(e.machines).WithAddons(e.inside), Policies: e.policies,
-		Target: e.target, Known: e.class.Spec.KubernetesVersions})
+	state := plan.StateOf(e.machines).WithAddons(e.inside)
+	state.Estate = e.world.Estate
+	way, err := plan.OfTopology(plan.Request{State: state, Policies: e.policies, Target: e.target,
+		Known: e.class.Spec.KubernetesVersions})
 	var refused *plan.RefusedError
 	if errors.As(err, &refused) && refused.Rule != plan.RuleUnknown {
 		return plan.Plan{}, refused.Error()

@@ -11,8 +11,11 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
+	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -67,7 +70,10 @@ func (c insideEdit) edit(
 	if c.plans {
 		class.Spec.Upgrade.External.GenerateUpgradePlanExtension = "plans.example"
 	}
-	webhook := versionWebhook(t, []client.Object{server, plane, class})
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
+		Name:   "kubeadmcontrolplanes." + controlplanev1.GroupVersion.Group,
+		Labels: map[string]string{"cluster.x-k8s.io/v1beta2": "v1beta2"}}}
+	webhook := versionWebhook(t, []client.Object{server, plane, class, crd})
 	webhook.Workload = workload
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c1",
 		Annotations: map[string]string{skew.PolicyAnnotation: c.policy}}}
@@ -79,6 +85,33 @@ func (c insideEdit) edit(
 	}
 	cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
 	return webhook.handleTopology(t.Context(), update(t, cluster))
+}
+
+// A kube-proxy that another provider's control plane leaves alone is judged as a preflight judges it.
+func TestAKubeProxyThatAnotherControlPlaneLeavesAlone(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		server := estatetest.Machine("prod", "c1", "cp", "v1.36.3")
+		server.Labels[clusterv1.MachineControlPlaneLabel] = ""
+		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
+			Name: "others.controlplane.example.com", Labels: map[string]string{"cluster.x-k8s.io/v1beta2": "v1"}}}
+		other := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "controlplane.example.com/v1",
+			"kind": "Other", "metadata": map[string]any{"namespace": "prod", "name": "c1"}}}
+		if alone {
+			other.SetAnnotations(map[string]string{kcpv1.SkipKubeProxyAnnotation: ""})
+		}
+		webhook := versionWebhook(t, []client.Object{server, crd, other})
+		webhook.Workload = func(context.Context, client.ObjectKey) (client.Reader, error) {
+			return fake.NewClientBuilder().WithObjects(kubeProxy("v1.36.3")).Build(), nil
+		}
+		cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c1",
+			Annotations: map[string]string{skew.PolicyAnnotation: "Kubernetes-1.24"}}}
+		cluster.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "quoin"}, Version: "v1.37.0"}
+		cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{Kind: "Other", Name: "c1",
+			APIGroup: "controlplane.example.com"}
+		cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
+		response := webhook.handleTopology(t.Context(), update(t, cluster))
+		NewWithT(t).Expect(response.Allowed).To(Equal(alone), "left alone %v: %s", alone, response.Result.Message)
+	}
 }
 
 // Proves: R4, R6, R17, R18, S1-7, S1-16, S1-25

@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admission/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -29,6 +30,7 @@ func versionWebhook(t *testing.T, objects []client.Object) *VersionWebhook {
 	NewWithT(t).Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	NewWithT(t).Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
 	NewWithT(t).Expect(controlplanev1.AddToScheme(scheme)).To(Succeed())
+	NewWithT(t).Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	return &VersionWebhook{Reader: reader, decoder: admission.NewDecoder(scheme)}
 }

@@ -117,19 +117,22 @@ func (s *site) checkImage(ctx context.Context, g Gomega) {
 	g.Expect(listed).To(MatchRegexp(`(?m)^%s .*%s`, tag.String(), pushed.Digest.String()))
 }
 
-// checkManagers sees that the managers that run are of a release, by what they say themselves.
+// checkManagers sees that both managers that run of each provider are of a release, by what they say themselves.
 func (s *site) checkManagers(version string) func(context.Context, Gomega) {
 	return func(ctx context.Context, g Gomega) {
 		for _, provider := range []string{repository.InfrastructureLabel, repository.ControlPlaneLabel} {
-			// The pod before an upgrade takes its time to go.
+			// The pods before an upgrade take their time to go.
 			g.Eventually(func(g Gomega) {
-				manager, err := s.lab.Manager(ctx, provider)
+				pods, err := s.lab.Pods(ctx, provider)
 				g.Expect(err).NotTo(HaveOccurred())
-				g.Expect(manager.Pod.Spec.Containers[0].Image).To(Equal(s.image + ":" + version))
-				log, err := s.lab.Kubectl(ctx, s.lab.Kubeconfig(), "logs", "--namespace", manager.Pod.Namespace, manager.Pod.Name)
-				g.Expect(err).NotTo(HaveOccurred())
-				g.Expect(log).To(ContainSubstring("quoin " + version + " ("))
-			}).WithTimeout(time.Minute).WithPolling(time.Second).Should(Succeed())
+				g.Expect(pods).To(HaveLen(2))
+				for _, pod := range pods {
+					g.Expect(pod.Spec.Containers[0].Image).To(Equal(s.image + ":" + version))
+					log, err := s.lab.Kubectl(ctx, s.lab.Kubeconfig(), "logs", "--namespace", pod.Namespace, pod.Name)
+					g.Expect(err).NotTo(HaveOccurred())
+					g.Expect(log).To(ContainSubstring("quoin " + version + " ("))
+				}
+			}).WithTimeout(2 * time.Minute).WithPolling(time.Second).Should(Succeed())
 		}
 	}
 }

@@ -107,7 +107,7 @@ func (d *diagnosis) management(ctx context.Context) {
 		`go-template={{range .items}}{{$o := .}}{{if .status}}{{range .status.conditions}}{{if or (and (eq .status "False") (ne .type "Paused") (ne .type "Deleting") (ne .type "RollingOut") (ne .type "ScalingUp") (ne .type "ScalingDown") (ne .type "Remediating")) (eq .status "Unknown")}}{{$o.kind}}/{{$o.metadata.name}} {{.type}}={{.status}} {{.reason}}: {{.message}}
 {{end}}{{end}}{{end}}{{end}}`))
 	show("last events:\n%s", tail(d.kubectl(ctx, "events.txt", kubeconfig, "get", "events", "--all-namespaces", "--sort-by", ".lastTimestamp"), 25))
-	d.kubectl(ctx, "management-pods.txt", kubeconfig, "get", "pods", "--all-namespaces", "-o", "wide")
+	d.kubectl(ctx, "management-pods.txt", kubeconfig, "get", "pods,leases,poddisruptionbudgets", "--all-namespaces", "-o", "wide")
 	out, err := d.lab.run(ctx, command{name: d.lab.tools.kubectl, env: d.lab.privateHome(), quiet: true, args: []string{"--kubeconfig", kubeconfig,
 		"get", "pods", "--all-namespaces", "-l", providerLabel, "-o", `jsonpath={range .items[*]}{.metadata.namespace}{" "}{.metadata.name}{"\n"}{end}`}})
 	if err != nil {

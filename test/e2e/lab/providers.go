@@ -14,6 +14,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/hack/components/repository"
@@ -59,42 +60,77 @@ func (l *Lab) initInto(ctx context.Context, step *progress.Step, kubeconfig stri
 	return err
 }
 
-// Manager is a manager's pod with the id of its process, as the node sees it.
+// Manager is the manager of a provider that leads.
 type Manager struct {
 	Pod *corev1.Pod
+	// PID is the id of its process, as the node sees it.
 	PID string
+	// lease is what it leads by.
+	lease *coordinationv1.Lease
 }
 
-// Manager finds the running manager of a provider, like repository.InfrastructureLabel.
-func (l *Lab) Manager(ctx context.Context, provider string) (*Manager, error) {
-	pod, err := l.pod(ctx, provider)
-	if err != nil {
-		return nil, err
-	}
-	if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].State.Running == nil {
-		return nil, fmt.Errorf("the manager of %s does not run", provider)
-	}
-	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
-	out, err := l.Console(ctx, kindNode, "ctr --namespace k8s.io task ls | awk '$1 == \""+id+"\" { print $2 }'")
-	if err != nil {
-		return nil, err
-	}
-	if strings.TrimSpace(out) == "" {
-		return nil, fmt.Errorf("the manager of %s has no process", provider)
-	}
-	return &Manager{Pod: pod, PID: strings.TrimSpace(out)}, nil
-}
-
-// pod is the only pod of a provider's manager.
-func (l *Lab) pod(ctx context.Context, provider string) (*corev1.Pod, error) {
+// Pods are those of a provider's managers that are not on their way out, by a label like repository.InfrastructureLabel.
+func (l *Lab) Pods(ctx context.Context, provider string) ([]corev1.Pod, error) {
 	pods := &corev1.PodList{}
 	if err := l.Management.List(ctx, pods, client.MatchingLabels{providerLabel: provider}); err != nil {
 		return nil, fmt.Errorf("pods of %s: %w", provider, err)
 	}
-	if len(pods.Items) != 1 {
-		return nil, fmt.Errorf("%d pods of %s instead of one", len(pods.Items), provider)
+	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !pod.DeletionTimestamp.IsZero() }), nil
+}
+
+// leader is the manager of a provider that holds its lease, without its process; nil while nobody does. For a minute
+// after it was killed that is still the one that was.
+func (l *Lab) leader(ctx context.Context, provider string) (*Manager, error) {
+	pods, err := l.Pods(ctx, provider)
+	if err != nil {
+		return nil, err
 	}
-	return &pods.Items[0], nil
+	for i := range pods {
+		leases := &coordinationv1.LeaseList{}
+		if err := l.Management.List(ctx, leases, client.InNamespace(pods[i].Namespace)); err != nil {
+			return nil, fmt.Errorf("leases of %s: %w", provider, err)
+		}
+		for j := range leases.Items {
+			// A process has the name of its pod, and what tells it from the process before.
+			if strings.HasPrefix(ptr.Deref(leases.Items[j].Spec.HolderIdentity, ""), pods[i].Name+"_") {
+				return &Manager{Pod: &pods[i], lease: &leases.Items[j]}, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// awaitLeader waits for a manager that leads, and that somebody accepts.
+func (l *Lab) awaitLeader(
+	ctx context.Context, step *progress.Step, provider string, accept func(*Manager) bool,
+) (leader *Manager, err error) {
+	err = step.Poll(ctx, time.Second, func(ctx context.Context) (bool, []string, error) {
+		found, err := l.leader(ctx, provider)
+		if err != nil || found == nil || !podReady(found.Pod) || !accept(found) {
+			return false, []string{"a manager of " + provider + " that leads"}, err
+		}
+		leader = found
+		return true, nil, nil
+	})
+	return leader, err
+}
+
+// Manager finds the leading manager of a provider and its process, whenever there is one.
+func (l *Lab) Manager(ctx context.Context, provider string) (manager *Manager, err error) {
+	title := "Looking for the manager of " + provider + " that leads"
+	err = l.Step(ctx, title, 3*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		manager, err = l.awaitLeader(ctx, step, provider, func(*Manager) bool { return true })
+		if err != nil {
+			return err
+		}
+		_, id, _ := strings.Cut(manager.Pod.Status.ContainerStatuses[0].ContainerID, "://")
+		out, err := l.Console(ctx, kindNode, "ctr --namespace k8s.io task ls | awk '$1 == \""+id+"\" { print $2 }'")
+		if manager.PID = strings.TrimSpace(out); err == nil && manager.PID == "" {
+			err = fmt.Errorf("pod %s has no process", manager.Pod.Name)
+		}
+		return err
+	})
+	return manager, err
 }
 
 // Kill ends managers with SIGKILL, at one instant: they have no moment to finish anything.
@@ -107,13 +143,18 @@ func (l *Lab) Kill(ctx context.Context, managers ...*Manager) error {
 	return err
 }
 
-// Restart replaces a manager's pod and waits for the new one, so that nothing it knew only in its memory is left.
+// Restart deletes the pod of the manager that leads, and waits until another one does, so that nothing it knew only in
+// its memory is left.
 func (l *Lab) Restart(ctx context.Context, provider string) error {
-	return l.replace(ctx, "Restarting the manager of "+provider, provider)
+	manager, err := l.Manager(ctx, provider)
+	if err != nil {
+		return err
+	}
+	return l.replace(ctx, "Restarting the manager of "+provider, provider, manager)
 }
 
-// ForceDelete removes a manager's pod as one does when its node is believed dead, and kills its process, which could else
-// live on beside the new one for a moment; then it waits for the new pod.
+// ForceDelete removes the pod of the manager that leads as one does when its node is believed dead, and kills its
+// process, which could else live on beside the others for a moment; then it waits until another one leads.
 func (l *Lab) ForceDelete(ctx context.Context, provider string) error {
 	manager, err := l.Manager(ctx, provider)
 	if err != nil {
@@ -122,27 +163,29 @@ func (l *Lab) ForceDelete(ctx context.Context, provider string) error {
 	if err := l.Kill(ctx, manager); err != nil {
 		return err
 	}
-	return l.replace(ctx, "Deleting the pod of "+provider+" by force", provider, client.GracePeriodSeconds(0))
+	return l.replace(ctx, "Deleting the pod of "+provider+" by force", provider, manager, client.GracePeriodSeconds(0))
 }
 
-func (l *Lab) replace(ctx context.Context, title, provider string, how ...client.DeleteOption) error {
+func (l *Lab) replace(ctx context.Context, title, provider string, old *Manager, how ...client.DeleteOption) error {
 	return l.Step(ctx, title, 3*time.Minute, func(ctx context.Context, step *progress.Step) error {
-		old, err := l.pod(ctx, provider)
-		if err != nil {
-			return err
+		if err := l.Management.Delete(ctx, old.Pod, how...); err != nil {
+			return fmt.Errorf("deleting pod %s: %w", old.Pod.Name, err)
 		}
-		if err := l.Management.Delete(ctx, old, how...); err != nil {
-			return fmt.Errorf("deleting pod %s: %w", old.Name, err)
-		}
-		return l.pollManager(ctx, step, provider, func(pod *corev1.Pod) bool { return pod.UID != old.UID })
+		_, err := l.awaitLeader(ctx, step, provider, func(now *Manager) bool { return now.Pod.UID != old.Pod.UID })
+		return err
 	})
 }
 
-// AwaitManager waits until a provider's manager is ready after it was killed.
-func (l *Lab) AwaitManager(ctx context.Context, provider string, restartsBefore int32) error {
-	return l.Step(ctx, "Waiting for the manager of "+provider, 3*time.Minute, func(ctx context.Context, step *progress.Step) error {
-		return l.pollManager(ctx, step, provider, func(pod *corev1.Pod) bool {
-			return len(pod.Status.ContainerStatuses) > 0 && pod.Status.ContainerStatuses[0].RestartCount > restartsBefore
+// AwaitManager waits until the process of a manager that was killed was started again, and is ready.
+func (l *Lab) AwaitManager(ctx context.Context, killed *Manager) error {
+	title := "Waiting for the manager in pod " + killed.Pod.Name
+	return l.Step(ctx, title, 3*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		return step.Poll(ctx, time.Second, func(ctx context.Context) (bool, []string, error) {
+			pod := &corev1.Pod{}
+			if err := l.Management.Get(ctx, client.ObjectKeyFromObject(killed.Pod), pod); err != nil {
+				return false, nil, fmt.Errorf("pod %s: %w", killed.Pod.Name, err)
+			}
+			return restarts(pod) > restarts(killed.Pod) && podReady(pod), []string{"pod " + pod.Name}, nil
 		})
 	})
 }
@@ -150,47 +193,30 @@ func (l *Lab) AwaitManager(ctx context.Context, provider string, restartsBefore 
 // AwaitLeader waits until a provider's manager leads that came to do so later than that: whoever was killed leaves a
 // lease that has to run out first. It returns when that was.
 func (l *Lab) AwaitLeader(ctx context.Context, provider string, since time.Time) (led time.Time, err error) {
-	title := "Waiting until the manager of " + provider + " leads"
+	title := "Waiting until a manager of " + provider + " leads"
 	err = l.Step(ctx, title, 3*time.Minute, func(ctx context.Context, step *progress.Step) error {
-		return step.Poll(ctx, time.Second, func(ctx context.Context) (bool, []string, error) {
-			pod, err := l.pod(ctx, provider)
-			if err != nil {
-				return false, nil, err
-			}
-			leases := &coordinationv1.LeaseList{}
-			if err := l.Management.List(ctx, leases, client.InNamespace(pod.Namespace)); err != nil {
-				return false, nil, fmt.Errorf("leases of %s: %w", provider, err)
-			}
-			for _, lease := range leases.Items {
-				if lease.Spec.AcquireTime != nil && lease.Spec.AcquireTime.After(since) {
-					led = lease.Spec.AcquireTime.Time
-				}
-			}
-			return !led.IsZero(), []string{"a lease that began after " + since.Format(time.TimeOnly)}, nil
+		leader, err := l.awaitLeader(ctx, step, provider, func(now *Manager) bool {
+			return now.lease.Spec.AcquireTime != nil && now.lease.Spec.AcquireTime.After(since)
 		})
+		if err == nil {
+			led = leader.lease.Spec.AcquireTime.Time
+		}
+		return err
 	})
 	return led, err
 }
 
-func (l *Lab) pollManager(ctx context.Context, step *progress.Step, provider string, accept func(*corev1.Pod) bool) error {
-	return step.Poll(ctx, time.Second, func(ctx context.Context) (bool, []string, error) {
-		pods := &corev1.PodList{}
-		if err := l.Management.List(ctx, pods, client.MatchingLabels{providerLabel: provider}); err != nil {
-			return false, nil, fmt.Errorf("pods of %s: %w", provider, err)
-		}
-		for _, pod := range pods.Items {
-			if accept(&pod) && podReady(&pod) {
-				return true, nil, nil
-			}
-		}
-		return false, []string{"a ready pod of " + provider}, nil
-	})
+func restarts(pod *corev1.Pod) int32 {
+	if len(pod.Status.ContainerStatuses) == 0 {
+		return 0
+	}
+	return pod.Status.ContainerStatuses[0].RestartCount
 }
 
 func podReady(pod *corev1.Pod) bool {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady {
-			return condition.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil
+			return condition.Status == corev1.ConditionTrue && len(pod.Status.ContainerStatuses) > 0
 		}
 	}
 	return false

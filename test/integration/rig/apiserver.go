@@ -118,5 +118,5 @@ func (r *Rig) startControllerManager(ctx context.Context) error {
 	}
 	// Its certificate is its own, made at start, and the answer is only a status code.
 	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	return r.kcm.waitFor(ctx, insecure, fmt.Sprintf("https://127.0.0.1:%d/healthz", ports[0]), patience)
+	return r.kcm.waitFor(ctx, insecure, fmt.Sprintf("https://127.0.0.1:%d/healthz", ports[0]))
 }

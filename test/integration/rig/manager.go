@@ -41,6 +41,9 @@ type Manager struct {
 	ready       string
 	deployment  *appsv1.Deployment
 	process     *process
+
+	// replica is its number among those that elect a leader; 0 of one that is alone.
+	replica int
 }
 
 // StartManagers starts every installed manager and waits until all are ready.
@@ -51,7 +54,7 @@ func (r *Rig) StartManagers(ctx context.Context) error {
 		}
 	}
 	for _, manager := range r.Managers {
-		if err := manager.process.waitFor(ctx, http.DefaultClient, manager.ready, patience); err != nil {
+		if err := manager.process.waitFor(ctx, http.DefaultClient, manager.ready); err != nil {
 			return err
 		}
 	}
@@ -71,7 +74,7 @@ func (r *Rig) RestartManager(ctx context.Context, label string) error {
 	if err := r.startManager(ctx, manager); err != nil {
 		return err
 	}
-	return manager.process.waitFor(ctx, http.DefaultClient, manager.ready, patience)
+	return manager.process.waitFor(ctx, http.DefaultClient, manager.ready)
 }
 
 func (r *Rig) startManager(ctx context.Context, manager *Manager) error {
@@ -99,7 +102,7 @@ func (r *Rig) startManager(ctx context.Context, manager *Manager) error {
 	args := append([]string{}, pod.Containers[0].Args...)
 	args = append(args,
 		"--kubeconfig="+kubeconfig,
-		"--leader-elect=false",
+		fmt.Sprintf("--leader-elect=%t", manager.replica > 0),
 		fmt.Sprintf("--webhook-port=%d", manager.webhookPort),
 		"--webhook-cert-dir="+manager.certDir,
 		fmt.Sprintf("--health-addr=127.0.0.1:%d", ports[0]),
@@ -110,7 +113,11 @@ func (r *Rig) startManager(ctx context.Context, manager *Manager) error {
 		// Test hosts and servers are on loopback addresses.
 		args = append(args, "--"+egress.Flag+"=0.0.0.0/0,::/0,127.0.0.0/8,::1/128")
 	}
-	manager.process, err = r.startProcess(manager.Label, podEnvironment(manager.deployment), r.tools.managers[manager.Label], args...)
+	name := manager.Label
+	if manager.replica > 0 {
+		name = fmt.Sprintf("%s-%d", manager.Label, manager.replica)
+	}
+	manager.process, err = r.startProcess(name, podEnvironment(manager.deployment), r.tools.managers[manager.Label], args...)
 	if err != nil {
 		return err
 	}

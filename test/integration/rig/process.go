@@ -73,9 +73,9 @@ func (p *process) stop(grace time.Duration) error {
 	return fmt.Errorf("%s does not end", p.name)
 }
 
-// waitFor polls a URL until it answers 200. It gives up early when the process has ended.
-func (p *process) waitFor(ctx context.Context, httpClient *http.Client, url string, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// waitFor polls a URL until it answers 200, as long as patience lasts. It gives up early when the process has ended.
+func (p *process) waitFor(ctx context.Context, httpClient *http.Client, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		status, err := get(ctx, httpClient, url)
@@ -87,7 +87,7 @@ func (p *process) waitFor(ctx context.Context, httpClient *http.Client, url stri
 			return fmt.Errorf("%s ended: %w\n%s", p.name, p.exit, tail(p.log, 20))
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready after %s: status %d: %w\n%s",
-				p.name, timeout, status, errors.Join(ctx.Err(), err), tail(p.log, 20))
+				p.name, patience, status, errors.Join(ctx.Err(), err), tail(p.log, 20))
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

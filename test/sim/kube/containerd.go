@@ -257,6 +257,11 @@ func (c *Cluster) crictl(_ context.Context, p *machine.Process) int {
 	return p.Fail("simulated: %q is not known", args[0])
 }
 
+// RunsPod reports whether a machine has a pod by that name, which is the last that its kubelet leaves there by itself.
+func RunsPod(m *machine.Machine, name string) bool {
+	return strings.Contains(m.FS().Text(tasksFile), `"`+name+`"`)
+}
+
 // addPod leaves what a pod of a DaemonSet leaves: a container with a task.
 func addPod(p *machine.Process, name string) error {
 	for _, file := range []string{containersFile, tasksFile} {

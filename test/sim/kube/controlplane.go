@@ -38,6 +38,8 @@ type ControlPlaneOptions struct {
 	NodeGrace time.Duration
 	// Patience of kubeadm with etcd and the API server, where a real one has minutes; a minute when 0.
 	Patience time.Duration
+	// Syncs has etcd sync its files, which costs time; Member.Disk needs it.
+	Syncs bool
 }
 
 // ControlPlane is the control plane of one workload cluster: real etcd members, one for each control-plane host, and one

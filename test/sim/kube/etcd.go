@@ -43,9 +43,14 @@ type Member struct {
 	done    chan struct{}
 	// removed: the process ended by itself, in order, as one does that was taken out of the list of members.
 	removed bool
-	// conns are those that end with the process or the network: peers' and the API server's.
-	conns map[net.Conn]bool
-	ready bool
+	// conns are those that end with the process or the network, with the member at the other end: none at the API
+	// server's.
+	conns map[net.Conn]*Member
+	// parted are the members that it cannot exchange with, nor they with it.
+	parted map[*Member]bool
+	ready  bool
+	// slow is its disk: the API server uses another member while there is one, as those of other machines would.
+	slow bool
 	// dead is the data directory of a disk that died.
 	dead     string
 	isolated bool
@@ -71,7 +76,7 @@ func (c *ControlPlane) memberOf(m *machine.Machine, ip string) (*Member, error) 
 		if len(c.members) == 250 {
 			return nil, errors.New("simulated: a control plane has addresses for 250 machines")
 		}
-		member = &Member{plane: c, machine: m, number: len(c.members) + 1, conns: map[net.Conn]bool{}}
+		member = &Member{plane: c, machine: m, number: len(c.members) + 1, conns: map[net.Conn]*Member{}, parted: map[*Member]bool{}}
 		member.log = c.scratch("etcd-" + strconv.Itoa(member.number) + ".log")
 		c.members[m] = member
 	}
@@ -88,7 +93,7 @@ func (c *ControlPlane) storeMembers() []*Member {
 	var ready, running []*Member
 	for _, member := range c.members {
 		switch {
-		case member.Ready():
+		case member.Ready() && !member.Slow():
 			ready = append(ready, member)
 		case member.Running():
 			running = append(running, member)
@@ -116,6 +121,51 @@ func (m *Member) Isolate(isolated bool) {
 	}
 }
 
+// Part takes the network between two members away, in both directions, or gives it back. Each of them still reaches all
+// others, and both are reached by their clients.
+func (m *Member) Part(other *Member, parted bool) {
+	for _, pair := range [][2]*Member{{m, other}, {other, m}} {
+		near, far := pair[0], pair[1]
+		near.mu.Lock()
+		near.parted[far] = parted
+		for conn, end := range near.conns {
+			if parted && end == far {
+				_ = conn.Close()
+			}
+		}
+		near.mu.Unlock()
+	}
+}
+
+// Disk has each write to the member's disk take so long until it is done, whoever leads; only the thread that writes
+// waits for it. It needs ControlPlaneOptions.Syncs. What it returns makes the disk quick again.
+func (m *Member) Disk(delay time.Duration) (quick func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.process == nil || !m.plane.options.Syncs {
+		return nil, errors.New("simulated: no etcd that syncs its files runs there")
+	}
+	command := exec.Command("strace", "-f", "-qq", "-o", "/dev/null", "-p", strconv.Itoa(m.process.Process.Pid),
+		"-e", "trace=fdatasync", "-e", fmt.Sprintf("inject=fdatasync:delay_enter=%d", delay.Microseconds()))
+	command.Env = append(os.Environ(), m.plane.reaper.Mark())
+	if err := command.Start(); err != nil {
+		return nil, fmt.Errorf("slowing a disk down: %w", err)
+	}
+	m.slow = true
+	for conn, end := range m.conns {
+		if end == nil {
+			_ = conn.Close()
+		}
+	}
+	return func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+		m.mu.Lock()
+		m.slow = false
+		m.mu.Unlock()
+	}, nil
+}
+
 // Running says whether the process exists.
 func (m *Member) Running() bool {
 	m.mu.Lock()
@@ -128,6 +178,13 @@ func (m *Member) Ready() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ready
+}
+
+// Slow says whether Disk has slowed the member down.
+func (m *Member) Slow() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.slow
 }
 
 // Log is what etcd has written since the control plane began.
@@ -160,14 +217,14 @@ func (m *Member) address(port int) string {
 	return net.JoinHostPort(m.plane.prefix+strconv.Itoa(m.number), strconv.Itoa(port))
 }
 
-// connect notes a connection of a peer, unless there is nothing to connect with.
-func (m *Member) connect(conn net.Conn) bool {
+// connect notes a connection with a peer, unless there is nothing to connect with.
+func (m *Member) connect(conn net.Conn, with *Member) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.isolated || m.process == nil {
+	if m.isolated || m.process == nil || m.parted[with] {
 		return false
 	}
-	m.conns[conn] = true
+	m.conns[conn] = with
 	return true
 }
 
@@ -178,7 +235,7 @@ func (m *Member) serve(conn net.Conn) bool {
 	if m.process == nil {
 		return false
 	}
-	m.conns[conn] = true
+	m.conns[conn] = nil
 	return true
 }
 
@@ -287,7 +344,10 @@ func (m *Member) arguments(p *machine.Process, flags map[string]string) ([]strin
 	if err := os.MkdirAll(certs, 0o700); err != nil {
 		return nil, err
 	}
-	args := []string{"--unsafe-no-fsync", "--log-level=warn"}
+	args := []string{"--log-level=warn"}
+	if !m.plane.options.Syncs {
+		args = append(args, "--unsafe-no-fsync")
+	}
 	names := make([]string, 0, len(flags))
 	for name := range flags {
 		names = append(names, name)

@@ -116,27 +116,11 @@ func (w *watcher) close() {
 
 // Membership is the list of members that a quorum confirms.
 func (c *ControlPlane) Membership(ctx context.Context) ([]MemberView, error) {
-	return c.membership(ctx)
-}
-
-// LocalMembership is the list of members as any of them has it that runs, also when there is no quorum. It is empty when none
-// runs.
-func (c *ControlPlane) LocalMembership(ctx context.Context) ([]MemberView, error) {
-	c.mu.Lock()
-	none := len(c.running()) == 0
-	c.mu.Unlock()
-	if none {
-		return nil, nil
-	}
-	return c.membership(ctx, clientv3.WithSerializable())
-}
-
-func (c *ControlPlane) membership(ctx context.Context, options ...clientv3.OpOption) ([]MemberView, error) {
 	client, err := c.watch()
 	if err != nil {
 		return nil, err
 	}
-	list, err := client.MemberList(ctx, options...)
+	list, err := client.MemberList(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -61,12 +61,12 @@ func (c *ControlPlane) proxyPeer(conn net.Conn) {
 	c.mu.Lock()
 	near, far := c.byIP[from], c.byIP[host]
 	c.mu.Unlock()
-	if near == nil || far == nil || !near.connect(conn) {
+	if near == nil || far == nil || !near.connect(conn, far) {
 		refuse()
 		return
 	}
 	defer near.disconnect(conn)
-	if !far.connect(conn) {
+	if !far.connect(conn, near) {
 		refuse()
 		return
 	}

@@ -1,0 +1,172 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
+)
+
+// newPlan shows how a Cluster gets to another version.
+func newPlan(o *options) *cobra.Command {
+	var output string
+	command := &cobra.Command{
+		Use:   "plan CLUSTER",
+		Short: "Show the plan of a Cluster's upgrade, and how far it is",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			reader, namespace, err := o.reader(args[0])
+			if err != nil {
+				return err
+			}
+			u, err := upgradeOf(c.Context(), reader, namespace, args[0])
+			if err != nil {
+				return err
+			}
+			u.ManagedFields = nil
+			return show(o.out, output, u, planTable(u))
+		},
+	}
+	o.addReader(command)
+	addOutput(command, &output)
+	return command
+}
+
+// reader of the management cluster, with the namespace that is asked about.
+func (o *options) reader(name string) (client.Client, string, error) {
+	w, err := o.workspaceOf(name)
+	if err != nil {
+		return nil, "", err
+	}
+	kubeconfig := o.kubeconfig
+	if kubeconfig.Path == "" && w.hasBootstrap() {
+		kubeconfig.Path = w.bootstrapKubeconfig()
+	}
+	proxy, namespace := cluster.NewProxy(kubeconfig), o.namespace
+	if namespace == "" {
+		if namespace, err = proxy.CurrentNamespace(); err != nil {
+			return nil, "", err
+		}
+	}
+	config, err := proxy.GetConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("reaching the management cluster: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	if err := quoinv1.AddToScheme(scheme); err != nil {
+		return nil, "", err
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, "", fmt.Errorf("reaching the management cluster: %w", err)
+	}
+	return c, namespace, nil
+}
+
+// upgradeOf is the ClusterUpgrade of a Cluster that is carried out: of those that have not ended what began first, then
+// what was made first, as their controller has it; or else the newest.
+func upgradeOf(ctx context.Context, c client.Reader, namespace, name string) (*quoinv1.ClusterUpgrade, error) {
+	list := &quoinv1.ClusterUpgradeList{}
+	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing ClusterUpgrades: %w", err)
+	}
+	var open, over []*quoinv1.ClusterUpgrade
+	for i := range list.Items {
+		switch u := &list.Items[i]; {
+		case u.Spec.ClusterName != name:
+		case upgrade.Completed(u):
+			over = append(over, u)
+		default:
+			open = append(open, u)
+		}
+	}
+	made := func(a, b *quoinv1.ClusterUpgrade) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	}
+	switch {
+	case len(open) > 0:
+		return slices.MinFunc(open, func(a, b *quoinv1.ClusterUpgrade) int {
+			if begun := upgrade.Begun(a); begun != upgrade.Begun(b) {
+				if begun {
+					return -1
+				}
+				return 1
+			}
+			return made(a, b)
+		}), nil
+	case len(over) > 0:
+		return slices.MaxFunc(over, made), nil
+	}
+	return nil, fmt.Errorf("no ClusterUpgrade of namespace %s is about Cluster %s", namespace, name)
+}
+
+// planTable has the steps, and below them what holds them.
+func planTable(u *quoinv1.ClusterUpgrade) [][]string {
+	rows := [][]string{{"STEP", "OBJECT", "FROM", "TO", "CHANGE", "MACHINES", "ESTIMATE", "STATE"}}
+	var holds [][]string
+	hold := func(where string, all []quoinv1.UpgradeHold) {
+		for _, h := range all {
+			holds = append(holds, []string{where, string(h.Type) + ": " + h.Message})
+		}
+	}
+	if u.Status.Plan != nil {
+		hold("all steps", u.Status.Plan.Holds)
+	}
+	for i, step := range u.Status.Steps {
+		machines, estimate := "", ""
+		if step.Machines != nil {
+			machines = fmt.Sprint(ptr.Deref(step.Machines.Count, 0))
+		}
+		if step.EstimatedSeconds != nil {
+			estimate = (time.Duration(*step.EstimatedSeconds) * time.Second).String()
+		}
+		rows = append(rows, []string{fmt.Sprintf("%d %s", i+1, step.Type), step.Object, strings.Join(step.From, ","),
+			step.To, string(step.Change), machines, estimate, string(step.State)})
+		where := fmt.Sprintf("step %d", i+1)
+		if step.State != quoinv1.UpgradeStepDone {
+			hold(where, step.Holds)
+		}
+		if step.Message != "" && step.State != quoinv1.UpgradeStepDone {
+			holds = append(holds, []string{where, step.Message})
+		}
+	}
+	if len(u.Status.Steps) == 0 {
+		rows = nil
+	} else {
+		rows = append(rows, nil)
+	}
+	rows = append(rows, []string{"UPGRADE", u.Name + " to " + u.Spec.Version})
+	if u.Status.Plan != nil {
+		rows = append(rows, []string{"PLAN", u.Status.Plan.ID})
+	}
+	for _, kind := range []string{quoinv1.ClusterUpgradePlannedCondition, quoinv1.ClusterUpgradeApprovedCondition,
+		quoinv1.ClusterUpgradeProgressingCondition, quoinv1.ClusterUpgradeCompletedCondition} {
+		if c := meta.FindStatusCondition(u.Status.Conditions, kind); c != nil {
+			line := string(c.Status) + " " + c.Reason
+			if kind != quoinv1.ClusterUpgradePlannedCondition && c.Message != "" {
+				line += ": " + strings.ReplaceAll(c.Message, "\n", "; ")
+			}
+			rows = append(rows, []string{strings.ToUpper(kind), line})
+		}
+	}
+	if len(holds) > 0 {
+		rows = append(rows, nil, []string{"HELD", "UNTIL"})
+		rows = append(rows, holds...)
+	}
+	return rows
+}

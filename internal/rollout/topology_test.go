@@ -1,0 +1,78 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+func TestTheTopologyOfACluster(t *testing.T) {
+	g := NewWithT(t)
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "prod"}}
+	g.Expect(TopologyOf(cluster, nil)).To(BeNil())
+	cluster.Spec.Topology.ClassRef.Name = "class"
+	cluster.Spec.Topology.Workers.MachineDeployments = []clusterv1.MachineDeploymentTopology{{Name: "a"}, {Name: "b"}}
+	of := func(name, cluster, listed string) clusterv1.MachineDeployment {
+		md := clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{clusterv1.ClusterTopologyMachineDeploymentNameLabel: listed}}}
+		md.Spec.ClusterName = cluster
+		return md
+	}
+	pools := []clusterv1.MachineDeployment{of("blue", "prod", "b"), of("green", "other", "a"),
+		of("red", "prod", "c")}
+	g.Expect(TopologyOf(cluster, pools)).To(Equal(&Topology{Order: map[string]int{"blue": 1}, All: 2, Concurrency: 1}))
+	cluster.Annotations = map[string]string{clusterv1.ClusterTopologyUpgradeConcurrencyAnnotation: "3"}
+	g.Expect(TopologyOf(cluster, pools).Concurrency).To(Equal(3))
+}
+
+// A policy has to keep the order of a topology that upgrades fewer than all at once; what that does not list is in none.
+func TestTheOrderOfATopology(t *testing.T) {
+	g := NewWithT(t)
+	pools := []Pool{{Name: "blue"}, {Name: "cyan"}, {Name: "green"}}
+	policy := &quoinv1.RolloutPolicySpec{}
+	says := func(topology *Topology) string {
+		message, err := Misordered(pools, policy, topology)
+		g.Expect(err).NotTo(HaveOccurred())
+		return message
+	}
+	g.Expect(says(nil)).To(BeEmpty())
+	topology := &Topology{Order: map[string]int{"blue": 1, "green": 0}, All: 2, Concurrency: 1}
+	g.Expect(says(topology)).To(HavePrefix("MachineDeployment blue comes before green here, and after it in the Cluster's"))
+	g.Expect(says(&Topology{Order: topology.Order, All: 2, Concurrency: 2})).To(BeEmpty(), "all go at once")
+	g.Expect(says(&Topology{Order: map[string]int{"blue": 0, "green": 1}, All: 2, Concurrency: 1})).To(BeEmpty())
+	g.Expect(says(&Topology{Order: map[string]int{"blue": 0, "green": 0}, All: 2, Concurrency: 1})).To(BeEmpty())
+}
+
+// What is on its way comes before what was begun, and a number that is too small is one.
+func TestWhatIsOnItsWayComesFirst(t *testing.T) {
+	g := NewWithT(t)
+	old := Machine{Name: "old", Outdated: true, Hosted: true, Joined: true}
+	pools, err := arrange([]Pool{
+		{Name: "blue", Replicas: 2, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+			Machines: []Machine{old, {Name: "new", Hosted: true, Joined: true}}},
+		{Name: "green", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+			Machines: []Machine{old, {Name: "new", Hosted: true}}},
+	}, &quoinv1.RolloutPolicySpec{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(current(pools, 1, time.Time{})).To(Equal([]string{"green"}))
+	g.Expect(current(pools, 2, time.Time{})).To(Equal([]string{"blue", "green"}))
+	g.Expect(current(pools, 0, time.Time{})).To(Equal([]string{"green"}))
+
+	// With OnDelete an outdated one is gone before one at the present template is there: that is begun, and no other.
+	pools, err = arrange([]Pool{
+		{Name: "blue", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1}, Machines: []Machine{old}},
+		{Name: "green", Replicas: 1, Revision: "2", Completed: "1", OnDelete: true, Machines: []Machine{old}},
+	}, &quoinv1.RolloutPolicySpec{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(current(pools, 1, time.Time{})).To(Equal([]string{"blue"}))
+	pools[1].Replicas = 2
+	g.Expect(current(pools, 1, time.Time{})).To(Equal([]string{"green"}))
+}

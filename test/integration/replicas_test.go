@@ -1,0 +1,144 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/hack/components/repository"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
+)
+
+// replicas are the specs of a provider whose nodes are drained, one after another and both at once.
+func replicas() {
+	const site = "self-managed"
+	var (
+		managers   *rig.Replicas
+		deployment = &appsv1.Deployment{}
+		first      string
+	)
+	// machine is one that the webhook of deletions is asked about. A finalizer keeps it, as hooks do.
+	machine := func(name string) *clusterv1.Machine {
+		m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: site, Name: name,
+			Finalizers: []string{"test.example.com/held"},
+			Labels:     map[string]string{clusterv1.ClusterNameLabel: site, clusterv1.MachineControlPlaneLabel: ""},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: controlplanev1.GroupVersion.String(),
+				Kind: "QuoinControlPlane", Name: "cp", UID: "cp", Controller: ptr.To(true)}}}}
+		m.Spec.ClusterName, m.Spec.Bootstrap.DataSecretName = site, ptr.To("none")
+		m.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+			APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "QuoinMachine", Name: name}
+		return m
+	}
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: site, Name: site,
+		Annotations: map[string]string{controlplanev1.ProtectAnnotation: ""}}}
+	cluster.Spec.Paused = ptr.To(true)
+	cluster.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "QuoinCluster", Name: site}
+	// refused by a webhook that answers.
+	refused := MatchError(ContainSubstring("is protected"))
+	deletion := func(ctx context.Context) error {
+		return plane.Client.Delete(ctx, cluster.DeepCopy(), client.DryRunAll)
+	}
+
+	BeforeAll(func(ctx SpecContext) {
+		Expect(plane.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: site}})).To(Succeed())
+		for _, object := range []client.Object{cluster, machine("leaving")} {
+			Expect(plane.Client.Create(ctx, object)).To(Succeed())
+		}
+		Expect(plane.Client.Get(ctx, client.ObjectKey{Namespace: "quoin-control-plane-system",
+			Name: "quoin-control-plane-controller-manager"}, deployment)).To(Succeed())
+		var err error
+		managers, err = plane.Replicate(ctx, repository.ControlPlaneLabel, 2)
+		DeferCleanup(func(ctx SpecContext) { Expect(managers.Restore(ctx)).To(Succeed()) })
+		Expect(err).NotTo(HaveOccurred())
+		first, err = managers.Leader(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(first).NotTo(BeEmpty())
+	}, NodeTimeout(6*time.Minute))
+
+	It("has its webhooks answered by the one that does not lead", func(ctx SpecContext) {
+		Eventually(deletion).WithContext(ctx).Should(refused)
+	}, NodeTimeout(time.Minute))
+
+	It("hands the lease over when the leader ends, and webhooks are answered meanwhile", func(ctx SpecContext) {
+		pod := deployment.Spec.Template.Spec
+		left := *pod.TerminationGracePeriodSeconds - pod.Containers[0].Lifecycle.PreStop.Sleep.Seconds
+		Expect(managers.End(managers.Members[0], time.Duration(left)*time.Second)).To(Succeed())
+		Expect(managers.Members[0].Failed()).NotTo(HaveOccurred(), "it was killed before it had ended")
+		Expect(deletion(ctx)).To(refused)
+		// Nobody waits until the lease has run out, which takes a minute.
+		Eventually(managers.Leader).WithContext(ctx).WithTimeout(20 * time.Second).ShouldNot(Or(BeEmpty(), Equal(first)))
+	}, NodeTimeout(3*time.Minute))
+
+	It("lets a drain end when nobody answers", func(ctx SpecContext) {
+		leaving := machine("leaving")
+		Expect(plane.Client.Delete(ctx, leaving)).To(Succeed())
+		Expect(plane.Client.Get(ctx, client.ObjectKeyFromObject(leaving), leaving)).To(Succeed())
+		evict := evictions(ctx, deployment)
+		By("evicting one Pod of two that work")
+		Expect(evict("ready-1")).To(Succeed())
+		Expect(evict("ready-2")).To(MatchError(apierrors.IsTooManyRequests, "IsTooManyRequests"))
+
+		By("evicting both when neither works")
+		Expect(managers.End(managers.Members[1], time.Minute)).To(Succeed())
+		// While somebody answers, the garbage collector deletes what has an owner that is not there.
+		guarded := machine("guarded")
+		Expect(plane.Client.Create(ctx, guarded)).To(Succeed())
+		Expect(plane.Client.Delete(ctx, guarded)).To(MatchError(ContainSubstring("failed calling webhook")))
+		for _, name := range []string{"silent-1", "silent-2"} {
+			Expect(evict(name)).To(Succeed(), "a drain waits for %s", name)
+		}
+		By("letting the Machine go that was drained")
+		held := client.MergeFrom(leaving.DeepCopy())
+		leaving.Finalizers = nil
+		Expect(plane.Client.Patch(ctx, leaving, held)).To(Succeed())
+		Expect(apierrors.IsNotFound(plane.Client.Get(ctx, client.ObjectKeyFromObject(leaving), leaving))).To(BeTrue())
+	}, NodeTimeout(2*time.Minute))
+}
+
+// evictions makes Pods of a manager, ready ones and silent ones, and returns what a drain does to one by its name.
+func evictions(ctx context.Context, deployment *appsv1.Deployment) func(name string) error {
+	GinkgoHelper()
+	for name, ready := range map[string]corev1.ConditionStatus{
+		"ready-1": corev1.ConditionTrue, "ready-2": corev1.ConditionTrue,
+		"silent-1": corev1.ConditionFalse, "silent-2": corev1.ConditionFalse,
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: deployment.Namespace, Name: name,
+			Labels: deployment.Spec.Template.Labels}, Spec: *deployment.Spec.Template.Spec.DeepCopy()}
+		pod.Spec.NodeName = "drained"
+		Expect(plane.Client.Create(ctx, pod)).To(Succeed())
+		pod.Status.Phase = corev1.PodRunning
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
+		Expect(plane.Client.Status().Update(ctx, pod)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) {
+			Expect(client.IgnoreNotFound(plane.Client.Delete(ctx, pod, client.GracePeriodSeconds(0)))).To(Succeed())
+		})
+	}
+	budgets := &policyv1.PodDisruptionBudgetList{}
+	Expect(plane.Client.List(ctx, budgets, client.InNamespace(deployment.Namespace))).To(Succeed())
+	Expect(budgets.Items).To(HaveLen(1))
+	budget := &budgets.Items[0]
+	Expect(budget.Spec.Selector.MatchLabels).To(Equal(deployment.Spec.Selector.MatchLabels))
+	// As its controller has it, which does not run here.
+	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, ExpectedPods: 2,
+		CurrentHealthy: 2, DesiredHealthy: 1, DisruptionsAllowed: 1}
+	Expect(plane.Client.Status().Update(ctx, budget)).To(Succeed())
+	return func(name string) error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: deployment.Namespace, Name: name}}
+		return plane.Client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{})
+	}
+}
