@@ -190,7 +190,7 @@ func (w *world) bringUp(t *rapid.T) {
 		if step.Kind == controlplane.Done && w.finished() {
 			return
 		}
-		if spared := sparedMachine.FindStringSubmatch(step.Message); spared != nil && w.lost[spared[1]] {
+		if spared := sparedMachine.FindStringSubmatch(step.Message); len(spared) > 1 && w.lost[spared[1]] {
 			w.machine(spared[1]).Health.ByHand = true
 		}
 		w.fetch()
