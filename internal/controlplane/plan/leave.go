@@ -247,7 +247,8 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 // nobody but remediation takes away, and one that nobody can help must not keep others from help. Only what casts no
 // vote goes: that leaves no gap which the departure of a kept Machine could make larger, and a kept one stays as long
 // as its own verdict says so. For what votes a replacement comes first, in the one place that there is for it. Nothing
-// goes while a departure makes progress, for it ends by itself.
+// goes while a departure makes progress, for it ends by itself. Where remediation waits, what is kept says for what: it
+// may wait for the same, and remediation names the way out.
 func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	if slices.ContainsFunc(kept, func(step *controlplane.Step) bool {
 		return step.Reason != controlplane.ReasonQuorum && step.Reason != controlplane.ReasonNoSpareHost &&
@@ -270,6 +271,9 @@ func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 		return step
 	}
 	switch step.Kind {
+	case controlplane.Wait:
+		kept[0].Message += ". " + step.Message
+		return kept[0]
 	case controlplane.CreateMachine, controlplane.AllowHostClaim, controlplane.UpdateKubeadmConfig,
 		controlplane.PrepullAddons:
 		if s.present() <= s.Replicas && beforeAnything(s) == nil {

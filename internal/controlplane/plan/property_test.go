@@ -6,6 +6,7 @@ package plan
 import (
 	"flag"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"testing"
@@ -44,6 +45,10 @@ const (
 var draws = []string{drawPatience, drawUnknown, drawUnconfirmed, drawFull, drawUnasked, drawSlow, drawStray, drawMark,
 	drawByHand, drawJoinFails, drawJoinHangs, drawJoinLost, drawStuck, drawHostLost, drawServerLost, drawMemberLost,
 	drawOutage, drawRetry}
+
+// sparedMachine is how a message names a Machine whose replacement only a person can ask for.
+var sparedMachine = regexp.MustCompile(`Machine (\S+) is not replaced now: .* annotate it with ` +
+	`cluster\.x-k8s\.io/remediate-machine`)
 
 // Proves: K-10, S2-30, S2-33, S1-14, S1-26, R6, R8, R9, R21
 //
@@ -177,11 +182,16 @@ func (w *world) want(replicas int) {
 	}
 }
 
-// bringUp lets controller and world take turns, undisturbed, until everything is as it was asked for.
+// bringUp lets controller and world take turns, undisturbed, until everything is as it was asked for. A person says of
+// what is lost that it will not be back, but only once a message says that it has to be said.
 func (w *world) bringUp(t *rapid.T) {
 	for range 600 {
-		if w.order(t).Kind == controlplane.Done && w.finished() {
+		step := w.order(t)
+		if step.Kind == controlplane.Done && w.finished() {
 			return
+		}
+		if spared := sparedMachine.FindStringSubmatch(step.Message); len(spared) > 1 && w.lost[spared[1]] {
+			w.machine(spared[1]).Health.ByHand = true
 		}
 		w.fetch()
 		w.cleaned()
@@ -473,15 +483,13 @@ func (w *world) leaveAlone(scarce bool) {
 	clear(w.odd)
 	w.repairTheLast()
 	for i := range w.Machines {
-		if machine := &w.Machines[i]; !w.lost[machine.Name] {
-			w.hear(machine, true)
-		} else if !machine.Health.SilentSince.IsZero() {
-			// Those that were lost together nobody but a person tells from those that will be back, and until then no other
-			// is replaced.
-			machine.Health.ByHand = true
+		machine := &w.Machines[i]
+		if w.lost[machine.Name] {
+			continue
 		}
-		if w.Machines[i].Node != "" && !w.lost[w.Machines[i].Name] {
-			w.Machines[i].Healthy, w.Machines[i].Serving, w.Machines[i].Health.Marked = true, true, ""
+		w.hear(machine, true)
+		if machine.Node != "" {
+			machine.Healthy, machine.Serving, machine.Health.Marked = true, true, ""
 		}
 	}
 	for i := range w.Etcd.Members {

@@ -148,25 +148,31 @@ func remediate(s facts) *controlplane.Step {
 		return step
 	}
 	why := s.suspended()
-	var first, waits *controlplane.Step
+	var suspended, waits, held *controlplane.Step
 	for _, target := range unhealthy {
-		var attempt *controlplane.Attempt
-		var held *controlplane.Step
 		if why != "" && !target.Machine.Health.ByHand && !s.illApart(target.Machine) {
-			held = remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonRemediationSuspended,
-				"Machine %s is not replaced now: %s. If it will not be back, annotate it with "+
-					"cluster.x-k8s.io/remediate-machine", target.Machine.Name, why))
-		} else if attempt, held = s.attempt(target, unhealthy); held == nil {
-			// One that waits may wait for one that is ill itself.
-			step := s.remedy(target, unhealthy, attempt)
-			if !step.Waiting() {
-				return step
-			}
-			waits = cmp.Or(waits, step)
+			suspended = cmp.Or(suspended, remediating(target, s.wait(controlplane.Remediate,
+				controlplane.ReasonRemediationSuspended, "Machine %s is not replaced now: %s. If it will not be back, annotate it "+
+					"with cluster.x-k8s.io/remediate-machine", target.Machine.Name, why)))
+			continue
 		}
-		first = cmp.Or(first, held)
+		attempt, step := s.attempt(target, unhealthy)
+		if step != nil {
+			held = cmp.Or(held, step)
+			continue
+		}
+		// One that waits may wait for one that is ill itself.
+		if step = s.remedy(target, unhealthy, attempt); !step.Waiting() {
+			return step
+		}
+		waits = cmp.Or(waits, step)
 	}
-	return cmp.Or(waits, first)
+	step := cmp.Or(waits, held)
+	if step != nil && suspended != nil {
+		// It may wait for that one, and only a person ends that.
+		step.Message += ". " + suspended.Message
+	}
+	return cmp.Or(step, suspended)
 }
 
 // illApart reports whether the Machine is ill for a reason of its own, whatever hosts went away together: it holds
