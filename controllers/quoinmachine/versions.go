@@ -104,8 +104,7 @@ func (r *Reconciler) inside(
 	if err != nil {
 		return nil, nil // likewise
 	}
-	annotations, err := observed.Annotations(ctx, r.APIReader, cluster)
-	return observed.KeepProxy(running, annotations), err
+	return observed.KeepProxyOf(ctx, r.APIReader, cluster, nil, running)
 }
 
 // waitingForControlPlane names the QuoinMachines of a control-plane Machine's Cluster that wait for other API servers.

@@ -202,16 +202,16 @@ func (f *fleet) advance() bool {
 		return true
 	}
 	for i := range f.pools {
-		if f.turn(f.pools[i].name) && f.roll(&f.pools[i]) {
+		if f.admits(f.pools[i].name) && f.roll(&f.pools[i]) {
 			return true
 		}
 	}
 	return false
 }
 
-// turn reports whether the RolloutPolicy lets a pool be rolled out: of those that it selects none while there is
+// admits reports whether the RolloutPolicy lets a pool be rolled out: of those that it selects none while there is
 // something outdated in a group before, but for one that is suspended.
-func (f *fleet) turn(name string) bool {
+func (f *fleet) admits(name string) bool {
 	free := true
 	for _, group := range f.rollout.Groups {
 		first := group.MachineDeployments.Names[0]

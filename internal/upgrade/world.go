@@ -185,8 +185,8 @@ func (w World) proxyWaits() bool {
 	return w.ControlPlane.AddonsHeld && w.Cluster.Topology == nil && none(w.ControlPlane.Runs, w.ControlPlane.Value)
 }
 
-// ordered are the pools as the RolloutPolicy has them rolled out, by group and then by name: one that is raised before
-// its turn would wait for others that nobody raised yet. Then come those that it does not select, and last those of a
+// ordered are the pools as the RolloutPolicy has them rolled out, by group and then by name: one that is raised too
+// early would wait for others that nobody raised yet. Then come those that it does not select, and last those of a
 // group that is suspended, which it lets nobody wait for. Before all of them is what has begun: a policy that changes
 // meanwhile has no second pool raised beside it. A topology's are Cluster API's to raise.
 func (w World) ordered() []Pool {

@@ -46,9 +46,9 @@ func WithHosted(
 	return world, "", err
 }
 
-// Annotations are those of the Cluster's control plane, whoever provides it; none where it is not there, and where
+// annotationsOf are those of the Cluster's control plane, whoever provides it; none where it is not there, and where
 // nobody let us read it.
-func Annotations(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster) (map[string]string, error) {
+func annotationsOf(ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster) (map[string]string, error) {
 	if !cluster.Spec.ControlPlaneRef.IsDefined() {
 		return nil, nil
 	}

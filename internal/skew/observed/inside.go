@@ -90,21 +90,16 @@ func proxies(pod corev1.PodSpec, world skew.World) []skew.Running {
 	return beside
 }
 
-// KeepProxyOf is KeepProxy by the Cluster's control plane, whoever provides it: by the given QuoinControlPlane, of
-// which there may be none, or as another provider's is read. One that is not there, or that nobody let us read, leaves
-// nothing alone.
+// KeepProxyOf is KeepProxy by the Cluster's control plane, whoever provides it: by the given QuoinControlPlane, or as it
+// is read where none is given. One that is not there, or that nobody let us read, leaves nothing alone.
 func KeepProxyOf(
 	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, own *controlplanev1.QuoinControlPlane,
 	inside []skew.Running,
 ) ([]skew.Running, error) {
-	ref := cluster.Spec.ControlPlaneRef
-	switch {
-	case own != nil:
+	if own != nil {
 		return KeepProxy(inside, own.Annotations), nil
-	case !ref.IsDefined() || ref.Kind == "QuoinControlPlane" && ref.APIGroup == controlplanev1.GroupVersion.Group:
-		return inside, nil
 	}
-	annotations, err := Annotations(ctx, reader, cluster)
+	annotations, err := annotationsOf(ctx, reader, cluster)
 	return KeepProxy(inside, annotations), err
 }
 

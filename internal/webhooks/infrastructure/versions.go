@@ -112,12 +112,11 @@ func (w *VersionWebhook) judge(
 	}
 	unseen := ""
 	if skew.AskForProxy(policies) {
-		var annotations map[string]string
 		world.Components, unseen = w.Workload.Inside(ctx, key, world)
-		if annotations, err = observed.Annotations(ctx, w.Reader, cluster); err != nil {
+		world.Components, err = observed.KeepProxyOf(ctx, w.Reader, cluster, nil, world.Components)
+		if err != nil {
 			return admission.Errored(http.StatusInternalServerError, err)
 		}
-		world.Components = observed.KeepProxy(world.Components, annotations)
 	}
 	refused, waits := pool.Judge(policies, world)
 	if len(refused) > 0 {
