@@ -90,8 +90,8 @@ func proxies(pod corev1.PodSpec, world skew.World) []skew.Running {
 	return beside
 }
 
-// KeepProxyOf is KeepProxy by the Cluster's control plane, whoever provides it: by the given QuoinControlPlane, or as it
-// is read where none is given. One that is not there, or that nobody let us read, leaves nothing alone.
+// KeepProxyOf is KeepProxy by the Cluster's control plane, whoever provides it: by the given QuoinControlPlane, or as
+// it is read where none is given. One that is not there, or that nobody let us read, leaves nothing alone.
 func KeepProxyOf(
 	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, own *controlplanev1.QuoinControlPlane,
 	inside []skew.Running,
