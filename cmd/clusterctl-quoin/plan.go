@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -35,8 +36,12 @@ func newPlan(o *options) *cobra.Command {
 				return err
 			}
 			u, err := upgradeOf(c.Context(), reader, namespace, args[0])
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case u == nil:
+				return fmt.Errorf("no ClusterUpgrade of namespace %s is about Cluster %s: `clusterctl quoin upgrade %[2]s "+
+					"--version ...` makes one", namespace, args[0])
 			}
 			u.ManagedFields = nil
 			return show(o.out, output, u, planTable(u))
@@ -54,9 +59,18 @@ func (o *options) reader(name string) (client.Client, string, error) {
 		return nil, "", err
 	}
 	kubeconfig := o.kubeconfig
-	if kubeconfig.Path == "" && w.hasBootstrap() {
+	switch _, err := os.Stat(w.kubeconfig()); {
+	case kubeconfig.Path != "":
+	case w.hasBootstrap():
 		kubeconfig.Path = w.bootstrapKubeconfig()
+	case err == nil:
+		kubeconfig.Path = w.kubeconfig()
 	}
+	return o.readerOf(kubeconfig)
+}
+
+// readerOf a management cluster.
+func (o *options) readerOf(kubeconfig cluster.Kubeconfig) (_ client.Client, namespace string, err error) {
 	proxy, namespace := cluster.NewProxy(kubeconfig), o.namespace
 	if namespace == "" {
 		if namespace, err = proxy.CurrentNamespace(); err != nil {
@@ -79,18 +93,18 @@ func (o *options) reader(name string) (client.Client, string, error) {
 }
 
 // upgradeOf is the ClusterUpgrade of a Cluster that is carried out: of those that have not ended what began first, then
-// what was made first, as their controller has it; or else the newest.
+// what was made first, as their controller has it; or else the newest; nil when there is none.
 func upgradeOf(ctx context.Context, c client.Reader, namespace, name string) (*quoinv1.ClusterUpgrade, error) {
 	list := &quoinv1.ClusterUpgradeList{}
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("listing ClusterUpgrades: %w", err)
 	}
-	var open, over []*quoinv1.ClusterUpgrade
+	var open, ended []*quoinv1.ClusterUpgrade
 	for i := range list.Items {
 		switch u := &list.Items[i]; {
 		case u.Spec.ClusterName != name:
 		case upgrade.Completed(u):
-			over = append(over, u)
+			ended = append(ended, u)
 		default:
 			open = append(open, u)
 		}
@@ -109,10 +123,10 @@ func upgradeOf(ctx context.Context, c client.Reader, namespace, name string) (*q
 			}
 			return made(a, b)
 		}), nil
-	case len(over) > 0:
-		return slices.MaxFunc(over, made), nil
+	case len(ended) > 0:
+		return slices.MaxFunc(ended, made), nil
 	}
-	return nil, fmt.Errorf("no ClusterUpgrade of namespace %s is about Cluster %s", namespace, name)
+	return nil, nil
 }
 
 // planTable has the steps, and below them what holds them.

@@ -16,9 +16,10 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab"
 )
 
-// Proves: S0-67, S0-69
+// Proves: S0-60, S0-64, S0-65, S0-67, S0-68, S0-69
 //
-// birth is how a site is born that has hosts, files, and no cluster at all.
+// birth is how a site is born that has hosts, files, and no cluster at all, and how it upgrades itself: its control plane in
+// place, its workers through a bootstrap cluster.
 func birth() {
 	spec := lab.Site()
 	var site *lab.Cluster
@@ -52,4 +53,18 @@ func birth() {
 		site.Workers = 2
 		must(site.AwaitReady(ctx, 8*time.Minute, spec.Version, spec.Version))
 	}, NodeTimeout(10*time.Minute))
+
+	It("upgrades the control plane that its managers run on", func(ctx SpecContext) {
+		must(the.lab.UpgradeSite(ctx, spec, "--workers", "AsNeeded"))
+		must(site.AwaitReady(ctx, 2*time.Minute, lab.NewVersion, lab.OldVersion))
+		Expect(need(the.lab.SiteHasBootstrap(ctx))).To(BeFalse(), "in place")
+	}, NodeTimeout(30*time.Minute))
+
+	It("is upgraded from a bootstrap cluster, and manages itself again", func(ctx SpecContext) {
+		must(the.lab.MakeBootstrap(ctx, spec))
+		must(the.lab.UpgradeSiteFromBootstrap(ctx, spec))
+		Expect(need(the.lab.SiteHasBootstrap(ctx))).To(BeFalse())
+		must(site.AwaitReady(ctx, 2*time.Minute, lab.NewVersion, lab.NewVersion))
+		logNodes(ctx, site, "after both upgrades")
+	}, NodeTimeout(40*time.Minute))
 }

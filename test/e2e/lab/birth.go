@@ -25,7 +25,7 @@ import (
 
 // Site is a cluster that clusterctl's plugin creates, with a bootstrap cluster of its own.
 func Site() ClusterSpec {
-	return ClusterSpec{Name: "site", Version: NewVersion, VirtualAddress: "172.30.0.106", RouterID: 106, Workers: 1}
+	return ClusterSpec{Name: "site", Version: OldVersion, VirtualAddress: "172.30.0.106", RouterID: 106, Workers: 1}
 }
 
 // siteKind is what the plugin calls the kind cluster of Site.
@@ -125,6 +125,19 @@ func (l *Lab) CreateSite(ctx context.Context, spec ClusterSpec, fatal string) (k
 		return err
 	})
 	return killed, err
+}
+
+// UpgradeSite runs `clusterctl quoin upgrade` to NewVersion, and confirms its plans.
+func (l *Lab) UpgradeSite(ctx context.Context, spec ClusterSpec, flags ...string) error {
+	return l.Step(ctx, "Upgrading "+spec.Name+" with clusterctl quoin", 25*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		return l.plugin(ctx, func(line string) { step.Waiting(line) }, append([]string{"upgrade", spec.Name, "--workspace", l.workspace(),
+			"--namespace", Namespace, "--version", NewVersion, "--yes", "--deadline", "20m"}, flags...)...)
+	})
+}
+
+// UpgradeSiteFromBootstrap runs it with a bootstrap cluster, which is made and deleted again.
+func (l *Lab) UpgradeSiteFromBootstrap(ctx context.Context, spec ClusterSpec) error {
+	return l.UpgradeSite(ctx, spec, "--use-bootstrap", "--clusterctl-config", l.clusterctlConfig())
 }
 
 // OpenSite makes a handle to a cluster that manages itself by what the plugin left in its workspace.
