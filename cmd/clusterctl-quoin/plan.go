@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -13,12 +14,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
@@ -82,7 +86,7 @@ func (o *options) readerOf(kubeconfig cluster.Kubeconfig) (_ client.Client, name
 		return nil, "", fmt.Errorf("reaching the management cluster: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	if err := quoinv1.AddToScheme(scheme); err != nil {
+	if err := addSchemes(scheme); err != nil {
 		return nil, "", err
 	}
 	c, err := client.New(config, client.Options{Scheme: scheme})
@@ -90,6 +94,11 @@ func (o *options) readerOf(kubeconfig cluster.Kubeconfig) (_ client.Client, name
 		return nil, "", fmt.Errorf("reaching the management cluster: %w", err)
 	}
 	return c, namespace, nil
+}
+
+// addSchemes adds what is read.
+func addSchemes(to *runtime.Scheme) error {
+	return errors.Join(quoinv1.AddToScheme(to), infrav1.AddToScheme(to), clusterv1.AddToScheme(to), apiextensionsv1.AddToScheme(to))
 }
 
 // upgradeOf is the ClusterUpgrade of a Cluster that is carried out: of those that have not ended what began first, then
