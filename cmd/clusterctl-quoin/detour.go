@@ -181,9 +181,10 @@ func (d *detour) take(ctx context.Context) error {
 		return err
 	}
 	if err := reachAll(ctx, d, d.say); err != nil {
-		return fmt.Errorf("%w\nThe same command goes on from where it is. `clusterctl quoin status %[2]s` says which side manages "+
-			"the cluster, and\n`clusterctl quoin pivot %[2]s --back` takes it back from the bootstrap cluster without an upgrade", err,
-			d.wish.ClusterName)
+		// A stage that is refused, or that was undone, is one of several: its exit code would say that nothing was done.
+		return fmt.Errorf("%s\nThe same command goes on from where it is. `clusterctl quoin status %[2]s` says which side manages "+
+			"the cluster, and\n`clusterctl quoin pivot %[2]s --back` takes it back from the bootstrap cluster without an upgrade",
+			err.Error(), d.wish.ClusterName)
 	}
 	fmt.Fprintf(d.out, "cluster %s has %s, and is managed as before: %s\n", d.wish.ClusterName, d.wish.Version, d.home.Path)
 	return nil

@@ -30,6 +30,7 @@ import (
 // newPlan shows how a Cluster gets to another version.
 func newPlan(o *options) *cobra.Command {
 	var output string
+	var watch bool
 	command := &cobra.Command{
 		Use:   "plan CLUSTER",
 		Short: "Show the plan of a Cluster's upgrade, and how far it is",
@@ -48,11 +49,16 @@ func newPlan(o *options) *cobra.Command {
 					"--version ...` makes one", namespace, args[0])
 			}
 			u.ManagedFields = nil
-			return show(o.out, output, u, planTable(u))
+			if err := show(o.out, output, u, planTable(u)); err != nil || !watch {
+				return err
+			}
+			return (&raise{options: o, every: lookEvery}).follow(c.Context(), reader, u)
 		},
 	}
 	o.addReader(command)
 	addOutput(command, &output)
+	command.Flags().BoolVarP(&watch, "watch", "w", false, "say what is done, whenever that changes, until the upgrade has ended")
+	command.MarkFlagsMutuallyExclusive("output", "watch")
 	return command
 }
 

@@ -45,7 +45,7 @@ type raise struct {
 	deadline time.Duration
 	yes      bool
 	dryRun   bool
-	// in is where a person answers.
+	// in is where a person answers; nil where nobody is asked.
 	in io.Reader
 	// every is how often is looked.
 	every time.Duration
@@ -221,7 +221,7 @@ func phaseOf(u *quoinv1.ClusterUpgrade) (phase, string) {
 
 // follow an upgrade to its end: each plan is shown and confirmed, and what it does is said whenever that changes.
 func (r *raise) follow(ctx context.Context, c client.Client, u *quoinv1.ClusterUpgrade) error {
-	said, answers := "", bufio.NewScanner(r.in)
+	said, answers := "", bufio.NewScanner(cmp.Or[io.Reader](r.in, strings.NewReader("")))
 	say := func(message string) {
 		if message != "" && message != said {
 			said = message
@@ -243,15 +243,17 @@ func (r *raise) follow(ctx context.Context, c client.Client, u *quoinv1.ClusterU
 			say("the management cluster does not answer, which one that upgrades itself does for some seconds: " + err.Error())
 		default:
 			heard = time.Now()
-			switch at, message := phaseOf(u); at {
-			case over:
+			switch at, message := phaseOf(u); {
+			case at == over:
 				say(cmp.Or(message, "done"))
 				return show(r.out, "", nil, planTable(u))
-			case impossible:
+			case at == impossible:
 				return fmt.Errorf("%w: %s", execute.ErrRefused, message)
-			case late:
+			case at == late:
 				return fmt.Errorf("it takes longer than its deadline, and goes on as soon as it can: %s", message)
-			case unconfirmed:
+			case at == unconfirmed && r.in == nil:
+				say("plan " + message + " waits for somebody who approves it: clusterctl quoin upgrade does")
+			case at == unconfirmed:
 				if err := r.confirm(ctx, c, u, answers); err != nil {
 					return err
 				}

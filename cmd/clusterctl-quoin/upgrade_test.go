@@ -168,6 +168,21 @@ func TestAnUpgradeThatIsThereIsFollowed(t *testing.T) {
 	g.Expect(c.all(g, t)).To(HaveLen(1))
 }
 
+// Who only watches confirms nothing.
+func TestAnUpgradeIsWatched(t *testing.T) {
+	g, out := NewWithT(t), &bytes.Buffer{}
+	there := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "nightly"},
+		Spec: quoinv1.ClusterUpgradeSpec{ClusterName: "prod", Version: "v1.36.3"}}
+	c := newUpgrades(t, []client.Object{there}, plans("a"), func(*quoinv1.ClusterUpgrade) {}, acts, ends)
+	r := &raise{options: &options{out: out}, every: time.Millisecond}
+	g.Expect(r.follow(t.Context(), c, there.DeepCopy())).To(Succeed())
+	g.Expect(strings.Count(out.String(), "plan a waits for somebody")).To(Equal(1))
+	g.Expect(c.all(g, t)[0].Spec.ApprovedPlan).To(BeEmpty())
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	g.Expect(r.follow(ctx, c, there.DeepCopy())).To(MatchError(context.Canceled))
+}
+
 // What admission refuses is refused, and what cannot be asked is not.
 func TestAnUpgradeThatIsNotTaken(t *testing.T) {
 	g := NewWithT(t)
